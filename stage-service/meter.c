@@ -15,6 +15,7 @@
 
 enum {
   RANK,
+  REPLICA,
   STEP,
   POLICY_VERSION,
   STEPS,
@@ -104,6 +105,7 @@ static unsigned cause_of(const char *wait) {
 
 const bl_board_row_t bl_meter_rows[] = {
     [RANK] = GAUGE("ballast_stage_rank", "Number of the stage in its job, -1 while it has none."),
+    [REPLICA] = GAUGE("ballast_stage_replica", "Replica of the pipeline that the stage is of, -1 while it has no job."),
     [STEP] = GAUGE("ballast_stage_step", "The last step applied to the weights."),
     [POLICY_VERSION] = GAUGE("ballast_policy_version", "Version of the plan that the last applied step followed."),
     [STEPS] = COUNTER("ballast_steps_total", "Steps applied by this process."),
@@ -200,6 +202,7 @@ static void collect_paths(bl_board_t *board, bl_hub_t *hub) {
 void bl_meter_collect(bl_board_t *board, const bl_stage_t *stage) {
   const bl_engine_t *engine = bl_stage_engine(stage);
   bl_board_set(board, RANK, 0, engine == NULL ? -1 : (double)engine->stage);
+  bl_board_set(board, REPLICA, 0, engine == NULL ? -1 : (double)engine->replica);
   bl_board_set(board, STEP, 0, (double)bl_stage_step(stage)->applied);
   bl_board_set(board, SLOTS_USED, 0, atomic_load(&bl_stage_progress(stage)->slots));
   bl_board_set(board, SLOT_BYTES, 0, engine == NULL ? 0 : (double)engine->slot_bytes);

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -34,9 +35,45 @@ static void operations_count_and_waits_do_not(void **state) {
   bl_ctl_step_timeline_destroy(timeline);
 }
 
+static void draw(bl_ctl_step_timeline_t *timeline, char *text, size_t bytes) {
+  char path[64];
+  bl_error_t err;
+  snprintf(path, sizeof path, "/tmp/ballast-step-%d.svg", (int)getpid());
+  assert_int_equal(bl_ctl_step_timeline_draw(timeline, "a run", "step 1", path, &err), BL_OK);
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  const size_t length = fread(text, 1, bytes - 1, file);
+  assert_true(length > 0 && length < bytes - 1);
+  text[length] = '\0';
+  fclose(file);
+  assert_int_equal(unlink(path), 0);
+}
+
+// Two replicas of two stages: four rows, with names that differ from those of four stages; chunks are those of a replica's
+// stages, so that virtual stage 2 is a second chunk.
+static void ranks_are_rows_of_replicas(void **state) {
+  (void)state;
+  static char pictures[2][1 << 18];
+  for (uint32_t replica_stages = 0; replica_stages <= 2; replica_stages += 2) {
+    bl_ctl_step_timeline_t *timeline;
+    assert_int_equal(bl_ctl_step_timeline_create(&timeline), BL_OK);
+    for (int rank = 0; rank < 4; rank++) {
+      static const char *const names[] = {"2F0", "3F0"};
+      const bl_ctl_trace_event_t event = {
+          .stage = rank, .name = names[rank % 2], .end_ns = 1000000, .replica_stages = replica_stages};
+      bl_ctl_step_timeline_add(timeline, &event);
+    }
+    draw(timeline, pictures[replica_stages / 2], sizeof pictures[0]);
+    bl_ctl_step_timeline_destroy(timeline);
+  }
+  assert_true(strstr(pictures[0], "<svg") != NULL && strstr(pictures[1], "<svg") != NULL);
+  assert_true(strcmp(pictures[0], pictures[1]) != 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(operations_count_and_waits_do_not),
+      cmocka_unit_test(ranks_are_rows_of_replicas),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,7 @@ def a_run():
 
 
 def check_stage(metrics, rank):
-    assert metrics.get("ballast_stage_rank") == rank
+    assert metrics.get("ballast_stage_rank") == rank and metrics.get("ballast_stage_replica") == 0
     assert metrics.get("ballast_stage_step") == metrics.get("ballast_steps_total") == 8
     assert metrics.get("ballast_attempts_total", outcome="voted") >= 8
     assert metrics.get("ballast_step_seconds_count") == 8

@@ -41,7 +41,9 @@ static void tracing_feed(bl__tracing_t *tracing) {
   Ballast__V1__TraceEvent events[TRACE_BATCH], *pointers[TRACE_BATCH];
   const bl_stage_trace_t *trace = &tracing->traces[tracing->stage];
   Ballast__V1__DriverTraceResponse output = BALLAST__V1__DRIVER_TRACE_RESPONSE__INIT;
+  const bl_grid_t *grid = &bl_driver_training(tracing->service->driver)->grid;
   output.stage = (int32_t)tracing->stage;
+  output.replica_stages = grid->data > 1 ? grid->stages : 0;
   output.events = pointers;
   while (output.n_events < TRACE_BATCH && tracing->record < trace->count) {
     bl_trace_record_t *record = &trace->records[tracing->record++];

@@ -130,8 +130,13 @@ static void draw_rows(page_t *page) {
     bl_canvas_fill_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, page->row.bar, WAIT_FILL);
     bl_canvas_hatch_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, page->row.bar, WAIT_LINE);
     char label[24];
-    snprintf(label, sizeof label, "stage %u", s);
+    snprintf(label, sizeof label, "stage %u", t->replica_stages > 0 ? s % t->replica_stages : s);
     bl_canvas_text(page->canvas, MARGIN_LEFT - 12, y + page->row.bar / 2 + 4.5, label, 13, true, BL_ALIGN_RIGHT, INK);
+    if (t->replica_stages > 0) {
+      snprintf(label, sizeof label, "replica %u", s / t->replica_stages);
+      bl_canvas_text(page->canvas, MARGIN_LEFT - 12, y + page->row.bar / 2 + 18, label, 10.5, false, BL_ALIGN_RIGHT,
+                     INK_SOFT);
+    }
   }
   for (size_t i = 0; i < t->event_count; i++) {
     draw_event(page, &t->events[i]);

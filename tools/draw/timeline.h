@@ -33,9 +33,10 @@ typedef struct bl_timeline_level {
 
 typedef struct bl_timeline {
   const char *title;
-  const char *subtitle; // NULL: none
-  const char *unit;     // of all times, for the axis: "ms", "s", "units of cost"
-  uint32_t stages;
+  const char *subtitle;              // NULL: none
+  const char *unit;                  // of all times, for the axis: "ms", "s", "units of cost"
+  uint32_t stages;                   // rows
+  uint32_t replica_stages;           // of each replica, where there are several, replica by replica; 0: there is one
   uint32_t slices;                   // of a sequence: above 1 boxes say "3.1", slice 1 of micro-batch 3
   const bl_timeline_event_t *events; // of one stage ascending in start; stages in any order
   size_t event_count;

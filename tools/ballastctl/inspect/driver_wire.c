@@ -118,6 +118,7 @@ static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, vo
   for (size_t i = 0; i < response->n_events; i++) {
     const Ballast__V1__TraceEvent *from = response->events[i];
     bl_ctl_trace_event_t event = {.stage = response->stage,
+                                  .replica_stages = response->replica_stages,
                                   .name = from->name,
                                   .wait = from->wait,
                                   .start_ns = from->start_ns,

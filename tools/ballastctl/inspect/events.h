@@ -95,13 +95,14 @@ typedef struct bl_ctl_plan {
 
 // One operation or wait of a stage in the last step.
 typedef struct bl_ctl_trace_event {
-  int stage;
+  int stage;        // with several replicas the number of its rank, replica by replica
   const char *name; // a schedule cell, or the reason of a wait
   bool wait;
   uint64_t start_ns, end_ns; // the machine's monotonic clock
   int micro_batch;
   uint32_t slots_in_use;
-  bool copy; // an operation that runs beside others: an eviction or a load in a simulation
+  bool copy;               // an operation that runs beside others: an eviction or a load in a simulation
+  uint32_t replica_stages; // stages of each replica, where there are several; 0: there is one
 } bl_ctl_trace_event_t;
 
 #endif
