@@ -15,8 +15,9 @@ from .backend import StorageBackend
 from .errors import BlockLost, StoreError
 from .parking import hooks, park
 from .pipelining import attach
+from .profile import profile
 from .schedule import schedule
 from .store import Store
 
 __version__ = "0.1.0"
-__all__ = ["BlockLost", "StorageBackend", "Store", "StoreError", "attach", "hooks", "megatron", "park", "schedule"]
+__all__ = ["BlockLost", "StorageBackend", "Store", "StoreError", "attach", "hooks", "megatron", "park", "profile", "schedule"]

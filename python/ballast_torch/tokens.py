@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
-PART = 4 << 20  # bytes of text that are encoded at a time
+PART = 1 << 20  # bytes of text that are encoded at a time, which takes some hundred MiB
 DOCUMENTS = 1024  # the same, of documents
 _BREAK = re.compile(r"\w(?=\s*\n)")
 
@@ -194,7 +194,7 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
     """The tokens of all documents in `paths`, in order, without those that a tokenizer adds (as begin of sentence).
 
     A file is a document, or in one that ends with .jsonl every line that is not blank, an object with a string `text`.
-    Of a file no more than a few MiB are in memory; a document of more than 4 MiB is cut at an end of a line, where
+    Of a file no more than a few MiB are in memory; a document of more than 1 MiB is cut at an end of a line, where
     tokenizers that put something before each text (as SentencePiece's) put it again.
 
     Args:

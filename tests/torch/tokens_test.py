@@ -93,7 +93,7 @@ def check_ids(folder, made, tokenizer, text):
 
 
 def check_cut(folder, made, tokenizer, text):
-    """Small parts in place of 4 MiB: what is cut has the same ids and is one document."""
+    """Small parts in place of 1 MiB: what is cut has the same ids and is one document."""
     path, part = write(f"{folder}/long.txt", text), tokens.PART
     try:
         for tokens.PART in (1000, 997, 300):
