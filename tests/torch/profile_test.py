@@ -62,7 +62,7 @@ class Trainer:
 
     def step(self):
         arguments, keywords = (self.x,) if 0 in self.held else (), {"target": self.x} if self.last else {}
-        self.schedule.step(*arguments, **keywords, return_outputs=False)
+        self.schedule.step(*arguments, **keywords)
         self.optimizer.step()
         self.optimizer.zero_grad()
 
