@@ -78,8 +78,8 @@ class Schedule:
     def runtime(self, stages: Any, loss_fn: Any = None, **keywords: Any) -> Any:
         """A schedule to `step()` with this order.
 
-        PyTorch 2.8 does not scale the gradients of orders with split backward passes: they come out `micro_batches` times
-        as large as with a fused one (`scale_grads`).
+        PyTorch 2.8 does not scale the gradients of orders with split backward passes: they come out `micro_batches`
+        times as large as with a fused one (`scale_grads`).
 
         Args:
             stages: the `PipelineStage`s of this rank, those of `placement[rank]` (or a single one).

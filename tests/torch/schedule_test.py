@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """ballast_torch.schedule: PyTorch runs the orders of ballastctl over gloo on four ranks, operation by operation as they
-were exported; losses and gradients are those of PyTorch's own 1F1B; what attach counts of blocks is what was simulated."""
+were exported; losses and gradients are those of PyTorch's own 1F1B; what attach counts of blocks is what was
+simulated."""
 import os
 import sys
 
