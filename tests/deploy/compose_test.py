@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """deploy/compose: the file names what it uses, every service is as locked down as a pod, images have tags, programs take
 the arguments they are given, ports are those of docs/kubernetes.md, its job names services that exist and is one that
-ballastctl plans, what Prometheus and Grafana are told fits together; docker compose, where there is one, accepts it
+ballastctl plans, so does the one of replicas, which differs in nothing else, what Prometheus and Grafana are told fits together; docker compose, where there is one, accepts it
 (podman-compose runs it: images_test.py)."""
 import json
 import os
@@ -64,6 +64,28 @@ def check_watch(services):
         assert services[name]["profiles"] == ["watch"] and all(p.startswith("127.0.0.1:") for p in services[name]["ports"]), name
 
 
+def check_job(name, kinds):
+    job = read(name)
+    for key, kind, port in (("stages", "stage", 7700), ("stores", "store", 7800)):
+        if key in job["services"]:
+            assert job["services"][key] == [f"{name}:{port}" for name in kinds[kind]], key
+    done = subprocess.run([os.path.join(BIN, "ballastctl"), "simulate", os.path.join(FOLDER, name)],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return job
+
+
+def check_replicas(driver, kinds):
+    """Over the others: the driver with another job, which is of the same services and stands where it says."""
+    (other,) = read("replicas.yaml")["services"].values()
+    changed = [(a, b) for a, b in zip(driver["command"], other["command"], strict=True) if a != b]
+    ((_, path),) = changed
+    assert path.startswith("--job="), changed
+    (source,) = [volume.split(":")[0] for volume in driver["volumes"] if volume.split(":")[1] == path.removeprefix("--job=")]
+    job = check_job(os.path.basename(source), kinds)
+    assert job["parallel"]["data"] * job["pipeline"]["stages"] == len(kinds["stage"]), job
+
+
 def main():
     document = read("compose.yaml")
     services = document["services"]
@@ -80,12 +102,8 @@ def main():
             kinds[kind].append(name)
             assert service["hostname"] == name  # by which it is found, and which a stage gives to others
     assert set(services["driver"]["depends_on"]) == set(kinds["stage"] + kinds["store"])
-    job = read("job.yaml")
-    for key, kind, port in (("stages", "stage", 7700), ("stores", "store", 7800)):
-        assert job["services"][key] == [f"{name}:{port}" for name in kinds[kind]], key
-    done = subprocess.run([os.path.join(BIN, "ballastctl"), "simulate", os.path.join(FOLDER, "job.yaml")],
-                          capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert "stores" in check_job("job.yaml", kinds)["services"]
+    check_replicas(services["driver"], kinds)
     scraped = [t for s in read("prometheus.yaml")["scrape_configs"] for c in s["static_configs"] for t in c["targets"]]
     assert scraped == [f"{name}:9600" for names in kinds.values() for name in names], scraped
     check_watch(services)
