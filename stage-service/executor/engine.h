@@ -48,7 +48,7 @@ typedef struct bl_engine_options {
   const char *resume;          // folder of a checkpoint to go on from; NULL or "": begin anew
   uint64_t resume_digest;      // of that checkpoint (job/checkpoint.h)
   uint32_t rank;               // of the job's grid (model/grid.h)
-  int32_t gpu;                 // of those that this process sees, where pipeline.device is cuda; -1: the stage's number
+  int32_t gpu;                 // of those that this process sees, where pipeline.device is cuda; -1: the rank's number
                                // modulo how many they are
   bool nccl_shared_gpu;        // other processes of the job use the same GPU, and NCCL
   int32_t first_core;          // pin the compute thread to `pipeline.threads` cores from this one on; -1: do not

@@ -4,10 +4,10 @@
 // the order of model/fold.h. All of them do this in every run, so nobody needs to know what another one has. Tensors move
 // beside the operations of other chunks.
 //
-//   bl_replicas_begin(engine, err);                    // after bl_hub_begin
-//   bl_replicas_wait_weights(engine, chunk, stall, err);     // before an operation of this chunk
-//   bl_replicas_send_gradients(engine, chunk, err);          // after its last one
-//   bl_replicas_reduce(engine, stall, err);            // of a run that trains
+//   bl_replicas_begin(engine, err);                       // after bl_hub_begin
+//   bl_replicas_wait_weights(engine, chunk, stall, err);  // before an operation of this chunk
+//   bl_replicas_send_gradients(engine, chunk, err);       // after its last one
+//   bl_replicas_reduce(engine, stall, err);               // of a run that trains
 //   bl_replicas_settle(engine, stall, reduced, err);
 //
 // A run that ended well has had all weights and sent all gradients; only what it updates itself changes afterwards, so that

@@ -13,7 +13,7 @@ import subprocess
 import time
 
 from ballast import (CTL, GOLDEN, Run, Service, assert_nothing_left, descendants, environment, losses, on, run_job, scratch,
-                     shared_memory_files, small_inline, stages, state_of, write_job)
+                     shared_memory_files, small_inline, stages, state_of, wait_until, write_job)
 
 PARTS, LAYERS = 4, 8
 MODELS = {
@@ -155,6 +155,20 @@ def checkpoints(folder):
     print("ok checkpoints are whole and the same for every grid, and every grid goes on from those of others")
 
 
+def more_replicas_than_tensors(folder):
+    """Ranks that update nothing, and save nothing, go along."""
+    seen = []
+    for replicas in (1, 32):
+        at = os.path.join(folder, f"many-{replicas}")
+        job = write_job(folder, model={**MODELS["gpt2"], "layers": 1}, pipeline={"stages": 1},
+                        train={"steps": 2, "micro_batch": 1, "micro_batches": 32},
+                        parallel={"data": replicas, "data_parts": 32}, checkpoint={"folder": at, "every": 1})
+        report, _ = run_job(folder, job, "--local")
+        seen.append((losses(report), [tensors_of(at, 2, kind) for kind in ("model", "optimizer")]))
+    assert seen[0] == seen[1]
+    print("ok 32 replicas of 16 tensors")
+
+
 def services(folder, expected):
     with stages(folder, 4) as ranks:
         stores = [Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64 MiB") for _ in ranks]
@@ -216,14 +230,21 @@ def a_rank_hangs(folder):
     changed = [all(stage["dropped"] > 0 for stage in step["stages"] if stage["stage"] == 0)
                for step in steps if step["policy_version"] == 2]
     assert changed and all(changed), "some replica did not follow"
+    seen = wait_until(lambda: [stage for stage in json.loads(told(folder, "stages", "-o", "json")) if stage["paths"]][3:] and
+                      json.loads(told(folder, "stages", "-o", "json")), 30, "no paths are told")
+    paths = {(stage["data"], stage["stage"]): sorted((path["data"], path["stage"]) for path in stage["paths"])
+             for stage in seen}
+    assert paths == {(r, s): sorted([(r, 1 - s), (1 - r, s)]) for r in (0, 1) for s in (0, 1)}, paths
+    assert "1 of replica 0: " in told(folder, "stages", "-o", "wide")
     pids, victim = descendants(run.pid), run.steps()[-1]["stages"][3]
     os.kill(victim["pid"], signal.SIGSTOP)
     begin = time.monotonic()
     try:
-        waits = [told(folder, "doctor")]
-        while "from stage 1 of replica 1" not in waits[-1] and run.process.poll() is None:
+        waits, seat = [told(folder, "doctor")], "stage 1 of replica 1"
+        named = [f"from {seat}", f"to {seat}", f"{seat}: Commit"]  # it may have been about to commit: then nobody else waits
+        while not any(words in waits[-1] for words in named) and run.process.poll() is None:
             waits.append(told(folder, "doctor"))
-        assert any("from stage 1 of replica 1" in text for text in waits), waits[-1]
+        assert any(words in text for text in waits for words in named), waits
         message = run.end(5)
         assert time.monotonic() - begin < 30, "it took too long"
         assert "stage 1 of replica 1" in message and "is gone: no answer" in message, message
@@ -243,6 +264,7 @@ def main():
         other_parts(folder, expected)
         trajectories_of_pytorch(folder)
         checkpoints(folder)
+        more_replicas_than_tensors(folder)
         services(folder, expected)
     with scratch() as folder:
         a_rank_is_killed(folder)

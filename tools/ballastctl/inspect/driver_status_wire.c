@@ -24,12 +24,18 @@ static json_t *waits_json(const Ballast__V1__StageStatusResponse *status) {
   return waits;
 }
 
-static json_t *paths_json(const Ballast__V1__StageStatusResponse *status) {
+// A rank names its peers by their ranks; `replica_stages` > 0 where there are replicas.
+static json_t *paths_json(const Ballast__V1__StageStatusResponse *status, size_t replica_stages) {
   json_t *paths = json_array();
   for (size_t i = 0; i < status->n_paths; i++) {
     const Ballast__V1__PeerPath *path = status->paths[i];
-    json_array_append_new(
-        paths, json_pack("{s:i, s:s, s:s}", "stage", path->stage, "path", path->data_path, "reason", path->reason));
+    const int stages = (int)replica_stages;
+    json_t *row = json_pack("{s:i, s:s, s:s}", "stage", stages > 0 ? path->stage % stages : path->stage, "path",
+                            path->data_path, "reason", path->reason);
+    if (stages > 0) {
+      json_object_set_new(row, "data", json_integer(path->stage / stages));
+    }
+    json_array_append_new(paths, row);
   }
   return paths;
 }
@@ -47,7 +53,7 @@ static json_t *memory_json(const Ballast__V1__StageStatusResponse *status) {
     json_object_set_new(object, #name, json_integer((json_int_t)(counters)->name));                                    \
   }
 
-static json_t *stage_json(const Ballast__V1__StageHealth *health) {
+static json_t *stage_json(const Ballast__V1__StageHealth *health, size_t replica_stages) {
   json_t *stage =
       json_pack("{s:i, s:s, s:b}", "stage", health->stage, "address", health->address, "reachable", health->reachable);
   if (stage != NULL && health->own_slots > 0) {
@@ -65,7 +71,7 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health) {
   json_object_set_new(stage, "operations_total", json_integer(status->operations_total));
   json_object_set_new(stage, "device", json_string(status->device));
   json_object_set_new(stage, "waits", waits_json(status));
-  json_object_set_new(stage, "paths", paths_json(status));
+  json_object_set_new(stage, "paths", paths_json(status, replica_stages));
   json_object_set_new(stage, "memory", memory_json(status));
   if (status->state != NULL) {
     json_object_set_new(stage, "pid", json_integer(status->state->process));
@@ -83,10 +89,11 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health) {
 // Whose replica they are is said where there are several.
 json_t *bl__driver_status_json(const Ballast__V1__DriverStatusResponse *response) {
   json_t *stages = json_array();
-  const bool replicas = response->n_stages > 0 && response->stages[response->n_stages - 1]->data > 0;
+  const uint32_t last = response->n_stages > 0 ? response->stages[response->n_stages - 1]->data : 0; // replica
+  const size_t replica_stages = last > 0 ? response->n_stages / (last + 1) : 0;
   for (size_t i = 0; i < response->n_stages; i++) {
-    json_t *stage = stage_json(response->stages[i]);
-    if (replicas) {
+    json_t *stage = stage_json(response->stages[i], replica_stages);
+    if (replica_stages > 0) {
       json_object_set_new(stage, "data", json_integer(response->stages[i]->data));
     }
     json_array_append_new(stages, stage);

@@ -46,8 +46,11 @@ static void lists_to_cells(json_t *stages) {
                                   json_number_value(json_object_get(item, "seconds"))));
     }
     json_array_foreach(json_object_get(stage, "paths"), k, item) { // the reason begins with the path
-      append(&paths, json_sprintf("%d: %s", (int)json_integer_value(json_object_get(item, "stage")),
-                                  json_string_value(json_object_get(item, "reason"))));
+      const int peer = (int)json_integer_value(json_object_get(item, "stage"));
+      const char *reason = json_string_value(json_object_get(item, "reason"));
+      const json_t *data = json_object_get(item, "data");
+      append(&paths, data == NULL ? json_sprintf("%d: %s", peer, reason)
+                                  : json_sprintf("%d of replica %d: %s", peer, (int)json_integer_value(data), reason));
     }
     json_object_set_new(stage, "waits", waits == NULL ? json_null() : waits);
     json_object_set_new(stage, "paths", paths == NULL ? json_null() : paths);
