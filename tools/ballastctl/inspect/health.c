@@ -42,9 +42,14 @@ static json_t *health_rows(const json_t *answer, bool *healthy) {
   json_array_append_new(rows, json_pack("{s:s, s:s}", "service", "driver", "state", "serving"));
   *healthy = true;
   json_array_foreach(json_object_get(answer, "stages"), i, stage) {
-    char name[32];
+    char name[64];
     bool reachable = json_is_true(json_object_get(stage, "reachable"));
-    snprintf(name, sizeof name, "stage-%lld", (long long)json_integer_value(json_object_get(stage, "stage")));
+    const json_t *data = json_object_get(stage, "data"); // where there are replicas
+    const int length =
+        snprintf(name, sizeof name, "stage-%lld", (long long)json_integer_value(json_object_get(stage, "stage")));
+    if (data != NULL) {
+      snprintf(name + length, sizeof name - (size_t)length, " of replica %lld", (long long)json_integer_value(data));
+    }
     json_array_append_new(rows,
                           json_pack("{s:s, s:s, s:O?}", "service", name, "state", reachable ? "serving" : "unreachable",
                                     "address", json_object_get(stage, "address")));
