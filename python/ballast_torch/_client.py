@@ -123,7 +123,7 @@ class Client:
         return text.value.decode()
 
     def alive(self) -> bool:
-        if self.lost is not None:
+        if self.lost is not None or self._client is None:
             return False
         error = _native.Error()
         status = _native.library().bl_client_state(self._client, byref(error))
@@ -163,12 +163,23 @@ class Client:
 
     def start(self, verb: str, room: int, *arguments: object) -> _native.Ticket:
         ticket = _native.Ticket()
+        self._must_be_open()
         self.call(f"bl_client_{verb}", self._client, room, *arguments, byref(ticket))
         return ticket
 
     def ended(self, ticket: _native.Ticket) -> bool:
-        return _native.library().bl_client_poll(self._client, ticket)
+        return self._client is None or _native.library().bl_client_poll(self._client, ticket)
 
     def wait(self, ticket: _native.Ticket) -> None:
         """Raises what became of it. Ends within the client's deadline."""
+        self._must_be_open()
         self.call("bl_client_wait", self._client, ticket, _native.FOREVER)
+
+    def abandon(self, ticket: _native.Ticket) -> None:
+        """What it moved is this process's again."""
+        if self._client is not None:
+            _native.library().bl_client_abandon(self._client, ticket)
+
+    def _must_be_open(self) -> None:
+        if self._client is None:
+            raise self.lost or StoreError(f"{self.address}: the store is closed", status="PRECONDITION", store=self.address)

@@ -24,9 +24,9 @@ class StorageBackend:
     """
 
     def __init__(self, store: Store, *, min_bytes: int | str = 1 << 20, prefetch: int = 1) -> None:
-        with store._lock:
+        with store._locked():
             store._begin_region()
-        self._region = Region(store, min_bytes=parse_bytes(min_bytes), prefetch=prefetch)
+        self._region = Region(store, min_bytes=parse_bytes(min_bytes), prefetch=prefetch, dedupes=False)
 
     def put(self, tensor: torch.Tensor, stream: Any = None) -> Use | None:
         """Copies a tensor on its way to the store. None: it stays where it is (small, a parameter, no room).
@@ -45,7 +45,7 @@ class StorageBackend:
         """
         with _on(stream):
             tensor = self._region.unpack(payload)
-            return tensor if out is None else out.copy_(tensor)
+            return tensor.clone(memory_format=torch.preserve_format) if out is None else out.copy_(tensor)
 
     def free(self, payload: Use) -> None:
         """Its part of a room is not needed any more."""

@@ -12,7 +12,7 @@ import torch
 from torch._C._dynamo.eval_frame import get_eval_frame_callback
 from torch.autograd.graph import saved_tensors_hooks
 
-from .saved import Region
+from .saved import Recompute, Region
 from .store import Store, parse_bytes
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -24,37 +24,6 @@ def refuse_compile() -> None:
     if torch.compiler.is_compiling() or get_eval_frame_callback() not in (None, False):
         raise RuntimeError("ballast_torch cannot park what a function under torch.compile saves: begin the region outside of "
                            "it, and compile the modules inside")
-
-
-def rng_state(tensors: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
-    """A context that puts the random number generators back to where they are now, for the time it lasts."""
-    state = torch.get_rng_state()
-    devices = sorted({tensor.device.index for tensor in tensors if tensor.device.type == "cuda"})
-    states = [torch.cuda.get_rng_state(device) for device in devices]
-    autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
-                for device in ("cpu", *(("cuda",) if devices else ()))]
-
-    def run(function: Callable[[], Any]) -> None:
-        with torch.random.fork_rng(devices=devices):
-            torch.set_rng_state(state)
-            for device, saved in zip(devices, states):
-                torch.cuda.set_rng_state(saved, device)
-            for device, enabled, dtype in autocast:
-                function = _under(torch.autocast(device, dtype=dtype, enabled=enabled), function)
-            function()
-
-    return run
-
-
-def _under(context: Any, function: Callable[[], Any]) -> Callable[[], Any]:
-    def run() -> Any:
-        with context:
-            return function()
-    return run
-
-
-def tensors_of(*values: Any) -> tuple[torch.Tensor, ...]:
-    return tuple(leaf for leaf in torch.utils._pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor))
 
 
 class park:  # noqa: N801, a verb as it is used
@@ -91,9 +60,9 @@ class park:  # noqa: N801, a verb as it is used
         self._on_loss, self._recompute = on_loss, recompute
         self._open = threading.local()  # hooks are a thread's, too
 
-    def _begin(self, recompute: Callable[[], None] | None) -> Region:
+    def _begin(self, recompute: Recompute | None) -> Region:
         refuse_compile()
-        with self._store._lock:
+        with self._store._locked():
             self._store._begin_region()
         return Region(self._store, min_bytes=self._min_bytes, prefetch=self._prefetch, recompute=recompute)
 
@@ -101,7 +70,7 @@ class park:  # noqa: N801, a verb as it is used
         if self._on_loss == "recompute" and self._recompute is None:
             raise ValueError("on_loss='recompute': a `with` cannot be run again; wrap a function, park(store, "
                              "on_loss='recompute')(f), or give recompute=")
-        region = self._begin(_restoring(self._recompute))
+        region = self._begin(None if self._recompute is None else Recompute(self._recompute, (), {}))
         hooks = saved_tensors_hooks(region.pack, region.unpack)
         hooks.__enter__()
         if not hasattr(self._open, "regions"):
@@ -124,8 +93,7 @@ class park:  # noqa: N801, a verb as it is used
         def parked(*arguments: Any, **keywords: Any) -> Any:
             again = None
             if self._on_loss == "recompute":
-                restored = rng_state(tensors_of(arguments, keywords))
-                again = functools.partial(restored, functools.partial(function, *arguments, **keywords))
+                again = Recompute(function, arguments, keywords)
             region = self._begin(again)
             try:
                 with saved_tensors_hooks(region.pack, region.unpack):
@@ -134,10 +102,6 @@ class park:  # noqa: N801, a verb as it is used
                 region.finish()
 
         return parked
-
-
-def _restoring(recompute: Callable[[], Any] | None) -> Callable[[], None] | None:
-    return None if recompute is None else functools.partial(rng_state(()), recompute)
 
 
 class hooks(tuple):  # noqa: N801
@@ -150,7 +114,7 @@ class hooks(tuple):  # noqa: N801
     """
 
     def __new__(cls, store: Store, *, min_bytes: int | str = 1 << 20, prefetch: int = 1) -> hooks:
-        with store._lock:
+        with store._locked():
             store._begin_region()
         region = Region(store, min_bytes=parse_bytes(min_bytes), prefetch=prefetch)
         return super().__new__(cls, (region.pack, region.unpack))

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from .parking import refuse_compile, rng_state, tensors_of
+from .parking import refuse_compile
 from .residency import BACKWARD, FORWARD, WEIGHT, Action, Residency, plan_residency
-from .saved import Region
+from .saved import Recompute, Region, tensors_of
 from .store import Store, parse_bytes
 
 _KINDS = {"FORWARD": FORWARD, "FULL_BACKWARD": BACKWARD, "BACKWARD_INPUT": BACKWARD, "BACKWARD_WEIGHT": WEIGHT}
@@ -119,7 +119,7 @@ class Attachment:
     # ---- in place of the schedule's and the stages' own
 
     def _step(self, original: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        with self._store._lock:
+        with self._store._locked():
             self._store._begin_region()
         self._recorded.clear()
         try:
@@ -133,7 +133,7 @@ class Attachment:
     def _advance(self, kind: str, stage: Any, micro_batch: int) -> None:
         action = kind, stage.stage_index, micro_batch
         self._recorded.append(action)
-        with self._store._lock:
+        with self._store._locked():
             self._store._collect()
         at = self._index.get(action)
         for block in self.residency.loads.get(at, ()) if self.residency is not None else ():
@@ -164,7 +164,7 @@ class Attachment:
         inputs = tensors_of(arguments, keywords)
         region.leave(inputs)
         if self._on_loss == "recompute" and region.parks:
-            region.recompute = functools.partial(rng_state(inputs), functools.partial(original, *arguments, **keywords))
+            region.recompute = Recompute(original, arguments, keywords)
         with saved_tensors_hooks(region.pack, region.unpack):
             return original(*arguments, **keywords)
 

@@ -20,9 +20,8 @@ import torch.distributed as dist
 from torch.autograd.graph import saved_tensors_hooks
 
 from ._xxh3 import xxh3
-from .parking import tensors_of
 from .pipelining import stages_of
-from .saved import STRANGE, why_not
+from .saved import STRANGE, tensors_of, why_not
 
 LEAST = 1e-9  # seconds that an operation takes: PyTorch has nothing to do for some, as for the first stage's I
 BARRIERS = 9  # by which clocks of several machines are compared

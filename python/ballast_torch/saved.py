@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +20,8 @@ ENTRIES = 4096  # of a region without an end, before those of storages that are 
 ALIGNMENT = 64  # bytes: of storages within a chunk, more than any dtype needs
 
 
+memcmp = ctypes.CDLL(None).memcmp
+memcmp.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t
 STRANGE = ("subclass", "layout")  # may have no storage
 
 
@@ -78,6 +82,8 @@ class Entry:
             chunk.alive -= 1
             if chunk.alive == 0 and chunk.sealed:
                 self.store._discard(chunk)
+            elif chunk.alive == 0:
+                chunk.segments[0].used = 0  # it is filled from the start again
 
 
 class Use:
@@ -108,18 +114,68 @@ class Use:
     __del__ = end
 
 
+def restored_state(tensors: tuple[torch.Tensor, ...]) -> Callable[[], Any]:
+    """A context that puts the random number generators back to where they are now, for the time it lasts."""
+    state = torch.get_rng_state()
+    devices = sorted({tensor.device.index for tensor in tensors if tensor.device.type == "cuda"})
+    states = [torch.cuda.get_rng_state(device) for device in devices]
+    autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+                for device in ("cpu", *(("cuda",) if devices else ()))]
+
+    def run(function: Callable[[], Any]) -> None:
+        with torch.random.fork_rng(devices=devices):
+            torch.set_rng_state(state)
+            for device, saved in zip(devices, states):
+                torch.cuda.set_rng_state(saved, device)
+            for device, enabled, dtype in autocast:
+                function = _under(torch.autocast(device, dtype=dtype, enabled=enabled), function)
+            function()
+
+    return run
+
+
+def _under(context: Any, function: Callable[[], Any]) -> Callable[[], Any]:
+    def run() -> Any:
+        with context:
+            return function()
+    return run
+
+
+def tensors_of(*values: Any) -> tuple[torch.Tensor, ...]:
+    return tuple(leaf for leaf in torch.utils._pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor))
+
+
+class Recompute:
+    """A forward pass that can be run again: its inputs are kept, random numbers come from the same states."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+        inputs = tensors_of(arguments, keywords)
+        self._run, self._call = restored_state(inputs), functools.partial(function, *arguments, **keywords)
+        self._inputs = [(tensor, tensor._version) for tensor in inputs]
+
+    def changed(self) -> str | None:
+        """What makes another result likely."""
+        for tensor, version in self._inputs:
+            if tensor._version != version:
+                return f"an input of shape {list(tensor.shape)} was changed in place after the forward pass"
+        return None
+
+    def __call__(self) -> None:
+        self._run(self._call)
+
+
 class Region:
     """Saved tensors of one forward pass (of a micro-batch on a stage, or of all that a `with` holds).
 
     `parks`: False measures only. `forgets`: what was loaded is let go of when all of it was had once; False: when nobody can
-    ask for it any more, or by forget(). `recompute`: makes everything that was saved here again, in the same order, by running
+    ask for it any more, or by forget(). `dedupes`: a storage that is saved several times moves once. `recompute`: makes everything that was saved here again, in the same order, by running
     the forward pass; None: a lost block is an error.
     """
 
     def __init__(self, store: Store, *, min_bytes: int, parks: bool = True, prefetch: int = 1,
-                 forgets: bool = True, recompute: Callable[[], None] | None = None) -> None:
+                 forgets: bool = True, dedupes: bool = True, recompute: Recompute | None = None) -> None:
         self.store, self.min_bytes, self.parks, self.prefetch = store, min_bytes, parks, prefetch
-        self.recompute, self.forgets = recompute, forgets
+        self.recompute, self.forgets, self.dedupes = recompute, forgets, dedupes
         self._entries: dict[tuple[int, int], Entry] = {}
         self._leave: dict[int, StorageWeakRef] = {}
         self._filling: Chunk | None = None
@@ -139,7 +195,7 @@ class Region:
     def pack(self, tensor: torch.Tensor) -> Use:
         index, self._count = self._count, self._count + 1
         reason = why_not(tensor, self.min_bytes)
-        with self.store._lock:
+        with self.store._locked():
             self.store._check()
             return Use(self, self._entry(tensor, reason), tensor, index)
 
@@ -151,10 +207,10 @@ class Region:
         # A storage has one number as long as somebody refers to it, weakly too; another version has other bytes.
         storage = tensor.untyped_storage()
         key = storage._cdata, tensor._version
-        entry = self._entries.get(key)
+        entry = self._entries.get(key) if self.dedupes else None
         if len(self._entries) > ENTRIES:
             self._entries = {key: entry for key, entry in self._entries.items() if not entry.storage.expired()}
-        if entry is None or entry.storage.expired():
+        if entry is None or entry.uses == 0 or entry.storage.expired() or not self._has_same_bytes(entry, storage):
             wanted = self.parks and reason is None and key[0] not in self._leave and not self.store._is_constant(tensor, storage)
             entry = self._entries[key] = Entry(self.store, storage, wanted)
             if wanted:
@@ -163,12 +219,25 @@ class Region:
             if entry.chunk is None and reason not in ("own", "part") and key[0] not in self._leave:
                 entry.held = True
                 self.store._hold(entry.size)
-        if entry.uses == 0 and entry.chunk is not None:
-            entry.chunk.alive += 1
         entry.uses += 1
         if entry.chunk is not None:
+            entry.chunk.alive += entry.uses == 1
             entry.chunk.unread += 1
         return entry
+
+    def _has_same_bytes(self, entry: Entry, storage: torch.UntypedStorage) -> bool:
+        """What was copied is what is there now: writes by numpy or through `.data` leave the version as it was."""
+        if entry.chunk is None or storage.device.type != "cpu":
+            return True
+        segments, at = entry.chunk.segments, entry.offset
+        if any(segment.memory is None for segment in segments):
+            return False  # on its way: it is copied again
+        for segment in segments:
+            size = min(entry.size, segment.used - at) if len(segments) == 1 else segment.used
+            begin = storage.data_ptr() + segments.index(segment) * self.store.chunk_bytes
+            if memcmp(segment.memory.data_ptr() + at, begin, size) != 0:
+                return False
+        return True
 
     def _place(self, entry: Entry, storage: torch.UntypedStorage) -> None:
         """Copies a storage into a chunk, if there is one to be had."""
@@ -207,7 +276,7 @@ class Region:
         """What was saved until now leaves; more may come."""
         chunk, self._filling = self._filling, None
         if chunk is not None:
-            with self.store._lock:
+            with self.store._locked():
                 self.store._seal(chunk)
                 if chunk.alive == 0:
                     self.store._discard(chunk)
@@ -222,30 +291,24 @@ class Region:
 
     def unpack(self, use: Use) -> torch.Tensor:
         store = self.store
+        if use.tensor is not None:
+            return self._kept(use)
         if self._again is not None:
             return self._again[use.index]
-        with store._lock:
+        with store._locked():
             store._check()
             if use.entry is None:
                 raise StoreError(f"{store.address}: a tensor is asked for that was freed", status="NOT_FOUND",
                                  store=store.address)
-            if use.tensor is not None:
-                if use.tensor._version != use.version:
-                    raise RuntimeError(
-                        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                        f"a saved tensor of shape {list(use.tensor.shape)} is at version {use.tensor._version}; expected "
-                        f"version {use.version} instead")
-                store._collect()
-                return use.tensor
             try:
-                data = store._read(use.entry.chunk)
-            except BlockLost:
+                data, lost = store._read(use.entry.chunk), None
+            except BlockLost as error:
                 if self.recompute is None:
                     raise
-                data = None
+                data, lost = None, error
         if data is None:
-            return self._recomputed(use)
-        with store._lock:
+            return self._recomputed(use, lost)
+        with store._locked():
             tensor = self._tensor(use, data)
             chunk = use.entry.chunk
             self._prefetch_before(chunk)
@@ -256,6 +319,16 @@ class Region:
                 store._forget_buffer(chunk)
             store._collect()
             return tensor
+
+    def _kept(self, use: Use) -> torch.Tensor:
+        if use.tensor._version != use.version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: a saved "
+                f"tensor of shape {list(use.tensor.shape)} is at version {use.tensor._version}; expected version "
+                f"{use.version} instead")
+        with self.store._locked():
+            self.store._collect()
+        return use.tensor
 
     @staticmethod
     def _tensor(use: Use, data: torch.Tensor) -> torch.Tensor:
@@ -278,7 +351,7 @@ class Region:
 
     def load(self) -> None:
         """Begins to load everything: its backward pass comes next."""
-        with self.store._lock:
+        with self.store._locked():
             for ref in self._chunks:
                 chunk = ref()
                 if chunk is not None:
@@ -286,13 +359,17 @@ class Region:
 
     def forget(self) -> None:
         """Lets go of what was loaded. It can be loaded again."""
-        with self.store._lock:
+        with self.store._locked():
             for ref in self._chunks:
                 chunk = ref()
                 if chunk is not None:
                     self.store._forget_buffer(chunk)
 
-    def _recomputed(self, use: Use) -> torch.Tensor:
+    def _recomputed(self, use: Use, lost: BlockLost) -> torch.Tensor:
+        changed = self.recompute.changed()
+        if changed is not None:
+            raise BlockLost(store=lost.store, lease=lost.lease, status=lost.status,
+                            cause=f"{lost.cause}; it cannot be made again: {changed}")
         made: list[torch.Tensor] = []
 
         def pack(tensor: torch.Tensor) -> None:
@@ -303,9 +380,16 @@ class Region:
 
         with torch.enable_grad(), saved_tensors_hooks(pack, unpack):
             self.recompute()
-        if len(made) != self._count:
-            raise RuntimeError(f"the forward pass saved {self._count} tensors at first and {len(made)} when a lost block "
-                               "was made again; it must do the same each time (docs/pytorch.md)")
+        again = made[use.index] if len(made) == self._count else None
+        if again is None or again.shape != use.shape or again.dtype != use.dtype:
+            what = f"{len(made)} tensors" if again is None else f"one of {list(again.shape)} {again.dtype}"
+            raise RuntimeError(f"the forward pass saved {self._count} tensors at first, one of them of {list(use.shape)} "
+                               f"{use.dtype}, and {what} when a lost block was made again; it must do the same each time "
+                               "(docs/pytorch.md)")
         self._again = made
         self.store._counts["recomputed"] += 1
-        return made[use.index]
+        return again
+
+    def __del__(self) -> None:
+        if self._filling is not None:  # never sealed
+            self.store._dropped.append((self._filling, True))

@@ -19,6 +19,7 @@ from .errors import BlockLost, StoreError
 
 log = logging.getLogger("ballast_torch")
 
+AHEAD = 32  # loads of a chunk under way while one of them is waited for
 TICKETS = 160  # operations under way at a time; the library takes 256
 ROOMS_AT_ONCE = 4  # reserved with one call, where there is room
 REOPEN_SECONDS = 2.0  # at first, between attempts to find a store that was lost; doubled up to a minute
@@ -55,17 +56,29 @@ class Segment:
         self.lost: StoreError | None = None
 
 
+class Load:
+    """Of a segment into the buffer of its chunk."""
+
+    __slots__ = ("segment", "at", "ticket", "over")
+
+    def __init__(self, segment: Segment, at: int) -> None:
+        self.segment, self.at = segment, at  # a byte of the buffer
+        self.ticket: _native.Ticket | None = None  # None: not begun, or over
+        self.over = False
+
+
 class Chunk:
     """Saved bytes that leave and come back together."""
 
-    __slots__ = ("segments", "generation", "index", "sealed", "buffer", "loads", "alive", "unread", "__weakref__")
+    __slots__ = ("segments", "generation", "index", "sealed", "gone", "told_lost", "buffer", "loads", "alive", "unread",
+                 "__weakref__")
 
     def __init__(self, segments: list[Segment], generation: int) -> None:
         self.segments, self.generation = segments, generation
         self.index = 0  # among the chunks of its region
-        self.sealed = False
+        self.sealed = self.gone = self.told_lost = False
         self.buffer: torch.Tensor | None = None  # uint8, of all of it, when loaded or being loaded
-        self.loads: list[tuple[Segment, int, _native.Ticket | None]] | None = None  # at which byte; None: not begun
+        self.loads: list[Load] | None = None  # None: not begun
         self.alive = 0  # entries that somebody may ask for
         self.unread = 0  # uses that have not come yet
 
@@ -126,6 +139,7 @@ class Store:
         self._need = self._need_peak = 0  # bytes that were fit to be parked: now, and most
         self._alive = 0  # chunks with rooms
         self._evicting: collections.deque[Segment] = collections.deque()
+        self._loading: collections.deque[tuple[Chunk, Load]] = collections.deque()
         self._releasing: collections.deque[tuple[_native.Ticket, int, int]] = collections.deque()  # room, generation
         self._under_way = 0  # tickets
         self._dropped: collections.deque[Any] = collections.deque()  # uses that ended: by finalizers, on any thread
@@ -162,39 +176,36 @@ class Store:
             `held_peak`: bytes of saved tensors in this process now and at most, without parameters and without `staging`;
             `size`: bytes borrowed; `path`: how blocks travel.
         """
-        with self._lock:
-            if self._usable():
-                self._collect()
+        with self._locked():
+            self._collect()
             return {**self._counts, "waited_seconds": self._waited, "held": self._held, "held_peak": self._held_peak,
-                    "staging": self._staging_bytes, "size": self.size, "path": self._client.path() if self._usable() else ""}
+                    "staging": self._staging_bytes, "size": self.size, "path": self._client.path()}
 
     def reset_peak(self) -> None:
         """`held_peak` begins again at `held`."""
-        with self._lock:
-            self._check()
+        with self._locked():
             self._collect()
             self._held_peak = self._held
 
     def close(self) -> None:
         """Gives everything back. Blocks that are still parked are lost; a second call does nothing."""
-        with self._lock:
-            if self._closed:
-                return
-            self._check()
-            self._collect()
-            self._client.close()
-            self._closed = True
+        with self._locked():
+            if not self._closed:
+                self._collect()
+                self._client.close()
+                self._closed = True
 
     # ---- regions, under way
 
-    def _usable(self) -> bool:
-        return not self._closed and os.getpid() == self._pid
-
-    def _check(self) -> None:
+    def _locked(self) -> threading.RLock:
+        """The lock, for a `with`. Not in a forked child, where another thread's copy of it may be locked for ever."""
         if os.getpid() != self._pid:
             raise StoreError(f"{self.address}: the store belongs to process {self._pid}, which opened it; this one was "
                              "forked from it and can use stores of its own only (start it with 'spawn')",
                              status="PRECONDITION", store=self.address)
+        return self._lock
+
+    def _check(self) -> None:
         if self._closed:
             raise StoreError(f"{self.address}: the store is closed", status="PRECONDITION", store=self.address)
 
@@ -217,8 +228,10 @@ class Store:
         self._full = self.size == 0
 
     def _resize(self, size: int) -> None:
-        while self._under_way:  # releases
+        while self._evicting or self._releasing:
             self._reap(wait=True)
+        if self._under_way:
+            return
         while size > 2 * self.chunk_bytes and size > self.size:
             try:
                 self._client.open(size)
@@ -391,19 +404,23 @@ class Store:
 
     def _bound(self) -> None:
         """Room for another ticket."""
-        while self._under_way >= TICKETS and (self._releasing or self._evicting):
-            self._reap(wait=True)
+        while self._under_way >= TICKETS:
+            if self._evicting or self._releasing:
+                self._reap(wait=True)
+            elif self._loading:
+                self._end_load(*self._loading.popleft())
+            else:
+                return
 
     def _prefetch(self, chunk: Chunk) -> None:
         """Begins to load what is needed soon."""
         if chunk.loads is not None or chunk.alive == 0:
             return
-        if len(chunk.segments) == 1 and chunk.segments[0].memory is not None:
-            return  # it is here still
-        if self._under_way + len(chunk.segments) <= TICKETS:
+        if len(chunk.segments) > 1 or chunk.segments[0].memory is None:  # else it is here still
             self._load(chunk)
 
     def _load(self, chunk: Chunk) -> None:
+        """Begins as many loads as there are tickets for; the others begin when the chunk is read."""
         chunk.buffer = torch.empty(chunk.used, dtype=torch.uint8)
         chunk.loads = []
         self._hold(chunk.buffer.numel())
@@ -412,70 +429,93 @@ class Store:
             if segment.memory is not None:
                 chunk.buffer[at:at + segment.used].copy_(segment.memory[:segment.used])
             else:
-                chunk.loads.append((segment, at, self._start_load(chunk, segment, at)))
+                load = Load(segment, at)
+                chunk.loads.append(load)
+                if self._under_way < TICKETS:
+                    self._start_load(chunk, load)
             at += segment.used
 
-    def _start_load(self, chunk: Chunk, segment: Segment, at: int) -> _native.Ticket | None:
+    def _start_load(self, chunk: Chunk, load: Load) -> None:
+        segment = load.segment
         if segment.lost is None and chunk.generation != self._client.generation:
             segment.lost = self._client.lost or StoreError(f"{self.address}: the store ended the session that it was "
                                                            "parked in", status="FENCED", store=self.address)
-        if segment.lost is not None:
-            return None
-        self._bound()
-        try:
-            ticket = self._client.start("load_start_kept", segment.room, chunk.buffer.data_ptr() + at, segment.used)
-        except StoreError as error:
-            segment.lost = error
-            return None
-        self._under_way += 1
-        return ticket
+        if segment.lost is None:
+            self._bound()
+            try:
+                load.ticket = self._client.start("load_start_kept", segment.room, chunk.buffer.data_ptr() + load.at,
+                                                 segment.used)
+                self._under_way += 1
+                self._loading.append((chunk, load))
+                return
+            except StoreError as error:
+                segment.lost = error
+        load.over = True
 
-    def _end_load(self, chunk: Chunk, segment: Segment, at: int, ticket: _native.Ticket | None) -> None:
+    def _end_load(self, chunk: Chunk, load: Load) -> None:
         """Asks once more where the store lives and did not answer in time."""
         for attempt in range(2):
-            if ticket is None:
+            if load.ticket is None:
                 return
+            ticket, load.ticket = load.ticket, None
             self._under_way -= 1
             try:
                 self._client.wait(ticket)
-                return
+                load.over = True
             except StoreError as error:
                 if attempt or error.status == "DATA_LOSS" or not self._client.alive():
-                    segment.lost = error
-                    return
-                ticket = self._start_load(chunk, segment, at)
+                    load.segment.lost, load.over = error, True
+                else:
+                    self._start_load(chunk, load)
 
     def _read(self, chunk: Chunk) -> torch.Tensor:
         """All bytes of a chunk. BlockLost."""
         if chunk.loads is None and len(chunk.segments) == 1 and chunk.segments[0].memory is not None:
             return chunk.segments[0].memory
-        late = chunk.loads is None or any(ticket and not self._client.ended(ticket) for _, _, ticket in chunk.loads)
+        fresh = chunk.loads is None or any(not load.over for load in chunk.loads)
+        late = chunk.loads is None or not all(load.over or (load.ticket and self._client.ended(load.ticket))
+                                              for load in chunk.loads)
         begin = time.monotonic()
         if chunk.loads is None:
             self._load(chunk)
-        if chunk.loads:
-            loads, chunk.loads = chunk.loads, []
-            for load in loads:
-                self._end_load(chunk, *load)
+        for at, load in enumerate(chunk.loads):
+            for ahead in chunk.loads[at:at + AHEAD]:
+                if not ahead.over and ahead.ticket is None:
+                    self._start_load(chunk, ahead)
+            self._end_load(chunk, load)
+        while self._loading and self._loading[0][1].ticket is None:
+            self._loading.popleft()
+        if fresh and chunk.loads:
             self._counts["loaded"] += 1
             self._counts["late"] += late
             self._waited += time.monotonic() - begin
         lost = next((segment for segment in chunk.segments if segment.lost is not None), None)
         if lost is not None:
-            self._counts["lost"] += 1
-            raise BlockLost(store=self.address, lease=lost.room or 0, cause=str(lost.lost), status=lost.lost.status)
+            cause = lost.lost
+            self._counts["lost"] += not chunk.told_lost
+            chunk.told_lost = True
+            self._forget_buffer(chunk)
+            if cause.status != "DATA_LOSS" and chunk.generation == self._client.generation and self._client.alive():
+                lost.lost = None  # it may be there when it is asked for again
+            raise BlockLost(store=self.address, lease=lost.room or 0, cause=str(cause), status=cause.status)
         return chunk.buffer
 
     def _forget_buffer(self, chunk: Chunk) -> None:
         """Everything in it was had; who asks again loads it again."""
         if chunk.buffer is not None:
-            for segment, at, ticket in chunk.loads or ():
-                self._end_load(chunk, segment, at, ticket)
+            for load in chunk.loads:
+                if load.ticket is not None:
+                    self._under_way -= 1
+                    self._client.abandon(load.ticket)
+                    load.ticket, load.over = None, True
             self._held -= chunk.buffer.numel()
             chunk.buffer = chunk.loads = None
 
     def _discard(self, chunk: Chunk) -> None:
         """Nobody can ask for it any more: its rooms are free again."""
+        if chunk.gone:
+            return
+        chunk.gone = True
         self._alive -= 1
         self._forget_buffer(chunk)
         for segment in chunk.segments:
@@ -498,6 +538,11 @@ class Store:
     def _collect(self) -> None:
         """Takes note of what has ended."""
         while self._dropped:
-            entry, read = self._dropped.popleft()
-            entry.end_use(not read)
+            ended, read = self._dropped.popleft()
+            if isinstance(ended, Chunk):  # its region ended without a word
+                ended.sealed = True
+                if ended.alive == 0:
+                    self._discard(ended)
+            else:
+                ended.end_use(not read)
         self._reap()

@@ -177,6 +177,11 @@ def test_forks(folder):
         queue = fork.SimpleQueue()
         child = fork.Process(target=use_in_child, args=(store, loss, queue))
         child.start()
+        with store._lock:  # as by a thread that is in the middle of a backward pass
+            locked = fork.Process(target=lambda: use_in_child(store, loss, fork.SimpleQueue()))
+            locked.start()
+            locked.join(60)
+        assert locked.exitcode == 0, "a child waits for a lock that nobody holds there"
         child.join(60)
         assert child.exitcode == 0, child.exitcode
         for _ in range(3):

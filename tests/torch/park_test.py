@@ -301,6 +301,83 @@ def test_exceptions(address):
     print("ok an exception in a forward pass frees its rooms, regions nest")
 
 
+def test_many_segments(address):
+    """More rooms to load than the library takes tickets."""
+    with bt.Store(address, job="segments", size="64 MiB", chunk="64 KiB") as store:
+        x = torch.randn(5 << 20, requires_grad=True)  # 320 segments
+        with bt.park(store):
+            loss = (x * 2).sin().sum()
+        loss.backward()
+        assert torch.equal(x.grad, torch.autograd.grad((x * 2).sin().sum(), x)[0])
+        y = [torch.randn(3 << 20, requires_grad=True) for _ in range(3)]
+        with bt.park(store, prefetch=3):
+            losses = [(one * 2).sin().sum() for one in y]
+        sum(losses).backward()
+        assert store.stats()["lost"] == 0
+        del loss, losses
+        nothing_parked(store)
+    print("ok tensors of more rooms than there are tickets")
+
+
+def test_saved_again(address):
+    """The same storage after what was made of it is gone, or was changed behind autograd's back."""
+    with bt.Store(address, job="again", size="32 MiB", chunk="256 KiB") as store:
+        x = torch.randn(128, 128, requires_grad=True)
+        with bt.park(store, **SMALL):
+            y = x * 2
+            for _ in range(3):  # as a gradient penalty does it
+                penalty, = torch.autograd.grad(y.square().sum(), x, retain_graph=True)
+                assert torch.equal(penalty, 8 * x)
+            loss = y.square().sum()
+        loss.backward()
+        assert torch.equal(x.grad, 8 * x)
+        del y, loss, penalty
+        nothing_parked(store)
+        assert store._need == 0 == store._held, (store._need, store._held)
+
+        v, t = torch.ones(64, 64, requires_grad=True), torch.ones(64, 64)
+        for change in (lambda: t.data.fill_(3), lambda: t.numpy().fill(3)):
+            t.data.fill_(1)
+            store._constants.clear()
+            with bt.park(store, **SMALL):
+                first = (v * t).sum()
+                change()
+                second = (v * t).sum()
+            assert torch.equal(torch.autograd.grad(second, v)[0], torch.full((64, 64), 3.0)), "bytes of before"
+            del first, second
+        nothing_parked(store)
+        for _ in range(40):
+            with torch.autograd.graph.saved_tensors_hooks(*bt.hooks(store, **SMALL)):
+                loss = (x * 2).tanh().sum()
+            loss.backward()
+        del loss
+        nothing_parked(store)
+        assert store.stats()["kept"] == 0
+    print("ok storages that are saved again; regions that end half full")
+
+
+def test_changed_inputs(folder):
+    """A lost block is not made again of inputs that are not what they were."""
+    with a_store(folder, name="changed") as service:
+        store = bt.Store(service.address, job="changed", size="8 MiB")
+        leaf = torch.randn(256, 256, requires_grad=True)
+        x = leaf * 1
+        z = bt.park(store, on_loss="recompute", **SMALL)(lambda y: (y * 2).sin().sum())(x)
+        while store._evicting:
+            store.stats()
+        service.kill()
+        with torch.no_grad():
+            x.add_(1)
+        try:
+            z.backward()
+        except bt.BlockLost as error:
+            assert "changed in place" in str(error) and "[256, 256]" in str(error), error
+        else:
+            raise AssertionError("made again of other inputs")
+        store.close()
+    print("ok inputs that were changed in place are noticed")
+
+
 def test_recompute(address, folder):
     """A wrapped region makes a lost block again, with the same random numbers; without that it is an error that says all."""
     torch.manual_seed(0)
@@ -402,6 +479,9 @@ def main():
         test_mistakes(address, folder)
         test_compile(address)
         test_recompute(address, folder)
+        test_many_segments(address)
+        test_saved_again(address)
+        test_changed_inputs(folder)
 
 
 if __name__ == "__main__":
