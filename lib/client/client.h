@@ -200,6 +200,12 @@ BL_MUST_USE bl_status_t bl_client_load_start(bl_client_t *client, uint64_t room,
 // The same, but the block stays in its room, to be loaded again or released: for who needs it twice.
 BL_MUST_USE bl_status_t bl_client_load_start_kept(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
                                                   bl_client_ticket_t *ticket, bl_error_t *err);
+// Begins to copy `bytes` of the block of a room, from its byte `offset` on, to `destination`; the block stays, and may be
+// loaded so again. All of it is read and verified, these bytes alone are written. BL_INVALID: they are not all in the block.
+// BL_UNIMPLEMENTED: of a client with a device.
+BL_MUST_USE bl_status_t bl_client_load_part_start(bl_client_t *client, uint64_t room, uint64_t offset,
+                                                  void *destination, uint64_t bytes, bl_client_ticket_t *ticket,
+                                                  bl_error_t *err);
 // Begins to drop the block of a room, which is empty when that has ended.
 BL_MUST_USE bl_status_t bl_client_release_start(bl_client_t *client, uint64_t room, bl_client_ticket_t *ticket,
                                                 bl_error_t *err);
@@ -240,6 +246,8 @@ BL_MUST_USE bl_status_t bl_client_load(bl_client_t *client, uint64_t room, void 
                                        bl_error_t *err);
 BL_MUST_USE bl_status_t bl_client_load_kept(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
                                             bl_error_t *err);
+BL_MUST_USE bl_status_t bl_client_load_part(bl_client_t *client, uint64_t room, uint64_t offset, void *destination,
+                                            uint64_t bytes, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_client_release(bl_client_t *client, uint64_t room, bl_error_t *err);
 
 // As bl_client_evict, for a caller that knows the checksum of the block already (bl_block_checksum of lib/datapath).

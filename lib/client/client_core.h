@@ -190,10 +190,11 @@ struct bl_client {
   bl_stream_t stream;
   bl_frame_reader_t reader;
   bl_frame_writer_t writer;
-  bl_frame_sender_t sender;           // of the evict whose bytes go out,
-  bl__operation_t *sending;           // this one
-  bl__operation_t *coming;            // load whose chunk is under way
-  uint8_t side[BL_FRAME_CHUNK_BYTES]; // rest of a chunk whose block was given up
+  bl_frame_sender_t sender;            // of the evict whose bytes go out,
+  bl__operation_t *sending;            // this one
+  bl__operation_t *coming;             // load whose chunk is under way
+  uint8_t side[BL_FRAME_CHUNK_BYTES];  // rest of a chunk whose block was given up
+  uint8_t aside[BL_FRAME_CHUNK_BYTES]; // of a block of which a part is wanted
   bl_nccl_pair_t pair;
   bl__half_t halves[BL__WINDOW];
   atomic_bool way_changed; // a communicator is ready, or dead

@@ -116,10 +116,12 @@ void bl_client_abandon(bl_client_t *client, bl_client_ticket_t ticket) {
 
 // ---- starts ------------------------------------------------------------------------------------------------------------
 
-// Begins a use of a room by an operation of this verb.
-static bl_status_t begin_use(bl_client_t *client, bl__verb_t verb, uint64_t room, uint64_t bytes,
-                             bl__operation_t **operation, bl_error_t *err) {
+// Begins a use of a room by an operation of this verb; `part`: of the bytes of its block behind the first `skip`.
+static bl_status_t begin_use(bl_client_t *client, bl__verb_t verb, uint64_t room, uint64_t skip, uint64_t bytes,
+                             bool part, bl__operation_t **operation, bl_error_t *err) {
   bl__operation_t *claimed = bl__operation_new(client, verb);
+  claimed->skip = skip;
+  claimed->take = part ? bytes : 0;
   pthread_mutex_lock(&client->mutex);
   bl_status_t status = client->lost.status;
   if (status != BL_OK) {
@@ -168,7 +170,7 @@ static bl_status_t start_evict(bl_client_t *client, uint64_t id, const void *fro
                         bytes == 0 ? "a block has at least one" : "they lie in no source of the client");
   }
   bl__operation_t *operation;
-  bl_status_t status = begin_use(client, BL__EVICT, id, bytes, &operation, err);
+  bl_status_t status = begin_use(client, BL__EVICT, id, 0, bytes, false, &operation, err);
   if (status == BL_OK) {
     operation->from = from;
     operation->source = source;
@@ -198,7 +200,7 @@ static bl_status_t start_load(bl_client_t *client, uint64_t id, void *to, uint64
   if (bl__is_forked(client, err)) {
     return BL_PRECONDITION;
   }
-  bl_status_t status = begin_use(client, BL__LOAD, id, bytes, &operation, err);
+  bl_status_t status = begin_use(client, BL__LOAD, id, 0, bytes, false, &operation, err);
   if (status == BL_OK) {
     operation->to = to;
     operation->keeps = keeps;
@@ -217,12 +219,33 @@ bl_status_t bl_client_load_start_kept(bl_client_t *client, uint64_t id, void *to
   return start_load(client, id, to, bytes, true, ticket, err);
 }
 
+bl_status_t bl_client_load_part_start(bl_client_t *client, uint64_t id, uint64_t offset, void *to, uint64_t bytes,
+                                      bl_client_ticket_t *ticket, bl_error_t *err) {
+  bl__operation_t *operation;
+  if (bl__is_forked(client, err)) {
+    return BL_PRECONDITION;
+  }
+  if (bytes == 0) {
+    return bl_error_set(err, BL_INVALID, "cannot load no bytes of the block in room %" PRIu64, id);
+  }
+  if (client->device != NULL) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "parts of blocks are loaded into memory of the host only");
+  }
+  bl_status_t status = begin_use(client, BL__LOAD, id, offset, bytes, true, &operation, err);
+  if (status == BL_OK) {
+    operation->to = to;
+    operation->keeps = true;
+    bl__operation_submit(client, operation, ticket);
+  }
+  return status;
+}
+
 bl_status_t bl_client_release_start(bl_client_t *client, uint64_t id, bl_client_ticket_t *ticket, bl_error_t *err) {
   bl__operation_t *operation;
   if (bl__is_forked(client, err)) {
     return BL_PRECONDITION;
   }
-  bl_status_t status = begin_use(client, BL__RELEASE, id, 0, &operation, err);
+  bl_status_t status = begin_use(client, BL__RELEASE, id, 0, 0, false, &operation, err);
   if (status == BL_OK) {
     bl__operation_submit(client, operation, ticket);
   }
@@ -255,6 +278,13 @@ bl_status_t bl_client_load_kept(bl_client_t *client, uint64_t room, void *destin
                                 bl_error_t *err) {
   bl_client_ticket_t ticket = {0};
   bl_status_t status = bl_client_load_start_kept(client, room, destination, bytes, &ticket, err);
+  return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
+}
+
+bl_status_t bl_client_load_part(bl_client_t *client, uint64_t room, uint64_t offset, void *destination, uint64_t bytes,
+                                bl_error_t *err) {
+  bl_client_ticket_t ticket = {0};
+  bl_status_t status = bl_client_load_part_start(client, room, offset, destination, bytes, &ticket, err);
   return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
 }
 

@@ -152,6 +152,14 @@ bl_status_t bl__requests_use(bl__requests_t *r, bl__operation_t *operation, uint
     status = bl_error_set(err, BL_INVALID,
                           "cannot evict: a block of %" PRIu64 " bytes does not fit room %" PRIu64 " of %" PRIu64, bytes,
                           id, room->bytes);
+  } else if (verb == BL__LOAD && operation->take > 0) {
+    if (operation->take > room->block_bytes || operation->skip > room->block_bytes - operation->take) {
+      status = bl_error_set(err, BL_INVALID,
+                            "cannot load %" PRIu64 " bytes from byte %" PRIu64 " on: the block in room %" PRIu64
+                            " has %" PRIu64,
+                            operation->take, operation->skip, id, room->block_bytes);
+    }
+    bytes = room->block_bytes;
   } else if (verb == BL__LOAD && bytes != room->block_bytes) {
     status =
         bl_error_set(err, BL_INVALID, "cannot load: the block in room %" PRIu64 " has %" PRIu64 " bytes, not %" PRIu64,
@@ -166,6 +174,7 @@ bl_status_t bl__requests_use(bl__requests_t *r, bl__operation_t *operation, uint
   operation->room = id;
   operation->generation = room->generation;
   operation->bytes = bytes;
+  operation->take = operation->take > 0 ? operation->take : bytes;
   return BL_OK;
 }
 
@@ -447,8 +456,8 @@ static void loaded(bl__requests_t *r, bl__operation_t *operation, uint64_t check
     release_loaded(r, operation, checksum);
   }
   r->counters.loaded++;
-  r->counters.loaded_bytes += operation->bytes;
-  r->counters.bytes_copied += copied ? operation->bytes : 0;
+  r->counters.loaded_bytes += operation->take;
+  r->counters.bytes_copied += copied ? operation->take : 0;
   end(r, operation, BL_OK, "");
 }
 

@@ -76,7 +76,8 @@ typedef struct bl__operation {
   bl_error_t err;
   uint64_t room, generation, bytes;
   const uint8_t *from; // evict
-  uint8_t *to;         // load
+  uint8_t *to;         // load: where what of the block is wanted goes
+  uint64_t skip, take; // load: of a part, the bytes before it and its own; of a whole block 0 and all
   uint32_t source;     // evict, show, hide
   uint64_t source_offset;
   int fd; // show

@@ -29,7 +29,7 @@ static void let_go(bl_client_t *client, const bl__operation_t *operation) {
     bl_frame_reader_into(&client->reader, NULL);
   }
   if (operation->wipe && client->device == NULL) { // what is not the block shall not be taken for it
-    memset(operation->to, 0, operation->bytes);
+    memset(operation->to, 0, operation->take);
   } else if (operation->wipe) {
     (void)!bl_device_fill(client->device, NULL, operation->to, 0, operation->bytes, NULL);
   }
@@ -183,6 +183,42 @@ static const uint8_t *room_at(const bl_client_t *client, uint64_t offset, uint64
   return NULL;
 }
 
+static bool all_wanted(const bl__operation_t *operation, uint64_t at, uint64_t bytes) {
+  return at >= operation->skip && at + bytes <= operation->skip + operation->take;
+}
+
+// Those of `bytes` at `at` of a block that are wanted.
+static void take_wanted(const bl__operation_t *operation, const uint8_t *from, uint64_t at, uint64_t bytes) {
+  const uint64_t begin = at > operation->skip ? at : operation->skip;
+  const uint64_t wanted = operation->skip + operation->take, end = at + bytes < wanted ? at + bytes : wanted;
+  if (begin < end) {
+    memcpy(operation->to + (begin - operation->skip), from + (begin - at), end - begin);
+  }
+}
+
+// Of a block of which a part is wanted: what is verified is what is taken, so bytes at its edges pass through `aside`.
+static void copy_pieces(bl_client_t *client, bl__operation_t *operation, const uint8_t *from, uint64_t bytes) {
+  for (uint64_t done = 0; done < bytes;) {
+    const uint64_t at = operation->at + done, rest = bytes - done;
+    const uint64_t piece = rest < BL_BLOCK_PIECE_BYTES ? rest : BL_BLOCK_PIECE_BYTES;
+    const bool straight = all_wanted(operation, at, piece);
+    const bool passes = !straight && at < operation->skip + operation->take && at + piece > operation->skip;
+    uint8_t *to = straight ? operation->to + (at - operation->skip) : client->aside;
+    if (!straight && !passes) {
+      operation->hash =
+          client->requests.verified ? bl_block_checksum_more(operation->hash, from + done, piece) : operation->hash;
+    } else if (client->requests.verified) {
+      operation->hash = bl_block_copy_part(to, from + done, piece, operation->bytes, operation->hash);
+    } else {
+      bl_block_copy_part_unverified(to, from + done, piece, operation->bytes);
+    }
+    if (passes) {
+      take_wanted(operation, client->aside, at, piece);
+    }
+    done += piece;
+  }
+}
+
 // A part of a block. True: it is whole, or cannot be.
 static bool copy_part(bl_client_t *client, bl__operation_t *operation, bl_error_t *err) {
   const uint8_t *from = room_at(client, operation->offset, operation->bytes);
@@ -196,7 +232,9 @@ static bool copy_part(bl_client_t *client, bl__operation_t *operation, bl_error_
   }
   const uint64_t rest = operation->bytes - operation->at, part = rest < COPIED_BYTES ? rest : COPIED_BYTES;
   const uint64_t at = operation->at;
-  if (client->requests.verified) {
+  if (operation->take < operation->bytes) {
+    copy_pieces(client, operation, from + at, part);
+  } else if (client->requests.verified) {
     operation->hash = bl_block_copy_part(operation->to + at, from + at, part, operation->bytes, operation->hash);
   } else {
     bl_block_copy_part_unverified(operation->to + at, from + at, part, operation->bytes);
@@ -230,7 +268,13 @@ static void on_data(bl_client_t *client) {
   pthread_mutex_lock(&client->mutex);
   client->coming = bl__requests_coming(&client->requests, frame->sequence, frame->bytes, frame->offset);
   pthread_mutex_unlock(&client->mutex);
-  bl_frame_reader_into(&client->reader, client->coming != NULL ? client->coming->to + client->coming->at : NULL);
+  const bl__operation_t *operation = client->coming;
+  uint8_t *to = NULL;
+  if (operation != NULL) {
+    to = all_wanted(operation, frame->offset, frame->body_bytes) ? operation->to + (frame->offset - operation->skip)
+                                                                 : client->aside;
+  }
+  bl_frame_reader_into(&client->reader, to);
 }
 
 static void on_chunk(bl_client_t *client) {
@@ -241,8 +285,13 @@ static void on_chunk(bl_client_t *client) {
     return;
   }
   uint64_t hash = 0;
+  const bool straight = all_wanted(operation, operation->at, frame->body_bytes);
+  const uint8_t *came = straight ? operation->to + (operation->at - operation->skip) : client->aside;
   if (client->requests.verified) { // now, while it is in the cache
-    hash = bl_block_checksum_more(operation->hash, operation->to + operation->at, frame->body_bytes);
+    hash = bl_block_checksum_more(operation->hash, came, frame->body_bytes);
+  }
+  if (!straight) {
+    take_wanted(operation, came, operation->at, frame->body_bytes);
   }
   pthread_mutex_lock(&client->mutex);
   bl__requests_came(&client->requests, operation, frame->body_bytes, hash,

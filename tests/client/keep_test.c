@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies loads that keep their block, on shm and tcp: it comes again as it was, any number of times, until it is loaded for
 // good or released; a block that was loaded and kept, or whose load was given up, does not count as in flight, so that a store
-// that allows one block at a time has credit for the next.
+// that allows one block at a time has credit for the next. And loads of parts: just these bytes are written, as they were.
 #include "client/fixture.h"
 
 #define BYTES (16 * GRANULE)
@@ -70,10 +70,66 @@ static void test_loads_that_are_given_up(void **state) {
   bl_client_close(client);
 }
 
+// Bytes [offset, offset + bytes) of the block, and nothing beside them.
+static void check_part(bl_client_t *client, uint64_t room, const uint8_t *expected, uint64_t offset, uint64_t bytes) {
+  static uint8_t to[BYTES + 2];
+  bl_error_t err = {0};
+  memset(to, 0xa5, sizeof to);
+  must(bl_client_load_part(client, room, offset, to + 1, bytes, &err), &err);
+  assert_memory_equal(to + 1, expected + offset, bytes);
+  assert_int_equal(to[0], 0xa5);
+  for (uint64_t i = bytes + 1; i < sizeof to; i++) {
+    assert_int_equal(to[i], 0xa5);
+  }
+  assert_int_equal(bl_client_room_state(client, room), BL_CLIENT_ROOM_FULL);
+}
+
+static void test_parts(void **state) {
+  const fixture_t *fixture = *state;
+  bl_error_t err = {0};
+  static uint8_t expected[BYTES];
+  const uint64_t bytes = BYTES - 77, pieces[] = {128 << 10, 256 << 10}; // of a checksum, of a frame
+  for (int unverified = 0; unverified <= 1; unverified++) {
+    bl_client_options_t options = options_of(fixture, 0);
+    bl_client_t *client = NULL;
+    uint64_t room;
+    options.unverified = unverified;
+    must(bl_client_open(&options, &client, &err), &err);
+    reserve(client, BYTES, 1, &room);
+    fill(fixture->slots.base, bytes, 5);
+    fill(expected, bytes, 5);
+    must(bl_client_evict(client, room, fixture->slots.base, bytes, NULL, &err), &err);
+    check_part(client, room, expected, 0, 1);
+    check_part(client, room, expected, bytes - 1, 1);
+    check_part(client, room, expected, 0, bytes);
+    for (size_t i = 0; i < 2; i++) {
+      check_part(client, room, expected, pieces[i], pieces[i]);
+      check_part(client, room, expected, pieces[i] - 1, 2);
+      check_part(client, room, expected, pieces[i] - 1, pieces[i] + 2);
+      check_part(client, room, expected, pieces[i] + 3, 5);
+    }
+    for (uint64_t turn = 0; turn < 60; turn++) {
+      const uint64_t offset = bl_random_bits(3, 2 * turn) % bytes;
+      check_part(client, room, expected, offset, 1 + bl_random_bits(3, 2 * turn + 1) % (bytes - offset));
+    }
+    uint8_t *to = fixture->slots.base;
+    assert_int_equal(bl_client_load_part(client, room, 0, to, 0, &err), BL_INVALID);
+    assert_int_equal(bl_client_load_part(client, room, 1, to, bytes, &err), BL_INVALID);
+    assert_int_equal(bl_client_load_part(client, room, UINT64_MAX, to, 2, &err), BL_INVALID);
+    assert_int_equal(bl_client_load_part(client, room + 9, 0, to, 1, &err), BL_NOT_FOUND);
+    assert_int_equal(bl_client_counters(client).checksum_failures, 0);
+    must(bl_client_load(client, room, to, bytes, &err), &err);
+    assert_memory_equal(to, expected, bytes);
+    assert_int_equal(bl_client_load_part(client, room, 0, to, 1, &err), BL_PRECONDITION); // it is empty
+    bl_client_close(client);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_loads_that_keep, set_up_narrow, tear_down),
       cmocka_unit_test_setup_teardown(test_loads_that_are_given_up, set_up_narrow, tear_down),
+      cmocka_unit_test_setup_teardown(test_parts, set_up_narrow, tear_down),
   };
   data_path = BL_CLIENT_PATH_SHM;
   int failed = cmocka_run_group_tests_name("shm", tests, NULL, NULL);

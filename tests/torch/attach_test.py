@@ -19,6 +19,8 @@ from torch import nn  # noqa: E402
 from torch.distributed.pipelining import (PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B,  # noqa: E402
                                           ScheduleInterleavedZeroBubble, ScheduleLoopedBFS, ScheduleZBVZeroBubble)
 
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts  # noqa: E402
+
 import ballast_torch as bt  # noqa: E402
 
 RANKS, COUNT, HIDDEN, ROWS, STEPS = 4, 8, 96, 64, 3
@@ -33,18 +35,33 @@ if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 9):
     LOST.pop()
 
 
-def part():
-    return nn.Sequential(nn.Linear(HIDDEN, 4 * HIDDEN), nn.GELU(), nn.Dropout(0.1), nn.Linear(4 * HIDDEN, HIDDEN), nn.Tanh())
+class Checkpointed(nn.Sequential):
+    """Made again in the backward pass: all of it, or all but its products."""
+
+    mode = "full"
+
+    def forward(self, x):
+        def policy(context, op, *arguments, **keywords):
+            return CheckpointPolicy.MUST_SAVE if op == torch.ops.aten.addmm.default else CheckpointPolicy.PREFER_RECOMPUTE
+        more = {} if self.mode == "full" else {"context_fn": lambda: create_selective_checkpoint_contexts(policy)}
+        return checkpoint(super().forward, x, use_reentrant=False, **more)
+
+
+def part(mode="none"):
+    made = (nn.Sequential if mode == "none" else Checkpointed)(
+        nn.Linear(HIDDEN, 4 * HIDDEN), nn.GELU(), nn.Dropout(0.1), nn.Linear(4 * HIDDEN, HIDDEN), nn.Tanh())
+    made.mode = mode
+    return made
 
 
 class Pipeline:
     """This rank's share of a model and its schedule, the same on every call."""
 
-    def __init__(self, kind, rank):
+    def __init__(self, kind, rank, mode="none"):
         make, per_rank = KINDS[kind]
         count = RANKS * per_rank
         torch.manual_seed(0)
-        modules = [part() for _ in range(count)]
+        modules = [part(mode) for _ in range(count)]
         self.mine = {1: [rank], 2: [rank, 2 * RANKS - 1 - rank] if kind == "zb-v" else [rank, rank + RANKS]}[per_rank]
         self.modules = [modules[i] for i in self.mine]
         stages = [PipelineStage(modules[i], i, count, torch.device("cpu")) for i in self.mine]
@@ -114,6 +131,24 @@ def run_kind(rank, folder, kind, addresses):
             assert stats["held"] == 0 or stats["held"] < block, stats
             attachment.detach()
         assert same(pipeline.step(), expected) and "_ballast" not in vars(pipeline.schedule), "detached"
+    dist.destroy_process_group()
+
+
+def run_checkpointed(rank, folder, kind, mode, addresses):
+    """Schedules whose stages make some of what they save again, at stores with room and at full ones."""
+    begin(rank, folder, f"{kind}-{mode}")
+    pipeline = Pipeline(kind, rank, mode)
+    pipeline.step()
+    expected = pipeline.step()
+    for size, full in (("48 MiB", False), ("128 KiB", True)):
+        with bt.Store(addresses[RANKS - 1 - rank], job=f"{kind}-{mode}", rank=rank, size=size, chunk="64 KiB") as store:
+            attachment = bt.attach(pipeline.schedule, store, cap=2, prefetch=0, min_bytes=1 << 10)
+            for _ in range(STEPS):
+                assert same(pipeline.step(), expected), f"rank {rank}, {mode}, {size}: other bits"
+            stats = store.stats()
+            parks = attachment.residency.parked and (mode == "selective" or stats["parked"] or stats["kept"])
+            assert bool(stats["parked"]) == bool(parks) and (stats["kept"] == 0 or full), stats
+            attachment.detach()
     dist.destroy_process_group()
 
 
@@ -232,6 +267,9 @@ def main():
         for kind in KINDS:
             spawn(run_kind, folder, kind, addresses)
             print(f"ok {kind}: the same bits, and no more blocks than the cap", flush=True)
+        for kind, mode in (("1f1b", "full"), ("1f1b", "selective"), ("interleaved", "selective")):
+            spawn(run_checkpointed, folder, kind, mode, addresses)
+        print("ok stages that are checkpointed, in full or selectively; full stores", flush=True)
         spawn(run_without_size, folder, addresses)
         print("ok without a size the first step is measured", flush=True)
         spawn(run_mistakes, folder, addresses)
