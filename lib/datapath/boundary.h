@@ -38,9 +38,11 @@
 //   7. When a peer is lost, waits on it give BL_UNAVAILABLE (end of stream, reset), BL_DATA_LOSS (checksum) or
 //      BL_INTERNAL (protocol violation) with the cause; a receive that was complete before still counts.
 //      bl_hub_connect makes a new link.
+//   8. Where an arena of a peer is mapped (bl_hub_peer_arena) can be read until the next bl_hub_begin, or destroy, even if
+//      the peer is lost meanwhile: then it stays as the peer left it.
 //
-// Thread: create, destroy and connect from the owner thread; begin, post and wait from one compute thread; abort,
-// waits, path and counters from any. Nothing here allocates between connect and destroy.
+// Thread: create, destroy and connect from the owner thread; begin, post, wait and arenas of peers from one compute
+// thread; abort, waits, path and counters from any. Nothing here allocates between connect and destroy.
 #ifndef BALLAST_DATAPATH_BOUNDARY_H
 #define BALLAST_DATAPATH_BOUNDARY_H
 
@@ -150,6 +152,16 @@ BL_MUST_USE bl_status_t bl_hub_wait_sent(bl_hub_t *hub, int32_t peer, bl_tensor_
                                          bl_error_t *err);
 // True when bl_hub_wait_received would return at once.
 bool bl_hub_received(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key);
+
+// For what is pulled without a message (lib/collective): where arena number `arena` of this peer is mapped, read-only, by
+// rule 8. Arenas are numbered as in the peer's options; those without a byte are not counted. BL_PRECONDITION: the path to
+// the peer is not shm, or no attempt has begun; BL_INVALID (unknown peer or arena), BL_UNAVAILABLE and the like (peer
+// lost), BL_CANCELLED.
+BL_MUST_USE bl_status_t bl_hub_peer_arena(bl_hub_t *hub, int32_t peer, size_t arena, const uint8_t **base,
+                                          uint64_t *bytes, bl_error_t *err);
+// Whether somebody still writes what bl_hub_peer_arena gave in this attempt: the link of then is up. A peer that was lost
+// and has a new link since has other arenas. Cheap enough to be asked every few milliseconds.
+bool bl_hub_peer_arenas_live(bl_hub_t *hub, int32_t peer);
 
 // Wakes every wait with BL_CANCELLED. Idempotent.
 void bl_hub_abort(bl_hub_t *hub);

@@ -110,6 +110,7 @@ struct bl_hub {
   size_t peer_count;                      // [m]
   uint64_t attempt;                       // [m]
   bool aborted;                           // [m]
+  bool keeps_lost;                        // [m] links whose maps are pinned: the next begin lets go of them
   bl__connect_t *connect;                 // [m] NULL: none in progress
   bl_hub_wait_t waits[BL__HUB_MAX_WAITS]; // [m] since_ns == 0: free
   bl_hub_counters_t counters;             // [m]

@@ -57,6 +57,10 @@ bl_status_t bl_hub_begin(bl_hub_t *hub, uint64_t attempt, bl_error_t *err) {
   }
   hub->attempt = attempt;
   hub->aborted = false;
+  if (hub->keeps_lost) {
+    hub->keeps_lost = false;
+    bl__hub_wake(hub); // which frees them
+  }
   for (size_t i = 0; i < hub->peer_count; i++) {
     bl_exchange_begin(hub->peers[i]->exchange, attempt);
   }
@@ -77,6 +81,53 @@ bl_status_t bl_hub_begin(bl_hub_t *hub, uint64_t attempt, bl_error_t *err) {
 unlock:
   pthread_mutex_unlock(&hub->mutex);
   return status;
+}
+
+static bl_status_t find_arena(bl_hub_t *hub, int32_t stage, size_t arena, const uint8_t **base, uint64_t *bytes,
+                              bl_error_t *err) {
+  const bl__peer_t *peer = bl__hub_find(hub, stage);
+  bl__link_t *link = peer != NULL ? peer->link : NULL;
+  if (hub->aborted) {
+    return bl_error_set(err, BL_CANCELLED, "the attempt was aborted");
+  }
+  if (peer == NULL) {
+    return bl_error_set(err, BL_INVALID, "no such peer is connected");
+  }
+  if (link == NULL) {
+    return bl_error_set(err, peer->lost, "%s", peer->reason);
+  }
+  if (hub->attempt == 0) {
+    return bl_error_set(err, BL_PRECONDITION, "no attempt has begun");
+  }
+  if (link->path != BL_PATH_SHM || link->direct != NULL) {
+    return bl_error_set(err, BL_PRECONDITION, "the path to it is not shm");
+  }
+  if (arena >= link->map_count) {
+    return bl_error_set(err, BL_INVALID, "it shares %zu", link->map_count);
+  }
+  link->pinned_attempt = hub->attempt;
+  *base = link->maps[arena].base;
+  *bytes = link->maps[arena].bytes;
+  return BL_OK;
+}
+
+bl_status_t bl_hub_peer_arena(bl_hub_t *hub, int32_t peer, size_t arena, const uint8_t **base, uint64_t *bytes,
+                              bl_error_t *err) {
+  pthread_mutex_lock(&hub->mutex);
+  bl_status_t status = find_arena(hub, peer, arena, base, bytes, err);
+  pthread_mutex_unlock(&hub->mutex);
+  if (status != BL_OK) {
+    (void)bl_error_prefix(err, "arena %zu of %s", arena, BL__NAME(hub, peer));
+  }
+  return status;
+}
+
+bool bl_hub_peer_arenas_live(bl_hub_t *hub, int32_t stage) {
+  pthread_mutex_lock(&hub->mutex);
+  const bl__peer_t *peer = bl__hub_find(hub, stage);
+  const bool live = peer != NULL && peer->link != NULL && bl__link_is_pinned(peer->link);
+  pthread_mutex_unlock(&hub->mutex);
+  return live;
 }
 
 void bl_hub_abort(bl_hub_t *hub) {

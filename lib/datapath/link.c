@@ -14,23 +14,47 @@
 
 #define SPARE_FRAMES 16 // of the writer's room, for what is said of communicators
 
+bool bl__link_is_pinned(const bl__link_t *link) {
+  return link->pinned_attempt != 0 && link->pinned_attempt == link->hub->attempt;
+}
+
 // ---- life --------------------------------------------------------------------------------------------------------------
 
-static void free_link(bl__link_t *link) {
+static void disconnect(bl__link_t *link) {
   bl_frame_writer_cleanup(&link->writer);
   bl_stream_close(&link->stream);
+}
+
+static void free_link(bl__link_t *link) {
+  disconnect(link);
+  for (size_t i = 0; i < link->map_count; i++) {
+    bl_shared_map_close(&link->maps[i]);
+  }
   free(link->side);
   free(link);
+}
+
+// The compute thread may read its maps. No later attempt can be given them: they are not the peer's any more.
+static bool must_stay(bl__link_t *link) {
+  bl_hub_t *hub = link->hub;
+  pthread_mutex_lock(&hub->mutex);
+  const bool stays = bl__link_is_pinned(link) && !hub->closing;
+  hub->keeps_lost |= stays;
+  pthread_mutex_unlock(&hub->mutex);
+  return stays;
 }
 
 void bl__link_free_lost(bl_hub_t *hub) {
   for (bl__link_t **at = &hub->links; *at != NULL;) {
     bl__link_t *link = *at;
-    if (link->state == BL__LINK_CLOSED) {
+    if (link->state != BL__LINK_CLOSED) {
+      at = &link->next;
+    } else if (must_stay(link)) {
+      disconnect(link);
+      at = &link->next;
+    } else {
       *at = link->next;
       free_link(link);
-    } else {
-      at = &link->next;
     }
   }
 }
@@ -104,9 +128,6 @@ void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...
   link->watch = NULL;
   bl__hub_wake(link->hub); // which frees it
   link->hub->link_ops->ended(link, state, status, text);
-  for (size_t i = 0; i < link->map_count; i++) {
-    bl_shared_map_close(&link->maps[i]);
-  }
 }
 
 void bl__link_refuse(bl__link_t *link, bl_status_t status, const char *text) {

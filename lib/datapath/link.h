@@ -50,6 +50,7 @@ typedef struct bl__link {
   bl_exchange_t *exchange;                 // [m] the peer's, once up
   bl_shared_map_t maps[BL_FRAME_MAX_ARENAS];
   size_t map_count;
+  uint64_t pinned_attempt; // [m] the last attempt that was given a map of these; 0: none
 
   bl_tensor_t *receive;     // [m] whose chunk comes; NULL: none, or it is skipped
   bl_tensor_t *send;        // [m] whose bytes go out, by
@@ -73,9 +74,11 @@ bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing);
 void bl__link_name(bl__link_t *link, int32_t stage, const uint8_t token[BL_FRAME_TOKEN_BYTES], const char *reason);
 // Ends the link: it is freed in the hub's next turn, callers may still look at it.
 void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
+bool bl__link_is_pinned(const bl__link_t *link); // mutex held: the present attempt was given its maps
 // Tells a connector why not, then closes.
 void bl__link_refuse(bl__link_t *link, bl_status_t status, const char *text);
-void bl__link_free_lost(bl_hub_t *hub); // those that have ended; nobody may be in the midst of one
+// Those that have ended, unless the present attempt was given their maps; nobody may be in the midst of one.
+void bl__link_free_lost(bl_hub_t *hub);
 // Sends what can be sent, moves what can be pulled. Returns true when there is more to do at once.
 bool bl__link_turn(bl__link_t *link);
 // Mutex held, not touching: a send of an older attempt under way goes on from `side`, its buffer is free.

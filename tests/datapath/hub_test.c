@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the hub between two stages of one process, over shm and tcp: tensors of odd sizes in random orders arrive
-// whole, attempts separate old from new, aborts and lost peers end waits, paths are chosen with a reason, misuse is
-// refused, hubs share a thread. The seed of random orders is printed; BALLAST_TEST_SEED sets it.
+// whole, attempts separate old from new, aborts and lost peers end waits, maps stay as long as they are pinned, paths are
+// chosen with a reason, misuse is refused, hubs share a thread. The seed of random orders is printed; BALLAST_TEST_SEED sets it.
 #include "folder.h"
 #include "pair.h"
 #include "seed.h"
+
+#include <errno.h>
 
 static const bl_path_t paths[] = {BL_PATH_SHM, BL_PATH_TCP};
 #define FOR_EACH_PATH(path) for (bl_path_t path = BL_PATH_SHM; path <= BL_PATH_TCP; path++)
@@ -339,6 +341,103 @@ static void lost_peers_end_waits_and_come_back(void **state) {
   }
 }
 
+// Whether a byte of this process's memory can be read, asked of the kernel so that the answer may be no.
+static bool is_mapped(const uint8_t *at) {
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  const bool readable = write(ends[1], at, 1) == 1;
+  assert_true(readable || errno == EFAULT);
+  close(ends[0]);
+  close(ends[1]);
+  return readable;
+}
+
+static void wait_until_unmapped(const uint8_t *at) {
+  const uint64_t end = soon();
+  while (is_mapped(at)) {
+    assert_true(bl_clock_now_ns() < end);
+  }
+}
+
+static void pinned_maps_outlive_their_peer(void **state) {
+  (void)state;
+  const uint8_t *base = NULL, *again = NULL;
+  uint64_t bytes = 0;
+  pair_t pair;
+  bl_error_t err;
+  pair_init(&pair);
+  pair_listen(&pair);
+  const unsigned unconnected = count_descriptors(0);
+  pair_connect(&pair, BL_PATH_SHM);
+  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 0, 0, &base, &bytes, &err), BL_PRECONDITION);
+  assert_string_equal(err.text, "arena 0 of stage 0: no attempt has begun");
+  pair_begin(&pair, 1);
+  assert_false(bl_hub_peer_arenas_live(pair.hub[1], 0)); // not asked for yet
+  CHECK_OK(bl_hub_peer_arena(pair.hub[1], 0, 0, &base, &bytes, &err), err);
+  assert_int_equal(bytes, PAIR_ARENA_BYTES);
+  assert_true(bl_hub_peer_arenas_live(pair.hub[1], 0));
+  pattern_fill(pair.arena[0].base, bytes, 7);
+  pattern_check(base, bytes, 7, "a peer's arena"); // what it writes is there
+  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 0, 1, &again, &bytes, &err), BL_INVALID);
+  assert_string_equal(err.text, "arena 1 of stage 0: it shares 1");
+  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 5, 0, &again, &bytes, &err), BL_INVALID);
+
+  pair_begin(&pair, 2);
+  assert_false(bl_hub_peer_arenas_live(pair.hub[1], 0)); // asked for in another attempt
+  CHECK_OK(bl_hub_peer_arena(pair.hub[1], 0, 0, &base, &bytes, &err), err);
+  bl_hub_destroy(pair.hub[0]);
+  const uint64_t end = soon();
+  while (bl_hub_peer_arenas_live(pair.hub[1], 0)) {
+    assert_true(bl_clock_now_ns() < end);
+  }
+  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 0, 0, &again, &bytes, &err), BL_UNAVAILABLE);
+  assert_non_null(strstr(err.text, "arena 0 of stage 0: stage 0 closed the connection"));
+  CHECK_OK(bl_hub_create(&pair.options[0], &pair.hub[0], &err), err); // it comes back, in the same attempt of ours
+  while (count_descriptors(0) > unconnected) {                        // of the connection nothing stays
+    assert_true(bl_clock_now_ns() < end);
+  }
+  pair_connect(&pair, BL_PATH_SHM);
+  assert_false(bl_hub_peer_arenas_live(pair.hub[1], 0)); // another one
+  pattern_check(base, PAIR_ARENA_BYTES, 7, "the arena of a lost peer");
+  CHECK_OK(bl_hub_peer_arena(pair.hub[1], 0, 0, &again, &bytes, &err), err);
+  assert_ptr_not_equal(again, base);
+  bl_hub_abort(pair.hub[1]);
+  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 0, 0, &again, &bytes, &err), BL_CANCELLED);
+  assert_true(is_mapped(base));
+  CHECK_OK(bl_hub_begin(pair.hub[1], 3, &err), err);
+  wait_until_unmapped(base);
+  assert_true(is_mapped(again)); // its link is up
+
+  bl_hub_destroy(pair.hub[0]); // nothing is pinned: the loss ends the map
+  wait_until_unmapped(again);
+  CHECK_OK(bl_hub_create(&pair.options[0], &pair.hub[0], &err), err);
+  pair_connect(&pair, BL_PATH_TCP);
+  CHECK_OK(bl_hub_begin(pair.hub[1], 4, &err), err);
+  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 0, 0, &again, &bytes, &err), BL_PRECONDITION);
+  assert_string_equal(err.text, "arena 0 of stage 0: the path to it is not shm");
+  assert_false(bl_hub_peer_arenas_live(pair.hub[1], 0));
+  pair_close(&pair);
+}
+
+// Also those of a peer that was lost before.
+static void pinned_maps_end_with_their_hub(void **state) {
+  (void)state;
+  for (int first = 0; first < 2; first++) {
+    const uint8_t *base = NULL;
+    uint64_t bytes = 0;
+    pair_t pair;
+    bl_error_t err;
+    pair_open(&pair, BL_PATH_SHM);
+    pair_begin(&pair, 1);
+    CHECK_OK(bl_hub_peer_arena(pair.hub[1], 0, 0, &base, &bytes, &err), err);
+    bl_hub_destroy(pair.hub[first]);
+    pair.hub[first] = NULL;
+    assert_int_equal(is_mapped(base), first == 0); // hub 1 has the map
+    pair_close(&pair);
+    assert_false(is_mapped(base));
+  }
+}
+
 static void expect_path(const pair_t *pair, bl_path_t path, const char *reason) {
   for (int i = 0; i < 2; i++) {
     bl_hub_path_t shown;
@@ -578,6 +677,8 @@ int main(void) {
       cmocka_unit_test(giving_up_leaves_memory_alone),
       cmocka_unit_test(abort_wakes_waiters),
       cmocka_unit_test(lost_peers_end_waits_and_come_back),
+      cmocka_unit_test(pinned_maps_outlive_their_peer),
+      cmocka_unit_test(pinned_maps_end_with_their_hub),
       cmocka_unit_test(auto_chooses_and_says_why),
       cmocka_unit_test(connecting_fails_with_a_cause),
       cmocka_unit_test(bad_options_are_refused),

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the data path between two processes: tensors there and back, a peer killed in the middle of a transfer is
-// known long before any deadline, a stopped one only costs time, and nothing stays behind in descriptors or /dev/shm.
+// known long before any deadline and leaves its arenas to who reads them, a stopped one only costs time, and nothing stays behind in descriptors or /dev/shm.
 #include "child.h"
 #include "folder.h"
 
 #define TENSOR_BYTES (2ull << 20)
 #define ECHOES       6ull
+#define FILLED       0x5a
 
 static bl_tensor_key_t key_of(bl_direction_t direction, uint32_t micro_batch) {
   return (bl_tensor_key_t){.direction = direction, .micro_batch = micro_batch};
@@ -72,6 +73,7 @@ static int run_child(char **arguments) {
   bl_path_t path = BL_PATH_AUTO;
   uint8_t end;
   stage_open(&stage, 0, arguments[1]);
+  memset(stage.arena.base, FILLED, ECHOES * TENSOR_BYTES);
   card_fill(&card, stage.hub);
   if (!bl_path_parse(arguments[2], &path) || !TELL(STDOUT_FILENO, card) || !HEAR(STDIN_FILENO, card)) {
     return 1;
@@ -81,7 +83,7 @@ static int run_child(char **arguments) {
   CHILD_OK(bl_hub_begin(stage.hub, 1, &err), err);
   if (strcmp(arguments[0], "echo") == 0) {
     echo(&stage);
-  } else {
+  } else if (strcmp(arguments[0], "stream") == 0) {
     stream(&stage);
   }
   while (HEAR(STDIN_FILENO, end)) {
@@ -187,6 +189,40 @@ static void killed_peers_are_known_before_any_deadline(void **state) {
   assert_int_equal(count_entries("/dev/shm"), shared);
 }
 
+// Who reads a peer's arena goes on when the peer is killed, and reads what it left.
+static void killed_peers_leave_their_arenas(void **state) {
+  (void)state;
+  for (int round = 0; round < 4; round++) {
+    char folder[] = "/tmp/ballast-test-XXXXXX";
+    assert_non_null(mkdtemp(folder));
+    stage_t stage;
+    child_t child;
+    bl_error_t err;
+    const uint8_t *base = NULL;
+    uint64_t bytes = 0, passes = 0, others = 0;
+    parent_connect(&stage, &child, "fill", folder, BL_PATH_SHM);
+    CHECK_OK(bl_hub_peer_arena(stage.hub, 0, 0, &base, &bytes, &err), err);
+    assert_int_equal(bytes, ECHOES * TENSOR_BYTES);
+    for (bool live = true; live; passes++) {
+      live = bl_hub_peer_arenas_live(stage.hub, 0); // and a pass after its end
+      for (uint64_t i = 0; i < bytes; i++) {
+        others += base[i] != FILLED;
+      }
+      if (passes == 0) {
+        kill(child.pid, SIGKILL);
+      }
+    }
+    assert_true(passes >= 2);
+    assert_int_equal(others, 0);
+    assert_true(WIFSIGNALED(child_end(&child)));
+    char left[112];
+    snprintf(left, sizeof left, "%s/0.sock", folder);
+    unlink(left);
+    stage_close(&stage);
+    assert_int_equal(rmdir(folder), 0);
+  }
+}
+
 static void stopped_peers_only_cost_time(void **state) {
   (void)state;
   uint8_t *to = malloc(ECHOES * TENSOR_BYTES);
@@ -225,6 +261,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tensors_go_there_and_back),
       cmocka_unit_test(killed_peers_are_known_before_any_deadline),
+      cmocka_unit_test(killed_peers_leave_their_arenas),
       cmocka_unit_test(stopped_peers_only_cost_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
