@@ -43,7 +43,9 @@ static bl_status_t open_machine(machine_t *machine, int32_t gpu, bl_error_t *err
 
 static bl_status_t print_shape(const machine_t *machine, uint32_t micro_batch, bl_attention_t attention, FILE *out,
                                bl_error_t *err) {
+  const bl_grid_t grid = bl_job_grid(&machine->job);
   const bl_layout_options_t layout = {.micro_batch = micro_batch,
+                                      .split = {.parts = grid.tensor_parts, .ranks = grid.tensor},
                                       .attention = attention,
                                       .dtype = machine->job.train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16
                                                                                              : BL_DTYPE_FP32};

@@ -115,16 +115,19 @@ bool bl_saved_to_wire(const bl_saver_t *saver, bl_saved_wire_t *wire) {
     file->checksums = saved.checksums->tensors;
     file->n_checksums = saved.image->tensor_count;
     file->tensors = calloc(saved.image->tensor_count + 1, sizeof *file->tensors);
+    file->tile_bytes = calloc(saved.image->tensor_count + 1, sizeof *file->tile_bytes);
     wire->pointers[i] = file;
     wire->message.n_files = (size_t)i + 1;
-    if (file->tensors == NULL) {
+    if (file->tensors == NULL || file->tile_bytes == NULL) {
       bl_saved_wire_cleanup(wire);
       return false;
     }
     for (size_t k = 0; k < saved.image->tensor_count; k++) {
+      const uint64_t tile_bytes = saved.image->tiles[k] * sizeof(float);
       file->tensors[k] = (char *)saved.image->tensors[k].name;
+      file->tile_bytes[k] = tile_bytes < saved.image->tensors[k].size_bytes ? tile_bytes : 0;
     }
-    file->n_tensors = saved.image->tensor_count;
+    file->n_tensors = file->n_tile_bytes = saved.image->tensor_count;
   }
   return true;
 }
@@ -132,6 +135,7 @@ bool bl_saved_to_wire(const bl_saver_t *saver, bl_saved_wire_t *wire) {
 void bl_saved_wire_cleanup(bl_saved_wire_t *wire) {
   for (size_t i = 0; i < wire->message.n_files; i++) {
     free(wire->files[i].tensors);
+    free(wire->files[i].tile_bytes);
   }
   *wire = (bl_saved_wire_t){0};
 }

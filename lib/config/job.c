@@ -10,7 +10,9 @@
 
 bl_grid_t bl_job_grid(const bl_job_t *job) {
   return (bl_grid_t){.stages = (uint32_t)job->pipeline.stages,
+                     .tensor = (uint32_t)job->parallel.tensor,
                      .data = (uint32_t)job->parallel.data,
+                     .tensor_parts = (uint32_t)job->parallel.tensor_parts.value,
                      .data_parts = (uint32_t)job->parallel.data_parts.value};
 }
 
@@ -58,6 +60,7 @@ static void derive(bl_job_t *job) {
   if (!job->train.min_lr.set) {
     job->train.min_lr = (bl_optional_real_t){true, job->train.lr / 10};
   }
+  preset_int(&job->parallel.tensor_parts, job->parallel.tensor);
   preset_int(&job->parallel.data_parts, job->parallel.data);
   preset_int(&job->pipeline.chunks, bl_job_default_chunks(job->pipeline.schedule));
   if (job->pipeline.schedule == BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {

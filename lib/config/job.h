@@ -68,7 +68,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS      72   // rows of the table; the compiler checks it
+#define BL_JOB_KEYS      74   // rows of the table; the compiler checks it
 #define BL_JOB_MOST_COST 1e12 // of pipeline.costs: sums of them are far from what a double can hold
 
 typedef struct bl_job {
@@ -121,7 +121,9 @@ typedef struct bl_job {
     bl_job_device_t device;
   } pipeline;
   struct {
-    int64_t data;                 // replicas
+    int64_t tensor;                 // ranks that share every layer
+    bl_optional_int_t tensor_parts; // of a layer; always set after parsing
+    int64_t data;                   // replicas
     bl_optional_int_t data_parts; // of a step's gradient; always set after parsing
   } parallel;
   struct {

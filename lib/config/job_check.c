@@ -189,7 +189,30 @@ static bool are_parts(int64_t candidate, int64_t replicas) {
   return candidate == replicas || (bl_grid_is_power_of_two((uint32_t)candidate) && candidate % replicas == 0);
 }
 
+static bool is_power_of_two(int64_t candidate, int64_t unused) {
+  (void)unused;
+  return bl_grid_is_power_of_two((uint32_t)candidate);
+}
+
+static bl_status_t check_tensor(const bl_job_t *job, bl_error_t *err) {
+  const int64_t tensor = job->parallel.tensor, parts = job->parallel.tensor_parts.value;
+  const char *key = bl_job_given(job, "parallel.tensor_parts") ? "parallel.tensor_parts" : "parallel.tensor";
+  if (!is_power_of_two(parts, 0)) {
+    return bl_job_fail(job, err, key, "%lld parts of a layer cannot be added as a tree; %lld can: a power of two",
+                       (long long)parts, nearest(parts, is_power_of_two, 0));
+  }
+  if (parts % tensor != 0) {
+    return bl_job_fail(job, err, "parallel.tensor", "%lld ranks cannot share %lld parts (parallel.tensor_parts); %lld can",
+                       (long long)tensor, (long long)parts, nearest(tensor, divides, parts));
+  }
+  return BL_OK;
+}
+
 static bl_status_t check_parallel(const bl_job_t *job, bl_error_t *err) {
+  bl_status_t status = check_tensor(job, err);
+  if (status != BL_OK) {
+    return status;
+  }
   const int64_t data = job->parallel.data, parts = job->parallel.data_parts.value, m = job->train.micro_batches;
   if (!are_parts(parts, data)) {
     const bool can = bl_grid_is_power_of_two((uint32_t)data);
@@ -206,10 +229,12 @@ static bl_status_t check_parallel(const bl_job_t *job, bl_error_t *err) {
         "%lld with %lld micro-batches",
         (long long)parts, (long long)m, nearest(parts, divides, m), (long long)parts, nearest(m, is_multiple, parts));
   }
-  const long long stages = job->pipeline.stages, ranks = stages * (long long)data;
+  const long long tensor = job->parallel.tensor, stages = job->pipeline.stages, ranks = stages * tensor * (long long)data;
   if (ranks > BL_GRID_MOST_RANKS) {
-    return bl_job_fail(job, err, "parallel.data", "%lld replicas of %lld stage%s are %lld ranks; a run has at most %d",
-                       (long long)data, stages, bl_plural(stages), ranks, BL_GRID_MOST_RANKS);
+    return bl_job_fail(job, err, tensor > data ? "parallel.tensor" : "parallel.data",
+                       "%lld replicas of %lld stage%s of %lld tensor rank%s are %lld ranks; a run has at most %d",
+                       (long long)data, stages, bl_plural(stages), tensor, bl_plural(tensor), ranks,
+                       BL_GRID_MOST_RANKS);
   }
   return BL_OK;
 }

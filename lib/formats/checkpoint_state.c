@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/checkpoint_state.h"
 
+#include "base/hash.h"
 #include "formats/file_name.h"
 
 #include <jansson.h>
@@ -14,6 +15,15 @@
 #define CHECKSUM_TEXT 17 // 16 hexadecimal digits
 #define NAME_SHOWN    160
 
+uint64_t bl_checkpoint_checksum(const uint8_t *bytes, uint64_t size_bytes, uint64_t tile_bytes) {
+  const uint64_t tile = tile_bytes == 0 ? size_bytes : tile_bytes;
+  uint64_t sum = 0, number = 0;
+  for (uint64_t at = 0; at < size_bytes || number == 0; at += tile, number++) {
+    sum += bl_hash64(bytes + at, size_bytes - at < tile ? size_bytes - at : tile, number);
+  }
+  return sum;
+}
+
 // ---- reading -------------------------------------------------------------------------------------------------------
 
 static bool read_checksum(const json_t *value, uint64_t *checksum) {
@@ -25,7 +35,8 @@ static bool read_checksum(const json_t *value, uint64_t *checksum) {
   return true;
 }
 
-static bl_status_t read_tensors(const char *file_name, json_t *tensors, bl_checkpoint_file_t *file, bl_error_t *err) {
+static bl_status_t read_tensors(const char *file_name, json_t *tensors, const json_t *tiles, bl_checkpoint_file_t *file,
+                                bl_error_t *err) {
   file->tensors = calloc(json_object_size(tensors) + 1, sizeof *file->tensors);
   if (file->tensors == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the tensors of '%.*s'", NAME_SHOWN, file_name);
@@ -39,6 +50,12 @@ static bl_status_t read_tensors(const char *file_name, json_t *tensors, bl_check
       return bl_error_set(err, BL_INVALID, "files: '%.*s': tensor '%.*s' needs a checksum of 16 hexadecimal digits",
                           NAME_SHOWN, file_name, NAME_SHOWN, name);
     }
+    const json_t *tile = json_object_get(tiles, name);
+    if (tile != NULL && (!json_is_integer(tile) || json_integer_value(tile) < 1)) {
+      return bl_error_set(err, BL_INVALID, "files: '%.*s': tiles of tensor '%.*s' need a size in bytes", NAME_SHOWN,
+                          file_name, NAME_SHOWN, name);
+    }
+    tensor->tile_bytes = (uint64_t)json_integer_value(tile); // 0 without
     file->tensor_count++;
   }
   return BL_OK;
@@ -66,7 +83,7 @@ static bl_status_t read_file(const char *name, json_t *entry, bl_checkpoint_file
   if (!json_is_object(tensors)) {
     return bl_error_set(err, BL_INVALID, "files: '%.*s': tensors must be an object", NAME_SHOWN, name);
   }
-  return read_tensors(name, tensors, file, err);
+  return read_tensors(name, tensors, json_object_get(entry, "tiles"), file, err);
 }
 
 static bl_status_t read_version(const json_t *document, bl_error_t *err) {
@@ -105,6 +122,8 @@ static bl_status_t read_state(bl_checkpoint_state_t *state, json_t *document, bl
     return bl_error_set(err, BL_INVALID, "files: must name the files of the checkpoint");
   }
   state->step = (uint64_t)json_integer_value(step);
+  const json_t *tensor_parts = json_object_get(document, "tensor_parts");
+  state->tensor_parts = json_is_integer(tensor_parts) ? json_integer_value(tensor_parts) : 1;
   const json_t *parts = json_object_get(document, "data_parts");
   state->seed = json_integer_value(seed);
   state->data_parts = json_is_integer(parts) ? json_integer_value(parts) : 1;
@@ -166,11 +185,16 @@ static json_t *describe_file(const bl_checkpoint_file_t *file) {
   if (entry == NULL || file->tensor_count == 0) {
     return entry;
   }
-  json_t *tensors = json_object();
+  json_t *tensors = json_object(), *tiles = json_object();
   bool good = json_object_set_new(entry, "tensors", tensors) == 0;
   for (size_t i = 0; i < file->tensor_count && good; i++) {
-    good = json_object_set_new(tensors, file->tensors[i].name, checksum_text(file->tensors[i].checksum)) == 0;
+    const bl_checkpoint_tensor_t *tensor = &file->tensors[i];
+    good = json_object_set_new(tensors, tensor->name, checksum_text(tensor->checksum)) == 0 &&
+           (tensor->tile_bytes == 0 ||
+            json_object_set_new(tiles, tensor->name, json_integer((json_int_t)tensor->tile_bytes)) == 0);
   }
+  good = good && (json_object_size(tiles) == 0 || json_object_set(entry, "tiles", tiles) == 0);
+  json_decref(tiles);
   if (!good) {
     json_decref(entry);
     return NULL;
@@ -178,13 +202,26 @@ static json_t *describe_file(const bl_checkpoint_file_t *file) {
   return entry;
 }
 
+static bool has_tiles(const bl_checkpoint_state_t *state) {
+  for (size_t i = 0; i < state->file_count; i++) {
+    for (size_t k = 0; k < state->files[i].tensor_count; k++) {
+      if (state->files[i].tensors[k].tile_bytes > 0) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 bl_status_t bl_checkpoint_state_write(const bl_checkpoint_state_t *state, char **text, size_t *text_bytes,
                                       bl_error_t *err) {
   json_t *files = json_object();
   json_t *document = json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:o}", "format", FORMAT, "version",
-                               BL_CHECKPOINT_VERSION, "ballast", state->writer, "step", (json_int_t)state->step, "seed",
+                               has_tiles(state) ? 2 : 1, "ballast", state->writer, "step", (json_int_t)state->step, "seed",
                                (json_int_t)state->seed, "data_parts", (json_int_t)state->data_parts, "files", files);
-  bool good = document != NULL;
+  bool good = document != NULL &&
+              (state->tensor_parts <= 1 ||
+               json_object_set_new(document, "tensor_parts", json_integer((json_int_t)state->tensor_parts)) == 0);
   for (size_t i = 0; i < state->file_count && good; i++) {
     good = json_object_set_new(files, state->files[i].name, describe_file(&state->files[i])) == 0;
   }

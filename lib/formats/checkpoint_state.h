@@ -10,6 +10,10 @@
 // of a whole file without tensors; `tensors` has that of each tensor's bytes. So a reader checks just what it reads and
 // can name the tensor that is damaged.
 //
+// A tensor that several ranks have written together (model/split.h) is covered by equal tiles, the last of which may be
+// shorter: "tiles": {"<name>": BYTES} beside "tensors". Its checksum is the sum, modulo 2^64, of those of its tiles, each
+// seeded with its number, so that every rank contributes what it knows. A file with tiles is of version 2.
+//
 // PURE. Thread: any; a parsed state is immutable and belongs to its caller.
 #ifndef BALLAST_FORMATS_CHECKPOINT_STATE_H
 #define BALLAST_FORMATS_CHECKPOINT_STATE_H
@@ -20,12 +24,13 @@
 #include <stdint.h>
 
 #define BL_CHECKPOINT_STATE_FILE "ballast.json"
-// The newest version that this code reads, and the one it writes.
-#define BL_CHECKPOINT_VERSION 1
+// The newest version that this code reads; it writes the oldest that has what it needs.
+#define BL_CHECKPOINT_VERSION 2
 
 typedef struct bl_checkpoint_tensor {
   const char *name;
   uint64_t checksum;
+  uint64_t tile_bytes; // 0: one tile
 } bl_checkpoint_tensor_t;
 
 typedef struct bl_checkpoint_file {
@@ -41,6 +46,7 @@ typedef struct bl_checkpoint_state {
   const char *writer; // version of the program that wrote it
   uint64_t step;      // the last one that is in the weights
   int64_t seed;
+  int64_t tensor_parts; // parts of a layer (parallel.tensor_parts); 1 where the file does not say
   int64_t data_parts; // parts that gradients were added from (parallel.data_parts); 1 where the file does not say
   bl_checkpoint_file_t *files; // [file_count]
   size_t file_count;
@@ -52,6 +58,9 @@ typedef struct bl_checkpoint_state {
 BL_MUST_USE bl_status_t bl_checkpoint_state_parse(bl_checkpoint_state_t *state, const char *bytes, size_t size_bytes,
                                                   bl_error_t *err);
 void bl_checkpoint_state_cleanup(bl_checkpoint_state_t *state); // a zeroed one is fine
+
+// The checksum of a tensor [size_bytes] in tiles; tile_bytes 0: one.
+uint64_t bl_checkpoint_checksum(const uint8_t *bytes, uint64_t size_bytes, uint64_t tile_bytes);
 
 // *text is malloc'd, freed by the caller. BL_INVALID: a name is not UTF-8; BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_checkpoint_state_write(const bl_checkpoint_state_t *state, char **text, size_t *text_bytes,

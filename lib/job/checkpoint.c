@@ -226,19 +226,19 @@ bl_status_t bl_checkpoint_check(const bl_checkpoint_t *checkpoint, const bl_mode
   return BL_OK;
 }
 
-static uint64_t checksum_of(const bl_checkpoint_file_t *file, const char *tensor) {
-  for (size_t i = 0; i < file->tensor_count; i++) {
-    if (strcmp(file->tensors[i].name, tensor) == 0) {
-      return file->tensors[i].checksum;
-    }
+static const bl_checkpoint_tensor_t *noted(const bl_checkpoint_file_t *file, const char *tensor) {
+  size_t i = 0;
+  while (strcmp(file->tensors[i].name, tensor) != 0) { // open_shard has checked that it is there
+    i++;
   }
-  return 0; // open_shard has checked that it is there
+  return &file->tensors[i];
 }
 
 static bl_status_t verify(const bl_checkpoint_t *checkpoint, const bl_checkpoint_shard_t *shard,
                           const bl_tensor_entry_t *entry, bl_error_t *err) {
-  const uint8_t *bytes = shard->map.bytes + entry->offset_bytes;
-  if (bl_hash64(bytes, entry->size_bytes, 0) == checksum_of(shard->file, entry->name)) {
+  const bl_checkpoint_tensor_t *tensor = noted(shard->file, entry->name);
+  if (bl_checkpoint_checksum(shard->map.bytes + entry->offset_bytes, entry->size_bytes, tensor->tile_bytes) ==
+      tensor->checksum) {
     return BL_OK;
   }
   return bl_error_set(err, BL_DATA_LOSS,
@@ -259,15 +259,24 @@ bl_status_t bl_checkpoint_verify(const bl_checkpoint_t *checkpoint, bl_error_t *
   return BL_OK;
 }
 
-bl_status_t bl_checkpoint_read(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
-                               bl_checkpoint_part_t part, float *values, bl_error_t *err) {
+bl_status_t bl_checkpoint_read_slice(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
+                                     bl_checkpoint_part_t part, const bl_slice_t *slice, float *values,
+                                     bl_error_t *err) {
   place_t place;
   bl_status_t status = find(checkpoint, parameter, part, &place, err);
   if (status == BL_OK) {
     status = verify(checkpoint, place.shard, place.entry, err);
   }
-  if (status == BL_OK) {
-    memcpy(values, place.shard->map.bytes + place.entry->offset_bytes, place.entry->size_bytes);
+  for (uint64_t i = 0; i < slice->rows * slice->groups && status == BL_OK; i++) {
+    memcpy(values + i * slice->run,
+           place.shard->map.bytes + place.entry->offset_bytes + bl_slice_run(slice, i) * sizeof(float),
+           slice->run * sizeof(float));
   }
   return status;
+}
+
+bl_status_t bl_checkpoint_read(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
+                               bl_checkpoint_part_t part, float *values, bl_error_t *err) {
+  const bl_slice_t all = {.rows = 1, .groups = 1, .run = parameter->elements};
+  return bl_checkpoint_read_slice(checkpoint, parameter, part, &all, values, err);
 }

@@ -20,6 +20,7 @@
 #include "formats/checkpoint_state.h"
 #include "formats/safetensors.h"
 #include "model/parameters.h"
+#include "model/split.h"
 #include "sys/file.h"
 
 // X(identifier, what follows the parameter's name): PyTorch's names for the state of AdamW.
@@ -72,5 +73,9 @@ BL_MUST_USE bl_status_t bl_checkpoint_verify(const bl_checkpoint_t *checkpoint, 
 // bl_checkpoint_check; BL_DATA_LOSS: its bytes are not those that were written (names file and tensor).
 BL_MUST_USE bl_status_t bl_checkpoint_read(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
                                            bl_checkpoint_part_t part, float *values, bl_error_t *err);
+// The same of a slice of it, into values [bl_slice_elements]; all of the tensor is checked.
+BL_MUST_USE bl_status_t bl_checkpoint_read_slice(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
+                                                 bl_checkpoint_part_t part, const bl_slice_t *slice, float *values,
+                                                 bl_error_t *err);
 
 #endif

@@ -67,7 +67,7 @@ BL_MUST_USE bl_status_t bl_checkpoint_folder_set_aside(const char *folder, char 
 // What the shards do not say.
 typedef struct bl_checkpoint_contents {
   uint64_t step;
-  int64_t seed, data_parts;
+  int64_t seed, tensor_parts, data_parts;
   const char *writer; // version of this program
   const char *job;    // canonical YAML
   const bl_model_t *model;

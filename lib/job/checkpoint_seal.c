@@ -117,6 +117,7 @@ static bl_status_t write_state(const seal_t *seal, const bl_checkpoint_contents_
   bl_checkpoint_state_t state = {.writer = contents->writer,
                                  .step = contents->step,
                                  .seed = contents->seed,
+                                 .tensor_parts = contents->tensor_parts,
                                  .data_parts = contents->data_parts,
                                  .files = seal->files,
                                  .file_count = seal->file_count};

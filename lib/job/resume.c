@@ -55,6 +55,7 @@ bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_mo
     return other ? status : advise(&found, job->checkpoint.folder, status == BL_NOT_FOUND ? BL_INVALID : status, err);
   }
   found.digest = checkpoint.digest;
+  found.tensor_parts = checkpoint.state.tensor_parts;
   found.data_parts = checkpoint.state.data_parts;
   status = check(&checkpoint, found.step, job, model, thorough, err);
   bl_checkpoint_close(&checkpoint);
@@ -68,14 +69,15 @@ bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_mo
 }
 
 bool bl_resume_doubt(const bl_resume_t *resume, const bl_job_t *job, char text[BL_RESUME_DOUBT]) {
-  const long long parts = job->parallel.data_parts.value, before = resume->data_parts;
+  const bool layers = resume->tensor_parts != job->parallel.tensor_parts.value;
+  const long long parts = layers ? job->parallel.tensor_parts.value : job->parallel.data_parts.value;
+  const long long before = layers ? resume->tensor_parts : resume->data_parts;
   if (resume->path[0] == '\0' || before == parts) {
     return false;
   }
-  snprintf(
-      text, BL_RESUME_DOUBT,
-      "%.256s was written by a run whose gradients have %lld part%s, the job has %lld (parallel.data_parts): it goes "
-      "on, but not to the bits of a run that never stopped",
-      resume->path, before, bl_plural(before), parts);
+  snprintf(text, BL_RESUME_DOUBT,
+           "%.256s was written by a run whose %s have %lld part%s, the job has %lld (parallel.%s_parts): it goes on, but "
+           "not to the bits of a run that never stopped",
+           resume->path, layers ? "layers" : "gradients", before, bl_plural(before), parts, layers ? "tensor" : "data");
   return true;
 }

@@ -14,8 +14,9 @@ typedef struct bl_resume {
   char path[PATH_MAX]; // "": begin anew
   uint64_t step;
   uint64_t digest; // of the checkpoint (job/checkpoint.h), 0: none
-  int64_t
-      data_parts; // parallel.data_parts of the run that wrote it: with another number the bits that follow are others
+  // parallel.tensor_parts and parallel.data_parts of the run that wrote it: with other numbers the bits that follow are
+  // others.
+  int64_t tensor_parts, data_parts;
 } bl_resume_t;
 
 // Finds the newest checkpoint and checks what can be checked from its heads: format, sizes, every tensor the model needs

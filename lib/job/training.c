@@ -43,6 +43,16 @@ static bool saves_by_being_lean(const bl_training_t *training, bool splits_backw
   return most > 1 && !splits_backward;
 }
 
+// Of a layer in parts; micro-batches are shared out by rows.
+static bl_status_t check_split(const bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  const char *key = bl_job_given(job, "parallel.tensor_parts") ? "parallel.tensor_parts" : "parallel.tensor";
+  const uint64_t rows = (uint64_t)job->train.micro_batch * training->model.seq;
+  bl_error_t fault;
+  return bl_split_check(&training->model, training->grid.tensor_parts, rows, &fault) == BL_OK
+             ? BL_OK
+             : bl_job_fail(job, err, key, "%s", fault.text);
+}
+
 static bl_recompute_t recompute_of(const bl_job_t *job) {
   switch (job->pipeline.recompute) {
   case BL_JOB_RECOMPUTE_ATTENTION:
@@ -60,7 +70,9 @@ static bl_status_t choose_layout(bl_training_t *training, const bl_job_t *job, b
   if (status != BL_OK) {
     return status;
   }
+  const bl_split_t split = {.parts = training->grid.tensor_parts, .ranks = training->grid.tensor};
   training->layout = (bl_layout_options_t){
+      .split = split,
       .micro_batch = (uint32_t)job->train.micro_batch,
       .attention = job->pipeline.attention == BL_JOB_ATTENTION_FLASH ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE,
       .backward = facts.splits_backward ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED,
@@ -185,6 +197,9 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const b
   bl_status_t status = bl__job_check_supported(job, err);
   if (status == BL_OK) {
     status = bl_architecture_read(job, &training->model, err);
+  }
+  if (status == BL_OK) {
+    status = check_split(training, job, err);
   }
   if (status == BL_OK) {
     status = bl_partition_init(&training->partition, job, &training->model, err);

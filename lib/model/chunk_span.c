@@ -49,10 +49,6 @@ uint32_t bl_chunk_span_parameter(const bl_model_t *model, bl_chunk_span_t span, 
   return bl_parameter_index(model, BL_PARAMETER_FINAL_NORM_WEIGHT, 0) + i - in_layers;
 }
 
-uint32_t bl_chunk_span_owned_count(const bl_model_t *model, bl_chunk_span_t span) {
-  return bl_chunk_span_parameter_count(model, span) - has_copy(model, span);
-}
-
 bool bl_chunk_span_owns(const bl_model_t *model, bl_chunk_span_t span, uint32_t canonical_index) {
   return !(has_copy(model, span) && canonical_index == 0);
 }
@@ -62,18 +58,99 @@ static bool continues_previous(bl_parameter_role_t role) {
   return role == BL_PARAMETER_K_WEIGHT || role == BL_PARAMETER_V_WEIGHT || role == BL_PARAMETER_UP_WEIGHT;
 }
 
-uint64_t bl_chunk_span_places(const bl_model_t *model, bl_chunk_span_t span, bl_parameter_place_t *places) {
-  uint64_t end = 0;
-  uint32_t count = bl_chunk_span_parameter_count(model, span);
-  for (uint32_t i = 0; i < count; i++) {
-    bl_parameter_t parameter = bl_parameter_get(model, bl_chunk_span_parameter(model, span, i));
-    if (!continues_previous(parameter.role)) {
-      end = bl_align_up(end, CACHE_LINE_ELEMENTS);
-    }
-    if (places != NULL) {
-      places[i] = (bl_parameter_place_t){parameter.index, end, parameter.elements, parameter.decays};
-    }
-    end += parameter.elements;
+// Parameters of the chunk from `first` on that are placed together: those of a layer, or one outside of layers.
+static uint32_t group_count(const bl_model_t *model, bl_chunk_span_t span, uint32_t first) {
+  const bl_parameter_t parameter = bl_parameter_get(model, bl_chunk_span_parameter(model, span, first));
+  return parameter.layer >= 0 && parameter.layer < (int32_t)model->layers ? layer_count(model) : 1;
+}
+
+bool bl_chunk_span_is_norm(bl_parameter_role_t role) {
+  switch (role) {
+  case BL_PARAMETER_NORM1_WEIGHT:
+  case BL_PARAMETER_NORM1_BIAS:
+  case BL_PARAMETER_NORM2_WEIGHT:
+  case BL_PARAMETER_NORM2_BIAS:
+  case BL_PARAMETER_FINAL_NORM_WEIGHT:
+  case BL_PARAMETER_FINAL_NORM_BIAS:
+    return true;
+  default:
+    return false;
   }
-  return bl_align_up(end, CACHE_LINE_ELEMENTS);
+}
+
+typedef struct walk {
+  const bl_model_t *model;
+  bl_chunk_span_t span;
+  bl_split_t split;
+  bl_parameter_place_t *places; // NULL: they are only counted
+  uint32_t count;
+  uint64_t end;
+} walk_t;
+
+static void place(walk_t *walk, uint32_t number, uint32_t part) {
+  const uint32_t parts = bl_split_parts(walk->split), here = bl_split_here(walk->split);
+  const bl_parameter_t parameter =
+      bl_parameter_get(walk->model, bl_chunk_span_parameter(walk->model, walk->span, number));
+  const bool cut = parts > 1 && bl_split_cuts(parameter.role);
+  if (!cut && part != bl_split_first(walk->split)) {
+    return; // once for all parts
+  }
+  const bl_slice_t slice = bl_split_slice(walk->model, &parameter, parts, part);
+  const uint64_t elements = bl_slice_elements(&slice);
+  if (!continues_previous(parameter.role)) {
+    walk->end = bl_align_up(walk->end, CACHE_LINE_ELEMENTS);
+  }
+  const uint64_t room =
+      here > 1 && bl_chunk_span_is_norm(parameter.role) ? here * bl_align_up(elements, CACHE_LINE_ELEMENTS) : elements;
+  if (walk->places != NULL) {
+    walk->places[walk->count] = (bl_parameter_place_t){.canonical_index = parameter.index,
+                                                       .number = number,
+                                                       .part = cut ? part : 0,
+                                                       .offset_elements = walk->end,
+                                                       .elements = elements,
+                                                       .room = room,
+                                                       .decays = parameter.decays};
+  }
+  walk->count++;
+  walk->end += room;
+}
+
+static walk_t walk_places(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split,
+                          bl_parameter_place_t *places) {
+  walk_t walk = {.model = model, .span = span, .split = split, .places = places};
+  const uint32_t count = bl_chunk_span_parameter_count(model, span), first = bl_split_first(split);
+  for (uint32_t group = 0; group < count;) {
+    const uint32_t end = group + group_count(model, span, group);
+    for (uint32_t part = first; part < first + bl_split_here(split); part++) {
+      for (uint32_t i = group; i < end; i++) {
+        place(&walk, i, part);
+      }
+    }
+    group = end;
+  }
+  return walk;
+}
+
+uint32_t bl_chunk_span_place_count(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split) {
+  return walk_places(model, span, split, NULL).count;
+}
+
+uint32_t bl_chunk_span_owned_count(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split) {
+  const uint32_t copies = has_copy(model, span) ? bl_split_here(split) : 0;
+  return bl_chunk_span_place_count(model, span, split) - copies;
+}
+
+uint64_t bl_chunk_span_places(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split,
+                              bl_parameter_place_t *places) {
+  return bl_align_up(walk_places(model, span, split, places).end, CACHE_LINE_ELEMENTS);
+}
+
+uint64_t bl_chunk_span_table_elements(const bl_model_t *model, bl_split_t split) {
+  const uint32_t first = bl_split_first(split), last = first + bl_split_here(split) - 1;
+  uint64_t elements = 0;
+  for (uint32_t part = first; part <= last; part++) {
+    const uint64_t of_part = bl_split_range(model->vocab, bl_split_parts(split), part).count * model->hidden;
+    elements += part < last ? bl_align_up(of_part, CACHE_LINE_ELEMENTS) : of_part;
+  }
+  return elements;
 }

@@ -6,10 +6,13 @@
 
 const char *bl_grid_name(const bl_grid_t *grid, uint32_t rank, char text[BL_GRID_NAME_BYTES]) {
   const bl_seat_t seat = bl_grid_seat(grid, rank);
-  if (grid->data > 1) {
-    snprintf(text, BL_GRID_NAME_BYTES, "stage %" PRIu32 " of replica %" PRIu32, seat.stage, seat.data);
-  } else {
-    snprintf(text, BL_GRID_NAME_BYTES, "stage %" PRIu32, seat.stage);
+  char tensor[32] = "", replica[32] = "";
+  if (grid->tensor > 1) {
+    snprintf(tensor, sizeof tensor, "tensor rank %" PRIu32 " of ", seat.tensor);
   }
+  if (grid->data > 1) {
+    snprintf(replica, sizeof replica, " of replica %" PRIu32, seat.data);
+  }
+  snprintf(text, BL_GRID_NAME_BYTES, "%sstage %" PRIu32 "%s", tensor, seat.stage, replica);
   return text;
 }

@@ -2,11 +2,14 @@
 // The ranks of a run: a grid of pipeline stages and replicas.
 //
 // A replica is a whole pipeline; the replicas of a stage, its data group, hold the same layers and see different
-// micro-batches of a step. One process per rank. Ranks count replica by replica, so that the ranks of a replica follow each
-// other and one replica is numbered as a run without them.
+// micro-batches of a step. The tensor ranks of a stage, its tensor group, share every layer of it (model/split.h). One
+// process per rank. Ranks count replica by replica, in each stage by stage, in each tensor rank by tensor rank, so that
+// ranks that talk most are neighbours and a run of one replica and whole layers numbers its stages. The ranks of one replica
+// and one tensor rank are a plane: a pipeline with boundaries, stores and a policy of its own.
 //
-// Bits depend on `data_parts`, never on `data`: a step's gradient is defined as that many parts, each the sum over a run
-// of consecutive micro-batches in their order, added in one fixed tree. A replica computes data_parts / data of them.
+// Bits depend on `data_parts` and `tensor_parts`, never on `data`, `tensor` or `stages`: a step's gradient is defined as
+// that many parts, each the sum over a run of consecutive micro-batches in their order, added in one fixed tree, and a layer
+// likewise. A replica computes data_parts / data of them, a tensor rank tensor_parts / tensor.
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_GRID_H
@@ -16,34 +19,41 @@
 #include <stdint.h>
 
 #define BL_GRID_MOST_REPLICAS 64  // a data group adds what all of it sends: bounds staging and connections
+#define BL_GRID_MOST_TENSOR_RANKS 64
 #define BL_GRID_MOST_RANKS    512 // the driver asks every rank in every step
 
 typedef struct bl_grid {
   uint32_t stages;     // of the pipeline
-  uint32_t data;       // replicas
-  uint32_t data_parts; // of a step's gradient; a multiple of `data`
+  uint32_t tensor;       // ranks that share a layer
+  uint32_t data;         // replicas
+  uint32_t tensor_parts; // of a layer; a multiple of `tensor`
+  uint32_t data_parts;   // of a step's gradient; a multiple of `data`
 } bl_grid_t;
 
 typedef struct bl_seat {
   uint32_t stage;
-  uint32_t data; // replica
+  uint32_t tensor; // tensor rank
+  uint32_t data;   // replica
 } bl_seat_t;
 
 static inline uint32_t bl_grid_ranks(const bl_grid_t *grid) {
-  return grid->stages * grid->data;
+  return grid->stages * grid->tensor * grid->data;
 }
 
 static inline uint32_t bl_grid_rank(const bl_grid_t *grid, bl_seat_t seat) {
-  return seat.data * grid->stages + seat.stage;
+  return (seat.data * grid->stages + seat.stage) * grid->tensor + seat.tensor;
 }
 
 // `rank` < bl_grid_ranks.
 static inline bl_seat_t bl_grid_seat(const bl_grid_t *grid, uint32_t rank) {
-  return (bl_seat_t){.stage = rank % grid->stages, .data = rank / grid->stages};
+  const uint32_t stage = rank / grid->tensor;
+  return (bl_seat_t){
+      .stage = stage % grid->stages, .tensor = rank % grid->tensor, .data = stage / grid->stages};
 }
 
-#define BL_GRID_NAME_BYTES 48
-// What people call a rank, "stage 2" or, where there are replicas, "stage 2 of replica 0", in `text`, which is returned.
+#define BL_GRID_NAME_BYTES 72
+// What people call a rank, "stage 2", "tensor rank 1 of stage 2" where layers are shared, "stage 2 of replica 0" where there
+// are replicas, in `text`, which is returned.
 const char *bl_grid_name(const bl_grid_t *grid, uint32_t rank, char text[BL_GRID_NAME_BYTES]);
 
 static inline bool bl_grid_is_power_of_two(uint32_t count) {

@@ -16,26 +16,44 @@ const char *bl_recompute_name(bl_recompute_t recompute) {
   return names[recompute];
 }
 
-// Scalars of one segment of each kind.
+// Scalars of one segment of each kind, of one part where it is in parts.
 static void count_elements(const bl_layout_t *layout, uint64_t elements[BL_SEGMENT_KINDS]) {
-  const bl_model_t *model = &layout->model;
-  const uint64_t rows = (uint64_t)layout->options.micro_batch * model->seq;
+  const bl_split_t split = layout->options.split;
+  const bl_model_t part = bl_split_model(&layout->model, bl_split_parts(split)), *model = &part;
+  const uint64_t rows = (uint64_t)layout->options.micro_batch * model->seq, own = rows / bl_split_ranks(split);
   const uint64_t norm_gradient = (uint64_t)bl_model_norm_vectors(model) * model->hidden;
-  elements[BL_SEGMENT_X1] = rows * model->hidden;
-  elements[BL_SEGMENT_NORM1_STATS] = rows * bl_model_norm_vectors(model);
-  elements[BL_SEGMENT_NORM1] = rows * model->hidden;
+  elements[BL_SEGMENT_X1] = own * model->hidden;
+  elements[BL_SEGMENT_NORM1_STATS] = own * bl_model_norm_vectors(model);
+  elements[BL_SEGMENT_NORM1] = own * model->hidden;
   elements[BL_SEGMENT_QKV] = rows * bl_model_qkv_width(model);
   elements[BL_SEGMENT_SCORES] =
       rows * model->heads * (layout->options.attention == BL_ATTENTION_NAIVE ? model->seq : 1);
   elements[BL_SEGMENT_ATTENTION] = rows * bl_model_query_width(model);
-  elements[BL_SEGMENT_X2] = rows * model->hidden;
-  elements[BL_SEGMENT_NORM2_STATS] = rows * bl_model_norm_vectors(model);
-  elements[BL_SEGMENT_NORM2] = rows * model->hidden;
+  elements[BL_SEGMENT_X2] = own * model->hidden;
+  elements[BL_SEGMENT_NORM2_STATS] = own * bl_model_norm_vectors(model);
+  elements[BL_SEGMENT_NORM2] = own * model->hidden;
   elements[BL_SEGMENT_PRE] = rows * bl_model_pre_width(model);
   elements[BL_SEGMENT_ACT] = rows * model->ffn;
   elements[BL_SEGMENT_NORM1_GRADIENT] = norm_gradient;
   elements[BL_SEGMENT_NORM2_GRADIENT] = norm_gradient;
   elements[BL_SEGMENT_FINAL_GRADIENT] = layout->span.head ? norm_gradient : 0;
+}
+
+// What a rank has of each of its parts; norms have a gradient for the rows of each.
+static bool is_in_parts(bl_segment_kind_t kind) {
+  switch (kind) {
+  case BL_SEGMENT_QKV:
+  case BL_SEGMENT_SCORES:
+  case BL_SEGMENT_ATTENTION:
+  case BL_SEGMENT_PRE:
+  case BL_SEGMENT_ACT:
+  case BL_SEGMENT_NORM1_GRADIENT:
+  case BL_SEGMENT_NORM2_GRADIENT:
+  case BL_SEGMENT_FINAL_GRADIENT:
+    return true;
+  default:
+    return false;
+  }
 }
 
 // Bytes of one scalar: statistics, log-sum-exp and gradients of parameters are float always.
@@ -129,6 +147,10 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
     bl_layout_row_t *row = &made.rows[kind];
     row->lifetime = lifetime_of((bl_segment_kind_t)kind, options);
     row->bytes = elements[kind] * scalar_bytes((bl_segment_kind_t)kind, options);
+    row->part_bytes = bl_align_up(row->bytes, BL_CACHE_LINE_BYTES);
+    if (row->bytes > 0 && is_in_parts((bl_segment_kind_t)kind)) {
+      row->bytes += (bl_split_here(options.split) - 1) * row->part_bytes;
+    }
     if (kind == BL_SEGMENT_FINAL_GRADIENT) {
       continue; // once per chunk: placed after the layers
     }
@@ -143,7 +165,8 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
   made.slot_bytes = made.evict_bytes + span.layer_count * made.gradient_stride_bytes;
   made.rows[BL_SEGMENT_FINAL_GRADIENT].offset_bytes = made.slot_bytes;
   made.slot_bytes += bl_align_up(made.rows[BL_SEGMENT_FINAL_GRADIENT].bytes, BL_CACHE_LINE_BYTES);
-  made.edge_bytes = (uint64_t)options.micro_batch * model->seq * model->hidden * bl_dtype_bytes(options.dtype);
+  made.edge_bytes = (uint64_t)options.micro_batch * model->seq / bl_split_ranks(options.split) * model->hidden *
+                    bl_dtype_bytes(options.dtype);
   *layout = made;
   return BL_OK;
 }
@@ -164,7 +187,7 @@ bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kin
   } else if (row->lifetime == BL_LIFETIME_BACKWARD) {
     offset += layer * layout->backward_stride_bytes;
   }
-  *segment = (bl_segment_t){kind, layer, row->lifetime, offset, row->bytes};
+  *segment = (bl_segment_t){kind, layer, row->lifetime, offset, row->bytes, row->part_bytes};
   return true;
 }
 

@@ -21,6 +21,9 @@
 // large as it was while evict_bytes shrinks. Segments that live from F come first: an evicted block is the prefix
 // [0, evict_bytes) of its slot.
 //
+// Of a layer in parts (model/split.h) a rank that has k of them keeps, of what norms and residuals make, its own rows, and
+// of what the products of a part make, all rows of its k parts: one part after the other, each on a cache line.
+//
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_LAYOUT_H
 #define BALLAST_MODEL_LAYOUT_H
@@ -28,6 +31,7 @@
 #include "model/chunk_span.h"
 #include "model/dtype.h"
 #include "model/model.h"
+#include "model/split.h"
 
 typedef enum bl_attention {
   BL_ATTENTION_NAIVE, // probabilities stored
@@ -77,6 +81,7 @@ typedef struct bl_segment {
   bl_lifetime_t lifetime;
   uint64_t offset_bytes; // in the slot, or in the part of the workspace that its lifetime has. A multiple of 64
   uint64_t bytes;        // unpadded
+  uint64_t part_bytes;   // from one of this rank's parts to the next; of no meaning where the segment is not in parts
 } bl_segment_t;
 
 typedef struct bl_layout_options {
@@ -86,12 +91,14 @@ typedef struct bl_layout_options {
   bool lean;
   bl_recompute_t recompute;
   bl_dtype_t dtype; // of every segment that the table does not call float
+  bl_split_t split; // the parts of a layer, and which of them are here
 } bl_layout_options_t;
 
 // One row of the table: where a kind lies in layer 0 and how far apart layers are.
 typedef struct bl_layout_row {
   bl_lifetime_t lifetime;
   uint64_t bytes; // 0: the kind does not occur
+  uint64_t part_bytes;
   uint64_t offset_bytes;
 } bl_layout_row_t;
 
@@ -106,7 +113,7 @@ typedef struct bl_layout {
   uint64_t slot_bytes;            // whole slot, a multiple of 64
   uint64_t backward_stride_bytes; // workspace per layer for BL_LIFETIME_BACKWARD segments
   uint64_t shared_bytes;          // workspace for BL_LIFETIME_LAYER segments
-  uint64_t edge_bytes;            // one edge buffer: [T, hidden]
+  uint64_t edge_bytes;            // one edge buffer: [T, hidden], of T the own rows
 } bl_layout_t;
 
 // `model` has passed bl_model_check, options.micro_batch >= 1. BL_INVALID when a block would exceed 2^62

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/minmax.h"
 #include "model/shard.h"
+#include "model/windows.h"
 #include "model/workspace.h"
 
 #include <stddef.h>
@@ -18,10 +19,11 @@ bl_status_t bl_chunk_memory(const bl_model_t *model, bl_chunk_span_t span, bl_la
   if (status != BL_OK) {
     return status;
   }
-  uint64_t weight_bytes = bl_chunk_span_places(model, span, NULL) * sizeof(float);
+  uint64_t weight_bytes = bl_chunk_span_places(model, span, options.split, NULL) * sizeof(float);
   uint64_t gradient_bytes = weight_bytes;
   if (bl_chunk_span_two_gradients(model, span)) {
-    gradient_bytes += bl_align_up((uint64_t)model->vocab * model->hidden, CACHE_LINE_ELEMENTS) * sizeof(float);
+    gradient_bytes +=
+        bl_align_up(bl_chunk_span_table_elements(model, options.split), CACHE_LINE_ELEMENTS) * sizeof(float);
   }
   *memory = (bl_chunk_memory_t){.weight_bytes = weight_bytes,
                                 .gradient_bytes = gradient_bytes,
@@ -67,16 +69,21 @@ static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t tens
 // What one replica keeps of a chunk's moments, each, and receives of its gradients from every other.
 static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_chunk_span_t span, const uint32_t *owners,
                                  uint64_t *moment_bytes, uint64_t *received_bytes) {
-  const uint32_t count = bl_chunk_span_parameter_count(request->model, span);
+  const bl_split_t split = request->options.split;
+  const uint32_t count = bl_chunk_span_place_count(request->model, span, split);
   bl_parameter_place_t *places = calloc(count + 1u, sizeof *places);
   if (places == NULL) {
     return BL_EXHAUSTED;
   }
-  (void)bl_chunk_span_places(request->model, span, places);
+  (void)bl_chunk_span_places(request->model, span, split, places);
   *moment_bytes = bl_shard_moments(places, count, owners, request->replica, NULL) * sizeof(float);
-  *received_bytes = *moment_bytes;
-  if (bl_chunk_span_two_gradients(request->model, span) && owners[0] == request->replica) {
-    *received_bytes += lines(places[0].elements * sizeof(float));
+  *received_bytes = 0;
+  const bool two = bl_chunk_span_two_gradients(request->model, span);
+  for (uint32_t i = 0; i < count; i++) { // a norm with the sums of all parts, a tied embedding with both gradients
+    const bool twice = two && places[i].number == 0;
+    *received_bytes += owners[places[i].number] == request->replica
+                           ? lines(places[i].room * sizeof(float)) * (twice ? 2 : 1)
+                           : 0;
   }
   free(places);
   return BL_OK;
@@ -125,11 +132,14 @@ bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_m
   }
   for (uint32_t i = 0; i < request->span_count; i++) {
     const bl_chunk_span_t span = request->spans[i];
-    tensors += bl_chunk_span_owned_count(model, span);
+    tensors += bl_chunk_span_owned_count(model, span, request->options.split);
     head = head || span.head;
     exchanges = exchanges || (model->tied && span.embedding != span.head);
   }
-  sum.tied_bytes = exchanges ? (uint64_t)model->vocab * model->hidden * sizeof(float) : 0;
+  sum.tied_bytes = exchanges ? bl_chunk_span_table_elements(model, request->options.split) * sizeof(float) : 0;
+  sum.window_bytes = bl_split_ranks(request->options.split) > 1
+                         ? bl_windows_plan(model, request->options, head).bytes
+                         : 0;
   sum.operation_bytes = head ? request->operations.head_workspace_bytes : request->operations.layer_workspace_bytes;
   lay_out_data(request, tensors, &sum);
   *memory = sum;

@@ -65,6 +65,7 @@ typedef struct bl_stage_memory {
   uint64_t fold_bytes;      // sums of gradients that wait, after gradients and tied_bytes
   uint64_t reduce_bytes;    // room for what other replicas send of the gradients that are added here
   uint64_t shadow_bytes;    // of weights and moments
+  uint64_t window_bytes;    // in which ranks that share layers show each other their parts (model/windows.h)
   uint64_t chunk_bytes;     // workspace of the largest chunk
   uint64_t operation_bytes; // workspace of the operations, after it
   uint64_t slot_bytes;      // of one slot

@@ -74,12 +74,14 @@ uint64_t bl_shard_moments(const bl_parameter_place_t *places, uint32_t count, co
                           uint64_t *offsets) {
   uint64_t end = 0;
   for (uint32_t i = 0; i < count; i++) {
-    const bool here = owners == NULL || owners[i] == replica;
+    const bool here = owners == NULL || owners[places[i].number] == replica;
     const uint64_t offset = owners == NULL ? places[i].offset_elements : end;
     if (here && offsets != NULL) {
       offsets[i] = offset;
     }
-    end = here ? bl_align_up(offset + places[i].elements, owners == NULL ? 1 : CACHE_LINE_ELEMENTS) : end;
+    if (here) {
+      end = owners == NULL ? offset + places[i].room : bl_align_up(offset + places[i].elements, CACHE_LINE_ELEMENTS);
+    }
   }
   return bl_align_up(end, CACHE_LINE_ELEMENTS);
 }

@@ -21,7 +21,8 @@ BL_MUST_USE bl_status_t bl_shard_assign(const bl_model_t *model, const bl_chunk_
 // Their number.
 uint32_t bl_shard_parameters(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count);
 
-// Where the moments of a chunk's parameters lie: of `places` [count] those whose owner is `replica`, each on a cache line.
+// Where the moments of a chunk's parameters lie: of `places` [count] those of parameters whose owner is `replica`, each on a
+// cache line.
 // owners NULL: all, where their weights do. Writes the element offset of each that is there (offsets NULL: nothing is
 // written); returns the elements of the arena.
 uint64_t bl_shard_moments(const bl_parameter_place_t *places, uint32_t count, const uint32_t *owners, uint32_t replica,

@@ -9,7 +9,7 @@ static uint64_t aligned_bytes(uint64_t elements, uint64_t element_bytes) {
 }
 
 // Pieces of equal length where they can be.
-static uint64_t head_rows(const bl_model_t *model, uint64_t rows) {
+uint64_t bl_workspace_head_rows(const bl_model_t *model, uint64_t rows) {
   uint64_t most = BL_HEAD_LOGITS_ELEMENTS / model->vocab / BL_HEAD_ROWS_MULTIPLE * BL_HEAD_ROWS_MULTIPLE;
   most = bl_max_u64(most, BL_HEAD_ROWS_MULTIPLE);
   const uint64_t pieces = (rows + most - 1) / most;
@@ -18,14 +18,16 @@ static uint64_t head_rows(const bl_model_t *model, uint64_t rows) {
 
 static uint64_t head_bytes(bl_workspace_t *workspace, const bl_layout_t *layout, uint64_t rows) {
   const bl_model_t *model = &layout->model;
-  workspace->head_rows = head_rows(model, rows);
+  const bl_split_t split = layout->options.split;
+  const uint64_t columns = bl_split_table_rows(model->vocab, bl_split_parts(split)) * bl_split_here(split);
+  workspace->head_rows = bl_workspace_head_rows(model, rows);
   uint64_t bytes = aligned_bytes(rows * model->hidden, bl_dtype_bytes(layout->options.dtype));
   workspace->stats_offset_bytes = bytes;
   bytes += aligned_bytes(rows * bl_model_norm_vectors(model), sizeof(float));
   workspace->losses_offset_bytes = bytes;
   bytes += aligned_bytes(rows, sizeof(double));
   workspace->logits_offset_bytes = bytes;
-  return bytes + aligned_bytes(workspace->head_rows * model->vocab, sizeof(float));
+  return bytes + aligned_bytes(workspace->head_rows * columns, sizeof(float));
 }
 
 // What F needs when it keeps nothing; placed over what only I needs.
@@ -46,17 +48,26 @@ static uint64_t forward_bytes(bl_workspace_t *workspace, const bl_layout_t *layo
 bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
   const bl_model_t *model = &layout->model;
   const uint64_t rows = (uint64_t)layout->options.micro_batch * model->seq;
-  const uint64_t widest = bl_max_u64(model->ffn, bl_max_u64(model->hidden, bl_model_query_width(model)));
+  const bl_split_t split = layout->options.split;
+  const bl_model_t part = bl_split_model(model, bl_split_parts(split));
+  const uint64_t own = rows / bl_split_ranks(split) * model->hidden;
+  const uint64_t widest = bl_max_u64(own, rows * bl_max_u64(part.ffn, bl_model_query_width(&part)));
   bl_workspace_t workspace = {.backward_offset_bytes = layout->shared_bytes};
   workspace.scratch_offset_bytes =
       workspace.backward_offset_bytes + layout->span.layer_count * layout->backward_stride_bytes;
   workspace.bytes =
-      workspace.scratch_offset_bytes + aligned_bytes(rows * widest, bl_dtype_bytes(layout->options.dtype));
+      workspace.scratch_offset_bytes + aligned_bytes(widest, bl_dtype_bytes(layout->options.dtype));
   if (layout->options.recompute == BL_RECOMPUTE_FULL) {
     workspace.bytes = bl_max_u64(workspace.bytes, forward_bytes(&workspace, layout));
   }
   if (layout->span.head) {
     workspace.bytes = bl_max_u64(workspace.bytes, head_bytes(&workspace, layout, rows));
+  }
+  if (bl_split_ranks(split) == 1) {
+    workspace.windows = bl_windows_plan(model, layout->options, layout->span.head);
+    workspace.windows_offset_bytes = bl_align_up(workspace.bytes, BL_CACHE_LINE_BYTES);
+    workspace.bytes = workspace.windows.bytes > 0 ? workspace.windows_offset_bytes + workspace.windows.bytes
+                                                  : workspace.bytes;
   }
   return workspace;
 }

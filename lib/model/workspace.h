@@ -13,6 +13,7 @@
 #define BALLAST_MODEL_WORKSPACE_H
 
 #include "model/layout.h"
+#include "model/windows.h"
 
 #include <stdint.h>
 
@@ -32,9 +33,13 @@ typedef struct bl_workspace {
                                 // piece. A function of vocabulary and T alone, so that no bit depends on memory
   uint64_t stats_offset_bytes;  // of the final norm; before it the normalised state [T, hidden]
   uint64_t losses_offset_bytes; // [T] doubles
-  uint64_t logits_offset_bytes; // float [head_rows, vocab]
+  uint64_t logits_offset_bytes; // float [head_rows, vocab]; of a vocabulary in parts [parts here][head_rows, a part's]
+  uint64_t windows_offset_bytes; // where one rank has all parts of a layer
+  bl_windows_t windows;
 } bl_workspace_t;
 
 bl_workspace_t bl_workspace_plan(const bl_layout_t *layout);
+// Rows of one piece of logits, of `rows` of a micro-batch; the same for every split.
+uint64_t bl_workspace_head_rows(const bl_model_t *model, uint64_t rows);
 
 #endif

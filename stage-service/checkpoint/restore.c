@@ -4,11 +4,12 @@
 #include <stdlib.h>
 
 // Reads a part where it belongs; `room` [elements] is for what the CPU cannot write at once, else NULL.
-static bl_status_t restore(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
+static bl_status_t restore(const bl_checkpoint_t *checkpoint, const bl_chunk_parameter_t *p,
                            bl_checkpoint_part_t part, bl_device_t *device, float *room, float *to, bl_error_t *err) {
-  bl_status_t status = bl_checkpoint_read(checkpoint, parameter, part, room == NULL ? to : room, err);
+  bl_status_t status =
+      bl_checkpoint_read_slice(checkpoint, &p->parameter, part, &p->slice, room == NULL ? to : room, err);
   if (status == BL_OK && room != NULL) {
-    status = bl_device_copy(device, NULL, to, room, parameter->elements * sizeof(float), err);
+    status = bl_device_copy(device, NULL, to, room, p->elements * sizeof(float), err);
   }
   return status;
 }
@@ -17,7 +18,7 @@ static uint64_t largest(const bl_chunk_t *chunk) {
   uint64_t elements = 0;
   for (uint32_t i = 0; i < bl_chunk_parameter_count(chunk); i++) {
     bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
-    elements = p.parameter.elements > elements ? p.parameter.elements : elements;
+    elements = p.elements > elements ? p.elements : elements;
   }
   return elements;
 }
@@ -38,7 +39,7 @@ bl_status_t bl_chunk_restore(bl_chunk_t *chunk, const bl_checkpoint_t *checkpoin
       if (parts[part] == NULL) { // another replica's
         continue;
       }
-      status = restore(checkpoint, &p.parameter, (bl_checkpoint_part_t)part, device, room, parts[part], err);
+      status = restore(checkpoint, &p, (bl_checkpoint_part_t)part, device, room, parts[part], err);
     }
   }
   free(room);

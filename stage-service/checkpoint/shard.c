@@ -29,38 +29,88 @@ static bl_status_t claim(int fd, uint64_t size_bytes, const char *path, bl_error
   return fail(err, "make room", path);
 }
 
-static bl_status_t write_pieces(int fd, const bl_shard_image_t *image, const char *path, bl_error_t *err) {
-  for (uint64_t done = 0; done < image->size_bytes;) {
-    uint64_t left = image->size_bytes - done;
-    ssize_t written = write(fd, image->bytes + done, left < PIECE_BYTES ? left : PIECE_BYTES);
+// Bytes that follow each other in the image and in the file.
+typedef struct extent {
+  uint64_t from, to, bytes;
+} extent_t;
+
+static bl_status_t write_extent(int fd, const bl_shard_image_t *image, extent_t extent, const char *path,
+                                bl_error_t *err) {
+  for (uint64_t done = 0; done < extent.bytes;) {
+    const uint64_t left = extent.bytes - done;
+    const off_t at = (off_t)(extent.to + done);
+    ssize_t written = pwrite(fd, image->bytes + extent.from + done, left < PIECE_BYTES ? left : PIECE_BYTES, at);
     if (written < 0 && errno == EINTR) {
       continue;
     }
     if (written < 0) {
       return fail(err, "write", path);
     }
-    (void)sync_file_range(fd, (off_t)done, written, SYNC_FILE_RANGE_WRITE); // a hint: fsync decides
+    if (extent.bytes >= PIECE_BYTES) {
+      (void)sync_file_range(fd, at, written, SYNC_FILE_RANGE_WRITE); // a hint: fsync decides
+    }
     done += (uint64_t)written;
   }
   return BL_OK;
 }
 
+// Run `i` of a piece.
+static extent_t run_of(const bl_shard_image_t *image, const bl_shard_piece_t *piece, uint64_t i) {
+  const uint64_t bytes = piece->slice.run * sizeof(float);
+  return (extent_t){.from = piece->offset_bytes + i * bytes,
+                    .to = image->tensors[piece->tensor].offset_bytes + bl_slice_run(&piece->slice, i) * sizeof(float),
+                    .bytes = bytes};
+}
+
+static uint64_t run_count(const bl_shard_piece_t *piece) {
+  return piece->slice.rows * piece->slice.groups;
+}
+
+static bl_status_t write_all(int fd, const bl_shard_image_t *image, const char *path, bl_error_t *err) {
+  extent_t next = {.bytes = image->writes_head ? image->head_bytes : 0};
+  bl_status_t status = BL_OK;
+  for (size_t p = 0; p < image->piece_count; p++) {
+    for (uint64_t i = 0; i < run_count(&image->pieces[p]) && status == BL_OK; i++) {
+      const extent_t run = run_of(image, &image->pieces[p], i);
+      if (run.from == next.from + next.bytes && run.to == next.to + next.bytes) {
+        next.bytes += run.bytes;
+      } else {
+        status = write_extent(fd, image, next, path, err);
+        next = run;
+      }
+    }
+  }
+  return status == BL_OK ? write_extent(fd, image, next, path, err) : status;
+}
+
+static void set_checksums(const bl_shard_image_t *image, bl_shard_checksums_t *checksums) {
+  checksums->head = bl_hash64(image->bytes, image->head_bytes, 0);
+  memset(checksums->tensors, 0, image->tensor_count * sizeof *checksums->tensors);
+  for (size_t p = 0; p < image->piece_count; p++) {
+    const bl_shard_piece_t *piece = &image->pieces[p];
+    for (uint64_t i = 0; i < run_count(piece); i++) {
+      const uint64_t number = bl_slice_run(&piece->slice, i) / image->tiles[piece->tensor];
+      const extent_t run = run_of(image, piece, i);
+      checksums->tensors[piece->tensor] += bl_hash64(image->bytes + run.from, run.bytes, number);
+    }
+  }
+}
+
 bl_status_t bl_shard_write(const bl_shard_image_t *image, const char *path, bl_shard_checksums_t *checksums,
                            bl_error_t *err) {
-  int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
   if (fd < 0) {
     return fail(err, "create", path);
   }
-  bl_status_t status = claim(fd, image->size_bytes, path, err);
+  bl_status_t status = ftruncate(fd, (off_t)image->size_bytes) == 0 ? BL_OK : fail(err, "make room", path);
   if (status == BL_OK) {
-    status = write_pieces(fd, image, path, err);
+    status = claim(fd, image->size_bytes, path, err);
+  }
+  if (status == BL_OK) {
+    status = write_all(fd, image, path, err);
   }
   if (status == BL_OK) { // while the disk works
-    checksums->head = bl_hash64(image->bytes, image->head_bytes, 0);
-    for (size_t i = 0; i < image->tensor_count; i++) {
-      const bl_tensor_entry_t *tensor = &image->tensors[i];
-      checksums->tensors[i] = bl_hash64(image->bytes + tensor->offset_bytes, tensor->size_bytes, 0);
-    }
+    set_checksums(image, checksums);
   }
   if (status == BL_OK && fsync(fd) != 0) {
     status = fail(err, "sync", path);

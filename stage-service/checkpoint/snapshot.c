@@ -12,7 +12,9 @@
 typedef struct {
   bl_shard_image_t image;
   bl_tensor_entry_t *entries;
-  const float **sources; // [image.tensor_count]
+  uint64_t *tiles;
+  bl_shard_piece_t *pieces;
+  const float **sources; // [image.piece_count]
   char (*names)[BL_CHECKPOINT_NAME_BYTES];
   char *head; // [image.head_bytes]
 } shard_t;
@@ -26,24 +28,48 @@ static bl_status_t no_memory(bl_error_t *err) {
   return bl_error_set(err, BL_EXHAUSTED, "no memory for the tables of a checkpoint");
 }
 
+// The tensor's number in the file; it is put there where it is not yet.
+static size_t number_of(shard_t *shard, const bl_snapshot_tensor_t *tensor, bl_checkpoint_part_t part) {
+  char name[BL_CHECKPOINT_NAME_BYTES];
+  bl_checkpoint_tensor_name(&tensor->parameter, part, name);
+  for (size_t i = 0; i < shard->image.tensor_count; i++) {
+    if (strcmp(shard->names[i], name) == 0) {
+      return i;
+    }
+  }
+  const size_t i = shard->image.tensor_count++;
+  memcpy(shard->names[i], name, sizeof name);
+  shard->entries[i] = (bl_tensor_entry_t){.name = shard->names[i],
+                                          .dtype = BL_TENSOR_F32,
+                                          .rank = tensor->parameter.rank,
+                                          .shape = {tensor->parameter.shape[0], tensor->parameter.shape[1]}};
+  shard->tiles[i] = tensor->tile;
+  return i;
+}
+
 static void add(shard_t *shard, const bl_snapshot_tensor_t *tensor, bl_checkpoint_part_t part) {
-  size_t i = shard->image.tensor_count++;
-  const bl_parameter_t *parameter = &tensor->parameter;
-  bl_tensor_entry_t entry = {.name = bl_checkpoint_tensor_name(parameter, part, shard->names[i]),
-                             .dtype = BL_TENSOR_F32,
-                             .rank = parameter->rank,
-                             .shape = {parameter->shape[0], parameter->shape[1]}};
-  shard->entries[i] = entry;
-  shard->sources[i] = tensor->parts[part];
+  const size_t number = number_of(shard, tensor, part);
+  if (tensor->parts[part] != NULL) {
+    const size_t i = shard->image.piece_count++;
+    shard->pieces[i] = (bl_shard_piece_t){.tensor = number, .slice = tensor->slice};
+    shard->sources[i] = tensor->parts[part];
+  }
+}
+
+static uint64_t piece_bytes(const bl_shard_piece_t *piece) {
+  return bl_slice_elements(&piece->slice) * sizeof(float);
 }
 
 static bl_status_t make_shard(shard_t *shard, const bl_snapshot_tensor_t *tensors, size_t count,
                               bl_checkpoint_part_t first, bl_checkpoint_part_t last, bl_error_t *err) {
   size_t capacity = count * (size_t)(last - first + 1);
   shard->entries = calloc(capacity + 1, sizeof *shard->entries);
+  shard->tiles = calloc(capacity + 1, sizeof *shard->tiles);
+  shard->pieces = calloc(capacity + 1, sizeof *shard->pieces);
   shard->sources = calloc(capacity + 1, sizeof *shard->sources);
   shard->names = calloc(capacity + 1, sizeof *shard->names);
-  if (shard->entries == NULL || shard->sources == NULL || shard->names == NULL) {
+  if (shard->entries == NULL || shard->tiles == NULL || shard->pieces == NULL || shard->sources == NULL ||
+      shard->names == NULL) {
     return no_memory(err);
   }
   for (int part = (int)first; part <= (int)last; part++) {
@@ -58,15 +84,21 @@ static bl_status_t make_shard(shard_t *shard, const bl_snapshot_tensor_t *tensor
     return status;
   }
   image->tensors = shard->entries;
+  image->tiles = shard->tiles;
+  image->pieces = shard->pieces;
   image->head_bytes = head_bytes;
-  image->size_bytes = head_bytes;
+  image->size_bytes = image->image_bytes = head_bytes;
   for (size_t i = 0; i < image->tensor_count; i++) {
     image->size_bytes += shard->entries[i].size_bytes;
+  }
+  for (size_t i = 0; i < image->piece_count; i++) {
+    shard->pieces[i].offset_bytes = image->image_bytes;
+    image->image_bytes += piece_bytes(&shard->pieces[i]);
   }
   return BL_OK;
 }
 
-bl_status_t bl_snapshot_create(const bl_snapshot_tensor_t *tensors, size_t count, bl_device_t *device,
+bl_status_t bl_snapshot_create(const bl_snapshot_tensor_t *tensors, size_t count, bool writes_head, bl_device_t *device,
                                bl_snapshot_t **snapshot, bl_error_t *err) {
   bl_snapshot_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
@@ -83,6 +115,9 @@ bl_status_t bl_snapshot_create(const bl_snapshot_tensor_t *tensors, size_t count
     bl_snapshot_destroy(made);
     return status;
   }
+  for (size_t i = 0; i < SHARDS; i++) {
+    made->shards[i].image.writes_head = writes_head;
+  }
   *snapshot = made;
   return BL_OK;
 }
@@ -94,6 +129,8 @@ void bl_snapshot_destroy(bl_snapshot_t *snapshot) {
   for (size_t i = 0; i < SHARDS; i++) {
     shard_t *shard = &snapshot->shards[i];
     free(shard->entries);
+    free(shard->tiles);
+    free(shard->pieces);
     free(shard->sources);
     free(shard->names);
     free(shard->head);
@@ -102,7 +139,7 @@ void bl_snapshot_destroy(bl_snapshot_t *snapshot) {
 }
 
 static uint64_t room_of(const shard_t *shard) {
-  return bl_checkpoint_image_room(shard->image.head_bytes, shard->image.size_bytes);
+  return bl_checkpoint_image_room(shard->image.head_bytes, shard->image.image_bytes);
 }
 
 uint64_t bl_snapshot_bytes(const bl_snapshot_t *snapshot) {
@@ -135,9 +172,9 @@ bl_status_t bl_snapshot_take(bl_snapshot_t *snapshot, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (size_t i = 0; i < SHARDS; i++) {
     const shard_t *shard = &snapshot->shards[i];
-    for (size_t k = 0; k < shard->image.tensor_count && status == BL_OK; k++) {
-      status = copy(snapshot->device, shard->image.bytes + shard->entries[k].offset_bytes, shard->sources[k],
-                    shard->entries[k].size_bytes, err);
+    for (size_t k = 0; k < shard->image.piece_count && status == BL_OK; k++) {
+      status = copy(snapshot->device, shard->image.bytes + shard->pieces[k].offset_bytes, shard->sources[k],
+                    piece_bytes(&shard->pieces[k]), err);
     }
   }
   return status;

@@ -19,16 +19,20 @@
 
 typedef struct bl_snapshot bl_snapshot_t;
 
-// A parameter that this stage saves, with where its parts live, each [elements] fp32. All are borrowed.
+// A parameter that this stage saves, or what this rank has of one, with where its parts live, each the elements of the
+// slice in fp32. All are borrowed.
 typedef struct bl_snapshot_tensor {
   bl_parameter_t parameter;
-  const float *parts[BL_CHECKPOINT_PARTS];
+  bl_slice_t slice;
+  uint64_t tile; // elements of the equal runs that the whole tensor is cut into; all of them: it is not cut
+  const float *parts[BL_CHECKPOINT_PARTS]; // NULL: it is in the files, and another rank writes it
 } bl_snapshot_tensor_t;
 
-// The parts lie in memory of `device`, the images in memory of the CPU (staging of the device, best). BL_EXHAUSTED: no
+// Tensors come in the order of the files; of several slices of one the first counts. `writes_head`: this rank does, of those
+// that write the files together. The parts lie in memory of `device`, the images in memory of the CPU (staging of the device, best). BL_EXHAUSTED: no
 // memory for names and tables.
-BL_MUST_USE bl_status_t bl_snapshot_create(const bl_snapshot_tensor_t *tensors, size_t count, bl_device_t *device,
-                                           bl_snapshot_t **snapshot, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_snapshot_create(const bl_snapshot_tensor_t *tensors, size_t count, bool writes_head,
+                                           bl_device_t *device, bl_snapshot_t **snapshot, bl_error_t *err);
 void bl_snapshot_destroy(bl_snapshot_t *snapshot); // NULL is fine; the memory is the caller's
 
 uint64_t bl_snapshot_bytes(const bl_snapshot_t *snapshot);

@@ -346,8 +346,7 @@ static bl_status_t exchange(bl_edges_t *edges, const void *ours, void *theirs, u
 
 bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
-  const bl_model_t *model = &engine->training.model;
-  uint64_t bytes = (uint64_t)model->vocab * model->hidden * sizeof(float);
+  uint64_t bytes = bl_chunk_tied_elements(engine->tied) * sizeof(float);
   float *gradient = bl_chunk_tied_gradient(engine->tied);
   if (engine->device->host_memory) {
     return exchange(edges, gradient, engine->tied_part, bytes, err);

@@ -46,6 +46,7 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
   const bl_seat_t seat = bl_grid_seat(grid, engine->rank);
   engine->stage = seat.stage;
   engine->replica = seat.data;
+  engine->training.layout.split.rank = seat.tensor;
   return BL_OK;
 }
 
@@ -182,7 +183,7 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
       return status;
     }
     engine->chunk_count++;
-    owners += owners != NULL ? bl_chunk_parameter_count(chunk->chunk) : 0;
+    owners += owners != NULL ? bl_chunk_span_parameter_count(&training->model, options.span) : 0;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk->chunk); k++) {
       const bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk->chunk, k);
       engine->parameter_count += parameter.owned && parameter.updated;
@@ -239,7 +240,7 @@ static bl_status_t load_initial(bl_engine_t *engine, bl_error_t *err) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
     bl_chunk_span_t span = training->partition.spans[engine->chunks[i].virtual_stage];
     // The first parameter of a chunk lies at the start of its arena (bl_chunk_span_places).
-    bl_status_t status = bl_chunk_weights_load(&engine->job, &training->model, span, engine->device,
+    bl_status_t status = bl_chunk_weights_load(&engine->job, &training->model, span, training->layout.split, engine->device,
                                                bl_chunk_parameter(chunk, 0).weight, err);
     if (status != BL_OK) {
       return status;
@@ -280,6 +281,8 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
   if (engine->job.checkpoint.folder == NULL) {
     return BL_OK;
   }
+  const bl_model_t *model = &engine->training.model;
+  const bl_split_t split = engine->training.layout.split;
   bl_snapshot_tensor_t *tensors = calloc(engine->parameter_count + 1, sizeof *tensors);
   if (tensors == NULL) {
     return no_memory(err);
@@ -290,14 +293,18 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
       bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
       if (p.owned && p.updated) {
-        tensors[count++] = (bl_snapshot_tensor_t){.parameter = p.parameter,
-                                                  .parts = {[BL_CHECKPOINT_WEIGHT] = p.weight,
-                                                            [BL_CHECKPOINT_FIRST_MOMENT] = p.first_moment,
-                                                            [BL_CHECKPOINT_SECOND_MOMENT] = p.second_moment}};
+        bl_snapshot_tensor_t *tensor = &tensors[count++];
+        *tensor = (bl_snapshot_tensor_t){.parameter = p.parameter, .slice = p.slice};
+        tensor->tile = bl_split_slice(model, &p.parameter, bl_split_parts(split), 0).run;
+        if (p.cut || split.rank == 0) { // what all have alike the first one writes
+          tensor->parts[BL_CHECKPOINT_WEIGHT] = p.weight;
+          tensor->parts[BL_CHECKPOINT_FIRST_MOMENT] = p.first_moment;
+          tensor->parts[BL_CHECKPOINT_SECOND_MOMENT] = p.second_moment;
+        }
       }
     }
   }
-  bl_status_t status = bl_snapshot_create(tensors, count, engine->device, &engine->snapshot, err);
+  bl_status_t status = bl_snapshot_create(tensors, count, split.rank == 0, engine->device, &engine->snapshot, err);
   free(tensors);
   if (status == BL_OK) {
     status = bl__engine_reserve(engine, BL_MEMORY_CHECKPOINT, BL_ARENA_STAGING, bl_snapshot_bytes(engine->snapshot),

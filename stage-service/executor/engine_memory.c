@@ -365,7 +365,7 @@ static void share(bl_engine_t *engine, bl_engine_shared_t tensor, float **receiv
 bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
-    count += bl_chunk_parameter_count(engine->chunks[i].chunk) + 1; // and a second gradient
+    count += 2 * bl_chunk_parameter_count(engine->chunks[i].chunk); // some have a second gradient
   }
   engine->shared = calloc(count + 1u, sizeof *engine->shared);
   if (engine->shared == NULL) {
@@ -378,10 +378,11 @@ bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
       const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
       bl_engine_shared_t tensor = {
-          .weight = p.weight, .gradient = p.gradient, .elements = p.parameter.elements, .owner = p.owner};
+          .weight = p.weight, .gradient = p.gradient, .elements = p.room, .owner = p.owner};
       share(engine, tensor, &received);
       tensor.weight = NULL;
-      tensor.gradient = k == 0 ? bl_chunk_second_gradient(chunk) : NULL;
+      const bool table = p.parameter.role == BL_PARAMETER_TOKEN_EMBEDDING;
+      tensor.gradient = table ? bl_chunk_second_gradient(chunk, p.part) : NULL;
       if (tensor.gradient != NULL) {
         share(engine, tensor, &received);
       }

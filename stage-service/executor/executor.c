@@ -361,10 +361,9 @@ static void collect_squares(pass_t *pass) {
 static bl_status_t join_tied(pass_t *pass, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
   if (engine->tied_twin != NULL) { // the first join changes its own part, which the second one needs as it was
-    const bl_model_t *model = &engine->training.model;
     bl_status_t status =
         bl_device_copy(engine->device, engine->stream, engine->tied_part, bl_chunk_tied_gradient(engine->tied),
-                       (uint64_t)model->vocab * model->hidden * sizeof(float), err);
+                       bl_chunk_tied_elements(engine->tied) * sizeof(float), err);
     if (status != BL_OK) {
       return status;
     }

@@ -52,12 +52,14 @@ static bool make_snapshot(saved_model_t *saved, int stage, uint32_t first, uint3
   bl_error_t err;
   for (uint32_t i = first; tensors != NULL && i < last; i++) {
     tensors[i - first].parameter = bl_parameter_get(&saved->model, i);
+    tensors[i - first].slice = bl_split_slice(&saved->model, &tensors[i - first].parameter, 1, 0);
+    tensors[i - first].tile = tensors[i - first].parameter.elements;
     for (int part = 0; part < BL_CHECKPOINT_PARTS; part++) {
       tensors[i - first].parts[part] = part_of(saved, i, part);
     }
   }
   bool made = tensors != NULL &&
-              bl_snapshot_create(tensors, last - first, bl_device_host(), &saved->snapshots[stage], &err) == BL_OK;
+              bl_snapshot_create(tensors, last - first, true, bl_device_host(), &saved->snapshots[stage], &err) == BL_OK;
   free(tensors);
   saved->memory[stage] = made ? aligned_alloc(64, bl_snapshot_bytes(saved->snapshots[stage])) : NULL;
   if (saved->memory[stage] == NULL) {
@@ -114,7 +116,7 @@ static bl_status_t write_shard(const saved_model_t *saved, int stage, int kind, 
   file->head_checksum = checksums.head;
   file->tensor_count = image->tensor_count;
   for (size_t i = 0; i < image->tensor_count; i++) {
-    file->tensors[i] = (bl_checkpoint_tensor_t){image->tensors[i].name, checksums.tensors[i]};
+    file->tensors[i] = (bl_checkpoint_tensor_t){.name = image->tensors[i].name, .checksum = checksums.tensors[i]};
   }
   free(checksums.tensors);
   return status;

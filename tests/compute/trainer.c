@@ -98,6 +98,7 @@ static void make_part(trainer_t *trainer, uint32_t index) {
                                       .model = &options->model,
                                       .span = span_of(options, index),
                                       .layout = options->layout,
+                                      .group = options->group,
                                       .micro_batches = options->micro_batches,
                                       .prepack = options->prepack};
   check(bl_chunk_create(&chunk_options, &part->chunk, &err), &err);
@@ -279,7 +280,7 @@ static void join_tied(trainer_t *trainer) {
     bl_chunk_join_tied_gradient(first, NULL);
     return;
   }
-  uint64_t bytes = (uint64_t)trainer->options.model.vocab * trainer->options.model.hidden * sizeof(float);
+  uint64_t bytes = bl_chunk_tied_elements(first) * sizeof(float);
   const size_t before = trainer->arena_count;
   float *first_part = allocate(trainer, bytes), *last_part = allocate(trainer, bytes);
   move(trainer, first_part, bl_chunk_tied_gradient(first), bytes);
@@ -292,25 +293,63 @@ static void join_tied(trainer_t *trainer) {
   }
 }
 
-double trainer_gradient_norm(trainer_t *trainer) {
-  join_tied(trainer);
-  double sum = 0;
+static uint32_t parts_of(const trainer_t *trainer) {
+  return bl_split_parts(trainer->options.layout.split);
+}
+
+void trainer_squares(trainer_t *trainer, double *squares) {
   uint32_t expected = 0;
+  join_tied(trainer);
   for (uint32_t c = 0; c < trainer->options.chunks; c++) {
     bl_chunk_t *chunk = trainer->parts[c].chunk;
+    bl_chunk_sum_norms(chunk);
     for (uint32_t i = 0; i < bl_chunk_parameter_count(chunk); i++) {
-      bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk, i);
-      if (parameter.owned) {
-        MUST(parameter.parameter.index == expected);
+      const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
+      if (p.owned) {
+        MUST(parts_of(trainer) > 1 || p.parameter.index == expected);
         expected++;
         bl_chunk_squares(chunk, i, trainer->squares);
         finish(trainer);
-        sum += *trainer->squares;
+        squares[(size_t)p.parameter.index * parts_of(trainer) + p.part] = *trainer->squares;
       }
     }
   }
-  MUST(expected == bl_parameter_count(&trainer->options.model));
+  MUST(parts_of(trainer) > 1 || expected == bl_parameter_count(&trainer->options.model));
+}
+
+double trainer_norm_of(const trainer_t *trainer, const double *squares) {
+  double sum = 0;
+  for (uint32_t i = 0; i < bl_parameter_count(&trainer->options.model); i++) {
+    double of_parts = 0;
+    for (uint32_t part = 0; part < parts_of(trainer); part++) {
+      of_parts += squares[(size_t)i * parts_of(trainer) + part];
+    }
+    sum += of_parts;
+  }
   return sqrt(sum);
+}
+
+double trainer_gradient_norm(trainer_t *trainer) {
+  double *squares = calloc((size_t)bl_parameter_count(&trainer->options.model) * parts_of(trainer), sizeof *squares);
+  MUST(squares != NULL);
+  trainer_squares(trainer, squares);
+  const double norm = trainer_norm_of(trainer, squares);
+  free(squares);
+  return norm;
+}
+
+void trainer_read_parameter(trainer_t *trainer, const bl_chunk_parameter_t *p, float *whole) {
+  for (uint64_t i = 0; i < p->slice.rows * p->slice.groups; i++) {
+    trainer_copy(trainer, whole + bl_slice_run(&p->slice, i), p->weight + i * p->slice.run,
+                 p->slice.run * sizeof(float));
+  }
+}
+
+void trainer_write_parameter(trainer_t *trainer, const bl_chunk_parameter_t *p, const float *whole) {
+  for (uint64_t i = 0; i < p->slice.rows * p->slice.groups; i++) {
+    trainer_copy(trainer, p->weight + i * p->slice.run, whole + bl_slice_run(&p->slice, i),
+                 p->slice.run * sizeof(float));
+  }
 }
 
 void trainer_update(trainer_t *trainer, const bl_adamw_settings_t *settings, uint64_t step, double rate, double clip,

@@ -28,6 +28,7 @@ typedef struct {
   uint32_t chunks;
   uint32_t micro_batches;
   bl_layout_options_t layout;
+  bl_group_t *group; // of trainers, each on a thread of its own, that share the layers (layout.split); NULL: there is one
   bool prepack;
   uint32_t threads; // 0: 1
   bl_instruction_set_t instruction_set;
@@ -48,8 +49,15 @@ void trainer_copy(trainer_t *trainer, void *to, const void *from, uint64_t bytes
 // losses: [micro_batches]. Ends the program when the back end reports a failure or a loss is not finite.
 void trainer_run(trainer_t *trainer, const int32_t *tokens, const int32_t *labels, const trainer_op_t *ops,
                  size_t op_count, double *losses);
-// Joins tied gradients and returns the norm of all gradients (squares added in canonical order).
+// Joins tied gradients, adds up those of norms, and puts the squares of what is here into squares[parameter * parts + part],
+// of all parameters of the model.
+void trainer_squares(trainer_t *trainer, double *squares);
+double trainer_norm_of(const trainer_t *trainer, const double *squares); // in the order of parameters, then of parts
+// Both, of a trainer that has all parts.
 double trainer_gradient_norm(trainer_t *trainer);
+// Copies what is here of a parameter between `whole`, the whole tensor in memory of the CPU, and the chunk.
+void trainer_read_parameter(trainer_t *trainer, const bl_chunk_parameter_t *p, float *whole);
+void trainer_write_parameter(trainer_t *trainer, const bl_chunk_parameter_t *p, const float *whole);
 void trainer_update(trainer_t *trainer, const bl_adamw_settings_t *settings, uint64_t step, double rate, double clip,
                     double norm);
 

@@ -35,12 +35,12 @@ static chunk_t load(const bl_job_t *job, bl_chunk_span_t span) {
   chunk_t chunk = {.count = bl_chunk_span_parameter_count(&gpt2, span)};
   chunk.places = calloc(chunk.count, sizeof *chunk.places);
   assert_non_null(chunk.places);
-  chunk.elements = bl_chunk_span_places(&gpt2, span, chunk.places);
+  chunk.elements = bl_chunk_span_places(&gpt2, span, (bl_split_t){0}, chunk.places);
   chunk.arena = malloc(chunk.elements * sizeof *chunk.arena);
   assert_non_null(chunk.arena);
   memset(chunk.arena, 0xff, chunk.elements * sizeof *chunk.arena); // NaN where nothing is written
   bl_error_t err = {0};
-  if (bl_chunk_weights_load(job, &gpt2, span, bl_device_host(), chunk.arena, &err) != BL_OK) {
+  if (bl_chunk_weights_load(job, &gpt2, span, (bl_split_t){0}, bl_device_host(), chunk.arena, &err) != BL_OK) {
     fail_msg("%s", err.text);
   }
   return chunk;
@@ -119,7 +119,7 @@ static void missing_weights_are_reported(void **state) {
   assert_int_equal(job_text_parse(&job, "model.init=" GOLDEN "llama", &err), BL_OK);
   float *arena = malloc(sizeof *arena * bl_model_parameter_elements(&gpt2) * 2);
   assert_non_null(arena);
-  assert_int_equal(bl_chunk_weights_load(&job, &gpt2, bl_chunk_span_whole(&gpt2), bl_device_host(), arena, &err),
+  assert_int_equal(bl_chunk_weights_load(&job, &gpt2, bl_chunk_span_whole(&gpt2), (bl_split_t){0}, bl_device_host(), arena, &err),
                    BL_INVALID);
   assert_non_null(strstr(err.text, "tensor 'transformer.wte.weight' of shape [101, 48] is missing"));
   free(arena);

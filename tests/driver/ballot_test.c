@@ -33,7 +33,7 @@ static bl_ballot_t ballot(size_t first, size_t count, bool head) {
 
 static bl_status_t count(const bl_ballot_t *ballots, uint32_t stages, bl_tally_t *tally, bl_error_t *err) {
   double scratch[TENSORS];
-  const bl_grid_t grid = {.stages = stages, .data = 1, .data_parts = 1};
+  const bl_grid_t grid = {.stages = stages, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = 1};
   return bl_tally_count(ballots, &grid, 3, TENSORS, scratch, tally, err);
 }
 
@@ -66,7 +66,7 @@ static void test_bits_do_not_depend_on_replicas(void **state) {
   bl_tally_t whole, shared;
   bl_error_t err;
   double scratch[TENSORS];
-  const bl_grid_t grid = {.stages = 2, .data = 2, .data_parts = 2};
+  const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 2, .tensor_parts = 1, .data_parts = 2};
   const bl_ballot_t one = ballot(0, TENSORS, true);
   assert_int_equal(count(&one, 1, &whole, &err), BL_OK);
   bl_ballot_t four[] = {ballot(0, 1, false), ballot(3, 1, true), ballot(1, 2, false), ballot(4, 2, true)};

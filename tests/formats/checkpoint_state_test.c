@@ -15,10 +15,10 @@
 
 static void test_round_trip(void **state) {
   (void)state;
-  bl_checkpoint_tensor_t tensors[] = {{"a.weight", 0x0123456789abcdefu}, {"b.weight", UINT64_MAX}};
+  bl_checkpoint_tensor_t tensors[] = {{"a.weight", 0x0123456789abcdefu, 0}, {"b.weight", UINT64_MAX, 384}};
   bl_checkpoint_file_t files[] = {{"model.safetensors", 1u << 20, 1, tensors, 2}, {"config.json", 17, 2, NULL, 0}};
   bl_checkpoint_state_t written = {
-      .writer = "0.1.0", .step = 120, .seed = -5, .data_parts = 4, .files = files, .file_count = 2};
+      .writer = "0.1.0", .step = 120, .seed = -5, .tensor_parts = 2, .data_parts = 4, .files = files, .file_count = 2};
   char *text;
   size_t text_bytes;
   bl_error_t err = {0};
@@ -56,7 +56,7 @@ static void test_refusals(void **state) {
       {"[]", BL_INVALID, "not the state"},
       {"{\"format\": \"other\"}", BL_INVALID, "not the state"},
       {"{\"format\": \"ballast-checkpoint\"}", BL_INVALID, "version"},
-      {"{\"format\": \"ballast-checkpoint\", \"version\": 2, \"ballast\": \"9.1\"}", BL_UNIMPLEMENTED, "9.1"},
+      {"{\"format\": \"ballast-checkpoint\", \"version\": 3, \"ballast\": \"9.1\"}", BL_UNIMPLEMENTED, "9.1"},
       {"{\"format\": \"ballast-checkpoint\", \"version\": 1, \"step\": 0}", BL_INVALID, "step"},
       {"{\"format\": \"ballast-checkpoint\", \"version\": 1, \"step\": 1}", BL_INVALID, "seed"},
       {HEAD "{}}", BL_INVALID, "files"},
@@ -65,6 +65,8 @@ static void test_refusals(void **state) {
       {HEAD "{\"x\": {\"size\": 1, \"head\": \"0\"}}}", BL_INVALID, "16 hexadecimal"},
       {HEAD "{\"x\": {\"size\": 1, \"head\": " ZEROS ", \"tensors\": 1}}}", BL_INVALID, "tensors"},
       {HEAD "{\"x\": {\"size\": 1, \"head\": " ZEROS ", \"tensors\": {\"t\": 5}}}}", BL_INVALID, "'t'"},
+      {HEAD "{\"x\": {\"size\": 1, \"head\": " ZEROS ", \"tensors\": {\"t\": " ZEROS "}, \"tiles\": {\"t\": 0}}}}", BL_INVALID,
+       "tiles of tensor 't'"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     bl_checkpoint_state_t read;

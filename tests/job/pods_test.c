@@ -28,7 +28,7 @@ static void pairs_follow_each_other(void **state) {
 static void replicas_have_their_pods_after_each_other(void **state) {
   (void)state;
   for (uint32_t p = 1; p <= 8; p++) {
-    const bl_grid_t grid = {.stages = p, .data = 3, .data_parts = 3};
+    const bl_grid_t grid = {.stages = p, .tensor = 1, .data = 3, .tensor_parts = 1, .data_parts = 3};
     for (uint32_t rank = 0; rank < 3 * p; rank++) {
       const uint32_t pod = bl_pod_of_rank(&grid, rank);
       assert_int_equal(pod / p, bl_grid_seat(&grid, rank).data);

@@ -97,7 +97,7 @@ static void other_numbers_of_ranks_add_from_the_left(void **state) {
 
 static void ranks_count_replica_by_replica(void **state) {
   (void)state;
-  const bl_grid_t grid = {.stages = 3, .data = 4, .data_parts = 4};
+  const bl_grid_t grid = {.stages = 3, .tensor = 1, .data = 4, .tensor_parts = 1, .data_parts = 4};
   assert_int_equal(bl_grid_ranks(&grid), 12);
   for (uint32_t rank = 0; rank < 12; rank++) {
     const bl_seat_t seat = bl_grid_seat(&grid, rank);

@@ -117,7 +117,7 @@ static void moments_of_one_replica_lie_where_weights_do(void **state) {
   bl_parameter_place_t *places = calloc(count, sizeof *places);
   uint64_t *offsets = calloc(count, sizeof *offsets);
   assert_true(places != NULL && offsets != NULL);
-  const uint64_t elements = bl_chunk_span_places(&model, span, places);
+  const uint64_t elements = bl_chunk_span_places(&model, span, (bl_split_t){0}, places);
   assert_true(bl_shard_moments(places, count, NULL, 0, offsets) == elements);
   for (uint32_t i = 0; i < count; i++) {
     assert_true(offsets[i] == places[i].offset_elements);

@@ -155,6 +155,7 @@ static void commit_work(bl_task_t *task) {
   const bl_job_t *job = driver->options.job;
   bl_checkpoint_contents_t contents = {.step = save->step,
                                        .seed = job->train.seed,
+                                       .tensor_parts = job->parallel.tensor_parts.value,
                                        .data_parts = job->parallel.data_parts.value,
                                        .writer = bl_version(),
                                        .job = driver->setup.job_text,
@@ -219,7 +220,8 @@ static bl_status_t keep_files(bl__save_t *save, const bl_stage_answer_t *answer)
       return BL_EXHAUSTED;
     }
     for (size_t k = 0; k < from->tensor_count; k++) {
-      to->tensors[k] = (bl_checkpoint_tensor_t){strdup(from->tensors[k].name), from->tensors[k].checksum};
+      to->tensors[k] = from->tensors[k];
+      to->tensors[k].name = strdup(from->tensors[k].name);
       to->tensor_count++;
       if (to->tensors[k].name == NULL) {
         return BL_EXHAUSTED;

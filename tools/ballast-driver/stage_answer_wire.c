@@ -165,7 +165,9 @@ void bl__answer_files(const ProtobufCMessage *output, bl_stage_answer_t *answer,
                                       .tensors = next,
                                       .tensor_count = count};
     for (size_t k = 0; k < count; k++) {
-      *next++ = (bl_checkpoint_tensor_t){.name = file->tensors[k], .checksum = file->checksums[k]};
+      *next++ = (bl_checkpoint_tensor_t){.name = file->tensors[k],
+                                         .checksum = file->checksums[k],
+                                         .tile_bytes = k < file->n_tile_bytes ? file->tile_bytes[k] : 0};
     }
   }
   answer->files = files;

@@ -22,7 +22,7 @@ function restrict(pattern, places, what) {
 
 BEGIN {
   pure = "policy config formats model schedule simulate plan step lease"
-  shells = "sys job tls loop rpc observe device datapath client service"
+  shells = "sys job tls loop rpc observe device datapath client service collective"
 
   allow("base", "")
   allow("sys", "")
@@ -42,6 +42,7 @@ BEGIN {
   allow("observe", "loop sys")
   allow("device", "loop sys")
   allow("datapath", "device tls loop sys")
+  allow("collective", "")
   allow("service", "rpc tls observe loop config sys")
   allow("client", "rpc tls datapath device loop sys")
   allow("stage-service", pure " " shells)

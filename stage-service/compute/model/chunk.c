@@ -17,6 +17,11 @@ static bl_status_t check_options(const bl_chunk_options_t *options, bl_error_t *
     return bl_error_set(err, BL_INVALID, "a chunk of %u layers from layer %u does not fit a model of %u layers",
                         span.layer_count, span.first_layer, options->model->layers);
   }
+  const uint32_t parts = bl_split_parts(options->layout.split);
+  if (parts > 1 && options->ops->sum_parts == NULL) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "layers in %u parts: back end '%s' computes whole layers only", parts,
+                        options->ops->name);
+  }
   if (options->micro_batches < 1) {
     return bl_error_set(err, BL_INVALID, "train.micro_batches: must be at least 1, is 0");
   }
@@ -40,22 +45,34 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->prepack = options->prepack;
   made->dtype = options->layout.dtype == BL_DTYPE_BF16 ? BL_COMPUTE_BF16 : BL_COMPUTE_FP32;
   made->layout.options = options->layout;
+  made->parts = bl_split_parts(options->layout.split);
+  made->here = bl_split_here(options->layout.split);
+  made->ranks = bl_split_ranks(options->layout.split);
+  made->rank = options->layout.split.rank;
   made->rows = (uint64_t)options->layout.micro_batch * options->model->seq;
+  made->own_rows = made->rows / made->ranks;
+  made->alone = (bl_group_t){.parts = made->parts, .ranks = 1};
+  made->group = options->group != NULL ? options->group : &made->alone;
   made->loss_scale = (float)(1.0 / ((double)options->micro_batches * (double)made->rows));
-  made->parameter_count = bl_chunk_span_parameter_count(options->model, options->span);
+  made->parameter_count = bl_chunk_span_place_count(options->model, options->span, options->layout.split);
+  const uint32_t whole = bl_chunk_span_parameter_count(options->model, options->span);
   made->places = calloc(made->parameter_count, sizeof *made->places);
   made->layers = calloc(options->span.layer_count, sizeof *made->layers);
   made->copies = calloc(made->parameter_count, sizeof *made->copies);
   made->moments = calloc(made->parameter_count, sizeof *made->moments);
-  made->owners = options->owners != NULL ? calloc(made->parameter_count, sizeof *made->owners) : NULL;
+  made->owners = options->owners != NULL ? calloc(whole, sizeof *made->owners) : NULL;
+  made->linears = calloc((size_t)options->span.layer_count * BL__PRODUCTS * made->here, sizeof *made->linears);
+  made->embedding = options->span.embedding ? calloc(made->here, sizeof *made->embedding) : NULL;
+  made->head = options->span.head ? calloc(made->here, sizeof *made->head) : NULL;
   made->replica = options->replica;
   made->fold_levels = options->fold_levels;
   if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->moments == NULL ||
-      (options->owners != NULL && made->owners == NULL)) {
+      made->linears == NULL || (options->owners != NULL && made->owners == NULL) ||
+      (options->span.embedding && made->embedding == NULL) || (options->span.head && made->head == NULL)) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
     goto destroy;
   }
-  for (uint32_t i = 0; i < made->parameter_count && made->owners != NULL; i++) {
+  for (uint32_t i = 0; i < whole && made->owners != NULL; i++) {
     made->owners[i] = options->owners[i];
   }
   status = bl__chunk_plan(made, err);
@@ -76,6 +93,9 @@ void bl_chunk_destroy(bl_chunk_t *chunk) {
     free(chunk->copies);
     free(chunk->moments);
     free(chunk->owners);
+    free(chunk->linears);
+    free(chunk->embedding);
+    free(chunk->head);
     free(chunk);
   }
 }
@@ -97,6 +117,37 @@ const bl_chunk_arenas_t *bl_chunk_arenas(const bl_chunk_t *chunk) {
   return &chunk->arenas;
 }
 
+static void embed(bl_chunk_t *chunk, const int32_t *tokens, void *in) {
+  const bl_ops_t *ops = chunk->ops;
+  const bl__embedding_t *table = chunk->embedding;
+  if (!bl__chunk_is_in_parts(chunk)) {
+    ops->embedding_forward(chunk->compute, table->part.batch, table->part.seq, table->part.width, chunk->dtype, tokens,
+                           table->tokens, table->positions, in);
+    return;
+  }
+  void *sums = bl__sum_begin(chunk, BL_WINDOW_SUM);
+  for (uint32_t i = 0; i < chunk->here; i++) {
+    ops->embedding_part_forward(chunk->compute, &table[i].part, tokens, table[i].tokens, table[i].positions,
+                                bl__sum_of(chunk, sums, i));
+  }
+  bl__sum_end(chunk, BL_WINDOW_SUM, NULL, NULL, in);
+}
+
+static void embed_backward(bl_chunk_t *chunk, const int32_t *tokens, const void *in) {
+  const bl_ops_t *ops = chunk->ops;
+  const bl__embedding_t *table = chunk->embedding;
+  if (!bl__chunk_is_in_parts(chunk)) {
+    ops->embedding_backward(chunk->compute, table->part.batch, table->part.seq, table->part.width, chunk->dtype, tokens,
+                            in, table->token_gradient, table->position_gradient);
+    return;
+  }
+  const void *all = bl__all_rows(chunk, in);
+  for (uint32_t i = 0; i < chunk->here; i++) {
+    ops->embedding_part_backward(chunk->compute, &table[i].part, tokens, all, table[i].token_gradient,
+                                 table[i].position_gradient);
+  }
+}
+
 static void forward_layers(bl_chunk_t *chunk, void *in, void *slot, void *out) {
   for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
     bl__tensors_t tensors = bl__layer_tensors(chunk, layer, in, slot, out);
@@ -107,9 +158,7 @@ static void forward_layers(bl_chunk_t *chunk, void *in, void *slot, void *out) {
 void bl_chunk_forward(bl_chunk_t *chunk, const int32_t *tokens, void *in, void *slot, void *out) {
   assert(slot != NULL || chunk->layout.options.recompute == BL_RECOMPUTE_FULL);
   if (chunk->span.embedding) {
-    chunk->ops->embedding_forward(chunk->compute, chunk->layout.options.micro_batch, chunk->model.seq,
-                                  chunk->model.hidden, chunk->dtype, tokens, chunk->token_embedding,
-                                  chunk->position_embedding, in);
+    embed(chunk, tokens, in);
   }
   forward_layers(chunk, in, slot, out);
 }
@@ -124,9 +173,7 @@ static void backward_weight_ends(bl_chunk_t *chunk, const int32_t *tokens, const
     bl__norm_add_gradient(chunk, &chunk->final_norm, bl__final_norm_gradient(chunk, slot));
   }
   if (chunk->span.embedding) {
-    chunk->ops->embedding_backward(chunk->compute, chunk->layout.options.micro_batch, chunk->model.seq,
-                                   chunk->model.hidden, chunk->dtype, tokens, in, chunk->token_gradient,
-                                   chunk->position_gradient);
+    embed_backward(chunk, tokens, in);
   }
 }
 

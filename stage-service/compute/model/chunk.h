@@ -15,6 +15,8 @@
 //     bl_chunk_update(chunk, &settings, &step);
 //
 // Buffers of one micro-batch, in the execution model of EXECUTION.md (T = micro_batch seq rows):
+// Of layers in parts (model/split.h) a rank that shares them with others has its own rows of edges, T / ranks; the others'
+// are theirs.
 //   in   [T, hidden]  input edge: x, after I its gradient. The chunk with the embedding fills it in F.
 //   out  [T, hidden]  output edge: F writes y; the caller puts dy there before I. The chunk with the head keeps its
 //                     hidden state there, and its I puts dy over it.
@@ -32,6 +34,7 @@
 
 #include "base/error.h"
 #include "base/status.h"
+#include "collective/group.h"
 #include "compute/ops/ops.h"
 #include "compute/optimizer/adamw.h"
 #include "model/chunk_span.h"
@@ -50,9 +53,11 @@ typedef struct bl_chunk_options {
   bl_device_t *device;     // of `compute`: where the arenas and buffers lie. NULL: the host
   const bl_model_t *model; // copied
   bl_chunk_span_t span;
-  bl_layout_options_t layout; // micro_batch, attention, backward, lean, recompute, dtype
+  bl_layout_options_t layout; // micro_batch, attention, backward, lean, recompute, dtype, split
+  bl_group_t *group;          // of the ranks that share its layers; borrowed. NULL: it has all parts
   uint32_t micro_batches;     // of a step: the loss scale is 1 / (micro_batches micro_batch seq)
-  const uint32_t *owners;     // [parameters] who updates each (model/shard.h); copied. NULL: this chunk updates all
+  const uint32_t *owners;     // [bl_chunk_span_parameter_count] who updates each (model/shard.h); copied. NULL: this
+                              // chunk updates all
   uint32_t replica;           // this one's number
   uint32_t fold_levels;       // sums of gradients that may wait (model/fold.h)
   bool prepack;               // let products read packed copies of the weights; in bf16 they always read copies
@@ -86,9 +91,15 @@ typedef struct bl_chunk_arenas {
   void *workspace;
 } bl_chunk_arenas_t;
 
-// Where one parameter lies. Pointers are [parameter.elements], in Hugging Face orientation.
+// Where one parameter, or one part of it that is here, lies. Pointers are [elements]: the elements of `slice` of a tensor
+// in Hugging Face orientation.
 typedef struct bl_chunk_parameter {
   bl_parameter_t parameter;
+  uint32_t part;    // of the layer; 0 where the parameter is not cut
+  bool cut;         // it is: the chunk has one of its parts here
+  bl_slice_t slice; // of the whole tensor
+  uint64_t elements;
+  uint64_t room; // elements from the weight, and from the gradient, on that are this parameter's (bl_chunk_span_places)
   float *weight;
   float *gradient; // of the embedding lookup, where a tied head has a second one here
   float *first_moment;
@@ -114,8 +125,8 @@ void bl_chunk_use_arenas(bl_chunk_t *chunk, const bl_chunk_arenas_t *arenas);
 const bl_chunk_arenas_t *bl_chunk_arenas(const bl_chunk_t *chunk); // as given
 
 // ---- parameters
-uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk);
-// The i-th parameter of the chunk, canonical order; valid after bl_chunk_use_arenas.
+uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk); // with each part by itself: bl_chunk_span_place_count
+// The i-th of them, in the order of bl_chunk_span_places; valid after bl_chunk_use_arenas.
 bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i);
 // Initial weights (EXECUTION.md 18) and zero moments. BL_EXHAUSTED; what copying to the device reports.
 bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *err) BL_MUST_USE;
@@ -153,14 +164,18 @@ int32_t bl_chunk_draw(bl_chunk_t *chunk, const void *out, uint64_t row, float te
 // ---- one step
 // Sets all gradients to zero.
 void bl_chunk_begin_step(bl_chunk_t *chunk);
-// True when this chunk makes a part of a tied embedding's gradient. bl_chunk_tied_gradient is that part [vocab, hidden],
-// which the peer needs before this chunk joins. A chunk that makes both parts has no peer.
+// True when this chunk makes a share of a tied embedding's gradient. bl_chunk_tied_gradient is that share [vocab, hidden],
+// or the parts of it that are here (bl_chunk_tied_elements), which the peer needs before this chunk joins. A chunk that makes both parts has no peer.
 bool bl_chunk_has_tied_gradient(const bl_chunk_t *chunk);
 bool bl_chunk_tied_needs_peer(const bl_chunk_t *chunk);
 float *bl_chunk_tied_gradient(bl_chunk_t *chunk);
+uint64_t bl_chunk_tied_elements(const bl_chunk_t *chunk); // bl_chunk_span_table_elements
 // Adds the peer's part (NULL where there is no peer), once per step, after the last micro-batch. Embedding part plus
 // head part on both sides: addition of two numbers commutes, so both get the same bits.
 void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer);
+// Adds up the gradients of norms, of which there is one for the rows of every part, over all parts: once per step, after
+// the last micro-batch and what replicas add. All ranks of the group call it, for the same parameters.
+void bl_chunk_sum_norms(bl_chunk_t *chunk);
 // fp64 sum of squares of the i-th parameter's gradient, in an order that only its size fixes. *sum is in staging.
 void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum);
 // The part of the step's gradient that has been accumulated is complete: it is added to what waits, and waits itself unless
@@ -168,8 +183,8 @@ void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum);
 // micro-batch, all else after its W.
 BL_MUST_USE bl_status_t bl_chunk_fold(bl_chunk_t *chunk, bool head, uint32_t merges, bool last, bl_error_t *err);
 // The gradient of a tied head in a chunk that has the embedding, too: a second buffer beside that of the lookup, as long as
-// the parameter. NULL in others.
-float *bl_chunk_second_gradient(bl_chunk_t *chunk);
+// the parameter; of a vocabulary in parts that of the part `part`, which is here. NULL in others.
+float *bl_chunk_second_gradient(bl_chunk_t *chunk, uint32_t part);
 // AdamW on every parameter that the chunk updates. Packed copies of all weights are current afterwards where it updates all
 // of them, else when the others have come and bl_chunk_weights_changed was called.
 void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step);

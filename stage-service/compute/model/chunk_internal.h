@@ -28,8 +28,25 @@ typedef enum bl__product { BL__QKV, BL__ATTENTION_OUT, BL__FFN_IN, BL__FFN_OUT, 
 
 typedef struct bl__layer {
   bl__norm_t norm1, norm2;
-  bl__linear_t linear[BL__PRODUCTS];
+  bl__linear_t *linear[BL__PRODUCTS]; // [parts here] each
 } bl__layer_t;
+
+// The head's columns of one part of the vocabulary.
+typedef struct bl__head {
+  bl_split_range_t tokens;
+  bl_linear_op_t *whole; // of workspace.head_rows rows
+  bl_linear_op_t *rest;  // of the rows that remain; NULL when none do
+  bl_linear_op_t *row;   // of one row, for sampling
+  uint64_t packed_offset_bytes, plain_offset_bytes; // among the packed copies
+  bl__linear_t linear;
+} bl__head_t;
+
+// The embedding's rows of one part.
+typedef struct bl__embedding {
+  bl_embedding_part_t part;
+  const float *tokens, *positions; // positions NULL in llama
+  float *token_gradient, *position_gradient;
+} bl__embedding_t;
 
 struct bl_chunk {
   const bl_ops_t *ops;
@@ -41,38 +58,47 @@ struct bl_chunk {
   bl_workspace_t workspace;
   bl_chunk_sizes_t sizes;
   bl_chunk_arenas_t arenas;
-  uint64_t rows; // T
+  uint32_t parts, here; // of a layer, and of them here
+  uint32_t ranks, rank; // that share it
+  uint64_t rows;        // T
+  uint64_t own_rows;    // T / ranks
+  bl_group_t *group;    // of the ranks; `alone` where there is one
+  bl_group_t alone;
   bl_compute_dtype_t dtype;
   float loss_scale; // 1 / (micro_batches T)
 
   // Planned operations; all layers share them.
-  bl_norm_shape_t norm;
-  bl_linear_op_t *linear[BL__PRODUCTS];
+  bl_norm_shape_t norm; // of the rows of one part
+  bl_linear_op_t *linear[BL__PRODUCTS]; // of one part, which all share
   bl_attention_op_t *attention;
-  bl_rope_op_t *rope;        // NULL in gpt2
-  bl_linear_op_t *head;      // of workspace.head_rows rows
-  bl_linear_op_t *head_rest; // of the rows that remain; NULL when none do
-  bl_linear_op_t *head_row;  // of one row, for sampling
+  bl_rope_op_t *rope; // NULL in gpt2
   bool prepack;
   uint64_t packed_layer_bytes;                // per layer
-  uint64_t packed_head_bytes;                 // after the layers; the plain copy of the head follows
-  uint64_t packed_offset_bytes[BL__PRODUCTS]; // inside a layer
+  uint64_t packed_offset_bytes[BL__PRODUCTS]; // inside a layer, of the first part
 
   // Parameters.
   uint32_t parameter_count;
   bl_parameter_place_t *places; // [parameter_count]
-  uint32_t *owners;             // [parameter_count]; NULL: it updates all
+  uint32_t *owners;             // [bl_chunk_span_parameter_count]; NULL: it updates all
   uint32_t replica, fold_levels;
   uint64_t *moments;   // [parameter_count] element offsets; of no meaning for others' tensors
   void **copies;       // [parameter_count]: where the update leaves it rounded (adamw_packed), or NULL
-  bl__layer_t *layers; // [span.layer_count], pointers valid after use_arenas
-  const float *token_embedding, *position_embedding;
-  float *token_gradient, *position_gradient;
+  bl__layer_t *layers;  // [span.layer_count], pointers valid after use_arenas
+  bl__linear_t *linears; // [span.layer_count][BL__PRODUCTS][here], of the layers
+  bl__embedding_t *embedding; // [here] in a chunk with the embedding
   bl__norm_t final_norm;
-  bl__linear_t head_linear;
+  bl__head_t *head; // [here] in a chunk with the head
 };
 
-// The tensors of one layer for one micro-batch. x1 and y are edges at the ends of the chunk.
+static inline bool bl__chunk_is_in_parts(const bl_chunk_t *chunk) {
+  return chunk->parts > 1;
+}
+static inline uint64_t bl__chunk_row_bytes(const bl_chunk_t *chunk) {
+  return chunk->model.hidden * bl_dtype_bytes(chunk->layout.options.dtype);
+}
+
+// The tensors of one layer for one micro-batch. x1 and y are edges at the ends of the chunk. Of those in parts it is that
+// of the first part here.
 typedef struct bl__tensors {
   void *x1, *norm1, *qkv, *scores, *attention, *x2, *norm2, *pre, *act;
   float *stats1, *stats2, *norm1_gradient, *norm2_gradient;
@@ -85,12 +111,26 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) BL_MUST_USE;
 // chunk_parameters.c: sets the pointers of layers and head into the arenas.
 void bl__chunk_bind(bl_chunk_t *chunk);
 
+// rows.c: what norms and residuals do to own rows, and how own rows become all rows and sums of parts own rows.
+void bl__norm_forward_rows(bl_chunk_t *chunk, const bl__norm_t *norm, const void *x, void *y, float *stats);
+// dx = d norm(dy) + residual_gradient; partials are those of each part's rows.
+void bl__norm_backward_rows(bl_chunk_t *chunk, const bl__norm_t *norm, const void *dy, const void *x,
+                            const float *stats, const void *residual_gradient, void *dx, float *partials);
+// Adds the gradients that norm_backward_rows has made, of each part's rows to their own sum.
+void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const float *partials);
+// All rows of a tensor [own rows, hidden]: itself, or a copy that stays until the next call.
+const void *bl__all_rows(bl_chunk_t *chunk, const void *own);
+// Where part `index` of those here leaves what it adds to all rows, [T, hidden], of what bl__sum_begin gave.
+void *bl__sum_begin(bl_chunk_t *chunk, uint32_t window);
+void *bl__sum_of(const bl_chunk_t *chunk, void *sums, uint32_t index);
+// y [own rows] = the sum of all parts + bias + residual (NULL: none).
+void bl__sum_end(bl_chunk_t *chunk, uint32_t window, const float *bias, const void *residual, void *y);
+
 // layer.c: `in`, `slot`, `out` are those of the chunk.
 bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, void *in, void *slot, void *out);
 void bl__layer_forward(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t);
 void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t);
 void bl__layer_backward_weight(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t);
-void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const float *partials);
 
 // head.c
 void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, void *out, bool accumulate,

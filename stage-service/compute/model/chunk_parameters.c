@@ -2,24 +2,33 @@
 // Weights, gradients and optimizer state of a chunk.
 #include "compute/model/chunk_internal.h"
 
+#include "base/bytes.h"
+#include "model/fold.h"
+
 #include <stdlib.h>
 #include <string.h>
 
+#define CACHE_LINE_ELEMENTS (BL_CACHE_LINE_BYTES / sizeof(float))
 #define PIECE_ELEMENTS (4u << 20) // drawn at a time for a device whose memory the CPU cannot write
 
-// Element offset of a role's first tensor; the chunk holds it.
-static uint64_t offset_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint32_t model_layer) {
-  uint32_t index = bl_parameter_index(&chunk->model, role, model_layer);
-  uint32_t low = 0, high = chunk->parameter_count - 1; // places ascend in canonical index
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (chunk->places[middle].canonical_index < index) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
+// Element offset of a role's tensor, or of what part `part` has of it; the chunk holds it.
+static uint64_t offset_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint32_t model_layer, uint32_t part) {
+  const uint32_t index = bl_parameter_index(&chunk->model, role, model_layer);
+  const uint32_t wanted = bl__chunk_is_in_parts(chunk) && bl_split_cuts(role) ? part : 0;
+  uint32_t i = 0;
+  while (chunk->places[i].canonical_index != index || chunk->places[i].part != wanted) {
+    i++;
   }
-  return chunk->places[low].offset_elements;
+  return chunk->places[i].offset_elements;
+}
+
+// Number of the model's part that is the `index`-th here.
+static uint32_t part_number(const bl_chunk_t *chunk, uint32_t index) {
+  return bl_split_first(chunk->layout.options.split) + index;
+}
+
+static bl_device_stream_t *stream_of(const bl_chunk_t *chunk) {
+  return chunk->ops->stream == NULL ? NULL : chunk->ops->stream(chunk->compute);
 }
 
 static float *at(float *arena, uint64_t offset_elements) {
@@ -28,10 +37,10 @@ static float *at(float *arena, uint64_t offset_elements) {
 
 static void bind_norm(const bl_chunk_t *chunk, bl__norm_t *norm, uint32_t model_layer, bl_parameter_role_t gain,
                       bl_parameter_role_t bias) {
-  uint64_t offset = offset_of(chunk, gain, model_layer);
+  uint64_t offset = offset_of(chunk, gain, model_layer, 0);
   *norm = (bl__norm_t){.gain = at(chunk->arenas.weights, offset), .gain_gradient = at(chunk->arenas.gradients, offset)};
   if (chunk->model.family == BL_FAMILY_GPT2) {
-    offset = offset_of(chunk, bias, model_layer);
+    offset = offset_of(chunk, bias, model_layer, 0);
     norm->bias = at(chunk->arenas.weights, offset);
     norm->bias_gradient = at(chunk->arenas.gradients, offset);
   }
@@ -59,54 +68,60 @@ static const linear_roles_t roles[][BL__PRODUCTS] = {
         },
 };
 
-static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t product) {
+static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t product, uint32_t index) {
   const linear_roles_t *role = &roles[chunk->model.family][product];
-  const uint32_t model_layer = chunk->span.first_layer + layer;
-  uint64_t offset = offset_of(chunk, role->weight, model_layer);
+  const uint32_t model_layer = chunk->span.first_layer + layer, part = part_number(chunk, index);
+  uint64_t offset = offset_of(chunk, role->weight, model_layer, part);
   bl__linear_t linear = {.weight = at(chunk->arenas.weights, offset),
                          .weight_gradient = at(chunk->arenas.gradients, offset)};
-  if (chunk->ops->linear_packed_bytes(chunk->linear[product]) > 0) {
-    linear.packed =
-        (char *)chunk->arenas.packed + layer * chunk->packed_layer_bytes + chunk->packed_offset_bytes[product];
+  const uint64_t packed = bl_align_up(chunk->ops->linear_packed_bytes(chunk->linear[product]), BL_CACHE_LINE_BYTES);
+  if (packed > 0) {
+    linear.packed = (char *)chunk->arenas.packed + layer * chunk->packed_layer_bytes +
+                    chunk->packed_offset_bytes[product] + index * packed;
   }
-  if (role->bias != BL_PARAMETER_ROLES) {
-    offset = offset_of(chunk, role->bias, model_layer);
+  // A bias that is added once for all parts has its gradient from the first one here.
+  if (role->bias != BL_PARAMETER_ROLES &&
+      (index == 0 || !bl__chunk_is_in_parts(chunk) || bl_split_cuts(role->bias))) {
+    offset = offset_of(chunk, role->bias, model_layer, part);
     linear.bias = at(chunk->arenas.weights, offset);
     linear.bias_gradient = at(chunk->arenas.gradients, offset);
   }
-  chunk->layers[layer].linear[product] = linear;
+  chunk->layers[layer].linear[product][index] = linear;
 }
 
-static void bind_embedding(bl_chunk_t *chunk) {
-  uint64_t offset = offset_of(chunk, BL_PARAMETER_TOKEN_EMBEDDING, 0);
-  chunk->token_embedding = at(chunk->arenas.weights, offset);
-  chunk->token_gradient = at(chunk->arenas.gradients, offset);
+static void bind_embedding(bl_chunk_t *chunk, uint32_t index) {
+  const uint32_t part = part_number(chunk, index);
+  bl__embedding_t *embedding = &chunk->embedding[index];
+  uint64_t offset = offset_of(chunk, BL_PARAMETER_TOKEN_EMBEDDING, 0, part);
+  embedding->tokens = at(chunk->arenas.weights, offset);
+  embedding->token_gradient = at(chunk->arenas.gradients, offset);
   if (chunk->model.family == BL_FAMILY_GPT2) {
-    offset = offset_of(chunk, BL_PARAMETER_POSITION_EMBEDDING, 0);
-    chunk->position_embedding = at(chunk->arenas.weights, offset);
-    chunk->position_gradient = at(chunk->arenas.gradients, offset);
+    offset = offset_of(chunk, BL_PARAMETER_POSITION_EMBEDDING, 0, part);
+    embedding->positions = at(chunk->arenas.weights, offset);
+    embedding->position_gradient = at(chunk->arenas.gradients, offset);
   }
 }
 
-static void bind_head(bl_chunk_t *chunk) {
-  bind_norm(chunk, &chunk->final_norm, 0, BL_PARAMETER_FINAL_NORM_WEIGHT, BL_PARAMETER_FINAL_NORM_BIAS);
-  uint64_t offset = offset_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0);
-  chunk->head_linear = (bl__linear_t){.weight = at(chunk->arenas.weights, offset),
-                                      .weight_gradient = at(chunk->arenas.gradients, offset)};
-  char *packed = (char *)chunk->arenas.packed + chunk->span.layer_count * chunk->packed_layer_bytes;
-  if (chunk->ops->linear_packed_bytes(chunk->head) > 0) {
-    chunk->head_linear.packed = packed;
+static void bind_head(bl_chunk_t *chunk, uint32_t index) {
+  bl__head_t *head = &chunk->head[index];
+  const uint64_t first = offset_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0, part_number(chunk, 0));
+  const uint64_t offset = offset_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0, part_number(chunk, index));
+  head->linear = (bl__linear_t){.weight = at(chunk->arenas.weights, offset),
+                                .weight_gradient = at(chunk->arenas.gradients, offset)};
+  if (chunk->ops->linear_packed_bytes(head->whole) > 0) {
+    head->linear.packed = (char *)chunk->arenas.packed + head->packed_offset_bytes;
   }
-  if (chunk->ops->linear_packed_bytes(chunk->head_row) > 0) { // pieces that remain read the same copy
-    chunk->head_linear.plain = chunk->ops->adamw_packed != NULL ? packed : packed + chunk->packed_head_bytes;
+  if (chunk->ops->linear_packed_bytes(head->row) > 0) { // pieces that remain read the same copy
+    head->linear.plain = (char *)chunk->arenas.packed + head->plain_offset_bytes;
   }
   if (bl_chunk_span_two_gradients(&chunk->model, chunk->span)) { // the second buffer follows all parameters
-    chunk->head_linear.weight_gradient = at(chunk->arenas.gradients, chunk->sizes.weight_bytes / sizeof(float));
+    head->linear.weight_gradient =
+        at(chunk->arenas.gradients, chunk->sizes.weight_bytes / sizeof(float) + offset - first);
   }
 }
 
 // The parameters of a weight are updated together with its packed copy, where the back end can.
-static void bind_copies(bl_chunk_t *chunk, const bl_linear_op_t *op, const bl__linear_t *linear) {
+static void bind_copies(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear) {
   const uint64_t elements = linear->packed != NULL ? chunk->ops->linear_packed_bytes(op) / sizeof(uint16_t) : 0;
   const uint64_t first = (uint64_t)(linear->weight - (const float *)chunk->arenas.weights);
   for (uint32_t i = 0; i < chunk->parameter_count && elements > 0; i++) {
@@ -117,32 +132,55 @@ static void bind_copies(bl_chunk_t *chunk, const bl_linear_op_t *op, const bl__l
   }
 }
 
+static void bind_layer(bl_chunk_t *chunk, uint32_t index) {
+  const uint32_t model_layer = chunk->span.first_layer + index;
+  bl__layer_t *layer = &chunk->layers[index];
+  bind_norm(chunk, &layer->norm1, model_layer, BL_PARAMETER_NORM1_WEIGHT, BL_PARAMETER_NORM1_BIAS);
+  bind_norm(chunk, &layer->norm2, model_layer, BL_PARAMETER_NORM2_WEIGHT, BL_PARAMETER_NORM2_BIAS);
+  for (uint32_t product = 0; product < BL__PRODUCTS; product++) {
+    layer->linear[product] = chunk->linears + ((size_t)index * BL__PRODUCTS + product) * chunk->here;
+    for (uint32_t i = 0; i < chunk->here; i++) {
+      bind_linear(chunk, index, (bl__product_t)product, i);
+    }
+  }
+}
+
+typedef void (*visit_fn)(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear);
+
+// Every weight that products read, with the operation that reads it.
+static void visit_linears(bl_chunk_t *chunk, visit_fn visit) {
+  for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
+    for (int product = 0; product < BL__PRODUCTS; product++) {
+      for (uint32_t i = 0; i < chunk->here; i++) {
+        visit(chunk, chunk->linear[product], &chunk->layers[layer].linear[product][i]);
+      }
+    }
+  }
+  for (uint32_t i = 0; i < chunk->here && chunk->span.head; i++) {
+    visit(chunk, chunk->head[i].whole, &chunk->head[i].linear);
+  }
+}
+
 void bl__chunk_bind(bl_chunk_t *chunk) {
   for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
-    const uint32_t model_layer = chunk->span.first_layer + layer;
-    bind_norm(chunk, &chunk->layers[layer].norm1, model_layer, BL_PARAMETER_NORM1_WEIGHT, BL_PARAMETER_NORM1_BIAS);
-    bind_norm(chunk, &chunk->layers[layer].norm2, model_layer, BL_PARAMETER_NORM2_WEIGHT, BL_PARAMETER_NORM2_BIAS);
-    for (int product = 0; product < BL__PRODUCTS; product++) {
-      bind_linear(chunk, layer, (bl__product_t)product);
-    }
+    bind_layer(chunk, layer);
   }
-  if (chunk->span.embedding) {
-    bind_embedding(chunk);
+  for (uint32_t i = 0; i < chunk->here && chunk->span.embedding; i++) {
+    bind_embedding(chunk, i);
   }
   if (chunk->span.head) {
-    bind_head(chunk);
+    bind_norm(chunk, &chunk->final_norm, 0, BL_PARAMETER_FINAL_NORM_WEIGHT, BL_PARAMETER_FINAL_NORM_BIAS);
   }
-  if (chunk->ops->adamw_packed == NULL) {
-    return;
+  for (uint32_t i = 0; i < chunk->here && chunk->span.head; i++) {
+    bind_head(chunk, i);
   }
-  memset(chunk->copies, 0, chunk->parameter_count * sizeof *chunk->copies);
-  for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
-    for (int product = 0; product < BL__PRODUCTS; product++) {
-      bind_copies(chunk, chunk->linear[product], &chunk->layers[layer].linear[product]);
-    }
+  uint8_t *windows = (uint8_t *)chunk->arenas.workspace + chunk->workspace.windows_offset_bytes;
+  for (int i = 0; i < BL_WINDOWS; i++) {
+    chunk->alone.windows[i] = windows + chunk->workspace.windows.offset_bytes[i];
   }
-  if (chunk->span.head) {
-    bind_copies(chunk, chunk->head, &chunk->head_linear);
+  if (chunk->ops->adamw_packed != NULL) {
+    memset(chunk->copies, 0, chunk->parameter_count * sizeof *chunk->copies);
+    visit_linears(chunk, bind_copies);
   }
 }
 
@@ -151,19 +189,25 @@ uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk) {
 }
 
 static bool updates(const bl_chunk_t *chunk, uint32_t i) {
-  return chunk->owners == NULL || chunk->owners[i] == chunk->replica;
+  return chunk->owners == NULL || chunk->owners[chunk->places[i].number] == chunk->replica;
 }
 
 bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
   const bl_parameter_place_t *place = &chunk->places[i];
   const bool here = updates(chunk, i);
+  const bl_parameter_t parameter = bl_parameter_get(&chunk->model, place->canonical_index);
   return (bl_chunk_parameter_t){
-      .parameter = bl_parameter_get(&chunk->model, place->canonical_index),
+      .parameter = parameter,
+      .part = place->part,
+      .cut = bl__chunk_is_in_parts(chunk) && bl_split_cuts(parameter.role),
+      .slice = bl_split_slice(&chunk->model, &parameter, chunk->parts, place->part),
+      .elements = place->elements,
+      .room = place->room,
       .weight = at(chunk->arenas.weights, place->offset_elements),
       .gradient = at(chunk->arenas.gradients, place->offset_elements),
       .first_moment = here ? at(chunk->arenas.first_moments, chunk->moments[i]) : NULL,
       .second_moment = here ? at(chunk->arenas.second_moments, chunk->moments[i]) : NULL,
-      .owner = chunk->owners != NULL ? chunk->owners[i] : 0,
+      .owner = chunk->owners != NULL ? chunk->owners[place->number] : 0,
       .updated = here,
       .owned = bl_chunk_span_owns(&chunk->model, chunk->span, place->canonical_index),
   };
@@ -172,15 +216,17 @@ bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
 // Draws a parameter into `piece` and copies it from there, or draws it in place where piece is NULL.
 static bl_status_t draw(bl_chunk_t *chunk, const bl_chunk_parameter_t *p, uint64_t seed, float *piece,
                         bl_error_t *err) {
-  if (piece == NULL) {
-    bl_parameter_initial(&chunk->model, &p->parameter, seed, 0, p->parameter.elements, p->weight);
-    return BL_OK;
-  }
   bl_status_t status = BL_OK;
-  for (uint64_t first = 0; first < p->parameter.elements && status == BL_OK; first += PIECE_ELEMENTS) {
-    uint64_t left = p->parameter.elements - first, count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
-    bl_parameter_initial(&chunk->model, &p->parameter, seed, first, count, piece);
-    status = bl_device_copy(chunk->device, NULL, p->weight + first, piece, count * sizeof(float), err);
+  for (uint64_t i = 0; i < p->slice.rows * p->slice.groups; i++) {
+    float *to = p->weight + i * p->slice.run;
+    for (uint64_t done = 0; done < p->slice.run && status == BL_OK; done += PIECE_ELEMENTS) {
+      const uint64_t left = p->slice.run - done, count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
+      bl_parameter_initial(&chunk->model, &p->parameter, seed, bl_slice_run(&p->slice, i) + done, count,
+                           piece == NULL ? to + done : piece);
+      if (piece != NULL) {
+        status = bl_device_copy(chunk->device, NULL, to + done, piece, count * sizeof(float), err);
+      }
+    }
   }
   return status;
 }
@@ -217,22 +263,19 @@ bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *er
   return status;
 }
 
-static void pack(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear, void *packed) {
-  if (packed != NULL) {
-    chunk->ops->linear_pack(op, linear->weight, packed);
+static void pack(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear) {
+  if (linear->packed != NULL) {
+    chunk->ops->linear_pack(op, linear->weight, linear->packed);
   }
 }
 
 void bl_chunk_weights_changed(bl_chunk_t *chunk) {
-  for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
-    for (int product = 0; product < BL__PRODUCTS; product++) {
-      const bl__linear_t *linear = &chunk->layers[layer].linear[product];
-      pack(chunk, chunk->linear[product], linear, linear->packed);
+  visit_linears(chunk, pack);
+  for (uint32_t i = 0; i < chunk->here && chunk->span.head; i++) {
+    const bl__head_t *head = &chunk->head[i];
+    if (head->linear.plain != NULL && head->linear.plain != head->linear.packed) {
+      chunk->ops->linear_pack(head->row, head->linear.weight, head->linear.plain);
     }
-  }
-  pack(chunk, chunk->head, &chunk->head_linear, chunk->head_linear.packed);
-  if (chunk->head_linear.plain != chunk->head_linear.packed) {
-    pack(chunk, chunk->head_row, &chunk->head_linear, chunk->head_linear.plain);
   }
 }
 
@@ -249,13 +292,53 @@ bool bl_chunk_tied_needs_peer(const bl_chunk_t *chunk) {
 }
 
 float *bl_chunk_tied_gradient(bl_chunk_t *chunk) {
-  return chunk->span.embedding ? chunk->token_gradient : chunk->head_linear.weight_gradient;
+  return chunk->span.embedding ? chunk->embedding->token_gradient : chunk->head->linear.weight_gradient;
+}
+
+uint64_t bl_chunk_tied_elements(const bl_chunk_t *chunk) {
+  return bl_chunk_span_table_elements(&chunk->model, chunk->layout.options.split);
 }
 
 void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer) {
-  const float *other = bl_chunk_tied_needs_peer(chunk) ? peer : chunk->head_linear.weight_gradient;
-  chunk->ops->accumulate(chunk->compute, (uint64_t)chunk->model.vocab * chunk->model.hidden, other,
-                         bl_chunk_tied_gradient(chunk));
+  const float *other = bl_chunk_tied_needs_peer(chunk) ? peer : chunk->head->linear.weight_gradient;
+  chunk->ops->accumulate(chunk->compute, bl_chunk_tied_elements(chunk), other, bl_chunk_tied_gradient(chunk));
+}
+
+// Sums of all parts [parts][room] become one, in the first.
+static void add_parts(bl_chunk_t *chunk, float *sums, uint64_t room) {
+  for (uint32_t i = 0; i + 1 < chunk->parts; i++) {
+    const bl_fold_pair_t pair = bl_fold_pair(chunk->parts, i, 0);
+    chunk->ops->accumulate(chunk->compute, room, sums + pair.from * room, sums + pair.to * room);
+  }
+}
+
+static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
+  float *own = chunk->arenas.gradients + place->offset_elements;
+  const uint64_t room = bl_align_up(place->elements, CACHE_LINE_ELEMENTS);
+  if (chunk->ranks == 1) {
+    add_parts(chunk, own, room);
+    return;
+  }
+  const uint64_t floats = chunk->here * room;
+  bl_error_t err;
+  float *all = bl_group_window(chunk->group, BL_WINDOW_ROWS);
+  bl_group_fail(chunk->group,
+                bl_device_copy(chunk->device, stream_of(chunk), all + chunk->rank * floats, own,
+                               place->elements * sizeof *own + (chunk->here - 1) * room * sizeof *own, &err),
+                &err);
+  bl_group_gather(chunk->group, BL_WINDOW_ROWS, floats * sizeof *own);
+  add_parts(chunk, all, room);
+  bl_group_fail(chunk->group,
+                bl_device_copy(chunk->device, stream_of(chunk), own, all, place->elements * sizeof *own, &err), &err);
+}
+
+void bl_chunk_sum_norms(bl_chunk_t *chunk) {
+  for (uint32_t i = 0; i < chunk->parameter_count && bl__chunk_is_in_parts(chunk); i++) {
+    const bl_parameter_t parameter = bl_parameter_get(&chunk->model, chunk->places[i].canonical_index);
+    if (bl_chunk_span_is_norm(parameter.role) && updates(chunk, i)) {
+      sum_norm(chunk, &chunk->places[i]);
+    }
+  }
 }
 
 void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum) {
@@ -287,8 +370,9 @@ void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, con
   }
 }
 
-float *bl_chunk_second_gradient(bl_chunk_t *chunk) {
-  return bl_chunk_span_two_gradients(&chunk->model, chunk->span) ? chunk->head_linear.weight_gradient : NULL;
+float *bl_chunk_second_gradient(bl_chunk_t *chunk, uint32_t part) {
+  const uint32_t index = part - part_number(chunk, 0);
+  return bl_chunk_span_two_gradients(&chunk->model, chunk->span) ? chunk->head[index].linear.weight_gradient : NULL;
 }
 
 // Elements [first, end) of the gradients: those of the head's weight, which lie at one end of them, or all others.
@@ -300,8 +384,8 @@ static void find_region(const bl_chunk_t *chunk, bool head, uint64_t *first, uin
     *end = head ? 0 : all;
     return;
   }
-  const uint64_t at = (uint64_t)(chunk->head_linear.weight_gradient - (const float *)chunk->arenas.gradients);
-  const uint64_t elements = (uint64_t)chunk->model.vocab * chunk->model.hidden;
+  const uint64_t at = (uint64_t)(chunk->head->linear.weight_gradient - (const float *)chunk->arenas.gradients);
+  const uint64_t elements = bl_chunk_tied_elements(chunk);
   if (at == 0) { // the copy of a tied embedding
     *end = head ? elements : all;
     *first = head ? 0 : elements;
@@ -325,9 +409,8 @@ bl_status_t bl_chunk_fold(bl_chunk_t *chunk, bool head, uint32_t merges, bool la
   if (last) {
     return BL_OK;
   }
-  bl_device_stream_t *stream = chunk->ops->stream == NULL ? NULL : chunk->ops->stream(chunk->compute);
   bl_status_t status =
-      bl_device_copy(chunk->device, stream, sums + merges * all, gradients, (end - first) * sizeof(float), err);
+      bl_device_copy(chunk->device, stream_of(chunk), sums + merges * all, gradients, (end - first) * sizeof(float), err);
   chunk->ops->fill(chunk->compute, end - first, 0, gradients);
   return status;
 }

@@ -8,10 +8,11 @@
 #include <inttypes.h>
 
 static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
-  const bl_model_t *model = &chunk->model;
+  const bl_model_t part = bl_split_model(&chunk->model, chunk->parts), *model = &part;
+  const bool whole = !bl__chunk_is_in_parts(chunk);
   const struct {
     uint64_t in, out;
-    bool residual;
+    bool residual; // adds to it: of a layer in parts that is done, with the bias, when the parts are added up
   } products[BL__PRODUCTS] = {
       [BL__QKV] = {model->hidden, bl_model_qkv_width(model), false},
       [BL__ATTENTION_OUT] = {bl_model_query_width(model), model->hidden, true},
@@ -24,8 +25,8 @@ static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
                                .out = products[i].out,
                                .order = model->family == BL_FAMILY_GPT2 ? BL_WEIGHT_IN_OUT : BL_WEIGHT_OUT_IN,
                                .uses = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT,
-                               .bias = model->family == BL_FAMILY_GPT2,
-                               .residual = products[i].residual,
+                               .bias = model->family == BL_FAMILY_GPT2 && (whole || !products[i].residual),
+                               .residual = whole && products[i].residual,
                                .prepack = chunk->prepack,
                                .dtype = chunk->dtype};
     bl_status_t status = chunk->ops->linear_plan(chunk->compute, &shape, &chunk->linear[i], err);
@@ -33,18 +34,19 @@ static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
       return status;
     }
     chunk->packed_offset_bytes[i] = chunk->packed_layer_bytes;
-    chunk->packed_layer_bytes += bl_align_up(chunk->ops->linear_packed_bytes(chunk->linear[i]), BL_CACHE_LINE_BYTES);
+    chunk->packed_layer_bytes +=
+        chunk->here * bl_align_up(chunk->ops->linear_packed_bytes(chunk->linear[i]), BL_CACHE_LINE_BYTES);
   }
   chunk->sizes.packed_layer_bytes = chunk->packed_layer_bytes;
   chunk->sizes.packed_bytes = chunk->span.layer_count * chunk->packed_layer_bytes;
   return BL_OK;
 }
 
-static bl_status_t plan_head_rows(bl_chunk_t *chunk, uint64_t rows, unsigned uses, bool prepack, bl_linear_op_t **op,
-                                  bl_error_t *err) {
+static bl_status_t plan_head_rows(bl_chunk_t *chunk, const bl__head_t *head, uint64_t rows, unsigned uses, bool prepack,
+                                  bl_linear_op_t **op, bl_error_t *err) {
   bl_linear_shape_t shape = {.rows = rows,
                              .in = chunk->model.hidden,
-                             .out = chunk->model.vocab,
+                             .out = head->tokens.count,
                              .order = BL_WEIGHT_OUT_IN,
                              .uses = uses,
                              .prepack = prepack,
@@ -53,30 +55,61 @@ static bl_status_t plan_head_rows(bl_chunk_t *chunk, uint64_t rows, unsigned use
   return chunk->ops->linear_plan(chunk->compute, &shape, op, err);
 }
 
-static bl_status_t plan_head(bl_chunk_t *chunk, bl_error_t *err) {
+static uint64_t packed_bytes(const bl_chunk_t *chunk, const bl_linear_op_t *op) {
+  return bl_align_up(chunk->ops->linear_packed_bytes(op), BL_CACHE_LINE_BYTES);
+}
+
+// The head of one part of the vocabulary; its packed copies follow those of the parts before.
+static bl_status_t plan_head(bl_chunk_t *chunk, bl__head_t *head, uint32_t part, bl_error_t *err) {
   const unsigned all = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT;
   const uint64_t piece = chunk->workspace.head_rows, rest = chunk->rows % piece;
-  bl_status_t status = plan_head_rows(chunk, piece, all, chunk->prepack, &chunk->head, err);
+  head->tokens = bl_split_range(chunk->model.vocab, chunk->parts, part);
+  bl_status_t status = plan_head_rows(chunk, head, piece, all, chunk->prepack, &head->whole, err);
   if (status == BL_OK && rest != 0) {
-    status = plan_head_rows(chunk, rest, all, false, &chunk->head_rest, err); // a packed copy fits one row count
+    status = plan_head_rows(chunk, head, rest, all, false, &head->rest, err); // a packed copy fits one row count
   }
   if (status == BL_OK) {
-    status = plan_head_rows(chunk, 1, BL_LINEAR_FORWARD, false, &chunk->head_row, err);
+    status = plan_head_rows(chunk, head, 1, BL_LINEAR_FORWARD, false, &head->row, err);
   }
   if (status == BL_OK) {
-    chunk->packed_head_bytes = bl_align_up(chunk->ops->linear_packed_bytes(chunk->head), BL_CACHE_LINE_BYTES);
-    chunk->sizes.packed_head_bytes = chunk->packed_head_bytes;
-    if (chunk->ops->adamw_packed == NULL) { // else one copy serves every row count
-      chunk->sizes.packed_head_bytes +=
-          bl_align_up(chunk->ops->linear_packed_bytes(chunk->head_row), BL_CACHE_LINE_BYTES);
-    }
-    chunk->sizes.packed_bytes += chunk->sizes.packed_head_bytes;
+    const bool one_copy = chunk->ops->adamw_packed != NULL; // serves every row count
+    head->packed_offset_bytes = chunk->sizes.packed_bytes;
+    chunk->sizes.packed_bytes += packed_bytes(chunk, head->whole);
+    head->plain_offset_bytes = one_copy ? head->packed_offset_bytes : chunk->sizes.packed_bytes;
+    chunk->sizes.packed_bytes += one_copy ? 0 : packed_bytes(chunk, head->row);
   }
   return status;
 }
 
-static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
+static bl_status_t plan_heads(bl_chunk_t *chunk, bl_error_t *err) {
+  const uint64_t layers = chunk->sizes.packed_bytes;
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < chunk->here && status == BL_OK; i++) {
+    status = plan_head(chunk, &chunk->head[i], bl_split_first(chunk->layout.options.split) + i, err);
+  }
+  chunk->sizes.packed_head_bytes = chunk->sizes.packed_bytes - layers;
+  return status;
+}
+
+static void plan_embedding(bl_chunk_t *chunk) {
   const bl_model_t *model = &chunk->model;
+  for (uint32_t i = 0; i < chunk->here; i++) {
+    const uint32_t part = bl_split_first(chunk->layout.options.split) + i;
+    const bl_split_range_t tokens = bl_split_range(model->vocab, chunk->parts, part);
+    const bl_split_range_t positions = bl_split_range(bl_model_positions(model), chunk->parts, part);
+    chunk->embedding[i].part = (bl_embedding_part_t){.batch = chunk->layout.options.micro_batch,
+                                                     .seq = model->seq,
+                                                     .width = model->hidden,
+                                                     .first_token = tokens.first,
+                                                     .tokens = tokens.count,
+                                                     .first_position = positions.first,
+                                                     .positions = positions.count,
+                                                     .dtype = chunk->dtype};
+  }
+}
+
+static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
+  const bl_model_t part = bl_split_model(&chunk->model, chunk->parts), *model = &part;
   const bl_layout_options_t *options = &chunk->layout.options;
   bl_attention_shape_t attention = {.batch = options->micro_batch,
                                     .seq = model->seq,
@@ -123,12 +156,12 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   }
   size_arenas(chunk, &memory);
   chunk->workspace = bl_workspace_plan(&chunk->layout);
-  bl_chunk_span_places(&chunk->model, chunk->span, chunk->places);
+  bl_chunk_span_places(&chunk->model, chunk->span, chunk->layout.options.split, chunk->places);
   chunk->sizes.moment_bytes =
       bl_shard_moments(chunk->places, chunk->parameter_count, chunk->owners, chunk->replica, chunk->moments) *
       sizeof(float);
   chunk->sizes.fold_bytes = chunk->fold_levels * chunk->sizes.gradient_bytes;
-  chunk->norm = (bl_norm_shape_t){.rows = chunk->rows,
+  chunk->norm = (bl_norm_shape_t){.rows = chunk->rows / chunk->parts,
                                   .width = chunk->model.hidden,
                                   .rms = chunk->model.family == BL_FAMILY_LLAMA,
                                   .epsilon = (float)chunk->model.norm_epsilon,
@@ -137,5 +170,8 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   if (status == BL_OK) {
     status = plan_attention(chunk, err);
   }
-  return status == BL_OK && chunk->span.head ? plan_head(chunk, err) : status;
+  if (chunk->span.embedding) {
+    plan_embedding(chunk);
+  }
+  return status == BL_OK && chunk->span.head ? plan_heads(chunk, err) : status;
 }

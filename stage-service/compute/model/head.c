@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Final norm, head and loss of the last chunk. Logits [head_rows, vocab], floats whatever the dtype, are made piece by
 // piece in workspace, become their own gradient there, and are gone: they are never stored whole (EXECUTION.md 6).
+//
+// Of a vocabulary in parts each part's columns are a head of their own: parts tell each other the statistics of their
+// columns, a few floats a row, and what their columns give back to the hidden state is added up like a layer's.
 #include "compute/model/chunk_internal.h"
 
 static void *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {
@@ -11,23 +14,37 @@ static void *row_of(const bl_chunk_t *chunk, const void *state, uint64_t row) {
   return (char *)(uintptr_t)state + row * chunk->model.hidden * bl_dtype_bytes(chunk->layout.options.dtype);
 }
 
-// The final norm of `rows` rows into the start of the workspace [rows, hidden]; its statistics beside it.
-static void *normalise(bl_chunk_t *chunk, const void *hidden_state, uint64_t rows) {
-  bl_norm_shape_t shape = chunk->norm;
-  shape.rows = rows;
+// The final norm of own rows into the start of the workspace [own rows, hidden], its statistics beside it; then all rows,
+// there or in the group's window.
+static void *normalise(bl_chunk_t *chunk, const void *hidden_state) {
   void *normalised = chunk->arenas.workspace;
-  chunk->ops->norm_forward(chunk->compute, &shape, hidden_state, chunk->final_norm.gain, chunk->final_norm.bias,
-                           normalised, workspace_at(chunk, chunk->workspace.stats_offset_bytes));
+  bl__norm_forward_rows(chunk, &chunk->final_norm, hidden_state, normalised,
+                        workspace_at(chunk, chunk->workspace.stats_offset_bytes));
+  return (void *)(uintptr_t)bl__all_rows(chunk, normalised); // of whoever asked for it until the next one
+}
+
+// One row of it.
+static const void *normalise_row(bl_chunk_t *chunk, const void *hidden_state, uint64_t row) {
+  if (chunk->ranks > 1) {
+    return row_of(chunk, normalise(chunk, hidden_state), row);
+  }
+  bl_norm_shape_t shape = chunk->norm;
+  shape.rows = 1;
+  void *normalised = chunk->arenas.workspace;
+  chunk->ops->norm_forward(chunk->compute, &shape, row_of(chunk, hidden_state, row), chunk->final_norm.gain,
+                           chunk->final_norm.bias, normalised,
+                           workspace_at(chunk, chunk->workspace.stats_offset_bytes));
   return normalised;
 }
 
 // Only whole pieces read the packed weight.
-static const void *packed_for(const bl_chunk_t *chunk, const bl_linear_op_t *op) {
-  return op == chunk->head ? chunk->head_linear.packed : chunk->head_linear.plain;
+static const void *packed_for(const bl__head_t *head, const bl_linear_op_t *op) {
+  return op == head->whole ? head->linear.packed : head->linear.plain;
 }
 
-static void logits_of(bl_chunk_t *chunk, bl_linear_op_t *op, const void *normalised, float *logits) {
-  chunk->ops->linear_forward(op, normalised, chunk->head_linear.weight, packed_for(chunk, op), NULL, NULL, logits);
+static void logits_of(bl_chunk_t *chunk, const bl__head_t *head, bl_linear_op_t *op, const void *normalised,
+                      float *logits) {
+  chunk->ops->linear_forward(op, normalised, head->linear.weight, packed_for(head, op), NULL, NULL, logits);
 }
 
 static void sum_losses(bl_chunk_t *chunk, bl_chunk_loss_t *loss) {
@@ -39,25 +56,76 @@ double bl_chunk_loss_mean(const bl_chunk_t *chunk, const bl_chunk_loss_t *loss) 
   return loss->sum / (double)chunk->rows;
 }
 
-// Runs the pieces: losses of all rows, and with `backward` the gradient of `normalised` over it and of the weight.
-static void run_pieces(bl_chunk_t *chunk, const int32_t *labels, void *normalised, bool backward, bool accumulate) {
-  const bl_ops_t *ops = chunk->ops;
-  float *logits = workspace_at(chunk, chunk->workspace.logits_offset_bytes);
+// Rows of the hidden state whose logits exist at a time.
+typedef struct piece {
+  uint64_t row, rows;
+  bool whole; // as many as planned, not what remains
+  void *normalised;
+  const int32_t *labels;
+  double *row_losses;
+} piece_t;
+
+static piece_t piece_at(bl_chunk_t *chunk, const int32_t *labels, void *normalised, uint64_t row) {
+  const uint64_t left = chunk->rows - row, most = chunk->workspace.head_rows;
   double *row_losses = workspace_at(chunk, chunk->workspace.losses_offset_bytes);
-  for (uint64_t row = 0; row < chunk->rows; row += chunk->workspace.head_rows) {
-    bool whole = chunk->rows - row >= chunk->workspace.head_rows;
-    uint64_t rows = whole ? chunk->workspace.head_rows : chunk->rows - row;
-    bl_linear_op_t *op = whole ? chunk->head : chunk->head_rest;
-    void *piece = row_of(chunk, normalised, row);
-    logits_of(chunk, op, piece, logits);
-    ops->cross_entropy(chunk->compute, rows, chunk->model.vocab, chunk->dtype, labels + row, chunk->loss_scale, logits,
-                       row_losses + row);
-    if (backward && accumulate) {
-      ops->linear_backward_weight(op, piece, logits, true, chunk->head_linear.weight_gradient, NULL);
-    }
-    if (backward) {
-      ops->linear_backward_input(op, logits, chunk->head_linear.weight, packed_for(chunk, op), false, piece);
-    }
+  return (piece_t){.row = row,
+                   .rows = left >= most ? most : left,
+                   .whole = left >= most,
+                   .normalised = row_of(chunk, normalised, row),
+                   .labels = labels + row,
+                   .row_losses = row_losses + row};
+}
+
+static bl_linear_op_t *op_for(const bl__head_t *head, const piece_t *piece) {
+  return piece->whole ? head->whole : head->rest;
+}
+
+// Logits of the columns of the `index`-th part here.
+static float *logits_at(const bl_chunk_t *chunk, uint32_t index) {
+  float *logits = workspace_at(chunk, chunk->workspace.logits_offset_bytes);
+  return logits + index * chunk->workspace.head_rows * bl_split_table_rows(chunk->model.vocab, chunk->parts);
+}
+
+// The losses of the rows, and logits become their gradient.
+static void lose(bl_chunk_t *chunk, const piece_t *piece) {
+  const bl_ops_t *ops = chunk->ops;
+  if (!bl__chunk_is_in_parts(chunk)) {
+    logits_of(chunk, chunk->head, op_for(chunk->head, piece), piece->normalised, logits_at(chunk, 0));
+    ops->cross_entropy(chunk->compute, piece->rows, chunk->model.vocab, chunk->dtype, piece->labels, chunk->loss_scale,
+                       logits_at(chunk, 0), piece->row_losses);
+    return;
+  }
+  const uint64_t floats = piece->rows * BL_SOFTMAX_STATISTICS; // of one part
+  float *statistics = bl_group_window(chunk->group, BL_WINDOW_SCORES);
+  for (uint32_t i = 0; i < chunk->here; i++) {
+    const bl__head_t *head = &chunk->head[i];
+    logits_of(chunk, head, op_for(head, piece), piece->normalised, logits_at(chunk, i));
+    ops->softmax_statistics(chunk->compute, piece->rows, head->tokens.count, head->tokens.first, piece->labels,
+                            logits_at(chunk, i), statistics + (chunk->rank * chunk->here + i) * floats);
+  }
+  bl_group_gather(chunk->group, BL_WINDOW_SCORES, chunk->here * floats * sizeof(float));
+  for (uint32_t i = 0; i < chunk->here; i++) {
+    const bl_split_range_t tokens = chunk->head[i].tokens;
+    ops->cross_entropy_part(chunk->compute, piece->rows, tokens.count, tokens.first, chunk->dtype, piece->labels,
+                            chunk->loss_scale, chunk->parts, statistics, logits_at(chunk, i),
+                            i == 0 ? piece->row_losses : NULL);
+  }
+}
+
+// What the gradients of the logits give to the weights, and to the rows: over `normalised`, or beside it in `sums`, what
+// each part adds.
+static void propagate(bl_chunk_t *chunk, const piece_t *piece, bool accumulate, void *sums) {
+  const bl_ops_t *ops = chunk->ops;
+  for (uint32_t i = 0; i < chunk->here && accumulate; i++) {
+    const bl__head_t *head = &chunk->head[i];
+    ops->linear_backward_weight(op_for(head, piece), piece->normalised, logits_at(chunk, i), true,
+                                head->linear.weight_gradient, NULL);
+  }
+  for (uint32_t i = 0; i < chunk->here; i++) {
+    const bl__head_t *head = &chunk->head[i];
+    bl_linear_op_t *op = op_for(head, piece);
+    void *dx = sums == NULL ? piece->normalised : row_of(chunk, bl__sum_of(chunk, sums, i), piece->row);
+    ops->linear_backward_input(op, logits_at(chunk, i), head->linear.weight, packed_for(head, op), false, dx);
   }
 }
 
@@ -71,25 +139,55 @@ float *bl__final_norm_gradient(const bl_chunk_t *chunk, void *slot) {
 
 void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, void *out, bool accumulate,
                        bl_chunk_loss_t *loss) {
-  void *normalised = normalise(chunk, out, chunk->rows);
-  run_pieces(chunk, labels, normalised, true, accumulate);
-  chunk->ops->norm_backward(chunk->compute, &chunk->norm, normalised, out, chunk->final_norm.gain,
-                            workspace_at(chunk, chunk->workspace.stats_offset_bytes), NULL, out,
-                            bl__final_norm_gradient(chunk, slot));
+  void *normalised = normalise(chunk, out), *gradient = normalised;
+  void *sums = bl__chunk_is_in_parts(chunk) ? bl__sum_begin(chunk, BL_WINDOW_HEAD_SUM) : NULL;
+  for (uint64_t row = 0; row < chunk->rows; row += chunk->workspace.head_rows) {
+    const piece_t piece = piece_at(chunk, labels, normalised, row);
+    lose(chunk, &piece);
+    propagate(chunk, &piece, accumulate, sums);
+  }
+  if (sums != NULL) {
+    gradient = chunk->arenas.workspace;
+    bl__sum_end(chunk, BL_WINDOW_HEAD_SUM, NULL, NULL, gradient);
+  }
+  bl__norm_backward_rows(chunk, &chunk->final_norm, gradient, out,
+                         workspace_at(chunk, chunk->workspace.stats_offset_bytes), NULL, out,
+                         bl__final_norm_gradient(chunk, slot));
   sum_losses(chunk, loss);
 }
 
 void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const void *out, bl_chunk_loss_t *loss) {
-  run_pieces(chunk, labels, normalise(chunk, out, chunk->rows), false, false);
+  void *normalised = normalise(chunk, out);
+  for (uint64_t row = 0; row < chunk->rows; row += chunk->workspace.head_rows) {
+    const piece_t piece = piece_at(chunk, labels, normalised, row);
+    lose(chunk, &piece);
+  }
   sum_losses(chunk, loss);
 }
 
+// The logits of a row, in memory that stays until the next operation.
+static float *logits_of_row(bl_chunk_t *chunk, const void *out, uint64_t row) {
+  const void *normalised = normalise_row(chunk, out, row);
+  const uint64_t columns = bl_split_table_rows(chunk->model.vocab, chunk->parts), floats = chunk->here * columns;
+  float *logits = bl__chunk_is_in_parts(chunk) ? bl_group_window(chunk->group, BL_WINDOW_SCORES) : logits_at(chunk, 0);
+  for (uint32_t i = 0; i < chunk->here; i++) {
+    const bl__head_t *head = &chunk->head[i];
+    logits_of(chunk, head, head->row, normalised, logits + chunk->rank * floats + i * columns);
+  }
+  if (bl__chunk_is_in_parts(chunk)) {
+    bl_group_gather(chunk->group, BL_WINDOW_SCORES, floats * sizeof *logits);
+  }
+  return logits;
+}
+
 void bl_chunk_logits(bl_chunk_t *chunk, const void *out, uint64_t row, float *logits) {
-  logits_of(chunk, chunk->head_row, normalise(chunk, row_of(chunk, out, row), 1), logits);
+  const float *found = logits_of_row(chunk, out, row);
+  bl_device_stream_t *stream = chunk->ops->stream == NULL ? NULL : chunk->ops->stream(chunk->compute);
+  bl_error_t err;
+  bl_group_fail(chunk->group,
+                bl_device_copy(chunk->device, stream, logits, found, chunk->model.vocab * sizeof *logits, &err), &err);
 }
 
 int32_t bl_chunk_draw(bl_chunk_t *chunk, const void *out, uint64_t row, float temperature, double uniform) {
-  float *logits = workspace_at(chunk, chunk->workspace.logits_offset_bytes);
-  bl_chunk_logits(chunk, out, row, logits);
-  return chunk->ops->draw(chunk->compute, chunk->model.vocab, logits, temperature, uniform);
+  return chunk->ops->draw(chunk->compute, chunk->model.vocab, logits_of_row(chunk, out, row), temperature, uniform);
 }

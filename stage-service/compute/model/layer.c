@@ -4,6 +4,10 @@
 //
 //   norm1 = norm(x1)   qkv = norm1 Wqkv   attention = softmax(q k) v   x2 = x1 + attention Wout
 //   norm2 = norm(x2)   pre = norm2 Win    act = gelu(pre) or swiglu(pre)   y = x2 + act Wffn
+//
+// A layer in parts (model/split.h): norms see own rows, products all rows, Wqkv and Win give each part its own columns, and
+// what the parts' Wout and Wffn make is added up, as is what their Wqkv and Win give back. Where a layer is one part all of
+// these are one product.
 #include "compute/model/chunk_internal.h"
 
 static void *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {
@@ -56,60 +60,120 @@ bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, void *i
   };
 }
 
-static void forward(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, const void *x,
-                    const void *residual, void *y) {
-  const bl__linear_t *linear = &layer->linear[product];
-  chunk->ops->linear_forward(chunk->linear[product], x, linear->weight, linear->packed, linear->bias, residual, y);
+// What part `index` of those here has of a tensor in parts.
+static void *of_part(const bl_chunk_t *chunk, bl_segment_kind_t kind, void *tensor, uint32_t index) {
+  return (char *)tensor + index * chunk->layout.rows[kind].part_bytes;
 }
 
-static void backward_input(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, const void *dy,
-                           void *dx) {
-  const bl__linear_t *linear = &layer->linear[product];
+static void *qkv_of(const bl_chunk_t *chunk, const bl__tensors_t *t, uint32_t part) {
+  return of_part(chunk, BL_SEGMENT_QKV, t->qkv, part);
+}
+static void *scores_of(const bl_chunk_t *chunk, const bl__tensors_t *t, uint32_t part) {
+  return of_part(chunk, BL_SEGMENT_SCORES, t->scores, part);
+}
+static void *attention_of(const bl_chunk_t *chunk, const bl__tensors_t *t, uint32_t part) {
+  return of_part(chunk, BL_SEGMENT_ATTENTION, t->attention, part);
+}
+static void *pre_of(const bl_chunk_t *chunk, const bl__tensors_t *t, uint32_t part) {
+  return of_part(chunk, BL_SEGMENT_PRE, t->pre, part);
+}
+static void *act_of(const bl_chunk_t *chunk, const bl__tensors_t *t, uint32_t part) {
+  return of_part(chunk, BL_SEGMENT_ACT, t->act, part);
+}
+
+static void forward(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, uint32_t part, const void *x,
+                    void *y) {
+  const bl__linear_t *linear = &layer->linear[product][part];
+  chunk->ops->linear_forward(chunk->linear[product], x, linear->weight, linear->packed, linear->bias, NULL, y);
+}
+
+static void backward_input(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, uint32_t part,
+                           const void *dy, void *dx) {
+  const bl__linear_t *linear = &layer->linear[product][part];
   chunk->ops->linear_backward_input(chunk->linear[product], dy, linear->weight, linear->packed, false, dx);
 }
 
-static void backward_weight(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, const void *x,
-                            const void *dy) {
-  const bl__linear_t *linear = &layer->linear[product];
+static void backward_weight(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, uint32_t part,
+                            const void *x, const void *dy) {
+  const bl__linear_t *linear = &layer->linear[product][part];
   chunk->ops->linear_backward_weight(chunk->linear[product], x, dy, true, linear->weight_gradient,
                                      linear->bias_gradient);
 }
 
-static void norm_forward(bl_chunk_t *chunk, const bl__norm_t *norm, const float *x, float *y, float *stats) {
-  chunk->ops->norm_forward(chunk->compute, &chunk->norm, x, norm->gain, norm->bias, y, stats);
+// y [own rows] = x W + bias + residual of a projection into the residual stream; x is in parts.
+static void project(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, bl_segment_kind_t kind, void *x,
+                    const void *residual, void *y) {
+  const bl__linear_t *linear = layer->linear[product];
+  if (!bl__chunk_is_in_parts(chunk)) {
+    chunk->ops->linear_forward(chunk->linear[product], x, linear->weight, linear->packed, linear->bias, residual, y);
+    return;
+  }
+  void *sums = bl__sum_begin(chunk, BL_WINDOW_SUM);
+  for (uint32_t part = 0; part < chunk->here; part++) {
+    chunk->ops->linear_forward(chunk->linear[product], of_part(chunk, kind, x, part), linear[part].weight,
+                               linear[part].packed, NULL, NULL, bl__sum_of(chunk, sums, part));
+  }
+  bl__sum_end(chunk, BL_WINDOW_SUM, linear->bias, residual, y);
 }
 
-static void activation_forward(bl_chunk_t *chunk, const float *pre, float *act) {
+// dx [own rows] = dy W^T of a product whose input all parts read; dy is in parts.
+static void collect(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, bl_segment_kind_t kind,
+                    void *dy, void *dx) {
+  if (!bl__chunk_is_in_parts(chunk)) {
+    backward_input(chunk, layer, product, 0, dy, dx);
+    return;
+  }
+  void *sums = bl__sum_begin(chunk, BL_WINDOW_SUM);
+  for (uint32_t part = 0; part < chunk->here; part++) {
+    backward_input(chunk, layer, product, part, of_part(chunk, kind, dy, part), bl__sum_of(chunk, sums, part));
+  }
+  bl__sum_end(chunk, BL_WINDOW_SUM, NULL, NULL, dx);
+}
+
+static void activation_forward(bl_chunk_t *chunk, const void *pre, void *act) {
+  const uint64_t width = chunk->model.ffn / chunk->parts;
   if (chunk->model.family == BL_FAMILY_LLAMA) {
-    chunk->ops->swiglu_forward(chunk->compute, chunk->rows, chunk->model.ffn, chunk->dtype, pre, act);
+    chunk->ops->swiglu_forward(chunk->compute, chunk->rows, width, chunk->dtype, pre, act);
   } else {
-    chunk->ops->gelu_forward(chunk->compute, chunk->rows * chunk->model.ffn, chunk->dtype, pre, act);
+    chunk->ops->gelu_forward(chunk->compute, chunk->rows * width, chunk->dtype, pre, act);
   }
 }
 
 // dpre over pre.
 static void activation_backward(bl_chunk_t *chunk, const void *dact, void *pre) {
+  const uint64_t width = chunk->model.ffn / chunk->parts;
   if (chunk->model.family == BL_FAMILY_LLAMA) {
-    chunk->ops->swiglu_backward(chunk->compute, chunk->rows, chunk->model.ffn, chunk->dtype, dact, pre, pre);
+    chunk->ops->swiglu_backward(chunk->compute, chunk->rows, width, chunk->dtype, dact, pre, pre);
   } else {
-    chunk->ops->gelu_backward(chunk->compute, chunk->rows * chunk->model.ffn, chunk->dtype, dact, pre, pre);
+    chunk->ops->gelu_backward(chunk->compute, chunk->rows * width, chunk->dtype, dact, pre, pre);
   }
+}
+
+static void attend(bl_chunk_t *chunk, const bl__tensors_t *t, uint32_t part) {
+  chunk->ops->attention_forward(chunk->attention, qkv_of(chunk, t, part), attention_of(chunk, t, part),
+                                scores_of(chunk, t, part));
 }
 
 void bl__layer_forward(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t) {
   const bl__layer_t *layer = &chunk->layers[index];
-  norm_forward(chunk, &layer->norm1, t->x1, t->norm1, t->stats1);
-  forward(chunk, layer, BL__QKV, t->norm1, NULL, t->qkv);
-  if (chunk->rope != NULL) {
-    chunk->ops->rope_forward(chunk->rope, t->qkv);
+  bl__norm_forward_rows(chunk, &layer->norm1, t->x1, t->norm1, t->stats1);
+  const void *norm1 = bl__all_rows(chunk, t->norm1);
+  for (uint32_t part = 0; part < chunk->here; part++) {
+    forward(chunk, layer, BL__QKV, part, norm1, qkv_of(chunk, t, part));
+    if (chunk->rope != NULL) {
+      chunk->ops->rope_forward(chunk->rope, qkv_of(chunk, t, part));
+    }
+    attend(chunk, t, part);
   }
-  chunk->ops->attention_forward(chunk->attention, t->qkv, t->attention, t->scores);
-  forward(chunk, layer, BL__ATTENTION_OUT, t->attention, t->x1, t->x2);
-  norm_forward(chunk, &layer->norm2, t->x2, t->norm2, t->stats2);
-  forward(chunk, layer, BL__FFN_IN, t->norm2, NULL, t->pre);
-  activation_forward(chunk, t->pre, t->act);
+  project(chunk, layer, BL__ATTENTION_OUT, BL_SEGMENT_ATTENTION, t->attention, t->x1, t->x2);
+  bl__norm_forward_rows(chunk, &layer->norm2, t->x2, t->norm2, t->stats2);
+  const void *norm2 = bl__all_rows(chunk, t->norm2);
+  for (uint32_t part = 0; part < chunk->here; part++) {
+    forward(chunk, layer, BL__FFN_IN, part, norm2, pre_of(chunk, t, part));
+    activation_forward(chunk, pre_of(chunk, t, part), act_of(chunk, t, part));
+  }
   if (t->y != NULL) {
-    forward(chunk, layer, BL__FFN_OUT, t->act, t->x2, t->y);
+    project(chunk, layer, BL__FFN_OUT, BL_SEGMENT_ACT, t->act, t->x2, t->y);
   }
 }
 
@@ -117,12 +181,16 @@ void bl__layer_forward(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t
 static void remake(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t) {
   const bl_layout_options_t *options = &chunk->layout.options;
   if (options->lean) {
-    norm_forward(chunk, &layer->norm1, t->x1, t->norm1, t->stats1);
-    norm_forward(chunk, &layer->norm2, t->x2, t->norm2, t->stats2);
-    activation_forward(chunk, t->pre, t->act);
+    bl__norm_forward_rows(chunk, &layer->norm1, t->x1, t->norm1, t->stats1);
+    bl__norm_forward_rows(chunk, &layer->norm2, t->x2, t->norm2, t->stats2);
   }
-  if (options->recompute == BL_RECOMPUTE_ATTENTION) {
-    chunk->ops->attention_forward(chunk->attention, t->qkv, t->attention, t->scores);
+  for (uint32_t part = 0; part < chunk->here; part++) {
+    if (options->lean) {
+      activation_forward(chunk, pre_of(chunk, t, part), act_of(chunk, t, part));
+    }
+    if (options->recompute == BL_RECOMPUTE_ATTENTION) {
+      attend(chunk, t, part);
+    }
   }
 }
 
@@ -133,35 +201,45 @@ void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t index, const bl__tenso
   // [T, widest]: dact, dnorm2, dattention, dnorm1, one after the other
   void *scratch = workspace_at(chunk, chunk->workspace.scratch_offset_bytes);
   remake(chunk, layer, t);
-  backward_input(chunk, layer, BL__FFN_OUT, t->y, scratch);
-  activation_backward(chunk, scratch, t->pre);
-  backward_input(chunk, layer, BL__FFN_IN, t->pre, scratch);
-  ops->norm_backward(chunk->compute, &chunk->norm, scratch, t->x2, layer->norm2.gain, t->stats2, t->y, t->x2,
-                     t->norm2_gradient);
-  backward_input(chunk, layer, BL__ATTENTION_OUT, t->x2, scratch);
-  ops->attention_backward(chunk->attention, scratch, t->qkv, t->attention, t->scores, t->qkv);
-  if (chunk->rope != NULL) {
-    ops->rope_backward(chunk->rope, t->qkv);
+  const void *dy = bl__all_rows(chunk, t->y);
+  for (uint32_t part = 0; part < chunk->here; part++) {
+    backward_input(chunk, layer, BL__FFN_OUT, part, dy, scratch);
+    activation_backward(chunk, scratch, pre_of(chunk, t, part));
   }
-  backward_input(chunk, layer, BL__QKV, t->qkv, scratch);
-  ops->norm_backward(chunk->compute, &chunk->norm, scratch, t->x1, layer->norm1.gain, t->stats1, t->x2, t->x1,
-                     t->norm1_gradient);
-}
-
-void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const float *partials) {
-  const uint64_t hidden = chunk->model.hidden;
-  chunk->ops->accumulate(chunk->compute, hidden, partials, norm->gain_gradient);
-  if (norm->bias_gradient != NULL) {
-    chunk->ops->accumulate(chunk->compute, hidden, partials + hidden, norm->bias_gradient);
+  collect(chunk, layer, BL__FFN_IN, BL_SEGMENT_PRE, t->pre, scratch);
+  bl__norm_backward_rows(chunk, &layer->norm2, scratch, t->x2, t->stats2, t->y, t->x2, t->norm2_gradient);
+  const void *dx2 = bl__all_rows(chunk, t->x2);
+  for (uint32_t part = 0; part < chunk->here; part++) {
+    void *qkv = qkv_of(chunk, t, part);
+    backward_input(chunk, layer, BL__ATTENTION_OUT, part, dx2, scratch);
+    ops->attention_backward(chunk->attention, scratch, qkv, attention_of(chunk, t, part), scores_of(chunk, t, part),
+                            qkv);
+    if (chunk->rope != NULL) {
+      ops->rope_backward(chunk->rope, qkv);
+    }
   }
+  collect(chunk, layer, BL__QKV, BL_SEGMENT_QKV, t->qkv, scratch);
+  bl__norm_backward_rows(chunk, &layer->norm1, scratch, t->x1, t->stats1, t->x2, t->x1, t->norm1_gradient);
 }
 
 void bl__layer_backward_weight(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t) {
   const bl__layer_t *layer = &chunk->layers[index];
-  backward_weight(chunk, layer, BL__FFN_OUT, t->act, t->y);
-  backward_weight(chunk, layer, BL__FFN_IN, t->norm2, t->pre);
+  const void *rows = bl__all_rows(chunk, t->y);
+  for (uint32_t part = 0; part < chunk->here; part++) {
+    backward_weight(chunk, layer, BL__FFN_OUT, part, act_of(chunk, t, part), rows);
+  }
+  rows = bl__all_rows(chunk, t->norm2);
+  for (uint32_t part = 0; part < chunk->here; part++) {
+    backward_weight(chunk, layer, BL__FFN_IN, part, rows, pre_of(chunk, t, part));
+  }
   bl__norm_add_gradient(chunk, &layer->norm2, t->norm2_gradient);
-  backward_weight(chunk, layer, BL__ATTENTION_OUT, t->attention, t->x2);
-  backward_weight(chunk, layer, BL__QKV, t->norm1, t->qkv);
+  rows = bl__all_rows(chunk, t->x2);
+  for (uint32_t part = 0; part < chunk->here; part++) {
+    backward_weight(chunk, layer, BL__ATTENTION_OUT, part, attention_of(chunk, t, part), rows);
+  }
+  rows = bl__all_rows(chunk, t->norm1);
+  for (uint32_t part = 0; part < chunk->here; part++) {
+    backward_weight(chunk, layer, BL__QKV, part, rows, qkv_of(chunk, t, part));
+  }
   bl__norm_add_gradient(chunk, &layer->norm1, t->norm1_gradient);
 }

@@ -146,6 +146,19 @@ typedef struct bl_rope_shape {
   bl_compute_dtype_t dtype;
 } bl_rope_shape_t;
 
+// Rows of the tables of an embedding that a part has (model/split.h): tokens [first_token, first_token + tokens), positions
+// likewise.
+typedef struct bl_embedding_part {
+  uint64_t batch;
+  uint64_t seq;
+  uint64_t width;
+  uint64_t first_token, tokens;
+  uint64_t first_position, positions;
+  bl_compute_dtype_t dtype;
+} bl_embedding_part_t;
+
+#define BL_SOFTMAX_STATISTICS 3 // floats: the largest logit, the sum of exp(logit - largest), the label's logit or 0
+
 typedef struct bl_adamw {
   float rate;
   float beta1, beta2;
@@ -263,6 +276,30 @@ typedef struct bl_ops {
   // temperature 0 takes the largest (the first of equals). Forward only. -1 when logits are not finite. Waits for
   // the operations before it.
   int32_t (*draw)(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform);
+
+  // ---- parts of a layer (model/split.h) ----------------------------------------------------------------
+  // All NULL in a back end that computes whole layers only.
+  //
+  // y [rows, width] = sum over parts + bias + residual, each NULL or there: parts [count], a power of two, are added as a
+  // binary tree, neighbours first, in float, then the bias, then the residual, and the result is rounded once. y may be
+  // residual.
+  void (*sum_parts)(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype, uint32_t count,
+                    const void *const *parts, const float *bias, const void *residual, void *y);
+  // embedding_forward of the rows that a part has; a token or position that it has not adds 0. The tables begin with the
+  // first row that is there.
+  void (*embedding_part_forward)(bl_compute_t *compute, const bl_embedding_part_t *part, const int32_t *tokens,
+                                 const float *wte, const float *wpe, void *x);
+  void (*embedding_part_backward)(bl_compute_t *compute, const bl_embedding_part_t *part, const int32_t *tokens,
+                                  const void *dx, float *dwte, float *dwpe);
+  // What the other parts of the vocabulary need to know of these logits [rows, vocab]: statistics [rows,
+  // BL_SOFTMAX_STATISTICS]. first: the token of the first column.
+  void (*softmax_statistics)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first,
+                             const int32_t *labels, const float *logits, float *statistics);
+  // cross_entropy over all parts, of the columns that are here: statistics [parts][rows, BL_SOFTMAX_STATISTICS], combined
+  // in the order of the parts. row_losses NULL: not wanted.
+  void (*cross_entropy_part)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first,
+                             bl_compute_dtype_t dtype, const int32_t *labels, float scale, uint32_t parts,
+                             const float *statistics, float *logits, double *row_losses);
 
   // ---- parameters --------------------------------------------------------------------------------------
   // PyTorch's AdamW (decoupled decay): g = gradient_scale dw; w *= 1 - rate weight_decay; m, v moments of g;

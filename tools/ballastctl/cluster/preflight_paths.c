@@ -46,7 +46,7 @@ static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbe
 
 static void note_path(bl_ctl_checklist_t *list, const bl_job_t *job, const char *from, const bl_ctl_path_t *path,
                       uint64_t bytes, bool full) {
-  char subject[128], to[BL_GRID_NAME_BYTES], text[448];
+  char subject[160], to[BL_GRID_NAME_BYTES], text[448];
   const bl_grid_t grid = bl_job_grid(job);
   bl_error_t err = path->err;
   snprintf(to, sizeof to, "store %u", path->number);

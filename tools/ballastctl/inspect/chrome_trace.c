@@ -72,7 +72,8 @@ static json_t *named(const char *what, json_t *stage, int thread, const char *na
 static void introduce(json_t *out, json_t *stage, uint32_t replica_stages) {
   char name[BL_GRID_NAME_BYTES];
   const uint32_t rank = (uint32_t)json_integer_value(stage);
-  const bl_grid_t grid = {.stages = replica_stages > 0 ? replica_stages : rank + 1, .data = replica_stages > 0 ? 2 : 1};
+  const bl_grid_t grid = {
+      .stages = replica_stages > 0 ? replica_stages : rank + 1, .tensor = 1, .data = replica_stages > 0 ? 2 : 1};
   (void)bl_grid_name(&grid, rank, name); // of two replicas or more
   json_array_append_new(out, named("process_name", stage, OPERATIONS, name));
   json_array_append_new(out, named("thread_name", stage, OPERATIONS, "operations"));

@@ -116,6 +116,18 @@ void bl__cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_
 void bl__loss_sum(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss, int64_t *first_bad_row);
 int32_t bl__draw(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform);
 
+void bl__sum_parts(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype, uint32_t count,
+                   const void *const *parts, const float *bias, const void *residual, void *y);
+void bl__embedding_part_forward(bl_compute_t *compute, const bl_embedding_part_t *part, const int32_t *tokens,
+                                const float *wte, const float *wpe, void *x);
+void bl__embedding_part_backward(bl_compute_t *compute, const bl_embedding_part_t *part, const int32_t *tokens,
+                                 const void *dx, float *dwte, float *dwpe);
+void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first, const int32_t *labels,
+                            const float *logits, float *statistics);
+void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first,
+                            bl_compute_dtype_t dtype, const int32_t *labels, float scale, uint32_t parts,
+                            const float *statistics, float *logits, double *row_losses);
+
 void bl__adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
                float *v);
 void bl__sum_squares(bl_compute_t *compute, uint64_t count, const float *x, double *sum);

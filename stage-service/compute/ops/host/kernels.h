@@ -62,11 +62,16 @@ typedef struct bl_typed_kernels {
   void (*rope)(size_t heads, size_t head_dim, const float *cosines, const float *sines, float sign, void *row);
   // Returns the loss of one row and turns its logits into their gradient, elements from the start of the row on.
   double (*cross_entropy)(size_t vocab, size_t label, float scale, float *logits);
+  // Logits become exp(logit - largest) factor, elements from the start of the row on; label < vocab: minus scale there.
+  void (*softmax_gradient)(size_t vocab, size_t label, float scale, float largest, float factor, float *logits);
 
   // ---- elements ----------------------------------------------------------------------------------------
   void (*gelu_forward)(size_t count, const void *pre, void *act);
   void (*gelu_backward)(size_t count, const void *dact, const void *pre, void *dpre);
   void (*add)(size_t count, const void *a, const void *b, void *y);
+  // y = the parts [parts] as a tree + bias + residual (either NULL); elements from `first` on of all of them
+  void (*sum_parts)(size_t first, size_t count, uint32_t parts, const void *const *x, const float *bias,
+                    const void *residual, void *y);
   void (*embed)(size_t count, const float *token, const float *position, void *x); // position NULL: none
   void (*accumulate_gradient)(size_t count, const void *x, float *y);              // y += x
   void (*widen)(size_t count, const void *x, float *y);
@@ -95,6 +100,8 @@ typedef struct bl_kernels {
   double (*sum_squares)(size_t count, const float *x);
   void (*accumulate)(size_t count, const float *x, float *y);
   void (*fill)(size_t count, float value, float *y);
+  // The largest of a row, and the sum of exp(logit - largest).
+  void (*softmax_statistics)(size_t vocab, const float *logits, float *largest, float *sum);
   void (*transpose)(size_t seq, size_t width, const float *packed, float *transposed); // to [tiles][width][BL_TILE]
 } bl_kernels_t;
 

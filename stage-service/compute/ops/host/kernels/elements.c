@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over floats whatever activations are: optimizer, sums, tiles of packed keys.
 #include "compute/ops/host/kernels/functions.h"
+#include "compute/ops/host/kernels/vector.h"
 
 #include <math.h>
 
@@ -40,6 +41,21 @@ void BL_KERNEL(fill)(size_t count, float value, float *y) {
   for (size_t i = 0; i < count; i++) {
     y[i] = value;
   }
+}
+
+void BL_KERNEL(softmax_statistics)(size_t vocab, const float *logits, float *largest, float *sum) {
+  const float top = bl__largest(logits, vocab, -INFINITY);
+  double total = 0.0; // as in cross_entropy
+  for (size_t start = 0; start < vocab; start += 1024) {
+    const size_t end = vocab - start < 1024 ? vocab : start + 1024;
+    float piece = 0.0f;
+    for (size_t i = start; i < end; i++) {
+      piece += bl__exp(logits[i] - top);
+    }
+    total += (double)piece;
+  }
+  *largest = top;
+  *sum = (float)total;
 }
 
 void BL_KERNEL(transpose)(size_t seq, size_t width, const float *packed, float *transposed) {

@@ -10,6 +10,7 @@
   X(sum_squares)                                                                                                       \
   X(accumulate)                                                                                                        \
   X(fill)                                                                                                              \
+  X(softmax_statistics)                                                                                                \
   X(transpose)
 
 // Of kernels/typed: compiled once per element type, bf16 with names that end in it.
@@ -22,9 +23,11 @@
   X(swiglu_backward)                                                                                                   \
   X(rope)                                                                                                              \
   X(cross_entropy)                                                                                                     \
+  X(softmax_gradient)                                                                                                  \
   X(gelu_forward)                                                                                                      \
   X(gelu_backward)                                                                                                     \
   X(add)                                                                                                               \
+  X(sum_parts)                                                                                                         \
   X(embed)                                                                                                             \
   X(accumulate_gradient)                                                                                               \
   X(widen)                                                                                                             \

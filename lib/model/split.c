@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/split.h"
+
+#include "base/bytes.h"
+
+#include <inttypes.h>
+
+#define ROWS_MULTIPLE 64 // of a part of a table, where it is large enough: products like their columns so
+
+uint64_t bl_split_table_rows(uint64_t rows, uint32_t parts) {
+  const uint64_t exact = (rows + parts - 1) / parts, round = bl_align_up(exact, ROWS_MULTIPLE);
+  return parts > 1 && round * (parts - 1) < rows ? round : exact;
+}
+
+bl_split_range_t bl_split_range(uint64_t rows, uint32_t parts, uint32_t part) {
+  const uint64_t each = bl_split_table_rows(rows, parts), first = each * part;
+  const uint64_t left = first < rows ? rows - first : 0;
+  return (bl_split_range_t){.first = first, .count = left < each ? left : each};
+}
+
+static bool divides(uint32_t parts, uint64_t count) {
+  return count % parts == 0;
+}
+
+static bool cuts_table(uint32_t parts, uint64_t rows) {
+  return bl_split_range(rows, parts, parts - 1).count > 0;
+}
+
+static bool fits(const bl_model_t *model, uint32_t parts, uint64_t rows) {
+  const bool tables = cuts_table(parts, model->vocab) &&
+                      (model->family != BL_FAMILY_GPT2 || cuts_table(parts, bl_model_positions(model)));
+  return tables && divides(parts, model->heads) && divides(parts, model->kv_heads) && divides(parts, model->ffn) &&
+         divides(parts, rows);
+}
+
+bl_status_t bl_split_check(const bl_model_t *model, uint32_t parts, uint64_t rows, bl_error_t *err) {
+  const struct {
+    const char *name;
+    uint64_t count;
+    bool table;
+  } numbers[] = {{"model.heads", model->heads, false},
+                 {"model.kv_heads", model->kv_heads, false},
+                 {"model.ffn", model->ffn, false},
+                 {"train.micro_batch x model.seq", rows, false},
+                 {"model.vocab", model->vocab, true},
+                 {"model.seq", bl_model_positions(model), true}};
+  if (fits(model, parts, rows)) {
+    return BL_OK;
+  }
+  uint32_t most = parts;
+  while (most > 1 && !fits(model, most, rows)) {
+    most /= 2;
+  }
+  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    const bool positions = i + 1 == sizeof numbers / sizeof numbers[0];
+    if (numbers[i].table ? (positions && model->family != BL_FAMILY_GPT2) || cuts_table(parts, numbers[i].count)
+                         : divides(parts, numbers[i].count)) {
+      continue;
+    }
+    return bl_error_set(err, BL_INVALID, "%" PRIu32 " parts of a layer cannot share %s, which is %" PRIu64 "; %" PRIu32 "%s", parts,
+                        numbers[i].name, numbers[i].count, most, most == 1 ? " can" : " parts can");
+  }
+  return BL_OK;
+}
+
+bl_model_t bl_split_model(const bl_model_t *model, uint32_t parts) {
+  bl_model_t part = *model;
+  part.heads /= parts;
+  part.kv_heads /= parts;
+  part.ffn /= parts;
+  part.shard = (model->shard == 0 ? 1 : model->shard) * parts;
+  return part;
+}
+
+// How a tensor is cut, as it is stored.
+typedef enum cut { WHOLE, TABLE_ROWS, ROWS, COLUMNS, QKV_COLUMNS } cut_t;
+
+static cut_t cut_of(bl_parameter_role_t role, bool input_major) {
+  switch (role) {
+  case BL_PARAMETER_TOKEN_EMBEDDING:
+  case BL_PARAMETER_POSITION_EMBEDDING:
+  case BL_PARAMETER_HEAD_WEIGHT:
+    return TABLE_ROWS;
+  case BL_PARAMETER_QKV_WEIGHT:
+  case BL_PARAMETER_QKV_BIAS:
+    return QKV_COLUMNS;
+  case BL_PARAMETER_Q_WEIGHT:
+  case BL_PARAMETER_K_WEIGHT:
+  case BL_PARAMETER_V_WEIGHT:
+  case BL_PARAMETER_GATE_WEIGHT:
+  case BL_PARAMETER_UP_WEIGHT:
+  case BL_PARAMETER_FFN_IN_BIAS:
+    return ROWS;
+  case BL_PARAMETER_FFN_IN_WEIGHT:
+    return COLUMNS;
+  case BL_PARAMETER_ATTENTION_OUT_WEIGHT:
+  case BL_PARAMETER_FFN_OUT_WEIGHT:
+    return input_major ? ROWS : COLUMNS;
+  default:
+    return WHOLE;
+  }
+}
+
+bool bl_split_cuts(bl_parameter_role_t role) {
+  return cut_of(role, false) != WHOLE;
+}
+
+bl_slice_t bl_split_slice(const bl_model_t *model, const bl_parameter_t *parameter, uint32_t parts, uint32_t part) {
+  const uint64_t rows = parameter->shape[0], columns = parameter->shape[1], run = columns / parts;
+  const uint64_t width = bl_model_query_width(model); // of queries, keys and values each, in gpt2
+  const bl_split_range_t table = bl_split_range(rows, parts, part);
+  switch (parts == 1 ? WHOLE : cut_of(parameter->role, parameter->input_major)) {
+  case TABLE_ROWS:
+    return (bl_slice_t){.first = table.first * columns, .rows = 1, .groups = 1, .run = table.count * columns};
+  case ROWS:
+    return (bl_slice_t){
+        .first = rows / parts * part * columns, .rows = 1, .groups = 1, .run = rows / parts * columns};
+  case COLUMNS:
+    return (bl_slice_t){.first = run * part, .rows = rows, .row_stride = columns, .groups = 1, .run = run};
+  case QKV_COLUMNS:
+    return (bl_slice_t){.first = width / parts * part,
+                        .rows = parameter->rank == 1 ? 1 : rows,
+                        .row_stride = columns,
+                        .groups = 3,
+                        .group_stride = width,
+                        .run = width / parts};
+  default:
+    return (bl_slice_t){.rows = 1, .groups = 1, .run = parameter->elements};
+  }
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/windows.h"
+
+#include "base/bytes.h"
+#include "base/minmax.h"
+#include "model/workspace.h"
+
+#define STATISTICS 3 // floats of a row and a part of the vocabulary (compute/ops/ops.h)
+
+static void add(bl_windows_t *windows, uint64_t *offset_bytes, uint64_t bytes) {
+  *offset_bytes = windows->bytes;
+  windows->bytes += bl_align_up(bytes, BL_CACHE_LINE_BYTES);
+}
+
+bl_windows_t bl_windows_plan(const bl_model_t *model, bl_layout_options_t options, bool head) {
+  const uint64_t parts = bl_split_parts(options.split), here = bl_split_here(options.split);
+  const uint64_t rows = (uint64_t)options.micro_batch * model->seq;
+  const uint64_t tensor = rows * model->hidden * bl_dtype_bytes(options.dtype);
+  const bool shared = here < parts;
+  bl_windows_t windows = {0};
+  if (parts == 1) {
+    return windows;
+  }
+  const uint64_t norm = bl_align_up((uint64_t)model->hidden * sizeof(float), BL_CACHE_LINE_BYTES);
+  add(&windows, &windows.offset_bytes[BL_WINDOW_ROWS], shared ? bl_max_u64(tensor, parts * norm) : 0);
+  add(&windows, &windows.offset_bytes[BL_WINDOW_SUM], here * tensor);
+  add(&windows, &windows.staging_offset_bytes, shared ? (parts - here) * (tensor / bl_split_ranks(options.split)) : 0);
+  if (head) {
+    const uint64_t statistics = bl_workspace_head_rows(model, rows) * STATISTICS;
+    const uint64_t logits = bl_split_table_rows(model->vocab, (uint32_t)parts);
+    add(&windows, &windows.offset_bytes[BL_WINDOW_HEAD_SUM], here * tensor);
+    add(&windows, &windows.offset_bytes[BL_WINDOW_SCORES], parts * bl_max_u64(statistics, logits) * sizeof(float));
+  }
+  return windows;
+}
