@@ -3,7 +3,6 @@
 #include "compute/model/chunk_internal.h"
 
 #include "base/bytes.h"
-#include "model/fold.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -304,32 +303,26 @@ void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer) {
   chunk->ops->accumulate(chunk->compute, bl_chunk_tied_elements(chunk), other, bl_chunk_tied_gradient(chunk));
 }
 
-// Sums of all parts [parts][room] become one, in the first.
-static void add_parts(bl_chunk_t *chunk, float *sums, uint64_t room) {
-  for (uint32_t i = 0; i + 1 < chunk->parts; i++) {
-    const bl_fold_pair_t pair = bl_fold_pair(chunk->parts, i, 0);
-    chunk->ops->accumulate(chunk->compute, room, sums + pair.from * room, sums + pair.to * room);
-  }
-}
-
+// The gradient of a norm becomes the sum over the rows of all parts.
 static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
   float *own = chunk->arenas.gradients + place->offset_elements;
-  const uint64_t room = bl_align_up(place->elements, CACHE_LINE_ELEMENTS);
-  if (chunk->ranks == 1) {
-    add_parts(chunk, own, room);
-    return;
+  const uint64_t room = bl_align_up(place->elements, CACHE_LINE_ELEMENTS), floats = chunk->here * room;
+  const float *all = own; // [parts][room]
+  if (chunk->ranks > 1) {
+    const uint64_t bytes = ((chunk->here - 1) * room + place->elements) * sizeof *own;
+    float *window = bl_group_window(chunk->group, BL_WINDOW_ROWS);
+    bl_error_t err;
+    bl_group_fail(
+        chunk->group,
+        bl_device_copy(chunk->device, stream_of(chunk), window + chunk->rank * floats, own, bytes, &err), &err);
+    bl_group_gather(chunk->group, BL_WINDOW_ROWS, floats * sizeof *own);
+    all = window;
   }
-  const uint64_t floats = chunk->here * room;
-  bl_error_t err;
-  float *all = bl_group_window(chunk->group, BL_WINDOW_ROWS);
-  bl_group_fail(chunk->group,
-                bl_device_copy(chunk->device, stream_of(chunk), all + chunk->rank * floats, own,
-                               place->elements * sizeof *own + (chunk->here - 1) * room * sizeof *own, &err),
-                &err);
-  bl_group_gather(chunk->group, BL_WINDOW_ROWS, floats * sizeof *own);
-  add_parts(chunk, all, room);
-  bl_group_fail(chunk->group,
-                bl_device_copy(chunk->device, stream_of(chunk), own, all, place->elements * sizeof *own, &err), &err);
+  const void *sums[BL_SPLIT_MOST_PARTS];
+  for (uint32_t part = 0; part < chunk->parts; part++) {
+    sums[part] = all + part * room;
+  }
+  chunk->ops->sum_parts(chunk->compute, 1, place->elements, BL_COMPUTE_FP32, chunk->parts, sums, NULL, NULL, own);
 }
 
 void bl_chunk_sum_norms(bl_chunk_t *chunk) {

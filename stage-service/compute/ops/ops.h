@@ -282,7 +282,7 @@ typedef struct bl_ops {
   //
   // y [rows, width] = sum over parts + bias + residual, each NULL or there: parts [count], a power of two, are added as a
   // binary tree, neighbours first, in float, then the bias, then the residual, and the result is rounded once. y may be
-  // residual.
+  // residual or one of the parts.
   void (*sum_parts)(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype, uint32_t count,
                     const void *const *parts, const float *bias, const void *residual, void *y);
   // embedding_forward of the rows that a part has; a token or position that it has not adds 0. The tables begin with the
