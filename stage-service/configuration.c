@@ -85,11 +85,14 @@ static void configure_done(bl_task_t *task) {
   } else {
     const char *run = stage->engine->job.name != NULL ? stage->engine->job.name : "";
     const bl_engine_t *engine = stage->engine;
-    char word[BL_LOG_WORD], data[24] = "";
+    char word[BL_LOG_WORD], tensor[24] = "", data[24] = "";
+    if (engine->training.grid.tensor > 1) {
+      snprintf(tensor, sizeof tensor, " tensor=%u", engine->training.layout.split.rank);
+    }
     if (engine->training.grid.data > 1) {
       snprintf(data, sizeof data, " data=%u", engine->replica);
     }
-    bl_log_context("stage=%u%s%s%s", engine->stage, data, run[0] != '\0' ? " run=" : "", bl_log_word(run, word));
+    bl_log_context("stage=%u%s%s%s%s", engine->stage, tensor, data, run[0] != '\0' ? " run=" : "", bl_log_word(run, word));
     bl_log(BL_LOG_INFO, "configured: %u slot%s of %lu bytes, %u edge buffer%s, %s", stage->engine->slots.count,
            bl_plural(stage->engine->slots.count), stage->engine->slot_bytes, stage->engine->edges_held,
            bl_plural(stage->engine->edges_held), stage->engine->ops->describe(stage->engine->compute));

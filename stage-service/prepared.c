@@ -80,19 +80,22 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
                            struct bl_client_runtime *runtime, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
   uint64_t *evict_bytes = calloc(training->stage_count, sizeof *evict_bytes);
-  if (evict_bytes == NULL) {
+  const char **stores = calloc(training->stage_count, sizeof *stores);
+  if (evict_bytes == NULL || stores == NULL) {
+    free(evict_bytes);
+    free(stores);
     return bl_error_set(err, BL_EXHAUSTED, "no memory for plan %lu", prepared->plan->version);
   }
   for (uint32_t s = 0; s < training->stage_count; s++) {
     evict_bytes[s] = training->stages[s].evict_bytes;
+    stores[s] = engine->job.services.stores.items[bl_engine_rank_of(engine, s)]; // those of its plane
   }
   const uint32_t there = request->reservation != 0 ? ahead->steady_slots : engine->slots.count;
   bl_store_parking_options_t options = {.job = engine->job.name != NULL ? engine->job.name : "run",
                                         .plan = request->reservation != 0 ? request->reservation : request->version,
                                         .stage = engine->stage,
                                         .holdings = holdings,
-                                        .stores = (const char *const *)engine->job.services.stores.items +
-                                                  bl_engine_rank_of(engine, 0),
+                                        .stores = stores,
                                         .evict_bytes = evict_bytes,
                                         .own_slots = prepared->own_slots,
                                         .slots_there = there < prepared->own_slots ? there : prepared->own_slots,
@@ -105,6 +108,7 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
   }
   bl_status_t status = open_stores(engine, &options, request, ahead, &prepared->parking, err);
   free(evict_bytes);
+  free(stores);
   const bool lacks_path = engine->job.balance.require != BL_JOB_DATA_PATH_AUTO &&
                           (status == BL_NOT_FOUND || status == BL_UNAVAILABLE || status == BL_IO);
   if (lacks_path) {

@@ -23,9 +23,11 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-#define BL_GROUP_WINDOWS 4
+#define BL_GROUP_WINDOWS     4
+#define BL_GROUP_AGREE_BYTES 64
 
 typedef struct bl_group bl_group_t;
 
@@ -49,6 +51,8 @@ void *bl_group_window(bl_group_t *group, uint32_t window);
 void bl_group_gather(bl_group_t *group, uint32_t window, uint64_t block_bytes);
 // `blocks` has room for `parts`.
 void bl_group_exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes, const void **blocks);
+// Whether it is so for any member. `window` has room for BL_GROUP_AGREE_BYTES of each.
+bool bl_group_agree(bl_group_t *group, uint32_t window, bool here);
 // Keeps a failure of what is between the calls; BL_OK is none.
 void bl_group_fail(bl_group_t *group, bl_status_t status, const bl_error_t *err);
 // The first failure since the group was made or last cleared.

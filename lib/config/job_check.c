@@ -276,12 +276,19 @@ static bool is_address(const char *text) {
 }
 
 static bl_status_t check_addresses(const bl_job_t *job, const char *key, const bl_text_list_t *list, bl_error_t *err) {
-  const long long stages = job->pipeline.stages, data = job->parallel.data;
-  if (list->count > 0 && (long long)list->count != stages * data && data == 1) {
+  const long long stages = job->pipeline.stages, data = job->parallel.data, tensor = job->parallel.tensor;
+  const bool fits = list->count == 0 || (long long)list->count == stages * data * tensor;
+  if (!fits && tensor > 1) {
+    return bl_job_fail(job, err, key,
+                       "names %zu; %lld tensor ranks in each of %lld stage%s in %lld replica%s are %lld ranks, one each, "
+                       "replica by replica and stage by stage",
+                       list->count, tensor, stages, bl_plural(stages), data, bl_plural(data), stages * data * tensor);
+  }
+  if (!fits && data == 1) {
     return bl_job_fail(job, err, key, "names %zu; the pipeline has %lld stage%s, one each", list->count, stages,
                        bl_plural(stages));
   }
-  if (list->count > 0 && (long long)list->count != stages * data) {
+  if (!fits) {
     return bl_job_fail(job, err, key,
                        "names %zu; %lld replicas of %lld stage%s are %lld ranks, one each, replica by replica",
                        list->count, data, stages, bl_plural(stages), stages * data);

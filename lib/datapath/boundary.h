@@ -71,6 +71,7 @@ typedef struct bl_hub bl_hub_t;
 typedef struct bl_hub_options {
   int32_t stage;             // number of this end among all; with several replicas of a pipeline its rank
   uint32_t replica_stages;   // stages of a replica, for messages; 0: there is one
+  uint32_t tensor_ranks;     // ranks that share a stage's layers, for messages; 0: one
   const char *unix_path;     // socket file to create (removed by destroy); NULL: no shm
   const char *tcp_host;      // numeric address or name to bind, port 0; NULL: no tcp
   const char *tcp_advertise; // host that peers should use when tcp_host is a wildcard; NULL: tcp_host

@@ -298,6 +298,7 @@ bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_er
   made->link_ops = &bl__hub_link_ops;
   made->stage = options->stage;
   made->replica_stages = options->replica_stages;
+  made->tensor_ranks = options->tensor_ranks == 0 ? 1 : options->tensor_ranks;
   made->plaintext_ok = options->plaintext_ok;
   made->tls = options->tls;
   made->nccl = options->nccl;

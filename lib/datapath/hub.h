@@ -78,6 +78,7 @@ struct bl_hub {
   const bl__link_ops_t *link_ops;
   int32_t stage;
   uint32_t replica_stages; // 0: there is one replica
+  uint32_t tensor_ranks;   // at least 1
   bool plaintext_ok;
   bl_tls_t *tls; // of tcp; NULL: plaintext
   uint32_t max_in_flight;

@@ -9,12 +9,15 @@
 #include <stdlib.h>
 
 const char *bl__hub_name(const bl_hub_t *hub, int32_t number, char text[BL__HUB_NAME_BYTES]) {
-  const int32_t stages = (int32_t)hub->replica_stages;
-  if (stages > 0 && number >= 0) {
-    snprintf(text, BL__HUB_NAME_BYTES, "stage %d of replica %d", number % stages, number / stages);
-  } else {
-    snprintf(text, BL__HUB_NAME_BYTES, "stage %d", number);
+  const int32_t stages = (int32_t)hub->replica_stages, tensor = (int32_t)hub->tensor_ranks, stage = number / tensor;
+  char first[32] = "", last[32] = "";
+  if (tensor > 1 && number >= 0) {
+    snprintf(first, sizeof first, "tensor rank %d of ", number % tensor);
   }
+  if (stages > 0 && number >= 0) {
+    snprintf(last, sizeof last, " of replica %d", stage / stages);
+  }
+  snprintf(text, BL__HUB_NAME_BYTES, "%sstage %d%s", first, stages > 0 && number >= 0 ? stage % stages : stage, last);
   return text;
 }
 

@@ -13,12 +13,14 @@ typedef enum bl_direction {
   BL_EXCHANGE, // gradients of tied weights, both ways
   BL_REDUCE,   // a replica's gradient of a tensor, to the one that updates it
   BL_GATHER,   // a weight, from there to all replicas
+  BL_SHARE,    // what a rank has of a layer, to another one that shares it
   BL_DIRECTIONS
 } bl_direction_t;
 
 typedef struct bl_tensor_key {
-  uint32_t
-      boundary; // of chunks: between virtual stages `boundary` and `boundary + 1`; of replicas: the tensor's number
+  // Of chunks: between virtual stages `boundary` and `boundary + 1`; of replicas: the tensor's number; of ranks that share
+  // a layer: the number of what they do together, `piece` is that of the part.
+  uint32_t boundary;
   bl_direction_t direction;
   uint32_t micro_batch;
   uint32_t piece; // for tensors that travel in pieces, else 0

@@ -56,6 +56,11 @@ static inline bl_seat_t bl_grid_seat(const bl_grid_t *grid, uint32_t rank) {
 // are replicas, in `text`, which is returned.
 const char *bl_grid_name(const bl_grid_t *grid, uint32_t rank, char text[BL_GRID_NAME_BYTES]);
 
+// Squares of gradients are told apart by parameter and part: a parameter that is not cut has part 0.
+static inline uint32_t bl_square_number(uint32_t parameter, uint32_t part, uint32_t parts) {
+  return parameter * parts + part;
+}
+
 static inline bool bl_grid_is_power_of_two(uint32_t count) {
   return count > 0 && (count & (count - 1)) == 0;
 }

@@ -84,6 +84,16 @@ typedef struct bl_segment {
   uint64_t part_bytes;   // from one of this rank's parts to the next; of no meaning where the segment is not in parts
 } bl_segment_t;
 
+// Parts that a segment has, and where what part `index` has of it ends: what lies between there and the next multiple of 64
+// is padding.
+static inline uint64_t bl_segment_parts(const bl_segment_t *segment) {
+  return segment->bytes == 0 ? 0 : (segment->bytes - 1) / segment->part_bytes + 1;
+}
+static inline uint64_t bl_segment_end(const bl_segment_t *segment, uint64_t index) {
+  const uint64_t after = bl_segment_parts(segment) - 1 - index;
+  return segment->offset_bytes + segment->bytes - after * segment->part_bytes;
+}
+
 typedef struct bl_layout_options {
   uint32_t micro_batch; // sequences b
   bl_attention_t attention;

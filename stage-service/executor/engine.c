@@ -8,6 +8,7 @@
 #include "datapath/nccl/start.h"
 #include "executor/engine_memory.h"
 #include "executor/plan.h"
+#include "executor/tensor_group.h"
 #include "job/threads.h"
 #include "schedule/generate.h"
 #include "sys/clock.h"
@@ -171,6 +172,7 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
                                   .model = &training->model,
                                   .span = training->partition.spans[virtual_stage],
                                   .layout = training->layout,
+                                  .group = engine->tensor_group != NULL ? &engine->tensor_group->group : NULL,
                                   .micro_batches = (uint32_t)engine->job.train.micro_batches,
                                   .owners = owners,
                                   .replica = engine->replica,
@@ -186,7 +188,7 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
     owners += owners != NULL ? bl_chunk_span_parameter_count(&training->model, options.span) : 0;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk->chunk); k++) {
       const bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk->chunk, k);
-      engine->parameter_count += parameter.owned && parameter.updated;
+      engine->parameter_count += parameter.owned && parameter.updated; // others' of a tensor group are in the files, too
     }
     if (engine->tied != NULL && bl_chunk_tied_needs_peer(chunk->chunk)) {
       engine->tied_twin = chunk->chunk;
@@ -318,25 +320,35 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
 
 static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
   const bool staged = !engine->device->host_memory;
-  bl_arena_t arenas[3] = {staged ? engine->edge_twins : engine->edges, staged ? engine->tied_twins : engine->gradients,
-                          engine->weights};
-  const bool replicas = engine->training.grid.data > 1;
+  const bl_grid_t *grid = &engine->training.grid;
+  const bool replicas = grid->data > 1;
+  bl_arena_t arenas[BL_HUB_MAX_ARENAS] = {staged ? engine->edge_twins : engine->edges};
+  size_t arena_count = 1;
+  if (replicas || (engine->tied != NULL && engine->tied_twin == NULL)) {
+    arenas[arena_count++] = staged ? engine->tied_twins : engine->gradients;
+  }
+  if (replicas) {
+    arenas[arena_count++] = engine->weights;
+  }
+  if (engine->tensor_group != NULL) {
+    arenas[arena_count++] = engine->windows;
+  }
+  const uint32_t pieces = 4 * BL_GROUP_WINDOWS * bl_split_here(engine->training.layout.split);
   bl_hub_options_t hub = {.stage = (int32_t)engine->rank,
-                          .replica_stages = replicas ? engine->training.grid.stages : 0,
+                          .replica_stages = replicas ? grid->stages : 0,
+                          .tensor_ranks = grid->tensor,
                           .unix_path = options->unix_path,
                           .tcp_host = options->tcp_host,
                           .tcp_advertise = options->tcp_advertise,
                           .arenas = arenas,
-                          .arena_count = replicas                                            ? 3
-                                         : engine->tied != NULL && engine->tied_twin == NULL ? 2
-                                                                                             : 1,
+                          .arena_count = arena_count,
                           .tls = options->tls,
                           .plaintext_ok = options->plaintext_ok,
                           .nccl = engine->nccl,
                           .endpoint = &engine->endpoint,
                           .thread = options->transfer,
                           .max_in_flight =
-                              2 * engine->training.schedule->micro_batches + 16 + 2 * engine->shared_count};
+                              2 * engine->training.schedule->micro_batches + 16 + 2 * engine->shared_count + pieces};
   return bl_hub_create(&hub, &engine->hub, err);
 }
 
@@ -355,6 +367,9 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
   }
   if (status == BL_OK) {
     status = assign_owners(made, err);
+  }
+  if (status == BL_OK && made->training.grid.tensor > 1) {
+    status = bl_tensor_group_create(made, &made->tensor_group, err);
   }
   if (status == BL_OK) {
     status = create_chunks(made, err);
@@ -418,6 +433,7 @@ void bl_engine_destroy(bl_engine_t *engine) {
     bl_chunk_destroy(engine->chunks[i].chunk);
   }
   free(engine->chunks);
+  bl_tensor_group_destroy(engine->tensor_group);
   free(engine->owners);
   free(engine->shared);
   bl__engine_free_edges(engine);

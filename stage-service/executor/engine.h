@@ -124,7 +124,7 @@ typedef struct bl_engine {
   bl_job_t job;
   bl_training_t training;
   uint32_t rank;
-  uint32_t stage, replica; // its seat
+  uint32_t stage, replica; // its seat; the tensor rank is training.layout.split.rank
   uint64_t applied;        // the step its weights were of when it was created; 0 without a checkpoint
   bl_device_t *device;
   bl_device_stream_t *stream;  // of the operations, owned by `compute`; NULL: they are over when they return
@@ -137,10 +137,12 @@ typedef struct bl_engine {
   uint32_t *owners;           // of the chunks' parameters (model/shard.h); NULL: there is one replica
   bl_engine_shared_t *shared; // [shared_count], executor/replicas.h
   uint32_t shared_count;
+  struct bl_tensor_group *tensor_group; // executor/tensor_group.h; NULL: this rank has its layers whole
   uint64_t sums_at, received_at; // offsets in the arena of gradients: sums that wait, what other replicas send
 
   bl_memory_account_t account;
   bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory;
+  bl_arena_t windows;                // of the tensor group (model/windows.h)
   bl_arena_t edge_twins, tied_twins; // empty where the CPU reaches the device's memory
   bl_segments_t slots;               // slots.count of them are there: the stage's own slots
   bl_segments_t slot_twins;          // as many, in memory of the host; none where the CPU reaches the device's
@@ -211,9 +213,10 @@ static inline void *bl_engine_edge_twin(const bl_engine_t *engine, uint32_t inde
 static inline void *bl_engine_slot_twin(const bl_engine_t *engine, uint32_t index) {
   return engine->device->host_memory ? bl_engine_slot(engine, index) : bl_segments_at(&engine->slot_twins, index);
 }
-// The rank of a stage of the same replica.
+// The rank of a stage of the same plane: the same replica and the same tensor rank.
 static inline uint32_t bl_engine_rank_of(const bl_engine_t *engine, uint32_t stage) {
-  return bl_grid_rank(&engine->training.grid, (bl_seat_t){.stage = stage, .data = engine->replica});
+  const bl_seat_t seat = {.stage = stage, .tensor = engine->training.layout.split.rank, .data = engine->replica};
+  return bl_grid_rank(&engine->training.grid, seat);
 }
 // Sums of gradients that wait beside the one that is accumulated (model/fold.h).
 static inline uint32_t bl_engine_fold_levels(const bl_engine_t *engine) {

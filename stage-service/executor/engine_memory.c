@@ -186,7 +186,7 @@ typedef struct {
   bl_arena_t *arena;
 } wanted_t;
 
-#define WANTED 9
+#define WANTED 10
 
 static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wanted_t wanted[WANTED]) {
   const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL; // with another stage
@@ -201,6 +201,7 @@ static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wa
       {BL_MEMORY_SHADOW, BL_ARENA_PRIVATE, memory->shadow_bytes, &engine->shadow},
       {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, edges, &engine->edges},
       {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, memory->chunk_bytes + memory->operation_bytes, &engine->workspace},
+      {BL_MEMORY_WORKSPACE, BL_ARENA_SHAREABLE, memory->window_bytes, &engine->windows},
       {BL_MEMORY_DATA, BL_ARENA_STAGING, memory->data_bytes, &engine->data},
       {BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, staged ? edges : 0, &engine->edge_twins},
       {BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, staged && exchanges ? 2 * memory->tied_bytes : 0,
@@ -398,7 +399,7 @@ void bl__engine_release_all(bl_engine_t *engine) {
   }
   bl_arena_t *arenas[] = {&engine->weights,         &engine->gradients, &engine->optimizer,  &engine->edges,
                           &engine->workspace,       &engine->data,      &engine->edge_twins, &engine->tied_twins,
-                          &engine->snapshot_memory, &engine->shadow};
+                          &engine->snapshot_memory, &engine->shadow,    &engine->windows};
   for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
     bl_arena_destroy(arenas[i]);
   }

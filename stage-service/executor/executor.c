@@ -6,6 +6,7 @@
 #include "executor/edges.h"
 #include "executor/parked.h"
 #include "executor/replicas.h"
+#include "executor/tensor_group.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 
@@ -21,6 +22,8 @@ typedef struct {
   bl_stall_t stall;
   bl_edges_t edges;
   bl_parked_t parked;
+  bool has_core;             // where stages share them
+  uint32_t core_micro_batch; // that it computes on it
 } pass_t;
 
 static const bl_chunk_span_t *span_of(const pass_t *pass, bl_op_t op) {
@@ -260,15 +263,35 @@ static bl_status_t take_core(pass_t *pass, uint32_t micro_batch, bl_error_t *err
   atomic_store_explicit(&pass->progress->core_micro_batch, micro_batch, memory_order_relaxed);
   atomic_store_explicit(&pass->progress->core_since_ns, start_ns, memory_order_relaxed);
   bool taken = bl_core_tokens_acquire(pass->engine->core_tokens, cancelled, pass);
+  pass->has_core = taken;
+  pass->core_micro_batch = micro_batch;
   atomic_store_explicit(&pass->progress->core_since_ns, 0, memory_order_relaxed);
   bl_stall_end(&pass->stall, "core", micro_batch, start_ns);
   return taken ? BL_OK : bl_error_set(err, BL_CANCELLED, "the attempt was given up");
 }
 
 static void give_core(pass_t *pass) {
-  if (pass->engine->core_tokens != NULL) {
+  if (pass->has_core) {
     bl_core_tokens_release(pass->engine->core_tokens);
+    pass->has_core = false;
   }
+}
+
+// While a rank of the tensor group is waited for, which may need this core itself.
+typedef struct core_rest {
+  pass_t *pass;
+  bool resting;
+} core_rest_t;
+
+static void begin_rest(void *context) {
+  core_rest_t *rest = context;
+  rest->resting = rest->pass->has_core;
+  give_core(rest->pass);
+}
+
+static bl_status_t end_rest(void *context, bl_error_t *err) {
+  core_rest_t *rest = context;
+  return rest->resting ? take_core(rest->pass, rest->pass->core_micro_batch, err) : BL_OK;
 }
 
 static void count_slots(pass_t *pass, const bl_planned_op_t *op) {
@@ -307,6 +330,9 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   if (status == BL_OK) {
     status = engine->ops->status(engine->compute, err);
   }
+  if (status == BL_OK) {
+    status = bl_tensor_group_status(engine->tensor_group, err);
+  }
   uint64_t end_ns = bl_clock_now_ns();
   if (computes) {
     give_core(pass);
@@ -340,10 +366,11 @@ static void ask_squares(pass_t *pass) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
       bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk, k);
-      if (!parameter.owned || !parameter.updated) {
+      if (!parameter.owned || !parameter.updated || (!parameter.cut && engine->training.layout.split.rank > 0)) {
         continue;
       }
-      vote->parameters[vote->square_count] = parameter.parameter.index;
+      vote->parameters[vote->square_count] =
+          bl_square_number(parameter.parameter.index, parameter.part, engine->training.grid.tensor_parts);
       bl_chunk_squares(chunk, k, &engine->squares[vote->square_count++]);
     }
   }
@@ -396,6 +423,10 @@ static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
   if (status == BL_OK && (engine->replica == 0 || engine->owners == NULL)) { // it updates a tied embedding
     status = join_tied(pass, err);
   }
+  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
+    bl_chunk_sum_norms(engine->chunks[i].chunk);
+    status = bl_tensor_group_status(engine->tensor_group, err);
+  }
   if (status != BL_OK) {
     return status;
   }
@@ -442,6 +473,7 @@ static void reset_vote(pass_t *pass) {
   bl_vote_t *vote = pass->vote;
   bool head = engine->training.schedule->stage_of[engine->training.schedule->virtual_stages - 1] == engine->stage;
   uint32_t micro_batches = pass->run->plan->schedule->micro_batches;
+  head = head && engine->training.layout.split.rank == 0; // all tensor ranks have the same
   uint32_t losses = head && pass->run->id.kind != BL_RUN_GENERATE ? micro_batches : 0;
   uint64_t micro_batch_tokens = (uint64_t)engine->job.train.micro_batch * engine->training.model.seq;
   *vote = (bl_vote_t){.step = pass->run->id.step,
@@ -486,6 +518,9 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   for (uint32_t i = 0; i < engine->chunk_count && run->id.kind == BL_RUN_TRAIN; i++) {
     bl_chunk_begin_step(engine->chunks[i].chunk);
   }
+  core_rest_t resting = {.pass = &pass};
+  const bl_tensor_rest_t rest = {.context = &resting, .begin = begin_rest, .end = end_rest};
+  bl_tensor_group_begin(engine->tensor_group, &pass.stall, &rest);
   status = bl_replicas_begin(engine, err);
   for (size_t i = 0; i < plan->op_count && status == BL_OK; i++) {
     status = run_operation(&pass, i, err);
@@ -500,8 +535,12 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
     status = bl_replicas_settle(engine, &pass.stall, run->id.kind == BL_RUN_TRAIN, err);
   }
   if (status == BL_OK) {
+    status = bl_tensor_group_settle(engine->tensor_group, err);
+  }
+  if (status == BL_OK) {
     status = finish(&pass, err);
   }
+  give_core(&pass); // of an operation that failed while it rested
   if (status != BL_OK) {
     bl_parked_abort(&pass.parked);
     come_to_rest(&pass);

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "datapath/block.h"
+#include "executor/tensor_group.h"
 #include "sys/log.h"
 
 #include <string.h>
@@ -44,8 +45,10 @@ static void clear_padding(const bl_layout_t *layout, uint8_t *slot) {
       bl_segment_t segment;
       if (bl_layout_segment(layout, layer, (bl_segment_kind_t)kind, &segment) &&
           (segment.lifetime == BL_LIFETIME_F_TO_I || segment.lifetime == BL_LIFETIME_F_TO_W)) {
-        uint64_t end = segment.offset_bytes + segment.bytes;
-        memset(slot + end, 0, bl_align_up(end, BL_CACHE_LINE_BYTES) - end);
+        for (uint64_t part = 0; part < bl_segment_parts(&segment); part++) {
+          const uint64_t end = bl_segment_end(&segment, part);
+          memset(slot + end, 0, bl_align_up(end, BL_CACHE_LINE_BYTES) - end);
+        }
       }
     }
   }
@@ -274,13 +277,14 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   bl_chunk_recompute(bl_engine_chunk(engine, op->op.virtual_stage), bl_engine_edge(engine, block->input),
                      bl_engine_slot(engine, block->slot));
   uint64_t found = 0;
-  bl_status_t status = checksum_of(parked, op->op, block->slot, &found, err);
+  bl_status_t status = engine->tensor_group != NULL ? bl_group_status(&engine->tensor_group->group, err) : BL_OK;
+  status = status == BL_OK ? checksum_of(parked, op->op, block->slot, &found, err) : status;
   if (status != BL_OK) {
     return status;
   }
   uint64_t end_ns = bl_clock_now_ns();
   parked->counters->busy_ns += end_ns - start_ns;
-  parked->counters->recomputed++;
+  parked->counters->recomputed += block->place != BL_BLOCK_HOME;
   bl_op_t cell = op->op;
   cell.verb = BL_VERB_R;
   char name[BL_OP_TEXT];
@@ -299,11 +303,21 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   return BL_OK;
 }
 
+// Making a block again takes all ranks that share its layers: where one of them has lost it, the others make theirs over
+// what came back, to the same bits. All come here for the same blocks.
+static bool lost_by_some(bl_engine_t *engine, const bl_engine_block_t *block) {
+  const bool here = block->place != BL_BLOCK_HOME;
+  return engine->tensor_group != NULL ? bl_group_agree(&engine->tensor_group->group, BL_WINDOW_ROWS, here) : here;
+}
+
 bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op, bl_error_t *err) {
   if (parked->engine->parking == NULL) {
     return BL_OK;
   }
   bl_engine_block_t *block = block_of(parked, op->op);
+  if (block->place == BL_BLOCK_HOME) {
+    return BL_OK;
+  }
   if (block->place == BL_BLOCK_RETURNING) {
     bl_parking_outcome_t outcome;
     bl_status_t status = wait_transfer(parked, block, "load", &outcome, err);
@@ -325,5 +339,5 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
                         bl_engine_name(parked->engine, seat), block->parked.store, op->op.virtual_stage,
                         op->op.micro_batch);
   }
-  return block->place == BL_BLOCK_HOME ? BL_OK : make_again(parked, op, block, err);
+  return lost_by_some(parked->engine, block) ? make_again(parked, op, block, err) : BL_OK;
 }

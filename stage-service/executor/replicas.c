@@ -8,7 +8,8 @@
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
 
 static int32_t rank_of(const bl_engine_t *engine, uint32_t replica) {
-  return (int32_t)bl_grid_rank(&engine->training.grid, (bl_seat_t){.stage = engine->stage, .data = replica});
+  const bl_seat_t seat = {.stage = engine->stage, .tensor = engine->training.layout.split.rank, .data = replica};
+  return (int32_t)bl_grid_rank(&engine->training.grid, seat);
 }
 
 static bl_tensor_key_t key_of(uint32_t tensor, bl_direction_t direction) {

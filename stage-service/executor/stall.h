@@ -24,6 +24,12 @@ static inline uint64_t bl_stall_begin(bl_stall_t *stall) {
   return start_ns;
 }
 
+// The end of one of many short waits inside an operation: counted, but not traced.
+static inline void bl_stall_count(bl_stall_t *stall, uint64_t start_ns) {
+  atomic_store_explicit(stall->waiting_ns, 0, memory_order_relaxed);
+  stall->total_ns += bl_clock_now_ns() - start_ns;
+}
+
 static inline void bl_stall_end(bl_stall_t *stall, const char *name, uint32_t micro_batch, uint64_t start_ns) {
   uint64_t end_ns = bl_clock_now_ns();
   atomic_store_explicit(stall->waiting_ns, 0, memory_order_relaxed);

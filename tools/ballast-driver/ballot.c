@@ -81,30 +81,39 @@ static bl_status_t sum_losses(const bl_ballot_t *ballots, const bl_grid_t *grid,
 
 static bl_status_t sum_squares(const bl_ballot_t *ballots, const bl_grid_t *grid, size_t parameters, double *scratch,
                                bl_tally_t *tally, bl_error_t *err) {
-  for (size_t i = 0; i < parameters; i++) {
+  const uint32_t parts = grid->tensor_parts;
+  for (size_t i = 0; i < parameters * parts; i++) {
     scratch[i] = -1; // none yet: squares are not negative
   }
   char name[BL_GRID_NAME_BYTES];
   for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
     for (size_t i = 0; i < ballots[s].square_count; i++) {
       uint32_t index = ballots[s].parameters[i];
-      if (index >= parameters || scratch[index] >= 0) {
+      if (index >= parameters * parts || scratch[index] >= 0) {
         return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %s reports tensor %" PRIu32 ", %s", ballots[s].step,
-                            bl_grid_name(grid, (uint32_t)s, name), index,
-                            index < parameters ? (grid->data > 1 ? "which another rank has reported"
-                                                                 : "which another stage has reported")
-                                               : "which does not exist");
+                            bl_grid_name(grid, (uint32_t)s, name), index / parts,
+                            index < parameters * parts
+                                ? (bl_grid_ranks(grid) > grid->stages ? "which another rank has reported"
+                                                                      : "which another stage has reported")
+                                : "which does not exist");
       }
       scratch[index] = ballots[s].squares[i];
     }
   }
   double sum = 0;
   for (size_t i = 0; i < parameters; i++) {
-    if (scratch[i] < 0) {
+    double of_parts = 0;
+    uint32_t found = 0;
+    for (uint32_t part = 0; part < parts; part++) { // all, or of a tensor that is not cut the first
+      const double squares = scratch[i * parts + part];
+      of_parts += squares >= 0 || isnan(squares) ? squares : 0;
+      found += !(squares < 0);
+    }
+    if (found == 0 || (found > 1 && found < parts) || scratch[i * parts] < 0) {
       return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": no stage reports the gradient of tensor %zu",
                           ballots[0].step, i);
     }
-    sum += scratch[i];
+    sum += of_parts;
   }
   tally->grad_norm = sqrt(sum);
   return BL_OK;

@@ -24,7 +24,7 @@ typedef struct bl_ballot {
   int32_t nonfinite_micro_batch; // -1: none
   double *losses;                // [loss_count], per micro-batch, mean over its tokens; last stage only
   size_t loss_count;
-  uint32_t *parameters; // [square_count], canonical indices
+  uint32_t *parameters; // [square_count], by bl_square_number
   double *squares;      // [square_count], fp64 sum of squares of that tensor's gradient
   size_t square_count;
   uint64_t tokens; // last stage only
@@ -45,7 +45,7 @@ typedef struct bl_tally {
 } bl_tally_t;
 
 // Counts the votes of all ranks of `grid` for a step of `micro_batches` micro-batches and a model of `parameters`
-// tensors; `scratch` has room for that many. BL_INTERNAL: a loss or a tensor is missing, or was counted twice; names rank
+// tensors; `scratch` has room for that many in each part of a layer. BL_INTERNAL: a loss or a tensor is missing, or was counted twice; names rank
 // and tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch and rank.
 BL_MUST_USE bl_status_t bl_tally_count(const bl_ballot_t *ballots, const bl_grid_t *grid, size_t micro_batches,
                                        size_t parameters, double *scratch, bl_tally_t *tally, bl_error_t *err);

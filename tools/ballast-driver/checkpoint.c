@@ -204,13 +204,40 @@ typedef struct {
   bl__save_phase_t phase;
 } asked_t;
 
+static bl_checkpoint_file_t *find_file(bl__save_t *save, const char *name) {
+  for (size_t i = 0; i < save->shard_count; i++) {
+    if (strcmp(save->shards[i].name, name) == 0) {
+      return &save->shards[i];
+    }
+  }
+  return NULL;
+}
+
+// Several ranks have written one file, each what it has of its tensors: checksums add up.
+static bool add_file(bl_checkpoint_file_t *to, const bl_checkpoint_file_t *from) {
+  bool same = to->size_bytes == from->size_bytes && to->head_checksum == from->head_checksum &&
+              to->tensor_count == from->tensor_count;
+  for (size_t k = 0; same && k < to->tensor_count; k++) {
+    same = strcmp(to->tensors[k].name, from->tensors[k].name) == 0;
+    to->tensors[k].checksum += from->tensors[k].checksum;
+  }
+  return same;
+}
+
 static bl_status_t keep_files(bl__save_t *save, const bl_stage_answer_t *answer) {
   if (answer->file_count != SHARDS_OF_STAGE) {
     return BL_INTERNAL;
   }
   for (size_t i = 0; i < SHARDS_OF_STAGE; i++) {
     const bl_checkpoint_file_t *from = &answer->files[i];
-    bl_checkpoint_file_t *to = &save->shards[save->shard_count];
+    bl_checkpoint_file_t *to = find_file(save, from->name);
+    if (to != NULL) { // of a rank that shares its layers
+      if (!add_file(to, from)) {
+        return BL_INTERNAL;
+      }
+      continue;
+    }
+    to = &save->shards[save->shard_count];
     *to = *from;
     to->name = strdup(from->name);
     to->tensors = calloc(from->tensor_count + 1, sizeof *to->tensors);
@@ -342,8 +369,9 @@ static void ask(bl__save_part_t *part) {
   char texts[SHARDS_OF_STAGE][BL_CHECKPOINT_SHARD_BYTES];
   const char *names[SHARDS_OF_STAGE];
   for (int kind = 0; kind < SHARDS_OF_STAGE; kind++) {
-    names[kind] = bl_checkpoint_shard_name((bl_checkpoint_shard_kind_t)kind, (uint32_t)part->stage,
-                                           (uint32_t)driver->stage_count, texts[kind]);
+    const uint32_t tensor = driver->options.training->grid.tensor; // ranks that share layers share files
+    names[kind] = bl_checkpoint_shard_name((bl_checkpoint_shard_kind_t)kind, (uint32_t)part->stage / tensor,
+                                           (uint32_t)driver->stage_count / tensor, texts[kind]);
   }
   bl_stage_client_write_snapshot(client, driver->step.id, save->step, save->partial, names, heard, asked);
 }

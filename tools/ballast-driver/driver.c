@@ -161,8 +161,11 @@ static bl_status_t check_addresses(const bl_driver_options_t *options, bl_error_
     return BL_OK;
   }
   return bl_job_fail(options->job, err, "services.stages", "has %zu %s, the job has %zu %s%s (%s)", given,
-                     bl_one_or_many(given, "address", "addresses"), needed, grid->data > 1 ? "rank" : "stage",
-                     bl_plural(needed), grid->data > 1 ? "pipeline.stages x parallel.data" : "pipeline.stages");
+                     bl_one_or_many(given, "address", "addresses"), needed, needed > grid->stages ? "rank" : "stage",
+                     bl_plural(needed),
+                     grid->tensor > 1 ? "pipeline.stages x parallel.tensor x parallel.data"
+                     : grid->data > 1 ? "pipeline.stages x parallel.data"
+                                      : "pipeline.stages");
 }
 
 bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **driver, bl_error_t *err) {
@@ -186,7 +189,8 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
   made->peers = calloc(count, sizeof *made->peers);
   made->attempts.ballots = calloc(count, sizeof *made->attempts.ballots);
   made->tracing.stages = calloc(count, sizeof *made->tracing.stages);
-  made->attempts.squares = calloc(made->attempts.parameter_count + 1, sizeof *made->attempts.squares);
+  made->attempts.squares = calloc(
+      made->attempts.parameter_count * options->training->grid.tensor_parts + 1, sizeof *made->attempts.squares);
   made->text.tokens = calloc(options->training->model.seq, sizeof *made->text.tokens);
   if (made->stages == NULL || made->peers == NULL || made->attempts.ballots == NULL || made->tracing.stages == NULL ||
       made->attempts.squares == NULL || made->text.tokens == NULL || bl_journal_init(&made->journal) != BL_OK) {

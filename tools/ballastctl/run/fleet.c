@@ -33,7 +33,7 @@ typedef struct process {
   unsigned starts;
   uint64_t started_ms;
   pid_t pid;
-  char name[64]; // "stage 2", "stage 1 of replica 0", "the driver"
+  char name[96]; // "stage 2", "stage 1 of replica 0", "the driver"
   char stem[24]; // of its files: "stage-2", "driver"
   char address[BL_CTL_RUN_PATH_BYTES + 8];
   char health_address[BL_CTL_RUN_PATH_BYTES + 16];
@@ -56,12 +56,13 @@ static bool is_store(int stage) {
   return stage < BL_CTL_DRIVER;
 }
 
-static void name_seat(process_t *process, const char *what, int rank) {
-  const int stages = (int)process->fleet->options.replica_stages;
-  if (stages == 0) {
-    snprintf(process->name, sizeof process->name, "%s %d", what, rank);
-  } else {
-    snprintf(process->name, sizeof process->name, "%s %d of replica %d", what, rank % stages, rank / stages);
+static void name_store(process_t *process, uint32_t rank) {
+  const bl_grid_t *grid = &process->fleet->options.grid;
+  char seat[BL_GRID_NAME_BYTES];
+  if (grid->tensor > 1) {
+    snprintf(process->name, sizeof process->name, "the store of %s", bl_grid_name(grid, rank, seat));
+  } else { // "device 2", "device 2 of replica 0"
+    snprintf(process->name, sizeof process->name, "the store of device%s", bl_grid_name(grid, rank, seat) + strlen("stage"));
   }
 }
 
@@ -72,10 +73,11 @@ static void process_init(process_t *process, bl_ctl_fleet_t *fleet, int stage) {
     snprintf(process->name, sizeof process->name, "the driver");
     snprintf(process->stem, sizeof process->stem, "driver");
   } else if (is_store(stage)) {
-    name_seat(process, "the store of device", BL_CTL_STORE(stage));
+    name_store(process, (uint32_t)BL_CTL_STORE(stage));
     snprintf(process->stem, sizeof process->stem, "store-%d", BL_CTL_STORE(stage));
   } else {
-    name_seat(process, "stage", stage);
+    char seat[BL_GRID_NAME_BYTES];
+    snprintf(process->name, sizeof process->name, "%s", bl_grid_name(&fleet->options.grid, (uint32_t)stage, seat));
     snprintf(process->stem, sizeof process->stem, "stage-%d", stage);
   }
   const char *folder = fleet->options.folder->path;

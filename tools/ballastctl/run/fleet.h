@@ -10,6 +10,7 @@
 #include "ballastctl/run/run_folder.h"
 
 #include "loop/loop.h"
+#include "model/grid.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,7 +37,7 @@ typedef struct bl_ctl_fleet_options {
   void (*ended)(void *context);
   void *context;
   const char *store_device; // whose memory the stores lend, as their --device; NULL: the host's
-  size_t replica_stages;    // of each replica, where there are several; 0: there is one
+  bl_grid_t grid;           // of the ranks, which processes are named by
   bool store_tcp;           // stores are reached over tcp too: the job asks for it, or NCCL is agreed on there
   bool nccl_shared_gpu;     // stages and stores share GPUs
 } bl_ctl_fleet_options_t;

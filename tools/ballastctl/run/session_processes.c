@@ -179,7 +179,7 @@ bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *err) {
                 path != BL_JOB_DATA_PATH_SHM && path != BL_JOB_DATA_PATH_TCP;
   bl_ctl_fleet_options_t options = {.folder = &session->folder,
                                     .store_device = on_gpu ? "cuda:0" : NULL, // where the stages are, too
-                                    .replica_stages = grid.data > 1 ? grid.stages : 0,
+                                    .grid = grid,
                                     .store_tcp = on_gpu || path == BL_JOB_DATA_PATH_TCP,
                                     .nccl_shared_gpu = session->options->nccl_shared_gpu,
                                     .verbose = session->options->verbose,
