@@ -57,10 +57,10 @@ void bl_group_exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes,
 bool bl_group_agree(bl_group_t *group, uint32_t window, bool here) {
   uint8_t *says = bl_group_window(group, window);
   bool any = false;
-  says[group->rank * BL_GROUP_AGREE_BYTES] = here;
+  says[(size_t)group->rank * BL_GROUP_AGREE_BYTES] = here;
   bl_group_gather(group, window, BL_GROUP_AGREE_BYTES);
   for (uint32_t rank = 0; rank < group->ranks; rank++) {
-    any = any || says[rank * BL_GROUP_AGREE_BYTES] != 0;
+    any = any || says[(size_t)rank * BL_GROUP_AGREE_BYTES] != 0;
   }
   return any;
 }

@@ -124,7 +124,7 @@ typedef struct bl_job {
     int64_t tensor;                 // ranks that share every layer
     bl_optional_int_t tensor_parts; // of a layer; always set after parsing
     int64_t data;                   // replicas
-    bl_optional_int_t data_parts; // of a step's gradient; always set after parsing
+    bl_optional_int_t data_parts;   // of a step's gradient; always set after parsing
   } parallel;
   struct {
     bl_optional_int_t slots;            // per device

@@ -202,8 +202,9 @@ static bl_status_t check_tensor(const bl_job_t *job, bl_error_t *err) {
                        (long long)parts, nearest(parts, is_power_of_two, 0));
   }
   if (parts % tensor != 0) {
-    return bl_job_fail(job, err, "parallel.tensor", "%lld ranks cannot share %lld parts (parallel.tensor_parts); %lld can",
-                       (long long)tensor, (long long)parts, nearest(tensor, divides, parts));
+    return bl_job_fail(job, err, "parallel.tensor",
+                       "%lld ranks cannot share %lld parts (parallel.tensor_parts); %lld can", (long long)tensor,
+                       (long long)parts, nearest(tensor, divides, parts));
   }
   return BL_OK;
 }
@@ -229,7 +230,8 @@ static bl_status_t check_parallel(const bl_job_t *job, bl_error_t *err) {
         "%lld with %lld micro-batches",
         (long long)parts, (long long)m, nearest(parts, divides, m), (long long)parts, nearest(m, is_multiple, parts));
   }
-  const long long tensor = job->parallel.tensor, stages = job->pipeline.stages, ranks = stages * tensor * (long long)data;
+  const long long tensor = job->parallel.tensor, stages = job->pipeline.stages,
+                  ranks = stages * tensor * (long long)data;
   if (ranks > BL_GRID_MOST_RANKS) {
     return bl_job_fail(job, err, tensor > data ? "parallel.tensor" : "parallel.data",
                        "%lld replicas of %lld stage%s of %lld tensor rank%s are %lld ranks; a run has at most %d",
@@ -279,10 +281,11 @@ static bl_status_t check_addresses(const bl_job_t *job, const char *key, const b
   const long long stages = job->pipeline.stages, data = job->parallel.data, tensor = job->parallel.tensor;
   const bool fits = list->count == 0 || (long long)list->count == stages * data * tensor;
   if (!fits && tensor > 1) {
-    return bl_job_fail(job, err, key,
-                       "names %zu; %lld tensor ranks in each of %lld stage%s in %lld replica%s are %lld ranks, one each, "
-                       "replica by replica and stage by stage",
-                       list->count, tensor, stages, bl_plural(stages), data, bl_plural(data), stages * data * tensor);
+    return bl_job_fail(
+        job, err, key,
+        "names %zu; %lld tensor ranks in each of %lld stage%s in %lld replica%s are %lld ranks, one each, "
+        "replica by replica and stage by stage",
+        list->count, tensor, stages, bl_plural(stages), data, bl_plural(data), stages * data * tensor);
   }
   if (!fits && data == 1) {
     return bl_job_fail(job, err, key, "names %zu; the pipeline has %lld stage%s, one each", list->count, stages,

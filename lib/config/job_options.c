@@ -360,7 +360,8 @@ static const bl_option_t rows[] = {
      AT(parallel.tensor),
      .preset = "1",
      IN(1, BL_GRID_MOST_TENSOR_RANKS),
-     .help = "Ranks that share every layer: heads, feed-forward width and vocabulary, and rows of norms and residuals."},
+     .help =
+         "Ranks that share every layer: heads, feed-forward width and vocabulary, and rows of norms and residuals."},
     {.name = "parallel.tensor_parts",
      .type = BL_OPTION_INT,
      AT(parallel.tensor_parts),

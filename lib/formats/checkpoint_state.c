@@ -216,9 +216,10 @@ static bool has_tiles(const bl_checkpoint_state_t *state) {
 bl_status_t bl_checkpoint_state_write(const bl_checkpoint_state_t *state, char **text, size_t *text_bytes,
                                       bl_error_t *err) {
   json_t *files = json_object();
-  json_t *document = json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:o}", "format", FORMAT, "version",
-                               has_tiles(state) ? 2 : 1, "ballast", state->writer, "step", (json_int_t)state->step, "seed",
-                               (json_int_t)state->seed, "data_parts", (json_int_t)state->data_parts, "files", files);
+  json_t *document =
+      json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:o}", "format", FORMAT, "version", has_tiles(state) ? 2 : 1, "ballast",
+                state->writer, "step", (json_int_t)state->step, "seed", (json_int_t)state->seed, "data_parts",
+                (json_int_t)state->data_parts, "files", files);
   bool good = document != NULL &&
               (state->tensor_parts <= 1 ||
                json_object_set_new(document, "tensor_parts", json_integer((json_int_t)state->tensor_parts)) == 0);

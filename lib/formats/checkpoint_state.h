@@ -47,7 +47,7 @@ typedef struct bl_checkpoint_state {
   uint64_t step;      // the last one that is in the weights
   int64_t seed;
   int64_t tensor_parts; // parts of a layer (parallel.tensor_parts); 1 where the file does not say
-  int64_t data_parts; // parts that gradients were added from (parallel.data_parts); 1 where the file does not say
+  int64_t data_parts;   // parts that gradients were added from (parallel.data_parts); 1 where the file does not say
   bl_checkpoint_file_t *files; // [file_count]
   size_t file_count;
   void *document; // private

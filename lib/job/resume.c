@@ -75,9 +75,10 @@ bool bl_resume_doubt(const bl_resume_t *resume, const bl_job_t *job, char text[B
   if (resume->path[0] == '\0' || before == parts) {
     return false;
   }
-  snprintf(text, BL_RESUME_DOUBT,
-           "%.256s was written by a run whose %s have %lld part%s, the job has %lld (parallel.%s_parts): it goes on, but "
-           "not to the bits of a run that never stopped",
-           resume->path, layers ? "layers" : "gradients", before, bl_plural(before), parts, layers ? "tensor" : "data");
+  snprintf(
+      text, BL_RESUME_DOUBT,
+      "%.256s was written by a run whose %s have %lld part%s, the job has %lld (parallel.%s_parts): it goes on, but "
+      "not to the bits of a run that never stopped",
+      resume->path, layers ? "layers" : "gradients", before, bl_plural(before), parts, layers ? "tensor" : "data");
   return true;
 }

@@ -18,12 +18,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BL_GRID_MOST_REPLICAS 64  // a data group adds what all of it sends: bounds staging and connections
+#define BL_GRID_MOST_REPLICAS     64 // a data group adds what all of it sends: bounds staging and connections
 #define BL_GRID_MOST_TENSOR_RANKS 64
-#define BL_GRID_MOST_RANKS    512 // the driver asks every rank in every step
+#define BL_GRID_MOST_RANKS        512 // the driver asks every rank in every step
 
 typedef struct bl_grid {
-  uint32_t stages;     // of the pipeline
+  uint32_t stages;       // of the pipeline
   uint32_t tensor;       // ranks that share a layer
   uint32_t data;         // replicas
   uint32_t tensor_parts; // of a layer; a multiple of `tensor`
@@ -47,8 +47,7 @@ static inline uint32_t bl_grid_rank(const bl_grid_t *grid, bl_seat_t seat) {
 // `rank` < bl_grid_ranks.
 static inline bl_seat_t bl_grid_seat(const bl_grid_t *grid, uint32_t rank) {
   const uint32_t stage = rank / grid->tensor;
-  return (bl_seat_t){
-      .stage = stage % grid->stages, .tensor = rank % grid->tensor, .data = stage / grid->stages};
+  return (bl_seat_t){.stage = stage % grid->stages, .tensor = rank % grid->tensor, .data = stage / grid->stages};
 }
 
 #define BL_GRID_NAME_BYTES 72

@@ -81,9 +81,8 @@ static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_ch
   const bool two = bl_chunk_span_two_gradients(request->model, span);
   for (uint32_t i = 0; i < count; i++) { // a norm with the sums of all parts, a tied embedding with both gradients
     const bool twice = two && places[i].number == 0;
-    *received_bytes += owners[places[i].number] == request->replica
-                           ? lines(places[i].room * sizeof(float)) * (twice ? 2 : 1)
-                           : 0;
+    *received_bytes +=
+        owners[places[i].number] == request->replica ? lines(places[i].room * sizeof(float)) * (twice ? 2 : 1) : 0;
   }
   free(places);
   return BL_OK;
@@ -137,9 +136,8 @@ bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_m
     exchanges = exchanges || (model->tied && span.embedding != span.head);
   }
   sum.tied_bytes = exchanges ? bl_chunk_span_table_elements(model, request->options.split) * sizeof(float) : 0;
-  sum.window_bytes = bl_split_ranks(request->options.split) > 1
-                         ? bl_windows_plan(model, request->options, head).bytes
-                         : 0;
+  sum.window_bytes =
+      bl_split_ranks(request->options.split) > 1 ? bl_windows_plan(model, request->options, head).bytes : 0;
   sum.operation_bytes = head ? request->operations.head_workspace_bytes : request->operations.layer_workspace_bytes;
   lay_out_data(request, tensors, &sum);
   *memory = sum;

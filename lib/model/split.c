@@ -38,12 +38,9 @@ bl_status_t bl_split_check(const bl_model_t *model, uint32_t parts, uint64_t row
     const char *name;
     uint64_t count;
     bool table;
-  } numbers[] = {{"model.heads", model->heads, false},
-                 {"model.kv_heads", model->kv_heads, false},
-                 {"model.ffn", model->ffn, false},
-                 {"train.micro_batch x model.seq", rows, false},
-                 {"model.vocab", model->vocab, true},
-                 {"model.seq", bl_model_positions(model), true}};
+  } numbers[] = {{"model.heads", model->heads, false}, {"model.kv_heads", model->kv_heads, false},
+                 {"model.ffn", model->ffn, false},     {"train.micro_batch x model.seq", rows, false},
+                 {"model.vocab", model->vocab, true},  {"model.seq", bl_model_positions(model), true}};
   if (fits(model, parts, rows)) {
     return BL_OK;
   }
@@ -57,7 +54,8 @@ bl_status_t bl_split_check(const bl_model_t *model, uint32_t parts, uint64_t row
                          : divides(parts, numbers[i].count)) {
       continue;
     }
-    return bl_error_set(err, BL_INVALID, "%" PRIu32 " parts of a layer cannot share %s, which is %" PRIu64 "; %" PRIu32 "%s", parts,
+    return bl_error_set(err, BL_INVALID,
+                        "%" PRIu32 " parts of a layer cannot share %s, which is %" PRIu64 "; %" PRIu32 "%s", parts,
                         numbers[i].name, numbers[i].count, most, most == 1 ? " can" : " parts can");
   }
   return BL_OK;
@@ -113,8 +111,7 @@ bl_slice_t bl_split_slice(const bl_model_t *model, const bl_parameter_t *paramet
   case TABLE_ROWS:
     return (bl_slice_t){.first = table.first * columns, .rows = 1, .groups = 1, .run = table.count * columns};
   case ROWS:
-    return (bl_slice_t){
-        .first = rows / parts * part * columns, .rows = 1, .groups = 1, .run = rows / parts * columns};
+    return (bl_slice_t){.first = rows / parts * part * columns, .rows = 1, .groups = 1, .run = rows / parts * columns};
   case COLUMNS:
     return (bl_slice_t){.first = run * part, .rows = rows, .row_stride = columns, .groups = 1, .run = run};
   case QKV_COLUMNS:

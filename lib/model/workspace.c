@@ -55,8 +55,7 @@ bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
   bl_workspace_t workspace = {.backward_offset_bytes = layout->shared_bytes};
   workspace.scratch_offset_bytes =
       workspace.backward_offset_bytes + layout->span.layer_count * layout->backward_stride_bytes;
-  workspace.bytes =
-      workspace.scratch_offset_bytes + aligned_bytes(widest, bl_dtype_bytes(layout->options.dtype));
+  workspace.bytes = workspace.scratch_offset_bytes + aligned_bytes(widest, bl_dtype_bytes(layout->options.dtype));
   if (layout->options.recompute == BL_RECOMPUTE_FULL) {
     workspace.bytes = bl_max_u64(workspace.bytes, forward_bytes(&workspace, layout));
   }
@@ -66,8 +65,8 @@ bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
   if (bl_split_ranks(split) == 1) {
     workspace.windows = bl_windows_plan(model, layout->options, layout->span.head);
     workspace.windows_offset_bytes = bl_align_up(workspace.bytes, BL_CACHE_LINE_BYTES);
-    workspace.bytes = workspace.windows.bytes > 0 ? workspace.windows_offset_bytes + workspace.windows.bytes
-                                                  : workspace.bytes;
+    workspace.bytes =
+        workspace.windows.bytes > 0 ? workspace.windows_offset_bytes + workspace.windows.bytes : workspace.bytes;
   }
   return workspace;
 }

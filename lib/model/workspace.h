@@ -29,11 +29,11 @@ typedef struct bl_workspace {
   uint64_t scratch_offset_bytes;  // of [T, widest] in I
   uint64_t layer_offset_bytes;    // of bl_layout_layer_bytes, in an F that keeps nothing
   uint64_t x_offset_bytes[2];     // of the x1 of even and odd layers in such an F; equal offsets where one is enough
-  uint64_t head_rows;           // rows of one piece of logits; 0 in a chunk without head. The rest runs as one smaller
-                                // piece. A function of vocabulary and T alone, so that no bit depends on memory
-  uint64_t stats_offset_bytes;  // of the final norm; before it the normalised state [T, hidden]
-  uint64_t losses_offset_bytes; // [T] doubles
-  uint64_t logits_offset_bytes; // float [head_rows, vocab]; of a vocabulary in parts [parts here][head_rows, a part's]
+  uint64_t head_rows;            // rows of one piece of logits; 0 in a chunk without head. The rest runs as one smaller
+                                 // piece. A function of vocabulary and T alone, so that no bit depends on memory
+  uint64_t stats_offset_bytes;   // of the final norm; before it the normalised state [T, hidden]
+  uint64_t losses_offset_bytes;  // [T] doubles
+  uint64_t logits_offset_bytes;  // float [head_rows, vocab]; of a vocabulary in parts [parts here][head_rows, a part's]
   uint64_t windows_offset_bytes; // where one rank has all parts of a layer
   bl_windows_t windows;
 } bl_workspace_t;

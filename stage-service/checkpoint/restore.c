@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 // Reads a part where it belongs; `room` [elements] is for what the CPU cannot write at once, else NULL.
-static bl_status_t restore(const bl_checkpoint_t *checkpoint, const bl_chunk_parameter_t *p,
-                           bl_checkpoint_part_t part, bl_device_t *device, float *room, float *to, bl_error_t *err) {
+static bl_status_t restore(const bl_checkpoint_t *checkpoint, const bl_chunk_parameter_t *p, bl_checkpoint_part_t part,
+                           bl_device_t *device, float *room, float *to, bl_error_t *err) {
   bl_status_t status =
       bl_checkpoint_read_slice(checkpoint, &p->parameter, part, &p->slice, room == NULL ? to : room, err);
   if (status == BL_OK && room != NULL) {

@@ -25,7 +25,8 @@ typedef struct bl_shard_image {
   uint64_t head_bytes;
   bool writes_head;
   const bl_tensor_entry_t *tensors; // [tensor_count], of the file
-  const uint64_t *tiles; // [tensor_count]: elements of the equal runs that tensors are cut into; all of them: it is not cut
+  const uint64_t
+      *tiles; // [tensor_count]: elements of the equal runs that tensors are cut into; all of them: it is not cut
   size_t tensor_count;
   const bl_shard_piece_t *pieces; // [piece_count]
   size_t piece_count;

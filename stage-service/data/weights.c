@@ -52,8 +52,8 @@ static bl_status_t fill(const source_t *source, const bl_parameter_place_t *plac
   return status;
 }
 
-bl_status_t bl_chunk_weights_load(const bl_job_t *job, const bl_model_t *model, bl_chunk_span_t span,
-                                  bl_split_t split, bl_device_t *device, float *arena, bl_error_t *err) {
+bl_status_t bl_chunk_weights_load(const bl_job_t *job, const bl_model_t *model, bl_chunk_span_t span, bl_split_t split,
+                                  bl_device_t *device, float *arena, bl_error_t *err) {
   uint32_t count = bl_chunk_span_place_count(model, span, split);
   bl_parameter_place_t *places = calloc(count, sizeof *places);
   if (places == NULL) {

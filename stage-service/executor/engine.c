@@ -188,7 +188,8 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
     owners += owners != NULL ? bl_chunk_span_parameter_count(&training->model, options.span) : 0;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk->chunk); k++) {
       const bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk->chunk, k);
-      engine->parameter_count += parameter.owned && parameter.updated; // others' of a tensor group are in the files, too
+      engine->parameter_count +=
+          parameter.owned && parameter.updated; // others' of a tensor group are in the files, too
     }
     if (engine->tied != NULL && bl_chunk_tied_needs_peer(chunk->chunk)) {
       engine->tied_twin = chunk->chunk;
@@ -242,8 +243,8 @@ static bl_status_t load_initial(bl_engine_t *engine, bl_error_t *err) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
     bl_chunk_span_t span = training->partition.spans[engine->chunks[i].virtual_stage];
     // The first parameter of a chunk lies at the start of its arena (bl_chunk_span_places).
-    bl_status_t status = bl_chunk_weights_load(&engine->job, &training->model, span, training->layout.split, engine->device,
-                                               bl_chunk_parameter(chunk, 0).weight, err);
+    bl_status_t status = bl_chunk_weights_load(&engine->job, &training->model, span, training->layout.split,
+                                               engine->device, bl_chunk_parameter(chunk, 0).weight, err);
     if (status != BL_OK) {
       return status;
     }

@@ -138,7 +138,7 @@ typedef struct bl_engine {
   bl_engine_shared_t *shared; // [shared_count], executor/replicas.h
   uint32_t shared_count;
   struct bl_tensor_group *tensor_group; // executor/tensor_group.h; NULL: this rank has its layers whole
-  uint64_t sums_at, received_at; // offsets in the arena of gradients: sums that wait, what other replicas send
+  uint64_t sums_at, received_at;        // offsets in the arena of gradients: sums that wait, what other replicas send
 
   bl_memory_account_t account;
   bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory;

@@ -378,8 +378,7 @@ bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
     engine->chunks[i].shared_first = engine->shared_count;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
       const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
-      bl_engine_shared_t tensor = {
-          .weight = p.weight, .gradient = p.gradient, .elements = p.room, .owner = p.owner};
+      bl_engine_shared_t tensor = {.weight = p.weight, .gradient = p.gradient, .elements = p.room, .owner = p.owner};
       share(engine, tensor, &received);
       tensor.weight = NULL;
       const bool table = p.parameter.role == BL_PARAMETER_TOKEN_EMBEDDING;

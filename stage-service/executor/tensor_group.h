@@ -21,8 +21,8 @@
 // What goes on around a wait; NULL members: nothing.
 typedef struct bl_tensor_rest {
   void *context;
-  void (*begin)(void *context);                            // it will be a longer one
-  bl_status_t (*end)(void *context, bl_error_t *err);      // before going on, if begin was called
+  void (*begin)(void *context);                       // it will be a longer one
+  bl_status_t (*end)(void *context, bl_error_t *err); // before going on, if begin was called
 } bl_tensor_rest_t;
 
 typedef struct bl_tensor_group {
@@ -30,10 +30,10 @@ typedef struct bl_tensor_group {
   bl_engine_t *engine;
   bl_windows_t windows;
   bl_tensor_rest_t rest;
-  bl_stall_t *stall;                  // of the run
-  uint32_t count;                     // of what was done together in this attempt
-  uint32_t used[BL_GROUP_WINDOWS];    // the last that used each window; 0: none
-  uint32_t sent[BL_GROUP_WINDOWS];    // pieces that it sends to each peer
+  bl_stall_t *stall;               // of the run
+  uint32_t count;                  // of what was done together in this attempt
+  uint32_t used[BL_GROUP_WINDOWS]; // the last that used each window; 0: none
+  uint32_t sent[BL_GROUP_WINDOWS]; // pieces that it sends to each peer
 } bl_tensor_group_t;
 
 // Needs engine->windows. BL_EXHAUSTED.

@@ -58,8 +58,8 @@ static bool make_snapshot(saved_model_t *saved, int stage, uint32_t first, uint3
       tensors[i - first].parts[part] = part_of(saved, i, part);
     }
   }
-  bool made = tensors != NULL &&
-              bl_snapshot_create(tensors, last - first, true, bl_device_host(), &saved->snapshots[stage], &err) == BL_OK;
+  bool made = tensors != NULL && bl_snapshot_create(tensors, last - first, true, bl_device_host(),
+                                                    &saved->snapshots[stage], &err) == BL_OK;
   free(tensors);
   saved->memory[stage] = made ? aligned_alloc(64, bl_snapshot_bytes(saved->snapshots[stage])) : NULL;
   if (saved->memory[stage] == NULL) {

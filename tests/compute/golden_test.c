@@ -309,10 +309,8 @@ int main(int argc, char **argv) {
     open_device();
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2_follows_pytorch),
-      cmocka_unit_test(llama_follows_pytorch),
-      cmocka_unit_test(layers_in_parts_follow_pytorch),
-      cmocka_unit_test(gpt2_follows_pytorch_in_bf16),
+      cmocka_unit_test(gpt2_follows_pytorch),           cmocka_unit_test(llama_follows_pytorch),
+      cmocka_unit_test(layers_in_parts_follow_pytorch), cmocka_unit_test(gpt2_follows_pytorch_in_bf16),
       cmocka_unit_test(llama_follows_pytorch_in_bf16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

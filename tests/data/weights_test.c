@@ -119,8 +119,9 @@ static void missing_weights_are_reported(void **state) {
   assert_int_equal(job_text_parse(&job, "model.init=" GOLDEN "llama", &err), BL_OK);
   float *arena = malloc(sizeof *arena * bl_model_parameter_elements(&gpt2) * 2);
   assert_non_null(arena);
-  assert_int_equal(bl_chunk_weights_load(&job, &gpt2, bl_chunk_span_whole(&gpt2), (bl_split_t){0}, bl_device_host(), arena, &err),
-                   BL_INVALID);
+  assert_int_equal(
+      bl_chunk_weights_load(&job, &gpt2, bl_chunk_span_whole(&gpt2), (bl_split_t){0}, bl_device_host(), arena, &err),
+      BL_INVALID);
   assert_non_null(strstr(err.text, "tensor 'transformer.wte.weight' of shape [101, 48] is missing"));
   free(arena);
   bl_job_cleanup(&job);

@@ -65,8 +65,8 @@ static void test_refusals(void **state) {
       {HEAD "{\"x\": {\"size\": 1, \"head\": \"0\"}}}", BL_INVALID, "16 hexadecimal"},
       {HEAD "{\"x\": {\"size\": 1, \"head\": " ZEROS ", \"tensors\": 1}}}", BL_INVALID, "tensors"},
       {HEAD "{\"x\": {\"size\": 1, \"head\": " ZEROS ", \"tensors\": {\"t\": 5}}}}", BL_INVALID, "'t'"},
-      {HEAD "{\"x\": {\"size\": 1, \"head\": " ZEROS ", \"tensors\": {\"t\": " ZEROS "}, \"tiles\": {\"t\": 0}}}}", BL_INVALID,
-       "tiles of tensor 't'"},
+      {HEAD "{\"x\": {\"size\": 1, \"head\": " ZEROS ", \"tensors\": {\"t\": " ZEROS "}, \"tiles\": {\"t\": 0}}}}",
+       BL_INVALID, "tiles of tensor 't'"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     bl_checkpoint_state_t read;

@@ -189,8 +189,8 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
   made->peers = calloc(count, sizeof *made->peers);
   made->attempts.ballots = calloc(count, sizeof *made->attempts.ballots);
   made->tracing.stages = calloc(count, sizeof *made->tracing.stages);
-  made->attempts.squares = calloc(
-      made->attempts.parameter_count * options->training->grid.tensor_parts + 1, sizeof *made->attempts.squares);
+  made->attempts.squares =
+      calloc(made->attempts.parameter_count * options->training->grid.tensor_parts + 1, sizeof *made->attempts.squares);
   made->text.tokens = calloc(options->training->model.seq, sizeof *made->text.tokens);
   if (made->stages == NULL || made->peers == NULL || made->attempts.ballots == NULL || made->tracing.stages == NULL ||
       made->attempts.squares == NULL || made->text.tokens == NULL || bl_journal_init(&made->journal) != BL_OK) {

@@ -34,9 +34,9 @@ typedef struct bl__layer {
 // The head's columns of one part of the vocabulary.
 typedef struct bl__head {
   bl_split_range_t tokens;
-  bl_linear_op_t *whole; // of workspace.head_rows rows
-  bl_linear_op_t *rest;  // of the rows that remain; NULL when none do
-  bl_linear_op_t *row;   // of one row, for sampling
+  bl_linear_op_t *whole;                            // of workspace.head_rows rows
+  bl_linear_op_t *rest;                             // of the rows that remain; NULL when none do
+  bl_linear_op_t *row;                              // of one row, for sampling
   uint64_t packed_offset_bytes, plain_offset_bytes; // among the packed copies
   bl__linear_t linear;
 } bl__head_t;
@@ -68,7 +68,7 @@ struct bl_chunk {
   float loss_scale; // 1 / (micro_batches T)
 
   // Planned operations; all layers share them.
-  bl_norm_shape_t norm; // of the rows of one part
+  bl_norm_shape_t norm;                 // of the rows of one part
   bl_linear_op_t *linear[BL__PRODUCTS]; // of one part, which all share
   bl_attention_op_t *attention;
   bl_rope_op_t *rope; // NULL in gpt2
@@ -81,10 +81,10 @@ struct bl_chunk {
   bl_parameter_place_t *places; // [parameter_count]
   uint32_t *owners;             // [bl_chunk_span_parameter_count]; NULL: it updates all
   uint32_t replica, fold_levels;
-  uint64_t *moments;   // [parameter_count] element offsets; of no meaning for others' tensors
-  void **copies;       // [parameter_count]: where the update leaves it rounded (adamw_packed), or NULL
-  bl__layer_t *layers;  // [span.layer_count], pointers valid after use_arenas
-  bl__linear_t *linears; // [span.layer_count][BL__PRODUCTS][here], of the layers
+  uint64_t *moments;          // [parameter_count] element offsets; of no meaning for others' tensors
+  void **copies;              // [parameter_count]: where the update leaves it rounded (adamw_packed), or NULL
+  bl__layer_t *layers;        // [span.layer_count], pointers valid after use_arenas
+  bl__linear_t *linears;      // [span.layer_count][BL__PRODUCTS][here], of the layers
   bl__embedding_t *embedding; // [here] in a chunk with the embedding
   bl__norm_t final_norm;
   bl__head_t *head; // [here] in a chunk with the head

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define CACHE_LINE_ELEMENTS (BL_CACHE_LINE_BYTES / sizeof(float))
-#define PIECE_ELEMENTS (4u << 20) // drawn at a time for a device whose memory the CPU cannot write
+#define PIECE_ELEMENTS      (4u << 20) // drawn at a time for a device whose memory the CPU cannot write
 
 // Element offset of a role's tensor, or of what part `part` has of it; the chunk holds it.
 static uint64_t offset_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint32_t model_layer, uint32_t part) {
@@ -79,8 +79,7 @@ static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t p
                     chunk->packed_offset_bytes[product] + index * packed;
   }
   // A bias that is added once for all parts has its gradient from the first one here.
-  if (role->bias != BL_PARAMETER_ROLES &&
-      (index == 0 || !bl__chunk_is_in_parts(chunk) || bl_split_cuts(role->bias))) {
+  if (role->bias != BL_PARAMETER_ROLES && (index == 0 || !bl__chunk_is_in_parts(chunk) || bl_split_cuts(role->bias))) {
     offset = offset_of(chunk, role->bias, model_layer, part);
     linear.bias = at(chunk->arenas.weights, offset);
     linear.bias_gradient = at(chunk->arenas.gradients, offset);
@@ -312,9 +311,9 @@ static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
     const uint64_t bytes = ((chunk->here - 1) * room + place->elements) * sizeof *own;
     float *window = bl_group_window(chunk->group, BL_WINDOW_ROWS);
     bl_error_t err;
-    bl_group_fail(
-        chunk->group,
-        bl_device_copy(chunk->device, stream_of(chunk), window + chunk->rank * floats, own, bytes, &err), &err);
+    bl_group_fail(chunk->group,
+                  bl_device_copy(chunk->device, stream_of(chunk), window + chunk->rank * floats, own, bytes, &err),
+                  &err);
     bl_group_gather(chunk->group, BL_WINDOW_ROWS, floats * sizeof *own);
     all = window;
   }
@@ -402,8 +401,8 @@ bl_status_t bl_chunk_fold(bl_chunk_t *chunk, bool head, uint32_t merges, bool la
   if (last) {
     return BL_OK;
   }
-  bl_status_t status =
-      bl_device_copy(chunk->device, stream_of(chunk), sums + merges * all, gradients, (end - first) * sizeof(float), err);
+  bl_status_t status = bl_device_copy(chunk->device, stream_of(chunk), sums + merges * all, gradients,
+                                      (end - first) * sizeof(float), err);
   chunk->ops->fill(chunk->compute, end - first, 0, gradients);
   return status;
 }

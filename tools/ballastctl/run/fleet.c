@@ -62,7 +62,8 @@ static void name_store(process_t *process, uint32_t rank) {
   if (grid->tensor > 1) {
     snprintf(process->name, sizeof process->name, "the store of %s", bl_grid_name(grid, rank, seat));
   } else { // "device 2", "device 2 of replica 0"
-    snprintf(process->name, sizeof process->name, "the store of device%s", bl_grid_name(grid, rank, seat) + strlen("stage"));
+    snprintf(process->name, sizeof process->name, "the store of device%s",
+             bl_grid_name(grid, rank, seat) + strlen("stage"));
   }
 }
 

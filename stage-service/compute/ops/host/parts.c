@@ -60,8 +60,8 @@ static size_t column_of(int32_t label, uint64_t first, uint64_t vocab) {
   return token >= first && token - first < vocab ? token - first : vocab;
 }
 
-void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first,
-                            const int32_t *labels, const float *logits, float *statistics) {
+void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first, const int32_t *labels,
+                            const float *logits, float *statistics) {
   BL__PARALLEL(compute, rows, 1, range) {
     for (size_t row = range.first; row < range.last; row++) {
       const float *line = logits + row * vocab;
@@ -90,8 +90,8 @@ void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab
         total += (double)of[1] * exp((double)of[0] - (double)largest);
       }
       bl__typed(compute, dtype)
-          ->softmax_gradient(vocab, column_of(labels[row], first, vocab), scale, largest, (float)((double)scale / total),
-                             logits + row * vocab);
+          ->softmax_gradient(vocab, column_of(labels[row], first, vocab), scale, largest,
+                             (float)((double)scale / total), logits + row * vocab);
       if (row_losses) {
         row_losses[row] = log(total) + ((double)largest - (double)label_logit);
       }
