@@ -3,18 +3,12 @@
 #include "datapath/hub.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
+#include "sys/thread.h"
 
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#define RELAX() _mm_pause()
-#else
-#define RELAX() ((void)0)
-#endif
 
 #define TEXT_BYTES 96
 
@@ -268,7 +262,7 @@ static void spin(bl_hub_t *hub, uint32_t changes) {
       if (atomic_load_explicit(&hub->changes, memory_order_relaxed) != changes) {
         return;
       }
-      RELAX();
+      bl_thread_relax();
     }
   } while (bl_clock_now_ns() < end_ns);
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sys/core_tokens.h"
 
+#include "sys/futex.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -124,10 +124,6 @@ static void drop_dead(shared_t *shared, uint32_t self) {
   }
 }
 
-static void wake(member_t *member) {
-  (void)syscall(SYS_futex, &member->state, FUTEX_WAKE, 1, NULL, NULL, 0);
-}
-
 // Gives free tokens to the first of the queue.
 static void grant(shared_t *shared) {
   while (shared->running < shared->cores && shared->first != 0) {
@@ -136,7 +132,7 @@ static void grant(shared_t *shared) {
     shared->last = shared->first == 0 ? 0 : shared->last;
     shared->running++;
     member->state = HOLDS;
-    wake(member);
+    bl_futex_wake((void *)&member->state);
   }
 }
 
@@ -279,7 +275,6 @@ static void look_for_dead(bl_core_tokens_t *tokens) {
 }
 
 bool bl_core_tokens_acquire(bl_core_tokens_t *tokens, bool (*give_up)(void *context), void *context) {
-  static const struct timespec look = {.tv_nsec = BL_CORE_TOKENS_LOOK_MS * NS_PER_MS};
   shared_t *shared = tokens->shared;
   member_t *self = &shared->members[tokens->member];
   if (!lock_unless(shared, give_up, context)) {
@@ -296,7 +291,7 @@ bool bl_core_tokens_acquire(bl_core_tokens_t *tokens, bool (*give_up)(void *cont
   grant(shared);
   pthread_mutex_unlock(&shared->lock);
   while (self->state == WAITS) {
-    if (syscall(SYS_futex, &self->state, FUTEX_WAIT, WAITS, &look, NULL, 0) == -1 && errno == ETIMEDOUT) {
+    if (!bl_futex_wait(&self->state, WAITS, BL_CORE_TOKENS_LOOK_MS * NS_PER_MS)) {
       look_for_dead(tokens);
     }
     if (self->state == WAITS && give_up(context)) {

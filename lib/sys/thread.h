@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread says and asks about itself: its name, the processors it may use, denormal numbers.
+// What a thread says and asks about itself: its name, the processors it may use, denormal numbers,
+// that it spins.
 // Thread: each call is about the calling thread.
 #ifndef BALLAST_SYS_THREAD_H
 #define BALLAST_SYS_THREAD_H
@@ -21,5 +22,14 @@ void bl_thread_unpin(void);
 // Denormal numbers become zero in this thread's arithmetic (x86-64: FTZ and DAZ; AArch64: FZ). Without it an
 // AdamW-like loop was measured 2x slower once second moments decay.
 void bl_thread_flush_denormals(void);
+
+// Between two looks at memory that another thread is about to write.
+static inline void bl_thread_relax(void) {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
 
 #endif

@@ -42,7 +42,7 @@ BEGIN {
   allow("observe", "loop sys")
   allow("device", "loop sys")
   allow("datapath", "device tls loop sys")
-  allow("collective", "")
+  allow("collective", "sys")
   allow("service", "rpc tls observe loop config sys")
   allow("client", "rpc tls datapath device loop sys")
   allow("stage-service", pure " " shells)
