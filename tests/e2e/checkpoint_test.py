@@ -255,7 +255,7 @@ def test_refusals(folder):
         with open(f"{path}/ballast.json") as file:
             state = json.load(file)
         with open(f"{path}/ballast.json", "w") as file:
-            json.dump(dict(state, version=2), file)
+            json.dump(dict(state, version=3), file)
 
     weights, optimizer = "model-00001-of-00002.safetensors", "optimizer-00002-of-00002.safetensors"
     cases = [
@@ -265,7 +265,7 @@ def test_refusals(folder):
         ("a damaged head", lambda p: flip(f"{p}/{weights}", 100), [weights]),
         ("a damaged index", lambda p: flip(f"{p}/model.safetensors.index.json", 40), ["model.safetensors.index.json"]),
         ("a damaged state", lambda p: os.truncate(f"{p}/ballast.json", 100), ["ballast.json"]),
-        ("a newer format", newer, ["ballast.json", "version 2"]),
+        ("a newer format", newer, ["ballast.json", "version 3"]),
         ("another program's", lambda p: os.unlink(f"{p}/ballast.json"), ["model.init"]),
         ("a shard of another step", lambda p: shutil.copy(f"{place}/step-000002/{weights}", f"{p}/{weights}"),
          [weights, "tensor '", "another step"]),
