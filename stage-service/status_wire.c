@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_core_wire.h"
 
+#include "executor/tensor_group.h"
 #include "sys/clock.h"
 
 #include <stdio.h>
@@ -40,6 +41,16 @@ static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_h
   } else {
     snprintf(wait->what, sizeof wait->what, "a core");
   }
+  return 1;
+}
+
+// The wait for a rank that shares this one's layers; returns how many there are, 0 or 1.
+static size_t collective_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_hub_wait_t *wait) {
+  const uint64_t since_ns = atomic_load(&bl_stage_progress(stage)->waiting_ns);
+  if (since_ns == 0 || !bl_tensor_group_wait(engine->tensor_group, wait)) {
+    return 0;
+  }
+  wait->since_ns = since_ns;
   return 1;
 }
 
@@ -100,8 +111,9 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
     bl_paths_to_wire(engine->hub, &paths);
     output.paths = paths.pointers;
     output.n_paths = paths.count;
-    size_t count = bl_hub_waits(engine->hub, waits, WAITS - 2); // the last two are kept for others
-    output.n_waits = count < WAITS - 2 ? count : WAITS - 2;
+    size_t count = bl_hub_waits(engine->hub, waits, WAITS - 3); // the last three are kept for others
+    output.n_waits = count < WAITS - 3 ? count : WAITS - 3;
+    output.n_waits += collective_wait(self->stage, engine, &waits[output.n_waits]);
     output.n_waits += core_wait(self->stage, engine, &waits[output.n_waits]);
     for (size_t i = 0; i < output.n_waits; i++) {
       messages[i] = (Ballast__V1__Wait)BALLAST__V1__WAIT__INIT;

@@ -10,9 +10,10 @@
 //   const void *blocks[parts];
 //   bl_group_exchange(group, 1, bytes, blocks);        // where what each part adds to this rank's rows is to be read
 //
-// What a call gives stays until the window is asked for again, and until then nobody writes it: others may read what is a
-// member's own. Calls do not fail where they stand: the first failure is
-// kept (bl_group_status), and from then on they return at once, with memory that may be read and means nothing.
+// What a gather gives stays until the window is asked for again, and until then a member does not write what is its own:
+// others read it. The blocks of an exchange may be theirs, and are read before the next call. Calls do not fail where they
+// stand: the first failure is kept (bl_group_status), and from then on they return at once, with memory that may be read
+// and means nothing.
 //
 // A group of one rank needs nobody: gathers do nothing, blocks are where the parts are. With several, `transport` does it
 // (stage-service/executor/tensor_group.h).

@@ -14,11 +14,16 @@
 
 static const char *describe(const bl_hub_t *hub, bl_tensor_role_t role, int32_t peer, bl_tensor_key_t key,
                             char text[TEXT_BYTES]) {
-  static const char *const names[BL_DIRECTIONS] = {"activation", "gradient", "tied gradient", "gradient", "weight"};
+  static const char *const names[BL_DIRECTIONS] = {"activation", "gradient", "tied gradient", "gradient", "weight",
+                                                   "rows"};
   const char *name = (unsigned)key.direction < BL_DIRECTIONS ? names[key.direction] : "tensor";
   const char *way = role == BL_TENSOR_RECEIVE ? "from" : "to";
   if (key.direction == BL_REDUCE || key.direction == BL_GATHER) {
     snprintf(text, TEXT_BYTES, "%s of tensor %u %s %s", name, key.boundary, way, BL__NAME(hub, peer));
+    return text;
+  }
+  if (key.direction == BL_SHARE) {
+    snprintf(text, TEXT_BYTES, "%s of collective %u %s %s", name, key.boundary, way, BL__NAME(hub, peer));
     return text;
   }
   int length = snprintf(text, TEXT_BYTES, "%s %u of boundary %u %s %s", name, key.micro_batch, key.boundary, way,

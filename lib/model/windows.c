@@ -21,6 +21,7 @@ bl_windows_t bl_windows_plan(const bl_model_t *model, bl_layout_options_t option
   if (parts == 1) {
     return windows;
   }
+  windows.bytes = shared ? BL_WINDOWS_PAGE_BYTES : 0;
   const uint64_t norm = bl_align_up((uint64_t)model->hidden * sizeof(float), BL_CACHE_LINE_BYTES);
   add(&windows, &windows.offset_bytes[BL_WINDOW_ROWS], shared ? bl_max_u64(tensor, parts * norm) : 0);
   add(&windows, &windows.offset_bytes[BL_WINDOW_SUM], here * tensor);

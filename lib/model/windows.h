@@ -6,6 +6,7 @@
 #ifndef BALLAST_MODEL_WINDOWS_H
 #define BALLAST_MODEL_WINDOWS_H
 
+#include "base/bytes.h"
 #include "model/layout.h"
 
 #include <stdint.h>
@@ -17,6 +18,9 @@ typedef enum bl_window {
   BL_WINDOW_SCORES,   // of the parts of the vocabulary: statistics of each row of a piece, or the logits of one row
   BL_WINDOWS
 } bl_window_t;
+
+// At the start, where layers are shared: how far the rank is (collective/board.h).
+#define BL_WINDOWS_PAGE_BYTES (2 * BL_CACHE_LINE_BYTES)
 
 typedef struct bl_windows {
   uint64_t offset_bytes[BL_WINDOWS];

@@ -323,16 +323,18 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
   const bool staged = !engine->device->host_memory;
   const bl_grid_t *grid = &engine->training.grid;
   const bool replicas = grid->data > 1;
-  bl_arena_t arenas[BL_HUB_MAX_ARENAS] = {staged ? engine->edge_twins : engine->edges};
-  size_t arena_count = 1;
+  bl_arena_t arenas[BL_HUB_MAX_ARENAS];
+  size_t arena_count = 0;
+  if (engine->tensor_group != NULL) {
+    bl_tensor_group_place(engine->tensor_group);
+    arenas[arena_count++] = engine->windows; // BL_WINDOWS_ARENA
+  }
+  arenas[arena_count++] = staged ? engine->edge_twins : engine->edges;
   if (replicas || (engine->tied != NULL && engine->tied_twin == NULL)) {
     arenas[arena_count++] = staged ? engine->tied_twins : engine->gradients;
   }
   if (replicas) {
     arenas[arena_count++] = engine->weights;
-  }
-  if (engine->tensor_group != NULL) {
-    arenas[arena_count++] = engine->windows;
   }
   const uint32_t pieces = 4 * BL_GROUP_WINDOWS * bl_split_here(engine->training.layout.split);
   bl_hub_options_t hub = {.stage = (int32_t)engine->rank,

@@ -3,11 +3,15 @@
 
 #include "sys/clock.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 // A peer that is alive but silent for so long is broken. The driver notices dead and stopped ones much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
-#define SHORT_WAIT_NS    UINT64_C(50000) // a core is given back after it
+
+_Static_assert(sizeof(bl_group_page_t) <= BL_WINDOWS_PAGE_BYTES, "the page of the board");
+_Static_assert(BL_SPLIT_MOST_PARTS <= BL_GROUP_BOARD_MEMBERS, "a rank has at least one part");
 
 static bl_tensor_group_t *self_of(bl_group_t *group) {
   return (bl_tensor_group_t *)(void *)group;
@@ -27,41 +31,93 @@ static uint32_t here(const bl_group_t *group) {
   return group->parts / group->ranks;
 }
 
+static bool is_on_board(const bl_tensor_group_t *self, uint32_t member) {
+  return self->peers[member] != NULL;
+}
+
 // ---- waiting
 
-typedef bl_status_t (*wait_fn)(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, uint64_t deadline_ns, bl_error_t *err);
-
-static bl_status_t rest_and_wait(bl_tensor_group_t *self, wait_fn wait, int32_t peer, bl_tensor_key_t key,
-                                 bl_error_t *err) {
-  const bl_tensor_rest_t *rest = &self->rest;
-  if (rest->begin != NULL) {
-    rest->begin(rest->context);
+static void begin_rest(void *user) {
+  bl_tensor_group_t *self = user;
+  if (self->rest.begin != NULL) {
+    self->rest.begin(self->rest.context);
   }
-  bl_status_t status = wait(self->engine->hub, peer, key, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
+  self->resting = true;
+}
+
+static bl_status_t end_wait(bl_tensor_group_t *self, uint64_t start_ns, bl_status_t status, bl_error_t *err) {
   bl_error_t ignored;
-  bl_status_t back = rest->end != NULL ? rest->end(rest->context, status == BL_OK ? err : &ignored) : BL_OK;
+  bl_status_t back = BL_OK;
+  if (self->resting && self->rest.end != NULL) {
+    back = self->rest.end(self->rest.context, status == BL_OK ? err : &ignored);
+  }
+  self->resting = false;
+  bl_stall_count(self->stall, start_ns);
   return status == BL_OK ? back : status;
 }
 
-static bl_status_t wait_for(bl_tensor_group_t *self, wait_fn wait, uint32_t member, bl_tensor_key_t key,
+typedef bl_status_t (*hub_wait_fn)(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, uint64_t deadline_ns,
+                                   bl_error_t *err);
+
+static bl_status_t wait_for(bl_tensor_group_t *self, hub_wait_fn wait, uint32_t member, bl_tensor_key_t key,
                             bl_error_t *err) {
   const int32_t peer = rank_of(self, member);
   const uint64_t start_ns = bl_stall_begin(self->stall);
-  bl_status_t status = wait(self->engine->hub, peer, key, start_ns + SHORT_WAIT_NS, err);
+  bl_status_t status = wait(self->engine->hub, peer, key, start_ns + BL_GROUP_BOARD_SLOW_NS, err);
   if (status == BL_DEADLINE) {
-    status = rest_and_wait(self, wait, peer, key, err);
+    begin_rest(self);
+    status = wait(self->engine->hub, peer, key, start_ns + PEER_DEADLINE_NS, err);
   }
-  bl_stall_count(self->stall, start_ns);
-  return status;
+  return end_wait(self, start_ns, status, err);
+}
+
+typedef bl_status_t (*board_wait_fn)(const bl_group_board_t *board, uint32_t member, uint32_t n,
+                                     const bl_group_board_wait_t *wait, bl_error_t *err);
+
+static bool is_lost(void *user, uint32_t member) {
+  const bl_tensor_group_t *self = user;
+  return !bl_hub_peer_arenas_live(self->engine->hub, rank_of(self, member));
+}
+
+static bl_status_t wait_on_board(bl_tensor_group_t *self, board_wait_fn wait, uint32_t member, uint32_t number,
+                                 bl_error_t *err) {
+  const uint64_t start_ns = bl_stall_begin(self->stall);
+  const bl_group_board_wait_t how = {.deadline_ns = start_ns + PEER_DEADLINE_NS,
+                                     .cancelled = self->cancelled,
+                                     .slow = begin_rest,
+                                     .lost = is_lost,
+                                     .user = self};
+  atomic_store_explicit(&self->awaited, (uint64_t)number << 32 | (member + 1), memory_order_relaxed);
+  bl_status_t status = wait(&self->board, member, number, &how, err);
+  atomic_store_explicit(&self->awaited, 0, memory_order_relaxed);
+  if (status != BL_OK) {
+    char name[BL_GRID_NAME_BYTES];
+    (void)bl_error_prefix(err, "%s", bl_grid_name(&self->engine->training.grid, (uint32_t)rank_of(self, member), name));
+  }
+  return end_wait(self, start_ns, status, err);
+}
+
+// What the last call gave is not read any more.
+static void take_all(bl_tensor_group_t *self) {
+  if (self->taken < self->count) {
+    bl_group_board_take(&self->board, self->count);
+    self->taken = self->count;
+  }
 }
 
 // Until the peers have read what was last in the window.
 static bl_status_t acquire(bl_group_t *group, uint32_t window, bl_error_t *err) {
   bl_tensor_group_t *self = self_of(group);
+  const uint32_t last = self->used[window];
   bl_status_t status = BL_OK;
-  for (uint32_t member = 0; member < group->ranks && self->used[window] > 0; member++) {
+  take_all(self);
+  for (uint32_t member = 0; member < group->ranks && last > 0 && status == BL_OK; member++) {
+    if (is_on_board(self, member)) {
+      status = wait_on_board(self, bl_group_board_wait_taken, member, last, err);
+      continue;
+    }
     for (uint32_t piece = 0; piece < self->sent[window] && member != group->rank && status == BL_OK; piece++) {
-      status = wait_for(self, bl_hub_wait_sent, member, key_of(self->used[window], piece), err);
+      status = wait_for(self, bl_hub_wait_sent, member, key_of(last, piece), err);
     }
   }
   self->used[window] = 0;
@@ -70,31 +126,55 @@ static bl_status_t acquire(bl_group_t *group, uint32_t window, bl_error_t *err) 
 
 // ---- moving
 
-static uint32_t begin_next(bl_tensor_group_t *self, uint32_t window, uint32_t pieces) {
+// The number of what is done now; what is contributed to it is in the window.
+static uint32_t publish(bl_tensor_group_t *self, uint32_t window, uint32_t pieces) {
+  take_all(self);
   self->used[window] = ++self->count;
   self->sent[window] = pieces;
+  bl_group_board_publish(&self->board, self->count);
   return self->count;
+}
+
+static bl_status_t post_block(bl_tensor_group_t *self, uint32_t member, uint32_t number, uint8_t *blocks,
+                              uint64_t block_bytes, bl_error_t *err) {
+  bl_hub_t *hub = self->engine->hub;
+  const int32_t peer = rank_of(self, member);
+  const bl_tensor_key_t key = key_of(number, 0);
+  bl_status_t status = bl_hub_post_receive(hub, peer, key, blocks + member * block_bytes, block_bytes, err);
+  if (status == BL_OK) {
+    status = bl_hub_post_send(hub, peer, key, blocks + self->group.rank * block_bytes, block_bytes, err);
+  }
+  return status;
+}
+
+static bl_status_t copy_block(bl_tensor_group_t *self, uint32_t window, uint32_t member, uint32_t number,
+                              uint64_t block_bytes, bl_error_t *err) {
+  bl_status_t status = wait_on_board(self, bl_group_board_wait_ready, member, number, err);
+  if (status == BL_OK) {
+    const uint64_t at = member * block_bytes;
+    memcpy(self->group.windows[window] + at, self->peers[member] + self->windows.offset_bytes[window] + at,
+           block_bytes);
+  }
+  return status;
 }
 
 static bl_status_t gather(bl_group_t *group, uint32_t window, uint64_t block_bytes, bl_error_t *err) {
   bl_tensor_group_t *self = self_of(group);
-  bl_hub_t *hub = self->engine->hub;
-  const bl_tensor_key_t key = key_of(begin_next(self, window, 1), 0);
-  uint8_t *blocks = group->windows[window];
+  const uint32_t number = publish(self, window, 1);
   bl_status_t status = BL_OK;
   for (uint32_t member = 0; member < group->ranks && status == BL_OK; member++) {
-    const int32_t peer = rank_of(self, member);
-    if (member == group->rank) {
-      continue;
-    }
-    status = bl_hub_post_receive(hub, peer, key, blocks + member * block_bytes, block_bytes, err);
-    if (status == BL_OK) {
-      status = bl_hub_post_send(hub, peer, key, blocks + group->rank * block_bytes, block_bytes, err);
+    if (member != group->rank && !is_on_board(self, member)) {
+      status = post_block(self, member, number, group->windows[window], block_bytes, err);
     }
   }
   for (uint32_t member = 0; member < group->ranks && status == BL_OK; member++) {
-    status = member == group->rank ? BL_OK : wait_for(self, bl_hub_wait_received, member, key, err);
+    if (is_on_board(self, member)) {
+      status = copy_block(self, window, member, number, block_bytes, err);
+    } else if (member != group->rank) {
+      status = wait_for(self, bl_hub_wait_received, member, key_of(number, 0), err);
+    }
   }
+  take_all(self);
   return status;
 }
 
@@ -125,23 +205,43 @@ static bl_status_t post_pieces(bl_tensor_group_t *self, uint32_t window, uint32_
   return status;
 }
 
-static bl_status_t exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes, const void **blocks,
-                            bl_error_t *err) {
-  bl_tensor_group_t *self = self_of(group);
-  const uint32_t number = begin_next(self, window, here(group));
-  bl_status_t status = BL_OK;
-  for (uint32_t member = 0; member < group->ranks && status == BL_OK; member++) {
-    status = member == group->rank ? BL_OK : post_pieces(self, window, member, number, block_bytes, blocks, err);
-  }
-  for (uint32_t member = 0; member < group->ranks; member++) {
-    for (uint32_t piece = 0; piece < here(group) && member != group->rank && status == BL_OK; piece++) {
+static bl_status_t await_pieces(bl_tensor_group_t *self, uint32_t window, uint32_t member, uint32_t number,
+                                uint64_t block_bytes, const void **blocks, bl_error_t *err) {
+  const bl_group_t *group = &self->group;
+  const bool on_board = is_on_board(self, member);
+  bl_status_t status =
+      on_board ? wait_on_board(self, bl_group_board_wait_ready, member, number, err) : BL_OK;
+  for (uint32_t piece = 0; piece < here(group) && status == BL_OK; piece++) {
+    if (on_board) {
+      blocks[member * here(group) + piece] = self->peers[member] + self->windows.offset_bytes[window] +
+                                             ((uint64_t)piece * group->ranks + group->rank) * block_bytes;
+    } else {
       status = wait_for(self, bl_hub_wait_received, member, key_of(number, piece), err);
     }
   }
   return status;
 }
 
-static const bl_group_transport_t over_hub = {.acquire = acquire, .gather = gather, .exchange = exchange};
+// What is on the board is read where it is: it is taken with the next call.
+static bl_status_t exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes, const void **blocks,
+                            bl_error_t *err) {
+  bl_tensor_group_t *self = self_of(group);
+  const uint32_t number = publish(self, window, here(group));
+  bl_status_t status = BL_OK;
+  for (uint32_t member = 0; member < group->ranks && status == BL_OK; member++) {
+    if (member != group->rank && !is_on_board(self, member)) {
+      status = post_pieces(self, window, member, number, block_bytes, blocks, err);
+    }
+  }
+  for (uint32_t member = 0; member < group->ranks && status == BL_OK; member++) {
+    if (member != group->rank) {
+      status = await_pieces(self, window, member, number, block_bytes, blocks, err);
+    }
+  }
+  return status;
+}
+
+static const bl_group_transport_t between_ranks = {.acquire = acquire, .gather = gather, .exchange = exchange};
 
 // ---- life
 
@@ -159,7 +259,7 @@ bl_status_t bl_tensor_group_create(bl_engine_t *engine, bl_tensor_group_t **grou
   made->engine = engine;
   made->windows = bl_windows_plan(&training->model, training->layout, head);
   made->group = (bl_group_t){
-      .parts = bl_split_parts(split), .ranks = bl_split_ranks(split), .rank = split.rank, .transport = &over_hub};
+      .parts = bl_split_parts(split), .ranks = bl_split_ranks(split), .rank = split.rank, .transport = &between_ranks};
   *group = made;
   return BL_OK;
 }
@@ -168,26 +268,77 @@ void bl_tensor_group_destroy(bl_tensor_group_t *group) {
   free(group);
 }
 
-void bl_tensor_group_begin(bl_tensor_group_t *group, bl_stall_t *stall, const bl_tensor_rest_t *rest) {
-  if (group == NULL) {
-    return;
-  }
+void bl_tensor_group_place(bl_tensor_group_t *group) {
+  uint8_t *base = group->engine->windows.base;
   for (int i = 0; i < BL_GROUP_WINDOWS; i++) {
-    group->group.windows[i] = group->engine->windows.base + group->windows.offset_bytes[i];
-    group->used[i] = 0;
+    group->group.windows[i] = base + group->windows.offset_bytes[i];
   }
+  bl_group_board_init(&group->board, (bl_group_page_t *)(void *)base, group->group.rank, group->group.ranks);
+}
+
+// On this machine a peer's windows are mapped here; with others all goes through the hub.
+static bl_status_t find_peers(bl_tensor_group_t *self, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t member = 0; member < self->group.ranks && status == BL_OK; member++) {
+    uint64_t bytes;
+    self->peers[member] = NULL;
+    if (member == self->group.rank) {
+      continue;
+    }
+    status = bl_hub_peer_arena(self->engine->hub, rank_of(self, member), BL_WINDOWS_ARENA, &self->peers[member], &bytes,
+                               err);
+    if (status == BL_PRECONDITION) {
+      self->peers[member] = NULL;
+      status = BL_OK;
+    }
+    bl_group_board_set_peer(&self->board, member, (const bl_group_page_t *)(const void *)self->peers[member]);
+  }
+  return status;
+}
+
+bl_status_t bl_tensor_group_begin(bl_tensor_group_t *group, uint64_t attempt, const atomic_bool *cancelled,
+                                  bl_stall_t *stall, const bl_tensor_rest_t *rest, bl_error_t *err) {
+  if (group == NULL) {
+    return BL_OK;
+  }
+  memset(group->used, 0, sizeof group->used);
+  group->cancelled = cancelled;
   group->stall = stall;
   group->rest = *rest;
-  group->count = 0;
+  group->resting = false;
+  group->count = group->taken = 0;
   bl_group_clear(&group->group);
+  bl_group_board_begin(&group->board, attempt);
+  return find_peers(group, err);
 }
 
 bl_status_t bl_tensor_group_settle(bl_tensor_group_t *group, bl_error_t *err) {
   bl_status_t status = BL_OK;
-  for (uint32_t window = 0; group != NULL && window < BL_GROUP_WINDOWS && status == BL_OK; window++) {
+  if (group == NULL) {
+    return BL_OK;
+  }
+  for (uint32_t window = 0; window < BL_GROUP_WINDOWS && status == BL_OK; window++) {
     status = acquire(&group->group, window, err);
   }
+  for (uint32_t member = 0; member < group->group.ranks && status == BL_OK; member++) {
+    if (is_on_board(group, member)) {
+      status = wait_on_board(group, bl_group_board_wait_taken, member, group->count, err);
+    }
+  }
   return status;
+}
+
+bool bl_tensor_group_wait(const bl_tensor_group_t *group, bl_hub_wait_t *wait) {
+  const uint64_t awaited = group == NULL ? 0 : atomic_load_explicit(&group->awaited, memory_order_relaxed);
+  if (awaited == 0) {
+    return false;
+  }
+  const int32_t peer = rank_of(group, (uint32_t)awaited - 1);
+  char name[BL_GRID_NAME_BYTES];
+  *wait = (bl_hub_wait_t){.peer = peer, .micro_batch = -1};
+  snprintf(wait->what, sizeof wait->what, "collective %u with %s", (uint32_t)(awaited >> 32),
+           bl_grid_name(&group->engine->training.grid, (uint32_t)peer, name));
+  return true;
 }
 
 bl_status_t bl_tensor_group_status(const bl_tensor_group_t *group, bl_error_t *err) {
