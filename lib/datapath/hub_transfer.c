@@ -14,8 +14,8 @@
 
 static const char *describe(const bl_hub_t *hub, bl_tensor_role_t role, int32_t peer, bl_tensor_key_t key,
                             char text[TEXT_BYTES]) {
-  static const char *const names[BL_DIRECTIONS] = {"activation", "gradient", "tied gradient", "gradient", "weight",
-                                                   "rows"};
+  static const char *const names[BL_DIRECTIONS] = {"activation", "gradient", "tied gradient",
+                                                   "gradient",   "weight",   "rows"};
   const char *name = (unsigned)key.direction < BL_DIRECTIONS ? names[key.direction] : "tensor";
   const char *way = role == BL_TENSOR_RECEIVE ? "from" : "to";
   if (key.direction == BL_REDUCE || key.direction == BL_GATHER) {

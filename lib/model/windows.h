@@ -6,7 +6,6 @@
 #ifndef BALLAST_MODEL_WINDOWS_H
 #define BALLAST_MODEL_WINDOWS_H
 
-#include "base/bytes.h"
 #include "model/layout.h"
 
 #include <stdint.h>
@@ -20,7 +19,7 @@ typedef enum bl_window {
 } bl_window_t;
 
 // At the start, where layers are shared: how far the rank is (collective/board.h).
-#define BL_WINDOWS_PAGE_BYTES (2 * BL_CACHE_LINE_BYTES)
+#define BL_WINDOWS_PAGE_BYTES 128
 
 typedef struct bl_windows {
   uint64_t offset_bytes[BL_WINDOWS];

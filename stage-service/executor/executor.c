@@ -520,8 +520,7 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   }
   core_rest_t resting = {.pass = &pass};
   const bl_tensor_rest_t rest = {.context = &resting, .begin = begin_rest, .end = end_rest};
-  status =
-      bl_tensor_group_begin(engine->tensor_group, run->id.attempt, &progress->cancelled, &pass.stall, &rest, err);
+  status = bl_tensor_group_begin(engine->tensor_group, run->id.attempt, &progress->cancelled, &pass.stall, &rest, err);
   if (status == BL_OK) {
     status = bl_replicas_begin(engine, err);
   }

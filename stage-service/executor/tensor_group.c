@@ -209,8 +209,7 @@ static bl_status_t await_pieces(bl_tensor_group_t *self, uint32_t window, uint32
                                 uint64_t block_bytes, const void **blocks, bl_error_t *err) {
   const bl_group_t *group = &self->group;
   const bool on_board = is_on_board(self, member);
-  bl_status_t status =
-      on_board ? wait_on_board(self, bl_group_board_wait_ready, member, number, err) : BL_OK;
+  bl_status_t status = on_board ? wait_on_board(self, bl_group_board_wait_ready, member, number, err) : BL_OK;
   for (uint32_t piece = 0; piece < here(group) && status == BL_OK; piece++) {
     if (on_board) {
       blocks[member * here(group) + piece] = self->peers[member] + self->windows.offset_bytes[window] +

@@ -12,6 +12,7 @@ static const struct {
 #ifdef BALLAST_BENCH_CHECKPOINT
     {"checkpoint", "a stage's snapshot beside memcpy, and writing it to disk", bl_bench_checkpoint},
 #endif
+    {"collective", "gathers of processes on this machine that share layers", bl_bench_collective},
     {"lease", "the lease table alone: operations per second, latency, bytes per lease", bl_bench_lease},
 #ifdef BALLAST_HOST_OPERATIONS
     {"ops", "every operation alone: time, share of the matmul ceiling or bytes per second", bl_bench_ops},

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two replicas on two cores beside one process with two threads, and beside PyTorch's DDP, by turns.
+"""Two ranks on two cores beside one process with two threads, and beside PyTorch's DDP, by turns.
 
-threads  two replicas of one stage, a thread each, against one stage with two threads: the same micro-batches a step
-parts    one replica whose gradient has two parts against one part: what it costs to add them
-ddp      DistributedDataParallel over gloo with two processes, a thread each, against two replicas: the same GPT-2 in eager
-         PyTorch, scaled_dot_product_attention, fused AdamW, gradients sent once a step. Needs `torch` in the Python that
-         runs this; without it the row is left out, and that is said
+data          two replicas of one stage, a thread each, against one stage with two threads: the same micro-batches a step
+data-parts    one replica whose gradient has two parts against one part: what it costs to add them
+ddp           DistributedDataParallel over gloo with two processes, a thread each, against two replicas: the same GPT-2 in
+              eager PyTorch, scaled_dot_product_attention, fused AdamW, gradients sent once a step. Needs `torch` in the
+              Python that runs this; without it the row is left out, and that is said
+tensor        two tensor ranks of one stage, a thread each, against one stage with two threads and whole layers
+tensor-parts  one rank whose layers have two parts against whole layers: what it costs to add them
 
 A step's time is the median of a run's steps but the first; a row is the median over rounds of the ratio of two runs, one
 after the other. Above 1: what is named first is faster.
@@ -20,7 +22,7 @@ sys.dont_write_bytecode = True
 import measuring  # noqa: E402
 from measuring import tell  # noqa: E402
 
-ROWS = ["threads", "parts", "ddp"]
+ROWS = ["data", "data-parts", "ddp", "tensor", "tensor-parts"]
 
 DDP = textwrap.dedent("""
     import sys, time, torch, torch.distributed as dist
@@ -95,13 +97,26 @@ def ddp(options):
     return statistics.median([float(line) for line in said[0].split()][1:])
 
 
-def ballast(runs, options, threads=1, data=1, parts=1):
+def ballast(runs, options, threads=1, **parallel):
     job = runs.job(model={"layers": options.layers, "hidden": options.hidden, "seq": options.seq, "vocab": options.vocab,
                           "heads": options.hidden // 64},
                    train={"steps": options.steps, "micro_batch": options.micro_batch,
-                          "micro_batches": options.micro_batches},
-                   pipeline={"stages": 1, "threads": threads}, parallel={"data": data, "data_parts": parts})
+                          "micro_batches": options.micro_batches, "dtype": options.dtype},
+                   pipeline={"stages": 1, "threads": threads}, parallel=parallel)
     return measuring.median_seconds(runs.steps(job)[1:])
+
+
+def pair_of(row, runs, options):
+    """The times of what is named first and second."""
+    if row == "data":
+        return ballast(runs, options, data=2, data_parts=2), ballast(runs, options, threads=2)
+    if row == "data-parts":
+        return ballast(runs, options, data_parts=2), ballast(runs, options)
+    if row == "ddp":
+        return ballast(runs, options, data=2, data_parts=2), ddp(options)
+    if row == "tensor":
+        return ballast(runs, options, tensor=2, tensor_parts=2), ballast(runs, options, threads=2)
+    return ballast(runs, options, tensor_parts=2), ballast(runs, options)
 
 
 def main():
@@ -113,6 +128,7 @@ def main():
                                ("steps", 4, "of a run")):
         parser.add_argument(f"--{name}", type=measuring.count(2 if name in ("steps", "micro-batches") else 1), default=preset,
                             metavar="N", help=f"{what} (default {preset})")
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32", help="of the model (default fp32)")
     measuring.add_rounds(parser, 5)
     measuring.add_limit(parser, 20)
     options = parser.parse_args()
@@ -126,17 +142,15 @@ def main():
     pairs = {row: [] for row in rows}
     with measuring.Runs() as runs:
         for number in measuring.rounds_within(options):
-            if "threads" in rows:
-                pairs["threads"].append((ballast(runs, options, data=2, parts=2), ballast(runs, options, threads=2)))
-            if "parts" in rows:
-                pairs["parts"].append((ballast(runs, options, parts=2), ballast(runs, options)))
-            if "ddp" in rows:
-                pairs["ddp"].append((ballast(runs, options, data=2, parts=2), ddp(options)))
+            for row in rows:
+                pairs[row].append(pair_of(row, runs, options))
             tell(f"round {number + 1} of {options.rounds}")
     tokens = options.micro_batch * options.micro_batches * options.seq
     print(f"hidden {options.hidden}, {options.layers} layers, seq {options.seq}, vocabulary {options.vocab}, {tokens} tokens a "
           f"step" + (f"; PyTorch {torch.__version__}" if "ddp" in rows else ""))
-    names = {"threads": ("two replicas", "two threads"), "parts": ("two parts", "one part"), "ddp": ("two replicas", "DDP")}
+    names = {"data": ("two replicas", "two threads"), "data-parts": ("two parts", "one part"),
+             "ddp": ("two replicas", "DDP"), "tensor": ("two ranks", "two threads"),
+             "tensor-parts": ("two parts", "whole layers")}
     for row in rows:
         first, second = (statistics.median(pair[side] for pair in pairs[row]) for side in (0, 1))
         ratios = sorted(pair[1] / pair[0] for pair in pairs[row])
