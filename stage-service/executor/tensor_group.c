@@ -48,11 +48,11 @@ static void begin_rest(void *user) {
 static bl_status_t end_wait(bl_tensor_group_t *self, uint64_t start_ns, bl_status_t status, bl_error_t *err) {
   bl_error_t ignored;
   bl_status_t back = BL_OK;
+  bl_stall_count(self->stall, start_ns); // a core is a wait of its own
   if (self->resting && self->rest.end != NULL) {
     back = self->rest.end(self->rest.context, status == BL_OK ? err : &ignored);
   }
   self->resting = false;
-  bl_stall_count(self->stall, start_ns);
   return status == BL_OK ? back : status;
 }
 

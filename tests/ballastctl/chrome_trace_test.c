@@ -50,10 +50,10 @@ static void a_step_becomes_a_file(void **state) {
   bl_ctl_chrome_trace_t *trace;
   assert_int_equal(bl_ctl_chrome_trace_create(&trace), BL_OK);
   bl_ctl_chrome_trace_add(trace,
-                          &(bl_ctl_trace_event_t){1, "activation from stage 0", true, 7000, 9500, 4, 0, false, 0});
-  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){1, "1F4", false, 9500, 12000, 4, 2, false, 0});
+                          &(bl_ctl_trace_event_t){1, "activation from stage 0", true, 7000, 9500, 4, 0, false, {0}});
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){1, "1F4", false, 9500, 12000, 4, 2, false, {0}});
   bl_ctl_chrome_trace_add(trace,
-                          &(bl_ctl_trace_event_t){0, "0F4", false, 5000, 6000, 4, 1, false, 0}); // the first in time
+                          &(bl_ctl_trace_event_t){0, "0F4", false, 5000, 6000, 4, 1, false, {0}}); // the first in time
   bl_error_t err;
   assert_int_equal(bl_ctl_chrome_trace_write(trace, path, &err), BL_OK);
   json_t *root = json_load_file(path, 0, NULL);
@@ -88,11 +88,11 @@ static void a_slot_is_taken_at_a_begin_and_free_at_an_end(void **state) {
   bl_ctl_chrome_trace_t *trace;
   bl_error_t err;
   assert_int_equal(bl_ctl_chrome_trace_create(&trace), BL_OK);
-  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2F0", false, 0, 1000, 0, 3, false, 0});
-  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2F1", false, 4000, 6000, 1, 4, false, 0});
-  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2B0", false, 7000, 9000, 0, 2, false, 0});
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2F0", false, 0, 1000, 0, 3, false, {0}});
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2F1", false, 4000, 6000, 1, 4, false, {0}});
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2B0", false, 7000, 9000, 0, 2, false, {0}});
   // Beside the backward: taken before that ended, which counts from then on.
-  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2L1", false, 8000, 9500, 1, 5, true, 0});
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){2, "2L1", false, 8000, 9500, 1, 5, true, {0}});
   assert_int_equal(bl_ctl_chrome_trace_write(trace, path, &err), BL_OK);
   json_t *root = json_load_file(path, 0, NULL);
   const json_t *events = json_object_get(root, "traceEvents");
@@ -105,15 +105,20 @@ static void a_slot_is_taken_at_a_begin_and_free_at_an_end(void **state) {
 static void processes_are_named_by_seats(void **state) {
   (void)state;
   bl_error_t err;
-  for (uint32_t replica_stages = 0; replica_stages <= 2; replica_stages += 2) {
+  static const struct {
+    bl_grid_t grid;
+    const char *name;
+  } cases[] = {{{0}, "stage 3"},
+               {{.stages = 2, .tensor = 1, .data = 2}, "stage 1 of replica 1"},
+               {{.stages = 2, .tensor = 2, .data = 2}, "tensor rank 1 of stage 1 of replica 0"}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     bl_ctl_chrome_trace_t *trace;
     assert_int_equal(bl_ctl_chrome_trace_create(&trace), BL_OK);
-    bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){3, "1F0", false, 0, 1000, 0, 1, false, replica_stages});
+    bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){3, "1F0", false, 0, 1000, 0, 1, false, cases[i].grid});
     assert_int_equal(bl_ctl_chrome_trace_write(trace, path, &err), BL_OK);
     json_t *root = json_load_file(path, 0, NULL);
     const json_t *named = find(json_object_get(root, "traceEvents"), "M", "process_name");
-    assert_string_equal(json_string_value(json_object_get(json_object_get(named, "args"), "name")),
-                        replica_stages == 0 ? "stage 3" : "stage 1 of replica 1");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(named, "args"), "name")), cases[i].name);
     json_decref(root);
     bl_ctl_chrome_trace_destroy(trace);
   }
@@ -125,7 +130,7 @@ static void nothing_is_not_written(void **state) {
   bl_error_t err;
   assert_int_equal(bl_ctl_chrome_trace_create(&trace), BL_OK);
   assert_int_equal(bl_ctl_chrome_trace_write(trace, "/nowhere/trace.json", &err), BL_PRECONDITION);
-  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){0, "0F0", false, 1, 2, 0, 1, false, 0});
+  bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){0, "0F0", false, 1, 2, 0, 1, false, {0}});
   assert_int_equal(bl_ctl_chrome_trace_write(trace, "/nowhere/trace.json", &err), BL_NOT_FOUND);
   assert_non_null(strstr(err.text, "/nowhere"));
   bl_ctl_chrome_trace_destroy(trace);

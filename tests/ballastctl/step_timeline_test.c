@@ -54,16 +54,16 @@ static void draw(bl_ctl_step_timeline_t *timeline, char *text, size_t bytes) {
 static void ranks_are_rows_of_replicas(void **state) {
   (void)state;
   static char pictures[2][1 << 18];
-  for (uint32_t replica_stages = 0; replica_stages <= 2; replica_stages += 2) {
+  static const bl_grid_t grids[] = {{0}, {.stages = 2, .tensor = 1, .data = 2}};
+  for (size_t i = 0; i < 2; i++) {
     bl_ctl_step_timeline_t *timeline;
     assert_int_equal(bl_ctl_step_timeline_create(&timeline), BL_OK);
     for (int rank = 0; rank < 4; rank++) {
       static const char *const names[] = {"2F0", "3F0"};
-      const bl_ctl_trace_event_t event = {
-          .stage = rank, .name = names[rank % 2], .end_ns = 1000000, .replica_stages = replica_stages};
+      const bl_ctl_trace_event_t event = {.stage = rank, .name = names[rank % 2], .end_ns = 1000000, .grid = grids[i]};
       bl_ctl_step_timeline_add(timeline, &event);
     }
-    draw(timeline, pictures[replica_stages / 2], sizeof pictures[0]);
+    draw(timeline, pictures[i], sizeof pictures[0]);
     bl_ctl_step_timeline_destroy(timeline);
   }
   assert_true(strstr(pictures[0], "<svg") != NULL && strstr(pictures[1], "<svg") != NULL);

@@ -107,7 +107,7 @@ static uint32_t shared_cores(const bl_driver_t *driver) {
   if (cores >= driver->stage_count) {
     return 0;
   }
-  cores /= driver->options.training->grid.data; // a replica's part of them
+  cores /= driver->options.training->grid.tensor * driver->options.training->grid.data; // a plane's part of them
   return cores == 0 ? 1 : cores;
 }
 

@@ -60,6 +60,7 @@ static void make_step(block_t *block, const bl_grid_t *grid, const bl_step_event
     const bl_seat_t seat = bl_grid_seat(grid, (uint32_t)i);
     stage->stage = (int32_t)seat.stage;
     stage->data = seat.data;
+    stage->tensor = seat.tensor;
     stage->process = step->stages[i].process;
     stage->counters = counters;
     event->stages[i] = stage;
@@ -72,6 +73,7 @@ static void make_step(block_t *block, const bl_grid_t *grid, const bl_step_event
     const bl_seat_t seat = bl_grid_seat(grid, (uint32_t)i);
     store->device = seat.stage;
     store->data = seat.data;
+    store->tensor = seat.tensor;
     store->process = step->stores[i].process;
     store->lent_slots = step->stores[i].lent_slots;
     store->peak_leased = step->stores[i].peak_leased;
@@ -81,11 +83,27 @@ static void make_step(block_t *block, const bl_grid_t *grid, const bl_step_event
   message->step = event;
 }
 
-static void make_chunks(block_t *block, const bl_training_t *training, size_t s, Ballast__V1__StagePlan *plan) {
+// What a tensor rank has of a parameter.
+static uint64_t elements_of(const bl_training_t *training, uint32_t index, uint32_t tensor) {
+  const bl_parameter_t parameter = bl_parameter_get(&training->model, index);
+  const bl_grid_t *grid = &training->grid;
+  const uint32_t here = grid->tensor_parts / grid->tensor;
+  uint64_t elements = 0;
+  if (grid->tensor == 1 || !bl_split_cuts(parameter.role)) {
+    return parameter.elements;
+  }
+  for (uint32_t part = tensor * here; part < (tensor + 1) * here; part++) {
+    const bl_slice_t slice = bl_split_slice(&training->model, &parameter, grid->tensor_parts, part);
+    elements += bl_slice_elements(&slice);
+  }
+  return elements;
+}
+
+static void make_chunks(block_t *block, const bl_training_t *training, bl_seat_t seat, Ballast__V1__StagePlan *plan) {
   const bl_schedule_t *schedule = training->schedule;
   plan->chunks = take(block, schedule->virtual_stages * sizeof(Ballast__V1__ChunkLayers *));
   for (uint32_t i = 0; i < schedule->virtual_stages; i++) {
-    if (schedule->stage_of[i] != s) {
+    if (schedule->stage_of[i] != seat.stage) {
       continue;
     }
     const bl_chunk_span_t *span = &training->partition.spans[i];
@@ -98,7 +116,7 @@ static void make_chunks(block_t *block, const bl_training_t *training, size_t s,
     for (uint32_t k = 0; k < bl_chunk_span_parameter_count(&training->model, *span); k++) {
       uint32_t index = bl_chunk_span_parameter(&training->model, *span, k);
       if (bl_chunk_span_owns(&training->model, *span, index)) {
-        plan->parameters += bl_parameter_get(&training->model, index).elements;
+        plan->parameters += elements_of(training, index, seat.tensor);
       }
     }
   }
@@ -113,9 +131,10 @@ static Ballast__V1__StagePlan *make_stage_plan(block_t *block, const bl_driver_t
   *plan = (Ballast__V1__StagePlan)BALLAST__V1__STAGE_PLAN__INIT;
   plan->stage = (int32_t)s;
   plan->data = seat.data;
+  plan->tensor = seat.tensor;
   plan->address = (char *)view.address;
   plan->process = view.process;
-  make_chunks(block, training, s, plan);
+  make_chunks(block, training, seat, plan);
   plan->memory = take(block, view.place->memory_count * sizeof(Ballast__V1__MemoryTag *));
   for (size_t i = 0; i < view.place->memory_count; i++) {
     Ballast__V1__MemoryTag *tag = take(block, sizeof *tag);
@@ -155,6 +174,7 @@ static void make_plan(block_t *block, const bl_driver_t *driver, Ballast__V1__Wa
   event->step_tokens = (uint64_t)job->train.micro_batch * (uint64_t)job->train.micro_batches * training->model.seq;
   event->steps = (uint64_t)job->train.steps;
   event->replicas = training->grid.data;
+  event->tensor_ranks = training->grid.tensor;
   event->n_stages = bl_driver_stage_count(driver);
   event->stages = take(block, event->n_stages * sizeof(Ballast__V1__StagePlan *));
   for (size_t i = 0; i < event->n_stages; i++) {

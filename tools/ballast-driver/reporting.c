@@ -72,7 +72,8 @@ static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
                                    .lent_slots = seat.stage < holdings->devices ? holdings->lent[seat.stage] : 0};
     for (size_t i = 0; i < driver->stage_count; i++) {
       const bl_ballot_t *ballot = &driver->attempts.ballots[i];
-      const bool same = bl__driver_seat(driver, i).data == seat.data && seat.stage < ballot->device_count;
+      const bl_seat_t of = bl__driver_seat(driver, i);
+      const bool same = of.data == seat.data && of.tensor == seat.tensor && seat.stage < ballot->device_count;
       shares[d].peak_leased += same ? ballot->leased_peaks[seat.stage] : 0;
     }
   }

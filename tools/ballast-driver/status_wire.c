@@ -22,6 +22,7 @@ static void add_stages(const bl_driver_t *driver, Ballast__V1__DriverStatusRespo
     const bl_seat_t seat = bl_grid_seat(&bl_driver_training(driver)->grid, (uint32_t)i);
     stages[i].stage = (int32_t)seat.stage;
     stages[i].data = seat.data;
+    stages[i].tensor = seat.tensor;
     stages[i].address = (char *)stage.address;
     stages[i].reachable = stage.reachable;
     stages[i].age_ns = stage.status_age_ms * 1000000;

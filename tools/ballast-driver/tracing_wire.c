@@ -43,7 +43,9 @@ static void tracing_feed(bl__tracing_t *tracing) {
   Ballast__V1__DriverTraceResponse output = BALLAST__V1__DRIVER_TRACE_RESPONSE__INIT;
   const bl_grid_t *grid = &bl_driver_training(tracing->service->driver)->grid;
   output.stage = (int32_t)tracing->stage;
-  output.replica_stages = grid->data > 1 ? grid->stages : 0;
+  output.replica_stages = grid->stages;
+  output.tensor_ranks = grid->tensor;
+  output.replicas = grid->data;
   output.events = pointers;
   while (output.n_events < TRACE_BATCH && tracing->record < trace->count) {
     bl_trace_record_t *record = &trace->records[tracing->record++];

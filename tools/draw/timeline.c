@@ -122,6 +122,26 @@ static void draw_event(page_t *page, const bl_timeline_event_t *event) {
   }
 }
 
+// Which stage a row is, and below it its tensor rank and replica where there are several.
+static void draw_seat(page_t *page, uint32_t row, double middle) {
+  const bl_timeline_t *t = page->timeline;
+  const uint32_t tensor_ranks = t->tensor_ranks > 0 ? t->tensor_ranks : 1;
+  const uint32_t stages = t->replica_stages > 0 ? t->replica_stages : t->stages / tensor_ranks;
+  const bool replicas = t->stages > stages * tensor_ranks;
+  char label[24], below[48] = "";
+  snprintf(label, sizeof label, "stage %u", row / tensor_ranks % stages);
+  bl_canvas_text(page->canvas, MARGIN_LEFT - 12, middle + 4.5, label, 13, true, BL_ALIGN_RIGHT, INK);
+  if (tensor_ranks > 1) {
+    snprintf(below, sizeof below, replicas ? "tensor %u" : "tensor rank %u", row % tensor_ranks);
+  }
+  if (replicas) {
+    const size_t used = strlen(below);
+    snprintf(below + used, sizeof below - used, "%sreplica %u", used > 0 ? ", " : "", row / (stages * tensor_ranks));
+  }
+  bl_canvas_text(page->canvas, MARGIN_LEFT - 12, middle + 18, below, tensor_ranks > 1 && replicas ? 8.5 : 10.5, false,
+                 BL_ALIGN_RIGHT, INK_SOFT);
+}
+
 static void draw_rows(page_t *page) {
   const bl_timeline_t *t = page->timeline;
   double right = x_of(page, page->last);
@@ -129,14 +149,7 @@ static void draw_rows(page_t *page) {
     double y = y_of(page, s);
     bl_canvas_fill_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, page->row.bar, WAIT_FILL);
     bl_canvas_hatch_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, page->row.bar, WAIT_LINE);
-    char label[24];
-    snprintf(label, sizeof label, "stage %u", t->replica_stages > 0 ? s % t->replica_stages : s);
-    bl_canvas_text(page->canvas, MARGIN_LEFT - 12, y + page->row.bar / 2 + 4.5, label, 13, true, BL_ALIGN_RIGHT, INK);
-    if (t->replica_stages > 0) {
-      snprintf(label, sizeof label, "replica %u", s / t->replica_stages);
-      bl_canvas_text(page->canvas, MARGIN_LEFT - 12, y + page->row.bar / 2 + 18, label, 10.5, false, BL_ALIGN_RIGHT,
-                     INK_SOFT);
-    }
+    draw_seat(page, s, y + page->row.bar / 2);
   }
   for (size_t i = 0; i < t->event_count; i++) {
     draw_event(page, &t->events[i]);

@@ -36,7 +36,8 @@ typedef struct bl_timeline {
   const char *subtitle;              // NULL: none
   const char *unit;                  // of all times, for the axis: "ms", "s", "units of cost"
   uint32_t stages;                   // rows
-  uint32_t replica_stages;           // of each replica, where there are several, replica by replica; 0: there is one
+  uint32_t replica_stages;           // of each replica, replica by replica; 0: every row is a stage
+  uint32_t tensor_ranks;             // of each stage, with `replica_stages`; 0: one
   uint32_t slices;                   // of a sequence: above 1 boxes say "3.1", slice 1 of micro-batch 3
   const bl_timeline_event_t *events; // of one stage ascending in start; stages in any order
   size_t event_count;

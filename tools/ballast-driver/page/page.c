@@ -59,13 +59,20 @@ void bl_page_changed(bl_page_t *page) {
 
 // ---- /api/run ----------------------------------------------------------------------------------------------------------
 
-// "1", or "1 of replica 0": what devices and stages are called.
+// "1", "1 of replica 0", "1, tensor rank 0": what devices and stages are called.
 static json_t *names_json(const bl_driver_t *driver) {
   const bl_grid_t *grid = &bl_driver_training(driver)->grid;
   json_t *names = json_array();
   for (uint32_t rank = 0; rank < bl_grid_ranks(grid); rank++) {
-    char name[BL_GRID_NAME_BYTES];
-    json_array_append_new(names, json_string(bl_grid_name(grid, rank, name) + strlen("stage ")));
+    const bl_seat_t seat = bl_grid_seat(grid, rank);
+    char tensor[32] = "", replica[32] = "";
+    if (grid->tensor > 1) {
+      snprintf(tensor, sizeof tensor, ", tensor rank %u", seat.tensor);
+    }
+    if (grid->data > 1) {
+      snprintf(replica, sizeof replica, " of replica %u", seat.data);
+    }
+    json_array_append_new(names, json_sprintf("%u%s%s", seat.stage, tensor, replica));
   }
   return names;
 }

@@ -147,6 +147,15 @@ static void print_store_patch(const bl_ctl_overlay_t *o, FILE *stream) {
           mebibytes(o->pods.store_bytes), (unsigned long long)o->pods.capacity_bytes);
 }
 
+// Neighbours that stay on a node: a pair of stages, all tensor ranks of both.
+static void print_slices(const bl_ctl_overlay_t *o, const char *target, const char *template, FILE *stream) {
+  fprintf(stream,
+          "  - target: {%s}\n"
+          "    patch: |-\n"
+          "      - {op: replace, path: %s/metadata/annotations/kueue.x-k8s.io~1podset-slice-size, value: \"%u\"}\n",
+          target, template, 2 * o->grid.tensor);
+}
+
 void bl_ctl_overlay_print(const bl_ctl_overlay_t *o, FILE *stream) {
   fprintf(stream,
           "# Written by ballastctl render. Apply it with: kubectl apply -k .\n"
@@ -174,6 +183,13 @@ void bl_ctl_overlay_print(const bl_ctl_overlay_t *o, FILE *stream) {
   print_stage_patch(o, stream);
   if (!o->paired) {
     print_store_patch(o, stream);
+  }
+  if (o->kueue && o->grid.tensor > 1) {
+    print_slices(o, o->jobset ? "kind: StatefulSet, name: store" : "kind: StatefulSet, name: (stage|store)",
+                 "/spec/template", stream);
+    if (o->jobset) {
+      print_slices(o, "kind: JobSet, name: ballast", "/spec/replicatedJobs/0/template/spec/template", stream);
+    }
   }
   fprintf(stream,
           "  - target: {kind: %s, name: %s}\n"

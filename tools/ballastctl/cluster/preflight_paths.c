@@ -34,7 +34,7 @@ static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbe
   stage->peers = peers;
   for (uint32_t d = 0; d < bl_grid_ranks(grid); d++) {
     const bl_seat_t seat = bl_grid_seat(grid, d);
-    if (store_well[d] && seat.data == own.data && seat.stage < holdings->devices &&
+    if (store_well[d] && seat.data == own.data && seat.tensor == own.tensor && seat.stage < holdings->devices &&
         bl_holdings_reserved(holdings, own.stage, seat.stage) > 0) {
       numbers[stage->store_count++] = d;
     }

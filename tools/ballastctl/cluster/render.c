@@ -320,6 +320,9 @@ static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ct
   char stage[BL_BYTES_TEXT], store[BL_BYTES_TEXT], room[BL_BYTES_TEXT], shard[BL_BYTES_TEXT];
   const uint32_t pods = (bl_grid_ranks(&o->grid) + 1) / 2;
   printf("%s: %u stage%s", a->output, o->grid.stages, bl_plural(o->grid.stages));
+  if (o->grid.tensor > 1) {
+    printf(" of %u tensor ranks", o->grid.tensor);
+  }
   if (o->grid.data > 1) {
     printf(" in %u replicas", o->grid.data);
   }
@@ -361,6 +364,13 @@ static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *er
   bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
   if (status == BL_OK) {
     status = bl_ctl_job_resolve(&job, &training, err);
+  }
+  if (status == BL_OK && overlay.paired && training.grid.tensor > 1) {
+    status =
+        bl_job_fail(&job, err, "parallel.tensor",
+                    "--pairing pod has one pair of ranks in every pod, of %u tensor ranks a pair of stages has %u; "
+                    "use --pairing node",
+                    training.grid.tensor, 2 * training.grid.tensor);
   }
   if (status == BL_OK && overlay.paired && training.grid.data > 1 && training.grid.stages % 2 != 0) {
     status =

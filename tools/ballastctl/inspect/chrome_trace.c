@@ -18,7 +18,7 @@ struct bl_ctl_chrome_trace {
   json_t *events; // times still in nanoseconds of the machine's clock, as "start", "end" and "since"
   bl_ctl_slot_levels_t levels;
   uint64_t first_ns;
-  uint32_t replica_stages; // of the events
+  bl_grid_t grid; // of the events
   bool out_of_memory;
 };
 
@@ -43,7 +43,7 @@ void bl_ctl_chrome_trace_destroy(bl_ctl_chrome_trace_t *trace) {
 
 void bl_ctl_chrome_trace_add(bl_ctl_chrome_trace_t *trace, const bl_ctl_trace_event_t *event) {
   uint64_t since_ns = event->end_ns;
-  trace->replica_stages = event->replica_stages;
+  trace->grid = event->grid;
   if (!event->wait && bl_ctl_slot_levels_next(&trace->levels, event, &since_ns) != BL_OK) {
     trace->out_of_memory = true;
     return;
@@ -69,12 +69,11 @@ static json_t *named(const char *what, json_t *stage, int thread, const char *na
 }
 
 // Names of a stage's process and threads, at its first event.
-static void introduce(json_t *out, json_t *stage, uint32_t replica_stages) {
+static void introduce(json_t *out, json_t *stage, const bl_grid_t *grid) {
   char name[BL_GRID_NAME_BYTES];
   const uint32_t rank = (uint32_t)json_integer_value(stage);
-  const bl_grid_t grid = {
-      .stages = replica_stages > 0 ? replica_stages : rank + 1, .tensor = 1, .data = replica_stages > 0 ? 2 : 1};
-  (void)bl_grid_name(&grid, rank, name); // of two replicas or more
+  const bl_grid_t line = {.stages = rank + 1, .tensor = 1, .data = 1}; // where the grid is not known
+  (void)bl_grid_name(grid->stages > 0 ? grid : &line, rank, name);
   json_array_append_new(out, named("process_name", stage, OPERATIONS, name));
   json_array_append_new(out, named("thread_name", stage, OPERATIONS, "operations"));
   json_array_append_new(out, named("thread_name", stage, WAITS, "waits"));
@@ -92,7 +91,7 @@ static json_t *convert(const bl_ctl_chrome_trace_t *trace) {
     snprintf(key, sizeof key, "%lld", (long long)json_integer_value(stage));
     if (json_object_get(introduced, key) == NULL) {
       json_object_set_new(introduced, key, json_true());
-      introduce(out, stage, trace->replica_stages);
+      introduce(out, stage, &trace->grid);
     }
     snprintf(key, sizeof key, "copies %lld", (long long)json_integer_value(stage));
     if (thread == COPIES && json_object_get(introduced, key) == NULL) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/diagnosis.h"
 
+#include "ballastctl/inspect/seat.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,33 +11,9 @@
 // over: circles that are younger than this say nothing.
 #define BL_CTL_CIRCLE_SECONDS 1.0
 
-#define SEAT_BYTES 48
-
-// "stage 1", "stage 1 of replica 0"
-static const char *name_seat(const json_t *stage, char text[SEAT_BYTES]) {
-  const json_t *data = json_object_get(stage, "data");
-  const long long number = json_integer_value(json_object_get(stage, "stage"));
-  if (data != NULL) {
-    snprintf(text, SEAT_BYTES, "stage %lld of replica %lld", number, (long long)json_integer_value(data));
-  } else {
-    snprintf(text, SEAT_BYTES, "stage %lld", number);
-  }
-  return text;
-}
-
-// By the number that peers know it by: its rank, the order of the list, where there are replicas.
-static const json_t *find_stage(const json_t *stages, json_int_t number) {
-  size_t i;
-  if (json_object_get(json_array_get(stages, 0), "data") != NULL) {
-    return json_array_get(stages, (size_t)number);
-  }
-  json_t *stage;
-  json_array_foreach(stages, i, stage) {
-    if (json_integer_value(json_object_get(stage, "stage")) == number) {
-      return stage;
-    }
-  }
-  return NULL;
+// By the number that peers know it by: its rank, the order of the list.
+static const json_t *find_stage(const json_t *stages, json_int_t rank) {
+  return json_array_get(stages, (size_t)rank);
 }
 
 static bool answers(const json_t *stage) {
@@ -89,8 +67,9 @@ static bool is_waited_for(const json_t *stages, const json_t *stage) {
 }
 
 static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
-  char who[SEAT_BYTES];
-  (void)name_seat(stage, who);
+  char who[BL_GRID_NAME_BYTES];
+  const bl_grid_t grid = bl_ctl_seats_grid(stages);
+  (void)bl_ctl_seat_name(&grid, stage, who);
   const json_t *phase = json_object_get(stage, "phase"), *operation = json_object_get(stage, "operation");
   const json_t *waits = json_object_get(stage, "waits");
   const char *state = !answers(stage) ? "does not answer" : phase != NULL ? json_string_value(phase) : "unknown";
@@ -147,7 +126,8 @@ static size_t add_stores(json_t *rows, const json_t *stores, char verdict[BL_CTL
 }
 
 static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDICT_BYTES]) {
-  char seat[SEAT_BYTES];
+  char seat[BL_GRID_NAME_BYTES];
+  const bl_grid_t grid = bl_ctl_seats_grid(stages);
   size_t i;
   json_t *stage;
   json_array_foreach(stages, i, stage) {
@@ -163,7 +143,7 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
         operation = "";
         words = answers(stage) ? "waits for nobody" : "does not answer";
       }
-      snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s, pid %lld) %s%s%s", name_seat(stage, seat),
+      snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s, pid %lld) %s%s%s", bl_ctl_seat_name(&grid, stage, seat),
                json_string_value(json_object_get(stage, "address")),
                (long long)json_integer_value(json_object_get(stage, "pid")), words, operation,
                waited_for ? "; others wait for it" : "");
@@ -181,7 +161,7 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
       snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages pass tensors to each other; nobody is stuck");
     } else {
       snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages have waited for each other in a circle for %.1f s, %s in it",
-               seconds, name_seat(member, seat));
+               seconds, bl_ctl_seat_name(&grid, member, seat));
       return;
     }
   }

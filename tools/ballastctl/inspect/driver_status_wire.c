@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/driver_core_wire.h"
 
+#include "model/grid.h"
 #include "step/stage_counters.h"
 
 #include <inttypes.h>
@@ -24,17 +25,22 @@ static json_t *waits_json(const Ballast__V1__StageStatusResponse *status) {
   return waits;
 }
 
-// A rank names its peers by their ranks; `replica_stages` > 0 where there are replicas.
-static json_t *paths_json(const Ballast__V1__StageStatusResponse *status, size_t replica_stages) {
+static void set_seat(json_t *row, const bl_grid_t *grid, bl_seat_t seat) {
+  if (grid->tensor * grid->data > 1) {
+    json_object_set_new(row, "tensor", json_integer(seat.tensor));
+    json_object_set_new(row, "data", json_integer(seat.data));
+  }
+}
+
+// A rank names its peers by their ranks.
+static json_t *paths_json(const Ballast__V1__StageStatusResponse *status, const bl_grid_t *grid) {
   json_t *paths = json_array();
   for (size_t i = 0; i < status->n_paths; i++) {
     const Ballast__V1__PeerPath *path = status->paths[i];
-    const int stages = (int)replica_stages;
-    json_t *row = json_pack("{s:i, s:s, s:s}", "stage", stages > 0 ? path->stage % stages : path->stage, "path",
-                            path->data_path, "reason", path->reason);
-    if (stages > 0) {
-      json_object_set_new(row, "data", json_integer(path->stage / stages));
-    }
+    const bl_seat_t seat = bl_grid_seat(grid, (uint32_t)path->stage);
+    json_t *row =
+        json_pack("{s:i, s:s, s:s}", "stage", (int)seat.stage, "path", path->data_path, "reason", path->reason);
+    set_seat(row, grid, seat);
     json_array_append_new(paths, row);
   }
   return paths;
@@ -53,9 +59,10 @@ static json_t *memory_json(const Ballast__V1__StageStatusResponse *status) {
     json_object_set_new(object, #name, json_integer((json_int_t)(counters)->name));                                    \
   }
 
-static json_t *stage_json(const Ballast__V1__StageHealth *health, size_t replica_stages) {
+static json_t *stage_json(const Ballast__V1__StageHealth *health, const bl_grid_t *grid) {
   json_t *stage =
       json_pack("{s:i, s:s, s:b}", "stage", health->stage, "address", health->address, "reachable", health->reachable);
+  set_seat(stage, grid, (bl_seat_t){.tensor = health->tensor, .data = health->data});
   if (stage != NULL && health->own_slots > 0) {
     json_object_set_new(stage, "own_slots", json_integer(health->own_slots)); // the plan's; below, the last step's
   }
@@ -71,7 +78,7 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health, size_t replica
   json_object_set_new(stage, "operations_total", json_integer(status->operations_total));
   json_object_set_new(stage, "device", json_string(status->device));
   json_object_set_new(stage, "waits", waits_json(status));
-  json_object_set_new(stage, "paths", paths_json(status, replica_stages));
+  json_object_set_new(stage, "paths", paths_json(status, grid));
   json_object_set_new(stage, "memory", memory_json(status));
   if (status->state != NULL) {
     json_object_set_new(stage, "pid", json_integer(status->state->process));
@@ -86,17 +93,21 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health, size_t replica
   return stage;
 }
 
-// Whose replica they are is said where there are several.
+// The last rank has the last seat.
+static bl_grid_t grid_of(const Ballast__V1__DriverStatusResponse *response) {
+  bl_grid_t grid = {.stages = 1, .tensor = 1, .data = 1};
+  if (response->n_stages > 0) {
+    const Ballast__V1__StageHealth *last = response->stages[response->n_stages - 1];
+    grid = (bl_grid_t){.stages = (uint32_t)last->stage + 1, .tensor = last->tensor + 1, .data = last->data + 1};
+  }
+  return grid;
+}
+
 json_t *bl__driver_status_json(const Ballast__V1__DriverStatusResponse *response) {
+  const bl_grid_t grid = grid_of(response);
   json_t *stages = json_array();
-  const uint32_t last = response->n_stages > 0 ? response->stages[response->n_stages - 1]->data : 0; // replica
-  const size_t replica_stages = last > 0 ? response->n_stages / (last + 1) : 0;
   for (size_t i = 0; i < response->n_stages; i++) {
-    json_t *stage = stage_json(response->stages[i], replica_stages);
-    if (replica_stages > 0) {
-      json_object_set_new(stage, "data", json_integer(response->stages[i]->data));
-    }
-    json_array_append_new(stages, stage);
+    json_array_append_new(stages, stage_json(response->stages[i], &grid));
   }
   json_t *stores = json_array();
   for (size_t i = 0; i < response->n_stores; i++) {

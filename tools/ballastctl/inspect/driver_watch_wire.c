@@ -37,6 +37,7 @@ static bool convert_stage_plan(const Ballast__V1__StagePlan *from, bl_ctl_stage_
   bl_ctl_layers_t *layers = calloc(from->n_chunks + 1, sizeof *layers);
   bl_ctl_memory_t *memory = calloc(from->n_memory + 1, sizeof *memory);
   *to = (bl_ctl_stage_plan_t){.stage = from->stage,
+                              .tensor = from->tensor,
                               .data = from->data,
                               .address = from->address,
                               .process = from->process,
@@ -76,6 +77,7 @@ static void deliver_plan(bl_ctl_driver_t *driver, const Ballast__V1__PlanEvent *
                           .validation_tokens = from->validation_tokens,
                           .step_tokens = from->step_tokens,
                           .steps = from->steps,
+                          .tensor_ranks = from->tensor_ranks > 0 ? from->tensor_ranks : 1,
                           .replicas = from->replicas > 0 ? from->replicas : 1,
                           .stages = stages,
                           .stage_count = from->n_stages};
@@ -85,7 +87,7 @@ static void deliver_plan(bl_ctl_driver_t *driver, const Ballast__V1__PlanEvent *
 }
 
 static bl_ctl_stage_step_t convert_stage_step(const Ballast__V1__StageStep *from) {
-  bl_ctl_stage_step_t to = {.stage = from->stage, .data = from->data, .process = from->process};
+  bl_ctl_stage_step_t to = {.stage = from->stage, .tensor = from->tensor, .data = from->data, .process = from->process};
   if (from->counters != NULL) {
     BL_STAGE_COUNTERS(BL_COUNTER_COPY, &to.counters, from->counters)
   }
@@ -120,6 +122,7 @@ static void deliver_step(bl_ctl_driver_t *driver, const Ballast__V1__StepEvent *
     const Ballast__V1__StoreStep *store = from->stores[i];
     stores[i] = (bl_ctl_store_step_t){.store = store->store,
                                       .device = store->device,
+                                      .tensor = store->tensor,
                                       .data = store->data,
                                       .process = store->process,
                                       .lent_slots = store->lent_slots,

@@ -111,6 +111,12 @@ bl_status_t bl_ctl_driver_generate(bl_ctl_driver_t *driver, uint32_t tokens, uin
               (call_t){.done = done, .text = text, .context = context}, err);
 }
 
+static bl_grid_t grid_of(const Ballast__V1__DriverTraceResponse *response) {
+  return (bl_grid_t){.stages = response->replica_stages,
+                     .tensor = response->tensor_ranks > 0 ? response->tensor_ranks : 1,
+                     .data = response->replicas > 0 ? response->replicas : 1};
+}
+
 static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
   (void)request;
   const call_t *asked = context;
@@ -118,7 +124,7 @@ static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, vo
   for (size_t i = 0; i < response->n_events; i++) {
     const Ballast__V1__TraceEvent *from = response->events[i];
     bl_ctl_trace_event_t event = {.stage = response->stage,
-                                  .replica_stages = response->replica_stages,
+                                  .grid = grid_of(response),
                                   .name = from->name,
                                   .wait = from->wait,
                                   .start_ns = from->start_ns,

@@ -4,6 +4,7 @@
 #define BALLAST_BALLASTCTL_EVENTS_H
 
 #include "job/balance.h"
+#include "model/grid.h"
 #include "step/stage_counters.h"
 
 #include <stdbool.h>
@@ -12,15 +13,15 @@
 
 typedef struct bl_ctl_stage_step {
   int stage;
-  unsigned data; // replica
+  unsigned tensor, data; // tensor rank, replica
   int64_t process;
   bl_stage_counters_t counters;
 } bl_ctl_stage_step_t;
 
 typedef struct bl_ctl_store_step {
   unsigned store, device;
-  unsigned data;   // replica
-  int64_t process; // 0: not known
+  unsigned tensor, data; // of its device
+  int64_t process;       // 0: not known
   uint32_t lent_slots, peak_leased;
 } bl_ctl_store_step_t;
 
@@ -33,7 +34,7 @@ typedef struct bl_ctl_step {
   const char *policy;
   uint64_t policy_version;
   const bl_policy_t *ran_under;      // that policy, with what auto stood for; NULL: the driver does not say
-  const bl_ctl_stage_step_t *stages; // [stage_count], of all ranks, replica by replica
+  const bl_ctl_stage_step_t *stages; // [stage_count], in the order of ranks
   size_t stage_count;
   const bl_ctl_store_step_t *stores; // [store_count], in the order of ranks
   size_t store_count;
@@ -71,7 +72,7 @@ typedef struct bl_ctl_layers {
 
 typedef struct bl_ctl_stage_plan {
   int stage;
-  unsigned data; // replica
+  unsigned tensor, data; // tensor rank, replica
   const char *address;
   int64_t process;
   uint64_t parameters;
@@ -88,21 +89,21 @@ typedef struct bl_ctl_stage_plan {
 typedef struct bl_ctl_plan {
   const char *schedule, *policy;
   uint64_t parameters, train_tokens, validation_tokens, step_tokens, steps;
-  unsigned replicas;
-  const bl_ctl_stage_plan_t *stages; // [stage_count], of all ranks, replica by replica
+  unsigned tensor_ranks, replicas;   // at least 1
+  const bl_ctl_stage_plan_t *stages; // [stage_count], in the order of ranks
   size_t stage_count;
 } bl_ctl_plan_t;
 
 // One operation or wait of a stage in the last step.
 typedef struct bl_ctl_trace_event {
-  int stage;        // with several replicas the number of its rank, replica by replica
+  int stage;        // the number of its rank
   const char *name; // a schedule cell, or the reason of a wait
   bool wait;
   uint64_t start_ns, end_ns; // the machine's monotonic clock
   int micro_batch;
   uint32_t slots_in_use;
-  bool copy;               // an operation that runs beside others: an eviction or a load in a simulation
-  uint32_t replica_stages; // stages of each replica, where there are several; 0: there is one
+  bool copy;      // an operation that runs beside others: an eviction or a load in a simulation
+  bl_grid_t grid; // of all ranks, but for its parts; no stages: not known, every rank is a stage
 } bl_ctl_trace_event_t;
 
 #endif

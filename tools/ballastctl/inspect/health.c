@@ -3,6 +3,7 @@
 #include "ballastctl/calls.h"
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/endpoint.h"
+#include "ballastctl/inspect/seat.h"
 #include "ballastctl/verbs.h"
 
 #include "rpc/health.h"
@@ -39,17 +40,14 @@ static const bl_ctl_column_t columns[] = {
 static json_t *health_rows(const json_t *answer, bool *healthy) {
   json_t *rows = json_array(), *stage;
   size_t i;
+  const bl_grid_t grid = bl_ctl_seats_grid(json_object_get(answer, "stages"));
   json_array_append_new(rows, json_pack("{s:s, s:s}", "service", "driver", "state", "serving"));
   *healthy = true;
   json_array_foreach(json_object_get(answer, "stages"), i, stage) {
-    char name[64];
+    char name[BL_GRID_NAME_BYTES];
     bool reachable = json_is_true(json_object_get(stage, "reachable"));
-    const json_t *data = json_object_get(stage, "data"); // where there are replicas
-    const int length =
-        snprintf(name, sizeof name, "stage-%lld", (long long)json_integer_value(json_object_get(stage, "stage")));
-    if (data != NULL) {
-      snprintf(name + length, sizeof name - (size_t)length, " of replica %lld", (long long)json_integer_value(data));
-    }
+    (void)bl_ctl_seat_name(&grid, stage, name);
+    *strchr(strstr(name, "stage "), ' ') = '-'; // as services are called: stage-0
     json_array_append_new(rows,
                           json_pack("{s:s, s:s, s:O?}", "service", name, "state", reachable ? "serving" : "unreachable",
                                     "address", json_object_get(stage, "address")));

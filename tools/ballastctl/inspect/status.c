@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl status and stages: what a run does now, asked of its driver.
 #include "ballastctl/inspect/ask.h"
+#include "ballastctl/inspect/seat.h"
 #include "ballastctl/verbs.h"
 
 static int status_run(int argc, char *const *argv) {
@@ -37,6 +38,7 @@ static void append(json_t **cell, json_t *item) {
 }
 
 static void lists_to_cells(json_t *stages) {
+  const bl_grid_t grid = bl_ctl_seats_grid(stages);
   size_t i, k;
   json_t *stage, *item;
   json_array_foreach(stages, i, stage) {
@@ -46,11 +48,9 @@ static void lists_to_cells(json_t *stages) {
                                   json_number_value(json_object_get(item, "seconds"))));
     }
     json_array_foreach(json_object_get(stage, "paths"), k, item) { // the reason begins with the path
-      const int peer = (int)json_integer_value(json_object_get(item, "stage"));
-      const char *reason = json_string_value(json_object_get(item, "reason"));
-      const json_t *data = json_object_get(item, "data");
-      append(&paths, data == NULL ? json_sprintf("%d: %s", peer, reason)
-                                  : json_sprintf("%d of replica %d: %s", peer, (int)json_integer_value(data), reason));
+      char peer[BL_GRID_NAME_BYTES];
+      append(&paths, json_sprintf("%s: %s", bl_ctl_seat_name(&grid, item, peer),
+                                  json_string_value(json_object_get(item, "reason"))));
     }
     json_object_set_new(stage, "waits", waits == NULL ? json_null() : waits);
     json_object_set_new(stage, "paths", paths == NULL ? json_null() : paths);
@@ -59,8 +59,7 @@ static void lists_to_cells(json_t *stages) {
 
 static int stages_run(int argc, char *const *argv) {
   static const bl_ctl_column_t columns[] = {
-      {.key = "data", .title = "REPLICA", .right = true},
-      {.key = "stage", .title = "STAGE", .right = true},
+      BL_CTL_SEAT_COLUMNS,
       {.key = "phase", .title = "PHASE"},
       {.key = "applied", .title = "APPLIED", .right = true},
       {.key = "operation", .title = "OPERATION"},
@@ -86,11 +85,12 @@ static int stages_run(int argc, char *const *argv) {
     if (output == BL_CTL_TABLE || output == BL_CTL_WIDE) {
       lists_to_cells(json_object_get(answer, "stages"));
     }
-    const json_t *first = json_array_get(json_object_get(answer, "stages"), 0);
-    const size_t skipped = json_object_get(first, "data") == NULL; // there is one replica
-    status = bl_ctl_printed(bl_ctl_print_rows(output, columns + skipped, sizeof columns / sizeof columns[0] - skipped,
-                                              json_object_get(answer, "stages"), stdout),
-                            &err);
+    bl_ctl_column_t shown[sizeof columns / sizeof columns[0]];
+    const json_t *stages = json_object_get(answer, "stages");
+    const bl_grid_t grid = bl_ctl_seats_grid(stages);
+    const size_t count =
+        bl_ctl_seat_columns(columns, sizeof columns / sizeof columns[0], grid.tensor > 1, grid.data > 1, shown);
+    status = bl_ctl_printed(bl_ctl_print_rows(output, shown, count, stages, stdout), &err);
   }
   json_decref(answer);
   return bl_ctl_finish(status, &err);

@@ -11,7 +11,7 @@
 
 struct bl_ctl_step_timeline {
   size_t stage_count;          // that have told something
-  uint32_t replica_stages;     // stages of each replica, where there are several; 0: there is one
+  bl_grid_t grid;              // of the events
   bl_timeline_event_t *events; // chunk: the virtual stage, until it is drawn
   bl_timeline_level_t *levels;
   size_t count, room; // of both
@@ -67,7 +67,7 @@ void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_tra
     return;
   }
   size_t stages = (size_t)event->stage + 1;
-  timeline->replica_stages = event->replica_stages;
+  timeline->grid = event->grid;
   timeline->stage_count = stages > timeline->stage_count ? stages : timeline->stage_count;
   double start_ms = (double)event->start_ns * 1e-6, end_ms = (double)event->end_ns * 1e-6;
   timeline->events[timeline->count] = (bl_timeline_event_t){.stage = (uint32_t)event->stage,
@@ -100,7 +100,8 @@ bl_status_t bl_ctl_step_timeline_draw(bl_ctl_step_timeline_t *timeline, const ch
   if (timeline->out_of_memory) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the timeline");
   }
-  const uint32_t stages = timeline->replica_stages > 0 ? timeline->replica_stages : (uint32_t)timeline->stage_count;
+  const bool known = timeline->grid.stages > 0;
+  const uint32_t stages = known ? timeline->grid.stages : (uint32_t)timeline->stage_count;
   for (size_t i = 0; i < timeline->count && !timeline->divided; i++) {
     timeline->events[i].chunk /= stages;
   }
@@ -109,7 +110,8 @@ bl_status_t bl_ctl_step_timeline_draw(bl_ctl_step_timeline_t *timeline, const ch
                            .subtitle = subtitle,
                            .unit = "ms",
                            .stages = (uint32_t)timeline->stage_count,
-                           .replica_stages = timeline->replica_stages,
+                           .replica_stages = stages,
+                           .tensor_ranks = known ? timeline->grid.tensor : 1,
                            .events = timeline->events,
                            .event_count = timeline->count,
                            .levels = timeline->levels,

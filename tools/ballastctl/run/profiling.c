@@ -113,10 +113,16 @@ void bl_ctl_profiling_destroy(bl_ctl_profiling_t *p) {
 
 // ---- what the driver tells
 
+// One rank stands for all of its stage.
+static bool is_first(const bl_ctl_profiling_t *p, int stage, uint32_t tensor, uint32_t data) {
+  return stage >= 0 && (uint32_t)stage < p->stage_count && tensor == 0 && data == 0;
+}
+
 void bl_ctl_profiling_plan(bl_ctl_profiling_t *p, const bl_ctl_plan_t *plan) {
   for (size_t i = 0; i < plan->stage_count; i++) {
-    if (plan->stages[i].stage >= 0 && (uint32_t)plan->stages[i].stage < p->stage_count && plan->stages[i].data == 0) {
-      p->stages[plan->stages[i].stage].slot_bytes = plan->stages[i].slot_bytes;
+    const bl_ctl_stage_plan_t *stage = &plan->stages[i];
+    if (is_first(p, stage->stage, stage->tensor, stage->data)) {
+      p->stages[stage->stage].slot_bytes = stage->slot_bytes;
     }
   }
 }
@@ -156,7 +162,7 @@ void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
   p->last_seconds = step->seconds;
   for (size_t i = 0; i < step->stage_count; i++) {
     const bl_ctl_stage_step_t *from = &step->stages[i];
-    if (from->stage < 0 || (uint32_t)from->stage >= p->stage_count || from->data > 0) { // one replica stands for all
+    if (!is_first(p, from->stage, from->tensor, from->data)) {
       continue;
     }
     bl__profiled_stage_t *stage = &p->stages[from->stage];
@@ -186,10 +192,11 @@ void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *e
       bl_recorder_begin(p->recorder);
     }
   }
-  if (p->skips_trace || event->stage < 0 || (uint32_t)event->stage >= p->stage_count) {
+  const bl_seat_t seat = bl_grid_seat(&p->training->grid, event->stage < 0 ? 0 : (uint32_t)event->stage);
+  if (p->skips_trace || event->stage < 0 || !is_first(p, (int)seat.stage, seat.tensor, seat.data)) {
     return;
   }
-  const uint32_t stage = (uint32_t)event->stage;
+  const uint32_t stage = seat.stage;
   if (event->wait) {
     p->waits[stage * BL__WAIT_CAUSES + bl_stall_cause_of(event->name)] +=
         1e-9 * (double)(event->end_ns - event->start_ns);

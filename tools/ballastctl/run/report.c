@@ -174,15 +174,15 @@ static void print_counter(FILE *stream, const char *key, bl_counter_unit_t unit,
 
 #define PRINT(stream, counters, type, name, key, unit, ...) print_counter(stream, key, unit, (counters)->name);
 
-static void print_replica(FILE *stream, unsigned data, bool replicas) {
-  if (replicas) {
-    fprintf(stream, "\"data\":%u,", data);
+static void print_seat(FILE *stream, unsigned tensor, unsigned data, bool shown) {
+  if (shown) {
+    fprintf(stream, "\"tensor\":%u,\"data\":%u,", tensor, data);
   }
 }
 
-static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool first, bool replicas) {
+static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool first, bool seats) {
   fprintf(stream, "%s{\"stage\":%d,", first ? "" : ",", stage->stage);
-  print_replica(stream, stage->data, replicas);
+  print_seat(stream, stage->tensor, stage->data, seats);
   fprintf(stream, "\"pid\":%lld", (long long)stage->process);
   BL_STAGE_COUNTERS(PRINT, stream, &stage->counters)
   fputc('}', stream);
@@ -206,15 +206,18 @@ static void print_step(FILE *stream, const bl_ctl_step_t *step) {
           (unsigned long long)step->step, step->loss, step->grad_norm, (unsigned long long)step->tokens, step->seconds);
   print_name(stream, step->policy);
   fprintf(stream, ",\"policy_version\":%llu,\"stages\":[", (unsigned long long)step->policy_version);
-  const bool replicas = step->stage_count > 0 && step->stages[step->stage_count - 1].data > 0;
+  bool seats = false; // there is more than a pipeline of whole layers
   for (size_t i = 0; i < step->stage_count; i++) {
-    print_stage(stream, &step->stages[i], i == 0, replicas);
+    seats = seats || step->stages[i].tensor > 0 || step->stages[i].data > 0;
+  }
+  for (size_t i = 0; i < step->stage_count; i++) {
+    print_stage(stream, &step->stages[i], i == 0, seats);
   }
   fputs("],\"stores\":[", stream);
   for (size_t i = 0; i < step->store_count; i++) {
     const bl_ctl_store_step_t *store = &step->stores[i];
     fprintf(stream, "%s{\"store\":%u,\"device\":%u,", i == 0 ? "" : ",", store->store, store->device);
-    print_replica(stream, store->data, replicas);
+    print_seat(stream, store->tensor, store->data, seats);
     fprintf(stream, "\"pid\":%lld,\"lent_slots\":%u,\"peak_leased\":%u}", (long long)store->process, store->lent_slots,
             store->peak_leased);
   }

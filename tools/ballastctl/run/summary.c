@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/run/summary.h"
 
+#include "ballastctl/inspect/seat.h"
 #include "ballastctl/output.h"
 
 #include "base/bytes.h"
@@ -12,7 +13,7 @@
 
 typedef struct stage {
   int stage;
-  unsigned data;
+  unsigned tensor, data;
   char layers[64]; // "0-2", "0-1 6-7"
   char path[16];
   uint64_t parameters, planned_bytes, slot_bytes;
@@ -25,7 +26,7 @@ struct bl_ctl_summary {
   uint64_t parameters, train_tokens, validation_tokens, step_tokens;
   stage_t *stages; // [stage_count], of all ranks
   size_t stage_count;
-  unsigned replicas;
+  unsigned tensor_ranks, replicas;
   uint64_t steps, tokens;
   double seconds, loss, validation_loss;
   bool has_validation;
@@ -57,6 +58,7 @@ static void keep_stage(stage_t *stage, const bl_ctl_stage_plan_t *plan) {
   }
   snprintf(stage->path, sizeof stage->path, "%s", plan->data_path[0] != '\0' ? plan->data_path : "-");
   stage->stage = plan->stage;
+  stage->tensor = plan->tensor;
   stage->data = plan->data;
   stage->parameters = plan->parameters;
   stage->slot_bytes = plan->slot_bytes;
@@ -74,6 +76,7 @@ bl_status_t bl_ctl_summary_plan(bl_ctl_summary_t *summary, const bl_ctl_plan_t *
   free(summary->stages);
   summary->stages = stages;
   summary->stage_count = plan->stage_count;
+  summary->tensor_ranks = plan->tensor_ranks;
   summary->replicas = plan->replicas;
   snprintf(summary->schedule, sizeof summary->schedule, "%s", plan->schedule);
   summary->parameters = plan->parameters;
@@ -129,9 +132,13 @@ static const char *count_text(double count, char text[24]) {
 
 void bl_ctl_summary_print_plan(const bl_ctl_summary_t *summary, FILE *stream) {
   char parameters[24], train[24], held_out[24];
-  const size_t stages = summary->stage_count / (summary->replicas > 0 ? summary->replicas : 1);
+  const unsigned of_a_stage = summary->tensor_ranks * summary->replicas;
+  const size_t stages = summary->stage_count / (of_a_stage > 0 ? of_a_stage : 1);
   fprintf(stream, "%s parameters on %zu stage%s", count_text((double)summary->parameters, parameters), stages,
           bl_plural(stages));
+  if (summary->tensor_ranks > 1) {
+    fprintf(stream, " of %u tensor ranks", summary->tensor_ranks);
+  }
   if (summary->replicas > 1) {
     fprintf(stream, " in %u replicas", summary->replicas);
   }
@@ -164,8 +171,8 @@ static json_t *stage_row(const bl_ctl_summary_t *summary, size_t i) {
   snprintf(slots, sizeof slots, "%u/%u", stage->peak_slots, stage->own_slots);
   snprintf(busy, sizeof busy, "%.0f %%", 100 * stage->busy_seconds / seconds);
   snprintf(stall, sizeof stall, "%.0f %%", 100 * stage->stall_seconds / seconds);
-  return json_pack("{s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "stage", stage->stage, "data",
-                   (int)stage->data, "layers", stage->layers, "parameters",
+  return json_pack("{s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "stage", stage->stage, "tensor",
+                   (int)stage->tensor, "data", (int)stage->data, "layers", stage->layers, "parameters",
                    count_text((double)stage->parameters, parameters), "memory",
                    bl_bytes_format(stage->planned_bytes, memory), "slots", slots, "slot",
                    bl_bytes_format(stage->slot_bytes, slot), "busy", busy, "stall", stall, "path", stage->path);
@@ -173,8 +180,7 @@ static json_t *stage_row(const bl_ctl_summary_t *summary, size_t i) {
 
 void bl_ctl_summary_print_stages(const bl_ctl_summary_t *summary, FILE *stream) {
   static const bl_ctl_column_t columns[] = {
-      {.key = "data", .title = "REPLICA", .right = true},
-      {.key = "stage", .title = "STAGE", .right = true},
+      BL_CTL_SEAT_COLUMNS,
       {.key = "layers", .title = "LAYERS"},
       {.key = "parameters", .title = "PARAMETERS", .right = true},
       {.key = "memory", .title = "MEMORY", .right = true},
@@ -184,13 +190,14 @@ void bl_ctl_summary_print_stages(const bl_ctl_summary_t *summary, FILE *stream) 
       {.key = "stall", .title = "STALL", .right = true},
       {.key = "path", .title = "PATH"},
   };
-  const size_t skipped = summary->replicas > 1 ? 0 : 1;
   json_t *rows = json_array();
   for (size_t i = 0; rows != NULL && i < summary->stage_count; i++) {
     json_array_append_new(rows, stage_row(summary, i));
   }
-  if (rows == NULL || bl_ctl_print_rows(BL_CTL_TABLE, columns + skipped, sizeof columns / sizeof columns[0] - skipped,
-                                        rows, stream) != BL_OK) {
+  bl_ctl_column_t shown[sizeof columns / sizeof columns[0]];
+  const size_t count = bl_ctl_seat_columns(columns, sizeof columns / sizeof columns[0], summary->tensor_ranks > 1,
+                                           summary->replicas > 1, shown);
+  if (rows == NULL || bl_ctl_print_rows(BL_CTL_TABLE, shown, count, rows, stream) != BL_OK) {
     fputs("(the table of stages could not be printed)\n", stderr);
   }
   json_decref(rows);

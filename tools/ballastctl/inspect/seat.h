@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where ranks sit, as a driver's status lists them: entries in the order of ranks with `stage`, and where there is more than
+// a pipeline of whole layers with `tensor` and `data`.
+#ifndef BALLAST_BALLASTCTL_SEAT_H
+#define BALLAST_BALLASTCTL_SEAT_H
+
+#include "ballastctl/output.h"
+
+#include "model/grid.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+// Of all of them, but for its parts; without stages where the list is empty.
+bl_grid_t bl_ctl_seats_grid(const json_t *stages);
+// "tensor rank 1 of stage 0 of replica 2", as far as the grid has such.
+const char *bl_ctl_seat_name(const bl_grid_t *grid, const json_t *stage, char text[BL_GRID_NAME_BYTES]);
+
+// The first columns of a table of ranks.
+// clang-format off
+#define BL_CTL_SEAT_COLUMNS                                                                                            \
+  {.key = "data", .title = "REPLICA", .right = true},                                                                  \
+  {.key = "tensor", .title = "TENSOR", .right = true},                                                                 \
+  {.key = "stage", .title = "STAGE", .right = true}
+// clang-format on
+// Those that tell something, in `shown` [count]; returns how many.
+size_t bl_ctl_seat_columns(const bl_ctl_column_t *columns, size_t count, bool tensor, bool data,
+                           bl_ctl_column_t *shown);
+
+#endif
