@@ -254,8 +254,8 @@ static bool cancelled(void *context) {
   return atomic_load_explicit(&pass->progress->cancelled, memory_order_relaxed);
 }
 
-// A core to compute on, where stages share them.
-static bl_status_t take_core(pass_t *pass, uint32_t micro_batch, bl_error_t *err) {
+// A core to compute on, where stages share them. A wait inside of an operation is one of many: it is not traced.
+static bl_status_t take_core(pass_t *pass, uint32_t micro_batch, bool inside, bl_error_t *err) {
   if (pass->engine->core_tokens == NULL) {
     return BL_OK;
   }
@@ -266,7 +266,11 @@ static bl_status_t take_core(pass_t *pass, uint32_t micro_batch, bl_error_t *err
   pass->has_core = taken;
   pass->core_micro_batch = micro_batch;
   atomic_store_explicit(&pass->progress->core_since_ns, 0, memory_order_relaxed);
-  bl_stall_end(&pass->stall, "core", micro_batch, start_ns);
+  if (inside) {
+    bl_stall_count(&pass->stall, start_ns);
+  } else {
+    bl_stall_end(&pass->stall, "core", micro_batch, start_ns);
+  }
   return taken ? BL_OK : bl_error_set(err, BL_CANCELLED, "the attempt was given up");
 }
 
@@ -291,7 +295,7 @@ static void begin_rest(void *context) {
 
 static bl_status_t end_rest(void *context, bl_error_t *err) {
   core_rest_t *rest = context;
-  return rest->resting ? take_core(rest->pass, rest->pass->core_micro_batch, err) : BL_OK;
+  return rest->resting ? take_core(rest->pass, rest->pass->core_micro_batch, true, err) : BL_OK;
 }
 
 static void count_slots(pass_t *pass, const bl_planned_op_t *op) {
@@ -315,7 +319,7 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
     status = bl_replicas_wait_weights(engine, bl_engine_find_chunk(engine, op->op.virtual_stage), &pass->stall, err);
   }
   if (status == BL_OK && computes) {
-    status = take_core(pass, op->op.micro_batch, err);
+    status = take_core(pass, op->op.micro_batch, false, err);
   }
   if (status != BL_OK) {
     return status;

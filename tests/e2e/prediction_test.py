@@ -248,6 +248,42 @@ def check_auto(folder):
         assert any(chunk["measured_R"] for chunk in recorded["chunks"]) == (again > 0), (slots, recorded["chunks"])
 
 
+def check_shared_layers(folder, gpt):
+    """What is planned with tensor ranks runs; what parts do not divide is not planned; times are those of as many ranks."""
+    small = ballast.write_job(folder, name="shared.yaml", model=ballast.small_inline(), train={"micro_batches": 8},
+                              data={"train": [__file__], "format": "text"}, parallel={"tensor_parts": 4})
+    planned, profile = (os.path.join(folder, name) for name in ("planned-shared.yaml", "shared.json"))
+    best = json.loads(ctl(folder, "plan", small, "--nodes", "1x4", "--stages", "2", "--tensor", "2", "--write", planned, "-o",
+                          "json").stdout)["best"]
+    assert (best["tensor"], best["stages"], best["data"]) == (2, 2, 1), best
+    report, _ = ballast.run_job(folder, planned, "--local", "--profile", profile)
+    assert [(stage["tensor"], stage["stage"]) for stage in report[0]["stages"]] == [(0, 0), (1, 0), (0, 1), (1, 1)], report[0]
+    report, _ = ballast.run_job(folder, planned, "--local", "--predict", profile)
+    for stage in report[-1]["stages"]:
+        assert stage["peak_slots"]["predicted"] == stage["peak_slots"]["measured"], stage
+    for words in (("--set", "parallel.tensor=1"), ("--set", "parallel.tensor_parts=4", "--set", "parallel.tensor=4")):
+        other = ctl(folder, "simulate", planned, "--profile", profile, *words, expect=2)
+        assert f"tensor is 2, the job's parallel.tensor is {words[-1][-1]}" in other.stderr, other.stderr
+    one, two = (json.loads(ctl(folder, "simulate", gpt, "--set", f"parallel.tensor={ranks}", "-o", "json").stdout)
+                for ranks in (1, 2))
+    assert 0.5 * one["step_seconds"] < two["step_seconds"] < one["step_seconds"], (one, two)
+    assert two["stages"][0]["memory"]["weights"] < 0.51 * one["stages"][0]["memory"]["weights"], (one, two)
+    odd = ctl(folder, "plan", gpt, "--nodes", "1x4", "--tensor", "4", "--set", "model.ffn=4098", expect=2)
+    assert "4 parts of a layer cannot share model.ffn, which is 4098" in odd.stderr, odd.stderr
+
+
+def check_published(folder):
+    """Llama 3 405B with half as many micro-batches a replica: 400 of 430 TFLOP/s a device are published."""
+    words = ["plan", os.path.join(ballast.ROOT, "examples", "llama-405b.yaml"), "--hardware", "h100", "--tensor", "8",
+             "--stages", "16", "--schedule", "interleaved", "--shard", "--sequence", "--attention", "flash", "--micro-batch",
+             "1", "-o", "json"]
+    for chunks in (4, 7):
+        many, few = (json.loads(ctl(folder, *words, "--chunks", str(chunks), "--nodes", f"{nodes}x8").stdout)["best"]
+                     for nodes in (1024, 2048))
+        assert (many["data"], many["micro_batches"], few["data"], few["micro_batches"]) == (64, 32, 128, 16), (many, few)
+        assert abs(few["mfu"] / many["mfu"] - 400 / 430) <= 0.02, (chunks, many["mfu"], few["mfu"])
+
+
 def check_plan(folder):
     """The planned job runs and keeps what was planned; what cannot be run is not written."""
     job = ballast.write_job(folder, model=ballast.small_inline(layers=6, seq=32),
@@ -271,8 +307,7 @@ def check_plan(folder):
                             data={"train": [__file__], "format": "text"}, train={"micro_batches": 16})
     cluster = ["plan", gpt, "--nodes", "2x4", "--tensor", "2", "--schedule", "1f1b"]
     assert json.loads(ctl(folder, *cluster, "-o", "json").stdout)["best"]["tensor"] == 2
-    nothing = ctl(folder, *cluster, "--write", os.path.join(folder, "none.yaml"), expect=4)
-    assert "nothing was written" in nothing.stderr and not os.path.exists(os.path.join(folder, "none.yaml"))
+    check_shared_layers(folder, gpt)
     replicas = os.path.join(folder, "replicas.yaml")
     small = ballast.write_job(folder, name="small.yaml", model=ballast.small_inline(), train={"micro_batches": 8},
                               data={"train": [__file__], "format": "text"})
@@ -370,6 +405,7 @@ def main():
         check_copies(folder)
         check_auto(folder)
         check_plan(folder)
+        check_published(folder)
         check_plan_resets(folder)
         check_plan_of_nodes(folder)
         check_nodes(folder)

@@ -241,13 +241,14 @@ static double between_of(const bl_trial_request_t *r, const bl_trial_t *trial) {
   return bl_hardware_update(r->hardware, most, r->parallel);
 }
 
-// Replicas on one machine have equal parts of its cores.
+// Planes on one machine have equal parts of its cores.
 static uint32_t shared_cores(const bl_trial_request_t *r) {
+  const uint32_t planes = r->parallel.tensor * r->parallel.data;
   uint32_t cores = r->cores > 0 ? r->cores : r->profile != NULL ? r->profile->cores : 0;
-  if (cores == 0 || cores >= r->schedule->stages * r->parallel.data) {
+  if (cores == 0 || cores >= r->schedule->stages * planes) {
     return 0;
   }
-  cores = cores > r->parallel.data ? cores / r->parallel.data : 1;
+  cores = cores > planes ? cores / planes : 1;
   return cores < r->schedule->stages ? cores : 0;
 }
 

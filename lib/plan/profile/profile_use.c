@@ -47,6 +47,12 @@ bl_status_t bl_profile_check(const bl_profile_t *profile, const bl_profile_use_t
                         "profile %s: dtype is %s, the job's train.dtype is %s, whose times are others; " RECORD, name,
                         bl_dtype_name(profile->options.dtype), bl_dtype_name(use->options.dtype));
   }
+  const uint32_t ranks = bl_split_ranks(profile->options.split), wanted = bl_split_ranks(use->options.split);
+  if (ranks != wanted) {
+    return bl_error_set(err, BL_INVALID,
+                        "profile %s: tensor is %u, the job's parallel.tensor is %u, whose times are others; " RECORD,
+                        name, ranks, wanted);
+  }
   if (profile->setting.device != use->device) {
     return bl_error_set(err, BL_INVALID,
                         "profile %s: device is %s, the job's pipeline.device is %s, whose times are others; " RECORD,
@@ -186,6 +192,11 @@ bool bl_profile_doubt(const bl_profile_t *profile, const bl_profile_use_t *use, 
   }
   if (share_otherwise(profile, use->cores)) {
     add(&doubts, "cores is %u, here stages have %u", profile->cores, use->cores);
+  }
+  const uint32_t tensor = bl_split_ranks(mine->split);
+  if (tensor > 1 && profile->cores > 0 && profile->cores < profile->stage_count * tensor) {
+    add(&doubts, "cores is %u for %u ranks that share layers: operations took as long as they waited for each other",
+        profile->cores, profile->stage_count * tensor);
   }
   if (mine->attention != others->attention) {
     add(&doubts, "attention is %s, the job's pipeline.attention %s", bl_attention_name(mine->attention),

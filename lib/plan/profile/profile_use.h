@@ -19,7 +19,7 @@
 
 typedef struct bl_profile_use {
   const bl_model_t *model;
-  bl_layout_options_t options; // bl_profile_check reads dtype alone
+  bl_layout_options_t options; // bl_profile_check reads dtype and tensor ranks alone
   bl_profile_device_t device;
   uint32_t threads;              // of a stage
   uint32_t cores;                // that its stages share; 0: as many as the profile says

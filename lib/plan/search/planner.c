@@ -201,7 +201,8 @@ static void improve_leaders(bl__exploration_t *s) {
 // Which of the given shapes leaves nothing to try.
 static void explain_nothing(const bl_plan_request_t *r, const bl_plan_t *plan, char *text, size_t bytes) {
   static const uint32_t one = 1;
-  uint32_t least = UINT32_MAX, heads = 0, divides = 0;
+  uint32_t least = UINT32_MAX, shared = 0, divides = 0;
+  bl_error_t err = {0};
   const uint32_t *micro_batches = r->micro_batch_count > 0 ? r->micro_batches : &one;
   for (uint32_t i = 0; i < r->stage_count; i++) {
     least = r->stages[i] < least ? r->stages[i] : least;
@@ -210,8 +211,8 @@ static void explain_nothing(const bl_plan_request_t *r, const bl_plan_t *plan, c
     divides += r->batch % micro_batches[i] == 0;
   }
   for (uint32_t i = 0; i < r->tensor_count; i++) {
-    heads += r->model->heads % r->tensors[i] == 0 &&
-             (r->cluster.nodes == 0 || r->cluster.devices_per_node % r->tensors[i] == 0);
+    const bool node = r->cluster.nodes == 0 || r->cluster.devices_per_node % r->tensors[i] == 0;
+    shared += bl_split_check(r->model, r->tensors[i], r->model->seq, &err) == BL_OK && node;
   }
   if (r->stage_count > 0 && least > r->model->layers) {
     snprintf(text, bytes, "%u stages are more than its %u layer%s", least, r->model->layers,
@@ -219,10 +220,9 @@ static void explain_nothing(const bl_plan_request_t *r, const bl_plan_t *plan, c
   } else if (divides == 0) {
     snprintf(text, bytes, "a batch of %u sequence%s is no multiple of a micro-batch of %u", r->batch,
              bl_plural(r->batch), micro_batches[0]);
-  } else if (r->tensor_count > 0 && heads == 0) {
-    snprintf(text, bytes,
-             "tensor parallelism of %u does not divide the model's %u head%s, or not the devices of a node",
-             r->tensors[0], r->model->heads, bl_plural(r->model->heads));
+  } else if (r->tensor_count > 0 && shared == 0) {
+    snprintf(text, bytes, "tensor parallelism of %u does not divide the model, or not the devices of a node%s%.120s",
+             r->tensors[0], err.text[0] != '\0' ? ": " : "", err.text);
   } else if (r->cluster.nodes > 0) {
     snprintf(
         text, bytes,

@@ -13,9 +13,10 @@
 
 // Of the job that was read, and about another schedule: without them the job takes what the planned one needs. The slots
 // of an order that was searched within them, and its groups, are written again.
-static const char *const resets[] = {"memory.slots", "memory.activation_bytes", "pipeline.group"};
+static const char *const resets[] = {"memory.slots", "memory.activation_bytes", "pipeline.group",
+                                     "parallel.tensor_parts", "parallel.data_parts"};
 
-#define SETTINGS 24 // most that set_all sets
+#define SETTINGS 28 // most that set_all sets
 
 // What is set on top of the job: "KEY=VALUE"s, malloc'd. The first failure sticks, so that each need not be looked at.
 typedef struct settings {
@@ -112,6 +113,7 @@ static void set_all(settings_t *settings, const bl_plan_request_t *r, const bl_p
   set(settings, "pipeline.stages=%u", c->stages);
   set(settings, "pipeline.chunks=%u", c->chunks);
   set(settings, "train.micro_batch=%u", c->micro_batch);
+  set(settings, "parallel.tensor=%u", c->parallel.tensor);
   set(settings, "parallel.data=%u", c->parallel.data);
   set(settings, "train.micro_batches=%llu", (unsigned long long)c->micro_batches * c->parallel.data);
   set(settings, "pipeline.schedule=%s", c->schedule);
@@ -166,13 +168,6 @@ static bl_status_t write_with(const bl_ctl_plan_flags_t *a, const char *path, co
 bl_status_t bl_ctl_plan_job_write(const bl_ctl_plan_flags_t *a, const char *path, const bl_plan_request_t *r,
                                   const bl_plan_candidate_t *best, bl_error_t *err) {
   settings_t settings = {0};
-  if (best->parallel.tensor > 1) {
-    return bl_error_set(
-        err, BL_PRECONDITION,
-        "nothing was written to %s: the best way uses tensor parallelism %u, and a job file has none; plan "
-        "with --tensor 1",
-        a->write, best->parallel.tensor);
-  }
   set_all(&settings, r, best);
   bl_status_t status = write_with(a, path, &settings, err);
   for (size_t i = 0; i < settings.count; i++) {

@@ -43,7 +43,8 @@ static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_predicti
 
 bl_profile_use_t bl_ctl_profile_use(const bl_job_t *job, const bl_model_t *model) {
   return (bl_profile_use_t){.model = model,
-                            .options.dtype = job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32,
+                            .options = {.dtype = job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32,
+                                        .split.ranks = (uint32_t)job->parallel.tensor},
                             .device = job->pipeline.device == BL_JOB_DEVICE_CUDA ? BL_PROFILE_CUDA : BL_PROFILE_HOST,
                             .threads = (uint32_t)job->pipeline.threads,
                             .cores = job->pipeline.cores.set ? (uint32_t)job->pipeline.cores.value : 0};
@@ -71,12 +72,16 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
                                   .profile = source->profile,
                                   .profile_name = profile_name,
                                   .hardware = source->hardware,
-                                  .parallel = {.tensor = 1, .data = training->grid.data, .shard = true},
+                                  .parallel = {.tensor = training->grid.tensor,
+                                               .data = training->grid.data,
+                                               .shard = true,
+                                               .sequence = training->grid.tensor > 1},
                                   .replay = source->replay};
     bl_nodes_t nodes = {0};
     if (source->cluster.nodes > 0) {
       request.nodes = &nodes;
-      status = bl_nodes_init(&nodes, &source->cluster, source->order, made.plan.schedule->stages, 1);
+      status =
+          bl_nodes_init(&nodes, &source->cluster, source->order, made.plan.schedule->stages, training->grid.tensor);
     }
     status = status == BL_OK ? bl_trial_run(&request, &made.trial, err)
                              : bl_error_set(err, status, "no memory to place stages on nodes");

@@ -169,15 +169,18 @@ static const bl_ctl_column_t columns[] = {
 
 static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
   const bl_simulation_t *s = &p->trial.simulation;
-  char replicas[48] = "";
+  char tensor[32] = "", replicas[48] = "";
+  if (p->training->grid.tensor > 1) {
+    snprintf(tensor, sizeof tensor, " of %u tensor ranks", p->training->grid.tensor);
+  }
   if (p->training->grid.data > 1) {
     snprintf(replicas, sizeof replicas, " in each of %u replicas", p->training->grid.data);
   }
-  printf(
-      "%s, %u stage%s%s, %u micro-batch%s: step %.4g s = %.4g s of operations + %.3g s between steps; bubble %.1f %%\n",
-      p->plan.schedule->name, p->plan.schedule->stages, bl_plural(p->plan.schedule->stages), replicas,
-      p->plan.schedule->micro_batches, bl_one_or_many(p->plan.schedule->micro_batches, "", "es"), p->trial.step,
-      s->t_end, p->trial.between, 100 * s->bubble_total);
+  printf("%s, %u stage%s%s%s, %u micro-batch%s: step %.4g s = %.4g s of operations + %.3g s between steps; bubble %.1f "
+         "%%\n",
+         p->plan.schedule->name, p->plan.schedule->stages, bl_plural(p->plan.schedule->stages), tensor, replicas,
+         p->plan.schedule->micro_batches, bl_one_or_many(p->plan.schedule->micro_batches, "", "es"), p->trial.step,
+         s->t_end, p->trial.between, 100 * s->bubble_total);
   if (a->profile != NULL) {
     printf("costs: measured, %s%s", a->profile, a->replay ? ", one step replayed" : "");
     if (p->trial.cores > 0) {
