@@ -148,7 +148,7 @@ static void train_rank(team_t *team, uint32_t rank) {
   for (int step = 0; step < STEPS; step++) {
     trainer_random_tokens(team->model, (uint64_t)step, count, tokens, labels);
     trainer_run(trainer, tokens, labels, ops, op_count, losses[step]);
-    trainer_squares(trainer, team->squares); // each its own, and all the same of what is not cut
+    trainer_squares(trainer, team->squares); // each its own, the first one what is not cut
     pthread_barrier_wait(&team->barrier);
     const double norm = trainer_norm_of(trainer, team->squares);
     pthread_barrier_wait(&team->barrier);

@@ -310,7 +310,9 @@ void trainer_squares(trainer_t *trainer, double *squares) {
         expected++;
         bl_chunk_squares(chunk, i, trainer->squares);
         finish(trainer);
-        squares[(size_t)p.parameter.index * parts_of(trainer) + p.part] = *trainer->squares;
+        if (p.cut || trainer->options.layout.split.rank == 0) { // of what is not cut all ranks have the same
+          squares[(size_t)p.parameter.index * parts_of(trainer) + p.part] = *trainer->squares;
+        }
       }
     }
   }

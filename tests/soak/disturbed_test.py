@@ -5,8 +5,8 @@ being granted. After each disturbance the run goes on. In the end every step was
 run; each stage's counters say what the report says; what the report says adds up; and the last of the checkpoints, which were
 written all the time, has the weights and the optimizer of an undisturbed run.
 
-Then many jobs drawn at random (stages, replicas, schedule, policy, data path, recomputation, precision), each disturbed a few
-times.
+Then many jobs drawn at random (stages, tensor ranks, replicas, schedule, policy, data path, recomputation, precision), each
+disturbed a few times.
 
 Then a stage is killed while it is configured: the driver ends with 5 and names it, or never saw it; the next one goes on.
 
@@ -30,7 +30,8 @@ from ballast import CTL, GOLDEN, Service, environment, losses, run_job, scratch,
     steps_so_far, wait_until, write_job  # noqa: E402
 from combinations_test import SLOTS  # noqa: E402
 
-USUAL = {"stages": 4, "data": 1, "layers": 4, "micro_batches": 16, "pipeline": {}, "slots": 4, "balance": {"policy": "bpipe"}}
+USUAL = {"stages": 4, "tensor": 1, "data": 1, "layers": 4, "micro_batches": 16, "pipeline": {}, "slots": 4,
+         "balance": {"policy": "bpipe"}}
 POLICIES = [["none"], ["bpipe"], ["cap", "4"], ["cap", "3"]]
 COUNTERS = {"evicted": "evictions", "loaded": "loads", "lost": "lost_blocks", "dropped": "dropped_blocks",
             "recomputed": "recomputed_blocks"}
@@ -42,7 +43,7 @@ class World:
     def __init__(self, folder, choice, shape):
         self.folder, self.choice = folder, choice
         self.driver_at, self.report = f"unix:{folder}/driver.sock", os.path.join(folder, "report.jsonl")
-        ranks = shape["stages"] * shape["data"]
+        ranks = shape["stages"] * shape["tensor"] * shape["data"]
         self.stages = [Service(folder, "stage-service", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
                        for _ in range(ranks)]
         self.stores = [self.start_store(i) for i in range(ranks)]
@@ -50,7 +51,8 @@ class World:
                              data={"train": f"{GOLDEN}/gpt2/tokens.bin"},
                              train={"steps": 1000000, "micro_batch": 1, "micro_batches": shape["micro_batches"],
                                     "dtype": shape.get("dtype")},
-                             pipeline={"stages": shape["stages"], **shape["pipeline"]}, parallel={"data": shape["data"]},
+                             pipeline={"stages": shape["stages"], **shape["pipeline"]},
+                             parallel={"tensor": shape["tensor"], "data": shape["data"]},
                              memory={"slots": shape["slots"]},
                              balance=shape["balance"],
                              checkpoint={"folder": os.path.join(folder, "kept"), "every": 10},
@@ -248,8 +250,9 @@ def draw(choice):
     balance = {"policy": policy, "data_path": choice.choice(["auto", "shm", "tcp"])}
     if policy in ("bpipe", "cap"):
         balance["cap"] = slots or 2 * 8  # no less than any schedule needs
-    data = choice.choice([1, 1, 2])
-    return {"stages": stages, "data": data, "layers": 8, "micro_batches": 8 * data, "dtype": choice.choice(["fp32", "bf16"]), "slots": slots,
+    tensor, data = choice.choice([1, 1, 2]), choice.choice([1, 1, 2])
+    return {"stages": stages, "tensor": tensor, "data": data, "layers": 8, "micro_batches": 8 * data,
+            "dtype": choice.choice(["fp32", "bf16"]), "slots": slots,
             "pipeline": {"schedule": schedule, "recompute": recompute}, "balance": balance}
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of two replicas of two stages is killed, or stands still, in every phase of a step: while weights are handed round,
-in the operations, while gradients are added up, at the commit and while a checkpoint is written. Each time the run ends with
+"""A rank of two replicas of two stages of two tensor ranks is killed, or stands still, in every phase of a step: while weights
+are handed round, in a collective of a layer, between operations, while gradients are added up, at the commit and while a
+checkpoint is written. Each time the run ends with
 5 within 10 s, names the seat and leaves nothing, and the next run goes on from the last checkpoint to the bits of a run that
 was never disturbed.
 
@@ -19,11 +20,13 @@ import time
 from ballast import (CTL, Run, assert_nothing_left, descendants, environment, run_job, scratch, seed, shared_memory_files,
                      small_inline, write_job)
 
-PHASES = ["gather", "operations", "reduction", "commit", "checkpoint"]
+PHASES = ["gather", "layer", "operations", "reduction", "commit", "checkpoint"]
 NUMBERS = [signal.SIGKILL, signal.SIGSTOP]
 LONGEST_S = 10
+RANKS = 8
 AFTER = 3  # steps after the last disturbance
-WAITS = [("gather", r"weight of tensor"), ("reduction", r"gradient of tensor"), ("operations", r"of boundary")]
+WAITS = [("gather", r"weight of tensor"), ("reduction", r"gradient of tensor"), ("operations", r"of boundary"),
+         ("layer", r"of collective|collective \d+")]
 
 
 def told(folder, verb):
@@ -54,7 +57,7 @@ def phase_of(folder, kept, seat, since):
                 continue
             for wait in stage.get("waits", []):
                 for phase, pattern in WAITS:
-                    if re.search(f"{pattern}.* (from|to) {seat}$", wait["what"]):
+                    if re.search(f"({pattern}).* (from|to|with) {seat}$", wait["what"]):
                         return phase
     return None
 
@@ -63,8 +66,8 @@ def disturb(run, folder, kept, choice, wanted):
     """Stops a rank in a phase that is wanted; the phase, the signal, the seat and when."""
     while True:
         steps = run.wait_for(lambda steps: len(steps) >= 2, "no steps")
-        victim = steps[-1]["stages"][choice.randrange(4)]
-        seat = f"stage {victim['stage']} of replica {victim['data']}"
+        victim = steps[-1]["stages"][choice.randrange(RANKS)]
+        seat = f"tensor rank {victim['tensor']} of stage {victim['stage']} of replica {victim['data']}"
         time.sleep(choice.uniform(0, 0.2))
         begin = time.monotonic()
         os.kill(victim["pid"], signal.SIGSTOP)
@@ -81,7 +84,8 @@ def disturb(run, folder, kept, choice, wanted):
 
 def one(folder, job, kept, choice, wanted, seen):
     shared = shared_memory_files()
-    run = Run(folder, job, "--local", *(["--resume"] if seen else []))
+    saved = os.path.isdir(kept) and any(name.startswith("step-") for name in os.listdir(kept))
+    run = Run(folder, job, "--local", *(["--resume"] if saved else []))
     pids = []
     try:
         run.wait_for(lambda steps: len(steps) >= 2, "no steps")
@@ -118,7 +122,7 @@ def main():
         # Little work and large weights: a step is gathers, reductions and commits for the most part.
         parts = {"model": small_inline(hidden=64, layers=2, seq=8, vocab=8192),
                  "data": {"train": [os.path.abspath(__file__)], "format": "text"},
-                 "parallel": {"data": 2}, "balance": {"data_path": "tcp"}}
+                 "parallel": {"tensor": 2, "data": 2}, "balance": {"data_path": "tcp"}}
         train = {"steps": 1000000, "micro_batch": 1, "micro_batches": 4}
         job = write_job(folder, **parts, train=train, checkpoint={"folder": kept, "every": 5, "keep": 2})
         seen = {}
