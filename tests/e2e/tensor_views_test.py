@@ -85,6 +85,11 @@ def look(folder):
         events = json.load(file)["traceEvents"]
     processes = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert processes == dict(enumerate(NAMES)), processes
+    picture = os.path.join(folder, "memory.svg")
+    told(folder, "stages", "--to", picture)
+    with open(picture, encoding="utf-8") as file:
+        assert "</svg>" in file.read()
+    assert "must end in .svg or .png" in told(folder, "stages", "--to", f"{folder}/memory.jpg", code=2)
     page = json.loads(told(folder, "status", "-o", "json"))["page"]
     with urllib.request.urlopen(f"{page.rstrip('/')}/api/run", timeout=10) as answer:
         names = json.load(answer)["names"]

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The memory of every rank of a run as bars on one scale: a column per stage, a row per tensor rank and replica.
+//
+// Thread: any. Nothing is kept.
+#ifndef BALLAST_DRAW_MEMORY_GRID_H
+#define BALLAST_DRAW_MEMORY_GRID_H
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct bl_memory_grid {
+  const char *title;
+  const char *subtitle;          // NULL: none
+  uint32_t stages, tensor, data; // at least 1 each
+  const char *const *parts;      // [part_count] what memory is for: "weights"
+  size_t part_count;
+  const double *bytes; // [data * stages * tensor][part_count], in the order of ranks (model/grid.h);
+                       // negative where nothing is known of the rank
+} bl_memory_grid_t;
+
+// `path` ends in .svg or .png. BL_INVALID; BL_EXHAUSTED: more rows or columns than a picture holds; BL_NOT_FOUND, BL_IO: the
+// file.
+BL_MUST_USE bl_status_t bl_memory_grid_draw(const bl_memory_grid_t *grid, const char *path, bl_error_t *err);
+
+#endif
