@@ -51,7 +51,8 @@ static void configure_work(bl_task_t *task) {
                                  .plaintext_ok = stage->options.plaintext_ok,
                                  .transfer = stage->transfer};
   bl_engine_t *engine;
-  if (bl_engine_create(&options, &engine, &work->err) == BL_OK) {
+  work->err.status = bl_engine_create(&options, &engine, &work->err); // what was tried in vain before is in it, too
+  if (work->err.status == BL_OK) {
     stage->made_engine = engine;
   }
 }

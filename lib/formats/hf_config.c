@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the keys mean is taken from transformers 5 (configuration_gpt2.py, configuration_llama.py, modeling_rope_utils.py)
+// What the keys mean is taken from transformers 5 (configuration_gpt2.py, configuration_llama.py,
+// configuration_mistral.py, modeling_rope_utils.py)
 // and from files that transformers 4 wrote.
 #include "formats/hf_config.h"
 
@@ -29,6 +30,10 @@ static const size_key_t gpt2_sizes[] = {
     {"n_positions", "max_position_embeddings", offsetof(bl_hf_config_t, seq), true},
     {NULL, NULL, 0, false},
 };
+
+// A mistral that says nothing of its window has one.
+#define MISTRAL_WINDOW_DEFAULT   4096
+#define MISTRAL_KV_HEADS_DEFAULT 8
 
 static const size_key_t llama_sizes[] = {
     {"num_hidden_layers", NULL, offsetof(bl_hf_config_t, layers), true},
@@ -62,6 +67,12 @@ static const fixed_key_t gpt2_fixed[] = {
     {"quantization_config", ONLY_EMPTY, NULL},
     // reorder_and_upcast_attn only reorders the scaling of keys: not listed, the mathematics is the same.
     {NULL, ONLY_EMPTY, NULL},
+};
+
+static const fixed_key_t mistral_fixed[] = {
+    {"hidden_act", ONLY_TEXTS, "silu|swish"},  {"partial_rotary_factor", ONLY_ONE, NULL},
+    {"is_encoder_decoder", ONLY_FALSE, NULL},  {"pruned_heads", ONLY_EMPTY, NULL},
+    {"quantization_config", ONLY_EMPTY, NULL}, {NULL, ONLY_EMPTY, NULL},
 };
 
 static const fixed_key_t llama_fixed[] = {
@@ -204,31 +215,78 @@ static bl_status_t check_fixed(const json_t *document, const fixed_key_t *rules,
   return BL_OK;
 }
 
-// One of "rope_scaling" (transformers 4) and "rope_parameters" (5): the default rotation only. Sets *theta where the
-// object has one.
-static bl_status_t read_rope_object(const json_t *document, const char *key, double *theta, bl_error_t *err) {
-  json_t *rope = json_object_get(document, key);
-  if (absent(rope)) {
+static bl_status_t read_kind(const json_t *rope, bl_rope_kind_t *kind, bl_error_t *err) {
+  static const struct {
+    const char *name;
+    bl_rope_kind_t kind;
+  } kinds[] = {{"default", BL_ROPE_DEFAULT}, {"linear", BL_ROPE_LINEAR}, {"llama3", BL_ROPE_LLAMA3}};
+  static const char *const keys[] = {"rope_type", "type"}; // transformers 4 wrote the second, once
+  for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
+    const json_t *value = json_object_get(rope, keys[k]);
+    bool known = absent(value);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0] && !known; i++) {
+      known = json_is_string(value) && strcmp(json_string_value(value), kinds[i].name) == 0;
+      *kind = known ? kinds[i].kind : *kind;
+    }
+    if (!known) {
+      char text[VALUE_TEXT];
+      return bl_error_set(err, BL_UNIMPLEMENTED,
+                          "%s: %s is not supported and would change what the model computes; supported: "
+                          "default|linear|llama3",
+                          keys[k], show(value, text));
+    }
+    if (!absent(value)) {
+      return BL_OK;
+    }
+  }
+  return BL_OK;
+}
+
+static bl_status_t read_rotation(const json_t *object, bl_rope_t *rope, bl_error_t *err) {
+  const struct {
+    const char *key;
+    double *number;
+    bool wanted;
+  } numbers[] = {{"factor", &rope->factor, rope->kind != BL_ROPE_DEFAULT},
+                 {"low_freq_factor", &rope->low_frequency, rope->kind == BL_ROPE_LLAMA3},
+                 {"high_freq_factor", &rope->high_frequency, rope->kind == BL_ROPE_LLAMA3},
+                 {"original_max_position_embeddings", &rope->original, rope->kind == BL_ROPE_LLAMA3}};
+  bl_status_t status = read_positive(object, "rope_theta", rope->theta, &rope->theta, err);
+  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == BL_OK; i++) {
+    if (numbers[i].wanted && absent(json_object_get(object, numbers[i].key))) {
+      status = bl_error_set(err, BL_INVALID, "%s: missing", numbers[i].key);
+    } else if (numbers[i].wanted) {
+      status = read_positive(object, numbers[i].key, 0, numbers[i].number, err);
+    }
+  }
+  const char *fault = status == BL_OK ? bl_rope_fault(rope) : NULL;
+  return fault != NULL ? bl_error_set(err, BL_INVALID, "%s", fault) : status;
+}
+
+// One of "rope_scaling" (transformers 4) and "rope_parameters" (5).
+static bl_status_t read_rope_object(const json_t *document, const char *key, bl_rope_t *rope, bl_error_t *err) {
+  json_t *object = json_object_get(document, key);
+  if (absent(object)) {
     return BL_OK;
   }
   char text[VALUE_TEXT];
-  if (!json_is_object(rope)) {
-    return bl_error_set(err, BL_INVALID, "%s: must be an object or null, is %s", key, show(rope, text));
+  if (!json_is_object(object)) {
+    return bl_error_set(err, BL_INVALID, "%s: must be an object or null, is %s", key, show(object, text));
   }
   const char *name;
   json_t *value;
-  json_object_foreach(rope, name, value) {
+  json_object_foreach(object, name, value) {
     if (json_is_object(value)) {
       return bl_error_set(err, BL_UNIMPLEMENTED, "%s.%.60s: a rotation per kind of layer is not supported", key, name);
     }
   }
-  static const fixed_key_t rules[] = {{"rope_type", ONLY_TEXTS, "default"},
-                                      {"type", ONLY_TEXTS, "default"},
-                                      {"partial_rotary_factor", ONLY_ONE, NULL},
-                                      {NULL, ONLY_EMPTY, NULL}};
-  bl_status_t status = check_fixed(rope, rules, err);
+  static const fixed_key_t rules[] = {{"partial_rotary_factor", ONLY_ONE, NULL}, {NULL, ONLY_EMPTY, NULL}};
+  bl_status_t status = check_fixed(object, rules, err);
   if (status == BL_OK) {
-    status = read_positive(rope, "rope_theta", *theta, theta, err);
+    status = read_kind(object, &rope->kind, err);
+  }
+  if (status == BL_OK) {
+    status = read_rotation(object, rope, err);
   }
   if (status != BL_OK) {
     bl_error_prefix(err, "%s", key);
@@ -289,8 +347,20 @@ static bl_status_t read_gpt2(const json_t *document, bl_hf_config_t *config, bl_
   return BL_OK;
 }
 
+// Absent is transformers' default, null is none.
+static bl_status_t read_window(const json_t *document, bl_hf_config_t *config, bl_error_t *err) {
+  static const size_key_t key = {"sliding_window", NULL, offsetof(bl_hf_config_t, window), false};
+  if (json_object_get(document, key.key) == NULL) {
+    config->window = MISTRAL_WINDOW_DEFAULT;
+  }
+  return read_size(document, &key, config, err);
+}
+
 static bl_status_t read_llama(const json_t *document, bl_hf_config_t *config, bl_error_t *err) {
-  bl_status_t status = check_fixed(document, llama_fixed, err);
+  bl_status_t status = check_fixed(document, config->mistral ? mistral_fixed : llama_fixed, err);
+  if (status == BL_OK && config->mistral) {
+    status = read_window(document, config, err);
+  }
   if (status == BL_OK) {
     status = read_sizes(document, llama_sizes, config, err);
   }
@@ -301,13 +371,13 @@ static bl_status_t read_llama(const json_t *document, bl_hf_config_t *config, bl
     status = read_positive(document, "rms_norm_eps", 1e-6, &config->norm_epsilon, err);
   }
   if (status == BL_OK) {
-    status = read_positive(document, "rope_theta", ROPE_THETA_DEFAULT, &config->rope_theta, err);
+    status = read_positive(document, "rope_theta", ROPE_THETA_DEFAULT, &config->rope.theta, err);
   }
   if (status == BL_OK) {
-    status = read_rope_object(document, "rope_scaling", &config->rope_theta, err);
+    status = read_rope_object(document, "rope_scaling", &config->rope, err);
   }
   if (status == BL_OK) {
-    status = read_rope_object(document, "rope_parameters", &config->rope_theta, err);
+    status = read_rope_object(document, "rope_parameters", &config->rope, err);
   }
   if (status != BL_OK) {
     return status;
@@ -320,7 +390,8 @@ static bl_status_t read_llama(const json_t *document, bl_hf_config_t *config, bl
     config->head_dim = config->hidden / config->heads;
   }
   if (config->kv_heads == 0) {
-    config->kv_heads = config->heads;
+    const bool given = json_object_get(document, "num_key_value_heads") != NULL; // null: as many as heads
+    config->kv_heads = config->mistral && !given ? MISTRAL_KV_HEADS_DEFAULT : config->heads;
   }
   if (!divides(config->kv_heads, config->heads)) {
     return bl_error_set(err, BL_INVALID,
@@ -336,18 +407,20 @@ static bl_status_t read_document(const json_t *document, bl_hf_config_t *config,
   }
   const json_t *type = json_object_get(document, "model_type");
   if (!json_is_string(type)) {
-    return bl_error_set(err, BL_INVALID, "model_type: missing; gpt2 and llama are supported");
+    return bl_error_set(err, BL_INVALID, "model_type: missing; gpt2, llama and mistral are supported");
   }
   const char *family = json_string_value(type);
   if (strcmp(family, "gpt2") == 0) {
     config->family = BL_HF_GPT2;
     return read_gpt2(document, config, err);
   }
-  if (strcmp(family, "llama") == 0) {
+  config->mistral = strcmp(family, "mistral") == 0;
+  if (config->mistral || strcmp(family, "llama") == 0) {
     config->family = BL_HF_LLAMA;
     return read_llama(document, config, err);
   }
-  return bl_error_set(err, BL_UNIMPLEMENTED, "model_type: '%.60s' is not supported; gpt2 and llama are", family);
+  return bl_error_set(err, BL_UNIMPLEMENTED, "model_type: '%.60s' is not supported; gpt2, llama and mistral are",
+                      family);
 }
 
 bl_status_t bl_hf_config_parse(bl_hf_config_t *config, const char *bytes, size_t size_bytes, bl_error_t *err) {

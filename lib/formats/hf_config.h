@@ -20,6 +20,7 @@
 #define BALLAST_FORMATS_HF_CONFIG_H
 
 #include "base/error.h"
+#include "model/rope.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -39,7 +40,9 @@ typedef struct bl_hf_config {
   uint32_t seq;          // n_positions | max_position_embeddings
   bool tied;             // tie_word_embeddings; absent: true for gpt2, false for llama
   double norm_epsilon;   // layer_norm_epsilon (1e-5) | rms_norm_eps (1e-6)
-  double rope_theta;     // absent: 10000; 0 for gpt2
+  bl_rope_t rope;        // rope_theta, absent: 10000, 0 for gpt2; rope_scaling | rope_parameters
+  uint32_t window;       // sliding_window of mistral; 0: none
+  bool mistral;          // "model_type" is mistral: a llama by other names
 } bl_hf_config_t;
 
 // Reads the bytes of a config.json. Absent keys take transformers' defaults where the comments above give

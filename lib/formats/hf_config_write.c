@@ -14,18 +14,44 @@ static json_t *describe_gpt2(const bl_hf_config_t *config) {
                    config->tied, "dtype", "float32", "bos_token_id", "eos_token_id");
 }
 
-// The base of the rotation stands twice: transformers 4 reads the first, 5 the second.
+static json_t *describe_rope(const bl_rope_t *rope) {
+  static const char *const kinds[] = {"default", "linear", "llama3"};
+  json_t *object = json_pack("{s:f, s:s}", "rope_theta", rope->theta, "rope_type", kinds[rope->kind]);
+  if (object != NULL && rope->kind != BL_ROPE_DEFAULT) {
+    json_object_set_new(object, "factor", json_real(rope->factor));
+  }
+  if (object != NULL && rope->kind == BL_ROPE_LLAMA3) {
+    json_object_set_new(object, "low_freq_factor", json_real(rope->low_frequency));
+    json_object_set_new(object, "high_freq_factor", json_real(rope->high_frequency));
+    json_object_set_new(object, "original_max_position_embeddings", json_integer((json_int_t)rope->original));
+  }
+  return object;
+}
+
+// The rotation stands twice: transformers 4 reads the first, 5 the second.
 static json_t *describe_llama(const bl_hf_config_t *config) {
-  return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:{s:f, s:s}, s:s, s:b, s:b, s:b, "
-                   "s:s, s:n, s:n}",
-                   "architectures", "LlamaForCausalLM", "model_type", "llama", "num_hidden_layers",
-                   (json_int_t)config->layers, "hidden_size", (json_int_t)config->hidden, "num_attention_heads",
-                   (json_int_t)config->heads, "num_key_value_heads", (json_int_t)config->kv_heads, "head_dim",
-                   (json_int_t)config->head_dim, "intermediate_size", (json_int_t)config->ffn, "vocab_size",
-                   (json_int_t)config->vocab, "max_position_embeddings", (json_int_t)config->seq, "rms_norm_eps",
-                   config->norm_epsilon, "rope_theta", config->rope_theta, "rope_parameters", "rope_theta",
-                   config->rope_theta, "rope_type", "default", "hidden_act", "silu", "attention_bias", 0, "mlp_bias", 0,
-                   "tie_word_embeddings", config->tied, "dtype", "float32", "bos_token_id", "eos_token_id");
+  json_t *document = json_pack(
+      "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s, s:b, s:s, s:n, s:n}", "architectures",
+      config->mistral ? "MistralForCausalLM" : "LlamaForCausalLM", "model_type", config->mistral ? "mistral" : "llama",
+      "num_hidden_layers", (json_int_t)config->layers, "hidden_size", (json_int_t)config->hidden, "num_attention_heads",
+      (json_int_t)config->heads, "num_key_value_heads", (json_int_t)config->kv_heads, "head_dim",
+      (json_int_t)config->head_dim, "intermediate_size", (json_int_t)config->ffn, "vocab_size",
+      (json_int_t)config->vocab, "max_position_embeddings", (json_int_t)config->seq, "rms_norm_eps",
+      config->norm_epsilon, "rope_theta", config->rope.theta, "rope_parameters", describe_rope(&config->rope),
+      "hidden_act", "silu", "tie_word_embeddings", config->tied, "dtype", "float32", "bos_token_id", "eos_token_id");
+  if (document == NULL) {
+    return NULL;
+  }
+  if (config->rope.kind != BL_ROPE_DEFAULT) {
+    json_object_set_new(document, "rope_scaling", describe_rope(&config->rope));
+  }
+  if (config->mistral) {
+    json_object_set_new(document, "sliding_window", config->window > 0 ? json_integer(config->window) : json_null());
+  } else {
+    json_object_set_new(document, "attention_bias", json_false());
+    json_object_set_new(document, "mlp_bias", json_false());
+  }
+  return document;
 }
 
 bl_status_t bl_hf_config_write(const bl_hf_config_t *config, char **text, size_t *text_bytes, bl_error_t *err) {

@@ -89,7 +89,9 @@ static bl_status_t read_config(const bl_job_t *job, const char *path, bl_model_t
       .seq = config.seq,
       .tied = config.tied,
       .norm_epsilon = config.norm_epsilon,
-      .rope_theta = config.rope_theta,
+      .rope = config.rope,
+      .window = config.window,
+      .mistral = config.mistral,
   };
   status = check_agreement(job, model, path, err);
   if (status == BL_OK) {
@@ -132,7 +134,7 @@ static bl_status_t read_inline(const bl_job_t *job, bl_model_t *model, bl_error_
       .seq = number(&job->model.seq),
       .tied = job->model.tied.value,
       .norm_epsilon = BL_NORM_EPSILON_DEFAULT,
-      .rope_theta = BL_ROPE_THETA_DEFAULT,
+      .rope.theta = BL_ROPE_THETA_DEFAULT,
   };
   if (model->heads == 0 || model->hidden % model->heads != 0) {
     return bl_job_fail(job, err, "model.heads", "%" PRIu32 " heads do not divide model.hidden, which is %" PRIu32,

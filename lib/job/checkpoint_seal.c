@@ -64,7 +64,9 @@ static bl_status_t add_config(seal_t *seal, const bl_model_t *model, bl_error_t 
                            .seq = bl_model_positions(model),
                            .tied = model->tied,
                            .norm_epsilon = model->norm_epsilon,
-                           .rope_theta = model->rope_theta};
+                           .rope = model->rope,
+                           .window = model->window,
+                           .mistral = model->mistral};
   char *text;
   size_t text_bytes;
   bl_status_t status = bl_hf_config_write(&config, &text, &text_bytes, err);

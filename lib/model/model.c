@@ -89,8 +89,15 @@ bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
                         "model.heads: rotary positions need an even head size, with %" PRIu32 " it is %" PRIu32,
                         model->heads, model->head_dim);
   }
-  if (!isfinite(model->rope_theta) || model->rope_theta <= 0) {
-    return bl_error_set(err, BL_INVALID, "model.rope_theta: must be above 0, is %g", model->rope_theta);
+  if (bl_rope_fault(&model->rope) != NULL) {
+    return bl_error_set(err, BL_INVALID, "model.rope: %s", bl_rope_fault(&model->rope));
+  }
+  if (model->window > 0 && model->seq > model->window) {
+    return bl_error_set(err, BL_INVALID,
+                        "model.seq: a query of this model sees %" PRIu32
+                        " tokens (sliding_window), and sequences of %" PRIu32
+                        " are longer, whose attention is not supported; %" PRIu32 " is the most",
+                        model->window, model->seq, model->window);
   }
   return BL_OK;
 }

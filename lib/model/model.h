@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/status.h"
+#include "model/rope.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -33,7 +34,10 @@ typedef struct bl_model {
   bool tied;           // the head uses the token embedding
   uint32_t shard;      // heads, kv_heads and ffn are one of so many tensor-parallel parts (for measurements); 0: whole
   double norm_epsilon; // 1e-5 unless a config.json says otherwise
-  double rope_theta;   // 10000 unless a config.json says otherwise; llama only
+  bl_rope_t rope;      // llama only
+  uint32_t
+      window;   // tokens that a query sees, itself among them, where a configuration bounds them: at least seq; 0: all
+  bool mistral; // a llama that transformers calls mistral
 } bl_model_t;
 
 #define BL_NORM_EPSILON_DEFAULT 1e-5

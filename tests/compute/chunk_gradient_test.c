@@ -153,7 +153,7 @@ static const bl_model_t gpt2 = {.family = BL_FAMILY_GPT2,
                                 .vocab = 19,
                                 .seq = 7,
                                 .norm_epsilon = 1e-5,
-                                .rope_theta = 10000};
+                                .rope.theta = 10000};
 static const bl_model_t llama = {.family = BL_FAMILY_LLAMA,
                                  .layers = 2,
                                  .hidden = 20,
@@ -164,7 +164,7 @@ static const bl_model_t llama = {.family = BL_FAMILY_LLAMA,
                                  .vocab = 19,
                                  .seq = 7,
                                  .norm_epsilon = 1e-5,
-                                 .rope_theta = 100};
+                                 .rope.theta = 100};
 
 static void gpt2_naive(void **state) {
   (void)state;

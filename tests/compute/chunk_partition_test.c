@@ -167,7 +167,7 @@ static const bl_model_t gpt2 = {.family = BL_FAMILY_GPT2,
                                 .seq = 19,
                                 .tied = true,
                                 .norm_epsilon = 1e-5,
-                                .rope_theta = 10000};
+                                .rope.theta = 10000};
 static const bl_model_t llama = {.family = BL_FAMILY_LLAMA,
                                  .layers = 5,
                                  .hidden = 32,
@@ -178,7 +178,7 @@ static const bl_model_t llama = {.family = BL_FAMILY_LLAMA,
                                  .vocab = 41,
                                  .seq = 19,
                                  .norm_epsilon = 1e-5,
-                                 .rope_theta = 10000};
+                                 .rope.theta = 10000};
 
 static void gpt2_tied_naive(void **state) {
   (void)state;

@@ -88,7 +88,7 @@ static bl_model_t read_model(const char *name, uint32_t seq) {
                       .positions = config.family == BL_HF_GPT2 ? config.seq : 0,
                       .tied = config.tied,
                       .norm_epsilon = config.norm_epsilon,
-                      .rope_theta = config.rope_theta};
+                      .rope = config.rope};
 }
 
 static json_t *load_json(const char *name, const char *file) {
@@ -282,6 +282,7 @@ static void layers_in_parts_follow_pytorch(void **state) {
   follow_parts("gpt2", 2);
   follow_parts("gpt2", 4);
   follow_parts("llama", 2);
+  follow_parts("llama3", 2);
 }
 
 static void gpt2_follows_pytorch(void **state) {
@@ -292,6 +293,19 @@ static void gpt2_follows_pytorch(void **state) {
 static void llama_follows_pytorch(void **state) {
   (void)state;
   follow_all("llama");
+}
+
+// Slowed positions, tied, heads of another size than hidden / heads.
+static void llama3_follows_pytorch(void **state) {
+  (void)state;
+  follow_all("llama3");
+  follow_bf16("llama3");
+}
+
+static void mistral_follows_pytorch(void **state) {
+  (void)state;
+  follow_all("mistral");
+  follow_bf16("mistral");
 }
 
 static void gpt2_follows_pytorch_in_bf16(void **state) {
@@ -310,6 +324,7 @@ int main(int argc, char **argv) {
   }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2_follows_pytorch),           cmocka_unit_test(llama_follows_pytorch),
+      cmocka_unit_test(llama3_follows_pytorch),         cmocka_unit_test(mistral_follows_pytorch),
       cmocka_unit_test(layers_in_parts_follow_pytorch), cmocka_unit_test(gpt2_follows_pytorch_in_bf16),
       cmocka_unit_test(llama_follows_pytorch_in_bf16),
   };

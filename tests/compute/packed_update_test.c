@@ -143,7 +143,7 @@ static void copies_are_those_of_packing(void **state) {
   llama.family = BL_FAMILY_LLAMA;
   llama.kv_heads = 1;
   llama.tied = false;
-  llama.rope_theta = 1e4;
+  llama.rope.theta = 1e4;
   bl_model_t untied = gpt2;
   untied.tied = false;
   check(gpt2, bl_chunk_span_whole(&gpt2), 3 * 4 + 1);

@@ -289,7 +289,7 @@ static void gpt2_has_the_same_bits(void **state) {
                             .positions = 14,
                             .tied = true,
                             .norm_epsilon = 1e-5,
-                            .rope_theta = 10000});
+                            .rope.theta = 10000});
 }
 
 static void llama_has_the_same_bits(void **state) {
@@ -304,7 +304,7 @@ static void llama_has_the_same_bits(void **state) {
                             .vocab = 301,
                             .seq = 12,
                             .norm_epsilon = 1e-5,
-                            .rope_theta = 10000});
+                            .rope.theta = 10000});
 }
 
 int main(void) {

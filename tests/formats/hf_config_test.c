@@ -19,6 +19,10 @@
   "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4,"                      \
   "\"intermediate_size\":24,\"vocab_size\":11,\"max_position_embeddings\":16"
 
+#define MISTRAL                                                                                                        \
+  "\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":16,"                  \
+  "\"intermediate_size\":24,\"vocab_size\":11,\"max_position_embeddings\":16"
+
 static bl_hf_config_t parse(const char *text) {
   bl_hf_config_t config;
   bl_error_t err = {0};
@@ -62,7 +66,7 @@ static void reads_files_of_transformers_5(void **state) {
   assert_int_equal(llama.ffn, 112);
   assert_false(llama.tied);
   assert_true(llama.norm_epsilon == 1e-5);
-  assert_true(llama.rope_theta == 10000.0);
+  assert_true(llama.rope.theta == 10000.0);
 }
 
 static void reads_both_spellings(void **state) {
@@ -74,11 +78,11 @@ static void reads_both_spellings(void **state) {
   assert_int_equal(c.hidden, 8);
   assert_int_equal(c.seq, 16);
   assert_int_equal(c.ffn, 20);
-  assert_true(parse("{" LLAMA ",\"rope_theta\":500000.0}").rope_theta == 500000.0);
-  assert_true(parse("{" LLAMA ",\"rope_theta\":7,\"rope_scaling\":null}").rope_theta == 7.0);
-  assert_true(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"default\"}}").rope_theta == 10000.0);
+  assert_true(parse("{" LLAMA ",\"rope_theta\":500000.0}").rope.theta == 500000.0);
+  assert_true(parse("{" LLAMA ",\"rope_theta\":7,\"rope_scaling\":null}").rope.theta == 7.0);
+  assert_true(parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"default\"}}").rope.theta == 10000.0);
   assert_true(parse("{" LLAMA ",\"rope_theta\":5,\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":9.5}}")
-                  .rope_theta == 9.5);
+                  .rope.theta == 9.5);
 }
 
 static void defaults_are_those_of_transformers(void **state) {
@@ -137,8 +141,7 @@ static void other_mathematics_is_refused_by_name(void **state) {
       {"\"sliding_window\":4096", "sliding_window: 4096"},
       {"\"layer_types\":[\"full_attention\",\"sliding_attention\"]", "layer_types"},
       {"\"partial_rotary_factor\":0.5", "partial_rotary_factor: 0.5"},
-      {"\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}", "rope_scaling: type: \"linear\""},
-      {"\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0}", "rope_scaling: rope_type: \"llama3\""},
+      {"\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2.0}", "rope_scaling: type: \"dynamic\""},
       {"\"rope_parameters\":{\"rope_type\":\"yarn\"}", "rope_parameters: rope_type: \"yarn\""},
       {"\"rope_parameters\":{\"full_attention\":{\"rope_type\":\"default\"}}", "rope_parameters.full_attention"},
       {"\"rope_parameters\":{\"partial_rotary_factor\":0.25}", "rope_parameters: partial_rotary_factor"},
@@ -152,7 +155,8 @@ static void other_mathematics_is_refused_by_name(void **state) {
     snprintf(text, sizeof text, "{" LLAMA ",%s}", llama[i][0]);
     refuses(BL_UNIMPLEMENTED, text, llama[i][1]);
   }
-  refuses(BL_UNIMPLEMENTED, "{\"model_type\":\"qwen2\"}", "model_type: 'qwen2' is not supported; gpt2 and llama are");
+  refuses(BL_UNIMPLEMENTED, "{\"model_type\":\"qwen2\"}",
+          "model_type: 'qwen2' is not supported; gpt2, llama and mistral are");
 }
 
 static void malformed_files_are_refused(void **state) {
@@ -172,10 +176,51 @@ static void malformed_files_are_refused(void **state) {
   refuses(BL_INVALID, "{" LLAMA ",\"rms_norm_eps\":0}", "rms_norm_eps: must be a number above 0");
   refuses(BL_INVALID, "{" LLAMA ",\"rope_theta\":-1}", "rope_theta");
   refuses(BL_INVALID, "{" LLAMA ",\"rope_scaling\":[]}", "rope_scaling: must be an object");
+  refuses(BL_INVALID, "{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "rope_scaling: factor: missing");
+  refuses(BL_INVALID, "{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0.5}}",
+          "rope_scaling: factor must be at least 1");
+  refuses(BL_INVALID, "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0}}",
+          "rope_scaling: low_freq_factor: missing");
+  refuses(BL_INVALID,
+          "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+          "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}",
+          "low_freq_factor must be above 0 and below high_freq_factor");
+  refuses(BL_INVALID, "{" MISTRAL ",\"sliding_window\":0}", "sliding_window: must be a whole number");
   refuses(BL_INVALID, "{" LLAMA ",\"tie_word_embeddings\":1}", "tie_word_embeddings: must be true or false");
   refuses(BL_INVALID,
           "{\"model_type\":\"gpt2\",\"n_layer\":2,\"n_embd\":8,\"n_head\":3,\"vocab_size\":11,\"n_positions\":16}",
           "n_head: 3 heads do not divide n_embd 8");
+}
+
+// Slowed rotations and windows, as both versions of transformers write them, and back.
+static void rotations_and_windows_survive(void **state) {
+  (void)state;
+  static const char llama3[] = "\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+                               "\"original_max_position_embeddings\":8192";
+  char old[512], new[512];
+  snprintf(old, sizeof old, "{" LLAMA ",\"rope_theta\":500000.0,\"rope_scaling\":{%s}}", llama3);
+  snprintf(new, sizeof new, "{" LLAMA ",\"rope_parameters\":{\"rope_theta\":500000.0,%s}}", llama3);
+  const bl_hf_config_t first = parse(old), second = parse(new);
+  assert_true(bl_rope_equal(&first.rope, &second.rope));
+  assert_int_equal(first.rope.kind, BL_ROPE_LLAMA3);
+  assert_true(first.rope.theta == 500000 && first.rope.factor == 8 && first.rope.original == 8192);
+  const bl_hf_config_t configs[] = {first, parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}"),
+                                    parse("{" MISTRAL "}"), parse("{" MISTRAL ",\"sliding_window\":null}"),
+                                    parse("{" MISTRAL ",\"sliding_window\":16}")};
+  assert_int_equal(configs[1].rope.kind, BL_ROPE_LINEAR);
+  assert_true(configs[2].mistral && configs[2].window == 4096 && configs[2].kv_heads == 8);
+  assert_true(configs[3].mistral && configs[3].window == 0 && configs[4].window == 16);
+  for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
+    char *text;
+    size_t bytes;
+    bl_error_t err;
+    assert_int_equal(bl_hf_config_write(&configs[i], &text, &bytes, &err), BL_OK);
+    const bl_hf_config_t again = parse(text);
+    assert_true(bl_rope_equal(&again.rope, &configs[i].rope));
+    assert_int_equal(again.window, configs[i].window);
+    assert_int_equal(again.mistral, configs[i].mistral);
+    free(text);
+  }
 }
 
 int main(void) {
@@ -183,6 +228,7 @@ int main(void) {
       cmocka_unit_test(reads_files_of_transformers_5),        cmocka_unit_test(reads_both_spellings),
       cmocka_unit_test(defaults_are_those_of_transformers),   cmocka_unit_test(what_does_not_matter_is_ignored),
       cmocka_unit_test(other_mathematics_is_refused_by_name), cmocka_unit_test(malformed_files_are_refused),
+      cmocka_unit_test(rotations_and_windows_survive),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

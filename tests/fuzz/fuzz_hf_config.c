@@ -17,6 +17,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes) {
   FUZZ_CHECK(config.head_dim > 0 && config.ffn > 0 && config.vocab > 0 && config.seq > 0);
   FUZZ_CHECK(config.heads % config.kv_heads == 0);
   FUZZ_CHECK(isfinite(config.norm_epsilon) && config.norm_epsilon > 0);
-  FUZZ_CHECK(config.family == BL_HF_GPT2 || (isfinite(config.rope_theta) && config.rope_theta > 0));
+  FUZZ_CHECK(config.family == BL_HF_GPT2 || (isfinite(config.rope.theta) && config.rope.theta > 0));
   return 0;
 }

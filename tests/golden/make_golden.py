@@ -5,11 +5,14 @@
     python3 make_golden.py [FOLDER]        (default: the folder of this script)
     python3 make_golden.py --bf16 [FOLDER] (golden-bf16.json alone, for the models that are there)
 
+BALLAST_GOLDEN_MODELS=llama3,mistral makes these alone.
+
 Runs on one thread, deterministically. Every model is trained twice, in fp32 (the numbers that are written) and in fp64;
 the largest relative difference of the two is written beside them, so that a test's tolerance can be judged.
 """
 import json
 import math
+import os
 import pathlib
 import struct
 import sys
@@ -37,12 +40,31 @@ TRAIN = {
 
 
 def models():
+    wanted = [name for name in os.environ.get("BALLAST_GOLDEN_MODELS", "").split(",") if name]
+    for number, model in enumerate(all_models()):
+        if not wanted or model[0] in wanted:
+            yield number, *model
+
+
+def all_models():
     yield "gpt2", transformers.GPT2LMHeadModel, transformers.GPT2Config(
         vocab_size=VOCAB, n_positions=SEQ, n_embd=48, n_layer=3, n_head=4,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0)
     yield "llama", transformers.LlamaForCausalLM, transformers.LlamaConfig(
         vocab_size=VOCAB, max_position_embeddings=SEQ, hidden_size=48, intermediate_size=112, num_hidden_layers=3,
         num_attention_heads=6, num_key_value_heads=2, rms_norm_eps=1e-5, tie_word_embeddings=False,
+        bos_token_id=0, eos_token_id=0)
+    # As Llama 3.2: tied, slowed positions of which some pairs keep their pace, some are slowed, some are between; heads of
+    # another size than hidden / heads.
+    yield "llama3", transformers.LlamaForCausalLM, transformers.LlamaConfig(
+        vocab_size=VOCAB, max_position_embeddings=SEQ, hidden_size=48, intermediate_size=112, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=16, rms_norm_eps=1e-5, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
+                         "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+        bos_token_id=0, eos_token_id=0)
+    yield "mistral", transformers.MistralForCausalLM, transformers.MistralConfig(
+        vocab_size=VOCAB, max_position_embeddings=SEQ, hidden_size=48, intermediate_size=112, num_hidden_layers=3,
+        num_attention_heads=6, num_key_value_heads=3, rms_norm_eps=1e-5, tie_word_embeddings=False, sliding_window=SEQ,
         bos_token_id=0, eos_token_id=0)
 
 
@@ -138,7 +160,7 @@ def take_gradients(half, model):
 def make_bf16(folder):
     """The same training with every module in bf16 (master weights and sums of gradients in fp32): how far bf16 alone
     moves losses and norms, as PyTorch rounds."""
-    for name, kind, config in models():
+    for _, name, kind, config in models():
         config._attn_implementation = "eager"
         target = folder / name
         model = kind.from_pretrained(target, attn_implementation="eager", dtype=torch.float32)
@@ -161,7 +183,7 @@ def deviation(a, b):
 
 
 def make_trajectories(folder):
-    for number, (name, kind, config) in enumerate(models()):
+    for number, name, kind, config in models():
         config._attn_implementation = "eager"
         target = folder / name
         target.mkdir(parents=True, exist_ok=True)

@@ -133,7 +133,7 @@ static bl_model_t model_of(const run_t *run) {
                       .positions = llama ? 0 : 32,
                       .tied = !llama,
                       .norm_epsilon = BL_NORM_EPSILON_DEFAULT,
-                      .rope_theta = BL_ROPE_THETA_DEFAULT};
+                      .rope.theta = BL_ROPE_THETA_DEFAULT};
 }
 
 // A text to learn: each token follows from the one before, most of the time.

@@ -44,8 +44,8 @@ static void bad_models_are_refused_by_field(void **state) {
   bad.head_dim = 63;
   expect_refused(bad, "model.heads:");
   bad = llama;
-  bad.rope_theta = 0;
-  expect_refused(bad, "model.rope_theta:");
+  bad.rope.theta = 0;
+  expect_refused(bad, "model.rope: rope_theta");
   bad = good;
   bad.norm_epsilon = -1;
   expect_refused(bad, "model.norm_epsilon:");

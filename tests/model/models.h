@@ -18,7 +18,7 @@ static inline bl_model_t gpt2_small(void) {
                       .seq = 1024,
                       .tied = true,
                       .norm_epsilon = BL_NORM_EPSILON_DEFAULT,
-                      .rope_theta = BL_ROPE_THETA_DEFAULT};
+                      .rope.theta = BL_ROPE_THETA_DEFAULT};
 }
 
 // TinyLlama 1.1B as published: 1,100,048,384 parameters, grouped queries 32 on 4, untied.
@@ -34,7 +34,7 @@ static inline bl_model_t tiny_llama(void) {
                       .seq = 2048,
                       .tied = false,
                       .norm_epsilon = BL_NORM_EPSILON_DEFAULT,
-                      .rope_theta = BL_ROPE_THETA_DEFAULT};
+                      .rope.theta = BL_ROPE_THETA_DEFAULT};
 }
 
 #endif

@@ -57,8 +57,13 @@ static void run_step(bl_compute_dtype_t dtype) {
                                .dtype = dtype};
   const bl_attention_shape_t a = {
       .batch = 1, .seq = SEQ, .heads = HEADS, .kv_heads = HEADS, .head_dim = HEAD_DIM, .flash = true, .dtype = dtype};
-  const bl_rope_shape_t r = {
-      .batch = 1, .seq = SEQ, .heads = HEADS, .kv_heads = HEADS, .head_dim = HEAD_DIM, .theta = 10000, .dtype = dtype};
+  const bl_rope_shape_t r = {.batch = 1,
+                             .seq = SEQ,
+                             .heads = HEADS,
+                             .kv_heads = HEADS,
+                             .head_dim = HEAD_DIM,
+                             .rope.theta = 10000,
+                             .dtype = dtype};
   assert_int_equal(ops->linear_plan(compute, &l, &linear, &err), BL_OK);
   assert_int_equal(ops->attention_plan(compute, &a, &attention, &err), BL_OK);
   assert_int_equal(ops->rope_plan(compute, &r, &rope, &err), BL_OK);

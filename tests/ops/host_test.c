@@ -69,7 +69,7 @@ static void bad_shapes_are_refused(void **state) {
   bl_attention_shape_t a = {.batch = 1, .seq = 4, .heads = 3, .kv_heads = 2, .head_dim = 8};
   assert_int_equal(ops->attention_plan(compute, &a, &attention, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "key heads must divide heads"));
-  bl_rope_shape_t r = {.batch = 1, .seq = 4, .heads = 2, .kv_heads = 2, .head_dim = 7, .theta = 10000};
+  bl_rope_shape_t r = {.batch = 1, .seq = 4, .heads = 2, .kv_heads = 2, .head_dim = 7, .rope.theta = 10000};
   assert_int_equal(ops->rope_plan(compute, &r, &rope, &err), BL_INVALID);
   assert_int_equal(ops->status(compute, &err), BL_OK); // plans report their own failures
   ops->destroy(compute);

@@ -30,7 +30,7 @@ static inline bl_model_t llama_65b(void) {
                       .vocab = 32000,
                       .seq = 2048,
                       .norm_epsilon = 1e-5,
-                      .rope_theta = 10000};
+                      .rope.theta = 10000};
 }
 
 #endif

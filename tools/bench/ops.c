@@ -226,7 +226,7 @@ static bl_status_t plan(bench_t *b, bl_error_t *err) {
                                    .heads = b->heads,
                                    .kv_heads = b->heads,
                                    .head_dim = HEAD_DIM,
-                                   .theta = 10000};
+                                   .rope.theta = 10000};
     status = b->ops->rope_plan(b->compute, &shape, &b->rope, err);
   }
   b->norm = (bl_norm_shape_t){.rows = b->tokens, .width = b->hidden, .epsilon = 1e-5f};

@@ -248,7 +248,7 @@ static bl_status_t prepare(bench_t *b, bl_error_t *err) {
                                  .heads = heads,
                                  .kv_heads = heads,
                                  .head_dim = HEAD_DIM,
-                                 .theta = 10000,
+                                 .rope.theta = 10000,
                                  .dtype = b->dtype};
   status = status == BL_OK ? b->ops->rope_plan(b->compute, &turns, &b->rope, err) : status;
   if (status == BL_OK && bl_device_profiler_of(b->device, &b->no_parts) != NULL) {

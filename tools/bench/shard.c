@@ -111,7 +111,7 @@ static bl_status_t find_model(const settings_t *settings, bl_model_t *model, bl_
     model->vocab = 64; // not part of what is measured
     model->seq = (uint32_t)settings->seq;
     model->norm_epsilon = BL_NORM_EPSILON_DEFAULT;
-    model->rope_theta = BL_ROPE_THETA_DEFAULT;
+    model->rope.theta = BL_ROPE_THETA_DEFAULT;
     return BL_OK;
   }
   return bl_error_set(err, BL_INVALID, "--model %s: one of gpt3-96b, gpt3-175b, llama-65b",

@@ -111,7 +111,7 @@ static bl_model_t model_of(const settings_t *settings, uint32_t *micro_batch) {
                       .seq = large ? 1024 : 256,
                       .tied = true,
                       .norm_epsilon = BL_NORM_EPSILON_DEFAULT,
-                      .rope_theta = BL_ROPE_THETA_DEFAULT};
+                      .rope.theta = BL_ROPE_THETA_DEFAULT};
   model.layers = settings->layers > 0 ? (uint32_t)settings->layers : model.layers;
   model.seq = settings->seq > 0 ? (uint32_t)settings->seq : model.seq;
   *micro_batch = settings->micro_batch > 0 ? (uint32_t)settings->micro_batch : large ? 1 : 4;

@@ -28,7 +28,7 @@ BEGIN {
   allow("sys", "")
   allow("policy", "")
   allow("config", "model policy")
-  allow("formats", "")
+  allow("formats", "model")
   allow("step", "")
   allow("lease", "")
   allow("model", "")

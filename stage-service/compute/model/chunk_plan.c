@@ -127,7 +127,7 @@ static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
                           .heads = model->heads,
                           .kv_heads = model->kv_heads,
                           .head_dim = model->head_dim,
-                          .theta = model->rope_theta,
+                          .rope = model->rope,
                           .dtype = chunk->dtype};
   return chunk->ops->rope_plan(chunk->compute, &rope, &chunk->rope, err);
 }

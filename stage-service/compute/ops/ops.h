@@ -57,6 +57,7 @@
 #include "base/library.h"
 #include "base/status.h"
 #include "device/device.h"
+#include "model/rope.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -135,14 +136,14 @@ typedef struct bl_attention_shape {
 } bl_attention_shape_t;
 
 // Rotary positions in transformers' convention: dimension i of the first half of a head pairs with i of the
-// second half, angle = position theta^(-2 i / head_dim), position = row mod seq.
+// second half, angle = position x frequency (model/rope.h), position = row mod seq.
 typedef struct bl_rope_shape {
   uint64_t batch;
   uint64_t seq;
   uint64_t heads; // rotated heads are the first heads + kv_heads of qkv: queries and keys
   uint64_t kv_heads;
   uint64_t head_dim; // even
-  double theta;
+  bl_rope_t rope;
   bl_compute_dtype_t dtype;
 } bl_rope_shape_t;
 

@@ -48,14 +48,16 @@ static inline bl_status_t bl_attention_shape_check(const bl_attention_shape_t *s
 
 static inline bool bl_rope_shapes_match(const bl_rope_shape_t *a, const bl_rope_shape_t *b) {
   return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
-         a->head_dim == b->head_dim && a->theta == b->theta && a->dtype == b->dtype;
+         a->head_dim == b->head_dim && bl_rope_equal(&a->rope, &b->rope) && a->dtype == b->dtype;
 }
 
 // BL_INVALID.
 static inline bl_status_t bl_rope_shape_check(const bl_rope_shape_t *shape, bl_error_t *err) {
-  if (shape->head_dim % 2 || shape->head_dim == 0 || shape->seq == 0 || !(shape->theta > 0)) {
-    return bl_error_set(err, BL_INVALID, "rope: head_dim %llu must be even, seq %llu at least 1, theta %g positive",
-                        (unsigned long long)shape->head_dim, (unsigned long long)shape->seq, shape->theta);
+  if (shape->head_dim % 2 || shape->head_dim == 0 || shape->seq == 0 || bl_rope_fault(&shape->rope) != NULL) {
+    return bl_error_set(err, BL_INVALID, "rope: head_dim %llu must be even, seq %llu at least 1%s%s",
+                        (unsigned long long)shape->head_dim, (unsigned long long)shape->seq,
+                        bl_rope_fault(&shape->rope) != NULL ? ", " : "",
+                        bl_rope_fault(&shape->rope) != NULL ? bl_rope_fault(&shape->rope) : "");
   }
   return BL_OK;
 }
@@ -66,7 +68,7 @@ static inline void bl_rope_fill(const bl_rope_shape_t *shape, float *cosines, fl
   const size_t half = shape->head_dim / 2;
   for (size_t position = 0; position < shape->seq; position++) {
     for (size_t i = 0; i < half; i++) {
-      const float frequency = (float)(1.0 / pow(shape->theta, 2.0 * (double)i / (double)shape->head_dim));
+      const float frequency = (float)bl_rope_frequency(&shape->rope, i, shape->head_dim);
       const float angle = (float)position * frequency;
       cosines[position * half + i] = (float)cos((double)angle);
       sines[position * half + i] = (float)sin((double)angle);

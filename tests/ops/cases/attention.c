@@ -115,7 +115,7 @@ static void rope_host(const op_host_t *h, const op_case_t *c, float **t) {
                                  .heads = c->dims[2],
                                  .kv_heads = c->dims[3],
                                  .head_dim = c->dims[4],
-                                 .theta = THETA,
+                                 .rope.theta = THETA,
                                  .dtype = op_dtype(c)};
   bl_rope_op_t *op;
   bl_error_t err = {0};

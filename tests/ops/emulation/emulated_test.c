@@ -129,7 +129,7 @@ static void bad_shapes_are_refused(void **state) {
   }
   const bl_attention_shape_t a = {.batch = 1, .seq = 4, .heads = 3, .kv_heads = 2, .head_dim = 8};
   assert_int_equal(host.ops->attention_plan(host.compute, &a, &attention, &err), BL_INVALID);
-  const bl_rope_shape_t r = {.batch = 1, .seq = 4, .heads = 2, .kv_heads = 2, .head_dim = 7, .theta = 10000};
+  const bl_rope_shape_t r = {.batch = 1, .seq = 4, .heads = 2, .kv_heads = 2, .head_dim = 7, .rope.theta = 10000};
   assert_int_equal(host.ops->rope_plan(host.compute, &r, &rope, &err), BL_INVALID);
   assert_int_equal(host.ops->status(host.compute, &err), BL_OK); // plans report their own failures
   const bl_norm_shape_t n = {.rows = 1, .width = BL__NORM_WIDTH_MAX + 1, .rms = true};

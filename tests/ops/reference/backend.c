@@ -343,7 +343,7 @@ static bl_status_t rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape
 static void rotate(const bl_rope_shape_t *s, double direction, void *qkv) {
   const size_t count = s->batch * s->seq * (s->heads + 2 * s->kv_heads) * s->head_dim;
   double *values = widen(s->dtype, qkv, count);
-  reference_rope(s->batch, s->seq, s->heads, s->kv_heads, s->head_dim, s->theta, direction, values);
+  reference_rope(s->batch, s->seq, s->heads, s->kv_heads, s->head_dim, s->rope.theta, direction, values);
   narrow(s->dtype, values, count, qkv);
   free(values);
 }
