@@ -48,8 +48,8 @@ void bl_pod_compare(int64_t pod, uint32_t rank, const bl_grid_t *grid) {
     return;
   }
   if (pod >= pods) {
-    bl_log(BL_LOG_WARNING, "pod %" PRId64 " is one too many for %u %s%s", pod, pods, grid->data > 1 ? "rank" : "stage",
-           bl_plural(pods));
+    bl_log(BL_LOG_WARNING, "pod %" PRId64 " is one too many for %u %s%s", pod, pods,
+           pods > grid->stages ? "rank" : "stage", bl_plural(pods));
     return;
   }
   const uint32_t due = bl_rank_of_pod(grid, (uint32_t)pod);

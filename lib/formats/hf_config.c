@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the keys mean is taken from transformers 5 (configuration_gpt2.py, configuration_llama.py,
-// configuration_mistral.py, modeling_rope_utils.py)
+// configuration_mistral.py, configuration_qwen2.py, modeling_rope_utils.py)
 // and from files that transformers 4 wrote.
 #include "formats/hf_config.h"
 
@@ -34,6 +34,7 @@ static const size_key_t gpt2_sizes[] = {
 // A mistral that says nothing of its window has one.
 #define MISTRAL_WINDOW_DEFAULT   4096
 #define MISTRAL_KV_HEADS_DEFAULT 8
+#define QWEN2_KV_HEADS_DEFAULT   32
 
 static const size_key_t llama_sizes[] = {
     {"num_hidden_layers", NULL, offsetof(bl_hf_config_t, layers), true},
@@ -73,6 +74,17 @@ static const fixed_key_t mistral_fixed[] = {
     {"hidden_act", ONLY_TEXTS, "silu|swish"},  {"partial_rotary_factor", ONLY_ONE, NULL},
     {"is_encoder_decoder", ONLY_FALSE, NULL},  {"pruned_heads", ONLY_EMPTY, NULL},
     {"quantization_config", ONLY_EMPTY, NULL}, {NULL, ONLY_EMPTY, NULL},
+};
+
+static const fixed_key_t qwen2_fixed[] = {
+    {"hidden_act", ONLY_TEXTS, "silu|swish"},
+    {"partial_rotary_factor", ONLY_ONE, NULL},
+    {"use_sliding_window", ONLY_FALSE, NULL}, // sliding_window and max_window_layers say nothing then
+    {"layer_types", ONLY_FULL_ATTENTION, NULL},
+    {"is_encoder_decoder", ONLY_FALSE, NULL},
+    {"pruned_heads", ONLY_EMPTY, NULL},
+    {"quantization_config", ONLY_EMPTY, NULL},
+    {NULL, ONLY_EMPTY, NULL},
 };
 
 static const fixed_key_t llama_fixed[] = {
@@ -347,6 +359,17 @@ static bl_status_t read_gpt2(const json_t *document, bl_hf_config_t *config, bl_
   return BL_OK;
 }
 
+// Models that compute what a llama does, but for what their configurations say.
+static const struct {
+  const char *model_type;
+  const fixed_key_t *fixed;
+  uint32_t kv_heads; // where the key is absent; 0: as many as heads
+} llamas[] = {
+    [BL_VARIANT_LLAMA] = {"llama", llama_fixed, 0},
+    [BL_VARIANT_MISTRAL] = {"mistral", mistral_fixed, MISTRAL_KV_HEADS_DEFAULT},
+    [BL_VARIANT_QWEN2] = {"qwen2", qwen2_fixed, QWEN2_KV_HEADS_DEFAULT},
+};
+
 // Absent is transformers' default, null is none.
 static bl_status_t read_window(const json_t *document, bl_hf_config_t *config, bl_error_t *err) {
   static const size_key_t key = {"sliding_window", NULL, offsetof(bl_hf_config_t, window), false};
@@ -357,8 +380,8 @@ static bl_status_t read_window(const json_t *document, bl_hf_config_t *config, b
 }
 
 static bl_status_t read_llama(const json_t *document, bl_hf_config_t *config, bl_error_t *err) {
-  bl_status_t status = check_fixed(document, config->mistral ? mistral_fixed : llama_fixed, err);
-  if (status == BL_OK && config->mistral) {
+  bl_status_t status = check_fixed(document, llamas[config->variant].fixed, err);
+  if (status == BL_OK && config->variant == BL_VARIANT_MISTRAL) {
     status = read_window(document, config, err);
   }
   if (status == BL_OK) {
@@ -391,7 +414,8 @@ static bl_status_t read_llama(const json_t *document, bl_hf_config_t *config, bl
   }
   if (config->kv_heads == 0) {
     const bool given = json_object_get(document, "num_key_value_heads") != NULL; // null: as many as heads
-    config->kv_heads = config->mistral && !given ? MISTRAL_KV_HEADS_DEFAULT : config->heads;
+    const uint32_t preset = llamas[config->variant].kv_heads;
+    config->kv_heads = preset > 0 && !given ? preset : config->heads;
   }
   if (!divides(config->kv_heads, config->heads)) {
     return bl_error_set(err, BL_INVALID,
@@ -407,19 +431,21 @@ static bl_status_t read_document(const json_t *document, bl_hf_config_t *config,
   }
   const json_t *type = json_object_get(document, "model_type");
   if (!json_is_string(type)) {
-    return bl_error_set(err, BL_INVALID, "model_type: missing; gpt2, llama and mistral are supported");
+    return bl_error_set(err, BL_INVALID, "model_type: missing; gpt2, llama, mistral and qwen2 are supported");
   }
   const char *family = json_string_value(type);
   if (strcmp(family, "gpt2") == 0) {
     config->family = BL_HF_GPT2;
     return read_gpt2(document, config, err);
   }
-  config->mistral = strcmp(family, "mistral") == 0;
-  if (config->mistral || strcmp(family, "llama") == 0) {
-    config->family = BL_HF_LLAMA;
-    return read_llama(document, config, err);
+  for (size_t i = 0; i < sizeof llamas / sizeof llamas[0]; i++) {
+    if (strcmp(family, llamas[i].model_type) == 0) {
+      config->family = BL_HF_LLAMA;
+      config->variant = (bl_variant_t)i;
+      return read_llama(document, config, err);
+    }
   }
-  return bl_error_set(err, BL_UNIMPLEMENTED, "model_type: '%.60s' is not supported; gpt2, llama and mistral are",
+  return bl_error_set(err, BL_UNIMPLEMENTED, "model_type: '%.60s' is not supported; gpt2, llama, mistral and qwen2 are",
                       family);
 }
 

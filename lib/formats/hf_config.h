@@ -20,7 +20,7 @@
 #define BALLAST_FORMATS_HF_CONFIG_H
 
 #include "base/error.h"
-#include "model/rope.h"
+#include "model/model.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ typedef struct bl_hf_config {
   double norm_epsilon;   // layer_norm_epsilon (1e-5) | rms_norm_eps (1e-6)
   bl_rope_t rope;        // rope_theta, absent: 10000, 0 for gpt2; rope_scaling | rope_parameters
   uint32_t window;       // sliding_window of mistral; 0: none
-  bool mistral;          // "model_type" is mistral: a llama by other names
+  bl_variant_t variant;  // of llama, by "model_type"; qwen2 has biases of queries, keys and values
 } bl_hf_config_t;
 
 // Reads the bytes of a config.json. Absent keys take transformers' defaults where the comments above give

@@ -28,12 +28,18 @@ static json_t *describe_rope(const bl_rope_t *rope) {
   return object;
 }
 
+static const struct {
+  const char *architecture, *model_type;
+} llamas[] = {[BL_VARIANT_LLAMA] = {"LlamaForCausalLM", "llama"},
+              [BL_VARIANT_MISTRAL] = {"MistralForCausalLM", "mistral"},
+              [BL_VARIANT_QWEN2] = {"Qwen2ForCausalLM", "qwen2"}};
+
 // The rotation stands twice: transformers 4 reads the first, 5 the second.
 static json_t *describe_llama(const bl_hf_config_t *config) {
   json_t *document = json_pack(
       "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s, s:b, s:s, s:n, s:n}", "architectures",
-      config->mistral ? "MistralForCausalLM" : "LlamaForCausalLM", "model_type", config->mistral ? "mistral" : "llama",
-      "num_hidden_layers", (json_int_t)config->layers, "hidden_size", (json_int_t)config->hidden, "num_attention_heads",
+      llamas[config->variant].architecture, "model_type", llamas[config->variant].model_type, "num_hidden_layers",
+      (json_int_t)config->layers, "hidden_size", (json_int_t)config->hidden, "num_attention_heads",
       (json_int_t)config->heads, "num_key_value_heads", (json_int_t)config->kv_heads, "head_dim",
       (json_int_t)config->head_dim, "intermediate_size", (json_int_t)config->ffn, "vocab_size",
       (json_int_t)config->vocab, "max_position_embeddings", (json_int_t)config->seq, "rms_norm_eps",
@@ -45,11 +51,17 @@ static json_t *describe_llama(const bl_hf_config_t *config) {
   if (config->rope.kind != BL_ROPE_DEFAULT) {
     json_object_set_new(document, "rope_scaling", describe_rope(&config->rope));
   }
-  if (config->mistral) {
-    json_object_set_new(document, "sliding_window", config->window > 0 ? json_integer(config->window) : json_null());
-  } else {
+  switch (config->variant) {
+  case BL_VARIANT_LLAMA:
     json_object_set_new(document, "attention_bias", json_false());
     json_object_set_new(document, "mlp_bias", json_false());
+    break;
+  case BL_VARIANT_MISTRAL:
+    json_object_set_new(document, "sliding_window", config->window > 0 ? json_integer(config->window) : json_null());
+    break;
+  case BL_VARIANT_QWEN2:
+    json_object_set_new(document, "use_sliding_window", json_false());
+    break;
   }
   return document;
 }

@@ -91,7 +91,8 @@ static bl_status_t read_config(const bl_job_t *job, const char *path, bl_model_t
       .norm_epsilon = config.norm_epsilon,
       .rope = config.rope,
       .window = config.window,
-      .mistral = config.mistral,
+      .qkv_bias = config.variant == BL_VARIANT_QWEN2,
+      .variant = config.variant,
   };
   status = check_agreement(job, model, path, err);
   if (status == BL_OK) {

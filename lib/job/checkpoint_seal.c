@@ -66,7 +66,7 @@ static bl_status_t add_config(seal_t *seal, const bl_model_t *model, bl_error_t 
                            .norm_epsilon = model->norm_epsilon,
                            .rope = model->rope,
                            .window = model->window,
-                           .mistral = model->mistral};
+                           .variant = model->variant};
   char *text;
   size_t text_bytes;
   bl_status_t status = bl_hf_config_write(&config, &text, &text_bytes, err);

@@ -55,7 +55,8 @@ bool bl_chunk_span_owns(const bl_model_t *model, bl_chunk_span_t span, uint32_t 
 
 // k and v continue q, up continues gate: one product reads them as one matrix.
 static bool continues_previous(bl_parameter_role_t role) {
-  return role == BL_PARAMETER_K_WEIGHT || role == BL_PARAMETER_V_WEIGHT || role == BL_PARAMETER_UP_WEIGHT;
+  return role == BL_PARAMETER_K_WEIGHT || role == BL_PARAMETER_V_WEIGHT || role == BL_PARAMETER_K_BIAS ||
+         role == BL_PARAMETER_V_BIAS || role == BL_PARAMETER_UP_WEIGHT;
 }
 
 // Parameters of the chunk from `first` on that are placed together: those of a layer, or one outside of layers.

@@ -67,6 +67,9 @@ bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
     return bl_error_set(err, BL_INVALID, "model.norm_epsilon: must be above 0, is %g", model->norm_epsilon);
   }
   if (model->family == BL_FAMILY_GPT2) {
+    if (model->qkv_bias) {
+      return bl_error_set(err, BL_INVALID, "model.qkv_bias: gpt2 has its own");
+    }
     if (model->kv_heads != model->heads) {
       return bl_error_set(err, BL_INVALID,
                           "model.kv_heads: gpt2 has as many as model.heads (%" PRIu32 "), not %" PRIu32

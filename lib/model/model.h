@@ -20,6 +20,9 @@ typedef enum bl_family {
   BL_FAMILY_LLAMA,
 } bl_family_t;
 
+// What transformers calls a llama: it computes what the other fields say, whatever its name.
+typedef enum bl_variant { BL_VARIANT_LLAMA, BL_VARIANT_MISTRAL, BL_VARIANT_QWEN2 } bl_variant_t;
+
 typedef struct bl_model {
   bl_family_t family;
   uint32_t layers;
@@ -36,8 +39,9 @@ typedef struct bl_model {
   double norm_epsilon; // 1e-5 unless a config.json says otherwise
   bl_rope_t rope;      // llama only
   uint32_t
-      window;   // tokens that a query sees, itself among them, where a configuration bounds them: at least seq; 0: all
-  bool mistral; // a llama that transformers calls mistral
+      window;    // tokens that a query sees, itself among them, where a configuration bounds them: at least seq; 0: all
+  bool qkv_bias; // queries, keys and values have biases; llama only (gpt2's have them always)
+  bl_variant_t variant;
 } bl_model_t;
 
 #define BL_NORM_EPSILON_DEFAULT 1e-5

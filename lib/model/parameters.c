@@ -81,7 +81,12 @@ static const row_t llama_layer[] = {
     {"model.layers.%" PRIu32 ".mlp.gate_proj.weight", BL_PARAMETER_GATE_WEIGHT, {FFN, HIDDEN}, NORMAL},
     {"model.layers.%" PRIu32 ".mlp.up_proj.weight", BL_PARAMETER_UP_WEIGHT, {FFN, HIDDEN}, NORMAL},
     {"model.layers.%" PRIu32 ".mlp.down_proj.weight", BL_PARAMETER_FFN_OUT_WEIGHT, {HIDDEN, FFN}, NORMAL_RESIDUAL},
+    // Where the model has biases of queries, keys and values; the last ones, so that they can be left out.
+    {"model.layers.%" PRIu32 ".self_attn.q_proj.bias", BL_PARAMETER_Q_BIAS, {QUERY, ONE}, ZEROS},
+    {"model.layers.%" PRIu32 ".self_attn.k_proj.bias", BL_PARAMETER_K_BIAS, {KEY_VALUE, ONE}, ZEROS},
+    {"model.layers.%" PRIu32 ".self_attn.v_proj.bias", BL_PARAMETER_V_BIAS, {KEY_VALUE, ONE}, ZEROS},
 };
+#define LLAMA_BIASES 3
 static const row_t llama_final[] = {
     {"model.norm.weight", BL_PARAMETER_FINAL_NORM_WEIGHT, {HIDDEN, ONE}, ONES},
     {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL},
@@ -103,6 +108,14 @@ static const table_t tables[] = {
     [BL_FAMILY_GPT2] = {"transformer.", ROWS(gpt2_embedding), ROWS(gpt2_layer), ROWS(gpt2_final)},
     [BL_FAMILY_LLAMA] = {"model.", ROWS(llama_embedding), ROWS(llama_layer), ROWS(llama_final)},
 };
+
+static table_t table_of(const bl_model_t *model) {
+  table_t table = tables[model->family];
+  if (model->family == BL_FAMILY_LLAMA && !model->qkv_bias) {
+    table.layer.count -= LLAMA_BIASES;
+  }
+  return table;
+}
 
 static uint64_t width(const bl_model_t *model, width_t name) {
   switch (name) {
@@ -128,23 +141,23 @@ static uint64_t width(const bl_model_t *model, width_t name) {
 
 // The table row of a canonical index, and its layer as bl_parameter_t counts it.
 static const row_t *row_of(const bl_model_t *model, uint32_t index, int32_t *layer) {
-  const table_t *table = &tables[model->family];
-  if (index < table->embedding.count) {
+  const table_t table = table_of(model);
+  if (index < table.embedding.count) {
     *layer = BL_PARAMETER_LAYER_EMBEDDING;
-    return &table->embedding.rows[index];
+    return &table.embedding.rows[index];
   }
-  index -= table->embedding.count;
-  if (index / table->layer.count < model->layers) {
-    *layer = (int32_t)(index / table->layer.count);
-    return &table->layer.rows[index % table->layer.count];
+  index -= table.embedding.count;
+  if (index / table.layer.count < model->layers) {
+    *layer = (int32_t)(index / table.layer.count);
+    return &table.layer.rows[index % table.layer.count];
   }
   *layer = (int32_t)model->layers;
-  return &table->final.rows[index - model->layers * table->layer.count];
+  return &table.final.rows[index - model->layers * table.layer.count];
 }
 
 uint32_t bl_parameter_count(const bl_model_t *model) {
-  const table_t *table = &tables[model->family];
-  return table->embedding.count + model->layers * table->layer.count + table->final.count - model->tied;
+  const table_t table = table_of(model);
+  return table.embedding.count + model->layers * table.layer.count + table.final.count - model->tied;
 }
 
 bl_parameter_t bl_parameter_get(const bl_model_t *model, uint32_t index) {
@@ -168,7 +181,7 @@ bl_parameter_t bl_parameter_get(const bl_model_t *model, uint32_t index) {
 }
 
 bool bl_parameter_find(const bl_model_t *model, const char *name, bl_parameter_t *parameter) {
-  const char *prefix = tables[model->family].prefix;
+  const char *prefix = table_of(model).prefix;
   size_t prefix_length = strlen(prefix);
   for (uint32_t i = 0; i < bl_parameter_count(model); i++) {
     bl_parameter_t candidate = bl_parameter_get(model, i);
@@ -190,19 +203,19 @@ static uint32_t position_in(rows_t rows, bl_parameter_role_t role) {
 }
 
 uint32_t bl_parameter_index(const bl_model_t *model, bl_parameter_role_t role, uint32_t layer) {
-  const table_t *table = &tables[model->family];
+  const table_t table = table_of(model);
   if (role == BL_PARAMETER_HEAD_WEIGHT && model->tied) {
     role = BL_PARAMETER_TOKEN_EMBEDDING;
   }
-  uint32_t position = position_in(table->embedding, role);
-  if (position < table->embedding.count) {
+  uint32_t position = position_in(table.embedding, role);
+  if (position < table.embedding.count) {
     return position;
   }
-  position = position_in(table->layer, role);
-  if (position < table->layer.count) {
-    return table->embedding.count + layer * table->layer.count + position;
+  position = position_in(table.layer, role);
+  if (position < table.layer.count) {
+    return table.embedding.count + layer * table.layer.count + position;
   }
-  return table->embedding.count + model->layers * table->layer.count + position_in(table->final, role);
+  return table.embedding.count + model->layers * table.layer.count + position_in(table.final, role);
 }
 
 void bl_parameter_initial(const bl_model_t *model, const bl_parameter_t *parameter, uint64_t seed, uint64_t first,

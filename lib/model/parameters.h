@@ -39,6 +39,9 @@ typedef enum bl_parameter_role {
   BL_PARAMETER_UP_WEIGHT,            // [ffn, hidden], llama
   BL_PARAMETER_FFN_OUT_WEIGHT,       // gpt2 [ffn, hidden] in, out; llama [hidden, ffn]
   BL_PARAMETER_FFN_OUT_BIAS,         // [hidden], gpt2
+  BL_PARAMETER_Q_BIAS,               // [heads head_dim], llama with biases; k and v follow it without a gap
+  BL_PARAMETER_K_BIAS,               // [kv_heads head_dim]
+  BL_PARAMETER_V_BIAS,               // [kv_heads head_dim]
   BL_PARAMETER_FINAL_NORM_WEIGHT,    // [hidden]
   BL_PARAMETER_FINAL_NORM_BIAS,      // [hidden], gpt2
   BL_PARAMETER_HEAD_WEIGHT,          // [vocab, hidden], absent when tied

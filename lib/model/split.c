@@ -85,6 +85,9 @@ static cut_t cut_of(bl_parameter_role_t role, bool input_major) {
   case BL_PARAMETER_Q_WEIGHT:
   case BL_PARAMETER_K_WEIGHT:
   case BL_PARAMETER_V_WEIGHT:
+  case BL_PARAMETER_Q_BIAS:
+  case BL_PARAMETER_K_BIAS:
+  case BL_PARAMETER_V_BIAS:
   case BL_PARAMETER_GATE_WEIGHT:
   case BL_PARAMETER_UP_WEIGHT:
   case BL_PARAMETER_FFN_IN_BIAS:

@@ -131,7 +131,7 @@ def drain_node(world, job):
     world.start_node(1)
     world.start_driver(job)
     world.wait_step(2 * EVERY)
-    wait_until(lambda: "all stages begin again from" in world.driver.log(), 60, "the driver did not begin at a checkpoint")
+    wait_until(lambda: "all stages begin again from" in world.driver.log(), 60, "the driver did not begin at a checkpoint" + world.logs())
     print("ok a node was drained: the driver ended with 5, its successor went on from the checkpoint")
 
 

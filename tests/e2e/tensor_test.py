@@ -238,8 +238,7 @@ def main():
         checkpoints(folder)
     with scratch() as folder:
         a_plane_loses_its_store(folder, choice)
-        for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV):
-            disturbed(folder, choice, number)
+        disturbed(folder, choice, choice.choice([signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV]))
 
 
 if __name__ == "__main__":

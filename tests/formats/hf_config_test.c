@@ -23,6 +23,10 @@
   "\"model_type\":\"mistral\",\"num_hidden_layers\":2,\"hidden_size\":32,\"num_attention_heads\":16,"                  \
   "\"intermediate_size\":24,\"vocab_size\":11,\"max_position_embeddings\":16"
 
+#define QWEN2                                                                                                          \
+  "\"model_type\":\"qwen2\",\"num_hidden_layers\":2,\"hidden_size\":8,\"num_attention_heads\":4,"                      \
+  "\"num_key_value_heads\":2,\"intermediate_size\":24,\"vocab_size\":11,\"max_position_embeddings\":16"
+
 static bl_hf_config_t parse(const char *text) {
   bl_hf_config_t config;
   bl_error_t err = {0};
@@ -155,8 +159,8 @@ static void other_mathematics_is_refused_by_name(void **state) {
     snprintf(text, sizeof text, "{" LLAMA ",%s}", llama[i][0]);
     refuses(BL_UNIMPLEMENTED, text, llama[i][1]);
   }
-  refuses(BL_UNIMPLEMENTED, "{\"model_type\":\"qwen2\"}",
-          "model_type: 'qwen2' is not supported; gpt2, llama and mistral are");
+  refuses(BL_UNIMPLEMENTED, "{\"model_type\":\"qwen9\"}",
+          "model_type: 'qwen9' is not supported; gpt2, llama, mistral and qwen2 are");
 }
 
 static void malformed_files_are_refused(void **state) {
@@ -185,6 +189,7 @@ static void malformed_files_are_refused(void **state) {
           "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
           "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}",
           "low_freq_factor must be above 0 and below high_freq_factor");
+  refuses(BL_UNIMPLEMENTED, "{" QWEN2 ",\"use_sliding_window\":true}", "use_sliding_window: true is not supported");
   refuses(BL_INVALID, "{" MISTRAL ",\"sliding_window\":0}", "sliding_window: must be a whole number");
   refuses(BL_INVALID, "{" LLAMA ",\"tie_word_embeddings\":1}", "tie_word_embeddings: must be true or false");
   refuses(BL_INVALID,
@@ -204,12 +209,15 @@ static void rotations_and_windows_survive(void **state) {
   assert_true(bl_rope_equal(&first.rope, &second.rope));
   assert_int_equal(first.rope.kind, BL_ROPE_LLAMA3);
   assert_true(first.rope.theta == 500000 && first.rope.factor == 8 && first.rope.original == 8192);
-  const bl_hf_config_t configs[] = {first, parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}"),
-                                    parse("{" MISTRAL "}"), parse("{" MISTRAL ",\"sliding_window\":null}"),
-                                    parse("{" MISTRAL ",\"sliding_window\":16}")};
+  const bl_hf_config_t configs[] = {first,
+                                    parse("{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.0}}"),
+                                    parse("{" MISTRAL "}"),
+                                    parse("{" MISTRAL ",\"sliding_window\":null}"),
+                                    parse("{" MISTRAL ",\"sliding_window\":16}"),
+                                    parse("{" QWEN2 ",\"sliding_window\":4096,\"use_sliding_window\":false}")};
   assert_int_equal(configs[1].rope.kind, BL_ROPE_LINEAR);
-  assert_true(configs[2].mistral && configs[2].window == 4096 && configs[2].kv_heads == 8);
-  assert_true(configs[3].mistral && configs[3].window == 0 && configs[4].window == 16);
+  assert_true(configs[2].variant == BL_VARIANT_MISTRAL && configs[2].window == 4096 && configs[2].kv_heads == 8);
+  assert_true(configs[3].variant == BL_VARIANT_MISTRAL && configs[3].window == 0 && configs[4].window == 16);
   for (size_t i = 0; i < sizeof configs / sizeof configs[0]; i++) {
     char *text;
     size_t bytes;
@@ -218,7 +226,7 @@ static void rotations_and_windows_survive(void **state) {
     const bl_hf_config_t again = parse(text);
     assert_true(bl_rope_equal(&again.rope, &configs[i].rope));
     assert_int_equal(again.window, configs[i].window);
-    assert_int_equal(again.mistral, configs[i].mistral);
+    assert_int_equal(again.variant, configs[i].variant);
     free(text);
   }
 }

@@ -64,7 +64,7 @@ def check(family, tied, folder):
 
 def main():
     torch.set_num_threads(1)
-    for family, tied in (("gpt2", True), ("llama", False), ("llama3", True), ("mistral", False)):
+    for family, tied in (("gpt2", True), ("llama", False), ("llama3", True), ("mistral", False), ("qwen2", True)):
         with tempfile.TemporaryDirectory(prefix="ballast-oracle-") as folder:
             os.chmod(folder, 0o700)
             check(family, tied, pathlib.Path(folder))

@@ -66,6 +66,10 @@ def all_models():
         vocab_size=VOCAB, max_position_embeddings=SEQ, hidden_size=48, intermediate_size=112, num_hidden_layers=3,
         num_attention_heads=6, num_key_value_heads=3, rms_norm_eps=1e-5, tie_word_embeddings=False, sliding_window=SEQ,
         bos_token_id=0, eos_token_id=0)
+    yield "qwen2", transformers.Qwen2ForCausalLM, transformers.Qwen2Config(
+        vocab_size=VOCAB, max_position_embeddings=SEQ, hidden_size=48, intermediate_size=112, num_hidden_layers=3,
+        num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5, tie_word_embeddings=True,
+        bos_token_id=0, eos_token_id=0)
 
 
 def set_weights(model, seed):

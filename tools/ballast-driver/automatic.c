@@ -68,8 +68,9 @@ static bool begin_samples(bl_driver_t *driver) {
 static void add_step(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   bl_recorder_begin(self->recorder);
-  for (size_t s = 0; s < driver->options.training->stage_count; s++) { // the first replica stands for all
-    const bl_stage_trace_t *trace = &driver->tracing.stages[s];
+  for (size_t s = 0; s < driver->options.training->stage_count; s++) { // the first plane stands for all
+    const uint32_t rank = bl_grid_rank(&driver->options.training->grid, (bl_seat_t){.stage = (uint32_t)s});
+    const bl_stage_trace_t *trace = &driver->tracing.stages[rank];
     for (size_t i = 0; i < trace->count; i++) {
       const bl_trace_item_t *item = &trace->records[i].item;
       if (item->wait) {
@@ -78,7 +79,7 @@ static void add_step(bl_driver_t *driver) {
         bl_recorder_add(self->recorder, (uint32_t)s, item->name, item->start_ns, item->end_ns);
       }
     }
-    const bl_remote_t *stage = &driver->stages[s];
+    const bl_remote_t *stage = &driver->stages[rank];
     const bl_ballot_t *vote = stage->vote.attempt == driver->step.commit.attempt ? &stage->vote : &stage->last_vote;
     bl_evidence_copies(&self->evidence, (uint32_t)s, (double)vote->counters.moved_bytes,
                        1e-9 * (double)vote->counters.moved_ns);

@@ -46,10 +46,11 @@ static void bind_norm(const bl_chunk_t *chunk, bl__norm_t *norm, uint32_t model_
 }
 
 typedef struct {
-  bl_parameter_role_t weight, bias; // bias: gpt2 only
+  bl_parameter_role_t weight, bias; // BL_PARAMETER_ROLES: none
 } linear_roles_t;
 
-// llama's q, k, v lie without a gap and are one weight [qkv_width, hidden]; so are gate and up [2 ffn, hidden].
+// llama's q, k, v lie without a gap and are one weight [qkv_width, hidden], and one bias where they have such; so are gate
+// and up [2 ffn, hidden].
 static const linear_roles_t roles[][BL__PRODUCTS] = {
     [BL_FAMILY_GPT2] =
         {
@@ -67,10 +68,18 @@ static const linear_roles_t roles[][BL__PRODUCTS] = {
         },
 };
 
+static linear_roles_t roles_of(const bl_model_t *model, bl__product_t product) {
+  linear_roles_t found = roles[model->family][product];
+  if (product == BL__QKV && model->qkv_bias) {
+    found.bias = BL_PARAMETER_Q_BIAS;
+  }
+  return found;
+}
+
 static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t product, uint32_t index) {
-  const linear_roles_t *role = &roles[chunk->model.family][product];
+  const linear_roles_t role = roles_of(&chunk->model, product);
   const uint32_t model_layer = chunk->span.first_layer + layer, part = part_number(chunk, index);
-  uint64_t offset = offset_of(chunk, role->weight, model_layer, part);
+  uint64_t offset = offset_of(chunk, role.weight, model_layer, part);
   bl__linear_t linear = {.weight = at(chunk->arenas.weights, offset),
                          .weight_gradient = at(chunk->arenas.gradients, offset)};
   const uint64_t packed = bl_align_up(chunk->ops->linear_packed_bytes(chunk->linear[product]), BL_CACHE_LINE_BYTES);
@@ -79,8 +88,8 @@ static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t p
                     chunk->packed_offset_bytes[product] + index * packed;
   }
   // A bias that is added once for all parts has its gradient from the first one here.
-  if (role->bias != BL_PARAMETER_ROLES && (index == 0 || !bl__chunk_is_in_parts(chunk) || bl_split_cuts(role->bias))) {
-    offset = offset_of(chunk, role->bias, model_layer, part);
+  if (role.bias != BL_PARAMETER_ROLES && (index == 0 || !bl__chunk_is_in_parts(chunk) || bl_split_cuts(role.bias))) {
+    offset = offset_of(chunk, role.bias, model_layer, part);
     linear.bias = at(chunk->arenas.weights, offset);
     linear.bias_gradient = at(chunk->arenas.gradients, offset);
   }

@@ -25,7 +25,8 @@ static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
                                .out = products[i].out,
                                .order = model->family == BL_FAMILY_GPT2 ? BL_WEIGHT_IN_OUT : BL_WEIGHT_OUT_IN,
                                .uses = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT,
-                               .bias = model->family == BL_FAMILY_GPT2 && (whole || !products[i].residual),
+                               .bias = model->family == BL_FAMILY_GPT2 ? whole || !products[i].residual
+                                                                       : i == BL__QKV && model->qkv_bias,
                                .residual = whole && products[i].residual,
                                .prepack = chunk->prepack,
                                .dtype = chunk->dtype};

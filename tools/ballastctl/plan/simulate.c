@@ -228,11 +228,11 @@ static bl_status_t read_cluster(const arguments_t *a, const bl_job_t *job, bl_ct
     return bl_error_set(err, BL_INVALID, "--profile is of one machine: it does not go with --nodes");
   }
   bl_status_t status = bl_ctl_cluster_read(&a->cluster, source->hardware, cluster, err);
-  if (status == BL_OK && cluster->nodes > 0 &&
-      job->pipeline.stages * job->parallel.data > (int64_t)cluster->nodes * cluster->devices_per_node) {
-    return bl_error_set(err, BL_INVALID, "--nodes %s: has no room for the %lld %s of the job", a->cluster.nodes,
-                        (long long)(job->pipeline.stages * job->parallel.data),
-                        job->parallel.data > 1 ? "ranks" : "stages");
+  const bl_grid_t grid = bl_job_grid(job);
+  const uint32_t ranks = bl_grid_ranks(&grid);
+  if (status == BL_OK && cluster->nodes > 0 && ranks > (uint64_t)cluster->nodes * cluster->devices_per_node) {
+    return bl_error_set(err, BL_INVALID, "--nodes %s: has no room for the %u %s of the job", a->cluster.nodes, ranks,
+                        ranks > grid.stages ? "ranks" : "stages");
   }
   source->order = (bl_node_order_t)a->order;
   return status;
