@@ -332,23 +332,24 @@ void bl__setup_begin(bl_driver_t *driver) {
     stage->configuration.resume_digest = stage->resumed;
     stage->digest = bl_stage_configuration_digest(&stage->configuration);
   }
-  if (driver->step.starts_over) {
-    char name[BL__STAGE_NAME_BYTES];
-    const char *from = driver->options.resume != NULL ? driver->options.resume->path : "";
-    driver->setup.anew = true;
-    bl_log(BL_LOG_WARNING, "%s was restarted and has lost its state; all stages begin again %s%s",
-           bl__stage_name(&driver->stages[driver->step.end_stage], name),
-           from[0] != '\0' ? "from " : "at the first step", from);
-    bl__driver_set_phase(driver, "configuring", "", 0);
-    round_begin(driver, BL__ROUND_FORGET);
+  if (!driver->setup.anew && !driver->step.starts_over) {
+    bl_log(BL_LOG_INFO, "stages hold this job at step %" PRIu64 ": going on", driver->step.applied);
+    round_begin(driver, BL__ROUND_CONFIGURE);
     return;
   }
-  if (driver->setup.anew) {
-    bl__driver_set_phase(driver, "configuring", "", 0);
+  const char *path = driver->options.resume != NULL ? driver->options.resume->path : "";
+  const char *from = path[0] != '\0' ? "from " : "at the first step";
+  bl__driver_set_phase(driver, "configuring", "", 0);
+  driver->setup.anew = true;
+  if (driver->step.starts_over) {
+    char name[BL__STAGE_NAME_BYTES];
+    bl_log(BL_LOG_WARNING, "%s was restarted and has lost its state; all stages begin again %s%s",
+           bl__stage_name(&driver->stages[driver->step.end_stage], name), from, path);
+    round_begin(driver, BL__ROUND_FORGET);
   } else {
-    bl_log(BL_LOG_INFO, "stages hold this job at step %" PRIu64 ": going on", driver->step.applied);
+    bl_log(BL_LOG_INFO, "all stages begin %s%s", from, path);
+    round_begin(driver, BL__ROUND_CONFIGURE);
   }
-  round_begin(driver, BL__ROUND_CONFIGURE);
 }
 
 void bl__setup_tick(bl_driver_t *driver) {
