@@ -72,6 +72,26 @@ static void ranks_become_bars(void **state) {
   free(unknown);
 }
 
+static void rows_of_runs_have_their_names(void **state) {
+  (void)state;
+  static const char *const rows[] = {"with", "without"};
+  static const double bytes[2 * 2 * PARTS] = {3, 2, 1, 3, 2, 1, 3, 2, 1, 6, 4, 2};
+  const bl_memory_grid_t grid = {.title = "runs",
+                                 .stages = 2,
+                                 .tensor = 1,
+                                 .data = 2,
+                                 .parts = parts,
+                                 .part_count = PARTS,
+                                 .rows = rows,
+                                 .bytes = bytes};
+  bl_memory_grid_t ranks = grid;
+  ranks.rows = NULL;
+  bl_error_t err;
+  assert_int_equal(bl_memory_grid_draw(&grid, BALLAST_BINARY_DIR "/runs.svg", &err), BL_OK);
+  assert_int_equal(bl_memory_grid_draw(&ranks, BALLAST_BINARY_DIR "/ranks.svg", &err), BL_OK);
+  assert_int_not_equal(system("cmp -s " BALLAST_BINARY_DIR "/runs.svg " BALLAST_BINARY_DIR "/ranks.svg"), 0);
+}
+
 static void what_cannot_be_drawn_is_refused(void **state) {
   (void)state;
   static const double bytes[PARTS] = {1, 2, 3};
@@ -88,6 +108,7 @@ static void what_cannot_be_drawn_is_refused(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_become_bars),
+                                     cmocka_unit_test(rows_of_runs_have_their_names),
                                      cmocka_unit_test(what_cannot_be_drawn_is_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

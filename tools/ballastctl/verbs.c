@@ -23,6 +23,7 @@ int main(int argc, char **argv) {
       bl_ctl_doctor_verb,
       bl_ctl_trace_verb,
       bl_ctl_plot_verb,
+      bl_ctl_compare_verb,
       bl_ctl_schedule_verb,
       bl_ctl_simulate_verb,
       bl_ctl_plan_verb,

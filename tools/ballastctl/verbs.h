@@ -5,6 +5,7 @@
 
 #include "ballastctl/verb.h"
 
+extern const bl_ctl_verb_t bl_ctl_compare_verb;
 extern const bl_ctl_verb_t bl_ctl_completion_verb;
 extern const bl_ctl_verb_t bl_ctl_configuration_verb;
 extern const bl_ctl_verb_t bl_ctl_dashboard_verb;

@@ -101,6 +101,10 @@ static void draw_rank(const page_t *page, uint32_t rank, double x, double base) 
 static void draw_row_name(const page_t *page, uint32_t tensor, uint32_t data, double middle) {
   const bl_memory_grid_t *grid = page->grid;
   char text[32];
+  if (grid->rows != NULL) {
+    bl_canvas_text(page->canvas, LEFT - 16, middle, grid->rows[data], 12, true, BL_ALIGN_RIGHT, INK);
+    return;
+  }
   if (grid->data > 1) {
     snprintf(text, sizeof text, "replica %u", data);
     bl_canvas_text(page->canvas, LEFT - 16, middle, text, 12, true, BL_ALIGN_RIGHT, INK);
@@ -132,7 +136,7 @@ static void draw(const page_t *page) {
   }
   for (uint32_t stage = 0; stage < grid->stages; stage++) {
     char text[24];
-    snprintf(text, sizeof text, "stage %u", stage);
+    snprintf(text, sizeof text, "%s %u", grid->rows != NULL ? "device" : "stage", stage);
     bl_canvas_text(page->canvas, LEFT + (stage + 0.5) * CELL_WIDTH, TOP + rows * page->cell_height + 20, text, 12, true,
                    BL_ALIGN_CENTER, INK);
   }

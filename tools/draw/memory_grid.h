@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of every rank of a run as bars on one scale: a column per stage, a row per tensor rank and replica.
+// The memory of every rank of a run as bars on one scale: a column per stage, a row per tensor rank and replica; or of
+// several runs, a row for each.
 //
 // Thread: any. Nothing is kept.
 #ifndef BALLAST_DRAW_MEMORY_GRID_H
@@ -16,8 +17,9 @@ typedef struct bl_memory_grid {
   uint32_t stages, tensor, data; // at least 1 each
   const char *const *parts;      // [part_count] what memory is for: "weights"
   size_t part_count;
-  const double *bytes; // [data * stages * tensor][part_count], in the order of ranks (model/grid.h);
-                       // negative where nothing is known of the rank
+  const char *const *rows; // [data]: what rows are called instead of replicas; NULL: those. Then tensor is 1
+  const double *bytes;     // [data * stages * tensor][part_count], in the order of ranks (model/grid.h);
+                           // negative where nothing is known of the rank
 } bl_memory_grid_t;
 
 // `path` ends in .svg or .png. BL_INVALID; BL_EXHAUSTED: more rows or columns than a picture holds; BL_NOT_FOUND, BL_IO: the

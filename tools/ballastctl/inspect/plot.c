@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl plot: the losses of a report as a picture.
-#include "ballastctl/input_file.h"
+#include "ballastctl/inspect/report_lines.h"
 #include "ballastctl/output_path.h"
 #include "ballastctl/verbs.h"
 
 #include "config/flags.h"
 #include "draw/curve.h"
 
-#include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define REPORT_BYTES (1u << 30) // a line is about 1 KiB: a million steps
 
 typedef struct arguments {
   char *to;
@@ -53,59 +50,28 @@ static bool add_point(points_t *points, const json_t *event) {
   return true;
 }
 
-// Whoever joins reports, or edits one, may leave an empty line.
-static bool is_empty(const char *line, const char *end) {
-  while (line < end && (*line == ' ' || *line == '\t' || *line == '\r')) {
-    line++;
-  }
-  return line == end;
-}
+typedef struct lines {
+  points_t train, held_out;
+} lines_t;
 
-static bl_status_t read_line(const char *line, const char *end, points_t *train, points_t *held_out, bl_error_t *err) {
-  json_error_t fault;
-  json_t *event = json_loadb(line, (size_t)(end - line), JSON_ALLOW_NUL, &fault);
-  const char *kind = json_string_value(json_object_get(event, "event"));
-  if (kind == NULL) {
-    json_decref(event);
-    return bl_error_set(err, BL_INVALID, "not a line of a report: %s",
-                        event == NULL ? fault.text : "it has no \"event\"");
-  }
-  bool added = strcmp(kind, "step") == 0         ? add_point(train, event)
-               : strcmp(kind, "validation") == 0 ? add_point(held_out, event)
+static bl_status_t read_event(void *context, const char *kind, const json_t *event, bl_error_t *err) {
+  lines_t *lines = context;
+  bool added = strcmp(kind, "step") == 0         ? add_point(&lines->train, event)
+               : strcmp(kind, "validation") == 0 ? add_point(&lines->held_out, event)
                                                  : true;
-  json_decref(event);
   return added ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for the report");
 }
 
-// The last line may be half written.
-static bl_status_t read_report(const char *path, char *text, size_t size, points_t *train, points_t *held_out,
-                               bl_error_t *err) {
-  size_t line = 1;
-  for (char *end; (end = memchr(text, '\n', size)) != NULL; line++) {
-    if (!is_empty(text, end) && read_line(text, end, train, held_out, err) != BL_OK) {
-      return bl_error_prefix(err, "%s:%zu", path, line);
-    }
-    size -= (size_t)(end + 1 - text);
-    text = end + 1;
-  }
-  return BL_OK;
-}
-
 static bl_status_t plot(const char *report, const char *to, bl_error_t *err) {
-  char *text = NULL;
-  size_t size;
-  points_t train = {0}, held_out = {0};
-  bl_status_t status = bl_ctl_input_file_read(NULL, report, REPORT_BYTES, &text, &size, err);
-  if (status == BL_OK) {
-    status = read_report(report, text, size, &train, &held_out, err);
-  }
+  lines_t lines = {0};
+  bl_status_t status = bl_ctl_report_lines_read(report, read_event, &lines, err);
   if (status == BL_OK) {
     const char *slash = strrchr(report, '/');
     const bl_curve_t curve = {.title = slash != NULL ? slash + 1 : report,
-                              .train = train.items,
-                              .train_count = train.count,
-                              .held_out = held_out.items,
-                              .held_out_count = held_out.count};
+                              .train = lines.train.items,
+                              .train_count = lines.train.count,
+                              .held_out = lines.held_out.items,
+                              .held_out_count = lines.held_out.count};
     bl_error_t fault;
     status = bl_curve_draw(&curve, to, &fault);
     if (status != BL_OK) { // of the file to be written it is known by its own name
@@ -113,9 +79,8 @@ static bl_status_t plot(const char *report, const char *to, bl_error_t *err) {
       status = bl_error_set(err, status, "%s%s%s", drawn ? "" : report, drawn ? "" : ": ", fault.text);
     }
   }
-  free(train.items);
-  free(held_out.items);
-  free(text);
+  free(lines.train.items);
+  free(lines.held_out.items);
   return status;
 }
 
