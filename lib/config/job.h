@@ -31,6 +31,7 @@ typedef enum bl_job_family { BL_JOB_FAMILY_NONE, BL_JOB_FAMILY_GPT2, BL_JOB_FAMI
 typedef enum bl_job_format { BL_JOB_FORMAT_TEXT, BL_JOB_FORMAT_BIN, BL_JOB_FORMAT_MEGATRON } bl_job_format_t;
 typedef enum bl_job_order { BL_JOB_ORDER_SHUFFLED, BL_JOB_ORDER_SEQUENTIAL } bl_job_order_t;
 typedef enum bl_job_lr_schedule { BL_JOB_LR_CONSTANT, BL_JOB_LR_COSINE } bl_job_lr_schedule_t;
+typedef enum bl_job_decay { BL_JOB_DECAY_MATRICES, BL_JOB_DECAY_ALL } bl_job_decay_t;
 typedef enum bl_job_dtype { BL_JOB_DTYPE_FP32, BL_JOB_DTYPE_BF16 } bl_job_dtype_t;
 typedef enum bl_job_attention { BL_JOB_ATTENTION_NAIVE, BL_JOB_ATTENTION_FLASH } bl_job_attention_t;
 typedef enum bl_job_recompute {
@@ -68,7 +69,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS      74   // rows of the table; the compiler checks it
+#define BL_JOB_KEYS      75   // rows of the table; the compiler checks it
 #define BL_JOB_MOST_COST 1e12 // of pipeline.costs: sums of them are far from what a double can hold
 
 typedef struct bl_job {
@@ -97,7 +98,8 @@ typedef struct bl_job {
     int64_t warmup;            // steps; 0: none
     bl_optional_real_t min_lr; // always set after parsing
     double weight_decay, beta1, beta2, eps;
-    double clip; // 0: off
+    bl_job_decay_t decay; // what weight_decay is of
+    double clip;          // 0: off
     int64_t seed;
     bl_job_dtype_t dtype;
     int64_t validate_every; // steps; 0: after the last step only

@@ -11,6 +11,7 @@ static const char *const families[] = {"", "gpt2", "llama", NULL};
 static const char *const formats[] = {"text", "bin", "megatron", NULL};
 static const char *const orders[] = {"shuffled", "sequential", NULL};
 static const char *const lr_schedules[] = {"constant", "cosine", NULL};
+static const char *const decays[] = {"matrices", "all", NULL};
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const schedules[] = {"gpipe",    "1f1b",       "eager-1f1b", "interleaved", "grouped-interleaved",
                                         "seq1f1b",  "zb-h1",      "zb-h2",      "zb-v",        "v-min",
@@ -203,7 +204,14 @@ static const bl_option_t rows[] = {
      AT(train.weight_decay),
      .preset = "0",
      FROM(0),
-     .help = "AdamW's decoupled decay; of matrices only."},
+     .help = "AdamW's decoupled decay, of the tensors that train.decay names."},
+    {.name = "train.decay",
+     .type = BL_OPTION_ENUM,
+     AT(train.decay),
+     .choices = decays,
+     .preset = "matrices",
+     .help = "What decays. matrices: embeddings and the weights of layers and head, no norms and no biases. all: every "
+             "tensor, as torch.optim.AdamW(model.parameters()) does."},
     {.name = "train.beta1",
      .type = BL_OPTION_REAL,
      AT(train.beta1),

@@ -569,7 +569,9 @@ bl_status_t bl_executor_update(bl_engine_t *engine, uint64_t step, double scale,
   bl_adamw_settings_t settings = {.beta1 = engine->job.train.beta1,
                                   .beta2 = engine->job.train.beta2,
                                   .epsilon = engine->job.train.eps,
-                                  .weight_decay = engine->job.train.weight_decay};
+                                  .weight_decay = engine->job.train.weight_decay,
+                                  .decay =
+                                      engine->job.train.decay == BL_JOB_DECAY_ALL ? BL_DECAY_ALL : BL_DECAY_MATRICES};
   bl_adamw_step_t update = {.step = step, .rate = learning_rate, .gradient_scale = scale};
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_chunk_update(engine->chunks[i].chunk, &settings, &update);

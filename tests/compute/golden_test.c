@@ -2,7 +2,7 @@
 // Verifies 20 training steps of a small GPT-2 (tied) and LLaMA (grouped queries) against PyTorch and transformers:
 // losses, gradient norms and the final weights of tests/golden within 1e-4 relative, for one and three chunks, both
 // attention kinds, and a lean fused backward; the same in bf16 against PyTorch's bf16, within a few times what bf16
-// itself moves them (PyTorch rounds at other places). With the argument `cuda` on that device instead of the host.
+// itself moves them (PyTorch rounds at other places); and in fp32 with weight decay of every tensor. With the argument `cuda` on that device instead of the host.
 #include "compute/ops/select.h"
 #include "compute/trainer.h"
 #include "formats/hf_config.h"
@@ -37,6 +37,8 @@ typedef struct {
   bl_token_part_t part;
   bl_tokens_t tokens;
 } golden_t;
+
+static bl_decay_t decay; // of what
 
 // What trains: the host, or the device that was asked for.
 static const bl_ops_t *back_end;
@@ -105,7 +107,9 @@ static void open_golden(golden_t *golden, const char *name, bl_dtype_t dtype) {
   bl_error_t err;
   bl_error_clear(&err);
   golden->json = load_json(name, "golden.json");
-  golden->expected = dtype == BL_DTYPE_BF16 ? load_json(name, "golden-bf16.json") : json_incref(golden->json);
+  golden->expected = dtype == BL_DTYPE_BF16  ? load_json(name, "golden-bf16.json")
+                     : decay == BL_DECAY_ALL ? load_json(name, "golden-decay.json")
+                                             : json_incref(golden->json);
   golden->tolerance = dtype == BL_DTYPE_BF16 ? bf16_tolerance : fp32_tolerance;
   golden->model = read_model(name, (uint32_t)json_integer_value(json_object_get(golden->json, "seq")));
   expect_ok(bl_file_map_open(&golden->weights_file, path_of(name, "model.safetensors"), &err), &err);
@@ -227,7 +231,8 @@ static void follow(const char *name, uint32_t chunks, trainer_order_t order, bl_
   bl_adamw_settings_t settings = {.beta1 = setting(&golden, "beta1"),
                                   .beta2 = setting(&golden, "beta2"),
                                   .epsilon = setting(&golden, "eps"),
-                                  .weight_decay = setting(&golden, "weight_decay")};
+                                  .weight_decay = setting(&golden, "weight_decay"),
+                                  .decay = decay};
   const size_t steps = (size_t)setting(&golden, "steps");
   for (size_t k = 0; k < steps; k++) {
     double losses[TRAINER_MICRO_BATCHES_MAX], mean = 0;
@@ -328,15 +333,33 @@ static void llama_follows_pytorch_in_bf16(void **state) {
   follow_bf16("llama");
 }
 
+// Norms and biases, too; layers whole and in parts.
+static void all_tensors_decay_as_in_pytorch(void **state) {
+  (void)state;
+  decay = BL_DECAY_ALL;
+  follow_all("gpt2");
+  follow_all("qwen2");
+  if (device == NULL) {
+    follow("qwen2", 1, (trainer_order_t){0},
+           (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .split = {.parts = 2}});
+  }
+  decay = BL_DECAY_MATRICES;
+}
+
 int main(int argc, char **argv) {
   if (argc > 1 && strcmp(argv[1], "cuda") == 0) {
     open_device();
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2_follows_pytorch),         cmocka_unit_test(llama_follows_pytorch),
-      cmocka_unit_test(llama3_follows_pytorch),       cmocka_unit_test(mistral_follows_pytorch),
-      cmocka_unit_test(qwen2_follows_pytorch),        cmocka_unit_test(layers_in_parts_follow_pytorch),
-      cmocka_unit_test(gpt2_follows_pytorch_in_bf16), cmocka_unit_test(llama_follows_pytorch_in_bf16),
+      cmocka_unit_test(gpt2_follows_pytorch),
+      cmocka_unit_test(llama_follows_pytorch),
+      cmocka_unit_test(llama3_follows_pytorch),
+      cmocka_unit_test(mistral_follows_pytorch),
+      cmocka_unit_test(qwen2_follows_pytorch),
+      cmocka_unit_test(layers_in_parts_follow_pytorch),
+      cmocka_unit_test(all_tensors_decay_as_in_pytorch),
+      cmocka_unit_test(gpt2_follows_pytorch_in_bf16),
+      cmocka_unit_test(llama_follows_pytorch_in_bf16),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

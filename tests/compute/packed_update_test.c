@@ -102,7 +102,7 @@ static void check(bl_model_t model, bl_chunk_span_t span, size_t expected) {
     arenas.gradients[i] = 1.0f + (float)(i % 5);
   }
   memcpy(kept, arenas.packed, sizes.packed_bytes);
-  bl_chunk_update(chunk, &(bl_adamw_settings_t){0.9, 0.95, 1e-8, 0.1},
+  bl_chunk_update(chunk, &(bl_adamw_settings_t){0.9, 0.95, 1e-8, 0.1, BL_DECAY_MATRICES},
                   &(bl_adamw_step_t){.step = 1, .rate = 0.1, .gradient_scale = 1});
   assert_int_equal(updated_with_copy, expected);
   assert_memory_not_equal(kept, arenas.packed, sizes.packed_bytes);

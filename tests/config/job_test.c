@@ -49,25 +49,26 @@ static void defaults_fill_what_is_not_given(void **state) {
 
 static void every_type_is_read(void **state) {
   (void)state;
-  bl_job_t job = good("name: 'run 7'\n"
-                      "model: {family: llama, layers: 6, hidden: 64, heads: 4, kv_heads: 2, ffn: 96, vocab: 512,\n"
-                      "        seq: 32, tied: true}\n"
-                      "data:\n"
-                      "  train: [a.bin, /data/b.bin]\n"
-                      "  validation: 0.1\n"
-                      "  format: bin\n"
-                      "  order: sequential\n"
-                      "train: {steps: 5, lr: 1e-3, lr_schedule: cosine, min_lr: .5e-4, beta2: 0.95, clip: 1}\n"
-                      "pipeline:\n"
-                      "  stages: 3\n"
-                      "  schedule: interleaved\n"
-                      "  layers_per_stage: [1, 1, 1, 1, 1, 1]\n"
-                      "memory: {activation_bytes: 64 MiB}\n"
-                      "balance: {policy: bpipe, data_path: tcp}\n"
-                      "checkpoint:\n" // everything below is commented out
-                      "  # folder: x\n"
-                      "services:\n"
-                      "  stages: ['h:1', 'h:2', 'unix:/run/x']\n");
+  bl_job_t job =
+      good("name: 'run 7'\n"
+           "model: {family: llama, layers: 6, hidden: 64, heads: 4, kv_heads: 2, ffn: 96, vocab: 512,\n"
+           "        seq: 32, tied: true}\n"
+           "data:\n"
+           "  train: [a.bin, /data/b.bin]\n"
+           "  validation: 0.1\n"
+           "  format: bin\n"
+           "  order: sequential\n"
+           "train: {steps: 5, lr: 1e-3, lr_schedule: cosine, min_lr: .5e-4, beta2: 0.95, decay: all, clip: 1}\n"
+           "pipeline:\n"
+           "  stages: 3\n"
+           "  schedule: interleaved\n"
+           "  layers_per_stage: [1, 1, 1, 1, 1, 1]\n"
+           "memory: {activation_bytes: 64 MiB}\n"
+           "balance: {policy: bpipe, data_path: tcp}\n"
+           "checkpoint:\n" // everything below is commented out
+           "  # folder: x\n"
+           "services:\n"
+           "  stages: ['h:1', 'h:2', 'unix:/run/x']\n");
   assert_string_equal(job.name, "run 7");
   assert_true(job.model.tied.value);
   assert_int_equal(job.model.ffn.value, 96);
@@ -77,6 +78,7 @@ static void every_type_is_read(void **state) {
   assert_true(job.data.validation.fraction == 0.1);
   assert_int_equal(job.data.validation.files.count, 0);
   assert_int_equal(job.data.format, BL_JOB_FORMAT_BIN);
+  assert_int_equal(job.train.decay, BL_JOB_DECAY_ALL);
   assert_true(job.train.lr == 1e-3 && job.train.min_lr.value == 5e-5 && job.train.beta2 == 0.95);
   assert_int_equal(job.pipeline.chunks.value, 2);
   assert_int_equal(job.pipeline.layers_per_stage.count, 6);

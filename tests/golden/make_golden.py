@@ -4,6 +4,7 @@
 
     python3 make_golden.py [FOLDER]        (default: the folder of this script)
     python3 make_golden.py --bf16 [FOLDER] (golden-bf16.json alone, for the models that are there)
+    python3 make_golden.py --decay [FOLDER] (golden-decay.json alone, the same)
 
 BALLAST_GOLDEN_MODELS=llama3,mistral makes these alone.
 
@@ -111,14 +112,14 @@ def rate(step):
     return TRAIN["min_lr"] + (TRAIN["lr"] - TRAIN["min_lr"]) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def train(model, tokens, half=None):
+def train(model, tokens, half=None, decay_all=False):
     """With `half`, a bf16 copy of the model: gradients are computed on it, summed in fp32 and applied to `model`."""
     windows = (len(tokens) - 1) // SEQ
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() != 2]
     optimizer = torch.optim.AdamW(
-        [{"params": matrices, "weight_decay": TRAIN["weight_decay"]}, {"params": vectors, "weight_decay": 0.0}],
-        betas=(TRAIN["beta1"], TRAIN["beta2"]), eps=TRAIN["eps"], foreach=False)
+        [{"params": matrices, "weight_decay": TRAIN["weight_decay"]}, {"params": vectors, "weight_decay": 0.0}] if not decay_all else model.parameters(),
+        betas=(TRAIN["beta1"], TRAIN["beta2"]), eps=TRAIN["eps"], foreach=False, weight_decay=TRAIN["weight_decay"])
     result = {"losses": [], "grad_norms": [], "rates": [], "micro_batch_losses": []}
     for k in range(STEPS):
         optimizer.zero_grad()
@@ -181,6 +182,26 @@ def make_bf16(folder):
         print(f"{name} in bf16: loss {result['losses'][0]:.4f} -> {result['losses'][-1]:.4f}, fp32 differs by {difference}")
 
 
+def make_decay(folder):
+    """The same training with torch.optim.AdamW over all parameters: norms and biases decay, too."""
+    for _, name, kind, config in models():
+        if name not in ("gpt2", "qwen2"):
+            continue
+        config._attn_implementation = "eager"
+        target = folder / name
+        model = kind.from_pretrained(target, attn_implementation="eager", dtype=torch.float32)
+        golden = json.loads((target / "golden.json").read_text())
+        tokens = numpy.frombuffer((target / "tokens.bin").read_bytes()[1024:], dtype="<u2")
+        result = train(model, tokens, decay_all=True)
+        difference = max(abs(result["final_norms"][key] - norm) / norm for key, norm in golden["final_norms"].items())
+        written = {"made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
+                   "relative_difference_to_matrices": difference,
+                   **{key: result[key] for key in ("losses", "grad_norms", "final_norms")}}
+        (target / "golden-decay.json").write_text(json.dumps(written, indent=1) + "\n")
+        print(f"{name} with decay of all: loss {result['losses'][0]:.4f} -> {result['losses'][-1]:.4f}, norms of tensors "
+              f"differ by {difference:.1e}")
+
+
 def deviation(a, b):
     pairs = zip(a["losses"] + a["grad_norms"], b["losses"] + b["grad_norms"])
     return max(abs(x - y) / abs(y) for x, y in pairs)
@@ -233,12 +254,16 @@ def make_storage_samples(folder):
 def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    arguments = [word for word in sys.argv[1:] if word != "--bf16"]
+    arguments = [word for word in sys.argv[1:] if not word.startswith("--")]
     folder = pathlib.Path(arguments[0] if arguments else pathlib.Path(__file__).parent)
-    if "--bf16" not in sys.argv:
+    alone = [word for word in sys.argv[1:] if word.startswith("--")]
+    if not alone:
         make_trajectories(folder)
         make_storage_samples(folder)
-    make_bf16(folder)
+    if not alone or "--bf16" in alone:
+        make_bf16(folder)
+    if not alone or "--decay" in alone:
+        make_decay(folder)
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ static void do_part(bl_shard_t *bench, int part) {
     bl_chunk_backward_weight(bench->chunk, NULL, bench->in, bench->slot, bench->out);
     break;
   case BL_SHARD_UPDATE: // so slow that weights stay what they were
-    bl_chunk_update(bench->chunk, &(bl_adamw_settings_t){0.9, 0.95, 1e-8, 0.1},
+    bl_chunk_update(bench->chunk, &(bl_adamw_settings_t){0.9, 0.95, 1e-8, 0.1, BL_DECAY_MATRICES},
                     &(bl_adamw_step_t){.step = ++bench->updates, .rate = 1e-9, .gradient_scale = 1});
     bl_chunk_begin_step(bench->chunk);
     break;

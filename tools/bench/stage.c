@@ -249,7 +249,7 @@ static void run_part(bench_t *bench, int part) {
       double squares;
       bl_chunk_squares(chunk, i, &squares);
     }
-    bl_chunk_update(chunk, &(bl_adamw_settings_t){0.9, 0.95, 1e-8, 0.1},
+    bl_chunk_update(chunk, &(bl_adamw_settings_t){0.9, 0.95, 1e-8, 0.1, BL_DECAY_MATRICES},
                     &(bl_adamw_step_t){.step = ++bench->step, .rate = 1e-4, .gradient_scale = 1});
     bl_chunk_begin_step(chunk);
     break;

@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-bl_adamw_t bl_adamw_for_step(const bl_adamw_settings_t *settings, const bl_adamw_step_t *step, bool decays) {
+bl_adamw_t bl_adamw_for_step(const bl_adamw_settings_t *settings, const bl_adamw_step_t *step, bool matrix) {
+  const bool decays = matrix || settings->decay == BL_DECAY_ALL;
   return (bl_adamw_t){.rate = (float)step->rate,
                       .beta1 = (float)settings->beta1,
                       .beta2 = (float)settings->beta2,

@@ -10,10 +10,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+// Which tensors the decay is of.
+typedef enum bl_decay { BL_DECAY_MATRICES, BL_DECAY_ALL } bl_decay_t;
+
 typedef struct bl_adamw_settings {
   double beta1, beta2;
   double epsilon;
-  double weight_decay; // of matrices; vectors do not decay
+  double weight_decay;
+  bl_decay_t decay;
 } bl_adamw_settings_t;
 
 typedef struct bl_adamw_step {
@@ -22,7 +26,8 @@ typedef struct bl_adamw_step {
   double gradient_scale; // clipping factor, 1 without
 } bl_adamw_step_t;
 
-// Bias corrections are computed in double and rounded once.
-bl_adamw_t bl_adamw_for_step(const bl_adamw_settings_t *settings, const bl_adamw_step_t *step, bool decays);
+// Of one tensor, a matrix or not: the one place that decides what decays. Bias corrections are computed in double and rounded
+// once.
+bl_adamw_t bl_adamw_for_step(const bl_adamw_settings_t *settings, const bl_adamw_step_t *step, bool matrix);
 
 #endif
