@@ -1,74 +1,84 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "formats/hf_config.h"
 
+#include "formats/hf_family.h"
+#include "formats/hf_rope.h"
+#include "formats/hf_window.h"
+
 #include <jansson.h>
 
+#include <math.h>
 #include <string.h>
 
-static json_t *describe_gpt2(const bl_hf_config_t *config) {
-  return json_pack("{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:s, s:b, s:s, s:n, s:n}", "architectures",
-                   "GPT2LMHeadModel", "model_type", "gpt2", "n_layer", (json_int_t)config->layers, "n_embd",
-                   (json_int_t)config->hidden, "n_head", (json_int_t)config->heads, "n_inner", (json_int_t)config->ffn,
-                   "vocab_size", (json_int_t)config->vocab, "n_positions", (json_int_t)config->seq,
-                   "layer_norm_epsilon", config->norm_epsilon, "activation_function", "gelu_new", "tie_word_embeddings",
-                   config->tied, "dtype", "float32", "bos_token_id", "eos_token_id");
+// Functions that write give something other than 0 where memory runs out.
+
+static int write_sizes(json_t *document, const bl__hf_size_t *sizes, const bl_model_t *model) {
+  int failed = 0;
+  for (const bl__hf_size_t *size = sizes; size->key != NULL; size++) {
+    const uint32_t *field = (const uint32_t *)((const char *)model + size->offset);
+    failed |= json_object_set_new(document, size->key, json_integer(*field));
+  }
+  return failed;
 }
 
-static json_t *describe_rope(const bl_rope_t *rope) {
-  static const char *const kinds[] = {"default", "linear", "llama3"};
-  json_t *object = json_pack("{s:f, s:s}", "rope_theta", rope->theta, "rope_type", kinds[rope->kind]);
-  if (object != NULL && rope->kind != BL_ROPE_DEFAULT) {
-    json_object_set_new(object, "factor", json_real(rope->factor));
-  }
-  if (object != NULL && rope->kind == BL_ROPE_LLAMA3) {
-    json_object_set_new(object, "low_freq_factor", json_real(rope->low_frequency));
-    json_object_set_new(object, "high_freq_factor", json_real(rope->high_frequency));
-    json_object_set_new(object, "original_max_position_embeddings", json_integer((json_int_t)rope->original));
-  }
-  return object;
+static int write_gpt2(json_t *document, const bl_model_t *model) {
+  bl_model_t whole = *model;
+  whole.seq = bl_model_positions(model);
+  int failed = write_sizes(document, bl__hf_gpt2_sizes, &whole);
+  failed |= json_object_set_new(document, "layer_norm_epsilon", json_real(model->norm_epsilon));
+  return failed | json_object_set_new(document, "activation_function", json_string("gelu_new"));
 }
 
-static const struct {
-  const char *architecture, *model_type;
-} llamas[] = {[BL_VARIANT_LLAMA] = {"LlamaForCausalLM", "llama"},
-              [BL_VARIANT_MISTRAL] = {"MistralForCausalLM", "mistral"},
-              [BL_VARIANT_QWEN2] = {"Qwen2ForCausalLM", "qwen2"}};
-
-// The rotation stands twice: transformers 4 reads the first, 5 the second.
-static json_t *describe_llama(const bl_hf_config_t *config) {
-  json_t *document = json_pack(
-      "{s:[s], s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:o, s:s, s:b, s:s, s:n, s:n}", "architectures",
-      llamas[config->variant].architecture, "model_type", llamas[config->variant].model_type, "num_hidden_layers",
-      (json_int_t)config->layers, "hidden_size", (json_int_t)config->hidden, "num_attention_heads",
-      (json_int_t)config->heads, "num_key_value_heads", (json_int_t)config->kv_heads, "head_dim",
-      (json_int_t)config->head_dim, "intermediate_size", (json_int_t)config->ffn, "vocab_size",
-      (json_int_t)config->vocab, "max_position_embeddings", (json_int_t)config->seq, "rms_norm_eps",
-      config->norm_epsilon, "rope_theta", config->rope.theta, "rope_parameters", describe_rope(&config->rope),
-      "hidden_act", "silu", "tie_word_embeddings", config->tied, "dtype", "float32", "bos_token_id", "eos_token_id");
-  if (document == NULL) {
-    return NULL;
-  }
-  if (config->rope.kind != BL_ROPE_DEFAULT) {
-    json_object_set_new(document, "rope_scaling", describe_rope(&config->rope));
-  }
-  switch (config->variant) {
-  case BL_VARIANT_LLAMA:
-    json_object_set_new(document, "attention_bias", json_false());
-    json_object_set_new(document, "mlp_bias", json_false());
-    break;
-  case BL_VARIANT_MISTRAL:
-    json_object_set_new(document, "sliding_window", config->window > 0 ? json_integer(config->window) : json_null());
-    break;
-  case BL_VARIANT_QWEN2:
-    json_object_set_new(document, "use_sliding_window", json_false());
-    break;
-  }
-  return document;
+static json_t *number_or_null(double number) {
+  return number != 0 ? json_real(number) : json_null();
 }
 
-bl_status_t bl_hf_config_write(const bl_hf_config_t *config, char **text, size_t *text_bytes, bl_error_t *err) {
-  json_t *document = config->family == BL_HF_LLAMA ? describe_llama(config) : describe_gpt2(config);
-  char *made = document != NULL ? json_dumps(document, JSON_INDENT(2)) : NULL;
+static int write_scales(json_t *document, const bl__hf_family_t *family, const bl_model_t *model) {
+  int failed = 0;
+  if (family->score_scalar != 0) {
+    const double scalar = model->score_scale == 0 ? model->head_dim : 1 / (model->score_scale * model->score_scale);
+    failed |= json_object_set_new(document, "query_pre_attn_scalar", json_integer((json_int_t)round(scalar)));
+  }
+  if (family->caps_scores) {
+    failed |= json_object_set_new(document, "attn_logit_softcapping", number_or_null(model->score_cap));
+  }
+  if (family->caps_logits) {
+    failed |= json_object_set_new(document, "final_logit_softcapping", number_or_null(model->logit_cap));
+  }
+  return failed;
+}
+
+static int write_llama(json_t *document, const bl__hf_family_t *family, const bl_model_t *model) {
+  int failed = write_sizes(document, bl__hf_llama_sizes, model);
+  failed |= json_object_set_new(document, "rms_norm_eps", json_real(model->norm_epsilon));
+  const char *gate = model->gate == BL_GATE_GELU ? "gelu_pytorch_tanh" : "silu";
+  failed |= json_object_set_new(document, "hidden_act", json_string(gate));
+  if (model->gate == BL_GATE_GELU) { // which of the two is read depends on model and version
+    failed |= json_object_set_new(document, "hidden_activation", json_string(gate));
+  }
+  if (model->variant == BL_VARIANT_LLAMA) {
+    failed |= json_object_set_new(document, "attention_bias", json_false());
+    failed |= json_object_set_new(document, "mlp_bias", json_false());
+  }
+  failed |= bl__hf_rope_write(document, family, model);
+  failed |= bl__hf_window_write(document, family, model);
+  return failed | write_scales(document, family, model);
+}
+
+bl_status_t bl_hf_config_write(const bl_model_t *model, char **text, size_t *text_bytes, bl_error_t *err) {
+  const bool llama = model->family == BL_FAMILY_LLAMA;
+  const bl__hf_family_t *family = &bl__hf_families[model->variant];
+  json_t *document = json_pack("{s:[s], s:s}", "architectures", llama ? family->architecture : "GPT2LMHeadModel",
+                               "model_type", llama ? family->model_type : "gpt2");
+  int failed = llama ? write_llama(document, family, model) : write_gpt2(document, model);
+  failed |= json_object_set_new(document, "tie_word_embeddings", json_boolean(model->tied));
+  failed |= json_object_set_new(document, "dtype", json_string("float32"));
+  // Some default to tokens that a vocabulary of another size does not have.
+  static const char *const tokens[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+  for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+    failed |= json_object_set_new(document, tokens[i], json_null());
+  }
+  char *made = failed == 0 ? json_dumps(document, JSON_INDENT(2)) : NULL;
   json_decref(document);
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a config.json");

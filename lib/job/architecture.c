@@ -70,30 +70,12 @@ static bl_status_t read_config(const bl_job_t *job, const char *path, bl_model_t
     bl_error_prefix(err, "%s", job->model.config != NULL ? "model.config" : "model.init");
     return status;
   }
-  bl_hf_config_t config;
-  status = bl_hf_config_parse(&config, bytes, size_bytes, err);
+  status = bl_hf_config_parse(model, bytes, size_bytes, err);
   free(bytes);
   if (status != BL_OK) {
     bl_error_prefix(err, "%s", path);
     return status;
   }
-  *model = (bl_model_t){
-      .family = config.family == BL_HF_LLAMA ? BL_FAMILY_LLAMA : BL_FAMILY_GPT2,
-      .layers = config.layers,
-      .hidden = config.hidden,
-      .heads = config.heads,
-      .kv_heads = config.kv_heads,
-      .head_dim = config.head_dim,
-      .ffn = config.ffn,
-      .vocab = config.vocab,
-      .seq = config.seq,
-      .tied = config.tied,
-      .norm_epsilon = config.norm_epsilon,
-      .rope = config.rope,
-      .window = config.window,
-      .qkv_bias = config.variant == BL_VARIANT_QWEN2,
-      .variant = config.variant,
-  };
   status = check_agreement(job, model, path, err);
   if (status == BL_OK) {
     status = override_seq(job, model, path, err);

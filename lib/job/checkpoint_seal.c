@@ -53,23 +53,9 @@ static bl_status_t add_plain(seal_t *seal, const char *name, const char *text, s
 }
 
 static bl_status_t add_config(seal_t *seal, const bl_model_t *model, bl_error_t *err) {
-  bl_hf_config_t config = {.family = model->family == BL_FAMILY_LLAMA ? BL_HF_LLAMA : BL_HF_GPT2,
-                           .layers = model->layers,
-                           .hidden = model->hidden,
-                           .heads = model->heads,
-                           .kv_heads = model->kv_heads,
-                           .head_dim = model->head_dim,
-                           .ffn = model->ffn,
-                           .vocab = model->vocab,
-                           .seq = bl_model_positions(model),
-                           .tied = model->tied,
-                           .norm_epsilon = model->norm_epsilon,
-                           .rope = model->rope,
-                           .window = model->window,
-                           .variant = model->variant};
   char *text;
   size_t text_bytes;
-  bl_status_t status = bl_hf_config_write(&config, &text, &text_bytes, err);
+  bl_status_t status = bl_hf_config_write(model, &text, &text_bytes, err);
   if (status == BL_OK) {
     status = add_plain(seal, "config.json", text, text_bytes, err);
     free(text);

@@ -14,11 +14,23 @@ bl_flops_t bl_flops_matmul(const bl_model_t *model, bl_chunk_span_t span, uint32
   return flops;
 }
 
+// Keys that the queries of a sequence see on average.
+static double keys_seen(const bl_model_t *model, bool window, bool causal) {
+  const double seq = model->seq, first = window ? model->window : seq; // queries that see less than the window
+  if (!causal) {
+    return seq;
+  }
+  return (first * (first + 1) / 2 + (seq - first) * first) / seq;
+}
+
 bl_flops_t bl_flops_attention(const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch,
                               bl_attention_t attention, bool causal) {
   const double rows = (double)micro_batch * model->seq;
-  const double keys = causal ? (model->seq + 1) / 2.0 : model->seq;
-  const double product = 2 * rows * keys * bl_model_query_width(model) * span.layer_count;
+  double keys = 0;
+  for (uint32_t layer = span.first_layer; layer < span.first_layer + span.layer_count; layer++) {
+    keys += keys_seen(model, bl_model_has_window(model, layer), causal);
+  }
+  const double product = 2 * rows * keys * bl_model_query_width(model);
   // Forward: scores, values. Backward: dprobabilities, dq, dk, dv; flash makes the scores again.
   return (bl_flops_t){.forward = 2 * product, .backward_input = (attention == BL_ATTENTION_FLASH ? 5 : 4) * product};
 }
@@ -27,7 +39,7 @@ double bl_flops_recompute_share(const bl_model_t *model, bl_chunk_span_t span, b
   const double rows = model->seq, last = 2 * rows * model->hidden * model->ffn;
   double forward =
       bl_flops_matmul(model, span, 1).forward + bl_flops_attention(model, span, 1, attention, true).forward;
-  return forward > 0 ? 1 - last / forward : 1;
+  return forward > 0 && !model->post_norm ? 1 - last / forward : 1;
 }
 
 double bl_flops_total(bl_flops_t flops) {

@@ -21,11 +21,12 @@ typedef struct bl_flops {
 // Work of the products with weights.
 bl_flops_t bl_flops_matmul(const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch);
 // Work of the score and value products. `causal`: only what the mask keeps, (seq + 1) / 2 of seq keys per
-// query; otherwise the full square, the convention of published utilisation figures. I counts the backward of
+// query, less in layers with a window; otherwise the full square, the convention of published utilisation figures. I counts the backward of
 // attention: 2 times the forward, plus the scores made again by flash.
 bl_flops_t bl_flops_attention(const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch,
                               bl_attention_t attention, bool causal);
-// Share of F that R makes again: all but the chunk's last product, which would only make the output again. 1 without layers.
+// Share of F that R makes again: all but the chunk's last product, which would only make the output again. 1 without layers,
+// and where that product's result is normalised and so kept.
 double bl_flops_recompute_share(const bl_model_t *model, bl_chunk_span_t span, bl_attention_t attention);
 double bl_flops_total(bl_flops_t flops);
 

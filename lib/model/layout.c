@@ -26,9 +26,12 @@ static void count_elements(const bl_layout_t *layout, uint64_t elements[BL_SEGME
   elements[BL_SEGMENT_NORM1_STATS] = own * bl_model_norm_vectors(model);
   elements[BL_SEGMENT_NORM1] = own * model->hidden;
   elements[BL_SEGMENT_QKV] = rows * bl_model_qkv_width(model);
+  elements[BL_SEGMENT_HEADS] = model->head_norm ? elements[BL_SEGMENT_QKV] : 0;
   elements[BL_SEGMENT_SCORES] =
       rows * model->heads * (layout->options.attention == BL_ATTENTION_NAIVE ? model->seq : 1);
   elements[BL_SEGMENT_ATTENTION] = rows * bl_model_query_width(model);
+  elements[BL_SEGMENT_POST1] = elements[BL_SEGMENT_POST2] = model->post_norm ? own * model->hidden : 0;
+  elements[BL_SEGMENT_POST1_STATS] = elements[BL_SEGMENT_POST2_STATS] = model->post_norm ? own : 0;
   elements[BL_SEGMENT_X2] = own * model->hidden;
   elements[BL_SEGMENT_NORM2_STATS] = own * bl_model_norm_vectors(model);
   elements[BL_SEGMENT_NORM2] = own * model->hidden;
@@ -36,6 +39,8 @@ static void count_elements(const bl_layout_t *layout, uint64_t elements[BL_SEGME
   elements[BL_SEGMENT_ACT] = rows * model->ffn;
   elements[BL_SEGMENT_NORM1_GRADIENT] = norm_gradient;
   elements[BL_SEGMENT_NORM2_GRADIENT] = norm_gradient;
+  elements[BL_SEGMENT_HEADS_GRADIENT] = model->head_norm ? 2 * (uint64_t)model->head_dim : 0;
+  elements[BL_SEGMENT_POST1_GRADIENT] = elements[BL_SEGMENT_POST2_GRADIENT] = model->post_norm ? norm_gradient : 0;
   elements[BL_SEGMENT_FINAL_GRADIENT] = layout->span.head ? norm_gradient : 0;
 }
 
@@ -49,6 +54,9 @@ static bool is_in_parts(bl_segment_kind_t kind) {
   case BL_SEGMENT_ACT:
   case BL_SEGMENT_NORM1_GRADIENT:
   case BL_SEGMENT_NORM2_GRADIENT:
+  case BL_SEGMENT_HEADS_GRADIENT:
+  case BL_SEGMENT_POST1_GRADIENT:
+  case BL_SEGMENT_POST2_GRADIENT:
   case BL_SEGMENT_FINAL_GRADIENT:
     return true;
   default:
@@ -61,8 +69,13 @@ static uint64_t scalar_bytes(bl_segment_kind_t kind, bl_layout_options_t options
   switch (kind) {
   case BL_SEGMENT_NORM1_STATS:
   case BL_SEGMENT_NORM2_STATS:
+  case BL_SEGMENT_POST1_STATS:
+  case BL_SEGMENT_POST2_STATS:
   case BL_SEGMENT_NORM1_GRADIENT:
   case BL_SEGMENT_NORM2_GRADIENT:
+  case BL_SEGMENT_HEADS_GRADIENT:
+  case BL_SEGMENT_POST1_GRADIENT:
+  case BL_SEGMENT_POST2_GRADIENT:
   case BL_SEGMENT_FINAL_GRADIENT:
     return sizeof(float);
   case BL_SEGMENT_SCORES:
@@ -81,7 +94,11 @@ static bl_lifetime_t lifetime_of(bl_segment_kind_t kind, bl_layout_options_t opt
   switch (kind) {
   case BL_SEGMENT_NORM1_STATS:
   case BL_SEGMENT_NORM2_STATS:
+  case BL_SEGMENT_POST1_STATS:
+  case BL_SEGMENT_POST2_STATS:
     return BL_LIFETIME_F_TO_I;
+  case BL_SEGMENT_HEADS:
+    return BL_LIFETIME_LAYER;
   case BL_SEGMENT_SCORES:
     return options.recompute == BL_RECOMPUTE_ATTENTION ? BL_LIFETIME_LAYER : BL_LIFETIME_F_TO_I;
   case BL_SEGMENT_ATTENTION:
@@ -92,6 +109,9 @@ static bl_lifetime_t lifetime_of(bl_segment_kind_t kind, bl_layout_options_t opt
     return options.lean ? remade(options) : BL_LIFETIME_F_TO_W;
   case BL_SEGMENT_NORM1_GRADIENT:
   case BL_SEGMENT_NORM2_GRADIENT:
+  case BL_SEGMENT_HEADS_GRADIENT:
+  case BL_SEGMENT_POST1_GRADIENT:
+  case BL_SEGMENT_POST2_GRADIENT:
   case BL_SEGMENT_FINAL_GRADIENT:
     return BL_LIFETIME_I_TO_W;
   default:
@@ -178,7 +198,7 @@ bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kin
     if (row->bytes == 0) {
       return false;
     }
-  } else if (layer >= layout->span.layer_count || (kind == BL_SEGMENT_X1 && layer == 0)) {
+  } else if (layer >= layout->span.layer_count || (kind == BL_SEGMENT_X1 && layer == 0) || row->bytes == 0) {
     return false;
   } else if (lives_from_forward(row->lifetime)) {
     offset += layer * layout->kept_stride_bytes - x1_bytes(layout);

@@ -7,8 +7,11 @@
 //   x1 1  norm1 1  qkv 3  attention 1  x2 1  norm2 1  pre 4  act 4 = 16      (the first layer's x1 is the
 //   input edge)
 //
+// Models that normalise what attention and feed-forward layer make keep these as well (post1, post2: 2 more). Where heads of
+// queries and keys are normalised, qkv is as it was before: what attention reads is made from it again, in workspace.
+//
 // The backward writes each gradient over the tensor that died: dqkv over qkv, dpre over pre, dx2 over x2, dx
-// over x1 (which is the output gradient of the layer below). So a split backward needs no second slot: I
+// over x1, those of post norms' inputs over these (which is the output gradient of the layer below). So a split backward needs no second slot: I
 // leaves in the same bytes what W reads.
 //
 // What need not be kept, since I can make it again from what is (the same bits: the same kernels on the same values):
@@ -62,15 +65,23 @@ typedef enum bl_segment_kind {
   BL_SEGMENT_NORM1_STATS,    // float [T] mean (gpt2), then [T] 1 / deviation
   BL_SEGMENT_NORM1,          // [T, hidden]
   BL_SEGMENT_QKV,            // [T, qkv_width], then its gradient
+  BL_SEGMENT_HEADS,          // [T, qkv_width] of one part: qkv as attention reads it, where heads are normalised
   BL_SEGMENT_SCORES,         // naive: [b, heads, seq, seq]; flash: float log-sum-exp [b, heads, seq]
   BL_SEGMENT_ATTENTION,      // [T, query_width]
+  BL_SEGMENT_POST1,          // [T, hidden], then its gradient: what attention adds, before it is normalised
+  BL_SEGMENT_POST1_STATS,    // as of norm 1
   BL_SEGMENT_X2,             // [T, hidden], then its gradient
   BL_SEGMENT_NORM2_STATS,    // as of norm 1
   BL_SEGMENT_NORM2,          // [T, hidden]
   BL_SEGMENT_PRE,            // [T, pre_width], then its gradient; llama: gate beside up
   BL_SEGMENT_ACT,            // [T, ffn]
+  BL_SEGMENT_POST2,          // [T, hidden], then its gradient: what the feed-forward layer adds
+  BL_SEGMENT_POST2_STATS,    // as of norm 1
   BL_SEGMENT_NORM1_GRADIENT, // float [norm_vectors, hidden]: this micro-batch's part
   BL_SEGMENT_NORM2_GRADIENT, // as norm 1's
+  BL_SEGMENT_HEADS_GRADIENT, // float [2, head_dim]: gains of queries' and keys' norms
+  BL_SEGMENT_POST1_GRADIENT, // as norm 1's
+  BL_SEGMENT_POST2_GRADIENT, // as norm 1's
   BL_SEGMENT_FINAL_GRADIENT, // as norm 1's, of the final norm; once per last chunk, not per layer
   BL_SEGMENT_KINDS
 } bl_segment_kind_t;

@@ -48,6 +48,38 @@ static bl_status_t check_ranges(const bl_model_t *model, bl_error_t *err) {
   return BL_OK;
 }
 
+static bl_status_t check_llama(const bl_model_t *model, bl_error_t *err) {
+  if (model->head_dim % 2 != 0) {
+    return bl_error_set(err, BL_INVALID,
+                        "model.heads: rotary positions need an even head size, with %" PRIu32 " it is %" PRIu32,
+                        model->heads, model->head_dim);
+  }
+  if (bl_rope_fault(&model->rope, model->head_dim) != NULL) {
+    return bl_error_set(err, BL_INVALID, "model.rope: %s", bl_rope_fault(&model->rope, model->head_dim));
+  }
+  if (model->window_rope.theta != 0 && bl_rope_fault(&model->window_rope, model->head_dim) != NULL) {
+    return bl_error_set(err, BL_INVALID, "model.rope: of layers with a window: %s",
+                        bl_rope_fault(&model->window_rope, model->head_dim));
+  }
+  if (model->rope.dims > model->head_dim || model->window_rope.dims > model->head_dim) {
+    return bl_error_set(err, BL_INVALID, "model.rope: more dimensions turn than the %" PRIu32 " that a head has",
+                        model->head_dim);
+  }
+  const struct {
+    const char *name;
+    double value;
+  } scales[] = {{"embedding_scale", model->embedding_scale},
+                {"score_scale", model->score_scale},
+                {"score_cap", model->score_cap},
+                {"logit_cap", model->logit_cap}};
+  for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+    if (!isfinite(scales[i].value) || scales[i].value < 0) {
+      return bl_error_set(err, BL_INVALID, "model.%s: must be above 0, is %g", scales[i].name, scales[i].value);
+    }
+  }
+  return BL_OK;
+}
+
 bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
   bl_status_t status = check_ranges(model, err);
   if (status != BL_OK) {
@@ -67,8 +99,8 @@ bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
     return bl_error_set(err, BL_INVALID, "model.norm_epsilon: must be above 0, is %g", model->norm_epsilon);
   }
   if (model->family == BL_FAMILY_GPT2) {
-    if (model->qkv_bias) {
-      return bl_error_set(err, BL_INVALID, "model.qkv_bias: gpt2 has its own");
+    if (model->qkv_bias || model->fused || model->head_norm || model->post_norm || model->gains_from_one) {
+      return bl_error_set(err, BL_INVALID, "model.family: gpt2 has biases and norms of its own");
     }
     if (model->kv_heads != model->heads) {
       return bl_error_set(err, BL_INVALID,
@@ -87,22 +119,7 @@ bl_status_t bl_model_check(const bl_model_t *model, bl_error_t *err) {
     }
     return BL_OK;
   }
-  if (model->head_dim % 2 != 0) {
-    return bl_error_set(err, BL_INVALID,
-                        "model.heads: rotary positions need an even head size, with %" PRIu32 " it is %" PRIu32,
-                        model->heads, model->head_dim);
-  }
-  if (bl_rope_fault(&model->rope) != NULL) {
-    return bl_error_set(err, BL_INVALID, "model.rope: %s", bl_rope_fault(&model->rope));
-  }
-  if (model->window > 0 && model->seq > model->window) {
-    return bl_error_set(err, BL_INVALID,
-                        "model.seq: a query of this model sees %" PRIu32
-                        " tokens (sliding_window), and sequences of %" PRIu32
-                        " are longer, whose attention is not supported; %" PRIu32 " is the most",
-                        model->window, model->seq, model->window);
-  }
-  return BL_OK;
+  return check_llama(model, err);
 }
 
 uint64_t bl_model_parameter_elements(const bl_model_t *model) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The architectures Ballast trains, as numbers: GPT-2 and LLaMA (DESIGN.md section 5).
+// The architectures Ballast trains, as numbers and properties (DESIGN.md section 5). There are two kinds of layers:
 //
-//   gpt2   LayerNorm, learned positions, biases, one fused qkv projection, GELU (tanh form), ffn usually 4
-//   hidden llama  RMSNorm, rotary positions, no biases, grouped-query attention, SwiGLU
+//   gpt2   LayerNorm, learned positions, biases, one fused qkv projection, GELU (tanh form), ffn usually 4 hidden
+//   llama  RMSNorm, rotary positions, grouped-query attention, a gated feed-forward layer
+//
+// What models of the second kind have beside (Mistral, Qwen, Phi, Gemma) are properties, each of which any may have.
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_MODEL_H
@@ -10,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/status.h"
+#include "model/gate.h"
 #include "model/rope.h"
 
 #include <stdbool.h>
@@ -21,7 +24,17 @@ typedef enum bl_family {
 } bl_family_t;
 
 // What transformers calls a llama: it computes what the other fields say, whatever its name.
-typedef enum bl_variant { BL_VARIANT_LLAMA, BL_VARIANT_MISTRAL, BL_VARIANT_QWEN2 } bl_variant_t;
+typedef enum bl_variant {
+  BL_VARIANT_LLAMA,
+  BL_VARIANT_MISTRAL,
+  BL_VARIANT_QWEN2,
+  BL_VARIANT_QWEN3,
+  BL_VARIANT_PHI3,
+  BL_VARIANT_GEMMA,
+  BL_VARIANT_GEMMA2,
+  BL_VARIANT_GEMMA3,
+  BL_VARIANTS
+} bl_variant_t;
 
 typedef struct bl_model {
   bl_family_t family;
@@ -37,11 +50,25 @@ typedef struct bl_model {
   bool tied;           // the head uses the token embedding
   uint32_t shard;      // heads, kv_heads and ffn are one of so many tensor-parallel parts (for measurements); 0: whole
   double norm_epsilon; // 1e-5 unless a config.json says otherwise
-  bl_rope_t rope;      // llama only
-  uint32_t
-      window;    // tokens that a query sees, itself among them, where a configuration bounds them: at least seq; 0: all
-  bool qkv_bias; // queries, keys and values have biases; llama only (gpt2's have them always)
+
+  // Of llama only.
   bl_variant_t variant;
+  bl_rope_t rope;
+  bl_gate_t gate;
+  bool qkv_bias;          // queries, keys and values have biases; gpt2's have them always
+  bool fused;             // q, k and v are one tensor of the file, gate and up another
+  bool head_norm;         // RMSNorm of each query and key head, with gains of their own, before they rotate
+  bool post_norm;         // what attention and feed-forward layer make is normalised before it is added to the residual
+  bool gains_from_one;    // gains of norms are 1 + what is stored
+  double embedding_scale; // of token embeddings where they enter the first layer; 0: 1
+  double score_scale;     // of query times key; 0: 1 / sqrt(head_dim)
+  double score_cap;       // scores s become cap tanh(s / cap) before they are masked; 0: they stay
+  double logit_cap;       // likewise of the head's logits
+  uint32_t window;        // tokens that a query sees, itself among them, in layers with a window; 0: none has one
+  uint32_t window_first;  // the first layer with a window
+  uint32_t
+      window_period; // from there on every so many-th layer of the model sees all (layer 1 x period - 1, ...); 0: none
+  bl_rope_t window_rope; // of layers with a window; theta 0: they rotate as the others
 } bl_model_t;
 
 #define BL_NORM_EPSILON_DEFAULT 1e-5
@@ -73,6 +100,15 @@ static inline uint32_t bl_model_positions(const bl_model_t *model) {
 // Columns of what the first feed-forward product makes: ffn for gpt2, gate beside up (2 ffn) for llama.
 static inline uint32_t bl_model_pre_width(const bl_model_t *model) {
   return model->family == BL_FAMILY_LLAMA ? 2 * model->ffn : model->ffn;
+}
+// Whether layer `layer` of the model has a window that hides something.
+static inline bool bl_model_has_window(const bl_model_t *model, uint32_t layer) {
+  return model->window != 0 && model->window < model->seq && layer >= model->window_first &&
+         (model->window_period == 0 || (layer + 1) % model->window_period != 0);
+}
+// How the layers with a window (others) rotate; gpt2's do not.
+static inline const bl_rope_t *bl_model_rope(const bl_model_t *model, bool window) {
+  return window && model->window_rope.theta != 0 ? &model->window_rope : &model->rope;
 }
 // Vectors a normalisation has: weight and bias (LayerNorm) or weight alone (RMSNorm).
 static inline uint32_t bl_model_norm_vectors(const bl_model_t *model) {

@@ -17,7 +17,9 @@ typedef enum width {
   QUERY,
   KEY_VALUE,
   QKV,
+  HEAD,
   FFN,
+  TWO_FFN,
   VOCAB,
   POSITIONS,
 } width_t;
@@ -29,67 +31,83 @@ typedef enum initial {
   NORMAL_RESIDUAL, // a projection into the residual stream
 } initial_t;
 
+// Which models have a tensor.
+typedef enum owner {
+  EVERY,
+  SPLIT, // projections as tensors of their own
+  FUSED,
+  QKV_BIAS,
+  HEAD_NORM,
+  POST_NORM,
+  NO_POST_NORM,
+} owner_t;
+
 typedef struct {
   const char *name; // "%" PRIu32 is the layer
   bl_parameter_role_t role;
   width_t shape[2];
   initial_t initial;
+  owner_t owner;
 } row_t;
 
 // Names, shapes and orientation of transformers' GPT2LMHeadModel.
 static const row_t gpt2_embedding[] = {
-    {"transformer.wte.weight", BL_PARAMETER_TOKEN_EMBEDDING, {VOCAB, HIDDEN}, NORMAL},
-    {"transformer.wpe.weight", BL_PARAMETER_POSITION_EMBEDDING, {POSITIONS, HIDDEN}, NORMAL},
+    {"transformer.wte.weight", BL_PARAMETER_TOKEN_EMBEDDING, {VOCAB, HIDDEN}, NORMAL, EVERY},
+    {"transformer.wpe.weight", BL_PARAMETER_POSITION_EMBEDDING, {POSITIONS, HIDDEN}, NORMAL, EVERY},
 };
 static const row_t gpt2_layer[] = {
-    {"transformer.h.%" PRIu32 ".ln_1.weight", BL_PARAMETER_NORM1_WEIGHT, {HIDDEN, ONE}, ONES},
-    {"transformer.h.%" PRIu32 ".ln_1.bias", BL_PARAMETER_NORM1_BIAS, {HIDDEN, ONE}, ZEROS},
-    {"transformer.h.%" PRIu32 ".attn.c_attn.weight", BL_PARAMETER_QKV_WEIGHT, {HIDDEN, QKV}, NORMAL},
-    {"transformer.h.%" PRIu32 ".attn.c_attn.bias", BL_PARAMETER_QKV_BIAS, {QKV, ONE}, ZEROS},
+    {"transformer.h.%" PRIu32 ".ln_1.weight", BL_PARAMETER_NORM1_WEIGHT, {HIDDEN, ONE}, ONES, EVERY},
+    {"transformer.h.%" PRIu32 ".ln_1.bias", BL_PARAMETER_NORM1_BIAS, {HIDDEN, ONE}, ZEROS, EVERY},
+    {"transformer.h.%" PRIu32 ".attn.c_attn.weight", BL_PARAMETER_QKV_WEIGHT, {HIDDEN, QKV}, NORMAL, EVERY},
+    {"transformer.h.%" PRIu32 ".attn.c_attn.bias", BL_PARAMETER_QKV_BIAS, {QKV, ONE}, ZEROS, EVERY},
     {"transformer.h.%" PRIu32 ".attn.c_proj.weight",
      BL_PARAMETER_ATTENTION_OUT_WEIGHT,
      {QUERY, HIDDEN},
-     NORMAL_RESIDUAL},
-    {"transformer.h.%" PRIu32 ".attn.c_proj.bias", BL_PARAMETER_ATTENTION_OUT_BIAS, {HIDDEN, ONE}, ZEROS},
-    {"transformer.h.%" PRIu32 ".ln_2.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES},
-    {"transformer.h.%" PRIu32 ".ln_2.bias", BL_PARAMETER_NORM2_BIAS, {HIDDEN, ONE}, ZEROS},
-    {"transformer.h.%" PRIu32 ".mlp.c_fc.weight", BL_PARAMETER_FFN_IN_WEIGHT, {HIDDEN, FFN}, NORMAL},
-    {"transformer.h.%" PRIu32 ".mlp.c_fc.bias", BL_PARAMETER_FFN_IN_BIAS, {FFN, ONE}, ZEROS},
-    {"transformer.h.%" PRIu32 ".mlp.c_proj.weight", BL_PARAMETER_FFN_OUT_WEIGHT, {FFN, HIDDEN}, NORMAL_RESIDUAL},
-    {"transformer.h.%" PRIu32 ".mlp.c_proj.bias", BL_PARAMETER_FFN_OUT_BIAS, {HIDDEN, ONE}, ZEROS},
+     NORMAL_RESIDUAL,
+     EVERY},
+    {"transformer.h.%" PRIu32 ".attn.c_proj.bias", BL_PARAMETER_ATTENTION_OUT_BIAS, {HIDDEN, ONE}, ZEROS, EVERY},
+    {"transformer.h.%" PRIu32 ".ln_2.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES, EVERY},
+    {"transformer.h.%" PRIu32 ".ln_2.bias", BL_PARAMETER_NORM2_BIAS, {HIDDEN, ONE}, ZEROS, EVERY},
+    {"transformer.h.%" PRIu32 ".mlp.c_fc.weight", BL_PARAMETER_FFN_IN_WEIGHT, {HIDDEN, FFN}, NORMAL, EVERY},
+    {"transformer.h.%" PRIu32 ".mlp.c_fc.bias", BL_PARAMETER_FFN_IN_BIAS, {FFN, ONE}, ZEROS, EVERY},
+    {"transformer.h.%" PRIu32 ".mlp.c_proj.weight", BL_PARAMETER_FFN_OUT_WEIGHT, {FFN, HIDDEN}, NORMAL_RESIDUAL, EVERY},
+    {"transformer.h.%" PRIu32 ".mlp.c_proj.bias", BL_PARAMETER_FFN_OUT_BIAS, {HIDDEN, ONE}, ZEROS, EVERY},
 };
 static const row_t gpt2_final[] = {
-    {"transformer.ln_f.weight", BL_PARAMETER_FINAL_NORM_WEIGHT, {HIDDEN, ONE}, ONES},
-    {"transformer.ln_f.bias", BL_PARAMETER_FINAL_NORM_BIAS, {HIDDEN, ONE}, ZEROS},
-    {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL},
+    {"transformer.ln_f.weight", BL_PARAMETER_FINAL_NORM_WEIGHT, {HIDDEN, ONE}, ONES, EVERY},
+    {"transformer.ln_f.bias", BL_PARAMETER_FINAL_NORM_BIAS, {HIDDEN, ONE}, ZEROS, EVERY},
+    {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL, EVERY},
 };
 
-// Names and shapes of transformers' LlamaForCausalLM.
+// Names and shapes of transformers' LlamaForCausalLM and of what has its layers with some tensors more or others fused.
 static const row_t llama_embedding[] = {
-    {"model.embed_tokens.weight", BL_PARAMETER_TOKEN_EMBEDDING, {VOCAB, HIDDEN}, NORMAL},
+    {"model.embed_tokens.weight", BL_PARAMETER_TOKEN_EMBEDDING, {VOCAB, HIDDEN}, NORMAL, EVERY},
 };
+#define LAYER "model.layers.%" PRIu32 "."
 static const row_t llama_layer[] = {
-    {"model.layers.%" PRIu32 ".input_layernorm.weight", BL_PARAMETER_NORM1_WEIGHT, {HIDDEN, ONE}, ONES},
-    {"model.layers.%" PRIu32 ".self_attn.q_proj.weight", BL_PARAMETER_Q_WEIGHT, {QUERY, HIDDEN}, NORMAL},
-    {"model.layers.%" PRIu32 ".self_attn.k_proj.weight", BL_PARAMETER_K_WEIGHT, {KEY_VALUE, HIDDEN}, NORMAL},
-    {"model.layers.%" PRIu32 ".self_attn.v_proj.weight", BL_PARAMETER_V_WEIGHT, {KEY_VALUE, HIDDEN}, NORMAL},
-    {"model.layers.%" PRIu32 ".self_attn.o_proj.weight",
-     BL_PARAMETER_ATTENTION_OUT_WEIGHT,
-     {HIDDEN, QUERY},
-     NORMAL_RESIDUAL},
-    {"model.layers.%" PRIu32 ".post_attention_layernorm.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES},
-    {"model.layers.%" PRIu32 ".mlp.gate_proj.weight", BL_PARAMETER_GATE_WEIGHT, {FFN, HIDDEN}, NORMAL},
-    {"model.layers.%" PRIu32 ".mlp.up_proj.weight", BL_PARAMETER_UP_WEIGHT, {FFN, HIDDEN}, NORMAL},
-    {"model.layers.%" PRIu32 ".mlp.down_proj.weight", BL_PARAMETER_FFN_OUT_WEIGHT, {HIDDEN, FFN}, NORMAL_RESIDUAL},
-    // Where the model has biases of queries, keys and values; the last ones, so that they can be left out.
-    {"model.layers.%" PRIu32 ".self_attn.q_proj.bias", BL_PARAMETER_Q_BIAS, {QUERY, ONE}, ZEROS},
-    {"model.layers.%" PRIu32 ".self_attn.k_proj.bias", BL_PARAMETER_K_BIAS, {KEY_VALUE, ONE}, ZEROS},
-    {"model.layers.%" PRIu32 ".self_attn.v_proj.bias", BL_PARAMETER_V_BIAS, {KEY_VALUE, ONE}, ZEROS},
+    {LAYER "input_layernorm.weight", BL_PARAMETER_NORM1_WEIGHT, {HIDDEN, ONE}, ONES, EVERY},
+    {LAYER "self_attn.q_proj.weight", BL_PARAMETER_Q_WEIGHT, {QUERY, HIDDEN}, NORMAL, SPLIT},
+    {LAYER "self_attn.k_proj.weight", BL_PARAMETER_K_WEIGHT, {KEY_VALUE, HIDDEN}, NORMAL, SPLIT},
+    {LAYER "self_attn.v_proj.weight", BL_PARAMETER_V_WEIGHT, {KEY_VALUE, HIDDEN}, NORMAL, SPLIT},
+    {LAYER "self_attn.qkv_proj.weight", BL_PARAMETER_QKV_WEIGHT, {QKV, HIDDEN}, NORMAL, FUSED},
+    {LAYER "self_attn.o_proj.weight", BL_PARAMETER_ATTENTION_OUT_WEIGHT, {HIDDEN, QUERY}, NORMAL_RESIDUAL, EVERY},
+    {LAYER "post_attention_layernorm.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES, NO_POST_NORM},
+    {LAYER "pre_feedforward_layernorm.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES, POST_NORM},
+    {LAYER "mlp.gate_proj.weight", BL_PARAMETER_GATE_WEIGHT, {FFN, HIDDEN}, NORMAL, SPLIT},
+    {LAYER "mlp.up_proj.weight", BL_PARAMETER_UP_WEIGHT, {FFN, HIDDEN}, NORMAL, SPLIT},
+    {LAYER "mlp.gate_up_proj.weight", BL_PARAMETER_GATE_UP_WEIGHT, {TWO_FFN, HIDDEN}, NORMAL, FUSED},
+    {LAYER "mlp.down_proj.weight", BL_PARAMETER_FFN_OUT_WEIGHT, {HIDDEN, FFN}, NORMAL_RESIDUAL, EVERY},
+    {LAYER "self_attn.q_proj.bias", BL_PARAMETER_Q_BIAS, {QUERY, ONE}, ZEROS, QKV_BIAS},
+    {LAYER "self_attn.k_proj.bias", BL_PARAMETER_K_BIAS, {KEY_VALUE, ONE}, ZEROS, QKV_BIAS},
+    {LAYER "self_attn.v_proj.bias", BL_PARAMETER_V_BIAS, {KEY_VALUE, ONE}, ZEROS, QKV_BIAS},
+    {LAYER "self_attn.q_norm.weight", BL_PARAMETER_Q_NORM_WEIGHT, {HEAD, ONE}, ONES, HEAD_NORM},
+    {LAYER "self_attn.k_norm.weight", BL_PARAMETER_K_NORM_WEIGHT, {HEAD, ONE}, ONES, HEAD_NORM},
+    {LAYER "post_attention_layernorm.weight", BL_PARAMETER_POST_NORM1_WEIGHT, {HIDDEN, ONE}, ONES, POST_NORM},
+    {LAYER "post_feedforward_layernorm.weight", BL_PARAMETER_POST_NORM2_WEIGHT, {HIDDEN, ONE}, ONES, POST_NORM},
 };
-#define LLAMA_BIASES 3
 static const row_t llama_final[] = {
-    {"model.norm.weight", BL_PARAMETER_FINAL_NORM_WEIGHT, {HIDDEN, ONE}, ONES},
-    {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL},
+    {"model.norm.weight", BL_PARAMETER_FINAL_NORM_WEIGHT, {HIDDEN, ONE}, ONES, EVERY},
+    {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL, EVERY},
 };
 
 typedef struct {
@@ -99,20 +117,51 @@ typedef struct {
 #define ROWS(array)                                                                                                    \
   { array, sizeof array / sizeof array[0] }
 
-typedef struct {
+static const struct {
   const char *prefix; // what checkpoints of the base class leave out
   rows_t embedding, layer, final;
-} table_t;
-
-static const table_t tables[] = {
+} tables[] = {
     [BL_FAMILY_GPT2] = {"transformer.", ROWS(gpt2_embedding), ROWS(gpt2_layer), ROWS(gpt2_final)},
     [BL_FAMILY_LLAMA] = {"model.", ROWS(llama_embedding), ROWS(llama_layer), ROWS(llama_final)},
 };
 
+static bool has(const bl_model_t *model, owner_t owner) {
+  switch (owner) {
+  case EVERY:
+    return true;
+  case SPLIT:
+    return !model->fused;
+  case FUSED:
+    return model->fused;
+  case QKV_BIAS:
+    return model->qkv_bias;
+  case HEAD_NORM:
+    return model->head_norm;
+  case POST_NORM:
+    return model->post_norm;
+  case NO_POST_NORM:
+    return !model->post_norm;
+  }
+  return false;
+}
+
+#define MOST_OF_A_LAYER (sizeof llama_layer / sizeof llama_layer[0])
+_Static_assert(sizeof gpt2_layer / sizeof gpt2_layer[0] <= MOST_OF_A_LAYER, "a table of gpt2 is larger");
+
+// The tensors that this model has, in canonical order.
+typedef struct {
+  rows_t embedding, final;
+  const row_t *layer[MOST_OF_A_LAYER];
+  uint32_t layer_count;
+} table_t;
+
 static table_t table_of(const bl_model_t *model) {
-  table_t table = tables[model->family];
-  if (model->family == BL_FAMILY_LLAMA && !model->qkv_bias) {
-    table.layer.count -= LLAMA_BIASES;
+  const rows_t layer = tables[model->family].layer;
+  table_t table = {.embedding = tables[model->family].embedding, .final = tables[model->family].final};
+  for (uint32_t i = 0; i < layer.count; i++) {
+    if (has(model, layer.rows[i].owner)) {
+      table.layer[table.layer_count++] = &layer.rows[i];
+    }
   }
   return table;
 }
@@ -129,8 +178,12 @@ static uint64_t width(const bl_model_t *model, width_t name) {
     return (uint64_t)model->kv_heads * model->head_dim;
   case QKV:
     return bl_model_qkv_width(model);
+  case HEAD:
+    return model->head_dim;
   case FFN:
     return model->ffn;
+  case TWO_FFN:
+    return 2 * (uint64_t)model->ffn;
   case VOCAB:
     return model->vocab;
   case POSITIONS:
@@ -147,17 +200,17 @@ static const row_t *row_of(const bl_model_t *model, uint32_t index, int32_t *lay
     return &table.embedding.rows[index];
   }
   index -= table.embedding.count;
-  if (index / table.layer.count < model->layers) {
-    *layer = (int32_t)(index / table.layer.count);
-    return &table.layer.rows[index % table.layer.count];
+  if (index / table.layer_count < model->layers) {
+    *layer = (int32_t)(index / table.layer_count);
+    return table.layer[index % table.layer_count];
   }
   *layer = (int32_t)model->layers;
-  return &table.final.rows[index - model->layers * table.layer.count];
+  return &table.final.rows[index - model->layers * table.layer_count];
 }
 
 uint32_t bl_parameter_count(const bl_model_t *model) {
   const table_t table = table_of(model);
-  return table.embedding.count + model->layers * table.layer.count + table.final.count - model->tied;
+  return table.embedding.count + model->layers * table.layer_count + table.final.count - model->tied;
 }
 
 bl_parameter_t bl_parameter_get(const bl_model_t *model, uint32_t index) {
@@ -181,7 +234,7 @@ bl_parameter_t bl_parameter_get(const bl_model_t *model, uint32_t index) {
 }
 
 bool bl_parameter_find(const bl_model_t *model, const char *name, bl_parameter_t *parameter) {
-  const char *prefix = table_of(model).prefix;
+  const char *prefix = tables[model->family].prefix;
   size_t prefix_length = strlen(prefix);
   for (uint32_t i = 0; i < bl_parameter_count(model); i++) {
     bl_parameter_t candidate = bl_parameter_get(model, i);
@@ -211,11 +264,12 @@ uint32_t bl_parameter_index(const bl_model_t *model, bl_parameter_role_t role, u
   if (position < table.embedding.count) {
     return position;
   }
-  position = position_in(table.layer, role);
-  if (position < table.layer.count) {
-    return table.embedding.count + layer * table.layer.count + position;
+  for (position = 0; position < table.layer_count; position++) {
+    if (table.layer[position]->role == role) {
+      return table.embedding.count + layer * table.layer_count + position;
+    }
   }
-  return table.embedding.count + model->layers * table.layer.count + position_in(table.final, role);
+  return table.embedding.count + model->layers * table.layer_count + position_in(table.final, role);
 }
 
 void bl_parameter_initial(const bl_model_t *model, const bl_parameter_t *parameter, uint64_t seed, uint64_t first,
@@ -224,7 +278,7 @@ void bl_parameter_initial(const bl_model_t *model, const bl_parameter_t *paramet
   const row_t *row = row_of(model, parameter->index, &layer);
   if (row->initial == ZEROS || row->initial == ONES) {
     for (uint64_t i = 0; i < count; i++) {
-      values[i] = row->initial == ONES ? 1.0f : 0.0f;
+      values[i] = row->initial == ONES && !model->gains_from_one ? 1.0f : 0.0f;
     }
     return;
   }

@@ -24,7 +24,7 @@ typedef enum bl_parameter_role {
   BL_PARAMETER_POSITION_EMBEDDING,   // [positions, hidden], gpt2
   BL_PARAMETER_NORM1_WEIGHT,         // [hidden]
   BL_PARAMETER_NORM1_BIAS,           // [hidden], gpt2
-  BL_PARAMETER_QKV_WEIGHT,           // [hidden, 3 hidden], gpt2
+  BL_PARAMETER_QKV_WEIGHT,           // gpt2 [hidden, 3 hidden]; fused [qkv_width, hidden]
   BL_PARAMETER_QKV_BIAS,             // [3 hidden], gpt2
   BL_PARAMETER_Q_WEIGHT,             // [heads head_dim, hidden], llama; k and v follow it without a gap
   BL_PARAMETER_K_WEIGHT,             // [kv_heads head_dim, hidden], llama
@@ -35,6 +35,7 @@ typedef enum bl_parameter_role {
   BL_PARAMETER_NORM2_BIAS,           // [hidden], gpt2
   BL_PARAMETER_FFN_IN_WEIGHT,        // [hidden, ffn], gpt2
   BL_PARAMETER_FFN_IN_BIAS,          // [ffn], gpt2
+  BL_PARAMETER_GATE_UP_WEIGHT,       // [2 ffn, hidden], fused
   BL_PARAMETER_GATE_WEIGHT,          // [ffn, hidden], llama; up follows it without a gap
   BL_PARAMETER_UP_WEIGHT,            // [ffn, hidden], llama
   BL_PARAMETER_FFN_OUT_WEIGHT,       // gpt2 [ffn, hidden] in, out; llama [hidden, ffn]
@@ -42,6 +43,10 @@ typedef enum bl_parameter_role {
   BL_PARAMETER_Q_BIAS,               // [heads head_dim], llama with biases; k and v follow it without a gap
   BL_PARAMETER_K_BIAS,               // [kv_heads head_dim]
   BL_PARAMETER_V_BIAS,               // [kv_heads head_dim]
+  BL_PARAMETER_Q_NORM_WEIGHT,        // [head_dim], with norms of heads
+  BL_PARAMETER_K_NORM_WEIGHT,        // [head_dim]
+  BL_PARAMETER_POST_NORM1_WEIGHT,    // [hidden], with norms of what attention makes
+  BL_PARAMETER_POST_NORM2_WEIGHT,    // [hidden], and of what the feed-forward layer makes
   BL_PARAMETER_FINAL_NORM_WEIGHT,    // [hidden]
   BL_PARAMETER_FINAL_NORM_BIAS,      // [hidden], gpt2
   BL_PARAMETER_HEAD_WEIGHT,          // [vocab, hidden], absent when tied
@@ -75,7 +80,7 @@ uint32_t bl_parameter_index(const bl_model_t *model, bl_parameter_role_t role, u
 
 // Initial values, EXECUTION.md item 18: a pure function of (seed, name, element index), whoever holds the
 // tensor. Matrices N(0, 0.02), the two projections into the residual stream divided by sqrt(2 layers), biases
-// 0, norm gains 1. Writes elements [first, first + count) to `values`.
+// 0, norm gains 1 (stored as 0 where they are kept as distances from 1). Writes elements [first, first + count) to `values`.
 void bl_parameter_initial(const bl_model_t *model, const bl_parameter_t *parameter, uint64_t seed, uint64_t first,
                           uint64_t count, float *values);
 

@@ -71,7 +71,7 @@ bl_model_t bl_split_model(const bl_model_t *model, uint32_t parts) {
 }
 
 // How a tensor is cut, as it is stored.
-typedef enum cut { WHOLE, TABLE_ROWS, ROWS, COLUMNS, QKV_COLUMNS } cut_t;
+typedef enum cut { WHOLE, TABLE_ROWS, ROWS, COLUMNS, QKV_COLUMNS, QKV_ROWS, TWO_ROWS } cut_t;
 
 static cut_t cut_of(bl_parameter_role_t role, bool input_major) {
   switch (role) {
@@ -80,8 +80,11 @@ static cut_t cut_of(bl_parameter_role_t role, bool input_major) {
   case BL_PARAMETER_HEAD_WEIGHT:
     return TABLE_ROWS;
   case BL_PARAMETER_QKV_WEIGHT:
+    return input_major ? QKV_COLUMNS : QKV_ROWS;
   case BL_PARAMETER_QKV_BIAS:
     return QKV_COLUMNS;
+  case BL_PARAMETER_GATE_UP_WEIGHT:
+    return TWO_ROWS;
   case BL_PARAMETER_Q_WEIGHT:
   case BL_PARAMETER_K_WEIGHT:
   case BL_PARAMETER_V_WEIGHT:
@@ -109,6 +112,7 @@ bool bl_split_cuts(bl_parameter_role_t role) {
 bl_slice_t bl_split_slice(const bl_model_t *model, const bl_parameter_t *parameter, uint32_t parts, uint32_t part) {
   const uint64_t rows = parameter->shape[0], columns = parameter->shape[1], run = columns / parts;
   const uint64_t width = bl_model_query_width(model); // of queries, keys and values each, in gpt2
+  const uint64_t keys = (uint64_t)model->kv_heads * model->head_dim, group = model->heads / model->kv_heads;
   const bl_split_range_t table = bl_split_range(rows, parts, part);
   switch (parts == 1 ? WHOLE : cut_of(parameter->role, parameter->input_major)) {
   case TABLE_ROWS:
@@ -124,6 +128,20 @@ bl_slice_t bl_split_slice(const bl_model_t *model, const bl_parameter_t *paramet
                         .groups = 3,
                         .group_stride = width,
                         .run = width / parts};
+  case QKV_ROWS: // a part's queries are as long as its keys times the heads that share them
+    return (bl_slice_t){.first = width / parts * part * columns,
+                        .rows = 1,
+                        .groups = group + 2,
+                        .group_stride = keys * columns,
+                        .run = keys / parts * columns,
+                        .lead = group,
+                        .after = (width - width / parts * part + keys / parts * part) * columns};
+  case TWO_ROWS:
+    return (bl_slice_t){.first = rows / 2 / parts * part * columns,
+                        .rows = 1,
+                        .groups = 2,
+                        .group_stride = rows / 2 * columns,
+                        .run = rows / 2 / parts * columns};
   default:
     return (bl_slice_t){.rows = 1, .groups = 1, .run = parameter->elements};
   }

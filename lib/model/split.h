@@ -56,13 +56,16 @@ bl_status_t bl_split_check(const bl_model_t *model, uint32_t parts, uint64_t row
 // One part of a model's layers: fewer heads and less feed-forward width, the same hidden size and vocabulary.
 bl_model_t bl_split_model(const bl_model_t *model, uint32_t parts);
 
-// Elements of a tensor: `rows` rows, `row_stride` apart, each with `groups` runs, `group_stride` apart, of `run` elements.
-// In a part they lie one after the other in this order.
+// Elements of a tensor: `rows` rows, `row_stride` apart, each with `groups` runs of `run` elements, `group_stride` apart.
+// Where queries have more heads than keys, of a fused tensor of both, the first `lead` runs of a row lie one after the other
+// and the others, `group_stride` apart, begin `after` elements behind the first. In a part they lie one after the other in
+// this order.
 typedef struct bl_slice {
   uint64_t first;
   uint64_t rows, row_stride;
   uint64_t groups, group_stride;
   uint64_t run;
+  uint64_t lead, after;
 } bl_slice_t;
 
 static inline uint64_t bl_slice_elements(const bl_slice_t *slice) {
@@ -70,7 +73,11 @@ static inline uint64_t bl_slice_elements(const bl_slice_t *slice) {
 }
 // Where run `i` of rows * groups begins in the whole tensor; in the part it begins at i * run.
 static inline uint64_t bl_slice_run(const bl_slice_t *slice, uint64_t i) {
-  return slice->first + i / slice->groups * slice->row_stride + i % slice->groups * slice->group_stride;
+  const uint64_t row = slice->first + i / slice->groups * slice->row_stride, group = i % slice->groups;
+  if (group < slice->lead) {
+    return row + group * slice->run;
+  }
+  return row + slice->after + (group - slice->lead) * slice->group_stride;
 }
 // Whether it is one run: the whole tensor, or neighbours.
 static inline bool bl_slice_is_dense(const bl_slice_t *slice) {

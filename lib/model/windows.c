@@ -22,7 +22,8 @@ bl_windows_t bl_windows_plan(const bl_model_t *model, bl_layout_options_t option
     return windows;
   }
   windows.bytes = shared ? BL_WINDOWS_PAGE_BYTES : 0;
-  const uint64_t norm = bl_align_up((uint64_t)model->hidden * sizeof(float), BL_CACHE_LINE_BYTES);
+  const uint64_t norm =
+      bl_align_up((uint64_t)bl_max_u64(model->hidden, model->head_dim) * sizeof(float), BL_CACHE_LINE_BYTES);
   add(&windows, &windows.offset_bytes[BL_WINDOW_ROWS], shared ? bl_max_u64(tensor, parts * norm) : 0);
   add(&windows, &windows.offset_bytes[BL_WINDOW_SUM], here * tensor);
   add(&windows, &windows.staging_offset_bytes, shared ? (parts - here) * (tensor / bl_split_ranks(options.split)) : 0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the gradient of every parameter of a whole chunk (embedding, layers, head) against central differences of
-// the loss, for both families, both attentions, tied and untied heads.
+// the loss, for both families and all properties of models, both attentions, tied and untied heads.
 #include "base/random.h"
+#include "compute/properties.h"
 #include "compute/trainer.h"
 
 #include <math.h>
@@ -191,6 +192,20 @@ static void llama_grouped_tied_flash(void **state) {
   check_model(tied, BL_ATTENTION_FLASH, 0);
 }
 
+static void norms_caps_and_windows(void **state) {
+  (void)state;
+  bl_model_t model = with_norms_caps_and_windows(llama);
+  check_model(model, BL_ATTENTION_NAIVE, 0);
+  model.tied = true;
+  check_model(model, BL_ATTENTION_FLASH, 0);
+}
+
+static void fused_projections(void **state) {
+  (void)state;
+  check_model(fused_with_a_window(llama), BL_ATTENTION_NAIVE, 0);
+  check_model(fused_with_a_window(llama), BL_ATTENTION_FLASH, 0);
+}
+
 // A vocabulary so large that the head runs in two pieces of different length, 64 and 2 rows.
 static void head_in_pieces(void **state) {
   (void)state;
@@ -204,8 +219,12 @@ static void head_in_pieces(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2_naive),          cmocka_unit_test(gpt2_tied_flash),
-      cmocka_unit_test(llama_grouped_naive), cmocka_unit_test(llama_grouped_tied_flash),
+      cmocka_unit_test(gpt2_naive),
+      cmocka_unit_test(gpt2_tied_flash),
+      cmocka_unit_test(llama_grouped_naive),
+      cmocka_unit_test(llama_grouped_tied_flash),
+      cmocka_unit_test(norms_caps_and_windows),
+      cmocka_unit_test(fused_projections),
       cmocka_unit_test(head_in_pieces),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 // Verifies that the number of chunks, the order of operations, fused or split or delayed backward, lean blocks and every
 // kind of recomputation change no bit, in fp32 and in bf16: losses, gradient norms and weights after two steps are
 // compared with one chunk under gpipe. Buffers are NaN before each operation that must not read them (trainer.h).
+#include "compute/properties.h"
 #include "compute/trainer.h"
 
 #include <setjmp.h>
@@ -220,6 +221,20 @@ static void llama_bf16(void **state) {
   check_model(llama, BL_ATTENTION_NAIVE, BL_DTYPE_BF16, false, 2);
 }
 
+static void norms_caps_and_windows(void **state) {
+  (void)state;
+  bl_model_t model = with_norms_caps_and_windows(llama);
+  check_model(model, BL_ATTENTION_NAIVE, BL_DTYPE_FP32, true, 1);
+  model.tied = true;
+  check_model(model, BL_ATTENTION_FLASH, BL_DTYPE_BF16, false, 2);
+}
+
+static void fused_projections(void **state) {
+  (void)state;
+  check_model(fused_with_a_window(llama), BL_ATTENTION_FLASH, BL_DTYPE_FP32, true, 2);
+  check_model(fused_with_a_window(llama), BL_ATTENTION_NAIVE, BL_DTYPE_BF16, true, 1);
+}
+
 static void bf16_without_instructions_for_it(void **state) {
   (void)state;
   instruction_set = BL_ISA_BASELINE;
@@ -232,7 +247,8 @@ int main(void) {
       cmocka_unit_test(gpt2_tied_naive),    cmocka_unit_test(gpt2_untied_flash),
       cmocka_unit_test(llama_untied_flash), cmocka_unit_test(llama_tied_naive),
       cmocka_unit_test(two_threads),        cmocka_unit_test(gpt2_bf16),
-      cmocka_unit_test(llama_bf16),         cmocka_unit_test(bf16_without_instructions_for_it),
+      cmocka_unit_test(llama_bf16),         cmocka_unit_test(norms_caps_and_windows),
+      cmocka_unit_test(fused_projections),  cmocka_unit_test(bf16_without_instructions_for_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

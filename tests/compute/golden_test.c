@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies 20 training steps of a small GPT-2 (tied) and LLaMA (grouped queries) against PyTorch and transformers:
-// losses, gradient norms and the final weights of tests/golden within 1e-4 relative, for one and three chunks, both
-// attention kinds, and a lean fused backward; the same in bf16 against PyTorch's bf16, within a few times what bf16
-// itself moves them (PyTorch rounds at other places); and in fp32 with weight decay of every tensor. With the argument `cuda` on that device instead of the host.
+// Verifies 20 training steps of a small GPT-2 (tied), LLaMA (grouped queries), Mistral, Qwen 2 and 3, Phi 3 and Gemma 1 to 3
+// against PyTorch and transformers: losses, gradient norms and the final weights of tests/golden within 1e-4 relative, for one
+// and three chunks, both attention kinds, and a lean fused backward; the same in bf16 against PyTorch's bf16, within a few
+// times what bf16 itself moves them (PyTorch rounds at other places); and in fp32 with weight decay of every tensor. With the
+// argument `cuda` on that device instead of the host.
 #include "compute/ops/select.h"
 #include "compute/trainer.h"
 #include "formats/hf_config.h"
@@ -75,23 +76,14 @@ static bl_model_t read_model(const char *name, uint32_t seq) {
   char *bytes;
   size_t size;
   expect_ok(bl_file_read(path_of(name, "config.json"), 1 << 20, &bytes, &size, &err), &err);
-  bl_hf_config_t config;
-  expect_ok(bl_hf_config_parse(&config, bytes, size, &err), &err);
+  bl_model_t model;
+  expect_ok(bl_hf_config_parse(&model, bytes, size, &err), &err);
   free(bytes);
-  return (bl_model_t){.family = config.family == BL_HF_LLAMA ? BL_FAMILY_LLAMA : BL_FAMILY_GPT2,
-                      .layers = config.layers,
-                      .hidden = config.hidden,
-                      .heads = config.heads,
-                      .kv_heads = config.kv_heads,
-                      .head_dim = config.head_dim,
-                      .ffn = config.ffn,
-                      .vocab = config.vocab,
-                      .seq = seq,
-                      .positions = config.family == BL_HF_GPT2 ? config.seq : 0,
-                      .tied = config.tied,
-                      .norm_epsilon = config.norm_epsilon,
-                      .rope = config.rope,
-                      .qkv_bias = config.variant == BL_VARIANT_QWEN2};
+  if (model.family == BL_FAMILY_GPT2) {
+    model.positions = model.seq;
+  }
+  model.seq = seq;
+  return model;
 }
 
 static json_t *load_json(const char *name, const char *file) {
@@ -291,6 +283,10 @@ static void layers_in_parts_follow_pytorch(void **state) {
   follow_parts("llama", 2);
   follow_parts("llama3", 2);
   follow_parts("qwen2", 2);
+  follow_parts("qwen3", 2);
+  follow_parts("phi3", 2);
+  follow_parts("gemma2", 2);
+  follow_parts("gemma3", 2);
 }
 
 static void gpt2_follows_pytorch(void **state) {
@@ -321,6 +317,52 @@ static void qwen2_follows_pytorch(void **state) {
   (void)state;
   follow_all("qwen2");
   follow_bf16("qwen2");
+}
+
+// Windows shorter than the sequences: of every layer, and from the second layer on.
+static void windows_follow_pytorch(void **state) {
+  (void)state;
+  follow_all("mistral-window");
+  follow_bf16("mistral-window");
+  follow_all("qwen2-window");
+  follow_bf16("qwen2-window");
+}
+
+// Norms of query and key heads.
+static void qwen3_follows_pytorch(void **state) {
+  (void)state;
+  follow_all("qwen3");
+  follow_bf16("qwen3");
+}
+
+// q, k and v in one tensor, gate and up in another, heads of which a part turns, a window.
+static void phi3_follows_pytorch(void **state) {
+  (void)state;
+  follow_all("phi3");
+  follow_bf16("phi3");
+  follow_all("phi3-long");
+  follow_bf16("phi3-long");
+}
+
+// Gains counted from 1, GeGLU, scaled embeddings, one key head.
+static void gemma_follows_pytorch(void **state) {
+  (void)state;
+  follow_all("gemma");
+  follow_bf16("gemma");
+}
+
+// Besides: norms of what a layer makes, caps of scores and logits, a scale of scores, windows in every second layer.
+static void gemma2_follows_pytorch(void **state) {
+  (void)state;
+  follow_all("gemma2");
+  follow_bf16("gemma2");
+}
+
+// Norms of heads, windows in two of three layers, which rotate otherwise than the third.
+static void gemma3_follows_pytorch(void **state) {
+  (void)state;
+  follow_all("gemma3");
+  follow_bf16("gemma3");
 }
 
 static void gpt2_follows_pytorch_in_bf16(void **state) {
@@ -356,10 +398,16 @@ int main(int argc, char **argv) {
       cmocka_unit_test(llama3_follows_pytorch),
       cmocka_unit_test(mistral_follows_pytorch),
       cmocka_unit_test(qwen2_follows_pytorch),
+      cmocka_unit_test(windows_follow_pytorch),
+      cmocka_unit_test(qwen3_follows_pytorch),
+      cmocka_unit_test(phi3_follows_pytorch),
+      cmocka_unit_test(gemma_follows_pytorch),
+      cmocka_unit_test(gemma2_follows_pytorch),
+      cmocka_unit_test(gemma3_follows_pytorch),
       cmocka_unit_test(layers_in_parts_follow_pytorch),
-      cmocka_unit_test(all_tensors_decay_as_in_pytorch),
       cmocka_unit_test(gpt2_follows_pytorch_in_bf16),
       cmocka_unit_test(llama_follows_pytorch_in_bf16),
+      cmocka_unit_test(all_tensors_decay_as_in_pytorch),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

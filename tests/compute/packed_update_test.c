@@ -149,6 +149,9 @@ static void copies_are_those_of_packing(void **state) {
   check(gpt2, bl_chunk_span_whole(&gpt2), 3 * 4 + 1);
   check(untied, bl_chunk_span_whole(&untied), 3 * 4 + 1);
   check(llama, bl_chunk_span_whole(&llama), 3 * 7 + 1); // q, k, v are one weight, gate and up another
+  bl_model_t fused = llama;
+  fused.fused = true;
+  check(fused, bl_chunk_span_whole(&fused), 3 * 4 + 1);
   check(gpt2, (bl_chunk_span_t){1, 2, false, false}, 2 * 4);
   check(llama, (bl_chunk_span_t){0, 1, true, false}, 7);
   check(llama, (bl_chunk_span_t){2, 1, false, true}, 7 + 1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layers in T parts give the same bits however many ranks share them: losses, the norm of the gradients and all weights
 // after two steps on t threads, each a rank of its own, against one that has all parts. The ranks meet at barriers here.
+#include "compute/properties.h"
 #include "compute/trainer.h"
 #include "model/windows.h"
 
@@ -292,25 +293,41 @@ static void gpt2_has_the_same_bits(void **state) {
                             .rope.theta = 10000});
 }
 
+static const bl_model_t llama = {.family = BL_FAMILY_LLAMA,
+                                 .layers = 2,
+                                 .hidden = 48,
+                                 .heads = 8,
+                                 .kv_heads = 4,
+                                 .head_dim = 8,
+                                 .ffn = 116,
+                                 .vocab = 301,
+                                 .seq = 12,
+                                 .norm_epsilon = 1e-5,
+                                 .rope.theta = 10000};
+
 static void llama_has_the_same_bits(void **state) {
   (void)state;
-  compare_all(&(bl_model_t){.family = BL_FAMILY_LLAMA,
-                            .layers = 2,
-                            .hidden = 48,
-                            .heads = 8,
-                            .kv_heads = 4,
-                            .head_dim = 8,
-                            .ffn = 116,
-                            .vocab = 301,
-                            .seq = 12,
-                            .norm_epsilon = 1e-5,
-                            .rope.theta = 10000});
+  compare_all(&llama);
+}
+
+static void norms_caps_and_windows_have_the_same_bits(void **state) {
+  (void)state;
+  const bl_model_t model = with_norms_caps_and_windows(llama);
+  compare_all(&model);
+}
+
+static void fused_projections_have_the_same_bits(void **state) {
+  (void)state;
+  const bl_model_t model = fused_with_a_window(llama);
+  compare_all(&model);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2_has_the_same_bits),
       cmocka_unit_test(llama_has_the_same_bits),
+      cmocka_unit_test(norms_caps_and_windows_have_the_same_bits),
+      cmocka_unit_test(fused_projections_have_the_same_bits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

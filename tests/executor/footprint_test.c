@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that what the planner counts for the executor is what a stage holds, to the byte and tag by tag, the operations of
 // the back end, the second copy where stages go on ahead of commits and the image of a checkpoint among them: for both
-// families, both dtypes, both kinds of attention, every recomputation, heads with and without a weight of their own, with
+// families and the norms, windows and fused tensors of others (tests/golden), both dtypes, both kinds of attention, every recomputation, heads with and without a weight of their own, with
 // fused and with split backwards and with several chunks a stage.
 #include "plan/evaluate/footprint.h"
 
@@ -28,17 +28,28 @@ typedef struct setting {
 } setting_t;
 
 // Shapes that leave padding in blocks and between tensors.
+static void write_model(const setting_t *s, char *model, size_t bytes) {
+  const bool gpt2 = strcmp(s->family, "gpt2") == 0;
+  if (!gpt2 && strcmp(s->family, "llama") != 0) {
+    snprintf(model, bytes, "{config: '%s/tests/golden/%s/config.json', seq: 15}", BALLAST_SOURCE_DIR, s->family);
+    return;
+  }
+  snprintf(model, bytes, "{family: %s, layers: 8, hidden: 36, heads: 2, vocab: 101, seq: 15, tied: %s%s}", s->family,
+           gpt2 != s->other ? "true" : "false", gpt2 ? "" : ", ffn: 100, kv_heads: 2");
+}
+
 static void write_job(const setting_t *s, char *job, size_t bytes) {
-  const char *rest = strcmp(s->family, "llama") == 0 ? ", ffn: 100, kv_heads: 2" : "";
+  char model[512];
+  write_model(s, model, sizeof model);
   snprintf(job, bytes,
-           "model: {family: %s, layers: 8, hidden: 36, heads: 2, vocab: 101, seq: 15, tied: %s%s}\n"
+           "model: %s\n"
            "data: {train: '%s/tests/golden/gpt2/tokens.bin', format: bin, order: sequential}\n"
            "train: {steps: 3, micro_batch: 3, micro_batches: 4, dtype: %s, post_validation: %s}\n"
            "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: %u}\n"
            "parallel: {data: %u, data_parts: %u}\n%s",
-           s->family, (strcmp(s->family, "llama") == 0) == s->other ? "true" : "false", rest, BALLAST_SOURCE_DIR,
-           s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule, s->attention, s->recompute, s->ahead ? 2 : 1,
-           s->data, s->data > 1 ? 4 : 1, s->saves ? "checkpoint: {folder: /nowhere, every: 1}\n" : "");
+           model, BALLAST_SOURCE_DIR, s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule, s->attention,
+           s->recompute, s->ahead ? 2 : 1, s->data, s->data > 1 ? 4 : 1,
+           s->saves ? "checkpoint: {folder: /nowhere, every: 1}\n" : "");
 }
 
 static void expect(const setting_t *s, uint32_t stage, const char *what, double planned, uint64_t held) {
@@ -167,7 +178,24 @@ static void planned_bytes_are_held(void **state) {
   assert_int_equal(seen, 24);
 }
 
+static void planned_bytes_of_other_models_are_held(void **state) {
+  (void)state;
+  static const char *const families[] = {"gemma3", "gemma2", "phi3", "qwen3"}, *const recomputes[] = {
+                                                                                   "none", "attention", "full"};
+  for (size_t i = 0; i < 4 * 3; i++) {
+    const setting_t setting = {.family = families[i % 4],
+                               .dtype = i / 2 % 2 == 0 ? "fp32" : "bf16",
+                               .attention = i % 3 == 0 ? "naive" : "flash",
+                               .recompute = recomputes[i / 4],
+                               .schedule = i % 5 == 1 ? "zb-h1" : "1f1b",
+                               .saves = i % 3 == 1,
+                               .data = i % 4 == 3 ? 2 : 1};
+    check(&setting);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(planned_bytes_are_held)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(planned_bytes_are_held),
+                                     cmocka_unit_test(planned_bytes_of_other_models_are_held)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,8 +9,11 @@
 BALLAST_GOLDEN_MODELS=llama3,mistral makes these alone.
 
 Runs on one thread, deterministically. Every model is trained twice, in fp32 (the numbers that are written) and in fp64;
-the largest relative difference of the two is written beside them, so that a test's tolerance can be judged.
+the largest relative difference of the two is written beside them, so that a test's tolerance can be judged. What PROPERTIES
+names is then taken out of the model, one after the other, and the training is made again: losses must change by far more
+than a test tolerates, else a program without the property would pass.
 """
+import copy
 import json
 import math
 import os
@@ -22,6 +25,7 @@ import numpy
 import torch
 import transformers
 
+FULL, SLIDING = "full_attention", "sliding_attention"
 SEQ, VOCAB, TOKENS = 32, 101, 2001
 STEPS, MICRO_BATCH, MICRO_BATCHES = 20, 2, 3
 TRAIN = {
@@ -71,20 +75,106 @@ def all_models():
         vocab_size=VOCAB, max_position_embeddings=SEQ, hidden_size=48, intermediate_size=112, num_hidden_layers=3,
         num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5, tie_word_embeddings=True,
         bos_token_id=0, eos_token_id=0)
+    small = dict(vocab_size=VOCAB, max_position_embeddings=SEQ, hidden_size=48, bos_token_id=0, eos_token_id=0,
+                 pad_token_id=None)  # a padding token would keep its row of the embedding from learning
+    yield "mistral-window", transformers.MistralForCausalLM, transformers.MistralConfig(
+        **small, intermediate_size=112, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, sliding_window=8)
+    yield "qwen2-window", transformers.Qwen2ForCausalLM, transformers.Qwen2Config(
+        **small, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+        rms_norm_eps=1e-5, tie_word_embeddings=True, use_sliding_window=True, sliding_window=8, max_window_layers=1)
+    yield "qwen3", transformers.Qwen3ForCausalLM, transformers.Qwen3Config(
+        **small, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 50000.0})
+    # Of heads of 8 dimensions, 6 turn.
+    yield "phi3", transformers.Phi3ForCausalLM, transformers.Phi3Config(
+        **small, intermediate_size=112, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
+        tie_word_embeddings=False, sliding_window=12,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75})
+    yield "gemma", transformers.GemmaForCausalLM, transformers.GemmaConfig(
+        **small, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=1, head_dim=16)
+    yield "gemma2", transformers.Gemma2ForCausalLM, transformers.Gemma2Config(
+        **small, intermediate_size=80, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        query_pre_attn_scalar=24, attn_logit_softcapping=2.0, final_logit_softcapping=5.0, sliding_window=12)
+    # Windows in all but every third layer; the layers with one turn faster, the others are slowed.
+    yield "gemma3", transformers.Gemma3ForCausalLM, transformers.Gemma3TextConfig(
+        **small, intermediate_size=80, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        query_pre_attn_scalar=24, sliding_window=10, layer_types=[SLIDING, SLIDING, FULL, SLIDING],
+        rope_parameters={FULL: {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+                         SLIDING: {"rope_type": "default", "rope_theta": 100.0}})
+    # As Phi 3.5 and Phi 4 mini: every pair divided by a number of its own, of sequences longer than the original ones.
+    yield "phi3-long", transformers.Phi3ForCausalLM, transformers.Phi3Config(
+        **{**small, "max_position_embeddings": 64}, intermediate_size=112, num_hidden_layers=3, num_attention_heads=6,
+        num_key_value_heads=3, tie_word_embeddings=True, original_max_position_embeddings=16,
+        rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+                         "short_factor": [1.0, 1.1, 1.3], "long_factor": [1.5, 3.0, 6.0],
+                         "original_max_position_embeddings": 16})
 
 
-def set_weights(model, seed):
-    """Weights large enough that every term matters: no bias is 0 and no gain is 1."""
+def set_modules(*names):
+    """Lets modules of these names give what they are given."""
+    def change(model):
+        for module in list(model.modules()):
+            for name, _ in list(module.named_children()):
+                if name in names:
+                    setattr(module, name, torch.nn.Identity())
+    return change
+
+
+def set_gains(model):
+    """Gains are what is stored, not that much more than 1."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("norm.weight"):
+                parameter.sub_(1)
+
+
+def set_embedding(model):
+    model.model.embed_tokens.embed_scale.fill_(1.0)
+
+
+# What is taken out of a model: keys of its configuration, or a function of it.
+GEMMA_PROPERTIES = {"gains_from_one": set_gains, "embedding_scale": set_embedding}
+PROPERTIES = {
+    "mistral-window": {"window": {"sliding_window": None}},
+    "qwen2-window": {"window": {"layer_types": [FULL] * 3}, "window_first": {"layer_types": [SLIDING] * 3}},
+    "qwen3": {"head_norm": set_modules("q_norm", "k_norm"),
+              "rope.theta": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}},
+    "phi3": {"window": {"sliding_window": None},
+             "rope.dims": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}},
+    "phi3-long": {"rope.divisors": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                                                        "partial_rotary_factor": 0.75}}},
+    "gemma": {**GEMMA_PROPERTIES, "gate": {"hidden_act": "silu"}},
+    "gemma2": {**GEMMA_PROPERTIES, "gate": {"hidden_activation": "silu"},
+               "post_norm": set_modules("post_attention_layernorm", "post_feedforward_layernorm"),
+               "score_scale": {"query_pre_attn_scalar": 16}, "score_cap": {"attn_logit_softcapping": None},
+               "logit_cap": {"final_logit_softcapping": None}, "window": {"layer_types": [FULL] * 4},
+               "window_period": {"layer_types": [SLIDING] * 4}},
+    "gemma3": {**GEMMA_PROPERTIES, "gate": {"hidden_activation": "silu"},
+               "head_norm": set_modules("q_norm", "k_norm"),
+               "post_norm": set_modules("post_attention_layernorm", "post_feedforward_layernorm"),
+               "score_scale": {"query_pre_attn_scalar": 16}, "window": {"sliding_window": SEQ},
+               "window_period": {"layer_types": [SLIDING] * 4},
+               "rope": {"rope_parameters": {kind: {"rope_type": "default", "rope_theta": 100.0} for kind in (FULL, SLIDING)}},
+               "window_rope": {"rope_parameters": {
+                   kind: {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0} for kind in (FULL, SLIDING)}}},
+}
+MATTERS = 1e-3  # relative, of a loss: ten times what tests tolerate
+
+
+def set_weights(model, seed, gain=1.0, sharp=1.0):
+    """Weights large enough that every term matters: no bias is 0 and no gain is 1. Stored gains are `gain` and some; scores
+    are `sharp` times as large."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
             noise = torch.randn(parameter.shape, generator=generator)
             if parameter.dim() == 2:
-                parameter.copy_(0.08 * noise)
+                parameter.copy_((sharp if "q_proj" in name else 1.0) * 0.08 * noise)
             elif name.endswith("bias"):
                 parameter.copy_(0.05 * noise)
             else:
-                parameter.copy_(1.0 + 0.1 * noise)
+                parameter.copy_(gain + 0.1 * noise)
 
 
 def make_tokens(seed):
@@ -207,26 +297,51 @@ def deviation(a, b):
     return max(abs(x - y) / abs(y) for x, y in pairs)
 
 
+def without(kind, model, change):
+    config = copy.deepcopy(model.config)
+    for key, value in change.items() if isinstance(change, dict) else ():
+        setattr(config, key, copy.deepcopy(value))
+    other = kind(config)
+    other.load_state_dict(model.state_dict())
+    if not isinstance(change, dict):
+        change(other)
+    return other
+
+
+def compare_without(name, kind, model, tokens, result):
+    """Largest relative difference of a loss when a property is taken out, for each."""
+    differences = {}
+    for what, change in PROPERTIES.get(name, {}).items():
+        losses = train(without(kind, model, change), tokens)["losses"]
+        differences[what] = max(abs(x - y) / abs(y) for x, y in zip(losses, result["losses"]))
+        assert differences[what] > MATTERS, f"{name}: {what} moves no loss by more than {differences[what]:.1e}"
+    return {"relative_difference_without": differences} if differences else {}
+
+
 def make_trajectories(folder):
     for number, name, kind, config in models():
         config._attn_implementation = "eager"
         target = folder / name
         target.mkdir(parents=True, exist_ok=True)
         model = kind(config)
-        set_weights(model, seed=1000 + number)
+        gemma = name.startswith("gemma")
+        set_weights(model, seed=1000 + number, gain=0.0 if gemma else 1.0, sharp=4.0 if name == "gemma2" else 1.0)
         model.save_pretrained(target)
         (target / "generation_config.json").unlink(missing_ok=True)
         tokens = make_tokens(seed=2000 + number)
         write_tokens(target / "tokens.bin", tokens)
         exact = kind(config).double()
         exact.load_state_dict(model.state_dict())
+        given = copy.deepcopy(model)
         result = train(model, tokens)
+        moved = compare_without(name, kind, given, tokens, result)
         difference = deviation(result, train(exact, tokens))
         golden = {"made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
-                  "seq": SEQ, "train": TRAIN, "relative_difference_to_fp64": difference, **result}
+                  "seq": SEQ, "train": TRAIN, "relative_difference_to_fp64": difference, **moved, **result}
         (target / "golden.json").write_text(json.dumps(golden, indent=1) + "\n")
         print(f"{name}: loss {result['losses'][0]:.4f} -> {result['losses'][-1]:.4f}, norms "
-              f"{min(result['grad_norms']):.3f}..{max(result['grad_norms']):.3f}, fp64 differs by {difference:.1e}")
+              f"{min(result['grad_norms']):.3f}..{max(result['grad_norms']):.3f}, fp64 differs by {difference:.1e}",
+              {key: f"{value:.1e}" for key, value in moved.get("relative_difference_without", {}).items()})
 
 
 def make_storage_samples(folder):

@@ -23,14 +23,19 @@
     (DEVICE, const void *, dy), (DEVICE, const void *, x), (DEVICE, const float *, gain),                              \
     (DEVICE, const float *, stats), (DEVICE, const void *, residual_gradient),                                         \
     (DEVICE, void *, dx), (DEVICE, float *, partials))                                                                 \
+  X(head_norm_forward, bl_compute_t, of_compute, (STRUCT, bl_head_norm_shape_t, shape), (DEVICE, const void *, qkv),    \
+    (DEVICE, const float *, query_gain), (DEVICE, const float *, key_gain), (DEVICE, void *, y))                       \
+  X(head_norm_backward, bl_compute_t, of_compute, (STRUCT, bl_head_norm_shape_t, shape),                               \
+    (DEVICE, const void *, dy), (DEVICE, const void *, qkv), (DEVICE, const float *, query_gain),                      \
+    (DEVICE, const float *, key_gain), (DEVICE, void *, dqkv), (DEVICE, float *, partials))                            \
   X(gelu_forward, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (PLAIN, bl_compute_dtype_t, dtype),              \
     (DEVICE, const void *, pre), (DEVICE, void *, act))                                                                \
   X(gelu_backward, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (PLAIN, bl_compute_dtype_t, dtype),             \
     (DEVICE, const void *, dact), (DEVICE, const void *, pre), (DEVICE, void *, dpre))                                 \
-  X(swiglu_forward, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (PLAIN, uint64_t, width),                       \
-    (PLAIN, bl_compute_dtype_t, dtype), (DEVICE, const void *, pre), (DEVICE, void *, act))                            \
-  X(swiglu_backward, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (PLAIN, uint64_t, width),                      \
-    (PLAIN, bl_compute_dtype_t, dtype),                                                                                \
+  X(gated_forward, bl_compute_t, of_compute, (PLAIN, bl_gate_t, gate), (PLAIN, uint64_t, rows),                        \
+    (PLAIN, uint64_t, width), (PLAIN, bl_compute_dtype_t, dtype), (DEVICE, const void *, pre), (DEVICE, void *, act))                            \
+  X(gated_backward, bl_compute_t, of_compute, (PLAIN, bl_gate_t, gate), (PLAIN, uint64_t, rows),                       \
+    (PLAIN, uint64_t, width), (PLAIN, bl_compute_dtype_t, dtype),                                                      \
     (DEVICE, const void *, dact), (DEVICE, const void *, pre), (DEVICE, void *, dpre))                                 \
   X(rope_forward, bl_rope_op_t, of_plan, (DEVICE, void *, qkv))                                                        \
   X(rope_backward, bl_rope_op_t, of_plan, (DEVICE, void *, dqkv))                                                      \
@@ -40,16 +45,17 @@
     (DEVICE, const void *, datt), (DEVICE, const void *, qkv), (DEVICE, const void *, att),                            \
     (DEVICE, const void *, saved), (DEVICE, void *, dqkv))                                                             \
   X(embedding_forward, bl_compute_t, of_compute,                                                                       \
-    (PLAIN, uint64_t, batch), (PLAIN, uint64_t, seq), (PLAIN, uint64_t, width), (PLAIN, bl_compute_dtype_t, dtype),    \
-    (PLAIN, const int32_t *, tokens),                                                                                  \
+    (PLAIN, uint64_t, batch), (PLAIN, uint64_t, seq), (PLAIN, uint64_t, width), (PLAIN, float, scale),                 \
+    (PLAIN, bl_compute_dtype_t, dtype), (PLAIN, const int32_t *, tokens),                                                                                  \
     (DEVICE, const float *, wte), (DEVICE, const float *, wpe), (DEVICE, void *, x))                                   \
   X(embedding_backward, bl_compute_t, of_compute,                                                                      \
-    (PLAIN, uint64_t, batch), (PLAIN, uint64_t, seq), (PLAIN, uint64_t, width), (PLAIN, bl_compute_dtype_t, dtype),    \
-    (PLAIN, const int32_t *, tokens),                                                                                  \
+    (PLAIN, uint64_t, batch), (PLAIN, uint64_t, seq), (PLAIN, uint64_t, width), (PLAIN, float, scale),                 \
+    (PLAIN, bl_compute_dtype_t, dtype), (PLAIN, const int32_t *, tokens),                                                                                  \
     (DEVICE, const void *, dx), (DEVICE, float *, dwte), (DEVICE, float *, dwpe))                                      \
+  X(cap_logits, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (PLAIN, float, cap), (DEVICE, float *, logits))    \
   X(cross_entropy, bl_compute_t, of_compute,                                                                           \
     (PLAIN, uint64_t, rows), (PLAIN, uint64_t, vocab), (PLAIN, bl_compute_dtype_t, dtype),                             \
-    (PLAIN, const int32_t *, labels), (PLAIN, float, scale),                                                           \
+    (PLAIN, const int32_t *, labels), (PLAIN, float, scale), (PLAIN, float, cap),                                                           \
     (DEVICE, float *, logits), (DEVICE, double *, row_losses))                                                         \
   X(loss_sum, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (DEVICE, const double *, row_losses),                 \
     (PLAIN, double *, loss), (PLAIN, int64_t *, first_bad_row))                                                        \

@@ -58,19 +58,26 @@ static void a_gpt_layer_is_16_units_and_10_when_lean(void **state) {
 static void bf16_halves_what_is_not_float(void **state) {
   (void)state;
   const bl_attention_t kinds[] = {BL_ATTENTION_NAIVE, BL_ATTENTION_FLASH};
-  for (int i = 0; i < 2; i++) {
-    bl_layout_options_t options = {.micro_batch = 2, .attention = kinds[i]};
-    bl_layout_t wide = make_with(gpt2_small(), (bl_chunk_span_t){0, 2, true, true}, options);
+  const bl_model_t models[] = {gpt2_small(), gemma3_1b()};
+  for (int i = 0; i < 4; i++) {
+    const bl_model_t model = models[i / 2];
+    bl_layout_options_t options = {.micro_batch = 2, .attention = kinds[i % 2]};
+    bl_layout_t wide = make_with(model, (bl_chunk_span_t){0, 2, true, true}, options);
     options.dtype = BL_DTYPE_BF16;
-    bl_layout_t half = make_with(gpt2_small(), (bl_chunk_span_t){0, 2, true, true}, options);
+    bl_layout_t half = make_with(model, (bl_chunk_span_t){0, 2, true, true}, options);
     assert_int_equal(2 * half.edge_bytes, wide.edge_bytes);
     for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
-      const bool flash_scores = kind == BL_SEGMENT_SCORES && kinds[i] == BL_ATTENTION_FLASH;
+      const bool flash_scores = kind == BL_SEGMENT_SCORES && kinds[i % 2] == BL_ATTENTION_FLASH;
       const bool is_float = flash_scores || kind == BL_SEGMENT_NORM1_STATS || kind == BL_SEGMENT_NORM2_STATS ||
+                            kind == BL_SEGMENT_POST1_STATS || kind == BL_SEGMENT_POST2_STATS ||
                             kind >= BL_SEGMENT_NORM1_GRADIENT;
       bl_segment_t a, b;
-      assert_true(bl_layout_segment(&wide, 1, (bl_segment_kind_t)kind, &a));
-      assert_true(bl_layout_segment(&half, 1, (bl_segment_kind_t)kind, &b));
+      const bool there = bl_layout_segment(&wide, 1, (bl_segment_kind_t)kind, &a);
+      assert_int_equal(bl_layout_segment(&half, 1, (bl_segment_kind_t)kind, &b), there);
+      if (!there) {
+        assert_true(!model.head_norm); // gemma has every kind
+        continue;
+      }
       assert_int_equal(b.bytes * (is_float ? 1 : 2), a.bytes);
     }
     assert_in_range(half.slot_bytes, wide.slot_bytes / 2, wide.slot_bytes / 2 + wide.slot_bytes / 200);
@@ -160,9 +167,9 @@ static void check_disjoint(bl_model_t model, bl_chunk_span_t span, bl_layout_opt
 
 static void segments_are_disjoint(void **state) {
   (void)state;
-  bl_model_t models[] = {gpt2_small(), tiny_llama()};
+  bl_model_t models[] = {gpt2_small(), tiny_llama(), gemma3_1b()};
   const bl_chunk_span_t spans[] = {{0, 1, true, false}, {1, 3, false, true}, {4, 0, false, true}};
-  for (int m = 0; m < 2; m++) {
+  for (int m = 0; m < 3; m++) {
     models[m].hidden = 60; // sizes that are no multiple of a cache line
     models[m].heads = models[m].family == BL_FAMILY_GPT2 ? 6 : 4;
     models[m].kv_heads = models[m].family == BL_FAMILY_GPT2 ? 6 : 2;
@@ -178,6 +185,22 @@ static void segments_are_disjoint(void **state) {
       check_disjoint(models[m], spans[variant / 8 % 3], options);
     }
   }
+}
+
+// What is normalised after the projections is kept, two tensors more; heads are made again in workspace.
+static void norms_after_projections_keep_their_inputs(void **state) {
+  (void)state;
+  const bl_chunk_span_t span = {1, 2, false, false};
+  bl_model_t gemma = gemma3_1b(), plain = gemma;
+  plain.head_norm = plain.post_norm = false;
+  const bl_layout_t with = make(gemma, span, BL_ATTENTION_FLASH, BL_BACKWARD_FUSED, true);
+  const bl_layout_t without = make(plain, span, BL_ATTENTION_FLASH, BL_BACKWARD_FUSED, true);
+  const uint64_t rows = 2 * (uint64_t)gemma.seq, qkv = rows * bl_model_qkv_width(&gemma) * sizeof(float);
+  assert_int_equal(with.kept_stride_bytes - without.kept_stride_bytes, 2 * (with.edge_bytes + rows * sizeof(float)));
+  assert_int_equal(with.shared_bytes - without.shared_bytes, qkv);
+  bl_segment_t segment;
+  assert_false(bl_layout_segment(&without, 0, BL_SEGMENT_HEADS, &segment));
+  assert_false(bl_layout_segment(&without, 0, BL_SEGMENT_POST2, &segment));
 }
 
 static void the_first_layer_keeps_no_input(void **state) {
@@ -209,6 +232,7 @@ int main(void) {
       cmocka_unit_test(recomputed_attention_is_not_kept),
       cmocka_unit_test(a_forward_that_keeps_nothing_needs_one_layer),
       cmocka_unit_test(segments_are_disjoint),
+      cmocka_unit_test(norms_after_projections_keep_their_inputs),
       cmocka_unit_test(the_first_layer_keeps_no_input),
       cmocka_unit_test(absurd_sizes_are_refused),
   };

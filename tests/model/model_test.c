@@ -55,6 +55,18 @@ static void bad_models_are_refused_by_field(void **state) {
   bad = llama; // each number alone is allowed, their product is not
   bad.hidden = bad.ffn = BL_MODEL_DIMENSION_MAX;
   expect_refused(bad, "model.layers:");
+  bad = llama;
+  bad.rope.dims = 66;
+  expect_refused(bad, "model.rope:");
+  bad = llama;
+  bad.window_rope.theta = -1;
+  expect_refused(bad, "model.rope:");
+  bad = llama;
+  bad.logit_cap = -30;
+  expect_refused(bad, "model.logit_cap:");
+  bad = good;
+  bad.post_norm = true;
+  expect_refused(bad, "model.family:");
   bad = good;
   bad.vocab = UINT32_MAX;
   expect_refused(bad, "model.vocab:");
@@ -73,10 +85,34 @@ static void operations_of_gpt2(void **state) {
   assert_true(causal.forward == square.forward * 1025 / 2048);
 }
 
+// Which layers have a window, and what their queries see, counted one by one.
+static void operations_with_windows(void **state) {
+  (void)state;
+  bl_model_t model = gemma3_1b();
+  model.seq = 700;
+  model.window_first = 3;
+  double seen = 0;
+  for (uint32_t layer = 0; layer < model.layers; layer++) {
+    const bool window = layer >= 3 && layer != 5 && layer != 11 && layer != 17 && layer != 23;
+    assert_int_equal(bl_model_has_window(&model, layer), window);
+    assert_true(bl_model_rope(&model, window)->theta == (window ? 1e4 : 1e6));
+    for (uint32_t query = 0; query < model.seq; query++) {
+      seen += window && query >= model.window ? model.window : query + 1;
+    }
+  }
+  bl_flops_t found = bl_flops_attention(&model, bl_chunk_span_whole(&model), 1, BL_ATTENTION_NAIVE, true);
+  const double expected = 4 * seen * bl_model_query_width(&model);
+  assert_true(found.forward > 0.999999 * expected && found.forward < 1.000001 * expected);
+  model.seq = 512; // as long as the window: all layers are alike
+  assert_false(bl_model_has_window(&model, 3));
+  assert_true(bl_flops_recompute_share(&model, bl_chunk_span_whole(&model), BL_ATTENTION_NAIVE) == 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bad_models_are_refused_by_field),
       cmocka_unit_test(operations_of_gpt2),
+      cmocka_unit_test(operations_with_windows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

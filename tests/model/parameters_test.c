@@ -23,6 +23,32 @@ static void published_models_have_their_parameters(void **state) {
   assert_int_equal(bl_model_parameter_elements(&llama), 1100048384);
   gpt2.tied = false;
   assert_int_equal(bl_model_parameter_elements(&gpt2), 124439808 + 50257 * 768);
+  const struct {
+    bl_model_t model;
+    uint64_t elements;
+  } published[] = {
+      {qwen3_600m(), 596049920}, {phi3_mini(), 3821079552}, {gemma2_2b(), 2614341888}, {gemma3_1b(), 999885952}};
+  for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
+    assert_int_equal(bl_model_check(&published[i].model, NULL), BL_OK);
+    assert_int_equal(bl_model_parameter_elements(&published[i].model), published[i].elements);
+  }
+}
+
+// Gains that are kept as distances from one begin at one all the same.
+static void gains_begin_at_one(void **state) {
+  (void)state;
+  const bl_model_t models[] = {qwen3_600m(), gemma3_1b()};
+  for (size_t i = 0; i < 2; i++) {
+    bl_parameter_t p;
+    float values[128];
+    assert_true(bl_parameter_find(&models[i], "model.layers.3.self_attn.k_norm.weight", &p));
+    assert_int_equal(p.elements, models[i].head_dim);
+    assert_false(p.decays);
+    bl_parameter_initial(&models[i], &p, 1, 0, 128, values);
+    for (size_t k = 0; k < 128; k++) {
+      assert_true(values[k] + (models[i].gains_from_one ? 1.0f : 0.0f) == 1.0f);
+    }
+  }
 }
 
 static void names_shapes_and_orientation(void **state) {
@@ -56,8 +82,8 @@ static void names_shapes_and_orientation(void **state) {
 static void every_index_is_found_again(void **state) {
   (void)state;
   for (int tied = 0; tied < 2; tied++) {
-    bl_model_t models[] = {gpt2_small(), tiny_llama()};
-    for (int m = 0; m < 2; m++) {
+    bl_model_t models[] = {gpt2_small(), tiny_llama(), qwen3_600m(), phi3_mini(), gemma2_2b(), gemma3_1b()};
+    for (int m = 0; m < 6; m++) {
       models[m].tied = tied;
       for (uint32_t i = 0; i < bl_parameter_count(&models[m]); i++) {
         bl_parameter_t p = bl_parameter_get(&models[m], i), found;
@@ -154,6 +180,7 @@ static void initial_values_follow_the_rule(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(published_models_have_their_parameters),
+      cmocka_unit_test(gains_begin_at_one),
       cmocka_unit_test(names_shapes_and_orientation),
       cmocka_unit_test(every_index_is_found_again),
       cmocka_unit_test(chunks_cover_the_model_once),

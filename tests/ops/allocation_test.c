@@ -42,7 +42,7 @@ static void run_step(bl_compute_dtype_t dtype) {
   bl_compute_t *compute;
   bl_error_t err = {0};
   bl_linear_op_t *linear;
-  bl_attention_op_t *attention;
+  bl_attention_op_t *attention, *narrow;
   bl_rope_op_t *rope;
   op_skip_unseen_threads(2);
   assert_int_equal(ops->create(&(bl_compute_options_t){.threads = 2}, &compute, &err), BL_OK);
@@ -57,6 +57,10 @@ static void run_step(bl_compute_dtype_t dtype) {
                                .dtype = dtype};
   const bl_attention_shape_t a = {
       .batch = 1, .seq = SEQ, .heads = HEADS, .kv_heads = HEADS, .head_dim = HEAD_DIM, .flash = true, .dtype = dtype};
+  bl_attention_shape_t window = a;
+  window.flash = false;
+  window.window = 20;
+  window.cap = 30;
   const bl_rope_shape_t r = {.batch = 1,
                              .seq = SEQ,
                              .heads = HEADS,
@@ -66,6 +70,7 @@ static void run_step(bl_compute_dtype_t dtype) {
                              .dtype = dtype};
   assert_int_equal(ops->linear_plan(compute, &l, &linear, &err), BL_OK);
   assert_int_equal(ops->attention_plan(compute, &a, &attention, &err), BL_OK);
+  assert_int_equal(ops->attention_plan(compute, &window, &narrow, &err), BL_OK);
   assert_int_equal(ops->rope_plan(compute, &r, &rope, &err), BL_OK);
   op_host_workspace(&(op_host_t){ops, compute, NULL});
   void *packed = aligned_alloc(64, (ops->linear_packed_bytes(linear) + 63) / 64 * 64);
@@ -76,24 +81,32 @@ static void run_step(bl_compute_dtype_t dtype) {
   double losses[SEQ], loss;
   int64_t bad;
   const bl_norm_shape_t n = {.rows = SEQ, .width = HIDDEN, .epsilon = 1e-5f, .dtype = dtype};
+  const bl_head_norm_shape_t h = {
+      .rows = SEQ, .heads = HEADS, .kv_heads = HEADS, .head_dim = HEAD_DIM, .epsilon = 1e-6f, .dtype = dtype};
   const bl_adamw_t adamw = {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f};
 
   allocations = 0;
   ops->linear_pack(linear, w, packed);
-  ops->embedding_forward(compute, 1, SEQ, HIDDEN, dtype, ids, w, NULL, x);
+  ops->embedding_forward(compute, 1, SEQ, HIDDEN, 1.0f, dtype, ids, w, NULL, x);
   ops->norm_forward(compute, &n, x, w, w, y, stats);
+  ops->head_norm_forward(compute, &h, y, w, w, x);
   ops->rope_forward(rope, x);
   ops->attention_forward(attention, x, y, stats);
   ops->attention_backward(attention, w, x, y, stats, x);
+  ops->attention_forward(narrow, x, y, stats);
+  ops->attention_backward(narrow, w, x, y, stats, x);
+  ops->head_norm_backward(compute, &h, x, y, w, w, v, m);
   ops->linear_forward(linear, x, w, packed, NULL, NULL, y);
-  ops->cross_entropy(compute, SEQ, VOCAB, dtype, ids, 1.0f, y, losses);
+  ops->cap_logits(compute, SEQ * VOCAB, 30.0f, y);
+  ops->cross_entropy(compute, SEQ, VOCAB, dtype, ids, 1.0f, 30.0f, y, losses);
   ops->loss_sum(compute, SEQ, losses, &loss, &bad);
   ops->linear_backward_input(linear, y, w, packed, false, x);
   ops->linear_backward_weight(linear, x, y, true, w, m);
   ops->norm_backward(compute, &n, y, x, w, stats, NULL, v, m);
   ops->gelu_forward(compute, SEQ * HIDDEN, dtype, x, y);
-  ops->swiglu_forward(compute, SEQ, HIDDEN, dtype, x, y);
-  ops->embedding_backward(compute, 1, SEQ, HIDDEN, dtype, ids, x, w, NULL);
+  ops->gated_forward(compute, BL_GATE_GELU, SEQ, HIDDEN, dtype, x, y);
+  ops->gated_backward(compute, BL_GATE_GELU, SEQ, HIDDEN, dtype, y, x, v);
+  ops->embedding_backward(compute, 1, SEQ, HIDDEN, 1.0f, dtype, ids, x, w, NULL);
   ops->sum_squares(compute, SEQ * HIDDEN, x, &loss);
   ops->adamw(compute, SEQ * HIDDEN, &adamw, x, w, m, v);
   (void)ops->draw(compute, VOCAB, w, 1.0f, 0.5);

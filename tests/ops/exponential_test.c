@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the error bounds that kernels/kernel.h states for the vectorizable exponential.
+// Verifies the error bounds that kernels/kernel.h states for the vectorizable exponential and what is made of it.
 #include "compute/ops/host/kernels/kernel.h"
 
 #include <math.h>
@@ -52,11 +52,32 @@ static void sigmoid_is_within_its_bound(void **state) {
   }
 }
 
+// Every 499th float, both signs: from denormal numbers to where it is 1.
+static void tanh_is_within_its_bound(void **state) {
+  (void)state;
+  double worst = 0;
+  for (uint32_t bits = 0x00800000u; bits <= 0x42c80000u; bits += 499) { // 2^-126 to 100
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    const double want = tanh((double)x), got = (double)bl__tanh(x);
+    const double error = fabs(got - want) / want;
+    worst = error > worst ? error : worst;
+    assert_true(bl__tanh(-x) == -bl__tanh(x));
+    assert_true(got <= 1.0);
+  }
+  printf("largest relative error of bl__tanh: 2^%.2f\n", log2(worst));
+  assert_true(worst < 0x1p-22);
+  assert_true(bl__tanh(0.0f) == 0.0f);
+  assert_true(bl__tanh(INFINITY) == 1.0f && bl__tanh(-INFINITY) == -1.0f);
+  assert_true(isnan(bl__tanh(NAN)));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(powers_of_two_are_within_their_bound),
       cmocka_unit_test(ends_are_clamped_and_nan_passes),
       cmocka_unit_test(sigmoid_is_within_its_bound),
+      cmocka_unit_test(tanh_is_within_its_bound),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

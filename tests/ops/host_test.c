@@ -114,13 +114,17 @@ static void thread_count_does_not_change_bits(void **state) {
   (void)state;
   op_skip_unseen_threads(3);
   op_host_t one = {bl_ops_host(), open_compute(1), NULL};
-  op_host_t three = {bl_ops_host(), open_compute(3), NULL};
+  op_host_t two = {bl_ops_host(), open_compute(2), NULL}, three = {bl_ops_host(), open_compute(3), NULL};
   for (size_t i = 0; i < op_cases_count; i++) {
     if (op_cases[i].kind != &op_linear) {
       assert_true(op_case_same_bits(&one, &three, &op_cases[i]));
     }
+    if (op_cases[i].kind == &op_head_norm) { // sums by ranges that belong to no thread
+      assert_true(op_case_same_bits(&one, &two, &op_cases[i]));
+    }
   }
   one.ops->destroy(one.compute);
+  two.ops->destroy(two.compute);
   three.ops->destroy(three.compute);
 }
 
@@ -152,7 +156,7 @@ static void losses_that_are_not_finite_are_found(void **state) {
         logits[i] = (float)(i % 7);
       }
       logits[70 + column] = bad[kind];
-      ops->cross_entropy(compute, 3, 70, BL_COMPUTE_FP32, labels, 1.0f, logits, losses);
+      ops->cross_entropy(compute, 3, 70, BL_COMPUTE_FP32, labels, 1.0f, 0.0f, logits, losses);
       ops->loss_sum(compute, 3, losses, &loss, &row);
       assert_int_equal(row, 1);
       assert_false(isfinite(loss));
@@ -183,6 +187,151 @@ static void drawing_follows_the_distribution(void **state) {
   logits[2] = NAN;
   assert_int_equal(ops->draw(compute, 4, logits, 1.0f, 0.5), -1);
   ops->destroy(compute);
+}
+
+// Whether the vocabulary is one part or several: all agree with the whole one's reference.
+static void parts_of_the_vocabulary_agree(void **state) {
+  (void)state;
+  static const op_case_t cases[] = {
+      {&op_cross_entropy_parts, {7, 257, 1}, 0},
+      {&op_cross_entropy_parts, {7, 257, 1}, OP_CAP},
+      {&op_cross_entropy_parts, {7, 257, 2}, OP_CAP},
+      {&op_cross_entropy_parts, {7, 257, 4}, OP_CAP},
+      {&op_cross_entropy_parts, {3, 3001, 8}, 0},
+      {&op_cross_entropy_parts, {3, 3001, 8}, OP_CAP},
+      {&op_cross_entropy_parts, {7, 257, 1}, OP_BF16},
+      {&op_cross_entropy_parts, {7, 257, 4}, OP_CAP | OP_BF16},
+      {&op_cross_entropy_parts, {3, 3001, 8}, OP_CAP | OP_LARGE | OP_BF16},
+  };
+  op_host_t host = {bl_ops_host(), open_compute(1), NULL};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    assert_true(op_case_compare(&host, &cases[i]));
+  }
+  host.ops->destroy(host.compute);
+}
+
+// An embedding's parts add up to the whole one, scale and all: what a part has not is 0.
+static void parts_of_an_embedding_agree(void **state) {
+  (void)state;
+  const bl_ops_t *ops = bl_ops_host();
+  bl_compute_t *compute = open_compute(1);
+  enum { SEQ = 9, WIDTH = 5, VOCAB = 8, TABLE = VOCAB * WIDTH };
+  float wte[TABLE], x[SEQ * WIDTH], whole[SEQ * WIDTH], gradient[TABLE] = {0}, whole_gradient[TABLE] = {0};
+  int32_t tokens[SEQ];
+  for (int i = 0; i < TABLE; i++) {
+    wte[i] = (float)(i % 13) - 6;
+  }
+  for (int i = 0; i < SEQ; i++) {
+    tokens[i] = i * 5 % VOCAB;
+  }
+  ops->embedding_forward(compute, 1, SEQ, WIDTH, 5.5f, BL_COMPUTE_FP32, tokens, wte, NULL, whole);
+  ops->embedding_backward(compute, 1, SEQ, WIDTH, 5.5f, BL_COMPUTE_FP32, tokens, whole, whole_gradient, NULL);
+  for (uint64_t part = 0; part < 2; part++) {
+    const bl_embedding_part_t shape = {
+        .batch = 1, .seq = SEQ, .width = WIDTH, .first_token = part * 4, .tokens = 4, .scale = 5.5f};
+    ops->embedding_part_forward(compute, &shape, tokens, wte + part * 4 * WIDTH, NULL, x);
+    for (int i = 0; i < SEQ * WIDTH; i++) {
+      const bool here = (uint64_t)tokens[i / WIDTH] / 4 == part;
+      assert_true(x[i] == (here ? whole[i] : 0.0f));
+    }
+    ops->embedding_part_backward(compute, &shape, tokens, whole, gradient + part * 4 * WIDTH, NULL);
+  }
+  assert_memory_equal(gradient, whole_gradient, sizeof gradient);
+  ops->destroy(compute);
+}
+
+typedef struct attended {
+  float *att, *saved, *dqkv;
+} attended_t;
+
+// Forward and backward of `shape` with one head of 16 on qkv, whose gradient comes from datt.
+static attended_t attend(bl_compute_t *compute, const bl_attention_shape_t *shape, const float *qkv,
+                         const float *datt) {
+  const bl_ops_t *ops = bl_ops_host();
+  bl_error_t err = {0};
+  bl_attention_op_t *op;
+  assert_int_equal(ops->attention_plan(compute, shape, &op, &err), BL_OK);
+  op_host_workspace(&(op_host_t){ops, compute, NULL});
+  const attended_t made = {calloc(shape->seq * 16, sizeof(float)), calloc(shape->seq * shape->seq, sizeof(float)),
+                           calloc(shape->seq * 48, sizeof(float))};
+  ops->attention_forward(op, qkv, made.att, made.saved);
+  ops->attention_backward(op, datt, qkv, made.att, made.saved, made.dqkv);
+  return made;
+}
+
+static void drop(attended_t *attended) {
+  free(attended->att);
+  free(attended->saved);
+  free(attended->dqkv);
+}
+
+static float *some_floats(size_t count) {
+  float *made = calloc(count, sizeof *made);
+  for (size_t i = 0; i < count; i++) {
+    made[i] = (float)((int)(i * 37 % 101) - 50) * 0.05f;
+  }
+  return made;
+}
+
+// A window that hides nothing changes no bit.
+static void a_wide_window_is_none(void **state) {
+  (void)state;
+  bl_compute_t *compute = open_compute(1);
+  enum { SEQ = 150 };
+  const uint64_t windows[] = {SEQ, SEQ + 1, UINT64_MAX};
+  float *qkv = some_floats(SEQ * 48), *datt = some_floats(SEQ * 16);
+  for (int flash = 0; flash < 2; flash++) {
+    bl_attention_shape_t shape = {.batch = 1, .seq = SEQ, .heads = 1, .kv_heads = 1, .head_dim = 16, .flash = flash};
+    attended_t full = attend(compute, &shape, qkv, datt);
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+      shape.window = windows[i];
+      attended_t wide = attend(compute, &shape, qkv, datt);
+      assert_memory_equal(full.att, wide.att, SEQ * 16 * sizeof(float));
+      assert_memory_equal(full.saved, wide.saved, SEQ * (flash ? 1 : SEQ) * sizeof(float));
+      assert_memory_equal(full.dqkv, wide.dqkv, SEQ * 48 * sizeof(float));
+      drop(&wide);
+    }
+    drop(&full);
+  }
+  free(qkv);
+  free(datt);
+  bl_ops_host()->destroy(compute);
+}
+
+// What a window hides does not matter, not even when it is huge: not to queries that do not see it any more, nor to keys
+// that they see. With a window of 1 a query attends to itself alone.
+static void attention_does_not_look_behind_its_window(void **state) {
+  (void)state;
+  bl_compute_t *compute = open_compute(1);
+  enum { SEQ = 200, HUGE_ROW = 30 };
+  const uint64_t windows[] = {1, 5, 16, 64, 65, 100};
+  float *qkv = some_floats(SEQ * 48), *datt = some_floats(SEQ * 16);
+  for (size_t n = 0; n < 2 * sizeof windows / sizeof windows[0]; n++) {
+    const uint64_t window = windows[n / 2];
+    const bl_attention_shape_t shape = {
+        .batch = 1, .seq = SEQ, .heads = 1, .kv_heads = 1, .head_dim = 16, .flash = n % 2, .window = window};
+    attended_t before = attend(compute, &shape, qkv, datt);
+    float *huge = some_floats(SEQ * 48);
+    for (size_t i = 16; i < 48; i++) {
+      huge[HUGE_ROW * 48 + i] = 1e30f;
+    }
+    attended_t after = attend(compute, &shape, huge, datt);
+    const size_t free_of_it = HUGE_ROW + window;
+    assert_memory_equal(before.att + free_of_it * 16, after.att + free_of_it * 16,
+                        (SEQ - free_of_it) * 16 * sizeof(float));
+    for (size_t i = free_of_it; i < SEQ; i++) { // gradients of their queries
+      assert_memory_equal(before.dqkv + i * 48, after.dqkv + i * 48, 16 * sizeof(float));
+    }
+    for (size_t i = 0; window == 1 && i < SEQ * 16; i++) {
+      assert_true(before.att[i] == qkv[i / 16 * 48 + 32 + i % 16]);
+    }
+    free(huge);
+    drop(&before);
+    drop(&after);
+  }
+  free(qkv);
+  free(datt);
+  bl_ops_host()->destroy(compute);
 }
 
 // A later key does not matter to an earlier query, not even when it is infinite.
@@ -230,6 +379,10 @@ int main(void) {
       cmocka_unit_test(losses_that_are_not_finite_are_found),
       cmocka_unit_test(drawing_follows_the_distribution),
       cmocka_unit_test(attention_does_not_look_ahead),
+      cmocka_unit_test(a_wide_window_is_none),
+      cmocka_unit_test(attention_does_not_look_behind_its_window),
+      cmocka_unit_test(parts_of_the_vocabulary_agree),
+      cmocka_unit_test(parts_of_an_embedding_agree),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,7 +87,7 @@ static int take_times(void) {
       {&op_linear, {1024, 768, 3072}, OP_BIAS | OP_PREPACK},
       {&op_norm, {1024, 768}, OP_RESIDUAL},
       {&op_gelu, {1024 * 3072}, 0},
-      {&op_swiglu, {1024, 2048}, 0},
+      {&op_gated, {1024, 2048}, 0},
       {&op_attention, {1, 1024, 12, 12, 64}, OP_FLASH},
       {&op_attention, {1, 1024, 12, 12, 64}, 0},
       {&op_adamw, {4 << 20}, 0},

@@ -24,6 +24,8 @@
 #define HEAD_DIM   64
 #define HEAD_ROWS  128 // rows of logits at a time
 #define BLOCKS     5
+#define WINDOW     256   // of attention with one
+#define CAP        50.0f // likewise; of logits, too
 
 typedef struct settings {
   int64_t hidden, seq, micro_batch, vocab, threads, pairs, processor;
@@ -53,6 +55,14 @@ static const struct {
   uint64_t in, out; // 0: the vocabulary
 } linears[LINEARS] = {{"qkv", 1, 3}, {"projection", 1, 1}, {"up", 1, 4}, {"down", 4, 1}, {"head", 1, 0}};
 
+// Kinds of attention, and keys that a query of them sees (0: all) and caps of scores.
+enum { NAIVE, FLASH, FLASH_WINDOW, FLASH_CAP, ATTENTIONS };
+static const struct {
+  bool flash;
+  uint64_t window;
+  float cap;
+} attentions[ATTENTIONS] = {{false, 0, 0}, {true, 0, 0}, {true, WINDOW, 0}, {true, 0, CAP}};
+
 typedef struct bench {
   uint64_t hidden, seq, batch, tokens, vocab, heads;
   const bl_ops_t *ops;
@@ -60,9 +70,10 @@ typedef struct bench {
   bl_ceiling_t *ceiling;
   bl_linear_op_t *linear[LINEARS][2]; // plain, packed
   void *packed;                       // of the product that runs
-  bl_attention_op_t *attention[2];    // naive, flash
+  bl_attention_op_t *attention[ATTENTIONS];
   bl_rope_op_t *rope;
   bl_norm_shape_t norm;
+  bl_head_norm_shape_t head_norm;
   float *block[BLOCKS], *scores, *weights, *gradients;
   int32_t *ids;
   double *row_losses;
@@ -95,12 +106,12 @@ static void linear_pack(bench_t *b, int which) {
   b->ops->linear_pack(b->linear[which][1], b->weights, b->packed);
 }
 
-static void attention_forward(bench_t *b, int flash) {
-  b->ops->attention_forward(b->attention[flash], b->block[0], b->block[1], b->scores);
+static void attention_forward(bench_t *b, int which) {
+  b->ops->attention_forward(b->attention[which], b->block[0], b->block[1], b->scores);
 }
 
-static void attention_backward(bench_t *b, int flash) {
-  b->ops->attention_backward(b->attention[flash], b->block[2], b->block[0], b->block[1], b->scores, b->block[3]);
+static void attention_backward(bench_t *b, int which) {
+  b->ops->attention_backward(b->attention[which], b->block[2], b->block[0], b->block[1], b->scores, b->block[3]);
 }
 
 static void norm_forward(bench_t *b, int which) {
@@ -114,6 +125,17 @@ static void norm_backward(bench_t *b, int which) {
                         b->gradients);
 }
 
+static void head_norm_forward(bench_t *b, int which) {
+  (void)which;
+  b->ops->head_norm_forward(b->compute, &b->head_norm, b->block[0], b->weights, b->weights, b->block[1]);
+}
+
+static void head_norm_backward(bench_t *b, int which) {
+  (void)which;
+  b->ops->head_norm_backward(b->compute, &b->head_norm, b->block[2], b->block[0], b->weights, b->weights, b->block[3],
+                             b->gradients);
+}
+
 static void gelu_forward(bench_t *b, int which) {
   (void)which;
   b->ops->gelu_forward(b->compute, b->tokens * 4 * b->hidden, BL_COMPUTE_FP32, b->block[0], b->block[1]);
@@ -124,14 +146,14 @@ static void gelu_backward(bench_t *b, int which) {
   b->ops->gelu_backward(b->compute, b->tokens * 4 * b->hidden, BL_COMPUTE_FP32, b->block[1], b->block[0], b->block[2]);
 }
 
-static void swiglu_forward(bench_t *b, int which) {
-  (void)which;
-  b->ops->swiglu_forward(b->compute, b->tokens, 2 * b->hidden, BL_COMPUTE_FP32, b->block[0], b->block[1]);
+static void gated_forward(bench_t *b, int gate) {
+  b->ops->gated_forward(b->compute, (bl_gate_t)gate, b->tokens, 2 * b->hidden, BL_COMPUTE_FP32, b->block[0],
+                        b->block[1]);
 }
 
-static void swiglu_backward(bench_t *b, int which) {
-  (void)which;
-  b->ops->swiglu_backward(b->compute, b->tokens, 2 * b->hidden, BL_COMPUTE_FP32, b->block[1], b->block[0], b->block[2]);
+static void gated_backward(bench_t *b, int gate) {
+  b->ops->gated_backward(b->compute, (bl_gate_t)gate, b->tokens, 2 * b->hidden, BL_COMPUTE_FP32, b->block[1],
+                         b->block[0], b->block[2]);
 }
 
 static void rope_forward(bench_t *b, int which) {
@@ -141,19 +163,24 @@ static void rope_forward(bench_t *b, int which) {
 
 static void embedding_forward(bench_t *b, int which) {
   (void)which;
-  b->ops->embedding_forward(b->compute, b->batch, b->seq, b->hidden, BL_COMPUTE_FP32, b->ids, b->weights, b->block[1],
-                            b->block[2]);
+  b->ops->embedding_forward(b->compute, b->batch, b->seq, b->hidden, 1.0f, BL_COMPUTE_FP32, b->ids, b->weights,
+                            b->block[1], b->block[2]);
 }
 
 static void embedding_backward(bench_t *b, int which) {
   (void)which;
-  b->ops->embedding_backward(b->compute, b->batch, b->seq, b->hidden, BL_COMPUTE_FP32, b->ids, b->block[2],
+  b->ops->embedding_backward(b->compute, b->batch, b->seq, b->hidden, 1.0f, BL_COMPUTE_FP32, b->ids, b->block[2],
                              b->gradients, b->block[1]);
 }
 
-static void cross_entropy(bench_t *b, int which) {
+static void cap_logits(bench_t *b, int which) {
   (void)which;
-  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, BL_COMPUTE_FP32, b->ids, 1e-3f, b->block[1], b->row_losses);
+  b->ops->cap_logits(b->compute, HEAD_ROWS * b->vocab, CAP, b->block[1]);
+}
+
+static void cross_entropy(bench_t *b, int capped) {
+  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, BL_COMPUTE_FP32, b->ids, 1e-3f, capped ? CAP : 0.0f,
+                        b->block[1], b->row_losses);
 }
 
 static void adamw(bench_t *b, int which) {
@@ -211,14 +238,16 @@ static bl_status_t plan(bench_t *b, bl_error_t *err) {
                                      .prepack = i % 2};
     status = b->ops->linear_plan(b->compute, &shape, &b->linear[i / 2][i % 2], err);
   }
-  for (int flash = 0; flash < 2 && status == BL_OK; flash++) {
+  for (int i = 0; i < ATTENTIONS && status == BL_OK; i++) {
     const bl_attention_shape_t shape = {.batch = b->batch,
                                         .seq = b->seq,
                                         .heads = b->heads,
                                         .kv_heads = b->heads,
                                         .head_dim = HEAD_DIM,
-                                        .flash = flash};
-    status = b->ops->attention_plan(b->compute, &shape, &b->attention[flash], err);
+                                        .flash = attentions[i].flash,
+                                        .window = attentions[i].window,
+                                        .cap = attentions[i].cap};
+    status = b->ops->attention_plan(b->compute, &shape, &b->attention[i], err);
   }
   if (status == BL_OK) {
     const bl_rope_shape_t shape = {.batch = b->batch,
@@ -230,6 +259,8 @@ static bl_status_t plan(bench_t *b, bl_error_t *err) {
     status = b->ops->rope_plan(b->compute, &shape, &b->rope, err);
   }
   b->norm = (bl_norm_shape_t){.rows = b->tokens, .width = b->hidden, .epsilon = 1e-5f};
+  b->head_norm = (bl_head_norm_shape_t){
+      .rows = b->tokens, .heads = b->heads, .kv_heads = b->heads, .head_dim = HEAD_DIM, .epsilon = 1e-6f};
   return status == BL_OK ? bl_ceiling_create(b->ops, b->compute, &b->ceiling, err) : status;
 }
 
@@ -349,26 +380,43 @@ static void measure_linears(bench_t *b, const settings_t *settings) {
   }
 }
 
+// Pairs of a query and a key that it sees, of one sequence; half of the square without a window.
+static double pairs_of(const bench_t *b, uint64_t window) {
+  const double seq = (double)b->seq, seen = (double)window;
+  return window == 0 || window >= b->seq ? seq * seq / 2 : seen * seen / 2 + (seq - seen) * seen;
+}
+
 static void measure_all(bench_t *b, const settings_t *settings) {
   const double rows_of = (double)b->tokens, wide = 16.0 * rows_of * (double)b->hidden; // bytes of [T, 4 hidden]
   const double layer = 16.0 * (double)b->hidden * (double)b->hidden, thin = wide / 4;
-  const double attention = 2.0 * (double)b->seq * (double)b->hidden * rows_of; // causal: half of the square
+  const double pair = 4.0 * (double)b->hidden * (double)b->batch;
+  const double attention = pair * pairs_of(b, 0), window = pair * pairs_of(b, WINDOW);
   const operation_t operations[] = {
-      {"attention forward, naive", attention_forward, 0, attention, 0},
-      {"attention backward, naive", attention_backward, 0, 2 * attention, 0},
-      {"attention forward, flash", attention_forward, 1, attention, 0},
-      {"attention backward, flash", attention_backward, 1, 2 * attention, 0}, // scores made again count nothing
+      {"attention forward, naive", attention_forward, NAIVE, attention, 0},
+      {"attention backward, naive", attention_backward, NAIVE, 2 * attention, 0},
+      {"attention forward, flash", attention_forward, FLASH, attention, 0},
+      {"attention backward, flash", attention_backward, FLASH, 2 * attention, 0}, // scores made again count nothing
+      {"attention forward, window", attention_forward, FLASH_WINDOW, window, 0},
+      {"attention backward, window", attention_backward, FLASH_WINDOW, 2 * window, 0},
+      {"attention forward, cap", attention_forward, FLASH_CAP, attention, 0},
+      {"attention backward, cap", attention_backward, FLASH_CAP, 2 * attention, 0},
       {"copy", copy, 0, 0, 2 * wide},
       {"norm forward", norm_forward, 0, 0, 2 * thin},
       {"norm backward", norm_backward, 0, 0, 4 * thin},
+      {"head norm forward", head_norm_forward, 0, 0, 6 * thin},
+      {"head norm backward", head_norm_backward, 0, 0, 9 * thin},
       {"gelu forward", gelu_forward, 0, 0, 2 * wide},
       {"gelu backward", gelu_backward, 0, 0, 3 * wide},
-      {"swiglu forward", swiglu_forward, 0, 0, 1.5 * wide},
-      {"swiglu backward", swiglu_backward, 0, 0, 2.5 * wide},
+      {"swiglu forward", gated_forward, BL_GATE_SILU, 0, 1.5 * wide},
+      {"swiglu backward", gated_backward, BL_GATE_SILU, 0, 2.5 * wide},
+      {"geglu forward", gated_forward, BL_GATE_GELU, 0, 1.5 * wide},
+      {"geglu backward", gated_backward, BL_GATE_GELU, 0, 2.5 * wide},
       {"rope", rope_forward, 0, 0, 4 * thin},
       {"embedding forward", embedding_forward, 0, 0, 3 * thin},
       {"embedding backward", embedding_backward, 0, 0, 5 * thin},
+      {"cap of logits", cap_logits, 0, 0, 8.0 * HEAD_ROWS * (double)b->vocab},
       {"cross entropy", cross_entropy, 0, 0, 8.0 * HEAD_ROWS * (double)b->vocab},
+      {"cross entropy, capped", cross_entropy, 1, 0, 8.0 * HEAD_ROWS * (double)b->vocab},
       {"adamw", adamw, 0, 0, 7 * layer},
       {"sum of squares", sum_squares, 0, 0, layer},
       {"accumulate", accumulate, 0, 0, 3 * thin},

@@ -113,6 +113,21 @@ static void rms_norm_backward(bench_t *b) {
   norm_backward(b, true);
 }
 
+static bl_head_norm_shape_t head_norm_of(const bench_t *b) {
+  const uint64_t heads = b->hidden / HEAD_DIM;
+  return (bl_head_norm_shape_t){
+      .rows = b->tokens, .heads = heads, .kv_heads = heads, .head_dim = HEAD_DIM, .epsilon = 1e-6f, .dtype = b->dtype};
+}
+static void head_norm_forward(bench_t *b) {
+  const bl_head_norm_shape_t shape = head_norm_of(b);
+  b->ops->head_norm_forward(b->compute, &shape, b->block[0], b->vector[1], b->vector[2], b->block[1]);
+}
+static void head_norm_backward(bench_t *b) {
+  const bl_head_norm_shape_t shape = head_norm_of(b);
+  b->ops->head_norm_backward(b->compute, &shape, b->block[2], b->block[0], b->vector[1], b->vector[2], b->block[3],
+                             b->vector[0]);
+}
+
 static void gelu_forward(bench_t *b) {
   b->ops->gelu_forward(b->compute, b->tokens * 4 * b->hidden, b->dtype, b->block[0], b->block[1]);
 }
@@ -120,10 +135,18 @@ static void gelu_backward(bench_t *b) {
   b->ops->gelu_backward(b->compute, b->tokens * 4 * b->hidden, b->dtype, b->block[1], b->block[0], b->block[2]);
 }
 static void swiglu_forward(bench_t *b) {
-  b->ops->swiglu_forward(b->compute, b->tokens, 2 * b->hidden, b->dtype, b->block[0], b->block[1]);
+  b->ops->gated_forward(b->compute, BL_GATE_SILU, b->tokens, 2 * b->hidden, b->dtype, b->block[0], b->block[1]);
 }
 static void swiglu_backward(bench_t *b) {
-  b->ops->swiglu_backward(b->compute, b->tokens, 2 * b->hidden, b->dtype, b->block[1], b->block[0], b->block[2]);
+  b->ops->gated_backward(b->compute, BL_GATE_SILU, b->tokens, 2 * b->hidden, b->dtype, b->block[1], b->block[0],
+                         b->block[2]);
+}
+static void geglu_forward(bench_t *b) {
+  b->ops->gated_forward(b->compute, BL_GATE_GELU, b->tokens, 2 * b->hidden, b->dtype, b->block[0], b->block[1]);
+}
+static void geglu_backward(bench_t *b) {
+  b->ops->gated_backward(b->compute, BL_GATE_GELU, b->tokens, 2 * b->hidden, b->dtype, b->block[1], b->block[0],
+                         b->block[2]);
 }
 static void rope(bench_t *b) {
   b->ops->rope_forward(b->rope, b->block[0]);
@@ -132,14 +155,18 @@ static void add(bench_t *b) {
   b->ops->add(b->compute, b->tokens * b->hidden, b->dtype, b->block[0], b->block[1], b->block[2]);
 }
 static void embedding_forward(bench_t *b) {
-  b->ops->embedding_forward(b->compute, b->batch, b->seq, b->hidden, b->dtype, b->ids, b->vector[1], NULL, b->block[1]);
+  b->ops->embedding_forward(b->compute, b->batch, b->seq, b->hidden, 1.0f, b->dtype, b->ids, b->vector[1], NULL,
+                            b->block[1]);
 }
 static void embedding_backward(bench_t *b) {
-  b->ops->embedding_backward(b->compute, b->batch, b->seq, b->hidden, b->dtype, b->ids, b->block[1], b->vector[0],
+  b->ops->embedding_backward(b->compute, b->batch, b->seq, b->hidden, 1.0f, b->dtype, b->ids, b->block[1], b->vector[0],
                              NULL);
 }
+static void cap_logits(bench_t *b) {
+  b->ops->cap_logits(b->compute, HEAD_ROWS * b->vocab, 50.0f, b->logits);
+}
 static void cross_entropy(bench_t *b) {
-  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, b->dtype, b->ids, 1e-3f, b->logits, b->sums);
+  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, b->dtype, b->ids, 1e-3f, 0.0f, b->logits, b->sums);
 }
 static const bl_adamw_t options = {1e-6f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f};
 static void adamw(bench_t *b) {
@@ -384,14 +411,19 @@ static bl_status_t measure_operations(bench_t *b, least_t *least, bl_error_t *er
       {"layer norm backward", layer_norm_backward, 4 * thin},
       {"rms norm forward", rms_norm_forward, 2 * thin},
       {"rms norm backward", rms_norm_backward, 4 * thin},
+      {"head norm forward", head_norm_forward, 6 * thin},
+      {"head norm backward", head_norm_backward, 9 * thin},
       {"gelu forward", gelu_forward, 2 * wide},
       {"gelu backward", gelu_backward, 3 * wide},
       {"swiglu forward", swiglu_forward, 1.5 * wide},
       {"swiglu backward", swiglu_backward, 2.5 * wide},
+      {"geglu forward", geglu_forward, 1.5 * wide},
+      {"geglu backward", geglu_backward, 2.5 * wide},
       {"rope", rope, 4 * thin},
       {"add", add, 3 * thin},
       {"embedding forward", embedding_forward, 4 * elements + thin},
       {"embedding backward", embedding_backward, 8 * elements + thin},
+      {"cap of logits", cap_logits, 8.0 * HEAD_ROWS * (double)b->vocab},
       {"cross entropy", cross_entropy, (4 + element) * HEAD_ROWS * (double)b->vocab},
       {"adamw", adamw, 28 * layer},
       {"adamw, packed", adamw_packed, 30 * layer},

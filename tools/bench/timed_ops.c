@@ -136,6 +136,17 @@ static void norm_backward(bl_compute_t *compute, const bl_norm_shape_t *shape, c
   TIMED(NORM_BACKWARD, inner->norm_backward(compute, shape, dy, x, gain, stats, residual_gradient, dx, partials));
 }
 
+static void head_norm_forward(bl_compute_t *compute, const bl_head_norm_shape_t *shape, const void *qkv,
+                              const float *query_gain, const float *key_gain, void *y) {
+  TIMED(NORM_FORWARD, inner->head_norm_forward(compute, shape, qkv, query_gain, key_gain, y));
+}
+
+static void head_norm_backward(bl_compute_t *compute, const bl_head_norm_shape_t *shape, const void *dy,
+                               const void *qkv, const float *query_gain, const float *key_gain, void *dqkv,
+                               float *partials) {
+  TIMED(NORM_BACKWARD, inner->head_norm_backward(compute, shape, dy, qkv, query_gain, key_gain, dqkv, partials));
+}
+
 static void gelu_forward(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *pre, void *act) {
   TIMED(ACTIVATION_FORWARD, inner->gelu_forward(compute, count, dtype, pre, act));
 }
@@ -145,14 +156,14 @@ static void gelu_backward(bl_compute_t *compute, uint64_t count, bl_compute_dtyp
   TIMED(ACTIVATION_BACKWARD, inner->gelu_backward(compute, count, dtype, dact, pre, dpre));
 }
 
-static void swiglu_forward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
-                           const void *pre, void *act) {
-  TIMED(ACTIVATION_FORWARD, inner->swiglu_forward(compute, rows, width, dtype, pre, act));
+static void gated_forward(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width,
+                          bl_compute_dtype_t dtype, const void *pre, void *act) {
+  TIMED(ACTIVATION_FORWARD, inner->gated_forward(compute, gate, rows, width, dtype, pre, act));
 }
 
-static void swiglu_backward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
-                            const void *dact, const void *pre, void *dpre) {
-  TIMED(ACTIVATION_BACKWARD, inner->swiglu_backward(compute, rows, width, dtype, dact, pre, dpre));
+static void gated_backward(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width,
+                           bl_compute_dtype_t dtype, const void *dact, const void *pre, void *dpre) {
+  TIMED(ACTIVATION_BACKWARD, inner->gated_backward(compute, gate, rows, width, dtype, dact, pre, dpre));
 }
 
 static void rope_forward(bl_rope_op_t *op, void *qkv) {
@@ -172,21 +183,25 @@ static void attention_backward(bl_attention_op_t *op, const void *datt, const vo
   TIMED(ATTENTION_BACKWARD, inner->attention_backward(op, datt, qkv, att, saved, dqkv));
 }
 
-static void embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+static void embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                               bl_compute_dtype_t dtype, const int32_t *tokens, const float *wte, const float *wpe,
                               void *x) {
-  TIMED(EMBEDDING, inner->embedding_forward(compute, batch, seq, width, dtype, tokens, wte, wpe, x));
+  TIMED(EMBEDDING, inner->embedding_forward(compute, batch, seq, width, scale, dtype, tokens, wte, wpe, x));
 }
 
-static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                                bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte,
                                float *dwpe) {
-  TIMED(EMBEDDING, inner->embedding_backward(compute, batch, seq, width, dtype, tokens, dx, dwte, dwpe));
+  TIMED(EMBEDDING, inner->embedding_backward(compute, batch, seq, width, scale, dtype, tokens, dx, dwte, dwpe));
+}
+
+static void cap_logits(bl_compute_t *compute, uint64_t count, float cap, float *logits) {
+  TIMED(CROSS_ENTROPY, inner->cap_logits(compute, count, cap, logits));
 }
 
 static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
-                          const int32_t *labels, float scale, float *logits, double *row_losses) {
-  TIMED(CROSS_ENTROPY, inner->cross_entropy(compute, rows, vocab, dtype, labels, scale, logits, row_losses));
+                          const int32_t *labels, float scale, float cap, float *logits, double *row_losses) {
+  TIMED(CROSS_ENTROPY, inner->cross_entropy(compute, rows, vocab, dtype, labels, scale, cap, logits, row_losses));
 }
 
 static void accumulate(bl_compute_t *compute, uint64_t count, const float *x, float *y) {
@@ -221,16 +236,19 @@ const bl_ops_t *bl_timed_ops(const bl_ops_t *ops) {
   timed.linear_backward_weight = linear_backward_weight;
   timed.norm_forward = norm_forward;
   timed.norm_backward = norm_backward;
+  timed.head_norm_forward = head_norm_forward;
+  timed.head_norm_backward = head_norm_backward;
   timed.gelu_forward = gelu_forward;
   timed.gelu_backward = gelu_backward;
-  timed.swiglu_forward = swiglu_forward;
-  timed.swiglu_backward = swiglu_backward;
+  timed.gated_forward = gated_forward;
+  timed.gated_backward = gated_backward;
   timed.rope_forward = rope_forward;
   timed.rope_backward = rope_backward;
   timed.attention_forward = attention_forward;
   timed.attention_backward = attention_backward;
   timed.embedding_forward = embedding_forward;
   timed.embedding_backward = embedding_backward;
+  timed.cap_logits = cap_logits;
   timed.cross_entropy = cross_entropy;
   timed.accumulate = accumulate;
   timed.add = add;

@@ -16,7 +16,10 @@ static layer_parts_t parts_of(const bl_model_t *model) {
     // projection, input and output of GELU. Scores: softmax, its dropout and mask.
     return (layer_parts_t){.whole = 10 * h, .split = 2 * qkv + 2 * q + 4 * f, .scores = 5.0 * model->heads};
   }
-  return (layer_parts_t){.whole = 8 * h, .split = 2 * qkv + 2 * q + 6 * f, .scores = 2.0 * model->heads};
+  // Inputs of norms after the two projections, and of those of heads, are kept beside.
+  const double norms = model->post_norm ? 4 * h : 0, heads = model->head_norm ? 2 * qkv : 0;
+  return (layer_parts_t){
+      .whole = 8 * h + norms, .split = 2 * qkv + heads + 2 * q + 6 * f, .scores = 2.0 * model->heads};
 }
 
 double bl_footprint_layer_bytes(const bl_model_t *model, bl_layout_options_t options, bl_parallel_t parallel) {
@@ -35,7 +38,8 @@ double bl_footprint_parameters(const bl_model_t *m, bl_chunk_span_t span) {
   const double h = m->hidden, norm = bl_model_norm_vectors(m) * h, qkv = bl_model_qkv_width(m);
   const bool biases = m->family == BL_FAMILY_GPT2;
   double layer = 2 * norm + h * (qkv + bl_model_query_width(m) + bl_model_pre_width(m) + m->ffn);
-  layer += biases ? qkv + m->ffn + 2 * h : 0;
+  layer += biases ? qkv + m->ffn + 2 * h : m->qkv_bias ? qkv : 0;
+  layer += (m->head_norm ? 2 * m->head_dim : 0) + (m->post_norm ? 2 * norm : 0);
   double sum = layer * span.layer_count, words = m->vocab * h;
   sum += span.embedding ? words + (biases ? bl_model_positions(m) * h : 0) : 0;
   return sum + (span.head ? norm + (m->tied && span.embedding ? 0 : words) : 0);

@@ -9,10 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+// What changes how long operations take or what they keep; not where positions turn.
 const char *bl_profile_model_text(const bl_model_t *m, char text[192]) {
-  snprintf(text, 192, "%s: layers %u, hidden %u, heads %u/%u of %u, ffn %u, vocab %u, seq %u%s",
+  char window[48] = "";
+  if (m->window > 0 && m->window < m->seq) {
+    snprintf(window, sizeof window, ", window %u from %u by %u", m->window, m->window_first, m->window_period);
+  }
+  snprintf(text, 192, "%s: layers %u, hidden %u, heads %u/%u of %u, ffn %u, vocab %u, seq %u%s%s%s%s%s%s%s",
            bl_family_name(m->family), m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab,
-           m->seq, m->tied ? ", tied" : "");
+           m->seq, m->tied ? ", tied" : "", m->gate == BL_GATE_GELU ? ", geglu" : "", m->qkv_bias ? ", biases" : "",
+           m->head_norm ? ", head norms" : "", m->post_norm ? ", post norms" : "",
+           m->score_cap > 0 || m->logit_cap > 0 ? ", caps" : "", window);
   return text;
 }
 

@@ -121,8 +121,8 @@ static void embed(bl_chunk_t *chunk, const int32_t *tokens, void *in) {
   const bl_ops_t *ops = chunk->ops;
   const bl__embedding_t *table = chunk->embedding;
   if (!bl__chunk_is_in_parts(chunk)) {
-    ops->embedding_forward(chunk->compute, table->part.batch, table->part.seq, table->part.width, chunk->dtype, tokens,
-                           table->tokens, table->positions, in);
+    ops->embedding_forward(chunk->compute, table->part.batch, table->part.seq, table->part.width, table->part.scale,
+                           chunk->dtype, tokens, table->tokens, table->positions, in);
     return;
   }
   void *sums = bl__sum_begin(chunk, BL_WINDOW_SUM);
@@ -137,8 +137,8 @@ static void embed_backward(bl_chunk_t *chunk, const int32_t *tokens, const void 
   const bl_ops_t *ops = chunk->ops;
   const bl__embedding_t *table = chunk->embedding;
   if (!bl__chunk_is_in_parts(chunk)) {
-    ops->embedding_backward(chunk->compute, table->part.batch, table->part.seq, table->part.width, chunk->dtype, tokens,
-                            in, table->token_gradient, table->position_gradient);
+    ops->embedding_backward(chunk->compute, table->part.batch, table->part.seq, table->part.width, table->part.scale,
+                            chunk->dtype, tokens, in, table->token_gradient, table->position_gradient);
     return;
   }
   const void *all = bl__all_rows(chunk, in);

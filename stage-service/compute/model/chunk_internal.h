@@ -17,7 +17,7 @@ typedef struct bl__linear {
 } bl__linear_t;
 
 typedef struct bl__norm {
-  const float *gain; // [hidden]
+  const float *gain; // [hidden]; of heads [head_dim]
   const float *bias; // [hidden], NULL in llama
   float *gain_gradient;
   float *bias_gradient;
@@ -28,6 +28,9 @@ typedef enum bl__product { BL__QKV, BL__ATTENTION_OUT, BL__FFN_IN, BL__FFN_OUT, 
 
 typedef struct bl__layer {
   bl__norm_t norm1, norm2;
+  bl__norm_t post1, post2;         // of what attention and feed-forward layer make, where the model normalises that
+  bl__norm_t query_norm, key_norm; // of heads, where the model normalises them
+  bool window;
   bl__linear_t *linear[BL__PRODUCTS]; // [parts here] each
 } bl__layer_t;
 
@@ -69,9 +72,10 @@ struct bl_chunk {
 
   // Planned operations; all layers share them.
   bl_norm_shape_t norm;                 // of the rows of one part
+  bl_head_norm_shape_t head_norm;       // of all rows of one part's heads
   bl_linear_op_t *linear[BL__PRODUCTS]; // of one part, which all share
-  bl_attention_op_t *attention;
-  bl_rope_op_t *rope; // NULL in gpt2
+  bl_attention_op_t *attention[2];      // of layers that see all, and of those with a window; NULL where there is none
+  bl_rope_op_t *rope[2];                // likewise; NULL in gpt2
   bool prepack;
   uint64_t packed_layer_bytes;                // per layer
   uint64_t packed_offset_bytes[BL__PRODUCTS]; // inside a layer, of the first part
@@ -102,6 +106,8 @@ static inline uint64_t bl__chunk_row_bytes(const bl_chunk_t *chunk) {
 typedef struct bl__tensors {
   void *x1, *norm1, *qkv, *scores, *attention, *x2, *norm2, *pre, *act;
   float *stats1, *stats2, *norm1_gradient, *norm2_gradient;
+  void *heads, *post1, *post2; // NULL where the model has no such norms
+  float *post1_stats, *post2_stats, *heads_gradient, *post1_gradient, *post2_gradient;
   void *y; // output, then its gradient; NULL where nobody wants it (recomputation)
 } bl__tensors_t;
 
@@ -118,6 +124,8 @@ void bl__norm_backward_rows(bl_chunk_t *chunk, const bl__norm_t *norm, const voi
                             const float *stats, const void *residual_gradient, void *dx, float *partials);
 // Adds the gradients that norm_backward_rows has made, of each part's rows to their own sum.
 void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const float *partials);
+// Likewise what head_norm_backward has made of part `part` of those here.
+void bl__head_norm_add_gradient(bl_chunk_t *chunk, const bl__layer_t *layer, uint32_t part, const float *partials);
 // All rows of a tensor [own rows, hidden]: itself, or a copy that stays until the next call.
 const void *bl__all_rows(bl_chunk_t *chunk, const void *own);
 // Where part `index` of those here leaves what it adds to all rows, [T, hidden], of what bl__sum_begin gave.

@@ -49,31 +49,27 @@ typedef struct {
   bl_parameter_role_t weight, bias; // BL_PARAMETER_ROLES: none
 } linear_roles_t;
 
-// llama's q, k, v lie without a gap and are one weight [qkv_width, hidden], and one bias where they have such; so are gate
-// and up [2 ffn, hidden].
-static const linear_roles_t roles[][BL__PRODUCTS] = {
-    [BL_FAMILY_GPT2] =
-        {
-            [BL__QKV] = {BL_PARAMETER_QKV_WEIGHT, BL_PARAMETER_QKV_BIAS},
-            [BL__ATTENTION_OUT] = {BL_PARAMETER_ATTENTION_OUT_WEIGHT, BL_PARAMETER_ATTENTION_OUT_BIAS},
-            [BL__FFN_IN] = {BL_PARAMETER_FFN_IN_WEIGHT, BL_PARAMETER_FFN_IN_BIAS},
-            [BL__FFN_OUT] = {BL_PARAMETER_FFN_OUT_WEIGHT, BL_PARAMETER_FFN_OUT_BIAS},
-        },
-    [BL_FAMILY_LLAMA] =
-        {
-            [BL__QKV] = {BL_PARAMETER_Q_WEIGHT, BL_PARAMETER_ROLES},
-            [BL__ATTENTION_OUT] = {BL_PARAMETER_ATTENTION_OUT_WEIGHT, BL_PARAMETER_ROLES},
-            [BL__FFN_IN] = {BL_PARAMETER_GATE_WEIGHT, BL_PARAMETER_ROLES},
-            [BL__FFN_OUT] = {BL_PARAMETER_FFN_OUT_WEIGHT, BL_PARAMETER_ROLES},
-        },
-};
-
+// q, k, v lie without a gap and are one weight [qkv_width, hidden], and one bias where they have such, whether they are
+// tensors of their own or one; so are gate and up [2 ffn, hidden].
 static linear_roles_t roles_of(const bl_model_t *model, bl__product_t product) {
-  linear_roles_t found = roles[model->family][product];
-  if (product == BL__QKV && model->qkv_bias) {
-    found.bias = BL_PARAMETER_Q_BIAS;
+  const bool gpt2 = model->family == BL_FAMILY_GPT2;
+  switch (product) {
+  case BL__QKV:
+    return (linear_roles_t){gpt2 || model->fused ? BL_PARAMETER_QKV_WEIGHT : BL_PARAMETER_Q_WEIGHT,
+                            gpt2              ? BL_PARAMETER_QKV_BIAS
+                            : model->qkv_bias ? BL_PARAMETER_Q_BIAS
+                                              : BL_PARAMETER_ROLES};
+  case BL__ATTENTION_OUT:
+    return (linear_roles_t){BL_PARAMETER_ATTENTION_OUT_WEIGHT,
+                            gpt2 ? BL_PARAMETER_ATTENTION_OUT_BIAS : BL_PARAMETER_ROLES};
+  case BL__FFN_IN:
+    return (linear_roles_t){gpt2           ? BL_PARAMETER_FFN_IN_WEIGHT
+                            : model->fused ? BL_PARAMETER_GATE_UP_WEIGHT
+                                           : BL_PARAMETER_GATE_WEIGHT,
+                            gpt2 ? BL_PARAMETER_FFN_IN_BIAS : BL_PARAMETER_ROLES};
+  default:
+    return (linear_roles_t){BL_PARAMETER_FFN_OUT_WEIGHT, gpt2 ? BL_PARAMETER_FFN_OUT_BIAS : BL_PARAMETER_ROLES};
   }
-  return found;
 }
 
 static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t product, uint32_t index) {
@@ -144,6 +140,15 @@ static void bind_layer(bl_chunk_t *chunk, uint32_t index) {
   bl__layer_t *layer = &chunk->layers[index];
   bind_norm(chunk, &layer->norm1, model_layer, BL_PARAMETER_NORM1_WEIGHT, BL_PARAMETER_NORM1_BIAS);
   bind_norm(chunk, &layer->norm2, model_layer, BL_PARAMETER_NORM2_WEIGHT, BL_PARAMETER_NORM2_BIAS);
+  if (chunk->model.post_norm) {
+    bind_norm(chunk, &layer->post1, model_layer, BL_PARAMETER_POST_NORM1_WEIGHT, BL_PARAMETER_ROLES);
+    bind_norm(chunk, &layer->post2, model_layer, BL_PARAMETER_POST_NORM2_WEIGHT, BL_PARAMETER_ROLES);
+  }
+  if (chunk->model.head_norm) {
+    bind_norm(chunk, &layer->query_norm, model_layer, BL_PARAMETER_Q_NORM_WEIGHT, BL_PARAMETER_ROLES);
+    bind_norm(chunk, &layer->key_norm, model_layer, BL_PARAMETER_K_NORM_WEIGHT, BL_PARAMETER_ROLES);
+  }
+  layer->window = bl_model_has_window(&chunk->model, model_layer);
   for (uint32_t product = 0; product < BL__PRODUCTS; product++) {
     layer->linear[product] = chunk->linears + ((size_t)index * BL__PRODUCTS + product) * chunk->here;
     for (uint32_t i = 0; i < chunk->here; i++) {

@@ -27,7 +27,7 @@ static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
                                .uses = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT,
                                .bias = model->family == BL_FAMILY_GPT2 ? whole || !products[i].residual
                                                                        : i == BL__QKV && model->qkv_bias,
-                               .residual = whole && products[i].residual,
+                               .residual = whole && products[i].residual && !model->post_norm,
                                .prepack = chunk->prepack,
                                .dtype = chunk->dtype};
     bl_status_t status = chunk->ops->linear_plan(chunk->compute, &shape, &chunk->linear[i], err);
@@ -98,18 +98,21 @@ static void plan_embedding(bl_chunk_t *chunk) {
     const uint32_t part = bl_split_first(chunk->layout.options.split) + i;
     const bl_split_range_t tokens = bl_split_range(model->vocab, chunk->parts, part);
     const bl_split_range_t positions = bl_split_range(bl_model_positions(model), chunk->parts, part);
-    chunk->embedding[i].part = (bl_embedding_part_t){.batch = chunk->layout.options.micro_batch,
-                                                     .seq = model->seq,
-                                                     .width = model->hidden,
-                                                     .first_token = tokens.first,
-                                                     .tokens = tokens.count,
-                                                     .first_position = positions.first,
-                                                     .positions = positions.count,
-                                                     .dtype = chunk->dtype};
+    chunk->embedding[i].part =
+        (bl_embedding_part_t){.batch = chunk->layout.options.micro_batch,
+                              .seq = model->seq,
+                              .width = model->hidden,
+                              .first_token = tokens.first,
+                              .tokens = tokens.count,
+                              .first_position = positions.first,
+                              .positions = positions.count,
+                              .scale = model->embedding_scale != 0 ? (float)model->embedding_scale : 1,
+                              .dtype = chunk->dtype};
   }
 }
 
-static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
+// Of the layers with a window, or of the others.
+static bl_status_t plan_attention_of(bl_chunk_t *chunk, bool window, bl_error_t *err) {
   const bl_model_t part = bl_split_model(&chunk->model, chunk->parts), *model = &part;
   const bl_layout_options_t *options = &chunk->layout.options;
   bl_attention_shape_t attention = {.batch = options->micro_batch,
@@ -118,8 +121,11 @@ static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
                                     .kv_heads = model->kv_heads,
                                     .head_dim = model->head_dim,
                                     .flash = options->attention == BL_ATTENTION_FLASH,
+                                    .window = window ? model->window : 0,
+                                    .scale = (float)model->score_scale,
+                                    .cap = (float)model->score_cap,
                                     .dtype = chunk->dtype};
-  bl_status_t status = chunk->ops->attention_plan(chunk->compute, &attention, &chunk->attention, err);
+  bl_status_t status = chunk->ops->attention_plan(chunk->compute, &attention, &chunk->attention[window], err);
   if (status != BL_OK || model->family == BL_FAMILY_GPT2) {
     return status;
   }
@@ -128,9 +134,18 @@ static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
                           .heads = model->heads,
                           .kv_heads = model->kv_heads,
                           .head_dim = model->head_dim,
-                          .rope = model->rope,
+                          .rope = *bl_model_rope(model, window),
                           .dtype = chunk->dtype};
-  return chunk->ops->rope_plan(chunk->compute, &rope, &chunk->rope, err);
+  return chunk->ops->rope_plan(chunk->compute, &rope, &chunk->rope[window], err);
+}
+
+static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t layer = 0; layer < chunk->span.layer_count && status == BL_OK; layer++) {
+    const bool window = bl_model_has_window(&chunk->model, chunk->span.first_layer + layer);
+    status = chunk->attention[window] == NULL ? plan_attention_of(chunk, window, err) : BL_OK;
+  }
+  return status;
 }
 
 static void size_arenas(bl_chunk_t *chunk, const bl_chunk_memory_t *memory) {
@@ -166,7 +181,15 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
                                   .width = chunk->model.hidden,
                                   .rms = chunk->model.family == BL_FAMILY_LLAMA,
                                   .epsilon = (float)chunk->model.norm_epsilon,
+                                  .gain_offset = chunk->model.gains_from_one ? 1 : 0,
                                   .dtype = chunk->dtype};
+  chunk->head_norm = (bl_head_norm_shape_t){.rows = chunk->rows,
+                                            .heads = chunk->model.heads / chunk->parts,
+                                            .kv_heads = chunk->model.kv_heads / chunk->parts,
+                                            .head_dim = chunk->model.head_dim,
+                                            .epsilon = chunk->norm.epsilon,
+                                            .gain_offset = chunk->norm.gain_offset,
+                                            .dtype = chunk->dtype};
   bl_status_t status = plan_linears(chunk, err);
   if (status == BL_OK) {
     status = plan_attention(chunk, err);

@@ -43,8 +43,11 @@ static const void *packed_for(const bl__head_t *head, const bl_linear_op_t *op) 
 }
 
 static void logits_of(bl_chunk_t *chunk, const bl__head_t *head, bl_linear_op_t *op, const void *normalised,
-                      float *logits) {
+                      uint64_t rows, float *logits) {
   chunk->ops->linear_forward(op, normalised, head->linear.weight, packed_for(head, op), NULL, NULL, logits);
+  if (chunk->model.logit_cap != 0) {
+    chunk->ops->cap_logits(chunk->compute, rows * head->tokens.count, (float)chunk->model.logit_cap, logits);
+  }
 }
 
 static void sum_losses(bl_chunk_t *chunk, bl_chunk_loss_t *loss) {
@@ -90,16 +93,16 @@ static float *logits_at(const bl_chunk_t *chunk, uint32_t index) {
 static void lose(bl_chunk_t *chunk, const piece_t *piece) {
   const bl_ops_t *ops = chunk->ops;
   if (!bl__chunk_is_in_parts(chunk)) {
-    logits_of(chunk, chunk->head, op_for(chunk->head, piece), piece->normalised, logits_at(chunk, 0));
+    logits_of(chunk, chunk->head, op_for(chunk->head, piece), piece->normalised, piece->rows, logits_at(chunk, 0));
     ops->cross_entropy(chunk->compute, piece->rows, chunk->model.vocab, chunk->dtype, piece->labels, chunk->loss_scale,
-                       logits_at(chunk, 0), piece->row_losses);
+                       (float)chunk->model.logit_cap, logits_at(chunk, 0), piece->row_losses);
     return;
   }
   const uint64_t floats = piece->rows * BL_SOFTMAX_STATISTICS; // of one part
   float *statistics = bl_group_window(chunk->group, BL_WINDOW_SCORES);
   for (uint32_t i = 0; i < chunk->here; i++) {
     const bl__head_t *head = &chunk->head[i];
-    logits_of(chunk, head, op_for(head, piece), piece->normalised, logits_at(chunk, i));
+    logits_of(chunk, head, op_for(head, piece), piece->normalised, piece->rows, logits_at(chunk, i));
     ops->softmax_statistics(chunk->compute, piece->rows, head->tokens.count, head->tokens.first, piece->labels,
                             logits_at(chunk, i), statistics + (chunk->rank * chunk->here + i) * floats);
   }
@@ -107,8 +110,8 @@ static void lose(bl_chunk_t *chunk, const piece_t *piece) {
   for (uint32_t i = 0; i < chunk->here; i++) {
     const bl_split_range_t tokens = chunk->head[i].tokens;
     ops->cross_entropy_part(chunk->compute, piece->rows, tokens.count, tokens.first, chunk->dtype, piece->labels,
-                            chunk->loss_scale, chunk->parts, statistics, logits_at(chunk, i),
-                            i == 0 ? piece->row_losses : NULL);
+                            chunk->loss_scale, (float)chunk->model.logit_cap, chunk->parts, statistics,
+                            logits_at(chunk, i), i == 0 ? piece->row_losses : NULL);
   }
 }
 
@@ -172,7 +175,7 @@ static float *logits_of_row(bl_chunk_t *chunk, const void *out, uint64_t row) {
   float *logits = bl__chunk_is_in_parts(chunk) ? bl_group_window(chunk->group, BL_WINDOW_SCORES) : logits_at(chunk, 0);
   for (uint32_t i = 0; i < chunk->here; i++) {
     const bl__head_t *head = &chunk->head[i];
-    logits_of(chunk, head, head->row, normalised, logits + chunk->rank * floats + i * columns);
+    logits_of(chunk, head, head->row, normalised, 1, logits + chunk->rank * floats + i * columns);
   }
   if (bl__chunk_is_in_parts(chunk)) {
     bl_group_gather(chunk->group, BL_WINDOW_SCORES, floats * sizeof *logits);

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One transformer layer of either family. Shapes: T = micro_batch seq rows; x1, x2, y, norm1, norm2 [T, hidden];
-// qkv [T, qkv_width]; attention [T, query_width]; pre [T, pre_width]; act [T, ffn].
+// One transformer layer of either family. Shapes: T = micro_batch seq rows; x1, x2, y, norm1, norm2, post1, post2
+// [T, hidden]; qkv, heads [T, qkv_width]; attention [T, query_width]; pre [T, pre_width]; act [T, ffn].
 //
 //   norm1 = norm(x1)   qkv = norm1 Wqkv   attention = softmax(q k) v   x2 = x1 + attention Wout
-//   norm2 = norm(x2)   pre = norm2 Win    act = gelu(pre) or swiglu(pre)   y = x2 + act Wffn
+//   norm2 = norm(x2)   pre = norm2 Win    act = gelu(pre) or gate up   y = x2 + act Wffn
+//
+// Where the model normalises what the two projections make: post1 = attention Wout, x2 = x1 + norm(post1), and post2 likewise.
+// Where it normalises heads, attention reads heads = rotated norm(qkv), made from qkv where it is wanted; elsewhere qkv
+// itself, which the forward rotates in place.
 //
 // A layer in parts (model/split.h): norms see own rows, products all rows, Wqkv and Win give each part its own columns, and
 // what the parts' Wout and Wffn make is added up, as is what their Wqkv and Win give back. Where a layer is one part all of
@@ -54,6 +58,14 @@ bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, void *i
       .norm2 = segment(chunk, layer, BL_SEGMENT_NORM2, slot),
       .pre = segment(chunk, layer, BL_SEGMENT_PRE, slot),
       .act = segment(chunk, layer, BL_SEGMENT_ACT, slot),
+      .heads = segment(chunk, layer, BL_SEGMENT_HEADS, slot),
+      .post1 = segment(chunk, layer, BL_SEGMENT_POST1, slot),
+      .post1_stats = segment(chunk, layer, BL_SEGMENT_POST1_STATS, slot),
+      .post2 = segment(chunk, layer, BL_SEGMENT_POST2, slot),
+      .post2_stats = segment(chunk, layer, BL_SEGMENT_POST2_STATS, slot),
+      .heads_gradient = segment(chunk, layer, BL_SEGMENT_HEADS_GRADIENT, slot),
+      .post1_gradient = segment(chunk, layer, BL_SEGMENT_POST1_GRADIENT, slot),
+      .post2_gradient = segment(chunk, layer, BL_SEGMENT_POST2_GRADIENT, slot),
       .norm1_gradient = segment(chunk, layer, BL_SEGMENT_NORM1_GRADIENT, slot),
       .norm2_gradient = segment(chunk, layer, BL_SEGMENT_NORM2_GRADIENT, slot),
       .y = last ? out : x1_of(chunk, layer + 1, slot),
@@ -133,7 +145,7 @@ static void collect(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t p
 static void activation_forward(bl_chunk_t *chunk, const void *pre, void *act) {
   const uint64_t width = chunk->model.ffn / chunk->parts;
   if (chunk->model.family == BL_FAMILY_LLAMA) {
-    chunk->ops->swiglu_forward(chunk->compute, chunk->rows, width, chunk->dtype, pre, act);
+    chunk->ops->gated_forward(chunk->compute, chunk->model.gate, chunk->rows, width, chunk->dtype, pre, act);
   } else {
     chunk->ops->gelu_forward(chunk->compute, chunk->rows * width, chunk->dtype, pre, act);
   }
@@ -143,38 +155,75 @@ static void activation_forward(bl_chunk_t *chunk, const void *pre, void *act) {
 static void activation_backward(bl_chunk_t *chunk, const void *dact, void *pre) {
   const uint64_t width = chunk->model.ffn / chunk->parts;
   if (chunk->model.family == BL_FAMILY_LLAMA) {
-    chunk->ops->swiglu_backward(chunk->compute, chunk->rows, width, chunk->dtype, dact, pre, pre);
+    chunk->ops->gated_backward(chunk->compute, chunk->model.gate, chunk->rows, width, chunk->dtype, dact, pre, pre);
   } else {
     chunk->ops->gelu_backward(chunk->compute, chunk->rows * width, chunk->dtype, dact, pre, pre);
   }
 }
 
-static void attend(bl_chunk_t *chunk, const bl__tensors_t *t, uint32_t part) {
-  chunk->ops->attention_forward(chunk->attention, qkv_of(chunk, t, part), attention_of(chunk, t, part),
-                                scores_of(chunk, t, part));
+// The gradient of what a projection makes, where the model normalises that; else of what it is added to.
+static void *made_of(void *post, void *sum) {
+  return post != NULL ? post : sum;
+}
+
+// y [own rows] = residual + what a projection makes of x, through its norm where the model has one. y NULL: nobody wants it,
+// and only what the backward reads is made.
+static void add_projection(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, bl_segment_kind_t kind,
+                           void *x, const bl__norm_t *norm, void *post, float *stats, const void *residual, void *y) {
+  if (post == NULL) {
+    if (y != NULL) {
+      project(chunk, layer, product, kind, x, residual, y);
+    }
+    return;
+  }
+  void *normalised = y != NULL ? y : workspace_at(chunk, chunk->workspace.scratch_offset_bytes);
+  project(chunk, layer, product, kind, x, NULL, post);
+  bl__norm_forward_rows(chunk, norm, post, normalised, stats);
+  if (y != NULL) {
+    chunk->ops->add(chunk->compute, chunk->own_rows * chunk->model.hidden, chunk->dtype, y, residual, y);
+  }
+}
+
+// Rotated norms of the heads of a part, made from qkv.
+static void *normalise_heads(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t, uint32_t part) {
+  chunk->ops->head_norm_forward(chunk->compute, &chunk->head_norm, qkv_of(chunk, t, part), layer->query_norm.gain,
+                                layer->key_norm.gain, t->heads);
+  chunk->ops->rope_forward(chunk->rope[layer->window], t->heads);
+  return t->heads;
+}
+
+// What attention reads of a part; the forward has rotated qkv.
+static void *heads_of(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t, uint32_t part) {
+  return t->heads != NULL ? normalise_heads(chunk, layer, t, part) : qkv_of(chunk, t, part);
+}
+
+static void attend(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t, uint32_t part) {
+  chunk->ops->attention_forward(chunk->attention[layer->window], heads_of(chunk, layer, t, part),
+                                attention_of(chunk, t, part), scores_of(chunk, t, part));
 }
 
 void bl__layer_forward(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t) {
   const bl__layer_t *layer = &chunk->layers[index];
+  bl_rope_op_t *rope = chunk->rope[layer->window];
   bl__norm_forward_rows(chunk, &layer->norm1, t->x1, t->norm1, t->stats1);
   const void *norm1 = bl__all_rows(chunk, t->norm1);
   for (uint32_t part = 0; part < chunk->here; part++) {
     forward(chunk, layer, BL__QKV, part, norm1, qkv_of(chunk, t, part));
-    if (chunk->rope != NULL) {
-      chunk->ops->rope_forward(chunk->rope, qkv_of(chunk, t, part));
+    if (rope != NULL && t->heads == NULL) {
+      chunk->ops->rope_forward(rope, qkv_of(chunk, t, part));
     }
-    attend(chunk, t, part);
+    attend(chunk, layer, t, part);
   }
-  project(chunk, layer, BL__ATTENTION_OUT, BL_SEGMENT_ATTENTION, t->attention, t->x1, t->x2);
+  add_projection(chunk, layer, BL__ATTENTION_OUT, BL_SEGMENT_ATTENTION, t->attention, &layer->post1, t->post1,
+                 t->post1_stats, t->x1, t->x2);
   bl__norm_forward_rows(chunk, &layer->norm2, t->x2, t->norm2, t->stats2);
   const void *norm2 = bl__all_rows(chunk, t->norm2);
   for (uint32_t part = 0; part < chunk->here; part++) {
     forward(chunk, layer, BL__FFN_IN, part, norm2, pre_of(chunk, t, part));
     activation_forward(chunk, pre_of(chunk, t, part), act_of(chunk, t, part));
   }
-  if (t->y != NULL) {
-    project(chunk, layer, BL__FFN_OUT, BL_SEGMENT_ACT, t->act, t->x2, t->y);
-  }
+  add_projection(chunk, layer, BL__FFN_OUT, BL_SEGMENT_ACT, t->act, &layer->post2, t->post2, t->post2_stats, t->x2,
+                 t->y);
 }
 
 // What F did not keep, while x1, qkv, x2 and pre still hold values.
@@ -189,34 +238,55 @@ static void remake(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensor
       activation_forward(chunk, pre_of(chunk, t, part), act_of(chunk, t, part));
     }
     if (options->recompute == BL_RECOMPUTE_ATTENTION) {
-      attend(chunk, t, part);
+      attend(chunk, layer, t, part);
     }
   }
 }
 
-// y holds dy. Afterwards: dpre in pre, dx2 in x2, dqkv in qkv, dx1 in x1, norm parts in norm*_gradient.
-void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t) {
+// Through the norm of what a projection made: post holds its gradient then. sum: the gradient of what it was added to.
+static void unnormalise(bl_chunk_t *chunk, const bl__norm_t *norm, void *sum, void *post, const float *stats,
+                        float *partials) {
+  if (post != NULL) {
+    bl__norm_backward_rows(chunk, norm, sum, post, stats, NULL, post, partials);
+  }
+}
+
+// dqkv over qkv of a part, from the gradient of attention.
+static void attention_backward(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t, uint32_t part,
+                               const void *dattention) {
   const bl_ops_t *ops = chunk->ops;
+  void *qkv = qkv_of(chunk, t, part), *heads = heads_of(chunk, layer, t, part);
+  ops->attention_backward(chunk->attention[layer->window], dattention, heads, attention_of(chunk, t, part),
+                          scores_of(chunk, t, part), heads);
+  if (chunk->rope[layer->window] != NULL) {
+    ops->rope_backward(chunk->rope[layer->window], heads);
+  }
+  if (t->heads != NULL) {
+    ops->head_norm_backward(chunk->compute, &chunk->head_norm, heads, qkv, layer->query_norm.gain, layer->key_norm.gain,
+                            qkv, of_part(chunk, BL_SEGMENT_HEADS_GRADIENT, t->heads_gradient, part));
+  }
+}
+
+// y holds dy. Afterwards: dpre in pre, dx2 in x2, dqkv in qkv, dx1 in x1, norm parts in norm*_gradient; with norms of what
+// projections make its gradients in post1 and post2.
+void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t) {
   const bl__layer_t *layer = &chunk->layers[index];
   // [T, widest]: dact, dnorm2, dattention, dnorm1, one after the other
   void *scratch = workspace_at(chunk, chunk->workspace.scratch_offset_bytes);
   remake(chunk, layer, t);
-  const void *dy = bl__all_rows(chunk, t->y);
+  unnormalise(chunk, &layer->post2, t->y, t->post2, t->post2_stats, t->post2_gradient);
+  const void *dmade = bl__all_rows(chunk, made_of(t->post2, t->y));
   for (uint32_t part = 0; part < chunk->here; part++) {
-    backward_input(chunk, layer, BL__FFN_OUT, part, dy, scratch);
+    backward_input(chunk, layer, BL__FFN_OUT, part, dmade, scratch);
     activation_backward(chunk, scratch, pre_of(chunk, t, part));
   }
   collect(chunk, layer, BL__FFN_IN, BL_SEGMENT_PRE, t->pre, scratch);
   bl__norm_backward_rows(chunk, &layer->norm2, scratch, t->x2, t->stats2, t->y, t->x2, t->norm2_gradient);
-  const void *dx2 = bl__all_rows(chunk, t->x2);
+  unnormalise(chunk, &layer->post1, t->x2, t->post1, t->post1_stats, t->post1_gradient);
+  dmade = bl__all_rows(chunk, made_of(t->post1, t->x2));
   for (uint32_t part = 0; part < chunk->here; part++) {
-    void *qkv = qkv_of(chunk, t, part);
-    backward_input(chunk, layer, BL__ATTENTION_OUT, part, dx2, scratch);
-    ops->attention_backward(chunk->attention, scratch, qkv, attention_of(chunk, t, part), scores_of(chunk, t, part),
-                            qkv);
-    if (chunk->rope != NULL) {
-      ops->rope_backward(chunk->rope, qkv);
-    }
+    backward_input(chunk, layer, BL__ATTENTION_OUT, part, dmade, scratch);
+    attention_backward(chunk, layer, t, part, scratch);
   }
   collect(chunk, layer, BL__QKV, BL_SEGMENT_QKV, t->qkv, scratch);
   bl__norm_backward_rows(chunk, &layer->norm1, scratch, t->x1, t->stats1, t->x2, t->x1, t->norm1_gradient);
@@ -224,7 +294,7 @@ void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t index, const bl__tenso
 
 void bl__layer_backward_weight(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t) {
   const bl__layer_t *layer = &chunk->layers[index];
-  const void *rows = bl__all_rows(chunk, t->y);
+  const void *rows = bl__all_rows(chunk, made_of(t->post2, t->y));
   for (uint32_t part = 0; part < chunk->here; part++) {
     backward_weight(chunk, layer, BL__FFN_OUT, part, act_of(chunk, t, part), rows);
   }
@@ -233,7 +303,7 @@ void bl__layer_backward_weight(bl_chunk_t *chunk, uint32_t index, const bl__tens
     backward_weight(chunk, layer, BL__FFN_IN, part, rows, pre_of(chunk, t, part));
   }
   bl__norm_add_gradient(chunk, &layer->norm2, t->norm2_gradient);
-  rows = bl__all_rows(chunk, t->x2);
+  rows = bl__all_rows(chunk, made_of(t->post1, t->x2));
   for (uint32_t part = 0; part < chunk->here; part++) {
     backward_weight(chunk, layer, BL__ATTENTION_OUT, part, attention_of(chunk, t, part), rows);
   }
@@ -242,4 +312,11 @@ void bl__layer_backward_weight(bl_chunk_t *chunk, uint32_t index, const bl__tens
     backward_weight(chunk, layer, BL__QKV, part, rows, qkv_of(chunk, t, part));
   }
   bl__norm_add_gradient(chunk, &layer->norm1, t->norm1_gradient);
+  if (t->post1 != NULL) {
+    bl__norm_add_gradient(chunk, &layer->post1, t->post1_gradient);
+    bl__norm_add_gradient(chunk, &layer->post2, t->post2_gradient);
+  }
+  for (uint32_t part = 0; part < chunk->here && t->heads != NULL; part++) {
+    bl__head_norm_add_gradient(chunk, layer, part, of_part(chunk, BL_SEGMENT_HEADS_GRADIENT, t->heads_gradient, part));
+  }
 }

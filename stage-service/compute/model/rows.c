@@ -56,6 +56,12 @@ void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const floa
   }
 }
 
+void bl__head_norm_add_gradient(bl_chunk_t *chunk, const bl__layer_t *layer, uint32_t part, const float *partials) {
+  const uint64_t width = chunk->model.head_dim, room = bl_align_up(width, BL_CACHE_LINE_BYTES / sizeof(float));
+  chunk->ops->accumulate(chunk->compute, width, partials, layer->query_norm.gain_gradient + part * room);
+  chunk->ops->accumulate(chunk->compute, width, partials + width, layer->key_norm.gain_gradient + part * room);
+}
+
 static void copy(bl_chunk_t *chunk, void *to, const void *from, uint64_t bytes) {
   bl_device_stream_t *stream = chunk->ops->stream == NULL ? NULL : chunk->ops->stream(chunk->compute);
   bl_error_t err;

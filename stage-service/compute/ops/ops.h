@@ -57,6 +57,7 @@
 #include "base/library.h"
 #include "base/status.h"
 #include "device/device.h"
+#include "model/gate.h"
 #include "model/rope.h"
 
 #include <stdbool.h>
@@ -115,11 +116,24 @@ typedef struct bl_norm_shape {
   uint64_t width;
   bool rms;
   float epsilon;
+  float gain_offset; // what is added to every gain: 1 where gains are kept as distances from 1, else 0
   bl_compute_dtype_t dtype;
 } bl_norm_shape_t;
 
-// Causal self-attention, softmax(Q K^T / sqrt(head_dim)) V. Query head h reads key/value head
-// h / (heads / kv_heads), as transformers' repeat_kv.
+// RMSNorm of every query and key head of qkv (bl_attention_shape_t) over its own head_dim elements.
+typedef struct bl_head_norm_shape {
+  uint64_t rows;
+  uint64_t heads;
+  uint64_t kv_heads;
+  uint64_t head_dim;
+  float epsilon;
+  float gain_offset; // as bl_norm_shape_t
+  bl_compute_dtype_t dtype;
+} bl_head_norm_shape_t;
+
+// Causal self-attention, softmax(scale Q K^T) V. Query head h reads key/value head h / (heads / kv_heads), as
+// transformers' repeat_kv. With a window the query at position i sees keys (i - window, i]; with a cap the scores s become
+// cap tanh(s / cap) before the mask.
 //
 // qkv is ONE tensor [batch seq, (heads + 2 kv_heads) head_dim]: the columns of all query heads, then of all
 // key heads, then of all value heads. GPT-2's c_attn gives this by itself; LLaMA's q, k and v weights are
@@ -131,12 +145,15 @@ typedef struct bl_attention_shape {
   uint64_t heads;
   uint64_t kv_heads;
   uint64_t head_dim;
-  bool flash; // false: probabilities are stored
+  bool flash;      // false: probabilities are stored
+  uint64_t window; // 0: a query sees all keys up to its own
+  float scale;     // 0: 1 / sqrt(head_dim)
+  float cap;       // 0: none
   bl_compute_dtype_t dtype;
 } bl_attention_shape_t;
 
-// Rotary positions in transformers' convention: dimension i of the first half of a head pairs with i of the
-// second half, angle = position x frequency (model/rope.h), position = row mod seq.
+// Rotary positions in transformers' convention: of the dimensions of a head that turn, the first bl_rope_dims, dimension i
+// of the first half pairs with i of the second half, angle = position x frequency (model/rope.h), position = row mod seq.
 typedef struct bl_rope_shape {
   uint64_t batch;
   uint64_t seq;
@@ -155,6 +172,7 @@ typedef struct bl_embedding_part {
   uint64_t width;
   uint64_t first_token, tokens;
   uint64_t first_position, positions;
+  float scale; // of tokens' rows
   bl_compute_dtype_t dtype;
 } bl_embedding_part_t;
 
@@ -226,18 +244,26 @@ typedef struct bl_ops {
                         const float *gain, const float *stats, const void *residual_gradient, void *dx,
                         float *partials);
 
+  // y [rows, (heads + 2 kv_heads) head_dim]: queries and keys of qkv normalised with gains [head_dim], values as they are.
+  void (*head_norm_forward)(bl_compute_t *compute, const bl_head_norm_shape_t *shape, const void *qkv,
+                            const float *query_gain, const float *key_gain, void *y);
+  // dqkv from dy and qkv, what forward was given; dqkv may be qkv. partials [2, head_dim]: gradients of the gains of queries,
+  // then of keys, over all rows and heads of this call.
+  void (*head_norm_backward)(bl_compute_t *compute, const bl_head_norm_shape_t *shape, const void *dy, const void *qkv,
+                             const float *query_gain, const float *key_gain, void *dqkv, float *partials);
+
   // ---- activations -------------------------------------------------------------------------------------
   // GELU in its tanh form: act = pre/2 (1 + tanh(sqrt(2/pi) (pre + 0.044715 pre^3))).
   void (*gelu_forward)(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *pre, void *act);
   // dpre = dact gelu'(pre); dpre may be pre or dact.
   void (*gelu_backward)(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *dact,
                         const void *pre, void *dpre);
-  // pre [T, 2 width]: gate columns, then up columns. act [T, width] = gate / (1 + exp(-gate)) * up.
-  void (*swiglu_forward)(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
-                         const void *pre, void *act);
+  // pre [T, 2 width]: gate columns, then up columns. act [T, width] = f(gate) up (model/gate.h).
+  void (*gated_forward)(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                        const void *pre, void *act);
   // dpre [T, 2 width] from dact [T, width]; dpre may be pre.
-  void (*swiglu_backward)(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
-                          const void *dact, const void *pre, void *dpre);
+  void (*gated_backward)(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                         const void *dact, const void *pre, void *dpre);
 
   // ---- positions and attention -------------------------------------------------------------------------
   bl_status_t (*rope_plan)(bl_compute_t *compute, const bl_rope_shape_t *shape, bl_rope_op_t **op, bl_error_t *err);
@@ -246,29 +272,32 @@ typedef struct bl_ops {
 
   bl_status_t (*attention_plan)(bl_compute_t *compute, const bl_attention_shape_t *shape, bl_attention_op_t **op,
                                 bl_error_t *err);
-  // saved: naive [batch, heads, seq, seq] probabilities of the dtype (zero above the diagonal), flash float [batch,
-  // heads, seq] log-sum-exp of the scaled scores. att [batch seq, heads head_dim].
+  // saved: naive [batch, heads, seq, seq] probabilities of the dtype (zero where a query does not see), flash float [batch,
+  // heads, seq] log-sum-exp of the scaled and capped scores. att [batch seq, heads head_dim].
   void (*attention_forward)(bl_attention_op_t *op, const void *qkv, void *att, void *saved);
   // dqkv from datt; dqkv may be qkv. `att` is what forward gave (read by flash only; datt may not be att).
   void (*attention_backward)(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
                              const void *saved, void *dqkv);
 
   // ---- embedding ---------------------------------------------------------------------------------------
-  // x [batch seq, width] = wte[token] + wpe[position]; masters wte [vocab, width], wpe [>= seq, width] or NULL.
+  // x [batch seq, width] = scale wte[token] + wpe[position]; masters wte [vocab, width], wpe [>= seq, width] or NULL.
   // Tokens have been checked against the vocabulary by whoever loaded them.
-  void (*embedding_forward)(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+  void (*embedding_forward)(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                             bl_compute_dtype_t dtype, const int32_t *tokens, const float *wte, const float *wpe,
                             void *x);
-  // Accumulates into dwte and dwpe (or NULL), rows in token order.
-  void (*embedding_backward)(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+  // Accumulates scale dx into dwte and dx into dwpe (or NULL), rows in token order.
+  void (*embedding_backward)(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                              bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte, float *dwpe);
 
   // ---- head: logits come from a linear operation over a chunk of rows ------------------------------------
+  // z becomes cap tanh(z / cap), in place; cap > 0.
+  void (*cap_logits)(bl_compute_t *compute, uint64_t count, float cap, float *logits);
   // row_losses [rows] = log-sum-exp(logits) - logits[label], nats. Then logits [rows, vocab] become their
   // gradient: (softmax - onehot) scale, scale = 1 / (micro_batches b seq), of the dtype, each row from where its logits
-  // start (in bf16 rows of the gradient are 2 vocab elements apart).
+  // start (in bf16 rows of the gradient are 2 vocab elements apart). Where cap is not 0, logits are what cap_logits gave
+  // and the gradient is that of what it was given: times 1 - (logit / cap)^2.
   void (*cross_entropy)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
-                        const int32_t *labels, float scale, float *logits, double *row_losses);
+                        const int32_t *labels, float scale, float cap, float *logits, double *row_losses);
   // *loss = sum of row_losses in row order; *first_bad_row = index of the first that is not finite, -1: none. Both in
   // staging memory (rule 9).
   void (*loss_sum)(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss,
@@ -299,7 +328,7 @@ typedef struct bl_ops {
   // cross_entropy over all parts, of the columns that are here: statistics [parts][rows, BL_SOFTMAX_STATISTICS], combined
   // in the order of the parts. row_losses NULL: not wanted.
   void (*cross_entropy_part)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first,
-                             bl_compute_dtype_t dtype, const int32_t *labels, float scale, uint32_t parts,
+                             bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
                              const float *statistics, float *logits, double *row_losses);
 
   // ---- parameters --------------------------------------------------------------------------------------

@@ -29,7 +29,8 @@ static inline bl_status_t bl_linear_shape_check(const bl_linear_shape_t *shape, 
 
 static inline bool bl_attention_shapes_match(const bl_attention_shape_t *a, const bl_attention_shape_t *b) {
   return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
-         a->head_dim == b->head_dim && a->flash == b->flash && a->dtype == b->dtype;
+         a->head_dim == b->head_dim && a->flash == b->flash && a->window == b->window && a->scale == b->scale &&
+         a->cap == b->cap && a->dtype == b->dtype;
 }
 
 // BL_INVALID.
@@ -46,6 +47,10 @@ static inline bl_status_t bl_attention_shape_check(const bl_attention_shape_t *s
   return BL_OK;
 }
 
+static inline double bl_attention_scale(const bl_attention_shape_t *shape) {
+  return shape->scale != 0 ? (double)shape->scale : 1.0 / sqrt((double)shape->head_dim);
+}
+
 static inline bool bl_rope_shapes_match(const bl_rope_shape_t *a, const bl_rope_shape_t *b) {
   return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
          a->head_dim == b->head_dim && bl_rope_equal(&a->rope, &b->rope) && a->dtype == b->dtype;
@@ -53,25 +58,28 @@ static inline bool bl_rope_shapes_match(const bl_rope_shape_t *a, const bl_rope_
 
 // BL_INVALID.
 static inline bl_status_t bl_rope_shape_check(const bl_rope_shape_t *shape, bl_error_t *err) {
-  if (shape->head_dim % 2 || shape->head_dim == 0 || shape->seq == 0 || bl_rope_fault(&shape->rope) != NULL) {
-    return bl_error_set(err, BL_INVALID, "rope: head_dim %llu must be even, seq %llu at least 1%s%s",
-                        (unsigned long long)shape->head_dim, (unsigned long long)shape->seq,
-                        bl_rope_fault(&shape->rope) != NULL ? ", " : "",
-                        bl_rope_fault(&shape->rope) != NULL ? bl_rope_fault(&shape->rope) : "");
+  if (shape->head_dim % 2 || shape->head_dim == 0 || shape->seq == 0 ||
+      bl_rope_fault(&shape->rope, shape->head_dim) != NULL || shape->rope.dims > shape->head_dim) {
+    return bl_error_set(
+        err, BL_INVALID, "rope: head_dim %llu must be even, seq %llu at least 1%s%s",
+        (unsigned long long)shape->head_dim, (unsigned long long)shape->seq,
+        bl_rope_fault(&shape->rope, shape->head_dim) != NULL ? ", " : "",
+        bl_rope_fault(&shape->rope, shape->head_dim) != NULL ? bl_rope_fault(&shape->rope, shape->head_dim) : "");
   }
   return BL_OK;
 }
 
-// cosines and sines [seq, head_dim / 2]. transformers computes frequency and angle in fp32; rounding alike keeps long
+// cosines and sines [seq, bl_rope_dims / 2]. transformers computes frequency and angle in fp32; rounding alike keeps long
 // positions in agreement.
 static inline void bl_rope_fill(const bl_rope_shape_t *shape, float *cosines, float *sines) {
-  const size_t half = shape->head_dim / 2;
+  const size_t half = bl_rope_dims(&shape->rope, shape->head_dim) / 2;
+  const double scale = bl_rope_scale(&shape->rope);
   for (size_t position = 0; position < shape->seq; position++) {
     for (size_t i = 0; i < half; i++) {
-      const float frequency = (float)bl_rope_frequency(&shape->rope, i, shape->head_dim);
+      const float frequency = (float)bl_rope_frequency(&shape->rope, i, shape->head_dim, shape->seq);
       const float angle = (float)position * frequency;
-      cosines[position * half + i] = (float)cos((double)angle);
-      sines[position * half + i] = (float)sin((double)angle);
+      cosines[position * half + i] = (float)(scale * cos((double)angle));
+      sines[position * half + i] = (float)(scale * sin((double)angle));
     }
   }
 }

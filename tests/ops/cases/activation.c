@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gelu dims: count. swiglu dims: rows, width. IN_PLACE: dpre over pre.
+// gelu dims: count. gated dims: rows, width; GELU: its gate. IN_PLACE: dpre over pre.
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
 
@@ -54,7 +54,7 @@ const op_kind_t op_gelu = {
     .slopes_count = 1,
 };
 
-static void swiglu_tensors(const op_case_t *c, op_tensor_t *t) {
+static void gated_tensors(const op_case_t *c, op_tensor_t *t) {
   const size_t count = c->dims[0] * c->dims[1];
   t[PRE] = (op_tensor_t){"pre", 2 * count, OP_INPUT, 0, false, false};
   t[ACT] = (op_tensor_t){"act", count, OP_OUTPUT, 0, false, false};
@@ -63,37 +63,41 @@ static void swiglu_tensors(const op_case_t *c, op_tensor_t *t) {
   op_set_typed(t, 1u << PRE | 1u << ACT | 1u << DACT | 1u << DPRE);
 }
 
-static void swiglu_host(const op_host_t *h, const op_case_t *c, float **t) {
-  h->ops->swiglu_forward(h->compute, c->dims[0], c->dims[1], op_dtype(c), t[PRE], t[ACT]);
-  h->ops->swiglu_backward(h->compute, c->dims[0], c->dims[1], op_dtype(c), t[DACT],
-                          source(h, c, t, 2 * c->dims[0] * c->dims[1]), t[DPRE]);
+static bl_gate_t gate_of(const op_case_t *c) {
+  return c->flags & OP_GELU ? BL_GATE_GELU : BL_GATE_SILU;
 }
 
-static void swiglu_forward(const op_case_t *c, double **t) {
+static void gated_host(const op_host_t *h, const op_case_t *c, float **t) {
+  h->ops->gated_forward(h->compute, gate_of(c), c->dims[0], c->dims[1], op_dtype(c), t[PRE], t[ACT]);
+  h->ops->gated_backward(h->compute, gate_of(c), c->dims[0], c->dims[1], op_dtype(c), t[DACT],
+                         source(h, c, t, 2 * c->dims[0] * c->dims[1]), t[DPRE]);
+}
+
+static void gated_forward(const op_case_t *c, double **t) {
   const size_t width = c->dims[1];
   for (size_t i = 0; i < c->dims[0] * width; i++) {
     const double *row = t[PRE] + i / width * 2 * width;
-    t[ACT][i] = reference_silu(row[i % width]) * row[width + i % width];
+    t[ACT][i] = reference_gate(gate_of(c), row[i % width]) * row[width + i % width];
   }
 }
 
-static void swiglu_reference(const op_case_t *c, double **t) {
+static void gated_reference(const op_case_t *c, double **t) {
   const size_t width = c->dims[1];
-  swiglu_forward(c, t);
+  gated_forward(c, t);
   for (size_t i = 0; i < c->dims[0] * width; i++) {
     const size_t gate = i / width * 2 * width + i % width, up = gate + width;
-    t[DPRE][gate] = t[DACT][i] * reference_silu_slope(t[PRE][gate]) * t[PRE][up];
-    t[DPRE][up] = t[DACT][i] * reference_silu(t[PRE][gate]);
+    t[DPRE][gate] = t[DACT][i] * reference_gate_slope(gate_of(c), t[PRE][gate]) * t[PRE][up];
+    t[DPRE][up] = t[DACT][i] * reference_gate(gate_of(c), t[PRE][gate]);
   }
 }
 
-const op_kind_t op_swiglu = {
-    .name = "swiglu",
+const op_kind_t op_gated = {
+    .name = "gated",
     .tolerance = 2e-6,
-    .tensors = swiglu_tensors,
-    .host = swiglu_host,
-    .reference = swiglu_reference,
-    .forward = swiglu_forward,
+    .tensors = gated_tensors,
+    .host = gated_host,
+    .reference = gated_reference,
+    .forward = gated_forward,
     .y = ACT,
     .dy = DACT,
     .slopes = {{PRE, DPRE}},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dims: batch, seq, heads, kv_heads, head_dim. attention IN_PLACE: dqkv over qkv.
+// dims: batch, seq, heads, kv_heads, head_dim; of attention then the window, of rope the dimensions that turn. attention
+// IN_PLACE: dqkv over qkv; SCALE and CAP: it has them.
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
 
@@ -35,6 +36,9 @@ static void tensors(const op_case_t *c, op_tensor_t *t) {
   op_set_typed(t, 1u << QKV | 1u << ATT | 1u << DATT | 1u << DQKV | (c->flags & OP_FLASH ? 0 : 1u << SAVED));
 }
 
+#define SCALE 0.3f
+#define CAP   1.5f // of scores of about 1
+
 static void host(const op_host_t *h, const op_case_t *c, float **t) {
   const bl_attention_shape_t shape = {.batch = c->dims[0],
                                       .seq = c->dims[1],
@@ -42,6 +46,9 @@ static void host(const op_host_t *h, const op_case_t *c, float **t) {
                                       .kv_heads = c->dims[3],
                                       .head_dim = c->dims[4],
                                       .flash = c->flags & OP_FLASH,
+                                      .window = c->dims[5],
+                                      .scale = c->flags & OP_SCALE ? SCALE : 0.0f,
+                                      .cap = c->flags & OP_CAP ? CAP : 0.0f,
                                       .dtype = op_dtype(c)};
   bl_attention_op_t *op;
   bl_error_t err = {0};
@@ -59,7 +66,14 @@ static void host(const op_host_t *h, const op_case_t *c, float **t) {
 }
 
 static void run_reference(const op_case_t *c, double **t, bool backward) {
-  const reference_attention_t shape = {c->dims[0], c->dims[1], c->dims[2], c->dims[3], c->dims[4]};
+  const reference_attention_t shape = {.batch = c->dims[0],
+                                       .seq = c->dims[1],
+                                       .heads = c->dims[2],
+                                       .kv_heads = c->dims[3],
+                                       .head_dim = c->dims[4],
+                                       .window = c->dims[5],
+                                       .scale = c->flags & OP_SCALE ? (double)SCALE : 0,
+                                       .cap = c->flags & OP_CAP ? (double)CAP : 0};
   double *probabilities = calloc(scores_count(c), sizeof(double));
   double *log_sums = calloc(tokens_of(c) * c->dims[2], sizeof(double));
   reference_attention_forward(&shape, t[QKV], t[ATT], probabilities, log_sums);
@@ -115,7 +129,7 @@ static void rope_host(const op_host_t *h, const op_case_t *c, float **t) {
                                  .heads = c->dims[2],
                                  .kv_heads = c->dims[3],
                                  .head_dim = c->dims[4],
-                                 .rope.theta = THETA,
+                                 .rope = {.theta = THETA, .dims = (uint32_t)c->dims[5]},
                                  .dtype = op_dtype(c)};
   bl_rope_op_t *op;
   bl_error_t err = {0};
@@ -128,15 +142,19 @@ static void rope_host(const op_host_t *h, const op_case_t *c, float **t) {
   h->ops->rope_backward(op, t[ROPE_DX]);
 }
 
+static size_t turning(const op_case_t *c) {
+  return c->dims[5] == 0 ? c->dims[4] : c->dims[5];
+}
+
 static void rope_forward(const op_case_t *c, double **t) {
   memcpy(t[ROPE_Y], t[ROPE_X], qkv_count(c) * sizeof(double));
-  reference_rope(c->dims[0], c->dims[1], c->dims[2], c->dims[3], c->dims[4], THETA, 1, t[ROPE_Y]);
+  reference_rope(c->dims[0], c->dims[1], c->dims[2], c->dims[3], c->dims[4], turning(c), THETA, 1, t[ROPE_Y]);
 }
 
 static void rope_reference(const op_case_t *c, double **t) {
   rope_forward(c, t);
   memcpy(t[ROPE_DX], t[ROPE_DY], qkv_count(c) * sizeof(double));
-  reference_rope(c->dims[0], c->dims[1], c->dims[2], c->dims[3], c->dims[4], THETA, -1, t[ROPE_DX]);
+  reference_rope(c->dims[0], c->dims[1], c->dims[2], c->dims[3], c->dims[4], turning(c), THETA, -1, t[ROPE_DX]);
 }
 
 const op_kind_t op_rope = {

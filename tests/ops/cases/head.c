@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// embedding dims: batch, seq, width, vocab; BIAS: with learned positions. cross_entropy dims: rows, vocab.
+// embedding dims: batch, seq, width, vocab; BIAS: with learned positions; SCALE: tokens' rows have one. cross_entropy dims:
+// rows, vocab; CAP: of logits that are capped first, of which losses and gradients are then functions of what was capped.
+// cross_entropy_parts dims: rows, vocab, parts.
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
 
@@ -21,11 +23,16 @@ static void embedding_tensors(const op_case_t *c, op_tensor_t *t) {
   op_set_typed(t, 1u << X | 1u << DX);
 }
 
+static float row_scale(const op_case_t *c) {
+  return c->flags & OP_SCALE ? 5.5f : 1.0f;
+}
+
 static void embedding_host(const op_host_t *h, const op_case_t *c, float **t) {
   const int32_t *tokens = (const int32_t *)(const void *)t[TOKENS];
-  h->ops->embedding_forward(h->compute, c->dims[0], c->dims[1], c->dims[2], op_dtype(c), tokens, t[WTE], t[WPE], t[X]);
-  h->ops->embedding_backward(h->compute, c->dims[0], c->dims[1], c->dims[2], op_dtype(c), tokens, t[DX], t[DWTE],
-                             t[DWPE]);
+  h->ops->embedding_forward(h->compute, c->dims[0], c->dims[1], c->dims[2], row_scale(c), op_dtype(c), tokens, t[WTE],
+                            t[WPE], t[X]);
+  h->ops->embedding_backward(h->compute, c->dims[0], c->dims[1], c->dims[2], row_scale(c), op_dtype(c), tokens, t[DX],
+                             t[DWTE], t[DWPE]);
 }
 
 static void embedding_reference(const op_case_t *c, double **t) {
@@ -33,8 +40,9 @@ static void embedding_reference(const op_case_t *c, double **t) {
   for (size_t row = 0; row < c->dims[0] * c->dims[1]; row++) {
     const size_t token = (size_t)t[TOKENS][row], position = row % c->dims[1];
     for (size_t i = 0; i < width; i++) {
-      t[X][row * width + i] = t[WTE][token * width + i] + (t[WPE] ? t[WPE][position * width + i] : 0);
-      t[DWTE][token * width + i] += t[DX][row * width + i];
+      t[X][row * width + i] =
+          (double)row_scale(c) * t[WTE][token * width + i] + (t[WPE] ? t[WPE][position * width + i] : 0);
+      t[DWTE][token * width + i] += (double)row_scale(c) * t[DX][row * width + i];
       if (t[DWPE]) {
         t[DWPE][position * width + i] += t[DX][row * width + i];
       }
@@ -52,6 +60,7 @@ const op_kind_t op_embedding = {
 
 enum { LABELS, LOGITS, LOSS, DLOGITS, SUM };
 #define SCALE 0.25f
+#define CAP   2.0f
 
 static void cross_entropy_tensors(const op_case_t *c, op_tensor_t *t) {
   t[LABELS] = (op_tensor_t){"labels", c->dims[0], OP_INDEX, c->dims[1], false, false};
@@ -69,8 +78,11 @@ static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t
   double *sum = op_block(h, BL_ARENA_STAGING, sizeof *sum);
   int64_t *bad = op_block(h, BL_ARENA_STAGING, sizeof *bad);
   op_move(h, logits, t[LOGITS], rows * vocab * sizeof *logits);
-  h->ops->cross_entropy(h->compute, rows, vocab, op_dtype(c), (const int32_t *)(const void *)t[LABELS], SCALE, logits,
-                        losses);
+  if (c->flags & OP_CAP) {
+    h->ops->cap_logits(h->compute, rows * vocab, CAP, logits);
+  }
+  h->ops->cross_entropy(h->compute, rows, vocab, op_dtype(c), (const int32_t *)(const void *)t[LABELS], SCALE,
+                        c->flags & OP_CAP ? CAP : 0.0f, logits, losses);
   const size_t row_bytes = vocab * (c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float));
   for (size_t row = 0; row < rows; row++) { // a row of the gradient starts where its logits do
     op_move(h, (char *)t[DLOGITS] + row * row_bytes, logits + row * vocab, row_bytes);
@@ -85,11 +97,27 @@ static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t
   op_move(h, t[SUM], values, sizeof *values);
 }
 
+// Of one row: logits are capped where the case says so, and the gradient is that of what they were.
+static double loss_of(const op_case_t *c, const double *logits, size_t label, double *gradient) {
+  const size_t vocab = c->dims[1];
+  const double cap = c->flags & OP_CAP ? (double)CAP : 0;
+  double *capped = calloc(vocab, sizeof *capped);
+  for (size_t i = 0; i < vocab; i++) {
+    capped[i] = reference_cap(cap, logits[i]);
+  }
+  const double loss = reference_cross_entropy(vocab, capped, label, gradient);
+  for (size_t i = 0; i < vocab; i++) {
+    gradient[i] *= reference_cap_slope(cap, capped[i]);
+  }
+  free(capped);
+  return loss;
+}
+
 static void cross_entropy_reference(const op_case_t *c, double **t) {
   t[SUM][0] = 0;
   for (size_t row = 0; row < c->dims[0]; row++) {
     double *gradient = t[DLOGITS] + row * c->dims[1];
-    t[LOSS][row] = reference_cross_entropy(c->dims[1], t[LOGITS] + row * c->dims[1], (size_t)t[LABELS][row], gradient);
+    t[LOSS][row] = loss_of(c, t[LOGITS] + row * c->dims[1], (size_t)t[LABELS][row], gradient);
     t[SUM][0] += t[LOSS][row];
     for (size_t i = 0; i < c->dims[1]; i++) {
       gradient[i] *= (double)SCALE;
@@ -101,8 +129,7 @@ static void cross_entropy_reference(const op_case_t *c, double **t) {
 static void cross_entropy_forward(const op_case_t *c, double **t) {
   double *gradient = malloc(c->dims[1] * sizeof *gradient);
   for (size_t row = 0; row < c->dims[0]; row++) {
-    t[LOSS][row] = (double)SCALE *
-                   reference_cross_entropy(c->dims[1], t[LOGITS] + row * c->dims[1], (size_t)t[LABELS][row], gradient);
+    t[LOSS][row] = (double)SCALE * loss_of(c, t[LOGITS] + row * c->dims[1], (size_t)t[LABELS][row], gradient);
   }
   free(gradient);
 }
@@ -118,4 +145,51 @@ const op_kind_t op_cross_entropy = {
     .dy = -1,
     .slopes = {{LOGITS, DLOGITS}},
     .slopes_count = 1,
+};
+
+static void parts_host(const op_host_t *h, const op_case_t *c, float **t) {
+  const size_t rows = c->dims[0], vocab = c->dims[1], parts = c->dims[2];
+  const int32_t *labels = (const int32_t *)(const void *)t[LABELS];
+  const float cap = c->flags & OP_CAP ? CAP : 0.0f;
+  const size_t element = c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float);
+  const size_t floats = rows * BL_SOFTMAX_STATISTICS; // of one part
+  float *logits = op_block(h, BL_ARENA_PRIVATE, rows * vocab * sizeof *logits);
+  float *statistics = op_block(h, BL_ARENA_PRIVATE, parts * floats * sizeof *statistics), values[64];
+  double *losses = op_block(h, BL_ARENA_STAGING, rows * sizeof *losses), sum = 0;
+  for (size_t part = 0; part < parts;
+       part++) { // each part's logits are a tensor of their own, behind the ones before it
+    const size_t first = part * vocab / parts, count = (part + 1) * vocab / parts - first;
+    float *here = logits + rows * first;
+    for (size_t row = 0; row < rows; row++) {
+      op_move(h, here + row * count, t[LOGITS] + row * vocab + first, count * sizeof *here);
+    }
+    if (c->flags & OP_CAP) {
+      h->ops->cap_logits(h->compute, rows * count, CAP, here);
+    }
+    h->ops->softmax_statistics(h->compute, rows, count, first, labels, here, statistics + part * floats);
+  }
+  for (size_t part = 0; part < parts; part++) {
+    const size_t first = part * vocab / parts, count = (part + 1) * vocab / parts - first;
+    float *here = logits + rows * first;
+    h->ops->cross_entropy_part(h->compute, rows, count, first, op_dtype(c), labels, SCALE, cap, (uint32_t)parts,
+                               statistics, here, part + 1 == parts ? losses : NULL);
+    for (size_t row = 0; row < rows; row++) {
+      op_move(h, (char *)t[DLOGITS] + (row * vocab + first) * element, here + row * count, count * element);
+    }
+  }
+  for (size_t row = 0; row < rows; row++) {
+    values[row] = (float)losses[row];
+    sum += losses[row];
+  }
+  op_move(h, t[LOSS], values, rows * sizeof *values);
+  values[0] = (float)sum;
+  op_move(h, t[SUM], values, sizeof *values);
+}
+
+const op_kind_t op_cross_entropy_parts = {
+    .name = "cross_entropy_parts",
+    .tolerance = 3e-6,
+    .tensors = cross_entropy_tensors,
+    .host = parts_host,
+    .reference = cross_entropy_reference,
 };

@@ -68,8 +68,8 @@ struct op_kind {
 
 extern const op_case_t op_cases[];
 extern const size_t op_cases_count;
-extern const op_kind_t op_linear, op_norm, op_gelu, op_swiglu, op_rope, op_attention, op_embedding, op_cross_entropy,
-    op_adamw, op_sums;
+extern const op_kind_t op_linear, op_norm, op_gelu, op_gated, op_rope, op_attention, op_embedding, op_cross_entropy,
+    op_adamw, op_sums, op_head_norm, op_cross_entropy_parts;
 
 enum { // flags of several kinds
   OP_IN_PLACE = 1u << 0,
@@ -85,6 +85,10 @@ enum { // flags of several kinds
   OP_OVER_X = 1u << 10, // norm: dx over x
   OP_BF16 = 1u << 11,
   OP_FLOAT_Y = 1u << 12, // linear: floats out, rows of dy start where rows of y do
+  OP_OFFSET = 1u << 13,  // norms: gains from 1
+  OP_GELU = 1u << 14,    // gated: not SiLU
+  OP_SCALE = 1u << 15,   // attention, embedding: a scale of its own
+  OP_CAP = 1u << 16,     // attention, cross entropy: capped
 };
 
 static inline bl_compute_dtype_t op_dtype(const op_case_t *c) {

@@ -89,19 +89,65 @@ static const op_case_t wide_cases[] = {
     {&op_norm, {1, 12288}, OP_RESIDUAL | OP_BF16},
     {&op_norm, {1, 16384}, OP_RMS},
     {&op_norm, {1, 16383}, 0},
-    {&op_swiglu, {5, 2064}, OP_BF16},
-    {&op_swiglu, {5, 2064}, OP_IN_PLACE},
+    {&op_norm, {300, 520}, OP_RMS | OP_OFFSET | OP_BF16},
+    {&op_norm, {3, 2052}, OP_RMS | OP_RESIDUAL | OP_OFFSET},
+    {&op_norm, {33, 65}, OP_OFFSET | OP_OVER_X},
+    // lanes of a head from 1 to 32, packs of a lane from 1 to 8, more heads than groups, tails
+    {&op_head_norm, {1, 1, 1, 1}, 0},
+    {&op_head_norm, {3, 2, 1, 7}, OP_BF16},
+    {&op_head_norm, {3, 3, 1, 8}, OP_BF16 | OP_OFFSET},
+    {&op_head_norm, {37, 4, 2, 26}, 0},
+    {&op_head_norm, {37, 4, 2, 26}, OP_IN_PLACE | OP_BF16},
+    {&op_head_norm, {70, 5, 1, 128}, OP_IN_PLACE},
+    {&op_head_norm, {70, 6, 2, 128}, OP_BF16 | OP_IN_PLACE},
+    {&op_head_norm, {300, 4, 1, 128}, OP_BF16}, // several heads a group
+    {&op_head_norm, {700, 8, 8, 128}, OP_OFFSET},
+    {&op_head_norm, {9, 4, 1, 256}, OP_BF16 | OP_OFFSET | OP_IN_PLACE},
+    {&op_head_norm, {9, 4, 1, 256}, OP_OFFSET},
+    {&op_head_norm, {3, 2, 1, 260}, OP_BF16},
+    {&op_head_norm, {3, 2, 1, 512}, OP_BF16},
+    {&op_head_norm, {3, 2, 2, 1000}, OP_BF16 | OP_IN_PLACE},
+    {&op_head_norm, {3, 2, 2, 1024}, OP_IN_PLACE},
+    {&op_gated, {5, 2064}, OP_BF16},
+    {&op_gated, {5, 2064}, OP_IN_PLACE},
+    {&op_gated, {5, 2064}, OP_GELU | OP_BF16},
+    {&op_gated, {5, 131}, OP_GELU | OP_IN_PLACE},
+    {&op_gated, {5, 131}, OP_GELU | OP_LARGE | OP_BF16},
     {&op_gelu, {8192}, OP_BF16},
     {&op_rope, {1, 5, 2, 1, 128}, OP_BF16},
+    {&op_rope, {1, 5, 2, 1, 128, 96}, OP_BF16}, // whole packs of a half
+    {&op_rope, {2, 5, 2, 1, 32, 16}, 0},
+    {&op_rope, {2, 5, 2, 1, 20, 16}, OP_BF16}, // halves are whole packs, and heads are not
     {&op_embedding, {2, 150, 264, 7}, OP_BIAS | OP_BF16},
     {&op_embedding, {1, 300, 16, 500}, 0},
+    {&op_embedding, {2, 150, 264, 7}, OP_BIAS | OP_SCALE | OP_BF16},
+    {&op_embedding, {3, 19, 35, 11}, OP_SCALE},
     {&op_cross_entropy, {2, 9000}, OP_BF16},
     {&op_cross_entropy, {2, 9002}, OP_BF16},
     {&op_cross_entropy, {2, 16390}, 0},
+    {&op_cross_entropy, {7, 257}, OP_CAP},
+    {&op_cross_entropy, {2, 16388}, OP_CAP | OP_BF16},
+    {&op_cross_entropy, {2, 9002}, OP_CAP | OP_BF16},
     {&op_linear, {600, 8, 264}, OP_BIAS | OP_ADD_WEIGHT | OP_BF16},
     {&op_linear, {9, 8, 700}, OP_BIAS},
     {&op_attention, {2, 132, 6, 2, 16}, OP_BF16},
     {&op_attention, {2, 132, 6, 2, 16}, OP_FLASH | OP_IN_PLACE},
+    // windows of one key, of odd numbers, of all keys and of more; caps; both
+    {&op_attention, {1, 9, 2, 1, 4, 1}, 0},
+    {&op_attention, {2, 37, 4, 2, 8, 5}, OP_BF16 | OP_IN_PLACE},
+    {&op_attention, {2, 132, 6, 2, 16, 33}, OP_BF16},
+    {&op_attention, {2, 132, 6, 2, 16, 33}, OP_FLASH | OP_IN_PLACE},
+    {&op_attention, {1, 65, 2, 2, 17, 65}, OP_IN_PLACE},
+    {&op_attention, {1, 65, 2, 2, 17, 64}, OP_FLASH},
+    {&op_attention, {1, 20, 2, 2, 4, 99}, OP_SCALE},
+    {&op_attention, {1, 600, 1, 1, 4, 550}, 0}, // several fours a thread
+    {&op_attention, {2, 37, 4, 2, 8}, OP_CAP | OP_IN_PLACE},
+    {&op_attention, {2, 37, 4, 2, 8}, OP_CAP | OP_FLASH | OP_SCALE},
+    {&op_attention, {2, 132, 6, 2, 16}, OP_CAP | OP_SCALE | OP_BF16 | OP_IN_PLACE},
+    {&op_attention, {2, 132, 6, 2, 16}, OP_CAP | OP_FLASH | OP_BF16},
+    {&op_attention, {2, 132, 6, 2, 16, 33}, OP_CAP | OP_SCALE},
+    {&op_attention, {1, 65, 2, 2, 17, 20}, OP_CAP | OP_FLASH | OP_SCALE | OP_IN_PLACE},
+    {&op_attention, {1, 65, 2, 2, 17, 20}, OP_CAP | OP_SCALE | OP_BF16},
     {&op_sums, {1100003}, 0},
     {&op_adamw, {4096}, 0},
 };
@@ -136,6 +182,12 @@ static void bad_shapes_are_refused(void **state) {
   host.ops->norm_forward(host.compute, &n, NULL, NULL, NULL, NULL, NULL);
   assert_int_equal(host.ops->status(host.compute, &err), BL_INTERNAL);
   assert_non_null(strstr(err.text, "norm forward"));
+  close_emulated(&host);
+  host = open_emulated();
+  const bl_head_norm_shape_t h = {.rows = 1, .heads = 1, .kv_heads = 1, .head_dim = BL__HEAD_NORM_MAX + 1};
+  host.ops->head_norm_forward(host.compute, &h, NULL, NULL, NULL, NULL);
+  assert_int_equal(host.ops->status(host.compute, &err), BL_INTERNAL);
+  assert_non_null(strstr(err.text, "head norm forward"));
   close_emulated(&host);
 }
 
@@ -204,7 +256,7 @@ static void losses_that_are_not_finite_are_found(void **state) {
       }
       logits[2] = -INFINITY; // of probability 0: nothing bad
       logits[70 + column] = bad[kind];
-      host.ops->cross_entropy(host.compute, 3, 70, BL_COMPUTE_FP32, labels, 1.0f, logits, losses);
+      host.ops->cross_entropy(host.compute, 3, 70, BL_COMPUTE_FP32, labels, 1.0f, 0.0f, logits, losses);
       host.ops->loss_sum(host.compute, 3, losses, &loss, &row);
       assert_int_equal(row, 1);
       assert_false(isfinite(loss));
@@ -253,7 +305,7 @@ static void embedding_gradients_come_in_token_order(void **state) {
       want[(size_t)tokens[row] * WIDTH + i] += dx[row * WIDTH + i];
     }
   }
-  host.ops->embedding_backward(host.compute, 1, ROWS, WIDTH, BL_COMPUTE_FP32, tokens, dx, dwte, NULL);
+  host.ops->embedding_backward(host.compute, 1, ROWS, WIDTH, 1.0f, BL_COMPUTE_FP32, tokens, dx, dwte, NULL);
   assert_memory_equal(dwte, want, sizeof dwte);
   close_emulated(&host);
 }

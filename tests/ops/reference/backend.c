@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HANDLES 256
+#define HANDLES 1024
 
 struct bl_compute {
   void *handles[HANDLES];
@@ -249,7 +249,8 @@ static void norm_forward(bl_compute_t *compute, const bl_norm_shape_t *s, const 
   double *x64 = widen(s->dtype, x, count), *gain64 = widen(BL_COMPUTE_FP32, gain, s->width);
   double *bias64 = s->rms ? NULL : widen(BL_COMPUTE_FP32, bias, s->width);
   double *y64 = malloc(count * sizeof *y64), *stats64 = malloc(2 * s->rows * sizeof *stats64);
-  reference_norm_forward(s->rows, s->width, (double)s->epsilon, x64, gain64, bias64, y64, stats64);
+  reference_norm_forward(s->rows, s->width, (double)s->epsilon, (double)s->gain_offset, x64, gain64, bias64, y64,
+                         stats64);
   narrow(s->dtype, y64, count, y);
   narrow(BL_COMPUTE_FP32, stats64, s->rows * (s->rms ? 1 : 2), stats);
   free(x64);
@@ -268,8 +269,8 @@ static void norm_backward(bl_compute_t *compute, const bl_norm_shape_t *s, const
   double *dy64 = widen(s->dtype, dy, count), *x64 = widen(s->dtype, x, count);
   double *gain64 = widen(BL_COMPUTE_FP32, gain, s->width), *residual64 = widen(s->dtype, residual_gradient, count);
   double *dx64 = malloc(count * sizeof *dx64), *partials64 = calloc(2 * s->width, sizeof *partials64);
-  reference_norm_backward(s->rows, s->width, s->rms, (double)s->epsilon, dy64, x64, gain64, residual64, dx64,
-                          partials64, partials64 + s->width);
+  reference_norm_backward(s->rows, s->width, s->rms, (double)s->epsilon, (double)s->gain_offset, dy64, x64, gain64,
+                          residual64, dx64, partials64, partials64 + s->width);
   narrow(s->dtype, dx64, count, dx);
   if (partials != NULL) {
     narrow(BL_COMPUTE_FP32, partials64, (s->rms ? 1 : 2) * s->width, partials);
@@ -279,6 +280,47 @@ static void norm_backward(bl_compute_t *compute, const bl_norm_shape_t *s, const
   free(gain64);
   free(residual64);
   free(dx64);
+  free(partials64);
+}
+
+static reference_head_norm_t head_norm_of(const bl_head_norm_shape_t *s) {
+  return (reference_head_norm_t){s->rows,     s->heads,           s->kv_heads,
+                                 s->head_dim, (double)s->epsilon, (double)s->gain_offset};
+}
+
+static void head_norm_forward(bl_compute_t *compute, const bl_head_norm_shape_t *s, const void *qkv,
+                              const float *query_gain, const float *key_gain, void *y) {
+  (void)compute;
+  const reference_head_norm_t shape = head_norm_of(s);
+  const size_t count = s->rows * (s->heads + 2 * s->kv_heads) * s->head_dim;
+  double *qkv64 = widen(s->dtype, qkv, count), *y64 = malloc(count * sizeof *y64);
+  double *query64 = widen(BL_COMPUTE_FP32, query_gain, s->head_dim);
+  double *key64 = widen(BL_COMPUTE_FP32, key_gain, s->head_dim);
+  reference_head_norm_forward(&shape, qkv64, query64, key64, y64);
+  narrow(s->dtype, y64, count, y);
+  free(qkv64);
+  free(y64);
+  free(query64);
+  free(key64);
+}
+
+static void head_norm_backward(bl_compute_t *compute, const bl_head_norm_shape_t *s, const void *dy, const void *qkv,
+                               const float *query_gain, const float *key_gain, void *dqkv, float *partials) {
+  (void)compute;
+  const reference_head_norm_t shape = head_norm_of(s);
+  const size_t count = s->rows * (s->heads + 2 * s->kv_heads) * s->head_dim;
+  double *dy64 = widen(s->dtype, dy, count), *qkv64 = widen(s->dtype, qkv, count);
+  double *query64 = widen(BL_COMPUTE_FP32, query_gain, s->head_dim);
+  double *key64 = widen(BL_COMPUTE_FP32, key_gain, s->head_dim);
+  double *dqkv64 = malloc(count * sizeof *dqkv64), *partials64 = malloc(2 * s->head_dim * sizeof *partials64);
+  reference_head_norm_backward(&shape, dy64, qkv64, query64, key64, dqkv64, partials64);
+  narrow(s->dtype, dqkv64, count, dqkv);
+  narrow(BL_COMPUTE_FP32, partials64, 2 * s->head_dim, partials);
+  free(dy64);
+  free(qkv64);
+  free(query64);
+  free(key64);
+  free(dqkv64);
   free(partials64);
 }
 
@@ -306,27 +348,27 @@ static void gelu_backward(bl_compute_t *compute, uint64_t count, bl_compute_dtyp
   free(slopes);
 }
 
-static void swiglu_forward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
-                           const void *pre, void *act) {
+static void gated_forward(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width,
+                          bl_compute_dtype_t dtype, const void *pre, void *act) {
   (void)compute;
   double *values = widen(dtype, pre, 2 * rows * width), *made = malloc(rows * width * sizeof *made);
   for (size_t i = 0; i < rows * width; i++) {
-    const double *gate = values + i / width * 2 * width + i % width;
-    made[i] = reference_silu(gate[0]) * gate[width];
+    const double *pair = values + i / width * 2 * width + i % width;
+    made[i] = reference_gate(gate, pair[0]) * pair[width];
   }
   narrow(dtype, made, rows * width, act);
   free(values);
   free(made);
 }
 
-static void swiglu_backward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
-                            const void *dact, const void *pre, void *dpre) {
+static void gated_backward(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width,
+                           bl_compute_dtype_t dtype, const void *dact, const void *pre, void *dpre) {
   (void)compute;
   double *values = widen(dtype, pre, 2 * rows * width), *slopes = widen(dtype, dact, rows * width);
   for (size_t i = 0; i < rows * width; i++) {
-    double *gate = values + i / width * 2 * width + i % width, up = gate[width];
-    gate[width] = slopes[i] * reference_silu(gate[0]);
-    gate[0] = slopes[i] * reference_silu_slope(gate[0]) * up;
+    double *pair = values + i / width * 2 * width + i % width, up = pair[width];
+    pair[width] = slopes[i] * reference_gate(gate, pair[0]);
+    pair[0] = slopes[i] * reference_gate_slope(gate, pair[0]) * up;
   }
   narrow(dtype, values, 2 * rows * width, dpre);
   free(values);
@@ -343,7 +385,8 @@ static bl_status_t rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape
 static void rotate(const bl_rope_shape_t *s, double direction, void *qkv) {
   const size_t count = s->batch * s->seq * (s->heads + 2 * s->kv_heads) * s->head_dim;
   double *values = widen(s->dtype, qkv, count);
-  reference_rope(s->batch, s->seq, s->heads, s->kv_heads, s->head_dim, s->rope.theta, direction, values);
+  reference_rope(s->batch, s->seq, s->heads, s->kv_heads, s->head_dim, bl_rope_dims(&s->rope, s->head_dim),
+                 s->rope.theta, direction, values);
   narrow(s->dtype, values, count, qkv);
   free(values);
 }
@@ -373,7 +416,14 @@ static attention_sizes_t attention_sizes(const bl_attention_shape_t *s) {
                              .att = tokens * s->heads * s->head_dim,
                              .scores = tokens * s->heads * s->seq,
                              .sums = tokens * s->heads,
-                             .shape = {s->batch, s->seq, s->heads, s->kv_heads, s->head_dim}};
+                             .shape = {.batch = s->batch,
+                                       .seq = s->seq,
+                                       .heads = s->heads,
+                                       .kv_heads = s->kv_heads,
+                                       .head_dim = s->head_dim,
+                                       .window = s->window,
+                                       .scale = (double)s->scale,
+                                       .cap = (double)s->cap}};
 }
 
 static void attention_forward(bl_attention_op_t *op, const void *qkv, void *att, void *saved) {
@@ -416,21 +466,21 @@ static void attention_backward(bl_attention_op_t *op, const void *datt, const vo
 
 // ---- embedding
 
-static void embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+static void embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                               bl_compute_dtype_t dtype, const int32_t *tokens, const float *wte, const float *wpe,
                               void *x) {
   (void)compute;
   double *made = malloc(batch * seq * width * sizeof *made);
   for (size_t i = 0; i < batch * seq * width; i++) {
     const size_t row = i / width, column = i % width;
-    made[i] =
-        (double)wte[(size_t)tokens[row] * width + column] + (wpe == NULL ? 0 : (double)wpe[row % seq * width + column]);
+    made[i] = (double)scale * (double)wte[(size_t)tokens[row] * width + column] +
+              (wpe == NULL ? 0 : (double)wpe[row % seq * width + column]);
   }
   narrow(dtype, made, batch * seq * width, x);
   free(made);
 }
 
-static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                                bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte,
                                float *dwpe) {
   (void)compute;
@@ -438,7 +488,7 @@ static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t s
   for (size_t i = 0; i < batch * seq * width; i++) {
     const size_t row = i / width, column = i % width;
     float *token = &dwte[(size_t)tokens[row] * width + column];
-    *token = (float)((double)*token + values[i]);
+    *token = (float)((double)*token + (double)scale * values[i]);
     if (dwpe != NULL) {
       float *position = &dwpe[row % seq * width + column];
       *position = (float)((double)*position + values[i]);
@@ -449,15 +499,22 @@ static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t s
 
 // ---- head
 
+static void cap_logits(bl_compute_t *compute, uint64_t count, float cap, float *logits) {
+  (void)compute;
+  for (size_t i = 0; i < count; i++) {
+    logits[i] = (float)reference_cap((double)cap, (double)logits[i]);
+  }
+}
+
 static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
-                          const int32_t *labels, float scale, float *logits, double *row_losses) {
+                          const int32_t *labels, float scale, float cap, float *logits, double *row_losses) {
   (void)compute;
   double *gradient = malloc(vocab * sizeof *gradient);
   for (size_t row = 0; row < rows; row++) {
     double *values = widen(BL_COMPUTE_FP32, logits + row * vocab, vocab);
     row_losses[row] = reference_cross_entropy(vocab, values, (size_t)labels[row], gradient);
     for (size_t i = 0; i < vocab; i++) {
-      gradient[i] *= (double)scale;
+      gradient[i] *= (double)scale * reference_cap_slope((double)cap, values[i]);
     }
     narrow(dtype, gradient, vocab, logits + row * vocab);
     free(values);
@@ -568,10 +625,12 @@ const bl_ops_t *bl_ops_reference(void) {
                                .linear_backward_weight = linear_backward_weight,
                                .norm_forward = norm_forward,
                                .norm_backward = norm_backward,
+                               .head_norm_forward = head_norm_forward,
+                               .head_norm_backward = head_norm_backward,
                                .gelu_forward = gelu_forward,
                                .gelu_backward = gelu_backward,
-                               .swiglu_forward = swiglu_forward,
-                               .swiglu_backward = swiglu_backward,
+                               .gated_forward = gated_forward,
+                               .gated_backward = gated_backward,
                                .rope_plan = rope_plan,
                                .rope_forward = rope_forward,
                                .rope_backward = rope_backward,
@@ -580,6 +639,7 @@ const bl_ops_t *bl_ops_reference(void) {
                                .attention_backward = attention_backward,
                                .embedding_forward = embedding_forward,
                                .embedding_backward = embedding_backward,
+                               .cap_logits = cap_logits,
                                .cross_entropy = cross_entropy,
                                .loss_sum = loss_sum,
                                .draw = draw,

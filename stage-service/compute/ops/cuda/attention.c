@@ -9,12 +9,14 @@
 //   S' = K'^T Q'   P = softmax(S)   att' = V' P'
 //   dP' = V'^T dO'   dS = P (dP - rowsum(P dP)) scale   dV' += dO' P'^T   dK' += Q' dS'^T   dQ' = K' dS'
 //
+// A window and a cap are the softmax kernels' alone: products go over whole matrices, so that a window saves nothing here.
+// The slope of a cap needs the scores: backward makes them again, beside dP.
+//
 // dK and dV are summed over the query heads in fp32, in their order. dqkv may be qkv: dQ is written over the query that
 // the products before it have read, dK and dV over keys and values of a piece when all its query heads are done.
 #include "compute/ops/cuda/compute.h"
 #include "compute/ops/shapes.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #define SCORES_BYTES_MAX ((uint64_t)128 << 20) // of one batch, where one head needs no more
@@ -30,7 +32,10 @@ struct bl_attention_op {
   uint64_t group; // query heads of a key head
   uint64_t piece; // key heads of a batch
   uint64_t row;   // elements between positions of qkv
+  bl__bounds_t bounds;
+  float scale;
   size_t scores_at, probabilities_at, dscores_at, dkeys_at, dvalues_at;
+  size_t dprobabilities_at; // where the scores are, unless a cap's slope needs them
   size_t workspace_bytes;
 };
 
@@ -120,14 +125,19 @@ static bl_status_t plan_composed(bl_attention_op_t *op, bl_error_t *err) {
     const size_t bytes = bl__matmul_workspace_bytes(op->products[i]);
     end = bytes > end ? bytes : end;
   }
-  const size_t parts[] = {square * sizeof(float), shape->flash ? square * element : 0, square * element,
+  const size_t parts[] = {square * sizeof(float),
+                          shape->flash ? square * element : 0,
+                          square * element,
                           op->piece * shape->seq * shape->head_dim * sizeof(float),
-                          op->piece * shape->seq * shape->head_dim * sizeof(float)};
-  size_t *at[] = {&op->scores_at, &op->probabilities_at, &op->dscores_at, &op->dkeys_at, &op->dvalues_at};
+                          op->piece * shape->seq * shape->head_dim * sizeof(float),
+                          shape->cap != 0 ? square * sizeof(float) : 0};
+  size_t *at[] = {&op->scores_at, &op->probabilities_at, &op->dscores_at,
+                  &op->dkeys_at,  &op->dvalues_at,       &op->dprobabilities_at};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
     *at[i] = bl_align_up(end, 256);
     end = *at[i] + parts[i];
   }
+  op->dprobabilities_at = shape->cap != 0 ? op->dprobabilities_at : op->scores_at;
   op->workspace_bytes = end;
   return BL_OK;
 }
@@ -136,7 +146,14 @@ static bl_status_t plan_composed(bl_attention_op_t *op, bl_error_t *err) {
 
 static bl_status_t plan_flash(bl_attention_op_t *op, bl_error_t *err) {
   const bl_attention_shape_t *shape = &op->shape;
-  const bl__flash_shape_t flash = {shape->batch, shape->seq, shape->heads, shape->kv_heads, shape->head_dim};
+  const bl__flash_shape_t flash = {.batch = shape->batch,
+                                   .seq = shape->seq,
+                                   .heads = shape->heads,
+                                   .kv_heads = shape->kv_heads,
+                                   .head_dim = shape->head_dim,
+                                   .window = op->bounds.window,
+                                   .scale = op->scale,
+                                   .cap = shape->cap};
   if (!bl__is_bf16(shape->dtype)) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "not in fp32");
   }
@@ -188,6 +205,10 @@ bl_status_t bl__cuda_attention_plan(bl_compute_t *compute, const bl_attention_sh
   made->group = shape->heads / shape->kv_heads;
   made->piece = piece_of(shape);
   made->row = (shape->heads + 2 * shape->kv_heads) * shape->head_dim;
+  made->scale = (float)bl_attention_scale(shape);
+  made->bounds = (bl__bounds_t){.window = shape->window < shape->seq ? shape->window : 0,
+                                .cap = shape->cap,
+                                .inverse_cap = shape->cap != 0 ? 1 / shape->cap : 0};
   status = plan(made, err);
   if (status != BL_OK) {
     destroy(made);
@@ -236,10 +257,6 @@ static void multiply(bl_attention_op_t *op, int which, float alpha, const void *
   }
 }
 
-static float scale_of(const bl_attention_op_t *op) {
-  return (float)(1.0 / sqrt((double)op->shape.head_dim));
-}
-
 static void forward_batch(bl_attention_op_t *op, const batch_t *at, const void *qkv, void *att, void *saved) {
   static const char name[] = "attention forward";
   const bl_attention_shape_t *shape = &op->shape;
@@ -249,10 +266,11 @@ static void forward_batch(bl_attention_op_t *op, const batch_t *at, const void *
   void *probabilities =
       shape->flash ? at->workspace + op->probabilities_at : bl__element_to(shape->dtype, saved, at->probabilities);
   float *lse = shape->flash ? (float *)saved + at->lse : NULL;
-  multiply(op, SCORES, scale_of(op), element(op, qkv, at->k), element(op, qkv, at->q), scores, at->workspace, name);
+  multiply(op, SCORES, op->scale, element(op, qkv, at->k), element(op, qkv, at->q), scores, at->workspace, name);
   bl__cuda_launched(op->compute,
-                    bl__launch_softmax_forward(op->compute->stream, bf16, op->piece, shape->seq, scores, probabilities,
-                                               shape->flash ? square : op->group * square, lse, op->group * shape->seq),
+                    bl__launch_softmax_forward(op->compute->stream, bf16, &op->bounds, op->piece, shape->seq, scores,
+                                               probabilities, shape->flash ? square : op->group * square, lse,
+                                               op->group * shape->seq),
                     name);
   multiply(op, ATTEND, 1.0f, element(op, qkv, at->v), probabilities, bl__element_to(shape->dtype, att, at->att),
            at->workspace, name);
@@ -266,25 +284,28 @@ static void backward_batch(bl_attention_op_t *op, const batch_t *at, bool first,
   const uint64_t square = shape->seq * shape->seq;
   const bool bf16 = bl__is_bf16(shape->dtype);
   float *scores = (float *)(void *)(at->workspace + op->scores_at);
+  float *dprobabilities = (float *)(void *)(at->workspace + op->dprobabilities_at);
   void *dscores = at->workspace + op->dscores_at, *dkeys = at->workspace + op->dkeys_at;
   void *dvalues = at->workspace + op->dvalues_at;
   const void *q = element(op, qkv, at->q), *k = element(op, qkv, at->k), *gradient = element(op, datt, at->att);
   const void *probabilities = element(op, saved, at->probabilities);
+  if (shape->flash || shape->cap != 0) {
+    multiply(op, SCORES, op->scale, k, q, scores, at->workspace, name);
+  }
   if (shape->flash) {
     void *again = at->workspace + op->probabilities_at;
-    multiply(op, SCORES, scale_of(op), k, q, scores, at->workspace, name);
     bl__cuda_launched(compute,
-                      bl__launch_softmax_again(compute->stream, bf16, op->piece, shape->seq, scores,
+                      bl__launch_softmax_again(compute->stream, bf16, &op->bounds, op->piece, shape->seq, scores,
                                                (const float *)saved + at->lse, op->group * shape->seq, again),
                       name);
     probabilities = again;
   }
   multiply(op, first ? DVALUES : DVALUES_ADD, 1.0f, gradient, probabilities, dvalues, at->workspace, name);
-  multiply(op, DPROBABILITIES, 1.0f, element(op, qkv, at->v), gradient, scores, at->workspace, name);
+  multiply(op, DPROBABILITIES, 1.0f, element(op, qkv, at->v), gradient, dprobabilities, at->workspace, name);
   bl__cuda_launched(compute,
-                    bl__launch_softmax_backward(compute->stream, bf16, op->piece, shape->seq, probabilities,
-                                                shape->flash ? square : op->group * square, scores, scale_of(op),
-                                                dscores),
+                    bl__launch_softmax_backward(compute->stream, bf16, &op->bounds, op->piece, shape->seq, scores,
+                                                probabilities, shape->flash ? square : op->group * square,
+                                                dprobabilities, op->scale, dscores),
                     name);
   multiply(op, first ? DKEYS : DKEYS_ADD, 1.0f, q, dscores, dkeys, at->workspace, name);
   multiply(op, DQUERIES, 1.0f, k, dscores, bl__element_to(shape->dtype, dqkv, at->q), at->workspace, name);

@@ -68,8 +68,11 @@ void bl__cuda_note(bl_compute_t *compute, const char *format, ...) __attribute__
   X(norm_backward)                                                                                                     \
   X(gelu_forward)                                                                                                      \
   X(gelu_backward)                                                                                                     \
-  X(swiglu_forward)                                                                                                    \
-  X(swiglu_backward)                                                                                                   \
+  X(head_norm_forward)                                                                                                 \
+  X(head_norm_backward)                                                                                                \
+  X(gated_forward)                                                                                                     \
+  X(gated_backward)                                                                                                    \
+  X(cap_logits)                                                                                                        \
   X(rope_plan)                                                                                                         \
   X(rope_forward)                                                                                                      \
   X(rope_backward)                                                                                                     \

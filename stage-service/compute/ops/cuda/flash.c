@@ -7,7 +7,6 @@
 
 #include <cudnn.h>
 #include <float.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +20,15 @@ struct bl__flash {
   bl__flash_engine_t *engine;
   bl__flash_shape_t shape;
   bl__graph_plan_t forward, backward;
-  float scale, lowest, one;             // read by the library at each run
+  bool bounded, capped;     // a window, a cap: graphs have these nodes, and runs their scalars
+  float scale, lowest, one; // read by the library at each run
+  float cap, inverse_cap;
+  int32_t window;
   size_t dq_at, dk_at, dv_at, delta_at; // of backward, behind the library's part of the workspace
   size_t workspace_bytes;
 };
 
-enum { Q = 1, K, V, ATT, LSE, DATT, DQ, DK, DV, DELTA, SCALE, LOWEST, ONE };
+enum { Q = 1, K, V, ATT, LSE, DATT, DQ, DK, DV, DELTA, SCALE, LOWEST, ONE, WINDOW, CAP, INVERSE_CAP };
 
 // ---- engine ------------------------------------------------------------------------------------------------------
 
@@ -158,17 +160,52 @@ static bl__graph_tensor_t *scores_between(bl__graph_t *graph, const common_t *c)
   return bl__graph_between_dense(graph, CUDNN_DATA_FLOAT, dims);
 }
 
-// What lies above the diagonal becomes the lowest float.
-static bl__graph_tensor_t *masked(bl__graph_t *graph, bl__graph_tensor_t *scores, bl__graph_tensor_t *lowest) {
-  if (scores == NULL) {
-    return NULL;
-  }
-  bl__graph_tensor_t *rows = bl__graph_indices(graph, scores, 2), *columns = bl__graph_indices(graph, scores, 3);
+static bl__graph_tensor_t *scalar(bl__graph_t *graph, int64_t uid) {
+  return bl__graph_scalar(graph, uid, uid == WINDOW ? CUDNN_DATA_INT32 : CUDNN_DATA_FLOAT);
+}
+
+// Where a >= b or, strictly, a > b does not hold of indices, scores become the lowest float.
+static bl__graph_tensor_t *kept_where(bl__graph_t *graph, cudnnPointwiseMode_t compare, const bl__graph_tensor_t *a,
+                                      const bl__graph_tensor_t *b, const bl__graph_tensor_t *scores,
+                                      const bl__graph_tensor_t *lowest) {
   bl__graph_tensor_t *seen = bl__graph_between_dense(graph, CUDNN_DATA_BOOLEAN, scores->dims);
-  bl__graph_pointwise_to(graph, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, rows, columns, NULL, seen);
+  bl__graph_pointwise_to(graph, compare, CUDNN_DATA_BOOLEAN, a, b, NULL, seen);
   bl__graph_tensor_t *result = bl__graph_between_dense(graph, CUDNN_DATA_FLOAT, scores->dims);
   bl__graph_pointwise_to(graph, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, scores, lowest, seen, result);
   return result;
+}
+
+// What lies above the diagonal, and left of the window: column + window > row is seen.
+static bl__graph_tensor_t *masked(bl__graph_t *graph, const bl__flash_t *flash, bl__graph_tensor_t *scores) {
+  if (scores == NULL) {
+    return NULL;
+  }
+  bl__graph_tensor_t *lowest = scalar(graph, LOWEST);
+  bl__graph_tensor_t *rows = bl__graph_indices(graph, scores, 2), *columns = bl__graph_indices(graph, scores, 3);
+  bl__graph_tensor_t *result = kept_where(graph, CUDNN_POINTWISE_CMP_GE, rows, columns, scores, lowest);
+  if (!flash->bounded || result == NULL) {
+    return result;
+  }
+  rows = bl__graph_indices(graph, result, 2), columns = bl__graph_indices(graph, result, 3);
+  bl__graph_tensor_t *ends = bl__graph_between_dense(graph, CUDNN_DATA_INT32, result->dims);
+  bl__graph_pointwise_to(graph, CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, columns, scalar(graph, WINDOW), NULL, ends);
+  return kept_where(graph, CUDNN_POINTWISE_CMP_GT, ends, rows, result, lowest);
+}
+
+// scale Q K', and the cap of it. *bent: tanh of what is capped, for its slope; NULL without a cap.
+static bl__graph_tensor_t *scores_of(bl__graph_t *graph, const bl__flash_t *flash, const common_t *c,
+                                     const bl__graph_tensor_t *q, const bl__graph_tensor_t *k,
+                                     const bl__graph_tensor_t *scale, bl__graph_tensor_t **bent) {
+  bl__graph_tensor_t *scores = scores_between(graph, c);
+  bl__graph_matmul(graph, q, k, scores);
+  scores = bl__graph_pointwise(graph, CUDNN_POINTWISE_MUL, scores, scale);
+  *bent = NULL;
+  if (flash->capped) {
+    scores = bl__graph_pointwise(graph, CUDNN_POINTWISE_MUL, scores, scalar(graph, INVERSE_CAP));
+    *bent = bl__graph_pointwise(graph, CUDNN_POINTWISE_TANH_FWD, scores, NULL);
+    scores = bl__graph_pointwise(graph, CUDNN_POINTWISE_MUL, *bent, scalar(graph, CAP));
+  }
+  return scores;
 }
 
 static bl_status_t plan_forward(bl__flash_t *flash, bl_error_t *err) {
@@ -181,11 +218,8 @@ static bl_status_t plan_forward(bl__flash_t *flash, bl_error_t *err) {
   bl__graph_tensor_t *v = heads_in_rows(&graph, V, &c, c.g, c.row, false);
   bl__graph_tensor_t *att = heads_in_rows(&graph, ATT, &c, c.h, c.att_row, false);
   bl__graph_tensor_t *lse = row_values(&graph, LSE, &c);
-  bl__graph_tensor_t *scale = bl__graph_scalar(&graph, SCALE), *lowest = bl__graph_scalar(&graph, LOWEST);
-
-  bl__graph_tensor_t *scores = scores_between(&graph, &c);
-  bl__graph_matmul(&graph, q, k, scores);
-  scores = masked(&graph, bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, scores, scale), lowest);
+  bl__graph_tensor_t *bent, *scores = scores_of(&graph, flash, &c, q, k, scalar(&graph, SCALE), &bent);
+  scores = masked(&graph, flash, scores);
   bl__graph_tensor_t *largest = row_values(&graph, 0, &c), *sum = row_values(&graph, 0, &c);
   bl__graph_reduce(&graph, CUDNN_REDUCE_TENSOR_MAX, scores, largest);
   bl__graph_tensor_t *powers = bl__graph_pointwise(
@@ -238,17 +272,14 @@ static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
   bl__graph_tensor_t *lse = row_values(&graph, LSE, &c), *delta = row_values(&graph, DELTA, &c);
   bl__graph_tensor_t *dq = heads_dense(&graph, DQ, &c, c.h);
   bl__graph_tensor_t *dk = heads_dense(&graph, DK, &c, c.g), *dv = heads_dense(&graph, DV, &c, c.g);
-  bl__graph_tensor_t *scale = bl__graph_scalar(&graph, SCALE), *lowest = bl__graph_scalar(&graph, LOWEST);
-  bl__graph_tensor_t *one = bl__graph_scalar(&graph, ONE);
+  bl__graph_tensor_t *scale = scalar(&graph, SCALE), *one = scalar(&graph, ONE);
 
   bl__graph_tensor_t *dots = row_values(&graph, 0, &c);
   bl__graph_reduce(&graph, CUDNN_REDUCE_TENSOR_ADD, bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, datt, att), dots);
   bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, dots, one, NULL, delta);
 
-  bl__graph_tensor_t *scores = scores_between(&graph, &c);
-  bl__graph_matmul(&graph, q, k, scores);
-  scores = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, scores, scale);
-  scores = masked(&graph, bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, scores, lse), lowest);
+  bl__graph_tensor_t *bent, *scores = scores_of(&graph, flash, &c, q, k, scale, &bent);
+  scores = masked(&graph, flash, bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, scores, lse));
   bl__graph_tensor_t *probabilities = bl__graph_pointwise(&graph, CUDNN_POINTWISE_EXP, scores, NULL);
   shared_product(&graph, &c, turned(&graph, &c, probabilities), datt, dv);
 
@@ -256,6 +287,11 @@ static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
   bl__graph_matmul(&graph, datt, v, slopes);
   slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, slopes, delta);
   slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, probabilities);
+  if (flash->capped) { // times 1 - tanh^2
+    bl__graph_tensor_t *lost = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, bent, bent);
+    lost = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, lost);
+    slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, slopes, lost);
+  }
   slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, scale);
   shared_product(&graph, &c, turned(&graph, &c, slopes), q, dk);
 
@@ -300,7 +336,12 @@ bl_status_t bl__flash_create(bl__flash_engine_t *engine, const bl__flash_shape_t
   }
   made->engine = engine;
   made->shape = *shape;
-  made->scale = (float)(1.0 / sqrt((double)shape->head_dim));
+  made->bounded = shape->window > 0 && shape->window < shape->seq;
+  made->capped = shape->cap != 0;
+  made->window = made->bounded ? (int32_t)shape->window : 0;
+  made->scale = shape->scale;
+  made->cap = shape->cap;
+  made->inverse_cap = made->capped ? 1 / shape->cap : 0;
   made->lowest = -FLT_MAX;
   made->one = 1.0f;
   status = plan_forward(made, err);
@@ -335,6 +376,35 @@ void bl__flash_engines(const bl__flash_t *flash, int64_t *forward, int64_t *back
 
 // ---- runs --------------------------------------------------------------------------------------------------------
 
+// Tensors of a run: those of every graph, then the scalars of the nodes that this one has. A fixed order.
+#define BINDINGS_MAX 16
+typedef struct bindings {
+  int count;
+  int64_t uids[BINDINGS_MAX];
+  void *pointers[BINDINGS_MAX];
+} bindings_t;
+
+static void bind(bindings_t *b, int64_t uid, void *pointer) {
+  b->uids[b->count] = uid;
+  b->pointers[b->count++] = pointer;
+}
+
+static void bind_scalars(bindings_t *b, bl__flash_t *flash) {
+  bind(b, SCALE, &flash->scale);
+  bind(b, LOWEST, &flash->lowest);
+  if (flash->bounded) {
+    bind(b, WINDOW, &flash->window);
+  }
+  if (flash->capped) {
+    bind(b, CAP, &flash->cap);
+    bind(b, INVERSE_CAP, &flash->inverse_cap);
+  }
+}
+
+static const char *run(const bl__flash_t *flash, const bl__graph_plan_t *plan, const bindings_t *b, void *workspace) {
+  return bl__graph_run(plan, flash->engine->target.handle, b->count, b->uids, b->pointers, workspace);
+}
+
 // The library takes inputs by pointers that are not const.
 static void *at(const void *x, uint64_t element) {
   return (char *)(uintptr_t)x + element * 2;
@@ -343,10 +413,14 @@ static void *at(const void *x, uint64_t element) {
 const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, void *att, float *lse, void *workspace) {
   const bl__flash_shape_t *shape = &flash->shape;
   const uint64_t keys = shape->heads * shape->head_dim, values = keys + shape->kv_heads * shape->head_dim;
-  const int64_t uids[] = {Q, K, V, ATT, LSE, SCALE, LOWEST};
-  void *const pointers[] = {at(qkv, 0), at(qkv, keys), at(qkv, values), att, lse, &flash->scale, &flash->lowest};
-  return bl__graph_run(&flash->forward, flash->engine->target.handle, sizeof uids / sizeof uids[0], uids, pointers,
-                       workspace);
+  bindings_t b = {0};
+  bind(&b, Q, at(qkv, 0));
+  bind(&b, K, at(qkv, keys));
+  bind(&b, V, at(qkv, values));
+  bind(&b, ATT, att);
+  bind(&b, LSE, lse);
+  bind_scalars(&b, flash);
+  return run(flash, &flash->forward, &b, workspace);
 }
 
 // Gradients of `heads` heads from workspace into the columns of dqkv from `column` on.
@@ -365,13 +439,20 @@ const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void 
   const bl__flash_shape_t *shape = &flash->shape;
   const uint64_t keys = shape->heads * shape->head_dim, values = keys + shape->kv_heads * shape->head_dim;
   char *room = workspace;
-  const int64_t uids[] = {Q, K, V, ATT, DATT, LSE, DELTA, DQ, DK, DV, SCALE, LOWEST, ONE};
-  void *const pointers[] = {at(qkv, 0),          at(qkv, keys),          at(qkv, values),        at(att, 0),
-                            at(datt, 0),         (void *)(uintptr_t)lse, room + flash->delta_at, room + flash->dq_at,
-                            room + flash->dk_at, room + flash->dv_at,    &flash->scale,          &flash->lowest,
-                            &flash->one};
-  const char *fault = bl__graph_run(&flash->backward, flash->engine->target.handle, sizeof uids / sizeof uids[0], uids,
-                                    pointers, workspace);
+  bindings_t b = {0};
+  bind(&b, Q, at(qkv, 0));
+  bind(&b, K, at(qkv, keys));
+  bind(&b, V, at(qkv, values));
+  bind(&b, ATT, at(att, 0));
+  bind(&b, DATT, at(datt, 0));
+  bind(&b, LSE, (void *)(uintptr_t)lse);
+  bind(&b, DELTA, room + flash->delta_at);
+  bind(&b, DQ, room + flash->dq_at);
+  bind(&b, DK, room + flash->dk_at);
+  bind(&b, DV, room + flash->dv_at);
+  bind(&b, ONE, &flash->one);
+  bind_scalars(&b, flash);
+  const char *fault = run(flash, &flash->backward, &b, workspace);
   if (fault) {
     return fault;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flash attention by cuDNN: causal, grouped-query, bf16, deterministic. The graphs are composed of single operations
+// Flash attention by cuDNN: causal, with a window or a cap where asked for, grouped-query, bf16, deterministic. The graphs are composed of single operations
 // (products, mask, softmax), which cuDNN's fused engines recognise; the one-node forms of cuDNN 9.19 know no mask.
 //
 // Forward reads heads out of the rows of qkv and writes att and the log-sum-exps. Backward leaves its gradients in
@@ -17,6 +17,9 @@ typedef struct bl__flash bl__flash_t;
 
 typedef struct bl__flash_shape {
   uint64_t batch, seq, heads, kv_heads, head_dim; // qkv [batch seq, (heads + 2 kv_heads) head_dim]
+  uint64_t window;                                // keys that a query sees; 0: all up to its own
+  float scale;                                    // of query times key
+  float cap;                                      // scores s become cap tanh(s / cap); 0: they stay
 } bl__flash_shape_t;
 
 // BL_UNIMPLEMENTED: the library is of another version than the headers. Nothing big is made before the first plan.

@@ -106,9 +106,9 @@ bl__graph_tensor_t *bl__graph_given(bl__graph_t *graph, int64_t uid, cudnnDataTy
   return tensor(graph, uid, type, dims, strides, false, false);
 }
 
-bl__graph_tensor_t *bl__graph_scalar(bl__graph_t *graph, int64_t uid) {
+bl__graph_tensor_t *bl__graph_scalar(bl__graph_t *graph, int64_t uid, cudnnDataType_t type) {
   static const int64_t ones[4] = {1, 1, 1, 1};
-  return tensor(graph, uid, CUDNN_DATA_FLOAT, ones, ones, false, true);
+  return tensor(graph, uid, type, ones, ones, false, true);
 }
 
 bl__graph_tensor_t *bl__graph_between(bl__graph_t *graph, cudnnDataType_t type, const int64_t dims[4],

@@ -59,8 +59,8 @@ void bl__graph_cleanup(bl__graph_t *graph);
 // Memory of the device that is bound to `uid` at each run: 1 to 999.
 bl__graph_tensor_t *bl__graph_given(bl__graph_t *graph, int64_t uid, cudnnDataType_t type, const int64_t dims[4],
                                     const int64_t strides[4]);
-// One float in the CPU's memory, bound to `uid` likewise.
-bl__graph_tensor_t *bl__graph_scalar(bl__graph_t *graph, int64_t uid);
+// One number in the CPU's memory, bound to `uid` likewise.
+bl__graph_tensor_t *bl__graph_scalar(bl__graph_t *graph, int64_t uid, cudnnDataType_t type);
 // Never in memory: between two operations.
 bl__graph_tensor_t *bl__graph_between(bl__graph_t *graph, cudnnDataType_t type, const int64_t dims[4],
                                       const int64_t strides[4]);

@@ -8,7 +8,7 @@ struct bl_rope_op {
   bl_rope_op_t *next;
   bl_compute_t *compute;
   bl_rope_shape_t shape;
-  float *table; // of the device: cosines [seq, head_dim / 2], then sines
+  float *table; // of the device: cosines [seq, bl_rope_dims / 2], then sines
 };
 
 void bl__cuda_rope_destroy_all(bl_compute_t *compute) {
@@ -20,9 +20,13 @@ void bl__cuda_rope_destroy_all(bl_compute_t *compute) {
   }
 }
 
+static uint64_t table_elements(const bl_rope_shape_t *shape) { // of cosines
+  return shape->seq * (bl_rope_dims(&shape->rope, shape->head_dim) / 2);
+}
+
 static bl_status_t place_table(bl_rope_op_t *op, bl_error_t *err) {
   bl_compute_t *compute = op->compute;
-  const size_t count = op->shape.seq * (op->shape.head_dim / 2), bytes = 2 * count * sizeof(float);
+  const size_t count = table_elements(&op->shape), bytes = 2 * count * sizeof(float);
   float *made = malloc(bytes);
   if (!made) {
     return bl_error_set(err, BL_EXHAUSTED, "rope: no memory for %llu positions", (unsigned long long)op->shape.seq);
@@ -76,8 +80,9 @@ static void rotate(bl_rope_op_t *op, void *qkv, float sign, const char *name) {
                              .head_dim = shape->head_dim,
                              .row_stride = (shape->heads + 2 * shape->kv_heads) * shape->head_dim};
   bl__cuda_launched(op->compute,
-                    bl__launch_rope(op->compute->stream, bl__is_bf16(shape->dtype), &heads, op->table,
-                                    op->table + shape->seq * (shape->head_dim / 2), sign, qkv),
+                    bl__launch_rope(op->compute->stream, bl__is_bf16(shape->dtype), &heads,
+                                    bl_rope_dims(&shape->rope, shape->head_dim), op->table,
+                                    op->table + table_elements(shape), sign, qkv),
                     name);
 }
 

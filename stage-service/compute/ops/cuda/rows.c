@@ -19,7 +19,8 @@ void bl__cuda_norm_forward(bl_compute_t *compute, const bl_norm_shape_t *shape, 
   if (fits(compute, shape, "norm forward")) {
     bl__cuda_launched(compute,
                       bl__launch_norm_forward(compute->stream, bl__is_bf16(shape->dtype), shape->rms, shape->rows,
-                                              shape->width, shape->epsilon, x, gain, bias, y, stats),
+                                              shape->width, shape->epsilon, shape->gain_offset, x, gain, bias, y,
+                                              stats),
                       "norm forward");
   }
 }
@@ -30,9 +31,48 @@ void bl__cuda_norm_backward(bl_compute_t *compute, const bl_norm_shape_t *shape,
   if (fits(compute, shape, "norm backward")) {
     bl__cuda_launched(compute,
                       bl__launch_norm_backward(compute->stream, bl__is_bf16(shape->dtype), shape->rms, shape->rows,
-                                               shape->width, dy, x, gain, stats, residual_gradient, dx, partials,
-                                               (float *)compute->scratch),
+                                               shape->width, shape->gain_offset, dy, x, gain, stats, residual_gradient,
+                                               dx, partials, (float *)compute->scratch),
                       "norm backward");
+  }
+}
+
+static bool take_heads(bl_compute_t *compute, const bl_head_norm_shape_t *shape, const char *name,
+                       bl__head_norm_t *heads) {
+  if (shape->head_dim == 0 || shape->head_dim > BL__HEAD_NORM_MAX) {
+    bl__cuda_fail(compute, "%s: heads of %llu elements; a GPU takes 1 to %d", name, (unsigned long long)shape->head_dim,
+                  BL__HEAD_NORM_MAX);
+    return false;
+  }
+  *heads = (bl__head_norm_t){.rows = shape->rows,
+                             .heads = shape->heads,
+                             .kv_heads = shape->kv_heads,
+                             .head_dim = shape->head_dim,
+                             .epsilon = shape->epsilon,
+                             .offset = shape->gain_offset};
+  return true;
+}
+
+void bl__cuda_head_norm_forward(bl_compute_t *compute, const bl_head_norm_shape_t *shape, const void *qkv,
+                                const float *query_gain, const float *key_gain, void *y) {
+  bl__head_norm_t heads;
+  if (take_heads(compute, shape, "head norm forward", &heads)) {
+    bl__cuda_launched(
+        compute,
+        bl__launch_head_norm_forward(compute->stream, bl__is_bf16(shape->dtype), &heads, qkv, query_gain, key_gain, y),
+        "head norm forward");
+  }
+}
+
+void bl__cuda_head_norm_backward(bl_compute_t *compute, const bl_head_norm_shape_t *shape, const void *dy,
+                                 const void *qkv, const float *query_gain, const float *key_gain, void *dqkv,
+                                 float *partials) {
+  bl__head_norm_t heads;
+  if (take_heads(compute, shape, "head norm backward", &heads)) {
+    bl__cuda_launched(compute,
+                      bl__launch_head_norm_backward(compute->stream, bl__is_bf16(shape->dtype), &heads, dy, qkv,
+                                                    query_gain, key_gain, dqkv, partials, (float *)compute->scratch),
+                      "head norm backward");
   }
 }
 
@@ -48,43 +88,50 @@ void bl__cuda_gelu_backward(bl_compute_t *compute, uint64_t count, bl_compute_dt
                     "gelu backward");
 }
 
-void bl__cuda_swiglu_forward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
-                             const void *pre, void *act) {
-  bl__cuda_launched(compute, bl__launch_swiglu_forward(compute->stream, bl__is_bf16(dtype), rows, width, pre, act),
-                    "swiglu forward");
+void bl__cuda_gated_forward(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width,
+                            bl_compute_dtype_t dtype, const void *pre, void *act) {
+  bl__cuda_launched(
+      compute,
+      bl__launch_gated_forward(compute->stream, bl__is_bf16(dtype), gate == BL_GATE_GELU, rows, width, pre, act),
+      "gated forward");
 }
 
-void bl__cuda_swiglu_backward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
-                              const void *dact, const void *pre, void *dpre) {
+void bl__cuda_gated_backward(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width,
+                             bl_compute_dtype_t dtype, const void *dact, const void *pre, void *dpre) {
   bl__cuda_launched(compute,
-                    bl__launch_swiglu_backward(compute->stream, bl__is_bf16(dtype), rows, width, dact, pre, dpre),
-                    "swiglu backward");
+                    bl__launch_gated_backward(compute->stream, bl__is_bf16(dtype), gate == BL_GATE_GELU, rows, width,
+                                              dact, pre, dpre),
+                    "gated backward");
 }
 
-void bl__cuda_embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+void bl__cuda_embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                                 bl_compute_dtype_t dtype, const int32_t *tokens, const float *wte, const float *wpe,
                                 void *x) {
   bl__cuda_launched(compute,
-                    bl__launch_embedding_forward(compute->stream, bl__is_bf16(dtype), batch, seq, width, tokens, wte,
-                                                 wpe, x, compute->scratch),
+                    bl__launch_embedding_forward(compute->stream, bl__is_bf16(dtype), batch, seq, width, scale, tokens,
+                                                 wte, wpe, x, compute->scratch),
                     "embedding forward");
 }
 
-void bl__cuda_embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+void bl__cuda_embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                                  bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte,
                                  float *dwpe) {
   bl__cuda_launched(compute,
-                    bl__launch_embedding_backward(compute->stream, bl__is_bf16(dtype), batch, seq, width, tokens, dx,
-                                                  dwte, dwpe, compute->scratch),
+                    bl__launch_embedding_backward(compute->stream, bl__is_bf16(dtype), batch, seq, width, scale, tokens,
+                                                  dx, dwte, dwpe, compute->scratch),
                     "embedding backward");
 }
 
+void bl__cuda_cap_logits(bl_compute_t *compute, uint64_t count, float cap, float *logits) {
+  bl__cuda_launched(compute, bl__launch_cap_logits(compute->stream, count, cap, logits), "cap logits");
+}
+
 void bl__cuda_cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
-                            const int32_t *labels, float scale, float *logits, double *row_losses) {
-  bl__cuda_launched(
-      compute,
-      bl__launch_cross_entropy(compute->stream, bl__is_bf16(dtype), rows, vocab, labels, scale, logits, row_losses),
-      "cross entropy");
+                            const int32_t *labels, float scale, float cap, float *logits, double *row_losses) {
+  bl__cuda_launched(compute,
+                    bl__launch_cross_entropy(compute->stream, bl__is_bf16(dtype), rows, vocab, labels, scale, cap,
+                                             logits, row_losses),
+                    "cross entropy");
 }
 
 void bl__cuda_loss_sum(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss,

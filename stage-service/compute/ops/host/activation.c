@@ -20,21 +20,21 @@ void bl__gelu_backward(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t
   }
 }
 
-void bl__swiglu_forward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype, const void *pre,
-                        void *act) {
+void bl__gated_forward(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                       const void *pre, void *act) {
   BL__PARALLEL(compute, rows, 1, part) {
     bl__typed(compute, dtype)
-        ->swiglu_forward(part.last - part.first, width, bl__element(dtype, pre, part.first * 2 * width),
-                         bl__element_to(dtype, act, part.first * width));
+        ->gated_forward(gate, part.last - part.first, width, bl__element(dtype, pre, part.first * 2 * width),
+                        bl__element_to(dtype, act, part.first * width));
   }
 }
 
-void bl__swiglu_backward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
-                         const void *dact, const void *pre, void *dpre) {
+void bl__gated_backward(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                        const void *dact, const void *pre, void *dpre) {
   BL__PARALLEL(compute, rows, 1, part) {
     bl__typed(compute, dtype)
-        ->swiglu_backward(part.last - part.first, width, bl__element(dtype, dact, part.first * width),
-                          bl__element(dtype, pre, part.first * 2 * width),
-                          bl__element_to(dtype, dpre, part.first * 2 * width));
+        ->gated_backward(gate, part.last - part.first, width, bl__element(dtype, dact, part.first * width),
+                         bl__element(dtype, pre, part.first * 2 * width),
+                         bl__element_to(dtype, dpre, part.first * 2 * width));
   }
 }

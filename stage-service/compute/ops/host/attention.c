@@ -5,10 +5,11 @@
 #include "compute/ops/host/compute.h"
 #include "compute/ops/shapes.h"
 
-#include <math.h>
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define LOG2_E 1.4426950408889634
 
 struct bl_attention_op {
   bl_attention_op_t *next;
@@ -49,7 +50,7 @@ bl_status_t bl__attention_plan(bl_compute_t *compute, const bl_attention_shape_t
   made->compute = compute;
   made->shape = *shape;
   made->packed_floats = bl__tiles(shape->seq) * BL_TILE * bl__head_width(shape->head_dim);
-  made->scratch_floats = bl__attention_scratch_floats(shape->seq, shape->head_dim, shape->flash);
+  made->scratch_floats = bl__attention_scratch_floats(shape->seq, shape->head_dim, shape->flash, shape->cap != 0.0f);
   made->thread_floats = PACKED_COUNT * made->packed_floats + bl__tiles(shape->seq) * BL_TILE + made->scratch_floats;
   bl__compute_want(compute, compute->threads * made->thread_floats * sizeof(float));
   made->next = compute->attentions;
@@ -88,6 +89,8 @@ static bl__pair_t pair_of(const bl_attention_op_t *op, float *workspace, size_t 
       .seq = shape->seq,
       .head_dim = shape->head_dim,
       .width = bl__head_width(shape->head_dim),
+      .window = shape->window < shape->seq ? shape->window : 0,
+      .cap = (float)(LOG2_E * (double)shape->cap),
       .keys = {pair.packed[PACKED_K], pair.packed[PACKED_V], pair.packed[PACKED_KT], pair.packed[PACKED_VT]},
       .q = pair.packed[PACKED_Q]};
   return pair;
@@ -95,7 +98,7 @@ static bl__pair_t pair_of(const bl_attention_op_t *op, float *workspace, size_t 
 
 // Scale that queries carry, and what it leaves in gradients of keys.
 static float query_scale(const bl_attention_op_t *op) {
-  return (float)(1.4426950408889634 / sqrt((double)op->shape.head_dim));
+  return (float)(LOG2_E * bl_attention_scale(&op->shape));
 }
 
 static const bl_typed_kernels_t *typed(const bl_attention_op_t *op) {
@@ -167,10 +170,10 @@ static void backward_pair(const bl_attention_op_t *op, const bl__pair_t *pair, c
                                 shape->flash ? NULL : kept, packed[PACKED_DQ], packed[PACKED_DK], packed[PACKED_DV],
                                 pair->scratch);
     // Written over the query this thread has packed: dqkv may be qkv.
-    kernels->unpack(shape->seq, shape->head_dim, pair->qkv_stride, (float)(1.0 / sqrt((double)shape->head_dim)),
-                    packed[PACKED_DQ], bl__element_to(shape->dtype, dqkv, first + column));
+    kernels->unpack(shape->seq, shape->head_dim, pair->qkv_stride, (float)bl_attention_scale(shape), packed[PACKED_DQ],
+                    bl__element_to(shape->dtype, dqkv, first + column));
   }
-  // dK came from queries that carry log2(e) / sqrt(head_dim).
+  // dK came from queries that carry log2(e) and the scale.
   kernels->unpack(shape->seq, shape->head_dim, pair->qkv_stride, 0.693147180559945309f, packed[PACKED_DK],
                   bl__element_to(shape->dtype, dqkv, first + pair->k_column));
   kernels->unpack(shape->seq, shape->head_dim, pair->qkv_stride, 1.0f, packed[PACKED_DV],

@@ -85,13 +85,18 @@ void bl__norm_forward(bl_compute_t *compute, const bl_norm_shape_t *shape, const
 void bl__norm_backward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *dy, const void *x,
                        const float *gain, const float *stats, const void *residual_gradient, void *dx, float *partials);
 
+void bl__head_norm_forward(bl_compute_t *compute, const bl_head_norm_shape_t *shape, const void *qkv,
+                           const float *query_gain, const float *key_gain, void *y);
+void bl__head_norm_backward(bl_compute_t *compute, const bl_head_norm_shape_t *shape, const void *dy, const void *qkv,
+                            const float *query_gain, const float *key_gain, void *dqkv, float *partials);
+
 void bl__gelu_forward(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *pre, void *act);
 void bl__gelu_backward(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *dact,
                        const void *pre, void *dpre);
-void bl__swiglu_forward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype, const void *pre,
-                        void *act);
-void bl__swiglu_backward(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
-                         const void *dact, const void *pre, void *dpre);
+void bl__gated_forward(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                       const void *pre, void *act);
+void bl__gated_backward(bl_compute_t *compute, bl_gate_t gate, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                        const void *dact, const void *pre, void *dpre);
 
 bl_status_t bl__rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape, bl_rope_op_t **op, bl_error_t *err);
 void bl__rope_forward(bl_rope_op_t *op, void *qkv);
@@ -105,14 +110,15 @@ void bl__attention_backward(bl_attention_op_t *op, const void *datt, const void 
                             const void *saved, void *dqkv);
 void bl__attention_destroy_all(bl_compute_t *compute);
 
-void bl__embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+void bl__embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                            bl_compute_dtype_t dtype, const int32_t *tokens, const float *wte, const float *wpe,
                            void *x);
-void bl__embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width,
+void bl__embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                             bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte, float *dwpe);
 
+void bl__cap_logits(bl_compute_t *compute, uint64_t count, float cap, float *logits);
 void bl__cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
-                       const int32_t *labels, float scale, float *logits, double *row_losses);
+                       const int32_t *labels, float scale, float cap, float *logits, double *row_losses);
 void bl__loss_sum(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss, int64_t *first_bad_row);
 int32_t bl__draw(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform);
 
@@ -125,7 +131,7 @@ void bl__embedding_part_backward(bl_compute_t *compute, const bl_embedding_part_
 void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first, const int32_t *labels,
                             const float *logits, float *statistics);
 void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first,
-                            bl_compute_dtype_t dtype, const int32_t *labels, float scale, uint32_t parts,
+                            bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
                             const float *statistics, float *logits, double *row_losses);
 
 void bl__adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,

@@ -38,32 +38,43 @@ typedef struct bl__keys {
 
 typedef struct bl__head {
   size_t seq, head_dim, width;
+  size_t window; // keys that a query sees, its own among them; 0: all up to its own
+  float cap;     // of scores, times log2(e) as they are; 0: none
   bl__keys_t keys;
-  const float *q; // [seq_padded, width], times log2(e) / sqrt(head_dim), so that softmax is a power of two
+  const float *q; // [seq_padded, width], times log2(e) and the scale of scores, so that softmax is a power of two
 } bl__head_t;
 
 // On activations of one type: `void *` is that type's elements, strides count elements.
 typedef struct bl_typed_kernels {
   // ---- rows --------------------------------------------------------------------------------------------
-  void (*norm_forward)(size_t rows, size_t width, bool rms, float epsilon, const void *x, const float *gain,
-                       const float *bias, void *y, float *means, float *deviations);
-  void (*norm_backward)(size_t rows, size_t width, bool rms, const void *dy, const void *x, const float *gain,
-                        const float *means, const float *deviations, const void *residual_gradient, void *dx);
+  void (*norm_forward)(size_t rows, size_t width, bool rms, float epsilon, float gain_offset, const void *x,
+                       const float *gain, const float *bias, void *y, float *means, float *deviations);
+  void (*norm_backward)(size_t rows, size_t width, bool rms, float gain_offset, const void *dy, const void *x,
+                        const float *gain, const float *means, const float *deviations, const void *residual_gradient,
+                        void *dx);
   // Adds to dgain[0..columns) and dbias (NULL with rms) what `rows` rows give; pointers are to the first column,
   // `stride` is the width of a whole row.
   void (*norm_partials)(size_t rows, size_t columns, size_t stride, const void *dy, const void *x, const float *means,
                         const float *deviations, float *dgain, float *dbias);
   // Adds column sums of `rows` rows.
   void (*column_sums)(size_t rows, size_t columns, size_t stride, const void *x, float *sums);
-  void (*swiglu_forward)(size_t rows, size_t width, const void *pre, void *act);
-  void (*swiglu_backward)(size_t rows, size_t width, const void *dact, const void *pre, void *dpre);
-  // Rotates `heads` heads of one row of qkv; cosines and sines [head_dim / 2] of the row's position. sign is 1 forward,
-  // -1 backward.
-  void (*rope)(size_t heads, size_t head_dim, const float *cosines, const float *sines, float sign, void *row);
+  // On rows of qkv; partials [2, head_dim] are added to. The rows of `shape` do not count.
+  void (*head_norm_forward)(size_t rows, const bl_head_norm_shape_t *shape, const void *qkv, const float *query_gain,
+                            const float *key_gain, void *y);
+  void (*head_norm_backward)(size_t rows, const bl_head_norm_shape_t *shape, const void *dy, const void *qkv,
+                             const float *query_gain, const float *key_gain, void *dqkv, float *partials);
+  void (*gated_forward)(bl_gate_t gate, size_t rows, size_t width, const void *pre, void *act);
+  void (*gated_backward)(bl_gate_t gate, size_t rows, size_t width, const void *dact, const void *pre, void *dpre);
+  // Rotates the first `dims` of head_dim dimensions of `heads` heads of one row of qkv; cosines and sines [dims / 2] of
+  // the row's position. sign is 1 forward, -1 backward.
+  void (*rope)(size_t heads, size_t head_dim, size_t dims, const float *cosines, const float *sines, float sign,
+               void *row);
   // Returns the loss of one row and turns its logits into their gradient, elements from the start of the row on.
-  double (*cross_entropy)(size_t vocab, size_t label, float scale, float *logits);
+  // cap as in ops.h.
+  double (*cross_entropy)(size_t vocab, size_t label, float scale, float cap, float *logits);
   // Logits become exp(logit - largest) factor, elements from the start of the row on; label < vocab: minus scale there.
-  void (*softmax_gradient)(size_t vocab, size_t label, float scale, float largest, float factor, float *logits);
+  void (*softmax_gradient)(size_t vocab, size_t label, float scale, float cap, float largest, float factor,
+                           float *logits);
 
   // ---- elements ----------------------------------------------------------------------------------------
   void (*gelu_forward)(size_t count, const void *pre, void *act);
@@ -72,8 +83,9 @@ typedef struct bl_typed_kernels {
   // y = the parts [parts] as a tree + bias + residual (either NULL); elements from `first` on of all of them
   void (*sum_parts)(size_t first, size_t count, uint32_t parts, const void *const *x, const float *bias,
                     const void *residual, void *y);
-  void (*embed)(size_t count, const float *token, const float *position, void *x); // position NULL: none
-  void (*accumulate_gradient)(size_t count, const void *x, float *y);              // y += x
+  // x = scale token + position (NULL: none)
+  void (*embed)(size_t count, float scale, const float *token, const float *position, void *x);
+  void (*accumulate_gradient)(size_t count, float scale, const void *x, float *y); // y += scale x
   void (*widen)(size_t count, const void *x, float *y);
   void (*narrow)(size_t count, const float *x, void *y);
 
@@ -99,6 +111,7 @@ typedef struct bl_kernels {
   void (*adamw)(size_t count, const bl_adamw_t *options, const float *dw, float *w, float *m, float *v);
   double (*sum_squares)(size_t count, const float *x);
   void (*accumulate)(size_t count, const float *x, float *y);
+  void (*cap)(size_t count, float cap, float *x); // x = cap tanh(x / cap)
   void (*fill)(size_t count, float value, float *y);
   // The largest of a row, and the sum of exp(logit - largest).
   void (*softmax_statistics)(size_t vocab, const float *logits, float *largest, float *sum);
@@ -106,9 +119,9 @@ typedef struct bl_kernels {
 } bl_kernels_t;
 
 // Floats of scratch of attention_forward and attention_backward.
-static inline size_t bl__attention_scratch_floats(size_t seq, size_t head_dim, bool flash) {
+static inline size_t bl__attention_scratch_floats(size_t seq, size_t head_dim, bool flash, bool capped) {
   const size_t tile = BL_TILE, scores = tile * (flash ? tile : bl__tiles(seq) * tile);
-  return scores + tile * (tile + bl__head_width(head_dim)) + 4 * tile;
+  return scores + tile * (tile + bl__head_width(head_dim)) + 4 * tile + (capped ? tile * tile : 0);
 }
 
 // The set asked for; AUTO gives the best this CPU runs. NULL when this CPU or build has it not.

@@ -12,7 +12,7 @@ void bl__norm_forward(bl_compute_t *compute, const bl_norm_shape_t *shape, const
   BL__PARALLEL(compute, shape->rows, 1, rows) {
     const size_t offset = rows.first * shape->width;
     bl__typed(compute, shape->dtype)
-        ->norm_forward(rows.last - rows.first, shape->width, shape->rms, shape->epsilon,
+        ->norm_forward(rows.last - rows.first, shape->width, shape->rms, shape->epsilon, shape->gain_offset,
                        bl__element(shape->dtype, x, offset), gain, bias, bl__element_to(shape->dtype, y, offset),
                        stats + rows.first, deviations + rows.first);
   }
@@ -26,9 +26,10 @@ static void backward_rows(bl_compute_t *compute, const bl_norm_shape_t *shape, b
   const size_t offset = rows.first * shape->width;
   const bl_compute_dtype_t dtype = shape->dtype;
   bl__typed(compute, dtype)
-      ->norm_backward(rows.last - rows.first, shape->width, shape->rms, bl__element(dtype, dy, offset),
-                      bl__element(dtype, x, offset), gain, stats + rows.first, deviations + rows.first,
-                      bl__element(dtype, residual_gradient, offset), bl__element_to(dtype, dx, offset));
+      ->norm_backward(rows.last - rows.first, shape->width, shape->rms, shape->gain_offset,
+                      bl__element(dtype, dy, offset), bl__element(dtype, x, offset), gain, stats + rows.first,
+                      deviations + rows.first, bl__element(dtype, residual_gradient, offset),
+                      bl__element_to(dtype, dx, offset));
 }
 
 // Columns are summed in row order whoever sums them, so that the thread count does not matter.

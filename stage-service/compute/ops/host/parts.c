@@ -27,7 +27,8 @@ void bl__embedding_part_forward(bl_compute_t *compute, const bl_embedding_part_t
       const float *token = row_of(wte, (uint64_t)tokens[row], part->first_token, part->tokens, part->width);
       const float *position = row_of(wpe, row % part->seq, part->first_position, part->positions, part->width);
       if (token || position) {
-        bl__typed(compute, part->dtype)->embed(part->width, token ? token : position, token ? position : NULL, to);
+        bl__typed(compute, part->dtype)
+            ->embed(part->width, token ? part->scale : 1.0f, token ? token : position, token ? position : NULL, to);
       } else {
         memset(to, 0, part->width * bl__element_bytes(part->dtype));
       }
@@ -47,7 +48,8 @@ void bl__embedding_part_backward(bl_compute_t *compute, const bl_embedding_part_
                                row_of(dwpe, row % part->seq, part->first_position, part->positions, part->width)};
       for (size_t i = 0; i < 2; i++) {
         if (tables[i]) {
-          kernels->accumulate_gradient(count, gradient, (float *)(uintptr_t)tables[i] + columns.first);
+          kernels->accumulate_gradient(count, i == 0 ? part->scale : 1.0f, gradient,
+                                       (float *)(uintptr_t)tables[i] + columns.first);
         }
       }
     }
@@ -74,7 +76,7 @@ void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab
 }
 
 void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first,
-                            bl_compute_dtype_t dtype, const int32_t *labels, float scale, uint32_t parts,
+                            bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
                             const float *statistics, float *logits, double *row_losses) {
   BL__PARALLEL(compute, rows, 1, range) {
     for (size_t row = range.first; row < range.last; row++) {
@@ -90,7 +92,7 @@ void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab
         total += (double)of[1] * exp((double)of[0] - (double)largest);
       }
       bl__typed(compute, dtype)
-          ->softmax_gradient(vocab, column_of(labels[row], first, vocab), scale, largest,
+          ->softmax_gradient(vocab, column_of(labels[row], first, vocab), scale, cap, largest,
                              (float)((double)scale / total), logits + row * vocab);
       if (row_losses) {
         row_losses[row] = log(total) + ((double)largest - (double)label_logit);

@@ -8,8 +8,8 @@ struct bl_rope_op {
   bl_rope_op_t *next;
   bl_compute_t *compute;
   bl_rope_shape_t shape;
-  float *cosines; // [seq, head_dim / 2]
-  float *sines;   // [seq, head_dim / 2]
+  float *cosines; // [seq, bl_rope_dims / 2]
+  float *sines;   // [seq, bl_rope_dims / 2]
 };
 
 void bl__rope_destroy_all(bl_compute_t *compute) {
@@ -32,7 +32,7 @@ bl_status_t bl__rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape, b
       return BL_OK;
     }
   }
-  const size_t half = shape->head_dim / 2;
+  const size_t half = bl_rope_dims(&shape->rope, shape->head_dim) / 2;
   bl_rope_op_t *made = calloc(1, sizeof *made);
   float *table = calloc(2 * shape->seq * half, sizeof *table);
   if (!made || !table) {
@@ -50,13 +50,14 @@ bl_status_t bl__rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape, b
 
 static void rotate(bl_rope_op_t *op, void *qkv, float sign) {
   const bl_rope_shape_t *shape = &op->shape;
-  const size_t heads = shape->heads + shape->kv_heads, half = shape->head_dim / 2;
+  const size_t heads = shape->heads + shape->kv_heads;
+  const size_t dims = bl_rope_dims(&shape->rope, shape->head_dim), half = dims / 2;
   const size_t stride = (shape->heads + 2 * shape->kv_heads) * shape->head_dim;
   BL__PARALLEL(op->compute, shape->batch * shape->seq, 1, rows) {
     for (size_t row = rows.first; row < rows.last; row++) {
       const size_t position = row % shape->seq;
       bl__typed(op->compute, shape->dtype)
-          ->rope(heads, shape->head_dim, op->cosines + position * half, op->sines + position * half, sign,
+          ->rope(heads, shape->head_dim, dims, op->cosines + position * half, op->sines + position * half, sign,
                  bl__element_to(shape->dtype, qkv, row * stride));
     }
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// GELU and SwiGLU, one pack of each operand a thread. Elements moved per element of act: gelu 2 and 3, swiglu 3 and 5.
+// GELU, SwiGLU and GeGLU, one pack of each operand a thread. Elements moved per element of act: gelu 2 and 3, gated 3 and 5.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
 #define THREADS 256
 
-// GELU sees one row of `count`; SwiGLU rows of `width` in grid.y. A row's packs are cut at its end.
+// GELU sees one row of `count`; gates rows of `width` in grid.y. A row's packs are cut at its end.
 template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
     gelu_forward(bl_count count, const E *__restrict__ pre, E *__restrict__ act) {
@@ -40,9 +40,10 @@ __global__ void __launch_bounds__(THREADS) gelu_backward(bl_count count, const E
   bl_store<E, Wide>(dpre, at, count, bl_repack<E>(gradient));
 }
 
-template <typename E, bool Wide>
+// Gelu: of the gate, else SiLU.
+template <typename E, bool Wide, bool Gelu>
 __global__ void __launch_bounds__(THREADS)
-    swiglu_forward(bl_count rows, bl_count width, const E *__restrict__ pre, E *__restrict__ act) {
+    gated_forward(bl_count rows, bl_count width, const E *__restrict__ pre, E *__restrict__ act) {
   const bl_count at = ((bl_count)blockIdx.x * THREADS + threadIdx.x) * bl_pack<E>::WIDTH;
   if (at >= width) {
     return;
@@ -56,16 +57,20 @@ __global__ void __launch_bounds__(THREADS)
     bl_unpack<E>(up_pack, up);
 #pragma unroll
     for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-      up[i] *= bl_quotient(gate[i], 1.0f + bl_exp_of_minus(gate[i]));
+      if constexpr (Gelu) {
+        up[i] *= bl_gelu(gate[i]);
+      } else {
+        up[i] *= bl_quotient(gate[i], 1.0f + bl_exp_of_minus(gate[i]));
+      }
     }
     bl_store<E, Wide>(act + row * width, at, width, bl_repack<E>(up));
   }
 }
 
 // dpre may be pre: a thread writes the two packs it has read.
-template <typename E, bool Wide>
+template <typename E, bool Wide, bool Gelu>
 __global__ void __launch_bounds__(THREADS)
-    swiglu_backward(bl_count rows, bl_count width, const E *__restrict__ dact, const E *pre, E *dpre) {
+    gated_backward(bl_count rows, bl_count width, const E *__restrict__ dact, const E *pre, E *dpre) {
   const bl_count at = ((bl_count)blockIdx.x * THREADS + threadIdx.x) * bl_pack<E>::WIDTH;
   if (at >= width) {
     return;
@@ -82,9 +87,15 @@ __global__ void __launch_bounds__(THREADS)
     bl_unpack<E>(up_pack, up);
 #pragma unroll
     for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-      const float e = bl_exp_of_minus(gate[i]), s = bl_quotient(1.0f, 1.0f + e), g = gate[i];
-      gate[i] = gradient[i] * up[i] * s * (1.0f + g * e * s);
-      up[i] = gradient[i] * g * s;
+      const float g = gate[i];
+      if constexpr (Gelu) {
+        gate[i] = gradient[i] * up[i] * bl_gelu_slope(g);
+        up[i] = gradient[i] * bl_gelu(g);
+      } else {
+        const float e = bl_exp_of_minus(g), s = bl_quotient(1.0f, 1.0f + e);
+        gate[i] = gradient[i] * up[i] * s * (1.0f + g * e * s);
+        up[i] = gradient[i] * g * s;
+      }
     }
     bl_store<E, Wide>(dgates, at, width, bl_repack<E>(gate));
     bl_store<E, Wide>(dgates + width, at, width, bl_repack<E>(up));
@@ -125,24 +136,37 @@ int bl__launch_gelu_backward(bl__stream_t stream, bool bf16, uint64_t count, con
                             (const E *)pre, (E *)dpre));
 }
 
-int bl__launch_swiglu_forward(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t width, const void *pre,
-                              void *act) {
-  if (rows == 0 || width == 0) {
-    return 0;
-  }
+template <bool Gelu>
+static int forward_of(bl__stream_t stream, bool bf16, bl_count rows, bl_count width, const void *pre, void *act) {
   const bool wide = lines_are_wide(bf16, width) && bl_is_wide(pre) && bl_is_wide(act);
   return BL_TYPED(bf16, wide,
-                  BL_LAUNCH((swiglu_forward<E, W>), grid_for<E>(rows, width), THREADS, stream, rows, width,
+                  BL_LAUNCH((gated_forward<E, W, Gelu>), grid_for<E>(rows, width), THREADS, stream, rows, width,
                             (const E *)pre, (E *)act));
 }
 
-int bl__launch_swiglu_backward(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t width, const void *dact,
-                               const void *pre, void *dpre) {
+template <bool Gelu>
+static int backward_of(bl__stream_t stream, bool bf16, bl_count rows, bl_count width, const void *dact, const void *pre,
+                       void *dpre) {
+  const bool wide = lines_are_wide(bf16, width) && bl_is_wide(dact) && bl_is_wide(pre) && bl_is_wide(dpre);
+  return BL_TYPED(bf16, wide,
+                  BL_LAUNCH((gated_backward<E, W, Gelu>), grid_for<E>(rows, width), THREADS, stream, rows, width,
+                            (const E *)dact, (const E *)pre, (E *)dpre));
+}
+
+int bl__launch_gated_forward(bl__stream_t stream, bool bf16, bool gelu, uint64_t rows, uint64_t width, const void *pre,
+                             void *act) {
   if (rows == 0 || width == 0) {
     return 0;
   }
-  const bool wide = lines_are_wide(bf16, width) && bl_is_wide(dact) && bl_is_wide(pre) && bl_is_wide(dpre);
-  return BL_TYPED(bf16, wide,
-                  BL_LAUNCH((swiglu_backward<E, W>), grid_for<E>(rows, width), THREADS, stream, rows, width,
-                            (const E *)dact, (const E *)pre, (E *)dpre));
+  return gelu ? forward_of<true>(stream, bf16, rows, width, pre, act)
+              : forward_of<false>(stream, bf16, rows, width, pre, act);
+}
+
+int bl__launch_gated_backward(bl__stream_t stream, bool bf16, bool gelu, uint64_t rows, uint64_t width,
+                              const void *dact, const void *pre, void *dpre) {
+  if (rows == 0 || width == 0) {
+    return 0;
+  }
+  return gelu ? backward_of<true>(stream, bf16, rows, width, dact, pre, dpre)
+              : backward_of<false>(stream, bf16, rows, width, dact, pre, dpre);
 }

@@ -252,6 +252,11 @@ BL_DEVICE float bl_gelu_slope(float x) {
   return s * (1.0f + x * (BL_GELU_LINEAR + 3.0f * BL_GELU_CUBIC * x * x) * e * s);
 }
 
+// x bounded softly by cap: cap tanh(x / cap).
+BL_DEVICE float bl_capped(float x, float cap, float inverse_cap) {
+  return cap * tanhf(x * inverse_cap);
+}
+
 // ---- sums over a block --------------------------------------------------------------------------------------------
 // Every thread gets the result. `room` is shared memory of one T per warp. All threads of the block call, a multiple of
 // 32; another sum uses another room, and a room may be used again once every thread has passed a __syncthreads() after
@@ -266,6 +271,14 @@ struct bl_larger { // NaN is passed over, as fmaxf does
     return fmaxf(a, b);
   }
 };
+
+// Of groups of `lanes` neighbours, a power of two up to 32; all lanes of the warp call.
+template <typename T, typename F> BL_DEVICE T bl_group_all(T value, int lanes, F combine) {
+  for (int lane = lanes / 2; lane > 0; lane /= 2) {
+    value = combine(value, __shfl_xor_sync(0xffffffffu, value, lane));
+  }
+  return value;
+}
 
 template <typename T, typename F> BL_DEVICE T bl_warp_all(T value, F combine) {
 #pragma unroll

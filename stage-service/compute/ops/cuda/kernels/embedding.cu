@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(256) take(int count, const int32_t *__restrict
 
 template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
-    embed(bl_count seq, bl_count width, const int32_t *__restrict__ tokens, const float *__restrict__ wte,
+    embed(bl_count seq, bl_count width, float scale, const int32_t *__restrict__ tokens, const float *__restrict__ wte,
           const float *__restrict__ wpe, E *__restrict__ x) {
   const bl_count row = blockIdx.x, at = column_of_thread<E>();
   if (at >= width) {
@@ -49,6 +49,10 @@ __global__ void __launch_bounds__(THREADS)
   }
   float values[bl_pack<E>::WIDTH], positions[bl_pack<E>::WIDTH];
   bl_load_floats<E, Wide>(wte + (bl_count)tokens[row] * width, at, width, values);
+#pragma unroll
+  for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
+    values[i] *= scale;
+  }
   if (wpe != NULL) {
     bl_load_floats<E, Wide>(wpe + (bl_count)((uint32_t)row % (uint32_t)seq) * width, at, width, positions);
 #pragma unroll
@@ -123,8 +127,8 @@ static BL_DEVICE int run_from(int place, int count, const int32_t *__restrict__ 
 
 template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
-    scatter(int count, bl_count width, const int32_t *__restrict__ order, const int32_t *__restrict__ sorted,
-            const E *__restrict__ dx, float *__restrict__ dwte) {
+    scatter(int count, bl_count width, float scale, const int32_t *__restrict__ order,
+            const int32_t *__restrict__ sorted, const E *__restrict__ dx, float *__restrict__ dwte) {
   const int place = (int)blockIdx.x;
   const bl_count at = column_of_thread<E>();
   if (at >= width || (place > 0 && sorted[place - 1] == sorted[place])) {
@@ -140,7 +144,7 @@ __global__ void __launch_bounds__(THREADS)
     bl_unpack<E>(bl_load<E, Wide>(dx + (bl_count)order[place + n] * width, at, width), values);
 #pragma unroll
     for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-      sums[i] += values[i];
+      sums[i] += scale * values[i];
     }
   }
   store_floats<E, Wide>(line, at, width, sums);
@@ -180,7 +184,8 @@ static int launch_take(bl__stream_t stream, int count, const int32_t *tokens, in
 }
 
 int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
-                                 const int32_t *tokens, const float *wte, const float *wpe, void *x, void *scratch) {
+                                 float scale, const int32_t *tokens, const float *wte, const float *wpe, void *x,
+                                 void *scratch) {
   int32_t *here = (int32_t *)scratch;
   const bool wide = lines_are_wide(bf16, width, x, wte, wpe);
   // Pieces of whole sequences, where more than one fits: positions begin with each.
@@ -192,15 +197,16 @@ int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, uint64_t batch,
     result = launch_take(stream, (int)count, tokens + row, here);
     if (result == 0) {
       result = BL_TYPED(bf16, wide,
-                        BL_LAUNCH((embed<E, W>), grid_for(bf16, count, width), THREADS, stream, seq, width, here, wte,
-                                  wpe, (E *)x + row * width));
+                        BL_LAUNCH((embed<E, W>), grid_for(bf16, count, width), THREADS, stream, seq, width, scale, here,
+                                  wte, wpe, (E *)x + row * width));
     }
   }
   return result;
 }
 
 int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
-                                  const int32_t *tokens, const void *dx, float *dwte, float *dwpe, void *scratch) {
+                                  float scale, const int32_t *tokens, const void *dx, float *dwte, float *dwpe,
+                                  void *scratch) {
   int32_t *here = (int32_t *)scratch, *order = here + PIECE, *sorted = order + PIECE;
   const bool wide = lines_are_wide(bf16, width, dx, dwte, dwpe);
   const bl_count rows = batch * seq;
@@ -215,7 +221,7 @@ int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch
     if (result == 0) {
       result = BL_TYPED(bf16, wide,
                         BL_LAUNCH((scatter<E, W>), grid_for(bf16, (bl_count)count, width), THREADS, stream, count,
-                                  width, order, sorted, (const E *)dx + row * width, dwte));
+                                  width, scale, order, sorted, (const E *)dx + row * width, dwte));
     }
   }
   if (result != 0 || dwpe == NULL) {

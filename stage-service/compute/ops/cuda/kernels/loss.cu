@@ -13,6 +13,7 @@
 #define COLUMNS        (THREADS * PACKS * 4)
 #define SQUARE_BLOCKS  1024 // at most: fixed, so that the order depends on count alone
 #define SQUARE_THREADS 256
+#define CAP_THREADS    256
 #define LOWEST         (-3.402823466e38f)
 
 // PACKS packs of the row from `first` on, all on their way at once.
@@ -31,9 +32,11 @@ static BL_DEVICE void load_packs(const float *row, bl_count first, bl_count voca
 
 // A block per row. bf16: elements of the gradient lie in the first half of the row's logits. COLUMNS of them are
 // written once all threads have read theirs: they land on logits of this piece or of pieces before it.
-template <typename E, bool Wide>
+// Capped: the gradient is that of the logits before cap_logits, whose inverse cap is given.
+template <typename E, bool Wide, bool Capped>
 __global__ void __launch_bounds__(THREADS, 1)
-    cross_entropy(bl_count vocab, const int32_t *__restrict__ labels, float scale, float *logits, double *row_losses) {
+    cross_entropy(bl_count vocab, const int32_t *__restrict__ labels, float scale, float inverse_cap, float *logits,
+                  double *row_losses) {
   __shared__ float rooms[2][THREADS / 32];
   __shared__ int32_t label_room;
   // From memory of the host, once a row; nobody waits for it before the logits are on their way.
@@ -84,7 +87,11 @@ __global__ void __launch_bounds__(THREADS, 1)
           const bool is_label = at + i == label;
           of_label = is_label ? values[n][i] : of_label;
           has_label = has_label || is_label;
-          values[n][i] = bl_exp(values[n][i] - top) * share - (is_label ? scale : 0.0f);
+          const float z = values[n][i];
+          values[n][i] = bl_exp(z - top) * share - (is_label ? scale : 0.0f);
+          if constexpr (Capped) {
+            values[n][i] *= 1.0f - z * inverse_cap * (z * inverse_cap);
+          }
         }
         bl_store_four<E, Wide>((E *)row, at, vocab, values[n]);
       }
@@ -93,6 +100,22 @@ __global__ void __launch_bounds__(THREADS, 1)
   if (has_label) {
     row_losses[blockIdx.x] = (double)top + log((double)total) - (double)of_label;
   }
+}
+
+// 8 bytes a logit.
+template <bool Wide>
+__global__ void __launch_bounds__(CAP_THREADS) cap_logits(bl_count count, float cap, float inverse_cap, float *logits) {
+  const bl_count at = ((bl_count)blockIdx.x * CAP_THREADS + threadIdx.x) * 4;
+  if (at >= count) {
+    return;
+  }
+  float values[4];
+  bl_load_four<float, Wide>(logits, at, count, values);
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    values[i] = bl_capped(values[i], cap, inverse_cap);
+  }
+  bl_store_four<float, Wide>(logits, at, count, values);
 }
 
 // One block: a tile of losses at a time, added by one thread in row order.
@@ -161,14 +184,30 @@ __global__ void __launch_bounds__(SQUARE_THREADS)
   }
 }
 
+int bl__launch_cap_logits(bl__stream_t stream, uint64_t count, float cap, float *logits) {
+  if (count == 0) {
+    return 0;
+  }
+  const unsigned blocks = (unsigned)bl_over(count, CAP_THREADS * 4);
+  return count % 4 == 0 && bl_is_wide(logits)
+             ? BL_LAUNCH((cap_logits<true>), blocks, CAP_THREADS, stream, count, cap, 1.0f / cap, logits)
+             : BL_LAUNCH((cap_logits<false>), blocks, CAP_THREADS, stream, count, cap, 1.0f / cap, logits);
+}
+
 int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, const int32_t *labels,
-                             float scale, float *logits, double *row_losses) {
+                             float scale, float cap, float *logits, double *row_losses) {
   if (rows == 0) {
     return 0;
   }
-  return BL_TYPED(
-      bf16, vocab % 4 == 0 && bl_is_wide(logits),
-      BL_LAUNCH((cross_entropy<E, W>), (unsigned)rows, THREADS, stream, vocab, labels, scale, logits, row_losses));
+  const bool wide = vocab % 4 == 0 && bl_is_wide(logits);
+  if (cap != 0.0f) {
+    return BL_TYPED(bf16, wide,
+                    BL_LAUNCH((cross_entropy<E, W, true>), (unsigned)rows, THREADS, stream, vocab, labels, scale,
+                              1.0f / cap, logits, row_losses));
+  }
+  return BL_TYPED(bf16, wide,
+                  BL_LAUNCH((cross_entropy<E, W, false>), (unsigned)rows, THREADS, stream, vocab, labels, scale, 0.0f,
+                            logits, row_losses));
 }
 
 int bl__launch_loss_sum(bl__stream_t stream, uint64_t rows, const double *row_losses, double *loss,

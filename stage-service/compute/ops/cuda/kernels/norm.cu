@@ -32,8 +32,9 @@ static BL_DEVICE void load_row(const E *line, bl_count width, bl_pack<E> (&packs
 
 template <typename E, bool Wide, bool Rms, int KEEP>
 __global__ void __launch_bounds__(THREADS_MAX)
-    norm_forward(bl_count rows, bl_count width, float epsilon, const E *__restrict__ x, const float *__restrict__ gain,
-                 const float *__restrict__ bias, E *__restrict__ y, float *__restrict__ stats) {
+    norm_forward(bl_count rows, bl_count width, float epsilon, float offset, const E *__restrict__ x,
+                 const float *__restrict__ gain, const float *__restrict__ bias, E *__restrict__ y,
+                 float *__restrict__ stats) {
   __shared__ float rooms[2][WARPS_MAX];
   const bl_count row = blockIdx.x;
   bl_pack<E> packs[KEEP];
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
       bl_load_floats<E, Wide>(gain, at, width, gains);
 #pragma unroll
       for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-        values[i] = (values[i] - mean) * inverse * gains[i];
+        values[i] = (values[i] - mean) * inverse * (gains[i] + offset);
       }
       if constexpr (!Rms) {
         bl_load_floats<E, Wide>(bias, at, width, gains);
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
 // lines [gridDim][width] gain parts, then (LayerNorm) [gridDim][width] bias parts; NULL: not wanted.
 template <typename E, bool Wide, bool Rms, int KEEP>
 __global__ void __launch_bounds__(THREADS_MAX)
-    norm_backward(bl_count rows, bl_count width, const E *dy, const E *x, const float *__restrict__ gain,
+    norm_backward(bl_count rows, bl_count width, float offset, const E *dy, const E *x, const float *__restrict__ gain,
                   const float *__restrict__ stats, const E *residual, E *dx, float *__restrict__ lines) {
   __shared__ float rooms[2][2 * WARPS_MAX];
   float dgain[KEEP][bl_pack<E>::WIDTH] = {}, dbias[Rms ? 1 : KEEP][bl_pack<E>::WIDTH] = {};
@@ -126,7 +127,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
         bl_load_floats<E, Wide>(gain, at, width, gains);
 #pragma unroll
         for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-          const float normalised = (values[i] - mean) * inverse, scaled = g[i] * gains[i];
+          const float normalised = (values[i] - mean) * inverse, scaled = g[i] * (gains[i] + offset);
           dgain[c][i] += g[i] * normalised;
           if constexpr (!Rms) {
             dbias[c][i] += g[i];
@@ -149,7 +150,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
 #pragma unroll
         for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
           const float normalised = (values[i] - mean) * inverse;
-          g[i] = inverse * (g[i] * gains[i] - centre - normalised * slope);
+          g[i] = inverse * (g[i] * (gains[i] + offset) - centre - normalised * slope);
         }
         if (residual != NULL) {
           bl_unpack<E>(residuals[c], values);
@@ -216,10 +217,10 @@ static unsigned lines_of(bool rms, bl_count rows, bl_count width) {
 
 template <typename E, bool W, bool Rms>
 static int forward_of(bl__stream_t stream, int keep, unsigned threads, bl_count rows, bl_count width, float epsilon,
-                      const E *x, const float *gain, const float *bias, E *y, float *stats) {
+                      float offset, const E *x, const float *gain, const float *bias, E *y, float *stats) {
 #define FORWARD(KEEP)                                                                                                  \
-  BL_LAUNCH((norm_forward<E, W, Rms, KEEP>), (unsigned)rows, threads, stream, rows, width, epsilon, x, gain, bias, y,  \
-            stats)
+  BL_LAUNCH((norm_forward<E, W, Rms, KEEP>), (unsigned)rows, threads, stream, rows, width, epsilon, offset, x, gain,   \
+            bias, y, stats)
   if constexpr (sizeof(E) == sizeof(float)) { // rows of floats alone are that long; they spill a few registers
     if (keep == 8) {
       return FORWARD(8);
@@ -232,11 +233,11 @@ static int forward_of(bl__stream_t stream, int keep, unsigned threads, bl_count 
 
 template <typename E, bool W, bool Rms>
 static int backward_of(bl__stream_t stream, int keep, unsigned threads, unsigned blocks, bl_count rows, bl_count width,
-                       const E *dy, const E *x, const float *gain, const float *stats, const E *residual, E *dx,
-                       float *lines) {
+                       float offset, const E *dy, const E *x, const float *gain, const float *stats, const E *residual,
+                       E *dx, float *lines) {
 #define BACKWARD(KEEP)                                                                                                 \
-  BL_LAUNCH((norm_backward<E, W, Rms, KEEP>), blocks, threads, stream, rows, width, dy, x, gain, stats, residual, dx,  \
-            lines)
+  BL_LAUNCH((norm_backward<E, W, Rms, KEEP>), blocks, threads, stream, rows, width, offset, dy, x, gain, stats,        \
+            residual, dx, lines)
   if constexpr (sizeof(E) == sizeof(float)) { // rows of floats alone are that long; they spill a few registers
     if (keep == 8) {
       return BACKWARD(8);
@@ -248,7 +249,7 @@ static int backward_of(bl__stream_t stream, int keep, unsigned threads, unsigned
 }
 
 int bl__launch_norm_forward(bl__stream_t stream, bool bf16, bool rms, uint64_t rows, uint64_t width, float epsilon,
-                            const void *x, const float *gain, const float *bias, void *y, float *stats) {
+                            float offset, const void *x, const float *gain, const float *bias, void *y, float *stats) {
   if (rows == 0) {
     return 0;
   }
@@ -256,16 +257,16 @@ int bl__launch_norm_forward(bl__stream_t stream, bool bf16, bool rms, uint64_t r
   const bool wide =
       width % (bf16 ? 8 : 4) == 0 && bl_is_wide(x) && bl_is_wide(gain) && (rms || bl_is_wide(bias)) && bl_is_wide(y);
   return rms ? BL_TYPED(bf16, wide,
-                        (forward_of<E, W, true>(stream, g.keep, g.threads, rows, width, epsilon, (const E *)x, gain,
-                                                NULL, (E *)y, stats)))
+                        (forward_of<E, W, true>(stream, g.keep, g.threads, rows, width, epsilon, offset, (const E *)x,
+                                                gain, NULL, (E *)y, stats)))
              : BL_TYPED(bf16, wide,
-                        (forward_of<E, W, false>(stream, g.keep, g.threads, rows, width, epsilon, (const E *)x, gain,
-                                                 bias, (E *)y, stats)));
+                        (forward_of<E, W, false>(stream, g.keep, g.threads, rows, width, epsilon, offset, (const E *)x,
+                                                 gain, bias, (E *)y, stats)));
 }
 
-int bl__launch_norm_backward(bl__stream_t stream, bool bf16, bool rms, uint64_t rows, uint64_t width, const void *dy,
-                             const void *x, const float *gain, const float *stats, const void *residual_gradient,
-                             void *dx, float *partials, float *scratch) {
+int bl__launch_norm_backward(bl__stream_t stream, bool bf16, bool rms, uint64_t rows, uint64_t width, float offset,
+                             const void *dy, const void *x, const float *gain, const float *stats,
+                             const void *residual_gradient, void *dx, float *partials, float *scratch) {
   if (rows == 0) {
     return 0;
   }
@@ -276,12 +277,12 @@ int bl__launch_norm_backward(bl__stream_t stream, bool bf16, bool rms, uint64_t 
                     bl_is_wide(residual_gradient) && bl_is_wide(dx);
   const int result =
       rms ? BL_TYPED(bf16, wide,
-                     (backward_of<E, W, true>(stream, g.keep, g.threads, blocks, rows, width, (const E *)dy,
+                     (backward_of<E, W, true>(stream, g.keep, g.threads, blocks, rows, width, offset, (const E *)dy,
                                               (const E *)x, gain, stats, (const E *)residual_gradient, (E *)dx, lines)))
           : BL_TYPED(
                 bf16, wide,
-                (backward_of<E, W, false>(stream, g.keep, g.threads, blocks, rows, width, (const E *)dy, (const E *)x,
-                                          gain, stats, (const E *)residual_gradient, (E *)dx, lines)));
+                (backward_of<E, W, false>(stream, g.keep, g.threads, blocks, rows, width, offset, (const E *)dy,
+                                          (const E *)x, gain, stats, (const E *)residual_gradient, (E *)dx, lines)));
   if (result != 0 || partials == NULL) {
     return result;
   }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary positions in place: a thread takes a pack of the first half of a head and the pack that pairs with it in the
-// second. 2 elements moved per element of the rotated heads; the table stays in the L2 cache.
+// Rotary positions in place: a thread takes a pack of the first half of what turns of a head and the pack that pairs with it
+// in the second. 2 elements moved per element that turns; the table stays in the L2 cache.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
 #define THREADS 256
 
 template <typename E, bool Wide>
-__global__ void __launch_bounds__(THREADS) rope(const bl__heads_t shape, const float *__restrict__ cosines,
-                                                const float *__restrict__ sines, float sign, E *rows) {
-  const bl_count half = shape.head_dim / 2;
+__global__ void __launch_bounds__(THREADS)
+    rope(const bl__heads_t shape, bl_count half, const float *__restrict__ cosines, const float *__restrict__ sines,
+         float sign, E *rows) {
   // A row and its tokens are counted with 32 bits: a division of 64 takes longer than moving a pack.
   const uint32_t packs = ((uint32_t)half + bl_pack<E>::WIDTH - 1) / bl_pack<E>::WIDTH;
   const uint32_t index = blockIdx.x * THREADS + threadIdx.x;
@@ -37,12 +37,13 @@ __global__ void __launch_bounds__(THREADS) rope(const bl__heads_t shape, const f
   }
 }
 
-int bl__launch_rope(bl__stream_t stream, bool bf16, const bl__heads_t *shape, const float *cosines, const float *sines,
-                    float sign, void *rows) {
-  const bl_count width = bf16 ? 8 : 4, half = shape->head_dim / 2;
-  const bool wide = half % width == 0 && shape->row_stride % width == 0 && bl_is_wide(cosines) && bl_is_wide(sines) &&
-                    bl_is_wide(rows);
+int bl__launch_rope(bl__stream_t stream, bool bf16, const bl__heads_t *shape, uint64_t dims, const float *cosines,
+                    const float *sines, float sign, void *rows) {
+  const bl_count width = bf16 ? 8 : 4, half = dims / 2;
+  const bool wide = half % width == 0 && shape->head_dim % width == 0 && shape->row_stride % width == 0 &&
+                    bl_is_wide(cosines) && bl_is_wide(sines) && bl_is_wide(rows);
   const bl_count across = bl_over(shape->heads * bl_over(half, width), THREADS);
   const dim3 grid((unsigned)across, (unsigned)bl_least(shape->batch * shape->seq, 65535));
-  return BL_TYPED(bf16, wide, BL_LAUNCH((rope<E, W>), grid, THREADS, stream, *shape, cosines, sines, sign, (E *)rows));
+  return BL_TYPED(bf16, wide,
+                  BL_LAUNCH((rope<E, W>), grid, THREADS, stream, *shape, half, cosines, sines, sign, (E *)rows));
 }

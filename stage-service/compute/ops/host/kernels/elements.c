@@ -37,6 +37,13 @@ void BL_KERNEL(accumulate)(size_t count, const float *restrict x, float *restric
   }
 }
 
+void BL_KERNEL(cap)(size_t count, float cap, float *x) {
+  const float inverse = 1.0f / cap;
+  for (size_t i = 0; i < count; i++) {
+    x[i] = cap * bl__tanh(x[i] * inverse);
+  }
+}
+
 void BL_KERNEL(fill)(size_t count, float value, float *y) {
   for (size_t i = 0; i < count; i++) {
     y[i] = value;

@@ -9,6 +9,7 @@
   X(adamw)                                                                                                             \
   X(sum_squares)                                                                                                       \
   X(accumulate)                                                                                                        \
+  X(cap)                                                                                                               \
   X(fill)                                                                                                              \
   X(softmax_statistics)                                                                                                \
   X(transpose)
@@ -19,8 +20,10 @@
   X(norm_backward)                                                                                                     \
   X(norm_partials)                                                                                                     \
   X(column_sums)                                                                                                       \
-  X(swiglu_forward)                                                                                                    \
-  X(swiglu_backward)                                                                                                   \
+  X(head_norm_forward)                                                                                                 \
+  X(head_norm_backward)                                                                                                \
+  X(gated_forward)                                                                                                     \
+  X(gated_backward)                                                                                                    \
   X(rope)                                                                                                              \
   X(cross_entropy)                                                                                                     \
   X(softmax_gradient)                                                                                                  \

@@ -61,4 +61,19 @@ static inline float bl__exp_of_minus(float x) {
   return bl__exp2(x > 64.0f ? 64.0f : x);
 }
 
+// tanh(x): relative error below 2^-22, |result| at most 1, odd. Near 0, where 1 - exp(-2 |x|) would cancel, it is Cephes'
+// tanhf polynomial. NaN gives NaN.
+static inline float bl__tanh(float x) {
+  const float size = __builtin_fabsf(x), square = x * x;
+  float p = -5.70498872745e-3f;
+  p = p * square + 2.06390887954e-2f;
+  p = p * square - 5.37397155531e-2f;
+  p = p * square + 1.33314422036e-1f;
+  p = p * square - 3.33332819422e-1f;
+  const float small = x + x * (square * p);
+  const float e = bl__exp_of_minus(2.0f * size);
+  const float large = __builtin_copysignf((1.0f - e) / (1.0f + e), x);
+  return size < 0.625f ? small : large;
+}
+
 #endif

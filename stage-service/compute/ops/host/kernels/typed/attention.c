@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention of one head, tile by tile (Dao et al. 2022, Dao 2023): a tile of BL_TILE queries meets tiles of
-// BL_TILE keys up to the diagonal. Flash keeps a running maximum and sum per row and saves only the log-sum-exp; naive
-// stores the probabilities. Both use the same products. Queries carry log2(e) / sqrt(head_dim), so exponentials are
-// powers of two.
+// BL_TILE keys up to the diagonal, with a window from the first one that a query of it sees. Flash keeps a running maximum
+// and sum per row and saves only the log-sum-exp; naive stores the probabilities. Both use the same products. Queries carry
+// log2(e) and the scale, so exponentials are powers of two.
 //
 // Backward, per query tile i and key tile j <= i:
 //   P = 2^(Q K^T - lse)   dV_j += P^T dO_i   dP = dO_i V_j^T   dS = P (dP - delta)   dQ_i += dS K_j   dK_j += dS^T Q_i
+// With a cap, scores S' = cap tanh(S / cap) take the place of S = Q K^T, and dS is P (dP - delta) (1 - (S' / cap)^2).
 #include "base/minmax.h"
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/tile.h"
@@ -55,35 +56,80 @@ void BL_KERNEL(row_dots)(size_t rows, size_t width, size_t stride, const void *a
   }
 }
 
-// What of a tile is computed: `rows` rows from `row`, and `keys` keys from the first. Off the diagonal that is all of it;
-// on it, groups of BL_HEAD_ALIGN rows with the keys up to their end, which saves a third of the tile.
+// A tile of queries and one of keys that meet. Whole: every row sees every key.
+typedef struct meeting {
+  size_t i, j, rows, keys;
+  bool whole;
+} meeting_t;
+
+// What of them is computed: `rows` rows from `row`, and keys [first, keys); `first` begins a group of BL_HEAD_ALIGN. Where
+// they meet whole that is all of it; else groups of BL_HEAD_ALIGN rows with the keys that one of the group sees, which saves
+// a third of the tile on the diagonal. Without rows: none sees any.
 typedef struct piece {
-  size_t row, rows, keys;
+  size_t row, rows, first, keys;
 } piece_t;
 
-static inline size_t pieces_of(size_t rows, bool diagonal) {
-  return diagonal ? padded(rows) / BL_HEAD_ALIGN : 1;
+// Keys at the start of tile j, at most `keys`, that have left the window of row r of tile i.
+static inline size_t hidden_of(const bl__head_t *head, size_t i, size_t j, size_t r, size_t keys) {
+  const size_t end = (i - j) * BL_TILE + r + 1;
+  return head->window == 0 || end <= head->window ? 0 : bl_min_u64(end - head->window, keys);
 }
 
-static inline piece_t piece_of(size_t rows, size_t keys, bool diagonal, size_t n) {
-  if (!diagonal) {
-    return (piece_t){0, rows, keys};
+static inline meeting_t meeting_of(const bl__head_t *head, size_t i, size_t j) {
+  const size_t rows = bl_min_u64(BL_TILE, head->seq - i * BL_TILE), keys = bl_min_u64(BL_TILE, head->seq - j * BL_TILE);
+  return (meeting_t){i, j, rows, keys, i != j && hidden_of(head, i, j, rows - 1, keys) == 0};
+}
+
+// Tile i of queries meets tiles [first_tile, i] of keys, and tile j of keys tiles [j, last_tile] of queries.
+static inline size_t first_tile(const bl__head_t *head, size_t i) {
+  const size_t keys = i * BL_TILE + 1; // up to the first row's own
+  return head->window == 0 || keys <= head->window ? 0 : (keys - head->window) / BL_TILE;
+}
+
+static inline size_t last_tile(const bl__head_t *head, size_t j) {
+  const size_t last = bl__tiles(head->seq) - 1;
+  return head->window == 0 ? last : bl_min_u64(last, ((j + 1) * BL_TILE + head->window - 2) / BL_TILE);
+}
+
+static inline size_t pieces_of(const meeting_t *m) {
+  return m->whole ? 1 : padded(m->rows) / BL_HEAD_ALIGN;
+}
+
+static inline piece_t piece_of(const bl__head_t *head, const meeting_t *m, size_t n) {
+  if (m->whole) {
+    return (piece_t){0, m->rows, 0, m->keys};
   }
   const size_t row = n * BL_HEAD_ALIGN;
-  return (piece_t){row, bl_min_u64(BL_HEAD_ALIGN, rows - row), bl_min_u64(keys, row + BL_HEAD_ALIGN)};
+  const size_t keys = m->i == m->j ? bl_min_u64(m->keys, row + BL_HEAD_ALIGN) : m->keys;
+  const size_t hidden = hidden_of(head, m->i, m->j, row, keys);
+  return (piece_t){row, hidden == keys ? 0 : bl_min_u64(BL_HEAD_ALIGN, m->rows - row),
+                   hidden / BL_HEAD_ALIGN * BL_HEAD_ALIGN, keys};
 }
 
-// scores[rows of the piece, padded(keys)] = Q_i K_j^T
+static void cap_scores(const bl__head_t *head, piece_t piece, float *scores, size_t scores_row) {
+  const float cap = head->cap, inverse = 1.0f / cap;
+  for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
+    float *row = scores + r * scores_row + piece.first;
+    for (size_t c = 0; c < padded(piece.keys) - piece.first; c++) {
+      row[c] = cap * bl__tanh(row[c] * inverse);
+    }
+  }
+}
+
+// scores[rows of the piece, from its first key to padded(keys)] = Q_i K_j^T, capped
 static void scores_of(const bl__head_t *head, size_t i, size_t j, piece_t piece, float *scores, size_t scores_row) {
-  bl__tile_product(piece.rows, padded(piece.keys),
+  bl__tile_product(piece.rows, padded(piece.keys) - piece.first,
                    &(bl__tile_t){.k = head->width,
                                  .a = head->q + (i * BL_TILE + piece.row) * head->width,
                                  .a_row = head->width,
                                  .a_column = 1,
-                                 .b = head->keys.k_transposed + j * BL_TILE * head->width,
+                                 .b = head->keys.k_transposed + j * BL_TILE * head->width + piece.first,
                                  .b_row = BL_TILE,
-                                 .c = scores + piece.row * scores_row,
+                                 .c = scores + piece.row * scores_row + piece.first,
                                  .c_row = scores_row});
+  if (head->cap != 0.0f) {
+    cap_scores(head, piece, scores, scores_row);
+  }
 }
 
 // Sets what lies at and behind `visible` in its group of BL_HEAD_ALIGN scores.
@@ -120,6 +166,25 @@ __attribute__((always_inline)) static inline float softmax_row(float *scores, si
   return factor;
 }
 
+static inline void hide_before(float *scores, size_t first, size_t hidden, float value) {
+  for (size_t c = first; c < hidden; c++) {
+    scores[c] = value;
+  }
+}
+
+// As softmax_row, of scores [first, visible) of which those before `hidden` have left the window.
+static float softmax_window_row(float *scores, size_t first, size_t hidden, size_t visible, float *maximum,
+                                float *sum) {
+  if (hidden >= visible) {
+    memset(scores + first, 0, (padded(visible) - first) * sizeof(float));
+    return 1.0f;
+  }
+  hide_before(scores, first, hidden, -INFINITY);
+  const float factor = softmax_row(scores + first, visible - first, maximum, sum);
+  hide_before(scores, first, hidden, 0.0f);
+  return factor;
+}
+
 static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *output, float *lse, float *scratch) {
   float *scores = scratch;
   float *maxima = scratch + (size_t)BL_TILE * BL_TILE, *sums = maxima + BL_TILE;
@@ -127,16 +192,26 @@ static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *
     maxima[r] = -INFINITY;
     sums[r] = 0.0f;
   }
-  for (size_t j = 0; j <= i; j++) {
-    const size_t keys = bl_min_u64(BL_TILE, head->seq - j * BL_TILE);
-    for (size_t n = 0; n < pieces_of(rows, i == j); n++) {
-      const piece_t piece = piece_of(rows, keys, i == j, n);
+  if (head->window != 0) { // the first tile may have nothing for a row
+    memset(output, 0, rows * head->width * sizeof(float));
+  }
+  for (size_t j = first_tile(head, i); j <= i; j++) {
+    const meeting_t m = meeting_of(head, i, j);
+    for (size_t n = 0; n < pieces_of(&m); n++) {
+      const piece_t piece = piece_of(head, &m, n);
       scores_of(head, i, j, piece, scores, BL_TILE);
       for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
-        // Full tiles have a constant trip count: two copies of the loops, and the common one unrolls.
+        // Full tiles have a constant trip count: copies of the loops, and the common one unrolls.
         float *row = scores + r * BL_TILE;
-        const float factor =
-            i == j ? softmax_row(row, r + 1, &maxima[r], &sums[r]) : softmax_row(row, BL_TILE, &maxima[r], &sums[r]);
+        float factor;
+        if (m.whole) {
+          factor = softmax_row(row, BL_TILE, &maxima[r], &sums[r]);
+        } else if (head->window == 0) {
+          factor = softmax_row(row, r + 1, &maxima[r], &sums[r]);
+        } else {
+          factor = softmax_window_row(row, piece.first, hidden_of(head, i, j, r, piece.keys), i == j ? r + 1 : BL_TILE,
+                                      &maxima[r], &sums[r]);
+        }
         if (j > 0 && factor != 1.0f) {
           for (size_t d = 0; d < head->width; d++) {
             output[r * head->width + d] *= factor;
@@ -144,15 +219,15 @@ static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *
         }
       }
       bl__tile_product(piece.rows, head->width,
-                       &(bl__tile_t){.k = piece.keys,
-                                     .a = scores + piece.row * BL_TILE,
+                       &(bl__tile_t){.k = piece.keys - piece.first,
+                                     .a = scores + piece.row * BL_TILE + piece.first,
                                      .a_row = BL_TILE,
                                      .a_column = 1,
-                                     .b = head->keys.v + j * BL_TILE * head->width,
+                                     .b = head->keys.v + (j * BL_TILE + piece.first) * head->width,
                                      .b_row = head->width,
                                      .c = output + piece.row * head->width,
                                      .c_row = head->width,
-                                     .accumulate = j > 0});
+                                     .accumulate = j > 0 || head->window != 0});
     }
   }
   for (size_t r = 0; r < rows; r++) {
@@ -166,21 +241,26 @@ static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *
 
 static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *output, bl__element_t *probabilities,
                           float *scratch) {
-  const size_t scores_row = bl__tiles(head->seq) * BL_TILE;
-  for (size_t j = 0; j <= i; j++) {
-    const piece_t piece = {0, rows, bl_min_u64(BL_TILE, head->seq - j * BL_TILE)};
+  const size_t scores_row = bl__tiles(head->seq) * BL_TILE, first = first_tile(head, i) * BL_TILE;
+  const size_t columns = bl_min_u64((i + 1) * BL_TILE, head->seq);
+  for (size_t j = first / BL_TILE; j <= i; j++) {
+    const piece_t piece = {0, rows, 0, bl_min_u64(BL_TILE, head->seq - j * BL_TILE)};
     scores_of(head, i, j, piece, scratch + j * BL_TILE, scores_row);
   }
   for (size_t r = 0; r < rows; r++) {
     float *row = scratch + r * scores_row;
     float maximum = -INFINITY, sum = 0.0f;
-    const size_t visible = i * BL_TILE + r + 1;
-    softmax_row(row, visible, &maximum, &sum);
+    const size_t visible = i * BL_TILE + r + 1, hidden = hidden_of(head, i, 0, r, visible);
+    const size_t start = hidden / BL_HEAD_ALIGN * BL_HEAD_ALIGN;
+    softmax_window_row(row, start, hidden, visible, &maximum, &sum);
+    hide_before(row, first, start, 0.0f);
     memset(row + padded(visible), 0, ((i + 1) * BL_TILE - padded(visible)) * sizeof(float));
     const float inverse = 1.0f / sum;
     bl__element_t *stored = probabilities + (i * BL_TILE + r) * head->seq;
-    const size_t columns = bl_min_u64((i + 1) * BL_TILE, head->seq);
-    for (size_t c = 0; c < columns; c++) {
+    for (size_t c = 0; c < first; c++) {
+      stored[c] = bl__element_of(0.0f);
+    }
+    for (size_t c = first; c < columns; c++) {
       stored[c] = bl__element_of(row[c] * inverse);
       row[c] = bl__float_of(stored[c]); // values are weighted as the backward will see it
     }
@@ -189,11 +269,11 @@ static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *
     }
   }
   bl__tile_product(rows, head->width,
-                   &(bl__tile_t){.k = bl_min_u64((i + 1) * BL_TILE, head->seq),
-                                 .a = scratch,
+                   &(bl__tile_t){.k = columns - first,
+                                 .a = scratch + first,
                                  .a_row = scores_row,
                                  .a_column = 1,
-                                 .b = head->keys.v,
+                                 .b = head->keys.v + first * head->width,
                                  .b_row = head->width,
                                  .c = output,
                                  .c_row = head->width});
@@ -217,96 +297,125 @@ void BL_KERNEL(attention_forward)(const bl__head_t *head, size_t tile, size_t st
   }
 }
 
-// P of one piece: again from scores and log-sum-exp, or as stored.
-static void probabilities_of(const bl__head_t *head, size_t i, size_t j, piece_t piece, const float *lse,
-                             const bl__element_t *probabilities, float *p) {
-  const size_t end = piece.row + piece.rows;
-  if (probabilities) {
-    for (size_t r = piece.row; r < end; r++) {
-      const bl__element_t *stored = probabilities + (i * BL_TILE + r) * head->seq + j * BL_TILE;
-      for (size_t c = 0; c < piece.keys; c++) {
-        p[r * BL_TILE + c] = bl__float_of(stored[c]);
-      }
-      memset(p + r * BL_TILE + piece.keys, 0, (padded(piece.keys) - piece.keys) * sizeof(float));
+// 1 - (S' / cap)^2 of one piece.
+static void cap_slopes(const bl__head_t *head, piece_t piece, const float *scores, float *slopes) {
+  const float inverse = 1.0f / head->cap;
+  for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
+    for (size_t c = piece.first; c < padded(piece.keys); c++) {
+      const float t = scores[r * BL_TILE + c] * inverse;
+      slopes[r * BL_TILE + c] = 1.0f - t * t;
     }
-    return;
   }
-  scores_of(head, i, j, piece, p, BL_TILE);
-  for (size_t r = piece.row; r < end; r++) {
+}
+
+// P of one piece, as stored; slopes of a cap (NULL: none) need the scores again.
+static void probabilities_stored(const bl__head_t *head, const meeting_t *m, piece_t piece,
+                                 const bl__element_t *probabilities, float *p, float *slopes) {
+  for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
+    const bl__element_t *stored = probabilities + (m->i * BL_TILE + r) * head->seq + m->j * BL_TILE;
+    for (size_t c = piece.first; c < piece.keys; c++) {
+      p[r * BL_TILE + c] = bl__float_of(stored[c]);
+    }
+    memset(p + r * BL_TILE + piece.keys, 0, (padded(piece.keys) - piece.keys) * sizeof(float));
+  }
+  if (slopes) {
+    scores_of(head, m->i, m->j, piece, slopes, BL_TILE);
+    cap_slopes(head, piece, slopes, slopes);
+  }
+}
+
+// P of one piece, again from scores and log-sum-exp; slopes as above.
+static void probabilities_again(const bl__head_t *head, const meeting_t *m, piece_t piece, const float *lse, float *p,
+                                float *slopes) {
+  scores_of(head, m->i, m->j, piece, p, BL_TILE);
+  if (slopes) {
+    cap_slopes(head, piece, p, slopes);
+  }
+  for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
     float *row = p + r * BL_TILE;
-    const float shift = lse[i * BL_TILE + r] * BL_LOG2_E;
-    if (i != j) {
+    const float shift = lse[m->i * BL_TILE + r] * BL_LOG2_E;
+    if (m->whole) {
       for (size_t c = 0; c < BL_TILE; c++) {
         row[c] = bl__exp2(row[c] - shift);
       }
       continue;
     }
-    for (size_t c = 0; c < padded(piece.keys); c++) {
+    for (size_t c = piece.first; c < padded(piece.keys); c++) {
       row[c] = bl__exp2(row[c] - shift);
     }
-    if ((r + 1) % BL_HEAD_ALIGN) {
+    if (m->i == m->j && (r + 1) % BL_HEAD_ALIGN) {
       hide(row, r + 1, 0.0f);
     }
+    hide_before(row, piece.first, hidden_of(head, m->i, m->j, r, piece.keys), 0.0f);
   }
 }
 
-// Gradients that one piece of tile (i, j) gives. p and ds are scratch tiles.
-static void backward_piece(const bl__head_t *head, size_t i, size_t j, piece_t piece, const float *datt,
-                           const float *deltas, const float *p, float *ds, float *dq, float *dk, float *dv) {
-  const size_t width = head->width, first = i * BL_TILE + piece.row, step = BL_TILE * width;
+// Gradients that one piece of tiles (i, j) gives. p, slopes (NULL: no cap) and ds are scratch tiles.
+static void backward_piece(const bl__head_t *head, const meeting_t *m, piece_t piece, const float *datt,
+                           const float *deltas, const float *p, const float *slopes, float *ds, float *dq, float *dk,
+                           float *dv) {
+  const size_t width = head->width, row = m->i * BL_TILE + piece.row, key = m->j * BL_TILE + piece.first;
+  const size_t keys = piece.keys - piece.first, columns = padded(piece.keys) - piece.first;
+  const size_t offset = piece.row * BL_TILE + piece.first; // in tiles
   const bl__tile_t transposed = {
       .k = piece.rows, .a_row = 1, .a_column = BL_TILE, .b_row = width, .c_row = width, .accumulate = true};
-  p += piece.row * BL_TILE;
-  ds += piece.row * BL_TILE;
+  p += offset;
+  ds += offset;
 
   bl__tile_t tile = transposed; // dV_j += P^T dO_i
-  tile.a = p, tile.b = datt + first * width, tile.c = dv + j * step;
-  bl__tile_product(piece.keys, width, &tile);
+  tile.a = p, tile.b = datt + row * width, tile.c = dv + key * width;
+  bl__tile_product(keys, width, &tile);
 
-  bl__tile_product(piece.rows, padded(piece.keys), // dP = dO_i V_j^T
+  bl__tile_product(piece.rows, columns, // dP = dO_i V_j^T
                    &(bl__tile_t){.k = width,
-                                 .a = datt + first * width,
+                                 .a = datt + row * width,
                                  .a_row = width,
                                  .a_column = 1,
-                                 .b = head->keys.v_transposed + j * step,
+                                 .b = head->keys.v_transposed + m->j * BL_TILE * width + piece.first,
                                  .b_row = BL_TILE,
                                  .c = ds,
                                  .c_row = BL_TILE});
   for (size_t r = 0; r < piece.rows; r++) {
-    const float delta = deltas[first + r];
-    for (size_t c = 0; c < padded(piece.keys); c++) {
+    const float delta = deltas[row + r];
+    for (size_t c = 0; c < columns; c++) {
       ds[r * BL_TILE + c] = p[r * BL_TILE + c] * (ds[r * BL_TILE + c] - delta);
+    }
+    for (size_t c = 0; slopes && c < columns; c++) {
+      ds[r * BL_TILE + c] *= slopes[offset + r * BL_TILE + c];
     }
   }
 
   bl__tile_product(piece.rows, width, // dQ_i += dS K_j
-                   &(bl__tile_t){.k = piece.keys,
+                   &(bl__tile_t){.k = keys,
                                  .a = ds,
                                  .a_row = BL_TILE,
                                  .a_column = 1,
-                                 .b = head->keys.k + j * step,
+                                 .b = head->keys.k + key * width,
                                  .b_row = width,
-                                 .c = dq + first * width,
+                                 .c = dq + row * width,
                                  .c_row = width,
                                  .accumulate = true});
   tile = transposed; // dK_j += dS^T Q_i
-  tile.a = ds, tile.b = head->q + first * width, tile.c = dk + j * step;
-  bl__tile_product(piece.keys, width, &tile);
+  tile.a = ds, tile.b = head->q + row * width, tile.c = dk + key * width;
+  bl__tile_product(keys, width, &tile);
 }
 
 void BL_KERNEL(attention_backward)(const bl__head_t *head, const float *datt, const float *deltas, const float *lse,
                                    const void *probabilities, float *dq, float *dk, float *dv, float *scratch) {
-  const size_t tiles = bl__tiles(head->seq);
-  float *p = scratch, *ds = scratch + (size_t)BL_TILE * BL_TILE;
+  const size_t tiles = bl__tiles(head->seq), tile = (size_t)BL_TILE * BL_TILE;
+  float *p = scratch, *ds = p + tile, *slopes = head->cap != 0.0f ? ds + tile : NULL;
   memset(dq, 0, tiles * BL_TILE * head->width * sizeof(float));
   for (size_t j = 0; j < tiles; j++) {
-    const size_t keys = bl_min_u64(BL_TILE, head->seq - j * BL_TILE);
-    for (size_t i = j; i < tiles; i++) {
-      const size_t rows = bl_min_u64(BL_TILE, head->seq - i * BL_TILE);
-      for (size_t n = 0; n < pieces_of(rows, i == j); n++) {
-        const piece_t piece = piece_of(rows, keys, i == j, n);
-        probabilities_of(head, i, j, piece, lse, probabilities, p);
-        backward_piece(head, i, j, piece, datt, deltas, p, ds, dq, dk, dv);
+    for (size_t i = j; i <= last_tile(head, j); i++) {
+      const meeting_t m = meeting_of(head, i, j);
+      for (size_t n = 0; n < pieces_of(&m); n++) {
+        const piece_t piece = piece_of(head, &m, n);
+        if (probabilities) {
+          probabilities_stored(head, &m, piece, probabilities, p, slopes);
+        } else {
+          probabilities_again(head, &m, piece, lse, p, slopes);
+        }
+        backward_piece(head, &m, piece, datt, deltas, p, slopes, ds, dq, dk, dv);
       }
     }
   }

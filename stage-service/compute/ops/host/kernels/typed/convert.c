@@ -12,20 +12,21 @@ void BL_KERNEL(add)(size_t count, const void *a_elements, const void *b_elements
   }
 }
 
-void BL_KERNEL(embed)(size_t count, const float *restrict token, const float *restrict position, void *x_elements) {
+void BL_KERNEL(embed)(size_t count, float scale, const float *restrict token, const float *restrict position,
+                      void *x_elements) {
   bl__element_t *restrict x = x_elements;
   for (size_t i = 0; position && i < count; i++) {
-    x[i] = bl__element_of(token[i] + position[i]);
+    x[i] = bl__element_of(scale * token[i] + position[i]);
   }
   for (size_t i = 0; !position && i < count; i++) {
-    x[i] = bl__element_of(token[i]);
+    x[i] = bl__element_of(scale * token[i]);
   }
 }
 
-void BL_KERNEL(accumulate_gradient)(size_t count, const void *x_elements, float *restrict y) {
+void BL_KERNEL(accumulate_gradient)(size_t count, float scale, const void *x_elements, float *restrict y) {
   const bl__element_t *restrict x = x_elements;
   for (size_t i = 0; i < count; i++) {
-    y[i] += bl__float_of(x[i]);
+    y[i] += scale * bl__float_of(x[i]);
   }
 }
 

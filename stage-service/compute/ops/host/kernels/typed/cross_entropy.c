@@ -21,9 +21,52 @@ static void write_gradient(size_t vocab, float factor, float *logits) {
   }
 }
 
-double BL_KERNEL(cross_entropy)(size_t vocab, size_t label, float scale, float *logits) {
+// As write_gradient, of logits that were capped: their exponentials are made again, since the slope of the cap needs the
+// logits themselves.
+static void write_capped(size_t vocab, size_t label, float scale, float cap, float largest, float factor,
+                         float *logits) {
+  bl__element_t *gradient = (bl__element_t *)(void *)logits;
+  const float inverse = 1.0f / cap;
+  for (size_t start = 0; start < vocab; start += PIECE) {
+    const size_t count = vocab - start < PIECE ? vocab - start : PIECE;
+    float piece[PIECE];
+    for (size_t i = 0; i < count; i++) {
+      piece[i] = bl__exp(logits[start + i] - largest) * factor;
+    }
+    if (label >= start && label - start < count) {
+      piece[label - start] -= scale;
+    }
+    bl__element_t elements[PIECE];
+    for (size_t i = 0; i < count; i++) {
+      const float t = logits[start + i] * inverse;
+      elements[i] = bl__element_of(piece[i] * (1.0f - t * t));
+    }
+    memcpy(gradient + start, elements, count * sizeof *elements);
+  }
+}
+
+// The sum of exp(logit - largest), without keeping the exponentials.
+static double sum_capped(size_t vocab, float largest, const float *logits) {
+  double total = 0.0;
+  for (size_t start = 0; start < vocab; start += 1024) {
+    const size_t end = vocab - start < 1024 ? vocab : start + 1024;
+    float sum = 0.0f;
+    for (size_t i = start; i < end; i++) {
+      sum += bl__exp(logits[i] - largest);
+    }
+    total += (double)sum;
+  }
+  return total;
+}
+
+double BL_KERNEL(cross_entropy)(size_t vocab, size_t label, float scale, float cap, float *logits) {
   const float largest = bl__largest(logits, vocab, -INFINITY);
   const double label_logit = logits[label];
+  if (cap != 0.0f) {
+    const double sum = sum_capped(vocab, largest, logits);
+    write_capped(vocab, label, scale, cap, largest, (float)((double)scale / sum), logits);
+    return log(sum) + ((double)largest - label_logit);
+  }
   // Sums of 1024 in float, of those in double: fp32 rounding does not grow with the vocabulary.
   double total = 0.0;
   for (size_t start = 0; start < vocab; start += 1024) {
@@ -43,7 +86,12 @@ double BL_KERNEL(cross_entropy)(size_t vocab, size_t label, float scale, float *
   return log(total) + ((double)largest - label_logit);
 }
 
-void BL_KERNEL(softmax_gradient)(size_t vocab, size_t label, float scale, float largest, float factor, float *logits) {
+void BL_KERNEL(softmax_gradient)(size_t vocab, size_t label, float scale, float cap, float largest, float factor,
+                                 float *logits) {
+  if (cap != 0.0f) {
+    write_capped(vocab, label, scale, cap, largest, factor, logits);
+    return;
+  }
   for (size_t i = 0; i < vocab; i++) {
     logits[i] = bl__exp(logits[i] - largest);
   }

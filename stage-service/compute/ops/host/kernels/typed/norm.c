@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-void BL_KERNEL(norm_forward)(size_t rows, size_t width, bool rms, float epsilon, const void *x_rows, const float *gain,
-                             const float *bias, void *y_rows, float *means, float *deviations) {
+void BL_KERNEL(norm_forward)(size_t rows, size_t width, bool rms, float epsilon, float gain_offset, const void *x_rows,
+                             const float *gain, const float *bias, void *y_rows, float *means, float *deviations) {
   const bl__element_t *x = x_rows;
   bl__element_t *y = y_rows;
   const float inverse_width = 1.0f / (float)width;
@@ -31,19 +31,19 @@ void BL_KERNEL(norm_forward)(size_t rows, size_t width, bool rms, float epsilon,
     deviations[row] = r;
     if (rms) {
       for (size_t i = 0; i < width; i++) {
-        y[i] = bl__element_of(bl__float_of(x[i]) * r * gain[i]);
+        y[i] = bl__element_of(bl__float_of(x[i]) * r * (gain[i] + gain_offset));
       }
     } else {
       for (size_t i = 0; i < width; i++) {
-        y[i] = bl__element_of((bl__float_of(x[i]) - mean) * r * gain[i] + bias[i]);
+        y[i] = bl__element_of((bl__float_of(x[i]) - mean) * r * (gain[i] + gain_offset) + bias[i]);
       }
     }
   }
 }
 
-void BL_KERNEL(norm_backward)(size_t rows, size_t width, bool rms, const void *dy_rows, const void *x_rows,
-                              const float *gain, const float *means, const float *deviations, const void *residual_rows,
-                              void *dx_rows) {
+void BL_KERNEL(norm_backward)(size_t rows, size_t width, bool rms, float gain_offset, const void *dy_rows,
+                              const void *x_rows, const float *gain, const float *means, const float *deviations,
+                              const void *residual_rows, void *dx_rows) {
   const bl__element_t *dy = dy_rows, *x = x_rows, *residual_gradient = residual_rows;
   bl__element_t *dx = dx_rows;
   const float inverse_width = 1.0f / (float)width;
@@ -52,7 +52,7 @@ void BL_KERNEL(norm_backward)(size_t rows, size_t width, bool rms, const void *d
     const float r = deviations[row];
     float sum = 0.0f, dot = 0.0f;
     for (size_t i = 0; i < width; i++) {
-      float g = bl__float_of(dy[i]) * gain[i];
+      float g = bl__float_of(dy[i]) * (gain[i] + gain_offset);
       sum += g;
       dot += g * (bl__float_of(x[i]) - mean);
     }
@@ -61,14 +61,16 @@ void BL_KERNEL(norm_backward)(size_t rows, size_t width, bool rms, const void *d
     if (residual_gradient) {
 #pragma GCC ivdep // dx may be x, dy or the residual: the same element
       for (size_t i = 0; i < width; i++) {
-        dx[i] = bl__element_of(r * (bl__float_of(dy[i]) * gain[i] - sum - (bl__float_of(x[i]) - mean) * dot) +
-                               bl__float_of(residual_gradient[i]));
+        dx[i] = bl__element_of(
+            r * (bl__float_of(dy[i]) * (gain[i] + gain_offset) - sum - (bl__float_of(x[i]) - mean) * dot) +
+            bl__float_of(residual_gradient[i]));
       }
       residual_gradient += width;
     } else {
 #pragma GCC ivdep
       for (size_t i = 0; i < width; i++) {
-        dx[i] = bl__element_of(r * (bl__float_of(dy[i]) * gain[i] - sum - (bl__float_of(x[i]) - mean) * dot));
+        dx[i] = bl__element_of(
+            r * (bl__float_of(dy[i]) * (gain[i] + gain_offset) - sum - (bl__float_of(x[i]) - mean) * dot));
       }
     }
   }

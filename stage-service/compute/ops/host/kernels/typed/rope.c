@@ -3,10 +3,10 @@
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/typed/element.h"
 
-void BL_KERNEL(rope)(size_t heads, size_t head_dim, const float *restrict cosines, const float *restrict sines,
-                     float sign, void *heads_of_row) {
+void BL_KERNEL(rope)(size_t heads, size_t head_dim, size_t dims, const float *restrict cosines,
+                     const float *restrict sines, float sign, void *heads_of_row) {
   bl__element_t *row = heads_of_row;
-  const size_t half = head_dim / 2;
+  const size_t half = dims / 2;
   for (size_t head = 0; head < heads; head++, row += head_dim) {
     bl__element_t *low = row, *high = row + half;
 #pragma GCC ivdep
