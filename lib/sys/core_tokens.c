@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@
 
 #define NS_PER_MS 1000000L
 #define NS_PER_S  1000000000L
-#define MAGIC     UINT64_C(0x424c434f52453101) // changes with the layout
+#define MAGIC     UINT64_C(0x424c434f52453102) // changes with the layout
 
 enum { IDLE, WAITS, HOLDS };
 
@@ -24,6 +25,7 @@ typedef struct {
   pthread_mutex_t alive;  // held by the member as long as it lives
   _Atomic uint32_t state; // a futex; written under the lock
   uint32_t after;         // the next in the queue, from 1; 0: none
+  uint32_t token;         // of who holds; the last one of others
 } member_t;
 
 typedef struct {
@@ -31,6 +33,7 @@ typedef struct {
   pthread_mutex_t lock; // of all below
   uint32_t cores, running;
   uint32_t first, last; // of the queue, members from 1; 0: empty
+  cpu_set_t processors; // of whoever made the file
   member_t members[BL_CORE_TOKENS_MEMBERS];
 } shared_t;
 
@@ -38,6 +41,8 @@ struct bl_core_tokens {
   shared_t *shared;
   uint32_t member;
   pthread_t thread;
+  bool bind, bound;
+  cpu_set_t before; // of a bound thread: where it might run
 };
 
 static bl_status_t fail(bl_error_t *err, const char *path, const char *what) {
@@ -124,6 +129,24 @@ static void drop_dead(shared_t *shared, uint32_t self) {
   }
 }
 
+// A token nobody has: the last one of `member`, or the lowest. No more are held than there are members.
+static uint32_t free_token(const shared_t *shared, const member_t *member) {
+  bool held[BL_CORE_TOKENS_MEMBERS] = {false};
+  for (uint32_t i = 0; i < BL_CORE_TOKENS_MEMBERS; i++) {
+    if (shared->members[i].state == HOLDS && shared->members[i].token < BL_CORE_TOKENS_MEMBERS) {
+      held[shared->members[i].token] = true;
+    }
+  }
+  if (member->token < BL_CORE_TOKENS_MEMBERS && !held[member->token]) {
+    return member->token;
+  }
+  uint32_t token = 0;
+  while (token + 1 < BL_CORE_TOKENS_MEMBERS && held[token]) {
+    token++;
+  }
+  return token;
+}
+
 // Gives free tokens to the first of the queue.
 static void grant(shared_t *shared) {
   while (shared->running < shared->cores && shared->first != 0) {
@@ -131,8 +154,45 @@ static void grant(shared_t *shared) {
     shared->first = member->after;
     shared->last = shared->first == 0 ? 0 : shared->last;
     shared->running++;
+    member->token = free_token(shared, member);
     member->state = HOLDS;
     bl_futex_wake((void *)&member->state);
+  }
+}
+
+// ---- processors, of the member's own thread ----
+
+static int processor_of(const cpu_set_t *processors, uint32_t token) {
+  int processor = 0;
+  for (uint32_t before = 0; processor < CPU_SETSIZE; processor++) {
+    if (CPU_ISSET(processor, processors) && before++ == token) {
+      break;
+    }
+  }
+  return processor;
+}
+
+// Asks each time where the thread may run, since that may be changed while a run goes on.
+static void enter_processor(bl_core_tokens_t *tokens) {
+  const shared_t *shared = tokens->shared;
+  if (!tokens->bind || (uint32_t)CPU_COUNT(&shared->processors) != shared->cores ||
+      sched_getaffinity(0, sizeof tokens->before, &tokens->before) != 0 ||
+      !CPU_EQUAL(&tokens->before, &shared->processors)) {
+    return;
+  }
+  const int processor = processor_of(&shared->processors, shared->members[tokens->member].token);
+  if (processor < CPU_SETSIZE) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(processor, &one);
+    tokens->bound = sched_setaffinity(0, sizeof one, &one) == 0;
+  }
+}
+
+static void leave_processor(bl_core_tokens_t *tokens) {
+  if (tokens->bound && pthread_equal(tokens->thread, pthread_self())) {
+    (void)sched_setaffinity(0, sizeof tokens->before, &tokens->before);
+    tokens->bound = false;
   }
 }
 
@@ -149,6 +209,9 @@ static void init_mutex(pthread_mutex_t *mutex) {
 
 static void init_shared(shared_t *shared, uint32_t cores) {
   shared->cores = cores;
+  if (sched_getaffinity(0, sizeof shared->processors, &shared->processors) != 0) {
+    CPU_ZERO(&shared->processors); // more than a set holds: nobody is bound
+  }
   init_mutex(&shared->lock);
   for (uint32_t i = 0; i < BL_CORE_TOKENS_MEMBERS; i++) {
     init_mutex(&shared->members[i].alive);
@@ -252,7 +315,12 @@ void bl_core_tokens_detach(bl_core_tokens_t *tokens) {
   free(tokens);
 }
 
+void bl_core_tokens_bind(bl_core_tokens_t *tokens) {
+  tokens->bind = true;
+}
+
 void bl_core_tokens_release(bl_core_tokens_t *tokens) {
+  leave_processor(tokens);
   shared_t *shared = tokens->shared;
   member_t *self = &shared->members[tokens->member];
   lock(shared);
@@ -299,6 +367,7 @@ bool bl_core_tokens_acquire(bl_core_tokens_t *tokens, bool (*give_up)(void *cont
       return false;
     }
   }
+  enter_processor(tokens);
   return true;
 }
 

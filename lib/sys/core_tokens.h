@@ -10,6 +10,10 @@
 //   }
 //   bl_core_tokens_detach(tokens);
 //
+// A token belongs to a processor where there are as many as processors that whoever made the file may use: a bound member
+// runs there while it has it, and wherever it might before afterwards. It gets the processor that it had last when that is
+// free. A member that may use other processors than the file's is never bound, nor are those of more or fewer tokens.
+//
 // The tokens live in a file that all map. A member that dies gives back its token and its place in the queue: the kernel
 // says that it is dead (robust mutexes). Whoever waits finds out within BL_CORE_TOKENS_LOOK_MS.
 //
@@ -34,6 +38,9 @@ BL_MUST_USE bl_status_t bl_core_tokens_attach(const char *path, uint32_t cores, 
                                               bl_core_tokens_t **tokens, bl_error_t *err);
 // Gives back what is held. NULL is fine.
 void bl_core_tokens_detach(bl_core_tokens_t *tokens);
+
+// From the next token on this member is bound. For threads that compute alone: those of its team stay where they are.
+void bl_core_tokens_bind(bl_core_tokens_t *tokens);
 
 // Waits for a token; false when `give_up` said so meanwhile. Not while one is held.
 BL_MUST_USE bool bl_core_tokens_acquire(bl_core_tokens_t *tokens, bool (*give_up)(void *context), void *context);

@@ -122,7 +122,12 @@ static bl_status_t share_cores(bl_engine_t *engine, const bl_engine_options_t *o
   if ((int64_t)bl_grid_ranks(&engine->training.grid) <= cores) {
     return BL_OK;
   }
-  return bl_core_tokens_attach(options->core_tokens, (uint32_t)cores, engine->rank, &engine->core_tokens, err);
+  bl_status_t status =
+      bl_core_tokens_attach(options->core_tokens, (uint32_t)cores, engine->rank, &engine->core_tokens, err);
+  if (status == BL_OK && job->pipeline.threads == 1) {
+    bl_core_tokens_bind(engine->core_tokens);
+  }
+  return status;
 }
 
 // Stage that holds the embedding (first) or the head (last virtual stage).

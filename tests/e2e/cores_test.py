@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Four stages that take turns on one core, on two, and on as many as they like, have the same bits; on one core their
-operations do not overlap; a stage that is killed while others wait for its core ends the run as always."""
+operations do not overlap; a stage that is killed while others wait for its core ends the run as always. With a token for
+each processor that the run may use, stages compute on one processor each, else wherever they may."""
 import os
 import signal
 import subprocess
@@ -9,6 +10,45 @@ from ballast import (CTL, assert_nothing_left, descendants, environment, losses,
                      shared_memory_files, wait_until, write_job)
 
 MODEL = {"init": None, "family": "gpt2", "layers": 4, "hidden": 64, "heads": 2, "vocab": 128, "seq": 64}
+
+
+def processors_of(pids):
+    """For each of the threads of these stages the processors that it may use now."""
+    found = set()
+    for pid in pids:
+        try:
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                found.add(frozenset(os.sched_getaffinity(int(thread))))
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return found
+
+
+def binding(folder, job, allowed, bound, name):
+    """A run on these processors, whose stages are seen on one each, or never."""
+    report = os.path.join(folder, f"{name}.jsonl")
+    run = subprocess.Popen([CTL, "run", job, "--local", "--report", report], env=environment(folder),
+                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                           preexec_fn=lambda: os.sched_setaffinity(0, allowed))
+    wait_until(lambda: os.path.exists(report) and os.path.getsize(report) > 0, 60, "no step was made")
+    pids = descendants(run.pid)
+    stages = [pid for pid in pids if program_of(pid) == "stage-service"]
+    wanted, seen = {frozenset([one]) for one in allowed}, set()
+
+    def look():
+        seen.update(processors_of(stages))
+        return bound and wanted <= seen
+
+    if bound:
+        wait_until(look, 60, f"of the processors {sorted(allowed)} stages were bound to {sorted(map(sorted, seen))} only")
+    else:
+        for _ in range(200):
+            look()
+    run.send_signal(signal.SIGINT)
+    run.wait(60)
+    run.stderr.close()
+    assert seen <= wanted | {frozenset(allowed)} if bound else seen == {frozenset(allowed)}, seen
+    return pids
 
 
 def main():
@@ -41,6 +81,15 @@ def main():
         read_report(report)
         assert_nothing_left(folder, pids, shared)
         print("ok a killed stage")
+
+        allowed = sorted(os.sched_getaffinity(0))[:2]
+        if len(allowed) < 2:
+            print("stages were not bound: there is one processor")
+            return
+        for cores, bound in ((None, True), (2, True), (1, False), (3, False)):
+            pids = binding(folder, job(cores, 100000), set(allowed), bound, f"bound-{cores}")
+            assert_nothing_left(folder, pids, shared)
+            print(f"ok {'one processor each' if bound else 'any processor'}: {cores or 'as many tokens'} of 2")
 
 
 main()

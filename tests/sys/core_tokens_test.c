@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies tokens that processes share: never more at a time than cores, in the order of asking, a killed holder's and a
-// killed waiter's are given on, waiting can be given up, and files and numbers that do not fit are refused.
+// killed waiter's are given on, waiting can be given up, and files and numbers that do not fit are refused. And that a
+// bound holder runs on the processor of its token, on no other member's, and wherever it might before afterwards.
 #include "sys/core_tokens.h"
 
+#include "sys/thread.h"
+
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -202,6 +206,143 @@ static void the_end_of_a_thread_is_the_end_of_the_member(void **state) {
   bl_core_tokens_detach(left); // from another thread: frees what it can
 }
 
+// ---- processors ----
+
+static cpu_set_t allowed(void) {
+  cpu_set_t set;
+  assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+  return set;
+}
+
+static void may_run_on(const cpu_set_t *set) {
+  assert_int_equal(sched_setaffinity(0, sizeof *set, set), 0);
+}
+
+// Of a bound member while it has a token; afterwards it has its old ones again, or the test fails.
+static cpu_set_t processors_with_token(bl_core_tokens_t *tokens) {
+  const cpu_set_t before = allowed();
+  assert_true(bl_core_tokens_acquire(tokens, never, NULL));
+  const cpu_set_t with_token = allowed();
+  bl_core_tokens_release(tokens);
+  const cpu_set_t after = allowed();
+  assert_true(CPU_EQUAL(&before, &after));
+  return with_token;
+}
+
+static void hold_bound(uint32_t number) {
+  cpu_set_t set;
+  bl_core_tokens_t *tokens = attach((uint32_t)bl_thread_processors(), number);
+  bl_core_tokens_bind(tokens);
+  if (!bl_core_tokens_acquire(tokens, never, NULL) || sched_getaffinity(0, sizeof set, &set) != 0 ||
+      CPU_COUNT(&set) != 1) {
+    _exit(1);
+  }
+  for (int processor = 0; processor < CPU_SETSIZE && number < 64; processor++) {
+    board->order[number] = CPU_ISSET(processor, &set) ? processor : board->order[number];
+  }
+  atomic_fetch_add(&board->taken, 1);
+  for (;;) {
+    pause();
+  }
+}
+
+static void who_has_a_token_runs_on_its_processor(void **state) {
+  (void)state;
+  const cpu_set_t before = allowed();
+  const uint32_t cores = (uint32_t)bl_thread_processors();
+  bl_core_tokens_t *tokens = attach(cores, 0);
+  cpu_set_t found = processors_with_token(tokens);
+  assert_true(CPU_EQUAL(&found, &before)); // not bound
+  bl_core_tokens_bind(tokens);
+  found = processors_with_token(tokens);
+  assert_int_equal(CPU_COUNT(&found), 1);
+  cpu_set_t again = processors_with_token(tokens);
+  assert_true(CPU_EQUAL(&found, &again));
+  assert_true(bl_core_tokens_acquire(tokens, never, NULL));
+  bl_core_tokens_detach(tokens);
+  again = allowed();
+  assert_true(CPU_EQUAL(&again, &before));
+}
+
+// All but one processor are taken by others; when the one that has the processor this member had dies, it gets that.
+static void a_dead_holders_processor_is_given_on(void **state) {
+  (void)state;
+  const int cores = bl_thread_processors();
+  if (cores > 32) {
+    print_message("SKIPPED: a process for each of %d processors\n", cores);
+    skip();
+  }
+  pid_t children[32];
+  cpu_set_t taken;
+  CPU_ZERO(&taken);
+  for (int i = 0; i < cores; i++) {
+    children[i] = start(hold_bound, (uint32_t)i + 1);
+    wait_for(&board->taken, i + 1);
+    assert_false(CPU_ISSET(board->order[i + 1], &taken)); // nobody else's
+    CPU_SET(board->order[i + 1], &taken);
+  }
+  const cpu_set_t before = allowed();
+  assert_true(CPU_EQUAL(&taken, &before));
+  bl_core_tokens_t *tokens = attach((uint32_t)cores, 0);
+  bl_core_tokens_bind(tokens);
+  for (int i = 0; i < cores; i++) {
+    kill_and_reap(children[i]);
+    assert_true(bl_core_tokens_acquire(tokens, never, NULL));
+    const cpu_set_t found = allowed();
+    assert_int_equal(CPU_COUNT(&found), 1);
+    assert_true(CPU_ISSET(board->order[1], &found)); // the first one's, which is its last one since
+    bl_core_tokens_release(tokens);
+  }
+  bl_core_tokens_detach(tokens);
+}
+
+static void expect_unbound(uint32_t cores) {
+  bl_core_tokens_t *tokens = attach(cores, 0);
+  bl_core_tokens_bind(tokens);
+  const cpu_set_t before = allowed(), found = processors_with_token(tokens);
+  assert_true(CPU_EQUAL(&found, &before));
+  bl_core_tokens_detach(tokens);
+  unlink(path);
+}
+
+static void fewer_or_more_tokens_than_processors_bind_nobody(void **state) {
+  (void)state;
+  const uint32_t processors = (uint32_t)bl_thread_processors();
+  expect_unbound(processors + 1);
+  expect_unbound(1000);
+  if (processors == 1) {
+    print_message("fewer tokens than processors were not tried: there is one processor\n");
+    return;
+  }
+  expect_unbound(processors - 1);
+}
+
+// A file made by who may use all processors, and a member that may use one.
+static void who_may_use_other_processors_is_not_bound(void **state) {
+  (void)state;
+  const cpu_set_t before = allowed();
+  if (CPU_COUNT(&before) == 1) {
+    print_message("SKIPPED: there is one processor\n");
+    skip();
+  }
+  bl_core_tokens_t *tokens = attach((uint32_t)CPU_COUNT(&before), 0);
+  bl_core_tokens_bind(tokens);
+  cpu_set_t fewer = before;
+  for (int processor = 0; processor < CPU_SETSIZE; processor++) {
+    if (CPU_ISSET(processor, &before)) {
+      CPU_CLR(processor, &fewer); // all but the lowest
+      break;
+    }
+  }
+  may_run_on(&fewer);
+  const cpu_set_t found = processors_with_token(tokens);
+  assert_true(CPU_EQUAL(&found, &fewer));
+  may_run_on(&before);
+  const cpu_set_t again = processors_with_token(tokens);
+  assert_int_equal(CPU_COUNT(&again), 1);
+  bl_core_tokens_detach(tokens);
+}
+
 static void what_does_not_fit_is_refused(void **state) {
   (void)state;
   bl_core_tokens_t *tokens = attach(2, 0), *other;
@@ -244,6 +385,10 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_killed_holder_and_waiter_give_theirs_back, set_up, tear_down),
       cmocka_unit_test_setup_teardown(waiting_can_be_given_up, set_up, tear_down),
       cmocka_unit_test_setup_teardown(the_end_of_a_thread_is_the_end_of_the_member, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(who_has_a_token_runs_on_its_processor, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_dead_holders_processor_is_given_on, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(fewer_or_more_tokens_than_processors_bind_nobody, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(who_may_use_other_processors_is_not_bound, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
