@@ -21,6 +21,7 @@
 #define BALLAST_JOB_CHECKPOINT_FOLDER_H
 
 #include "formats/checkpoint_state.h"
+#include "job/companions.h"
 #include "model/model.h"
 
 #include <limits.h>
@@ -73,8 +74,9 @@ typedef struct bl_checkpoint_contents {
   const bl_model_t *model;
   const bl_checkpoint_file_t *shards; // [shard_count], of all stages, on disk already
   size_t shard_count;
+  const bl_companions_t *companions; // copied beside them; NULL: none
 } bl_checkpoint_contents_t;
-// Checks that every shard is in `partial` with its size, then writes and syncs config.json, job.yaml,
+// Checks that every shard is in `partial` with its size, then writes and syncs config.json, companions, job.yaml,
 // model.safetensors.index.json and ballast.json there. BL_NOT_FOUND: a shard is not there: stages that do not share a
 // file system with this process; BL_EXHAUSTED (no room), BL_IO.
 BL_MUST_USE bl_status_t bl_checkpoint_seal(const char *partial, const bl_checkpoint_contents_t *contents,

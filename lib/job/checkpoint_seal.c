@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "formats/hf_config.h"
+#include "formats/served_config.h"
 #include "formats/shard_index.h"
 #include "sys/file.h"
 
@@ -17,7 +18,7 @@
 // A checkpoint being sealed: its shards, then the plain files as they are written.
 typedef struct {
   const char *folder;
-  bl_checkpoint_file_t *files; // [file_count], with room for PLAIN_FILES more
+  bl_checkpoint_file_t *files; // [file_count], with room for PLAIN_FILES and companions
   size_t file_count;
 } seal_t;
 
@@ -52,13 +53,42 @@ static bl_status_t add_plain(seal_t *seal, const char *name, const char *text, s
   return bl_file_replace(path, text, text_bytes, err);
 }
 
-static bl_status_t add_config(seal_t *seal, const bl_model_t *model, bl_error_t *err) {
+// What those who serve it read is that of the model that the run began with.
+static bl_status_t keep_served(const bl_companions_t *companions, char **text, size_t *text_bytes, bl_error_t *err) {
+  if (companions == NULL || companions->config == NULL) {
+    return BL_OK;
+  }
+  char *made;
+  bl_status_t status =
+      bl_served_config_keep(companions->config, companions->config_bytes, *text, *text_bytes, &made, text_bytes, err);
+  if (status == BL_OK) {
+    free(*text);
+    *text = made;
+  }
+  return status;
+}
+
+static bl_status_t add_config(seal_t *seal, const bl_checkpoint_contents_t *contents, bl_error_t *err) {
   char *text;
   size_t text_bytes;
-  bl_status_t status = bl_hf_config_write(model, &text, &text_bytes, err);
+  bl_status_t status = bl_hf_config_write(contents->model, &text, &text_bytes, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = keep_served(contents->companions, &text, &text_bytes, err);
   if (status == BL_OK) {
     status = add_plain(seal, "config.json", text, text_bytes, err);
-    free(text);
+  }
+  free(text);
+  return status;
+}
+
+// What programs that serve the model want beside it.
+static bl_status_t add_companions(seal_t *seal, const bl_companions_t *companions, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; companions != NULL && i < companions->count && status == BL_OK; i++) {
+    const bl_companion_t *file = &companions->files[i];
+    status = add_plain(seal, file->name, file->bytes, file->size_bytes, err);
   }
   return status;
 }
@@ -124,7 +154,7 @@ static bl_status_t write_state(const seal_t *seal, const bl_checkpoint_contents_
 
 bl_status_t bl_checkpoint_seal(const char *partial, const bl_checkpoint_contents_t *contents, bl_error_t *err) {
   seal_t seal = {.folder = partial};
-  seal.files = calloc(contents->shard_count + PLAIN_FILES, sizeof *seal.files);
+  seal.files = calloc(contents->shard_count + PLAIN_FILES + BL_COMPANIONS_MOST, sizeof *seal.files);
   if (seal.files == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the state of a checkpoint");
   }
@@ -134,7 +164,10 @@ bl_status_t bl_checkpoint_seal(const char *partial, const bl_checkpoint_contents
     seal.files[seal.file_count++] = contents->shards[i];
   }
   if (status == BL_OK) {
-    status = add_config(&seal, contents->model, err);
+    status = add_config(&seal, contents, err);
+  }
+  if (status == BL_OK) {
+    status = add_companions(&seal, contents->companions, err);
   }
   if (status == BL_OK) {
     status = add_plain(&seal, "job.yaml", contents->job, strlen(contents->job), err);

@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLED_WINDOWS 64 // of a .bin, checked before the start: evenly spaced, first and last among them
+#define RAW_SAMPLED     65536 // tokens of a file without a header, looked at for their width
+#define SAMPLED_WINDOWS 64    // of a .bin, checked before the start: evenly spaced, first and last among them
 
 static bool ends_with(const char *path, const char *suffix) {
   const size_t length = strlen(path), suffix_length = strlen(suffix);
@@ -83,6 +84,33 @@ static bl_status_t no_memory(bl_error_t *err, size_t files) {
   return bl_error_set(err, BL_EXHAUSTED, "no memory for %zu data files", files);
 }
 
+// Where ids need more than 16 bits, a file of uint32 without a header looks like uint16 tokens of which every second one is
+// tiny: it would be trained on, and mean nothing.
+static bool looks_like_u32(const bl_token_part_t *part, uint32_t vocab) {
+  const uint64_t count = part->count < RAW_SAMPLED ? part->count & ~(uint64_t)1 : RAW_SAMPLED;
+  bool any = false;
+  for (uint64_t i = 0; i < count; i += 2) {
+    const uint8_t *bytes = part->bytes + i * BL_TOKEN_U16;
+    any = any || bytes[0] != 0 || bytes[1] != 0;
+    if ((uint32_t)(bytes[2] | bytes[3] << 8) > (vocab - 1) >> 16) {
+      return false;
+    }
+  }
+  return any;
+}
+
+static bl_status_t check_raw(const bl_dataset_file_t *file, const bl_token_part_t *part, const char *key,
+                             uint32_t vocab, bl_error_t *err) {
+  if (vocab <= 1u << 16 || part->width != BL_TOKEN_U16 || part->offset_bytes > 0 || !looks_like_u32(part, vocab)) {
+    return BL_OK;
+  }
+  return bl_error_set(
+      err, BL_INVALID,
+      "%s: %s: without llm.c's header it is read as uint16 tokens, but it looks like uint32: write it with the "
+      "header (magic 20240801, version 7), or as Megatron-LM's files (data.format: megatron)",
+      key, file->path);
+}
+
 // Parts are those of the training files, then those of held-out files.
 static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
   const bl_text_list_t *lists[] = {&job->data.train, &job->data.validation.files};
@@ -103,6 +131,9 @@ static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_err
       dataset->part_files[n] = n;
       bl_status_t status =
           open_file(&dataset->files[n], &dataset->parts[n], lists[l]->items[i], keys[l], job->data.format, err);
+      if (status == BL_OK && job->data.format == BL_JOB_FORMAT_BIN) {
+        status = check_raw(&dataset->files[n], &dataset->parts[n], keys[l], dataset->vocab, err);
+      }
       if (status != BL_OK) {
         return status;
       }

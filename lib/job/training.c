@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "job/architecture.h"
 #include "job/balance.h"
+#include "job/companions.h"
 #include "job/costs.h"
 #include "job/order.h"
 #include "job/refuse.h"
@@ -18,11 +19,12 @@
 #include <string.h>
 
 static bl_status_t check_weights(const bl_job_t *job, const bl_model_t *model, bl_error_t *err) {
-  if (job->model.init == NULL) {
-    return BL_OK;
+  bl_status_t status = bl_companions_check(job, err);
+  if (status != BL_OK || job->model.init == NULL) {
+    return status;
   }
   bl_weights_t weights;
-  bl_status_t status = bl_weights_open(&weights, job->model.init, err);
+  status = bl_weights_open(&weights, job->model.init, err);
   if (status == BL_OK) {
     status = bl_weights_check(&weights, model, err);
     bl_weights_close(&weights);

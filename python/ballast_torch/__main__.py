@@ -10,7 +10,7 @@ USAGE = """usage: python -m ballast_torch demo [--store ADDRESS] [--picture FILE
        python -m ballast_torch version
 
 demo     trains a small GPT with and without a store: memory, time, the same bits, a picture
-tokens   text files and a tokenizer.json to token files that a job reads (needs: pip install tokenizers)
+tokens   text files and a model's tokenizer to token files that a job reads (needs: pip install tokenizers)
 version  of this package
 """
 

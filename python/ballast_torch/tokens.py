@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m ballast_torch tokens: text files and a tokenizer.json to token files of a job (docs/data.md)."""
+"""python -m ballast_torch tokens: text files and the tokenizer of a model to token files of a job (docs/data.md)."""
 
 from __future__ import annotations
 
@@ -163,13 +163,55 @@ class Writer:
         index.write(values)
 
 
+def _json(path: str) -> dict[str, Any]:
+    """An object of a file; {} where there is no such file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise Refused(f"{path}: no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise Refused(f"{path}: it is no object")
+    return found
+
+
+def _end_of(folder: str, tokenizer: Any) -> int:
+    """The token that ends a document for the model of a folder."""
+    config = os.path.join(folder, "config.json")
+    found = _json(config).get("eos_token_id")
+    if isinstance(found, list) and found:
+        found = found[0]
+    if isinstance(found, int) and tokenizer.id_to_token(found) is not None:
+        return found
+    named = _json(os.path.join(folder, "tokenizer_config.json")).get("eos_token")
+    text = named.get("content") if isinstance(named, dict) else named
+    token = tokenizer.token_to_id(text) if isinstance(text, str) else None
+    if token is None:
+        raise Refused(f"{config}: no eos_token_id that its tokenizer has, and no eos_token in tokenizer_config.json; name the "
+                      "token that ends documents: --append-eod TOKEN, or --no-eod")
+    return token
+
+
+def _vocabulary_of(folder: str) -> int | None:
+    config = _json(os.path.join(folder, "config.json"))
+    for where in (config, config.get("text_config")):
+        if isinstance(where, dict) and isinstance(where.get("vocab_size"), int):
+            return where["vocab_size"]
+    return None
+
+
 def _tokenizer(path: str) -> Any:
     try:
         import tokenizers
     except ImportError:
         raise Refused("the package tokenizers is not there: pip install tokenizers") from None
+    if os.path.isdir(path):
+        path = os.path.join(path, "tokenizer.json")
     if not os.path.exists(path):
-        raise Refused(f"{path}: no such file")
+        raise Refused(f"{path}: no such file; where a model has a tokenizer of another kind, transformers writes it: "
+                      "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)")
     try:
         made = tokenizers.Tokenizer.from_file(path)
     except Exception as error:  # the package has no type of its own
@@ -190,7 +232,7 @@ def _eod(tokenizer: Any, wanted: str) -> int:
     return token
 
 
-def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = None) -> Writer:
+def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = None, vocab: int | None = None) -> Writer:
     """The tokens of all documents in `paths`, in order, without those that a tokenizer adds (as begin of sentence).
 
     A file is a document, or in one that ends with .jsonl every line that is not blank, an object with a string `text`.
@@ -201,6 +243,7 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
         tokenizer: of the package tokenizers.
         name: of the files without .bin and .idx; those that are there are replaced, when all is well.
         eod: the number of a token to end each document; then an empty document has this one.
+        vocab: of the model that reads them: a token that is not below is refused.
 
     Returns:
         The writer: `.tokens`, `.documents`, `.wide` (tokens have 4 bytes, otherwise 2).
@@ -214,6 +257,9 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
     try:
         for batch in _batches(_pieces(paths)):
             for encoding, (_, ends) in zip(encode([text for text, _ in batch], add_special_tokens=False), batch):
+                if vocab is not None and encoding.ids and max(encoding.ids) >= vocab:
+                    raise Refused(f"token {tokenizer.id_to_token(max(encoding.ids))!r} of the text has number "
+                                  f"{max(encoding.ids)}, the model's vocab_size is {vocab}: it is not this model's tokenizer")
                 writer.add(encoding.ids)
                 if ends:
                     writer.add([] if eod is None else [eod])
@@ -232,20 +278,30 @@ def main(arguments: list[str]) -> int:
         "Megatron-LM, which a job reads: data: {train: NAME, format: megatron}.")
     parser.add_argument("files", nargs="+", metavar="FILE",
                         help='a document each, or .jsonl: an object with a "text" per line')
-    parser.add_argument("--tokenizer", required=True, metavar="tokenizer.json", help="as Hugging Face's models have it")
+    whose = parser.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--model", metavar="FOLDER",
+                       help="of a model: its tokenizer.json; documents end with its eos token, and no token may be "
+                       "beyond its vocabulary")
+    whose.add_argument("--tokenizer", metavar="tokenizer.json", help="as Hugging Face's models have it")
     parser.add_argument("--to", required=True, metavar="NAME", help="where to write NAME.bin and NAME.idx")
-    parser.add_argument("--append-eod", metavar="ID|TOKEN", help="ends every document with this token")
+    ends = parser.add_mutually_exclusive_group()
+    ends.add_argument("--append-eod", metavar="ID|TOKEN", help="ends every document with this token")
+    ends.add_argument("--no-eod", action="store_true", help="with --model: documents have no end")
     options = parser.parse_args(arguments)
     name = re.sub(r"\.(bin|idx)$", "", options.to)
     try:
-        tokenizer = _tokenizer(options.tokenizer)
+        tokenizer = _tokenizer(options.model or options.tokenizer)
         eod = None if options.append_eod is None else _eod(tokenizer, options.append_eod)
-        written = write(tokenizer, options.files, name, eod)
+        if options.model and eod is None and not options.no_eod:
+            eod = _end_of(options.model, tokenizer)
+        written = write(tokenizer, options.files, name, eod, _vocabulary_of(options.model) if options.model else None)
     except (Refused, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
         print(f"ballast_torch: {told}", file=sys.stderr)
         return 2 if isinstance(error, (Refused, FileNotFoundError)) else 3
     vocab = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+    ended = "" if eod is None else f" that end with {tokenizer.id_to_token(eod)!r} ({eod})"
+    need = f"; data: {{format: megatron, train: {name}}}" if options.model else f"; the job's model.vocab is {vocab} or more"
     print(f"{name}.bin: {written.tokens:,} tokens of {4 if written.wide else 2} bytes in {written.documents:,} "
-          f"documents; the job's model.vocab is {vocab} or more")
+          f"document{'' if written.documents == 1 else 's'}{ended}{need}")
     return 0

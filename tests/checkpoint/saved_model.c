@@ -122,6 +122,15 @@ static bl_status_t write_shard(const saved_model_t *saved, int stage, int kind, 
   return status;
 }
 
+// As if the run had begun with a model that has a tokenizer.
+static char tokenizer[] = "{\"model\": {\"type\": \"BPE\"}}", template[] = "{{ messages }}",
+            config[] = "{\"eos_token_id\": 39}";
+static const bl_companions_t companions = {.files = {{"tokenizer.json", tokenizer, sizeof tokenizer - 1},
+                                                     {"chat_template.jinja", template, sizeof template - 1}},
+                                           .count = 2,
+                                           .config = config,
+                                           .config_bytes = sizeof config - 1};
+
 bl_status_t saved_model_write(const saved_model_t *saved, const char *folder, uint64_t step, uint64_t keep,
                               bl_error_t *err) {
   char partial[PATH_MAX], path[PATH_MAX];
@@ -141,7 +150,8 @@ bl_status_t saved_model_write(const saved_model_t *saved, const char *folder, ui
                                        .job = "name: test\n",
                                        .model = &saved->model,
                                        .shards = written.files,
-                                       .shard_count = written.count};
+                                       .shard_count = written.count,
+                                       .companions = &companions};
   if (status == BL_OK) {
     status = bl_checkpoint_seal(partial, &contents, err);
   }
@@ -174,6 +184,26 @@ static bl_status_t compare(const bl_checkpoint_t *checkpoint, uint32_t index, in
   return status;
 }
 
+// Every companion is there as it was, and the token ids stand in config.json.
+static bl_status_t check_companions(const char *folder, bl_error_t *err) {
+  char path[PATH_MAX], *bytes = NULL;
+  size_t size_bytes;
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i <= companions.count && status == BL_OK; i++) {
+    const bool last = i == companions.count;
+    const char *name = last ? "config.json" : companions.files[i].name;
+    status = bl_path_join(path, sizeof path, folder, name);
+    status = status == BL_OK ? bl_file_read(path, 1 << 20, &bytes, &size_bytes, err) : status;
+    if (status == BL_OK &&
+        (last ? strstr(bytes, "\"eos_token_id\": 39") == NULL : strcmp(bytes, companions.files[i].bytes) != 0)) {
+      status = bl_error_set(err, BL_INTERNAL, "%s: is not what was written: %.100s", path, bytes);
+    }
+    free(bytes);
+    bytes = NULL;
+  }
+  return status;
+}
+
 uint64_t saved_model_read(const char *folder, bl_error_t *err) {
   char path[PATH_MAX];
   uint64_t step;
@@ -185,6 +215,9 @@ uint64_t saved_model_read(const char *folder, bl_error_t *err) {
   bl_status_t status = bl_checkpoint_check(&checkpoint, &tiny, err);
   if (status == BL_OK && checkpoint.state.step != step) {
     status = bl_error_set(err, BL_INTERNAL, "%s: holds step %lu", path, (unsigned long)checkpoint.state.step);
+  }
+  if (status == BL_OK) {
+    status = check_companions(path, err);
   }
   for (uint32_t i = 0; i < bl_parameter_count(&tiny) && status == BL_OK; i++) {
     for (int part = 0; part < BL_CHECKPOINT_PARTS && status == BL_OK; part++) {

@@ -16,7 +16,7 @@ TENSOR = ("llama3", "qwen2", "qwen2-window", "qwen3", "phi3", "gemma2", "gemma3"
 SOAK = os.environ.get("BALLAST_SOAK") == "1"
 # Keys of a checkpoint's config.json that must hold what was given, where the given one has them.
 KEPT = ("model_type", "architectures", "head_dim", "num_key_value_heads", "tie_word_embeddings", "rope_parameters", "rope_scaling",
-        "max_position_embeddings", "original_max_position_embeddings",
+        "max_position_embeddings",
         "partial_rotary_factor", "sliding_window", "use_sliding_window", "layer_types", "hidden_activation", "rms_norm_eps",
         "query_pre_attn_scalar", "attn_logit_softcapping", "final_logit_softcapping")
 
@@ -81,6 +81,7 @@ def checkpoints(folder, family):
     if family == "phi3-long":  # written as published: as rope_scaling
         given["rope_scaling"] = {"type": "longrope", **{k: given["rope_parameters"][k] for k in ("short_factor", "long_factor")}}
         given["partial_rotary_factor"] = given.pop("rope_parameters")["partial_rotary_factor"]
+        assert config["original_max_position_embeddings"] == 16, config
         config["rope_scaling"] = {key: [round(x, 6) for x in value] if isinstance(value, list) else value
                                   for key, value in config["rope_scaling"].items()}
     for key in KEPT:

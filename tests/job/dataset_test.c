@@ -286,12 +286,46 @@ static void windows_between_samples_are_left_to_the_reader(void **state) {
   unlink(path);
 }
 
+// Ids above 65535 do not fit uint16: a file of uint32 without a header is told from one of small ids.
+static void raw_tokens_of_four_bytes_are_not_read_as_two(void **state) {
+  (void)state;
+  static uint32_t wide[400];
+  uint16_t narrow[800] = {0};
+  char path[64], sets[256];
+  snprintf(path, sizeof path, "%s/w", folder);
+  snprintf(sets, sizeof sets, "data.format=bin\ndata.train=%s", path);
+  const bl_model_t large = {.vocab = 151936, .seq = 4}, small = {.vocab = 65536, .seq = 4};
+  bl_dataset_t dataset;
+  for (uint32_t i = 0; i < 400; i++) {
+    wide[i] = i * 379;
+    narrow[2 * i] = narrow[2 * i + 1] = (uint16_t)i;
+  }
+  write_file(path, wide, sizeof wide);
+  refuses(&large, sets, BL_INVALID, "looks like uint32: write it with the header (magic 20240801, version 7)");
+  open_or_fail(&dataset, &small, sets); // there they may be two ids
+  bl_dataset_close(&dataset);
+  write_file(path, narrow, sizeof narrow);
+  open_or_fail(&dataset, &large, sets);
+  bl_dataset_close(&dataset);
+  static uint32_t with_header[256 + 400] = {20240801, 7, 400};
+  memcpy(with_header + 256, wide, sizeof wide);
+  write_file(path, with_header, sizeof with_header);
+  open_or_fail(&dataset, &large, sets);
+  int32_t last;
+  bl_tokens_read(&dataset.train, 399, 1, &last);
+  assert_int_equal(last, 399 * 379);
+  bl_dataset_close(&dataset);
+  refuses(&small, sets, BL_INVALID, "is not below model.vocab, which is 65536");
+  unlink(path);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(text_is_read_whole),
       cmocka_unit_test(the_end_or_files_are_held_out),
       cmocka_unit_test(bad_data_is_refused),
       cmocka_unit_test(windows_between_samples_are_left_to_the_reader),
+      cmocka_unit_test(raw_tokens_of_four_bytes_are_not_read_as_two),
       cmocka_unit_test(weights_mix_files),
       cmocka_unit_test(mixed_files_are_shuffled_by_epochs),
       cmocka_unit_test(megatron_files_are_read_by_any_of_their_names),

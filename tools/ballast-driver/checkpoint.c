@@ -39,6 +39,10 @@ bl_status_t bl__save_prepare(bl_driver_t *driver, bl_error_t *err) {
   for (size_t i = 0; i < driver->stage_count; i++) {
     save->parts[i] = (bl__save_part_t){.driver = driver, .stage = i};
   }
+  bl_status_t status = bl_companions_read(&save->companions, driver->options.job, err);
+  if (status != BL_OK) {
+    return status;
+  }
   bl_task_init(&save->commit, commit_work, commit_done);
   return bl_worker_create_resting(driver->loop, "checkpoint", &save->worker, err);
 }
@@ -65,6 +69,7 @@ void bl__save_cleanup(bl_driver_t *driver) {
     bl_checkpoint_folder_discard(save->partial);
   }
   drop_shards(save);
+  bl_companions_cleanup(&save->companions);
   free(save->parts);
   free(save->shards);
   while (save->waits != NULL) {
@@ -161,7 +166,8 @@ static void commit_work(bl_task_t *task) {
                                        .job = driver->setup.job_text,
                                        .model = &driver->options.training->model,
                                        .shards = save->shards,
-                                       .shard_count = save->shard_count};
+                                       .shard_count = save->shard_count,
+                                       .companions = &save->companions};
   bl_error_clear(&save->commit_err);
   bl_error_clear(&save->prune_err);
   if (save->failure.status != BL_OK) {

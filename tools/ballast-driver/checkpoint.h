@@ -16,6 +16,7 @@
 #define BALLAST_DRIVER_CHECKPOINT_H
 
 #include "driver.h"
+#include "job/companions.h"
 #include "journal.h"
 #include "loop/worker.h"
 
@@ -51,6 +52,7 @@ typedef struct bl__save {
   bl__save_part_t *parts;       // [stage_count]
   bl_checkpoint_file_t *shards; // [2 stage_count], owned copies
   size_t shard_count;
+  bl_companions_t companions; // of the model that the run began with
   uint64_t began_ns, stopped_ns, waiting_since_ns;
   bl_worker_t *worker;
   bl_task_t commit;

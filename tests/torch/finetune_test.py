@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The whole way of docs/finetuning.md: a model folder, text to its tokens, a run with a held-out loss, and a checkpoint that
+transformers opens with its tokenizer and chat template: the same held-out loss, text that ends, no key missing."""
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from torch_store import ROOT, need_torch, scratch, skip  # noqa: E402
+
+need_torch()
+from ballast import CTL, environment  # noqa: E402
+
+for package in ("transformers", "tokenizers"):
+    if importlib.util.find_spec(package) is None:
+        skip(f"there is no package {package} in this Python")
+
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from tokens_test import read_back, refused, write  # noqa: E402
+
+from ballast_torch import tokens  # noqa: E402
+
+SEQ, STEPS = 64, 30
+
+
+def make_model(folder, text):
+    made = subprocess.run([sys.executable, "-B", f"{ROOT}/examples/tiny_model.py", f"{folder}/model", text],
+                          capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    return f"{folder}/model"
+
+
+def to_tokens(folder, model, text):
+    documents = [part for part in text.split("\n\n") if part.strip()]
+    lines = write(f"{folder}/text.jsonl", "\n".join(json.dumps({"text": part}) for part in documents) + "\n")
+    assert tokens.main(["--model", model, "--to", f"{folder}/text", lines]) == 0
+    found, width = read_back(f"{folder}/text")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    expected = [tokenizer(part, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id] for part in documents]
+    assert found == expected and width == 2, "ids of the tokenizer, each document ended by eos"
+    assert tokens.main(["--model", model, "--no-eod", "--to", f"{folder}/plain", lines]) == 0
+    assert read_back(f"{folder}/plain")[0] == [ids[:-1] for ids in expected if len(ids) > 1]
+    print(f"ok {len(documents)} documents, {sum(map(len, found))} tokens")
+
+
+def mistakes(folder, model):
+    other = f"{folder}/other"
+    shutil.copytree(model, other)
+    config = json.load(open(f"{other}/config.json"))
+    good = write(f"{folder}/good.txt", "a text of some words")
+    for change, words in (({"vocab_size": 40}, "the model's vocab_size is 40: it is not this model's tokenizer"),
+                          ({"eos_token_id": 70000}, None), ({"eos_token_id": [0, 1]}, None)):
+        with open(f"{other}/config.json", "w") as file:
+            json.dump({**config, **change}, file)
+        if words is not None:
+            refused(words, "--model", other, "--to", f"{folder}/bad", good)
+        else:  # the first of a list; where config.json says none that there is, tokenizer_config.json
+            assert tokens.main(["--model", other, "--to", f"{folder}/ends", good]) == 0
+            assert read_back(f"{folder}/ends")[0][0][-1] == 0
+    os.remove(f"{other}/tokenizer_config.json")
+    with open(f"{other}/config.json", "w") as file:
+        json.dump({**config, "eos_token_id": None}, file)
+    refused("--append-eod TOKEN, or --no-eod", "--model", other, "--to", f"{folder}/bad", good)
+    os.remove(f"{other}/tokenizer.json")
+    refused(f"{other}/tokenizer.json: no such file", "--model", other, "--to", f"{folder}/bad", good)
+    print("ok mistakes")
+
+
+def train(folder):
+    shutil.copy(f"{ROOT}/examples/finetune.yaml", f"{folder}/job.yaml")
+    report = f"{folder}/report.jsonl"
+    done = subprocess.run([CTL, "run", f"{folder}/job.yaml", "--local", "--steps", str(STEPS), "--report", report, "--set",
+                           f"model.seq={SEQ}", "--set", "train.lr=2e-3", "--set", "train.validate_every=10"],
+                          env=environment(folder), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    with open(report) as file:
+        events = [json.loads(line) for line in file]
+    held_out = [event["loss"] for event in events if event["event"] == "validation"]
+    assert len(held_out) == 3 and held_out[0] > held_out[-1], held_out
+    return f"{folder}/tuned/step-{STEPS:06}", held_out[-1]
+
+
+def held_out_of(folder, model):
+    """The windows that the run held out: a tenth of the tokens, cut at the start of a document."""
+    documents, _ = read_back(f"{folder}/text")
+    ids = [i for document in documents for i in document]
+    cut, at = len(ids) - int(0.1 * len(ids)), 0
+    for document in documents:
+        if at + len(document) > cut:
+            break
+        at += len(document)
+    ids = ids[at:]
+    rows = torch.tensor([ids[i:i + SEQ + 1] for i in range(0, len(ids) - SEQ, SEQ)])
+    with torch.no_grad():
+        logits = model(rows[:, :-1]).logits
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]).double(), rows[:, 1:].reshape(-1)).item()
+
+
+def serve(folder, checkpoint, held_out):
+    model, said = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, output_loading_info=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
+    assert not said["unexpected_keys"] and set(said["missing_keys"]) <= {"lm_head.weight"}, said
+    assert model.config.max_position_embeddings == 512 and model.generation_config.eos_token_id == tokenizer.eos_token_id
+    found = held_out_of(folder, model.eval())
+    assert abs(found - held_out) < 1e-5 * held_out, f"transformers has {found}, the run said {held_out}"
+    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "What is a store?"}], add_generation_prompt=True,
+                                           return_tensors="pt", return_dict=True)
+    text = tokenizer.decode(prompt["input_ids"][0])
+    assert text == "<|im_start|>user\nWhat is a store?<|im_end|>\n<|im_start|>assistant\n", text
+    answer = model.generate(**prompt, max_new_tokens=12, do_sample=False)
+    assert answer.shape[1] > prompt["input_ids"].shape[1]
+    with torch.no_grad():  # a model that says eos next is not asked for more
+        model.model.norm.weight.zero_()
+        stopped = model.generate(**prompt, max_new_tokens=12, do_sample=False)
+    assert stopped.shape[1] == prompt["input_ids"].shape[1] + 1 and stopped[0, -1] == tokenizer.eos_token_id, stopped
+    print(f"ok held-out loss {held_out:.6f}, of transformers {found:.6f}; a template, and text that ends")
+
+
+def main():
+    with scratch() as folder:
+        with open(f"{ROOT}/docs/operations.md") as one, open(f"{ROOT}/docs/checkpoints.md") as other:
+            text = one.read() + other.read()
+        model = make_model(folder, write(f"{folder}/text.txt", text))
+        to_tokens(folder, model, text)
+        mistakes(folder, model)
+        checkpoint, held_out = train(folder)
+        serve(folder, checkpoint, held_out)
+
+
+main()
