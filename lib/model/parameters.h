@@ -65,7 +65,7 @@ typedef struct bl_parameter {
   uint64_t shape[2];                  // shape[1] = 1 where rank is 1
   uint64_t elements;
   bool input_major; // a matrix stored [in, out] (GPT-2's Conv1D) rather than [out, in]
-  bool decays;      // weight decay applies: matrices only
+  bool decays;      // weight decay applies to matrices only, unless train.decay says all
 } bl_parameter_t;
 
 uint32_t bl_parameter_count(const bl_model_t *model);
