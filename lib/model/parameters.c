@@ -31,139 +31,149 @@ typedef enum initial {
   NORMAL_RESIDUAL, // a projection into the residual stream
 } initial_t;
 
-// Which models have a tensor.
-typedef enum owner {
-  EVERY,
-  SPLIT, // projections as tensors of their own
-  FUSED,
-  QKV_BIAS,
-  HEAD_NORM,
-  POST_NORM,
-  NO_POST_NORM,
-} owner_t;
-
 typedef struct {
   const char *name; // "%" PRIu32 is the layer
   bl_parameter_role_t role;
   width_t shape[2];
   initial_t initial;
-  owner_t owner;
+  const char *post_norm_name; // in models that normalise what projections make; NULL: as in others
 } row_t;
 
 // Names, shapes and orientation of transformers' GPT2LMHeadModel.
 static const row_t gpt2_embedding[] = {
-    {"transformer.wte.weight", BL_PARAMETER_TOKEN_EMBEDDING, {VOCAB, HIDDEN}, NORMAL, EVERY},
-    {"transformer.wpe.weight", BL_PARAMETER_POSITION_EMBEDDING, {POSITIONS, HIDDEN}, NORMAL, EVERY},
+    {"transformer.wte.weight", BL_PARAMETER_TOKEN_EMBEDDING, {VOCAB, HIDDEN}, NORMAL, NULL},
+    {"transformer.wpe.weight", BL_PARAMETER_POSITION_EMBEDDING, {POSITIONS, HIDDEN}, NORMAL, NULL},
 };
 static const row_t gpt2_layer[] = {
-    {"transformer.h.%" PRIu32 ".ln_1.weight", BL_PARAMETER_NORM1_WEIGHT, {HIDDEN, ONE}, ONES, EVERY},
-    {"transformer.h.%" PRIu32 ".ln_1.bias", BL_PARAMETER_NORM1_BIAS, {HIDDEN, ONE}, ZEROS, EVERY},
-    {"transformer.h.%" PRIu32 ".attn.c_attn.weight", BL_PARAMETER_QKV_WEIGHT, {HIDDEN, QKV}, NORMAL, EVERY},
-    {"transformer.h.%" PRIu32 ".attn.c_attn.bias", BL_PARAMETER_QKV_BIAS, {QKV, ONE}, ZEROS, EVERY},
+    {"transformer.h.%" PRIu32 ".ln_1.weight", BL_PARAMETER_NORM1_WEIGHT, {HIDDEN, ONE}, ONES, NULL},
+    {"transformer.h.%" PRIu32 ".ln_1.bias", BL_PARAMETER_NORM1_BIAS, {HIDDEN, ONE}, ZEROS, NULL},
+    {"transformer.h.%" PRIu32 ".attn.c_attn.weight", BL_PARAMETER_QKV_WEIGHT, {HIDDEN, QKV}, NORMAL, NULL},
+    {"transformer.h.%" PRIu32 ".attn.c_attn.bias", BL_PARAMETER_QKV_BIAS, {QKV, ONE}, ZEROS, NULL},
     {"transformer.h.%" PRIu32 ".attn.c_proj.weight",
      BL_PARAMETER_ATTENTION_OUT_WEIGHT,
      {QUERY, HIDDEN},
      NORMAL_RESIDUAL,
-     EVERY},
-    {"transformer.h.%" PRIu32 ".attn.c_proj.bias", BL_PARAMETER_ATTENTION_OUT_BIAS, {HIDDEN, ONE}, ZEROS, EVERY},
-    {"transformer.h.%" PRIu32 ".ln_2.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES, EVERY},
-    {"transformer.h.%" PRIu32 ".ln_2.bias", BL_PARAMETER_NORM2_BIAS, {HIDDEN, ONE}, ZEROS, EVERY},
-    {"transformer.h.%" PRIu32 ".mlp.c_fc.weight", BL_PARAMETER_FFN_IN_WEIGHT, {HIDDEN, FFN}, NORMAL, EVERY},
-    {"transformer.h.%" PRIu32 ".mlp.c_fc.bias", BL_PARAMETER_FFN_IN_BIAS, {FFN, ONE}, ZEROS, EVERY},
-    {"transformer.h.%" PRIu32 ".mlp.c_proj.weight", BL_PARAMETER_FFN_OUT_WEIGHT, {FFN, HIDDEN}, NORMAL_RESIDUAL, EVERY},
-    {"transformer.h.%" PRIu32 ".mlp.c_proj.bias", BL_PARAMETER_FFN_OUT_BIAS, {HIDDEN, ONE}, ZEROS, EVERY},
+     NULL},
+    {"transformer.h.%" PRIu32 ".attn.c_proj.bias", BL_PARAMETER_ATTENTION_OUT_BIAS, {HIDDEN, ONE}, ZEROS, NULL},
+    {"transformer.h.%" PRIu32 ".ln_2.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES, NULL},
+    {"transformer.h.%" PRIu32 ".ln_2.bias", BL_PARAMETER_NORM2_BIAS, {HIDDEN, ONE}, ZEROS, NULL},
+    {"transformer.h.%" PRIu32 ".mlp.c_fc.weight", BL_PARAMETER_FFN_IN_WEIGHT, {HIDDEN, FFN}, NORMAL, NULL},
+    {"transformer.h.%" PRIu32 ".mlp.c_fc.bias", BL_PARAMETER_FFN_IN_BIAS, {FFN, ONE}, ZEROS, NULL},
+    {"transformer.h.%" PRIu32 ".mlp.c_proj.weight", BL_PARAMETER_FFN_OUT_WEIGHT, {FFN, HIDDEN}, NORMAL_RESIDUAL, NULL},
+    {"transformer.h.%" PRIu32 ".mlp.c_proj.bias", BL_PARAMETER_FFN_OUT_BIAS, {HIDDEN, ONE}, ZEROS, NULL},
 };
 static const row_t gpt2_final[] = {
-    {"transformer.ln_f.weight", BL_PARAMETER_FINAL_NORM_WEIGHT, {HIDDEN, ONE}, ONES, EVERY},
-    {"transformer.ln_f.bias", BL_PARAMETER_FINAL_NORM_BIAS, {HIDDEN, ONE}, ZEROS, EVERY},
-    {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL, EVERY},
+    {"transformer.ln_f.weight", BL_PARAMETER_FINAL_NORM_WEIGHT, {HIDDEN, ONE}, ONES, NULL},
+    {"transformer.ln_f.bias", BL_PARAMETER_FINAL_NORM_BIAS, {HIDDEN, ONE}, ZEROS, NULL},
+    {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL, NULL},
 };
 
 // Names and shapes of transformers' LlamaForCausalLM and of what has its layers with some tensors more or others fused.
 static const row_t llama_embedding[] = {
-    {"model.embed_tokens.weight", BL_PARAMETER_TOKEN_EMBEDDING, {VOCAB, HIDDEN}, NORMAL, EVERY},
+    {"model.embed_tokens.weight", BL_PARAMETER_TOKEN_EMBEDDING, {VOCAB, HIDDEN}, NORMAL, NULL},
 };
 #define LAYER "model.layers.%" PRIu32 "."
+#define NORM1                                                                                                          \
+  { LAYER "input_layernorm.weight", BL_PARAMETER_NORM1_WEIGHT, {HIDDEN, ONE}, ONES, NULL }
+#define OUT                                                                                                            \
+  { LAYER "self_attn.o_proj.weight", BL_PARAMETER_ATTENTION_OUT_WEIGHT, {HIDDEN, QUERY}, NORMAL_RESIDUAL, NULL }
+#define NORM2                                                                                                          \
+  {                                                                                                                    \
+    LAYER "post_attention_layernorm.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES,                           \
+        LAYER "pre_feedforward_layernorm.weight"                                                                       \
+  }
+#define DOWN                                                                                                           \
+  { LAYER "mlp.down_proj.weight", BL_PARAMETER_FFN_OUT_WEIGHT, {HIDDEN, FFN}, NORMAL_RESIDUAL, NULL }
 static const row_t llama_layer[] = {
-    {LAYER "input_layernorm.weight", BL_PARAMETER_NORM1_WEIGHT, {HIDDEN, ONE}, ONES, EVERY},
-    {LAYER "self_attn.q_proj.weight", BL_PARAMETER_Q_WEIGHT, {QUERY, HIDDEN}, NORMAL, SPLIT},
-    {LAYER "self_attn.k_proj.weight", BL_PARAMETER_K_WEIGHT, {KEY_VALUE, HIDDEN}, NORMAL, SPLIT},
-    {LAYER "self_attn.v_proj.weight", BL_PARAMETER_V_WEIGHT, {KEY_VALUE, HIDDEN}, NORMAL, SPLIT},
-    {LAYER "self_attn.qkv_proj.weight", BL_PARAMETER_QKV_WEIGHT, {QKV, HIDDEN}, NORMAL, FUSED},
-    {LAYER "self_attn.o_proj.weight", BL_PARAMETER_ATTENTION_OUT_WEIGHT, {HIDDEN, QUERY}, NORMAL_RESIDUAL, EVERY},
-    {LAYER "post_attention_layernorm.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES, NO_POST_NORM},
-    {LAYER "pre_feedforward_layernorm.weight", BL_PARAMETER_NORM2_WEIGHT, {HIDDEN, ONE}, ONES, POST_NORM},
-    {LAYER "mlp.gate_proj.weight", BL_PARAMETER_GATE_WEIGHT, {FFN, HIDDEN}, NORMAL, SPLIT},
-    {LAYER "mlp.up_proj.weight", BL_PARAMETER_UP_WEIGHT, {FFN, HIDDEN}, NORMAL, SPLIT},
-    {LAYER "mlp.gate_up_proj.weight", BL_PARAMETER_GATE_UP_WEIGHT, {TWO_FFN, HIDDEN}, NORMAL, FUSED},
-    {LAYER "mlp.down_proj.weight", BL_PARAMETER_FFN_OUT_WEIGHT, {HIDDEN, FFN}, NORMAL_RESIDUAL, EVERY},
-    {LAYER "self_attn.q_proj.bias", BL_PARAMETER_Q_BIAS, {QUERY, ONE}, ZEROS, QKV_BIAS},
-    {LAYER "self_attn.k_proj.bias", BL_PARAMETER_K_BIAS, {KEY_VALUE, ONE}, ZEROS, QKV_BIAS},
-    {LAYER "self_attn.v_proj.bias", BL_PARAMETER_V_BIAS, {KEY_VALUE, ONE}, ZEROS, QKV_BIAS},
-    {LAYER "self_attn.q_norm.weight", BL_PARAMETER_Q_NORM_WEIGHT, {HEAD, ONE}, ONES, HEAD_NORM},
-    {LAYER "self_attn.k_norm.weight", BL_PARAMETER_K_NORM_WEIGHT, {HEAD, ONE}, ONES, HEAD_NORM},
-    {LAYER "post_attention_layernorm.weight", BL_PARAMETER_POST_NORM1_WEIGHT, {HIDDEN, ONE}, ONES, POST_NORM},
-    {LAYER "post_feedforward_layernorm.weight", BL_PARAMETER_POST_NORM2_WEIGHT, {HIDDEN, ONE}, ONES, POST_NORM},
+    NORM1,
+    {LAYER "self_attn.q_proj.weight", BL_PARAMETER_Q_WEIGHT, {QUERY, HIDDEN}, NORMAL, NULL},
+    {LAYER "self_attn.k_proj.weight", BL_PARAMETER_K_WEIGHT, {KEY_VALUE, HIDDEN}, NORMAL, NULL},
+    {LAYER "self_attn.v_proj.weight", BL_PARAMETER_V_WEIGHT, {KEY_VALUE, HIDDEN}, NORMAL, NULL},
+    OUT,
+    NORM2,
+    {LAYER "mlp.gate_proj.weight", BL_PARAMETER_GATE_WEIGHT, {FFN, HIDDEN}, NORMAL, NULL},
+    {LAYER "mlp.up_proj.weight", BL_PARAMETER_UP_WEIGHT, {FFN, HIDDEN}, NORMAL, NULL},
+    DOWN,
+};
+static const row_t llama_fused_layer[] = {
+    NORM1, {LAYER "self_attn.qkv_proj.weight", BL_PARAMETER_QKV_WEIGHT, {QKV, HIDDEN}, NORMAL, NULL},       OUT,
+    NORM2, {LAYER "mlp.gate_up_proj.weight", BL_PARAMETER_GATE_UP_WEIGHT, {TWO_FFN, HIDDEN}, NORMAL, NULL}, DOWN,
+};
+// What models have beside.
+static const row_t llama_biases[] = {
+    {LAYER "self_attn.q_proj.bias", BL_PARAMETER_Q_BIAS, {QUERY, ONE}, ZEROS, NULL},
+    {LAYER "self_attn.k_proj.bias", BL_PARAMETER_K_BIAS, {KEY_VALUE, ONE}, ZEROS, NULL},
+    {LAYER "self_attn.v_proj.bias", BL_PARAMETER_V_BIAS, {KEY_VALUE, ONE}, ZEROS, NULL},
+};
+static const row_t llama_head_norms[] = {
+    {LAYER "self_attn.q_norm.weight", BL_PARAMETER_Q_NORM_WEIGHT, {HEAD, ONE}, ONES, NULL},
+    {LAYER "self_attn.k_norm.weight", BL_PARAMETER_K_NORM_WEIGHT, {HEAD, ONE}, ONES, NULL},
+};
+static const row_t llama_post_norms[] = {
+    {LAYER "post_attention_layernorm.weight", BL_PARAMETER_POST_NORM1_WEIGHT, {HIDDEN, ONE}, ONES, NULL},
+    {LAYER "post_feedforward_layernorm.weight", BL_PARAMETER_POST_NORM2_WEIGHT, {HIDDEN, ONE}, ONES, NULL},
 };
 static const row_t llama_final[] = {
-    {"model.norm.weight", BL_PARAMETER_FINAL_NORM_WEIGHT, {HIDDEN, ONE}, ONES, EVERY},
-    {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL, EVERY},
+    {"model.norm.weight", BL_PARAMETER_FINAL_NORM_WEIGHT, {HIDDEN, ONE}, ONES, NULL},
+    {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL, NULL},
 };
 
 typedef struct {
   const row_t *rows;
   uint32_t count;
 } rows_t;
-#define ROWS(array)                                                                                                    \
-  { array, sizeof array / sizeof array[0] }
+#define LAYER_GROUPS 4
 
-static const struct {
-  const char *prefix; // what checkpoints of the base class leave out
-  rows_t embedding, layer, final;
-} tables[] = {
-    [BL_FAMILY_GPT2] = {"transformer.", ROWS(gpt2_embedding), ROWS(gpt2_layer), ROWS(gpt2_final)},
-    [BL_FAMILY_LLAMA] = {"model.", ROWS(llama_embedding), ROWS(llama_layer), ROWS(llama_final)},
-};
-
-static bool has(const bl_model_t *model, owner_t owner) {
-  switch (owner) {
-  case EVERY:
-    return true;
-  case SPLIT:
-    return !model->fused;
-  case FUSED:
-    return model->fused;
-  case QKV_BIAS:
-    return model->qkv_bias;
-  case HEAD_NORM:
-    return model->head_norm;
-  case POST_NORM:
-    return model->post_norm;
-  case NO_POST_NORM:
-    return !model->post_norm;
-  }
-  return false;
-}
-
-#define MOST_OF_A_LAYER (sizeof llama_layer / sizeof llama_layer[0])
-_Static_assert(sizeof gpt2_layer / sizeof gpt2_layer[0] <= MOST_OF_A_LAYER, "a table of gpt2 is larger");
-
-// The tensors that this model has, in canonical order.
+// The tensors that a model has, in canonical order: those of a layer group by group. They are looked up with every tensor,
+// thousands of times in a plan, so that all tables are made beforehand.
 typedef struct {
-  rows_t embedding, final;
-  const row_t *layer[MOST_OF_A_LAYER];
-  uint32_t layer_count;
+  const char *prefix; // what checkpoints of the base class leave out
+  rows_t embedding, layer[LAYER_GROUPS], final;
+  uint32_t layer_count; // of all groups
 } table_t;
 
-static table_t table_of(const bl_model_t *model) {
-  const rows_t layer = tables[model->family].layer;
-  table_t table = {.embedding = tables[model->family].embedding, .final = tables[model->family].final};
-  for (uint32_t i = 0; i < layer.count; i++) {
-    if (has(model, layer.rows[i].owner)) {
-      table.layer[table.layer_count++] = &layer.rows[i];
-    }
+#define COUNT(array) (sizeof array / sizeof array[0])
+#define ROWS(array)                                                                                                    \
+  { array, COUNT(array) }
+#define IF(has, array)                                                                                                 \
+  { array, (has) ? COUNT(array) : 0 }
+
+static const table_t gpt2_table = {.prefix = "transformer.",
+                                   .embedding = ROWS(gpt2_embedding),
+                                   .layer = {ROWS(gpt2_layer)},
+                                   .final = ROWS(gpt2_final),
+                                   .layer_count = COUNT(gpt2_layer)};
+
+#define LLAMA(layer_rows, biases, head_norms, post_norms)                                                              \
+  {                                                                                                                    \
+    .prefix = "model.", .embedding = ROWS(llama_embedding),                                                            \
+    .layer = {ROWS(layer_rows), IF(biases, llama_biases), IF(head_norms, llama_head_norms),                            \
+              IF(post_norms, llama_post_norms)},                                                                       \
+    .final = ROWS(llama_final),                                                                                        \
+    .layer_count = COUNT(layer_rows) + ((biases) ? COUNT(llama_biases) : 0) +                                          \
+                   ((head_norms) ? COUNT(llama_head_norms) : 0) + ((post_norms) ? COUNT(llama_post_norms) : 0)         \
   }
-  return table;
+#define BY_POST_NORM(rows, biases, head_norms)                                                                         \
+  { LLAMA(rows, biases, head_norms, 0), LLAMA(rows, biases, head_norms, 1) }
+#define BY_HEAD_NORM(rows, biases)                                                                                     \
+  { BY_POST_NORM(rows, biases, 0), BY_POST_NORM(rows, biases, 1) }
+#define BY_BIASES(rows)                                                                                                \
+  { BY_HEAD_NORM(rows, 0), BY_HEAD_NORM(rows, 1) }
+
+static const table_t llama_tables[2][2][2][2] = {BY_BIASES(llama_layer), BY_BIASES(llama_fused_layer)};
+
+static const table_t *table_of(const bl_model_t *model) {
+  return model->family == BL_FAMILY_GPT2
+             ? &gpt2_table
+             : &llama_tables[model->fused][model->qkv_bias][model->head_norm][model->post_norm];
+}
+
+static const row_t *row_of_layer(const table_t *table, uint32_t position) {
+  const rows_t *group = table->layer;
+  for (; position >= group->count; group++) {
+    position -= group->count;
+  }
+  return &group->rows[position];
 }
 
 static uint64_t width(const bl_model_t *model, width_t name) {
@@ -194,23 +204,23 @@ static uint64_t width(const bl_model_t *model, width_t name) {
 
 // The table row of a canonical index, and its layer as bl_parameter_t counts it.
 static const row_t *row_of(const bl_model_t *model, uint32_t index, int32_t *layer) {
-  const table_t table = table_of(model);
-  if (index < table.embedding.count) {
+  const table_t *table = table_of(model);
+  if (index < table->embedding.count) {
     *layer = BL_PARAMETER_LAYER_EMBEDDING;
-    return &table.embedding.rows[index];
+    return &table->embedding.rows[index];
   }
-  index -= table.embedding.count;
-  if (index / table.layer_count < model->layers) {
-    *layer = (int32_t)(index / table.layer_count);
-    return table.layer[index % table.layer_count];
+  index -= table->embedding.count;
+  if (index / table->layer_count < model->layers) {
+    *layer = (int32_t)(index / table->layer_count);
+    return row_of_layer(table, index % table->layer_count);
   }
   *layer = (int32_t)model->layers;
-  return &table.final.rows[index - model->layers * table.layer_count];
+  return &table->final.rows[index - model->layers * table->layer_count];
 }
 
 uint32_t bl_parameter_count(const bl_model_t *model) {
-  const table_t table = table_of(model);
-  return table.embedding.count + model->layers * table.layer_count + table.final.count - model->tied;
+  const table_t *table = table_of(model);
+  return table->embedding.count + model->layers * table->layer_count + table->final.count - model->tied;
 }
 
 bl_parameter_t bl_parameter_get(const bl_model_t *model, uint32_t index) {
@@ -227,14 +237,15 @@ bl_parameter_t bl_parameter_get(const bl_model_t *model, uint32_t index) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 #pragma GCC diagnostic ignored "-Wformat-security"
-  snprintf(parameter.name, sizeof parameter.name, row->name,
+  const bool other = row->post_norm_name != NULL && model->post_norm;
+  snprintf(parameter.name, sizeof parameter.name, other ? row->post_norm_name : row->name,
            (uint32_t)parameter.layer); // formats of the tables above
 #pragma GCC diagnostic pop
   return parameter;
 }
 
 bool bl_parameter_find(const bl_model_t *model, const char *name, bl_parameter_t *parameter) {
-  const char *prefix = tables[model->family].prefix;
+  const char *prefix = table_of(model)->prefix;
   size_t prefix_length = strlen(prefix);
   for (uint32_t i = 0; i < bl_parameter_count(model); i++) {
     bl_parameter_t candidate = bl_parameter_get(model, i);
@@ -256,20 +267,23 @@ static uint32_t position_in(rows_t rows, bl_parameter_role_t role) {
 }
 
 uint32_t bl_parameter_index(const bl_model_t *model, bl_parameter_role_t role, uint32_t layer) {
-  const table_t table = table_of(model);
+  const table_t *table = table_of(model);
   if (role == BL_PARAMETER_HEAD_WEIGHT && model->tied) {
     role = BL_PARAMETER_TOKEN_EMBEDDING;
   }
-  uint32_t position = position_in(table.embedding, role);
-  if (position < table.embedding.count) {
+  uint32_t position = position_in(table->embedding, role);
+  if (position < table->embedding.count) {
     return position;
   }
-  for (position = 0; position < table.layer_count; position++) {
-    if (table.layer[position]->role == role) {
-      return table.embedding.count + layer * table.layer_count + position;
+  uint32_t before = 0;
+  for (uint32_t group = 0; group < LAYER_GROUPS; group++) {
+    position = position_in(table->layer[group], role);
+    if (position < table->layer[group].count) {
+      return table->embedding.count + layer * table->layer_count + before + position;
     }
+    before += table->layer[group].count;
   }
-  return table.embedding.count + model->layers * table.layer_count + position_in(table.final, role);
+  return table->embedding.count + model->layers * table->layer_count + position_in(table->final, role);
 }
 
 void bl_parameter_initial(const bl_model_t *model, const bl_parameter_t *parameter, uint64_t seed, uint64_t first,
