@@ -12,10 +12,6 @@ static bool has_window(const json_t *list, uint32_t layer) {
   return strcmp(json_string_value(json_array_get(list, layer)), kinds[true]) == 0;
 }
 
-static bool says_window(uint32_t first, uint32_t period, uint32_t layer) {
-  return layer >= first && (period == 0 || (layer + 1) % period != 0);
-}
-
 static bl_status_t check_list(const json_t *list, uint32_t layers, bl_error_t *err) {
   char text[BL__HF_VALUE_TEXT];
   if (!json_is_array(list)) {
@@ -44,7 +40,7 @@ static bl_status_t check_list(const json_t *list, uint32_t layers, bl_error_t *e
 // The first layer for which first and period do not say what the list says; layers: none.
 static uint32_t first_misfit(const json_t *list, uint32_t layers, uint32_t first, uint32_t period) {
   uint32_t layer = 0;
-  while (layer < layers && has_window(list, layer) == says_window(first, period, layer)) {
+  while (layer < layers && has_window(list, layer) == bl_window_is_of(first, period, layer)) {
     layer++;
   }
   return layer;
@@ -166,7 +162,7 @@ static json_t *describe_layers(const bl_model_t *model) {
   json_t *list = json_array();
   int failed = 0;
   for (uint32_t layer = 0; layer < model->layers && failed == 0; layer++) {
-    const bool window = model->window != 0 && says_window(model->window_first, model->window_period, layer);
+    const bool window = model->window != 0 && bl_window_is_of(model->window_first, model->window_period, layer);
     failed = json_array_append_new(list, json_string(kinds[window]));
   }
   if (failed != 0) {

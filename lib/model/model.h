@@ -101,10 +101,14 @@ static inline uint32_t bl_model_positions(const bl_model_t *model) {
 static inline uint32_t bl_model_pre_width(const bl_model_t *model) {
   return model->family == BL_FAMILY_LLAMA ? 2 * model->ffn : model->ffn;
 }
+// Which layers have a window, as the model says it.
+static inline bool bl_window_is_of(uint32_t first, uint32_t period, uint32_t layer) {
+  return layer >= first && (period == 0 || (layer + 1) % period != 0);
+}
 // Whether layer `layer` of the model has a window that hides something.
 static inline bool bl_model_has_window(const bl_model_t *model, uint32_t layer) {
-  return model->window != 0 && model->window < model->seq && layer >= model->window_first &&
-         (model->window_period == 0 || (layer + 1) % model->window_period != 0);
+  return model->window != 0 && model->window < model->seq &&
+         bl_window_is_of(model->window_first, model->window_period, layer);
 }
 // How the layers with a window (others) rotate; gpt2's do not.
 static inline const bl_rope_t *bl_model_rope(const bl_model_t *model, bool window) {
