@@ -293,6 +293,79 @@ static void a_full_store_moves_others_to_their_second_choice(void **state) {
   bl_schedule_destroy(schedule);
 }
 
+// What leaves is at the host alone, as many blocks as the pass says; `kept` evictions where devices lend nothing.
+static void hosts_take_what_devices_do_not(void **state) {
+  (void)state;
+  static const struct {
+    bl_balance_mode_t mode;
+    uint32_t slots, m, evictions[3], away[3];
+  } cases[] = {{BL_BALANCE_FEWEST, 2, 8, {5, 4, 0}, {3, 2, 0}},
+               {BL_BALANCE_FEWEST, 2, 16, {10, 8, 0}, {3, 2, 0}},
+               {BL_BALANCE_OVERLAP, 3, 16, {8, 0, 0}, {2, 0, 0}},
+               {BL_BALANCE_FEWEST, 1, 16, {16, 16, 16}, {4, 3, 2}}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    bl_schedule_t *schedule = generate("1f1b", 4, cases[i].m);
+    bl_balance_cap_t cap = {
+        .slots = cases[i].slots, .mode = cases[i].mode, .hosts = 1, .host_slots = 9, .host_only = true};
+    bl_balance_result_t result;
+    bl_error_t err;
+    if (bl_balance_within(schedule, &cap, &result, &err) != BL_OK) {
+      fail_msg("%s", err.text);
+    }
+    check_budgets(&result, cases[i].slots);
+    assert_int_equal(result.schedule->hosts, 1);
+    for (uint32_t s = 0; s < 4; s++) {
+      assert_int_equal(result.evictions[s], s < 3 ? cases[i].evictions[s] : 0);
+      assert_int_equal(result.reserved[5 * s + 4], s < 3 ? cases[i].away[s] : 0);
+    }
+    bl_balance_result_cleanup(&result);
+    cap.host_slots = cases[i].away[0] + cases[i].away[1] + cases[i].away[2] - 1;
+    assert_int_equal(bl_balance_within(schedule, &cap, &result, &err), BL_EXHAUSTED);
+    assert_non_null(strstr(err.text, "the stores it reaches have room for"));
+    bl_schedule_destroy(schedule);
+  }
+}
+
+// The host has only what pairs have no room for; the middle stage of an odd number has no pair; every stage has its own.
+static void devices_come_before_hosts(void **state) {
+  (void)state;
+  const uint16_t host_of[] = {0, 0, 1, 1, 1};
+  double copies[25];
+  for (size_t i = 0; i < 25; i++) {
+    copies[i] = (double)(1 + i % 3);
+  }
+  for (uint32_t p = 4; p <= 5; p++) {
+    for (int way = 0; way < 4; way++) {
+      bl_schedule_t *schedule = generate("1f1b", p, 8);
+      bl_balance_cap_t cap = {.slots = 2,
+                              .pairs_only = way % 2 == 0,
+                              .mode = BL_BALANCE_FEWEST,
+                              .hosts = 2,
+                              .host_of = host_of,
+                              .host_slots = 9};
+      cap.copies = way / 2 == 0 || p < 5 ? NULL : copies;
+      bl_balance_result_t result;
+      bl_error_t err;
+      if (bl_balance_within(schedule, &cap, &result, &err) != BL_OK) {
+        fail_msg("%s", err.text);
+      }
+      check_budgets(&result, 2);
+      uint32_t lent = 0;
+      for (uint32_t s = 0; s < p; s++) {
+        for (uint32_t d = 0; d < p + 2; d++) {
+          const uint32_t reserved = result.reserved[s * (p + 2) + d];
+          const bool may = d >= p ? d - p == host_of[s] : cap.pairs_only ? d == p - 1 - s : true;
+          assert_true(may || reserved == 0);
+          lent += d < p ? reserved : 0;
+        }
+      }
+      assert_int_equal(lent, 1); // the last stage's one
+      bl_balance_result_cleanup(&result);
+      bl_schedule_destroy(schedule);
+    }
+  }
+}
+
 static void too_small_caps_name_what_works(void **state) {
   (void)state;
   bl_schedule_t *schedule = generate("1f1b", 8, 16);
@@ -341,6 +414,8 @@ int main(void) {
       cmocka_unit_test(blocks_go_where_copies_are_short),
       cmocka_unit_test(a_cap_stays_inside_nodes),
       cmocka_unit_test(a_full_store_moves_others_to_their_second_choice),
+      cmocka_unit_test(hosts_take_what_devices_do_not),
+      cmocka_unit_test(devices_come_before_hosts),
       cmocka_unit_test(too_small_caps_name_what_works),
       cmocka_unit_test(large_pipelines_take_milliseconds),
   };

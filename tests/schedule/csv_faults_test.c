@@ -152,6 +152,19 @@ static void stores_that_cannot_have_the_block(void **state) {
       {"0F0,0E0@1,0B0\n1F0,1B0\n", "row 1, column 3: 0B0: the block is evicted and not loaded again"},
   };
   REFUSE_ALL(faults)
+  static const fault_t of_hosts[] = {
+      {"# host stores: 2\n0F0,0E0@4,0L0@4,0B0\n1F0,1B0\n", "row 1, column 2: 0E0@4: there is no store 4: stores are "
+                                                           "numbered as the devices, 0 to 1, then those of 2 hosts, "
+                                                           "to 3"},
+      {"# host stores: 1 \n0F0,0E0@2,0L0@2,0B0\n", "there is no store 2: stores are numbered as the devices, 0 to 0, "},
+      {"# host stores: 4097\n0F0,0E0@2,0L0@2,0B0\n1F0,1B0\n", "there is no store 2"},
+      {"# host stores: 99999999999999999999\n0F0,0E0@2,0L0@2,0B0\n1F0,1B0\n", "there is no store 2"},
+      {"# host stores: -1\n0F0,0E0@2,0L0@2,0B0\n1F0,1B0\n", "there is no store 2"},
+      {"# host stores:\n0F0,0E0@2,0L0@2,0B0\n1F0,1B0\n", "there is no store 2"},
+  };
+  REFUSE_ALL(of_hosts)
+  take("# host stores: 1\n0F0,0E0@1,0L0@1,0B0\n");
+  take("# host stores: 2\n0F0,0E0@3,0L0@3,0B0\n1F0,1E0@2,1L0@2,1B0\n");
   take("0F0,0E0@1,0L0@1,0B0\n1F0,1B0\n");
   take("0F0,0E0@1,0L0,0B0\n1F0,1B0\n");
   take("0F0,0E0,0L0,0B0\n1F0,1B0\n");

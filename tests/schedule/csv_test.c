@@ -106,6 +106,22 @@ static void compute_comms_files_are_written(void **state) {
   bl_schedule_destroy(schedule);
 }
 
+static void hosts_are_written_where_blocks_go_there(void **state) {
+  (void)state;
+  bl_schedule_t *schedule = parse("# transfers: overlap\n# host stores: 3\n0F0,0E0@1,0L0@1,0B0\n1F0,1B0\n");
+  assert_int_equal(schedule->hosts, 3);
+  assert_writes(schedule, "# transfers: overlap\n0F0,0E0@1,0L0@1,0B0\n1F0,1B0\n"); // as one without hosts
+  bl_schedule_destroy(schedule);
+  const char *text = "# transfers: overlap\n# host stores: 2\n0F0,0E0@3,0L0@3,0B0\n1F0,1B0\n";
+  schedule = parse(text);
+  assert_int_equal(schedule->hosts, 2);
+  assert_writes(schedule, text);
+  assert_writes_comms(schedule, false,
+                      "# transfers: overlap\n# host stores: 2\n0F0,0SEND_F0,0E0@3,0RECV_B0,0L0@3,0B0\n"
+                      "1RECV_F0,1F0,1B0,1SEND_B0\n");
+  bl_schedule_destroy(schedule);
+}
+
 // Every name: with and without messages it is the same schedule, and each message is there once at both ends.
 static void messages_come_back(void **state) {
   (void)state;
@@ -212,10 +228,15 @@ static void our_verbs_and_their_mode_come_back(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(schedules_come_back),          cmocka_unit_test(compute_only_files_are_read),
-      cmocka_unit_test(compute_comms_files_are_read), cmocka_unit_test(compute_comms_files_are_written),
-      cmocka_unit_test(messages_come_back),           cmocka_unit_test(messages_are_those_that_pytorch_adds),
-      cmocka_unit_test(files_of_pytorch_are_read),    cmocka_unit_test(our_verbs_and_their_mode_come_back),
+      cmocka_unit_test(schedules_come_back),
+      cmocka_unit_test(compute_only_files_are_read),
+      cmocka_unit_test(compute_comms_files_are_read),
+      cmocka_unit_test(compute_comms_files_are_written),
+      cmocka_unit_test(hosts_are_written_where_blocks_go_there),
+      cmocka_unit_test(messages_come_back),
+      cmocka_unit_test(messages_are_those_that_pytorch_adds),
+      cmocka_unit_test(files_of_pytorch_are_read),
+      cmocka_unit_test(our_verbs_and_their_mode_come_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,23 +65,30 @@ static void budgets_hold(void **state) {
 
 static void stores_of_no_device_are_refused(void **state) {
   (void)state;
-  for (uint16_t store = 0; store < 4; store++) {
+  for (uint16_t store = 0; store < 8; store++) {
+    const uint32_t hosts = store / 4;
     bl_schedule_t *schedule = NULL;
     assert_int_equal(bl_schedule_create("x", BL_PLACEMENT_LOOPED, 2, 1, 1, &schedule, NULL), BL_OK);
+    schedule->hosts = hosts;
     const bl_op_t ops[] = {
-        {.verb = BL_VERB_F}, {.verb = BL_VERB_E, .store = store}, {.verb = BL_VERB_L, .store = store}};
+        {.verb = BL_VERB_F}, {.verb = BL_VERB_E, .store = store % 4}, {.verb = BL_VERB_L, .store = store % 4}};
     for (size_t i = 0; i < 3; i++) {
       assert_int_equal(bl_schedule_append(schedule, 0, ops[i]), BL_OK);
     }
     bl_holdings_t holdings;
     bl_error_t err;
     bl_status_t status = bl_holdings_init(&holdings, schedule, &err);
-    assert_int_equal(status, store == 1 ? BL_OK : BL_INVALID);
+    assert_int_equal(status, store % 4 == 1 || (hosts == 1 && store % 4 == 2) ? BL_OK : BL_INVALID);
     if (status == BL_OK) {
-      assert_int_equal(bl_holdings_reserved(&holdings, 0, 1), 1);
+      for (uint32_t of = 0; of < 4; of++) { // store 3 is none of the plan's
+        assert_int_equal(bl_holdings_reserved(&holdings, 0, of), of == store % 4);
+        assert_int_equal(bl_holdings_lent(&holdings, of), of == store % 4);
+      }
+      assert_true(bl_holdings_move(&holdings));
+      assert_int_equal(bl_holdings_check(&holdings, 1, NULL), BL_OK);
       bl_holdings_cleanup(&holdings);
     } else {
-      assert_non_null(strstr(err.text, "names a store of device"));
+      assert_non_null(strstr(err.text, "names store"));
     }
     bl_schedule_destroy(schedule);
   }

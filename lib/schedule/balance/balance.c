@@ -174,6 +174,7 @@ static bl_status_t pass_init(pass_t *pass, const bl_schedule_t *schedule, const 
   bl_status_t status = bl_schedule_create_like(schedule, &result->schedule, err);
   if (status == BL_OK) {
     result->schedule->transfers = request->mode == BL_BALANCE_OVERLAP ? BL_TRANSFER_OVERLAP : BL_TRANSFER_SERIAL;
+    result->schedule->hosts = request->stores > schedule->stages ? request->stores - schedule->stages : 0;
   }
   return status;
 }

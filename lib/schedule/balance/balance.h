@@ -13,7 +13,7 @@
 typedef struct bl_balance_request {
   bl_balance_mode_t mode;
   const uint32_t *own;  // [stages] own slots of each stage
-  const uint32_t *lent; // [stores] slots of each store; store d lives on stage d
+  const uint32_t *lent; // [stores] slots of each store; store d lives on stage d, those after the last stage on hosts
   uint32_t stores;
   // Who reaches whom, preferred first: stage s may use reach[s * reach_count ...], BL_STORE_NONE ends a row.
   const uint16_t *reach;
@@ -55,14 +55,18 @@ typedef struct bl_balance_cap {
   uint32_t slots;  // of a device, its own and those it lends (slots, that is blocks)
   bool pairs_only; // bpipe: stage s evicts to stage p-1-s alone; else to any, that one preferred
   bl_balance_mode_t mode;
-  uint64_t lenders;     // bit d: the store of device d takes blocks (beyond 63: none do); 0: all do
-  const double *copies; // [stages * stages] as in bl_balance_request_t, or NULL; for pairs only it changes nothing
-  double copy;          // as in bl_balance_request_t
-  uint32_t parks;       // as in bl_balance_request_t
+  uint64_t lenders;        // bit d: the store of device d takes blocks (beyond 63: none do); 0: all do
+  const double *copies;    // [stages * stages] as in bl_balance_request_t, or NULL; for pairs only it changes nothing
+  double copy;             // as in bl_balance_request_t
+  uint32_t parks;          // as in bl_balance_request_t
+  uint32_t hosts;          // host stores; a stage reaches one of them, after all devices
+  const uint16_t *host_of; // [stages] which; NULL: the first
+  uint32_t host_slots;     // that each lends
+  bool host_only;          // devices lend nothing
 } bl_balance_cap_t;
 
 // Balances `schedule` under a cap: every stage whose peak exceeds it evicts to the stages that have room below it, lent
-// slots being the cap minus the store's own peak. BL_EXHAUSTED also says the smallest cap that works, which takes several
+// slots being the cap minus the store's own peak, and what they have no room for to its host store. BL_EXHAUSTED also says the smallest cap that works, which takes several
 // tries: `err` NULL spares them.
 BL_MUST_USE bl_status_t bl_balance_within(const bl_schedule_t *schedule, const bl_balance_cap_t *cap,
                                           bl_balance_result_t *result, bl_error_t *err);

@@ -7,24 +7,33 @@
 
 // Budgets of all devices under one cap: heavy stages keep all of it, light ones lend what they do not need.
 typedef struct budget {
-  uint32_t *own, *lent, *peaks; // [stages]
-  uint16_t *reach;              // [stages * reach_count]
-  uint64_t lenders;             // 0: all
+  const bl_balance_cap_t *cap;
+  uint32_t *own, *peaks; // [stages]
+  uint32_t *lent;        // [stores]
+  uint16_t *reach;       // [stages * reach_count]
+  double *copies;        // [stages * stores], or NULL
   bl_balance_request_t request;
 } budget_t;
 
-// Every stage reaches its mirror image first (BPipe's pair), then all others.
+// Every stage reaches its mirror image first (BPipe's pair), then all others, its host store last.
 static void fill_reach(budget_t *b, uint32_t stages) {
+  const bl_balance_cap_t *cap = b->cap;
+  const bool with_host = cap->hosts > 0;
+  const uint32_t devices = b->request.reach_count - with_host;
   for (uint32_t s = 0; s < stages; s++) {
     uint16_t *row = b->reach + (size_t)s * b->request.reach_count;
     uint32_t mirror = stages - 1 - s, used = 0;
-    if (mirror != s) {
+    if (mirror != s && devices > 0) {
       row[used++] = (uint16_t)mirror;
     }
-    for (uint32_t other = stages; used < b->request.reach_count && other-- > 0;) {
+    const bool has_no_pair = cap->pairs_only && mirror == s && with_host;
+    for (uint32_t other = has_no_pair ? 0 : stages; used < devices && other-- > 0;) {
       if (other != s && other != mirror) {
         row[used++] = (uint16_t)other;
       }
+    }
+    if (with_host) {
+      row[used++] = (uint16_t)(stages + (cap->host_of != NULL ? cap->host_of[s] : 0));
     }
     while (used < b->request.reach_count) {
       row[used++] = BL_STORE_NONE;
@@ -32,11 +41,38 @@ static void fill_reach(budget_t *b, uint32_t stages) {
   }
 }
 
-static void set_cap(budget_t *b, uint32_t stages, uint32_t cap) {
+// As those of the cap; hosts are farther than any device.
+static bl_status_t fill_copies(budget_t *b, uint32_t stages) {
+  const uint32_t stores = b->request.stores;
+  double farthest = 0;
+  if (b->cap->copies == NULL) {
+    return BL_OK;
+  }
+  b->copies = malloc((size_t)stages * stores * sizeof *b->copies);
+  if (b->copies == NULL) {
+    return BL_EXHAUSTED;
+  }
+  for (size_t i = 0; i < (size_t)stages * stages; i++) {
+    farthest = b->cap->copies[i] > farthest ? b->cap->copies[i] : farthest;
+  }
   for (uint32_t s = 0; s < stages; s++) {
-    b->own[s] = b->peaks[s] < cap ? b->peaks[s] : cap;
-    bool lends = b->lenders == 0 || (s < 64 && (b->lenders >> s & 1) != 0);
-    b->lent[s] = lends ? cap - b->own[s] : 0;
+    for (uint32_t d = 0; d < stores; d++) {
+      b->copies[(size_t)s * stores + d] = d < stages ? b->cap->copies[(size_t)s * stages + d] : 2 * farthest;
+    }
+  }
+  b->request.copies = b->copies;
+  return BL_OK;
+}
+
+static void set_cap(budget_t *b, uint32_t stages, uint32_t slots) {
+  const uint64_t lenders = b->cap->lenders;
+  for (uint32_t s = 0; s < stages; s++) {
+    b->own[s] = b->peaks[s] < slots ? b->peaks[s] : slots;
+    bool lends = !b->cap->host_only && (lenders == 0 || (s < 64 && (lenders >> s & 1) != 0));
+    b->lent[s] = lends ? slots - b->own[s] : 0;
+  }
+  for (uint32_t h = 0; h < b->cap->hosts; h++) {
+    b->lent[stages + h] = b->cap->host_slots;
   }
 }
 
@@ -77,22 +113,22 @@ bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bo
 bl_status_t bl_balance_within(const bl_schedule_t *schedule, const bl_balance_cap_t *cap, bl_balance_result_t *result,
                               bl_error_t *err) {
   uint32_t stages = schedule->stages;
-  budget_t b = {.lenders = cap->lenders,
+  const uint32_t devices = cap->host_only ? 0 : cap->pairs_only ? 1 : stages;
+  budget_t b = {.cap = cap,
                 .request = {.mode = cap->mode,
-                            .stores = stages,
-                            .reach_count = cap->pairs_only ? 1 : stages,
-                            .copies = cap->copies,
+                            .stores = stages + cap->hosts,
+                            .reach_count = devices + (cap->hosts > 0),
                             .copy = cap->copy,
                             .parks = cap->parks}};
-  b.own = malloc(3 * (size_t)stages * sizeof *b.own);
-  b.reach = malloc((size_t)stages * b.request.reach_count * sizeof *b.reach);
+  b.own = malloc((3 * (size_t)stages + cap->hosts) * sizeof *b.own);
+  b.reach = malloc(((size_t)stages * b.request.reach_count + 1) * sizeof *b.reach);
   bl_status_t status = BL_EXHAUSTED;
-  if (b.own == NULL || b.reach == NULL) {
+  if (b.own == NULL || b.reach == NULL || fill_copies(&b, stages) != BL_OK) {
     (void)bl_error_set(err, status, "out of memory for the budgets of %u stages", stages);
     goto free_budget;
   }
-  b.lent = b.own + stages;
-  b.peaks = b.lent + stages;
+  b.peaks = b.own + stages;
+  b.lent = b.peaks + stages;
   b.request.own = b.own;
   b.request.lent = b.lent;
   b.request.reach = b.reach;
@@ -108,6 +144,7 @@ bl_status_t bl_balance_within(const bl_schedule_t *schedule, const bl_balance_ca
     name_smallest(schedule, &b, cap->slots, err);
   }
 free_budget:
+  free(b.copies);
   free(b.reach);
   free(b.own);
   return status;

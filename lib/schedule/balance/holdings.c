@@ -11,20 +11,20 @@
 static bl_status_t count_parked(const bl_schedule_t *schedule, uint32_t stage, uint32_t *parked,
                                 bl_holdings_t *holdings, bl_error_t *err) {
   const bl_op_list_t *list = &schedule->lists[stage];
-  uint32_t *peak = &holdings->reserved[(size_t)stage * holdings->devices];
-  memset(parked, 0, holdings->devices * sizeof *parked);
+  uint32_t *peak = &holdings->reserved[(size_t)stage * holdings->stores];
+  memset(parked, 0, holdings->stores * sizeof *parked);
   for (size_t i = 0; i < list->count; i++) {
     bl_op_t op = list->ops[i];
     if (bl_verb_computes((bl_verb_t)op.verb)) {
       holdings->dropped[stage] += op.verb == BL_VERB_R && schedule->forward_slots;
       continue;
     }
-    if (op.store >= holdings->devices || op.store == stage) {
+    if (op.store >= holdings->stores || op.store == stage) {
       char cell[BL_OP_TEXT];
       return bl_error_set(err, BL_INVALID,
-                          "stage %u: %s names a store of device %u; a block goes to the store of another of the %u "
-                          "devices",
-                          stage, bl_op_format(op, cell), op.store, holdings->devices);
+                          "stage %u: %s names store %u; a block goes to the store of another of the %u devices, or to "
+                          "one of the %u host stores after them",
+                          stage, bl_op_format(op, cell), op.store, holdings->devices, schedule->hosts);
     }
     if (op.verb == BL_VERB_E) {
       holdings->evicted[stage]++;
@@ -34,24 +34,24 @@ static bl_status_t count_parked(const bl_schedule_t *schedule, uint32_t stage, u
       parked[op.store]--;
     }
   }
-  for (uint32_t device = 0; device < holdings->devices; device++) {
-    holdings->lent[device] += peak[device];
+  for (uint32_t store = 0; store < holdings->stores; store++) {
+    holdings->lent[store] += peak[store];
   }
   return BL_OK;
 }
 
 bl_status_t bl_holdings_init(bl_holdings_t *holdings, const bl_schedule_t *schedule, bl_error_t *err) {
-  const size_t devices = schedule->stages;
-  bl_holdings_t made = {.devices = schedule->stages};
-  uint32_t *parked = calloc(devices, sizeof *parked);
-  made.own = calloc(devices * (devices + 4), sizeof *made.own); // all five arrays
+  const size_t devices = schedule->stages, stores = bl_schedule_stores(schedule);
+  bl_holdings_t made = {.devices = schedule->stages, .stores = bl_schedule_stores(schedule)};
+  uint32_t *parked = calloc(stores, sizeof *parked);
+  made.own = calloc(devices * (stores + 3) + stores, sizeof *made.own); // all five arrays
   bl_status_t status = BL_OK;
   if (parked == NULL || made.own == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for what %u devices hold", made.devices);
     goto done;
   }
   made.lent = made.own + devices;
-  made.evicted = made.lent + devices;
+  made.evicted = made.lent + stores;
   made.dropped = made.evicted + devices;
   made.reserved = made.dropped + devices;
   if (bl_schedule_peak_slots(schedule, made.own) != BL_OK) {
@@ -76,8 +76,8 @@ void bl_holdings_cleanup(bl_holdings_t *holdings) {
 }
 
 bool bl_holdings_move(const bl_holdings_t *holdings) {
-  for (uint32_t device = 0; device < holdings->devices; device++) {
-    if (holdings->lent[device] > 0) {
+  for (uint32_t store = 0; store < holdings->stores; store++) {
+    if (holdings->lent[store] > 0) {
       return true;
     }
   }

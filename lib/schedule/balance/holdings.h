@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a plan takes of every device: the slots of its own stage, and the slots that its store lends to others. The budget
-// rule of a device is own + lent <= K, at every instant.
+// What a plan takes of every device: the slots of its own stage, and the slots that its store lends to others; and of every
+// host store. The budget rule of a device is own + lent <= K, at every instant; what hosts lend counts for no device.
 //
 //   bl_holdings_t holdings;
 //   bl_holdings_init(&holdings, balanced, &err);          // any valid schedule: one without evictions lends nothing
 //   holdings.own[2], holdings.lent[5], bl_holdings_reserved(&holdings, 2, 5)
 //   bl_holdings_cleanup(&holdings);
 //
-// Driver, stages and planner derive the same numbers from the same lists: store d lives on the device of stage d.
+// Driver, stages and planner derive the same numbers from the same lists: store d lives on the device of stage d, host
+// stores come after (schedule.h).
 // Thread: pure functions, any thread; holdings are read-only after init.
 #ifndef BALLAST_SCHEDULE_HOLDINGS_H
 #define BALLAST_SCHEDULE_HOLDINGS_H
@@ -16,22 +17,26 @@
 
 typedef struct bl_holdings {
   uint32_t devices;
+  uint32_t stores;    // of devices and hosts
   uint32_t *own;      // [devices] most blocks that the stage holds in its own slots at once
-  uint32_t *lent;     // [devices] slots of the device's store that are reserved for other stages
-  uint32_t *reserved; // [devices * devices] most blocks of stage s that are away at store d at once
+  uint32_t *lent;     // [stores] slots of the store that are reserved for stages
+  uint32_t *reserved; // [devices * stores] most blocks of stage s that are away at store d at once
   uint32_t *evicted;  // [devices] E's in the stage's list
   uint32_t *dropped;  // [devices] blocks that the stage gives up and makes again (drop.h)
 } bl_holdings_t;
 
 // Rooms are counted in list order, which is the order of transfers between a stage and a store: an E may take the room of
-// the L before it. BL_INVALID: an E or L names no store, or one of a device that does not exist. BL_EXHAUSTED.
+// the L before it. BL_INVALID: an E or L names no store, or one that does not exist. BL_EXHAUSTED.
 // Precondition: the schedule is valid.
 BL_MUST_USE bl_status_t bl_holdings_init(bl_holdings_t *holdings, const bl_schedule_t *schedule, bl_error_t *err);
 void bl_holdings_cleanup(bl_holdings_t *holdings); // a zeroed one is fine
 
-// Slots that stage `stage` reserves at the store of `device`.
-static inline uint32_t bl_holdings_reserved(const bl_holdings_t *holdings, uint32_t stage, uint32_t device) {
-  return holdings->reserved[(size_t)stage * holdings->devices + device];
+// Slots that stage `stage` reserves at a store, and those that a store lends; 0 at one that the plan does not have.
+static inline uint32_t bl_holdings_reserved(const bl_holdings_t *holdings, uint32_t stage, uint32_t store) {
+  return store < holdings->stores ? holdings->reserved[(size_t)stage * holdings->stores + store] : 0;
+}
+static inline uint32_t bl_holdings_lent(const bl_holdings_t *holdings, uint32_t store) {
+  return store < holdings->stores ? holdings->lent[store] : 0;
 }
 // Whether anything leaves its stage.
 bool bl_holdings_move(const bl_holdings_t *holdings);

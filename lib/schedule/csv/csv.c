@@ -18,8 +18,9 @@ typedef struct reader {
   size_t count, capacity;
   bl__comm_t *comms;
   size_t comm_count, comm_capacity;
-  uint32_t rows; // up to the last one with a cell
-  bool overlap;  // said by a comment
+  uint32_t rows;  // up to the last one with a cell
+  bool overlap;   // said by a comment
+  uint32_t hosts; // the same
   uint32_t virtual_stages, micro_batches, slices;
   size_t last_virtual_stage, last_micro_batch, last_slice; // the cells that say so
   bool forward_only;
@@ -204,7 +205,26 @@ static bl_status_t read_row(reader_t *r, uint32_t row, span_t line) {
   }
 }
 
-static const char overlap_comment[] = BL_CSV_OVERLAP;
+// What our comments say; others are only that.
+static void read_comment(reader_t *r, span_t comment) {
+  static const char overlap[] = BL_CSV_OVERLAP, hosts[] = BL_CSV_HOSTS;
+  const size_t overlap_length = sizeof overlap - 1, hosts_length = sizeof hosts - 1;
+  if (comment.length == overlap_length && memcmp(comment.text, overlap, overlap_length) == 0) {
+    r->overlap = true;
+  }
+  if (comment.length <= hosts_length || memcmp(comment.text, hosts, hosts_length) != 0) {
+    return;
+  }
+  uint32_t count = 0;
+  for (size_t i = hosts_length; i < comment.length; i++) {
+    const char digit = comment.text[i];
+    if (digit < '0' || digit > '9' || count > BL_STAGES_MAX) {
+      return;
+    }
+    count = 10 * count + (uint32_t)(digit - '0');
+  }
+  r->hosts = count <= BL_STAGES_MAX ? count : 0;
+}
 
 // Some programs begin UTF-8 with it.
 static const char byte_order_mark[] = "\xef\xbb\xbf";
@@ -225,8 +245,7 @@ static bl_status_t read_rows(reader_t *r, const char *text, size_t size_bytes) {
     line = trim(line);
     span_t comment = line;
     if (unquote(&comment) && comment.length > 0 && comment.text[0] == '#') {
-      r->overlap = r->overlap || (comment.length == sizeof overlap_comment - 1 &&
-                                  memcmp(comment.text, overlap_comment, comment.length) == 0);
+      read_comment(r, comment);
       continue;
     }
     bl_status_t status = read_row(r, ++row, line);
@@ -366,6 +385,7 @@ static bl_status_t build(reader_t *r, const uint16_t *stage_of, uint32_t chunks,
   schedule->slices = r->slices;
   schedule->forward_only = r->forward_only;
   schedule->transfers = r->overlap ? BL_TRANSFER_OVERLAP : BL_TRANSFER_SERIAL;
+  schedule->hosts = r->hosts;
   memcpy(schedule->stage_of, stage_of, r->virtual_stages * sizeof *stage_of);
   status = recognise_placement(r, schedule);
   for (size_t i = 0; i < r->count && status == BL_OK; i++) {
@@ -418,30 +438,32 @@ bl_status_t bl_csv_read(const char *text, size_t size_bytes, const char *name, b
   return BL_OK;
 }
 
-bool bl__csv_says_overlap(const bl_schedule_t *schedule) {
-  if (schedule->transfers != BL_TRANSFER_OVERLAP) {
-    return false;
-  }
+const char *bl__csv_comments(const bl_schedule_t *schedule, char text[BL__CSV_COMMENTS_TEXT]) {
+  bool evicts = false, to_hosts = false;
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
-      if (schedule->lists[s].ops[i].verb == BL_VERB_E) {
-        return true;
-      }
+      const bl_op_t op = schedule->lists[s].ops[i];
+      evicts = evicts || op.verb == BL_VERB_E;
+      to_hosts =
+          to_hosts || (op.verb == BL_VERB_E && op.store >= schedule->stages && op.store < bl_schedule_stores(schedule));
     }
   }
-  return false;
+  int used = snprintf(text, BL__CSV_COMMENTS_TEXT, "%s",
+                      evicts && schedule->transfers == BL_TRANSFER_OVERLAP ? BL_CSV_OVERLAP "\n" : "");
+  if (to_hosts) {
+    snprintf(text + used, BL__CSV_COMMENTS_TEXT - (size_t)used, BL_CSV_HOSTS "%u\n", schedule->hosts);
+  }
+  return text;
 }
 
 bl_status_t bl_csv_write(const bl_schedule_t *schedule, char **text, size_t *size_bytes) {
-  size_t capacity = bl_schedule_op_count(schedule) * (BL_OP_TEXT / 2) + schedule->stages + sizeof overlap_comment + 64;
-  char *made = malloc(capacity), cell[BL_OP_TEXT];
-  size_t used = 0;
+  char comments[BL__CSV_COMMENTS_TEXT], cell[BL_OP_TEXT];
+  size_t used = strlen(bl__csv_comments(schedule, comments));
+  char *made = malloc(bl_schedule_op_count(schedule) * (BL_OP_TEXT / 2) + schedule->stages + used + 64);
   if (made == NULL) {
     return BL_EXHAUSTED;
   }
-  if (bl__csv_says_overlap(schedule)) {
-    used += (size_t)snprintf(made, capacity, "%s\n", overlap_comment);
-  }
+  memcpy(made, comments, used);
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_format_slice(schedule->lists[s].ops[i], schedule->slices > 1, cell);

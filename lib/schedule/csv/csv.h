@@ -24,7 +24,8 @@ BL_MUST_USE bl_status_t bl_csv_write(const bl_schedule_t *schedule, char **text,
 // BL_EXHAUSTED; BL_INVALID: the lists cannot run.
 BL_MUST_USE bl_status_t bl_csv_write_comms(const bl_schedule_t *schedule, bool waits, char **text, size_t *size_bytes);
 
-// The comment line that says BL_TRANSFER_OVERLAP.
+// Comment lines that say BL_TRANSFER_OVERLAP, and how many host stores there are beside those of the devices.
 #define BL_CSV_OVERLAP "# transfers: overlap"
+#define BL_CSV_HOSTS   "# host stores: "
 
 #endif

@@ -39,7 +39,8 @@ static inline bool bl__comm_is_message(bl__comm_kind_t kind) {
 const char *bl__comm_format(bl__comm_t comm, char text[BL__COMM_TEXT]);
 // False if the cell of `length` characters is none of them. `row` and `column` are left alone.
 bool bl__comm_parse(const char *text, size_t length, bl__comm_t *comm);
-// Whether a file has to say BL_TRANSFER_OVERLAP: without transfers it means nothing, and PyTorch reads no comment.
-bool bl__csv_says_overlap(const bl_schedule_t *schedule);
+// The comment lines (csv.h) that a file needs: without transfers there are none, and PyTorch reads no comment. Returns `text`.
+#define BL__CSV_COMMENTS_TEXT 64
+const char *bl__csv_comments(const bl_schedule_t *schedule, char text[BL__CSV_COMMENTS_TEXT]);
 
 #endif

@@ -147,7 +147,8 @@ bl_status_t bl_csv_write_comms(const bl_schedule_t *schedule, bool waits, char *
     status = fill_rows(&w);
   }
   if (status == BL_OK) {
-    status = join_rows(&w, bl__csv_says_overlap(schedule) ? BL_CSV_OVERLAP "\n" : "", text, size_bytes);
+    char comments[BL__CSV_COMMENTS_TEXT];
+    status = join_rows(&w, bl__csv_comments(schedule, comments), text, size_bytes);
   }
   for (uint32_t s = 0; w.rows != NULL && s < 2 * schedule->stages; s++) {
     free(w.rows[s].bytes);

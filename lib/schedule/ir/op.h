@@ -39,7 +39,7 @@ typedef struct bl_op {
   uint8_t slice;          // slice of the sequence, 0 unless the schedule has slices > 1
   uint16_t virtual_stage; // position of the chunk along the model; its stage is bl_schedule_t.stage_of
   uint32_t micro_batch;   // from 0
-  uint16_t store;         // E and L: index of the store, or BL_STORE_NONE when it is chosen later; others: 0
+  uint16_t store; // E and L: index of the store (schedule.h), or BL_STORE_NONE when it is chosen later; others: 0
 } bl_op_t;
 
 char bl_verb_letter(bl_verb_t verb);

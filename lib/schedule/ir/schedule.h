@@ -57,6 +57,7 @@ typedef struct bl_schedule {
   uint32_t slices;         // sequences are cut into so many; 1 unless seq1f1b
   uint32_t pipes;          // 1, or 2 when bidirectional
   uint32_t virtual_stages; // all pipes together
+  uint32_t hosts;          // host stores: stores stages ... stages + hosts - 1 lend memory of hosts and are on no stage
   bl_placement_t placement;
   bl_transfer_mode_t transfers;
   bool forward_only;   // F alone: validation and sampling. A slot is free again when its F ends
@@ -80,6 +81,10 @@ BL_MUST_USE bl_status_t bl_schedule_append(bl_schedule_t *schedule, uint32_t sta
 // Replaces the lists of `to` by those of `from`, which has as many stages. BL_EXHAUSTED: some may be replaced.
 BL_MUST_USE bl_status_t bl_schedule_copy_lists(const bl_schedule_t *from, bl_schedule_t *to);
 
+// Stores that an E may name: one of every stage's device, then the host stores.
+static inline uint32_t bl_schedule_stores(const bl_schedule_t *schedule) {
+  return schedule->stages + schedule->hosts;
+}
 // Virtual stages of one pipe.
 static inline uint32_t bl_schedule_depth(const bl_schedule_t *schedule) {
   return schedule->virtual_stages / schedule->pipes;

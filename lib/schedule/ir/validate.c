@@ -127,21 +127,26 @@ static bl_status_t check_recompute(checker_t *c, uint8_t *seen) {
   return BL_OK;
 }
 
-// A store belongs to a device: another one than that of the stage, and for a load the one that has the block.
+// A store is a host's or another device's than that of the stage, and for a load the one that has the block.
 static bl_status_t check_store(const checker_t *c, bl_op_t op, size_t block) {
-  const uint32_t devices = c->schedule->stages;
-  char why[120];
+  const uint32_t devices = c->schedule->stages, hosts = c->schedule->hosts;
+  char why[160];
   if (op.store == BL_STORE_NONE) {
     return BL_OK;
   }
   if (op.store == c->where.stage) {
     return refuse(c, "that is the store of the stage's own device; a block goes to another device's");
   }
-  if (op.store >= devices) {
-    snprintf(why, sizeof why, "there is no store %u: %s", op.store,
-             devices == 1 ? "a single device has nowhere to evict to" : "stores are numbered as the devices");
-    if (devices > 1) {
-      snprintf(why + strlen(why), sizeof why - strlen(why), ", 0 to %u", devices - 1);
+  if (op.store >= bl_schedule_stores(c->schedule)) {
+    int used = snprintf(why, sizeof why, "there is no store %u: %s", op.store,
+                        devices + hosts == 1 ? "a single device has nowhere to evict to"
+                                             : "stores are numbered as the devices");
+    if (devices + hosts > 1) {
+      used += snprintf(why + used, sizeof why - (size_t)used, ", 0 to %u", devices - 1);
+    }
+    if (hosts > 0) {
+      snprintf(why + used, sizeof why - (size_t)used, ", then those of %u host%s, to %u", hosts, bl_plural(hosts),
+               devices + hosts - 1);
     }
     return refuse(c, why);
   }
