@@ -69,7 +69,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS      75   // rows of the table; the compiler checks it
+#define BL_JOB_KEYS      77   // rows of the table; the compiler checks it
 #define BL_JOB_MOST_COST 1e12 // of pipeline.costs: sums of them are far from what a double can hold
 
 typedef struct bl_job {
@@ -134,7 +134,8 @@ typedef struct bl_job {
   } memory;
   struct {
     bl_policy_kind_t policy;
-    bl_optional_int_t cap; // slots per device; set for bpipe and cap
+    bl_optional_int_t cap;  // slots per device; set for bpipe and cap
+    bl_optional_int_t host; // bytes that the host of a machine lends to its stages together; not set: none
     bl_balance_mode_t mode;
     bl_job_data_path_t data_path;
     bl_job_data_path_t require; // of blocks; AUTO: any will do
@@ -153,6 +154,7 @@ typedef struct bl_job {
     char *driver; // address, NULL when none
     bl_text_list_t stages;
     bl_text_list_t stores;
+    bl_text_list_t host_stores; // one on every machine
     struct {
       char *ca, *certificate, *key; // PEM files, all three or none; NULL: plaintext
     } tls;
@@ -201,6 +203,9 @@ const char *bl_job_family_name(bl_job_family_t family); // "gpt2"
 // Stages and replicas. A replica's micro-batches, numbers [first, first + count) of a step, follow each other.
 bl_grid_t bl_job_grid(const bl_job_t *job);
 uint32_t bl_job_replica_micro_batches(const bl_job_t *job); // count
+// All stores of a run: those of devices, then those of hosts.
+size_t bl_job_store_count(const bl_job_t *job);
+const char *bl_job_store(const bl_job_t *job, size_t index); // its address
 // 2 for V-shaped and interleaved schedules, else 1.
 int64_t bl_job_default_chunks(bl_job_schedule_t schedule);
 

@@ -248,6 +248,9 @@ static bl_status_t check_memory(const bl_job_t *job, bl_error_t *err) {
   if (job->balance.policy == BL_POLICY_CAP && !job->balance.cap.set) {
     return bl_job_fail(job, err, "balance.cap", "is missing; the policy cap needs it");
   }
+  if (job->balance.policy == BL_POLICY_OFFLOAD && !job->balance.host.set) {
+    return bl_job_fail(job, err, "balance.host", "is missing; the policy offload parks blocks in memory of the host");
+  }
   return BL_OK;
 }
 
@@ -277,6 +280,16 @@ static bool is_address(const char *text) {
   return bl_host_split(text, host, sizeof host, &port, NULL) == BL_OK;
 }
 
+static bl_status_t check_are_addresses(const bl_job_t *job, const char *key, const bl_text_list_t *list,
+                                       bl_error_t *err) {
+  for (size_t i = 0; i < list->count; i++) {
+    if (!is_address(list->items[i])) {
+      return bl_job_fail(job, err, key, "'%.80s' is no address; write host:port or unix:/path", list->items[i]);
+    }
+  }
+  return BL_OK;
+}
+
 static bl_status_t check_addresses(const bl_job_t *job, const char *key, const bl_text_list_t *list, bl_error_t *err) {
   const long long stages = job->pipeline.stages, data = job->parallel.data, tensor = job->parallel.tensor;
   const bool fits = list->count == 0 || (long long)list->count == stages * data * tensor;
@@ -296,12 +309,28 @@ static bl_status_t check_addresses(const bl_job_t *job, const char *key, const b
                        "names %zu; %lld replicas of %lld stage%s are %lld ranks, one each, replica by replica",
                        list->count, data, stages, bl_plural(stages), stages * data);
   }
+  return check_are_addresses(job, key, list, err);
+}
+
+// Their number fits or not by the grid (job/hosts.h).
+static bl_status_t check_host_stores(const bl_job_t *job, bl_error_t *err) {
+  const bl_text_list_t *list = &job->services.host_stores;
+  if (list->count > 0 && !job->balance.host.set) {
+    return bl_job_fail(job, err, "balance.host", "is missing; it says how much each of services.host_stores lends");
+  }
+  if (job->balance.host.set && job->services.stages.count > 0 && list->count == 0) {
+    return bl_job_fail(job, err, "services.host_stores",
+                       "is missing; balance.host asks for a store on every machine of services.stages");
+  }
   for (size_t i = 0; i < list->count; i++) {
-    if (!is_address(list->items[i])) {
-      return bl_job_fail(job, err, key, "'%.80s' is no address; write host:port or unix:/path", list->items[i]);
+    for (size_t other = 0; other < i; other++) {
+      if (strcmp(list->items[i], list->items[other]) == 0) {
+        return bl_job_fail(job, err, "services.host_stores", "names %.80s twice; one store lends a machine's memory",
+                           list->items[i]);
+      }
     }
   }
-  return BL_OK;
+  return check_are_addresses(job, "services.host_stores", list, err);
 }
 
 static bl_status_t check_services(const bl_job_t *job, bl_error_t *err) {
@@ -320,7 +349,8 @@ static bl_status_t check_services(const bl_job_t *job, bl_error_t *err) {
     }
   }
   bl_status_t status = check_addresses(job, "services.stages", &job->services.stages, err);
-  return status != BL_OK ? status : check_addresses(job, "services.stores", &job->services.stores, err);
+  status = status != BL_OK ? status : check_addresses(job, "services.stores", &job->services.stores, err);
+  return status != BL_OK ? status : check_host_stores(job, err);
 }
 
 bl_status_t bl__job_check(const bl_job_t *job, bl_error_t *err) {

@@ -20,7 +20,9 @@ static const char *const schedules[] = {"gpipe",    "1f1b",       "eager-1f1b", 
 static const char *const attentions[] = {"naive", "flash", NULL};
 static const char *const recomputes[] = {"none", "attention", "full", NULL};
 static const char *const devices[] = {"host", "cuda", NULL};
-static const char *const policies[] = {"none", "bpipe", "cap", "drop", "auto", NULL}; // bl_policy_kind_t but for mix
+static const char *const policies[] = {"none",    "bpipe", "cap", "drop",
+                                       "offload", "auto",  NULL}; // bl_policy_kind_t but mix
+_Static_assert(sizeof policies / sizeof policies[0] == BL_POLICY_AUTO + 2, "a name for every policy of jobs");
 static const char *const modes[] = {"overlap", "fewest", NULL};
 static const char *const on_loss[] = {"recompute", "abort", NULL};
 static const char *const data_paths[] = {"auto", "shm", "tcp", "cuda-ipc", "nccl", NULL};
@@ -414,10 +416,10 @@ static const bl_option_t rows[] = {
      AT(balance.policy),
      .choices = policies,
      .preset = "none",
-     .help =
-         "Which activation blocks move to other devices. bpipe: pairs (s, p-1-s) level at balance.cap. cap: any "
-         "device with room, above balance.cap. drop: none; blocks above balance.cap are made again. auto: the fastest "
-         "of these, or some blocks parked and some made again, by what the run measures."},
+     .help = "Which activation blocks move to other devices. bpipe: pairs (s, p-1-s) level at balance.cap. cap: any "
+             "device with room, above balance.cap. drop: none; blocks above balance.cap are made again. offload: to "
+             "memory of the own host, above balance.cap. auto: the fastest of these, or some blocks parked and some "
+             "made again, by what the run measures."},
     {.name = "balance.cap",
      .type = BL_OPTION_INT,
      AT(balance.cap),
@@ -425,6 +427,15 @@ static const bl_option_t rows[] = {
      IN(1, 1e9),
      .preset_help = "ceil((stages + 2) / 2) per chunk for bpipe; the policy cap needs it",
      .help = "Blocks a device keeps; memory.slots is a limit to it."},
+    {.name = "balance.host",
+     .type = BL_OPTION_BYTES,
+     AT(balance.host),
+     OPTIONAL,
+     IN(65536, 1e18),
+     .preset_help = "hosts lend nothing",
+     .help =
+         "Memory that the host of a machine lends to its stages together, by a store of its own. The policy offload "
+         "parks blocks there; bpipe and cap what devices have no room for."},
     {.name = "balance.mode",
      .type = BL_OPTION_ENUM,
      AT(balance.mode),
@@ -513,6 +524,13 @@ static const bl_option_t rows[] = {
      AT(services.stores),
      .argument = "[ADDRESS, ...]",
      .help = "Activation stores that already run; store d lends memory of device d."},
+    {.name = "services.host_stores",
+     .type = BL_OPTION_TEXT_LIST,
+     AT(services.host_stores),
+     .argument = "[ADDRESS, ...]",
+     .help =
+         "Activation stores that already run and lend balance.host, one on every machine. A rank uses the one whose "
+         "address has its own host name; where names do not tell, each serves as many ranks as any other, in order."},
     {.name = "services.tls.ca",
      .type = BL_OPTION_PATH,
      AT(services.tls.ca),
@@ -542,6 +560,15 @@ const char *bl_job_schedule_name(bl_job_schedule_t schedule) {
 
 const char *bl_job_data_path_name(bl_job_data_path_t path) {
   return data_paths[path];
+}
+
+size_t bl_job_store_count(const bl_job_t *job) {
+  return job->services.stores.count + job->services.host_stores.count;
+}
+
+const char *bl_job_store(const bl_job_t *job, size_t index) {
+  const bl_text_list_t *of_devices = &job->services.stores, *of_hosts = &job->services.host_stores;
+  return index < of_devices->count ? of_devices->items[index] : of_hosts->items[index - of_devices->count];
 }
 
 bl_job_data_path_t bl_job_block_path(const bl_job_t *job) {

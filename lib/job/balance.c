@@ -32,20 +32,31 @@ static double forwards_of(uint32_t copy) {
   return copy == BL_POLICY_COPY_PROBE ? PROBE_COPY : copy / 100.0;
 }
 
+// Whose stores take blocks under a policy of this kind.
+static bl_balance_cap_t lenders_of(bl_policy_kind_t kind, uint32_t slots, const bl_policy_t *policy,
+                                   const bl_training_t *training) {
+  const bl_hosts_t *hosts = &training->hosts;
+  return (bl_balance_cap_t){.slots = slots,
+                            .pairs_only = kind == BL_POLICY_BPIPE,
+                            .mode = policy->mode,
+                            .lenders = policy->devices,
+                            .copies = training->copies,
+                            .hosts = hosts->count,
+                            .host_of = hosts->of,
+                            .host_slots = hosts->slots,
+                            .host_only = kind == BL_POLICY_OFFLOAD || (training->storeless && hosts->count > 0)};
+}
+
 // Whether it fits: some block is parked under the cap, and none has to be elsewhere but with a `copy`.
-static bool can_park(const bl_policy_t *policy, uint32_t limit, bool pairs_only, uint32_t copy,
+static bool can_park(const bl_policy_t *policy, bl_policy_kind_t kind, uint32_t limit, uint32_t copy,
                      const bl_training_t *training) {
-  const bl_balance_cap_t cap = {.slots = limit,
-                                .pairs_only = pairs_only,
-                                .mode = policy->mode,
-                                .lenders = policy->devices,
-                                .copies = training->copies,
-                                .copy = forwards_of(copy),
-                                .parks = copy == BL_POLICY_COPY_PROBE};
+  bl_balance_cap_t cap = lenders_of(kind, limit, policy, training);
+  cap.copy = forwards_of(copy);
+  cap.parks = copy == BL_POLICY_COPY_PROBE;
   bl_balance_result_t result;
   bool parks = copy == 0; // or does not have to, in the order that it has
   const bl_schedule_t *order = bl_training_order(training, copy == 0);
-  if (training->storeless || bl_balance_within(order, &cap, &result, NULL) != BL_OK) {
+  if ((training->storeless && cap.hosts == 0) || bl_balance_within(order, &cap, &result, NULL) != BL_OK) {
     return false;
   }
   for (uint32_t s = 0; s < result.stages; s++) {
@@ -64,10 +75,10 @@ void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
     policy->chosen = BL_POLICY_NONE;
   } else {
     const uint32_t copy = BL_POLICY_COPY_ASSUMED;
-    policy->chosen = can_park(policy, limit, true, 0, training)       ? BL_POLICY_BPIPE
-                     : can_park(policy, limit, false, 0, training)    ? BL_POLICY_CAP
-                     : can_park(policy, limit, false, copy, training) ? BL_POLICY_MIX
-                                                                      : BL_POLICY_DROP;
+    policy->chosen = can_park(policy, BL_POLICY_BPIPE, limit, 0, training)    ? BL_POLICY_BPIPE
+                     : can_park(policy, BL_POLICY_CAP, limit, 0, training)    ? BL_POLICY_CAP
+                     : can_park(policy, BL_POLICY_MIX, limit, copy, training) ? BL_POLICY_MIX
+                                                                              : BL_POLICY_DROP;
     policy->copy = policy->chosen == BL_POLICY_MIX ? copy : 0;
   }
 }
@@ -75,10 +86,8 @@ void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
 void bl_policy_begin(bl_policy_t *policy, const bl_training_t *training) {
   const bl_policy_t asked = *policy;
   bl_policy_settle(policy, training);
-  const bool moves =
-      policy->chosen == BL_POLICY_BPIPE || policy->chosen == BL_POLICY_CAP || policy->chosen == BL_POLICY_MIX;
-  if (asked.chosen == BL_POLICY_AUTO && moves &&
-      can_park(&asked, bl_policy_limit(&asked, training), false, BL_POLICY_COPY_PROBE, training)) {
+  if (asked.chosen == BL_POLICY_AUTO && bl_policy_copies(policy->chosen) &&
+      can_park(&asked, BL_POLICY_MIX, bl_policy_limit(&asked, training), BL_POLICY_COPY_PROBE, training)) {
     policy->chosen = BL_POLICY_MIX;
     policy->copy = BL_POLICY_COPY_PROBE;
   }
@@ -101,7 +110,7 @@ uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training)
   const bl_schedule_t *schedule = training->schedule;
   uint32_t cap = UINT32_MAX;
   if (settled.kind != BL_POLICY_NONE) {
-    bool free = settled.kind == BL_POLICY_DROP; // has no cap of its own
+    bool free = settled.kind == BL_POLICY_DROP || settled.kind == BL_POLICY_OFFLOAD; // have no cap of their own
     cap = settled.cap != 0 ? settled.cap : free ? cap : bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
   }
   return cap < training->budget ? cap : training->budget;
@@ -122,7 +131,7 @@ static bl_status_t check_unbalanced(const bl_training_t *training, bl_error_t *e
              ? BL_OK
              : bl_error_set(err, BL_EXHAUSTED,
                             "stage %" PRIu32 ": schedule %s needs %" PRIu32 " slots there, its device has %" PRIu32
-                            "; a policy that evicts (bpipe, cap) or gives blocks up (drop) needs fewer",
+                            "; a policy that evicts (bpipe, cap, offload) or gives blocks up (drop) needs fewer",
                             worst, training->schedule->name, bl_training_needed(training, worst, false),
                             training->stages[worst].slots);
 }
@@ -158,14 +167,15 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
     return bl_error_set(err, BL_NOT_FOUND, "device %" PRIu32 " does not exist: the devices are 0 to %" PRIu32, device,
                         training->stage_count - 1);
   }
+  if (policy->kind == BL_POLICY_OFFLOAD && training->hosts.count == 0) {
+    return bl_error_set(err, BL_INVALID,
+                        "the policy offload parks blocks in memory of the host, and this job has no "
+                        "balance.host, which would say how much of it");
+  }
   const bool mix = policy->kind == BL_POLICY_MIX;
-  const bl_balance_cap_t cap = {.slots = bl_policy_cap(policy, training),
-                                .pairs_only = policy->kind == BL_POLICY_BPIPE,
-                                .mode = policy->mode,
-                                .lenders = policy->devices,
-                                .copies = training->copies,
-                                .copy = mix ? forwards_of(policy->copy) : 0,
-                                .parks = mix && policy->copy == BL_POLICY_COPY_PROBE};
+  bl_balance_cap_t cap = lenders_of(policy->kind, bl_policy_cap(policy, training), policy, training);
+  cap.copy = mix ? forwards_of(policy->copy) : 0;
+  cap.parks = mix && policy->copy == BL_POLICY_COPY_PROBE;
   bl_balance_result_t result;
   const bl_schedule_t *order = bl_training_order(training, bl_policy_pools(policy->kind));
   bl_status_t status = bl_balance_within(order, &cap, &result, err);

@@ -24,7 +24,8 @@
 
 bl_policy_t bl_policy_of_job(const bl_job_t *job);
 // What auto takes while nothing has been measured: none if that fits the devices, else bpipe, else cap, else mix
-// with as much parked as stores have room for, else drop, which is also what a job with no stores is left with.
+// with as much parked as stores have room for, else drop, which is also what a job with no stores is left with. Stores of
+// hosts are among them.
 // Other policies stay as they are, as does an auto that has chosen.
 void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training);
 // What a run begins with: as bl_policy_settle, but where that parks blocks and giving them up fits, too, a mix in which

@@ -28,7 +28,8 @@ static const char *find_policy(const bl_training_t *training, const bl_job_t *jo
   static const struct {
     int policy;
     const char *name;
-  } policies[] = {{BL_POLICY_BPIPE, "bpipe"}, {BL_POLICY_CAP, "cap"}, {BL_POLICY_DROP, "drop"}};
+  } policies[] = {
+      {BL_POLICY_BPIPE, "bpipe"}, {BL_POLICY_CAP, "cap"}, {BL_POLICY_OFFLOAD, "offload"}, {BL_POLICY_DROP, "drop"}};
   for (size_t i = 0; i < sizeof policies / sizeof policies[0]; i++) {
     bl_job_t other = *job;
     other.balance.policy = policies[i].policy;

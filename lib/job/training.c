@@ -15,6 +15,7 @@
 #include "schedule/ir/validate.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,6 +134,26 @@ static bl_status_t count_slots(bl_training_t *training, bl_error_t *err) {
   return BL_OK;
 }
 
+#define ADVICE_BYTES 80
+// How much hosts would have to lend for the policy, where that is what is missing.
+static void advise_host(const bl_training_t *training, const bl_policy_t *policy, char text[ADVICE_BYTES]) {
+  bl_training_t roomy = *training;
+  bl_balance_plan_t plan;
+  uint64_t most = 0;
+  text[0] = '\0';
+  roomy.hosts.slots = UINT32_MAX / 2;
+  if (training->hosts.count == 0 || bl_balance_plan_init(&plan, &roomy, policy, NULL) != BL_OK) {
+    return;
+  }
+  for (uint32_t h = 0; h < training->hosts.count; h++) {
+    const uint64_t slots = bl_holdings_lent(&plan.holdings, training->stage_count + h);
+    most = slots > most ? slots : most;
+  }
+  bl_balance_plan_cleanup(&plan);
+  (void)snprintf(text, ADVICE_BYTES, "; balance.host: %" PRIu64 " is enough for this cap",
+                 most * training->hosts.planes * training->hosts.room_bytes);
+}
+
 // A policy that evicts makes do with fewer slots, if its cap is not too small.
 static bl_status_t check_balance(const bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   bl_policy_t policy = bl_policy_of_job(job);
@@ -149,17 +170,27 @@ static bl_status_t check_balance(const bl_training_t *training, const bl_job_t *
   } else if (policy.cap <= training->budget) {
     key = bl_job_given(job, "balance.cap") ? "balance.cap" : "balance.policy";
   }
-  return bl_job_fail(job, err, key, "%s", fault.text);
+  char advice[ADVICE_BYTES] = "";
+  if (status == BL_EXHAUSTED) {
+    advise_host(training, &policy, advice);
+  }
+  return bl_job_fail(job, err, key, "%s%s", fault.text, advice);
 }
 
 static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   bool limited = job->memory.slots.set || job->memory.activation_bytes.set;
+  uint64_t block_bytes = 0; // of the largest that is parked
   training->budget = UINT32_MAX;
   training->storeless = job->services.stages.count > 0 && job->services.stores.count == 0; // a local run starts its own
   for (uint32_t i = 0; i < training->stage_count; i++) {
     bl_training_stage_t *stage = &training->stages[i];
     stage->slots = slots_of_job(job, stage);
     training->budget = limited && stage->slots < training->budget ? stage->slots : training->budget;
+    block_bytes = stage->evict_bytes > block_bytes ? stage->evict_bytes : block_bytes;
+  }
+  bl_status_t status = bl_hosts_init(&training->hosts, job, block_bytes, err);
+  if (status != BL_OK) {
+    return status;
   }
   if (job->balance.policy != BL_POLICY_NONE) {
     return check_balance(training, job, err);
@@ -264,6 +295,7 @@ void bl_training_cleanup(bl_training_t *training) {
   bl_dataset_close(&training->dataset);
   free(training->stages);
   free(training->copies);
+  bl_hosts_cleanup(&training->hosts);
   bl_schedule_destroy(training->schedule);
   bl_schedule_destroy(training->other);
   bl_partition_cleanup(&training->partition);

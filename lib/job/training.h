@@ -17,6 +17,7 @@
 
 #include "config/job.h"
 #include "job/dataset.h"
+#include "job/hosts.h"
 #include "job/partition.h"
 #include "model/layout.h"
 #include "model/model.h"
@@ -46,7 +47,8 @@ typedef struct bl_training {
   uint32_t stage_count;
   double *copies;  // [stages * stages] what a copy between two devices takes, of balance.slow_paths; NULL: all the same
   uint32_t budget; // slots of any device, own and lent together; UINT32_MAX: no limit
-  bool storeless;  // the job names its stages and no stores: there is nowhere to park blocks
+  bool storeless;  // the job names its stages and no stores of devices: these lend nothing
+  bl_hosts_t hosts;
 } bl_training_t;
 
 // Resolves a parsed job; all that is needed later is copied, so the job may go. BL_INVALID names the key (with its place

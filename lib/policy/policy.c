@@ -6,7 +6,7 @@
 #include <string.h>
 
 const char *bl_policy_kind_name(bl_policy_kind_t kind) {
-  static const char *const names[] = {"none", "bpipe", "cap", "drop", "auto", "mix"};
+  static const char *const names[] = {"none", "bpipe", "cap", "drop", "offload", "auto", "mix"};
   return names[kind];
 }
 
@@ -70,7 +70,7 @@ bl_status_t bl_policy_read(const char *name, uint32_t cap, const char *mode, bl_
     known = strcmp(name, bl_policy_kind_name(read.kind)) == 0;
   }
   if (!known) {
-    return bl_error_set(err, BL_INVALID, "'%.40s' is no policy: none, bpipe, cap, drop or auto", name);
+    return bl_error_set(err, BL_INVALID, "'%.40s' is no policy: none, bpipe, cap, drop, offload or auto", name);
   }
   read.chosen = read.kind == BL_POLICY_AUTO ? BL_POLICY_AUTO : BL_POLICY_NONE;
   if (read.kind == BL_POLICY_CAP && cap == 0) {
@@ -87,8 +87,8 @@ bl_status_t bl_policy_read(const char *name, uint32_t cap, const char *mode, bl_
 }
 
 bl_status_t bl_policy_add_device(bl_policy_t *policy, uint32_t device, bl_error_t *err) {
-  if (policy->kind == BL_POLICY_NONE || policy->kind == BL_POLICY_DROP) {
-    return bl_error_set(err, BL_INVALID, "the policy %s moves nothing and names no devices",
+  if (policy->kind == BL_POLICY_NONE || policy->kind == BL_POLICY_DROP || policy->kind == BL_POLICY_OFFLOAD) {
+    return bl_error_set(err, BL_INVALID, "the policy %s moves nothing to devices and names none",
                         bl_policy_kind_name(policy->kind));
   }
   if (device >= BL_POLICY_DEVICES) {

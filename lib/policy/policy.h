@@ -10,9 +10,11 @@
 //        (balance.slow_paths; training->copies).
 // drop   a stage that needs more than the cap gives blocks up when their F has ended and makes them again before their
 //        backward, from their kept input (schedule/balance/drop.h). Nothing moves; without a cap, memory.slots is it.
+// offload  a stage that needs more than the cap parks blocks at its host's store (balance.host); without a cap,
+//        memory.slots is it. Under bpipe and cap a job's host store takes what devices have no room for.
 // mix    of the blocks for which a stage has no slot, those are parked whose copies hide and for which stores have room, and
 //        the rest is given up and made again (schedule/balance/balance.h, copy). Nobody asks for it but auto.
-// auto   one of the five, chosen anew while the run goes on (policy/choice.h).
+// auto   one of the six, chosen anew while the run goes on (policy/choice.h).
 // Which plan that is for a job: job/balance.h. Which blocks leave: schedule/balance/balance.h.
 //
 // Pure. Thread: any.
@@ -29,13 +31,14 @@ typedef enum bl_policy_kind {
   BL_POLICY_BPIPE,
   BL_POLICY_CAP,
   BL_POLICY_DROP,
+  BL_POLICY_OFFLOAD,
   BL_POLICY_AUTO,
   BL_POLICY_MIX, // no job asks for it: what auto may choose
 } bl_policy_kind_t;
 const char *bl_policy_kind_name(bl_policy_kind_t kind); // "bpipe"
 // Whether blocks are parked at stores under it.
 static inline bool bl_policy_copies(bl_policy_kind_t kind) {
-  return kind == BL_POLICY_BPIPE || kind == BL_POLICY_CAP || kind == BL_POLICY_MIX;
+  return kind == BL_POLICY_BPIPE || kind == BL_POLICY_CAP || kind == BL_POLICY_OFFLOAD || kind == BL_POLICY_MIX;
 }
 // Whether a job that begins with this policy has its order made for balancing (`pooled` of schedule/generate.h).
 static inline bool bl_policy_pools(bl_policy_kind_t kind) {
@@ -53,9 +56,10 @@ typedef struct bl_policy {
   bl_policy_kind_t kind;
   uint32_t cap; // slots a device keeps; 0: bpipe's ceil((p + 2) / 2) for every chunk; auto: memory.slots
   bl_balance_mode_t mode;
-  uint64_t devices;        // bit d: the store of device d may take blocks; 0: all may
-  bl_policy_kind_t chosen; // what auto stands for: none, bpipe, cap, drop or mix; auto: not chosen yet. Of others none
-  uint32_t copy;           // of mix: what a copy takes, in hundredths of a forward, or BL_POLICY_COPY_PROBE; else 0
+  uint64_t devices; // bit d: the store of device d may take blocks; 0: all may
+  bl_policy_kind_t
+      chosen;    // what auto stands for: none, bpipe, cap, drop, offload or mix; auto: not chosen yet. Of others none
+  uint32_t copy; // of mix: what a copy takes, in hundredths of a forward, or BL_POLICY_COPY_PROBE; else 0
 } bl_policy_t;
 #define BL_POLICY_COPY_ASSUMED 50         // while nothing is known of paths: copies hide
 #define BL_POLICY_COPY_PROBE   UINT32_MAX // each stage parks one block of a step, whatever that takes

@@ -58,8 +58,8 @@ static void unknown_names(void **state) {
       {GOOD "zzz: 4\n", "job.yaml:4:1: unknown key 'zzz'; the nearest known one is ..."},
       {GOOD "train.lr: 4\n", "job.yaml:4:1: train.lr: write 'lr' under the section 'train:'"},
       {GOOD "pipeline: {schedule: 1f2b}\n", "job.yaml:4:22: pipeline.schedule: must be one of gpipe, 1f1b, ..."},
-      {GOOD "balance: {policy: bpip}\n",
-       "job.yaml:4:19: balance.policy: must be one of none, bpipe, cap, drop, auto; is 'bpip', did you mean 'bpipe'?"},
+      {GOOD "balance: {policy: bpip}\n", "job.yaml:4:19: balance.policy: must be one of none, bpipe, cap, drop, "
+                                         "offload, auto; is 'bpip', did you mean 'bpipe'?"},
   };
   REFUSE(cases);
 }

@@ -31,7 +31,7 @@ def in_force(folder):
 
 
 REFUSALS = [
-    (2, "is no policy: none, bpipe, cap, drop or auto", "set", "level"),
+    (2, "is no policy: none, bpipe, cap, drop, offload or auto", "set", "level"),
     (2, "needs a number of slots", "set", "cap"),
     (2, "has no cap", "set", "none", "3"),
     (2, "is no cap", "set", "cap", "many"),

@@ -71,6 +71,48 @@ static void blocks_are_given_up_where_nothing_can_move(void **state) {
          none);
 }
 
+#define HOST "\nbalance.host=1GiB"
+
+static void hosts_hold_what_leaves(void **state) {
+  (void)state;
+  const uint32_t none[] = {0, 0, 0, 0}, two[] = {2, 2, 2, 1};
+  static const struct {
+    const char *sets;
+    uint32_t own[4], lent[4], host;
+  } cases[] = {
+      {"balance.policy=offload\nmemory.slots=2\nbalance.mode=fewest", {2, 2, 2, 1}, {0, 0, 0, 0}, 5},
+      {"balance.policy=offload\nmemory.slots=3", {3, 3, 2, 1}, {0, 0, 0, 0}, 2},
+      {"balance.policy=offload\nbalance.cap=1\nbalance.mode=fewest", {1, 1, 1, 1}, {0, 0, 0, 0}, 9},
+      {"balance.policy=offload", {4, 3, 2, 1}, {0, 0, 0, 0}, 0},
+      {"balance.policy=bpipe\nmemory.slots=2\nbalance.mode=fewest", {2, 2, 2, 1}, {0, 0, 0, 1}, 4},
+      {"balance.policy=cap\nbalance.cap=2\nbalance.mode=fewest", {2, 2, 2, 1}, {0, 0, 0, 1}, 4},
+      {"balance.policy=bpipe\nmemory.slots=3", {3, 3, 2, 1}, {0, 0, 0, 2}, 0},
+      // The stages are named and stores of devices are not.
+      {"balance.policy=cap\nbalance.cap=2\nbalance.mode=fewest\nservices.stages=['a:1','b:1','c:1','d:1']"
+       "\nservices.host_stores=['e:1']",
+       {2, 2, 2, 1},
+       {0, 0, 0, 0},
+       5},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char sets[512];
+    bl_training_t training;
+    bl_balance_plan_t plan;
+    bl_error_t err = {0};
+    snprintf(sets, sizeof sets, "%s" HOST, cases[i].sets);
+    if (plan_of(sets, &training, &plan, &err) != BL_OK) {
+      fail_msg("%s: %s", sets, err.text);
+    }
+    assert_memory_equal(plan.holdings.own, cases[i].own, sizeof cases[i].own);
+    assert_memory_equal(plan.holdings.lent, cases[i].lent, sizeof cases[i].lent);
+    assert_int_equal(bl_holdings_lent(&plan.holdings, 4), cases[i].host);
+    bl_balance_plan_cleanup(&plan);
+    bl_training_cleanup(&training);
+  }
+  expect("balance.policy=drop\nmemory.slots=2" HOST, two, none);
+  expect("memory.slots=4" HOST, (uint32_t[]){4, 3, 2, 1}, none);
+}
+
 // With two slots only device 3 has room for one more: auto begins by parking there, and makes the rest again.
 static void auto_parks_what_there_is_room_for(void **state) {
   (void)state;
@@ -227,12 +269,24 @@ static void what_cannot_work_is_refused(void **state) {
   refuses("balance.policy=bpipe\npipeline.recompute=full", BL_INVALID,
           "--set balance.policy: with pipeline.recompute: full only the input of a block is kept");
   refuses("balance.policy=drop\npipeline.recompute=full", BL_INVALID, "nothing to evict or to give up");
+  refuses("balance.policy=offload\nmemory.slots=2", BL_INVALID, "balance.host: is missing; the policy offload parks");
+  refuses(
+      "balance.policy=offload\nmemory.slots=1\nbalance.mode=fewest\nbalance.host=128KiB", BL_INVALID,
+      "the smallest that works is 3): stage 0: evicts up to 4 blocks at once, the stores it reaches have room for ");
+  refuses("balance.policy=offload\nmemory.slots=1\nbalance.mode=fewest\nbalance.host=128KiB", BL_INVALID,
+          "; balance.host: 589824 is enough for this cap");
+  refuses("balance.policy=offload\nmemory.slots=2\nparallel.data=2\nbalance.host=64KiB", BL_INVALID,
+          "--set balance.host: 64 KiB has no room for a block of ");
+  refuses("balance.policy=offload\nbalance.host=1GiB\npipeline.recompute=full", BL_INVALID, "nothing to evict");
+  refuses("balance.host=1GiB\nservices.stages=['a:1','b:1','c:1','d:1']", BL_INVALID,
+          "services.host_stores: is missing; balance.host asks for a store on every machine");
   refuses("memory.slots=3", BL_INVALID, "--set memory.slots: stage 0, operation 3 (0F3): needs one slot more than");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(policies_share_slots),
+      cmocka_unit_test(hosts_hold_what_leaves),
       cmocka_unit_test(blocks_are_given_up_where_nothing_can_move),
       cmocka_unit_test(auto_parks_what_there_is_room_for),
       cmocka_unit_test(auto_begins_with_one_block),

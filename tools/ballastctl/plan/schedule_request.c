@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-const char *const bl_ctl_balance_names[] = {"none", "bpipe", "cap", "drop", "", "mix", NULL};
+const char *const bl_ctl_balance_names[] = {"none", "bpipe", "cap", "drop", "", "", "mix", NULL};
 // In the order of bl_ctl_csv_format_t.
 static const char *const format_names[] = {"compute_only", "compute_comms", "compute_comms_no_wait", NULL};
 const char *const bl_ctl_mode_names[] = {"overlap", "fewest", NULL}; // in the order of bl_balance_mode_t
