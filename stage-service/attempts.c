@@ -33,8 +33,9 @@ static void run_work(bl_task_t *task) {
   bl_prepared_use(stage->running_plan, stage->engine);
   stage->run.err.status = bl_executor_run(stage->engine, &stage->run_request, &stage->progress, vote, &stage->run.err);
   bl_store_parking_t *parking = stage->running_plan->parking;
-  vote->device_count = parking != NULL ? stage->engine->training.stage_count : 0;
-  for (uint32_t d = 0; d < vote->device_count; d++) {
+  const bl_training_t *training = &stage->engine->training;
+  vote->store_count = parking != NULL ? training->stage_count + training->hosts.count : 0;
+  for (uint32_t d = 0; d < vote->store_count; d++) {
     vote->leased_peaks[d] = bl_store_parking_peak(parking, d);
   }
   vote->counters.cross_machine_bytes = bl_hub_take_cross_machine_bytes(stage->engine->hub);

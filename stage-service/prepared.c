@@ -79,8 +79,10 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
                            const bl_executor_plan_request_t *request, bl_reserving_t *ahead,
                            struct bl_client_runtime *runtime, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
+  const bl_hosts_t *hosts = &training->hosts;
+  const bl_text_list_t *of_devices = &engine->job.services.stores, *of_hosts = &engine->job.services.host_stores;
   uint64_t *evict_bytes = calloc(training->stage_count, sizeof *evict_bytes);
-  const char **stores = calloc(training->stage_count, sizeof *stores);
+  const char **stores = calloc((size_t)training->stage_count + hosts->count, sizeof *stores);
   if (evict_bytes == NULL || stores == NULL) {
     free(evict_bytes);
     free(stores);
@@ -88,12 +90,17 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
   }
   for (uint32_t s = 0; s < training->stage_count; s++) {
     evict_bytes[s] = training->stages[s].evict_bytes;
-    stores[s] = engine->job.services.stores.items[bl_engine_rank_of(engine, s)]; // those of its plane
+    stores[s] = of_devices->count > 0 ? of_devices->items[bl_engine_rank_of(engine, s)] : NULL; // those of its plane
+  }
+  if (hosts->count > 0 && of_hosts->count > 0) {
+    stores[training->stage_count + hosts->of[engine->stage]] = of_hosts->items[hosts->of_rank[engine->rank]];
   }
   const uint32_t there = request->reservation != 0 ? ahead->steady_slots : engine->slots.count;
   bl_store_parking_options_t options = {.job = engine->job.name != NULL ? engine->job.name : "run",
                                         .plan = request->reservation != 0 ? request->reservation : request->version,
                                         .stage = engine->stage,
+                                        .rank = engine->rank,
+                                        .host_planes = hosts->planes,
                                         .holdings = holdings,
                                         .stores = stores,
                                         .evict_bytes = evict_bytes,
@@ -164,9 +171,9 @@ bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_reque
   whole.configured = engine->training.schedule;
   whole.slots = engine->slot_count;
   whole.edges = engine->edge_count;
-  whole.parks = engine->job.services.stores.count > 0;
+  whole.hosts = engine->training.hosts.count;
+  whole.parks = bl_job_store_count(&engine->job) > 0;
   whole.recomputes = engine->training.layout.recompute == BL_RECOMPUTE_FULL;
-  made->stores = (uint32_t)engine->job.services.stores.count;
   bl_status_t status = bl_executor_plan_create(&whole, &made->plan, err);
   if (status == BL_OK && request->kind == BL_RUN_TRAIN) {
     status = take(made, engine, request, ahead, runtime, err);

@@ -23,7 +23,6 @@ typedef struct bl_prepared {
   bl_executor_plan_t *plan;
   bl_store_parking_t *parking; // NULL: nothing is evicted
   uint32_t own_slots;
-  uint32_t stores; // devices with a store, 0: the job has none
 } bl_prepared_t;
 
 // Rooms that are being reserved for a plan that is not prepared yet. All zero: none.

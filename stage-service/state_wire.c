@@ -9,7 +9,7 @@ void bl_vote_to_wire(const bl_vote_t *vote, bl_vote_wire_t *wire) {
   wire->counters = (Ballast__V1__StageCounters)BALLAST__V1__STAGE_COUNTERS__INIT;
   BL_STAGE_COUNTERS(BL_COUNTER_COPY, &wire->counters, &vote->counters)
   wire->counters.leased_peaks = vote->leased_peaks;
-  wire->counters.n_leased_peaks = vote->device_count;
+  wire->counters.n_leased_peaks = vote->store_count;
   Ballast__V1__Vote *message = &wire->message;
   *message = (Ballast__V1__Vote)BALLAST__V1__VOTE__INIT;
   message->step = vote->step;

@@ -54,6 +54,14 @@ static size_t collective_wait(const bl_stage_t *stage, const bl_engine_t *engine
   return 1;
 }
 
+// The number that a store of this stage's plans has among the stores of the run.
+static int32_t number_in_run(const bl_engine_t *engine, uint32_t store) {
+  const bl_training_t *training = &engine->training;
+  return store < training->stage_count
+             ? (int32_t)bl_engine_rank_of(engine, store)
+             : (int32_t)(engine->job.services.stores.count + training->hosts.of_rank[engine->rank]);
+}
+
 // The wait for a store, if the run is in one.
 static bool describe_store_wait(const bl_stage_t *stage, Ballast__V1__Wait *message, char what[64]) {
   bl_store_parking_wait_t wait;
@@ -61,7 +69,7 @@ static bool describe_store_wait(const bl_stage_t *stage, Ballast__V1__Wait *mess
     return false;
   }
   *message = (Ballast__V1__Wait)BALLAST__V1__WAIT__INIT;
-  message->at_store = (int32_t)wait.device;
+  message->at_store = number_in_run(bl_stage_engine(stage), wait.store);
   message->lease = wait.lease;
   message->chunk = wait.chunk;
   message->micro_batch = (int32_t)wait.micro_batch;

@@ -155,7 +155,8 @@ static bl_status_t own_slots(const bl_engine_t *engine, uint32_t *own, bl_error_
 
 static bl_status_t reserve_slots(bl_engine_t *engine, uint32_t own, bl_error_t *err) {
   // Only what may leave is shared: private memory can have large pages.
-  const bool parks = engine->training.layout.recompute != BL_RECOMPUTE_FULL && engine->training.stage_count > 1;
+  const bool parks = engine->training.layout.recompute != BL_RECOMPUTE_FULL &&
+                     (engine->training.stage_count > 1 || engine->training.hosts.count > 0);
   bl_status_t status =
       bl_segments_init(&engine->slots, engine->device, &engine->account, BL_MEMORY_SLOTS,
                        parks ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, engine->slot_count, engine->slot_bytes, err);

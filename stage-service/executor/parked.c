@@ -132,8 +132,9 @@ static bl_status_t take_in(const bl_parked_t *parked, bl_op_t op, const bl_engin
     bl_status_t checked =
         checksum_on_device(engine, bl_engine_chunk(engine, op.virtual_stage), block->slot, &found, err);
     if (checked == BL_OK && found != block->parked.checksum) {
-      bl_log(BL_LOG_WARNING, "the block of chunk %u and micro-batch %u came back changed from the store of device %u",
-             op.virtual_stage, op.micro_batch, block->parked.store);
+      char name[BL_STORE_TEXT];
+      bl_log(BL_LOG_WARNING, "the block of chunk %u and micro-batch %u came back changed from the %s", op.virtual_stage,
+             op.micro_batch, bl_store_format(engine->training.stage_count, block->parked.store, name));
       *outcome = BL_PARKING_LOST;
     }
     return checked;
@@ -332,12 +333,13 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
     parked->counters->lost += outcome == BL_PARKING_LOST;
   }
   if (block->place == BL_BLOCK_LOST && parked->engine->job.balance.on_loss == BL_JOB_ON_LOSS_ABORT) {
-    char seat[BL_GRID_NAME_BYTES];
+    char seat[BL_GRID_NAME_BYTES], name[BL_STORE_TEXT];
     return bl_error_set(err, BL_DATA_LOSS,
-                        "%s: the store of device %u lost the block of chunk %u and micro-batch %u; with "
+                        "%s: the %s lost the block of chunk %u and micro-batch %u; with "
                         "balance.on_loss: abort the step is run again",
-                        bl_engine_name(parked->engine, seat), block->parked.store, op->op.virtual_stage,
-                        op->op.micro_batch);
+                        bl_engine_name(parked->engine, seat),
+                        bl_store_format(parked->engine->training.stage_count, block->parked.store, name),
+                        op->op.virtual_stage, op->op.micro_batch);
   }
   return lost_by_some(parked->engine, block) ? make_again(parked, op, block, err) : BL_OK;
 }

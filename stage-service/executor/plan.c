@@ -21,6 +21,10 @@ static bl_status_t check_placement(const bl_executor_plan_request_t *request, co
                         request->version, schedule->stages, schedule->virtual_stages, configured->stages,
                         configured->virtual_stages);
   }
+  if (schedule->hosts > request->hosts) {
+    return bl_error_set(err, BL_INVALID, "plan %lu parks blocks at %u host stores, configured are %u", request->version,
+                        schedule->hosts, request->hosts);
+  }
   for (uint32_t i = 0; i < schedule->virtual_stages; i++) {
     if (schedule->stage_of[i] != configured->stage_of[i]) {
       return bl_error_set(err, BL_INVALID, "plan %lu puts chunk %u on stage %u, configured is stage %u",

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-bl_status_t bl_vote_init(bl_vote_t *vote, uint32_t losses, uint32_t squares, uint32_t devices) {
+bl_status_t bl_vote_init(bl_vote_t *vote, uint32_t losses, uint32_t squares, uint32_t stores) {
   *vote = (bl_vote_t){
       .finite = true,
       .nonfinite_micro_batch = -1,
@@ -11,7 +11,7 @@ bl_status_t bl_vote_init(bl_vote_t *vote, uint32_t losses, uint32_t squares, uin
       .losses = calloc(losses + 1u, sizeof(double)), // never of size 0
       .parameters = calloc(squares + 1u, sizeof(uint32_t)),
       .squares = calloc(squares + 1u, sizeof(double)),
-      .leased_peaks = calloc(devices + 1u, sizeof(uint32_t)),
+      .leased_peaks = calloc(stores + 1u, sizeof(uint32_t)),
   };
   if (vote->losses == NULL || vote->parameters == NULL || vote->squares == NULL || vote->leased_peaks == NULL) {
     bl_vote_cleanup(vote);

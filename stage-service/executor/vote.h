@@ -25,12 +25,12 @@ typedef struct bl_vote {
   uint64_t tokens; // trained on or looked at; on the stage with the head
   int32_t token;   // drawn by BL_RUN_GENERATE on the stage with the head, else -1
   bl_stage_counters_t counters;
-  uint32_t *leased_peaks; // by device of the store: most of its rooms in use at once
-  uint32_t device_count;  // 0: nothing was to be evicted
+  uint32_t *leased_peaks; // by store of the plan: most of its rooms in use at once
+  uint32_t store_count;   // 0: nothing was to be evicted
 } bl_vote_t;
 
-// Makes room for `losses` losses, `squares` squares and `devices` peaks, so that runs do not allocate. BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl_vote_init(bl_vote_t *vote, uint32_t losses, uint32_t squares, uint32_t devices);
+// Makes room for `losses` losses, `squares` squares and `stores` peaks, so that runs do not allocate. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_vote_init(bl_vote_t *vote, uint32_t losses, uint32_t squares, uint32_t stores);
 void bl_vote_cleanup(bl_vote_t *vote); // a zeroed one is fine
 
 #endif

@@ -99,8 +99,8 @@ static void give_up_session(bl_acceptor_t *self) {
 // The session is of no use any more.
 static void fail(bl_acceptor_t *self, const bl_error_t *err) {
   if (self->session > 0 && self->err.status == BL_OK) {
-    bl_log(BL_LOG_WARNING, "store of device %u (%s): %s; blocks for it are made again until it is back",
-           self->options.device, self->options.address, err->text);
+    bl_log(BL_LOG_WARNING, "%s (%s): %s; blocks for it are made again until it is back", self->options.name,
+           self->options.address, err->text);
   }
   self->state = BL_ACCEPTOR_FAILED;
   self->err = *err;
@@ -113,9 +113,9 @@ static void begin_session(bl_acceptor_t *self) {
   self->path = bl_client_path(self->client, text);
   self->crosses = bl_client_crosses(self->client);
   if (first) {
-    bl_log(BL_LOG_INFO, "blocks to the store of device %u (%s): %s", self->options.device, self->options.address, text);
+    bl_log(BL_LOG_INFO, "blocks to the %s (%s): %s", self->options.name, self->options.address, text);
   } else if (!self->hurried) {
-    bl_log(BL_LOG_INFO, "store of device %u (%s) takes blocks again", self->options.device, self->options.address);
+    bl_log(BL_LOG_INFO, "%s (%s) takes blocks again", self->options.name, self->options.address);
   }
   const size_t count = bl_client_rooms(self->client, self->rooms, self->options.rooms);
   self->room_count = count < self->options.rooms ? (uint32_t)count : self->options.rooms;
@@ -250,7 +250,7 @@ static void settle(bl_acceptor_t *self, bl_transfer_t *transfer, bl_status_t sta
   if (!is_of_the_block(status)) {
     fail(self, err);
   } else if (!well && status != BL_CANCELLED) {
-    bl_log(BL_LOG_WARNING, "store of device %u (%s): %s", self->options.device, self->options.address, err->text);
+    bl_log(BL_LOG_WARNING, "%s (%s): %s", self->options.name, self->options.address, err->text);
   }
 }
 

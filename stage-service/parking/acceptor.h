@@ -33,6 +33,7 @@
 #include "device/device.h"
 #include "executor/parking.h"
 #include "parking/throttle.h"
+#include "schedule/ir/schedule.h"
 
 #include <pthread.h>
 #include <sys/queue.h>
@@ -76,10 +77,10 @@ typedef struct bl_acceptors {
 
 typedef struct bl_acceptor_options {
   char address[256]; // of the store
-  uint16_t device;   // whose memory it lends
+  char name[BL_STORE_TEXT];
   char job[BL_CLIENT_JOB_LENGTH + 1];
   uint64_t plan;
-  uint32_t stage;
+  uint32_t stage;                    // as the store knows it
   const bl_client_source_t *sources; // borrowed while the acceptor lives
   size_t source_count;               // [m] more may come: bl__acceptor_extend
   uint32_t rooms;

@@ -19,8 +19,8 @@
 struct bl_store_parking {
   bl_parking_t seam; // first
   bl_acceptors_t shared;
-  bl_acceptor_t **acceptors; // [devices], NULL where the plan uses none
-  uint32_t devices;
+  bl_acceptor_t **acceptors;   // [stores], NULL where the plan uses none
+  uint32_t stages, stores;     // of the plan
   bl_client_source_t *sources; // [own_slots], with descriptors of our own
   uint32_t own_slots, source_count;
   bl_transfer_t *transfers; // [virtual_stages * micro_batches]
@@ -57,12 +57,12 @@ static void give_up(bl_store_parking_t *self, bl_transfer_t *transfer) {
 
 // [m] The same of all of them.
 static void give_up_all(bl_store_parking_t *self) {
-  for (uint32_t d = 0; d < self->devices; d++) {
+  for (uint32_t d = 0; d < self->stores; d++) {
     if (self->acceptors[d] != NULL) {
       bl__acceptor_flush(self->acceptors[d]);
     }
   }
-  for (uint32_t d = 0; d < self->devices; d++) {
+  for (uint32_t d = 0; d < self->stores; d++) {
     while (self->acceptors[d] != NULL && self->acceptors[d]->moving_count > 0) {
       pthread_cond_wait(&self->shared.over, &self->shared.mutex);
     }
@@ -91,7 +91,7 @@ static bl_status_t begin(bl_parking_t *parking, uint64_t attempt, bl_error_t *er
   (void)err;
   pthread_mutex_lock(&self->shared.mutex);
   give_up_all(self); // what an older attempt left
-  for (uint32_t d = 0; d < self->devices; d++) {
+  for (uint32_t d = 0; d < self->stores; d++) {
     if (self->acceptors[d] != NULL) {
       make_ready(self->acceptors[d], bl_clock_now_ns());
       self->acceptors[d]->held_peak = self->acceptors[d]->held;
@@ -113,7 +113,7 @@ static bl_status_t check(const bl_store_parking_t *self, const bl_parked_block_t
     return cancelled(err);
   }
   if (block->key.attempt != self->attempt || block->key.virtual_stage >= self->virtual_stages ||
-      block->key.micro_batch >= self->micro_batches || block->store >= self->devices ||
+      block->key.micro_batch >= self->micro_batches || block->store >= self->stores ||
       self->acceptors[block->store] == NULL) {
     return bl_error_set(err, BL_INTERNAL, "a transfer that the plan did not reserve room for");
   }
@@ -123,11 +123,13 @@ static bl_status_t check(const bl_store_parking_t *self, const bl_parked_block_t
 static bl_status_t begin_evict(bl_parking_t *parking, const bl_parked_block_t *block, const void *source,
                                bl_error_t *err) {
   bl_store_parking_t *self = self_of(parking);
+  char name[BL_STORE_TEXT];
   pthread_mutex_lock(&self->shared.mutex);
   bl_status_t status = check(self, block, err);
   bl_acceptor_t *acceptor = status == BL_OK ? self->acceptors[block->store] : NULL;
   if (status == BL_OK && !takes_blocks(acceptor)) {
-    status = bl_error_set(err, BL_UNAVAILABLE, "the store of device %u takes no blocks now", block->store);
+    status = bl_error_set(err, BL_UNAVAILABLE, "the %s takes no blocks now",
+                          bl_store_format(self->stages, block->store, name));
   }
   if (status == BL_OK) {
     bl_transfer_t *transfer = transfer_of(self, block->key);
@@ -146,7 +148,9 @@ static bl_status_t begin_load(bl_parking_t *parking, const bl_parked_block_t *bl
     bl_acceptor_t *acceptor = self->acceptors[block->store];
     bl_transfer_t *transfer = transfer_of(self, block->key);
     if (acceptor->state != BL_ACCEPTOR_READY || transfer->session != acceptor->session) {
-      status = bl_error_set(err, BL_UNAVAILABLE, "the block went with the store of device %u", block->store);
+      char name[BL_STORE_TEXT];
+      status = bl_error_set(err, BL_UNAVAILABLE, "the block went with the %s",
+                            bl_store_format(self->stages, block->store, name));
     } else {
       *transfer = (bl_transfer_t){.block = *block, .memory = slot, .load = true, .room = transfer->room};
       bl__acceptor_queue(acceptor, transfer);
@@ -224,7 +228,7 @@ bl_parking_t *bl_store_parking_seam(bl_store_parking_t *parking) {
 
 void bl_store_parking_rest(bl_store_parking_t *parking) {
   pthread_mutex_lock(&parking->shared.mutex);
-  for (uint32_t d = 0; d < parking->devices; d++) {
+  for (uint32_t d = 0; d < parking->stores; d++) {
     if (parking->acceptors[d] != NULL) {
       bl__acceptor_rest(parking->acceptors[d]);
     }
@@ -236,7 +240,7 @@ void bl_store_parking_rest(bl_store_parking_t *parking) {
 
 void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step) {
   pthread_mutex_lock(&parking->shared.mutex);
-  for (uint32_t d = 0; d < parking->devices; d++) {
+  for (uint32_t d = 0; d < parking->stores; d++) {
     if (parking->acceptors[d] != NULL) {
       parking->acceptors[d]->step = step;
     }
@@ -244,10 +248,10 @@ void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step) {
   pthread_mutex_unlock(&parking->shared.mutex);
 }
 
-uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t device) {
+uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t store) {
   pthread_mutex_lock(&parking->shared.mutex);
-  bool used = device < parking->devices && parking->acceptors[device] != NULL;
-  uint32_t peak = used ? parking->acceptors[device]->held_peak : 0;
+  bool used = store < parking->stores && parking->acceptors[store] != NULL;
+  uint32_t peak = used ? parking->acceptors[store]->held_peak : 0;
   pthread_mutex_unlock(&parking->shared.mutex);
   return peak;
 }
@@ -255,7 +259,7 @@ uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t device) {
 void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64_t *ns) {
   *bytes = *ns = 0;
   pthread_mutex_lock(&parking->shared.mutex);
-  for (uint32_t d = 0; d < parking->devices; d++) {
+  for (uint32_t d = 0; d < parking->stores; d++) {
     const bl_acceptor_t *acceptor = parking->acceptors[d];
     *bytes += acceptor != NULL ? acceptor->moved_bytes : 0;
     *ns += acceptor != NULL ? acceptor->moved_ns : 0;
@@ -266,7 +270,7 @@ void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64
 uint64_t bl_store_parking_cross_machine_bytes(bl_store_parking_t *parking) {
   uint64_t bytes = 0;
   pthread_mutex_lock(&parking->shared.mutex);
-  for (uint32_t d = 0; d < parking->devices; d++) {
+  for (uint32_t d = 0; d < parking->stores; d++) {
     bytes += parking->acceptors[d] != NULL ? parking->acceptors[d]->cross_machine_bytes : 0;
   }
   pthread_mutex_unlock(&parking->shared.mutex);
@@ -276,7 +280,7 @@ uint64_t bl_store_parking_cross_machine_bytes(bl_store_parking_t *parking) {
 void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t counts[BL_PATHS]) {
   memset(counts, 0, BL_PATHS * sizeof counts[0]);
   pthread_mutex_lock(&parking->shared.mutex);
-  for (uint32_t d = 0; d < parking->devices; d++) {
+  for (uint32_t d = 0; d < parking->stores; d++) {
     const bl_acceptor_t *acceptor = parking->acceptors[d];
     if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_READY) {
       counts[acceptor->path]++;
@@ -290,7 +294,7 @@ bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t 
   const bl_transfer_t *transfer = parking->waiting;
   if (transfer != NULL) {
     *wait_seen = (bl_store_parking_wait_t){.load = transfer->load,
-                                           .device = transfer->block.store,
+                                           .store = transfer->block.store,
                                            .lease = transfer->room,
                                            .chunk = transfer->block.key.virtual_stage,
                                            .micro_batch = transfer->block.key.micro_batch,
@@ -303,12 +307,12 @@ bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t 
 // ---- life ------------------------------------------------------------------------------------------------------------
 
 // Memory that all stages together reserve at a store: whoever comes first makes it.
-static uint64_t arena_bytes(const bl_store_parking_options_t *options, uint32_t device) {
+static uint64_t arena_bytes(const bl_store_parking_options_t *options, uint32_t store) {
   uint64_t bytes = 0;
   for (uint32_t s = 0; s < options->holdings->devices; s++) {
-    bytes += bl_holdings_reserved(options->holdings, s, device) * bl_align_up(options->evict_bytes[s], GRANULE_BYTES);
+    bytes += bl_holdings_reserved(options->holdings, s, store) * bl_align_up(options->evict_bytes[s], GRANULE_BYTES);
   }
-  return bytes;
+  return store < options->holdings->devices ? bytes : bytes * options->host_planes;
 }
 
 // The largest block that anybody parks.
@@ -322,10 +326,9 @@ static uint64_t unit_bytes(const bl_store_parking_options_t *options) {
 
 static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_options_t *options, bl_error_t *err) {
   bl_status_t status = BL_OK;
-  for (uint32_t d = 0; d < self->devices && status == BL_OK; d++) {
-    bl_acceptor_options_t acceptor = {.device = (uint16_t)d,
-                                      .plan = options->plan,
-                                      .stage = options->stage,
+  for (uint32_t d = 0; d < self->stores && status == BL_OK; d++) {
+    bl_acceptor_options_t acceptor = {.plan = options->plan,
+                                      .stage = d < options->holdings->devices ? options->stage : options->rank,
                                       .sources = self->sources,
                                       .source_count = self->source_count,
                                       .rooms = bl_holdings_reserved(options->holdings, options->stage, d),
@@ -341,6 +344,10 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
     if (acceptor.rooms == 0) {
       continue;
     }
+    bl_store_format(self->stages, d, acceptor.name);
+    if (options->stores[d] == NULL) {
+      return bl_error_set(err, BL_UNAVAILABLE, "the %s has no address in the job", acceptor.name);
+    }
     snprintf(acceptor.address, sizeof acceptor.address, "%s", options->stores[d]);
     snprintf(acceptor.job, sizeof acceptor.job, "%s", options->job);
     pthread_mutex_lock(&self->shared.mutex);
@@ -353,17 +360,17 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
 bl_status_t bl_store_parking_await(bl_store_parking_t *self, uint64_t deadline_ns, bl_error_t *err) {
   bl_status_t status = BL_OK;
   pthread_mutex_lock(&self->shared.mutex);
-  for (uint32_t d = 0; d < self->devices && status == BL_OK; d++) {
+  for (uint32_t d = 0; d < self->stores && status == BL_OK; d++) {
     const bl_acceptor_t *acceptor = self->acceptors[d];
     while (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING &&
            bl_condition_wait(&self->shared.over, &self->shared.mutex, deadline_ns)) { // which ends by itself
     }
     if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING) {
-      status = bl_error_set(err, BL_DEADLINE, "the store of device %u (%s) has not answered yet", d,
+      status = bl_error_set(err, BL_DEADLINE, "the %s (%s) has not answered yet", acceptor->options.name,
                             acceptor->options.address);
     } else if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_FAILED) {
       *err = acceptor->err;
-      status = bl_error_prefix(err, "store of device %u (%s)", d, acceptor->options.address);
+      status = bl_error_prefix(err, "%s (%s)", acceptor->options.name, acceptor->options.address);
     }
   }
   pthread_mutex_unlock(&self->shared.mutex);
@@ -388,7 +395,7 @@ bl_status_t bl_store_parking_extend(bl_store_parking_t *self, const bl_segments_
   const bool more = self->source_count < self->own_slots;
   bl_status_t status = add_sources(self, slots, self->own_slots, err);
   pthread_mutex_lock(&self->shared.mutex);
-  for (uint32_t d = 0; d < self->devices && more && status == BL_OK; d++) {
+  for (uint32_t d = 0; d < self->stores && more && status == BL_OK; d++) {
     if (self->acceptors[d] != NULL) {
       bl__acceptor_extend(self->acceptors[d], self->source_count);
     }
@@ -400,7 +407,7 @@ bl_status_t bl_store_parking_extend(bl_store_parking_t *self, const bl_segments_
 // Nobody knows of it any more.
 static void destroy(void *context) {
   bl_store_parking_t *self = context;
-  for (uint32_t d = 0; self->acceptors != NULL && d < self->devices; d++) {
+  for (uint32_t d = 0; self->acceptors != NULL && d < self->stores; d++) {
     bl__acceptor_destroy(self->acceptors[d]);
   }
   for (uint32_t i = 0; i < self->source_count; i++) {
@@ -434,12 +441,13 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   }
   bl__acceptors_init(&made->shared, destroy, made);
   made->seam = (bl_parking_t){.ops = &ops, .patience_ns = PATIENCE_NS, .device_memory = options->device != NULL};
-  made->devices = options->holdings->devices;
+  made->stages = options->holdings->devices;
+  made->stores = options->holdings->stores;
   made->virtual_stages = options->virtual_stages;
   made->micro_batches = options->micro_batches;
   made->own_slots = options->own_slots;
   made->sources = calloc(made->own_slots, sizeof *made->sources);
-  made->acceptors = calloc(made->devices, sizeof(bl_acceptor_t *));
+  made->acceptors = calloc(made->stores, sizeof(bl_acceptor_t *));
   made->transfers = calloc((size_t)made->virtual_stages * made->micro_batches, sizeof *made->transfers);
   bl_status_t status = BL_OK;
   if (made->sources == NULL || made->acceptors == NULL || made->transfers == NULL) {
@@ -463,7 +471,7 @@ void bl_store_parking_destroy(bl_store_parking_t *parking) {
   pthread_mutex_lock(&parking->shared.mutex);
   if (parking->acceptors != NULL) {
     give_up_all(parking);
-    for (uint32_t d = 0; d < parking->devices; d++) {
+    for (uint32_t d = 0; d < parking->stores; d++) {
       if (parking->acceptors[d] != NULL) {
         bl__acceptor_end(parking->acceptors[d]);
       }

@@ -34,8 +34,10 @@ typedef struct bl_store_parking_options {
   const char *job;               // its name
   uint64_t plan;                 // its version
   uint32_t stage;                // this one
+  uint32_t rank;                 // of this one in the run: whom a store knows that stages of several planes use
+  uint32_t host_planes;          // that share a host store
   const bl_holdings_t *holdings; // of the plan
-  const char *const *stores;     // [holdings->devices] addresses, by device
+  const char *const *stores;     // [holdings->stores] addresses of those that this stage uses
   const uint64_t *evict_bytes;   // [holdings->devices] largest block that each stage evicts
   const bl_segments_t *slots;    // of this stage: what blocks leave from
   bl_device_t *device;           // that the slots lie on, if the CPU cannot reach them; NULL: the host
@@ -71,8 +73,8 @@ void bl_store_parking_rest(bl_store_parking_t *parking);
 // For people who look at the stores: the step of the runs that follow.
 void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step);
 
-// Most rooms of the store of `device` in use at once in the last run; 0 where the plan uses none.
-uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t device);
+// Most rooms of a store of the plan in use at once in the last run; 0 where the plan uses none.
+uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t store);
 // Bytes that went to stores and back in the last attempt, and the time that took, of all stores together.
 void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64_t *ns);
 // Of these bytes, those to and from stores on another machine.
@@ -83,8 +85,8 @@ void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t counts[BL_PATH
 
 typedef struct bl_store_parking_wait { // what the compute thread waits for
   bool load;
-  uint32_t device; // whose store
-  uint64_t lease;  // there; 0: the block has none yet
+  uint32_t store; // of the plan
+  uint64_t lease; // there; 0: the block has none yet
   uint32_t chunk, micro_batch;
   uint64_t since_ns;
 } bl_store_parking_wait_t;

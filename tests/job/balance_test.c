@@ -276,7 +276,7 @@ static void what_cannot_work_is_refused(void **state) {
   refuses("balance.policy=offload\nmemory.slots=1\nbalance.mode=fewest\nbalance.host=128KiB", BL_INVALID,
           "; balance.host: 589824 is enough for this cap");
   refuses("balance.policy=offload\nmemory.slots=2\nparallel.data=2\nbalance.host=64KiB", BL_INVALID,
-          "--set balance.host: 64 KiB has no room for a block of ");
+          "--set balance.host: 64.0 KiB has no room for a block of ");
   refuses("balance.policy=offload\nbalance.host=1GiB\npipeline.recompute=full", BL_INVALID, "nothing to evict");
   refuses("balance.host=1GiB\nservices.stages=['a:1','b:1','c:1','d:1']", BL_INVALID,
           "services.host_stores: is missing; balance.host asks for a store on every machine");

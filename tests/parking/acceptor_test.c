@@ -36,7 +36,7 @@ static void begin(world_t *world, const fixture_t *fixture, uint64_t bytes_per_s
   bl_error_t err = {0};
   *world = (world_t){.fixture = fixture};
   must(bl_client_runtime_create(NULL, &world->runtime, &err), &err);
-  bl_acceptor_options_t options = {.device = 3,
+  bl_acceptor_options_t options = {.name = "store of device 3",
                                    .job = "job",
                                    .plan = 7,
                                    .stage = 1,

@@ -40,7 +40,7 @@ static void destroyed(void *context) {
 
 static void begin(world_t *world, uint32_t rooms, size_t source_count, const char *address, uint64_t seed) {
   *world = (world_t){0};
-  bl_acceptor_options_t options = {.device = 3,
+  bl_acceptor_options_t options = {.name = "store of device 3",
                                    .job = "job",
                                    .sources = world->sources,
                                    .source_count = source_count,

@@ -34,6 +34,7 @@ static void begin(world_t *world, fixture_t *fixture) {
                      .evict_bytes = {BYTES, BYTES},
                      .stores = {fixture->store.address, fixture->store.address}};
   world->holdings = (bl_holdings_t){.devices = 2,
+                                    .stores = 2,
                                     .own = world->own,
                                     .lent = world->lent,
                                     .reserved = world->reserved,

@@ -74,7 +74,8 @@ static void set_up(world_t *world, uint64_t seed) {
     world->stores[d] = "store";
     world->reserved[d] = d == 0 ? 0 : ROOMS; // by stage 0
   }
-  world->holdings = (bl_holdings_t){.devices = STORES + 1,
+  world->holdings = (bl_holdings_t){.devices = STORES, // the last one is a host store
+                                    .stores = STORES + 1,
                                     .own = world->own,
                                     .lent = world->lent,
                                     .reserved = world->reserved,
@@ -98,6 +99,8 @@ static void create(world_t *world, uint64_t bytes_per_second, uint32_t slots_the
   bl_error_t err = {0};
   const bl_store_parking_options_t options = {.job = "job",
                                               .plan = 1,
+                                              .rank = 5,
+                                              .host_planes = 1,
                                               .holdings = &world->holdings,
                                               .stores = world->stores,
                                               .evict_bytes = world->evict_bytes,

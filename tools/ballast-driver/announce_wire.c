@@ -37,11 +37,12 @@ static void announce(bl_timer_t *timer, void *context) {
   }
 }
 
-bl_status_t bl_announcer_create(bl_rpc_t *rpc, const bl_text_list_t *stores, const char *run,
-                                bl_announcer_t **announcer, bl_error_t *err) {
+bl_status_t bl_announcer_create(bl_rpc_t *rpc, const bl_job_t *job, const char *run, bl_announcer_t **announcer,
+                                bl_error_t *err) {
   bl_announcer_t *made = calloc(1, sizeof *made);
+  const size_t count = bl_job_store_count(job);
   if (made != NULL) {
-    made->stores = calloc(stores->count + 1, sizeof(bl_rpc_channel_t *));
+    made->stores = calloc(count + 1, sizeof(bl_rpc_channel_t *));
   }
   if (made == NULL || made->stores == NULL) {
     free(made);
@@ -49,8 +50,8 @@ bl_status_t bl_announcer_create(bl_rpc_t *rpc, const bl_text_list_t *stores, con
   }
   made->run = run;
   bl_status_t status = bl_timer_create(bl_rpc_loop(rpc), announce, made, &made->timer, err);
-  for (size_t i = 0; i < stores->count && status == BL_OK; i++) {
-    status = bl_rpc_channel_create(rpc, stores->items[i], NULL, &made->stores[i], err);
+  for (size_t i = 0; i < count && status == BL_OK; i++) {
+    status = bl_rpc_channel_create(rpc, bl_job_store(job, i), NULL, &made->stores[i], err);
     made->count = i + (status == BL_OK);
   }
   if (status != BL_OK) {

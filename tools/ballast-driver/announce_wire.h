@@ -7,13 +7,13 @@
 #ifndef BALLAST_DRIVER_ANNOUNCE_WIRE_H
 #define BALLAST_DRIVER_ANNOUNCE_WIRE_H
 
-#include "config/options.h"
+#include "config/job.h"
 #include "rpc/rpc.h"
 
 typedef struct bl_announcer bl_announcer_t;
 
 // Strings are borrowed. BL_INVALID: a store's address is none.
-BL_MUST_USE bl_status_t bl_announcer_create(bl_rpc_t *rpc, const bl_text_list_t *stores, const char *run,
+BL_MUST_USE bl_status_t bl_announcer_create(bl_rpc_t *rpc, const bl_job_t *job, const char *run,
                                             bl_announcer_t **announcer, bl_error_t *err);
 void bl_announcer_destroy(bl_announcer_t *announcer); // NULL is fine
 // From now on: the driver serves at `address` (borrowed).

@@ -20,9 +20,9 @@ bl_status_t bl_ballot_copy(bl_ballot_t *to, const bl_ballot_t *from) {
   made.losses = copy_items(from->losses, from->loss_count, sizeof *from->losses);
   made.parameters = copy_items(from->parameters, from->square_count, sizeof *from->parameters);
   made.squares = copy_items(from->squares, from->square_count, sizeof *from->squares);
-  made.leased_peaks = copy_items(from->leased_peaks, from->device_count, sizeof *from->leased_peaks);
+  made.leased_peaks = copy_items(from->leased_peaks, from->store_count, sizeof *from->leased_peaks);
   bl_ballot_cleanup(to);
-  if ((from->device_count > 0 && made.leased_peaks == NULL) || (from->loss_count > 0 && made.losses == NULL) ||
+  if ((from->store_count > 0 && made.leased_peaks == NULL) || (from->loss_count > 0 && made.losses == NULL) ||
       (from->square_count > 0 && (made.parameters == NULL || made.squares == NULL))) {
     bl_ballot_cleanup(&made);
     return BL_EXHAUSTED;

@@ -29,8 +29,8 @@ typedef struct bl_ballot {
   size_t square_count;
   uint64_t tokens; // last stage only
   bl_stage_counters_t counters;
-  uint32_t *leased_peaks; // [device_count], by device: most rooms of its store in use at once by this stage
-  size_t device_count;    // 0: it evicts nothing
+  uint32_t *leased_peaks; // [store_count], by store of the plan: most of its rooms in use at once by this stage
+  size_t store_count;     // 0: it evicts nothing
 } bl_ballot_t;
 
 // Makes *to an owned copy; what it owned before is freed. BL_EXHAUSTED leaves it without a vote.

@@ -206,7 +206,7 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
   }
   if (status == BL_OK) {
     const char *name = options->job->name != NULL ? options->job->name : "";
-    status = bl_announcer_create(options->rpc, &options->job->services.stores, name, &made->announcer, err);
+    status = bl_announcer_create(options->rpc, options->job, name, &made->announcer, err);
   }
   if (status == BL_OK) {
     status = bl__setup_prepare(made, err);

@@ -22,6 +22,8 @@ typedef struct bl_stage_share {
 
 typedef struct bl_store_share {
   int64_t process; // pid, 0: not known
+  bool of_host;
+  uint32_t device; // rank of its device; of a host store its number among those
   uint32_t lent_slots, peak_leased;
 } bl_store_share_t;
 
@@ -35,7 +37,7 @@ typedef struct bl_step_event {
   bl_policy_record_t ran_under; // the same with what auto stood for; version 0: not known
   bl_stage_share_t *stages;     // [stage_count]
   size_t stage_count;
-  bl_store_share_t *stores; // [store_count], by device
+  bl_store_share_t *stores; // [store_count], those of devices, then those of hosts
   size_t store_count;
 } bl_step_event_t;
 

@@ -21,14 +21,15 @@ static void *take(block_t *block, size_t size_bytes) {
   return piece;
 }
 
-// Enough for any event of `stages` stages with `items` chunks, memory tags and paths together.
-static block_t make_block(size_t stages, size_t items) {
-  size_t part = sizeof(Ballast__V1__StagePlan) + sizeof(Ballast__V1__StageStep) + sizeof(Ballast__V1__StageCounters) +
-                sizeof(Ballast__V1__StoreStep) + 160;
+// Enough for any event of `stages` stages and `stores` stores with `items` chunks, memory tags and paths together.
+static block_t make_block(size_t stages, size_t stores, size_t items) {
+  size_t part =
+      sizeof(Ballast__V1__StagePlan) + sizeof(Ballast__V1__StageStep) + sizeof(Ballast__V1__StageCounters) + 128;
+  size_t store = sizeof(Ballast__V1__StoreStep) + 32;
   size_t item = sizeof(Ballast__V1__ChunkLayers) + sizeof(Ballast__V1__MemoryTag) + sizeof(Ballast__V1__PeerPath) + 64;
   block_t block = {.size = sizeof(Ballast__V1__WatchResponse) + sizeof(Ballast__V1__PlanEvent) +
                            sizeof(Ballast__V1__StepEvent) + sizeof(bl_policy_wire_t) + 256 + stages * part +
-                           items * item};
+                           stores * store + items * item};
   block.bytes = calloc(1, block.size);
   return block;
 }
@@ -70,10 +71,14 @@ static void make_step(block_t *block, const bl_grid_t *grid, const bl_step_event
     Ballast__V1__StoreStep *store = take(block, sizeof *store);
     *store = (Ballast__V1__StoreStep)BALLAST__V1__STORE_STEP__INIT;
     store->store = (uint32_t)i;
-    const bl_seat_t seat = bl_grid_seat(grid, (uint32_t)i);
-    store->device = seat.stage;
-    store->data = seat.data;
-    store->tensor = seat.tensor;
+    store->of_host = step->stores[i].of_host;
+    store->device = step->stores[i].device;
+    if (!store->of_host) {
+      const bl_seat_t seat = bl_grid_seat(grid, step->stores[i].device);
+      store->device = seat.stage;
+      store->data = seat.data;
+      store->tensor = seat.tensor;
+    }
     store->process = step->stores[i].process;
     store->lent_slots = step->stores[i].lent_slots;
     store->peak_leased = step->stores[i].peak_leased;
@@ -196,7 +201,8 @@ static size_t count_items(const bl_driver_t *driver) {
 
 Ballast__V1__WatchResponse *bl_watch_message_create(const bl_driver_t *driver, const bl_event_t *event) {
   size_t stages = bl_driver_stage_count(driver);
-  block_t block = make_block(stages, event->kind == BL_EVENT_PLAN ? count_items(driver) : 0);
+  block_t block = make_block(stages, event->kind == BL_EVENT_STEP ? event->step.store_count : 0,
+                             event->kind == BL_EVENT_PLAN ? count_items(driver) : 0);
   if (block.bytes == NULL) {
     return NULL;
   }

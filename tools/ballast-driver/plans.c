@@ -232,10 +232,11 @@ static void refuse_change(const bl_driver_t *driver, const bl_policy_t *wanted, 
 static bl_status_t check_stores(const bl_driver_t *driver, uint64_t asked_ms, bl_error_t *err) {
   const bl_holdings_t *holdings = &driver->plans.next_balance.holdings;
   for (size_t i = 0; i < bl_stores_count(driver->stores); i++) {
-    const uint32_t d = bl__driver_seat(driver, i).stage;
     bl_store_view_t store = bl_stores_get(driver->stores, i);
-    if (d < holdings->devices && holdings->lent[d] > 0 && store.seen_ms != 0 && store.seen_ms < asked_ms) {
-      return bl_error_set(err, BL_UNAVAILABLE, "the store of device %zu (%.150s) has not answered for %.1f s", i,
+    if (bl__driver_lent(driver, holdings, i) > 0 && store.seen_ms != 0 && store.seen_ms < asked_ms) {
+      char name[BL_STORE_TEXT];
+      return bl_error_set(err, BL_UNAVAILABLE, "the %s (%.150s) has not answered for %.1f s",
+                          bl_store_format((uint32_t)driver->options.job->services.stores.count, (uint32_t)i, name),
                           store.address, (double)(bl__driver_now_ms(driver) - store.seen_ms) * 1e-3);
     }
   }

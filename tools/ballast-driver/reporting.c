@@ -63,18 +63,40 @@ static bl_stage_share_t *stage_shares(const bl_driver_t *driver) {
   return shares;
 }
 
+// The number in plans of a store of the run, for one rank; UINT32_MAX: the rank does not reach it.
+static uint32_t number_in_plans(const bl_driver_t *driver, size_t store, size_t rank) {
+  const size_t of_devices = driver->options.job->services.stores.count;
+  const bl_seat_t of = bl__driver_seat(driver, rank);
+  if (store >= of_devices) {
+    const bl_hosts_t *hosts = &driver->options.training->hosts;
+    const bool own = hosts->count > 0 && hosts->of_rank[rank] == store - of_devices;
+    return own ? driver->options.training->stage_count + hosts->of[of.stage] : UINT32_MAX;
+  }
+  const bl_seat_t seat = bl__driver_seat(driver, store); // stores of devices have seats as stages have
+  return of.data == seat.data && of.tensor == seat.tensor ? seat.stage : UINT32_MAX;
+}
+
+uint32_t bl__driver_lent(const bl_driver_t *driver, const bl_holdings_t *holdings, size_t store) {
+  uint32_t lent = 0;
+  for (size_t rank = 0; rank < driver->stage_count; rank++) {
+    const uint32_t number = number_in_plans(driver, store, rank), stage = bl__driver_seat(driver, rank).stage;
+    lent += stage < holdings->devices ? bl_holdings_reserved(holdings, stage, number) : 0;
+  }
+  return lent;
+}
+
 static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
-  const bl_holdings_t *holdings = &driver->plans.balance.holdings;
+  const size_t of_devices = driver->options.job->services.stores.count;
   bl_store_share_t *shares = calloc(count + 1, sizeof *shares);
-  for (size_t d = 0; shares != NULL && d < count; d++) { // stores have seats as stages have
-    const bl_seat_t seat = bl__driver_seat(driver, d);
-    shares[d] = (bl_store_share_t){.process = bl_stores_get(driver->stores, d).process,
-                                   .lent_slots = seat.stage < holdings->devices ? holdings->lent[seat.stage] : 0};
-    for (size_t i = 0; i < driver->stage_count; i++) {
-      const bl_ballot_t *ballot = &driver->attempts.ballots[i];
-      const bl_seat_t of = bl__driver_seat(driver, i);
-      const bool same = of.data == seat.data && of.tensor == seat.tensor && seat.stage < ballot->device_count;
-      shares[d].peak_leased += same ? ballot->leased_peaks[seat.stage] : 0;
+  for (size_t i = 0; shares != NULL && i < count; i++) {
+    shares[i] = (bl_store_share_t){.process = bl_stores_get(driver->stores, i).process,
+                                   .of_host = i >= of_devices,
+                                   .device = (uint32_t)(i < of_devices ? i : i - of_devices),
+                                   .lent_slots = bl__driver_lent(driver, &driver->plans.balance.holdings, i)};
+    for (size_t rank = 0; rank < driver->stage_count; rank++) {
+      const bl_ballot_t *ballot = &driver->attempts.ballots[rank];
+      const uint32_t number = number_in_plans(driver, i, rank);
+      shares[i].peak_leased += number < ballot->store_count ? ballot->leased_peaks[number] : 0;
     }
   }
   return shares;

@@ -47,18 +47,27 @@ static bl_status_t prepare_stores(bl_driver_t *driver, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  bool moves = bl_holdings_move(&plan.holdings);
+  bool to_devices = false, to_hosts = false;
+  for (uint32_t store = 0; store < plan.holdings.stores; store++) {
+    const bool lends = plan.holdings.lent[store] > 0;
+    to_devices = to_devices || (lends && store < plan.holdings.devices);
+    to_hosts = to_hosts || (lends && store >= plan.holdings.devices);
+  }
   bl_balance_plan_cleanup(&plan);
-  const bl_text_list_t *stores = &job->services.stores;
-  if (moves && stores->count == 0) {
+  if (to_hosts && job->services.host_stores.count == 0) {
+    return bl_error_set(
+        err, BL_INVALID,
+        "balance.policy %s parks blocks in memory of hosts, and services.host_stores names no stores that "
+        "lend it",
+        bl_policy_kind_name(policy.kind));
+  }
+  if (to_devices && job->services.stores.count == 0) {
     return bl_error_set(
         err, BL_INVALID,
         "balance.policy %s parks blocks, and services.stores names no activation stores to park them at",
         bl_policy_kind_name(policy.kind));
   }
-  return stores->count == 0 ? BL_OK
-                            : bl_stores_create(driver->options.rpc, (const char *const *)stores->items, stores->count,
-                                               &driver->stores, err);
+  return bl_job_store_count(job) == 0 ? BL_OK : bl_stores_create(driver->options.rpc, job, &driver->stores, err);
 }
 
 bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {

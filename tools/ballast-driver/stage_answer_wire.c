@@ -28,7 +28,7 @@ static bl_ballot_t read_vote(const Ballast__V1__Vote *vote) {
   if (counters != NULL) {
     BL_STAGE_COUNTERS(BL_COUNTER_COPY, &ballot.counters, counters)
     ballot.leased_peaks = counters->leased_peaks;
-    ballot.device_count = counters->n_leased_peaks;
+    ballot.store_count = counters->n_leased_peaks;
   }
   return ballot;
 }

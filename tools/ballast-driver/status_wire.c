@@ -47,7 +47,7 @@ static void forget_stages(Ballast__V1__DriverStatusResponse *output) {
 }
 
 // Likewise.
-static void add_stores(const bl_stores_t *known, Ballast__V1__DriverStatusResponse *output) {
+static void add_stores(const bl_stores_t *known, size_t of_devices, Ballast__V1__DriverStatusResponse *output) {
   const size_t count = bl_stores_count(known);
   Ballast__V1__StoreHealth *stores = calloc(count + 1, sizeof *stores);
   output->stores = calloc(count + 1, sizeof(Ballast__V1__StoreHealth *));
@@ -63,6 +63,7 @@ static void add_stores(const bl_stores_t *known, Ballast__V1__DriverStatusRespon
     stores[d].reachable = store.reachable;
     stores[d].draining = store.draining;
     stores[d].process = store.process;
+    stores[d].of_host = d >= of_devices;
     output->stores[output->n_stores++] = &stores[d];
   }
 }
@@ -111,7 +112,7 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
   if (driver != NULL) {
     output.revision = bl_driver_journal(driver)->revision;
     add_stages(driver, &output);
-    add_stores(bl_driver_stores(driver), &output);
+    add_stores(bl_driver_stores(driver), bl_driver_job(driver)->services.stores.count, &output);
   }
   bl_rpc_call_reply(call, &output.base);
   forget_stores(&output);

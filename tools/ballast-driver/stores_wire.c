@@ -20,8 +20,8 @@ struct bl_stores {
   size_t count;
 };
 
-bl_status_t bl_stores_create(bl_rpc_t *rpc, const char *const *addresses, size_t count, bl_stores_t **stores,
-                             bl_error_t *err) {
+bl_status_t bl_stores_create(bl_rpc_t *rpc, const bl_job_t *job, bl_stores_t **stores, bl_error_t *err) {
+  const size_t count = bl_job_store_count(job);
   bl_stores_t *made = calloc(1, sizeof *made);
   store_t *list = calloc(count + 1, sizeof *list);
   if (made == NULL || list == NULL) {
@@ -32,10 +32,11 @@ bl_status_t bl_stores_create(bl_rpc_t *rpc, const char *const *addresses, size_t
   made->stores = list;
   for (; made->count < count; made->count++) {
     store_t *store = &list[made->count];
-    bl_status_t status = bl_rpc_channel_create(rpc, addresses[made->count], NULL, &store->channel, err);
+    bl_status_t status = bl_rpc_channel_create(rpc, bl_job_store(job, made->count), NULL, &store->channel, err);
     if (status != BL_OK) {
       bl_stores_destroy(made);
-      return bl_error_prefix(err, "services.stores");
+      return bl_error_prefix(err,
+                             made->count < job->services.stores.count ? "services.stores" : "services.host_stores");
     }
     store->view.address = bl_rpc_channel_address(store->channel);
   }

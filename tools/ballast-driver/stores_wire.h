@@ -2,7 +2,7 @@
 // The stores of a run as the driver sees them: which process serves each, asked twice a second. What is reserved there is
 // the stages' affair.
 //
-//   bl_stores_create(rpc, addresses, count, &stores, err);
+//   bl_stores_create(rpc, job, &stores, err);
 //   bl_stores_tick(stores, now_ms);                    // often
 //   bl_stores_get(stores, device).process
 //
@@ -10,6 +10,7 @@
 #ifndef BALLAST_DRIVER_STORES_WIRE_H
 #define BALLAST_DRIVER_STORES_WIRE_H
 
+#include "config/job.h"
 #include "rpc/channel.h"
 
 #include <stdbool.h>
@@ -27,8 +28,7 @@ typedef struct bl_store_view {
 } bl_store_view_t;
 
 // `addresses` by device, copied. BL_INVALID: not an address. BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl_stores_create(bl_rpc_t *rpc, const char *const *addresses, size_t count,
-                                         bl_stores_t **stores, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_stores_create(bl_rpc_t *rpc, const bl_job_t *job, bl_stores_t **stores, bl_error_t *err);
 void bl_stores_destroy(bl_stores_t *stores); // NULL is fine
 void bl_stores_tick(bl_stores_t *stores, uint64_t now_ms);
 void bl_stores_look(bl_stores_t *stores, uint64_t now_ms); // at all of them, as soon as may be

@@ -146,6 +146,12 @@ bl_status_t bl_schedule_copy_lists(const bl_schedule_t *from, bl_schedule_t *to)
   return status;
 }
 
+const char *bl_store_format(uint32_t stages, uint32_t store, char text[BL_STORE_TEXT]) {
+  const bool of_host = store >= stages;
+  snprintf(text, BL_STORE_TEXT, "%s %u", of_host ? "host store" : "store of device", of_host ? store - stages : store);
+  return text;
+}
+
 double bl_schedule_block_weight(const bl_schedule_t *schedule) {
   return (double)schedule->pipes / ((double)schedule->chunks * schedule->slices);
 }

@@ -85,6 +85,9 @@ BL_MUST_USE bl_status_t bl_schedule_copy_lists(const bl_schedule_t *from, bl_sch
 static inline uint32_t bl_schedule_stores(const bl_schedule_t *schedule) {
   return schedule->stages + schedule->hosts;
 }
+// "store of device 3" or "host store 0"; returns `text`.
+#define BL_STORE_TEXT 40
+const char *bl_store_format(uint32_t stages, uint32_t store, char text[BL_STORE_TEXT]);
 // Virtual stages of one pipe.
 static inline uint32_t bl_schedule_depth(const bl_schedule_t *schedule) {
   return schedule->virtual_stages / schedule->pipes;

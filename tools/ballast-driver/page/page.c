@@ -32,7 +32,7 @@ bl_status_t bl_page_create(bl_rpc_t *rpc, bl_driver_t *driver, const char *run, 
   if (status != BL_OK) {
     (void)bl_error_set(err, status, "no memory for the page");
   } else {
-    status = bl_page_stores_create(rpc, &bl_driver_job(driver)->services.stores, &page->stores, err);
+    status = bl_page_stores_create(rpc, bl_driver_job(driver), &page->stores, err);
   }
   if (status != BL_OK) {
     bl_page_destroy(page);

@@ -21,18 +21,18 @@ struct bl_page_stores {
   size_t count;
 };
 
-bl_status_t bl_page_stores_create(bl_rpc_t *rpc, const bl_text_list_t *addresses, bl_page_stores_t **result,
-                                  bl_error_t *err) {
+bl_status_t bl_page_stores_create(bl_rpc_t *rpc, const bl_job_t *job, bl_page_stores_t **result, bl_error_t *err) {
   bl_page_stores_t *stores = calloc(1, sizeof *stores);
-  remote_t *remotes = calloc(addresses->count + 1, sizeof *remotes);
+  const size_t count = bl_job_store_count(job);
+  remote_t *remotes = calloc(count + 1, sizeof *remotes);
   if (stores == NULL || remotes == NULL) {
     free(stores);
     free(remotes);
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the page");
   }
-  *stores = (bl_page_stores_t){.remotes = remotes, .count = addresses->count};
-  for (size_t i = 0; i < addresses->count; i++) {
-    bl_status_t status = bl_rpc_channel_create(rpc, addresses->items[i], NULL, &remotes[i].channel, err);
+  *stores = (bl_page_stores_t){.remotes = remotes, .count = count};
+  for (size_t i = 0; i < count; i++) {
+    bl_status_t status = bl_rpc_channel_create(rpc, bl_job_store(job, i), NULL, &remotes[i].channel, err);
     if (status != BL_OK) {
       bl_page_stores_destroy(stores);
       return status;

@@ -4,15 +4,15 @@
 #ifndef BALLAST_DRIVER_PAGE_STORES_WIRE_H
 #define BALLAST_DRIVER_PAGE_STORES_WIRE_H
 
-#include "config/options.h"
+#include "config/job.h"
 #include "rpc/rpc.h"
 
 #include <jansson.h>
 
 typedef struct bl_page_stores bl_page_stores_t;
 
-// `addresses` is borrowed. BL_EXHAUSTED, BL_INVALID.
-BL_MUST_USE bl_status_t bl_page_stores_create(bl_rpc_t *rpc, const bl_text_list_t *addresses, bl_page_stores_t **stores,
+// All stores of the job. BL_EXHAUSTED, BL_INVALID.
+BL_MUST_USE bl_status_t bl_page_stores_create(bl_rpc_t *rpc, const bl_job_t *job, bl_page_stores_t **stores,
                                               bl_error_t *err);
 void bl_page_stores_destroy(bl_page_stores_t *stores); // NULL is fine
 

@@ -112,9 +112,10 @@ json_t *bl__driver_status_json(const Ballast__V1__DriverStatusResponse *response
   json_t *stores = json_array();
   for (size_t i = 0; i < response->n_stores; i++) {
     const Ballast__V1__StoreHealth *store = response->stores[i];
-    json_array_append_new(stores, json_pack("{s:I, s:s, s:b, s:b, s:I}", "store", (json_int_t)store->store, "address",
-                                            store->address, "reachable", (int)store->reachable, "draining",
-                                            (int)store->draining, "pid", (json_int_t)store->process));
+    json_array_append_new(stores,
+                          json_pack("{s:I, s:s, s:b, s:b, s:b, s:I}", "store", (json_int_t)store->store, "address",
+                                    store->address, "of_host", (int)store->of_host, "reachable", (int)store->reachable,
+                                    "draining", (int)store->draining, "pid", (json_int_t)store->process));
   }
   return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:s, s:o, s:o}", "run", response->run, "phase", response->phase,
                    "step", (json_int_t)response->step, "steps", (json_int_t)response->steps, "waiting_for",

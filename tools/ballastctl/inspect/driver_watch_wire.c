@@ -122,6 +122,7 @@ static void deliver_step(bl_ctl_driver_t *driver, const Ballast__V1__StepEvent *
     const Ballast__V1__StoreStep *store = from->stores[i];
     stores[i] = (bl_ctl_store_step_t){.store = store->store,
                                       .device = store->device,
+                                      .of_host = store->of_host,
                                       .tensor = store->tensor,
                                       .data = store->data,
                                       .process = store->process,

@@ -19,7 +19,8 @@ typedef struct bl_ctl_stage_step {
 } bl_ctl_stage_step_t;
 
 typedef struct bl_ctl_store_step {
-  unsigned store, device;
+  unsigned store, device; // of a host store: its number among those
+  bool of_host;
   unsigned tensor, data; // of its device
   int64_t process;       // 0: not known
   uint32_t lent_slots, peak_leased;

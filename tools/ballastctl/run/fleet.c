@@ -21,6 +21,7 @@
 #define AGAIN_LAST_MS  2000
 #define STEADY_MS      500
 #define STARTS_MAX     3                   // of a store that something kills before it is ready
+#define THREADS_MAX    8                   // of a store that many stages use
 #define CAPACITY_MAX   (UINT64_C(1) << 50) // where the machine does not say what it has
 
 typedef struct process {
@@ -56,10 +57,17 @@ static bool is_store(int stage) {
   return stage < BL_CTL_DRIVER;
 }
 
+static bool is_of_host(const process_t *process) {
+  const bl_ctl_fleet_t *fleet = process->fleet;
+  return fleet->options.host_bytes > 0 && process == &fleet->stores[fleet->store_count - 1];
+}
+
 static void name_store(process_t *process, uint32_t rank) {
   const bl_grid_t *grid = &process->fleet->options.grid;
   char seat[BL_GRID_NAME_BYTES];
-  if (grid->tensor > 1) {
+  if (is_of_host(process)) {
+    snprintf(process->name, sizeof process->name, "the host store");
+  } else if (grid->tensor > 1) {
     snprintf(process->name, sizeof process->name, "the store of %s", bl_grid_name(grid, rank, seat));
   } else { // "device 2", "device 2 of replica 0"
     snprintf(process->name, sizeof process->name, "the store of device%s",
@@ -75,7 +83,7 @@ static void process_init(process_t *process, bl_ctl_fleet_t *fleet, int stage) {
     snprintf(process->stem, sizeof process->stem, "driver");
   } else if (is_store(stage)) {
     name_store(process, (uint32_t)BL_CTL_STORE(stage));
-    snprintf(process->stem, sizeof process->stem, "store-%d", BL_CTL_STORE(stage));
+    snprintf(process->stem, sizeof process->stem, is_of_host(process) ? "host-store" : "store-%d", BL_CTL_STORE(stage));
   } else {
     char seat[BL_GRID_NAME_BYTES];
     snprintf(process->name, sizeof process->name, "%s", bl_grid_name(&fleet->options.grid, (uint32_t)stage, seat));
@@ -275,13 +283,16 @@ static void tell_no_stages(bl_message_t *message) {
   }
 }
 
-// It lends what plans reserve of it; what the machine has is its limit.
+// It lends what plans reserve of it; what the machine has is its limit, and what the job says of memory of the host.
 static bl_status_t start_store(process_t *process, bl_error_t *err) {
-  char path[PATH_MAX], capacity[32];
-  uint64_t available_bytes = bl_memory_available_bytes();
-  available_bytes = available_bytes < CAPACITY_MAX ? available_bytes : CAPACITY_MAX;
-  snprintf(capacity, sizeof capacity, "%llu", (unsigned long long)available_bytes);
-  const char *device = process->fleet->options.store_device;
+  const bl_ctl_fleet_options_t *fleet = &process->fleet->options;
+  char path[PATH_MAX], capacity[32], threads[16];
+  uint64_t bytes = is_of_host(process) ? fleet->host_bytes : bl_memory_available_bytes();
+  bytes = bytes < CAPACITY_MAX ? bytes : CAPACITY_MAX;
+  snprintf(capacity, sizeof capacity, "%llu", (unsigned long long)bytes);
+  const size_t users = is_of_host(process) ? process->fleet->stage_count : 1; // at a time
+  snprintf(threads, sizeof threads, "%zu", users < THREADS_MAX ? users : THREADS_MAX);
+  const char *device = fleet->store_device;
   const char *const argv[] = {bl_ctl_program_path("activation-store", path),
                               "--device",
                               device != NULL ? device : "host",
@@ -292,16 +303,18 @@ static bl_status_t start_store(process_t *process, bl_error_t *err) {
                               "--health-listen",
                               process->health_address,
                               "--capacity",
-                              capacity,
+                              device != NULL && is_of_host(process) ? "64KiB" : capacity, // the least of a device
+                              "--threads",
+                              threads,
                               "--drain",
                               "0",
                               "--lifeline-fd",
                               BL_CHILD_LIFELINE_FD_TEXT,
                               "--ready-fd",
                               BL_CHILD_READY_FD_TEXT,
-                              process->fleet->options.store_tcp ? "--data-tcp" : NULL,
+                              fleet->store_tcp ? "--data-tcp" : NULL,
                               "127.0.0.1:0",
-                              process->fleet->options.nccl_shared_gpu ? "--nccl-shared-gpu" : NULL,
+                              fleet->nccl_shared_gpu ? "--nccl-shared-gpu" : NULL,
                               NULL};
   return start(process, argv, err);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of a run that this command starts: stage services, one activation store for the device of each, and the
-// step driver, tied to it by lifelines. Their programs lie beside this one. What they print goes to files in the run's
+// The processes of a run that this command starts: stage services, one activation store for the device of each, one for
+// memory of the host where the job has it, and the step driver, tied to it by lifelines. Their programs lie beside this one. What they print goes to files in the run's
 // folder. A store that dies is started again at its address; the stages notice both.
 //
 // Thread: the loop's.
@@ -38,6 +38,7 @@ typedef struct bl_ctl_fleet_options {
   void *context;
   const char *store_device; // whose memory the stores lend, as their --device; NULL: the host's
   bl_grid_t grid;           // of the ranks, which processes are named by
+  uint64_t host_bytes;      // that the last store lends, of the host; 0: there is none but those of devices
   bool store_tcp;           // stores are reached over tcp too: the job asks for it, or NCCL is agreed on there
   bool nccl_shared_gpu;     // stages and stores share GPUs
 } bl_ctl_fleet_options_t;

@@ -216,8 +216,11 @@ static void print_step(FILE *stream, const bl_ctl_step_t *step) {
   fputs("],\"stores\":[", stream);
   for (size_t i = 0; i < step->store_count; i++) {
     const bl_ctl_store_step_t *store = &step->stores[i];
-    fprintf(stream, "%s{\"store\":%u,\"device\":%u,", i == 0 ? "" : ",", store->store, store->device);
-    print_seat(stream, store->tensor, store->data, seats);
+    fprintf(stream, "%s{\"store\":%u,\"%s\":%u,", i == 0 ? "" : ",", store->store, store->of_host ? "host" : "device",
+            store->device);
+    if (!store->of_host) {
+      print_seat(stream, store->tensor, store->data, seats);
+    }
     fprintf(stream, "\"pid\":%lld,\"lent_slots\":%u,\"peak_leased\":%u}", (long long)store->process, store->lent_slots,
             store->peak_leased);
   }

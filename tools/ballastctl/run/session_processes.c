@@ -106,12 +106,20 @@ static json_t *list_of(const bl_text_list_t *texts) {
   return list;
 }
 
+static json_t *list_of_stores(const bl_job_t *job) {
+  json_t *list = json_array();
+  for (size_t i = 0; i < bl_job_store_count(job); i++) {
+    json_array_append_new(list, json_string(bl_job_store(job, i)));
+  }
+  return list;
+}
+
 // What other commands find the run by.
 static bl_status_t write_endpoints(bl__session_t *session, const char *driver_address, bl_error_t *err) {
   const bl_job_t *job = session->options->job;
   json_t *endpoints = json_pack("{s:s, s:s, s:I, s:o, s:o}", "name", job->name, "driver", driver_address, "driver_pid",
                                 (json_int_t)bl_ctl_fleet_pid(session->fleet, BL_CTL_DRIVER), "stages",
-                                list_of(&job->services.stages), "stores", list_of(&job->services.stores));
+                                list_of(&job->services.stages), "stores", list_of_stores(job));
   char *text = endpoints != NULL ? json_dumps(endpoints, JSON_INDENT(2)) : NULL;
   bl_status_t status = text != NULL ? bl_ctl_run_folder_write(&session->folder, "endpoints.json", text, err)
                                     : bl_error_set(err, BL_EXHAUSTED, "no memory");
@@ -121,6 +129,12 @@ static bl_status_t write_endpoints(bl__session_t *session, const char *driver_ad
 }
 
 // ---- their starts
+
+// Whether the run starts a store for memory of the host, after those of devices.
+static bool starts_host_store(const bl__session_t *session) {
+  const bl_job_t *job = session->options->job;
+  return session->options->local && job->balance.host.set && job->services.host_stores.count == 0;
+}
 
 static void stages_ready(const char *const *addresses, size_t count, const char *const *stores, size_t store_count,
                          void *context) {
@@ -133,8 +147,12 @@ static void stages_ready(const char *const *addresses, size_t count, const char 
   bl_ctl_run_folder_path(&session->folder, "order.csv", own);
   bl_ctl_run_folder_path(&session->folder, "other-order.csv", other);
   bl_status_t status = count > 0 ? fill_in(session, "services.stages", addresses, count, &err) : BL_OK;
-  if (status == BL_OK && store_count > 0) {
-    status = fill_in(session, "services.stores", stores, store_count, &err);
+  const size_t hosts = starts_host_store(session);
+  if (status == BL_OK && store_count > hosts) {
+    status = fill_in(session, "services.stores", stores, store_count - hosts, &err);
+  }
+  if (status == BL_OK && hosts > 0) {
+    status = fill_in(session, "services.host_stores", stores + store_count - hosts, hosts, &err);
   }
   if (status == BL_OK) {
     status = write_job(session, &err);
@@ -180,6 +198,7 @@ bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *err) {
   bl_ctl_fleet_options_t options = {.folder = &session->folder,
                                     .store_device = on_gpu ? "cuda:0" : NULL, // where the stages are, too
                                     .grid = grid,
+                                    .host_bytes = starts_host_store(session) ? (uint64_t)job->balance.host.value : 0,
                                     .store_tcp = on_gpu || path == BL_JOB_DATA_PATH_TCP,
                                     .nccl_shared_gpu = session->options->nccl_shared_gpu,
                                     .verbose = session->options->verbose,
@@ -189,7 +208,7 @@ bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *err) {
                                     .ended = fleet_ended,
                                     .context = session};
   size_t count = session->options->local ? bl_grid_ranks(&grid) : 0;
-  size_t store_count = session->options->job->services.stores.count == 0 ? count : 0;
+  size_t store_count = (job->services.stores.count == 0 ? count : 0) + starts_host_store(session);
   status = bl_ctl_fleet_create(session->loop, &options, count, store_count, &session->fleet, err);
   return status == BL_OK ? bl_ctl_fleet_start_stages(session->fleet, err) : status;
 }
