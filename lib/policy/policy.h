@@ -47,7 +47,8 @@ static inline bool bl_policy_pools(bl_policy_kind_t kind) {
 
 typedef enum bl_balance_mode {
   BL_BALANCE_OVERLAP, // an E runs during the operation before the one that needs the slot, an L during the operation
-                      // before its backward: copies hide behind compute, for a few more evictions
+                      // before its backward, or where no slot is free by then directly before it: copies hide behind
+                      // compute, for a few more evictions
   BL_BALANCE_FEWEST,  // evict when full, load just before use
 } bl_balance_mode_t;
 const char *bl_policy_mode_name(bl_balance_mode_t mode); // "overlap"

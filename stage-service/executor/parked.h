@@ -4,8 +4,9 @@
 //
 // E hands the block to the parking (executor/parking.h) and the slot is free when it has left: that is waited for when
 // the slot is next written, not before, so the copy has as long as the plan leaves it. L begins the copy back, and the
-// block's I or B waits for it. In both transfer modes (schedule/ir/schedule.h): they differ in where the plan puts E and L
-// and from when on it counts the slot as free.
+// block's I or B waits for it. An L directly before that one waits for its slot and begins the copy while the gradient is
+// on its way. In both transfer modes (schedule/ir/schedule.h): they differ in where the plan puts E and L and from when on
+// it counts the slot as free.
 //
 // Thread: the compute thread. The tables are the engine's, one entry per block and slot, so that nothing is allocated.
 #ifndef BALLAST_EXECUTOR_PARKED_H

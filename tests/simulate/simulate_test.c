@@ -4,6 +4,7 @@
 #include "simulate/simulate.h"
 
 #include "reference.h"
+#include "schedule/balance/balance.h"
 #include "schedule/generated.h"
 #include "schedule/ir/validate.h"
 
@@ -101,13 +102,12 @@ static void stages_may_cost_differently(void **state) {
   bl_schedule_destroy(schedule);
 }
 
-// One stage, three micro-batches, the first block parked while the others run.
-static void check_transfers(bl_transfer_mode_t mode, double t_end, uint32_t slots) {
-  static const char *const cells[] = {"0F0", "0E0", "0F1", "0B1", "0L0", "0F2", "0B2", "0B0"};
+// Three micro-batches on one stage. A copy takes 2.5.
+static bl_simulation_t simulate_cells(const char *const *cells, size_t count, bl_transfer_mode_t mode) {
   bl_schedule_t *schedule;
   assert_int_equal(bl_schedule_create("test", BL_PLACEMENT_LOOPED, 1, 1, 3, &schedule, NULL), BL_OK);
   schedule->transfers = mode;
-  for (size_t i = 0; i < sizeof cells / sizeof cells[0]; i++) {
+  for (size_t i = 0; i < count; i++) {
     bl_op_t op;
     assert_true(bl_op_parse(cells[i], strlen(cells[i]), &op));
     assert_int_equal(bl_schedule_append(schedule, 0, op), BL_OK);
@@ -117,10 +117,17 @@ static void check_transfers(bl_transfer_mode_t mode, double t_end, uint32_t slot
   bl_simulation_t result;
   assert_int_equal(bl_schedule_validate(schedule, NULL, NULL), BL_OK);
   assert_int_equal(bl_simulate(schedule, &costs, &result, NULL), BL_OK);
+  bl_schedule_destroy(schedule);
+  return result;
+}
+
+// The first block is parked while the others run.
+static void check_transfers(bl_transfer_mode_t mode, double t_end, uint32_t slots) {
+  static const char *const cells[] = {"0F0", "0E0", "0F1", "0B1", "0L0", "0F2", "0B2", "0B0"};
+  bl_simulation_t result = simulate_cells(cells, sizeof cells / sizeof cells[0], mode);
   assert_near(result.t_end, t_end, "t_end");
   assert_int_equal(result.peak_slots[0], slots);
   bl_simulation_cleanup(&result);
-  bl_schedule_destroy(schedule);
 }
 
 static void transfers_delay_what_needs_them(void **state) {
@@ -129,6 +136,60 @@ static void transfers_delay_what_needs_them(void **state) {
   check_transfers(BL_TRANSFER_SERIAL, 11.5, 2);
   // Overlap: F1, B1 1-4 beside E 1-3.5; L 4-6.5 beside F2, B2 4-7; B0 7-9.
   check_transfers(BL_TRANSFER_OVERLAP, 9, 2);
+}
+
+// F0 0-1, F1 1-2 beside E0 1-3.5, whose slot F2 3.5-4.5 takes beside E1 3.5-6, whose slot L0 6-8.5 takes; B0 -10.5, L1 -13,
+// B1 -15, B2 -17.
+static void a_late_load_begins_when_its_slot_is_free(void **state) {
+  (void)state;
+  static const char *const cells[] = {"0F0", "0E0", "0F1", "0E1", "0F2", "0L0", "0B0", "0L1", "0B1", "0B2"};
+  bl_simulation_t result = simulate_cells(cells, sizeof cells / sizeof cells[0], BL_TRANSFER_OVERLAP);
+  assert_int_equal(result.peak_slots[0], 2);
+  assert_near(result.spans[0][5].start, 6, "L0");
+  assert_near(result.spans[0][6].start, 8.5, "B0");
+  assert_near(result.t_end, 17, "t_end");
+  assert_near(result.stalls[0][BL_STALL_SLOT], 1.5, "slot");
+  assert_near(result.stalls[0][BL_STALL_LOAD], 4 + 2.5, "load");
+  assert_int_equal(result.causes[0][6], BL_STALL_LOAD);
+  bl_simulation_cleanup(&result);
+}
+
+// 1f1b in two slots a stage: with copies as long as a forward the step takes what it takes without evictions, as those whose
+// loads are late wait for gradients there.
+static void late_loads_of_1f1b_cost_nothing(void **state) {
+  (void)state;
+  for (uint32_t p = 3; p <= 8; p++) {
+    bl_schedule_request_t request = {.name = "1f1b", .stages = p, .micro_batches = 2 * p};
+    bl_schedule_t *schedule = generate_request(&request);
+    uint32_t own[8], lent[8], late = 0;
+    uint16_t reach[8];
+    for (uint32_t s = 0; s < p; s++) {
+      own[s] = 2;
+      lent[s] = 2 * p;
+      reach[s] = (uint16_t)((s + 1) % p);
+    }
+    const bl_balance_request_t wanted = {.own = own, .lent = lent, .stores = p, .reach = reach, .reach_count = 1};
+    bl_balance_result_t balanced;
+    bl_simulation_t plain, result;
+    bl_error_t err;
+    bl_costs_t costs = BL_COSTS_UNIT;
+    costs.path = 1;
+    if (bl_balance(schedule, &wanted, &balanced, &err) != BL_OK) {
+      fail_msg("p = %u: %s", p, err.text);
+    }
+    assert_int_equal(bl_simulate(schedule, &costs, &plain, NULL), BL_OK);
+    assert_int_equal(bl_simulate(balanced.schedule, &costs, &result, NULL), BL_OK);
+    assert_near(result.t_end, plain.t_end, "t_end");
+    for (uint32_t s = 0; s < p; s++) {
+      late += balanced.late[s];
+      assert_in_range(result.peak_slots[s], 1, 2);
+    }
+    assert_true(late > 0);
+    bl_simulation_cleanup(&plain);
+    bl_simulation_cleanup(&result);
+    bl_balance_result_cleanup(&balanced);
+    bl_schedule_destroy(schedule);
+  }
 }
 
 static void bad_costs_are_refused(void **state) {
@@ -155,6 +216,8 @@ int main(void) {
       cmocka_unit_test(one_f_one_b_meets_its_lower_bound),
       cmocka_unit_test(stages_may_cost_differently),
       cmocka_unit_test(transfers_delay_what_needs_them),
+      cmocka_unit_test(a_late_load_begins_when_its_slot_is_free),
+      cmocka_unit_test(late_loads_of_1f1b_cost_nothing),
       cmocka_unit_test(bad_costs_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

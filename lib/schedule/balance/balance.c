@@ -10,13 +10,17 @@
 #include <string.h>
 
 // The fewest own slots with which the stage gets through, more than `own`; as many as it has blocks always do.
-static uint32_t fewest_own(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, bl_balance_mode_t mode) {
+static uint32_t fewest_own(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, bl_balance_mode_t mode,
+                           bl__mix_t *mix) {
   uint32_t low = own,
            high = (uint32_t)(bl_schedule_block_count(schedule) / schedule->virtual_stages * schedule->chunks);
   while (high - low > 1) { // `high` works, `low` does not
     uint32_t middle = low + (high - low) / 2, failed_at;
     bl__evictions_t evictions;
-    bl_status_t status = bl__evictions_plan(schedule, stage, middle, mode, NULL, &evictions, &failed_at);
+    if (mix != NULL) {
+      bl__mix_begin(mix, stage, mix->most);
+    }
+    bl_status_t status = bl__evictions_plan(schedule, stage, middle, mode, mix, &evictions, &failed_at);
     bl__evictions_cleanup(&evictions);
     if (status == BL_OK) {
       high = middle;
@@ -28,10 +32,10 @@ static uint32_t fewest_own(const bl_schedule_t *schedule, uint32_t stage, uint32
 }
 
 static bl_status_t refuse(const bl_schedule_t *schedule, const bl_balance_request_t *request, uint32_t stage,
-                          uint32_t failed_at, bl_error_t *err) {
+                          bl__mix_t *mix, uint32_t failed_at, bl_error_t *err) {
   char cell[BL_OP_TEXT];
   bl_op_t op = schedule->lists[stage].ops[failed_at];
-  uint32_t fewest = fewest_own(schedule, stage, request->own[stage], request->mode);
+  uint32_t fewest = fewest_own(schedule, stage, request->own[stage], request->mode, mix);
   return bl_error_set(
       err, BL_EXHAUSTED,
       "stage %u, operation %u (%s): no slot is free among the stage's own %u and no block can be evicted "
@@ -163,12 +167,13 @@ static bl_status_t pass_init(pass_t *pass, const bl_schedule_t *schedule, const 
   pass->parked = calloc(request->stores + 1, sizeof pass->parked[0]);
   pass->reach = calloc((size_t)schedule->stages * request->reach_count + 1, sizeof pass->reach[0]);
   result->evictions = calloc(schedule->stages, sizeof result->evictions[0]);
+  result->late = calloc(schedule->stages, sizeof result->late[0]);
   result->parked_peak = calloc(schedule->stages, sizeof result->parked_peak[0]);
   result->dropped = calloc(schedule->stages, sizeof result->dropped[0]);
   result->reserved = calloc((size_t)schedule->stages * request->stores + 1, sizeof result->reserved[0]);
   if (pass->evictions == NULL || pass->store_of == NULL || pass->stores == NULL || pass->parked == NULL ||
-      pass->reach == NULL || result->evictions == NULL || result->parked_peak == NULL || result->dropped == NULL ||
-      result->reserved == NULL) {
+      pass->reach == NULL || result->evictions == NULL || result->late == NULL || result->parked_peak == NULL ||
+      result->dropped == NULL || result->reserved == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing schedule %s", schedule->name);
   }
   bl_status_t status = bl_schedule_create_like(schedule, &result->schedule, err);
@@ -204,13 +209,14 @@ static bl_status_t plan_stage(pass_t *pass, const bl_schedule_t *schedule, uint3
   bl_status_t status =
       bl__evictions_plan(schedule, stage, request->own[stage], request->mode, mix, evictions, &failed_at);
   if (status == BL_EXHAUSTED) {
-    return refuse(schedule, request, stage, failed_at, err);
+    return refuse(schedule, request, stage, mix, failed_at, err);
   }
   if (status != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing stage %u", stage);
   }
   pass->result.dropped[stage] = evictions->given_up;
   pass->result.evictions[stage] = evictions->evicted;
+  pass->result.late[stage] = evictions->late;
   pass->result.parked_peak[stage] = evictions->parked_peak;
   return BL_OK;
 }
@@ -294,6 +300,7 @@ bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t
 void bl_balance_result_cleanup(bl_balance_result_t *result) {
   bl_schedule_destroy(result->schedule);
   free(result->evictions);
+  free(result->late);
   free(result->parked_peak);
   free(result->dropped);
   free(result->reserved);

@@ -31,6 +31,7 @@ typedef struct bl_balance_request {
 typedef struct bl_balance_result {
   bl_schedule_t *schedule; // a new one; the caller destroys it
   uint32_t *evictions;     // [stages]; loads are as many
+  uint32_t *late;          // [stages] loads directly before the backward that waits for them, in mode overlap
   uint32_t *dropped;       // [stages] blocks that are given up instead, where the request has `copy`
   uint32_t *parked_peak;   // [stages] most blocks of the stage away at once; transfers run in list order,
                            // so that an E may take the room of the L before it

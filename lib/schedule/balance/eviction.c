@@ -15,6 +15,7 @@ typedef struct block {
   uint8_t where;     // where_t
   bool recomputed;
   bool given_up;
+  bool late;   // while it is away: its load stands directly before its backward
   bool queued; // an entry of the heap stands for it
 } block_t;
 
@@ -185,48 +186,83 @@ static bool loads_at(const planner_t *p, uint32_t index) {
   return bl_verb_starts_backward((bl_verb_t)op.verb) && p->blocks[block_of(p, op)].where == AWAY;
 }
 
-// Before operation i: take what it takes and load what operation i + 1 uses; then evict, beside operation i, what
-// operation i + 1 and the load beside it will need. A block that is used by then, or made by operation i, stays.
+static bool loads_early(const planner_t *p, uint32_t index) {
+  return loads_at(p, index) && !p->blocks[block_of(p, p->list->ops[index])].late;
+}
+
+// The load of the block that operation `index` uses stands before operation `before`.
+static bl_status_t load(planner_t *p, uint32_t index, uint32_t before) {
+  uint32_t block = block_of(p, p->list->ops[index]);
+  p->held++;
+  p->parked--;
+  p->out->late += before == index;
+  p->blocks[block].where = RESIDENT;
+  return record(p, BL_VERB_L, block, before);
+}
+
+// Slots that operation `index` takes, with its block's load if that is late and the load beside it.
+static uint32_t demand_of(const planner_t *p, uint32_t index) {
+  if (index >= p->list->count) {
+    return 0;
+  }
+  return (uint32_t)takes_slot(p, p->list->ops[index]) + loads_at(p, index) + loads_early(p, index + 1);
+}
+
+// The block that operation `index` uses is loaded directly before it: it stays away until then or, if it is here, leaves
+// beside operation `index` - 2.
+static bl_status_t load_late(planner_t *p, uint32_t index) {
+  if (!loads_early(p, index)) {
+    bl_status_t status = evict(p, index - 2, index - 1);
+    if (status != BL_OK) {
+      return status;
+    }
+    p->held--;
+  }
+  p->blocks[block_of(p, p->list->ops[index])].late = true;
+  return BL_OK;
+}
+
+// One slot fewer is held or needed after operation `index`. Late loads are the last resort; with a mix blocks are given up
+// instead, of which `made` is the one that the operation makes.
+static bl_status_t make_room(planner_t *p, uint32_t index, uint32_t made) {
+  bl_status_t status = evict(p, index, index + 2);
+  if (status == BL_EXHAUSTED && p->mix == NULL) {
+    return index + 2 < p->list->count ? load_late(p, index + 2) : status;
+  }
+  status = status == BL_EXHAUSTED ? give_up(p, index + 1, made) : status;
+  p->held -= status == BL_OK;
+  return status;
+}
+
+// Before operation i: take what it takes, load its block if that is late, and load what operation i + 1 uses; then evict,
+// beside operation i, what operation i + 1 and the load beside it will need. A block that is used by then, or made by
+// operation i, stays. Where that leaves too few slots, the load beside operation i + 1 is late.
 static bl_status_t plan_overlap(planner_t *p, uint32_t *failed_at) {
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < p->list->count && status == BL_OK; i++) {
     bl_op_t op = p->list->ops[i];
-    uint32_t block = block_of(p, op), evicted = 0;
+    uint32_t block = block_of(p, op);
     *failed_at = i;
     bool takes = takes_slot(p, op);
+    p->held += takes;
+    if (loads_at(p, i)) {
+      status = load(p, i, i);
+    }
     if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-      if (p->blocks[block].where == AWAY) {
-        return BL_EXHAUSTED; // its load found no slot
-      }
       p->blocks[block].where = ABSENT;
     }
-    p->held += takes;
-    bool loads = loads_at(p, i + 1);
-    if (loads) {
-      uint32_t next = block_of(p, p->list->ops[i + 1]);
-      p->held++;
-      p->parked--;
-      p->blocks[next].where = RESIDENT;
-      status = record(p, BL_VERB_L, next, i);
+    if (status == BL_OK && loads_early(p, i + 1)) {
+      status = load(p, i + 1, i);
     }
-    if (p->held > p->own) {
+    if (status == BL_OK && p->held > p->own) {
       return BL_EXHAUSTED;
     }
-    uint32_t after = p->held - bl_verb_ends_block((bl_verb_t)op.verb);
-    uint32_t demand = 0;
-    if (i + 1 < p->list->count) {
-      demand = takes_slot(p, p->list->ops[i + 1]) + loads_at(p, i + 2);
-    }
-    while (status == BL_OK && after - evicted + demand > p->own) {
-      status = evict(p, i, i + 2);
-      status = status == BL_EXHAUSTED ? give_up(p, i + 1, op.verb == BL_VERB_F && takes ? block : NEVER) : status;
-      if (status == BL_EXHAUSTED) {
-        *failed_at = i + 1;
-      }
-      evicted++;
+    p->held -= bl_verb_ends_block((bl_verb_t)op.verb);
+    while (status == BL_OK && p->held + demand_of(p, i + 1) > p->own) {
+      status = make_room(p, i, op.verb == BL_VERB_F && takes ? block : NEVER);
+      *failed_at = status == BL_EXHAUSTED ? i + 1 : i;
     }
     run(p, i, block);
-    p->held = after - evicted;
     if (op.verb == BL_VERB_F && takes && !p->blocks[block].given_up) {
       p->blocks[block].where = RESIDENT;
       heap_push(p, block);

@@ -41,7 +41,8 @@ typedef enum bl_placement {
 typedef enum bl_transfer_mode {
   BL_TRANSFER_SERIAL,  // E and L run between the operations: E frees its slot before the next one starts
   BL_TRANSFER_OVERLAP, // E and L run during the next computing operation; E frees its slot at that one's end, L
-                       // takes its slot at that one's start
+                       // takes its slot at that one's start. An L directly before its block's I or B is *late*: that
+                       // one begins when it has ended
 } bl_transfer_mode_t;
 
 typedef struct bl_op_list {

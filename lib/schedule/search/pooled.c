@@ -46,6 +46,15 @@ static bool tilt_limits(pool_t *pool, double tilt) {
   return tilted;
 }
 
+static bool loads_late(const bl_balance_result_t *result) {
+  bool late = false;
+  for (uint32_t s = 0; s < result->stages; s++) {
+    late = late || result->late[s] > 0;
+  }
+  return late;
+}
+
+// In both modes, with all loads beside operations, as the time of an order knows of none.
 static bool can_be_balanced(const bl_schedule_t *schedule, uint32_t cap) {
   static const bl_balance_mode_t modes[] = {BL_BALANCE_OVERLAP, BL_BALANCE_FEWEST};
   bl_status_t status = BL_OK;
@@ -53,6 +62,7 @@ static bool can_be_balanced(const bl_schedule_t *schedule, uint32_t cap) {
     bl_balance_result_t result;
     status = bl_balance_cap(schedule, cap, true, modes[i], &result, NULL);
     if (status == BL_OK) {
+      status = loads_late(&result) ? BL_EXHAUSTED : BL_OK;
       bl_balance_result_cleanup(&result);
     }
   }
