@@ -32,8 +32,9 @@ struct arena_parking {
   pthread_t thread;
   pthread_mutex_t mutex;
   pthread_cond_t work, over; // CLOCK_MONOTONIC
-  entry_t *entries;          // [blocks], by micro-batch: a stage here has one chunk
-  bool *taken;               // [rooms]
+  entry_t *entries;          // [virtual stages * micro-batches]
+  uint32_t entry_count;
+  bool *taken; // [rooms]
   uint8_t *arena;
   uint64_t attempt, turns;
   bool interrupted, stopping;
@@ -44,6 +45,10 @@ enum { DRAW_REFUSE, DRAW_FAIL, DRAW_LOSE, DRAW_FLIP, DRAW_BIT, DRAW_DELAY_OUT, D
 
 static arena_parking_t *arena_of(bl_parking_t *parking) {
   return (arena_parking_t *)(void *)parking;
+}
+
+static entry_t *entry_of(const arena_parking_t *arena, bl_parking_key_t key) {
+  return &arena->entries[(size_t)key.virtual_stage * arena->options.micro_batches + key.micro_batch];
 }
 
 static uint64_t stream_of(const arena_parking_t *arena, bl_parking_key_t key) {
@@ -117,7 +122,7 @@ static void move_in(arena_parking_t *arena, entry_t *entry) {
 
 static entry_t *next_of(arena_parking_t *arena) {
   entry_t *next = NULL;
-  for (uint32_t i = 0; i < arena->options.blocks; i++) {
+  for (uint32_t i = 0; i < arena->entry_count; i++) {
     entry_t *entry = &arena->entries[i];
     if (entry->state == QUEUED && (next == NULL || entry->turn < next->turn)) {
       next = entry;
@@ -163,7 +168,7 @@ static bl_status_t cancelled(bl_error_t *err) {
 
 // Ends whatever is under way and forgets all. Holds the lock.
 static void clear(arena_parking_t *arena) {
-  for (uint32_t i = 0; i < arena->options.blocks; i++) {
+  for (uint32_t i = 0; i < arena->entry_count; i++) {
     entry_t *entry = &arena->entries[i];
     if (entry->state == MOVING) {
       entry->given_up = true;
@@ -172,7 +177,7 @@ static void clear(arena_parking_t *arena) {
       entry->state = OVER;
     }
   }
-  for (uint32_t i = 0; i < arena->options.blocks; i++) {
+  for (uint32_t i = 0; i < arena->entry_count; i++) {
     while (arena->entries[i].state == MOVING) {
       pthread_cond_wait(&arena->over, &arena->mutex);
     }
@@ -199,7 +204,7 @@ static bl_status_t begin(bl_parking_t *parking, uint64_t attempt, bl_error_t *er
 // Queues a transfer of a block that is in state `from`. Holds the lock.
 static bl_status_t queue(arena_parking_t *arena, const bl_parked_block_t *block, uint8_t *slot, bool load,
                          bl_error_t *err) {
-  entry_t *entry = &arena->entries[block->key.micro_batch];
+  entry_t *entry = entry_of(arena, block->key);
   state_t from = load ? KEPT : ABSENT;
   if (arena->interrupted) {
     return cancelled(err);
@@ -247,7 +252,7 @@ static bl_status_t wait_over(bl_parking_t *parking, bl_parking_key_t key, uint64
                              bl_parking_outcome_t *outcome, bl_error_t *err) {
   arena_parking_t *arena = arena_of(parking);
   pthread_mutex_lock(&arena->mutex);
-  entry_t *entry = &arena->entries[key.micro_batch];
+  entry_t *entry = entry_of(arena, key);
   while (entry->state != OVER && !arena->interrupted) {
     if (entry->given_up) {
       pthread_cond_wait(&arena->over, &arena->mutex); // the thread is on its way out of it
@@ -269,7 +274,7 @@ static bl_status_t wait_over(bl_parking_t *parking, bl_parking_key_t key, uint64
 static bool poll_over(bl_parking_t *parking, bl_parking_key_t key) {
   arena_parking_t *arena = arena_of(parking);
   pthread_mutex_lock(&arena->mutex);
-  bool over = arena->interrupted || arena->entries[key.micro_batch].state == OVER;
+  bool over = arena->interrupted || entry_of(arena, key)->state == OVER;
   pthread_mutex_unlock(&arena->mutex);
   return over;
 }
@@ -308,13 +313,14 @@ arena_parking_t *arena_parking_create(const arena_parking_options_t *options) {
   }
   arena->parking = (bl_parking_t){.ops = &ops, .patience_ns = options->patience_ns};
   arena->options = *options;
-  arena->entries = calloc(options->blocks, sizeof *arena->entries);
+  arena->entry_count = options->virtual_stages * options->micro_batches;
+  arena->entries = calloc(arena->entry_count, sizeof *arena->entries);
   arena->taken = calloc(options->rooms + 1, sizeof *arena->taken);
   arena->arena = malloc(options->rooms * options->room_bytes + 1);
   if (arena->entries == NULL || arena->taken == NULL || arena->arena == NULL) {
     abort();
   }
-  for (uint32_t i = 0; i < options->blocks; i++) {
+  for (uint32_t i = 0; i < arena->entry_count; i++) {
     arena->entries[i].room = NO_ROOM;
   }
   pthread_mutex_init(&arena->mutex, NULL);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies evictions and loads: a balanced 1F1B on 4, 6 and 8 stages, in both transfer
 // modes, trains with the bits of the unbalanced one in at most ceil((p + 2) / 2) slots a stage, evicting exactly what
-// its plan says; whatever is late, lost, refused or flipped costs recomputation and no bit; an input that changed is
-// found; an attempt that is given up in the middle leaves no trace; so do plans that park some blocks and make others
-// again. The seed of the faults is printed;
-// BALLAST_TEST_SEED sets it.
+// its plan says; so do other schedules in two slots a stage, where backwards wait for late loads, and plans that park some
+// blocks and make others again; whatever does not come in time, is lost, refused or flipped costs recomputation and no bit;
+// an input that changed is found; an attempt that is given up in the middle leaves no trace. The seed of the faults is
+// printed; BALLAST_TEST_SEED sets it.
 #include "executor/rig.h"
 #include "schedule/generate.h"
 #include "seed.h"
@@ -111,6 +111,64 @@ static void six_stages(void **state) {
 static void eight_stages(void **state) {
   (void)state;
   keep_bits(8);
+}
+
+// Two slots a stage and room for all that leaves: the load at the turn waits for a slot that an eviction still holds, and its
+// backward for the load. A load that is lost there is made again.
+static void late_loads_keep_bits(const char *name, uint32_t stages, double trouble) {
+  rig_setting_t setting = plain(stages);
+  setting.schedule = name;
+  rig_outcome_t expected = rig_train(setting);
+  bl_schedule_request_t request = {.name = name, .stages = stages, .micro_batches = MICRO_BATCHES};
+  bl_schedule_t *schedule;
+  bl_balance_result_t result;
+  bl_error_t err = {0};
+  uint32_t own[RIG_STAGES_MAX], lent[RIG_STAGES_MAX], late = 0;
+  uint16_t reach[RIG_STAGES_MAX];
+  for (uint32_t s = 0; s < stages; s++) {
+    own[s] = 2;
+    lent[s] = 2 * MICRO_BATCHES;
+    reach[s] = (uint16_t)((s + 1) % stages);
+  }
+  const bl_balance_request_t wanted = {.own = own, .lent = lent, .stores = stages, .reach = reach, .reach_count = 1};
+  if (bl_schedule_generate(&request, &schedule, &err) != BL_OK ||
+      bl_balance(schedule, &wanted, &result, &err) != BL_OK) {
+    fail_msg("%s on %u stages: %s", name, stages, err.text);
+  }
+  setting.balanced = &result;
+  setting.cap = 2;
+  setting.parking = (arena_parking_options_t){
+      .seed = seed, .patience_ns = PATIENT_NS, .delay_ns = BL_NS_PER_MS, .fail = trouble, .lose = trouble};
+  rig_outcome_t found = rig_train(setting);
+  rig_expect_same(&setting, &expected, &found);
+  for (uint32_t s = 0; s < stages; s++) {
+    const bl_stage_counters_t *counters = &found.counters[s];
+    late += result.late[s];
+    assert_in_range(found.peak_slots[s], 1, 2);
+    assert_int_equal(counters->evicted + counters->dropped, result.evictions[s] * RIG_STEPS);
+    assert_int_equal(counters->loaded + counters->recomputed, result.evictions[s] * RIG_STEPS);
+  }
+  assert_true(late > 0 && expected.peak_slots[0] > 2);
+  const bl_stage_counters_t sum = sum_counters(&found);
+  assert_true(trouble > 0 ? sum.lost > 0 : sum.recomputed == 0);
+  (void)sum_parking(&found);
+  bl_balance_result_cleanup(&result);
+  bl_schedule_destroy(schedule);
+}
+
+static void late_loads(void **state) {
+  (void)state;
+  late_loads_keep_bits("1f1b", 4, 0);
+  late_loads_keep_bits("1f1b", 8, 0);
+  late_loads_keep_bits("gpipe", 4, 0);
+  late_loads_keep_bits("interleaved", 4, 0);
+  late_loads_keep_bits("v-min", 4, 0); // backwards in two parts
+}
+
+static void late_loads_with_losses(void **state) {
+  (void)state;
+  late_loads_keep_bits("1f1b", 4, 0.3);
+  late_loads_keep_bits("eager-1f1b", 4, 0.3);
 }
 
 // Some blocks parked and some made again by the plan, where stores have too little room for all: the same bits, as many
@@ -269,6 +327,8 @@ int main(void) {
       cmocka_unit_test(four_stages),
       cmocka_unit_test(six_stages),
       cmocka_unit_test(eight_stages),
+      cmocka_unit_test(late_loads),
+      cmocka_unit_test(late_loads_with_losses),
       cmocka_unit_test(losses_and_delays),
       cmocka_unit_test(no_acceptor),
       cmocka_unit_test(too_late),

@@ -213,7 +213,8 @@ static void attach_parking(rig_t *rig, uint32_t stage) {
   arena_parking_options_t options = rig->setting.parking;
   options.rooms = rig->setting.balanced->parked_peak[stage];
   options.room_bytes = engine->slot_bytes;
-  options.blocks = rig->micro_batches;
+  options.virtual_stages = engine->training.schedule->virtual_stages;
+  options.micro_batches = rig->micro_batches;
   for (uint32_t slot = 0; slot < engine->slots.count; slot++) { // what a slot held before, and between segments
     memset(bl_engine_slot(engine, slot), 0x11 * (int)(slot + 1), engine->slot_bytes);
   }
