@@ -40,7 +40,11 @@ static void run_work(bl_task_t *task) {
   }
   vote->counters.cross_machine_bytes = bl_hub_take_cross_machine_bytes(stage->engine->hub);
   if (parking != NULL) {
-    bl_store_parking_moved(parking, &vote->counters.moved_bytes, &vote->counters.moved_ns);
+    const bl_store_parking_moved_t moved = bl_store_parking_moved(parking);
+    vote->counters.moved_bytes = moved.bytes;
+    vote->counters.moved_ns = moved.ns;
+    vote->counters.host_moved_bytes = moved.host_bytes;
+    vote->counters.host_moved_ns = moved.host_ns;
     vote->counters.cross_machine_bytes += bl_store_parking_cross_machine_bytes(parking);
   }
 }

@@ -44,7 +44,7 @@ static bl_balance_cap_t lenders_of(bl_policy_kind_t kind, uint32_t slots, const 
                             .hosts = hosts->count,
                             .host_of = hosts->of,
                             .host_slots = hosts->slots,
-                            .host_only = kind == BL_POLICY_OFFLOAD || (training->storeless && hosts->count > 0)};
+                            .host_only = kind == BL_POLICY_OFFLOAD || bl_training_host_only(training)};
 }
 
 // Whether it fits: some block is parked under the cap, and none has to be elsewhere but with a `copy`.
@@ -75,10 +75,11 @@ void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
     policy->chosen = BL_POLICY_NONE;
   } else {
     const uint32_t copy = BL_POLICY_COPY_ASSUMED;
-    policy->chosen = can_park(policy, BL_POLICY_BPIPE, limit, 0, training)    ? BL_POLICY_BPIPE
-                     : can_park(policy, BL_POLICY_CAP, limit, 0, training)    ? BL_POLICY_CAP
-                     : can_park(policy, BL_POLICY_MIX, limit, copy, training) ? BL_POLICY_MIX
-                                                                              : BL_POLICY_DROP;
+    const bl_policy_kind_t whole = bl_training_host_only(training) ? BL_POLICY_OFFLOAD : BL_POLICY_CAP;
+    policy->chosen = whole == BL_POLICY_CAP && can_park(policy, BL_POLICY_BPIPE, limit, 0, training) ? BL_POLICY_BPIPE
+                     : can_park(policy, whole, limit, 0, training)                                   ? whole
+                     : can_park(policy, BL_POLICY_MIX, limit, copy, training)                        ? BL_POLICY_MIX
+                                                                                                     : BL_POLICY_DROP;
     policy->copy = policy->chosen == BL_POLICY_MIX ? copy : 0;
   }
 }

@@ -70,6 +70,10 @@ BL_MUST_USE bl_status_t bl_training_init_with(bl_training_t *training, const bl_
 static inline const bl_schedule_t *bl_training_order(const bl_training_t *training, bool pools) {
   return training->other != NULL && pools != training->pools ? training->other : training->schedule;
 }
+// Whether blocks are parked at hosts alone: no device of another stage has a store.
+static inline bool bl_training_host_only(const bl_training_t *training) {
+  return training->hosts.count > 0 && (training->storeless || training->stage_count == 1);
+}
 // Slots that a stage needs in it where nothing is parked.
 static inline uint32_t bl_training_needed(const bl_training_t *training, uint32_t stage, bool pools) {
   const bl_training_stage_t *of = &training->stages[stage];

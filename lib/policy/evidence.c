@@ -7,15 +7,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+static size_t rows_of(const bl_evidence_t *evidence) {
+  return (size_t)BL_EVIDENCE_TIERS * evidence->stages;
+}
+
 bl_status_t bl_evidence_init(bl_evidence_t *evidence, uint32_t stages) {
-  double *all = calloc((size_t)stages * (BL_EVIDENCE_STEPS + 3) + 1, sizeof *all);
-  if (all == NULL) {
+  bl_evidence_t made = {.stages = stages};
+  const size_t rows = rows_of(&made);
+  made.seconds_per_byte = calloc(rows * (BL_EVIDENCE_STEPS + 3) + 1, sizeof *made.seconds_per_byte);
+  if (made.seconds_per_byte == NULL) {
     return BL_EXHAUSTED;
   }
-  *evidence = (bl_evidence_t){.stages = stages, .seconds_per_byte = all};
-  evidence->bytes = all + (size_t)stages * BL_EVIDENCE_STEPS;
-  evidence->seconds = evidence->bytes + stages;
-  evidence->rates = evidence->seconds + stages;
+  made.bytes = made.seconds_per_byte + rows * BL_EVIDENCE_STEPS;
+  made.seconds = made.bytes + rows;
+  made.rates = made.seconds + rows;
+  *evidence = made;
   return BL_OK;
 }
 
@@ -26,26 +32,31 @@ void bl_evidence_cleanup(bl_evidence_t *evidence) {
 
 // ---- paths
 
-void bl_evidence_begin(bl_evidence_t *evidence) {
-  evidence->steps = 0;
-  memset(evidence->bytes, 0, evidence->stages * sizeof *evidence->bytes);
-  memset(evidence->seconds, 0, evidence->stages * sizeof *evidence->seconds);
+static void begin_step(bl_evidence_t *evidence) {
+  memset(evidence->bytes, 0, rows_of(evidence) * sizeof *evidence->bytes);
+  memset(evidence->seconds, 0, rows_of(evidence) * sizeof *evidence->seconds);
 }
 
-void bl_evidence_copies(bl_evidence_t *evidence, uint32_t stage, double bytes, double seconds) {
-  evidence->bytes[stage] += bytes;
-  evidence->seconds[stage] += seconds;
+void bl_evidence_begin(bl_evidence_t *evidence) {
+  evidence->steps = 0;
+  begin_step(evidence);
+}
+
+void bl_evidence_copies(bl_evidence_t *evidence, bl_evidence_tier_t tier, uint32_t stage, double bytes,
+                        double seconds) {
+  const size_t row = (size_t)tier * evidence->stages + stage;
+  evidence->bytes[row] += bytes;
+  evidence->seconds[row] += seconds;
 }
 
 void bl_evidence_end_step(bl_evidence_t *evidence) {
-  for (uint32_t s = 0; s < evidence->stages && evidence->steps < BL_EVIDENCE_STEPS; s++) {
-    bool copied = evidence->bytes[s] > 0 && evidence->seconds[s] > 0;
-    evidence->seconds_per_byte[(size_t)s * BL_EVIDENCE_STEPS + evidence->steps] =
-        copied ? evidence->seconds[s] / evidence->bytes[s] : 0;
+  for (size_t row = 0; row < rows_of(evidence) && evidence->steps < BL_EVIDENCE_STEPS; row++) {
+    bool copied = evidence->bytes[row] > 0 && evidence->seconds[row] > 0;
+    evidence->seconds_per_byte[row * BL_EVIDENCE_STEPS + evidence->steps] =
+        copied ? evidence->seconds[row] / evidence->bytes[row] : 0;
   }
   evidence->steps += evidence->steps < BL_EVIDENCE_STEPS;
-  memset(evidence->bytes, 0, evidence->stages * sizeof *evidence->bytes);
-  memset(evidence->seconds, 0, evidence->stages * sizeof *evidence->seconds);
+  begin_step(evidence);
 }
 
 // Of those above 0; 0: there is none. Of two in the middle the smaller one.
@@ -61,20 +72,39 @@ static double median_above_zero(const double *values, size_t count) {
   return used > 0 ? sorted[(used - 1) / 2] : 0;
 }
 
-bool bl_evidence_rates(bl_evidence_t *evidence) {
+static bool rates_of_tier(bl_evidence_t *evidence, size_t first) {
   double sum = 0;
   uint32_t copied = 0;
-  for (uint32_t s = 0; s < evidence->stages; s++) {
-    double each = median_above_zero(&evidence->seconds_per_byte[(size_t)s * BL_EVIDENCE_STEPS], evidence->steps);
-    evidence->bytes[s] = each;
+  for (size_t row = first; row < first + evidence->stages; row++) {
+    double each = median_above_zero(&evidence->seconds_per_byte[row * BL_EVIDENCE_STEPS], evidence->steps);
+    evidence->bytes[row] = each;
     sum += each;
     copied += each > 0;
   }
-  for (uint32_t s = 0; copied > 0 && s < evidence->stages; s++) {
-    evidence->rates[s] = 1 / (evidence->bytes[s] > 0 ? evidence->bytes[s] : sum / copied);
+  for (size_t row = first; copied > 0 && row < first + evidence->stages; row++) {
+    evidence->rates[row] = 1 / (evidence->bytes[row] > 0 ? evidence->bytes[row] : sum / copied);
   }
-  evidence->known = evidence->known || copied > 0;
   return copied > 0;
+}
+
+bool bl_evidence_rates(bl_evidence_t *evidence) {
+  bool copied = false;
+  for (size_t tier = 0; tier < BL_EVIDENCE_TIERS; tier++) {
+    const bool here = rates_of_tier(evidence, tier * evidence->stages);
+    evidence->known[tier] = evidence->known[tier] || here;
+    copied = copied || here;
+  }
+  return copied;
+}
+
+const double *bl_evidence_tier(const bl_evidence_t *evidence, bl_evidence_tier_t tier) {
+  for (size_t i = 0; i < BL_EVIDENCE_TIERS; i++) {
+    const size_t looked = (tier + i) % BL_EVIDENCE_TIERS;
+    if (evidence->known[looked]) {
+      return &evidence->rates[looked * evidence->stages];
+    }
+  }
+  return NULL;
 }
 
 // ---- steps

@@ -5,9 +5,9 @@
 //
 //   bl_evidence_begin(&evidence);
 //   for (each step that is looked at)
-//     for (each stage) bl_evidence_copies(&evidence, stage, bytes, seconds);
+//     for (each stage) bl_evidence_copies(&evidence, BL_EVIDENCE_PEERS, stage, bytes, seconds);
 //     bl_evidence_end_step(&evidence);
-//   if (bl_evidence_rates(&evidence)) ... evidence.rates[stage] ...
+//   if (bl_evidence_rates(&evidence)) ... bl_evidence_tier(&evidence, BL_EVIDENCE_PEERS)[stage] ...
 //
 // Predictions: a plan under which steps took 1.04 times what its simulation says is taken to go on so. One that was never in
 // force is taken to be as far off as the one that is; what is known of others fades towards that, so that they are tried
@@ -24,20 +24,23 @@
 #include <stdint.h>
 
 #define BL_EVIDENCE_STEPS    8    // most steps of one look
-#define BL_EVIDENCE_PLANS    8    // of which predictions are kept
+#define BL_EVIDENCE_PLANS    10   // of which predictions are kept
 #define BL_EVIDENCE_SLOWER   1.3  // times what is expected: a slow step
 #define BL_EVIDENCE_SLOW     3    // in a row: steps have become slow
 #define BL_EVIDENCE_FADE     0.9  // of what is known of a plan that is not in force, from look to look
 #define BL_EVIDENCE_RISE     0.25 // how far a ratio follows a look that was slower: others disturb, nobody helps
 #define BL_EVIDENCE_FARTHEST 2.0  // a prediction is taken to be off by no more than so many times, either way
 
+// Where blocks are parked.
+typedef enum { BL_EVIDENCE_PEERS, BL_EVIDENCE_HOST, BL_EVIDENCE_TIERS } bl_evidence_tier_t;
+
 typedef struct bl_evidence {
   uint32_t stages;
-  double *seconds_per_byte;         // [stages][BL_EVIDENCE_STEPS] of one look; 0: nothing was copied
-  double *bytes, *seconds;          // [stages] of the step under way
+  double *seconds_per_byte;         // [tiers][stages][BL_EVIDENCE_STEPS] of one look; 0: nothing was copied
+  double *bytes, *seconds;          // [tiers][stages] of the step under way
   uint32_t steps;                   // of the look
-  double *rates;                    // [stages] bytes per second, as far as they were ever measured
-  bool known;                       // `rates` are
+  double *rates;                    // [tiers][stages] bytes per second, as far as they were ever measured
+  bool known[BL_EVIDENCE_TIERS];    // those of `rates` are
   double expected;                  // seconds of a step; 0: not known
   uint32_t slow;                    // steps in a row that took far longer
   double ratios[BL_EVIDENCE_PLANS]; // measured step over the simulated one; 0: never in force
@@ -49,12 +52,14 @@ void bl_evidence_cleanup(bl_evidence_t *evidence);                              
 // ---- paths
 
 void bl_evidence_begin(bl_evidence_t *evidence);
-// What a stage copied to stores and back in the step, and how long that took.
-void bl_evidence_copies(bl_evidence_t *evidence, uint32_t stage, double bytes, double seconds);
+// What a stage copied to stores of the tier and back in the step, and how long that took.
+void bl_evidence_copies(bl_evidence_t *evidence, bl_evidence_tier_t tier, uint32_t stage, double bytes, double seconds);
 void bl_evidence_end_step(bl_evidence_t *evidence); // beyond BL_EVIDENCE_STEPS: counts no more
-// Of every stage the median over the steps of the look; a stage that copied nothing has that of all that did. False: nobody
-// copied anything, and what is known from before stays.
+// Of every tier and stage the median over the steps of the look; a stage that copied nothing has that of all that did. False:
+// nobody copied anything, and what is known from before stays, as it does of a tier that nobody used.
 bool bl_evidence_rates(bl_evidence_t *evidence);
+// [stages] Rates of a tier, or while nothing is known of it those of the other one; NULL: nothing is known of either.
+const double *bl_evidence_tier(const bl_evidence_t *evidence, bl_evidence_tier_t tier);
 
 // ---- steps
 

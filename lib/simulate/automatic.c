@@ -17,6 +17,8 @@ static const bl_automatic_option_t all_options[BL_AUTOMATIC_OPTIONS] = {
     {.kind = BL_POLICY_BPIPE, .mode = BL_BALANCE_FEWEST},
     {.kind = BL_POLICY_CAP, .mode = BL_BALANCE_OVERLAP},
     {.kind = BL_POLICY_CAP, .mode = BL_BALANCE_FEWEST},
+    {.kind = BL_POLICY_OFFLOAD, .mode = BL_BALANCE_OVERLAP},
+    {.kind = BL_POLICY_OFFLOAD, .mode = BL_BALANCE_FEWEST},
     {.kind = BL_POLICY_DROP},
     {.kind = BL_POLICY_MIX, .mode = BL_BALANCE_OVERLAP},
     {.kind = BL_POLICY_MIX, .mode = BL_BALANCE_FEWEST},
@@ -31,31 +33,38 @@ static const double copies[] = {1, 0.25, 0.5, 0.75, 1.5, 2};
 // What the options have in common.
 typedef struct weighing {
   const bl_automatic_request_t *request;
-  uint32_t *needed; // [stages] slots without evictions
-  uint32_t most;    // of them
-  double *paths;    // [stages] seconds of one copy
+  uint32_t *needed;   // [stages] slots without evictions
+  uint32_t most;      // of them
+  double *paths;      // [stages] seconds of one copy
+  double *host_paths; // [stages] the same at the host store
 } weighing_t;
+
+// Seconds of one copy of every stage at these rates.
+static bl_status_t fill_paths(const bl_automatic_request_t *request, const double *rates, double *paths,
+                              bl_error_t *err) {
+  for (uint32_t s = 0; rates != NULL && s < request->schedule->stages; s++) {
+    paths[s] = request->block_bytes[s] / rates[s];
+    if (!(rates[s] > 0) || !isfinite(paths[s])) {
+      return bl_error_set(err, BL_INVALID, "path of stage %u: must have a rate above 0, has %g bytes/s", s, rates[s]);
+    }
+  }
+  return BL_OK;
+}
 
 static bl_status_t prepare(const bl_automatic_request_t *request, weighing_t *w, bl_error_t *err) {
   uint32_t stages = request->schedule->stages;
   *w = (weighing_t){
-      .request = request, .needed = calloc(stages, sizeof *w->needed), .paths = calloc(stages, sizeof *w->paths)};
+      .request = request, .needed = calloc(stages, sizeof *w->needed), .paths = calloc(2 * stages, sizeof *w->paths)};
   if (w->needed == NULL || w->paths == NULL || bl_schedule_peak_slots(request->schedule, w->needed) != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies of %u stages", stages);
   }
   for (uint32_t s = 0; s < stages; s++) {
     w->most = w->needed[s] > w->most ? w->needed[s] : w->most;
-    if (request->path_rates == NULL) {
-      continue;
-    }
-    double seconds = request->block_bytes[s] / request->path_rates[s];
-    if (!(request->path_rates[s] > 0) || !isfinite(seconds)) {
-      return bl_error_set(err, BL_INVALID, "path of stage %u: must have a rate above 0, has %g bytes/s", s,
-                          request->path_rates[s]);
-    }
-    w->paths[s] = seconds;
   }
-  return BL_OK;
+  w->host_paths = w->paths + stages;
+  bl_status_t status = fill_paths(request, request->path_rates, w->paths, err);
+  const double *host_rates = request->host_rates != NULL ? request->host_rates : request->path_rates;
+  return status == BL_OK ? fill_paths(request, host_rates, w->host_paths, err) : status;
 }
 
 static void finish(weighing_t *w) {
@@ -69,6 +78,7 @@ static bl_status_t simulate(const weighing_t *w, const bl_schedule_t *schedule, 
                           .handover = w->request->handover,
                           .early_gradient = true,
                           .paths = w->paths,
+                          .host_paths = w->host_paths,
                           .shared_stores = true};
   return bl_simulate_on(schedule, w->request->costs, &machine, result, err);
 }
@@ -114,7 +124,11 @@ static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option
                                 .mode = option->mode,
                                 .lenders = request->lenders,
                                 .copies = request->copies,
-                                .copy = option->copy / 100.0};
+                                .copy = option->copy / 100.0,
+                                .hosts = request->hosts,
+                                .host_of = request->host_of,
+                                .host_slots = request->host_slots,
+                                .host_only = option->kind == BL_POLICY_OFFLOAD || request->host_only};
   bl_balance_result_t result;
   bl_status_t status = bl_balance_within(order_of(request, option->kind), &cap, &result, err);
   if (status == BL_OK) {
@@ -128,7 +142,10 @@ static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option
 
 static bool may_fit(const weighing_t *w, bl_policy_kind_t kind) {
   bool all_stay = w->most <= w->request->budget;
-  bool possible = kind == BL_POLICY_DROP || w->request->path_rates != NULL;
+  bool possible =
+      kind == BL_POLICY_DROP ||
+      (w->request->path_rates != NULL &&
+       (kind == BL_POLICY_OFFLOAD ? w->request->hosts > 0 : kind == BL_POLICY_MIX || !w->request->host_only));
   return kind == BL_POLICY_NONE ? all_stay : !all_stay && possible && !w->request->recomputes;
 }
 
@@ -175,10 +192,11 @@ static bl_status_t weigh_one(const weighing_t *w, bl_automatic_option_t *option,
 
 // The longest copy of a stage, in its own forwards.
 static double measured_copy(const weighing_t *w) {
+  const double *paths = w->request->host_only ? w->host_paths : w->paths;
   double most = 0;
   for (uint32_t s = 0; s < w->request->schedule->stages; s++) {
     double forward = forward_of(w->request, s);
-    most = forward > 0 && isfinite(forward) ? fmax(most, w->paths[s] / forward) : most;
+    most = forward > 0 && isfinite(forward) ? fmax(most, paths[s] / forward) : most;
   }
   return most;
 }
@@ -272,16 +290,17 @@ static void explain_drop(const weighing_t *w, uint32_t s, uint32_t dropped, char
   }
 }
 
-static void explain_eviction(const weighing_t *w, uint32_t s, uint32_t evictions, double share,
+static void explain_eviction(const weighing_t *w, uint32_t s, uint32_t evictions, double share, bool at_host,
                              char text[BL_AUTOMATIC_REASON]) {
   const bl_automatic_request_t *request = w->request;
-  snprintf(
-      text, BL_AUTOMATIC_REASON,
-      "parks %u of its blocks: %u are needed, %u fit; a copy takes %.3g ms at %.3g MB/s, a forward %.3g ms, waits for "
-      "copies %.2g %% of the step: %s",
-      evictions, w->needed[s], request->budget, 1e3 * w->paths[s], 1e-6 * request->path_rates[s],
-      1e3 * forward_of(request, s), share,
-      share < 1 ? "hidden behind compute" : "not all hidden, and no other policy within the budget is faster");
+  const double copy = at_host ? w->host_paths[s] : w->paths[s];
+  snprintf(text, BL_AUTOMATIC_REASON,
+           "parks %u of its blocks%s: %u are needed, %u fit; a copy takes %.3g ms at %.3g MB/s, a forward %.3g ms, "
+           "waits for "
+           "copies %.2g %% of the step: %s",
+           evictions, at_host ? " at the host" : "", w->needed[s], request->budget, 1e3 * copy,
+           1e-6 * request->block_bytes[s] / copy, 1e3 * forward_of(request, s), share,
+           share < 1 ? "hidden behind compute" : "not all hidden, and no other policy within the budget is faster");
 }
 
 static void explain_mix(const weighing_t *w, uint32_t s, const made_t *made, char text[BL_AUTOMATIC_REASON]) {
@@ -323,7 +342,8 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
       } else if (best->kind == BL_POLICY_MIX) {
         explain_mix(w, s, &made, found->reasons[s]);
       } else {
-        explain_eviction(w, s, made.parked[s], 100 * waited / best->step, found->reasons[s]);
+        explain_eviction(w, s, made.parked[s], 100 * waited / best->step, best->kind == BL_POLICY_OFFLOAD,
+                         found->reasons[s]);
       }
     }
     bl_simulation_cleanup(&result);

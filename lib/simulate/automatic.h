@@ -7,8 +7,8 @@
 //   found.options[found.best].kind, found.reasons[stage]
 //   bl_automatic_cleanup(&found);
 //
-// Weighed are: nothing moves; pairs (s, p-1-s) and any devices, each with copies beside operations (overlap) and with as
-// few copies as possible (fewest); no copies, but blocks that are given up and made again (drop); and both in one plan
+// Weighed are: nothing moves; pairs (s, p-1-s), any devices and the host alone, each with copies beside operations (overlap)
+// and with as few copies as possible (fewest), a host store taking what devices have no room for; no copies, but blocks that are given up and made again (drop); and both in one plan
 // (mix): blocks are parked whose copies hide and for which stores have room, the rest is made again. Each that fits the
 // budget is simulated; the fastest wins, and of those within BL_AUTOMATIC_EQUAL of it the first in that order. A mix is
 // tried with copies taken to be as long as measured, and longer and shorter, which parks fewer and more. Full
@@ -27,7 +27,7 @@
 #include "schedule/ir/costs.h"
 #include "simulate/machine.h"
 
-#define BL_AUTOMATIC_OPTIONS 8
+#define BL_AUTOMATIC_OPTIONS 10
 #define BL_AUTOMATIC_REASON  256
 #define BL_AUTOMATIC_GAIN    0.02  // share of the step for which the one in force is changed
 #define BL_AUTOMATIC_TRIAL   4     // steps of a trial: one that warms up and those that are measured
@@ -57,6 +57,11 @@ typedef struct bl_automatic_request {
   uint32_t budget;               // slots a device keeps and lends; UINT32_MAX: no limit
   uint64_t lenders;              // bit d: the store of device d may take blocks; 0: all may
   const double *copies;          // [stages * stages] as in balance/balance.h: which stores are near; NULL: all alike
+  uint32_t hosts;                // host stores, and host_of, host_slots, host_only as in balance/balance.h
+  const uint16_t *host_of;
+  uint32_t host_slots;
+  bool host_only;
+  const double *host_rates;              // [stages] bytes per second to the host store, above 0; NULL: as path_rates
   const bl_automatic_option_t *in_force; // kept unless the fastest gains more than BL_AUTOMATIC_GAIN; NULL: none
   double measured;                       // seconds of a step under it; 0: not known
   bl_evidence_t *evidence; // of predictions, which `measured` is added to; NULL: they are taken as they are

@@ -34,7 +34,10 @@ typedef struct bl_machine {
   const double *paths;      // [stages] of one evict or load; NULL: costs->path
   const double *copies;     // [stages * stages] of one evict or load between a stage and the store of a device, in
                             // place of both; NULL: a stage's take the same to all
-  bool shared_stores; // copies to and from one store run one at a time, whoever's they are, in the order of asking
+  const double
+      *host_paths;    // [stages] of one evict or load at a host store, alone on the host's link; NULL: as at others
+  bool shared_stores; // copies to and from one store run one at a time, whoever's they are, in the order of asking; of
+                      // a host store that is the link of a machine's devices to its memory
   const bl_network_t *network; // NULL: no boundary and no path waits for another one
   // Of one of several replicas, which all do the same at the same time; NULL: there is one. A stage gets the weights of its
   // chunks one after the other from the start on, each before the first operation of its chunk, and brings their gradients

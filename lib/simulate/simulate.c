@@ -14,7 +14,7 @@ static bool stores_are_shared(const bl_schedule_t *schedule, uint32_t *user) {
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
-      if (op.verb != BL_VERB_E || op.store >= schedule->stages) {
+      if (op.verb != BL_VERB_E || op.store >= bl_schedule_stores(schedule)) {
         continue;
       }
       if (user[op.store] != 0 && user[op.store] != s + 1) {
@@ -113,6 +113,13 @@ static bl_status_t check_machine(const bl_schedule_t *schedule, const bl_machine
                           machine->paths[s]);
     }
   }
+  for (uint32_t s = 0; machine->host_paths != NULL && s < schedule->stages; s++) {
+    if (!isfinite(machine->host_paths[s]) || machine->host_paths[s] < 0) {
+      return bl_error_set(err, BL_INVALID,
+                          "an evict or load of stage %u at the host: must be a number from 0 upwards, is %g", s,
+                          machine->host_paths[s]);
+    }
+  }
   for (uint32_t v = 0; machine->gathers != NULL && v < schedule->virtual_stages; v++) {
     const double gather = machine->gathers[v], reduction = machine->reductions[v];
     if (!isfinite(gather) || gather < 0 || !isfinite(reduction) || reduction < 0) {
@@ -163,7 +170,8 @@ static bool allocate_replicas(const bl_schedule_t *schedule, const bl_machine_t 
 
 static bool allocate_clocks(const bl_schedule_t *schedule, const bl_machine_t *machine, bl__timing_t *t) {
   const size_t blocks = bl_schedule_block_count(schedule), stages = schedule->stages;
-  uint32_t *users = calloc(stages, sizeof *users);
+  const size_t stores = bl_schedule_stores(schedule);
+  uint32_t *users = calloc(stores, sizeof *users);
   const bool shares = machine->shared_stores && users != NULL && stores_are_shared(schedule, users);
   const bool known = users != NULL;
   free(users);
@@ -171,7 +179,7 @@ static bool allocate_clocks(const bl_schedule_t *schedule, const bl_machine_t *m
   t->backward_end = calloc(blocks, sizeof(double));
   t->clocks = calloc(stages, sizeof t->clocks[0]);
   t->core_free = machine->cores > 0 ? calloc(machine->cores, sizeof(double)) : NULL;
-  t->store_free = shares ? calloc(stages, sizeof(double)) : NULL;
+  t->store_free = shares ? calloc(stores, sizeof(double)) : NULL;
   bool there = known && t->forward_end != NULL && t->backward_end != NULL && t->clocks != NULL &&
                (machine->cores == 0 || t->core_free != NULL) && (!shares || t->store_free != NULL);
   if (machine->network != NULL) {

@@ -58,6 +58,10 @@ static double copy_far(bl__timing_t *t, uint32_t stage, bl_op_t op, double *star
 
 static double path_of(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
   const bl_machine_t *machine = t->machine;
+  const bool of_host = op.store >= t->schedule->stages && op.store < bl_schedule_stores(t->schedule);
+  if (of_host && machine->host_paths != NULL) {
+    return machine->host_paths[stage];
+  }
   if (machine->copies != NULL && op.store < t->schedule->stages) {
     return machine->copies[(size_t)stage * t->schedule->stages + op.store];
   }
@@ -68,12 +72,13 @@ static double path_of(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
 static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   bl__stage_clock_t *clock = &t->clocks[at.stage];
   const bl_machine_t *machine = t->machine;
-  const bool known = op.store < t->schedule->stages;
+  const bool of_device = op.store < t->schedule->stages;
+  const bool known = op.store < bl_schedule_stores(t->schedule);
   double start = bl__timing_transfer_ready(t, at.stage, op);
   double *store = t->store_free != NULL && known ? &t->store_free[op.store] : NULL;
   start = store != NULL ? fmax(start, *store) : start;
   double end;
-  if (machine->network != NULL && known && machine->network->nodes[at.stage] != machine->network->nodes[op.store]) {
+  if (machine->network != NULL && of_device && machine->network->nodes[at.stage] != machine->network->nodes[op.store]) {
     end = copy_far(t, at.stage, op, &start);
   } else {
     end = start + path_of(t, at.stage, op);

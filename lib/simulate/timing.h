@@ -33,7 +33,7 @@ typedef struct bl__timing {
   double *backward_end;      // [blocks]; before the backward: end of the block's load
   double *late;              // [2][blocks] time that a tensor waited for cards: forward, backward; NULL: no network
   double *core_free;         // [cores] a heap: the first is free first; NULL: every stage has its own
-  double *store_free;        // [stages]; NULL: nobody shares a store
+  double *store_free;        // [stores]; NULL: nobody shares a store
   bl__lane_t *out, *in;      // [stages] of cards; NULL: no network
   double *gathered;          // [virtual stages] when its weights are there; NULL: there is one replica
   uint32_t *left;            // [virtual stages] computing operations to come; NULL: there is one replica

@@ -24,6 +24,7 @@ typedef enum { BL_COUNTER_NUMBER, BL_COUNTER_NS } bl_counter_unit_t;
 // recomputed. The R's of pipeline.recompute: full are work of the schedule, seen in busy_ns and in the trace, not here.
 // stall_ns: waiting for peers and stores; busy_ns: computing.
 // moved_bytes, moved_ns: what went to stores and back, and how long that took beside everything else.
+// host_moved_bytes, host_moved_ns: those of moved_* that are of host stores.
 // cross_machine_bytes: boundary tensors that this stage sent to another machine, and blocks to stores there and back.
 // clang-format off
 #define BL_STAGE_COUNTERS(X, a, b)                                                                                     \
@@ -49,6 +50,10 @@ typedef enum { BL_COUNTER_NUMBER, BL_COUNTER_NS } bl_counter_unit_t;
   X(a, b, uint64_t, busy_ns, "busy_seconds", BL_COUNTER_NS, false, NONE)                                               \
   X(a, b, uint64_t, moved_bytes, "", BL_COUNTER_NUMBER, false, NONE)                                                   \
   X(a, b, uint64_t, moved_ns, "", BL_COUNTER_NS, false, NONE)                                                          \
+  X(a, b, uint64_t, host_moved_bytes, "host_moved_bytes", BL_COUNTER_NUMBER, true,                                     \
+    TOTAL(host_moved_bytes, "host_moved_bytes", "Bytes of blocks to memory of the host and back, in applied steps.",   \
+          "Bytes of blocks to memory of hosts and back, all stages together."))                                        \
+  X(a, b, uint64_t, host_moved_ns, "", BL_COUNTER_NS, false, NONE)                                                     \
   X(a, b, uint64_t, cross_machine_bytes, "cross_machine_bytes", BL_COUNTER_NUMBER, true,                               \
     TOTAL(cross_machine_bytes, "cross_machine_bytes", "Bytes that crossed to another machine, in applied steps.",      \
           "Bytes that crossed to another machine, all stages together."))

@@ -256,15 +256,19 @@ uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t store) {
   return peak;
 }
 
-void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64_t *ns) {
-  *bytes = *ns = 0;
+bl_store_parking_moved_t bl_store_parking_moved(bl_store_parking_t *parking) {
+  bl_store_parking_moved_t moved = {0};
   pthread_mutex_lock(&parking->shared.mutex);
   for (uint32_t d = 0; d < parking->stores; d++) {
     const bl_acceptor_t *acceptor = parking->acceptors[d];
-    *bytes += acceptor != NULL ? acceptor->moved_bytes : 0;
-    *ns += acceptor != NULL ? acceptor->moved_ns : 0;
+    const uint64_t bytes = acceptor != NULL ? acceptor->moved_bytes : 0, ns = acceptor != NULL ? acceptor->moved_ns : 0;
+    moved.bytes += bytes;
+    moved.ns += ns;
+    moved.host_bytes += d >= parking->stages ? bytes : 0;
+    moved.host_ns += d >= parking->stages ? ns : 0;
   }
   pthread_mutex_unlock(&parking->shared.mutex);
+  return moved;
 }
 
 uint64_t bl_store_parking_cross_machine_bytes(bl_store_parking_t *parking) {

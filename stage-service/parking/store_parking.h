@@ -75,8 +75,11 @@ void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step);
 
 // Most rooms of a store of the plan in use at once in the last run; 0 where the plan uses none.
 uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t store);
-// Bytes that went to stores and back in the last attempt, and the time that took, of all stores together.
-void bl_store_parking_moved(bl_store_parking_t *parking, uint64_t *bytes, uint64_t *ns);
+// Bytes that went to stores and back in the last attempt, and the time that took, of all stores together, and of host stores.
+typedef struct bl_store_parking_moved {
+  uint64_t bytes, ns, host_bytes, host_ns;
+} bl_store_parking_moved_t;
+bl_store_parking_moved_t bl_store_parking_moved(bl_store_parking_t *parking);
 // Of these bytes, those to and from stores on another machine.
 uint64_t bl_store_parking_cross_machine_bytes(bl_store_parking_t *parking);
 

@@ -333,10 +333,10 @@ static void test_a_slow_path_takes_its_time(void **state) {
   assert_int_equal(outcome, BL_PARKING_DONE);
   assert_true(bl_clock_now_ns() >= begun_ns + 2 * SLOW_NS);
   assert_true(poll(&world, 1));
-  uint64_t bytes, ns;
-  bl_store_parking_moved(world.parking, &bytes, &ns);
-  assert_int_equal(bytes, 3 * BYTES);
-  assert_true(ns >= 3 * SLOW_NS);
+  const bl_store_parking_moved_t moved = bl_store_parking_moved(world.parking);
+  assert_int_equal(moved.bytes, 3 * BYTES);
+  assert_int_equal(moved.host_bytes, BYTES);
+  assert_true(moved.ns >= 3 * SLOW_NS);
   assert_int_equal(bl_store_parking_cross_machine_bytes(world.parking), 0);
   finish(&world);
 }

@@ -38,8 +38,8 @@ static void add(double first, double second) {
   const double rates[] = {first, second};
   for (uint32_t s = 0; s < 2; s++) {
     if (rates[s] > 0) { // in two parts
-      bl_evidence_copies(&evidence, s, 1e6, 1e6 / rates[s]);
-      bl_evidence_copies(&evidence, s, 3e6, 3e6 / rates[s]);
+      bl_evidence_copies(&evidence, BL_EVIDENCE_PEERS, s, 1e6, 1e6 / rates[s]);
+      bl_evidence_copies(&evidence, BL_EVIDENCE_PEERS, s, 3e6, 3e6 / rates[s]);
     }
   }
   bl_evidence_end_step(&evidence);
@@ -57,23 +57,41 @@ static void one_step_that_lies_changes_no_rate(void **state) {
   assert_near(evidence.rates[2], 2 / (1 / 1e9 + 1 / 2e9)); // by the time of a byte
 }
 
+// The host's path is another than that to peers; what nothing is known of is taken to be like the other.
+static void tiers_are_kept_apart(void **state) {
+  (void)state;
+  assert_null(bl_evidence_tier(&evidence, BL_EVIDENCE_HOST));
+  bl_evidence_begin(&evidence);
+  add(1e9, 1e9);
+  assert_true(bl_evidence_rates(&evidence));
+  assert_near(bl_evidence_tier(&evidence, BL_EVIDENCE_HOST)[2], 1e9);
+  bl_evidence_begin(&evidence);
+  bl_evidence_copies(&evidence, BL_EVIDENCE_HOST, 1, 1e6, 1e6 / 2e8);
+  bl_evidence_end_step(&evidence);
+  assert_true(bl_evidence_rates(&evidence));
+  for (uint32_t s = 0; s < STAGES; s++) {
+    assert_near(bl_evidence_tier(&evidence, BL_EVIDENCE_PEERS)[s], 1e9);
+    assert_near(bl_evidence_tier(&evidence, BL_EVIDENCE_HOST)[s], 2e8);
+  }
+}
+
 static void where_nothing_moved_what_was_known_stays(void **state) {
   (void)state;
-  assert_false(evidence.known);
+  assert_false(evidence.known[BL_EVIDENCE_PEERS]);
   bl_evidence_begin(&evidence);
   add(0, 0);
-  assert_false(bl_evidence_rates(&evidence) || evidence.known);
+  assert_false(bl_evidence_rates(&evidence) || evidence.known[BL_EVIDENCE_PEERS]);
   bl_evidence_begin(&evidence);
   add(0, 5e8);
   add(0, 0); // of steps without copies nothing is said
-  assert_true(bl_evidence_rates(&evidence) && evidence.known);
+  assert_true(bl_evidence_rates(&evidence) && evidence.known[BL_EVIDENCE_PEERS]);
   for (int s = 0; s < STAGES; s++) {
     assert_near(evidence.rates[s], 5e8);
   }
   bl_evidence_begin(&evidence);
   add(0, 0);
   assert_false(bl_evidence_rates(&evidence));
-  assert_true(evidence.known);
+  assert_true(evidence.known[BL_EVIDENCE_PEERS]);
   assert_near(evidence.rates[0], 5e8);
 }
 
@@ -140,6 +158,7 @@ static void a_disturbed_look_counts_little(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(one_step_that_lies_changes_no_rate, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(tiers_are_kept_apart, set_up, tear_down),
       cmocka_unit_test_setup_teardown(where_nothing_moved_what_was_known_stays, set_up, tear_down),
       cmocka_unit_test_setup_teardown(more_steps_than_are_kept_do_no_harm, set_up, tear_down),
       cmocka_unit_test_setup_teardown(slow_is_several_in_a_row, set_up, tear_down),

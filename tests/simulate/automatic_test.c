@@ -117,6 +117,55 @@ static void the_fastest_wins(void **state) {
   }
 }
 
+// Two slots a device: peers have one room, the host has the rest where it is fast; where it is slow, the rest is made again.
+static void hosts_are_weighed_by_their_own_rate(void **state) {
+  (void)state;
+  static const double bytes[STAGES] = {1e6, 1e6, 1e6, 1e6};
+  static const struct {
+    double peer, host; // copies, in forwards
+    uint32_t budget, hosts, host_slots;
+    bool host_only;
+    bl_policy_kind_t kinds[3]; // any of them
+  } rows[] = {
+      {0.1, 0.1, 2, 1, 9, false, {BL_POLICY_BPIPE, BL_POLICY_CAP, BL_POLICY_OFFLOAD}},
+      {0.1, 0.1, 2, 1, 9, true, {BL_POLICY_OFFLOAD, BL_POLICY_OFFLOAD, BL_POLICY_OFFLOAD}},
+      {0.1, 5, 2, 1, 9, true, {BL_POLICY_DROP, BL_POLICY_DROP, BL_POLICY_MIX}},
+      {0.1, 5, 3, 1, 9, false, {BL_POLICY_BPIPE, BL_POLICY_CAP, BL_POLICY_CAP}}, // peers have room for all
+      {5, 0.1, 3, 1, 9, false, {BL_POLICY_OFFLOAD, BL_POLICY_OFFLOAD, BL_POLICY_OFFLOAD}},
+      {0.1, 0.1, 4, 1, 9, false, {BL_POLICY_NONE, BL_POLICY_NONE, BL_POLICY_NONE}}, // keeping is as good
+      {0.1, 0.1, 2, 0, 0, false, {BL_POLICY_DROP, BL_POLICY_MIX, BL_POLICY_MIX}},
+      {0.1, 0.1, 2, 1, 1, true, {BL_POLICY_DROP, BL_POLICY_MIX, BL_POLICY_MIX}}, // not room for all
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    double peers[STAGES], hosts[STAGES];
+    for (int s = 0; s < STAGES; s++) {
+      peers[s] = 1e9 / rows[i].peer;
+      hosts[s] = 1e9 / rows[i].host;
+    }
+    const bl_costs_t costs = {.every = {1e-3, 1e-3, 1e-3, 1e-3}};
+    bl_automatic_t found;
+    bl_error_t err;
+    const bl_automatic_request_t request = {.schedule = schedule,
+                                            .costs = &costs,
+                                            .block_bytes = bytes,
+                                            .path_rates = peers,
+                                            .host_rates = hosts,
+                                            .hosts = rows[i].hosts,
+                                            .host_slots = rows[i].host_slots,
+                                            .host_only = rows[i].host_only,
+                                            .budget = rows[i].budget};
+    if (bl_automatic_decide(&request, &found, &err) != BL_OK) {
+      fail_msg("row %zu: %s", i, err.text);
+    }
+    const bl_automatic_option_t *best = &found.options[found.best];
+    if (best->kind != rows[i].kinds[0] && best->kind != rows[i].kinds[1] && best->kind != rows[i].kinds[2]) {
+      fail_msg("row %zu: %s, %g s", i, bl_policy_kind_name(best->kind), best->step);
+    }
+    assert_int_equal(strstr(found.reasons[0], "at the host") != NULL, best->kind == BL_POLICY_OFFLOAD);
+    bl_automatic_cleanup(&found);
+  }
+}
+
 static void a_path_that_hides_nothing_is_not_taken(void **state) {
   (void)state;
   const double copies[] = {6, 0}; // six forwards; not known
@@ -392,8 +441,8 @@ static void noise_changes_nothing(void **state) {
 // simulation alone would make is made once, taken back, and not made again for as long as that is remembered.
 static void what_turns_out_slower_is_taken_back(void **state) {
   (void)state;
-  static const double copies_cost[BL_AUTOMATIC_OPTIONS] = {1, 1.3, 1.3, 1.3, 1.3, 1, 1.3, 1.3};
-  static const double all_cost[BL_AUTOMATIC_OPTIONS] = {1.3, 1.3, 1.3, 1.3, 1.3, 1.3, 1.3, 1.3};
+  static const double copies_cost[BL_AUTOMATIC_OPTIONS] = {1, 1.3, 1.3, 1.3, 1.3, 1.3, 1.3, 1, 1.3, 1.3};
+  static const double all_cost[BL_AUTOMATIC_OPTIONS] = {1.3, 1.3, 1.3, 1.3, 1.3, 1.3, 1.3, 1.3, 1.3, 1.3};
   const lies_t only_copies = {0.1, 3, 0.01, 0.05, 0.01, copies_cost}, all = {0.1, 3, 0.01, 0.05, 0.01, all_cost};
   bl_automatic_option_t in_force = {.kind = BL_POLICY_DROP};
   double off;
@@ -505,7 +554,7 @@ static void what_is_far_too_slow_is_foreseen(void **state) {
     const bl_automatic_start_t found = foreseen(rows[i].copy, rows[i].budget, &start);
     bl_automatic_t decision;
     decided(rows[i].copy, rows[i].budget, NULL, &decision);
-    assert_true(found.again == decision.options[5].step);
+    assert_true(found.again == decision.options[7].step);
     if ((found.parked > 0) != rows[i].fits || found.slow != rows[i].slow ||
         (rows[i].fits && found.slow != (found.parked > BL_AUTOMATIC_SLOWER * found.again))) {
       fail_msg("row %zu: %g s parked, %g s again, slow %d", i, found.parked, found.again, found.slow);
@@ -553,6 +602,7 @@ int main(void) {
       cmocka_unit_test(a_fast_path_hides_copies),
       cmocka_unit_test(the_fastest_wins),
       cmocka_unit_test(one_in_force_goes_only_for_a_gain),
+      cmocka_unit_test(hosts_are_weighed_by_their_own_rate),
       cmocka_unit_test(a_path_that_hides_nothing_is_not_taken),
       cmocka_unit_test(what_has_no_room_is_made_again),
       cmocka_unit_test(what_cannot_be_is_refused),

@@ -282,6 +282,51 @@ static void copies_at_one_store_take_turns(void **state) {
   bl_schedule_destroy(two);
 }
 
+// Copies of all stages share the link to the host, one at a time, and take as long as that says, whatever peers take.
+static void copies_at_the_host_take_turns(void **state) {
+  (void)state;
+  bl_schedule_t *plain = generate("1f1b", 4, 8);
+  const bl_balance_cap_t cap = {
+      .slots = 2, .mode = BL_BALANCE_OVERLAP, .hosts = 1, .host_slots = 99, .host_only = true};
+  bl_balance_result_t result;
+  assert_int_equal(bl_balance_within(plain, &cap, &result, NULL), BL_OK);
+  const double paths[] = {99, 99, 99, 99}, hosts[] = {2, 2, 2, 2}, fast[] = {0.01, 0.01, 0.01, 0.01};
+  const bl_costs_t costs = {.every = {2, 2, 2, 2}};
+  const bl_machine_t machine = {.paths = paths, .host_paths = hosts, .shared_stores = true},
+                     wide = {.paths = paths, .host_paths = fast, .shared_stores = true};
+  bl_simulation_t slow = simulate(result.schedule, &costs, &machine), quick = simulate(result.schedule, &costs, &wide),
+                  unlimited = simulate(plain, &costs, &(bl_machine_t){0});
+  double free_from = 0, used = 0;
+  uint32_t count = 0;
+  for (uint32_t s = 0; s < 4; s++) {
+    for (size_t i = 0; i < result.schedule->lists[s].count; i++) {
+      if (!bl_verb_computes((bl_verb_t)result.schedule->lists[s].ops[i].verb)) {
+        const bl_span_t span = slow.spans[s][i];
+        assert_time(span.end - span.start, 2);
+        free_from = span.end > free_from ? span.end : free_from;
+        used += span.end - span.start;
+        count++;
+        for (uint32_t t = 0; t < s; t++) {
+          for (size_t k = 0; k < result.schedule->lists[t].count; k++) {
+            const bl_span_t other = slow.spans[t][k];
+            const bool copies = !bl_verb_computes((bl_verb_t)result.schedule->lists[t].ops[k].verb);
+            assert_true(!copies || span.end <= other.start || other.end <= span.start);
+          }
+        }
+      }
+    }
+  }
+  assert_int_equal(count, 2 * (result.evictions[0] + result.evictions[1] + result.evictions[2]));
+  assert_true(used <= free_from);
+  assert_time(quick.t_end, unlimited.t_end); // copies that take next to nothing hide
+  assert_true(slow.t_end > unlimited.t_end);
+  bl_simulation_cleanup(&slow);
+  bl_simulation_cleanup(&quick);
+  bl_simulation_cleanup(&unlimited);
+  bl_balance_result_cleanup(&result);
+  bl_schedule_destroy(plain);
+}
+
 static void bad_times_are_named(void **state) {
   (void)state;
   bl_schedule_t *schedule = generate("1f1b", 2, 2);
@@ -319,6 +364,7 @@ int main(void) {
       cmocka_unit_test(slow_paths_stall_those_who_need_them),
       cmocka_unit_test(paths_differ_by_store),
       cmocka_unit_test(copies_at_one_store_take_turns),
+      cmocka_unit_test(copies_at_the_host_take_turns),
       cmocka_unit_test(bad_times_are_named),
       cmocka_unit_test(no_step_is_below_its_bound),
       cmocka_unit_test(waits_of_stages_have_causes),

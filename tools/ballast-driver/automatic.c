@@ -81,8 +81,12 @@ static void add_step(bl_driver_t *driver) {
     }
     const bl_remote_t *stage = &driver->stages[rank];
     const bl_ballot_t *vote = stage->vote.attempt == driver->step.commit.attempt ? &stage->vote : &stage->last_vote;
-    bl_evidence_copies(&self->evidence, (uint32_t)s, (double)vote->counters.moved_bytes,
-                       1e-9 * (double)vote->counters.moved_ns);
+    const bl_stage_counters_t *of = &vote->counters;
+    bl_evidence_copies(&self->evidence, BL_EVIDENCE_PEERS, (uint32_t)s,
+                       (double)(of->moved_bytes - of->host_moved_bytes),
+                       1e-9 * (double)(of->moved_ns - of->host_moved_ns));
+    bl_evidence_copies(&self->evidence, BL_EVIDENCE_HOST, (uint32_t)s, (double)of->host_moved_bytes,
+                       1e-9 * (double)of->host_moved_ns);
   }
   bl_evidence_end_step(&self->evidence);
   bl_recorder_end(self->recorder, driver->attempts.seconds);
@@ -150,7 +154,12 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
                                       .pooled = bl_training_order(training, true),
                                       .costs = &costs,
                                       .block_bytes = bytes,
-                                      .path_rates = self->evidence.known ? self->evidence.rates : NULL,
+                                      .path_rates = bl_evidence_tier(&self->evidence, BL_EVIDENCE_PEERS),
+                                      .host_rates = bl_evidence_tier(&self->evidence, BL_EVIDENCE_HOST),
+                                      .hosts = training->hosts.count,
+                                      .host_of = training->hosts.of,
+                                      .host_slots = training->hosts.slots,
+                                      .host_only = bl_training_host_only(training),
                                       .between = profile->between,
                                       .cores = shared_cores(driver),
                                       .handover = profile->handover,
@@ -236,7 +245,7 @@ static void find_trial(const bl_driver_t *driver, const bl_policy_t *chosen, bl_
   if (!found->gives_up || share <= 0) {
     return;
   }
-  if (!self->evidence.known) {
+  if (bl_evidence_tier(&self->evidence, BL_EVIDENCE_PEERS) == NULL) {
     trial->chosen = BL_POLICY_AUTO;
     bl_policy_begin(trial, driver->options.training);
   } else {

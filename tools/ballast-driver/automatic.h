@@ -17,7 +17,7 @@ typedef struct bl__automatic {
   bl_recorder_t *recorder; // of the samples under way
   bl_evidence_t evidence;  // stages 0: none yet
   bl_automatic_t found;    // what the last decision is about
-  char decision[1024];
+  char decision[1536];
   char start[512]; // why the steps sampled first run as they do
 } bl__automatic_t;
 
