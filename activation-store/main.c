@@ -28,7 +28,8 @@ typedef struct arguments {
   bl_daemon_arguments_t common;
   char *data_listen, *data_tcp;
   int64_t threads;
-  int64_t capacity_bytes, spill_bytes, flow_bytes;
+  int64_t capacity_bytes, spill_bytes, flow_bytes, rate;
+  bool turns;
   char *device;
   bool nccl_shared_gpu;
   int64_t max_jobs, max_sessions, max_leases;
@@ -135,6 +136,20 @@ static const bl_option_t rows[] = {
      .minimum = 1,
      .maximum = BL_POOL_THREADS_MAX,
      .help = "Transfer threads."},
+    {.name = "turns",
+     .type = BL_OPTION_BOOL,
+     .offset = ROW(turns),
+     .help =
+         "Blocks of holders on this machine move one at a time, in the order of asking: for memory that many devices "
+         "reach over one link."},
+    {.name = "rate",
+     .type = BL_OPTION_BYTES,
+     .offset = ROW(rate),
+     .preset = "0",
+     .minimum = 0,
+     .maximum = 1e18,
+     .unit = "bytes per second",
+     .help = "Slows that link down, to see what a slower one would do; 0: as fast as it goes."},
 };
 
 static const bl_flags_t flags = {
@@ -308,6 +323,8 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                 .nccl_shared_gpu = self->arguments.nccl_shared_gpu,
                                 .tls = bl_daemon_tls(self->daemon),
                                 .data_tcp = self->data_tcp.length != 0 ? &self->data_tcp : NULL,
+                                .turns = arguments->turns,
+                                .bytes_per_second = (uint64_t)arguments->rate,
                                 .transfer_threads = (unsigned)arguments->threads};
   status = bl_service_create(bl_daemon_loop(daemon), &options, &self->service, err);
   if (status == BL_OK) {

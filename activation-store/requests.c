@@ -2,6 +2,7 @@
 // The walk of a request (EVICT, LOAD, RELEASE, KEEP) of a client from its frame to its answer:
 //
 //   1  lines.c         its frame is there (on_frame); its number and the time are kept
+//      link.c          where blocks take turns: an EVICT or LOAD of a holder on this machine waits for its own
 //   2  bl__on_request  the lease table (lib/lease/table.h) grants it, refuses it or lets it wait
 //   3  begin           granted: the transfer begins (line_moves.c; over NCCL line_ways.c)
 //   4                  a transfer thread or NCCL moves the bytes
@@ -30,6 +31,12 @@ static bl_lease_request_t request_of(const bl_store_t *store, const bl_line_t *l
   return request;
 }
 
+static void end_turn(bl_store_t *store, const bl_frame_t *frame) {
+  if (store->link != NULL) {
+    bl_link_end(store->link, frame->id, frame->generation);
+  }
+}
+
 static bl_status_t ask(bl_store_t *store, const bl_lease_request_t *request, const bl_frame_t *frame,
                        bl_lease_decision_t *decision, bl_lease_answer_t *answer, bl_error_t *err) {
   const bl_lease_token_t token = {.incarnation = bl_lease_table_config(store->table)->incarnation,
@@ -54,14 +61,14 @@ static bl_status_t ask(bl_store_t *store, const bl_lease_request_t *request, con
   return BL_OK;
 }
 
-void bl__on_request(void *context, bl_line_t *line, const bl_frame_t *frame) {
-  bl_store_t *store = context;
+static void serve(bl_store_t *store, bl_line_t *line, const bl_frame_t *frame) {
   const bl_lease_request_t request = request_of(store, line, frame);
   bl_lease_decision_t decision;
   bl_lease_answer_t answer = {0};
   bl_error_t err = {0};
   if (ask(store, &request, frame, &decision, &answer, &err) != BL_OK) {
     bl_line_fail(line, frame->sequence, &err);
+    end_turn(store, frame);
     return;
   }
   if (decision == BL_LEASE_DONE) {
@@ -71,7 +78,46 @@ void bl__on_request(void *context, bl_line_t *line, const bl_frame_t *frame) {
                    : frame->kind == BL_FRAME_KEEP ? "keep"
                                                   : "release");
   }
+  // What the holder loads itself is over when it says so, what the store moves in bl__on_moved.
+  const bool loads = frame->kind == BL_FRAME_LOAD && answer.reason == BL_LEASE_GRANTED;
+  if (decision == BL_LEASE_DONE && !loads) {
+    end_turn(store, frame);
+  }
   bl_store_settle(store);
+}
+
+// Bytes that an EVICT or LOAD moves.
+static uint64_t bytes_of(const bl_store_t *store, const bl_frame_t *frame) {
+  bl_lease_view_t lease;
+  return frame->kind == BL_FRAME_EVICT                                  ? frame->bytes
+         : bl_lease_table_get(store->table, frame->id, &lease) == BL_OK ? lease.block_bytes
+                                                                        : 0;
+}
+
+void bl__on_turn(void *context, const bl_link_turn_t *turn) {
+  bl_store_t *store = context;
+  bl_line_t *line = bl_lines_find(store->lines, turn->session);
+  if (line != NULL) { // else it is sent again, over the next one
+    serve(store, line, &turn->frame);
+  } else {
+    end_turn(store, &turn->frame);
+  }
+}
+
+void bl__on_request(void *context, bl_line_t *line, const bl_frame_t *frame) {
+  bl_store_t *store = context;
+  const bool moves = frame->kind == BL_FRAME_EVICT || frame->kind == BL_FRAME_LOAD;
+  if (store->link != NULL && bl_line_is_shm(line)) {
+    if (moves) {
+      const bl_link_turn_t turn = {.session = bl_line_session(line), .bytes = bytes_of(store, frame), .frame = *frame};
+      if (!bl_link_ask(store->link, &turn)) {
+        return;
+      }
+    } else {
+      bl_link_hurry(store->link, bl_line_session(line), frame->id);
+    }
+  }
+  serve(store, line, frame);
 }
 
 // ---- 3: begin ----------------------------------------------------------------------------------------------------------
@@ -130,6 +176,9 @@ void bl__on_moved(void *context, const bl_move_t *move, bool whole, uint64_t byt
   bl_store_t *store = context;
   bl_lease_table_set_checksum(store->table, move->id, move->generation, move->checksum);
   bl_lease_table_transfer_ended(store->table, move->id, move->generation, whole, bytes_checksum, bl_clock_now_ns());
+  if (store->link != NULL) {
+    bl_link_end(store->link, move->id, move->generation);
+  }
   bl_store_settle(store);
 }
 

@@ -122,6 +122,9 @@ void bl_store_settle(bl_store_t *store) {
              action.session, bl_session_end_text(action.end));
       bl_lines_end(store->lines, action.session, bl_session_end_text(action.end));
       bl_holders_end(store->holders, action.session, action.end == BL_SESSION_CLOSED);
+      if (store->link != NULL) {
+        bl_link_forget(store->link, action.session);
+      }
       store->observer.on_session_over(store->observer.context, action.session, action.end);
       break;
     case BL_LEASE_CLOSE_ARENA:
@@ -267,6 +270,9 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
   if (status == BL_OK) {
     status = bl_holders_create(loop, holder_gone, store, &store->holders, err);
   }
+  if (status == BL_OK && (options->turns || options->bytes_per_second > 0)) {
+    status = bl_link_create(loop, options->bytes_per_second, bl__on_turn, store, &store->link, err);
+  }
   if (status == BL_OK) {
     unsigned threads = options->transfer_threads != 0 ? options->transfer_threads : 1;
     status = bl_pool_create(loop, threads, &store->pool, err);
@@ -300,6 +306,7 @@ void bl_store_destroy(bl_store_t *store) {
   bl_pool_destroy(store->pool);
   bl_loop_drain(store->loop); // what the pool posted: all transfers have come back after this
   bl_lines_destroy(store->lines);
+  bl_link_destroy(store->link);
   bl_arenas_destroy(store->arenas);
   bl_holders_destroy(store->holders);
   bl_timer_destroy(store->timer);

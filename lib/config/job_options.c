@@ -483,7 +483,8 @@ static const bl_option_t rows[] = {
      FROM(1),
      .unit = "bytes per second",
      .preset_help = "as fast as it goes",
-     .help = "Slows the path of every pair of devices down to this, to see what a slower one would do."},
+     .help = "Slows the path of every pair of devices down to this, to see what a slower one would do. The same of the "
+             "link to memory of the host, which all stages share; of services.host_stores by their own --rate."},
     {.name = "balance.slow_paths",
      .type = BL_OPTION_TEXT_LIST,
      AT(balance.slow_paths),

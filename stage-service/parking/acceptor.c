@@ -221,6 +221,8 @@ static void count_moved(bl_acceptor_t *self, const bl_transfer_t *transfer, uint
   const uint64_t until_ns = transfer->over_ns > now_ns ? transfer->over_ns : now_ns;
   const uint64_t from_ns =
       self->counted_until_ns > self->moving_since_ns ? self->counted_until_ns : self->moving_since_ns;
+  const double pace = (double)(until_ns - transfer->begun_ns) / (double)transfer->block.bytes;
+  self->quickest = self->quickest == 0 || pace < self->quickest ? pace : self->quickest;
   self->moved_bytes += transfer->block.bytes;
   self->cross_machine_bytes += self->crosses ? transfer->block.bytes : 0;
   self->moved_ns += until_ns > from_ns ? until_ns - from_ns : 0;

@@ -96,6 +96,7 @@ static bl_status_t begin(bl_parking_t *parking, uint64_t attempt, bl_error_t *er
       make_ready(self->acceptors[d], bl_clock_now_ns());
       self->acceptors[d]->held_peak = self->acceptors[d]->held;
       self->acceptors[d]->moved_bytes = self->acceptors[d]->moved_ns = self->acceptors[d]->cross_machine_bytes = 0;
+      self->acceptors[d]->quickest = 0;
     }
   }
   for (size_t i = 0; i < (size_t)self->virtual_stages * self->micro_batches; i++) {
@@ -261,11 +262,15 @@ bl_store_parking_moved_t bl_store_parking_moved(bl_store_parking_t *parking) {
   pthread_mutex_lock(&parking->shared.mutex);
   for (uint32_t d = 0; d < parking->stores; d++) {
     const bl_acceptor_t *acceptor = parking->acceptors[d];
-    const uint64_t bytes = acceptor != NULL ? acceptor->moved_bytes : 0, ns = acceptor != NULL ? acceptor->moved_ns : 0;
-    moved.bytes += bytes;
+    if (acceptor == NULL) {
+      continue;
+    }
+    const bool of_host = d >= parking->stages;
+    const uint64_t ns = of_host ? (uint64_t)((double)acceptor->moved_bytes * acceptor->quickest) : acceptor->moved_ns;
+    moved.bytes += acceptor->moved_bytes;
     moved.ns += ns;
-    moved.host_bytes += d >= parking->stages ? bytes : 0;
-    moved.host_ns += d >= parking->stages ? ns : 0;
+    moved.host_bytes += of_host ? acceptor->moved_bytes : 0;
+    moved.host_ns += of_host ? ns : 0;
   }
   pthread_mutex_unlock(&parking->shared.mutex);
   return moved;
@@ -338,7 +343,8 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
                                       .rooms = bl_holdings_reserved(options->holdings, options->stage, d),
                                       .room_bytes = options->evict_bytes[options->stage],
                                       .arena_bytes = arena_bytes(options, d),
-                                      .bytes_per_second = options->bytes_per_second,
+                                      .bytes_per_second =
+                                          d < options->holdings->devices ? options->bytes_per_second : 0,
                                       .path = options->path,
                                       .source_device = options->device,
                                       .nccl = options->nccl,

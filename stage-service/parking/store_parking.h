@@ -44,7 +44,7 @@ typedef struct bl_store_parking_options {
   uint32_t own_slots;            // of them, what the plan uses
   uint32_t slots_there;          // of those, what is there now; the rest is there by bl_store_parking_extend
   uint32_t virtual_stages, micro_batches;
-  uint64_t bytes_per_second; // of every path; 0: as fast as it goes
+  uint64_t bytes_per_second; // of every path to a device; 0: as fast as it goes. A host store slows its own link down
   bl_client_path_t path;
   struct bl_nccl_engine *nccl; // of the device; NULL: none
   bool nccl_shared_gpu;
@@ -75,7 +75,9 @@ void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step);
 
 // Most rooms of a store of the plan in use at once in the last run; 0 where the plan uses none.
 uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t store);
-// Bytes that went to stores and back in the last attempt, and the time that took, of all stores together, and of host stores.
+// Bytes that went to stores and back in the last attempt, and the time that took, of all stores together, and of host stores:
+// of these as long as all would take at the pace of the quickest, since others wait for their turns on the link (which those
+// who weigh policies simulate).
 typedef struct bl_store_parking_moved {
   uint64_t bytes, ns, host_bytes, host_ns;
 } bl_store_parking_moved_t;

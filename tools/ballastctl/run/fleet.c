@@ -286,12 +286,13 @@ static void tell_no_stages(bl_message_t *message) {
 // It lends what plans reserve of it; what the machine has is its limit, and what the job says of memory of the host.
 static bl_status_t start_store(process_t *process, bl_error_t *err) {
   const bl_ctl_fleet_options_t *fleet = &process->fleet->options;
-  char path[PATH_MAX], capacity[32], threads[16];
+  char path[PATH_MAX], capacity[32], threads[16], rate[32];
   uint64_t bytes = is_of_host(process) ? fleet->host_bytes : bl_memory_available_bytes();
   bytes = bytes < CAPACITY_MAX ? bytes : CAPACITY_MAX;
   snprintf(capacity, sizeof capacity, "%llu", (unsigned long long)bytes);
   const size_t users = is_of_host(process) ? process->fleet->stage_count : 1; // at a time
   snprintf(threads, sizeof threads, "%zu", users < THREADS_MAX ? users : THREADS_MAX);
+  snprintf(rate, sizeof rate, "%llu", (unsigned long long)(is_of_host(process) ? fleet->host_rate : 0));
   const char *device = fleet->store_device;
   const char *const argv[] = {bl_ctl_program_path("activation-store", path),
                               "--device",
@@ -306,12 +307,15 @@ static bl_status_t start_store(process_t *process, bl_error_t *err) {
                               device != NULL && is_of_host(process) ? "64KiB" : capacity, // the least of a device
                               "--threads",
                               threads,
+                              "--rate",
+                              rate,
                               "--drain",
                               "0",
                               "--lifeline-fd",
                               BL_CHILD_LIFELINE_FD_TEXT,
                               "--ready-fd",
                               BL_CHILD_READY_FD_TEXT,
+                              is_of_host(process) ? "--turns=true" : "--turns=false",
                               fleet->store_tcp ? "--data-tcp" : NULL,
                               "127.0.0.1:0",
                               fleet->nccl_shared_gpu ? "--nccl-shared-gpu" : NULL,

@@ -39,6 +39,7 @@ typedef struct bl_ctl_fleet_options {
   const char *store_device; // whose memory the stores lend, as their --device; NULL: the host's
   bl_grid_t grid;           // of the ranks, which processes are named by
   uint64_t host_bytes;      // that the last store lends, of the host; 0: there is none but those of devices
+  uint64_t host_rate;       // bytes per second of the link to that; 0: as fast as it goes
   bool store_tcp;           // stores are reached over tcp too: the job asks for it, or NCCL is agreed on there
   bool nccl_shared_gpu;     // stages and stores share GPUs
 } bl_ctl_fleet_options_t;

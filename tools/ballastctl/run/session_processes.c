@@ -199,6 +199,7 @@ bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *err) {
                                     .store_device = on_gpu ? "cuda:0" : NULL, // where the stages are, too
                                     .grid = grid,
                                     .host_bytes = starts_host_store(session) ? (uint64_t)job->balance.host.value : 0,
+                                    .host_rate = job->balance.rate.set ? (uint64_t)job->balance.rate.value : 0,
                                     .store_tcp = on_gpu || path == BL_JOB_DATA_PATH_TCP,
                                     .nccl_shared_gpu = session->options->nccl_shared_gpu,
                                     .verbose = session->options->verbose,

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The link between a machine's devices and the memory of one store, where it is narrow: blocks of all holders on the machine
+// move over it one at a time, in the order in which they ask, so that each is through as early as it can be. Several at a
+// time would all be late.
+//
+//   bl_link_ask(link, &turn)     an EVICT or LOAD has come. True: it begins now; else `begin` is called when it does
+//   bl_link_hurry(link, ...)     another request about the same room has come: what waits of it begins first
+//   bl_link_end(link, ...)       its bytes have moved, or it was refused
+//   bl_link_forget(link, ...)    its session is over
+//
+// A block whose holder stands still with it lets the next one pass after BL_LINK_PATIENCE_MS. With a rate the link is as slow
+// as that: a turn begins when the bytes before it and its own would be through.
+//
+// Thread: the loop's.
+#ifndef BALLAST_ACTIVATION_STORE_LINK_H
+#define BALLAST_ACTIVATION_STORE_LINK_H
+
+#include "datapath/frame.h"
+#include "loop/loop.h"
+
+#define BL_LINK_PATIENCE_MS 500
+
+typedef struct bl_link bl_link_t;
+
+typedef struct bl_link_turn {
+  uint64_t session;
+  uint64_t bytes; // of the block
+  bl_frame_t frame;
+} bl_link_turn_t;
+
+// BL_EXHAUSTED. `bytes_per_second` 0: as fast as it goes.
+BL_MUST_USE bl_status_t bl_link_create(bl_loop_t *loop, uint64_t bytes_per_second,
+                                       void (*begin)(void *context, const bl_link_turn_t *turn), void *context,
+                                       bl_link_t **link, bl_error_t *err);
+void bl_link_destroy(bl_link_t *link); // NULL is fine
+
+// What cannot be kept for want of memory begins now.
+BL_MUST_USE bool bl_link_ask(bl_link_t *link, const bl_link_turn_t *turn);
+void bl_link_hurry(bl_link_t *link, uint64_t session, uint64_t id);
+void bl_link_end(bl_link_t *link, uint64_t id, uint64_t generation);
+void bl_link_forget(bl_link_t *link, uint64_t session);
+
+#endif

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies the turns on a store's link: one block at a time in the order of asking, whatever ends a turn (moved, refused in
+// the callback itself, its session over, a holder that stands still), what is asked about a room before its turn comes, what
+// is sent again; and a link with a rate, whose turns end when their bytes would be through.
+#include "link.h"
+
+#include "loop/timer.h"
+#include "sys/clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define MOST 64
+
+typedef struct world {
+  bl_loop_t *loop;
+  bl_link_t *link;
+  bl_timer_t *deadline;
+  uint64_t begun[MOST]; // ids, in order
+  uint64_t begun_ns[MOST];
+  unsigned count, awaited;
+  bool refuses; // every turn is over in the callback
+} world_t;
+
+static world_t world;
+
+static void stop(bl_timer_t *timer, void *context) {
+  (void)timer;
+  bl_loop_stop(((world_t *)context)->loop);
+}
+
+static void begin(void *context, const bl_link_turn_t *turn) {
+  world_t *self = context;
+  assert_in_range(self->count, 0, MOST - 1);
+  self->begun_ns[self->count] = bl_clock_now_ns();
+  self->begun[self->count++] = turn->frame.id;
+  if (self->refuses) {
+    bl_link_end(self->link, turn->frame.id, turn->frame.generation);
+  }
+  if (self->count == self->awaited) {
+    bl_loop_stop(self->loop);
+  }
+}
+
+static void run_until(unsigned count) {
+  world.awaited = count;
+  if (world.count < count) {
+    bl_timer_start(world.deadline, 20000, 0);
+    bl_loop_run(world.loop);
+  }
+  assert_int_equal(world.count, count);
+}
+
+static int set_up_at(uint64_t rate) {
+  bl_error_t err;
+  world = (world_t){0};
+  if (bl_loop_create(&world.loop, &err) != BL_OK || bl_timer_create(world.loop, stop, &world, &world.deadline, &err) ||
+      bl_link_create(world.loop, rate, begin, &world, &world.link, &err) != BL_OK) {
+    return -1;
+  }
+  return 0;
+}
+
+static int set_up(void **state) {
+  (void)state;
+  return set_up_at(0);
+}
+
+static int set_up_slow(void **state) {
+  (void)state;
+  return set_up_at(100000000); // a block takes 10 ms
+}
+
+static int tear_down(void **state) {
+  (void)state;
+  bl_link_destroy(world.link);
+  bl_timer_destroy(world.deadline);
+  bl_loop_destroy(world.loop);
+  return 0;
+}
+
+static bool ask_as(uint64_t session, uint64_t id, uint64_t sequence) {
+  const bl_link_turn_t turn = {
+      .session = session, .bytes = 1000000, .frame = {.id = id, .generation = 1, .sequence = sequence}};
+  return bl_link_ask(world.link, &turn);
+}
+
+static bool ask(uint64_t session, uint64_t id) {
+  return ask_as(session, id, id);
+}
+
+static void begun_are(const uint64_t *ids, unsigned count) {
+  assert_int_equal(world.count, count);
+  for (unsigned i = 0; i < count; i++) {
+    assert_int_equal(world.begun[i], ids[i]);
+  }
+}
+
+static void one_at_a_time_in_order(void **state) {
+  (void)state;
+  assert_true(ask(1, 10));
+  assert_false(ask(2, 20) || ask(3, 30) || ask(1, 11));
+  begun_are(NULL, 0);
+  bl_link_end(world.link, 20, 1); // not its turn
+  bl_link_end(world.link, 10, 2); // another use of the room
+  begun_are(NULL, 0);
+  bl_link_end(world.link, 10, 1);
+  begun_are((uint64_t[]){20}, 1);
+  bl_link_end(world.link, 20, 1);
+  bl_link_end(world.link, 30, 1);
+  begun_are((uint64_t[]){20, 30, 11}, 3);
+  bl_link_end(world.link, 11, 1);
+  assert_true(ask(1, 12)); // free again
+}
+
+static void refusals_do_not_hold_it_up(void **state) {
+  (void)state;
+  assert_true(ask(1, 1));
+  for (uint64_t id = 2; id < 40; id++) {
+    assert_false(ask(1 + id % 3, id));
+  }
+  world.refuses = true;
+  bl_link_end(world.link, 1, 1);
+  assert_int_equal(world.count, 38);
+  for (uint64_t i = 0; i < 38; i++) {
+    assert_int_equal(world.begun[i], i + 2);
+  }
+  assert_true(ask(1, 50));
+}
+
+static void what_is_asked_about_a_room_begins_first(void **state) {
+  (void)state;
+  assert_true(ask(1, 10));
+  assert_false(ask(2, 20) || ask(3, 30));
+  assert_false(ask_as(3, 30, 30)); // sent again over another connection: it waits once
+  bl_link_hurry(world.link, 3, 31);
+  bl_link_hurry(world.link, 2, 30); // of another session
+  begun_are(NULL, 0);
+  bl_link_hurry(world.link, 3, 30);
+  begun_are((uint64_t[]){30}, 1);
+  bl_link_end(world.link, 10, 1);
+  bl_link_end(world.link, 20, 1);
+  begun_are((uint64_t[]){30, 20}, 2);
+  assert_true(ask(1, 11));
+  assert_true(ask(1, 11)); // sent again in its own turn
+}
+
+static void sessions_that_are_over_wait_no_more(void **state) {
+  (void)state;
+  assert_true(ask(1, 10));
+  assert_false(ask(2, 20) || ask(1, 11) || ask(2, 21) || ask(3, 30));
+  bl_link_forget(world.link, 1); // and its turn ends
+  begun_are((uint64_t[]){20}, 1);
+  bl_link_forget(world.link, 2);
+  begun_are((uint64_t[]){20, 30}, 2);
+}
+
+static void a_holder_that_stands_still_lets_others_pass(void **state) {
+  (void)state;
+  const uint64_t began_ns = bl_clock_now_ns();
+  assert_true(ask(1, 10));
+  assert_false(ask(2, 20) || ask(3, 30));
+  run_until(2);
+  begun_are((uint64_t[]){20, 30}, 2);
+  assert_true(bl_clock_now_ns() - began_ns >= UINT64_C(2) * (BL_LINK_PATIENCE_MS - 2) * BL_NS_PER_MS);
+  bl_link_end(world.link, 10, 1); // late: nobody's turn
+}
+
+static void a_rate_is_kept(void **state) {
+  (void)state;
+  const uint64_t began_ns = bl_clock_now_ns();
+  for (uint64_t id = 1; id <= 20; id++) {
+    assert_false(ask(id % 4, id));
+  }
+  bl_link_forget(world.link, 0); // 5 of them
+  bl_link_end(world.link, 1, 1); // says nothing of when bytes are through
+  run_until(15);
+  const uint64_t took_ns = world.begun_ns[14] - began_ns;
+  assert_true(took_ns >= UINT64_C(149) * BL_NS_PER_MS);
+  for (unsigned i = 0; i < 15; i++) {
+    assert_true(world.begun[i] % 4 != 0 && (i == 0 || world.begun[i] > world.begun[i - 1]));
+    assert_true(world.begun_ns[i] - began_ns >= (i + 1) * UINT64_C(10) * BL_NS_PER_MS - BL_NS_PER_MS);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(one_at_a_time_in_order, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(refusals_do_not_hold_it_up, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_is_asked_about_a_room_begins_first, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(sessions_that_are_over_wait_no_more, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_holder_that_stands_still_lets_others_pass, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_rate_is_kept, set_up_slow, tear_down),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
