@@ -204,10 +204,46 @@ static void what_cannot_be_is_refused(void **state) {
   bl_schedule_destroy(plain);
 }
 
+// A machine's host has room for few blocks of its own stages: they give up what is left, those of the other one nothing.
+static void every_host_is_shared_by_its_own_stages(void **state) {
+  (void)state;
+  const uint16_t host_of[] = {0, 0, 1, 1};
+  bl_schedule_t *schedule = generate("gpipe", 4, 8);
+  for (uint32_t room = 0; room <= 14; room++) {
+    const bl_balance_cap_t cap = {.slots = 3,
+                                  .mode = BL_BALANCE_FEWEST,
+                                  .copy = 0.01,
+                                  .hosts = 2,
+                                  .host_of = host_of,
+                                  .host_slots = room,
+                                  .host_only = true};
+    bl_balance_result_t result;
+    bl_error_t err;
+    if (bl_balance_within(schedule, &cap, &result, &err) != BL_OK) {
+      fail_msg("room for %u: %s", room, err.text);
+    }
+    assert_int_equal(bl_schedule_validate(result.schedule, NULL, NULL), BL_OK);
+    uint32_t held[2] = {0, 0};
+    for (uint32_t s = 0; s < 4; s++) {
+      held[host_of[s]] += result.reserved[6 * s + 4 + host_of[s]];
+      assert_int_equal(result.reserved[6 * s + 4 + 1 - host_of[s]], 0);
+    }
+    // Two stages want 5 each.
+    const uint32_t expected = room < 10 ? room : 10;
+    assert_in_range(held[0], expected / 2, expected);
+    assert_in_range(held[1], expected / 2, expected);
+    assert_true(room < 10 || (held[0] == 10 && held[1] == 10));
+    assert_int_equal(result.dropped[0] + result.dropped[1] > 0, room < 10);
+    bl_balance_result_cleanup(&result);
+  }
+  bl_schedule_destroy(schedule);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_schedule_fits),
       cmocka_unit_test(copies_that_hide_are_made),
+      cmocka_unit_test(every_host_is_shared_by_its_own_stages),
       cmocka_unit_test(no_more_are_parked_than_asked_for),
       cmocka_unit_test(what_has_no_room_is_made_again),
       cmocka_unit_test(what_cannot_be_is_refused),

@@ -9,9 +9,10 @@
 // reservation.c
 // Gives every stage `wanted[stage]` slots at stores it reaches, preferred ones first; moves reservations of others to
 // their further choices where that makes room (augmenting paths), so that it fails only when no division works.
-// `reserved` is [stages * stores], zero on entry. BL_EXHAUSTED names a stage that is left without.
+// `reserved` is [stages * stores], zero on entry. BL_EXHAUSTED names a stage that is left without; then `rivals` [stages], or
+// NULL, says which stages have to want less for it to have more: itself, and those whose slots it could take.
 BL_MUST_USE bl_status_t bl__reserve(const bl_balance_request_t *request, uint32_t stages, const uint32_t *wanted,
-                                    uint32_t *reserved, bl_error_t *err);
+                                    uint32_t *reserved, bool *rivals, bl_error_t *err);
 
 // acceptors.c
 // BL_INVALID names the stage and the store between which a copy takes no time that could be.

@@ -124,7 +124,7 @@ static bl_balance_request_t nearest_first(pass_t *pass, uint32_t stages, const b
 
 static bl_status_t reserve(pass_t *pass, uint32_t stages, const bl_balance_request_t *request, bl_error_t *err) {
   bl_balance_result_t *result = &pass->result;
-  bl_status_t status = bl__reserve(request, stages, result->parked_peak, result->reserved, err);
+  bl_status_t status = bl__reserve(request, stages, result->parked_peak, result->reserved, NULL, err);
   if (status != BL_OK) {
     return status;
   }
@@ -221,15 +221,48 @@ static bl_status_t plan_stage(pass_t *pass, const bl_schedule_t *schedule, uint3
   return BL_OK;
 }
 
-// The stage that gets less room: the one that has most, of those the one from which the fewest blocks leave.
-static uint32_t richest(const bl_balance_result_t *result, const uint32_t *most) {
-  uint32_t found = 0;
-  for (uint32_t s = 1; s < result->stages; s++) {
+// The stage of `among`, or of all, that gets less room: the one that has most, of those the one from which the fewest blocks
+// leave.
+static uint32_t richest(const bl_balance_result_t *result, const uint32_t *most, const bool *among) {
+  uint32_t found = UINT32_MAX;
+  for (uint32_t s = 0; s < result->stages; s++) {
+    if (among != NULL && !among[s]) {
+      continue;
+    }
+    if (found == UINT32_MAX) {
+      found = s;
+      continue;
+    }
     uint32_t leave = result->evictions[s] + result->dropped[s],
              others = result->evictions[found] + result->dropped[found];
     found = most[s] > most[found] || (most[s] == most[found] && leave < others) ? s : found;
   }
   return found;
+}
+
+// What is left where some stages reach less than others, as their own host's store.
+static bl_status_t fit_within_reach(const pass_t *pass, const bl_balance_request_t *request, uint32_t *most) {
+  const uint32_t stages = pass->result.stages;
+  const size_t cells = (size_t)stages * request->stores;
+  uint32_t *reserved = malloc((cells + 1) * sizeof *reserved);
+  bool *rivals = malloc(stages * sizeof *rivals);
+  bl_status_t status = BL_EXHAUSTED;
+  for (bool fits = false; reserved != NULL && rivals != NULL && !fits;) {
+    memset(reserved, 0, cells * sizeof *reserved);
+    memset(rivals, 0, stages * sizeof *rivals);
+    fits = bl__reserve(request, stages, most, reserved, rivals, NULL) == BL_OK;
+    const uint32_t less = fits ? UINT32_MAX : richest(&pass->result, most, rivals);
+    if (!fits && (less == UINT32_MAX || most[less] == 0)) {
+      break; // no memory: who lacks slots wants some
+    }
+    if (!fits) {
+      most[less]--;
+    }
+    status = fits ? BL_OK : status;
+  }
+  free(rivals);
+  free(reserved);
+  return status;
 }
 
 // Where stores have less room than stages would like, those that would like most get less, and give up the rest.
@@ -248,9 +281,9 @@ static bl_status_t fit_into_stores(pass_t *pass, const bl_schedule_t *schedule, 
     wanted += most[s];
   }
   for (; wanted > room; wanted--) {
-    most[richest(&pass->result, most)]--;
+    most[richest(&pass->result, most, NULL)]--;
   }
-  bl_status_t status = BL_OK;
+  bl_status_t status = fit_within_reach(pass, request, most);
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
     if (most[s] < pass->result.parked_peak[s]) {
       status = plan_stage(pass, schedule, s, request, most[s], err);

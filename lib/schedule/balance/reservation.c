@@ -79,7 +79,7 @@ static bool augment(table_t *t, uint32_t root) {
 }
 
 bl_status_t bl__reserve(const bl_balance_request_t *request, uint32_t stages, const uint32_t *wanted,
-                        uint32_t *reserved, bl_error_t *err) {
+                        uint32_t *reserved, bool *rivals, bl_error_t *err) {
   table_t t = {.request = request, .stages = stages};
   bl_status_t status = BL_OK;
   t.reserved = reserved;
@@ -97,6 +97,9 @@ bl_status_t bl__reserve(const bl_balance_request_t *request, uint32_t stages, co
     uint32_t lacking = wanted[s];
     take_preferred(&t, s, &lacking);
     for (; lacking > 0 && augment(&t, s); lacking--) {
+    }
+    for (uint32_t other = 0; lacking > 0 && rivals != NULL && other < stages; other++) {
+      rivals[other] = other == s || t.stage_from[other] != UNSEEN; // of the search that ended in vain
     }
     if (lacking > 0) {
       status = bl_error_set(err, BL_EXHAUSTED,
