@@ -3,13 +3,14 @@
 kind, over shm and tcp, the losses are those of unlimited memory bit by bit, nothing is made again, and devices hold no more
 than their slots. The host store killed, stopped, drained, or too small: made again to the same bits, or a refusal that
 names what would do."""
+import contextlib
 import json
 import os
 import signal
 import subprocess
 
-from ballast import (CTL, GOLDEN, Run, environment, losses, run_job, scratch, seed, small_inline, stages_of, wait_until,
-                     write_job)
+from ballast import (CTL, GOLDEN, Run, Service, environment, losses, on, run_job, scratch, seed, small_inline, stages,
+                     stages_of, wait_until, write_job)
 
 HOST = ("--set", "balance.host=64MiB")
 FEWEST = ("--set", "balance.mode=fewest")
@@ -49,6 +50,9 @@ def pipelines(folder, job):
     expected = losses(run_job(folder, job, "--local")[0])
     for name, arguments, most, evicted, host in (
             ("offload, 2 slots, fewest", (*policy("offload"), *slots(2), *FEWEST), 2, [10, 8, 0, 0], 5),
+            ("offload, 2 slots", (*policy("offload"), *slots(2)), 2, None, None),
+            ("offload, 2 slots, a slow link", (*policy("offload"), *slots(2), "--set", "balance.rate=20MB"), 2, None, None),
+            ("auto, 2 slots", (*policy("auto"), *slots(2), "--steps", "12"), 2, None, None),
             ("offload, 3 slots", (*policy("offload"), *slots(3)), 3, [8, 0, 0, 0], 2),
             ("offload, 1 slot, fewest", (*policy("offload"), *slots(1), *FEWEST), 1, [16, 16, 16, 0], 9),
             ("offload over tcp", (*policy("offload"), *slots(2), *FEWEST, "--set", "balance.data_path=tcp"), 2,
@@ -56,8 +60,8 @@ def pipelines(folder, job):
             ("bpipe and host", (*policy("bpipe"), *slots(2), *FEWEST), 2, [10, 8, 0, 0], None),
             ("cap and host", (*policy("cap"), "--set", "balance.cap=2", *FEWEST), 2, [10, 8, 0, 0], None)):
         report, _ = run_job(folder, job, "--local", *HOST, *arguments)
-        assert losses(report) == expected, f"{name}: other losses"
-        check(report, most, evicted, host)
+        assert losses(report)[:3] == expected, f"{name}: other losses"
+        check(report[-1:] if name.startswith("auto") else report, most, evicted, host)
         print(f"ok {name}")
     return expected
 
@@ -146,6 +150,63 @@ def faults(folder, choice):
     print(f"ok killed and stopped, policies changed: {len(steps)} steps")
 
 
+def named(folder, job, expected):
+    """Stages and host stores that were started by themselves, on two machines by the names in their addresses: each stage
+    uses its own machine's, with stores of devices or without."""
+    with contextlib.ExitStack() as stack:
+        hosts = [Service(folder, "activation-store", "--listen", f"127.0.0.{i}:0", "--capacity", "64MiB", "--turns")
+                 for i in (2, 1)]
+        devices = [Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64MiB") for _ in range(4)]
+        for store in hosts + devices:
+            stack.callback(store.kill)
+        services = stack.enter_context(stages(folder, 4, prefixes=[((), f"127.0.0.{i}:0") for i in (1, 2, 2, 1)]))
+        on_hosts = ("--set", "services.host_stores=" + json.dumps([host.address for host in hosts]), *HOST, *slots(2), *FEWEST)
+        for name, arguments in (("offload", (*on(services), *policy("offload"))),
+                                ("cap without device stores", (*on(services), *policy("cap"), "--set", "balance.cap=2")),
+                                ("bpipe with device stores", (*on(services, devices), *policy("bpipe")))):
+            report, _ = run_job(folder, job, *on_hosts, *arguments)
+            assert losses(report) == expected, f"{name}: other losses"
+            used = {store["host"]: store for store in report[-1]["stores"] if "host" in store}
+            assert [used[i]["pid"] for i in (0, 1)] == [host.pid for host in hosts], used
+            away = {"offload": (2, 3), "cap without device stores": (2, 3)}.get(name)  # of stage 1, and of stage 0
+            assert away is None or tuple(used[i]["lent_slots"] for i in (0, 1)) == away, used
+            assert sum(store["lent_slots"] for store in report[-1]["stores"]) == 5, report[-1]["stores"]
+            print(f"ok {name} on two machines")
+        _, done = run_job(folder, job, *on(services), *on_hosts[2:], *policy("offload"), "--set",
+                          f"services.host_stores=['unix:{folder}/nobody', '{hosts[0].address}']", expect=5)
+        assert "host store 0" in done.stderr and "nobody" in done.stderr, done.stderr
+        _, done = run_job(folder, job, *on(services), *on_hosts[2:], *policy("offload"), expect=2)
+        assert "services.host_stores: is missing" in done.stderr, done.stderr
+        _, done = run_job(folder, job, *on(services), *policy("offload"), *slots(2), *FEWEST, "--set", "balance.host=64GiB",
+                          "--set", "services.host_stores=['%s']" % hosts[1].address)
+        print("ok host stores that are not there, or lend less than the job says but enough")
+
+
+def quotas(folder, job):
+    """A quota below what is held refuses the next plan, names the store, and loses nothing."""
+    run = Run(folder, job, "--local", *HOST, *policy("offload"), *slots(2), *FEWEST, "--steps", "1000000")
+
+    def ctl(*words, expect=0):
+        done = subprocess.run([CTL, *words], env=environment(folder), text=True, stdin=subprocess.DEVNULL,
+                              capture_output=True, timeout=120)
+        assert done.returncode == expect, (words, done.returncode, done.stderr)
+        return done
+
+    try:
+        run.wait_for(lambda s: s and s[-1]["stages"][0]["loaded"] > 0, "nothing is parked")
+        ctl("policy", "set", "offload", "3", "--wait")
+        ctl("quota", "ballast", "65536")
+        done = ctl("policy", "set", "offload", "1", "--mode", "fewest", "--wait", expect=8)
+        assert "host store 0" in done.stderr and "quota" in done.stderr, done.stderr
+        seen = len(run.steps())
+        run.wait_for(lambda s: len(s) > seen + 2 and s[-1]["stages"][0]["recomputed"] == 0, "no step after the refusal")
+        ctl("quota", "ballast", "unlimited")
+        ctl("policy", "set", "offload", "1", "--mode", "fewest", "--wait")
+    finally:
+        run.end(130, signal.SIGINT)
+    print("ok quota")
+
+
 def refusals(folder, job):
     for arguments, code, message in (
             ((*policy("offload"), *slots(2)), 2, "balance.host: is missing; the policy offload parks blocks"),
@@ -166,7 +227,8 @@ def main():
                         data={"train": f"{GOLDEN}/gpt2/tokens.bin"},
                         train={"steps": 3, "micro_batch": 1, "micro_batches": 16}, pipeline={"stages": 4})
         refusals(folder, job)
-        pipelines(folder, job)
+        named(folder, job, pipelines(folder, job))
+        quotas(folder, job)
         schedules(folder)
         one_stage(folder)
         planes(folder)
