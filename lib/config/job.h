@@ -33,6 +33,7 @@ typedef enum bl_job_order { BL_JOB_ORDER_SHUFFLED, BL_JOB_ORDER_SEQUENTIAL } bl_
 typedef enum bl_job_lr_schedule { BL_JOB_LR_CONSTANT, BL_JOB_LR_COSINE } bl_job_lr_schedule_t;
 typedef enum bl_job_decay { BL_JOB_DECAY_MATRICES, BL_JOB_DECAY_ALL } bl_job_decay_t;
 typedef enum bl_job_dtype { BL_JOB_DTYPE_FP32, BL_JOB_DTYPE_BF16 } bl_job_dtype_t;
+typedef enum bl_job_optimizer_memory { BL_JOB_OPTIMIZER_ON_DEVICE, BL_JOB_OPTIMIZER_ON_HOST } bl_job_optimizer_memory_t;
 typedef enum bl_job_attention { BL_JOB_ATTENTION_NAIVE, BL_JOB_ATTENTION_FLASH } bl_job_attention_t;
 typedef enum bl_job_recompute {
   BL_JOB_RECOMPUTE_NONE,
@@ -69,7 +70,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS      77   // rows of the table; the compiler checks it
+#define BL_JOB_KEYS      78   // rows of the table; the compiler checks it
 #define BL_JOB_MOST_COST 1e12 // of pipeline.costs: sums of them are far from what a double can hold
 
 typedef struct bl_job {
@@ -104,6 +105,7 @@ typedef struct bl_job {
     bl_job_dtype_t dtype;
     int64_t validate_every; // steps; 0: after the last step only
     bool post_validation;   // stages go on ahead of commits
+    bl_job_optimizer_memory_t optimizer_memory;
   } train;
   struct {
     int64_t stages;

@@ -13,6 +13,7 @@ static const char *const orders[] = {"shuffled", "sequential", NULL};
 static const char *const lr_schedules[] = {"constant", "cosine", NULL};
 static const char *const decays[] = {"matrices", "all", NULL};
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
+static const char *const optimizer_memories[] = {"device", "host", NULL};
 static const char *const schedules[] = {"gpipe",    "1f1b",       "eager-1f1b", "interleaved", "grouped-interleaved",
                                         "seq1f1b",  "zb-h1",      "zb-h2",      "zb-v",        "v-min",
                                         "v-half",   "v-zb",       "1f1b-v",     "adaptive",    "chimera",
@@ -266,6 +267,14 @@ static const bl_option_t rows[] = {
      .help =
          "Stages apply a step and begin the next one before it is committed, and take it back should its gradients be "
          "clipped after all; needs memory for a second copy of weights and optimizer."},
+    {.name = "train.optimizer_memory",
+     .type = BL_OPTION_ENUM,
+     AT(train.optimizer_memory),
+     .choices = optimizer_memories,
+     .preset = "device",
+     .help =
+         "Where the optimizer's moments lie, in bf16 the master weights too: on the device, or in memory of its host, "
+         "where the CPU updates them (pipeline.device cuda)."},
 
     {.name = "pipeline.stages",
      .type = BL_OPTION_INT,

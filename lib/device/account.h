@@ -27,7 +27,8 @@
   X(BL_MEMORY_DATA, "data")                                                                                            \
   X(BL_MEMORY_CHECKPOINT, "checkpoint")                                                                                \
   X(BL_MEMORY_STAGING, "staging")                                                                                      \
-  X(BL_MEMORY_SHADOW, "shadow")
+  X(BL_MEMORY_SHADOW, "shadow")                                                                                        \
+  X(BL_MEMORY_OPTIMIZER_HOST, "optimizer-host")
 
 typedef enum bl_memory_tag {
 #define X(identifier, name) identifier,

@@ -26,6 +26,10 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
        "nccl moves memory of GPUs: it needs pipeline.device cuda"},
       {job->balance.require == BL_JOB_DATA_PATH_CUDA_IPC && job->pipeline.device != BL_JOB_DEVICE_CUDA,
        "balance.require", "cuda-ipc moves memory of GPUs: it needs pipeline.device cuda"},
+      {job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST && job->pipeline.device != BL_JOB_DEVICE_CUDA,
+       "train.optimizer_memory",
+       "host saves nothing where the device is the host itself: leave it out, or compute on a GPU (pipeline.device "
+       "cuda)"},
   };
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
     if (rules[i].asked) {

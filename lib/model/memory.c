@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/minmax.h"
+#include "model/resident.h"
 #include "model/shard.h"
 #include "model/windows.h"
 #include "model/workspace.h"
@@ -40,14 +41,21 @@ static uint64_t lines(uint64_t bytes) {
   return bl_align_up(bytes, BL_CACHE_LINE_BYTES);
 }
 
+// What the device has of a chunk's weights in fp32, and each of its moments.
+typedef struct state {
+  uint64_t weight_bytes, moment_bytes;
+} state_t;
+
 static void add_chunk(const bl_stage_memory_request_t *request, bl_chunk_span_t span, const bl_chunk_memory_t *chunk,
-                      uint64_t moment_bytes, bl_stage_memory_t *sum) {
+                      state_t state, bl_stage_memory_t *sum) {
+  const bool away = request->optimizer_on_host;
   const uint64_t packed = span.layer_count * request->operations.packed_layer_bytes +
                           (span.head ? request->operations.packed_head_bytes : 0);
-  sum->weight_bytes += lines(chunk->weight_bytes) + lines(packed);
+  sum->weight_bytes += lines(state.weight_bytes) + lines(packed);
   sum->gradient_bytes += lines(chunk->gradient_bytes);
-  sum->optimizer_bytes += 2 * moment_bytes;
-  sum->shadow_bytes += request->post_validation ? lines(chunk->weight_bytes) + 2 * moment_bytes : 0;
+  sum->optimizer_bytes += away ? 0 : 2 * state.moment_bytes;
+  sum->host_bytes += away ? 2 * lines(chunk->weight_bytes) + 2 * state.moment_bytes : 0;
+  sum->shadow_bytes += request->post_validation ? lines(chunk->weight_bytes) + 2 * state.moment_bytes : 0;
   sum->fold_bytes += request->fold_levels * lines(chunk->gradient_bytes);
   sum->chunk_bytes = bl_max_u64(sum->chunk_bytes, lines(chunk->workspace_bytes));
   sum->slot_bytes = bl_max_u64(sum->slot_bytes, lines(chunk->slot_bytes));
@@ -88,6 +96,20 @@ static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_ch
   return BL_OK;
 }
 
+// Of the weights of a chunk whose masters are on the host, those that are on the device too.
+static bl_status_t measure_resident(const bl_stage_memory_request_t *request, bl_chunk_span_t span, uint64_t *bytes) {
+  const bl_split_t split = request->options.split;
+  const uint32_t count = bl_chunk_span_place_count(request->model, span, split);
+  bl_parameter_place_t *places = calloc(count + 1u, sizeof *places);
+  if (places == NULL) {
+    return BL_EXHAUSTED;
+  }
+  (void)bl_chunk_span_places(request->model, span, split, places);
+  *bytes = bl_resident_weights(request->model, span, request->options.dtype, places, count, NULL) * sizeof(float);
+  free(places);
+  return BL_OK;
+}
+
 // `owners` has room for all parameters; NULL: there is one replica.
 static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t *owners, bl_stage_memory_t *sum) {
   const bl_model_t *model = request->model;
@@ -99,14 +121,21 @@ static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t
     const bl_chunk_span_t span = request->spans[i];
     bl_chunk_memory_t chunk;
     status = bl_chunk_memory(model, span, request->options, &chunk);
-    uint64_t moment_bytes = status == BL_OK ? lines(chunk.optimizer_bytes / 2) : 0, received_bytes = 0;
+    uint64_t received_bytes = 0;
+    state_t state = {0};
+    if (status == BL_OK) {
+      state = (state_t){.weight_bytes = chunk.weight_bytes, .moment_bytes = lines(chunk.optimizer_bytes / 2)};
+    }
+    if (status == BL_OK && request->optimizer_on_host) {
+      status = measure_resident(request, span, &state.weight_bytes);
+    }
     if (status == BL_OK && owners != NULL) {
-      status = measure_share(request, span, owners, &moment_bytes, &received_bytes);
+      status = measure_share(request, span, owners, &state.moment_bytes, &received_bytes);
       sum->reduce_bytes += (request->replicas - 1) * received_bytes;
       owners += bl_chunk_span_parameter_count(model, span);
     }
     if (status == BL_OK) {
-      add_chunk(request, span, &chunk, moment_bytes, sum);
+      add_chunk(request, span, &chunk, state, sum);
     }
   }
   return status;

@@ -81,6 +81,9 @@ static bl_status_t create_compute(bl_engine_t *engine, const bl_engine_options_t
   engine->ops->attach(engine->compute);
   engine->stream = engine->ops->stream == NULL ? NULL : engine->ops->stream(engine->compute);
   status = bl_device_stream_create(engine->device, BL_STREAM_COPY, &engine->copies, err);
+  if (status == BL_OK && engine->job.train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST) {
+    status = bl_host_optimizer_create(engine->device, options.threads, &engine->host, err);
+  }
   return status == BL_OK ? bl_device_event_create(engine->device, false, &engine->finished, err) : status;
 }
 
@@ -180,6 +183,7 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
                                   .group = engine->tensor_group != NULL ? &engine->tensor_group->group : NULL,
                                   .micro_batches = (uint32_t)engine->job.train.micro_batches,
                                   .owners = owners,
+                                  .host = engine->host,
                                   .replica = engine->replica,
                                   .fold_levels = bl_engine_fold_levels(engine),
                                   .prepack = true};
@@ -248,8 +252,9 @@ static bl_status_t load_initial(bl_engine_t *engine, bl_error_t *err) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
     bl_chunk_span_t span = training->partition.spans[engine->chunks[i].virtual_stage];
     // The first parameter of a chunk lies at the start of its arena (bl_chunk_span_places).
-    bl_status_t status = bl_chunk_weights_load(&engine->job, &training->model, span, training->layout.split,
-                                               engine->device, bl_chunk_parameter(chunk, 0).weight, err);
+    bl_status_t status =
+        bl_chunk_weights_load(&engine->job, &training->model, span, training->layout.split,
+                              bl_engine_updating_device(engine), bl_chunk_parameter(chunk, 0).weight, err);
     if (status != BL_OK) {
       return status;
     }
@@ -271,7 +276,7 @@ static bl_status_t load_checkpoint(bl_engine_t *engine, const bl_engine_options_
                           options->resume);
   }
   for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
-    status = bl_chunk_restore(engine->chunks[i].chunk, &checkpoint, engine->device, err);
+    status = bl_chunk_restore(engine->chunks[i].chunk, &checkpoint, bl_engine_updating_device(engine), err);
   }
   engine->applied = checkpoint.state.step;
   bl_checkpoint_close(&checkpoint);
@@ -281,7 +286,11 @@ static bl_status_t load_checkpoint(bl_engine_t *engine, const bl_engine_options_
 static bl_status_t load_weights(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
   bool resumes = options->resume != NULL && options->resume[0] != '\0';
   bl_status_t status = resumes ? load_checkpoint(engine, options, err) : load_initial(engine, err);
-  return status == BL_OK ? bl_engine_finish(engine, err) : status; // weights were packed
+  status = status == BL_OK ? bl_engine_finish(engine, err) : status; // weights were packed
+  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
+    status = bl_chunk_status(engine->chunks[i].chunk, err);
+  }
+  return status;
 }
 
 // Room for a copy of all that this stage saves, where the job writes checkpoints.
@@ -312,7 +321,8 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
       }
     }
   }
-  bl_status_t status = bl_snapshot_create(tensors, count, split.rank == 0, engine->device, &engine->snapshot, err);
+  bl_status_t status =
+      bl_snapshot_create(tensors, count, split.rank == 0, bl_engine_updating_device(engine), &engine->snapshot, err);
   free(tensors);
   if (status == BL_OK) {
     status = bl__engine_reserve(engine, BL_MEMORY_CHECKPOINT, BL_ARENA_STAGING, bl_snapshot_bytes(engine->snapshot),
@@ -441,6 +451,7 @@ void bl_engine_destroy(bl_engine_t *engine) {
     bl_chunk_destroy(engine->chunks[i].chunk);
   }
   free(engine->chunks);
+  bl_host_optimizer_destroy(engine->host);
   bl_tensor_group_destroy(engine->tensor_group);
   free(engine->owners);
   free(engine->shared);

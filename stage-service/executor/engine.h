@@ -11,7 +11,9 @@
 // optimizer, slots (equal, slot_bytes each; as many as the policy of the job leaves the stage, until a plan
 // says otherwise; shareable, so that stores on this machine can pull evicted blocks from them), edges (equal, edge_bytes
 // each, shareable so that peers on this machine can pull from them), workspace, data, checkpoint (a copy of weights and
-// optimizer, where the job writes checkpoints), shadow (another one, where stages go on ahead of commits).
+// optimizer, where the job writes checkpoints), shadow (another one, where stages go on ahead of commits). Where the job
+// has the optimizer's state on the host (train.optimizer_memory) it is under optimizer-host instead: masters of the
+// weights, moments and gradients that have come, in staging.
 //
 // On a device whose memory the CPU cannot touch (a GPU) all of it lies there but data, checkpoint and staging: twins of
 // edge buffers, and of slots where blocks may leave, which data paths of the host send from and receive into. The device
@@ -132,6 +134,7 @@ typedef struct bl_engine {
   bl_device_event_t *finished; // bl_engine_finish
   const bl_ops_t *ops;
   bl_compute_t *compute;
+  bl_host_optimizer_t *host; // that updates the chunks (train.optimizer_memory: host); NULL: the device does
   bl_engine_chunk_t *chunks;
   uint32_t chunk_count;
   uint32_t *owners;           // of the chunks' parameters (model/shard.h); NULL: there is one replica
@@ -141,7 +144,7 @@ typedef struct bl_engine {
   uint64_t sums_at, received_at;        // offsets in the arena of gradients: sums that wait, what other replicas send
 
   bl_memory_account_t account;
-  bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory;
+  bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory; // optimizer: wherever it lies
   bl_arena_t windows;                // of the tensor group (model/windows.h)
   bl_arena_t edge_twins, tied_twins; // empty where the CPU reaches the device's memory
   bl_segments_t slots;               // slots.count of them are there: the stage's own slots
@@ -204,6 +207,10 @@ static inline void *bl_engine_slot(const bl_engine_t *engine, uint32_t index) {
 }
 static inline void *bl_engine_edge(const bl_engine_t *engine, uint32_t index) {
   return engine->edges.base + index * engine->edge_bytes;
+}
+// The device whose memory weights and moments lie in as they are updated.
+static inline bl_device_t *bl_engine_updating_device(const bl_engine_t *engine) {
+  return engine->host != NULL ? bl_device_host() : engine->device;
 }
 // Where a data path of the host finds what is in an edge buffer or a slot: its twin, or itself.
 static inline void *bl_engine_edge_twin(const bl_engine_t *engine, uint32_t index) {

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "job/balance.h"
 #include "model/memory.h"
+#include "sys/memory.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -43,6 +44,7 @@ static bl_status_t plan_memory(bl_engine_t *engine, bl_stage_memory_t *memory, b
                                              .replicas = training->grid.data,
                                              .replica = engine->replica,
                                              .fold_levels = bl_engine_fold_levels(engine),
+                                             .optimizer_on_host = engine->host != NULL,
                                              .post_validation = engine->job.train.post_validation};
   bl_status_t status = bl_stage_memory(&request, memory);
   free(spans);
@@ -193,13 +195,15 @@ static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wa
   const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL; // with another stage
   const bool staged = !engine->device->host_memory;
   const bool replicas = engine->training.grid.data > 1;
+  const bool away = engine->host != NULL;
   const uint64_t edges = engine->edge_count * engine->edge_bytes;
   const wanted_t list[WANTED] = {
       {BL_MEMORY_WEIGHTS, replicas ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, memory->weight_bytes, &engine->weights},
       {BL_MEMORY_GRADIENTS, exchanges || replicas ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
        memory->gradient_bytes + memory->tied_bytes + memory->fold_bytes + memory->reduce_bytes, &engine->gradients},
-      {BL_MEMORY_OPTIMIZER, BL_ARENA_PRIVATE, memory->optimizer_bytes, &engine->optimizer},
-      {BL_MEMORY_SHADOW, BL_ARENA_PRIVATE, memory->shadow_bytes, &engine->shadow},
+      {away ? BL_MEMORY_OPTIMIZER_HOST : BL_MEMORY_OPTIMIZER, away ? BL_ARENA_STAGING : BL_ARENA_PRIVATE,
+       away ? memory->host_bytes : memory->optimizer_bytes, &engine->optimizer},
+      {BL_MEMORY_SHADOW, away ? BL_ARENA_STAGING : BL_ARENA_PRIVATE, memory->shadow_bytes, &engine->shadow},
       {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, edges, &engine->edges},
       {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, memory->chunk_bytes + memory->operation_bytes, &engine->workspace},
       {BL_MEMORY_WORKSPACE, BL_ARENA_SHAREABLE, memory->window_bytes, &engine->windows},
@@ -245,11 +249,26 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
     snprintf(list + used, sizeof list - (size_t)used, ", communicators %s", bl_bytes_format(communicators, one));
   }
   char total[BL_BYTES_TEXT], seat[BL_GRID_NAME_BYTES];
+  const char *away = engine->host == NULL ? ", or the optimizer on the host (train.optimizer_memory: host)" : "";
   return bl_error_set(err, BL_EXHAUSTED,
                       "%s needs %s of device memory (%s), %s of %s are free: more stages, fewer slots "
-                      "(memory.slots, balance), a smaller train.micro_batch or pipeline.recompute",
+                      "(memory.slots, balance), a smaller train.micro_batch or pipeline.recompute%s",
                       bl_engine_name(engine, seat), bl_bytes_format(planned, all), list,
-                      bl_bytes_format(free_bytes, one), bl_bytes_format(total_bytes, total));
+                      bl_bytes_format(free_bytes, one), bl_bytes_format(total_bytes, total), away);
+}
+
+// The same of the host, where the optimizer is there: what is pinned the kernel cannot take back.
+static bl_status_t check_host(bl_engine_t *engine, const bl_stage_memory_t *memory, bl_error_t *err) {
+  const uint64_t free_bytes = bl_memory_available_bytes();
+  if (engine->host == NULL || memory->host_bytes + memory->shadow_bytes <= free_bytes) {
+    return BL_OK;
+  }
+  char all[BL_BYTES_TEXT], free_text[BL_BYTES_TEXT], seat[BL_GRID_NAME_BYTES];
+  return bl_error_set(err, BL_EXHAUSTED,
+                      "train.optimizer_memory: host: %s needs %s of the host's memory for master weights, moments and "
+                      "gradients, %s are free: more stages on more hosts, or device",
+                      bl_engine_name(engine, seat), bl_bytes_format(memory->host_bytes + memory->shadow_bytes, all),
+                      bl_bytes_format(free_bytes, free_text));
 }
 
 static bl_status_t create_edges(bl_engine_t *engine, bl_error_t *err) {
@@ -299,6 +318,7 @@ bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *err) {
   wanted_t wanted[WANTED];
   list_wanted(engine, &memory, wanted);
   status = check_device(engine, wanted, own * engine->slot_bytes, held, err);
+  status = status == BL_OK ? check_host(engine, &memory, err) : status;
   for (size_t i = 0; i < WANTED && status == BL_OK; i++) {
     status = wanted[i].arena == &engine->edges
                  ? reserve_edges(engine, wanted[i].bytes, err)
@@ -335,7 +355,8 @@ void bl__engine_hand_out(bl_engine_t *engine) {
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
     bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
-    uint64_t weight_bytes = bl_align_up(sizes.weight_bytes, BL_CACHE_LINE_BYTES);
+    uint64_t weight_bytes = bl_align_up(sizes.resident_bytes, BL_CACHE_LINE_BYTES);
+    uint64_t master_bytes = engine->host != NULL ? bl_align_up(sizes.weight_bytes, BL_CACHE_LINE_BYTES) : 0;
     uint64_t moment_bytes = bl_align_up(sizes.moment_bytes, BL_CACHE_LINE_BYTES);
     bl_chunk_arenas_t arenas = {.weights = (float *)(void *)weights,
                                 .gradients = (float *)(void *)gradients,
@@ -344,10 +365,15 @@ void bl__engine_hand_out(bl_engine_t *engine) {
                                 .sums = sizes.fold_bytes == 0 ? NULL : (float *)(void *)sums,
                                 .packed = sizes.packed_bytes == 0 ? NULL : weights + weight_bytes,
                                 .workspace = engine->workspace.base};
+    moments += 2 * moment_bytes;
+    if (engine->host != NULL) { // what is updated is together
+      arenas.masters = (float *)(void *)moments;
+      arenas.landed = (float *)(void *)(moments + master_bytes);
+      moments += 2 * master_bytes;
+    }
     bl_chunk_use_arenas(chunk, &arenas);
     weights += weight_bytes + bl_align_up(sizes.packed_bytes, BL_CACHE_LINE_BYTES);
     gradients += bl_align_up(sizes.gradient_bytes, BL_CACHE_LINE_BYTES);
-    moments += 2 * moment_bytes;
     sums += bl_align_up(sizes.fold_bytes, BL_CACHE_LINE_BYTES);
   }
 }

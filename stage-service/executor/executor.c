@@ -184,12 +184,16 @@ static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_e
   bl_engine_t *engine = pass->engine;
   const int32_t *tokens;
   bl_status_t status = read_tokens(pass, op->op, &tokens, err);
+  const bool last = op->op.micro_batch + 1u == pass->run->plan->schedule->micro_batches; // of the chunk
+  if (status == BL_OK && last) {
+    bl_chunk_expect_last(bl_engine_chunk(engine, op->op.virtual_stage));
+  }
   if (status == BL_OK) {
     bl_chunk_backward_weight(bl_engine_chunk(engine, op->op.virtual_stage), tokens, bl_engine_edge(engine, op->input),
                              slot_of(engine, op), bl_engine_edge(engine, op->output));
     status = fold(pass, op->op, false, err);
   }
-  if (status == BL_OK && op->op.micro_batch + 1u == pass->run->plan->schedule->micro_batches) { // the chunk's last
+  if (status == BL_OK && last) {
     status = bl_replicas_send_gradients(engine, bl_engine_find_chunk(engine, op->op.virtual_stage), err);
   }
   return status;
@@ -434,6 +438,9 @@ static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    bl_chunk_land_rest(engine->chunks[i].chunk);
+  }
   ask_squares(pass);
   if (engine->timeline == NULL) {
     pass->vote->counters.busy_ns += bl_clock_now_ns() - start_ns - (pass->stall.total_ns - stalled_ns);
@@ -576,5 +583,9 @@ bl_status_t bl_executor_update(bl_engine_t *engine, uint64_t step, double scale,
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_chunk_update(engine->chunks[i].chunk, &settings, &update);
   }
-  return bl_engine_finish(engine, err);
+  bl_status_t status = bl_engine_finish(engine, err);
+  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
+    status = bl_chunk_status(engine->chunks[i].chunk, err);
+  }
+  return status;
 }

@@ -14,7 +14,9 @@ static uint64_t bytes_of(const bl_chunk_t *chunk) {
 }
 
 static bl_status_t copy(bl_engine_t *engine, void *live, uint8_t *kept, uint64_t bytes, bool back, bl_error_t *err) {
-  return bl_device_copy(engine->device, engine->stream, back ? live : kept, back ? (void *)kept : live, bytes, err);
+  bl_device_t *device = bl_engine_updating_device(engine);
+  return bl_device_copy(device, engine->host != NULL ? NULL : engine->stream, back ? live : kept,
+                        back ? (void *)kept : live, bytes, err);
 }
 
 // Weights and moments of a chunk lie in one piece each.
@@ -26,7 +28,8 @@ static bl_status_t copy_all(bl_engine_t *engine, bool back, bl_error_t *err) {
     bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
     const bl_chunk_arenas_t *live = bl_chunk_arenas(chunk);
     uint8_t *moments = kept + aligned(sizes.weight_bytes), *second = moments + aligned(sizes.moment_bytes);
-    status = copy(engine, live->weights, kept, sizes.weight_bytes, back, err);
+    float *weights = engine->host != NULL ? live->masters : live->weights;
+    status = copy(engine, weights, kept, sizes.weight_bytes, back, err);
     if (status == BL_OK) {
       status = copy(engine, live->first_moments, moments, sizes.moment_bytes, back, err);
     }

@@ -58,7 +58,8 @@ static void every_type_is_read(void **state) {
            "  validation: 0.1\n"
            "  format: bin\n"
            "  order: sequential\n"
-           "train: {steps: 5, lr: 1e-3, lr_schedule: cosine, min_lr: .5e-4, beta2: 0.95, decay: all, clip: 1}\n"
+           "train: {steps: 5, lr: 1e-3, lr_schedule: cosine, min_lr: .5e-4, beta2: 0.95, decay: all, clip: 1,\n"
+           "        optimizer_memory: host}\n"
            "pipeline:\n"
            "  stages: 3\n"
            "  schedule: interleaved\n"
@@ -79,6 +80,7 @@ static void every_type_is_read(void **state) {
   assert_int_equal(job.data.validation.files.count, 0);
   assert_int_equal(job.data.format, BL_JOB_FORMAT_BIN);
   assert_int_equal(job.train.decay, BL_JOB_DECAY_ALL);
+  assert_int_equal(job.train.optimizer_memory, BL_JOB_OPTIMIZER_ON_HOST);
   assert_true(job.train.lr == 1e-3 && job.train.min_lr.value == 5e-5 && job.train.beta2 == 0.95);
   assert_int_equal(job.pipeline.chunks.value, 2);
   assert_int_equal(job.pipeline.layers_per_stage.count, 6);

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stage that computes on a device which is told ahead and whose memory the CPU cannot touch does what a stage on the
-host does: the same bits for every schedule, data path, eviction, kind of recomputation, validation and resumed run. The
-device is not there (tests/late): its modules take the place of the CUDA back end's. And what is said where there is none."""
+host does: the same bits for every schedule, data path, eviction, kind of recomputation, validation and resumed run, wherever its
+optimizer's state lies. The device is not there (tests/late): its modules take the place of the CUDA back end's. And what is
+said where there is none."""
 import os
 import signal
 
-from ballast import LATE, ON_DEVICE, Run, losses, on_late_device, read_report, run_job, stages_of, write_job
+from ballast import LATE, ON_DEVICE, Run, losses, on_late_device, read_report, run_job, stages_of, state_of, write_job
 
 
 def compare(folder, what, job, *arguments):
@@ -100,6 +101,36 @@ def checkpoints(folder):
     print("ok checkpoints from and to a device")
 
 
+def optimizer_on_the_host(folder):
+    """With the optimizer's state in memory of the host: the same bits, also where stages go ahead of commits and take steps
+    back, the same checkpoints, and either goes on from the other's."""
+    inline = {"init": None, "family": "llama", "layers": 4, "hidden": 32, "heads": 2, "ffn": 64, "vocab": 128, "seq": 32}
+    on_host = ("--set", "train.optimizer_memory=host")
+    for dtype in ("fp32", "bf16"):
+        train = {"steps": 6, "dtype": dtype, "clip": 0.5}
+        expected, _ = run_job(folder, write_job(folder, model=inline, train=train), "--local")
+        kept = []
+        for which, words in (("device", ()), ("host", on_host)):
+            kept.append(os.path.join(folder, f"{dtype}-{which}"))
+            job = write_job(folder, model=inline, train=train, checkpoint={"folder": kept[-1], "every": 3})
+            report, _ = run_job(folder, job, "--local", "--steps", "3", *ON_DEVICE, *words)
+            assert losses(report) == losses(expected)[:3], f"{dtype}, {which}: {losses(report)}\n {losses(expected)}"
+        assert state_of(kept[0], 3) == state_of(kept[1], 3), f"{dtype}: the two checkpoints differ"
+        for place, words in ((kept[0], on_host), (kept[1], ())):  # each goes on with the other
+            job = write_job(folder, model=inline, train=train, checkpoint={"folder": place, "every": 3})
+            report, _ = run_job(folder, job, "--local", "--resume", *ON_DEVICE, *words)
+            bits = [(event["loss"].hex(), event["grad_norm"].hex()) for event in report if event["event"] == "step"]
+            assert bits == losses(expected)[3:], f"{dtype}, {words}: {bits}\n {losses(expected)[3:]}"
+        assert state_of(kept[0], 6) == state_of(kept[1], 6), f"{dtype}: the two checkpoints differ at the end"
+        ahead = write_job(folder, model=inline, train={**train, "post_validation": True})
+        report, _ = run_job(folder, ahead, "--local", *ON_DEVICE, *on_host)
+        assert losses(report) == losses(expected), f"{dtype}, ahead: {losses(report)}\n {losses(expected)}"
+    job = write_job(folder, model=inline)
+    _, done = run_job(folder, job, "--local", *on_host, expect=2)
+    assert "train.optimizer_memory: host saves nothing where the device is the host itself" in done.stderr, done.stderr
+    print("ok optimizer on the host")
+
+
 def refusals(folder):
     job = write_job(folder)
     os.environ["BALLAST_MODULES"] = folder
@@ -114,4 +145,5 @@ def refusals(folder):
     print("ok refusals")
 
 
-on_late_device(same_bits, evictions, device_to_device, a_store_is_killed, checkpoints, refusals)
+on_late_device(same_bits, evictions, device_to_device, a_store_is_killed, checkpoints,
+               optimizer_on_the_host, refusals)

@@ -256,6 +256,9 @@ static void *sit(void *argument) {
   }
   if (seat->stage == 0) {
     rig->outcome.slot_bytes = engine->training.stages[0].slot_bytes;
+    for (int tag = 0; tag < BL_MEMORY_TAGS; tag++) {
+      rig->outcome.memory[tag] = bl_memory_usage(&engine->account, (bl_memory_tag_t)tag);
+    }
     rig->outcome.arena_bytes = engine->slots.count * engine->slots.bytes;
   }
   pthread_barrier_wait(&rig->barrier);
@@ -264,6 +267,10 @@ static void *sit(void *argument) {
   bl_engine_destroy(engine);
   arena_parking_destroy(rig->parkings[seat->stage]);
   return NULL;
+}
+
+static const char *given(const char *text) {
+  return text != NULL ? text : "";
 }
 
 static void write_job(rig_t *rig) {
@@ -278,10 +285,10 @@ static void write_job(rig_t *rig) {
   snprintf(rig->job, sizeof rig->job,
            "model: {%s}\n"
            "data: {train: '%s/tests/golden/%s/tokens.bin', format: bin, order: sequential}\n"
-           "train: {steps: 3, micro_batch: 2, micro_batches: %u, lr: 1.0e-3}\n"
-           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: 1}\n",
-           model, BALLAST_SOURCE_DIR, golden, rig->micro_batches, setting->stages, setting->schedule,
-           setting->attention, setting->recompute);
+           "train: {steps: 3, micro_batch: 2, micro_batches: %u, lr: 1.0e-3%s}\n"
+           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: 1%s}\n%s",
+           model, BALLAST_SOURCE_DIR, golden, rig->micro_batches, given(setting->train), setting->stages,
+           setting->schedule, setting->attention, setting->recompute, given(setting->pipeline), given(setting->more));
 }
 
 rig_outcome_t rig_train(rig_setting_t setting) {

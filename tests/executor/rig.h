@@ -28,7 +28,9 @@ typedef struct rig_setting {
   const char *attention;
   const char *recompute;
   rig_fault_t fault;
-  uint32_t micro_batches; // 0: 4
+  uint32_t micro_batches;       // 0: 4
+  const char *more;             // sections of the job beside model, data, train and pipeline; NULL: none
+  const char *train, *pipeline; // further keys of these, ", dtype: bf16"; NULL: none
   // Balanced lists of the same schedule, and the slots of a stage to run them in. NULL: the job's own
   const bl_balance_result_t *balanced;
   uint32_t cap;
@@ -42,6 +44,7 @@ typedef struct rig_outcome {
   bl_stage_counters_t counters[RIG_STAGES_MAX];     // evicted to recomputed: sums over the steps
   arena_parking_counters_t parking[RIG_STAGES_MAX]; // with repeated steps
   uint64_t slot_bytes, arena_bytes;                 // of stage 0: one slot, all of them
+  bl_memory_usage_t memory[BL_MEMORY_TAGS];         // of stage 0
 } rig_outcome_t;
 
 rig_outcome_t rig_train(rig_setting_t setting);

@@ -223,6 +223,8 @@ static void what_this_version_does_not_do_is_refused(void **state) {
   refuses("balance.data_path=cuda-ipc", BL_UNIMPLEMENTED, "balance.data_path: ");
   refuses("balance.require=cuda-ipc", BL_UNIMPLEMENTED, "balance.require: ");
   refuses("balance.require=nccl", BL_UNIMPLEMENTED, "balance.require: ");
+  refuses("train.optimizer_memory=host", BL_UNIMPLEMENTED,
+          "train.optimizer_memory: host saves nothing where the device");
 }
 
 static void bad_jobs_are_refused(void **state) {

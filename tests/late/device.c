@@ -2,7 +2,7 @@
 // libballast-cuda.so of the device that is not there: memory, streams, events.
 //
 // Troubles of a machine, by the environment, in the CUDA back end's own words: LATE_DRIVER=0 (none) or 12040 (of CUDA
-// 12.4), LATE_DEVICES=0, LATE_CAPABILITY=75.
+// 12.4), LATE_DEVICES=0, LATE_CAPABILITY=75. LATE_COPY_US: how long a copy from the device takes.
 #include "datapath/device_path.h"
 #include "device/cuda/verdict.h"
 #include "device/libraries.h"
@@ -272,10 +272,19 @@ typedef struct {
   const void *from; // NULL: fill
   uint64_t bytes;
   int value;
+  bool slow;
 } move_t;
+
+static int trouble(const char *variable, int usual) {
+  const char *text = getenv(variable);
+  return text != NULL ? atoi(text) : usual;
+}
 
 static void move(void *arguments) {
   const move_t *task = arguments;
+  if (task->slow) {
+    usleep((useconds_t)trouble("LATE_COPY_US", 0));
+  }
   if (task->from == NULL) {
     memset(task->to, task->value, task->bytes);
   } else {
@@ -288,6 +297,7 @@ static bl_status_t copy(bl_device_t *device, bl_device_stream_t *stream, void *t
   (void)device;
   (void)err;
   move_t task = {.to = late_real(to), .from = late_real(from), .bytes = bytes};
+  task.slow = late_is_device(from) && !late_is_device(to);
   if (stream == NULL) {
     move(&task);
   } else {
@@ -333,11 +343,6 @@ static const bl_device_ops_t ops = {.name = "cuda",
                                     .event_record = event_record,
                                     .event_query = event_query,
                                     .event_elapsed = event_elapsed};
-
-static int trouble(const char *variable, int usual) {
-  const char *text = getenv(variable);
-  return text != NULL ? atoi(text) : usual;
-}
 
 static bl_cuda_findings_t look(void) {
   bl_cuda_findings_t findings = {.runtime = 13000, .driver = trouble("LATE_DRIVER", 13000), .result_text = "no error"};

@@ -22,6 +22,10 @@ static bl_status_t check_options(const bl_chunk_options_t *options, bl_error_t *
     return bl_error_set(err, BL_UNIMPLEMENTED, "layers in %u parts: back end '%s' computes whole layers only", parts,
                         options->ops->name);
   }
+  if (options->host != NULL && (options->owners != NULL || parts > 1 || options->fold_levels > 0)) {
+    return bl_error_set(err, BL_UNIMPLEMENTED,
+                        "train.optimizer_memory: host: neither with replicas nor with layers in parts in this version");
+  }
   if (options->micro_batches < 1) {
     return bl_error_set(err, BL_INVALID, "train.micro_batches: must be at least 1, is 0");
   }
@@ -64,10 +68,12 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->linears = calloc((size_t)options->span.layer_count * BL__PRODUCTS * made->here, sizeof *made->linears);
   made->embedding = options->span.embedding ? calloc(made->here, sizeof *made->embedding) : NULL;
   made->head = options->span.head ? calloc(made->here, sizeof *made->head) : NULL;
+  made->resident = calloc(made->parameter_count, sizeof *made->resident);
+  made->host = options->host;
   made->replica = options->replica;
   made->fold_levels = options->fold_levels;
   if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->moments == NULL ||
-      made->linears == NULL || (options->owners != NULL && made->owners == NULL) ||
+      made->resident == NULL || made->linears == NULL || (options->owners != NULL && made->owners == NULL) ||
       (options->span.embedding && made->embedding == NULL) || (options->span.head && made->head == NULL)) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
     goto destroy;
@@ -75,7 +81,10 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   for (uint32_t i = 0; i < whole && made->owners != NULL; i++) {
     made->owners[i] = options->owners[i];
   }
-  status = bl__chunk_plan(made, err);
+  status = bl__chunk_host_create(made, err);
+  if (status == BL_OK) {
+    status = bl__chunk_plan(made, err);
+  }
   if (status != BL_OK) {
     goto destroy;
   }
@@ -88,6 +97,8 @@ destroy:
 
 void bl_chunk_destroy(bl_chunk_t *chunk) {
   if (chunk != NULL) {
+    bl__chunk_host_destroy(chunk);
+    free(chunk->resident);
     free(chunk->places);
     free(chunk->layers);
     free(chunk->copies);
@@ -193,8 +204,10 @@ void bl_chunk_backward_weight(bl_chunk_t *chunk, const int32_t *tokens, const vo
     bl__tensors_t tensors =
         bl__layer_tensors(chunk, layer, (void *)(uintptr_t)in, slot, (void *)(uintptr_t)out); // W reads edges only
     bl__layer_backward_weight(chunk, layer, &tensors);
+    bl__chunk_land_layer(chunk, layer);
   }
   backward_weight_ends(chunk, tokens, in, slot);
+  bl__chunk_land_ends(chunk);
 }
 
 void bl_chunk_backward(bl_chunk_t *chunk, const int32_t *tokens, const int32_t *labels, void *in, void *slot, void *out,
@@ -206,6 +219,8 @@ void bl_chunk_backward(bl_chunk_t *chunk, const int32_t *tokens, const int32_t *
     bl__tensors_t tensors = bl__layer_tensors(chunk, layer, in, slot, out);
     bl__layer_backward_input(chunk, layer, &tensors);
     bl__layer_backward_weight(chunk, layer, &tensors);
+    bl__chunk_land_layer(chunk, layer);
   }
   backward_weight_ends(chunk, tokens, in, slot);
+  bl__chunk_land_ends(chunk);
 }

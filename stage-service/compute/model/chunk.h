@@ -37,6 +37,7 @@
 #include "collective/group.h"
 #include "compute/ops/ops.h"
 #include "compute/optimizer/adamw.h"
+#include "compute/optimizer/host.h"
 #include "model/chunk_span.h"
 #include "model/layout.h"
 #include "model/model.h"
@@ -60,12 +61,15 @@ typedef struct bl_chunk_options {
                               // chunk updates all
   uint32_t replica;           // this one's number
   uint32_t fold_levels;       // sums of gradients that may wait (model/fold.h)
-  bool prepack;               // let products read packed copies of the weights; in bf16 they always read copies
+  // That updates it; borrowed, outlives the chunk. NULL: the device does. Not with owners, layers in parts, fold levels.
+  const bl_host_optimizer_t *host;
+  bool prepack; // let products read packed copies of the weights; in bf16 they always read copies
 } bl_chunk_options_t;
 
 // Bytes of each arena. Weights, gradients and moments are the parameters as bl_chunk_span_places lays them out.
 typedef struct bl_chunk_sizes {
   uint64_t weight_bytes;
+  uint64_t resident_bytes; // of weights in fp32 on the device: weight_bytes, but for options.host (model/resident.h)
   uint64_t gradient_bytes;
   uint64_t moment_bytes;       // of each of the two moments, of what the chunk updates
   uint64_t fold_bytes;         // sums of gradients that wait
@@ -80,13 +84,16 @@ typedef struct bl_chunk_sizes {
 } bl_chunk_sizes_t;
 
 // Blocks of at least those sizes, 64-byte aligned, owned by the caller, that outlive the chunk. Moments may both be
-// NULL in a chunk that is never updated, gradients too in one that only runs forward.
+// NULL in a chunk that is never updated, gradients too in one that only runs forward. With options.host masters, moments
+// and what has landed are staging of the device, and `weights` has resident_bytes.
 typedef struct bl_chunk_arenas {
   float *weights;
   float *gradients;
   float *first_moments;
   float *second_moments;
-  float *sums; // [fold_levels], each laid out as the gradients; NULL without
+  float *sums;    // [fold_levels], each laid out as the gradients; NULL without
+  float *masters; // [weight_bytes], the weights as they are updated; NULL without options.host
+  float *landed;  // [weight_bytes], gradients that have come to the host; NULL without
   void *packed;
   void *workspace;
 } bl_chunk_arenas_t;
@@ -100,7 +107,7 @@ typedef struct bl_chunk_parameter {
   bl_slice_t slice; // of the whole tensor
   uint64_t elements;
   uint64_t room; // elements from the weight, and from the gradient, on that are this parameter's (bl_chunk_span_places)
-  float *weight;
+  float *weight; // as it is updated: on the host with options.host
   float *gradient; // of the embedding lookup, where a tied head has a second one here
   float *first_moment;
   float *second_moment; // both NULL where another replica updates it
@@ -185,8 +192,16 @@ BL_MUST_USE bl_status_t bl_chunk_fold(bl_chunk_t *chunk, bool head, uint32_t mer
 // The gradient of a tied head in a chunk that has the embedding, too: a second buffer beside that of the lookup, as long as
 // the parameter; of a vocabulary in parts that of the part `part`, which is here. NULL in others.
 float *bl_chunk_second_gradient(bl_chunk_t *chunk, uint32_t part);
-// AdamW on every parameter that the chunk updates. Packed copies of all weights are current afterwards where it updates all
-// of them, else when the others have come and bl_chunk_weights_changed was called.
+// With options.host, else nothing is done. expect_last, which every step needs: the next W is the step's last, and
+// gradients go to the host as it completes them, layer by layer. land_rest: what a tied gradient was added to goes, too;
+// after it only bl_chunk_update and the next step follow.
+void bl_chunk_expect_last(bl_chunk_t *chunk);
+void bl_chunk_land_rest(bl_chunk_t *chunk);
+// The first failure of what came and went, BL_OK without options.host. BL_DEADLINE; what the device reports.
+BL_MUST_USE bl_status_t bl_chunk_status(const bl_chunk_t *chunk, bl_error_t *err);
+// AdamW on every parameter that the chunk updates; with options.host it waits for gradients to land. Packed copies of
+// all weights are current afterwards where it updates all of them, else when the others have come and
+// bl_chunk_weights_changed was called.
 void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step);
 
 #endif

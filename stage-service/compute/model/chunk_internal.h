@@ -32,6 +32,7 @@ typedef struct bl__layer {
   bl__norm_t query_norm, key_norm; // of heads, where the model normalises them
   bool window;
   bl__linear_t *linear[BL__PRODUCTS]; // [parts here] each
+  uint32_t first_place, end_place;    // of its parameters, among the chunk's
 } bl__layer_t;
 
 // The head's columns of one part of the vocabulary.
@@ -86,16 +87,26 @@ struct bl_chunk {
   uint32_t *owners;             // [bl_chunk_span_parameter_count]; NULL: it updates all
   uint32_t replica, fold_levels;
   uint64_t *moments;          // [parameter_count] element offsets; of no meaning for others' tensors
+  uint64_t *resident;         // [parameter_count] element offsets (model/resident.h)
   void **copies;              // [parameter_count]: where the update leaves it rounded (adamw_packed), or NULL
   bl__layer_t *layers;        // [span.layer_count], pointers valid after use_arenas
   bl__linear_t *linears;      // [span.layer_count][BL__PRODUCTS][here], of the layers
   bl__embedding_t *embedding; // [here] in a chunk with the embedding
   bl__norm_t final_norm;
   bl__head_t *head; // [here] in a chunk with the head
+
+  // chunk_host.c
+  const bl_host_optimizer_t *host;
+  bl_device_event_t *complete, *landed, *returned;
+  bool last; // W is the step's last
+  bl_error_t failure;
 };
 
 static inline bool bl__chunk_is_in_parts(const bl_chunk_t *chunk) {
   return chunk->parts > 1;
+}
+static inline bl_device_stream_t *bl__chunk_stream(const bl_chunk_t *chunk) {
+  return chunk->ops->stream == NULL ? NULL : chunk->ops->stream(chunk->compute);
 }
 static inline uint64_t bl__chunk_row_bytes(const bl_chunk_t *chunk) {
   return chunk->model.hidden * bl_dtype_bytes(chunk->layout.options.dtype);
@@ -133,6 +144,20 @@ void *bl__sum_begin(bl_chunk_t *chunk, uint32_t window);
 void *bl__sum_of(const bl_chunk_t *chunk, void *sums, uint32_t index);
 // y [own rows] = the sum of all parts + bias + residual (NULL: none).
 void bl__sum_end(bl_chunk_t *chunk, uint32_t window, const float *bias, const void *residual, void *y);
+
+// Where the device has the weight of a place, or gets it to pack it from (chunk_host.c).
+float *bl__chunk_weight(const bl_chunk_t *chunk, uint32_t place);
+// Refreshes the packed copies.
+void bl__chunk_pack(bl_chunk_t *chunk);
+
+// chunk_host.c: nothing is done without options.host.
+bl_status_t bl__chunk_host_create(bl_chunk_t *chunk, bl_error_t *err) BL_MUST_USE;
+void bl__chunk_host_destroy(bl_chunk_t *chunk); // waits for what is on its way
+void bl__chunk_land_layer(bl_chunk_t *chunk, uint32_t layer);
+void bl__chunk_land_ends(bl_chunk_t *chunk);    // but for what a tied gradient is still to be added to
+void bl__chunk_wait_copies(bl_chunk_t *chunk);  // operations do, before they write where gradients are
+void bl__chunk_send_weights(bl_chunk_t *chunk); // all, in the order of the operations
+void bl__chunk_update_on_host(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step);
 
 // layer.c: `in`, `slot`, `out` are those of the chunk.
 bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, void *in, void *slot, void *out);

@@ -3,6 +3,7 @@
 #include "compute/model/chunk_internal.h"
 
 #include "base/bytes.h"
+#include "model/resident.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,15 +11,15 @@
 #define CACHE_LINE_ELEMENTS (BL_CACHE_LINE_BYTES / sizeof(float))
 #define PIECE_ELEMENTS      (4u << 20) // drawn at a time for a device whose memory the CPU cannot write
 
-// Element offset of a role's tensor, or of what part `part` has of it; the chunk holds it.
-static uint64_t offset_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint32_t model_layer, uint32_t part) {
+// Place of a role's tensor, or of what part `part` has of it; the chunk holds it.
+static uint32_t place_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint32_t model_layer, uint32_t part) {
   const uint32_t index = bl_parameter_index(&chunk->model, role, model_layer);
   const uint32_t wanted = bl__chunk_is_in_parts(chunk) && bl_split_cuts(role) ? part : 0;
   uint32_t i = 0;
   while (chunk->places[i].canonical_index != index || chunk->places[i].part != wanted) {
     i++;
   }
-  return chunk->places[i].offset_elements;
+  return i;
 }
 
 // Number of the model's part that is the `index`-th here.
@@ -26,22 +27,35 @@ static uint32_t part_number(const bl_chunk_t *chunk, uint32_t index) {
   return bl_split_first(chunk->layout.options.split) + index;
 }
 
-static bl_device_stream_t *stream_of(const bl_chunk_t *chunk) {
-  return chunk->ops->stream == NULL ? NULL : chunk->ops->stream(chunk->compute);
-}
-
 static float *at(float *arena, uint64_t offset_elements) {
   return arena != NULL ? arena + offset_elements : NULL;
 }
 
+static float *gradient_at(const bl_chunk_t *chunk, uint32_t place) {
+  return at(chunk->arenas.gradients, chunk->places[place].offset_elements);
+}
+
+float *bl__chunk_weight(const bl_chunk_t *chunk, uint32_t place) {
+  const uint64_t offset = chunk->resident[place];
+  return offset == BL_RESIDENT_NOWHERE ? gradient_at(chunk, place) : at(chunk->arenas.weights, offset);
+}
+
+// Where weights and moments are updated.
+static bl_device_t *updating_device(const bl_chunk_t *chunk) {
+  return chunk->host != NULL ? bl_device_host() : chunk->device;
+}
+static float *updated_weights(const bl_chunk_t *chunk) {
+  return chunk->host != NULL ? chunk->arenas.masters : chunk->arenas.weights;
+}
+
 static void bind_norm(const bl_chunk_t *chunk, bl__norm_t *norm, uint32_t model_layer, bl_parameter_role_t gain,
                       bl_parameter_role_t bias) {
-  uint64_t offset = offset_of(chunk, gain, model_layer, 0);
-  *norm = (bl__norm_t){.gain = at(chunk->arenas.weights, offset), .gain_gradient = at(chunk->arenas.gradients, offset)};
+  uint32_t place = place_of(chunk, gain, model_layer, 0);
+  *norm = (bl__norm_t){.gain = bl__chunk_weight(chunk, place), .gain_gradient = gradient_at(chunk, place)};
   if (chunk->model.family == BL_FAMILY_GPT2) {
-    offset = offset_of(chunk, bias, model_layer, 0);
-    norm->bias = at(chunk->arenas.weights, offset);
-    norm->bias_gradient = at(chunk->arenas.gradients, offset);
+    place = place_of(chunk, bias, model_layer, 0);
+    norm->bias = bl__chunk_weight(chunk, place);
+    norm->bias_gradient = gradient_at(chunk, place);
   }
 }
 
@@ -75,9 +89,8 @@ static linear_roles_t roles_of(const bl_model_t *model, bl__product_t product) {
 static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t product, uint32_t index) {
   const linear_roles_t role = roles_of(&chunk->model, product);
   const uint32_t model_layer = chunk->span.first_layer + layer, part = part_number(chunk, index);
-  uint64_t offset = offset_of(chunk, role.weight, model_layer, part);
-  bl__linear_t linear = {.weight = at(chunk->arenas.weights, offset),
-                         .weight_gradient = at(chunk->arenas.gradients, offset)};
+  uint32_t place = place_of(chunk, role.weight, model_layer, part);
+  bl__linear_t linear = {.weight = bl__chunk_weight(chunk, place), .weight_gradient = gradient_at(chunk, place)};
   const uint64_t packed = bl_align_up(chunk->ops->linear_packed_bytes(chunk->linear[product]), BL_CACHE_LINE_BYTES);
   if (packed > 0) {
     linear.packed = (char *)chunk->arenas.packed + layer * chunk->packed_layer_bytes +
@@ -85,9 +98,9 @@ static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t p
   }
   // A bias that is added once for all parts has its gradient from the first one here.
   if (role.bias != BL_PARAMETER_ROLES && (index == 0 || !bl__chunk_is_in_parts(chunk) || bl_split_cuts(role.bias))) {
-    offset = offset_of(chunk, role.bias, model_layer, part);
-    linear.bias = at(chunk->arenas.weights, offset);
-    linear.bias_gradient = at(chunk->arenas.gradients, offset);
+    place = place_of(chunk, role.bias, model_layer, part);
+    linear.bias = bl__chunk_weight(chunk, place);
+    linear.bias_gradient = gradient_at(chunk, place);
   }
   chunk->layers[layer].linear[product][index] = linear;
 }
@@ -95,22 +108,21 @@ static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t p
 static void bind_embedding(bl_chunk_t *chunk, uint32_t index) {
   const uint32_t part = part_number(chunk, index);
   bl__embedding_t *embedding = &chunk->embedding[index];
-  uint64_t offset = offset_of(chunk, BL_PARAMETER_TOKEN_EMBEDDING, 0, part);
-  embedding->tokens = at(chunk->arenas.weights, offset);
-  embedding->token_gradient = at(chunk->arenas.gradients, offset);
+  uint32_t place = place_of(chunk, BL_PARAMETER_TOKEN_EMBEDDING, 0, part);
+  embedding->tokens = bl__chunk_weight(chunk, place);
+  embedding->token_gradient = gradient_at(chunk, place);
   if (chunk->model.family == BL_FAMILY_GPT2) {
-    offset = offset_of(chunk, BL_PARAMETER_POSITION_EMBEDDING, 0, part);
-    embedding->positions = at(chunk->arenas.weights, offset);
-    embedding->position_gradient = at(chunk->arenas.gradients, offset);
+    place = place_of(chunk, BL_PARAMETER_POSITION_EMBEDDING, 0, part);
+    embedding->positions = bl__chunk_weight(chunk, place);
+    embedding->position_gradient = gradient_at(chunk, place);
   }
 }
 
 static void bind_head(bl_chunk_t *chunk, uint32_t index) {
   bl__head_t *head = &chunk->head[index];
-  const uint64_t first = offset_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0, part_number(chunk, 0));
-  const uint64_t offset = offset_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0, part_number(chunk, index));
-  head->linear = (bl__linear_t){.weight = at(chunk->arenas.weights, offset),
-                                .weight_gradient = at(chunk->arenas.gradients, offset)};
+  const uint32_t first = place_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0, part_number(chunk, 0));
+  const uint32_t place = place_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0, part_number(chunk, index));
+  head->linear = (bl__linear_t){.weight = bl__chunk_weight(chunk, place), .weight_gradient = gradient_at(chunk, place)};
   if (chunk->ops->linear_packed_bytes(head->whole) > 0) {
     head->linear.packed = (char *)chunk->arenas.packed + head->packed_offset_bytes;
   }
@@ -118,8 +130,8 @@ static void bind_head(bl_chunk_t *chunk, uint32_t index) {
     head->linear.plain = (char *)chunk->arenas.packed + head->plain_offset_bytes;
   }
   if (bl_chunk_span_two_gradients(&chunk->model, chunk->span)) { // the second buffer follows all parameters
-    head->linear.weight_gradient =
-        at(chunk->arenas.gradients, chunk->sizes.weight_bytes / sizeof(float) + offset - first);
+    const uint64_t before = chunk->places[place].offset_elements - chunk->places[first].offset_elements;
+    head->linear.weight_gradient = at(chunk->arenas.gradients, chunk->sizes.weight_bytes / sizeof(float) + before);
   }
 }
 
@@ -135,9 +147,21 @@ static void bind_copies(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_
   }
 }
 
+// The first place of a layer or of what follows it, between the ends of the model.
+static uint32_t first_place_of(const bl_chunk_t *chunk, uint32_t model_layer) {
+  uint32_t i = 0;
+  while (i < chunk->parameter_count &&
+         bl_parameter_get(&chunk->model, chunk->places[i].canonical_index).layer < (int32_t)model_layer) {
+    i++;
+  }
+  return i;
+}
+
 static void bind_layer(bl_chunk_t *chunk, uint32_t index) {
   const uint32_t model_layer = chunk->span.first_layer + index;
   bl__layer_t *layer = &chunk->layers[index];
+  layer->first_place = first_place_of(chunk, model_layer);
+  layer->end_place = first_place_of(chunk, model_layer + 1);
   bind_norm(chunk, &layer->norm1, model_layer, BL_PARAMETER_NORM1_WEIGHT, BL_PARAMETER_NORM1_BIAS);
   bind_norm(chunk, &layer->norm2, model_layer, BL_PARAMETER_NORM2_WEIGHT, BL_PARAMETER_NORM2_BIAS);
   if (chunk->model.post_norm) {
@@ -190,7 +214,7 @@ void bl__chunk_bind(bl_chunk_t *chunk) {
   for (int i = 0; i < BL_WINDOWS; i++) {
     chunk->alone.windows[i] = windows + chunk->workspace.windows.offset_bytes[i];
   }
-  if (chunk->ops->adamw_packed != NULL) {
+  if (chunk->ops->adamw_packed != NULL && chunk->host == NULL) {
     memset(chunk->copies, 0, chunk->parameter_count * sizeof *chunk->copies);
     visit_linears(chunk, bind_copies);
   }
@@ -215,7 +239,7 @@ bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
       .slice = bl_split_slice(&chunk->model, &parameter, chunk->parts, place->part),
       .elements = place->elements,
       .room = place->room,
-      .weight = at(chunk->arenas.weights, place->offset_elements),
+      .weight = at(updated_weights(chunk), place->offset_elements),
       .gradient = at(chunk->arenas.gradients, place->offset_elements),
       .first_moment = here ? at(chunk->arenas.first_moments, chunk->moments[i]) : NULL,
       .second_moment = here ? at(chunk->arenas.second_moments, chunk->moments[i]) : NULL,
@@ -236,7 +260,7 @@ static bl_status_t draw(bl_chunk_t *chunk, const bl_chunk_parameter_t *p, uint64
       bl_parameter_initial(&chunk->model, &p->parameter, seed, bl_slice_run(&p->slice, i) + done, count,
                            piece == NULL ? to + done : piece);
       if (piece != NULL) {
-        status = bl_device_copy(chunk->device, NULL, to + done, piece, count * sizeof(float), err);
+        status = bl_device_copy(updating_device(chunk), NULL, to + done, piece, count * sizeof(float), err);
       }
     }
   }
@@ -248,19 +272,20 @@ static bl_status_t clear_moments(bl_chunk_t *chunk, bl_error_t *err) {
   if (arenas->first_moments == NULL) {
     return BL_OK;
   }
-  bl_status_t status = bl_device_fill(chunk->device, NULL, arenas->first_moments, 0, chunk->sizes.moment_bytes, err);
-  return status == BL_OK
-             ? bl_device_fill(chunk->device, NULL, arenas->second_moments, 0, chunk->sizes.moment_bytes, err)
-             : status;
+  bl_device_t *device = updating_device(chunk);
+  bl_status_t status = bl_device_fill(device, NULL, arenas->first_moments, 0, chunk->sizes.moment_bytes, err);
+  return status == BL_OK ? bl_device_fill(device, NULL, arenas->second_moments, 0, chunk->sizes.moment_bytes, err)
+                         : status;
 }
 
 bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *err) {
-  float *piece = chunk->device->host_memory ? NULL : malloc(PIECE_ELEMENTS * sizeof *piece);
-  if (piece == NULL && !chunk->device->host_memory) {
+  bl_device_t *device = updating_device(chunk);
+  float *piece = device->host_memory ? NULL : malloc(PIECE_ELEMENTS * sizeof *piece);
+  if (piece == NULL && !device->host_memory) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to draw weights in");
   }
   // Padding is defined.
-  bl_status_t status = bl_device_fill(chunk->device, NULL, chunk->arenas.weights, 0, chunk->sizes.weight_bytes, err);
+  bl_status_t status = bl_device_fill(device, NULL, updated_weights(chunk), 0, chunk->sizes.weight_bytes, err);
   for (uint32_t i = 0; i < chunk->parameter_count && status == BL_OK; i++) {
     bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
     status = draw(chunk, &p, seed, piece, err);
@@ -282,6 +307,11 @@ static void pack(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *line
 }
 
 void bl_chunk_weights_changed(bl_chunk_t *chunk) {
+  bl__chunk_send_weights(chunk);
+  bl__chunk_pack(chunk);
+}
+
+void bl__chunk_pack(bl_chunk_t *chunk) {
   visit_linears(chunk, pack);
   for (uint32_t i = 0; i < chunk->here && chunk->span.head; i++) {
     const bl__head_t *head = &chunk->head[i];
@@ -292,6 +322,8 @@ void bl_chunk_weights_changed(bl_chunk_t *chunk) {
 }
 
 void bl_chunk_begin_step(bl_chunk_t *chunk) {
+  bl__chunk_wait_copies(chunk);
+  chunk->last = false;
   chunk->ops->fill(chunk->compute, chunk->sizes.gradient_bytes / sizeof(float), 0, chunk->arenas.gradients);
 }
 
@@ -325,9 +357,9 @@ static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
     const uint64_t bytes = ((chunk->here - 1) * room + place->elements) * sizeof *own;
     float *window = bl_group_window(chunk->group, BL_WINDOW_ROWS);
     bl_error_t err;
-    bl_group_fail(chunk->group,
-                  bl_device_copy(chunk->device, stream_of(chunk), window + chunk->rank * floats, own, bytes, &err),
-                  &err);
+    bl_group_fail(
+        chunk->group,
+        bl_device_copy(chunk->device, bl__chunk_stream(chunk), window + chunk->rank * floats, own, bytes, &err), &err);
     bl_group_gather(chunk->group, BL_WINDOW_ROWS, floats * sizeof *own);
     all = window;
   }
@@ -354,6 +386,10 @@ void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum) {
 
 void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step) {
   const bl_chunk_arenas_t *arenas = &chunk->arenas;
+  if (chunk->host != NULL) {
+    bl__chunk_update_on_host(chunk, settings, step);
+    return;
+  }
   for (uint32_t i = 0; i < chunk->parameter_count; i++) {
     const bl_parameter_place_t *place = &chunk->places[i];
     const uint64_t offset = place->offset_elements;
@@ -415,7 +451,7 @@ bl_status_t bl_chunk_fold(bl_chunk_t *chunk, bool head, uint32_t merges, bool la
   if (last) {
     return BL_OK;
   }
-  bl_status_t status = bl_device_copy(chunk->device, stream_of(chunk), sums + merges * all, gradients,
+  bl_status_t status = bl_device_copy(chunk->device, bl__chunk_stream(chunk), sums + merges * all, gradients,
                                       (end - first) * sizeof(float), err);
   chunk->ops->fill(chunk->compute, end - first, 0, gradients);
   return status;

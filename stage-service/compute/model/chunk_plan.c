@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "model/memory.h"
+#include "model/resident.h"
 #include "model/shard.h"
 
 #include <inttypes.h>
@@ -175,6 +176,10 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   bl_chunk_span_places(&chunk->model, chunk->span, chunk->layout.options.split, chunk->places);
   chunk->sizes.moment_bytes =
       bl_shard_moments(chunk->places, chunk->parameter_count, chunk->owners, chunk->replica, chunk->moments) *
+      sizeof(float);
+  const bl_dtype_t dtype = chunk->host != NULL ? chunk->layout.options.dtype : BL_DTYPE_FP32; // all stay
+  chunk->sizes.resident_bytes =
+      bl_resident_weights(&chunk->model, chunk->span, dtype, chunk->places, chunk->parameter_count, chunk->resident) *
       sizeof(float);
   chunk->sizes.fold_bytes = chunk->fold_levels * chunk->sizes.gradient_bytes;
   chunk->norm = (bl_norm_shape_t){.rows = chunk->rows / chunk->parts,

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// A chunk whose masters and moments lie in memory of the host. Its gradients come there layer by layer, while the device
+// goes on; the CPU updates tensor by tensor, and each goes back while the next one is updated.
+//
+// The stream of copies orders what comes and goes; three events order it with the operations: `complete` (gradients are
+// there to be taken), `landed` (they have been taken), `returned` (weights have come back). A weight whose master alone
+// products would read (model/resident.h) goes back to where its gradient was, and is packed from there: that has been
+// taken, and the next step clears it. Of an attempt that is given up gradients may still be on their way: operations that
+// write there wait for them (bl__chunk_wait_copies).
+#include "compute/model/chunk_internal.h"
+
+#include "sys/clock.h"
+#include "sys/log.h"
+
+#define LANDING_NS (600ull * BL_NS_PER_S)
+
+// The first failure stays; bl_chunk_status says it.
+static bool keep(bl_chunk_t *chunk, bl_status_t status, const bl_error_t *err) {
+  if (status != BL_OK && chunk->failure.status == BL_OK) {
+    chunk->failure = *err;
+    chunk->failure.status = status;
+  }
+  return status == BL_OK;
+}
+
+bl_status_t bl_chunk_status(const bl_chunk_t *chunk, bl_error_t *err) {
+  return chunk->failure.status == BL_OK ? BL_OK : bl_error_set(err, chunk->failure.status, "%s", chunk->failure.text);
+}
+
+bl_status_t bl__chunk_host_create(bl_chunk_t *chunk, bl_error_t *err) {
+  bl_device_event_t **events[] = {&chunk->complete, &chunk->landed, &chunk->returned};
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < sizeof events / sizeof events[0] && status == BL_OK && chunk->host != NULL; i++) {
+    status = bl_device_event_create(chunk->device, false, events[i], err);
+  }
+  return status;
+}
+
+void bl__chunk_host_destroy(bl_chunk_t *chunk) {
+  if (chunk->host == NULL) {
+    return;
+  }
+  if (chunk->landed != NULL) { // nothing may touch what goes
+    bl_error_t err;
+    bl_status_t status = bl_device_event_record(chunk->device, chunk->landed, chunk->host->copies, &err);
+    if (status == BL_OK) {
+      status = bl_device_event_wait(chunk->device, chunk->landed, bl_clock_now_ns() + LANDING_NS, &err);
+    }
+    if (status != BL_OK) {
+      bl_log(BL_LOG_WARNING, "gradients on their way to the host did not come to rest: %s", err.text);
+    }
+  }
+  bl_device_event_destroy(chunk->device, chunk->complete);
+  bl_device_event_destroy(chunk->device, chunk->landed);
+  bl_device_event_destroy(chunk->device, chunk->returned);
+}
+
+// ---- gradients come
+
+static uint64_t end_of(const bl_chunk_t *chunk, uint32_t place) {
+  return place < chunk->parameter_count ? chunk->places[place].offset_elements
+                                        : chunk->sizes.weight_bytes / sizeof(float);
+}
+
+// What the device was told so far has made these gradients.
+static void land(bl_chunk_t *chunk, uint32_t first, uint32_t last) {
+  const bl_host_optimizer_t *host = chunk->host;
+  if (first == last) {
+    return;
+  }
+  const uint64_t from = chunk->places[first].offset_elements, count = end_of(chunk, last) - from;
+  bl_error_t err;
+  bl_status_t status = bl_device_event_record(chunk->device, chunk->complete, bl__chunk_stream(chunk), &err);
+  if (status == BL_OK) {
+    status = bl_device_stream_wait_event(chunk->device, host->copies, chunk->complete, &err);
+  }
+  if (status == BL_OK) {
+    status = bl_device_copy(chunk->device, host->copies, chunk->arenas.landed + from, chunk->arenas.gradients + from,
+                            count * sizeof(float), &err);
+  }
+  (void)keep(chunk, status, &err);
+}
+
+void bl_chunk_expect_last(bl_chunk_t *chunk) {
+  chunk->last = chunk->host != NULL;
+}
+
+void bl__chunk_land_layer(bl_chunk_t *chunk, uint32_t layer) {
+  if (chunk->last) {
+    land(chunk, chunk->layers[layer].first_place, chunk->layers[layer].end_place);
+  }
+}
+
+// Of what lies outside of layers.
+static void land_ends(bl_chunk_t *chunk) {
+  land(chunk, 0, chunk->layers[0].first_place);
+  land(chunk, chunk->layers[chunk->span.layer_count - 1].end_place, chunk->parameter_count);
+}
+
+void bl__chunk_land_ends(bl_chunk_t *chunk) {
+  if (chunk->last && !bl_chunk_has_tied_gradient(chunk)) {
+    land_ends(chunk);
+  }
+}
+
+void bl_chunk_land_rest(bl_chunk_t *chunk) {
+  if (chunk->host == NULL) {
+    return;
+  }
+  if (bl_chunk_has_tied_gradient(chunk)) { // which has only now been added up
+    land_ends(chunk);
+  }
+  chunk->last = false;
+  bl_error_t err;
+  (void)keep(chunk, bl_device_event_record(chunk->device, chunk->landed, chunk->host->copies, &err), &err);
+}
+
+void bl__chunk_wait_copies(bl_chunk_t *chunk) {
+  bl_error_t err;
+  bl_status_t status = BL_OK;
+  if (chunk->host != NULL) {
+    status = bl_device_event_record(chunk->device, chunk->landed, chunk->host->copies, &err);
+  }
+  if (chunk->host != NULL && status == BL_OK) {
+    status = bl_device_stream_wait_event(chunk->device, bl__chunk_stream(chunk), chunk->landed, &err);
+  }
+  (void)keep(chunk, status, &err);
+}
+
+// ---- weights go back
+
+static bl_status_t send_back(bl_chunk_t *chunk, uint32_t i, bl_device_stream_t *stream, bl_error_t *err) {
+  return bl_device_copy(chunk->device, stream, bl__chunk_weight(chunk, i),
+                        chunk->arenas.masters + chunk->places[i].offset_elements,
+                        chunk->places[i].elements * sizeof(float), err);
+}
+
+void bl__chunk_send_weights(bl_chunk_t *chunk) {
+  bl__chunk_wait_copies(chunk);
+  bl_status_t status = BL_OK;
+  bl_error_t err;
+  for (uint32_t i = 0; i < chunk->parameter_count && chunk->host != NULL && status == BL_OK; i++) {
+    status = send_back(chunk, i, bl__chunk_stream(chunk), &err);
+  }
+  (void)keep(chunk, status, &err);
+}
+
+// What the operations are told from now on finds all weights back.
+static bl_status_t order_returned(bl_chunk_t *chunk, bl_error_t *err) {
+  bl_status_t status = bl_device_event_record(chunk->device, chunk->returned, chunk->host->copies, err);
+  return status == BL_OK ? bl_device_stream_wait_event(chunk->device, bl__chunk_stream(chunk), chunk->returned, err)
+                         : status;
+}
+
+void bl__chunk_update_on_host(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step) {
+  const bl_host_optimizer_t *host = chunk->host;
+  const bl_chunk_arenas_t *arenas = &chunk->arenas;
+  bl_error_t err;
+  bl_status_t status = bl_device_event_wait(chunk->device, chunk->landed, bl_clock_now_ns() + LANDING_NS, &err);
+  for (uint32_t i = 0; i < chunk->parameter_count && status == BL_OK; i++) {
+    const uint64_t offset = chunk->places[i].offset_elements;
+    const bl_adamw_t options = bl_adamw_for_step(settings, step, chunk->places[i].decays);
+    host->ops->adamw(host->compute, chunk->places[i].elements, &options, arenas->landed + offset,
+                     arenas->masters + offset, arenas->first_moments + chunk->moments[i],
+                     arenas->second_moments + chunk->moments[i]);
+    status = send_back(chunk, i, host->copies, &err);
+  }
+  if (status == BL_OK) {
+    status = order_returned(chunk, &err);
+  }
+  if (status == BL_OK) {
+    status = host->ops->status(host->compute, &err);
+  }
+  if (keep(chunk, status, &err)) {
+    bl__chunk_pack(chunk);
+  }
+}
