@@ -3,10 +3,12 @@
 host does: the same bits for every schedule, data path, eviction, kind of recomputation, validation and resumed run, wherever its
 optimizer's state lies. The device is not there (tests/late): its modules take the place of the CUDA back end's. And what is
 said where there is none."""
+import json
 import os
 import signal
+import subprocess
 
-from ballast import LATE, ON_DEVICE, Run, losses, on_late_device, read_report, run_job, stages_of, state_of, write_job
+from ballast import CTL, LATE, ON_DEVICE, Run, environment, losses, on_late_device, read_report, run_job, stages_of, state_of, write_job
 
 
 def compare(folder, what, job, *arguments):
@@ -101,6 +103,21 @@ def checkpoints(folder):
     print("ok checkpoints from and to a device")
 
 
+def plan_with_it(folder, job):
+    """The job that `plan` writes runs; nothing is planned that saves nothing, or whose time no profile has."""
+    path, words = os.path.join(folder, "planned.yaml"), [CTL, "plan", job, "-o", "json", "--schedule", "1f1b"]
+    on_host = [*words, "--optimizer-memory", "host"]
+    done = subprocess.run([*on_host, "--hardware", "a100-80g", "--write", path], text=True, capture_output=True,
+                          timeout=120, env=environment(folder))
+    assert done.returncode == 0, done.stderr
+    best = json.loads(done.stdout)["best"]
+    assert best["memory"]["optimizer"] == 0 and best["host_memory_bytes"] == best["memory"]["optimizer-host"], best
+    assert best["offload"]["update_seconds"] > 0 and best["offload"]["link_bytes"] > 0, best
+    run_job(folder, path, "--local", "--set", "train.steps=1")
+    done = subprocess.run(on_host, text=True, capture_output=True, timeout=120, env=environment(folder))
+    assert done.returncode == 2 and "--optimizer-memory host: it saves nothing" in done.stderr, done.stderr
+
+
 def optimizer_on_the_host(folder):
     """With the optimizer's state in memory of the host: the same bits, also where stages go ahead of commits and take steps
     back, the same checkpoints, and either goes on from the other's."""
@@ -128,6 +145,7 @@ def optimizer_on_the_host(folder):
     job = write_job(folder, model=inline)
     _, done = run_job(folder, job, "--local", *on_host, expect=2)
     assert "train.optimizer_memory: host saves nothing where the device is the host itself" in done.stderr, done.stderr
+    plan_with_it(folder, job)
     print("ok optimizer on the host")
 
 

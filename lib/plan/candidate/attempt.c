@@ -206,6 +206,7 @@ bl_status_t bl__trying_footprint(const bl__trying_t *a, uint32_t stage, uint32_t
                                     .edges = a->edges[stage],
                                     .options = a->options,
                                     .post_validation = a->request->post_validation,
+                                    .optimizer_on_host = a->request->optimizer_on_host,
                                     .micro_batches = a->c->micro_batches,
                                     .image = a->request->image};
   if (!bl__trying_on_cluster(a)) {
@@ -284,6 +285,7 @@ static void tell_shares(bl_plan_candidate_t *c, const bl_schedule_t *schedule, c
     again += list->ops[i].verb == BL_VERB_R ? span.end - span.start : 0;
   }
   c->between = trial->between;
+  c->offload = trial->offload;
   c->again = again / simulation->t_end;
   c->transfers = (stalls[BL_STALL_LOAD] + stalls[BL_STALL_SLOT] + stalls[BL_STALL_CARD]) / simulation->t_end;
 }
@@ -297,7 +299,9 @@ bl_status_t bl__trying_time(bl__trying_t *a) {
                                 .options = a->options,
                                 .profile = a->profile,
                                 .hardware = r->hardware,
-                                .parallel = c->parallel};
+                                .parallel = c->parallel,
+                                .optimizer_on_host = r->optimizer_on_host,
+                                .threads = r->threads};
   bl_nodes_t nodes = {0};
   bl_status_t status = BL_OK;
   if (bl__trying_on_cluster(a)) {

@@ -20,6 +20,7 @@ typedef struct bl_demand_request {
   const bl_chunk_span_t *spans; // [virtual stages]
   bl_layout_options_t options;
   bool post_validation;                    // train.post_validation
+  bool optimizer_on_host;                  // train.optimizer_memory: host
   uint32_t replicas, fold_levels;          // as in bl_footprint_request_t
   const bl_operation_memory_t *operations; // as in bl_footprint_request_t
   bl_footprint_image_fn image;

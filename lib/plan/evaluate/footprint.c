@@ -55,6 +55,7 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
                                      .micro_batches = request->micro_batches,
                                      .batches = 1,
                                      .post_validation = request->post_validation,
+                                     .optimizer_on_host = request->optimizer_on_host,
                                      .replicas = replicas,
                                      .replica = replica,
                                      .fold_levels = request->fold_levels};
@@ -79,7 +80,8 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
       .workspace = (double)(memory.chunk_bytes + memory.operation_bytes + stage.operations.held_bytes),
       .data = (double)memory.data_bytes,
       .checkpoint = (double)image,
-      .shadow = (double)memory.shadow_bytes,
+      .shadow = request->optimizer_on_host ? 0 : (double)memory.shadow_bytes,
+      .host = (double)(memory.host_bytes + (request->optimizer_on_host ? memory.shadow_bytes : 0)),
       .slot_bytes = (double)memory.slot_bytes,
       .evict_bytes = (double)memory.evict_bytes};
   return BL_OK;
@@ -127,6 +129,11 @@ bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, co
   sum.gradients = parameters * gradient_bytes;
   sum.optimizer = parameters * hardware->moment_bytes / (parallel.shard ? parallel.data : 1);
   sum.shadow = request->post_validation ? sum.optimizer : 0; // the master copy is among what the optimizer keeps
+  if (request->optimizer_on_host) { // master, two moments and the gradients that have come, in fp32
+    const double updated = parameters / (parallel.shard ? parallel.data : 1);
+    sum.host = updated * 4 * sizeof(float) + (request->post_validation ? updated * 3 * sizeof(float) : 0);
+    sum.optimizer = sum.shadow = 0;
+  }
   sum.activations = sum.slot_bytes * request->slots;
   sum.evict_bytes = sum.slot_bytes;
   sum.edges = request->edges * rows * model->hidden * hardware->value_bytes / t;

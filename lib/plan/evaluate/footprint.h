@@ -28,6 +28,7 @@ typedef struct bl_footprint {
   double data;        // tokens, labels, losses
   double checkpoint;  // image of a checkpoint, where the job writes them
   double shadow;      // of weights and optimizer, where updates may be taken back (train.post_validation)
+  double host;        // what lies in memory of the host instead (train.optimizer_memory): not part of the total
   double slot_bytes;  // of one block
   double evict_bytes; // of what moves of it
 } bl_footprint_t;
@@ -53,7 +54,8 @@ typedef struct bl_footprint_request {
   uint32_t slots; // own and lent blocks on the device
   uint32_t edges; // boundary buffers
   bl_layout_options_t options;
-  bool post_validation; // train.post_validation: a second copy of weights and optimizer
+  bool post_validation;   // train.post_validation: a second copy of weights and optimizer
+  bool optimizer_on_host; // train.optimizer_memory: host
   // Of our executor alone:
   uint32_t micro_batches;                  // of a step, of one replica
   uint32_t replicas;                       // parallel.data; 0: one. The one that takes most is counted

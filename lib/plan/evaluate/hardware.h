@@ -18,6 +18,10 @@
 
 #include <stdint.h>
 
+// Bytes per second that AdamW on one thread moves: `ballast-bench ops` says 29 to 34 GB/s of one core of a virtual AMD
+// EPYC, which had its memory to itself.
+#define BL_HARDWARE_THREAD_RATE 30e9
+
 typedef struct bl_hardware {
   const char *name;                       // "a100-80g"
   const char *source;                     // what the numbers are from
@@ -33,6 +37,9 @@ typedef struct bl_hardware {
   uint32_t moment_bytes;                  // what the optimizer keeps of a parameter: master copy and moments
   double matmul, attention, stream, link; // shares of the peaks
   double launch;                          // seconds a layer and operation
+  double host_link;                       // bytes per second and direction to memory of the host; 0: it is the host
+  double host_rate;                       // bytes per second of the host's memory that fall to one device
+  const char *host_source;                // what these two are from; NULL: it is the host
 } bl_hardware_t;
 
 const bl_hardware_t *bl_hardware_all(size_t *count);

@@ -230,9 +230,21 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
   return status == BL_OK && r->replay ? fill_times(r, setting, err) : status;
 }
 
-static double between_of(const bl_trial_request_t *r, const bl_trial_t *trial) {
+static double between_of(const bl_trial_request_t *r, bl_trial_t *trial) {
   if (r->profile != NULL) {
     return r->profile->between;
+  }
+  if (r->optimizer_on_host && r->hardware->host_link > 0) {
+    const bl_offload_request_t request = {.schedule = r->schedule,
+                                          .simulation = &trial->simulation,
+                                          .costs = trial->costs,
+                                          .model = r->model,
+                                          .spans = r->spans,
+                                          .hardware = r->hardware,
+                                          .parallel = r->parallel,
+                                          .threads = r->threads};
+    trial->offload = bl_offload_of(&request);
+    return trial->offload.landing + trial->offload.update;
   }
   double most = 0;
   for (uint32_t s = 0; s < r->schedule->stages; s++) {

@@ -22,6 +22,7 @@
 
 #include "plan/candidate/placement.h"
 #include "plan/evaluate/footprint.h"
+#include "plan/evaluate/offload.h"
 #include "plan/profile/profile.h"
 #include "simulate/simulate.h"
 
@@ -37,6 +38,8 @@ typedef struct bl_trial_request {
   const bl_nodes_t *nodes;       // of the stages on nodes; NULL: all on one, at hardware->intra_rate
   double update_rate;            // bytes per second between replicas; 0: hardware->inter_rate
   uint32_t cores;                // that the stages share, whatever the profile says; 0: as it says
+  bool optimizer_on_host;        // train.optimizer_memory: host; a profile's time between steps has it or not
+  uint32_t threads;              // of a stage, where it is; 0: one
   bool replay;                   // durations of the profile's recorded step in place of means: of the same order
 } bl_trial_request_t;
 
@@ -53,6 +56,7 @@ typedef struct bl_trial {
   bl_trial_stage_t *stages;   // [simulation.stages]
   double between;             // seconds
   double step;                // seconds: simulation.t_end + between
+  bl_offload_t offload;       // of `between`, where the optimizer is on the host and without a profile
   uint32_t cores;             // that were shared; 0: none
 } bl_trial_t;
 

@@ -247,6 +247,35 @@ static bl_status_t refuse_nothing(bl_plan_t *plan, const bl_plan_request_t *requ
   return bl_error_set(err, BL_INVALID, "no way to run this: %s", why);
 }
 
+// What the same limit does with the optimizer's state on the host, where nothing else does.
+static void tell_host(const bl_plan_request_t *request, bl_error_t *err) {
+  bl_plan_request_t asked = *request;
+  bl_plan_t plan = {0};
+  bl__exploration_t s = {.request = &asked, .plan = &plan, .exact_cache = {.exact = true}};
+  if (request->optimizer_on_host || request->hardware == NULL || !(request->hardware->host_link > 0)) {
+    return;
+  }
+  asked.optimizer_on_host = true;
+  bl__explore(&s);
+  rank(&plan);
+  if (s.status == BL_OK && plan.fitting > 0) {
+    improve_leaders(&s);
+  }
+  if (s.status == BL_OK && plan.fitting > 0) {
+    const bl_plan_candidate_t *best = &plan.candidates[0];
+    char name[BL__SMALLEST_NAME], device[BL_BYTES_TEXT], host[BL_BYTES_TEXT];
+    const bl_error_t told = *err;
+    bl__smallest_name(best, name);
+    (void)bl_error_set(err, told.status,
+                       "%.600s. With train.optimizer_memory: host (--optimizer-memory host) it fits: %s takes %s of a "
+                       "device, %s of its host's memory and %.3g s a step, %.2g s of it for that",
+                       told.text, name, bl_bytes_format((uint64_t)best->memory, device),
+                       bl_bytes_format((uint64_t)best->fullest.host, host), best->step, best->between);
+  }
+  bl__explore_cleanup(&s);
+  bl_plan_cleanup(&plan);
+}
+
 static bl_status_t refuse(bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
   char limit[BL_BYTES_TEXT], needed[BL_BYTES_TEXT], name[BL__SMALLEST_NAME];
   bl__smallest_t smallest;
@@ -283,6 +312,9 @@ bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl
   }
   if (status == BL_OK && plan->fitting == 0) { // neither with hurried orders nor with those that run
     status = refuse(plan, request, err);
+    if (status == BL_EXHAUSTED && err != NULL) {
+      tell_host(request, err);
+    }
   } else if (status == BL_OK) {
     bl__plan_tell_why(request, plan);
   }

@@ -66,8 +66,10 @@ typedef struct bl_plan_request {
   const bl_attention_t *attentions; // empty: naive and flash (with profiles: the profile's)
   uint32_t attention_count;
   bl_balance_mode_t mode;
-  bool post_validation; // train.post_validation: every stage keeps a second copy of weights and optimizer
-  bl_dtype_t dtype;     // train.dtype of our executor; a cluster's device says its own
+  bool post_validation;   // train.post_validation: every stage keeps a second copy of weights and optimizer
+  bool optimizer_on_host; // train.optimizer_memory: host
+  uint32_t threads;       // pipeline.threads, which update it there; 0: one
+  bl_dtype_t dtype;       // train.dtype of our executor; a cluster's device says its own
   // Of memory on our executor: what operations ask for at that micro-batch and attention, with the request's model and
   // dtype, valid for as long as the request; NULL: unknown, and left out. NULL as function: all unknown.
   const bl_operation_memory_t *(*operations)(void *context, uint32_t micro_batch, bl_attention_t attention);
@@ -89,13 +91,14 @@ typedef struct bl_plan_candidate {
   bool moved;     // layers went to stages with more room
   bl_node_order_t order;
   bool fits;
-  double step, bubble; // seconds, share of the operations' time
-  double between;      // seconds of the step that are optimizer, votes and commit
-  double again;        // share in which the busiest stage makes blocks again
-  double transfers;    // share in which it waits for parked blocks, their slots and network cards
-  double mfu;          // with a device's model, else 0
-  double throughput;   // sequences per second
-  double memory;       // of the fullest device, bytes
+  double step, bubble;  // seconds, share of the operations' time
+  double between;       // seconds of the step that are optimizer, votes and commit
+  bl_offload_t offload; // of it, with an optimizer on the host and a device's model
+  double again;         // share in which the busiest stage makes blocks again
+  double transfers;     // share in which it waits for parked blocks, their slots and network cards
+  double mfu;           // with a device's model, else 0
+  double throughput;    // sequences per second
+  double memory;        // of the fullest device, bytes
   uint32_t memory_stage;
   bl_footprint_t fullest;  // what they are for
   double *memory_of_stage; // [stages] NULL when it was not partitioned
@@ -129,7 +132,8 @@ typedef struct bl_plan {
 } bl_plan_t;
 
 // BL_EXHAUSTED: nothing fits, and the message names the smallest limit that works and the way that it does (checked: a
-// search with it finds one; where none was found in so many tries, the way that lacks least), or no memory to plan.
+// search with it finds one; where none was found in so many tries, the way that lacks least) and, by a device's model, what
+// an optimizer on the host would give where that fits; or no memory to plan.
 // BL_INVALID: nothing to choose from (why).
 BL_MUST_USE bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err);
 void bl_plan_cleanup(bl_plan_t *plan);

@@ -87,6 +87,12 @@ static json_t *best_json(const bl_plan_candidate_t *c) {
   json_object_set_new(object, "stage_memory_bytes", devices);
   json_object_set_new(object, "memory_stage", json_integer(c->memory_stage));
   json_object_set_new(object, "memory", bl_ctl_footprint_json(&c->fullest));
+  if (c->fullest.host > 0) {
+    json_object_set_new(object, "host_memory_bytes", json_real(c->fullest.host));
+    json_object_set_new(object, "offload",
+                        json_pack("{s:f, s:f, s:f}", "landing_seconds", c->offload.landing, "update_seconds",
+                                  c->offload.update, "link_bytes", c->offload.link_bytes));
+  }
   return object;
 }
 
@@ -279,6 +285,22 @@ static void print_wrapped(const char *text, int indent) {
   putchar('\n');
 }
 
+// What an optimizer on the host takes and costs; a profile has the latter in the time between steps.
+static void print_offload(const bl_plan_request_t *r, const bl_plan_candidate_t *best) {
+  char host[BL_BYTES_TEXT], link[BL_BYTES_TEXT];
+  if (!r->optimizer_on_host) {
+    return;
+  }
+  printf("\n      the optimizer is on the host: %s of its memory for that stage",
+         bl_bytes_format((uint64_t)best->fullest.host, host));
+  if (r->hardware != NULL) {
+    printf("; %s cross the link, %.3g s of gradients that nothing hides, %.3g s of update",
+           bl_bytes_format((uint64_t)best->offload.link_bytes, link), best->offload.landing, best->offload.update);
+    printf("\n      (MODEL: %s; AdamW moves %.0f GB/s a thread, %u of them)", r->hardware->host_source,
+           BL_HARDWARE_THREAD_RATE / 1e9, r->threads > 0 ? r->threads : 1);
+  }
+}
+
 static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const bl_error_t *unknown) {
   const bl_plan_candidate_t *best = &plan->candidates[0];
   char limit[BL_BYTES_TEXT], memory[BL_BYTES_TEXT], text[256];
@@ -313,6 +335,7 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const 
     printf("\n      the order is searched within %u block%s a device (memory.slots)", best->slots,
            bl_plural(best->slots));
   }
+  print_offload(r, best);
   if (unknown->text[0] != '\0') {
     printf("\n      of memory " BL_CTL_OPERATIONS_LEFT_OUT " are left out: %s", unknown->text);
   }

@@ -13,10 +13,10 @@
 
 // Of the job that was read, and about another schedule: without them the job takes what the planned one needs. The slots
 // of an order that was searched within them, and its groups, are written again.
-static const char *const resets[] = {"memory.slots", "memory.activation_bytes", "pipeline.group",
-                                     "parallel.tensor_parts", "parallel.data_parts"};
+static const char *const resets[] = {"memory.slots",          "memory.activation_bytes", "pipeline.group",
+                                     "parallel.tensor_parts", "parallel.data_parts",     "train.optimizer_memory"};
 
-#define SETTINGS 28 // most that set_all sets
+#define SETTINGS 31 // most that set_all sets
 
 // What is set on top of the job: "KEY=VALUE"s, malloc'd. The first failure sticks, so that each need not be looked at.
 typedef struct settings {
@@ -135,6 +135,10 @@ static void set_all(settings_t *settings, const bl_plan_request_t *r, const bl_p
   }
   if (c->group > 0) {
     set(settings, "pipeline.group=%u", c->group);
+  }
+  if (r->optimizer_on_host) {
+    set(settings, "train.optimizer_memory=host");
+    set(settings, "pipeline.device=cuda");
   }
   set_slow_paths(settings, r, c);
 }

@@ -18,6 +18,8 @@
 #define USABLE_SHARE 0.92
 
 static const char *const attention_names[] = {"any", "naive", "flash", NULL};
+enum { OPTIMIZER_OF_JOB, OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST };
+static const char *const optimizer_memories[] = {"job", "device", "host", NULL};
 
 const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
     {.name = "profile",
@@ -100,6 +102,12 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
      .type = BL_OPTION_BOOL,
      .offset = OFFSET(sequence),
      .help = "Sequence parallelism beside tensor parallelism."},
+    {.name = "optimizer-memory",
+     .type = BL_OPTION_ENUM,
+     .offset = OFFSET(optimizer_memory),
+     .choices = optimizer_memories,
+     .preset = "job",
+     .help = "Where the optimizer's state lies (train.optimizer_memory), and with a device's model what host costs."},
     {.name = "write",
      .type = BL_OPTION_TEXT,
      .offset = OFFSET(write),
@@ -191,6 +199,31 @@ static bl_status_t copy_lists(bl_ctl_plan_request_t *made, const bl_ctl_plan_fla
   return check_schedules(&flags->schedules, err);
 }
 
+// Where the optimizer is: as the flag says, or the job.
+static bl_status_t read_optimizer(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, const bl_job_t *job,
+                                  bl_error_t *err) {
+  const bool jobs = job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST;
+  const bool asked = flags->optimizer_memory == OPTIMIZER_OF_JOB ? jobs : flags->optimizer_memory == OPTIMIZER_ON_HOST;
+  made->request.optimizer_on_host = asked;
+  made->request.threads = (uint32_t)job->pipeline.threads;
+  if (made->request.profile_count > 0 && asked != jobs) {
+    return bl_error_set(
+        err, BL_INVALID,
+        "--optimizer-memory %s: a profile has the time between steps of its run, which is not known for "
+        "another place of the optimizer: leave one of the two out, or record a profile with "
+        "train.optimizer_memory: %s",
+        optimizer_memories[flags->optimizer_memory], optimizer_memories[flags->optimizer_memory]);
+  }
+  if (asked && made->request.hardware != NULL && !(made->request.hardware->host_link > 0)) {
+    return bl_error_set(err, BL_INVALID,
+                        "%s: it saves nothing where the device is the host itself: give the model of a GPU "
+                        "(--hardware a100-80g), or leave it out",
+                        flags->optimizer_memory == OPTIMIZER_ON_HOST ? "--optimizer-memory host"
+                                                                     : "train.optimizer_memory: host");
+  }
+  return BL_OK;
+}
+
 // The batch is a count of 32 bits everywhere.
 static bl_status_t read_batch(const bl_ctl_plan_flags_t *flags, const bl_job_t *job, uint32_t *batch, bl_error_t *err) {
   const int64_t wanted = flags->batch.set ? flags->batch.value : job->train.micro_batch * job->train.micro_batches;
@@ -236,6 +269,9 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   made->use = bl_ctl_profile_use(job, &made->model);
   if (status == BL_OK) {
     status = read_costs(made, flags, err);
+  }
+  if (status == BL_OK) {
+    status = read_optimizer(made, flags, job, err);
   }
   if (status == BL_OK) {
     status = bl_ctl_cluster_read(&flags->cluster, r->hardware, &r->cluster, err);

@@ -18,10 +18,10 @@ typedef struct bl_ctl_plan_flags {
   bl_optional_int_t batch, memory;
   bl_int_list_t stages, tensors, micro_batches, chunks;
   bool shard, sequence;
-  int attention, output;
+  int attention, optimizer_memory, output;
 } bl_ctl_plan_flags_t;
 
-#define BL_CTL_PLAN_ROWS (15 + BL_CTL_CLUSTER_ROWS)
+#define BL_CTL_PLAN_ROWS (16 + BL_CTL_CLUSTER_ROWS)
 extern const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS]; // of bl_ctl_plan_flags_t
 
 // A request with what it borrows.

@@ -26,16 +26,17 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
 
 static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_prediction_source_t *source, bl_error_t *err) {
   const bl_grid_t *grid = &made->training->grid;
-  const bl_demand_request_t request = {.schedule = made->plan.schedule,
-                                       .model = &made->training->model,
-                                       .spans = made->training->partition.spans,
-                                       .options = made->training->layout,
-                                       .post_validation = source->job->train.post_validation,
-                                       .replicas = grid->data,
-                                       .fold_levels = bl_fold_levels(grid->data_parts / grid->data),
-                                       .operations = source->operations,
-                                       .image =
-                                           source->job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL};
+  const bl_demand_request_t request = {
+      .schedule = made->plan.schedule,
+      .model = &made->training->model,
+      .spans = made->training->partition.spans,
+      .options = made->training->layout,
+      .post_validation = source->job->train.post_validation,
+      .optimizer_on_host = source->job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
+      .replicas = grid->data,
+      .fold_levels = bl_fold_levels(grid->data_parts / grid->data),
+      .operations = source->operations,
+      .image = source->job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL};
   made->demand = calloc(made->plan.schedule->stages, sizeof *made->demand);
   return made->demand != NULL ? bl_demand_of_schedule(&request, made->demand, err)
                               : bl_error_set(err, BL_EXHAUSTED, "no memory for what stages take");
@@ -76,6 +77,8 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
                                                .data = training->grid.data,
                                                .shard = true,
                                                .sequence = training->grid.tensor > 1},
+                                  .optimizer_on_host = source->job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
+                                  .threads = (uint32_t)source->job->pipeline.threads,
                                   .replay = source->replay};
     bl_nodes_t nodes = {0};
     if (source->cluster.nodes > 0) {
