@@ -88,8 +88,8 @@ bl_status_t bl_policy_read(const char *name, uint32_t cap, const char *mode, bl_
 
 bl_status_t bl_policy_add_device(bl_policy_t *policy, uint32_t device, bl_error_t *err) {
   if (policy->kind == BL_POLICY_NONE || policy->kind == BL_POLICY_DROP || policy->kind == BL_POLICY_OFFLOAD) {
-    return bl_error_set(err, BL_INVALID, "the policy %s moves nothing to devices and names none",
-                        bl_policy_kind_name(policy->kind));
+    return bl_error_set(err, BL_INVALID, "the policy %s moves nothing%s and names no devices",
+                        bl_policy_kind_name(policy->kind), policy->kind == BL_POLICY_OFFLOAD ? " to devices" : "");
   }
   if (device >= BL_POLICY_DEVICES) {
     return bl_error_set(err, BL_INVALID, "device %" PRIu32 ": a policy can name devices 0 to %d", device,

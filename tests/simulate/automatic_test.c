@@ -166,6 +166,51 @@ static void hosts_are_weighed_by_their_own_rate(void **state) {
   }
 }
 
+// Of stages that share the link to their host, some of the blocks of each are parked and the rest is made again: the plan
+// knows that copies follow each other, and is faster than either alone.
+static void mixtures_know_the_link(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    uint32_t stages, budget;
+    double copy, gain; // over the best of the others
+  } rows[] = {{"1f1b", 8, 3, 0.55, 0.04}, {"interleaved", 8, 4, 0.4, 0.09}, {"gpipe", 4, 3, 0.55, 0.03}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const uint32_t p = rows[i].stages;
+    const bl_schedule_request_t made = {.name = rows[i].name, .stages = p, .micro_batches = 4 * p};
+    bl_schedule_t *order;
+    bl_error_t err;
+    assert_int_equal(bl_schedule_generate(&made, &order, &err), BL_OK);
+    double bytes[8], rates[8], others = INFINITY, mixed = INFINITY;
+    for (uint32_t s = 0; s < p; s++) {
+      bytes[s] = 1e6;
+      rates[s] = 1e9 / rows[i].copy;
+    }
+    const bl_costs_t costs = {.every = {1e-3, 1e-3, 1e-3, 1e-3}};
+    const bl_automatic_request_t request = {.schedule = order,
+                                            .costs = &costs,
+                                            .block_bytes = bytes,
+                                            .path_rates = rates,
+                                            .hosts = 1,
+                                            .host_slots = 9999,
+                                            .host_only = true,
+                                            .budget = rows[i].budget};
+    bl_automatic_t found;
+    assert_int_equal(bl_automatic_decide(&request, &found, &err), BL_OK);
+    for (size_t k = 0; k < BL_AUTOMATIC_OPTIONS; k++) {
+      const bl_automatic_option_t *option = &found.options[k];
+      double *best = option->kind == BL_POLICY_MIX ? &mixed : &others;
+      *best = option->fits && option->step < *best ? option->step : *best;
+    }
+    if (mixed > others * (1 - rows[i].gain)) {
+      fail_msg("%s on %u stages: a mixture takes %g s, the best of the others %g s", rows[i].name, p, mixed, others);
+    }
+    assert_int_equal(found.options[found.best].kind, BL_POLICY_MIX);
+    bl_automatic_cleanup(&found);
+    bl_schedule_destroy(order);
+  }
+}
+
 static void a_path_that_hides_nothing_is_not_taken(void **state) {
   (void)state;
   const double copies[] = {6, 0}; // six forwards; not known
@@ -603,6 +648,7 @@ int main(void) {
       cmocka_unit_test(the_fastest_wins),
       cmocka_unit_test(one_in_force_goes_only_for_a_gain),
       cmocka_unit_test(hosts_are_weighed_by_their_own_rate),
+      cmocka_unit_test(mixtures_know_the_link),
       cmocka_unit_test(a_path_that_hides_nothing_is_not_taken),
       cmocka_unit_test(what_has_no_room_is_made_again),
       cmocka_unit_test(what_cannot_be_is_refused),

@@ -51,6 +51,8 @@ typedef struct pass {
   uint16_t *reach;            // [stages * reach_count] of the request, nearest first
   uint32_t *parked;           // [stores]
   bl__mix_t mix;              // with a request that has `copy`
+  bl__mix_t *mixes;           // [stages] the same where stages share links; NULL: they do not
+  double *links;              // [stores] when each is free
   bl_balance_result_t result;
 } pass_t;
 
@@ -184,16 +186,49 @@ static bl_status_t pass_init(pass_t *pass, const bl_schedule_t *schedule, const 
   return status;
 }
 
+// Whether each stage reaches one store at most, which is a host's: what is parked goes over that host's link.
+static bool share_links(const bl_schedule_t *schedule, const bl_balance_request_t *request) {
+  bool share = request->copy > 0 && request->reach_count == 1;
+  for (uint32_t s = 0; share && s < schedule->stages; s++) {
+    share = request->reach[s] == BL_STORE_NONE || request->reach[s] >= schedule->stages;
+  }
+  return share;
+}
+
+static bl_status_t mix_init(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
+                            bl_error_t *err) {
+  bl_status_t status = bl__mix_init(&pass->mix, schedule, request->mode, request->copy, err);
+  pass->mix.parks = request->parks > 0 ? request->parks : UINT32_MAX;
+  if (status != BL_OK || !share_links(schedule, request)) {
+    return status;
+  }
+  pass->mixes = calloc(schedule->stages, sizeof *pass->mixes);
+  pass->links = calloc(request->stores + 1, sizeof *pass->links);
+  return pass->mixes != NULL && pass->links != NULL
+             ? BL_OK
+             : bl_error_set(err, BL_EXHAUSTED, "out of memory for the links of %u stages", schedule->stages);
+}
+
 static void pass_cleanup(pass_t *pass, uint32_t stages) {
   for (uint32_t s = 0; pass->evictions != NULL && s < stages; s++) {
     bl__evictions_cleanup(&pass->evictions[s]);
   }
   bl__mix_cleanup(&pass->mix);
+  free(pass->mixes);
+  free(pass->links);
   free(pass->evictions);
   free(pass->store_of);
   free(pass->stores);
   free(pass->parked);
   free(pass->reach);
+}
+
+static void count(pass_t *pass, uint32_t stage) {
+  const bl__evictions_t *evictions = &pass->evictions[stage];
+  pass->result.dropped[stage] = evictions->given_up;
+  pass->result.evictions[stage] = evictions->evicted;
+  pass->result.late[stage] = evictions->late;
+  pass->result.parked_peak[stage] = evictions->parked_peak;
 }
 
 // What a stage parks, `most` at once, and what it gives up.
@@ -214,11 +249,49 @@ static bl_status_t plan_stage(pass_t *pass, const bl_schedule_t *schedule, uint3
   if (status != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing stage %u", stage);
   }
-  pass->result.dropped[stage] = evictions->given_up;
-  pass->result.evictions[stage] = evictions->evicted;
-  pass->result.late[stage] = evictions->late;
-  pass->result.parked_peak[stage] = evictions->parked_peak;
+  count(pass, stage);
   return BL_OK;
+}
+
+// All stages at once, each with `most` blocks away at once.
+static bl_status_t plan_together(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
+                                 const uint32_t *most, bl_error_t *err) {
+  uint32_t failed_stage, failed_at;
+  memset(pass->links, 0, request->stores * sizeof *pass->links);
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    bl__evictions_cleanup(&pass->evictions[s]);
+    pass->mixes[s] = pass->mix;
+    bl__mix_begin(&pass->mixes[s], s, most != NULL ? most[s] : UINT32_MAX);
+    pass->mixes[s].link = request->reach[s] != BL_STORE_NONE ? &pass->links[request->reach[s]] : NULL;
+  }
+  bl_status_t status = bl__evictions_plan_together(schedule, request->own, request->mode, pass->mixes, pass->evictions,
+                                                   &failed_stage, &failed_at);
+  if (status == BL_EXHAUSTED) {
+    return refuse(schedule, request, failed_stage, &pass->mix, failed_at, err);
+  }
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    count(pass, s);
+  }
+  return status == BL_OK ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing %s", schedule->name);
+}
+
+// Those that want more than `most` again, or all where it is NULL.
+static bl_status_t plan_stages(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
+                               const uint32_t *most, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  bool fits = most != NULL;
+  for (uint32_t s = 0; fits && s < schedule->stages; s++) {
+    fits = pass->result.parked_peak[s] <= most[s];
+  }
+  if (fits || pass->mixes != NULL) {
+    return fits ? BL_OK : plan_together(pass, schedule, request, most, err);
+  }
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    if (most == NULL || most[s] < pass->result.parked_peak[s]) {
+      status = plan_stage(pass, schedule, s, request, most != NULL ? most[s] : UINT32_MAX, err);
+    }
+  }
+  return status;
 }
 
 // The stage of `among`, or of all, that gets less room: the one that has most, of those the one from which the fewest blocks
@@ -284,11 +357,7 @@ static bl_status_t fit_into_stores(pass_t *pass, const bl_schedule_t *schedule, 
     most[richest(&pass->result, most, NULL)]--;
   }
   bl_status_t status = fit_within_reach(pass, request, most);
-  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    if (most[s] < pass->result.parked_peak[s]) {
-      status = plan_stage(pass, schedule, s, request, most[s], err);
-    }
-  }
+  status = status == BL_OK ? plan_stages(pass, schedule, request, most, err) : status;
   free(most);
   return status;
 }
@@ -301,12 +370,9 @@ bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t
     status = pass_init(&pass, schedule, request, err);
   }
   if (status == BL_OK && request->copy > 0) {
-    status = bl__mix_init(&pass.mix, schedule, request->mode, request->copy, err);
-    pass.mix.parks = request->parks > 0 ? request->parks : UINT32_MAX;
+    status = mix_init(&pass, schedule, request, err);
   }
-  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    status = plan_stage(&pass, schedule, s, request, UINT32_MAX, err);
-  }
+  status = status == BL_OK ? plan_stages(&pass, schedule, request, NULL, err) : status;
   if (status == BL_OK && request->copy > 0) {
     status = fit_into_stores(&pass, schedule, request, err);
   }

@@ -146,35 +146,33 @@ static void run(planner_t *p, uint32_t index, uint32_t block) {
 }
 
 // Evict when full, load just before use.
-static bl_status_t plan_fewest(planner_t *p, uint32_t *failed_at) {
+static bl_status_t step_fewest(planner_t *p, uint32_t i, uint32_t *failed_at) {
   bl_status_t status = BL_OK;
-  for (uint32_t i = 0; i < p->list->count && status == BL_OK; i++) {
-    bl_op_t op = p->list->ops[i];
-    uint32_t block = block_of(p, op);
-    bool loads = bl_verb_starts_backward((bl_verb_t)op.verb) && p->blocks[block].where == AWAY;
-    *failed_at = i;
-    if (takes_slot(p, op) || loads) {
-      if (p->held == p->own) {
-        status = evict(p, i, i);
-        status = status == BL_EXHAUSTED ? give_up(p, i, NEVER) : status;
-        p->held--;
-      }
-      p->held++;
-      p->blocks[block].where = RESIDENT;
+  bl_op_t op = p->list->ops[i];
+  uint32_t block = block_of(p, op);
+  bool loads = bl_verb_starts_backward((bl_verb_t)op.verb) && p->blocks[block].where == AWAY;
+  *failed_at = i;
+  if (takes_slot(p, op) || loads) {
+    if (p->held == p->own) {
+      status = evict(p, i, i);
+      status = status == BL_EXHAUSTED ? give_up(p, i, NEVER) : status;
+      p->held--;
     }
-    if (loads && status == BL_OK) {
-      status = record(p, BL_VERB_L, block, i);
-      p->parked--;
-    }
-    if (op.verb == BL_VERB_F && !p->blocks[block].recomputed) {
-      heap_push(p, block);
-    }
-    if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-      p->blocks[block].where = ABSENT; // for eviction: its slot stays taken until W
-    }
-    run(p, i, block);
-    p->held -= bl_verb_ends_block((bl_verb_t)op.verb);
+    p->held++;
+    p->blocks[block].where = RESIDENT;
   }
+  if (loads && status == BL_OK) {
+    status = record(p, BL_VERB_L, block, i);
+    p->parked--;
+  }
+  if (op.verb == BL_VERB_F && !p->blocks[block].recomputed) {
+    heap_push(p, block);
+  }
+  if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    p->blocks[block].where = ABSENT; // for eviction: its slot stays taken until W
+  }
+  run(p, i, block);
+  p->held -= bl_verb_ends_block((bl_verb_t)op.verb);
   return status;
 }
 
@@ -237,38 +235,44 @@ static bl_status_t make_room(planner_t *p, uint32_t index, uint32_t made) {
 // Before operation i: take what it takes, load its block if that is late, and load what operation i + 1 uses; then evict,
 // beside operation i, what operation i + 1 and the load beside it will need. A block that is used by then, or made by
 // operation i, stays. Where that leaves too few slots, the load beside operation i + 1 is late.
-static bl_status_t plan_overlap(planner_t *p, uint32_t *failed_at) {
+static bl_status_t step_overlap(planner_t *p, uint32_t i, uint32_t *failed_at) {
   bl_status_t status = BL_OK;
-  for (uint32_t i = 0; i < p->list->count && status == BL_OK; i++) {
-    bl_op_t op = p->list->ops[i];
-    uint32_t block = block_of(p, op);
-    *failed_at = i;
-    bool takes = takes_slot(p, op);
-    p->held += takes;
-    if (loads_at(p, i)) {
-      status = load(p, i, i);
-    }
-    if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-      p->blocks[block].where = ABSENT;
-    }
-    if (status == BL_OK && loads_early(p, i + 1)) {
-      status = load(p, i + 1, i);
-    }
-    if (status == BL_OK && p->held > p->own) {
-      return BL_EXHAUSTED;
-    }
-    p->held -= bl_verb_ends_block((bl_verb_t)op.verb);
-    while (status == BL_OK && p->held + demand_of(p, i + 1) > p->own) {
-      status = make_room(p, i, op.verb == BL_VERB_F && takes ? block : NEVER);
-      *failed_at = status == BL_EXHAUSTED ? i + 1 : i;
-    }
-    run(p, i, block);
-    if (op.verb == BL_VERB_F && takes && !p->blocks[block].given_up) {
-      p->blocks[block].where = RESIDENT;
-      heap_push(p, block);
-    }
+  bl_op_t op = p->list->ops[i];
+  uint32_t block = block_of(p, op);
+  *failed_at = i;
+  bool takes = takes_slot(p, op);
+  p->held += takes;
+  if (loads_at(p, i)) {
+    status = load(p, i, i);
+  }
+  if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    p->blocks[block].where = ABSENT;
+  }
+  if (status == BL_OK && loads_early(p, i + 1)) {
+    status = load(p, i + 1, i);
+  }
+  if (status == BL_OK && p->held > p->own) {
+    return BL_EXHAUSTED;
+  }
+  p->held -= bl_verb_ends_block((bl_verb_t)op.verb);
+  while (status == BL_OK && p->held + demand_of(p, i + 1) > p->own) {
+    status = make_room(p, i, op.verb == BL_VERB_F && takes ? block : NEVER);
+    *failed_at = status == BL_EXHAUSTED ? i + 1 : i;
+  }
+  run(p, i, block);
+  if (op.verb == BL_VERB_F && takes && !p->blocks[block].given_up) {
+    p->blocks[block].where = RESIDENT;
+    heap_push(p, block);
   }
   return status;
+}
+
+static bl_status_t step(planner_t *p, uint32_t index, uint32_t *failed_at) {
+  if (p->own == 0) {
+    *failed_at = 0;
+    return BL_EXHAUSTED;
+  }
+  return p->mode == BL_BALANCE_FEWEST ? step_fewest(p, index, failed_at) : step_overlap(p, index, failed_at);
 }
 
 static bl_status_t prepare(planner_t *p, uint32_t stage) {
@@ -302,27 +306,99 @@ static bl_status_t prepare(planner_t *p, uint32_t stage) {
   return BL_OK;
 }
 
+// All that is known is in `evictions` and the mix; what is not whole goes.
+static void finish(planner_t *p, bool whole) {
+  for (size_t i = 0; p->mix != NULL && whole && i < p->list->count; i++) {
+    const bl_op_t op = p->list->ops[i];
+    p->mix->given_up[bl_schedule_block(p->schedule, op)] = p->blocks[block_of(p, op)].given_up;
+  }
+  free(p->heap);
+  free(p->blocks);
+  free(p->local);
+  if (!whole) {
+    bl__evictions_cleanup(p->out);
+  }
+}
+
+static planner_t begin(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, bl_balance_mode_t mode,
+                       bl__mix_t *mix, bl__evictions_t *evictions) {
+  memset(evictions, 0, sizeof *evictions);
+  return (planner_t){
+      .schedule = schedule, .list = &schedule->lists[stage], .own = own, .mode = mode, .mix = mix, .out = evictions};
+}
+
 bl_status_t bl__evictions_plan(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, bl_balance_mode_t mode,
                                bl__mix_t *mix, bl__evictions_t *evictions, uint32_t *failed_at) {
-  memset(evictions, 0, sizeof *evictions);
-  planner_t p = {
-      .schedule = schedule, .list = &schedule->lists[stage], .own = own, .mode = mode, .mix = mix, .out = evictions};
+  planner_t p = begin(schedule, stage, own, mode, mix, evictions);
   bl_status_t status = prepare(&p, stage);
   *failed_at = 0;
-  if (status == BL_OK && own == 0) {
-    status = p.list->count > 0 ? BL_EXHAUSTED : BL_OK;
-  } else if (status == BL_OK) {
-    status = mode == BL_BALANCE_FEWEST ? plan_fewest(&p, failed_at) : plan_overlap(&p, failed_at);
+  for (uint32_t i = 0; i < p.list->count && status == BL_OK; i++) {
+    status = step(&p, i, failed_at);
   }
-  for (size_t i = 0; mix != NULL && status == BL_OK && i < p.list->count; i++) {
-    mix->given_up[bl_schedule_block(schedule, p.list->ops[i])] = p.blocks[block_of(&p, p.list->ops[i])].given_up;
+  finish(&p, status == BL_OK);
+  return status;
+}
+
+// ---- stages that share a link ------------------------------------------------------------------------------------------
+
+typedef struct walk {
+  planner_t *planners; // [stages]
+  uint32_t *next;      // [stages] operation
+  double *times;       // [stages] when that runs
+} walk_t;
+
+static bool runs_sooner(const walk_t *walk, uint32_t a, uint32_t b) {
+  return walk->times[a] < walk->times[b] || (walk->times[a] == walk->times[b] && a < b);
+}
+
+BL_HEAP(stages, uint32_t, const walk_t *, runs_sooner)
+
+static bl_status_t walk_in_time(walk_t *walk, uint32_t count, uint32_t *heap, uint32_t *failed_stage,
+                                uint32_t *failed_at) {
+  bl_status_t status = BL_OK;
+  size_t waiting = 0;
+  for (uint32_t s = 0; s < count; s++) {
+    if (walk->planners[s].list->count > 0) {
+      walk->times[s] = bl__mix_time(walk->planners[s].mix, 0);
+      stages_push(walk, heap, &waiting, s);
+    }
   }
-  free(p.heap);
-  free(p.blocks);
-  free(p.local);
-  if (status != BL_OK) {
-    bl__evictions_cleanup(evictions);
+  while (waiting > 0 && status == BL_OK) {
+    const uint32_t s = stages_pop(walk, heap, &waiting);
+    planner_t *p = &walk->planners[s];
+    *failed_stage = s;
+    status = step(p, walk->next[s], failed_at);
+    if (++walk->next[s] < p->list->count) {
+      walk->times[s] = bl__mix_time(p->mix, walk->next[s]);
+      stages_push(walk, heap, &waiting, s);
+    }
   }
+  return status;
+}
+
+bl_status_t bl__evictions_plan_together(const bl_schedule_t *schedule, const uint32_t *own, bl_balance_mode_t mode,
+                                        bl__mix_t *mixes, bl__evictions_t *evictions, uint32_t *failed_stage,
+                                        uint32_t *failed_at) {
+  const uint32_t count = schedule->stages;
+  walk_t walk = {.planners = calloc(count, sizeof *walk.planners),
+                 .next = calloc(2 * (size_t)count, sizeof *walk.next),
+                 .times = calloc(count, sizeof *walk.times)};
+  bl_status_t status = walk.planners != NULL && walk.next != NULL && walk.times != NULL ? BL_OK : BL_UNAVAILABLE;
+  uint32_t begun = 0;
+  *failed_stage = *failed_at = 0;
+  for (; begun < count && status == BL_OK; begun++) {
+    walk.planners[begun] = begin(schedule, begun, own[begun], mode, &mixes[begun], &evictions[begun]);
+    status = prepare(&walk.planners[begun], begun);
+  }
+  if (status == BL_OK) {
+    status = walk_in_time(&walk, count, walk.next + count, failed_stage, failed_at);
+  }
+  for (uint32_t s = 0; s < begun; s++) {
+    finish(&walk.planners[s], status == BL_OK);
+  }
+  free(walk.planners);
+  free(walk.next);
+  free(walk.times);
   return status;
 }
 

@@ -28,6 +28,11 @@ typedef struct bl__evictions {
 BL_MUST_USE bl_status_t bl__evictions_plan(const bl_schedule_t *schedule, uint32_t stage, uint32_t own,
                                            bl_balance_mode_t mode, bl__mix_t *mix, bl__evictions_t *evictions,
                                            uint32_t *failed_at);
+// The same of all stages, in the order of time: their mixes share links. `own`, `mixes` and `evictions` are [stages].
+BL_MUST_USE bl_status_t bl__evictions_plan_together(const bl_schedule_t *schedule, const uint32_t *own,
+                                                    bl_balance_mode_t mode, bl__mix_t *mixes,
+                                                    bl__evictions_t *evictions, uint32_t *failed_stage,
+                                                    uint32_t *failed_at);
 void bl__evictions_cleanup(bl__evictions_t *evictions);
 
 #endif

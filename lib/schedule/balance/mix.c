@@ -64,17 +64,32 @@ static double until_of(const bl__mix_t *mix, uint32_t index) {
   return index + 1 < mix->schedule->lists[mix->stage].count ? start_of(mix, index + 1) : end_of(mix, index);
 }
 
+// When a copy begins that stands before `index`.
+static double copy_begins(const bl__mix_t *mix, uint32_t index) {
+  double begin = fmax(mix->path, begin_of(mix, index) + mix->late);
+  return mix->link != NULL ? fmax(*mix->link, begin) : begin;
+}
+
+double bl__mix_time(const bl__mix_t *mix, uint32_t index) {
+  return start_of(mix, index) + mix->late;
+}
+
+// A load will wait for the link as long as a copy would now.
 bool bl__mix_hides(const bl__mix_t *mix, uint32_t index, uint32_t backward) {
   uint32_t load = mix->mode == BL_BALANCE_FEWEST ? backward : backward - 1;
-  double begin = fmax(mix->path, begin_of(mix, index) + mix->late);
+  double begin = copy_begins(mix, index);
+  double queue = mix->link != NULL ? begin - (begin_of(mix, index) + mix->late) : 0;
   double leaving = fmax(0, begin + mix->copy - until_of(mix, index) - mix->late);
-  double returning = fmax(0, mix->copy - (until_of(mix, load) - begin_of(mix, load)));
+  double returning = fmax(0, queue + mix->copy - (until_of(mix, load) - begin_of(mix, load)));
   double again = fmax(0, AGAIN - (start_of(mix, backward) - begin_of(mix, backward))); // R needs no gradient
   return leaving + returning <= again;
 }
 
 void bl__mix_move(bl__mix_t *mix, uint32_t index) {
-  mix->path = fmax(mix->path, begin_of(mix, index) + mix->late) + mix->copy;
+  mix->path = copy_begins(mix, index) + mix->copy;
+  if (mix->link != NULL) {
+    *mix->link = mix->path;
+  }
   mix->late += fmax(0, mix->path - until_of(mix, index) - mix->late);
 }
 

@@ -6,6 +6,9 @@
 // When operations run is that of the order at equal costs (timing.h); a copy takes `copy` forwards. The number is the only
 // thing that a plan knows of measurements, so that whoever has it makes the same plan.
 //
+// Stages that reach one store alone, a host's, share the link to it: their copies follow each other. Then all stages are
+// walked at once, in the order of time, each with a mix of its own that begins as a copy of the first (bl__mix_t.link).
+//
 //   bl__mix_begin(&mix, stage, most);
 //   for every operation of the stage: bl__mix_hides(), bl__mix_move() for what stands before it, then bl__mix_run()
 #ifndef BALLAST_SCHEDULE_MIX_H
@@ -25,6 +28,7 @@ typedef struct bl__mix {
   uint32_t stage, most; // blocks that may be away at once
   double late;          // by how much the stage is behind the timing
   double path;          // when its path is free
+  double *link;         // when the link that it shares with other stages is free; NULL: it shares none
 } bl__mix_t;
 
 // BL_INVALID: the schedule recomputes already. BL_EXHAUSTED.
@@ -38,6 +42,8 @@ bool bl__mix_hides(const bl__mix_t *mix, uint32_t index, uint32_t backward);
 void bl__mix_move(bl__mix_t *mix, uint32_t index);
 // Operation `index` runs; `again`: with an R before it.
 void bl__mix_run(bl__mix_t *mix, uint32_t index, bool again);
+// When operation `index` runs, as far as is known.
+double bl__mix_time(const bl__mix_t *mix, uint32_t index);
 void bl__mix_cleanup(bl__mix_t *mix); // a zeroed one is fine
 
 #endif
