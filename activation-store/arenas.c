@@ -9,6 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define AT_ONCE_BYTES (UINT64_C(1) << 30)  // memory of an arena that its first session waits for: about a second
+#define PART_BYTES    (UINT64_C(64) << 20) // filled at a time, so that blocks are not held up
+
 // An arena that is being made or filled; outlives its job when that ends meanwhile.
 typedef struct work {
   bl_work_t work;
@@ -16,6 +19,8 @@ typedef struct work {
   uint32_t job;
   bool abandoned;
   bl_arena_t parts[BL_LEASE_TIERS]; // base NULL: none (yet)
+  bool whole;                       // made in memory that no other arena has: all of it must be there
+  uint64_t filled_bytes;            // of all parts, one after the other
   bl_error_t err;
 } work_t;
 
@@ -78,8 +83,25 @@ static void destroy(bl_arena_t parts[BL_LEASE_TIERS]) {
   }
 }
 
+static uint64_t bytes_of(const work_t *work) {
+  return work->parts[0].bytes + work->parts[1].bytes;
+}
+
+// The kernel grants shared memory that does not exist and then kills whom it likes.
+static void ask_machine(work_t *work, uint64_t bytes) {
+  const uint64_t available_bytes = bl_memory_available_bytes();
+  if (bytes > available_bytes) {
+    char wanted[BL_BYTES_TEXT], available[BL_BYTES_TEXT];
+    (void)bl_error_set(&work->err, BL_EXHAUSTED, "%s wanted, %s available here", bl_bytes_format(bytes, wanted),
+                       bl_bytes_format(available_bytes, available));
+  }
+}
+
 static void make(bl_work_t *base) {
   work_t *work = BL_WORK_OWNER(base, work_t, work);
+  if (work->whole) {
+    ask_machine(work, bytes_of(work));
+  }
   for (uint32_t i = 0; i < BL_LEASE_TIERS && work->err.status == BL_OK; i++) {
     if (work->parts[i].bytes > 0) {
       work->err.status = bl_arena_create(work->arenas->device, NULL, BL_MEMORY_SLOTS, work->parts[i].kind,
@@ -107,7 +129,9 @@ static void made(bl_message_t *message) {
     bool later = job->parts[0].kind == BL_ARENA_SHAREABLE_LATER || job->parts[1].kind == BL_ARENA_SHAREABLE_LATER;
     bl_log(BL_LOG_INFO, "an arena of %s for job %" PRIu32 "%s",
            bl_bytes_format(job->parts[0].bytes + job->parts[1].bytes, text), work->job,
-           later ? ", in the memory of the plan before" : "");
+           !later        ? ""
+           : work->whole ? ", filled while it is used"
+                         : ", in the memory of the plan before");
   } else {
     bl_log(BL_LOG_ERROR, "no arena for job %" PRIu32 ": %s", work->job, work->err.text);
   }
@@ -121,7 +145,8 @@ bool bl_arenas_make(bl_arenas_t *arenas, uint32_t job, const uint64_t bytes[BL_L
     return false;
   }
   bool host = arenas->device->host_memory;
-  const bl_arena_kind_t of_host = later ? BL_ARENA_SHAREABLE_LATER : BL_ARENA_SHAREABLE;
+  work->whole = host && !later && bytes[0] + bytes[1] > AT_ONCE_BYTES;
+  const bl_arena_kind_t of_host = later || work->whole ? BL_ARENA_SHAREABLE_LATER : BL_ARENA_SHAREABLE;
   const bl_arena_kind_t kinds[BL_LEASE_TIERS] = {host ? of_host : BL_ARENA_SHAREABLE,
                                                  host ? of_host : BL_ARENA_STAGING_SHAREABLE};
   for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {
@@ -138,17 +163,18 @@ bool bl_arenas_is_making(const bl_arenas_t *arenas, uint32_t job) {
 
 // ---- filling
 
+// The next bytes.
 static void fill(bl_work_t *base) {
   work_t *work = BL_WORK_OWNER(base, work_t, work);
-  // Asked first: the kernel grants shared memory that does not exist and then kills whom it likes.
-  if (work->parts[0].bytes + work->parts[1].bytes > bl_memory_available_bytes()) {
-    (void)bl_error_set(&work->err, BL_EXHAUSTED, "the machine has less than that now");
-    return;
-  }
-  for (uint32_t i = 0; i < BL_LEASE_TIERS && work->err.status == BL_OK; i++) {
-    if (work->parts[i].base != NULL) {
-      work->err.status = bl_arena_fill(&work->parts[i], 0, work->parts[i].bytes, &work->err);
-    }
+  const uint64_t first_bytes = work->parts[0].base != NULL ? work->parts[0].bytes : 0;
+  const bool of_first = work->filled_bytes < first_bytes;
+  const bl_arena_t *part = &work->parts[of_first ? 0 : 1];
+  const uint64_t offset = work->filled_bytes - (of_first ? 0 : first_bytes), left = part->bytes - offset;
+  const uint64_t bytes = left < PART_BYTES ? left : PART_BYTES;
+  ask_machine(work, work->filled_bytes == 0 ? bytes_of(work) : bytes);
+  if (work->err.status == BL_OK) {
+    work->err.status = bl_arena_fill(part, offset, bytes, &work->err);
+    work->filled_bytes += bytes;
   }
 }
 
@@ -160,6 +186,10 @@ static void filled(bl_message_t *message) {
     return;
   }
   job_t *job = &work->arenas->jobs[work->job];
+  if (work->err.status == BL_OK && work->filled_bytes < bytes_of(work)) {
+    bl_pool_submit(work->arenas->pool, &work->work); // behind what came meanwhile
+    return;
+  }
   job->filling = NULL;
   if (work->err.status == BL_OK) {
     for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {

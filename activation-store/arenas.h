@@ -7,7 +7,8 @@
 //
 // An arena may be made `later`: addresses and a descriptor at once, memory by bl_arenas_fill, or block by block as they
 // come (bl_arena_fill). So the arena of a job's next plan is there beside that of the present one without the memory of
-// both. On a GPU memory is there from the start.
+// both. A large one is made so, too, if the machine has the memory, so that nobody waits until all of it has been touched. On a
+// GPU memory is there from the start.
 //
 // Thread: the loop's.
 #ifndef BALLAST_ACTIVATION_STORE_ARENAS_H

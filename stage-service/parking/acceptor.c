@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parking/acceptor.h"
 
+#include "base/minmax.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
 #include "sys/log.h"
@@ -152,7 +153,9 @@ static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket
 
 static void open_session(bl_acceptor_t *self) {
   const bl_acceptor_options_t *options = &self->options;
-  const uint64_t first_ms = options->nccl != NULL ? BL_ACCEPTOR_JOIN_MS : BL_ACCEPTOR_OPEN_MS;
+  const uint64_t pin_ms = options->source_device != NULL && options->of_host ? options->arena_bytes / 1000000 : 0;
+  const uint64_t first_ms =
+      options->nccl != NULL ? BL_ACCEPTOR_JOIN_MS : BL_ACCEPTOR_OPEN_MS + bl_min_u64(pin_ms, BL_ACCEPTOR_PIN_MS);
   const bl_client_options_t client = {.size = sizeof client,
                                       .store = options->address,
                                       .job = options->job,

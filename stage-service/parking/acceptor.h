@@ -41,6 +41,7 @@
 #define BL_ACCEPTOR_CALL_MS   5000  // of one transfer: silence that long is failure
 #define BL_ACCEPTOR_OPEN_MS   4000  // of opening the session when a plan is prepared
 #define BL_ACCEPTOR_JOIN_MS   30000 // the same where communicators of NCCL may have to be made
+#define BL_ACCEPTOR_PIN_MS    20000 // more, at most, where memory of the host is made for a device, at 1 GB/s
 #define BL_ACCEPTOR_AGAIN_MS  1000  // between two tries to open a session that failed
 #define BL_ACCEPTOR_TRY_MS    2000  // of each such try
 #define BL_ACCEPTOR_IN_FLIGHT 8     // transfers under way at a time, at most
@@ -78,6 +79,7 @@ typedef struct bl_acceptors {
 typedef struct bl_acceptor_options {
   char address[256]; // of the store
   char name[BL_STORE_TEXT];
+  bool of_host; // no device's
   char job[BL_CLIENT_JOB_LENGTH + 1];
   uint64_t plan;
   uint32_t stage;                    // as the store knows it

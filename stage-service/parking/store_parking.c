@@ -336,7 +336,8 @@ static uint64_t unit_bytes(const bl_store_parking_options_t *options) {
 static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_options_t *options, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t d = 0; d < self->stores && status == BL_OK; d++) {
-    bl_acceptor_options_t acceptor = {.plan = options->plan,
+    bl_acceptor_options_t acceptor = {.of_host = d >= options->holdings->devices,
+                                      .plan = options->plan,
                                       .stage = d < options->holdings->devices ? options->stage : options->rank,
                                       .sources = self->sources,
                                       .source_count = self->source_count,

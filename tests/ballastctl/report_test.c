@@ -40,6 +40,7 @@ static const bl_ctl_stage_step_t stages[] = {
                   .recomputed = 7,
                   .stall_ns = 250000000,
                   .busy_ns = 500000000,
+                  .host_moved_bytes = 512,
                   .cross_machine_bytes = 8192}},
     {.stage = 1, .process = 72, .counters = {.own_slots = 1, .peak_slots = 1, .peak_slot_bytes = 2048}},
 };
@@ -94,9 +95,9 @@ static void a_line_has_every_field(void **state) {
   const json_t *list = json_object_get(line, "stages");
   assert_int_equal(json_array_size(list), 2);
   static const char *const keys[] = {
-      "stage",   "pid",        "own_slots",     "peak_slots",   "peak_slot_bytes",    "evicted", "loaded", "lost",
-      "dropped", "recomputed", "stall_seconds", "busy_seconds", "cross_machine_bytes"};
-  static const double values[] = {0, 71, 2, 2, 4096, 1, 1, 3, 4, 7, 0.25, 0.5, 8192};
+      "stage", "pid",     "own_slots",  "peak_slots",    "peak_slot_bytes", "evicted",          "loaded",
+      "lost",  "dropped", "recomputed", "stall_seconds", "busy_seconds",    "host_moved_bytes", "cross_machine_bytes"};
+  static const double values[] = {0, 71, 2, 2, 4096, 1, 1, 3, 4, 7, 0.25, 0.5, 512, 8192};
   for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
     assert_true(real_of(json_array_get(list, 0), keys[i]) == values[i]);
   }

@@ -336,7 +336,7 @@ static void test_a_slow_path_takes_its_time(void **state) {
   const bl_store_parking_moved_t moved = bl_store_parking_moved(world.parking);
   assert_int_equal(moved.bytes, 3 * BYTES);
   assert_int_equal(moved.host_bytes, BYTES);
-  assert_true(moved.ns >= 3 * SLOW_NS);
+  assert_true(moved.ns - moved.host_ns >= 2 * SLOW_NS && moved.host_ns > 0); // a host store slows itself down
   assert_int_equal(bl_store_parking_cross_machine_bytes(world.parking), 0);
   finish(&world);
 }
