@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every combination of policy, data path, path required of blocks, schedule, recomputation and place (processes of
-the run, or services that already run) on a tiny job: it runs with the bits of 1f1b on one stage, or is refused with 2
+"""Every combination of policy, data path, path required of blocks, schedule, recomputation, memory of the host and place
+(processes of the run, or services that already run) on a tiny job: it runs with the bits of 1f1b on one stage, or is refused with 2
 before anything starts, where it is known to be impossible and nowhere else.
 
 A sample in which every two values that can meet do meet; BALLAST_TEST_LONG=1 takes the whole product.
@@ -17,22 +17,25 @@ from ballast import Service, losses, on, run_job, scratch, seed, small_inline, s
 
 STAGES, LAYERS, MICRO_BATCHES = 4, 8, 8
 WORKERS = 4  # runs at a time: they wait more than they compute
-# The fewest slots of a device that parking, and that dropping, can do with; others say the least that works, too.
-SLOTS = {"gpipe": (8, 1), "1f1b": (3, 1), "eager-1f1b": (5, 1), "interleaved": (9, 1), "grouped-interleaved": (7, 7),
-         "zb-h1": (3, 4), "zb-h2": (4, 4), "zb-v": (7, 8), "v-min": (4, 2), "v-half": (6, 4), "v-zb": (8, 8),
-         "1f1b-v": (6, 1), "adaptive": (7, 8), "dualpipe-v": (9, 4)}
+# The fewest slots of a device that parking at devices, dropping, and parking at the host can do with; others say the least
+# that works, too.
+SLOTS = {"gpipe": (8, 1, 2), "1f1b": (3, 1, 2), "eager-1f1b": (5, 1, 2), "interleaved": (9, 1, 2),
+         "grouped-interleaved": (7, 7, 7), "zb-h1": (3, 4, 4), "zb-h2": (4, 4, 4), "zb-v": (7, 8, 8), "v-min": (4, 2, 3),
+         "v-half": (6, 4, 5), "v-zb": (8, 8, 8), "1f1b-v": (6, 1, 2), "adaptive": (7, 8, 8), "dualpipe-v": (9, 4, 4)}
 
-Combination = collections.namedtuple("Combination", "policy path require schedule recompute place")
+Combination = collections.namedtuple("Combination", "policy path require schedule recompute host place")
 AXES = Combination(
-    policy=("none", "bpipe", "cap", "drop", "auto"),
+    policy=("none", "bpipe", "cap", "drop", "offload", "auto"),
     path=("auto", "shm", "tcp", "cuda-ipc", "nccl"),
     require=("any", "shm", "tcp", "cuda-ipc", "nccl"),
     schedule=("gpipe", "1f1b", "eager-1f1b", "interleaved", "grouped-interleaved", "seq1f1b", "zb-h1", "zb-h2", "zb-v",
               "v-min", "v-half", "v-zb", "1f1b-v", "adaptive", "chimera", "dualpipe", "dualpipe-v"),
     recompute=("none", "attention", "full"),
+    host=("no host", "16MiB"),
     place=("local", "services"))
 OF_GPUS = ("cuda-ipc", "nccl")
 SHOWN_ONLY = ("seq1f1b", "chimera", "dualpipe")
+OFFLOADING = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "1f1b-v")
 PARKING = ("1f1b", "eager-1f1b", "interleaved", "grouped-interleaved", "zb-h1", "zb-v", "adaptive")  # within SLOTS
 
 
@@ -40,22 +43,26 @@ def reason_to_refuse(one):
     """The key that the refusal names; None: it runs."""
     if one.path in OF_GPUS or one.require in OF_GPUS or ("auto" != one.path != one.require != "any"):
         return "balance."
+    if one.policy == "offload" and one.host == "no host":
+        return "balance.host"
     if one.schedule in SHOWN_ONLY:
         return "pipeline.schedule"
-    if one.recompute == "full" and one.policy in ("bpipe", "cap", "drop"):
+    if one.recompute == "full" and one.policy in ("bpipe", "cap", "drop", "offload"):
         return "balance.policy"
     return None
 
 
 def parks(one):
-    return one.policy in ("bpipe", "cap") and one.schedule in PARKING and reason_to_refuse(one) is None
+    at = {"bpipe": PARKING, "cap": PARKING, "offload": OFFLOADING}.get(one.policy, ())
+    return one.schedule in at and reason_to_refuse(one) is None
 
 
 def write(folder, one, name="job.yaml"):
-    balance, memory = {"policy": one.policy, "data_path": one.path, "require": one.require}, {}
-    parking, dropping = SLOTS.get(one.schedule, (1, 1))
+    balance, memory = {"policy": one.policy, "data_path": one.path, "require": one.require,
+                       "host": None if one.host == "no host" else one.host}, {}
+    parking, dropping, offloading = SLOTS.get(one.schedule, (1, 1, 1))
     if one.policy != "none":
-        memory["slots"] = dropping if one.policy == "drop" else parking
+        memory["slots"] = {"drop": dropping, "offload": offloading}.get(one.policy, parking)
     if one.policy in ("bpipe", "cap"):
         balance["cap"] = parking
     return write_job(folder, name, model=small_inline(hidden=16, layers=LAYERS, seq=8, vocab=256),
@@ -72,17 +79,20 @@ class Worker:
         self.folder, self.runs = folder, 0
         self.stages = [Service(folder, "stage-service", "--listen", "127.0.0.1:0") for _ in range(STAGES)]
         self.stores = [Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--data-tcp", "127.0.0.1:0",
-                               "--capacity", "16 MiB") for _ in range(STAGES)]
+                               "--capacity", "16 MiB") for _ in range(STAGES + 1)]
+        self.host = self.stores.pop()
 
     def sizes(self):
-        return [os.path.getsize(service.log_path) for service in self.stages + self.stores]
+        return [os.path.getsize(service.log_path) for service in self.stages + self.stores + [self.host]]
 
     def run(self, one, expected):
         """What is wrong with that combination (None: nothing), and how many blocks it parked."""
         self.runs += 1
         folder = os.path.join(self.folder, f"run-{self.runs}")
         os.mkdir(folder, 0o700)
-        place = ("--local",) if one.place == "local" else on(self.stages, self.stores)
+        place = ["--local"] if one.place == "local" else on(self.stages, self.stores)
+        if one.place == "services" and one.host != "no host":
+            place += ["--set", f"services.host_stores=['{self.host.address}']"]
         said_before, reason = self.sizes(), reason_to_refuse(one)
         try:
             report, done = run_job(folder, write(folder, one), *place, expect=None, timeout=240)
@@ -103,7 +113,7 @@ class Worker:
         return ("something had started" if started else None), 0
 
     def end(self):
-        for service in self.stages + self.stores:
+        for service in self.stages + self.stores + [self.host]:
             service.end()
 
 
@@ -125,7 +135,7 @@ def covering(choice, combinations, chosen=()):
 
 
 def check(folder, chosen):
-    plain = Combination("none", "auto", "any", "1f1b", "none", "local")
+    plain = Combination("none", "auto", "any", "1f1b", "none", "no host", "local")
     expected = losses(run_job(folder, write(folder, plain), "--local", "--set", "pipeline.stages=1")[0])
     workers, found, parked, ran, refused = queue.Queue(), [], 0, 0, 0
     made = []

@@ -46,7 +46,8 @@ class World:
         ranks = shape["stages"] * shape["tensor"] * shape["data"]
         self.stages = [Service(folder, "stage-service", "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
                        for _ in range(ranks)]
-        self.stores = [self.start_store(i) for i in range(ranks)]
+        hosts = 1 if shape["balance"].get("host") else 0  # its store is the last one
+        self.stores = [self.start_store(i) for i in range(ranks + hosts)]
         self.job = write_job(folder, model=small_inline(hidden=32, layers=shape["layers"], seq=16),
                              data={"train": f"{GOLDEN}/gpt2/tokens.bin"},
                              train={"steps": 1000000, "micro_batch": 1, "micro_batches": shape["micro_batches"],
@@ -57,7 +58,8 @@ class World:
                              balance=shape["balance"],
                              checkpoint={"folder": os.path.join(folder, "kept"), "every": 10},
                              services={"stages": [stage.address for stage in self.stages], "driver": self.driver_at,
-                                       "stores": [f"unix:{folder}/store-{i}" for i in range(ranks)]})
+                                       "stores": [f"unix:{folder}/store-{i}" for i in range(ranks)],
+                                       "host_stores": [f"unix:{folder}/store-{ranks}"] if hosts else None})
         self.driver = self.start_driver()
         self.errors = open(os.path.join(folder, "stderr.txt"), "w+")
         self.control = subprocess.Popen([CTL, "run", self.job, "--report", self.report], env=environment(folder),
@@ -65,7 +67,7 @@ class World:
 
     def start_store(self, i):
         return Service(self.folder, "activation-store", "--listen", f"unix:{self.folder}/store-{i}", "--capacity", "64 MiB",
-                       "--data-tcp", "127.0.0.1:0", "--drain", "1")
+                       "--data-tcp", "127.0.0.1:0", "--drain", "1", f"--turns={str(i == len(self.stages)).lower()}")
 
     def start_driver(self):
         return Service(self.folder, "ballast-driver", "--job", self.job, "--listen", self.driver_at, "--linger")
@@ -127,14 +129,14 @@ class World:
         return f"{len(services)} processes stood still for {seconds:.2f} s"
 
     def a_store_dies(self):
-        i = self.choice.randrange(len(self.stages))
+        i = self.choice.randrange(len(self.stores))
         self.stores[i].kill(signal.SIGKILL)
         time.sleep(self.choice.choice([0, self.choice.uniform(0, 1)]))
         self.stores[i] = self.start_store(i)
         return f"store {i} was killed"
 
     def a_store_is_drained(self):
-        i = self.choice.randrange(len(self.stages))
+        i = self.choice.randrange(len(self.stores))
         self.stores[i].kill(signal.SIGTERM)
         self.stores[i] = self.start_store(i)
         return f"store {i} was drained"
@@ -155,7 +157,7 @@ class World:
         return f"the driver was killed while stage {i} stood still"
 
     def driver_and_store_die(self):
-        i = self.choice.randrange(len(self.stages))
+        i = self.choice.randrange(len(self.stores))
         self.stores[i].process.send_signal(signal.SIGKILL)
         self.driver.kill(signal.SIGKILL)
         self.stores[i].process.wait(60)
@@ -194,8 +196,8 @@ def disturb(folder, choice, rounds, shape=None, policies=POLICIES):
     usual, shape = shape is None, shape or USUAL
     world = World(folder, choice, shape)
     refusals = {4, 5, 8}  # a store is away, or has not the room yet; or nobody is there
-    if shape["pipeline"].get("recompute") == "full":
-        refusals.add(2)  # blocks of which nothing is kept cannot move
+    if shape["pipeline"].get("recompute") == "full" or not shape["balance"].get("host"):
+        refusals.add(2)  # blocks of which nothing is kept cannot move, nor go to a host that lends nothing
     over, answers, failures = threading.Event(), [], []
     flipper = threading.Thread(target=flip, args=(world, over, answers, failures, policies, refusals))
     disturbances = [world.some_stand_still, world.some_stand_still, world.a_store_dies, world.a_store_is_drained,
@@ -231,6 +233,7 @@ def disturb(folder, choice, rounds, shape=None, policies=POLICIES):
                               "--set", "memory.slots=null", "--set", "balance.cap=null",
                               "--set", f"checkpoint.folder={local}", "--set", "checkpoint.every=0",
                               "--set", "services.stages=[]", "--set", "services.stores=[]", "--set", "services.driver=null",
+                              "--set", "services.host_stores=[]", "--set", "balance.host=null",
                               timeout=600 + len(events))[0])
     assert losses(events) == expected, "other losses"
     assert state_of(kept, len(events)) == state_of(local, len(events)), "other weights, or another state of the optimizer"
@@ -243,11 +246,12 @@ def draw(choice):
     """The shape of a job: any that runs. Where stages have too few slots they are as few as can be."""
     schedule, stages = choice.choice(sorted(SLOTS)), choice.randint(1, 4)
     recompute = choice.choice(["none", "attention", "full"])
-    policy = choice.choice(["none", "bpipe", "cap", "drop", "auto"])
-    if recompute == "full" and policy in ("bpipe", "cap", "drop"):
+    policy = choice.choice(["none", "bpipe", "cap", "drop", "offload", "auto"])
+    if recompute == "full" and policy in ("bpipe", "cap", "drop", "offload"):
         policy = "none"
-    slots = None if policy == "none" or stages < 4 else SLOTS[schedule][policy == "drop"]
-    balance = {"policy": policy, "data_path": choice.choice(["auto", "shm", "tcp"])}
+    slots = None if policy == "none" or stages < 4 else SLOTS[schedule][{"drop": 1, "offload": 2}.get(policy, 0)]
+    host = "64MiB" if policy == "offload" else choice.choice([None, "64MiB"])
+    balance = {"policy": policy, "host": host, "data_path": choice.choice(["auto", "shm", "tcp"])}
     if policy in ("bpipe", "cap"):
         balance["cap"] = slots or 2 * 8  # no less than any schedule needs
     tensor, data = choice.choice([1, 1, 2]), choice.choice([1, 1, 2])
@@ -259,7 +263,7 @@ def draw(choice):
 def random_jobs(folder, choice, count):
     """Several at a time, each in a folder of its own; all of them, whatever becomes of one."""
     numbers = [choice.randrange(1 << 32) for _ in range(count)]
-    policies = [["none"], ["bpipe"], ["cap", "3"], ["drop", "1"], ["auto"]]
+    policies = [["none"], ["bpipe"], ["cap", "3"], ["drop", "1"], ["offload", "2"], ["auto"]]
 
     def one(number):
         drawn, own = random.Random(number), os.path.join(folder, str(number))
