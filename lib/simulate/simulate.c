@@ -168,6 +168,57 @@ static bool allocate_replicas(const bl_schedule_t *schedule, const bl_machine_t 
   return true;
 }
 
+// Most blocks of a stage that are at its host store at once, when copies run in list order (balance/holdings.h).
+static uint32_t count_rooms(const bl_schedule_t *schedule, uint32_t stage) {
+  uint32_t away = 0, most = 0;
+  for (size_t i = 0; i < schedule->lists[stage].count; i++) {
+    const bl_op_t op = schedule->lists[stage].ops[i];
+    if (!bl_verb_computes((bl_verb_t)op.verb) && op.store >= schedule->stages && op.store != BL_STORE_NONE) {
+      away += op.verb == BL_VERB_E ? 1 : -1u;
+      most = away > most ? away : most;
+    }
+  }
+  return most;
+}
+
+// What says when slots are free, where some are given by evicts, and rooms at hosts.
+static bool allocate_slots(const bl_schedule_t *schedule, bl__timing_t *t) {
+  bool evicts = false;
+  size_t all = 0, next = 0;
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    for (size_t i = 0; i < schedule->lists[s].count && !evicts; i++) {
+      evicts = schedule->lists[s].ops[i].verb == BL_VERB_E;
+    }
+  }
+  if (!evicts) {
+    return true;
+  }
+  uint32_t *peaks = calloc(schedule->stages, sizeof *peaks); // of slots; in rings there is one more
+  t->recomputed = calloc(bl_schedule_block_count(schedule), 1);
+  if (peaks == NULL || t->recomputed == NULL || bl_schedule_peak_slots(schedule, peaks) != BL_OK) {
+    free(peaks);
+    return false;
+  }
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    const uint32_t rooms = count_rooms(schedule, s);
+    t->clocks[s].slots.room = peaks[s] + 1;
+    t->clocks[s].rooms = (bl__free_list_t){.room = rooms + 1, .count = rooms};
+    all += (size_t)peaks[s] + rooms + 2;
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      const bl_op_t op = schedule->lists[s].ops[i];
+      t->recomputed[bl_schedule_block(schedule, op)] |= op.verb == BL_VERB_R;
+    }
+  }
+  double *rings = calloc(all, sizeof *rings);
+  for (uint32_t s = 0; s < schedule->stages && rings != NULL; s++) {
+    t->clocks[s].slots.times = rings + next;
+    t->clocks[s].rooms.times = rings + next + t->clocks[s].slots.room;
+    next += t->clocks[s].slots.room + t->clocks[s].rooms.room;
+  }
+  free(peaks);
+  return rings != NULL;
+}
+
 static bool allocate_clocks(const bl_schedule_t *schedule, const bl_machine_t *machine, bl__timing_t *t) {
   const size_t blocks = bl_schedule_block_count(schedule), stages = schedule->stages;
   const size_t stores = bl_schedule_stores(schedule);
@@ -188,12 +239,14 @@ static bool allocate_clocks(const bl_schedule_t *schedule, const bl_machine_t *m
     t->in = calloc(stages, sizeof *t->in);
     there = there && t->late != NULL && t->out != NULL && t->in != NULL;
   }
-  return there && (machine->gathers == NULL || allocate_replicas(schedule, machine, t));
+  return there && allocate_slots(schedule, t) && (machine->gathers == NULL || allocate_replicas(schedule, machine, t));
 }
 
 static void free_clocks(bl__timing_t *t) {
   free(t->forward_end);
   free(t->backward_end);
+  free(t->recomputed);
+  free(t->clocks != NULL ? t->clocks[0].slots.times : NULL); // of all stages
   free(t->clocks);
   free(t->gathered);
   free(t->left);

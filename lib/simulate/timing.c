@@ -32,9 +32,48 @@ double bl__timing_boundary(const bl__timing_t *t, uint32_t from_virtual_stage, u
 
 // ---- evictions and loads -----------------------------------------------------------------------------------------------
 
+// When what is taken next is free, with `kept` at the end that are not given yet; what was never used is free.
+static double free_from(const bl__free_list_t *list, uint32_t kept) {
+  return list->count > kept ? list->times[list->head] : 0;
+}
+
+static void take(bl__free_list_t *list, uint32_t kept) {
+  if (list->count > kept) {
+    list->head = (list->head + 1) % list->room;
+    list->count--;
+  }
+}
+
+// Before the last `kept`.
+static void give(bl__free_list_t *list, uint32_t kept, double time) {
+  uint32_t at = list->head + list->count;
+  for (uint32_t moved = 0; moved < kept; moved++, at--) {
+    list->times[at % list->room] = list->times[(at - 1) % list->room];
+  }
+  list->times[at % list->room] = time;
+  list->count++;
+}
+
+static double slot_free(const bl__stage_clock_t *clock) {
+  return free_from(&clock->slots, clock->leaving);
+}
+
+// All rooms of the stage were free at first: one that is not in the list has not been used.
+static double room_free(const bl__stage_clock_t *clock) {
+  return free_from(&clock->rooms, 0);
+}
+
+static bool at_host(const bl__timing_t *t, bl_op_t op) {
+  return op.store >= t->schedule->stages && op.store < bl_schedule_stores(t->schedule);
+}
+
 double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
   const bl__stage_clock_t *clock = &t->clocks[stage];
-  return fmax(fmax(clock->free_at, clock->path_free), op.verb == BL_VERB_L ? clock->gate : 0);
+  const double here = fmax(fmax(clock->free_at, clock->passed), op.verb == BL_VERB_L ? slot_free(clock) : 0);
+  if (t->store_free == NULL || !at_host(t, op)) {
+    return fmax(here, clock->path_free);
+  }
+  return fmax(fmax(here, clock->asked), op.verb == BL_VERB_E ? room_free(clock) : 0);
 }
 
 bl__passage_t bl__lane_pass(bl__lane_t *lane, double asks, double hold) {
@@ -58,8 +97,7 @@ static double copy_far(bl__timing_t *t, uint32_t stage, bl_op_t op, double *star
 
 static double path_of(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
   const bl_machine_t *machine = t->machine;
-  const bool of_host = op.store >= t->schedule->stages && op.store < bl_schedule_stores(t->schedule);
-  if (of_host && machine->host_paths != NULL) {
+  if (at_host(t, op) && machine->host_paths != NULL) {
     return machine->host_paths[stage];
   }
   if (machine->copies != NULL && op.store < t->schedule->stages) {
@@ -74,7 +112,8 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   const bl_machine_t *machine = t->machine;
   const bool of_device = op.store < t->schedule->stages;
   const bool known = op.store < bl_schedule_stores(t->schedule);
-  double start = bl__timing_transfer_ready(t, at.stage, op);
+  const double asks = bl__timing_transfer_ready(t, at.stage, op);
+  double start = fmax(asks, clock->path_free);
   double *store = t->store_free != NULL && known ? &t->store_free[op.store] : NULL;
   start = store != NULL ? fmax(start, *store) : start;
   double end;
@@ -84,16 +123,25 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
     end = start + path_of(t, at.stage, op);
   }
   clock->path_free = end;
+  if (at_host(t, op)) {
+    clock->asked = asks;
+    if (op.verb == BL_VERB_L) {
+      give(&clock->rooms, 0, end);
+    } else {
+      take(&clock->rooms, 0);
+    }
+  }
   if (store != NULL) {
     *store = end;
   }
   t->result->spans[at.stage][at.index] = (bl_span_t){start, end};
   if (op.verb == BL_VERB_L) {
+    clock->passed = fmax(clock->passed, slot_free(clock));
+    take(&clock->slots, clock->leaving);
     t->backward_end[bl_schedule_block(t->schedule, op)] = end;
-  } else if (t->schedule->transfers == BL_TRANSFER_OVERLAP) {
-    clock->next_gate = fmax(clock->next_gate, end);
   } else {
-    clock->gate = fmax(clock->gate, end);
+    give(&clock->slots, 0, end);
+    clock->leaving = t->schedule->transfers == BL_TRANSFER_OVERLAP ? clock->leaving + 1 : 0;
   }
 }
 
@@ -112,6 +160,29 @@ static double late_of(const bl__timing_t *t, bl_op_t needed) {
   return t->late != NULL ? t->late[bl__timing_late_index(t->schedule, needed)] : 0;
 }
 
+// F whose block is recomputed takes none, unless it has one while it runs.
+static bool takes_slot(const bl__timing_t *t, bl_op_t op) {
+  const bool writes = op.verb == BL_VERB_F && t->recomputed != NULL &&
+                      (t->recomputed[bl_schedule_block(t->schedule, op)] == 0 || t->schedule->forward_slots);
+  return writes || (op.verb == BL_VERB_R && t->recomputed != NULL);
+}
+
+// What a computing operation that ends at `end` takes and gives.
+static void change_slots(const bl__timing_t *t, bl__stage_clock_t *clock, bl_op_t op, double end) {
+  if (t->recomputed == NULL) {
+    return;
+  }
+  const bool takes = takes_slot(t, op);
+  if (takes) {
+    take(&clock->slots, clock->leaving);
+  }
+  const bool made_again = op.verb == BL_VERB_F && t->recomputed[bl_schedule_block(t->schedule, op)] != 0;
+  if (bl_verb_ends_block((bl_verb_t)op.verb) || (takes && (made_again || t->schedule->forward_only))) {
+    give(&clock->slots, clock->leaving, end);
+  }
+  clock->leaving = 0;
+}
+
 double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl_stall_cause_t *cause) {
   const bl__stage_clock_t *clock = &t->clocks[stage];
   bl_op_t needed;
@@ -120,7 +191,10 @@ double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl_st
     wait_for(&start, cause, t->gathered[op.virtual_stage], BL_STALL_GATHER);
   }
   if (op.verb == BL_VERB_F || op.verb == BL_VERB_R) {
-    wait_for(&start, cause, clock->gate, BL_STALL_SLOT);
+    wait_for(&start, cause, takes_slot(t, op) ? slot_free(clock) : 0, BL_STALL_SLOT);
+  }
+  if (t->recomputed != NULL) {
+    wait_for(&start, cause, clock->passed, BL_STALL_SLOT);
   }
   if (bl__op_dependency(t->schedule, op, &needed)) {
     double sent = *end_of(t, needed) + bl__timing_boundary(t, needed.virtual_stage, op.virtual_stage);
@@ -136,8 +210,12 @@ double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl_st
 // Where it stood still, and for what, until all but a core was there. A tensor that waited for cards is one wait with two
 // causes.
 static void add_stall(bl__timing_t *t, uint32_t stage, bl_op_t op, double ready, bl_stall_cause_t cause) {
-  double *stalls = t->result->stalls[stage], waited = ready - t->clocks[stage].free_at, card = 0;
+  const bl__stage_clock_t *clock = &t->clocks[stage];
+  double *stalls = t->result->stalls[stage], waited = ready - clock->free_at, card = 0;
+  const double slot = fmin(waited, fmax(0, clock->passed - clock->free_at)); // that a load before it stood still for
   bl_op_t needed;
+  stalls[BL_STALL_SLOT] += slot;
+  waited -= slot;
   if (cause == BL_STALL_CARD && bl__op_dependency(t->schedule, op, &needed)) {
     card = fmin(waited, late_of(t, needed));
     stalls[BL_STALL_CARD] += card;
@@ -165,7 +243,7 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   }
   add_stall(t, at.stage, op, ready, cause);
   r->stalls[at.stage][BL_STALL_CORE] += start - ready;
-  clock->gate = fmax(clock->gate, clock->next_gate);
+  change_slots(t, clock, op, end);
   if (!clock->started) {
     clock->started = true;
     r->start[at.stage] = start;

@@ -9,13 +9,23 @@
 #include "schedule/ir/validate.h"
 #include "simulate/simulate.h"
 
+// When each of what is free became free, in the order in which it was given, which is that of taking.
+typedef struct bl__free_list {
+  double *times; // a ring of `room`
+  uint32_t room, head, count;
+} bl__free_list_t;
+
 // What is known of a stage while its list runs.
 typedef struct bl__stage_clock {
-  double free_at;   // end of its last computing operation
-  double path_free; // end of its last evict or load
-  double gate;      // whoever takes a slot waits until then for an evict to give it
-  double next_gate; // the same, from the end of the next computing operation on (overlap)
-  double reduced;   // when the gradients that have been sent so far are added up
+  double free_at;        // end of its last computing operation
+  double passed;         // a load stands still until its slot is free, and all behind it; later than free_at only then
+  double path_free;      // end of its last evict or load
+  bl__free_list_t slots; // schedule/ir/slots.h
+  uint32_t leaving; // of those, at the end: evicts that give theirs when the next computing operation ends (overlap)
+  bl__free_list_t
+      rooms;      // that it reserves at its host store: an E takes the one of an L before it, when that has ended
+  double asked;   // when its last copy there asked for the link: others wait behind it
+  double reduced; // when the gradients that have been sent so far are added up
   bool started;
 } bl__stage_clock_t;
 
@@ -38,10 +48,12 @@ typedef struct bl__timing {
   double *gathered;          // [virtual stages] when its weights are there; NULL: there is one replica
   uint32_t *left;            // [virtual stages] computing operations to come; NULL: there is one replica
   bl__stage_clock_t *clocks; // [stages]
+  uint8_t *recomputed; // [blocks] whether there is an R; NULL: nothing is evicted, so that nobody waits for a slot
   bl_simulation_t *result;
 } bl__timing_t;
 
-// When an E or L has all it needs but its store and its cards.
+// When an E or L has all it needs but its store and its cards: at a host store, which is asked at once, beside others of the
+// stage.
 double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op);
 // When a computing operation has all it needs but a core. `cause` is set where it waited for something.
 double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl_stall_cause_t *cause);

@@ -148,8 +148,8 @@ static void a_late_load_begins_when_its_slot_is_free(void **state) {
   assert_near(result.spans[0][5].start, 6, "L0");
   assert_near(result.spans[0][6].start, 8.5, "B0");
   assert_near(result.t_end, 17, "t_end");
-  assert_near(result.stalls[0][BL_STALL_SLOT], 1.5, "slot");
-  assert_near(result.stalls[0][BL_STALL_LOAD], 4 + 2.5, "load");
+  assert_near(result.stalls[0][BL_STALL_SLOT], 1.5 + 1.5, "slot"); // of F2, and of L0, which B0 stands behind
+  assert_near(result.stalls[0][BL_STALL_LOAD], 2.5 + 2.5, "load");
   assert_int_equal(result.causes[0][6], BL_STALL_LOAD);
   bl_simulation_cleanup(&result);
 }

@@ -6,6 +6,8 @@ replay    one recorded step with its own durations, simulated, on two stages and
 two       p = 2: a profile of a 1f1b run predicts other schedules and numbers of micro-batches: within 5 %
 four      p = 4 from a profile of p = 4 1f1b, the stages sharing two cores: within 10 %
 replicas  two replicas of one stage from a profile of p = 2, of two stages that share two cores from one of p = 4: within 10 %
+host      1f1b on four stages that park at the host over a slowed link, from a profile of a run that parks nothing: the step
+          and what stages wait for, load, slot and activation each, within 5 %
 estimate  what the estimator says of micro-batch 1 -> 2 from two profiles, beside the measured gain: within 5 %
 
 In each round every row takes one pair of (profile, measured run), one after the other so that both see the same machine; a
@@ -23,7 +25,7 @@ sys.dont_write_bytecode = True
 import measuring  # noqa: E402
 from measuring import tell  # noqa: E402
 
-QUESTIONS = ["replay", "two", "four", "replicas", "estimate"]
+QUESTIONS = ["replay", "two", "four", "replicas", "host", "estimate"]
 CORES = 2  # that four stages share
 TWO = {"1f1b": {}, "1f1b, m 16": {"micro_batches": 16}, "gpipe": {"schedule": "gpipe"},
        "interleaved": {"schedule": "interleaved"}, "zb-h1": {"schedule": "zb-h1"},
@@ -90,6 +92,21 @@ class Bench:
         for stages in (1, 2):
             self.predict(stages, 0.10, {"d = 2": {"data": 2}, "d = 2, m 16": {"data": 2, "micro_batches": 16}},
                          recorded=2 * stages)
+
+    def host(self, _):
+        """On two links: one that is busy for as long as a step would take without it, and one half as fast."""
+        profile, plain = self.profile(4)
+        copies = 4 * 8  # of two stages, out and back, of every micro-batch
+        bytes_each = max(stage["slot_bytes"]["measured"] for stage in plain["stages"])
+        for slower in (1, 2):
+            rate = int(copies * bytes_each / plain["seconds"]["measured"] / slower)
+            sets = ["balance.policy=offload", "balance.host=4GiB", "memory.slots=2", f"balance.rate={rate}"]
+            line = self.run(self.job(4), "--predict", profile, *[word for one in sets for word in ("--set", one)])
+            what = f"p = 4, offload, link {slower}"
+            self.add(0.05, what, line["seconds"]["predicted"], line["seconds"]["measured"])
+            for cause in ("load", "slot", "activation"):
+                waits = [stage["waits"][cause] for stage in line["stages"]]
+                self.add(0.05, f"{what}, {cause}", *(sum(wait[key] for wait in waits) for key in ("predicted", "measured")))
 
     def estimate(self, number):
         shapes = [("one.json", {"micro_batch": 1, "micro_batches": 16}), ("two.json", {"micro_batch": 2, "micro_batches": 8})]

@@ -226,6 +226,10 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
   } else {
     fill_links(r, trial, setting);
   }
+  for (uint32_t s = 0; s < r->schedule->stages && r->rate > 0; s++) {
+    setting->paths[s] = fmax(setting->paths[s], trial->stages[s].evict_bytes / r->rate);
+    setting->far_paths[s] = fmax(setting->far_paths[s], trial->stages[s].evict_bytes / r->rate);
+  }
   bl_status_t status = fill_sharing(r, setting, err);
   return status == BL_OK && r->replay ? fill_times(r, setting, err) : status;
 }

@@ -40,6 +40,7 @@ typedef struct bl_trial_request {
   uint32_t cores;                // that the stages share, whatever the profile says; 0: as it says
   bool optimizer_on_host;        // train.optimizer_memory: host; a profile's time between steps has it or not
   uint32_t threads;              // of a stage, where it is; 0: one
+  double rate;                   // bytes per second that no path to a store exceeds (balance.rate); 0: any
   bool replay;                   // durations of the profile's recorded step in place of means: of the same order
 } bl_trial_request_t;
 

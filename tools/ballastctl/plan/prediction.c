@@ -79,6 +79,7 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
                                                .sequence = training->grid.tensor > 1},
                                   .optimizer_on_host = source->job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
                                   .threads = (uint32_t)source->job->pipeline.threads,
+                                  .rate = source->job->balance.rate.set ? (double)source->job->balance.rate.value : 0,
                                   .replay = source->replay};
     bl_nodes_t nodes = {0};
     if (source->cluster.nodes > 0) {
