@@ -68,14 +68,18 @@ static bool describe_store_wait(const bl_stage_t *stage, Ballast__V1__Wait *mess
   if (!bl_stage_store_wait(stage, &wait)) {
     return false;
   }
+  const bl_engine_t *engine = bl_stage_engine(stage);
   *message = (Ballast__V1__Wait)BALLAST__V1__WAIT__INIT;
-  message->at_store = number_in_run(bl_stage_engine(stage), wait.store);
+  message->at_store = number_in_run(engine, wait.store);
   message->lease = wait.lease;
   message->chunk = wait.chunk;
   message->micro_batch = (int32_t)wait.micro_batch;
   message->peer = -1;
   message->since_ns = wait.since_ns;
-  snprintf(what, 64, "%s store %d", wait.load ? "load from" : "eviction to", message->at_store);
+  const int devices = (int)engine->job.services.stores.count;
+  const bool of_host = wait.store >= engine->training.stage_count;
+  snprintf(what, 64, "%s %sstore %d", wait.load ? "load from" : "eviction to", of_host ? "host " : "",
+           of_host ? message->at_store - devices : message->at_store);
   message->what = what;
   return true;
 }

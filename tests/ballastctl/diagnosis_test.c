@@ -117,6 +117,11 @@ static void stores_are_named(void **state) {
   assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 3), "who")), "store 1");
   assert_non_null(strstr(verdict, "store 1 (unix:/b) does not answer"));
   json_decref(rows);
+  json_object_set_new(json_array_get(json_object_get(status, "stores"), 1), "of", json_string("host 0"));
+  rows = bl_ctl_diagnose(status, verdict, &silent);
+  assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 3), "who")), "host store 0");
+  assert_non_null(strstr(verdict, "host store 0 (unix:/b) does not answer"));
+  json_decref(rows);
   json_decref(status);
 }
 

@@ -176,6 +176,8 @@ typedef struct bl_policies_view {
   const char (*reasons)[BL_AUTOMATIC_REASON]; // [devices] of it; NULL: nothing has been measured
 } bl_policies_view_t;
 bl_policies_view_t bl_driver_policies(const bl_driver_t *driver);
+// Slots that a plan reserves at a store of the run (bl_job_store), for all ranks that use it.
+uint32_t bl_driver_lent(const bl_driver_t *driver, const bl_holdings_t *holdings, size_t store);
 // The recorder of the last commit, also of one that a driver before this one decided; 0: nobody.
 uint64_t bl_driver_recorder(const bl_driver_t *driver);
 

@@ -145,8 +145,6 @@ uint64_t bl__driver_now_ms(const bl_driver_t *driver);
 #define BL__STAGE_NAME_BYTES (BL_RPC_ADDRESS_BYTES + 32)
 // The stage and replica of a rank, or of a store.
 bl_seat_t bl__driver_seat(const bl_driver_t *driver, size_t rank);
-// Slots that a store of the run lends under a plan, to ranks of all planes.
-uint32_t bl__driver_lent(const bl_driver_t *driver, const bl_holdings_t *holdings, size_t store);
 const char *bl__stage_name(const bl_remote_t *stage, char text[BL__STAGE_NAME_BYTES]);
 
 // ask.c

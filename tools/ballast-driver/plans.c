@@ -233,7 +233,7 @@ static bl_status_t check_stores(const bl_driver_t *driver, uint64_t asked_ms, bl
   const bl_holdings_t *holdings = &driver->plans.next_balance.holdings;
   for (size_t i = 0; i < bl_stores_count(driver->stores); i++) {
     bl_store_view_t store = bl_stores_get(driver->stores, i);
-    if (bl__driver_lent(driver, holdings, i) > 0 && store.seen_ms != 0 && store.seen_ms < asked_ms) {
+    if (bl_driver_lent(driver, holdings, i) > 0 && store.seen_ms != 0 && store.seen_ms < asked_ms) {
       char name[BL_STORE_TEXT];
       return bl_error_set(err, BL_UNAVAILABLE, "the %s (%.150s) has not answered for %.1f s",
                           bl_store_format((uint32_t)driver->options.job->services.stores.count, (uint32_t)i, name),

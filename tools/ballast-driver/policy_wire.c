@@ -39,9 +39,47 @@ static shares_t make_shares(const bl_holdings_t *holdings, const char (*reasons)
   return shares;
 }
 
+// The same of host stores.
+typedef struct host_shares {
+  Ballast__V1__HostShare *messages;
+  Ballast__V1__HostShare **pointers; // [count]
+  size_t count;
+} host_shares_t;
+
+static void free_host_shares(host_shares_t *shares) {
+  free(shares->messages);
+  free(shares->pointers);
+}
+
+// Without memory: none.
+static host_shares_t make_host_shares(const bl_driver_t *driver, const bl_holdings_t *holdings) {
+  const bl_job_t *job = bl_driver_job(driver);
+  const size_t devices = job->services.stores.count, count = bl_job_store_count(job) - devices;
+  host_shares_t shares = {.messages = calloc(count + 1, sizeof *shares.messages),
+                          .pointers = calloc(count + 1, sizeof(Ballast__V1__HostShare *))};
+  for (size_t i = 0; holdings != NULL && shares.messages != NULL && shares.pointers != NULL && i < count; i++) {
+    Ballast__V1__HostShare *share = &shares.messages[i];
+    *share = (Ballast__V1__HostShare)BALLAST__V1__HOST_SHARE__INIT;
+    share->host = (uint32_t)i;
+    share->lent_slots = bl_driver_lent(driver, holdings, devices + i);
+    shares.pointers[i] = share;
+    shares.count = i + 1;
+  }
+  return shares;
+}
+
+// A change that is under way, and who asked.
+typedef struct asked {
+  bl_rpc_call_t *call;
+  const bl_driver_t *driver;
+} asked_t;
+
 // As with a pause: a change whose client gives up is made all the same, and the answer goes nowhere.
 static void was_set(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
-  bl_rpc_call_t *call = context;
+  asked_t *asked = context;
+  bl_rpc_call_t *call = asked->call;
+  const bl_driver_t *driver = asked->driver;
+  free(asked);
   if (err->status != BL_OK) {
     bl_rpc_call_fail(call, err);
     return;
@@ -50,15 +88,19 @@ static void was_set(const bl_policy_answer_t *answer, const bl_error_t *err, voi
   bl_policy_wire_t policy;
   bl_policy_to_wire(answer->record, &policy);
   shares_t shares = make_shares(answer->holdings, NULL);
+  host_shares_t hosts = make_host_shares(driver, answer->holdings);
   output.policy = &policy.message;
   output.unchanged = answer->unchanged;
   output.devices = shares.pointers;
   output.n_devices = shares.count;
+  output.hosts = hosts.pointers;
+  output.n_hosts = hosts.count;
   if (answer->order != NULL) {
     output.order = (char *)answer->order;
   }
   bl_rpc_call_reply(call, &output.base);
   free_shares(&shares);
+  free_host_shares(&hosts);
 }
 
 static bl_status_t read_request(const Ballast__V1__SetPolicyRequest *message, const bl_job_t *job,
@@ -89,7 +131,13 @@ void bl__handle_set_policy(bl_rpc_call_t *call, const ProtobufCMessage *input, v
     bl_rpc_call_fail(call, &err);
     return;
   }
-  bl_driver_set_policy(driver, &request, was_set, call);
+  asked_t *asked = malloc(sizeof *asked);
+  if (asked == NULL) {
+    bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for a change of policy");
+    return;
+  }
+  *asked = (asked_t){.call = call, .driver = driver};
+  bl_driver_set_policy(driver, &request, was_set, asked);
 }
 
 void bl__handle_get_policy(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
@@ -108,11 +156,14 @@ void bl__handle_get_policy(bl_rpc_call_t *call, const ProtobufCMessage *input, v
   bl_policy_wire_t policy;
   bl_policy_to_wire(current, &policy);
   shares_t shares = make_shares(view.holdings, view.reasons);
+  host_shares_t hosts = make_host_shares(driver, view.holdings);
   uint32_t budget = bl_driver_training(driver)->budget;
   output.policy = &policy.message;
   output.plan_version = view.plan_version;
   output.devices = shares.pointers;
   output.n_devices = shares.count;
+  output.hosts = hosts.pointers;
+  output.n_hosts = hosts.count;
   output.waiting = (uint32_t)view.waiting;
   output.decision = (char *)view.decision;
   if (view.order != NULL) {
@@ -121,6 +172,7 @@ void bl__handle_get_policy(bl_rpc_call_t *call, const ProtobufCMessage *input, v
   output.budget = budget == UINT32_MAX ? 0 : budget;
   bl_rpc_call_reply(call, &output.base);
   free_shares(&shares);
+  free_host_shares(&hosts);
 }
 
 void bl__handle_policy_history(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {

@@ -76,7 +76,7 @@ static uint32_t number_in_plans(const bl_driver_t *driver, size_t store, size_t 
   return of.data == seat.data && of.tensor == seat.tensor ? seat.stage : UINT32_MAX;
 }
 
-uint32_t bl__driver_lent(const bl_driver_t *driver, const bl_holdings_t *holdings, size_t store) {
+uint32_t bl_driver_lent(const bl_driver_t *driver, const bl_holdings_t *holdings, size_t store) {
   uint32_t lent = 0;
   for (size_t rank = 0; rank < driver->stage_count; rank++) {
     const uint32_t number = number_in_plans(driver, store, rank), stage = bl__driver_seat(driver, rank).stage;
@@ -92,7 +92,7 @@ static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
     shares[i] = (bl_store_share_t){.process = bl_stores_get(driver->stores, i).process,
                                    .of_host = i >= of_devices,
                                    .device = (uint32_t)(i < of_devices ? i : i - of_devices),
-                                   .lent_slots = bl__driver_lent(driver, &driver->plans.balance.holdings, i)};
+                                   .lent_slots = bl_driver_lent(driver, &driver->plans.balance.holdings, i)};
     for (size_t rank = 0; rank < driver->stage_count; rank++) {
       const bl_ballot_t *ballot = &driver->attempts.ballots[rank];
       const uint32_t number = number_in_plans(driver, i, rank);

@@ -40,6 +40,7 @@ typedef struct watched {
 struct watch {
   const arguments_t *arguments;
   bl_ctl_calls_t calls;
+  const bl_ctl_stores_t *known;
   watched_t *stores;
   size_t count, first; // first: number of stores[0]
   bool one_lease;      // only changes of `lease`
@@ -144,6 +145,7 @@ static void on_event(json_t *event, void *context) {
   const char *kind = of_lease ? "" : json_string_value(json_object_get(event, "kind"));
   snprintf(name, sizeof name, "%zu/%s%s", store->number, kind, of_lease ? text_of(id, number) : "");
   json_object_set_new(event, "store", json_integer((json_int_t)store->number));
+  bl_ctl_store_set_of(watch->known, store->number, event);
   json_object_set_new(event, "lease", json_string(name));
   if (print_event(watch, event) != BL_OK) {
     // Nobody reads any more, as in `... | head -1`: that is no fault of the watch.
@@ -318,13 +320,15 @@ static bl_status_t watch_lease(watch_t *watch, const bl_text_list_t *addresses, 
   return run_watch(watch, &one, err);
 }
 
-static bl_status_t watch_all(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
+static bl_status_t watch_all(void *context, const bl_ctl_stores_t *stores, const bl_flags_result_t *words,
                              bl_error_t *err) {
   const arguments_t *arguments = context;
+  const bl_text_list_t *addresses = &stores->addresses;
   if (arguments->from_revision != 0 && addresses->count > 1 && words->positional_count == 0) {
     return bl_error_set(err, BL_INVALID, "--from-revision: every store counts its own; --store ADDRESS names one");
   }
   watch_t watch = {.arguments = arguments,
+                   .known = stores,
                    .stores = calloc(addresses->count, sizeof *watch.stores),
                    .count = addresses->count,
                    .err = err};

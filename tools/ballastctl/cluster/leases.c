@@ -11,6 +11,7 @@
 
 static const bl_ctl_column_t columns[] = {
     {.key = "lease", .title = "LEASE"},
+    BL_CTL_STORE_OF_COLUMN, // at a host's the stage is the number of a rank
     {.key = "state", .title = "STATE"},
     {.key = "job", .title = "JOB"},
     {.key = "stage", .title = "STAGE", .right = true},
@@ -40,40 +41,51 @@ typedef struct arguments {
 } arguments_t;
 
 // The lease's name goes first, so that it is the first member everywhere.
-static json_t *named(json_t *lease, size_t store) {
+static json_t *named(json_t *lease, const bl_ctl_stores_t *stores, size_t store) {
   char name[48];
   snprintf(name, sizeof name, "%zu/%" PRId64, store, (int64_t)json_integer_value(json_object_get(lease, "id")));
   json_t *row = json_pack("{s:s, s:I}", "lease", name, "store", (json_int_t)store);
+  bl_ctl_store_set_of(stores, store, row);
   json_object_update(row, lease);
   return row;
 }
 
 // ---- list
 
-static bl_status_t list(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
-                        bl_error_t *err) {
+static bl_status_t print_list(const arguments_t *arguments, const bl_ctl_stores_t *stores, const json_t *rows,
+                              bl_error_t *err) {
+  bl_ctl_column_t shown[COLUMNS];
+  const size_t count = bl_ctl_store_columns(stores, columns, COLUMNS, shown);
+  return bl_ctl_printed(bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, shown, count, rows, stdout), err);
+}
+
+static bl_status_t list(void *context, const bl_ctl_stores_t *stores, const bl_flags_result_t *words, bl_error_t *err) {
   arguments_t *arguments = context;
+  const bl_text_list_t *addresses = &stores->addresses;
   (void)words;
   const bl_ctl_store_question_t question = {.kind = BL_CTL_STORE_LIST,
                                             .job = arguments->job,
                                             .state = arguments->state == 0 ? NULL : states[arguments->state]};
-  bl_ctl_store_reply_t replies[BL_CTL_STORES_MAX];
+  bl_ctl_store_reply_t *replies = calloc(addresses->count, sizeof *replies);
+  if (replies == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory");
+  }
   bl_status_t status = bl_ctl_stores_ask(addresses, arguments->common.timeout_seconds, &question, replies, err);
   if (status != BL_OK) {
+    free(replies);
     return status;
   }
   json_t *rows = json_array(), *lease;
   for (size_t i = 0; i < addresses->count; i++) {
     size_t k;
     json_array_foreach(json_object_get(replies[i].value, "leases"), k, lease) {
-      json_array_append_new(rows, named(lease, i));
+      json_array_append_new(rows, named(lease, stores, i));
     }
   }
   status = bl_ctl_stores_verdict(replies, addresses->count, err);
   if (status == BL_OK || status == BL_PARTIAL) {
     bl_error_t fault;
-    if (bl_ctl_printed(bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, columns, COLUMNS, rows, stdout),
-                       &fault) != BL_OK) {
+    if (print_list(arguments, stores, rows, &fault) != BL_OK) {
       *err = fault;
       status = fault.status;
     }
@@ -82,14 +94,15 @@ static bl_status_t list(void *context, const bl_text_list_t *addresses, const bl
   for (size_t i = 0; i < addresses->count; i++) {
     json_decref(replies[i].value);
   }
+  free(replies);
   return status;
 }
 
 // ---- get
 
-static bl_status_t get(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
-                       bl_error_t *err) {
+static bl_status_t get(void *context, const bl_ctl_stores_t *stores, const bl_flags_result_t *words, bl_error_t *err) {
   const arguments_t *arguments = context;
+  const bl_text_list_t *addresses = &stores->addresses;
   size_t store;
   bl_ctl_store_question_t question = {.kind = BL_CTL_STORE_GET};
   json_t *lease = NULL;
@@ -98,9 +111,11 @@ static bl_status_t get(void *context, const bl_text_list_t *addresses, const bl_
     status = bl_ctl_store_ask(addresses->items[store], arguments->common.timeout_seconds, &question, &lease, err);
   }
   if (status == BL_OK) {
-    json_t *row = named(lease, store);
-    status = bl_ctl_printed(
-        bl_ctl_print_object((bl_ctl_output_t)arguments->common.output, columns, COLUMNS, row, stdout), err);
+    json_t *row = named(lease, stores, store);
+    bl_ctl_column_t shown[COLUMNS];
+    const size_t count = bl_ctl_store_columns(stores, columns, COLUMNS, shown);
+    status =
+        bl_ctl_printed(bl_ctl_print_object((bl_ctl_output_t)arguments->common.output, shown, count, row, stdout), err);
     json_decref(row);
   }
   json_decref(lease);
@@ -176,9 +191,10 @@ static bl_status_t revoke_session(const arguments_t *arguments, const bl_text_li
   return revoke_one(arguments, addresses->items[0], &question, arguments->session, rows, err);
 }
 
-static bl_status_t revoke(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
+static bl_status_t revoke(void *context, const bl_ctl_stores_t *stores, const bl_flags_result_t *words,
                           bl_error_t *err) {
   const arguments_t *arguments = context;
+  const bl_text_list_t *addresses = &stores->addresses;
   if ((arguments->session != NULL) == (words->positional_count > 0)) {
     return bl_error_set(err, BL_INVALID, "name leases, such as 0/17, or a session with --session");
   }

@@ -14,8 +14,10 @@ typedef struct arguments {
   bl_optional_int_t stage;
 } arguments_t;
 
-static json_t *row_of(const bl_ctl_store_question_t *quota, const bl_ctl_store_reply_t *reply, size_t number) {
+static json_t *row_of(const bl_ctl_store_question_t *quota, const bl_ctl_store_reply_t *reply,
+                      const bl_ctl_stores_t *stores, size_t number) {
   json_t *row = json_pack("{s:I, s:s}", "store", (json_int_t)number, "job", quota->job);
+  bl_ctl_store_set_of(stores, number, row);
   if (quota->stage >= 0) {
     json_object_set_new(row, "stage", json_integer(quota->stage));
   }
@@ -28,10 +30,11 @@ static json_t *row_of(const bl_ctl_store_question_t *quota, const bl_ctl_store_r
   return row;
 }
 
-static bl_status_t set(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
-                       bl_error_t *err) {
+static bl_status_t set(void *context, const bl_ctl_stores_t *stores, const bl_flags_result_t *words, bl_error_t *err) {
   const arguments_t *arguments = context;
+  const bl_text_list_t *addresses = &stores->addresses;
   static const bl_ctl_column_t columns[] = {{.key = "store", .title = "STORE", .right = true},
+                                            BL_CTL_STORE_OF_COLUMN,
                                             {.key = "job", .title = "JOB"},
                                             {.key = "stage", .title = "STAGE", .right = true},
                                             {.key = "quota_bytes", .title = "QUOTA", .right = true, .bytes = true},
@@ -44,21 +47,30 @@ static bl_status_t set(void *context, const bl_text_list_t *addresses, const bl_
     return bl_error_set(err, BL_INVALID, "'%.100s' is no number of bytes, such as 512 MiB, nor 'unlimited'",
                         words->positional[1]);
   }
-  bl_ctl_store_reply_t replies[BL_CTL_STORES_MAX];
+  bl_ctl_store_reply_t *replies = calloc(addresses->count, sizeof *replies);
+  if (replies == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory");
+  }
   bl_status_t status = bl_ctl_stores_ask(addresses, arguments->common.timeout_seconds, &quota, replies, err);
   if (status != BL_OK) {
+    free(replies);
     return status;
   }
+  bl_ctl_column_t shown[sizeof columns / sizeof columns[0]];
+  const size_t count = bl_ctl_store_columns(stores, columns, sizeof columns / sizeof columns[0], shown);
   json_t *rows = json_array();
   for (size_t i = 0; i < addresses->count; i++) {
-    json_array_append_new(rows, row_of(&quota, &replies[i], i));
+    json_array_append_new(rows, row_of(&quota, &replies[i], stores, i));
     json_decref(replies[i].value);
   }
-  status = bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, columns, sizeof columns / sizeof columns[0],
-                             rows, stdout);
+  status = bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, shown, count, rows, stdout);
   json_decref(rows);
   status = bl_ctl_printed(status, err);
-  return status == BL_OK ? bl_ctl_stores_verdict(replies, addresses->count, err) : status;
+  if (status == BL_OK) {
+    status = bl_ctl_stores_verdict(replies, addresses->count, err);
+  }
+  free(replies);
+  return status;
 }
 
 static const bl_option_t rows[] = {BL_CTL_STORE_ROWS(arguments_t, common),
@@ -69,7 +81,7 @@ static const bl_option_t rows[] = {BL_CTL_STORE_ROWS(arguments_t, common),
                                     .minimum = 0,
                                     .maximum = UINT32_MAX,
                                     .preset_help = "all stages together",
-                                    .help = "Only this stage of the job."}};
+                                    .help = "Only this stage of the job; at a store of a host, only this rank."}};
 
 static const bl_flags_t flags = {
     .program = "ballastctl quota",

@@ -14,53 +14,73 @@
 
 // ---- which stores ------------------------------------------------------------------------------------------------------
 
-static bl_status_t add_address(bl_text_list_t *addresses, const char *address, bl_error_t *err) {
-  if (addresses->count == BL_CTL_STORES_MAX) {
+static bl_status_t add_text(bl_text_list_t *texts, const char *text, bl_error_t *err) {
+  if (texts->count == BL_CTL_STORES_MAX) {
     return bl_error_set(err, BL_INVALID, "more than %d stores", BL_CTL_STORES_MAX);
   }
-  char *copy = strdup(address);
-  if (addresses->items == NULL) {
-    addresses->items = calloc(BL_CTL_STORES_MAX, sizeof *addresses->items);
+  char *copy = strdup(text);
+  if (texts->items == NULL) {
+    texts->items = calloc(BL_CTL_STORES_MAX, sizeof *texts->items);
   }
-  if (copy == NULL || addresses->items == NULL) {
+  if (copy == NULL || texts->items == NULL) {
     free(copy);
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
   }
-  addresses->items[addresses->count++] = copy;
+  texts->items[texts->count++] = copy;
   return BL_OK;
 }
 
-// Addresses, or objects that have one.
-static bl_status_t add_json(bl_text_list_t *addresses, const json_t *stores, bl_error_t *err) {
+static void free_texts(bl_text_list_t *texts) {
+  for (size_t i = 0; i < texts->count; i++) {
+    free(texts->items[i]);
+  }
+  free(texts->items);
+  *texts = (bl_text_list_t){0};
+}
+
+// Texts, or objects that have one under `key`.
+static bl_status_t add_json(bl_text_list_t *texts, const json_t *list, const char *key, bl_error_t *err) {
   size_t i;
-  json_t *store;
+  json_t *item;
   bl_status_t status = BL_OK;
-  json_array_foreach(stores, i, store) {
-    const json_t *address = json_is_string(store) ? store : json_object_get(store, "address");
-    if (status == BL_OK && json_is_string(address)) {
-      status = add_address(addresses, json_string_value(address), err);
+  json_array_foreach(list, i, item) {
+    const json_t *text = json_is_string(item) ? item : json_object_get(item, key);
+    if (status == BL_OK && json_is_string(text)) {
+      status = add_text(texts, json_string_value(text), err);
     }
   }
   return status;
 }
 
-static bl_status_t find(const bl_ctl_store_arguments_t *arguments, bl_text_list_t *addresses, bl_error_t *err) {
+static bl_status_t take_known(bl_ctl_stores_t *stores, const json_t *addresses, const json_t *of, bl_error_t *err) {
+  bl_status_t status = add_json(&stores->addresses, addresses, "address", err);
+  if (status == BL_OK && json_array_size(of) == stores->addresses.count) {
+    status = add_json(&stores->of, of, "of", err);
+  }
+  if (stores->of.count != stores->addresses.count) { // of another version
+    free_texts(&stores->of);
+  }
+  return status;
+}
+
+static bl_status_t find(const bl_ctl_store_arguments_t *arguments, bl_ctl_stores_t *stores, bl_error_t *err) {
+  const bl_text_list_t *addresses = &stores->addresses;
   bl_status_t status = BL_OK;
   for (size_t i = 0; i < arguments->stores.count && status == BL_OK; i++) {
-    status = add_address(addresses, arguments->stores.items[i], err);
+    status = add_text(&stores->addresses, arguments->stores.items[i], err);
   }
   json_t *endpoints = NULL, *run = NULL;
   if (status == BL_OK && addresses->count == 0) {
     status = bl_ctl_endpoints_find(arguments->endpoint, &endpoints, err);
   }
   if (status == BL_OK && addresses->count == 0) {
-    status = add_json(addresses, json_object_get(endpoints, "stores"), err);
+    status = take_known(stores, json_object_get(endpoints, "stores"), json_object_get(endpoints, "store_of"), err);
   }
   if (status == BL_OK && addresses->count == 0) {
     status = bl_ctl_driver_ask(bl_ctl_endpoints_driver(endpoints), arguments->timeout_seconds, &run, err);
   }
   if (status == BL_OK && addresses->count == 0) {
-    status = add_json(addresses, json_object_get(run, "stores"), err);
+    status = take_known(stores, json_object_get(run, "stores"), json_object_get(run, "stores"), err);
   }
   if (status == BL_OK && addresses->count == 0) {
     const char *phase = json_string_value(json_object_get(run, "phase"));
@@ -76,16 +96,31 @@ static bl_status_t find(const bl_ctl_store_arguments_t *arguments, bl_text_list_
 }
 
 bl_status_t bl_ctl_stores_act(bl_ctl_stores_fn act, void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
-  bl_text_list_t addresses = {0};
-  bl_status_t status = find(arguments, &addresses, err);
+  bl_ctl_stores_t stores = {0};
+  bl_status_t status = find(arguments, &stores, err);
   if (status == BL_OK) {
-    status = act(arguments, &addresses, words, err);
+    status = act(arguments, &stores, words, err);
   }
-  for (size_t i = 0; i < addresses.count; i++) {
-    free(addresses.items[i]);
-  }
-  free(addresses.items);
+  free_texts(&stores.addresses);
+  free_texts(&stores.of);
   return status;
+}
+
+void bl_ctl_store_set_of(const bl_ctl_stores_t *stores, size_t store, json_t *row) {
+  if (store < stores->of.count) {
+    json_object_set_new(row, "of", json_string(stores->of.items[store]));
+  }
+}
+
+size_t bl_ctl_store_columns(const bl_ctl_stores_t *stores, const bl_ctl_column_t *columns, size_t count,
+                            bl_ctl_column_t *shown) {
+  size_t kept = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (stores->of.count > 0 || strcmp(columns[i].key, "of") != 0) {
+      shown[kept++] = columns[i];
+    }
+  }
+  return kept;
 }
 
 static bool parse_number(const char *text, const char *end, uint64_t *value) {

@@ -11,7 +11,7 @@
 
 #include "config/flags.h"
 
-#define BL_CTL_STORES_MAX 256 // a job has at most that many devices
+#define BL_CTL_STORES_MAX 1024 // a job has at most 512 ranks, and each may have a host store of its own
 
 typedef struct bl_ctl_store_arguments {
   bl_text_list_t stores;
@@ -39,13 +39,26 @@ typedef struct bl_ctl_store_arguments {
     .minimum = 0.001, .maximum = 86400, .unit = "seconds", .help = "How long to wait for an answer."                   \
   }
 
-// What a verb does once its stores are found; `addresses` is theirs, at least one.
-typedef bl_status_t (*bl_ctl_stores_fn)(void *arguments, const bl_text_list_t *addresses,
-                                        const bl_flags_result_t *words, bl_error_t *err);
+typedef struct bl_ctl_stores {
+  bl_text_list_t addresses; // at least one
+  bl_text_list_t of;        // whose memory each lends, "device 3" or "host 0"; none: not known, of --store
+} bl_ctl_stores_t;
+
+// What a verb does once its stores are found.
+typedef bl_status_t (*bl_ctl_stores_fn)(void *arguments, const bl_ctl_stores_t *stores, const bl_flags_result_t *words,
+                                        bl_error_t *err);
 // Finds the stores that `arguments`, which begins with a bl_ctl_store_arguments_t, names, and calls `act`. For the body
 // of a verb. BL_NOT_FOUND: no run, or one without stores.
 BL_MUST_USE bl_status_t bl_ctl_stores_act(bl_ctl_stores_fn act, void *arguments, const bl_flags_result_t *words,
                                           bl_error_t *err);
+
+// A table's column of what is below, and the member of a row that it shows, where that is known.
+#define BL_CTL_STORE_OF_COLUMN                                                                                         \
+  { .key = "of", .title = "OF" }
+void bl_ctl_store_set_of(const bl_ctl_stores_t *stores, size_t store, json_t *row);
+// The columns that tell something of these stores, in `shown` [count]; returns how many.
+size_t bl_ctl_store_columns(const bl_ctl_stores_t *stores, const bl_ctl_column_t *columns, size_t count,
+                            bl_ctl_column_t *shown);
 
 // "1/17", or "17" when there is one store. BL_INVALID, BL_NOT_FOUND (no such store).
 BL_MUST_USE bl_status_t bl_ctl_lease_parse(const char *text, size_t stores, size_t *store, uint64_t *id,

@@ -21,6 +21,7 @@ typedef struct arguments {
 
 static const bl_ctl_column_t columns[] = {
     {.key = "store", .title = "STORE", .right = true},
+    BL_CTL_STORE_OF_COLUMN,
     {.key = "state", .title = "STATE"},
     {.key = "sessions_count", .title = "SESSIONS", .right = true},
     {.key = "leases_count", .title = "LEASES", .right = true},
@@ -38,8 +39,9 @@ static const bl_ctl_column_t columns[] = {
     {.key = "error", .title = "ERROR", .wide = true},
 };
 
-static json_t *store_row(const bl_ctl_store_reply_t *reply, size_t number, const char *address) {
-  json_t *row = json_pack("{s:I, s:s}", "store", (json_int_t)number, "address", address);
+static json_t *store_row(const bl_ctl_store_reply_t *reply, const bl_ctl_stores_t *stores, size_t number) {
+  json_t *row = json_pack("{s:I, s:s}", "store", (json_int_t)number, "address", stores->addresses.items[number]);
+  bl_ctl_store_set_of(stores, number, row);
   if (reply->value == NULL) {
     json_object_set_new(row, "state", json_string("unreachable"));
     json_object_set_new(row, "error", json_string(reply->err.text));
@@ -58,28 +60,34 @@ static json_t *store_row(const bl_ctl_store_reply_t *reply, size_t number, const
   return row;
 }
 
-static bl_status_t list(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
-                        bl_error_t *err) {
+static bl_status_t list(void *context, const bl_ctl_stores_t *stores, const bl_flags_result_t *words, bl_error_t *err) {
   const arguments_t *arguments = context;
   (void)words;
   const bl_ctl_store_question_t question = {.kind = BL_CTL_STORE_STATUS};
-  bl_ctl_store_reply_t replies[BL_CTL_STORES_MAX];
+  const bl_text_list_t *addresses = &stores->addresses;
+  bl_ctl_store_reply_t *replies = calloc(addresses->count, sizeof *replies);
+  if (replies == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory");
+  }
   bl_status_t status = bl_ctl_stores_ask(addresses, arguments->common.timeout_seconds, &question, replies, err);
   if (status != BL_OK) {
+    free(replies);
     return status;
   }
+  bl_ctl_column_t shown[sizeof columns / sizeof columns[0]];
+  const size_t count = bl_ctl_store_columns(stores, columns, sizeof columns / sizeof columns[0], shown);
   json_t *rows = json_array();
   for (size_t i = 0; i < addresses->count; i++) {
-    json_array_append_new(rows, store_row(&replies[i], i, addresses->items[i]));
+    json_array_append_new(rows, store_row(&replies[i], stores, i));
     json_decref(replies[i].value);
   }
-  status = bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, columns, sizeof columns / sizeof columns[0],
-                             rows, stdout);
+  status = bl_ctl_print_rows((bl_ctl_output_t)arguments->common.output, shown, count, rows, stdout);
   json_decref(rows);
-  if (bl_ctl_printed(status, err) != BL_OK) {
-    return status;
+  if (bl_ctl_printed(status, err) == BL_OK) {
+    status = bl_ctl_stores_verdict(replies, addresses->count, err);
   }
-  return bl_ctl_stores_verdict(replies, addresses->count, err);
+  free(replies);
+  return status;
 }
 
 // ---- drain
@@ -108,10 +116,12 @@ static void pause_ms(unsigned milliseconds) {
   nanosleep(&(struct timespec){.tv_nsec = (long)milliseconds * 1000000}, NULL);
 }
 
-static bl_status_t drain(void *context, const bl_text_list_t *addresses, const bl_flags_result_t *words,
+static bl_status_t drain(void *context, const bl_ctl_stores_t *stores, const bl_flags_result_t *words,
                          bl_error_t *err) {
   arguments_t *arguments = context;
+  const bl_text_list_t *addresses = &stores->addresses;
   static const bl_ctl_column_t drained_columns[] = {{.key = "store", .title = "STORE", .right = true},
+                                                    BL_CTL_STORE_OF_COLUMN,
                                                     {.key = "state", .title = "STATE"},
                                                     {.key = "address", .title = "ADDRESS"}};
   size_t number = 0;
@@ -140,7 +150,11 @@ static bl_status_t drain(void *context, const bl_text_list_t *addresses, const b
                           : drained          ? "drained"
                                              : "draining",
                           "address", addresses->items[number]);
-  status = bl_ctl_print_object((bl_ctl_output_t)arguments->common.output, drained_columns, 3, row, stdout);
+  bl_ctl_store_set_of(stores, number, row);
+  bl_ctl_column_t shown[sizeof drained_columns / sizeof drained_columns[0]];
+  const size_t count =
+      bl_ctl_store_columns(stores, drained_columns, sizeof drained_columns / sizeof drained_columns[0], shown);
+  status = bl_ctl_print_object((bl_ctl_output_t)arguments->common.output, shown, count, row, stdout);
   json_decref(row);
   if (bl_ctl_printed(status, err) != BL_OK) {
     return status;

@@ -113,8 +113,8 @@ static size_t add_stores(json_t *rows, const json_t *stores, char verdict[BL_CTL
   json_t *store;
   json_array_foreach(stores, i, store) {
     if (!json_is_true(json_object_get(store, "reachable"))) {
-      char who[32];
-      snprintf(who, sizeof who, "store %lld", (long long)json_integer_value(json_object_get(store, "store")));
+      char who[BL_CTL_OWNER_BYTES];
+      (void)bl_ctl_store_name(store, who);
       json_array_append_new(rows, json_pack("{s:s, s:s, s:b}", "who", who, "state", "does not answer", "cause", 0));
       if (silent++ == 0) {
         snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s) does not answer; what it held is made again", who,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/driver_core_wire.h"
 
+#include "ballastctl/inspect/seat.h"
+
 #include "model/grid.h"
 #include "step/stage_counters.h"
 
@@ -103,22 +105,29 @@ static bl_grid_t grid_of(const Ballast__V1__DriverStatusResponse *response) {
   return grid;
 }
 
+static json_t *stores_json(const Ballast__V1__DriverStatusResponse *response, const bl_grid_t *grid) {
+  json_t *stores = json_array();
+  size_t devices = 0;
+  for (size_t i = 0; i < response->n_stores; i++) {
+    const Ballast__V1__StoreHealth *store = response->stores[i];
+    char of[BL_CTL_OWNER_BYTES];
+    devices += !store->of_host; // those of hosts come last
+    json_array_append_new(stores, json_pack("{s:I, s:s, s:s, s:b, s:b, s:b, s:I}", "store", (json_int_t)store->store,
+                                            "of", bl_ctl_store_owner(grid, devices, i, of), "address", store->address,
+                                            "of_host", (int)store->of_host, "reachable", (int)store->reachable,
+                                            "draining", (int)store->draining, "pid", (json_int_t)store->process));
+  }
+  return stores;
+}
+
 json_t *bl__driver_status_json(const Ballast__V1__DriverStatusResponse *response) {
   const bl_grid_t grid = grid_of(response);
   json_t *stages = json_array();
   for (size_t i = 0; i < response->n_stages; i++) {
     json_array_append_new(stages, stage_json(response->stages[i], &grid));
   }
-  json_t *stores = json_array();
-  for (size_t i = 0; i < response->n_stores; i++) {
-    const Ballast__V1__StoreHealth *store = response->stores[i];
-    json_array_append_new(stores,
-                          json_pack("{s:I, s:s, s:b, s:b, s:b, s:I}", "store", (json_int_t)store->store, "address",
-                                    store->address, "of_host", (int)store->of_host, "reachable", (int)store->reachable,
-                                    "draining", (int)store->draining, "pid", (json_int_t)store->process));
-  }
   return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:s, s:o, s:o}", "run", response->run, "phase", response->phase,
                    "step", (json_int_t)response->step, "steps", (json_int_t)response->steps, "waiting_for",
                    response->waiting_for, "waiting_seconds", (double)response->waiting_ns * 1e-9, "error",
-                   response->error, "page", response->page, "stages", stages, "stores", stores);
+                   response->error, "page", response->page, "stages", stages, "stores", stores_json(response, &grid));
 }

@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 // What a run left in its folder (session.c writes it): {"name":..., "driver": ADDRESS, "driver_pid":..., "stages":
-// [ADDRESS...]}; with `endpoint` given only {"driver": endpoint}. *endpoints is the caller's (json_decref).
+// [ADDRESS...], "stores": [ADDRESS...], "store_of": ["device 0", ..., "host 0"]}; with `endpoint` given only {"driver": endpoint}. *endpoints is the caller's (json_decref).
 // BL_NOT_FOUND: no run is live.
 BL_MUST_USE bl_status_t bl_ctl_endpoints_find(const char *endpoint, json_t **endpoints, bl_error_t *err);
 const char *bl_ctl_endpoints_driver(const json_t *endpoints); // borrowed; never NULL

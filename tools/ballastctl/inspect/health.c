@@ -55,10 +55,13 @@ static json_t *health_rows(const json_t *answer, bool *healthy) {
   }
   json_t *store;
   json_array_foreach(json_object_get(answer, "stores"), i, store) {
-    char name[32];
+    char name[BL_CTL_OWNER_BYTES];
     bool reachable = json_is_true(json_object_get(store, "reachable"));
     bool draining = json_is_true(json_object_get(store, "draining"));
-    snprintf(name, sizeof name, "store-%lld", (long long)json_integer_value(json_object_get(store, "store")));
+    (void)bl_ctl_store_name(store, name);
+    for (char *space = strchr(name, ' '); space != NULL; space = strchr(space, ' ')) {
+      *space = '-'; // store-3, host-store-0
+    }
     json_array_append_new(rows, json_pack("{s:s, s:s, s:O?}", "service", name, "state",
                                           !reachable ? "unreachable"
                                           : draining ? "draining"

@@ -28,7 +28,7 @@ typedef struct arguments {
 #define ROW_DRY_RUN                                                                                                    \
   {                                                                                                                    \
     .name = "dry-run", .type = BL_OPTION_BOOL, .offset = ROW(dry_run),                                                 \
-    .help = "Only say what it would take of every device, or why it cannot be."                                        \
+    .help = "Only say what it would take of every device and host store, or why it cannot be."                         \
   }
 
 static const bl_option_t set_rows[] = {
@@ -61,6 +61,7 @@ static const bl_ctl_column_t change_columns[] = {
     SHOWN,
     {.key = "own", .title = "OWN SLOTS", .wide = true},
     {.key = "lent", .title = "LENT SLOTS", .wide = true},
+    {.key = "host", .title = "HOST SLOTS", .wide = true},
     {.key = "evictions", .title = "EVICTIONS", .wide = true},
     {.key = "dropped", .title = "MADE AGAIN", .wide = true},
     {.key = "chosen", .title = "CHOSEN", .wide = true},
@@ -70,12 +71,12 @@ static const bl_ctl_column_t history_columns[] = {
     SHOWN, {.key = "restores", .title = "RESTORES", .right = true, .wide = true}};
 #define COLUMNS(columns) columns, sizeof(columns) / sizeof(columns)[0]
 
-// One number per device as text, "4 3 2 1", for tables.
-static void add_list(json_t *answer, const char *key, const char *member) {
+// One number per device, or per host store, as text, "4 3 2 1", for tables.
+static void add_list(json_t *answer, const char *list, const char *key, const char *member) {
   char text[512] = "";
   size_t i, used = 0;
   json_t *device;
-  json_array_foreach(json_object_get(answer, "devices"), i, device) {
+  json_array_foreach(json_object_get(answer, list), i, device) {
     int length = snprintf(text + used, sizeof text - used, "%s%lld", i > 0 ? " " : "",
                           (long long)json_integer_value(json_object_get(device, member)));
     if (length < 0 || used + (size_t)length >= sizeof text) {
@@ -89,10 +90,13 @@ static void add_list(json_t *answer, const char *key, const char *member) {
 static bl_status_t print_policy(const arguments_t *arguments, json_t *answer, bl_error_t *err) {
   bl_ctl_output_t output = (bl_ctl_output_t)arguments->ask.output;
   if (output == BL_CTL_WIDE || output == BL_CTL_TABLE) {
-    add_list(answer, "own", "own_slots");
-    add_list(answer, "lent", "lent_slots");
-    add_list(answer, "evictions", "evictions");
-    add_list(answer, "dropped", "dropped");
+    add_list(answer, "devices", "own", "own_slots");
+    add_list(answer, "devices", "lent", "lent_slots");
+    if (json_array_size(json_object_get(answer, "hosts")) > 0) {
+      add_list(answer, "hosts", "host", "lent_slots");
+    }
+    add_list(answer, "devices", "evictions", "evictions");
+    add_list(answer, "devices", "dropped", "dropped");
   }
   return bl_ctl_printed(bl_ctl_print_object(output, COLUMNS(change_columns), answer, stdout), err);
 }
@@ -175,10 +179,11 @@ static bl_status_t act_get(const char *address, uint64_t timeout_ms, const argum
 }
 
 static int run_get(int argc, char *const *argv) {
-  bl_flags_t flags = {.program = "ballastctl policy get",
-                      .usage = "[--endpoint ADDRESS] [-o FORMAT]",
-                      .about =
-                          "Shows the balancing policy in force; -o wide and json say what it takes of every device."};
+  bl_flags_t flags = {
+      .program = "ballastctl policy get",
+      .usage = "[--endpoint ADDRESS] [-o FORMAT]",
+      .about =
+          "Shows the balancing policy in force; -o wide and json say what it takes of every device and host store."};
   return run_verb(flags, NULL, 0, act_get, argc, argv);
 }
 
@@ -267,14 +272,13 @@ static bl_status_t act_set(const char *address, uint64_t timeout_ms, const argum
 }
 
 static int run_set(int argc, char *const *argv) {
-  bl_flags_t flags = {
-      .program = "ballastctl policy set",
-      .usage =
-          "none | bpipe [CAP] | cap CAP | drop [CAP] | auto [CAP] [--mode MODE] [--device N]... [--wait | --dry-run]",
-      .about = "Puts another balancing policy in force while the run goes on: at one step boundary on "
-               "all stages, or, when one of them refuses, not at all. Answers once it is so.",
-      .positional_minimum = 1,
-      .positional_maximum = 2};
+  bl_flags_t flags = {.program = "ballastctl policy set",
+                      .usage = "none | bpipe [CAP] | cap CAP | drop [CAP] | offload [CAP] | auto [CAP] [--mode MODE] "
+                               "[--device N]... [--wait | --dry-run]",
+                      .about = "Puts another balancing policy in force while the run goes on: at one step boundary on "
+                               "all stages, or, when one of them refuses, not at all. Answers once it is so.",
+                      .positional_minimum = 1,
+                      .positional_maximum = 2};
   return run_verb(flags, set_rows, sizeof set_rows / sizeof set_rows[0], act_set, argc, argv);
 }
 
@@ -302,7 +306,7 @@ static int run_rollback(int argc, char *const *argv) {
 static int run(int argc, char *const *argv) {
   static const bl_ctl_verb_t verbs[] = {
       {"get", "the policy in force", run_get},
-      {"set", "another one: none, bpipe, cap K, drop, auto", run_set},
+      {"set", "another one: none, bpipe, cap K, drop, offload, auto", run_set},
       {"history", "policies and since when", run_history},
       {"rollback", "an earlier one again", run_rollback},
   };

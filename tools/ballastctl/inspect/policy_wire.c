@@ -95,6 +95,15 @@ static void add_shares(json_t *json, Ballast__V1__DeviceShare *const *shares, si
   json_object_set_new(json, "devices", devices);
 }
 
+static void add_hosts(json_t *json, Ballast__V1__HostShare *const *shares, size_t count) {
+  json_t *hosts = json_array();
+  for (size_t i = 0; i < count; i++) {
+    json_array_append_new(hosts, json_pack("{s:I, s:I}", "host", (json_int_t)shares[i]->host, "lent_slots",
+                                           (json_int_t)shares[i]->lent_slots));
+  }
+  json_object_set_new(json, "hosts", hosts);
+}
+
 static void add_order(json_t *json, const char *order) {
   if (order[0] != '\0') {
     json_object_set_new(json, "order", json_string(order));
@@ -107,6 +116,7 @@ static json_t *read_set(const ProtobufCMessage *output) {
   if (json != NULL) {
     json_object_set_new(json, "unchanged", json_boolean(response->unchanged));
     add_shares(json, response->devices, response->n_devices);
+    add_hosts(json, response->hosts, response->n_hosts);
     add_order(json, response->order);
   }
   return json;
@@ -123,6 +133,7 @@ static json_t *read_get(const ProtobufCMessage *output) {
       json_object_set_new(json, "decision", json_string(response->decision));
     }
     add_shares(json, response->devices, response->n_devices);
+    add_hosts(json, response->hosts, response->n_hosts);
     add_order(json, response->order);
   }
   return json;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/seat.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static uint32_t number_of(const json_t *stage, const char *key) {
@@ -17,6 +18,29 @@ bl_grid_t bl_ctl_seats_grid(const json_t *stages) {
 const char *bl_ctl_seat_name(const bl_grid_t *grid, const json_t *stage, char text[BL_GRID_NAME_BYTES]) {
   const bl_seat_t seat = {number_of(stage, "stage"), number_of(stage, "tensor"), number_of(stage, "data")};
   return bl_grid_name(grid, bl_grid_rank(grid, seat), text);
+}
+
+const char *bl_ctl_store_owner(const bl_grid_t *grid, size_t devices, size_t store, char text[BL_CTL_OWNER_BYTES]) {
+  char seat[BL_GRID_NAME_BYTES];
+  if (store >= devices) {
+    snprintf(text, BL_CTL_OWNER_BYTES, "host %zu", store - devices);
+  } else if (grid->tensor > 1) {
+    snprintf(text, BL_CTL_OWNER_BYTES, "%s", bl_grid_name(grid, (uint32_t)store, seat));
+  } else { // "device 2", "device 2 of replica 0"
+    snprintf(text, BL_CTL_OWNER_BYTES, "device%s", bl_grid_name(grid, (uint32_t)store, seat) + strlen("stage"));
+  }
+  return text;
+}
+
+const char *bl_ctl_store_name(const json_t *store, char text[BL_CTL_OWNER_BYTES]) {
+  static const char host[] = "host ";
+  const char *of = json_string_value(json_object_get(store, "of"));
+  if (of != NULL && strncmp(of, host, strlen(host)) == 0) {
+    snprintf(text, BL_CTL_OWNER_BYTES, "host store %.20s", of + strlen(host));
+  } else {
+    snprintf(text, BL_CTL_OWNER_BYTES, "store %lld", (long long)json_integer_value(json_object_get(store, "store")));
+  }
+  return text;
 }
 
 size_t bl_ctl_seat_columns(const bl_ctl_column_t *columns, size_t count, bool tensor, bool data,

@@ -17,6 +17,13 @@ bl_grid_t bl_ctl_seats_grid(const json_t *stages);
 // "tensor rank 1 of stage 0 of replica 2", as far as the grid has such.
 const char *bl_ctl_seat_name(const bl_grid_t *grid, const json_t *stage, char text[BL_GRID_NAME_BYTES]);
 
+#define BL_CTL_OWNER_BYTES (BL_GRID_NAME_BYTES + 8)
+// Whose memory store `store` of a run lends, of which the first `devices` are of devices: "device 3", "device 1 of replica 0",
+// "tensor rank 1 of stage 0", "host 0".
+const char *bl_ctl_store_owner(const bl_grid_t *grid, size_t devices, size_t store, char text[BL_CTL_OWNER_BYTES]);
+// "store 3" or "host store 0", of an entry of a driver's status.
+const char *bl_ctl_store_name(const json_t *store, char text[BL_CTL_OWNER_BYTES]);
+
 // The first columns of a table of ranks.
 // clang-format off
 #define BL_CTL_SEAT_COLUMNS                                                                                            \

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/run/session_core.h"
 
+#include "ballastctl/inspect/seat.h"
+
 #include "schedule/csv/csv.h"
 
 #include <stdlib.h>
@@ -114,12 +116,24 @@ static json_t *list_of_stores(const bl_job_t *job) {
   return list;
 }
 
+// Whose memory each lends, in the same order.
+static json_t *list_of_owners(const bl_job_t *job) {
+  const bl_grid_t grid = bl_job_grid(job);
+  json_t *list = json_array();
+  for (size_t i = 0; i < bl_job_store_count(job); i++) {
+    char of[BL_CTL_OWNER_BYTES];
+    json_array_append_new(list, json_string(bl_ctl_store_owner(&grid, job->services.stores.count, i, of)));
+  }
+  return list;
+}
+
 // What other commands find the run by.
 static bl_status_t write_endpoints(bl__session_t *session, const char *driver_address, bl_error_t *err) {
   const bl_job_t *job = session->options->job;
-  json_t *endpoints = json_pack("{s:s, s:s, s:I, s:o, s:o}", "name", job->name, "driver", driver_address, "driver_pid",
-                                (json_int_t)bl_ctl_fleet_pid(session->fleet, BL_CTL_DRIVER), "stages",
-                                list_of(&job->services.stages), "stores", list_of_stores(job));
+  json_t *endpoints =
+      json_pack("{s:s, s:s, s:I, s:o, s:o, s:o}", "name", job->name, "driver", driver_address, "driver_pid",
+                (json_int_t)bl_ctl_fleet_pid(session->fleet, BL_CTL_DRIVER), "stages", list_of(&job->services.stages),
+                "stores", list_of_stores(job), "store_of", list_of_owners(job));
   char *text = endpoints != NULL ? json_dumps(endpoints, JSON_INDENT(2)) : NULL;
   bl_status_t status = text != NULL ? bl_ctl_run_folder_write(&session->folder, "endpoints.json", text, err)
                                     : bl_error_set(err, BL_EXHAUSTED, "no memory");

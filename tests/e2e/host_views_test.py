@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user sees of a host store: stores, leases, watch, drain, quota, health and policy tell it from those of devices,
+and doctor names a stage's wait there with the lease that `leases get` takes."""
+import json
+import os
+import signal
+import subprocess
+import time
+
+from ballast import CTL, Run, environment, scratch, small_inline, wait_until, write_job
+
+OF = ["device 0", "device 1", "device 2", "device 3", "host 0"]
+
+
+def ctl(folder, *words, form="json", expect=(0,)):
+    done = subprocess.run([CTL, *words, "-o", form], env=environment(folder), text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+    assert done.returncode in expect, (words, done.returncode, done.stdout, done.stderr)
+    return json.loads(done.stdout) if form == "json" else done.stdout
+
+
+def stores_are_told_apart(folder):
+    rows = ctl(folder, "stores")
+    assert [(row["store"], row["of"]) for row in rows] == list(enumerate(OF)), rows
+    assert all(row["state"] == "serving" for row in rows), rows
+    assert rows[4]["capacity_bytes"] == 64 << 20 and rows[4]["held_bytes"] > 0, rows[4]
+    table = ctl(folder, "stores", form="table").splitlines()
+    assert table[0].split()[:3] == ["STORE", "OF", "STATE"], table
+    assert table[-1].split()[:3] == ["4", "host", "0"], table
+    one = ctl(folder, "stores", "--store", rows[4]["address"], form="table")
+    assert " OF " not in one, one  # of a store that is named by hand nothing is known
+    leases = wait_until(lambda: [row for row in ctl(folder, "leases", "list") if row["store"] == 4], 60,
+                        "no lease at the host")
+    assert all(lease["of"] == "host 0" and lease["lease"].startswith("4/") for lease in leases), leases
+    assert {lease["stage"] for lease in leases} <= {0, 1}, leases
+    events = subprocess.run([CTL, "leases", "watch", "--events", "20", "-o", "ndjson"], env=environment(folder), text=True,
+                            stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    assert events.returncode == 0, events.stderr
+    seen = [json.loads(line) for line in events.stdout.splitlines()]
+    assert {(event["store"], event["of"]) for event in seen} == {(4, "host 0")}, seen
+    state = ctl(folder, "drain", "4")
+    assert (state["store"], state["of"], state["state"]) == (4, "host 0", "draining"), state
+    wait_until(lambda: {row["service"]: row["state"] for row in ctl(folder, "health")}["host-store-0"] == "draining", 30,
+               "health does not say that the host store drains")
+    assert ctl(folder, "drain", "4", "--undrain")["state"] == "serving"
+    quota = ctl(folder, "quota", "nobody", "1MiB")
+    assert [row["of"] for row in quota] == OF, quota
+    run = ctl(folder, "status")
+    assert [(store["of"], store["of_host"]) for store in run["stores"]] == [(of, of == "host 0") for of in OF], run
+    print("ok stores, leases, watch, drain, health, quota, status")
+    return run
+
+
+def through_the_driver(folder, run):
+    """Where the folder of a run is not at hand, the driver tells whose each store is."""
+    driver = run["stores"][0]["address"].replace("store-0", "driver")
+    rows = ctl(folder, "stores", "--endpoint", driver)
+    assert [row["of"] for row in rows] == OF, rows
+    print("ok stores of a driver")
+
+
+def policies_show_the_host(folder):
+    now = ctl(folder, "policy", "get")
+    assert now["hosts"] == [{"host": 0, "lent_slots": 5}], now
+    assert [device["lent_slots"] for device in now["devices"]] == [0, 0, 0, 0], now
+    other = ctl(folder, "policy", "set", "offload", "1", "--mode", "fewest", "--dry-run")
+    assert other["hosts"] == [{"host": 0, "lent_slots": 9}], other
+    pairs = ctl(folder, "policy", "set", "bpipe", "2", "--mode", "fewest", "--dry-run")
+    assert pairs["hosts"][0]["lent_slots"] + sum(device["lent_slots"] for device in pairs["devices"]) == 5, pairs
+    assert pairs["devices"][3]["lent_slots"] == 1, pairs
+    wide = ctl(folder, "policy", "get", form="wide")
+    assert "HOST SLOTS" in wide, wide
+    print("ok policy get, policy set --dry-run")
+
+
+def doctor_names_the_wait(folder, run, host):
+    """A stage's wait while the host store stands still; then that the store is silent."""
+    def waits():
+        return [row for row in ctl(folder, "doctor", expect=(0, 9)) if row.get("store") == 4 and row.get("lease")]
+    found = []
+    while not found:
+        seen = len(run.steps())
+        os.kill(host, signal.SIGSTOP)
+        try:
+            until = time.monotonic() + 10
+            while not found and time.monotonic() < until and len(run.steps()) <= seen + 1:
+                found = [row for row in waits() if row["seconds"] > 0.2]
+        finally:
+            os.kill(host, signal.SIGCONT)
+        run.wait_for(lambda steps: len(steps) > seen + 2, "no step after the store went on")
+    wait = found[0]
+    assert wait["waits_for"] in ("eviction to host store 0", "load from host store 0"), wait
+    assert wait["who"] in ("stage 0", "stage 1") and wait["lease"].startswith("4/"), wait
+    ctl(folder, "leases", "get", wait["lease"], expect=(0, 3))  # 3: it has ended by now
+    print(f"ok {wait['who']}: {wait['waits_for']}, lease {wait['lease']}")
+
+
+def main():
+    with scratch() as folder:
+        job = write_job(folder, model=small_inline(), data={"train": [__file__], "format": "text"},
+                        train={"steps": 1000000, "micro_batch": 1, "micro_batches": 16}, pipeline={"stages": 4},
+                        memory={"slots": 2}, balance={"policy": "offload", "mode": "fewest", "host": "64MiB"})
+        run = Run(folder, job, "--local", "--set", "balance.rate=2000000")
+        try:
+            steps = run.wait_for(lambda s: s and s[-1]["stages"][0]["loaded"] > 0, "nothing is parked")
+            status = stores_are_told_apart(folder)
+            through_the_driver(folder, status)
+            policies_show_the_host(folder)
+            doctor_names_the_wait(folder, run, steps[-1]["stores"][4]["pid"])
+        finally:
+            run.end(130, signal.SIGINT)
+
+
+if __name__ == "__main__":
+    main()
