@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Verifies ballastctl compare: blocks, bytes, speed and losses of reports are those of their lines, bars and pictures show them,
-# and --equal finds the first loss that differs and a run that is shorter.
+# what a host lends is on no device, and --equal finds the first loss that differs and a run that is shorter.
 . "$(dirname "$0")/common.sh"
 cd "$work" || exit 1
 stage() { # number, blocks: of 1 MiB
@@ -15,7 +15,7 @@ report() {
     step=$((step + 1))
     printf '{"event":"step","step":%d,"loss":%d.10000000000000001,"tokens":1000,"seconds":%s,"stages":[%s,%s],"stores":[%s]}\n' \
       $step $((9 - step)) "$seconds" "$(stage 0 "$own")" "$(stage 1 1)" \
-      "$([ "$lent" = 0 ] || echo "{\"store\":1,\"device\":1,\"lent_slots\":$lent,\"peak_leased\":$lent}")"
+      "$([ "$lent" = 0 ] || echo "{\"store\":1,\"device\":1,\"lent_slots\":$lent,\"peak_leased\":$lent}, {\"store\":2,\"host\":0,\"lent_slots\":9}")"
   done >"$name.jsonl"
 }
 report plain 0.5 0 3 4 4 3

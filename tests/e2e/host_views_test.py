@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a user sees of a host store: stores, leases, watch, drain, quota, health and policy tell it from those of devices,
-and doctor names a stage's wait there with the lease that `leases get` takes."""
+and doctor names a stage's wait there with the lease that `leases get` takes. The page has a chart of it, metrics count it
+apart, pictures of steps show which blocks went there."""
+import http.server
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
+import threading
 import time
 
-from ballast import CTL, Run, environment, scratch, small_inline, wait_until, write_job
+import prometheus
+from ballast import CTL, Run, environment, run_job, scratch, small_inline, wait_until, write_job
+from page_test import Told, browse, get
 
 OF = ["device 0", "device 1", "device 2", "device 3", "host 0"]
 
@@ -73,6 +80,71 @@ def policies_show_the_host(folder):
     print("ok policy get, policy set --dry-run")
 
 
+def page_and_metrics(folder):
+    page = ctl(folder, "dashboard", form="name").strip()
+    run = get(page, "/api/run")
+    assert [host["host"] for host in run["hosts"]] == [0] and run["hosts"][0]["lent"] == 5, run["hosts"]
+    assert run["hosts"][0]["room_bytes"] % 65536 == 0 < run["hosts"][0]["room_bytes"], run["hosts"]
+    hosts, devices = run["history"]["hosts"], run["history"]["devices"]
+    assert len(hosts) == 1 and set(hosts[0]["lent"]) == {5}, hosts
+    assert all(0 < leased <= 5 for leased in hosts[0]["leased"]), hosts
+    assert all(set(device["lent"]) == set(device["leased"]) == {0} for device in devices), devices
+    stores = wait_until(lambda: (lambda s: s if all("reachable" in store for store in s) else None)(
+        get(page, "/api/stores")), 60, "the stores do not answer the driver")
+    assert [store.get("host") for store in stores] == [None, None, None, None, 0], stores
+    timeline = wait_until(lambda: (lambda t: t if t["step"] else None)(get(page, "/api/timeline")), 60, "no timeline")
+    parked = [name for stage in timeline["stages"] for name, wait, *_ in stage if not wait and "@" in name]
+    assert timeline["pipeline"] == 4 and parked and all(name.endswith("@4") for name in parked), parked
+    metrics = prometheus.scrape(re.fullmatch(r"http://([^/]+)/", page)[1])
+    assert metrics.get("ballast_stores") == 5, metrics.get("ballast_stores")
+    assert [metrics.get("ballast_run_lent_slots", of=of) for of in ("device", "host")] == [0, 5]
+    assert 0 < metrics.get("ballast_run_leased_slots", of="host") <= 5
+    assert metrics.get("ballast_run_leased_slots", of="device") == 0
+    print("ok page and metrics")
+    return run, stores, timeline, get(page, "/")
+
+
+def check_drawn(folder, told):
+    """What a browser makes of it: a chart of the host beside those of devices."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        print("-- no chromium (Debian package chromium): the page itself was not looked at")
+        return
+    run, stores, timeline, text = told
+    stores[4]["in_flight_bytes"] = run["hosts"][0]["room_bytes"]
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Told) as server:
+        server.answers = {"/": text, "/api/run": run, "/api/stores": stores, "/api/timeline": timeline}
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        document = browse(chromium, folder, f"http://127.0.0.1:{server.server_address[1]}/")
+        server.shutdown()
+    host, = document.having("data-host")
+    assert (host["data-lent"], host["data-transit"]) == ("5", "1"), host
+    assert host["data-leased"] == str(run["history"]["hosts"][0]["leased"][-1]), host
+    assert len(document.having("data-device")) == 4
+    assert "host 0" in document.text and "leased of 5 lent" in document.text and "to the host" in document.text
+    print("ok the page in a browser")
+
+
+def picture(folder, job):
+    """Evictions to the host have a colour of their own in pictures, and a line in the legend."""
+    drawn = []
+    for words in (("--set", "balance.policy=offload", "--set", "memory.slots=2"),
+                  ("--set", "balance.policy=bpipe", "--set", "memory.slots=3")):
+        path = os.path.join(folder, f"step-{len(drawn)}.svg")
+        run_job(folder, job, "--local", "--steps", "2", *words, "--timeline", path)
+        with open(path) as file:
+            drawn.append(file.read().replace(" ", ""))
+        path = path.replace("step", "simulated")
+        done = subprocess.run([CTL, "simulate", job, *words, "--svg", path], text=True, capture_output=True, timeout=120,
+                              stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, done.stderr
+        with open(path) as file:
+            drawn.append(file.read().replace(" ", ""))
+    host, peer = "rgb(41.960784%,18.431373%,54.117647%)", "rgb(70.980392%,28.627451%,41.960784%)"  # 0x6b2f8a, 0xb5496b
+    assert [(host in text, peer in text) for text in drawn] == [(True, False)] * 2 + [(False, True)] * 2
+    print("ok pictures")
+
+
 def doctor_names_the_wait(folder, run, host):
     """A stage's wait while the host store stands still; then that the store is silent."""
     def waits():
@@ -106,9 +178,12 @@ def main():
             status = stores_are_told_apart(folder)
             through_the_driver(folder, status)
             policies_show_the_host(folder)
+            told = page_and_metrics(folder)
             doctor_names_the_wait(folder, run, steps[-1]["stores"][4]["pid"])
         finally:
             run.end(130, signal.SIGINT)
+        check_drawn(folder, told)
+        picture(folder, job)
 
 
 if __name__ == "__main__":

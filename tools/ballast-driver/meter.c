@@ -27,6 +27,8 @@ enum {
   STAGES_REACHABLE,
   STORES,
   STORES_REACHABLE,
+  LENT_SLOTS,
+  LEASED_SLOTS,
   BL_STAGE_COUNTERS(BL_COUNTER_METRIC, INDEX, ) // TOTAL_evicted, ...
   CHECKPOINTS,
   CHECKPOINT_SECONDS,
@@ -49,6 +51,11 @@ static const char *phase_name(unsigned index) {
 static const char *const outcomes[] = {"committed", "failed"};
 static const char *outcome_name(unsigned index) {
   return outcomes[index];
+}
+
+static const char *const owners[] = {"device", "host"};
+static const char *owner_name(unsigned index) {
+  return owners[index];
 }
 
 // ---- the table
@@ -79,8 +86,20 @@ const bl_board_row_t bl_meter_rows[] = {
     [POLICY_VERSION] = GAUGE("ballast_policy_version", "Version of the policy that the last committed step followed."),
     [STAGES] = GAUGE("ballast_stages", "Stages of the job, of all replicas."),
     [STAGES_REACHABLE] = GAUGE("ballast_stages_reachable", "Stages that answer."),
-    [STORES] = GAUGE("ballast_stores", "Stores of the job."),
+    [STORES] = GAUGE("ballast_stores", "Stores of the job, of devices and of hosts."),
     [STORES_REACHABLE] = GAUGE("ballast_stores_reachable", "Stores that answer."),
+    [LENT_SLOTS] = {.name = "ballast_run_lent_slots",
+                    .kind = BL_BOARD_GAUGE,
+                    .label = "of",
+                    .value_of = owner_name,
+                    .series = 2,
+                    .help = "Slots that all stores lent in the last committed step, by whose memory it is."},
+    [LEASED_SLOTS] = {.name = "ballast_run_leased_slots",
+                      .kind = BL_BOARD_GAUGE,
+                      .label = "of",
+                      .value_of = owner_name,
+                      .series = 2,
+                      .help = "Of these, the most that were leased at once, added up over stores."},
     [CHECKPOINTS] = {.name = "ballast_run_checkpoints_total",
                      .kind = BL_BOARD_COUNTER,
                      .label = "outcome",
@@ -111,6 +130,15 @@ static void add_step(bl_board_t *board, const bl_step_event_t *step) {
   for (size_t i = 0; i < step->stage_count; i++) {
     const bl_stage_counters_t *counters = &step->stages[i].counters;
     BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ADD, )
+  }
+  uint64_t lent[2] = {0}, leased[2] = {0}; // by owner
+  for (size_t i = 0; i < step->store_count; i++) {
+    lent[step->stores[i].of_host] += step->stores[i].lent_slots;
+    leased[step->stores[i].of_host] += step->stores[i].peak_leased;
+  }
+  for (unsigned owner = 0; owner < 2; owner++) {
+    bl_board_set(board, LENT_SLOTS, owner, (double)lent[owner]);
+    bl_board_set(board, LEASED_SLOTS, owner, (double)leased[owner]);
   }
 }
 

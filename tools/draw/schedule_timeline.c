@@ -56,8 +56,10 @@ static void add_stage(builder_t *b, uint32_t stage) {
   for (size_t i = 0; i < list->count; i++) {
     bl_op_t op = list->ops[i];
     bl_span_t span = b->simulation->spans[stage][i];
+    const char verb = bl_verb_letter((bl_verb_t)op.verb);
+    const bool at_host = op.store != BL_STORE_NONE && op.store >= b->schedule->stages; // of transfers only
     b->events[b->event_count++] = (bl_timeline_event_t){.stage = stage,
-                                                        .verb = bl_verb_letter((bl_verb_t)op.verb),
+                                                        .verb = at_host ? bl_timeline_host_verb(verb) : verb,
                                                         .chunk = chunk_on_stage(b->schedule, op.virtual_stage),
                                                         .pipe = bl_schedule_pipe(b->schedule, op.virtual_stage),
                                                         .micro_batch = op.micro_batch,

@@ -38,13 +38,15 @@ typedef struct style {
 } style_t;
 
 static const style_t styles[] = {
-    {'F', 0x6fa8dc, "forward"},
-    {'B', 0xe9885a, "backward"},
-    {'I', 0xf0a35e, "backward, input"},
-    {'W', 0x79bf8b, "backward, weights"},
-    {'R', 0xb9a5e0, "recompute"},
-    {'E', 0xb5496b, "evict"},
-    {'L', 0x3f8f9b, "load"},
+    {'F', 0x6fa8dc, "F  forward"},
+    {'B', 0xe9885a, "B  backward"},
+    {'I', 0xf0a35e, "I  backward, input"},
+    {'W', 0x79bf8b, "W  backward, weights"},
+    {'R', 0xb9a5e0, "R  recompute"},
+    {'E', 0xb5496b, "E  evict"},
+    {'L', 0x3f8f9b, "L  load"},
+    {'e', 0x6b2f8a, "E  evict to the host"},
+    {'l', 0x2f6f3a, "L  load from the host"},
 };
 
 // Heights within a row.
@@ -79,11 +81,11 @@ static double y_of(const page_t *page, uint32_t stage) {
 }
 
 static bool is_transfer(char verb) {
-  return verb == 'E' || verb == 'L';
+  return verb == 'E' || verb == 'L' || verb == 'e' || verb == 'l';
 }
 
 static const style_t *style_of(char verb) {
-  static const style_t other = {'?', 0xb0b7bf, "other"};
+  static const style_t other = {'?', 0xb0b7bf, "?  other"};
   for (size_t i = 0; i < sizeof styles / sizeof styles[0]; i++) {
     if (styles[i].verb == verb) {
       return &styles[i];
@@ -261,9 +263,7 @@ static void draw_head(page_t *page) {
       seen = t->events[i].verb == styles[k].verb;
     }
     if (seen) {
-      char text[48];
-      snprintf(text, sizeof text, "%c  %s", styles[k].verb, styles[k].meaning);
-      x = draw_key(page, x, text, BL_COLOR(styles[k].color), false);
+      x = draw_key(page, x, styles[k].meaning, BL_COLOR(styles[k].color), false);
     }
   }
   if (page->chunks) {

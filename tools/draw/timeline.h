@@ -15,9 +15,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// The verb of an eviction or a load whose store is a host's.
+static inline char bl_timeline_host_verb(char verb) {
+  return verb == 'E' ? 'e' : verb == 'L' ? 'l' : verb;
+}
+
 typedef struct bl_timeline_event {
   uint32_t stage;
-  char verb;      // F, B, I, W, R: a box with its micro-batch; E, L: a thin box below; others are drawn grey
+  char
+      verb; // F, B, I, W, R: a box with its micro-batch; E, L: a thin box below, e, l where the store is a host's; others
+            // are drawn grey
   uint32_t chunk; // of the stage and its direction, from 0: later chunks are darker
   uint32_t pipe;  // direction: 0, or 1 from the last stage to the first, which is darker, too
   uint32_t micro_batch, slice;

@@ -4,12 +4,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-bl_status_t bl_page_history_init(bl_page_history_t *history, size_t capacity, size_t devices) {
+bl_status_t bl_page_history_init(bl_page_history_t *history, size_t capacity, size_t devices, size_t hosts) {
   *history = (bl_page_history_t){.capacity = capacity,
                                  .devices = devices,
+                                 .hosts = hosts,
                                  .steps = calloc(capacity, sizeof *history->steps),
-                                 .per_device = calloc(capacity * devices, sizeof *history->per_device)};
-  if (history->steps == NULL || history->per_device == NULL) {
+                                 .per_device = calloc(capacity * devices, sizeof *history->per_device),
+                                 .per_host = calloc(capacity * hosts + 1, sizeof *history->per_host)};
+  if (history->steps == NULL || history->per_device == NULL || history->per_host == NULL) {
     bl_page_history_cleanup(history);
     return BL_EXHAUSTED;
   }
@@ -19,6 +21,7 @@ bl_status_t bl_page_history_init(bl_page_history_t *history, size_t capacity, si
 void bl_page_history_cleanup(bl_page_history_t *history) {
   free(history->steps);
   free(history->per_device);
+  free(history->per_host);
   *history = (bl_page_history_t){0};
 }
 
@@ -31,10 +34,21 @@ static void add_step(bl_page_history_t *history, const bl_step_event_t *event) {
   }
   history->steps[at] = (bl_page_step_t){
       .step = event->step, .policy_version = event->policy_version, .loss = event->loss, .seconds = event->seconds};
+  const size_t stage_count = event->stage_count;
+  size_t store_count = 0; // those of devices, before those of hosts
+  while (store_count < event->store_count && !event->stores[store_count].of_host) {
+    store_count++;
+  }
   for (size_t d = 0; d < history->devices; d++) {
     bl_page_device_t *device = &history->per_device[at * history->devices + d];
-#define TAKE(key, array, field) device->key = d < event->array##_count ? event->array##s[d].field : 0;
+#define TAKE(key, array, field) device->key = d < array##_count ? event->array##s[d].field : 0;
     BL_PAGE_DEVICE(TAKE)
+  }
+  for (size_t h = 0; h < history->hosts; h++) {
+    bl_page_host_t *host = &history->per_host[at * history->hosts + h];
+    const bool there = store_count + h < event->store_count;
+#define TAKE_HOST(key, field) host->key = there ? event->stores[store_count + h].field : 0;
+    BL_PAGE_HOST(TAKE_HOST)
   }
 }
 
@@ -65,6 +79,18 @@ static json_t *device_json(const bl_page_history_t *history, size_t device) {
   return object;
 }
 
+static json_t *host_json(const bl_page_history_t *history, size_t host) {
+  json_t *object = json_object();
+#define LIST_HOST(key, field) json_object_set_new(object, #key, json_array());
+  BL_PAGE_HOST(LIST_HOST)
+  for (size_t i = 0; i < history->count; i++) {
+    const bl_page_host_t *at = &history->per_host[(history->first + i) % history->capacity * history->hosts + host];
+#define APPEND_HOST(key, field) json_array_append_new(json_object_get(object, #key), json_integer(at->key));
+    BL_PAGE_HOST(APPEND_HOST)
+  }
+  return object;
+}
+
 json_t *bl_page_history_json(const bl_page_history_t *history) {
   json_t *step = json_array(), *loss = json_array(), *seconds = json_array(), *policy = json_array();
   for (size_t i = 0; i < history->count; i++) {
@@ -78,6 +104,10 @@ json_t *bl_page_history_json(const bl_page_history_t *history) {
   for (size_t d = 0; d < history->devices; d++) {
     json_array_append_new(devices, device_json(history, d));
   }
-  return json_pack("{s:o, s:o, s:o, s:o, s:o}", "step", step, "loss", loss, "seconds", seconds, "policy_version",
-                   policy, "devices", devices);
+  json_t *hosts = json_array();
+  for (size_t h = 0; h < history->hosts; h++) {
+    json_array_append_new(hosts, host_json(history, h));
+  }
+  return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "step", step, "loss", loss, "seconds", seconds, "policy_version",
+                   policy, "devices", devices, "hosts", hosts);
 }

@@ -22,13 +22,18 @@ struct bl_page {
   bool tracing;
 };
 
+static size_t host_count(const bl_job_t *job) {
+  return bl_job_store_count(job) - job->services.stores.count;
+}
+
 bl_status_t bl_page_create(bl_rpc_t *rpc, bl_driver_t *driver, const char *run, bl_page_t **result, bl_error_t *err) {
   bl_page_t *page = calloc(1, sizeof *page);
   if (page == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the page");
   }
   *page = (bl_page_t){.driver = driver, .run = run};
-  bl_status_t status = bl_page_history_init(&page->history, BL_PAGE_STEPS, bl_driver_stage_count(driver));
+  bl_status_t status = bl_page_history_init(&page->history, BL_PAGE_STEPS, bl_driver_stage_count(driver),
+                                            host_count(bl_driver_job(driver)));
   if (status != BL_OK) {
     (void)bl_error_set(err, status, "no memory for the page");
   } else {
@@ -97,6 +102,23 @@ static json_t *stages_json(const bl_driver_t *driver) {
   return stages;
 }
 
+// The stores of hosts: what the plan in force takes of each, and how large a room is.
+static json_t *hosts_json(const bl_driver_t *driver) {
+  const bl_job_t *job = bl_driver_job(driver);
+  const bl_policies_view_t policies = bl_driver_policies(driver);
+  json_t *hosts = json_array();
+  for (size_t h = 0; h < host_count(job); h++) {
+    json_t *host = json_pack("{s:I, s:I}", "host", (json_int_t)h, "room_bytes",
+                             (json_int_t)bl_driver_training(driver)->hosts.room_bytes);
+    if (policies.holdings != NULL) {
+      const size_t store = job->services.stores.count + h;
+      json_object_set_new(host, "lent", json_integer(bl_driver_lent(driver, policies.holdings, store)));
+    }
+    json_array_append_new(hosts, host);
+  }
+  return hosts;
+}
+
 static json_t *policy_json(const bl_driver_t *driver) {
   bl_policies_view_t policies = bl_driver_policies(driver);
   const bl_policy_record_t *current = bl_policy_book_current(policies.book);
@@ -118,11 +140,12 @@ static json_t *run_json(const bl_page_t *page) {
   const bl_job_t *job = bl_driver_job(page->driver);
   const json_int_t seq = bl_driver_training(page->driver)->model.seq;
   const json_int_t step_tokens = seq * job->train.micro_batch * job->train.micro_batches;
-  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:I, s:o, s:o, s:o, s:o}", "run", page->run, "phase",
+  return json_pack("{s:s, s:s, s:I, s:I, s:s, s:f, s:s, s:I, s:o, s:o, s:o, s:o, s:o}", "run", page->run, "phase",
                    view.phase, "step", (json_int_t)view.step, "steps", (json_int_t)view.steps, "waiting_for",
                    view.waiting_for, "waiting_seconds", (double)view.waiting_ns * 1e-9, "error", view.error,
                    "step_tokens", step_tokens, "policy", policy_json(page->driver), "names", names_json(page->driver),
-                   "stages", stages_json(page->driver), "history", bl_page_history_json(&page->history));
+                   "stages", stages_json(page->driver), "hosts", hosts_json(page->driver), "history",
+                   bl_page_history_json(&page->history));
 }
 
 // ---- /api/timeline -----------------------------------------------------------------------------------------------------
@@ -159,8 +182,9 @@ static void traced(const bl_stage_trace_t *traces, size_t stages, const bl_error
   }
   json_decref(page->timeline);
   page->timeline_step = bl_driver_look(page->driver).step;
-  page->timeline = json_pack("{s:I, s:o, s:o}", "step", (json_int_t)page->timeline_step, "names",
-                             names_json(page->driver), "stages", rows);
+  page->timeline =
+      json_pack("{s:I, s:i, s:o, s:o}", "step", (json_int_t)page->timeline_step, "pipeline",
+                (int)bl_driver_training(page->driver)->grid.stages, "names", names_json(page->driver), "stages", rows);
 }
 
 // The last one, while the next is asked for.

@@ -18,7 +18,7 @@ typedef struct remote {
 
 struct bl_page_stores {
   remote_t *remotes;
-  size_t count;
+  size_t count, devices; // the first are of devices, the others of hosts
 };
 
 bl_status_t bl_page_stores_create(bl_rpc_t *rpc, const bl_job_t *job, bl_page_stores_t **result, bl_error_t *err) {
@@ -30,7 +30,7 @@ bl_status_t bl_page_stores_create(bl_rpc_t *rpc, const bl_job_t *job, bl_page_st
     free(remotes);
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the page");
   }
-  *stores = (bl_page_stores_t){.remotes = remotes, .count = count};
+  *stores = (bl_page_stores_t){.remotes = remotes, .count = count, .devices = job->services.stores.count};
   for (size_t i = 0; i < count; i++) {
     bl_status_t status = bl_rpc_channel_create(rpc, bl_job_store(job, i), NULL, &remotes[i].channel, err);
     if (status != BL_OK) {
@@ -99,6 +99,9 @@ json_t *bl_page_stores_json(const bl_page_stores_t *stores) {
   for (size_t i = 0; i < stores->count; i++) {
     const remote_t *remote = &stores->remotes[i];
     json_t *row = json_pack("{s:I, s:s}", "store", (json_int_t)i, "address", bl_rpc_channel_address(remote->channel));
+    if (i >= stores->devices) {
+      json_object_set_new(row, "host", json_integer((json_int_t)(i - stores->devices)));
+    }
     if (remote->answer != NULL) {
       json_object_update(row, remote->answer);
     }

@@ -116,7 +116,7 @@ static void read_devices(report_t *report, const json_t *stages, const json_t *s
   }
   json_array_foreach(stores, i, item) {
     const uint64_t at = json_object_get(item, "tensor") != NULL ? i : number_of(item, "device");
-    if (at < report->device_count) {
+    if (at < report->device_count && json_object_get(item, "host") == NULL) { // what a host lends is on no device
       report->devices[at].lent = (uint32_t)bl_max_u64(report->devices[at].lent, number_of(item, "lent_slots"));
     }
   }

@@ -69,9 +69,11 @@ void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_tra
   size_t stages = (size_t)event->stage + 1;
   timeline->grid = event->grid;
   timeline->stage_count = stages > timeline->stage_count ? stages : timeline->stage_count;
+  const char verb = bl_verb_letter((bl_verb_t)op.verb);
+  const bool at_host = event->grid.stages > 0 && op.store != BL_STORE_NONE && op.store >= event->grid.stages;
   double start_ms = (double)event->start_ns * 1e-6, end_ms = (double)event->end_ns * 1e-6;
   timeline->events[timeline->count] = (bl_timeline_event_t){.stage = (uint32_t)event->stage,
-                                                            .verb = bl_verb_letter((bl_verb_t)op.verb),
+                                                            .verb = at_host ? bl_timeline_host_verb(verb) : verb,
                                                             .chunk = op.virtual_stage,
                                                             .micro_batch = op.micro_batch,
                                                             .start = start_ms,
