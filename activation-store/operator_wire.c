@@ -376,6 +376,7 @@ void bl_operator_status(bl_operator_t *self, bl_rpc_call_t *call, const Protobuf
   Ballast__V1__StoreStatusResponse output = BALLAST__V1__STORE_STATUS_RESPONSE__INIT;
   output.process = getpid();
   output.wall_ns = bl_clock_wall_ns();
+  output.machine = (char *)bl_store_machine(self->store);
   output.incarnation = (ProtobufCBinaryData){.data = (uint8_t *)config->incarnation.bytes, .len = BL_INCARNATION_BYTES};
   output.draining = bl_lease_table_is_draining(table);
   output.revision = bl_lease_table_journal(table)->revision;

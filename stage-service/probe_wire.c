@@ -20,7 +20,7 @@
 #define BLOCK_MOST_BYTES (UINT64_C(16) << 20)
 #define DEADLINE_MS      5000
 #define DEADLINE_MOST_MS 10000 // bounds how long an end of this process can take
-#define STORES_MAX       256
+#define STORES_MAX       1024  // of all devices of a pipeline, and a host's
 #define GPUS_MAX         BL_HUB_MAX_PEERS
 #define FORGET_MS        60000 // a meeting that nobody closes
 

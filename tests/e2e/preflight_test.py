@@ -13,6 +13,8 @@ import threading
 from ballast import CTL, GOLDEN, ROOT, Service, environment, scratch, small_inline, stages, write_job
 
 STAGES = 4
+# As if on another machine: shared memory is a folder of its own.
+ELSEWHERE = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64m none /dev/shm && exec "$@"', "sh")
 
 
 def preflight(folder, job, *arguments, expect=0, timeout="60"):
@@ -52,6 +54,51 @@ def wrong_certificates(folder, job, both):
                  for word in ("--set", f"services.tls.{key}={ours}/{path}")]
         _, failed, _ = preflight(folder, job, *both, *files, expect=9)
         expect_one(failed, "certificate", f"{ours}/{role}.pem", words)
+
+
+def host_stores(folder, job, ranks, lenders):
+    """A store of the host has its answer, room, path of each stage that parks there, and the machine that it should be on."""
+    host = Service(folder, "activation-store", "--listen", f"unix:{folder}/host-0", "--capacity", "1 MiB", "--drain", "0")
+    other = Service(folder, "activation-store", "--listen", f"unix:{folder}/host-1", "--capacity", "64 KiB", "--drain", "0")
+    offload = ("--set", "balance.policy=offload", "--set", "memory.slots=2", "--set", "balance.mode=fewest",
+               *addresses("stages", ranks))
+    both = (*offload, *addresses("stores", lenders), "--set", "balance.host=1MiB")
+    try:
+        for stores in (("--set", "balance.host=1MiB", *offload), both):  # alone, and beside those of devices
+            checks, _, _ = preflight(folder, job, *stores, *addresses("host_stores", [host.address]))
+            said = {(check["check"], check["subject"]): check["says"] for check in checks}
+            assert said[("room", "host store 0")] == "the plan takes 320 KiB, 1.00 MiB are free", checks
+            assert said[("machine", "host store 0")] == "the machine of the 4 stages that it serves", checks
+            paths = {subject for check, subject in said if check == "path" and " to host" in subject}
+            assert paths == {f"stage {stage} to host store 0" for stage in (0, 1)}, checks
+            assert len([check for check in checks if check["check"] == "answers"]) == \
+                STAGES * (2 if stores is both else 1) + 1, checks
+        two = addresses("host_stores", [host.address, other.address])  # the second for stages 2 and 3, which park nothing
+        _, failed, _ = preflight(folder, job, *both, *two, expect=9)
+        expect_one(failed, "room", "host store 1", "balance.host is 1.00 MiB, the store may lend 64.0 KiB")
+        _, failed, _ = preflight(folder, job, *both, *addresses("host_stores", [other.address]), expect=9)
+        expect_one(failed, "room", "host store 0", "the plan takes 320 KiB, 64.0 KiB are free")
+        _, failed, stderr = preflight(folder, job, *both, expect=2)
+        assert "services.host_stores: is missing" in stderr, stderr
+        _, _, stderr = preflight(folder, job, *both, *addresses("host_stores", [host.address, other.address, "a:1"]), expect=2)
+        assert "services.host_stores: names 3 for 4 ranks" in stderr, stderr
+        if subprocess.run([*ELSEWHERE, "true"], stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL).returncode == 0:
+            away = Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "1 MiB", "--drain", "0",
+                           "--data-tcp", "127.0.0.1:0", prefix=ELSEWHERE)
+            checks, _, _ = preflight(folder, job, *both, *addresses("host_stores", [away.address]))
+            away.kill(signal.SIGKILL)
+            warned = [(check["check"], check["subject"]) for check in checks if check["state"] == "warning"]
+            assert warned == [("machine", "host store 0")], checks
+            assert "it shares no memory with stage 0 and others: blocks cross the network" in checks[[*map(lambda c: c["check"], checks)].index("machine")]["says"]
+        else:
+            print("-- no namespaces: a host store on another machine was not looked at")
+        host.kill(signal.SIGKILL)
+        _, failed, _ = preflight(folder, job, *both, *addresses("host_stores", [host.address]), expect=9, timeout="6")
+        expect_one(failed, "answers", "host store 0", "start it")
+    finally:
+        host.kill(signal.SIGKILL)
+        other.kill(signal.SIGKILL)
+    print("ok stores of hosts")
 
 
 def main():
@@ -118,6 +165,7 @@ def main():
             subprocess.run([CTL, "drain", "--undrain", "--store", lenders[3]], env=environment(folder), check=True,
                            timeout=60, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
             print("ok room")
+            host_stores(folder, job, ranks, lenders)
             wrong_certificates(folder, job, both)
             print("ok certificates")
 

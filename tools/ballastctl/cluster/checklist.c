@@ -16,3 +16,7 @@ void bl_ctl_checklist_note(bl_ctl_checklist_t *list, const char *what, const cha
 void bl_ctl_checklist_skip(bl_ctl_checklist_t *list, const char *what, const char *subject, const char *says) {
   add(list, what, subject, "not asked", says);
 }
+
+void bl_ctl_checklist_warn(bl_ctl_checklist_t *list, const char *what, const char *subject, const char *says) {
+  add(list, what, subject, "warning", says);
+}

@@ -20,6 +20,8 @@ typedef struct bl_ctl_checklist {
 // `what` is the check, `subject` what it is about; err NULL or BL_OK: it went well and `says` is shown, else err's text.
 void bl_ctl_checklist_note(bl_ctl_checklist_t *list, const char *what, const char *subject, const bl_error_t *err,
                            const char *says);
+// It works, and `says` why another way would be better: state "warning", which fails nothing.
+void bl_ctl_checklist_warn(bl_ctl_checklist_t *list, const char *what, const char *subject, const char *says);
 // A check that this job does not need; `says` why.
 void bl_ctl_checklist_skip(bl_ctl_checklist_t *list, const char *what, const char *subject, const char *says);
 

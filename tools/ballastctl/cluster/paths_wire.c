@@ -111,10 +111,13 @@ typedef struct question {
   char **gpus;
 } question_t;
 
-bool bl_ctl_explorers_are_near(const bl_ctl_explorer_t *a, const bl_ctl_explorer_t *b) {
-  const char *machine = a->place.machine, *other = b->place.machine; // one with a "?" is like no other
+bool bl_ctl_machines_are_same(const char *machine, const char *other) { // one with a "?" is like no other
   return machine != NULL && other != NULL && machine[0] != '\0' && strchr(machine, '?') == NULL &&
          strcmp(machine, other) == 0;
+}
+
+bool bl_ctl_explorers_are_near(const bl_ctl_explorer_t *a, const bl_ctl_explorer_t *b) {
+  return bl_ctl_machines_are_same(a->place.machine, b->place.machine);
 }
 
 // The GPUs of other stages on its machine.

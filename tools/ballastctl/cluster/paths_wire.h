@@ -20,7 +20,7 @@
 
 typedef struct bl_ctl_path {
   bool store;      // else to a stage
-  uint32_t number; // device of the store, or stage
+  uint32_t number; // of the store or the stage
   bl_error_t err;  // BL_OK: bytes went there and back
   char data_path[16], reason[320];
   uint64_t round_ns; // a block there and back
@@ -40,7 +40,7 @@ typedef struct bl_ctl_reach { // whether a stage's GPU can read memory of anothe
 
 typedef struct bl_ctl_explorer {
   const char *address;    // borrowed, as all that is asked; NULL: it is not there, and nobody meets it
-  const uint32_t *stores; // devices
+  const uint32_t *stores; // numbers
   size_t store_count;
   const uint32_t *peers; // stages, ascending
   size_t peer_count;
@@ -63,7 +63,7 @@ typedef struct bl_ctl_explorer {
 
 typedef struct bl_ctl_exploration {
   const char *job, *data_path, *device;
-  const char *const *stores; // addresses by device
+  const char *const *stores; // addresses by number
   uint64_t block_bytes;
   bl_ctl_explorer_t *stages;
   size_t count;
@@ -72,6 +72,8 @@ typedef struct bl_ctl_exploration {
 // Fills in the answers. A failure of this function is one of this process.
 BL_MUST_USE bl_status_t bl_ctl_paths_explore(const bl_ctl_exploration_t *exploration, bl_error_t *err);
 void bl_ctl_explorer_cleanup(bl_ctl_explorer_t *explorer);
+// As services name theirs; NULL is like no other.
+bool bl_ctl_machines_are_same(const char *machine, const char *other);
 // Whether two stages that answered are on one machine.
 bool bl_ctl_explorers_are_near(const bl_ctl_explorer_t *a, const bl_ctl_explorer_t *b);
 

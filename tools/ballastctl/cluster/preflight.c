@@ -9,6 +9,7 @@
 #include "ballastctl/verbs.h"
 
 #include "base/bytes.h"
+#include "base/minmax.h"
 #include "config/flags.h"
 #include "job/balance.h"
 #include "job/pods.h"
@@ -56,7 +57,9 @@ static const bl_flags_t flags = {
     .about = "Checks what a job needs before it runs on services that were started by themselves: the names in "
              "services.*, the certificate, the clocks, that every stage and store answers as what it should be, that "
              "the stores have the room that the plan takes of them, and the data paths: every stage sends blocks to "
-             "the stores and stages that the plan has it send to, and gets them back; of a job for GPUs also each "
+             "the stores and stages that the plan has it send to, and gets them back; that host stores are on the "
+             "machine of "
+             "the stages that use them (a warning); of a job for GPUs also each "
              "stage's GPU, whose memory it can read directly, and that all have one NCCL. One line per check; one that "
              "failed says what to do. Exit code 9 when one failed: fit for an init container of the driver.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
@@ -144,33 +147,59 @@ static bool check_security(bl_ctl_checklist_t *list, bl_job_t *job) {
 
 // Of the services that a job names.
 typedef struct services {
-  bl_grid_t grid;
   bl_ctl_probe_t *probes; // [count] those that can be asked
   size_t count;
-  bool *well;            // [2 * ranks] stages, then stores (as many, or none): no check failed
-  uint64_t *spare_bytes; // [ranks] of stores: what no job has
+  bool *well;                  // [ranks] stages: no check failed
+  bl_ctl_store_seen_t *stores; // [bl_job_store_count]
 } services_t;
 
-static const char *subject_of(const bl_grid_t *grid, const bl_ctl_probe_t *probe, char subject[SUBJECT_BYTES]) {
-  snprintf(subject, SUBJECT_BYTES, "store %u", probe->number);
-  return probe->store ? subject : bl_grid_name(grid, probe->number, subject);
+static const char *subject_of(const bl_job_t *job, const bl_ctl_probe_t *probe, char subject[SUBJECT_BYTES]) {
+  const bl_grid_t grid = bl_job_grid(job);
+  return probe->store ? bl_ctl_preflight_store_name(job, probe->number, subject)
+                      : bl_grid_name(&grid, probe->number, subject);
+}
+
+// What a plan reserves at one of its stores, for one plane.
+static uint64_t plan_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t store) {
+  uint64_t bytes = 0;
+  for (uint32_t s = 0; s < holdings->devices; s++) {
+    bytes +=
+        bl_holdings_reserved(holdings, s, store) * bl_align_up(training->stages[s].evict_bytes, BL_PODS_GRANULE_BYTES);
+  }
+  return bytes;
 }
 
 // What the plan reserves at the store of a rank, 0 where there is no such device.
 static uint64_t room_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t rank) {
   const uint32_t device = bl_grid_seat(&training->grid, rank).stage;
-  uint64_t bytes = 0;
-  for (uint32_t s = 0; s < holdings->devices && device < holdings->devices; s++) {
-    bytes +=
-        bl_holdings_reserved(holdings, s, device) * bl_align_up(training->stages[s].evict_bytes, BL_PODS_GRANULE_BYTES);
-  }
-  return bytes;
+  return device < holdings->devices ? plan_bytes(training, holdings, device) : 0;
 }
 
-static void note_probe(bl_ctl_checklist_t *list, const bl_grid_t *grid, const bl_ctl_probe_t *probe,
-                       uint64_t needed_bytes) {
+// The same of a host store, for all planes that share it.
+static uint64_t host_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t host) {
+  const bl_hosts_t *hosts = &training->hosts;
+  uint64_t most = 0;
+  for (uint32_t rank = 0; hosts->count > 0 && rank < bl_grid_ranks(&training->grid); rank++) {
+    const uint32_t stage = bl_grid_seat(&training->grid, rank).stage;
+    if (hosts->of_rank[rank] == host) {
+      most = bl_max_u64(most, plan_bytes(training, holdings, training->stage_count + hosts->of[stage]));
+    }
+  }
+  return most * hosts->planes;
+}
+
+static uint64_t needed_bytes(const bl_job_t *job, const bl_training_t *training, const bl_holdings_t *holdings,
+                             const bl_ctl_probe_t *probe) {
+  const uint32_t devices = (uint32_t)job->services.stores.count;
+  return !probe->store             ? 0
+         : probe->number < devices ? room_bytes(training, holdings, probe->number)
+                                   : host_bytes(training, holdings, probe->number - devices);
+}
+
+static void note_probe(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_ctl_probe_t *probe, uint64_t needed) {
+  const bool of_host = probe->store && probe->number >= job->services.stores.count;
   char text[160], has[BL_BYTES_TEXT], needs[BL_BYTES_TEXT], subject[SUBJECT_BYTES];
-  (void)subject_of(grid, probe, subject);
+  (void)subject_of(job, probe, subject);
   if (probe->err.status != BL_OK) {
     bool away = probe->err.status == BL_UNAVAILABLE || probe->err.status == BL_DEADLINE;
     bl_error_t err;
@@ -187,24 +216,33 @@ static void note_probe(bl_ctl_checklist_t *list, const bl_grid_t *grid, const bl
   }
   bl_error_t err = {0};
   bl_bytes_format(probe->free_bytes, has);
-  bl_bytes_format(needed_bytes, needs);
-  if (needed_bytes > 0 && probe->draining) {
+  bl_bytes_format(needed, needs);
+  if (needed > 0 && probe->draining) {
     (void)bl_error_set(
         &err, BL_PRECONDITION,
-        "it drains and takes nothing new: ballastctl drain --undrain, or take it out of services.stores");
-  } else if (needed_bytes > probe->free_bytes) {
+        "it drains and takes nothing new: ballastctl drain --undrain, or take it out of services.%sstores",
+        of_host ? "host_" : "");
+  } else if (needed > probe->free_bytes) {
     (void)bl_error_set(&err, BL_EXHAUSTED,
                        "the plan takes %s, %s are free: start it with more --capacity, or end what holds its leases "
                        "(ballastctl leases list)",
                        needs, has);
+  } else if (of_host &&
+             probe->capacity_bytes < (uint64_t)job->balance.host.value) { // another policy may take all of it
+    bl_bytes_format(probe->capacity_bytes, has);
+    bl_bytes_format((uint64_t)job->balance.host.value, needs);
+    (void)bl_error_set(&err, BL_EXHAUSTED,
+                       "balance.host is %s, the store may lend %s: start it with --capacity %s, or lower balance.host",
+                       needs, has, needs);
   }
   snprintf(text, sizeof text, "the plan takes %s, %s are free", needs, has);
   bl_ctl_checklist_note(list, "room", subject, &err, text);
 }
 
 // Devices whose store the plan needs and the job does not name.
-static void note_missing(bl_ctl_checklist_t *list, const bl_training_t *training, const bl_holdings_t *holdings,
-                         uint32_t stores) {
+static void note_missing(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
+                         const bl_holdings_t *holdings) {
+  const uint32_t stores = (uint32_t)job->services.stores.count;
   for (uint32_t d = stores; d < bl_grid_ranks(&training->grid); d++) {
     if (room_bytes(training, holdings, d) > 0) {
       char subject[SUBJECT_BYTES];
@@ -217,7 +255,7 @@ static void note_missing(bl_ctl_checklist_t *list, const bl_training_t *training
   }
 }
 
-static void note_clocks(bl_ctl_checklist_t *list, const services_t *services) {
+static void note_clocks(bl_ctl_checklist_t *list, const bl_job_t *job, const services_t *services) {
   double most = 0;
   size_t asked = 0, failed = list->failed;
   char text[64], subject[SUBJECT_BYTES];
@@ -235,7 +273,7 @@ static void note_clocks(bl_ctl_checklist_t *list, const services_t *services) {
                          "its clock is %.1f s %s this machine's: set both from one source (NTP); certificates are "
                          "judged by them and logs are compared by them",
                          apart, ahead > 0 ? "ahead of" : "behind");
-      bl_ctl_checklist_note(list, "clock", subject_of(&services->grid, probe, subject), &err, "");
+      bl_ctl_checklist_note(list, "clock", subject_of(job, probe, subject), &err, "");
     }
   }
   if (asked > 0 && list->failed == failed) {
@@ -246,46 +284,48 @@ static void note_clocks(bl_ctl_checklist_t *list, const services_t *services) {
 
 static bl_status_t services_init(services_t *services, const bl_job_t *job, bl_error_t *err) {
   const bl_grid_t grid = bl_job_grid(job);
-  const uint32_t ranks = bl_grid_ranks(&grid);
-  *services = (services_t){
-      .grid = grid,
-      .probes = calloc(job->services.stages.count + job->services.stores.count + 1, sizeof *services->probes),
-      .well = calloc(2 * (size_t)ranks + 1, sizeof *services->well),
-      .spare_bytes = calloc(ranks, sizeof *services->spare_bytes)};
-  const bool made = services->probes != NULL && services->well != NULL && services->spare_bytes != NULL;
+  const size_t stores = bl_job_store_count(job);
+  *services = (services_t){.probes = calloc(job->services.stages.count + stores + 1, sizeof *services->probes),
+                           .well = calloc(bl_grid_ranks(&grid), sizeof *services->well),
+                           .stores = calloc(stores + 1, sizeof *services->stores)};
+  const bool made = services->probes != NULL && services->well != NULL && services->stores != NULL;
   return made ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory");
 }
 
 static void services_cleanup(services_t *services) {
   free(services->probes);
   free(services->well);
-  free(services->spare_bytes);
+  free(services->stores);
 }
 
 // Those whose name has an address become probes.
 static void check_names(bl_ctl_checklist_t *list, const bl_job_t *job, bool store, uint64_t deadline_ns,
                         services_t *services) {
-  const bl_text_list_t *addresses = store ? &job->services.stores : &job->services.stages;
-  for (size_t i = 0; i < addresses->count; i++) {
-    const bl_ctl_probe_t probe = {
-        .address = addresses->items[i], .store = store, .number = (uint32_t)i, .job = bl_ctl_preflight_run(job)};
+  const size_t count = store ? bl_job_store_count(job) : job->services.stages.count;
+  for (size_t i = 0; i < count; i++) {
+    const bl_ctl_probe_t probe = {.address = store ? bl_job_store(job, i) : job->services.stages.items[i],
+                                  .store = store,
+                                  .number = (uint32_t)i,
+                                  .job = bl_ctl_preflight_run(job)};
     char subject[SUBJECT_BYTES];
-    if (check_name(list, subject_of(&services->grid, &probe, subject), probe.address, deadline_ns)) {
+    if (check_name(list, subject_of(job, &probe, subject), probe.address, deadline_ns)) {
       services->probes[services->count++] = probe;
     }
   }
 }
 
-static void note_probes(bl_ctl_checklist_t *list, const bl_training_t *training, const bl_holdings_t *holdings,
-                        services_t *services) {
+static void note_probes(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
+                        const bl_holdings_t *holdings, services_t *services) {
   for (size_t i = 0; i < services->count; i++) {
     const bl_ctl_probe_t *probe = &services->probes[i];
     const size_t failed = list->failed;
-    note_probe(list, &services->grid, probe, probe->store ? room_bytes(training, holdings, probe->number) : 0);
-    const uint32_t ranks = bl_grid_ranks(&training->grid);
-    services->well[probe->number + (probe->store ? ranks : 0)] = list->failed == failed;
-    if (probe->store && probe->number < ranks) {
-      services->spare_bytes[probe->number] = probe->spare_bytes;
+    note_probe(list, job, probe, needed_bytes(job, training, holdings, probe));
+    const bool well = list->failed == failed;
+    if (probe->store) {
+      services->stores[probe->number] =
+          (bl_ctl_store_seen_t){.well = well, .spare_bytes = probe->spare_bytes, .machine = probe->machine};
+    } else {
+      services->well[probe->number] = well;
     }
   }
 }
@@ -307,14 +347,14 @@ static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const
   if (!check_security(list, job)) {
     goto cleanup;
   }
-  note_missing(list, training, holdings, (uint32_t)job->services.stores.count);
+  note_missing(list, job, training, holdings);
   status = bl_ctl_probe_all(services.probes, services.count, timeout_ms, err);
   if (status != BL_OK) {
     goto cleanup;
   }
-  note_probes(list, training, holdings, &services);
-  note_clocks(list, &services);
-  status = bl_ctl_preflight_paths(list, job, training, holdings, services.well, services.spare_bytes, err);
+  note_probes(list, job, training, holdings, &services);
+  note_clocks(list, job, &services);
+  status = bl_ctl_preflight_paths(list, job, training, holdings, services.well, services.stores, err);
 cleanup:
   services_cleanup(&services);
   return status;

@@ -5,6 +5,7 @@
 #include "ballastctl/cluster/preflight_gpus.h"
 
 #include "base/bytes.h"
+#include "base/words.h"
 #include "job/pods.h"
 
 #include <stdio.h>
@@ -24,23 +25,39 @@ static uint64_t block_bytes(const bl_training_t *training) {
   return most < BLOCK_MOST_BYTES ? most : BLOCK_MOST_BYTES;
 }
 
-// Which stores and stages a rank is to try. `numbers` has room for two lists of all ranks.
-static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbers, const bl_training_t *training,
-                      const bl_holdings_t *holdings, const bool *stage_well, const bool *store_well) {
+// The host store that a rank uses, by its number in the job; false: none.
+static bool host_store_of(const bl_job_t *job, const bl_training_t *training, uint32_t rank, uint32_t *number) {
+  const bl_hosts_t *hosts = &training->hosts;
+  if (hosts->count == 0 || hosts->of_rank[rank] >= job->services.host_stores.count) {
+    return false;
+  }
+  *number = (uint32_t)job->services.stores.count + hosts->of_rank[rank];
+  return true;
+}
+
+// Which stores and stages a rank is to try. `numbers` has room for two lists of all ranks, and for a host store.
+static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbers, const bl_job_t *job,
+                      const bl_training_t *training, const bl_holdings_t *holdings, const bool *stage_well,
+                      const bl_ctl_store_seen_t *stores) {
   const bl_grid_t *grid = &training->grid;
   const bl_seat_t own = bl_grid_seat(grid, number);
-  uint32_t *peers = numbers + bl_grid_ranks(grid);
+  uint32_t *peers = numbers + bl_grid_ranks(grid) + 1;
   stage->stores = numbers;
   stage->peers = peers;
   for (uint32_t d = 0; d < bl_grid_ranks(grid); d++) {
     const bl_seat_t seat = bl_grid_seat(grid, d);
-    if (store_well[d] && seat.data == own.data && seat.tensor == own.tensor && seat.stage < holdings->devices &&
-        bl_holdings_reserved(holdings, own.stage, seat.stage) > 0) {
+    if (d < job->services.stores.count && stores[d].well && seat.data == own.data && seat.tensor == own.tensor &&
+        seat.stage < holdings->devices && bl_holdings_reserved(holdings, own.stage, seat.stage) > 0) {
       numbers[stage->store_count++] = d;
     }
     if (stage_well[d] && bl_training_exchange(training, number, d)) {
       peers[stage->peer_count++] = d;
     }
+  }
+  uint32_t host;
+  if (host_store_of(job, training, number, &host) && stores[host].well &&
+      bl_holdings_reserved(holdings, own.stage, training->stage_count + training->hosts.of[own.stage]) > 0) {
+    numbers[stage->store_count++] = host;
   }
 }
 
@@ -49,8 +66,8 @@ static void note_path(bl_ctl_checklist_t *list, const bl_job_t *job, const char 
   char subject[160], to[BL_GRID_NAME_BYTES], text[448];
   const bl_grid_t grid = bl_job_grid(job);
   bl_error_t err = path->err;
-  snprintf(to, sizeof to, "store %u", path->number);
-  snprintf(subject, sizeof subject, "%s to %s", from, path->store ? to : bl_grid_name(&grid, path->number, to));
+  snprintf(subject, sizeof subject, "%s to %s", from,
+           path->store ? bl_ctl_preflight_store_name(job, path->number, to) : bl_grid_name(&grid, path->number, to));
   const double seconds = (double)path->round_ns * 1e-9;
   const char *required = bl_job_data_path_name(job->balance.require);
   if (err.status == BL_EXHAUSTED && path->store && full) {
@@ -78,7 +95,7 @@ static void note_path(bl_ctl_checklist_t *list, const bl_job_t *job, const char 
 }
 
 static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t number, const bl_ctl_explorer_t *stage,
-                       const uint64_t *spare_bytes, uint64_t bytes) {
+                       const bl_ctl_store_seen_t *stores, uint64_t bytes) {
   char subject[BL_GRID_NAME_BYTES], other[BL_GRID_NAME_BYTES], text[96], has[BL_BYTES_TEXT], wants[BL_BYTES_TEXT];
   const bl_grid_t grid = bl_job_grid(job);
   const uint32_t ranks = bl_grid_ranks(&grid);
@@ -117,39 +134,77 @@ static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t n
   }
   for (size_t i = 0; i < stage->path_count; i++) {
     // Others may be at the store with a block at the same time.
-    const bool full = stage->paths[i].store && stage->paths[i].number < ranks &&
-                      spare_bytes[stage->paths[i].number] < grid.stages * bytes;
+    const bool full = stage->paths[i].store && stage->paths[i].number < bl_job_store_count(job) &&
+                      stores[stage->paths[i].number].spare_bytes < ranks * bytes;
     note_path(list, job, subject, &stage->paths[i], bytes, full);
   }
 }
 
+// A host store is meant to be on the machine of those that park there: elsewhere all of it works, slowly.
+static void note_machines(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
+                          const bl_ctl_explorer_t *stages, const bl_ctl_store_seen_t *stores) {
+  const uint32_t ranks = bl_grid_ranks(&training->grid), devices = (uint32_t)job->services.stores.count;
+  for (uint32_t n = devices; n < bl_job_store_count(job); n++) {
+    char subject[BL_GRID_NAME_BYTES], name[BL_GRID_NAME_BYTES], text[320];
+    uint32_t users = 0, away = 0, first = 0, number;
+    for (uint32_t rank = ranks; rank-- > 0;) {
+      const bool asked = stages[rank].address != NULL && stages[rank].err.status == BL_OK && stores[n].well;
+      if (asked && host_store_of(job, training, rank, &number) && number == n) {
+        const bool same = bl_ctl_machines_are_same(stages[rank].place.machine, stores[n].machine);
+        users++;
+        away += !same;
+        first = same ? first : rank;
+      }
+    }
+    (void)bl_ctl_preflight_store_name(job, n, subject);
+    if (away > 0) {
+      snprintf(text, sizeof text,
+               "it shares no memory with %s%s: blocks cross the network. Start a host store on every machine (in every "
+               "pod), with the host name that services.stages has there",
+               bl_grid_name(&training->grid, first, name), away > 1 ? " and others" : "");
+      bl_ctl_checklist_warn(list, "machine", subject, text);
+    } else if (users > 0) {
+      snprintf(text, sizeof text, "the machine of the %u stage%s that it serves", users, bl_plural(users));
+      bl_ctl_checklist_note(list, "machine", subject, NULL, text);
+    }
+  }
+}
+
 bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
-                                   const bl_holdings_t *holdings, const bool *well, const uint64_t *spare_bytes,
+                                   const bl_holdings_t *holdings, const bool *well, const bl_ctl_store_seen_t *stores,
                                    bl_error_t *err) {
   const uint32_t count = bl_grid_ranks(&training->grid);
-  const bool *stage_well = well, *store_well = well + count;
+  const size_t room = 2 * (size_t)count + 1;
   bl_ctl_explorer_t *stages = calloc(count, sizeof *stages);
-  uint32_t *numbers = calloc((size_t)count * count * 2, sizeof *numbers);
-  bl_status_t status =
-      stages == NULL || numbers == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory to explore paths") : BL_OK;
+  uint32_t *numbers = calloc(count * room, sizeof *numbers);
+  const char **addresses = calloc(bl_job_store_count(job) + 1, sizeof *addresses);
+  bl_status_t status = stages == NULL || numbers == NULL || addresses == NULL
+                           ? bl_error_set(err, BL_EXHAUSTED, "no memory to explore paths")
+                           : BL_OK;
+  for (size_t i = 0; i < bl_job_store_count(job) && status == BL_OK; i++) {
+    addresses[i] = bl_job_store(job, i);
+  }
   const bl_ctl_exploration_t exploration = {.job = bl_ctl_preflight_run(job),
                                             .data_path = bl_job_data_path_name(job->balance.data_path),
                                             .device = job->pipeline.device == BL_JOB_DEVICE_HOST ? "host" : "cuda",
-                                            .stores = (const char *const *)job->services.stores.items,
+                                            .stores = addresses,
                                             .block_bytes = block_bytes(training),
                                             .stages = stages,
                                             .count = count};
   for (uint32_t s = 0; s < count && status == BL_OK; s++) {
-    if (stage_well[s]) {
+    if (well[s]) {
       stages[s].address = job->services.stages.items[s];
-      plan_tour(&stages[s], s, numbers + (size_t)s * count * 2, training, holdings, stage_well, store_well);
+      plan_tour(&stages[s], s, numbers + s * room, job, training, holdings, well, stores);
     }
   }
   if (status == BL_OK) {
     status = bl_ctl_paths_explore(&exploration, err);
   }
   for (uint32_t s = 0; s < count && status == BL_OK; s++) {
-    note_stage(list, job, s, &stages[s], spare_bytes, exploration.block_bytes);
+    note_stage(list, job, s, &stages[s], stores, exploration.block_bytes);
+  }
+  if (status == BL_OK) {
+    note_machines(list, job, training, stages, stores);
   }
   if (status == BL_OK && training->grid.data == 1) { // replicas are not on GPUs
     bl_ctl_preflight_gpus(list, job, holdings, stages, count);
@@ -159,5 +214,6 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
   }
   free(stages);
   free(numbers);
+  free(addresses);
   return status;
 }

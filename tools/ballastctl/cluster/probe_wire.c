@@ -10,6 +10,7 @@
 #include "ballast/v1/stage.pb-c.h"
 #include "ballast/v1/store.pb-c.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #define TRY_MS   2000 // of one question
@@ -40,6 +41,8 @@ static void take_answer(bl_ctl_probe_t *probe, const ProtobufCMessage *output) {
     probe->spare_bytes = full ? 0 : store->capacity_bytes - store->arena_bytes;
     probe->free_bytes = store->room_bytes;
     probe->draining = store->draining;
+    probe->capacity_bytes = store->capacity_bytes;
+    snprintf(probe->machine, sizeof probe->machine, "%s", store->machine);
     wall_ns = store->wall_ns;
   } else {
     const Ballast__V1__StageStatusResponse *stage = (const Ballast__V1__StageStatusResponse *)output;
