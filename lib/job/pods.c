@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job/pods.h"
 
+#include "base/bytes.h"
 #include "base/minmax.h"
 #include "model/fold.h"
 #include "model/memory.h"
@@ -75,8 +76,8 @@ static bl_status_t count_stage(const bl_training_t *training, uint32_t stage, st
   return status == BL_OK ? BL_OK : bl_error_set(err, status, "stage %u: its memory cannot be planned", stage);
 }
 
-bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, uint32_t threads, double disk_rate,
-                       bl_pods_t *pods, bl_error_t *err) {
+bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, uint32_t threads,
+                       uint64_t host_bytes, double disk_rate, bl_pods_t *pods, bl_error_t *err) {
   uint32_t stages = training->stage_count;
   uint64_t block = 0;
   bl_pods_t most = {.capacity_bytes = BL_PODS_GRANULE_BYTES};
@@ -104,6 +105,10 @@ bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *p
   }
   most.stage_bytes += BL_PODS_STAGE_OVERHEAD_BYTES;
   most.store_bytes = most.capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES;
+  if (host_bytes > 0) {
+    most.host_capacity_bytes = bl_align_up(host_bytes, BL_PODS_GRANULE_BYTES);
+    most.host_bytes = most.host_capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES;
+  }
   most.grace_seconds = (uint32_t)(GRACE_FLOOR_SECONDS + ceil((double)most.shard_bytes / disk_rate));
   most.stage_millicpus = threads * 1000;
   most.store_millicpus =

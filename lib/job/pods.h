@@ -26,16 +26,18 @@ typedef struct bl_pods {
                            // the copy that a checkpoint is written from, and the overhead
   uint64_t store_bytes;    // memory limit of a store's pod: its capacity and the overhead
   uint64_t capacity_bytes; // --capacity of a store; a granule at least
-  uint64_t shard_bytes;    // what a stage writes for a checkpoint: weights and optimizer
-  uint32_t grace_seconds;  // terminationGracePeriodSeconds of stages and driver
+  uint64_t host_bytes;     // memory limit of a machine's host store: what it lends, and the overhead; 0: there is none
+  uint64_t host_capacity_bytes;
+  uint64_t shard_bytes;     // what a stage writes for a checkpoint: weights and optimizer
+  uint32_t grace_seconds;   // terminationGracePeriodSeconds of stages and driver
   uint32_t stage_millicpus; // what a stage asks for, in thousandths of a processor: one per compute thread
   uint32_t store_millicpus;
 } bl_pods_t;
 
-// `threads`: pipeline.threads. `disk_rate`: bytes per second that one stage can write to the checkpoint's folder. Statuses
+// `threads`: pipeline.threads. `host_bytes`: balance.host, 0 without. `disk_rate`: bytes per second that one stage can write to the checkpoint's folder. Statuses
 // as bl_plan_counts.
 BL_MUST_USE bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, uint32_t threads,
-                                   double disk_rate, bl_pods_t *pods, bl_error_t *err);
+                                   uint64_t host_bytes, double disk_rate, bl_pods_t *pods, bl_error_t *err);
 
 // The pod of a stage when pairs follow each other: pod i has stage i / 2 for even i, stage p - 1 - (i - 1) / 2 for odd i.
 static inline uint32_t bl_pod_of_stage(uint32_t stage, uint32_t stages) {

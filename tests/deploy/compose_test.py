@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """deploy/compose: the file names what it uses, every service is as locked down as a pod, images have tags, programs take
 the arguments they are given, ports are those of docs/kubernetes.md, its job names services that exist and is one that
-ballastctl plans, so does the one of replicas, which differs in nothing else, what Prometheus and Grafana are told fits together; docker compose, where there is one, accepts it
+ballastctl plans, so do the one of replicas, which differs in nothing else, and the one with a store of the host, what Prometheus and Grafana are told fits together; docker compose, where there is one, accepts it
 (podman-compose runs it: images_test.py)."""
 import json
 import os
@@ -86,6 +86,23 @@ def check_replicas(driver, kinds):
     assert job["parallel"]["data"] * job["pipeline"]["stages"] == len(kinds["stage"]), job
 
 
+def check_host(driver, kinds):
+    """Over the others: a store of the host, as locked down as the others and with the memory that the job says it lends, and
+    the driver with a job that names it."""
+    services = read("host.yaml")["services"]
+    assert set(services) == {"host-store", "driver"}, services
+    store, over = services["host-store"], services["driver"]
+    check_service("host-store", store, "store")
+    assert store["hostname"] == "host-store" and store["restart"] == "on-failure:20" and over["depends_on"] == ["host-store"]
+    changed = [b for a, b in zip(driver["command"], over["command"], strict=True) if a != b]
+    assert changed == ["--job=/etc/ballast/host-job.yaml"], changed
+    assert over["volumes"] == ["./host-job.yaml:/etc/ballast/host-job.yaml:ro"], over
+    job = check_job("host-job.yaml", kinds)
+    assert job["services"]["host_stores"] == ["host-store:7800"], job
+    assert f"--capacity={job['balance']['host']}" in store["command"], (job["balance"], store["command"])
+    assert store["mem_limit"] == "384m" and job["balance"] == {"policy": "offload", "host": "256 MiB"}, store
+
+
 def main():
     document = read("compose.yaml")
     services = document["services"]
@@ -104,6 +121,7 @@ def main():
     assert set(services["driver"]["depends_on"]) == set(kinds["stage"] + kinds["store"])
     assert "stores" in check_job("job.yaml", kinds)["services"]
     check_replicas(services["driver"], kinds)
+    check_host(services["driver"], kinds)
     scraped = [t for s in read("prometheus.yaml")["scrape_configs"] for c in s["static_configs"] for t in c["targets"]]
     assert scraped == [f"{name}:9600" for names in kinds.values() for name in names], scraped
     check_watch(services)

@@ -21,7 +21,7 @@ except ImportError as error:
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 KUBERNETES = ("1.29", "1.37")  # the oldest and the newest that are supported
 PORTS = {"driver": {7600, 7601, 9600}, "stage": {7700, 7701, 9600}, "store": {7800, 7801, 7802, 9600}}
-PAIR_PORTS = {7710, 7711, 7800, 7801, 7802, 7810, 7811, 7812, 9605, 9610, 9615}  # beside those of a stage
+PAIR_PORTS = {7710, 7711, 7800, 7801, 7802, 7810, 7811, 7812, 7820, 7821, 7822, 9605, 9610, 9615, 9625}  # beside those of a stage
 PROGRAMS = {"stage": "stage-service", "store": "activation-store", "driver": "ballast-driver"}
 BIN = os.environ.get("BALLAST_BIN", os.path.join(ROOT, "build", "bin"))
 NAMESPACED = {"ServiceAccount", "ConfigMap", "Service", "StatefulSet", "Job", "JobSet", "NetworkPolicy",
@@ -261,7 +261,7 @@ def check_job(where, documents):
                 names.update(f"{name}-{part['name']}-0-{i}.{name}" for i in range(part["template"]["spec"]["completions"]))
     stages = job["services"]["stages"]
     assert len(stages) == job["pipeline"]["stages"], where
-    for address in stages + job["services"]["stores"]:
+    for address in stages + job["services"]["stores"] + job["services"].get("host_stores", []):
         assert address.rsplit(":", 1)[0] in names, f"{where}: no pod is called {address}"
     index = [int(re.search(r"-(\d+)\.", address).group(1)) for address in stages]
     last = len(stages) - 1

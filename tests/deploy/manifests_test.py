@@ -39,19 +39,26 @@ def check_gpus(where, documents):
 
 
 def check_pair():
-    """The pair-pod's script gives each stage and its store a GPU, and listens where the manifests say."""
+    """The pair-pod's script gives each stage and its store a GPU, and listens where the manifests say; a store of the host
+    lends what it is told, of pinned memory where there are GPUs."""
     with tempfile.TemporaryDirectory(prefix="ballast-pair-") as folder:
         for program in ("stage-service", "activation-store"):
             os.symlink("/bin/true", os.path.join(folder, program))
-        for device in ("cuda", ""):
+        for device, host in (("cuda", "64 MiB"), ("", "64 MiB"), ("cuda", ""), ("", "")):
             done = subprocess.run([os.path.join(ROOT, "deploy", "docker", "pair.sh"), "--plaintext"], text=True,
-                                  env={"PATH": f"{folder}:{os.environ['PATH']}", "STORE_DEVICE": device, "POD_INDEX": "1"},
+                                  env={"PATH": f"{folder}:{os.environ['PATH']}", "STORE_DEVICE": device, "POD_INDEX": "1",
+                                       "HOST_CAPACITY": host},
                                   capture_output=True, timeout=120)
             said = re.findall(r"--(device=\S+|gpu=\S+)", done.stderr)
             assert done.returncode == 0, done.stderr
             listens = {int(port) for port in re.findall(r"-(?:listen|tcp)=[0-9.]+:(\d+)", done.stderr)}
-            assert listens == PORTS["stage"] | PAIR_PORTS, done.stderr
-            assert said == (["gpu=0", "device=cuda:0", "gpu=1", "device=cuda:1"] if device else []), done.stderr
+            of_host = {7820, 7821, 7822, 9625}
+            assert listens == PORTS["stage"] | PAIR_PORTS - (set() if host else of_host), done.stderr
+            assert said == (["gpu=0", "device=cuda:0", "gpu=1", "device=cuda:1"] + ["device=cuda:0"] * (host != "")
+                            if device else []), done.stderr
+            spills, threads = re.findall(r"--spill=(\d+ MiB)", done.stderr), re.findall(r"--threads=(\d)", done.stderr)
+            assert (spills, threads) == ((["64 MiB"] if device else []), ["2"]) if host else ([], []), done.stderr
+            assert done.stderr.count("--capacity=64 MiB") == (host != "" and device == ""), done.stderr
     print("ok the programs of a pair share its two GPUs")
 
 

@@ -128,11 +128,11 @@ def check_runs(cluster, runs):
 
 def check_pairs(folder):
     cluster = Cluster({run: overlay(folder, run, ["pair-pod"]) for run in ("one", "two")})
-    for port in (7700, 7710, 7800, 7810):
+    for port in (7700, 7710, 7800, 7810, 7820):
         for source in cluster.pods:
             expected = source[1] == "one" and source[0] in ("driver", "stage", "operator")
             assert cluster.reaches(source, ("stage", "one"), port) == expected, (source, port)
-    for port in (9600, 9605, 9610, 9615):
+    for port in (9600, 9605, 9610, 9615, 9625):
         assert cluster.reaches(SCRAPER, ("stage", "one"), port), port
     assert not cluster.reaches(SCRAPER, ("stage", "one"), 7700)
     print("ok pairs in one pod: the same")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deploy/docker/pair.sh, the command of the pair-pod, with two pods of four programs each as two hosts: its stages know
+"""deploy/docker/pair.sh, the command of the pair-pod, with two pods of five programs each as two hosts: its stages know
 which ones they should be; a run that requires shared memory for its blocks goes over it inside a pod and over tcp between
-pods, with mutual TLS by the certificates of stages and of stores, with the bits of a local run, and preflight agrees; SIGTERM ends all four with 0; where one program dies the others
+pods, with mutual TLS by the certificates of stages and of stores, with the bits of a local run, and preflight agrees; offload goes to the host store of the own pod; SIGTERM ends all with 0; where one program dies the others
 end and its code is the script's. Skipped where network namespaces cannot be made."""
 import json
 import os
@@ -39,7 +39,7 @@ class Pod:
         self.log_path = os.path.join(self.folder, "log")
         self.address = hosts.address(index)
         values = dict(environment(self.folder), PATH=f"{BIN}:{os.environ['PATH']}", POD_IP=self.address,
-                      POD_NAME=f"run-stage-{index}", STORE_CAPACITY="64 MiB", STORE_TLS=os.path.join(folder, "store"))
+                      POD_NAME=f"run-stage-{index}", STORE_CAPACITY="64 MiB", HOST_CAPACITY="64 MiB", STORE_TLS=os.path.join(folder, "store"))
         with open(self.log_path, "w") as log:
             self.process = subprocess.Popen([*hosts.prefix(index), os.path.join(ROOT, "deploy", "docker", "pair.sh"),
                                              *tls(folder, "stage"), "--log-format=text"], env=values, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -53,8 +53,8 @@ class Pod:
         return sorted((name, pid) for name, pid in found if name in ("stage-service", "activation-store"))
 
     def wait_ready(self):
-        wait_until(lambda: self.log().count("serving on") == 4, 60, f"the pod does not serve: {self.log()}")
-        assert [name for name, _ in self.programs()] == ["activation-store"] * 2 + ["stage-service"] * 2, self.programs()
+        wait_until(lambda: self.log().count("serving on") == 5, 60, f"the pod does not serve: {self.log()}")
+        assert [name for name, _ in self.programs()] == ["activation-store"] * 3 + ["stage-service"] * 2, self.programs()
 
     def end(self, number=signal.SIGTERM):
         pids = [pid for _, pid in self.programs()]
@@ -70,10 +70,34 @@ class Pod:
         self.process.wait()
 
 
-def write(folder, hosts, **more):
+def write(folder, hosts, slots=3, **more):
     return write_job(folder, model=small_inline(hidden=32, layers=4, seq=32),
-                     train={"steps": 6, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4}, memory={"slots": 3},
+                     train={"steps": 6, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4}, memory={"slots": slots},
                      balance={"policy": "bpipe", **more.pop("balance", {})}, **more)
+
+
+def offload(folder, hosts, pods, services, expected):
+    """Stages 0 and 3 are one pod, 1 and 2 the other: stage 0 parks at the first one's host store, stage 1 at the other's."""
+    addresses = [f"{pod.address}:7820" for pod in pods]
+    job = write(folder, hosts, name="offload.yaml", services={**services, "host_stores": addresses}, slots=2,
+                balance={"policy": "offload", "mode": "fewest", "host": "64MiB", "require": "shm"})
+    done = subprocess.run([*hosts.prefix(0), CTL, "preflight", job, *tls(folder, "driver"), "--timeout", "60", "-o", "json"],
+                          env=environment(folder), text=True, capture_output=True, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {(row["check"], row["subject"]): row for row in json.loads(done.stdout)}
+    for stage, host in ((0, 0), (1, 1)):
+        assert rows["path", f"stage {stage} to host store {host}"]["says"].startswith("shm"), rows
+        assert rows["machine", f"host store {host}"]["state"] == "ok", rows
+    report = os.path.join(folder, "offload.jsonl")
+    done = subprocess.run([*hosts.prefix(0), CTL, "run", job, *tls(folder, "driver"), "--report", report],
+                          env=environment(folder), text=True, capture_output=True, timeout=240, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr + pods[0].log()
+    read = read_report(report)
+    assert losses(read) == expected, "offload in pods gives other bits than one machine"
+    for event in (event for event in read if event["event"] == "step"):
+        assert [store["lent_slots"] for store in event["stores"] if "host" in store] == [3, 2], event["stores"]
+        assert all(store["peak_leased"] > 0 for store in event["stores"] if "host" in store), event["stores"]
+    print("ok offload: each pod has its own host store")
 
 
 def main():
@@ -107,8 +131,9 @@ def main():
             assert "pod 1 of 4 is stage 3; its partner, stage 0, is pod 0" in pods[0].log(), pods[0].log()
             assert "pod 3 of 4 is stage 2; its partner, stage 1, is pod 2" in pods[1].log(), pods[1].log()
             print("ok two pods of pairs: shared memory inside, tcp between, the bits of one machine")
+            offload(folder, hosts, pods, services, losses(reference))
             assert pods[0].end() == 0, pods[0].log()
-            print("ok SIGTERM ends all four, exit code 0")
+            print("ok SIGTERM ends all, exit code 0")
             victim = next(pid for name, pid in pods[1].programs() if name == "activation-store")
             others = [pid for _, pid in pods[1].programs()]
             os.kill(victim, signal.SIGKILL)

@@ -68,6 +68,29 @@ def check_certificates(documents):
     assert {"name": "STORE_TLS", "value": mounts["store-tls"]} in pod["env"], pod["env"]
 
 
+HOST = ["--pairing", "pod", "--set", "balance.policy=offload", "--set", "balance.mode=fewest", "--set", "memory.slots=2",
+        "--set", "balance.host=100000000"]
+
+
+def check_hosts(path, documents, others):
+    """A host store per pod, which both stages of it find by the pod's name; the pod is as much larger as it may lend."""
+    job = manifests.yaml.safe_load(open(os.path.join(path, "job.yaml")))
+    stages, hosts = job["services"]["stages"], job["services"]["host_stores"]
+    assert hosts == [f"host-stage-{pod}.host-stage:7820" for pod in range(len(stages) // 2)], hosts
+    assert {address.rsplit(":", 1)[0] for address in stages} == {address.rsplit(":", 1)[0] for address in hosts}, job["services"]
+    one = container(documents, "StatefulSet", "host-stage")["containers"][0]
+    values = {entry["name"]: entry.get("value") for entry in one["env"]}
+    lends = (100000000 + 65535) // 65536 * 65536
+    assert int(values["HOST_CAPACITY"]) == lends and int(values["STORE_CAPACITY"]) == 65536, values
+    assert one["resources"]["requests"]["cpu"] == "2350m", one["resources"]  # two stages, two idle stores, the host's
+    more = mebibytes(documents, "host-stage") - mebibytes(others, "pairs-stage")
+    assert -40 < more - (lends + (128 << 20)) / (1 << 20) < 2, more  # and fewer slots of its own
+    assert "HOST_CAPACITY" not in str(others)
+    (monitor,) = (d for d in documents if d["kind"] == "PodMonitor")
+    assert [e["port"] for e in monitor["spec"]["podMetricsEndpoints"]][-1] == "metrics-host", monitor
+    print("ok a host store in every pod")
+
+
 def main():
     manifests.need_kubectl()
     cases = {
@@ -79,6 +102,7 @@ def main():
         "secure": ["--pairing", "pod", "--tls", *BPIPE],
         "node": ["--pairing", "node", "--tls", "--monitor", "--set", "checkpoint.folder=/somewhere", *BPIPE],
         "set": ["--jobset", "--pairing", "node", "--tls", "--set", "checkpoint.folder=/somewhere", *BPIPE],
+        "host": [*HOST, "--monitor"],
         "mirror": ["--images", "registry.example/team/", "--tag", "1.2.3"],
     }
     with tempfile.TemporaryDirectory(prefix="ballast-render-") as folder:
@@ -102,6 +126,7 @@ def main():
             "registry.example/team/ballast-tools:1.2.3"
         volumes = [v for v in container(made["node"], "StatefulSet", "node-stage")["volumes"] if "persistentVolumeClaim" in v]
         assert {v["persistentVolumeClaim"]["claimName"] for v in volumes} == {"node-data", "node-checkpoints"}
+        check_hosts(os.path.join(copy, "overlays", "host"), made["host"], made["pairs"])
         print("ok memory and processors follow the plan, files and checkpoints go to claims")
         check_certificates(made["secure"])
         check_jobset(made["set"], mebibytes(made["bpipe"], "bpipe-stage"))
@@ -121,6 +146,8 @@ def main():
         for arguments, words in {("--name", "Demo_1"): "lower case", ("--pairing", "rack"): "pairing",
                                  ("--pairing", "pod", "--jobset"): "do not go together",
                                  ("--set", "balance.policy=bpipe", "--set", "memory.slots=1"): "smallest that works",
+                                 tuple(HOST[2:]): "balance.host: a host store runs in the pod of the stages",
+                                 ("--pairing", "node", *HOST[2:]): "--pairing pod",
                                  ("--set", "pipeline.stages=99"): "pipeline.stages"}.items():
             said = render(other, *arguments, expect=2)
             assert words in said, (arguments, said)

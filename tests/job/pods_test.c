@@ -48,7 +48,8 @@ static bl_pods_t pods_of(const char *sets, double disk_rate, uint64_t *slot_byte
   assert_int_equal(bl_training_init(&training, &job, &err), BL_OK);
   const bl_policy_t policy = bl_policy_of_job(&job);
   assert_int_equal(bl_balance_plan_init(&plan, &training, &policy, &err), BL_OK);
-  if (bl_pods_of(&training, &plan, (uint32_t)job.pipeline.threads, disk_rate, &pods, &err) != BL_OK) {
+  if (bl_pods_of(&training, &plan, (uint32_t)job.pipeline.threads, (uint64_t)job.balance.host.value, disk_rate, &pods,
+                 &err) != BL_OK) {
     fail_msg("%s: %s", sets, err.text);
   }
   bl_chunk_memory_t chunk;
@@ -75,6 +76,13 @@ static void memory_is_what_the_plan_says(void **state) {
   bl_pods_t slow = pods_of("", (double)plain.shard_bytes / 100, &slot, &evict);
   assert_int_equal(slow.grace_seconds, 160);
   assert_int_equal(slow.stage_bytes, plain.stage_bytes);
+  assert_int_equal(plain.host_bytes + plain.host_capacity_bytes, 0);
+  bl_pods_t host = pods_of("balance.policy=offload\nbalance.mode=fewest\nmemory.slots=2\nbalance.host=100000000", 1e6,
+                           &slot, &evict);
+  assert_int_equal(plain.stage_bytes - host.stage_bytes, 2 * slot); // at the host, not on the stage or at its store
+  assert_int_equal(host.capacity_bytes, BL_PODS_GRANULE_BYTES);
+  assert_int_equal(host.host_capacity_bytes, 1526 * BL_PODS_GRANULE_BYTES);
+  assert_int_equal(host.host_bytes, host.host_capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES);
 }
 
 static void processors_are_those_of_the_threads(void **state) {

@@ -52,6 +52,26 @@ char *bl_ctl_overlay_stores(const bl_ctl_overlay_t *o) {
   return addresses(o, "stores", set, set, 7800);
 }
 
+static uint32_t pod_count(const bl_ctl_overlay_t *o) {
+  const uint32_t ranks = bl_grid_ranks(&o->grid);
+  return o->paired ? (ranks + 1) / 2 : ranks;
+}
+
+char *bl_ctl_overlay_host_stores(const bl_ctl_overlay_t *o) {
+  size_t room = 64 + (size_t)pod_count(o) * ADDRESS_BYTES, used;
+  char *text = malloc(room);
+  if (text == NULL) {
+    return NULL;
+  }
+  used = (size_t)snprintf(text, room, "services.host_stores=[");
+  for (uint32_t pod = 0; pod < pod_count(o); pod++) { // by whose host name a stage finds its own
+    used += (size_t)snprintf(text + used, room - used, "%s%s-stage-%u.%s-stage:7820", pod == 0 ? "" : ", ", o->name,
+                             pod, o->name);
+  }
+  snprintf(text + used, room - used, "]");
+  return text;
+}
+
 static unsigned long mebibytes(uint64_t bytes) {
   return (unsigned long)((bytes + (1 << 20) - 1) >> 20);
 }
@@ -96,10 +116,13 @@ static void print_images(const bl_ctl_overlay_t *o, FILE *stream) {
 #define JOBSET_POD(job) "/spec/replicatedJobs/" #job "/template/spec/template/spec"
 
 static void print_stage_patch(const bl_ctl_overlay_t *o, FILE *stream) {
-  const uint64_t bytes = o->paired ? 2 * (o->pods.stage_bytes + o->pods.store_bytes) : o->pods.stage_bytes;
+  const bool host = o->pods.host_bytes > 0;
+  const uint64_t bytes =
+      o->paired ? 2 * (o->pods.stage_bytes + o->pods.store_bytes) + o->pods.host_bytes : o->pods.stage_bytes;
   const uint32_t millicpus =
-      o->paired ? 2 * (o->pods.stage_millicpus + o->pods.store_millicpus) : o->pods.stage_millicpus;
-  const uint32_t ranks = bl_grid_ranks(&o->grid), pods = o->paired ? (ranks + 1) / 2 : ranks;
+      o->paired ? 2 * (o->pods.stage_millicpus + o->pods.store_millicpus) + (host ? BL_PODS_STORE_MILLICPUS : 0)
+                : o->pods.stage_millicpus;
+  const uint32_t pods = pod_count(o);
   const char *pod = o->jobset ? JOBSET_POD(0) : "/spec/template/spec";
   if (o->jobset) {
     fprintf(stream,
@@ -128,6 +151,13 @@ static void print_stage_patch(const bl_ctl_overlay_t *o, FILE *stream) {
             "        value: {name: STORE_CAPACITY, value: \"%llu\"}\n",
             (unsigned long long)o->pods.capacity_bytes);
   }
+  if (o->paired && host) {
+    fprintf(stream,
+            "      - op: add\n"
+            "        path: /spec/template/spec/containers/0/env/-\n"
+            "        value: {name: HOST_CAPACITY, value: \"%llu\"}\n",
+            (unsigned long long)o->pods.host_capacity_bytes);
+  }
   if (o->paired && o->cuda) {
     fprintf(stream, "      - {op: replace, path: /spec/template/spec/containers/0/resources/limits/nvidia.com~1gpu, "
                     "value: 2}\n");
@@ -145,6 +175,13 @@ static void print_store_patch(const bl_ctl_overlay_t *o, FILE *stream) {
           "      - {op: replace, path: /spec/template/spec/containers/0/args/5, value: --capacity=%llu}\n",
           bl_grid_ranks(&o->grid), o->pods.store_millicpus, mebibytes(o->pods.store_bytes),
           mebibytes(o->pods.store_bytes), (unsigned long long)o->pods.capacity_bytes);
+}
+
+// Nothing listens there without a host store, so nobody else asks.
+static void print_host_metrics(FILE *stream) {
+  fprintf(stream, "  - target: {kind: PodMonitor, name: ballast}\n"
+                  "    patch: |-\n"
+                  "      - {op: add, path: /spec/podMetricsEndpoints/-, value: {port: metrics-host, interval: 5s}}\n");
 }
 
 // Neighbours that stay on a node: a pair of stages, all tensor ranks of both.
@@ -183,6 +220,9 @@ void bl_ctl_overlay_print(const bl_ctl_overlay_t *o, FILE *stream) {
   print_stage_patch(o, stream);
   if (!o->paired) {
     print_store_patch(o, stream);
+  }
+  if (o->monitored && o->pods.host_bytes > 0) {
+    print_host_metrics(stream);
   }
   if (o->kueue && o->grid.tensor > 1) {
     print_slices(o, o->jobset ? "kind: StatefulSet, name: store" : "kind: StatefulSet, name: (stage|store)",

@@ -23,6 +23,8 @@ BL_MUST_USE bl_status_t bl_ctl_overlay_check_name(const char *name, bl_error_t *
 // "services.stages=[a, b, ...]" (or stores), in the order of ranks; malloc'd, NULL without memory.
 char *bl_ctl_overlay_stages(const bl_ctl_overlay_t *overlay);
 char *bl_ctl_overlay_stores(const bl_ctl_overlay_t *overlay);
+// The host stores, one per pod of a pair: only where stages are `paired`.
+char *bl_ctl_overlay_host_stores(const bl_ctl_overlay_t *overlay);
 // kustomization.yaml.
 void bl_ctl_overlay_print(const bl_ctl_overlay_t *overlay, FILE *stream);
 

@@ -178,7 +178,7 @@ static bool needs_volumes(const bl_job_t *job) {
 // The job as pods see it, as text.
 static bl_status_t rewrite(const arguments_t *a, const char *path, const bl_job_t *job, const bl_ctl_overlay_t *overlay,
                            char **text, size_t *text_bytes, bl_error_t *err) {
-  rewriting_t r = {.room = a->sets.count + 10};
+  rewriting_t r = {.room = a->sets.count + 11};
   bl_job_t cluster = {0};
   r.sets.items = calloc(r.room, sizeof *r.sets.items);
   if (r.sets.items == NULL) {
@@ -199,6 +199,9 @@ static bl_status_t rewrite(const arguments_t *a, const char *path, const bl_job_
   add(&r, asprintf(&driver, "services.driver=%s-driver:7600", overlay->name) < 0 ? NULL : driver);
   add(&r, bl_ctl_overlay_stages(overlay));
   add(&r, bl_ctl_overlay_stores(overlay));
+  if (job->balance.host.set) {
+    add(&r, bl_ctl_overlay_host_stores(overlay));
+  }
   bl_status_t status = r.failed ? bl_error_set(err, BL_EXHAUSTED, "no memory for the job")
                                 : bl_ctl_job_read(path, &r.sets, NULL, &cluster, err);
   if (status == BL_OK) {
@@ -329,6 +332,10 @@ static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ct
   printf(o->paired ? " in %u pod%s\n" : ", a pod and a store each\n", pods, bl_plural(pods));
   printf("  memory of a stage %s, of a store %s of which it lends %s\n", bl_bytes_format(o->pods.stage_bytes, stage),
          bl_bytes_format(o->pods.store_bytes, store), bl_bytes_format(o->pods.capacity_bytes, room));
+  if (o->pods.host_bytes > 0) {
+    printf("  memory of the host store of a pod %s, of which it lends %s\n", bl_bytes_format(o->pods.host_bytes, store),
+           bl_bytes_format(o->pods.host_capacity_bytes, room));
+  }
   printf("  processors that a stage asks for %.6g, a store %.6g\n", o->pods.stage_millicpus / 1e3,
          o->pods.store_millicpus / 1e3);
   printf("  an orderly end takes %u s at most: %s to write a stage, at %lld bytes/s\n", o->pods.grace_seconds,
@@ -347,6 +354,38 @@ static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ct
   }
 }
 
+// Which stages share a machine's host follows from addresses (job/hosts.h): a plan for the cluster needs those of the pods.
+static bl_status_t place_hosts(bl_job_t *job, const bl_ctl_overlay_t *overlay, bl_error_t *err) {
+  char *texts[] = {bl_ctl_overlay_stages(overlay), bl_ctl_overlay_stores(overlay), bl_ctl_overlay_host_stores(overlay)};
+  bl_status_t status = BL_OK;
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    if (status == BL_OK) {
+      status = texts[i] != NULL ? bl_options_set(bl_job_options(), job, job->marks, texts[i], NULL, err)
+                                : bl_error_set(err, BL_EXHAUSTED, "no memory for the job");
+    }
+    free(texts[i]);
+  }
+  return status;
+}
+
+static bl_status_t read_job(const arguments_t *a, const char *path, bl_job_t *job, bl_ctl_overlay_t *overlay,
+                            bl_error_t *err) {
+  bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, job, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  overlay->name = a->name != NULL ? a->name : job->name;
+  overlay->grid = bl_job_grid(job);
+  if (job->balance.host.set && !overlay->paired) {
+    return bl_job_fail(job, err, "balance.host",
+                       "a host store runs in the pod of the stages that use it, which shares its memory: --pairing pod "
+                       "makes pods that have one%s",
+                       overlay->grid.tensor > 1 ? "; it does not go with tensor ranks, leave this key out" : "");
+  }
+  status = bl_ctl_overlay_check_name(overlay->name, err);
+  return status == BL_OK && job->balance.host.set ? place_hosts(job, overlay, err) : status;
+}
+
 static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *err) {
   bl_job_t job = {0};
   bl_training_t training = {0};
@@ -361,7 +400,7 @@ static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *er
                               .kueue = a->pairing == PAIRING_NODE,
                               .monitored = a->monitored,
                               .jobset = a->jobset};
-  bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
+  bl_status_t status = read_job(a, path, &job, &overlay, err);
   if (status == BL_OK) {
     status = bl_ctl_job_resolve(&job, &training, err);
   }
@@ -384,14 +423,12 @@ static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *er
     status = bl_balance_plan_init(&plan, &training, &policy, err);
   }
   if (status == BL_OK) {
-    overlay.name = a->name != NULL ? a->name : job.name;
     overlay.grid = training.grid;
     overlay.cuda = job.pipeline.device == BL_JOB_DEVICE_CUDA;
     overlay.volumes = needs_volumes(&job);
-    status = bl_ctl_overlay_check_name(overlay.name, err);
-  }
-  if (status == BL_OK) {
-    status = bl_pods_of(&training, &plan, (uint32_t)job.pipeline.threads, (double)a->disk_rate, &overlay.pods, err);
+    const uint64_t host = job.balance.host.set ? (uint64_t)job.balance.host.value : 0;
+    status =
+        bl_pods_of(&training, &plan, (uint32_t)job.pipeline.threads, host, (double)a->disk_rate, &overlay.pods, err);
   }
   if (status == BL_OK) {
     status = rewrite(a, path, &job, &overlay, &text, &text_bytes, err);
