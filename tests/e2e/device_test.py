@@ -63,6 +63,49 @@ def device_to_device(folder):
     assert "it needs pipeline.device cuda" in done.stderr, done.stderr
 
 
+def tiers_of_host_store(folder):
+    done = subprocess.run([CTL, "stores", "-o", "json"], env=environment(folder), text=True, capture_output=True, timeout=120,
+                          stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    host = json.loads(done.stdout)[-1]
+    assert host["of"] == "host 0" and host["device"] not in ("", "host"), host
+    return host["tiers"]
+
+
+def host_memory(folder):
+    """Offload: blocks of devices go to pinned memory of the host, the second tier of a store that has next to nothing of the
+    device, over cuda-ipc; or through shared memory. The same bits; beside peers, too, and when the store is killed."""
+    inline = {"init": None, "family": "gpt2", "layers": 4, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
+    job = write_job(folder, model=inline, train={"steps": 4, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4})
+    expected, _ = run_job(folder, job, "--local")
+    few = ("--set", "memory.slots=2", "--set", "balance.mode=fewest", "--set", "balance.host=64MiB")
+    for policy, what, devices, host in (("offload", "balance.require=cuda-ipc", 0, 5), ("offload", "balance.data_path=shm", 0, 5),
+                                        ("offload", "balance.data_path=tcp", 0, 5), ("bpipe", "balance.require=cuda-ipc", 1, 4)):
+        report, _ = run_job(folder, job, "--local", *ON_DEVICE, *few, "--set", f"balance.policy={policy}", "--set", what)
+        assert losses(report) == losses(expected), f"{policy}, {what}:\n {losses(report)}\n {losses(expected)}"
+        for event in (event for event in report if event["event"] == "step"):
+            assert all(stage["recomputed"] == 0 and stage["loaded"] == stage["evicted"] for stage in event["stages"]), event
+            assert [stage["evicted"] > 0 for stage in event["stages"]] == [True, True, False, False], event["stages"]
+            lent = [store["lent_slots"] for store in event["stores"]]
+            assert (sum(lent[:4]), lent[4]) == (devices, host) and event["stores"][4]["peak_leased"] > 0, event["stores"]
+        print(f"ok {policy} with host, {what}")
+    run = Run(folder, job, "--local", *ON_DEVICE, *few, "--set", "balance.policy=offload", "--set", "train.steps=1000000")
+    try:
+        steps = run.wait_for(lambda s: s and s[-1]["stages"][0]["loaded"] > 0, "nothing is parked")
+        tiers = tiers_of_host_store(folder)
+        assert tiers["host"]["held_bytes"] > 0 and tiers["host"]["capacity_bytes"] == 64 << 20, tiers
+        assert tiers["device"]["capacity_bytes"] == 65536, tiers  # one block of this small model, none of a larger one
+        os.kill(steps[-1]["stores"][4]["pid"], signal.SIGKILL)
+        killed = steps[-1]["stores"][4]["pid"]
+        run.wait_for(lambda s: s[-1]["stores"][4]["pid"] != killed and s[-1]["stages"][0]["loaded"] > 0, "it is not back")
+    finally:
+        run.end(130, signal.SIGINT)
+    steps = run.steps()
+    expected, _ = run_job(folder, job, "--local", "--steps", str(len(steps)), timeout=600)
+    assert losses(steps) == losses(expected), "other losses"
+    print(f"ok the host store of devices lends pinned memory, and was killed: {len(steps)} steps")
+
+
 def run_with_a_kill(folder, job):
     """The report of a run on the device whose store of device 3 is killed once it has blocks; how many were made again."""
     run = Run(folder, job, "--local", *ON_DEVICE)
@@ -163,5 +206,5 @@ def refusals(folder):
     print("ok refusals")
 
 
-on_late_device(same_bits, evictions, device_to_device, a_store_is_killed, checkpoints,
+on_late_device(same_bits, evictions, device_to_device, host_memory, a_store_is_killed, checkpoints,
                optimizer_on_the_host, refusals)
