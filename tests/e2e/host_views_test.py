@@ -13,7 +13,7 @@ import threading
 import time
 
 import prometheus
-from ballast import CTL, Run, environment, run_job, scratch, small_inline, wait_until, write_job
+from ballast import CTL, Run, Service, environment, run_job, scratch, small_inline, stages, wait_until, write_job
 from page_test import Told, browse, get
 
 OF = ["device 0", "device 1", "device 2", "device 3", "host 0"]
@@ -167,6 +167,46 @@ def doctor_names_the_wait(folder, run, host):
     print(f"ok {wait['who']}: {wait['waits_for']}, lease {wait['lease']}")
 
 
+def two_hosts_alone(folder):
+    """Services that run already: two stores of hosts, none of devices, numbered from 0; a run that has just these."""
+    lenders = [Service(folder, "activation-store", "--listen", f"unix:{folder}/lender-{i}", "--capacity", "64 MiB",
+                       "--drain", "0") for i in range(2)]
+    try:
+        with stages(folder, 4, prefixes=[((), f"unix:{folder}/named-{i}") for i in range(4)]) as services:
+            job = write_job(folder, name="named.yaml", model=small_inline(), data={"train": [__file__], "format": "text"},
+                            train={"steps": 1000000, "micro_batch": 1, "micro_batches": 16}, pipeline={"stages": 4},
+                            memory={"slots": 1}, balance={"policy": "offload", "mode": "fewest", "host": "64MiB"},
+                            services={"stages": [one.address for one in services],
+                                      "host_stores": [one.address for one in lenders]})
+            run = Run(folder, job)
+            try:
+                steps = run.wait_for(lambda s: s and s[-1]["stages"][0]["loaded"] > 0, "nothing is parked")
+                lent = [(store["store"], store["host"], store["lent_slots"]) for store in steps[-1]["stores"]]
+                assert lent == [(0, 0, 7), (1, 1, 2)], lent  # 4 and 3 of stages 0 and 1, 2 of stage 2
+                rows = ctl(folder, "stores")
+                assert [(row["store"], row["of"], row["address"]) for row in rows] == \
+                    [(i, f"host {i}", one.address) for i, one in enumerate(lenders)], rows
+                assert {row["service"] for row in ctl(folder, "health")} >= {"host-store-0", "host-store-1"}
+                assert [host["lent_slots"] for host in ctl(folder, "policy", "get")["hosts"]] == [7, 2]
+                page = get(ctl(folder, "dashboard", form="name").strip(), "/api/run")
+                assert [host["lent"] for host in page["hosts"]] == [7, 2], page["hosts"]
+                assert [host["lent"][-1] for host in page["history"]["hosts"]] == [7, 2], page["history"]
+                assert all(set(device["lent"]) == {0} for device in page["history"]["devices"]), page["history"]
+                leases = [(lease["store"], lease["stage"]) for lease in ctl(folder, "leases", "list")]
+                assert {stage for store, stage in leases if store == 0} == {0, 1}, leases
+                assert {stage for store, stage in leases if store == 1} == {2}, leases
+                os.kill(lenders[1].pid, signal.SIGKILL)
+                rows = wait_until(lambda: [row for row in ctl(folder, "doctor", expect=(0, 9))
+                                           if row["state"] == "does not answer"], 60, "doctor does not see that it is gone")
+                assert [row["who"] for row in rows] == ["host store 1"], rows
+            finally:
+                run.end(130, signal.SIGINT)
+    finally:
+        for one in lenders:
+            one.kill(signal.SIGKILL)
+    print("ok two stores of hosts and none of devices")
+
+
 def main():
     with scratch() as folder:
         job = write_job(folder, model=small_inline(), data={"train": [__file__], "format": "text"},
@@ -183,6 +223,7 @@ def main():
         finally:
             run.end(130, signal.SIGINT)
         check_drawn(folder, told)
+        two_hosts_alone(folder)
         picture(folder, job)
 
 
