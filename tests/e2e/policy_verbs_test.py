@@ -38,7 +38,7 @@ REFUSALS = [
     (2, "is no cap", "set", "cap", "0"),
     (2, "is no cap", "set", "cap", "99999999999"),
     (2, "is no mode of balancing", "set", "bpipe", "--mode", "quick"),
-    (2, "moves nothing to devices and names none", "set", "none", "--device", "1"),
+    (2, "moves nothing and names no devices", "set", "none", "--device", "1"),
     (2, "devices 0 to 63", "set", "bpipe", "--device", "64"),
     (2, "usage", "set"),
     (2, "rollbak", "rollbak"),
