@@ -265,6 +265,26 @@ def check_costs_and_formats():
             assert ("SEND_F" in text, "WAIT_SEND_B" in text) == (form != "compute_only", form == "compute_comms"), form
 
 
+def host_takes_what_leaves():
+    """Blocks of a capped device go to the host: 1f1b ends as early as without a cap while copies hide, and the room that
+    the host must have is said; without room, or beside what moves nothing, the flags are refused."""
+    show = ["show", "--schedule", "1f1b", "--stages", "4", "--micro-batches", "8", "--cap", "2"]
+    free = run("show", "--schedule", "1f1b", "--stages", "4", "--micro-batches", "8", "-o", "json")
+    parked = run(*show, "--balance", "offload", "--host", "9", "--host-cost", "0.5", "-o", "json")
+    assert parked["t_end"] == free["t_end"] and max(parked["peak"]) == 2, parked["t_end"]
+    assert parked["host_slots"] == 5 and sum(parked["evictions"]) == 15, parked
+    slow = run(*show, "--balance", "offload", "--host", "9", "--host-cost", "2", "-o", "json")
+    assert slow["t_end"] > free["t_end"], slow["t_end"]
+    pairs = run(*show, "--balance", "bpipe", "--host", "9", "-o", "json")
+    assert 0 < pairs["host_slots"] < 5, pairs["host_slots"]
+    for words, reason in [
+        (["--balance", "offload"], "--balance offload needs --host"),
+        (["--balance", "drop", "--host", "3"], "--host 3: is room for blocks that leave; add --balance offload"),
+        (["--balance", "cap", "--host-cost", "3"], "--host-cost 3: is what an evict or load at the host takes; add --host"),
+    ]:
+        refuse(reason, *show, *words)
+
+
 def main():
     listed = run("list", "-o", "json")
     names = [row["name"] for row in listed]
@@ -283,6 +303,7 @@ def main():
     check_costs_and_formats()
     check_bad_input()
     check_limits_of_stages()
+    host_takes_what_leaves()
     print(f"schedules: {shown} orders of {len(names)} names retimed")
 
 

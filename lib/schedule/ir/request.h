@@ -30,6 +30,8 @@ typedef struct bl_schedule_request {
   // zb-* and adaptive are searched for the fastest order that balancing in pairs brings down to it (pooled.h);
   // grouped-interleaved and 1f1b-v give every stage what its own timetable keeps, not what the worst stage does.
   bool pooled;
+  // With pooled: blocks that leave go to memory of the host, so that devices lend nothing and the limit is the cap of all.
+  bool hosted;
   // With pooled: the order that the same request makes without, where somebody has it already; it is not searched again.
   // Borrowed; NULL: nobody has.
   const bl_schedule_t *unpooled;

@@ -11,7 +11,10 @@
 // By what share of the limit the first stage is heavier (lighter, below 0) than that. Loops and few micro-batches on a V
 // lean to opposite sides.
 static const double tilts[] = {0.125, 0.25, 0.5, 0.75, -0.125, -0.25, -0.5, -0.75};
-#define TILTS        (sizeof tilts / sizeof tilts[0])
+#define TILTS (sizeof tilts / sizeof tilts[0])
+// With a host: by what share of the limit all stages are heavier, the smallest first, as it moves the fewest blocks.
+static const double lifts[] = {0.125, 0.25, 0.375, 0.5};
+#define LIFTS        (sizeof lifts / sizeof lifts[0])
 #define FIRST_EFFORT 0.1 // share of the search that shows which tilt is worth all of it
 
 typedef struct pool {
@@ -23,6 +26,15 @@ typedef struct pool {
   bl_schedule_t *best;
   double t_end;
 } pool_t;
+
+// False: at this limit the lift is none.
+static bool lift_limits(pool_t *pool, double lift) {
+  const uint32_t more = (uint32_t)lround(lift * pool->cap);
+  for (uint32_t s = 0; s < pool->request->stages; s++) {
+    pool->memory[s] = (double)(pool->cap + more) / pool->chunks;
+  }
+  return more > 0;
+}
 
 // False: at this limit the tilt is none.
 static bool tilt_limits(pool_t *pool, double tilt) {
@@ -54,13 +66,29 @@ static bool loads_late(const bl_balance_result_t *result) {
   return late;
 }
 
+// Copies at a host hide beside operations while none takes longer than a forward.
+static bool copies_hide(const pool_t *pool) {
+  const bl_costs_t *costs = pool->request->costs;
+  bool hide = true;
+  for (uint32_t v = 0; pool->request->hosted && v < pool->best->virtual_stages; v++) {
+    hide = hide && costs->path <= bl_costs_chunk(costs, v)->forward;
+  }
+  return hide;
+}
+
 // In both modes, with all loads beside operations, as the time of an order knows of none.
-static bool can_be_balanced(const bl_schedule_t *schedule, uint32_t cap) {
+static bool can_be_balanced(const pool_t *pool, const bl_schedule_t *schedule) {
   static const bl_balance_mode_t modes[] = {BL_BALANCE_OVERLAP, BL_BALANCE_FEWEST};
   bl_status_t status = BL_OK;
   for (size_t i = 0; i < 2 && status == BL_OK; i++) {
+    const bl_balance_cap_t cap = {.slots = pool->cap,
+                                  .pairs_only = true,
+                                  .mode = modes[i],
+                                  .hosts = pool->request->hosted,
+                                  .host_slots = UINT32_MAX,
+                                  .host_only = pool->request->hosted};
     bl_balance_result_t result;
-    status = bl_balance_cap(schedule, cap, true, modes[i], &result, NULL);
+    status = bl_balance_within(schedule, &cap, &result, NULL);
     if (status == BL_OK) {
       status = loads_late(&result) ? BL_EXHAUSTED : BL_OK;
       bl_balance_result_cleanup(&result);
@@ -70,11 +98,11 @@ static bool can_be_balanced(const bl_schedule_t *schedule, uint32_t cap) {
 }
 
 // Keeps what ends earlier than the best so far and can be balanced. *t_end is infinite where nothing was found.
-static bl_status_t try_tilt(pool_t *pool, double tilt, double effort, double *t_end) {
+static bl_status_t try_limits(pool_t *pool, double share, bool lifts_all, double effort, double *t_end) {
   bl_schedule_request_t wanted = *pool->request;
   bl_schedule_t *made;
   *t_end = INFINITY;
-  if (!tilt_limits(pool, tilt)) {
+  if (!(lifts_all ? lift_limits(pool, share) : tilt_limits(pool, share))) {
     return BL_OK;
   }
   wanted.memory_of_stage = pool->memory;
@@ -85,7 +113,7 @@ static bl_status_t try_tilt(pool_t *pool, double tilt, double effort, double *t_
   }
   double end;
   status = bl__dispatch_end(made, pool->request->costs, (bl__again_t){0}, &end);
-  if (status == BL_OK && can_be_balanced(made, pool->cap)) {
+  if (status == BL_OK && can_be_balanced(pool, made)) {
     *t_end = end;
   }
   if (*t_end < pool->t_end * (1 - 1e-9)) {
@@ -99,19 +127,23 @@ static bl_status_t try_tilt(pool_t *pool, double tilt, double effort, double *t_
 }
 
 static bl_status_t try_all(pool_t *pool) {
-  double fastest = INFINITY, best_tilt = 0, end, bound;
+  double fastest = INFINITY, best = 0, end, bound;
+  bool lifts_all = false;
   bl_status_t status = bl_schedule_lower_bound(pool->best, pool->request->costs, &bound);
-  if (status != BL_OK || pool->t_end <= bound * (1 + 1e-9)) { // no order ends earlier
+  if (status != BL_OK || pool->t_end <= bound * (1 + 1e-9) || !copies_hide(pool)) { // no order ends earlier
     return status;
   }
-  for (size_t i = 0; i < TILTS && status == BL_OK; i++) {
-    status = try_tilt(pool, tilts[i], FIRST_EFFORT, &end);
+  const size_t first = pool->request->hosted ? 0 : LIFTS; // the lifts, then the tilts
+  for (size_t i = first; i < LIFTS + TILTS && status == BL_OK; i++) {
+    const double share = i < LIFTS ? lifts[i] : tilts[i - LIFTS];
+    status = try_limits(pool, share, i < LIFTS, FIRST_EFFORT, &end);
     if (end < fastest) {
       fastest = end;
-      best_tilt = tilts[i];
+      best = share;
+      lifts_all = i < LIFTS;
     }
   }
-  return status == BL_OK && isfinite(fastest) ? try_tilt(pool, best_tilt, 1, &end) : status;
+  return status == BL_OK && isfinite(fastest) ? try_limits(pool, best, lifts_all, 1, &end) : status;
 }
 
 bl_status_t bl__pool(bl__generator_t *generate, bl_placement_t placement, const bl_schedule_request_t *request,

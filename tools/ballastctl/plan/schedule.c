@@ -40,6 +40,9 @@ static json_t *shown_json(const bl_ctl_schedule_case_t *shown) {
                 simulation->bubble_total, "lower_bound", simulation->lower_bound, "peak", peaks, "evictions",
                 counts_json(shown->schedule, BL_VERB_E), "loads", counts_json(shown->schedule, BL_VERB_L), "recomputed",
                 counts_json(shown->schedule, BL_VERB_R), "order", bl_ctl_order_json(shown->schedule));
+  if (shown->schedule->hosts > 0) {
+    json_object_set_new(object, "host_slots", json_integer(bl_ctl_schedule_case_at_hosts(shown)));
+  }
   if (shown->block.times != NULL) {
     json_t *bounds = json_array();
     for (uint32_t s = 0; s < simulation->stages; s++) {
@@ -64,6 +67,16 @@ static const bl_ctl_column_t columns[] = {
     {.key = "operations", .title = "OPERATIONS", .right = true, .wide = true},
     {.key = "lifespan_bound", .title = "BOUND", .right = true}, // the last: of building blocks alone
 };
+
+static void print_hosts(const bl_ctl_schedule_flags_t *a, const bl_ctl_schedule_case_t *shown) {
+  const uint32_t rooms = bl_ctl_schedule_case_at_hosts(shown);
+  if (a->host > 0) {
+    printf("the host needs room for %u block%s of %lld\n\n", rooms, bl_plural(rooms), (long long)a->host);
+  } else if (shown->schedule->hosts > 0) {
+    printf("%u host store%s need%s room for %u block%s\n\n", shown->schedule->hosts, bl_plural(shown->schedule->hosts),
+           bl_one_or_many(shown->schedule->hosts, "s", ""), rooms, bl_plural(rooms));
+  }
+}
 
 static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   const bl_simulation_t *simulation = &shown->simulation;
@@ -92,6 +105,7 @@ static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_sc
            schedule->micro_batches, bl_one_or_many(schedule->micro_batches, "", "es"),
            schedule->forward_only ? ", forward-only" : "", simulation->t_end, 100 * simulation->bubble_total,
            simulation->lower_bound, 100 * (simulation->t_end / simulation->lower_bound - 1));
+    print_hosts(a, shown);
     size_t count = sizeof columns / sizeof columns[0] - (shown->block.times == NULL);
     status = bl_ctl_print_rows(a->output, columns, count, stages, stdout);
     status = bl_ctl_printed(status, err);

@@ -90,6 +90,9 @@ static bl_status_t find_costs(const bl_ctl_schedule_flags_t *flags, bl_ctl_sched
     shown->costs.every = (bl_chunk_costs_t){lengths[0], lengths[1], lengths[2], lengths[0]};
   }
   shown->costs.path = flags->path_cost;
+  if (flags->host_cost.set && flags->balance == BL_POLICY_OFFLOAD) { // every copy is one at the host
+    shown->costs.path = flags->host_cost.value;
+  }
   return status == BL_OK && flags->chunk_costs.count > 0 ? find_chunk_costs(flags, shown, err) : status;
 }
 
@@ -117,6 +120,7 @@ static bl_status_t generate(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedul
                                    .costs = &shown->costs,
                                    .recompute = flags->recompute,
                                    .pooled = flags->pooled,
+                                   .hosted = flags->pooled && flags->balance == BL_POLICY_OFFLOAD,
                                    .slots = flags->recompute ? flags->slots : 0,
                                    .recompute_chunks = (uint32_t)flags->recompute_chunks};
   bl_status_t status = bl_ctl_limits_check_count(&shown->limits, request.stages, err);
@@ -187,13 +191,30 @@ static bl_status_t find_copies(const bl_ctl_schedule_flags_t *flags, bl_ctl_sche
   return status;
 }
 
+// A link of the host is taken to be every stage's own, as paths between devices are.
+static bl_status_t find_host_paths(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown,
+                                   bl_error_t *err) {
+  if (!flags->host_cost.set) {
+    return BL_OK;
+  }
+  shown->host_paths = malloc(shown->schedule->stages * sizeof *shown->host_paths);
+  if (shown->host_paths == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the paths of %u stages", shown->schedule->stages);
+  }
+  for (uint32_t s = 0; s < shown->schedule->stages; s++) {
+    shown->host_paths[s] = flags->host_cost.value;
+  }
+  return BL_OK;
+}
+
 static bl_status_t time_it(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   const size_t pairs = (size_t)shown->schedule->stages * shown->schedule->stages;
   for (size_t i = 0; shown->copies != NULL && i < pairs; i++) {
     shown->copies[i] *= flags->path_cost;
   }
-  const bl_machine_t machine = {.copies = shown->copies};
-  return bl_simulate_on(shown->schedule, &shown->costs, &machine, &shown->simulation, err);
+  bl_status_t status = find_host_paths(flags, shown, err);
+  const bl_machine_t machine = {.copies = shown->copies, .host_paths = shown->host_paths};
+  return status != BL_OK ? status : bl_simulate_on(shown->schedule, &shown->costs, &machine, &shown->simulation, err);
 }
 
 static bl_status_t balance(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
@@ -202,7 +223,10 @@ static bl_status_t balance(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule
                           .pairs_only = flags->balance == BL_POLICY_BPIPE,
                           .mode = (bl_balance_mode_t)flags->mode,
                           .copies = shown->copies,
-                          .copy = flags->balance == BL_POLICY_MIX ? fmax(copy, 1e-6) : 0};
+                          .copy = flags->balance == BL_POLICY_MIX ? fmax(copy, 1e-6) : 0,
+                          .hosts = flags->host > 0,
+                          .host_slots = (uint32_t)flags->host,
+                          .host_only = flags->balance == BL_POLICY_OFFLOAD};
   if (flags->balance != BL_POLICY_BPIPE && cap.slots == 0) {
     return bl_error_set(err, BL_INVALID, "--balance %s needs --cap", bl_ctl_balance_names[flags->balance]);
   }
@@ -233,6 +257,14 @@ bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown, const
   return bl_schedule_timeline_draw(&picture, flags->svg, err);
 }
 
+uint32_t bl_ctl_schedule_case_at_hosts(const bl_ctl_schedule_case_t *shown) {
+  uint32_t rooms = 0;
+  for (uint32_t h = 0; h < shown->schedule->hosts; h++) {
+    rooms += bl_holdings_lent(&shown->holdings, shown->schedule->stages + h);
+  }
+  return rooms;
+}
+
 void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {
   bl_simulation_cleanup(&shown->simulation);
   bl_balance_result_cleanup(&shown->balanced);
@@ -241,6 +273,8 @@ void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {
   bl_ctl_limits_cleanup(&shown->limits);
   free(shown->chunk_costs);
   free(shown->copies);
+  free(shown->host_paths);
+  bl_holdings_cleanup(&shown->holdings);
 }
 
 bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *flags,
@@ -258,6 +292,9 @@ bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ct
   }
   if (status == BL_OK) {
     status = bl_schedule_validate(shown->schedule, &shown->facts, err);
+  }
+  if (status == BL_OK && shown->schedule->hosts > 0) {
+    status = bl_holdings_init(&shown->holdings, shown->schedule, err);
   }
   if (status == BL_OK) {
     status = time_it(flags, shown, err);

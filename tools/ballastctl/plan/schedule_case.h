@@ -8,6 +8,7 @@
 #include "ballastctl/plan/schedule_request.h"
 
 #include "schedule/balance/balance.h"
+#include "schedule/balance/holdings.h"
 #include "schedule/ir/validate.h"
 #include "simulate/simulate.h"
 
@@ -21,6 +22,8 @@ typedef struct bl_ctl_schedule_case {
   bl_ctl_limits_t limits;        // of --memory
   bl_chunk_costs_t *chunk_costs; // what costs.chunks borrows
   double *copies;                // [stages * stages] of one evict or load; NULL: costs.path
+  double *host_paths;            // [stages] of one evict or load at the host; NULL: costs.path
+  bl_holdings_t holdings;        // of a schedule with host stores, else zeroed
   bl_simulation_t simulation;
 } bl_ctl_schedule_case_t;
 
@@ -28,6 +31,8 @@ typedef struct bl_ctl_schedule_case {
 BL_MUST_USE bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *flags,
                                                   bl_error_t *err);
 void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown);
+// Blocks for which hosts must have room: of every stage the most that are away there at once.
+uint32_t bl_ctl_schedule_case_at_hosts(const bl_ctl_schedule_case_t *shown);
 
 // The timeline, as --svg asks for it.
 BL_MUST_USE bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown,

@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-const char *const bl_ctl_balance_names[] = {"none", "bpipe", "cap", "drop", "", "", "mix", NULL};
+const char *const bl_ctl_balance_names[] = {"none", "bpipe", "cap", "drop", "offload", "", "mix", NULL};
 // In the order of bl_ctl_csv_format_t.
 static const char *const format_names[] = {"compute_only", "compute_comms", "compute_comms_no_wait", NULL};
 const char *const bl_ctl_mode_names[] = {"overlap", "fewest", NULL}; // in the order of bl_balance_mode_t
@@ -115,8 +115,10 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .choices = bl_ctl_balance_names,
      .preset = "none",
      .help =
-         "Evict blocks to other devices: bpipe to stage P-1-s alone, cap to any with room; drop: none, they are made "
-         "again; mix: parked as far as copies of --path-cost hide and there is room, the rest made again."},
+         "Evict blocks to other devices: bpipe to stage P-1-s alone, cap to any with room; offload: to --host alone; "
+         "drop: none, they are made again; mix: parked as far as copies of --path-cost hide and there is room, the "
+         "rest "
+         "made again."},
     {.name = "cap",
      .type = BL_OPTION_INT,
      .offset = OFFSET(cap),
@@ -126,6 +128,24 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .preset_help = "ceil((P+2)/2) V for bpipe",
      .unit = "slots",
      .help = "Most slots of a device, own and lent."},
+    {.name = "host",
+     .type = BL_OPTION_INT,
+     .offset = OFFSET(host),
+     .argument = "BLOCKS",
+     .minimum = 1,
+     .maximum = 1 << 30,
+     .preset_help = "none",
+     .help = "Blocks that memory of the host has room for: all that leave with --balance offload, otherwise those that "
+             "devices have no room for."},
+    {.name = "host-cost",
+     .type = BL_OPTION_REAL,
+     .offset = OFFSET(host_cost),
+     .optional = true,
+     .argument = "X",
+     .minimum = 0,
+     .maximum = 1e12,
+     .preset_help = "as --path-cost",
+     .help = "Time of one evict or load at the host. Every stage has a link of its own to it."},
     BL_CTL_MODE_FLAG(bl_ctl_schedule_flags_t, mode),
     {.name = "svg",
      .type = BL_OPTION_TEXT,
@@ -140,6 +160,24 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
              "millisecond there."},
     BL_CTL_OUTPUT_FLAG(bl_ctl_schedule_flags_t, output),
 };
+
+// A file may name host stores itself.
+static bl_status_t check_host(const bl_ctl_schedule_flags_t *flags, bl_error_t *err) {
+  const bool is_file = flags->schedule != NULL && bl_ctl_schedule_is_file(flags->schedule);
+  if (flags->host > 0 && !bl_policy_copies((bl_policy_kind_t)flags->balance)) {
+    return bl_error_set(err, BL_INVALID, "--host %" PRId64 ": is room for blocks that leave; add --balance offload",
+                        flags->host);
+  }
+  if (flags->balance == BL_POLICY_OFFLOAD && flags->host == 0) {
+    return bl_error_set(err, BL_INVALID,
+                        "--balance offload needs --host: the blocks that memory of the host has room for");
+  }
+  if (flags->host_cost.set && flags->host == 0 && !is_file) {
+    return bl_error_set(err, BL_INVALID, "--host-cost %g: is what an evict or load at the host takes; add --host",
+                        flags->host_cost.value);
+  }
+  return BL_OK;
+}
 
 bl_status_t bl_ctl_schedule_request_check(const bl_ctl_schedule_flags_t *flags, bl_error_t *err) {
   if ((flags->schedule == NULL) == (flags->block == NULL)) {
@@ -172,6 +210,10 @@ bl_status_t bl_ctl_schedule_request_check(const bl_ctl_schedule_flags_t *flags, 
   if (flags->slow_paths.count > 0 && !moves) {
     return bl_error_set(err, BL_INVALID, "--slow-path %s: is about evicts and loads; add --balance",
                         flags->slow_paths.items[0]);
+  }
+  bl_status_t status = check_host(flags, err);
+  if (status != BL_OK) {
+    return status;
   }
   if (flags->pooled && (flags->block != NULL || bl_ctl_schedule_is_file(flags->schedule))) {
     return bl_error_set(err, BL_INVALID, "--pooled: is about orders that are made; a file has its own");

@@ -17,14 +17,15 @@ extern const char *const bl_ctl_balance_names[]; // of bl_policy_kind_t, "" wher
 typedef struct bl_ctl_schedule_flags {
   char *schedule, *block, *cost, *memory, *svg, *perfetto, *to;
   bl_text_list_t chunk_costs, slow_paths;
-  int64_t stages, micro_batches, chunks, group, recompute_chunks, cap;
+  int64_t stages, micro_batches, chunks, group, recompute_chunks, cap, host;
   double slots, path_cost;
+  bl_optional_real_t host_cost;
   bool recompute, pooled;
   int balance, mode, format, output; // bl_policy_kind_t, bl_balance_mode_t, bl_ctl_csv_format_t, bl_ctl_output_t
 } bl_ctl_schedule_flags_t;
 
 // Of bl_ctl_schedule_flags_t: first those that only export has, last those that only show has.
-#define BL_CTL_SCHEDULE_ROWS        23
+#define BL_CTL_SCHEDULE_ROWS        25
 #define BL_CTL_SCHEDULE_EXPORT_ROWS 2
 #define BL_CTL_SCHEDULE_SHOW_ROWS   3
 extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS];
