@@ -38,6 +38,9 @@ typedef struct bl_machine {
       *host_paths;    // [stages] of one evict or load at a host store, alone on the host's link; NULL: as at others
   bool shared_stores; // copies to and from one store run one at a time, whoever's they are, in the order of asking; of
                       // a host store that is the link of a machine's devices to its memory
+  const uint32_t
+      *host_links; // [stages] with shared_stores: through which link, below `stages`, a stage reaches its host;
+                   // copies wait for those of the same link. NULL: a host store has one
   const bl_network_t *network; // NULL: no boundary and no path waits for another one
   // Of one of several replicas, which all do the same at the same time; NULL: there is one. A stage gets the weights of its
   // chunks one after the other from the start on, each before the first operation of its chunk, and brings their gradients

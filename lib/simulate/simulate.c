@@ -9,18 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Whether two stages park blocks at one store.
-static bool stores_are_shared(const bl_schedule_t *schedule, uint32_t *user) {
+// Whether two stages park blocks at one store, or reach their host through one link.
+static bool stores_are_shared(const bl_schedule_t *schedule, const bl_machine_t *machine, uint32_t *user) {
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
       if (op.verb != BL_VERB_E || op.store >= bl_schedule_stores(schedule)) {
         continue;
       }
-      if (user[op.store] != 0 && user[op.store] != s + 1) {
+      uint32_t *of_way = &user[bl__timing_way(schedule, machine, s, op.store)];
+      if (*of_way != 0 && *of_way != s + 1) {
         return true;
       }
-      user[op.store] = s + 1;
+      *of_way = s + 1;
     }
   }
   return false;
@@ -118,6 +119,12 @@ static bl_status_t check_machine(const bl_schedule_t *schedule, const bl_machine
       return bl_error_set(err, BL_INVALID,
                           "an evict or load of stage %u at the host: must be a number from 0 upwards, is %g", s,
                           machine->host_paths[s]);
+    }
+  }
+  for (uint32_t s = 0; machine->host_links != NULL && s < schedule->stages; s++) {
+    if (machine->host_links[s] >= schedule->stages) {
+      return bl_error_set(err, BL_INVALID, "link of stage %u to its host: must be below %u, is %u", s, schedule->stages,
+                          machine->host_links[s]);
     }
   }
   for (uint32_t v = 0; machine->gathers != NULL && v < schedule->virtual_stages; v++) {
@@ -221,16 +228,16 @@ static bool allocate_slots(const bl_schedule_t *schedule, bl__timing_t *t) {
 
 static bool allocate_clocks(const bl_schedule_t *schedule, const bl_machine_t *machine, bl__timing_t *t) {
   const size_t blocks = bl_schedule_block_count(schedule), stages = schedule->stages;
-  const size_t stores = bl_schedule_stores(schedule);
-  uint32_t *users = calloc(stores, sizeof *users);
-  const bool shares = machine->shared_stores && users != NULL && stores_are_shared(schedule, users);
+  const size_t ways = bl_schedule_stores(schedule) + stages;
+  uint32_t *users = calloc(ways, sizeof *users);
+  const bool shares = machine->shared_stores && users != NULL && stores_are_shared(schedule, machine, users);
   const bool known = users != NULL;
   free(users);
   t->forward_end = calloc(blocks, sizeof(double));
   t->backward_end = calloc(blocks, sizeof(double));
   t->clocks = calloc(stages, sizeof t->clocks[0]);
   t->core_free = machine->cores > 0 ? calloc(machine->cores, sizeof(double)) : NULL;
-  t->store_free = shares ? calloc(stores, sizeof(double)) : NULL;
+  t->store_free = shares ? calloc(ways, sizeof(double)) : NULL;
   bool there = known && t->forward_end != NULL && t->backward_end != NULL && t->clocks != NULL &&
                (machine->cores == 0 || t->core_free != NULL) && (!shares || t->store_free != NULL);
   if (machine->network != NULL) {

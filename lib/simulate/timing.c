@@ -114,7 +114,8 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   const bool known = op.store < bl_schedule_stores(t->schedule);
   const double asks = bl__timing_transfer_ready(t, at.stage, op);
   double start = fmax(asks, clock->path_free);
-  double *store = t->store_free != NULL && known ? &t->store_free[op.store] : NULL;
+  double *store =
+      t->store_free != NULL && known ? &t->store_free[bl__timing_way(t->schedule, machine, at.stage, op.store)] : NULL;
   start = store != NULL ? fmax(start, *store) : start;
   double end;
   if (machine->network != NULL && of_device && machine->network->nodes[at.stage] != machine->network->nodes[op.store]) {

@@ -43,7 +43,7 @@ typedef struct bl__timing {
   double *backward_end;      // [blocks]; before the backward: end of the block's load
   double *late;              // [2][blocks] time that a tensor waited for cards: forward, backward; NULL: no network
   double *core_free;         // [cores] a heap: the first is free first; NULL: every stage has its own
-  double *store_free;        // [stores]; NULL: nobody shares a store
+  double *store_free;        // [stores + stages], by bl__timing_way; NULL: nobody shares a store
   bl__lane_t *out, *in;      // [stages] of cards; NULL: no network
   double *gathered;          // [virtual stages] when its weights are there; NULL: there is one replica
   uint32_t *left;            // [virtual stages] computing operations to come; NULL: there is one replica
@@ -52,6 +52,13 @@ typedef struct bl__timing {
   bl_simulation_t *result;
 } bl__timing_t;
 
+// What copies of a stage at a store take turns for: the store, or the stage's link to its host (numbered after stores).
+static inline size_t bl__timing_way(const bl_schedule_t *schedule, const bl_machine_t *machine, uint32_t stage,
+                                    uint32_t store) {
+  return store >= schedule->stages && machine->host_links != NULL
+             ? bl_schedule_stores(schedule) + machine->host_links[stage]
+             : store;
+}
 // When an E or L has all it needs but its store and its cards: at a host store, which is asked at once, beside others of the
 // stage.
 double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op);

@@ -88,6 +88,7 @@ static bl_profile_t record(const world_t *w) {
   profile.handover = 0.00003;
   profile.stages[0].slot_bytes = 4096;
   profile.stages[1].path_rate = 2.5e9;
+  profile.stages[0].host_rate = 1.5e9;
   bl_recorder_destroy(recorder);
   return profile;
 }
@@ -400,6 +401,7 @@ static void reading_gives_what_was_written(void **state) {
   assert_string_equal(text, again);
   assert_true(read.setting.known && read.setting.threads == 2 && read.setting.order == bl_profile_order(w.schedule));
   assert_true(read.stages[0].path_rate == 0 && read.stages[1].path_rate == 2.5e9);
+  assert_true(read.stages[0].host_rate == 1.5e9 && read.stages[1].host_rate == 0);
   assert_null(strstr(text, "evict")); // no stage did any
   free(again);
   free(text);

@@ -282,6 +282,40 @@ static void copies_at_one_store_take_turns(void **state) {
   bl_schedule_destroy(two);
 }
 
+// With a link each copies of stages run beside each other, with one for two they take turns, and a link that no other stage
+// uses changes nothing.
+static void copies_wait_for_those_of_their_link(void **state) {
+  (void)state;
+  bl_schedule_t *plain = generate("1f1b", 4, 8);
+  const bl_balance_cap_t cap = {.slots = 2, .hosts = 1, .host_slots = 99, .host_only = true};
+  bl_balance_result_t result;
+  assert_int_equal(bl_balance_within(plain, &cap, &result, NULL), BL_OK);
+  const double hosts[] = {3, 3, 3, 3};
+  const uint32_t each[] = {0, 1, 2, 3}, pairs[] = {0, 0, 1, 1}, wrong[] = {0, 4, 2, 3};
+  const bl_costs_t costs = {.every = {2, 2, 2, 2}};
+  double ends[4];
+  for (int i = 0; i < 4; i++) { // nobody waits, each has a link, two have one, all have one
+    const bl_machine_t machine = {.host_paths = hosts,
+                                  .shared_stores = i > 0,
+                                  .host_links = i == 1   ? each
+                                                : i == 2 ? pairs
+                                                         : NULL};
+    bl_simulation_t simulation = simulate(result.schedule, &costs, &machine);
+    ends[i] = simulation.t_end;
+    bl_simulation_cleanup(&simulation);
+  }
+  assert_time(ends[1], ends[0]);
+  assert_true(ends[2] > ends[1]);
+  assert_time(ends[3], ends[2]); // stages 0 and 1 alone have blocks to park
+  bl_simulation_t none;
+  bl_error_t err;
+  const bl_machine_t bad = {.host_paths = hosts, .shared_stores = true, .host_links = wrong};
+  assert_int_equal(bl_simulate_on(result.schedule, &costs, &bad, &none, &err), BL_INVALID);
+  assert_string_equal(err.text, "link of stage 1 to its host: must be below 4, is 4");
+  bl_balance_result_cleanup(&result);
+  bl_schedule_destroy(plain);
+}
+
 // Copies of all stages share the link to the host, one at a time, and take as long as that says, whatever peers take.
 static void copies_at_the_host_take_turns(void **state) {
   (void)state;
@@ -365,6 +399,7 @@ int main(void) {
       cmocka_unit_test(paths_differ_by_store),
       cmocka_unit_test(copies_at_one_store_take_turns),
       cmocka_unit_test(copies_at_the_host_take_turns),
+      cmocka_unit_test(copies_wait_for_those_of_their_link),
       cmocka_unit_test(bad_times_are_named),
       cmocka_unit_test(no_step_is_below_its_bound),
       cmocka_unit_test(waits_of_stages_have_causes),

@@ -31,6 +31,8 @@ typedef struct bl_hardware {
   double memory_rate;                     // bytes per second
   double intra_rate;                      // bytes per second and direction between devices of a node
   double inter_rate;                      // between nodes, per device
+  double host_rate;                       // ... between a device and memory of its host, as large copies reach it
+  uint32_t devices_per_link;              // that share the link to the host; 0: all of a machine do
   double latency;                         // seconds of a message
   uint32_t value_bytes;                   // of an activation scalar: 2 in mixed precision
   uint32_t state_bytes;                   // a parameter's weight and gradient

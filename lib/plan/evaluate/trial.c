@@ -17,6 +17,7 @@ typedef struct setting {
   double *boundaries; // [virtual stages]
   double *paths;      // [stages]
   double *far_paths;  // [stages]
+  double *host_paths; // [stages]; NULL: no host store
   bl_network_t network;
   double *gathers, *reductions; // [virtual stages]
   double *evenly;               // durations of all operations, stage by stage, with those of E and L
@@ -27,6 +28,7 @@ static void setting_cleanup(setting_t *s) {
   free(s->boundaries);
   free(s->paths);
   free(s->far_paths);
+  free(s->host_paths);
   free(s->gathers);
   free(s->reductions);
   free(s->evenly);
@@ -203,6 +205,34 @@ static bl_status_t fill_sharing(const bl_trial_request_t *r, setting_t *setting,
   return BL_OK;
 }
 
+// What a profile saw of copies at hosts; of no stage: of copies at all.
+static double measured_host_rate(const bl_profile_t *profile, uint32_t stage) {
+  const double rate = SEEN(profile, stage, host_rate), path = SEEN(profile, stage, path_rate);
+  return rate > 0 ? rate : path > 0 ? path : COPY_BYTES_PER_SECOND;
+}
+
+static bl_status_t fill_host(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting,
+                             bl_error_t *err) {
+  if (r->schedule->hosts == 0) {
+    return BL_OK;
+  }
+  setting->host_paths = calloc(r->schedule->stages, sizeof(double));
+  if (setting->host_paths == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", r->schedule->stages);
+  }
+  for (uint32_t s = 0; s < r->schedule->stages; s++) {
+    const double calls =
+        r->profile != NULL ? (SEEN(r->profile, s, evict) + SEEN(r->profile, s, load)) / 2 : r->hardware->latency;
+    const double rate = r->host_rate > 0     ? r->host_rate
+                        : r->profile != NULL ? measured_host_rate(r->profile, s)
+                                             : r->hardware->host_rate;
+    setting->host_paths[s] = calls + trial->stages[s].evict_bytes / rate;
+  }
+  setting->machine.host_paths = setting->host_paths;
+  setting->machine.host_links = r->host_links;
+  return BL_OK;
+}
+
 static double handover_of(const bl_trial_request_t *r) {
   return r->profile == NULL ? 0 : r->replay ? r->profile->replay.handover : r->profile->handover;
 }
@@ -226,11 +256,16 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
   } else {
     fill_links(r, trial, setting);
   }
+  bl_status_t status = fill_host(r, trial, setting, err);
   for (uint32_t s = 0; s < r->schedule->stages && r->rate > 0; s++) {
-    setting->paths[s] = fmax(setting->paths[s], trial->stages[s].evict_bytes / r->rate);
-    setting->far_paths[s] = fmax(setting->far_paths[s], trial->stages[s].evict_bytes / r->rate);
+    const double least = trial->stages[s].evict_bytes / r->rate;
+    setting->paths[s] = fmax(setting->paths[s], least);
+    setting->far_paths[s] = fmax(setting->far_paths[s], least);
+    if (setting->host_paths != NULL) {
+      setting->host_paths[s] = fmax(setting->host_paths[s], least);
+    }
   }
-  bl_status_t status = fill_sharing(r, setting, err);
+  status = status == BL_OK ? fill_sharing(r, setting, err) : status;
   return status == BL_OK && r->replay ? fill_times(r, setting, err) : status;
 }
 
@@ -288,6 +323,9 @@ bl_status_t bl_trial_run(const bl_trial_request_t *request, bl_trial_t *trial, b
   }
   if (status == BL_OK) {
     status = bl_simulate_on(schedule, &setting.costs, &setting.machine, &made.simulation, err);
+  }
+  for (uint32_t s = 0; setting.host_paths != NULL && s < schedule->stages; s++) {
+    made.host_copy = fmax(made.host_copy, setting.host_paths[s]);
   }
   setting_cleanup(&setting);
   if (status != BL_OK) {

@@ -37,11 +37,13 @@ typedef struct bl_trial_request {
   bl_parallel_t parallel;        // data and shard with a profile, too
   const bl_nodes_t *nodes;       // of the stages on nodes; NULL: all on one, at hardware->intra_rate
   double update_rate;            // bytes per second between replicas; 0: hardware->inter_rate
-  uint32_t cores;                // that the stages share, whatever the profile says; 0: as it says
-  bool optimizer_on_host;        // train.optimizer_memory: host; a profile's time between steps has it or not
-  uint32_t threads;              // of a stage, where it is; 0: one
-  double rate;                   // bytes per second that no path to a store exceeds (balance.rate); 0: any
-  bool replay;                   // durations of the profile's recorded step in place of means: of the same order
+  double host_rate; // bytes per second of a device's copies at a host store; 0: as the profile or the hardware says
+  const uint32_t *host_links; // as in simulate/machine.h; NULL: a host store has one link
+  uint32_t cores;             // that the stages share, whatever the profile says; 0: as it says
+  bool optimizer_on_host;     // train.optimizer_memory: host; a profile's time between steps has it or not
+  uint32_t threads;           // of a stage, where it is; 0: one
+  double rate;                // bytes per second that no path to a store exceeds (balance.rate); 0: any
+  bool replay;                // durations of the profile's recorded step in place of means: of the same order
 } bl_trial_request_t;
 
 typedef struct bl_trial_stage {
@@ -58,6 +60,7 @@ typedef struct bl_trial {
   double between;             // seconds
   double step;                // seconds: simulation.t_end + between
   bl_offload_t offload;       // of `between`, where the optimizer is on the host and without a profile
+  double host_copy;           // seconds of the longest copy at a host store, alone on its link; 0: there is none
   uint32_t cores;             // that were shared; 0: none
 } bl_trial_t;
 

@@ -37,6 +37,7 @@ typedef struct bl_profile_stage {
   uint64_t slot_bytes; // of one block
   double evict, load;  // seconds of its compute thread (the copy runs beside it); 0: it did none
   double path_rate; // bytes per second of its copies to stores and back, as they took beside compute; 0: it made none
+  double host_rate; // the same of those at a host store
   double boundary;  // as of the profile, of the messages that this stage waited for; 0: it waited for none
   double *times;    // [time_count] durations in the step for replays, in the order of its operations (E and L left out)
   uint32_t time_count;

@@ -157,6 +157,17 @@ static void read_times(reader_t *r, const json_t *times, const char *where, bl_p
   }
 }
 
+// 0: no copies were seen; profiles of older programs have it written.
+static double read_rate(reader_t *r, const json_t *object, const char *where, const char *key) {
+  const json_t *rate = json_object_get(object, key);
+  if (rate != NULL && !json_is_number(rate)) {
+    refuse(r, where, key, "is not a number");
+  }
+  return rate != NULL && json_number_value(rate) != 0
+             ? read_number(r, object, where, key, BL_PROFILE_LEAST_RATE, BL_PROFILE_MOST_RATE, "bytes per second")
+             : 0;
+}
+
 static void read_stage(reader_t *r, const json_t *object, bl_profile_t *p, uint32_t index) {
   bl_profile_stage_t *stage = &p->stages[index];
   char where[32];
@@ -169,13 +180,8 @@ static void read_stage(reader_t *r, const json_t *object, bl_profile_t *p, uint3
   stage->evict = read_or(r, object, where, "evict", 0);
   stage->load = read_or(r, object, where, "load", 0);
   stage->boundary = read_or(r, object, where, "boundary", 0);
-  const json_t *rate = json_object_get(object, "path_rate");
-  if (rate != NULL && json_number_value(rate) != 0) { // profiles of older programs have 0 for none
-    stage->path_rate =
-        read_number(r, object, where, "path_rate", BL_PROFILE_LEAST_RATE, BL_PROFILE_MOST_RATE, "bytes per second");
-  } else if (rate != NULL && !json_is_number(rate)) {
-    refuse(r, where, "path_rate", "is not a number");
-  }
+  stage->path_rate = read_rate(r, object, where, "path_rate");
+  stage->host_rate = read_rate(r, object, where, "host_rate");
   stage->step_end = read_seconds(r, object, where, "step_end");
   read_times(r, times, where, stage);
 }
@@ -353,6 +359,7 @@ static json_t *stage_json(const bl_profile_stage_t *stage) {
   set_seen(object, "evict", stage->evict);
   set_seen(object, "load", stage->load);
   set_seen(object, "path_rate", stage->path_rate);
+  set_seen(object, "host_rate", stage->host_rate);
   set_seen(object, "boundary", stage->boundary);
   return object;
 }

@@ -156,7 +156,7 @@ static void doubt_copies(const bl_profile_t *profile, const bl_schedule_t *sched
   for (uint32_t s = 0; s < schedule->stages; s++) {
     bool moves = false;
     for (size_t i = 0; i < schedule->lists[s].count && !moves; i++) {
-      moves = schedule->lists[s].ops[i].verb == BL_VERB_E;
+      moves = schedule->lists[s].ops[i].verb == BL_VERB_E && schedule->lists[s].ops[i].store < schedule->stages;
     }
     if (moves && (s >= profile->stage_count || profile->stages[s].path_rate <= 0)) {
       first = unseen++ == 0 ? s : first;
@@ -165,6 +165,26 @@ static void doubt_copies(const bl_profile_t *profile, const bl_schedule_t *sched
   if (unseen > 0) {
     add(doubts, "path_rate: no copies of stage %u%s were measured, taken is %s", first,
         unseen > 1 ? " and of others" : "", any ? "the mean of the stages that made some" : "4 GB/s");
+  }
+}
+
+// The same of those that park at the host.
+static void doubt_host(const bl_profile_t *profile, const bl_schedule_t *schedule, doubts_t *doubts) {
+  uint32_t unseen = 0, first = 0;
+  for (uint32_t s = 0; s < schedule->stages && schedule->hosts > 0; s++) {
+    bool moves = false;
+    for (size_t i = 0; i < schedule->lists[s].count && !moves; i++) {
+      moves = schedule->lists[s].ops[i].verb == BL_VERB_E && schedule->lists[s].ops[i].store >= schedule->stages;
+    }
+    if (moves && (s >= profile->stage_count || profile->stages[s].host_rate <= 0)) {
+      first = unseen++ == 0 ? s : first;
+    }
+  }
+  if (unseen > 0) {
+    add(doubts,
+        "host_rate: no copies of stage %u%s at the host were measured, taken is the mean of those that were, of "
+        "copies at other stores, or 4 GB/s",
+        first, unseen > 1 ? " and of others" : "");
   }
 }
 
@@ -212,6 +232,7 @@ bool bl_profile_doubt(const bl_profile_t *profile, const bl_profile_use_t *use, 
   }
   if (use->schedule != NULL) {
     doubt_copies(profile, use->schedule, &doubts);
+    doubt_host(profile, use->schedule, &doubts);
   }
   return end(&doubts, RECORD);
 }

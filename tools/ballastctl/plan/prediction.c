@@ -3,6 +3,7 @@
 
 #include "job/checkpoint_image.h"
 #include "model/fold.h"
+#include "plan/evaluate/host.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +83,15 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
                                   .rate = source->job->balance.rate.set ? (double)source->job->balance.rate.value : 0,
                                   .replay = source->replay};
     bl_nodes_t nodes = {0};
-    if (source->cluster.nodes > 0) {
+    bl_host_places_t places = {0};
+    if (made.plan.schedule->hosts > 0 && source->hardware != NULL) {
+      const bl_host_t host = {.devices_per_link = source->hardware->devices_per_link};
+      status = bl_host_places_init(&places, &host, &source->cluster, source->order, made.plan.schedule->stages,
+                                   request.parallel);
+      request.host_rate = source->hardware->host_rate / places.sharers;
+      request.host_links = places.links;
+    }
+    if (status == BL_OK && source->cluster.nodes > 0) {
       request.nodes = &nodes;
       status =
           bl_nodes_init(&nodes, &source->cluster, source->order, made.plan.schedule->stages, training->grid.tensor);
@@ -90,6 +99,7 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
     status = status == BL_OK ? bl_trial_run(&request, &made.trial, err)
                              : bl_error_set(err, status, "no memory to place stages on nodes");
     bl_nodes_cleanup(&nodes);
+    bl_host_places_cleanup(&places);
   }
   if (status == BL_OK) {
     status = count_demand(&made, source, err);

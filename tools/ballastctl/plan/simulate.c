@@ -192,6 +192,26 @@ static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
   }
 }
 
+// Blocks for which hosts lend room, all of a plane's together.
+static uint32_t at_hosts(const bl_ctl_prediction_t *p) {
+  uint32_t rooms = 0;
+  for (uint32_t h = p->plan.holdings.devices; h < p->plan.holdings.stores; h++) {
+    rooms += bl_holdings_lent(&p->plan.holdings, h);
+  }
+  return rooms;
+}
+
+static void print_hosts(const bl_ctl_prediction_t *p) {
+  const bl_hosts_t *hosts = &p->training->hosts;
+  const uint32_t rooms = at_hosts(p);
+  char held[BL_BYTES_TEXT], room[BL_BYTES_TEXT];
+  if (hosts->count > 0) {
+    printf("\nmemory of the host: room for %u of %u block%s, %s of %s\n", rooms, hosts->count * hosts->slots,
+           bl_plural(hosts->count * hosts->slots), bl_bytes_format(rooms * hosts->room_bytes, held),
+           bl_bytes_format((uint64_t)hosts->count * hosts->slots * hosts->room_bytes, room));
+  }
+}
+
 static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, const bl_error_t *unknown,
                          const char *alternative, bl_error_t *err) {
   bl_status_t status;
@@ -204,6 +224,7 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
     shown = table_rows(p);
     const size_t shown_columns = sizeof columns / sizeof columns[0] - (p->training->grid.data > 1 ? 0 : OF_REPLICAS);
     status = bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, shown_columns, shown, stdout);
+    print_hosts(p);
   } else {
     const bl_simulation_t *s = &p->trial.simulation;
     shown =
@@ -213,6 +234,10 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
                   a->profile != NULL, "cores", (int)p->trial.cores, "stages", stages_json(p), "order",
                   bl_ctl_order_json(p->plan.schedule), "warnings", bl_ctl_doubt_json(p->doubt));
     bl_ctl_doubt_append(json_object_get(shown, "warnings"), alternative);
+    if (p->training->hosts.count > 0) {
+      json_object_set_new(shown, "host_slots", json_integer(at_hosts(p)));
+      json_object_set_new(shown, "host_bytes", json_integer((json_int_t)(at_hosts(p) * p->training->hosts.room_bytes)));
+    }
     bl_ctl_footprint_left_out(shown, unknown);
     static const bl_ctl_column_t name = {.key = "schedule", .title = "SCHEDULE"};
     status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, shown, stdout);

@@ -168,8 +168,10 @@ void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
     bl__profiled_stage_t *stage = &p->stages[from->stage];
     stage->peak_slots = bl_max_u32(from->counters.peak_slots, stage->peak_slots);
     if (p->steps > 0) {
-      stage->moved_bytes += (double)from->counters.moved_bytes;
-      stage->moved_seconds += 1e-9 * (double)from->counters.moved_ns;
+      stage->moved_bytes += (double)(from->counters.moved_bytes - from->counters.host_moved_bytes);
+      stage->moved_seconds += 1e-9 * (double)(from->counters.moved_ns - from->counters.host_moved_ns);
+      stage->host_bytes += (double)from->counters.host_moved_bytes;
+      stage->host_seconds += 1e-9 * (double)from->counters.host_moved_ns;
       keep(&stage->busy, 1e-9 * (double)from->counters.busy_ns);
       keep(&stage->stall, 1e-9 * (double)from->counters.stall_ns);
     }
@@ -261,6 +263,7 @@ bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
     const bl__profiled_stage_t *stage = &p->stages[s];
     profile.stages[s].slot_bytes = stage->slot_bytes;
     profile.stages[s].path_rate = stage->moved_seconds > 0 ? stage->moved_bytes / stage->moved_seconds : 0;
+    profile.stages[s].host_rate = stage->host_seconds > 0 ? stage->host_bytes / stage->host_seconds : 0;
   }
   status = bl_ctl_profile_write(p->record, &profile, err);
   if (p->predict == NULL && status == BL_OK) {

@@ -27,7 +27,8 @@ typedef struct bl__series {
 typedef struct bl__profiled_stage {
   uint32_t peak_slots;
   uint64_t slot_bytes;
-  double moved_bytes, moved_seconds;
+  double moved_bytes, moved_seconds; // at stores of devices
+  double host_bytes, host_seconds;   // at host stores
   bl__series_t busy, stall;
   double waits[BL__WAIT_CAUSES]; // seconds in the traced steps
 } bl__profiled_stage_t;
