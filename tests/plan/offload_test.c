@@ -49,12 +49,12 @@ static void what_hides_is_not_counted(void **state) {
   bl_trial_t trial;
   assert_int_equal(bl_trial_run(&request, &trial, &err), BL_OK);
   assert_int_equal(trial.offload.stage, 0);
-  const double link = bytes / hardware.host_link, adamw = 7 * bytes / BL_HARDWARE_THREAD_RATE;
+  const double link = bytes / hardware.host_rate, adamw = 7 * bytes / BL_HARDWARE_THREAD_RATE;
   const bl_op_list_t *list = &schedule->lists[0];
   const bl_span_t last = trial.simulation.spans[0][list->count - 1];
   const double begun = fmin(last.start + trial.costs[0].input, last.end), done = last.end;
   const bl_chunk_span_t inner = {.layer_count = 2};
-  const double layers = bl_footprint_parameters(&model, inner) * sizeof(float) / hardware.host_link;
+  const double layers = bl_footprint_parameters(&model, inner) * sizeof(float) / hardware.host_rate;
   const double landed = fmax(fmax(begun + layers, done + layers / 2), trial.simulation.end[0]) + link - layers; // tied
   near_to(trial.offload.landing, landed - trial.simulation.t_end);
   near_to(trial.offload.update, fmax(adamw, link) + fmin(adamw, link) / 2);
@@ -69,9 +69,9 @@ static void what_hides_is_not_counted(void **state) {
                               .hardware = &hardware,
                               .parallel = BL_PARALLEL_NONE,
                               .threads = 64};
-  const double shared = 7 * bytes / hardware.host_rate; // more threads than the memory feeds
+  const double shared = 7 * bytes / hardware.host_memory_rate; // more threads than the memory feeds
   near_to(bl_offload_of(&one).update, fmax(shared, link) + fmin(shared, link) / 2);
-  hardware.host_link = 1e18; // a link that takes no time
+  hardware.host_rate = 1e18; // a link that takes no time
   assert_true(bl_offload_of(&one).landing < 1e-9);
   bl_trial_cleanup(&trial);
   bl_schedule_destroy(schedule);

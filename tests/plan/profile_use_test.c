@@ -184,7 +184,9 @@ static void unseen_copies_are_doubted(void **state) {
   const bl_balance_cap_t at_host = {.slots = 2, .hosts = 1, .host_slots = 9, .host_only = true};
   assert_int_equal(bl_balance_within(gpipe, &at_host, &balanced, &err), BL_OK);
   w.use.schedule = balanced.schedule;
-  doubts(&w, "host_rate: no copies of stage 0 and of others at the host were measured, taken is the mean of those that were");
+  doubts(
+      &w,
+      "host_rate: no copies of stage 0 and of others at the host were measured, taken is the mean of those that were");
   w.stages[0].host_rate = w.stages[1].host_rate = 1e9;
   assert_false(bl_profile_doubt(&w.profile, &w.use, doubt));
   bl_balance_result_cleanup(&balanced);

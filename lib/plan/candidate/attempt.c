@@ -44,6 +44,7 @@ static void clean_up(bl__trying_t *a) {
   bl_balance_result_cleanup(&a->balanced);
   bl_schedule_destroy(a->schedule);
   free(a->copies);
+  bl_host_places_cleanup(&a->host);
   free(a->stage_of);
   free(a->numbers);
   free(a->costs);
@@ -304,6 +305,10 @@ bl_status_t bl__trying_time(bl__trying_t *a) {
                                 .threads = r->threads};
   bl_nodes_t nodes = {0};
   bl_status_t status = BL_OK;
+  if (a->host.count > 0) {
+    request.host_rate = r->host.rate / a->host.sharers;
+    request.host_links = a->host.links;
+  }
   if (bl__trying_on_cluster(a)) {
     status = bl_nodes_init(&nodes, &r->cluster, c->order, c->stages, c->parallel.tensor);
     request.nodes = &nodes;
@@ -325,6 +330,7 @@ bl_status_t bl__trying_time(bl__trying_t *a) {
     c->mfu = bl_hardware_mfu(r->hardware, r->model, r->batch, devices, trial.step);
   }
   tell_shares(c, request.schedule, &trial);
+  c->host_copy = trial.host_copy;
   bl_trial_cleanup(&trial);
   return BL_OK;
 }

@@ -116,11 +116,63 @@ static void count_slots(bl__trying_t *a) {
   }
 }
 
+// What is parked on the fullest machine.
+static void count_host(bl__trying_t *a) {
+  const uint32_t stages = a->c->stages, stores = a->balanced.stores;
+  a->c->host_bytes = 0;
+  for (uint32_t h = stages; h < stores; h++) {
+    uint32_t blocks = 0;
+    for (uint32_t s = 0; s < stages; s++) {
+      blocks += a->balanced.reserved[(size_t)s * stores + h];
+    }
+    a->c->host_bytes = fmax(a->c->host_bytes, (double)blocks * a->host.planes * a->c->block_bytes);
+  }
+}
+
+// Whether devices take no blocks although they may: then the policy is offload under another name.
+static bool lends_nothing(const bl__trying_t *a) {
+  const uint32_t stages = a->c->stages, stores = a->balanced.stores;
+  uint32_t lent = 0;
+  for (uint32_t i = 0; i < stages * stores; i++) {
+    lent += i % stores < stages ? a->balanced.reserved[i] : 0;
+  }
+  return a->c->policy != BL_POLICY_OFFLOAD && stores > stages && lent == 0 && a->c->evictions > 0;
+}
+
+#define ROOM_BYTES 65536 // our executor's stores lend multiples of this
+
+// Which memory of hosts stages reach, and for how many blocks.
+static bl_status_t find_host(bl__trying_t *a) {
+  const bl_plan_request_t *r = a->request;
+  if (r->host.bytes <= 0 || !(bl_policy_copies(a->c->policy) || a->c->policy == BL_POLICY_AUTO) || a->host.count > 0) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_host_places_init(&a->host, &r->host, &r->cluster, a->c->order, a->c->stages, a->c->parallel);
+  double most = 0;
+  for (uint32_t s = 0; s < a->c->stages && status == BL_OK; s++) {
+    bl_footprint_t footprint;
+    status = bl__trying_footprint(a, s, 0, &footprint);
+    most = fmax(most, status == BL_OK ? footprint.evict_bytes : 0);
+  }
+  if (status == BL_OK) {
+    a->c->block_bytes = bl__trying_on_cluster(a) ? most : ROOM_BYTES * ceil(most / ROOM_BYTES);
+    a->host_slots = bl_host_slots(&r->host, &a->host, a->c->block_bytes);
+  }
+  return status;
+}
+
+static void lend_host(const bl__trying_t *a, bl_balance_cap_t *cap) {
+  cap->hosts = a->host_slots > 0 ? a->host.count : 0;
+  cap->host_of = a->host.of;
+  cap->host_slots = a->host_slots;
+  cap->host_only = a->c->policy == BL_POLICY_OFFLOAD;
+}
+
 // Inside a node copies are shorter.
 static bl_status_t measure_copies(bl__trying_t *a) {
   const uint32_t stages = a->c->stages;
   bl_nodes_t nodes;
-  if (!bl__trying_on_cluster(a)) {
+  if (!bl__trying_on_cluster(a) || a->copies != NULL) {
     return BL_OK;
   }
   bl_status_t status = bl_nodes_init(&nodes, &a->request->cluster, a->c->order, stages, a->c->parallel.tensor);
@@ -141,14 +193,16 @@ static bl_status_t measure_copies(bl__trying_t *a) {
 }
 
 static bl_status_t mix_at_cap(bl__trying_t *a, const uint32_t *edges, double copy) {
-  const bl_balance_cap_t cap = {.slots = a->c->cap, .mode = a->request->mode, .copies = a->copies, .copy = copy};
+  bl_balance_cap_t cap = {.slots = a->c->cap, .mode = a->request->mode, .copies = a->copies, .copy = copy};
   const bl_parallel_t parallel = a->c->parallel;
+  lend_host(a, &cap);
   bl_balance_result_cleanup(&a->balanced);
   bl_status_t status = bl_balance_within(a->schedule, &cap, &a->balanced, NULL);
   if (status != BL_OK) {
     return status;
   }
   count_slots(a);
+  count_host(a);
   for (uint32_t s = 0; s < a->c->stages;
        s++) { // of kept inputs, as in drop_at_cap; those of parked blocks are among them
     uint32_t gone = a->peaks[s] > a->c->cap && a->balanced.dropped[s] > 0 ? a->peaks[s] - a->c->cap : 0;
@@ -195,23 +249,44 @@ static bl_status_t mix(bl__trying_t *a) {
   return mix_at_largest(a, edges, of_best, largest);
 }
 
+static void tell_no_parking(bl__trying_t *a) {
+  const char *blocks = bl_plural(a->c->cap), *fit = bl_one_or_many(a->c->cap, "s", "");
+  if (a->c->policy == BL_POLICY_OFFLOAD) {
+    char block[BL_BYTES_TEXT];
+    snprintf(
+        a->c->why, sizeof a->c->why,
+        "%u block%s fit%s on a device, and the host has room for %u of %s each: the order needs more of one of them",
+        a->c->cap, blocks, fit, a->host_slots, bl_bytes_format((uint64_t)a->c->block_bytes, block));
+  } else {
+    snprintf(a->c->why, sizeof a->c->why, "%u block%s fit%s on a device, and balancing needs more", a->c->cap, blocks,
+             fit);
+  }
+}
+
 // At c->cap.
 static bl_status_t park(bl__trying_t *a) {
-  const bl_balance_cap_t cap = {
+  bl_balance_cap_t cap = {
       .slots = a->c->cap, .pairs_only = a->c->policy == BL_POLICY_BPIPE, .mode = a->request->mode, .copies = a->copies};
+  lend_host(a, &cap);
   bl_balance_result_cleanup(&a->balanced);
   bl_status_t status = bl_balance_within(a->schedule, &cap, &a->balanced, NULL);
   if (status == BL_EXHAUSTED) {
     a->c->fits = false;
     memset(a->slots, 0, a->c->stages * sizeof *a->slots);
-    snprintf(a->c->why, sizeof a->c->why, "%u block%s fit%s on a device, and balancing needs more", a->c->cap,
-             bl_plural(a->c->cap), bl_one_or_many(a->c->cap, "s", ""));
+    tell_no_parking(a);
     return BL_OK;
   }
   if (status != BL_OK) {
     return status;
   }
   count_slots(a);
+  count_host(a);
+  if (lends_nothing(a)) {
+    a->c->fits = false;
+    a->c->host_bytes = 0;
+    snprintf(a->c->why, sizeof a->c->why, "no device has room for blocks of others: all would be parked at the host");
+    return BL_OK;
+  }
   return bl__trying_measure(a);
 }
 
@@ -234,6 +309,9 @@ bl_status_t bl__squeeze_balance(bl__trying_t *a) {
   }
   if (status == BL_OK) {
     status = measure_copies(a);
+  }
+  if (status == BL_OK) {
+    status = find_host(a);
   }
   if (status != BL_OK) {
     return status;
@@ -299,6 +377,9 @@ static bl_status_t search_fitting(bl__trying_t *a) {
   bl_status_t status = find_room(a, a->peaks, &room);
   if (status == BL_OK && a->c->policy != BL_POLICY_NONE) {
     status = measure_copies(a);
+  }
+  if (status == BL_OK) {
+    status = find_host(a);
   }
   if (status != BL_OK) {
     return status;

@@ -26,6 +26,8 @@ typedef struct bl__trying {
   uint32_t *most;          // [chunks] layers that fit
   uint16_t *stage_of;      // [chunks]
   double *copies;          // [stages * stages] what copies between two stages take; NULL: all the same
+  bl_host_places_t host;   // where the request has one and the policy parks
+  uint32_t host_slots;     // blocks of a pipeline that one machine has room for
 } bl__trying_t;
 
 bool bl__trying_on_cluster(const bl__trying_t *a);

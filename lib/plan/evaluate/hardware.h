@@ -39,9 +39,8 @@ typedef struct bl_hardware {
   uint32_t moment_bytes;                  // what the optimizer keeps of a parameter: master copy and moments
   double matmul, attention, stream, link; // shares of the peaks
   double launch;                          // seconds a layer and operation
-  double host_link;                       // bytes per second and direction to memory of the host; 0: it is the host
-  double host_rate;                       // bytes per second of the host's memory that fall to one device
-  const char *host_source;                // what these two are from; NULL: it is the host
+  double host_memory_rate;                // bytes per second of the host's memory that fall to one device
+  const char *host_source;                // what that and host_rate are from; NULL: the device is the host
 } bl_hardware_t;
 
 const bl_hardware_t *bl_hardware_all(size_t *count);

@@ -41,8 +41,8 @@ static double landed_at(const bl_offload_request_t *r, uint32_t stage) {
     }
     const bl_span_t span = r->simulation->spans[stage][i];
     const double start = span.start + (op.verb == BL_VERB_B ? r->costs[op.virtual_stage].input : 0);
-    const double layers = bytes_of_layers(r, op.virtual_stage) / r->hardware->host_link,
-                 ends = bytes_of(r, op.virtual_stage) / r->hardware->host_link - layers;
+    const double layers = bytes_of_layers(r, op.virtual_stage) / r->hardware->host_rate,
+                 ends = bytes_of(r, op.virtual_stage) / r->hardware->host_rate - layers;
     at = fmax(at, fmin(start, span.end)) + layers;
     at = fmax(at, span.end + layers / layers_of(r, op.virtual_stage));
     at += r->model->tied ? 0 : ends;
@@ -53,7 +53,7 @@ static double landed_at(const bl_offload_request_t *r, uint32_t stage) {
 
 static double update_rate(const bl_offload_request_t *r) {
   const double threads = r->threads > 0 ? r->threads : 1;
-  return fmin(threads * BL_HARDWARE_THREAD_RATE, r->hardware->host_rate);
+  return fmin(threads * BL_HARDWARE_THREAD_RATE, r->hardware->host_memory_rate);
 }
 
 bl_offload_t bl_offload_of(const bl_offload_request_t *request) {
@@ -66,7 +66,7 @@ bl_offload_t bl_offload_of(const bl_offload_request_t *request) {
       bytes += here ? bytes_of(request, v) : 0;
       layers += here ? layers_of(request, v) : 0;
     }
-    const double back = bytes / request->hardware->host_link,
+    const double back = bytes / request->hardware->host_rate,
                  adamw = bytes / sizeof(float) * UPDATE_BYTES / update_rate(request);
     const bl_offload_t one = {.landing = fmax(0, landed_at(request, s) - request->simulation->t_end),
                               .update = fmax(adamw, back) + fmin(adamw, back) / (layers > 0 ? layers : 1),

@@ -34,7 +34,7 @@ typedef struct bl_offload_request {
   uint32_t threads; // of a stage (pipeline.threads); 0: one
 } bl_offload_request_t;
 
-// hardware->host_link > 0.
+// hardware->host_source != NULL.
 bl_offload_t bl_offload_of(const bl_offload_request_t *request);
 
 #endif

@@ -273,7 +273,7 @@ static double between_of(const bl_trial_request_t *r, bl_trial_t *trial) {
   if (r->profile != NULL) {
     return r->profile->between;
   }
-  if (r->optimizer_on_host && r->hardware->host_link > 0) {
+  if (r->optimizer_on_host && r->hardware->host_source != NULL) {
     const bl_offload_request_t request = {.schedule = r->schedule,
                                           .simulation = &trial->simulation,
                                           .costs = trial->costs,

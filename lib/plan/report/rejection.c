@@ -277,6 +277,19 @@ static void reject_tensors(rejecting_t *x) {
   }
 }
 
+static void reject_host(rejecting_t *x) {
+  bool parks = x->request->host.bytes <= 0;
+  for (uint32_t i = 0; i < x->plan->count && !parks; i++) {
+    parks = x->plan->candidates[i].policy == BL_POLICY_OFFLOAD;
+  }
+  bl_plan_rejection_t *row = parks ? NULL : add(x, "policy", bl_policy_kind_name(BL_POLICY_OFFLOAD), 0);
+  if (row != NULL) {
+    snprintf(row->why, sizeof row->why, "%s",
+             x->request->memory <= 0 ? "devices have no limit that blocks would have to leave for (--memory)"
+                                     : "all blocks fit where they are kept, so that none has to leave");
+  }
+}
+
 bl_status_t bl__rejections_find(const bl_plan_request_t *request, bl_plan_t *plan) {
   rejecting_t x = {.request = request, .plan = plan};
   reject_schedules(&x);
@@ -284,5 +297,6 @@ bl_status_t bl__rejections_find(const bl_plan_request_t *request, bl_plan_t *pla
   reject_micro_batches(&x);
   reject_stages(&x);
   reject_tensors(&x);
+  reject_host(&x);
   return x.status;
 }

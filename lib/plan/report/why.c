@@ -174,9 +174,110 @@ static void tell_limit(text_t *text, const bl_plan_request_t *request, const bl_
   }
 }
 
+// ---- memory of the host
+
+static bool same_way(const bl_plan_candidate_t *a, const bl_plan_candidate_t *b) {
+  return same_schedule(a, b) && a->stages == b->stages && a->micro_batch == b->micro_batch &&
+         a->parallel.tensor == b->parallel.tensor && a->parallel.data == b->parallel.data &&
+         a->attention == b->attention && a->recompute == b->recompute;
+}
+
+// Ways, whatever their policy and limits, of which all that fit park at the host.
+static uint32_t count_opened(const bl_plan_t *plan) {
+  uint32_t opened = 0;
+  for (uint32_t i = 0; i < plan->fitting; i++) {
+    bool first = plan->candidates[i].host_bytes > 0;
+    for (uint32_t k = 0; k < plan->fitting && first; k++) {
+      const bl_plan_candidate_t *other = &plan->candidates[k];
+      first = !same_way(&plan->candidates[i], other) || (other->host_bytes > 0 && k >= i);
+    }
+    opened += first;
+  }
+  return opened;
+}
+
+// Of the kinds that park at the host, or of the others.
+static const bl_plan_candidate_t *best_of(const bl_plan_t *plan, bool at_host) {
+  for (uint32_t i = 0; i < plan->fitting; i++) {
+    if ((plan->candidates[i].host_bytes > 0) == at_host) {
+      return &plan->candidates[i];
+    }
+  }
+  return NULL;
+}
+
+static const bl_plan_candidate_t *nearest_at_host(const bl_plan_t *plan) {
+  for (uint32_t i = 0; i < plan->count; i++) {
+    if (plan->candidates[i].policy == BL_POLICY_OFFLOAD) {
+      return &plan->candidates[i];
+    }
+  }
+  return NULL;
+}
+
+static void tell_way(text_t *text, const bl_plan_candidate_t *c) {
+  tell_name(text, c);
+  tell(text, " (t %u, p %u, micro-batch %u, recompute %s, policy %s)", c->parallel.tensor, c->stages, c->micro_batch,
+       bl_recompute_name(c->recompute), bl_policy_kind_name(c->policy));
+}
+
+// A copy out and back beside the forward and backward behind which it hides.
+static void tell_copies(text_t *text, const bl_plan_candidate_t *c) {
+  char block[BL_BYTES_TEXT];
+  double work = 0;
+  const uint32_t chunks = c->stages * c->chunks;
+  for (uint32_t v = 0; v < chunks; v++) {
+    work += (c->costs[v].forward + c->costs[v].input + c->costs[v].weight) / chunks;
+  }
+  tell(text, "a block of %s takes %.3g ms to the host and back, its forward and backward %.3g ms: copies %s",
+       bl_bytes_format((uint64_t)c->block_bytes, block), 2e3 * c->host_copy, 1e3 * work,
+       2 * c->host_copy <= work ? "hide where a step has as many of them as forwards" : "do not all hide");
+}
+
+static void tell_host(text_t *text, const bl_plan_request_t *request, const bl_plan_t *plan) {
+  const bl_plan_candidate_t *best = &plan->candidates[0], *with = best_of(plan, true), *without = best_of(plan, false),
+                            *nearest = nearest_at_host(plan);
+  const uint32_t opened = request->host.bytes > 0 && with != NULL ? count_opened(plan) : 0;
+  if (request->host.bytes <= 0) {
+    return;
+  }
+  if (nearest == NULL) {
+    tell(text, " Memory of the host is not needed: every way that matters keeps all its blocks or makes all again.");
+    return;
+  }
+  if (with == NULL) {
+    tell(text, " Memory of the host does not help: the nearest that parks there, ");
+    tell_way(text, nearest);
+    tell(text, ", lacks memory: %s.", nearest->why);
+    return;
+  }
+  if (with == best && without == NULL) {
+    tell(text, " Without memory of the host nothing fits; ");
+  } else if (with == best) {
+    tell(text, " Without memory of the host the best, ");
+    tell_way(text, without);
+    tell(text, ", takes %.1f %% longer: ", 100 * (without->step / best->step - 1));
+    tell_difference(text, best, without);
+    tell(text, "; ");
+  } else {
+    tell(text, " Memory of the host does not pay: the best that parks there, ");
+    tell_way(text, with);
+    tell(text, ", takes %.1f %% longer: ", 100 * (with->step / best->step - 1));
+    tell_difference(text, best, with);
+    tell(text, "; ");
+  }
+  tell_copies(text, with);
+  if (opened > 0) {
+    tell(text, ". Of schedule, shape, micro-batch, attention and recomputation %u combination%s fit%s with it alone",
+         opened, bl_plural(opened), bl_one_or_many(opened, "s", ""));
+  }
+  tell(text, ".");
+}
+
 void bl__plan_tell_why(const bl_plan_request_t *request, bl_plan_t *plan) {
   text_t text = {.at = plan->why, .left = sizeof plan->why};
   tell_parts(&text, &plan->candidates[0]);
   tell_runner_up(&text, plan);
   tell_limit(&text, request, plan);
+  tell_host(&text, request, plan);
 }

@@ -133,11 +133,25 @@ static void attempt_parked(bl__exploration_t *e, bl_plan_candidate_t candidate) 
   }
 }
 
+// In memory of the host, which nobody has to have spare: devices keep more of their own blocks than with others' beside.
+static void attempt_hosted(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+  candidate.policy = BL_POLICY_OFFLOAD;
+  if (e->request->host.bytes <= 0) {
+    return;
+  }
+  (void)bl__explore_way(e, candidate);
+  if (can_be_limited(e, &candidate)) {
+    candidate.limit = BL_PLAN_LIMIT_BETWEEN;
+    (void)bl__explore_way(e, candidate);
+  }
+}
+
 // Without any copies, too.
 static void attempt_balanced(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   bl_plan_candidate_t drop = candidate;
   drop.policy = BL_POLICY_DROP;
   (void)bl__explore_way(e, drop);
+  attempt_hosted(e, candidate);
   attempt_parked(e, candidate);
   if (can_be_limited(e, &candidate)) {
     drop.limit = BL_PLAN_LIMIT_BETWEEN;

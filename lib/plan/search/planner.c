@@ -252,7 +252,7 @@ static void tell_host(const bl_plan_request_t *request, bl_error_t *err) {
   bl_plan_request_t asked = *request;
   bl_plan_t plan = {0};
   bl__exploration_t s = {.request = &asked, .plan = &plan, .exact_cache = {.exact = true}};
-  if (request->optimizer_on_host || request->hardware == NULL || !(request->hardware->host_link > 0)) {
+  if (request->optimizer_on_host || request->hardware == NULL || request->hardware->host_source == NULL) {
     return;
   }
   asked.optimizer_on_host = true;
@@ -276,6 +276,29 @@ static void tell_host(const bl_plan_request_t *request, bl_error_t *err) {
   bl_plan_cleanup(&plan);
 }
 
+// Why blocks that are parked at the host do not make room enough; "" without one.
+static void explain_host(const bl_plan_request_t *request, const bl_plan_t *plan, char *text, size_t bytes) {
+  const bl_plan_candidate_t *nearest = NULL;
+  for (uint32_t i = 0; i < plan->count && request->host.bytes > 0; i++) {
+    const bl_plan_candidate_t *c = &plan->candidates[i];
+    const double memory = c->memory > 0 ? c->memory : INFINITY; // 0: its memory was not found
+    const bool nearer = nearest == NULL || nearest->memory <= 0 || memory < nearest->memory;
+    nearest = c->policy == BL_POLICY_OFFLOAD && nearer ? c : nearest;
+  }
+  text[0] = '\0';
+  if (nearest != NULL && nearest->memory > 0) {
+    char needed[BL_BYTES_TEXT], state[BL_BYTES_TEXT];
+    const bl_footprint_t *of = &nearest->fullest;
+    snprintf(text, bytes,
+             "; memory of the host takes activation blocks alone: with it stage %u needs %s at least, %s of that for "
+             "weights, gradients and optimizer",
+             nearest->memory_stage, bl_bytes_format((uint64_t)nearest->memory, needed),
+             bl_bytes_format((uint64_t)(of->weights + of->gradients + of->optimizer), state));
+  } else if (nearest != NULL) {
+    snprintf(text, bytes, "; memory of the host takes activation blocks alone: with it %s", nearest->why);
+  }
+}
+
 static bl_status_t refuse(bl_plan_t *plan, const bl_plan_request_t *request, bl_error_t *err) {
   char limit[BL_BYTES_TEXT], needed[BL_BYTES_TEXT], name[BL__SMALLEST_NAME];
   bl__smallest_t smallest;
@@ -286,15 +309,17 @@ static bl_status_t refuse(bl_plan_t *plan, const bl_plan_request_t *request, bl_
   if (bl__smallest_find(request, plan, &smallest) != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to plan");
   }
+  char host[BL_PLAN_WHY + 80];
+  explain_host(request, plan, host, sizeof host);
   bl_bytes_format((uint64_t)request->memory, limit);
   if (smallest.bytes <= 0) { // no limit was found that does
     bl__smallest_name(least, name);
-    return bl_error_set(err, BL_EXHAUSTED, "nothing fits into %s a device; the nearest is %s: %s", limit, name,
-                        least->why);
+    return bl_error_set(err, BL_EXHAUSTED, "nothing fits into %s a device; the nearest is %s: %s%s", limit, name,
+                        least->why, host);
   }
   return bl_error_set(err, BL_EXHAUSTED,
-                      "nothing fits into %s a device; the smallest limit that works is %s (%.0f bytes): %s", limit,
-                      bl_bytes_format((uint64_t)smallest.bytes, needed), smallest.bytes, smallest.name);
+                      "nothing fits into %s a device; the smallest limit that works is %s (%.0f bytes): %s%s", limit,
+                      bl_bytes_format((uint64_t)smallest.bytes, needed), smallest.bytes, smallest.name, host);
 }
 
 bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err) {

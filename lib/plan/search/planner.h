@@ -27,11 +27,12 @@
 
 #include "plan/candidate/placement.h"
 #include "plan/evaluate/footprint.h"
+#include "plan/evaluate/host.h"
 #include "plan/evaluate/trial.h"
 #include "schedule/balance/balance.h"
 
 #define BL_PLAN_WHY   200
-#define BL_PLAN_STORY 1200
+#define BL_PLAN_STORY 1900
 
 // Within what a schedule that takes a limit of memory is searched.
 typedef enum bl_plan_limit {
@@ -46,6 +47,7 @@ typedef struct bl_plan_request {
   const bl_model_t *model;
   uint32_t batch; // sequences of a step, of all replicas together
   double memory;  // bytes of a device; 0: no limit
+  bl_host_t host; // where blocks may be parked beside other devices
   // Costs: profiles of this model (the nearest micro-batch is scaled), or a device's model.
   const bl_profile_t *const *profiles;
   uint32_t profile_count;
@@ -104,6 +106,9 @@ typedef struct bl_plan_candidate {
   double *memory_of_stage; // [stages] NULL when it was not partitioned
   uint32_t evictions;      // of a step, all stages
   uint32_t dropped;        // blocks of a step that are given up and made again, all stages
+  double host_bytes;       // that blocks take of the fullest machine's host
+  double block_bytes;      // of the largest block that leaves, and seconds of one copy to the host, with a host
+  double host_copy;
   bool lean;
   uint32_t *layers;          // [stages * chunks]; NULL when it was not partitioned
   bl_chunk_costs_t *costs;   // [stages * chunks] that the order is searched with, in six digits; NULL likewise

@@ -19,8 +19,9 @@
 
 static const bl_flags_t flags = {
     .program = "ballastctl plan",
-    .usage =
-        "JOB.yaml [--profile FILE]... [--nodes NxG --hardware NAME] [--memory BYTES] [--write FILE.yaml] [options]",
+    .usage = "JOB.yaml [--profile FILE]... [--nodes NxG --hardware NAME] [--memory BYTES] [--host BYTES] [--write "
+             "FILE.yaml] "
+             "[options]",
     .about = "Tries ways of running the job's model (schedule, micro-batch, recomputation, attention, balancing; on a "
              "cluster also tensor and data parallelism and the order of stages on nodes), drops what does not fit, "
              "ranks the rest by predicted time, and says what the best of every other kind would cost or lacks.",
@@ -64,6 +65,9 @@ static json_t *candidate_json(const bl_plan_candidate_t *c) {
   }
   if (object != NULL && c->policy != BL_POLICY_NONE) {
     json_object_set_new(object, "cap", json_integer(c->cap));
+  }
+  if (object != NULL && c->host_bytes > 0) {
+    json_object_set_new(object, "host_bytes", json_real(c->host_bytes));
   }
   if (object != NULL && c->slots > 0) {
     json_object_set_new(object, "slots", json_integer(c->slots));
@@ -127,6 +131,8 @@ static json_t *candidate_row(const bl_plan_candidate_t *c, uint32_t rank, double
   snprintf(text, sizeof text, c->mfu > 0 ? "%.1f %%" : "-", 100 * c->mfu);
   json_object_set_new(row, "mfu", json_string(text));
   json_object_set_new(row, "memory", json_string(bl_bytes_format((uint64_t)c->memory, memory)));
+  json_object_set_new(row, "host",
+                      json_string(c->host_bytes > 0 ? bl_bytes_format((uint64_t)c->host_bytes, memory) : "-"));
   snprintf(text, sizeof text, "%u/%u/%u", c->parallel.tensor, c->stages, c->parallel.data);
   json_object_set_new(row, "shape", json_string(text));
   return row;
@@ -167,7 +173,7 @@ static const char *shape_of(const bl_plan_candidate_t *c, char text[32]) {
 // Only where evictions make it matter.
 static const char *order_of(const bl_plan_candidate_t *c, char text[32]) {
   snprintf(text, 32, "%s", bl_node_order_name(c->order));
-  return c->evictions == 0 ? NULL : text;
+  return c->evictions == 0 || c->policy == BL_POLICY_OFFLOAD ? NULL : text;
 }
 
 static const struct {
@@ -262,6 +268,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "bubble", .title = "BUBBLE", .right = true},
     {.key = "mfu", .title = "MFU", .right = true},
     {.key = "memory", .title = "FULLEST", .right = true},
+    {.key = "host", .title = "HOST", .right = true, .wide = true},
 };
 static const bl_ctl_column_t family_columns[] = {
     {.key = "kind", .title = "KIND"}, {.key = "value", .title = "VALUE"}, {.key = "result", .title = "BEST OF IT"}};
@@ -301,6 +308,19 @@ static void print_offload(const bl_plan_request_t *r, const bl_plan_candidate_t 
   }
 }
 
+static void print_host(const bl_plan_request_t *r) {
+  char room[BL_BYTES_TEXT];
+  printf("\nmemory of a host: %s", bl_bytes_format((uint64_t)r->host.bytes, room));
+  if (r->host.rate > 0) {
+    printf(", %.3g GB/s a link", 1e-9 * r->host.rate);
+  }
+  if (r->host.devices_per_link > 0) {
+    printf(", %u device%s at a link", r->host.devices_per_link, bl_plural(r->host.devices_per_link));
+  } else {
+    printf(", one link for all devices");
+  }
+}
+
 static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const bl_error_t *unknown) {
   const bl_plan_candidate_t *best = &plan->candidates[0];
   char limit[BL_BYTES_TEXT], memory[BL_BYTES_TEXT], text[256];
@@ -319,6 +339,9 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const 
   if (plan->ruled_out > 0) {
     printf("; %u more would by their bare work take longer than the best of their kind", plan->ruled_out);
   }
+  if (r->host.bytes > 0) {
+    print_host(r);
+  }
   printf("\ncosts: %s%s\n", r->hardware != NULL ? "a MODEL of " : "measured",
          r->hardware != NULL ? r->hardware->name : "");
   printf("best: stage %u is the fullest with %s: %s\n", best->memory_stage,
@@ -330,6 +353,11 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const 
   if (best->policy != BL_POLICY_NONE) {
     printf("\n      %s keeps every device at %u block%s; stages on nodes: %s", bl_policy_kind_name(best->policy),
            best->cap, bl_plural(best->cap), bl_node_order_name(best->order));
+  }
+  if (best->host_bytes > 0) {
+    char parked[BL_BYTES_TEXT], room[BL_BYTES_TEXT];
+    printf("\n      the host of a machine holds at most %s of %s", bl_bytes_format((uint64_t)best->host_bytes, parked),
+           bl_bytes_format((uint64_t)r->host.bytes, room));
   }
   if (best->slots > 0) {
     printf("\n      the order is searched within %u block%s a device (memory.slots)", best->slots,
@@ -375,6 +403,9 @@ static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_
                              "tried", (int)plan->tried, "ruled_out", (int)plan->ruled_out, "fitting",
                              (int)plan->fitting, "memory_bytes", r->memory, "best", best_json(&plan->candidates[0]),
                              "why", plan->why, "candidates", candidates, "families", families_json(plan));
+  if (r->host.bytes > 0) {
+    json_object_set_new(object, "host_bytes", json_real(r->host.bytes));
+  }
   json_object_set_new(object, "warnings", warnings);
   bl_ctl_footprint_left_out(object, &made->operations.unknown);
   static const bl_ctl_column_t name = {.key = "costs", .title = "COSTS"};

@@ -16,7 +16,7 @@
 static const char *const resets[] = {"memory.slots",          "memory.activation_bytes", "pipeline.group",
                                      "parallel.tensor_parts", "parallel.data_parts",     "train.optimizer_memory"};
 
-#define SETTINGS 31 // most that set_all sets
+#define SETTINGS 32 // most that set_all sets
 
 // What is set on top of the job: "KEY=VALUE"s, malloc'd. The first failure sticks, so that each need not be looked at.
 typedef struct settings {
@@ -126,6 +126,9 @@ static void set_all(settings_t *settings, const bl_plan_request_t *r, const bl_p
     set(settings, "balance.cap=%u", c->cap);
   } else {
     set(settings, "balance.cap=null");
+  }
+  if (r->host.bytes > 0 && (bl_policy_copies(c->policy) || c->policy == BL_POLICY_AUTO)) {
+    set(settings, "balance.host=%.0f", r->host.bytes);
   }
   for (size_t i = 0; i < sizeof resets / sizeof resets[0]; i++) {
     set(settings, "%s=null", resets[i]);

@@ -43,6 +43,35 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
      .maximum = 1e18,
      .preset_help = "92 % of the device's on a cluster, else no limit",
      .help = "Limit of every device: all that a stage reports as its memory, and the blocks that it lends room to."},
+    {.name = "host",
+     .type = BL_OPTION_BYTES,
+     .offset = OFFSET(host),
+     .optional = true,
+     .argument = "BYTES",
+     .minimum = 1,
+     .maximum = 1e18,
+     .preset_help = "the job's balance.host",
+     .help = "Memory of a machine's host in which all its devices together may park blocks."},
+    {.name = "host-gbps",
+     .type = BL_OPTION_REAL,
+     .offset = OFFSET(host_gbps),
+     .optional = true,
+     .argument = "X",
+     .minimum = 0,
+     .minimum_open = true,
+     .maximum = 1e9,
+     .unit = "gigabits per second",
+     .preset_help = "as the device has, or as the profile saw",
+     .help = "Of a link between devices and memory of their host, in one direction."},
+    {.name = "host-share",
+     .type = BL_OPTION_INT,
+     .offset = OFFSET(host_share),
+     .optional = true,
+     .argument = "N",
+     .minimum = 1,
+     .maximum = 1024,
+     .preset_help = "1, and for host all",
+     .help = "Neighbouring devices that share one link to the host: their copies take turns."},
     {.name = "batch",
      .type = BL_OPTION_INT,
      .offset = OFFSET(batch),
@@ -214,7 +243,7 @@ static bl_status_t read_optimizer(bl_ctl_plan_request_t *made, const bl_ctl_plan
         "train.optimizer_memory: %s",
         optimizer_memories[flags->optimizer_memory], optimizer_memories[flags->optimizer_memory]);
   }
-  if (asked && made->request.hardware != NULL && !(made->request.hardware->host_link > 0)) {
+  if (asked && made->request.hardware != NULL && made->request.hardware->host_source == NULL) {
     return bl_error_set(err, BL_INVALID,
                         "%s: it saves nothing where the device is the host itself: give the model of a GPU "
                         "(--hardware a100-80g), or leave it out",
@@ -234,6 +263,27 @@ static bl_status_t read_batch(const bl_ctl_plan_flags_t *flags, const bl_job_t *
                         (long long)wanted, UINT32_MAX);
   }
   *batch = (uint32_t)wanted;
+  return BL_OK;
+}
+
+// BL_INVALID names the flag.
+static bl_status_t read_host(const bl_ctl_plan_flags_t *flags, const bl_job_t *job, bl_plan_request_t *r,
+                             bl_error_t *err) {
+  const int64_t bytes = flags->host.set ? flags->host.value : job->balance.host.set ? job->balance.host.value : 0;
+  const int64_t share = flags->host_share.set ? flags->host_share.value : 0;
+  if (bytes == 0 && (flags->host_gbps.set || flags->host_share.set)) {
+    return bl_error_set(err, BL_INVALID, "%s: is about memory of hosts, which --host BYTES gives",
+                        flags->host_gbps.set ? "--host-gbps" : "--host-share");
+  }
+  if (share > 0 && r->cluster.nodes > 0 && r->cluster.devices_per_node % share != 0) {
+    return bl_error_set(err, BL_INVALID, "--host-share %lld: does not divide the %u devices of a node",
+                        (long long)share, r->cluster.devices_per_node);
+  }
+  r->host.bytes = (double)bytes;
+  r->host.rate = flags->host_gbps.set  ? flags->host_gbps.value * 1e9 / 8
+                 : r->hardware != NULL ? r->hardware->host_rate
+                                       : 0;
+  r->host.devices_per_link = share > 0 ? (uint32_t)share : r->hardware != NULL ? r->hardware->devices_per_link : 0;
   return BL_OK;
 }
 
@@ -275,6 +325,9 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
   }
   if (status == BL_OK) {
     status = bl_ctl_cluster_read(&flags->cluster, r->hardware, &r->cluster, err);
+  }
+  if (status == BL_OK) {
+    status = read_host(flags, job, r, err);
   }
   if (status == BL_OK) {
     status = copy_lists(made, flags, job, err);

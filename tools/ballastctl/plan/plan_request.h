@@ -15,13 +15,14 @@ typedef struct bl_ctl_plan_flags {
   char *hardware, *write;
   bl_ctl_cluster_flags_t cluster;
   bl_text_list_t profiles, schedules, sets;
-  bl_optional_int_t batch, memory;
+  bl_optional_int_t batch, memory, host, host_share;
+  bl_optional_real_t host_gbps;
   bl_int_list_t stages, tensors, micro_batches, chunks;
   bool shard, sequence;
   int attention, optimizer_memory, output;
 } bl_ctl_plan_flags_t;
 
-#define BL_CTL_PLAN_ROWS (16 + BL_CTL_CLUSTER_ROWS)
+#define BL_CTL_PLAN_ROWS (19 + BL_CTL_CLUSTER_ROWS)
 extern const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS]; // of bl_ctl_plan_flags_t
 
 // A request with what it borrows.
