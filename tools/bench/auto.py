@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How far the policy auto is from the best of its alternatives: none, bpipe and full recomputation, in five settings.
+"""How far the policy auto is from the best of its alternatives: none, bpipe and full recomputation, in six settings.
 
 fast       six stages, one slot fewer than the schedule needs, the path as it is
 throttled  the same with a path on which a block takes two F
 tight      the smallest budget that can be balanced
 loose      as many slots as the schedule needs
 small      as fast, with a quarter of the tokens in a block
+host       two slots and memory of the host over a link that all blocks together keep busy for longer than a step takes;
+           the alternatives are offload, drop and full recomputation
 
 In each round every alternative that fits the budget runs once in every setting, in an order that turns from round to round;
 the median of its last steps counts (before them auto has decided). The best is the alternative whose median over
@@ -31,7 +33,8 @@ MICRO_BATCHES = 12
 SLOTS = STAGES - 1
 TIGHT = (STAGES + 3) // 2
 BOUND = 0.02
-SETTINGS = ["fast", "throttled", "tight", "loose", "small"]
+SETTINGS = ["fast", "throttled", "tight", "loose", "small", "host"]
+RIVALS = ("none", "bpipe", "recompute", "offload")  # of auto; and drop, where the host is
 SETTLE = 10  # steps of every run that do not count: auto parks one block, looks at three, changes, and looks at three again
 ALSO = {"cap": ["balance.policy=cap", f"balance.cap={SLOTS}"], "drop": ["balance.policy=drop"],
         "fewest": ["balance.policy=bpipe", f"balance.cap={SLOTS}", "balance.mode=fewest"]}
@@ -44,6 +47,9 @@ class Setting:
                              "recompute": ["pipeline.recompute=full"]}
         if not limited:
             self.alternatives["none"] = []
+        if name == "host":
+            del self.alternatives["bpipe"]
+            self.alternatives.update(offload=["balance.policy=offload"], drop=ALSO["drop"])
         self.alternatives.update({other: ALSO[other] for other in also})
         self.taken = {alternative: [] for alternative in self.alternatives}  # medians of runs
         self.steps = {alternative: [] for alternative in self.alternatives}
@@ -76,7 +82,7 @@ class Setting:
         self.chosen.append(f"{what} ({parked} parked, {again} again)" if parked + again > 0 else what)
 
     def best(self):
-        return min((name for name in self.taken if name in ("none", "bpipe", "recompute")),
+        return min((name for name in self.taken if name in RIVALS or (name == "drop" and self.name == "host")),
                    key=lambda name: statistics.median(self.taken[name]))
 
     def report(self):
@@ -94,17 +100,19 @@ class Setting:
         return good
 
 
-def rate_of_two_forwards(runs, job):
-    """Bytes per second at which a block of the first stage takes two F, F being a third of what it computes."""
+def rate_of_forwards(runs, job, forwards):
+    """Bytes per second at which a block of the first stage takes so many F, F being a third of what it computes."""
     events = runs.steps(job, ["train.steps=6"])
     stage = events[-1]["stages"][0]
     forward = statistics.median(event["stages"][0]["busy_seconds"] for event in events[2:]) / MICRO_BATCHES / 3
-    return int(stage["peak_slot_bytes"] / stage["peak_slots"] / (2 * forward))
+    return int(stage["peak_slot_bytes"] / stage["peak_slots"] / (forwards * forward))
 
 
 def sets_of(name, runs, job, options):
     if name == "throttled":
-        return [f"memory.slots={SLOTS}", f"balance.rate={rate_of_two_forwards(runs, job)}"]
+        return [f"memory.slots={SLOTS}", f"balance.rate={rate_of_forwards(runs, job, 2)}"]
+    if name == "host":
+        return ["memory.slots=2", "balance.host=4GiB", f"balance.rate={rate_of_forwards(runs, job, 1.5)}"]
     return {"fast": [f"memory.slots={SLOTS}"], "tight": [f"memory.slots={TIGHT}"], "loose": [f"memory.slots={STAGES}"],
             "small": [f"memory.slots={SLOTS}", f"model.seq={options.seq // 4}"]}[name]
 
