@@ -34,6 +34,7 @@ struct bl_arenas {
   bl_device_t *device;
   bl_arena_made_fn made;
   void *context;
+  bool stopping;
   uint32_t count;
   job_t jobs[];
 };
@@ -54,6 +55,12 @@ bl_status_t bl_arenas_create(bl_pool_t *pool, bl_device_t *device, uint32_t max_
   }
   *arenas = self;
   return BL_OK;
+}
+
+void bl_arenas_stop(bl_arenas_t *arenas) {
+  if (arenas != NULL) {
+    arenas->stopping = true;
+  }
 }
 
 void bl_arenas_destroy(bl_arenas_t *arenas) {
@@ -186,16 +193,17 @@ static void filled(bl_message_t *message) {
     return;
   }
   job_t *job = &work->arenas->jobs[work->job];
-  if (work->err.status == BL_OK && work->filled_bytes < bytes_of(work)) {
+  const bool whole = work->filled_bytes == bytes_of(work);
+  if (work->err.status == BL_OK && !whole && !work->arenas->stopping) {
     bl_pool_submit(work->arenas->pool, &work->work); // behind what came meanwhile
     return;
   }
   job->filling = NULL;
-  if (work->err.status == BL_OK) {
+  if (work->err.status == BL_OK && whole) {
     for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {
       job->parts[i].kind = job->parts[i].kind == BL_ARENA_SHAREABLE_LATER ? BL_ARENA_SHAREABLE : job->parts[i].kind;
     }
-  } else {
+  } else if (!work->arenas->stopping) {
     bl_log(BL_LOG_INFO, "memory for job %" PRIu32 " is taken block by block: %s", work->job, work->err.text);
   }
   free(work);

@@ -27,6 +27,8 @@ typedef void (*bl_arena_made_fn)(void *context, uint32_t job, const bl_error_t *
 
 BL_MUST_USE bl_status_t bl_arenas_create(bl_pool_t *pool, bl_device_t *device, uint32_t max_jobs, bl_arena_made_fn made,
                                          void *context, bl_arenas_t **arenas, bl_error_t *err);
+// Nothing more is filled. Before the pool is destroyed. NULL is fine.
+void bl_arenas_stop(bl_arenas_t *arenas);
 // After the pool is gone and its messages are handled. NULL is fine.
 void bl_arenas_destroy(bl_arenas_t *arenas);
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
+#define STILL_MAX 64 // more of them at a time hold others up
+
 typedef struct waiting {
   TAILQ_ENTRY(waiting) queued;
   bl_link_turn_t turn;
@@ -19,62 +21,78 @@ struct bl_link {
   TAILQ_HEAD(, waiting) queue;
   uint64_t bytes_per_second; // 0: as fast as it goes
   uint64_t free_ns;          // with a rate: when what has asked so far is through
-  bool busy;                 // without one: with `current`
+  bool busy;                 // with `current`
   bl_link_turn_t current;
+  uint64_t still[STILL_MAX]; // sessions that stood still with a block, until they end a turn; 0: unused
+  uint32_t still_next;
 };
+
+static bool stands_still(const bl_link_t *link, uint64_t session) {
+  bool found = false;
+  for (uint32_t i = 0; i < STILL_MAX; i++) {
+    found = found || link->still[i] == session;
+  }
+  return found && session != 0;
+}
+
+static void goes_on(bl_link_t *link, uint64_t session) {
+  for (uint32_t i = 0; i < STILL_MAX; i++) {
+    link->still[i] = link->still[i] == session ? 0 : link->still[i];
+  }
+}
 
 static bool is_about(const bl_link_turn_t *turn, uint64_t session, uint64_t id) {
   return turn->session == session && turn->frame.id == id;
 }
 
-static uint64_t due_ns(const bl_link_t *link, const bl_link_turn_t *turn) {
-  const uint64_t now_ns = bl_clock_now_ns(), from_ns = link->free_ns > now_ns ? link->free_ns : now_ns;
-  return from_ns + (uint64_t)((double)turn->bytes / (double)link->bytes_per_second * 1e9);
+static bool is_slowed(const bl_link_t *link) {
+  return link->bytes_per_second != 0;
 }
 
-static void wait_until(bl_link_t *link, uint64_t ns) {
-  const uint64_t now_ns = bl_clock_now_ns();
-  bl_timer_start(link->timer, ns > now_ns ? (ns - now_ns + BL_NS_PER_MS / 2) / BL_NS_PER_MS : 0, 0);
-}
-
-static waiting_t *take_first(bl_link_t *link) {
-  waiting_t *first = TAILQ_FIRST(&link->queue);
-  if (first != NULL) {
-    TAILQ_REMOVE(&link->queue, first, queued);
+// The turn of `turn`: until it ends, or with a rate until its bytes would be through.
+static void take_link(bl_link_t *link, const bl_link_turn_t *turn) {
+  uint64_t wait_ms = BL_LINK_PATIENCE_MS;
+  link->busy = true;
+  link->current = *turn;
+  if (is_slowed(link)) {
+    const uint64_t now_ns = bl_clock_now_ns();
+    link->free_ns = (link->free_ns > now_ns ? link->free_ns : now_ns) +
+                    (uint64_t)((double)turn->bytes / (double)link->bytes_per_second * 1e9);
+    wait_ms = (link->free_ns - now_ns + BL_NS_PER_MS / 2) / BL_NS_PER_MS;
   }
-  return first;
+  bl_timer_start(link->timer, wait_ms, 0);
 }
 
 // The turn of the first that waits, if the link is free.
 static void go_on(bl_link_t *link) {
   waiting_t *first;
-  while (link->bytes_per_second == 0 && !link->busy && (first = take_first(link)) != NULL) {
-    link->busy = true;
-    const bl_link_turn_t turn = link->current = first->turn;
+  while (!link->busy && (first = TAILQ_FIRST(&link->queue)) != NULL) {
+    const bl_link_turn_t turn = first->turn;
+    TAILQ_REMOVE(&link->queue, first, queued);
     free(first);
-    bl_timer_start(link->timer, BL_LINK_PATIENCE_MS, 0);
-    link->begin(link->context, &turn); // may end it
-  }
-  if (link->bytes_per_second != 0 && (first = TAILQ_FIRST(&link->queue)) != NULL && !link->busy) {
-    link->busy = true;
-    link->free_ns = due_ns(link, &first->turn);
-    wait_until(link, link->free_ns);
+    if (is_slowed(link) || !stands_still(link, turn.session)) {
+      take_link(link, &turn);
+    }
+    if (!is_slowed(link)) {
+      link->begin(link->context, &turn); // may end it
+    }
   }
 }
 
 static void on_timer(bl_timer_t *timer, void *context) {
   (void)timer;
   bl_link_t *link = context;
-  link->busy = false;
-  waiting_t *first = link->bytes_per_second != 0 ? take_first(link) : NULL;
-  if (first != NULL) { // its bytes would be through by now
-    const bl_link_turn_t turn = first->turn;
-    free(first);
-    go_on(link);
-    link->begin(link->context, &turn);
-    return;
+  const bl_link_turn_t turn = link->current;
+  const bool due = is_slowed(link) && link->busy;
+  if (!is_slowed(link) && link->busy) {
+    link->still[link->still_next++ % STILL_MAX] = turn.session;
   }
-  go_on(link); // somebody stands still
+  link->busy = false;
+  link->current = (bl_link_turn_t){0};
+  go_on(link);
+  if (due) { // its bytes would be through by now
+    link->begin(link->context, &turn);
+  }
 }
 
 bl_status_t bl_link_create(bl_loop_t *loop, uint64_t bytes_per_second,
@@ -99,29 +117,42 @@ void bl_link_destroy(bl_link_t *link) {
   if (link == NULL) {
     return;
   }
-  for (waiting_t *waiting; (waiting = take_first(link)) != NULL;) {
+  for (waiting_t *waiting; (waiting = TAILQ_FIRST(&link->queue)) != NULL;) {
+    TAILQ_REMOVE(&link->queue, waiting, queued);
     free(waiting);
   }
   bl_timer_destroy(link->timer);
   free(link);
 }
 
-bool bl_link_ask(bl_link_t *link, const bl_link_turn_t *turn) {
-  waiting_t *waiting;
+// Whether it was sent again, over another connection, while it waits or has its turn.
+static bool is_known(const bl_link_t *link, const bl_link_turn_t *turn) {
+  const waiting_t *waiting;
   TAILQ_FOREACH(waiting, &link->queue, queued) {
     if (is_about(&waiting->turn, turn->session, turn->frame.id) &&
         waiting->turn.frame.sequence == turn->frame.sequence) {
-      return false; // sent again over another connection
+      return true;
     }
   }
-  const bool free_now = link->bytes_per_second == 0 && !link->busy;
-  if (free_now) {
-    link->busy = true;
-    link->current = *turn;
-    bl_timer_start(link->timer, BL_LINK_PATIENCE_MS, 0);
+  return is_slowed(link) && link->busy && is_about(&link->current, turn->session, turn->frame.id) &&
+         link->current.frame.sequence == turn->frame.sequence;
+}
+
+bool bl_link_ask(bl_link_t *link, const bl_link_turn_t *turn) {
+  waiting_t *waiting;
+  if (is_known(link, turn)) {
+    return false;
   }
-  const bool again = link->bytes_per_second == 0 && is_about(&link->current, turn->session, turn->frame.id);
-  if (free_now || again || (waiting = malloc(sizeof *waiting)) == NULL) {
+  const bool again = !is_slowed(link) && link->busy && is_about(&link->current, turn->session, turn->frame.id);
+  if (again || (!is_slowed(link) && stands_still(link, turn->session))) {
+    return true;
+  }
+  if (!link->busy && !is_slowed(link)) {
+    take_link(link, turn);
+    return true;
+  }
+  waiting = malloc(sizeof *waiting);
+  if (waiting == NULL) {
     return true;
   }
   waiting->turn = *turn;
@@ -132,6 +163,13 @@ bool bl_link_ask(bl_link_t *link, const bl_link_turn_t *turn) {
 
 void bl_link_hurry(bl_link_t *link, uint64_t session, uint64_t id) {
   waiting_t *waiting, *next;
+  if (is_slowed(link) && link->busy && is_about(&link->current, session, id)) {
+    const bl_link_turn_t turn = link->current;
+    link->busy = false; // its bytes have taken the link all the same
+    go_on(link);
+    link->begin(link->context, &turn);
+    return;
+  }
   for (waiting = TAILQ_FIRST(&link->queue); waiting != NULL; waiting = next) {
     next = TAILQ_NEXT(waiting, queued);
     if (is_about(&waiting->turn, session, id)) {
@@ -144,9 +182,9 @@ void bl_link_hurry(bl_link_t *link, uint64_t session, uint64_t id) {
   }
 }
 
-void bl_link_end(bl_link_t *link, uint64_t id, uint64_t generation) {
-  if (link->bytes_per_second == 0 && link->busy && link->current.frame.id == id &&
-      link->current.frame.generation == generation) {
+void bl_link_end(bl_link_t *link, uint64_t session, uint64_t id, uint64_t generation) {
+  goes_on(link, session);
+  if (!is_slowed(link) && link->busy && link->current.frame.id == id && link->current.frame.generation == generation) {
     link->busy = false;
     link->current = (bl_link_turn_t){0};
     bl_timer_stop(link->timer);
@@ -163,7 +201,11 @@ void bl_link_forget(bl_link_t *link, uint64_t session) {
       free(waiting);
     }
   }
+  goes_on(link, session);
   if (link->busy && link->current.session == session) {
-    bl_link_end(link, link->current.frame.id, link->current.frame.generation);
+    link->busy = false;
+    link->current = (bl_link_turn_t){0};
+    bl_timer_stop(link->timer);
+    go_on(link);
   }
 }

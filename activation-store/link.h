@@ -8,7 +8,8 @@
 //   bl_link_end(link, ...)       its bytes have moved, or it was refused
 //   bl_link_forget(link, ...)    its session is over
 //
-// A block whose holder stands still with it lets the next one pass after BL_LINK_PATIENCE_MS. With a rate the link is as slow
+// A holder that stands still with its block lets the next one pass after BL_LINK_PATIENCE_MS; until it ends a turn again its
+// blocks wait for none and hold nobody up. With a rate the link is as slow
 // as that: a turn begins when the bytes before it and its own would be through.
 //
 // Thread: the loop's.
@@ -37,7 +38,8 @@ void bl_link_destroy(bl_link_t *link); // NULL is fine
 // What cannot be kept for want of memory begins now.
 BL_MUST_USE bool bl_link_ask(bl_link_t *link, const bl_link_turn_t *turn);
 void bl_link_hurry(bl_link_t *link, uint64_t session, uint64_t id);
-void bl_link_end(bl_link_t *link, uint64_t id, uint64_t generation);
+// `session`: who said so, 0: the store did.
+void bl_link_end(bl_link_t *link, uint64_t session, uint64_t id, uint64_t generation);
 void bl_link_forget(bl_link_t *link, uint64_t session);
 
 #endif

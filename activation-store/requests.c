@@ -31,9 +31,9 @@ static bl_lease_request_t request_of(const bl_store_t *store, const bl_line_t *l
   return request;
 }
 
-static void end_turn(bl_store_t *store, const bl_frame_t *frame) {
+static void end_turn(bl_store_t *store, uint64_t session, const bl_frame_t *frame) {
   if (store->link != NULL) {
-    bl_link_end(store->link, frame->id, frame->generation);
+    bl_link_end(store->link, session, frame->id, frame->generation);
   }
 }
 
@@ -68,7 +68,7 @@ static void serve(bl_store_t *store, bl_line_t *line, const bl_frame_t *frame) {
   bl_error_t err = {0};
   if (ask(store, &request, frame, &decision, &answer, &err) != BL_OK) {
     bl_line_fail(line, frame->sequence, &err);
-    end_turn(store, frame);
+    end_turn(store, bl_line_session(line), frame);
     return;
   }
   if (decision == BL_LEASE_DONE) {
@@ -81,7 +81,7 @@ static void serve(bl_store_t *store, bl_line_t *line, const bl_frame_t *frame) {
   // What the holder loads itself is over when it says so, what the store moves in bl__on_moved.
   const bool loads = frame->kind == BL_FRAME_LOAD && answer.reason == BL_LEASE_GRANTED;
   if (decision == BL_LEASE_DONE && !loads) {
-    end_turn(store, frame);
+    end_turn(store, bl_line_session(line), frame);
   }
   bl_store_settle(store);
 }
@@ -100,7 +100,7 @@ void bl__on_turn(void *context, const bl_link_turn_t *turn) {
   if (line != NULL) { // else it is sent again, over the next one
     serve(store, line, &turn->frame);
   } else {
-    end_turn(store, &turn->frame);
+    end_turn(store, turn->session, &turn->frame);
   }
 }
 
@@ -134,6 +134,9 @@ static bl_move_t move_of(const bl_lease_request_t *request, const bl_lease_answe
 // A request that could not begin is answered with BL_LEASE_TRANSFER.
 static void not_begun(bl_store_t *store, const bl_lease_answer_t *answer) {
   bl_lease_table_transfer_ended(store->table, answer->id, answer->generation, false, 0, bl_clock_now_ns());
+  if (store->link != NULL) {
+    bl_link_end(store->link, 0, answer->id, answer->generation);
+  }
 }
 
 bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_block_t *block,
@@ -177,7 +180,7 @@ void bl__on_moved(void *context, const bl_move_t *move, bool whole, uint64_t byt
   bl_lease_table_set_checksum(store->table, move->id, move->generation, move->checksum);
   bl_lease_table_transfer_ended(store->table, move->id, move->generation, whole, bytes_checksum, bl_clock_now_ns());
   if (store->link != NULL) {
-    bl_link_end(store->link, move->id, move->generation);
+    bl_link_end(store->link, 0, move->id, move->generation);
   }
   bl_store_settle(store);
 }

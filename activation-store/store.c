@@ -303,6 +303,7 @@ void bl_store_destroy(bl_store_t *store) {
     return;
   }
   bl_lines_stop(store->lines);
+  bl_arenas_stop(store->arenas);
   bl_pool_destroy(store->pool);
   bl_loop_drain(store->loop); // what the pool posted: all transfers have come back after this
   bl_lines_destroy(store->lines);

@@ -180,7 +180,7 @@ static uint32_t count_rooms(const bl_schedule_t *schedule, uint32_t stage) {
   uint32_t away = 0, most = 0;
   for (size_t i = 0; i < schedule->lists[stage].count; i++) {
     const bl_op_t op = schedule->lists[stage].ops[i];
-    if (!bl_verb_computes((bl_verb_t)op.verb) && op.store >= schedule->stages && op.store != BL_STORE_NONE) {
+    if (!bl_verb_computes((bl_verb_t)op.verb) && bl_schedule_is_host(schedule, op.store)) {
       away += op.verb == BL_VERB_E ? 1 : -1u;
       most = away > most ? away : most;
     }

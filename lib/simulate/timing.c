@@ -64,7 +64,7 @@ static double room_free(const bl__stage_clock_t *clock) {
 }
 
 static bool at_host(const bl__timing_t *t, bl_op_t op) {
-  return op.store >= t->schedule->stages && op.store < bl_schedule_stores(t->schedule);
+  return bl_schedule_is_host(t->schedule, op.store);
 }
 
 double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op) {

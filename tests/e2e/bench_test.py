@@ -19,7 +19,7 @@ REFUSED = [("auto --rounds 0", "argument --rounds: must be at least 1, is 0"),
            ("checkpoint --folder /no/such", "--folder /no/such: is no folder that can be written to"),
            ("pipeline --stages 4", "--stages: goes with --ahead"),
            ("pipeline --ahead --stages 4", "--layers 4: are too few for 4 stages"),
-           ("prediction --only two,,foo", "argument --only: 'foo' is none of replay, two, four, replicas, estimate"),
+           ("prediction --only two,,foo", "argument --only: 'foo' is none of replay, two, four, replicas, host, estimate"),
            ("startup /no/such.yaml", "JOB.yaml: /no/such.yaml is not there")]
 
 

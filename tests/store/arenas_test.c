@@ -116,6 +116,17 @@ static void one_that_is_closed_meanwhile_goes(void **state) {
   assert_int_equal(next->kind, BL_ARENA_SHAREABLE);
 }
 
+// As at the end of a store: what is filled is given up, and nothing is left behind (the sanitizers look).
+static void one_that_is_filled_ends_with_its_store(void **state) {
+  (void)state;
+  (void)make(LARGE_BYTES);
+  if (world.err.status == BL_EXHAUSTED) {
+    skip();
+  }
+  bl_arenas_fill(world.arenas, 0);
+  bl_arenas_stop(world.arenas);
+}
+
 static void what_the_machine_does_not_have_is_refused(void **state) {
   (void)state;
   assert_null(make(UINT64_C(1) << 50));
@@ -128,6 +139,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_large_one_is_filled_while_it_is_used, set_up, tear_down),
       cmocka_unit_test_setup_teardown(one_that_is_closed_meanwhile_goes, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(one_that_is_filled_ends_with_its_store, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_the_machine_does_not_have_is_refused, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,7 @@ static void begin(void *context, const bl_link_turn_t *turn) {
   self->begun_ns[self->count] = bl_clock_now_ns();
   self->begun[self->count++] = turn->frame.id;
   if (self->refuses) {
-    bl_link_end(self->link, turn->frame.id, turn->frame.generation);
+    bl_link_end(self->link, turn->session, turn->frame.id, turn->frame.generation);
   }
   if (self->count == self->awaited) {
     bl_loop_stop(self->loop);
@@ -105,15 +105,15 @@ static void one_at_a_time_in_order(void **state) {
   assert_true(ask(1, 10));
   assert_false(ask(2, 20) || ask(3, 30) || ask(1, 11));
   begun_are(NULL, 0);
-  bl_link_end(world.link, 20, 1); // not its turn
-  bl_link_end(world.link, 10, 2); // another use of the room
+  bl_link_end(world.link, 0, 20, 1); // not its turn
+  bl_link_end(world.link, 0, 10, 2); // another use of the room
   begun_are(NULL, 0);
-  bl_link_end(world.link, 10, 1);
+  bl_link_end(world.link, 0, 10, 1);
   begun_are((uint64_t[]){20}, 1);
-  bl_link_end(world.link, 20, 1);
-  bl_link_end(world.link, 30, 1);
+  bl_link_end(world.link, 0, 20, 1);
+  bl_link_end(world.link, 0, 30, 1);
   begun_are((uint64_t[]){20, 30, 11}, 3);
-  bl_link_end(world.link, 11, 1);
+  bl_link_end(world.link, 0, 11, 1);
   assert_true(ask(1, 12)); // free again
 }
 
@@ -124,7 +124,7 @@ static void refusals_do_not_hold_it_up(void **state) {
     assert_false(ask(1 + id % 3, id));
   }
   world.refuses = true;
-  bl_link_end(world.link, 1, 1);
+  bl_link_end(world.link, 0, 1, 1);
   assert_int_equal(world.count, 38);
   for (uint64_t i = 0; i < 38; i++) {
     assert_int_equal(world.begun[i], i + 2);
@@ -142,8 +142,8 @@ static void what_is_asked_about_a_room_begins_first(void **state) {
   begun_are(NULL, 0);
   bl_link_hurry(world.link, 3, 30);
   begun_are((uint64_t[]){30}, 1);
-  bl_link_end(world.link, 10, 1);
-  bl_link_end(world.link, 20, 1);
+  bl_link_end(world.link, 0, 10, 1);
+  bl_link_end(world.link, 0, 20, 1);
   begun_are((uint64_t[]){30, 20}, 2);
   assert_true(ask(1, 11));
   assert_true(ask(1, 11)); // sent again in its own turn
@@ -167,7 +167,29 @@ static void a_holder_that_stands_still_lets_others_pass(void **state) {
   run_until(2);
   begun_are((uint64_t[]){20, 30}, 2);
   assert_true(bl_clock_now_ns() - began_ns >= UINT64_C(2) * (BL_LINK_PATIENCE_MS - 2) * BL_NS_PER_MS);
-  bl_link_end(world.link, 10, 1); // late: nobody's turn
+  // Its other blocks hold nobody up, until it ends a turn.
+  bl_link_end(world.link, 0, 30, 1);
+  assert_true(ask(1, 11) && ask(2, 21) && ask(3, 31)); // two stand still, and the link is free
+  assert_true(ask(1, 13));
+  bl_link_end(world.link, 1, 10, 1); // late: nobody's turn, but it goes on
+  assert_false(ask(1, 14));
+  assert_true(ask(2, 22));
+  bl_link_end(world.link, 3, 31, 1);
+  begun_are((uint64_t[]){20, 30, 14}, 3);
+}
+
+// What stands first goes with its session: the next one takes as long as its own bytes do.
+static void a_rate_holds_for_what_follows(void **state) {
+  (void)state;
+  assert_false(ask(1, 1));
+  const uint64_t began_ns = bl_clock_now_ns();
+  const bl_link_turn_t large = {.session = 2, .bytes = 20000000, .frame = {.id = 2, .generation = 1, .sequence = 2}};
+  assert_false(bl_link_ask(world.link, &large));
+  assert_false(bl_link_ask(world.link, &large)); // sent again
+  bl_link_forget(world.link, 1);
+  run_until(1);
+  begun_are((uint64_t[]){2}, 1);
+  assert_true(world.begun_ns[0] - began_ns >= UINT64_C(199) * BL_NS_PER_MS);
 }
 
 static void a_rate_is_kept(void **state) {
@@ -176,8 +198,8 @@ static void a_rate_is_kept(void **state) {
   for (uint64_t id = 1; id <= 20; id++) {
     assert_false(ask(id % 4, id));
   }
-  bl_link_forget(world.link, 0); // 5 of them
-  bl_link_end(world.link, 1, 1); // says nothing of when bytes are through
+  bl_link_forget(world.link, 0);    // 5 of them
+  bl_link_end(world.link, 0, 1, 1); // says nothing of when bytes are through
   run_until(15);
   const uint64_t took_ns = world.begun_ns[14] - began_ns;
   assert_true(took_ns >= UINT64_C(149) * BL_NS_PER_MS);
@@ -195,6 +217,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(sessions_that_are_over_wait_no_more, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_holder_that_stands_still_lets_others_pass, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_rate_is_kept, set_up_slow, tear_down),
+      cmocka_unit_test_setup_teardown(a_rate_holds_for_what_follows, set_up_slow, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

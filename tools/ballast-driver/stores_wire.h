@@ -27,7 +27,7 @@ typedef struct bl_store_view {
   bool draining;
 } bl_store_view_t;
 
-// `addresses` by device, copied. BL_INVALID: not an address. BL_EXHAUSTED.
+// All stores of the job, those of devices first. BL_INVALID: not an address. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_stores_create(bl_rpc_t *rpc, const bl_job_t *job, bl_stores_t **stores, bl_error_t *err);
 void bl_stores_destroy(bl_stores_t *stores); // NULL is fine
 void bl_stores_tick(bl_stores_t *stores, uint64_t now_ms);

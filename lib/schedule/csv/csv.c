@@ -444,8 +444,7 @@ const char *bl__csv_comments(const bl_schedule_t *schedule, char text[BL__CSV_CO
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       const bl_op_t op = schedule->lists[s].ops[i];
       evicts = evicts || op.verb == BL_VERB_E;
-      to_hosts =
-          to_hosts || (op.verb == BL_VERB_E && op.store >= schedule->stages && op.store < bl_schedule_stores(schedule));
+      to_hosts = to_hosts || (op.verb == BL_VERB_E && bl_schedule_is_host(schedule, op.store));
     }
   }
   int used = snprintf(text, BL__CSV_COMMENTS_TEXT, "%s",

@@ -86,6 +86,9 @@ BL_MUST_USE bl_status_t bl_schedule_copy_lists(const bl_schedule_t *from, bl_sch
 static inline uint32_t bl_schedule_stores(const bl_schedule_t *schedule) {
   return schedule->stages + schedule->hosts;
 }
+static inline bool bl_schedule_is_host(const bl_schedule_t *schedule, uint32_t store) {
+  return store >= schedule->stages && store < bl_schedule_stores(schedule);
+}
 // "store of device 3" or "host store 0"; returns `text`.
 #define BL_STORE_TEXT 40
 const char *bl_store_format(uint32_t stages, uint32_t store, char text[BL_STORE_TEXT]);

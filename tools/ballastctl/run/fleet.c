@@ -286,10 +286,12 @@ static void tell_no_stages(bl_message_t *message) {
 // It lends what plans reserve of it; what the machine has is its limit, and what the job says of memory of the host.
 static bl_status_t start_store(process_t *process, bl_error_t *err) {
   const bl_ctl_fleet_options_t *fleet = &process->fleet->options;
-  char path[PATH_MAX], capacity[32], threads[16], rate[32];
+  char path[PATH_MAX], capacity[32], spill[32], threads[16], rate[32];
   uint64_t bytes = is_of_host(process) ? fleet->host_bytes : bl_memory_available_bytes();
   bytes = bytes < CAPACITY_MAX ? bytes : CAPACITY_MAX;
   snprintf(capacity, sizeof capacity, "%llu", (unsigned long long)bytes);
+  // On a GPU memory is taken when an arena is made: of the next plan, too, while the present one runs.
+  snprintf(spill, sizeof spill, "%llu", (unsigned long long)(is_of_host(process) ? 2 * bytes : bytes));
   const size_t users = is_of_host(process) ? process->fleet->stage_count : 1; // at a time
   snprintf(threads, sizeof threads, "%zu", users < THREADS_MAX ? users : THREADS_MAX);
   snprintf(rate, sizeof rate, "%llu", (unsigned long long)(is_of_host(process) ? fleet->host_rate : 0));
@@ -298,7 +300,7 @@ static bl_status_t start_store(process_t *process, bl_error_t *err) {
                               "--device",
                               device != NULL ? device : "host",
                               "--spill", // for holders that do not reach the device
-                              device != NULL ? capacity : "0",
+                              device != NULL ? spill : "0",
                               "--listen",
                               process->address,
                               "--health-listen",
