@@ -74,16 +74,26 @@ static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t tens
   memory->data_bytes = memory->labels_at + batch;
 }
 
+// Where the parameters of a chunk are, which the caller frees; NULL: no memory.
+static bl_parameter_place_t *places_of(const bl_stage_memory_request_t *request, bl_chunk_span_t span,
+                                       uint32_t *count) {
+  const bl_split_t split = request->options.split;
+  *count = bl_chunk_span_place_count(request->model, span, split);
+  bl_parameter_place_t *places = calloc(*count + 1u, sizeof *places);
+  if (places != NULL) {
+    (void)bl_chunk_span_places(request->model, span, split, places);
+  }
+  return places;
+}
+
 // What one replica keeps of a chunk's moments, each, and receives of its gradients from every other.
 static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_chunk_span_t span, const uint32_t *owners,
                                  uint64_t *moment_bytes, uint64_t *received_bytes) {
-  const bl_split_t split = request->options.split;
-  const uint32_t count = bl_chunk_span_place_count(request->model, span, split);
-  bl_parameter_place_t *places = calloc(count + 1u, sizeof *places);
+  uint32_t count;
+  bl_parameter_place_t *places = places_of(request, span, &count);
   if (places == NULL) {
     return BL_EXHAUSTED;
   }
-  (void)bl_chunk_span_places(request->model, span, split, places);
   *moment_bytes = bl_shard_moments(places, count, owners, request->replica, NULL) * sizeof(float);
   *received_bytes = 0;
   const bool two = bl_chunk_span_two_gradients(request->model, span);
@@ -98,13 +108,11 @@ static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_ch
 
 // Of the weights of a chunk whose masters are on the host, those that are on the device too.
 static bl_status_t measure_resident(const bl_stage_memory_request_t *request, bl_chunk_span_t span, uint64_t *bytes) {
-  const bl_split_t split = request->options.split;
-  const uint32_t count = bl_chunk_span_place_count(request->model, span, split);
-  bl_parameter_place_t *places = calloc(count + 1u, sizeof *places);
+  uint32_t count;
+  bl_parameter_place_t *places = places_of(request, span, &count);
   if (places == NULL) {
     return BL_EXHAUSTED;
   }
-  (void)bl_chunk_span_places(request->model, span, split, places);
   *bytes = bl_resident_weights(request->model, span, request->options.dtype, places, count, NULL) * sizeof(float);
   free(places);
   return BL_OK;

@@ -2,6 +2,7 @@
 #include "simulate/simulate.h"
 
 #include "schedule/ir/peaks.h"
+#include "schedule/ir/slot_walk.h"
 #include "schedule/ir/validate.h"
 #include "simulate/timing.h"
 
@@ -211,11 +212,8 @@ static bool allocate_slots(const bl_schedule_t *schedule, bl__timing_t *t) {
     t->clocks[s].slots.room = peaks[s] + 1;
     t->clocks[s].rooms = (bl__free_list_t){.room = rooms + 1, .count = rooms};
     all += (size_t)peaks[s] + rooms + 2;
-    for (size_t i = 0; i < schedule->lists[s].count; i++) {
-      const bl_op_t op = schedule->lists[s].ops[i];
-      t->recomputed[bl_schedule_block(schedule, op)] |= op.verb == BL_VERB_R;
-    }
   }
+  bl_schedule_mark_recomputed(schedule, t->recomputed);
   double *rings = calloc(all, sizeof *rings);
   for (uint32_t s = 0; s < schedule->stages && rings != NULL; s++) {
     t->clocks[s].slots.times = rings + next;

@@ -58,7 +58,7 @@ static double slot_free(const bl__stage_clock_t *clock) {
   return free_from(&clock->slots, clock->leaving);
 }
 
-// All rooms of the stage were free at first: one that is not in the list has not been used.
+// All rooms of the stage are free at first.
 static double room_free(const bl__stage_clock_t *clock) {
   return free_from(&clock->rooms, 0);
 }
