@@ -22,6 +22,7 @@
   X(BL_MEMORY_GRADIENTS, "gradients")                                                                                  \
   X(BL_MEMORY_OPTIMIZER, "optimizer")                                                                                  \
   X(BL_MEMORY_SLOTS, "slots")                                                                                          \
+  X(BL_MEMORY_KV_CACHE, "kv-cache")                                                                                    \
   X(BL_MEMORY_EDGES, "edges")                                                                                          \
   X(BL_MEMORY_WORKSPACE, "workspace")                                                                                  \
   X(BL_MEMORY_DATA, "data")                                                                                            \

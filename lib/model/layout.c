@@ -20,7 +20,7 @@ const char *bl_recompute_name(bl_recompute_t recompute) {
 static void count_elements(const bl_layout_t *layout, uint64_t elements[BL_SEGMENT_KINDS]) {
   const bl_split_t split = layout->options.split;
   const bl_model_t part = bl_split_model(&layout->model, bl_split_parts(split)), *model = &part;
-  const uint64_t rows = (uint64_t)layout->options.micro_batch * model->seq, own = rows / bl_split_ranks(split);
+  const uint64_t rows = bl_layout_rows(model, layout->options), own = rows / bl_split_ranks(split);
   const uint64_t norm_gradient = (uint64_t)bl_model_norm_vectors(model) * model->hidden;
   elements[BL_SEGMENT_X1] = own * model->hidden;
   elements[BL_SEGMENT_NORM1_STATS] = own * bl_model_norm_vectors(model);
@@ -155,6 +155,17 @@ static bl_status_t check_size(const bl_model_t *model, bl_chunk_span_t span, bl_
   return fits && bytes < BLOCK_BYTES_MAX ? BL_OK : BL_INVALID;
 }
 
+static void lay_out_page(bl_layout_t *layout) {
+  const bl_layout_options_t options = layout->options;
+  const bl_model_t part = bl_split_model(&layout->model, bl_split_parts(options.split));
+  const uint64_t elements = bl_layout_rows(&layout->model, options) * 2 * bl_model_kv_width(&part);
+  const uint64_t pieces = (uint64_t)layout->span.layer_count * bl_split_here(options.split);
+  layout->page_part_bytes = bl_align_up(elements * bl_dtype_bytes(options.dtype), BL_CACHE_LINE_BYTES);
+  layout->page_bytes = pieces * layout->page_part_bytes;
+  layout->page_gradient_part_bytes = bl_align_up(elements * sizeof(float), BL_CACHE_LINE_BYTES);
+  layout->page_gradient_bytes = pieces * layout->page_gradient_part_bytes;
+}
+
 bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chunk_span_t span,
                            bl_layout_options_t options) {
   if (options.micro_batch < 1 || check_size(model, span, options) != BL_OK) {
@@ -185,8 +196,11 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
   made.slot_bytes = made.evict_bytes + span.layer_count * made.gradient_stride_bytes;
   made.rows[BL_SEGMENT_FINAL_GRADIENT].offset_bytes = made.slot_bytes;
   made.slot_bytes += bl_align_up(made.rows[BL_SEGMENT_FINAL_GRADIENT].bytes, BL_CACHE_LINE_BYTES);
-  made.edge_bytes = (uint64_t)options.micro_batch * model->seq / bl_split_ranks(options.split) * model->hidden *
-                    bl_dtype_bytes(options.dtype);
+  made.edge_bytes =
+      bl_layout_rows(model, options) / bl_split_ranks(options.split) * model->hidden * bl_dtype_bytes(options.dtype);
+  if (bl_layout_slices(options) > 1) {
+    lay_out_page(&made);
+  }
   *layout = made;
   return BL_OK;
 }

@@ -27,6 +27,11 @@
 // Of a layer in parts (model/split.h) a rank that has k of them keeps, of what norms and residuals make, its own rows, and
 // of what the products of a part make, all rows of its k parts: one part after the other, each on a cache line.
 //
+// Where sequences are cut into slices (pipeline.slices), a block is that of one slice: T = micro_batch * seq / slices. What
+// the attention of later slices reads of it stays beside the slot, whoever evicts that, in a *page of the KV cache*: keys
+// and values of every layer, [layers][parts here][b, seq / slices, 2 kv_width], from its F to the end of its I. What later
+// slices' backwards add to their gradients is a page of the same shape in float, from the I of the last slice to its own.
+//
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_LAYOUT_H
 #define BALLAST_MODEL_LAYOUT_H
@@ -107,6 +112,7 @@ static inline uint64_t bl_segment_end(const bl_segment_t *segment, uint64_t inde
 
 typedef struct bl_layout_options {
   uint32_t micro_batch; // sequences b
+  uint32_t slices;      // of every sequence, each a block of its own (pipeline.slices); 0 is 1
   bl_attention_t attention;
   bl_backward_t backward;
   bool lean;
@@ -135,10 +141,23 @@ typedef struct bl_layout {
   uint64_t backward_stride_bytes; // workspace per layer for BL_LIFETIME_BACKWARD segments
   uint64_t shared_bytes;          // workspace for BL_LIFETIME_LAYER segments
   uint64_t edge_bytes;            // one edge buffer: [T, hidden], of T the own rows
+  uint64_t page_part_bytes;       // KV cache: of one part of one layer, a multiple of 64; 0 where sequences are whole
+  uint64_t page_gradient_part_bytes; // the same of a page of gradients
+  uint64_t page_bytes;               // of one page
+  uint64_t page_gradient_bytes;      // of one page of gradients
 } bl_layout_t;
 
-// `model` has passed bl_model_check, options.micro_batch >= 1. BL_INVALID when a block would exceed 2^62
-// bytes.
+#define BL_LAYOUT_MOST_SLICES 255 // as BL_SLICES_MAX (schedule/ir/schedule.h)
+static inline uint32_t bl_layout_slices(bl_layout_options_t options) {
+  return options.slices > 1 ? options.slices : 1;
+}
+// T: rows of one block.
+static inline uint64_t bl_layout_rows(const bl_model_t *model, bl_layout_options_t options) {
+  return (uint64_t)options.micro_batch * model->seq / bl_layout_slices(options);
+}
+
+// `model` has passed bl_model_check, options.micro_batch >= 1, slices divide seq. BL_INVALID when a block would exceed
+// 2^62 bytes.
 bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chunk_span_t span,
                            bl_layout_options_t options) BL_MUST_USE;
 

@@ -32,7 +32,9 @@ bl_status_t bl_chunk_memory(const bl_model_t *model, bl_chunk_span_t span, bl_la
                                 .slot_bytes = layout.slot_bytes,
                                 .evict_bytes = layout.evict_bytes,
                                 .edge_bytes = layout.edge_bytes,
-                                .workspace_bytes = bl_workspace_plan(&layout).bytes};
+                                .workspace_bytes = bl_workspace_plan(&layout).bytes,
+                                .page_bytes = layout.page_bytes,
+                                .page_gradient_bytes = layout.page_gradient_bytes};
   return BL_OK;
 }
 
@@ -61,13 +63,16 @@ static void add_chunk(const bl_stage_memory_request_t *request, bl_chunk_span_t 
   sum->slot_bytes = bl_max_u64(sum->slot_bytes, lines(chunk->slot_bytes));
   sum->evict_bytes = bl_max_u64(sum->evict_bytes, chunk->evict_bytes);
   sum->edge_bytes = bl_max_u64(sum->edge_bytes, lines(chunk->edge_bytes));
+  sum->page_bytes = bl_max_u64(sum->page_bytes, chunk->page_bytes);
+  sum->page_gradient_bytes = bl_max_u64(sum->page_gradient_bytes, chunk->page_gradient_bytes);
 }
 
 // Losses, a square for every tensor, the checksum of a block, tokens, labels.
 static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t tensors, bl_stage_memory_t *memory) {
   const uint64_t batch =
       (uint64_t)request->options.micro_batch * request->model->seq * sizeof(int32_t) * request->batches;
-  memory->squares_at = lines((uint64_t)request->micro_batches * BL_STAGE_LOSS_BYTES);
+  const uint64_t losses = (uint64_t)request->micro_batches * bl_layout_slices(request->options);
+  memory->squares_at = lines(losses * BL_STAGE_LOSS_BYTES);
   memory->hash_at = lines(memory->squares_at + tensors * sizeof(double));
   memory->tokens_at = memory->hash_at + BL_CACHE_LINE_BYTES;
   memory->labels_at = lines(memory->tokens_at + batch);

@@ -18,12 +18,14 @@
 
 typedef struct bl_chunk_memory {
   uint64_t weight_bytes;
-  uint64_t gradient_bytes;  // two buffers of the token embedding where embedding and tied head are both here
-  uint64_t optimizer_bytes; // first and second moment
-  uint64_t slot_bytes;      // of one slot
-  uint64_t evict_bytes;     // of what moves when a block is evicted
-  uint64_t edge_bytes;      // of one edge buffer
-  uint64_t workspace_bytes; // without the back end's own
+  uint64_t gradient_bytes;      // two buffers of the token embedding where embedding and tied head are both here
+  uint64_t optimizer_bytes;     // first and second moment
+  uint64_t slot_bytes;          // of one slot
+  uint64_t evict_bytes;         // of what moves when a block is evicted
+  uint64_t edge_bytes;          // of one edge buffer
+  uint64_t workspace_bytes;     // without the back end's own
+  uint64_t page_bytes;          // of one page of the KV cache, where sequences are cut into slices
+  uint64_t page_gradient_bytes; // of one page of its gradients
 } bl_chunk_memory_t;
 
 bl_status_t bl_chunk_memory(const bl_model_t *model, bl_chunk_span_t span, bl_layout_options_t options,
@@ -73,11 +75,12 @@ typedef struct bl_stage_memory {
   uint64_t slot_bytes;      // of one slot
   uint64_t evict_bytes;     // of what moves of a block
   uint64_t edge_bytes;      // of one boundary buffer
+  uint64_t page_bytes, page_gradient_bytes;           // of one page of the KV cache, and of its gradients
   uint64_t squares_at, hash_at, tokens_at, labels_at; // offsets in the data, whose losses come first
   uint64_t data_bytes;
 } bl_stage_memory_t;
 
-// BL_INVALID as bl_layout_init; BL_EXHAUSTED. Slots and boundary buffers are the schedule's to count.
+// BL_INVALID as bl_layout_init; BL_EXHAUSTED. Slots, boundary buffers and pages are the schedule's to count.
 bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_memory_t *memory) BL_MUST_USE;
 
 #endif

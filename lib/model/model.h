@@ -90,6 +90,9 @@ const char *bl_family_name(bl_family_t family); // "gpt2", "llama"
 static inline uint32_t bl_model_query_width(const bl_model_t *model) {
   return model->heads * model->head_dim;
 }
+static inline uint32_t bl_model_kv_width(const bl_model_t *model) { // of keys, and of values
+  return model->kv_heads * model->head_dim;
+}
 static inline uint32_t bl_model_qkv_width(const bl_model_t *model) {
   return (model->heads + 2 * model->kv_heads) * model->head_dim;
 }

@@ -14,7 +14,7 @@ static void add(bl_windows_t *windows, uint64_t *offset_bytes, uint64_t bytes) {
 
 bl_windows_t bl_windows_plan(const bl_model_t *model, bl_layout_options_t options, bool head) {
   const uint64_t parts = bl_split_parts(options.split), here = bl_split_here(options.split);
-  const uint64_t rows = (uint64_t)options.micro_batch * model->seq;
+  const uint64_t rows = bl_layout_rows(model, options);
   const uint64_t tensor = rows * model->hidden * bl_dtype_bytes(options.dtype);
   const bool shared = here < parts;
   bl_windows_t windows = {0};

@@ -47,7 +47,7 @@ static uint64_t forward_bytes(bl_workspace_t *workspace, const bl_layout_t *layo
 
 bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
   const bl_model_t *model = &layout->model;
-  const uint64_t rows = (uint64_t)layout->options.micro_batch * model->seq;
+  const uint64_t rows = bl_layout_rows(model, layout->options);
   const bl_split_t split = layout->options.split;
   const bl_model_t part = bl_split_model(model, bl_split_parts(split));
   const uint64_t own = rows / bl_split_ranks(split) * model->hidden;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the gradient of every parameter of a whole chunk (embedding, layers, head) against central differences of
-// the loss, for both families and all properties of models, both attentions, tied and untied heads.
+// the loss, for both families and all properties of models, both attentions, tied and untied heads; of sequences in slices
+// against those of the whole sequence's loss.
 #include "base/random.h"
 #include "compute/properties.h"
 #include "compute/trainer.h"
@@ -119,29 +120,42 @@ static float *copy_gradients(bl_chunk_t *chunk, uint64_t offsets[]) {
   return copy;
 }
 
-// Checks the parameters from canonical index `first` on.
-static void check_model(bl_model_t model, bl_attention_t attention, uint32_t first) {
+// Checks the parameters from canonical index `first` on. The gradients are those of sequences in slices, the losses those of
+// whole ones.
+static void check_slices(bl_model_t model, bl_attention_t attention, uint32_t slices, uint32_t first) {
   trainer_options_t options = {
       .model = model, .chunks = 1, .micro_batches = 1, .layout = {.micro_batch = 2, .attention = attention}, .seed = 3};
   trainer_t *trainer = trainer_create(&options);
+  options.layout.slices = slices;
+  trainer_t *sliced = slices > 1 ? trainer_create(&options) : trainer;
   fixture_t f = {.chunk = trainer_chunk(trainer, 0), .buffers = trainer_make_buffers(trainer, 0)};
   roughen_weights(f.chunk);
+  if (sliced != trainer) {
+    roughen_weights(trainer_chunk(sliced, 0));
+  }
 
   trainer_op_t ops[TRAINER_OPS_MAX];
-  size_t count = trainer_make_order((trainer_order_t){.split = true}, 1, 1, ops);
+  size_t count = trainer_make_order((trainer_order_t){.split = true, .slices = slices}, 1, 1, ops);
   double loss;
-  trainer_run(trainer, f.buffers.tokens, f.buffers.labels, ops, count, &loss);
-  trainer_gradient_norm(trainer); // joins tied gradients
-  assert_true(loss == loss_of(&f));
+  trainer_run(sliced, f.buffers.tokens, f.buffers.labels, ops, count, &loss);
+  trainer_gradient_norm(sliced); // joins tied gradients
+  assert_true(slices > 1 ? fabs(loss - loss_of(&f)) < 1e-5 : loss == loss_of(&f));
   uint64_t offsets[64] = {0};
   assert_true(bl_chunk_parameter_count(f.chunk) <= 64);
-  float *gradients = copy_gradients(f.chunk, offsets);
+  float *gradients = copy_gradients(trainer_chunk(sliced, 0), offsets);
   for (uint32_t i = first; i < bl_chunk_parameter_count(f.chunk); i++) {
     check_parameter(&f, i, gradients + offsets[i]);
   }
   free(gradients);
   trainer_free_buffers(&f.buffers);
+  if (sliced != trainer) {
+    trainer_destroy(sliced);
+  }
   trainer_destroy(trainer);
+}
+
+static void check_model(bl_model_t model, bl_attention_t attention, uint32_t first) {
+  check_slices(model, attention, 1, first);
 }
 
 static const bl_model_t gpt2 = {.family = BL_FAMILY_GPT2,
@@ -217,6 +231,22 @@ static void head_in_pieces(void **state) {
   check_model(wide, BL_ATTENTION_FLASH, bl_parameter_index(&wide, BL_PARAMETER_FINAL_NORM_WEIGHT, 0));
 }
 
+// Slices that end inside of tiles, and one that ends with a tile.
+static void slices(void **state) {
+  (void)state;
+  bl_model_t model = gpt2;
+  model.seq = 9;
+  check_slices(model, BL_ATTENTION_NAIVE, 3, 0);
+  model = llama;
+  model.seq = 8;
+  check_slices(model, BL_ATTENTION_FLASH, 4, 0);
+  model = with_norms_caps_and_windows(model);
+  check_slices(model, BL_ATTENTION_FLASH, 2, 0);
+  model = llama;
+  model.seq = 128;
+  check_slices(model, BL_ATTENTION_NAIVE, 2, 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2_naive),
@@ -226,6 +256,7 @@ int main(void) {
       cmocka_unit_test(norms_caps_and_windows),
       cmocka_unit_test(fused_projections),
       cmocka_unit_test(head_in_pieces),
+      cmocka_unit_test(slices),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -219,6 +219,7 @@ static void follow(const char *name, uint32_t chunks, trainer_order_t order, bl_
   int32_t *tokens = malloc(count * sizeof *tokens), *labels = malloc(count * sizeof *labels);
   assert_true(tokens && labels);
   trainer_op_t ops[TRAINER_OPS_MAX];
+  order.slices = layout.slices;
   size_t op_count = trainer_make_order(order, chunks, m, ops);
   bl_adamw_settings_t settings = {.beta1 = setting(&golden, "beta1"),
                                   .beta2 = setting(&golden, "beta2"),
@@ -287,6 +288,45 @@ static void layers_in_parts_follow_pytorch(void **state) {
   follow_parts("phi3", 2);
   follow_parts("gemma2", 2);
   follow_parts("gemma3", 2);
+}
+
+// Sequences in slices, which attend to those before them.
+static void follow_slices(const char *name) {
+  for (uint32_t slices = 2; slices <= 8; slices *= 2) {
+    follow(name, 1, (trainer_order_t){0}, (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .slices = slices});
+    follow(name, 3, (trainer_order_t){.one_forward_one_backward = true, .split = true, .delay = 1},
+           (bl_layout_options_t){.attention = BL_ATTENTION_FLASH, .slices = slices});
+  }
+  follow(name, 2, (trainer_order_t){.one_forward_one_backward = true, .recompute = true},
+         (bl_layout_options_t){.attention = BL_ATTENTION_FLASH, .recompute = BL_RECOMPUTE_FULL, .slices = 4});
+  follow(name, 2, (trainer_order_t){.one_forward_one_backward = true, .gradient_first = true},
+         (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE,
+                               .recompute = BL_RECOMPUTE_ATTENTION,
+                               .backward = BL_BACKWARD_FUSED,
+                               .lean = true,
+                               .slices = 2});
+  follow(name, 2, (trainer_order_t){.one_forward_one_backward = true},
+         (bl_layout_options_t){.attention = BL_ATTENTION_FLASH,
+                               .backward = BL_BACKWARD_FUSED,
+                               .lean = true,
+                               .dtype = BL_DTYPE_BF16,
+                               .slices = 4});
+}
+
+static void slices_follow_pytorch(void **state) {
+  (void)state;
+  if (device != NULL) {
+    skip(); // of the host only
+  }
+  static const char *const names[] = {"gpt2",           "llama",        "llama3", "qwen3",    "phi3",
+                                      "mistral-window", "qwen2-window", "gemma2", "phi3-long"};
+  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    follow_slices(names[i]);
+  }
+  follow("gpt2", 2, (trainer_order_t){.one_forward_one_backward = true},
+         (bl_layout_options_t){.attention = BL_ATTENTION_FLASH, .split = {.parts = 2}, .slices = 4});
+  follow("gemma3", 2, (trainer_order_t){.one_forward_one_backward = true},
+         (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .split = {.parts = 2}, .slices = 2});
 }
 
 static void gpt2_follows_pytorch(void **state) {
@@ -393,21 +433,14 @@ int main(int argc, char **argv) {
     open_device();
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2_follows_pytorch),
-      cmocka_unit_test(llama_follows_pytorch),
-      cmocka_unit_test(llama3_follows_pytorch),
-      cmocka_unit_test(mistral_follows_pytorch),
-      cmocka_unit_test(qwen2_follows_pytorch),
-      cmocka_unit_test(windows_follow_pytorch),
-      cmocka_unit_test(qwen3_follows_pytorch),
-      cmocka_unit_test(phi3_follows_pytorch),
-      cmocka_unit_test(gemma_follows_pytorch),
-      cmocka_unit_test(gemma2_follows_pytorch),
-      cmocka_unit_test(gemma3_follows_pytorch),
-      cmocka_unit_test(layers_in_parts_follow_pytorch),
-      cmocka_unit_test(gpt2_follows_pytorch_in_bf16),
-      cmocka_unit_test(llama_follows_pytorch_in_bf16),
-      cmocka_unit_test(all_tensors_decay_as_in_pytorch),
+      cmocka_unit_test(gpt2_follows_pytorch),          cmocka_unit_test(llama_follows_pytorch),
+      cmocka_unit_test(llama3_follows_pytorch),        cmocka_unit_test(mistral_follows_pytorch),
+      cmocka_unit_test(qwen2_follows_pytorch),         cmocka_unit_test(windows_follow_pytorch),
+      cmocka_unit_test(qwen3_follows_pytorch),         cmocka_unit_test(phi3_follows_pytorch),
+      cmocka_unit_test(gemma_follows_pytorch),         cmocka_unit_test(gemma2_follows_pytorch),
+      cmocka_unit_test(gemma3_follows_pytorch),        cmocka_unit_test(layers_in_parts_follow_pytorch),
+      cmocka_unit_test(slices_follow_pytorch),         cmocka_unit_test(gpt2_follows_pytorch_in_bf16),
+      cmocka_unit_test(llama_follows_pytorch_in_bf16), cmocka_unit_test(all_tensors_decay_as_in_pytorch),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,6 +273,12 @@ static void compare_all(const bl_model_t *model) {
     compare(model, variants[i], 4);
   }
   compare(model, variants[0], 2);
+  variant_t sliced = {"in slices",
+                      {.attention = BL_ATTENTION_FLASH, .backward = BL_BACKWARD_FUSED, .lean = true},
+                      {.one_forward_one_backward = true},
+                      2};
+  sliced.layout.slices = sliced.order.slices = model->seq % 5 == 0 ? 5 : 3;
+  compare(model, sliced, 4);
 }
 
 // Heads, widths and tables that do not divide evenly into cache lines; the last part of a table is shorter.

@@ -11,14 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ARENAS 128 // of one trainer
+#define ARENAS 1024 // of one trainer
 
 typedef struct {
   bl_chunk_t *chunk;
   bl_chunk_sizes_t sizes;
   bl_chunk_arenas_t arenas;
-  void *slots[TRAINER_MICRO_BATCHES_MAX];
-  void *in[TRAINER_MICRO_BATCHES_MAX], *out[TRAINER_MICRO_BATCHES_MAX];
+  void *slots[TRAINER_BLOCKS_MAX];
+  void *in[TRAINER_BLOCKS_MAX], *out[TRAINER_BLOCKS_MAX];
+  void *pages[TRAINER_BLOCKS_MAX]; // of the KV cache
+  float *page_gradients[TRAINER_BLOCKS_MAX];
 } part_t;
 
 struct trainer {
@@ -32,8 +34,9 @@ struct trainer {
   void *ops_workspace;
   uint64_t ops_workspace_bytes;
   // In staging.
-  int32_t *tokens, *labels; // [micro_batches, micro_batch seq]
-  bl_chunk_loss_t *losses;  // [micro_batches]
+  int32_t *tokens, *labels; // [blocks, micro_batch seq / slices]
+  bl_chunk_loss_t *losses;  // [blocks]
+  uint32_t slices, blocks;  // of a micro-batch, of a step
   double *squares;          // [1]
   part_t parts[TRAINER_CHUNKS_MAX];
 };
@@ -109,10 +112,15 @@ static void make_part(trainer_t *trainer, uint32_t index) {
                                      .second_moments = allocate(trainer, part->sizes.moment_bytes),
                                      .packed = allocate(trainer, part->sizes.packed_bytes),
                                      .workspace = allocate(trainer, part->sizes.workspace_bytes)};
-  for (uint32_t i = 0; i < options->micro_batches; i++) {
+  for (uint32_t i = 0; i < trainer->blocks; i++) {
     part->slots[i] = allocate(trainer, part->sizes.slot_bytes);
     part->in[i] = allocate(trainer, part->sizes.edge_bytes);
     part->out[i] = allocate(trainer, part->sizes.edge_bytes);
+    if (trainer->slices > 1) {
+      part->pages[i] = allocate(trainer, part->sizes.page_bytes);
+      part->page_gradients[i] =
+          (i + 1) % trainer->slices == 0 ? NULL : allocate(trainer, part->sizes.page_gradient_bytes);
+    }
   }
 }
 
@@ -137,12 +145,15 @@ trainer_t *trainer_create(const trainer_options_t *options) {
   MUST(trainer != NULL);
   MUST(options->chunks <= TRAINER_CHUNKS_MAX && options->micro_batches <= TRAINER_MICRO_BATCHES_MAX);
   trainer->options = *options;
+  trainer->slices = bl_layout_slices(options->layout);
+  trainer->blocks = options->micro_batches * trainer->slices;
+  MUST(trainer->blocks <= TRAINER_BLOCKS_MAX);
   open_compute(trainer);
   const uint64_t count =
       (uint64_t)options->micro_batches * options->layout.micro_batch * options->model.seq * sizeof(int32_t);
   trainer->tokens = allocate_kind(trainer, BL_ARENA_STAGING, count);
   trainer->labels = allocate_kind(trainer, BL_ARENA_STAGING, count);
-  trainer->losses = allocate_kind(trainer, BL_ARENA_STAGING, options->micro_batches * sizeof *trainer->losses);
+  trainer->losses = allocate_kind(trainer, BL_ARENA_STAGING, trainer->blocks * sizeof *trainer->losses);
   trainer->squares = allocate_kind(trainer, BL_ARENA_STAGING, sizeof *trainer->squares);
   for (uint32_t i = 0; i < options->chunks; i++) {
     make_part(trainer, i);
@@ -205,10 +216,33 @@ static void release(trainer_t *trainer, uint32_t chunk, uint32_t i) {
   poison(trainer, part->out[i], part->sizes.edge_bytes);
 }
 
+static bool starts_backward(trainer_verb_t verb) {
+  return verb == TRAINER_I || verb == TRAINER_B || verb == TRAINER_D;
+}
+
+// Pages hold what they are told from here on: own ones from F, sums from the I of the last slice.
+static void use_slice(trainer_t *trainer, trainer_op_t op) {
+  part_t *part = &trainer->parts[op.chunk];
+  const uint32_t slice = op.block % trainer->slices, first = op.block - slice;
+  if (trainer->slices == 1) {
+    return;
+  }
+  if (op.verb == TRAINER_F) {
+    poison(trainer, part->pages[op.block], part->sizes.page_bytes);
+  }
+  for (uint32_t i = first; starts_backward(op.verb) && slice + 1 == trainer->slices && i < op.block; i++) {
+    poison(trainer, part->page_gradients[i], part->sizes.page_gradient_bytes);
+  }
+  bl_chunk_use_slice(
+      part->chunk,
+      &(bl_chunk_slice_t){.index = slice, .pages = part->pages + first, .gradients = part->page_gradients + first});
+}
+
 static void run_one(trainer_t *trainer, trainer_op_t op, const int32_t *tokens, const int32_t *labels,
                     bl_chunk_loss_t *loss) {
   part_t *part = &trainer->parts[op.chunk];
-  const uint32_t i = op.micro_batch;
+  const uint32_t i = op.block;
+  use_slice(trainer, op);
   switch (op.verb) {
   case TRAINER_F:
     forward(trainer, op.chunk, i, tokens);
@@ -239,17 +273,25 @@ static void run_one(trainer_t *trainer, trainer_op_t op, const int32_t *tokens, 
   }
 }
 
-static bool starts_backward(trainer_verb_t verb) {
-  return verb == TRAINER_I || verb == TRAINER_B || verb == TRAINER_D;
+// Slices of every micro-batch one after the other, from [micro_batches, micro_batch, seq].
+static void cut(const trainer_t *trainer, const int32_t *whole, int32_t *blocks) {
+  const uint64_t sequences = trainer->options.layout.micro_batch, seq = trainer->options.model.seq;
+  const uint64_t rows = seq / trainer->slices;
+  for (uint64_t block = 0; block < trainer->blocks; block++) {
+    for (uint64_t i = 0; i < sequences; i++) {
+      const uint64_t sequence = block / trainer->slices * sequences + i;
+      memcpy(blocks + (block * sequences + i) * rows, whole + sequence * seq + block % trainer->slices * rows,
+             rows * sizeof *whole);
+    }
+  }
 }
 
 void trainer_run(trainer_t *trainer, const int32_t *tokens, const int32_t *labels, const trainer_op_t *ops,
                  size_t op_count, double *losses) {
-  const uint64_t rows = (uint64_t)trainer->options.layout.micro_batch * trainer->options.model.seq;
-  const uint64_t count = trainer->options.micro_batches * rows;
-  memcpy(trainer->tokens, tokens, count * sizeof *tokens);
-  memcpy(trainer->labels, labels, count * sizeof *labels);
-  for (uint32_t i = 0; i < trainer->options.micro_batches; i++) {
+  const uint64_t rows = bl_layout_rows(&trainer->options.model, trainer->options.layout);
+  cut(trainer, tokens, trainer->tokens);
+  cut(trainer, labels, trainer->labels);
+  for (uint32_t i = 0; i < trainer->blocks; i++) {
     trainer->losses[i] = (bl_chunk_loss_t){.sum = NAN};
   }
   for (uint32_t i = 0; i < trainer->options.chunks; i++) {
@@ -260,13 +302,16 @@ void trainer_run(trainer_t *trainer, const int32_t *tokens, const int32_t *label
     const trainer_op_t op = ops[i];
     poison(trainer, trainer->ops_workspace, trainer->ops_workspace_bytes);
     poison(trainer, trainer->parts[op.chunk].arenas.workspace, trainer->parts[op.chunk].sizes.workspace_bytes);
-    run_one(trainer, op, trainer->tokens + op.micro_batch * rows, trainer->labels + op.micro_batch * rows,
-            &trainer->losses[op.micro_batch]);
+    run_one(trainer, op, trainer->tokens + op.block * rows, trainer->labels + op.block * rows,
+            &trainer->losses[op.block]);
   }
   finish(trainer);
   for (uint32_t i = 0; i < trainer->options.micro_batches; i++) {
-    MUST(trainer->losses[i].first_bad_row == -1);
-    losses[i] = bl_chunk_loss_mean(trainer->parts[trainer->options.chunks - 1].chunk, &trainer->losses[i]);
+    const bl_chunk_loss_t *of = &trainer->losses[i * trainer->slices];
+    for (uint32_t slice = 0; slice < trainer->slices; slice++) {
+      MUST(of[slice].first_bad_row == -1);
+    }
+    losses[i] = bl_chunk_loss_mean(trainer->parts[trainer->options.chunks - 1].chunk, of);
     MUST(isfinite(losses[i]));
   }
 }
@@ -363,41 +408,51 @@ void trainer_update(trainer_t *trainer, const bl_adamw_settings_t *settings, uin
   }
 }
 
+static uint32_t slices_of(trainer_order_t order) {
+  return order.slices > 1 ? order.slices : 1;
+}
+
+// The block that the n-th backward is of.
+static uint32_t backward_of(trainer_order_t order, uint32_t n) {
+  const uint32_t slice = n % slices_of(order);
+  return n - slice + slices_of(order) - 1 - slice;
+}
+
 // Backward number `backward` of a chunk and the W that has waited long enough.
-static size_t add_backward(trainer_order_t order, uint32_t chunk, uint32_t backward, uint32_t micro_batches,
+static size_t add_backward(trainer_order_t order, uint32_t chunk, uint32_t backward, uint32_t blocks,
                            trainer_op_t *ops) {
+  const uint32_t block = backward_of(order, backward);
   size_t n = 0;
   if (order.recompute) {
-    ops[n++] = (trainer_op_t){TRAINER_R, chunk, backward};
+    ops[n++] = (trainer_op_t){TRAINER_R, chunk, block};
   }
   if (!order.split) {
-    ops[n++] = (trainer_op_t){order.gradient_first ? TRAINER_D : TRAINER_B, chunk, backward};
+    ops[n++] = (trainer_op_t){order.gradient_first ? TRAINER_D : TRAINER_B, chunk, block};
     return n;
   }
-  ops[n++] = (trainer_op_t){TRAINER_I, chunk, backward};
-  uint32_t first = backward >= order.delay ? backward - order.delay : micro_batches;
-  uint32_t end = backward + 1 == micro_batches ? micro_batches : first + 1;
-  if (backward + 1 == micro_batches && first == micro_batches) {
+  ops[n++] = (trainer_op_t){TRAINER_I, chunk, block};
+  uint32_t first = backward >= order.delay ? backward - order.delay : blocks;
+  uint32_t end = backward + 1 == blocks ? blocks : first + 1;
+  if (backward + 1 == blocks && first == blocks) {
     first = 0; // the delay is longer than the step: all of them now
   }
-  for (uint32_t i = first; i < end && i < micro_batches; i++) {
-    ops[n++] = (trainer_op_t){TRAINER_W, chunk, i};
+  for (uint32_t i = first; i < end && i < blocks; i++) {
+    ops[n++] = (trainer_op_t){TRAINER_W, chunk, backward_of(order, i)};
   }
   return n;
 }
 
-static size_t chunk_list(trainer_order_t order, uint32_t chunk, uint32_t chunks, uint32_t micro_batches,
-                         trainer_op_t *ops) {
+static size_t chunk_list(trainer_order_t order, uint32_t chunk, uint32_t chunks, uint32_t blocks, trainer_op_t *ops) {
   size_t n = 0;
-  uint32_t ahead = order.one_forward_one_backward ? chunks - chunk : micro_batches;
-  ahead = ahead < micro_batches ? ahead : micro_batches;
+  uint32_t ahead = order.one_forward_one_backward ? chunks - chunk + slices_of(order) - 1 : blocks;
+  ahead = ahead < blocks ? ahead : blocks;
   uint32_t forward = 0;
   for (; forward < ahead; forward++) {
     ops[n++] = (trainer_op_t){TRAINER_F, chunk, forward};
   }
-  for (uint32_t backward = 0; backward < micro_batches; backward++) {
-    n += add_backward(order, chunk, backward, micro_batches, ops + n);
-    if (forward < micro_batches) {
+  for (uint32_t backward = 0; backward < blocks; backward++) {
+    n += add_backward(order, chunk, backward, blocks, ops + n);
+    if (forward < blocks) {
       ops[n++] = (trainer_op_t){TRAINER_F, chunk, forward++};
     }
   }
@@ -405,13 +460,14 @@ static size_t chunk_list(trainer_order_t order, uint32_t chunk, uint32_t chunks,
 }
 
 size_t trainer_make_order(trainer_order_t order, uint32_t chunks, uint32_t micro_batches, trainer_op_t *ops) {
-  trainer_op_t lists[TRAINER_CHUNKS_MAX][4 * TRAINER_MICRO_BATCHES_MAX];
+  trainer_op_t lists[TRAINER_CHUNKS_MAX][4 * TRAINER_BLOCKS_MAX];
   size_t counts[TRAINER_CHUNKS_MAX], next[TRAINER_CHUNKS_MAX] = {0};
-  bool forward_done[TRAINER_CHUNKS_MAX + 1][TRAINER_MICRO_BATCHES_MAX] = {{false}};
-  bool backward_done[TRAINER_CHUNKS_MAX + 1][TRAINER_MICRO_BATCHES_MAX] = {{false}};
+  bool forward_done[TRAINER_CHUNKS_MAX + 1][TRAINER_BLOCKS_MAX] = {{false}};
+  bool backward_done[TRAINER_CHUNKS_MAX + 1][TRAINER_BLOCKS_MAX] = {{false}};
   size_t total = 0, n = 0;
+  MUST(micro_batches * slices_of(order) <= TRAINER_BLOCKS_MAX);
   for (uint32_t c = 0; c < chunks; c++) {
-    counts[c] = chunk_list(order, c, chunks, micro_batches, lists[c]);
+    counts[c] = chunk_list(order, c, chunks, micro_batches * slices_of(order), lists[c]);
     total += counts[c];
   }
   while (n < total) {
@@ -422,12 +478,12 @@ size_t trainer_make_order(trainer_order_t order, uint32_t chunks, uint32_t micro
       }
       trainer_op_t op = lists[c][next[c]];
       bool backward = starts_backward(op.verb);
-      if ((op.verb == TRAINER_F && c > 0 && !forward_done[c - 1][op.micro_batch]) ||
-          (backward && c + 1 < chunks && !backward_done[c + 1][op.micro_batch])) {
+      if ((op.verb == TRAINER_F && c > 0 && !forward_done[c - 1][op.block]) ||
+          (backward && c + 1 < chunks && !backward_done[c + 1][op.block])) {
         continue;
       }
-      forward_done[c][op.micro_batch] |= op.verb == TRAINER_F;
-      backward_done[c][op.micro_batch] |= backward;
+      forward_done[c][op.block] |= op.verb == TRAINER_F;
+      backward_done[c][op.block] |= backward;
       ops[n++] = op;
       next[c]++;
     }

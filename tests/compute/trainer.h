@@ -8,6 +8,7 @@
 
 #define TRAINER_CHUNKS_MAX        4
 #define TRAINER_MICRO_BATCHES_MAX 8
+#define TRAINER_BLOCKS_MAX        32 // micro-batches, or slices of them
 
 typedef enum {
   TRAINER_F, // forward; with a layout of full recomputation it keeps nothing
@@ -20,7 +21,7 @@ typedef enum {
 
 typedef struct {
   trainer_verb_t verb;
-  uint32_t chunk, micro_batch;
+  uint32_t chunk, block; // slice block % slices of micro-batch block / slices
 } trainer_op_t;
 
 typedef struct {
@@ -72,13 +73,14 @@ trainer_buffers_t trainer_make_buffers(trainer_t *trainer, uint32_t chunk);
 void trainer_free_buffers(trainer_buffers_t *buffers);
 
 // Orders. Each writes at most TRAINER_OPS_MAX operations and returns how many.
-#define TRAINER_OPS_MAX (4 * TRAINER_CHUNKS_MAX * TRAINER_MICRO_BATCHES_MAX)
+#define TRAINER_OPS_MAX (4 * TRAINER_CHUNKS_MAX * TRAINER_BLOCKS_MAX)
 typedef struct {
   bool one_forward_one_backward; // else gpipe: all forwards first
   bool split;                    // I, and W `delay` backwards later; else B
   uint32_t delay;
   bool recompute;      // an R before each backward
   bool gradient_first; // D instead of B
+  uint32_t slices;     // of sequences, as the layout has them; 0: 1. Backwards go from the last one to the first
 } trainer_order_t;
 size_t trainer_make_order(trainer_order_t order, uint32_t chunks, uint32_t micro_batches, trainer_op_t *ops);
 

@@ -59,8 +59,8 @@ static void threads_add_up(void **state) {
 
 static void names_are_the_documented_ones(void **state) {
   (void)state;
-  const char *const names[] = {"weights", "gradients",  "optimizer", "slots",  "edges",         "workspace",
-                               "data",    "checkpoint", "staging",   "shadow", "optimizer-host"};
+  const char *const names[] = {"weights",   "gradients", "optimizer",  "slots",   "kv-cache", "edges",
+                               "workspace", "data",      "checkpoint", "staging", "shadow",   "optimizer-host"};
   for (int tag = 0; tag < BL_MEMORY_TAGS; tag++) {
     assert_string_equal(bl_memory_tag_name((bl_memory_tag_t)tag), names[tag]);
   }

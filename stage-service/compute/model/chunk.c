@@ -22,6 +22,14 @@ static bl_status_t check_options(const bl_chunk_options_t *options, bl_error_t *
     return bl_error_set(err, BL_UNIMPLEMENTED, "layers in %u parts: back end '%s' computes whole layers only", parts,
                         options->ops->name);
   }
+  const uint32_t slices = bl_layout_slices(options->layout);
+  if (slices > 1 && options->ops->attention_slice_forward == NULL) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "sequences in %u slices: back end '%s' computes whole sequences only",
+                        slices, options->ops->name);
+  }
+  if (options->model->seq % slices != 0) {
+    return bl_error_set(err, BL_INVALID, "%u slices do not divide sequences of %u tokens", slices, options->model->seq);
+  }
   if (options->host != NULL && (options->owners != NULL || parts > 1 || options->fold_levels > 0)) {
     return bl_error_set(err, BL_UNIMPLEMENTED,
                         "train.optimizer_memory: host: neither with replicas nor with layers in parts in this version");
@@ -53,11 +61,12 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->here = bl_split_here(options->layout.split);
   made->ranks = bl_split_ranks(options->layout.split);
   made->rank = options->layout.split.rank;
-  made->rows = (uint64_t)options->layout.micro_batch * options->model->seq;
+  made->slices = bl_layout_slices(options->layout);
+  made->rows = bl_layout_rows(options->model, options->layout);
   made->own_rows = made->rows / made->ranks;
   made->alone = (bl_group_t){.parts = made->parts, .ranks = 1};
   made->group = options->group != NULL ? options->group : &made->alone;
-  made->loss_scale = (float)(1.0 / ((double)options->micro_batches * (double)made->rows));
+  made->loss_scale = (float)(1.0 / ((double)options->micro_batches * (double)made->rows * made->slices));
   made->parameter_count = bl_chunk_span_place_count(options->model, options->span, options->layout.split);
   const uint32_t whole = bl_chunk_span_parameter_count(options->model, options->span);
   made->places = calloc(made->parameter_count, sizeof *made->places);
@@ -69,12 +78,14 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->embedding = options->span.embedding ? calloc(made->here, sizeof *made->embedding) : NULL;
   made->head = options->span.head ? calloc(made->here, sizeof *made->head) : NULL;
   made->resident = calloc(made->parameter_count, sizeof *made->resident);
+  made->positions = calloc(made->slices, sizeof *made->positions);
   made->host = options->host;
   made->replica = options->replica;
   made->fold_levels = options->fold_levels;
   if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->moments == NULL ||
-      made->resident == NULL || made->linears == NULL || (options->owners != NULL && made->owners == NULL) ||
-      (options->span.embedding && made->embedding == NULL) || (options->span.head && made->head == NULL)) {
+      made->resident == NULL || made->positions == NULL || made->linears == NULL ||
+      (options->owners != NULL && made->owners == NULL) || (options->span.embedding && made->embedding == NULL) ||
+      (options->span.head && made->head == NULL)) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
     goto destroy;
   }
@@ -99,6 +110,7 @@ void bl_chunk_destroy(bl_chunk_t *chunk) {
   if (chunk != NULL) {
     bl__chunk_host_destroy(chunk);
     free(chunk->resident);
+    free(chunk->positions);
     free(chunk->places);
     free(chunk->layers);
     free(chunk->copies);
@@ -128,17 +140,34 @@ const bl_chunk_arenas_t *bl_chunk_arenas(const bl_chunk_t *chunk) {
   return &chunk->arenas;
 }
 
+void bl_chunk_use_slice(bl_chunk_t *chunk, const bl_chunk_slice_t *slice) {
+  chunk->slice = *slice;
+}
+
+// Of a slice, what comes before it in the table of positions [., hidden]; NULL without one.
+static float *positions_from(const bl_chunk_t *chunk, const float *table) {
+  const uint64_t start = (uint64_t)chunk->slice.index * (chunk->model.seq / chunk->slices);
+  return table == NULL ? NULL : (float *)(uintptr_t)table + start * chunk->model.hidden;
+}
+
+static bl_embedding_part_t part_of(const bl_chunk_t *chunk, const bl__embedding_t *table) {
+  bl_embedding_part_t part = table->part;
+  part.start = (uint64_t)chunk->slice.index * part.seq;
+  return part;
+}
+
 static void embed(bl_chunk_t *chunk, const int32_t *tokens, void *in) {
   const bl_ops_t *ops = chunk->ops;
   const bl__embedding_t *table = chunk->embedding;
   if (!bl__chunk_is_in_parts(chunk)) {
     ops->embedding_forward(chunk->compute, table->part.batch, table->part.seq, table->part.width, table->part.scale,
-                           chunk->dtype, tokens, table->tokens, table->positions, in);
+                           chunk->dtype, tokens, table->tokens, positions_from(chunk, table->positions), in);
     return;
   }
   void *sums = bl__sum_begin(chunk, BL_WINDOW_SUM);
   for (uint32_t i = 0; i < chunk->here; i++) {
-    ops->embedding_part_forward(chunk->compute, &table[i].part, tokens, table[i].tokens, table[i].positions,
+    const bl_embedding_part_t part = part_of(chunk, &table[i]);
+    ops->embedding_part_forward(chunk->compute, &part, tokens, table[i].tokens, table[i].positions,
                                 bl__sum_of(chunk, sums, i));
   }
   bl__sum_end(chunk, BL_WINDOW_SUM, NULL, NULL, in);
@@ -149,12 +178,14 @@ static void embed_backward(bl_chunk_t *chunk, const int32_t *tokens, const void 
   const bl__embedding_t *table = chunk->embedding;
   if (!bl__chunk_is_in_parts(chunk)) {
     ops->embedding_backward(chunk->compute, table->part.batch, table->part.seq, table->part.width, table->part.scale,
-                            chunk->dtype, tokens, in, table->token_gradient, table->position_gradient);
+                            chunk->dtype, tokens, in, table->token_gradient,
+                            positions_from(chunk, table->position_gradient));
     return;
   }
   const void *all = bl__all_rows(chunk, in);
   for (uint32_t i = 0; i < chunk->here; i++) {
-    ops->embedding_part_backward(chunk->compute, &table[i].part, tokens, all, table[i].token_gradient,
+    const bl_embedding_part_t part = part_of(chunk, &table[i]);
+    ops->embedding_part_backward(chunk->compute, &part, tokens, all, table[i].token_gradient,
                                  table[i].position_gradient);
   }
 }

@@ -17,6 +17,8 @@
 // Buffers of one micro-batch, in the execution model of EXECUTION.md (T = micro_batch seq rows):
 // Of layers in parts (model/split.h) a rank that shares them with others has its own rows of edges, T / ranks; the others'
 // are theirs.
+// Of sequences in slices (layout.slices) each is what a micro-batch is to all of this, T = micro_batch seq / slices rows, and
+// bl_chunk_use_slice says before every operation which one it is.
 //   in   [T, hidden]  input edge: x, after I its gradient. The chunk with the embedding fills it in F.
 //   out  [T, hidden]  output edge: F writes y; the caller puts dy there before I. The chunk with the head keeps its
 //                     hidden state there, and its I puts dy over it.
@@ -81,6 +83,7 @@ typedef struct bl_chunk_sizes {
   uint64_t slot_bytes;
   uint64_t evict_bytes;
   uint64_t edge_bytes;
+  uint64_t page_bytes, page_gradient_bytes; // of the KV cache; 0 without slices
 } bl_chunk_sizes_t;
 
 // Blocks of at least those sizes, 64-byte aligned, owned by the caller, that outlive the chunk. Moments may both be
@@ -118,7 +121,7 @@ typedef struct bl_chunk_parameter {
 
 // What the head writes: in staging memory of the device, read when the operation is over (ops.h, rule 9).
 typedef struct bl_chunk_loss {
-  double sum;            // nats over the tokens of this micro-batch; bl_chunk_loss_mean has them per token
+  double sum;            // nats over the tokens of this micro-batch or slice; bl_chunk_loss_mean has them per token
   int64_t first_bad_row; // row of the first token whose loss is not finite, -1: none
 } bl_chunk_loss_t;
 
@@ -141,6 +144,18 @@ bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *er
 void bl_chunk_weights_changed(bl_chunk_t *chunk);
 
 // ---- one micro-batch
+// A slice of the micro-batch that the next operations are of, and the pages of the KV cache (model/layout.h) at this chunk of
+// the slices [0, index]: keys and values, which its F and R write to its own page and the rest read; and sums of gradients,
+// NULL where no I follows, and the last of them NULL where this is the last slice. Arrays and pages are the caller's until
+// those operations are over.
+typedef struct bl_chunk_slice {
+  uint32_t index;
+  void *const *pages;      // [index + 1], page_bytes each
+  float *const *gradients; // [index + 1], page_gradient_bytes each
+} bl_chunk_slice_t;
+// Of a chunk whose layout has slices.
+void bl_chunk_use_slice(bl_chunk_t *chunk, const bl_chunk_slice_t *slice);
+
 // F. tokens [T], read by the chunk with the embedding, which writes `in`; NULL in others, whose `in` has been received.
 // slot NULL keeps nothing: an R comes before the backward. Only with layouts of BL_RECOMPUTE_FULL, which plan the
 // workspace that this F runs in.
@@ -161,8 +176,8 @@ void bl_chunk_backward(bl_chunk_t *chunk, const int32_t *tokens, const int32_t *
 // ---- forward only, in the chunk with the head
 // Loss of a hidden state; writes nothing but *loss and workspace.
 void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const void *out, bl_chunk_loss_t *loss);
-// Nats per token.
-double bl_chunk_loss_mean(const bl_chunk_t *chunk, const bl_chunk_loss_t *loss);
+// Nats per token of a micro-batch: losses [slices].
+double bl_chunk_loss_mean(const bl_chunk_t *chunk, const bl_chunk_loss_t *losses);
 // Logits [vocab] of one row of a hidden state.
 void bl_chunk_logits(bl_chunk_t *chunk, const void *out, uint64_t row, float *logits);
 // Draws the token after `row`: temperature and uniform as in ops->draw; -1 when logits are not finite.

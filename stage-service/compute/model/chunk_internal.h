@@ -52,6 +52,12 @@ typedef struct bl__embedding {
   float *token_gradient, *position_gradient;
 } bl__embedding_t;
 
+// What depends on which positions of a sequence the rows are.
+typedef struct bl__positions {
+  bl_attention_op_t *attention[2]; // of layers that see all, and of those with a window; NULL where there is none
+  bl_rope_op_t *rope[2];           // likewise; NULL in gpt2
+} bl__positions_t;
+
 struct bl_chunk {
   const bl_ops_t *ops;
   bl_compute_t *compute;
@@ -64,19 +70,20 @@ struct bl_chunk {
   bl_chunk_arenas_t arenas;
   uint32_t parts, here; // of a layer, and of them here
   uint32_t ranks, rank; // that share it
+  uint32_t slices;      // of a sequence
   uint64_t rows;        // T
   uint64_t own_rows;    // T / ranks
   bl_group_t *group;    // of the ranks; `alone` where there is one
   bl_group_t alone;
   bl_compute_dtype_t dtype;
-  float loss_scale; // 1 / (micro_batches T)
+  float loss_scale; // 1 / (micro_batches T slices)
 
   // Planned operations; all layers share them.
   bl_norm_shape_t norm;                 // of the rows of one part
   bl_head_norm_shape_t head_norm;       // of all rows of one part's heads
   bl_linear_op_t *linear[BL__PRODUCTS]; // of one part, which all share
-  bl_attention_op_t *attention[2];      // of layers that see all, and of those with a window; NULL where there is none
-  bl_rope_op_t *rope[2];                // likewise; NULL in gpt2
+  bl__positions_t *positions;           // [slices]
+  bl_chunk_slice_t slice;               // that operations are of
   bool prepack;
   uint64_t packed_layer_bytes;                // per layer
   uint64_t packed_offset_bytes[BL__PRODUCTS]; // inside a layer, of the first part
@@ -107,6 +114,9 @@ static inline bool bl__chunk_is_in_parts(const bl_chunk_t *chunk) {
 }
 static inline bl_device_stream_t *bl__chunk_stream(const bl_chunk_t *chunk) {
   return chunk->ops->stream == NULL ? NULL : chunk->ops->stream(chunk->compute);
+}
+static inline const bl__positions_t *bl__chunk_positions(const bl_chunk_t *chunk) {
+  return &chunk->positions[chunk->slice.index];
 }
 static inline uint64_t bl__chunk_row_bytes(const bl_chunk_t *chunk) {
   return chunk->model.hidden * bl_dtype_bytes(chunk->layout.options.dtype);

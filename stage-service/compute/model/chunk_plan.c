@@ -101,7 +101,7 @@ static void plan_embedding(bl_chunk_t *chunk) {
     const bl_split_range_t positions = bl_split_range(bl_model_positions(model), chunk->parts, part);
     chunk->embedding[i].part =
         (bl_embedding_part_t){.batch = chunk->layout.options.micro_batch,
-                              .seq = model->seq,
+                              .seq = model->seq / chunk->slices,
                               .width = model->hidden,
                               .first_token = tokens.first,
                               .tokens = tokens.count,
@@ -113,9 +113,11 @@ static void plan_embedding(bl_chunk_t *chunk) {
 }
 
 // Of the layers with a window, or of the others.
-static bl_status_t plan_attention_of(bl_chunk_t *chunk, bool window, bl_error_t *err) {
+static bl_status_t plan_attention_of(bl_chunk_t *chunk, uint32_t slice, bool window, bl_error_t *err) {
   const bl_model_t part = bl_split_model(&chunk->model, chunk->parts), *model = &part;
   const bl_layout_options_t *options = &chunk->layout.options;
+  bl__positions_t *positions = &chunk->positions[slice];
+  const uint64_t count = chunk->slices > 1 ? model->seq / chunk->slices : 0, first = slice * count;
   bl_attention_shape_t attention = {.batch = options->micro_batch,
                                     .seq = model->seq,
                                     .heads = model->heads,
@@ -125,8 +127,10 @@ static bl_status_t plan_attention_of(bl_chunk_t *chunk, bool window, bl_error_t 
                                     .window = window ? model->window : 0,
                                     .scale = (float)model->score_scale,
                                     .cap = (float)model->score_cap,
+                                    .first = first,
+                                    .count = count,
                                     .dtype = chunk->dtype};
-  bl_status_t status = chunk->ops->attention_plan(chunk->compute, &attention, &chunk->attention[window], err);
+  bl_status_t status = chunk->ops->attention_plan(chunk->compute, &attention, &positions->attention[window], err);
   if (status != BL_OK || model->family == BL_FAMILY_GPT2) {
     return status;
   }
@@ -135,16 +139,21 @@ static bl_status_t plan_attention_of(bl_chunk_t *chunk, bool window, bl_error_t 
                           .heads = model->heads,
                           .kv_heads = model->kv_heads,
                           .head_dim = model->head_dim,
+                          .first = first,
+                          .count = count,
                           .rope = *bl_model_rope(model, window),
                           .dtype = chunk->dtype};
-  return chunk->ops->rope_plan(chunk->compute, &rope, &chunk->rope[window], err);
+  return chunk->ops->rope_plan(chunk->compute, &rope, &positions->rope[window], err);
 }
 
 static bl_status_t plan_attention(bl_chunk_t *chunk, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t layer = 0; layer < chunk->span.layer_count && status == BL_OK; layer++) {
     const bool window = bl_model_has_window(&chunk->model, chunk->span.first_layer + layer);
-    status = chunk->attention[window] == NULL ? plan_attention_of(chunk, window, err) : BL_OK;
+    const bool planned = chunk->positions[0].attention[window] != NULL;
+    for (uint32_t slice = 0; slice < chunk->slices && !planned && status == BL_OK; slice++) {
+      status = plan_attention_of(chunk, slice, window, err);
+    }
   }
   return status;
 }
@@ -156,6 +165,8 @@ static void size_arenas(bl_chunk_t *chunk, const bl_chunk_memory_t *memory) {
   chunk->sizes.slot_bytes = memory->slot_bytes;
   chunk->sizes.evict_bytes = memory->evict_bytes;
   chunk->sizes.edge_bytes = memory->edge_bytes;
+  chunk->sizes.page_bytes = memory->page_bytes;
+  chunk->sizes.page_gradient_bytes = memory->page_gradient_bytes;
 }
 
 bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {

@@ -55,8 +55,12 @@ static void sum_losses(bl_chunk_t *chunk, bl_chunk_loss_t *loss) {
   chunk->ops->loss_sum(chunk->compute, chunk->rows, row_losses, &loss->sum, &loss->first_bad_row);
 }
 
-double bl_chunk_loss_mean(const bl_chunk_t *chunk, const bl_chunk_loss_t *loss) {
-  return loss->sum / (double)chunk->rows;
+double bl_chunk_loss_mean(const bl_chunk_t *chunk, const bl_chunk_loss_t *losses) {
+  double sum = losses[0].sum;
+  for (uint32_t i = 1; i < chunk->slices; i++) {
+    sum += losses[i].sum;
+  }
+  return sum / ((double)chunk->rows * chunk->slices);
 }
 
 // Rows of the hidden state whose logits exist at a time.

@@ -188,7 +188,7 @@ static void add_projection(bl_chunk_t *chunk, const bl__layer_t *layer, bl__prod
 static void *normalise_heads(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t, uint32_t part) {
   chunk->ops->head_norm_forward(chunk->compute, &chunk->head_norm, qkv_of(chunk, t, part), layer->query_norm.gain,
                                 layer->key_norm.gain, t->heads);
-  chunk->ops->rope_forward(chunk->rope[layer->window], t->heads);
+  chunk->ops->rope_forward(bl__chunk_positions(chunk)->rope[layer->window], t->heads);
   return t->heads;
 }
 
@@ -197,14 +197,57 @@ static void *heads_of(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__ten
   return t->heads != NULL ? normalise_heads(chunk, layer, t, part) : qkv_of(chunk, t, part);
 }
 
+// A layer's and part's share of a page of the KV cache.
+static uint64_t share_of_page(const bl_chunk_t *chunk, const bl__layer_t *layer, uint32_t part, uint64_t part_bytes) {
+  return ((uint64_t)(layer - chunk->layers) * chunk->here + part) * part_bytes;
+}
+
+// Of the slices up to this one.
+static void pages_of(const bl_chunk_t *chunk, const bl__layer_t *layer, uint32_t part, void *pages[]) {
+  const uint64_t offset = share_of_page(chunk, layer, part, chunk->layout.page_part_bytes);
+  for (uint32_t i = 0; i <= chunk->slice.index; i++) {
+    pages[i] = (char *)chunk->slice.pages[i] + offset;
+  }
+}
+
+static void gradient_pages_of(const bl_chunk_t *chunk, const bl__layer_t *layer, uint32_t part, float *pages[]) {
+  const uint64_t offset = share_of_page(chunk, layer, part, chunk->layout.page_gradient_part_bytes) / sizeof(float);
+  for (uint32_t i = 0; i <= chunk->slice.index; i++) {
+    pages[i] = chunk->slice.gradients[i] == NULL ? NULL : chunk->slice.gradients[i] + offset;
+  }
+}
+
 static void attend(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t, uint32_t part) {
-  chunk->ops->attention_forward(chunk->attention[layer->window], heads_of(chunk, layer, t, part),
-                                attention_of(chunk, t, part), scores_of(chunk, t, part));
+  bl_attention_op_t *op = bl__chunk_positions(chunk)->attention[layer->window];
+  void *heads = heads_of(chunk, layer, t, part), *attention = attention_of(chunk, t, part);
+  if (chunk->slices == 1) {
+    chunk->ops->attention_forward(op, heads, attention, scores_of(chunk, t, part));
+    return;
+  }
+  void *pages[BL_LAYOUT_MOST_SLICES];
+  pages_of(chunk, layer, part, pages);
+  chunk->ops->attention_slice_forward(op, heads, pages, attention, scores_of(chunk, t, part));
+}
+
+// dheads over heads.
+static void attend_backward(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t, uint32_t part,
+                            const void *dattention, void *heads) {
+  bl_attention_op_t *op = bl__chunk_positions(chunk)->attention[layer->window];
+  const void *attention = attention_of(chunk, t, part), *scores = scores_of(chunk, t, part);
+  if (chunk->slices == 1) {
+    chunk->ops->attention_backward(op, dattention, heads, attention, scores, heads);
+    return;
+  }
+  void *pages[BL_LAYOUT_MOST_SLICES];
+  float *gradients[BL_LAYOUT_MOST_SLICES];
+  pages_of(chunk, layer, part, pages);
+  gradient_pages_of(chunk, layer, part, gradients);
+  chunk->ops->attention_slice_backward(op, dattention, heads, pages, gradients, attention, scores, heads);
 }
 
 void bl__layer_forward(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t) {
   const bl__layer_t *layer = &chunk->layers[index];
-  bl_rope_op_t *rope = chunk->rope[layer->window];
+  bl_rope_op_t *rope = bl__chunk_positions(chunk)->rope[layer->window];
   bl__norm_forward_rows(chunk, &layer->norm1, t->x1, t->norm1, t->stats1);
   const void *norm1 = bl__all_rows(chunk, t->norm1);
   for (uint32_t part = 0; part < chunk->here; part++) {
@@ -256,10 +299,10 @@ static void attention_backward(bl_chunk_t *chunk, const bl__layer_t *layer, cons
                                const void *dattention) {
   const bl_ops_t *ops = chunk->ops;
   void *qkv = qkv_of(chunk, t, part), *heads = heads_of(chunk, layer, t, part);
-  ops->attention_backward(chunk->attention[layer->window], dattention, heads, attention_of(chunk, t, part),
-                          scores_of(chunk, t, part), heads);
-  if (chunk->rope[layer->window] != NULL) {
-    ops->rope_backward(chunk->rope[layer->window], heads);
+  bl_rope_op_t *rope = bl__chunk_positions(chunk)->rope[layer->window];
+  attend_backward(chunk, layer, t, part, dattention, heads);
+  if (rope != NULL) {
+    ops->rope_backward(rope, heads);
   }
   if (t->heads != NULL) {
     ops->head_norm_backward(chunk->compute, &chunk->head_norm, heads, qkv, layer->query_norm.gain, layer->key_norm.gain,

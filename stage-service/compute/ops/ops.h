@@ -149,6 +149,9 @@ typedef struct bl_attention_shape {
   uint64_t window; // 0: a query sees all keys up to its own
   float scale;     // 0: 1 / sqrt(head_dim)
   float cap;       // 0: none
+  // Of a slice of every sequence: the rows of qkv are the positions [first, first + count), and so are the queries. seq is
+  // that of the whole sequence. count 0: all of it.
+  uint64_t first, count;
   bl_compute_dtype_t dtype;
 } bl_attention_shape_t;
 
@@ -159,7 +162,8 @@ typedef struct bl_rope_shape {
   uint64_t seq;
   uint64_t heads; // rotated heads are the first heads + kv_heads of qkv: queries and keys
   uint64_t kv_heads;
-  uint64_t head_dim; // even
+  uint64_t head_dim;     // even
+  uint64_t first, count; // of a slice, as bl_attention_shape_t
   bl_rope_t rope;
   bl_compute_dtype_t dtype;
 } bl_rope_shape_t;
@@ -168,7 +172,8 @@ typedef struct bl_rope_shape {
 // likewise.
 typedef struct bl_embedding_part {
   uint64_t batch;
-  uint64_t seq;
+  uint64_t seq; // rows of a sequence that are here, as positions from `start` on
+  uint64_t start;
   uint64_t width;
   uint64_t first_token, tokens;
   uint64_t first_position, positions;
@@ -278,6 +283,17 @@ typedef struct bl_ops {
   // dqkv from datt; dqkv may be qkv. `att` is what forward gave (read by flash only; datt may not be att).
   void (*attention_backward)(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
                              const void *saved, void *dqkv);
+  // The same of a slice (shape.count). NULL in a back end that computes whole sequences only.
+  //
+  // pages [first / count + 1]: keys and values of the slices up to this one, [batch, count, 2 kv_heads head_dim] each, a
+  // row's keys before its values. forward writes its own page, the last, and reads the others. saved: [batch, heads, count,
+  // first + count] probabilities, [batch, heads, count] log-sum-exp.
+  void (*attention_slice_forward)(bl_attention_op_t *op, const void *qkv, void *const *pages, void *att, void *saved);
+  // Slices from the last to the first. gradients [first / count + 1]: float pages of that shape, of which the last slice
+  // has none of its own. It sets those before it, the others add to them, and add their own to their dqkv; in which unit
+  // they are between the two is the back end's.
+  void (*attention_slice_backward)(bl_attention_op_t *op, const void *datt, const void *qkv, void *const *pages,
+                                   float *const *gradients, const void *att, const void *saved, void *dqkv);
 
   // ---- embedding ---------------------------------------------------------------------------------------
   // x [batch seq, width] = scale wte[token] + wpe[position]; masters wte [vocab, width], wpe [>= seq, width] or NULL.

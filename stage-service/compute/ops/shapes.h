@@ -27,10 +27,24 @@ static inline bl_status_t bl_linear_shape_check(const bl_linear_shape_t *shape, 
   return BL_OK;
 }
 
+// BL_INVALID: positions [first, first + count) are no slice of seq. Slices are equally long.
+static inline bl_status_t bl_slice_check(const char *what, uint64_t seq, uint64_t first, uint64_t count,
+                                         bl_error_t *err) {
+  return count == 0 ? (first == 0 ? BL_OK : bl_error_set(err, BL_INVALID, "%s: a whole sequence begins at 0", what))
+         : seq % count == 0 && first % count == 0 && first < seq
+             ? BL_OK
+             : bl_error_set(err, BL_INVALID, "%s: %llu positions from %llu on are no slice of %llu", what,
+                            (unsigned long long)count, (unsigned long long)first, (unsigned long long)seq);
+}
+// Rows of a sequence that are here.
+static inline uint64_t bl_slice_rows(uint64_t seq, uint64_t count) {
+  return count != 0 ? count : seq;
+}
+
 static inline bool bl_attention_shapes_match(const bl_attention_shape_t *a, const bl_attention_shape_t *b) {
   return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
          a->head_dim == b->head_dim && a->flash == b->flash && a->window == b->window && a->scale == b->scale &&
-         a->cap == b->cap && a->dtype == b->dtype;
+         a->cap == b->cap && a->first == b->first && a->count == b->count && a->dtype == b->dtype;
 }
 
 // BL_INVALID.
@@ -44,7 +58,7 @@ static inline bl_status_t bl_attention_shape_check(const bl_attention_shape_t *s
                         (unsigned long long)shape->heads, (unsigned long long)shape->head_dim,
                         (unsigned long long)shape->kv_heads);
   }
-  return BL_OK;
+  return bl_slice_check("attention", shape->seq, shape->first, shape->count, err);
 }
 
 static inline double bl_attention_scale(const bl_attention_shape_t *shape) {
@@ -53,7 +67,8 @@ static inline double bl_attention_scale(const bl_attention_shape_t *shape) {
 
 static inline bool bl_rope_shapes_match(const bl_rope_shape_t *a, const bl_rope_shape_t *b) {
   return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
-         a->head_dim == b->head_dim && bl_rope_equal(&a->rope, &b->rope) && a->dtype == b->dtype;
+         a->head_dim == b->head_dim && a->first == b->first && a->count == b->count &&
+         bl_rope_equal(&a->rope, &b->rope) && a->dtype == b->dtype;
 }
 
 // BL_INVALID.
@@ -66,20 +81,20 @@ static inline bl_status_t bl_rope_shape_check(const bl_rope_shape_t *shape, bl_e
         bl_rope_fault(&shape->rope, shape->head_dim) != NULL ? ", " : "",
         bl_rope_fault(&shape->rope, shape->head_dim) != NULL ? bl_rope_fault(&shape->rope, shape->head_dim) : "");
   }
-  return BL_OK;
+  return bl_slice_check("rope", shape->seq, shape->first, shape->count, err);
 }
 
-// cosines and sines [seq, bl_rope_dims / 2]. transformers computes frequency and angle in fp32; rounding alike keeps long
+// cosines and sines [rows of a sequence that are here, bl_rope_dims / 2]. transformers computes frequency and angle in fp32; rounding alike keeps long
 // positions in agreement.
 static inline void bl_rope_fill(const bl_rope_shape_t *shape, float *cosines, float *sines) {
   const size_t half = bl_rope_dims(&shape->rope, shape->head_dim) / 2;
   const double scale = bl_rope_scale(&shape->rope);
-  for (size_t position = 0; position < shape->seq; position++) {
+  for (size_t row = 0; row < bl_slice_rows(shape->seq, shape->count); row++) {
     for (size_t i = 0; i < half; i++) {
       const float frequency = (float)bl_rope_frequency(&shape->rope, i, shape->head_dim, shape->seq);
-      const float angle = (float)position * frequency;
-      cosines[position * half + i] = (float)(scale * cos((double)angle));
-      sines[position * half + i] = (float)(scale * sin((double)angle));
+      const float angle = (float)(shape->first + row) * frequency;
+      cosines[row * half + i] = (float)(scale * cos((double)angle));
+      sines[row * half + i] = (float)(scale * sin((double)angle));
     }
   }
 }

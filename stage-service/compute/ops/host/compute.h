@@ -108,6 +108,9 @@ bl_status_t bl__attention_plan(bl_compute_t *compute, const bl_attention_shape_t
 void bl__attention_forward(bl_attention_op_t *op, const void *qkv, void *att, void *saved);
 void bl__attention_backward(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
                             const void *saved, void *dqkv);
+void bl__attention_slice_forward(bl_attention_op_t *op, const void *qkv, void *const *pages, void *att, void *saved);
+void bl__attention_slice_backward(bl_attention_op_t *op, const void *datt, const void *qkv, void *const *pages,
+                                  float *const *gradients, const void *att, const void *saved, void *dqkv);
 void bl__attention_destroy_all(bl_compute_t *compute);
 
 void bl__embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,

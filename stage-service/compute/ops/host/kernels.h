@@ -37,9 +37,10 @@ typedef struct bl__keys {
 } bl__keys_t;
 
 typedef struct bl__head {
-  size_t seq, head_dim, width;
-  size_t window; // keys that a query sees, its own among them; 0: all up to its own
-  float cap;     // of scores, times log2(e) as they are; 0: none
+  size_t seq, head_dim, width; // seq: keys, and with those before `first` queries
+  size_t first;                // row of the first query; of a slice not 0. q has rows before it in its tile as padding
+  size_t window;               // keys that a query sees, its own among them; 0: all up to its own
+  float cap;                   // of scores, times log2(e) as they are; 0: none
   bl__keys_t keys;
   const float *q; // [seq_padded, width], times log2(e) and the scale of scores, so that softmax is a power of two
 } bl__head_t;
@@ -93,12 +94,14 @@ typedef struct bl_typed_kernels {
   // packed [seq_padded, width] = scale x[seq, head_dim] with `stride` between rows of x; padding is zero.
   void (*pack)(size_t seq, size_t head_dim, size_t stride, float scale, const void *x, float *packed);
   void (*unpack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *packed, void *x);
-  // Rows [tile BL_TILE, ...) of the output of one head: att has `stride` between rows. `lse` [seq] is written (flash),
-  // or `probabilities` [seq, seq] (naive); the other is NULL. scratch: bl__attention_scratch_floats().
+  // Rows [tile BL_TILE, ...) of the output of one head: att, which begins with row head->first, has `stride` between rows.
+  // `lse` [seq - first] is written (flash), or `probabilities` [seq - first, seq] (naive); the other is NULL. scratch:
+  // bl__attention_scratch_floats().
   void (*attention_forward)(const bl__head_t *head, size_t tile, size_t stride, void *att, float *lse,
                             void *probabilities, float *scratch);
-  // One query head: dq [seq_padded, width] is overwritten, dk and dv (of the key head) are added to; gradients are of
-  // the packed operands, the caller's unpack scales them. datt packed like q; deltas [seq] = rowsum(datt att).
+  // One query head: dq [seq_padded, width] is overwritten from the tile of the first query on, dk and dv (of the key head)
+  // are added to; gradients are of the packed operands, the caller's unpack scales them. datt packed like q; deltas [seq] =
+  // rowsum(datt att), 0 in the padding before the first query.
   void (*attention_backward)(const bl__head_t *head, const float *datt, const float *deltas, const float *lse,
                              const void *probabilities, float *dq, float *dk, float *dv, float *scratch);
   // deltas[i] = sum over a row of a times b, rows `stride` apart.

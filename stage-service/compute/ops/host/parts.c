@@ -25,7 +25,8 @@ void bl__embedding_part_forward(bl_compute_t *compute, const bl_embedding_part_t
     for (size_t row = rows.first; row < rows.last; row++) {
       void *to = bl__element_to(part->dtype, x, row * part->width);
       const float *token = row_of(wte, (uint64_t)tokens[row], part->first_token, part->tokens, part->width);
-      const float *position = row_of(wpe, row % part->seq, part->first_position, part->positions, part->width);
+      const float *position =
+          row_of(wpe, part->start + row % part->seq, part->first_position, part->positions, part->width);
       if (token || position) {
         bl__typed(compute, part->dtype)
             ->embed(part->width, token ? part->scale : 1.0f, token ? token : position, token ? position : NULL, to);
@@ -44,8 +45,9 @@ void bl__embedding_part_backward(bl_compute_t *compute, const bl_embedding_part_
     const size_t count = columns.last - columns.first;
     for (size_t row = 0; row < part->batch * part->seq; row++) {
       const void *gradient = bl__element(part->dtype, dx, row * part->width + columns.first);
-      const float *tables[] = {row_of(dwte, (uint64_t)tokens[row], part->first_token, part->tokens, part->width),
-                               row_of(dwpe, row % part->seq, part->first_position, part->positions, part->width)};
+      const float *tables[] = {
+          row_of(dwte, (uint64_t)tokens[row], part->first_token, part->tokens, part->width),
+          row_of(dwpe, part->start + row % part->seq, part->first_position, part->positions, part->width)};
       for (size_t i = 0; i < 2; i++) {
         if (tables[i]) {
           kernels->accumulate_gradient(count, i == 0 ? part->scale : 1.0f, gradient,

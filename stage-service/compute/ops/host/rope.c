@@ -8,8 +8,8 @@ struct bl_rope_op {
   bl_rope_op_t *next;
   bl_compute_t *compute;
   bl_rope_shape_t shape;
-  float *cosines; // [seq, bl_rope_dims / 2]
-  float *sines;   // [seq, bl_rope_dims / 2]
+  float *cosines; // [rows of a sequence, bl_rope_dims / 2]
+  float *sines;   // likewise
 };
 
 void bl__rope_destroy_all(bl_compute_t *compute) {
@@ -32,15 +32,15 @@ bl_status_t bl__rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape, b
       return BL_OK;
     }
   }
-  const size_t half = bl_rope_dims(&shape->rope, shape->head_dim) / 2;
+  const size_t half = bl_rope_dims(&shape->rope, shape->head_dim) / 2, rows = bl_slice_rows(shape->seq, shape->count);
   bl_rope_op_t *made = calloc(1, sizeof *made);
-  float *table = calloc(2 * shape->seq * half, sizeof *table);
+  float *table = calloc(2 * rows * half, sizeof *table);
   if (!made || !table) {
     free(made);
     free(table);
-    return bl_error_set(err, BL_EXHAUSTED, "rope: no memory for %llu positions", (unsigned long long)shape->seq);
+    return bl_error_set(err, BL_EXHAUSTED, "rope: no memory for %llu positions", (unsigned long long)rows);
   }
-  *made = (bl_rope_op_t){.compute = compute, .shape = *shape, .cosines = table, .sines = table + shape->seq * half};
+  *made = (bl_rope_op_t){.compute = compute, .shape = *shape, .cosines = table, .sines = table + rows * half};
   bl_rope_fill(shape, made->cosines, made->sines);
   made->next = compute->ropes;
   compute->ropes = made;
@@ -53,9 +53,10 @@ static void rotate(bl_rope_op_t *op, void *qkv, float sign) {
   const size_t heads = shape->heads + shape->kv_heads;
   const size_t dims = bl_rope_dims(&shape->rope, shape->head_dim), half = dims / 2;
   const size_t stride = (shape->heads + 2 * shape->kv_heads) * shape->head_dim;
-  BL__PARALLEL(op->compute, shape->batch * shape->seq, 1, rows) {
+  const size_t sequence = bl_slice_rows(shape->seq, shape->count);
+  BL__PARALLEL(op->compute, shape->batch * sequence, 1, rows) {
     for (size_t row = rows.first; row < rows.last; row++) {
-      const size_t position = row % shape->seq;
+      const size_t position = row % sequence;
       bl__typed(op->compute, shape->dtype)
           ->rope(heads, shape->head_dim, dims, op->cosines + position * half, op->sines + position * half, sign,
                  bl__element_to(shape->dtype, qkv, row * stride));

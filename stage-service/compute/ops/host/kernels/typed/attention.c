@@ -56,6 +56,13 @@ void BL_KERNEL(row_dots)(size_t rows, size_t width, size_t stride, const void *a
   }
 }
 
+// The query that row r of tile i is, from head->first on; NOT_HERE: padding before the first one.
+#define NOT_HERE SIZE_MAX
+static inline size_t query_of(const bl__head_t *head, size_t i, size_t r) {
+  const size_t row = i * BL_TILE + r;
+  return row < head->first ? NOT_HERE : row - head->first;
+}
+
 // A tile of queries and one of keys that meet. Whole: every row sees every key.
 typedef struct meeting {
   size_t i, j, rows, keys;
@@ -235,7 +242,9 @@ static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *
     for (size_t d = 0; d < head->width; d++) {
       output[r * head->width + d] *= inverse;
     }
-    lse[i * BL_TILE + r] = BL_LN_2 * maxima[r] + logf(sums[r]);
+    if (query_of(head, i, r) != NOT_HERE) {
+      lse[query_of(head, i, r)] = BL_LN_2 * maxima[r] + logf(sums[r]);
+    }
   }
 }
 
@@ -256,7 +265,10 @@ static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *
     hide_before(row, first, start, 0.0f);
     memset(row + padded(visible), 0, ((i + 1) * BL_TILE - padded(visible)) * sizeof(float));
     const float inverse = 1.0f / sum;
-    bl__element_t *stored = probabilities + (i * BL_TILE + r) * head->seq;
+    if (query_of(head, i, r) == NOT_HERE) {
+      continue;
+    }
+    bl__element_t *stored = probabilities + query_of(head, i, r) * head->seq;
     for (size_t c = 0; c < first; c++) {
       stored[c] = bl__element_of(0.0f);
     }
@@ -291,8 +303,9 @@ void BL_KERNEL(attention_forward)(const bl__head_t *head, size_t tile, size_t st
   }
   bl__element_t *att = att_rows;
   for (size_t r = 0; r < rows; r++) {
-    for (size_t d = 0; d < head->head_dim; d++) {
-      att[(tile * BL_TILE + r) * stride + d] = bl__element_of(output[r * head->width + d]);
+    const size_t query = query_of(head, tile, r);
+    for (size_t d = 0; query != NOT_HERE && d < head->head_dim; d++) {
+      att[query * stride + d] = bl__element_of(output[r * head->width + d]);
     }
   }
 }
@@ -312,7 +325,12 @@ static void cap_slopes(const bl__head_t *head, piece_t piece, const float *score
 static void probabilities_stored(const bl__head_t *head, const meeting_t *m, piece_t piece,
                                  const bl__element_t *probabilities, float *p, float *slopes) {
   for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
-    const bl__element_t *stored = probabilities + (m->i * BL_TILE + r) * head->seq + m->j * BL_TILE;
+    const size_t query = query_of(head, m->i, r);
+    if (query == NOT_HERE) {
+      memset(p + r * BL_TILE, 0, BL_TILE * sizeof(float));
+      continue;
+    }
+    const bl__element_t *stored = probabilities + query * head->seq + m->j * BL_TILE;
     for (size_t c = piece.first; c < piece.keys; c++) {
       p[r * BL_TILE + c] = bl__float_of(stored[c]);
     }
@@ -333,7 +351,8 @@ static void probabilities_again(const bl__head_t *head, const meeting_t *m, piec
   }
   for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
     float *row = p + r * BL_TILE;
-    const float shift = lse[m->i * BL_TILE + r] * BL_LOG2_E;
+    const size_t query = query_of(head, m->i, r); // of padding all that comes of it is 0
+    const float shift = query == NOT_HERE ? 0.0f : lse[query] * BL_LOG2_E;
     if (m->whole) {
       for (size_t c = 0; c < BL_TILE; c++) {
         row[c] = bl__exp2(row[c] - shift);
@@ -402,11 +421,11 @@ static void backward_piece(const bl__head_t *head, const meeting_t *m, piece_t p
 
 void BL_KERNEL(attention_backward)(const bl__head_t *head, const float *datt, const float *deltas, const float *lse,
                                    const void *probabilities, float *dq, float *dk, float *dv, float *scratch) {
-  const size_t tiles = bl__tiles(head->seq), tile = (size_t)BL_TILE * BL_TILE;
+  const size_t tiles = bl__tiles(head->seq), tile = (size_t)BL_TILE * BL_TILE, first = head->first / BL_TILE;
   float *p = scratch, *ds = p + tile, *slopes = head->cap != 0.0f ? ds + tile : NULL;
-  memset(dq, 0, tiles * BL_TILE * head->width * sizeof(float));
+  memset(dq + first * BL_TILE * head->width, 0, (tiles - first) * BL_TILE * head->width * sizeof(float));
   for (size_t j = 0; j < tiles; j++) {
-    for (size_t i = j; i <= last_tile(head, j); i++) {
+    for (size_t i = bl_max_u64(j, first); i <= last_tile(head, j); i++) {
       const meeting_t m = meeting_of(head, i, j);
       for (size_t n = 0; n < pieces_of(&m); n++) {
         const piece_t piece = piece_of(head, &m, n);
