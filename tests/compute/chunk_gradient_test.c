@@ -240,8 +240,9 @@ static void slices(void **state) {
   model = llama;
   model.seq = 8;
   check_slices(model, BL_ATTENTION_FLASH, 4, 0);
+  model.seq = 6;
   model = with_norms_caps_and_windows(model);
-  check_slices(model, BL_ATTENTION_FLASH, 2, 0);
+  check_slices(model, BL_ATTENTION_FLASH, 3, 0);
   model = llama;
   model.seq = 128;
   check_slices(model, BL_ATTENTION_NAIVE, 2, 0);
