@@ -107,7 +107,7 @@ static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, c
                                         .own_slots = prepared->own_slots,
                                         .slots_there = there < prepared->own_slots ? there : prepared->own_slots,
                                         .virtual_stages = training->schedule->virtual_stages,
-                                        .micro_batches = training->schedule->micro_batches,
+                                        .micro_batches = bl_engine_units(engine),
                                         .path = path_of(&engine->job),
                                         .runtime = runtime};
   if (engine->job.balance.rate.set) {
@@ -171,6 +171,8 @@ bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_reque
   whole.configured = engine->training.schedule;
   whole.slots = engine->slot_count;
   whole.edges = engine->edge_count;
+  whole.pages = engine->page_count;
+  whole.page_gradients = engine->page_gradient_count;
   whole.hosts = engine->training.hosts.count;
   whole.parks = bl_job_store_count(&engine->job) > 0;
   whole.recomputes = engine->training.layout.recompute == BL_RECOMPUTE_FULL;

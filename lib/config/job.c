@@ -63,6 +63,7 @@ static void derive(bl_job_t *job) {
   preset_int(&job->parallel.tensor_parts, job->parallel.tensor);
   preset_int(&job->parallel.data_parts, job->parallel.data);
   preset_int(&job->pipeline.chunks, bl_job_default_chunks(job->pipeline.schedule));
+  preset_int(&job->pipeline.slices, job->pipeline.schedule == BL_JOB_SCHEDULE_SEQ1F1B ? 2 : 1);
   if (job->pipeline.schedule == BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {
     preset_int(&job->pipeline.group, job->pipeline.stages);
   }

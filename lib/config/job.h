@@ -70,7 +70,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS      78   // rows of the table; the compiler checks it
+#define BL_JOB_KEYS      79   // rows of the table; the compiler checks it
 #define BL_JOB_MOST_COST 1e12 // of pipeline.costs: sums of them are far from what a double can hold
 
 typedef struct bl_job {
@@ -112,6 +112,7 @@ typedef struct bl_job {
     bl_job_schedule_t schedule;
     bl_optional_int_t chunks; // per stage; always set after parsing
     bl_optional_int_t group;
+    bl_optional_int_t slices;
     bl_int_list_t layers_per_stage; // one entry per virtual stage, in model order; empty: as even as possible
     struct {
       bl_real_list_t forward, input, weight; // one entry for all virtual stages or one for each; all three or none

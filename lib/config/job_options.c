@@ -42,6 +42,7 @@ static const char *const requirable_paths[] = {"any", "shm", "tcp", "cuda-ipc", 
 #define MOST_STAGES   4096
 #define MOST_SEQUENCE 16777216
 #define MOST_BATCH    65536
+#define MOST_SLICES   255
 #define MOST_STEPS    1e12
 
 static const bl_option_t rows[] = {
@@ -302,6 +303,14 @@ static const bl_option_t rows[] = {
      IN(1, MOST_BATCH),
      .preset_help = "stages",
      .help = "Group size of grouped-interleaved."},
+    {.name = "pipeline.slices",
+     .type = BL_OPTION_INT,
+     AT(pipeline.slices),
+     OPTIONAL,
+     IN(1, MOST_SLICES),
+     .preset_help = "2 for seq1f1b, else 1",
+     .help = "Slices that sequences are cut into: a block is that of one, attention reads keys and values of those "
+             "before."},
     {.name = "pipeline.layers_per_stage",
      .type = BL_OPTION_INT_LIST,
      AT(pipeline.layers_per_stage),

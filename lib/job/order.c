@@ -46,6 +46,7 @@ static bl_schedule_request_t request_of(const bl_job_t *job) {
       .micro_batches = bl_job_replica_micro_batches(job),
       .chunks = (uint32_t)job->pipeline.chunks.value,
       .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
+      .slices = (uint32_t)job->pipeline.slices.value,
       .recompute = recomputes_fully(job),
       .keep_placement = true, // the model has been divided for it
   };
@@ -115,7 +116,11 @@ bl_status_t bl_job_orders_make(const bl_job_t *job, bl_schedule_t **unpooled, bl
 static bl_status_t check_shape(const bl_job_t *job, const bl_schedule_info_t *info, const bl_schedule_t *taken,
                                bl_error_t *err) {
   const uint32_t stages = (uint32_t)job->pipeline.stages, chunks = (uint32_t)job->pipeline.chunks.value;
-  if (taken->stages != stages || taken->virtual_stages != stages * chunks || taken->pipes != 1 || taken->slices != 1 ||
+  if (taken->slices != (uint32_t)job->pipeline.slices.value) {
+    return bl_error_set(err, BL_INVALID, "it is for sequences in %" PRIu32 " slices, the job has %" PRId64,
+                        taken->slices, job->pipeline.slices.value);
+  }
+  if (taken->stages != stages || taken->virtual_stages != stages * chunks || taken->pipes != 1 ||
       taken->micro_batches != bl_job_replica_micro_batches(job)) {
     return bl_error_set(err, BL_INVALID,
                         "it is for %" PRIu32 " stages, %" PRIu32 " chunks in all and %" PRIu32

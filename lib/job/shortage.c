@@ -10,14 +10,15 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#define ADVICE_BYTES 192
+#define ADVICE_BYTES      256
+#define MOST_SLICES_TRIED 16
 
 // What all stages need, as the job would say it.
 static void say_smallest(const bl_training_t *training, bool in_slots, char text[BL_BYTES_TEXT]) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < training->stage_count; i++) {
     const bl_training_stage_t *stage = &training->stages[i];
-    uint64_t needed = in_slots ? stage->slots_needed : stage->slots_needed * stage->slot_bytes;
+    uint64_t needed = in_slots ? stage->slots_needed : stage->slots_needed * stage->slot_bytes + stage->kv_cache_bytes;
     most = needed > most ? needed : most;
   }
   (void)snprintf(text, BL_BYTES_TEXT, in_slots ? "%" PRIu64 : "%" PRIu64 " bytes", most);
@@ -79,8 +80,26 @@ static bool fits_recomputed(const bl_training_t *training, const bl_job_t *job) 
   return true;
 }
 
+// The fewest slices with which the order fits, 0: none does.
+static int64_t fits_sliced(const bl_training_t *training, const bl_job_t *job) {
+  if (job->memory.slots.set || searches(training) || job->pipeline.device == BL_JOB_DEVICE_CUDA) {
+    return 0; // a slot would be another
+  }
+  for (int64_t slices = 2 * job->pipeline.slices.value; slices <= MOST_SLICES_TRIED; slices *= 2) {
+    bl_job_t other = *job;
+    bl_training_t tried;
+    other.pipeline.slices.value = slices;
+    if (bl_training_init(&tried, &other, NULL) == BL_OK) {
+      bl_training_cleanup(&tried);
+      return slices;
+    }
+  }
+  return 0;
+}
+
 static void advise(const bl_training_t *training, const bl_job_t *job, char text[ADVICE_BYTES]) {
-  char slots[64] = "", policy[64] = "";
+  char slots[64] = "", policy[64] = "", sliced[64] = "";
+  const int64_t slices = fits_sliced(training, job);
   const char *found = training->layout.recompute != BL_RECOMPUTE_FULL ? find_policy(training, job) : NULL,
              *recompute = fits_recomputed(training, job) ? "pipeline.recompute: full" : "";
   if (fits_searched(training, job)) {
@@ -89,7 +108,10 @@ static void advise(const bl_training_t *training, const bl_job_t *job, char text
   if (found != NULL) {
     (void)snprintf(policy, sizeof policy, "balance.policy: %s", found);
   }
-  const char *ways[] = {slots, policy, recompute};
+  if (slices > 0) {
+    (void)snprintf(sliced, sizeof sliced, "pipeline.slices: %" PRId64, slices);
+  }
+  const char *ways[] = {slots, policy, sliced, recompute};
   const char *join = "; it fits with ";
   size_t used = 0;
   text[0] = '\0';

@@ -49,11 +49,24 @@ static bool saves_by_being_lean(const bl_training_t *training, bool splits_backw
 // Of a layer in parts; micro-batches are shared out by rows.
 static bl_status_t check_split(const bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   const char *key = bl_job_given(job, "parallel.tensor_parts") ? "parallel.tensor_parts" : "parallel.tensor";
-  const uint64_t rows = (uint64_t)job->train.micro_batch * training->model.seq;
+  const uint64_t rows = (uint64_t)job->train.micro_batch * training->model.seq / (uint64_t)job->pipeline.slices.value;
   bl_error_t fault;
   return bl_split_check(&training->model, training->grid.tensor_parts, rows, &fault) == BL_OK
              ? BL_OK
              : bl_job_fail(job, err, key, "%s", fault.text);
+}
+
+static bl_status_t check_slices(const bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  const int64_t slices = job->pipeline.slices.value, seq = training->model.seq;
+  if (seq % slices == 0) {
+    return BL_OK;
+  }
+  int64_t near = slices;
+  while (seq % near != 0) {
+    near--;
+  }
+  return bl_job_fail(job, err, "pipeline.slices", "%" PRId64 " do not divide model.seq %" PRId64 "; %" PRId64 " would",
+                     slices, seq, near);
 }
 
 static bl_recompute_t recompute_of(const bl_job_t *job) {
@@ -77,6 +90,7 @@ static bl_status_t choose_layout(bl_training_t *training, const bl_job_t *job, b
   training->layout = (bl_layout_options_t){
       .split = split,
       .micro_batch = (uint32_t)job->train.micro_batch,
+      .slices = training->schedule->slices,
       .attention = job->pipeline.attention == BL_JOB_ATTENTION_FLASH ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE,
       .backward = facts.splits_backward ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED,
       .lean = saves_by_being_lean(training, facts.splits_backward),
@@ -104,13 +118,44 @@ static bl_status_t measure_slots(bl_training_t *training, bl_error_t *err) {
   return BL_OK;
 }
 
+// Pages that the plan of a stage needs of one order, of the largest sizes of its chunks.
+static bl_status_t measure_pages(const bl_schedule_t *order, uint32_t stage, const bl_layout_t *largest,
+                                 uint64_t *bytes, bl_error_t *err) {
+  bl_stage_plan_t plan;
+  bl_status_t status = bl_stage_plan_init(order, stage, (bl_plan_limits_t){0}, &plan, err);
+  if (status == BL_OK) {
+    const uint64_t needed = plan.pages * largest->page_bytes + plan.page_gradients * largest->page_gradient_bytes;
+    *bytes = needed > *bytes ? needed : *bytes;
+    bl_stage_plan_cleanup(&plan);
+  }
+  return status;
+}
+
+static bl_status_t measure_kv_cache(bl_training_t *training, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < training->partition.count && training->schedule->slices > 1 && status == BL_OK; i++) {
+    const uint32_t stage = training->schedule->stage_of[i];
+    uint64_t *bytes = &training->stages[stage].kv_cache_bytes;
+    bl_layout_t layout;
+    if (bl_layout_init(&layout, &training->model, training->partition.spans[i], training->layout) != BL_OK) {
+      return bl_error_set(err, BL_INVALID, "train.micro_batch: an activation block would exceed all memory");
+    }
+    status = measure_pages(training->schedule, stage, &layout, bytes, err);
+    if (status == BL_OK && training->other != NULL) {
+      status = measure_pages(training->other, stage, &layout, bytes, err);
+    }
+  }
+  return status;
+}
+
 // Room of one stage as the job gives it, or as many slots as needed. Clamped to 32 bits: no schedule needs more.
 static uint32_t slots_of_job(const bl_job_t *job, const bl_training_stage_t *stage) {
   uint64_t slots = stage->slots_needed > stage->other_needed ? stage->slots_needed : stage->other_needed;
   if (job->memory.slots.set) {
     slots = (uint64_t)job->memory.slots.value;
   } else if (job->memory.activation_bytes.set && stage->slot_bytes > 0) {
-    slots = (uint64_t)job->memory.activation_bytes.value / stage->slot_bytes;
+    const uint64_t bytes = (uint64_t)job->memory.activation_bytes.value;
+    slots = bytes > stage->kv_cache_bytes ? (bytes - stage->kv_cache_bytes) / stage->slot_bytes : 0;
   }
   return slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots;
 }
@@ -232,6 +277,9 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const b
     status = bl_architecture_read(job, &training->model, err);
   }
   if (status == BL_OK) {
+    status = check_slices(training, job, err);
+  }
+  if (status == BL_OK) {
     status = check_split(training, job, err);
   }
   if (status == BL_OK) {
@@ -248,6 +296,9 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const b
   }
   if (status == BL_OK) {
     status = measure_slots(training, err);
+  }
+  if (status == BL_OK) {
+    status = measure_kv_cache(training, err);
   }
   if (status == BL_OK) {
     status = bl_job_copies_read(job, training->stage_count, &training->copies, err);

@@ -26,10 +26,11 @@
 typedef struct bl_training_stage {
   uint32_t slots_needed; // resident activation blocks at the peak of the schedule; those of R with full recomputation
   uint32_t other_needed; // the same of `other`
-  uint32_t slots;        // what the device has for them: memory.slots, memory.activation_bytes / slot_bytes, or
+  uint32_t slots;        // what the device has for them: memory.slots, what memory.activation_bytes leave for them, or
       // what the schedule and `other` need. Fewer than needed only with a policy that evicts (job/balance.h)
-  uint64_t slot_bytes;  // of one slot: the largest block of the stage's chunks
-  uint64_t evict_bytes; // of the largest part of one that is evicted (model/layout.h)
+  uint64_t slot_bytes;     // of one slot: the largest block of the stage's chunks
+  uint64_t kv_cache_bytes; // where sequences are in slices: pages of keys, values and their gradients, beside the slots
+  uint64_t evict_bytes;    // of the largest part of one that is evicted (model/layout.h)
 } bl_training_stage_t;
 
 typedef struct bl_training {

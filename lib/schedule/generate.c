@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/generate.h"
 
+#include "schedule/generate/sliced.h"
 #include "schedule/ir/recompute.h"
 #include "schedule/search/drain.h"
 #include "schedule/search/pooled.h"
@@ -18,9 +19,6 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
 #define VSHAPED       BL_PLACEMENT_V
 #define BIDIRECTIONAL BL_PLACEMENT_BIDIRECTIONAL
 // Why the executor does not run a schedule.
-#define SLICED                                                                                                         \
-  "it cuts sequences into slices, whose attention needs keys and values of the slices before; stages compute whole "   \
-  "sequences"
 #define TWO_COPIES "its two directions need two copies of the weights on every stage; stages hold one"
 // Whether the order is searched, with the costs and limits that it is given, or known from the shape alone.
 #define SEARCHED true
@@ -36,7 +34,7 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
     CHUNKS_SEVERAL, 0, bl__generate_interleaved)                                                                       \
   X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, LOOPED, true, SEARCHED, NULL,  \
     CHUNKS_SEVERAL, 0, bl__generate_grouped_interleaved)                                                               \
-  X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, FIXED, SLICED, CHUNKS_ONE, 0, bl__generate_seq1f1b)  \
+  X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)       \
   X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 1,                       \
     bl__generate_zero_bubble)                                                                                          \
   X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 2,                   \
@@ -145,6 +143,26 @@ static bl_status_t check_recomputation(const bl_schedule_request_t *request, con
   return BL_OK;
 }
 
+#define SLICES_DEFAULT 2 // of seq1f1b
+
+static uint32_t slices_of(const bl_schedule_request_t *request, const char *name) {
+  return request->slices != 0 ? request->slices : strcmp(name, "seq1f1b") == 0 ? SLICES_DEFAULT : 1;
+}
+
+static bl_status_t check_slices(const bl_schedule_request_t *request, const bl_schedule_t *shape, bl_error_t *err) {
+  if (request->slices > 1 && shape->pipes > 1) {
+    return bl_error_set(err, BL_INVALID, "schedule %s: sequences are not cut into slices where there are two pipes",
+                        request->name);
+  }
+  if (request->slices > BL_SLICES_MAX ||
+      (uint64_t)bl_schedule_block_count(shape) * request->slices > BL_SCHEDULE_OPS_MAX ||
+      (uint64_t)request->micro_batches * request->slices > BL_MICRO_BATCHES_MAX) {
+    return bl_error_set(err, BL_INVALID, "schedule %s: sequences cannot be cut into %u slices; at most %d",
+                        request->name, request->slices, BL_SLICES_MAX);
+  }
+  return BL_OK;
+}
+
 // What the request leaves out is the schedule's own.
 static bl_schedule_request_t with_defaults(const bl_schedule_request_t *request, const bl_schedule_info_t *info) {
   static const bl_costs_t unit = BL_COSTS_UNIT;
@@ -153,8 +171,37 @@ static bl_schedule_request_t with_defaults(const bl_schedule_request_t *request,
   full.chunks = request->chunks != 0 ? request->chunks : info->default_chunks;
   full.memory = request->memory != 0 ? request->memory : rows[info - infos].memory * request->stages;
   full.effort = request->effort > 0 ? request->effort : 1;
+  full.slices = slices_of(request, info->name);
   full.costs = request->costs != NULL ? request->costs : &unit;
   return full;
+}
+
+// Over slices: the order of as many micro-batches as there are slices, put off (sliced.c). A limit of memory that was given
+// holds for what is kept in the end; the schedule's own is that of its order.
+static bl_status_t generate_slices(bl__generator_t *generate, const bl_schedule_request_t *full, bool limited,
+                                   bl_schedule_t *schedule, bl_error_t *err) {
+  bl_schedule_request_t of_units = *full;
+  bl_schedule_t *units;
+  of_units.slices = 1;
+  of_units.micro_batches *= full->slices;
+  if (limited) {
+    of_units.memory = full->memory * full->slices - (full->slices - 1);
+    if (!(of_units.memory >= 1)) {
+      return bl_error_set(err, BL_INVALID, "memory: %g device-micro-batches hold no sequence of %u slices",
+                          full->memory, full->slices);
+    }
+  }
+  bl_status_t status = bl_schedule_create(schedule->name, schedule->placement, of_units.stages, of_units.chunks,
+                                          of_units.micro_batches, &units, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = generate(&of_units, units, err);
+  if (status == BL_OK) {
+    status = bl__schedule_cut(units, full->slices, schedule);
+  }
+  bl_schedule_destroy(units);
+  return status;
 }
 
 // Without the R's of a request that recomputes: they are counted, but not in the lists.
@@ -181,8 +228,12 @@ static bl_status_t make(const bl_schedule_request_t *request, bl_schedule_t **sc
     status = check_recomputation(&full, made, err);
   }
   if (status == BL_OK) {
+    status = check_slices(&full, made, err);
+  }
+  if (status == BL_OK) {
     bl_error_clear(err);
-    status = rows[row].generate(&full, made, err);
+    status = full.slices > 1 ? generate_slices(rows[row].generate, &full, request->memory > 0, made, err)
+                             : rows[row].generate(&full, made, err);
     if (status == BL_EXHAUSTED && (err == NULL || err->text[0] == '\0')) {
       status = bl_error_set(err, BL_EXHAUSTED, "out of memory for schedule %s", info->name);
     }
@@ -237,14 +288,15 @@ static bl_status_t recompute(const bl_schedule_request_t *request, bl_schedule_t
 // Whether the order is searched with limits that differ by stage. Others that are pooled know their own peaks.
 static bool pools_limits(const bl_schedule_request_t *request) {
   const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
-  return request->pooled && !request->recompute && request->memory > 0 && request->memory_of_stage == NULL &&
-         info != NULL && info->limited && request->stages > 1;
+  return request->pooled && request->slices <= 1 && !request->recompute && request->memory > 0 &&
+         request->memory_of_stage == NULL && info != NULL && info->limited && request->stages > 1;
 }
 
 bool bl_schedule_pools(const bl_schedule_request_t *request) {
   bl_schedule_request_t pooled = *request;
   pooled.pooled = true;
-  const bool knows_peaks = strcmp(request->name, "grouped-interleaved") == 0 || strcmp(request->name, "1f1b-v") == 0;
+  const bool knows_peaks = request->slices <= 1 &&
+                           (strcmp(request->name, "grouped-interleaved") == 0 || strcmp(request->name, "1f1b-v") == 0);
   return pools_limits(&pooled) || (knows_peaks && !request->recompute && request->stages > 1);
 }
 
@@ -284,7 +336,7 @@ bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedu
   bl_schedule_t *made = NULL;
   bl_status_t status = pools_limits(request) ? make_pooled(request, &made, err) : make(request, &made, err);
   bool small = status == BL_OK && bl_schedule_op_count(made) <= BL__PORTFOLIO_LARGE;
-  if (status == BL_OK && request->recompute && small && is_searched(made)) {
+  if (status == BL_OK && request->recompute && small && is_searched(made) && made->slices == 1) {
     status = try_without(request, &made);
   }
   if (status == BL_OK && request->recompute) {
@@ -296,6 +348,16 @@ bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedu
   }
   *schedule = made;
   return BL_OK;
+}
+
+static bl_status_t emit_forwards(bl_schedule_t *schedule, uint32_t virtual_stage, uint32_t micro_batch) {
+  bl_op_t op = {.verb = BL_VERB_F, .virtual_stage = (uint16_t)virtual_stage, .micro_batch = micro_batch};
+  bl_status_t status = BL_OK;
+  for (uint32_t slice = 0; slice < schedule->slices && status == BL_OK; slice++) {
+    op.slice = (uint8_t)slice;
+    status = bl_schedule_append(schedule, schedule->stage_of[virtual_stage], op);
+  }
+  return status;
 }
 
 bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batches, bl_schedule_t **schedule,
@@ -312,11 +374,12 @@ bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batche
   memcpy(made->stage_of, like->stage_of, like->virtual_stages * sizeof like->stage_of[0]);
   made->virtual_stages = like->virtual_stages;
   made->forward_only = true;
+  made->slices = like->slices;
   // By groups of p micro-batches, so that with several chunks a stage no stage waits for a whole round of the model.
   for (uint32_t group = 0; group < micro_batches; group += made->stages) {
     for (uint32_t s = 0; s < made->virtual_stages; s++) {
       for (uint32_t i = group; i < group + made->stages && i < micro_batches && status == BL_OK; i++) {
-        status = bl__schedule_emit(made, BL_VERB_F, s, i);
+        status = emit_forwards(made, s, i);
       }
     }
   }

@@ -4,16 +4,17 @@
 // Copies window `window` of `tokens` into row `row` of the buffers.
 static bl_status_t read_window(const bl_dataset_t *dataset, const bl_tokens_t *tokens, uint64_t window, uint32_t row,
                                const bl_batch_t *batch, bl_error_t *err) {
-  uint64_t seq = dataset->seq, first = window * seq;
-  uint64_t bad = bl_tokens_find_above(tokens, first, seq + 1, dataset->vocab);
+  const uint64_t count = batch->count != 0 ? batch->count : dataset->seq;
+  const uint64_t first = window * dataset->seq + batch->first;
+  const uint64_t bad = bl_tokens_find_above(tokens, first, count + 1, dataset->vocab);
   if (bad != BL_TOKENS_NONE) {
     return bl_dataset_fail_token(dataset, tokens, bad, err);
   }
   if (batch->inputs != NULL) {
-    bl_tokens_read(tokens, first, seq, batch->inputs + row * seq);
+    bl_tokens_read(tokens, first, count, batch->inputs + row * count);
   }
   if (batch->labels != NULL) {
-    bl_tokens_read(tokens, first + 1, seq, batch->labels + row * seq);
+    bl_tokens_read(tokens, first + 1, count, batch->labels + row * count);
   }
   return BL_OK;
 }

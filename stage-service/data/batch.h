@@ -10,10 +10,12 @@
 
 #include "job/dataset.h"
 
-// Both [micro_batch x seq], row-major; either may be NULL. labels[i] is the token after inputs[i].
+// Both [micro_batch x count], row-major, of every sequence the positions [first, first + count), of which count 0 is all; either
+// may be NULL. labels[i] is the token after inputs[i].
 typedef struct bl_batch {
   int32_t *inputs;
   int32_t *labels;
+  uint32_t first, count;
 } bl_batch_t;
 
 // Training micro-batch `micro_batch` (from 0) of step `step` (from 1, as reported). BL_INVALID with file and offset: a

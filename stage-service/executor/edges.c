@@ -12,14 +12,16 @@ static bl_tensor_key_t key_of_receive(const bl_planned_receive_t *receive) {
   bool forward = receive->kind == BL_EDGE_X;
   return (bl_tensor_key_t){.boundary = forward ? receive->virtual_stage - 1u : receive->virtual_stage,
                            .direction = forward ? BL_FORWARD : BL_BACKWARD,
-                           .micro_batch = receive->micro_batch};
+                           .micro_batch = receive->micro_batch,
+                           .piece = receive->slice};
 }
 
 static bl_tensor_key_t key_of_send(const bl_planned_op_t *op) {
   bool forward = op->op.verb == BL_VERB_F;
   return (bl_tensor_key_t){.boundary = forward ? op->op.virtual_stage : op->op.virtual_stage - 1u,
                            .direction = forward ? BL_FORWARD : BL_BACKWARD,
-                           .micro_batch = op->op.micro_batch};
+                           .micro_batch = op->op.micro_batch,
+                           .piece = op->op.slice};
 }
 
 // `what` ends in "from" or "to"; the trace shows it with the peer.

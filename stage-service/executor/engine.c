@@ -210,11 +210,14 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
   return BL_OK;
 }
 
-static bl_status_t count_edges(bl_engine_t *engine, const bl_schedule_t *order, size_t *op_count, bl_error_t *err) {
+static bl_status_t count_of_order(bl_engine_t *engine, const bl_schedule_t *order, size_t *op_count, bl_error_t *err) {
   bl_stage_plan_t plan;
   bl_status_t status = bl_stage_plan_init(order, engine->stage, bl_executor_plan_limits(0), &plan, err);
   if (status == BL_OK) {
     engine->edge_count = plan.edges > engine->edge_count ? plan.edges : engine->edge_count;
+    engine->page_count = plan.pages > engine->page_count ? plan.pages : engine->page_count;
+    engine->page_gradient_count =
+        plan.page_gradients > engine->page_gradient_count ? plan.page_gradients : engine->page_gradient_count;
     *op_count = plan.op_count > *op_count ? plan.op_count : *op_count;
     bl_stage_plan_cleanup(&plan);
   }
@@ -229,18 +232,18 @@ static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error
   const uint32_t needed = stage->slots_needed > stage->other_needed ? stage->slots_needed : stage->other_needed;
   bl_schedule_t *forward;
   engine->slot_count = stage->slots < needed ? stage->slots : needed;
-  bl_status_t status = count_edges(engine, training->schedule, op_count, err);
+  bl_status_t status = count_of_order(engine, training->schedule, op_count, err);
   if (status == BL_OK) {
     status = bl_schedule_forward(training->schedule, training->schedule->micro_batches, &forward, err);
   }
   if (status != BL_OK) {
     return status;
   }
-  status = count_edges(engine, forward, op_count, err);
+  status = count_of_order(engine, forward, op_count, err);
   bl_schedule_destroy(forward);
   engine->edges_held = engine->edge_count;
   if (status == BL_OK && training->other != NULL) {
-    status = count_edges(engine, training->other, op_count, err);
+    status = count_of_order(engine, training->other, op_count, err);
   }
   engine->edges_held = engine->device->host_memory ? engine->edges_held : engine->edge_count;
   return status;
@@ -365,8 +368,7 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
                           .nccl = engine->nccl,
                           .endpoint = &engine->endpoint,
                           .thread = options->transfer,
-                          .max_in_flight =
-                              2 * engine->training.schedule->micro_batches + 16 + 2 * engine->shared_count + pieces};
+                          .max_in_flight = 2 * bl_engine_units(engine) + 16 + 2 * engine->shared_count + pieces};
   return bl_hub_create(&hub, &engine->hub, err);
 }
 
@@ -457,6 +459,8 @@ void bl_engine_destroy(bl_engine_t *engine) {
   free(engine->shared);
   bl__engine_free_edges(engine);
   free(engine->blocks);
+  free(engine->pages);
+  free(engine->page_gradients);
   free(engine->leaving);
   if (engine->compute != NULL) {
     engine->ops->destroy(engine->compute);

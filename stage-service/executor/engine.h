@@ -8,7 +8,7 @@
 //
 // Memory of a stage: weights (with their packed copies), gradients (with room for the peer's part of a tied
 // embedding, for sums that wait to be added, and for what other replicas send; shareable where ranks pull from them),
-// optimizer, slots (equal, slot_bytes each; as many as the policy of the job leaves the stage, until a plan
+// optimizer, KV cache, slots (equal, slot_bytes each; as many as the policy of the job leaves the stage, until a plan
 // says otherwise; shareable, so that stores on this machine can pull evicted blocks from them), edges (equal, edge_bytes
 // each, shareable so that peers on this machine can pull from them), workspace, data, checkpoint (a copy of weights and
 // optimizer, where the job writes checkpoints), shadow (another one, where stages go on ahead of commits). Where the job
@@ -146,14 +146,19 @@ typedef struct bl_engine {
   bl_memory_account_t account;
   bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory; // optimizer: wherever it lies
   bl_arena_t windows;                // of the tensor group (model/windows.h)
+  bl_arena_t kv_cache;               // executor/kv_cache.h: pages, then pages of gradients; empty without slices
   bl_arena_t edge_twins, tied_twins; // empty where the CPU reaches the device's memory
   bl_segments_t slots;               // slots.count of them are there: the stage's own slots
   bl_segments_t slot_twins;          // as many, in memory of the host; none where the CPU reaches the device's
   uint32_t slot_count;               // the most that any plan needs
   uint32_t edge_count;               // the most that any plan needs; the first edges_held of them are there
   uint32_t edges_held;
-  uint64_t slot_bytes;          // of one slot, a multiple of 64
-  uint64_t edge_bytes;          // of one edge buffer, a multiple of 64
+  uint32_t page_count, page_gradient_count; // of the KV cache: the most that any plan needs
+  uint64_t slot_bytes;                      // of one slot, a multiple of 64
+  uint64_t edge_bytes;                      // of one edge buffer, a multiple of 64
+  uint64_t page_bytes, page_gradient_bytes;
+  void **pages;                 // [slices], those of the operation under way; NULL without slices
+  float **page_gradients;       // likewise
   bl_edge_state_t *edge_states; // [edge_count], executor/edges.h
   uint32_t parameter_count;     // tensors this rank reports on and saves
   bl_chunk_t *tied;             // the chunk whose tied gradient needs another chunk's part, or NULL
@@ -161,9 +166,9 @@ typedef struct bl_engine {
   uint32_t tied_peer;           // rank of the other part
   float *tied_part;             // the part that comes from there, [vocab, hidden]
   uint32_t batch_count;         // buffers for tokens and labels each: micro-batch i has number i mod batch_count
-  int32_t *tokens;              // [batch_count, micro_batch, seq]
-  int32_t *labels;              // [batch_count, micro_batch, seq]
-  bl_chunk_loss_t *losses;      // [micro_batches], written by the head
+  int32_t *tokens;              // [batch_count, slices, micro_batch, seq / slices]
+  int32_t *labels;              // likewise
+  bl_chunk_loss_t *losses;      // [micro_batches, slices], written by the head
   double *squares;              // [parameter_count], of the vote
   uint64_t *block_hash;         // of ops->checksum
 
@@ -171,7 +176,7 @@ typedef struct bl_engine {
   bl_arena_t shadow;       // executor/shadow.h; empty: updates wait for their commit
 
   bl_parking_t *parking;        // where evicted blocks go; set by the owner between runs, NULL: nowhere
-  bl_engine_block_t *blocks;    // [chunk_count * micro_batches]
+  bl_engine_block_t *blocks;    // [chunk_count, micro_batches, slices]
   bl_engine_leaving_t *leaving; // [slot_count]
 
   bl_core_tokens_t *core_tokens; // taken for each operation; NULL: every stage has a core of its own
@@ -199,6 +204,10 @@ BL_MUST_USE bl_status_t bl_engine_hold_edges(bl_engine_t *engine, uint32_t count
 // Waits until everything that the device was told is over. BL_DEADLINE; BL_INTERNAL: compute.
 BL_MUST_USE bl_status_t bl_engine_finish(bl_engine_t *engine, bl_error_t *err);
 
+// Blocks of one chunk in a step: micro-batches, or slices of them.
+static inline uint32_t bl_engine_units(const bl_engine_t *engine) {
+  return engine->training.schedule->micro_batches * engine->training.schedule->slices;
+}
 // The chunk of a virtual stage that this stage holds; the caller has checked that it does.
 bl_engine_chunk_t *bl_engine_find_chunk(const bl_engine_t *engine, uint32_t virtual_stage);
 bl_chunk_t *bl_engine_chunk(const bl_engine_t *engine, uint32_t virtual_stage);

@@ -53,6 +53,8 @@ static bl_status_t plan_memory(bl_engine_t *engine, bl_stage_memory_t *memory, b
   }
   engine->slot_bytes = memory->slot_bytes;
   engine->edge_bytes = memory->edge_bytes;
+  engine->page_bytes = memory->page_bytes;
+  engine->page_gradient_bytes = memory->page_gradient_bytes;
   return BL_OK;
 }
 
@@ -189,7 +191,7 @@ typedef struct {
   bl_arena_t *arena;
 } wanted_t;
 
-#define WANTED 10
+#define WANTED 11
 
 static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wanted_t wanted[WANTED]) {
   const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL; // with another stage
@@ -197,6 +199,8 @@ static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wa
   const bool replicas = engine->training.grid.data > 1;
   const bool away = engine->host != NULL;
   const uint64_t edges = engine->edge_count * engine->edge_bytes;
+  const uint64_t pages =
+      engine->page_count * engine->page_bytes + engine->page_gradient_count * engine->page_gradient_bytes;
   const wanted_t list[WANTED] = {
       {BL_MEMORY_WEIGHTS, replicas ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, memory->weight_bytes, &engine->weights},
       {BL_MEMORY_GRADIENTS, exchanges || replicas ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
@@ -205,6 +209,7 @@ static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wa
        away ? memory->host_bytes : memory->optimizer_bytes, &engine->optimizer},
       {BL_MEMORY_SHADOW, away ? BL_ARENA_STAGING : BL_ARENA_PRIVATE, memory->shadow_bytes, &engine->shadow},
       {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, edges, &engine->edges},
+      {BL_MEMORY_KV_CACHE, BL_ARENA_PRIVATE, pages, &engine->kv_cache},
       {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, memory->chunk_bytes + memory->operation_bytes, &engine->workspace},
       {BL_MEMORY_WORKSPACE, BL_ARENA_SHAREABLE, memory->window_bytes, &engine->windows},
       {BL_MEMORY_DATA, BL_ARENA_STAGING, memory->data_bytes, &engine->data},
@@ -341,10 +346,12 @@ bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *err) {
   engine->tied_part = memory.tied_bytes == 0 ? NULL : (float *)(void *)(engine->gradients.base + memory.gradient_bytes);
   place_data(engine, &memory);
   engine->ops->use_workspace(engine->compute, engine->workspace.base + memory.chunk_bytes, memory.operation_bytes);
-  engine->blocks =
-      calloc((size_t)engine->chunk_count * engine->training.schedule->micro_batches, sizeof *engine->blocks);
+  const uint32_t slices = engine->training.schedule->slices;
+  engine->blocks = calloc((size_t)engine->chunk_count * bl_engine_units(engine), sizeof *engine->blocks);
   engine->leaving = calloc(engine->slot_count, sizeof *engine->leaving);
-  return engine->blocks != NULL && engine->leaving != NULL
+  engine->pages = calloc(slices, sizeof *engine->pages);
+  engine->page_gradients = calloc(slices, sizeof *engine->page_gradients);
+  return engine->blocks != NULL && engine->leaving != NULL && engine->pages != NULL && engine->page_gradients != NULL
              ? BL_OK
              : bl_error_set(err, BL_EXHAUSTED, "no memory for the stage's tables");
 }
@@ -425,7 +432,7 @@ void bl__engine_release_all(bl_engine_t *engine) {
   }
   bl_arena_t *arenas[] = {&engine->weights,         &engine->gradients, &engine->optimizer,  &engine->edges,
                           &engine->workspace,       &engine->data,      &engine->edge_twins, &engine->tied_twins,
-                          &engine->snapshot_memory, &engine->shadow,    &engine->windows};
+                          &engine->snapshot_memory, &engine->shadow,    &engine->windows,    &engine->kv_cache};
   for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
     bl_arena_destroy(arenas[i]);
   }

@@ -4,6 +4,7 @@
 #include "base/random.h"
 #include "data/batch.h"
 #include "executor/edges.h"
+#include "executor/kv_cache.h"
 #include "executor/parked.h"
 #include "executor/replicas.h"
 #include "executor/tensor_group.h"
@@ -32,37 +33,56 @@ static const bl_chunk_span_t *span_of(const pass_t *pass, bl_op_t op) {
 
 // ---- data
 
-// The context of a drawn token: row 0 of the batch, zeros after it and in other rows.
-static bl_status_t read_context(pass_t *pass, bl_error_t *err) {
+static uint32_t slices_of(const pass_t *pass) {
+  return pass->engine->training.schedule->slices;
+}
+
+// Tokens of a sequence in one block.
+static uint32_t tokens_of(const pass_t *pass) {
+  return pass->engine->training.model.seq / slices_of(pass);
+}
+
+static uint32_t unit_of(const pass_t *pass, bl_op_t op) {
+  return bl_schedule_unit(pass->engine->training.schedule, op.micro_batch, op.slice);
+}
+
+// The context of a drawn token: row 0 of the batch, zeros after it and in other rows. Of a slice, what falls into it.
+static bl_status_t read_context(pass_t *pass, bl_op_t op, int32_t *tokens, bl_error_t *err) {
   const bl_run_t *run = pass->run;
   const bl_model_t *model = &pass->engine->training.model;
   if (run->token_count == 0 || run->token_count > model->seq) {
     return bl_error_set(err, BL_INVALID, "a context has 1 to %u tokens, this one has %u", model->seq, run->token_count);
   }
-  int32_t *tokens = pass->engine->tokens; // of micro-batch 0, the only one
-  memset(tokens, 0, (size_t)pass->engine->job.train.micro_batch * model->seq * sizeof(int32_t));
+  const uint32_t count = tokens_of(pass), first = op.slice * count;
+  memset(tokens, 0, (size_t)pass->engine->job.train.micro_batch * count * sizeof(int32_t));
   for (uint32_t i = 0; i < run->token_count; i++) {
     if (run->tokens[i] >= model->vocab) {
       return bl_error_set(err, BL_INVALID, "token %u of the context is %u, the vocabulary has %u", i, run->tokens[i],
                           model->vocab);
     }
-    tokens[i] = (int32_t)run->tokens[i];
+    if (i >= first && i - first < count) {
+      tokens[i - first] = (int32_t)run->tokens[i];
+    }
   }
   return BL_OK;
 }
 
-static bl_status_t read_batch(pass_t *pass, uint32_t micro_batch, bl_batch_t batch, bl_error_t *err) {
+static bl_status_t read_batch(pass_t *pass, bl_op_t op, bl_batch_t batch, bl_error_t *err) {
   const bl_dataset_t *dataset = &pass->engine->training.dataset;
-  micro_batch += bl_engine_first_micro_batch(pass->engine, pass->run->plan->schedule->micro_batches);
+  batch.count = tokens_of(pass);
+  batch.first = op.slice * batch.count;
+  const uint32_t micro_batch =
+      op.micro_batch + bl_engine_first_micro_batch(pass->engine, pass->run->plan->schedule->micro_batches);
   return pass->run->id.kind == BL_RUN_TRAIN
              ? bl_batch_read(dataset, pass->run->id.step, micro_batch, &batch, err)
              : bl_batch_read_validation(dataset, pass->run->first_window, micro_batch, &batch, err);
 }
 
-// Of `all`, tokens or labels, those of a micro-batch.
-static int32_t *batch_of(const bl_engine_t *engine, int32_t *all, uint32_t micro_batch) {
-  const uint64_t size = (uint64_t)engine->job.train.micro_batch * engine->training.model.seq;
-  return all + micro_batch % engine->batch_count * size;
+// Of `all`, tokens or labels, those of a block.
+static int32_t *batch_of(const pass_t *pass, int32_t *all, bl_op_t op) {
+  const bl_engine_t *engine = pass->engine;
+  const uint64_t size = (uint64_t)engine->job.train.micro_batch * tokens_of(pass);
+  return all + unit_of(pass, op) % (engine->batch_count * slices_of(pass)) * size;
 }
 
 // Whether F has read the tokens of this micro-batch in this run, and they still are in their buffer.
@@ -76,12 +96,12 @@ static bl_status_t read_tokens(pass_t *pass, bl_op_t op, const int32_t **tokens,
   if (!span_of(pass, op)->embedding) {
     return BL_OK;
   }
-  int32_t *inputs = batch_of(pass->engine, pass->engine->tokens, op.micro_batch);
+  int32_t *inputs = batch_of(pass, pass->engine->tokens, op);
   *tokens = inputs;
   if (pass->run->id.kind == BL_RUN_GENERATE) {
-    return read_context(pass, err);
+    return read_context(pass, op, inputs, err);
   }
-  return has_tokens(pass, op) ? BL_OK : read_batch(pass, op.micro_batch, (bl_batch_t){.inputs = inputs}, err);
+  return has_tokens(pass, op) ? BL_OK : read_batch(pass, op, (bl_batch_t){.inputs = inputs}, err);
 }
 
 // Labels for the chunk with the head; NULL for others.
@@ -90,9 +110,9 @@ static bl_status_t read_labels(pass_t *pass, bl_op_t op, const int32_t **labels,
   if (!span_of(pass, op)->head) {
     return BL_OK;
   }
-  int32_t *read = batch_of(pass->engine, pass->engine->labels, op.micro_batch);
+  int32_t *read = batch_of(pass, pass->engine->labels, op);
   *labels = read;
-  return read_batch(pass, op.micro_batch, (bl_batch_t){.labels = read}, err);
+  return read_batch(pass, op, (bl_batch_t){.labels = read}, err);
 }
 
 // ---- operations
@@ -104,9 +124,13 @@ static void collect_losses(pass_t *pass) {
   const bl_chunk_t *chunk = bl_engine_chunk(pass->engine, schedule->virtual_stages - 1);
   const uint32_t first = bl_engine_first_micro_batch(pass->engine, pass->run->plan->schedule->micro_batches);
   for (uint32_t i = 0; i < vote->loss_count; i++) {
-    const bl_chunk_loss_t *loss = &pass->engine->losses[i];
-    vote->losses[i] = bl_chunk_loss_mean(chunk, loss);
-    if (loss->first_bad_row >= 0 || !isfinite(vote->losses[i])) {
+    const bl_chunk_loss_t *losses = &pass->engine->losses[i * slices_of(pass)];
+    bool bad = false;
+    for (uint32_t slice = 0; slice < slices_of(pass); slice++) {
+      bad = bad || losses[slice].first_bad_row >= 0;
+    }
+    vote->losses[i] = bl_chunk_loss_mean(chunk, losses);
+    if (bad || !isfinite(vote->losses[i])) {
       vote->finite = false;
       vote->nonfinite_micro_batch =
           vote->nonfinite_micro_batch < 0 ? (int32_t)(first + i) : vote->nonfinite_micro_batch;
@@ -122,12 +146,16 @@ static bl_status_t look_at_head(pass_t *pass, bl_chunk_t *chunk, const bl_planne
     const int32_t *labels;
     bl_status_t status = read_labels(pass, op->op, &labels, err);
     if (status == BL_OK) {
-      bl_chunk_loss(chunk, labels, out, &pass->engine->losses[op->op.micro_batch]);
+      bl_chunk_loss(chunk, labels, out, &pass->engine->losses[unit_of(pass, op->op)]);
     }
     return status;
   }
+  const uint32_t row = run->token_count - 1;
+  if (row / tokens_of(pass) != op->op.slice) {
+    return BL_OK;
+  }
   double uniform = bl_random_uniform(run->draw_seed, 0);
-  pass->vote->token = bl_chunk_draw(chunk, out, run->token_count - 1, (float)run->temperature, uniform);
+  pass->vote->token = bl_chunk_draw(chunk, out, row % tokens_of(pass), (float)run->temperature, uniform);
   pass->vote->finite = pass->vote->token >= 0;
   return BL_OK;
 }
@@ -154,11 +182,16 @@ static bl_status_t forward(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
   return bl_edges_send(&pass->edges, op, err);
 }
 
+// Backwards of a micro-batch end with its first slice.
+static bool ends_micro_batch(bl_op_t op) {
+  return op.slice == 0;
+}
+
 // After the last micro-batch of a part of the gradient.
 static bl_status_t fold(pass_t *pass, bl_op_t op, bool head, bl_error_t *err) {
   const bl_grid_t *grid = &pass->engine->training.grid;
   const uint32_t parts = grid->data_parts / grid->data, size = pass->run->plan->schedule->micro_batches / parts;
-  if (parts == 1 || (op.micro_batch + 1u) % size != 0) {
+  if (parts == 1 || !ends_micro_batch(op) || (op.micro_batch + 1u) % size != 0) {
     return BL_OK;
   }
   const uint32_t part = op.micro_batch / size;
@@ -175,7 +208,7 @@ static bl_status_t backward_input(pass_t *pass, const bl_planned_op_t *op, bl_er
   }
   bl_chunk_backward_input(bl_engine_chunk(engine, op->op.virtual_stage), labels, bl_engine_edge(engine, op->input),
                           slot_of(engine, op), bl_engine_edge(engine, op->output), true,
-                          &engine->losses[op->op.micro_batch]);
+                          &engine->losses[unit_of(pass, op->op)]);
   status = bl_edges_send(&pass->edges, op, err);
   return status == BL_OK ? fold(pass, op->op, true, err) : status;
 }
@@ -184,7 +217,8 @@ static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_e
   bl_engine_t *engine = pass->engine;
   const int32_t *tokens;
   bl_status_t status = read_tokens(pass, op->op, &tokens, err);
-  const bool last = op->op.micro_batch + 1u == pass->run->plan->schedule->micro_batches; // of the chunk
+  const bool last =
+      ends_micro_batch(op->op) && op->op.micro_batch + 1u == pass->run->plan->schedule->micro_batches; // of the chunk
   if (status == BL_OK && last) {
     bl_chunk_expect_last(bl_engine_chunk(engine, op->op.virtual_stage));
   }
@@ -211,6 +245,9 @@ static void recompute(const pass_t *pass, const bl_planned_op_t *op) {
 }
 
 static bl_status_t compute(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
+  if (bl_verb_computes((bl_verb_t)op->op.verb)) {
+    bl_kv_cache_use(pass->engine, &pass->run->plan->stage, op->op);
+  }
   switch (op->op.verb) {
   case BL_VERB_F:
     return forward(pass, op, err);
@@ -349,7 +386,7 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
     pass->stall.slots_in_use -= op->releases_slot;
   }
   char cell[BL_OP_TEXT];
-  bl_op_format(op->op, cell);
+  bl_op_format_slice(op->op, slices_of(pass) > 1, cell);
   if (timeline != NULL) { // the time in which it was only queued is of no interest
     status = status == BL_OK
                  ? bl_timeline_stop(timeline, cell, (int32_t)op->op.micro_batch, pass->stall.slots_in_use, err)
@@ -512,8 +549,8 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
                  .vote = vote,
                  .stall = {.trace = engine->trace, .waiting_ns = &progress->waiting_ns}};
   pass.edges = (bl_edges_t){.engine = engine, .plan = plan, .stall = &pass.stall};
-  pass.parked =
-      (bl_parked_t){.engine = engine, .stall = &pass.stall, .counters = &vote->counters, .attempt = run->id.attempt};
+  pass.parked = (bl_parked_t){
+      .engine = engine, .stall = &pass.stall, .counters = &vote->counters, .attempt = run->id.attempt, .plan = plan};
   reset_vote(&pass);
   bl_trace_clear(engine->trace);
   bl_status_t status = bl_edges_begin(&pass.edges, run->id.attempt, err);

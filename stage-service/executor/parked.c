@@ -3,17 +3,22 @@
 
 #include "base/bytes.h"
 #include "datapath/block.h"
+#include "executor/kv_cache.h"
 #include "executor/tensor_group.h"
 #include "sys/log.h"
 
 #include <string.h>
+
+static uint32_t unit_of(const bl_engine_t *engine, bl_op_t op) {
+  return bl_schedule_unit(engine->training.schedule, op.micro_batch, op.slice);
+}
 
 static size_t index_of(const bl_engine_t *engine, bl_op_t op) {
   uint32_t chunk = 0;
   while (engine->chunks[chunk].virtual_stage != op.virtual_stage) {
     chunk++;
   }
-  return (size_t)chunk * engine->training.schedule->micro_batches + op.micro_batch;
+  return (size_t)chunk * bl_engine_units(engine) + unit_of(engine, op);
 }
 
 static bl_engine_block_t *block_of(const bl_parked_t *parked, bl_op_t op) {
@@ -25,8 +30,7 @@ bl_status_t bl_parked_begin(bl_parked_t *parked, bl_error_t *err) {
   if (engine->parking == NULL) {
     return BL_OK;
   }
-  memset(engine->blocks, 0,
-         (size_t)engine->chunk_count * engine->training.schedule->micro_batches * sizeof *engine->blocks);
+  memset(engine->blocks, 0, (size_t)engine->chunk_count * bl_engine_units(engine) * sizeof *engine->blocks);
   memset(engine->leaving, 0, engine->slot_count * sizeof *engine->leaving);
   return engine->parking->ops->begin(engine->parking, parked->attempt, err);
 }
@@ -154,7 +158,7 @@ static bl_status_t wait_transfer(bl_parked_t *parked, const bl_engine_block_t *b
   }
   uint64_t start_ns = bl_stall_begin(parked->stall);
   bl_status_t status = parking->ops->wait(parking, key, start_ns + parking->patience_ns, outcome, err);
-  bl_stall_end(parked->stall, name, key.micro_batch, start_ns);
+  bl_stall_end(parked->stall, name, key.micro_batch / parked->engine->training.schedule->slices, start_ns);
   return status;
 }
 
@@ -203,7 +207,7 @@ bl_status_t bl_parked_evict(bl_parked_t *parked, const bl_planned_op_t *op, bl_e
       (bl_engine_block_t){.place = BL_BLOCK_LEAVING,
                           .input = block->input,
                           .slot = op->slot,
-                          .parked = {.key = {parked->attempt, op->op.virtual_stage, op->op.micro_batch},
+                          .parked = {.key = {parked->attempt, op->op.virtual_stage, unit_of(engine, op->op)},
                                      .store = op->op.store,
                                      .bytes = bl_chunk_sizes(bl_engine_chunk(engine, op->op.virtual_stage)).evict_bytes,
                                      .checksum = checksum}};
@@ -275,6 +279,7 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
                               bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
   uint64_t start_ns = bl_clock_now_ns();
+  bl_kv_cache_use(engine, parked->plan, op->op);
   bl_chunk_recompute(bl_engine_chunk(engine, op->op.virtual_stage), bl_engine_edge(engine, block->input),
                      bl_engine_slot(engine, block->slot));
   uint64_t found = 0;
@@ -289,8 +294,8 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   bl_op_t cell = op->op;
   cell.verb = BL_VERB_R;
   char name[BL_OP_TEXT];
-  bl_trace_add(engine->trace, bl_op_format(cell, name), false, (int32_t)cell.micro_batch, parked->stall->slots_in_use,
-               start_ns, end_ns);
+  bl_trace_add(engine->trace, bl_op_format_slice(cell, engine->training.schedule->slices > 1, name), false,
+               (int32_t)cell.micro_batch, parked->stall->slots_in_use, start_ns, end_ns);
   block->place = BL_BLOCK_HOME;
   if (found != block->parked.checksum) {
     char seat[BL_GRID_NAME_BYTES];

@@ -19,6 +19,7 @@
 
 typedef struct bl_parked {
   bl_engine_t *engine;
+  const bl_stage_plan_t *plan;
   bl_stall_t *stall;
   bl_stage_counters_t *counters; // evicted, loaded, lost, dropped, recomputed, busy_ns
   uint64_t attempt;

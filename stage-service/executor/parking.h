@@ -51,7 +51,7 @@
 typedef struct bl_parking_key {
   uint64_t attempt;
   uint32_t virtual_stage;
-  uint32_t micro_batch;
+  uint32_t micro_batch; // with slices micro_batch x slices + slice (bl_schedule_unit)
 } bl_parking_key_t;
 
 typedef struct bl_parked_block {

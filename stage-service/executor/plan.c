@@ -16,6 +16,10 @@ bl_plan_limits_t bl_executor_plan_limits(uint32_t slots) {
 static bl_status_t check_placement(const bl_executor_plan_request_t *request, const bl_schedule_t *schedule,
                                    bl_error_t *err) {
   const bl_schedule_t *configured = request->configured;
+  if (schedule->slices != configured->slices) {
+    return bl_error_set(err, BL_INVALID, "plan %lu: sequences are in %u slices, configured are %u", request->version,
+                        schedule->slices, configured->slices);
+  }
   if (schedule->stages != configured->stages || schedule->virtual_stages != configured->virtual_stages) {
     return bl_error_set(err, BL_INVALID, "plan %lu: stages and chunks in all are %u and %u, those configured %u and %u",
                         request->version, schedule->stages, schedule->virtual_stages, configured->stages,
@@ -49,13 +53,12 @@ static bool runs(bl_run_kind_t kind, bl_verb_t verb) {
 }
 
 // E and L of this stage.
-static bl_status_t check_transfer(const bl_executor_plan_request_t *request, const bl_schedule_t *schedule, bl_op_t op,
-                                  bl_error_t *err) {
+static bl_status_t check_transfer(const bl_executor_plan_request_t *request, bl_op_t op, bl_error_t *err) {
   char cell[BL_OP_TEXT];
   bl_op_format(op, cell);
-  if (request->kind != BL_RUN_TRAIN || schedule->slices > 1) {
-    return bl_error_set(err, BL_UNIMPLEMENTED, "plan %lu: stage %u cannot run %s %s", request->version, request->stage,
-                        cell, schedule->slices > 1 ? "with sliced sequences" : "in this kind of run");
+  if (request->kind != BL_RUN_TRAIN) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "plan %lu: stage %u cannot run %s in this kind of run", request->version,
+                        request->stage, cell);
   }
   if (request->recomputes) {
     return bl_error_set(err, BL_INVALID,
@@ -79,7 +82,7 @@ static bl_status_t check_operations(const bl_executor_plan_request_t *request, c
     bl_op_t op = plan->ops[i].op;
     char cell[BL_OP_TEXT];
     if (!bl_verb_computes((bl_verb_t)op.verb)) {
-      bl_status_t status = check_transfer(request, made->schedule, op, err);
+      bl_status_t status = check_transfer(request, op, err);
       if (status != BL_OK) {
         return status;
       }
@@ -93,6 +96,11 @@ static bl_status_t check_operations(const bl_executor_plan_request_t *request, c
   if (plan->edges > request->edges) {
     return bl_error_set(err, BL_EXHAUSTED, "plan %lu needs %u edge buffers on stage %u, it has %u", request->version,
                         plan->edges, request->stage, request->edges);
+  }
+  if (plan->pages > request->pages || plan->page_gradients > request->page_gradients) {
+    return bl_error_set(
+        err, BL_EXHAUSTED, "plan %lu needs %u and %u pages of the KV cache on stage %u, it has %u and %u",
+        request->version, plan->pages, plan->page_gradients, request->stage, request->pages, request->page_gradients);
   }
   return BL_OK;
 }

@@ -34,6 +34,7 @@ typedef struct bl_executor_plan_request {
   uint32_t stage;
   const bl_schedule_t *configured; // the job's schedule: placement must agree
   uint32_t slots, edges;           // what the stage has
+  uint32_t pages, page_gradients;  // of its KV cache
   uint32_t hosts;                  // host stores that a plan may name (job/hosts.h)
   bool parks;                      // it has where evicted blocks go (executor/parking.h)
   bool recomputes;                 // its workspace has room for a forward that keeps nothing (BL_RECOMPUTE_FULL)

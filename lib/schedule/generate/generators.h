@@ -16,7 +16,6 @@ bl__generator_t bl__generate_eager_1f1b;
 bl__generator_t bl__generate_interleaved;
 bl__generator_t bl__generate_dualpipe;
 bl__generator_t bl__generate_dualpipe_v;
-bl__generator_t bl__generate_seq1f1b;
 
 // A schedule of one pipe on `placement`, filled by `generate`, in which `request` has its defaults. BL_EXHAUSTED, and what
 // `generate` says of the request.

@@ -1,40 +1,101 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seq1F1B (Sun et al., 2024): 1F1B whose units are slices of sequences. A slice attends to those before it, so the
-// forwards of a micro-batch go from the first slice to the last and its backwards back; stage s runs p - 1 - s + (k - 1)
-// slices ahead before it alternates, k being the slices of a sequence.
-#include "schedule/generate/generators.h"
+// Any order over slices of sequences, as Seq1F1B (Sun et al., 2024) has 1F1B: the order of slices x m micro-batches, each of
+// them a slice. A slice attends to those before it, so that backwards go from the last slice of a micro-batch to the first,
+// and wait until the last one's forward is over: all backwards are put off by as many forwards as that takes, slices - 1 where
+// the forwards of a sequence follow each other.
+#include "schedule/generate/sliced.h"
 
-#define SLICES_DEFAULT 2
+#include "schedule/ir/validate.h"
 
-static bl_status_t emit_slice(bl_schedule_t *schedule, uint32_t stage, bl_verb_t verb, uint32_t unit) {
-  uint32_t k = schedule->slices, slice = unit % k;
-  return bl_schedule_append(schedule, stage,
-                            (bl_op_t){.verb = (uint8_t)verb,
-                                      .virtual_stage = (uint16_t)stage,
-                                      .micro_batch = unit / k,
-                                      .slice = (uint8_t)(verb == BL_VERB_F ? slice : k - 1 - slice)});
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t slice_of(uint32_t unit, uint32_t slices, bl_verb_t verb) {
+  const uint32_t slice = unit % slices;
+  return verb == BL_VERB_F ? slice : slices - 1 - slice;
 }
 
-bl_status_t bl__generate_seq1f1b(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  uint32_t k = request->group != 0 ? request->group : SLICES_DEFAULT;
-  if (k > BL_SLICES_MAX || (uint64_t)bl_schedule_block_count(schedule) * k > BL_SCHEDULE_OPS_MAX) {
-    return bl_error_set(err, BL_INVALID, "schedule seq1f1b: sequences cannot be cut into %u slices (group); at most %d",
-                        k, BL_SLICES_MAX);
-  }
-  schedule->slices = k;
-  uint32_t units = request->micro_batches * k;
-  bl_status_t status = BL_OK;
-  for (uint32_t s = 0; s < request->stages; s++) {
-    uint32_t ahead = request->stages - 1 - s + k - 1;
-    ahead = ahead < units ? ahead : units;
-    for (uint32_t n = 0; n < units + ahead && status == BL_OK; n++) {
-      if (n < units) {
-        status = emit_slice(schedule, s, BL_VERB_F, n);
+static bl_op_t cut(bl_op_t op, uint32_t slices) {
+  const uint32_t unit = op.micro_batch;
+  op.micro_batch = unit / slices;
+  op.slice = (uint8_t)slice_of(unit, slices, (bl_verb_t)op.verb);
+  return op;
+}
+
+// Forwards that a stage's backwards must wait for beside those that stand before them: `place` [virtual stages x units] is
+// scratch.
+static uint32_t least_delay(const bl_schedule_t *units, uint32_t slices, uint32_t *place) {
+  const uint64_t m = units->micro_batches;
+  uint32_t delay = 0;
+  for (uint32_t s = 0; s < units->stages; s++) {
+    const bl_op_list_t *list = &units->lists[s];
+    uint32_t forwards = 0;
+    for (size_t i = 0; i < list->count; i++) {
+      const bl_op_t op = list->ops[i];
+      if (op.verb == BL_VERB_F) {
+        place[op.virtual_stage * m + op.micro_batch] = ++forwards;
       }
-      if (n >= ahead && status == BL_OK) {
-        status = emit_slice(schedule, s, BL_VERB_B, n - ahead);
+    }
+    forwards = 0;
+    for (size_t i = 0; i < list->count; i++) {
+      const bl_op_t op = list->ops[i];
+      forwards += op.verb == BL_VERB_F;
+      if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+        const uint32_t of = op.micro_batch - op.micro_batch % slices + slice_of(op.micro_batch, slices, BL_VERB_B);
+        const uint32_t needed = place[op.virtual_stage * m + of];
+        delay = needed > forwards + delay ? needed - forwards : delay;
       }
     }
   }
+  return delay;
+}
+
+static size_t seek(const bl_op_list_t *list, size_t i, bool forward) {
+  while (i < list->count && (list->ops[i].verb == BL_VERB_F) != forward) {
+    i++;
+  }
+  return i;
+}
+
+// A stage's list with everything but forwards `delay` forwards later.
+static bl_status_t put_off(const bl_op_list_t *list, uint32_t delay, bl_schedule_t *sliced, uint32_t stage) {
+  size_t forward = seek(list, 0, true), other = seek(list, 0, false), forwards = 0, others = 0;
+  bl_status_t status = BL_OK;
+  while (forwards + others < list->count && status == BL_OK) {
+    const bool due = other < list->count && (forward == list->count || other - others + delay <= forwards);
+    const size_t next = due ? other : forward;
+    status = bl_schedule_append(sliced, stage, cut(list->ops[next], sliced->slices));
+    forward = due ? forward : seek(list, next + 1, true);
+    other = due ? seek(list, next + 1, false) : other;
+    forwards += !due;
+    others += due;
+  }
+  return status;
+}
+
+static bl_status_t put_off_all(const bl_schedule_t *units, uint32_t delay, bl_schedule_t *sliced) {
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < units->stages && status == BL_OK; s++) {
+    sliced->lists[s].count = 0;
+    status = put_off(&units->lists[s], delay, sliced, s);
+  }
+  return status;
+}
+
+bl_status_t bl__schedule_cut(const bl_schedule_t *units, uint32_t slices, bl_schedule_t *sliced) {
+  const uint32_t most = units->micro_batches * units->chunks;
+  uint32_t *place = calloc((size_t)units->virtual_stages * units->micro_batches, sizeof *place);
+  bl_op_ref_t *order = malloc((bl_schedule_op_count(units) + 1) * sizeof *order);
+  bl_status_t status = place != NULL && order != NULL ? BL_OK : BL_EXHAUSTED;
+  sliced->slices = slices;
+  // Stages whose forwards stand in different orders may wait for each other; with all forwards first none does.
+  for (uint32_t delay = status == BL_OK ? least_delay(units, slices, place) : 0; status == BL_OK; delay++) {
+    status = put_off_all(units, delay, sliced);
+    if (status == BL_OK && (delay >= most || bl_schedule_topological_order(sliced, order, NULL) == BL_OK)) {
+      break;
+    }
+  }
+  free(place);
+  free(order);
   return status;
 }

@@ -12,9 +12,10 @@ typedef struct bl_schedule_request {
   uint32_t stages;        // p
   uint32_t micro_batches; // m
   uint32_t chunks;        // v; default 1, or 2 for V-shaped and interleaved schedules
-  uint32_t group;         // grouped-interleaved: micro-batches of a group, default p; seq1f1b: slices, default 2
-  double memory;          // limit in device-micro-batches, for zb-* and adaptive; defaults: zb-h1 p, zb-h2 2p, zb-v p,
-                          // adaptive p
+  uint32_t group;         // grouped-interleaved: micro-batches of a group, default p
+  uint32_t slices; // of every sequence; default 1, or 2 for seq1f1b. Not with two pipes. Costs are those of a slice
+  double memory;   // limit in device-micro-batches, for zb-* and adaptive; defaults: zb-h1 p, zb-h2 2p, zb-v p,
+                   // adaptive p
   const double *memory_of_stage; // [stages] or NULL: a limit per stage instead
   const bl_costs_t *costs;       // NULL: BL_COSTS_UNIT
   bool recompute;      // every backward has its R before it, as bl_schedule_recompute puts it; what is searched

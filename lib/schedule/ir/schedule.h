@@ -55,7 +55,7 @@ typedef struct bl_schedule {
   uint32_t stages;         // p
   uint32_t chunks;         // v: chunks a stage holds (the most of any stage, when a file makes them differ)
   uint32_t micro_batches;  // m
-  uint32_t slices;         // sequences are cut into so many; 1 unless seq1f1b
+  uint32_t slices;         // sequences are cut into so many; usually 1
   uint32_t pipes;          // 1, or 2 when bidirectional
   uint32_t virtual_stages; // all pipes together
   uint32_t hosts;          // host stores: stores stages ... stages + hosts - 1 lend memory of hosts and are on no stage
@@ -114,5 +114,10 @@ static inline size_t bl_schedule_block(const bl_schedule_t *schedule, bl_op_t op
   return ((size_t)op.virtual_stage * schedule->micro_batches + op.micro_batch) * schedule->slices + op.slice;
 }
 size_t bl_schedule_block_count(const bl_schedule_t *schedule);
+// The number of a block among those of its virtual stage: of its micro-batch where sequences are whole, of its slice where
+// they are cut.
+static inline uint32_t bl_schedule_unit(const bl_schedule_t *schedule, uint32_t micro_batch, uint32_t slice) {
+  return micro_batch * schedule->slices + slice;
+}
 
 #endif

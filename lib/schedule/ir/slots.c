@@ -27,7 +27,7 @@ typedef struct planner {
   uint32_t *local; // [virtual stages] index among the chunks of this stage, or BL_NONE
   block_t *blocks; // [local chunks * micro-batches * slices]
   size_t block_count;
-  pool_t slots, edges;
+  pool_t slots, edges, pages, page_gradients;
   bl_stage_plan_t *plan;
   bl_error_t *err;
 } planner_t;
@@ -250,6 +250,31 @@ static void release(planner_t *p, bl_planned_op_t *planned, block_t *block, uint
   }
 }
 
+static uint32_t *page_at(const planner_t *p, uint32_t *table, bl_op_t op, uint32_t slice) {
+  op.slice = (uint8_t)slice;
+  return &table[bl_schedule_block(p->schedule, op)];
+}
+
+// Gives the operation's block the pages that it needs from here on, and takes back those that it is the last to need.
+static void turn_pages(planner_t *p, bl_op_t op) {
+  const uint32_t last = p->schedule->slices - 1;
+  uint32_t *pages = p->plan->page_of, *gradients = p->plan->page_gradient_of;
+  if (op.verb == BL_VERB_F) {
+    *page_at(p, pages, op, op.slice) = pool_take(&p->pages);
+    for (uint32_t i = 0; p->schedule->forward_only && op.slice == last && i <= last; i++) {
+      pool_give(&p->pages, *page_at(p, pages, op, i));
+    }
+  } else if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    for (uint32_t i = 0; op.slice == last && i < last; i++) {
+      *page_at(p, gradients, op, i) = pool_take(&p->page_gradients);
+    }
+    pool_give(&p->pages, *page_at(p, pages, op, op.slice));
+    if (op.slice < last) {
+      pool_give(&p->page_gradients, *page_at(p, gradients, op, op.slice));
+    }
+  }
+}
+
 static bl_status_t walk(planner_t *p) {
   size_t next_receive = 0;
   uint32_t leaving_from = BL_NONE, refused = BL_NONE; // first of the evicts that free their slots together
@@ -258,6 +283,9 @@ static bl_status_t walk(planner_t *p) {
     post_receives(p, i, &next_receive);
     block_t *block = block_of(p, planned->op);
     assign(p, planned, block);
+    if (p->plan->page_of != NULL) {
+      turn_pages(p, planned->op);
+    }
     if (refused == BL_NONE && p->limits.slots != 0 && p->slots.made > p->limits.slots) {
       refused = i;
     }
@@ -284,6 +312,8 @@ static bl_status_t walk(planner_t *p) {
   }
   p->plan->slots = p->slots.made;
   p->plan->edges = p->edges.made;
+  p->plan->pages = p->pages.made;
+  p->plan->page_gradients = p->page_gradients.made;
   if (refused != BL_NONE) {
     char cell[BL_OP_TEXT];
     return bl_error_set(p->err, BL_EXHAUSTED,
@@ -293,6 +323,20 @@ static bl_status_t walk(planner_t *p) {
                         p->schedule->name, p->plan->slots);
   }
   return BL_OK;
+}
+
+static bl_status_t allocate_pages(planner_t *p) {
+  const size_t blocks = bl_schedule_block_count(p->schedule);
+  p->plan->page_of = malloc(blocks * sizeof *p->plan->page_of);
+  p->plan->page_gradient_of = malloc(blocks * sizeof *p->plan->page_gradient_of);
+  if (p->plan->page_of == NULL || p->plan->page_gradient_of == NULL) {
+    return BL_EXHAUSTED;
+  }
+  for (size_t i = 0; i < blocks; i++) {
+    p->plan->page_of[i] = p->plan->page_gradient_of[i] = BL_NONE;
+  }
+  bl_status_t status = pool_init(&p->pages, p->block_count);
+  return status == BL_OK ? pool_init(&p->page_gradients, p->block_count) : status;
 }
 
 static bl_status_t allocate(planner_t *p) {
@@ -323,7 +367,8 @@ static bl_status_t allocate(planner_t *p) {
                                         .slot_free_at = BL_NONE};
   }
   bl_status_t status = pool_init(&p->slots, p->block_count);
-  return status == BL_OK ? pool_init(&p->edges, 2 * p->block_count) : status;
+  status = status == BL_OK ? pool_init(&p->edges, 2 * p->block_count) : status;
+  return status == BL_OK && schedule->slices > 1 ? allocate_pages(p) : status;
 }
 
 bl_status_t bl_stage_plan_init(const bl_schedule_t *schedule, uint32_t stage, bl_plan_limits_t limits,
@@ -345,6 +390,8 @@ bl_status_t bl_stage_plan_init(const bl_schedule_t *schedule, uint32_t stage, bl
   } else {
     status = bl_error_set(err, BL_EXHAUSTED, "out of memory for the plan of stage %u", stage);
   }
+  free(p.page_gradients.ring);
+  free(p.pages.ring);
   free(p.edges.ring);
   free(p.slots.ring);
   free(p.blocks);
@@ -360,5 +407,7 @@ bl_status_t bl_stage_plan_init(const bl_schedule_t *schedule, uint32_t stage, bl
 void bl_stage_plan_cleanup(bl_stage_plan_t *plan) {
   free(plan->ops);
   free(plan->receives);
+  free(plan->page_of);
+  free(plan->page_gradient_of);
   memset(plan, 0, sizeof *plan);
 }

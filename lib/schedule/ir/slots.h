@@ -32,6 +32,10 @@
 //      in the order of posting and keeps that.
 //   5. A receive with post_at = i is posted when operations [0, i) have ended. The receive of x for operation k is
 //      posted `prefetch` operations early, that of dy as soon as its F has ended.
+// Pages of the KV cache, where sequences are cut into slices (model/layout.h): a block has one from its F to the end of its I
+// or B (of a forward-only schedule, of its last slice's F), and but for the last slice of its micro-batch one of gradients, from
+// the I or B of that one to the end of its own. Both are indices into pools of equal pages.
+//
 // bl_plan_prove (below) shows by simulation with these rules that no stage waits for ever.
 // Thread: pure functions, any thread; a plan is read-only after init.
 #ifndef BALLAST_SCHEDULE_SLOTS_H
@@ -77,8 +81,11 @@ typedef struct bl_planned_receive {
 
 typedef struct bl_stage_plan {
   uint32_t stage;
-  uint32_t slots; // needed, at most the limit
-  uint32_t edges; // edge buffers needed
+  uint32_t slots;                 // needed, at most the limit
+  uint32_t edges;                 // edge buffers needed
+  uint32_t pages, page_gradients; // needed of the KV cache, and of gradients
+  uint32_t *page_of,
+      *page_gradient_of; // of every block of this stage, by bl_schedule_block; NULL where sequences are whole
   bl_planned_op_t *ops;
   size_t op_count;
   bl_planned_receive_t *receives; // ascending in post_at

@@ -79,11 +79,12 @@ static bl_status_t check_slices(const checker_t *c, bl_op_t op, size_t block) {
 
 static void note_end(checker_t *c, bl_op_t op) {
   uint32_t *last = &c->last_ended[op.virtual_stage];
-  if (op.micro_batch + 1 < *last && c->facts.ascending) {
+  const uint32_t number = op.micro_batch * c->schedule->slices + c->schedule->slices - op.slice; // slices go backwards
+  if (number < *last && c->facts.ascending) {
     c->facts.ascending = false;
     c->facts.not_ascending = op;
   }
-  *last = op.micro_batch + 1;
+  *last = number;
 }
 
 static bl_status_t check_backward(checker_t *c, bl_op_t op, uint8_t *seen) {
