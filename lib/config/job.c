@@ -63,13 +63,15 @@ static void derive(bl_job_t *job) {
   preset_int(&job->parallel.tensor_parts, job->parallel.tensor);
   preset_int(&job->parallel.data_parts, job->parallel.data);
   preset_int(&job->pipeline.chunks, bl_job_default_chunks(job->pipeline.schedule));
-  preset_int(&job->pipeline.slices, job->pipeline.schedule == BL_JOB_SCHEDULE_SEQ1F1B ? 2 : 1);
+  preset_int(&job->pipeline.slices, job->pipeline.schedule == BL_JOB_SCHEDULE_SEQ1F1B ? 2 : 1); // as its generator
   if (job->pipeline.schedule == BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {
     preset_int(&job->pipeline.group, job->pipeline.stages);
   }
   if (job->balance.policy == BL_POLICY_BPIPE) {
     // ceil((p + 2) / 2) micro-batches (BPipe, ICML 2023), each in as many slots as a stage has chunks.
-    preset_int(&job->balance.cap, (job->pipeline.stages + 3) / 2 * job->pipeline.chunks.value);
+    // With slices every stage keeps the others of one sequence beside.
+    preset_int(&job->balance.cap, (job->pipeline.stages + 3) / 2 * job->pipeline.chunks.value +
+                                      (job->pipeline.slices.value - 1) * job->pipeline.chunks.value);
   }
 }
 

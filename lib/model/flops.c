@@ -42,6 +42,23 @@ double bl_flops_recompute_share(const bl_model_t *model, bl_chunk_span_t span, b
   return forward > 0 && !model->post_norm ? 1 - last / forward : 1;
 }
 
+// Keys seen by the queries [0, end).
+static double keys_before(double end, double window) {
+  const double first = end < window ? end : window;
+  return first * (first + 1) / 2 + (end - first) * window;
+}
+
+double bl_flops_slice_share(const bl_model_t *model, bl_chunk_span_t span, uint32_t slices, uint32_t slice) {
+  const double seq = model->seq, count = seq / slices;
+  double seen = 0, all = 0;
+  for (uint32_t layer = span.first_layer; layer < span.first_layer + span.layer_count; layer++) {
+    const double window = bl_model_has_window(model, layer) ? model->window : seq;
+    seen += keys_before((slice + 1) * count, window) - keys_before(slice * count, window);
+    all += keys_before(seq, window);
+  }
+  return all > 0 ? seen / all : 1.0 / slices;
+}
+
 double bl_flops_total(bl_flops_t flops) {
   return flops.forward + flops.backward_input + flops.backward_weight + flops.head;
 }

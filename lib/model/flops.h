@@ -28,6 +28,9 @@ bl_flops_t bl_flops_attention(const bl_model_t *model, bl_chunk_span_t span, uin
 // Share of F that R makes again: all but the chunk's last product, which would only make the output again. 1 without layers,
 // and where that product's result is normalised and so kept.
 double bl_flops_recompute_share(const bl_model_t *model, bl_chunk_span_t span, bl_attention_t attention);
+// Of the keys that the queries of a sequence see, in the layers of the chunk, those that a slice's see: what it has of the
+// work of attention. 1 / slices without layers.
+double bl_flops_slice_share(const bl_model_t *model, bl_chunk_span_t span, uint32_t slices, uint32_t slice);
 double bl_flops_total(bl_flops_t flops);
 
 #endif

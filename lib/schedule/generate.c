@@ -23,43 +23,49 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
 // Whether the order is searched, with the costs and limits that it is given, or known from the shape alone.
 #define SEARCHED true
 #define FIXED    false
-// X(name, summary, default chunks, placement, splits, searched, why it does not run, chunks rule, default memory in p,
-//   generator)
+// X(name, summary, default chunks, default slices, placement, splits, searched, why it does not run, chunks rule, default
+//   memory in p, generator)
 #define SCHEDULE_TABLE(X)                                                                                              \
-  X("gpipe", "all forwards, then all backwards", 1, LOOPED, false, FIXED, NULL, CHUNKS_ANY, 0, bl__generate_gpipe)     \
-  X("1f1b", "one forward, one backward", 1, LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)              \
-  X("eager-1f1b", "1f1b with twice the warm-up, which hides boundary latency", 1, LOOPED, false, FIXED, NULL,          \
+  X("gpipe", "all forwards, then all backwards", 1, 1, LOOPED, false, FIXED, NULL, CHUNKS_ANY, 0, bl__generate_gpipe)  \
+  X("1f1b", "one forward, one backward", 1, 1, LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)           \
+  X("eager-1f1b", "1f1b with twice the warm-up, which hides boundary latency", 1, 1, LOOPED, false, FIXED, NULL,       \
     CHUNKS_ONE, 0, bl__generate_eager_1f1b)                                                                            \
-  X("interleaved", "Megatron's interleaved 1f1b over several chunks a stage", 2, LOOPED, false, FIXED, NULL,           \
+  X("interleaved", "Megatron's interleaved 1f1b over several chunks a stage", 2, 1, LOOPED, false, FIXED, NULL,        \
     CHUNKS_SEVERAL, 0, bl__generate_interleaved)                                                                       \
-  X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, LOOPED, true, SEARCHED, NULL,  \
-    CHUNKS_SEVERAL, 0, bl__generate_grouped_interleaved)                                                               \
-  X("seq1f1b", "1f1b over slices of sequences", 1, LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)       \
-  X("zb-h1", "zero bubble within 1f1b's memory", 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 1,                       \
+  X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, 1, LOOPED, true, SEARCHED,     \
+    NULL, CHUNKS_SEVERAL, 0, bl__generate_grouped_interleaved)                                                         \
+  X("seq1f1b", "1f1b over slices of sequences", 1, 2, LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)    \
+  X("zb-h1", "zero bubble within 1f1b's memory", 1, 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 1,                    \
     bl__generate_zero_bubble)                                                                                          \
-  X("zb-h2", "zero bubble with twice 1f1b's memory", 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 2,                   \
+  X("zb-h2", "zero bubble with twice 1f1b's memory", 1, 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 2,                \
     bl__generate_zero_bubble)                                                                                          \
-  X("zb-v", "zero bubble on a V within 1f1b's memory", 2, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 1,                \
+  X("zb-v", "zero bubble on a V within 1f1b's memory", 2, 1, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 1,             \
     bl__generate_zb_v)                                                                                                 \
-  X("v-min", "V-shaped, about a third of 1f1b's memory", 2, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,              \
+  X("v-min", "V-shaped, about a third of 1f1b's memory", 2, 1, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,           \
     bl__generate_v_min)                                                                                                \
-  X("v-half", "V-shaped, half of 1f1b's memory", 2, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0, bl__generate_v_half) \
-  X("v-zb", "V-shaped, zero bubble from a building block", 2, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,            \
+  X("v-half", "V-shaped, half of 1f1b's memory", 2, 1, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,                   \
+    bl__generate_v_half)                                                                                               \
+  X("v-zb", "V-shaped, zero bubble from a building block", 2, 1, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,         \
     bl__generate_v_zb)                                                                                                 \
-  X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, VSHAPED, false, SEARCHED, NULL,          \
+  X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, 1, VSHAPED, false, SEARCHED, NULL,       \
     CHUNKS_TWO, 0, bl__generate_1f1b_v)                                                                                \
   X("adaptive",                                                                                                        \
-    "the fastest order of two chunks a stage found under a memory limit, on a V, side by side or in a loop", 2,        \
+    "the fastest order of two chunks a stage found under a memory limit, on a V, side by side or in a loop", 2, 1,     \
     VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 1, bl__generate_adaptive)                                               \
-  X("chimera", "two pipes in opposite directions, each a copy of the model", 2, BIDIRECTIONAL, false, SEARCHED,        \
+  X("chimera", "two pipes in opposite directions, each a copy of the model", 2, 1, BIDIRECTIONAL, false, SEARCHED,     \
     TWO_COPIES, CHUNKS_TWO, 0, bl__generate_chimera)                                                                   \
-  X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, BIDIRECTIONAL, true, FIXED, TWO_COPIES, \
-    CHUNKS_TWO, 0, bl__generate_dualpipe)                                                                              \
-  X("dualpipe-v", "dualpipe folded into one V", 2, VSHAPED, true, FIXED, NULL, CHUNKS_TWO, 0, bl__generate_dualpipe_v)
+  X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, 1, BIDIRECTIONAL, true, FIXED,          \
+    TWO_COPIES, CHUNKS_TWO, 0, bl__generate_dualpipe)                                                                  \
+  X("dualpipe-v", "dualpipe folded into one V", 2, 1, VSHAPED, true, FIXED, NULL, CHUNKS_TWO, 0,                       \
+    bl__generate_dualpipe_v)
 
 static const bl_schedule_info_t infos[] = {
-#define X(name, summary, chunks, placement, splits, searched, why_not, rule, memory, generator)                        \
-  {name, summary, chunks, placement, splits, (why_not) == NULL, why_not, (memory) > 0, (rule) == CHUNKS_SEVERAL},
+#define X(name, summary, chunks, slices, placement, splits, searched, why_not, rule, memory, generator)                \
+  {name,    summary,                                                                                                   \
+   chunks,  placement,                                                                                                 \
+   splits,  (why_not) == NULL,                                                                                         \
+   why_not, (memory) > 0,                                                                                              \
+   slices,  (rule) == CHUNKS_SEVERAL},
     SCHEDULE_TABLE(X)
 #undef X
 };
@@ -70,7 +76,7 @@ static const struct {
   bool searched;
   bl__generator_t *generate;
 } rows[] = {
-#define X(name, summary, chunks, placement, splits, searched, why_not, rule, memory, generator)                        \
+#define X(name, summary, chunks, slices, placement, splits, searched, why_not, rule, memory, generator)                \
   {rule, memory, searched, generator},
     SCHEDULE_TABLE(X)
 #undef X
@@ -143,12 +149,6 @@ static bl_status_t check_recomputation(const bl_schedule_request_t *request, con
   return BL_OK;
 }
 
-#define SLICES_DEFAULT 2 // of seq1f1b
-
-static uint32_t slices_of(const bl_schedule_request_t *request, const char *name) {
-  return request->slices != 0 ? request->slices : strcmp(name, "seq1f1b") == 0 ? SLICES_DEFAULT : 1;
-}
-
 static bl_status_t check_slices(const bl_schedule_request_t *request, const bl_schedule_t *shape, bl_error_t *err) {
   if (request->slices > 1 && shape->pipes > 1) {
     return bl_error_set(err, BL_INVALID, "schedule %s: sequences are not cut into slices where there are two pipes",
@@ -171,7 +171,7 @@ static bl_schedule_request_t with_defaults(const bl_schedule_request_t *request,
   full.chunks = request->chunks != 0 ? request->chunks : info->default_chunks;
   full.memory = request->memory != 0 ? request->memory : rows[info - infos].memory * request->stages;
   full.effort = request->effort > 0 ? request->effort : 1;
-  full.slices = slices_of(request, info->name);
+  full.slices = request->slices != 0 ? request->slices : info->default_slices;
   full.costs = request->costs != NULL ? request->costs : &unit;
   return full;
 }
@@ -350,16 +350,6 @@ bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedu
   return BL_OK;
 }
 
-static bl_status_t emit_forwards(bl_schedule_t *schedule, uint32_t virtual_stage, uint32_t micro_batch) {
-  bl_op_t op = {.verb = BL_VERB_F, .virtual_stage = (uint16_t)virtual_stage, .micro_batch = micro_batch};
-  bl_status_t status = BL_OK;
-  for (uint32_t slice = 0; slice < schedule->slices && status == BL_OK; slice++) {
-    op.slice = (uint8_t)slice;
-    status = bl_schedule_append(schedule, schedule->stage_of[virtual_stage], op);
-  }
-  return status;
-}
-
 bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batches, bl_schedule_t **schedule,
                                 bl_error_t *err) {
   if (like->pipes != 1) {
@@ -375,11 +365,16 @@ bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batche
   made->virtual_stages = like->virtual_stages;
   made->forward_only = true;
   made->slices = like->slices;
-  // By groups of p micro-batches, so that with several chunks a stage no stage waits for a whole round of the model.
-  for (uint32_t group = 0; group < micro_batches; group += made->stages) {
+  // By groups of p micro-batches, or slices, so that with several chunks a stage no stage waits for a whole round of the model.
+  const uint32_t units = micro_batches * made->slices;
+  for (uint32_t group = 0; group < units; group += made->stages) {
     for (uint32_t s = 0; s < made->virtual_stages; s++) {
-      for (uint32_t i = group; i < group + made->stages && i < micro_batches && status == BL_OK; i++) {
-        status = emit_forwards(made, s, i);
+      for (uint32_t i = group; i < group + made->stages && i < units && status == BL_OK; i++) {
+        const bl_op_t op = {.verb = BL_VERB_F,
+                            .virtual_stage = (uint16_t)s,
+                            .micro_batch = i / made->slices,
+                            .slice = (uint8_t)(i % made->slices)};
+        status = bl_schedule_append(made, made->stage_of[s], op);
       }
     }
   }

@@ -25,11 +25,12 @@ typedef struct bl_schedule_info {
   const char *summary;
   uint32_t default_chunks; // 1 or 2
   bl_placement_t placement;
-  bool splits_backward; // I and W apart
-  bool runs;            // the executor runs it; otherwise generator and simulator only
-  const char *why_not;  // the reason, NULL where it runs
-  bool limited;         // it takes a limit of memory
-  bool any_chunks;      // a run has any number of chunks from default_chunks on; otherwise just these
+  bool splits_backward;    // I and W apart
+  bool runs;               // the executor runs it; otherwise generator and simulator only
+  const char *why_not;     // the reason, NULL where it runs
+  bool limited;            // it takes a limit of memory
+  uint32_t default_slices; // of sequences: 1, or 2 where it is about slices
+  bool any_chunks;         // a run has any number of chunks from default_chunks on; otherwise just these
 } bl_schedule_info_t;
 
 const bl_schedule_info_t *bl_schedule_infos(size_t *count);

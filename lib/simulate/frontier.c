@@ -195,7 +195,7 @@ static bl_status_t add_all(const bl_frontier_request_t *request, bl_frontier_t *
   const bl_schedule_info_t *infos = bl_schedule_infos(&names);
   bl_status_t status = BL_OK;
   for (size_t n = 0; n < names && status == BL_OK; n++) {
-    if (infos[n].runs && strcmp(infos[n].name, "adaptive") != 0) {
+    if (infos[n].runs && infos[n].default_slices == 1 && strcmp(infos[n].name, "adaptive") != 0) {
       status = add_named(request, infos[n].name, frontier, err);
     }
   }

@@ -233,9 +233,9 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   if (t->core_free != NULL && t->core_free[0] > ready) {
     start = t->core_free[0] + t->machine->handover;
   }
-  double cost = bl_costs_op(t->costs, (bl_verb_t)op.verb, op.virtual_stage), share = 1;
+  double cost = bl_costs_slice(t->costs, (bl_verb_t)op.verb, op.virtual_stage, op.slice), share = 1;
   if (op.verb == BL_VERB_B && t->machine->early_gradient && cost > 0) {
-    share = bl_costs_op(t->costs, BL_VERB_I, op.virtual_stage) / cost;
+    share = bl_costs_slice(t->costs, BL_VERB_I, op.virtual_stage, op.slice) / cost;
   }
   cost = t->machine->times != NULL ? t->machine->times[at.stage][at.index] : cost;
   double end = start + cost;

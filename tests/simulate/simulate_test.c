@@ -28,7 +28,7 @@ static void fixed_orders_equal_their_reference(void **state) {
   (void)state;
   static const struct {
     const char *record, *ours;
-    uint32_t group; // slices of seq1f1b
+    uint32_t slices;
   } names[] = {{"gpipe", "gpipe", 0},
                {"looped_bfs_v2", "gpipe", 0},
                {"1f1b", "1f1b", 0},
@@ -47,12 +47,12 @@ static void fixed_orders_equal_their_reference(void **state) {
         continue;
       }
       bl_costs_t costs = reference_costs(record);
-      bool counts_chunks = names[n].group == 0 && strcmp(names[n].ours, "dualpipe") != 0;
+      bool counts_chunks = names[n].slices == 0 && strcmp(names[n].ours, "dualpipe") != 0;
       bl_schedule_request_t request = {.name = names[n].ours,
                                        .stages = record->p,
                                        .micro_batches = record->m,
                                        .chunks = counts_chunks ? record->v : 0,
-                                       .group = names[n].group,
+                                       .slices = names[n].slices,
                                        .costs = &costs};
       bl_schedule_t *schedule = generate_request(&request);
       bl_simulation_t result;

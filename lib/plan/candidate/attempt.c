@@ -117,11 +117,13 @@ static bl_status_t first_partition(bl__trying_t *a) {
 static double boundary_of(const bl__trying_t *a) {
   const bl_plan_request_t *r = a->request;
   if (a->profile != NULL) {
-    return a->profile->boundary * a->c->micro_batch / a->profile->options.micro_batch;
+    return a->profile->boundary * bl_layout_slices(a->profile->options) * a->c->micro_batch /
+           a->profile->options.micro_batch;
   }
   double rate =
       bl__trying_on_cluster(a) ? bl_cluster_far_rate(&r->cluster, a->c->parallel.tensor) : r->hardware->intra_rate;
-  return bl_hardware_boundary(r->hardware, r->model, a->c->micro_batch, a->c->parallel, rate);
+  return bl_hardware_boundary(r->hardware, r->model, (bl_layout_options_t){.micro_batch = a->c->micro_batch},
+                              a->c->parallel, rate);
 }
 
 // As a job with this policy has it (bl_policy_pools of job/balance.h).

@@ -25,6 +25,16 @@ static bl_status_t fill_stage(const bl_demand_request_t *r, uint32_t stage, uint
       spans[one.span_count++] = r->spans[v];
     }
   }
+  if (r->schedule->slices > 1) {
+    bl_stage_plan_t plan;
+    bl_status_t status = bl_stage_plan_init(r->schedule, stage, (bl_plan_limits_t){0}, &plan, err);
+    if (status != BL_OK) {
+      return status;
+    }
+    one.pages = plan.pages;
+    one.page_gradients = plan.page_gradients;
+    bl_stage_plan_cleanup(&plan);
+  }
   return bl_footprint_of_executor(&one, footprint) == BL_OK
              ? BL_OK
              : bl_error_set(err, BL_INVALID, "an activation block of stage %u would exceed all memory", stage);

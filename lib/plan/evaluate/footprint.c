@@ -77,6 +77,8 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
       .optimizer = (double)memory.optimizer_bytes,
       .activations = (double)memory.slot_bytes * request->slots,
       .edges = (double)memory.edge_bytes * request->edges,
+      .kv_cache =
+          (double)memory.page_bytes * request->pages + (double)memory.page_gradient_bytes * request->page_gradients,
       .workspace = (double)(memory.chunk_bytes + memory.operation_bytes + stage.operations.held_bytes),
       .data = (double)memory.data_bytes,
       .checkpoint = (double)image,

@@ -24,6 +24,7 @@ typedef struct bl_footprint {
   double weights, gradients, optimizer;
   double activations; // blocks: slots * slot_bytes
   double edges;       // boundary buffers
+  double kv_cache;    // where sequences are in slices: keys and values of slices, and their gradients
   double workspace;
   double data;        // tokens, labels, losses
   double checkpoint;  // image of a checkpoint, where the job writes them
@@ -35,7 +36,7 @@ typedef struct bl_footprint {
 
 static inline double bl_footprint_total(const bl_footprint_t *f) {
   return f->weights + f->gradients + f->optimizer + f->activations + f->edges + f->workspace + f->shadow + f->data +
-         f->checkpoint;
+         f->checkpoint + f->kv_cache;
 }
 
 // Bytes that one layer keeps of one micro-batch.
@@ -51,8 +52,9 @@ typedef struct bl_footprint_request {
   const bl_model_t *model;
   const bl_chunk_span_t *spans; // [span_count] chunks of the stage
   uint32_t span_count;
-  uint32_t slots; // own and lent blocks on the device
-  uint32_t edges; // boundary buffers
+  uint32_t slots;                 // own and lent blocks on the device
+  uint32_t edges;                 // boundary buffers
+  uint32_t pages, page_gradients; // of the KV cache
   bl_layout_options_t options;
   bool post_validation;   // train.post_validation: a second copy of weights and optimizer
   bool optimizer_on_host; // train.optimizer_memory: host

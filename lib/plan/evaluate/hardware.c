@@ -166,11 +166,14 @@ static work_t forward_work(const bl_hardware_t *hardware, const bl_model_t *mode
       bl_flops_attention(model, body, options.micro_batch, options.attention, options.attention == BL_ATTENTION_FLASH);
   double scores = rows * model->seq * model->heads * layers;
   double values = rows * element_values(model, parallel) * layers + (span.embedding ? 2 * rows * model->hidden : 0);
+  const double slices = bl_layout_slices(options); // one on average
   return (work_t){
-      .matmul = products.forward / t,
-      .attention = attention.forward / t,
-      .bytes = values * hardware->value_bytes + scores * score_bytes(hardware, model, options, parallel.tensor) / t,
-      .link_bytes = 2 * layers * all_reduce_bytes(rows * model->hidden * hardware->value_bytes, parallel.tensor)};
+      .matmul = products.forward / t / slices,
+      .attention = attention.forward / t / slices,
+      .bytes = (values * hardware->value_bytes + scores * score_bytes(hardware, model, options, parallel.tensor) / t) /
+               slices,
+      .link_bytes =
+          2 * layers * all_reduce_bytes(rows * model->hidden * hardware->value_bytes, parallel.tensor) / slices};
 }
 
 // Scores and their values again: what recomputation of attention adds to the backward.
@@ -178,7 +181,8 @@ static work_t attention_again(work_t forward, const bl_hardware_t *hardware, con
                               bl_chunk_span_t span, bl_layout_options_t options, bl_parallel_t parallel) {
   double scores = (double)options.micro_batch * model->seq * model->seq * model->heads * span.layer_count;
   return (work_t){.attention = forward.attention,
-                  .bytes = scores * score_bytes(hardware, model, options, parallel.tensor) / parallel.tensor};
+                  .bytes = scores * score_bytes(hardware, model, options, parallel.tensor) / parallel.tensor /
+                           bl_layout_slices(options)};
 }
 
 static double head_seconds(const bl_hardware_t *hardware, const bl_model_t *model, bl_chunk_span_t span,
@@ -199,7 +203,7 @@ bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hardware, const bl_model
   bl_flops_t attention =
       bl_flops_attention(model, span, options.micro_batch, options.attention, options.attention == BL_ATTENTION_FLASH);
   work_t input = {.matmul = forward.matmul,
-                  .attention = attention.backward_input / parallel.tensor,
+                  .attention = attention.backward_input / parallel.tensor / bl_layout_slices(options),
                   .bytes = 1.5 * forward.bytes,
                   .link_bytes = forward.link_bytes};
   // Gradients of weights are read, added to and written in fp32 by every micro-batch.
@@ -207,7 +211,8 @@ bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hardware, const bl_model
   work_t weight = {.matmul = forward.matmul, .bytes = parameters * 2 * sizeof(float)};
   bl_chunk_costs_t costs = {.forward = seconds(hardware, forward) + launch,
                             .input = seconds(hardware, input) + launch +
-                                     head_seconds(hardware, model, span, options.micro_batch, parallel),
+                                     head_seconds(hardware, model, span, options.micro_batch, parallel) /
+                                         bl_layout_slices(options),
                             .weight = seconds(hardware, weight) + launch / 2};
   costs.recompute = costs.forward * bl_flops_recompute_share(model, span, options.attention);
   if (options.recompute == BL_RECOMPUTE_ATTENTION) {
@@ -216,9 +221,9 @@ bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hardware, const bl_model
   return costs;
 }
 
-double bl_hardware_boundary(const bl_hardware_t *hardware, const bl_model_t *model, uint32_t micro_batch,
+double bl_hardware_boundary(const bl_hardware_t *hardware, const bl_model_t *model, bl_layout_options_t options,
                             bl_parallel_t parallel, double rate) {
-  double bytes = (double)micro_batch * model->seq * model->hidden * hardware->value_bytes / parallel.tensor;
+  double bytes = (double)bl_layout_rows(model, options) * model->hidden * hardware->value_bytes / parallel.tensor;
   return hardware->latency + bytes / (hardware->link * rate);
 }
 

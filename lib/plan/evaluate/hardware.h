@@ -59,12 +59,12 @@ typedef struct bl_parallel {
 
 #define BL_PARALLEL_NONE ((bl_parallel_t){.tensor = 1, .data = 1})
 
-// Seconds of F, I, W and R of a chunk for one micro-batch. The head runs inside I (EXECUTION.md 6). Under
+// Seconds of F, I, W and R of a chunk for one micro-batch, with options.slices for one slice of it on average. The head runs inside I (EXECUTION.md 6). Under
 // recompute attention I makes the scores again; R is F without its last product.
 bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hardware, const bl_model_t *model, bl_chunk_span_t span,
                                    bl_layout_options_t options, bl_parallel_t parallel);
-// Seconds in which a boundary tensor of one micro-batch crosses a link of `rate` bytes per second.
-double bl_hardware_boundary(const bl_hardware_t *hardware, const bl_model_t *model, uint32_t micro_batch,
+// Seconds in which a boundary tensor of one block crosses a link of `rate` bytes per second.
+double bl_hardware_boundary(const bl_hardware_t *hardware, const bl_model_t *model, bl_layout_options_t options,
                             bl_parallel_t parallel, double rate);
 // Seconds in which a device's share of `parameters` is updated: moments, weights and gradients go through its memory.
 double bl_hardware_update(const bl_hardware_t *hardware, double parameters, bl_parallel_t parallel);

@@ -66,13 +66,20 @@ static bl_status_t measure_stages(const bl_trial_request_t *r, bl_trial_t *trial
 }
 
 static void fill_costs(const bl_trial_request_t *r, bl_trial_t *trial) {
-  uint32_t count = r->schedule->virtual_stages;
+  const uint32_t count = r->schedule->virtual_stages, slices = r->schedule->slices;
   if (r->profile != NULL) {
     bl_profile_costs(r->profile, r->model, r->spans, count, r->options, trial->costs);
+    if (slices > 1) {
+      bl_profile_slice_costs(r->profile, r->model, r->spans, count, r->options, trial->costs, trial->slice_costs);
+    }
     return;
   }
   for (uint32_t v = 0; v < count; v++) {
     trial->costs[v] = bl_hardware_costs(r->hardware, r->model, r->spans[v], r->options, r->parallel);
+    if (slices > 1) {
+      bl_profile_spread(r->model, r->spans[v], r->options.attention, trial->costs[v], slices,
+                        &trial->slice_costs[(size_t)v * slices]);
+    }
   }
 }
 
@@ -100,7 +107,8 @@ static double seen(const bl_profile_t *profile, uint32_t stage, size_t offset) {
 static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
     double boundary = r->replay ? r->profile->replay.boundary : r->profile->boundary;
-    setting->boundaries[v] = boundary * r->options.micro_batch / r->profile->options.micro_batch;
+    setting->boundaries[v] = boundary * r->options.micro_batch / r->profile->options.micro_batch *
+                             bl_layout_slices(r->profile->options) / r->schedule->slices;
   }
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
     double calls = (SEEN(r->profile, s, evict) + SEEN(r->profile, s, load)) / 2, rate = SEEN(r->profile, s, path_rate);
@@ -118,8 +126,7 @@ static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, set
   for (uint32_t v = 0; v < schedule->virtual_stages; v++) {
     uint32_t stage = schedule->stage_of[v], next = schedule->stage_of[v + 1 < schedule->virtual_stages ? v + 1 : v];
     bool together = nodes == NULL || nodes->nodes[stage] == nodes->nodes[next];
-    setting->boundaries[v] =
-        bl_hardware_boundary(hardware, r->model, r->options.micro_batch, r->parallel, together ? near : far);
+    setting->boundaries[v] = bl_hardware_boundary(hardware, r->model, r->options, r->parallel, together ? near : far);
   }
   for (uint32_t s = 0; s < schedule->stages; s++) {
     double bytes = trial->stages[s].evict_bytes / hardware->link;
@@ -245,6 +252,10 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", r->schedule->stages);
   }
   setting->costs = (bl_costs_t){.chunks = trial->costs};
+  if (r->schedule->slices > 1) {
+    setting->costs.slices = trial->slice_costs;
+    setting->costs.slice_count = r->schedule->slices;
+  }
   setting->machine = (bl_machine_t){.cores = trial->cores,
                                     .handover = handover_of(r),
                                     .early_gradient = true,
@@ -309,10 +320,12 @@ bl_status_t bl_trial_run(const bl_trial_request_t *request, bl_trial_t *trial, b
   r.parallel.tensor = r.parallel.tensor > 0 ? r.parallel.tensor : 1;
   r.parallel.data = r.parallel.data > 0 ? r.parallel.data : 1;
   bl_trial_t made = {.cores = shared_cores(&r)};
+  r.options.slices = schedule->slices;
   setting_t setting = {0};
   made.costs = calloc(schedule->virtual_stages, sizeof *made.costs);
+  made.slice_costs = calloc((size_t)schedule->virtual_stages * schedule->slices, sizeof *made.slice_costs);
   made.stages = calloc(schedule->stages, sizeof *made.stages);
-  if (made.costs == NULL || made.stages == NULL) {
+  if (made.costs == NULL || made.slice_costs == NULL || made.stages == NULL) {
     bl_trial_cleanup(&made);
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", schedule->stages);
   }
@@ -341,6 +354,7 @@ bl_status_t bl_trial_run(const bl_trial_request_t *request, bl_trial_t *trial, b
 void bl_trial_cleanup(bl_trial_t *trial) {
   bl_simulation_cleanup(&trial->simulation);
   free(trial->costs);
+  free(trial->slice_costs);
   free(trial->stages);
   *trial = (bl_trial_t){0};
 }

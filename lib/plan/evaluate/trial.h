@@ -54,14 +54,15 @@ typedef struct bl_trial_stage {
 } bl_trial_stage_t;
 
 typedef struct bl_trial {
-  bl_simulation_t simulation; // seconds
-  bl_chunk_costs_t *costs;    // [virtual stages]
-  bl_trial_stage_t *stages;   // [simulation.stages]
-  double between;             // seconds
-  double step;                // seconds: simulation.t_end + between
-  bl_offload_t offload;       // of `between`, where the optimizer is on the host and without a profile
-  double host_copy;           // seconds of the longest copy at a host store, alone on its link; 0: there is none
-  uint32_t cores;             // that were shared; 0: none
+  bl_simulation_t simulation;    // seconds
+  bl_chunk_costs_t *costs;       // [virtual stages]; where sequences are in slices, of one on average
+  bl_chunk_costs_t *slice_costs; // [virtual stages, slices]
+  bl_trial_stage_t *stages;      // [simulation.stages]
+  double between;                // seconds
+  double step;                   // seconds: simulation.t_end + between
+  bl_offload_t offload;          // of `between`, where the optimizer is on the host and without a profile
+  double host_copy;              // seconds of the longest copy at a host store, alone on its link; 0: there is none
+  uint32_t cores;                // that were shared; 0: none
 } bl_trial_t;
 
 // BL_INVALID: a profile that cannot be replayed on this schedule, a block beyond all memory, bad costs. BL_EXHAUSTED.

@@ -33,6 +33,9 @@ void bl_profile_cleanup(bl_profile_t *profile) {
   for (uint32_t i = 0; profile->stages != NULL && i < profile->stage_count; i++) {
     free(profile->stages[i].times);
   }
+  for (uint32_t i = 0; profile->chunks != NULL && i < profile->chunk_count; i++) {
+    free(profile->chunks[i].slices);
+  }
   free(profile->stages);
   free(profile->chunks);
   *profile = (bl_profile_t){0};
@@ -142,7 +145,8 @@ void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, cons
                       uint32_t count, bl_layout_options_t options, bl_chunk_costs_t *costs) {
   bool same = same_chunks(profile, spans, count);
   parts_t parts = parts_of(profile, model);
-  double batch = (double)options.micro_batch / profile->options.micro_batch;
+  double batch = (double)options.micro_batch / profile->options.micro_batch; // of a block
+  batch *= (double)bl_layout_slices(profile->options) / bl_layout_slices(options);
   bool again = options.recompute == BL_RECOMPUTE_ATTENTION && profile->options.recompute != BL_RECOMPUTE_ATTENTION;
   for (uint32_t i = 0; i < count; i++) {
     bl_chunk_costs_t chunk = same ? profile->chunks[i].costs : scaled(parts.layer, spans[i].layer_count);
@@ -159,5 +163,43 @@ void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, cons
       chunk.input += chunk.forward * attention_share(model, options.attention);
     }
     costs[i] = scaled(chunk, batch);
+  }
+}
+
+// A cost of which `share` is attention, in a slice that sees `times` as many keys as the mean.
+static double spread(double mean, double share, double times) {
+  return mean * (1 - share + share * times);
+}
+
+void bl_profile_spread(const bl_model_t *model, bl_chunk_span_t span, bl_attention_t attention, bl_chunk_costs_t mean,
+                       uint32_t count, bl_chunk_costs_t *slices) {
+  const bl_flops_t products = bl_flops_matmul(model, span, 1),
+                   scores = bl_flops_attention(model, span, 1, attention, true);
+  const double forward = scores.forward / (scores.forward + products.forward);
+  const double input =
+      scores.backward_input / (scores.backward_input + products.backward_input + products.head / 3 * 2);
+  for (uint32_t i = 0; i < count; i++) {
+    const double times = count * bl_flops_slice_share(model, span, count, i);
+    slices[i] = (bl_chunk_costs_t){.forward = spread(mean.forward, forward, times),
+                                   .input = spread(mean.input, input, times),
+                                   .weight = mean.weight,
+                                   .recompute = spread(mean.recompute, forward, times)};
+  }
+}
+
+void bl_profile_slice_costs(const bl_profile_t *profile, const bl_model_t *model, const bl_chunk_span_t *spans,
+                            uint32_t count, bl_layout_options_t options, const bl_chunk_costs_t *costs,
+                            bl_chunk_costs_t *slices) {
+  const uint32_t of_chunk = bl_layout_slices(options);
+  const bool measured = same_chunks(profile, spans, count) && bl_layout_slices(profile->options) == of_chunk;
+  const double batch = (double)options.micro_batch / profile->options.micro_batch;
+  for (uint32_t i = 0; i < count; i++) {
+    const bl_profile_chunk_t *chunk = &profile->chunks[measured ? i : 0];
+    for (uint32_t k = 0; k < of_chunk && measured && chunk->slices != NULL; k++) {
+      slices[i * of_chunk + k] = scaled(chunk->slices[k], batch);
+    }
+    if (!measured || chunk->slices == NULL) {
+      bl_profile_spread(model, spans[i], options.attention, costs[i], of_chunk, &slices[i * of_chunk]);
+    }
   }
 }

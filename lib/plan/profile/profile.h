@@ -28,8 +28,9 @@
 typedef struct bl_profile_chunk {
   uint32_t stage;
   bl_chunk_span_t span;
-  bl_chunk_costs_t costs; // seconds
-  bool measured_input;    // I was seen apart from W; otherwise their sum was, and its parts are by FLOPs
+  bl_chunk_costs_t costs;   // seconds; where sequences were in slices, of one on average
+  bl_chunk_costs_t *slices; // [options.slices], then, of every one; else NULL
+  bool measured_input;      // I was seen apart from W; otherwise their sum was, and its parts are by FLOPs
   bool measured_recompute;
 } bl_profile_chunk_t;
 
@@ -102,5 +103,14 @@ void bl_profile_cleanup(bl_profile_t *profile); // a zeroed one is fine
 // attention adds its share of the forward to I.
 void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, const bl_chunk_span_t *spans,
                       uint32_t count, bl_layout_options_t options, bl_chunk_costs_t *costs);
+
+// What every slice of options.slices costs, slices[count, options.slices], by the mean of its chunk, costs[count]: as measured
+// where the profile has these slices of these chunks, else by how many keys attention sees.
+void bl_profile_slice_costs(const bl_profile_t *profile, const bl_model_t *model, const bl_chunk_span_t *spans,
+                            uint32_t count, bl_layout_options_t options, const bl_chunk_costs_t *costs,
+                            bl_chunk_costs_t *slices);
+// The latter alone, of one chunk: its mean spread over slices[count].
+void bl_profile_spread(const bl_model_t *model, bl_chunk_span_t span, bl_attention_t attention, bl_chunk_costs_t mean,
+                       uint32_t count, bl_chunk_costs_t *slices);
 
 #endif

@@ -113,6 +113,35 @@ static bool read_flag(reader_t *r, const json_t *object, const char *where, cons
   return json_is_true(value);
 }
 
+static bl_chunk_costs_t read_costs(reader_t *r, const json_t *object, const char *where) {
+  return (bl_chunk_costs_t){.forward = read_cost(r, object, where, "F"),
+                            .input = read_cost(r, object, where, "I"),
+                            .weight = read_cost(r, object, where, "W"),
+                            .recompute = read_cost(r, object, where, "R")};
+}
+
+static void read_slices(reader_t *r, const json_t *object, const char *where, const bl_profile_t *p,
+                        bl_profile_chunk_t *chunk) {
+  const json_t *slices = json_object_get(object, "slices");
+  const uint32_t count = bl_layout_slices(p->options);
+  if (slices == NULL) {
+    return;
+  }
+  if (count < 2 || json_array_size(slices) != count) {
+    refuse(r, where, "slices", "is no list of as many costs as sequences had slices");
+    return;
+  }
+  chunk->slices = calloc(count, sizeof *chunk->slices);
+  if (chunk->slices == NULL) {
+    refuse(r, where, "slices", "do not fit into memory");
+  }
+  for (uint32_t i = 0; i < count && !r->failed; i++) {
+    char place[64];
+    snprintf(place, sizeof place, "%s.slices[%u]", where, i);
+    chunk->slices[i] = read_costs(r, json_array_get(slices, i), place);
+  }
+}
+
 static void read_chunk(reader_t *r, const json_t *object, bl_profile_t *p, uint32_t index) {
   bl_profile_chunk_t *chunk = &p->chunks[index];
   char where[32];
@@ -125,10 +154,8 @@ static void read_chunk(reader_t *r, const json_t *object, bl_profile_t *p, uint3
                                   .layer_count = read_count(r, object, where, "layers", 1, BL_MODEL_LAYERS_MAX),
                                   .embedding = index == 0,
                                   .head = index + 1 == p->chunk_count};
-  chunk->costs = (bl_chunk_costs_t){.forward = read_cost(r, object, where, "F"),
-                                    .input = read_cost(r, object, where, "I"),
-                                    .weight = read_cost(r, object, where, "W"),
-                                    .recompute = read_cost(r, object, where, "R")};
+  chunk->costs = read_costs(r, object, where);
+  read_slices(r, object, where, p, chunk);
   chunk->measured_input = read_flag(r, object, where, "measured_I");
   chunk->measured_recompute = read_flag(r, object, where, "measured_R");
 }
@@ -213,6 +240,9 @@ static void read_head(reader_t *r, const json_t *root, bl_profile_t *p) {
                                      .backward = read_flag(r, root, "", "split_backward") ? BL_BACKWARD_SPLIT
                                                                                           : BL_BACKWARD_FUSED,
                                      .lean = read_flag(r, root, "", "lean")};
+  if (json_object_get(root, "slices") != NULL) {
+    p->options.slices = read_count(r, root, "", "slices", 1, BL_SLICES_MAX);
+  }
   read_setting(r, root, p);
   p->micro_batches = read_count(r, root, "", "micro_batches", 1, BL_MICRO_BATCHES_MAX);
   p->cores = read_count(r, root, "", "cores", 0, INT32_MAX);
@@ -276,8 +306,8 @@ static void check_chunks(reader_t *r, const bl_profile_t *p) {
 
 // Of a stage: as many durations as its chunks have operations in a step, two to four for a block, or none in all stages.
 static void check_stage(reader_t *r, const bl_profile_t *p, uint32_t s) {
-  const uint64_t chunks = p->chunk_count / p->stage_count, blocks = chunks * p->micro_batches,
-                 times = p->stages[s].time_count;
+  const uint64_t chunks = p->chunk_count / p->stage_count,
+                 blocks = chunks * p->micro_batches * bl_layout_slices(p->options), times = p->stages[s].time_count;
   uint64_t found = 0;
   char where[32], text[128];
   snprintf(where, sizeof where, "stages[%u]", s);
@@ -364,11 +394,25 @@ static json_t *stage_json(const bl_profile_stage_t *stage) {
   return object;
 }
 
-static json_t *chunk_json(const bl_profile_chunk_t *chunk) {
-  return json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:b, s:b}", "stage", (int)chunk->stage, "first_layer",
-                   (int)chunk->span.first_layer, "layers", (int)chunk->span.layer_count, "F", chunk->costs.forward, "I",
-                   chunk->costs.input, "W", chunk->costs.weight, "R", chunk->costs.recompute, "measured_I",
-                   chunk->measured_input, "measured_R", chunk->measured_recompute);
+static json_t *costs_json(bl_chunk_costs_t costs) {
+  return json_pack("{s:f, s:f, s:f, s:f}", "F", costs.forward, "I", costs.input, "W", costs.weight, "R",
+                   costs.recompute);
+}
+
+static json_t *chunk_json(const bl_profile_t *p, const bl_profile_chunk_t *chunk) {
+  json_t *object =
+      json_pack("{s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:b, s:b}", "stage", (int)chunk->stage, "first_layer",
+                (int)chunk->span.first_layer, "layers", (int)chunk->span.layer_count, "F", chunk->costs.forward, "I",
+                chunk->costs.input, "W", chunk->costs.weight, "R", chunk->costs.recompute, "measured_I",
+                chunk->measured_input, "measured_R", chunk->measured_recompute);
+  json_t *slices = chunk->slices != NULL ? json_array() : NULL;
+  for (uint32_t i = 0; slices != NULL && i < bl_layout_slices(p->options); i++) {
+    json_array_append_new(slices, costs_json(chunk->slices[i]));
+  }
+  if (slices != NULL) {
+    json_object_set_new(object, "slices", slices);
+  }
+  return object;
 }
 
 bl_status_t bl_profile_write(const bl_profile_t *p, char **text) {
@@ -379,7 +423,7 @@ bl_status_t bl_profile_write(const bl_profile_t *p, char **text) {
     json_array_append_new(stages, stage_json(&p->stages[i]));
   }
   for (uint32_t i = 0; i < p->chunk_count; i++) {
-    json_array_append_new(chunks, chunk_json(&p->chunks[i]));
+    json_array_append_new(chunks, chunk_json(p, &p->chunks[i]));
   }
   json_t *root = json_pack(
       "{s:i, s:s, s:s, s:s, s:i, s:s, s:s, s:b, s:b, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:o}",
@@ -390,6 +434,9 @@ bl_status_t bl_profile_write(const bl_profile_t *p, char **text) {
       p->step, "makespan", p->makespan, "between", p->between, "boundary", p->boundary, "handover", p->handover,
       "replay_makespan", p->replay.makespan, "replay_boundary", p->replay.boundary, "replay_handover",
       p->replay.handover, "chunks", chunks, "stages", stages);
+  if (root != NULL && bl_layout_slices(p->options) > 1) {
+    json_object_set_new(root, "slices", json_integer(p->options.slices));
+  }
   if (root != NULL && p->setting.known) {
     char order[24];
     snprintf(order, sizeof order, "%016" PRIx64, p->setting.order);

@@ -230,6 +230,10 @@ bool bl_profile_doubt(const bl_profile_t *profile, const bl_profile_use_t *use, 
     add(&doubts, "micro_batch is %u, the job's train.micro_batch %u: scaled in proportion", mine->micro_batch,
         others->micro_batch);
   }
+  if (bl_layout_slices(*mine) != bl_layout_slices(*others)) {
+    add(&doubts, "slices is %u, the job's pipeline.slices %u: what a slice takes is scaled by its keys",
+        bl_layout_slices(*mine), bl_layout_slices(*others));
+  }
   if (use->schedule != NULL) {
     doubt_copies(profile, use->schedule, &doubts);
     doubt_host(profile, use->schedule, &doubts);

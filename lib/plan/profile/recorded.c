@@ -32,16 +32,29 @@ static double guess_boundary(const bl__recorded_gaps_t *gaps, bool input_shows) 
   return fmax(0, quantile_gap(gaps, input_shows ? 0.5 : 0.1));
 }
 
-// Median over steps of one of the doubles of bl__recorded_means_t.
-static double median_mean(const bl_recorder_t *r, uint32_t virtual_stage, size_t offset) {
+// Median over steps of one of the doubles of bl__recorded_means_t, of one slice.
+static double median_mean(const bl_recorder_t *r, uint32_t index, size_t offset) {
   double values[BL_RECORDER_STEPS];
   for (uint32_t i = 0; i < r->count; i++) {
-    memcpy(&values[i], (const char *)&r->steps[i].means[virtual_stage] + offset, sizeof values[i]);
+    memcpy(&values[i], (const char *)&r->steps[i].means[index] + offset, sizeof values[i]);
   }
   return bl_median(values, r->count);
 }
 
-#define MEDIAN(r, v, member) median_mean((r), (v), offsetof(bl__recorded_means_t, member))
+// The mean of a virtual stage's slices, of those that have any.
+static double median_of_chunk(const bl_recorder_t *r, uint32_t virtual_stage, size_t offset) {
+  double sum = 0;
+  uint32_t seen = 0;
+  for (uint32_t i = 0; i < r->schedule->slices; i++) {
+    const double one = median_mean(r, virtual_stage * r->schedule->slices + i, offset);
+    sum += one;
+    seen += one > 0;
+  }
+  return seen > 0 ? sum / seen : 0;
+}
+
+#define MEDIAN(r, v, member) median_of_chunk((r), (v), offsetof(bl__recorded_means_t, member))
+#define SLICE(r, i, member)  median_mean((r), (i), offsetof(bl__recorded_means_t, member))
 
 // `input`: share of I in a fused backward; `again`: of F in an R that was not seen.
 static bl_chunk_costs_t costs_of(const bl_recorder_t *r, uint32_t v, double input, double again) {
@@ -52,6 +65,23 @@ static bl_chunk_costs_t costs_of(const bl_recorder_t *r, uint32_t v, double inpu
   double fused = MEDIAN(r, v, backward);
   costs.input += input * fused;
   costs.weight += (1 - input) * fused;
+  if (costs.recompute == 0) {
+    costs.recompute = again * costs.forward;
+  }
+  return costs;
+}
+
+// Of a slice: W of a fused backward is as long in all.
+static bl_chunk_costs_t costs_of_slice(const bl_recorder_t *r, uint32_t index, bl_chunk_costs_t mean, double again) {
+  bl_chunk_costs_t costs = {.forward = SLICE(r, index, forward),
+                            .input = SLICE(r, index, input),
+                            .weight = SLICE(r, index, weight),
+                            .recompute = SLICE(r, index, recompute)};
+  const double fused = SLICE(r, index, backward);
+  if (fused > 0) {
+    costs.weight = fmin(mean.weight, fused / 2);
+    costs.input = fused - costs.weight;
+  }
   if (costs.recompute == 0) {
     costs.recompute = again * costs.forward;
   }
@@ -86,6 +116,13 @@ static void fill_chunks(const bl_recorder_t *r, const bl_model_t *model, bl_atte
                                         .costs = costs_of(r, v, share, again),
                                         .measured_input = use || MEDIAN(r, v, input) > 0,
                                         .measured_recompute = MEDIAN(r, v, recompute) > 0};
+    const uint32_t slices = r->schedule->slices;
+    if (slices > 1) {
+      p->chunks[v].slices = calloc(slices, sizeof *p->chunks[v].slices);
+      for (uint32_t i = 0; i < slices && p->chunks[v].slices != NULL; i++) { // without memory the mean is all there is
+        p->chunks[v].slices[i] = costs_of_slice(r, v * slices + i, p->chunks[v].costs, again);
+      }
+    }
   }
 }
 

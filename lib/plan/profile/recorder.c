@@ -265,9 +265,11 @@ static void measure_gaps(bl_recorder_t *r) {
     if (schedule->stage_of[v] == schedule->stage_of[v + 1]) {
       continue;
     }
-    for (uint32_t i = 0; i < schedule->micro_batches; i++) {
-      bl_op_t lower = {.virtual_stage = (uint16_t)v, .micro_batch = i};
-      bl_op_t upper = {.virtual_stage = (uint16_t)(v + 1), .micro_batch = i};
+    for (uint32_t i = 0; i < schedule->micro_batches * schedule->slices; i++) {
+      const uint32_t micro_batch = i / schedule->slices;
+      const uint8_t slice = (uint8_t)(i % schedule->slices);
+      bl_op_t lower = {.virtual_stage = (uint16_t)v, .micro_batch = micro_batch, .slice = slice};
+      bl_op_t upper = {.virtual_stage = (uint16_t)(v + 1), .micro_batch = micro_batch, .slice = slice};
       size_t a = bl_schedule_block(schedule, lower), b = bl_schedule_block(schedule, upper);
       double arrived = arrival_of(r, 2 * b);
       if (r->waited_since[2 * b] < r->forward_end[a] && arrived - r->waited_since[2 * b] > IDLE_SECONDS) {
@@ -290,7 +292,7 @@ static void sum_means(const bl_recorder_t *r, bl__recorded_means_t *means) {
       if (!bl_verb_computes((bl_verb_t)op.verb)) {
         continue;
       }
-      bl__recorded_means_t *of = &means[op.virtual_stage];
+      bl__recorded_means_t *of = &means[op.virtual_stage * r->schedule->slices + op.slice];
       double *sum = op.verb == BL_VERB_F   ? &of->forward
                     : op.verb == BL_VERB_I ? &of->input
                     : op.verb == BL_VERB_W ? &of->weight
@@ -301,20 +303,27 @@ static void sum_means(const bl_recorder_t *r, bl__recorded_means_t *means) {
   }
 }
 
+static uint32_t count_recomputed(const bl_recorder_t *r, uint32_t virtual_stage, uint32_t slice) {
+  const bl_op_list_t *list = &r->schedule->lists[r->schedule->stage_of[virtual_stage]];
+  uint32_t count = 0;
+  for (size_t i = 0; i < list->count; i++) {
+    const bl_op_t op = list->ops[i];
+    count += op.verb == BL_VERB_R && op.virtual_stage == virtual_stage && op.slice == slice;
+  }
+  return count;
+}
+
 // Sums to means: of every verb as often as it occurs for the virtual stage (R may be rarer than F).
 static void divide_means(const bl_recorder_t *r, bl__recorded_means_t *means) {
-  for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
-    const bl_op_list_t *list = &r->schedule->lists[r->schedule->stage_of[v]];
-    uint32_t recomputed = 0;
-    for (size_t i = 0; i < list->count; i++) {
-      recomputed += list->ops[i].verb == BL_VERB_R && list->ops[i].virtual_stage == v;
-    }
-    double m = (double)r->schedule->micro_batches * r->schedule->slices;
-    means[v].forward /= m;
-    means[v].input /= m;
-    means[v].weight /= m;
-    means[v].backward /= m;
-    means[v].recompute /= recomputed > 0 ? recomputed : 1;
+  const uint32_t slices = r->schedule->slices;
+  const double m = r->schedule->micro_batches;
+  for (uint32_t i = 0; i < r->schedule->virtual_stages * slices; i++) {
+    const uint32_t recomputed = count_recomputed(r, i / slices, i % slices);
+    means[i].forward /= m;
+    means[i].input /= m;
+    means[i].weight /= m;
+    means[i].backward /= m;
+    means[i].recompute /= recomputed > 0 ? recomputed : 1;
   }
 }
 
@@ -325,13 +334,13 @@ void bl_recorder_end(bl_recorder_t *r, double step_seconds) {
   if (!r->whole || r->count == BL_RECORDER_STEPS) {
     return;
   }
-  bl__recorded_step_t step = {.seconds = step_seconds,
-                              .makespan = r->last_end - r->first_start,
-                              .shared =
-                                  fmax(0, r->first_start - r->gather_start) + fmax(0, r->reduction_end - r->last_end),
-                              .means = calloc(r->schedule->virtual_stages, sizeof *step.means),
-                              .times = allocate_times(r->schedule), // for the next one, until they change places
-                              .ends = calloc(r->schedule->stages, sizeof *step.ends)};
+  bl__recorded_step_t step = {
+      .seconds = step_seconds,
+      .makespan = r->last_end - r->first_start,
+      .shared = fmax(0, r->first_start - r->gather_start) + fmax(0, r->reduction_end - r->last_end),
+      .means = calloc((size_t)r->schedule->virtual_stages * r->schedule->slices, sizeof *step.means),
+      .times = allocate_times(r->schedule), // for the next one, until they change places
+      .ends = calloc(r->schedule->stages, sizeof *step.ends)};
   if (step.means == NULL || step.times == NULL || step.ends == NULL) {
     step_cleanup(&step);
     return;

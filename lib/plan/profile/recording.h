@@ -15,7 +15,7 @@ typedef struct bl__recorded_step {
   double seconds, makespan;
   double shared;             // before and after the makespan, in which replicas gathered weights and added up gradients
   double boundary, handover; // means of the step; NAN: none seen
-  bl__recorded_means_t *means; // [virtual stages]
+  bl__recorded_means_t *means; // [virtual stages, slices]
   double **times;              // [stages][computing operations]
   double *ends;                // [stages] from the first operation of any
 } bl__recorded_step_t;

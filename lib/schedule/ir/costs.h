@@ -15,8 +15,12 @@ typedef struct bl_chunk_costs {
 typedef struct bl_costs {
   bl_chunk_costs_t every;         // of one chunk, when `chunks` is NULL
   const bl_chunk_costs_t *chunks; // [virtual stages] or NULL; borrowed
-  double boundary;                // latency between different stages; occupies no stage
-  double path;                    // of one evict or one load; occupies the path between stage and store
+  // Where sequences are in slices, of every slice in place of that: [virtual stages, slice_count], or NULL, then a slice
+  // costs what its chunk does; borrowed. Searches take those of the chunk.
+  const bl_chunk_costs_t *slices;
+  uint32_t slice_count;
+  double boundary; // latency between different stages; occupies no stage
+  double path;     // of one evict or one load; occupies the path between stage and store
 } bl_costs_t;
 
 // Largest number of one that text gives: sums over any schedule are far from what a double can hold.
@@ -29,8 +33,7 @@ static inline const bl_chunk_costs_t *bl_costs_chunk(const bl_costs_t *costs, ui
   return costs->chunks != NULL ? &costs->chunks[virtual_stage] : &costs->every;
 }
 
-static inline double bl_costs_op(const bl_costs_t *costs, bl_verb_t verb, uint32_t virtual_stage) {
-  const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, virtual_stage);
+static inline double bl_costs_of(const bl_costs_t *costs, const bl_chunk_costs_t *chunk, bl_verb_t verb) {
   switch (verb) {
   case BL_VERB_F:
     return chunk->forward;
@@ -45,6 +48,18 @@ static inline double bl_costs_op(const bl_costs_t *costs, bl_verb_t verb, uint32
   default:
     return costs->path;
   }
+}
+
+static inline double bl_costs_op(const bl_costs_t *costs, bl_verb_t verb, uint32_t virtual_stage) {
+  return bl_costs_of(costs, bl_costs_chunk(costs, virtual_stage), verb);
+}
+
+// Of one slice.
+static inline double bl_costs_slice(const bl_costs_t *costs, bl_verb_t verb, uint32_t virtual_stage, uint32_t slice) {
+  const bl_chunk_costs_t *chunk = costs->slices != NULL
+                                      ? &costs->slices[(size_t)virtual_stage * costs->slice_count + slice]
+                                      : bl_costs_chunk(costs, virtual_stage);
+  return bl_costs_of(costs, chunk, verb);
 }
 
 // Reads "F,B,W,COMM" or "F,B,W,COMM,R" as `--cost` gives it (B is the backward for the input; R is F if not given).

@@ -72,7 +72,7 @@ static void fill_work(const bl_schedule_t *schedule, const bl_costs_t *costs, pa
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
       if (bl_verb_computes((bl_verb_t)op.verb)) {
-        p->work[s] += bl_costs_op(costs, (bl_verb_t)op.verb, op.virtual_stage);
+        p->work[s] += bl_costs_slice(costs, (bl_verb_t)op.verb, op.virtual_stage, op.slice);
       }
       p->splits[op.virtual_stage] |= op.verb == BL_VERB_I;
       p->ends_free[s] |= op.verb == BL_VERB_W;
@@ -84,16 +84,16 @@ static void fill_paths(const bl_schedule_t *schedule, const bl_costs_t *costs, p
   for (uint32_t s = 0; s < schedule->virtual_stages; s++) {
     if (!bl_schedule_is_first(schedule, s)) {
       double latency = boundary(schedule, costs, s - 1, s);
-      p->head[s] = p->head[s - 1] + bl_costs_op(costs, BL_VERB_F, s - 1) + latency;
+      p->head[s] = p->head[s - 1] + bl_costs_slice(costs, BL_VERB_F, s - 1, 0) + latency;
       bl_verb_t verb = p->splits[s - 1] || p->early ? BL_VERB_I : BL_VERB_B;
-      double after = verb == BL_VERB_I && !p->splits[s - 1] ? bl_costs_op(costs, BL_VERB_W, s - 1) : 0;
-      p->tail[s] = fmax(p->tail[s - 1], after) + bl_costs_op(costs, verb, s - 1) + latency;
+      double after = verb == BL_VERB_I && !p->splits[s - 1] ? bl_costs_slice(costs, BL_VERB_W, s - 1, 0) : 0;
+      p->tail[s] = fmax(p->tail[s - 1], after) + bl_costs_slice(costs, verb, s - 1, 0) + latency;
     }
   }
   for (uint32_t s = schedule->virtual_stages; schedule->forward_only && s-- > 0;) {
-    p->tail[s] = bl_schedule_is_last(schedule, s)
-                     ? 0
-                     : p->tail[s + 1] + bl_costs_op(costs, BL_VERB_F, s + 1) + boundary(schedule, costs, s, s + 1);
+    p->tail[s] = bl_schedule_is_last(schedule, s) ? 0
+                                                  : p->tail[s + 1] + bl_costs_slice(costs, BL_VERB_F, s + 1, 0) +
+                                                        boundary(schedule, costs, s, s + 1);
   }
 }
 
@@ -106,7 +106,7 @@ static double bound_of(const bl_schedule_t *schedule, const bl_costs_t *costs, p
   for (uint32_t s = 0; s < schedule->virtual_stages; s++) {
     uint32_t stage = schedule->stage_of[s];
     p->start[stage] = fmin(p->start[stage], p->head[s]);
-    double beside = p->early && !p->splits[s] ? bl_costs_op(costs, BL_VERB_W, s) : 0; // its own W, which is work
+    double beside = p->early && !p->splits[s] ? bl_costs_slice(costs, BL_VERB_W, s, 0) : 0; // its own W, which is work
     p->finish[stage] = fmin(p->finish[stage], p->ends_free[stage] ? 0 : fmax(0, p->tail[s] - beside));
   }
   double bound = 0;

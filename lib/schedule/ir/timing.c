@@ -22,7 +22,7 @@ static bl_status_t time_all(bl__timing_t *timing, const bl_schedule_t *schedule,
       double latency = schedule->stage_of[needed.virtual_stage] != order[i].stage ? costs->boundary : 0;
       start = fmax(start, ends[2 * bl_schedule_block(schedule, needed) + (needed.verb != BL_VERB_F)] + latency);
     }
-    double end = start + bl_costs_op(costs, (bl_verb_t)op.verb, op.virtual_stage);
+    double end = start + bl_costs_slice(costs, (bl_verb_t)op.verb, op.virtual_stage, op.slice);
     timing->starts[order[i].stage][order[i].index] = start;
     free_at[order[i].stage] = end;
     if (op.verb == BL_VERB_F || bl_verb_starts_backward((bl_verb_t)op.verb)) {

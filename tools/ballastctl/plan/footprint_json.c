@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-#define PARTS 9
+#define PARTS 10
 
 typedef struct part {
   const char *name;
@@ -17,7 +17,8 @@ typedef struct part {
 static void list_parts(const bl_footprint_t *f, part_t parts[PARTS]) {
   const part_t list[PARTS] = {{"weights", f->weights},   {"gradients", f->gradients},   {"optimizer", f->optimizer},
                               {"slots", f->activations}, {"edges", f->edges},           {"workspace", f->workspace},
-                              {"data", f->data},         {"checkpoint", f->checkpoint}, {"shadow", f->shadow}};
+                              {"data", f->data},         {"checkpoint", f->checkpoint}, {"shadow", f->shadow},
+                              {"kv-cache", f->kv_cache}};
   for (size_t i = 0; i < PARTS; i++) {
     parts[i] = list[i];
   }

@@ -14,7 +14,8 @@
 // Of the job that was read, and about another schedule: without them the job takes what the planned one needs. The slots
 // of an order that was searched within them, and its groups, are written again.
 static const char *const resets[] = {"memory.slots",          "memory.activation_bytes", "pipeline.group",
-                                     "parallel.tensor_parts", "parallel.data_parts",     "train.optimizer_memory"};
+                                     "pipeline.slices",       "parallel.tensor_parts",   "parallel.data_parts",
+                                     "train.optimizer_memory"};
 
 #define SETTINGS 32 // most that set_all sets
 

@@ -188,6 +188,11 @@ static bl_status_t check_schedules(const bl_text_list_t *names, bl_error_t *err)
     if (status == BL_OK && !found->runs) {
       status =
           bl_error_set(err, BL_INVALID, "--schedule %s: cannot be trained with: %s", names->items[i], found->why_not);
+    } else if (status == BL_OK && found->default_slices > 1) {
+      status = bl_error_set(err, BL_INVALID,
+                            "--schedule %s: plans are of whole sequences; ballastctl simulate says what a job with "
+                            "pipeline.slices takes",
+                            names->items[i]);
     }
   }
   return status;

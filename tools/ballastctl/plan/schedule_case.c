@@ -109,12 +109,18 @@ static bl_status_t read_file(const bl_ctl_schedule_flags_t *flags, bl_schedule_t
              : status;
 }
 
+static uint32_t slices_of(const bl_ctl_schedule_flags_t *flags) {
+  const bool by_group = flags->group > 0 && strcmp(flags->schedule, "seq1f1b") == 0;
+  return (uint32_t)(by_group ? flags->group : flags->slices);
+}
+
 static bl_status_t generate(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   bl_schedule_request_t request = {.name = flags->schedule,
                                    .stages = (uint32_t)flags->stages,
                                    .micro_batches = (uint32_t)flags->micro_batches,
                                    .chunks = (uint32_t)flags->chunks,
                                    .group = (uint32_t)flags->group,
+                                   .slices = slices_of(flags),
                                    .memory = shown->limits.every,
                                    .memory_of_stage = shown->limits.of_stage,
                                    .costs = &shown->costs,

@@ -58,7 +58,15 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .minimum = 1,
      .maximum = BL_MICRO_BATCHES_MAX,
      .preset_help = "P",
-     .help = "Micro-batches of a group (grouped-interleaved), slices of a sequence (seq1f1b: 2)."},
+     .help = "Micro-batches of a group (grouped-interleaved); of seq1f1b the same as --slices."},
+    {.name = "slices",
+     .type = BL_OPTION_INT,
+     .offset = OFFSET(slices),
+     .argument = "N",
+     .minimum = 1,
+     .maximum = BL_SLICES_MAX,
+     .preset_help = "1; 2 for seq1f1b",
+     .help = "Slices that sequences are cut into; costs are those of one."},
     BL_CTL_COST_FLAG(bl_ctl_schedule_flags_t, cost, .preset_help = "1,1,1,0, or the lengths of the block",
                      .help = "Time of a forward, a backward for the input, one for the weights, of a boundary, and of "
                              "a recomputation (as F if not given)."),
@@ -218,11 +226,18 @@ bl_status_t bl_ctl_schedule_request_check(const bl_ctl_schedule_flags_t *flags, 
   if (flags->pooled && (flags->block != NULL || bl_ctl_schedule_is_file(flags->schedule))) {
     return bl_error_set(err, BL_INVALID, "--pooled: is about orders that are made; a file has its own");
   }
-  bool groups = flags->schedule != NULL &&
-                (strcmp(flags->schedule, "grouped-interleaved") == 0 || strcmp(flags->schedule, "seq1f1b") == 0);
-  if (flags->group > 0 && !groups) {
+  const bool groups = flags->schedule != NULL && strcmp(flags->schedule, "grouped-interleaved") == 0,
+             sliced = flags->schedule != NULL && strcmp(flags->schedule, "seq1f1b") == 0;
+  if (flags->group > 0 && !groups && !sliced) {
     return bl_error_set(err, BL_INVALID, "--group %" PRId64 ": belongs to grouped-interleaved and seq1f1b, not to %s",
                         flags->group, flags->schedule != NULL ? flags->schedule : flags->block);
+  }
+  if (flags->group > 0 && sliced && flags->slices > 0) {
+    return bl_error_set(err, BL_INVALID, "--group %" PRId64 ": of seq1f1b is what --slices says; give one of the two",
+                        flags->group);
+  }
+  if (flags->slices > 0 && (flags->block != NULL || bl_ctl_schedule_is_file(flags->schedule))) {
+    return bl_error_set(err, BL_INVALID, "--slices: is about orders that are made; a file has its own");
   }
   return BL_OK;
 }

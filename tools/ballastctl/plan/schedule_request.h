@@ -17,7 +17,7 @@ extern const char *const bl_ctl_balance_names[]; // of bl_policy_kind_t, "" wher
 typedef struct bl_ctl_schedule_flags {
   char *schedule, *block, *cost, *memory, *svg, *perfetto, *to;
   bl_text_list_t chunk_costs, slow_paths;
-  int64_t stages, micro_batches, chunks, group, recompute_chunks, cap, host;
+  int64_t stages, micro_batches, chunks, group, slices, recompute_chunks, cap, host;
   double slots, path_cost;
   bl_optional_real_t host_cost;
   bool recompute, pooled;
@@ -25,7 +25,7 @@ typedef struct bl_ctl_schedule_flags {
 } bl_ctl_schedule_flags_t;
 
 // Of bl_ctl_schedule_flags_t: first those that only export has, last those that only show has.
-#define BL_CTL_SCHEDULE_ROWS        25
+#define BL_CTL_SCHEDULE_ROWS        26
 #define BL_CTL_SCHEDULE_EXPORT_ROWS 2
 #define BL_CTL_SCHEDULE_SHOW_ROWS   3
 extern const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS];
