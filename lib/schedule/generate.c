@@ -191,16 +191,20 @@ static bl_status_t generate_slices(bl__generator_t *generate, const bl_schedule_
                           full->memory, full->slices);
     }
   }
-  bl_status_t status = bl_schedule_create(schedule->name, schedule->placement, of_units.stages, of_units.chunks,
-                                          of_units.micro_batches, &units, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  status = generate(&of_units, units, err);
+  bl_status_t status = bl__generate_with(generate, schedule->placement, &of_units, &units, err);
   if (status == BL_OK) {
     status = bl__schedule_cut(units, full->slices, schedule);
+    bl_schedule_destroy(units);
   }
-  bl_schedule_destroy(units);
+  if (status != BL_NOT_FOUND) {
+    return status == BL_INVALID ? bl_error_prefix(err, "slices count as micro-batches here") : status;
+  }
+  of_units.micro_batches += full->slices - 1;
+  status = bl__generate_with(generate, schedule->placement, &of_units, &units, err);
+  if (status == BL_OK) {
+    status = bl__schedule_cut_by_units(units, full->slices, schedule);
+    bl_schedule_destroy(units);
+  }
   return status;
 }
 

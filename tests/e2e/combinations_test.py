@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every combination of policy, data path, path required of blocks, schedule, recomputation, memory of the host and place
-(processes of the run, or services that already run) on a tiny job: it runs with the bits of 1f1b on one stage, or is refused with 2
+"""Every combination of policy, data path, path required of blocks, schedule, recomputation, slices of sequences, memory of the
+host and place (processes of the run, or services that already run) on a tiny job: it runs with the bits of 1f1b on one stage, or is refused with 2
 before anything starts, where it is known to be impossible and nowhere else.
 
 A sample in which every two values that can meet do meet; BALLAST_TEST_LONG=1 takes the whole product.
@@ -22,8 +22,12 @@ WORKERS = 4  # runs at a time: they wait more than they compute
 SLOTS = {"gpipe": (8, 1, 2), "1f1b": (3, 1, 2), "eager-1f1b": (5, 1, 2), "interleaved": (9, 1, 2),
          "grouped-interleaved": (7, 7, 7), "zb-h1": (3, 4, 4), "zb-h2": (4, 4, 4), "zb-v": (7, 8, 8), "v-min": (4, 2, 3),
          "v-half": (6, 4, 5), "v-zb": (8, 8, 8), "1f1b-v": (6, 1, 2), "adaptive": (7, 8, 8), "dualpipe-v": (9, 4, 4)}
+# The same of sequences in two slices, each a block.
+SLICED = {"gpipe": (16, 1, 2), "1f1b": (4, 1, 2), "eager-1f1b": (6, 1, 2), "interleaved": (10, 2, 2), "seq1f1b": (4, 1, 2),
+          "grouped-interleaved": (8, 7, 7), "zb-h1": (5, 1, 5), "zb-h2": (5, 1, 5), "zb-v": (10, 2, 2), "v-min": (6, 2, 2),
+          "v-half": (7, 4, 4), "v-zb": (10, 8, 8), "1f1b-v": (8, 2, 2), "adaptive": (10, 2, 2), "dualpipe-v": (10, 4, 4)}
 
-Combination = collections.namedtuple("Combination", "policy path require schedule recompute host place")
+Combination = collections.namedtuple("Combination", "policy path require schedule recompute slices host place")
 AXES = Combination(
     policy=("none", "bpipe", "cap", "drop", "offload", "auto"),
     path=("auto", "shm", "tcp", "cuda-ipc", "nccl"),
@@ -31,12 +35,14 @@ AXES = Combination(
     schedule=("gpipe", "1f1b", "eager-1f1b", "interleaved", "grouped-interleaved", "seq1f1b", "zb-h1", "zb-h2", "zb-v",
               "v-min", "v-half", "v-zb", "1f1b-v", "adaptive", "chimera", "dualpipe", "dualpipe-v"),
     recompute=("none", "attention", "full"),
+    slices=("1", "2"),
     host=("no host", "16MiB"),
     place=("local", "services"))
 OF_GPUS = ("cuda-ipc", "nccl")
-SHOWN_ONLY = ("seq1f1b", "chimera", "dualpipe")
+SHOWN_ONLY = ("chimera", "dualpipe")
 OFFLOADING = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "1f1b-v")
 PARKING = ("1f1b", "eager-1f1b", "interleaved", "grouped-interleaved", "zb-h1", "zb-v", "adaptive")  # within SLOTS
+PARKING_SLICED = ("1f1b", "eager-1f1b", "seq1f1b")  # within SLICED
 
 
 def reason_to_refuse(one):
@@ -53,14 +59,15 @@ def reason_to_refuse(one):
 
 
 def parks(one):
-    at = {"bpipe": PARKING, "cap": PARKING, "offload": OFFLOADING}.get(one.policy, ())
+    parking = PARKING_SLICED if one.slices == "2" else PARKING
+    at = {"bpipe": parking, "cap": parking, "offload": OFFLOADING}.get(one.policy, ())
     return one.schedule in at and reason_to_refuse(one) is None
 
 
 def write(folder, one, name="job.yaml"):
     balance, memory = {"policy": one.policy, "data_path": one.path, "require": one.require,
                        "host": None if one.host == "no host" else one.host}, {}
-    parking, dropping, offloading = SLOTS.get(one.schedule, (1, 1, 1))
+    parking, dropping, offloading = (SLICED if one.slices == "2" else SLOTS).get(one.schedule, (4, 1, 2))
     if one.policy != "none":
         memory["slots"] = {"drop": dropping, "offload": offloading}.get(one.policy, parking)
     if one.policy in ("bpipe", "cap"):
@@ -68,7 +75,8 @@ def write(folder, one, name="job.yaml"):
     return write_job(folder, name, model=small_inline(hidden=16, layers=LAYERS, seq=8, vocab=256),
                      data={"train": __file__, "format": "text"},
                      train={"steps": 2, "micro_batch": 1, "micro_batches": MICRO_BATCHES},
-                     pipeline={"stages": STAGES, "schedule": one.schedule, "recompute": one.recompute},
+                     pipeline={"stages": STAGES, "schedule": one.schedule, "recompute": one.recompute,
+                               "slices": int(one.slices)},
                      memory=memory, balance=balance)
 
 
@@ -135,15 +143,16 @@ def covering(choice, combinations, chosen=()):
 
 
 def check(folder, chosen):
-    plain = Combination("none", "auto", "any", "1f1b", "none", "no host", "local")
-    expected = losses(run_job(folder, write(folder, plain), "--local", "--set", "pipeline.stages=1")[0])
+    plain = [Combination("none", "auto", "any", "1f1b", "none", slices, "no host", "local") for slices in AXES.slices]
+    expected = {one.slices: losses(run_job(folder, write(folder, one), "--local", "--set", "pipeline.stages=1")[0])
+                for one in plain}
     workers, found, parked, ran, refused = queue.Queue(), [], 0, 0, 0
     made = []
 
     def work(one):
         worker = workers.get()
         try:
-            return (one, *worker.run(one, expected))
+            return (one, *worker.run(one, expected[one.slices]))
         finally:
             workers.put(worker)
 

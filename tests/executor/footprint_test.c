@@ -25,6 +25,7 @@ typedef struct setting {
   const char *family, *dtype, *attention, *recompute, *schedule;
   bool ahead, saves, other; // of commits; checkpoints; a head that is not what the family has by itself
   uint32_t data;            // replicas, of four parts
+  uint32_t slices;          // of sequences; 0: one
 } setting_t;
 
 // Shapes that leave padding in blocks and between tensors.
@@ -45,10 +46,10 @@ static void write_job(const setting_t *s, char *job, size_t bytes) {
            "model: %s\n"
            "data: {train: '%s/tests/golden/gpt2/tokens.bin', format: bin, order: sequential}\n"
            "train: {steps: 3, micro_batch: 3, micro_batches: 4, dtype: %s, post_validation: %s}\n"
-           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: %u}\n"
+           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: %u, slices: %u}\n"
            "parallel: {data: %u, data_parts: %u}\n%s",
            model, BALLAST_SOURCE_DIR, s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule, s->attention,
-           s->recompute, s->ahead ? 2 : 1, s->data, s->data > 1 ? 4 : 1,
+           s->recompute, s->ahead ? 2 : 1, s->slices > 0 ? s->slices : 1, s->data, s->data > 1 ? 4 : 1,
            s->saves ? "checkpoint: {folder: /nowhere, every: 1}\n" : "");
 }
 
@@ -66,6 +67,8 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
                                     .spans = spans,
                                     .slots = engine->slots.count,
                                     .edges = engine->edge_count,
+                                    .pages = engine->page_count,
+                                    .page_gradients = engine->page_gradient_count,
                                     .options = training->layout,
                                     .post_validation = setting->ahead,
                                     .micro_batches = training->schedule->micro_batches,
@@ -92,6 +95,8 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
   expect(setting, engine->stage, "all slots", planned.activations, engine->slots.count * engine->slots.bytes);
   expect(setting, engine->stage, "what moves of a block", planned.evict_bytes,
          training->stages[engine->stage].evict_bytes);
+  expect(setting, engine->stage, "the KV cache of the job", (double)training->stages[engine->stage].kv_cache_bytes,
+         bl_memory_usage(&engine->account, BL_MEMORY_KV_CACHE).current_bytes);
   expect(setting, engine->stage, "all of it", bl_footprint_total(&planned),
          bl_memory_usage_total(&engine->account).current_bytes);
   static const struct {
@@ -99,6 +104,7 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
     size_t offset;
   } tags[] = {{BL_MEMORY_SLOTS, offsetof(bl_footprint_t, activations)},
               {BL_MEMORY_EDGES, offsetof(bl_footprint_t, edges)},
+              {BL_MEMORY_KV_CACHE, offsetof(bl_footprint_t, kv_cache)},
               {BL_MEMORY_GRADIENTS, offsetof(bl_footprint_t, gradients)},
               {BL_MEMORY_OPTIMIZER, offsetof(bl_footprint_t, optimizer)},
               {BL_MEMORY_WEIGHTS, offsetof(bl_footprint_t, weights)},
@@ -194,8 +200,26 @@ static void planned_bytes_of_other_models_are_held(void **state) {
   }
 }
 
+// With the pages that a job counts against memory.activation_bytes, and a planner by the schedule.
+static void planned_bytes_of_slices_are_held(void **state) {
+  (void)state;
+  static const char *const schedules[] = {"seq1f1b", "zb-h1", "interleaved"},
+                           *const recomputes[] = {"none", "attention", "full"}, *const families[] = {"gpt2", "gemma2"};
+  for (size_t i = 0; i < 2 * 3; i++) {
+    const setting_t setting = {.family = families[i % 2],
+                               .dtype = i / 2 % 2 == 0 ? "fp32" : "bf16",
+                               .attention = i % 3 == 0 ? "naive" : "flash",
+                               .recompute = recomputes[i / 2],
+                               .schedule = schedules[i % 3],
+                               .slices = i % 2 == 0 ? 3 : 5,
+                               .data = i == 4 ? 2 : 1};
+    check(&setting);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(planned_bytes_are_held),
-                                     cmocka_unit_test(planned_bytes_of_other_models_are_held)};
+                                     cmocka_unit_test(planned_bytes_of_other_models_are_held),
+                                     cmocka_unit_test(planned_bytes_of_slices_are_held)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,12 +8,12 @@ bl_status_t bl__schedule_emit(bl_schedule_t *schedule, bl_verb_t verb, uint32_t 
 }
 
 bl_status_t bl__generate_with(bl__generator_t *generate, bl_placement_t placement, const bl_schedule_request_t *request,
-                              bl_schedule_t **schedule) {
+                              bl_schedule_t **schedule, bl_error_t *err) {
   bl_schedule_t *made;
   bl_status_t status = bl_schedule_create(request->name, placement, request->stages, request->chunks,
-                                          request->micro_batches, &made, NULL);
+                                          request->micro_batches, &made, err);
   if (status == BL_OK) {
-    status = generate(request, made, NULL);
+    status = generate(request, made, err);
     if (status == BL_OK) {
       *schedule = made;
     } else {

@@ -20,7 +20,8 @@ bl__generator_t bl__generate_dualpipe_v;
 // A schedule of one pipe on `placement`, filled by `generate`, in which `request` has its defaults. BL_EXHAUSTED, and what
 // `generate` says of the request.
 BL_MUST_USE bl_status_t bl__generate_with(bl__generator_t *generate, bl_placement_t placement,
-                                          const bl_schedule_request_t *request, bl_schedule_t **schedule);
+                                          const bl_schedule_request_t *request, bl_schedule_t **schedule,
+                                          bl_error_t *err);
 
 // Appends {verb, virtual_stage, micro_batch} to the stage that holds the virtual stage.
 BL_MUST_USE bl_status_t bl__schedule_emit(bl_schedule_t *schedule, bl_verb_t verb, uint32_t virtual_stage,

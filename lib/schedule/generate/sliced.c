@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any order over slices of sequences, as Seq1F1B (Sun et al., 2024) has 1F1B: the order of slices x m micro-batches, each of
-// them a slice. A slice attends to those before it, so that backwards go from the last slice of a micro-batch to the first,
-// and wait until the last one's forward is over: all backwards are put off by as many forwards as that takes, slices - 1 where
-// the forwards of a sequence follow each other.
+// Any order over slices of sequences, as Seq1F1B (Sun et al., 2024) has 1F1B: the order of slices x m units, each of them a
+// slice. A slice attends to those before it, so that backwards go from the last slice of a micro-batch to the first, and wait
+// until the last one's forward is over. Two ways to put them off:
+//
+//   by forwards   everything but forwards comes so many forwards later, slices - 1 where the forwards of a sequence follow each
+//                 other. Least memory; stages whose forwards stand in other orders than their neighbours' (a V) may wait for
+//                 each other
+//   by units      of an order of slices - 1 units more, every unit's backward is that of the unit so many before it; forwards
+//                 of the last and backwards of the first are left out. What waited for what still does, so that no stage waits
+//                 for ever, and a stage keeps slices - 1 blocks more of each chunk
 #include "schedule/generate/sliced.h"
 
 #include "schedule/ir/validate.h"
@@ -83,19 +89,37 @@ static bl_status_t put_off_all(const bl_schedule_t *units, uint32_t delay, bl_sc
 }
 
 bl_status_t bl__schedule_cut(const bl_schedule_t *units, uint32_t slices, bl_schedule_t *sliced) {
-  const uint32_t most = units->micro_batches * units->chunks;
+  const uint32_t most = units->chunks * (slices - 1); // what units would cost
   uint32_t *place = calloc((size_t)units->virtual_stages * units->micro_batches, sizeof *place);
   bl_op_ref_t *order = malloc((bl_schedule_op_count(units) + 1) * sizeof *order);
-  bl_status_t status = place != NULL && order != NULL ? BL_OK : BL_EXHAUSTED;
+  bl_status_t status = place != NULL && order != NULL ? BL_NOT_FOUND : BL_EXHAUSTED;
   sliced->slices = slices;
-  // Stages whose forwards stand in different orders may wait for each other; with all forwards first none does.
-  for (uint32_t delay = status == BL_OK ? least_delay(units, slices, place) : 0; status == BL_OK; delay++) {
-    status = put_off_all(units, delay, sliced);
-    if (status == BL_OK && (delay >= most || bl_schedule_topological_order(sliced, order, NULL) == BL_OK)) {
-      break;
-    }
+  uint32_t delay = status == BL_NOT_FOUND ? least_delay(units, slices, place) : 0;
+  for (; status == BL_NOT_FOUND && delay <= most; delay++) {
+    const bl_status_t made = put_off_all(units, delay, sliced);
+    const bool works = made == BL_OK && bl_schedule_topological_order(sliced, order, NULL) == BL_OK;
+    status = made != BL_OK ? made : works ? BL_OK : BL_NOT_FOUND;
   }
   free(place);
   free(order);
+  return status;
+}
+
+bl_status_t bl__schedule_cut_by_units(const bl_schedule_t *units, uint32_t slices, bl_schedule_t *sliced) {
+  const uint32_t late = slices - 1, count = sliced->micro_batches * slices;
+  bl_status_t status = BL_OK;
+  sliced->slices = slices;
+  for (uint32_t s = 0; s < units->stages; s++) {
+    sliced->lists[s].count = 0;
+    for (size_t i = 0; i < units->lists[s].count && status == BL_OK; i++) {
+      bl_op_t op = units->lists[s].ops[i];
+      const bool forward = op.verb == BL_VERB_F;
+      if (!forward && op.micro_batch < late) {
+        continue;
+      }
+      op.micro_batch -= forward ? 0 : late;
+      status = op.micro_batch < count ? bl_schedule_append(sliced, s, cut(op, slices)) : BL_OK;
+    }
+  }
   return status;
 }

@@ -59,7 +59,7 @@ static bl_status_t try_cut(const bl_schedule_request_t *request, bl__generator_t
   bl_schedule_t *whole;
   bl_schedule_request_t wanted = *request;
   wanted.chunks = 1;
-  bl_status_t status = bl__generate_with(generate, BL_PLACEMENT_LOOPED, &wanted, &whole);
+  bl_status_t status = bl__generate_with(generate, BL_PLACEMENT_LOOPED, &wanted, &whole, NULL);
   if (status != BL_OK) {
     return status;
   }
@@ -270,7 +270,7 @@ bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_sche
   if (again.chunks > 0 || (again.slots > 0 && again.slots < shape->chunks)) {
     return BL_OK;
   }
-  bl_status_t status = bl__generate_with(bl__generate_1f1b, BL_PLACEMENT_LOOPED, &wanted, &whole);
+  bl_status_t status = bl__generate_with(bl__generate_1f1b, BL_PLACEMENT_LOOPED, &wanted, &whole, NULL);
   if (status != BL_OK) {
     return status;
   }

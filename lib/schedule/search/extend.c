@@ -170,7 +170,7 @@ bl_status_t bl__portfolio_from_shorter(bl__portfolio_t *portfolio, bl__generator
   if (shorter.micro_batches == 0 || huge || request->effort < EFFORT_LEAST) {
     return BL_OK;
   }
-  bl_status_t status = bl__generate_with(generate, base->placement, &shorter, &made);
+  bl_status_t status = bl__generate_with(generate, base->placement, &shorter, &made, NULL);
   if (status != BL_OK) {
     return status == BL_EXHAUSTED ? status : BL_OK;
   }

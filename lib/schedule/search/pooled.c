@@ -107,7 +107,7 @@ static bl_status_t try_limits(pool_t *pool, double share, bool lifts_all, double
   }
   wanted.memory_of_stage = pool->memory;
   wanted.effort = effort * wanted.effort;
-  bl_status_t status = bl__generate_with(pool->generate, pool->placement, &wanted, &made);
+  bl_status_t status = bl__generate_with(pool->generate, pool->placement, &wanted, &made, NULL);
   if (status != BL_OK) { // limits that one stage cannot do with: another tilt may
     return status == BL_INVALID || status == BL_NOT_FOUND ? BL_OK : status;
   }
