@@ -225,6 +225,13 @@ bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kin
   return true;
 }
 
+uint64_t bl_layout_unused(const bl_layout_t *layout, const bl_segment_t *segment, uint32_t slice) {
+  const bool scores = segment->kind == BL_SEGMENT_SCORES && layout->options.attention == BL_ATTENTION_NAIVE;
+  const uint32_t slices = bl_layout_slices(layout->options);
+  const uint64_t bytes = bl_segment_end(segment, 0) - segment->offset_bytes; // of a part
+  return scores ? bytes / slices * (slices - 1 - slice) : 0;
+}
+
 uint64_t bl_layout_layer_bytes(const bl_layout_t *layout) {
   return layout->kept_stride_bytes - x1_bytes(layout) + layout->gradient_stride_bytes;
 }

@@ -165,6 +165,9 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
 // the input edge; the final norm's part in a chunk without head).
 bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kind_t kind, bl_segment_t *segment);
 
+// Of every part of a segment the bytes at its end that a slice leaves unused: it has probabilities for the keys up to its own.
+uint64_t bl_layout_unused(const bl_layout_t *layout, const bl_segment_t *segment, uint32_t slice);
+
 // Bytes of the segments of one layer without its x1, as they lie in the slot: what a forward that keeps nothing needs
 // for the layer it is at. In such a block segments lie as in the slot of a chunk of this one layer.
 uint64_t bl_layout_layer_bytes(const bl_layout_t *layout);

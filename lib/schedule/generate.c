@@ -236,8 +236,9 @@ static bl_status_t make(const bl_schedule_request_t *request, bl_schedule_t **sc
   }
   if (status == BL_OK) {
     bl_error_clear(err);
-    status = full.slices > 1 ? generate_slices(rows[row].generate, &full, request->memory > 0, made, err)
-                             : rows[row].generate(&full, made, err);
+    status = full.slices > 1
+                 ? generate_slices(rows[row].generate, &full, info->limited && request->memory > 0, made, err)
+                 : rows[row].generate(&full, made, err);
     if (status == BL_EXHAUSTED && (err == NULL || err->text[0] == '\0')) {
       status = bl_error_set(err, BL_EXHAUSTED, "out of memory for schedule %s", info->name);
     }

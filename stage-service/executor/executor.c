@@ -246,7 +246,7 @@ static void recompute(const pass_t *pass, const bl_planned_op_t *op) {
 
 static bl_status_t compute(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
   if (bl_verb_computes((bl_verb_t)op->op.verb)) {
-    bl_kv_cache_use(pass->engine, &pass->run->plan->stage, op->op);
+    bl_kv_cache_use(pass->engine, pass->run->plan, op->op);
   }
   switch (op->op.verb) {
   case BL_VERB_F:
@@ -549,8 +549,11 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
                  .vote = vote,
                  .stall = {.trace = engine->trace, .waiting_ns = &progress->waiting_ns}};
   pass.edges = (bl_edges_t){.engine = engine, .plan = plan, .stall = &pass.stall};
-  pass.parked = (bl_parked_t){
-      .engine = engine, .stall = &pass.stall, .counters = &vote->counters, .attempt = run->id.attempt, .plan = plan};
+  pass.parked = (bl_parked_t){.engine = engine,
+                              .stall = &pass.stall,
+                              .counters = &vote->counters,
+                              .attempt = run->id.attempt,
+                              .plan = run->plan};
   reset_vote(&pass);
   bl_trace_clear(engine->trace);
   bl_status_t status = bl_edges_begin(&pass.edges, run->id.attempt, err);

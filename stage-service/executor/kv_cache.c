@@ -10,16 +10,16 @@ static float *gradients_at(const bl_engine_t *engine, uint32_t index) {
   return index == BL_NONE ? NULL : (float *)(void *)(first + index * engine->page_gradient_bytes);
 }
 
-void bl_kv_cache_use(const bl_engine_t *engine, const bl_stage_plan_t *plan, bl_op_t op) {
-  if (plan->page_of == NULL) {
+void bl_kv_cache_use(const bl_engine_t *engine, const bl_executor_plan_t *plan, bl_op_t op) {
+  if (plan->stage.page_of == NULL) {
     return;
   }
   const bl_chunk_slice_t slice = {.index = op.slice, .pages = engine->pages, .gradients = engine->page_gradients};
   for (uint32_t i = 0; i <= slice.index; i++) {
     op.slice = (uint8_t)i;
-    const size_t block = bl_schedule_block(engine->training.schedule, op);
-    engine->pages[i] = page_at(engine, plan->page_of[block]);
-    engine->page_gradients[i] = gradients_at(engine, plan->page_gradient_of[block]);
+    const size_t block = bl_schedule_block(plan->schedule, op);
+    engine->pages[i] = page_at(engine, plan->stage.page_of[block]);
+    engine->page_gradients[i] = gradients_at(engine, plan->stage.page_gradient_of[block]);
   }
   bl_chunk_use_slice(bl_engine_chunk(engine, op.virtual_stage), &slice);
 }

@@ -7,9 +7,9 @@
 #define BALLAST_EXECUTOR_KV_CACHE_H
 
 #include "executor/engine.h"
-#include "schedule/ir/slots.h"
+#include "executor/plan.h"
 
 // Tells the chunk of an operation which slice it is of and where its pages are. Nothing to do for whole sequences.
-void bl_kv_cache_use(const bl_engine_t *engine, const bl_stage_plan_t *plan, bl_op_t op);
+void bl_kv_cache_use(const bl_engine_t *engine, const bl_executor_plan_t *plan, bl_op_t op);
 
 #endif

@@ -42,16 +42,17 @@ void bl_parked_abort(bl_parked_t *parked) {
   }
 }
 
-// Segments end where they end, their places are multiples of 64: what lies between would differ between two slots.
-static void clear_padding(const bl_layout_t *layout, uint8_t *slot) {
+// Segments end where they end, their places are multiples of 64: what lies between would differ between two slots, as would
+// what a slice leaves unused.
+static void clear_padding(const bl_layout_t *layout, uint32_t slice, uint8_t *slot) {
   for (uint32_t layer = 0; layer < layout->span.layer_count; layer++) {
     for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
       bl_segment_t segment;
       if (bl_layout_segment(layout, layer, (bl_segment_kind_t)kind, &segment) &&
           (segment.lifetime == BL_LIFETIME_F_TO_I || segment.lifetime == BL_LIFETIME_F_TO_W)) {
         for (uint64_t part = 0; part < bl_segment_parts(&segment); part++) {
-          const uint64_t end = bl_segment_end(&segment, part);
-          memset(slot + end, 0, bl_align_up(end, BL_CACHE_LINE_BYTES) - end);
+          const uint64_t end = bl_segment_end(&segment, part), used = end - bl_layout_unused(layout, &segment, slice);
+          memset(slot + used, 0, bl_align_up(end, BL_CACHE_LINE_BYTES) - used);
         }
       }
     }
@@ -118,7 +119,7 @@ static bl_status_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t s
       return status;
     }
   }
-  clear_padding(bl_chunk_layout(chunk), block);
+  clear_padding(bl_chunk_layout(chunk), op.slice, block);
   *checksum = bl_block_checksum(block, bytes);
   return BL_OK;
 }
@@ -208,6 +209,7 @@ bl_status_t bl_parked_evict(bl_parked_t *parked, const bl_planned_op_t *op, bl_e
                           .input = block->input,
                           .slot = op->slot,
                           .parked = {.key = {parked->attempt, op->op.virtual_stage, unit_of(engine, op->op)},
+                                     .micro_batch = op->op.micro_batch,
                                      .store = op->op.store,
                                      .bytes = bl_chunk_sizes(bl_engine_chunk(engine, op->op.virtual_stage)).evict_bytes,
                                      .checksum = checksum}};

@@ -13,13 +13,13 @@
 #define BALLAST_EXECUTOR_PARKED_H
 
 #include "executor/engine.h"
+#include "executor/plan.h"
 #include "executor/stall.h"
 #include "executor/vote.h"
-#include "schedule/ir/slots.h"
 
 typedef struct bl_parked {
   bl_engine_t *engine;
-  const bl_stage_plan_t *plan;
+  const bl_executor_plan_t *plan;
   bl_stall_t *stall;
   bl_stage_counters_t *counters; // evicted, loaded, lost, dropped, recomputed, busy_ns
   uint64_t attempt;

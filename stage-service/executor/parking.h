@@ -56,9 +56,10 @@ typedef struct bl_parking_key {
 
 typedef struct bl_parked_block {
   bl_parking_key_t key;
-  uint16_t store;    // the plan's choice: index of the device whose store it is (schedule/ir/op.h)
-  uint64_t bytes;    // evict_bytes: the prefix of the slot that lives between F and I, padding defined
-  uint64_t checksum; // bl_block_checksum(block, bytes), datapath/block.h; with device_memory that of ops->checksum
+  uint32_t micro_batch; // that people are told of
+  uint16_t store;       // the plan's choice: index of the device whose store it is (schedule/ir/op.h)
+  uint64_t bytes;       // evict_bytes: the prefix of the slot that lives between F and I, padding defined
+  uint64_t checksum;    // bl_block_checksum(block, bytes), datapath/block.h; with device_memory that of ops->checksum
 } bl_parked_block_t;
 
 typedef enum bl_parking_outcome {

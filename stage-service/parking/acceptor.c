@@ -267,8 +267,7 @@ static bl_status_t start_evict(bl_acceptor_t *self, bl_transfer_t *transfer, bl_
   transfer->room = self->rooms[--self->room_count];
   self->held++;
   self->held_peak = self->held > self->held_peak ? self->held : self->held_peak;
-  bl_client_label_t label = {
-      .step = self->step, .chunk = block->key.virtual_stage, .micro_batch = block->key.micro_batch};
+  bl_client_label_t label = {.step = self->step, .chunk = block->key.virtual_stage, .micro_batch = block->micro_batch};
   return bl_client_evict_start_known(self->client, transfer->room, transfer->memory, block->bytes, block->checksum,
                                      &label, &transfer->ticket, err);
 }

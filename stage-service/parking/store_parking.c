@@ -306,7 +306,7 @@ bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t 
                                            .store = transfer->block.store,
                                            .lease = transfer->room,
                                            .chunk = transfer->block.key.virtual_stage,
-                                           .micro_batch = transfer->block.key.micro_batch,
+                                           .micro_batch = transfer->block.micro_batch,
                                            .since_ns = parking->waiting_since_ns};
   }
   pthread_mutex_unlock(&parking->shared.mutex);

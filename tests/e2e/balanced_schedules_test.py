@@ -122,8 +122,7 @@ def check_slow_path(folder):
 
 
 def check_refusals(folder):
-    for schedule, reason in (("seq1f1b", "keys and values of the slices before"),
-                             ("chimera", "two copies of the weights"), ("dualpipe", "two copies of the weights")):
+    for schedule, reason in (("chimera", "two copies of the weights"), ("dualpipe", "two copies of the weights")):
         said = ctl(folder, "run", job_of(folder, {"schedule": schedule}, 8), "--local", expect=2).stderr
         assert "pipeline.schedule" in said and "no job can have" in said and reason in said, said
         shown = json.loads(ctl(folder, "schedule", "show", "--schedule", schedule, "--stages", "4", "--micro-batches",

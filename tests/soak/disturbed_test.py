@@ -5,7 +5,7 @@ being granted. After each disturbance the run goes on. In the end every step was
 run; each stage's counters say what the report says; what the report says adds up; and the last of the checkpoints, which were
 written all the time, has the weights and the optimizer of an undisturbed run.
 
-Then many jobs drawn at random (stages, tensor ranks, replicas, schedule, policy, data path, recomputation, precision), each
+Then many jobs drawn at random (stages, tensor ranks, replicas, schedule, slices, policy, data path, recomputation, precision), each
 disturbed a few times.
 
 Then a stage is killed while it is configured: the driver ends with 5 and names it, or never saw it; the next one goes on.
@@ -28,7 +28,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 import prometheus  # noqa: E402
 from ballast import CTL, GOLDEN, Service, environment, losses, run_job, scratch, seed, small_inline, state_of, \
     steps_so_far, wait_until, write_job  # noqa: E402
-from combinations_test import SLOTS  # noqa: E402
+from combinations_test import SLICED, SLOTS  # noqa: E402
 
 USUAL = {"stages": 4, "tensor": 1, "data": 1, "layers": 4, "micro_batches": 16, "pipeline": {}, "slots": 4,
          "balance": {"policy": "bpipe"}}
@@ -244,20 +244,22 @@ def disturb(folder, choice, rounds, shape=None, policies=POLICIES):
 
 def draw(choice):
     """The shape of a job: any that runs. Where stages have too few slots they are as few as can be."""
-    schedule, stages = choice.choice(sorted(SLOTS)), choice.randint(1, 4)
+    slices = choice.choice([1, 1, 2])
+    fewest = SLICED if slices > 1 else SLOTS
+    schedule, stages = choice.choice(sorted(fewest)), choice.randint(1, 4)
     recompute = choice.choice(["none", "attention", "full"])
     policy = choice.choice(["none", "bpipe", "cap", "drop", "offload", "auto"])
     if recompute == "full" and policy in ("bpipe", "cap", "drop", "offload"):
         policy = "none"
-    slots = None if policy == "none" or stages < 4 else SLOTS[schedule][{"drop": 1, "offload": 2}.get(policy, 0)]
+    slots = None if policy == "none" or stages < 4 else fewest[schedule][{"drop": 1, "offload": 2}.get(policy, 0)]
     host = "64MiB" if policy == "offload" else choice.choice([None, "64MiB"])
     balance = {"policy": policy, "host": host, "data_path": choice.choice(["auto", "shm", "tcp"])}
     if policy in ("bpipe", "cap"):
-        balance["cap"] = slots or 2 * 8  # no less than any schedule needs
+        balance["cap"] = slots or 2 * 8 * slices  # no less than any schedule needs
     tensor, data = choice.choice([1, 1, 2]), choice.choice([1, 1, 2])
     return {"stages": stages, "tensor": tensor, "data": data, "layers": 8, "micro_batches": 8 * data,
             "dtype": choice.choice(["fp32", "bf16"]), "slots": slots,
-            "pipeline": {"schedule": schedule, "recompute": recompute}, "balance": balance}
+            "pipeline": {"schedule": schedule, "recompute": recompute, "slices": slices}, "balance": balance}
 
 
 def random_jobs(folder, choice, count):
