@@ -64,7 +64,7 @@ static void training_windows_are_those_of_the_contract(void **state) {
   for (uint64_t step = 1; step < 100; step++) {
     for (uint32_t i = 0; i < 3; i++) {
       int32_t inputs[ROWS * SEQ], labels[ROWS * SEQ];
-      bl_batch_t batch = {inputs, labels};
+      bl_batch_t batch = {.inputs = inputs, .labels = labels};
       bl_error_t err = {0};
       assert_int_equal(bl_batch_read(&dataset, step, i, &batch, &err), BL_OK);
       for (uint32_t j = 0; j < ROWS; j++) {
@@ -84,11 +84,27 @@ static void either_side_can_be_read_alone(void **state) {
   assert_row(inputs, labels, 0, 8 * SEQ);
 }
 
+// Of every sequence the positions of a slice, each with the token after it.
+static void slices_are_pieces_of_the_windows(void **state) {
+  (void)state;
+  int32_t inputs[ROWS * SEQ], labels[ROWS * SEQ];
+  bl_error_t err = {0};
+  for (uint32_t first = 0; first < SEQ; first += SEQ / 2) {
+    bl_batch_t batch = {.inputs = inputs, .labels = labels, .first = first, .count = SEQ / 2};
+    assert_int_equal(bl_batch_read(&dataset, 2, 1, &batch, &err), BL_OK);
+    for (uint32_t i = 0; i < SEQ / 2; i++) {
+      assert_int_equal(inputs[i], 8 * SEQ + first + i);
+      assert_int_equal(labels[i], 8 * SEQ + first + i + 1);
+      assert_int_equal(inputs[SEQ / 2 + i], 9 * SEQ + first + i);
+    }
+  }
+}
+
 static void held_out_windows_wrap(void **state) {
   (void)state;
   assert_int_equal(dataset.validation_windows, 99 / SEQ);
   int32_t inputs[ROWS * SEQ], labels[ROWS * SEQ];
-  bl_batch_t batch = {inputs, labels};
+  bl_batch_t batch = {.inputs = inputs, .labels = labels};
   bl_error_t err = {0};
   assert_int_equal(bl_batch_read_validation(&dataset, 21, 1, &batch, &err), BL_OK);
   assert_row(inputs, labels, 0, 900 + 23 * SEQ);
@@ -124,6 +140,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(training_windows_are_those_of_the_contract),
       cmocka_unit_test(either_side_can_be_read_alone),
+      cmocka_unit_test(slices_are_pieces_of_the_windows),
       cmocka_unit_test(held_out_windows_wrap),
       cmocka_unit_test(tokens_beyond_the_vocabulary_are_found_on_reading),
       cmocka_unit_test(without_held_out_data_there_is_nothing_to_read),
