@@ -6,12 +6,16 @@
 //   bl_nccl_api_t left = fake_nccl_api(&world, 0, 22809), right = fake_nccl_api(&world, 1, 22809);
 //   world.side[1].never_moves = true;
 //
+// The first transfer of a communicator connects its ranks, which may take long (connect_ns); faults of transfers are of those
+// with buffers, not of the one that the engine makes to connect.
+//
 // Misuse of the table is counted: calls on one communicator at a time from two threads, calls after its abort began (but
 // when interrupting), tickets in use, and launches in which the two ranks differ in size.
 #ifndef TESTS_DATAPATH_FAKE_NCCL_H
 #define TESTS_DATAPATH_FAKE_NCCL_H
 
 #include "datapath/nccl/api.h"
+#include "sys/clock.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -33,6 +37,7 @@ typedef struct fake_side { // faults of one end; read under the mutex
   atomic_bool peer_error;    // its communicators report that the peer failed
   atomic_bool own_error;     // ... or that they did
   atomic_bool abort_blocks;  // until this is false again
+  atomic_ullong connect_ns;  // what the first transfer takes
   int only_pair;             // -1: faults are of all communicators; else of that made in this place
   atomic_uint creates, launches, aborts, misuses;
 } fake_side_t;
@@ -40,7 +45,7 @@ typedef struct fake_side { // faults of one end; read under the mutex
 typedef struct fake_launch {
   void *buffer;
   uint64_t bytes;
-  bool used, over;
+  bool used, over, greets;
 } fake_launch_t;
 
 typedef struct fake_pair { // the two ranks of one id
@@ -48,6 +53,7 @@ typedef struct fake_pair { // the two ranks of one id
   int number;
   bool made[2], aborted[2];
   unsigned launched[2], moved;             // counts
+  uint64_t first_ns;                       // when both had launched the first
   fake_launch_t sends[256], receives[256]; // by count
 } fake_pair_t;
 
@@ -72,6 +78,7 @@ struct bl_nccl_comm {
   atomic_bool aborting;
   unsigned launching; // polls until the last launch is done
   unsigned ticket_launch[BL_NCCL_IN_FLIGHT];
+  uint8_t greeting[BL_NCCL_GREETING_BYTES];
 };
 
 static inline bool fake_is(const bl_nccl_comm_t *comm, const atomic_bool *fault) {
@@ -161,7 +168,16 @@ static inline void fake_move(bl_nccl_comm_t *comm) {
   while (pair->moved < pair->launched[0] && pair->moved < pair->launched[1]) {
     fake_launch_t *send = &pair->sends[pair->moved % 256], *receive = &pair->receives[pair->moved % 256];
     bool stops = false, half = false;
+    uint64_t connect_ns = 0;
     for (int s = 0; s < 2; s++) {
+      uint64_t own_ns = atomic_load(&sides[s].connect_ns);
+      connect_ns = own_ns > connect_ns ? own_ns : connect_ns;
+    }
+    pair->first_ns = pair->first_ns == 0 ? bl_clock_now_ns() : pair->first_ns;
+    if (pair->moved == 0 && bl_clock_now_ns() - pair->first_ns < connect_ns) {
+      return;
+    }
+    for (int s = 0; s < 2 && !send->greets; s++) {
       bool own = sides[s].only_pair < 0 || sides[s].only_pair == pair->number;
       stops |= own && atomic_load(&sides[s].never_moves);
       half |= own && atomic_load(&sides[s].dies_half_way);
@@ -172,6 +188,9 @@ static inline void fake_move(bl_nccl_comm_t *comm) {
     }
     if (pair->aborted[0] || pair->aborted[1] || stops) {
       return;
+    }
+    if (send->greets != receive->greets) {
+      atomic_fetch_add(&sides[comm->side].misuses, 1);
     }
     memcpy(receive->buffer, send->buffer, half ? send->bytes / 2 : send->bytes);
     if (half) {
@@ -188,19 +207,21 @@ static inline bl_nccl_result_t fake_launch(const bl_nccl_api_t *api, bl_nccl_com
   fake_enter(comm);
   fake_side_t *side = &comm->world->side[comm->side];
   fake_pair_t *pair = comm->pair;
-  atomic_fetch_add(&side->launches, 1);
-  while (fake_is(comm, &side->launch_blocks) && !atomic_load(&comm->aborting)) {
+  const bool greets = buffer == NULL;
+  atomic_fetch_add(&side->launches, !greets);
+  while (!greets && fake_is(comm, &side->launch_blocks) && !atomic_load(&comm->aborting)) {
     fake_nap();
   }
   bl_nccl_result_t result = BL_NCCL_DONE;
-  if (fake_is(comm, &side->launch_fails)) {
+  if (!greets && fake_is(comm, &side->launch_fails)) {
     snprintf(text, BL_NCCL_TEXT_BYTES, "internal error");
     result = BL_NCCL_BROKEN;
   } else if (!atomic_load(&comm->aborting)) {
     pthread_mutex_lock(&comm->world->mutex);
     unsigned count = pair->launched[comm->rank]++;
     fake_launch_t *launch = comm->rank == 0 ? &pair->sends[count % 256] : &pair->receives[count % 256];
-    *launch = (fake_launch_t){.buffer = buffer, .bytes = bytes, .used = true};
+    *launch =
+        (fake_launch_t){.buffer = greets ? comm->greeting : buffer, .bytes = bytes, .used = true, .greets = greets};
     comm->ticket_launch[ticket] = count;
     fake_move(comm);
     pthread_mutex_unlock(&comm->world->mutex);
@@ -216,6 +237,7 @@ static inline bl_nccl_result_t fake_over(const bl_nccl_api_t *api, bl_nccl_comm_
   (void)text;
   fake_enter(comm);
   pthread_mutex_lock(&comm->world->mutex);
+  fake_move(comm);
   unsigned count = comm->ticket_launch[ticket];
   const fake_launch_t *launch = comm->rank == 0 ? &comm->pair->sends[count % 256] : &comm->pair->receives[count % 256];
   bool over = launch->over;

@@ -176,6 +176,29 @@ static void transfers_arrive_in_order(void **state) {
   stop(&rig);
 }
 
+// NCCL connects two ranks with their first transfer: that takes as long as making them may, not as long as a transfer may.
+static void connecting_is_part_of_making(void **state) {
+  (void)state;
+  static rig_t rig;
+  start(&rig);
+  atomic_store(&rig.world.side[1].connect_ns, 4 * SOON_NS);
+  bl_nccl_channel_t *ends[2];
+  bl_error_t err = {0};
+  open_pair(&rig, 0, hasty_when_made, ends);
+  for (int s = 0; s < 2; s++) {
+    assert_int_equal(bl_nccl_channel_wait(ends[s], bl_clock_now_ns() + PATIENCE_NS, &err), BL_OK);
+  }
+  moves(ends, 0, 6);
+  assert_int_equal(bl_nccl_engine_counters(rig.engines[0]).transfers, 1); // what the engine makes for itself is none
+  close_pair(ends);
+
+  open_pair(&rig, 0, hasty, ends); // and no longer
+  assert_int_equal(bl_nccl_channel_wait(ends[0], bl_clock_now_ns() + PATIENCE_NS, &err), BL_DEADLINE);
+  assert_non_null(strstr(err.text, "it was not made within"));
+  close_pair(ends);
+  stop(&rig);
+}
+
 // ---- one pair fails, another one does not ----------------------------------------------------------------------------------
 
 typedef struct {
@@ -363,13 +386,10 @@ static void closing_ends_what_is_under_way(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(transfers_arrive_in_order),
-      cmocka_unit_test(a_peer_that_never_comes),
-      cmocka_unit_test(communicators_that_cannot_be_made),
-      cmocka_unit_test(a_peer_that_dies_mid_send),
-      cmocka_unit_test(errors_that_come_later),
-      cmocka_unit_test(a_call_that_does_not_return),
-      cmocka_unit_test(an_abort_that_does_not_return),
+      cmocka_unit_test(transfers_arrive_in_order),      cmocka_unit_test(connecting_is_part_of_making),
+      cmocka_unit_test(a_peer_that_never_comes),        cmocka_unit_test(communicators_that_cannot_be_made),
+      cmocka_unit_test(a_peer_that_dies_mid_send),      cmocka_unit_test(errors_that_come_later),
+      cmocka_unit_test(a_call_that_does_not_return),    cmocka_unit_test(an_abort_that_does_not_return),
       cmocka_unit_test(closing_ends_what_is_under_way),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

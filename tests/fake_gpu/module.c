@@ -14,6 +14,7 @@
 #include "device/module.h"
 #include "base/bytes.h"
 #include "datapath/device_path.h"
+#include "datapath/nccl/environment.h"
 #include "device/open.h"
 #include "device/ticket.h"
 #include "fake_gpu/fake_module.h"
@@ -506,7 +507,7 @@ static void unpin(bl_device_t *device, const void *base) {
 
 static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
   (void)device;
-  (void)shared_gpu;
+  bl_nccl_set_environment(shared_gpu);
   if (getenv("FAKE_NCCL_MISSING") != NULL) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "this fake GPU has no NCCL");
   }

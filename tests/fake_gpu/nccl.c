@@ -27,9 +27,18 @@ static struct {
   } ids[IDS];
 } drawn = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
+// Of this process, under NCCL_LAUNCH_ORDER_IMPLICIT.
+#define ORDERED 4096u
+static struct {
+  pthread_mutex_t mutex;
+  unsigned launching, count;
+  bool started[ORDERED]; // by number of the launch, a ring
+} order = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
 typedef struct launch {
   uint8_t *at;                 // its bytes
   uint64_t bytes, moved, stop; // stop: where it stalls; UINT64_MAX: nowhere
+  unsigned number;             // in the order of the process
   bool over;
 } launch_t;
 
@@ -44,6 +53,8 @@ struct bl_nccl_comm {
   unsigned counts[BL_NCCL_IN_FLIGHT];   // of tickets
   uint8_t heard[8];
   size_t heard_bytes;
+  bool launching; // the last one
+  uint8_t greeting[BL_NCCL_GREETING_BYTES];
 };
 
 static fake_nccl_translate_fn translate;
@@ -135,6 +146,39 @@ static bl_nccl_result_t create(const bl_nccl_api_t *api, const uint8_t id[BL_NCC
                                                                                       : peer_gone(comm, text);
 }
 
+static bool is_ordered(void) {
+  const char *implicit = getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  return implicit != NULL && strcmp(implicit, "0") != 0;
+}
+
+static bool begin_launch(bl_nccl_comm_t *comm, launch_t *launch) {
+  pthread_mutex_lock(&order.mutex);
+  const bool alone = order.launching == 0 || !is_ordered();
+  order.launching++;
+  launch->number = order.count++;
+  order.started[launch->number % ORDERED] = false;
+  pthread_mutex_unlock(&order.mutex);
+  comm->launching = true;
+  return alone;
+}
+
+// Whether the launch of the last one is over.
+static bool end_launch(bl_nccl_comm_t *comm) {
+  const unsigned number = comm->launches[(comm->launched - 1) % BL_NCCL_IN_FLIGHT].number;
+  pthread_mutex_lock(&order.mutex);
+  comm->launching = is_ordered() && number > 0 && !order.started[(number - 1) % ORDERED];
+  order.launching -= !comm->launching;
+  pthread_mutex_unlock(&order.mutex);
+  return !comm->launching;
+}
+
+// Both halves of it are there.
+static void start(const launch_t *launch) {
+  pthread_mutex_lock(&order.mutex);
+  order.started[launch->number % ORDERED] = true;
+  pthread_mutex_unlock(&order.mutex);
+}
+
 // ---- bytes: what can move now, without waiting. Never more than a piece.
 
 static bl_nccl_result_t ended_read(bl_nccl_comm_t *comm, ssize_t got, char *text) {
@@ -172,6 +216,7 @@ static bl_nccl_result_t receive(bl_nccl_comm_t *comm, char *text) {
   if (got <= 0) {
     return ended_read(comm, got, text);
   }
+  start(launch);
   launch->moved += (uint64_t)got;
   finish(comm, launch);
   return BL_NCCL_DONE;
@@ -194,6 +239,7 @@ static bl_nccl_result_t send_some(bl_nccl_comm_t *comm, char *text) {
   if (comm->expected[comm->ended % BL_NCCL_IN_FLIGHT] != launch->bytes) {
     return fail(comm, BL_NCCL_BROKEN, "the sizes of a send and its receive differ", text);
   }
+  start(launch);
   uint64_t piece = piece_of(launch);
   ssize_t sent = piece > 0 ? send(comm->fd, launch->at + launch->moved, piece, MSG_NOSIGNAL) : 0;
   if (sent < 0) {
@@ -225,21 +271,29 @@ static bl_nccl_result_t poll_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm
     comm->made = comm->fd >= 0 && !atomic_load(&fake_nccl_faults.never_made);
     return comm->made ? BL_NCCL_DONE : BL_NCCL_IN_PROGRESS;
   }
-  return advance(comm, text);
+  bl_nccl_result_t result = advance(comm, text);
+  return result == BL_NCCL_DONE && comm->launching && !end_launch(comm) ? BL_NCCL_IN_PROGRESS : result;
 }
 
 static bl_nccl_result_t launch(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, void *buffer, uint64_t bytes,
                                uint32_t ticket, char *text) {
   (void)api;
-  if (atomic_load(&fake_nccl_faults.launch_fails)) {
+  const bool greets = buffer == NULL; // faults are of what users send
+  if (!greets && atomic_load(&fake_nccl_faults.launch_fails)) {
     return fail(comm, BL_NCCL_BROKEN, "unhandled cuda error", text);
   }
-  unsigned number = atomic_fetch_add(&fake_nccl_faults.transfers, 1) + 1;
-  bool stalls = number == atomic_load(&fake_nccl_faults.stall);
+  unsigned number = greets ? 0 : atomic_fetch_add(&fake_nccl_faults.transfers, 1) + 1;
+  bool stalls = !greets && number == atomic_load(&fake_nccl_faults.stall);
   comm->counts[ticket] = comm->launched;
-  comm->launches[comm->launched++ % BL_NCCL_IN_FLIGHT] = (launch_t){
-      .at = translate(buffer, bytes, comm->rank == 1), .bytes = bytes, .stop = stalls ? bytes / 2 : UINT64_MAX};
-  return advance(comm, text);
+  launch_t *launched = &comm->launches[comm->launched++ % BL_NCCL_IN_FLIGHT];
+  *launched = (launch_t){.at = greets ? comm->greeting : translate(buffer, bytes, comm->rank == 1),
+                         .bytes = bytes,
+                         .stop = stalls ? bytes / 2 : UINT64_MAX};
+  if (!begin_launch(comm, launched)) {
+    return fail(comm, BL_NCCL_BROKEN, "invalid usage: host threads racing to launch", text);
+  }
+  bl_nccl_result_t result = advance(comm, text);
+  return result == BL_NCCL_DONE ? BL_NCCL_IN_PROGRESS : result;
 }
 
 static bl_nccl_result_t over(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, uint32_t ticket, char *text) {
@@ -256,6 +310,11 @@ static void abort_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm) {
   const char *held = getenv("FAKE_NCCL_HELD");
   while (held != NULL && access(held, F_OK) == 0) {
     usleep(2000);
+  }
+  if (comm->launching) {
+    pthread_mutex_lock(&order.mutex);
+    order.launching--;
+    pthread_mutex_unlock(&order.mutex);
   }
   if (comm->fd >= 0) {
     close(comm->fd);

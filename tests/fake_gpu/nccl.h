@@ -7,6 +7,9 @@
 //   - Nothing moves but while somebody asks (poll, over), a piece at a time.
 //   - A rank whose process is gone is an error of its peer's; one that stands still is silence.
 //   - An id serves one communicator of two ranks.
+//   - Communicators are non-blocking: a launch is over some questions later, as from a thread of its own. Under
+//     NCCL_LAUNCH_ORDER_IMPLICIT a second communicator that launches meanwhile is refused, and a launch is not over before the
+//     one before it in this process has started, which takes both its halves.
 //
 // Faults are planted in this process by fake_nccl_faults, which tests get as interface "fake_nccl" of the module, or, for
 // another process, in its environment: FAKE_NCCL_VERSION (22809), FAKE_NCCL_STALL, FAKE_NCCL_NEVER_MADE, and

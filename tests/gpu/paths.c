@@ -5,6 +5,8 @@
 //   gpu-paths nccl    blocks over two-rank communicators, both ways, byte for byte; then the peer is killed in the middle
 //                     and the other side must end with the cause within its deadline. Ranks that share a GPU go over
 //                     sockets: this proves logic, not speed
+//   gpu-paths stress  twelve channels between two processes, six each way, all in use at once, given to NCCL in other orders
+//                     at the two ends; blocks from some bytes to 4 MiB, byte for byte
 //
 // Exit code 77 with the reason where there is no GPU, or no NCCL.
 #include "datapath/device_path.h"
@@ -29,6 +31,10 @@
 #define BLOCKS      12u
 #define ROUNDS      9u
 #define PEER_FD     3
+#define CHANNELS    12u // of the stress
+#define TURNS       24u // blocks over each of them
+#define AT_ONCE     6u
+#define TURN_BYTES  (UINT64_C(4) << 20)
 #define DEADLINE_NS (UINT64_C(10) * BL_NS_PER_S)
 
 static bl_device_t *device;
@@ -309,17 +315,121 @@ static int exchange(void) {
   return out[0].status != BL_OK ? 0 : 1;
 }
 
+// ---- stress
+
+static uint64_t turn_bytes(unsigned channel, unsigned turn) {
+  static const uint64_t sizes[] = {16, TURN_BYTES, 65536, 4097, 1 << 20, 1, 300000};
+  return sizes[(channel * 5 + turn) % (sizeof sizes / sizeof sizes[0])];
+}
+
+static uint64_t turn_seed(unsigned channel, unsigned turn) {
+  return channel * 1000u + turn;
+}
+
+// What this end does: `side` 0 sends over the even channels and goes up, 1 over the odd ones and down.
+static int use_channels(unsigned side, uint8_t ids[CHANNELS][BL_NCCL_ID_BYTES]) {
+  bl_error_t err = {0};
+  bl_nccl_channel_t *ways[CHANNELS];
+  static bl_nccl_transfer_t transfers[AT_ONCE][CHANNELS];
+  bl_arena_t arena = new_arena(AT_ONCE * CHANNELS * TURN_BYTES);
+  uint8_t *bytes = malloc(TURN_BYTES);
+  for (unsigned w = 0; w < CHANNELS; w++) { // made in one order by both
+    bl_nccl_channel_options_t options = {.name = w % 2 == side ? "out" : "in", .rank = w % 2 == side ? 0 : 1};
+    memcpy(options.id, ids[w], BL_NCCL_ID_BYTES);
+    must(bl_nccl_channel_open(engine, &options, &ways[w], &err), &err, "channel");
+    must(bl_nccl_channel_wait(ways[w], bl_clock_now_ns() + 60 * (uint64_t)BL_NS_PER_S, &err), &err, "channel");
+  }
+  for (unsigned turn = 0; turn < TURNS; turn += AT_ONCE) {
+    for (unsigned w = side; w < CHANNELS; w += 2) {
+      for (unsigned i = 0; i < AT_ONCE; i++) {
+        const uint64_t size = turn_bytes(w, turn + i);
+        for (uint64_t b = 0; b < size; b++) {
+          bytes[b] = pattern(turn_seed(w, turn + i), b);
+        }
+        must(bl_device_copy(device, NULL, arena.base + (i * CHANNELS + w) * TURN_BYTES, bytes, size, &err), &err,
+             "copy");
+      }
+    }
+    ended = 0;
+    for (unsigned n = 0; n < CHANNELS * AT_ONCE; n++) {
+      const unsigned i = n / CHANNELS, w = side == 0 ? n % CHANNELS : CHANNELS - 1 - n % CHANNELS;
+      transfers[i][w] = (bl_nccl_transfer_t){
+          .buffer = arena.base + (i * CHANNELS + w) * TURN_BYTES, .bytes = turn_bytes(w, turn + i), .over = over};
+      must(bl_nccl_channel_post(ways[w], &transfers[i][w], &err), &err, "post");
+    }
+    wait_ended(CHANNELS * AT_ONCE);
+    for (unsigned n = 0; n < CHANNELS * AT_ONCE; n++) {
+      const unsigned i = n / CHANNELS, w = n % CHANNELS;
+      const uint64_t size = turn_bytes(w, turn + i);
+      bool same = transfers[i][w].status == BL_OK;
+      if (same) {
+        must(bl_device_copy(device, NULL, bytes, arena.base + (i * CHANNELS + w) * TURN_BYTES, size, &err), &err,
+             "copy");
+      }
+      for (uint64_t b = 0; b < size && same; b++) {
+        same = bytes[b] == pattern(turn_seed(w, turn + i), b);
+      }
+      if (!same) {
+        (void)bl_nccl_channel_state(ways[w], &err);
+        fprintf(stderr, "block %u of channel %u: %s: %s\n", turn + i, w, bl_status_name(transfers[i][w].status),
+                err.text);
+        return 1;
+      }
+    }
+  }
+  for (unsigned w = 0; w < CHANNELS; w++) {
+    bl_nccl_channel_close(ways[w]);
+  }
+  bl_nccl_engine_destroy(engine);
+  bl_arena_destroy(&arena);
+  free(bytes);
+  return 0;
+}
+
+static int stress_peer(void) {
+  static uint8_t ids[CHANNELS][BL_NCCL_ID_BYTES];
+  char byte = 'y';
+  open_engine();
+  hear(PEER_FD, ids, sizeof ids);
+  const int result = use_channels(1, ids);
+  say(PEER_FD, &byte, 1);
+  return result;
+}
+
+static int stress(void) {
+  static uint8_t ids[CHANNELS][BL_NCCL_ID_BYTES];
+  bl_error_t err = {0};
+  int peer, status = 0;
+  char byte;
+  open_engine();
+  pid_t pid = start_peer("stress-peer", &peer);
+  for (unsigned w = 0; w < CHANNELS; w++) {
+    must(bl_nccl_engine_new_id(engine, ids[w], &err), &err, "id");
+  }
+  say(peer, ids, sizeof ids);
+  const uint64_t start_ns = bl_clock_now_ns();
+  const int result = use_channels(0, ids);
+  if (result == 0) {
+    hear(peer, &byte, 1);
+    waitpid(pid, &status, 0);
+    printf("ok %u channels, %u blocks each, in %.2f s\n", CHANNELS, TURNS,
+           (double)(bl_clock_now_ns() - start_ns) * 1e-9);
+  }
+  return result != 0 ? result : status != 0;
+}
+
 int main(int argc, char **argv) {
   const char *verb = argc == 2 ? argv[1] : "";
   const struct {
     const char *name;
     int (*run)(void);
-  } verbs[] = {{"ipc", import_memory}, {"export", export_memory}, {"nccl", exchange}, {"echo", echo}};
+  } verbs[] = {{"ipc", import_memory}, {"export", export_memory}, {"nccl", exchange},
+               {"echo", echo},         {"stress", stress},        {"stress-peer", stress_peer}};
   for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
     if (strcmp(verb, verbs[i].name) == 0) {
       return verbs[i].run();
     }
   }
-  fprintf(stderr, "gpu-paths ipc | nccl\n");
+  fprintf(stderr, "gpu-paths ipc | nccl | stress\n");
   return 2;
 }

@@ -120,6 +120,7 @@ if [[ $parts == *1* ]]; then
   check path-ipc-judged judge pulled build-gpu/logs/path-ipc.log
   check path-ipc-legacy env BALLAST_CUDA_LEGACY_IPC=1 build-gpu/tests/gpu-paths ipc
   check path-nccl build-gpu/tests/gpu-paths nccl
+  check path-nccl-stress build-gpu/tests/gpu-paths stress
   figures "$PWD/build-gpu/bin"
 fi
 

@@ -18,7 +18,7 @@ wrong() {
 }
 [ $code = 1 ] || wrong "ended with $code; figures of a device that is none should be below"
 expected=()
-[[ $parts == *1* ]] && expected+=(operations trajectories path-ipc path-ipc-legacy path-nccl ops stage)
+[[ $parts == *1* ]] && expected+=(operations trajectories path-ipc path-ipc-legacy path-nccl path-nccl-stress ops stage)
 [[ $parts == *2* ]] && expected+=(services stores path-blocks)
 for name in "${expected[@]}"; do
   grep -q "^== $name: ok" "$work/out" || wrong "$name is not ok"

@@ -4,6 +4,7 @@
 // Troubles of a machine, by the environment, in the CUDA back end's own words: LATE_DRIVER=0 (none) or 12040 (of CUDA
 // 12.4), LATE_DEVICES=0, LATE_CAPABILITY=75. LATE_COPY_US: how long a copy from the device takes.
 #include "datapath/device_path.h"
+#include "datapath/nccl/environment.h"
 #include "device/cuda/verdict.h"
 #include "device/libraries.h"
 #include "device/module.h"
@@ -449,8 +450,8 @@ static bool planted(const char *what) {
 
 static bl_nccl_result_t launch(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, void *buffer, uint64_t bytes,
                                uint32_t ticket, char *text) {
-  const bool kill = planted("kill");
-  if (kill || planted("stall")) {
+  const bool kill = buffer != NULL && planted("kill");
+  if (kill || (buffer != NULL && planted("stall"))) {
     atomic_store(&fake_nccl_faults.stall, atomic_load(&fake_nccl_faults.transfers) + 1);
   }
   bl_nccl_result_t result = real_nccl->launch(api, comm, buffer, bytes, ticket, text);
@@ -469,7 +470,7 @@ static bl_nccl_result_t over(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, uin
 static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
   static bl_nccl_api_t table;
   (void)device;
-  (void)shared_gpu;
+  bl_nccl_set_environment(shared_gpu);
   if (getenv("LATE_NCCL_MISSING") != NULL) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "there is no NCCL either");
   }

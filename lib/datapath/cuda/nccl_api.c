@@ -5,6 +5,7 @@
 // A communicator has a stream of its own, which only it uses, and an event per transfer in flight. In a non-blocking
 // communicator a launch may be in progress: its event can be recorded only once that is over.
 #include "datapath/cuda/paths.h"
+#include "datapath/nccl/environment.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/verdict.h"
 
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define LIBRARY "libnccl.so.2"
 
@@ -44,6 +44,7 @@ struct bl_nccl_comm {
   ncclComm_t comm;
   cudaStream_t stream;
   cudaEvent_t over[BL_NCCL_IN_FLIGHT];
+  void *greeting;     // of the device, BL_NCCL_GREETING_BYTES
   uint32_t launching; // ticket whose launch is in progress, or NO_TICKET
   int rank;
 };
@@ -99,10 +100,11 @@ static void destroy(bl_nccl_comm_t *comm) {
   if (comm->stream != NULL) {
     (void)cudaStreamDestroy(comm->stream);
   }
+  (void)cudaFree(comm->greeting); // NULL is fine
   free(comm);
 }
 
-// Stream and events, all before NCCL begins, so that nothing is allocated while its kernels wait for each other.
+// Stream, events and memory, all before NCCL begins, so that nothing is allocated while its kernels wait for each other.
 static bl_nccl_result_t prepare(bl_nccl_comm_t *comm, char *text) {
   int least = 0, greatest = 0;
   (void)cudaDeviceGetStreamPriorityRange(&least, &greatest);
@@ -110,6 +112,9 @@ static bl_nccl_result_t prepare(bl_nccl_comm_t *comm, char *text) {
                                         "cudaStreamCreate", text);
   for (uint32_t i = 0; i < BL_NCCL_IN_FLIGHT && result == BL_NCCL_DONE; i++) {
     result = cuda_result(cudaEventCreateWithFlags(&comm->over[i], cudaEventDisableTiming), "cudaEventCreate", text);
+  }
+  if (result == BL_NCCL_DONE) {
+    result = cuda_result(cudaMalloc(&comm->greeting, BL_NCCL_GREETING_BYTES), "cudaMalloc", text);
   }
   return result;
 }
@@ -172,6 +177,7 @@ static bl_nccl_result_t launch(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, v
   if (result != BL_NCCL_DONE) {
     return result;
   }
+  buffer = buffer != NULL ? buffer : comm->greeting;
   ncclResult_t launched = comm->rank == 0 ? nccl.ncclSend(buffer, bytes, ncclUint8, 1, comm->comm, comm->stream)
                                           : nccl.ncclRecv(buffer, bytes, ncclUint8, 0, comm->comm, comm->stream);
   result = result_of(launched, comm->comm, comm->rank == 0 ? "ncclSend" : "ncclRecv", text);
@@ -199,18 +205,6 @@ static void abort_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm) {
   // The kernels of the communicator have seen the abort and end; what they were in may be touched until then.
   (void)cudaStreamSynchronize(comm->stream);
   destroy(comm);
-}
-
-// What NCCL reads from the environment once: what the user has set stays.
-static void set_environment(bool shared_gpu) {
-  setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-  if (shared_gpu) {
-    char host[96] = "", identity[128];
-    (void)gethostname(host, sizeof host - 1);
-    snprintf(identity, sizeof identity, "%s-%ld", host, (long)getpid());
-    setenv("NCCL_HOSTID", identity, 0); // ranks of one host on one GPU are refused
-    setenv("NCCL_NET", "Socket", 0);
-  }
 }
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // of all below
@@ -260,7 +254,7 @@ bl_status_t bl__cuda_nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_ap
   bl_status_t status = BL_OK;
   pthread_mutex_lock(&mutex);
   if (table.context == NULL) {
-    set_environment(shared_gpu);
+    bl_nccl_set_environment(shared_gpu);
     status = load(err);
     if (status == BL_OK) {
       ordinal = bl_cuda_device(device)->ordinal;

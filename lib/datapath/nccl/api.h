@@ -17,6 +17,8 @@
 #define BL_NCCL_ID_BYTES   128 // of a unique id
 #define BL_NCCL_TEXT_BYTES 256 // of the cause of a failure
 #define BL_NCCL_IN_FLIGHT  16u // transfers launched and not over, per communicator
+// Of the first transfer of a communicator, from and to memory of the implementation: NCCL connects two ranks with it.
+#define BL_NCCL_GREETING_BYTES 16u
 
 typedef struct bl_nccl_comm bl_nccl_comm_t; // of the implementation
 
@@ -42,7 +44,8 @@ typedef struct bl_nccl_api {
                              const bl_nccl_config_t *config, bl_nccl_comm_t **comm, char *text);
   // What became of the last call that was in progress, and whether anything has gone wrong since (asynchronous errors).
   bl_nccl_result_t (*poll)(const struct bl_nccl_api *api, bl_nccl_comm_t *comm, char *text);
-  // Begins to send or receive `bytes` of device memory, by rank; `ticket` is below BL_NCCL_IN_FLIGHT and not in use.
+  // Begins to send or receive `bytes` of device memory, by rank; `ticket` is below BL_NCCL_IN_FLIGHT and not in use. NULL:
+  // BL_NCCL_GREETING_BYTES of the implementation's own.
   bl_nccl_result_t (*launch)(const struct bl_nccl_api *api, bl_nccl_comm_t *comm, void *buffer, uint64_t bytes,
                              uint32_t ticket, char *text);
   // Whether a transfer is over whose launch is: nothing touches its buffer any more, and a receiver's bytes are there.

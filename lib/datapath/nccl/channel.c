@@ -126,7 +126,7 @@ static bool check(bl_nccl_channel_t *channel, bl_nccl_result_t result, const cha
   return false;
 }
 
-static void create(bl_nccl_channel_t *channel) {
+static bl_nccl_result_t create(bl_nccl_channel_t *channel) {
   const bl_nccl_engine_t *engine = channel->engine;
   char text[BL_NCCL_TEXT_BYTES] = "";
   bl_nccl_config_t config = {.min_ctas = 1, .max_ctas = engine->max_ctas, .name = channel->name};
@@ -137,9 +137,7 @@ static void create(bl_nccl_channel_t *channel) {
       engine->api->create(engine->api, channel->options.id, channel->options.rank, &config, &comm, text);
   end_call(channel);
   channel->comm = comm;
-  if (check(channel, result, text) && result == BL_NCCL_DONE) {
-    on_event(channel, BL_NCCL_EVENT_CREATED, BL_OK, 0, NULL);
-  }
+  return check(channel, result, text) ? result : BL_NCCL_BROKEN;
 }
 
 static bl_nccl_result_t poll(bl_nccl_channel_t *channel) {
@@ -149,6 +147,26 @@ static bl_nccl_result_t poll(bl_nccl_channel_t *channel) {
   bl_nccl_result_t result = engine->api->poll(engine->api, channel->comm, text);
   end_call(channel);
   channel->looked_ns = bl_clock_now_ns();
+  return check(channel, result, text) ? result : BL_NCCL_BROKEN;
+}
+
+static bl_nccl_result_t launch(bl_nccl_channel_t *channel, void *buffer, uint64_t bytes, uint32_t ticket) {
+  const bl_nccl_engine_t *engine = channel->engine;
+  char text[BL_NCCL_TEXT_BYTES] = "";
+  begin_call(channel);
+  bl_nccl_result_t result = engine->api->launch(engine->api, channel->comm, buffer, bytes, ticket, text);
+  end_call(channel);
+  channel->launching = result == BL_NCCL_IN_PROGRESS;
+  return check(channel, result, text) ? result : BL_NCCL_BROKEN;
+}
+
+// Whether the transfer is over; its launch is.
+static bl_nccl_result_t is_over(bl_nccl_channel_t *channel, uint32_t ticket) {
+  const bl_nccl_engine_t *engine = channel->engine;
+  char text[BL_NCCL_TEXT_BYTES] = "";
+  begin_call(channel);
+  bl_nccl_result_t result = engine->api->over(engine->api, channel->comm, ticket, text);
+  end_call(channel);
   return check(channel, result, text) ? result : BL_NCCL_BROKEN;
 }
 
@@ -168,7 +186,6 @@ static void tell_over(bl_nccl_channel_t *channel, bl_nccl_transfer_t *transfer, 
 }
 
 static bool launch_next(bl_nccl_channel_t *channel) {
-  const bl_nccl_engine_t *engine = channel->engine;
   bl_nccl_transfer_t *transfer = STAILQ_FIRST(&channel->waiting);
   if (transfer == NULL || channel->launching || !bl_nccl_life_takes(&channel->life)) {
     return false;
@@ -178,26 +195,15 @@ static bool launch_next(bl_nccl_channel_t *channel) {
   channel->queued--;
   STAILQ_INSERT_TAIL(&channel->running, transfer, queued);
   on_event(channel, BL_NCCL_EVENT_LAUNCHED, BL_OK, transfer->bytes, NULL);
-  char text[BL_NCCL_TEXT_BYTES] = "";
-  begin_call(channel);
-  bl_nccl_result_t result =
-      engine->api->launch(engine->api, channel->comm, transfer->buffer, transfer->bytes, ticket, text);
-  end_call(channel);
-  channel->launching = result == BL_NCCL_IN_PROGRESS;
-  return check(channel, result, text);
+  return launch(channel, transfer->buffer, transfer->bytes, ticket) != BL_NCCL_BROKEN;
 }
 
 static bool end_oldest(bl_nccl_channel_t *channel) {
-  const bl_nccl_engine_t *engine = channel->engine;
   bl_nccl_transfer_t *oldest = STAILQ_FIRST(&channel->running);
   if (oldest == NULL || (channel->launching && STAILQ_NEXT(oldest, queued) == NULL)) {
     return false;
   }
-  char text[BL_NCCL_TEXT_BYTES] = "";
-  begin_call(channel);
-  bl_nccl_result_t result = engine->api->over(engine->api, channel->comm, channel->ticket, text);
-  end_call(channel);
-  if (!check(channel, result, text) || result != BL_NCCL_DONE || channel->life.state != BL_NCCL_IN_USE) {
+  if (is_over(channel, channel->ticket) != BL_NCCL_DONE || channel->life.state != BL_NCCL_IN_USE) {
     return false; // what an abort overtook ends with it
   }
   channel->ticket = (channel->ticket + 1) % BL_NCCL_IN_FLIGHT;
@@ -253,18 +259,31 @@ static bl__nccl_pace_t use(bl_nccl_channel_t *channel) {
   return moved ? BL__NCCL_MOVES : !STAILQ_EMPTY(&channel->running) ? BL__NCCL_WAITS : BL__NCCL_LISTENS;
 }
 
+// A communicator is made when a first transfer has gone over it: NCCL connects two ranks only then, which takes longer than
+// the deadline of a transfer allows.
+static bl__nccl_pace_t make(bl_nccl_channel_t *channel) {
+  const bool launched = channel->greeted && !channel->launching;
+  const bl_nccl_result_t result = channel->create_due ? create(channel) : poll(channel);
+  channel->launching = channel->launching && result == BL_NCCL_IN_PROGRESS;
+  if (result != BL_NCCL_DONE || channel->life.state != BL_NCCL_CREATING) { // it may have been given up meanwhile
+    return BL__NCCL_WAITS;
+  }
+  if (!channel->greeted) {
+    channel->greeted = true;
+    (void)launch(channel, NULL, BL_NCCL_GREETING_BYTES, 0);
+    return BL__NCCL_MOVES;
+  }
+  if (launched && is_over(channel, 0) == BL_NCCL_DONE) {
+    on_event(channel, BL_NCCL_EVENT_CREATED, BL_OK, 0, NULL);
+    return BL__NCCL_MOVES;
+  }
+  return BL__NCCL_WAITS;
+}
+
 bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel) {
   bl__nccl_pace_t pace = BL__NCCL_IDLE;
-  if (channel->create_due && channel->life.state == BL_NCCL_CREATING) {
-    create(channel);
-    pace = BL__NCCL_MOVES;
-  } else if (channel->life.state == BL_NCCL_CREATING) {
-    if (poll(channel) == BL_NCCL_DONE) {
-      on_event(channel, BL_NCCL_EVENT_CREATED, BL_OK, 0, NULL);
-      pace = BL__NCCL_MOVES;
-    } else {
-      pace = BL__NCCL_WAITS;
-    }
+  if (channel->life.state == BL_NCCL_CREATING) {
+    pace = make(channel);
   } else if (is_usable(channel)) {
     pace = use(channel);
   }

@@ -16,7 +16,7 @@ struct bl_nccl_channel {
   bl_nccl_life_t life;
   bl_nccl_comm_t *comm;
   bl_error_t err; // why it failed
-  bool create_due;
+  bool create_due, greeted;
   bool calling;                                     // the launcher is in a call about `comm`
   bool changed;                                     // on_change is due
   bool telling;                                     // a callback runs
