@@ -17,14 +17,17 @@ _Static_assert(BL_CUDA_NO_DEVICE == cudaErrorNoDevice, "verdict.h");
 
 // A kernel that is loaded when it is first launched may have to wait until the device is idle, which it is not while a
 // receiving kernel of NCCL waits for a peer that waits for us. So all of them are loaded with the context, unless the user
-// says otherwise; the driver reads this when it is first used.
-static void load_kernels_early(void) {
+// says otherwise. And streams that are more than the queues of a process, of which the driver makes 8 unless it is asked for
+// more, share one: what is in it waits for what came before, though it be of another stream and wait for a peer. A stage has
+// one for compute, some for copies, and one a communicator. The driver reads both when it is first used.
+static void set_environment(void) {
   (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); // as many as there may be
 }
 
 static bl_cuda_findings_t look(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, load_kernels_early);
+  pthread_once(&once, set_environment);
   bl_cuda_findings_t findings = {0};
   (void)cudaRuntimeGetVersion(&findings.runtime);
   (void)cudaDriverGetVersion(&findings.driver); // 0 without a driver

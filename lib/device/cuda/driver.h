@@ -19,7 +19,6 @@
   X(cuGetErrorString, PFN_cuGetErrorString_v6000, 6000)                                                                \
   X(cuDeviceGet, PFN_cuDeviceGet_v2000, 2000)                                                                          \
   X(cuDeviceGetAttribute, PFN_cuDeviceGetAttribute_v2000, 2000)                                                        \
-  X(cuCtxGetCurrent, PFN_cuCtxGetCurrent_v4000, 4000)                                                                  \
   X(cuMemAddressReserve, PFN_cuMemAddressReserve_v10020, 10020)                                                        \
   X(cuMemAddressFree, PFN_cuMemAddressFree_v10020, 10020)                                                              \
   X(cuMemCreate, PFN_cuMemCreate_v10020, 10020)                                                                        \
@@ -34,9 +33,7 @@
   X(cuIpcGetMemHandle, PFN_cuIpcGetMemHandle_v4010, 4010)                                                              \
   X(cuIpcOpenMemHandle, PFN_cuIpcOpenMemHandle_v11000, 11000)                                                          \
   X(cuIpcCloseMemHandle, PFN_cuIpcCloseMemHandle_v4010, 4010)                                                          \
-  X(cuMemcpyBatchAsync, PFN_cuMemcpyBatchAsync_v13000, 13000)                                                          \
-  X(cuStreamWriteValue64, PFN_cuStreamWriteValue64_v11070, 11070)                                                      \
-  X(cuStreamWaitValue64, PFN_cuStreamWaitValue64_v11070, 11070)
+  X(cuMemcpyBatchAsync, PFN_cuMemcpyBatchAsync_v13000, 13000)
 
 typedef struct bl_cuda_driver {
 #define X(function, type, version) type function;

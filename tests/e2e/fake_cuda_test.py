@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole jobs with the object code of the CUDA modules on a CUDA that is none and strict (tests/fake_cuda): memory of devices,
+streams, events, products and kernels of every stage and store break no rule of the driver, and nothing is left at the end.
+Nothing is computed, so losses mean nothing."""
+import os
+
+from ballast import BUILD, ON_DEVICE, run_job, scratch, skip, write_job
+
+MODULES = os.path.join(BUILD, "tests", "fake_cuda")
+
+
+def main():
+    if not os.path.exists(os.path.join(MODULES, "libballast-cuda-compute.so")):
+        skip("tests/fake_cuda is not built: there is no CUDA toolkit with cuBLASLt and cuDNN")
+    os.environ["BALLAST_MODULES"] = MODULES
+    inline = {"init": None, "family": "gpt2", "layers": 4, "hidden": 64, "heads": 4, "vocab": 256, "seq": 64}
+    llama = {**inline, "family": "llama", "ffn": 128, "tied": False}
+    train = {"steps": 3, "micro_batch": 1, "micro_batches": 8}
+    parks = {"policy": "bpipe", "require": "cuda-ipc"}
+    with scratch() as folder:
+        for what, model, pipeline, balance, more in (
+                ("one stage", inline, {"stages": 1}, {}, {}),
+                ("llama, bf16, zb-h1", llama, {"stages": 2, "schedule": "zb-h1"}, {}, {"dtype": "bf16"}),
+                ("full recomputation", inline, {"stages": 2, "recompute": "full"}, {}, {}),
+                ("flash", inline, {"stages": 2, "attention": "flash", "recompute": "attention"}, {}, {}),
+                ("an optimizer on the host", inline, {"stages": 2}, {}, {"optimizer_memory": "host", "dtype": "bf16"}),
+                ("post-validation", inline, {"stages": 2}, {}, {"post_validation": True, "clip": 1.0}),
+                ("parked by cuda-ipc", inline, {"stages": 4}, parks, {}),
+                ("parked by shm", inline, {"stages": 4}, {"policy": "bpipe", "data_path": "shm"}, {})):
+            job = write_job(folder, model=model, train={**train, **more}, pipeline=pipeline, balance=balance)
+            report, done = run_job(folder, job, "--local", "--verbose", *ON_DEVICE)
+            broken = [line for line in done.stderr.splitlines() if "fake CUDA:" in line]
+            assert not broken, f"{what}:\n" + "\n".join(broken[:20])
+            if balance:
+                stage = report[-1]["stages"][0]
+                assert stage["evicted"] > 0 and stage["recomputed"] == 0, f"{what}: {stage}"
+            print(f"ok {what}")
+
+
+main()
