@@ -50,7 +50,7 @@ static bl_status_t open_way(const bl_store_parking_options_t *options, const bl_
 }
 
 // Blocks on a GPU leave from it directly if they can get to every store that way, else through memory of the host.
-static bl_status_t open_stores(const bl_engine_t *engine, bl_store_parking_options_t *options,
+static bl_status_t open_stores(bl_engine_t *engine, bl_store_parking_options_t *options,
                                const bl_executor_plan_request_t *request, bl_reserving_t *ahead,
                                bl_store_parking_t **parking, bl_error_t *err) {
   bool directly = options->path != BL_CLIENT_PATH_SHM && options->path != BL_CLIENT_PATH_TCP;
@@ -69,13 +69,17 @@ static bl_status_t open_stores(const bl_engine_t *engine, bl_store_parking_optio
     bl_log(BL_LOG_INFO, "blocks go through memory of the host: %s", err->text);
     bl_error_clear(err);
   }
+  bl_status_t status = bl_engine_hold_twins(engine, err);
+  if (status != BL_OK) {
+    return status;
+  }
   options->device = NULL;
   options->nccl = NULL;
   options->slots = &engine->slot_twins;
   return open_way(options, request, ahead, parking, err);
 }
 
-static bl_status_t reserve(bl_prepared_t *prepared, const bl_engine_t *engine, const bl_holdings_t *holdings,
+static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const bl_holdings_t *holdings,
                            const bl_executor_plan_request_t *request, bl_reserving_t *ahead,
                            struct bl_client_runtime *runtime, bl_error_t *err) {
   const bl_training_t *training = &engine->training;

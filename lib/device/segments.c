@@ -7,12 +7,18 @@
 
 #define LARGE_STEP_BYTES (2u << 20) // so that large pieces can have large pages
 
+// Where the addresses are: staging is memory of the host, whatever the device.
+static bl_device_t *addresses_of(bl_device_t *device, bl_arena_kind_t kind) {
+  return bl_arena_kind_is_staging(kind) ? bl_device_host() : device;
+}
+
 bl_status_t bl_segments_init(bl_segments_t *segments, bl_device_t *device, bl_memory_account_t *account,
                              bl_memory_tag_t tag, bl_arena_kind_t kind, uint32_t capacity, uint64_t bytes,
                              bl_error_t *err) {
+  bl_device_t *where = addresses_of(device, kind);
   bl_segments_t made = {.bytes = bytes,
                         .stride_bytes =
-                            bl_align_up(bytes, bytes < LARGE_STEP_BYTES ? device->place_bytes : LARGE_STEP_BYTES),
+                            bl_align_up(bytes, bytes < LARGE_STEP_BYTES ? where->place_bytes : LARGE_STEP_BYTES),
                         .capacity = capacity,
                         .kind = kind,
                         .tag = tag,
@@ -23,7 +29,7 @@ bl_status_t bl_segments_init(bl_segments_t *segments, bl_device_t *device, bl_me
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a table of %u pieces", capacity);
   }
   if (capacity > 0 && bytes > 0) {
-    bl_status_t status = device->ops->range_reserve(device, capacity * made.stride_bytes, &made.base, err);
+    bl_status_t status = where->ops->range_reserve(where, capacity * made.stride_bytes, &made.base, err);
     if (status != BL_OK) {
       free(made.arenas);
       return status;
@@ -42,7 +48,8 @@ static void drop_above(bl_segments_t *segments, uint32_t count) {
 void bl_segments_cleanup(bl_segments_t *segments) {
   drop_above(segments, 0);
   if (segments->base != NULL) {
-    segments->device->ops->range_release(segments->device, segments->base, segments->capacity * segments->stride_bytes);
+    bl_device_t *where = addresses_of(segments->device, segments->kind);
+    where->ops->range_release(where, segments->base, segments->capacity * segments->stride_bytes);
   }
   free(segments->arenas);
   *segments = (bl_segments_t){0};

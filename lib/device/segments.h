@@ -10,7 +10,8 @@
 //   bl_segments_resize(&slots, 2, err);            // 2 to 4 are the machine's again
 //   bl_segments_cleanup(&slots);
 //
-// Every piece is an arena (device.h), a shareable one a sealed memfd of its own: holes cannot be made in a sealed one.
+// Every piece is an arena (device.h), a shareable one a sealed memfd of its own: holes cannot be made in a sealed one. Staging
+// lies in a range of the host, pinned piece by piece.
 // Thread: one at a time. Peers that mapped a piece keep its memory alive until they unmap it.
 #ifndef BALLAST_DEVICE_SEGMENTS_H
 #define BALLAST_DEVICE_SEGMENTS_H

@@ -149,7 +149,7 @@ typedef struct bl_engine {
   bl_arena_t kv_cache;               // executor/kv_cache.h: pages, then pages of gradients; empty without slices
   bl_arena_t edge_twins, tied_twins; // empty where the CPU reaches the device's memory
   bl_segments_t slots;               // slots.count of them are there: the stage's own slots
-  bl_segments_t slot_twins;          // as many, in memory of the host; none where the CPU reaches the device's
+  bl_segments_t slot_twins;          // as many, in pinned memory of the host; none before bl_engine_hold_twins
   uint32_t slot_count;               // the most that any plan needs
   uint32_t edge_count;               // the most that any plan needs; the first edges_held of them are there
   uint32_t edges_held;
@@ -196,6 +196,10 @@ void bl_engine_destroy(bl_engine_t *engine); // NULL is fine
 // Makes the stage have `count` slots of its own, between runs: what is in slots that stay stays. BL_EXHAUSTED: memory, or
 // more than slot_count; then the number is as before.
 BL_MUST_USE bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err);
+
+// Blocks will leave through memory of the host: from now on every slot has a twin there, pinned, between runs. Nothing to be
+// done where the CPU reaches the device's memory. BL_EXHAUSTED: there are none then.
+BL_MUST_USE bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err);
 
 // Makes at least `count` edge buffers be there, between runs; none goes before the engine does. On a device that has all
 // of them from the start nothing is to be done. BL_EXHAUSTED: memory, or more than edge_count; then it is as before.

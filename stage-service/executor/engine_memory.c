@@ -145,6 +145,25 @@ bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t
   return status;
 }
 
+bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err) {
+  if (engine->device->host_memory || engine->slot_twins.capacity > 0) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_segments_init(&engine->slot_twins, engine->device, &engine->account, BL_MEMORY_STAGING,
+                                        BL_ARENA_STAGING_SHAREABLE, engine->slot_count, engine->slot_bytes, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  const uint64_t bytes = engine->slots.count * engine->slot_bytes;
+  bl_memory_plan(&engine->account, BL_MEMORY_STAGING, bytes);
+  status = bl_segments_resize(&engine->slot_twins, engine->slots.count, err);
+  if (status != BL_OK) {
+    bl_memory_unplan(&engine->account, BL_MEMORY_STAGING, bytes);
+    bl_segments_cleanup(&engine->slot_twins);
+  }
+  return status;
+}
+
 // The slots that the job's own policy leaves this stage.
 static bl_status_t own_slots(const bl_engine_t *engine, uint32_t *own, bl_error_t *err) {
   bl_policy_t policy = bl_policy_of_job(&engine->job);
@@ -164,10 +183,6 @@ static bl_status_t reserve_slots(bl_engine_t *engine, uint32_t own, bl_error_t *
   bl_status_t status =
       bl_segments_init(&engine->slots, engine->device, &engine->account, BL_MEMORY_SLOTS,
                        parks ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, engine->slot_count, engine->slot_bytes, err);
-  if (status == BL_OK && parks && !engine->device->host_memory) {
-    status = bl_segments_init(&engine->slot_twins, bl_device_host(), &engine->account, BL_MEMORY_STAGING,
-                              BL_ARENA_SHAREABLE, engine->slot_count, engine->slot_bytes, err);
-  }
   return status == BL_OK ? bl_engine_hold_slots(engine, own, err) : status;
 }
 

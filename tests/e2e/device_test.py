@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 from ballast import CTL, LATE, ON_DEVICE, Run, environment, losses, on_late_device, read_report, run_job, stages_of, state_of, write_job
 
@@ -61,6 +62,42 @@ def device_to_device(folder):
         print(f"ok evictions, {what}")
     _, done = run_job(folder, job, "--local", "--set", "balance.require=cuda-ipc", expect=2)
     assert "it needs pipeline.device cuda" in done.stderr, done.stderr
+
+
+def memory_of_stages(folder, job, *more):
+    """Bytes of every stage by tag, while the job runs."""
+    run = Run(folder, job, "--local", "--steps", "1000000", *ON_DEVICE, *more)
+    try:
+        run.wait_for(lambda steps: len(steps) >= 1, "no step ended")
+        for _ in range(1200):
+            done = subprocess.run([CTL, "stages", "-o", "json", "--timeout", "60"], env=environment(folder), text=True,
+                                  capture_output=True, timeout=120, stdin=subprocess.DEVNULL)
+            assert done.returncode == 0, done.stderr
+            stages = [stage["memory"] for stage in json.loads(done.stdout)]
+            if all(stages):
+                return stages
+            time.sleep(0.05)
+        raise AssertionError("the driver does not know what its stages hold")
+    finally:
+        os.kill(run.pid, signal.SIGTERM)
+        run.process.wait(60)
+
+
+def twins_of_slots(folder):
+    """Slots of a device have twins in memory of the host only where blocks go through it."""
+    inline = {"init": None, "family": "gpt2", "layers": 4, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
+    job = write_job(folder, model=inline, train={"steps": 4, "micro_batch": 1, "micro_batches": 8},
+                    pipeline={"stages": 4}, balance={"policy": "bpipe"})
+    nothing = memory_of_stages(folder, job, "--set", "balance.policy=none")
+    direct = memory_of_stages(folder, job, "--set", "balance.require=cuda-ipc")
+    through = memory_of_stages(folder, job, "--set", "balance.data_path=shm")
+    for stage in (0, 1):
+        edges = nothing[stage]["staging"]
+        parks = through[stage]["staging"] > direct[stage]["staging"]
+        assert direct[stage]["staging"] == edges, (stage, nothing[stage], direct[stage])
+        assert parks == (stage == 0) and (not parks or through[stage]["staging"] == edges + through[stage]["slots"]), \
+            (stage, nothing[stage], through[stage])
+    print("ok twins of slots only where they are needed")
 
 
 def tiers_of_host_store(folder):
@@ -206,5 +243,5 @@ def refusals(folder):
     print("ok refusals")
 
 
-on_late_device(same_bits, evictions, device_to_device, host_memory, a_store_is_killed, checkpoints,
+on_late_device(same_bits, evictions, device_to_device, twins_of_slots, host_memory, a_store_is_killed, checkpoints,
                optimizer_on_the_host, refusals)

@@ -8,7 +8,8 @@
 //   - Virtual memory: sizes and addresses are multiples of the granularity, physical memory has one owner per release, what
 //     is mapped is unmapped before it is released or its addresses freed, and nothing may be used without access to it.
 //   - A stream does nothing until somebody waits or asks, and then one piece a question: a missing wait is seen. A copy from
-//     ordinary memory takes its bytes at once, one into ordinary memory waits for its stream, and both are counted.
+//     ordinary memory takes its bytes at once, one into ordinary memory waits for its stream; both are for streams
+//     without other work, or the thread's own, where the CPU means to wait.
 //   - Whatever queued work still needs may not be unmapped, freed, unregistered or closed.
 //   - Arguments of kernels that are pointers must be memory of the device that is there and may be used, or memory of the
 //     host that is pinned; when they are launched, and again when they run.

@@ -259,6 +259,10 @@ static CUresult copy(uint64_t to, uint64_t from, uint64_t bytes, CUstream handle
     return CUDA_SUCCESS;
   }
   const bool takes = fake_place(from) == FAKE_PAGEABLE, waits = fake_place(to) == FAKE_PAGEABLE;
+  if ((takes || waits) && !stream->of_thread && stream->first != NULL) { // legal: but then the CPU does not go on
+    return fake_broken("a copy on a stream: %#llx is ordinary memory, not pinned",
+                       (unsigned long long)(takes ? from : to));
+  }
   fake_figures.copies++;
   fake_figures.pageable_copies += takes || waits;
   piece_t *piece = put(stream, COPY);

@@ -176,10 +176,10 @@ free_address:
 // Staging where a device sees registered memory under another address than the CPU: what the driver itself makes has one.
 static bl_status_t allocate_staging(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
   void *base = NULL;
-  if (bl_arena_kind_is_shareable(arena->kind)) {
+  if (bl_arena_kind_is_shareable(arena->kind) || arena->place != NULL) {
     return bl_error_set(
         err, BL_UNIMPLEMENTED,
-        "%s sees memory of the host under another address than the CPU: staging cannot be shared on this "
+        "%s sees memory of the host under another address than the CPU: staging cannot be shared or placed on this "
         "machine",
         cuda->summary.name);
   }
@@ -198,9 +198,6 @@ static bl_status_t allocate_staging(bl_cuda_device_t *cuda, bl_arena_t *arena, b
 // Staging lives in memory of the host back end, which faults it in and seals what is shared.
 static bl_status_t map_staging(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
   bl_device_t *host = bl_device_host();
-  if (arena->place != NULL) {
-    return bl_error_set(err, BL_UNIMPLEMENTED, "staging memory has no places");
-  }
   bl_status_t status = host->ops->arena_map(host, arena, err);
   if (status != BL_OK) {
     return status;
