@@ -67,14 +67,14 @@ static void add_chunk(const bl_stage_memory_request_t *request, bl_chunk_span_t 
   sum->page_gradient_bytes = bl_max_u64(sum->page_gradient_bytes, chunk->page_gradient_bytes);
 }
 
-// Losses, a square for every tensor, the checksum of a block, tokens, labels.
+// Losses, a square for every tensor, two checksums of every block, tokens, labels.
 static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t tensors, bl_stage_memory_t *memory) {
   const uint64_t batch =
       (uint64_t)request->options.micro_batch * request->model->seq * sizeof(int32_t) * request->batches;
   const uint64_t losses = (uint64_t)request->micro_batches * bl_layout_slices(request->options);
   memory->squares_at = lines(losses * BL_STAGE_LOSS_BYTES);
   memory->hash_at = lines(memory->squares_at + tensors * sizeof(double));
-  memory->tokens_at = memory->hash_at + BL_CACHE_LINE_BYTES;
+  memory->tokens_at = lines(memory->hash_at + 2ull * request->span_count * losses * sizeof(uint64_t));
   memory->labels_at = lines(memory->tokens_at + batch);
   memory->data_bytes = memory->labels_at + batch;
 }

@@ -457,7 +457,7 @@ void bl_engine_destroy(bl_engine_t *engine) {
   bl_tensor_group_destroy(engine->tensor_group);
   free(engine->owners);
   free(engine->shared);
-  bl__engine_free_edges(engine);
+  bl__engine_free_events(engine);
   free(engine->blocks);
   free(engine->pages);
   free(engine->page_gradients);
@@ -476,6 +476,7 @@ void bl_engine_destroy(bl_engine_t *engine) {
 }
 
 bl_status_t bl_engine_finish(bl_engine_t *engine, bl_error_t *err) {
+  engine->drains++;
   return bl_ops_finish(engine->ops, engine->compute, engine->device, engine->finished, bl_clock_now_ns() + DRAIN_NS,
                        err);
 }

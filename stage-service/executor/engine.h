@@ -105,6 +105,7 @@ typedef struct bl_engine_block {
   uint32_t input;           // edge buffer of its x
   uint32_t slot;            // where it is, leaves from or comes to
   bl_parked_block_t parked; // as it was evicted
+  bool hashed, checked;     // by the device: as it left, and as it came back; told to, and over at the end of the run
 } bl_engine_block_t;
 
 // What leaves from a slot.
@@ -170,7 +171,8 @@ typedef struct bl_engine {
   int32_t *labels;              // likewise
   bl_chunk_loss_t *losses;      // [micro_batches, slices], written by the head
   double *squares;              // [parameter_count], of the vote
-  uint64_t *block_hash;         // of ops->checksum
+  uint64_t *block_hashes;       // [blocks][2] of ops->checksum: as a block left, as it came back
+  uint64_t drains;              // times that the CPU has waited for all that the device was told (bl_engine_finish)
 
   bl_snapshot_t *snapshot; // NULL: the job writes no checkpoints
   bl_arena_t shadow;       // executor/shadow.h; empty: updates wait for their commit
@@ -178,6 +180,7 @@ typedef struct bl_engine {
   bl_parking_t *parking;        // where evicted blocks go; set by the owner between runs, NULL: nowhere
   bl_engine_block_t *blocks;    // [chunk_count, micro_batches, slices]
   bl_engine_leaving_t *leaving; // [slot_count]
+  bl_device_event_t **settled;  // [slot_count] what the device was told of a slot before its transfer began
 
   bl_core_tokens_t *core_tokens; // taken for each operation; NULL: every stage has a core of its own
 

@@ -192,7 +192,7 @@ static void place_data(bl_engine_t *engine, const bl_stage_memory_t *memory) {
   uint8_t *base = engine->data.base;
   engine->losses = (bl_chunk_loss_t *)(void *)base;
   engine->squares = (double *)(void *)(base + memory->squares_at);
-  engine->block_hash = (uint64_t *)(void *)(base + memory->hash_at);
+  engine->block_hashes = (uint64_t *)(void *)(base + memory->hash_at);
   engine->tokens = (int32_t *)(void *)(base + memory->tokens_at);
   engine->labels = (int32_t *)(void *)(base + memory->labels_at);
 }
@@ -291,7 +291,7 @@ static bl_status_t check_host(bl_engine_t *engine, const bl_stage_memory_t *memo
                       bl_bytes_format(free_bytes, free_text));
 }
 
-static bl_status_t create_edges(bl_engine_t *engine, bl_error_t *err) {
+static bl_status_t create_events(bl_engine_t *engine, bl_error_t *err) {
   engine->edge_states = calloc(engine->edge_count + 1, sizeof *engine->edge_states);
   bl_status_t status =
       engine->edge_states == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory for the table of edge buffers") : BL_OK;
@@ -302,10 +302,17 @@ static bl_status_t create_edges(bl_engine_t *engine, bl_error_t *err) {
       status = bl_device_event_create(engine->device, false, events[k], err);
     }
   }
+  engine->settled = calloc(engine->slot_count + 1u, sizeof(bl_device_event_t *));
+  if (status == BL_OK && engine->settled == NULL) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory for the table of slots");
+  }
+  for (uint32_t i = 0; i < engine->slot_count && status == BL_OK; i++) {
+    status = bl_device_event_create(engine->device, false, &engine->settled[i], err);
+  }
   return status;
 }
 
-void bl__engine_free_edges(bl_engine_t *engine) {
+void bl__engine_free_events(bl_engine_t *engine) {
   for (uint32_t i = 0; i < engine->edge_count && engine->edge_states != NULL; i++) {
     bl_edge_state_t *edge = &engine->edge_states[i];
     bl_device_event_destroy(engine->device, edge->ready);
@@ -313,6 +320,10 @@ void bl__engine_free_edges(bl_engine_t *engine) {
     bl_device_event_destroy(engine->device, edge->taken);
   }
   free(engine->edge_states);
+  for (uint32_t i = 0; i < engine->slot_count && engine->settled != NULL; i++) {
+    bl_device_event_destroy(engine->device, engine->settled[i]);
+  }
+  free(engine->settled);
 }
 
 // What the back end keeps for itself is planned and held like an arena.
@@ -351,7 +362,7 @@ bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *err) {
     status = reserve_slots(engine, own, err);
   }
   if (status == BL_OK) {
-    status = create_edges(engine, err);
+    status = create_events(engine, err);
   }
   if (status != BL_OK) {
     return status;

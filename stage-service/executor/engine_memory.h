@@ -16,7 +16,7 @@ BL_MUST_USE bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *
 void bl__engine_hand_out(bl_engine_t *engine);
 // After it: lists what the replicas of the stage share, nothing where there is one. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err);
-void bl__engine_free_edges(bl_engine_t *engine);
+void bl__engine_free_events(bl_engine_t *engine);
 void bl__engine_release_all(bl_engine_t *engine);
 
 #endif

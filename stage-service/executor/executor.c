@@ -493,6 +493,9 @@ static bl_status_t finish(pass_t *pass, bl_error_t *err) {
   if (status == BL_OK) {
     status = bl_engine_finish(engine, err);
   }
+  if (status == BL_OK) {
+    status = bl_parked_judge(&pass->parked, err);
+  }
   if (status != BL_OK) {
     return status;
   }

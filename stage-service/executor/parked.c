@@ -86,19 +86,26 @@ static bl_status_t clear_padding_of_device(const bl_engine_t *engine, const bl_l
   return status;
 }
 
-// The device hashes its slot by itself. Returns when that is over, so that whoever reads the slot finds the block there.
-static bl_status_t checksum_on_device(bl_engine_t *engine, const bl_chunk_t *chunk, uint32_t slot, uint64_t *checksum,
-                                      bl_error_t *err) {
+// Where the device writes the checksum of a block as it left, and behind that of the block as it came back.
+static uint64_t *hashes_of(const bl_engine_t *engine, bl_op_t op) {
+  return &engine->block_hashes[2 * index_of(engine, op)];
+}
+
+// Tells the device to hash its slot; the CPU does not wait.
+static bl_status_t hash_on_device(bl_engine_t *engine, bl_op_t op, uint32_t slot, uint64_t *hash, bl_error_t *err) {
+  const bl_chunk_t *chunk = bl_engine_chunk(engine, op.virtual_stage);
   uint8_t *block = bl_engine_slot(engine, slot);
   bl_status_t status = clear_padding_of_device(engine, bl_chunk_layout(chunk), block, err);
   if (status == BL_OK) {
-    engine->ops->checksum(engine->compute, bl_chunk_sizes(chunk).evict_bytes, block, engine->block_hash);
-    status = bl_engine_finish(engine, err);
-  }
-  if (status == BL_OK) {
-    *checksum = *engine->block_hash;
+    engine->ops->checksum(engine->compute, bl_chunk_sizes(chunk).evict_bytes, block, hash);
   }
   return status;
+}
+
+// A transfer of this slot begins after all that the device was told so far.
+static bl_status_t settle_slot(const bl_engine_t *engine, uint32_t slot, bl_parked_block_t *parked, bl_error_t *err) {
+  parked->ready = engine->settled[slot];
+  return bl_device_event_record(engine->device, engine->settled[slot], engine->stream, err);
 }
 
 // The checksum of the block in a slot, after it was copied to the slot's twin where the CPU cannot reach the slot.
@@ -107,8 +114,12 @@ static bl_status_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t s
   bl_engine_t *engine = parked->engine;
   const bl_chunk_t *chunk = bl_engine_chunk(engine, op.virtual_stage);
   const uint64_t bytes = bl_chunk_sizes(chunk).evict_bytes;
-  if (parks_device_memory(engine)) {
-    return checksum_on_device(engine, chunk, slot, checksum, err);
+  if (parks_device_memory(engine)) { // of a block that is made again: how long that takes does not matter
+    uint64_t *hash = hashes_of(engine, op) + 1;
+    bl_status_t status = hash_on_device(engine, op, slot, hash, err);
+    status = status == BL_OK ? bl_engine_finish(engine, err) : status;
+    *checksum = status == BL_OK ? *hash : *checksum;
+    return status;
   }
   uint8_t *block = bl_engine_slot_twin(engine, slot);
   if (!engine->device->host_memory) {
@@ -125,24 +136,15 @@ static bl_status_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t s
 }
 
 // A block that came to the slot's twin goes into the slot, before what the device is told next. One that came to the slot
-// itself is compared with what left. *outcome: it is not what left.
-static bl_status_t take_in(const bl_parked_t *parked, bl_op_t op, const bl_engine_block_t *block,
-                           bl_parking_outcome_t *outcome, bl_error_t *err) {
+// itself is hashed there, for bl_parked_judge.
+static bl_status_t take_in(const bl_parked_t *parked, bl_op_t op, bl_engine_block_t *block, bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
   if (engine->device->host_memory) {
     return BL_OK;
   }
   if (parks_device_memory(engine)) {
-    uint64_t found = 0;
-    bl_status_t checked =
-        checksum_on_device(engine, bl_engine_chunk(engine, op.virtual_stage), block->slot, &found, err);
-    if (checked == BL_OK && found != block->parked.checksum) {
-      char name[BL_STORE_TEXT];
-      bl_log(BL_LOG_WARNING, "the block of chunk %u and micro-batch %u came back changed from the %s", op.virtual_stage,
-             op.micro_batch, bl_store_format(engine->training.stage_count, block->parked.store, name));
-      *outcome = BL_PARKING_LOST;
-    }
-    return checked;
+    block->checked = true;
+    return hash_on_device(engine, op, block->slot, hashes_of(engine, op) + 1, err);
   }
   bl_status_t status = bl_device_copy(engine->device, engine->stream, bl_engine_slot(engine, block->slot),
                                       bl_engine_slot_twin(engine, block->slot), block->parked.bytes, err);
@@ -192,27 +194,41 @@ static bl_status_t finish_leaving(bl_parked_t *parked, bl_engine_block_t *block,
   return BL_OK;
 }
 
+// What the block's checksum is, or where it will be. A block that left before has the bits that it had then.
+static bl_status_t leave(bl_parked_t *parked, const bl_planned_op_t *op, bl_engine_block_t *block,
+                         bl_parked_block_t *leaves, bl_error_t *err) {
+  bl_engine_t *engine = parked->engine;
+  if (!parks_device_memory(engine)) {
+    return checksum_of(parked, op->op, op->slot, &leaves->checksum, err);
+  }
+  uint64_t *hash = hashes_of(engine, op->op);
+  bl_status_t status = block->hashed ? BL_OK : hash_on_device(engine, op->op, op->slot, hash, err);
+  block->hashed = true;
+  leaves->hash = hash;
+  return status == BL_OK ? settle_slot(engine, op->slot, leaves, err) : status;
+}
+
 bl_status_t bl_parked_evict(bl_parked_t *parked, const bl_planned_op_t *op, bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
   bl_status_t status = bl_parked_wait_block(parked, op, err); // loaded a moment ago, leaving again
   if (status != BL_OK) {
     return status;
   }
-  uint64_t start_ns = bl_clock_now_ns(), checksum = 0;
+  uint64_t start_ns = bl_clock_now_ns();
   bl_engine_block_t *block = block_of(parked, op->op);
-  status = checksum_of(parked, op->op, op->slot, &checksum, err);
+  bl_parked_block_t leaves = {
+      .key = {parked->attempt, op->op.virtual_stage, unit_of(engine, op->op)},
+      .micro_batch = op->op.micro_batch,
+      .store = op->op.store,
+      .bytes = bl_chunk_sizes(bl_engine_chunk(engine, op->op.virtual_stage)).evict_bytes,
+  };
+  status = leave(parked, op, block, &leaves, err);
   if (status != BL_OK) {
     return status;
   }
-  *block =
-      (bl_engine_block_t){.place = BL_BLOCK_LEAVING,
-                          .input = block->input,
-                          .slot = op->slot,
-                          .parked = {.key = {parked->attempt, op->op.virtual_stage, unit_of(engine, op->op)},
-                                     .micro_batch = op->op.micro_batch,
-                                     .store = op->op.store,
-                                     .bytes = bl_chunk_sizes(bl_engine_chunk(engine, op->op.virtual_stage)).evict_bytes,
-                                     .checksum = checksum}};
+  block->place = BL_BLOCK_LEAVING;
+  block->slot = op->slot;
+  block->parked = leaves;
   status = engine->parking->ops->begin_evict(engine->parking, &block->parked, parked_memory(engine, op->slot), err);
   if (status == BL_UNAVAILABLE) {
     bl_error_clear(err);
@@ -260,7 +276,7 @@ bl_status_t bl_parked_load(bl_parked_t *parked, const bl_planned_op_t *op, bl_er
     return status;
   }
   if (parks_device_memory(engine)) { // what the device was told about the slot before may not have happened yet
-    status = bl_engine_finish(engine, err);
+    status = settle_slot(engine, op->slot, &block->parked, err);
     if (status != BL_OK) {
       return status;
     }
@@ -299,14 +315,15 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   bl_trace_add(engine->trace, bl_op_format_slice(cell, engine->training.schedule->slices > 1, name), false,
                (int32_t)cell.micro_batch, parked->stall->slots_in_use, start_ns, end_ns);
   block->place = BL_BLOCK_HOME;
-  if (found != block->parked.checksum) {
+  block->checked = false; // what came back, if anything did, is not there any more
+  const uint64_t expected = block->hashed ? *hashes_of(engine, op->op) : block->parked.checksum;
+  if (found != expected) {
     char seat[BL_GRID_NAME_BYTES];
     return bl_error_set(err, BL_DATA_LOSS,
                         "%s: the block of chunk %u and micro-batch %u was evicted with checksum %016lx and made "
                         "again with %016lx: memory of this machine changed under it, or its operations do not repeat "
                         "their bits",
-                        bl_engine_name(engine, seat), cell.virtual_stage, cell.micro_batch, block->parked.checksum,
-                        found);
+                        bl_engine_name(engine, seat), cell.virtual_stage, cell.micro_batch, expected, found);
   }
   return BL_OK;
 }
@@ -330,7 +347,7 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
     bl_parking_outcome_t outcome;
     bl_status_t status = wait_transfer(parked, block, "load", &outcome, err);
     if (status == BL_OK && outcome == BL_PARKING_DONE) {
-      status = take_in(parked, op->op, block, &outcome, err);
+      status = take_in(parked, op->op, block, err);
     }
     if (status != BL_OK) {
       return status;
@@ -349,4 +366,21 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
                         op->op.virtual_stage, op->op.micro_batch);
   }
   return lost_by_some(parked->engine, block) ? make_again(parked, op, block, err) : BL_OK;
+}
+
+bl_status_t bl_parked_judge(const bl_parked_t *parked, bl_error_t *err) {
+  const bl_engine_t *engine = parked->engine;
+  const uint32_t units = bl_engine_units(engine);
+  for (size_t i = 0; engine->parking != NULL && i < (size_t)engine->chunk_count * units; i++) {
+    const bl_engine_block_t *block = &engine->blocks[i];
+    if (block->checked && engine->block_hashes[2 * i] != engine->block_hashes[2 * i + 1]) {
+      char name[BL_STORE_TEXT], seat[BL_GRID_NAME_BYTES];
+      return bl_error_set(
+          err, BL_DATA_LOSS,
+          "%s: the block of chunk %u and micro-batch %u came back changed from the %s; the step is run again",
+          bl_engine_name(engine, seat), block->parked.key.virtual_stage, block->parked.micro_batch,
+          bl_store_format(engine->training.stage_count, block->parked.store, name));
+    }
+  }
+  return BL_OK;
 }

@@ -8,6 +8,10 @@
 // on its way. In both transfer modes (schedule/ir/schedule.h): they differ in where the plan puts E and L and from when on
 // it counts the slot as free.
 //
+// On a device that is told ahead the CPU waits for none of it: the device hashes what leaves and what has come back, transfers
+// begin when it has come to them (parking.h, rule 9), and what came back changed is found at the end of the run
+// (bl_parked_judge), which is then run again.
+//
 // Thread: the compute thread. The tables are the engine's, one entry per block and slot, so that nothing is allocated.
 #ifndef BALLAST_EXECUTOR_PARKED_H
 #define BALLAST_EXECUTOR_PARKED_H
@@ -42,5 +46,7 @@ BL_MUST_USE bl_status_t bl_parked_wait_slot(bl_parked_t *parked, uint32_t slot, 
 // Before I or B: the block is in its slot. BL_DATA_LOSS: made again, it is not what it was; or it was lost, and the job
 // wants the step to be run again then (balance.on_loss).
 BL_MUST_USE bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op, bl_error_t *err);
+// After the last operation, when all that the device was told is over. BL_DATA_LOSS: a block was not what had left.
+BL_MUST_USE bl_status_t bl_parked_judge(const bl_parked_t *parked, bl_error_t *err);
 
 #endif

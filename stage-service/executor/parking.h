@@ -34,7 +34,9 @@
 //      back different, or did not come in time. Either way the executor makes the block again from its kept input and
 //      compares the checksum: no outcome here changes a loss.
 //   8. wait gives up at its deadline: the transfer is over by rule 4, the outcome BL_PARKING_LOST.
-//   9. interrupt wakes every wait with BL_CANCELLED, and makes waits and begins of this attempt fail with it, until the
+//   9. A transfer with `ready` begins once the device has come to that event, and no other behind it in the order begins
+//      before. Whoever begins it does not wait for that; the transfer, its deadline included, is the parking's meanwhile.
+//  10. interrupt wakes every wait with BL_CANCELLED, and makes waits and begins of this attempt fail with it, until the
 //      next `begin`.
 //
 // Thread: interrupt from any thread. Everything else from the compute thread; bytes move on the parking's own.
@@ -43,6 +45,7 @@
 #define BALLAST_EXECUTOR_PARKING_H
 
 #include "base/error.h"
+#include "device/device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -59,7 +62,11 @@ typedef struct bl_parked_block {
   uint32_t micro_batch; // that people are told of
   uint16_t store;       // the plan's choice: index of the device whose store it is (schedule/ir/op.h)
   uint64_t bytes;       // evict_bytes: the prefix of the slot that lives between F and I, padding defined
-  uint64_t checksum;    // bl_block_checksum(block, bytes), datapath/block.h; with device_memory that of ops->checksum
+  uint64_t checksum;    // bl_block_checksum(block, bytes), datapath/block.h, where `hash` is NULL
+  // With device_memory, of one that is told ahead: what the device must have come to (NULL: at once), and where the checksum
+  // by ops->checksum is then. Both stay as they are until the transfer is over.
+  bl_device_event_t *ready;
+  const uint64_t *hash;
 } bl_parked_block_t;
 
 typedef enum bl_parking_outcome {

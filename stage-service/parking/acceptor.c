@@ -318,13 +318,39 @@ static void advance(bl_acceptor_t *self) {
     bl_transfer_t *transfer = STAILQ_FIRST(&self->queue);
     if (self->shown < self->options.source_count) {
       show_more(self);
-    } else if (transfer == NULL || !may_start(self)) {
+    } else if (transfer == NULL || !transfer->ready || !may_start(self)) {
       return;
     } else {
       STAILQ_REMOVE_HEAD(&self->queue, queued);
       start(self, transfer);
     }
   }
+}
+
+// False: not yet. A device that fails says so to whoever waits for it at the end of the run.
+static bool is_ready(const bl_acceptor_t *self, bl_transfer_t *transfer) {
+  bool done = transfer->block.ready == NULL;
+  if (!done && bl_device_event_query(self->options.source_device, transfer->block.ready, &done, NULL) != BL_OK) {
+    done = false;
+  }
+  if (done && transfer->block.hash != NULL) {
+    transfer->block.checksum = *transfer->block.hash;
+  }
+  return done;
+}
+
+bool bl__acceptor_look(bl_acceptor_t *acceptor) {
+  bool waits = false;
+  bl_transfer_t *transfer;
+  STAILQ_FOREACH(transfer, &acceptor->queue, queued) {
+    transfer->ready = transfer->ready || is_ready(acceptor, transfer);
+    if (!transfer->ready) { // the device comes to them one after the other
+      waits = true;
+      break;
+    }
+  }
+  advance(acceptor);
+  return waits;
 }
 
 static bool is_same(bl_client_ticket_t a, bl_client_ticket_t b) {
@@ -361,6 +387,7 @@ static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket
 
 void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
   transfer->state = BL_TRANSFER_QUEUED;
+  transfer->ready = is_ready(acceptor, transfer);
   STAILQ_INSERT_TAIL(&acceptor->queue, transfer, queued);
   if (acceptor->state == BL_ACCEPTOR_RESTING || acceptor->state == BL_ACCEPTOR_FAILED) {
     lose_queue(acceptor);

@@ -57,6 +57,7 @@ typedef struct bl_transfer {
   bl_parked_block_t block;
   uint8_t *memory; // the slot: its owner's again when this is over
   bool load;
+  bool ready; // the device has come to where it may begin
   bl_transfer_state_t state;
   bl_parking_outcome_t outcome; // when over
   uint64_t session;             // that parked the block, 0: none
@@ -147,6 +148,8 @@ void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t source_count);
 
 // Lost at once where no session is open or being opened.
 void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer);
+// Looks what of the queue the device has come to, and begins it. True: it has not come to all of it.
+bool bl__acceptor_look(bl_acceptor_t *acceptor);
 // Ends what waits in the queue, and soon what is under way.
 void bl__acceptor_flush(bl_acceptor_t *acceptor);
 // The same for this one alone.

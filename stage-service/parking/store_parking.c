@@ -6,6 +6,7 @@
 #include "parking/acceptor.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
+#include "sys/thread.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +14,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GRANULE_BYTES (64u << 10) // of a store's arena
+#define GRANULE_BYTES (64u << 10)           // of a store's arena
+#define LOOK_NS       (UINT64_C(20) * 1000) // between two looks at where the device is
 #define PATIENCE_NS   (BL_NS_PER_MS * 4 * BL_ACCEPTOR_CALL_MS)
 
 struct bl_store_parking {
@@ -25,8 +27,11 @@ struct bl_store_parking {
   uint32_t own_slots, source_count;
   bl_transfer_t *transfers; // [virtual_stages * micro_batches]
   uint32_t virtual_stages, micro_batches;
-  uint64_t attempt;             // [m]
-  bool interrupted;             // [m]
+  uint64_t attempt;  // [m]
+  bool interrupted;  // [m]
+  pthread_t watcher; // of transfers that the device has not come to; where slots lie on one
+  pthread_cond_t told;
+  bool watches, ending;         // ending: [m]
   const bl_transfer_t *waiting; // [m] for its end; NULL: for nothing
   uint64_t waiting_since_ns;    // [m]
 };
@@ -41,6 +46,54 @@ static bl_transfer_t *transfer_of(const bl_store_parking_t *self, bl_parking_key
 
 static bl_status_t cancelled(bl_error_t *err) {
   return bl_error_set(err, BL_CANCELLED, "the attempt was given up");
+}
+
+// ---- the device that is told ahead ------------------------------------------------------------------------------------
+
+// Waits for the device, so that nobody who computes has to.
+static void *watch(void *argument) {
+  bl_store_parking_t *self = argument;
+  bl_thread_set_name("parking");
+  bl_thread_unpin();
+  pthread_mutex_lock(&self->shared.mutex);
+  while (!self->ending) {
+    bool waits = false;
+    for (uint32_t d = 0; d < self->stores; d++) {
+      waits |= self->acceptors[d] != NULL && bl__acceptor_look(self->acceptors[d]);
+    }
+    (void)bl_condition_wait(&self->told, &self->shared.mutex, waits ? bl_clock_now_ns() + LOOK_NS : UINT64_MAX);
+  }
+  pthread_mutex_unlock(&self->shared.mutex);
+  return NULL;
+}
+
+static bl_status_t begin_watching(bl_store_parking_t *self, bl_error_t *err) {
+  if (!self->seam.device_memory) {
+    return BL_OK;
+  }
+  bl_condition_init(&self->told);
+  self->watches = pthread_create(&self->watcher, NULL, watch, self) == 0;
+  return self->watches ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "the system gives no thread for parking");
+}
+
+static void end_watching(bl_store_parking_t *self) {
+  if (!self->watches) {
+    return;
+  }
+  pthread_mutex_lock(&self->shared.mutex);
+  self->ending = true;
+  pthread_cond_signal(&self->told);
+  pthread_mutex_unlock(&self->shared.mutex);
+  pthread_join(self->watcher, NULL);
+  pthread_cond_destroy(&self->told);
+  self->watches = false;
+}
+
+// [m] Something was queued that the device has not come to.
+static void tell_watcher(bl_store_parking_t *self, const bl_transfer_t *transfer) {
+  if (self->watches && !transfer->ready) {
+    pthread_cond_signal(&self->told);
+  }
 }
 
 // ---- the seam --------------------------------------------------------------------------------------------------------
@@ -136,6 +189,7 @@ static bl_status_t begin_evict(bl_parking_t *parking, const bl_parked_block_t *b
     bl_transfer_t *transfer = transfer_of(self, block->key);
     *transfer = (bl_transfer_t){.block = *block, .memory = (uint8_t *)(uintptr_t)source};
     bl__acceptor_queue(acceptor, transfer);
+    tell_watcher(self, transfer);
   }
   pthread_mutex_unlock(&self->shared.mutex);
   return status;
@@ -154,7 +208,9 @@ static bl_status_t begin_load(bl_parking_t *parking, const bl_parked_block_t *bl
                             bl_store_format(self->stages, block->store, name));
     } else {
       *transfer = (bl_transfer_t){.block = *block, .memory = slot, .load = true, .room = transfer->room};
+      transfer->block.hash = NULL; // what it left with is known
       bl__acceptor_queue(acceptor, transfer);
+      tell_watcher(self, transfer);
     }
   }
   pthread_mutex_unlock(&self->shared.mutex);
@@ -466,6 +522,7 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   } else {
     status = add_sources(made, options->slots, options->slots_there, err);
     status = status == BL_OK ? open_all(made, options, err) : status;
+    status = status == BL_OK ? begin_watching(made, err) : status;
   }
   if (status != BL_OK) {
     bl_store_parking_destroy(made);
@@ -489,5 +546,6 @@ void bl_store_parking_destroy(bl_store_parking_t *parking) {
     }
   }
   pthread_mutex_unlock(&parking->shared.mutex);
+  end_watching(parking);
   bl__acceptors_release(&parking->shared);
 }

@@ -73,6 +73,23 @@ static uint8_t *room_of(const arena_parking_t *arena, const entry_t *entry) {
   return arena->arena + entry->room * arena->options.room_bytes;
 }
 
+// Waits for the device where it is told ahead, and copies; the room is where the checksum of a block is looked at.
+static void move_bytes(const arena_parking_t *arena, entry_t *entry, void *to, const void *from) {
+  bl_device_t *device = arena->options.device;
+  if (device == NULL) {
+    memcpy(to, from, entry->block.bytes);
+  } else if (bl_device_event_wait(device, entry->block.ready, UINT64_MAX, NULL) != BL_OK ||
+             bl_device_copy(device, NULL, to, from, entry->block.bytes, NULL) != BL_OK) {
+    abort();
+  }
+}
+
+// As the device hashes, where there is one; what comes back is then the executor's to look at.
+static bool is_whole(const arena_parking_t *arena, const entry_t *entry) {
+  return arena->options.device != NULL || bl_block_checksum(entry->load ? entry->slot : room_of(arena, entry),
+                                                            entry->block.bytes) == entry->block.checksum;
+}
+
 static void flip_bit(arena_parking_t *arena, entry_t *entry) {
   uint64_t bit = bl_random_below(stream_of(arena, entry->block.key), DRAW_BIT, entry->block.bytes * 8);
   room_of(arena, entry)[bit / 8] ^= (uint8_t)(1u << (bit % 8));
@@ -91,8 +108,8 @@ static void move_out(arena_parking_t *arena, entry_t *entry) {
   }
   arena->taken[entry->room] = true;
   pthread_mutex_unlock(&arena->mutex);
-  memcpy(room_of(arena, entry), entry->slot, entry->block.bytes);
-  bool whole = bl_block_checksum(room_of(arena, entry), entry->block.bytes) == entry->block.checksum;
+  move_bytes(arena, entry, room_of(arena, entry), entry->slot);
+  bool whole = is_whole(arena, entry);
   pthread_mutex_lock(&arena->mutex);
   arena->counters.torn += !whole;
   bool fails = happens(arena, entry->block.key, DRAW_FAIL, arena->options.fail);
@@ -100,7 +117,8 @@ static void move_out(arena_parking_t *arena, entry_t *entry) {
   entry->outcome = !whole || fails || entry->given_up ? BL_PARKING_LOST : BL_PARKING_DONE;
   if (entry->outcome == BL_PARKING_LOST) {
     leave_room(arena, entry);
-  } else if (happens(arena, entry->block.key, DRAW_FLIP, arena->options.flip)) {
+  } else if ((arena->options.flip_attempt == 0 || arena->options.flip_attempt == arena->attempt) &&
+             happens(arena, entry->block.key, DRAW_FLIP, arena->options.flip)) {
     flip_bit(arena, entry);
   }
 }
@@ -111,8 +129,8 @@ static void move_in(arena_parking_t *arena, entry_t *entry) {
   arena->counters.lost += lost;
   if (wanted) {
     pthread_mutex_unlock(&arena->mutex);
-    memcpy(entry->slot, room_of(arena, entry), entry->block.bytes);
-    whole = bl_block_checksum(entry->slot, entry->block.bytes) == entry->block.checksum;
+    move_bytes(arena, entry, entry->slot, room_of(arena, entry));
+    whole = is_whole(arena, entry);
     pthread_mutex_lock(&arena->mutex);
     arena->counters.found += !whole;
   }
@@ -311,7 +329,8 @@ arena_parking_t *arena_parking_create(const arena_parking_options_t *options) {
   if (arena == NULL) {
     abort();
   }
-  arena->parking = (bl_parking_t){.ops = &ops, .patience_ns = options->patience_ns};
+  arena->parking =
+      (bl_parking_t){.ops = &ops, .patience_ns = options->patience_ns, .device_memory = options->device != NULL};
   arena->options = *options;
   arena->entry_count = options->virtual_stages * options->micro_batches;
   arena->entries = calloc(arena->entry_count, sizeof *arena->entries);

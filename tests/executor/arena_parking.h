@@ -20,6 +20,8 @@ typedef struct arena_parking_options {
   // Probabilities: that an eviction is refused, that one under way fails, that a block is lost before its load, and
   // that one of its bits flips while it is parked.
   double refuse, fail, lose, flip;
+  uint64_t flip_attempt; // the one in which bits flip; 0: all
+  bl_device_t *device;   // that slots lie on, which the CPU cannot reach; NULL: the host
   void (*on_load)(void *user, const bl_parked_block_t *block); // in begin_load, on the compute thread; may be NULL
   void *user;
 } arena_parking_options_t;

@@ -17,6 +17,7 @@ typedef enum rig_fault {
   RIG_NONE,
   RIG_CANCEL_FIRST, // stage 0 gives up before its first operation
   RIG_CANCEL_LOAD,  // all stages are interrupted in the middle, at a load of stage 0
+  RIG_CHANGED,      // every block comes back changed, on a device, which finds it at the end of the step
   RIG_FLIP_INPUT,   // a bit of the kept input of a parked block flips on stage 0; the block must be lost
 } rig_fault_t;
 
@@ -43,6 +44,7 @@ typedef struct rig_outcome {
   uint32_t peak_slots[RIG_STAGES_MAX];              // of the last step
   bl_stage_counters_t counters[RIG_STAGES_MAX];     // evicted to recomputed: sums over the steps
   arena_parking_counters_t parking[RIG_STAGES_MAX]; // with repeated steps
+  uint64_t drains[RIG_STAGES_MAX];                  // waits for the device in the run of the last step
   uint64_t slot_bytes, arena_bytes;                 // of stage 0: one slot, all of them
   bl_memory_usage_t memory[BL_MEMORY_TAGS];         // of stage 0
 } rig_outcome_t;
