@@ -9,6 +9,19 @@ from ballast import BUILD, ON_DEVICE, run_job, scratch, skip, write_job
 MODULES = os.path.join(BUILD, "tests", "fake_cuda")
 
 
+def older_cudnn(folder, model, train):
+    """A cuDNN that is older than the module was built with costs flash attention its kernels, and nothing else."""
+    for attention in ("naive", "flash"):
+        job = write_job(folder, model=model, train={**train, "dtype": "bf16"}, pipeline={"stages": 1, "attention": attention})
+        os.environ["FAKE_CUDNN_VERSION"] = "90100"
+        _, done = run_job(folder, job, "--local", "--verbose", *ON_DEVICE)
+        del os.environ["FAKE_CUDNN_VERSION"]
+        assert "fake CUDA:" not in done.stderr, done.stderr
+        said = "cuDNN 9.1 is loaded, Ballast was built with" in done.stderr
+        assert said == (attention == "flash"), done.stderr
+    print("ok older cuDNN")
+
+
 def main():
     if not os.path.exists(os.path.join(MODULES, "libballast-cuda-compute.so")):
         skip("tests/fake_cuda is not built: there is no CUDA toolkit with cuBLASLt and cuDNN")
@@ -35,6 +48,7 @@ def main():
                 stage = report[-1]["stages"][0]
                 assert stage["evicted"] > 0 and stage["recomputed"] == 0, f"{what}: {stage}"
             print(f"ok {what}")
+        older_cudnn(folder, inline, train)
 
 
 main()

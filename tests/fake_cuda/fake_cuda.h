@@ -26,6 +26,7 @@
 // library inside; so their heuristics need a real one.
 //
 // In the environment: FAKE_CUDA_GPUS: devices, 1 if not set. FAKE_CUDA_NO_DESCRIPTORS: memory is handed out by name alone.
+// FAKE_CUDNN_VERSION: as cuDNN counts, 91900.
 //
 // Thread: any; one mutex around everything.
 #ifndef TESTS_FAKE_CUDA_FAKE_CUDA_H

@@ -51,12 +51,6 @@ static bl_status_t failed(bl_error_t *err, const char *call, cudnnStatus_t statu
 }
 
 bl_status_t bl__flash_engine_create(bl__gpu_t *gpu, bl__flash_engine_t **engine, bl_error_t *err) {
-  int major, minor, patch;
-  found_version(&major, &minor, &patch);
-  bl_status_t status = bl_cuda_verdict_library("cuDNN", CUDNN_MAJOR, CUDNN_MINOR, major, minor, err);
-  if (status != BL_OK) {
-    return status;
-  }
   bl__flash_engine_t *made = calloc(1, sizeof *made);
   if (!made) {
     return bl_error_set(err, BL_EXHAUSTED, "flash attention: out of memory");
@@ -106,7 +100,14 @@ void bl__flash_engine_destroy(bl__flash_engine_t *engine) {
   free(engine);
 }
 
+// A library that does not fit costs flash attention its kernels, and nothing else.
 static bl_status_t prepare(bl__flash_engine_t *engine, bl_error_t *err) {
+  int major, minor, patch;
+  found_version(&major, &minor, &patch);
+  bl_status_t fits = bl_cuda_verdict_library("cuDNN", CUDNN_MAJOR, CUDNN_MINOR, major, minor, err);
+  if (fits != BL_OK) {
+    return fits;
+  }
   if (engine->target.device || engine->target.handle) {
     return BL_OK;
   }

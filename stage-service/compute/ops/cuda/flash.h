@@ -22,7 +22,7 @@ typedef struct bl__flash_shape {
   float cap;                                      // scores s become cap tanh(s / cap); 0: they stay
 } bl__flash_shape_t;
 
-// BL_UNIMPLEMENTED: the library is of another version than the headers. Nothing big is made before the first plan.
+// Nothing big is made before the first plan. BL_EXHAUSTED.
 bl_status_t bl__flash_engine_create(bl__gpu_t *gpu, bl__flash_engine_t **engine, bl_error_t *err) BL_MUST_USE;
 // For a GPU that is not here, described by the JSON text that cuDNN gives of one: plans can be made, not run.
 bl_status_t bl__flash_engine_create_described(const char *json, bl__flash_engine_t **engine,
@@ -30,7 +30,7 @@ bl_status_t bl__flash_engine_create_described(const char *json, bl__flash_engine
 void bl__flash_engine_destroy(bl__flash_engine_t *engine); // NULL is fine
 void bl__flash_describe(char *text, size_t bytes);         // "cuDNN 9.19.0"
 
-// BL_UNIMPLEMENTED: cuDNN has no deterministic engine for this shape.
+// BL_UNIMPLEMENTED: cuDNN has no deterministic engine for this shape, or is older than the headers.
 bl_status_t bl__flash_create(bl__flash_engine_t *engine, const bl__flash_shape_t *shape, bl__flash_t **flash,
                              bl_error_t *err) BL_MUST_USE;
 void bl__flash_destroy(bl__flash_t *flash); // NULL is fine
