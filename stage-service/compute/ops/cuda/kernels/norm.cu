@@ -98,6 +98,12 @@ __global__ void __launch_bounds__(THREADS_MAX)
   }
 }
 
+// Whether a thread has registers for its sums and for that many tensors of a row: of the 128 that 512 threads have each, some
+// are for the rest. What does not fit is read again, from the cache.
+template <typename E, bool Rms, int KEEP> static constexpr BL_DEVICE bool fits(int tensors) {
+  return KEEP * (bl_pack<E>::WIDTH * (Rms ? 1 : 2) + 4 * tensors) <= 84;
+}
+
 // dx may be dy, x or residual: a thread reads the packs that it writes, before it writes them.
 // lines [gridDim][width] gain parts, then (LayerNorm) [gridDim][width] bias parts; NULL: not wanted.
 template <typename E, bool Wide, bool Rms, int KEEP>
@@ -110,9 +116,13 @@ __global__ void __launch_bounds__(THREADS_MAX)
   for (bl_count row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
     const bl_count first = row * width;
     bl_pack<E> gradients[KEEP], inputs[KEEP], residuals[KEEP];
-    load_row<E, Wide, KEEP>(dy + first, width, gradients);
-    load_row<E, Wide, KEEP>(x + first, width, inputs);
-    if (residual != NULL) { // on its way while the sums are made
+    if (fits<E, Rms, KEEP>(1)) {
+      load_row<E, Wide, KEEP>(dy + first, width, gradients);
+    }
+    if (fits<E, Rms, KEEP>(2)) {
+      load_row<E, Wide, KEEP>(x + first, width, inputs);
+    }
+    if (fits<E, Rms, KEEP>(3) && residual != NULL) { // on its way while the sums are made
       load_row<E, Wide, KEEP>(residual + first, width, residuals);
     }
     const float mean = Rms ? 0.0f : stats[row], inverse = Rms ? stats[row] : stats[rows + row];
@@ -122,8 +132,9 @@ __global__ void __launch_bounds__(THREADS_MAX)
       const bl_count at = column_of<E>(c);
       if (at < width) {
         float g[bl_pack<E>::WIDTH], values[bl_pack<E>::WIDTH], gains[bl_pack<E>::WIDTH];
-        bl_unpack<E>(gradients[c], g); // zeros behind the end of the row change nothing
-        bl_unpack<E>(inputs[c], values);
+        // Zeros behind the end of the row change nothing.
+        bl_unpack<E>(fits<E, Rms, KEEP>(1) ? gradients[c] : bl_load<E, Wide>(dy + first, at, width), g);
+        bl_unpack<E>(fits<E, Rms, KEEP>(2) ? inputs[c] : bl_load<E, Wide>(x + first, at, width), values);
         bl_load_floats<E, Wide>(gain, at, width, gains);
 #pragma unroll
         for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
@@ -144,8 +155,8 @@ __global__ void __launch_bounds__(THREADS_MAX)
       const bl_count at = column_of<E>(c);
       if (at < width) {
         float g[bl_pack<E>::WIDTH], values[bl_pack<E>::WIDTH], gains[bl_pack<E>::WIDTH];
-        bl_unpack<E>(gradients[c], g);
-        bl_unpack<E>(inputs[c], values);
+        bl_unpack<E>(fits<E, Rms, KEEP>(1) ? gradients[c] : bl_load<E, Wide>(dy + first, at, width), g);
+        bl_unpack<E>(fits<E, Rms, KEEP>(2) ? inputs[c] : bl_load<E, Wide>(x + first, at, width), values);
         bl_load_floats<E, Wide>(gain, at, width, gains);
 #pragma unroll
         for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
@@ -153,7 +164,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
           g[i] = inverse * (g[i] * (gains[i] + offset) - centre - normalised * slope);
         }
         if (residual != NULL) {
-          bl_unpack<E>(residuals[c], values);
+          bl_unpack<E>(fits<E, Rms, KEEP>(3) ? residuals[c] : bl_load<E, Wide>(residual + first, at, width), values);
 #pragma unroll
           for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
             g[i] += values[i];
@@ -221,7 +232,7 @@ static int forward_of(bl__stream_t stream, int keep, unsigned threads, bl_count 
 #define FORWARD(KEEP)                                                                                                  \
   BL_LAUNCH((norm_forward<E, W, Rms, KEEP>), (unsigned)rows, threads, stream, rows, width, epsilon, offset, x, gain,   \
             bias, y, stats)
-  if constexpr (sizeof(E) == sizeof(float)) { // rows of floats alone are that long; they spill a few registers
+  if constexpr (sizeof(E) == sizeof(float)) { // rows of floats alone are that long
     if (keep == 8) {
       return FORWARD(8);
     }
@@ -238,7 +249,7 @@ static int backward_of(bl__stream_t stream, int keep, unsigned threads, unsigned
 #define BACKWARD(KEEP)                                                                                                 \
   BL_LAUNCH((norm_backward<E, W, Rms, KEEP>), blocks, threads, stream, rows, width, offset, dy, x, gain, stats,        \
             residual, dx, lines)
-  if constexpr (sizeof(E) == sizeof(float)) { // rows of floats alone are that long; they spill a few registers
+  if constexpr (sizeof(E) == sizeof(float)) { // rows of floats alone are that long
     if (keep == 8) {
       return BACKWARD(8);
     }
