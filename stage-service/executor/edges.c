@@ -6,7 +6,10 @@
 
 // A peer that is alive but silent for so long is broken. The driver notices dead and stopped ones much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
-#define LOOK_NS          200000u // how often who waits looks whether something can be given to the hub
+// How often who waits looks whether something can be given to the hub; and where that is the device's own memory, which is at
+// the peer within some ten microseconds.
+#define LOOK_NS        200000u
+#define LOOK_DIRECT_NS 20000u
 
 static bl_tensor_key_t key_of_receive(const bl_planned_receive_t *receive) {
   bool forward = receive->kind == BL_EDGE_X;
@@ -83,6 +86,10 @@ static bl_status_t give_ready(bl_edges_t *edges, bl_error_t *err) {
   return status;
 }
 
+static uint64_t next_look_ns(const bl_edges_t *edges) {
+  return bl_clock_now_ns() + (edges->engine->nccl != NULL ? LOOK_DIRECT_NS : LOOK_NS);
+}
+
 // Waits for the device, and meanwhile gives the hub what becomes ready: peers may need that first.
 static bl_status_t wait_for_device(bl_edges_t *edges, bl_device_event_t *event, uint64_t deadline_ns, bl_error_t *err) {
   for (;;) {
@@ -90,7 +97,7 @@ static bl_status_t wait_for_device(bl_edges_t *edges, bl_device_event_t *event, 
     if (status != BL_OK) {
       return status;
     }
-    const uint64_t look_ns = bl_clock_now_ns() + LOOK_NS;
+    const uint64_t look_ns = next_look_ns(edges);
     const bool looks = edges->held > 0 && look_ns < deadline_ns;
     status = bl_device_event_wait(edges->engine->device, event, looks ? look_ns : deadline_ns, err);
     if (status != BL_DEADLINE || !looks) {
@@ -111,7 +118,7 @@ static bl_status_t wait_at_hub(bl_edges_t *edges, hub_wait_fn wait, uint32_t pee
     if (status != BL_OK) {
       return status;
     }
-    const uint64_t look_ns = bl_clock_now_ns() + LOOK_NS;
+    const uint64_t look_ns = next_look_ns(edges);
     const bool looks = edges->held > 0 && look_ns < deadline_ns;
     status = wait(edges->engine->hub, (int32_t)peer, key, looks ? look_ns : deadline_ns, err);
     if (status != BL_DEADLINE || !looks) {
