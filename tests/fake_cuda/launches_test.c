@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verifies how many kernels and products a layer takes, which the CPU has to launch one by one: in forward and backward of a
+// micro-batch, and in its update; bf16, naive attention (cuDNN makes no plan without a driver). Counted on a CUDA that is none, as
+// the difference between models of three layers and of two. The numbers are today's, and must not grow; fewer belong into the
+// table.
+#include "fake_cuda/fake_cuda.h"
+
+#include "compute/ops/select.h"
+#include "compute/trainer.h"
+#include "device/open.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define NAMES 4096
+
+typedef struct {
+  uint64_t run, update;
+} launches_t;
+
+static bl_device_t *device;
+static fake_cuda_launched_fn launched;
+
+static int open_device(void **state) {
+  (void)state;
+  bl_error_t err = {0};
+  if (bl_device_open(BL_DEVICE_CUDA, 0, &device, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+  void *found = dlsym(dlopen("libfake-cuda.so", RTLD_NOW | RTLD_NOLOAD), "fake_cuda_launched");
+  memcpy(&launched, &found, sizeof found);
+  return 0;
+}
+
+static launches_t count(const char *family, uint32_t layers, bool prints) {
+  bl_error_t err = {0};
+  const bl_ops_t *ops;
+  if (bl_ops_select(BL_DEVICE_CUDA, &ops, &err) != BL_OK) {
+    fail_msg("%s", err.text);
+  }
+  const bool llama = strcmp(family, "llama") == 0;
+  const bl_model_t model = {.family = llama ? BL_FAMILY_LLAMA : BL_FAMILY_GPT2,
+                            .layers = layers,
+                            .hidden = 128,
+                            .heads = 2,
+                            .kv_heads = 2,
+                            .head_dim = 64,
+                            .ffn = llama ? 256 : 512,
+                            .vocab = 256,
+                            .seq = 64,
+                            .positions = llama ? 0 : 64,
+                            .norm_epsilon = BL_NORM_EPSILON_DEFAULT,
+                            .rope.theta = BL_ROPE_THETA_DEFAULT};
+  trainer_options_t options = {.model = model,
+                               .chunks = 1,
+                               .micro_batches = 1,
+                               .layout = {.micro_batch = 1, .dtype = BL_DTYPE_BF16, .attention = BL_ATTENTION_NAIVE},
+                               .prepack = true,
+                               .seed = 1,
+                               .ops = ops,
+                               .device = device};
+  trainer_t *trainer = trainer_create(&options);
+  static int32_t tokens[64];
+  static const char *names[NAMES];
+  double loss;
+  launches_t launches;
+  const trainer_op_t order[] = {{TRAINER_F, 0, 0}, {TRAINER_B, 0, 0}};
+  (void)launched(names, NAMES);
+  trainer_run(trainer, tokens, tokens, order, 2, &loss);
+  launches.run = launched(names, NAMES);
+  for (uint64_t i = 0; i < launches.run && prints; i++) {
+    printf("%s %s\n", family, names[i]);
+  }
+  const bl_adamw_settings_t settings = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
+  trainer_update(trainer, &settings, 1, 1e-3, 0, 1);
+  launches.update = launched(names, NAMES);
+  trainer_destroy(trainer);
+  return launches;
+}
+
+static void of_a_layer(void **state) {
+  (void)state;
+  static const struct {
+    const char *family;
+    uint64_t run, update;
+  } most[] = {{"gpt2", 46, 12}, {"llama", 34, 9}};
+  for (size_t i = 0; i < sizeof most / sizeof most[0]; i++) {
+    const bool prints = getenv("BALLAST_TEST_PRINT") != NULL;
+    const launches_t two = count(most[i].family, 2, false), three = count(most[i].family, 3, prints);
+    const uint64_t run = three.run - two.run, update = three.update - two.update;
+    printf("%s: %llu a layer and micro-batch, %llu in the update of a layer\n", most[i].family, (unsigned long long)run,
+           (unsigned long long)update);
+    assert_int_equal(run, most[i].run);
+    assert_int_equal(update, most[i].update);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(of_a_layer)};
+  return cmocka_run_group_tests(tests, open_device, NULL);
+}
