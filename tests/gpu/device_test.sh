@@ -28,9 +28,24 @@ expect "$asked" "$(answers device)" "asked here"
 
 export BALLAST_BIN=$work/bin
 pretend 3 "no driver"
-for parts in device 1 2 3 "1 2"; do
+for parts in device quick 1 2 3 "1 2"; do
   expect 77 "$(answers "$parts")" "no GPU, $parts"
   [ "$(cat "$work/out")" = "SKIPPED: no driver" ] || { echo "no GPU, $parts:" && cat "$work/out" && exit 1; }
+done
+# A check has a limit, one that hangs is a failure with a name, and what there is no time for is skipped with it.
+for seconds in 20 1; do
+  code=0
+  (cd "$work" && source_run=$(sed -n '/^seconds_left()/,/^# Every operation alone/p' "$script") && mkdir -p build-gpu/logs &&
+    bash -c "passed=0 failed=0 skipped=0 ends=() limit=3 BALLAST_RUN_SECONDS=$seconds; $source_run
+      check hangs sleep 60; check works true; printf '%s\n' \"\${ends[@]}\"; exit \$failed") >"$work/out" 2>&1 || code=$?
+  if [ $seconds = 20 ]; then
+    expect 1 $code "a check that hangs"
+    grep -q "^hangs: FAILED: not over after 3 s" "$work/out" || { echo "no limit:" && cat "$work/out" && exit 1; }
+    grep -q "^works: ok" "$work/out" || { echo "hidden by another:" && cat "$work/out" && exit 1; }
+  else
+    expect 0 $code "no time left"
+    grep -q "^works: SKIPPED: no time left" "$work/out" || { echo "no time left:" && cat "$work/out" && exit 1; }
+  fi
 done
 pretend 0 "one GPU"
 expect 0 "$(answers device)" "a GPU"

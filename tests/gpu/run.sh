@@ -2,8 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything that needs a GPU, in one command.
 #
-#   tests/gpu/run.sh [1|2|3]      default: the first two parts
+#   tests/gpu/run.sh [quick|1|2|3]      default: parts 1 and 2
 #
+# quick is a first look on a GPU that is lent for a short time: it is over within 8 minutes (BALLAST_RUN_SECONDS), builds for this
+# GPU alone, runs every operation in a process of its own, one that fails again with CUDA_LAUNCH_BLOCKING=1, the smallest cases
+# under compute-sanitizer where that is, and then as much of part 1 as there is time for. Each check has a limit of its own, so
+# that none hides another.
 # Part 1 needs a GPU with its driver, the CUDA toolkit 13, NCCL, cuDNN 9, CMake and a C and C++ compiler: it builds
 # without services into build-gpu, checks every operation and 20 steps of small models against the fp64 reference and
 # the host's losses, moves memory between processes, and measures operations and a stage, beside PyTorch where that is. With
@@ -12,12 +16,16 @@
 # folder of programs that were built elsewhere (tests/gpu/pack.sh), runs these.
 # Part 3 measures stages of large models, for the table of docs/gpu.md: results in build-gpu/logs/*.jsonl.
 # Where there is no GPU it says so and ends with 77: before it builds, if a program that can tell is there (in BALLAST_BIN,
-# build or build-gpu), else after the first build. `run.sh device` does no more than that. Logs are in build-gpu/logs.
+# build or build-gpu), else after the first build. `run.sh device` does no more than that. Logs are in build-gpu/logs; where OUT
+# names a folder, all of them come there as logs.tar.gz. The last lines say of every check how it ended.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 parts=${1:-1 2}
 jobs=$(nproc)
 passed=0 failed=0 skipped=0 measured=no
+[ "$parts" = quick ] && BALLAST_RUN_SECONDS=${BALLAST_RUN_SECONDS:-480}
+limit=${BALLAST_CHECK_SECONDS:-3600} # of one check
+ends=()                              # a line for each
 # BALLAST_TRY=1: tiny sizes, to try this script on a device that is not there (BALLAST_MODULES=build/tests/late); whatever
 # is measured then is below what is promised.
 ops_sizes=() stage_sizes=() path_sizes=()
@@ -35,18 +43,57 @@ need_device() { # the program that can tell, with arguments; ends with 77 and th
   exit 77
 }
 
+seconds_left() { # for the next check
+  local left=$limit
+  [ -z "${BALLAST_RUN_SECONDS:-}" ] || left=$((BALLAST_RUN_SECONDS - SECONDS))
+  echo $((left < limit ? left : limit))
+}
+
+say() { # how a check ended
+  echo "== $1"
+  ends+=("$1")
+}
+
 check() { # name, command...
-  local name=$1 log=build-gpu/logs/$1.log code
+  local name=$1 log=build-gpu/logs/$1.log code left began=$SECONDS run=()
   shift
+  left=$(seconds_left)
+  if [ "$left" -lt 3 ]; then
+    skipped=$((skipped + 1))
+    say "$name: SKIPPED: no time left"
+    return 0
+  fi
+  [ "$(type -t "$1")" = function ] || run=(timeout -k 5 "$left")
   echo "== $name: $*"
-  "$@" 2>&1 | tee "$log"
+  "${run[@]}" "$@" 2>&1 | tee "$log"
   code=${PIPESTATUS[0]}
   case $code in
-  0) passed=$((passed + 1)) && echo "== $name: ok" ;;
-  77) skipped=$((skipped + 1)) && echo "== $name: SKIPPED: $(grep -m1 -o 'SKIPPED: .*' "$log" | cut -c10-)" ;;
-  *) failed=$((failed + 1)) && echo "== $name: FAILED with $code, see $log" ;;
+  0) passed=$((passed + 1)) && say "$name: ok ($((SECONDS - began)) s)" ;;
+  77) skipped=$((skipped + 1)) && say "$name: SKIPPED: $(grep -m1 -o 'SKIPPED: .*' "$log" | cut -c10-)" ;;
+  124 | 137) failed=$((failed + 1)) && say "$name: FAILED: not over after $left s, see $log" ;;
+  *) failed=$((failed + 1)) && say "$name: FAILED with $code, see $log" ;;
   esac
-  return 0
+  return "$([ "$code" = 0 ] || [ "$code" = 77 ]; echo $?)"
+}
+
+# Every operation alone: what one of them does to the GPU another does not see.
+each_operation() { # the runner
+  local name
+  for name in $("$1" names); do
+    check "operation-$name" "$1" operations cuda "$name" ||
+      check "operation-$name-blocking" env CUDA_LAUNCH_BLOCKING=1 "$1" operations cuda "$name"
+  done
+}
+
+sanitized() { # tool, the runner, operation
+  command -v compute-sanitizer >/dev/null || { echo "SKIPPED: no compute-sanitizer" && return 77; }
+  timeout -k 5 "$(seconds_left)" compute-sanitizer --tool "$1" --error-exitcode 9 "$2" operations cuda "$3"
+}
+
+architecture() { # of this GPU, for cmake; both where that cannot be asked
+  local found
+  found=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -1 | tr -d .)
+  [ -n "$found" ] && echo "-DBALLAST_CUDA_ARCHITECTURES=$found-real"
 }
 
 configure() { # folder, cmake arguments...
@@ -84,6 +131,8 @@ figures() { # folder of programs: what is promised of operations and of a stage,
 }
 
 end() {
+  [ -z "${OUT:-}" ] || tar -C build-gpu -czf "$OUT/logs.tar.gz" logs
+  printf '%s\n' "${ends[@]}"
   echo "$passed passed, $failed failed, $skipped skipped"
   [ "$failed" = 0 ] || exit 1
   [ "$passed" -gt 0 ] || exit 77
@@ -105,6 +154,34 @@ fi
 [ "$parts" = device ] && exit 0
 mkdir -p build-gpu/logs
 command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
+
+if [ "$parts" = quick ]; then
+  nvidia-smi -q -d CLOCK,POWER,TEMPERATURE >build-gpu/logs/clocks.txt 2>&1 || true
+  read -ra of_this <<<"$(architecture)"
+  if ! configure build-gpu -DBALLAST_SERVICES=OFF -DBALLAST_CUDA=ON "${of_this[@]}" >build-gpu/logs/build.log 2>&1; then
+    tail -30 build-gpu/logs/build.log
+    say "build: FAILED, see build-gpu/logs/build.log"
+    failed=1
+    end
+  fi
+  say "build: $SECONDS s"
+  runner=$PWD/build-gpu/tests/gpu-runner
+  need_device "$runner" devices
+  limit=60
+  each_operation "$runner"
+  for tool in memcheck racecheck; do
+    for name in norm cross_entropy; do
+      check "$tool-$name" sanitized $tool "$runner" $name
+    done
+  done
+  limit=120
+  check trajectories "$runner" trajectories cuda
+  check path-ipc build-gpu/tests/gpu-paths ipc
+  check path-nccl-stress build-gpu/tests/gpu-paths stress
+  check path-nccl build-gpu/tests/gpu-paths nccl
+  figures "$PWD/build-gpu/bin"
+  end
+fi
 
 if [[ $parts == *1* ]]; then
   if ! configure build-gpu -DBALLAST_SERVICES=OFF -DBALLAST_CUDA=ON >build-gpu/logs/build.log 2>&1; then

@@ -58,8 +58,27 @@ static bl_status_t start_back_end(const back_end_t *back_end, op_host_t *host, b
   return status;
 }
 
+// `only`: the name of an operation; NULL: all.
+static bool is_wanted(const op_case_t *one, const char *only) {
+  return only == NULL || strcmp(one->kind->name, only) == 0;
+}
+
+// A line for each operation that has cases.
+static int list_operations(void) {
+  for (size_t i = 0; i < op_cases_count; i++) {
+    bool said = false;
+    for (size_t k = 0; k < i && !said; k++) {
+      said = op_cases[k].kind == op_cases[i].kind;
+    }
+    if (!said) {
+      printf("%s\n", op_cases[i].kind->name);
+    }
+  }
+  return 0;
+}
+
 // Every case on both, one beside the other.
-static size_t check_beside_host(const op_host_t *host) {
+static size_t check_beside_host(const op_host_t *host, const char *only) {
   back_end_t beside = {0};
   op_host_t other;
   bl_error_t err = {0};
@@ -69,17 +88,21 @@ static size_t check_beside_host(const op_host_t *host) {
     printf("not compared with the host's: %s\n", err.text);
     return 0;
   }
+  size_t count = 0;
   for (size_t i = 0; i < op_cases_count; i++) {
-    failed += !op_case_agree(host, &other, &op_cases[i], &worst);
+    if (is_wanted(&op_cases[i], only)) {
+      count++;
+      failed += !op_case_agree(host, &other, &op_cases[i], &worst);
+    }
   }
   printf("%zu of %zu cases agree with the host's; largest normalised mean square error %.2g in fp32, %.2g in bf16\n",
-         op_cases_count - failed, op_cases_count, worst.fp32, worst.bf16);
+         count - failed, count, worst.fp32, worst.bf16);
   other.ops->destroy(other.compute);
   bl_device_close(beside.device);
   return failed;
 }
 
-static int check_operations(const back_end_t *back_end) {
+static int check_operations(const back_end_t *back_end, const char *only) {
   bl_error_t err = {0};
   op_host_t host;
   if (start_back_end(back_end, &host, &err) != BL_OK) {
@@ -88,12 +111,20 @@ static int check_operations(const back_end_t *back_end) {
   printf("%s; %s\n", bl_device_describe(back_end->device), host.ops->describe(host.compute));
   size_t failed = 0;
   op_errors_t worst = {0};
+  size_t count = 0;
   for (size_t i = 0; i < op_cases_count; i++) {
-    failed += !op_case_within(&host, &op_cases[i], &worst);
+    if (is_wanted(&op_cases[i], only)) {
+      count++;
+      failed += !op_case_within(&host, &op_cases[i], &worst);
+    }
   }
-  printf("%zu of %zu cases agree; largest normalised mean square error %.2g in fp32, %.2g in bf16\n",
-         op_cases_count - failed, op_cases_count, worst.fp32, worst.bf16);
-  failed += check_beside_host(&host);
+  printf("%zu of %zu cases agree; largest normalised mean square error %.2g in fp32, %.2g in bf16\n", count - failed,
+         count, worst.fp32, worst.bf16);
+  if (count == 0) {
+    printf("no operation is called %s: gpu-runner names\n", only);
+    failed = 1;
+  }
+  failed += check_beside_host(&host, only);
   host.ops->destroy(host.compute);
   op_release(&host);
   return failed > 0;
@@ -305,11 +336,14 @@ int main(int argc, char **argv) {
     printf("%s\n", text);
     return bl_device_list(BL_DEVICE_CUDA, NULL, 0, &count, NULL) == BL_OK && count > 0 ? 0 : SKIPPED;
   }
+  if (strcmp(what, "names") == 0) {
+    return list_operations();
+  }
   const bool golden = strcmp(what, "golden") == 0, operations = strcmp(what, "operations") == 0;
   if (!golden && !operations && strcmp(what, "trajectories") != 0) {
-    fprintf(stderr,
-            "usage: gpu-runner operations [cuda|host|reference], gpu-runner trajectories [cuda|host|reference] [run],\n"
-            "       gpu-runner devices, gpu-runner golden\n");
+    fprintf(stderr, "usage: gpu-runner operations [cuda|host|reference] [operation], gpu-runner trajectories "
+                    "[cuda|host|reference] [run],\n"
+                    "       gpu-runner devices, gpu-runner names, gpu-runner golden\n");
     return 2;
   }
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -319,7 +353,7 @@ int main(int argc, char **argv) {
     return skip_because(err.text);
   }
   int result = golden       ? write_golden(&back_end)
-               : operations ? check_operations(&back_end)
+               : operations ? check_operations(&back_end, argc > 3 ? argv[3] : NULL)
                             : check_trajectories(&back_end, argc > 3 ? argv[3] : NULL);
   bl_device_close(back_end.device);
   return result;
