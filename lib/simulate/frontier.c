@@ -42,6 +42,7 @@ static bl_status_t measure(const bl_schedule_t *schedule, const bl_costs_t *cost
     return status;
   }
   point->t_end = result.t_end;
+  point->above = result.bound_within > 0 ? result.t_end / result.bound_within - 1 : 0;
   point->bubble = result.bubble_total;
   point->memory = point->cap == 0 ? most_of(&result) : point->memory;
   bl_simulation_cleanup(&result);

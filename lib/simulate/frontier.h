@@ -37,6 +37,7 @@ typedef struct bl_frontier_point {
   double cap;     // of a balanced schedule, likewise; 0: not balanced
   double memory;  // most that a device holds, lent slots included
   double t_end, bubble;
+  double above;       // share by which t_end is above bl_simulation_t's bound_within
   uint32_t evictions; // of all stages
   bool pooled;        // the order was made to be balanced
   bool runs;          // a job can ask for this schedule on this placement

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simulate/simulate.h"
 
+#include "schedule/ir/bound.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/slot_walk.h"
 #include "schedule/ir/validate.h"
@@ -55,6 +56,24 @@ static bl_status_t allocate(const bl_schedule_t *schedule, bl_simulation_t *r) {
   return BL_OK;
 }
 
+static bl_status_t find_bound_within(const bl__timing_t *t, bl_simulation_t *r) {
+  uint32_t *limits = malloc(r->stages * sizeof *limits), most = 0;
+  if (limits == NULL) {
+    return BL_EXHAUSTED;
+  }
+  bl_schedule_peak_blocks(t->schedule, limits);
+  for (uint32_t s = 0; s < r->stages; s++) {
+    most = limits[s] > most ? limits[s] : most;
+  }
+  for (uint32_t s = 0; s < r->stages; s++) {
+    limits[s] = most;
+  }
+  bl_status_t status =
+      bl_schedule_bound_within(t->schedule, t->costs, limits, t->machine->early_gradient, &r->bound_within);
+  free(limits);
+  return status;
+}
+
 static bl_status_t sum_up(const bl__timing_t *t, bl_simulation_t *r) {
   const bl_schedule_t *schedule = t->schedule;
   const bl_costs_t *costs = t->costs;
@@ -76,8 +95,9 @@ static bl_status_t sum_up(const bl__timing_t *t, bl_simulation_t *r) {
   if (status != BL_OK || machine->times != NULL) {
     return status;
   }
-  return machine->early_gradient ? bl_schedule_early_lower_bound(schedule, costs, &r->lower_bound)
-                                 : bl_schedule_lower_bound(schedule, costs, &r->lower_bound);
+  status = machine->early_gradient ? bl_schedule_early_lower_bound(schedule, costs, &r->lower_bound)
+                                   : bl_schedule_lower_bound(schedule, costs, &r->lower_bound);
+  return status == BL_OK ? find_bound_within(t, r) : status;
 }
 
 static bl_status_t check_network(const bl_schedule_t *schedule, const bl_network_t *network, bl_error_t *err) {

@@ -27,16 +27,17 @@ typedef struct bl_span {
 
 // All peaks in device-micro-batches (bl_schedule_block_weight per block).
 typedef struct bl_simulation {
-  double t_end;                      // end of the last operation, with replicas of the last reduction
-  double max_span;                   // largest (end - start) of a stage
-  double bubble_total;               // 1 - busiest stage / t_end
-  double bubble_span;                // 1 - busiest stage / max_span
-  double lower_bound;                // of the costs alone (schedule/ir/peaks.h); 0 with recorded durations
-  uint32_t stages;                   // length of the arrays below
-  double *busy;                      // [stages] sum of its computing operations
-  double *start, *end;               // [stages] of its first and last operation
-  double *peak;                      // [stages] most blocks it holds at once
-  uint32_t *peak_slots;              // [stages] the same, in slots
+  double t_end;         // end of the last operation, with replicas of the last reduction
+  double max_span;      // largest (end - start) of a stage
+  double bubble_total;  // 1 - busiest stage / t_end
+  double bubble_span;   // 1 - busiest stage / max_span
+  double lower_bound;   // of the costs alone (schedule/ir/bound.h); 0 with recorded durations
+  double bound_within;  // of orders whose stages keep no more blocks than the fullest one of this; likewise
+  uint32_t stages;      // length of the arrays below
+  double *busy;         // [stages] sum of its computing operations
+  double *start, *end;  // [stages] of its first and last operation
+  double *peak;         // [stages] most blocks it holds at once
+  uint32_t *peak_slots; // [stages] the same, in slots
   double (*stalls)[BL_STALL_CAUSES]; // [stages] time it stood still between 0 and t_end, by cause; with busy: t_end
   bl_span_t **spans;                 // [stages][operations of the stage]
   uint8_t **causes; // [stages][operations]: bl_stall_cause_t of the wait before a computing one, if any

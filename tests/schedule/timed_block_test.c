@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "schedule/generate.h"
+#include "schedule/ir/bound.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/validate.h"
 #include "schedule/search/dispatch.h"

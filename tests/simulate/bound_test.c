@@ -88,6 +88,10 @@ static double optimum(uint32_t p, uint32_t m, bool fused, const bl_costs_t *cost
       if (result.lower_bound > result.t_end * (1 + 1e-9)) {
         fail_msg("p=%u m=%u: an order ends at %g, its bound is %g", p, m, result.t_end, result.lower_bound);
       }
+      if (result.bound_within < result.lower_bound || result.bound_within > result.t_end * (1 + 1e-9)) {
+        fail_msg("p=%u m=%u: an order ends at %g, its bound is %g, within its memory %g", p, m, result.t_end,
+                 result.lower_bound, result.bound_within);
+      }
       // What is not recomputed for one order may be for another; the bound is one of those that do the same work.
       *bound = recompute ? 0 : fmax(*bound, result.lower_bound);
       bl_simulation_cleanup(&result);

@@ -5,8 +5,10 @@
 #include "exact.h"
 
 #include "schedule/generate.h"
+#include "schedule/ir/bound.h"
 #include "simulate/simulate.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -53,6 +55,10 @@ static bool measure(const bl_schedule_info_t *info, uint32_t p, uint32_t m, uint
   if (made->exact.least > made->end) {
     fail_msg("%s p=%u m=%u: the exact search says that no step ends before %u, and here is one of %u", info->name, p, m,
              made->exact.least, made->end);
+  }
+  if (result.bound_within > made->exact.least) {
+    fail_msg("%s p=%u m=%u: bound within %u blocks %g, the exact search has a step of %u", info->name, p, m,
+             made->limit, result.bound_within, made->exact.least);
   }
   bl_simulation_cleanup(&result);
   bl_schedule_destroy(schedule);
@@ -107,6 +113,42 @@ static void generators_reach_the_optimum(void **state) {
   assert_in_range(compared, 50, 1000);
 }
 
+// No step within a limit ends before the bound for it, and where the limit binds that is more than the one of the costs alone.
+static void the_bound_within_a_limit_is_one(void **state) {
+  (void)state;
+  static const char *const names[] = {"1f1b", "gpipe", "zb-h1", "zb-v", "chimera", "seq1f1b", "interleaved"};
+  static const uint32_t shapes[][2] = {{1, 3}, {2, 2}, {2, 3}, {2, 4}, {3, 2}, {3, 3}, {4, 2}};
+  const bl_costs_t costs = BL_COSTS_UNIT;
+  uint32_t compared = 0, met = 0, above = 0;
+  for (size_t k = 0; k < sizeof shapes / sizeof shapes[0] * (sizeof names / sizeof names[0]); k++) {
+    const uint32_t p = shapes[k / 7][0], m = shapes[k / 7][1];
+    bl_schedule_request_t request = {.name = names[k % 7], .stages = p, .micro_batches = m, .effort = 0.01};
+    bl_schedule_t *schedule;
+    if (p * m > EVERY_RUN || bl_schedule_generate(&request, &schedule, NULL) != BL_OK) {
+      continue;
+    }
+    const bool fused = !bl_schedule_info_find(names[k % 7])->splits_backward;
+    for (uint32_t limit = schedule->chunks * schedule->slices; limit <= schedule->chunks * p; limit++) {
+      const uint32_t limits[] = {limit, limit, limit, limit};
+      double alone, within;
+      assert_int_equal(bl_schedule_lower_bound(schedule, &costs, &alone), BL_OK);
+      assert_int_equal(bl_schedule_bound_within(schedule, &costs, limits, false, &within), BL_OK);
+      const exact_result_t found = exact_search(schedule, fused, limit, 0, 1000, STATES);
+      if (within < alone || within > found.least) {
+        fail_msg("%s p=%u m=%u within %u blocks: bound %g, of the costs alone %g; a step of %u exists", names[k % 7], p,
+                 m, limit, within, alone, found.least);
+      }
+      compared += found.reached;
+      met += found.reached && ceil(within) == found.least;
+      above += within > alone;
+    }
+    bl_schedule_destroy(schedule);
+  }
+  print_message("%u limits, of %u the bound is the optimum, of %u above that of the costs alone\n", compared, met,
+                above);
+  assert_true(compared >= 40 && met >= compared / 3 && above >= compared / 3);
+}
+
 static int print_table(void) {
   static const uint32_t shapes[][2] = {{2, 2}, {2, 4}, {2, 6}, {3, 3}, {3, 6}, {4, 2}, {4, 4}, {4, 6}};
   size_t count;
@@ -145,6 +187,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_search_knows_what_can_be_worked_out_by_hand),
       cmocka_unit_test(generators_reach_the_optimum),
+      cmocka_unit_test(the_bound_within_a_limit_is_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many blocks a stage holds: the peaks of `reference` definition "peak_release_at_W", and the lower bound on time.
+// How many blocks a stage holds: the peaks of `reference` definition "peak_release_at_W".
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SCHEDULE_PEAKS_H
 #define BALLAST_SCHEDULE_PEAKS_H
 
-#include "schedule/ir/costs.h"
 #include "schedule/ir/schedule.h"
 
 // The most slots in use at once on each stage: an F takes one (a recomputed F none, its R does), W or fused B gives it
@@ -15,12 +14,5 @@ BL_MUST_USE bl_status_t bl_schedule_peak_slots(const bl_schedule_t *schedule, ui
 
 // The same as if no block were recomputed: from F to W or fused B. What kept inputs take room for.
 void bl_schedule_peak_blocks(const bl_schedule_t *schedule, uint32_t *peak_blocks);
-
-// No schedule with these operations and costs ends earlier: the maximum over stages of (earliest time at which its
-// first operation can start + its work + the least time that must follow its last operation).
-BL_MUST_USE bl_status_t bl_schedule_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs, double *bound);
-// The same where a fused B releases the virtual stage before it when its I has ended.
-BL_MUST_USE bl_status_t bl_schedule_early_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs,
-                                                      double *bound);
 
 #endif

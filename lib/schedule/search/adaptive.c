@@ -5,6 +5,7 @@
 // in two. Cut like that an order takes no more time and no more memory than before, so that the result is never slower
 // than 1f1b, eager-1f1b or gpipe within the same memory. With few micro-batches a loop, as grouped-interleaved has it, may
 // warm up faster. Both get a short search first, and a whole one if that comes near the V.
+#include "schedule/ir/bound.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/recompute.h"
 #include "schedule/ir/timing.h"

@@ -2,7 +2,7 @@
 #include "schedule/search/pooled.h"
 
 #include "schedule/balance/balance.h"
-#include "schedule/ir/peaks.h"
+#include "schedule/ir/bound.h"
 #include "schedule/search/dispatch.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/search/portfolio.h"
 
+#include "schedule/ir/bound.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/search/drain.h"
 #include "schedule/search/polish.h"

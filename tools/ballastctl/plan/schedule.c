@@ -35,11 +35,11 @@ static json_t *shown_json(const bl_ctl_schedule_case_t *shown) {
   for (uint32_t s = 0; s < simulation->stages; s++) {
     json_array_append_new(peaks, json_real(simulation->peak[s]));
   }
-  json_t *object =
-      json_pack("{s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "t_end", simulation->t_end, "bubble",
-                simulation->bubble_total, "lower_bound", simulation->lower_bound, "peak", peaks, "evictions",
-                counts_json(shown->schedule, BL_VERB_E), "loads", counts_json(shown->schedule, BL_VERB_L), "recomputed",
-                counts_json(shown->schedule, BL_VERB_R), "order", bl_ctl_order_json(shown->schedule));
+  json_t *object = json_pack(
+      "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "t_end", simulation->t_end, "bubble", simulation->bubble_total,
+      "lower_bound", simulation->lower_bound, "bound_within", simulation->bound_within, "peak", peaks, "evictions",
+      counts_json(shown->schedule, BL_VERB_E), "loads", counts_json(shown->schedule, BL_VERB_L), "recomputed",
+      counts_json(shown->schedule, BL_VERB_R), "order", bl_ctl_order_json(shown->schedule));
   if (shown->schedule->hosts > 0) {
     json_object_set_new(object, "host_slots", json_integer(bl_ctl_schedule_case_at_hosts(shown)));
   }
@@ -100,11 +100,12 @@ static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_sc
   }
   if (status == BL_OK) {
     printf("%s: %u stage%s, %u chunk%s a stage, %u micro-batch%s%s; end %.6g, bubble %.1f %%, lower bound %.6g (+%.1f "
-           "%%)\n\n",
+           "%%), within its memory %.6g (+%.1f %%)\n\n",
            schedule->name, schedule->stages, bl_plural(schedule->stages), schedule->chunks, bl_plural(schedule->chunks),
            schedule->micro_batches, bl_one_or_many(schedule->micro_batches, "", "es"),
            schedule->forward_only ? ", forward-only" : "", simulation->t_end, 100 * simulation->bubble_total,
-           simulation->lower_bound, 100 * (simulation->t_end / simulation->lower_bound - 1));
+           simulation->lower_bound, 100 * (simulation->t_end / simulation->lower_bound - 1), simulation->bound_within,
+           100 * (simulation->t_end / simulation->bound_within - 1));
     print_hosts(a, shown);
     size_t count = sizeof columns / sizeof columns[0] - (shown->block.times == NULL);
     status = bl_ctl_print_rows(a->output, columns, count, stages, stdout);

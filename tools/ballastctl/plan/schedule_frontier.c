@@ -54,11 +54,12 @@ static const bl_option_t rows[] = {
 };
 
 static void print(const bl_frontier_t *frontier) {
-  printf("schedule,chunks,asked,cap,memory,t_end,bubble,evictions,frontier_unbalanced,frontier,group,pooled,runs\n");
+  printf("schedule,chunks,asked,cap,memory,t_end,bubble,evictions,frontier_unbalanced,frontier,group,pooled,runs,above_"
+         "bound\n");
   for (size_t i = 0; i < frontier->count; i++) {
     const bl_frontier_point_t *p = &frontier->points[i];
-    printf("%s,%u,%g,%g,%g,%.10g,%.6f,%u,%d,%d,%u,%d,%d\n", p->schedule, p->chunks, p->asked, p->cap, p->memory,
-           p->t_end, p->bubble, p->evictions, p->best_plain, p->best, p->group, p->pooled, p->runs);
+    printf("%s,%u,%g,%g,%g,%.10g,%.6f,%u,%d,%d,%u,%d,%d,%.6f\n", p->schedule, p->chunks, p->asked, p->cap, p->memory,
+           p->t_end, p->bubble, p->evictions, p->best_plain, p->best, p->group, p->pooled, p->runs, p->above);
   }
 }
 
