@@ -229,6 +229,40 @@ static void families_go_on_like_their_records(void **state) {
   assert_true(compared >= 30);
 }
 
+// ---- V's within half to all of 1F1B's memory, against what public generators give for them
+
+// Their ends (zero-bubble's v-half and its search under a limit). Costs: unit, or 10, 11, 9, 1.
+static const struct {
+  uint32_t p, m;
+  double memory, unit, uneven; // 0: not known
+} limited[] = {
+    {16, 16, 8, 143, 0},    {16, 16, 9, 137, 1571},  {16, 16, 10, 131, 0},    {16, 16, 11, 125, 0},
+    {16, 16, 12, 119, 0},   {16, 16, 13, 117, 0},    {16, 16, 14, 115, 0},    {16, 16, 15, 113, 0},
+    {16, 32, 8, 239, 0},    {16, 32, 9, 233, 2489},  {16, 32, 10, 227, 0},    {16, 32, 11, 221, 0},
+    {16, 32, 12, 215, 0},   {16, 32, 13, 213, 0},    {16, 32, 14, 211, 0},    {16, 32, 15, 209, 0},
+    {16, 64, 9, 425, 4409}, {32, 32, 17, 281, 3273}, {32, 64, 17, 473, 5067}, {32, 128, 17, 857, 8907},
+};
+
+static void compare_limited(const bl_costs_t *costs, uint32_t p, uint32_t m, double memory, double t_end) {
+  outcome_t made = make_with(costs, "zb-v", p, m, 0, memory, getenv("BALLAST_SOAK") != NULL ? 1 : EFFORT);
+  printf("zb-v in %g, p=%u m=%u: end %g, public %g\n", memory, p, m, 2 * made.t_end, t_end);
+  expect_within("zb-v", p, m, made, memory, t_end / 2);
+}
+
+static void half_and_more_of_the_memory_of_1f1b_is_used(void **state) {
+  (void)state;
+  const bl_costs_t unit = BL_COSTS_UNIT, other = {.every = {10, 11, 9, 10}, .boundary = 1};
+  for (size_t k = 0; k < sizeof limited / sizeof limited[0]; k++) {
+    if (limited[k].p > LARGEST) {
+      continue;
+    }
+    compare_limited(&unit, limited[k].p, limited[k].m, limited[k].memory, limited[k].unit);
+    if (limited[k].uneven > 0) {
+      compare_limited(&other, limited[k].p, limited[k].m, limited[k].memory, limited[k].uneven);
+    }
+  }
+}
+
 // ---- 1f1b-v, whose public generator is small enough to be written once more
 
 // What that gives, which for 4 and 8 stages is what the records have: ends by costs 1,1,1,0; 10,11,9,1; 10,14,6,2.
@@ -258,6 +292,7 @@ int main(void) {
       cmocka_unit_test(families_hold_their_limits),
       cmocka_unit_test(known_ends_are_met),
       cmocka_unit_test(families_go_on_like_their_records),
+      cmocka_unit_test(half_and_more_of_the_memory_of_1f1b_is_used),
       cmocka_unit_test(the_folded_1f1b_is_met),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

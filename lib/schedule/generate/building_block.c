@@ -28,11 +28,16 @@ static bool place_weights(bl__block_row_t *row) {
   return true;
 }
 
+// Cells from the stage to the next one on the way down.
+static uint32_t down_after(const bl__block_shape_t *shape, uint32_t stage) {
+  return stage < shape->first ? shape->bend : shape->down;
+}
+
 bool bl__block_rows(const bl__block_shape_t *shape, uint32_t stages, bl__block_row_t *rows) {
   uint32_t now = 0;
   for (uint32_t s = 0; s < stages; s++) {
     rows[s].at[F0] = now;
-    now += s + 1 < stages ? shape->down : shape->turn[0];
+    now += s + 1 < stages ? down_after(shape, s) : shape->turn[0];
   }
   for (uint32_t s = stages; s-- > 0;) {
     rows[s].at[F1] = now;
@@ -40,7 +45,7 @@ bool bl__block_rows(const bl__block_shape_t *shape, uint32_t stages, bl__block_r
   }
   for (uint32_t s = 0; s < stages; s++) {
     rows[s].at[I1] = now;
-    now += s + 1 < stages ? shape->down : shape->turn[2];
+    now += s + 1 < stages ? down_after(shape, s) : shape->turn[2];
   }
   for (uint32_t s = stages; s-- > 0;) {
     rows[s].at[I0] = now;

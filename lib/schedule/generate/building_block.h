@@ -10,13 +10,13 @@
 #define BL__BLOCK_PERIOD 6
 
 // The family of the paper's adaptive search: the way down (F of the first chunk, I of the second) takes `down` cells
-// from stage to stage, the way up (F of the second, I of the first) `up`. (The paper lets both change halfway. Those
-// that we tried, at 8 stages and two sets of costs, fit only in about the memory of 1F1B or more, and no search ended earlier
-// from one.) The
-// turns take `turn` cells: at the last stage between the F's, at stage 0 from F to I, at the last stage between the I's.
+// from stage to stage, the way up (F of the second, I of the first) `up`. The way down may change once, as the paper lets it:
+// its first steps take `bend` cells. The turns take `turn` cells: at the last stage between the F's, at stage 0 from F to I, at
+// the last stage between the I's.
 typedef struct bl__block_shape {
   uint32_t down, up;
   uint32_t turn[3];
+  uint32_t first, bend; // steps on the way down, counted from stage 0, that take `bend` cells instead
 } bl__block_shape_t;
 
 // Cells of one stage, in the order F0, F1, I1, I0, W1, W0.

@@ -282,7 +282,7 @@ bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
   }
   double bound;
   bl__result_t *best = &portfolio->results[0];
-  bl_status_t status = bl_schedule_lower_bound(best->schedule, portfolio->costs, &bound);
+  bl_status_t status = bl_schedule_bound_within(best->schedule, portfolio->costs, portfolio->limits, false, &bound);
   size_t count = bl_schedule_op_count(best->schedule);
   size_t evaluations =
       (size_t)by_size(count, BL__PORTFOLIO_POLISH, BL__PORTFOLIO_POLISH_LARGE, BL__PORTFOLIO_POLISH_HUGE) / count;
@@ -307,7 +307,8 @@ bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
 bool bl__portfolio_is_done(const bl__portfolio_t *portfolio) {
   const bl__result_t *best = &portfolio->results[0];
   double bound;
-  return portfolio->found > 0 && bl_schedule_lower_bound(best->schedule, portfolio->costs, &bound) == BL_OK &&
+  return portfolio->found > 0 &&
+         bl_schedule_bound_within(best->schedule, portfolio->costs, portfolio->limits, false, &bound) == BL_OK &&
          best->t_end <= bound * (1 + 1e-12);
 }
 

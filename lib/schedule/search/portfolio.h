@@ -77,7 +77,7 @@ BL_MUST_USE bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_sche
 BL_MUST_USE bl_status_t bl__portfolio_end(bl__portfolio_t *portfolio, bl_status_t status, bl_schedule_t *schedule);
 // Polishes the results that were kept and puts the best first. BL_NOT_FOUND when nothing fitted.
 BL_MUST_USE bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio);
-// Is the best result as early as its lower bound?
+// Is the best result as early as its lower bound within the limits?
 bool bl__portfolio_is_done(const bl__portfolio_t *portfolio);
 void bl__portfolio_cleanup(bl__portfolio_t *portfolio);
 

@@ -21,6 +21,7 @@ static bl_costs_t other_costs(const bl_costs_t *costs, uint32_t virtual_stages) 
 
 // Both portfolios of a search.
 typedef struct search {
+  bool apart; // with the bases apart
   const bl__bases_t *bases;
   const bl_schedule_request_t *request;
   bl__portfolio_t real, other;
@@ -34,6 +35,9 @@ typedef struct search {
 static bl_status_t try_bases(search_t *search, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
   bl_schedule_t *scratch = search->scratch;
   bl__again_t again = portfolio->again;
+  if (search->apart) {
+    return search->bases->try_apart(search->bases->context, costs, portfolio);
+  }
   bl_status_t status = search->bases->try(search->bases->context, costs, portfolio);
   uint32_t group = scratch->micro_batches;
   if (again.chunks > 0 && again.slots > 0) {
@@ -58,10 +62,10 @@ static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *c
   if (status == BL_OK) {
     status = bl__portfolio_refine(&search->other, search->scratch);
   }
-  if (status == BL_OK && search->other.found > 0) {
+  if (status == BL_OK && search->other.found > 0 && !search->apart) {
     status = bl__portfolio_polish(&search->other);
   }
-  if (status == BL_OK && search->bases->generate != NULL) {
+  if (status == BL_OK && search->bases->generate != NULL && !search->apart) {
     status = bl__portfolio_from_shorter(&search->real, search->bases->generate, search->request, search->scratch);
   }
   bl__portfolio_renew(&search->real, search->other.found + 1);
@@ -71,43 +75,88 @@ static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *c
   return status == BL_OK ? bl__portfolio_refine(&search->real, search->scratch) : status;
 }
 
+// What a search takes for its costs.
+typedef struct priced {
+  bl_costs_t other, merged, merged_other;
+} priced_t;
+
+// Too large to be searched twice.
+static bool is_huge(const bl_schedule_t *shape) {
+  return 3 * bl_schedule_block_count(shape) > BL__PORTFOLIO_HUGE;
+}
+
+static bl_status_t start(search_t *search, const priced_t *costs, const uint32_t *limits, const bl_schedule_t *shape) {
+  const bl_schedule_request_t *request = search->request;
+  bl_status_t status = bl_schedule_create_like(shape, &search->scratch, NULL);
+  if (status == BL_OK) {
+    status = bl__portfolio_init(&search->real, shape, request->costs, limits, 0, request->effort);
+  }
+  if (status == BL_OK) {
+    const double effort = BL__PORTFOLIO_OTHER_EFFORT * request->effort;
+    status = bl__portfolio_init(&search->other, shape, &costs->other, limits, 0, effort);
+  }
+  bl__portfolio_recompute(&search->real, request);
+  bl__portfolio_recompute(&search->other, request);
+  if (status == BL_OK) {
+    status = try_bases(search, &costs->merged, &search->real);
+  }
+  if (status == BL_OK) {
+    status = bl__portfolio_refine(&search->real, search->scratch);
+  }
+  const bool brief = search->apart && is_huge(shape);
+  if (status == BL_OK && search->real.found > 0 && !brief && !bl__portfolio_is_done(&search->real)) {
+    status = search_with_other_costs(search, &costs->merged_other);
+  }
+  return status;
+}
+
+static void clean_up(search_t *search) {
+  bl__portfolio_cleanup(&search->real);
+  bl__portfolio_cleanup(&search->other);
+  bl_schedule_destroy(search->scratch);
+}
+
+// Both searches, to their ends. The one apart is worth that where it came near.
+#define NEAR      1.03
+#define NEAR_HUGE 1
+
+static bl_status_t run(search_t *search, search_t *apart, const priced_t *costs, const uint32_t *limits,
+                       bl_schedule_t *schedule) {
+  bl_status_t status = apart->bases->try_apart != NULL ? start(apart, costs, limits, schedule) : BL_OK;
+  if (status == BL_OK && apart->real.found > 0 && bl__portfolio_is_done(&apart->real)) {
+    return bl__portfolio_end(&apart->real, status, schedule);
+  }
+  if (status == BL_OK) {
+    status = start(search, costs, limits, schedule);
+  }
+  status = bl__portfolio_end(&search->real, status, schedule);
+  const double end = search->real.results[0].t_end, near = is_huge(schedule) ? NEAR_HUGE : NEAR;
+  if (status == BL_OK && apart->real.found > 0 && apart->real.results[0].t_end < near * end) {
+    status = bl__portfolio_polish(&apart->real);
+    if (status == BL_OK && apart->real.results[0].t_end < end) {
+      status = bl_schedule_copy_lists(apart->real.results[0].schedule, schedule);
+    }
+  }
+  return status;
+}
+
 bl_status_t bl__search(const bl__bases_t *bases, const bl_schedule_request_t *request, const uint32_t *limits,
                        bl_schedule_t *schedule) {
-  search_t search = {.bases = bases, .request = request};
-  bl_costs_t other = other_costs(request->costs, schedule->virtual_stages), merged = *request->costs,
-             merged_other = other;
+  search_t search = {.bases = bases, .request = request}, apart = {.apart = true, .bases = bases, .request = request};
+  priced_t costs = {.other = other_costs(request->costs, schedule->virtual_stages), .merged = *request->costs};
   const bl__again_t again = bl__again_of(request, schedule);
-  bl_status_t status = bl__costs_merge(request->costs, again, schedule, &merged);
+  costs.merged_other = costs.other;
+  bl_status_t status = bl__costs_merge(request->costs, again, schedule, &costs.merged);
   if (status == BL_OK) {
-    status = bl__costs_merge(&other, again, schedule, &merged_other);
-  }
-  if (status == BL_OK) {
-    status = bl_schedule_create_like(schedule, &search.scratch, NULL);
+    status = bl__costs_merge(&costs.other, again, schedule, &costs.merged_other);
   }
   if (status == BL_OK) {
-    status = bl__portfolio_init(&search.real, schedule, request->costs, limits, 0, request->effort);
+    status = run(&search, &apart, &costs, limits, schedule);
   }
-  if (status == BL_OK) {
-    double effort = BL__PORTFOLIO_OTHER_EFFORT * request->effort;
-    status = bl__portfolio_init(&search.other, schedule, &other, limits, 0, effort);
-  }
-  bl__portfolio_recompute(&search.real, request);
-  bl__portfolio_recompute(&search.other, request);
-  if (status == BL_OK) {
-    status = try_bases(&search, &merged, &search.real);
-  }
-  if (status == BL_OK) {
-    status = bl__portfolio_refine(&search.real, search.scratch);
-  }
-  if (status == BL_OK && search.real.found > 0 && !bl__portfolio_is_done(&search.real)) {
-    status = search_with_other_costs(&search, &merged_other);
-  }
-  status = bl__portfolio_end(&search.real, status, schedule);
-  bl__portfolio_cleanup(&search.real);
-  bl__portfolio_cleanup(&search.other);
-  bl_schedule_destroy(search.scratch);
-  bl__costs_merge_cleanup(&other, &merged_other);
-  bl__costs_merge_cleanup(request->costs, &merged);
+  clean_up(&apart);
+  clean_up(&search);
+  bl__costs_merge_cleanup(&costs.other, &costs.merged_other);
+  bl__costs_merge_cleanup(request->costs, &costs.merged);
   return status;
 }
 
@@ -124,7 +173,7 @@ static bl_status_t try_given(void *context, const bl_costs_t *costs, bl__portfol
 
 bl_status_t bl__improve(bl__orders_t orders, const bl_schedule_request_t *request, const uint32_t *limits,
                         bl_schedule_t *schedule) {
-  const bl__bases_t bases = {try_given, &orders, orders.generate};
+  const bl__bases_t bases = {.try = try_given, .context = &orders, .generate = orders.generate};
   return bl__search(&bases, request, limits, schedule);
 }
 

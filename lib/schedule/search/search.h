@@ -10,13 +10,16 @@
 typedef struct bl__bases {
   // Tries base orders for `costs`, whatever they are (R merged into I), with bl__portfolio_try.
   bl_status_t (*try)(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio);
+  // The same with others, which are searched apart, so that neither take the place of the other; NULL: there are none.
+  bl_status_t (*try_apart)(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio);
   void *context;
   bl__generator_t *generate; // makes the same for fewer micro-batches; NULL: nobody does
 } bl__bases_t;
 
 // The base orders with the real costs; unless one of them ends as early as possible, the same with other costs, whose
 // results and the extension of a schedule for fewer micro-batches (extend.h) are further bases; then the local search. The
-// best goes into the lists of `schedule`. BL_NOT_FOUND when nothing fitted the limits.
+// best goes into the lists of `schedule`. Where base orders apart end as early as any can within the limits, that is all.
+// BL_NOT_FOUND when nothing fitted the limits.
 BL_MUST_USE bl_status_t bl__search(const bl__bases_t *bases, const bl_schedule_request_t *request,
                                    const uint32_t *limits, bl_schedule_t *schedule);
 

@@ -5,6 +5,7 @@
 //   v-zb    limit p                            v-min   limit floor((p + 4) / 3)
 // Below the limit of v-min no block of the period searched fits; there groups of as many micro-batches as memory holds
 // follow each other, and are reordered likewise. One micro-batch at a time always works.
+#include "schedule/generate/block_ramps.h"
 #include "schedule/generate/building_block.h"
 #include "schedule/generate/groups.h"
 #include "schedule/generate/timed_block.h"
@@ -19,7 +20,9 @@
 #define TURN_MAX     BL__BLOCK_PERIOD // cells of a turn
 #define BLOCKS_MAX   160              // building blocks that one search tries,
 #define BLOCKS_HEAD  8                // so many of them because they use all of the memory
-#define TIMED_EFFORT 0.2              // share of a search for which blocks in real times are worth making
+#define RAMPS_STAGES 9       // from which on blocks with ramps are tried: with fewer the search gets there, and farther
+#define RAMPS_BUDGET 1500000 // operations of orders with ramps that one search times or dispatches
+#define TIMED_EFFORT 0.2     // share of a search for which blocks in real times are worth making
 
 typedef struct candidate {
   bl__block_shape_t shape;
@@ -38,8 +41,8 @@ typedef struct search {
   uint32_t *limits;
   bl__block_row_t *rows; // [stages]
   candidate_t *candidates;
-  size_t count, capacity, operations;
-  bool thorough; // the largest schedules may take seconds
+  size_t count, bent, capacity, operations; // the last `bent` of `count` candidates are tried with ramps alone
+  bool thorough;                            // the largest schedules may take a second more
 } search_t;
 
 // The published blocks: down and up cells from stage to stage. With them all turns are tried.
@@ -68,6 +71,24 @@ static bl_status_t add_candidate(search_t *search, const bl__block_shape_t *shap
   return BL_OK;
 }
 
+// Blocks whose first steps down wait nearly a period, of which some fit into memory between half and all of 1F1B's.
+static bl_status_t find_bent_candidates(search_t *search) {
+  const size_t straight = search->count;
+  bl_status_t status = BL_OK;
+  for (uint32_t first = 1; first + 1 < search->request->stages; first++) {
+    for (uint32_t turns = 0; turns < 27 && status == BL_OK; turns++) {
+      const bl__block_shape_t shape = {.down = 1,
+                                       .up = 1,
+                                       .first = first,
+                                       .bend = BL__BLOCK_PERIOD - 1,
+                                       .turn = {1 + 2 * (turns % 3), 1 + 2 * (turns / 3 % 3), 1 + 2 * (turns / 9)}};
+      status = add_candidate(search, &shape);
+    }
+  }
+  search->bent = search->count - straight;
+  return status;
+}
+
 static bl_status_t find_candidates(search_t *search) {
   bl_status_t status = BL_OK;
   for (uint32_t down = 1; down <= STEP_MAX; down++) {
@@ -80,6 +101,10 @@ static bl_status_t find_candidates(search_t *search) {
         status = add_candidate(search, &shape);
       }
     }
+  }
+  const bool bends = search->request->stages >= RAMPS_STAGES && search->operations <= BL__PORTFOLIO_LARGE;
+  if (status == BL_OK && bends) {
+    status = find_bent_candidates(search);
   }
   return status;
 }
@@ -107,20 +132,53 @@ static bl_status_t try_candidate(search_t *search, bl__portfolio_t *portfolio, c
   return status == BL_OK ? bl__portfolio_try(portfolio, search->base) : status;
 }
 
+static bl_status_t try_ramp(search_t *search, bl__portfolio_t *portfolio, const candidate_t *candidate) {
+  bl_status_t status = BL_OK;
+  if (bl__block_rows(&candidate->shape, search->request->stages, search->rows)) {
+    status = bl__block_ramps(search->rows, candidate->peak, search->base);
+  }
+  bl__portfolio_grant(portfolio, 2);
+  return status == BL_OK ? bl__portfolio_try(portfolio, search->base) : status;
+}
+
+// Blocks with ramps (block_ramps.h), straight and bent ones in turn, those that hold the most first: as they are, and dispatched once.
+static bl_status_t try_ramps(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
+  search_t *search = context;
+  (void)costs;
+  const size_t straight = search->count - search->bent;
+  bl_status_t status = BL_OK;
+  if (search->count > 0) {
+    qsort(search->candidates, straight, sizeof search->candidates[0], by_peak);
+    qsort(search->candidates + straight, search->bent, sizeof search->candidates[0], by_peak);
+  }
+  size_t left = (size_t)(portfolio->effort * RAMPS_BUDGET) / (2 * search->operations);
+  for (size_t i = 0; i < search->count && left > 0 && status == BL_OK; i++) {
+    if (i < straight) {
+      status = try_ramp(search, portfolio, &search->candidates[i]);
+      left--;
+    }
+    if (i < search->bent && left > 0 && status == BL_OK) {
+      status = try_ramp(search, portfolio, &search->candidates[straight + i]);
+      left--;
+    }
+  }
+  return status;
+}
+
 // First the promising end of one order, then that of the other; what is left of the budget goes to the best result.
 static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) {
   bl_status_t status = BL_OK;
-  if (search->count == 0) {
+  const size_t straight = search->count - search->bent, count = straight < BLOCKS_MAX ? straight : BLOCKS_MAX;
+  if (straight == 0) {
     return bl__portfolio_refine(portfolio, search->base);
   }
-  size_t count = search->count < BLOCKS_MAX ? search->count : BLOCKS_MAX;
   size_t heads = count / 2 < BLOCKS_HEAD ? count / 2 : BLOCKS_HEAD;
   portfolio->bases = (uint32_t)count + 1;
-  qsort(search->candidates, search->count, sizeof search->candidates[0], by_peak);
+  qsort(search->candidates, straight, sizeof search->candidates[0], by_peak);
   for (size_t i = 0; i < heads && status == BL_OK && bl__portfolio_wants(portfolio, search->operations); i++) {
     status = try_candidate(search, portfolio, &search->candidates[i]);
   }
-  qsort(search->candidates + heads, search->count - heads, sizeof search->candidates[0], by_latency);
+  qsort(search->candidates + heads, straight - heads, sizeof search->candidates[0], by_latency);
   for (size_t i = heads; i < count && status == BL_OK && bl__portfolio_wants(portfolio, search->operations); i++) {
     status = try_candidate(search, portfolio, &search->candidates[i]);
   }
@@ -185,12 +243,20 @@ static bl_status_t try_bases(void *context, const bl_costs_t *costs, bl__portfol
   return status == BL_OK ? try_candidates(search, portfolio) : status;
 }
 
-// The fastest order found within `memory` device-micro-batches. `generate` is who asks.
-static bl_status_t search_within(const bl_schedule_request_t *request, double memory, bl__generator_t *generate,
-                                 bl_schedule_t *schedule, bl_error_t *err) {
-  search_t search = {.request = request,
-                     .operations = 3 * bl_schedule_block_count(schedule),
-                     .thorough = strcmp(schedule->name, "adaptive") == 0};
+// adaptive's blocks are searched for where memory is tight: with that of 1F1B the short search comes as far.
+static bool wants_thorough(const bl_schedule_t *schedule, const uint32_t *limits) {
+  bool tight = false;
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    tight = tight || limits[s] < schedule->chunks * schedule->stages;
+  }
+  return tight && strcmp(schedule->name, "adaptive") == 0;
+}
+
+// The fastest order found within `memory` device-micro-batches. `shorter` makes the same for fewer micro-batches, to be
+// extended: without ramps, of which what is made for more micro-batches is no longer one.
+static bl_status_t search_within(const bl_schedule_request_t *request, double memory, bool ramps,
+                                 bl__generator_t *shorter, bl_schedule_t *schedule, bl_error_t *err) {
+  search_t search = {.request = request, .operations = 3 * bl_schedule_block_count(schedule)};
   search.limits = malloc(request->stages * sizeof search.limits[0]);
   search.rows = malloc(request->stages * sizeof search.rows[0]);
   bl_status_t status = search.limits != NULL && search.rows != NULL
@@ -198,13 +264,17 @@ static bl_status_t search_within(const bl_schedule_request_t *request, double me
                            : BL_EXHAUSTED;
   if (status == BL_OK) {
     bl__memory_limits(schedule, memory, request->memory_of_stage, search.limits);
+    search.thorough = wants_thorough(schedule, search.limits);
     status = bl__memory_limits_check(request, memory, search.limits, schedule->chunks, err);
   }
   if (status == BL_OK) {
     status = find_candidates(&search);
   }
   if (status == BL_OK) {
-    const bl__bases_t bases = {try_bases, &search, generate};
+    const bl__bases_t bases = {.try = try_bases,
+                               .try_apart = ramps && request->stages >= RAMPS_STAGES ? try_ramps : NULL,
+                               .context = &search,
+                               .generate = shorter};
     status = bl__search(&bases, request, search.limits, schedule);
   }
   bl_schedule_destroy(search.base);
@@ -214,20 +284,42 @@ static bl_status_t search_within(const bl_schedule_request_t *request, double me
   return status;
 }
 
+static uint32_t half_of(uint32_t stages) {
+  return (stages + 2) / 2;
+}
+
+static uint32_t third_of(uint32_t stages) {
+  return (stages + 4) / 3;
+}
+
+static bl_status_t zb_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  return search_within(request, request->memory, false, zb_v, schedule, err);
+}
+
+static bl_status_t v_zb(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  return search_within(request, request->stages, false, v_zb, schedule, err);
+}
+
+static bl_status_t v_half(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  return search_within(request, half_of(request->stages), false, v_half, schedule, err);
+}
+
+static bl_status_t v_min(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
+  return search_within(request, third_of(request->stages), false, v_min, schedule, err);
+}
+
 bl_status_t bl__generate_zb_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return search_within(request, request->memory, bl__generate_zb_v, schedule, err);
+  return search_within(request, request->memory, true, zb_v, schedule, err);
 }
 
 bl_status_t bl__generate_v_zb(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return search_within(request, request->stages, bl__generate_v_zb, schedule, err);
+  return search_within(request, request->stages, true, v_zb, schedule, err);
 }
 
 bl_status_t bl__generate_v_half(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  const uint32_t memory = (request->stages + 2) / 2;
-  return search_within(request, memory, bl__generate_v_half, schedule, err);
+  return search_within(request, half_of(request->stages), true, v_half, schedule, err);
 }
 
 bl_status_t bl__generate_v_min(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  const uint32_t memory = (request->stages + 4) / 3;
-  return search_within(request, memory, bl__generate_v_min, schedule, err);
+  return search_within(request, third_of(request->stages), true, v_min, schedule, err);
 }
