@@ -251,11 +251,68 @@ static void no_other_generator_is_faster_within_its_memory(void **state) {
   }
 }
 
+// Every limit, however little search there is: what fits into it under another name is not faster.
+static void compare_with_what_fits(drawn_t *d, double memory, bool keeps) {
+  const bl_costs_t cut = {.chunks = d->chunks, .boundary = d->boundary},
+                   whole = {.chunks = d->whole, .boundary = d->boundary};
+  bl_schedule_request_t request = {.name = "adaptive",
+                                   .stages = d->p,
+                                   .micro_batches = d->m,
+                                   .memory = memory,
+                                   .costs = &cut,
+                                   .keep_placement = keeps,
+                                   .effort = 0.001};
+  outcome_t made, other;
+  size_t count;
+  const bl_schedule_info_t *infos = bl_schedule_infos(&count);
+  assert_true(make(&request, &made));
+  assert_true(made.peak <= memory + 1e-9);
+  request.memory = 0;
+  for (size_t n = 0; n < count; n++) {
+    const bool family = infos[n].placement != BL_PLACEMENT_BIDIRECTIONAL && strcmp(infos[n].name, "seq1f1b") != 0;
+    const bool allowed = family && (!keeps || infos[n].placement == BL_PLACEMENT_V);
+    request.name = infos[n].name;
+    request.costs = infos[n].default_chunks == 1 ? &whole : &cut;
+    if (!allowed || strcmp(request.name, "adaptive") == 0 || !make(&request, &other) || other.peak > memory) {
+      continue;
+    }
+    if (made.t_end > other.t_end * (1 + 1e-9)) {
+      fail_msg(
+          "p=%u m=%u, F, I, W = %g, %g, %g on the first chunk, boundary %g, memory %g%s: adaptive ends at %g, %s at %g "
+          "with %g",
+          d->p, d->m, d->chunks[0].forward, d->chunks[0].input, d->chunks[0].weight, d->boundary, memory,
+          keeps ? " on a V" : "", made.t_end, request.name, other.t_end, other.peak);
+    }
+  }
+}
+
+static void no_name_that_fits_is_faster(void **state) {
+  (void)state;
+  uint64_t key = bl_random_key(test_seed(SEED), "named"), n = 0;
+  for (uint32_t k = 0; k < (getenv("BALLAST_SOAK") != NULL ? 10 * DRAWN : DRAWN / 4); k++) {
+    drawn_t d = {.p = 1 + (uint32_t)bl_random_below(key, n++, STAGES_MAX),
+                 .m = 1 + (uint32_t)bl_random_below(key, n++, 16)};
+    const bool uneven = bl_random_below(key, n++, 2) == 0, keeps = bl_random_below(key, n++, 4) == 0;
+    const double memory = 1 + 0.5 * (double)bl_random_below(key, n++, 4 * d.p - 1);
+    const bool costly = bl_random_below(key, n++, 2) == 0; // boundaries
+    d.boundary = costly ? 40 * bl_random_uniform(key, n++) : 0;
+    for (uint32_t s = 0; s < 2 * d.p; s++) {
+      const bl_chunk_costs_t chunk = {1 + 39 * bl_random_uniform(key, n), 1 + 39 * bl_random_uniform(key, n + 1),
+                                      40 * bl_random_uniform(key, n + 2), 0};
+      n += 3;
+      d.chunks[s] = uneven || s == 0 ? chunk : d.chunks[0];
+    }
+    add_up(&d);
+    compare_with_what_fits(&d, memory, keeps);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(it_is_never_slower_than_1f1b),
       cmocka_unit_test(it_reaches_the_frontier_of_the_records),
       cmocka_unit_test(no_other_generator_is_faster_within_its_memory),
+      cmocka_unit_test(no_name_that_fits_is_faster),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,11 +4,14 @@
 // gains, so chunks that lie side by side are searched as well: from the orders of one chunk a stage, each operation cut
 // in two. Cut like that an order takes no more time and no more memory than before, so that the result is never slower
 // than 1f1b, eager-1f1b or gpipe within the same memory. With few micro-batches a loop, as grouped-interleaved has it, may
-// warm up faster. Both get a short search first, and a whole one if that comes near the V.
+// warm up faster. Both get a short search first, and a whole one if that comes near the V. Last, the orders of all other names
+// that stay within the limit are looked at, so that none of them is faster in that memory (named.h).
 #include "schedule/ir/bound.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/recompute.h"
 #include "schedule/ir/timing.h"
+#include "schedule/search/cut.h"
+#include "schedule/search/named.h"
 #include "schedule/search/search.h"
 #include "schedule/search/searched.h"
 
@@ -18,41 +21,6 @@
 
 #define FIRST_EFFORT 0.1  // share of the search that shows whether a placement is worth all of it
 #define NEAR         1.05 // times the best end so far, for which it is
-
-// Puts the order of one chunk a stage into `cut`, which has `chunks` of them side by side. A fused backward is split, an R
-// makes all chunks again.
-static bl_status_t cut_order(const bl_schedule_t *whole, bl_schedule_t *cut) {
-  uint32_t v = cut->chunks;
-  bl_status_t status = BL_OK;
-  for (uint32_t s = 0; s < whole->stages; s++) {
-    cut->lists[s].count = 0;
-    for (size_t i = 0; i < whole->lists[s].count && status == BL_OK; i++) {
-      bl_op_t op = whole->lists[s].ops[i];
-      bool fused = op.verb == BL_VERB_B;
-      for (uint32_t k = 0; k < v && status == BL_OK; k++) {
-        uint32_t chunk = op.verb == BL_VERB_F ? s * v + k : s * v + v - 1 - k;
-        status = bl__schedule_emit(cut, fused ? BL_VERB_I : (bl_verb_t)op.verb, chunk, op.micro_batch);
-      }
-      for (uint32_t k = v; k-- > 0 && fused && status == BL_OK;) {
-        status = bl__schedule_emit(cut, BL_VERB_W, s * v + k, op.micro_batch);
-      }
-    }
-  }
-  return status;
-}
-
-// What `v` chunks side by side cost as one. The caller frees it.
-static bl_chunk_costs_t *whole_costs(const bl_costs_t *costs, uint32_t stages, uint32_t v) {
-  bl_chunk_costs_t *whole = calloc(stages, sizeof *whole);
-  for (uint32_t k = 0; whole != NULL && k < stages * v; k++) {
-    const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, k);
-    whole[k / v].forward += chunk->forward;
-    whole[k / v].input += chunk->input;
-    whole[k / v].weight += chunk->weight;
-    whole[k / v].recompute += chunk->recompute;
-  }
-  return whole;
-}
 
 // Tries an order of one chunk a stage, cut. Every one is looked at, however little search was asked for.
 static bl_status_t try_cut(const bl_schedule_request_t *request, bl__generator_t *generate, bl__portfolio_t *portfolio,
@@ -64,7 +32,7 @@ static bl_status_t try_cut(const bl_schedule_request_t *request, bl__generator_t
   if (status != BL_OK) {
     return status;
   }
-  status = cut_order(whole, base);
+  status = bl__cut_order(whole, base);
   bl_schedule_destroy(whole);
   size_t count = bl_schedule_op_count(base);
   portfolio->budget = portfolio->budget < count ? count : portfolio->budget;
@@ -90,7 +58,7 @@ static bl_status_t search_side_by_side(const bl_schedule_request_t *request, con
                                        bl_schedule_t *schedule) {
   bl__portfolio_t portfolio = {0};
   bl_schedule_t *base = NULL;
-  bl_chunk_costs_t *whole = whole_costs(request->costs, request->stages, schedule->chunks);
+  bl_chunk_costs_t *whole = bl__cut_costs(request->costs, request->stages, schedule->chunks);
   bl_status_t status = whole != NULL ? bl_schedule_create_like(schedule, &base, NULL) : BL_EXHAUSTED;
   bl_costs_t costs = *request->costs;
   costs.chunks = whole;
@@ -133,8 +101,9 @@ static bl_status_t search_loop(const bl_schedule_request_t *request, const uint3
   return status == BL_INVALID ? BL_NOT_FOUND : status;
 }
 
-// No order of this placement ends earlier: a bound that knows nothing of memory. `side` is scratch.
-static bl_status_t bound_of(const bl_schedule_request_t *request, bl_schedule_t *side, double *bound) {
+// No order of this placement ends earlier within the limits. `side` is scratch.
+static bl_status_t bound_of(const bl_schedule_request_t *request, const uint32_t *limits, bl_schedule_t *side,
+                            double *bound) {
   static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_I, BL_VERB_W};
   bl_status_t status = BL_OK;
   for (uint32_t s = 0; s < side->virtual_stages; s++) {
@@ -143,7 +112,7 @@ static bl_status_t bound_of(const bl_schedule_request_t *request, bl_schedule_t 
     }
   }
   if (status == BL_OK) {
-    status = bl_schedule_lower_bound(side, request->costs, bound);
+    status = bl_schedule_bound_within(side, request->costs, limits, false, bound);
   }
   for (uint32_t s = 0; s < side->stages; s++) {
     side->lists[s].count = 0;
@@ -177,7 +146,7 @@ static bl_status_t try_placement(const bl_schedule_request_t *request, const uin
   if (status != BL_OK) {
     return status;
   }
-  status = bound_of(request, side, &bound);
+  status = bound_of(request, limits, side, &bound);
   for (int k = 0; k < 2 && status == BL_OK && bound < *t_end * (1 - 1e-9); k++) {
     status = search_placement(request, limits, efforts[k], side, &side_end);
     bool near = side_end < *t_end * NEAR;
@@ -198,7 +167,7 @@ static bl_status_t try_placement(const bl_schedule_request_t *request, const uin
 bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   double t_end = INFINITY;
   bl_status_t status = bl__generate_zb_v(request, schedule, err);
-  if (status != BL_OK || request->keep_placement || request->stages == 1) {
+  if (status != BL_OK || request->stages == 1) {
     return status;
   }
   uint32_t *limits = malloc(request->stages * sizeof *limits);
@@ -207,11 +176,14 @@ bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_sched
   }
   bl__memory_limits(schedule, request->memory, request->memory_of_stage, limits);
   status = bl__dispatch_end(schedule, request->costs, bl__again_of(request, schedule), &t_end);
-  if (status == BL_OK) {
+  if (status == BL_OK && !request->keep_placement) {
     status = try_placement(request, limits, BL_PLACEMENT_CONTIGUOUS, schedule, &t_end);
   }
-  if (status == BL_OK) {
+  if (status == BL_OK && !request->keep_placement) {
     status = try_placement(request, limits, BL_PLACEMENT_LOOPED, schedule, &t_end);
+  }
+  if (status == BL_OK) {
+    status = bl__take_named(request, limits, schedule, &t_end);
   }
   free(limits);
   return status;
@@ -248,7 +220,7 @@ static bl_status_t stays_within(const bl_schedule_request_t *request, const bl_s
 static bl_status_t is_faster(const bl_schedule_request_t *request, const bl_schedule_t *whole,
                              const bl_schedule_t *made, bool *faster) {
   const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;
-  bl_chunk_costs_t *chunks = whole_costs(costs, whole->stages, made->chunks);
+  bl_chunk_costs_t *chunks = bl__cut_costs(costs, whole->stages, made->chunks);
   bl_costs_t whole_ones = *costs;
   double ends[2] = {INFINITY, INFINITY};
   whole_ones.chunks = chunks;
@@ -287,7 +259,7 @@ bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_sche
                                 shape->micro_batches, &cut, NULL);
   }
   if (status == BL_OK && better) {
-    status = cut_order(whole, cut);
+    status = bl__cut_order(whole, cut);
   }
   if (status == BL_OK && better) {
     swap(*made, cut);

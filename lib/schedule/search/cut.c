@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/search/cut.h"
+
+#include "schedule/generate/generators.h"
+
+#include <stdlib.h>
+
+bl_status_t bl__cut_order(const bl_schedule_t *whole, bl_schedule_t *cut) {
+  const uint32_t v = cut->chunks / whole->chunks;
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < whole->stages; s++) {
+    cut->lists[s].count = 0;
+    for (size_t i = 0; i < whole->lists[s].count && status == BL_OK; i++) {
+      const bl_op_t op = whole->lists[s].ops[i];
+      const uint32_t first = op.virtual_stage * v;
+      const bool fused = op.verb == BL_VERB_B;
+      for (uint32_t k = 0; k < v && status == BL_OK; k++) {
+        const uint32_t chunk = op.verb == BL_VERB_F ? first + k : first + v - 1 - k;
+        status = bl__schedule_emit(cut, fused ? BL_VERB_I : (bl_verb_t)op.verb, chunk, op.micro_batch);
+      }
+      for (uint32_t k = v; k-- > 0 && fused && status == BL_OK;) {
+        status = bl__schedule_emit(cut, BL_VERB_W, first + k, op.micro_batch);
+      }
+    }
+  }
+  return status;
+}
+
+bl_chunk_costs_t *bl__cut_costs(const bl_costs_t *costs, uint32_t stages, uint32_t v) {
+  bl_chunk_costs_t *whole = calloc(stages, sizeof *whole);
+  for (uint32_t k = 0; whole != NULL && k < stages * v; k++) {
+    const bl_chunk_costs_t *chunk = bl_costs_chunk(costs, k);
+    whole[k / v].forward += chunk->forward;
+    whole[k / v].input += chunk->input;
+    whole[k / v].weight += chunk->weight;
+    whole[k / v].recompute += chunk->recompute;
+  }
+  return whole;
+}

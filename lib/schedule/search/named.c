@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/search/named.h"
+
+#include "schedule/ir/bound.h"
+#include "schedule/ir/peaks.h"
+#include "schedule/search/cut.h"
+#include "schedule/search/drain.h"
+#include "schedule/search/portfolio.h"
+#include "schedule/search/searched.h"
+#include "schedule/search/wanted.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SAME 1e-9 // share by which ends are the same
+
+typedef struct name {
+  bl__generator_t *generate;
+  bl_placement_t placement;
+  uint32_t chunks;
+  bool fused;
+  uint32_t (*memory)(uint32_t stages); // the limit that it has by itself; NULL: whatever it takes
+} name_t;
+
+static uint32_t half(uint32_t p) {
+  return (p + 2) / 2;
+}
+
+static uint32_t third(uint32_t p) {
+  return (p + 4) / 3;
+}
+
+static uint32_t all(uint32_t p) {
+  return p;
+}
+
+static uint32_t twice(uint32_t p) {
+  return 2 * p;
+}
+
+static const name_t names[] = {
+    {bl__generate_1f1b, BL_PLACEMENT_LOOPED, 1, true, NULL},
+    {bl__generate_eager_1f1b, BL_PLACEMENT_LOOPED, 1, true, NULL},
+    {bl__generate_gpipe, BL_PLACEMENT_LOOPED, 1, true, NULL},
+    {bl__generate_interleaved, BL_PLACEMENT_LOOPED, 2, true, NULL},
+    {bl__generate_dualpipe_v, BL_PLACEMENT_V, 2, false, NULL},
+    {bl__generate_v_half, BL_PLACEMENT_V, 2, false, half},
+    {bl__generate_v_min, BL_PLACEMENT_V, 2, false, third},
+    {bl__generate_zb_v, BL_PLACEMENT_V, 2, false, all},
+    {bl__generate_1f1b_v, BL_PLACEMENT_V, 2, true, NULL},
+    {bl__generate_zero_bubble, BL_PLACEMENT_LOOPED, 1, false, all},
+    {bl__generate_zero_bubble, BL_PLACEMENT_LOOPED, 1, false, twice},
+    {bl__generate_grouped_interleaved, BL_PLACEMENT_LOOPED, 2, false, NULL},
+};
+
+typedef struct taking {
+  const bl_schedule_request_t *request;
+  const uint32_t *limits;
+  uint32_t *scratch; // [stages]
+  bl_schedule_t *best;
+  double *t_end;
+} taking_t;
+
+// Room for the order of a name: where its chunks would lie.
+static bl_status_t create_like(const taking_t *t, const name_t *name, bl_schedule_t **made) {
+  const bl_placement_t placement = name->chunks == 1 ? BL_PLACEMENT_CONTIGUOUS : name->placement;
+  const bl_schedule_t *best = t->best;
+  return bl_schedule_create(best->name, placement, best->stages, best->chunks, best->micro_batches, made, NULL);
+}
+
+// No order of a name ends before that, as the name has it. `shape` is scratch, and empty afterwards.
+static bl_status_t bound_of(const taking_t *t, const name_t *name, bl_schedule_t *shape, double *bound) {
+  static const bl_verb_t verbs[2][3] = {{BL_VERB_F, BL_VERB_I, BL_VERB_W}, {BL_VERB_F, BL_VERB_B}};
+  const uint32_t count = name->fused ? 2 : 3;
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < shape->virtual_stages; s++) {
+    for (uint32_t i = 0; i < count * shape->micro_batches && status == BL_OK; i++) {
+      status = bl__schedule_emit(shape, verbs[name->fused][i % count], s, i / count);
+    }
+  }
+  for (uint32_t s = 0; s < shape->stages; s++) {
+    const uint32_t own = name->memory != NULL ? name->memory(shape->stages) * shape->chunks : UINT32_MAX;
+    t->scratch[s] = own < t->limits[s] ? own : t->limits[s];
+  }
+  if (status == BL_OK) {
+    status = bl_schedule_bound_within(shape, t->request->costs, t->scratch, false, bound);
+  }
+  for (uint32_t s = 0; s < shape->stages; s++) {
+    shape->lists[s].count = 0;
+  }
+  return status;
+}
+
+// Fills `made` with the order of a name. BL_INVALID, BL_NOT_FOUND: it has none for this request.
+static bl_status_t make(const taking_t *t, const name_t *name, bl_schedule_t *made) {
+  bl_schedule_request_t wanted = *t->request;
+  bl_schedule_t *own;
+  bl_chunk_costs_t *whole = bl__cut_costs(t->request->costs, made->stages, made->chunks / name->chunks);
+  bl_costs_t costs = *t->request->costs;
+  if (whole == NULL) {
+    return BL_EXHAUSTED;
+  }
+  costs.chunks = name->chunks < made->chunks ? whole : costs.chunks;
+  wanted.costs = &costs;
+  wanted.chunks = name->chunks;
+  wanted.group = 0;
+  wanted.memory = name->memory != NULL ? name->memory(made->stages) : 0;
+  wanted.memory_of_stage = NULL;
+  wanted.pooled = wanted.hosted = false;
+  bl_status_t status = bl__generate_with(name->generate, name->placement, &wanted, &own);
+  if (status == BL_OK) {
+    status = bl__cut_order(own, made);
+    bl_schedule_destroy(own);
+  }
+  free(whole);
+  return status;
+}
+
+static bl_status_t stays_within(const taking_t *t, const bl_schedule_t *made, bool *within) {
+  const bl__again_t again = bl__again_of(t->request, made);
+  bl_status_t status = bl_schedule_peak_slots(made, t->scratch);
+  *within = status == BL_OK && (again.slots == 0 || bl__filled_most(made, again) <= again.slots);
+  for (uint32_t s = 0; s < made->stages && *within; s++) {
+    *within = t->scratch[s] <= t->limits[s];
+  }
+  return status;
+}
+
+static bl_status_t take(const taking_t *t, const name_t *name) {
+  bl_schedule_t *made, kept = *t->best;
+  double bound, end;
+  bool within;
+  bl_status_t status = create_like(t, name, &made);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bound_of(t, name, made, &bound);
+  const bool may = status == BL_OK && bound < *t->t_end * (1 - SAME);
+  status = may ? make(t, name, made) : status;
+  if (status == BL_OK && may) {
+    status = stays_within(t, made, &within);
+  }
+  if (status == BL_OK && may && within) {
+    status = bl__dispatch_end(made, t->request->costs, bl__again_of(t->request, made), &end);
+    if (status == BL_OK && end < *t->t_end * (1 - SAME)) {
+      *t->t_end = end;
+      *t->best = *made;
+      *made = kept;
+    }
+  }
+  bl_schedule_destroy(made);
+  return status == BL_INVALID || status == BL_NOT_FOUND ? BL_OK : status;
+}
+
+// Has the search for `best` looked for the same already?
+static bool is_searched(const taking_t *t, const name_t *name) {
+  bool same = name->generate == bl__generate_zb_v;
+  for (uint32_t s = 0; s < t->best->stages; s++) {
+    same = same && t->limits[s] == name->memory(t->best->stages) * t->best->chunks;
+  }
+  return same;
+}
+
+// Is it to be made? Of huge schedules one that may use more memory than there is would be made in vain.
+static bool is_wanted(const taking_t *t, const name_t *name) {
+  bool fits = name->memory == NULL || 3 * bl_schedule_block_count(t->best) <= BL__PORTFOLIO_HUGE;
+  for (uint32_t s = 0; s < t->best->stages && !fits; s++) {
+    if (name->memory(t->best->stages) * t->best->chunks > t->limits[s]) {
+      return false;
+    }
+  }
+  return (!t->request->keep_placement || name->placement == BL_PLACEMENT_V) && !is_searched(t, name);
+}
+
+bl_status_t bl__take_named(const bl_schedule_request_t *request, const uint32_t *limits, bl_schedule_t *best,
+                           double *t_end) {
+  taking_t taking = {.request = request, .limits = limits, .best = best, .t_end = t_end};
+  taking.scratch = malloc(best->stages * sizeof *taking.scratch);
+  bl_status_t status = taking.scratch != NULL ? BL_OK : BL_EXHAUSTED;
+  for (size_t k = 0; k < sizeof names / sizeof names[0] && status == BL_OK; k++) {
+    if (is_wanted(&taking, &names[k])) {
+      status = take(&taking, &names[k]);
+    }
+  }
+  free(taking.scratch);
+  return status;
+}
