@@ -155,7 +155,7 @@ static const line_t lines[] = {
     {"zb_1p", "zb-h1", false, true, 0},
     {"zb_2p", "zb-h2", false, true, 0},
     {"zbv", "zb-v", false, true, 0},
-    {"v_half", "v-half", false, true, 0.015},
+    {"v_half", "v-half", false, true, 0},
     {"chimera", "chimera", false, true, 0.01},
     {"group_interleaved_v2_gp", "grouped-interleaved", false, true, 0},
     {"group_interleaved_v2_ghalf", "grouped-interleaved", true, true, 0},
