@@ -70,8 +70,8 @@ static void derive(bl_job_t *job) {
   if (job->balance.policy == BL_POLICY_BPIPE) {
     // ceil((p + 2) / 2) micro-batches (BPipe, ICML 2023), each in as many slots as a stage has chunks.
     // With slices every stage keeps the others of one sequence beside.
-    preset_int(&job->balance.cap, (job->pipeline.stages + 3) / 2 * job->pipeline.chunks.value +
-                                      (job->pipeline.slices.value - 1) * job->pipeline.chunks.value);
+    preset_int(&job->balance.cap,
+               ((job->pipeline.stages + 3) / 2 + job->pipeline.slices.value - 1) * job->pipeline.chunks.value);
   }
 }
 

@@ -12,7 +12,7 @@
 // What parsing guarantees beside types and ranges:
 // - Defaults that follow from other keys are filled in: kv_heads = heads, ffn and tied by family (only for a
 // model
-//   given inline), chunks by schedule, min_lr = lr / 10, balance.cap of bpipe = chunks * ceil((stages + 2) / 2).
+//   given inline), chunks by schedule, min_lr = lr / 10, balance.cap of bpipe = chunks * (ceil((stages + 2) / 2) + slices - 1).
 // - A model is given either inline (family, layers, hidden, heads, vocab, seq all set) or by model.config or
 //   model.init (then family, seq and the other keys are set only when the job gives them: seq overrides, the
 //   others must agree with the config.json; whoever reads that file checks it).

@@ -112,7 +112,7 @@ uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training)
   uint32_t cap = UINT32_MAX;
   if (settled.kind != BL_POLICY_NONE) {
     bool free = settled.kind == BL_POLICY_DROP || settled.kind == BL_POLICY_OFFLOAD; // have no cap of their own
-    cap = settled.cap != 0 ? settled.cap : free ? cap : bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
+    cap = settled.cap != 0 ? settled.cap : free ? cap : bl_balance_bpipe_slots(schedule);
   }
   return cap < training->budget ? cap : training->budget;
 }

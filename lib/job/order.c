@@ -39,6 +39,11 @@ static bl_status_t fail_with(const bl_job_t *job, const bl_error_t *fault, bl_er
   return fault->status;
 }
 
+// Of one micro-batch on a stage.
+static int64_t blocks_of(const bl_job_t *job) {
+  return job->pipeline.chunks.value * job->pipeline.slices.value;
+}
+
 static bl_schedule_request_t request_of(const bl_job_t *job) {
   bl_schedule_request_t request = {
       .name = bl_job_schedule_name(job->pipeline.schedule),
@@ -51,7 +56,7 @@ static bl_schedule_request_t request_of(const bl_job_t *job) {
       .keep_placement = true, // the model has been divided for it
   };
   if (job->memory.slots.set) { // a recomputed block takes a slot only from R on
-    double slots = (double)job->memory.slots.value / (double)job->pipeline.chunks.value;
+    double slots = (double)job->memory.slots.value / (double)blocks_of(job);
     *(recomputes_fully(job) ? &request.slots : &request.memory) = slots;
   }
   return request;
@@ -75,7 +80,7 @@ static bl_status_t make(const bl_job_t *job, bool pooled, const bl_schedule_t *u
   request.costs = costs.given ? &costs.costs : NULL;
   status = bl_schedule_generate(&request, schedule, &fault);
   bl_job_costs_cleanup(&costs);
-  const int64_t least = job->pipeline.chunks.value; // a block of every chunk
+  const int64_t least = blocks_of(job);
   if (status == BL_INVALID && info != NULL && info->limited && job->memory.slots.set &&
       job->memory.slots.value < least) {
     return bl_job_fail(job, err, "memory.slots",

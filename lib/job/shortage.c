@@ -5,10 +5,12 @@
 #include "job/balance.h"
 #include "job/order.h"
 #include "schedule/generate.h"
+#include "schedule/ir/peaks.h"
 #include "schedule/ir/slots.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define ADVICE_BYTES      256
 #define MOST_SLICES_TRIED 16
@@ -62,8 +64,14 @@ static bool fits_searched(const bl_training_t *training, const bl_job_t *job) {
   if (bl_job_order_make(&other, bl_policy_pools(job->balance.policy), &schedule, NULL) != BL_OK) {
     return false;
   }
+  uint32_t *peaks = calloc(schedule->stages, sizeof *peaks), most = 0;
+  const bool counted = peaks != NULL && bl_schedule_peak_slots(schedule, peaks) == BL_OK;
+  for (uint32_t s = 0; counted && s < schedule->stages; s++) {
+    most = peaks[s] > most ? peaks[s] : most;
+  }
+  free(peaks);
   bl_schedule_destroy(schedule);
-  return true;
+  return counted && most <= training->budget;
 }
 
 static bool fits_recomputed(const bl_training_t *training, const bl_job_t *job) {

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } chunks_rule_t;
@@ -154,11 +155,14 @@ static bl_status_t check_slices(const bl_schedule_request_t *request, const bl_s
     return bl_error_set(err, BL_INVALID, "schedule %s: sequences are not cut into slices where there are two pipes",
                         request->name);
   }
-  if (request->slices > BL_SLICES_MAX ||
-      (uint64_t)bl_schedule_block_count(shape) * request->slices > BL_SCHEDULE_OPS_MAX ||
-      (uint64_t)request->micro_batches * request->slices > BL_MICRO_BATCHES_MAX) {
+  if (request->slices > BL_SLICES_MAX) {
     return bl_error_set(err, BL_INVALID, "schedule %s: sequences cannot be cut into %u slices; at most %d",
                         request->name, request->slices, BL_SLICES_MAX);
+  }
+  const uint64_t units = (uint64_t)request->micro_batches * request->slices + request->slices - 1;
+  if (units > BL_MICRO_BATCHES_MAX || units * shape->virtual_stages > BL_SCHEDULE_OPS_MAX) {
+    return bl_error_set(err, BL_INVALID, "schedule %s: %u micro-batches in %u slices are too many operations",
+                        request->name, request->micro_batches, request->slices);
   }
   return BL_OK;
 }
@@ -178,34 +182,62 @@ static bl_schedule_request_t with_defaults(const bl_schedule_request_t *request,
 
 // Over slices: the order of as many micro-batches as there are slices, put off (sliced.c). A limit of memory that was given
 // holds for what is kept in the end; the schedule's own is that of its order.
-static bl_status_t generate_slices(bl__generator_t *generate, const bl_schedule_request_t *full, bool limited,
-                                   bl_schedule_t *schedule, bl_error_t *err) {
-  bl_schedule_request_t of_units = *full;
+static bl_status_t generate_units(bl__generator_t *generate, const bl_schedule_request_t *of_units, uint32_t slices,
+                                  bl_schedule_t *schedule, bl_error_t *err) {
+  bl_schedule_request_t request = *of_units;
   bl_schedule_t *units;
-  of_units.slices = 1;
-  of_units.micro_batches *= full->slices;
-  if (limited) {
-    of_units.memory = full->memory * full->slices - (full->slices - 1);
-    if (!(of_units.memory >= 1)) {
-      return bl_error_set(err, BL_INVALID, "memory: %g device-micro-batches hold no sequence of %u slices",
-                          full->memory, full->slices);
-    }
-  }
-  bl_status_t status = bl__generate_with(generate, schedule->placement, &of_units, &units, err);
+  bl_status_t status = bl__generate_with(generate, schedule->placement, &request, &units, err);
   if (status == BL_OK) {
-    status = bl__schedule_cut(units, full->slices, schedule);
+    status = bl__schedule_cut(units, slices, schedule);
     bl_schedule_destroy(units);
   }
   if (status != BL_NOT_FOUND) {
-    return status == BL_INVALID ? bl_error_prefix(err, "slices count as micro-batches here") : status;
+    return status;
   }
-  of_units.micro_batches += full->slices - 1;
-  status = bl__generate_with(generate, schedule->placement, &of_units, &units, err);
+  request.micro_batches += slices - 1;
+  status = bl__generate_with(generate, schedule->placement, &request, &units, err);
   if (status == BL_OK) {
-    status = bl__schedule_cut_by_units(units, full->slices, schedule);
+    status = bl__schedule_cut_by_units(units, slices, schedule);
     bl_schedule_destroy(units);
   }
   return status;
+}
+
+// What is left of a limit when slices - 1 blocks of each chunk are kept besides.
+static double limit_of_units(double memory, uint32_t slices) {
+  return memory * slices - (slices - 1);
+}
+
+static bl_status_t generate_slices(bl__generator_t *generate, const bl_schedule_request_t *full, bool limited,
+                                   bl_schedule_t *schedule, bl_error_t *err) {
+  const uint32_t slices = full->slices;
+  bl_schedule_request_t of_units = *full;
+  double *limits = NULL, least = INFINITY;
+  of_units.slices = 1;
+  of_units.micro_batches *= slices;
+  of_units.slots *= slices;
+  of_units.keep_placement = true; // lists are cut, places stay
+  if (limited) {
+    of_units.memory = limit_of_units(full->memory, slices);
+    least = of_units.memory;
+  }
+  if (full->memory_of_stage != NULL) {
+    limits = calloc(full->stages, sizeof *limits);
+    if (limits == NULL) {
+      return bl_error_set(err, BL_EXHAUSTED, "out of memory for schedule %s", full->name);
+    }
+    for (uint32_t s = 0; s < full->stages; s++) {
+      limits[s] = limit_of_units(full->memory_of_stage[s], slices);
+      least = fmin(least, limits[s]);
+    }
+    of_units.memory_of_stage = limits;
+  }
+  bl_status_t status =
+      least >= 1 ? generate_units(generate, &of_units, slices, schedule, err)
+                 : bl_error_set(err, BL_INVALID, "memory: %g device-micro-batches hold no sequence of %u slices",
+                                (least + slices - 1) / slices, slices);
+  free(limits);
+  return status == BL_INVALID && least >= 1 ? bl_error_prefix(err, "slices count as micro-batches here") : status;
 }
 
 // Without the R's of a request that recomputes: they are counted, but not in the lists.

@@ -23,9 +23,9 @@ SLOTS = {"gpipe": (8, 1, 2), "1f1b": (3, 1, 2), "eager-1f1b": (5, 1, 2), "interl
          "grouped-interleaved": (7, 7, 7), "zb-h1": (3, 4, 4), "zb-h2": (4, 4, 4), "zb-v": (7, 8, 8), "v-min": (4, 2, 3),
          "v-half": (6, 4, 5), "v-zb": (8, 8, 8), "1f1b-v": (6, 1, 2), "adaptive": (7, 8, 8), "dualpipe-v": (9, 4, 4)}
 # The same of sequences in two slices, each a block.
-SLICED = {"gpipe": (16, 1, 2), "1f1b": (4, 1, 2), "eager-1f1b": (6, 1, 2), "interleaved": (10, 2, 2), "seq1f1b": (4, 1, 2),
-          "grouped-interleaved": (8, 7, 7), "zb-h1": (5, 1, 5), "zb-h2": (5, 1, 5), "zb-v": (10, 2, 2), "v-min": (6, 2, 2),
-          "v-half": (7, 4, 4), "v-zb": (10, 8, 8), "1f1b-v": (8, 2, 2), "adaptive": (10, 2, 2), "dualpipe-v": (10, 4, 4)}
+SLICED = {"gpipe": (16, 1, 2), "1f1b": (4, 1, 2), "eager-1f1b": (6, 1, 2), "interleaved": (10, 1, 2), "seq1f1b": (4, 1, 2),
+          "grouped-interleaved": (8, 7, 7), "zb-h1": (4, 4, 4), "zb-h2": (4, 4, 4), "zb-v": (7, 7, 7), "v-min": (6, 2, 2),
+          "v-half": (7, 4, 4), "v-zb": (10, 8, 8), "1f1b-v": (8, 1, 2), "adaptive": (7, 7, 7), "dualpipe-v": (10, 4, 4)}
 
 Combination = collections.namedtuple("Combination", "policy path require schedule recompute slices host place")
 AXES = Combination(

@@ -190,9 +190,37 @@ static void a_limit_is_of_what_is_kept(void **state) {
   }
   bl_schedule_t *schedule;
   bl_error_t err;
+  const double of_stage[] = {2, 2, 1.5, 1.25}; // one for each stage is the same
+  bl_schedule_request_t each = {.name = "zb-h1",
+                                .stages = 4,
+                                .micro_batches = 4,
+                                .slices = 4,
+                                .memory_of_stage = of_stage,
+                                .effort = SEARCH_EFFORT};
+  uint32_t peaks[4];
+  schedule = generate_request(&each);
+  assert_int_equal(bl_schedule_peak_slots(schedule, peaks), BL_OK);
+  for (uint32_t s = 0; s < 4; s++) {
+    assert_true(peaks[s] * bl_schedule_block_weight(schedule) <= of_stage[s] + 1e-9);
+  }
+  assert_true(peaks[0] > 5); // of 8: the others of a sequence are not counted twice
+  bl_schedule_destroy(schedule);
   bl_schedule_request_t request = {.name = "zb-h1", .stages = 2, .micro_batches = 2, .slices = 4, .memory = 0.5};
   assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "no sequence of 4 slices"));
+}
+
+// Where another placement would be faster.
+static void chunks_stay_where_they_are(void **state) {
+  (void)state;
+  const bl_costs_t costs = {.every = {1, 2, 1, 1}, .boundary = 5};
+  bl_schedule_request_t request = {
+      .name = "adaptive", .stages = 4, .micro_batches = 4, .slices = 2, .costs = &costs, .effort = SEARCH_EFFORT};
+  bl_schedule_t *schedule = generate_request(&request);
+  bl_schedule_facts_t facts;
+  bl_error_t err;
+  assert_int_equal(bl_schedule_validate(schedule, &facts, &err), BL_OK);
+  bl_schedule_destroy(schedule);
 }
 
 int main(void) {
@@ -201,6 +229,7 @@ int main(void) {
       cmocka_unit_test(every_order_of_one_pipe_can_be_cut),
       cmocka_unit_test(stages_keep_a_sequence_of_slices_more_than_1f1b_blocks),
       cmocka_unit_test(a_limit_is_of_what_is_kept),
+      cmocka_unit_test(chunks_stay_where_they_are),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

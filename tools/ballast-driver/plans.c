@@ -421,7 +421,7 @@ static bl_policy_t begin_of(const bl_driver_t *driver, const bl_policy_t *asked)
   bl_policy_t begun = *asked;
   bl_policy_begin(&begun, driver->options.training);
   if (begun.kind == BL_POLICY_BPIPE && begun.cap == 0) {
-    begun.cap = bl_balance_bpipe_cap(schedule->stages) * schedule->chunks;
+    begun.cap = bl_balance_bpipe_slots(schedule);
   }
   return begun;
 }

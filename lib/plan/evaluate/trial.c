@@ -77,8 +77,7 @@ static void fill_costs(const bl_trial_request_t *r, bl_trial_t *trial) {
   for (uint32_t v = 0; v < count; v++) {
     trial->costs[v] = bl_hardware_costs(r->hardware, r->model, r->spans[v], r->options, r->parallel);
     if (slices > 1) {
-      bl_profile_spread(r->model, r->spans[v], r->options.attention, trial->costs[v], slices,
-                        &trial->slice_costs[(size_t)v * slices]);
+      bl_profile_spread(r->model, r->spans[v], r->options, trial->costs[v], &trial->slice_costs[(size_t)v * slices]);
     }
   }
 }

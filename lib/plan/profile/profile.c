@@ -171,13 +171,15 @@ static double spread(double mean, double share, double times) {
   return mean * (1 - share + share * times);
 }
 
-void bl_profile_spread(const bl_model_t *model, bl_chunk_span_t span, bl_attention_t attention, bl_chunk_costs_t mean,
-                       uint32_t count, bl_chunk_costs_t *slices) {
+void bl_profile_spread(const bl_model_t *model, bl_chunk_span_t span, bl_layout_options_t options,
+                       bl_chunk_costs_t mean, bl_chunk_costs_t *slices) {
+  const uint32_t count = bl_layout_slices(options);
   const bl_flops_t products = bl_flops_matmul(model, span, 1),
-                   scores = bl_flops_attention(model, span, 1, attention, true);
-  const double forward = scores.forward / (scores.forward + products.forward);
-  const double input =
-      scores.backward_input / (scores.backward_input + products.backward_input + products.head / 3 * 2);
+                   scores = bl_flops_attention(model, span, 1, options.attention, true);
+  const double again = options.recompute == BL_RECOMPUTE_ATTENTION ? scores.forward : 0; // in I
+  const double attends = scores.backward_input + again;
+  const double forward = scores.forward / (scores.forward + products.forward),
+               input = attends / (attends + products.backward_input + products.head);
   for (uint32_t i = 0; i < count; i++) {
     const double times = count * bl_flops_slice_share(model, span, count, i);
     slices[i] = (bl_chunk_costs_t){.forward = spread(mean.forward, forward, times),
@@ -199,7 +201,7 @@ void bl_profile_slice_costs(const bl_profile_t *profile, const bl_model_t *model
       slices[i * of_chunk + k] = scaled(chunk->slices[k], batch);
     }
     if (!measured || chunk->slices == NULL) {
-      bl_profile_spread(model, spans[i], options.attention, costs[i], of_chunk, &slices[i * of_chunk]);
+      bl_profile_spread(model, spans[i], options, costs[i], &slices[i * of_chunk]);
     }
   }
 }

@@ -109,8 +109,8 @@ void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, cons
 void bl_profile_slice_costs(const bl_profile_t *profile, const bl_model_t *model, const bl_chunk_span_t *spans,
                             uint32_t count, bl_layout_options_t options, const bl_chunk_costs_t *costs,
                             bl_chunk_costs_t *slices);
-// The latter alone, of one chunk: its mean spread over slices[count].
-void bl_profile_spread(const bl_model_t *model, bl_chunk_span_t span, bl_attention_t attention, bl_chunk_costs_t mean,
-                       uint32_t count, bl_chunk_costs_t *slices);
+// The latter alone, of one chunk: its mean spread over slices[options.slices].
+void bl_profile_spread(const bl_model_t *model, bl_chunk_span_t span, bl_layout_options_t options,
+                       bl_chunk_costs_t mean, bl_chunk_costs_t *slices);
 
 #endif

@@ -81,6 +81,10 @@ bl_status_t bl_profile_check_replay(const bl_profile_t *profile, const bl_schedu
                         "profile %s: micro_batches is %u, the job's train.micro_batches %u; " REPLAY RECORD, name,
                         profile->micro_batches, schedule->micro_batches);
   }
+  if (bl_layout_slices(profile->options) != schedule->slices) {
+    return bl_error_set(err, BL_INVALID, "profile %s: slices is %u, the job's pipeline.slices %u; " REPLAY RECORD, name,
+                        bl_layout_slices(profile->options), schedule->slices);
+  }
   if (strcmp(profile->schedule, schedule->name) != 0) {
     return bl_error_set(err, BL_INVALID, "profile %s: schedule is %s, the job's is %s; " REPLAY RECORD, name,
                         profile->schedule, schedule->name);
@@ -107,6 +111,12 @@ bl_status_t bl_profile_check_pair(const bl_profile_t *first, const char *first_n
   if (layers_of(first) != layers_of(second)) {
     return bl_error_set(err, BL_INVALID, "%s has %u layer%s in its chunks, %s has %u", first_name, layers_of(first),
                         bl_plural(layers_of(first)), second_name, layers_of(second));
+  }
+  const uint32_t slices[] = {bl_layout_slices(first->options), bl_layout_slices(second->options)};
+  if (slices[0] > 1 || slices[1] > 1) {
+    return bl_error_set(err, BL_INVALID,
+                        "sequences are in %u slices in %s and in %u in %s: what is compared are whole sequences",
+                        slices[0], first_name, slices[1], second_name);
   }
   if (first->stage_count != second->stage_count) {
     return bl_error_set(err, BL_INVALID, "%s has %u stage%s, %s has %u", first_name, first->stage_count,
@@ -139,6 +149,9 @@ typedef struct doubts {
 __attribute__((format(printf, 2, 3))) static void add(doubts_t *doubts, const char *format, ...) {
   va_list arguments;
   size_t room = BL_PROFILE_DOUBT - doubts->used;
+  if (room <= 2) {
+    return;
+  }
   int written = doubts->used > 0 ? snprintf(doubts->text + doubts->used, room, "; ") : 0;
   va_start(arguments, format);
   written += vsnprintf(doubts->text + doubts->used + written, room - (size_t)written, format, arguments);

@@ -15,7 +15,7 @@
 
 #include "plan/profile/profile.h"
 
-#define BL_PROFILE_DOUBT 768
+#define BL_PROFILE_DOUBT 1024
 
 typedef struct bl_profile_use {
   const bl_model_t *model;

@@ -107,7 +107,7 @@ static bl_status_t make(const taking_t *t, const name_t *name, bl_schedule_t *ma
   wanted.memory = name->memory != NULL ? name->memory(made->stages) : 0;
   wanted.memory_of_stage = NULL;
   wanted.pooled = wanted.hosted = false;
-  bl_status_t status = bl__generate_with(name->generate, name->placement, &wanted, &own);
+  bl_status_t status = bl__generate_with(name->generate, name->placement, &wanted, &own, NULL);
   if (status == BL_OK) {
     status = bl__cut_order(own, made);
     bl_schedule_destroy(own);

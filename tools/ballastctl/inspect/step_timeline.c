@@ -15,6 +15,7 @@ struct bl_ctl_step_timeline {
   bl_timeline_event_t *events; // chunk: the virtual stage, until it is drawn
   bl_timeline_level_t *levels;
   size_t count, room; // of both
+  uint32_t slices;    // of a sequence, as far as they were seen
   bl_ctl_slot_levels_t slots;
   bool out_of_memory, divided;
 };
@@ -69,6 +70,7 @@ void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_tra
   size_t stages = (size_t)event->stage + 1;
   timeline->grid = event->grid;
   timeline->stage_count = stages > timeline->stage_count ? stages : timeline->stage_count;
+  timeline->slices = op.slice + 1u > timeline->slices ? op.slice + 1u : timeline->slices;
   const char verb = bl_verb_letter((bl_verb_t)op.verb);
   const bool at_host = event->grid.stages > 0 && op.store != BL_STORE_NONE && op.store >= event->grid.stages;
   double start_ms = (double)event->start_ns * 1e-6, end_ms = (double)event->end_ns * 1e-6;
@@ -76,6 +78,7 @@ void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_tra
                                                             .verb = at_host ? bl_timeline_host_verb(verb) : verb,
                                                             .chunk = op.virtual_stage,
                                                             .micro_batch = op.micro_batch,
+                                                            .slice = op.slice,
                                                             .start = start_ms,
                                                             .end = end_ms};
   timeline->levels[timeline->count] = (bl_timeline_level_t){
@@ -112,6 +115,7 @@ bl_status_t bl_ctl_step_timeline_draw(bl_ctl_step_timeline_t *timeline, const ch
                            .subtitle = subtitle,
                            .unit = "ms",
                            .stages = (uint32_t)timeline->stage_count,
+                           .slices = timeline->slices,
                            .replica_stages = stages,
                            .tensor_ranks = known ? timeline->grid.tensor : 1,
                            .events = timeline->events,

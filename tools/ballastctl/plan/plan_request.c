@@ -349,7 +349,9 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
     r->memory = USABLE_SHARE * r->hardware->memory_bytes;
   }
   if (r->cluster.nodes == 0) {
-    bl_ctl_operations_init(&made->operations, job);
+    made->whole = *job; // plans are of whole sequences
+    made->whole.pipeline.slices.value = 1;
+    bl_ctl_operations_init(&made->operations, &made->whole);
     r->operations = bl_ctl_operations_find;
     r->operations_context = &made->operations;
   }

@@ -36,6 +36,7 @@ typedef struct bl_ctl_plan_request {
   bl_profile_use_t use;   // of profiles: what the job says
   bl_hardware_t hardware; // in the job's dtype
   bl_ctl_operations_t operations;
+  bl_job_t whole; // what they are asked about; borrows from the job
 } bl_ctl_plan_request_t;
 
 // BL_INVALID names the flag. The job outlives the request. Call bl_ctl_plan_request_cleanup after errors too.
