@@ -13,7 +13,8 @@ bl_grid_t bl_job_grid(const bl_job_t *job) {
                      .tensor = (uint32_t)job->parallel.tensor,
                      .data = (uint32_t)job->parallel.data,
                      .tensor_parts = (uint32_t)job->parallel.tensor_parts.value,
-                     .data_parts = (uint32_t)job->parallel.data_parts.value};
+                     .data_parts = (uint32_t)job->parallel.data_parts.value,
+                     .pipes = (uint32_t)bl_job_pipes(job->pipeline.schedule)};
 }
 
 uint32_t bl_job_replica_micro_batches(const bl_job_t *job) {
@@ -33,8 +34,12 @@ int64_t bl_job_default_chunks(bl_job_schedule_t schedule) {
   case BL_JOB_SCHEDULE_DUALPIPE_V:
     return 2;
   default:
-    return 1;
+    return bl_job_pipes(schedule); // a chunk of each
   }
+}
+
+int64_t bl_job_pipes(bl_job_schedule_t schedule) {
+  return schedule == BL_JOB_SCHEDULE_CHIMERA || schedule == BL_JOB_SCHEDULE_DUALPIPE ? 2 : 1;
 }
 
 static void preset_int(bl_optional_int_t *value, int64_t preset) {
@@ -61,17 +66,18 @@ static void derive(bl_job_t *job) {
     job->train.min_lr = (bl_optional_real_t){true, job->train.lr / 10};
   }
   preset_int(&job->parallel.tensor_parts, job->parallel.tensor);
-  preset_int(&job->parallel.data_parts, job->parallel.data);
+  const int64_t pipes = bl_job_pipes(job->pipeline.schedule);
+  preset_int(&job->parallel.data_parts, job->parallel.data * pipes);
   preset_int(&job->pipeline.chunks, bl_job_default_chunks(job->pipeline.schedule));
   preset_int(&job->pipeline.slices, job->pipeline.schedule == BL_JOB_SCHEDULE_SEQ1F1B ? 2 : 1); // as its generator
   if (job->pipeline.schedule == BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {
     preset_int(&job->pipeline.group, job->pipeline.stages);
   }
   if (job->balance.policy == BL_POLICY_BPIPE) {
-    // ceil((p + 2) / 2) micro-batches (BPipe, ICML 2023), each in as many slots as a stage has chunks.
+    // ceil((p + 2) / 2) micro-batches (BPipe, ICML 2023), each in as many slots as a stage has chunks of a pipe.
     // With slices every stage keeps the others of one sequence beside.
-    preset_int(&job->balance.cap,
-               ((job->pipeline.stages + 3) / 2 + job->pipeline.slices.value - 1) * job->pipeline.chunks.value);
+    const int64_t blocks = job->pipeline.chunks.value / pipes; // of a device's micro-batch
+    preset_int(&job->balance.cap, ((job->pipeline.stages + 3) / 2 + job->pipeline.slices.value - 1) * blocks);
   }
 }
 

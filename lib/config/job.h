@@ -209,7 +209,9 @@ uint32_t bl_job_replica_micro_batches(const bl_job_t *job); // count
 // All stores of a run: those of devices, then those of hosts.
 size_t bl_job_store_count(const bl_job_t *job);
 const char *bl_job_store(const bl_job_t *job, size_t index); // its address
-// 2 for V-shaped and interleaved schedules, else 1.
+// 2 for V-shaped and interleaved schedules and those of two pipes, else 1.
 int64_t bl_job_default_chunks(bl_job_schedule_t schedule);
+// 2 where half of the micro-batches go the other way, through a copy of the model: chimera and dualpipe.
+int64_t bl_job_pipes(bl_job_schedule_t schedule);
 
 #endif

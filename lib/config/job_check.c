@@ -70,13 +70,14 @@ static bl_status_t check_train(const bl_job_t *job, bl_error_t *err) {
 }
 
 static bl_status_t check_layers(const bl_job_t *job, bl_error_t *err) {
-  int64_t virtual_stages = job->pipeline.stages * job->pipeline.chunks.value;
+  const int64_t pipes = bl_job_pipes(job->pipeline.schedule), chunks = job->pipeline.chunks.value / pipes,
+                virtual_stages = job->pipeline.stages * chunks; // of one pipe
   const bl_int_list_t *list = &job->pipeline.layers_per_stage;
   if (list->count > 0 && (int64_t)list->count != virtual_stages) {
     return bl_job_fail(job, err, "pipeline.layers_per_stage", "has %zu %s for %lld chunk%s (%lld stage%s of %lld)",
                        list->count, bl_one_or_many(list->count, "entry", "entries"), (long long)virtual_stages,
                        bl_plural(virtual_stages), (long long)job->pipeline.stages, bl_plural(job->pipeline.stages),
-                       (long long)job->pipeline.chunks.value);
+                       (long long)chunks);
   }
   if (!job->model.layers.set) {
     return BL_OK; // config.json says how many; lib/job compares
@@ -93,8 +94,8 @@ static bl_status_t check_layers(const bl_job_t *job, bl_error_t *err) {
     return bl_job_fail(
         job, err, "pipeline.stages",
         "%lld chunks (%lld stage%s of %lld) are more than the model's %lld layer%s; every chunk needs a layer",
-        (long long)virtual_stages, (long long)job->pipeline.stages, bl_plural(job->pipeline.stages),
-        (long long)job->pipeline.chunks.value, (long long)layers, bl_plural(layers));
+        (long long)virtual_stages, (long long)job->pipeline.stages, bl_plural(job->pipeline.stages), (long long)chunks,
+        (long long)layers, bl_plural(layers));
   }
   return BL_OK;
 }
@@ -160,6 +161,12 @@ static bl_status_t check_pipeline(const bl_job_t *job, bl_error_t *err) {
     return bl_job_fail(job, err, "pipeline.chunks", "is %lld; the schedule %s has one chunk per stage",
                        (long long)job->pipeline.chunks.value, bl_job_schedule_name(job->pipeline.schedule));
   }
+  const int64_t pipes = bl_job_pipes(job->pipeline.schedule);
+  if (pipes > 1 && job->pipeline.chunks.value != pipes) {
+    return bl_job_fail(
+        job, err, "pipeline.chunks", "is %lld; the schedule %s has %lld per stage, one of each direction",
+        (long long)job->pipeline.chunks.value, bl_job_schedule_name(job->pipeline.schedule), (long long)pipes);
+  }
   bl_status_t status = check_layers(job, err);
   return status == BL_OK ? check_costs(job, err) : status;
 }
@@ -184,9 +191,27 @@ static bool is_multiple(int64_t candidate, int64_t of) {
   return candidate % of == 0;
 }
 
-// A number of parts that `replicas` can share: as many, or a power of two that they divide.
-static bool are_parts(int64_t candidate, int64_t replicas) {
-  return candidate == replicas || (bl_grid_is_power_of_two((uint32_t)candidate) && candidate % replicas == 0);
+// A number of parts that `copies` of the model can share: as many, or a power of two that they divide.
+static bool are_parts(int64_t candidate, int64_t copies) {
+  return candidate == copies || (bl_grid_is_power_of_two((uint32_t)candidate) && candidate % copies == 0);
+}
+
+// Half of the micro-batches go each way.
+static bl_status_t check_pipes(const bl_job_t *job, bl_error_t *err) {
+  const int64_t pipes = bl_job_pipes(job->pipeline.schedule), parts = job->parallel.data_parts.value,
+                m = job->train.micro_batches;
+  const char *name = bl_job_schedule_name(job->pipeline.schedule);
+  if (m % pipes != 0) {
+    return bl_job_fail(job, err, "train.micro_batches", "%lld cannot go half each way, as %s sends them; %lld can",
+                       (long long)m, name, nearest(m > pipes ? m : pipes, is_multiple, pipes));
+  }
+  if (!are_parts(parts, pipes)) {
+    return bl_job_fail(
+        job, err, "parallel.data_parts",
+        "%lld parts cannot be shared by the two directions of %s; %lld can: a power of two, and 2 at least",
+        (long long)parts, name, nearest(parts, are_parts, pipes));
+  }
+  return BL_OK;
 }
 
 static bool is_power_of_two(int64_t candidate, int64_t unused) {
@@ -211,6 +236,12 @@ static bl_status_t check_tensor(const bl_job_t *job, bl_error_t *err) {
 
 static bl_status_t check_parallel(const bl_job_t *job, bl_error_t *err) {
   bl_status_t status = check_tensor(job, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (bl_job_pipes(job->pipeline.schedule) > 1) {
+    status = check_pipes(job, err);
+  }
   if (status != BL_OK) {
     return status;
   }

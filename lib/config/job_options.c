@@ -409,7 +409,7 @@ static const bl_option_t rows[] = {
      AT(parallel.data_parts),
      OPTIONAL,
      IN(1, BL_GRID_MOST_REPLICAS),
-     .preset_help = "parallel.data",
+     .preset_help = "parallel.data, twice that with chimera and dualpipe",
      .help =
          "Parts that a step's gradient is added from: runs with the same number of parts have the same bits, however "
          "many replicas they have."},

@@ -19,7 +19,8 @@ static const char *describe(const bl_hub_t *hub, bl_tensor_role_t role, int32_t 
   const char *name = (unsigned)key.direction < BL_DIRECTIONS ? names[key.direction] : "tensor";
   const char *way = role == BL_TENSOR_RECEIVE ? "from" : "to";
   if (key.direction == BL_REDUCE || key.direction == BL_GATHER) {
-    snprintf(text, TEXT_BYTES, "%s of tensor %u %s %s", name, key.boundary, way, BL__NAME(hub, peer));
+    snprintf(text, TEXT_BYTES, "%s of tensor %u of chunk %u %s %s", name, key.micro_batch, key.boundary, way,
+             BL__NAME(hub, peer));
     return text;
   }
   if (key.direction == BL_SHARE) {

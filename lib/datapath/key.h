@@ -11,14 +11,15 @@ typedef enum bl_direction {
   BL_FORWARD,  // an activation, towards the head
   BL_BACKWARD, // a gradient, towards the embedding
   BL_EXCHANGE, // gradients of tied weights, both ways
-  BL_REDUCE,   // a replica's gradient of a tensor, to the one that updates it
-  BL_GATHER,   // a weight, from there to all replicas
+  BL_REDUCE,   // a copy's gradient of a tensor, to the one that updates it
+  BL_GATHER,   // a weight, from there to all copies
   BL_SHARE,    // what a rank has of a layer, to another one that shares it
   BL_DIRECTIONS
 } bl_direction_t;
 
 typedef struct bl_tensor_key {
-  // Of chunks: between virtual stages `boundary` and `boundary + 1`; of replicas: the tensor's number; of ranks that share
+  // Of chunks: between virtual stages `boundary` and `boundary + 1`; of copies of a chunk: how deep in the model
+  // it is, and as `micro_batch` the tensor's number among the chunk's; of ranks that share
   // a layer: the number of what they do together, `piece` is that of the part.
   uint32_t boundary;
   bl_direction_t direction;

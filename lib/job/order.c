@@ -3,7 +3,6 @@
 
 #include "job/balance.h"
 #include "job/costs.h"
-#include "job/refuse.h"
 #include "schedule/csv/csv.h"
 #include "schedule/generate.h"
 #include "schedule/ir/validate.h"
@@ -14,19 +13,6 @@
 
 static bool recomputes_fully(const bl_job_t *job) {
   return job->pipeline.recompute == BL_JOB_RECOMPUTE_FULL;
-}
-
-// NULL: no such schedule, which whoever makes it says.
-static bl_status_t find_info(const bl_job_t *job, const bl_schedule_info_t **info, bl_error_t *err) {
-  *info = bl_schedule_info_find(bl_job_schedule_name(job->pipeline.schedule));
-  if (*info != NULL && !(*info)->runs) {
-    bl_error_t fault;
-    (void)bl_error_set(&fault, BL_UNIMPLEMENTED,
-                       "no job can have %s, which ballastctl schedule shows, times and draws: %s", (*info)->name,
-                       (*info)->why_not);
-    return bl__job_refuse(job, err, "pipeline.schedule", fault.text);
-  }
-  return BL_OK;
 }
 
 // ---- searched
@@ -41,7 +27,7 @@ static bl_status_t fail_with(const bl_job_t *job, const bl_error_t *fault, bl_er
 
 // Of one micro-batch on a stage.
 static int64_t blocks_of(const bl_job_t *job) {
-  return job->pipeline.chunks.value * job->pipeline.slices.value;
+  return job->pipeline.chunks.value / bl_job_pipes(job->pipeline.schedule) * job->pipeline.slices.value;
 }
 
 static bl_schedule_request_t request_of(const bl_job_t *job) {
@@ -66,12 +52,9 @@ static bl_status_t make(const bl_job_t *job, bool pooled, const bl_schedule_t *u
                         bl_error_t *err) {
   bl_schedule_request_t request = request_of(job);
   bl_job_costs_t costs;
-  const bl_schedule_info_t *info;
+  const bl_schedule_info_t *info = bl_schedule_info_find(request.name);
   bl_error_t fault;
-  bl_status_t status = find_info(job, &info, err);
-  if (status == BL_OK) {
-    status = bl_job_costs_init(&costs, job, err);
-  }
+  bl_status_t status = bl_job_costs_init(&costs, job, err);
   if (status != BL_OK) {
     return status;
   }
@@ -120,12 +103,13 @@ bl_status_t bl_job_orders_make(const bl_job_t *job, bl_schedule_t **unpooled, bl
 // Its shape, and where its chunks are: the layers have been divided for that.
 static bl_status_t check_shape(const bl_job_t *job, const bl_schedule_info_t *info, const bl_schedule_t *taken,
                                bl_error_t *err) {
-  const uint32_t stages = (uint32_t)job->pipeline.stages, chunks = (uint32_t)job->pipeline.chunks.value;
+  const uint32_t stages = (uint32_t)job->pipeline.stages, chunks = (uint32_t)job->pipeline.chunks.value,
+                 pipes = (uint32_t)bl_job_pipes(job->pipeline.schedule);
   if (taken->slices != (uint32_t)job->pipeline.slices.value) {
     return bl_error_set(err, BL_INVALID, "it is for sequences in %" PRIu32 " slices, the job has %" PRId64,
                         taken->slices, job->pipeline.slices.value);
   }
-  if (taken->stages != stages || taken->virtual_stages != stages * chunks || taken->pipes != 1 ||
+  if (taken->stages != stages || taken->virtual_stages != stages * chunks || taken->pipes != pipes ||
       taken->micro_batches != bl_job_replica_micro_batches(job)) {
     return bl_error_set(err, BL_INVALID,
                         "it is for %" PRIu32 " stages, %" PRIu32 " chunks in all and %" PRIu32
@@ -149,10 +133,30 @@ static bl_status_t check_shape(const bl_job_t *job, const bl_schedule_info_t *in
   return status;
 }
 
+// The first micro-batches go through pipe 0, as many through each: what copies of the model add up depends on that.
+static bl_status_t check_pipes(const bl_schedule_t *taken, bl_error_t *err) {
+  const uint32_t each = taken->micro_batches / taken->pipes;
+  for (uint32_t s = 0; s < taken->stages; s++) {
+    for (size_t i = 0; i < taken->lists[s].count; i++) {
+      const bl_op_t op = taken->lists[s].ops[i];
+      char cell[BL_OP_TEXT];
+      if (op.micro_batch / each != bl_schedule_pipe(taken, op.virtual_stage)) {
+        return bl_error_set(err, BL_INVALID, "%s goes the other way than the step's micro-batches from there on",
+                            bl_op_format(op, cell));
+      }
+    }
+  }
+  return BL_OK;
+}
+
 static bl_status_t check_operations(const bl_job_t *job, const bl_schedule_info_t *info, const bl_schedule_t *taken,
                                     bl_error_t *err) {
   bl_schedule_facts_t facts;
   bl_status_t status = bl_schedule_validate(taken, &facts, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = check_pipes(taken, err);
   if (status != BL_OK) {
     return status;
   }
@@ -174,17 +178,13 @@ static bl_status_t check_operations(const bl_job_t *job, const bl_schedule_info_
 
 bl_status_t bl_job_order_take(const bl_job_t *job, const char *csv, size_t csv_bytes, bl_schedule_t **schedule,
                               bl_error_t *err) {
-  const bl_schedule_info_t *info;
+  const bl_schedule_info_t *info = bl_schedule_info_find(bl_job_schedule_name(job->pipeline.schedule));
   bl_schedule_t *taken = NULL;
   bl_error_t fault;
-  bl_status_t status = find_info(job, &info, err);
-  if (status != BL_OK) {
-    return status;
-  }
   if (info == NULL) {
     return bl_job_order_make(job, false, schedule, err); // which refuses it
   }
-  status = bl_csv_read(csv, csv_bytes, "order", &taken, &fault);
+  bl_status_t status = bl_csv_read(csv, csv_bytes, "order", &taken, &fault);
   if (status == BL_OK) {
     status = check_shape(job, info, taken, &fault);
   }

@@ -16,7 +16,7 @@
 
 // `pooled`: for policies that park (schedule/generate.h). With R where pipeline.recompute is full. BL_INVALID, BL_NOT_FOUND:
 // the schedule cannot be made so, names pipeline.schedule, or memory.slots where these are too few for any order;
-// BL_UNIMPLEMENTED: it does not run; BL_EXHAUSTED.
+// BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_job_order_make(const bl_job_t *job, bool pooled, bl_schedule_t **schedule, bl_error_t *err);
 // Whether policies that park have another order than those that do not.
 bool bl_job_order_pools(const bl_job_t *job);
@@ -27,7 +27,7 @@ BL_MUST_USE bl_status_t bl_job_orders_make(const bl_job_t *job, bl_schedule_t **
 
 // BL_INVALID names pipeline.schedule and what is wrong: not a schedule (row, column, cell), for other stages, chunks or
 // micro-batches, chunks on other stages than the schedule puts them on, operations that the job's schedule does not have
-// (I and W, R, E and L), weight gradients that would be added up in another order. BL_UNIMPLEMENTED, BL_EXHAUSTED.
+// (I and W, R, E and L), weight gradients that would be added up in another order. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_job_order_take(const bl_job_t *job, const char *csv, size_t csv_bytes,
                                           bl_schedule_t **schedule, bl_error_t *err);
 

@@ -49,10 +49,11 @@ static bl_status_t follow_list(const bl_job_t *job, const bl_model_t *model, uin
   const bl_int_list_t *list = &job->pipeline.layers_per_stage;
   if (list->count != count) {
     return bl_job_fail(job, err, key,
-                       "has %zu %s, needs one for each of the %" PRIu32 " virtual stages (pipeline.stages %" PRId64
-                       " x pipeline.chunks %" PRId64 ")",
-                       list->count, bl_one_or_many(list->count, "entry", "entries"), count, job->pipeline.stages,
-                       job->pipeline.chunks.value);
+                       "has %zu %s, needs one for each of the %" PRIu32 " virtual stages%s (pipeline.stages %" PRId64
+                       " x %" PRId64 " chunk%s)",
+                       list->count, bl_one_or_many(list->count, "entry", "entries"), count,
+                       bl_job_pipes(job->pipeline.schedule) > 1 ? " of one direction" : "", job->pipeline.stages,
+                       count / job->pipeline.stages, bl_plural(count / job->pipeline.stages));
   }
   int64_t sum = 0;
   for (uint32_t i = 0; i < count; i++) {
@@ -82,9 +83,10 @@ static bl_status_t choose_layers(const bl_job_t *job, const bl_model_t *model, u
 
 bl_status_t bl_partition_init(bl_partition_t *partition, const bl_job_t *job, const bl_model_t *model,
                               bl_error_t *err) {
-  int64_t wanted = job->pipeline.stages * job->pipeline.chunks.value;
+  const uint32_t pipes = (uint32_t)bl_job_pipes(job->pipeline.schedule);
+  const int64_t chunks = job->pipeline.chunks.value / pipes, wanted = job->pipeline.stages * chunks; // of one pipe
   if (wanted > model->layers) {
-    if (job->pipeline.chunks.value == 1) {
+    if (chunks == 1) {
       return bl_job_fail(job, err, "pipeline.stages",
                          "%" PRId64 " stages are more than the model's %" PRIu32 " layer%s; each needs at least one",
                          job->pipeline.stages, model->layers, bl_plural(model->layers));
@@ -92,12 +94,12 @@ bl_status_t bl_partition_init(bl_partition_t *partition, const bl_job_t *job, co
     return bl_job_fail(job, err, "pipeline.stages",
                        "%" PRId64 " stage%s of %" PRId64 " chunks are more than the model's %" PRIu32
                        " layer%s; each chunk needs at least one",
-                       job->pipeline.stages, bl_plural(job->pipeline.stages), job->pipeline.chunks.value, model->layers,
+                       job->pipeline.stages, bl_plural(job->pipeline.stages), chunks, model->layers,
                        bl_plural(model->layers));
   }
   uint32_t count = (uint32_t)wanted;
   uint32_t *layers = calloc(count, sizeof *layers);
-  bl_chunk_span_t *spans = calloc(count, sizeof *spans);
+  bl_chunk_span_t *spans = calloc((size_t)count * pipes, sizeof *spans);
   bl_status_t status = BL_EXHAUSTED;
   if (layers == NULL || spans == NULL) {
     bl_error_set(err, BL_EXHAUSTED, "no memory for %" PRIu32 " virtual stages", count);
@@ -111,7 +113,10 @@ bl_status_t bl_partition_init(bl_partition_t *partition, const bl_job_t *job, co
           .first_layer = first, .layer_count = layers[i], .embedding = i == 0, .head = i == count - 1};
       first += layers[i];
     }
-    *partition = (bl_partition_t){.spans = spans, .count = count};
+    for (uint32_t i = count; i < count * pipes; i++) {
+      spans[i] = spans[i - count];
+    }
+    *partition = (bl_partition_t){.spans = spans, .count = count * pipes};
     spans = NULL;
   }
 cleanup:

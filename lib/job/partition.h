@@ -17,7 +17,7 @@
 
 typedef struct bl_partition {
   bl_chunk_span_t *spans; // [count], by virtual stage
-  uint32_t count;         // virtual stages: pipeline.stages * pipeline.chunks
+  uint32_t count;         // virtual stages: pipeline.stages * pipeline.chunks; those of two pipes are the same twice
 } bl_partition_t;
 
 // BL_INVALID names pipeline.stages (more virtual stages than layers) or pipeline.layers_per_stage (wrong number of

@@ -19,7 +19,7 @@ typedef struct stage_bytes {
   uint64_t edge, workspace, evict;
 } stage_bytes_t;
 
-// With replicas each keeps and writes the moments of its own tensors, and has room to add gradients: the one that has most.
+// Of several copies each keeps and writes the moments of its own tensors, and has room to add gradients: the one that has most.
 static bl_status_t share_out(const bl_training_t *training, const bl_chunk_span_t *spans, uint32_t count,
                              stage_bytes_t *sum) {
   const bl_grid_t *grid = &training->grid;
@@ -33,7 +33,8 @@ static bl_status_t share_out(const bl_training_t *training, const bl_chunk_span_
                                                .batches = 1,
                                                .replicas = grid->data,
                                                .replica = replica,
-                                               .fold_levels = bl_fold_levels(grid->data_parts / grid->data)};
+                                               .pipes = grid->pipes,
+                                               .fold_levels = bl_fold_levels(bl_grid_copy_parts(grid))};
     bl_stage_memory_t memory;
     bl_status_t status = bl_stage_memory(&request, &memory);
     if (status != BL_OK) {
@@ -43,7 +44,8 @@ static bl_status_t share_out(const bl_training_t *training, const bl_chunk_span_
     extra = bl_max_u64(extra, memory.fold_bytes + memory.reduce_bytes);
   }
   sum->kept += optimizer + extra;
-  sum->shard += grid->data > 1 ? optimizer / 2 : 0; // weights of its own tensors; one replica writes all
+  sum->shard +=
+      bl_copies_count(bl_grid_copies(grid)) > 1 ? optimizer / 2 : 0; // weights of its own tensors; one copy writes all
   sum->shard += optimizer;
   return BL_OK;
 }
@@ -65,7 +67,7 @@ static bl_status_t count_stage(const bl_training_t *training, uint32_t stage, st
       free(spans);
       return bl_error_set(err, BL_INVALID, "stage %u: a block larger than any memory", stage);
     }
-    sum->shard += training->grid.data > 1 ? 0 : chunk.weight_bytes;
+    sum->shard += bl_copies_count(bl_grid_copies(&training->grid)) > 1 ? 0 : chunk.weight_bytes;
     sum->kept += chunk.weight_bytes + chunk.gradient_bytes;
     sum->edge = chunk.edge_bytes > sum->edge ? chunk.edge_bytes : sum->edge;
     sum->workspace = chunk.workspace_bytes > sum->workspace ? chunk.workspace_bytes : sum->workspace;

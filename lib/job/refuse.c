@@ -10,6 +10,7 @@ bl_status_t bl__job_refuse(const bl_job_t *job, bl_error_t *err, const char *key
 }
 
 bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
+  const int64_t pipes = bl_job_pipes(job->pipeline.schedule);
   const struct {
     bool asked;
     const char *key, *text;
@@ -22,6 +23,17 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
        "layers in parts are computed on the host only in this version; leave it out with pipeline.device cuda"},
       {job->pipeline.slices.value > 1 && job->pipeline.device == BL_JOB_DEVICE_CUDA, "pipeline.slices",
        "slices are computed on the host only in this version; leave it out with pipeline.device cuda"},
+      {pipes > 1 && job->pipeline.device == BL_JOB_DEVICE_CUDA, "pipeline.schedule",
+       "the two copies of a schedule of two directions compute on the host only in this version; take another one with "
+       "pipeline.device cuda"},
+      {pipes > 1 && job->parallel.data > 1, "parallel.data",
+       "replicas of a schedule of two directions, each with two copies of the model, are not there in this version; "
+       "leave it out with chimera and dualpipe"},
+      {pipes > 1 && job->parallel.tensor > 1, "parallel.tensor",
+       "tensor ranks of a schedule of two directions are not there in this version; leave it out with chimera and "
+       "dualpipe"},
+      {pipes > 1 && job->pipeline.slices.value > 1, "pipeline.slices",
+       "schedules of two directions, chimera and dualpipe, have whole sequences; leave it out with them"},
       {job->balance.data_path == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA,
        "balance.data_path", "nccl moves memory of GPUs: it needs pipeline.device cuda"},
       {job->balance.require == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA, "balance.require",

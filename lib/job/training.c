@@ -364,11 +364,14 @@ bool bl_training_exchange(const bl_training_t *training, uint32_t a, uint32_t b)
   }
   a = first.stage;
   b = second.stage;
-  uint32_t last = schedule->virtual_stages - 1;
+  if (schedule->pipes > 1 && a + b == schedule->stages - 1) {
+    return true; // of two copies; stages are even, and so these two differ
+  }
+  uint32_t last = bl_schedule_depth(schedule) - 1;
   bool ends = (schedule->stage_of[0] == a && schedule->stage_of[last] == b) ||
               (schedule->stage_of[0] == b && schedule->stage_of[last] == a);
   bool exchanges = training->model.tied && ends;
-  for (uint32_t i = 0; i < last && !exchanges; i++) {
+  for (uint32_t i = 0; i < last && !exchanges; i++) { // a second pipe has the same boundaries
     uint32_t low = schedule->stage_of[i], high = schedule->stage_of[i + 1];
     exchanges = (low == a && high == b) || (low == b && high == a);
   }

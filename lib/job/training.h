@@ -82,7 +82,7 @@ static inline uint32_t bl_training_needed(const bl_training_t *training, uint32_
 }
 void bl_training_cleanup(bl_training_t *training); // a zeroed one is fine
 // Whether ranks a and b exchange tensors: neighbours along the model or the two ends of a tied embedding in one replica,
-// or one stage of two replicas, each in one plane; or ranks that share layers.
+// or two with copies of the same chunk, each in one plane; or ranks that share layers.
 bool bl_training_exchange(const bl_training_t *training, uint32_t a, uint32_t b);
 
 #endif

@@ -9,7 +9,7 @@
 //
 // Bits depend on `data_parts` and `tensor_parts`, never on `data`, `tensor` or `stages`: a step's gradient is defined as
 // that many parts, each the sum over a run of consecutive micro-batches in their order, added in one fixed tree, and a layer
-// likewise. A replica computes data_parts / data of them, a tensor rank tensor_parts / tensor.
+// likewise. A copy of a chunk computes as many of them as any other one, a tensor rank tensor_parts / tensor.
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_GRID_H
@@ -27,8 +27,26 @@ typedef struct bl_grid {
   uint32_t tensor;       // ranks that share a layer
   uint32_t data;         // replicas
   uint32_t tensor_parts; // of a layer; a multiple of `tensor`
-  uint32_t data_parts;   // of a step's gradient; a multiple of `data`
+  uint32_t data_parts;   // of a step's gradient; a multiple of the copies of a chunk
+  uint32_t pipes;        // of the schedule, each with a copy of the model: 2; 0 or 1: one (schedule/ir/schedule.h)
 } bl_grid_t;
+
+// The copies of every chunk: one on each replica, and in each of them one for each pipe. Pipe 1 runs from the last stage to
+// the first, so that its copy of what stage s holds for pipe 0 is on stage `stages - 1 - s`. Copies count replica by
+// replica, in each pipe by pipe; copy c sees the micro-batches of part c of as many as there are copies.
+typedef struct bl_copies {
+  uint32_t replicas, pipes; // 0: one
+} bl_copies_t;
+
+static inline uint32_t bl_copies_pipes(bl_copies_t copies) {
+  return copies.pipes > 1 ? copies.pipes : 1;
+}
+static inline uint32_t bl_copies_count(bl_copies_t copies) {
+  return (copies.replicas > 1 ? copies.replicas : 1) * bl_copies_pipes(copies);
+}
+static inline uint32_t bl_copies_number(bl_copies_t copies, uint32_t replica, uint32_t pipe) {
+  return replica * bl_copies_pipes(copies) + pipe;
+}
 
 typedef struct bl_seat {
   uint32_t stage;
@@ -38,6 +56,15 @@ typedef struct bl_seat {
 
 static inline uint32_t bl_grid_ranks(const bl_grid_t *grid) {
   return grid->stages * grid->tensor * grid->data;
+}
+
+static inline bl_copies_t bl_grid_copies(const bl_grid_t *grid) {
+  return (bl_copies_t){.replicas = grid->data, .pipes = grid->pipes};
+}
+
+// Parts of a step's gradient that one copy of a chunk adds up.
+static inline uint32_t bl_grid_copy_parts(const bl_grid_t *grid) {
+  return grid->data_parts / bl_copies_count(bl_grid_copies(grid));
 }
 
 static inline uint32_t bl_grid_rank(const bl_grid_t *grid, bl_seat_t seat) {

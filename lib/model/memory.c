@@ -91,21 +91,20 @@ static bl_parameter_place_t *places_of(const bl_stage_memory_request_t *request,
   return places;
 }
 
-// What one replica keeps of a chunk's moments, each, and receives of its gradients from every other.
-static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_chunk_span_t span, const uint32_t *owners,
-                                 uint64_t *moment_bytes, uint64_t *received_bytes) {
+// What one copy of a chunk keeps of its moments, each, and receives of its gradients from every other.
+static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_chunk_span_t span, uint32_t copy,
+                                 const uint32_t *owners, uint64_t *moment_bytes, uint64_t *received_bytes) {
   uint32_t count;
   bl_parameter_place_t *places = places_of(request, span, &count);
   if (places == NULL) {
     return BL_EXHAUSTED;
   }
-  *moment_bytes = bl_shard_moments(places, count, owners, request->replica, NULL) * sizeof(float);
+  *moment_bytes = bl_shard_moments(places, count, owners, copy, NULL) * sizeof(float);
   *received_bytes = 0;
   const bool two = bl_chunk_span_two_gradients(request->model, span);
   for (uint32_t i = 0; i < count; i++) { // a norm with the sums of all parts, a tied embedding with both gradients
     const bool twice = two && places[i].number == 0;
-    *received_bytes +=
-        owners[places[i].number] == request->replica ? lines(places[i].room * sizeof(float)) * (twice ? 2 : 1) : 0;
+    *received_bytes += owners[places[i].number] == copy ? lines(places[i].room * sizeof(float)) * (twice ? 2 : 1) : 0;
   }
   free(places);
   return BL_OK;
@@ -123,12 +122,17 @@ static bl_status_t measure_resident(const bl_stage_memory_request_t *request, bl
   return BL_OK;
 }
 
-// `owners` has room for all parameters; NULL: there is one replica.
+static bl_copies_t copies_of(const bl_stage_memory_request_t *request) {
+  return (bl_copies_t){.replicas = request->replicas, .pipes = request->pipes};
+}
+
+// `owners` has room for all parameters; NULL: there is one copy.
 static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t *owners, bl_stage_memory_t *sum) {
   const bl_model_t *model = request->model;
+  const bl_copies_t copies = copies_of(request);
   bl_status_t status = BL_OK;
   if (owners != NULL) {
-    status = bl_shard_assign(model, request->spans, request->span_count, request->replicas, owners);
+    status = bl_shard_assign(model, request->spans, request->span_count, copies, owners);
   }
   for (uint32_t i = 0; i < request->span_count && status == BL_OK; i++) {
     const bl_chunk_span_t span = request->spans[i];
@@ -143,8 +147,10 @@ static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t
       status = measure_resident(request, span, &state.weight_bytes);
     }
     if (status == BL_OK && owners != NULL) {
-      status = measure_share(request, span, owners, &state.moment_bytes, &received_bytes);
-      sum->reduce_bytes += (request->replicas - 1) * received_bytes;
+      const uint32_t pipe = bl_copies_pipes(copies) > 1 ? i : 0,
+                     copy = bl_copies_number(copies, request->replica, pipe);
+      status = measure_share(request, span, copy, owners, &state.moment_bytes, &received_bytes);
+      sum->reduce_bytes += (bl_copies_count(copies) - 1) * received_bytes;
       owners += bl_chunk_span_parameter_count(model, span);
     }
     if (status == BL_OK) {
@@ -160,7 +166,7 @@ bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_m
   uint64_t tensors = 0;
   bool head = false, exchanges = false; // with another chunk, the gradient of a tied embedding
   uint32_t *owners = NULL;
-  if (request->replicas > 1) {
+  if (bl_copies_count(copies_of(request)) > 1) {
     owners = calloc(bl_shard_parameters(model, request->spans, request->span_count) + 1u, sizeof *owners);
     if (owners == NULL) {
       return BL_EXHAUSTED;

@@ -57,6 +57,7 @@ typedef struct bl_stage_memory_request {
   bool optimizer_on_host; // train.optimizer_memory: host
   uint32_t replicas;      // parallel.data; 0: one
   uint32_t replica;       // which of them
+  uint32_t pipes;         // of the schedule; 0: one. With two, spans[0] is of pipe 0 and spans[1] of pipe 1
   uint32_t fold_levels;   // sums of gradients that wait to be added to (model/fold.h)
 } bl_stage_memory_request_t;
 
@@ -64,10 +65,10 @@ typedef struct bl_stage_memory {
   uint64_t weight_bytes;    // on the device, with the copies that products read
   uint64_t gradient_bytes;  // without tied_bytes
   uint64_t tied_bytes;      // room for the gradient of a tied embedding from the chunk at its other end, after them
-  uint64_t optimizer_bytes; // both moments, of what this replica updates; 0 where they are on the host
+  uint64_t optimizer_bytes; // both moments, of what this stage updates; 0 where they are on the host
   uint64_t host_bytes;      // there: masters of the weights, both moments, and the gradients that have come
   uint64_t fold_bytes;      // sums of gradients that wait, after gradients and tied_bytes
-  uint64_t reduce_bytes;    // room for what other replicas send of the gradients that are added here
+  uint64_t reduce_bytes;    // room for what other copies send of the gradients that are added here
   uint64_t shadow_bytes;    // of weights and moments; on the host where they are
   uint64_t window_bytes;    // in which ranks that share layers show each other their parts (model/windows.h)
   uint64_t chunk_bytes;     // workspace of the largest chunk

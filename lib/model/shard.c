@@ -29,21 +29,22 @@ static int by_size(const void *left, const void *right) {
   return a->position < b->position ? -1 : 1;
 }
 
-static void give(const tensor_t *tensor, uint32_t replica, uint64_t loads[], uint32_t *owners) {
-  owners[tensor->position] = replica;
-  loads[replica] += tensor->elements;
+static void give(const tensor_t *tensor, uint32_t copy, uint64_t loads[], uint32_t *owners) {
+  owners[tensor->position] = copy;
+  loads[copy] += tensor->elements;
 }
 
-static uint32_t least(const uint64_t loads[], uint32_t replicas) {
+static uint32_t least(const uint64_t loads[], uint32_t copies) {
   uint32_t found = 0;
-  for (uint32_t r = 1; r < replicas; r++) {
+  for (uint32_t r = 1; r < copies; r++) {
     found = loads[r] < loads[found] ? r : found;
   }
   return found;
 }
 
-bl_status_t bl_shard_assign(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
-                            uint32_t replicas, uint32_t *owners) {
+// Of spans whose copies are on the same ranks.
+static bl_status_t assign(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count, uint32_t copies,
+                          uint32_t *owners) {
   const uint32_t tied = bl_parameter_index(model, BL_PARAMETER_TOKEN_EMBEDDING, 0);
   uint64_t loads[BL_GRID_MOST_REPLICAS] = {0};
   uint32_t position = 0, count = 0;
@@ -64,17 +65,28 @@ bl_status_t bl_shard_assign(const bl_model_t *model, const bl_chunk_span_t *span
   }
   qsort(tensors, count, sizeof *tensors, by_size);
   for (uint32_t i = 0; i < count; i++) {
-    give(&tensors[i], least(loads, replicas), loads, owners);
+    give(&tensors[i], least(loads, copies), loads, owners);
   }
   free(tensors);
   return BL_OK;
 }
 
-uint64_t bl_shard_moments(const bl_parameter_place_t *places, uint32_t count, const uint32_t *owners, uint32_t replica,
+bl_status_t bl_shard_assign(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
+                            bl_copies_t copies, uint32_t *owners) {
+  const uint32_t count = bl_copies_count(copies), together = bl_copies_pipes(copies) > 1 ? 1 : span_count;
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < span_count && status == BL_OK; s += together) {
+    status = assign(model, &spans[s], together, count, owners);
+    owners += bl_shard_parameters(model, &spans[s], together);
+  }
+  return status;
+}
+
+uint64_t bl_shard_moments(const bl_parameter_place_t *places, uint32_t count, const uint32_t *owners, uint32_t copy,
                           uint64_t *offsets) {
   uint64_t end = 0;
   for (uint32_t i = 0; i < count; i++) {
-    const bool here = owners == NULL || owners[places[i].number] == replica;
+    const bool here = owners == NULL || owners[places[i].number] == copy;
     const uint64_t offset = owners == NULL ? places[i].offset_elements : end;
     if (here && offsets != NULL) {
       offsets[i] = offset;

@@ -19,12 +19,13 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
 #define LOOPED        BL_PLACEMENT_LOOPED
 #define VSHAPED       BL_PLACEMENT_V
 #define BIDIRECTIONAL BL_PLACEMENT_BIDIRECTIONAL
-// Why the executor does not run a schedule.
-#define TWO_COPIES "its two directions need two copies of the weights on every stage; stages hold one"
+// Why a planner, which cuts one model into whole sequences, leaves a schedule out.
+#define SLICED     "plans are of whole sequences"
+#define TWO_COPIES "plans are of one copy of the model"
 // Whether the order is searched, with the costs and limits that it is given, or known from the shape alone.
 #define SEARCHED true
 #define FIXED    false
-// X(name, summary, default chunks, default slices, placement, splits, searched, why it does not run, chunks rule, default
+// X(name, summary, default chunks, default slices, placement, splits, searched, why it is not planned, chunks rule, default
 //   memory in p, generator)
 #define SCHEDULE_TABLE(X)                                                                                              \
   X("gpipe", "all forwards, then all backwards", 1, 1, LOOPED, false, FIXED, NULL, CHUNKS_ANY, 0, bl__generate_gpipe)  \
@@ -35,7 +36,7 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
     CHUNKS_SEVERAL, 0, bl__generate_interleaved)                                                                       \
   X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, 1, LOOPED, true, SEARCHED,     \
     NULL, CHUNKS_SEVERAL, 0, bl__generate_grouped_interleaved)                                                         \
-  X("seq1f1b", "1f1b over slices of sequences", 1, 2, LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)    \
+  X("seq1f1b", "1f1b over slices of sequences", 1, 2, LOOPED, false, FIXED, SLICED, CHUNKS_ONE, 0, bl__generate_1f1b)  \
   X("zb-h1", "zero bubble within 1f1b's memory", 1, 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 1,                    \
     bl__generate_zero_bubble)                                                                                          \
   X("zb-h2", "zero bubble with twice 1f1b's memory", 1, 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 2,                \
@@ -61,12 +62,8 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
     bl__generate_dualpipe_v)
 
 static const bl_schedule_info_t infos[] = {
-#define X(name, summary, chunks, slices, placement, splits, searched, why_not, rule, memory, generator)                \
-  {name,    summary,                                                                                                   \
-   chunks,  placement,                                                                                                 \
-   splits,  (why_not) == NULL,                                                                                         \
-   why_not, (memory) > 0,                                                                                              \
-   slices,  (rule) == CHUNKS_SEVERAL},
+#define X(name, summary, chunks, slices, placement, splits, searched, not_planned, rule, memory, generator)            \
+  {name, summary, chunks, placement, splits, not_planned, (memory) > 0, slices, (rule) == CHUNKS_SEVERAL},
     SCHEDULE_TABLE(X)
 #undef X
 };
@@ -77,7 +74,7 @@ static const struct {
   bool searched;
   bl__generator_t *generate;
 } rows[] = {
-#define X(name, summary, chunks, slices, placement, splits, searched, why_not, rule, memory, generator)                \
+#define X(name, summary, chunks, slices, placement, splits, searched, not_planned, rule, memory, generator)            \
   {rule, memory, searched, generator},
     SCHEDULE_TABLE(X)
 #undef X
@@ -389,17 +386,15 @@ bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedu
 
 bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batches, bl_schedule_t **schedule,
                                 bl_error_t *err) {
-  if (like->pipes != 1) {
-    return bl_error_set(err, BL_INVALID, "schedule %s: a bidirectional schedule has no forward-only form", like->name);
-  }
   bl_schedule_t *made;
+  const bl_placement_t placement = like->pipes > 1 ? BL_PLACEMENT_LOOPED : like->placement;
   bl_status_t status =
-      bl_schedule_create("forward", like->placement, like->stages, like->chunks, micro_batches, &made, err);
+      bl_schedule_create("forward", placement, like->stages, like->chunks / like->pipes, micro_batches, &made, err);
   if (status != BL_OK) {
     return status;
   }
-  memcpy(made->stage_of, like->stage_of, like->virtual_stages * sizeof like->stage_of[0]);
-  made->virtual_stages = like->virtual_stages;
+  made->virtual_stages = bl_schedule_depth(like);
+  memcpy(made->stage_of, like->stage_of, made->virtual_stages * sizeof like->stage_of[0]);
   made->forward_only = true;
   made->slices = like->slices;
   // By groups of p micro-batches, or slices, so that with several chunks a stage no stage waits for a whole round of the model.

@@ -15,7 +15,8 @@ BL_MUST_USE bl_status_t bl_schedule_generate(const bl_schedule_request_t *reques
 // Whether `pooled` makes another order of a request than it has without.
 bool bl_schedule_pools(const bl_schedule_request_t *request);
 
-// Forwards alone, in order, on the placement of `like`: for validation losses and sampling.
+// Forwards alone, in order, on the placement of `like`, or where that has two pipes through the first of them: for
+// validation losses and sampling.
 BL_MUST_USE bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batches, bl_schedule_t **schedule,
                                             bl_error_t *err);
 
@@ -26,8 +27,7 @@ typedef struct bl_schedule_info {
   uint32_t default_chunks; // 1 or 2
   bl_placement_t placement;
   bool splits_backward;    // I and W apart
-  bool runs;               // the executor runs it; otherwise generator and simulator only
-  const char *why_not;     // the reason, NULL where it runs
+  const char *not_planned; // why no plan proposes it, though jobs may ask for it; NULL: plans do
   bool limited;            // it takes a limit of memory
   uint32_t default_slices; // of sequences: 1, or 2 where it is about slices
   bool any_chunks;         // a run has any number of chunks from default_chunks on; otherwise just these

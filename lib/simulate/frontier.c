@@ -126,7 +126,7 @@ static bl_status_t add_built_in(const bl_frontier_request_t *request, const bl_s
     return status == BL_INVALID && request->name_count == 0 ? BL_OK : status; // the shape does not allow it
   }
   snprintf(point.schedule, sizeof point.schedule, "%s", info->name);
-  point.runs = info->runs && schedule->placement == info->placement;
+  point.runs = schedule->placement == info->placement;
   status = add_schedule(request, schedule, point, frontier, err);
   bl_schedule_destroy(schedule);
   return status;
@@ -190,13 +190,13 @@ static void mark_best(bl_frontier_t *frontier) {
   }
 }
 
-// All that run, adaptive last.
+// All that are planned with, adaptive last.
 static bl_status_t add_all(const bl_frontier_request_t *request, bl_frontier_t *frontier, bl_error_t *err) {
   size_t names;
   const bl_schedule_info_t *infos = bl_schedule_infos(&names);
   bl_status_t status = BL_OK;
   for (size_t n = 0; n < names && status == BL_OK; n++) {
-    if (infos[n].runs && infos[n].default_slices == 1 && strcmp(infos[n].name, "adaptive") != 0) {
+    if (infos[n].not_planned == NULL && strcmp(infos[n].name, "adaptive") != 0) {
       status = add_named(request, infos[n].name, frontier, err);
     }
   }

@@ -133,17 +133,17 @@ static bl_status_t share_cores(bl_engine_t *engine, const bl_engine_options_t *o
   return status;
 }
 
-// Stage that holds the embedding (first) or the head (last virtual stage).
+// Stage that holds the embedding (first) or the head (last virtual stage) of the first pipe.
 static uint32_t stage_at_end(const bl_training_t *training, bool last) {
   const bl_schedule_t *schedule = training->schedule;
-  return schedule->stage_of[last ? schedule->virtual_stages - 1 : 0];
+  return schedule->stage_of[last ? bl_schedule_depth(schedule) - 1 : 0];
 }
 
 // Who updates which of this stage's parameters.
 static bl_status_t assign_owners(bl_engine_t *engine, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
   const bl_schedule_t *schedule = training->schedule;
-  if (training->grid.data == 1) {
+  if (bl_engine_copies(engine) == 1) {
     return BL_OK;
   }
   bl_chunk_span_t *spans = calloc(schedule->virtual_stages, sizeof *spans);
@@ -156,7 +156,7 @@ static bl_status_t assign_owners(bl_engine_t *engine, bl_error_t *err) {
   bl_status_t status = BL_EXHAUSTED;
   engine->owners = calloc(bl_shard_parameters(&training->model, spans, count) + 1u, sizeof *engine->owners);
   if (spans != NULL && engine->owners != NULL) {
-    status = bl_shard_assign(&training->model, spans, count, training->grid.data, engine->owners);
+    status = bl_shard_assign(&training->model, spans, count, bl_grid_copies(&training->grid), engine->owners);
   }
   free(spans);
   return status == BL_OK ? BL_OK : no_memory(err);
@@ -174,6 +174,8 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
     if (schedule->stage_of[virtual_stage] != engine->stage) {
       continue;
     }
+    const uint32_t pipe = bl_schedule_pipe(schedule, virtual_stage),
+                   copy = bl_copies_number(bl_grid_copies(&training->grid), engine->replica, pipe);
     bl_chunk_options_t options = {.ops = engine->ops,
                                   .compute = engine->compute,
                                   .device = engine->device,
@@ -184,11 +186,13 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
                                   .micro_batches = (uint32_t)engine->job.train.micro_batches,
                                   .owners = owners,
                                   .host = engine->host,
-                                  .replica = engine->replica,
+                                  .copy = copy,
                                   .fold_levels = bl_engine_fold_levels(engine),
                                   .prepack = true};
     bl_engine_chunk_t *chunk = &engine->chunks[engine->chunk_count];
     chunk->virtual_stage = virtual_stage;
+    chunk->pipe = pipe;
+    chunk->copy = copy;
     bl_status_t status = bl_chunk_create(&options, &chunk->chunk, err);
     if (status != BL_OK) {
       return status;
@@ -200,9 +204,12 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
       engine->parameter_count +=
           parameter.owned && parameter.updated; // others' of a tensor group are in the files, too
     }
-    if (engine->tied != NULL && bl_chunk_tied_needs_peer(chunk->chunk)) {
+    if (pipe > 0 || !bl_chunk_tied_needs_peer(chunk->chunk)) {
+      continue; // the gradient of the second pipe's copy goes to the first one's
+    }
+    if (engine->tied != NULL) {
       engine->tied_twin = chunk->chunk;
-    } else if (bl_chunk_tied_needs_peer(chunk->chunk)) {
+    } else {
       engine->tied = chunk->chunk;
       engine->tied_peer = bl_engine_rank_of(engine, stage_at_end(training, virtual_stage == 0));
     }
@@ -340,7 +347,7 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
 static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
   const bool staged = !engine->device->host_memory;
   const bl_grid_t *grid = &engine->training.grid;
-  const bool replicas = grid->data > 1;
+  const bool shares = bl_engine_copies(engine) > 1;
   bl_arena_t arenas[BL_HUB_MAX_ARENAS];
   size_t arena_count = 0;
   if (engine->tensor_group != NULL) {
@@ -348,15 +355,15 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
     arenas[arena_count++] = engine->windows; // BL_WINDOWS_ARENA
   }
   arenas[arena_count++] = staged ? engine->edge_twins : engine->edges;
-  if (replicas || (engine->tied != NULL && engine->tied_twin == NULL)) {
+  if (shares || (engine->tied != NULL && engine->tied_twin == NULL)) {
     arenas[arena_count++] = staged ? engine->tied_twins : engine->gradients;
   }
-  if (replicas) {
+  if (shares) {
     arenas[arena_count++] = engine->weights;
   }
   const uint32_t pieces = 4 * BL_GROUP_WINDOWS * bl_split_here(engine->training.layout.split);
   bl_hub_options_t hub = {.stage = (int32_t)engine->rank,
-                          .replica_stages = replicas ? grid->stages : 0,
+                          .replica_stages = grid->data > 1 ? grid->stages : 0,
                           .tensor_ranks = grid->tensor,
                           .unix_path = options->unix_path,
                           .tcp_host = options->tcp_host,

@@ -7,7 +7,7 @@
 //   bl_engine_destroy(engine);
 //
 // Memory of a stage: weights (with their packed copies), gradients (with room for the peer's part of a tied
-// embedding, for sums that wait to be added, and for what other replicas send; shareable where ranks pull from them),
+// embedding, for sums that wait to be added, and for what other copies send; shareable where ranks pull from them),
 // optimizer, KV cache, slots (equal, slot_bytes each; as many as the policy of the job leaves the stage, until a plan
 // says otherwise; shareable, so that stores on this machine can pull evicted blocks from them), edges (equal, edge_bytes
 // each, shareable so that peers on this machine can pull from them), workspace, data, checkpoint (a copy of weights and
@@ -65,6 +65,8 @@ typedef struct bl_engine_options {
 
 typedef struct bl_engine_chunk {
   uint32_t virtual_stage;
+  uint32_t pipe; // whose chunk it is
+  uint32_t copy; // of all copies of this chunk (model/grid.h)
   bl_chunk_t *chunk;
   uint32_t shared_first, shared_count; // of engine->shared
   bool current;                        // in this run all weights have come
@@ -114,13 +116,15 @@ typedef struct bl_engine_leaving {
   uint32_t free_at;         // operation before which the plan counts the slot as free
 } bl_engine_leaving_t;
 
-// What the replicas of a stage add up and hand round: a parameter, or the second gradient of one.
+// What the copies of a chunk add up and hand round: a parameter, or the second gradient of one.
 typedef struct bl_engine_shared {
-  float *weight; // NULL: of a second gradient
+  uint32_t chunk;  // of engine->chunks
+  uint32_t number; // among those of its chunk, the same on all ranks that have a copy
+  float *weight;   // NULL: of a second gradient
   float *gradient;
   uint64_t elements;
-  uint32_t owner;  // the replica that updates it
-  float *received; // where it is this one, others' gradients of it: [data - 1], each on a cache line
+  uint32_t owner;  // the copy that updates it
+  float *received; // where it is this one, others' gradients of it: [copies - 1], each on a cache line
 } bl_engine_shared_t;
 
 typedef struct bl_engine {
@@ -138,11 +142,11 @@ typedef struct bl_engine {
   bl_host_optimizer_t *host; // that updates the chunks (train.optimizer_memory: host); NULL: the device does
   bl_engine_chunk_t *chunks;
   uint32_t chunk_count;
-  uint32_t *owners;           // of the chunks' parameters (model/shard.h); NULL: there is one replica
+  uint32_t *owners;           // of the chunks' parameters (model/shard.h); NULL: there is one copy
   bl_engine_shared_t *shared; // [shared_count], executor/replicas.h
   uint32_t shared_count;
   struct bl_tensor_group *tensor_group; // executor/tensor_group.h; NULL: this rank has its layers whole
-  uint64_t sums_at, received_at;        // offsets in the arena of gradients: sums that wait, what other replicas send
+  uint64_t sums_at, received_at;        // offsets in the arena of gradients: sums that wait, what other copies send
 
   bl_memory_account_t account;
   bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory; // optimizer: wherever it lies
@@ -162,7 +166,7 @@ typedef struct bl_engine {
   float **page_gradients;       // likewise
   bl_edge_state_t *edge_states; // [edge_count], executor/edges.h
   uint32_t parameter_count;     // tensors this rank reports on and saves
-  bl_chunk_t *tied;             // the chunk whose tied gradient needs another chunk's part, or NULL
+  bl_chunk_t *tied;             // the chunk of copy 0 whose tied gradient needs another chunk's part, or NULL
   bl_chunk_t *tied_twin;        // that other chunk, where a V-shaped schedule puts both on this stage
   uint32_t tied_peer;           // rank of the other part
   float *tied_part;             // the part that comes from there, [vocab, hidden]
@@ -243,7 +247,20 @@ static inline uint32_t bl_engine_rank_of(const bl_engine_t *engine, uint32_t sta
 }
 // Sums of gradients that wait beside the one that is accumulated (model/fold.h).
 static inline uint32_t bl_engine_fold_levels(const bl_engine_t *engine) {
-  return bl_fold_levels(engine->training.grid.data_parts / engine->training.grid.data);
+  return bl_fold_levels(bl_grid_copy_parts(&engine->training.grid));
+}
+// Copies of every chunk, over replicas and pipes.
+static inline uint32_t bl_engine_copies(const bl_engine_t *engine) {
+  return bl_copies_count(bl_grid_copies(&engine->training.grid));
+}
+// The rank that has this copy of the chunk.
+static inline uint32_t bl_engine_copy_rank(const bl_engine_t *engine, const bl_engine_chunk_t *chunk, uint32_t copy) {
+  const bl_grid_t *grid = &engine->training.grid;
+  const uint32_t pipes = bl_copies_pipes(bl_grid_copies(grid));
+  const bl_seat_t seat = {.stage = copy % pipes == chunk->pipe ? engine->stage : grid->stages - 1 - engine->stage,
+                          .tensor = engine->training.layout.split.rank,
+                          .data = copy / pipes};
+  return bl_grid_rank(grid, seat);
 }
 // The number of this replica's first micro-batch in a run in which each has `count`.
 static inline uint32_t bl_engine_first_micro_batch(const bl_engine_t *engine, uint32_t count) {

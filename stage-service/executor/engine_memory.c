@@ -43,6 +43,7 @@ static bl_status_t plan_memory(bl_engine_t *engine, bl_stage_memory_t *memory, b
                                              .batches = engine->batch_count,
                                              .replicas = training->grid.data,
                                              .replica = engine->replica,
+                                             .pipes = training->schedule->pipes,
                                              .fold_levels = bl_engine_fold_levels(engine),
                                              .optimizer_on_host = engine->host != NULL,
                                              .post_validation = engine->job.train.post_validation};
@@ -211,14 +212,14 @@ typedef struct {
 static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wanted_t wanted[WANTED]) {
   const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL; // with another stage
   const bool staged = !engine->device->host_memory;
-  const bool replicas = engine->training.grid.data > 1;
+  const bool shares = bl_engine_copies(engine) > 1;
   const bool away = engine->host != NULL;
   const uint64_t edges = engine->edge_count * engine->edge_bytes;
   const uint64_t pages =
       engine->page_count * engine->page_bytes + engine->page_gradient_count * engine->page_gradient_bytes;
   const wanted_t list[WANTED] = {
-      {BL_MEMORY_WEIGHTS, replicas ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, memory->weight_bytes, &engine->weights},
-      {BL_MEMORY_GRADIENTS, exchanges || replicas ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
+      {BL_MEMORY_WEIGHTS, shares ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, memory->weight_bytes, &engine->weights},
+      {BL_MEMORY_GRADIENTS, exchanges || shares ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
        memory->gradient_bytes + memory->tied_bytes + memory->fold_bytes + memory->reduce_bytes, &engine->gradients},
       {away ? BL_MEMORY_OPTIMIZER_HOST : BL_MEMORY_OPTIMIZER, away ? BL_ARENA_STAGING : BL_ARENA_PRIVATE,
        away ? memory->host_bytes : memory->optimizer_bytes, &engine->optimizer},
@@ -416,10 +417,11 @@ static uint64_t line_elements(uint64_t elements) {
 }
 
 static void share(bl_engine_t *engine, bl_engine_shared_t tensor, float **received) {
-  if (tensor.owner == engine->replica) {
+  if (tensor.owner == engine->chunks[tensor.chunk].copy) {
     tensor.received = *received;
-    *received += (engine->training.grid.data - 1) * line_elements(tensor.elements);
+    *received += (bl_engine_copies(engine) - 1) * line_elements(tensor.elements);
   }
+  tensor.number = engine->shared_count - engine->chunks[tensor.chunk].shared_first;
   engine->shared[engine->shared_count++] = tensor;
 }
 
@@ -438,7 +440,8 @@ bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
     engine->chunks[i].shared_first = engine->shared_count;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
       const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
-      bl_engine_shared_t tensor = {.weight = p.weight, .gradient = p.gradient, .elements = p.room, .owner = p.owner};
+      bl_engine_shared_t tensor = {
+          .chunk = i, .weight = p.weight, .gradient = p.gradient, .elements = p.room, .owner = p.owner};
       share(engine, tensor, &received);
       tensor.weight = NULL;
       const bool table = p.parameter.role == BL_PARAMETER_TOKEN_EMBEDDING;

@@ -117,14 +117,25 @@ static bl_status_t read_labels(pass_t *pass, bl_op_t op, const int32_t **labels,
 
 // ---- operations
 
+// Of the plan's pipes that whose last chunk, with the head, is here; as many as there are: none is.
+static uint32_t head_pipe(const pass_t *pass) {
+  const bl_schedule_t *plan = pass->run->plan->schedule;
+  uint32_t pipe = 0;
+  while (pipe < plan->pipes && plan->stage_of[(pipe + 1) * bl_schedule_depth(plan) - 1] != pass->engine->stage) {
+    pipe++;
+  }
+  return pipe;
+}
+
 // What the head has written, after everything is over.
 static void collect_losses(pass_t *pass) {
   bl_vote_t *vote = pass->vote;
   const bl_schedule_t *schedule = pass->engine->training.schedule;
-  const bl_chunk_t *chunk = bl_engine_chunk(pass->engine, schedule->virtual_stages - 1);
-  const uint32_t first = bl_engine_first_micro_batch(pass->engine, pass->run->plan->schedule->micro_batches);
+  const uint32_t pipe = head_pipe(pass), begin = pipe * vote->loss_count, // as many go through each pipe
+      first = begin + bl_engine_first_micro_batch(pass->engine, pass->run->plan->schedule->micro_batches);
+  const bl_chunk_t *chunk = bl_engine_chunk(pass->engine, (pipe + 1) * bl_schedule_depth(schedule) - 1);
   for (uint32_t i = 0; i < vote->loss_count; i++) {
-    const bl_chunk_loss_t *losses = &pass->engine->losses[i * slices_of(pass)];
+    const bl_chunk_loss_t *losses = &pass->engine->losses[(begin + i) * slices_of(pass)];
     bool bad = false;
     for (uint32_t slice = 0; slice < slices_of(pass); slice++) {
       bad = bad || losses[slice].first_bad_row >= 0;
@@ -187,14 +198,15 @@ static bool ends_micro_batch(bl_op_t op) {
   return op.slice == 0;
 }
 
-// After the last micro-batch of a part of the gradient.
+// After the last micro-batch of a part of the gradient. A pipe has as many of them as the other.
 static bl_status_t fold(pass_t *pass, bl_op_t op, bool head, bl_error_t *err) {
-  const bl_grid_t *grid = &pass->engine->training.grid;
-  const uint32_t parts = grid->data_parts / grid->data, size = pass->run->plan->schedule->micro_batches / parts;
+  const bl_schedule_t *plan = pass->run->plan->schedule;
+  const uint32_t parts = bl_grid_copy_parts(&pass->engine->training.grid),
+                 size = plan->micro_batches / (parts * plan->pipes);
   if (parts == 1 || !ends_micro_batch(op) || (op.micro_batch + 1u) % size != 0) {
     return BL_OK;
   }
-  const uint32_t part = op.micro_batch / size;
+  const uint32_t part = op.micro_batch / size - bl_schedule_pipe(plan, op.virtual_stage) * parts;
   return bl_chunk_fold(bl_engine_chunk(pass->engine, op.virtual_stage), head, bl_fold_merges(part), part + 1 == parts,
                        err);
 }
@@ -217,8 +229,10 @@ static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_e
   bl_engine_t *engine = pass->engine;
   const int32_t *tokens;
   bl_status_t status = read_tokens(pass, op->op, &tokens, err);
-  const bool last =
-      ends_micro_batch(op->op) && op->op.micro_batch + 1u == pass->run->plan->schedule->micro_batches; // of the chunk
+  const bl_schedule_t *plan = pass->run->plan->schedule;
+  const uint32_t end =
+      plan->micro_batches / plan->pipes * (bl_schedule_pipe(plan, op->op.virtual_stage) + 1); // of those of the chunk
+  const bool last = ends_micro_batch(op->op) && op->op.micro_batch + 1u == end;
   if (status == BL_OK && last) {
     bl_chunk_expect_last(bl_engine_chunk(engine, op->op.virtual_stage));
   }
@@ -465,7 +479,7 @@ static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
   if (status == BL_OK) {
     status = bl_replicas_reduce(engine, &pass->stall, err);
   }
-  if (status == BL_OK && (engine->replica == 0 || engine->owners == NULL)) { // it updates a tied embedding
+  if (status == BL_OK && engine->replica == 0) { // it updates a tied embedding
     status = join_tied(pass, err);
   }
   for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
@@ -522,8 +536,9 @@ static void come_to_rest(pass_t *pass) {
 static void reset_vote(pass_t *pass) {
   const bl_engine_t *engine = pass->engine;
   bl_vote_t *vote = pass->vote;
-  bool head = engine->training.schedule->stage_of[engine->training.schedule->virtual_stages - 1] == engine->stage;
-  uint32_t micro_batches = pass->run->plan->schedule->micro_batches;
+  const bl_schedule_t *plan = pass->run->plan->schedule;
+  bool head = head_pipe(pass) < plan->pipes;
+  uint32_t micro_batches = plan->micro_batches / plan->pipes;
   head = head && engine->training.layout.split.rank == 0; // all tensor ranks have the same
   uint32_t losses = head && pass->run->id.kind != BL_RUN_GENERATE ? micro_batches : 0;
   uint64_t micro_batch_tokens = (uint64_t)engine->job.train.micro_batch * engine->training.model.seq;

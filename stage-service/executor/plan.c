@@ -20,10 +20,12 @@ static bl_status_t check_placement(const bl_executor_plan_request_t *request, co
     return bl_error_set(err, BL_INVALID, "plan %lu: sequences are in %u slices, configured are %u", request->version,
                         schedule->slices, configured->slices);
   }
-  if (schedule->stages != configured->stages || schedule->virtual_stages != configured->virtual_stages) {
+  // Forwards alone go through the first of two pipes.
+  const uint32_t wanted = schedule->forward_only ? bl_schedule_depth(configured) : configured->virtual_stages;
+  if (schedule->stages != configured->stages || schedule->virtual_stages != wanted ||
+      (!schedule->forward_only && schedule->pipes != configured->pipes)) {
     return bl_error_set(err, BL_INVALID, "plan %lu: stages and chunks in all are %u and %u, those configured %u and %u",
-                        request->version, schedule->stages, schedule->virtual_stages, configured->stages,
-                        configured->virtual_stages);
+                        request->version, schedule->stages, schedule->virtual_stages, configured->stages, wanted);
   }
   if (schedule->hosts > request->hosts) {
     return bl_error_set(err, BL_INVALID, "plan %lu parks blocks at %u host stores, configured are %u", request->version,

@@ -17,7 +17,7 @@ typedef struct bl_vote {
   uint64_t plan_version;
   bool finite;                   // all losses and gradients are
   int32_t nonfinite_micro_batch; // the first whose loss is not, -1: none
-  double *losses;                // per micro-batch, mean over its tokens; on the stage with the head
+  double *losses;                // per micro-batch of this stage's pipe, mean over its tokens; on a stage with the head
   uint32_t loss_count;
   uint32_t *parameters; // canonical index of each entry of `squares`
   double *squares;      // fp64 sum of squares of that tensor's gradient

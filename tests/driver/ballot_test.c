@@ -91,6 +91,25 @@ static void test_bits_do_not_depend_on_replicas(void **state) {
   assert_non_null(strstr(err.text, "stage 0 of replica 1 reports tensor 0, which another rank has reported"));
 }
 
+// Two pipes on two stages: the head of the first, with the first micro-batches, is on the last stage.
+static void test_bits_do_not_depend_on_pipes(void **state) {
+  (void)state;
+  bl_tally_t whole, shared;
+  bl_error_t err;
+  double scratch[TENSORS];
+  const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = 2, .pipes = 2};
+  const bl_ballot_t one = ballot(0, TENSORS, true);
+  assert_int_equal(count(&one, 1, &whole, &err), BL_OK);
+  bl_ballot_t two[] = {ballot(3, 3, true), ballot(0, 3, true)};
+  two[1].loss_count = 1;
+  two[1].tokens = 32;
+  two[0].losses = losses + 1;
+  two[0].loss_count = 2;
+  two[0].tokens = 64;
+  assert_int_equal(bl_tally_count(two, &grid, 3, TENSORS, scratch, &shared, &err), BL_OK);
+  assert_memory_equal(&shared, &whole, sizeof shared);
+}
+
 static void expect(const bl_ballot_t *ballots, uint32_t stages, bl_status_t status, const char *text) {
   bl_tally_t tally = {.loss = -7};
   bl_error_t err;
@@ -150,6 +169,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_bits_do_not_depend_on_the_cut),
       cmocka_unit_test(test_bits_do_not_depend_on_replicas),
+      cmocka_unit_test(test_bits_do_not_depend_on_pipes),
       cmocka_unit_test(test_what_is_refused),
       cmocka_unit_test(test_clipping),
       cmocka_unit_test(test_copies_own_what_they_hold),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every combination of policy, data path, path required of blocks, schedule, recomputation, slices of sequences, memory of the
-host and place (processes of the run, or services that already run) on a tiny job: it runs with the bits of 1f1b on one stage, or is refused with 2
+host and place (processes of the run, or services that already run) on a tiny job: it runs with the bits of 1f1b on one stage (of two
+parts, with two copies of the model), or is refused with 2
 before anything starts, where it is known to be impossible and nowhere else.
 
 A sample in which every two values that can meet do meet; BALLAST_TEST_LONG=1 takes the whole product.
@@ -21,7 +22,8 @@ WORKERS = 4  # runs at a time: they wait more than they compute
 # that works, too.
 SLOTS = {"gpipe": (8, 1, 2), "1f1b": (3, 1, 2), "eager-1f1b": (5, 1, 2), "interleaved": (9, 1, 2),
          "grouped-interleaved": (7, 7, 7), "zb-h1": (3, 4, 4), "zb-h2": (4, 4, 4), "zb-v": (7, 8, 8), "v-min": (4, 2, 3),
-         "v-half": (6, 4, 5), "v-zb": (8, 8, 8), "1f1b-v": (6, 1, 2), "adaptive": (7, 8, 8), "dualpipe-v": (9, 4, 4)}
+         "v-half": (6, 4, 5), "v-zb": (8, 8, 8), "1f1b-v": (6, 1, 2), "adaptive": (7, 8, 8), "dualpipe-v": (9, 4, 4),
+         "chimera": (4, 1, 2), "dualpipe": (5, 3, 3)}
 # The same of sequences in two slices, each a block.
 SLICED = {"gpipe": (16, 1, 2), "1f1b": (4, 1, 2), "eager-1f1b": (6, 1, 2), "interleaved": (10, 1, 2), "seq1f1b": (4, 1, 2),
           "grouped-interleaved": (8, 7, 7), "zb-h1": (4, 4, 4), "zb-h2": (4, 4, 4), "zb-v": (7, 7, 7), "v-min": (6, 2, 2),
@@ -39,7 +41,7 @@ AXES = Combination(
     host=("no host", "16MiB"),
     place=("local", "services"))
 OF_GPUS = ("cuda-ipc", "nccl")
-SHOWN_ONLY = ("chimera", "dualpipe")
+BOTH = ("chimera", "dualpipe")  # two copies of the model: the bits of two parts
 OFFLOADING = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "1f1b-v")
 PARKING = ("1f1b", "eager-1f1b", "interleaved", "grouped-interleaved", "zb-h1", "zb-v", "adaptive")  # within SLOTS
 PARKING_SLICED = ("1f1b", "eager-1f1b", "seq1f1b")  # within SLICED
@@ -51,8 +53,8 @@ def reason_to_refuse(one):
         return "balance."
     if one.policy == "offload" and one.host == "no host":
         return "balance.host"
-    if one.schedule in SHOWN_ONLY:
-        return "pipeline.schedule"
+    if one.schedule in BOTH and one.slices != "1":
+        return "pipeline.slices"
     if one.recompute == "full" and one.policy in ("bpipe", "cap", "drop", "offload"):
         return "balance.policy"
     return None
@@ -143,16 +145,18 @@ def covering(choice, combinations, chosen=()):
 
 
 def check(folder, chosen):
-    plain = [Combination("none", "auto", "any", "1f1b", "none", slices, "no host", "local") for slices in AXES.slices]
-    expected = {one.slices: losses(run_job(folder, write(folder, one), "--local", "--set", "pipeline.stages=1")[0])
-                for one in plain}
+    expected = {}
+    for slices, parts in itertools.product(AXES.slices, (1, 2)):
+        plain = write(folder, Combination("none", "auto", "any", "1f1b", "none", slices, "no host", "local"))
+        expected[slices, parts] = losses(run_job(folder, plain, "--local", "--set", "pipeline.stages=1", "--set",
+                                                 f"parallel.data_parts={parts}")[0])
     workers, found, parked, ran, refused = queue.Queue(), [], 0, 0, 0
     made = []
 
     def work(one):
         worker = workers.get()
         try:
-            return (one, *worker.run(one, expected[one.slices]))
+            return (one, *worker.run(one, expected[one.slices, 2 if one.schedule in BOTH else 1]))
         finally:
             workers.put(worker)
 

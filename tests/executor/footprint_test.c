@@ -2,7 +2,7 @@
 // Verifies that what the planner counts for the executor is what a stage holds, to the byte and tag by tag, the operations of
 // the back end, the second copy where stages go on ahead of commits and the image of a checkpoint among them: for both
 // families and the norms, windows and fused tensors of others (tests/golden), both dtypes, both kinds of attention, every recomputation, heads with and without a weight of their own, with
-// fused and with split backwards and with several chunks a stage.
+// fused and with split backwards, with several chunks a stage and with two copies of each.
 #include "plan/evaluate/footprint.h"
 
 #include "compute/model/operations.h"
@@ -39,6 +39,11 @@ static void write_model(const setting_t *s, char *model, size_t bytes) {
            gpt2 != s->other ? "true" : "false", gpt2 ? "" : ", ffn: 100, kv_heads: 2");
 }
 
+// Two pipes, each with a copy of the model.
+static bool is_of_both(const setting_t *s) {
+  return strcmp(s->schedule, "chimera") == 0 || strcmp(s->schedule, "dualpipe") == 0;
+}
+
 static void write_job(const setting_t *s, char *job, size_t bytes) {
   char model[512];
   write_model(s, model, sizeof model);
@@ -49,7 +54,7 @@ static void write_job(const setting_t *s, char *job, size_t bytes) {
            "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: %u, slices: %u}\n"
            "parallel: {data: %u, data_parts: %u}\n%s",
            model, BALLAST_SOURCE_DIR, s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule, s->attention,
-           s->recompute, s->ahead ? 2 : 1, s->slices > 0 ? s->slices : 1, s->data, s->data > 1 ? 4 : 1,
+           s->recompute, s->ahead ? 2 : 1, s->slices > 0 ? s->slices : 1, s->data, s->data > 1 || is_of_both(s) ? 4 : 1,
            s->saves ? "checkpoint: {folder: /nowhere, every: 1}\n" : "");
 }
 
@@ -73,6 +78,7 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
                                     .post_validation = setting->ahead,
                                     .micro_batches = training->schedule->micro_batches,
                                     .replicas = setting->data,
+                                    .pipes = training->schedule->pipes,
                                     .fold_levels = bl_engine_fold_levels(engine),
                                     .image = setting->saves ? bl_checkpoint_image_bytes : NULL};
   bl_operation_memory_t operations;
@@ -217,9 +223,28 @@ static void planned_bytes_of_slices_are_held(void **state) {
   }
 }
 
+// Of four parts, of which each copy has two: both copies of the weights, half of the moments, room for what the other sends.
+static void planned_bytes_of_two_copies_are_held(void **state) {
+  (void)state;
+  static const char *const schedules[] = {"chimera", "dualpipe"}, *const recomputes[] = {"none", "attention", "full"},
+                           *const families[] = {"gpt2", "llama", "gemma2"};
+  for (size_t i = 0; i < 2 * 3; i++) {
+    const setting_t setting = {.family = families[i % 3],
+                               .dtype = i % 4 < 2 ? "fp32" : "bf16",
+                               .attention = i % 3 == 0 ? "naive" : "flash",
+                               .recompute = recomputes[i / 2],
+                               .schedule = schedules[i % 2],
+                               .ahead = i % 3 == 1,
+                               .saves = i % 4 != 1,
+                               .other = i >= 3,
+                               .data = 1};
+    check(&setting);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(planned_bytes_are_held),
-                                     cmocka_unit_test(planned_bytes_of_other_models_are_held),
-                                     cmocka_unit_test(planned_bytes_of_slices_are_held)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(planned_bytes_are_held), cmocka_unit_test(planned_bytes_of_other_models_are_held),
+      cmocka_unit_test(planned_bytes_of_slices_are_held), cmocka_unit_test(planned_bytes_of_two_copies_are_held)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

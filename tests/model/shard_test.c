@@ -53,7 +53,7 @@ static void check_stage(const bl_model_t *model, bl_chunk_span_t span, uint32_t 
   uint32_t *owners = malloc(count * sizeof *owners);
   assert_non_null(owners);
   assert_int_equal(bl_shard_parameters(model, &span, 1), count);
-  assert_int_equal(bl_shard_assign(model, &span, 1, replicas, owners), BL_OK);
+  assert_int_equal(bl_shard_assign(model, &span, 1, (bl_copies_t){.replicas = replicas}, owners), BL_OK);
   uint64_t all = 0, largest = 0, most = 0, sum = 0;
   for (uint32_t i = 0; i < count; i++) {
     const uint64_t bytes =
@@ -102,11 +102,48 @@ static void layers_are_shared_evenly(void **state) {
   const bl_chunk_span_t span = {.first_layer = 4, .layer_count = 8};
   uint32_t owners[8 * 9];
   uint64_t loads[2] = {0};
-  assert_int_equal(bl_shard_assign(&model, &span, 1, 2, owners), BL_OK);
+  assert_int_equal(bl_shard_assign(&model, &span, 1, (bl_copies_t){.replicas = 2}, owners), BL_OK);
   for (uint32_t i = 0; i < 8 * 9; i++) {
     loads[owners[i]] += bl_parameter_get(&model, bl_chunk_span_parameter(&model, span, i)).elements;
   }
   assert_true(loads[0] == loads[1]);
+}
+
+// Two pipes: both stages that have copies of two chunks agree on who updates what, whichever chunk is whose first.
+static void both_ends_of_two_pipes_agree(void **state) {
+  (void)state;
+  const bl_model_t model = gpt2_small();
+  const uint32_t half = model.layers / 2;
+  const bl_chunk_span_t first = {.first_layer = 0, .layer_count = half, .embedding = true},
+                        last = {.first_layer = half, .layer_count = model.layers - half, .head = true};
+  const bl_chunk_span_t here[] = {first, last}, there[] = {last, first};
+  const bl_copies_t copies = {.replicas = 1, .pipes = 2};
+  const uint32_t count = bl_chunk_span_parameter_count(&model, first),
+                 rest = bl_chunk_span_parameter_count(&model, last);
+  uint32_t owners[2][256];
+  assert_in_range(count + rest, 2, 256);
+  assert_int_equal(bl_shard_assign(&model, here, 2, copies, owners[0]), BL_OK);
+  assert_int_equal(bl_shard_assign(&model, there, 2, copies, owners[1]), BL_OK);
+  assert_memory_equal(owners[0], owners[1] + rest, count * sizeof owners[0][0]);
+  assert_memory_equal(owners[0] + count, owners[1], rest * sizeof owners[0][0]);
+  assert_int_equal(owners[0][0], 0);     // a tied embedding is the first pipe's
+  assert_int_equal(owners[0][count], 0); // at both of its ends
+  uint64_t planned[2] = {0}, all = 0;
+  for (int end = 0; end < 2; end++) {
+    const bl_stage_memory_request_t request = {
+        .model = &model,
+        .spans = end == 0 ? here : there,
+        .span_count = 2,
+        .options = {.micro_batch = 1, .attention = BL_ATTENTION_FLASH, .backward = BL_BACKWARD_FUSED},
+        .micro_batches = 4,
+        .batches = 1,
+        .pipes = 2};
+    bl_stage_memory_t memory;
+    assert_int_equal(bl_stage_memory(&request, &memory), BL_OK);
+    planned[end] = memory.optimizer_bytes;
+    all = 2 * (memory.gradient_bytes); // of both chunks: moments of one copy, were they all here
+  }
+  assert_int_equal(planned[0] + planned[1], all);
 }
 
 static void moments_of_one_replica_lie_where_weights_do(void **state) {
@@ -130,6 +167,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_tensor_has_an_owner),
       cmocka_unit_test(layers_are_shared_evenly),
+      cmocka_unit_test(both_ends_of_two_pipes_agree),
       cmocka_unit_test(moments_of_one_replica_lie_where_weights_do),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

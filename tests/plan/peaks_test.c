@@ -65,9 +65,6 @@ static void predicted_peaks_are_the_executors(void **state) {
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   bl_model_t model = gpt(16, 64, 4);
   for (size_t i = 0; i < count; i++) {
-    if (!infos[i].runs) {
-      continue;
-    }
     for (uint32_t stages = 1; stages <= 4; stages++) {
       for (uint32_t m = 4; m <= 12; m += 4) {
         bl_schedule_t *schedule;

@@ -65,11 +65,15 @@ static bl_status_t sum_losses(const bl_ballot_t *ballots, const bl_grid_t *grid,
                               bl_tally_t *tally, bl_error_t *err) {
   size_t reported = 0;
   double sum = 0;
-  for (size_t s = 0; s < bl_grid_ranks(grid); s++) { // replicas, and so their micro-batches, follow each other
-    for (size_t i = 0; i < ballots[s].loss_count; i++, reported++) {
-      sum += ballots[s].losses[i];
+  const bool back =
+      bl_copies_pipes(bl_grid_copies(grid)) > 1; // the head of pipe 0 is on the last stage, of 1 on the first
+  const size_t each = grid->stages * grid->tensor;
+  for (size_t k = 0; k < bl_grid_ranks(grid); k++) { // replicas, and so their micro-batches, follow each other
+    const bl_ballot_t *ballot = &ballots[back ? k / each * each + each - 1 - k % each : k];
+    for (size_t i = 0; i < ballot->loss_count; i++, reported++) {
+      sum += ballot->losses[i];
     }
-    tally->tokens += ballots[s].tokens;
+    tally->tokens += ballot->tokens;
   }
   if (reported != micro_batches) {
     return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %zu losses were reported, the step has %zu micro-batches",

@@ -22,12 +22,12 @@ typedef struct bl_ballot {
   uint64_t attempt; // 0: none
   bool finite;
   int32_t nonfinite_micro_batch; // -1: none
-  double *losses;                // [loss_count], per micro-batch, mean over its tokens; last stage only
+  double *losses;                // [loss_count], per micro-batch of its pipe, mean over its tokens; stages with a head
   size_t loss_count;
   uint32_t *parameters; // [square_count], by bl_square_number
   double *squares;      // [square_count], fp64 sum of squares of that tensor's gradient
   size_t square_count;
-  uint64_t tokens; // last stage only
+  uint64_t tokens; // stages with a head
   bl_stage_counters_t counters;
   uint32_t *leased_peaks; // [store_count], by store of the plan: most of its rooms in use at once by this stage
   size_t store_count;     // 0: it evicts nothing

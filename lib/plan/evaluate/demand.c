@@ -17,6 +17,7 @@ static bl_status_t fill_stage(const bl_demand_request_t *r, uint32_t stage, uint
                                 .optimizer_on_host = r->optimizer_on_host,
                                 .micro_batches = r->schedule->micro_batches,
                                 .replicas = r->replicas,
+                                .pipes = r->schedule->pipes,
                                 .fold_levels = r->fold_levels,
                                 .operations = r->operations,
                                 .image = r->image};

@@ -47,7 +47,7 @@ double bl_footprint_parameters(const bl_model_t *m, bl_chunk_span_t span) {
 
 // Of one replica.
 static bl_status_t measure(const bl_footprint_request_t *request, uint32_t replica, bl_footprint_t *footprint) {
-  const uint32_t replicas = request->replicas > 0 ? request->replicas : 1;
+  const bl_copies_t copies = {.replicas = request->replicas, .pipes = request->pipes};
   bl_stage_memory_request_t stage = {.model = request->model,
                                      .spans = request->spans,
                                      .span_count = request->span_count,
@@ -56,8 +56,9 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
                                      .batches = 1,
                                      .post_validation = request->post_validation,
                                      .optimizer_on_host = request->optimizer_on_host,
-                                     .replicas = replicas,
+                                     .replicas = request->replicas,
                                      .replica = replica,
+                                     .pipes = request->pipes,
                                      .fold_levels = request->fold_levels};
   if (request->operations != NULL) {
     stage.operations = *request->operations;
@@ -66,7 +67,7 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
   bl_status_t status = bl_stage_memory(&stage, &memory);
   uint64_t image = 0;
   if (status == BL_OK && request->image != NULL) {
-    status = request->image(request->model, request->spans, request->span_count, replicas, replica, &image);
+    status = request->image(request->model, request->spans, request->span_count, copies, replica, &image);
   }
   if (status != BL_OK) {
     return status;

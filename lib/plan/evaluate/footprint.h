@@ -17,6 +17,7 @@
 #ifndef BALLAST_PLAN_FOOTPRINT_H
 #define BALLAST_PLAN_FOOTPRINT_H
 
+#include "model/grid.h"
 #include "model/memory.h"
 #include "plan/evaluate/hardware.h"
 
@@ -46,7 +47,7 @@ double bl_footprint_parameters(const bl_model_t *model, bl_chunk_span_t span);
 
 // Bytes of the image of a checkpoint of these chunks (bl_checkpoint_image_bytes of job/checkpoint_image.h).
 typedef bl_status_t (*bl_footprint_image_fn)(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
-                                             uint32_t replicas, uint32_t replica, uint64_t *bytes);
+                                             bl_copies_t copies, uint32_t replica, uint64_t *bytes);
 
 typedef struct bl_footprint_request {
   const bl_model_t *model;
@@ -61,6 +62,7 @@ typedef struct bl_footprint_request {
   // Of our executor alone:
   uint32_t micro_batches;                  // of a step, of one replica
   uint32_t replicas;                       // parallel.data; 0: one. The one that takes most is counted
+  uint32_t pipes;                          // of the schedule, as in bl_stage_memory_request_t
   uint32_t fold_levels;                    // sums of gradients that wait (model/fold.h)
   const bl_operation_memory_t *operations; // of these options; NULL: unknown, and left out
   bl_footprint_image_fn image;             // of a checkpoint; NULL: the job writes none

@@ -7,8 +7,13 @@
 #include <math.h>
 #include <stdlib.h>
 
+static bl_copies_t copies_of(const bl_sharing_request_t *r) {
+  return (bl_copies_t){.replicas = r->parallel.data, .pipes = r->schedule->pipes};
+}
+
 static void count_rings(const bl_sharing_request_t *r, double *gathered, double *reduced) {
-  const double share = (r->parallel.data - 1.0) / r->parallel.data;
+  const uint32_t copies = bl_copies_count(copies_of(r));
+  const double share = (copies - 1.0) / copies;
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
     const double moved = share * bl_footprint_parameters(r->model, r->spans[v]) / r->parallel.tensor;
     gathered[v] = r->parallel.shard ? moved * r->hardware->value_bytes : 0;
@@ -16,22 +21,24 @@ static void count_rings(const bl_sharing_request_t *r, double *gathered, double 
   }
 }
 
-// Of one chunk; `owners` are those of its parameters.
-static void count_chunk(const bl_sharing_request_t *r, bl_chunk_span_t span, const uint32_t *owners, double *gathered,
-                        double *reduced) {
+// Of one chunk of a pipe; `owners` are those of its parameters.
+static void count_chunk(const bl_sharing_request_t *r, bl_chunk_span_t span, uint32_t pipe, const uint32_t *owners,
+                        double *gathered, double *reduced) {
+  const bl_copies_t copies = copies_of(r);
   const uint32_t count = bl_chunk_span_parameter_count(r->model, span);
   for (uint32_t replica = 0; replica < r->parallel.data; replica++) {
+    const uint32_t copy = bl_copies_number(copies, replica, pipe);
     double own = 0, others = 0, second = 0;
     for (uint32_t i = 0; i < count; i++) {
       const bl_parameter_t parameter = bl_parameter_get(r->model, bl_chunk_span_parameter(r->model, span, i));
       const double bytes = (double)parameter.elements * sizeof(float);
-      *(owners[i] == replica ? &own : &others) += bytes;
-      if (i == 0 && owners[i] == replica && bl_chunk_span_two_gradients(r->model, span)) {
+      *(owners[i] == copy ? &own : &others) += bytes;
+      if (i == 0 && owners[i] == copy && bl_chunk_span_two_gradients(r->model, span)) {
         second = bytes;
       }
     }
     *gathered = fmax(*gathered, others);
-    *reduced = fmax(*reduced, (own + second) * (r->parallel.data - 1));
+    *reduced = fmax(*reduced, (own + second) * (bl_copies_count(copies) - 1));
   }
 }
 
@@ -44,12 +51,11 @@ static bl_status_t count_stage(const bl_sharing_request_t *r, uint32_t stage, bl
     }
   }
   uint32_t *owners = calloc(bl_shard_parameters(r->model, spans, count) + 1u, sizeof *owners);
-  bl_status_t status =
-      owners != NULL ? bl_shard_assign(r->model, spans, count, r->parallel.data, owners) : BL_EXHAUSTED;
+  bl_status_t status = owners != NULL ? bl_shard_assign(r->model, spans, count, copies_of(r), owners) : BL_EXHAUSTED;
   const uint32_t *next = owners;
   for (uint32_t v = 0; v < r->schedule->virtual_stages && status == BL_OK; v++) {
     if (r->schedule->stage_of[v] == stage) {
-      count_chunk(r, r->spans[v], next, &gathered[v], &reduced[v]);
+      count_chunk(r, r->spans[v], bl_schedule_pipe(r->schedule, v), next, &gathered[v], &reduced[v]);
       next += bl_chunk_span_parameter_count(r->model, r->spans[v]);
     }
   }
@@ -62,7 +68,7 @@ bl_status_t bl_sharing_bytes(const bl_sharing_request_t *request, double *gather
   for (uint32_t v = 0; v < schedule->virtual_stages; v++) {
     gathered[v] = reduced[v] = 0;
   }
-  if (request->parallel.data <= 1) {
+  if (bl_copies_count(copies_of(request)) <= 1) {
     return BL_OK;
   }
   if (request->hardware != NULL) {

@@ -177,10 +177,10 @@ static bl_status_t fill_times(const bl_trial_request_t *r, setting_t *setting, b
   return BL_OK;
 }
 
-// What replicas bring to each other. A recorded step is of operations alone.
+// What copies of the model bring to each other. A recorded step is of operations alone.
 static bl_status_t fill_sharing(const bl_trial_request_t *r, setting_t *setting, bl_error_t *err) {
   const uint32_t chunks = r->schedule->virtual_stages;
-  if (r->parallel.data == 1 || r->replay) {
+  if (r->parallel.data * r->schedule->pipes == 1 || r->replay) {
     return BL_OK;
   }
   setting->gathers = calloc(chunks, sizeof(double));
@@ -192,7 +192,7 @@ static bl_status_t fill_sharing(const bl_trial_request_t *r, setting_t *setting,
                                         .parallel = r->parallel};
   if (setting->gathers == NULL || setting->reductions == NULL ||
       bl_sharing_bytes(&request, setting->gathers, setting->reductions) != BL_OK) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory for what %u replicas share", r->parallel.data);
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for what copies of the model share");
   }
   for (uint32_t v = 0; v < chunks; v++) {
     double rate, latency = 0;

@@ -309,7 +309,7 @@ static bool wanted(const bl_plan_request_t *r, const bl_schedule_info_t *info) {
       return true;
     }
   }
-  return r->schedule_count == 0 && info->runs && info->default_slices == 1; // plans are of whole sequences
+  return r->schedule_count == 0 && info->not_planned == NULL;
 }
 
 static void attempt_schedules(bl__exploration_t *e, bl_plan_candidate_t candidate) {

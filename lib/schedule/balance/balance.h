@@ -50,9 +50,9 @@ void bl_balance_result_cleanup(bl_balance_result_t *result);
 static inline uint32_t bl_balance_bpipe_cap(uint32_t stages) {
   return (stages + 3) / 2;
 }
-// In slots: for every chunk. Where sequences are in slices, each chunk keeps the others of one sequence beside.
+// In slots: for every chunk of a pipe. Where sequences are in slices, each chunk keeps the others of one sequence beside.
 static inline uint32_t bl_balance_bpipe_slots(const bl_schedule_t *schedule) {
-  return (bl_balance_bpipe_cap(schedule->stages) + schedule->slices - 1) * schedule->chunks;
+  return (bl_balance_bpipe_cap(schedule->stages) + schedule->slices - 1) * schedule->chunks / schedule->pipes;
 }
 
 // Budgets of all devices under one cap.

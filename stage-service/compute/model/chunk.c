@@ -31,8 +31,9 @@ static bl_status_t check_options(const bl_chunk_options_t *options, bl_error_t *
     return bl_error_set(err, BL_INVALID, "%u slices do not divide sequences of %u tokens", slices, options->model->seq);
   }
   if (options->host != NULL && (options->owners != NULL || parts > 1 || options->fold_levels > 0)) {
-    return bl_error_set(err, BL_UNIMPLEMENTED,
-                        "train.optimizer_memory: host: neither with replicas nor with layers in parts in this version");
+    return bl_error_set(
+        err, BL_UNIMPLEMENTED,
+        "train.optimizer_memory: host: neither with copies of the model nor with layers in parts in this version");
   }
   if (options->micro_batches < 1) {
     return bl_error_set(err, BL_INVALID, "train.micro_batches: must be at least 1, is 0");
@@ -80,7 +81,7 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->resident = calloc(made->parameter_count, sizeof *made->resident);
   made->positions = calloc(made->slices, sizeof *made->positions);
   made->host = options->host;
-  made->replica = options->replica;
+  made->copy = options->copy;
   made->fold_levels = options->fold_levels;
   if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->moments == NULL ||
       made->resident == NULL || made->positions == NULL || made->linears == NULL ||

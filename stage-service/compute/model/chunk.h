@@ -61,7 +61,7 @@ typedef struct bl_chunk_options {
   uint32_t micro_batches;     // of a step: the loss scale is 1 / (micro_batches micro_batch seq)
   const uint32_t *owners;     // [bl_chunk_span_parameter_count] who updates each (model/shard.h); copied. NULL: this
                               // chunk updates all
-  uint32_t replica;           // this one's number
+  uint32_t copy;              // this one's number
   uint32_t fold_levels;       // sums of gradients that may wait (model/fold.h)
   // That updates it; borrowed, outlives the chunk. NULL: the device does. Not with owners, layers in parts, fold levels.
   const bl_host_optimizer_t *host;
@@ -113,8 +113,8 @@ typedef struct bl_chunk_parameter {
   float *weight; // as it is updated: on the host with options.host
   float *gradient; // of the embedding lookup, where a tied head has a second one here
   float *first_moment;
-  float *second_moment; // both NULL where another replica updates it
-  uint32_t owner;       // the replica that updates it
+  float *second_moment; // both NULL where another copy updates it
+  uint32_t owner;       // the copy that updates it
   bool updated;         // by this chunk
   bool owned;           // false: the tied head's copy of the embedding, which the first chunk reports and saves
 } bl_chunk_parameter_t;
@@ -196,7 +196,7 @@ uint64_t bl_chunk_tied_elements(const bl_chunk_t *chunk); // bl_chunk_span_table
 // head part on both sides: addition of two numbers commutes, so both get the same bits.
 void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer);
 // Adds up the gradients of norms, of which there is one for the rows of every part, over all parts: once per step, after
-// the last micro-batch and what replicas add. All ranks of the group call it, for the same parameters.
+// the last micro-batch and what copies add. All ranks of the group call it, for the same parameters.
 void bl_chunk_sum_norms(bl_chunk_t *chunk);
 // fp64 sum of squares of the i-th parameter's gradient, in an order that only its size fixes. *sum is in staging.
 void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum);

@@ -92,7 +92,7 @@ struct bl_chunk {
   uint32_t parameter_count;
   bl_parameter_place_t *places; // [parameter_count]
   uint32_t *owners;             // [bl_chunk_span_parameter_count]; NULL: it updates all
-  uint32_t replica, fold_levels;
+  uint32_t copy, fold_levels;
   uint64_t *moments;          // [parameter_count] element offsets; of no meaning for others' tensors
   uint64_t *resident;         // [parameter_count] element offsets (model/resident.h)
   void **copies;              // [parameter_count]: where the update leaves it rounded (adamw_packed), or NULL

@@ -225,7 +225,7 @@ uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk) {
 }
 
 static bool updates(const bl_chunk_t *chunk, uint32_t i) {
-  return chunk->owners == NULL || chunk->owners[chunk->places[i].number] == chunk->replica;
+  return chunk->owners == NULL || chunk->owners[chunk->places[i].number] == chunk->copy;
 }
 
 bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {

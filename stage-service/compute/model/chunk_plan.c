@@ -186,7 +186,7 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   chunk->workspace = bl_workspace_plan(&chunk->layout);
   bl_chunk_span_places(&chunk->model, chunk->span, chunk->layout.options.split, chunk->places);
   chunk->sizes.moment_bytes =
-      bl_shard_moments(chunk->places, chunk->parameter_count, chunk->owners, chunk->replica, chunk->moments) *
+      bl_shard_moments(chunk->places, chunk->parameter_count, chunk->owners, chunk->copy, chunk->moments) *
       sizeof(float);
   const bl_dtype_t dtype = chunk->host != NULL ? chunk->layout.options.dtype : BL_DTYPE_FP32; // all stay
   chunk->sizes.resident_bytes =

@@ -100,6 +100,35 @@ bool bl_ctl_step_timeline_is_picture(const char *path) {
   return dot != NULL && dot != path && (strcmp(dot, ".svg") == 0 || strcmp(dot, ".png") == 0);
 }
 
+// Two pipes are two chunks of which every micro-batch passes one. Events then say so in place of their chunk.
+static bl_status_t tell_pipes(bl_ctl_step_timeline_t *timeline) {
+  uint32_t most = 0;
+  bool two = false;
+  for (size_t i = 0; i < timeline->count; i++) {
+    most = timeline->events[i].micro_batch > most ? timeline->events[i].micro_batch : most;
+  }
+  uint32_t *chunk_of = calloc((size_t)most + 1, sizeof *chunk_of); // one more; 0: not seen
+  if (chunk_of == NULL) {
+    return BL_EXHAUSTED;
+  }
+  for (size_t i = 0; i < timeline->count; i++) {
+    const bl_timeline_event_t *event = &timeline->events[i];
+    uint32_t *seen = &chunk_of[event->micro_batch];
+    if (event->chunk > 1 || (*seen != 0 && *seen != event->chunk + 1)) {
+      two = false;
+      break;
+    }
+    *seen = event->chunk + 1;
+    two = two || event->chunk == 1;
+  }
+  for (size_t i = 0; i < timeline->count && two; i++) {
+    timeline->events[i].pipe = timeline->events[i].chunk;
+    timeline->events[i].chunk = 0;
+  }
+  free(chunk_of);
+  return BL_OK;
+}
+
 bl_status_t bl_ctl_step_timeline_draw(bl_ctl_step_timeline_t *timeline, const char *title, const char *subtitle,
                                       const char *path, bl_error_t *err) {
   if (timeline->out_of_memory) {
@@ -109,6 +138,9 @@ bl_status_t bl_ctl_step_timeline_draw(bl_ctl_step_timeline_t *timeline, const ch
   const uint32_t stages = known ? timeline->grid.stages : (uint32_t)timeline->stage_count;
   for (size_t i = 0; i < timeline->count && !timeline->divided; i++) {
     timeline->events[i].chunk /= stages;
+  }
+  if (!timeline->divided && tell_pipes(timeline) != BL_OK) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the timeline");
   }
   timeline->divided = true;
   bl_timeline_t picture = {.title = title,

@@ -185,14 +185,9 @@ static bl_status_t check_schedules(const bl_text_list_t *names, bl_error_t *err)
   for (size_t i = 0; i < names->count && status == BL_OK; i++) {
     const bl_schedule_info_t *found;
     status = bl_ctl_schedule_find(names->items[i], &found, err);
-    if (status == BL_OK && !found->runs) {
-      status =
-          bl_error_set(err, BL_INVALID, "--schedule %s: cannot be trained with: %s", names->items[i], found->why_not);
-    } else if (status == BL_OK && found->default_slices > 1) {
-      status = bl_error_set(err, BL_INVALID,
-                            "--schedule %s: plans are of whole sequences; ballastctl simulate says what a job with "
-                            "pipeline.slices takes",
-                            names->items[i]);
+    if (status == BL_OK && found->not_planned != NULL) {
+      status = bl_error_set(err, BL_INVALID, "--schedule %s: %s; ballastctl simulate says what a job with it takes",
+                            names->items[i], found->not_planned);
     }
   }
   return status;

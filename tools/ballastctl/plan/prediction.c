@@ -35,7 +35,7 @@ static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_predicti
       .post_validation = source->job->train.post_validation,
       .optimizer_on_host = source->job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
       .replicas = grid->data,
-      .fold_levels = bl_fold_levels(grid->data_parts / grid->data),
+      .fold_levels = bl_fold_levels(bl_grid_copy_parts(grid)),
       .operations = source->operations,
       .image = source->job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL};
   made->demand = calloc(made->plan.schedule->stages, sizeof *made->demand);

@@ -292,7 +292,6 @@ static bl_status_t list_body(void *arguments, const bl_flags_result_t *words, bl
   static const bl_ctl_column_t list_columns[] = {{.key = "name", .title = "NAME"},
                                                  {.key = "chunks", .title = "CHUNKS", .right = true},
                                                  {.key = "split_backward", .title = "SPLIT"},
-                                                 {.key = "runs", .title = "RUNS"},
                                                  {.key = "summary", .title = "SUMMARY"}};
   const bl_ctl_schedule_flags_t *a = arguments;
   (void)words;
@@ -300,9 +299,9 @@ static bl_status_t list_body(void *arguments, const bl_flags_result_t *words, bl
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   json_t *names = json_array();
   for (size_t i = 0; i < count; i++) {
-    json_array_append_new(names, json_pack("{s:s, s:i, s:b, s:b, s:s}", "name", infos[i].name, "chunks",
+    json_array_append_new(names, json_pack("{s:s, s:i, s:b, s:s}", "name", infos[i].name, "chunks",
                                            (int)infos[i].default_chunks, "split_backward", infos[i].splits_backward,
-                                           "runs", infos[i].runs, "summary", infos[i].summary));
+                                           "summary", infos[i].summary));
   }
   bl_status_t status =
       bl_ctl_print_rows(a->output, list_columns, sizeof list_columns / sizeof list_columns[0], names, stdout);
