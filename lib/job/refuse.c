@@ -23,6 +23,16 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
        "layers in parts are computed on the host only in this version; leave it out with pipeline.device cuda"},
       {job->pipeline.slices.value > 1 && job->pipeline.device == BL_JOB_DEVICE_CUDA, "pipeline.slices",
        "slices are computed on the host only in this version; leave it out with pipeline.device cuda"},
+      {job->balance.data_path == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA,
+       "balance.data_path", "nccl moves memory of GPUs: it needs pipeline.device cuda"},
+      {job->balance.require == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA, "balance.require",
+       "nccl moves memory of GPUs: it needs pipeline.device cuda"},
+      {job->balance.require == BL_JOB_DATA_PATH_CUDA_IPC && job->pipeline.device != BL_JOB_DEVICE_CUDA,
+       "balance.require", "cuda-ipc moves memory of GPUs: it needs pipeline.device cuda"},
+      {job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST && job->pipeline.device != BL_JOB_DEVICE_CUDA,
+       "train.optimizer_memory",
+       "host saves nothing where the device is the host itself: leave it out, or compute on a GPU (pipeline.device "
+       "cuda)"},
       {pipes > 1 && job->pipeline.device == BL_JOB_DEVICE_CUDA, "pipeline.schedule",
        "the two copies of a schedule of two directions compute on the host only in this version; take another one with "
        "pipeline.device cuda"},
@@ -34,16 +44,6 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
        "dualpipe"},
       {pipes > 1 && job->pipeline.slices.value > 1, "pipeline.slices",
        "schedules of two directions, chimera and dualpipe, have whole sequences; leave it out with them"},
-      {job->balance.data_path == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA,
-       "balance.data_path", "nccl moves memory of GPUs: it needs pipeline.device cuda"},
-      {job->balance.require == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA, "balance.require",
-       "nccl moves memory of GPUs: it needs pipeline.device cuda"},
-      {job->balance.require == BL_JOB_DATA_PATH_CUDA_IPC && job->pipeline.device != BL_JOB_DEVICE_CUDA,
-       "balance.require", "cuda-ipc moves memory of GPUs: it needs pipeline.device cuda"},
-      {job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST && job->pipeline.device != BL_JOB_DEVICE_CUDA,
-       "train.optimizer_memory",
-       "host saves nothing where the device is the host itself: leave it out, or compute on a GPU (pipeline.device "
-       "cuda)"},
   };
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
     if (rules[i].asked) {

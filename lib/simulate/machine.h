@@ -60,8 +60,8 @@ typedef struct bl_machine {
   X(BL_STALL_SLOT, "slot")             /* that an evicted block still holds */                                         \
   X(BL_STALL_CARD, "card")             /* that what it waits for had to wait for: others used it */                    \
   X(BL_STALL_CORE, "core")             /* another stage runs on it */                                                  \
-  X(BL_STALL_GATHER, "gather")         /* of weights that other replicas update */                                     \
-  X(BL_STALL_REDUCTION, "reduction")   /* of gradients over replicas, when all its own is done */                      \
+  X(BL_STALL_GATHER, "gather")         /* of weights that other copies update */                                       \
+  X(BL_STALL_REDUCTION, "reduction")   /* of gradients over copies, when all its own is done */                        \
   X(BL_STALL_END, "end")               /* all its own is done, others are not */
 
 typedef enum bl_stall_cause {
@@ -71,7 +71,7 @@ typedef enum bl_stall_cause {
       BL_STALL_CAUSES
 } bl_stall_cause_t;
 
-// Whether it is a cause only where there are replicas.
+// Whether it is a cause only where there are copies of the model: replicas, or two pipes.
 static inline bool bl_stall_cause_is_of_replicas(bl_stall_cause_t cause) {
   return cause == BL_STALL_GATHER || cause == BL_STALL_REDUCTION;
 }

@@ -187,7 +187,14 @@ def told(folder, job):
     subprocess.run([CTL, "schedule", "show", "--schedule", "chimera", "--stages", "4", "--micro-batches", "8", "--svg", picture],
                    env=environment(folder), stdout=subprocess.DEVNULL, check=True)
     ran = os.path.join(folder, "ran.svg")
-    run(folder, job, {}, "--timeline", ran)
+    profile = os.path.join(folder, "profile.json")
+    run(folder, job, {"pipeline.cores": 2}, "--timeline", ran, "--profile", profile)
+    for values in ({"pipeline.cores": 2}, ONE_PIPE):
+        done = subprocess.run([CTL, "simulate", job, *sets(values), "--profile", profile, "-o", "json"],
+                              env=environment(folder), text=True, capture_output=True, check=True)
+        simulated = json.loads(done.stdout)
+        gathers = sum(stage["stall_seconds"].get("gather", 0) for stage in simulated["stages"])
+        assert 0 < simulated["bubble"] < 1 and (gathers > 0) == ("pipeline.cores" in values), simulated
     for path in (picture, ran):
         with open(path, encoding="utf-8") as file:
             assert "<svg" in file.read(400), path

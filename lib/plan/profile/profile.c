@@ -100,10 +100,11 @@ static parts_t parts_of_whole(const bl_profile_t *profile, const bl_model_t *mod
 
 // A layer costs what it does where neither embedding nor head is; with two chunks, what it does where it is cheaper.
 static parts_t parts_of(const bl_profile_t *profile, const bl_model_t *model) {
-  if (profile->chunk_count == 1) {
+  const uint32_t depth = profile->chunk_count / (profile->pipes > 1 ? profile->pipes : 1); // of the first pipe
+  if (depth == 1) {
     return parts_of_whole(profile, model);
   }
-  const uint32_t end = profile->chunk_count - 1;
+  const uint32_t end = depth - 1;
   const uint32_t first_layers = profile->chunks[0].span.layer_count,
                  last_layers = profile->chunks[end].span.layer_count;
   const bl_chunk_costs_t first = additive(profile, model, 0), last = additive(profile, model, end);

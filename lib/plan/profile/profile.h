@@ -78,6 +78,7 @@ typedef struct bl_profile {
   double handover; // until a core that an operation had is with the one that waited for it
   bl_profile_replay_t replay;
   uint32_t stage_count, chunk_count;
+  uint32_t pipes; // of the schedule: chunks of the second have the layers of the first's again
   bl_profile_stage_t *stages;
   bl_profile_chunk_t *chunks; // by virtual stage
 } bl_profile_t;

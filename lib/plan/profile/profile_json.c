@@ -144,6 +144,7 @@ static void read_slices(reader_t *r, const json_t *object, const char *where, co
 
 static void read_chunk(reader_t *r, const json_t *object, bl_profile_t *p, uint32_t index) {
   bl_profile_chunk_t *chunk = &p->chunks[index];
+  const uint32_t depth = p->chunk_count / p->pipes;
   char where[32];
   snprintf(where, sizeof where, "chunks[%u]", index);
   chunk->stage = read_count(r, object, where, "stage", 0, BL_STAGES_MAX - 1);
@@ -152,8 +153,8 @@ static void read_chunk(reader_t *r, const json_t *object, bl_profile_t *p, uint3
   }
   chunk->span = (bl_chunk_span_t){.first_layer = read_count(r, object, where, "first_layer", 0, BL_MODEL_LAYERS_MAX),
                                   .layer_count = read_count(r, object, where, "layers", 1, BL_MODEL_LAYERS_MAX),
-                                  .embedding = index == 0,
-                                  .head = index + 1 == p->chunk_count};
+                                  .embedding = index % depth == 0,
+                                  .head = (index + 1) % depth == 0};
   chunk->costs = read_costs(r, object, where);
   read_slices(r, object, where, p, chunk);
   chunk->measured_input = read_flag(r, object, where, "measured_I");
@@ -257,6 +258,13 @@ static void read_head(reader_t *r, const json_t *root, bl_profile_t *p) {
   p->replay.handover = read_or(r, root, "", "replay_handover", p->handover);
 }
 
+// Whether the second half of the chunks begins with the first layer: those of a second pipe.
+static bool begins_again(const json_t *chunks) {
+  const size_t count = json_array_size(chunks);
+  const json_t *first = json_object_get(json_array_get(chunks, count / 2), "first_layer");
+  return count > 0 && count % 2 == 0 && json_is_integer(first) && json_integer_value(first) == 0;
+}
+
 static void read_lists(reader_t *r, const json_t *root, bl_profile_t *p) {
   const json_t *stages = json_object_get(root, "stages"), *chunks = json_object_get(root, "chunks");
   if (json_array_size(stages) == 0 || json_array_size(stages) > BL_STAGES_MAX) {
@@ -275,6 +283,7 @@ static void read_lists(reader_t *r, const json_t *root, bl_profile_t *p) {
   }
   p->stage_count = (uint32_t)json_array_size(stages);
   p->chunk_count = (uint32_t)json_array_size(chunks);
+  p->pipes = begins_again(chunks) ? 2 : 1;
   for (uint32_t i = 0; i < p->stage_count && !r->failed; i++) {
     read_stage(r, json_array_get(stages, i), p, i);
   }
@@ -283,12 +292,13 @@ static void read_lists(reader_t *r, const json_t *root, bl_profile_t *p) {
   }
 }
 
-// Chunks lie along the model, one behind the other, and every stage has as many.
+// Chunks lie along the model, one behind the other, those of a second pipe as those of the first; every stage has as many.
 static void check_chunks(reader_t *r, const bl_profile_t *p) {
   char where[32], text[96];
   for (uint32_t v = 0, next = 0; v < p->chunk_count && !r->failed; v++) {
     const bl_chunk_span_t span = p->chunks[v].span;
     snprintf(where, sizeof where, "chunks[%u]", v);
+    next = v % (p->chunk_count / p->pipes) == 0 ? 0 : next;
     if (span.first_layer != next) {
       snprintf(text, sizeof text, "must be %u, where the chunk before it ends, is %u", next, span.first_layer);
       refuse(r, where, "first_layer", text);
@@ -307,7 +317,8 @@ static void check_chunks(reader_t *r, const bl_profile_t *p) {
 // Of a stage: as many durations as its chunks have operations in a step, two to four for a block, or none in all stages.
 static void check_stage(reader_t *r, const bl_profile_t *p, uint32_t s) {
   const uint64_t chunks = p->chunk_count / p->stage_count,
-                 blocks = chunks * p->micro_batches * bl_layout_slices(p->options), times = p->stages[s].time_count;
+                 blocks = chunks * p->micro_batches * bl_layout_slices(p->options) / p->pipes,
+                 times = p->stages[s].time_count;
   uint64_t found = 0;
   char where[32], text[128];
   snprintf(where, sizeof where, "stages[%u]", s);

@@ -171,7 +171,8 @@ bl_status_t bl_recorder_fill(const bl_recorder_t *r, const bl_model_t *model, bl
                     .steps = r->count,
                     .micro_batches = r->schedule->micro_batches,
                     .stage_count = r->schedule->stages,
-                    .chunk_count = r->schedule->virtual_stages};
+                    .chunk_count = r->schedule->virtual_stages,
+                    .pipes = r->schedule->pipes};
   bl_profile_model_text(model, p.model_text);
   memcpy(p.schedule, r->schedule->name, sizeof p.schedule);
   p.stages = calloc(p.stage_count, sizeof *p.stages);

@@ -316,7 +316,7 @@ static uint32_t count_recomputed(const bl_recorder_t *r, uint32_t virtual_stage,
 // Sums to means: of every verb as often as it occurs for the virtual stage (R may be rarer than F).
 static void divide_means(const bl_recorder_t *r, bl__recorded_means_t *means) {
   const uint32_t slices = r->schedule->slices;
-  const double m = r->schedule->micro_batches;
+  const double m = (double)r->schedule->micro_batches / r->schedule->pipes; // of a chunk
   for (uint32_t i = 0; i < r->schedule->virtual_stages * slices; i++) {
     const uint32_t recomputed = count_recomputed(r, i / slices, i % slices);
     means[i].forward /= m;

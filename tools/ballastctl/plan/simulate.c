@@ -87,10 +87,14 @@ static const char *hardware_of(const arguments_t *a) {
   return a->hardware != NULL ? a->hardware : "host";
 }
 
+static bool has_copies(const bl_ctl_prediction_t *p) {
+  return bl_copies_count(bl_grid_copies(&p->training->grid)) > 1;
+}
+
 static json_t *stalls_json(const bl_ctl_prediction_t *p, uint32_t s) {
   json_t *stalls = json_object();
   for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
-    if (p->training->grid.data > 1 || !bl_stall_cause_is_of_replicas((bl_stall_cause_t)cause)) {
+    if (has_copies(p) || !bl_stall_cause_is_of_replicas((bl_stall_cause_t)cause)) {
       json_object_set_new(stalls, bl_stall_cause_name((bl_stall_cause_t)cause),
                           json_real(p->trial.simulation.stalls[s][cause]));
     }
@@ -162,7 +166,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "card", .title = "CARD", .right = true, .wide = true},
     {.key = "core", .title = "CORE", .right = true},
     {.key = "end", .title = "END", .right = true},
-    {.key = "gather", .title = "GATHER", .right = true}, // the last two: with replicas
+    {.key = "gather", .title = "GATHER", .right = true}, // the last two: with copies of the model
     {.key = "reduction", .title = "REDUCTION", .right = true},
 };
 #define OF_REPLICAS 2
@@ -222,7 +226,7 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
       printf("of MEMORY " BL_CTL_OPERATIONS_LEFT_OUT " are left out: %s\n\n", unknown->text);
     }
     shown = table_rows(p);
-    const size_t shown_columns = sizeof columns / sizeof columns[0] - (p->training->grid.data > 1 ? 0 : OF_REPLICAS);
+    const size_t shown_columns = sizeof columns / sizeof columns[0] - (has_copies(p) ? 0 : OF_REPLICAS);
     status = bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, shown_columns, shown, stdout);
     print_hosts(p);
   } else {

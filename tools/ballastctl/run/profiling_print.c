@@ -53,9 +53,13 @@ static double predicted_wait(const bl_ctl_profiling_t *p, uint32_t s, int cause)
   return cause < BL_STALL_CAUSES ? p->prediction.trial.simulation.stalls[s][cause] : 0;
 }
 
+static bool has_copies(const bl_ctl_profiling_t *p) {
+  return bl_copies_count(bl_grid_copies(&p->training->grid)) > 1;
+}
+
 static bool is_wait(const bl_ctl_profiling_t *p, int cause) {
   if (cause < BL_STALL_CAUSES && bl_stall_cause_is_of_replicas((bl_stall_cause_t)cause)) {
-    return p->training->grid.data > 1;
+    return has_copies(p);
   }
   return cause != BL_STALL_END && cause != BL_STALL_CARD; // the end is none, and no card stands inside of a machine
 }
@@ -80,7 +84,7 @@ static void print_waits(const bl_ctl_profiling_t *p, FILE *stream) {
                                             {.key = "other", .title = "OTHER", .right = true},
                                             {.key = "gather", .title = "GATHER", .right = true},
                                             {.key = "reduction", .title = "REDUCTION", .right = true}};
-  const size_t of_replicas = p->training->grid.data > 1 ? 0 : 2; // columns that are left out
+  const size_t of_replicas = has_copies(p) ? 0 : 2; // columns that are left out
   json_t *rows = json_array();
   fprintf(stream, "\nwaits by cause, predicted / mean of %llu traced steps\n", (unsigned long long)p->traced);
   for (uint32_t s = 0; s < p->stage_count; s++) {
