@@ -165,7 +165,9 @@ static void reject_schedules(rejecting_t *x) {
       continue;
     }
     bl_plan_rejection_t *row = add(x, "schedule", infos[i].name, 0);
-    if (row != NULL) {
+    if (row != NULL && infos[i].not_planned != NULL) {
+      snprintf(row->why, sizeof row->why, "%s", infos[i].not_planned);
+    } else if (row != NULL) {
       uint32_t chunks = bl__chunks_next(r, &infos[i], fewest_stages(x), 0);
       chunks = chunks == 0 && r->chunk_count > 0 ? r->chunks[0] : chunks;
       explain(x, &infos[i], chunks, fewest_stages(x), row->why);
@@ -180,7 +182,8 @@ static void explain_by_schedule(const rejecting_t *x, uint32_t stages, uint32_t 
   for (size_t i = 0; i < count; i++) {
     const uint32_t chunks = bl__chunks_next(x->request, &infos[i], stages, 0);
     char text[BL_PLAN_WHY];
-    if (chunks > 0 && wanted(x->request, &infos[i]) && refuses(x, &infos[i], chunks, stages, micro_batches, text)) {
+    if (chunks > 0 && infos[i].not_planned == NULL && wanted(x->request, &infos[i]) &&
+        refuses(x, &infos[i], chunks, stages, micro_batches, text)) {
       snprintf(why, BL_PLAN_WHY, "%s %.*s", infos[i].name, (int)(BL_PLAN_WHY - strlen(infos[i].name) - 2), text);
       return;
     }
