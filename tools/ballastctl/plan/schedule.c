@@ -299,8 +299,9 @@ static bl_status_t list_body(void *arguments, const bl_flags_result_t *words, bl
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   json_t *names = json_array();
   for (size_t i = 0; i < count; i++) {
-    json_array_append_new(names, json_pack("{s:s, s:i, s:b, s:s}", "name", infos[i].name, "chunks",
+    json_array_append_new(names, json_pack("{s:s, s:i, s:b, s:b, s:s}", "name", infos[i].name, "chunks",
                                            (int)infos[i].default_chunks, "split_backward", infos[i].splits_backward,
+                                           "runs", true, // as all do since 0.1; scripts ask
                                            "summary", infos[i].summary));
   }
   bl_status_t status =
