@@ -24,9 +24,11 @@
 
 // Shapes of every run: p times m. Sanitizers make searches many times slower.
 #ifdef __SANITIZE_ADDRESS__
-#define EVERY_RUN 3
+#define EVERY_RUN     3
+#define FEWEST_LIMITS 5
 #else
-#define EVERY_RUN 9
+#define EVERY_RUN     9
+#define FEWEST_LIMITS 40
 #endif
 
 typedef struct measured {
@@ -146,7 +148,7 @@ static void the_bound_within_a_limit_is_one(void **state) {
   }
   print_message("%u limits, of %u the bound is the optimum, of %u above that of the costs alone\n", compared, met,
                 above);
-  assert_true(compared >= 40 && met >= compared / 3 && above >= compared / 3);
+  assert_true(compared >= FEWEST_LIMITS && met >= compared / 3 && (compared < 40 || above >= compared / 3));
 }
 
 static int print_table(void) {
