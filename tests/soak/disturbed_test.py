@@ -28,7 +28,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 import prometheus  # noqa: E402
 from ballast import CTL, GOLDEN, Service, environment, losses, run_job, scratch, seed, small_inline, state_of, \
     steps_so_far, wait_until, write_job  # noqa: E402
-from combinations_test import SLICED, SLOTS  # noqa: E402
+from combinations_test import BOTH, SLICED, SLOTS  # noqa: E402
 
 USUAL = {"stages": 4, "tensor": 1, "data": 1, "layers": 4, "micro_batches": 16, "pipeline": {}, "slots": 4,
          "balance": {"policy": "bpipe"}}
@@ -257,6 +257,8 @@ def draw(choice):
     if policy in ("bpipe", "cap"):
         balance["cap"] = slots or 2 * 8 * slices  # no less than any schedule needs
     tensor, data = choice.choice([1, 1, 2]), choice.choice([1, 1, 2])
+    if schedule in BOTH:  # neither on replicas, nor on tensor ranks, nor on an odd number of stages
+        tensor, data, stages = 1, 1, 2 if stages < 3 else 4
     return {"stages": stages, "tensor": tensor, "data": data, "layers": 8, "micro_batches": 8 * data,
             "dtype": choice.choice(["fp32", "bf16"]), "slots": slots,
             "pipeline": {"schedule": schedule, "recompute": recompute, "slices": slices}, "balance": balance}
