@@ -7,10 +7,24 @@
 #include "executor/tensor_group.h"
 #include "sys/log.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static uint32_t unit_of(const bl_engine_t *engine, bl_op_t op) {
   return bl_schedule_unit(engine->training.schedule, op.micro_batch, op.slice);
+}
+
+// What people call a block, in `text`, which is returned.
+#define BLOCK_TEXT 64
+static const char *block_name(const bl_engine_t *engine, bl_parking_key_t key, char text[BLOCK_TEXT]) {
+  const uint32_t slices = engine->training.schedule->slices, unit = key.micro_batch;
+  if (slices == 1) {
+    (void)snprintf(text, BLOCK_TEXT, "chunk %u and micro-batch %u", key.virtual_stage, unit);
+  } else {
+    (void)snprintf(text, BLOCK_TEXT, "chunk %u, micro-batch %u and slice %u", key.virtual_stage, unit / slices,
+                   unit % slices);
+  }
+  return text;
 }
 
 static size_t index_of(const bl_engine_t *engine, bl_op_t op) {
@@ -318,12 +332,12 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   block->checked = false; // what came back, if anything did, is not there any more
   const uint64_t expected = block->hashed ? *hashes_of(engine, op->op) : block->parked.checksum;
   if (found != expected) {
-    char seat[BL_GRID_NAME_BYTES];
+    char seat[BL_GRID_NAME_BYTES], text[BLOCK_TEXT];
     return bl_error_set(err, BL_DATA_LOSS,
-                        "%s: the block of chunk %u and micro-batch %u was evicted with checksum %016lx and made "
+                        "%s: the block of %s was evicted with checksum %016lx and made "
                         "again with %016lx: memory of this machine changed under it, or its operations do not repeat "
                         "their bits",
-                        bl_engine_name(engine, seat), cell.virtual_stage, cell.micro_batch, expected, found);
+                        bl_engine_name(engine, seat), block_name(engine, block->parked.key, text), expected, found);
   }
   return BL_OK;
 }
@@ -357,13 +371,13 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
     parked->counters->lost += outcome == BL_PARKING_LOST;
   }
   if (block->place == BL_BLOCK_LOST && parked->engine->job.balance.on_loss == BL_JOB_ON_LOSS_ABORT) {
-    char seat[BL_GRID_NAME_BYTES], name[BL_STORE_TEXT];
+    char seat[BL_GRID_NAME_BYTES], name[BL_STORE_TEXT], text[BLOCK_TEXT];
     return bl_error_set(err, BL_DATA_LOSS,
-                        "%s: the %s lost the block of chunk %u and micro-batch %u; with "
+                        "%s: the %s lost the block of %s; with "
                         "balance.on_loss: abort the step is run again",
                         bl_engine_name(parked->engine, seat),
                         bl_store_format(parked->engine->training.stage_count, block->parked.store, name),
-                        op->op.virtual_stage, op->op.micro_batch);
+                        block_name(parked->engine, block->parked.key, text));
   }
   return lost_by_some(parked->engine, block) ? make_again(parked, op, block, err) : BL_OK;
 }
@@ -374,12 +388,10 @@ bl_status_t bl_parked_judge(const bl_parked_t *parked, bl_error_t *err) {
   for (size_t i = 0; engine->parking != NULL && i < (size_t)engine->chunk_count * units; i++) {
     const bl_engine_block_t *block = &engine->blocks[i];
     if (block->checked && engine->block_hashes[2 * i] != engine->block_hashes[2 * i + 1]) {
-      char name[BL_STORE_TEXT], seat[BL_GRID_NAME_BYTES];
-      return bl_error_set(
-          err, BL_DATA_LOSS,
-          "%s: the block of chunk %u and micro-batch %u came back changed from the %s; the step is run again",
-          bl_engine_name(engine, seat), block->parked.key.virtual_stage, block->parked.micro_batch,
-          bl_store_format(engine->training.stage_count, block->parked.store, name));
+      char name[BL_STORE_TEXT], seat[BL_GRID_NAME_BYTES], text[BLOCK_TEXT];
+      return bl_error_set(err, BL_DATA_LOSS, "%s: the block of %s came back changed from the %s; the step is run again",
+                          bl_engine_name(engine, seat), block_name(engine, block->parked.key, text),
+                          bl_store_format(engine->training.stage_count, block->parked.store, name));
     }
   }
   return BL_OK;
