@@ -18,7 +18,7 @@ static uint32_t unit_of(const bl_engine_t *engine, bl_op_t op) {
 #define BLOCK_TEXT 64
 static const char *block_name(const bl_engine_t *engine, bl_parking_key_t key, char text[BLOCK_TEXT]) {
   const uint32_t slices = engine->training.schedule->slices, unit = key.micro_batch;
-  if (slices == 1) {
+  if (slices <= 1) {
     (void)snprintf(text, BLOCK_TEXT, "chunk %u and micro-batch %u", key.virtual_stage, unit);
   } else {
     (void)snprintf(text, BLOCK_TEXT, "chunk %u, micro-batch %u and slice %u", key.virtual_stage, unit / slices,
