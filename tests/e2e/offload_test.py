@@ -52,7 +52,6 @@ def pipelines(folder, job):
             ("offload, 2 slots, fewest", (*policy("offload"), *slots(2), *FEWEST), 2, [10, 8, 0, 0], 5),
             ("offload, 2 slots", (*policy("offload"), *slots(2)), 2, None, None),
             ("offload, 2 slots, a slow link", (*policy("offload"), *slots(2), "--set", "balance.rate=20MB"), 2, None, None),
-            ("auto, 2 slots", (*policy("auto"), *slots(2), "--steps", "12"), 2, None, None),
             ("offload, 3 slots", (*policy("offload"), *slots(3)), 3, [8, 0, 0, 0], 2),
             ("offload, 1 slot, fewest", (*policy("offload"), *slots(1), *FEWEST), 1, [16, 16, 16, 0], 9),
             ("offload over tcp", (*policy("offload"), *slots(2), *FEWEST, "--set", "balance.data_path=tcp"), 2,
@@ -60,9 +59,16 @@ def pipelines(folder, job):
             ("bpipe and host", (*policy("bpipe"), *slots(2), *FEWEST), 2, [10, 8, 0, 0], None),
             ("cap and host", (*policy("cap"), "--set", "balance.cap=2", *FEWEST), 2, [10, 8, 0, 0], None)):
         report, _ = run_job(folder, job, "--local", *HOST, *arguments)
-        assert losses(report)[:3] == expected, f"{name}: other losses"
-        check(report[-1:] if name.startswith("auto") else report, most, evicted, host)
+        assert losses(report) == expected, f"{name}: other losses"
+        check(report, most, evicted, host)
         print(f"ok {name}")
+    # What auto chooses is a matter of rates measured on a machine that others use: to park or to drop, within the slots.
+    report, _ = run_job(folder, job, "--local", *HOST, *policy("auto"), *slots(2), "--steps", "12")
+    assert losses(report)[:3] == expected, "auto, 2 slots: other losses"
+    for stage in stages_of(report[-1:]):
+        assert stage["peak_slots"] <= stage["own_slots"] <= 2 and stage["lost"] == 0, stage
+        assert stage["loaded"] == stage["evicted"] and stage["recomputed"] == stage["dropped"], stage
+    print("ok auto, 2 slots")
     return expected
 
 
