@@ -430,8 +430,9 @@ static void ask_squares(pass_t *pass) {
       }
       vote->parameters[vote->square_count] =
           bl_square_number(parameter.parameter.index, parameter.part, engine->training.grid.tensor_parts);
-      bl_chunk_squares(chunk, k, &engine->squares[vote->square_count++]);
+      bl_chunk_ask_squares(chunk, k, &engine->squares[vote->square_count++]);
     }
+    bl_chunk_make_squares(chunk);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies that an update which leaves rounded copies of the weights by itself (adamw_packed) leaves every copy that
+// Verifies that an update which leaves rounded copies of the weights by itself (adamw_packs) leaves every copy that
 // packing all weights would: several parameters of one weight, tied and untied heads, layers in the middle.
 #include "compute/model/chunk.h"
 
@@ -16,7 +16,7 @@
 #define PLANS_MAX 32
 static struct {
   const bl_linear_op_t *op;
-  uint64_t elements;
+  uint64_t elements, outputs; // outputs: of a bias, 0 without
 } plans[PLANS_MAX];
 static size_t plan_count, updated_with_copy;
 
@@ -25,19 +25,28 @@ static bl_status_t linear_plan(bl_compute_t *compute, const bl_linear_shape_t *s
   bl_status_t status = bl_ops_host()->linear_plan(compute, shape, op, err);
   assert_true(plan_count < PLANS_MAX);
   plans[plan_count].op = *op;
+  plans[plan_count].outputs = shape->bias ? shape->out : 0;
   plans[plan_count++].elements = shape->in * shape->out;
   return status;
 }
 
-static uint64_t elements_of(const bl_linear_op_t *op) {
+static size_t index_of(const bl_linear_op_t *op) {
   size_t i = plan_count;
   while (i-- > 0 && plans[i].op != op) {
   }
-  return plans[i].elements;
+  return i;
+}
+
+static size_t bias_at(const bl_linear_op_t *op) {
+  return (plans[index_of(op)].elements + 31) / 32 * 32 * sizeof(uint16_t);
+}
+
+static size_t linear_packed_bias(const bl_linear_op_t *op) {
+  return plans[index_of(op)].outputs > 0 ? bias_at(op) : 0;
 }
 
 static size_t linear_packed_bytes(const bl_linear_op_t *op) {
-  return elements_of(op) * sizeof(uint16_t);
+  return bias_at(op) + plans[index_of(op)].outputs * sizeof(uint16_t);
 }
 
 static void cut(const float *w, uint64_t count, void *packed) {
@@ -48,15 +57,19 @@ static void cut(const float *w, uint64_t count, void *packed) {
   }
 }
 
-static void linear_pack(bl_linear_op_t *op, const float *w, void *packed) {
-  cut(w, elements_of(op), packed);
+static void linear_pack(bl_linear_op_t *op, const float *w, const float *bias, void *packed) {
+  cut(w, plans[index_of(op)].elements, packed);
+  cut(bias, plans[index_of(op)].outputs, (char *)packed + bias_at(op));
 }
 
-static void adamw_packed(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w,
-                         float *m, float *v, void *packed) {
-  bl_ops_host()->adamw(compute, count, options, dw, w, m, v);
-  cut(w, count, packed);
-  updated_with_copy++;
+static void adamw(bl_compute_t *compute, uint32_t count, const bl_adamw_tensor_t *tensors) {
+  bl_ops_host()->adamw(compute, count, tensors);
+  for (uint32_t i = 0; i < count; i++) {
+    if (tensors[i].packed != NULL) {
+      cut(tensors[i].w, tensors[i].count, tensors[i].packed);
+      updated_with_copy++;
+    }
+  }
 }
 
 static void *block(uint64_t bytes) {
@@ -66,14 +79,16 @@ static void *block(uint64_t bytes) {
   return made;
 }
 
-// Weights that are updated with their copy: the products of each layer, and the head.
+// What is updated with its copy: weights and biases of the products of each layer, and the head.
 static void check(bl_model_t model, bl_chunk_span_t span, size_t expected) {
   bl_error_t err = {0};
   bl_ops_t ops = *bl_ops_host();
   ops.linear_plan = linear_plan;
   ops.linear_packed_bytes = linear_packed_bytes;
   ops.linear_pack = linear_pack;
-  ops.adamw_packed = adamw_packed;
+  ops.linear_packed_bias = linear_packed_bias;
+  ops.adamw = adamw;
+  ops.adamw_packs = true;
   plan_count = updated_with_copy = 0;
   bl_compute_t *compute;
   assert_int_equal(ops.create(&(bl_compute_options_t){.threads = 1}, &compute, &err), BL_OK);
@@ -146,13 +161,16 @@ static void copies_are_those_of_packing(void **state) {
   llama.rope.theta = 1e4;
   bl_model_t untied = gpt2;
   untied.tied = false;
-  check(gpt2, bl_chunk_span_whole(&gpt2), 3 * 4 + 1);
-  check(untied, bl_chunk_span_whole(&untied), 3 * 4 + 1);
+  check(gpt2, bl_chunk_span_whole(&gpt2), 3 * 8 + 1);
+  check(untied, bl_chunk_span_whole(&untied), 3 * 8 + 1);
   check(llama, bl_chunk_span_whole(&llama), 3 * 7 + 1); // q, k, v are one weight, gate and up another
   bl_model_t fused = llama;
   fused.fused = true;
   check(fused, bl_chunk_span_whole(&fused), 3 * 4 + 1);
-  check(gpt2, (bl_chunk_span_t){1, 2, false, false}, 2 * 4);
+  bl_model_t biased = llama; // three biases are one
+  biased.qkv_bias = true;
+  check(biased, bl_chunk_span_whole(&biased), 3 * 10 + 1);
+  check(gpt2, (bl_chunk_span_t){1, 2, false, false}, 2 * 8);
   check(llama, (bl_chunk_span_t){0, 1, true, false}, 7);
   check(llama, (bl_chunk_span_t){2, 1, false, true}, 7 + 1);
 }

@@ -353,7 +353,8 @@ void trainer_squares(trainer_t *trainer, double *squares) {
       if (p.owned) {
         MUST(parts_of(trainer) > 1 || p.parameter.index == expected);
         expected++;
-        bl_chunk_squares(chunk, i, trainer->squares);
+        bl_chunk_ask_squares(chunk, i, trainer->squares);
+        bl_chunk_make_squares(chunk);
         finish(trainer);
         if (p.cut || trainer->options.layout.split.rank == 0) { // of what is not cut all ranks have the same
           squares[(size_t)p.parameter.index * parts_of(trainer) + p.part] = *trainer->squares;

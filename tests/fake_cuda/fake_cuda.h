@@ -19,8 +19,8 @@
 // What breaks a rule is said on standard error ("fake CUDA: ..."), counted, and refused with CUDA_ERROR_INVALID_VALUE where
 // the call can. At the end of the process what is left is said, and counted as broken too; with any the process ends with 99.
 //
-// Products are those of cublaslt.c, which knows every matrix and so looks at all of its memory. Attention by cuDNN is not here:
-// its graphs are planned for GPUs that are described (tests/ops/plans).
+// Products are those of cublaslt.c, and plans of cuDNN those of cudnn.c, which know every matrix and so look at all of its memory.
+// Whether cuDNN takes a graph is asked of the real one, for GPUs that are described (tests/ops/plans).
 //
 // The driver itself is not replaced: the runtime library asks it to prove that it is NVIDIA's, and cuBLASLt and cuDNN have that
 // library inside; so their heuristics need a real one.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Code that is loaded, kernels by name, and launches, whose arguments are looked at and then nothing is computed.
 //
-// Which arguments of a kernel are pointers says its name, which is mangled with the types of its parameters.
+// Which arguments of a kernel are pointers says its name, which is mangled with the types of its parameters. What a table of
+// tensors (compute/ops/cuda/kernels.h) points to is looked at as well, all of it.
 #include "fake_cuda/core.h"
+
+#include "compute/ops/cuda/kernels.h"
 
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -16,6 +19,8 @@ typedef struct kernel {
   unsigned parameters, pointer_count;
   unsigned char pointers[64]; // which
   bool known;                 // its parameters are
+  char table[64];             // the name of the type of its table, "" without
+  unsigned table_at;          // which parameter it is
 } kernel_t;
 
 static kernel_t kernels[NAMES];
@@ -42,6 +47,7 @@ static void read_parameters(kernel_t *kernel) {
   if (open != NULL) {
     kernel->known = true;
     char last = '\0';
+    const char *first = open + 1; // of the parameter
     depth = 0;
     for (char *at = open + 1; *at != '\0'; at++) {
       const bool ends = depth == 0 && (*at == ',' || *at == ')');
@@ -49,6 +55,11 @@ static void read_parameters(kernel_t *kernel) {
         if (last == '*' && kernel->pointer_count < sizeof kernel->pointers) {
           kernel->pointers[kernel->pointer_count++] = (unsigned char)kernel->parameters;
         }
+        if (memmem(first, (size_t)(at - first), "_table", 6) != NULL) {
+          (void)snprintf(kernel->table, sizeof kernel->table, "%.*s", (int)(at - first), first + (*first == ' '));
+          kernel->table_at = kernel->parameters;
+        }
+        first = at + 1;
         kernel->parameters++;
       }
       if (ends && *at == ')') {
@@ -158,6 +169,60 @@ FAKE_EXPORT cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size
   return cudaSuccess;
 }
 
+static unsigned put_use(fake_use_t *uses, unsigned count, const void *address, uint64_t bytes, bool writes) {
+  if (address == NULL || bytes == 0) {
+    return count;
+  }
+  uses[count] = (fake_use_t){(uint64_t)address, bytes, writes};
+  return count + 1;
+}
+
+// What the table of a kernel points to, added to `count` uses. Returns the new count, or 0 and a broken rule.
+static unsigned table_uses(const kernel_t *kernel, const void *value, fake_use_t *uses, unsigned count) {
+  const uint64_t element = strstr(kernel->name, "bf16") != NULL ? 2 : 4;
+  if (strstr(kernel->table, "bl__column_table") != NULL) {
+    const bl__column_table_t *table = value;
+    for (unsigned i = 0; i < table->count; i++) {
+      const bl__column_groups_t *sum = &table->entries[i];
+      count = put_use(uses, count, sum->x, sum->rows * sum->columns * element, false);
+      count = put_use(uses, count, sum->lines, sum->groups * sum->columns * 4, true);
+    }
+  } else if (strstr(kernel->table, "bl__lines_table") != NULL) {
+    const bl__lines_table_t *table = value;
+    for (unsigned i = 0; i < table->count; i++) {
+      const bl__lines_t *sum = &table->entries[i];
+      count = put_use(uses, count, sum->from, sum->lines * sum->columns * 4, false);
+      count = put_use(uses, count, sum->sums, sum->columns * 4, true);
+    }
+  } else if (strstr(kernel->table, "bl__adamw_table") != NULL) {
+    const bl__adamw_table_t *table = value;
+    for (unsigned i = 0; i < table->count; i++) {
+      const bl__adamw_t *t = &table->entries[i];
+      count = put_use(uses, count, t->dw, t->count * 4, false);
+      count = put_use(uses, count, t->w, t->count * 4, true);
+      count = put_use(uses, count, t->m, t->count * 4, true);
+      count = put_use(uses, count, t->v, t->count * 4, true);
+      count = put_use(uses, count, t->packed, t->count * 2, true);
+    }
+  } else if (strstr(kernel->table, "bl__squares_table") != NULL) {
+    const bl__squares_table_t *table = value;
+    for (unsigned i = 0; i < table->count; i++) {
+      count = put_use(uses, count, table->entries[i].x, table->entries[i].count * 4, false);
+      count = put_use(uses, count, table->entries[i].sum, 8, true);
+    }
+  } else if (strstr(kernel->table, "bl__scatter_table") != NULL) {
+    const bl__scatter_table_t *table = value;
+    for (unsigned i = 0; i < table->count; i++) {
+      count = put_use(uses, count, table->entries[i].from, 1, false);
+      count = put_use(uses, count, table->entries[i].rows, 1, true);
+    }
+  } else {
+    (void)fake_broken("%s: a table of which nothing is known", kernel->name);
+    return 0;
+  }
+  return count;
+}
+
 FAKE_EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t handle, dim3 grid, dim3 block, void **arguments, size_t shared,
                                            cudaStream_t stream) {
   fake_lock();
@@ -172,7 +237,7 @@ FAKE_EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t handle, dim3 grid, dim3 
   } else if (!kernel->known) {
     result = fake_broken("%s: its parameters are not known", kernel->name);
   } else {
-    fake_use_t uses[sizeof kernel->pointers];
+    fake_use_t uses[FAKE_USES];
     unsigned count = 0;
     for (unsigned i = 0; i < kernel->pointer_count; i++) {
       uint64_t address;
@@ -181,7 +246,11 @@ FAKE_EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t handle, dim3 grid, dim3 
         uses[count++] = (fake_use_t){.address = address, .bytes = 1};
       }
     }
-    result = fake_work_launch(stream, kernel->name, uses, count);
+    if (kernel->table[0] != '\0') {
+      count = table_uses(kernel, arguments[kernel->table_at], uses, count);
+      result = count == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    }
+    result = result == CUDA_SUCCESS ? fake_work_launch(stream, kernel->name, uses, count) : result;
   }
   fake_unlock();
   return fake_launched(result);

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-#define USES     16u
 #define LAUNCHED 65536u
 
 typedef struct event {
@@ -28,7 +27,7 @@ typedef struct piece {
   event_t *event;
   uint64_t ticket; // of the event
   const char *kernel;
-  fake_use_t uses[USES];
+  fake_use_t uses[FAKE_USES];
   unsigned use_count;
   struct piece *next;
 } piece_t;
@@ -314,7 +313,7 @@ CUresult fake_work_launch(CUstream handle, const char *kernel, const fake_use_t 
   launched[launched_count++ % LAUNCHED] = kernel;
   piece_t *piece = put(stream, LAUNCH);
   piece->kernel = kernel;
-  piece->use_count = count < USES ? count : USES;
+  piece->use_count = count < FAKE_USES ? count : FAKE_USES;
   memcpy(piece->uses, uses, piece->use_count * sizeof uses[0]);
   return CUDA_SUCCESS;
 }

@@ -206,6 +206,47 @@ static void late_checksum(bl_compute_t *compute, uint64_t bytes, const void *blo
 
 LATE_OPERATIONS(QUEUED_CALL)
 
+// Those that take many tensors: each by itself.
+#define QUEUED_EACH(operation, type)                                                                                   \
+  typedef struct {                                                                                                     \
+    bl_compute_t *compute;                                                                                             \
+    type tensor;                                                                                                       \
+  } operation##_each_t;                                                                                                \
+  static void do_##operation(void *arguments) {                                                                        \
+    const operation##_each_t *call = arguments;                                                                        \
+    host()->operation(call->compute->inner, 1, &call->tensor);                                                         \
+    note_failure(call->compute);                                                                                       \
+  }                                                                                                                    \
+  static void late_##operation(bl_compute_t *compute, uint32_t count, const type *tensors) {                           \
+    for (uint32_t i = 0; i < count; i++) {                                                                             \
+      const operation##_each_t call = {compute, real_##operation(tensors[i])};                                         \
+      late_put(compute->stream, #operation, do_##operation, &call, sizeof call);                                       \
+    }                                                                                                                  \
+  }
+
+static bl_adamw_tensor_t real_adamw(bl_adamw_tensor_t tensor) {
+  tensor.dw = late_real(tensor.dw);
+  tensor.w = late_real(tensor.w);
+  tensor.m = late_real(tensor.m);
+  tensor.v = late_real(tensor.v);
+  return tensor;
+}
+
+static bl_squares_t real_sum_squares(bl_squares_t tensor) {
+  tensor.x = late_real(tensor.x);
+  return tensor;
+}
+
+static bl_column_sum_t real_add_columns(bl_column_sum_t sum) {
+  sum.x = late_real(sum.x);
+  sum.sums = late_real(sum.sums);
+  return sum;
+}
+
+QUEUED_EACH(adamw, bl_adamw_tensor_t)
+QUEUED_EACH(sum_squares, bl_squares_t)
+QUEUED_EACH(add_columns, bl_column_sum_t)
+
 static const bl_ops_t late_ops = {.name = "late",
                                   .create = late_create,
                                   .destroy = late_destroy,
@@ -222,6 +263,9 @@ static const bl_ops_t late_ops = {.name = "late",
                                   .rope_plan = late_rope_plan,
                                   .draw = late_draw,
                                   .checksum = late_checksum,
+                                  .adamw = late_adamw,
+                                  .sum_squares = late_sum_squares,
+                                  .add_columns = late_add_columns,
                                   LATE_OPERATIONS(QUEUED_MEMBER)};
 
 static const void *interface(const char *name, size_t table_bytes) {

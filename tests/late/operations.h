@@ -6,7 +6,8 @@
 
 // clang-format off
 #define LATE_OPERATIONS(X)                                                                                             \
-  X(linear_pack, bl_linear_op_t, of_plan, (DEVICE, const float *, w), (DEVICE, void *, packed))                        \
+  X(linear_pack, bl_linear_op_t, of_plan, (DEVICE, const float *, w), (DEVICE, const float *, bias),                   \
+    (DEVICE, void *, packed))                                                                                          \
   X(linear_forward, bl_linear_op_t, of_plan,                                                                           \
     (DEVICE, const void *, x), (DEVICE, const float *, w), (DEVICE, const void *, packed),                             \
     (DEVICE, const float *, bias), (DEVICE, const void *, residual), (DEVICE, void *, y))                              \
@@ -15,7 +16,7 @@
     (PLAIN, bool, accumulate), (DEVICE, void *, dx))                                                                   \
   X(linear_backward_weight, bl_linear_op_t, of_plan,                                                                   \
     (DEVICE, const void *, x), (DEVICE, const void *, dy), (PLAIN, bool, accumulate),                                  \
-    (DEVICE, float *, dw), (DEVICE, float *, dbias))                                                                   \
+    (DEVICE, float *, dw))                                                                                             \
   X(norm_forward, bl_compute_t, of_compute, (STRUCT, bl_norm_shape_t, shape),                                          \
     (DEVICE, const void *, x), (DEVICE, const float *, gain), (DEVICE, const float *, bias),                           \
     (DEVICE, void *, y), (DEVICE, float *, stats))                                                                     \
@@ -59,10 +60,6 @@
     (DEVICE, float *, logits), (DEVICE, double *, row_losses))                                                         \
   X(loss_sum, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (DEVICE, const double *, row_losses),                 \
     (PLAIN, double *, loss), (PLAIN, int64_t *, first_bad_row))                                                        \
-  X(adamw, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (STRUCT, bl_adamw_t, options),                          \
-    (DEVICE, const float *, dw), (DEVICE, float *, w), (DEVICE, float *, m), (DEVICE, float *, v))                     \
-  X(sum_squares, bl_compute_t, of_compute,                                                                             \
-    (PLAIN, uint64_t, count), (DEVICE, const float *, x), (PLAIN, double *, sum))                                      \
   X(accumulate, bl_compute_t, of_compute,                                                                              \
     (PLAIN, uint64_t, count), (DEVICE, const float *, x), (DEVICE, float *, y))                                        \
   X(add, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (PLAIN, bl_compute_dtype_t, dtype),                       \

@@ -83,10 +83,15 @@ static void run_step(bl_compute_dtype_t dtype) {
   const bl_norm_shape_t n = {.rows = SEQ, .width = HIDDEN, .epsilon = 1e-5f, .dtype = dtype};
   const bl_head_norm_shape_t h = {
       .rows = SEQ, .heads = HEADS, .kv_heads = HEADS, .head_dim = HEAD_DIM, .epsilon = 1e-6f, .dtype = dtype};
-  const bl_adamw_t adamw = {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f};
+  const bl_adamw_tensor_t adamw = {.options = {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f},
+                                   .count = SEQ * HIDDEN,
+                                   .dw = x,
+                                   .w = w,
+                                   .m = m,
+                                   .v = v};
 
   allocations = 0;
-  ops->linear_pack(linear, w, packed);
+  ops->linear_pack(linear, w, NULL, packed);
   ops->embedding_forward(compute, 1, SEQ, HIDDEN, 1.0f, dtype, ids, w, NULL, x);
   ops->norm_forward(compute, &n, x, w, w, y, stats);
   ops->head_norm_forward(compute, &h, y, w, w, x);
@@ -101,14 +106,15 @@ static void run_step(bl_compute_dtype_t dtype) {
   ops->cross_entropy(compute, SEQ, VOCAB, dtype, ids, 1.0f, 30.0f, y, losses);
   ops->loss_sum(compute, SEQ, losses, &loss, &bad);
   ops->linear_backward_input(linear, y, w, packed, false, x);
-  ops->linear_backward_weight(linear, x, y, true, w, m);
+  ops->linear_backward_weight(linear, x, y, true, w);
+  ops->add_columns(compute, 1, &(bl_column_sum_t){SEQ, HIDDEN, dtype, y, m});
   ops->norm_backward(compute, &n, y, x, w, stats, NULL, v, m);
   ops->gelu_forward(compute, SEQ * HIDDEN, dtype, x, y);
   ops->gated_forward(compute, BL_GATE_GELU, SEQ, HIDDEN, dtype, x, y);
   ops->gated_backward(compute, BL_GATE_GELU, SEQ, HIDDEN, dtype, y, x, v);
   ops->embedding_backward(compute, 1, SEQ, HIDDEN, 1.0f, dtype, ids, x, w, NULL);
-  ops->sum_squares(compute, SEQ * HIDDEN, x, &loss);
-  ops->adamw(compute, SEQ * HIDDEN, &adamw, x, w, m, v);
+  ops->sum_squares(compute, 1, &(bl_squares_t){SEQ * HIDDEN, x, &loss});
+  ops->adamw(compute, 1, &adamw);
   (void)ops->draw(compute, VOCAB, w, 1.0f, 0.5);
   const size_t counted = allocations;
 

@@ -96,7 +96,7 @@ double bl_ceiling_measure(bl_ceiling_t *ceiling, unsigned milliseconds) {
   for (int i = 0; i < PRODUCTS; i++) {
     product_t *product = &ceiling->products[i];
     if (product->packed != NULL) {
-      ceiling->ops->linear_pack(product->op, ceiling->w, product->packed);
+      ceiling->ops->linear_pack(product->op, ceiling->w, NULL, product->packed);
     }
     ceiling->ops->linear_forward(product->op, ceiling->x, ceiling->w, product->packed, NULL, NULL, ceiling->y); // warm
     uint64_t start = bl_clock_now_ns(), now = start;

@@ -99,11 +99,11 @@ static void linear_input(bench_t *b, int which) {
 }
 
 static void linear_weight(bench_t *b, int which) {
-  b->ops->linear_backward_weight(b->linear[which][0], b->block[0], b->block[1], true, b->gradients, NULL);
+  b->ops->linear_backward_weight(b->linear[which][0], b->block[0], b->block[1], true, b->gradients);
 }
 
 static void linear_pack(bench_t *b, int which) {
-  b->ops->linear_pack(b->linear[which][1], b->weights, b->packed);
+  b->ops->linear_pack(b->linear[which][1], b->weights, NULL, b->packed);
 }
 
 static void attention_forward(bench_t *b, int which) {
@@ -185,14 +185,19 @@ static void cross_entropy(bench_t *b, int capped) {
 
 static void adamw(bench_t *b, int which) {
   (void)which;
-  const bl_adamw_t options = {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f};
-  b->ops->adamw(b->compute, 4 * b->hidden * b->hidden, &options, b->gradients, b->weights, b->block[3], b->block[4]);
+  const bl_adamw_tensor_t tensor = {.options = {1e-4f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f},
+                                    .count = 4 * b->hidden * b->hidden,
+                                    .dw = b->gradients,
+                                    .w = b->weights,
+                                    .m = b->block[3],
+                                    .v = b->block[4]};
+  b->ops->adamw(b->compute, 1, &tensor);
 }
 
 static void sum_squares(bench_t *b, int which) {
   (void)which;
   double sum;
-  b->ops->sum_squares(b->compute, 4 * b->hidden * b->hidden, b->gradients, &sum);
+  b->ops->sum_squares(b->compute, 1, &(bl_squares_t){4 * b->hidden * b->hidden, b->gradients, &sum});
 }
 
 static void accumulate(bench_t *b, int which) {

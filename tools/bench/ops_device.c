@@ -168,19 +168,27 @@ static void cap_logits(bench_t *b) {
 static void cross_entropy(bench_t *b) {
   b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, b->dtype, b->ids, 1e-3f, 0.0f, b->logits, b->sums);
 }
-static const bl_adamw_t options = {1e-6f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f};
+static void update(bench_t *b, void *packed) {
+  const bl_adamw_tensor_t tensor = {.options = {1e-6f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f},
+                                    .count = b->layer,
+                                    .dw = b->vector[0],
+                                    .w = b->vector[1],
+                                    .m = b->vector[2],
+                                    .v = b->vector[3],
+                                    .packed = packed};
+  b->ops->adamw(b->compute, 1, &tensor);
+}
 static void adamw(bench_t *b) {
-  b->ops->adamw(b->compute, b->layer, &options, b->vector[0], b->vector[1], b->vector[2], b->vector[3]);
+  update(b, NULL);
 }
 static void adamw_packed(bench_t *b) {
-  b->ops->adamw_packed(b->compute, b->layer, &options, b->vector[0], b->vector[1], b->vector[2], b->vector[3],
-                       b->packed);
+  update(b, b->packed);
 }
 static void pack(bench_t *b) {
-  b->ops->linear_pack(b->linear, b->vector[1], b->packed);
+  b->ops->linear_pack(b->linear, b->vector[1], NULL, b->packed);
 }
 static void sum_squares(bench_t *b) {
-  b->ops->sum_squares(b->compute, b->layer, b->vector[0], b->sums);
+  b->ops->sum_squares(b->compute, 1, &(bl_squares_t){b->layer, b->vector[0], b->sums});
 }
 static void accumulate(bench_t *b) {
   b->ops->accumulate(b->compute, b->layer, b->vector[1], b->vector[0]);
@@ -386,7 +394,7 @@ static bl_status_t measure_part(bench_t *b, const bl_ops_kernel_t *part, double 
 
 // Whether this back end has it.
 static bool is_there(const bench_t *b, const operation_t *operation) {
-  return (operation->run != adamw_packed || b->ops->adamw_packed != NULL) &&
+  return (operation->run != adamw_packed || b->ops->adamw_packs) &&
          (operation->run != checksum || b->ops->checksum != NULL) &&
          (operation->run != pack || b->ops->linear_packed_bytes(b->linear) > 0);
 }

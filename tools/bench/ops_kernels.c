@@ -39,7 +39,8 @@ bl_status_t bl_ops_kernels_plan(bl_ops_kernels_t *k, bl_device_t *device, bl_err
 
 static void sum_columns(void *kernels) {
   bl_ops_kernels_t *k = kernels;
-  k->ops->linear_backward_weight(k->linear, k->block[0], k->block[1], false, k->vector[0], k->vector[1]);
+  const bl_column_sum_t sum = {k->batch * k->seq, 4 * k->hidden, k->dtype, k->block[1], k->vector[1]};
+  k->ops->add_columns(k->compute, 1, &sum);
 }
 
 static void naive_forward(void *kernels) {

@@ -36,7 +36,7 @@ static bl_status_t make_memory(bl_products_t *p, bl_error_t *err) {
   if (status == BL_OK) {
     p->ops->use_workspace(p->compute, p->arenas[WORKSPACE].base, bytes[WORKSPACE]);
     if (bytes[PACKED] > 0) {
-      p->ops->linear_pack(p->op, (const float *)(const void *)p->arenas[W].base, p->arenas[PACKED].base);
+      p->ops->linear_pack(p->op, (const float *)(const void *)p->arenas[W].base, NULL, p->arenas[PACKED].base);
     }
   }
   return status;

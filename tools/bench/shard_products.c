@@ -43,7 +43,7 @@ static bl_status_t prepare_product(bl_shard_t *bench, const bl_linear_shape_t *s
     status = spread(bench, o->x, x_bytes, bench->kept, bench->sizes.edge_bytes, err);
   }
   if (status == BL_OK && o->packed != NULL) {
-    bench->ops->linear_pack(op, o->w, o->packed);
+    bench->ops->linear_pack(op, o->w, NULL, o->packed);
   }
   return status;
 }
@@ -65,7 +65,7 @@ static bl_status_t time_product(bl_shard_t *bench, const bl_linear_shape_t *shap
       } else if (status == BL_OK && part == 1) {
         bench->ops->linear_backward_input(op, o.y, o.w, o.packed, false, o.dx);
       } else if (status == BL_OK) {
-        bench->ops->linear_backward_weight(op, o.x, o.y, false, o.dw, NULL);
+        bench->ops->linear_backward_weight(op, o.x, o.y, false, o.dw);
       }
       status = status == BL_OK ? bl_shard_stop(bench, &took, err) : status;
       best[part] = run <= 1 || took < best[part] ? took : best[part]; // the first one warms up

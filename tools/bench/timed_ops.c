@@ -26,6 +26,7 @@ enum {
   FILL,
   SUM_SQUARES,
   ADAMW,
+  ADD_COLUMNS,
   KINDS
 };
 
@@ -48,6 +49,7 @@ static bl_timed_kind_t kinds[KINDS] = {
     [FILL] = {.name = "fill"},
     [SUM_SQUARES] = {.name = "sum of squares"},
     [ADAMW] = {.name = "adamw"},
+    [ADD_COLUMNS] = {.name = "add columns"},
 };
 
 // Where operations are only queued: a pair of events around each.
@@ -106,8 +108,8 @@ static void end_span(const span_t *span) {
     }                                                                                                                  \
   } while (0)
 
-static void linear_pack(bl_linear_op_t *op, const float *w, void *packed) {
-  TIMED(LINEAR_PACK, inner->linear_pack(op, w, packed));
+static void linear_pack(bl_linear_op_t *op, const float *w, const float *bias, void *packed) {
+  TIMED(LINEAR_PACK, inner->linear_pack(op, w, bias, packed));
 }
 
 static void linear_forward(bl_linear_op_t *op, const void *x, const float *w, const void *packed, const float *bias,
@@ -120,9 +122,8 @@ static void linear_backward_input(bl_linear_op_t *op, const void *dy, const floa
   TIMED(LINEAR_INPUT, inner->linear_backward_input(op, dy, w, packed, accumulate, dx));
 }
 
-static void linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
-                                   float *dbias) {
-  TIMED(LINEAR_WEIGHT, inner->linear_backward_weight(op, x, dy, accumulate, dw, dbias));
+static void linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw) {
+  TIMED(LINEAR_WEIGHT, inner->linear_backward_weight(op, x, dy, accumulate, dw));
 }
 
 static void norm_forward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *x, const float *gain,
@@ -217,13 +218,16 @@ static void fill(bl_compute_t *compute, uint64_t count, float value, float *y) {
   TIMED(FILL, inner->fill(compute, count, value, y));
 }
 
-static void sum_squares(bl_compute_t *compute, uint64_t count, const float *x, double *sum) {
-  TIMED(SUM_SQUARES, inner->sum_squares(compute, count, x, sum));
+static void sum_squares(bl_compute_t *compute, uint32_t count, const bl_squares_t *tensors) {
+  TIMED(SUM_SQUARES, inner->sum_squares(compute, count, tensors));
 }
 
-static void adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
-                  float *v) {
-  TIMED(ADAMW, inner->adamw(compute, count, options, dw, w, m, v));
+static void add_columns(bl_compute_t *compute, uint32_t count, const bl_column_sum_t *sums) {
+  TIMED(ADD_COLUMNS, inner->add_columns(compute, count, sums));
+}
+
+static void adamw(bl_compute_t *compute, uint32_t count, const bl_adamw_tensor_t *tensors) {
+  TIMED(ADAMW, inner->adamw(compute, count, tensors));
 }
 
 const bl_ops_t *bl_timed_ops(const bl_ops_t *ops) {
@@ -255,6 +259,7 @@ const bl_ops_t *bl_timed_ops(const bl_ops_t *ops) {
   timed.fill = fill;
   timed.sum_squares = sum_squares;
   timed.adamw = adamw;
+  timed.add_columns = add_columns;
   return &timed;
 }
 

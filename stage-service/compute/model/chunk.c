@@ -73,6 +73,8 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->places = calloc(made->parameter_count, sizeof *made->places);
   made->layers = calloc(options->span.layer_count, sizeof *made->layers);
   made->copies = calloc(made->parameter_count, sizeof *made->copies);
+  made->squares = calloc(made->parameter_count, sizeof *made->squares);
+  made->updates = calloc(made->parameter_count, sizeof *made->updates);
   made->moments = calloc(made->parameter_count, sizeof *made->moments);
   made->owners = options->owners != NULL ? calloc(whole, sizeof *made->owners) : NULL;
   made->linears = calloc((size_t)options->span.layer_count * BL__PRODUCTS * made->here, sizeof *made->linears);
@@ -83,10 +85,10 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->host = options->host;
   made->copy = options->copy;
   made->fold_levels = options->fold_levels;
-  if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->moments == NULL ||
-      made->resident == NULL || made->positions == NULL || made->linears == NULL ||
-      (options->owners != NULL && made->owners == NULL) || (options->span.embedding && made->embedding == NULL) ||
-      (options->span.head && made->head == NULL)) {
+  if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->squares == NULL ||
+      made->updates == NULL || made->moments == NULL || made->resident == NULL || made->positions == NULL ||
+      made->linears == NULL || (options->owners != NULL && made->owners == NULL) ||
+      (options->span.embedding && made->embedding == NULL) || (options->span.head && made->head == NULL)) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
     goto destroy;
   }
@@ -115,6 +117,8 @@ void bl_chunk_destroy(bl_chunk_t *chunk) {
     free(chunk->places);
     free(chunk->layers);
     free(chunk->copies);
+    free(chunk->squares);
+    free(chunk->updates);
     free(chunk->moments);
     free(chunk->owners);
     free(chunk->linears);
@@ -214,6 +218,7 @@ void bl_chunk_recompute(bl_chunk_t *chunk, const void *in, void *slot) {
 static void backward_weight_ends(bl_chunk_t *chunk, const int32_t *tokens, const void *in, void *slot) {
   if (chunk->span.head) {
     bl__norm_add_gradient(chunk, &chunk->final_norm, bl__final_norm_gradient(chunk, slot));
+    bl__make_sums(chunk);
   }
   if (chunk->span.embedding) {
     embed_backward(chunk, tokens, in);

@@ -11,7 +11,8 @@
 //     bl_chunk_begin_step(chunk);
 //     per micro-batch: bl_chunk_forward, ..., bl_chunk_backward_input, bl_chunk_backward_weight
 //     bl_chunk_join_tied_gradient(chunk, peer);     // where bl_chunk_has_tied_gradient says so
-//     bl_chunk_squares(chunk, i, &sum);             // for each parameter, then the driver decides
+//     bl_chunk_ask_squares(chunk, i, &sum);         // for each parameter
+//     bl_chunk_make_squares(chunk);                 // then the driver decides
 //     bl_chunk_update(chunk, &settings, &step);
 //
 // Buffers of one micro-batch, in the execution model of EXECUTION.md (T = micro_batch seq rows):
@@ -198,8 +199,10 @@ void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer);
 // Adds up the gradients of norms, of which there is one for the rows of every part, over all parts: once per step, after
 // the last micro-batch and what copies add. All ranks of the group call it, for the same parameters.
 void bl_chunk_sum_norms(bl_chunk_t *chunk);
-// fp64 sum of squares of the i-th parameter's gradient, in an order that only its size fixes. *sum is in staging.
-void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum);
+// Asks for the fp64 sum of squares of the i-th parameter's gradient, in an order that only its size fixes, once a parameter
+// until make_squares, which has all of them made. *sum is in staging.
+void bl_chunk_ask_squares(bl_chunk_t *chunk, uint32_t i, double *sum);
+void bl_chunk_make_squares(bl_chunk_t *chunk);
 // The part of the step's gradient that has been accumulated is complete: it is added to what waits, and waits itself unless
 // it is the rank's last (model/fold.h). The gradient of the head's weight is complete after I of the part's last
 // micro-batch, all else after its W.

@@ -159,10 +159,13 @@ void bl__chunk_update_on_host(bl_chunk_t *chunk, const bl_adamw_settings_t *sett
   bl_status_t status = bl_device_event_wait(chunk->device, chunk->landed, bl_clock_now_ns() + LANDING_NS, &err);
   for (uint32_t i = 0; i < chunk->parameter_count && status == BL_OK; i++) {
     const uint64_t offset = chunk->places[i].offset_elements;
-    const bl_adamw_t options = bl_adamw_for_step(settings, step, chunk->places[i].decays);
-    host->ops->adamw(host->compute, chunk->places[i].elements, &options, arenas->landed + offset,
-                     arenas->masters + offset, arenas->first_moments + chunk->moments[i],
-                     arenas->second_moments + chunk->moments[i]);
+    const bl_adamw_tensor_t tensor = {.options = bl_adamw_for_step(settings, step, chunk->places[i].decays),
+                                      .count = chunk->places[i].elements,
+                                      .dw = arenas->landed + offset,
+                                      .w = arenas->masters + offset,
+                                      .m = arenas->first_moments + chunk->moments[i],
+                                      .v = arenas->second_moments + chunk->moments[i]};
+    host->ops->adamw(host->compute, 1, &tensor);
     status = send_back(chunk, i, host->copies, &err);
   }
   if (status == BL_OK) {

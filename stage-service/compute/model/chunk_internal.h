@@ -14,6 +14,7 @@ typedef struct bl__linear {
   const float *bias;   // [out], NULL in llama
   float *weight_gradient;
   float *bias_gradient;
+  uint64_t elements, outputs; // of the weight and of the bias
 } bl__linear_t;
 
 typedef struct bl__norm {
@@ -58,6 +59,8 @@ typedef struct bl__positions {
   bl_rope_op_t *rope[2];           // likewise; NULL in gpt2
 } bl__positions_t;
 
+#define BL__SUMS 16 // that wait at most
+
 struct bl_chunk {
   const bl_ops_t *ops;
   bl_compute_t *compute;
@@ -82,8 +85,9 @@ struct bl_chunk {
   bl_norm_shape_t norm;                 // of the rows of one part
   bl_head_norm_shape_t head_norm;       // of all rows of one part's heads
   bl_linear_op_t *linear[BL__PRODUCTS]; // of one part, which all share
-  bl__positions_t *positions;           // [slices]
-  bl_chunk_slice_t slice;               // that operations are of
+  uint64_t in[BL__PRODUCTS], out[BL__PRODUCTS];
+  bl__positions_t *positions; // [slices]
+  bl_chunk_slice_t slice;     // that operations are of
   bool prepack;
   uint64_t packed_layer_bytes;                // per layer
   uint64_t packed_offset_bytes[BL__PRODUCTS]; // inside a layer, of the first part
@@ -95,12 +99,19 @@ struct bl_chunk {
   uint32_t copy, fold_levels;
   uint64_t *moments;          // [parameter_count] element offsets; of no meaning for others' tensors
   uint64_t *resident;         // [parameter_count] element offsets (model/resident.h)
-  void **copies;              // [parameter_count]: where the update leaves it rounded (adamw_packed), or NULL
+  void **copies;              // [parameter_count]: where the update leaves it rounded (adamw_packs), or NULL
   bl__layer_t *layers;        // [span.layer_count], pointers valid after use_arenas
   bl__linear_t *linears;      // [span.layer_count][BL__PRODUCTS][here], of the layers
   bl__embedding_t *embedding; // [here] in a chunk with the embedding
   bl__norm_t final_norm;
   bl__head_t *head; // [here] in a chunk with the head
+
+  // What is asked for one by one and done together (operations that take many).
+  bl_column_sum_t sums[BL__SUMS];
+  uint32_t sum_count;
+  bl_squares_t *squares; // [parameter_count]
+  uint32_t squares_count;
+  bl_adamw_tensor_t *updates; // [parameter_count]
 
   // chunk_host.c
   const bl_host_optimizer_t *host;
@@ -143,7 +154,12 @@ void bl__norm_forward_rows(bl_chunk_t *chunk, const bl__norm_t *norm, const void
 // dx = d norm(dy) + residual_gradient; partials are those of each part's rows.
 void bl__norm_backward_rows(bl_chunk_t *chunk, const bl__norm_t *norm, const void *dy, const void *x,
                             const float *stats, const void *residual_gradient, void *dx, float *partials);
-// Adds the gradients that norm_backward_rows has made, of each part's rows to their own sum.
+// Asks for sums [columns] += the sums over rows of x, which stays as it is until they are made: by bl__make_sums, and where
+// rows of several ranks meet before the next bl__all_rows.
+void bl__ask_sum(bl_chunk_t *chunk, uint64_t rows, uint64_t columns, bl_compute_dtype_t dtype, const void *x,
+                 float *sums);
+void bl__make_sums(bl_chunk_t *chunk);
+// Asks for the gradients that norm_backward_rows has made to be added, of each part's rows to their own sum.
 void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const float *partials);
 // Likewise what head_norm_backward has made of part `part` of those here.
 void bl__head_norm_add_gradient(bl_chunk_t *chunk, const bl__layer_t *layer, uint32_t part, const float *partials);

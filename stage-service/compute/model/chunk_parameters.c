@@ -90,7 +90,10 @@ static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t p
   const linear_roles_t role = roles_of(&chunk->model, product);
   const uint32_t model_layer = chunk->span.first_layer + layer, part = part_number(chunk, index);
   uint32_t place = place_of(chunk, role.weight, model_layer, part);
-  bl__linear_t linear = {.weight = bl__chunk_weight(chunk, place), .weight_gradient = gradient_at(chunk, place)};
+  bl__linear_t linear = {.weight = bl__chunk_weight(chunk, place),
+                         .weight_gradient = gradient_at(chunk, place),
+                         .elements = chunk->in[product] * chunk->out[product],
+                         .outputs = chunk->out[product]};
   const uint64_t packed = bl_align_up(chunk->ops->linear_packed_bytes(chunk->linear[product]), BL_CACHE_LINE_BYTES);
   if (packed > 0) {
     linear.packed = (char *)chunk->arenas.packed + layer * chunk->packed_layer_bytes +
@@ -122,7 +125,9 @@ static void bind_head(bl_chunk_t *chunk, uint32_t index) {
   bl__head_t *head = &chunk->head[index];
   const uint32_t first = place_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0, part_number(chunk, 0));
   const uint32_t place = place_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0, part_number(chunk, index));
-  head->linear = (bl__linear_t){.weight = bl__chunk_weight(chunk, place), .weight_gradient = gradient_at(chunk, place)};
+  head->linear = (bl__linear_t){.weight = bl__chunk_weight(chunk, place),
+                                .weight_gradient = gradient_at(chunk, place),
+                                .elements = chunk->places[place].elements};
   if (chunk->ops->linear_packed_bytes(head->whole) > 0) {
     head->linear.packed = (char *)chunk->arenas.packed + head->packed_offset_bytes;
   }
@@ -136,14 +141,24 @@ static void bind_head(bl_chunk_t *chunk, uint32_t index) {
 }
 
 // The parameters of a weight are updated together with its packed copy, where the back end can.
-static void bind_copies(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear) {
-  const uint64_t elements = linear->packed != NULL ? chunk->ops->linear_packed_bytes(op) / sizeof(uint16_t) : 0;
-  const uint64_t first = (uint64_t)(linear->weight - (const float *)chunk->arenas.weights);
-  for (uint32_t i = 0; i < chunk->parameter_count && elements > 0; i++) {
+static void bind_copy(bl_chunk_t *chunk, const float *first, uint64_t elements, void *copy) {
+  const uint64_t from = (uint64_t)(first - (const float *)chunk->arenas.weights);
+  for (uint32_t i = 0; i < chunk->parameter_count; i++) {
     const uint64_t offset = chunk->places[i].offset_elements;
-    if (offset >= first && offset < first + elements) {
-      chunk->copies[i] = (uint16_t *)linear->packed + (offset - first);
+    if (offset >= from && offset < from + elements) {
+      chunk->copies[i] = (uint16_t *)copy + (offset - from);
     }
+  }
+}
+
+static void bind_copies(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear) {
+  if (linear->packed == NULL) {
+    return;
+  }
+  bind_copy(chunk, linear->weight, linear->elements, linear->packed);
+  const size_t bias = chunk->ops->linear_packed_bias == NULL ? 0 : chunk->ops->linear_packed_bias(op);
+  if (bias > 0) {
+    bind_copy(chunk, linear->bias, linear->outputs, (char *)linear->packed + bias);
   }
 }
 
@@ -214,7 +229,7 @@ void bl__chunk_bind(bl_chunk_t *chunk) {
   for (int i = 0; i < BL_WINDOWS; i++) {
     chunk->alone.windows[i] = windows + chunk->workspace.windows.offset_bytes[i];
   }
-  if (chunk->ops->adamw_packed != NULL && chunk->host == NULL) {
+  if (chunk->ops->adamw_packs && chunk->host == NULL) {
     memset(chunk->copies, 0, chunk->parameter_count * sizeof *chunk->copies);
     visit_linears(chunk, bind_copies);
   }
@@ -302,7 +317,7 @@ bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *er
 
 static void pack(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear) {
   if (linear->packed != NULL) {
-    chunk->ops->linear_pack(op, linear->weight, linear->packed);
+    chunk->ops->linear_pack(op, linear->weight, linear->bias, linear->packed);
   }
 }
 
@@ -316,7 +331,7 @@ void bl__chunk_pack(bl_chunk_t *chunk) {
   for (uint32_t i = 0; i < chunk->here && chunk->span.head; i++) {
     const bl__head_t *head = &chunk->head[i];
     if (head->linear.plain != NULL && head->linear.plain != head->linear.packed) {
-      chunk->ops->linear_pack(head->row, head->linear.weight, head->linear.plain);
+      chunk->ops->linear_pack(head->row, head->linear.weight, NULL, head->linear.plain);
     }
   }
 }
@@ -379,9 +394,14 @@ void bl_chunk_sum_norms(bl_chunk_t *chunk) {
   }
 }
 
-void bl_chunk_squares(const bl_chunk_t *chunk, uint32_t i, double *sum) {
-  chunk->ops->sum_squares(chunk->compute, chunk->places[i].elements,
-                          at(chunk->arenas.gradients, chunk->places[i].offset_elements), sum);
+void bl_chunk_ask_squares(bl_chunk_t *chunk, uint32_t i, double *sum) {
+  chunk->squares[chunk->squares_count++] =
+      (bl_squares_t){chunk->places[i].elements, at(chunk->arenas.gradients, chunk->places[i].offset_elements), sum};
+}
+
+void bl_chunk_make_squares(bl_chunk_t *chunk) {
+  chunk->ops->sum_squares(chunk->compute, chunk->squares_count, chunk->squares);
+  chunk->squares_count = 0;
 }
 
 void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step) {
@@ -390,24 +410,21 @@ void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, con
     bl__chunk_update_on_host(chunk, settings, step);
     return;
   }
+  uint32_t count = 0;
   for (uint32_t i = 0; i < chunk->parameter_count; i++) {
     const bl_parameter_place_t *place = &chunk->places[i];
-    const uint64_t offset = place->offset_elements;
-    bl_adamw_t options = bl_adamw_for_step(settings, step, place->decays);
-    const float *gradient = arenas->gradients + offset;
-    float *weight = arenas->weights + offset, *first = arenas->first_moments + chunk->moments[i],
-          *second = arenas->second_moments + chunk->moments[i];
-    if (!updates(chunk, i)) {
-      continue;
-    }
-    if (chunk->copies[i] != NULL && chunk->owners == NULL) {
-      chunk->ops->adamw_packed(chunk->compute, place->elements, &options, gradient, weight, first, second,
-                               chunk->copies[i]);
-    } else {
-      chunk->ops->adamw(chunk->compute, place->elements, &options, gradient, weight, first, second);
+    if (updates(chunk, i)) {
+      chunk->updates[count++] = (bl_adamw_tensor_t){.options = bl_adamw_for_step(settings, step, place->decays),
+                                                    .count = place->elements,
+                                                    .dw = at(arenas->gradients, place->offset_elements),
+                                                    .w = at(arenas->weights, place->offset_elements),
+                                                    .m = at(arenas->first_moments, chunk->moments[i]),
+                                                    .v = at(arenas->second_moments, chunk->moments[i]),
+                                                    .packed = chunk->owners == NULL ? chunk->copies[i] : NULL};
     }
   }
-  if (chunk->ops->adamw_packed == NULL && chunk->owners == NULL) {
+  chunk->ops->adamw(chunk->compute, count, chunk->updates);
+  if (!chunk->ops->adamw_packs && chunk->owners == NULL) {
     bl_chunk_weights_changed(chunk);
   }
 }

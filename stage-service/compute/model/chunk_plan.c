@@ -35,6 +35,8 @@ static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
     if (status != BL_OK) {
       return status;
     }
+    chunk->in[i] = shape.in;
+    chunk->out[i] = shape.out;
     chunk->packed_offset_bytes[i] = chunk->packed_layer_bytes;
     chunk->packed_layer_bytes +=
         chunk->here * bl_align_up(chunk->ops->linear_packed_bytes(chunk->linear[i]), BL_CACHE_LINE_BYTES);
@@ -74,7 +76,7 @@ static bl_status_t plan_head(bl_chunk_t *chunk, bl__head_t *head, uint32_t part,
     status = plan_head_rows(chunk, head, 1, BL_LINEAR_FORWARD, false, &head->row, err);
   }
   if (status == BL_OK) {
-    const bool one_copy = chunk->ops->adamw_packed != NULL; // serves every row count
+    const bool one_copy = chunk->ops->adamw_packs; // serves every row count
     head->packed_offset_bytes = chunk->sizes.packed_bytes;
     chunk->sizes.packed_bytes += packed_bytes(chunk, head->whole);
     head->plain_offset_bytes = one_copy ? head->packed_offset_bytes : chunk->sizes.packed_bytes;

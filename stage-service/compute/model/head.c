@@ -126,7 +126,7 @@ static void propagate(bl_chunk_t *chunk, const piece_t *piece, bool accumulate, 
   for (uint32_t i = 0; i < chunk->here && accumulate; i++) {
     const bl__head_t *head = &chunk->head[i];
     ops->linear_backward_weight(op_for(head, piece), piece->normalised, logits_at(chunk, i), true,
-                                head->linear.weight_gradient, NULL);
+                                head->linear.weight_gradient);
   }
   for (uint32_t i = 0; i < chunk->here; i++) {
     const bl__head_t *head = &chunk->head[i];

@@ -108,8 +108,10 @@ static void backward_input(bl_chunk_t *chunk, const bl__layer_t *layer, bl__prod
 static void backward_weight(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, uint32_t part,
                             const void *x, const void *dy) {
   const bl__linear_t *linear = &layer->linear[product][part];
-  chunk->ops->linear_backward_weight(chunk->linear[product], x, dy, true, linear->weight_gradient,
-                                     linear->bias_gradient);
+  chunk->ops->linear_backward_weight(chunk->linear[product], x, dy, true, linear->weight_gradient);
+  if (linear->bias_gradient != NULL) {
+    bl__ask_sum(chunk, chunk->rows, linear->outputs, chunk->dtype, dy, linear->bias_gradient);
+  }
 }
 
 // y [own rows] = x W + bias + residual of a projection into the residual stream; x is in parts.
@@ -362,4 +364,5 @@ void bl__layer_backward_weight(bl_chunk_t *chunk, uint32_t index, const bl__tens
   for (uint32_t part = 0; part < chunk->here && t->heads != NULL; part++) {
     bl__head_norm_add_gradient(chunk, layer, part, of_part(chunk, BL_SEGMENT_HEADS_GRADIENT, t->heads_gradient, part));
   }
+  bl__make_sums(chunk);
 }

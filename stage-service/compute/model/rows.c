@@ -44,22 +44,41 @@ void bl__norm_backward_rows(bl_chunk_t *chunk, const bl__norm_t *norm, const voi
   }
 }
 
+void bl__ask_sum(bl_chunk_t *chunk, uint64_t rows, uint64_t columns, bl_compute_dtype_t dtype, const void *x,
+                 float *sums) {
+  if (chunk->sum_count == BL__SUMS) {
+    bl__make_sums(chunk);
+  }
+  chunk->sums[chunk->sum_count++] = (bl_column_sum_t){rows, columns, dtype, x, sums};
+}
+
+void bl__make_sums(bl_chunk_t *chunk) {
+  if (chunk->sum_count > 0) {
+    chunk->ops->add_columns(chunk->compute, chunk->sum_count, chunk->sums);
+    chunk->sum_count = 0;
+  }
+}
+
+static void ask_line(bl_chunk_t *chunk, uint64_t columns, const float *line, float *sums) {
+  bl__ask_sum(chunk, 1, columns, BL_COMPUTE_FP32, line, sums);
+}
+
 void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const float *partials) {
   const uint64_t hidden = chunk->model.hidden;
   const uint64_t room = bl_align_up(hidden, BL_CACHE_LINE_BYTES / sizeof(float)); // as bl_chunk_span_places
   for (uint32_t i = 0; i < chunk->here; i++) {
     const float *from = partials_of(chunk, partials, i);
-    chunk->ops->accumulate(chunk->compute, hidden, from, norm->gain_gradient + i * room);
+    ask_line(chunk, hidden, from, norm->gain_gradient + i * room);
     if (norm->bias_gradient != NULL) {
-      chunk->ops->accumulate(chunk->compute, hidden, from + hidden, norm->bias_gradient + i * room);
+      ask_line(chunk, hidden, from + hidden, norm->bias_gradient + i * room);
     }
   }
 }
 
 void bl__head_norm_add_gradient(bl_chunk_t *chunk, const bl__layer_t *layer, uint32_t part, const float *partials) {
   const uint64_t width = chunk->model.head_dim, room = bl_align_up(width, BL_CACHE_LINE_BYTES / sizeof(float));
-  chunk->ops->accumulate(chunk->compute, width, partials, layer->query_norm.gain_gradient + part * room);
-  chunk->ops->accumulate(chunk->compute, width, partials + width, layer->key_norm.gain_gradient + part * room);
+  ask_line(chunk, width, partials, layer->query_norm.gain_gradient + part * room);
+  ask_line(chunk, width, partials + width, layer->key_norm.gain_gradient + part * room);
 }
 
 static void copy(bl_chunk_t *chunk, void *to, const void *from, uint64_t bytes) {
@@ -72,6 +91,7 @@ const void *bl__all_rows(bl_chunk_t *chunk, const void *own) {
   if (chunk->ranks == 1) {
     return own;
   }
+  bl__make_sums(chunk); // of what the window holds
   const uint64_t bytes = chunk->own_rows * bl__chunk_row_bytes(chunk);
   uint8_t *all = bl_group_window(chunk->group, BL_WINDOW_ROWS);
   copy(chunk, all + chunk->rank * bytes, own, bytes);

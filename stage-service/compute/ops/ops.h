@@ -193,6 +193,30 @@ typedef struct bl_adamw {
   float gradient_scale; // clipping factor, 1 without
 } bl_adamw_t;
 
+// A tensor and its update. packed: where the new w goes rounded to bf16, NULL: nowhere.
+typedef struct bl_adamw_tensor {
+  bl_adamw_t options;
+  uint64_t count;
+  const float *dw;
+  float *w, *m, *v;
+  void *packed;
+} bl_adamw_tensor_t;
+
+// *sum, in staging memory (rule 9): fp64 sum of squares of x [count], in an order fixed by count alone.
+typedef struct bl_squares {
+  uint64_t count;
+  const float *x;
+  double *sum;
+} bl_squares_t;
+
+// sums [columns] += the sums over rows of x [rows, columns].
+typedef struct bl_column_sum {
+  uint64_t rows, columns;
+  bl_compute_dtype_t dtype;
+  const void *x;
+  float *sums;
+} bl_column_sum_t;
+
 typedef struct bl_ops {
   const char *name; // "host", "cuda"
 
@@ -223,8 +247,11 @@ typedef struct bl_ops {
   // or packing gains nothing for this shape), else about the weight once per planned direction (forward, input; without
   // prepack once for both). A 64-byte aligned block of the caller, one per weight.
   size_t (*linear_packed_bytes)(const bl_linear_op_t *op);
-  // After every change of w (initial load, optimizer step), where linear_packed_bytes() is not 0.
-  void (*linear_pack)(bl_linear_op_t *op, const float *w, void *packed);
+  // Where in the packed copies a rounded bias lies, which forward reads; 0: nowhere, it reads the bias itself. NULL in a back
+  // end that never has one.
+  size_t (*linear_packed_bias)(const bl_linear_op_t *op);
+  // After every change of w or bias (initial load, optimizer step), where linear_packed_bytes() is not 0.
+  void (*linear_pack)(bl_linear_op_t *op, const float *w, const float *bias, void *packed);
   // y = x W + bias + residual. `packed` is required where linear_packed_bytes() is not 0, else NULL. `bias`
   // [out] and `residual` [T, out] are required where the shape says so, else NULL. w is not read in bf16.
   void (*linear_forward)(bl_linear_op_t *op, const void *x, const float *w, const void *packed, const float *bias,
@@ -232,10 +259,8 @@ typedef struct bl_ops {
   // dx = dy W^T, or dx += dy W^T where accumulate.
   void (*linear_backward_input)(bl_linear_op_t *op, const void *dy, const float *w, const void *packed, bool accumulate,
                                 void *dx);
-  // dw (in the order of W) = x^T dy, or += where accumulate; dbias [out] likewise by column sums of dy, or
-  // NULL.
-  void (*linear_backward_weight)(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
-                                 float *dbias);
+  // dw (in the order of W) = x^T dy, or += where accumulate. The gradient of the bias is a column sum of dy: add_columns.
+  void (*linear_backward_weight)(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw);
 
   // ---- normalisation -----------------------------------------------------------------------------------
   // stats: LayerNorm [2, T]: means, then 1 / deviations; RMSNorm [T]: 1 / root mean squares. gain [width],
@@ -244,7 +269,7 @@ typedef struct bl_ops {
                        const float *bias, void *y, float *stats);
   // dx = d norm(dy) + residual_gradient [T, width] (NULL: none). dx may be dy, x or residual_gradient.
   // partials: this micro-batch's [width] gain gradient, then (LayerNorm) [width] bias gradient; W adds them
-  // with `accumulate`. NULL: not wanted.
+  // with `add_columns`. NULL: not wanted.
   void (*norm_backward)(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *dy, const void *x,
                         const float *gain, const float *stats, const void *residual_gradient, void *dx,
                         float *partials);
@@ -350,15 +375,14 @@ typedef struct bl_ops {
   // ---- parameters --------------------------------------------------------------------------------------
   // PyTorch's AdamW (decoupled decay): g = gradient_scale dw; w *= 1 - rate weight_decay; m, v moments of g;
   // w -= rate / correction1 m / (sqrt(v / correction2) + epsilon).
-  void (*adamw)(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
-                float *v);
-  // adamw, and the new w rounded to bf16 into packed [count], in one pass over memory: what linear_pack would write there.
-  // A back end has it only where every packed copy in bf16 is its weight rounded element by element, in its order, so that
-  // one copy serves every plan of the same weight. NULL: adamw, then linear_pack.
-  void (*adamw_packed)(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w,
-                       float *m, float *v, void *packed);
-  // *sum = fp64 sum of squares in an order fixed by count alone. In staging memory (rule 9).
-  void (*sum_squares)(bl_compute_t *compute, uint64_t count, const float *x, double *sum);
+  // Of many tensors at once, as are the next two: on a device most are less work than a launch.
+  void (*adamw)(bl_compute_t *compute, uint32_t count, const bl_adamw_tensor_t *tensors);
+  // adamw takes `packed`: what linear_pack would write there, in one pass over memory. A back end has it only where every
+  // packed copy in bf16 is its weight rounded element by element, in its order, so that one copy serves every plan of the
+  // same weight. Else `packed` is NULL always, and linear_pack follows.
+  bool adamw_packs;
+  void (*sum_squares)(bl_compute_t *compute, uint32_t count, const bl_squares_t *tensors);
+  void (*add_columns)(bl_compute_t *compute, uint32_t count, const bl_column_sum_t *sums);
   void (*accumulate)(bl_compute_t *compute, uint64_t count, const float *x, float *y); // y += x
   void (*add)(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *a, const void *b,
               void *y); // y = a + b; y may be a or b

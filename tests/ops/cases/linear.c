@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { X, W, BIAS, RESIDUAL, Y, DY, DX, DW, DBIAS };
+enum { X, W, BIAS, RESIDUAL, Y, DY, DX, DW };
 
 static size_t x_stride(const op_case_t *c) {
   return c->dims[3] ? c->dims[3] : c->dims[1];
@@ -28,7 +28,6 @@ static void tensors(const op_case_t *c, op_tensor_t *t) {
   t[DY] = (op_tensor_t){"dy", rows * y_stride(c), OP_INPUT, 0, false, false};
   t[DX] = (op_tensor_t){"dx", rows * x_stride(c), dx_role, 0, false, false};
   t[DW] = (op_tensor_t){"dw", in * out, dw_role, 0, false, false};
-  t[DBIAS] = (op_tensor_t){"dbias", c->flags & OP_BIAS ? out : 0, dw_role, 0, false, false};
   op_set_typed(t, 1u << X | 1u << RESIDUAL | 1u << DY | 1u << DX | (c->flags & OP_FLOAT_Y ? 0 : 1u << Y));
 }
 
@@ -72,11 +71,11 @@ static void host(const op_host_t *h, const op_case_t *c, float **t) {
   void *packed = NULL, *dy = c->flags & OP_FLOAT_Y ? spread(h, c, t[DY]) : t[DY];
   if (h->ops->linear_packed_bytes(op) > 0) {
     packed = op_block(h, BL_ARENA_PRIVATE, h->ops->linear_packed_bytes(op));
-    h->ops->linear_pack(op, t[W], packed);
+    h->ops->linear_pack(op, t[W], t[BIAS], packed);
   }
   h->ops->linear_forward(op, t[X], t[W], packed, t[BIAS], t[RESIDUAL], t[Y]);
   h->ops->linear_backward_input(op, dy, t[W], packed, add_input, t[DX]);
-  h->ops->linear_backward_weight(op, t[X], dy, add_weight, t[DW], t[DBIAS]);
+  h->ops->linear_backward_weight(op, t[X], dy, add_weight, t[DW]);
 }
 
 static reference_linear_t shape_of(const op_case_t *c) {
@@ -113,11 +112,8 @@ static void reference(const op_case_t *c, double **t) {
   for (size_t i = 0; !(c->flags & OP_ADD_WEIGHT) && i < shape.in * shape.out; i++) {
     t[DW][i] = 0;
   }
-  for (size_t o = 0; t[DBIAS] && !(c->flags & OP_ADD_WEIGHT) && o < shape.out; o++) {
-    t[DBIAS][o] = 0;
-  }
   reference_linear_input(&shape, t[DY], t[W], t[DX]);
-  reference_linear_weight(&shape, t[X], t[DY], t[DW], t[DBIAS]);
+  reference_linear_weight(&shape, t[X], t[DY], t[DW]);
 }
 
 const op_kind_t op_linear = {
@@ -129,6 +125,6 @@ const op_kind_t op_linear = {
     .forward = forward,
     .y = Y,
     .dy = DY,
-    .slopes = {{X, DX}, {W, DW}, {BIAS, DBIAS}},
-    .slopes_count = 3,
+    .slopes = {{X, DX}, {W, DW}},
+    .slopes_count = 2,
 };

@@ -105,6 +105,12 @@ const op_case_t op_cases[] = {
     // count
     {&op_adamw, {1}, 0},
     {&op_adamw, {1037}, 0},
+    {&op_columns, {2, 1}, 0},
+    {&op_columns, {7, 13}, 0},
+    {&op_columns, {1, 24}, OP_BF16},
+    {&op_columns, {37, 40}, OP_BF16},
+    {&op_columns, {1030, 12}, 0},
+    {&op_columns, {600, 264}, OP_BF16},
     {&op_sums, {1}, 0},
     {&op_sums, {70001}, OP_IN_PLACE},
     // The same in bf16, and logits.

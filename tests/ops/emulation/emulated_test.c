@@ -223,12 +223,15 @@ static void workspace_may_begin_anywhere(void **state) {
   const size_t wanted = host.ops->workspace_bytes(host.compute);
   char *block = aligned_alloc(256, (wanted + 256 + 255) / 256 * 256);
   for (size_t at = 0; at <= 256; at += 64) {
-    const uint16_t x[4] = {0x3f80, 0, 0, 0x3f80}, w[4] = {0x4000, 0x3f80, 0x3f80, 0x4000}; // 1, 0, 0, 1; 2, 1, 1, 2
-    const float bias[2] = {1.0f, 0.0f};
+    const uint16_t x[4] = {0x3f80, 0, 0, 0x3f80}; // 1, 0, 0, 1
+    const float weights[4] = {2, 1, 1, 2}, bias[2] = {1.0f, 0.0f};
+    _Alignas(64) uint8_t packed[128];
     uint16_t y[4] = {0};
     memset(block, 0x55, wanted + 256);
     host.ops->use_workspace(host.compute, block + at, wanted);
-    host.ops->linear_forward(op, x, NULL, w, bias, NULL, y);
+    assert_true(host.ops->linear_packed_bytes(op) <= sizeof packed);
+    host.ops->linear_pack(op, weights, bias, packed);
+    host.ops->linear_forward(op, x, NULL, packed, bias, NULL, y);
     assert_int_equal(host.ops->status(host.compute, &err), BL_OK);
     assert_int_equal(y[0], 0x4040); // 3
     assert_int_equal(y[3], 0x4000);
@@ -370,9 +373,11 @@ static void update_and_packing_are_one(void **state) {
         .rows = 1, .in = 1, .out = count, .uses = BL_LINEAR_FORWARD, .dtype = BL_COMPUTE_BF16};
     assert_int_equal(host.ops->linear_plan(host.compute, &shape, &op, &err), BL_OK);
     assert_int_equal(host.ops->linear_packed_bytes(op), 2 * count);
-    host.ops->adamw(host.compute, count, &options, dw, w[0], m[0], v[0]);
-    host.ops->linear_pack(op, w[0], packed[0] + shift);
-    host.ops->adamw_packed(host.compute, count, &options, dw, w[1], m[1], v[1], packed[1] + shift);
+    const bl_adamw_tensor_t plain = {options, count, dw, w[0], m[0], v[0], NULL};
+    const bl_adamw_tensor_t packs = {options, count, dw, w[1], m[1], v[1], packed[1] + shift};
+    host.ops->adamw(host.compute, 1, &plain);
+    host.ops->linear_pack(op, w[0], NULL, packed[0] + shift);
+    host.ops->adamw(host.compute, 1, &packs);
     assert_memory_equal(w[0], w[1], sizeof w[0]);
     assert_memory_equal(m[0], m[1], sizeof m[0]);
     assert_memory_equal(v[0], v[1], sizeof v[0]);

@@ -44,6 +44,7 @@ void bl_emulated_exchange(void *value, unsigned bytes, unsigned mask);
 #define __global__
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define threadIdx       bl_emulated.thread
 #define blockIdx        bl_emulated.block
 #define blockDim        bl_emulated.threads

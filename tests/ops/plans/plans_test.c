@@ -23,12 +23,14 @@ const char *bl__gpu_error_text(int error) {
   return "";
 }
 
-int bl__launch_scatter(bl__stream_t stream, bool bf16, const bl__heads_t *shape, const void *heads, void *rows) {
+int bl__launch_scatter(bl__stream_t stream, bool bf16, bool floats, const bl__heads_t *shape, unsigned count,
+                       const bl__scattered_t *sets) {
   (void)stream;
   (void)bf16;
+  (void)floats;
   (void)shape;
-  (void)heads;
-  (void)rows;
+  (void)count;
+  (void)sets;
   return 0;
 }
 

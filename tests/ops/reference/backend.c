@@ -153,9 +153,10 @@ static size_t linear_packed_bytes(const bl_linear_op_t *op) {
   return 0;
 }
 
-static void linear_pack(bl_linear_op_t *op, const float *w, void *packed) {
+static void linear_pack(bl_linear_op_t *op, const float *w, const float *bias, void *packed) {
   (void)op;
   (void)w;
+  (void)bias;
   (void)packed;
 }
 
@@ -219,25 +220,17 @@ static void linear_backward_input(bl_linear_op_t *op, const void *dy, const floa
   free(dx64);
 }
 
-static void linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
-                                   float *dbias) {
+static void linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw) {
   const bl_linear_shape_t *s = &op->shape;
   const reference_linear_t shape = dense(s);
   double *x64 = widen_rows(s->dtype, x, s->rows, s->in, x_stride_bytes(s));
   double *dy64 = widen_rows(s->dtype, dy, s->rows, s->out, y_stride_bytes(s));
   double *dw64 = accumulate ? widen(BL_COMPUTE_FP32, dw, s->in * s->out) : calloc(s->in * s->out, sizeof *dw64);
-  double *dbias64 = dbias == NULL ? NULL
-                    : accumulate  ? widen(BL_COMPUTE_FP32, dbias, s->out)
-                                  : calloc(s->out, sizeof *dbias64);
-  reference_linear_weight(&shape, x64, dy64, dw64, dbias64);
+  reference_linear_weight(&shape, x64, dy64, dw64);
   narrow(BL_COMPUTE_FP32, dw64, s->in * s->out, dw);
-  if (dbias != NULL) {
-    narrow(BL_COMPUTE_FP32, dbias64, s->out, dbias);
-  }
   free(x64);
   free(dy64);
   free(dw64);
-  free(dbias64);
 }
 
 // ---- normalisation
@@ -559,26 +552,47 @@ static int32_t draw(bl_compute_t *compute, uint64_t vocab, const float *logits, 
 
 // ---- parameters
 
-static void adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *o, const float *dw, float *w, float *m,
-                  float *v) {
-  (void)compute;
+static void update(const bl_adamw_tensor_t *t) {
+  const bl_adamw_t *o = &t->options;
   const double beta1 = (double)o->beta1, beta2 = (double)o->beta2, rate = (double)o->rate;
-  for (size_t i = 0; i < count; i++) {
-    const double g = (double)o->gradient_scale * (double)dw[i];
-    const double first = beta1 * (double)m[i] + (1 - beta1) * g, second = beta2 * (double)v[i] + (1 - beta2) * g * g;
-    const double decayed = (double)w[i] * (1 - rate * (double)o->weight_decay);
-    w[i] = (float)(decayed - rate * (first / (double)o->correction1) /
-                                 (sqrt(second / (double)o->correction2) + (double)o->epsilon));
-    m[i] = (float)first;
-    v[i] = (float)second;
+  for (size_t i = 0; i < t->count; i++) {
+    const double g = (double)o->gradient_scale * (double)t->dw[i];
+    const double first = beta1 * (double)t->m[i] + (1 - beta1) * g;
+    const double second = beta2 * (double)t->v[i] + (1 - beta2) * g * g;
+    const double decayed = (double)t->w[i] * (1 - rate * (double)o->weight_decay);
+    t->w[i] = (float)(decayed - rate * (first / (double)o->correction1) /
+                                    (sqrt(second / (double)o->correction2) + (double)o->epsilon));
+    t->m[i] = (float)first;
+    t->v[i] = (float)second;
   }
 }
 
-static void sum_squares(bl_compute_t *compute, uint64_t count, const float *x, double *sum) {
+static void adamw(bl_compute_t *compute, uint32_t count, const bl_adamw_tensor_t *tensors) {
   (void)compute;
-  *sum = 0;
-  for (size_t i = 0; i < count; i++) {
-    *sum += (double)x[i] * (double)x[i];
+  for (uint32_t i = 0; i < count; i++) {
+    update(&tensors[i]);
+  }
+}
+
+static void sum_squares(bl_compute_t *compute, uint32_t count, const bl_squares_t *tensors) {
+  (void)compute;
+  for (uint32_t i = 0; i < count; i++) {
+    *tensors[i].sum = 0;
+    for (size_t k = 0; k < tensors[i].count; k++) {
+      *tensors[i].sum += (double)tensors[i].x[k] * (double)tensors[i].x[k];
+    }
+  }
+}
+
+static void add_columns(bl_compute_t *compute, uint32_t count, const bl_column_sum_t *sums) {
+  (void)compute;
+  for (uint32_t i = 0; i < count; i++) {
+    const bl_column_sum_t *s = &sums[i];
+    double *x = widen(s->dtype, s->x, s->rows * s->columns), *total = widen(BL_COMPUTE_FP32, s->sums, s->columns);
+    reference_add_columns(s->rows, s->columns, x, total);
+    narrow(BL_COMPUTE_FP32, total, s->columns, s->sums);
+    free(x);
+    free(total);
   }
 }
 
@@ -645,6 +659,7 @@ const bl_ops_t *bl_ops_reference(void) {
                                .draw = draw,
                                .adamw = adamw,
                                .sum_squares = sum_squares,
+                               .add_columns = add_columns,
                                .accumulate = accumulate,
                                .add = add,
                                .fill = fill};

@@ -27,17 +27,21 @@ void reference_linear_input(const reference_linear_t *s, const double *dy, const
   }
 }
 
-void reference_linear_weight(const reference_linear_t *s, const double *x, const double *dy, double *dw,
-                             double *dbias) {
+void reference_linear_weight(const reference_linear_t *s, const double *x, const double *dy, double *dw) {
   for (size_t row = 0; row < s->rows; row++) {
     for (size_t o = 0; o < s->out; o++) {
       const double g = dy[row * s->y_stride + o];
       for (size_t i = 0; i < s->in; i++) {
         dw[i * s->w_in + o * s->w_out] += x[row * s->x_stride + i] * g;
       }
-      if (dbias) {
-        dbias[o] += g;
-      }
+    }
+  }
+}
+
+void reference_add_columns(size_t rows, size_t columns, const double *x, double *sums) {
+  for (size_t row = 0; row < rows; row++) {
+    for (size_t i = 0; i < columns; i++) {
+      sums[i] += x[row * columns + i];
     }
   }
 }

@@ -19,9 +19,9 @@ typedef struct reference_linear {
 
 void reference_linear_forward(const reference_linear_t *shape, const double *x, const double *w, const double *bias,
                               const double *residual, double *y);
-void reference_linear_input(const reference_linear_t *shape, const double *dy, const double *w, double *dx); // adds
-void reference_linear_weight(const reference_linear_t *shape, const double *x, const double *dy, double *dw,
-                             double *dbias); // adds
+void reference_linear_input(const reference_linear_t *shape, const double *dy, const double *w, double *dx);  // adds
+void reference_linear_weight(const reference_linear_t *shape, const double *x, const double *dy, double *dw); // adds
+void reference_add_columns(size_t rows, size_t columns, const double *x, double *sums);
 
 // bias NULL: RMSNorm. stats [2, T] mean, 1 / deviation; RMSNorm [T].
 void reference_norm_forward(size_t rows, size_t width, double epsilon, double gain_offset, const double *x,

@@ -96,9 +96,15 @@ static bl__matmul_shape_t product_shape(const bl_attention_op_t *op, int which) 
     p.b_ld = seq, p.b_stride = square;
     p.d_ld = op->row, p.d_stride = q_stride;
     break;
-  default: // of keys and values
+  default: // of keys and values; those of values, where no heads share them, are rounded into rows at once
     p.m = d, p.n = seq, p.k = seq;
     p.transpose_b = true;
+    if (which == DVALUES && op->group == 1) {
+      p.a_ld = att_row, p.a_stride = d;
+      p.b_ld = seq, p.b_stride = p_stride;
+      p.d_ld = op->row, p.d_stride = d;
+      break;
+    }
     p.a_ld = which == DKEYS || which == DKEYS_ADD ? op->row : att_row, p.a_stride = q_stride;
     p.b_ld = seq, p.b_stride = which == DKEYS || which == DKEYS_ADD ? square : p_stride;
     p.d_ld = d, p.d_stride = seq * d;
@@ -129,7 +135,7 @@ static bl_status_t plan_composed(bl_attention_op_t *op, bl_error_t *err) {
                           shape->flash ? square * element : 0,
                           square * element,
                           op->piece * shape->seq * shape->head_dim * sizeof(float),
-                          op->piece * shape->seq * shape->head_dim * sizeof(float),
+                          op->group == 1 ? 0 : op->piece * shape->seq * shape->head_dim * sizeof(float),
                           shape->cap != 0 ? square * sizeof(float) : 0};
   size_t *at[] = {&op->scores_at, &op->probabilities_at, &op->dscores_at,
                   &op->dkeys_at,  &op->dvalues_at,       &op->dprobabilities_at};
@@ -286,7 +292,7 @@ static void backward_batch(bl_attention_op_t *op, const batch_t *at, bool first,
   float *scores = (float *)(void *)(at->workspace + op->scores_at);
   float *dprobabilities = (float *)(void *)(at->workspace + op->dprobabilities_at);
   void *dscores = at->workspace + op->dscores_at, *dkeys = at->workspace + op->dkeys_at;
-  void *dvalues = at->workspace + op->dvalues_at;
+  void *dvalues = op->group == 1 ? bl__element_to(shape->dtype, dqkv, at->v) : at->workspace + op->dvalues_at;
   const void *q = element(op, qkv, at->q), *k = element(op, qkv, at->k), *gradient = element(op, datt, at->att);
   const void *probabilities = element(op, saved, at->probabilities);
   if (shape->flash || shape->cap != 0) {
@@ -300,8 +306,8 @@ static void backward_batch(bl_attention_op_t *op, const batch_t *at, bool first,
                       name);
     probabilities = again;
   }
-  multiply(op, first ? DVALUES : DVALUES_ADD, 1.0f, gradient, probabilities, dvalues, at->workspace, name);
   multiply(op, DPROBABILITIES, 1.0f, element(op, qkv, at->v), gradient, dprobabilities, at->workspace, name);
+  multiply(op, first ? DVALUES : DVALUES_ADD, 1.0f, gradient, probabilities, dvalues, at->workspace, name);
   bl__cuda_launched(compute,
                     bl__launch_softmax_backward(compute->stream, bf16, &op->bounds, op->piece, shape->seq, scores,
                                                 probabilities, shape->flash ? square : op->group * square,
@@ -311,19 +317,17 @@ static void backward_batch(bl_attention_op_t *op, const batch_t *at, bool first,
   multiply(op, DQUERIES, 1.0f, k, dscores, bl__element_to(shape->dtype, dqkv, at->q), at->workspace, name);
 }
 
-// The sums of a piece's keys and values into rows.
+// The sums of a piece's keys, and of its values where heads share them, into rows.
 static void put_keys(bl_attention_op_t *op, const batch_t *at, void *dqkv) {
   const bl_attention_shape_t *shape = &op->shape;
-  const bl__heads_t where = {
-      .batch = 1, .seq = shape->seq, .heads = op->piece, .head_dim = shape->head_dim, .row_stride = op->row};
-  const size_t sums[] = {op->dkeys_at, op->dvalues_at}, columns[] = {at->k, at->v};
-  for (int i = 0; i < 2; i++) {
-    bl__cuda_launched(op->compute,
-                      bl__launch_scatter_floats(op->compute->stream, bl__is_bf16(shape->dtype), &where,
-                                                (const float *)(const void *)(at->workspace + sums[i]),
-                                                bl__element_to(shape->dtype, dqkv, columns[i])),
-                      "attention backward");
-  }
+  const bl__heads_t where = {.batch = 1, .seq = shape->seq, .head_dim = shape->head_dim, .row_stride = op->row};
+  const bl__scattered_t sets[] = {
+      {at->workspace + op->dkeys_at, bl__element_to(shape->dtype, dqkv, at->k), op->piece},
+      {at->workspace + op->dvalues_at, bl__element_to(shape->dtype, dqkv, at->v), op->piece}};
+  bl__cuda_launched(
+      op->compute,
+      bl__launch_scatter(op->compute->stream, bl__is_bf16(shape->dtype), true, &where, op->group == 1 ? 1 : 2, sets),
+      "attention backward");
 }
 
 // ---- runs --------------------------------------------------------------------------------------------------------

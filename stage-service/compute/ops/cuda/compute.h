@@ -60,6 +60,7 @@ void bl__cuda_note(bl_compute_t *compute, const char *format, ...) __attribute__
 #define BL__CUDA_OPERATIONS(X)                                                                                         \
   X(linear_plan)                                                                                                       \
   X(linear_packed_bytes)                                                                                               \
+  X(linear_packed_bias)                                                                                                \
   X(linear_pack)                                                                                                       \
   X(linear_forward)                                                                                                    \
   X(linear_backward_input)                                                                                             \
@@ -84,7 +85,7 @@ void bl__cuda_note(bl_compute_t *compute, const char *format, ...) __attribute__
   X(cross_entropy)                                                                                                     \
   X(loss_sum)                                                                                                          \
   X(draw)                                                                                                              \
-  X(adamw_packed)                                                                                                      \
+  X(add_columns)                                                                                                       \
   X(adamw)                                                                                                             \
   X(sum_squares)                                                                                                       \
   X(accumulate)                                                                                                        \

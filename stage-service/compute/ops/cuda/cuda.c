@@ -106,6 +106,7 @@ static const bl_ops_t cuda_ops = {.name = "cuda",
                                   .status = kept_status,
                                   .stream = stream,
                                   .held_bytes = held_bytes,
+                                  .adamw_packs = true,
 #define X(name) .name = bl__cuda_##name,
                                   BL__CUDA_OPERATIONS(X)
 #undef X

@@ -424,17 +424,6 @@ const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, void *att, fl
   return run(flash, &flash->forward, &b, workspace);
 }
 
-// Gradients of `heads` heads from workspace into the columns of dqkv from `column` on.
-static int put(const bl__flash_t *flash, uint64_t heads, const void *from, void *dqkv, uint64_t column) {
-  const bl__flash_shape_t *shape = &flash->shape;
-  const bl__heads_t where = {.batch = shape->batch,
-                             .seq = shape->seq,
-                             .heads = heads,
-                             .head_dim = shape->head_dim,
-                             .row_stride = (shape->heads + 2 * shape->kv_heads) * shape->head_dim};
-  return bl__launch_scatter(bl__gpu_stream(flash->engine->gpu), true, &where, from, at(dqkv, column));
-}
-
 const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void *qkv, const void *att, const float *lse,
                                void *dqkv, void *workspace) {
   const bl__flash_shape_t *shape = &flash->shape;
@@ -457,8 +446,13 @@ const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void 
   if (fault) {
     return fault;
   }
-  int error = put(flash, shape->heads, room + flash->dq_at, dqkv, 0);
-  error = error ? error : put(flash, shape->kv_heads, room + flash->dk_at, dqkv, keys);
-  error = error ? error : put(flash, shape->kv_heads, room + flash->dv_at, dqkv, values);
+  const bl__heads_t where = {.batch = shape->batch,
+                             .seq = shape->seq,
+                             .head_dim = shape->head_dim,
+                             .row_stride = values + shape->kv_heads * shape->head_dim};
+  const bl__scattered_t sets[] = {{room + flash->dq_at, at(dqkv, 0), shape->heads},
+                                  {room + flash->dk_at, at(dqkv, keys), shape->kv_heads},
+                                  {room + flash->dv_at, at(dqkv, values), shape->kv_heads}};
+  const int error = bl__launch_scatter(bl__gpu_stream(flash->engine->gpu), true, false, &where, 3, sets);
   return error ? bl__gpu_error_text(error) : NULL;
 }

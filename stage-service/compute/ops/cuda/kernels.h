@@ -27,18 +27,88 @@ typedef struct bl__heads {
   uint64_t row_stride; // elements between positions
 } bl__heads_t;
 
+// Tables of what one launch does to several tensors, given to kernels by value: a block finds its own by `first_block`, its
+// first, which the launcher sets (bl_entry_of).
+#define BL__SUMS_MAX    16
+#define BL__TENSORS_MAX 32
+
+typedef struct bl__column_sum { // sums [columns] += the sums over rows of x [rows, columns]
+  bool bf16;
+  const void *x;
+  uint64_t rows, columns;
+  float *sums;
+} bl__column_sum_t;
+
+typedef struct bl__column_groups { // rows of x of which groups leave a line each
+  const void *x;
+  float *lines;
+  uint64_t rows, columns;
+  unsigned first_block, groups;
+  bool wide;
+} bl__column_groups_t;
+
+typedef struct bl__column_table {
+  unsigned count;
+  bl__column_groups_t entries[BL__SUMS_MAX];
+} bl__column_table_t;
+
+typedef struct bl__lines { // sums [columns] = the sum of lines, or += that
+  const float *from;
+  float *sums;
+  uint64_t lines, columns;
+  unsigned first_block;
+  bool accumulate;
+} bl__lines_t;
+
+typedef struct bl__lines_table {
+  unsigned count;
+  bl__lines_t entries[BL__SUMS_MAX];
+} bl__lines_table_t;
+
 typedef struct bl__adamw { // of one tensor, derived from bl_adamw_t once
+  const float *dw;
+  float *w, *m, *v;
+  void *packed; // the new w as bf16; NULL: not wanted
+  uint64_t count;
   float beta1, beta2, rest1, rest2, keep, step, inverse_root2, epsilon, scale;
+  unsigned first_block;
+  bool wide;
 } bl__adamw_t;
+
+typedef struct bl__adamw_table {
+  unsigned count;
+  bl__adamw_t entries[BL__TENSORS_MAX];
+} bl__adamw_table_t;
+
+typedef struct bl__squares { // *sum = that of the squares of x [count]
+  const float *x;
+  double *sum;
+  uint64_t count;
+  unsigned first_block, blocks;
+  bool wide;
+} bl__squares_t;
+
+typedef struct bl__squares_table {
+  unsigned count;
+  bl__squares_t entries[BL__TENSORS_MAX];
+} bl__squares_table_t;
+
+typedef struct bl__scattered { // `heads` dense heads at `from` into rows
+  const void *from;
+  void *rows;
+  uint64_t heads;
+} bl__scattered_t;
+
+typedef struct bl__scatter_table {
+  unsigned count;
+  bl__scattered_t entries[3];
+} bl__scatter_table_t;
 
 // ---- elements.cu
 int bl__launch_add(bl__stream_t stream, bool bf16, uint64_t count, const void *a, const void *b, void *y);
 int bl__launch_accumulate(bl__stream_t stream, uint64_t count, const float *x, float *y);
 int bl__launch_fill(bl__stream_t stream, uint64_t count, float value, float *y);
 int bl__launch_narrow(bl__stream_t stream, uint64_t count, const float *x, void *y); // to bf16
-// packed: the new w as bf16; NULL: not wanted. It starts at an 8-byte boundary wherever the others start at one of 16.
-int bl__launch_adamw(bl__stream_t stream, uint64_t count, const bl__adamw_t *options, const float *dw, float *w,
-                     float *m, float *v, void *packed);
 
 // ---- activation.cu
 int bl__launch_gelu_forward(bl__stream_t stream, bool bf16, uint64_t count, const void *pre, void *act);
@@ -71,9 +141,12 @@ int bl__launch_head_norm_backward(bl__stream_t stream, bool bf16, const bl__head
                                   const void *qkv, const float *query_gain, const float *key_gain, void *dqkv,
                                   float *partials, float *scratch);
 
-// ---- columns.cu: sums [columns] (or += where accumulate) of x [rows, columns], rows `stride` elements apart
-int bl__launch_column_sums(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t columns, uint64_t stride,
-                           const void *x, bool accumulate, float *sums, float *scratch);
+// ---- columns.cu: of `count` sums, BL__SUMS_MAX at most
+int bl__launch_add_columns(bl__stream_t stream, unsigned count, const bl__column_sum_t *sums, float *scratch);
+
+// ---- parameters.cu: of `count` tensors, BL__TENSORS_MAX at most
+int bl__launch_adamw(bl__stream_t stream, unsigned count, const bl__adamw_t *tensors);
+int bl__launch_sum_squares(bl__stream_t stream, unsigned count, const bl__squares_t *tensors, double *scratch);
 
 // ---- rope.cu: the first `dims` elements of the first `heads` heads of each row, in place; tables float [seq, dims / 2];
 // sign 1 or -1
@@ -96,7 +169,6 @@ int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint
                              float scale, float cap, float *logits, double *row_losses);
 int bl__launch_loss_sum(bl__stream_t stream, uint64_t rows, const double *row_losses, double *loss,
                         int64_t *first_bad_row);
-int bl__launch_sum_squares(bl__stream_t stream, uint64_t count, const float *x, double *sum, double *scratch);
 
 // ---- softmax.cu: attention whose scores are stored
 // What bounds attention beside causality: a query sees `window` keys, itself among them (0: all up to its own); scores s
@@ -120,9 +192,10 @@ int bl__launch_softmax_again(bl__stream_t stream, bool bf16, const bl__bounds_t 
 int bl__launch_softmax_backward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, uint64_t matrices,
                                 uint64_t seq, const float *scores, const void *probabilities, uint64_t matrix_stride,
                                 const float *dprobabilities, float scale, void *dscores);
-// Heads that lie densely [batch, heads, seq, head_dim] into rows: floats rounded to elements, or elements copied.
-int bl__launch_scatter_floats(bl__stream_t stream, bool bf16, const bl__heads_t *shape, const float *heads, void *rows);
-int bl__launch_scatter(bl__stream_t stream, bool bf16, const bl__heads_t *shape, const void *heads, void *rows);
+// Sets of heads that lie densely [batch, heads, seq, head_dim], three at most, into rows of shape->row_stride: elements
+// copied, or `floats` rounded to elements. shape->heads is not read.
+int bl__launch_scatter(bl__stream_t stream, bool bf16, bool floats, const bl__heads_t *shape, unsigned count,
+                       const bl__scattered_t *sets);
 
 // ---- checksum.cu: of `bytes` bytes, a multiple of 16
 int bl__launch_checksum(bl__stream_t stream, uint64_t bytes, const void *block, uint64_t *hash, uint64_t *scratch);

@@ -9,8 +9,8 @@
 //   input gradient  dX' [in, T]  = W'^T [in, out] dY' [out, T]
 //   weight gradient dW [in, out] is dY' [out, T] X'^T [T, in]; dW [out, in] is X' [in, T] dY'^T [T, out]
 //
-// Bias and residual are added to the fp32 sum before the one rounding. In bf16 the library takes the bias as bf16: it is
-// rounded into workspace first. GELU is not fused: fused, it would be a function of the sum in fp32, and not of the stored
+// Bias and residual are added to the fp32 sum before the one rounding. In bf16 the library takes the bias as bf16: its rounded
+// copy lies behind that of the weight. GELU is not fused: fused, it would be a function of the sum in fp32, and not of the stored
 // pre-activation that backward and recomputation read (EXECUTION.md 10). Its gradient could be (it reads the stored one in
 // every mode), but is not: the library may not write its result over the pre-activation that it reads, which is where the
 // slot wants it for W (EXECUTION.md 2), and a copy there moves as much as the kernel would save.
@@ -26,7 +26,6 @@ struct bl_linear_op {
   bl_compute_t *compute;
   bl_linear_shape_t shape;
   bl__matmul_t *products[PRODUCTS]; // NULL where not used
-  size_t bias_at;                   // of the rounded bias in workspace
   size_t workspace_bytes;
 };
 
@@ -87,18 +86,6 @@ void bl__cuda_linear_destroy_all(bl_compute_t *compute) {
   }
 }
 
-static bl_status_t check_shape(const bl_linear_shape_t *shape, bl_error_t *err) {
-  bl_status_t status = bl_linear_shape_check(shape, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  if (shape->out > BL__SCRATCH_BYTES / sizeof(float)) {
-    return bl_error_set(err, BL_UNIMPLEMENTED, "linear: %llu out: a GPU sums at most %zu columns",
-                        (unsigned long long)shape->out, BL__SCRATCH_BYTES / sizeof(float));
-  }
-  return BL_OK;
-}
-
 static bl_status_t create_products(bl_linear_op_t *op, bl_error_t *err) {
   static const unsigned bits[PRODUCTS] = {BL_LINEAR_FORWARD, BL_LINEAR_INPUT, BL_LINEAR_INPUT_ACCUMULATE,
                                           BL_LINEAR_WEIGHT, BL_LINEAR_WEIGHT};
@@ -112,16 +99,14 @@ static bl_status_t create_products(bl_linear_op_t *op, bl_error_t *err) {
       return bl_error_prefix(err, "linear");
     }
     const size_t bytes = bl__matmul_workspace_bytes(op->products[i]);
-    op->bias_at = bytes > op->bias_at ? bytes : op->bias_at;
+    op->workspace_bytes = bytes > op->workspace_bytes ? bytes : op->workspace_bytes;
   }
-  op->bias_at = bl_align_up(op->bias_at, BL_CACHE_LINE_BYTES);
-  op->workspace_bytes = op->bias_at + (rounds_bias(&op->shape) ? op->shape.out * 2 : 0);
   return BL_OK;
 }
 
 bl_status_t bl__cuda_linear_plan(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
                                  bl_error_t *err) {
-  bl_status_t status = check_shape(shape, err);
+  bl_status_t status = bl_linear_shape_check(shape, err);
   if (status != BL_OK) {
     return status;
   }
@@ -150,29 +135,36 @@ bl_status_t bl__cuda_linear_plan(bl_compute_t *compute, const bl_linear_shape_t 
 }
 
 // The weight as it is, rounded: both directions read one copy, whether the shape asks for packing or not.
-size_t bl__cuda_linear_packed_bytes(const bl_linear_op_t *op) {
+static size_t weight_bytes(const bl_linear_op_t *op) {
   return bl__is_bf16(op->shape.dtype) ? op->shape.in * op->shape.out * 2 : 0;
 }
 
-void bl__cuda_linear_pack(bl_linear_op_t *op, const float *w, void *packed) {
-  bl__cuda_launched(op->compute, bl__launch_narrow(op->compute->stream, op->shape.in * op->shape.out, w, packed),
-                    "linear pack");
+size_t bl__cuda_linear_packed_bias(const bl_linear_op_t *op) {
+  return rounds_bias(&op->shape) ? bl_align_up(weight_bytes(op), BL_CACHE_LINE_BYTES) : 0;
+}
+
+size_t bl__cuda_linear_packed_bytes(const bl_linear_op_t *op) {
+  return rounds_bias(&op->shape) ? bl__cuda_linear_packed_bias(op) + op->shape.out * 2 : weight_bytes(op);
+}
+
+void bl__cuda_linear_pack(bl_linear_op_t *op, const float *w, const float *bias, void *packed) {
+  const bl_compute_t *compute = op->compute;
+  int error = bl__launch_narrow(compute->stream, op->shape.in * op->shape.out, w, packed);
+  if (error == 0 && rounds_bias(&op->shape)) {
+    error = bl__launch_narrow(compute->stream, op->shape.out, bias, (char *)packed + bl__cuda_linear_packed_bias(op));
+  }
+  bl__cuda_launched(op->compute, error, "linear pack");
 }
 
 static void execute(bl_linear_op_t *op, int which, const char *name, const void *a, const void *b, const void *c,
-                    const float *bias, void *d) {
+                    const void *bias, void *d) {
   bl_compute_t *compute = op->compute;
   char *workspace = bl__cuda_workspace(compute, op->workspace_bytes, name);
   if (!workspace && op->workspace_bytes > 0) {
     return;
   }
-  const void *given = bias;
-  if (bias && rounds_bias(&op->shape)) {
-    given = workspace + op->bias_at;
-    bl__cuda_launched(compute, bl__launch_narrow(compute->stream, op->shape.out, bias, workspace + op->bias_at), name);
-  }
   const char *fault =
-      op->products[which] ? bl__matmul_execute(op->products[which], 1.0f, a, b, c, given, d, workspace) : "not planned";
+      op->products[which] ? bl__matmul_execute(op->products[which], 1.0f, a, b, c, bias, d, workspace) : "not planned";
   if (fault) {
     bl__cuda_fail(compute, "%s of %llu rows, %llu in, %llu out: %s", name, (unsigned long long)op->shape.rows,
                   (unsigned long long)op->shape.in, (unsigned long long)op->shape.out, fault);
@@ -181,7 +173,9 @@ static void execute(bl_linear_op_t *op, int which, const char *name, const void 
 
 void bl__cuda_linear_forward(bl_linear_op_t *op, const void *x, const float *w, const void *packed, const float *bias,
                              const void *residual, void *y) {
-  execute(op, FORWARD, "linear forward", bl__is_bf16(op->shape.dtype) ? packed : w, x, residual, bias, y);
+  const void *given =
+      rounds_bias(&op->shape) ? (const char *)packed + bl__cuda_linear_packed_bias(op) : (const void *)bias;
+  execute(op, FORWARD, "linear forward", bl__is_bf16(op->shape.dtype) ? packed : w, x, residual, given, y);
 }
 
 void bl__cuda_linear_backward_input(bl_linear_op_t *op, const void *dy, const float *w, const void *packed,
@@ -190,17 +184,8 @@ void bl__cuda_linear_backward_input(bl_linear_op_t *op, const void *dy, const fl
           dy, dx, NULL, dx);
 }
 
-void bl__cuda_linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
-                                     float *dbias) {
-  const bl_linear_shape_t *shape = &op->shape;
-  const bool in_out = shape->order == BL_WEIGHT_IN_OUT;
+void bl__cuda_linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw) {
+  const bool in_out = op->shape.order == BL_WEIGHT_IN_OUT;
   execute(op, accumulate ? WEIGHT_ACCUMULATE : WEIGHT, "linear backward weight", in_out ? dy : x, in_out ? x : dy, dw,
           NULL, dw);
-  if (dbias) {
-    bl_compute_t *compute = op->compute;
-    bl__cuda_launched(compute,
-                      bl__launch_column_sums(compute->stream, bl__is_bf16(shape->dtype), shape->rows, shape->out,
-                                             dy_stride_of(shape), dy, accumulate, dbias, (float *)compute->scratch),
-                      "linear backward weight");
-  }
 }

@@ -71,13 +71,12 @@ static inline bl__range_t bl__share(size_t count, size_t grain, size_t part, siz
 bl_status_t bl__linear_plan(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,
                             bl_error_t *err);
 size_t bl__linear_packed_bytes(const bl_linear_op_t *op);
-void bl__linear_pack(bl_linear_op_t *op, const float *w, void *packed);
+void bl__linear_pack(bl_linear_op_t *op, const float *w, const float *bias, void *packed);
 void bl__linear_forward(bl_linear_op_t *op, const void *x, const float *w, const void *packed, const float *bias,
                         const void *residual, void *y);
 void bl__linear_backward_input(bl_linear_op_t *op, const void *dy, const float *w, const void *packed, bool accumulate,
                                void *dx);
-void bl__linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
-                                float *dbias);
+void bl__linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw);
 void bl__linear_destroy_all(bl_compute_t *compute);
 
 void bl__norm_forward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *x, const float *gain,
@@ -137,9 +136,9 @@ void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab
                             bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
                             const float *statistics, float *logits, double *row_losses);
 
-void bl__adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
-               float *v);
-void bl__sum_squares(bl_compute_t *compute, uint64_t count, const float *x, double *sum);
+void bl__adamw(bl_compute_t *compute, uint32_t count, const bl_adamw_tensor_t *tensors);
+void bl__sum_squares(bl_compute_t *compute, uint32_t count, const bl_squares_t *tensors);
+void bl__add_columns(bl_compute_t *compute, uint32_t count, const bl_column_sum_t *sums);
 void bl__accumulate(bl_compute_t *compute, uint64_t count, const float *x, float *y);
 void bl__add(bl_compute_t *compute, uint64_t count, bl_compute_dtype_t dtype, const void *a, const void *b, void *y);
 void bl__fill(bl_compute_t *compute, uint64_t count, float value, float *y);

@@ -137,6 +137,7 @@ static const bl_ops_t host_ops = {
     .cross_entropy_part = bl__cross_entropy_part,
     .adamw = bl__adamw,
     .sum_squares = bl__sum_squares,
+    .add_columns = bl__add_columns,
     .accumulate = bl__accumulate,
     .add = bl__add,
     .fill = bl__fill,

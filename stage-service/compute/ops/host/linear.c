@@ -9,7 +9,6 @@
 #include "compute/ops/shapes.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 // oneDNN reads B of a wide product from memory again and again. Weight gradients that are wider than high are cut into
 // equal parts of at most this many columns: measured on oneDNN 2.6, one Zen 5 core, 182 to 210 GFLOP/s for
@@ -207,7 +206,8 @@ static void round_weight(bl_linear_op_t *op, const float *w, void *packed) {
   }
 }
 
-void bl__linear_pack(bl_linear_op_t *op, const float *w, void *packed) {
+void bl__linear_pack(bl_linear_op_t *op, const float *w, const float *bias, void *packed) {
+  (void)bias; // read as it is
   bl_compute_t *compute = op->compute;
   if (op->mode == BL__WIDENED || (op->mode == BL__NATIVE_BF16 && !op->shape.prepack)) {
     round_weight(op, w, packed);
@@ -262,24 +262,10 @@ void bl__linear_weight_products(bl_linear_op_t *op, bl_compute_dtype_t dtype, co
   }
 }
 
-void bl__linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw,
-                                float *dbias) {
-  const bl_linear_shape_t *shape = &op->shape;
+void bl__linear_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw) {
   if (op->mode == BL__WIDENED) {
     bl__widened_backward_weight(op, x, dy, accumulate, dw);
   } else {
-    bl__linear_weight_products(op, shape->dtype, x, dy, accumulate, dw);
-  }
-  if (!dbias) {
-    return;
-  }
-  BL__PARALLEL(op->compute, shape->out, 16, range) {
-    const size_t count = range.last - range.first;
-    if (!accumulate) {
-      memset(dbias + range.first, 0, count * sizeof(float));
-    }
-    bl__typed(op->compute, shape->dtype)
-        ->column_sums(shape->rows, count, bl__linear_dy_stride(shape), bl__element(shape->dtype, dy, range.first),
-                      dbias + range.first);
+    bl__linear_weight_products(op, op->shape.dtype, x, dy, accumulate, dw);
   }
 }

@@ -4,15 +4,20 @@
 #define GRAIN      64 // elements
 #define SUM_RANGES 64 // of sum_squares: fixed, so that the order does not depend on the thread count
 
-void bl__adamw(bl_compute_t *compute, uint64_t count, const bl_adamw_t *options, const float *dw, float *w, float *m,
-               float *v) {
-  BL__PARALLEL(compute, count, GRAIN, part) {
-    compute->kernels->adamw(part.last - part.first, options, dw + part.first, w + part.first, m + part.first,
-                            v + part.first);
+static void update(bl_compute_t *compute, const bl_adamw_tensor_t *t) {
+  BL__PARALLEL(compute, t->count, GRAIN, part) {
+    compute->kernels->adamw(part.last - part.first, &t->options, t->dw + part.first, t->w + part.first,
+                            t->m + part.first, t->v + part.first);
   }
 }
 
-void bl__sum_squares(bl_compute_t *compute, uint64_t count, const float *x, double *sum) {
+void bl__adamw(bl_compute_t *compute, uint32_t count, const bl_adamw_tensor_t *tensors) {
+  for (uint32_t i = 0; i < count; i++) {
+    update(compute, &tensors[i]);
+  }
+}
+
+static double squares_of(bl_compute_t *compute, uint64_t count, const float *x) {
   double sums[SUM_RANGES] = {0};
   BL__PARALLEL(compute, SUM_RANGES, 1, ranges) {
     for (size_t i = ranges.first; i < ranges.last; i++) {
@@ -24,7 +29,27 @@ void bl__sum_squares(bl_compute_t *compute, uint64_t count, const float *x, doub
   for (size_t i = 0; i < SUM_RANGES; i++) {
     total += sums[i];
   }
-  *sum = total;
+  return total;
+}
+
+void bl__sum_squares(bl_compute_t *compute, uint32_t count, const bl_squares_t *tensors) {
+  for (uint32_t i = 0; i < count; i++) {
+    *tensors[i].sum = squares_of(compute, tensors[i].count, tensors[i].x);
+  }
+}
+
+static void add_columns(bl_compute_t *compute, const bl_column_sum_t *sum) {
+  BL__PARALLEL(compute, sum->columns, 16, range) {
+    bl__typed(compute, sum->dtype)
+        ->column_sums(sum->rows, range.last - range.first, sum->columns, bl__element(sum->dtype, sum->x, range.first),
+                      sum->sums + range.first);
+  }
+}
+
+void bl__add_columns(bl_compute_t *compute, uint32_t count, const bl_column_sum_t *sums) {
+  for (uint32_t i = 0; i < count; i++) {
+    add_columns(compute, &sums[i]);
+  }
 }
 
 void bl__accumulate(bl_compute_t *compute, uint64_t count, const float *x, float *y) {

@@ -1,29 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// Column sums (gradients of biases) in two steps without atomics: groups of rows leave a line each in scratch, and the
-// lines are added in order. x is read once; scratch adds 8 bytes x GROUPS_MAX per column.
+// Column sums (gradients of biases and norms) in two steps without atomics: groups of rows leave a line each in scratch, and the
+// lines are added in order. x is read once; scratch adds 8 bytes x GROUPS_MAX per column. All sums that are asked for
+// together are one launch each way; what is a line already takes the second alone.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
+#include "compute/ops/cuda/kernels/lines.h"
 
-#define LANES      32 // packs across
-#define SLICES     8  // rows at once
+#define LANES      32 // packs across; columns across of lines
+#define SLICES     8  // rows or lines at once
 #define GROUPS_MAX 64
 
+// Of one sum: the block's rows of its packs, a line of `lines`.
 template <typename E, bool Wide>
-__global__ void __launch_bounds__(LANES *SLICES) column_groups(bl_count rows, bl_count columns, bl_count stride,
-                                                               const E *__restrict__ x, float *__restrict__ lines) {
-  __shared__ float parts[SLICES][LANES][bl_pack<E>::WIDTH + 1];
+static BL_DEVICE void sum_rows(const bl__column_groups_t &sum, bl_count block, float (&sums)[bl_pack<E>::WIDTH]) {
   const int lane = (int)threadIdx.x % LANES, slice = (int)threadIdx.x / LANES;
-  const bl_count at = ((bl_count)blockIdx.x * LANES + lane) * bl_pack<E>::WIDTH;
-  float sums[bl_pack<E>::WIDTH] = {};
-  if (at < columns) {
-    for (bl_count row = (bl_count)blockIdx.y * SLICES + slice; row < rows; row += (bl_count)gridDim.y * SLICES) {
+  const bl_count at = (block * LANES + lane) * bl_pack<E>::WIDTH;
+  const E *x = (const E *)sum.x;
+  if (at < sum.columns) {
+    for (bl_count row = (bl_count)blockIdx.y * SLICES + slice; row < sum.rows; row += (bl_count)sum.groups * SLICES) {
       float values[bl_pack<E>::WIDTH];
-      bl_unpack<E>(bl_load<E, Wide>(x + row * stride, at, columns), values);
+      bl_unpack<E>(bl_load<E, Wide>(x + row * sum.columns, at, sum.columns), values);
 #pragma unroll
       for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
         sums[i] += values[i];
       }
     }
+  }
+}
+
+template <typename E>
+__global__ void __launch_bounds__(LANES *SLICES) column_groups(const __grid_constant__ bl__column_table_t table) {
+  __shared__ float parts[SLICES][LANES][bl_pack<E>::WIDTH + 1];
+  const bl__column_groups_t &sum = table.entries[bl_entry_of(table)];
+  if (blockIdx.y >= sum.groups) {
+    return; // as a whole
+  }
+  const int lane = (int)threadIdx.x % LANES, slice = (int)threadIdx.x / LANES;
+  const bl_count block = blockIdx.x - sum.first_block, at = (block * LANES + lane) * bl_pack<E>::WIDTH;
+  float sums[bl_pack<E>::WIDTH] = {};
+  if (sum.wide) {
+    sum_rows<E, true>(sum, block, sums);
+  } else {
+    sum_rows<E, false>(sum, block, sums);
   }
 #pragma unroll
   for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
@@ -33,48 +51,104 @@ __global__ void __launch_bounds__(LANES *SLICES) column_groups(bl_count rows, bl
   if (slice == 0) {
 #pragma unroll
     for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-      float sum = parts[0][lane][i];
+      float total = parts[0][lane][i];
       for (int s = 1; s < SLICES; s++) {
-        sum += parts[s][lane][i];
+        total += parts[s][lane][i];
       }
-      if (at + i < columns) {
-        lines[(bl_count)blockIdx.y * columns + at + i] = sum;
+      if (at + i < sum.columns) {
+        sum.lines[(bl_count)blockIdx.y * sum.columns + at + i] = total;
       }
     }
   }
 }
 
-__global__ void __launch_bounds__(256)
-    column_lines(bl_count count, bl_count columns, const float *__restrict__ lines, bool accumulate, float *sums) {
-  const bl_count column = (bl_count)blockIdx.x * blockDim.x + threadIdx.x;
-  if (column >= columns) {
-    return;
-  }
-  float sum = 0.0f;
+// Each slice its lines in their order, then the slices in theirs.
+__global__ void __launch_bounds__(LANES *SLICES) add_lines(const __grid_constant__ bl__lines_table_t table) {
+  __shared__ float parts[SLICES][LANES];
+  const bl__lines_t &sum = table.entries[bl_entry_of(table)];
+  const int lane = (int)threadIdx.x % LANES, slice = (int)threadIdx.x / LANES;
+  const bl_count column = (bl_count)(blockIdx.x - sum.first_block) * LANES + lane;
+  float total = 0.0f;
+  if (column < sum.columns) {
 #pragma unroll 8
-  for (bl_count i = 0; i < count; i++) {
-    sum += lines[i * columns + column];
+    for (bl_count line = slice; line < sum.lines; line += SLICES) {
+      total += sum.from[line * sum.columns + column];
+    }
   }
-  sums[column] = accumulate ? sums[column] + sum : sum;
+  parts[slice][lane] = total;
+  __syncthreads();
+  if (slice == 0 && column < sum.columns) {
+    const unsigned slices = sum.lines < SLICES ? (unsigned)sum.lines : SLICES;
+    for (unsigned s = 1; s < slices; s++) {
+      total += parts[s][lane];
+    }
+    sum.sums[column] = sum.accumulate ? sum.sums[column] + total : total;
+  }
 }
 
-int bl__launch_column_sums(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t columns, uint64_t stride,
-                           const void *x, bool accumulate, float *sums, float *scratch) {
-  if (columns == 0) {
-    return 0;
+int bl_add_lines(bl__stream_t stream, unsigned count, const bl__lines_t *sums) {
+  bl__lines_table_t table = {};
+  unsigned blocks = 0;
+  for (unsigned i = 0; i < count; i++) {
+    if (sums[i].columns == 0) {
+      continue;
+    }
+    bl__lines_t &sum = table.entries[table.count++];
+    sum = sums[i];
+    sum.first_block = blocks;
+    blocks += (unsigned)bl_over(sum.columns, LANES);
   }
-  const bl_count width = bf16 ? 8 : 4;
-  const bool wide = columns % width == 0 && stride % width == 0 && bl_is_wide(x);
-  // At least one group fits: columns are far fewer than the floats of scratch (4 million), which the caller has checked.
-  const bl_count room = BL__SCRATCH_BYTES / (columns * sizeof(float));
-  const unsigned groups = (unsigned)bl_least(bl_least(bl_over(rows, SLICES), GROUPS_MAX), room);
-  const unsigned across = (unsigned)bl_over(columns, LANES * width);
-  const int result = BL_TYPED(bf16, wide,
-                              BL_LAUNCH((column_groups<E, W>), dim3(across, groups), LANES * SLICES, stream, rows,
-                                        columns, stride, (const E *)x, scratch));
-  if (result != 0) {
-    return result;
+  return table.count == 0 ? 0 : BL_LAUNCH((add_lines), blocks, LANES * SLICES, stream, table);
+}
+
+static bool is_line(const bl__column_sum_t &sum) {
+  return sum.rows == 1 && !sum.bf16;
+}
+
+// Those of `sums` that are of this type and more than a line leave their lines.
+template <typename E>
+static int make_lines(bl__stream_t stream, unsigned count, const bl__column_sum_t *sums, const bl__lines_t *lines) {
+  bl__column_table_t table = {};
+  unsigned blocks = 0, most = 0;
+  for (unsigned i = 0; i < count; i++) {
+    if (sums[i].bf16 != (sizeof(E) != sizeof(float)) || is_line(sums[i]) || lines[i].columns == 0) {
+      continue;
+    }
+    bl__column_groups_t &groups = table.entries[table.count++];
+    groups = {sums[i].x,
+              (float *)lines[i].from,
+              sums[i].rows,
+              sums[i].columns,
+              blocks,
+              (unsigned)lines[i].lines,
+              sums[i].columns % bl_pack<E>::WIDTH == 0 && bl_is_wide(sums[i].x)};
+    blocks += (unsigned)bl_over(sums[i].columns, LANES * bl_pack<E>::WIDTH);
+    most = groups.groups > most ? groups.groups : most;
   }
-  return BL_LAUNCH((column_lines), (unsigned)bl_over(columns, 256), 256, stream, (bl_count)groups, columns, scratch,
-                   accumulate, sums);
+  return table.count == 0 ? 0 : BL_LAUNCH((column_groups<E>), dim3(blocks, most), LANES * SLICES, stream, table);
+}
+
+int bl__launch_add_columns(bl__stream_t stream, unsigned count, const bl__column_sum_t *sums, float *scratch) {
+  bl_count columns = 0;
+  for (unsigned i = 0; i < count; i++) {
+    columns += is_line(sums[i]) ? 0 : sums[i].columns;
+  }
+  if (columns > BL__SCRATCH_BYTES / sizeof(float)) {
+    return BL_TOO_LARGE;
+  }
+  // As many lines of each as there is room for, which the shapes alone say.
+  const bl_count room = columns > 0 ? bl_least(BL__SCRATCH_BYTES / (columns * sizeof(float)), GROUPS_MAX) : 0;
+  bl__lines_t lines[BL__SUMS_MAX] = {};
+  for (unsigned i = 0; i < count; i++) {
+    const bl__column_sum_t &sum = sums[i];
+    lines[i] = {(const float *)sum.x, sum.sums, 1, sum.rows > 0 ? sum.columns : 0, 0, true};
+    if (!is_line(sum)) {
+      lines[i].from = scratch;
+      lines[i].lines = bl_least(bl_over(sum.rows, SLICES), room);
+      scratch += lines[i].lines * sum.columns;
+    }
+  }
+  int result = make_lines<bl_bf16>(stream, count, sums, lines);
+  result = result == 0 ? make_lines<float>(stream, count, sums, lines) : result;
+  return result == 0 ? bl_add_lines(stream, count, lines) : result;
 }

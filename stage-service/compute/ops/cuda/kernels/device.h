@@ -216,6 +216,23 @@ BL_DEVICE void bl_load_floats(const float *line, bl_count at, bl_count count, fl
   }
 }
 
+// The last pack of a line may be cut short, whatever the width of access.
+template <typename E, bool Wide> BL_DEVICE bl_pack<E> bl_load_cut(const E *line, bl_count at, bl_count count) {
+  if (Wide && at + bl_pack<E>::WIDTH <= count) {
+    return bl_load<E, true>(line, at, count);
+  }
+  return bl_load<E, false>(line, at, count);
+}
+
+template <typename E, bool Wide>
+BL_DEVICE void bl_store_cut(E *line, bl_count at, bl_count count, const bl_pack<E> &pack) {
+  if (Wide && at + bl_pack<E>::WIDTH <= count) {
+    bl_store<E, true>(line, at, count, pack);
+  } else {
+    bl_store<E, false>(line, at, count, pack);
+  }
+}
+
 // ---- arithmetic of one element ----------------------------------------------------------------------------------
 #define BL_LOG2_E 1.44269504088896341f
 
@@ -321,7 +338,23 @@ BL_DEVICE void bl_block_sums(float *a, float *b, float *room) {
   *b = y;
 }
 
+// The entry of a table that this block is of: the last whose first block is not behind it.
+template <typename Table> BL_DEVICE unsigned bl_entry_of(const Table &table) {
+  unsigned low = 0, high = table.count;
+  while (high - low > 1) {
+    const unsigned middle = (low + high) / 2;
+    if (blockIdx.x >= table.entries[middle].first_block) {
+      low = middle;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
 // ---- launching ----------------------------------------------------------------------------------------------------
+#define BL_TOO_LARGE 1 // cudaErrorInvalidValue: more than is counted in 32 bits, or than scratch has room for
+
 static inline bool bl_is_wide(const void *pointer) {
   return ((uintptr_t)pointer & 15u) == 0;
 }

@@ -16,8 +16,6 @@
 #define CHUNK   128 // tokens of a slice at a time
 #define TILE    (SLICES * CHUNK)
 
-#define BL_TOO_LARGE 1 // cudaErrorInvalidValue: a sequence of millions of tokens
-
 template <typename E, bool Wide>
 static BL_DEVICE void store_floats(float *line, bl_count at, bl_count count, const float (&values)[bl_pack<E>::WIDTH]) {
 #pragma unroll

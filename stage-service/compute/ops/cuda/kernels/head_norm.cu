@@ -7,12 +7,10 @@
 // groups in their order and leaves them in scratch, and a second kernel adds those of the blocks in order.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
+#include "compute/ops/cuda/kernels/lines.h"
 
 #define THREADS    256
 #define BLOCKS_MAX 512
-#define SLICES     8 // of the lines that are added
-
-#define BL_TOO_LARGE 1 // cudaErrorInvalidValue: more heads than 32 bits count
 
 // KEEP packs a lane; pack c of a lane begins at element (c lanes + lane) WIDTH of the head.
 template <typename E> static BL_DEVICE bl_count element_of(int c, int lanes) {
@@ -182,30 +180,6 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// partials[kind][column] = the sum of `count` lines: each slice in their order, then the slices; kinds in grid.y.
-__global__ void __launch_bounds__(32 * SLICES)
-    head_norm_lines(int count, bl_count size, const float *__restrict__ lines, float *__restrict__ partials) {
-  __shared__ float sums[SLICES][32];
-  const int lane = (int)threadIdx.x % 32, slice = (int)threadIdx.x / 32;
-  const bl_count column = (bl_count)blockIdx.x * 32 + lane;
-  float sum = 0.0f;
-  if (column < size) {
-    const float *line = lines + (bl_count)blockIdx.y * count * size + column;
-#pragma unroll 8
-    for (int i = slice; i < count; i += SLICES) {
-      sum += line[i * size];
-    }
-  }
-  sums[slice][lane] = sum;
-  __syncthreads();
-  if (slice == 0 && column < size) {
-    for (int s = 1; s < SLICES; s++) {
-      sum += sums[s][lane];
-    }
-    partials[(bl_count)blockIdx.y * size + column] = sum;
-  }
-}
-
 // Lanes and packs a lane for heads of `size`: fixed by the shape alone.
 struct geometry {
   int lanes, keep;
@@ -277,6 +251,8 @@ int bl__launch_head_norm_backward(bl__stream_t stream, bool bf16, const bl__head
   if (result != 0 || partials == NULL) {
     return result;
   }
-  return BL_LAUNCH((head_norm_lines), dim3((unsigned)bl_over(shape->head_dim, 32), 2), 32 * SLICES, stream, (int)blocks,
-                   shape->head_dim, lines, partials);
+  const bl_count size = shape->head_dim;
+  const bl__lines_t sums[2] = {{lines, partials, blocks, size, 0, false},
+                               {lines + blocks * size, partials + size, blocks, size, 0, false}};
+  return bl_add_lines(stream, 2, sums);
 }

@@ -8,13 +8,11 @@
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
-#define THREADS        1024
-#define PACKS          4 // of four logits, a thread
-#define COLUMNS        (THREADS * PACKS * 4)
-#define SQUARE_BLOCKS  1024 // at most: fixed, so that the order depends on count alone
-#define SQUARE_THREADS 256
-#define CAP_THREADS    256
-#define LOWEST         (-3.402823466e38f)
+#define THREADS     1024
+#define PACKS       4 // of four logits, a thread
+#define COLUMNS     (THREADS * PACKS * 4)
+#define CAP_THREADS 256
+#define LOWEST      (-3.402823466e38f)
 
 // PACKS packs of the row from `first` on, all on their way at once.
 template <bool Wide>
@@ -146,44 +144,6 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-template <bool Wide>
-__global__ void __launch_bounds__(SQUARE_THREADS)
-    square_parts(bl_count count, const float *__restrict__ x, double *__restrict__ parts) {
-  __shared__ double room[SQUARE_THREADS / 32];
-  double sum = 0.0;
-  const bl_count step = (bl_count)gridDim.x * SQUARE_THREADS * 4;
-#pragma unroll 4
-  for (bl_count at = ((bl_count)blockIdx.x * SQUARE_THREADS + threadIdx.x) * 4; at < count; at += step) {
-    float values[4];
-    if (Wide && at + 4 <= count) {
-      bl_unpack<float>(bl_load<float, true>(x, at, count), values);
-    } else {
-      bl_unpack<float>(bl_load<float, false>(x, at, count), values);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      sum += (double)values[i] * (double)values[i];
-    }
-  }
-  sum = bl_block_all(sum, room, bl_plus());
-  if (threadIdx.x == 0) {
-    parts[blockIdx.x] = sum;
-  }
-}
-
-__global__ void __launch_bounds__(SQUARE_THREADS)
-    square_sum(int count, const double *__restrict__ parts, double *total) {
-  __shared__ double room[SQUARE_THREADS / 32];
-  double sum = 0.0;
-  for (int i = (int)threadIdx.x; i < count; i += SQUARE_THREADS) {
-    sum += parts[i];
-  }
-  sum = bl_block_all(sum, room, bl_plus());
-  if (threadIdx.x == 0) {
-    *total = sum;
-  }
-}
-
 int bl__launch_cap_logits(bl__stream_t stream, uint64_t count, float cap, float *logits) {
   if (count == 0) {
     return 0;
@@ -213,16 +173,4 @@ int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint
 int bl__launch_loss_sum(bl__stream_t stream, uint64_t rows, const double *row_losses, double *loss,
                         int64_t *first_bad_row) {
   return BL_LAUNCH((loss_sum), 1, 256, stream, rows, row_losses, loss, first_bad_row);
-}
-
-int bl__launch_sum_squares(bl__stream_t stream, uint64_t count, const float *x, double *sum, double *scratch) {
-  const bl_count wanted = bl_over(count, SQUARE_THREADS * 4);
-  const unsigned blocks = wanted == 0 ? 1 : (unsigned)bl_least(wanted, SQUARE_BLOCKS);
-  const int result = bl_is_wide(x)
-                         ? BL_LAUNCH((square_parts<true>), blocks, SQUARE_THREADS, stream, count, x, scratch)
-                         : BL_LAUNCH((square_parts<false>), blocks, SQUARE_THREADS, stream, count, x, scratch);
-  if (result != 0) {
-    return result;
-  }
-  return BL_LAUNCH((square_sum), 1, SQUARE_THREADS, stream, (int)blocks, scratch, sum);
 }

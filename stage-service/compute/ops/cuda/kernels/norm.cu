@@ -7,6 +7,7 @@
 // and kind of parameter.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
+#include "compute/ops/cuda/kernels/lines.h"
 
 #define THREADS_MAX 512
 #define WARPS_MAX   (THREADS_MAX / 32)
@@ -192,22 +193,6 @@ __global__ void __launch_bounds__(THREADS_MAX)
   }
 }
 
-// partials[kind][column] = the sum of `count` lines, in their order; kinds in grid.y.
-__global__ void __launch_bounds__(256)
-    norm_lines(bl_count count, bl_count width, const float *__restrict__ lines, float *__restrict__ partials) {
-  const bl_count column = (bl_count)blockIdx.x * blockDim.x + threadIdx.x;
-  if (column >= width) {
-    return;
-  }
-  const float *line = lines + (bl_count)blockIdx.y * count * width + column;
-  float sum = 0.0f;
-#pragma unroll 8
-  for (bl_count i = 0; i < count; i++) {
-    sum += line[i * width];
-  }
-  partials[(bl_count)blockIdx.y * width + column] = sum;
-}
-
 // Threads and packs a thread for rows of `packs` packs: fixed by the shape alone.
 struct geometry {
   unsigned threads;
@@ -297,6 +282,7 @@ int bl__launch_norm_backward(bl__stream_t stream, bool bf16, bool rms, uint64_t 
   if (result != 0 || partials == NULL) {
     return result;
   }
-  return BL_LAUNCH((norm_lines), dim3((unsigned)bl_over(width, 256), rms ? 1 : 2), 256, stream, (bl_count)blocks, width,
-                   lines, partials);
+  const bl__lines_t sums[2] = {{lines, partials, blocks, width, 0, false},
+                               {lines + (bl_count)blocks * width, partials + width, blocks, width, 0, false}};
+  return bl_add_lines(stream, rms ? 1 : 2, sums);
 }

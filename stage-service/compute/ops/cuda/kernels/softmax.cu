@@ -132,46 +132,52 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// A thread per four elements of a head; blockIdx.y goes over (batch, position).
+// A thread per four elements of a head; blockIdx.y goes over (batch, position), blockIdx.z over the sets.
 template <typename From, typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
-    scatter_heads(const bl__heads_t shape, const From *__restrict__ heads, E *__restrict__ rows) {
+    scatter_heads(const bl__heads_t shape, const __grid_constant__ bl__scatter_table_t table) {
+  const bl__scattered_t &set = table.entries[blockIdx.z];
+  const From *heads = (const From *)set.from;
+  E *rows = (E *)set.rows;
   // 32 bits: a division of 64 takes longer than moving four elements.
   const uint32_t fours = ((uint32_t)shape.head_dim + 3) / 4, index = blockIdx.x * THREADS + threadIdx.x;
   const bl_count head = index / fours, at = (bl_count)(index % fours) * 4;
-  if (head >= shape.heads) {
+  if (head >= set.heads) {
     return;
   }
   for (bl_count row = blockIdx.y; row < shape.batch * shape.seq; row += gridDim.y) {
     const bl_count b = (uint32_t)row / (uint32_t)shape.seq, position = (uint32_t)row % (uint32_t)shape.seq;
     float values[4];
-    bl_load_four<From, Wide>(heads + ((b * shape.heads + head) * shape.seq + position) * shape.head_dim, at,
+    bl_load_four<From, Wide>(heads + ((b * set.heads + head) * shape.seq + position) * shape.head_dim, at,
                              shape.head_dim, values);
     bl_store_four<E, Wide>(rows + row * shape.row_stride + head * shape.head_dim, at, shape.head_dim, values);
   }
 }
 
 template <typename From, typename E, bool W>
-static int scatter_of(bl__stream_t stream, const bl__heads_t *shape, const From *heads, E *rows) {
-  const bl_count across = bl_over(shape->heads * bl_over(shape->head_dim, 4), THREADS);
-  const dim3 grid((unsigned)across, (unsigned)bl_least(shape->batch * shape->seq, 65535));
-  return BL_LAUNCH((scatter_heads<From, E, W>), grid, THREADS, stream, *shape, heads, rows);
+static int scatter_of(bl__stream_t stream, const bl__heads_t *shape, const bl__scatter_table_t &table) {
+  bl_count most = 0;
+  for (unsigned i = 0; i < table.count; i++) {
+    most = table.entries[i].heads > most ? table.entries[i].heads : most;
+  }
+  const bl_count across = bl_over(most * bl_over(shape->head_dim, 4), THREADS);
+  const dim3 grid((unsigned)across, (unsigned)bl_least(shape->batch * shape->seq, 65535), table.count);
+  return BL_LAUNCH((scatter_heads<From, E, W>), grid, THREADS, stream, *shape, table);
 }
 
-static bool heads_are_wide(const bl__heads_t *shape, const void *heads, const void *rows) {
-  return shape->head_dim % 4 == 0 && shape->row_stride % 4 == 0 && bl_is_wide(heads) && ((uintptr_t)rows & 7u) == 0;
-}
-
-int bl__launch_scatter_floats(bl__stream_t stream, bool bf16, const bl__heads_t *shape, const float *heads,
-                              void *rows) {
-  // Floats are written 16 bytes at a time, so their rows must start there too.
-  const bool wide = heads_are_wide(shape, heads, rows) && (bf16 || bl_is_wide(rows));
-  return BL_TYPED(bf16, wide, (scatter_of<float, E, W>(stream, shape, heads, (E *)rows)));
-}
-
-int bl__launch_scatter(bl__stream_t stream, bool bf16, const bl__heads_t *shape, const void *heads, void *rows) {
-  const bool wide = heads_are_wide(shape, heads, rows) && (bf16 || bl_is_wide(rows));
-  return BL_TYPED(bf16, wide, (scatter_of<E, E, W>(stream, shape, (const E *)heads, (E *)rows)));
+int bl__launch_scatter(bl__stream_t stream, bool bf16, bool floats, const bl__heads_t *shape, unsigned count,
+                       const bl__scattered_t *sets) {
+  bl__scatter_table_t table = {};
+  bool wide = shape->head_dim % 4 == 0 && shape->row_stride % 4 == 0;
+  for (unsigned i = 0; i < count; i++) {
+    table.entries[table.count++] = sets[i];
+    // Floats are written 16 bytes at a time, so their rows must start there; four bf16 are 8.
+    wide = wide && bl_is_wide(sets[i].from) && ((uintptr_t)sets[i].rows & (bf16 ? 7u : 15u)) == 0;
+  }
+  if (floats) {
+    return BL_TYPED(bf16, wide, (scatter_of<float, E, W>(stream, shape, table)));
+  }
+  return BL_TYPED(bf16, wide, (scatter_of<E, E, W>(stream, shape, table)));
 }
 
 static bool matrices_are_wide(bl_count seq, bl_count matrix_stride, const void *a, const void *b) {
