@@ -5,6 +5,8 @@
     judge.py path FILE      the lines of `path --device`: evict and load by cuda-ipc at least 90 % of a bare copy, and products
                             beside blocks at the pace of a stage at most 3 % slower
     judge.py pulled FILE    the lines of `gpu-paths ipc`: memory of another process copied at 90 % of a bare copy, from 16 MiB
+    judge.py copies FILE    the lines of `copies`: products beside copies to and from pinned memory of the host at the pace of a
+                            stage at most 3 % slower
     judge.py stage FILE     the JSON lines of `stage --write`: products at least 80 % of the stage's time at b 1
 
 Exit code 1 and the names where something is below or was not measured at all. Kernels inside of other operations, which only
@@ -25,19 +27,25 @@ def ops(text):
     return [(name, share, 85.0, "% of a copy") for name, share in found.items()]
 
 
+# Where copies take longer than a round they follow each other without a pause; one or two are no measurement.
+def beside(text, words, what):
+    found = re.findall(rf"^{words} overlap block_bytes=(\d+) flop_per_byte=([1-9]\d*) moved=(\d+) rounds=(\d+) "
+                       r".*slowdown=(-?[\d.]+)", text, re.M)
+    return [(f"products beside {what} of {size} bytes",
+             100 * (1 - float(slowdown)) if int(moved) >= min(3, int(rounds)) else None, 97.0, "% of their rate alone")
+            for size, _, moved, rounds, slowdown in found] or [(f"products beside {what}", None, 97.0, "% of their rate alone")]
+
+
 def path(text):
     found = re.findall(r"^store cuda-ipc (evict|load) block_bytes=(\d+) .*share_of_bare_copy=([\d.]+)", text, re.M)
     missing = [(f"cuda-ipc {way}", None, 90.0, "% of a bare copy") for way in ("evict", "load")
                if way not in [row[0] for row in found]]
-    beside = re.findall(r"^store cuda-ipc overlap block_bytes=(\d+) flop_per_byte=([1-9]\d*) moved=(\d+) rounds=(\d+) "
-                        r".*slowdown=(-?[\d.]+)", text, re.M)
-    # Where copies take longer than a round they follow each other without a pause; one or two are no measurement.
-    slower = [(f"products beside cuda-ipc blocks of {size} bytes",
-               100 * (1 - float(slowdown)) if int(moved) >= min(3, int(rounds)) else None, 97.0, "% of their rate alone")
-              for size, _, moved, rounds, slowdown in beside]
     return missing + [(f"cuda-ipc {way} of {size} bytes", 100 * float(share), 90.0, "% of a bare copy")
-                      for way, size, share in found] + (
-        slower or [("products beside cuda-ipc blocks", None, 97.0, "% of their rate alone")])
+                      for way, size, share in found] + beside(text, "store cuda-ipc", "cuda-ipc blocks")
+
+
+def copies(text):
+    return beside(text, "copies", "copies")
 
 
 def pulled(text):
@@ -58,10 +66,10 @@ def stage(text):
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[1] not in ("ops", "path", "pulled", "stage"):
+    if len(sys.argv) != 3 or sys.argv[1] not in ("ops", "path", "pulled", "copies", "stage"):
         sys.exit(__doc__)
     with open(sys.argv[2], encoding="utf-8") as file:
-        rows = {"ops": ops, "path": path, "pulled": pulled, "stage": stage}[sys.argv[1]](file.read())
+        rows = {"ops": ops, "path": path, "pulled": pulled, "copies": copies, "stage": stage}[sys.argv[1]](file.read())
     below = []
     for name, value, wanted, unit in rows:
         good = value is not None and value >= wanted

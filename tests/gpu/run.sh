@@ -2,19 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything that needs a GPU, in one command.
 #
-#   tests/gpu/run.sh [quick|1|2|3]      default: parts 1 and 2
+#   tests/gpu/run.sh [quick|claims|1|2]      default: parts 1 and 2
 #
-# quick is a first look on a GPU that is lent for a short time: it is over within 8 minutes (BALLAST_RUN_SECONDS), builds for this
-# GPU alone, runs every operation in a process of its own, one that fails again with CUDA_LAUNCH_BLOCKING=1, the smallest cases
-# under compute-sanitizer where that is, and then as much of part 1 as there is time for. Each check has a limit of its own, so
-# that none hides another.
+# quick and claims are for a GPU that is lent for a short time: each is over within 8 minutes (BALLAST_RUN_SECONDS).
+# quick is a first look: it builds for this GPU alone, runs every operation in a process of its own, one that fails again with
+# CUDA_LAUNCH_BLOCKING=1, the smallest cases under compute-sanitizer where that is, and then as much of part 1 as there is time
+# for. Each check has a limit of its own, so that none hides another.
+# claims measures what papers say, on the build of quick, or with the programs of BALLAST_BIN: stages of GPT-2 1.5B and LLaMA 7B,
+# whole, with the ways of attention and recomputation and micro-batches of 1 to 8; where services are, losses to the bit on 1, 2
+# and 4 stages and what parking costs; copies to the host beside products; parts of GPT-3 96B and LLaMA 65B for the table of
+# predictions in docs/gpu.md. What matters most comes first. All of it is one table, build-gpu/logs/table.md, whose lack of a row
+# is a failure.
 # Part 1 needs a GPU with its driver, the CUDA toolkit 13, NCCL, cuDNN 9, CMake and a C and C++ compiler: it builds
 # without services into build-gpu, checks every operation and 20 steps of small models against the fp64 reference and
 # the host's losses, moves memory between processes, and measures operations and a stage, beside PyTorch where that is. With
 # python3 it also judges what it measured.
 # Part 2 needs what packages.txt names too: it builds everything and runs services on the GPU; or, where BALLAST_BIN names a
 # folder of programs that were built elsewhere (tests/gpu/pack.sh), runs these.
-# Part 3 measures stages of large models, for the table of docs/gpu.md: results in build-gpu/logs/*.jsonl.
 # Where there is no GPU it says so and ends with 77: before it builds, if a program that can tell is there (in BALLAST_BIN,
 # build or build-gpu), else after the first build. `run.sh device` does no more than that. Logs are in build-gpu/logs; where OUT
 # names a folder, all of them come there as logs.tar.gz. The last lines say of every check how it ended.
@@ -22,17 +26,18 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 parts=${1:-1 2}
 jobs=$(nproc)
-passed=0 failed=0 skipped=0 measured=no
-[ "$parts" = quick ] && BALLAST_RUN_SECONDS=${BALLAST_RUN_SECONDS:-480}
+passed=0 failed=0 skipped=0 measured=no sampler=
+[[ $parts == quick || $parts == claims ]] && BALLAST_RUN_SECONDS=${BALLAST_RUN_SECONDS:-480}
 limit=${BALLAST_CHECK_SECONDS:-3600} # of one check
 ends=()                              # a line for each
 # BALLAST_TRY=1: tiny sizes, to try this script on a device that is not there (BALLAST_MODULES=build/tests/late); whatever
 # is measured then is below what is promised.
-ops_sizes=() stage_sizes=() path_sizes=()
+ops_sizes=() stage_sizes=() path_sizes=() copy_sizes=()
 if [ -n "${BALLAST_TRY:-}" ]; then
   ops_sizes=(--hidden 64 --seq 32 --micro-batch 1 --vocab 100 --samples 1)
   stage_sizes=(--hidden 512 --seq 32 --samples 1)
   path_sizes=(--tensor 1MiB --pairs 1 --product 64 --pace 1)
+  copy_sizes=(--block 1MiB --pairs 1 --product 64 --pace 1)
 fi
 
 need_device() { # the program that can tell, with arguments; ends with 77 and the reason where there is no GPU
@@ -130,6 +135,116 @@ figures() { # folder of programs: what is promised of operations and of a stage,
   BALLAST_BIN=$1 check pytorch beside_pytorch
 }
 
+# ---- claims
+
+wanted=() # rows of the table: NAME:B,B,...
+
+# What MFU and HFU are relative to, TFLOP/s of dense bf16; where it is not known here, the best of the products.
+peak() {
+  case $(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1) in
+  *H100*PCIe*) echo 756 ;;
+  *H100* | *H200*) echo 989 ;;
+  *A100*) echo 312 ;;
+  *) echo 0 ;;
+  esac
+}
+
+claim_stage() { # ballast-bench, name, model, micro-batches, seq, words of `stage`...
+  local name=claims-$2 sizes=(--seq "$5" --samples 7)
+  if [ -n "${BALLAST_TRY:-}" ]; then # heads of 96 are to be divided by 4, too
+    sizes=(--seq 32 --samples 1 --hidden 512)
+    [ "$3" != gpt3-96b ] || sizes[5]=384
+  fi
+  wanted+=("$name:$4")
+  check "$name" "$1" stage --model "$3" --micro-batches "$4" --peak "$peak" --write "build-gpu/logs/$name" "${@:6}" "${sizes[@]}"
+}
+
+no_python() {
+  echo "SKIPPED: no python3"
+  return 77
+}
+
+no_services() {
+  echo "SKIPPED: there are no services with CUDA: build them, or bring them in BALLAST_BIN (tests/gpu/pack.sh)"
+  return 77
+}
+
+claim_services() { # name, words of claims.py...
+  local name=claims-$1
+  shift
+  if [ -z "$services" ]; then
+    check "$name" no_services
+  elif command -v python3 >/dev/null; then
+    BALLAST_BIN=$services check "$name" python3 -B tests/gpu/claims.py "$@"
+  else
+    check "$name" no_python
+  fi
+}
+
+draw_table() {
+  local code
+  command -v python3 >/dev/null || { echo "SKIPPED: no python3; tests/gpu/table.py draws it from the logs" && return 77; }
+  python3 -B tests/gpu/table.py build-gpu/logs "${wanted[@]}" >build-gpu/logs/table.md
+  code=$?
+  cat build-gpu/logs/table.md
+  return "$code"
+}
+
+watch_clocks() {
+  command -v nvidia-smi >/dev/null || return 0
+  nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap,clocks.max.sm,clocks.max.memory,power.limit,ecc.mode.current \
+    --format=csv >build-gpu/logs/gpu.csv 2>/dev/null
+  nvidia-smi --query-gpu=utilization.gpu,clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv -l 1 \
+    >build-gpu/logs/clocks.csv 2>/dev/null &
+  sampler=$!
+}
+
+# $1: folder of programs. The seconds that the table takes are kept.
+claims() {
+  local bench=$1/ballast-bench peak services="" model layers way
+  peak=$(peak)
+  if [ -x "$1/ballastctl" ]; then
+    services=$1
+  elif [ -x build/bin/ballastctl ] && build/bin/stage-service --list-devices >/dev/null 2>&1; then
+    services=$PWD/build/bin
+  fi
+  rm -f build-gpu/logs/claims-* build-gpu/logs/table.*
+  watch_clocks
+  BALLAST_RUN_SECONDS=$((BALLAST_RUN_SECONDS - 10))
+  limit=60
+  for way in "flash none" "naive none" "naive attention" "flash full" "naive full"; do
+    for model in "gpt2-1.5b 6" "llama-7b 4"; do
+      read -r attention recompute model layers <<<"$way $model"
+      claim_stage "$bench" "$model-$attention-$recompute" "$model" 1,2,4,8 2048 --shard 1 --layers "$layers" \
+        --attention "$attention" --recompute "$recompute"
+    done
+  done
+  if "$bench" stage --model llama-7b --help | grep -q -- "--head"; then
+    claim_stage "$bench" llama-7b-head llama-7b 1,2,4,8 2048 --shard 1 --layers 4 --head
+  fi
+  limit=120
+  claim_services bits-flash bits flash
+  claim_services parking-2 parking 2
+  limit=60
+  check claims-copies "$bench" copies "${copy_sizes[@]}"
+  check claims-copies-judged judge copies build-gpu/logs/claims-copies.log
+  for way in "gpt3-96b naive attention" "gpt3-96b flash none" "gpt3-96b naive none" "llama-65b naive none" \
+    "llama-65b naive attention" "llama-65b flash none"; do
+    read -r model attention recompute <<<"$way"
+    claim_stage "$bench" "$model-$attention-$recompute" "$model" 1,2,4 2048 --shard 4 --attention "$attention" \
+      --recompute "$recompute"
+  done
+  limit=120
+  claim_services parking-1 parking 1
+  claim_services bits-naive bits naive
+  claim_services parking-4 parking 4
+  limit=60 # as it was published, with half the positions
+  claim_stage "$bench" gpt2-1.5b-1024-flash-none gpt2-1.5b 1,2,4,8 1024 --shard 1 --layers 6 --attention flash
+  [ -z "$sampler" ] || kill "$sampler" 2>/dev/null
+  BALLAST_RUN_SECONDS=$((SECONDS + 10))
+  check table draw_table
+}
+
 end() {
   [ -z "${OUT:-}" ] || tar -C build-gpu -czf "$OUT/logs.tar.gz" logs
   printf '%s\n' "${ends[@]}"
@@ -155,8 +270,8 @@ fi
 mkdir -p build-gpu/logs
 command -v nvidia-smi >/dev/null && nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv
 
-if [ "$parts" = quick ]; then
-  nvidia-smi -q -d CLOCK,POWER,TEMPERATURE >build-gpu/logs/clocks.txt 2>&1 || true
+build_for_this_gpu() {
+  local of_this
   read -ra of_this <<<"$(architecture)"
   if ! configure build-gpu -DBALLAST_SERVICES=OFF -DBALLAST_CUDA=ON "${of_this[@]}" >build-gpu/logs/build.log 2>&1; then
     tail -30 build-gpu/logs/build.log
@@ -165,6 +280,24 @@ if [ "$parts" = quick ]; then
     end
   fi
   say "build: $SECONDS s"
+}
+
+if [ "$parts" = claims ]; then
+  bin=${BALLAST_BIN:-$PWD/build-gpu/bin}
+  if [ -n "${BALLAST_BIN:-}" ]; then
+    "$bin/stage-service" --list-devices >build-gpu/logs/devices.log 2>&1
+  else
+    build_for_this_gpu
+    need_device build-gpu/tests/gpu-runner devices
+    build-gpu/tests/gpu-runner devices >build-gpu/logs/devices.log 2>&1
+  fi
+  claims "$bin"
+  end
+fi
+
+if [ "$parts" = quick ]; then
+  nvidia-smi -q -d CLOCK,POWER,TEMPERATURE >build-gpu/logs/clocks.txt 2>&1 || true
+  build_for_this_gpu
   runner=$PWD/build-gpu/tests/gpu-runner
   need_device "$runner" devices
   limit=60
@@ -223,18 +356,4 @@ if [[ $parts == *2* ]]; then
   figures "$bin"
 fi
 
-if [[ $parts == *3* ]]; then
-  bench=$PWD/build-gpu/bin # of the second part where that has CUDA, since it writes profiles too
-  build/bin/stage-service --list-devices >/dev/null 2>&1 && bench=$PWD/build/bin
-  bench=${BALLAST_BIN:-$bench}/ballast-bench
-  for model in gpt3-96b gpt3-175b llama-65b; do
-    for attention in naive flash; do
-      for recompute in none attention full; do
-        name=stage-$model-$attention-$recompute
-        check "$name" "$bench" stage --model $model --attention $attention --recompute $recompute \
-          --write "build-gpu/logs/$name" "${stage_sizes[@]}"
-      done
-    done
-  done
-fi
 end

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "compute/ops/select.h"
 #include "compute/trainer.h"
+#include "device/libraries.h"
 #include "ops/cases/op_case.h"
 #include "ops/reference/backend.h"
 #include "stop.h"
@@ -334,7 +335,11 @@ int main(int argc, char **argv) {
     uint32_t count;
     bl_device_survey(BL_DEVICE_CUDA, text, sizeof text);
     printf("%s\n", text);
-    return bl_device_list(BL_DEVICE_CUDA, NULL, 0, &count, NULL) == BL_OK && count > 0 ? 0 : SKIPPED;
+    if (bl_device_list(BL_DEVICE_CUDA, NULL, 0, &count, NULL) != BL_OK || count == 0) {
+      return SKIPPED;
+    }
+    bl_device_libraries_print(BL_DEVICE_CUDA, stdout);
+    return 0;
   }
   if (strcmp(what, "names") == 0) {
     return list_operations();

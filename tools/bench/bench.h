@@ -7,6 +7,7 @@
 // argv[0] is the first word after the verb. Returns the program's exit code.
 int bl_bench_checkpoint(int argc, char **argv); // only where checkpoints are built
 int bl_bench_collective(int argc, char **argv);
+int bl_bench_copies(int argc, char **argv);
 int bl_bench_lease(int argc, char **argv);
 int bl_bench_ops(int argc, char **argv);        // only where the host has operations
 int bl_bench_ops_device(int argc, char **argv); // `ops` with --device

@@ -13,6 +13,7 @@ static const struct {
     {"checkpoint", "a stage's snapshot beside memcpy, and writing it to disk", bl_bench_checkpoint},
 #endif
     {"collective", "gathers of processes on this machine that share layers", bl_bench_collective},
+    {"copies", "copies between a GPU and pinned memory of the host, and products beside them", bl_bench_copies},
     {"lease", "the lease table alone: operations per second, latency, bytes per lease", bl_bench_lease},
 #ifdef BALLAST_HOST_OPERATIONS
     {"ops", "every operation alone: time, share of the matmul ceiling or bytes per second", bl_bench_ops},

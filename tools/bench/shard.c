@@ -23,7 +23,7 @@
 
 typedef bl_shard_settings_t settings_t;
 
-// The models of arXiv 2401.02088 and of the BPipe paper.
+// The models of arXiv 2401.02088 and of the BPipe paper, and two that fit one GPU whole (--shard 1).
 static const struct {
   const char *name;
   bl_model_t model;
@@ -31,6 +31,8 @@ static const struct {
     {"gpt3-96b", {.family = BL_FAMILY_GPT2, .layers = 80, .hidden = 9984, .heads = 104, .kv_heads = 104, .ffn = 39936}},
     {"gpt3-175b", {.family = BL_FAMILY_GPT2, .layers = 96, .hidden = 12288, .heads = 96, .kv_heads = 96, .ffn = 49152}},
     {"llama-65b", {.family = BL_FAMILY_LLAMA, .layers = 80, .hidden = 8192, .heads = 64, .kv_heads = 64, .ffn = 22016}},
+    {"gpt2-1.5b", {.family = BL_FAMILY_GPT2, .layers = 48, .hidden = 1600, .heads = 25, .kv_heads = 25, .ffn = 6400}},
+    {"llama-7b", {.family = BL_FAMILY_LLAMA, .layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 32, .ffn = 11008}},
 };
 #define MODELS (sizeof models / sizeof models[0])
 
@@ -44,7 +46,7 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_TEXT,
      .offset = offsetof(settings_t, model),
      .argument = "NAME",
-     .help = "gpt3-96b, gpt3-175b or llama-65b."},
+     .help = "gpt3-96b, gpt3-175b, llama-65b, gpt2-1.5b or llama-7b."},
     BL_BENCH_ENUM(settings_t, device, "device", devices, "cuda", "Where."),
     BL_BENCH_INT(settings_t, gpu, "gpu", "0", 0, 1023, "Which of the GPUs that this process sees."),
     BL_BENCH_INT(settings_t, layers, "layers", "2", 1, 1024, "Layers of the stage."),
@@ -114,7 +116,7 @@ static bl_status_t find_model(const settings_t *settings, bl_model_t *model, bl_
     model->rope.theta = BL_ROPE_THETA_DEFAULT;
     return BL_OK;
   }
-  return bl_error_set(err, BL_INVALID, "--model %s: one of gpt3-96b, gpt3-175b, llama-65b",
+  return bl_error_set(err, BL_INVALID, "--model %s: one of gpt3-96b, gpt3-175b, llama-65b, gpt2-1.5b, llama-7b",
                       settings->model == NULL ? "" : settings->model);
 }
 
