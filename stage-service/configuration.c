@@ -70,6 +70,14 @@ static bl_status_t make_room(bl_stage_t *stage, bl_error_t *err) {
   return status == BL_OK && stage->context != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for votes");
 }
 
+static void log_choices(const bl_engine_t *engine) {
+  size_t count = 0;
+  const bl_ops_choice_t *choices = engine->ops->choices != NULL ? engine->ops->choices(engine->compute, &count) : NULL;
+  for (size_t i = 0; i < count; i++) {
+    bl_log(BL_LOG_DEBUG, "products %s: %s", choices[i].shape, choices[i].algorithm);
+  }
+}
+
 static void configure_done(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, bl__work_t, task)->stage;
   bl_error_t *err = &stage->configure.err;
@@ -99,6 +107,7 @@ static void configure_done(bl_task_t *task) {
     bl_log(BL_LOG_INFO, "configured: %u slot%s of %lu bytes, %u edge buffer%s, %s", stage->engine->slots.count,
            bl_plural(stage->engine->slots.count), stage->engine->slot_bytes, stage->engine->edges_held,
            bl_plural(stage->engine->edges_held), stage->engine->ops->describe(stage->engine->compute));
+    log_choices(engine);
     bl_pod_compare(stage->options.pod, stage->rank, &stage->engine->training.grid);
   }
   if (stage->options.observer.configured != NULL) {

@@ -144,6 +144,10 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
   if (status == BL_OK && holdings.evicted[engine->stage] > 0) {
     status = reserve(prepared, engine, &holdings, request, ahead, runtime, err);
   }
+  if (status == BL_OK) { // stores may have made communicators, too
+    const uint64_t more = prepared->own_slots > before ? prepared->own_slots - before : 0;
+    status = bl_engine_check_room(engine, more * engine->slot_bytes, err);
+  }
   if (status == BL_OK && prepared->own_slots > before) {
     status = bl_engine_hold_slots(engine, prepared->own_slots, err);
   }

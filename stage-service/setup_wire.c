@@ -44,11 +44,18 @@ static void reply_configured(bl_service_t *self, bl_rpc_call_t *call, bl_waiters
   output.instruction_set = (char *)engine->ops->describe(engine->compute);
   output.slot_bytes = engine->slot_bytes;
   output.machine = (char *)bl_hub_machine(engine->hub);
+  size_t count = 0;
+  const bl_ops_choice_t *chosen = engine->ops->choices != NULL ? engine->ops->choices(engine->compute, &count) : NULL;
+  bl_choices_wire_t choices;
+  bl_choices_to_wire(chosen, count, &choices);
+  output.choices = choices.pointers;
+  output.n_choices = choices.count;
   if (call != NULL) {
     bl_rpc_call_reply(call, &output.base);
   } else {
     bl_waiters_reply(waiters, &output.base);
   }
+  bl_choices_wire_cleanup(&choices);
 }
 
 void bl__service_configured(void *context, const bl_error_t *err) {

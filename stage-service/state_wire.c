@@ -76,6 +76,25 @@ void bl_memory_to_wire(const bl_memory_account_t *account, bl_memory_wire_t *wir
   }
 }
 
+void bl_choices_to_wire(const bl_ops_choice_t *choices, size_t count, bl_choices_wire_t *wire) {
+  *wire = (bl_choices_wire_t){.messages = calloc(count + 1, sizeof *wire->messages),
+                              .pointers = calloc(count + 1, sizeof(Ballast__V1__Choice *))};
+  for (size_t i = 0; i < count && wire->messages != NULL && wire->pointers != NULL; i++) {
+    Ballast__V1__Choice *message = &wire->messages[i];
+    *message = (Ballast__V1__Choice)BALLAST__V1__CHOICE__INIT;
+    message->shape = (char *)choices[i].shape;
+    message->algorithm = (char *)choices[i].algorithm;
+    wire->pointers[i] = message;
+    wire->count = i + 1;
+  }
+}
+
+void bl_choices_wire_cleanup(bl_choices_wire_t *wire) {
+  free(wire->messages);
+  free(wire->pointers);
+  *wire = (bl_choices_wire_t){0};
+}
+
 void bl_paths_to_wire(bl_hub_t *hub, bl_paths_wire_t *wire) {
   size_t count = bl_hub_paths(hub, wire->paths, BL_HUB_MAX_PEERS);
   wire->count = count < BL_HUB_MAX_PEERS ? count : BL_HUB_MAX_PEERS;

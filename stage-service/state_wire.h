@@ -30,6 +30,15 @@ typedef struct bl_memory_wire {
 } bl_memory_wire_t;
 void bl_memory_to_wire(const bl_memory_account_t *account, bl_memory_wire_t *wire);
 
+// Owns its array. Without memory it is empty.
+typedef struct bl_choices_wire {
+  Ballast__V1__Choice *messages;
+  Ballast__V1__Choice **pointers;
+  size_t count;
+} bl_choices_wire_t;
+void bl_choices_to_wire(const bl_ops_choice_t *choices, size_t count, bl_choices_wire_t *wire);
+void bl_choices_wire_cleanup(bl_choices_wire_t *wire);
+
 typedef struct bl_paths_wire {
   bl_hub_path_t paths[BL_HUB_MAX_PEERS];
   Ballast__V1__PeerPath messages[BL_HUB_MAX_PEERS];

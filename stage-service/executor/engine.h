@@ -176,7 +176,11 @@ typedef struct bl_engine {
   bl_chunk_loss_t *losses;      // [micro_batches, slices], written by the head
   double *squares;              // [parameter_count], of the vote
   uint64_t *block_hashes;       // [blocks][2] of ops->checksum: as a block left, as it came back
-  uint64_t drains;              // times that the CPU has waited for all that the device was told (bl_engine_finish)
+  uint64_t free_at_plan;        // bytes of the device, when the plan was compared with them
+  uint64_t device_bytes;        // planned of it, but for slots
+  uint64_t communicator_bytes;  // counted beside the plan
+  bool room_told;
+  uint64_t drains; // times that the CPU has waited for all that the device was told (bl_engine_finish)
 
   bl_snapshot_t *snapshot; // NULL: the job writes no checkpoints
   bl_arena_t shadow;       // executor/shadow.h; empty: updates wait for their commit
@@ -207,6 +211,10 @@ BL_MUST_USE bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count
 // Blocks will leave through memory of the host: from now on every slot has a twin there, pinned, between runs. Nothing to be
 // done where the CPU reaches the device's memory. BL_EXHAUSTED: there are none then.
 BL_MUST_USE bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err);
+
+// Before a plan takes `coming_bytes` more of the device: whether they are free, now that handles of libraries, kernels and
+// communicators are there, of which plans know little. The first time it logs what those have taken. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_error_t *err);
 
 // Makes at least `count` edge buffers be there, between runs; none goes before the engine does. On a device that has all
 // of them from the start nothing is to be done. BL_EXHAUSTED: memory, or more than edge_count; then it is as before.

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "job/balance.h"
 #include "model/memory.h"
+#include "sys/log.h"
 #include "sys/memory.h"
 
 #include <inttypes.h>
@@ -264,6 +265,9 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
                      bl_bytes_format(bytes, one));
   }
   if (planned <= free_bytes) {
+    engine->free_at_plan = free_bytes;
+    engine->device_bytes = planned - slots - held - communicators; // what is held has been taken before
+    engine->communicator_bytes = communicators;
     return BL_OK;
   }
   if (communicators > 0) {
@@ -276,6 +280,37 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
                       "(memory.slots, balance), a smaller train.micro_batch or pipeline.recompute%s",
                       bl_engine_name(engine, seat), bl_bytes_format(planned, all), list,
                       bl_bytes_format(free_bytes, one), bl_bytes_format(total_bytes, total), away);
+}
+
+bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_error_t *err) {
+  uint64_t free_bytes, total_bytes;
+  if (engine->device->ops->memory == NULL) {
+    return BL_OK;
+  }
+  bl_status_t status = engine->device->ops->memory(engine->device, &free_bytes, &total_bytes, err);
+  if (status != BL_OK || (engine->room_told && coming_bytes <= free_bytes)) {
+    return status;
+  }
+  const uint64_t planned = engine->device_bytes + engine->slots.count * engine->slot_bytes;
+  const uint64_t taken = engine->free_at_plan > free_bytes ? engine->free_at_plan - free_bytes : 0;
+  char plan[BL_BYTES_TEXT], beside[BL_BYTES_TEXT], counted[BL_BYTES_TEXT], left[BL_BYTES_TEXT], coming[BL_BYTES_TEXT];
+  bl_bytes_format(planned, plan);
+  bl_bytes_format(taken > planned ? taken - planned : 0, beside);
+  bl_bytes_format(engine->communicator_bytes, counted);
+  bl_bytes_format(free_bytes, left);
+  if (coming_bytes > free_bytes) {
+    char seat[BL_GRID_NAME_BYTES];
+    return bl_error_set(err, BL_EXHAUSTED,
+                        "%s needs %s more of device memory, %s are free: beside the %s that it planned, libraries, "
+                        "communicators and other processes have taken %s",
+                        bl_engine_name(engine, seat), bl_bytes_format(coming_bytes, coming), left, plan, beside);
+  }
+  engine->room_told = true;
+  bl_log(BL_LOG_INFO,
+         "device memory: %s planned and taken; %s taken beside it by libraries, communicators (counted: %s) and other "
+         "processes; %s free",
+         plan, beside, counted, left);
+  return BL_OK;
 }
 
 // The same of the host, where the optimizer is there: what is pinned the kernel cannot take back.

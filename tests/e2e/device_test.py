@@ -229,6 +229,31 @@ def optimizer_on_the_host(folder):
     print("ok optimizer on the host")
 
 
+def memory_beside_the_plan(folder):
+    """What libraries and communicators take once everything is planned is told, and a plan that takes more must fit beside it."""
+    inline = {"init": None, "family": "gpt2", "layers": 4, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
+    job = write_job(folder, model=inline, train={"steps": 1000000, "micro_batch": 1, "micro_batches": 8},
+                    pipeline={"stages": 4}, balance={"policy": "bpipe"})
+    for taken, code in (("100", 0), ("8192", 8)):
+        os.environ["LATE_BESIDE_MIB"] = taken
+        run = Run(folder, job, "--local", "--verbose", *ON_DEVICE)
+        del os.environ["LATE_BESIDE_MIB"]
+        try:
+            run.wait_for(bool, "no step was made")
+            done = subprocess.run([CTL, "policy", "set", "none", "--wait"], env=environment(folder), text=True,
+                                  stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+        finally:
+            said = run.end(130, signal.SIGINT)
+        assert done.returncode == code, (done.returncode, done.stderr)
+        assert said.count("taken beside it by libraries, communicators") == 4, said
+        if code == 0:
+            assert said.count(" planned and taken; 100 MiB taken beside it ") == 4, said
+        else:
+            for words in ("more of device memory, 0 B are free", "communicators and other processes have taken 8.00 GiB"):
+                assert words in done.stderr, done.stderr
+    print("ok memory beside the plan")
+
+
 def refusals(folder):
     job = write_job(folder)
     os.environ["BALLAST_MODULES"] = folder
@@ -244,4 +269,4 @@ def refusals(folder):
 
 
 on_late_device(same_bits, evictions, device_to_device, twins_of_slots, host_memory, a_store_is_killed, checkpoints,
-               optimizer_on_the_host, refusals)
+               optimizer_on_the_host, memory_beside_the_plan, refusals)

@@ -3,8 +3,10 @@
 streams, events, products and kernels of every stage and store break no rule of the driver, and nothing is left at the end.
 Nothing is computed, so losses mean nothing."""
 import os
+import re
+import signal
 
-from ballast import BUILD, ON_DEVICE, run_job, scratch, skip, write_job
+from ballast import BUILD, ON_DEVICE, Service, on, run_job, scratch, skip, write_job
 
 MODULES = os.path.join(BUILD, "tests", "fake_cuda")
 
@@ -20,6 +22,28 @@ def older_cudnn(folder, model, train):
         said = "cuDNN 9.1 is loaded, Ballast was built with" in done.stderr
         assert said == (attention == "flash"), done.stderr
     print("ok older cuDNN")
+
+
+def another_algorithm(folder, model, train):
+    """Two stages whose cuBLASLt chooses otherwise for the same shapes: it is said, with both choices, and the run goes on."""
+    job = write_job(folder, model=model, train={**train, "dtype": "bf16"}, pipeline={"stages": 2})
+    for algorithms in (("1", "1"), ("1", "7")):
+        services = []
+        try:
+            for algorithm in algorithms:
+                os.environ["FAKE_CUBLASLT_ALGORITHM"] = algorithm
+                services.append(Service(folder, "stage-service", "--listen", "127.0.0.1:0"))
+                del os.environ["FAKE_CUBLASLT_ALGORITHM"]
+            _, done = run_job(folder, job, "--verbose", *on(services), *ON_DEVICE)
+            said = re.findall(r"products (\d+ x \d+ x \d+ [NT][NT] bf16.*) are made otherwise on stage 1 .*"
+                              r"\(algorithm 7 tile .*\) than on stage 0 .*\(algorithm 1 tile .*\): their bits may differ", done.stderr)
+            more = re.findall(r"and (\d+) more products are made otherwise", done.stderr)
+            assert (len(said) == 4 and len(more) == 1) == (algorithms[1] == "7"), done.stderr
+            assert len(set(said)) == len(said) and (said or not more), said
+        finally:
+            for service in services:
+                service.kill(signal.SIGKILL)
+    print("ok another algorithm")
 
 
 def main():
@@ -49,6 +73,7 @@ def main():
                 assert stage["evicted"] > 0 and stage["recomputed"] == 0, f"{what}: {stage}"
             print(f"ok {what}")
         older_cudnn(folder, inline, train)
+        another_algorithm(folder, inline, train)
 
 
 main()

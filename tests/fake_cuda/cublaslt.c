@@ -193,7 +193,21 @@ FAKE_EXPORT cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handl
     results[0].algo.data[1] =
         preference->alignments[i] < results[0].algo.data[1] ? preference->alignments[i] : results[0].algo.data[1];
   }
+  const char *chosen = getenv("FAKE_CUBLASLT_ALGORITHM"); // as another version of it, or another GPU, might choose
+  results[0].algo.data[2] = chosen != NULL ? strtoull(chosen, NULL, 10) : 1;
   *found = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+FAKE_EXPORT cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
+                                                                cublasLtMatmulAlgoConfigAttributes_t which, void *value,
+                                                                size_t bytes, size_t *written) {
+  const uint32_t number = which == CUBLASLT_ALGO_CONFIG_ID ? (uint32_t)algorithm->data[2] : 0;
+  if (bytes > sizeof number) {
+    return CUBLAS_STATUS_INVALID_VALUE;
+  }
+  memcpy(value, &number, bytes);
+  *written = bytes;
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -2,7 +2,8 @@
 // libballast-cuda.so of the device that is not there: memory, streams, events.
 //
 // Troubles of a machine, by the environment, in the CUDA back end's own words: LATE_DRIVER=0 (none) or 12040 (of CUDA
-// 12.4), LATE_DEVICES=0, LATE_CAPABILITY=75. LATE_COPY_US: how long a copy from the device takes.
+// 12.4), LATE_DEVICES=0, LATE_CAPABILITY=75. LATE_COPY_US: how long a copy from the device takes. LATE_BESIDE_MIB: memory that
+// libraries take beside what is planned.
 #include "datapath/device_path.h"
 #include "datapath/nccl/environment.h"
 #include "device/cuda/verdict.h"
@@ -261,10 +262,21 @@ static void range_release(bl_device_t *device, uint8_t *base, uint64_t bytes) {
   bl_device_host()->ops->range_release(bl_device_host(), late_real(base), bytes);
 }
 
+static int trouble(const char *variable, int usual) {
+  const char *text = getenv(variable);
+  return text != NULL ? atoi(text) : usual;
+}
+
 static bl_status_t memory(bl_device_t *device, uint64_t *free_bytes, uint64_t *total_bytes, bl_error_t *err) {
   (void)err;
   *total_bytes = TOTAL_BYTES;
   *free_bytes = TOTAL_BYTES - ((late_device_t *)device)->used_bytes;
+  // What libraries take once everything is planned, which the first question finds still free.
+  static _Atomic unsigned asked;
+  const uint64_t beside = (uint64_t)trouble("LATE_BESIDE_MIB", 0) << 20;
+  if (asked++ > 0) {
+    *free_bytes -= beside < *free_bytes ? beside : *free_bytes;
+  }
   return BL_OK;
 }
 
@@ -275,11 +287,6 @@ typedef struct {
   int value;
   bool slow;
 } move_t;
-
-static int trouble(const char *variable, int usual) {
-  const char *text = getenv(variable);
-  return text != NULL ? atoi(text) : usual;
-}
 
 static void move(void *arguments) {
   const move_t *task = arguments;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "choices.h"
 #include "driver_core.h"
 
 #include "schedule/csv/csv.h"
@@ -113,6 +114,11 @@ static void free_place(bl_stage_place_t *place) {
     free((void *)(uintptr_t)place->memory[i].name);
   }
   free(place->memory);
+  for (size_t i = 0; i < place->choice_count; i++) {
+    free((void *)(uintptr_t)place->choices[i].shape);
+    free((void *)(uintptr_t)place->choices[i].algorithm);
+  }
+  free(place->choices);
   *place = (bl_stage_place_t){0};
 }
 
@@ -167,6 +173,11 @@ static void keep_place(bl_remote_t *stage, const bl_stage_place_t *from) {
   for (size_t i = 0; i < place.memory_count; i++) {
     place.memory[i] = (bl_memory_share_t){copy_text(from->memory[i].name), from->memory[i].planned_bytes};
   }
+  place.choices = calloc(from->choice_count + 1, sizeof *place.choices);
+  place.choice_count = place.choices != NULL ? from->choice_count : 0;
+  for (size_t i = 0; i < place.choice_count; i++) {
+    place.choices[i] = (bl_choice_share_t){copy_text(from->choices[i].shape), copy_text(from->choices[i].algorithm)};
+  }
   stage->place = place;
 }
 
@@ -211,6 +222,7 @@ static void round_end(bl_driver_t *driver) {
     if (driver->setup.anew) {
       bl_driver_step_reset(&driver->step, driver->options.resume != NULL ? driver->options.resume->step : 0);
     }
+    bl__choices_compare(driver);
     round_begin(driver, BL__ROUND_CONNECT);
     break;
   case BL__ROUND_CONNECT:

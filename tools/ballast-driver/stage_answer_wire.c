@@ -114,9 +114,16 @@ void bl__answer_place(const ProtobufCMessage *output, bl_stage_answer_t *answer,
   }
   place->instruction_set = response->instruction_set;
   place->slot_bytes = response->slot_bytes;
-  bl_memory_share_t *memory = calloc(response->n_memory + 1, sizeof *memory);
+  // One block: of memory, then of choices.
+  bl_memory_share_t *memory =
+      calloc(1, (response->n_memory + 1) * sizeof *memory + response->n_choices * sizeof *place->choices);
   *made = memory;
   place->memory = memory;
+  place->choices = memory != NULL ? (bl_choice_share_t *)(void *)(memory + response->n_memory + 1) : NULL;
+  for (size_t i = 0; memory != NULL && i < response->n_choices; i++) {
+    place->choices[i] = (bl_choice_share_t){response->choices[i]->shape, response->choices[i]->algorithm};
+    place->choice_count = i + 1;
+  }
   for (size_t i = 0; memory != NULL && i < response->n_memory; i++) {
     memory[i] = (bl_memory_share_t){response->memory[i]->name, response->memory[i]->planned_bytes};
     place->memory_count = i + 1;

@@ -33,6 +33,10 @@ typedef struct bl_path_share {
   const char *data_path, *reason;
 } bl_path_share_t;
 
+typedef struct bl_choice_share {
+  const char *shape, *algorithm; // of its products
+} bl_choice_share_t;
+
 #define BL_STAGE_TOKEN_BYTES 16
 
 // What a stage says in answer to Configure: how peers reach it, and what it holds.
@@ -44,6 +48,8 @@ typedef struct bl_stage_place {
   uint64_t slot_bytes;
   bl_memory_share_t *memory; // [memory_count]
   size_t memory_count;
+  bl_choice_share_t *choices; // [choice_count]
+  size_t choice_count;
 } bl_stage_place_t;
 
 typedef struct bl_stage_said {

@@ -82,6 +82,12 @@ typedef struct bl_compute_options {
       *device; // where tensors lie and operations run: one of the back end's. NULL: the host. Outlives the context
 } bl_compute_options_t;
 
+// What a library chose for a shape, in words that are equal where shapes, or choices, are.
+typedef struct bl_ops_choice {
+  char shape[160];
+  char algorithm[128];
+} bl_ops_choice_t;
+
 // GPT-2's Conv1D stores [in, out], every other matrix of Hugging Face [out, in].
 typedef enum bl_weight_order { BL_WEIGHT_IN_OUT, BL_WEIGHT_OUT_IN } bl_weight_order_t;
 
@@ -239,6 +245,10 @@ typedef struct bl_ops {
   // Memory of the device that the context holds by itself (tables of plans, what libraries keep), planned so far. NULL:
   // none worth counting. The caller counts it as workspace.
   size_t (*held_bytes)(const bl_compute_t *compute);
+
+  // How the products of each planned shape are made, where the library behind the context chooses: bits of two contexts are equal
+  // where they chose alike. The array is the context's until something is planned. NULL: it is no choice.
+  const bl_ops_choice_t *(*choices)(const bl_compute_t *compute, size_t *count);
 
   // ---- linear ------------------------------------------------------------------------------------------
   bl_status_t (*linear_plan)(bl_compute_t *compute, const bl_linear_shape_t *shape, bl_linear_op_t **op,

@@ -100,6 +100,12 @@ void bl__matmul_describe(char *text, size_t bytes) {
   snprintf(text, bytes, "plain products");
 }
 
+const bl_ops_choice_t *bl__matmul_choices(const bl__matmul_engine_t *engine, size_t *count) {
+  (void)engine;
+  *count = 0;
+  return NULL;
+}
+
 bl_status_t bl__matmul_create(bl__matmul_engine_t *engine, const bl__matmul_shape_t *shape, bl__matmul_t **matmul,
                               bl_error_t *err) {
   (void)engine;

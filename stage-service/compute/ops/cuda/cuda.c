@@ -95,6 +95,10 @@ static size_t held_bytes(const bl_compute_t *compute) {
   return compute->held_bytes;
 }
 
+static const bl_ops_choice_t *choices(const bl_compute_t *compute, size_t *count) {
+  return bl__matmul_choices(compute->matmuls, count);
+}
+
 static const bl_ops_t cuda_ops = {.name = "cuda",
                                   .norm_width_max = BL__NORM_WIDTH_MAX,
                                   .create = create,
@@ -107,6 +111,7 @@ static const bl_ops_t cuda_ops = {.name = "cuda",
                                   .stream = stream,
                                   .held_bytes = held_bytes,
                                   .adamw_packs = true,
+                                  .choices = choices,
 #define X(name) .name = bl__cuda_##name,
                                   BL__CUDA_OPERATIONS(X)
 #undef X

@@ -6,6 +6,7 @@
 #include <cublasLt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 // What NVIDIA recommends for Hopper; plans ask for what their algorithm uses, which is mostly less.
 #define WORKSPACE_MAX_BYTES ((uint64_t)32 << 20)
@@ -13,6 +14,8 @@
 struct bl__matmul_engine {
   bl__gpu_t *gpu;
   cublasLtHandle_t handle;
+  bl_ops_choice_t *choices; // [choice_room]
+  size_t choice_count, choice_room;
 };
 
 struct bl__matmul {
@@ -78,6 +81,7 @@ failed:
 void bl__matmul_engine_destroy(bl__matmul_engine_t *engine) {
   if (engine) {
     cublasLtDestroy(engine->handle);
+    free(engine->choices);
     free(engine);
   }
 }
@@ -141,6 +145,75 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const bl__ma
   return status;
 }
 
+// ---- what was chosen
+
+static uint32_t configured(const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoConfigAttributes_t which) {
+  const bool is_short = which == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID || which == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
+  uint16_t half = 0;
+  uint32_t value = 0;
+  size_t written;
+  const cublasStatus_t status =
+      is_short ? cublasLtMatmulAlgoConfigGetAttribute(algorithm, which, &half, sizeof half, &written)
+               : cublasLtMatmulAlgoConfigGetAttribute(algorithm, which, &value, sizeof value, &written);
+  return status != CUBLAS_STATUS_SUCCESS ? 0 : is_short ? half : value; // an algorithm without that has none
+}
+
+static void describe_choice(const bl__matmul_shape_t *s, const cublasLtMatmulAlgo_t *algorithm,
+                            bl_ops_choice_t *choice) {
+  typedef unsigned long long number_t; // of %llu
+  char batch[96] = "";
+  if (s->batch > 1) {
+    snprintf(batch, sizeof batch, " batch %llu by %llu %llu %llu", (number_t)s->batch, (number_t)s->a_stride,
+             (number_t)s->b_stride, (number_t)s->d_stride);
+  }
+  char aligned[24] = "";
+  if (s->alignment_bytes != 16) {
+    snprintf(aligned, sizeof aligned, " aligned %u", s->alignment_bytes);
+  }
+  snprintf(choice->shape, sizeof choice->shape, "%llu x %llu x %llu %c%c %s%s ld %llu %llu %llu%s%s%s%s",
+           (number_t)s->m, (number_t)s->n, (number_t)s->k, s->transpose_a ? 'T' : 'N', s->transpose_b ? 'T' : 'N',
+           s->bf16 ? "bf16" : "fp32", s->float_d ? " to fp32" : "", (number_t)s->a_ld, (number_t)s->b_ld,
+           (number_t)s->d_ld, batch, s->add ? " + C" : "", s->bias ? " + bias" : "", aligned);
+  snprintf(choice->algorithm, sizeof choice->algorithm,
+           "algorithm %u tile %u stages %u split-k %u reduction %u swizzle %u custom %u inner %u cluster %u",
+           configured(algorithm, CUBLASLT_ALGO_CONFIG_ID), configured(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID),
+           configured(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+           configured(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+           configured(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
+           configured(algorithm, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
+           configured(algorithm, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION),
+           configured(algorithm, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID),
+           configured(algorithm, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID));
+}
+
+static bl_status_t keep_choice(bl__matmul_engine_t *engine, const bl__matmul_t *matmul, bl_error_t *err) {
+  bl_ops_choice_t choice;
+  describe_choice(&matmul->shape, &matmul->algorithm, &choice);
+  for (size_t i = 0; i < engine->choice_count; i++) {
+    if (strcmp(engine->choices[i].shape, choice.shape) == 0) {
+      return BL_OK;
+    }
+  }
+  if (engine->choice_count == engine->choice_room) {
+    const size_t room = 2 * engine->choice_room + 16;
+    bl_ops_choice_t *more = realloc(engine->choices, room * sizeof *more);
+    if (more == NULL) {
+      return bl_error_set(err, BL_EXHAUSTED, "out of memory");
+    }
+    engine->choices = more;
+    engine->choice_room = room;
+  }
+  engine->choices[engine->choice_count++] = choice;
+  return BL_OK;
+}
+
+const bl_ops_choice_t *bl__matmul_choices(const bl__matmul_engine_t *engine, size_t *count) {
+  *count = engine->choice_count;
+  return engine->choices;
+}
+
+// ---- products
+
 bl_status_t bl__matmul_create(bl__matmul_engine_t *engine, const bl__matmul_shape_t *shape, bl__matmul_t **matmul,
                               bl_error_t *err) {
   bl_status_t result = BL_OK;
@@ -176,6 +249,7 @@ bl_status_t bl__matmul_create(bl__matmul_engine_t *engine, const bl__matmul_shap
   CHECK(result, err, done, choice.state);
   made->algorithm = choice.algo;
   made->workspace_bytes = choice.workspaceSize;
+  result = keep_choice(engine, made, err);
 done:
   if (preference) {
     cublasLtMatmulPreferenceDestroy(preference);

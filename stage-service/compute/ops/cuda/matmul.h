@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "compute/ops/cuda/runtime.h"
+#include "compute/ops/ops.h"
 
 typedef struct bl__matmul_engine bl__matmul_engine_t;
 typedef struct bl__matmul bl__matmul_t;
@@ -34,6 +35,9 @@ typedef struct bl__matmul_shape {
 bl_status_t bl__matmul_engine_create(bl__gpu_t *gpu, bl__matmul_engine_t **engine, bl_error_t *err) BL_MUST_USE;
 void bl__matmul_engine_destroy(bl__matmul_engine_t *engine); // NULL is fine
 void bl__matmul_describe(char *text, size_t bytes);          // "cuBLASLt 13.0.2"
+
+// What the library chose for each shape that was planned, each shape once.
+const bl_ops_choice_t *bl__matmul_choices(const bl__matmul_engine_t *engine, size_t *count);
 
 // BL_UNIMPLEMENTED: the library has no algorithm for this shape.
 bl_status_t bl__matmul_create(bl__matmul_engine_t *engine, const bl__matmul_shape_t *shape, bl__matmul_t **matmul,
