@@ -110,6 +110,17 @@ static inline uint64_t bl_segment_end(const bl_segment_t *segment, uint64_t inde
   return segment->offset_bytes + segment->bytes - after * segment->part_bytes;
 }
 
+// How a back end wants the logits of the head, which exist piece by piece (workspace.h). Zeros: as the host does.
+typedef struct bl_logits {
+  uint64_t most; // scalars of a piece, about; 0: BL_HEAD_LOGITS_ELEMENTS
+} bl_logits_t;
+
+// GPUs of any kind: a piece of 512 MiB. Every piece reads and writes the head's fp32 weight gradient, 8 bytes for 6 rows
+// floating-point operations: of the time of its products, at 600 TFLOP/s and 3.35 TB/s, a share of 240 / rows. 2^27 are 2670
+// rows of 50257 columns, 4194 of 32000.
+#define BL_LOGITS_GPU                                                                                                  \
+  { .most = (uint64_t)1 << 27 }
+
 typedef struct bl_layout_options {
   uint32_t micro_batch; // sequences b
   uint32_t slices;      // of every sequence, each a block of its own (pipeline.slices); 0 is 1
@@ -117,8 +128,9 @@ typedef struct bl_layout_options {
   bl_backward_t backward;
   bool lean;
   bl_recompute_t recompute;
-  bl_dtype_t dtype; // of every segment that the table does not call float
-  bl_split_t split; // the parts of a layer, and which of them are here
+  bl_dtype_t dtype;   // of every segment that the table does not call float
+  bl_split_t split;   // the parts of a layer, and which of them are here
+  bl_logits_t logits; // of the head
 } bl_layout_options_t;
 
 // One row of the table: where a kind lies in layer 0 and how far apart layers are.

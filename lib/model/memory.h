@@ -40,6 +40,7 @@ typedef struct bl_operation_memory {
   uint64_t layer_workspace_bytes; // of a stage without the head
   uint64_t head_workspace_bytes;  // of a stage with it
   uint64_t held_bytes;            // what the back end keeps for itself, counted as workspace
+  bl_logits_t logits;             // how it wants them, for the layout options of the request
 } bl_operation_memory_t;
 
 // The loss of a micro-batch as the head leaves it (compute/model/chunk.h).

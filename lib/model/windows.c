@@ -28,7 +28,7 @@ bl_windows_t bl_windows_plan(const bl_model_t *model, bl_layout_options_t option
   add(&windows, &windows.offset_bytes[BL_WINDOW_SUM], here * tensor);
   add(&windows, &windows.staging_offset_bytes, shared ? (parts - here) * (tensor / bl_split_ranks(options.split)) : 0);
   if (head) {
-    const uint64_t statistics = bl_workspace_head_rows(model, rows) * STATISTICS;
+    const uint64_t statistics = bl_workspace_head_rows(model, options) * STATISTICS;
     const uint64_t logits = bl_split_table_rows(model->vocab, (uint32_t)parts);
     add(&windows, &windows.offset_bytes[BL_WINDOW_HEAD_SUM], here * tensor);
     add(&windows, &windows.offset_bytes[BL_WINDOW_SCORES], parts * bl_max_u64(statistics, logits) * sizeof(float));

@@ -9,8 +9,10 @@ static uint64_t aligned_bytes(uint64_t elements, uint64_t element_bytes) {
 }
 
 // Pieces of equal length where they can be.
-uint64_t bl_workspace_head_rows(const bl_model_t *model, uint64_t rows) {
-  uint64_t most = BL_HEAD_LOGITS_ELEMENTS / model->vocab / BL_HEAD_ROWS_MULTIPLE * BL_HEAD_ROWS_MULTIPLE;
+uint64_t bl_workspace_head_rows(const bl_model_t *model, bl_layout_options_t options) {
+  const uint64_t rows = bl_layout_rows(model, options);
+  const uint64_t logits = options.logits.most != 0 ? options.logits.most : BL_HEAD_LOGITS_ELEMENTS;
+  uint64_t most = logits / model->vocab / BL_HEAD_ROWS_MULTIPLE * BL_HEAD_ROWS_MULTIPLE;
   most = bl_max_u64(most, BL_HEAD_ROWS_MULTIPLE);
   const uint64_t pieces = (rows + most - 1) / most;
   return pieces == 1 ? rows : bl_align_up((rows + pieces - 1) / pieces, BL_HEAD_ROWS_MULTIPLE);
@@ -20,7 +22,7 @@ static uint64_t head_bytes(bl_workspace_t *workspace, const bl_layout_t *layout,
   const bl_model_t *model = &layout->model;
   const bl_split_t split = layout->options.split;
   const uint64_t columns = bl_split_table_rows(model->vocab, bl_split_parts(split)) * bl_split_here(split);
-  workspace->head_rows = bl_workspace_head_rows(model, rows);
+  workspace->head_rows = bl_workspace_head_rows(model, layout->options);
   uint64_t bytes = aligned_bytes(rows * model->hidden, bl_dtype_bytes(layout->options.dtype));
   workspace->stats_offset_bytes = bytes;
   bytes += aligned_bytes(rows * bl_model_norm_vectors(model), sizeof(float));

@@ -17,8 +17,8 @@
 
 #include <stdint.h>
 
-// Logits exist in pieces of about this many scalars: large enough that the head's weight gradient, which every piece
-// reads and writes, does not dominate.
+// Logits exist in pieces of about this many scalars, unless the back end says otherwise (bl_logits_t): large enough that the
+// head's weight gradient, which every piece reads and writes, does not dominate on a CPU.
 #define BL_HEAD_LOGITS_ELEMENTS ((uint64_t)1 << 24)
 #define BL_HEAD_ROWS_MULTIPLE   64
 
@@ -29,8 +29,8 @@ typedef struct bl_workspace {
   uint64_t scratch_offset_bytes;  // of [T, widest] in I
   uint64_t layer_offset_bytes;    // of bl_layout_layer_bytes, in an F that keeps nothing
   uint64_t x_offset_bytes[2];     // of the x1 of even and odd layers in such an F; equal offsets where one is enough
-  uint64_t head_rows;            // rows of one piece of logits; 0 in a chunk without head. The rest runs as one smaller
-                                 // piece. A function of vocabulary and T alone, so that no bit depends on memory
+  uint64_t head_rows; // rows of one piece of logits; 0 in a chunk without head. The rest runs as one smaller
+                      // piece. A function of vocabulary, T and the back end alone, so that no bit depends on memory
   uint64_t stats_offset_bytes;   // of the final norm; before it the normalised state [T, hidden]
   uint64_t losses_offset_bytes;  // [T] doubles
   uint64_t logits_offset_bytes;  // float [head_rows, vocab]; of a vocabulary in parts [parts here][head_rows, a part's]
@@ -39,7 +39,7 @@ typedef struct bl_workspace {
 } bl_workspace_t;
 
 bl_workspace_t bl_workspace_plan(const bl_layout_t *layout);
-// Rows of one piece of logits, of `rows` of a micro-batch; the same for every split.
-uint64_t bl_workspace_head_rows(const bl_model_t *model, uint64_t rows);
+// Rows of one piece of logits of a micro-batch; the same for every split.
+uint64_t bl_workspace_head_rows(const bl_model_t *model, bl_layout_options_t options);
 
 #endif

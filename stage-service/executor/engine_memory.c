@@ -35,10 +35,12 @@ static bl_status_t plan_memory(bl_engine_t *engine, bl_stage_memory_t *memory, b
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     spans[i] = training->partition.spans[engine->chunks[i].virtual_stage];
   }
+  bl_layout_options_t options = training->layout;
+  options.logits = engine->ops->logits;
   const bl_stage_memory_request_t request = {.model = &training->model,
                                              .spans = spans,
                                              .span_count = engine->chunk_count,
-                                             .options = training->layout,
+                                             .options = options,
                                              .operations = operations_of(engine),
                                              .micro_batches = training->schedule->micro_batches,
                                              .batches = engine->batch_count,

@@ -38,6 +38,26 @@ static void logits_come_in_pieces(void **state) {
   assert_int_equal(plan(model, 1, true, false).head_rows, 64);
 }
 
+// A back end's own pieces: of workspace, and of what a stage counts.
+static void pieces_are_the_back_ends(void **state) {
+  (void)state;
+  const bl_model_t model = gpt2_small();
+  const bl_chunk_span_t span = {0, 2, false, true};
+  bl_layout_options_t options = {.micro_batch = 4, .attention = BL_ATTENTION_FLASH};
+  bl_stage_memory_request_t request = {
+      .model = &model, .spans = &span, .span_count = 1, .options = options, .micro_batches = 1, .batches = 1};
+  bl_stage_memory_t host, gpu;
+  assert_int_equal(bl_stage_memory(&request, &host), BL_OK);
+  options.logits = request.options.logits = (bl_logits_t)BL_LOGITS_GPU;
+  const bl_workspace_t w = plan_with(model, span, options);
+  assert_int_equal(w.head_rows, 2048); // 2670 rows are 2^27 logits
+  assert_int_equal(w.bytes, w.logits_offset_bytes + 2048ull * 50257 * 4);
+  assert_int_equal(bl_stage_memory(&request, &gpu), BL_OK);
+  assert_int_equal(gpu.chunk_bytes, w.bytes);
+  assert_true(host.chunk_bytes < w.bytes);
+  assert_int_equal(host.slot_bytes, gpu.slot_bytes);
+}
+
 static void layers_need_one_tensor_and_lean_ones_six_more_each(void **state) {
   (void)state;
   const uint64_t unit = 1024ull * 768 * 4;
@@ -83,6 +103,7 @@ static void memory_counts_a_second_embedding_gradient(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(logits_come_in_pieces),
+      cmocka_unit_test(pieces_are_the_back_ends),
       cmocka_unit_test(layers_need_one_tensor_and_lean_ones_six_more_each),
       cmocka_unit_test(a_forward_that_keeps_nothing_needs_one_layer),
       cmocka_unit_test(memory_counts_a_second_embedding_gradient),

@@ -446,7 +446,8 @@ static bl__trying_t trying_of(const bl_plan_request_t *request, bl_plan_candidat
                                     .attention = candidate->attention,
                                     .recompute = candidate->recompute,
                                     .backward = a.info->splits_backward ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED,
-                                    .dtype = request->dtype};
+                                    .dtype = request->dtype,
+                                    .logits = request->logits};
   return a;
 }
 

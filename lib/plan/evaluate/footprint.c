@@ -62,6 +62,7 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
                                      .fold_levels = request->fold_levels};
   if (request->operations != NULL) {
     stage.operations = *request->operations;
+    stage.options.logits = request->operations->logits;
   }
   bl_stage_memory_t memory;
   bl_status_t status = bl_stage_memory(&stage, &memory);

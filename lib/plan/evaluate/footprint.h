@@ -64,7 +64,7 @@ typedef struct bl_footprint_request {
   uint32_t replicas;                       // parallel.data; 0: one. The one that takes most is counted
   uint32_t pipes;                          // of the schedule, as in bl_stage_memory_request_t
   uint32_t fold_levels;                    // sums of gradients that wait (model/fold.h)
-  const bl_operation_memory_t *operations; // of these options; NULL: unknown, and left out
+  const bl_operation_memory_t *operations; // of these options, whose logits they set; NULL: unknown, and left out
   bl_footprint_image_fn image;             // of a checkpoint; NULL: the job writes none
 } bl_footprint_request_t;
 

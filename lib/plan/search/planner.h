@@ -76,6 +76,7 @@ typedef struct bl_plan_request {
   // dtype, valid for as long as the request; NULL: unknown, and left out. NULL as function: all unknown.
   const bl_operation_memory_t *(*operations)(void *context, uint32_t micro_batch, bl_attention_t attention);
   void *operations_context;
+  bl_logits_t logits;          // where operations are unknown
   bl_footprint_image_fn image; // where the job writes checkpoints, else NULL
 } bl_plan_request_t;
 

@@ -58,6 +58,7 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->prepack = options->prepack;
   made->dtype = options->layout.dtype == BL_DTYPE_BF16 ? BL_COMPUTE_BF16 : BL_COMPUTE_FP32;
   made->layout.options = options->layout;
+  made->layout.options.logits = options->ops->logits;
   made->parts = bl_split_parts(options->layout.split);
   made->here = bl_split_here(options->layout.split);
   made->ranks = bl_split_ranks(options->layout.split);

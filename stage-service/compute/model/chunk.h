@@ -57,7 +57,7 @@ typedef struct bl_chunk_options {
   bl_device_t *device;     // of `compute`: where the arenas and buffers lie. NULL: the host
   const bl_model_t *model; // copied
   bl_chunk_span_t span;
-  bl_layout_options_t layout; // micro_batch, attention, backward, lean, recompute, dtype, split
+  bl_layout_options_t layout; // all but logits, which are as `ops` wants them
   bl_group_t *group;          // of the ranks that share its layers; borrowed. NULL: it has all parts
   uint32_t micro_batches;     // of a step: the loss scale is 1 / (micro_batches micro_batch seq)
   const uint32_t *owners;     // [bl_chunk_span_parameter_count] who updates each (model/shard.h); copied. NULL: this

@@ -34,7 +34,7 @@ bl_status_t bl_operations_measure(const bl_ops_t *ops, bl_device_t *device, uint
                                 .layout = layout,
                                 .micro_batches = 1,
                                 .prepack = true};
-  bl_operation_memory_t found = {0};
+  bl_operation_memory_t found = {.logits = ops->logits};
   bl_chunk_sizes_t sizes;
   bl_status_t status =
       measure_chunk(ops, threads, &options, &sizes, &found.layer_workspace_bytes, &found.held_bytes, err);

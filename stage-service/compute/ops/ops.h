@@ -58,6 +58,7 @@
 #include "base/status.h"
 #include "device/device.h"
 #include "model/gate.h"
+#include "model/layout.h"
 #include "model/rope.h"
 
 #include <stdbool.h>
@@ -227,6 +228,7 @@ typedef struct bl_ops {
   const char *name; // "host", "cuda"
 
   uint64_t norm_width_max; // elements of the longest row that norms take; 0: any
+  bl_logits_t logits;      // how whoever computes a head lays them out (model/layout.h)
   // Makes the context and nothing big. BL_INVALID: no threads, or a device of another back end; BL_UNIMPLEMENTED:
   // instruction set, compute capability or version of a library do not fit.
   bl_status_t (*create)(const bl_compute_options_t *options, bl_compute_t **compute, bl_error_t *err);

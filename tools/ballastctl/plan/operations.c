@@ -64,12 +64,13 @@ static bl_status_t start(char *list, asked_t *asked, bl_error_t *err) {
 static bool read_line(const char *line, bl_ctl_operations_answer_t *answer) {
   char attention[16];
   bl_operation_memory_t *m = &answer->memory;
-  const int fields = sscanf(line, "%" SCNu32 " %15s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
-                            &answer->micro_batch, attention, &m->packed_layer_bytes, &m->packed_head_bytes,
-                            &m->layer_workspace_bytes, &m->head_workspace_bytes, &m->held_bytes);
+  const int fields =
+      sscanf(line, "%" SCNu32 " %15s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
+             &answer->micro_batch, attention, &m->packed_layer_bytes, &m->packed_head_bytes, &m->layer_workspace_bytes,
+             &m->head_workspace_bytes, &m->held_bytes, &m->logits.most);
   const bool flash = strcmp(attention, bl_attention_name(BL_ATTENTION_FLASH)) == 0;
   answer->attention = flash ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE;
-  return fields == 7;
+  return fields == 8;
 }
 
 static void keep(bl_ctl_operations_t *operations, const bl_ctl_operations_answer_t *answer) {
@@ -157,6 +158,10 @@ void bl_ctl_operations_cleanup(bl_ctl_operations_t *operations) {
     free(operations->answers[i]);
   }
   free(operations->answers);
+}
+
+bl_logits_t bl_ctl_logits(const bl_job_t *job) {
+  return job->pipeline.device == BL_JOB_DEVICE_CUDA ? (bl_logits_t)BL_LOGITS_GPU : (bl_logits_t){0};
 }
 
 const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t micro_batch, bl_attention_t attention) {

@@ -28,5 +28,7 @@ void bl_ctl_operations_cleanup(bl_ctl_operations_t *operations); // a zeroed one
 // Of the job's model, dtype, threads and device at that micro-batch and attention; the answer lasts as long as `operations`
 // (a bl_ctl_operations_t *). NULL: nobody could say, `unknown` has why, and nobody is asked again.
 const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t micro_batch, bl_attention_t attention);
+// How logits lie where nobody could say: by the job's device.
+bl_logits_t bl_ctl_logits(const bl_job_t *job);
 
 #endif

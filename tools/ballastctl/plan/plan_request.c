@@ -347,6 +347,7 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
     made->whole = *job; // plans are of whole sequences
     made->whole.pipeline.slices.value = 1;
     bl_ctl_operations_init(&made->operations, &made->whole);
+    r->logits = bl_ctl_logits(&made->whole);
     r->operations = bl_ctl_operations_find;
     r->operations_context = &made->operations;
   }

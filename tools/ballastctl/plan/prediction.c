@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/plan/prediction.h"
 
+#include "ballastctl/plan/operations.h"
 #include "job/checkpoint_image.h"
 #include "model/fold.h"
 #include "plan/evaluate/host.h"
@@ -27,11 +28,13 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
 
 static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_prediction_source_t *source, bl_error_t *err) {
   const bl_grid_t *grid = &made->training->grid;
+  bl_layout_options_t options = made->training->layout;
+  options.logits = bl_ctl_logits(source->job);
   const bl_demand_request_t request = {
       .schedule = made->plan.schedule,
       .model = &made->training->model,
       .spans = made->training->partition.spans,
-      .options = made->training->layout,
+      .options = options,
       .post_validation = source->job->train.post_validation,
       .optimizer_on_host = source->job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
       .replicas = grid->data,

@@ -101,6 +101,7 @@ static const bl_ops_choice_t *choices(const bl_compute_t *compute, size_t *count
 
 static const bl_ops_t cuda_ops = {.name = "cuda",
                                   .norm_width_max = BL__NORM_WIDTH_MAX,
+                                  .logits = BL_LOGITS_GPU,
                                   .create = create,
                                   .destroy = destroy,
                                   .attach = attach,
