@@ -12,7 +12,7 @@
 
 // Reads a job file from `in` and prints a line for each of the micro-batches, "1,2,4", and each kind of attention:
 //   MICRO_BATCH ATTENTION PACKED_LAYER PACKED_HEAD LAYER_WORKSPACE HEAD_WORKSPACE HELD    bytes, bl_operation_memory_t;
-//   ... LOGITS    on the same line, logits.most
+//   ... LOGITS ROW_MULTIPLE    on the same line, logits
 // but for those that make no valid block. BL_INVALID: the job or the list; what opening the device says.
 BL_MUST_USE bl_status_t bl_operation_memory_print(FILE *in, const char *micro_batches, int32_t gpu, FILE *out,
                                                   bl_error_t *err);

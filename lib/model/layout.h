@@ -112,14 +112,21 @@ static inline uint64_t bl_segment_end(const bl_segment_t *segment, uint64_t inde
 
 // How a back end wants the logits of the head, which exist piece by piece (workspace.h). Zeros: as the host does.
 typedef struct bl_logits {
-  uint64_t most; // scalars of a piece, about; 0: BL_HEAD_LOGITS_ELEMENTS
+  uint64_t most;         // scalars of a piece, about; 0: BL_HEAD_LOGITS_ELEMENTS
+  uint64_t row_multiple; // of floats that rows are apart, where layers are whole; 0: rows are dense
 } bl_logits_t;
 
 // GPUs of any kind: a piece of 512 MiB. Every piece reads and writes the head's fp32 weight gradient, 8 bytes for 6 rows
 // floating-point operations: of the time of its products, at 600 TFLOP/s and 3.35 TB/s, a share of 240 / rows. 2^27 are 2670
-// rows of 50257 columns, 4194 of 32000.
+// rows of 50257 columns, 4194 of 32000. Rows begin on a cache line of 128 bytes: products of rows that begin anywhere have no
+// loads wider than 4 bytes.
 #define BL_LOGITS_GPU                                                                                                  \
-  { .most = (uint64_t)1 << 27 }
+  { .most = (uint64_t)1 << 27, .row_multiple = 32 }
+
+static inline uint64_t bl_logits_stride(bl_logits_t logits, uint64_t columns) {
+  const uint64_t multiple = logits.row_multiple == 0 ? 1 : logits.row_multiple;
+  return (columns + multiple - 1) / multiple * multiple;
+}
 
 typedef struct bl_layout_options {
   uint32_t micro_batch; // sequences b

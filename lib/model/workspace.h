@@ -33,6 +33,7 @@ typedef struct bl_workspace {
                       // piece. A function of vocabulary, T and the back end alone, so that no bit depends on memory
   uint64_t stats_offset_bytes;   // of the final norm; before it the normalised state [T, hidden]
   uint64_t losses_offset_bytes;  // [T] doubles
+  uint64_t logits_stride;        // floats between rows of logits; 0: dense. What is behind the columns is never read
   uint64_t logits_offset_bytes;  // float [head_rows, vocab]; of a vocabulary in parts [parts here][head_rows, a part's]
   uint64_t windows_offset_bytes; // where one rank has all parts of a layer
   bl_windows_t windows;

@@ -26,6 +26,8 @@ typedef struct {
   trainer_buffers_t buffers;
 } fixture_t;
 
+static const bl_ops_t *back_end; // NULL: the host's
+
 static double loss_of(fixture_t *f) {
   bl_chunk_weights_changed(f->chunk);
   bl_chunk_forward(f->chunk, f->buffers.tokens, f->buffers.in, f->buffers.slot, f->buffers.out);
@@ -123,8 +125,12 @@ static float *copy_gradients(bl_chunk_t *chunk, uint64_t offsets[]) {
 // Checks the parameters from canonical index `first` on. The gradients are those of sequences in slices, the losses those of
 // whole ones.
 static void check_slices(bl_model_t model, bl_attention_t attention, uint32_t slices, uint32_t first) {
-  trainer_options_t options = {
-      .model = model, .chunks = 1, .micro_batches = 1, .layout = {.micro_batch = 2, .attention = attention}, .seed = 3};
+  trainer_options_t options = {.model = model,
+                               .chunks = 1,
+                               .micro_batches = 1,
+                               .layout = {.micro_batch = 2, .attention = attention},
+                               .seed = 3,
+                               .ops = back_end};
   trainer_t *trainer = trainer_create(&options);
   options.layout.slices = slices;
   trainer_t *sliced = slices > 1 ? trainer_create(&options) : trainer;
@@ -231,6 +237,21 @@ static void head_in_pieces(void **state) {
   check_model(wide, BL_ATTENTION_FLASH, bl_parameter_index(&wide, BL_PARAMETER_FINAL_NORM_WEIGHT, 0));
 }
 
+// Pieces and rows of logits as a back end wants them: 64 and 2 rows, 32 floats apart where 19 are in use.
+static void head_as_the_back_end_wants_it(void **state) {
+  (void)state;
+  bl_ops_t own = *bl_ops_host();
+  own.logits = (bl_logits_t){.most = 64ull * gpt2.vocab, .row_multiple = 32};
+  back_end = &own;
+  bl_model_t model = gpt2;
+  model.seq = 33;
+  check_model(model, BL_ATTENTION_FLASH, bl_parameter_index(&model, BL_PARAMETER_FINAL_NORM_WEIGHT, 0));
+  model = with_norms_caps_and_windows(llama); // logits with a cap, a tied head
+  model.tied = true;
+  check_model(model, BL_ATTENTION_NAIVE, 0);
+  back_end = NULL;
+}
+
 // Slices that end inside of tiles, and one that ends with a tile.
 static void slices(void **state) {
   (void)state;
@@ -257,6 +278,7 @@ int main(void) {
       cmocka_unit_test(norms_caps_and_windows),
       cmocka_unit_test(fused_projections),
       cmocka_unit_test(head_in_pieces),
+      cmocka_unit_test(head_as_the_back_end_wants_it),
       cmocka_unit_test(slices),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

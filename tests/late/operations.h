@@ -53,9 +53,10 @@
     (PLAIN, uint64_t, batch), (PLAIN, uint64_t, seq), (PLAIN, uint64_t, width), (PLAIN, float, scale),                 \
     (PLAIN, bl_compute_dtype_t, dtype), (PLAIN, const int32_t *, tokens),                                                                                  \
     (DEVICE, const void *, dx), (DEVICE, float *, dwte), (DEVICE, float *, dwpe))                                      \
-  X(cap_logits, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (PLAIN, float, cap), (DEVICE, float *, logits))    \
+  X(cap_logits, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (PLAIN, uint64_t, vocab),                            \
+    (PLAIN, uint64_t, stride), (PLAIN, float, cap), (DEVICE, float *, logits))                                         \
   X(cross_entropy, bl_compute_t, of_compute,                                                                           \
-    (PLAIN, uint64_t, rows), (PLAIN, uint64_t, vocab), (PLAIN, bl_compute_dtype_t, dtype),                             \
+    (PLAIN, uint64_t, rows), (PLAIN, uint64_t, vocab), (PLAIN, uint64_t, stride), (PLAIN, bl_compute_dtype_t, dtype),  \
     (PLAIN, const int32_t *, labels), (PLAIN, float, scale), (PLAIN, float, cap),                                                           \
     (DEVICE, float *, logits), (DEVICE, double *, row_losses))                                                         \
   X(loss_sum, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (DEVICE, const double *, row_losses),                 \

@@ -156,7 +156,7 @@ static void losses_that_are_not_finite_are_found(void **state) {
         logits[i] = (float)(i % 7);
       }
       logits[70 + column] = bad[kind];
-      ops->cross_entropy(compute, 3, 70, BL_COMPUTE_FP32, labels, 1.0f, 0.0f, logits, losses);
+      ops->cross_entropy(compute, 3, 70, 70, BL_COMPUTE_FP32, labels, 1.0f, 0.0f, logits, losses);
       ops->loss_sum(compute, 3, losses, &loss, &row);
       assert_int_equal(row, 1);
       assert_false(isfinite(loss));

@@ -175,11 +175,11 @@ static void embedding_backward(bench_t *b, int which) {
 
 static void cap_logits(bench_t *b, int which) {
   (void)which;
-  b->ops->cap_logits(b->compute, HEAD_ROWS * b->vocab, CAP, b->block[1]);
+  b->ops->cap_logits(b->compute, HEAD_ROWS, b->vocab, b->vocab, CAP, b->block[1]);
 }
 
 static void cross_entropy(bench_t *b, int capped) {
-  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, BL_COMPUTE_FP32, b->ids, 1e-3f, capped ? CAP : 0.0f,
+  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, b->vocab, BL_COMPUTE_FP32, b->ids, 1e-3f, capped ? CAP : 0.0f,
                         b->block[1], b->row_losses);
 }
 

@@ -57,7 +57,8 @@ static const bl_flags_t flags = {.program = "ballast-bench ops",
 
 typedef struct bench {
   const settings_t *settings;
-  uint64_t hidden, seq, batch, tokens, vocab, layer; // layer: floats of a weight [hidden, 4 hidden]
+  uint64_t hidden, seq, batch, tokens, vocab, stride,
+      layer; // stride: floats between rows of logits; layer: floats of a weight [hidden, 4 hidden]
   bl_compute_dtype_t dtype;
   bl_device_t *device;
   const bl_ops_t *ops;
@@ -163,10 +164,10 @@ static void embedding_backward(bench_t *b) {
                              NULL);
 }
 static void cap_logits(bench_t *b) {
-  b->ops->cap_logits(b->compute, HEAD_ROWS * b->vocab, 50.0f, b->logits);
+  b->ops->cap_logits(b->compute, HEAD_ROWS, b->vocab, b->stride, 50.0f, b->logits);
 }
 static void cross_entropy(bench_t *b) {
-  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, b->dtype, b->ids, 1e-3f, 0.0f, b->logits, b->sums);
+  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, b->stride, b->dtype, b->ids, 1e-3f, 0.0f, b->logits, b->sums);
 }
 static void update(bench_t *b, void *packed) {
   const bl_adamw_tensor_t tensor = {.options = {1e-6f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f},
@@ -233,7 +234,7 @@ static bl_status_t make_memory(bench_t *b, bl_error_t *err) {
     uint64_t bytes;
     void *place;
   } wanted[] = {{BL_ARENA_PRIVATE, 2 * b->tokens * sizeof(float) + HEAD_ROWS * sizeof(double), &b->stats},
-                {BL_ARENA_PRIVATE, HEAD_ROWS * b->vocab * sizeof(float), &b->logits},
+                {BL_ARENA_PRIVATE, HEAD_ROWS * b->stride * sizeof(float), &b->logits},
                 {BL_ARENA_PRIVATE, b->ops->linear_packed_bytes(b->linear) + b->layer * sizeof(uint16_t), &b->packed},
                 {BL_ARENA_PRIVATE, b->ops->workspace_bytes(b->compute) + 64, &workspace},
                 {BL_ARENA_STAGING, ids * sizeof(int32_t) + HEAD_ROWS * sizeof(double), &b->sums}};
@@ -248,7 +249,7 @@ static bl_status_t make_memory(bench_t *b, bl_error_t *err) {
     b->ids[i] = (int32_t)bl_random_below(2, i, b->vocab);
   }
   b->ops->use_workspace(b->compute, workspace, b->ops->workspace_bytes(b->compute));
-  return bl_bench_spread(b->device, b->logits, HEAD_ROWS * b->vocab * sizeof(float), false, err);
+  return bl_bench_spread(b->device, b->logits, HEAD_ROWS * b->stride * sizeof(float), false, err);
 }
 
 static bl_status_t prepare(bench_t *b, bl_error_t *err) {
@@ -266,6 +267,7 @@ static bl_status_t prepare(bench_t *b, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
+  b->stride = bl_logits_stride(b->ops->logits, b->vocab);
   status =
       b->ops->create(&(bl_compute_options_t){.threads = (uint32_t)s->threads, .device = b->device}, &b->compute, err);
   if (status != BL_OK) {

@@ -196,13 +196,16 @@ static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t s
   TIMED(EMBEDDING, inner->embedding_backward(compute, batch, seq, width, scale, dtype, tokens, dx, dwte, dwpe));
 }
 
-static void cap_logits(bl_compute_t *compute, uint64_t count, float cap, float *logits) {
-  TIMED(CROSS_ENTROPY, inner->cap_logits(compute, count, cap, logits));
+static void cap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float cap,
+                       float *logits) {
+  TIMED(CROSS_ENTROPY, inner->cap_logits(compute, rows, vocab, stride, cap, logits));
 }
 
-static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
-                          const int32_t *labels, float scale, float cap, float *logits, double *row_losses) {
-  TIMED(CROSS_ENTROPY, inner->cross_entropy(compute, rows, vocab, dtype, labels, scale, cap, logits, row_losses));
+static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride,
+                          bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, float *logits,
+                          double *row_losses) {
+  TIMED(CROSS_ENTROPY,
+        inner->cross_entropy(compute, rows, vocab, stride, dtype, labels, scale, cap, logits, row_losses));
 }
 
 static void accumulate(bl_compute_t *compute, uint64_t count, const float *x, float *y) {

@@ -55,6 +55,7 @@ static bl_status_t plan_head_rows(bl_chunk_t *chunk, const bl__head_t *head, uin
                              .uses = uses,
                              .prepack = prepack,
                              .float_y = true,
+                             .y_stride = chunk->workspace.logits_stride,
                              .dtype = chunk->dtype};
   return chunk->ops->linear_plan(chunk->compute, &shape, op, err);
 }

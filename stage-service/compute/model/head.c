@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Final norm, head and loss of the last chunk. Logits [head_rows, vocab], floats whatever the dtype, are made piece by
-// piece in workspace, become their own gradient there, and are gone: they are never stored whole (EXECUTION.md 6).
+// Final norm, head and loss of the last chunk. Logits [head_rows, vocab], floats whatever the dtype, rows logits_stride
+// apart, are made piece by piece in workspace, become their own gradient there, and are gone: they are never stored whole (EXECUTION.md 6).
 //
 // Of a vocabulary in parts each part's columns are a head of their own: parts tell each other the statistics of their
 // columns, a few floats a row, and what their columns give back to the hidden state is added up like a layer's.
@@ -42,11 +42,17 @@ static const void *packed_for(const bl__head_t *head, const bl_linear_op_t *op) 
   return op == head->whole ? head->linear.packed : head->linear.plain;
 }
 
+// Between rows of logits.
+static uint64_t stride_of(const bl_chunk_t *chunk, const bl__head_t *head) {
+  return chunk->workspace.logits_stride != 0 ? chunk->workspace.logits_stride : head->tokens.count;
+}
+
 static void logits_of(bl_chunk_t *chunk, const bl__head_t *head, bl_linear_op_t *op, const void *normalised,
                       uint64_t rows, float *logits) {
   chunk->ops->linear_forward(op, normalised, head->linear.weight, packed_for(head, op), NULL, NULL, logits);
   if (chunk->model.logit_cap != 0) {
-    chunk->ops->cap_logits(chunk->compute, rows * head->tokens.count, (float)chunk->model.logit_cap, logits);
+    chunk->ops->cap_logits(chunk->compute, rows, head->tokens.count, stride_of(chunk, head),
+                           (float)chunk->model.logit_cap, logits);
   }
 }
 
@@ -98,8 +104,9 @@ static void lose(bl_chunk_t *chunk, const piece_t *piece) {
   const bl_ops_t *ops = chunk->ops;
   if (!bl__chunk_is_in_parts(chunk)) {
     logits_of(chunk, chunk->head, op_for(chunk->head, piece), piece->normalised, piece->rows, logits_at(chunk, 0));
-    ops->cross_entropy(chunk->compute, piece->rows, chunk->model.vocab, chunk->dtype, piece->labels, chunk->loss_scale,
-                       (float)chunk->model.logit_cap, logits_at(chunk, 0), piece->row_losses);
+    ops->cross_entropy(chunk->compute, piece->rows, chunk->model.vocab, stride_of(chunk, chunk->head), chunk->dtype,
+                       piece->labels, chunk->loss_scale, (float)chunk->model.logit_cap, logits_at(chunk, 0),
+                       piece->row_losses);
     return;
   }
   const uint64_t floats = piece->rows * BL_SOFTMAX_STATISTICS; // of one part

@@ -343,13 +343,15 @@ typedef struct bl_ops {
                              bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte, float *dwpe);
 
   // ---- head: logits come from a linear operation over a chunk of rows ------------------------------------
+  // Rows of logits are `stride` floats apart; what is behind the vocab of a row is not read, and undefined afterwards.
+  //
   // z becomes cap tanh(z / cap), in place; cap > 0.
-  void (*cap_logits)(bl_compute_t *compute, uint64_t count, float cap, float *logits);
+  void (*cap_logits)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float cap, float *logits);
   // row_losses [rows] = log-sum-exp(logits) - logits[label], nats. Then logits [rows, vocab] become their
   // gradient: (softmax - onehot) scale, scale = 1 / (micro_batches b seq), of the dtype, each row from where its logits
-  // start (in bf16 rows of the gradient are 2 vocab elements apart). Where cap is not 0, logits are what cap_logits gave
+  // start (in bf16 rows of the gradient are 2 stride elements apart). Where cap is not 0, logits are what cap_logits gave
   // and the gradient is that of what it was given: times 1 - (logit / cap)^2.
-  void (*cross_entropy)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
+  void (*cross_entropy)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, bl_compute_dtype_t dtype,
                         const int32_t *labels, float scale, float cap, float *logits, double *row_losses);
   // *loss = sum of row_losses in row order; *first_bad_row = index of the first that is not finite, -1: none. Both in
   // staging memory (rule 9).

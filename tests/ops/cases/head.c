@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // embedding dims: batch, seq, width, vocab; BIAS: with learned positions; SCALE: tokens' rows have one. cross_entropy dims:
-// rows, vocab; CAP: of logits that are capped first, of which losses and gradients are then functions of what was capped.
+// rows, vocab, floats between rows (0: dense); CAP: of logits that are capped first, of which losses and gradients are then functions of what was capped.
 // cross_entropy_parts dims: rows, vocab, parts.
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
@@ -72,20 +72,27 @@ static void cross_entropy_tensors(const op_case_t *c, op_tensor_t *t) {
 }
 
 static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t) {
-  const size_t rows = c->dims[0], vocab = c->dims[1];
-  float *logits = op_block(h, BL_ARENA_PRIVATE, rows * vocab * sizeof *logits), values[64];
+  const size_t rows = c->dims[0], vocab = c->dims[1], stride = c->dims[2] == 0 ? vocab : c->dims[2];
+  float *logits = op_block(h, BL_ARENA_PRIVATE, rows * stride * sizeof *logits), values[64];
   double *losses = op_block(h, BL_ARENA_STAGING, rows * sizeof *losses);
   double *sum = op_block(h, BL_ARENA_STAGING, sizeof *sum);
   int64_t *bad = op_block(h, BL_ARENA_STAGING, sizeof *bad);
-  op_move(h, logits, t[LOGITS], rows * vocab * sizeof *logits);
-  if (c->flags & OP_CAP) {
-    h->ops->cap_logits(h->compute, rows * vocab, CAP, logits);
+  uint8_t *bad_bytes =
+      malloc((stride - vocab + 1) * sizeof *logits); // NaN: whoever reads what is behind the rows shows it
+  memset(bad_bytes, 0xff, (stride - vocab + 1) * sizeof *logits);
+  for (size_t row = 0; row < rows; row++) {
+    op_move(h, logits + row * stride, t[LOGITS] + row * vocab, vocab * sizeof *logits);
+    op_move(h, logits + row * stride + vocab, bad_bytes, (stride - vocab) * sizeof *logits);
   }
-  h->ops->cross_entropy(h->compute, rows, vocab, op_dtype(c), (const int32_t *)(const void *)t[LABELS], SCALE,
+  free(bad_bytes);
+  if (c->flags & OP_CAP) {
+    h->ops->cap_logits(h->compute, rows, vocab, stride, CAP, logits);
+  }
+  h->ops->cross_entropy(h->compute, rows, vocab, stride, op_dtype(c), (const int32_t *)(const void *)t[LABELS], SCALE,
                         c->flags & OP_CAP ? CAP : 0.0f, logits, losses);
   const size_t row_bytes = vocab * (c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float));
   for (size_t row = 0; row < rows; row++) { // a row of the gradient starts where its logits do
-    op_move(h, (char *)t[DLOGITS] + row * row_bytes, logits + row * vocab, row_bytes);
+    op_move(h, (char *)t[DLOGITS] + row * row_bytes, logits + row * stride, row_bytes);
   }
   h->ops->loss_sum(h->compute, c->dims[0], losses, sum, bad);
   op_move(h, logits, logits, 0); // waits
@@ -164,7 +171,7 @@ static void parts_host(const op_host_t *h, const op_case_t *c, float **t) {
       op_move(h, here + row * count, t[LOGITS] + row * vocab + first, count * sizeof *here);
     }
     if (c->flags & OP_CAP) {
-      h->ops->cap_logits(h->compute, rows * count, CAP, here);
+      h->ops->cap_logits(h->compute, rows, count, count, CAP, here);
     }
     h->ops->softmax_statistics(h->compute, rows, count, first, labels, here, statistics + part * floats);
   }

@@ -101,7 +101,10 @@ const op_case_t op_cases[] = {
     {&op_cross_entropy, {1, 2}, OP_CAP},
     {&op_cross_entropy, {7, 257}, OP_CAP},
     {&op_cross_entropy, {7, 3001}, OP_CAP},
-    {&op_cross_entropy, {2, 33001}, 0}, // three pieces of a row on a GPU
+    {&op_cross_entropy, {7, 257, 288}, 0},
+    {&op_cross_entropy, {5, 3001, 3008}, OP_CAP},
+    {&op_cross_entropy, {3, 61, 67}, OP_CAP}, // apart, and not aligned
+    {&op_cross_entropy, {2, 33001}, 0},       // three pieces of a row on a GPU
     // count
     {&op_adamw, {1}, 0},
     {&op_adamw, {1037}, 0},
@@ -202,9 +205,15 @@ const op_case_t op_cases[] = {
     {&op_cross_entropy, {1, 2}, OP_CAP | OP_BF16},
     {&op_cross_entropy, {7, 257}, OP_CAP | OP_BF16},
     {&op_cross_entropy, {7, 3001}, OP_CAP | OP_LARGE | OP_BF16},
+    {&op_cross_entropy, {7, 257, 288}, OP_BF16},
+    {&op_cross_entropy, {5, 3001, 3008}, OP_CAP | OP_BF16},
+    {&op_cross_entropy, {3, 61, 67}, OP_CAP | OP_BF16},
     {&op_cross_entropy, {2, 33000}, OP_BF16},
     {&op_linear, {19, 32, 24}, OP_OUT_IN | OP_FLOAT_Y | OP_BF16},
     {&op_linear, {40, 48, 95}, OP_OUT_IN | OP_FLOAT_Y | OP_BF16 | OP_PREPACK | OP_ADD_WEIGHT},
+    // logits whose rows are further apart than they are long
+    {&op_linear, {40, 48, 95, 0, 128}, OP_OUT_IN | OP_FLOAT_Y | OP_ADD_WEIGHT},
+    {&op_linear, {40, 48, 95, 0, 128}, OP_OUT_IN | OP_FLOAT_Y | OP_BF16 | OP_PREPACK | OP_ADD_WEIGHT},
     {&op_linear, {19, 32, 24, 0, 40}, OP_FLOAT_Y},
 };
 const size_t op_cases_count = sizeof op_cases / sizeof op_cases[0];

@@ -125,6 +125,9 @@ static const op_case_t wide_cases[] = {
     {&op_cross_entropy, {2, 9000}, OP_BF16},
     {&op_cross_entropy, {2, 9002}, OP_BF16},
     {&op_cross_entropy, {2, 16390}, 0},
+    {&op_cross_entropy, {2, 50257, 50272}, 0}, // GPT-2's
+    {&op_cross_entropy, {2, 50257, 50272}, OP_BF16},
+    {&op_cross_entropy, {2, 50257, 50272}, OP_CAP | OP_BF16},
     {&op_cross_entropy, {7, 257}, OP_CAP},
     {&op_cross_entropy, {2, 16388}, OP_CAP | OP_BF16},
     {&op_cross_entropy, {2, 9002}, OP_CAP | OP_BF16},
@@ -259,7 +262,7 @@ static void losses_that_are_not_finite_are_found(void **state) {
       }
       logits[2] = -INFINITY; // of probability 0: nothing bad
       logits[70 + column] = bad[kind];
-      host.ops->cross_entropy(host.compute, 3, 70, BL_COMPUTE_FP32, labels, 1.0f, 0.0f, logits, losses);
+      host.ops->cross_entropy(host.compute, 3, 70, 70, BL_COMPUTE_FP32, labels, 1.0f, 0.0f, logits, losses);
       host.ops->loss_sum(host.compute, 3, losses, &loss, &row);
       assert_int_equal(row, 1);
       assert_false(isfinite(loss));

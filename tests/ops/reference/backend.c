@@ -492,24 +492,27 @@ static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t s
 
 // ---- head
 
-static void cap_logits(bl_compute_t *compute, uint64_t count, float cap, float *logits) {
+static void cap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float cap,
+                       float *logits) {
   (void)compute;
-  for (size_t i = 0; i < count; i++) {
-    logits[i] = (float)reference_cap((double)cap, (double)logits[i]);
+  for (size_t i = 0; i < rows * vocab; i++) {
+    float *z = logits + i / vocab * stride + i % vocab;
+    *z = (float)reference_cap((double)cap, (double)*z);
   }
 }
 
-static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
-                          const int32_t *labels, float scale, float cap, float *logits, double *row_losses) {
+static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride,
+                          bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, float *logits,
+                          double *row_losses) {
   (void)compute;
   double *gradient = malloc(vocab * sizeof *gradient);
   for (size_t row = 0; row < rows; row++) {
-    double *values = widen(BL_COMPUTE_FP32, logits + row * vocab, vocab);
+    double *values = widen(BL_COMPUTE_FP32, logits + row * stride, vocab);
     row_losses[row] = reference_cross_entropy(vocab, values, (size_t)labels[row], gradient);
     for (size_t i = 0; i < vocab; i++) {
       gradient[i] *= (double)scale * reference_cap_slope((double)cap, values[i]);
     }
-    narrow(dtype, gradient, vocab, logits + row * vocab);
+    narrow(dtype, gradient, vocab, logits + row * stride);
     free(values);
   }
   free(gradient);

@@ -163,10 +163,13 @@ int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch
                                   void *scratch);
 
 // ---- loss.cu
-int bl__launch_cap_logits(bl__stream_t stream, uint64_t count, float cap, float *logits);
+// Rows are `stride` floats apart. Where that is a multiple of 4 all is read and written in packs of 16 bytes; the columns
+// behind the vocab of a row's last one are then written over.
+int bl__launch_cap_logits(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, float cap,
+                          float *logits);
 // cap 0: none
-int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, const int32_t *labels,
-                             float scale, float cap, float *logits, double *row_losses);
+int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,
+                             const int32_t *labels, float scale, float cap, float *logits, double *row_losses);
 int bl__launch_loss_sum(bl__stream_t stream, uint64_t rows, const double *row_losses, double *loss,
                         int64_t *first_bad_row);
 

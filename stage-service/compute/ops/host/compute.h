@@ -118,8 +118,8 @@ void bl__embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, 
 void bl__embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                             bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte, float *dwpe);
 
-void bl__cap_logits(bl_compute_t *compute, uint64_t count, float cap, float *logits);
-void bl__cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, bl_compute_dtype_t dtype,
+void bl__cap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float cap, float *logits);
+void bl__cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, bl_compute_dtype_t dtype,
                        const int32_t *labels, float scale, float cap, float *logits, double *row_losses);
 void bl__loss_sum(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss, int64_t *first_bad_row);
 int32_t bl__draw(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform);

@@ -33,13 +33,13 @@ static BL_DEVICE void load_packs(const float *row, bl_count first, bl_count voca
 // Capped: the gradient is that of the logits before cap_logits, whose inverse cap is given.
 template <typename E, bool Wide, bool Capped>
 __global__ void __launch_bounds__(THREADS, 1)
-    cross_entropy(bl_count vocab, const int32_t *__restrict__ labels, float scale, float inverse_cap, float *logits,
-                  double *row_losses) {
+    cross_entropy(bl_count vocab, bl_count stride, const int32_t *__restrict__ labels, float scale, float inverse_cap,
+                  float *logits, double *row_losses) {
   __shared__ float rooms[2][THREADS / 32];
   __shared__ int32_t label_room;
   // From memory of the host, once a row; nobody waits for it before the logits are on their way.
   const int32_t fetched = threadIdx.x == 0 ? labels[blockIdx.x] : 0;
-  float *row = logits + (bl_count)blockIdx.x * vocab;
+  float *row = logits + (bl_count)blockIdx.x * stride;
 
   float largest = LOWEST, sum = 0.0f; // of this thread, the sum in units of exp(largest)
   for (bl_count first = 0; first < vocab; first += COLUMNS) {
@@ -100,20 +100,21 @@ __global__ void __launch_bounds__(THREADS, 1)
   }
 }
 
-// 8 bytes a logit.
+// 8 bytes a logit. `blocks` a row.
 template <bool Wide>
-__global__ void __launch_bounds__(CAP_THREADS) cap_logits(bl_count count, float cap, float inverse_cap, float *logits) {
-  const bl_count at = ((bl_count)blockIdx.x * CAP_THREADS + threadIdx.x) * 4;
-  if (at >= count) {
+__global__ void __launch_bounds__(CAP_THREADS)
+    cap_logits(unsigned blocks, bl_count vocab, bl_count stride, float cap, float inverse_cap, float *logits) {
+  const bl_count at = ((bl_count)(blockIdx.x % blocks) * CAP_THREADS + threadIdx.x) * 4;
+  if (at >= vocab) {
     return;
   }
-  float values[4];
-  bl_load_four<float, Wide>(logits, at, count, values);
+  float values[4], *row = logits + (bl_count)(blockIdx.x / blocks) * stride;
+  bl_load_four<float, Wide>(row, at, vocab, values);
 #pragma unroll
   for (int i = 0; i < 4; i++) {
     values[i] = bl_capped(values[i], cap, inverse_cap);
   }
-  bl_store_four<float, Wide>(logits, at, count, values);
+  bl_store_four<float, Wide>(row, at, vocab, values);
 }
 
 // One block: a tile of losses at a time, added by one thread in row order.
@@ -144,30 +145,35 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-int bl__launch_cap_logits(bl__stream_t stream, uint64_t count, float cap, float *logits) {
-  if (count == 0) {
-    return 0;
-  }
-  const unsigned blocks = (unsigned)bl_over(count, CAP_THREADS * 4);
-  return count % 4 == 0 && bl_is_wide(logits)
-             ? BL_LAUNCH((cap_logits<true>), blocks, CAP_THREADS, stream, count, cap, 1.0f / cap, logits)
-             : BL_LAUNCH((cap_logits<false>), blocks, CAP_THREADS, stream, count, cap, 1.0f / cap, logits);
-}
-
-int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, const int32_t *labels,
-                             float scale, float cap, float *logits, double *row_losses) {
+// Dense rows are one long row.
+int bl__launch_cap_logits(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, float cap,
+                          float *logits) {
+  const uint64_t lines = stride == vocab ? 1 : rows, columns = stride == vocab ? rows * vocab : vocab;
   if (rows == 0) {
     return 0;
   }
-  const bool wide = vocab % 4 == 0 && bl_is_wide(logits);
+  const bl_count blocks = bl_over(columns, CAP_THREADS * 4);
+  const bool wide = bl_is_wide(logits) && (lines > 1 ? stride : columns) % 4 == 0;
+  return wide ? BL_LAUNCH((cap_logits<true>), (unsigned)(lines * blocks), CAP_THREADS, stream, (unsigned)blocks,
+                          columns, stride, cap, 1.0f / cap, logits)
+              : BL_LAUNCH((cap_logits<false>), (unsigned)(lines * blocks), CAP_THREADS, stream, (unsigned)blocks,
+                          columns, stride, cap, 1.0f / cap, logits);
+}
+
+int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,
+                             const int32_t *labels, float scale, float cap, float *logits, double *row_losses) {
+  if (rows == 0) {
+    return 0;
+  }
+  const bool wide = stride % 4 == 0 && bl_is_wide(logits);
   if (cap != 0.0f) {
     return BL_TYPED(bf16, wide,
-                    BL_LAUNCH((cross_entropy<E, W, true>), (unsigned)rows, THREADS, stream, vocab, labels, scale,
-                              1.0f / cap, logits, row_losses));
+                    BL_LAUNCH((cross_entropy<E, W, true>), (unsigned)rows, THREADS, stream, vocab, stride, labels,
+                              scale, 1.0f / cap, logits, row_losses));
   }
   return BL_TYPED(bf16, wide,
-                  BL_LAUNCH((cross_entropy<E, W, false>), (unsigned)rows, THREADS, stream, vocab, labels, scale, 0.0f,
-                            logits, row_losses));
+                  BL_LAUNCH((cross_entropy<E, W, false>), (unsigned)rows, THREADS, stream, vocab, stride, labels, scale,
+                            0.0f, logits, row_losses));
 }
 
 int bl__launch_loss_sum(bl__stream_t stream, uint64_t rows, const double *row_losses, double *loss,
