@@ -21,6 +21,7 @@ typedef struct kernel {
   bool known;                 // its parameters are
   char table[64];             // the name of the type of its table, "" without
   unsigned table_at;          // which parameter it is
+  size_t shared;              // bytes of shared memory that it was made ready for, above the 48 KiB that all have
 } kernel_t;
 
 static kernel_t kernels[NAMES];
@@ -147,6 +148,20 @@ FAKE_EXPORT cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host) 
   return cudaErrorInvalidDeviceFunction;
 }
 
+FAKE_EXPORT cudaError_t cudaFuncSetAttribute(const void *host, enum cudaFuncAttribute which, int value) {
+  cudaError_t result = cudaErrorInvalidValue;
+  fake_lock();
+  for (unsigned i = 0; i < function_count && result != cudaSuccess; i++) {
+    if (functions[i].host == host && value >= 0 && value <= 232448) {
+      kernel_t *kernel = functions[i].kernel;
+      kernel->shared = which == cudaFuncAttributeMaxDynamicSharedMemorySize ? (size_t)value : kernel->shared;
+      result = cudaSuccess;
+    }
+  }
+  fake_unlock();
+  return result;
+}
+
 static __thread struct {
   dim3 grid, block;
   size_t shared;
@@ -231,7 +246,8 @@ FAKE_EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t handle, dim3 grid, dim3 
   const uint64_t threads = (uint64_t)block.x * block.y * block.z, blocks = (uint64_t)grid.x * grid.y * grid.z;
   if (kernel == NULL) {
     result = fake_broken("a launch: no such kernel");
-  } else if (threads == 0 || threads > 1024 || blocks == 0 || grid.y > 65535 || grid.z > 65535 || shared > 232448) {
+  } else if (threads == 0 || threads > 1024 || blocks == 0 || grid.y > 65535 || grid.z > 65535 ||
+             (shared > 49152 && shared > kernel->shared)) {
     result = fake_broken("%s: %llu blocks of %llu threads, %zu bytes of shared memory", kernel->name,
                          (unsigned long long)blocks, (unsigned long long)threads, shared);
   } else if (!kernel->known) {

@@ -143,6 +143,11 @@ FAKE_EXPORT cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 
+FAKE_EXPORT cudaError_t cudaGetDevice(int *device) {
+  *device = current < 0 ? 0 : current;
+  return cudaSuccess;
+}
+
 FAKE_EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal) {
   if (ordinal < 0 || ordinal >= gpu_count()) {
     return CUDA_ERROR_INVALID_DEVICE;
@@ -163,6 +168,9 @@ FAKE_EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute which, 
       {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232448},
       {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 1},
       {CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED, 1},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 233472},
+      {CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK, 1024},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 232448},
   };
   if (device < 0 || device >= gpu_count()) {
     return CUDA_ERROR_INVALID_DEVICE;

@@ -104,7 +104,7 @@ const op_case_t op_cases[] = {
     {&op_cross_entropy, {7, 257, 288}, 0},
     {&op_cross_entropy, {5, 3001, 3008}, OP_CAP},
     {&op_cross_entropy, {3, 61, 67}, OP_CAP}, // apart, and not aligned
-    {&op_cross_entropy, {2, 33001}, 0},       // three pieces of a row on a GPU
+    {&op_cross_entropy, {2, 33001}, 0},       // five pieces of a row on a GPU
     // count
     {&op_adamw, {1}, 0},
     {&op_adamw, {1037}, 0},

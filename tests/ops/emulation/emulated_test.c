@@ -161,6 +161,24 @@ static void wide_cases_agree(void **state) {
   compare_all(wide_cases, sizeof wide_cases / sizeof wide_cases[0]);
 }
 
+// However much shared memory there is for rows: none, less than half of them (gradients in bf16 then land on logits that are
+// read again), nearly all. The same bits each time.
+static void rows_of_logits_need_no_shared_memory(void **state) {
+  (void)state;
+  skip_under_tsan();
+  static const op_case_t cases[] = {{&op_cross_entropy, {2, 33000}, 0},
+                                    {&op_cross_entropy, {2, 50257, 50272}, OP_BF16},
+                                    {&op_cross_entropy, {2, 50257, 50272}, OP_CAP | OP_BF16},
+                                    {&op_cross_entropy, {2, 33001}, OP_BF16}};
+  static const unsigned strips[] = {0, 1, 4, 11, 13};
+  const unsigned before = bl_emulated_shared_bytes;
+  for (size_t i = 0; i < sizeof strips / sizeof strips[0]; i++) {
+    bl_emulated_shared_bytes = 2 * (strips[i] * 8192 + 256);
+    compare_all(cases, sizeof cases / sizeof cases[0]);
+  }
+  bl_emulated_shared_bytes = before;
+}
+
 static void bad_shapes_are_refused(void **state) {
   (void)state;
   op_host_t host = open_emulated();
@@ -404,6 +422,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(all_cases_agree),
       cmocka_unit_test(wide_cases_agree),
+      cmocka_unit_test(rows_of_logits_need_no_shared_memory),
       cmocka_unit_test(bad_shapes_are_refused),
       cmocka_unit_test(workspace_is_asked_for),
       cmocka_unit_test(workspace_may_begin_anywhere),

@@ -41,6 +41,8 @@ typedef struct thread {
 bl_emulated_t bl_emulated;
 bool bl_emulated_reverse;
 uint64_t bl_emulated_count;
+unsigned bl_emulated_shared_bytes = BL_EMULATED_SHARED_MOST - 2048; // two blocks' own taken off
+_Alignas(16) uint64_t bl_emulated_shared[BL_EMULATED_SHARED_MOST / sizeof(uint64_t)];
 
 static fiber_t fibers[THREADS_MAX + 1];
 static fiber_t *idle[THREADS_MAX + 1]; // those without a thread

@@ -28,6 +28,10 @@ typedef struct bl_emulated {
 extern bl_emulated_t bl_emulated;  // of the fiber that runs
 extern bool bl_emulated_reverse;   // threads and blocks take their turns from the last to the first
 extern uint64_t bl_emulated_count; // of launches so far
+// Shared memory that a kernel is launched with, and how much of it a multiprocessor has.
+#define BL_EMULATED_SHARED_MOST 233472u
+extern unsigned bl_emulated_shared_bytes;
+extern uint64_t bl_emulated_shared[BL_EMULATED_SHARED_MOST / sizeof(uint64_t)];
 
 // Runs body(argument) in every thread of every block; returns 0, or 9 (cudaErrorInvalidConfiguration) for a shape that a
 // device refuses.
@@ -78,6 +82,9 @@ template <typename F> inline int bl_emulate(dim3 blocks, unsigned threads, const
 #define BL_UNBRACKET(...) __VA_ARGS__
 #define BL_LAUNCH(kernel, blocks, threads, stream, ...)                                                                \
   ((void)(stream), bl_emulate(blocks, threads, [&] { BL_UNBRACKET kernel(__VA_ARGS__); }))
+#define BL_LAUNCH_SHARED(kernel, blocks, threads, bytes, stream, ...)                                                  \
+  ((bytes) > bl_emulated_shared_bytes ? 1 : BL_LAUNCH(kernel, blocks, threads, stream, __VA_ARGS__))
+#define BL_DYNAMIC_SHARED(type, name) type *const name = (type *)bl_emulated_shared
 #endif
 
 #endif

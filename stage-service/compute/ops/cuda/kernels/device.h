@@ -18,7 +18,16 @@
 // Queues a kernel; template arguments are given in brackets: BL_LAUNCH((gelu<E, true>), blocks, threads, stream, ...).
 #define BL_LAUNCH(kernel, blocks, threads, stream, ...)                                                                \
   (BL_UNBRACKET kernel<<<(blocks), (threads), 0, (cudaStream_t)(stream)>>>(__VA_ARGS__), (int)cudaGetLastError())
-#define BL_UNBRACKET(...) __VA_ARGS__
+// The same of a kernel that has BL_DYNAMIC_SHARED, with that many bytes of it.
+#define BL_LAUNCH_SHARED(kernel, blocks, threads, bytes, stream, ...)                                                  \
+  ((void)cudaFuncSetAttribute((const void *)BL_UNBRACKET kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,          \
+                              (int)(bytes)),                                                                           \
+   (void)cudaFuncSetAttribute((const void *)BL_UNBRACKET kernel, cudaFuncAttributePreferredSharedMemoryCarveout,       \
+                              (int)cudaSharedmemCarveoutMaxShared),                                                    \
+   BL_UNBRACKET kernel<<<(blocks), (threads), (bytes), (cudaStream_t)(stream)>>>(__VA_ARGS__),                         \
+   (int)cudaGetLastError())
+#define BL_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#define BL_UNBRACKET(...)             __VA_ARGS__
 #else
 #include "ops/emulation/emulation.h"
 #endif
@@ -357,6 +366,23 @@ template <typename Table> BL_DEVICE unsigned bl_entry_of(const Table &table) {
 
 static inline bool bl_is_wide(const void *pointer) {
   return ((uintptr_t)pointer & 15u) == 0;
+}
+
+// Bytes of shared memory that each of `blocks` on a multiprocessor can have.
+static inline bl_count bl_shared_bytes(unsigned blocks) {
+#ifdef __CUDACC__
+  int device = 0, all = 0, kept = 0, most = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&kept, cudaDevAttrReservedSharedMemoryPerBlock, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) {
+    return 0;
+  }
+  const int room = all / (int)blocks - kept;
+  return (bl_count)(room < 0 ? 0 : room < most ? room : most);
+#else
+  return bl_emulated_shared_bytes / blocks;
+#endif
 }
 
 static inline bl_count bl_over(bl_count count, bl_count by) { // rounded up
