@@ -77,6 +77,16 @@ def bench(folder, device, model, *more, shard="1"):
     return done.stdout, lines
 
 
+def head(lines, columns):
+    """Layers and head of a GPT of two heads of 96: 72 h^2 for each token and layer, the full square of attention, 6 h v."""
+    for line in lines:
+        assert line["head"] == columns, line
+        useful = line["mfu"] * line["peak"] * (line["forward"] + line["input"] + line["weight"])
+        rows, hidden = 64 * line["micro_batch"], 192
+        counted = rows * (2 * (72 * hidden * hidden + 12 * 64 * hidden) + 6 * hidden * columns)
+        assert abs(useful / counted - 1) < 1e-3, (useful, counted)
+
+
 def check(lines, by, expected):
     for line in lines:
         kernels = line["kernels"]
@@ -118,6 +128,13 @@ def main():
         blocks(bench(folder, "host", "gpt3-96b", "--attention", "naive", shard="2")[1],
                (10 + 24 / 2 + 5 * 2 * 64 / 192 / 2) / 2)
         blocks(bench(folder, "host", "gpt3-96b", "--attention", "naive", "--recompute", "attention")[1], 34 / 2)
+        # The last stage: one piece of logits, and its products beside those of the layers
+        out, lines = bench(folder, "host", "gpt3-96b", "--head")
+        assert "2 layers, head of 50257 columns, seq 64" in out, out
+        head(lines, 50257)
+        check(lines, "operation", {"linear weight gradient": 9, "linear input gradient": 9, "cross entropy": 1})
+        out, lines = bench(folder, "host", "llama-65b", "--head", shard="2")
+        assert all(line["head"] == 16000 for line in lines), lines
         refused = subprocess.run([os.path.join(BIN, "ballast-bench"), "stage", "--model", "gpt4"], capture_output=True,
                                  text=True, env=environment(folder), timeout=60)
         assert refused.returncode == 2 and "one of gpt3-96b" in refused.stderr, refused
@@ -129,6 +146,8 @@ def main():
         out, lines = bench(folder, "cuda", "llama-65b")
         check(lines, "kernel", {"linear_forward": 8, "linear_backward_weight": 8, "linear_backward_input": 8})
         assert "by operation" not in out and "kernels take " in out, out
+        check(bench(folder, "cuda", "gpt3-96b", "--head")[1], "kernel",
+              {"linear_forward": 9, "linear_backward_weight": 9, "linear_backward_input": 9, "cross_entropy": 1})
         print("ok on a device that names its kernels")
 
 

@@ -26,13 +26,24 @@ typedef bl_shard_settings_t settings_t;
 // The models of arXiv 2401.02088 and of the BPipe paper, and two that fit one GPU whole (--shard 1).
 static const struct {
   const char *name;
+  uint32_t vocab;
   bl_model_t model;
 } models[] = {
-    {"gpt3-96b", {.family = BL_FAMILY_GPT2, .layers = 80, .hidden = 9984, .heads = 104, .kv_heads = 104, .ffn = 39936}},
-    {"gpt3-175b", {.family = BL_FAMILY_GPT2, .layers = 96, .hidden = 12288, .heads = 96, .kv_heads = 96, .ffn = 49152}},
-    {"llama-65b", {.family = BL_FAMILY_LLAMA, .layers = 80, .hidden = 8192, .heads = 64, .kv_heads = 64, .ffn = 22016}},
-    {"gpt2-1.5b", {.family = BL_FAMILY_GPT2, .layers = 48, .hidden = 1600, .heads = 25, .kv_heads = 25, .ffn = 6400}},
-    {"llama-7b", {.family = BL_FAMILY_LLAMA, .layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 32, .ffn = 11008}},
+    {"gpt3-96b",
+     50257,
+     {.family = BL_FAMILY_GPT2, .layers = 80, .hidden = 9984, .heads = 104, .kv_heads = 104, .ffn = 39936}},
+    {"gpt3-175b",
+     50257,
+     {.family = BL_FAMILY_GPT2, .layers = 96, .hidden = 12288, .heads = 96, .kv_heads = 96, .ffn = 49152}},
+    {"llama-65b",
+     32000,
+     {.family = BL_FAMILY_LLAMA, .layers = 80, .hidden = 8192, .heads = 64, .kv_heads = 64, .ffn = 22016}},
+    {"gpt2-1.5b",
+     50257,
+     {.family = BL_FAMILY_GPT2, .layers = 48, .hidden = 1600, .heads = 25, .kv_heads = 25, .ffn = 6400}},
+    {"llama-7b",
+     32000,
+     {.family = BL_FAMILY_LLAMA, .layers = 32, .hidden = 4096, .heads = 32, .kv_heads = 32, .ffn = 11008}},
 };
 #define MODELS (sizeof models / sizeof models[0])
 
@@ -52,6 +63,9 @@ static const bl_option_t rows[] = {
     BL_BENCH_INT(settings_t, layers, "layers", "2", 1, 1024, "Layers of the stage."),
     BL_BENCH_INT(settings_t, shard, "shard", "4", 1, 1024,
                  "Tensor-parallel parts of each layer; one of them is measured."),
+    BL_BENCH_SWITCH(
+        settings_t, head, "head",
+        "The last stage: with the final norm, the head over this part of the model's vocabulary, and the loss."),
     BL_BENCH_INT(settings_t, seq, "seq", "2048", 1, 1 << 20, "Tokens of a sequence."),
     BL_BENCH_INT(settings_t, hidden, "hidden", "0", 0, 1 << 20,
                  "Shrinks the model to this width, its heads and ffn in proportion (for trying it out); 0: as it is."),
@@ -110,7 +124,7 @@ static bl_status_t find_model(const settings_t *settings, bl_model_t *model, bl_
     model->ffn /= shard;
     model->shard = shard;
     model->layers = (uint32_t)settings->layers;
-    model->vocab = 64; // not part of what is measured
+    model->vocab = settings->head ? bl_split_range(models[i].vocab, shard, 0).count : 64; // no part of what is measured
     model->seq = (uint32_t)settings->seq;
     model->norm_epsilon = BL_NORM_EPSILON_DEFAULT;
     model->rope.theta = BL_ROPE_THETA_DEFAULT;
@@ -124,7 +138,7 @@ static bl_status_t find_model(const settings_t *settings, bl_model_t *model, bl_
 
 // One peak for all: utilisation that each had of its own could not be compared.
 static void judge(const bl_shard_t *bench, bl_shard_result_t *results, size_t count) {
-  const bl_chunk_span_t span = {0, bench->model.layers, false, false};
+  const bl_chunk_span_t span = bl_shard_span(bench);
   double peak = bench->settings->peak * 1e12;
   for (size_t i = 0; i < count && bench->settings->peak <= 0; i++) {
     peak = results[i].rate > peak ? results[i].rate : peak;
@@ -214,8 +228,12 @@ static bl_status_t run(const void *values, bl_error_t *err) {
     }
     status = measure(&bench, (uint32_t)micro_batch, &results[count], err);
     if (status == BL_OK && count == 0) {
-      printf("%s, part 1 of %lld, %u layer%s, seq %u, %s, %s attention, recompute %s\n%s; %s\n", settings->model,
-             (long long)settings->shard, bench.model.layers, bl_plural(bench.model.layers), bench.model.seq,
+      char head[64] = "";
+      if (settings->head) {
+        snprintf(head, sizeof head, ", head of %u columns", bench.model.vocab);
+      }
+      printf("%s, part 1 of %lld, %u layer%s%s, seq %u, %s, %s attention, recompute %s\n%s; %s\n", settings->model,
+             (long long)settings->shard, bench.model.layers, bl_plural(bench.model.layers), head, bench.model.seq,
              bl_shard_dtypes[settings->dtype], bl_shard_attentions[settings->attention],
              bl_shard_recomputes[settings->recompute], bl_device_describe(bench.device),
              bench.ops->describe(bench.compute));

@@ -23,6 +23,7 @@ typedef struct bl_shard_settings {
   int device, attention, recompute, dtype;
   int64_t gpu, layers, shard, seq, samples, hidden, threads;
   double peak;
+  bool head;
 } bl_shard_settings_t;
 
 extern const char *const bl_shard_attentions[], *const bl_shard_recomputes[], *const bl_shard_dtypes[];
@@ -41,6 +42,8 @@ typedef struct bl_shard {
   bl_arena_t arenas[BL_SHARD_ARENAS];
   size_t arena_count;
   void *slot, *in, *out, *kept; // kept: what in and out are filled from
+  int32_t *labels;              // of the head; NULL without, as
+  bl_chunk_loss_t *loss;        // what it gives
   uint32_t micro_batch;
   uint64_t updates;
 } bl_shard_t;
@@ -83,6 +86,10 @@ enum {
   BL_SHARD_UPDATE,
   BL_SHARD_PARTS
 };
+
+static inline bl_chunk_span_t bl_shard_span(const bl_shard_t *bench) {
+  return (bl_chunk_span_t){0, bench->model.layers, false, bench->settings->head};
+}
 
 // Makes the part for one micro-batch, with all its memory; bl_shard_close ends it whether that succeeded or not.
 BL_MUST_USE bl_status_t bl_shard_open(bl_shard_t *bench, uint32_t micro_batch, bl_error_t *err);

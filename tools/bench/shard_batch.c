@@ -2,16 +2,33 @@
 // One micro-batch of the part: memory, and the time of F, R, I, W and the update.
 #include "shard.h"
 
+#include "base/random.h"
+
 #include <string.h>
 
 #define MICRO_BATCHES 16 // of the loss scale
 
-bl_status_t bl_shard_take(bl_shard_t *bench, uint64_t bytes, void *place, bl_error_t *err) {
+static bl_status_t take(bl_shard_t *bench, bl_arena_kind_t kind, uint64_t bytes, void *place, bl_error_t *err) {
   bl_arena_t *arena = &bench->arenas[bench->arena_count];
-  bl_status_t status = bl_arena_create(bench->device, NULL, BL_MEMORY_DATA, BL_ARENA_PRIVATE, bytes, arena, err);
+  bl_status_t status = bl_arena_create(bench->device, NULL, BL_MEMORY_DATA, kind, bytes, arena, err);
   if (status == BL_OK) {
     bench->arena_count++;
     memcpy(place, &arena->base, sizeof arena->base);
+  }
+  return status;
+}
+
+bl_status_t bl_shard_take(bl_shard_t *bench, uint64_t bytes, void *place, bl_error_t *err) {
+  return take(bench, BL_ARENA_PRIVATE, bytes, place, err);
+}
+
+// Labels, and room for the loss.
+static bl_status_t make_labels(bl_shard_t *bench, bl_error_t *err) {
+  const uint64_t rows = (uint64_t)bench->micro_batch * bench->model.seq;
+  bl_status_t status = take(bench, BL_ARENA_STAGING, sizeof *bench->loss, &bench->loss, err);
+  status = status == BL_OK ? take(bench, BL_ARENA_STAGING, rows * sizeof *bench->labels, &bench->labels, err) : status;
+  for (uint64_t i = 0; i < rows && status == BL_OK; i++) {
+    bench->labels[i] = (int32_t)bl_random_below(1, i, bench->model.vocab);
   }
   return status;
 }
@@ -22,7 +39,7 @@ static bl_status_t make_chunk(bl_shard_t *bench, bl_error_t *err) {
                                 .compute = bench->compute,
                                 .device = bench->device,
                                 .model = &bench->model,
-                                .span = {0, bench->model.layers, false, false},
+                                .span = bl_shard_span(bench),
                                 .layout = {.micro_batch = bench->micro_batch,
                                            .attention = (bl_attention_t)settings->attention,
                                            .backward = BL_BACKWARD_SPLIT,
@@ -83,7 +100,8 @@ bl_status_t bl_shard_open(bl_shard_t *bench, uint32_t micro_batch, bl_error_t *e
   if (status == BL_OK) {
     status = make_chunk(bench, err);
   }
-  return status == BL_OK ? make_memory(bench, err) : status;
+  status = status == BL_OK ? make_memory(bench, err) : status;
+  return status == BL_OK && bench->settings->head ? make_labels(bench, err) : status;
 }
 
 void bl_shard_close(bl_shard_t *bench) {
@@ -94,6 +112,8 @@ void bl_shard_close(bl_shard_t *bench) {
     bl_arena_destroy(&bench->arenas[--bench->arena_count]);
   }
   bench->chunk = NULL;
+  bench->labels = NULL;
+  bench->loss = NULL;
   bench->compute = NULL;
 }
 
@@ -118,7 +138,8 @@ static void do_part(bl_shard_t *bench, int part) {
     bl_chunk_recompute(bench->chunk, bench->in, bench->slot);
     break;
   case BL_SHARD_INPUT:
-    bl_chunk_backward_input(bench->chunk, NULL, bench->in, bench->slot, bench->out, false, NULL);
+    bl_chunk_backward_input(bench->chunk, bench->labels, bench->in, bench->slot, bench->out, bench->settings->head,
+                            bench->loss);
     break;
   case BL_SHARD_WEIGHT:
     bl_chunk_backward_weight(bench->chunk, NULL, bench->in, bench->slot, bench->out);
@@ -139,7 +160,7 @@ bl_status_t bl_shard_sample(bl_shard_t *bench, double seconds[BL_SHARD_PARTS], b
   static const int order[] = {BL_SHARD_FORWARD, BL_SHARD_RECOMPUTE, BL_SHARD_INPUT, BL_SHARD_WEIGHT, BL_SHARD_UPDATE};
   bl_status_t status = fill(bench, bench->in, err);
   for (size_t i = 0; i < sizeof order / sizeof order[0] && status == BL_OK; i++) {
-    if (order[i] == BL_SHARD_INPUT) {
+    if (order[i] == BL_SHARD_INPUT && !bench->settings->head) {
       status = fill(bench, bench->out, err); // the gradient that would have come
     }
     status = status == BL_OK ? bl_shard_start(bench, err) : status;

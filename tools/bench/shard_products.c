@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "model/workspace.h"
 #include "shard.h"
 
 typedef struct {
   float *w, *dw;
-  void *x, *dx, *y, *packed, *workspace;
+  void *x, *dx, *y, *dy, *packed, *workspace; // dy is y but for logits, whose floats would be any bits as a gradient
 } operands_t;
 
 // Numbers of the stage's weights, over and over: what is all alike can be faster.
@@ -21,6 +22,8 @@ static bl_status_t prepare_product(bl_shard_t *bench, const bl_linear_shape_t *s
                                    bl_error_t *err) {
   const uint64_t element = shape->dtype == BL_COMPUTE_BF16 ? 2 : 4, weights = shape->in * shape->out * sizeof(float);
   const uint64_t ops_bytes = bench->ops->workspace_bytes(bench->compute), x_bytes = shape->rows * shape->in * element;
+  const uint64_t y_bytes =
+      shape->rows * (shape->y_stride > 0 ? shape->y_stride : shape->out) * (shape->float_y ? sizeof(float) : element);
   const struct {
     uint64_t bytes;
     void *place;
@@ -28,7 +31,8 @@ static bl_status_t prepare_product(bl_shard_t *bench, const bl_linear_shape_t *s
                 {weights, &o->dw},
                 {x_bytes, &o->x},
                 {x_bytes, &o->dx},
-                {shape->rows * shape->out * element, &o->y},
+                {y_bytes, &o->y},
+                {shape->float_y ? y_bytes : 0, &o->dy},
                 {bench->ops->linear_packed_bytes(op), &o->packed},
                 {ops_bytes, &o->workspace}};
   bl_status_t status = BL_OK;
@@ -41,6 +45,11 @@ static bl_status_t prepare_product(bl_shard_t *bench, const bl_linear_shape_t *s
   }
   if (status == BL_OK) {
     status = spread(bench, o->x, x_bytes, bench->kept, bench->sizes.edge_bytes, err);
+  }
+  if (status == BL_OK && shape->float_y) {
+    status = spread(bench, o->dy, y_bytes, bench->kept, bench->sizes.edge_bytes, err);
+  } else {
+    o->dy = o->y;
   }
   if (status == BL_OK && o->packed != NULL) {
     bench->ops->linear_pack(op, o->w, NULL, o->packed);
@@ -63,9 +72,9 @@ static bl_status_t time_product(bl_shard_t *bench, const bl_linear_shape_t *shap
       if (status == BL_OK && part == 0) {
         bench->ops->linear_forward(op, o.x, o.w, o.packed, NULL, NULL, o.y);
       } else if (status == BL_OK && part == 1) {
-        bench->ops->linear_backward_input(op, o.y, o.w, o.packed, false, o.dx);
+        bench->ops->linear_backward_input(op, o.dy, o.w, o.packed, false, o.dx);
       } else if (status == BL_OK) {
-        bench->ops->linear_backward_weight(op, o.x, o.y, false, o.dw);
+        bench->ops->linear_backward_weight(op, o.x, o.dy, false, o.dw);
       }
       status = status == BL_OK ? bl_shard_stop(bench, &took, err) : status;
       best[part] = run <= 1 || took < best[part] ? took : best[part]; // the first one warms up
@@ -83,7 +92,9 @@ bl_status_t bl_shard_time_products(bl_shard_t *bench, bl_shard_result_t *result,
   const uint32_t query = m->heads * m->head_dim, qkv = query + 2 * m->kv_heads * m->head_dim;
   const uint32_t pre = m->family == BL_FAMILY_LLAMA ? 2 * m->ffn : m->ffn;
   const uint32_t shapes[][2] = {{m->hidden, qkv}, {query, m->hidden}, {m->hidden, pre}, {m->ffn, m->hidden}};
-  double seconds = 0, flops = 0;
+  const bl_compute_dtype_t dtype = bench->settings->dtype == BL_DTYPE_BF16 ? BL_COMPUTE_BF16 : BL_COMPUTE_FP32;
+  const double rows = (double)bench->micro_batch * m->seq;
+  double seconds = 0, flops = 0, head_seconds = 0, head_flops = 0;
   for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
     const bl_linear_shape_t shape = {
         .rows = (uint64_t)bench->micro_batch * m->seq,
@@ -92,7 +103,7 @@ bl_status_t bl_shard_time_products(bl_shard_t *bench, bl_shard_result_t *result,
         .order = m->family == BL_FAMILY_LLAMA ? BL_WEIGHT_OUT_IN : BL_WEIGHT_IN_OUT,
         .uses = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT,
         .prepack = true,
-        .dtype = bench->settings->dtype == BL_DTYPE_BF16 ? BL_COMPUTE_BF16 : BL_COMPUTE_FP32,
+        .dtype = dtype,
     };
     double one = 0;
     bl_status_t status = time_product(bench, &shape, &one, err);
@@ -102,7 +113,25 @@ bl_status_t bl_shard_time_products(bl_shard_t *bench, bl_shard_result_t *result,
     seconds += one;
     flops += 3 * 2.0 * (double)shape.rows * (double)shape.in * (double)shape.out;
   }
-  result->products = seconds * m->layers;
-  result->rate = flops / seconds;
+  if (bench->settings->head) { // a piece of its rows, as often as there are such pieces
+    const bl_workspace_t plan = bl_workspace_plan(bl_chunk_layout(bench->chunk));
+    const bl_linear_shape_t shape = {.rows = plan.head_rows,
+                                     .in = m->hidden,
+                                     .out = m->vocab,
+                                     .order = BL_WEIGHT_OUT_IN,
+                                     .uses = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT,
+                                     .prepack = true,
+                                     .float_y = true,
+                                     .y_stride = plan.logits_stride,
+                                     .dtype = dtype};
+    bl_status_t status = time_product(bench, &shape, &head_seconds, err);
+    if (status != BL_OK) {
+      return status;
+    }
+    head_seconds *= rows / (double)plan.head_rows;
+    head_flops = 3 * 2.0 * rows * m->hidden * m->vocab;
+  }
+  result->products = seconds * m->layers + head_seconds;
+  result->rate = (flops * m->layers + head_flops) / result->products;
   return BL_OK;
 }

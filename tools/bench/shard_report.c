@@ -68,7 +68,7 @@ static bl_status_t write_profile(const bl_shard_t *bench, const bl_shard_result_
   const bl_shard_settings_t *settings = bench->settings;
   char path[4096];
   bl_profile_stage_t stage = {.slot_bytes = r->slot_bytes};
-  bl_profile_chunk_t chunk = {.span = {0, bench->model.layers, false, false},
+  bl_profile_chunk_t chunk = {.span = bl_shard_span(bench),
                               .costs = {.forward = r->forward,
                                         .input = r->input,
                                         .weight = r->weight,
@@ -121,18 +121,18 @@ static bl_status_t write_line(const bl_shard_t *bench, const bl_shard_result_t *
   FILE *file = fopen(path, first ? "w" : "a");
   if (file != NULL) {
     fprintf(file,
-            "{\"model\":\"%s\",\"shard\":%lld,\"layers\":%u,\"seq\":%u,\"micro_batch\":%u,\"dtype\":\"%s\","
+            "{\"model\":\"%s\",\"shard\":%lld,\"layers\":%u,\"head\":%u,\"seq\":%u,\"micro_batch\":%u,\"dtype\":\"%s\","
             "\"attention\":\"%s\",\"recompute\":\"%s\",\"device\":\"%s\",\"forward\":%.9g,\"input\":%.9g,"
             "\"weight\":%.9g,\"recomputed\":%.9g,\"update\":%.9g,\"products\":%.9g,\"products_rate\":%.9g,\"peak\":%."
             "9g,\"mfu\":%.6g,"
             "\"hfu\":%.6g,\"slot_bytes\":%llu,\"evict_bytes\":%llu,\"block_units\":{\"kept\":%.9g,"
             "\"published\":%.9g,\"expected\":%.9g,\"difference\":%.9g},",
-            settings->model, (long long)settings->shard, bench->model.layers, bench->model.seq, r->layout.micro_batch,
-            bl_shard_dtypes[settings->dtype], bl_shard_attentions[settings->attention],
-            bl_shard_recomputes[settings->recompute], bl_device_describe(bench->device), r->forward, r->input,
-            r->weight, r->recompute, r->update, r->products, r->rate, r->peak, r->mfu, r->hfu,
-            (unsigned long long)r->slot_bytes, (unsigned long long)r->evict_bytes, r->block.kept,
-            r->block.linear + r->block.scores, r->block.expected, r->block.rest);
+            settings->model, (long long)settings->shard, bench->model.layers, settings->head ? bench->model.vocab : 0,
+            bench->model.seq, r->layout.micro_batch, bl_shard_dtypes[settings->dtype],
+            bl_shard_attentions[settings->attention], bl_shard_recomputes[settings->recompute],
+            bl_device_describe(bench->device), r->forward, r->input, r->weight, r->recompute, r->update, r->products,
+            r->rate, r->peak, r->mfu, r->hfu, (unsigned long long)r->slot_bytes, (unsigned long long)r->evict_bytes,
+            r->block.kept, r->block.linear + r->block.scores, r->block.expected, r->block.rest);
     bl_shard_kernels_json(&r->kernels, file);
     fputs("}\n", file);
   }
