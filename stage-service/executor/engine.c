@@ -9,6 +9,7 @@
 #include "executor/engine_memory.h"
 #include "executor/plan.h"
 #include "executor/tensor_group.h"
+#include "executor/warm.h"
 #include "job/threads.h"
 #include "schedule/generate.h"
 #include "sys/clock.h"
@@ -410,6 +411,9 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
   if (status == BL_OK) {
     bl__engine_hand_out(made);
     status = bl__engine_list_shared(made, err);
+  }
+  if (status == BL_OK) {
+    status = bl__engine_warm(made, err);
   }
   if (status == BL_OK) {
     status = load_weights(made, options, err);

@@ -59,6 +59,7 @@ typedef struct {
   }                                                                                                                    \
   static void late_##operation(on_type *on EACH(PARAMETER, __VA_ARGS__)) {                                             \
     const operation##_call_t call = {.target = target_of(on), EACH(KEEP, __VA_ARGS__)};                                \
+    late_note(on, #operation);                                                                                         \
     late_put(call.target.compute->stream, #operation, do_##operation, &call, sizeof call);                             \
   }
 
