@@ -145,7 +145,8 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
     status = reserve(prepared, engine, &holdings, request, ahead, runtime, err);
   }
   if (status == BL_OK) { // stores may have made communicators, too
-    const uint64_t more = prepared->own_slots > before ? prepared->own_slots - before : 0;
+    const bool takes = prepared->own_slots > before && !engine->device->whole_ranges;
+    const uint64_t more = takes ? prepared->own_slots - before : 0;
     status = bl_engine_check_room(engine, more * engine->slot_bytes, err);
   }
   if (status == BL_OK && prepared->own_slots > before) {

@@ -122,6 +122,7 @@ struct bl_device {
   const bl_device_ops_t *ops;
   uint64_t place_bytes; // places of arenas in a range are multiples of this
   bool host_memory;     // the CPU may touch every arena
+  bool whole_ranges;    // range_reserve takes all memory of the range, and arenas in it nothing more
 };
 
 // The host's memory. Never NULL, never destroyed.

@@ -118,7 +118,7 @@ typedef struct bl_logits {
 
 // GPUs of any kind: a piece of 512 MiB. Every piece reads and writes the head's fp32 weight gradient, 8 bytes for 6 rows
 // floating-point operations: of the time of its products, at 600 TFLOP/s and 3.35 TB/s, a share of 240 / rows. 2^27 are 2670
-// rows of 50257 columns, 4194 of 32000. Rows begin on a cache line of 128 bytes: products of rows that begin anywhere have no
+// rows of 50257 columns, 4194 of 32000. Rows are multiples of 128 bytes apart: products of rows that begin anywhere have no
 // loads wider than 4 bytes.
 #define BL_LOGITS_GPU                                                                                                  \
   { .most = (uint64_t)1 << 27, .row_multiple = 32 }

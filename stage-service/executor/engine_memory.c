@@ -293,7 +293,8 @@ bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_
   if (status != BL_OK || (engine->room_told && coming_bytes <= free_bytes)) {
     return status;
   }
-  const uint64_t planned = engine->device_bytes + engine->slots.count * engine->slot_bytes;
+  const uint64_t slots = engine->device->whole_ranges ? engine->slots.capacity : engine->slots.count;
+  const uint64_t planned = engine->device_bytes + slots * engine->slot_bytes;
   const uint64_t taken = engine->free_at_plan > free_bytes ? engine->free_at_plan - free_bytes : 0;
   char plan[BL_BYTES_TEXT], beside[BL_BYTES_TEXT], counted[BL_BYTES_TEXT], left[BL_BYTES_TEXT], coming[BL_BYTES_TEXT];
   bl_bytes_format(planned, plan);

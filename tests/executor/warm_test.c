@@ -69,6 +69,8 @@ static void check(const char *recompute, const char *schedule, uint32_t stage) {
   zeros(engine, &engine->gradients);
   zeros(engine, &engine->optimizer);
   zeros(engine, &engine->edges);
+  const bl_arena_t slot = {.base = bl_engine_slot(engine, 0), .bytes = engine->slot_bytes};
+  zeros(engine, &slot);
   assert_int_equal(engine->losses[0].first_bad_row, 0);
   bl_engine_destroy(engine);
   assert_int_equal(rmdir(folder), 0);

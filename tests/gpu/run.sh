@@ -143,6 +143,7 @@ wanted=() # rows of the table: NAME:B,B,...
 peak() {
   case $(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1) in
   *H100*PCIe*) echo 756 ;;
+  *NVL*) echo 835 ;;
   *H100* | *H200*) echo 989 ;;
   *A100*) echo 312 ;;
   *) echo 0 ;;
@@ -219,9 +220,7 @@ claims() {
         --attention "$attention" --recompute "$recompute"
     done
   done
-  if "$bench" stage --model llama-7b --help | grep -q -- "--head"; then
-    claim_stage "$bench" llama-7b-head llama-7b 1,2,4,8 2048 --shard 1 --layers 4 --head
-  fi
+  claim_stage "$bench" llama-7b-head llama-7b 1,2,4,8 2048 --shard 1 --layers 4 --head
   limit=120
   claim_services bits-flash bits flash
   claim_services parking-2 parking 2

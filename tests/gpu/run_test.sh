@@ -55,7 +55,7 @@ expect_fit() { # what; all but the build within its time
 }
 
 stages=(gpt2-1.5b-{flash-none,naive-none,naive-attention,flash-full,naive-full} gpt2-1.5b-1024-flash-none
-  llama-7b-{flash-none,naive-none,naive-attention,flash-full,naive-full}
+  llama-7b-{flash-none,naive-none,naive-attention,flash-full,naive-full} llama-7b-head
   gpt3-96b-{naive-attention,flash-none,naive-none} llama-65b-{naive-none,naive-attention,flash-none})
 services=(bits-flash bits-naive parking-1 parking-2 parking-4)
 if [ "$parts" = claims ]; then

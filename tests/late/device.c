@@ -3,7 +3,7 @@
 //
 // Troubles of a machine, by the environment, in the CUDA back end's own words: LATE_DRIVER=0 (none) or 12040 (of CUDA
 // 12.4), LATE_DEVICES=0, LATE_CAPABILITY=75. LATE_COPY_US: how long a copy from the device takes. LATE_BESIDE_MIB: memory that
-// libraries take beside what is planned.
+// libraries take beside what is planned. LATE_WHOLE_RANGES=1: ranges are there as a whole, as where memory has names.
 #include "datapath/device_path.h"
 #include "datapath/nccl/environment.h"
 #include "device/cuda/verdict.h"
@@ -390,7 +390,8 @@ static bl_status_t open_device(uint32_t ordinal, bl_device_t **device, bl_error_
     return status;
   }
   late_device_t *late = calloc(1, sizeof *late);
-  late->device = (bl_device_t){.ops = &ops, .place_bytes = PLACE_BYTES};
+  late->device =
+      (bl_device_t){.ops = &ops, .place_bytes = PLACE_BYTES, .whole_ranges = trouble("LATE_WHOLE_RANGES", 0) != 0};
   *device = &late->device;
   return BL_OK;
 }

@@ -136,6 +136,7 @@ static bl_status_t learn_memory(const bl_cuda_driver_t *cu, bl_cuda_device_t *cu
   }
   cuda->rdma = rdma != 0;
   cuda->legacy_ipc = descriptors == 0 || getenv("BALLAST_CUDA_LEGACY_IPC") != NULL;
+  cuda->device.whole_ranges = cuda->legacy_ipc;
   size_t granularity = 0;
   if (status == BL_OK) {
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,

@@ -395,8 +395,10 @@ void bl_chunk_sum_norms(bl_chunk_t *chunk) {
 }
 
 void bl_chunk_ask_squares(bl_chunk_t *chunk, uint32_t i, double *sum) {
-  chunk->squares[chunk->squares_count++] =
-      (bl_squares_t){chunk->places[i].elements, at(chunk->arenas.gradients, chunk->places[i].offset_elements), sum};
+  bl_squares_t *squares = &chunk->squares[chunk->squares_count++];
+  squares->count = chunk->places[i].elements;
+  squares->x = at(chunk->arenas.gradients, chunk->places[i].offset_elements);
+  squares->sum = sum;
 }
 
 void bl_chunk_make_squares(bl_chunk_t *chunk) {

@@ -49,7 +49,9 @@ void bl__ask_sum(bl_chunk_t *chunk, uint64_t rows, uint64_t columns, bl_compute_
   if (chunk->sum_count == BL__SUMS) {
     bl__make_sums(chunk);
   }
-  chunk->sums[chunk->sum_count++] = (bl_column_sum_t){rows, columns, dtype, x, sums};
+  bl_column_sum_t *sum = &chunk->sums[chunk->sum_count++];
+  *sum = (bl_column_sum_t){.rows = rows, .columns = columns, .dtype = dtype, .x = x};
+  sum->sums = sums;
 }
 
 void bl__make_sums(bl_chunk_t *chunk) {

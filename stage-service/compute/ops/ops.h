@@ -31,8 +31,8 @@
 //      add: weight gradients, and backward_input where the caller asks.
 //   6. Every operation is a pure function of its inputs, its shape, the instruction set and the thread count:
 //      the same call gives the same bits. Rows never mix: a row's forward result does not depend on other rows
-//      (within a plan of one shape). The thread count can change last bits of linear operations and of column
-//      sums, of no other.
+//      (within a plan of one shape). The thread count can change last bits of linear operations and of sums
+//      of more than one row, of no other.
 //   7. No aliasing between arguments unless a member names it.
 //
 // Back ends that only queue (those with a stream)

@@ -111,6 +111,7 @@ const op_case_t op_cases[] = {
     {&op_columns, {2, 1}, 0},
     {&op_columns, {7, 13}, 0},
     {&op_columns, {1, 24}, OP_BF16},
+    {&op_columns, {1, 77}, 0},
     {&op_columns, {37, 40}, OP_BF16},
     {&op_columns, {1030, 12}, 0},
     {&op_columns, {600, 264}, OP_BF16},

@@ -47,12 +47,7 @@ static void run_turned(const op_host_t *host, const op_case_t *c, float **t) {
 }
 
 // Each case runs twice: at two addresses and in two orders, and gives the same bits.
-static void compare_all(const op_case_t *cases, size_t count) {
-#if defined(__SANITIZE_ADDRESS__)
-  const size_t step = 16; // a fiber's change of place is costly there
-#else
-  const size_t step = 1;
-#endif
+static void compare_some(const op_case_t *cases, size_t count, size_t step) {
   op_host_t host = open_emulated();
   size_t failed = 0, compared = 0;
   for (size_t i = 0; i < count; i += step, compared++) {
@@ -67,6 +62,14 @@ static void compare_all(const op_case_t *cases, size_t count) {
   printf("%zu of %zu cases agree, %llu launches\n", compared - failed, compared, (unsigned long long)bl_emulated_count);
   close_emulated(&host);
   assert_int_equal(failed, 0);
+}
+
+static void compare_all(const op_case_t *cases, size_t count) {
+#if defined(__SANITIZE_ADDRESS__)
+  compare_some(cases, count, 16); // a fiber's change of place is costly there
+#else
+  compare_some(cases, count, 1);
+#endif
 }
 
 static void all_cases_agree(void **state) {
@@ -162,7 +165,7 @@ static void wide_cases_agree(void **state) {
 }
 
 // However much shared memory there is for rows: none, less than half of them (gradients in bf16 then land on logits that are
-// read again), nearly all. The same bits each time.
+// read again), nearly all.
 static void rows_of_logits_need_no_shared_memory(void **state) {
   (void)state;
   skip_under_tsan();
@@ -174,9 +177,39 @@ static void rows_of_logits_need_no_shared_memory(void **state) {
   const unsigned before = bl_emulated_shared_bytes;
   for (size_t i = 0; i < sizeof strips / sizeof strips[0]; i++) {
     bl_emulated_shared_bytes = 2 * (strips[i] * 8192 + 256);
-    compare_all(cases, sizeof cases / sizeof cases[0]);
+    compare_some(cases, sizeof cases / sizeof cases[0], 1);
   }
   bl_emulated_shared_bytes = before;
+}
+
+static unsigned rations[2]; // of shared memory, in turns
+
+static void run_rationed(const op_host_t *host, const op_case_t *c, float **t) {
+  bl_emulated_shared_bytes = rations[runs++ % 2];
+  original->host(host, c, t);
+}
+
+// Nor do bits depend on how much of a row it holds: an A100 has less of it than an H100.
+static void shared_memory_does_not_change_bits(void **state) {
+  (void)state;
+  skip_under_tsan();
+  op_host_t host = open_emulated();
+  static const op_case_t cases[] = {{&op_cross_entropy, {2, 33000}, 0}, {&op_cross_entropy, {2, 33001}, OP_BF16}};
+  static const unsigned strips[] = {0, 1, 4, 11};
+  const unsigned before = bl_emulated_shared_bytes;
+  for (size_t i = 0; i < 8; i++) {
+    original = cases[i / 4].kind;
+    op_kind_t kind = *original;
+    kind.host = run_rationed;
+    op_case_t rationed = cases[i / 4];
+    rationed.kind = &kind;
+    runs = 0;
+    rations[0] = before;
+    rations[1] = 2 * (strips[i % 4] * 8192 + 256);
+    assert_true(op_case_same_bits(&host, &host, &rationed));
+  }
+  bl_emulated_shared_bytes = before;
+  close_emulated(&host);
 }
 
 static void bad_shapes_are_refused(void **state) {
@@ -423,6 +456,7 @@ int main(void) {
       cmocka_unit_test(all_cases_agree),
       cmocka_unit_test(wide_cases_agree),
       cmocka_unit_test(rows_of_logits_need_no_shared_memory),
+      cmocka_unit_test(shared_memory_does_not_change_bits),
       cmocka_unit_test(bad_shapes_are_refused),
       cmocka_unit_test(workspace_is_asked_for),
       cmocka_unit_test(workspace_may_begin_anywhere),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax cross-entropy over rows of logits, the sum of losses, and sums of squares.
+// Softmax cross-entropy over rows of logits, and the sum of losses.
 //
 // Of the memory a row of logits is read once and its gradient written over it: 8 bytes a logit in fp32, 6 in bf16. Between
 // the two lies a sum over the row, for which a block waits: two blocks share a multiprocessor, so that one is on its way
 // meanwhile. What the second pass reads again is kept in shared memory, 28672 columns of each row on an H100 (20480 on an
 // A100); of longer rows the rest comes from the L2 cache: of 50257 columns and two rows on each of 132 multiprocessors 23 of
-// its 50 MB. Sums of squares read 4 bytes an element.
+// its 50 MB.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
