@@ -135,7 +135,7 @@ static void collect_losses(pass_t *pass) {
       first = begin + bl_engine_first_micro_batch(pass->engine, pass->run->plan->schedule->micro_batches);
   const bl_chunk_t *chunk = bl_engine_chunk(pass->engine, (pipe + 1) * bl_schedule_depth(schedule) - 1);
   for (uint32_t i = 0; i < vote->loss_count; i++) {
-    const bl_chunk_loss_t *losses = &pass->engine->losses[(begin + i) * slices_of(pass)];
+    const bl_chunk_loss_t *losses = &pass->engine->losses[(size_t)(begin + i) * slices_of(pass)];
     bool bad = false;
     for (uint32_t slice = 0; slice < slices_of(pass); slice++) {
       bad = bad || losses[slice].first_bad_row >= 0;

@@ -74,8 +74,9 @@ static bool read_line(const char *line, bl_ctl_operations_answer_t *answer) {
 }
 
 static void keep(bl_ctl_operations_t *operations, const bl_ctl_operations_answer_t *answer) {
-  bl_ctl_operations_answer_t **grown =
-      realloc(operations->answers, (operations->count + 1) * sizeof *operations->answers);
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers, as what they point to stays where it is
+  const size_t bytes = (operations->count + 1) * sizeof *operations->answers;
+  bl_ctl_operations_answer_t **grown = realloc(operations->answers, bytes);
   bl_ctl_operations_answer_t *kept = malloc(sizeof *kept);
   if (grown != NULL) {
     operations->answers = grown;
