@@ -174,6 +174,15 @@ template <typename E, bool Wide> BL_DEVICE void bl_store(E *line, bl_count at, b
   }
 }
 
+// Asks for the line of the L2 cache that holds this address: nothing waits for it, and no register holds it.
+BL_DEVICE void bl_prefetch(const void *address) {
+#ifdef __CUDACC__
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+#else
+  (void)address;
+#endif
+}
+
 // Four columns of a line of elements, whatever their type: half a pack of bf16. `Wide` asks for a multiple of four columns
 // and a line that is aligned to four of them.
 template <typename E, bool Wide>

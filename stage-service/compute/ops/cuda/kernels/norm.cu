@@ -105,7 +105,19 @@ template <typename E, bool Rms, int KEEP> static constexpr BL_DEVICE bool fits(i
   return KEEP * (bl_pack<E>::WIDTH * (Rms ? 1 : 2) + 4 * tensors) <= 84;
 }
 
-// dx may be dy, x or residual: a thread reads the packs that it writes, before it writes them.
+// A row on its way to the L2 cache: one thread of eight asks for their 128 bytes.
+template <typename E, int KEEP> static BL_DEVICE void prefetch_row(const E *line, bl_count width) {
+#pragma unroll
+  for (int c = 0; c < KEEP; c++) {
+    const bl_count at = column_of<E>(c);
+    if (at < width && threadIdx.x % 8 == 0) {
+      bl_prefetch(line + at);
+    }
+  }
+}
+
+// dx may be dy, x or residual: a thread reads the packs that it writes, before it writes them. While the sums of a row are made
+// and its result is written, the next row comes: registers have no room for it.
 // lines [gridDim][width] gain parts, then (LayerNorm) [gridDim][width] bias parts; NULL: not wanted.
 template <typename E, bool Wide, bool Rms, int KEEP>
 __global__ void __launch_bounds__(THREADS_MAX)
@@ -125,6 +137,13 @@ __global__ void __launch_bounds__(THREADS_MAX)
     }
     if (fits<E, Rms, KEEP>(3) && residual != NULL) { // on its way while the sums are made
       load_row<E, Wide, KEEP>(residual + first, width, residuals);
+    }
+    if (const bl_count next = row + gridDim.x; Wide && KEEP <= 4 && next < rows) { // others have no register for it
+      prefetch_row<E, KEEP>(dy + next * width, width);
+      prefetch_row<E, KEEP>(x + next * width, width);
+      if (residual != NULL) {
+        prefetch_row<E, KEEP>(residual + next * width, width);
+      }
     }
     const float mean = Rms ? 0.0f : stats[row], inverse = Rms ? stats[row] : stats[rows + row];
     float sum = 0.0f, dot = 0.0f;
