@@ -32,6 +32,8 @@ for parts in device quick claims 1 2 "1 2"; do
   expect 77 "$(answers "$parts")" "no GPU, $parts"
   [ "$(cat "$work/out")" = "SKIPPED: no driver" ] || { echo "no GPU, $parts:" && cat "$work/out" && exit 1; }
 done
+expect 2 "$(answers clams)" "a part that is none"
+grep -q "'clams' is no part: quick, claims," "$work/out" || { echo "a part that is none:" && cat "$work/out" && exit 1; }
 # A check has a limit, one that hangs is a failure with a name, and what there is no time for is skipped with it.
 for seconds in 20 1; do
   code=0

@@ -25,6 +25,10 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 parts=${1:-1 2}
+case $parts in
+quick | claims | device | 1 | 2 | "1 2") ;;
+*) echo "tests/gpu/run.sh: '$parts' is no part: quick, claims, 1, 2 or device; without one, 1 and 2" >&2 && exit 2 ;;
+esac
 jobs=$(nproc)
 passed=0 failed=0 skipped=0 measured=no sampler=
 [[ $parts == quick || $parts == claims ]] && BALLAST_RUN_SECONDS=${BALLAST_RUN_SECONDS:-480}
