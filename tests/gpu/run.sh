@@ -5,9 +5,9 @@
 #   tests/gpu/run.sh [quick|claims|1|2]      default: parts 1 and 2
 #
 # quick and claims are for a GPU that is lent for a short time: each is over within 8 minutes (BALLAST_RUN_SECONDS).
-# quick is a first look: it builds for this GPU alone, runs every operation in a process of its own, one that fails again with
-# CUDA_LAUNCH_BLOCKING=1, the smallest cases under compute-sanitizer where that is, and then as much of part 1 as there is time
-# for. Each check has a limit of its own, so that none hides another.
+# quick is a first look: it builds for this GPU alone (or takes the programs of BALLAST_BIN, and then services too), runs every
+# operation and every small model in a process of its own, all at once beside paths and the smallest cases under compute-sanitizer,
+# again with CUDA_LAUNCH_BLOCKING=1 what failed, and then figures. Each check has a limit of its own, so that none hides another.
 # claims measures what papers say, on the build of quick, or with the programs of BALLAST_BIN: stages of GPT-2 1.5B and LLaMA 7B,
 # whole, with the ways of attention and recomputation and micro-batches of 1 to 8; where services are, losses to the bit on 1, 2
 # and 4 stages and what parking costs; copies to the host beside products; parts of GPT-3 96B and LLaMA 65B for the table of
@@ -34,6 +34,7 @@ passed=0 failed=0 skipped=0 measured=no sampler=
 [[ $parts == quick || $parts == claims ]] && BALLAST_RUN_SECONDS=${BALLAST_RUN_SECONDS:-480}
 limit=${BALLAST_CHECK_SECONDS:-3600} # of one check
 ends=()                              # a line for each
+started=() waited=() wrong=()        # what goes on in the background, and what of the last to end failed
 # BALLAST_TRY=1: tiny sizes, to try this script on a device that is not there (BALLAST_MODULES=build/tests/late); whatever
 # is measured then is below what is promised.
 ops_sizes=() stage_sizes=() path_sizes=() copy_sizes=()
@@ -63,35 +64,87 @@ say() { # how a check ended
   ends+=("$1")
 }
 
-check() { # name, command...
-  local name=$1 log=build-gpu/logs/$1.log code left began=$SECONDS run=()
+begin() { # name, command...: in the background; settle says how it ended
+  local name=$1 log=build-gpu/logs/$1.log left run=()
   shift
   left=$(seconds_left)
+  started+=("$name")
   if [ "$left" -lt 3 ]; then
-    skipped=$((skipped + 1))
-    say "$name: SKIPPED: no time left"
+    printf 'SKIPPED: no time left\n' >"$log"
+    printf '77 0 0\n' >"$log.end"
     return 0
   fi
   [ "$(type -t "$1")" = function ] || run=(timeout -k 5 "$left")
-  echo "== $name: $*"
-  "${run[@]}" "$@" 2>&1 | tee "$log"
-  code=${PIPESTATUS[0]}
-  case $code in
-  0) passed=$((passed + 1)) && say "$name: ok ($((SECONDS - began)) s)" ;;
-  77) skipped=$((skipped + 1)) && say "$name: SKIPPED: $(grep -m1 -o 'SKIPPED: .*' "$log" | cut -c10-)" ;;
-  124 | 137) failed=$((failed + 1)) && say "$name: FAILED: not over after $left s, see $log" ;;
-  *) failed=$((failed + 1)) && say "$name: FAILED with $code, see $log" ;;
-  esac
-  return "$([ "$code" = 0 ] || [ "$code" = 77 ]; echo $?)"
+  {
+    "${run[@]}" "$@" >"$log" 2>&1
+    printf '%d %d %d\n' $? "$((SECONDS - began))" "$left" >"$log.end"
+  } &
+  waited+=($!)
 }
 
-# Every operation alone: what one of them does to the GPU another does not see.
-each_operation() { # the runner
-  local name
-  for name in $("$1" names); do
-    check "operation-$name" "$1" operations cuda "$name" ||
-      check "operation-$name-blocking" env CUDA_LAUNCH_BLOCKING=1 "$1" operations cuda "$name"
+settle() { # ends with 1 if one of them failed, whose names are then in `wrong`
+  local name log code seconds left
+  [ ${#waited[@]} = 0 ] || wait "${waited[@]}"
+  wrong=()
+  for name in "${started[@]}"; do
+    log=build-gpu/logs/$name.log
+    read -r code seconds left <"$log.end"
+    rm -f "$log.end"
+    cat "$log"
+    case $code in
+    0) passed=$((passed + 1)) && say "$name: ok ($seconds s)" ;;
+    77) skipped=$((skipped + 1)) && say "$name: SKIPPED: $(grep -m1 -o 'SKIPPED: .*' "$log" | cut -c10-)" ;;
+    124 | 137) failed=$((failed + 1)) && wrong+=("$name") && say "$name: FAILED: not over after $left s, see $log" ;;
+    *) failed=$((failed + 1)) && wrong+=("$name") && say "$name: FAILED with $code, see $log" ;;
+    esac
   done
+  started=() waited=()
+  [ ${#wrong[@]} = 0 ]
+}
+
+check() { # name, command...: alone
+  local began=$SECONDS
+  echo "== $1: ${*:2}"
+  begin "$@"
+  settle
+}
+
+# What is right or wrong, and not fast or slow, all of it at once: every operation and run alone, so that what one of them does to
+# the GPU another does not see; what fails is tried again with launches that wait.
+all_at_once() { # folder of the runner and of paths, then of services, or nothing
+  local runner=$1/gpu-runner paths=$1/gpu-paths name tool began=$SECONDS failures
+  echo "== at once: $(date +%T)"
+  for name in $("$runner" names); do
+    begin "operation-$name" "$runner" operations cuda "$name"
+  done
+  for name in $("$runner" runs); do
+    begin "trajectory-$name" "$runner" trajectories cuda "$name"
+  done
+  for tool in memcheck racecheck; do
+    for name in norm cross_entropy; do
+      begin "$tool-$name" sanitized $tool "$runner" $name
+    done
+  done
+  for name in ipc stress nccl; do
+    begin "path-$name" "$paths" $name
+  done
+  if [ -n "${2:-}" ]; then
+    limit=$((limit * 2))
+    begin bits-flash env BALLAST_BIN="$2" python3 -B tests/gpu/claims.py bits flash
+    begin bits-naive env BALLAST_BIN="$2" python3 -B tests/gpu/claims.py bits naive
+    begin stores-2 env BALLAST_BIN="$2" python3 -B tests/gpu/stores.py 2
+    begin services env BALLAST_BIN="$2" python3 -B tests/gpu/services.py
+    limit=$((limit / 2))
+  fi
+  settle && return
+  failures=("${wrong[@]}")
+  for name in "${failures[@]}"; do
+    case $name in
+    operation-*) begin "$name-blocking" env CUDA_LAUNCH_BLOCKING=1 "$runner" operations cuda "${name#operation-}" ;;
+    trajectory-*) begin "$name-blocking" env CUDA_LAUNCH_BLOCKING=1 "$runner" trajectories cuda "${name#trajectory-}" ;;
+    esac
+  done
+  settle
 }
 
 sanitized() { # tool, the runner, operation
@@ -125,7 +178,7 @@ judge() { # what it judges, its log; python3 is not among what the first part ne
 
 beside_pytorch() {
   command -v python3 >/dev/null || { echo "SKIPPED: no python3" && return 77; }
-  python3 -B tools/bench/pytorch_stage.py --faster
+  timeout -k 5 "$(seconds_left)" python3 -B tools/bench/pytorch_stage.py --faster
 }
 
 figures() { # folder of programs: what is promised of operations and of a stage, once
@@ -257,11 +310,10 @@ end() {
   exit 0
 }
 
-if [ -n "${BALLAST_BIN:-}" ] && [ -d "$BALLAST_BIN/../deps" ]; then # packed, with its libraries; NVIDIA's may be Python's
-  wheels=$(python3 -c "import glob, nvidia; print(''.join(f + ':' for p in nvidia.__path__ for f in glob.glob(p + '/*/lib')))" \
+if [ -n "${BALLAST_BIN:-}" ] && [ -d "$BALLAST_BIN/../deps" ]; then # packed; NVIDIA's libraries may be Python's
+  wheels=$(python3 -c "import glob, nvidia; print(':'.join(f for p in nvidia.__path__ for f in glob.glob(p + '/*/lib')))" \
     2>/dev/null || true)
-  LD_LIBRARY_PATH=$wheels$(realpath "$BALLAST_BIN/../deps")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  export LD_LIBRARY_PATH
+  export LD_LIBRARY_PATH=$wheels${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} BALLAST_GOLDEN=$PWD/tests/gpu/golden.txt
 fi
 if [ -n "${BALLAST_BIN:-}" ]; then
   need_device "$BALLAST_BIN/stage-service" --list-devices
@@ -300,22 +352,16 @@ fi
 
 if [ "$parts" = quick ]; then
   nvidia-smi -q -d CLOCK,POWER,TEMPERATURE >build-gpu/logs/clocks.txt 2>&1 || true
-  build_for_this_gpu
-  runner=$PWD/build-gpu/tests/gpu-runner
-  need_device "$runner" devices
-  limit=60
-  each_operation "$runner"
-  for tool in memcheck racecheck; do
-    for name in norm cross_entropy; do
-      check "$tool-$name" sanitized $tool "$runner" $name
-    done
-  done
+  bin=${BALLAST_BIN:-$PWD/build-gpu/bin}
+  tests=$(dirname "$bin")/tests
+  [ -n "${BALLAST_BIN:-}" ] || build_for_this_gpu
+  need_device "$tests/gpu-runner" devices
+  "$tests/gpu-runner" devices >build-gpu/logs/devices.log 2>&1
+  limit=45
+  [ -z "${BALLAST_TRY:-}" ] || limit=600 # all at once, on whatever processors there are
+  all_at_once "$tests" "${BALLAST_BIN:-}"
   limit=120
-  check trajectories "$runner" trajectories cuda
-  check path-ipc build-gpu/tests/gpu-paths ipc
-  check path-nccl-stress build-gpu/tests/gpu-paths stress
-  check path-nccl build-gpu/tests/gpu-paths nccl
-  figures "$PWD/build-gpu/bin"
+  figures "$bin"
   end
 fi
 

@@ -5,8 +5,10 @@
 //   gpu-runner operations [cuda|host|reference]      every case against the fp64 reference, and the host where it is built
 //   gpu-runner trajectories [cuda|host|reference] [run]    20 steps of small models, beside the reference and golden.txt
 //   gpu-runner devices                               the GPUs of this machine
+//   gpu-runner names | runs                          what can be named as an operation, as a run
 //   gpu-runner golden > tests/gpu/golden.txt         writes the host's losses
 //
+// golden.txt is that of the sources it was built from, or what BALLAST_GOLDEN names.
 // Exit code 77 and the reason where there is no such back end here.
 #include "base/error.h"
 #include "compute/ops/select.h"
@@ -293,8 +295,17 @@ static bool read_golden(const char *path, const char *name, double losses[STEPS]
   return seen == STEPS;
 }
 
+static int list_runs(void) {
+  for (size_t i = 0; i < RUNS; i++) {
+    printf("%s\n", runs[i].name);
+  }
+  return 0;
+}
+
 static int check_trajectories(const back_end_t *back_end, const char *only) {
   const back_end_t reference = {bl_ops_reference(), bl_device_host()};
+  const char *golden = getenv("BALLAST_GOLDEN");
+  golden = golden != NULL ? golden : BALLAST_SOURCE_DIR "/tests/gpu/golden.txt";
   bool ok = true;
   printf("%s\n", bl_device_describe(back_end->device));
   for (size_t i = 0; i < RUNS; i++) {
@@ -308,8 +319,8 @@ static int check_trajectories(const back_end_t *back_end, const char *only) {
       train(&runs[i], &reference, wanted);
       ok = follows(&runs[i], found, wanted, "the fp64 reference") && ok;
     }
-    if (!read_golden(BALLAST_SOURCE_DIR "/tests/gpu/golden.txt", runs[i].name, wanted)) {
-      STOP("tests/gpu/golden.txt has no losses of %s", runs[i].name);
+    if (!read_golden(golden, runs[i].name, wanted)) {
+      STOP("%s has no losses of %s", golden, runs[i].name);
     }
     ok = follows(&runs[i], found, wanted, "golden.txt (the host's)") && ok;
   }
@@ -344,11 +355,14 @@ int main(int argc, char **argv) {
   if (strcmp(what, "names") == 0) {
     return list_operations();
   }
+  if (strcmp(what, "runs") == 0) {
+    return list_runs();
+  }
   const bool golden = strcmp(what, "golden") == 0, operations = strcmp(what, "operations") == 0;
   if (!golden && !operations && strcmp(what, "trajectories") != 0) {
     fprintf(stderr, "usage: gpu-runner operations [cuda|host|reference] [operation], gpu-runner trajectories "
                     "[cuda|host|reference] [run],\n"
-                    "       gpu-runner devices, gpu-runner names, gpu-runner golden\n");
+                    "       gpu-runner devices, gpu-runner names, gpu-runner runs, gpu-runner golden\n");
     return 2;
   }
   setvbuf(stdout, NULL, _IOLBF, 0);
