@@ -34,6 +34,7 @@ passed=0 failed=0 skipped=0 measured=no sampler=
 [[ $parts == quick || $parts == claims ]] && BALLAST_RUN_SECONDS=${BALLAST_RUN_SECONDS:-480}
 limit=${BALLAST_CHECK_SECONDS:-3600} # of one check
 ends=()                              # a line for each
+AT_ONCE=6                            # checks; more contexts than some ten have no room in a small machine's own memory
 started=() waited=() wrong=()        # what goes on in the background, and what of the last to end failed
 # BALLAST_TRY=1: tiny sizes, to try this script on a device that is not there (BALLAST_MODULES=build/tests/late); whatever
 # is measured then is below what is promised.
@@ -64,8 +65,8 @@ say() { # how a check ended
   ends+=("$1")
 }
 
-begin() { # name, command...: in the background; settle says how it ended
-  local name=$1 log=build-gpu/logs/$1.log left run=()
+begin() { # name, command...: in the background, few at once; settle says how it ended
+  local name=$1 log=build-gpu/logs/$1.log left began run=()
   shift
   left=$(seconds_left)
   started+=("$name")
@@ -74,6 +75,11 @@ begin() { # name, command...: in the background; settle says how it ended
     printf '77 0 0\n' >"$log.end"
     return 0
   fi
+  while [ "$(jobs -rp | wc -l)" -ge $AT_ONCE ]; do
+    wait -n
+  done
+  left=$(seconds_left)
+  began=$SECONDS
   [ "$(type -t "$1")" = function ] || run=(timeout -k 5 "$left")
   {
     "${run[@]}" "$@" >"$log" 2>&1
@@ -103,7 +109,6 @@ settle() { # ends with 1 if one of them failed, whose names are then in `wrong`
 }
 
 check() { # name, command...: alone
-  local began=$SECONDS
   echo "== $1: ${*:2}"
   begin "$@"
   settle
@@ -112,7 +117,7 @@ check() { # name, command...: alone
 # What is right or wrong, and not fast or slow, all of it at once: every operation and run alone, so that what one of them does to
 # the GPU another does not see; what fails is tried again with launches that wait.
 all_at_once() { # folder of the runner and of paths, then of services, or nothing
-  local runner=$1/gpu-runner paths=$1/gpu-paths name tool began=$SECONDS failures
+  local runner=$1/gpu-runner paths=$1/gpu-paths name tool failures
   echo "== at once: $(date +%T)"
   for name in $("$runner" names); do
     begin "operation-$name" "$runner" operations cuda "$name"

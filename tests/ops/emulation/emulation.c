@@ -21,6 +21,7 @@
 #define THREADS_MAX 1024
 #define WARP        32
 #define STACK_BYTES ((size_t)64 << 10)
+#define FETCHES_MAX 128 // on their way, of a thread
 
 typedef enum state { READY, AT_BARRIER, AT_EXCHANGE, OVER } state_t;
 
@@ -32,10 +33,17 @@ typedef struct fiber {
   bool started;
 } fiber_t;
 
+typedef struct fetch {
+  void *place;
+  const void *from;
+  unsigned group;
+} fetch_t;
+
 typedef struct thread {
   state_t state;
-  unsigned exchanges; // which of two rooms the next one uses
-  fiber_t *fiber;     // that it waits in
+  unsigned fetch_first, fetch_count, groups; // the first on its way, how many there are, groups so far
+  unsigned exchanges;                        // which of two rooms the next one uses
+  fiber_t *fiber;                            // that it waits in
 } thread_t;
 
 bl_emulated_t bl_emulated;
@@ -48,7 +56,8 @@ static fiber_t fibers[THREADS_MAX + 1];
 static fiber_t *idle[THREADS_MAX + 1]; // those without a thread
 static size_t idle_count;
 static thread_t threads_of_block[THREADS_MAX];
-static unsigned taken, threads_count; // of the block's threads
+static fetch_t fetches[THREADS_MAX][FETCHES_MAX]; // rings
+static unsigned taken, threads_count;             // of the block's threads
 static char *stacks;
 static fiber_t scheduler;
 static fiber_t *running;
@@ -86,6 +95,12 @@ static void switch_to(fiber_t *from, fiber_t *to) {
 }
 #endif
 
+static void refuse(const char *what) {
+  fprintf(stderr, "emulated kernel: thread %u of block %u,%u %s\n", running_thread, bl_emulated.block.x,
+          bl_emulated.block.y, what);
+  abort();
+}
+
 // False when all threads of the block have been taken.
 static bool take_thread(void) {
   if (taken == threads_count) {
@@ -105,7 +120,11 @@ static void run_fiber(void) {
     fiber_t *self = running;
     while (take_thread()) {
       kernel(kernel_argument);
-      threads_of_block[running_thread].state = OVER; // the same thread again, whoever ran in between
+      thread_t *thread = &threads_of_block[running_thread]; // the same again, whoever ran in between
+      if (thread->fetch_count > 0) {
+        refuse("ends with copies on their way");
+      }
+      thread->state = OVER;
     }
     idle[idle_count++] = self;
     switch_to(self, &scheduler);
@@ -129,6 +148,32 @@ void bl_emulated_exchange(void *value, unsigned bytes, unsigned mask) {
   memcpy(&room[lane], value, bytes);
   wait_as(AT_EXCHANGE);
   memcpy(value, &room[lane ^ mask], bytes);
+}
+
+void bl_emulated_fetch(void *place, const void *from) {
+  thread_t *thread = &threads_of_block[running_thread];
+  if (thread->fetch_count == FETCHES_MAX) {
+    refuse("has too many copies on their way");
+  }
+  fetches[running_thread][(thread->fetch_first + thread->fetch_count++) % FETCHES_MAX] =
+      (fetch_t){place, from, thread->groups};
+}
+
+void bl_emulated_fetch_group(void) {
+  threads_of_block[running_thread].groups++;
+}
+
+void bl_emulated_fetch_wait(unsigned left) {
+  thread_t *thread = &threads_of_block[running_thread];
+  while (thread->fetch_count > 0) {
+    const fetch_t *fetch = &fetches[running_thread][thread->fetch_first % FETCHES_MAX];
+    if (fetch->group + left >= thread->groups) {
+      return;
+    }
+    memcpy(fetch->place, fetch->from, 16);
+    thread->fetch_first++;
+    thread->fetch_count--;
+  }
 }
 
 static void stuck(void) {

@@ -183,6 +183,53 @@ BL_DEVICE void bl_prefetch(const void *address) {
 #endif
 }
 
+// ---- copies into shared memory that go on while a thread does something else
+// A pack on its way from memory to `place`, which only this thread reads, behind a wait. `Wide` as bl_load; else it is there at
+// once.
+template <typename E, bool Wide> BL_DEVICE void bl_fetch(bl_words *place, const E *line, bl_count at, bl_count count) {
+  if constexpr (!Wide) {
+    *place = bl_load<E, false>(line, at, count).raw;
+  } else {
+#ifdef __CUDACC__
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((unsigned)__cvta_generic_to_shared(place)),
+                 "l"(line + at)
+                 : "memory");
+#else
+    bl_emulated_fetch(place, line + at);
+#endif
+  }
+}
+
+// What this thread has fetched since the last call is one group, empty or not.
+BL_DEVICE void bl_fetch_group() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#else
+  bl_emulated_fetch_group();
+#endif
+}
+
+// All groups of this thread are there but the last `left`, 0 to 3; more of them count as 3.
+BL_DEVICE void bl_fetch_wait(unsigned left) {
+#ifdef __CUDACC__
+  switch (left) {
+  case 0:
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    break;
+  case 1:
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+    break;
+  case 2:
+    asm volatile("cp.async.wait_group 2;" ::: "memory");
+    break;
+  default:
+    asm volatile("cp.async.wait_group 3;" ::: "memory");
+  }
+#else
+  bl_emulated_fetch_wait(left < 3 ? left : 3);
+#endif
+}
+
 // Four columns of a line of elements, whatever their type: half a pack of bf16. `Wide` asks for a multiple of four columns
 // and a line that is aligned to four of them.
 template <typename E, bool Wide>
@@ -231,6 +278,15 @@ BL_DEVICE void bl_load_floats(const float *line, bl_count at, bl_count count, fl
     for (int j = 0; j < 4; j++) {
       values[i + j] = four[j];
     }
+  }
+}
+
+template <typename E, bool Wide>
+BL_DEVICE void bl_store_floats(float *line, bl_count at, bl_count count, const float (&values)[bl_pack<E>::WIDTH]) {
+#pragma unroll
+  for (int i = 0; i < bl_pack<E>::WIDTH; i += 4) {
+    const float four[4] = {values[i], values[i + 1], values[i + 2], values[i + 3]};
+    bl_store<float, Wide>(line, at + i, count, bl_repack<float>(four));
   }
 }
 
@@ -356,6 +412,37 @@ BL_DEVICE void bl_block_sums(float *a, float *b, float *room) {
   *b = y;
 }
 
+// Mean and sum of squared deviations from it.
+struct bl_moments {
+  float mean, squares;
+};
+
+// Of `count` numbers, of which this thread has `sum` of its own, its warp `here`, and squares_from(point) is the sum of this
+// thread's squared distances from any point. Each warp has the moments of its own numbers first, so that one barrier is enough
+// (Chan, Golub, LeVeque 1979); `room` holds three floats per warp.
+template <typename F>
+BL_DEVICE bl_moments bl_block_moments(float sum, float here, float count, const F &squares_from, float *room) {
+  const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
+  const float centre = here > 0.0f ? bl_quotient(bl_warp_all(sum, bl_plus()), here) : 0.0f;
+  const float squares = bl_warp_all(squares_from(centre), bl_plus());
+  if (threadIdx.x % 32 == 0) {
+    room[3 * warp] = here;
+    room[3 * warp + 1] = centre;
+    room[3 * warp + 2] = squares;
+  }
+  __syncthreads();
+  float away = 0.0f; // sum of the numbers' distances from the first warp's mean, and of their squares
+  float spread = 0.0f;
+#pragma unroll 1
+  for (int i = 0; i < warps; i++) {
+    const float step = room[3 * i + 1] - room[1], all = room[3 * i] * step;
+    away += all;
+    spread += room[3 * i + 2] + all * step;
+  }
+  away = bl_quotient(away, count);
+  return {room[1] + away, fmaxf(spread - count * away * away, 0.0f)};
+}
+
 // The entry of a table that this block is of: the last whose first block is not behind it.
 template <typename Table> BL_DEVICE unsigned bl_entry_of(const Table &table) {
   unsigned low = 0, high = table.count;
@@ -375,6 +462,19 @@ template <typename Table> BL_DEVICE unsigned bl_entry_of(const Table &table) {
 
 static inline bool bl_is_wide(const void *pointer) {
   return ((uintptr_t)pointer & 15u) == 0;
+}
+
+// For kernels whose blocks take several rows, one after the other, none of which changes another's bits.
+static inline unsigned bl_multiprocessors(void) {
+#ifdef __CUDACC__
+  int device = 0, count = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+                 cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess && count > 0
+             ? (unsigned)count
+             : 1;
+#else
+  return 2;
+#endif
 }
 
 // Bytes of shared memory that each of `blocks` on a multiprocessor can have.

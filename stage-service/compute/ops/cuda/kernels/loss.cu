@@ -2,10 +2,10 @@
 // Softmax cross-entropy over rows of logits, and the sum of losses.
 //
 // Of the memory a row of logits is read once and its gradient written over it: 8 bytes a logit in fp32, 6 in bf16. Between
-// the two lies a sum over the row, for which a block waits: two blocks share a multiprocessor, so that one is on its way
-// meanwhile. What the second pass reads again is kept in shared memory, 28672 columns of each row on an H100 (20480 on an
-// A100); of longer rows the rest comes from the L2 cache: of 50257 columns and two rows on each of 132 multiprocessors 23 of
-// its 50 MB.
+// the two lies a sum over the row, for which a block waits: two blocks share a multiprocessor, and while one writes the gradient
+// of a row, its next row comes into the shared memory that this sets free. Shared memory holds 28672 columns of each row on an
+// H100 (20480 on an A100); of longer rows the rest comes from the L2 cache: of 50257 columns and two rows on each of 132
+// multiprocessors 23 of its 50 MB.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
@@ -18,10 +18,14 @@
 #define CAP_THREADS  256
 #define LOWEST       (-3.402823466e38f)
 
-// The pack of this thread of a strip; what is behind the row has no part in any sum.
+// This thread's columns of a strip of a row, from shared memory if it is there; what is behind the row has no part in any sum.
 template <bool Wide>
-static BL_DEVICE void load_pack(const float *row, unsigned at, unsigned vocab, float (&values)[4]) {
-  if (at < vocab) {
+static BL_DEVICE void load_pack(const bl_words *cache, const float *row, unsigned strip, unsigned kept, unsigned vocab,
+                                float (&values)[4]) {
+  const unsigned at = strip + threadIdx.x * 4;
+  if (strip < kept) {
+    bl_unpack<float>({cache[strip / 4 + threadIdx.x]}, values);
+  } else if (at < vocab) {
     bl_unpack<float>(bl_load<float, Wide>(row, at, vocab), values);
   }
   if (at + 4 > vocab) {
@@ -32,91 +36,114 @@ static BL_DEVICE void load_pack(const float *row, unsigned at, unsigned vocab, f
   }
 }
 
-// A block per row; `kept` columns of it, whole strips, stay in shared memory, where each thread reads its own packs again.
+// What load_pack will want of that many strips, on its way.
+template <bool Wide>
+static BL_DEVICE void fetch_packs(bl_words *cache, const float *row, unsigned first, unsigned kept, unsigned vocab) {
+#pragma unroll
+  for (int n = 0; n < PACKS; n++) {
+    const unsigned strip = first + n * STRIP, at = strip + threadIdx.x * 4;
+    if (at < vocab && strip < kept) {
+      bl_fetch<float, Wide>(&cache[strip / 4 + threadIdx.x], row, at, vocab);
+    } else if (at < vocab && threadIdx.x % 8 == 0) {
+      bl_prefetch(row + at);
+    }
+  }
+  if (first < kept) {
+    bl_fetch_group();
+  }
+}
+
+// `kept` columns of a row, whole strips, are in shared memory, where each thread reads its own packs.
 //
 // bf16: elements of the gradient lie in the first half of the row's logits. Where they land on columns that are kept nobody
 // reads these again; where on others, all threads have to have read theirs before.
 template <typename E, bool Wide, bool Capped>
 __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
-    cross_entropy(unsigned vocab, bl_count stride, unsigned kept, const int32_t *__restrict__ labels, float scale,
-                  float inverse_cap, float *logits, double *row_losses) {
+    cross_entropy(unsigned rows, unsigned vocab, bl_count stride, unsigned kept, const int32_t *__restrict__ labels,
+                  float scale, float inverse_cap, float *logits, double *row_losses) {
   BL_DYNAMIC_SHARED(bl_words, cache);
   __shared__ float rooms[2][THREADS / 32];
-  __shared__ unsigned label_room;
-  // From memory of the host, once a row; nobody waits for it before the logits are on their way.
-  const unsigned fetched = threadIdx.x == 0 ? (unsigned)labels[blockIdx.x] : 0;
-  float *row = logits + (bl_count)blockIdx.x * stride;
-
-  float largest = LOWEST, sum = 0.0f; // of this thread, the sum in units of exp(largest)
+  __shared__ unsigned label_rooms[2];
+  // From memory of the host, once a row, a row ahead.
+  unsigned fetched = threadIdx.x == 0 ? (unsigned)labels[blockIdx.x] : 0;
   for (unsigned first = 0; first < vocab; first += COLUMNS) {
-    float values[PACKS][4], here = largest;
-#pragma unroll
-    for (int n = 0; n < PACKS; n++) {
-      load_pack<Wide>(row, first + n * STRIP + threadIdx.x * 4, vocab, values[n]);
-    }
-#pragma unroll
-    for (int n = 0; n < PACKS; n++) {
-      if (first + n * STRIP < kept) {
-        cache[first / 4 + n * THREADS + threadIdx.x] = bl_repack<float>(values[n]).raw;
-      }
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        here = fmaxf(here, values[n][i]);
-      }
-    }
-    sum *= bl_exp(largest - here);
-    largest = here;
-#pragma unroll
-    for (int n = 0; n < PACKS; n++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        sum += bl_exp(values[n][i] - largest);
-      }
-    }
+    fetch_packs<Wide>(cache, logits + (bl_count)blockIdx.x * stride, first, kept, vocab);
   }
-  float of_label = 0.0f;
-  if (threadIdx.x == 0) {
-    label_room = fetched;
-    of_label = fetched < vocab ? row[fetched] : 0.0f;
-  }
-  const float top = bl_block_all(largest, rooms[0], bl_larger());
-  const float total = bl_block_all(sum * bl_exp(largest - top), rooms[1], bl_plus());
-  const unsigned label = label_room;
-  const float share = scale / total;
-  if (threadIdx.x == 0) {
-    row_losses[blockIdx.x] = (double)top + log((double)total) - (double)of_label;
-  }
-  for (unsigned first = 0; first < vocab; first += COLUMNS) {
-    float values[PACKS][4];
-#pragma unroll
-    for (int n = 0; n < PACKS; n++) {
-      if (first + n * STRIP < kept) {
-        bl_unpack<float>({cache[first / 4 + n * THREADS + threadIdx.x]}, values[n]);
-      } else {
-        load_pack<Wide>(row, first + n * STRIP + threadIdx.x * 4, vocab, values[n]);
+  int turn = 0;
+  for (unsigned at_row = blockIdx.x; at_row < rows; at_row += gridDim.x, turn ^= 1) {
+    float *row = logits + (bl_count)at_row * stride;
+    const bool more = at_row + gridDim.x < rows;
+    if (threadIdx.x == 0) {
+      label_rooms[turn] = fetched;
+      fetched = more ? (unsigned)labels[at_row + gridDim.x] : 0;
+    }
+    float largest = LOWEST, sum = 0.0f; // of this thread, the sum in units of exp(largest)
+    unsigned groups = (kept + COLUMNS - 1) / COLUMNS;
+    for (unsigned first = 0; first < vocab; first += COLUMNS) {
+      float values[PACKS][4], here = largest;
+      if (first < kept) {
+        bl_fetch_wait(--groups);
       }
-    }
-    if (sizeof(E) < sizeof(float) && kept < vocab && (first + COLUMNS) / 2 > kept) { // of the whole block alike
-      __syncthreads();
-    }
 #pragma unroll
-    for (int n = 0; n < PACKS; n++) {
-      const unsigned at = first + n * STRIP + threadIdx.x * 4;
-      if (at < vocab) {
-        const bool has_label = label - at < 4;
+      for (int n = 0; n < PACKS; n++) {
+        load_pack<Wide>(cache, row, first + n * STRIP, kept, vocab, values[n]);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          const float z = values[n][i];
-          values[n][i] = bl_exp(z - top) * share;
-          if (has_label) {
-            values[n][i] -= at + i == label ? scale : 0.0f;
-          }
-          if constexpr (Capped) {
-            values[n][i] *= 1.0f - z * inverse_cap * (z * inverse_cap);
-          }
+          here = fmaxf(here, values[n][i]);
         }
-        bl_store_four<E, Wide>((E *)row, at, vocab, values[n]);
       }
+      sum *= bl_exp(largest - here);
+      largest = here;
+#pragma unroll
+      for (int n = 0; n < PACKS; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          sum += bl_exp(values[n][i] - largest);
+        }
+      }
+    }
+    const float top = bl_block_all(largest, rooms[0], bl_larger());
+    const float total = bl_block_all(sum * bl_exp(largest - top), rooms[1], bl_plus());
+    const unsigned label = label_rooms[turn];
+    const float share = scale / total;
+    float of_label = 0.0f;
+    bool says_loss = label >= vocab && threadIdx.x == 0;
+    for (unsigned first = 0; first < vocab; first += COLUMNS) {
+      float values[PACKS][4];
+#pragma unroll
+      for (int n = 0; n < PACKS; n++) {
+        load_pack<Wide>(cache, row, first + n * STRIP, kept, vocab, values[n]);
+      }
+      if (sizeof(E) < sizeof(float) && kept < vocab && (first + COLUMNS) / 2 > kept) { // of the whole block alike
+        __syncthreads();
+      }
+      if (more) {
+        fetch_packs<Wide>(cache, row + gridDim.x * stride, first, kept, vocab);
+      }
+#pragma unroll
+      for (int n = 0; n < PACKS; n++) {
+        const unsigned at = first + n * STRIP + threadIdx.x * 4;
+        if (at < vocab) {
+          const bool has_label = label - at < 4;
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            const float z = values[n][i];
+            values[n][i] = bl_exp(z - top) * share;
+            if (has_label && at + i == label) {
+              values[n][i] -= scale;
+              of_label = z;
+              says_loss = true;
+            }
+            if constexpr (Capped) {
+              values[n][i] *= 1.0f - z * inverse_cap * (z * inverse_cap);
+            }
+          }
+          bl_store_four<E, Wide>((E *)row, at, vocab, values[n]);
+        }
+      }
+    }
+    if (says_loss) {
+      row_losses[at_row] = (double)top + log((double)total) - (double)of_label;
     }
   }
 }
@@ -191,14 +218,16 @@ int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint
   const uint64_t strips =
       bl_least(bl_over(vocab, STRIP), room > STATIC_BYTES ? (room - STATIC_BYTES) / strip_bytes : 0);
   const unsigned columns = (unsigned)vocab, kept = (unsigned)(strips * STRIP);
+  const unsigned blocks = (unsigned)bl_least(rows, (uint64_t)ROW_BLOCKS * bl_multiprocessors());
   if (cap != 0.0f) {
     return BL_TYPED(bf16, wide,
-                    BL_LAUNCH_SHARED((cross_entropy<E, W, true>), (unsigned)rows, THREADS, strips * strip_bytes, stream,
-                                     columns, stride, kept, labels, scale, 1.0f / cap, logits, row_losses));
+                    BL_LAUNCH_SHARED((cross_entropy<E, W, true>), blocks, THREADS, strips * strip_bytes, stream,
+                                     (unsigned)rows, columns, stride, kept, labels, scale, 1.0f / cap, logits,
+                                     row_losses));
   }
   return BL_TYPED(bf16, wide,
-                  BL_LAUNCH_SHARED((cross_entropy<E, W, false>), (unsigned)rows, THREADS, strips * strip_bytes, stream,
-                                   columns, stride, kept, labels, scale, 0.0f, logits, row_losses));
+                  BL_LAUNCH_SHARED((cross_entropy<E, W, false>), blocks, THREADS, strips * strip_bytes, stream,
+                                   (unsigned)rows, columns, stride, kept, labels, scale, 0.0f, logits, row_losses));
 }
 
 int bl__launch_loss_sum(bl__stream_t stream, uint64_t rows, const double *row_losses, double *loss,
