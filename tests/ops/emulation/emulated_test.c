@@ -146,7 +146,15 @@ static const op_case_t wide_cases[] = {
     {&op_attention, {1, 65, 2, 2, 17, 65}, OP_IN_PLACE},
     {&op_attention, {1, 65, 2, 2, 17, 64}, OP_FLASH},
     {&op_attention, {1, 20, 2, 2, 4, 99}, OP_SCALE},
-    {&op_attention, {1, 600, 1, 1, 4, 550}, 0}, // several fours a thread
+    {&op_attention, {1, 600, 1, 1, 4, 550}, 0},  // several fours a thread
+    {&op_attention, {1, 512, 1, 1, 8}, OP_BF16}, // a warp that is full, and one column more
+    {&op_attention, {1, 513, 1, 1, 4}, OP_FLASH},
+    // gradients of shared heads into rows: whole packs of bf16, whole packs of floats alone, sequences shorter than the rows
+    // of a thread
+    {&op_attention, {5, 3, 4, 2, 24}, OP_BF16},
+    {&op_attention, {3, 6, 4, 2, 12}, OP_BF16 | OP_IN_PLACE},
+    {&op_attention, {3, 6, 4, 2, 12}, OP_FLASH},
+    {&op_attention, {7, 1, 6, 2, 4}, 0},
     {&op_attention, {2, 37, 4, 2, 8}, OP_CAP | OP_IN_PLACE},
     {&op_attention, {2, 37, 4, 2, 8}, OP_CAP | OP_FLASH | OP_SCALE},
     {&op_attention, {2, 132, 6, 2, 16}, OP_CAP | OP_SCALE | OP_BF16 | OP_IN_PLACE},
@@ -180,6 +188,22 @@ static void rows_of_logits_need_no_shared_memory(void **state) {
     compare_some(cases, sizeof cases / sizeof cases[0], 1);
   }
   bl_emulated_shared_bytes = before;
+}
+
+// Rows of scores that are longer than a block's registers hold are read in strips.
+static void rows_of_scores_come_in_strips(void **state) {
+  (void)state;
+  skip_under_tsan();
+  static const op_case_t cases[] = {{&op_attention, {1, 600, 1, 1, 4}, 0},
+                                    {&op_attention, {1, 600, 1, 1, 8}, OP_FLASH | OP_BF16},
+                                    {&op_attention, {1, 513, 1, 1, 4}, OP_CAP | OP_BF16},
+                                    {&op_attention, {1, 600, 1, 1, 4, 70}, OP_BF16},
+                                    {&op_attention, {1, 601, 1, 1, 4, 530}, OP_CAP | OP_FLASH},
+                                    {&op_attention, {1, 1100, 1, 1, 4, 513}, 0}};
+  const unsigned before = bl_emulated_threads;
+  bl_emulated_threads = 32;
+  compare_some(cases, sizeof cases / sizeof cases[0], 1);
+  bl_emulated_threads = before;
 }
 
 static unsigned rations[2]; // of shared memory, in turns
@@ -456,6 +480,7 @@ int main(void) {
       cmocka_unit_test(all_cases_agree),
       cmocka_unit_test(wide_cases_agree),
       cmocka_unit_test(rows_of_logits_need_no_shared_memory),
+      cmocka_unit_test(rows_of_scores_come_in_strips),
       cmocka_unit_test(shared_memory_does_not_change_bits),
       cmocka_unit_test(bad_shapes_are_refused),
       cmocka_unit_test(workspace_is_asked_for),

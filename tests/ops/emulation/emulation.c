@@ -50,6 +50,7 @@ bl_emulated_t bl_emulated;
 bool bl_emulated_reverse;
 uint64_t bl_emulated_count;
 unsigned bl_emulated_shared_bytes = BL_EMULATED_SHARED_MOST - 2048; // two blocks' own taken off
+unsigned bl_emulated_threads = THREADS_MAX;
 _Alignas(16) uint64_t bl_emulated_shared[BL_EMULATED_SHARED_MOST / sizeof(uint64_t)];
 
 static fiber_t fibers[THREADS_MAX + 1];

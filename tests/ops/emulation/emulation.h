@@ -31,6 +31,7 @@ extern uint64_t bl_emulated_count; // of launches so far
 // Shared memory that a kernel is launched with, and how much of it a multiprocessor has.
 #define BL_EMULATED_SHARED_MOST 233472u
 extern unsigned bl_emulated_shared_bytes;
+extern unsigned bl_emulated_threads; // of a block that holds a row in registers, at most
 extern uint64_t bl_emulated_shared[BL_EMULATED_SHARED_MOST / sizeof(uint64_t)];
 
 // Runs body(argument) in every thread of every block; returns 0, or 9 (cudaErrorInvalidConfiguration) for a shape that a

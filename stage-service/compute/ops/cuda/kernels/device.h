@@ -494,6 +494,15 @@ static inline bl_count bl_shared_bytes(unsigned blocks) {
 #endif
 }
 
+// Threads of a block whose registers hold what it reads, as far as `most` of them can. Tests have fewer.
+static inline bl_count bl_most_threads(bl_count most) {
+#ifdef __CUDACC__
+  return most;
+#else
+  return most < bl_emulated_threads ? most : bl_emulated_threads;
+#endif
+}
+
 static inline bl_count bl_over(bl_count count, bl_count by) { // rounded up
   return (count + by - 1) / by;
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal softmax over stored scores, its gradient, and the way of heads back into rows. A block per row of a matrix;
-// four columns a thread at a time. Bytes per pair of positions, of which causality leaves half to be read: forward 8 (the
-// second reading comes from the cache) and an element written; backward 4 and two elements, and 4 more for a cap. Of a
-// window's row no more is read than is seen.
+// Causal softmax over stored scores, its gradient, and the way of heads back into rows. A block per row of a matrix. Bytes
+// per pair of positions, of which causality leaves half to be read: forward 4 and an element written; backward 4 and two
+// elements (the second reading comes from the cache), and 4 more for a cap. Of a window's row no more is read than is seen.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
-#define THREADS 128
-#define LOWEST  (-3.402823466e38f)
+#define THREADS     128
+#define THREADS_MAX 512 // of a row of scores
+#define KEEP        4   // fours of a row of scores that a thread holds
+#define ROWS        4   // whose heads a thread moves
+#define LOWEST      (-3.402823466e38f)
 
 // Bounded: keys left of a window are not seen, or scores are capped, or both. The row's first key that is seen.
 template <bool Bounded> static BL_DEVICE bl_count first_seen(bl_count seen, const bl__bounds_t &bounds) {
@@ -23,65 +25,143 @@ template <bool Bounded> static BL_DEVICE bool sees(bl_count column, bl_count fro
   return column < seen && (!Bounded || column >= from);
 }
 
-template <bool Wide, bool Bounded>
-static BL_DEVICE void load_scores(const float *line, bl_count at, bl_count seq, const bl__bounds_t &bounds,
-                                  float (&values)[4]) {
-  bl_load_four<float, Wide>(line, at, seq, values);
+struct row_of_scores {
+  const float *scores;
+  uint32_t seq, from, seen;
+};
+
+// Where four c of a thread lies in a strip of a row, which blockDim KEEP fours are.
+static BL_DEVICE uint32_t column_of(uint32_t strip, int c) {
+  return strip + ((uint32_t)c * blockDim.x + threadIdx.x) * 4;
+}
+
+template <bool Bounded> static BL_DEVICE bool sees(uint32_t at, const row_of_scores &row) {
+  return at < row.seen && (!Bounded || at >= row.from);
+}
+
+template <bool Bounded> static BL_DEVICE bool sees_four(uint32_t at, const row_of_scores &row) {
+  return at < row.seen && (!Bounded || at + 4 > row.from);
+}
+
+// A strip of a row's scores. All loads are on their way before the first is waited for; fours of which nothing is seen are
+// zeros in `zeros` (NULL: they are there) meanwhile.
+template <typename E, bool Wide, bool Bounded>
+static BL_DEVICE void load_strip(const row_of_scores &row, uint32_t strip, const bl__bounds_t &bounds, E *zeros,
+                                 float (&values)[KEEP][4]) {
+#pragma unroll
+  for (int c = 0; c < KEEP; c++) {
+    const uint32_t at = column_of(strip, c);
+    const float nothing[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    if (sees_four<Bounded>(at, row)) {
+      bl_load_four<float, Wide>(row.scores, at, row.seq, values[c]);
+    } else if (zeros != NULL && at < row.seq) {
+      bl_store_four<E, Wide>(zeros, at, row.seq, nothing);
+    }
+  }
   if (Bounded && bounds.cap != 0.0f) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      values[i] = bl_capped(values[i], bounds.cap, bounds.inverse_cap);
+    for (int c = 0; c < KEEP; c++) {
+      if (sees_four<Bounded>(column_of(strip, c), row)) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          values[c][i] = bl_capped(values[c][i], bounds.cap, bounds.inverse_cap);
+        }
+      }
     }
   }
 }
 
-// Again: lse is given, and nothing is summed.
-template <typename E, bool Wide, bool Again, bool Bounded>
-__global__ void __launch_bounds__(THREADS)
-    softmax_forward(bl_count seq, const bl__bounds_t bounds, const float *__restrict__ scores,
-                    E *__restrict__ probabilities, bl_count matrix_stride, float *lse, bl_count lse_stride) {
-  __shared__ float rooms[2][THREADS / 32];
-  const bl_count matrix = blockIdx.x / (uint32_t)seq, row = blockIdx.x % (uint32_t)seq, seen = row + 1;
-  const bl_count from = first_seen<Bounded>(seen, bounds);
-  const float *line = scores + (bl_count)blockIdx.x * seq;
-  float top, share;
-  if constexpr (Again) {
-    top = lse[matrix * lse_stride + row];
-    share = 1.0f;
-  } else {
-    float largest = LOWEST, sum = 0.0f;
-    for (bl_count at = first_four<Bounded>(from); at < seen; at += THREADS * 4) {
-      float values[4], here = largest;
-      load_scores<Wide, Bounded>(line, at, seq, bounds, values);
+// exp(values - top) of what a thread sees of a strip, zeros beside it; returns their sum.
+template <bool Bounded>
+static BL_DEVICE float exponentials(const row_of_scores &row, uint32_t strip, float top, float (&values)[KEEP][4]) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int c = 0; c < KEEP; c++) {
+    if (sees_four<Bounded>(column_of(strip, c), row)) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        here = sees<Bounded>(at + i, from, seen) ? fmaxf(here, values[i]) : here;
+        values[c][i] = sees<Bounded>(column_of(strip, c) + i, row) ? bl_exp(values[c][i] - top) : 0.0f;
+        sum += values[c][i];
       }
-      sum *= bl_exp(largest - here);
-      largest = here;
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        sum += sees<Bounded>(at + i, from, seen) ? bl_exp(values[i] - largest) : 0.0f;
-      }
-    }
-    top = bl_block_all(largest, rooms[0], bl_larger());
-    sum = bl_block_all(sum * bl_exp(largest - top), rooms[1], bl_plus());
-    share = 1.0f / sum;
-    if (lse != NULL && threadIdx.x == 0) {
-      lse[matrix * lse_stride + row] = top + logf(sum);
     }
   }
-  E *out = probabilities + matrix * matrix_stride + row * seq;
-  for (bl_count at = (bl_count)threadIdx.x * 4; at < seq; at += THREADS * 4) {
-    float values[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    if (at < seen && (!Bounded || at + 4 > from)) {
-      load_scores<Wide, Bounded>(line, at, seq, bounds, values);
+  return sum;
+}
+
+// A row of one strip stays in registers; a longer one is read again, from the cache. Again: lse is given, and nothing is
+// summed. Sums are of a warp's largest score at first, so that one barrier is enough.
+template <typename E, bool Wide, bool Again, bool Bounded>
+__global__ void __launch_bounds__(THREADS_MAX, 3)
+    softmax_forward(bl_count seq, const bl__bounds_t bounds, const float *__restrict__ scores,
+                    E *__restrict__ probabilities, bl_count matrix_stride, float *lse, bl_count lse_stride) {
+  __shared__ float largests[THREADS_MAX / 32], sums[THREADS_MAX / 32];
+  const bl_count matrix = blockIdx.x / (uint32_t)seq, line = blockIdx.x % (uint32_t)seq;
+  const row_of_scores row = {scores + (bl_count)blockIdx.x * seq, (uint32_t)seq,
+                             (uint32_t)first_seen<Bounded>(line + 1, bounds), (uint32_t)line + 1};
+  E *out = probabilities + matrix * matrix_stride + line * seq;
+  const uint32_t step = blockDim.x * KEEP * 4;
+  float values[KEEP][4], top, share = 1.0f;
+  if constexpr (Again) {
+    top = lse[matrix * lse_stride + line];
+  } else {
+    float largest = LOWEST, sum = 0.0f;
+    for (uint32_t strip = 0; strip < row.seq; strip += step) {
+      load_strip<E, Wide, Bounded>(row, strip, bounds, out, values);
+      float here = largest;
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        values[i] = sees<Bounded>(at + i, from, seen) ? bl_exp(values[i] - top) * share : 0.0f;
+      for (int c = 0; c < KEEP; c++) {
+        if (sees_four<Bounded>(column_of(strip, c), row)) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            here = sees<Bounded>(column_of(strip, c) + i, row) ? fmaxf(here, values[c][i]) : here;
+          }
+        }
+      }
+      here = bl_warp_all(here, bl_larger());
+      sum *= bl_exp(largest - here);
+      largest = here;
+      sum += exponentials<Bounded>(row, strip, largest, values);
+    }
+    sum = bl_warp_all(sum, bl_plus());
+    if (threadIdx.x % 32 == 0) {
+      largests[threadIdx.x / 32] = largest;
+      sums[threadIdx.x / 32] = sum;
+    }
+    __syncthreads();
+    top = largests[0];
+#pragma unroll 1
+    for (uint32_t i = 1; i < blockDim.x / 32; i++) {
+      top = fmaxf(top, largests[i]);
+    }
+    sum = 0.0f;
+#pragma unroll 1
+    for (uint32_t i = 0; i < blockDim.x / 32; i++) {
+      sum += sums[i] * bl_exp(largests[i] - top);
+    }
+    share = 1.0f / sum;
+    if (lse != NULL && threadIdx.x == 0) {
+      lse[matrix * lse_stride + line] = top + logf(sum);
+    }
+    if (row.seq <= step) { // values are of the warp's largest
+      share *= bl_exp(largest - top);
+    }
+  }
+  for (uint32_t strip = 0; strip < row.seq; strip += step) {
+    if (Again || row.seq > step) {
+      load_strip<E, Wide, Bounded>(row, strip, bounds, Again ? out : NULL, values);
+      exponentials<Bounded>(row, strip, top, values);
+    }
+#pragma unroll
+    for (int c = 0; c < KEEP; c++) {
+      const uint32_t at = column_of(strip, c);
+      if (sees_four<Bounded>(at, row)) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) { // a row that is no number says so where it sees alone
+          values[c][i] = sees<Bounded>(at + i, row) ? values[c][i] * share : 0.0f;
+        }
+        bl_store_four<E, Wide>(out, at, row.seq, values[c]);
       }
     }
-    bl_store_four<E, Wide>(out, at, seq, values);
   }
 }
 
@@ -132,25 +212,53 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// A thread per four elements of a head; blockIdx.y goes over (batch, position), blockIdx.z over the sets.
+// A thread per pack of a row's heads and ROWS rows, one below the other, whose loads are all on their way before the first
+// is waited for; blockIdx.y goes over the sets.
 template <typename From, typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
     scatter_heads(const bl__heads_t shape, const __grid_constant__ bl__scatter_table_t table) {
-  const bl__scattered_t &set = table.entries[blockIdx.z];
-  const From *heads = (const From *)set.from;
-  E *rows = (E *)set.rows;
-  // 32 bits: a division of 64 takes longer than moving four elements.
-  const uint32_t fours = ((uint32_t)shape.head_dim + 3) / 4, index = blockIdx.x * THREADS + threadIdx.x;
-  const bl_count head = index / fours, at = (bl_count)(index % fours) * 4;
-  if (head >= set.heads) {
+  constexpr int WIDTH = bl_pack<E>::WIDTH, PARTS = (int)(sizeof(From) / sizeof(E)), PART = WIDTH / PARTS;
+  const bl__scattered_t &set = table.entries[blockIdx.y];
+  // 32 bits: a division of 64 takes longer than moving a pack.
+  const uint32_t size = (uint32_t)shape.head_dim, seq = (uint32_t)shape.seq, rows = (uint32_t)shape.batch * seq;
+  const uint32_t packs = (size + WIDTH - 1) / WIDTH, across = packs * (uint32_t)set.heads;
+  const uint32_t index = blockIdx.x * THREADS + threadIdx.x, group = index / across, pack = index % across;
+  if (group > (rows - 1) / ROWS) {
     return;
   }
-  for (bl_count row = blockIdx.y; row < shape.batch * shape.seq; row += gridDim.y) {
-    const bl_count b = (uint32_t)row / (uint32_t)shape.seq, position = (uint32_t)row % (uint32_t)shape.seq;
-    float values[4];
-    bl_load_four<From, Wide>(heads + ((b * set.heads + head) * shape.seq + position) * shape.head_dim, at,
-                             shape.head_dim, values);
-    bl_store_four<E, Wide>(rows + row * shape.row_stride + head * shape.head_dim, at, shape.head_dim, values);
+  const uint32_t row = group * ROWS, head = pack / packs, at = pack % packs * WIDTH, b = row / seq;
+  uint32_t position = row % seq;
+  const From *from = (const From *)set.from + (bl_count)((b * (uint32_t)set.heads + head) * seq + position) * size;
+  E *to = (E *)set.rows + row * shape.row_stride + (bl_count)head * size;
+  bl_pack<From> kept[ROWS][PARTS];
+#pragma unroll
+  for (uint32_t r = 0; r < ROWS; r++) {
+    if (r < rows - row) {
+#pragma unroll
+      for (int p = 0; p < PARTS; p++) {
+        kept[r][p] = bl_load<From, Wide>(from, at + p * PART, size);
+      }
+    }
+    from += size;
+    if (++position == seq) { // the same head of the next sequence
+      position = 0;
+      from += (set.heads - 1) * seq * size;
+    }
+  }
+#pragma unroll
+  for (uint32_t r = 0; r < ROWS; r++, to += shape.row_stride) {
+    if (r < rows - row) {
+      if constexpr (PARTS == 1) {
+        bl_store<E, Wide>(to, at, size, kept[r][0]);
+      } else {
+        float values[WIDTH];
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+          bl_unpack<From>(kept[r][p], *(float(*)[PART])(values + p * PART));
+        }
+        bl_store<E, Wide>(to, at, size, bl_repack<E>(values));
+      }
+    }
   }
 }
 
@@ -160,19 +268,22 @@ static int scatter_of(bl__stream_t stream, const bl__heads_t *shape, const bl__s
   for (unsigned i = 0; i < table.count; i++) {
     most = table.entries[i].heads > most ? table.entries[i].heads : most;
   }
-  const bl_count across = bl_over(most * bl_over(shape->head_dim, 4), THREADS);
-  const dim3 grid((unsigned)across, (unsigned)bl_least(shape->batch * shape->seq, 65535), table.count);
+  const bl_count across = most * bl_over(shape->head_dim, bl_pack<E>::WIDTH), rows = shape->batch * shape->seq;
+  if (across * (rows + ROWS) > UINT32_MAX) { // 64 GiB
+    return BL_TOO_LARGE;
+  }
+  const dim3 grid((unsigned)bl_over(across * bl_over(rows, ROWS), THREADS), table.count);
   return BL_LAUNCH((scatter_heads<From, E, W>), grid, THREADS, stream, *shape, table);
 }
 
 int bl__launch_scatter(bl__stream_t stream, bool bf16, bool floats, const bl__heads_t *shape, unsigned count,
                        const bl__scattered_t *sets) {
   bl__scatter_table_t table = {};
-  bool wide = shape->head_dim % 4 == 0 && shape->row_stride % 4 == 0;
+  const bl_count width = bf16 ? bl_pack<bl_bf16>::WIDTH : bl_pack<float>::WIDTH;
+  bool wide = shape->head_dim % width == 0 && shape->row_stride % width == 0;
   for (unsigned i = 0; i < count; i++) {
     table.entries[table.count++] = sets[i];
-    // Floats are written 16 bytes at a time, so their rows must start there; four bf16 are 8.
-    wide = wide && bl_is_wide(sets[i].from) && ((uintptr_t)sets[i].rows & (bf16 ? 7u : 15u)) == 0;
+    wide = wide && bl_is_wide(sets[i].from) && bl_is_wide(sets[i].rows);
   }
   if (floats) {
     return BL_TYPED(bf16, wide, (scatter_of<float, E, W>(stream, shape, table)));
@@ -192,8 +303,9 @@ template <bool Again, bool Bounded>
 static int forward_of(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, bl_count matrices, bl_count seq,
                       const float *scores, void *probabilities, bl_count matrix_stride, float *lse,
                       bl_count lse_stride) {
+  const unsigned threads = (unsigned)bl_least(bl_over(seq, 32 * KEEP * 4) * 32, bl_most_threads(THREADS_MAX));
   return BL_TYPED(bf16, matrices_are_wide(seq, matrix_stride, scores, probabilities),
-                  BL_LAUNCH((softmax_forward<E, W, Again, Bounded>), (unsigned)(matrices * seq), THREADS, stream, seq,
+                  BL_LAUNCH((softmax_forward<E, W, Again, Bounded>), (unsigned)(matrices * seq), threads, stream, seq,
                             *bounds, scores, (E *)probabilities, matrix_stride, lse, lse_stride));
 }
 
