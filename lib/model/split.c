@@ -146,3 +146,13 @@ bl_slice_t bl_split_slice(const bl_model_t *model, const bl_parameter_t *paramet
     return (bl_slice_t){.rows = 1, .groups = 1, .run = parameter->elements};
   }
 }
+
+void bl_slice_initial(const bl_model_t *model, const bl_parameter_t *parameter, const bl_slice_t *slice, uint64_t seed,
+                      uint64_t first, uint64_t count, float *values) {
+  for (uint64_t done = 0; done < count;) {
+    const uint64_t run = (first + done) / slice->run, inside = (first + done) % slice->run;
+    const uint64_t here = slice->run - inside, left = count - done, length = here < left ? here : left;
+    bl_parameter_initial(model, parameter, seed, bl_slice_run(slice, run) + inside, length, values + done);
+    done += length;
+  }
+}

@@ -87,5 +87,8 @@ static inline bool bl_slice_is_dense(const bl_slice_t *slice) {
 bool bl_split_cuts(bl_parameter_role_t role); // false: every rank has the tensor whole
 // What part `part` of `parts` has of the parameter; all of it where it is not cut.
 bl_slice_t bl_split_slice(const bl_model_t *model, const bl_parameter_t *parameter, uint32_t parts, uint32_t part);
+// Initial values (bl_parameter_initial) of the elements [first, first + count) of a slice, as they lie in a part.
+void bl_slice_initial(const bl_model_t *model, const bl_parameter_t *parameter, const bl_slice_t *slice, uint64_t seed,
+                      uint64_t first, uint64_t count, float *values);
 
 #endif

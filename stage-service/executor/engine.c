@@ -6,6 +6,7 @@
 #include "compute/ops/select.h"
 #include "data/weights.h"
 #include "datapath/nccl/start.h"
+#include "device/open.h"
 #include "executor/engine_memory.h"
 #include "executor/plan.h"
 #include "executor/tensor_group.h"
@@ -257,15 +258,33 @@ static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error
   return status;
 }
 
+// Threads to draw weights on. A stage on the host has the cores that it computes on, so that stages of one machine do not
+// fight; for a GPU's there is nothing else to do, and stages of the machine share its processors, one stage to a GPU.
+static uint32_t drawing_threads(const bl_engine_t *engine) {
+  const uint32_t own = (uint32_t)engine->job.pipeline.threads, ranks = bl_grid_ranks(&engine->training.grid);
+  uint32_t devices = 0;
+  bl_error_t ignored;
+  if (engine->device->host_memory || bl_device_list(BL_DEVICE_CUDA, NULL, 0, &devices, &ignored) != BL_OK) {
+    return own;
+  }
+  const uint32_t stages = devices > 0 && devices < ranks ? devices : ranks;
+  const uint32_t share = (uint32_t)bl_thread_processors() / stages;
+  return share > own ? share : own;
+}
+
 static bl_status_t load_initial(bl_engine_t *engine, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
+  const uint32_t threads = drawing_threads(engine);
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
-    bl_chunk_span_t span = training->partition.spans[engine->chunks[i].virtual_stage];
+    const bl_chunk_start_t start = {.job = &engine->job,
+                                    .model = &training->model,
+                                    .span = training->partition.spans[engine->chunks[i].virtual_stage],
+                                    .split = training->layout.split,
+                                    .device = bl_engine_updating_device(engine),
+                                    .threads = threads};
     // The first parameter of a chunk lies at the start of its arena (bl_chunk_span_places).
-    bl_status_t status =
-        bl_chunk_weights_load(&engine->job, &training->model, span, training->layout.split,
-                              bl_engine_updating_device(engine), bl_chunk_parameter(chunk, 0).weight, err);
+    bl_status_t status = bl_chunk_weights_load(&start, bl_chunk_parameter(chunk, 0).weight, err);
     if (status != BL_OK) {
       return status;
     }

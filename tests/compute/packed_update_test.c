@@ -112,7 +112,7 @@ static void check(bl_model_t model, bl_chunk_span_t span, size_t expected) {
                               .workspace = block(sizes.workspace_bytes)};
   void *kept = block(sizes.packed_bytes);
   bl_chunk_use_arenas(chunk, &arenas);
-  assert_int_equal(bl_chunk_initialize(chunk, 3, &err), BL_OK);
+  assert_int_equal(bl_chunk_initialize(chunk, 3, 1, &err), BL_OK);
   for (uint64_t i = 0; i < sizes.gradient_bytes / sizeof(float); i++) {
     arenas.gradients[i] = 1.0f + (float)(i % 5);
   }

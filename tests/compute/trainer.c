@@ -165,7 +165,7 @@ trainer_t *trainer_create(const trainer_options_t *options) {
     bl_error_t err = {0};
     bl_chunk_use_arenas(trainer->parts[i].chunk, &trainer->parts[i].arenas);
     finish(trainer);
-    check(bl_chunk_initialize(trainer->parts[i].chunk, options->seed, &err), &err);
+    check(bl_chunk_initialize(trainer->parts[i].chunk, options->seed, 1, &err), &err);
   }
   return trainer;
 }

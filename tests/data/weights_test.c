@@ -40,7 +40,8 @@ static chunk_t load(const bl_job_t *job, bl_chunk_span_t span) {
   assert_non_null(chunk.arena);
   memset(chunk.arena, 0xff, chunk.elements * sizeof *chunk.arena); // NaN where nothing is written
   bl_error_t err = {0};
-  if (bl_chunk_weights_load(job, &gpt2, span, (bl_split_t){0}, bl_device_host(), chunk.arena, &err) != BL_OK) {
+  const bl_chunk_start_t start = {.job = job, .model = &gpt2, .span = span, .device = bl_device_host(), .threads = 2};
+  if (bl_chunk_weights_load(&start, chunk.arena, &err) != BL_OK) {
     fail_msg("%s", err.text);
   }
   return chunk;
@@ -119,9 +120,9 @@ static void missing_weights_are_reported(void **state) {
   assert_int_equal(job_text_parse(&job, "model.init=" GOLDEN "llama", &err), BL_OK);
   float *arena = malloc(sizeof *arena * bl_model_parameter_elements(&gpt2) * 2);
   assert_non_null(arena);
-  assert_int_equal(
-      bl_chunk_weights_load(&job, &gpt2, bl_chunk_span_whole(&gpt2), (bl_split_t){0}, bl_device_host(), arena, &err),
-      BL_INVALID);
+  const bl_chunk_start_t start = {
+      .job = &job, .model = &gpt2, .span = bl_chunk_span_whole(&gpt2), .device = bl_device_host()};
+  assert_int_equal(bl_chunk_weights_load(&start, arena, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "tensor 'transformer.wte.weight' of shape [101, 48] is missing"));
   free(arena);
   bl_job_cleanup(&job);

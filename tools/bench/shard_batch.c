@@ -77,7 +77,7 @@ static bl_status_t make_memory(bl_shard_t *bench, bl_error_t *err) {
   }
   bench->ops->use_workspace(bench->compute, workspace, ops_bytes);
   bl_chunk_use_arenas(bench->chunk, &parts);
-  bl_status_t status = bl_chunk_initialize(bench->chunk, 1, err);
+  bl_status_t status = bl_chunk_initialize(bench->chunk, 1, (uint32_t)bench->settings->threads, err);
   if (status == BL_OK) { // never zeros: they hide mistakes and can be faster. The weights are as good as any numbers
     uint64_t bytes =
         bench->sizes.edge_bytes < bench->sizes.weight_bytes ? bench->sizes.edge_bytes : bench->sizes.weight_bytes;

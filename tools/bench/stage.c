@@ -145,7 +145,7 @@ static void fill_inputs(bench_t *bench, uint64_t rows_count) {
   }
 }
 
-static bl_status_t allocate(bench_t *bench, uint64_t rows_count, bl_error_t *err) {
+static bl_status_t allocate(bench_t *bench, uint64_t rows_count, uint32_t threads, bl_error_t *err) {
   bool ok = true;
   bench->sizes = bl_chunk_sizes(bench->chunk);
   const uint64_t ops_bytes = bench->ops->workspace_bytes(bench->compute);
@@ -168,7 +168,7 @@ static bl_status_t allocate(bench_t *bench, uint64_t rows_count, bl_error_t *err
   }
   bench->ops->use_workspace(bench->compute, bench->ops_workspace, ops_bytes);
   bl_chunk_use_arenas(bench->chunk, &bench->arenas);
-  bl_status_t status = bl_chunk_initialize(bench->chunk, SEED, err);
+  bl_status_t status = bl_chunk_initialize(bench->chunk, SEED, threads, err);
   if (status != BL_OK) {
     return status;
   }
@@ -205,7 +205,8 @@ static bl_status_t prepare(const settings_t *settings, bench_t *bench, bl_error_
       .prepack = settings->prepack,
   };
   status = bl_chunk_create(&options, &bench->chunk, err);
-  return status == BL_OK ? allocate(bench, (uint64_t)micro_batch * bench->model.seq, err) : status;
+  const uint64_t rows_count = (uint64_t)micro_batch * bench->model.seq;
+  return status == BL_OK ? allocate(bench, rows_count, (uint32_t)settings->threads, err) : status;
 }
 
 static void release(bench_t *bench) {

@@ -6,7 +6,7 @@
 //   bl_chunk_create(&options, &chunk, err);         // plans every operation once
 //   bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk); // the caller allocates these
 //   bl_chunk_use_arenas(chunk, &arenas);
-//   bl_chunk_initialize(chunk, seed);               // or write the weights, then bl_chunk_weights_changed()
+//   bl_chunk_initialize(chunk, seed, threads, err); // or write the weights, then bl_chunk_weights_changed()
 //   each step:
 //     bl_chunk_begin_step(chunk);
 //     per micro-batch: bl_chunk_forward, ..., bl_chunk_backward_input, bl_chunk_backward_weight
@@ -139,8 +139,9 @@ const bl_chunk_arenas_t *bl_chunk_arenas(const bl_chunk_t *chunk); // as given
 uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk); // with each part by itself: bl_chunk_span_place_count
 // The i-th of them, in the order of bl_chunk_span_places; valid after bl_chunk_use_arenas.
 bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i);
-// Initial weights (EXECUTION.md 18) and zero moments. BL_EXHAUSTED; what copying to the device reports.
-bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *err) BL_MUST_USE;
+// Initial weights (EXECUTION.md 18), drawn on so many threads (compute/model/drawing.h), and zero moments. BL_EXHAUSTED; what
+// copying to the device reports.
+bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, uint32_t threads, bl_error_t *err) BL_MUST_USE;
 // After weights were written from elsewhere: refreshes packed copies. (initialize and update do it.)
 void bl_chunk_weights_changed(bl_chunk_t *chunk);
 

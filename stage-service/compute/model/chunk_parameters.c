@@ -3,13 +3,13 @@
 #include "compute/model/chunk_internal.h"
 
 #include "base/bytes.h"
+#include "compute/model/drawing.h"
 #include "model/resident.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define CACHE_LINE_ELEMENTS (BL_CACHE_LINE_BYTES / sizeof(float))
-#define PIECE_ELEMENTS      (4u << 20) // drawn at a time for a device whose memory the CPU cannot write
 
 // Place of a role's tensor, or of what part `part` has of it; the chunk holds it.
 static uint32_t place_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint32_t model_layer, uint32_t part) {
@@ -264,24 +264,6 @@ bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
   };
 }
 
-// Draws a parameter into `piece` and copies it from there, or draws it in place where piece is NULL.
-static bl_status_t draw(bl_chunk_t *chunk, const bl_chunk_parameter_t *p, uint64_t seed, float *piece,
-                        bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (uint64_t i = 0; i < p->slice.rows * p->slice.groups; i++) {
-    float *to = p->weight + i * p->slice.run;
-    for (uint64_t done = 0; done < p->slice.run && status == BL_OK; done += PIECE_ELEMENTS) {
-      const uint64_t left = p->slice.run - done, count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
-      bl_parameter_initial(&chunk->model, &p->parameter, seed, bl_slice_run(&p->slice, i) + done, count,
-                           piece == NULL ? to + done : piece);
-      if (piece != NULL) {
-        status = bl_device_copy(updating_device(chunk), NULL, to + done, piece, count * sizeof(float), err);
-      }
-    }
-  }
-  return status;
-}
-
 static bl_status_t clear_moments(bl_chunk_t *chunk, bl_error_t *err) {
   const bl_chunk_arenas_t *arenas = &chunk->arenas;
   if (arenas->first_moments == NULL) {
@@ -293,19 +275,17 @@ static bl_status_t clear_moments(bl_chunk_t *chunk, bl_error_t *err) {
                          : status;
 }
 
-bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, bl_error_t *err) {
-  bl_device_t *device = updating_device(chunk);
-  float *piece = device->host_memory ? NULL : malloc(PIECE_ELEMENTS * sizeof *piece);
-  if (piece == NULL && !device->host_memory) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory to draw weights in");
+bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, uint32_t threads, bl_error_t *err) {
+  bl_drawing_t drawing = {.model = &chunk->model, .seed = seed, .threads = threads, .device = updating_device(chunk)};
+  bl_status_t status = bl_drawing_begin(&drawing, err);
+  if (status == BL_OK) { // padding is defined
+    status = bl_device_fill(drawing.device, NULL, updated_weights(chunk), 0, chunk->sizes.weight_bytes, err);
   }
-  // Padding is defined.
-  bl_status_t status = bl_device_fill(device, NULL, updated_weights(chunk), 0, chunk->sizes.weight_bytes, err);
   for (uint32_t i = 0; i < chunk->parameter_count && status == BL_OK; i++) {
-    bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
-    status = draw(chunk, &p, seed, piece, err);
+    const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
+    status = bl_drawing_put(&drawing, &p.parameter, &p.slice, p.weight, err);
   }
-  free(piece);
+  bl_drawing_end(&drawing);
   if (status == BL_OK) {
     status = clear_moments(chunk, err);
   }
