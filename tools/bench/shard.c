@@ -254,6 +254,9 @@ static bl_status_t run(const void *values, bl_error_t *err) {
     *err = unwritten;
     status = written;
   }
+  if (bench.device != NULL) {
+    bl_shard_drop_weights(&bench);
+  }
   bl_device_close(bench.device);
   return status;
 }

@@ -33,6 +33,8 @@ typedef struct bl_shard {
   bl_model_t model; // of the part, as many layers as are measured
   bl_device_t *device;
   const bl_ops_t *ops; // with a stopwatch (timed_ops.h)
+  bl_arena_t weights;  // drawn once: every micro-batch has the same; until bl_shard_drop_weights
+  bool drawn;          // they are
   // Of one micro-batch.
   bl_compute_t *compute;
   bl_device_stream_t *stream;
@@ -94,6 +96,7 @@ static inline bl_chunk_span_t bl_shard_span(const bl_shard_t *bench) {
 // Makes the part for one micro-batch, with all its memory; bl_shard_close ends it whether that succeeded or not.
 BL_MUST_USE bl_status_t bl_shard_open(bl_shard_t *bench, uint32_t micro_batch, bl_error_t *err);
 void bl_shard_close(bl_shard_t *bench);
+void bl_shard_drop_weights(bl_shard_t *bench); // after the last of them
 // Seconds of F, R, I, W, the update (AdamW on every parameter, gradients back to zero) and a bare copy, once.
 BL_MUST_USE bl_status_t bl_shard_sample(bl_shard_t *bench, double seconds[BL_SHARD_PARTS], bl_error_t *err);
 

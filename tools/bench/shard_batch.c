@@ -3,6 +3,7 @@
 #include "shard.h"
 
 #include "base/random.h"
+#include "sys/thread.h"
 
 #include <string.h>
 
@@ -50,6 +51,24 @@ static bl_status_t make_chunk(bl_shard_t *bench, bl_error_t *err) {
   return bl_chunk_create(&options, &bench->chunk, err);
 }
 
+// Draws the weights, or takes those of the micro-batch before: updates are so slow that they are what they were.
+static bl_status_t make_weights(bl_shard_t *bench, const bl_chunk_arenas_t *parts, bl_error_t *err) {
+  bl_device_t *device = bench->device;
+  if (!bench->drawn) {
+    const uint32_t threads =
+        device->host_memory ? (uint32_t)bench->settings->threads : (uint32_t)bl_thread_processors();
+    return bl_chunk_initialize(bench->chunk, 1, threads, err);
+  }
+  bl_status_t status = bl_device_fill(device, NULL, parts->first_moments, 0, bench->sizes.moment_bytes, err);
+  if (status == BL_OK) {
+    status = bl_device_fill(device, NULL, parts->second_moments, 0, bench->sizes.moment_bytes, err);
+  }
+  if (status == BL_OK) {
+    bl_chunk_weights_changed(bench->chunk);
+  }
+  return status;
+}
+
 static bl_status_t make_memory(bl_shard_t *bench, bl_error_t *err) {
   bl_chunk_arenas_t parts = {0};
   void *workspace = NULL;
@@ -58,8 +77,7 @@ static bl_status_t make_memory(bl_shard_t *bench, bl_error_t *err) {
   const struct {
     uint64_t bytes;
     void *place;
-  } wanted[] = {{bench->sizes.weight_bytes, &parts.weights},
-                {bench->sizes.gradient_bytes, &parts.gradients},
+  } wanted[] = {{bench->sizes.gradient_bytes, &parts.gradients},
                 {bench->sizes.moment_bytes, &parts.first_moments},
                 {bench->sizes.moment_bytes, &parts.second_moments},
                 {bench->sizes.packed_bytes, &parts.packed},
@@ -69,15 +87,22 @@ static bl_status_t make_memory(bl_shard_t *bench, bl_error_t *err) {
                 {bench->sizes.edge_bytes, &bench->in},
                 {bench->sizes.edge_bytes, &bench->out},
                 {bench->sizes.edge_bytes, &bench->kept}};
-  for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
-    bl_status_t status = bl_shard_take(bench, wanted[i].bytes, wanted[i].place, err);
-    if (status != BL_OK) {
-      return status;
-    }
+  bl_status_t status = BL_OK;
+  if (bench->weights.base == NULL) {
+    status = bl_arena_create(bench->device, NULL, BL_MEMORY_DATA, BL_ARENA_PRIVATE, bench->sizes.weight_bytes,
+                             &bench->weights, err);
   }
+  for (size_t i = 0; i < sizeof wanted / sizeof wanted[0] && status == BL_OK; i++) {
+    status = bl_shard_take(bench, wanted[i].bytes, wanted[i].place, err);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  parts.weights = (float *)bench->weights.base;
   bench->ops->use_workspace(bench->compute, workspace, ops_bytes);
   bl_chunk_use_arenas(bench->chunk, &parts);
-  bl_status_t status = bl_chunk_initialize(bench->chunk, 1, (uint32_t)bench->settings->threads, err);
+  status = make_weights(bench, &parts, err);
+  bench->drawn = status == BL_OK;
   if (status == BL_OK) { // never zeros: they hide mistakes and can be faster. The weights are as good as any numbers
     uint64_t bytes =
         bench->sizes.edge_bytes < bench->sizes.weight_bytes ? bench->sizes.edge_bytes : bench->sizes.weight_bytes;
@@ -115,6 +140,10 @@ void bl_shard_close(bl_shard_t *bench) {
   bench->labels = NULL;
   bench->loss = NULL;
   bench->compute = NULL;
+}
+
+void bl_shard_drop_weights(bl_shard_t *bench) {
+  bl_arena_destroy(&bench->weights);
 }
 
 bl_status_t bl_shard_start(bl_shard_t *bench, bl_error_t *err) {
