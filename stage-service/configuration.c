@@ -95,7 +95,7 @@ static void configure_done(bl_task_t *task) {
   } else {
     const char *run = stage->engine->job.name != NULL ? stage->engine->job.name : "";
     const bl_engine_t *engine = stage->engine;
-    char word[BL_LOG_WORD], tensor[24] = "", data[24] = "";
+    char word[BL_LOG_WORD], tensor[24] = "", data[24] = "", start[BL_START_TEXT];
     if (engine->training.grid.tensor > 1) {
       snprintf(tensor, sizeof tensor, " tensor=%u", engine->training.layout.split.rank);
     }
@@ -107,6 +107,7 @@ static void configure_done(bl_task_t *task) {
     bl_log(BL_LOG_INFO, "configured: %u slot%s of %lu bytes, %u edge buffer%s, %s", stage->engine->slots.count,
            bl_plural(stage->engine->slots.count), stage->engine->slot_bytes, stage->engine->edges_held,
            bl_plural(stage->engine->edges_held), stage->engine->ops->describe(stage->engine->compute));
+    bl_log(BL_LOG_INFO, "started in %s", bl_engine_start_text(engine, start));
     log_choices(engine);
     bl_pod_compare(stage->options.pod, stage->rank, &stage->engine->training.grid);
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stage_core.h"
 
+#include "base/words.h"
+#include "sys/clock.h"
 #include "sys/log.h"
 
 // On the data path's thread.
@@ -22,6 +24,10 @@ static void connect_done(bl_message_t *message) {
   stage->connected = stage->connect_error.status == BL_OK;
   if (!stage->connected && !stage->connect_dropped) {
     bl_log(BL_LOG_ERROR, "data path: %s", stage->connect_error.text);
+  } else if (stage->connected) {
+    const uint32_t peers = bl_engine_peers(stage->engine, NULL, 0);
+    bl_log(BL_LOG_INFO, "connected to %u peer%s in %.3f s", peers, bl_plural(peers),
+           (double)(bl_clock_now_ns() - stage->connect_since_ns) / BL_NS_PER_S);
   }
   stage->connect_dropped = false;
   if (stage->options.observer.connected != NULL) {
@@ -64,6 +70,7 @@ bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, c
     return BL_STAGE_REFUSE;
   }
   stage->connecting = true;
+  stage->connect_since_ns = bl_clock_now_ns();
   if (bl_hub_connect(stage->engine->hub, peers, count, path, deadline_ns, peers_connected, stage, err) != BL_OK) {
     stage->connecting = false;
     return BL_STAGE_REFUSE;

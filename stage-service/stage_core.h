@@ -81,6 +81,7 @@ struct bl_stage {
   bl_message_t connect_message; // from the data path's thread
   bl_error_t connect_error;
   bool connecting;
+  uint64_t connect_since_ns;
   bool connect_dropped; // what connects is of a configuration that has gone
 };
 

@@ -17,6 +17,7 @@
 #include "sys/log.h"
 #include "sys/thread.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,13 @@
 
 static bl_status_t no_memory(bl_error_t *err) {
   return bl_error_set(err, BL_EXHAUSTED, "no memory for the stage's tables");
+}
+
+// Counts the time since `since_ns` to a phase, and sets it to now.
+static void end_phase(bl_engine_t *engine, bl_start_phase_t phase, uint64_t *since_ns) {
+  const uint64_t now_ns = bl_clock_now_ns();
+  engine->start_ns[phase] += now_ns - *since_ns;
+  *since_ns = now_ns;
 }
 
 static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
@@ -53,7 +61,7 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
   return BL_OK;
 }
 
-static bl_status_t create_compute(bl_engine_t *engine, const bl_engine_options_t *wanted, bl_error_t *err) {
+static bl_status_t open_device(bl_engine_t *engine, const bl_engine_options_t *wanted, bl_error_t *err) {
   int threads = (int)engine->job.pipeline.threads;
   char doubt[BL_THREADS_DOUBT];
   if (bl_threads_doubt(&engine->job, doubt)) {
@@ -72,11 +80,12 @@ static bl_status_t create_compute(bl_engine_t *engine, const bl_engine_options_t
   if (status == BL_OK) {
     status = bl_ops_select(kind, &engine->ops, err);
   }
-  if (status != BL_OK) {
-    return cuda ? bl_error_prefix(err, "pipeline.device: cuda") : status;
-  }
+  return status != BL_OK && cuda ? bl_error_prefix(err, "pipeline.device: cuda") : status;
+}
+
+static bl_status_t create_compute(bl_engine_t *engine, bl_error_t *err) {
   bl_compute_options_t options = {.threads = (uint32_t)engine->job.pipeline.threads, .device = engine->device};
-  status = engine->ops->create(&options, &engine->compute, err);
+  bl_status_t status = engine->ops->create(&options, &engine->compute, err);
   if (status != BL_OK) {
     return status;
   }
@@ -399,31 +408,35 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
   return bl_hub_create(&hub, &engine->hub, err);
 }
 
+// Everything whose size memory has.
+static bl_status_t make_plans(bl_engine_t *engine, size_t *op_count, bl_error_t *err) {
+  bl_status_t status = assign_owners(engine, err);
+  if (status == BL_OK && engine->training.grid.tensor > 1) {
+    status = bl_tensor_group_create(engine, &engine->tensor_group, err);
+  }
+  if (status == BL_OK) {
+    status = create_chunks(engine, err);
+  }
+  return status == BL_OK ? count_buffers(engine, op_count, err) : status;
+}
+
 bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **engine, bl_error_t *err) {
   bl_engine_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     return no_memory(err);
   }
   size_t op_count = 0;
+  uint64_t since_ns = bl_clock_now_ns();
   bl_status_t status = read_job(made, options, err);
-  if (status == BL_OK) {
-    status = create_compute(made, options, err);
-  }
-  if (status == BL_OK) {
-    status = start_nccl(made, options, err);
-  }
-  if (status == BL_OK) {
-    status = assign_owners(made, err);
-  }
-  if (status == BL_OK && made->training.grid.tensor > 1) {
-    status = bl_tensor_group_create(made, &made->tensor_group, err);
-  }
-  if (status == BL_OK) {
-    status = create_chunks(made, err);
-  }
-  if (status == BL_OK) {
-    status = count_buffers(made, &op_count, err);
-  }
+  end_phase(made, BL_START_JOB, &since_ns);
+  status = status == BL_OK ? open_device(made, options, err) : status;
+  end_phase(made, BL_START_DEVICE, &since_ns);
+  status = status == BL_OK ? create_compute(made, err) : status;
+  end_phase(made, BL_START_HANDLES, &since_ns);
+  status = status == BL_OK ? start_nccl(made, options, err) : status;
+  end_phase(made, BL_START_NCCL, &since_ns);
+  status = status == BL_OK ? make_plans(made, &op_count, err) : status;
+  end_phase(made, BL_START_PLANS, &since_ns);
   if (status == BL_OK) {
     status = bl__engine_reserve_all(made, err);
   }
@@ -431,15 +444,13 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
     bl__engine_hand_out(made);
     status = bl__engine_list_shared(made, err);
   }
-  if (status == BL_OK) {
-    status = bl__engine_warm(made, err);
-  }
-  if (status == BL_OK) {
-    status = load_weights(made, options, err);
-  }
-  if (status == BL_OK) {
-    status = prepare_snapshot(made, err);
-  }
+  end_phase(made, BL_START_MEMORY, &since_ns);
+  status = status == BL_OK ? bl__engine_warm(made, err) : status;
+  end_phase(made, BL_START_WARM, &since_ns);
+  status = status == BL_OK ? load_weights(made, options, err) : status;
+  end_phase(made, BL_START_WEIGHTS, &since_ns);
+  status = status == BL_OK ? prepare_snapshot(made, err) : status;
+  end_phase(made, BL_START_MEMORY, &since_ns);
   if (status == BL_OK) {
     status = share_cores(made, options, err);
   }
@@ -457,8 +468,28 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
     bl_engine_destroy(made);
     return status;
   }
+  end_phase(made, BL_START_REST, &since_ns);
   *engine = made;
   return BL_OK;
+}
+
+const char *bl_engine_start_text(const bl_engine_t *engine, char text[BL_START_TEXT]) {
+  static const char *const names[BL_START_PHASES] = {"job",    "device",  "handles", "NCCL", "plans",
+                                                     "memory", "warm-up", "weights", "rest"};
+  uint64_t total_ns = 0;
+  for (int i = 0; i < BL_START_PHASES; i++) {
+    total_ns += engine->start_ns[i];
+  }
+  size_t used = (size_t)snprintf(text, BL_START_TEXT, "%.3f s", (double)total_ns / BL_NS_PER_S);
+  bool first = true;
+  for (int i = 0; i < BL_START_PHASES; i++) {
+    if (engine->start_ns[i] >= BL_NS_PER_MS && used < BL_START_TEXT) {
+      used += (size_t)snprintf(text + used, BL_START_TEXT - used, "%s %s %.3f", first ? ":" : ",", names[i],
+                               (double)engine->start_ns[i] / BL_NS_PER_S);
+      first = false;
+    }
+  }
+  return text;
 }
 
 void bl_engine_destroy(bl_engine_t *engine) {
