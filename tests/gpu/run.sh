@@ -119,6 +119,14 @@ check() { # name, command...: alone
 all_at_once() { # folder of the runner and of paths, then of services, or nothing
   local runner=$1/gpu-runner paths=$1/gpu-paths name tool failures
   echo "== at once: $(date +%T)"
+  if [ -n "${2:-}" ]; then
+    limit=$((limit * 2))
+    begin bits-flash env BALLAST_BIN="$2" python3 -B tests/gpu/claims.py bits flash
+    begin bits-naive env BALLAST_BIN="$2" python3 -B tests/gpu/claims.py bits naive
+    begin stores-2 env BALLAST_BIN="$2" python3 -B tests/gpu/stores.py 2
+    begin services env BALLAST_BIN="$2" python3 -B tests/gpu/services.py
+    limit=$((limit / 2))
+  fi
   for name in $("$runner" names); do
     begin "operation-$name" "$runner" operations cuda "$name"
   done
@@ -133,14 +141,6 @@ all_at_once() { # folder of the runner and of paths, then of services, or nothin
   for name in ipc stress nccl; do
     begin "path-$name" "$paths" $name
   done
-  if [ -n "${2:-}" ]; then
-    limit=$((limit * 2))
-    begin bits-flash env BALLAST_BIN="$2" python3 -B tests/gpu/claims.py bits flash
-    begin bits-naive env BALLAST_BIN="$2" python3 -B tests/gpu/claims.py bits naive
-    begin stores-2 env BALLAST_BIN="$2" python3 -B tests/gpu/stores.py 2
-    begin services env BALLAST_BIN="$2" python3 -B tests/gpu/services.py
-    limit=$((limit / 2))
-  fi
   settle && return
   failures=("${wrong[@]}")
   for name in "${failures[@]}"; do
