@@ -43,7 +43,7 @@ static const bl_device_path_t *path;
 static void must(bl_status_t status, const bl_error_t *err, const char *what) {
   if (status != BL_OK) {
     fprintf(stderr, "%s: %s\n", what, err->text);
-    exit(1);
+    _exit(1); // threads of NCCL go on
   }
 }
 
@@ -77,6 +77,7 @@ static pid_t start_peer(const char *verb, int *fd) {
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(pair[1], PEER_FD);
+    unsetenv("NCCL_HOSTID"); // the peer is a host of its own to NCCL
     execl("/proc/self/exe", "gpu-paths", verb, (char *)NULL);
     _exit(127);
   }

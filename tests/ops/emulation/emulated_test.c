@@ -83,6 +83,10 @@ static void all_cases_agree(void **state) {
 static const op_case_t wide_cases[] = {
     {&op_norm, {300, 64}, OP_RMS | OP_RESIDUAL | OP_BF16},
     {&op_norm, {300, 12}, OP_RESIDUAL},
+    {&op_norm, {1300, 64}, OP_RESIDUAL | OP_BF16}, // more rows a block than slots in the ring
+    {&op_norm, {1300, 64}, OP_RMS | OP_RESIDUAL | OP_IN_PLACE | OP_BF16},
+    {&op_norm, {1300, 12}, OP_RMS | OP_OVER_X},
+    {&op_norm, {140, 9984}, OP_RESIDUAL | OP_IN_PLACE | OP_BF16},
     {&op_norm, {300, 520}, OP_RMS | OP_BF16}, // several rows a block, all warps busy
     {&op_norm, {3, 2056}, OP_BF16},
     {&op_norm, {3, 2052}, OP_RMS | OP_RESIDUAL},
@@ -213,24 +217,35 @@ static void run_rationed(const op_host_t *host, const op_case_t *c, float **t) {
   original->host(host, c, t);
 }
 
-// Nor do bits depend on how much of a row it holds: an A100 has less of it than an H100.
+// Nor do bits depend on how much it holds, of a row or of the next ones: an A100 has less of it than an H100.
 static void shared_memory_does_not_change_bits(void **state) {
   (void)state;
   skip_under_tsan();
   op_host_t host = open_emulated();
-  static const op_case_t cases[] = {{&op_cross_entropy, {2, 33000}, 0}, {&op_cross_entropy, {2, 33001}, OP_BF16}};
-  static const unsigned strips[] = {0, 1, 4, 11};
+  static const struct {
+    op_case_t one;
+    unsigned part_bytes; // for each of two blocks on a multiprocessor
+    unsigned parts[4];
+  } cases[] = {
+      {{&op_cross_entropy, {2, 33000}, 0}, 8192, {0, 2, 4, 12}},
+      {{&op_cross_entropy, {2, 33001}, OP_BF16}, 8192, {0, 2, 4, 12}},
+      {{&op_cross_entropy, {11, 4097}, OP_BF16}, 8192, {0, 1, 2, 4}}, // several rows a block
+      {{&op_norm, {1300, 64}, OP_RESIDUAL | OP_IN_PLACE | OP_BF16}, 6144, {1, 2, 3, 5}},
+      {{&op_norm, {1300, 64}, OP_RMS | OP_OVER_X | OP_BF16}, 6144, {1, 2, 3, 5}},
+  };
   const unsigned before = bl_emulated_shared_bytes;
-  for (size_t i = 0; i < 8; i++) {
-    original = cases[i / 4].kind;
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    original = cases[i].one.kind;
     op_kind_t kind = *original;
     kind.host = run_rationed;
-    op_case_t rationed = cases[i / 4];
+    op_case_t rationed = cases[i].one;
     rationed.kind = &kind;
-    runs = 0;
-    rations[0] = before;
-    rations[1] = 2 * (strips[i % 4] * 8192 + 256);
-    assert_true(op_case_same_bits(&host, &host, &rationed));
+    for (size_t part = 0; part < 4; part++) {
+      runs = 0;
+      rations[0] = before;
+      rations[1] = 2 * (cases[i].parts[part] * cases[i].part_bytes + 256);
+      assert_true(op_case_same_bits(&host, &host, &rationed));
+    }
   }
   bl_emulated_shared_bytes = before;
   close_emulated(&host);

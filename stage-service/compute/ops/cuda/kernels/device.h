@@ -209,24 +209,27 @@ BL_DEVICE void bl_fetch_group() {
 #endif
 }
 
-// All groups of this thread are there but the last `left`, 0 to 3; more of them count as 3.
+// All groups of this thread are there but the last `left`; more than 7 of them count as 7.
 BL_DEVICE void bl_fetch_wait(unsigned left) {
 #ifdef __CUDACC__
+#define BL_FETCH_WAIT(count)                                                                                           \
+  case count:                                                                                                          \
+    asm volatile("cp.async.wait_group " #count ";" ::: "memory");                                                      \
+    break
   switch (left) {
-  case 0:
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
-    break;
-  case 1:
-    asm volatile("cp.async.wait_group 1;" ::: "memory");
-    break;
-  case 2:
-    asm volatile("cp.async.wait_group 2;" ::: "memory");
-    break;
+    BL_FETCH_WAIT(0);
+    BL_FETCH_WAIT(1);
+    BL_FETCH_WAIT(2);
+    BL_FETCH_WAIT(3);
+    BL_FETCH_WAIT(4);
+    BL_FETCH_WAIT(5);
+    BL_FETCH_WAIT(6);
   default:
-    asm volatile("cp.async.wait_group 3;" ::: "memory");
+    BL_FETCH_WAIT(7);
   }
+#undef BL_FETCH_WAIT
 #else
-  bl_emulated_fetch_wait(left < 3 ? left : 3);
+  bl_emulated_fetch_wait(left < 7 ? left : 7);
 #endif
 }
 
@@ -313,6 +316,17 @@ BL_DEVICE void bl_store_cut(E *line, bl_count at, bl_count count, const bl_pack<
 // 2^x; exp(x) is taken as 2^(x log2 e), whose relative error is |x| 2^-24 and what the hardware's power adds (2 ulp).
 BL_DEVICE float bl_exp(float x) {
   return exp2f(x * BL_LOG2_E);
+}
+
+// 2^x by one instruction, for what is divided by a sum with a 1 in it: below 2^-126 it is zero.
+BL_DEVICE float bl_power(float x) {
+#ifdef __CUDACC__
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+#else
+  return exp2f(x);
+#endif
 }
 
 BL_DEVICE float bl_quotient(float a, float b) { // b up to 2^64

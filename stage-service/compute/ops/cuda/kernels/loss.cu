@@ -12,48 +12,66 @@
 #define THREADS      512
 #define ROW_BLOCKS   2             // on a multiprocessor
 #define STRIP        (THREADS * 4) // columns: a pack of four a thread
-#define PACKS        4             // on their way at once
+#define PACKS        2             // of a thread at a time
 #define COLUMNS      (STRIP * PACKS)
 #define STATIC_BYTES 256 // of shared memory, at most
 #define CAP_THREADS  256
-#define LOWEST       (-3.402823466e38f)
+#define LN_2         0.693147180559945309
+#define LOWEST       (-2.0e38f) // times log2 e still finite
 
-// This thread's columns of a strip of a row, from shared memory if it is there; what is behind the row has no part in any sum.
+// This thread's packs of COLUMNS of a row; what is behind the row has no part in any sum.
 template <bool Wide>
-static BL_DEVICE void load_pack(const bl_words *cache, const float *row, unsigned strip, unsigned kept, unsigned vocab,
-                                float (&values)[4]) {
-  const unsigned at = strip + threadIdx.x * 4;
-  if (strip < kept) {
-    bl_unpack<float>({cache[strip / 4 + threadIdx.x]}, values);
-  } else if (at < vocab) {
-    bl_unpack<float>(bl_load<float, Wide>(row, at, vocab), values);
-  }
-  if (at + 4 > vocab) {
+static BL_DEVICE void load_packs(const bl_words *cache, const float *row, unsigned first, unsigned kept, unsigned vocab,
+                                 float (&values)[PACKS][4]) {
+  const unsigned at = first + threadIdx.x * 4;
+  if (first < kept) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      values[i] = at + i < vocab ? values[i] : -INFINITY;
+    for (int n = 0; n < PACKS; n++) {
+      bl_unpack<float>({cache[first / 4 + n * THREADS + threadIdx.x]}, values[n]);
+    }
+  } else {
+#pragma unroll
+    for (int n = 0; n < PACKS; n++) {
+      if (at + n * STRIP < vocab) {
+        bl_unpack<float>(bl_load<float, Wide>(row, at + n * STRIP, vocab), values[n]);
+      }
+    }
+  }
+  if (first + COLUMNS > vocab) { // of the whole block alike
+#pragma unroll
+    for (int n = 0; n < PACKS; n++) {
+#pragma unroll
+      for (unsigned i = 0; i < 4; i++) {
+        values[n][i] = at + n * STRIP + i < vocab ? values[n][i] : -INFINITY;
+      }
     }
   }
 }
 
-// What load_pack will want of that many strips, on its way.
+// What load_packs will want, on its way.
 template <bool Wide>
 static BL_DEVICE void fetch_packs(bl_words *cache, const float *row, unsigned first, unsigned kept, unsigned vocab) {
-#pragma unroll
-  for (int n = 0; n < PACKS; n++) {
-    const unsigned strip = first + n * STRIP, at = strip + threadIdx.x * 4;
-    if (at < vocab && strip < kept) {
-      bl_fetch<float, Wide>(&cache[strip / 4 + threadIdx.x], row, at, vocab);
-    } else if (at < vocab && threadIdx.x % 8 == 0) {
-      bl_prefetch(row + at);
-    }
-  }
+  const unsigned at = first + threadIdx.x * 4;
   if (first < kept) {
+#pragma unroll
+    for (int n = 0; n < PACKS; n++) {
+      if (at + n * STRIP < vocab) {
+        bl_fetch<float, Wide>(&cache[first / 4 + n * THREADS + threadIdx.x], row, at + n * STRIP, vocab);
+      }
+    }
     bl_fetch_group();
+  } else if (threadIdx.x % 8 == 0) {
+#pragma unroll
+    for (int n = 0; n < PACKS; n++) {
+      if (at + n * STRIP < vocab) {
+        bl_prefetch(row + at + n * STRIP);
+      }
+    }
   }
 }
 
-// `kept` columns of a row, whole strips, are in shared memory, where each thread reads its own packs.
+// `kept` columns of a row are in shared memory, where each thread reads its own packs. Logits are turned into powers of two:
+// one multiplication and addition, and one power.
 //
 // bf16: elements of the gradient lie in the first half of the row's logits. Where they land on columns that are kept nobody
 // reads these again; where on others, all threads have to have read theirs before.
@@ -77,43 +95,42 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
       label_rooms[turn] = fetched;
       fetched = more ? (unsigned)labels[at_row + gridDim.x] : 0;
     }
-    float largest = LOWEST, sum = 0.0f; // of this thread, the sum in units of exp(largest)
-    unsigned groups = (kept + COLUMNS - 1) / COLUMNS;
+    float largest = LOWEST, sum = 0.0f; // of this thread: 2^largest is the unit of the sum
+    unsigned groups = kept / COLUMNS;
     for (unsigned first = 0; first < vocab; first += COLUMNS) {
-      float values[PACKS][4], here = largest;
+      float values[PACKS][4];
       if (first < kept) {
         bl_fetch_wait(--groups);
       }
+      load_packs<Wide>(cache, row, first, kept, vocab, values);
+      float here = values[0][0];
 #pragma unroll
       for (int n = 0; n < PACKS; n++) {
-        load_pack<Wide>(cache, row, first + n * STRIP, kept, vocab, values[n]);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           here = fmaxf(here, values[n][i]);
         }
       }
-      sum *= bl_exp(largest - here);
+      here = fmaxf(largest, here * BL_LOG2_E);
+      sum *= bl_power(largest - here);
       largest = here;
 #pragma unroll
       for (int n = 0; n < PACKS; n++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          sum += bl_exp(values[n][i] - largest);
+          sum += bl_power(fmaf(values[n][i], BL_LOG2_E, -here));
         }
       }
     }
     const float top = bl_block_all(largest, rooms[0], bl_larger());
-    const float total = bl_block_all(sum * bl_exp(largest - top), rooms[1], bl_plus());
+    const float total = bl_block_all(sum * bl_power(largest - top), rooms[1], bl_plus());
     const unsigned label = label_rooms[turn];
     const float share = scale / total;
     float of_label = 0.0f;
     bool says_loss = label >= vocab && threadIdx.x == 0;
     for (unsigned first = 0; first < vocab; first += COLUMNS) {
       float values[PACKS][4];
-#pragma unroll
-      for (int n = 0; n < PACKS; n++) {
-        load_pack<Wide>(cache, row, first + n * STRIP, kept, vocab, values[n]);
-      }
+      load_packs<Wide>(cache, row, first, kept, vocab, values);
       if (sizeof(E) < sizeof(float) && kept < vocab && (first + COLUMNS) / 2 > kept) { // of the whole block alike
         __syncthreads();
       }
@@ -123,27 +140,33 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
 #pragma unroll
       for (int n = 0; n < PACKS; n++) {
         const unsigned at = first + n * STRIP + threadIdx.x * 4;
-        if (at < vocab) {
-          const bool has_label = label - at < 4;
+        float gradients[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+          gradients[i] = bl_power(fmaf(values[n][i], BL_LOG2_E, -top)) * share;
+        }
+        if (label - at < 4) {
+          says_loss = true;
+#pragma unroll
+          for (unsigned i = 0; i < 4; i++) {
+            gradients[i] -= at + i == label ? scale : 0.0f;
+            of_label = at + i == label ? values[n][i] : of_label;
+          }
+        }
+        if constexpr (Capped) {
 #pragma unroll
           for (int i = 0; i < 4; i++) {
-            const float z = values[n][i];
-            values[n][i] = bl_exp(z - top) * share;
-            if (has_label && at + i == label) {
-              values[n][i] -= scale;
-              of_label = z;
-              says_loss = true;
-            }
-            if constexpr (Capped) {
-              values[n][i] *= 1.0f - z * inverse_cap * (z * inverse_cap);
-            }
+            const float t = values[n][i] * inverse_cap;
+            gradients[i] *= 1.0f - t * t;
           }
-          bl_store_four<E, Wide>((E *)row, at, vocab, values[n]);
+        }
+        if (at < vocab) {
+          bl_store_four<E, Wide>((E *)row, at, vocab, gradients);
         }
       }
     }
     if (says_loss) {
-      row_losses[at_row] = (double)top + log((double)total) - (double)of_label;
+      row_losses[at_row] = ((double)top + log2((double)total)) * LN_2 - (double)of_label;
     }
   }
 }
@@ -214,19 +237,19 @@ int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint
     return 0;
   }
   const bool wide = stride % 4 == 0 && bl_is_wide(logits);
-  const uint64_t room = bl_shared_bytes(ROW_BLOCKS), strip_bytes = STRIP * sizeof(float);
-  const uint64_t strips =
-      bl_least(bl_over(vocab, STRIP), room > STATIC_BYTES ? (room - STATIC_BYTES) / strip_bytes : 0);
-  const unsigned columns = (unsigned)vocab, kept = (unsigned)(strips * STRIP);
+  const uint64_t room = bl_shared_bytes(ROW_BLOCKS), part_bytes = COLUMNS * sizeof(float);
+  const uint64_t parts =
+      bl_least(bl_over(vocab, COLUMNS), room > STATIC_BYTES ? (room - STATIC_BYTES) / part_bytes : 0);
+  const unsigned columns = (unsigned)vocab, kept = (unsigned)(parts * COLUMNS);
   const unsigned blocks = (unsigned)bl_least(rows, (uint64_t)ROW_BLOCKS * bl_multiprocessors());
   if (cap != 0.0f) {
     return BL_TYPED(bf16, wide,
-                    BL_LAUNCH_SHARED((cross_entropy<E, W, true>), blocks, THREADS, strips * strip_bytes, stream,
+                    BL_LAUNCH_SHARED((cross_entropy<E, W, true>), blocks, THREADS, parts * part_bytes, stream,
                                      (unsigned)rows, columns, stride, kept, labels, scale, 1.0f / cap, logits,
                                      row_losses));
   }
   return BL_TYPED(bf16, wide,
-                  BL_LAUNCH_SHARED((cross_entropy<E, W, false>), blocks, THREADS, strips * strip_bytes, stream,
+                  BL_LAUNCH_SHARED((cross_entropy<E, W, false>), blocks, THREADS, parts * part_bytes, stream,
                                    (unsigned)rows, columns, stride, kept, labels, scale, 0.0f, logits, row_losses));
 }
 

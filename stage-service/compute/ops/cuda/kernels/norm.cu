@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// LayerNorm and RMSNorm. A row is held in registers, so that it is read once.
+// LayerNorm and RMSNorm. A row is held in registers or in shared memory, so that it is read once.
 //
-// Forward, a block per row: 2 elements moved per element. Backward, rows dealt to at most BLOCKS_MAX blocks, each of
-// which sums the gradients of the parameters of its rows in registers and leaves one line of partial sums in scratch,
-// that a second kernel adds in order: 4 elements (dy, x, residual, dx) per element, and 8 bytes x BLOCKS_MAX per column
-// and kind of parameter.
+// Forward, a block per row: 2 elements moved per element. Backward, rows dealt to at most 256 blocks, each of which sums the
+// gradients of the parameters of its rows in registers and leaves one line of partial sums in scratch, that a second kernel
+// adds in order: 4 elements (dy, x, residual, dx) per element, and 8 bytes a block and column per kind of parameter.
+//
+// A GPU of 4 TB/s and 132 multiprocessors leaves some 60 instructions for a pack of eight elements that is read and written.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 #include "compute/ops/cuda/kernels/lines.h"
@@ -16,78 +17,73 @@
 #define STATIC_BYTES 256 // of shared memory
 
 // KEEP packs a thread; pack c of a thread begins at column (c blockDim + thread) WIDTH.
-template <typename E> static BL_DEVICE bl_count column_of(int c) {
-  return ((bl_count)c * blockDim.x + threadIdx.x) * bl_pack<E>::WIDTH;
-}
-
-template <typename E, bool Wide, int KEEP>
-static BL_DEVICE void load_row(const E *line, bl_count width, bl_pack<E> (&packs)[KEEP]) {
-#pragma unroll
-  for (int c = 0; c < KEEP; c++) {
-    const bl_count at = column_of<E>(c);
-    if (at < width) {
-      packs[c] = bl_load<E, Wide>(line, at, width);
-    } else {
-      packs[c].raw = {{0, 0, 0, 0}};
-    }
-  }
+template <typename E> static BL_DEVICE unsigned column_of(int c) {
+  return (c * blockDim.x + threadIdx.x) * bl_pack<E>::WIDTH;
 }
 
 // How many columns the threads of this warp have together.
-template <typename E, int KEEP> static BL_DEVICE float columns_of_warp(bl_count width) {
+template <typename E, int KEEP> static BL_DEVICE float columns_of_warp(unsigned width) {
   constexpr unsigned most = 32 * bl_pack<E>::WIDTH;
   unsigned count = 0;
 #pragma unroll
   for (int c = 0; c < KEEP; c++) {
-    const unsigned first = (c * blockDim.x + threadIdx.x / 32 * 32) * bl_pack<E>::WIDTH, end = (unsigned)width;
-    count += first >= end ? 0 : end - first < most ? end - first : most;
+    const unsigned first = (c * blockDim.x + threadIdx.x / 32 * 32) * bl_pack<E>::WIDTH;
+    count += first >= width ? 0 : width - first < most ? width - first : most;
   }
   return (float)count;
 }
 
+// (x - mean) inverse. Of bf16 in one instruction: what that rounds is far below what x was rounded by.
+template <typename E> static BL_DEVICE float normalised(float x, float mean, float inverse) {
+  return sizeof(E) == sizeof(float) ? (x - mean) * inverse : fmaf(x, inverse, -mean * inverse);
+}
+
 template <typename E, bool Wide, bool Rms, int KEEP>
 __global__ void __launch_bounds__(THREADS_MAX)
-    norm_forward(bl_count rows, bl_count width, float epsilon, float offset, const E *__restrict__ x,
+    norm_forward(bl_count rows, unsigned width, float epsilon, float offset, const E *__restrict__ x,
                  const float *__restrict__ gain, const float *__restrict__ bias, E *__restrict__ y,
                  float *__restrict__ stats) {
+  constexpr int WIDTH = bl_pack<E>::WIDTH;
   __shared__ float room[3 * WARPS_MAX];
   const bl_count row = blockIdx.x;
-  bl_pack<E> packs[KEEP];
-  load_row<E, Wide, KEEP>(x + row * width, width, packs);
-
+  const E *const line = x + row * width;
+  float values[KEEP][WIDTH] = {};
+#pragma unroll
+  for (int c = 0; c < KEEP; c++) {
+    if (column_of<E>(c) < width) {
+      bl_unpack<E>(bl_load<E, Wide>(line, column_of<E>(c), width), values[c]);
+    }
+  }
   const auto squares_from = [&](float centre) {
     float squares = 0.0f;
 #pragma unroll
     for (int c = 0; c < KEEP; c++) {
-      const bl_count at = column_of<E>(c);
-      float values[bl_pack<E>::WIDTH];
-      bl_unpack<E>(packs[c], values);
+      const unsigned at = column_of<E>(c);
+      if (Rms || at < width) {
 #pragma unroll
-      for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-        const float deviation = values[i] - centre;
-        squares += at + i < width ? deviation * deviation : 0.0f;
+        for (int i = 0; i < WIDTH; i++) { // zeros behind the end of the row are none from a centre
+          const float deviation = Rms || Wide || at + i < width ? values[c][i] - centre : 0.0f;
+          squares += deviation * deviation;
+        }
       }
     }
     return squares;
   };
-  bl_moments row_moments = {0.0f, 0.0f};
+  bl_moments moments = {0.0f, 0.0f};
   if constexpr (Rms) {
-    row_moments.squares = bl_block_all(squares_from(0.0f), room, bl_plus());
+    moments.squares = bl_block_all(squares_from(0.0f), room, bl_plus());
   } else {
     float sum = 0.0f;
 #pragma unroll
-    for (int c = 0; c < KEEP; c++) { // zeros behind the end of the row change nothing
-      float values[bl_pack<E>::WIDTH];
-      bl_unpack<E>(packs[c], values);
+    for (int c = 0; c < KEEP; c++) { // zeros change nothing
 #pragma unroll
-      for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-        sum += values[i];
+      for (int i = 0; i < WIDTH; i++) {
+        sum += values[c][i];
       }
     }
-    row_moments = bl_block_moments(sum, columns_of_warp<E, KEEP>(width), (float)width, squares_from, room);
+    moments = bl_block_moments(sum, columns_of_warp<E, KEEP>(width), (float)width, squares_from, room);
   }
-  const float mean = row_moments.mean, squares = row_moments.squares;
-  const float inverse = 1.0f / sqrtf(squares / (float)width + epsilon);
+  const float mean = moments.mean, inverse = 1.0f / sqrtf(moments.squares / (float)width + epsilon);
   if (threadIdx.x == 0) {
     if constexpr (!Rms) {
       stats[row] = mean;
@@ -98,134 +94,169 @@ __global__ void __launch_bounds__(THREADS_MAX)
   }
 #pragma unroll
   for (int c = 0; c < KEEP; c++) {
-    const bl_count at = column_of<E>(c);
+    const unsigned at = column_of<E>(c);
     if (at < width) {
-      float values[bl_pack<E>::WIDTH], gains[bl_pack<E>::WIDTH];
-      bl_unpack<E>(packs[c], values);
+      float gains[WIDTH], biases[WIDTH] = {};
       bl_load_floats<E, Wide>(gain, at, width, gains);
-#pragma unroll
-      for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-        values[i] = (values[i] - mean) * inverse * (gains[i] + offset);
-      }
       if constexpr (!Rms) {
-        bl_load_floats<E, Wide>(bias, at, width, gains);
-#pragma unroll
-        for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-          values[i] += gains[i];
-        }
+        bl_load_floats<E, Wide>(bias, at, width, biases);
       }
-      bl_store<E, Wide>(y + row * width, at, width, bl_repack<E>(values));
-    }
-  }
-}
-
-// The place in shared memory of pack c of this thread, of a tensor's row.
-template <int KEEP> static BL_DEVICE bl_words *place_of(bl_words *row, int tensor, int c) {
-  return row + (tensor * KEEP + c) * blockDim.x + threadIdx.x;
-}
-
-template <typename E, bool Wide, int KEEP>
-static BL_DEVICE void fetch_row(bl_words *row, int tensor, const E *line, bl_count width) {
 #pragma unroll
-  for (int c = 0; c < KEEP; c++) {
-    const bl_count at = column_of<E>(c);
-    if (at < width) {
-      bl_fetch<E, Wide>(place_of<KEEP>(row, tensor, c), line, at, width);
+      for (int i = 0; i < WIDTH; i++) {
+        const float n = Rms ? values[c][i] * inverse : normalised<E>(values[c][i], mean, inverse);
+        values[c][i] = Rms ? n * (gains[i] + offset) : fmaf(n, gains[i] + offset, biases[i]);
+      }
+      bl_store<E, Wide>(y + row * width, at, width, bl_repack<E>(values[c]));
     }
   }
 }
 
-// dx may be dy, x or residual: a thread reads the packs that it writes, before it writes them. Rows come into a ring of `depth`
-// in shared memory, of dy, x and residual the first `tensors`, where each thread reads its own packs: while one is worked on
-// the next are on their way, and so are its mean and deviation.
+// What a thread of norm_backward has in registers, of which there are 128 (64 for KEEP 1, where two blocks share a
+// multiprocessor): sums of gradients always; gains, and both factors of a row's every element, where there is room. What is
+// not kept is read again from shared memory, or of gains from the cache.
+template <typename E, bool Wide, bool Rms, int KEEP> struct kept_of {
+  static constexpr int NUMBERS = KEEP * bl_pack<E>::WIDTH;
+  static constexpr bool GAINS = Wide && NUMBERS * (Rms ? 2 : 3) <= 72, ROW = Wide && NUMBERS * (Rms ? 4 : 5) <= 80;
+  static constexpr bool RING = KEEP <= 4; // rows are on their way in shared memory; of longer ones it has no room
+};
+
+// dx may be dy, x or residual: a thread reads the packs that it writes, before it writes them. Rows of dy, x and residual come
+// into a ring of `depth` in shared memory, where each thread reads its own packs: while one is worked on the next are on their
+// way, and so are its mean and deviation.
 // lines [gridDim][width] gain parts, then (LayerNorm) [gridDim][width] bias parts; NULL: not wanted.
 template <typename E, bool Wide, bool Rms, int KEEP>
-__global__ void __launch_bounds__(THREADS_MAX)
-    norm_backward(bl_count rows, bl_count width, float offset, const E *dy, const E *x, const float *__restrict__ gain,
-                  const float *__restrict__ stats, const E *residual, E *dx, float *__restrict__ lines, int tensors,
+__global__ void __launch_bounds__(THREADS_MAX, KEEP == 1 ? 2 : 1)
+    norm_backward(bl_count rows, unsigned width, float offset, const E *dy, const E *x, const float *__restrict__ gain,
+                  const float *__restrict__ stats, const E *residual, E *dx, float *__restrict__ lines,
                   unsigned depth) {
+  constexpr int WIDTH = bl_pack<E>::WIDTH;
+  typedef kept_of<E, Wide, Rms, KEEP> kept;
   BL_DYNAMIC_SHARED(bl_words, ring);
   __shared__ float rooms[2][2 * WARPS_MAX];
-  float dgain[KEEP][bl_pack<E>::WIDTH] = {}, dbias[Rms ? 1 : KEEP][bl_pack<E>::WIDTH] = {};
-  const bl_count row_words = (bl_count)tensors * KEEP * blockDim.x;
-  const auto fetch = [&](bl_count row, unsigned slot) {
-    if (row < rows) {
-      const E *const from[3] = {dy, x, residual};
+  float dgain[KEEP][WIDTH] = {}, dbias[Rms ? 1 : KEEP][WIDTH] = {}, gains[kept::GAINS ? KEEP : 1][WIDTH] = {};
+  float scaled[kept::ROW ? KEEP : 1][WIDTH] = {}, numbers[kept::ROW ? KEEP : 1][WIDTH] = {};
+  const unsigned part_words = KEEP * blockDim.x, slot_words = (residual != NULL ? 3 : 2) * part_words;
+  const bl_count stride = (bl_count)gridDim.x * width;
+
+  const auto fetch = [&](bl_count row, bl_count first, unsigned slot) {
+    if (kept::RING && row < rows) {
 #pragma unroll
-      for (int t = 0; t < 3; t++) {
-        if (t < tensors) {
-          fetch_row<E, Wide, KEEP>(ring + slot * row_words, t, from[t] + row * width, width);
+      for (int c = 0; c < KEEP; c++) {
+        const unsigned at = column_of<E>(c);
+        if (at < width) {
+          bl_words *place = ring + slot * slot_words + c * blockDim.x + threadIdx.x;
+          bl_fetch<E, Wide>(place, dy + first, at, width);
+          bl_fetch<E, Wide>(place + part_words, x + first, at, width);
+          if (residual != NULL) {
+            bl_fetch<E, Wide>(place + 2 * part_words, residual + first, at, width);
+          }
         }
       }
     }
     bl_fetch_group();
   };
-  const auto take = [&](unsigned slot, int tensor, int c, const E *line, float(&values)[bl_pack<E>::WIDTH]) {
-    if (tensor < tensors) {
-      bl_unpack<E>({*place_of<KEEP>(ring + slot * row_words, tensor, c)}, values);
+  // A thread's pack of one of the three, which begins at `line` in memory.
+  const auto take = [&](unsigned slot, unsigned part, int c, const E *line, float(&values)[WIDTH]) {
+    if constexpr (kept::RING) {
+      bl_unpack<E>({ring[slot * slot_words + part * part_words + c * blockDim.x + threadIdx.x]}, values);
     } else {
       bl_unpack<E>(bl_load<E, Wide>(line, column_of<E>(c), width), values);
     }
   };
+  const auto take_gains = [&](int c, float(&values)[WIDTH]) {
+    bl_load_floats<E, Wide>(gain, column_of<E>(c), width, values);
+#pragma unroll
+    for (int i = 0; i < WIDTH; i++) {
+      values[i] += offset;
+    }
+  };
+
+  bl_count first = (bl_count)blockIdx.x * width;
   for (unsigned ahead = 0; ahead + 1 < depth; ahead++) {
-    fetch(blockIdx.x + (bl_count)ahead * gridDim.x, ahead);
+    fetch(blockIdx.x + (bl_count)ahead * gridDim.x, first + ahead * stride, ahead);
+  }
+  if constexpr (kept::GAINS) {
+#pragma unroll
+    for (int c = 0; c < KEEP; c++) {
+      if (column_of<E>(c) < width) {
+        take_gains(c, gains[c]);
+      }
+    }
   }
   float next_mean = Rms ? 0.0f : stats[blockIdx.x], next_inverse = stats[Rms ? blockIdx.x : rows + blockIdx.x];
   unsigned slot = 0;
   int turn = 0;
-  for (bl_count row = blockIdx.x; row < rows; row += gridDim.x, turn ^= 1) {
-    const bl_count first = row * width;
-    fetch(row + (bl_count)(depth - 1) * gridDim.x, slot == 0 ? depth - 1 : slot - 1);
+  for (bl_count row = blockIdx.x; row < rows; row += gridDim.x, first += stride, turn ^= 1) {
+    const bl_count last = row + (bl_count)(depth - 1) * gridDim.x;
+    fetch(last, first + (depth - 1) * stride, slot == 0 ? depth - 1 : slot - 1);
     const float mean = next_mean, inverse = next_inverse;
     if (const bl_count next = row + gridDim.x; next < rows) {
       next_mean = Rms ? 0.0f : stats[next];
       next_inverse = stats[Rms ? next : rows + next];
     }
     bl_fetch_wait(depth - 1);
-    float sum = 0.0f, dot = 0.0f;
+    // Both factors of an element's part in the row's sums: its gradient times the gain, and its normalised input.
+    const auto factors = [&](int c, bool adds, float(&s)[WIDTH], float(&n)[WIDTH]) {
+      float g[WIDTH], values[WIDTH], local[WIDTH];
+      take(slot, 0, c, dy + first, g); // zeros behind the end of the row change nothing
+      take(slot, 1, c, x + first, values);
+      if constexpr (!kept::GAINS) {
+        take_gains(c, local);
+      }
 #pragma unroll
-    for (int c = 0; c < KEEP; c++) {
-      const bl_count at = column_of<E>(c);
-      if (at < width) {
-        float g[bl_pack<E>::WIDTH], values[bl_pack<E>::WIDTH], gains[bl_pack<E>::WIDTH];
-        take(slot, 0, c, dy + first, g); // zeros behind the end of the row change nothing
-        take(slot, 1, c, x + first, values);
-        bl_load_floats<E, Wide>(gain, at, width, gains);
-#pragma unroll
-        for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-          const float normalised = (values[i] - mean) * inverse, scaled = g[i] * (gains[i] + offset);
-          dgain[c][i] += g[i] * normalised;
+      for (int i = 0; i < WIDTH; i++) {
+        n[i] = Rms ? values[i] * inverse : normalised<E>(values[i], mean, inverse);
+        s[i] = g[i] * (kept::GAINS ? gains[kept::GAINS ? c : 0][i] : local[i]);
+        if (adds) {
+          dgain[c][i] += g[i] * n[i];
           if constexpr (!Rms) {
             dbias[c][i] += g[i];
           }
-          sum += scaled;
-          dot += scaled * normalised;
+        }
+      }
+    };
+    float sum = 0.0f, dot = 0.0f;
+#pragma unroll
+    for (int c = 0; c < KEEP; c++) {
+      if (column_of<E>(c) < width) {
+        float s[WIDTH], n[WIDTH];
+        factors(c, true, s, n);
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) {
+          sum += Rms ? 0.0f : s[i];
+          dot += s[i] * n[i];
+          if constexpr (kept::ROW) {
+            scaled[c][i] = s[i];
+            numbers[c][i] = n[i];
+          }
         }
       }
     }
-    bl_block_sums(&sum, &dot, rooms[turn]);
-    const float centre = Rms ? 0.0f : sum / (float)width, slope = dot / (float)width;
+    if constexpr (Rms) {
+      dot = bl_block_all(dot, rooms[turn], bl_plus());
+    } else {
+      bl_block_sums(&sum, &dot, rooms[turn]);
+    }
+    const float centre = -inverse * sum / (float)width, slope = -inverse * dot / (float)width;
 #pragma unroll
     for (int c = 0; c < KEEP; c++) {
-      const bl_count at = column_of<E>(c);
-      if (at < width) {
-        float g[bl_pack<E>::WIDTH], values[bl_pack<E>::WIDTH], gains[bl_pack<E>::WIDTH];
-        take(slot, 0, c, dy + first, g);
-        take(slot, 1, c, x + first, values);
-        bl_load_floats<E, Wide>(gain, at, width, gains);
-#pragma unroll
-        for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-          const float normalised = (values[i] - mean) * inverse;
-          g[i] = inverse * (g[i] * (gains[i] + offset) - centre - normalised * slope);
+      if (column_of<E>(c) < width) {
+        float s[WIDTH], n[WIDTH], added[WIDTH] = {};
+        if constexpr (!kept::ROW) {
+          factors(c, false, s, n);
         }
         if (residual != NULL) {
-          take(slot, 2, c, residual + first, values);
-#pragma unroll
-          for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-            g[i] += values[i];
-          }
+          take(slot, 2, c, residual + first, added);
         }
-        bl_store<E, Wide>(dx + first, at, width, bl_repack<E>(g));
+#pragma unroll
+        for (int i = 0; i < WIDTH; i++) {
+          if constexpr (kept::ROW) {
+            s[i] = scaled[c][i];
+            n[i] = numbers[c][i];
+          }
+          s[i] = fmaf(s[i], inverse, fmaf(n[i], slope, Rms ? added[i] : centre + added[i]));
+        }
+        bl_store<E, Wide>(dx + first, column_of<E>(c), width, bl_repack<E>(s));
       }
     }
     slot = slot + 1 == depth ? 0 : slot + 1;
@@ -235,7 +266,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
   }
 #pragma unroll
   for (int c = 0; c < KEEP; c++) {
-    const bl_count at = column_of<E>(c);
+    const unsigned at = column_of<E>(c);
     if (at < width) {
       bl_store_floats<E, Wide>(lines + (bl_count)blockIdx.x * width, at, width, dgain[c]);
       if constexpr (!Rms) {
@@ -251,25 +282,26 @@ struct geometry {
   int keep;
 };
 
-// `few`: packs a thread from which on there are 256 threads.
-static geometry geometry_of(bool bf16, bl_count width, bl_count few) {
+// `few` and `some`: packs a thread from which on there are 256 and 512 threads.
+static geometry geometry_of(bool bf16, bl_count width, bl_count few, bl_count some) {
   const bl_count packs = bl_over(width, bf16 ? 8 : 4);
-  const unsigned threads = packs <= few * 128 ? 128 : packs <= 4 * 256 ? 256 : 512;
+  const unsigned threads = packs <= few * 128 ? 128 : packs <= some * 256 ? 256 : 512;
   const bl_count each = bl_over(packs, threads);
   return {threads, each <= 1 ? 1 : each <= 2 ? 2 : bf16 && each == 3 ? 3 : each <= 4 ? 4 : 8};
 }
 
-static unsigned lines_of(bool rms, bl_count rows, bl_count width) {
+// Blocks, and lines. One a multiprocessor, or two where registers have room for it, on the smallest of GPUs that train.
+static unsigned lines_of(bool rms, int keep, bl_count rows, bl_count width) {
   const bl_count room = BL__SCRATCH_BYTES / ((rms ? 1 : 2) * width * sizeof(float));
-  return (unsigned)bl_least(bl_least(rows, BLOCKS_MAX), room);
+  return (unsigned)bl_least(bl_least(rows, keep == 1 ? 256 : 128), room);
 }
 
 template <typename E, bool W, bool Rms>
 static int forward_of(bl__stream_t stream, int keep, unsigned threads, bl_count rows, bl_count width, float epsilon,
                       float offset, const E *x, const float *gain, const float *bias, E *y, float *stats) {
 #define FORWARD(KEEP)                                                                                                  \
-  BL_LAUNCH((norm_forward<E, W, Rms, KEEP>), (unsigned)rows, threads, stream, rows, width, epsilon, offset, x, gain,   \
-            bias, y, stats)
+  BL_LAUNCH((norm_forward<E, W, Rms, KEEP>), (unsigned)rows, threads, stream, rows, (unsigned)width, epsilon, offset,  \
+            x, gain, bias, y, stats)
   if constexpr (sizeof(E) == sizeof(float)) { // rows of floats alone are that long
     if (keep == 8) {
       return FORWARD(8);
@@ -280,29 +312,22 @@ static int forward_of(bl__stream_t stream, int keep, unsigned threads, bl_count 
   return keep == 1 ? FORWARD(1) : keep == 2 ? FORWARD(2) : FORWARD(4);
 }
 
-// Rows of shared memory: as many tensors and as deep as there is room for, beside another block where registers allow one.
-struct ring_t {
-  int tensors;
-  unsigned depth;
-  bl_count bytes;
-};
-
-static ring_t ring_of(int tensors, int keep, unsigned threads) {
-  const bl_count each = (bl_count)keep * threads * sizeof(bl_words), room = bl_shared_bytes(threads <= 256 ? 2 : 1);
-  const bl_count rows = room > STATIC_BYTES ? (room - STATIC_BYTES) / each : 0;
-  const int kept = (int)bl_least(rows, (bl_count)tensors);
-  const unsigned depth = kept == 0 ? 1 : (unsigned)bl_least(rows / (bl_count)kept, DEPTH_MAX);
-  return {kept, depth, (bl_count)kept * depth * each};
+// Slots of the ring: as many as there is room for, beside another block where there are two.
+static unsigned depth_of(int keep, bl_count slot_bytes) {
+  const bl_count room = bl_shared_bytes(keep == 1 ? 2 : 1);
+  const bl_count slots = room > STATIC_BYTES ? (room - STATIC_BYTES) / slot_bytes : 0;
+  return slots < 1 ? 1 : (unsigned)bl_least(slots, DEPTH_MAX);
 }
 
 template <typename E, bool W, bool Rms>
 static int backward_of(bl__stream_t stream, int keep, unsigned threads, unsigned blocks, bl_count rows, bl_count width,
                        float offset, const E *dy, const E *x, const float *gain, const float *stats, const E *residual,
                        E *dx, float *lines) {
-  const ring_t ring = ring_of(residual == NULL ? 2 : 3, keep, threads);
+  const bl_count slot_bytes = keep > 4 ? 0 : (bl_count)(residual == NULL ? 2 : 3) * keep * threads * sizeof(bl_words);
+  const unsigned depth = slot_bytes == 0 ? 1 : depth_of(keep, slot_bytes);
 #define BACKWARD(KEEP)                                                                                                 \
-  BL_LAUNCH_SHARED((norm_backward<E, W, Rms, KEEP>), blocks, threads, ring.bytes, stream, rows, width, offset, dy, x,  \
-                   gain, stats, residual, dx, lines, ring.tensors, ring.depth)
+  BL_LAUNCH_SHARED((norm_backward<E, W, Rms, KEEP>), blocks, threads, depth *slot_bytes, stream, rows,                 \
+                   (unsigned)width, offset, dy, x, gain, stats, residual, dx, lines, depth)
   if constexpr (sizeof(E) == sizeof(float)) { // rows of floats alone are that long
     if (keep == 8) {
       return BACKWARD(8);
@@ -318,7 +343,7 @@ int bl__launch_norm_forward(bl__stream_t stream, bool bf16, bool rms, uint64_t r
   if (rows == 0) {
     return 0;
   }
-  const geometry g = geometry_of(bf16, width, 4);
+  const geometry g = geometry_of(bf16, width, 4, 4);
   const bool wide =
       width % (bf16 ? 8 : 4) == 0 && bl_is_wide(x) && bl_is_wide(gain) && (rms || bl_is_wide(bias)) && bl_is_wide(y);
   return rms ? BL_TYPED(bf16, wide,
@@ -335,8 +360,8 @@ int bl__launch_norm_backward(bl__stream_t stream, bool bf16, bool rms, uint64_t 
   if (rows == 0) {
     return 0;
   }
-  const geometry g = geometry_of(bf16, width, 1); // few blocks: what they wait for, other threads hide
-  const unsigned blocks = lines_of(rms, rows, width);
+  const geometry g = geometry_of(bf16, width, 1, 1);
+  const unsigned blocks = lines_of(rms, g.keep, rows, width);
   float *lines = partials != NULL ? scratch : NULL;
   const bool wide = width % (bf16 ? 8 : 4) == 0 && bl_is_wide(dy) && bl_is_wide(x) && bl_is_wide(gain) &&
                     bl_is_wide(residual_gradient) && bl_is_wide(dx);
