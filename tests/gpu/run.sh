@@ -5,9 +5,10 @@
 #   tests/gpu/run.sh [quick|claims|1|2]      default: parts 1 and 2
 #
 # quick and claims are for a GPU that is lent for a short time: each is over within 8 minutes (BALLAST_RUN_SECONDS).
-# quick is a first look: it builds for this GPU alone (or takes the programs of BALLAST_BIN, and then services too), runs every
-# operation and every small model in a process of its own, all at once beside paths and the smallest cases under compute-sanitizer,
-# again with CUDA_LAUNCH_BLOCKING=1 what failed, and then figures. Each check has a limit of its own, so that none hides another.
+# quick is a first look: it builds for this GPU alone (or takes the programs of BALLAST_BIN), runs every operation and every small
+# model in a process of its own, a few at once beside the smallest cases under compute-sanitizer, again with
+# CUDA_LAUNCH_BLOCKING=1 what failed, then paths, figures and, where programs were brought, services. Each check has a limit of
+# its own, so that none hides another.
 # claims measures what papers say, on the build of quick, or with the programs of BALLAST_BIN: stages of GPT-2 1.5B and LLaMA 7B,
 # whole, with the ways of attention and recomputation and micro-batches of 1 to 8; where services are, losses to the bit on 1, 2
 # and 4 stages and what parking costs; copies to the host beside products; parts of GPT-3 96B and LLaMA 65B for the table of
@@ -31,10 +32,13 @@ quick | claims | device | 1 | 2 | "1 2") ;;
 esac
 jobs=$(nproc)
 passed=0 failed=0 skipped=0 measured=no sampler=
-[[ $parts == quick || $parts == claims ]] && BALLAST_RUN_SECONDS=${BALLAST_RUN_SECONDS:-480}
+if [[ $parts == quick || $parts == claims ]]; then
+  BALLAST_RUN_SECONDS=${BALLAST_RUN_SECONDS:-480}
+  export CUDA_MODULE_LOADING=${CUDA_MODULE_LOADING:-LAZY} # a process with all kernels takes three seconds longer to begin
+fi
 limit=${BALLAST_CHECK_SECONDS:-3600} # of one check
 ends=()                              # a line for each
-AT_ONCE=6                            # checks; more contexts than some ten have no room in a small machine's own memory
+AT_ONCE=4                            # checks: contexts on one GPU take turns, and are made one after the other
 started=() waited=() wrong=()        # what goes on in the background, and what of the last to end failed
 # BALLAST_TRY=1: tiny sizes, to try this script on a device that is not there (BALLAST_MODULES=build/tests/late); whatever
 # is measured then is below what is promised.
@@ -114,19 +118,11 @@ check() { # name, command...: alone
   settle
 }
 
-# What is right or wrong, and not fast or slow, all of it at once: every operation and run alone, so that what one of them does to
+# What is right or wrong, and not fast or slow, at once: every operation and every small model alone, so that what one of them does to
 # the GPU another does not see; what fails is tried again with launches that wait.
-all_at_once() { # folder of the runner and of paths, then of services, or nothing
-  local runner=$1/gpu-runner paths=$1/gpu-paths name tool failures
+all_at_once() { # folder of the runner
+  local runner=$1/gpu-runner name tool failures
   echo "== at once: $(date +%T)"
-  if [ -n "${2:-}" ]; then
-    limit=$((limit * 2))
-    begin bits-flash env BALLAST_BIN="$2" python3 -B tests/gpu/claims.py bits flash
-    begin bits-naive env BALLAST_BIN="$2" python3 -B tests/gpu/claims.py bits naive
-    begin stores-2 env BALLAST_BIN="$2" python3 -B tests/gpu/stores.py 2
-    begin services env BALLAST_BIN="$2" python3 -B tests/gpu/services.py
-    limit=$((limit / 2))
-  fi
   for name in $("$runner" names); do
     begin "operation-$name" "$runner" operations cuda "$name"
   done
@@ -137,9 +133,6 @@ all_at_once() { # folder of the runner and of paths, then of services, or nothin
     for name in norm cross_entropy; do
       begin "$tool-$name" sanitized $tool "$runner" $name
     done
-  done
-  for name in ipc stress nccl; do
-    begin "path-$name" "$paths" $name
   done
   settle && return
   failures=("${wrong[@]}")
@@ -362,11 +355,20 @@ if [ "$parts" = quick ]; then
   [ -n "${BALLAST_BIN:-}" ] || build_for_this_gpu
   need_device "$tests/gpu-runner" devices
   "$tests/gpu-runner" devices >build-gpu/logs/devices.log 2>&1
-  limit=45
+  limit=60
   [ -z "${BALLAST_TRY:-}" ] || limit=600 # all at once, on whatever processors there are
-  all_at_once "$tests" "${BALLAST_BIN:-}"
+  all_at_once "$tests"
+  check path-ipc "$tests/gpu-paths" ipc
+  check path-nccl-stress "$tests/gpu-paths" stress
+  check path-nccl "$tests/gpu-paths" nccl
   limit=120
   figures "$bin"
+  if [ -n "${BALLAST_BIN:-}" ]; then # each with up to eight processes that take turns on the GPU
+    check bits-flash python3 -B tests/gpu/claims.py bits flash
+    check stores-2 python3 -B tests/gpu/stores.py 2
+    limit=300
+    check services python3 -B tests/gpu/services.py
+  fi
   end
 fi
 

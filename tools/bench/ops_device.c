@@ -24,7 +24,7 @@
 #define SAMPLE_S    2e-3 // of one sample, which repeats a shorter operation
 #define REPEATS_MAX 4096
 #define HEAD_DIM    64
-#define HEAD_ROWS   1024 // rows of logits
+#define HEAD_ROWS   4096 // rows of logits: a piece of a stage's head, of 2^27
 #define BLOCKS      4    // of elements
 #define VECTORS     4    // of floats: gradients, weights, moments
 #define ARENAS      (BLOCKS + VECTORS + 5)

@@ -337,6 +337,14 @@ BL_DEVICE float bl_quotient(float a, float b) { // b up to 2^64
 #endif
 }
 
+BL_DEVICE float bl_inverse_root(float x) {
+#ifdef __CUDACC__
+  return rsqrtf(x);
+#else
+  return 1.0f / sqrtf(x);
+#endif
+}
+
 // exp(-x) bounded by 2^64, for sigmoid(x) = 1 / (1 + exp(-x)) = s and 1 - s = exp(-x) s.
 BL_DEVICE float bl_exp_of_minus(float x) {
   x *= -BL_LOG2_E;

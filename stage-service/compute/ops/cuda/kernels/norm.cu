@@ -39,7 +39,7 @@ template <typename E> static BL_DEVICE float normalised(float x, float mean, flo
 }
 
 template <typename E, bool Wide, bool Rms, int KEEP>
-__global__ void __launch_bounds__(THREADS_MAX)
+__global__ void __launch_bounds__(THREADS_MAX, 1)
     norm_forward(bl_count rows, unsigned width, float epsilon, float offset, const E *__restrict__ x,
                  const float *__restrict__ gain, const float *__restrict__ bias, E *__restrict__ y,
                  float *__restrict__ stats) {
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(THREADS_MAX)
     }
     moments = bl_block_moments(sum, columns_of_warp<E, KEEP>(width), (float)width, squares_from, room);
   }
-  const float mean = moments.mean, inverse = 1.0f / sqrtf(moments.squares / (float)width + epsilon);
+  const float mean = moments.mean, inverse = bl_inverse_root(bl_quotient(moments.squares, (float)width) + epsilon);
   if (threadIdx.x == 0) {
     if constexpr (!Rms) {
       stats[row] = mean;
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(THREADS_MAX, KEEP == 1 ? 2 : 1)
     } else {
       bl_block_sums(&sum, &dot, rooms[turn]);
     }
-    const float centre = -inverse * sum / (float)width, slope = -inverse * dot / (float)width;
+    const float centre = bl_quotient(-inverse * sum, (float)width), slope = bl_quotient(-inverse * dot, (float)width);
 #pragma unroll
     for (int c = 0; c < KEEP; c++) {
       if (column_of<E>(c) < width) {

@@ -6,10 +6,11 @@
 #include "compute/ops/cuda/kernels/device.h"
 
 #define THREADS     128
-#define THREADS_MAX 512 // of a row of scores
-#define KEEP        4   // fours of a row of scores that a thread holds
-#define ROWS        4   // whose heads a thread moves
-#define LOWEST      (-3.402823466e38f)
+#define THREADS_MAX 512        // of a row of scores
+#define KEEP        4          // fours of a row of scores that a thread holds
+#define ROWS        4          // whose heads a thread moves
+#define LOWEST      (-2.0e38f) // of a power of two
+#define LN_2        0.693147181f
 
 // Bounded: keys left of a window are not seen, or scores are capped, or both. The row's first key that is seen.
 template <bool Bounded> static BL_DEVICE bl_count first_seen(bl_count seen, const bl__bounds_t &bounds) {
@@ -43,8 +44,13 @@ template <bool Bounded> static BL_DEVICE bool sees_four(uint32_t at, const row_o
   return at < row.seen && (!Bounded || at + 4 > row.from);
 }
 
-// A strip of a row's scores. All loads are on their way before the first is waited for; fours of which nothing is seen are
-// zeros in `zeros` (NULL: they are there) meanwhile.
+// Whether it is not one of the few at the ends of what is seen.
+template <bool Bounded> static BL_DEVICE bool sees_all_four(uint32_t at, const row_of_scores &row) {
+  return at + 4 <= row.seen && (!Bounded || at >= row.from);
+}
+
+// A strip of a row's scores; what is not seen of a four at an end is -infinity. All loads are on their way before the first is
+// waited for; fours of which nothing is seen are zeros in `zeros` (NULL: they are there) meanwhile.
 template <typename E, bool Wide, bool Bounded>
 static BL_DEVICE void load_strip(const row_of_scores &row, uint32_t strip, const bl__bounds_t &bounds, E *zeros,
                                  float (&values)[KEEP][4]) {
@@ -58,29 +64,34 @@ static BL_DEVICE void load_strip(const row_of_scores &row, uint32_t strip, const
       bl_store_four<E, Wide>(zeros, at, row.seq, nothing);
     }
   }
-  if (Bounded && bounds.cap != 0.0f) {
 #pragma unroll
-    for (int c = 0; c < KEEP; c++) {
-      if (sees_four<Bounded>(column_of(strip, c), row)) {
+  for (int c = 0; c < KEEP; c++) {
+    const uint32_t at = column_of(strip, c);
+    if (Bounded && bounds.cap != 0.0f && sees_four<Bounded>(at, row)) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-          values[c][i] = bl_capped(values[c][i], bounds.cap, bounds.inverse_cap);
-        }
+      for (int i = 0; i < 4; i++) {
+        values[c][i] = bl_capped(values[c][i], bounds.cap, bounds.inverse_cap);
+      }
+    }
+    if (sees_four<Bounded>(at, row) && !sees_all_four<Bounded>(at, row)) {
+#pragma unroll
+      for (uint32_t i = 0; i < 4; i++) {
+        values[c][i] = sees<Bounded>(at + i, row) ? values[c][i] : -INFINITY;
       }
     }
   }
 }
 
-// exp(values - top) of what a thread sees of a strip, zeros beside it; returns their sum.
+// 2^(values log2 e - top) of what a thread sees of a strip; returns their sum.
 template <bool Bounded>
-static BL_DEVICE float exponentials(const row_of_scores &row, uint32_t strip, float top, float (&values)[KEEP][4]) {
+static BL_DEVICE float powers(const row_of_scores &row, uint32_t strip, float top, float (&values)[KEEP][4]) {
   float sum = 0.0f;
 #pragma unroll
   for (int c = 0; c < KEEP; c++) {
     if (sees_four<Bounded>(column_of(strip, c), row)) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        values[c][i] = sees<Bounded>(column_of(strip, c) + i, row) ? bl_exp(values[c][i] - top) : 0.0f;
+        values[c][i] = bl_power(fmaf(values[c][i], BL_LOG2_E, -top));
         sum += values[c][i];
       }
     }
@@ -89,9 +100,9 @@ static BL_DEVICE float exponentials(const row_of_scores &row, uint32_t strip, fl
 }
 
 // A row of one strip stays in registers; a longer one is read again, from the cache. Again: lse is given, and nothing is
-// summed. Sums are of a warp's largest score at first, so that one barrier is enough.
+// summed. Sums are of powers of two, and of a warp's largest score at first, so that one barrier is enough.
 template <typename E, bool Wide, bool Again, bool Bounded>
-__global__ void __launch_bounds__(THREADS_MAX, 3)
+__global__ void __launch_bounds__(THREADS_MAX, 2)
     softmax_forward(bl_count seq, const bl__bounds_t bounds, const float *__restrict__ scores,
                     E *__restrict__ probabilities, bl_count matrix_stride, float *lse, bl_count lse_stride) {
   __shared__ float largests[THREADS_MAX / 32], sums[THREADS_MAX / 32];
@@ -102,25 +113,25 @@ __global__ void __launch_bounds__(THREADS_MAX, 3)
   const uint32_t step = blockDim.x * KEEP * 4;
   float values[KEEP][4], top, share = 1.0f;
   if constexpr (Again) {
-    top = lse[matrix * lse_stride + line];
+    top = lse[matrix * lse_stride + line] * BL_LOG2_E;
   } else {
     float largest = LOWEST, sum = 0.0f;
     for (uint32_t strip = 0; strip < row.seq; strip += step) {
       load_strip<E, Wide, Bounded>(row, strip, bounds, out, values);
-      float here = largest;
+      float here = -INFINITY;
 #pragma unroll
       for (int c = 0; c < KEEP; c++) {
         if (sees_four<Bounded>(column_of(strip, c), row)) {
 #pragma unroll
           for (int i = 0; i < 4; i++) {
-            here = sees<Bounded>(column_of(strip, c) + i, row) ? fmaxf(here, values[c][i]) : here;
+            here = fmaxf(here, values[c][i]);
           }
         }
       }
-      here = bl_warp_all(here, bl_larger());
-      sum *= bl_exp(largest - here);
+      here = fmaxf(largest, bl_warp_all(here, bl_larger()) * BL_LOG2_E);
+      sum *= bl_power(largest - here);
       largest = here;
-      sum += exponentials<Bounded>(row, strip, largest, values);
+      sum += powers<Bounded>(row, strip, largest, values);
     }
     sum = bl_warp_all(sum, bl_plus());
     if (threadIdx.x % 32 == 0) {
@@ -136,28 +147,34 @@ __global__ void __launch_bounds__(THREADS_MAX, 3)
     sum = 0.0f;
 #pragma unroll 1
     for (uint32_t i = 0; i < blockDim.x / 32; i++) {
-      sum += sums[i] * bl_exp(largests[i] - top);
+      sum += sums[i] * bl_power(largests[i] - top);
     }
-    share = 1.0f / sum;
+    share = bl_quotient(1.0f, sum);
     if (lse != NULL && threadIdx.x == 0) {
-      lse[matrix * lse_stride + line] = top + logf(sum);
+      lse[matrix * lse_stride + line] = (top + log2f(sum)) * LN_2;
     }
     if (row.seq <= step) { // values are of the warp's largest
-      share *= bl_exp(largest - top);
+      share *= bl_power(largest - top);
     }
   }
   for (uint32_t strip = 0; strip < row.seq; strip += step) {
     if (Again || row.seq > step) {
       load_strip<E, Wide, Bounded>(row, strip, bounds, Again ? out : NULL, values);
-      exponentials<Bounded>(row, strip, top, values);
+      powers<Bounded>(row, strip, top, values);
     }
 #pragma unroll
     for (int c = 0; c < KEEP; c++) {
       const uint32_t at = column_of(strip, c);
       if (sees_four<Bounded>(at, row)) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) { // a row that is no number says so where it sees alone
-          values[c][i] = sees<Bounded>(at + i, row) ? values[c][i] * share : 0.0f;
+        for (int i = 0; i < 4; i++) {
+          values[c][i] *= share;
+        }
+        if (!sees_all_four<Bounded>(at, row)) { // a row that is no number says so where it sees alone
+#pragma unroll
+          for (uint32_t i = 0; i < 4; i++) {
+            values[c][i] = sees<Bounded>(at + i, row) ? values[c][i] : 0.0f;
+          }
         }
         bl_store_four<E, Wide>(out, at, row.seq, values[c]);
       }
