@@ -34,12 +34,10 @@ static bl_status_t fill_run(const source_t *source, const bl_parameter_t *parame
 typedef struct {
   bl_parameter_t parameter;
   bl_slice_t slice;
-  float *values;
 } held_t;
 
-static held_t held_at(const bl_chunk_start_t *start, const bl_parameter_place_t *place, float *arena) {
-  held_t held = {.parameter = bl_parameter_get(start->model, place->canonical_index),
-                 .values = arena + place->offset_elements};
+static held_t held_at(const bl_chunk_start_t *start, const bl_parameter_place_t *place) {
+  held_t held = {.parameter = bl_parameter_get(start->model, place->canonical_index)};
   held.slice = bl_split_slice(start->model, &held.parameter, bl_split_parts(start->split), place->part);
   return held;
 }
@@ -55,10 +53,10 @@ static bl_status_t read_all(const bl_chunk_start_t *start, const bl_parameter_pl
   }
   status = status == BL_OK ? bl_weights_open(&weights, start->job->model.init, err) : status;
   for (uint32_t i = 0; i < count && status == BL_OK; i++) {
-    const held_t held = held_at(start, &places[i], arena);
+    const held_t held = held_at(start, &places[i]);
     for (uint64_t run = 0; run < held.slice.rows * held.slice.groups && status == BL_OK; run++) {
       status = fill_run(&source, &held.parameter, bl_slice_run(&held.slice, run), held.slice.run,
-                        held.values + run * held.slice.run, err);
+                        arena + places[i].offset_elements + run * held.slice.run, err);
     }
   }
   bl_weights_close(&weights);
@@ -74,8 +72,8 @@ static bl_status_t draw_all(const bl_chunk_start_t *start, const bl_parameter_pl
                           .device = start->device};
   bl_status_t status = bl_drawing_begin(&drawing, err);
   for (uint32_t i = 0; i < count && status == BL_OK; i++) {
-    const held_t held = held_at(start, &places[i], arena);
-    status = bl_drawing_put(&drawing, &held.parameter, &held.slice, held.values, err);
+    const held_t held = held_at(start, &places[i]);
+    status = bl_drawing_put(&drawing, &held.parameter, &held.slice, arena + places[i].offset_elements, err);
   }
   bl_drawing_end(&drawing);
   return status;
