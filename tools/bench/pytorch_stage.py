@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tensor-parallel part of a stage of a large model on a GPU against PyTorch, in one run, by turns.
 
-Needs `torch` in the Python that runs it. PyTorch has the same shapes as `ballast-bench stage --model`: layers alone, bf16
-weights beside nothing else (Ballast keeps fp32 gradients, which costs it bytes), scaled_dot_product_attention, compiled.
-Seconds of F and B, and of the update (fused AdamW, without fp32 masters, which ours has), by events
-of the GPU, medians over samples; the ratio is the median over rounds. `--device cpu` with
-`--hidden` tries it out. Ends with 77 and the reason where there is no PyTorch or GPU, with 1 where PyTorch is
-faster and `--faster` is given.
+Needs `torch` in the Python that runs it. PyTorch has the same shapes as `ballast-bench stage --model`: layers alone,
+scaled_dot_product_attention, compiled. It keeps what Ballast keeps, as mixed precision is done in the field: bf16 weights,
+fp32 masters of them, and fp32 gradients that bf16 ones are added to after each backward, which is part of F and B; the update
+is fused AdamW of the masters, copied to the bf16 weights, and clears the gradients. `--bf16-only`: bf16 weights, gradients and
+moments alone, which is less to move and to keep than ours, and loses small gradients and updates. Seconds of F and B, and of
+the update, by events of the GPU, medians over samples; the ratio is the median over rounds. `--device cpu` with `--hidden` tries
+it out. Ends with 77 and the reason where there is no PyTorch or GPU, with 1 where PyTorch is faster and `--faster` is given.
 """
 import json
 import os
@@ -86,9 +87,20 @@ class PyTorch:
         hidden, self.model = make_model(torch, options)
         shape = (options.batch, options.seq, hidden)
         self.x = torch.randn(shape, device=options.device, dtype=torch.bfloat16, requires_grad=True)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-9, betas=(0.9, 0.95), weight_decay=0.1,
-                                           fused=True)
+        self.weights = list(self.model.parameters())
+        self.masters = self.weights
+        if not options.bf16_only:
+            self.masters = [weight.detach().float() for weight in self.weights]
+            for master in self.masters:
+                master.grad = torch.zeros_like(master)
+        self.optimizer = torch.optim.AdamW(self.masters, lr=1e-9, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
         self.dy = 1e-3 * torch.randn(shape, device=options.device, dtype=torch.bfloat16)
+
+    def add_gradients(self):
+        """Those of one backward, in bf16, to the fp32 ones; the next backward writes its own anew."""
+        self.torch._foreach_add_([master.grad for master in self.masters], [weight.grad for weight in self.weights])
+        for weight in self.weights:
+            weight.grad = None
 
     def step(self):
         """Seconds of F and B, and of the update."""
@@ -98,10 +110,15 @@ class PyTorch:
         if cuda:
             marks[0].record()
         self.model(self.x).backward(self.dy)  # gradients are added up, as between the micro-batches of a step
+        if not self.options.bf16_only:
+            self.add_gradients()
         if cuda:
             marks[1].record()
         middle = time.perf_counter()
         self.optimizer.step()
+        if not self.options.bf16_only:
+            with self.torch.no_grad():
+                self.torch._foreach_copy_(self.weights, self.masters)
         self.optimizer.zero_grad(set_to_none=False)
         if cuda:
             marks[2].record()
@@ -137,6 +154,7 @@ def main():
     measuring.add_rounds(parser, 3, "--pairs")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(default cuda)")
     parser.add_argument("--eager", dest="compile", action="store_false", help="PyTorch not compiled")
+    parser.add_argument("--bf16-only", action="store_true", help="PyTorch without fp32 masters and gradients")
     parser.add_argument("--faster", action="store_true", help="fail where PyTorch is faster")
     options = parser.parse_args()
     try:
@@ -153,7 +171,8 @@ def main():
         pairs.append((other.sample(), ballast(options)))
         tell(f"round {number + 1} of {options.rounds}")
     print(f"{options.model}, part 1 of {options.shard}, {options.layers} layers, seq {options.seq}, b {options.batch}, "
-          f"{pairs[0][1][3]}\nPyTorch {torch.__version__}: {'compiled' if options.compile else 'eager'}, SDPA, bf16, fused AdamW")
+          f"{pairs[0][1][3]}\nPyTorch {torch.__version__}: {'compiled' if options.compile else 'eager'}, SDPA, "
+          f"{'bf16 alone' if options.bf16_only else 'bf16, fp32 masters and gradients'}, fused AdamW")
     ratio = 0
     for what, seconds in (("F and B", lambda parts: parts[0]), ("update", lambda parts: parts[1]),
                           ("F, B and update", lambda parts: parts[0] + parts[1])):
