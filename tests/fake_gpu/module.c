@@ -506,12 +506,15 @@ static void unpin(bl_device_t *device, const void *base) {
 }
 
 static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
-  (void)device;
+  char gpu[BL_GPU_BYTES];
   bl_nccl_set_environment(shared_gpu);
   if (getenv("FAKE_NCCL_MISSING") != NULL) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "this fake GPU has no NCCL");
   }
-  *api = fake_nccl_api(translate);
+  if (device != NULL) { // else only the version is asked for
+    name_gpu(device, gpu);
+  }
+  *api = fake_nccl_api(translate, device != NULL ? gpu : NULL);
   return BL_OK;
 }
 

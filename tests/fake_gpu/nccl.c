@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fake_gpu/nccl.h"
 
+#include "datapath/device_path.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -42,11 +44,20 @@ typedef struct launch {
   bool over;
 } launch_t;
 
+// What a rank tells the other of itself, as it was when this process asked for NCCL.
+typedef struct identity {
+  char host[128], gpu[BL_GPU_BYTES];
+} identity_t;
+
+static identity_t own;
+
 struct bl_nccl_comm {
   int rank, listener, fd; // -1: none
-  bool made;
+  bool introduced, made;
+  identity_t peer;
+  size_t peer_bytes;
   bl_nccl_result_t failed; // DONE: it has not
-  char why[64];
+  char why[128];
   launch_t launches[BL_NCCL_IN_FLIGHT]; // by count
   unsigned launched, ended, posted;     // counts; receiver: receives announced, sender: receives heard of
   uint64_t expected[BL_NCCL_IN_FLIGHT]; // sender: sizes of these
@@ -259,6 +270,31 @@ static bl_nccl_result_t advance(bl_nccl_comm_t *comm, char *text) {
 
 // ---- the table
 
+// Whether both ranks know of each other; they may not be on one GPU of one host.
+static bl_nccl_result_t meet(bl_nccl_comm_t *comm, char *text) {
+  if (!comm->introduced && send(comm->fd, &own, sizeof own, MSG_NOSIGNAL) != (ssize_t)sizeof own) {
+    return peer_gone(comm, text);
+  }
+  comm->introduced = true;
+  if (comm->peer_bytes < sizeof comm->peer) {
+    ssize_t got = recv(comm->fd, (char *)&comm->peer + comm->peer_bytes, sizeof comm->peer - comm->peer_bytes, 0);
+    if (got <= 0 && ended_read(comm, got, text) != BL_NCCL_DONE) {
+      return comm->failed;
+    }
+    comm->peer_bytes += got > 0 ? (size_t)got : 0;
+  }
+  if (comm->peer_bytes < sizeof comm->peer) {
+    return BL_NCCL_IN_PROGRESS;
+  }
+  if (strcmp(own.host, comm->peer.host) == 0 && strcmp(own.gpu, comm->peer.gpu) == 0) {
+    char why[sizeof comm->why];
+    snprintf(why, sizeof why, "Duplicate GPU detected : rank %d and rank %d both on CUDA device %.48s", comm->rank,
+             !comm->rank, own.gpu);
+    return fail(comm, BL_NCCL_BROKEN, why, text);
+  }
+  return BL_NCCL_DONE;
+}
+
 static bl_nccl_result_t poll_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, char *text) {
   (void)api;
   if (comm->failed != BL_NCCL_DONE) {
@@ -268,7 +304,11 @@ static bl_nccl_result_t poll_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm
     if (comm->fd < 0) {
       comm->fd = accept4(comm->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     }
-    comm->made = comm->fd >= 0 && !atomic_load(&fake_nccl_faults.never_made);
+    bl_nccl_result_t met = comm->fd >= 0 ? meet(comm, text) : BL_NCCL_IN_PROGRESS;
+    if (met != BL_NCCL_DONE) {
+      return met;
+    }
+    comm->made = !atomic_load(&fake_nccl_faults.never_made);
     return comm->made ? BL_NCCL_DONE : BL_NCCL_IN_PROGRESS;
   }
   bl_nccl_result_t result = advance(comm, text);
@@ -326,10 +366,24 @@ static void abort_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm) {
   atomic_fetch_add(&fake_nccl_faults.aborted, 1);
 }
 
-const bl_nccl_api_t *fake_nccl_api(fake_nccl_translate_fn where) {
+static void introduce(const char *gpu) {
+  const char *host = getenv("NCCL_HOSTID");
+  own = (identity_t){0};
+  if (host != NULL) {
+    snprintf(own.host, sizeof own.host, "%s", host);
+  } else {
+    (void)gethostname(own.host, sizeof own.host - 1);
+  }
+  snprintf(own.gpu, sizeof own.gpu, "%s", gpu);
+}
+
+const bl_nccl_api_t *fake_nccl_api(fake_nccl_translate_fn where, const char *gpu) {
   static bl_nccl_api_t table;
   const char *version = getenv("FAKE_NCCL_VERSION"), *stall = getenv("FAKE_NCCL_STALL");
   translate = where;
+  if (gpu != NULL) {
+    introduce(gpu);
+  }
   if (table.name == NULL) {
     atomic_store(&fake_nccl_faults.stall, stall != NULL ? (unsigned)strtoul(stall, NULL, 10) : 0);
     atomic_store(&fake_nccl_faults.never_made, getenv("FAKE_NCCL_NEVER_MADE") != NULL);

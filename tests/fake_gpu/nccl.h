@@ -7,6 +7,7 @@
 //   - Nothing moves but while somebody asks (poll, over), a piece at a time.
 //   - A rank whose process is gone is an error of its peer's; one that stands still is silence.
 //   - An id serves one communicator of two ranks.
+//   - Two ranks on one GPU are refused, in NCCL's words, unless NCCL_HOSTID calls them different hosts.
 //   - Communicators are non-blocking: a launch is over some questions later, as from a thread of its own. Under
 //     NCCL_LAUNCH_ORDER_IMPLICIT a second communicator that launches meanwhile is refused, and a launch is not over before the
 //     one before it in this process has started, which takes both its halves.
@@ -35,7 +36,7 @@ extern fake_nccl_faults_t fake_nccl_faults;
 
 // Where the bytes of an address of the device are; NULL: it may not be used so.
 typedef uint8_t *(*fake_nccl_translate_fn)(const void *address, uint64_t bytes, bool writes);
-// The table; the same for the whole process.
-const bl_nccl_api_t *fake_nccl_api(fake_nccl_translate_fn translate);
+// The table; the same for the whole process, whose communicators are on `gpu` from now on. NULL: where they were.
+const bl_nccl_api_t *fake_nccl_api(fake_nccl_translate_fn translate, const char *gpu);
 
 #endif

@@ -77,7 +77,6 @@ static pid_t start_peer(const char *verb, int *fd) {
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(pair[1], PEER_FD);
-    unsetenv("NCCL_HOSTID"); // the peer is a host of its own to NCCL
     execl("/proc/self/exe", "gpu-paths", verb, (char *)NULL);
     _exit(127);
   }

@@ -477,12 +477,13 @@ static bl_nccl_result_t over(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, uin
 
 static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
   static bl_nccl_api_t table;
-  (void)device;
+  char gpu[BL_GPU_BYTES];
   bl_nccl_set_environment(shared_gpu);
   if (getenv("LATE_NCCL_MISSING") != NULL) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "there is no NCCL either");
   }
-  real_nccl = fake_nccl_api(bytes_of);
+  name_gpu(device, gpu);
+  real_nccl = fake_nccl_api(bytes_of, gpu);
   table = *real_nccl;
   table.launch = launch;
   table.over = over;
