@@ -227,9 +227,9 @@ static void open_ways(uint8_t ids[2][BL_NCCL_ID_BYTES], int first, bl_nccl_chann
   }
 }
 
-static void post(bl_nccl_channel_t *way, bl_nccl_transfer_t *transfer, uint8_t *at) {
+static void post(bl_nccl_channel_t *way, bl_nccl_transfer_t *transfer, uint8_t *at, uint64_t bytes) {
   bl_error_t err = {0};
-  *transfer = (bl_nccl_transfer_t){.buffer = at, .bytes = BLOCK_BYTES, .over = over};
+  *transfer = (bl_nccl_transfer_t){.buffer = at, .bytes = bytes, .over = over};
   must(bl_nccl_channel_post(way, transfer, &err), &err, "post");
 }
 
@@ -254,11 +254,11 @@ static int echo(void) {
   hear(PEER_FD, ids, sizeof ids);
   open_ways(ids, 1, ways);
   for (unsigned i = 0; i < BLOCKS; i++) {
-    post(ways[0], &in[i], arena.base + i * BLOCK_BYTES);
+    post(ways[0], &in[i], arena.base + i * BLOCK_BYTES, BLOCK_BYTES);
   }
   wait_ended(BLOCKS);
   for (unsigned i = 0; i < BLOCKS; i++) {
-    post(ways[1], &out[i], arena.base + i * BLOCK_BYTES);
+    post(ways[1], &out[i], arena.base + i * BLOCK_BYTES, BLOCK_BYTES);
   }
   wait_ended(2 * BLOCKS);
   char byte = 'y';
@@ -287,8 +287,8 @@ static int exchange(void) {
     uint8_t *bytes = fill_host(i);
     must(bl_device_copy(device, NULL, arena.base + i * BLOCK_BYTES, bytes, BLOCK_BYTES, &err), &err, "copy");
     free(bytes);
-    post(ways[0], &out[i], arena.base + i * BLOCK_BYTES);
-    post(ways[1], &in[i], arena.base + (BLOCKS + i) * BLOCK_BYTES);
+    post(ways[0], &out[i], arena.base + i * BLOCK_BYTES, BLOCK_BYTES);
+    post(ways[1], &in[i], arena.base + (BLOCKS + i) * BLOCK_BYTES, BLOCK_BYTES);
   }
   wait_ended(2 * BLOCKS);
   for (unsigned i = 0; i < BLOCKS; i++) {
@@ -304,7 +304,8 @@ static int exchange(void) {
   printf("ok %u blocks there and back in %.2f s\n", BLOCKS, (double)(bl_clock_now_ns() - start_ns) * 1e-9);
   hear(peer, &byte, 1);
   ended = 0;
-  post(ways[0], &out[0], arena.base); // which the peer never receives
+  // Which the peer never receives, and more than NCCL takes into buffers of its own: several MiB a channel.
+  post(ways[0], &out[0], arena.base, BLOCKS * BLOCK_BYTES);
   usleep(200000);
   kill(pid, SIGKILL);
   waitpid(pid, NULL, 0);
