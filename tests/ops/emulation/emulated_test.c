@@ -336,6 +336,25 @@ static void workspace_may_begin_anywhere(void **state) {
   close_emulated(&host);
 }
 
+// Wherever it would lie behind the row: the loss is that of no label, in either order of threads.
+static void labels_that_are_none_have_one_loss(void **state) {
+  (void)state;
+  skip_under_tsan();
+  op_host_t host = open_emulated();
+  const int32_t labels[] = {70, 71, 100, 4095, 4096, 50000, -1};
+  for (int reverse = 0; reverse < 2; reverse++) {
+    bl_emulated_reverse = reverse == 1;
+    for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
+      float logits[70] = {0};
+      double loss;
+      host.ops->cross_entropy(host.compute, 1, 70, 70, BL_COMPUTE_FP32, &labels[i], 1.0f, 0.0f, logits, &loss);
+      assert_true(fabs(loss - log(70)) < 1e-6);
+    }
+  }
+  bl_emulated_reverse = false;
+  close_emulated(&host);
+}
+
 static void losses_that_are_not_finite_are_found(void **state) {
   (void)state;
   skip_under_tsan();
@@ -500,6 +519,7 @@ int main(void) {
       cmocka_unit_test(bad_shapes_are_refused),
       cmocka_unit_test(workspace_is_asked_for),
       cmocka_unit_test(workspace_may_begin_anywhere),
+      cmocka_unit_test(labels_that_are_none_have_one_loss),
       cmocka_unit_test(losses_that_are_not_finite_are_found),
       cmocka_unit_test(losses_are_summed_in_row_order),
       cmocka_unit_test(embedding_gradients_come_in_token_order),

@@ -5,7 +5,8 @@
 //
 // What it finds: wrong indices, wrong sums, threads that miss a barrier or an exchange (the process aborts and says so),
 // copies into shared memory that nobody waited for, and missing barriers, as each warp runs ahead of the others as far as barriers let it, from the first warp and block to
-// the last or the other way (bl_emulated_reverse). What it cannot: races within a warp, and between blocks that only
+// the last or the other way (bl_emulated_reverse). What it cannot: races within a warp, copies
+// into shared memory that land before they are waited for, and between blocks that only
 // another mixture of turns shows.
 #ifndef BALLAST_TESTS_OPS_EMULATION_H
 #define BALLAST_TESTS_OPS_EMULATION_H

@@ -318,7 +318,8 @@ BL_DEVICE float bl_exp(float x) {
   return exp2f(x * BL_LOG2_E);
 }
 
-// 2^x by one instruction, for what is divided by a sum with a 1 in it: below 2^-126 it is zero.
+// 2^x by one instruction, for softmaxes: below 2^-126 it is zero. x log2 e - top, with top rounded and the product not, is right
+// for |x| below some 2^30.
 BL_DEVICE float bl_power(float x) {
 #ifdef __CUDACC__
   float result;

@@ -17,7 +17,7 @@
 #define STATIC_BYTES 256 // of shared memory, at most
 #define CAP_THREADS  256
 #define LN_2         0.693147180559945309
-#define LOWEST       (-2.0e38f) // times log2 e still finite
+#define LOWEST       (-2.0e38f) // of a power of two
 
 // This thread's packs of COLUMNS of a row; what is behind the row has no part in any sum.
 template <bool Wide>
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
         for (int i = 0; i < 4; i++) {
           gradients[i] = bl_power(fmaf(values[n][i], BL_LOG2_E, -top)) * share;
         }
-        if (label - at < 4) {
+        if (label < vocab && label - at < 4) {
           says_loss = true;
 #pragma unroll
           for (unsigned i = 0; i < 4; i++) {

@@ -4,8 +4,6 @@
 // Forward, a block per row: 2 elements moved per element. Backward, rows dealt to at most 256 blocks, each of which sums the
 // gradients of the parameters of its rows in registers and leaves one line of partial sums in scratch, that a second kernel
 // adds in order: 4 elements (dy, x, residual, dx) per element, and 8 bytes a block and column per kind of parameter.
-//
-// A GPU of 4 TB/s and 132 multiprocessors leaves some 60 instructions for a pack of eight elements that is read and written.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 #include "compute/ops/cuda/kernels/lines.h"
@@ -290,7 +288,8 @@ static geometry geometry_of(bool bf16, bl_count width, bl_count few, bl_count so
   return {threads, each <= 1 ? 1 : each <= 2 ? 2 : bf16 && each == 3 ? 3 : each <= 4 ? 4 : 8};
 }
 
-// Blocks, and lines. One a multiprocessor, or two where registers have room for it, on the smallest of GPUs that train.
+// Blocks, and lines. On an H100 or H200 one a multiprocessor, or two where registers have room; an A100 has 108, and takes a
+// second wave.
 static unsigned lines_of(bool rms, int keep, bl_count rows, bl_count width) {
   const bl_count room = BL__SCRATCH_BYTES / ((rms ? 1 : 2) * width * sizeof(float));
   return (unsigned)bl_least(bl_least(rows, keep == 1 ? 256 : 128), room);
