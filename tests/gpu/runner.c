@@ -2,7 +2,8 @@
 // What can be checked of a back end without services and without a test library: a program of its own for machines that
 // have a GPU, CUDA and CMake, and not much else (tests/gpu/run.sh).
 //
-//   gpu-runner operations [cuda|host|reference]      every case against the fp64 reference, and the host where it is built
+//   gpu-runner operations [cuda|host|reference]      every case against the fp64 reference, and the host where it is built; a
+//                                                    GPU against the reference with larger ones too
 //   gpu-runner trajectories [cuda|host|reference] [run]    20 steps of small models, beside the reference and golden.txt
 //   gpu-runner devices                               the GPUs of this machine
 //   gpu-runner names | runs                          what can be named as an operation, as a run
@@ -80,6 +81,19 @@ static int list_operations(void) {
   return 0;
 }
 
+typedef struct {
+  const op_case_t *cases;
+  size_t count;
+} table_t;
+
+// Those of a back end. A GPU is shown larger ones too.
+static size_t tables_of(const op_host_t *host, table_t tables[3]) {
+  tables[0] = (table_t){op_cases, op_cases_count};
+  tables[1] = (table_t){op_wide_cases, op_wide_cases_count};
+  tables[2] = (table_t){op_gpu_cases, op_gpu_cases_count};
+  return host->device->host_memory ? 1 : 3;
+}
+
 // Every case on both, one beside the other.
 static size_t check_beside_host(const op_host_t *host, const char *only) {
   back_end_t beside = {0};
@@ -115,10 +129,14 @@ static int check_operations(const back_end_t *back_end, const char *only) {
   size_t failed = 0;
   op_errors_t worst = {0};
   size_t count = 0;
-  for (size_t i = 0; i < op_cases_count; i++) {
-    if (is_wanted(&op_cases[i], only)) {
-      count++;
-      failed += !op_case_within(&host, &op_cases[i], &worst);
+  table_t tables[3];
+  const size_t table_count = tables_of(&host, tables);
+  for (size_t n = 0; n < table_count; n++) {
+    for (size_t i = 0; i < tables[n].count; i++) {
+      if (is_wanted(&tables[n].cases[i], only)) {
+        count++;
+        failed += !op_case_within(&host, &tables[n].cases[i], &worst);
+      }
     }
   }
   printf("%zu of %zu cases agree; largest normalised mean square error %.2g in fp32, %.2g in bf16\n", count - failed,

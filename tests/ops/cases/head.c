@@ -73,7 +73,8 @@ static void cross_entropy_tensors(const op_case_t *c, op_tensor_t *t) {
 
 static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t) {
   const size_t rows = c->dims[0], vocab = c->dims[1], stride = c->dims[2] == 0 ? vocab : c->dims[2];
-  float *logits = op_block(h, BL_ARENA_PRIVATE, rows * stride * sizeof *logits), values[64];
+  float *logits = op_block(h, BL_ARENA_PRIVATE, rows * stride * sizeof *logits);
+  float *values = malloc(rows * sizeof *values);
   double *losses = op_block(h, BL_ARENA_STAGING, rows * sizeof *losses);
   double *sum = op_block(h, BL_ARENA_STAGING, sizeof *sum);
   int64_t *bad = op_block(h, BL_ARENA_STAGING, sizeof *bad);
@@ -102,6 +103,7 @@ static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t
   op_move(h, t[LOSS], values, rows * sizeof *values);
   values[0] = *bad == -1 ? (float)*sum : -1.0f;
   op_move(h, t[SUM], values, sizeof *values);
+  free(values);
 }
 
 // Of one row: logits are capped where the case says so, and the gradient is that of what they were.
@@ -161,7 +163,8 @@ static void parts_host(const op_host_t *h, const op_case_t *c, float **t) {
   const size_t element = c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float);
   const size_t floats = rows * BL_SOFTMAX_STATISTICS; // of one part
   float *logits = op_block(h, BL_ARENA_PRIVATE, rows * vocab * sizeof *logits);
-  float *statistics = op_block(h, BL_ARENA_PRIVATE, parts * floats * sizeof *statistics), values[64];
+  float *statistics = op_block(h, BL_ARENA_PRIVATE, parts * floats * sizeof *statistics);
+  float *values = malloc(rows * sizeof *values);
   double *losses = op_block(h, BL_ARENA_STAGING, rows * sizeof *losses), sum = 0;
   for (size_t part = 0; part < parts;
        part++) { // each part's logits are a tensor of their own, behind the ones before it
@@ -191,6 +194,7 @@ static void parts_host(const op_host_t *h, const op_case_t *c, float **t) {
   op_move(h, t[LOSS], values, rows * sizeof *values);
   values[0] = (float)sum;
   op_move(h, t[SUM], values, sizeof *values);
+  free(values);
 }
 
 const op_kind_t op_cross_entropy_parts = {

@@ -153,6 +153,9 @@ void bl_emulated_exchange(void *value, unsigned bytes, unsigned mask) {
 
 void bl_emulated_fetch(void *place, const void *from) {
   thread_t *thread = &threads_of_block[running_thread];
+  if (bl_emulated_reverse) {
+    memcpy(place, from, 16);
+  }
   if (thread->fetch_count == FETCHES_MAX) {
     refuse("has too many copies on their way");
   }

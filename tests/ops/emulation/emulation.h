@@ -5,8 +5,7 @@
 //
 // What it finds: wrong indices, wrong sums, threads that miss a barrier or an exchange (the process aborts and says so),
 // copies into shared memory that nobody waited for, and missing barriers, as each warp runs ahead of the others as far as barriers let it, from the first warp and block to
-// the last or the other way (bl_emulated_reverse). What it cannot: races within a warp, copies
-// into shared memory that land before they are waited for, and between blocks that only
+// the last or the other way (bl_emulated_reverse). What it cannot: races within a warp, and between blocks that only
 // another mixture of turns shows.
 #ifndef BALLAST_TESTS_OPS_EMULATION_H
 #define BALLAST_TESTS_OPS_EMULATION_H
@@ -42,8 +41,8 @@ int bl_emulated_launch(bl_emulated_index_t blocks, unsigned threads, void (*body
 void bl_emulated_barrier(void); // of the block
 // All lanes of the warp give a value of `bytes` (up to 8); each gets that of lane ^ mask.
 void bl_emulated_exchange(void *value, unsigned bytes, unsigned mask);
-// 16 bytes into shared memory, which are there when this thread waits for their group and not before; a thread that ends
-// with some on their way aborts the process.
+// 16 bytes into shared memory, which are there when this thread waits for their group and not before, or under
+// bl_emulated_reverse at once; a thread that ends with some on their way aborts the process.
 void bl_emulated_fetch(void *place, const void *from);
 void bl_emulated_fetch_group(void);
 void bl_emulated_fetch_wait(unsigned left);

@@ -16,8 +16,7 @@
 #define COLUMNS      (STRIP * PACKS)
 #define STATIC_BYTES 256 // of shared memory, at most
 #define CAP_THREADS  256
-#define LN_2         0.693147180559945309
-#define LOWEST       (-2.0e38f) // of a power of two
+#define LOWEST       (-3.402823466e38f)
 
 // This thread's packs of COLUMNS of a row; what is behind the row has no part in any sum.
 template <bool Wide>
@@ -70,8 +69,7 @@ static BL_DEVICE void fetch_packs(bl_words *cache, const float *row, unsigned fi
   }
 }
 
-// `kept` columns of a row are in shared memory, where each thread reads its own packs. Logits are turned into powers of two:
-// one multiplication and addition, and one power.
+// `kept` columns of a row are in shared memory, where each thread reads its own packs.
 //
 // bf16: elements of the gradient lie in the first half of the row's logits. Where they land on columns that are kept nobody
 // reads these again; where on others, all threads have to have read theirs before.
@@ -95,7 +93,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
       label_rooms[turn] = fetched;
       fetched = more ? (unsigned)labels[at_row + gridDim.x] : 0;
     }
-    float largest = LOWEST, sum = 0.0f; // of this thread: 2^largest is the unit of the sum
+    float largest = LOWEST, sum = 0.0f; // of this thread, the sum in units of exp(largest)
     unsigned groups = kept / COLUMNS;
     for (unsigned first = 0; first < vocab; first += COLUMNS) {
       float values[PACKS][4];
@@ -111,19 +109,19 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
           here = fmaxf(here, values[n][i]);
         }
       }
-      here = fmaxf(largest, here * BL_LOG2_E);
-      sum *= bl_power(largest - here);
+      here = fmaxf(largest, here);
+      sum *= bl_exp(largest - here);
       largest = here;
 #pragma unroll
       for (int n = 0; n < PACKS; n++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          sum += bl_power(fmaf(values[n][i], BL_LOG2_E, -here));
+          sum += bl_exp(values[n][i] - here);
         }
       }
     }
     const float top = bl_block_all(largest, rooms[0], bl_larger());
-    const float total = bl_block_all(sum * bl_power(largest - top), rooms[1], bl_plus());
+    const float total = bl_block_all(sum * bl_exp(largest - top), rooms[1], bl_plus());
     const unsigned label = label_rooms[turn];
     const float share = scale / total;
     float of_label = 0.0f;
@@ -143,7 +141,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
         float gradients[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          gradients[i] = bl_power(fmaf(values[n][i], BL_LOG2_E, -top)) * share;
+          gradients[i] = bl_exp(values[n][i] - top) * share;
         }
         if (label < vocab && label - at < 4) {
           says_loss = true;
@@ -166,7 +164,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
       }
     }
     if (says_loss) {
-      row_losses[at_row] = ((double)top + log2((double)total)) * LN_2 - (double)of_label;
+      row_losses[at_row] = (double)top + log((double)total) - (double)of_label;
     }
   }
 }

@@ -10,7 +10,6 @@
 
 #define THREADS_MAX  512
 #define WARPS_MAX    (THREADS_MAX / 32)
-#define BLOCKS_MAX   256
 #define DEPTH_MAX    4
 #define STATIC_BYTES 256 // of shared memory
 

@@ -6,11 +6,10 @@
 #include "compute/ops/cuda/kernels/device.h"
 
 #define THREADS     128
-#define THREADS_MAX 512        // of a row of scores
-#define KEEP        4          // fours of a row of scores that a thread holds
-#define ROWS        4          // whose heads a thread moves
-#define LOWEST      (-2.0e38f) // of a power of two
-#define LN_2        0.693147181f
+#define THREADS_MAX 512 // of a row of scores
+#define KEEP        4   // fours of a row of scores that a thread holds
+#define ROWS        4   // whose heads a thread moves
+#define LOWEST      (-3.402823466e38f)
 
 // Bounded: keys left of a window are not seen, or scores are capped, or both. The row's first key that is seen.
 template <bool Bounded> static BL_DEVICE bl_count first_seen(bl_count seen, const bl__bounds_t &bounds) {
@@ -82,16 +81,16 @@ static BL_DEVICE void load_strip(const row_of_scores &row, uint32_t strip, const
   }
 }
 
-// 2^(values log2 e - top) of what a thread sees of a strip; returns their sum.
+// exp(values - top) of what a thread sees of a strip; returns their sum.
 template <bool Bounded>
-static BL_DEVICE float powers(const row_of_scores &row, uint32_t strip, float top, float (&values)[KEEP][4]) {
+static BL_DEVICE float exponentials(const row_of_scores &row, uint32_t strip, float top, float (&values)[KEEP][4]) {
   float sum = 0.0f;
 #pragma unroll
   for (int c = 0; c < KEEP; c++) {
     if (sees_four<Bounded>(column_of(strip, c), row)) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        values[c][i] = bl_power(fmaf(values[c][i], BL_LOG2_E, -top));
+        values[c][i] = bl_exp(values[c][i] - top);
         sum += values[c][i];
       }
     }
@@ -100,7 +99,7 @@ static BL_DEVICE float powers(const row_of_scores &row, uint32_t strip, float to
 }
 
 // A row of one strip stays in registers; a longer one is read again, from the cache. Again: lse is given, and nothing is
-// summed. Sums are of powers of two, and of a warp's largest score at first, so that one barrier is enough.
+// summed. Sums are of a warp's largest score at first, so that one barrier is enough.
 template <typename E, bool Wide, bool Again, bool Bounded>
 __global__ void __launch_bounds__(THREADS_MAX, 2)
     softmax_forward(bl_count seq, const bl__bounds_t bounds, const float *__restrict__ scores,
@@ -113,7 +112,7 @@ __global__ void __launch_bounds__(THREADS_MAX, 2)
   const uint32_t step = blockDim.x * KEEP * 4;
   float values[KEEP][4], top, share = 1.0f;
   if constexpr (Again) {
-    top = lse[matrix * lse_stride + line] * BL_LOG2_E;
+    top = lse[matrix * lse_stride + line];
   } else {
     float largest = LOWEST, sum = 0.0f;
     for (uint32_t strip = 0; strip < row.seq; strip += step) {
@@ -128,10 +127,10 @@ __global__ void __launch_bounds__(THREADS_MAX, 2)
           }
         }
       }
-      here = fmaxf(largest, bl_warp_all(here, bl_larger()) * BL_LOG2_E);
-      sum *= bl_power(largest - here);
+      here = fmaxf(largest, bl_warp_all(here, bl_larger()));
+      sum *= bl_exp(largest - here);
       largest = here;
-      sum += powers<Bounded>(row, strip, largest, values);
+      sum += exponentials<Bounded>(row, strip, largest, values);
     }
     sum = bl_warp_all(sum, bl_plus());
     if (threadIdx.x % 32 == 0) {
@@ -147,20 +146,20 @@ __global__ void __launch_bounds__(THREADS_MAX, 2)
     sum = 0.0f;
 #pragma unroll 1
     for (uint32_t i = 0; i < blockDim.x / 32; i++) {
-      sum += sums[i] * bl_power(largests[i] - top);
+      sum += sums[i] * bl_exp(largests[i] - top);
     }
     share = bl_quotient(1.0f, sum);
     if (lse != NULL && threadIdx.x == 0) {
-      lse[matrix * lse_stride + line] = (top + log2f(sum)) * LN_2;
+      lse[matrix * lse_stride + line] = top + logf(sum);
     }
     if (row.seq <= step) { // values are of the warp's largest
-      share *= bl_power(largest - top);
+      share *= bl_exp(largest - top);
     }
   }
   for (uint32_t strip = 0; strip < row.seq; strip += step) {
     if (Again || row.seq > step) {
       load_strip<E, Wide, Bounded>(row, strip, bounds, Again ? out : NULL, values);
-      powers<Bounded>(row, strip, top, values);
+      exponentials<Bounded>(row, strip, top, values);
     }
 #pragma unroll
     for (int c = 0; c < KEEP; c++) {
