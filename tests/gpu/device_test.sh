@@ -38,7 +38,7 @@ grep -q "'clams' is no part: quick, claims," "$work/out" || { echo "a part that 
 for seconds in 20 1; do
   code=0
   (cd "$work" && source_run=$(sed -n '/^seconds_left()/,/^# What is right or wrong/p' "$script") && mkdir -p build-gpu/logs &&
-    bash -c "passed=0 failed=0 skipped=0 ends=() started=() waited=() AT_ONCE=2 limit=3 BALLAST_RUN_SECONDS=$seconds; $source_run
+    bash -c "passed=0 failed=0 skipped=0 ends=() limit=3 BALLAST_RUN_SECONDS=$seconds; $source_run
       check hangs sleep 60; check works true; printf '%s\n' \"\${ends[@]}\"; exit \$failed") >"$work/out" 2>&1 || code=$?
   if [ $seconds = 20 ]; then
     expect 1 $code "a check that hangs"

@@ -39,7 +39,7 @@ fi
 limit=${BALLAST_CHECK_SECONDS:-3600} # of one check
 ends=()                              # a line for each
 AT_ONCE=4                            # checks: contexts on one GPU take turns, and are made one after the other
-started=() waited=() wrong=()        # what goes on in the background, and what of the last to end failed
+started=() wrong=()                   # what goes on in the background, and what of the last to end failed
 # BALLAST_TRY=1: tiny sizes, to try this script on a device that is not there (BALLAST_MODULES=build/tests/late); whatever
 # is measured then is below what is promised.
 ops_sizes=() stage_sizes=() path_sizes=() copy_sizes=()
@@ -69,59 +69,74 @@ say() { # how a check ended
   ends+=("$1")
 }
 
-begin() { # name, command...: in the background, few at once; settle says how it ended
-  local name=$1 log=build-gpu/logs/$1.log left began run=()
+# Runs a command within its time; how it ended is in the log's .end: exit code, seconds, seconds that it had.
+perform() { # name, command...
+  local end=build-gpu/logs/$1.log.end left began=$SECONDS run=()
   shift
   left=$(seconds_left)
-  started+=("$name")
   if [ "$left" -lt 3 ]; then
-    printf 'SKIPPED: no time left\n' >"$log"
-    printf '77 0 0\n' >"$log.end"
-    return 0
+    echo "SKIPPED: no time left"
+    echo 77 0 0 >"$end"
+    return
   fi
-  while [ "$(jobs -rp | wc -l)" -ge $AT_ONCE ]; do
-    wait -n
-  done
-  left=$(seconds_left)
-  began=$SECONDS
   [ "$(type -t "$1")" = function ] || run=(timeout -k 5 "$left")
-  {
-    "${run[@]}" "$@" >"$log" 2>&1
-    printf '%d %d %d\n' $? "$((SECONDS - began))" "$left" >"$log.end"
-  } &
-  waited+=($!)
+  "${run[@]}" "$@"
+  echo $? $((SECONDS - began)) "$left" >"$end"
 }
 
-settle() { # ends with 1 if one of them failed, whose names are then in `wrong`
-  local name log code seconds left
-  [ ${#waited[@]} = 0 ] || wait "${waited[@]}"
-  wrong=()
-  for name in "${started[@]}"; do
-    log=build-gpu/logs/$name.log
-    read -r code seconds left <"$log.end"
-    rm -f "$log.end"
-    cat "$log"
-    case $code in
-    0) passed=$((passed + 1)) && say "$name: ok ($seconds s)" ;;
-    77) skipped=$((skipped + 1)) && say "$name: SKIPPED: $(grep -m1 -o 'SKIPPED: .*' "$log" | cut -c10-)" ;;
-    124 | 137) failed=$((failed + 1)) && wrong+=("$name") && say "$name: FAILED: not over after $left s, see $log" ;;
-    *) failed=$((failed + 1)) && wrong+=("$name") && say "$name: FAILED with $code, see $log" ;;
-    esac
-  done
-  started=() waited=()
-  [ ${#wrong[@]} = 0 ]
+report() { # name; ends with 1 where it failed
+  local log=build-gpu/logs/$1.log code seconds left
+  read -r code seconds left <"$log.end"
+  rm -f "$log.end"
+  case $code in
+  0) passed=$((passed + 1)) && say "$1: ok ($seconds s)" ;;
+  77) skipped=$((skipped + 1)) && say "$1: SKIPPED: $(grep -m1 -o 'SKIPPED: .*' "$log" | cut -c10-)" ;;
+  124 | 137) failed=$((failed + 1)) && say "$1: FAILED: not over after $left s, see $log" ;;
+  *) failed=$((failed + 1)) && say "$1: FAILED with $code, see $log" ;;
+  esac
+  [ "$code" = 0 ] || [ "$code" = 77 ]
 }
 
 check() { # name, command...: alone
   echo "== $1: ${*:2}"
-  begin "$@"
-  settle
+  perform "$@" 2>&1 | tee "build-gpu/logs/$1.log"
+  report "$1"
 }
+
+begin() { # name, command...: in the background, few at once
+  while [ "$(jobs -rp | wc -l)" -ge $AT_ONCE ]; do
+    wait -n
+  done
+  perform "$@" >"build-gpu/logs/$1.log" 2>&1 &
+  started+=("$1")
+}
+
+settle() { # those that failed are then in `wrong`
+  local name
+  wait
+  wrong=()
+  for name in "${started[@]}"; do
+    cat "build-gpu/logs/$name.log"
+    report "$name" || wrong+=("$name")
+  done
+  started=()
+}
+
+# What goes on in the background hears no Ctrl-C.
+interrupted() {
+  local job
+  for job in $(jobs -p); do
+    pkill -P "$job"
+    kill "$job"
+  done 2>/dev/null
+  exit 130
+}
+trap interrupted INT TERM
 
 # What is right or wrong, and not fast or slow, at once: every operation and every small model alone, so that what one of them does to
 # the GPU another does not see; what fails is tried again with launches that wait.
 all_at_once() { # folder of the runner
-  local runner=$1/gpu-runner name tool failures
+  local runner=$1/gpu-runner name tool
   echo "== at once: $(date +%T)"
   for name in $("$runner" names); do
     begin "operation-$name" "$runner" operations cuda "$name"
@@ -134,9 +149,8 @@ all_at_once() { # folder of the runner
       begin "$tool-$name" sanitized $tool "$runner" $name
     done
   done
-  settle && return
-  failures=("${wrong[@]}")
-  for name in "${failures[@]}"; do
+  settle
+  for name in "${wrong[@]}"; do
     case $name in
     operation-*) begin "$name-blocking" env CUDA_LAUNCH_BLOCKING=1 "$runner" operations cuda "${name#operation-}" ;;
     trajectory-*) begin "$name-blocking" env CUDA_LAUNCH_BLOCKING=1 "$runner" trajectories cuda "${name#trajectory-}" ;;
