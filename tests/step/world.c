@@ -4,6 +4,7 @@
 #include "step/world_core.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const char *world_rule_text(world_rule_t rule) {
   static const char *const texts[] = {
@@ -138,10 +139,7 @@ static bool act(world_t *world, unsigned action) {
   if (action < FIRST_ANSWER) {
     message_t answer;
     bool refuses = action >= FIRST_REFUSAL;
-    unsigned i = refuses ? action - FIRST_REFUSAL : action;
-    if (i >= world->requests.count) {
-      return false;
-    }
+    unsigned i = action % FIRST_REFUSAL;
     if (refuses) {
       bool refused = world_refuse(world, &world->requests.items[i], &answer);
       if (refused) {
@@ -156,9 +154,6 @@ static bool act(world_t *world, unsigned action) {
   }
   if (action < FIRST_STAGE) {
     unsigned i = action - FIRST_ANSWER;
-    if (i >= world->answers.count) {
-      return false;
-    }
     message_t answer = world->answers.items[i];
     world_hear(world, answer.driver, &answer);
     world_advance(world, answer.driver);
@@ -185,9 +180,27 @@ static void initial(const void *context, explore_state_t *state) {
   world_pack(&world, state);
 }
 
+// Is there what the action is about? Most requests and answers that numbers stand for are not.
+static bool is_there(const world_t *world, unsigned action) {
+  if (action < FIRST_ANSWER) {
+    return action % FIRST_REFUSAL < world->requests.count;
+  }
+  return action >= FIRST_STAGE || action - FIRST_ANSWER < world->answers.count;
+}
+
 static bool successor(const void *context, const explore_state_t *state, unsigned action, explore_step_t *step) {
-  static world_t world; // large; the search is one thread
-  world_unpack(&world, context, state);
+  static world_t before, world; // large; the search is one thread
+  static explore_state_t of;    // what `before` is: a state's actions come one after the other, from 0 on
+  if (action == 0 || before.options != context || of.size != state->size ||
+      memcmp(of.bytes, state->bytes, state->size) != 0) {
+    world_unpack(&before, context, state);
+    of = *state;
+  }
+  if (!is_there(&before, action)) {
+    return false;
+  }
+  world = before;
+  world_relink(&world);
   if (!act(&world, action)) {
     return false;
   }
