@@ -148,13 +148,21 @@ static bl_status_t drop(bl_balance_plan_t *plan, const bl_training_t *training, 
   return status;
 }
 
+bl_status_t bl_policy_check_recompute(bl_policy_kind_t kind, bl_recompute_t recompute, bl_error_t *err) {
+  if (recompute != BL_RECOMPUTE_FULL || kind == BL_POLICY_NONE) {
+    return BL_OK;
+  }
+  return bl_error_set(err, BL_INVALID,
+                      "with pipeline.recompute: full only the input of a block is kept between forward and "
+                      "backward, so there is nothing to evict or to give up; use none here, or recompute none or "
+                      "attention");
+}
+
 static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *policy,
                            bl_error_t *err) {
-  if (training->layout.recompute == BL_RECOMPUTE_FULL) {
-    return bl_error_set(err, BL_INVALID,
-                        "with pipeline.recompute: full only the input of a block is kept between forward and "
-                        "backward, so there is nothing to evict or to give up; use none here, or recompute none or "
-                        "attention");
+  bl_status_t status = bl_policy_check_recompute(policy->kind, training->layout.recompute, err);
+  if (status != BL_OK) {
+    return status;
   }
   if (policy->kind == BL_POLICY_DROP) {
     return drop(plan, training, policy, err);
@@ -179,7 +187,7 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
   cap.parks = mix && policy->copy == BL_POLICY_COPY_PROBE;
   bl_balance_result_t result;
   const bl_schedule_t *order = bl_training_order(training, bl_policy_pools(policy->kind));
-  bl_status_t status = bl_balance_within(order, &cap, &result, err);
+  status = bl_balance_within(order, &cap, &result, err);
   if (status == BL_OK) {
     plan->balanced = result.schedule;
     result.schedule = NULL;

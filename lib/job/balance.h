@@ -36,6 +36,9 @@ uint32_t bl_policy_limit(const bl_policy_t *policy, const bl_training_t *trainin
 // The slots that a device keeps under this policy, UINT32_MAX: as many as the schedule needs.
 uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training);
 
+// BL_INVALID: it evicts or gives up blocks, of which nothing is kept under full recomputation.
+BL_MUST_USE bl_status_t bl_policy_check_recompute(bl_policy_kind_t kind, bl_recompute_t recompute, bl_error_t *err);
+
 typedef struct bl_balance_plan {
   const bl_schedule_t *schedule; // an order of the training, or `balanced`
   bl_schedule_t *balanced;       // NULL when nothing moves and nothing is given up
@@ -44,8 +47,8 @@ typedef struct bl_balance_plan {
 } bl_balance_plan_t;
 
 // The training outlives the plan. BL_EXHAUSTED: the cap is too small; names stage and operation, and the smallest cap that
-// works. BL_NOT_FOUND: a device that does not exist. BL_INVALID: evictions or drops under pipeline.recompute: full. On failure
-// there is nothing to clean up.
+// works. BL_NOT_FOUND: a device that does not exist. BL_INVALID: as bl_policy_check_recompute. On failure there is nothing
+// to clean up.
 BL_MUST_USE bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *training,
                                              const bl_policy_t *policy, bl_error_t *err);
 void bl_balance_plan_cleanup(bl_balance_plan_t *plan); // a zeroed one is fine

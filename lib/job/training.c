@@ -248,6 +248,15 @@ static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_
   return BL_OK;
 }
 
+// What needs no order, since searching for one takes seconds.
+static bl_status_t check_policy(const bl_job_t *job, bl_error_t *err) {
+  bl_error_t fault;
+  return job->balance.policy == BL_POLICY_AUTO ||
+                 bl_policy_check_recompute(job->balance.policy, recompute_of(job), &fault) == BL_OK
+             ? BL_OK
+             : bl_job_fail(job, err, "balance.policy", "%s", fault.text);
+}
+
 static bl_status_t find_order(const bl_job_t *job, bool pools, const char *brought, bl_schedule_t **schedule,
                               bl_error_t *err) {
   return brought != NULL ? bl_job_order_take(job, brought, strlen(brought), schedule, err)
@@ -286,6 +295,15 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const b
     status = bl_partition_init(&training->partition, job, &training->model, err);
   }
   if (status == BL_OK) {
+    status = check_policy(job, err);
+  }
+  if (status == BL_OK) {
+    status = check_weights(job, &training->model, err);
+  }
+  if (status == BL_OK) {
+    status = bl_dataset_open(&training->dataset, job, &training->model, err);
+  }
+  if (status == BL_OK) {
     status = find_orders(training, job, orders, err);
   }
   if (status == BL_OK) {
@@ -305,12 +323,6 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const b
   }
   if (status == BL_OK) {
     status = check_slots(training, job, err);
-  }
-  if (status == BL_OK) {
-    status = check_weights(job, &training->model, err);
-  }
-  if (status == BL_OK) {
-    status = bl_dataset_open(&training->dataset, job, &training->model, err);
   }
   return status;
 }
