@@ -4,15 +4,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define EVENTS 16u // copies that are waited for at a time; more wait for one of them
-
 struct bl_mover {
   bl_device_t *device;
   bl_device_stream_t *stream;
   pthread_mutex_t mutex; // the stream, and what follows
   pthread_cond_t free;
-  bl_device_event_t *events[EVENTS];
-  bool used[EVENTS];
+  bl_device_event_t *events[BL_MOVER_COPIES];
+  bool used[BL_MOVER_COPIES];
 };
 
 bl_status_t bl_mover_create(bl_device_t *device, bl_mover_t **out, bl_error_t *err) {
@@ -24,7 +22,7 @@ bl_status_t bl_mover_create(bl_device_t *device, bl_mover_t **out, bl_error_t *e
   pthread_mutex_init(&mover->mutex, NULL);
   pthread_cond_init(&mover->free, NULL);
   bl_status_t status = bl_device_stream_create(device, BL_STREAM_COPY, &mover->stream, err);
-  for (unsigned i = 0; i < EVENTS && status == BL_OK; i++) {
+  for (unsigned i = 0; i < BL_MOVER_COPIES && status == BL_OK; i++) {
     status = bl_device_event_create(device, false, &mover->events[i], err);
   }
   if (status != BL_OK) {
@@ -39,7 +37,7 @@ void bl_mover_destroy(bl_mover_t *mover) {
   if (mover == NULL) {
     return;
   }
-  for (unsigned i = 0; i < EVENTS; i++) {
+  for (unsigned i = 0; i < BL_MOVER_COPIES; i++) {
     bl_device_event_destroy(mover->device, mover->events[i]);
   }
   bl_device_stream_destroy(mover->device, mover->stream);
@@ -51,7 +49,7 @@ void bl_mover_destroy(bl_mover_t *mover) {
 // Mutex held.
 static unsigned take_event(bl_mover_t *mover) {
   for (;;) {
-    for (unsigned i = 0; i < EVENTS; i++) {
+    for (unsigned i = 0; i < BL_MOVER_COPIES; i++) {
       if (!mover->used[i]) {
         mover->used[i] = true;
         return i;
@@ -61,21 +59,41 @@ static unsigned take_event(bl_mover_t *mover) {
   }
 }
 
-bl_status_t bl_mover_copy(bl_mover_t *mover, void *to, const void *from, uint64_t bytes, bl_error_t *err) {
+static void give_event(bl_mover_t *mover, unsigned ticket) {
+  mover->used[ticket] = false;
+  pthread_cond_signal(&mover->free);
+}
+
+bl_status_t bl_mover_queue(bl_mover_t *mover, void *to, const void *from, uint64_t bytes, unsigned *ticket,
+                           bl_error_t *err) {
   pthread_mutex_lock(&mover->mutex);
-  unsigned place = take_event(mover);
-  bl_device_event_t *event = mover->events[place];
+  const unsigned place = take_event(mover);
   bl_status_t status = bl_device_copy(mover->device, mover->stream, to, from, bytes, err);
   if (status == BL_OK) {
-    status = bl_device_event_record(mover->device, event, mover->stream, err);
+    status = bl_device_event_record(mover->device, mover->events[place], mover->stream, err);
   }
-  pthread_mutex_unlock(&mover->mutex);
-  if (status == BL_OK) { // a copy engine always comes to an end, or the device fails
-    status = bl_device_event_wait(mover->device, event, UINT64_MAX, err);
+  if (status == BL_OK) {
+    *ticket = place;
+  } else {
+    give_event(mover, place);
   }
-  pthread_mutex_lock(&mover->mutex);
-  mover->used[place] = false;
-  pthread_cond_signal(&mover->free);
   pthread_mutex_unlock(&mover->mutex);
   return status;
+}
+
+bl_status_t bl_mover_wait(bl_mover_t *mover, unsigned ticket, uint64_t deadline_ns, bl_error_t *err) {
+  bl_status_t status = bl_device_event_wait(mover->device, mover->events[ticket], deadline_ns, err);
+  if (status != BL_DEADLINE) {
+    pthread_mutex_lock(&mover->mutex);
+    give_event(mover, ticket);
+    pthread_mutex_unlock(&mover->mutex);
+  }
+  return status;
+}
+
+bl_status_t bl_mover_copy(bl_mover_t *mover, void *to, const void *from, uint64_t bytes, bl_error_t *err) {
+  unsigned ticket;
+  bl_status_t status = bl_mover_queue(mover, to, from, bytes, &ticket, err);
+  // A copy engine always comes to an end, or the device fails.
+  return status == BL_OK ? bl_mover_wait(mover, ticket, UINT64_MAX, err) : status;
 }

@@ -2,15 +2,7 @@
 #include "datapath/nccl/start.h"
 
 #include "datapath/device_path.h"
-#include "sys/log.h"
-
-#include <unistd.h>
-
-static void stuck(void *context, const bl_error_t *err) {
-  (void)context;
-  bl_log(BL_LOG_ERROR, "%s", err->text);
-  _exit(bl_status_exit_code(BL_DEADLINE)); // no handlers: they would wait for what does not end
-}
+#include "datapath/stuck.h"
 
 bl_status_t bl_nccl_start(bl_device_t *device, bool shared_gpu, bl_nccl_engine_t **engine, bl_error_t *err) {
   const bl_nccl_api_t *api;
@@ -22,6 +14,6 @@ bl_status_t bl_nccl_start(bl_device_t *device, bool shared_gpu, bl_nccl_engine_t
   if (status != BL_OK) {
     return status;
   }
-  const bl_nccl_engine_options_t options = {.api = api, .on_stuck = stuck};
+  const bl_nccl_engine_options_t options = {.api = api, .on_stuck = bl_stuck_end};
   return bl_nccl_engine_create(&options, engine, err);
 }

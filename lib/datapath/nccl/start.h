@@ -7,8 +7,7 @@
 //   ... channels are opened and closed ...
 //   bl_nccl_engine_destroy(nccl);
 //
-// When NCCL does not end what it has begun, memory may be touched for ever: the process says so and ends itself with the
-// exit code of BL_DEADLINE, which nothing else gives it.
+// When NCCL does not end what it has begun the process ends itself (datapath/stuck.h).
 //
 // Thread: any.
 #ifndef BALLAST_DATAPATH_NCCL_START_H
