@@ -17,18 +17,22 @@
 //        message; the receiver pulls with one copy into its posted destination and acknowledges.
 //   tcp: a posted receive is a credit for the sender, which then streams straight from the source in chunks of
 //        256 KiB, each with an XXH3 checksum; the receiver reads straight into the destination and verifies.
+//   cuda-ipc: where both ends have a GPU of one machine and can map each other's memory of it. As shm, but the arenas are the
+//        GPU's (bl_hub_is_direct) and the receiver's copy engine pulls. A peer that dies in the middle leaves its memory until
+//        the copy is over; one that stands still holds nobody up but those who wait for its tensors.
 //   nccl: where both ends have the same NCCL, tensors go from device to device (bl_hub_is_direct) on two communicators
 //        per pair, one per direction, which are made when the link is, in one order over all pairs. A posted receive is a
 //        credit, as on tcp; both ends queue their half when both are ready, the sender first. A transfer that does not
 //        end in time, or an attempt that one end gave up while the other sends, costs the pair its communicators: what
 //        was on them is lost with the cause, and they are made again under a new generation. Other pairs are untouched.
-//        The link itself is one of the two above, and carries the words.
+//        The link itself is shm or tcp, and carries the words.
 //
 // Lifetime rules
-//   0. On nccl sources and destinations are addresses of the device, which has nothing more to do with them when posted;
+//   0. On cuda-ipc and nccl sources and destinations are addresses of the device, which has nothing more to do with them when posted;
 //      when a wait is over, what the device is told next finds the tensor.
 //   1. Keys are unique within one attempt, link and direction of travel (send or receive).
-//   2. The source of a send must not change until bl_hub_wait_sent says so; on shm it must lie in an arena of the options.
+//   2. The source of a send must not change until bl_hub_wait_sent says so; on shm and cuda-ipc it must lie in an arena of
+//      the options.
 //   3. The destination of a receive belongs to the hub from post to the successful wait, or to the next bl_hub_begin.
 //   4. A receive may be posted over a buffer whose send is still in flight when the peer can compute that tensor only
 //      from that send (y goes out, dy comes back): by the time it arrives the send is over.
@@ -77,11 +81,17 @@ typedef struct bl_hub_options {
   const char *tcp_advertise; // host that peers should use when tcp_host is a wildcard; NULL: tcp_host
   const bl_arena_t *arenas;  // BL_ARENA_SHAREABLE arenas that sends leave from; copied, their memory outlives the hub
   size_t arena_count;        // <= BL_HUB_MAX_ARENAS
-  uint32_t max_in_flight;    // tensors announced or posted per link and direction of travel; 0: 1024
-  bl_tls_t *tls;             // mutual TLS on tcp, stages only; outlives the hub. NULL: plaintext
-  bool plaintext_ok;         // allows tcp off the loopback interface without TLS
-  const char *machine;       // NULL: bl_machine_text (machine.h)
-  bl_nccl_engine_t *nccl;    // of the device that tensors lie on; outlives the hub. NULL: none
+  bl_device_t *device; // of a GPU: `arenas` are of it, and its copy engine pulls on cuda-ipc; outlives the hub. NULL:
+                       // they are the host's
+  // With a device: the arenas of the host that sends leave from where tensors do not go from device to device, made when the
+  // first link may need them, on the transfer thread. At most BL_HUB_MAX_ARENAS; copied. May fail.
+  bl_status_t (*make_twins)(void *context, bl_arena_t *twins, size_t *count, bl_error_t *err);
+  void *context;                 // of make_twins
+  uint32_t max_in_flight;        // tensors announced or posted per link and direction of travel; 0: 1024
+  bl_tls_t *tls;                 // mutual TLS on tcp, stages only; outlives the hub. NULL: plaintext
+  bool plaintext_ok;             // allows tcp off the loopback interface without TLS
+  const char *machine;           // NULL: bl_machine_text (machine.h)
+  bl_nccl_engine_t *nccl;        // of the device that tensors lie on; outlives the hub. NULL: none
   const bl_endpoint_t *endpoint; // what peers are told of it; copied. NULL: memory of the host
   bl_loop_thread_t *thread;      // the transfer thread, which it may share; outlives the hub. NULL: one of its own
 } bl_hub_options_t;
@@ -107,9 +117,10 @@ const uint8_t *bl_hub_token(const bl_hub_t *hub);     // BL_HUB_TOKEN_BYTES, dra
 const char *bl_hub_machine(const bl_hub_t *hub);
 
 // Makes a link to every peer; those that have one to the same token are left as they are. The stage with the lower
-// number opens the link and chooses the path: `auto` is nccl if nothing speaks against it (choice.h) and communicators
-// come about, else shm if both machine texts are equal and mapping the peer's arenas works, else tcp; BL_PRECONDITION when
-// `nccl` is asked for and cannot be. `done` is called once, from the transfer thread, with BL_OK or with the first peer that
+// number opens the link and chooses the path: `auto` is cuda-ipc if both machine texts are equal and both can map the
+// other's memory, else nccl if nothing speaks against it (choice.h) and communicators come about, else shm if both machine
+// texts are equal and mapping the peer's arenas works, else tcp; BL_PRECONDITION when `cuda-ipc` or `nccl` is asked for and
+// cannot be. `done` is called once, from the transfer thread, with BL_OK or with the first peer that
 // failed; it must not call the hub. Call it on all stages at once (or in ascending order): the higher stage waits.
 // If this function itself fails, `done` is not called: BL_INVALID (peers), BL_PRECONDITION (one is in progress).
 typedef void (*bl_hub_connected_fn)(void *user, bl_status_t status, const bl_error_t *err);
@@ -124,7 +135,7 @@ typedef struct bl_hub_path {
   bool connected;
   bl_path_t path;                   // BL_PATH_AUTO while there is none
   char reason[BL_HUB_REASON_BYTES]; // "shm: same machine", "nccl: both ends have NCCL 2.28.9, ...", or why it was lost
-  uint64_t mapped_bytes;            // of the peer's arenas, mapped read-only here (shm); the peer's memory, not ours
+  uint64_t mapped_bytes;            // of the peer's arenas, mapped here (shm, cuda-ipc); the peer's memory, not ours
 } bl_hub_path_t;
 // Fills up to `capacity` entries, ascending by peer; returns how many peers there are.
 size_t bl_hub_paths(bl_hub_t *hub, bl_hub_path_t *paths, size_t capacity);
@@ -182,7 +193,7 @@ typedef struct bl_hub_counters {
   uint64_t bytes_sent;
   uint64_t bytes_received;
   uint64_t cross_machine_bytes; // of bytes_sent: to peers on another machine, by their machine texts
-  uint64_t bytes_copied;        // by our code in this process: equals bytes_received on shm (one copy), 0 on tcp
+  uint64_t bytes_copied;        // by our code in this process: equals bytes_received on shm (one copy), 0 on others
   uint64_t stale_dropped;       // messages of older attempts
   uint64_t links_refused;       // connections that failed the handshake
   uint64_t links_lost;

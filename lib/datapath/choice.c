@@ -84,11 +84,6 @@ static bool cannot_nccl(const bl_path_end_t *own, const bl_path_end_t *peer, cha
   return cannot_tcp(own, peer, why); // over which both agree on communicators
 }
 
-bool bl_path_nccl_obstacle(const bl_path_end_t *own, const bl_path_end_t *peer, char why[BL_PATH_REASON_BYTES]) {
-  _Static_assert(WHY_BYTES <= BL_PATH_REASON_BYTES, "an obstacle fits a reason");
-  return cannot_nccl(own, peer, why);
-}
-
 static bool cannot_shm(const bl_path_end_t *own, const bl_path_end_t *peer, char *why) {
   if (!both_unix(own, peer)) {
     snprintf(why, WHY_BYTES, "there is no unix socket at both ends");
@@ -110,6 +105,17 @@ static const struct {
     {BL_PATH_SHM, true, cannot_shm},
     {BL_PATH_TCP, false, cannot_tcp},
 };
+
+bool bl_path_obstacle(const bl_path_end_t *own, const bl_path_end_t *peer, bl_path_t path,
+                      char why[BL_PATH_REASON_BYTES]) {
+  _Static_assert(WHY_BYTES <= BL_PATH_REASON_BYTES, "an obstacle fits a reason");
+  for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+    if (ways[i].path == path) {
+      return ways[i].cannot(own, peer, why);
+    }
+  }
+  return false;
+}
 
 static void take(bl_path_t path, bool staged, const char *why, const char *before, bl_path_choice_t *choice) {
   choice->path = path;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which path two processes take, and why: from what each says about itself, what was asked for, and what has been tried in
-// vain. Blocks on GPUs go by cuda-ipc inside of a machine and by nccl across, and through pinned memory of the host by shm
+// vain. Tensors and blocks on GPUs go by cuda-ipc inside of a machine and by nccl across, and through pinned memory of the host by shm
 // or tcp where neither can be; memory of the host goes by shm inside of a machine and by tcp across.
 //
 //   unsigned failed = 0;
@@ -43,7 +43,8 @@ typedef struct bl_path_choice {
 BL_MUST_USE bl_status_t bl_path_choose(const bl_path_end_t *own, const bl_path_end_t *peer, bl_path_t asked,
                                        unsigned failed, const char *failure, bl_path_choice_t *choice, bl_error_t *err);
 
-// What keeps NCCL from moving tensors between the two; false: nothing does, and `why` is untouched.
-bool bl_path_nccl_obstacle(const bl_path_end_t *own, const bl_path_end_t *peer, char why[BL_PATH_REASON_BYTES]);
+// What keeps the two from taking a path, wherever they are; false: nothing does, and `why` is untouched.
+bool bl_path_obstacle(const bl_path_end_t *own, const bl_path_end_t *peer, bl_path_t path,
+                      char why[BL_PATH_REASON_BYTES]);
 
 #endif

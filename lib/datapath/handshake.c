@@ -21,9 +21,10 @@ static void greet(bl__link_t *link, bl_frame_kind_t kind) {
   memcpy(greeting.own_token, hub->token, sizeof greeting.own_token);
   snprintf(greeting.reason, sizeof greeting.reason, "%s", link->reason);
   snprintf(greeting.gpu, sizeof greeting.gpu, "%s", hub->endpoint.gpu);
-  for (size_t i = 0; i < hub->arena_count && link->path == BL_PATH_SHM; i++) {
-    greeting.arena_bytes[i] = hub->arenas[i].bytes;
-    fds[greeting.arena_count++] = hub->arenas[i].fd;
+  const bl__arenas_t *shown = link->path == BL_PATH_CUDA_IPC ? &hub->of_device : &hub->of_host;
+  for (size_t i = 0; i < shown->count && bl_path_is_unix(link->path); i++) {
+    greeting.arena_bytes[i] = shown->at[i].bytes;
+    fds[greeting.arena_count++] = shown->at[i].fd;
   }
   uint8_t body[BL_FRAME_GREETING_BYTES];
   bl_greeting_encode(&greeting, body);
@@ -31,23 +32,56 @@ static void greet(bl__link_t *link, bl_frame_kind_t kind) {
                       greeting.arena_count); // the first there is: it fits
 }
 
+// On shm the greeting shows memory of the host, whatever tensors go by in the end.
+static bl_status_t hold_shown(bl__link_t *link, bl_error_t *err) {
+  return link->path == BL_PATH_SHM ? bl__hub_hold_twins(link->hub, err) : BL_OK;
+}
+
 void bl__handshake_begin(bl__link_t *link) {
+  bl_error_t err = {0};
+  if (hold_shown(link, &err) != BL_OK) {
+    bl__link_lose(link, err.status, "%s", err.text);
+    return;
+  }
   greet(link, BL_FRAME_GREET);
+}
+
+// Whether this side's copy engine can read memory of the peer's GPU, as far as both know before that is tried.
+static bl_status_t judge_ipc(const bl__link_t *link, const bl_greeting_t *greeting, bl_error_t *err) {
+  const bl_hub_t *hub = link->hub;
+  char own_name[BL__HUB_NAME_BYTES], peer_name[BL__HUB_NAME_BYTES], why[BL_PATH_REASON_BYTES];
+  const bl_path_end_t own = bl_endpoint_end(&hub->endpoint, bl__hub_name(hub, hub->stage, own_name), NULL, true,
+                                            true); // there is a connection
+  const bl_path_end_t peer = {
+      .name = bl__hub_name(hub, greeting->stage, peer_name), .gpu = greeting->gpu, .unix_address = true};
+  if (bl_path_obstacle(&own, &peer, BL_PATH_CUDA_IPC, why)) {
+    return bl_error_set(err, BL_PRECONDITION, "%s", why);
+  }
+  const bl_device_path_t *path = bl_device_path_of(hub->device, err);
+  if (path == NULL || path->reaches(hub->device, greeting->gpu, err) != BL_OK) {
+    return bl_error_prefix(err, "%s", own_name);
+  }
+  return BL_OK;
 }
 
 // Maps what the greeting announced and lets go of the descriptors.
 static bl_status_t map_arenas(bl__link_t *link, const bl_greeting_t *greeting, bl_error_t *err) {
   const size_t came = link->stream.passed_count;
-  bl_status_t status = BL_OK;
+  const bool of_device = link->path == BL_PATH_CUDA_IPC;
+  bl_status_t status = of_device ? judge_ipc(link, greeting, err) : BL_OK;
   if (greeting->arena_count != came) {
     status = bl_error_set(err, BL_INVALID, "%zu descriptors came for %u arenas", came, greeting->arena_count);
   }
   for (int fd; (fd = bl_stream_take_descriptor(&link->stream)) >= 0;) {
     if (status == BL_OK) {
-      status = bl_shared_map_open(&link->maps[link->map_count], fd, greeting->arena_bytes[link->map_count], err);
+      status = bl_peer_memory_open(&link->maps[link->map_count], of_device ? link->hub->device : NULL, fd,
+                                   greeting->arena_bytes[link->map_count], err);
       link->map_count += status == BL_OK;
     }
     close(fd);
+  }
+  if (status != BL_OK && of_device) { // of this pair: another path may be there
+    err->status = status = BL_PRECONDITION;
   }
   return status;
 }
@@ -70,7 +104,7 @@ static void judge_direct(bl__link_t *link, const bl_greeting_t *greeting) {
                               .shared_gpu = greeting->shared_gpu,
                               .tcp_address = true};
   char why[BL_PATH_REASON_BYTES] = "";
-  link->meets = !bl_path_nccl_obstacle(&own, &peer, why);
+  link->meets = !bl_path_obstacle(&own, &peer, BL_PATH_NCCL, why);
   snprintf(link->obstacle, sizeof link->obstacle, "%.190s", why);
   link->obstacle_status = link->meets ? BL_OK : BL_PRECONDITION;
 }
@@ -78,6 +112,11 @@ static void judge_direct(bl__link_t *link, const bl_greeting_t *greeting) {
 static void come_up(bl__link_t *link) {
   bl_hub_t *hub = link->hub;
   uint64_t mapped_bytes = 0;
+  bl_error_t err = {0};
+  if (!link->meets && link->path != BL_PATH_CUDA_IPC && bl__hub_hold_twins(hub, &err) != BL_OK) {
+    bl__link_lose(link, err.status, "%s", err.text);
+    return;
+  }
   for (size_t i = 0; i < link->map_count; i++) {
     mapped_bytes += link->maps[i].bytes;
   }
@@ -106,7 +145,8 @@ static void come_up(bl__link_t *link) {
   pthread_mutex_unlock(&hub->mutex);
   link->state = BL__LINK_UP;
   hub->strangers -= link->outgoing ? 0 : 1;
-  bl_log(BL_LOG_INFO, "data path: link to %s is up, %s", BL__NAME(hub, link->stage), link->reason);
+  bl_log(BL_LOG_INFO, "data path: link to %s is up, %s", BL__NAME(hub, link->stage),
+         link->direct != NULL ? link->reason : peer->reason);
   if (link->meets && link->direct == NULL) {
     bl__link_lose(link, BL_EXHAUSTED, "no memory for communicators with %s", BL__NAME(hub, link->stage));
   } else if (link->direct != NULL) {
@@ -132,7 +172,7 @@ static bl_status_t judge_greeting(const bl__link_t *link, const bl_greeting_t *g
              BL__NAME(hub, hub->stage));
     return BL_INVALID;
   }
-  if (greeting->path != link->path) {
+  if (bl_path_is_unix(greeting->path) != bl_path_is_unix(link->path) || greeting->path == BL_PATH_NCCL) {
     snprintf(text, text_bytes, "the greeting asks for another path than its socket");
     return BL_INVALID;
   }
@@ -146,8 +186,9 @@ static void on_greeting(bl__link_t *link, const bl_greeting_t *greeting) {
     bl__link_refuse(link, status, text);
     return;
   }
+  link->path = greeting->path; // over the socket that it came by
   bl_error_t err = {0};
-  if (map_arenas(link, greeting, &err) != BL_OK) {
+  if (map_arenas(link, greeting, &err) != BL_OK || hold_shown(link, &err) != BL_OK) {
     bl__link_refuse(link, err.status, err.text);
     return;
   }

@@ -86,6 +86,7 @@ static void on_wake(bl_message_t *message) {
   bool more = false;
   for (bl__link_t *link = hub->links; link != NULL; link = link->next) {
     bl__direct_turn(link);
+    bl__pull_turn(link);
     more |= bl__link_turn(link);
   }
   if (more) {
@@ -102,6 +103,9 @@ static bl_status_t check_options(const bl_hub_options_t *options, bl_error_t *er
   }
   if (options->arena_count > BL_HUB_MAX_ARENAS) {
     return bl_error_set(err, BL_INVALID, "data path: %zu arenas, at most %d", options->arena_count, BL_HUB_MAX_ARENAS);
+  }
+  if (options->device != NULL && (options->endpoint == NULL || options->make_twins == NULL)) {
+    return bl_error_set(err, BL_INVALID, "data path: a device without what is said of it, or without twins");
   }
   for (size_t i = 0; i < options->arena_count; i++) {
     const bl_arena_t *arena = &options->arenas[i];
@@ -186,6 +190,7 @@ static void init_locks(bl_hub_t *hub) {
 
 // Everything that is not on the loop.
 static void free_hub(bl_hub_t *hub) {
+  bl_puller_destroy(hub->puller);
   for (size_t i = 0; i < hub->peer_count; i++) {
     bl_exchange_destroy(hub->peers[i]->exchange);
     bl__direct_free(hub->peers[i]->direct);
@@ -261,6 +266,8 @@ static void leave_loop(bl_hub_t *hub) {
   for (size_t i = 0; i < hub->peer_count; i++) {
     bl__direct_shut(hub->peers[i]->direct);
   }
+  bl_puller_destroy(hub->puller);
+  hub->puller = NULL;
   bl_loop_thread_call(hub->thread, finish, hub);
   bl_loop_thread_destroy(hub->own_thread);
 }
@@ -307,9 +314,13 @@ bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_er
   }
   made->max_in_flight = options->max_in_flight != 0 ? options->max_in_flight : BL__HUB_DEFAULT_IN_FLIGHT;
   made->unix_listener.fd = made->tcp_listener.fd = -1;
+  made->device = options->device;
+  made->make_twins = options->make_twins;
+  made->context = options->context;
+  bl__arenas_t *arenas = options->device != NULL ? &made->of_device : &made->of_host;
   for (size_t i = 0; i < options->arena_count; i++) {
     if (options->arenas[i].bytes > 0) {
-      made->arenas[made->arena_count++] = options->arenas[i];
+      arenas->at[arenas->count++] = options->arenas[i];
     }
   }
   if (options->machine != NULL) {
@@ -326,6 +337,10 @@ bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_er
     goto free_made;
   }
   if (options->tcp_host != NULL && (status = listen_tcp(made, options, err)) != BL_OK) {
+    goto free_made;
+  }
+  if (made->device != NULL && made->endpoint.closed[0] == '\0' &&
+      (status = bl_puller_create(made->device, &made->puller, err)) != BL_OK) {
     goto free_made;
   }
   status = join_loop(made, options->thread, err);

@@ -14,7 +14,9 @@
 #include "datapath/boundary.h"
 #include "datapath/exchange.h"
 #include "datapath/hub_direct.h"
+#include "datapath/hub_pull.h"
 #include "datapath/link.h"
+#include "datapath/puller.h"
 #include "loop/thread.h"
 #include "loop/timer.h"
 #include "loop/watch.h"
@@ -52,8 +54,9 @@ typedef struct bl__connect_peer {
   char unix_address[BL_HUB_ADDRESS_BYTES];
   char tcp_address[BL_HUB_ADDRESS_BYTES];
   char machine[BL_HUB_MACHINE_BYTES];
-  bool up;             // [m]
-  bl__link_t *opening; // transfer
+  char no_ipc[BL_HUB_REASON_BYTES]; // transfer: why not cuda-ipc, once it was tried; "": it was not
+  bool up;                          // [m]
+  bl__link_t *opening;              // transfer
 } bl__connect_peer_t;
 
 typedef struct bl__connect {
@@ -65,6 +68,12 @@ typedef struct bl__connect {
   bl_hub_connected_fn done;
   void *user;
 } bl__connect_t;
+
+// Memory that sends leave from.
+typedef struct bl__arenas {
+  bl_arena_t at[BL_HUB_MAX_ARENAS];
+  size_t count;
+} bl__arenas_t;
 
 typedef struct bl__listener {
   bl_hub_t *hub;
@@ -88,8 +97,13 @@ struct bl_hub {
   char machine[BL_HUB_MACHINE_BYTES];
   char unix_address[BL_HUB_ADDRESS_BYTES];
   char tcp_address[BL_HUB_ADDRESS_BYTES];
-  bl_arena_t arenas[BL_HUB_MAX_ARENAS];
-  size_t arena_count;
+  bl_device_t *device;    // NULL: memory of the host
+  bl_puller_t *puller;    // with a device whose memory can be handed to other processes; else NULL
+  bl__arenas_t of_device; // empty without one
+  bl__arenas_t of_host;   // [m] with a device: its twins, once they are made
+  bool twins_made;        // transfer
+  bl_status_t (*make_twins)(void *context, bl_arena_t *twins, size_t *count, bl_error_t *err);
+  void *context;
 
   bl_loop_thread_t *thread;
   bl_loop_thread_t *own_thread;               // NULL: it is another's
@@ -111,6 +125,7 @@ struct bl_hub {
   size_t peer_count;                      // [m]
   uint64_t attempt;                       // [m]
   bool aborted;                           // [m]
+  size_t pulling;                         // [m] copies of all links that may touch memory
   bool keeps_lost;                        // [m] links whose maps are pinned: the next begin lets go of them
   bl__connect_t *connect;                 // [m] NULL: none in progress
   bl_hub_wait_t waits[BL__HUB_MAX_WAITS]; // [m] since_ns == 0: free
@@ -142,6 +157,8 @@ void bl__hub_count_sent(bl_hub_t *hub, int32_t stage, uint64_t bytes);          
 bl__peer_t *bl__hub_find(bl_hub_t *hub, int32_t stage);                                                   // mutex held
 bl__peer_t *bl__hub_add(bl_hub_t *hub, int32_t stage); // transfer, mutex held: found or made; NULL: no room
 void bl__hub_watch_time(bl_hub_t *hub);                // transfer: the tick is needed
+// Transfer. A link will move tensors by way of the host, or may: their twins are made, once.
+BL_MUST_USE bl_status_t bl__hub_hold_twins(bl_hub_t *hub, bl_error_t *err);
 
 // hub_connect.c, all transfer
 void bl__connect_run(bl_hub_t *hub);                  // starts what is pending, ends what is complete

@@ -66,11 +66,11 @@ static bool is_free(const bl__connect_t *connect) {
   return connect->path == BL_PATH_AUTO || connect->path == BL_PATH_NCCL;
 }
 
-// Which path to try first, and why.
+// Which path to try now, and why.
 static bl_path_t choose(const bl_hub_t *hub, const bl__connect_t *connect, const bl__connect_peer_t *peer, char *reason,
                         size_t reason_bytes) {
   bl_path_t path = BL_PATH_TCP;
-  const char *why;
+  const char *why, *no_ipc = peer->no_ipc;
   if (!is_free(connect)) {
     path = connect->path;
     why = "asked for";
@@ -79,17 +79,25 @@ static bl_path_t choose(const bl_hub_t *hub, const bl__connect_t *connect, const
   } else if (!bl_machine_same(hub->machine, peer->machine)) {
     why = "peer is on another machine";
   } else {
-    path = BL_PATH_SHM;
+    const bool ipc = connect->path == BL_PATH_AUTO && hub->puller != NULL && peer->no_ipc[0] == '\0';
+    path = ipc ? BL_PATH_CUDA_IPC : BL_PATH_SHM;
     why = "same machine";
+    no_ipc = hub->device != NULL && hub->puller == NULL ? hub->endpoint.closed : no_ipc;
   }
-  snprintf(reason, reason_bytes, "%s: %s%s", bl_path_name(path), why,
-           path == BL_PATH_TCP && hub->tls != NULL ? ", encrypted" : "");
+  const char *note = "";
+  if (path == BL_PATH_TCP && hub->tls != NULL) {
+    note = ", encrypted";
+  } else if (path == BL_PATH_CUDA_IPC && hub->endpoint.legacy_ipc) {
+    note = ", legacy handles of memory";
+  }
+  snprintf(reason, reason_bytes, "%s: %s%s%s%.100s", bl_path_name(path), why, note,
+           no_ipc[0] != '\0' ? "; not cuda-ipc: " : "", no_ipc);
   return path;
 }
 
 static bl_status_t open_link(bl_hub_t *hub, const bl__connect_t *connect, bl__connect_peer_t *peer, bl_path_t path,
                              const char *reason, bl_error_t *err) {
-  const char *text = path == BL_PATH_SHM ? peer->unix_address : peer->tcp_address;
+  const char *text = bl_path_is_unix(path) ? peer->unix_address : peer->tcp_address;
   if (text[0] == '\0') {
     return bl_error_set(err, BL_UNAVAILABLE, "it offers no %s address", bl_path_name(path));
   }
@@ -98,7 +106,7 @@ static bl_status_t open_link(bl_hub_t *hub, const bl__connect_t *connect, bl__co
   if (status != BL_OK) {
     return status;
   }
-  if ((path == BL_PATH_SHM) != (address.storage.ss_family == AF_UNIX)) {
+  if (bl_path_is_unix(path) != (address.storage.ss_family == AF_UNIX)) {
     return bl_error_set(err, BL_INVALID, "%s is no address for %s", text, bl_path_name(path));
   }
   if (!bl_address_is_local(&address) && hub->tls == NULL && !hub->plaintext_ok) {
@@ -116,7 +124,7 @@ static bl_status_t open_link(bl_hub_t *hub, const bl__connect_t *connect, bl__co
   if (peer->opening == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a link");
   }
-  peer->opening->wants_nccl = is_free(connect);
+  peer->opening->wants_nccl = is_free(connect) && path != BL_PATH_CUDA_IPC;
   bl__link_name(peer->opening, peer->stage, peer->token, reason);
   return BL_OK;
 }
@@ -134,6 +142,21 @@ static bool fall_back(bl_hub_t *hub, const bl__connect_t *connect, bl__connect_p
   return true;
 }
 
+static bool open_peer(bl_hub_t *hub, const bl__connect_t *connect, bl__connect_peer_t *peer);
+
+// Cuda-ipc did not work out: refused where it is asked for, else the next best. False when the operation has ended.
+static bool fall_from_ipc(bl_hub_t *hub, const bl__connect_t *connect, bl__connect_peer_t *peer, bl_status_t status,
+                          const char *why) {
+  char text[BL_HUB_REASON_BYTES];
+  if (connect->path == BL_PATH_CUDA_IPC) {
+    snprintf(text, sizeof text, "cuda-ipc is asked for: %.150s", why);
+    fail(hub, peer, status, text);
+    return false;
+  }
+  snprintf(peer->no_ipc, sizeof peer->no_ipc, "%s", why);
+  return open_peer(hub, connect, peer);
+}
+
 // False when the operation has ended.
 static bool open_peer(bl_hub_t *hub, const bl__connect_t *connect, bl__connect_peer_t *peer) {
   char reason[BL_HUB_REASON_BYTES];
@@ -141,6 +164,9 @@ static bool open_peer(bl_hub_t *hub, const bl__connect_t *connect, bl__connect_p
   bl_path_t path = choose(hub, connect, peer, reason, sizeof reason);
   if (open_link(hub, connect, peer, path, reason, &err) == BL_OK) {
     return true;
+  }
+  if (path == BL_PATH_CUDA_IPC) {
+    return fall_from_ipc(hub, connect, peer, err.status, err.text);
   }
   if (path == BL_PATH_SHM && is_free(connect)) {
     return fall_back(hub, connect, peer, err.text);
@@ -192,8 +218,24 @@ static const bl__link_t *link_without_nccl(bl_hub_t *hub, const bl__connect_t *c
   return connect->path == BL_PATH_NCCL && hub->stage > wanted->stage && cannot ? link : NULL;
 }
 
+// Whether this end can do what is asked for, whoever opens the link.
+static bl_status_t check_asked(const bl_hub_t *hub, const bl__connect_t *connect, bl_error_t *err) {
+  if (connect->path != BL_PATH_CUDA_IPC || hub->puller != NULL) {
+    return BL_OK;
+  }
+  return bl_error_set(err, BL_PRECONDITION, "cuda-ipc is asked for: %s: %s", BL__NAME(hub, hub->stage),
+                      hub->device != NULL ? hub->endpoint.closed : "its memory is the host's");
+}
+
 static void start(bl_hub_t *hub, bl__connect_t *connect) {
   hub->connect_started = true;
+  bl_error_t err;
+  // Twins are made before others wait for this end.
+  if (connect->peer_count > 0 && (check_asked(hub, connect, &err) != BL_OK ||
+                                  (connect->path == BL_PATH_SHM && bl__hub_hold_twins(hub, &err) != BL_OK))) {
+    fail(hub, &connect->peers[0], err.status, err.text);
+    return; // the operation has ended and is freed
+  }
   for (size_t i = 0; i < connect->peer_count; i++) {
     bl__connect_peer_t *peer = &connect->peers[i];
     bool up = has_link(hub, peer, connect->path);
@@ -249,14 +291,15 @@ void bl__connect_up(bl_hub_t *hub, bl__link_t *link) {
   }
   peer->opening = NULL;
   bl__hub_wake(hub); // pairs that come later may make their communicators now
-  if (connect->path == BL_PATH_NCCL && link->direct == NULL) {
+  const bl_path_t path = link->direct != NULL ? BL_PATH_NCCL : link->path;
+  if (connect->path == BL_PATH_NCCL && link->wants_nccl && link->direct == NULL) {
     fail_without_nccl(hub, peer, link);
     return;
   }
-  if (!is_free(connect) && (link->direct != NULL || connect->path != link->path)) {
+  if (connect->path != BL_PATH_AUTO && connect->path != path) {
     char text[96];
     snprintf(text, sizeof text, "it connected by %s, %s is asked for; give all stages the same path",
-             bl_path_name(link->direct != NULL ? BL_PATH_NCCL : link->path), bl_path_name(connect->path));
+             bl_path_name(path), bl_path_name(connect->path));
     fail(hub, peer, BL_INVALID, text);
     return;
   }
@@ -273,7 +316,9 @@ void bl__connect_failed(bl_hub_t *hub, bl__link_t *link, bl_status_t status, con
     return;
   }
   peer->opening = NULL;
-  if (link->path == BL_PATH_SHM && is_free(connect)) {
+  if (link->path == BL_PATH_CUDA_IPC) {
+    (void)fall_from_ipc(hub, connect, peer, status, text);
+  } else if (link->path == BL_PATH_SHM && is_free(connect)) {
     fall_back(hub, connect, peer, text);
   } else {
     fail(hub, peer, status, text);

@@ -132,6 +132,11 @@ static void tell_up(bl__link_t *link) {
 static void tell_failed(bl__link_t *link, const bl_error_t *err) {
   bl__direct_t *direct = link->direct;
   bl_hub_t *hub = link->hub;
+  bl_error_t no_twins = {0};
+  if (bl__hub_hold_twins(hub, &no_twins) != BL_OK) {
+    bl__link_lose(link, no_twins.status, "%s", no_twins.text);
+    return;
+  }
   pthread_mutex_lock(&hub->mutex);
   const bool first = !direct->settled;
   if (first) {
@@ -408,12 +413,8 @@ static void send_tensor(bl__link_t *link, bl_tensor_t *tensor) {
 void bl__direct_launch(bl__link_t *link) {
   bl_tensor_t *tensor;
   while (link->direct->meeting.state == BL_NCCL_MEETING_UP && bl_frame_writer_room(&link->writer) > 1 &&
-         (tensor = bl_exchange_next_transfer(link->exchange)) != NULL) {
-    if (tensor->stale) {
-      bl_exchange_drop(link->exchange, tensor);
-    } else {
-      send_tensor(link, tensor);
-    }
+         (tensor = bl__link_next_transfer(link)) != NULL) {
+    send_tensor(link, tensor);
   }
 }
 

@@ -31,6 +31,7 @@ static void tell_waiters(bl__link_t *link, bl_status_t status, const char *text)
     if (link->direct != NULL) {
       bl__direct_part(link->direct, status, text);
     }
+    bl__pull_part(link);
     bl_exchange_lose(peer->exchange);
     peer->link = NULL;
     peer->path = BL_PATH_AUTO;
@@ -62,5 +63,13 @@ static void on_ended(bl__link_t *link, bl__link_state_t state, bl_status_t statu
   }
 }
 
+static void launch(bl__link_t *link) {
+  if (link->direct != NULL) {
+    bl__direct_launch(link);
+  } else {
+    bl__pull_launch(link);
+  }
+}
+
 const bl__link_ops_t bl__hub_link_ops = {
-    .connected = bl__handshake_begin, .on_frame = on_frame, .launch = bl__direct_launch, .ended = on_ended};
+    .connected = bl__handshake_begin, .on_frame = on_frame, .launch = launch, .ended = on_ended};

@@ -80,6 +80,23 @@ void bl__hub_count_refused(bl_hub_t *hub, const char *format, ...) {
          count == BL__HUB_LOGGED_REFUSALS ? " (further ones are logged at debug level)" : "");
 }
 
+bl_status_t bl__hub_hold_twins(bl_hub_t *hub, bl_error_t *err) {
+  bl__assert_transfer(hub);
+  if (hub->device == NULL || hub->twins_made) {
+    return BL_OK;
+  }
+  bl__arenas_t made = {0};
+  bl_status_t status = hub->make_twins(hub->context, made.at, &made.count, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  hub->twins_made = true;
+  pthread_mutex_lock(&hub->mutex);
+  hub->of_host = made;
+  pthread_mutex_unlock(&hub->mutex);
+  return BL_OK;
+}
+
 void bl__hub_watch_time(bl_hub_t *hub) {
   bl__assert_transfer(hub);
   if (!bl_timer_is_active(hub->tick)) {

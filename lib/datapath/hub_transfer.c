@@ -35,14 +35,15 @@ static const char *describe(const bl_hub_t *hub, bl_tensor_role_t role, int32_t 
   return text;
 }
 
-static bool is_direct(const bl__peer_t *peer) {
+// Whether its tensors go over communicators.
+static bool has_channels(const bl__peer_t *peer) {
   return peer->link != NULL && peer->link->direct != NULL;
 }
 
 bool bl_hub_is_direct(bl_hub_t *hub, int32_t stage) {
   pthread_mutex_lock(&hub->mutex);
   const bl__peer_t *peer = bl__hub_find(hub, stage);
-  bool direct = peer != NULL && is_direct(peer);
+  bool direct = peer != NULL && peer->link != NULL && bl__link_is_direct(peer->link);
   pthread_mutex_unlock(&hub->mutex);
   return direct;
 }
@@ -66,15 +67,15 @@ bl_status_t bl_hub_begin(bl_hub_t *hub, uint64_t attempt, bl_error_t *err) {
   }
   for (size_t i = 0; i < hub->peer_count; i++) {
     bl__peer_t *peer = hub->peers[i];
-    // Bounded: one copy, checksum or non-blocking call; on nccl both ends have queued it, or the watchdog ends it. Both
-    // conditions at once: while one is waited for, the other may come about.
-    while ((peer->link != NULL && peer->link->touching) || !bl__direct_is_still(peer->direct)) {
+    // Bounded: one copy, checksum or non-blocking call; on nccl both ends have queued it, or the watchdog ends it; on cuda-ipc
+    // this device's copy engine has it. All conditions at once: while one is waited for, another may come about.
+    while ((peer->link != NULL && peer->link->touching) || !bl__direct_is_still(peer->direct) || hub->pulling > 0) {
       pthread_cond_wait(&hub->untouched, &hub->mutex);
     }
     if (peer->link != NULL) {
       bl__link_let_go(peer->link);
     }
-    if (is_direct(peer)) {
+    if (has_channels(peer)) {
       bl__direct_begin(peer->direct);
     }
   }
@@ -138,9 +139,9 @@ void bl_hub_abort(bl_hub_t *hub) {
 }
 
 // The arena that holds [source, source + bytes), -1 when none does.
-static int arena_of(const bl_hub_t *hub, const uint8_t *source, uint64_t bytes, uint64_t *offset) {
-  for (size_t i = 0; i < hub->arena_count; i++) {
-    const bl_arena_t *arena = &hub->arenas[i];
+static int arena_of(const bl__arenas_t *arenas, const uint8_t *source, uint64_t bytes, uint64_t *offset) {
+  for (size_t i = 0; i < arenas->count; i++) {
+    const bl_arena_t *arena = &arenas->at[i];
     if (source >= arena->base && source < arena->base + arena->bytes &&
         bytes <= arena->bytes - (uint64_t)(source - arena->base)) {
       *offset = (uint64_t)(source - arena->base);
@@ -186,14 +187,15 @@ static bl_status_t post(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_
     status = bl_error_set(err, BL_INVALID, "%s: no such peer is connected", describe(hub, role, stage, key, text));
   } else if (peer->link == NULL) {
     status = bl_error_set(err, peer->lost, "%s: %s", describe(hub, role, stage, key, text), peer->reason);
-  } else if (is_direct(peer) && bl__direct_is_broken(peer->direct, hub->attempt, &why)) {
+  } else if (has_channels(peer) && bl__direct_is_broken(peer->direct, hub->attempt, &why)) {
     status = bl_error_set(err, why.status, "%s: %s", describe(hub, role, stage, key, text), why.text);
   } else if (role == BL_TENSOR_RECEIVE) {
     status = bl_exchange_post_receive(peer->exchange, key, destination, bytes, &peer_bytes);
     explain_post(hub, status, role, stage, key, bytes, peer_bytes, err);
   } else {
-    int arena = arena_of(hub, source, bytes, &offset);
-    if (arena < 0 && !is_direct(peer) && peer->path == BL_PATH_SHM) {
+    const bl__link_t *link = peer->link;
+    const int arena = arena_of(bl__link_is_direct(link) ? &hub->of_device : &hub->of_host, source, bytes, &offset);
+    if (arena < 0 && link->direct == NULL && bl_path_is_unix(link->path)) {
       status = bl_error_set(err, BL_INVALID, "%s: its source lies in no arena that was given to the hub",
                             describe(hub, role, stage, key, text));
     } else {
@@ -247,7 +249,7 @@ static bool settled(bl_hub_t *hub, bl_tensor_role_t role, int32_t stage, bl_tens
     return true;
   }
   bl_error_t why = {0};
-  if (is_direct(peer) && bl__direct_is_broken(peer->direct, hub->attempt, &why)) {
+  if (has_channels(peer) && bl__direct_is_broken(peer->direct, hub->attempt, &why)) {
     *status = bl_error_set(err, why.status, "%s: %s", describe(hub, role, stage, key, text), why.text);
     return true;
   }
@@ -333,7 +335,7 @@ bool bl_hub_received(bl_hub_t *hub, int32_t stage, bl_tensor_key_t key) {
   bl_tensor_t *tensor = peer != NULL ? bl_exchange_find(peer->exchange, BL_TENSOR_RECEIVE, key) : NULL;
   bl_error_t why;
   bool over = hub->aborted || peer == NULL || peer->link == NULL || tensor == NULL || tensor->complete ||
-              (is_direct(peer) && bl__direct_is_broken(peer->direct, hub->attempt, &why));
+              (has_channels(peer) && bl__direct_is_broken(peer->direct, hub->attempt, &why));
   pthread_mutex_unlock(&hub->mutex);
   return over;
 }
@@ -353,7 +355,7 @@ size_t bl_hub_waits(bl_hub_t *hub, bl_hub_wait_t *waits, size_t capacity) {
       bl_hub_wait_t *wait = &waits[count - 1];
       *wait = (bl_hub_wait_t){.peer = peer->stage, .micro_batch = -1, .since_ns = connect->since_ns};
       const bl__peer_t *known = bl__hub_find(hub, peer->stage);
-      const bool meets = known != NULL && is_direct(known);
+      const bool meets = known != NULL && has_channels(known);
       snprintf(wait->what, sizeof wait->what, "%s %s",
                meets                      ? "communicators with"
                : peer->stage > hub->stage ? "link to"

@@ -28,20 +28,21 @@ static void disconnect(bl__link_t *link) {
 static void free_link(bl__link_t *link) {
   disconnect(link);
   for (size_t i = 0; i < link->map_count; i++) {
-    bl_shared_map_close(&link->maps[i]);
+    bl_peer_memory_close(&link->maps[i]);
   }
   free(link->side);
   free(link);
 }
 
-// The compute thread may read its maps. No later attempt can be given them: they are not the peer's any more.
+// The compute thread may read its maps: no later attempt can be given them, they are not the peer's any more. Or the device
+// still does.
 static bool must_stay(bl__link_t *link) {
   bl_hub_t *hub = link->hub;
   pthread_mutex_lock(&hub->mutex);
-  const bool stays = bl__link_is_pinned(link) && !hub->closing;
+  const bool stays = bl__link_is_pinned(link) && !hub->closing, pulls = link->pulling > 0;
   hub->keeps_lost |= stays;
   pthread_mutex_unlock(&hub->mutex);
-  return stays;
+  return stays || pulls;
 }
 
 void bl__link_free_lost(bl_hub_t *hub) {
@@ -89,7 +90,7 @@ bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing) 
   link->stage = -1;
   link->state = outgoing ? BL__LINK_CONNECTING : BL__LINK_AWAIT_GREETING;
   link->opened_ns = bl_clock_now_ns();
-  bl_stream_plain(&link->stream, fd, path == BL_PATH_SHM);
+  bl_stream_plain(&link->stream, fd, bl_path_is_unix(path));
   bl_frame_reader_init(&link->reader, &link->stream);
   bl_frame_writer_init(&link->writer, &link->stream);
   if ((path == BL_PATH_TCP && (link->side = malloc(BL_FRAME_CHUNK_BYTES)) == NULL) ||
@@ -168,11 +169,13 @@ static void broke(bl__link_t *link, int errno_value) {
 void bl__link_settle(bl__link_t *link) {
   bl_hub_t *hub = link->hub;
   bl__peer_t *peer = bl__hub_find(hub, link->stage);
-  bl_exchange_reset(peer->exchange, link->path == BL_PATH_SHM ? BL_EXCHANGE_PULL : BL_EXCHANGE_PUSH, hub->attempt);
+  bl_exchange_reset(peer->exchange, bl_path_is_unix(link->path) ? BL_EXCHANGE_PULL : BL_EXCHANGE_PUSH, hub->attempt);
   peer->path = link->path;
   const bool missed = hub->endpoint.gpu[0] != '\0' && link->obstacle[0] != '\0'; // between hosts nobody misses it
-  snprintf(peer->reason, sizeof peer->reason, "%.80s%s%.95s", link->reason, missed ? "; not nccl: " : "",
-           missed ? link->obstacle : "");
+  const char *obstacle = missed ? link->obstacle : "";
+  const int why = (int)(sizeof peer->reason - sizeof "; not nccl: ") - (int)strnlen(obstacle, 110);
+  snprintf(peer->reason, sizeof peer->reason, "%.*s%s%.110s", why, link->reason, missed ? "; not nccl: " : "",
+           obstacle);
 }
 
 // ---- moving ------------------------------------------------------------------------------------------------------------
@@ -183,8 +186,7 @@ static void stop_touching(bl__link_t *link) {
   pthread_cond_broadcast(&link->hub->untouched);
 }
 
-// Mutex held. The next tensor to move, stale ones dropped.
-static bl_tensor_t *next_transfer(bl__link_t *link) {
+bl_tensor_t *bl__link_next_transfer(bl__link_t *link) {
   bl_tensor_t *tensor;
   while ((tensor = bl_exchange_next_transfer(link->exchange)) != NULL && tensor->stale) {
     bl_exchange_drop(link->exchange, tensor);
@@ -198,7 +200,7 @@ static bool pull_turn(bl__link_t *link) {
   size_t turn_bytes = 0;
   pthread_mutex_lock(&hub->mutex);
   bl_tensor_t *tensor;
-  while ((tensor = next_transfer(link)) != NULL && turn_bytes < BL__LINK_TURN_BYTES) {
+  while ((tensor = bl__link_next_transfer(link)) != NULL && turn_bytes < BL__LINK_TURN_BYTES) {
     uint64_t rest = tensor->bytes - tensor->moved_bytes;
     size_t bytes = rest < BL__LINK_PULL_BYTES ? (size_t)rest : BL__LINK_PULL_BYTES;
     uint8_t *to = tensor->destination + tensor->moved_bytes;
@@ -211,7 +213,7 @@ static bool pull_turn(bl__link_t *link) {
     turn_bytes += bytes;
     hub->counters.bytes_copied += bytes;
     if (tensor->stale) {
-      continue; // next_transfer drops it
+      continue; // bl__link_next_transfer drops it
     }
     hub->counters.bytes_received += bytes;
     if (bl_exchange_moved(link->exchange, tensor, bytes)) {
@@ -246,9 +248,9 @@ static void prepare(bl__link_t *link) {
   while (bl_frame_writer_room(&link->writer) > SPARE_FRAMES && bl_exchange_next_frame(link->exchange, &frame)) {
     (void)!bl__link_put(link, &frame, NULL, NULL, 0); // there is room
   }
-  if (link->direct != NULL) {
+  if (bl__link_is_direct(link)) {
     link->hub->link_ops->launch(link);
-  } else if (link->path == BL_PATH_TCP && link->send == NULL && (link->send = next_transfer(link)) != NULL) {
+  } else if (link->path == BL_PATH_TCP && link->send == NULL && (link->send = bl__link_next_transfer(link)) != NULL) {
     const bl_tensor_t *tensor = link->send;
     link->sender = (bl_frame_sender_t){
         .frame = {.attempt = tensor->attempt, .key = tensor->key, .bytes = tensor->bytes},
@@ -340,7 +342,7 @@ static void on_announcement(bl__link_t *link) {
   bl_hub_t *hub = link->hub;
   const bl_frame_t *frame = &link->reader.frame;
   if (frame->kind == BL_FRAME_OFFER) {
-    const bl_shared_map_t *map = frame->region < link->map_count ? &link->maps[frame->region] : NULL;
+    const bl_peer_memory_t *map = frame->region < link->map_count ? &link->maps[frame->region] : NULL;
     if (map == NULL || frame->offset > map->bytes || frame->bytes > map->bytes - frame->offset) {
       violation(link, "offers a tensor outside of its arenas");
       return;

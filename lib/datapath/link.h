@@ -11,7 +11,8 @@
 #include "datapath/frame_reader.h"
 #include "datapath/frame_writer.h"
 #include "datapath/greeting.h"
-#include "datapath/shared_map.h"
+#include "datapath/hub_pull.h"
+#include "datapath/peer_memory.h"
 #include "loop/watch.h"
 
 #define BL__LINK_TURN_BYTES (4u << 20)   // moved per turn, so that links share the transfer thread
@@ -37,7 +38,7 @@ typedef struct bl__link {
   bl__link_state_t state;
   bool outgoing;
   bool unread;    // the turn was over before all was read
-  bl_path_t path; // BL_PATH_SHM or BL_PATH_TCP
+  bl_path_t path; // BL_PATH_SHM, BL_PATH_TCP or BL_PATH_CUDA_IPC
   int32_t stage;  // of the peer; -1 while a stranger
   uint64_t opened_ns;
   uint8_t peer_token[BL_FRAME_TOKEN_BYTES];
@@ -48,9 +49,13 @@ typedef struct bl__link {
   bl_status_t obstacle_status;             // what kind of reason that is
   struct bl__direct *direct;               // [m] tensors go by it (hub_direct.h); NULL: the link moves them
   bl_exchange_t *exchange;                 // [m] the peer's, once up
-  bl_shared_map_t maps[BL_FRAME_MAX_ARENAS];
+  bl_peer_memory_t maps[BL_FRAME_MAX_ARENAS];
   size_t map_count;
   uint64_t pinned_attempt; // [m] the last attempt that was given a map of these; 0: none
+
+  bl__pull_t pulls[BL__LINK_PULLS]; // cuda-ipc
+  unsigned pulling;                 // [m] how many are used: they read `maps`
+  bl_error_t failure;               // [m] of one
 
   bl_tensor_t *receive;     // [m] whose chunk comes; NULL: none, or it is skipped
   bl_tensor_t *send;        // [m] whose bytes go out, by
@@ -63,10 +68,15 @@ typedef struct bl__link {
 typedef struct bl__link_ops {
   void (*connected)(bl__link_t *link); // outgoing: AWAIT_WELCOME has begun
   void (*on_frame)(bl__link_t *link);  // a frame that moves no tensor of the link's exchange is in link->reader
-  void (*launch)(bl__link_t *link);    // [m] tensors go by link->direct: give it those that can go now
+  void (*launch)(bl__link_t *link);    // [m] tensors go from device to device: begin with those that can go now
   // The link is closed: what state it was in, and why it ended.
   void (*ended)(bl__link_t *link, bl__link_state_t state, bl_status_t status, const char *text);
 } bl__link_ops_t;
+
+// Whether tensors go from device to device: their addresses are the device's.
+static inline bool bl__link_is_direct(const bl__link_t *link) {
+  return link->direct != NULL || link->path == BL_PATH_CUDA_IPC;
+}
 
 // Takes over `fd`. NULL when memory is short (the descriptor is then closed).
 bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing);
@@ -85,6 +95,8 @@ bool bl__link_turn(bl__link_t *link);
 void bl__link_let_go(bl__link_t *link);
 // Mutex held. The link moves tensors itself: its exchange begins anew, and the peer's path is the link's.
 void bl__link_settle(bl__link_t *link);
+// Mutex held. The next tensor to move, stale ones dropped.
+bl_tensor_t *bl__link_next_transfer(bl__link_t *link);
 // Queues a frame with its body. False: the peer reads nothing, the queue is full.
 BL_MUST_USE bool bl__link_put(bl__link_t *link, const bl_frame_t *frame, const void *body, const int *fds,
                               size_t fd_count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the exchange of tensors (datapath/exchange.h) as two of them use it: the ends of one link, with a queue of frames
-// in each direction, on all three paths. Both ends post, move bytes in chunks, consume, give attempts up and begin the next
+// in each direction, on all paths. Both ends post, move bytes in chunks, consume, give attempts up and begin the next
 // whenever they like; the link is lost and made again, communicators break. Every state of small worlds is seen, and larger
 // ones are walked through at random. In each of them:
 //   - nobody touches memory that is its owner's again: a source is read until it is sent, a destination written until it is
@@ -44,7 +44,7 @@ static int broken_rule;
 #define DEPTH_MAX     400
 #define CLEAR         0 // content of memory that its owner has written over
 
-typedef enum { PULL, PUSH, DIRECT } path_t;
+typedef enum { PULL, PUSH, DIRECT, ENGINE, PATHS } path_t; // shm, tcp, nccl, cuda-ipc
 
 typedef struct options {
   path_t path;
@@ -65,7 +65,7 @@ typedef struct held {
 
 typedef enum { ABSENT, QUEUED, OVER } half_t;
 
-// Of a communicator: it moves when both halves are queued.
+// Of a communicator: it moves when both halves are queued. Of a copy engine: the receiver's half, the other one is OVER.
 typedef struct transfer {
   held_t held[2]; // sender's, receiver's
   uint8_t half[2];
@@ -133,7 +133,7 @@ static unsigned tensor_at(const uint8_t *memory) {
 }
 
 static bl_exchange_kind_t kind_of(const world_t *w) {
-  return w->options.path == PULL ? BL_EXCHANGE_PULL : BL_EXCHANGE_PUSH;
+  return w->options.path == PULL || w->options.path == ENGINE ? BL_EXCHANGE_PULL : BL_EXCHANGE_PUSH;
 }
 
 // A copy points into itself.
@@ -216,7 +216,7 @@ static bool begin_attempt(world_t *w, end_t *end) {
   bl_exchange_begin(&end->exchange, ++end->attempt);
   end->posted = end->consumed = end->whole = end->over = 0;
   end->spoiled = false;
-  end->beginning = w->options.path == DIRECT;
+  end->beginning = w->options.path == DIRECT || w->options.path == ENGINE;
   if (!end->beginning) { // waits for the copy under way; what it wrote is the owner's to overwrite
     take_back(end);
   }
@@ -312,11 +312,20 @@ static void launch(world_t *w, unsigned e, bl_tensor_t *tensor) {
                                   .generation = w->generation});
 }
 
+static void launch_pull(world_t *w, unsigned e, bl_tensor_t *tensor) {
+  const unsigned from = 1 - e;
+  bl_exchange_launch(&w->ends[e].exchange, tensor);
+  const held_t held = hold(&w->ends[e], tensor);
+  w->transfers[from][w->transfer_count[from]++] =
+      (transfer_t){.held = {{.tensor = held.tensor}, held}, .half = {OVER, QUEUED}};
+}
+
 // The mover takes the next tensor: a chunk of it is on its way.
 static bool start_move(world_t *w, unsigned e) {
   end_t *end = &w->ends[e], *peer = &w->ends[1 - e];
   if (!end->linked || end->moving.index != 0 || end->exchange.queue_head[TRANSFER] == NONE ||
-      peer->queue_count == FRAMES_MAX || w->transfer_count[e] == TRANSFERS_MAX) {
+      peer->queue_count == FRAMES_MAX || w->transfer_count[0] == TRANSFERS_MAX ||
+      w->transfer_count[1] == TRANSFERS_MAX) {
     return false;
   }
   bl_tensor_t *tensor = bl_exchange_next_transfer(&end->exchange);
@@ -324,6 +333,8 @@ static bool start_move(world_t *w, unsigned e) {
     bl_exchange_drop(&end->exchange, tensor);
   } else if (w->options.path == DIRECT) {
     launch(w, e, tensor);
+  } else if (w->options.path == ENGINE) {
+    launch_pull(w, e, tensor);
   } else {
     end->moving = hold(end, tensor);
     if (w->options.path == PUSH) {
@@ -465,6 +476,9 @@ static bool end_transfer(world_t *w, unsigned e, unsigned from) {
     transfer->content = w->ends[from].source[transfer->held[0].tensor];
   }
   bl_tensor_t *tensor = held.index != 0 ? held_tensor(w, end, held) : NULL;
+  if (tensor == NULL && w->options.path == ENGINE && (end->lent & bit(held.tensor)) == 0) {
+    (void)violates(w, "memory is written that is its owner's"); // a copy goes on when its link is lost
+  }
   if (tensor != NULL && transfer->failed) {
     end->spoiled = end->spoiled || !tensor->stale;
     bl_exchange_drop(&end->exchange, tensor);
@@ -501,7 +515,9 @@ static bool lose_link(world_t *w, unsigned e) {
       w->transfers[from][i].held[from != e].index = 0;
     }
   }
-  spoil_transfers(w);
+  if (w->options.path == DIRECT) {
+    spoil_transfers(w);
+  }
   bl_exchange_lose(&end->exchange);
   end->linked = false;
   end->spoiled = true;
@@ -591,7 +607,8 @@ static void check_tensors(world_t *w, unsigned e) {
     } else if (tensor == NULL && end->linked && !end->spoiled && (end->over & bit(k)) == 0) {
       end->over |= bit(k);
       end->source[k] = CLEAR; // its owner writes something else at once
-      if (w->options.path == PULL && peer->attempt == end->attempt && !peer->spoiled && (peer->whole & bit(k)) == 0) {
+      if (kind_of(w) == BL_EXCHANGE_PULL && peer->attempt == end->attempt && !peer->spoiled &&
+          (peer->whole & bit(k)) == 0) {
         (void)violates(w, "a send is over that has not arrived");
       }
     }
@@ -878,7 +895,7 @@ static bool go_deeper(search_t *search, const char **violation) {
 
 // Sees every state, or those before the first violation, which it gives; NULL: there is none.
 static const char *see_all(const options_t *options) {
-  static const char *const paths[] = {"pull", "push", "nccl"};
+  static const char *const paths[] = {"pull", "push", "nccl", "cuda-ipc"};
   search_t search = {.path = calloc(DEPTH_MAX, sizeof *search.path), .depth = 1};
   assert_non_null(search.path);
   const char *violation = NULL;
@@ -908,9 +925,11 @@ static bool is_soak(void) {
   return getenv("BALLAST_SOAK") != NULL;
 }
 
-static const options_t small[] = {{PULL, 2, 2, 2, 1}, {PUSH, 2, 2, 2, 1}, {DIRECT, 2, 1, 2, 1}, {PULL, 2, 1, 3, 0}};
-static const options_t large[] = {{PULL, 3, 2, 2, 0}, {PUSH, 3, 2, 2, 0},   {DIRECT, 3, 1, 2, 0}, {PULL, 2, 1, 3, 1},
-                                  {PUSH, 2, 1, 3, 1}, {DIRECT, 2, 1, 3, 1}, {PULL, 2, 1, 2, 2},   {PUSH, 2, 1, 2, 2}};
+static const options_t small[] = {
+    {PULL, 2, 2, 2, 1}, {PUSH, 2, 2, 2, 1}, {DIRECT, 2, 1, 2, 1}, {PULL, 2, 1, 3, 0}, {ENGINE, 2, 1, 2, 1}};
+static const options_t large[] = {{PULL, 3, 2, 2, 0},   {PUSH, 3, 2, 2, 0},   {DIRECT, 3, 1, 2, 0}, {PULL, 2, 1, 3, 1},
+                                  {PUSH, 2, 1, 3, 1},   {DIRECT, 2, 1, 3, 1}, {PULL, 2, 1, 2, 2},   {PUSH, 2, 1, 2, 2},
+                                  {ENGINE, 3, 1, 2, 0}, {ENGINE, 2, 1, 3, 1}};
 #define COUNT(table) (sizeof(table) / sizeof(table)[0])
 
 static const char *see_all_of(const options_t *options, size_t count) {
@@ -985,9 +1004,9 @@ static void test_walks_are_sound(void **state) {
   size_t steps = 0;
   const uint64_t first = test_seed(1);
   for (uint64_t seed = first; seed < first + walks(); seed++) {
-    const char *violation = walk(seed, (path_t)(seed % 3), &steps);
+    const char *violation = walk(seed, (path_t)(seed % PATHS), &steps);
     if (violation != NULL) {
-      fail_msg("seed %lu, path %u: %s", (unsigned long)seed, (unsigned)(seed % 3), violation);
+      fail_msg("seed %lu, path %u: %s", (unsigned long)seed, (unsigned)(seed % PATHS), violation);
     }
   }
   printf("%u walks, %zu steps\n", walks(), steps);
@@ -1002,7 +1021,7 @@ static void test_every_rule_is_needed(void **state) {
     broken_rule = rule;
     while (violation == NULL && seed < RULE_WALKS) {
       seed++;
-      violation = walk(seed, (path_t)(seed % 3), &steps);
+      violation = walk(seed, (path_t)(seed % PATHS), &steps);
     }
     const bool walked = violation != NULL;
     if (!walked) {

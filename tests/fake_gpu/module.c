@@ -10,7 +10,8 @@
 // In the environment: FAKE_GPU_CLOSED: memory cannot be handed out. FAKE_GPU_COUNT: devices, 2 if it is not set.
 // FAKE_GPU_FIRST: which of the machine's is the first that this process sees, 0 if it is not set. FAKE_GPU_ALONE: the one
 // that has no way to others. NCCL is as real as the rest (nccl.h); FAKE_NCCL_MISSING: there is none. FAKE_GPU_LEGACY: memory
-// is handed out by name, as a part of an allocation (device/ticket.h).
+// is handed out by name, as a part of an allocation (device/ticket.h). FAKE_GPU_COPY_MS: how long each piece of a stream takes;
+// its bytes move at the end.
 #include "device/module.h"
 #include "base/bytes.h"
 #include "datapath/device_path.h"
@@ -19,6 +20,7 @@
 #include "device/ticket.h"
 #include "fake_gpu/fake_module.h"
 #include "fake_gpu/nccl.h"
+#include "sys/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -61,6 +63,7 @@ typedef struct piece {
   const void *from; // NULL: fill
   uint64_t bytes;
   uint8_t value;
+  uint64_t since_ns; // that it is looked at
   struct piece *next;
 } piece_t;
 
@@ -220,10 +223,19 @@ static void run(const piece_t *piece) {
   }
 }
 
-// Mutex held. Does the oldest piece that is queued.
+static uint32_t number_of(const char *variable, uint32_t preset) {
+  const char *text = getenv(variable);
+  return text != NULL ? (uint32_t)strtoul(text, NULL, 10) : preset;
+}
+
+// Mutex held. Does the oldest piece that is queued, if it has taken its time.
 static void advance(bl_device_stream_t *stream) {
   piece_t *piece = stream->first;
-  if (piece != NULL) {
+  const uint64_t now_ns = bl_clock_now_ns();
+  if (piece != NULL && piece->since_ns == 0) {
+    piece->since_ns = now_ns;
+  }
+  if (piece != NULL && now_ns - piece->since_ns >= number_of("FAKE_GPU_COPY_MS", 0) * BL_NS_PER_MS) {
     stream->first = piece->next;
     stream->last = stream->first == NULL ? NULL : stream->last;
     run(piece);
@@ -366,11 +378,6 @@ static const bl_device_ops_t ops = {.name = "cuda",
                                     .event_elapsed = event_elapsed};
 
 // ---- the driver ------------------------------------------------------------------------------------------------------------
-
-static uint32_t number_of(const char *variable, uint32_t preset) {
-  const char *text = getenv(variable);
-  return text != NULL ? (uint32_t)strtoul(text, NULL, 10) : preset;
-}
 
 static uint32_t count_of(void) {
   return number_of("FAKE_GPU_COUNT", 2);

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "datapath/hub_pull.h"
+
+#include "datapath/hub.h"
+
+// On the puller's thread.
+static void over(bl_pull_t *done, const bl_error_t *err) {
+  bl__pull_t *pull = (bl__pull_t *)(void *)done; // its first member
+  bl__link_t *link = pull->link;
+  bl_hub_t *hub = link->hub;
+  pthread_mutex_lock(&hub->mutex);
+  bl_tensor_t *tensor = pull->tensor;
+  pull->used = false;
+  link->pulling--;
+  hub->pulling--;
+  if (tensor != NULL && tensor->stale) {
+    bl_exchange_drop(link->exchange, tensor);
+  } else if (tensor != NULL && err->status != BL_OK) {
+    link->failure = *err; // bl__pull_turn
+  } else if (tensor != NULL) {
+    hub->counters.tensors_received++;
+    hub->counters.bytes_received += tensor->bytes;
+    (void)bl_exchange_moved(link->exchange, tensor, tensor->bytes);
+  }
+  bl__hub_changed(hub);
+  pthread_cond_broadcast(&hub->untouched);
+  bl__hub_wake(hub); // for the ACK, and for what waits behind; or to free the link
+  pthread_mutex_unlock(&hub->mutex);
+}
+
+void bl__pull_launch(bl__link_t *link) {
+  for (unsigned i = 0; i < BL__LINK_PULLS; i++) {
+    bl__pull_t *pull = &link->pulls[i];
+    bl_tensor_t *tensor = pull->used ? NULL : bl__link_next_transfer(link);
+    if (tensor == NULL) {
+      continue;
+    }
+    bl_exchange_launch(link->exchange, tensor);
+    *pull = (bl__pull_t){.pull = {.to = tensor->destination,
+                                  .from = link->maps[tensor->arena].base + tensor->offset,
+                                  .bytes = tensor->bytes,
+                                  .over = over},
+                         .link = link,
+                         .tensor = tensor,
+                         .used = true};
+    link->pulling++;
+    link->hub->pulling++;
+    bl_puller_post(link->hub->puller, &pull->pull);
+  }
+}
+
+void bl__pull_turn(bl__link_t *link) {
+  pthread_mutex_lock(&link->hub->mutex);
+  const bl_error_t failure = link->failure;
+  pthread_mutex_unlock(&link->hub->mutex);
+  if (failure.status != BL_OK) {
+    bl__link_lose(link, failure.status, "pulling from %s: %s", BL__NAME(link->hub, link->stage), failure.text);
+  }
+}
+
+void bl__pull_part(bl__link_t *link) {
+  for (unsigned i = 0; i < BL__LINK_PULLS; i++) {
+    link->pulls[i].tensor = NULL; // the exchange forgets them
+  }
+}
