@@ -49,7 +49,7 @@ static const char *tag_name(unsigned index) {
   return bl_memory_tag_name((bl_memory_tag_t)index);
 }
 
-static const bl_path_t peer_paths[] = {BL_PATH_SHM, BL_PATH_TCP, BL_PATH_NCCL};
+static const bl_path_t peer_paths[] = {BL_PATH_SHM, BL_PATH_TCP, BL_PATH_CUDA_IPC, BL_PATH_NCCL};
 #define PEER_PATH_COUNT (sizeof peer_paths / sizeof peer_paths[0])
 
 static const char *path_name(unsigned index) {

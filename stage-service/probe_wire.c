@@ -90,7 +90,9 @@ static void run(bl_task_t *task) {
   } else if (self->meeting == NULL) {
     (void)bl_error_set(&self->err, BL_PRECONDITION, "no meeting is open: ask for `open` first");
   } else {
-    bl_meeting_exchange(self->meeting, self->peers, request->n_peers, self->path,
+    // Stages meet in memory of the host; what their GPUs reach is another question.
+    const bool of_gpus = self->path == BL_PATH_CUDA_IPC || self->path == BL_PATH_NCCL;
+    bl_meeting_exchange(self->meeting, self->peers, request->n_peers, of_gpus ? BL_PATH_AUTO : self->path,
                         bl_clock_now_ns() + options.deadline_ms * BL_NS_PER_MS, self->outcomes + request->n_stores);
   }
   bl_probed_device_close(&self->device);
@@ -219,7 +221,8 @@ static bl_status_t begin(bl_prober_t *self, bl_error_t *err) {
   const Ballast__V1__ProbeRequest *request = self->request;
   const size_t count = request->n_stores + request->n_peers;
   if (!bl_path_parse(request->data_path[0] == '\0' ? "auto" : request->data_path, &self->path)) {
-    return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm or tcp", request->data_path);
+    return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm, tcp, cuda-ipc or nccl",
+                        request->data_path);
   }
   if (request->n_stores > STORES_MAX || request->n_peers > BL_HUB_MAX_PEERS || request->n_gpus > GPUS_MAX) {
     return bl_error_set(err, BL_INVALID, "%zu stores and stages and %zu GPUs to probe are too many", count,

@@ -139,7 +139,8 @@ static bl_status_t read_peers(const Ballast__V1__ConnectRequest *request, bl_hub
     return bl_error_set(err, BL_INVALID, "%zu peers, the most is %d", request->n_peers, BL_HUB_MAX_PEERS);
   }
   if (!bl_path_parse(request->data_path[0] == '\0' ? "auto" : request->data_path, path)) {
-    return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm, tcp or nccl", request->data_path);
+    return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm, tcp, cuda-ipc or nccl",
+                        request->data_path);
   }
   for (size_t i = 0; i < request->n_peers; i++) {
     bl_status_t status = bl_peer_from_wire(request->peers[i], &peers[i], err);

@@ -199,8 +199,7 @@ const char *bl_job_schedule_name(bl_job_schedule_t schedule); // "eager-1f1b"
 const char *bl_job_data_path_name(bl_job_data_path_t path);   // "cuda-ipc"
 // The path that blocks take: balance.require where it is given, else balance.data_path.
 bl_job_data_path_t bl_job_block_path(const bl_job_t *job);
-// The path of tensors between stages: nccl where that is required, else balance.data_path; there is no cuda-ipc for them,
-// so that it stands for auto.
+// The path of tensors between stages: nccl where that is required, else balance.data_path.
 bl_job_data_path_t bl_job_boundary_path(const bl_job_t *job);
 const char *bl_job_family_name(bl_job_family_t family); // "gpt2"
 // Stages and replicas. A replica's micro-batches, numbers [first, first + count) of a step, follow each other.

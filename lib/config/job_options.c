@@ -465,7 +465,11 @@ static const bl_option_t rows[] = {
      AT(balance.data_path),
      .choices = data_paths,
      .preset = "auto",
-     .help = "How bytes move between processes; auto takes the fastest that works."},
+     .help =
+         "How bytes move between processes, tensors between stages and blocks to stores; auto takes the fastest that "
+         "works: of GPUs cuda-ipc inside of a machine, nccl across, else shm or tcp. Others are refused where they "
+         "cannot "
+         "be."},
     {.name = "balance.require",
      .type = BL_OPTION_ENUM,
      AT(balance.require),
@@ -595,10 +599,7 @@ bl_job_data_path_t bl_job_block_path(const bl_job_t *job) {
 }
 
 bl_job_data_path_t bl_job_boundary_path(const bl_job_t *job) {
-  if (job->balance.require == BL_JOB_DATA_PATH_NCCL) {
-    return BL_JOB_DATA_PATH_NCCL;
-  }
-  return job->balance.data_path == BL_JOB_DATA_PATH_CUDA_IPC ? BL_JOB_DATA_PATH_AUTO : job->balance.data_path;
+  return job->balance.require == BL_JOB_DATA_PATH_NCCL ? BL_JOB_DATA_PATH_NCCL : job->balance.data_path;
 }
 
 const char *bl_job_family_name(bl_job_family_t family) {

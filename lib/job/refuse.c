@@ -15,8 +15,6 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
     bool asked;
     const char *key, *text;
   } rules[] = {
-      {job->balance.data_path == BL_JOB_DATA_PATH_CUDA_IPC, "balance.data_path",
-       "only auto, shm, tcp and nccl are supported in this version; balance.require: cuda-ipc makes blocks go by it"},
       {job->parallel.data_parts.value > 1 && job->pipeline.device == BL_JOB_DEVICE_CUDA, "parallel.data",
        "replicas compute on the host only in this version; leave it out with pipeline.device cuda"},
       {job->parallel.tensor_parts.value > 1 && job->pipeline.device == BL_JOB_DEVICE_CUDA, "parallel.tensor",
@@ -25,6 +23,8 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
        "slices are computed on the host only in this version; leave it out with pipeline.device cuda"},
       {job->balance.data_path == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA,
        "balance.data_path", "nccl moves memory of GPUs: it needs pipeline.device cuda"},
+      {job->balance.data_path == BL_JOB_DATA_PATH_CUDA_IPC && job->pipeline.device != BL_JOB_DEVICE_CUDA,
+       "balance.data_path", "cuda-ipc moves memory of GPUs: it needs pipeline.device cuda"},
       {job->balance.require == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA, "balance.require",
        "nccl moves memory of GPUs: it needs pipeline.device cuda"},
       {job->balance.require == BL_JOB_DATA_PATH_CUDA_IPC && job->pipeline.device != BL_JOB_DEVICE_CUDA,

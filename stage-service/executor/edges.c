@@ -87,7 +87,7 @@ static bl_status_t give_ready(bl_edges_t *edges, bl_error_t *err) {
 }
 
 static uint64_t next_look_ns(const bl_edges_t *edges) {
-  return bl_clock_now_ns() + (edges->engine->nccl != NULL ? LOOK_DIRECT_NS : LOOK_NS);
+  return bl_clock_now_ns() + (edges->quick ? LOOK_DIRECT_NS : LOOK_NS);
 }
 
 // Waits for the device, and meanwhile gives the hub what becomes ready: peers may need that first.
@@ -216,6 +216,11 @@ static bl_status_t post_receive(bl_edges_t *edges, const bl_planned_receive_t *r
 
 bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
+  uint32_t peers[BL_HUB_MAX_PEERS];
+  const uint32_t peer_count = bl_engine_peers(engine, peers, BL_HUB_MAX_PEERS);
+  for (uint32_t i = 0; i < peer_count && i < BL_HUB_MAX_PEERS; i++) {
+    edges->quick = edges->quick || direct(engine, peers[i]);
+  }
   for (uint32_t i = 0; i < engine->edge_count; i++) {
     engine->edge_states[i].pending = false; // bl_hub_begin waits for older transfers
     engine->edge_states[i].held = false;    // and the run before for the device

@@ -3,7 +3,7 @@
 // still leaves from which buffer, so that nothing is overwritten before it has left (schedule/ir/slots.h, rules 3 to 5).
 //
 // Three ways: the hub moves memory of the host. Where buffers lie on a device, it moves them as they are to peers that it
-// reaches directly (bl_hub_is_direct), and their twins to others: what leaves is copied to the twin behind the operation
+// reaches directly (bl_hub_is_direct: cuda-ipc, nccl), and their twins to others: what leaves is copied to the twin behind the operation
 // that makes it, what came is copied from the twin in front of the operation that needs it. A device is told ahead, so that
 // a buffer or twin is given to the hub once the device is done with it, which this thread looks for whenever it waits.
 //
@@ -21,6 +21,7 @@ typedef struct bl_edges {
   bl_stall_t *stall;   // of the run
   size_t next_receive; // the first that is not posted
   size_t held;         // sends and receives that are not given to the hub yet
+  bool quick;          // some peer takes them within some ten microseconds
 } bl_edges_t;
 
 // Begins attempt `attempt` on the hub and forgets what left in earlier ones.

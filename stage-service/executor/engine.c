@@ -373,8 +373,23 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
   return status;
 }
 
+// Whether gradients of a tied embedding go to another stage.
+static bool exchanges_tied(const bl_engine_t *engine) {
+  return engine->tied != NULL && engine->tied_twin == NULL;
+}
+
+static bl_status_t make_twins(void *context, bl_arena_t *twins, size_t *count, bl_error_t *err) {
+  bl_engine_t *engine = context;
+  bl_status_t status = bl_engine_hold_edge_twins(engine, err);
+  if (status == BL_OK) {
+    twins[(*count)++] = engine->edge_twins;
+    twins[*count] = engine->tied_twins;
+    *count += exchanges_tied(engine);
+  }
+  return status;
+}
+
 static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
-  const bool staged = !engine->device->host_memory;
   const bl_grid_t *grid = &engine->training.grid;
   const bool shares = bl_engine_copies(engine) > 1;
   bl_arena_t arenas[BL_HUB_MAX_ARENAS];
@@ -383,9 +398,9 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
     bl_tensor_group_place(engine->tensor_group);
     arenas[arena_count++] = engine->windows; // BL_WINDOWS_ARENA
   }
-  arenas[arena_count++] = staged ? engine->edge_twins : engine->edges;
-  if (shares || (engine->tied != NULL && engine->tied_twin == NULL)) {
-    arenas[arena_count++] = staged ? engine->tied_twins : engine->gradients;
+  arenas[arena_count++] = engine->edges;
+  if (shares || exchanges_tied(engine)) {
+    arenas[arena_count++] = engine->gradients;
   }
   if (shares) {
     arenas[arena_count++] = engine->weights;
@@ -399,6 +414,9 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
                           .tcp_advertise = options->tcp_advertise,
                           .arenas = arenas,
                           .arena_count = arena_count,
+                          .device = engine->device->host_memory ? NULL : engine->device,
+                          .make_twins = make_twins,
+                          .context = engine,
                           .tls = options->tls,
                           .plaintext_ok = options->plaintext_ok,
                           .nccl = engine->nccl,

@@ -168,7 +168,7 @@ typedef struct bl_engine {
   bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory; // optimizer: wherever it lies
   bl_arena_t windows;                // of the tensor group (model/windows.h)
   bl_arena_t kv_cache;               // executor/kv_cache.h: pages, then pages of gradients; empty without slices
-  bl_arena_t edge_twins, tied_twins; // empty where the CPU reaches the device's memory
+  bl_arena_t edge_twins, tied_twins; // in pinned memory of the host; none before bl_engine_hold_edge_twins
   bl_segments_t slots;               // slots.count of them are there: the stage's own slots
   bl_segments_t slot_twins;          // as many, in pinned memory of the host; none before bl_engine_hold_twins
   uint32_t slot_count;               // the most that any plan needs
@@ -194,7 +194,6 @@ typedef struct bl_engine {
   uint64_t *block_hashes;       // [blocks][2] of ops->checksum: as a block left, as it came back
   uint64_t free_at_plan;        // bytes of the device, when the plan was compared with them
   uint64_t device_bytes;        // planned of it, but for slots
-  uint64_t communicator_bytes;  // counted beside the plan
   bool room_told;
   uint64_t start_ns[BL_START_PHASES]; // that each phase took
   uint64_t drains; // times that the CPU has waited for all that the device was told (bl_engine_finish)
@@ -230,6 +229,10 @@ BL_MUST_USE bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count
 // Blocks will leave through memory of the host: from now on every slot has a twin there, pinned, between runs. Nothing to be
 // done where the CPU reaches the device's memory. BL_EXHAUSTED: there are none then.
 BL_MUST_USE bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err);
+
+// Tensors will go to another stage by way of the host, or may: from now on every edge buffer, and a tied gradient that another
+// stage needs, has a twin there, pinned. Not while a run uses twins. BL_EXHAUSTED: there are none then.
+BL_MUST_USE bl_status_t bl_engine_hold_edge_twins(bl_engine_t *engine, bl_error_t *err);
 
 // Before a plan takes `coming_bytes` more of the device: whether they are free, now that handles of libraries, kernels and
 // communicators are there, of which plans know little. The first time it logs what those have taken. BL_EXHAUSTED.

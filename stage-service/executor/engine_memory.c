@@ -168,6 +168,24 @@ bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err) {
   return status;
 }
 
+bl_status_t bl_engine_hold_edge_twins(bl_engine_t *engine, bl_error_t *err) {
+  const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL;
+  const uint64_t tied_bytes = exchanges ? 2 * bl_chunk_tied_elements(engine->tied) * sizeof(float) : 0;
+  if (engine->edge_twins.base != NULL) {
+    return BL_OK;
+  }
+  bl_status_t status = bl__engine_reserve(engine, BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE,
+                                          engine->edge_count * engine->edge_bytes, &engine->edge_twins, err);
+  if (status == BL_OK) {
+    status =
+        bl__engine_reserve(engine, BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, tied_bytes, &engine->tied_twins, err);
+  }
+  if (status != BL_OK) {
+    bl_arena_destroy(&engine->edge_twins);
+  }
+  return status;
+}
+
 // The slots that the job's own policy leaves this stage.
 static bl_status_t own_slots(const bl_engine_t *engine, uint32_t *own, bl_error_t *err) {
   bl_policy_t policy = bl_policy_of_job(&engine->job);
@@ -210,11 +228,10 @@ typedef struct {
   bl_arena_t *arena;
 } wanted_t;
 
-#define WANTED 11
+#define WANTED 9
 
 static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wanted_t wanted[WANTED]) {
   const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL; // with another stage
-  const bool staged = !engine->device->host_memory;
   const bool shares = bl_engine_copies(engine) > 1;
   const bool away = engine->host != NULL;
   const uint64_t edges = engine->edge_count * engine->edge_bytes;
@@ -232,9 +249,6 @@ static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wa
       {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, memory->chunk_bytes + memory->operation_bytes, &engine->workspace},
       {BL_MEMORY_WORKSPACE, BL_ARENA_SHAREABLE, memory->window_bytes, &engine->windows},
       {BL_MEMORY_DATA, BL_ARENA_STAGING, memory->data_bytes, &engine->data},
-      {BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, staged ? edges : 0, &engine->edge_twins},
-      {BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, staged && exchanges ? 2 * memory->tied_bytes : 0,
-       &engine->tied_twins},
   };
   for (size_t i = 0; i < WANTED; i++) {
     wanted[i] = list[i];
@@ -244,7 +258,7 @@ static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wa
 // Before anything is made: whether the device has room for all of it, with every tag in the answer.
 static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTED], uint64_t slots, uint64_t held,
                                 bl_error_t *err) {
-  // What NCCL will take beside the plan, when stages are connected.
+  // The most that NCCL will take beside the plan, when stages are connected and it is known who goes by it.
   const uint64_t ways = engine->nccl == NULL ? 0 : 2 * (uint64_t)bl_engine_peers(engine, NULL, 0);
   const uint64_t communicators = ways * BL_NCCL_CHANNEL_BYTES;
   uint64_t free_bytes, total_bytes, planned = slots + held + communicators;
@@ -269,7 +283,6 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
   if (planned <= free_bytes) {
     engine->free_at_plan = free_bytes;
     engine->device_bytes = planned - slots - held - communicators; // what is held has been taken before
-    engine->communicator_bytes = communicators;
     return BL_OK;
   }
   if (communicators > 0) {
@@ -282,6 +295,17 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
                       "(memory.slots, balance), a smaller train.micro_batch or pipeline.recompute%s",
                       bl_engine_name(engine, seat), bl_bytes_format(planned, all), list,
                       bl_bytes_format(free_bytes, one), bl_bytes_format(total_bytes, total), away);
+}
+
+// Of communicators that this stage has with others.
+static uint64_t count_communicators(const bl_engine_t *engine) {
+  bl_hub_path_t paths[BL_HUB_MAX_PEERS];
+  const size_t count = engine->hub == NULL ? 0 : bl_hub_paths(engine->hub, paths, BL_HUB_MAX_PEERS);
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < count && i < BL_HUB_MAX_PEERS; i++) {
+    bytes += paths[i].path == BL_PATH_NCCL ? 2 * BL_NCCL_CHANNEL_BYTES : 0;
+  }
+  return bytes;
 }
 
 bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_error_t *err) {
@@ -299,7 +323,7 @@ bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_
   char plan[BL_BYTES_TEXT], beside[BL_BYTES_TEXT], counted[BL_BYTES_TEXT], left[BL_BYTES_TEXT], coming[BL_BYTES_TEXT];
   bl_bytes_format(planned, plan);
   bl_bytes_format(taken > planned ? taken - planned : 0, beside);
-  bl_bytes_format(engine->communicator_bytes, counted);
+  bl_bytes_format(count_communicators(engine), counted);
   bl_bytes_format(free_bytes, left);
   if (coming_bytes > free_bytes) {
     char seat[BL_GRID_NAME_BYTES];

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole jobs with the object code of the CUDA modules on a CUDA that is none and strict (tests/fake_cuda): memory of devices,
 streams, events, products and kernels of every stage and store break no rule of the driver, and nothing is left at the end.
+Tensors between stages go by cuda-ipc, memory of one process that another one's copy engine reads.
 Nothing is computed, so losses mean nothing."""
 import os
 import re
@@ -46,6 +47,18 @@ def another_algorithm(folder, model, train):
     print("ok another algorithm")
 
 
+def memory_by_name(folder, model, train):
+    """A driver that gives no descriptors of memory: its names travel, for tensors and blocks."""
+    job = write_job(folder, model=model, train=train, pipeline={"stages": 4}, balance={"policy": "bpipe", "require": "cuda-ipc"})
+    os.environ["FAKE_CUDA_NO_DESCRIPTORS"] = "1"
+    report, done = run_job(folder, job, "--local", "--verbose", *ON_DEVICE)
+    del os.environ["FAKE_CUDA_NO_DESCRIPTORS"]
+    assert "fake CUDA:" not in done.stderr, done.stderr
+    assert re.search("link to stage 1 is up, cuda-ipc: same machine, legacy handles of memory", done.stderr), done.stderr[-3000:]
+    assert report[-1]["stages"][0]["evicted"] > 0, report[-1]
+    print("ok memory by name")
+
+
 def main():
     if not os.path.exists(os.path.join(MODULES, "libballast-cuda-compute.so")):
         skip("tests/fake_cuda is not built: there is no CUDA toolkit with cuBLASLt and cuDNN")
@@ -63,15 +76,19 @@ def main():
                 ("an optimizer on the host", inline, {"stages": 2}, {}, {"optimizer_memory": "host", "dtype": "bf16"}),
                 ("post-validation", inline, {"stages": 2}, {}, {"post_validation": True, "clip": 1.0}),
                 ("parked by cuda-ipc", inline, {"stages": 4}, parks, {}),
+                ("chunks in a V", inline, {"stages": 2, "schedule": "zb-v"}, {}, {}),
                 ("parked by shm", inline, {"stages": 4}, {"policy": "bpipe", "data_path": "shm"}, {})):
             job = write_job(folder, model=model, train={**train, **more}, pipeline=pipeline, balance=balance)
             report, done = run_job(folder, job, "--local", "--verbose", *ON_DEVICE)
             broken = [line for line in done.stderr.splitlines() if "fake CUDA:" in line]
             assert not broken, f"{what}:\n" + "\n".join(broken[:20])
+            by_ipc = "cuda-ipc: same machine" in done.stderr
+            assert by_ipc == (pipeline["stages"] > 1 and "data_path" not in balance), f"{what}:\n{done.stderr[-3000:]}"
             if balance:
                 stage = report[-1]["stages"][0]
                 assert stage["evicted"] > 0 and stage["recomputed"] == 0, f"{what}: {stage}"
             print(f"ok {what}")
+        memory_by_name(folder, inline, train)
         older_cudnn(folder, inline, train)
         another_algorithm(folder, inline, train)
 

@@ -23,8 +23,11 @@ def same_bits(folder):
         chosen = done.stderr.count(CHOSEN)  # each end of each pair that exchanges something, tied gradients too
         assert chosen >= 2 * pairs, f"{schedule}: {chosen}\n{done.stderr[-3000:]}"
         print(f"ok {count} stages, {schedule}: {pairs} pairs, the same bits")
+    os.environ["LATE_CLOSED"] = "1"
     _, done = run_job(folder, job, *LOCAL, *ON_DEVICE)
-    assert CHOSEN in done.stderr, "auto does not take nccl"
+    del os.environ["LATE_CLOSED"]
+    assert CHOSEN in done.stderr, "auto does not take nccl where memory cannot be handed out"
+    assert "credits by shm: same machine; not cuda-ipc: what is not there keeps its memory" in done.stderr, done.stderr
     _, done = run_job(folder, job, *LOCAL, *ON_DEVICE, "--set", "balance.data_path=tcp")
     assert CHOSEN not in done.stderr and "nccl" not in done.stderr, done.stderr[-3000:]
 
@@ -39,9 +42,14 @@ def versions(folder):
         words = "nccl is asked for: stage 0 has NCCL 2.28.9 and stage 1 has NCCL 2.27.3: install one version on both"
         assert words in done.stderr or words.replace("stage 0 has NCCL 2.28.9 and stage 1 has NCCL 2.27.3",
                                                      "stage 1 has NCCL 2.27.3 and stage 0 has NCCL 2.28.9") in done.stderr, done.stderr
+        report, _ = run_job(folder, job, *on(services), *ON_DEVICE, "--set", "balance.data_path=cuda-ipc")
+        assert losses(report) == losses(expected)
+    os.environ["LATE_CLOSED"] = "1"
+    with stages(folder, 2, prefixes=prefixes) as services:
         report, _ = run_job(folder, job, *on(services), *ON_DEVICE)
         assert losses(report) == losses(expected)
         assert "install one version on both" in services[0].log()
+    del os.environ["LATE_CLOSED"]
     print("ok two versions")
 
 

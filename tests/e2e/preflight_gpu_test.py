@@ -82,8 +82,9 @@ def all_see_all(pods, job):
         for i in range(STAGES)}, rows
     assert of(rows, "nccl") == {"all stages": ("ok", "NCCL 2.28.9")}, rows
     assert of(rows, "path")["stage 0 to store 3"][1].startswith("cuda-ipc: same machine;"), rows
-    rows = pods.preflight(job, "--set", "balance.require=cuda-ipc")
-    assert failed(rows) == [], rows
+    for asked in ("balance.require=cuda-ipc", "balance.data_path=cuda-ipc"):
+        rows = pods.preflight(job, "--set", asked)
+        assert failed(rows) == [], (asked, [row for row in rows if row["state"] == "failed"])
     print("ok all stages see all GPUs")
 
 
@@ -113,6 +114,9 @@ def one_gpu_each(pods, job):
     assert ("peer access", "stage 0") in failed(rows) and ("path", "stage 0 to store 3") in failed(rows), rows
     assert {subject for check, subject in failed(rows) if check == "peer access"} == {"stage 0"}, rows
     assert "--pairing pod" in of(rows, "peer access")["stage 0"][1], rows
+    rows = pods.preflight(job, "--set", "balance.data_path=cuda-ipc")
+    assert ("peer access", "stage 0") in failed(rows), rows
+    assert "Tensors go between it and stage 1, and balance.data_path is cuda-ipc" in of(rows, "peer access")["stage 0"][1], rows
     pods.replace(0, **ALL)
     print("ok a stage that sees its own GPU alone")
 

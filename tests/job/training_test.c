@@ -220,7 +220,7 @@ static void refuses(const char *sets, bl_status_t expected, const char *message)
 static void what_this_version_does_not_do_is_refused(void **state) {
   (void)state;
   refuses("balance.data_path=nccl", BL_UNIMPLEMENTED, "balance.data_path: nccl moves memory of GPUs");
-  refuses("balance.data_path=cuda-ipc", BL_UNIMPLEMENTED, "balance.data_path: ");
+  refuses("balance.data_path=cuda-ipc", BL_UNIMPLEMENTED, "balance.data_path: cuda-ipc moves memory of GPUs");
   refuses("balance.require=cuda-ipc", BL_UNIMPLEMENTED, "balance.require: ");
   refuses("balance.require=nccl", BL_UNIMPLEMENTED, "balance.require: ");
   refuses("train.optimizer_memory=host", BL_UNIMPLEMENTED,

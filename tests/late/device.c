@@ -3,7 +3,7 @@
 //
 // Troubles of a machine, by the environment, in the CUDA back end's own words: LATE_DRIVER=0 (none) or 12040 (of CUDA
 // 12.4), LATE_DEVICES=0, LATE_CAPABILITY=75. LATE_COPY_US: how long a copy from the device takes. LATE_BESIDE_MIB: memory that
-// libraries take beside what is planned. LATE_WHOLE_RANGES=1: ranges are there as a whole, as where memory has names.
+// libraries take beside what is planned. LATE_CLOSED: memory cannot be handed out. LATE_WHOLE_RANGES=1: ranges are there as a whole, as where memory has names.
 #include "datapath/device_path.h"
 #include "datapath/nccl/environment.h"
 #include "device/cuda/verdict.h"
@@ -409,8 +409,8 @@ static void name_gpu(bl_device_t *device, char text[BL_GPU_BYTES]) {
 
 static bl_status_t exports(bl_device_t *device, bl_error_t *err) {
   (void)device;
-  (void)err;
-  return BL_OK;
+  return getenv("LATE_CLOSED") == NULL ? BL_OK
+                                       : bl_error_set(err, BL_UNIMPLEMENTED, "what is not there keeps its memory");
 }
 
 static bl_status_t import(bl_device_t *device, int fd, uint64_t bytes, bl_device_memory_t *imported, bl_error_t *err) {

@@ -91,8 +91,9 @@ static bool was_said(uint32_t number, const bl_ctl_explorer_t *stages, uint32_t 
 }
 
 // One row of the matrix: whom this stage reads directly, and why not the others, each reason once.
-static void note_access(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_holdings_t *holdings, uint32_t number,
-                        const bl_ctl_explorer_t *stages, uint32_t count) {
+static void note_access(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
+                        const bl_holdings_t *holdings, uint32_t number, const bl_ctl_explorer_t *stages,
+                        uint32_t count) {
   char subject[SUBJECT_BYTES];
   row_t row = {.used = 0};
   bl_error_t err = {0};
@@ -107,13 +108,16 @@ static void note_access(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_
   for (uint32_t d = 0; d < count && err.status == BL_OK; d++) {
     const bool parks = d < holdings->devices &&
                        (bl_holdings_reserved(holdings, number, d) > 0 || bl_holdings_reserved(holdings, d, number) > 0);
-    if (d != number && parks && job->balance.require == BL_JOB_DATA_PATH_CUDA_IPC &&
-        obstacle(&stages[number], &stages[d]) != NULL) {
-      (void)bl_error_set(
-          &err, BL_PRECONDITION,
-          "%.500s. Blocks go between it and stage %u, and balance.require is cuda-ipc: give both GPUs to "
-          "the containers of both (ballastctl render --pairing pod, or a shared claim), or require less",
-          row.text, d);
+    const bool blocks = parks && bl_job_block_path(job) == BL_JOB_DATA_PATH_CUDA_IPC,
+               tensors =
+                   bl_training_exchange(training, number, d) && bl_job_boundary_path(job) == BL_JOB_DATA_PATH_CUDA_IPC;
+    if (d != number && (blocks || tensors) && obstacle(&stages[number], &stages[d]) != NULL) {
+      const bool required = !tensors && job->balance.require == BL_JOB_DATA_PATH_CUDA_IPC;
+      (void)bl_error_set(&err, BL_PRECONDITION,
+                         "%.500s. %s go between it and stage %u, and balance.%s is cuda-ipc: give both GPUs to "
+                         "the containers of both (ballastctl render --pairing pod, or a shared claim), or %s less",
+                         row.text, tensors ? "Tensors" : "Blocks", d, required ? "require" : "data_path",
+                         required ? "require" : "ask for");
     }
   }
   name_stage(number, subject);
@@ -174,8 +178,8 @@ static void note_nccl(bl_ctl_checklist_t *list, const bl_ctl_explorer_t *stages,
   }
 }
 
-void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_holdings_t *holdings,
-                           const bl_ctl_explorer_t *stages, uint32_t count) {
+void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
+                           const bl_holdings_t *holdings, const bl_ctl_explorer_t *stages, uint32_t count) {
   static const char *const checks[] = {"gpu", "peer access", "nccl"};
   const bool host = job->pipeline.device == BL_JOB_DEVICE_HOST;
   for (size_t i = 0; host && i < sizeof checks / sizeof checks[0]; i++) {
@@ -188,7 +192,7 @@ void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const 
   }
   for (uint32_t s = 0; s < count && !host; s++) {
     if (has_gpu(&stages[s])) {
-      note_access(list, job, holdings, s, stages, count);
+      note_access(list, job, training, holdings, s, stages, count);
     }
   }
   if (!host) {

@@ -8,9 +8,10 @@
 #include "ballastctl/cluster/paths_wire.h"
 
 #include "job/balance.h"
+#include "job/training.h"
 
 // `stages` have answered bl_ctl_paths_explore. A job that computes on the host asks nothing of them.
-void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_holdings_t *holdings,
-                           const bl_ctl_explorer_t *stages, uint32_t count);
+void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
+                           const bl_holdings_t *holdings, const bl_ctl_explorer_t *stages, uint32_t count);
 
 #endif

@@ -207,7 +207,7 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
     note_machines(list, job, training, stages, stores);
   }
   if (status == BL_OK && training->grid.data == 1) { // replicas are not on GPUs
-    bl_ctl_preflight_gpus(list, job, holdings, stages, count);
+    bl_ctl_preflight_gpus(list, job, training, holdings, stages, count);
   }
   for (uint32_t s = 0; s < count && stages != NULL; s++) {
     bl_ctl_explorer_cleanup(&stages[s]);
