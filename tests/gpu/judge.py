@@ -5,6 +5,7 @@
     judge.py path FILE      the lines of `path --device`: evict and load by cuda-ipc at least 90 % of a bare copy, and products
                             beside blocks at the pace of a stage at most 3 % slower
     judge.py pulled FILE    the lines of `gpu-paths ipc`: memory of another process copied at 90 % of a bare copy, from 16 MiB
+    judge.py edges FILE     the lines of `gpu-paths edges`: tensors of another process pulled at 85 % of a bare copy, from 8 MiB
     judge.py copies FILE    the lines of `copies`: products beside copies to and from pinned memory of the host at the pace of a
                             stage at most 3 % slower
     judge.py stage FILE     the JSON lines of `stage --write`: products at least 80 % of the stage's time at b 1
@@ -54,6 +55,12 @@ def pulled(text):
             for size, share in found if int(size) >= 16] or [("memory of another process", None, 90.0, "% of a bare copy")]
 
 
+def edges(text):
+    found = re.findall(r"^ *(\d+) MiB a tensor: pulled .*, (\d+) %$", text, re.M)
+    return [(f"tensors of {size} MiB of another process", float(share), 85.0, "% of a bare copy")
+            for size, share in found if int(size) >= 8] or [("tensors of another process", None, 85.0, "% of a bare copy")]
+
+
 def stage(text):
     rows = []
     for line in filter(None, text.splitlines()):
@@ -66,10 +73,10 @@ def stage(text):
 
 
 def main():
-    if len(sys.argv) != 3 or sys.argv[1] not in ("ops", "path", "pulled", "copies", "stage"):
+    if len(sys.argv) != 3 or sys.argv[1] not in ("ops", "path", "pulled", "edges", "copies", "stage"):
         sys.exit(__doc__)
     with open(sys.argv[2], encoding="utf-8") as file:
-        rows = {"ops": ops, "path": path, "pulled": pulled, "copies": copies, "stage": stage}[sys.argv[1]](file.read())
+        rows = {"ops": ops, "path": path, "pulled": pulled, "edges": edges, "copies": copies, "stage": stage}[sys.argv[1]](file.read())
     below = []
     for name, value, wanted, unit in rows:
         good = value is not None and value >= wanted

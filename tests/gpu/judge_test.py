@@ -61,6 +61,10 @@ def main():
     judge("pulled", "   4 MiB: pulled    900.0 GB/s, bare 2000.0 GB/s, 45 %\n  64 MiB: pulled 1350.0 GB/s, bare 1400.0 GB/s, 96 %\n", 0)
     judge("pulled", "  64 MiB: pulled 1200.0 GB/s, bare 1400.0 GB/s, 86 %\n", 1, "64 MiB of another process")
     judge("pulled", "SKIPPED: no driver\n", 1, "memory of another process")
+    tensor = "{:4} MiB a tensor: pulled  900.0 GB/s, both ways at once  700.0 GB/s each, bare 1000.0 GB/s, {} %\n"
+    judge("edges", tensor.format(1, 40) + tensor.format(8, 90) + tensor.format(32, 97), 0)
+    judge("edges", tensor.format(8, 84) + tensor.format(32, 97), 1, "tensors of 8 MiB of another process")
+    judge("edges", "SKIPPED: no driver\n", 1, "tensors of another process")
     judge("path", "store cuda-ipc: none: no driver\n" + blocks(1, 1, "shm"), 1, "cuda-ipc evict; cuda-ipc load")
     judge("copies", overlap(0.029, name="host").replace("store host", "copies"), 0)
     judge("copies", overlap(0.031, name="host").replace("store host", "copies"), 1, "products beside copies of 67108864 bytes")

@@ -2,6 +2,9 @@
 // Data paths of GPU memory between two processes on the first GPU, and what they stand on, in the same run:
 //
 //   gpu-paths ipc     a peer's memory is imported (BALLAST_CUDA_LEGACY_IPC=1: by name); copies by the copy engine of 1 to 256 MiB, against copies in own memory
+//   gpu-paths edges   tensors of the size of those between stages, each side pulling the other's with its copy engine: both ways at
+//                     once, byte for byte, twice out of the same buffers; how fast, as a share of copies in own memory; then the
+//                     peer is killed in the middle, and what is pulled is whole all the same
 //   gpu-paths nccl    blocks over two-rank communicators, both ways, byte for byte; then the peer is killed in the middle
 //                     and the other side must end with the cause within its deadline. Ranks that share a GPU go over
 //                     sockets: this proves logic, not speed
@@ -13,6 +16,7 @@
 #include "datapath/mover.h"
 #include "datapath/nccl/engine.h"
 #include "datapath/peer_memory.h"
+#include "datapath/puller.h"
 #include "datapath/socket.h"
 #include "device/open.h"
 #include "sys/clock.h"
@@ -31,8 +35,10 @@
 #define BLOCKS      12u
 #define ROUNDS      9u
 #define PEER_FD     3
-#define CHANNELS    12u // of the stress
-#define TURNS       24u // blocks over each of them
+#define EDGES       6u                   // tensors of one round
+#define EDGE_BYTES  (UINT64_C(32) << 20) // the largest: 2048 positions of hidden 8192 in bf16
+#define CHANNELS    12u                  // of the stress
+#define TURNS       24u                  // blocks over each of them
 #define AT_ONCE     6u
 #define TURN_BYTES  (UINT64_C(4) << 20)
 #define DEADLINE_NS (UINT64_C(10) * BL_NS_PER_S)
@@ -113,14 +119,38 @@ static uint8_t *fill_host(uint64_t block) {
 
 // ---- ipc
 
+static void show_memory(int fd, int memory) {
+  uint8_t byte = 'y';
+  struct iovec part = {.iov_base = &byte, .iov_len = 1};
+  if (bl_socket_send(fd, &part, 1, &memory, 1) != 1) {
+    fprintf(stderr, "the peer is gone\n");
+    exit(1);
+  }
+}
+
+static bl_peer_memory_t see_memory(int fd, uint64_t bytes) {
+  int fds[BL_SOCKET_MAX_DESCRIPTORS];
+  size_t fd_count = 0;
+  char byte;
+  bl_peer_memory_t memory;
+  bl_error_t err = {0};
+  if (bl_socket_receive(fd, &byte, 1, fds, &fd_count) != 1 || fd_count != 1) {
+    fprintf(stderr, "the peer shows no memory\n");
+    exit(1);
+  }
+  must(bl_peer_memory_open(&memory, device, fds[0], bytes, &err), &err, "import");
+  close(fds[0]);
+  return memory;
+}
+
 static int export_memory(void) {
   open_gpu();
   bl_error_t err = {0};
   bl_arena_t arena = new_arena(ARENA_BYTES);
-  uint8_t *bytes = fill_host(5), byte = 'y';
+  uint8_t *bytes = fill_host(5), byte;
   must(bl_device_copy(device, NULL, arena.base, bytes, BLOCK_BYTES, &err), &err, "copy");
-  struct iovec part = {.iov_base = &byte, .iov_len = 1};
-  return bl_socket_send(PEER_FD, &part, 1, &arena.fd, 1) == 1 && read(PEER_FD, &byte, 1) == 0 ? 0 : 1;
+  show_memory(PEER_FD, arena.fd);
+  return read(PEER_FD, &byte, 1) == 0 ? 0 : 1;
 }
 
 static double rate(bl_mover_t *mover, uint8_t *to, const uint8_t *from, uint64_t bytes) {
@@ -141,16 +171,9 @@ static int import_memory(void) {
   if (path->exports(device, &err) != BL_OK) {
     skip(err.text);
   }
-  int peer, fds[BL_SOCKET_MAX_DESCRIPTORS];
-  size_t fd_count = 0;
-  char byte;
+  int peer;
   pid_t pid = start_peer("export", &peer);
-  if (bl_socket_receive(peer, &byte, 1, fds, &fd_count) != 1 || fd_count != 1) {
-    fprintf(stderr, "the peer shows no memory\n");
-    return 1;
-  }
-  bl_peer_memory_t memory;
-  must(bl_peer_memory_open(&memory, device, fds[0], ARENA_BYTES, &err), &err, "import");
+  bl_peer_memory_t memory = see_memory(peer, ARENA_BYTES);
   bl_arena_t own = new_arena(2 * ARENA_BYTES);
   uint8_t *expected = fill_host(5), *found = malloc(BLOCK_BYTES);
   bl_mover_t *mover;
@@ -187,10 +210,175 @@ static int import_memory(void) {
   return same ? 0 : 1;
 }
 
+// ---- edges
+
+static _Atomic unsigned ended;
+
+// One side of it: what it sends lies in the first half of `own`, what it gets in the second.
+typedef struct {
+  int fd; // to the other side
+  unsigned side;
+  bl_arena_t own;
+  bl_peer_memory_t peer;
+  bl_puller_t *puller;
+  bl_pull_t pulls[EDGES];
+} edges_t;
+
+static void edges_open(edges_t *edges, int fd, unsigned side) {
+  bl_error_t err = {0};
+  *edges = (edges_t){.fd = fd, .side = side, .own = new_arena(2 * EDGES * EDGE_BYTES)};
+  show_memory(fd, edges->own.fd);
+  edges->peer = see_memory(fd, edges->own.bytes);
+  must(bl_puller_create(device, &edges->puller, &err), &err, "puller");
+}
+
+static void edges_close(edges_t *edges) {
+  bl_puller_destroy(edges->puller);
+  bl_peer_memory_close(&edges->peer);
+  bl_arena_destroy(&edges->own);
+}
+
+// The other side is as far as this one.
+static void meet(const edges_t *edges) {
+  char byte = 'y';
+  say(edges->fd, &byte, 1);
+  hear(edges->fd, &byte, 1);
+}
+
+static void pulled(bl_pull_t *pull, const bl_error_t *err) {
+  (void)pull;
+  must(err->status, err, "pull");
+  ended++;
+}
+
+static void begin_pulls(edges_t *edges, const uint8_t *from, uint64_t bytes) {
+  ended = 0;
+  for (unsigned i = 0; i < EDGES; i++) {
+    edges->pulls[i] = (bl_pull_t){.to = edges->own.base + (EDGES + i) * EDGE_BYTES,
+                                  .from = from + i * EDGE_BYTES,
+                                  .bytes = bytes,
+                                  .over = pulled};
+    bl_puller_post(edges->puller, &edges->pulls[i]);
+  }
+}
+
+static void await_pulls(void) {
+  while (ended < EDGES) {
+    usleep(20);
+  }
+}
+
+// GB/s of one round.
+static double pull_all(edges_t *edges, const uint8_t *from, uint64_t bytes) {
+  const uint64_t start_ns = bl_clock_now_ns();
+  begin_pulls(edges, from, bytes);
+  await_pulls();
+  return (double)(EDGES * bytes) / (double)(bl_clock_now_ns() - start_ns);
+}
+
+static uint64_t edge_seed(unsigned side, unsigned turn, unsigned i) {
+  return side * 100u + turn * 10u + i;
+}
+
+static void fill_edges(const edges_t *edges, unsigned turn, uint64_t bytes, uint8_t *host) {
+  bl_error_t err = {0};
+  for (unsigned i = 0; i < EDGES; i++) {
+    for (uint64_t b = 0; b < bytes; b++) {
+      host[b] = pattern(edge_seed(edges->side, turn, i), b);
+    }
+    must(bl_device_copy(device, NULL, edges->own.base + i * EDGE_BYTES, host, bytes, &err), &err, "copy");
+  }
+}
+
+static void check_edges(const edges_t *edges, unsigned turn, uint64_t bytes, uint8_t *host) {
+  bl_error_t err = {0};
+  for (unsigned i = 0; i < EDGES; i++) {
+    must(bl_device_copy(device, NULL, host, edges->own.base + (EDGES + i) * EDGE_BYTES, bytes, &err), &err, "copy");
+    for (uint64_t b = 0; b < bytes; b++) {
+      if (host[b] != pattern(edge_seed(!edges->side, turn, i), b)) {
+        fprintf(stderr, "tensor %u of %llu bytes came changed at byte %llu\n", i, (unsigned long long)bytes,
+                (unsigned long long)b);
+        exit(1);
+      }
+    }
+  }
+}
+
+// What both sides do. Gives what went each way while both pulled, GB/s.
+static double swap_edges(edges_t *edges, uint64_t bytes, uint8_t *host) {
+  double rate = 0;
+  for (unsigned turn = 0; turn < 2; turn++) {
+    fill_edges(edges, turn, bytes, host);
+    meet(edges); // offered
+    const double now = pull_all(edges, edges->peer.base, bytes);
+    rate = now > rate ? now : rate;
+    meet(edges); // taken: the buffers may be filled anew
+    check_edges(edges, turn, bytes, host);
+  }
+  return rate;
+}
+
+static const uint64_t edge_sizes[] = {UINT64_C(1) << 20, UINT64_C(8) << 20, EDGE_BYTES};
+#define EDGE_SIZES (sizeof edge_sizes / sizeof edge_sizes[0])
+
+static int edges_peer(void) {
+  edges_t edges;
+  open_gpu();
+  uint8_t *host = malloc(EDGE_BYTES);
+  edges_open(&edges, PEER_FD, 1);
+  for (size_t s = 0; s < EDGE_SIZES; s++) {
+    (void)swap_edges(&edges, edge_sizes[s], host);
+    meet(&edges); // the other side has measured
+  }
+  pause();
+  return 1;
+}
+
+static int swap_with_peer(void) {
+  open_gpu();
+  bl_error_t err = {0};
+  if (path->exports(device, &err) != BL_OK) {
+    skip(err.text);
+  }
+  edges_t edges;
+  int peer;
+  pid_t pid = start_peer("edges-peer", &peer);
+  uint8_t *host = malloc(EDGE_BYTES);
+  edges_open(&edges, peer, 0);
+  for (size_t s = 0; s < EDGE_SIZES; s++) {
+    const uint64_t bytes = edge_sizes[s];
+    const double both = swap_edges(&edges, bytes, host);
+    double bare = 0, alone = 0;
+    for (unsigned i = 0; i < ROUNDS; i++) { // by turns
+      const double own = pull_all(&edges, edges.own.base, bytes), theirs = pull_all(&edges, edges.peer.base, bytes);
+      bare = own > bare ? own : bare;
+      alone = theirs > alone ? theirs : alone;
+    }
+    meet(&edges);
+    printf("%4llu MiB a tensor: pulled %7.1f GB/s, both ways at once %7.1f GB/s each, bare %7.1f GB/s, %.0f %%\n",
+           (unsigned long long)(bytes >> 20), alone, both, bare, 100 * alone / bare);
+  }
+  const bool lasts = path->legacy_ipc == NULL || !path->legacy_ipc(device); // names of memory do not promise it
+  if (lasts) {
+    begin_pulls(&edges, edges.peer.base, EDGE_BYTES);
+  }
+  kill(pid, SIGKILL);
+  waitpid(pid, NULL, 0);
+  if (lasts) {
+    await_pulls();
+    check_edges(&edges, 1, EDGE_BYTES, host);
+    printf("ok what is pulled from a peer that dies in the middle is whole\n");
+  }
+  edges_close(&edges);
+  bl_device_close(device);
+  free(host);
+  printf("ok %u tensors each way, twice, of each size\n", EDGES);
+  return 0;
+}
+
 // ---- nccl
 
 static bl_nccl_engine_t *engine;
-static _Atomic unsigned ended;
 
 static void over(bl_nccl_transfer_t *transfer) {
   (void)transfer;
@@ -428,13 +616,14 @@ int main(int argc, char **argv) {
   const struct {
     const char *name;
     int (*run)(void);
-  } verbs[] = {{"ipc", import_memory}, {"export", export_memory}, {"nccl", exchange},
-               {"echo", echo},         {"stress", stress},        {"stress-peer", stress_peer}};
+  } verbs[] = {{"ipc", import_memory},     {"export", export_memory},   {"edges", swap_with_peer},
+               {"edges-peer", edges_peer}, {"nccl", exchange},          {"echo", echo},
+               {"stress", stress},         {"stress-peer", stress_peer}};
   for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
     if (strcmp(verb, verbs[i].name) == 0) {
       return verbs[i].run();
     }
   }
-  fprintf(stderr, "gpu-paths ipc | nccl | stress\n");
+  fprintf(stderr, "gpu-paths ipc | edges | nccl | stress\n");
   return 2;
 }

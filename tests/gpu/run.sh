@@ -373,6 +373,7 @@ if [ "$parts" = quick ]; then
   [ -z "${BALLAST_TRY:-}" ] || limit=600 # all at once, on whatever processors there are
   all_at_once "$tests"
   check path-ipc "$tests/gpu-paths" ipc
+  check path-edges "$tests/gpu-paths" edges
   check path-nccl-stress "$tests/gpu-paths" stress
   check path-nccl "$tests/gpu-paths" nccl
   limit=120
@@ -399,6 +400,9 @@ if [[ $parts == *1* ]]; then
   check path-ipc build-gpu/tests/gpu-paths ipc
   check path-ipc-judged judge pulled build-gpu/logs/path-ipc.log
   check path-ipc-legacy env BALLAST_CUDA_LEGACY_IPC=1 build-gpu/tests/gpu-paths ipc
+  check path-edges build-gpu/tests/gpu-paths edges
+  check path-edges-judged judge edges build-gpu/logs/path-edges.log
+  check path-edges-legacy env BALLAST_CUDA_LEGACY_IPC=1 build-gpu/tests/gpu-paths edges
   check path-nccl build-gpu/tests/gpu-paths nccl
   check path-nccl-stress build-gpu/tests/gpu-paths stress
   figures "$PWD/build-gpu/bin"

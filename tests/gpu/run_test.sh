@@ -41,7 +41,7 @@ expect_ok() { # names...
     grep -q "^$name: ok" "$work/out" || wrong "$name is not among the last lines"
     grep -q "^logs/$name.log$" "$work/packed" || wrong "the log of $name is not packed"
   done
-  grep "FAILED with" "$work/out" | grep -vE "^(== )?(path-ipc|path|ops|stage|claims-copies)-judged: FAILED with 1, " &&
+  grep "FAILED with" "$work/out" | grep -vE "^(== )?(path-ipc|path-edges|path|ops|stage|claims-copies)-judged: FAILED with 1, " &&
     wrong "more failed than figures"
   ! grep -q "not measured" "$work/out" || wrong "a figure was not measured"
 }
@@ -84,10 +84,10 @@ run "$parts" 7200
 tail -5 "$work/out"
 [ $code = 1 ] || wrong "ended with $code; figures of a device that is none should be below"
 expected=()
-[[ $parts == *1* ]] && expected+=(operations trajectories path-ipc path-ipc-legacy path-nccl path-nccl-stress ops stage)
+[[ $parts == *1* ]] && expected+=(operations trajectories path-ipc path-ipc-legacy path-edges path-edges-legacy path-nccl path-nccl-stress ops stage)
 [[ $parts == *2* ]] && expected+=(services stores path-blocks)
 if [ "$parts" = quick ]; then # all of it has time, on a device that is not there
-  expected=(path-ipc path-nccl-stress path-nccl ops stage)
+  expected=(path-ipc path-edges path-nccl-stress path-nccl ops stage)
   for name in $("$build/tests/gpu-runner" runs); do
     expected+=("trajectory-$name")
   done

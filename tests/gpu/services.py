@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services that compute on a GPU, all on the first one: losses beside the host's, the same bits with and without
-eviction and for every number of stages, a checkpoint there and back. Then two and four stages whose tensors go by NCCL,
-each process a host of its own to it, over sockets: the same bits, also with evictions, with the store of a device killed,
-and after a stage was killed and the run went on from its checkpoint. Exit code 77 and the reason where there is no GPU."""
+eviction and for every number of stages, whose tensors go by cuda-ipc, a checkpoint there and back. Then two and four stages
+whose tensors go by NCCL, each process a host of its own to it, over sockets: the same bits as through the host, also with
+evictions, and with the store of a device killed. By either, a stage is killed and the run goes on from its checkpoint. Exit
+code 77 and the reason where there is no GPU."""
 import os
 import signal
 import subprocess
@@ -17,17 +18,18 @@ ON_GPU = ("--set", "pipeline.device=cuda")
 TOLERANCE = 1e-3
 KILLS = 8  # at most, until one loses blocks
 BY_NCCL = ("--local", *ON_GPU, "--nccl-shared-gpu", "--set", "balance.data_path=nccl")
+BY_IPC = ("--local", *ON_GPU, "--set", "balance.data_path=cuda-ipc")
 
 
 def numbers(report):
     return [event["loss"] for event in report if event["event"] == "step"]
 
 
-def kill_during(folder, job, after, victim, expect):
+def kill_during(folder, job, by, after, victim, expect):
     """The report of a run one of whose processes is killed once `after` steps are done; what it said at its end."""
     path = os.path.join(folder, f"killed-{time.monotonic_ns()}.jsonl")
     with open(path + ".txt", "w") as file:
-        process = subprocess.Popen([CTL, "run", job, "--report", path, *BY_NCCL], env=environment(folder), stderr=file,
+        process = subprocess.Popen([CTL, "run", job, "--report", path, *by], env=environment(folder), stderr=file,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     wait_until(lambda: process.poll() is not None or len(steps_so_far(path)) >= after, 300, "the run makes no steps")
     os.kill(victim(steps_so_far(path)[-1]), signal.SIGKILL)
@@ -59,18 +61,19 @@ def by_nccl(folder, inline, train):
         kills += 1
         job = write_job(folder, model=inline, train=long, pipeline={"stages": 4}, balance={"policy": "bpipe"},
                         checkpoint={"folder": f"{folder}/by-nccl-{kills}", "every": 5})
-        steps, _, _ = kill_during(folder, job, 3, lambda step: step["stores"][3]["pid"], 0)
+        steps, _, _ = kill_during(folder, job, BY_NCCL, 3, lambda step: step["stores"][3]["pid"], 0)
         again = sum(stage["recomputed"] for step in steps for stage in step["stages"])
         assert numbers(steps) == numbers(expected), "other bits after a store was killed"
     assert again > 0, f"{kills} stores were killed and no block was made again"
     print(f"ok a store was killed ({kills} times): {again} blocks were made again, the same bits")
-    job = write_job(folder, model=inline, train=long, pipeline={"stages": 4}, balance={"policy": "bpipe"},
-                    checkpoint={"folder": f"{folder}/by-nccl-too", "every": 5})
-    steps, seconds, words = kill_during(folder, job, 8, lambda step: step["stages"][1]["pid"], 5)
-    assert "stage 1" in words, words[-3000:]
-    rest, _ = run_job(folder, job, *BY_NCCL, "--resume", timeout=600)
-    assert numbers(steps) == numbers(expected)[:len(steps)] and numbers(rest) == numbers(expected)[-len(numbers(rest)):]
-    print(f"ok a stage was killed: the run ended after {seconds:.1f} s and went on to the same bits")
+    for by in (BY_IPC, BY_NCCL):
+        job = write_job(folder, model=inline, train=long, pipeline={"stages": 4}, balance={"policy": "bpipe"},
+                        checkpoint={"folder": f"{folder}/{by[-1]}", "every": 5})
+        steps, seconds, words = kill_during(folder, job, by, 8, lambda step: step["stages"][1]["pid"], 5)
+        assert "stage 1" in words, words[-3000:]
+        rest, _ = run_job(folder, job, *by, "--resume", timeout=600)
+        assert numbers(steps) == numbers(expected)[:len(steps)] and numbers(rest) == numbers(expected)[-len(numbers(rest)):]
+        print(f"ok {by[-1]}, a stage was killed: the run ended after {seconds:.1f} s and went on to the same bits")
 
 
 def main():
@@ -88,7 +91,9 @@ def main():
                                                  (4, "1f1b", "bpipe"), (2, "zb-v", "none")):
                     job = write_job(folder, model=inline, train={**train, "dtype": dtype}, balance={"policy": policy},
                                     pipeline={"stages": stages, "schedule": schedule, "attention": attention})
-                    report, _ = run_job(folder, job, "--local", *ON_GPU, timeout=600)
+                    report, done = run_job(folder, job, "--local", "-v", *ON_GPU, timeout=600)
+                    chosen = done.stderr.count("cuda-ipc: same machine")  # each end of each link of stages says it
+                    assert chosen >= 2 * (stages - 1), f"{chosen} ends by cuda-ipc\n{done.stderr[-3000:]}"
                     if kept is None:
                         kept = losses(report)
                         host, _ = run_job(folder, job, "--local", timeout=600)
