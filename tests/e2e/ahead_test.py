@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import prometheus
-from ballast import (CTL, Service, environment, losses, read_report, run_job, scratch, seed, small_inline, wait_until,
+from ballast import (CTL, LONG, Service, environment, losses, read_report, run_job, scratch, seed, small_inline, wait_until,
                      write_job)
 
 AHEAD = ("--set", "train.post_validation=true")
@@ -24,16 +24,18 @@ def steps_ahead(services):
 
 def check_schedules(folder, train):
     reference = None
-    for stages, schedule, more in ((1, "1f1b", {}), (3, "1f1b", {}), (3, "zb-h1", {}), (3, "zb-h2", {}), (3, "zb-v", {}),
-                                   (2, "interleaved", {}), (3, "1f1b", {"model": {**MODEL, "tied": True}}),
+    others = [(3, "zb-h1", {}), (3, "zb-h2", {})] if LONG else []  # zb-h1 has its drivers killed below
+    for stages, schedule, more in ((1, "1f1b", {}), (3, "1f1b", {}), *others, (3, "zb-v", {}), (2, "interleaved", {}),
+                                   (3, "1f1b", {"model": {**MODEL, "tied": True}}),
                                    (4, "1f1b", {"memory": {"slots": 3}, "balance": {"policy": "bpipe"}})):
         job = write_job(folder, **{"model": MODEL, "train": train, **more},
                         pipeline={"stages": stages, "schedule": schedule})
-        waits, _ = run_job(folder, job, "--local")
+        if reference is None or more:
+            waits = losses(run_job(folder, job, "--local")[0])
+            reference = reference or waits
+        expected = waits if more else reference
         goes_on, _ = run_job(folder, job, "--local", *AHEAD)
-        assert losses(goes_on) == losses(waits), f"{schedule} on {stages}, {more}"
-        reference = reference or losses(waits)
-        assert "model" in more or losses(waits) == reference, f"{schedule} on {stages}"
+        assert losses(goes_on) == expected, f"{schedule} on {stages}, {more}"
         print(f"ok {schedule} on {stages} stages{', ' + ', '.join(more) if more else ''}")
 
 
@@ -77,7 +79,7 @@ def check_resume(folder, train):
 
 
 def check_drivers(alone, folder, services, train, choice):
-    kills = int(os.environ.get("BALLAST_TEST_KILLS", "4"))
+    kills = int(os.environ.get("BALLAST_TEST_KILLS", "4" if LONG else "2"))
     train = {**train, "steps": 150 + 60 * kills}
     pipeline = {"stages": len(services), "schedule": "zb-h1"}
     reference, _ = run_job(alone, write_job(alone, model=MODEL, train=train, pipeline=pipeline), "--local")

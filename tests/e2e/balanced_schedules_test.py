@@ -27,7 +27,7 @@ def job_of(folder, pipeline, micro_batches, **sections):
 
 
 def check_cap(folder, schedule, micro_batches, cap, mode):
-    expected = ballast.losses(ballast.run_job(folder, job_of(folder, {}, micro_batches), "--local")[0])
+    expected = ballast.losses(ballast.run_job(folder, job_of(folder, {"stages": 1}, micro_batches), "--local")[0])
     job = job_of(folder, {"schedule": schedule}, micro_batches, memory={"slots": cap},
                  balance={"policy": "cap", "cap": cap, "mode": mode})
     predicted = json.loads(ctl(folder, "simulate", job, "-o", "json").stdout)["stages"]

@@ -24,6 +24,7 @@ BUILD = os.path.dirname(BIN.rstrip("/"))
 GOLDEN = os.path.join(ROOT, "tests", "golden")
 LATE = os.path.join(BUILD, "tests", "late")  # modules of a device that is not there
 ON_DEVICE = ("--set", "pipeline.device=cuda")
+LONG = os.environ.get("BALLAST_TEST_LONG") == "1"  # sweeps that only ./ballast soak makes as a whole
 
 
 def skip(reason):

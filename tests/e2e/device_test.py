@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 
-from ballast import CTL, LATE, ON_DEVICE, Run, environment, losses, on_late_device, read_report, run_job, stages_of, state_of, write_job
+from ballast import CTL, LATE, LONG, ON_DEVICE, Run, environment, losses, on_late_device, read_report, run_job, stages_of, state_of, write_job
 
 
 def compare(folder, what, job, *arguments):
@@ -37,16 +37,6 @@ def same_bits(folder):
                                              data=held_out, pipeline={"stages": 2}))
 
 
-def evictions(folder):
-    inline = {"init": None, "family": "gpt2", "layers": 4, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
-    job = write_job(folder, model=inline, train={"steps": 4, "micro_batch": 1, "micro_batches": 8},
-                    pipeline={"stages": 4}, balance={"policy": "bpipe"})
-    report = compare(folder, "bpipe", job)
-    stage = report[-1]["stages"][0]
-    assert stage["evicted"] > 0 and stage["loaded"] == stage["evicted"] and stage["recomputed"] == 0, stage
-    assert stage["peak_slots"] == 3, stage
-
-
 def device_to_device(folder):
     """Blocks go from device to device (cuda-ipc), with stores on the device, which are killed; or they are made to go
     through memory of the host: the same bits."""
@@ -58,7 +48,8 @@ def device_to_device(folder):
         report, _ = run_job(folder, job, "--local", *ON_DEVICE, "--set", what)
         assert losses(report) == losses(expected), f"{what}:\n {losses(report)}\n {losses(expected)}"
         stage = report[-1]["stages"][0]
-        assert stage["evicted"] > 0 and stage["recomputed"] == 0, f"{what}: {stage}"
+        assert stage["evicted"] > 0 and stage["loaded"] == stage["evicted"] and stage["recomputed"] == 0, f"{what}: {stage}"
+        assert stage["peak_slots"] == 3, f"{what}: {stage}"
         print(f"ok evictions, {what}")
     _, done = run_job(folder, job, "--local", "--set", "balance.require=cuda-ipc", expect=2)
     assert "it needs pipeline.device cuda" in done.stderr, done.stderr
@@ -117,7 +108,8 @@ def host_memory(folder):
     expected, _ = run_job(folder, job, "--local")
     few = ("--set", "memory.slots=2", "--set", "balance.mode=fewest", "--set", "balance.host=64MiB")
     for policy, what, devices, host in (("offload", "balance.require=cuda-ipc", 0, 5), ("offload", "balance.data_path=shm", 0, 5),
-                                        ("offload", "balance.data_path=tcp", 0, 5), ("bpipe", "balance.require=cuda-ipc", 1, 4)):
+                                        ("bpipe", "balance.require=cuda-ipc", 1, 4),
+                                        *([("offload", "balance.data_path=tcp", 0, 5)] if LONG else [])):
         report, _ = run_job(folder, job, "--local", *ON_DEVICE, *few, "--set", f"balance.policy={policy}", "--set", what)
         assert losses(report) == losses(expected), f"{policy}, {what}:\n {losses(report)}\n {losses(expected)}"
         for event in (event for event in report if event["event"] == "step"):
@@ -157,7 +149,7 @@ def run_with_a_kill(folder, job):
 
 def a_store_is_killed(folder):
     inline = {"init": None, "family": "gpt2", "layers": 4, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
-    job = write_job(folder, model=inline, train={"steps": 30, "micro_batch": 1, "micro_batches": 8},
+    job = write_job(folder, model=inline, train={"steps": 15, "micro_batch": 1, "micro_batches": 8},
                     pipeline={"stages": 4}, balance={"policy": "bpipe"})
     expected, _ = run_job(folder, job, "--local")
     killed = kills = 0
@@ -213,6 +205,8 @@ def optimizer_on_the_host(folder):
             report, _ = run_job(folder, job, "--local", "--steps", "3", *ON_DEVICE, *words)
             assert losses(report) == losses(expected)[:3], f"{dtype}, {which}: {losses(report)}\n {losses(expected)}"
         assert state_of(kept[0], 3) == state_of(kept[1], 3), f"{dtype}: the two checkpoints differ"
+        if dtype == "fp32" and not LONG:
+            continue  # the rest is the same for either
         for place, words in ((kept[0], on_host), (kept[1], ())):  # each goes on with the other
             job = write_job(folder, model=inline, train=train, checkpoint={"folder": place, "every": 3})
             report, _ = run_job(folder, job, "--local", "--resume", *ON_DEVICE, *words)
@@ -268,5 +262,5 @@ def refusals(folder):
     print("ok refusals")
 
 
-on_late_device(same_bits, evictions, device_to_device, twins_of_slots, host_memory, a_store_is_killed, checkpoints,
+on_late_device(same_bits, device_to_device, twins_of_slots, host_memory, a_store_is_killed, checkpoints,
                optimizer_on_the_host, memory_beside_the_plan, refusals)

@@ -2,7 +2,7 @@
 """Models as people have them, from Hugging Face folders: Llama 3's slowed positions (tied, heads of another size), Mistral,
 Qwen2 (biases of queries, keys and values), Qwen3 (norms of heads), Phi3 (fused matrices, heads of which a part turns, and with longrope), Gemma,
 Gemma 2 (caps, norms after, windows in every second layer) and 3 (two rotations), windows shorter than the sequences. Each
-follows the trajectory that PyTorch and transformers made of the same weights and tokens, with the same bits for 1 to 3 or 4 stages,
+follows the trajectory that PyTorch and transformers made of the same weights and tokens, with the same bits for 1 to 3 stages,
 recomputed, given up, parked, and on two tensor ranks where its key heads divide; its checkpoint says in config.json what was read, and
 a run goes on from it as a folder of its own."""
 import json
@@ -38,13 +38,15 @@ def layers_of(family):
 
 
 def trajectory(folder, family):
+    """The first way leaves a checkpoint."""
     golden = golden_of(family)
     reference = None
-    ways = [{}, {"pipeline": {"stages": layers_of(family), "schedule": "zb-h1"}},
-            {"pipeline": {"stages": 2, "recompute": "attention"}},
+    ways = [{"checkpoint": {"folder": os.path.join(folder, f"kept-{family}"), "every": 20}},
+            {"pipeline": {"stages": 2, "schedule": "zb-h1", "recompute": "attention"}},
             {"pipeline": {"stages": 3}, "balance": {"policy": "bpipe", "cap": 2, "mode": "fewest"}}]
     if SOAK:
-        ways += [{"pipeline": {"stages": 2}}, {"pipeline": {"stages": 3, "recompute": "full"}},
+        ways += [{"pipeline": {"stages": layers_of(family), "schedule": "zb-h1"}}, {"pipeline": {"stages": 2}},
+                 {"pipeline": {"stages": 2, "recompute": "attention"}}, {"pipeline": {"stages": 3, "recompute": "full"}},
                  {"pipeline": {"stages": 3, "attention": "naive"}},
                  {"pipeline": {"stages": 3}, "balance": {"policy": "drop", "cap": 2}}]
     for way in ways:
@@ -64,16 +66,15 @@ def trajectory(folder, family):
 def tensor_ranks(folder):
     for family in TENSOR if SOAK else TENSOR[-4:]:
         ways = [{"parallel": {"tensor": ranks, "tensor_parts": 2}} for ranks in (1, 2)]
-        ways.append({**ways[1], "pipeline": {"stages": 3}, "balance": {"policy": "bpipe", "cap": 2, "mode": "fewest"}})
+        if SOAK or family == TENSOR[-1]:
+            ways.append({**ways[1], "pipeline": {"stages": 3}, "balance": {"policy": "bpipe", "cap": 2, "mode": "fewest"}})
         found = [losses(run_job(folder, job_of(folder, family, **way), "--local")[0]) for way in ways]
-        assert found[0] == found[1] == found[2], (family, found)
+        assert all(bits == found[0] for bits in found), (family, found)
     print("ok on two tensor ranks")
 
 
 def checkpoints(folder, family):
-    kept = os.path.join(folder, f"kept-{family}")
-    run_job(folder, job_of(folder, family, checkpoint={"folder": kept, "every": 20}), "--local")
-    saved = os.path.join(kept, "step-000020")
+    saved = os.path.join(folder, f"kept-{family}", "step-000020")
     with open(os.path.join(saved, "config.json")) as file:
         config = json.load(file)
     with open(f"{GOLDEN}/{family}/config.json") as file:

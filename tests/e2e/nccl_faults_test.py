@@ -22,7 +22,7 @@ def plant(faults, service, what):
 
 def standing_still(folder, faults, services):
     job = write_job(folder, "long.yaml", model=small_inline(hidden=32, seq=32), data={"train": [__file__], "format": "text"},
-                    train={"steps": 40, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4})
+                    train={"steps": 24, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4})
     expected, _ = run_job(folder, job, "--local")
     run = Run(folder, job, *NCCL, *on(services))
     reach(run, 3)
@@ -41,7 +41,7 @@ def standing_still(folder, faults, services):
 
 def killed(folder, faults, services):
     job = write_job(folder, "kept.yaml", model=small_inline(hidden=32, seq=32), data={"train": [__file__], "format": "text"},
-                    train={"steps": 30, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4},
+                    train={"steps": 20, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4},
                     checkpoint={"folder": os.path.join(folder, "kept"), "every": 2})
     expected, _ = run_job(folder, job, "--local", "--set", "checkpoint.folder=null", "--set", "checkpoint.every=0")
     run = Run(folder, job, *NCCL, *on(services))

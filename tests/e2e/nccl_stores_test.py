@@ -44,7 +44,7 @@ def disturbed(folder, job, disturb):
 
 
 def faults(folder):
-    job = job_of(folder, "faults.yaml", 40)
+    job = job_of(folder, "faults.yaml", 15)
     expected, _ = run_job(folder, job, "--local", "--set", "balance.policy=none")
     planted = os.environ["LATE_NCCL_FAULTS"] = os.path.join(folder, "planted")
     os.mkdir(planted)

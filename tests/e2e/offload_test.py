@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 
-from ballast import (CTL, GOLDEN, Run, Service, environment, losses, on, run_job, scratch, seed, small_inline, stages,
+from ballast import (CTL, GOLDEN, LONG, Run, Service, environment, losses, on, run_job, scratch, seed, small_inline, stages,
                      stages_of, wait_until, write_job)
 
 HOST = ("--set", "balance.host=64MiB")
@@ -48,11 +48,11 @@ def check(report, most, evicted=None, host=None):
 def pipelines(folder, job):
     """1f1b, in both modes and over every path."""
     expected = losses(run_job(folder, job, "--local")[0])
+    more = [("offload, 3 slots", (*policy("offload"), *slots(3)), 3, [8, 0, 0, 0], 2)] if LONG else []
     for name, arguments, most, evicted, host in (
-            ("offload, 2 slots, fewest", (*policy("offload"), *slots(2), *FEWEST), 2, [10, 8, 0, 0], 5),
+            *more, ("offload, 2 slots, fewest", (*policy("offload"), *slots(2), *FEWEST), 2, [10, 8, 0, 0], 5),
             ("offload, 2 slots", (*policy("offload"), *slots(2)), 2, None, None),
             ("offload, 2 slots, a slow link", (*policy("offload"), *slots(2), "--set", "balance.rate=20MB"), 2, None, None),
-            ("offload, 3 slots", (*policy("offload"), *slots(3)), 3, [8, 0, 0, 0], 2),
             ("offload, 1 slot, fewest", (*policy("offload"), *slots(1), *FEWEST), 1, [16, 16, 16, 0], 9),
             ("offload over tcp", (*policy("offload"), *slots(2), *FEWEST, "--set", "balance.data_path=tcp"), 2,
              [10, 8, 0, 0], 5),
@@ -74,7 +74,7 @@ def pipelines(folder, job):
 
 def schedules(folder):
     """One slot less than each stage has at its peak, where that can be."""
-    for schedule in ("gpipe", "eager-1f1b", "interleaved", "grouped-interleaved", "1f1b-v"):
+    for schedule in ("gpipe", "interleaved", *(("eager-1f1b", "grouped-interleaved", "1f1b-v") if LONG else ())):
         chunks = 1 if schedule in ("gpipe", "eager-1f1b") else 2
         job = write_job(folder, name=f"{schedule}.yaml", model=small_inline(hidden=32, layers=4 * chunks, seq=16),
                         data={"train": f"{GOLDEN}/gpt2/tokens.bin"},
@@ -110,7 +110,7 @@ def planes(folder):
                     pipeline={"stages": 2, "schedule": "gpipe"},
                     parallel={"tensor_parts": 2, "data_parts": 2})
     expected = losses(run_job(folder, job, "--local")[0])
-    for tensor, data in ((2, 1), (1, 2), (2, 2)):
+    for tensor, data in ((2, 1), (1, 2), (2, 2)) if LONG else ((2, 2),):
         report, _ = run_job(folder, job, "--local", *HOST, *policy("offload"), "--set", f"parallel.tensor={tensor}",
                             "--set", f"parallel.data={data}", "--set", "balance.cap=3")
         assert losses(report) == expected, f"{tensor} tensor ranks, {data} replicas: other losses"

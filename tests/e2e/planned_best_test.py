@@ -11,7 +11,7 @@ import ballast
 
 LONG = os.environ.get("BALLAST_TEST_LONG") is not None  # larger shapes, whose searches take a while, and many of them
 CASES = int(os.environ.get("BALLAST_TEST_CASES", "10" if LONG else "2"))
-TRIES = int(os.environ.get("BALLAST_TEST_TRIES", "300" if LONG else "25"))
+TRIES = int(os.environ.get("BALLAST_TEST_TRIES", "300" if LONG else "15"))
 SCHEDULES = ["gpipe", "1f1b", "eager-1f1b", "interleaved", "grouped-interleaved", "zb-h1", "zb-h2", "zb-v", "v-min",
              "v-half", "v-zb", "1f1b-v", "adaptive", "dualpipe-v"]
 TWO = {"interleaved", "grouped-interleaved", "zb-v", "v-min", "v-half", "v-zb", "1f1b-v", "adaptive", "dualpipe-v"}

@@ -301,7 +301,7 @@ def check_plan(folder):
     assert [stage["peak_slots"] for stage in report[0]["stages"]] == \
         [stage["peak_slots"] for stage in simulated["stages"]], (report[0], simulated)
 
-    tight = ctl(folder, "plan", job, "--memory", "100 KiB", expect=8)
+    tight = ctl(folder, "plan", job, "--memory", "100 KiB", "--schedule", "1f1b", expect=8)
     assert "the smallest limit that works is" in tight.stderr, tight.stderr
     gpt = ballast.write_job(folder, name="gpt.yaml", model=ballast.small_inline(hidden=1024, layers=8, seq=512),
                             data={"train": [__file__], "format": "text"}, train={"micro_batches": 16})
@@ -351,8 +351,8 @@ def check_plan_resets(folder):
     planned = os.path.join(folder, "after.yaml")
     for keys in ([], ["--set", "memory.slots=null", "--set", "memory.activation_bytes=16384"]):
         for schedule in ("gpipe", "grouped-interleaved"):
-            best = json.loads(ctl(folder, "plan", job, *keys, "--schedule", schedule, "--write", planned, "-o",
-                                  "json").stdout)["best"]
+            best = json.loads(ctl(folder, "plan", job, *keys, "--schedule", schedule, "--micro-batch", "2", "--write", planned,
+                                  "-o", "json").stdout)["best"]
             simulated = json.loads(ctl(folder, "simulate", planned, "-o", "json").stdout)
             assert abs(simulated["step_seconds"] / best["step_seconds"] - 1) < 1e-6, (schedule, simulated, best)
     rows = json.loads(ctl(folder, "plan", job, "-o", "json").stdout)["families"]

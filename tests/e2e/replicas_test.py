@@ -12,7 +12,7 @@ import struct
 import subprocess
 import time
 
-from ballast import (CTL, GOLDEN, Run, Service, assert_nothing_left, descendants, environment, losses, on, run_job, scratch,
+from ballast import (CTL, GOLDEN, LONG, Run, Service, assert_nothing_left, descendants, environment, losses, on, run_job, scratch,
                      shared_memory_files, small_inline, stages, state_of, wait_until, write_job)
 
 PARTS, LAYERS = 4, 8
@@ -47,13 +47,14 @@ def check_seats(report, replicas, count):
 
 
 def same_bits(folder):
-    """The first run of each model is on one rank."""
-    grid = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2), (2, 4)]
-    ways = [("gpt2", "fp32", "1f1b", "shm"), ("gpt2", "fp32", "zb-v", "tcp"), ("gpt2", "bf16", "interleaved", "shm"),
-            ("llama", "fp32", "zb-h1", "shm"), ("llama", "bf16", "zb-v", "shm")]
+    """(replicas, stages); the first run of each model is on one rank. Most of a run is the start of its ranks."""
+    every = [(1, 1), (2, 1), (4, 1), (1, 2), (2, 2), (4, 2), (2, 4)]
+    ways = [("gpt2", "fp32", "1f1b", "shm", [(1, 1), (4, 1), (1, 2), (2, 2)]), ("gpt2", "fp32", "zb-v", "tcp", [(2, 2)]),
+            ("gpt2", "bf16", "interleaved", "shm", [(1, 1), (4, 2)]), ("llama", "fp32", "zb-h1", "shm", [(1, 1), (2, 4)]),
+            ("llama", "bf16", "zb-v", "shm", [(1, 1), (2, 2)])]
     reference, runs = {}, 0
-    for model, dtype, schedule, path in ways:
-        for replicas, count in grid:
+    for model, dtype, schedule, path, grid in ways:
+        for replicas, count in every if LONG else grid:
             job = job_of(folder, model, dtype=dtype, pipeline={"stages": count, "schedule": schedule})
             report, _ = run_job(folder, job, "--local", *sets(parallel__data=replicas, balance__data_path=path))
             expected = reference.setdefault((model, dtype), bits_of(report))
@@ -67,9 +68,10 @@ def same_bits(folder):
 def same_bits_balanced(folder, expected):
     """Each replica has stores of its own. Of 1f1b with 4 stages the first keeps four blocks."""
     seen = {}
-    for policy, more in (("bpipe", {"memory.slots": 3}), ("drop", {"memory.slots": 3}), ("none", {"pipeline.recompute": "full"}),
-                         ("none", {"pipeline.recompute": "attention"}), ("none", {"train.post_validation": "true"}), ("auto", {"memory.slots": 3})):
-        job = job_of(folder, "gpt2", pipeline={"stages": 4}, balance={"policy": policy})
+    for policy, count, more in (("bpipe", 4, {"memory.slots": 3}), ("drop", 4, {"memory.slots": 3}),
+                                ("auto", 4, {"memory.slots": 3}), ("none", 2, {"pipeline.recompute": "full"}),
+                                ("none", 2, {"pipeline.recompute": "attention"}), ("none", 2, {"train.post_validation": "true"})):
+        job = job_of(folder, "gpt2", pipeline={"stages": count}, balance={"policy": policy})
         report, _ = run_job(folder, job, "--local", *sets(parallel__data=2, **more))
         assert bits_of(report) == expected, f"{policy}, {more}"
         firsts = [stage for event in report if event["event"] == "step" for stage in event["stages"] if stage["stage"] == 0]
@@ -87,15 +89,15 @@ def same_bits_balanced(folder, expected):
 def other_parts(folder, expected):
     """Without as many parts only the order of additions differs, and clipping makes little of that."""
     whole = [float.fromhex(loss) for loss, _ in expected[:3]]
-    for parts, replicas in ((1, 1), (2, 2), (8, 4), (16, 2)):
+    for parts, replicas in ((1, 1), (16, 2), *(((2, 2), (8, 4)) if LONG else ())):
         report, _ = run_job(folder, job_of(folder, "gpt2", parallel={"data_parts": parts, "data": replicas}), "--local")
         got = [float.fromhex(loss) for loss, _ in losses(report)]
         assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(whole, got)), f"{parts} parts: {got}, not {whole}"
         assert bits_of(report) != expected, f"{parts} parts: the parts make no difference"
     job = job_of(folder, "gpt2", parallel={"data": 3})
     reports = [run_job(folder, job, "--local", *sets(pipeline__stages=count, train__micro_batches=12))[0]
-               for count in (1, 2, 2)]
-    assert bits_of(reports[0]) == bits_of(reports[1]) == bits_of(reports[2]), "3 replicas"
+               for count in (1, 2)]
+    assert bits_of(reports[0]) == bits_of(reports[1]), "3 replicas"
     print("ok other numbers of parts are within rounding, three replicas have the bits of three replicas")
 
 
@@ -131,10 +133,9 @@ def tensors_of(folder, step, kind):
 
 def checkpoints(folder):
     """Written by (replicas, stages), gone on with from the middle by others."""
-    whole, kept = None, {}
     for model in ("gpt2", "llama"):
-        whole = None
-        for replicas, count in ((1, 1), (2, 2), (4, 1)):
+        whole, kept = None, {}
+        for replicas, count in ((1, 1), (2, 2), *([(4, 1)] if LONG or model == "gpt2" else [])):
             at = os.path.join(folder, f"{model}-{replicas}-{count}")
             job = job_of(folder, model, pipeline={"stages": count}, checkpoint={"folder": at, "every": 2})
             report, _ = run_job(folder, job, "--local", *sets(parallel__data=replicas))
@@ -143,7 +144,7 @@ def checkpoints(folder):
             assert losses(report) == whole[0] and saved == whole[1], f"{model}, {replicas} x {count}: another checkpoint"
             kept[replicas, count] = at
         for (replicas, count), at in kept.items():
-            other = {(1, 1): (4, 2), (2, 2): (1, 1), (4, 1): (2, 4)}[replicas, count]
+            other = {(1, 1): (2, 2), (2, 2): (1, 1), (4, 1): (2, 4)}[replicas, count]
             for path in os.listdir(os.path.join(at, "step-000003")):
                 os.remove(os.path.join(at, "step-000003", path))
             os.rmdir(os.path.join(at, "step-000003"))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 
+LONG = os.environ.get("BALLAST_TEST_LONG") == "1"
 CTL = os.path.join(os.environ.get("BALLAST_BIN", "build/bin"), "ballastctl")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 VERBS = "FBIWREL"
@@ -244,7 +245,8 @@ def check_limits_of_stages():
 def check_costs_and_formats():
     """R, costs of single chunks, a placement that follows the costs, and both forms of CSV."""
     for name in ("1f1b", "zb-h1", "v-half", "grouped-interleaved", "adaptive"):
-        assert check(name, 3, 6, (10, 14, 6, 2, 25), "--recompute")
+        if LONG or name not in ("grouped-interleaved", "adaptive"):  # seconds of search
+            assert check(name, 3, 6, (10, 14, 6, 2, 25), "--recompute")
         assert check(name, 2, 4, (10, 14, 6, 2), "--recompute")
     slow = run("show", "--schedule", "gpipe", "--stages", "2", "--micro-batches", "1", "--chunk-cost", "1=3,4,5", "-o", "json")
     assert slow["t_end"] == 1 + 3 + 9 + 2, slow["t_end"]

@@ -2,7 +2,7 @@
 """Stores killed at random points of a run, again and again, each started again by ballastctl: the losses are those of an
 undisturbed run bit by bit, what was lost or dropped was recomputed, and the returned store is used again. With
 balance.on_loss abort the step is run again instead. A store that is killed before it is ready is started again, too.
-BALLAST_TEST_KILLS: how many (6)."""
+BALLAST_TEST_KILLS: how many (4)."""
 import os
 import signal
 import time
@@ -10,7 +10,7 @@ import time
 from ballast import (GOLDEN, Run, assert_nothing_left, descendants, losses, program_of, run_job, scratch, seed,
                      shared_memory_files, small_inline, stages_of, wait_until, write_job)
 
-KILLS = int(os.environ.get("BALLAST_TEST_KILLS", 6))
+KILLS = int(os.environ.get("BALLAST_TEST_KILLS", 4))
 
 
 def run_and_kill(folder, job, choice, kills, *arguments):
