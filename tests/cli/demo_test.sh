@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Verifies the demo on a text of one's own, with a long run of three steps: it shows the refused budget and the same losses
-# of all short runs, ends with the bars of both, and leaves the pictures that it names.
+# of all short runs (of four steps), ends with the bars of both, and leaves the pictures that it names.
 . "$(dirname "$0")/common.sh"
 if ! [ "$ctl" -ef "$root/build/bin/ballastctl" ]; then # the one that the demo takes
   echo "skipped: the demo takes build/bin, this is another build"
@@ -9,7 +9,7 @@ if ! [ "$ctl" -ef "$root/build/bin/ballastctl" ]; then # the one that the demo t
 fi
 cat "$root"/docs/*.md | head -c 300000 >"$work/text"
 rm -f "$root/build/demo/memory.svg" "$root/build/demo/timeline.svg"
-try "$root/tools/demo/demo.sh" --data "$work/text" --steps 3
+try env BALLAST_DEMO_STEPS=4 "$root/tools/demo/demo.sh" --data "$work/text" --steps 3
 equal "exit code: $err" 0 "$code"
 contains "the refused budget" "needs one slot more than the 3 available" "$out"
 contains "runs with balancing" "3  3  2  1+2  " "$out"

@@ -4,6 +4,7 @@
 are linked to), no file in two of them, nothing of the build folder in them. dpkg unpacks them into a folder of its own; from
 there the programs train a few steps of the demo, and examples/client is built by pkg-config and parks blocks at the store. Skipped where
 dpkg-dev or file is not."""
+import functools
 import os
 import re
 import shutil
@@ -26,7 +27,8 @@ DEVELOPMENT = {f"usr/include/ballast/{name}.h" for name in ("client", "error", "
 
 
 def make_packages(folder):
-    run(CACHE["CMAKE_CPACK_COMMAND"], "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", folder)
+    run(CACHE["CMAKE_CPACK_COMMAND"], "--config", os.path.join(BUILD, "CPackConfig.cmake"), "-B", folder, "-D",
+        "CPACK_DEBIAN_COMPRESSION_TYPE=gzip")  # xz takes twice as long
     made = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".deb")]
     return {field(path, "Package"): path for path in made}
 
@@ -42,6 +44,12 @@ def files_of(package):
     return {line[5].split(" -> ")[0][2:] for line in lines if not line[0].startswith("d")}
 
 
+@functools.cache
+def owners_of(name):
+    where = subprocess.run(["dpkg", "-S", f"*/{name}"], capture_output=True, text=True).stdout
+    return frozenset(line.split(":")[0] for line in where.splitlines() if line.endswith("/" + name))
+
+
 def packages_of_libraries(files):
     """Debian packages of everything that ELF files are linked to, as this system has it."""
     found = set()
@@ -51,10 +59,9 @@ def packages_of_libraries(files):
                 raise AssertionError(f"{path}: {line}")
         names = re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "-d", path))
         for name in names:
-            where = subprocess.run(["dpkg", "-S", f"*/{name}"], capture_output=True, text=True).stdout
-            owners = {line.split(":")[0] for line in where.splitlines() if line.endswith("/" + name)}
+            owners = owners_of(name)
             assert owners, f"{path}: {name} is of no package"
-            found.add(frozenset(owners))
+            found.add(owners)
     return found
 
 

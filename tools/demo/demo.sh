@@ -29,7 +29,7 @@ long=("$ctl" run "$root/examples/demo.yaml" --local "${data[@]}" --set train.ste
 "${long[@]}" --check # a mistake is told now, not after the short runs
 
 # ---- first: what balancing is for, in short runs
-steps=16
+steps=${BALLAST_DEMO_STEPS:-16}
 quiet=("$ctl" run "$root/examples/demo.yaml" --local "${data[@]}" --steps "$steps")
 reports=()
 variant() { # NAME WHAT SETS...: one short run, reported in NAME.jsonl
