@@ -30,13 +30,9 @@ void __sanitizer_cov_trace_pc(void) {
 // Searches have a budget that does not grow with the shape; what is left without it is what grows.
 #define EFFORT   0.0001
 #define SMALLEST 8
-#ifdef __SANITIZE_ADDRESS__
-#define LARGEST 16
-#else
-#define LARGEST 64
-#endif
-#define ROUNDS 8    // micro-batches of a stage
-#define MARGIN 1.25 // between one shape and one of twice the stages and micro-batches, beside p m log(p m)
+#define LARGEST  64
+#define ROUNDS   8    // micro-batches of a stage
+#define MARGIN   1.25 // between one shape and one of twice the stages and micro-batches, beside p m log(p m)
 
 #define MOST 1200000000 // steps of the whole search at 64 stages and 512 micro-batches
 
@@ -168,7 +164,6 @@ static void generation_and_simulation(void **state) {
 // as much; BALLAST_SOAK=1 counts them all.
 static void searches_of_large_schedules_are_short(void **state) {
   (void)state;
-#ifndef __SANITIZE_ADDRESS__
   size_t count;
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   for (size_t n = 0; n < count; n++) {
@@ -179,7 +174,6 @@ static void searches_of_large_schedules_are_short(void **state) {
     printf("%-20s p=64 m=512 %12llu steps\n", infos[n].name, (unsigned long long)taken);
     assert_true(taken < (strcmp(infos[n].name, "adaptive") == 0 ? 10 : 1) * (uint64_t)MOST);
   }
-#endif
 }
 
 static void balancing(void **state) {
