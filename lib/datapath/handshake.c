@@ -2,6 +2,7 @@
 #include "datapath/handshake.h"
 
 #include "datapath/hub.h"
+#include "sys/clock.h"
 #include "sys/log.h"
 
 #include <stdio.h>
@@ -32,9 +33,11 @@ static void greet(bl__link_t *link, bl_frame_kind_t kind) {
                       greeting.arena_count); // the first there is: it fits
 }
 
-// On shm the greeting shows memory of the host, whatever tensors go by in the end.
+// On shm the greeting shows memory of the host, whatever tensors go by in the end. The handshake's time begins behind that.
 static bl_status_t hold_shown(bl__link_t *link, bl_error_t *err) {
-  return link->path == BL_PATH_SHM ? bl__hub_hold_twins(link->hub, err) : BL_OK;
+  bl_status_t status = link->path == BL_PATH_SHM ? bl__hub_hold_twins(link->hub, err) : BL_OK;
+  link->opened_ns = bl_clock_now_ns();
+  return status;
 }
 
 void bl__handshake_begin(bl__link_t *link) {

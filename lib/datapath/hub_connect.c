@@ -162,6 +162,9 @@ static bool open_peer(bl_hub_t *hub, const bl__connect_t *connect, bl__connect_p
   char reason[BL_HUB_REASON_BYTES];
   bl_error_t err = {0};
   bl_path_t path = choose(hub, connect, peer, reason, sizeof reason);
+  if (path == BL_PATH_CUDA_IPC && !bl_machine_same(hub->machine, peer->machine)) {
+    return fall_from_ipc(hub, connect, peer, BL_PRECONDITION, "peer is on another machine");
+  }
   if (open_link(hub, connect, peer, path, reason, &err) == BL_OK) {
     return true;
   }

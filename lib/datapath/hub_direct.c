@@ -133,7 +133,7 @@ static void tell_failed(bl__link_t *link, const bl_error_t *err) {
   bl__direct_t *direct = link->direct;
   bl_hub_t *hub = link->hub;
   bl_error_t no_twins = {0};
-  if (bl__hub_hold_twins(hub, &no_twins) != BL_OK) {
+  if (!direct->settled && bl__hub_hold_twins(hub, &no_twins) != BL_OK) { // only this thread settles
     bl__link_lose(link, no_twins.status, "%s", no_twins.text);
     return;
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/mover.h"
 
+#include "datapath/stuck.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -71,6 +73,9 @@ bl_status_t bl_mover_queue(bl_mover_t *mover, void *to, const void *from, uint64
   bl_status_t status = bl_device_copy(mover->device, mover->stream, to, from, bytes, err);
   if (status == BL_OK) {
     status = bl_device_event_record(mover->device, mover->events[place], mover->stream, err);
+    if (status != BL_OK) { // the copy runs, and nothing will tell when its memory is free again
+      bl_stuck_end(NULL, err);
+    }
   }
   if (status == BL_OK) {
     *ticket = place;

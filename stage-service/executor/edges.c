@@ -36,13 +36,20 @@ static void end_wait(bl_edges_t *edges, const char *what, uint32_t peer, uint32_
 
 // ---- what the device is still at
 
-// Whether what goes to or comes from a peer is the memory of the device itself, and whether it is a twin.
-static bool direct(const bl_engine_t *engine, uint32_t peer) {
-  return !engine->device->host_memory && bl_hub_is_direct(engine->hub, (int32_t)peer);
+// Whether what goes to or comes from a peer is the memory of the device itself, and whether it is a twin. It stays what it
+// was when the attempt began: over a link that is lost meanwhile nothing goes any more, which the hub says. Where there are
+// no twins it can only be the device's own.
+static bool direct(const bl_edges_t *edges, uint32_t peer) {
+  const bl_engine_t *engine = edges->engine;
+  bool reached = engine->edge_twins.base == NULL;
+  for (uint32_t i = 0; i < edges->direct_count && !reached; i++) {
+    reached = edges->direct[i] == peer;
+  }
+  return !engine->device->host_memory && reached;
 }
 
-static bool staged(const bl_engine_t *engine, uint32_t peer) {
-  return !engine->device->host_memory && !bl_hub_is_direct(engine->hub, (int32_t)peer);
+static bool staged(const bl_edges_t *edges, uint32_t peer) {
+  return !edges->engine->device->host_memory && !direct(edges, peer);
 }
 
 static bl_status_t give(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
@@ -87,7 +94,7 @@ static bl_status_t give_ready(bl_edges_t *edges, bl_error_t *err) {
 }
 
 static uint64_t next_look_ns(const bl_edges_t *edges) {
-  return bl_clock_now_ns() + (edges->quick ? LOOK_DIRECT_NS : LOOK_NS);
+  return bl_clock_now_ns() + (edges->direct_count > 0 ? LOOK_DIRECT_NS : LOOK_NS);
 }
 
 // Waits for the device, and meanwhile gives the hub what becomes ready: peers may need that first.
@@ -196,7 +203,7 @@ static bl_status_t post_receive(bl_edges_t *edges, const bl_planned_receive_t *r
   bl_edge_state_t *edge = &engine->edge_states[receive->buffer];
   const uint32_t from = bl_engine_rank_of(engine, receive->from);
   bl_status_t status = BL_OK;
-  if (direct(engine, from)) {
+  if (direct(edges, from)) {
     status = bl_device_event_record(engine->device, edge->taken, engine->stream, err);
     edge->wanted = status == BL_OK;
     edges->held += edge->wanted;
@@ -204,7 +211,7 @@ static bl_status_t post_receive(bl_edges_t *edges, const bl_planned_receive_t *r
     edge->wanted_key = key_of_receive(receive);
     return status;
   }
-  if (staged(engine, from)) { // what came to the twin before must have been taken
+  if (staged(edges, from)) { // what came to the twin before must have been taken
     status = bl_device_event_wait(engine->device, edge->taken, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
   }
   return status == BL_OK ? bl_hub_post_receive(engine->hub, (int32_t)from, key_of_receive(receive),
@@ -218,8 +225,11 @@ bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err)
   bl_engine_t *engine = edges->engine;
   uint32_t peers[BL_HUB_MAX_PEERS];
   const uint32_t peer_count = bl_engine_peers(engine, peers, BL_HUB_MAX_PEERS);
+  edges->direct_count = 0;
   for (uint32_t i = 0; i < peer_count && i < BL_HUB_MAX_PEERS; i++) {
-    edges->quick = edges->quick || direct(engine, peers[i]);
+    if (bl_hub_is_direct(engine->hub, (int32_t)peers[i])) {
+      edges->direct[edges->direct_count++] = peers[i];
+    }
   }
   for (uint32_t i = 0; i < engine->edge_count; i++) {
     engine->edge_states[i].pending = false; // bl_hub_begin waits for older transfers
@@ -274,7 +284,7 @@ static bl_status_t wait_received(bl_edges_t *edges, const bl_planned_receive_t *
     end_wait(edges, receive->kind == BL_EDGE_X ? "activation from" : "gradient from", from, receive->micro_batch,
              start_ns);
   }
-  return status == BL_OK && staged(engine, from) ? copy_in(edges, receive->buffer, err) : status;
+  return status == BL_OK && staged(edges, from) ? copy_in(edges, receive->buffer, err) : status;
 }
 
 bl_status_t bl_edges_wait(bl_edges_t *edges, const bl_planned_op_t *op, bl_error_t *err) {
@@ -306,7 +316,7 @@ bl_status_t bl_edges_send(bl_edges_t *edges, const bl_planned_op_t *op, bl_error
   edge->peer = bl_engine_rank_of(engine, op->send_to);
   edge->bytes = engine->edge_bytes;
   edge->key = key_of_send(op);
-  edge->direct = direct(engine, edge->peer);
+  edge->direct = direct(edges, edge->peer);
   if (!engine->device->host_memory) {
     return let_out(edges, buffer, err);
   }
@@ -365,7 +375,7 @@ bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
   if (engine->device->host_memory) {
     return exchange(edges, gradient, engine->tied_part, bytes, err);
   }
-  if (direct(engine, engine->tied_peer)) {
+  if (direct(edges, engine->tied_peer)) {
     bl_status_t gone = bl_edges_finish(edges, err);
     gone = gone == BL_OK ? bl_engine_finish(engine, err) : gone;
     return gone == BL_OK ? exchange(edges, gradient, engine->tied_part, bytes, err) : gone;

@@ -65,7 +65,11 @@ static bl_status_t plan_memory(bl_engine_t *engine, bl_stage_memory_t *memory, b
 bl_status_t bl__engine_reserve(bl_engine_t *engine, bl_memory_tag_t tag, bl_arena_kind_t kind, uint64_t bytes,
                                bl_arena_t *arena, bl_error_t *err) {
   bl_memory_plan(&engine->account, tag, bytes);
-  return bl_arena_create(engine->device, &engine->account, tag, kind, bytes, arena, err);
+  bl_status_t status = bl_arena_create(engine->device, &engine->account, tag, kind, bytes, arena, err);
+  if (status != BL_OK) {
+    bl_memory_unplan(&engine->account, tag, bytes);
+  }
+  return status;
 }
 
 // ---- edge buffers
@@ -180,8 +184,9 @@ bl_status_t bl_engine_hold_edge_twins(bl_engine_t *engine, bl_error_t *err) {
     status =
         bl__engine_reserve(engine, BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, tied_bytes, &engine->tied_twins, err);
   }
-  if (status != BL_OK) {
+  if (status != BL_OK && engine->edge_twins.base != NULL) {
     bl_arena_destroy(&engine->edge_twins);
+    bl_memory_unplan(&engine->account, BL_MEMORY_STAGING, engine->edge_count * engine->edge_bytes);
   }
   return status;
 }

@@ -137,6 +137,30 @@ def goes_on(folder):
     print(f"ok gone on with {len(bits)} steps to go")
 
 
+def survives(folder):
+    """A stage whose neighbour is gone ends its step for that alone: what it still gets from another one goes nowhere."""
+    job = write_job(folder, model=small_inline(hidden=32, seq=32), data={"train": [__file__], "format": "text"},
+                    train={"steps": 100000, "micro_batch": 1, "micro_batches": 16}, pipeline={"stages": 3, "schedule": "gpipe"})
+    with stages(folder, 3) as services:
+        run = Run(folder, job, *IPC, *on(services))
+        run.wait_for(lambda steps: len(steps) >= 2, "no steps")
+        stopped = [services[0].pid] + [pid for pid in descendants(run.pid) if program_of(pid) == "ballast-driver"]
+        assert len(stopped) == 2, stopped
+        for pid in stopped:  # stage 1 waits for stage 0
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(0.3)
+        services[2].kill(signal.SIGKILL)
+        wait_until(lambda: "link to stage 2 ended" in services[1].log(), 30, services[1].log())
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(0.3)
+        message = run.end(5)
+        assert "stage 2" in message, message
+        assert services[0].process.poll() is None and services[1].process.poll() is None, services[1].log()[-3000:]
+        os.unlink(os.path.join(folder, "ballast", f"stage-{services[2].pid}.data"))  # nobody else can
+    print("ok the neighbours of a killed stage live")
+
+
 def stands_still(folder):
     job = write_job(folder, model=small_inline(hidden=32, seq=32), data={"train": [__file__], "format": "text"},
                     train={"steps": 40, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 3})
@@ -152,4 +176,4 @@ def stands_still(folder):
     print("ok each stage stopped for a second: the same bits")
 
 
-on_late_device(same_bits, beside_blocks, views, mixed, killed, goes_on, stands_still)
+on_late_device(same_bits, beside_blocks, views, mixed, killed, goes_on, survives, stands_still)
