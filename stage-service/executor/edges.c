@@ -41,7 +41,7 @@ static void end_wait(bl_edges_t *edges, const char *what, uint32_t peer, uint32_
 // no twins it can only be the device's own.
 static bool direct(const bl_edges_t *edges, uint32_t peer) {
   const bl_engine_t *engine = edges->engine;
-  bool reached = engine->edge_twins.base == NULL;
+  bool reached = !edges->twins;
   for (uint32_t i = 0; i < edges->direct_count && !reached; i++) {
     reached = edges->direct[i] == peer;
   }
@@ -225,6 +225,7 @@ bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err)
   bl_engine_t *engine = edges->engine;
   uint32_t peers[BL_HUB_MAX_PEERS];
   const uint32_t peer_count = bl_engine_peers(engine, peers, BL_HUB_MAX_PEERS);
+  edges->twins = engine->edge_twins.base != NULL;
   edges->direct_count = 0;
   for (uint32_t i = 0; i < peer_count && i < BL_HUB_MAX_PEERS; i++) {
     if (bl_hub_is_direct(engine->hub, (int32_t)peers[i])) {

@@ -18,11 +18,13 @@
 typedef struct bl_edges {
   bl_engine_t *engine;
   const bl_stage_plan_t *plan;
-  bl_stall_t *stall;                 // of the run
-  size_t next_receive;               // the first that is not posted
-  size_t held;                       // sends and receives that are not given to the hub yet
-  uint32_t direct[BL_HUB_MAX_PEERS]; // ranks that the hub reached directly when the attempt began
+  bl_stall_t *stall;   // of the run
+  size_t next_receive; // the first that is not posted
+  size_t held;         // sends and receives that are not given to the hub yet
+  // When the attempt began: the ranks that the hub reached directly, and whether buffers have twins.
+  uint32_t direct[BL_HUB_MAX_PEERS];
   uint32_t direct_count;
+  bool twins;
 } bl_edges_t;
 
 // Begins attempt `attempt` on the hub and forgets what left in earlier ones.

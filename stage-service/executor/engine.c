@@ -373,18 +373,13 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
   return status;
 }
 
-// Whether gradients of a tied embedding go to another stage.
-static bool exchanges_tied(const bl_engine_t *engine) {
-  return engine->tied != NULL && engine->tied_twin == NULL;
-}
-
 static bl_status_t make_twins(void *context, bl_arena_t *twins, size_t *count, bl_error_t *err) {
   bl_engine_t *engine = context;
   bl_status_t status = bl_engine_hold_edge_twins(engine, err);
   if (status == BL_OK) {
     twins[(*count)++] = engine->edge_twins;
     twins[*count] = engine->tied_twins;
-    *count += exchanges_tied(engine);
+    *count += bl__engine_exchanges_tied(engine);
   }
   return status;
 }
@@ -399,7 +394,7 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
     arenas[arena_count++] = engine->windows; // BL_WINDOWS_ARENA
   }
   arenas[arena_count++] = engine->edges;
-  if (shares || exchanges_tied(engine)) {
+  if (shares || bl__engine_exchanges_tied(engine)) {
     arenas[arena_count++] = engine->gradients;
   }
   if (shares) {

@@ -173,8 +173,8 @@ bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err) {
 }
 
 bl_status_t bl_engine_hold_edge_twins(bl_engine_t *engine, bl_error_t *err) {
-  const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL;
-  const uint64_t tied_bytes = exchanges ? 2 * bl_chunk_tied_elements(engine->tied) * sizeof(float) : 0;
+  const uint64_t tied_bytes =
+      bl__engine_exchanges_tied(engine) ? 2 * bl_chunk_tied_elements(engine->tied) * sizeof(float) : 0;
   if (engine->edge_twins.base != NULL) {
     return BL_OK;
   }
@@ -236,7 +236,7 @@ typedef struct {
 #define WANTED 9
 
 static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wanted_t wanted[WANTED]) {
-  const bool exchanges = engine->tied != NULL && engine->tied_twin == NULL; // with another stage
+  const bool exchanges = bl__engine_exchanges_tied(engine);
   const bool shares = bl_engine_copies(engine) > 1;
   const bool away = engine->host != NULL;
   const uint64_t edges = engine->edge_count * engine->edge_bytes;

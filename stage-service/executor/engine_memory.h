@@ -6,6 +6,10 @@
 
 #include "executor/engine.h"
 
+// Whether gradients of a tied embedding go to another stage and come from there.
+static inline bool bl__engine_exchanges_tied(const bl_engine_t *engine) {
+  return engine->tied != NULL && engine->tied_twin == NULL;
+}
 // Plans and makes one arena on the engine's device.
 BL_MUST_USE bl_status_t bl__engine_reserve(bl_engine_t *engine, bl_memory_tag_t tag, bl_arena_kind_t kind,
                                            uint64_t bytes, bl_arena_t *arena, bl_error_t *err);
