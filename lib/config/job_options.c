@@ -468,8 +468,7 @@ static const bl_option_t rows[] = {
      .help =
          "How bytes move between processes, tensors between stages and blocks to stores; auto takes the fastest that "
          "works: of GPUs cuda-ipc inside of a machine, nccl across, else shm or tcp. Others are refused where they "
-         "cannot "
-         "be."},
+         "cannot be."},
     {.name = "balance.require",
      .type = BL_OPTION_ENUM,
      AT(balance.require),

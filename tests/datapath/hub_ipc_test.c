@@ -54,6 +54,7 @@ static void stage_open(stage_t *stage, int number, const char *folder) {
                               .device = stage->device,
                               .make_twins = make_twins,
                               .context = stage,
+                              .machine = getenv("TEST_MACHINE"),
                               .endpoint = &stage->endpoint};
   CHILD_OK(bl_hub_create(&options, &stage->hub, &err), err);
 }
@@ -426,19 +427,13 @@ static void a_peer_that_stands_still_costs_time(void **state) {
   remove_folder(folder);
 }
 
-// What keeps two stages from it is told, and they go by way of the host; asked for it is refused.
-static void obstacle(const trouble_t *trouble, const char *why) {
+// Asked for it is refused by the stage that opens the link, for that reason.
+static void refused(const trouble_t *trouble, const char *why) {
   char folder[] = "/tmp/ballast-test-XXXXXX";
   assert_non_null(mkdtemp(folder));
   stage_t stage;
   child_t child;
   bl_error_t err, told;
-  CHECK_OK(parent_try(&stage, &child, "swap", folder, BL_PATH_AUTO, trouble, soon(), &err), err);
-  check_path(&stage, BL_PATH_SHM, "shm: same machine; not cuda-ipc: ");
-  check_path(&stage, BL_PATH_SHM, why);
-  swap_with(&stage, &child, 3);
-  assert_int_equal(child_end(&child), 0);
-  stage_close(&stage);
   const uint64_t deadline_ns = bl_clock_now_ns() + 2 * BL_NS_PER_S; // if it is the child that says no
   assert_int_not_equal(parent_try(&stage, &child, "swap", folder, BL_PATH_CUDA_IPC, trouble, deadline_ns, &err), BL_OK);
   assert_true(HEAR(child.from, told));
@@ -451,11 +446,30 @@ static void obstacle(const trouble_t *trouble, const char *why) {
   remove_folder(folder);
 }
 
+// What keeps two stages from it is told, and they go by way of the host.
+static void obstacle(const trouble_t *trouble, const char *why) {
+  char folder[] = "/tmp/ballast-test-XXXXXX";
+  assert_non_null(mkdtemp(folder));
+  stage_t stage;
+  child_t child;
+  bl_error_t err;
+  CHECK_OK(parent_try(&stage, &child, "swap", folder, BL_PATH_AUTO, trouble, soon(), &err), err);
+  check_path(&stage, BL_PATH_SHM, "shm: same machine; not cuda-ipc: ");
+  check_path(&stage, BL_PATH_SHM, why);
+  swap_with(&stage, &child, 3);
+  assert_int_equal(child_end(&child), 0);
+  stage_close(&stage);
+  remove_folder(folder);
+  refused(trouble, why);
+}
+
 static void obstacles_are_named(void **state) {
   (void)state;
   obstacle(&(trouble_t){"FAKE_GPU_CLOSED", "1", false}, "this fake GPU keeps its memory");
   obstacle(&(trouble_t){"FAKE_GPU_ALONE", "1", true}, "stage 1: the machine has no peer access between fake GPUs");
   obstacle(&(trouble_t){"FAKE_GPU_COUNT", "1", false}, "stage 0: this process sees 1 GPUs, and not that one");
+  // Sockets of the same name may be there, too.
+  refused(&(trouble_t){"TEST_MACHINE", "elsewhere/1", false}, "peer is on another machine");
 }
 
 int main(int argc, char **argv) {
