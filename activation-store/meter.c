@@ -33,8 +33,8 @@ enum {
   REPEATED,
   VISITORS_REFUSED,
   LINES,
-  LINES_LOST,
-  LINES_BROKEN,
+  CONNECTIONS_LOST,
+  CONNECTIONS_BROKEN,
   COPIED_BYTES,
   CALL_SECONDS,
   ROWS
@@ -116,9 +116,10 @@ const bl_board_row_t bl_meter_rows[] = {
         COUNTER("ballast_store_data_refused_total", "Data connections shown out before they belonged to a session."),
     [LINES] = BY(BL_BOARD_GAUGE, "ballast_store_data_connections", "path", path_name, BL_PATHS - 1,
                  "Data connections of sessions, by the path that their blocks take."),
-    [LINES_LOST] = COUNTER("ballast_store_data_lost_total", "Data connections that ended before their session."),
-    [LINES_BROKEN] = COUNTER("ballast_store_data_broken_total",
-                             "Data connections of sessions that ended with a reading error or bytes out of protocol."),
+    [CONNECTIONS_LOST] = COUNTER("ballast_store_data_lost_total", "Data connections that ended before their session."),
+    [CONNECTIONS_BROKEN] =
+        COUNTER("ballast_store_data_broken_total",
+                "Data connections of sessions that ended with a reading error or bytes out of protocol."),
     [COPIED_BYTES] = COUNTER("ballast_store_data_copied_bytes_total",
                              "Bytes copied into arenas by the store itself: those evicted over shared memory, once; "
                              "none over TCP."),
@@ -161,7 +162,7 @@ static double renew_lag_seconds(const bl_lease_table_t *table, uint64_t now_ns) 
   return lag;
 }
 
-void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table, const bl_lines_counters_t *data) {
+void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table, const bl_connections_counters_t *data) {
   const bl_lease_config_t *config = bl_lease_table_config(table);
   const uint64_t now_ns = bl_clock_now_ns();
   bl_lease_stats_t stats;
@@ -208,7 +209,7 @@ void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table, const bl_lines
   for (unsigned path = BL_PATH_AUTO + 1; path < BL_PATHS; path++) {
     bl_board_set(board, LINES, path - BL_PATH_AUTO - 1, (double)data->up[path]);
   }
-  bl_board_set(board, LINES_LOST, 0, (double)data->lost);
-  bl_board_set(board, LINES_BROKEN, 0, (double)data->broken);
+  bl_board_set(board, CONNECTIONS_LOST, 0, (double)data->lost);
+  bl_board_set(board, CONNECTIONS_BROKEN, 0, (double)data->broken);
   bl_board_set(board, COPIED_BYTES, 0, (double)data->bytes_copied);
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The metrics of a store: times are observed as calls end, all else is read from the lease table and the data connections
-// when somebody asks. Thread: the loop's.
+// The metrics of a store: times are observed as calls end, all else is read from the lease table and the data
+// connections when somebody asks. Thread: the loop's.
 #ifndef BALLAST_ACTIVATION_STORE_METER_H
 #define BALLAST_ACTIVATION_STORE_METER_H
 
+#include "connections.h"
 #include "lease/table.h"
-#include "lines.h"
 #include "observe/board.h"
 
 extern const bl_board_row_t bl_meter_rows[];
@@ -15,6 +15,6 @@ typedef enum bl_meter_call { BL_METER_RESERVE, BL_METER_EVICT, BL_METER_LOAD, BL
 // A call of a holder was answered, `began_ns` being when it came. `board` NULL: nobody measures.
 void bl_meter_answered(bl_board_t *board, bl_meter_call_t call, uint64_t began_ns);
 // Brings everything else up to date.
-void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table, const bl_lines_counters_t *data);
+void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table, const bl_connections_counters_t *data);
 
 #endif

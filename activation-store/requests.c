@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The walk of a request (EVICT, LOAD, RELEASE, KEEP) of a client from its frame to its answer:
 //
-//   1  lines.c         its frame is there (on_frame); its number and the time are kept
+//   1  connections.c         its frame is there (on_frame); its number and the time are kept
 //      link.c          where blocks take turns: an EVICT or LOAD of a holder on this machine waits for its own
 //   2  bl__on_request  the lease table (lib/lease/table.h) grants it, refuses it or lets it wait
-//   3  begin           granted: the transfer begins (line_moves.c; over NCCL line_ways.c)
+//   3  begin           granted: the transfer begins (connection_transfers.c; over NCCL connection_nccl.c)
 //   4                  a transfer thread or NCCL moves the bytes
 //   5  bl__on_moved    the table learns how that ended
 //   6  settle          the table has the answer: bl__request_answered
-//   7  line.c          it goes out (bl_line_answer)
+//   7  connection.c          it goes out (bl_connection_answer)
 //
 // What is refused or done at once goes from 2 to 7. Requests that come as remote calls (service_wire.c) enter at
 // bl_store_evict and bl_store_load, and their answers leave by the observer.
@@ -17,10 +17,11 @@
 
 #include <inttypes.h>
 
-// ---- 2: ask the table --------------------------------------------------------------------------------------------------
+// ---- 2: ask the table -----------------------------------------------------------------------------------------------
 
-static bl_lease_request_t request_of(const bl_store_t *store, const bl_line_t *line, const bl_frame_t *frame) {
-  bl_lease_request_t request = {.session = bl_line_session(line),
+static bl_lease_request_t request_of(const bl_store_t *store, const bl_connection_t *connection,
+                                     const bl_frame_t *frame) {
+  bl_lease_request_t request = {.session = bl_connection_session(connection),
                                 .sequence = frame->sequence,
                                 .acknowledged = frame->acknowledged,
                                 .now_ns = bl_clock_now_ns()};
@@ -61,27 +62,27 @@ static bl_status_t ask(bl_store_t *store, const bl_lease_request_t *request, con
   return BL_OK;
 }
 
-static void serve(bl_store_t *store, bl_line_t *line, const bl_frame_t *frame) {
-  const bl_lease_request_t request = request_of(store, line, frame);
+static void serve(bl_store_t *store, bl_connection_t *connection, const bl_frame_t *frame) {
+  const bl_lease_request_t request = request_of(store, connection, frame);
   bl_lease_decision_t decision;
   bl_lease_answer_t answer = {0};
   bl_error_t err = {0};
   if (ask(store, &request, frame, &decision, &answer, &err) != BL_OK) {
-    bl_line_fail(line, frame->sequence, &err);
-    end_turn(store, bl_line_session(line), frame);
+    bl_connection_fail(connection, frame->sequence, &err);
+    end_turn(store, bl_connection_session(connection), frame);
     return;
   }
   if (decision == BL_LEASE_DONE) {
-    bl_line_answer(line, request.sequence, &answer,
-                   frame->kind == BL_FRAME_EVICT  ? "evict"
-                   : frame->kind == BL_FRAME_LOAD ? "load"
-                   : frame->kind == BL_FRAME_KEEP ? "keep"
-                                                  : "release");
+    bl_connection_answer(connection, request.sequence, &answer,
+                         frame->kind == BL_FRAME_EVICT  ? "evict"
+                         : frame->kind == BL_FRAME_LOAD ? "load"
+                         : frame->kind == BL_FRAME_KEEP ? "keep"
+                                                        : "release");
   }
   // What the holder loads itself is over when it says so, what the store moves in bl__on_moved.
   const bool loads = frame->kind == BL_FRAME_LOAD && answer.reason == BL_LEASE_GRANTED;
   if (decision == BL_LEASE_DONE && !loads) {
-    end_turn(store, bl_line_session(line), frame);
+    end_turn(store, bl_connection_session(connection), frame);
   }
   bl_store_settle(store);
 }
@@ -96,39 +97,40 @@ static uint64_t bytes_of(const bl_store_t *store, const bl_frame_t *frame) {
 
 void bl__on_turn(void *context, const bl_link_turn_t *turn) {
   bl_store_t *store = context;
-  bl_line_t *line = bl_lines_find(store->lines, turn->session);
-  if (line != NULL) { // else it is sent again, over the next one
-    serve(store, line, &turn->frame);
+  bl_connection_t *connection = bl_connections_find(store->connections, turn->session);
+  if (connection != NULL) { // else it is sent again, over the next one
+    serve(store, connection, &turn->frame);
   } else {
     end_turn(store, turn->session, &turn->frame);
   }
 }
 
-void bl__on_request(void *context, bl_line_t *line, const bl_frame_t *frame) {
+void bl__on_request(void *context, bl_connection_t *connection, const bl_frame_t *frame) {
   bl_store_t *store = context;
-  const bool moves = frame->kind == BL_FRAME_EVICT || frame->kind == BL_FRAME_LOAD;
-  if (store->link != NULL && bl_line_is_shm(line)) {
-    if (moves) {
-      const bl_link_turn_t turn = {.session = bl_line_session(line), .bytes = bytes_of(store, frame), .frame = *frame};
+  const bool transfers = frame->kind == BL_FRAME_EVICT || frame->kind == BL_FRAME_LOAD;
+  if (store->link != NULL && bl_connection_is_shm(connection)) {
+    if (transfers) {
+      const bl_link_turn_t turn = {
+          .session = bl_connection_session(connection), .bytes = bytes_of(store, frame), .frame = *frame};
       if (!bl_link_ask(store->link, &turn)) {
         return;
       }
     } else {
-      bl_link_hurry(store->link, bl_line_session(line), frame->id);
+      bl_link_hurry(store->link, bl_connection_session(connection), frame->id);
     }
   }
-  serve(store, line, frame);
+  serve(store, connection, frame);
 }
 
-// ---- 3: begin ----------------------------------------------------------------------------------------------------------
+// ---- 3: begin -------------------------------------------------------------------------------------------------------
 
-static bl_move_t move_of(const bl_lease_request_t *request, const bl_lease_answer_t *answer) {
-  return (bl_move_t){.id = answer->id,
-                     .generation = answer->generation,
-                     .sequence = request->sequence,
-                     .offset_bytes = answer->offset_bytes,
-                     .bytes = answer->bytes,
-                     .checksum = answer->checksum};
+static bl_store_transfer_t transfer_of(const bl_lease_request_t *request, const bl_lease_answer_t *answer) {
+  return (bl_store_transfer_t){.id = answer->id,
+                               .generation = answer->generation,
+                               .sequence = request->sequence,
+                               .offset_bytes = answer->offset_bytes,
+                               .bytes = answer->bytes,
+                               .checksum = answer->checksum};
 }
 
 // A request that could not begin is answered with BL_LEASE_TRANSFER.
@@ -142,8 +144,9 @@ static void not_begun(bl_store_t *store, const bl_lease_answer_t *answer) {
 bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_block_t *block,
                            const bl_store_source_t *source, bl_lease_decision_t *decision, bl_lease_answer_t *answer,
                            bl_error_t *err) {
-  bl_line_t *line = bl_lines_find(store->lines, request->session);
-  if (line != NULL && bl_line_is_shm(line) && !bl_line_has(line, source->number, source->offset_bytes, block->bytes)) {
+  bl_connection_t *connection = bl_connections_find(store->connections, request->session);
+  if (connection != NULL && bl_connection_is_shm(connection) &&
+      !bl_connection_has(connection, source->number, source->offset_bytes, block->bytes)) {
     return bl_error_set(err, BL_INVALID,
                         "cannot evict lease %" PRIu64 ": %" PRIu64 " bytes at offset %" PRIu64 " of source %" PRIu32
                         " lie outside of what the session showed over the data path",
@@ -151,8 +154,8 @@ bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request,
   }
   *decision = bl_lease_table_evict(store->table, request, block, answer);
   if (*decision == BL_LEASE_BEGIN) {
-    bl_move_t move = move_of(request, answer);
-    if (line == NULL || !bl_line_evict(line, &move, source->number, source->offset_bytes)) {
+    bl_store_transfer_t transfer = transfer_of(request, answer);
+    if (connection == NULL || !bl_connection_evict(connection, &transfer, source->number, source->offset_bytes)) {
       not_begun(store, answer);
     }
   }
@@ -161,32 +164,33 @@ bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request,
 
 bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_token_t *token,
                                   bl_lease_answer_t *answer) {
-  bl_line_t *line = bl_lines_find(store->lines, request->session);
-  bool sends = line != NULL && !bl_line_is_shm(line);
+  bl_connection_t *connection = bl_connections_find(store->connections, request->session);
+  bool sends = connection != NULL && !bl_connection_is_shm(connection);
   bl_lease_decision_t decision = bl_lease_table_load(store->table, request, token, sends, answer);
   if (decision == BL_LEASE_BEGIN) {
-    bl_move_t move = move_of(request, answer);
-    if (!bl_line_load(line, &move)) {
+    bl_store_transfer_t transfer = transfer_of(request, answer);
+    if (!bl_connection_load(connection, &transfer)) {
       not_begun(store, answer);
     }
   }
   return decision;
 }
 
-// ---- 5 to 7: the answer ------------------------------------------------------------------------------------------------
+// ---- 5 to 7: the answer ---------------------------------------------------------------------------------------------
 
-void bl__on_moved(void *context, const bl_move_t *move, bool whole, uint64_t bytes_checksum) {
+void bl__on_moved(void *context, const bl_store_transfer_t *transfer, bool whole, uint64_t bytes_checksum) {
   bl_store_t *store = context;
-  bl_lease_table_set_checksum(store->table, move->id, move->generation, move->checksum);
-  bl_lease_table_transfer_ended(store->table, move->id, move->generation, whole, bytes_checksum, bl_clock_now_ns());
+  bl_lease_table_set_checksum(store->table, transfer->id, transfer->generation, transfer->checksum);
+  bl_lease_table_transfer_ended(store->table, transfer->id, transfer->generation, whole, bytes_checksum,
+                                bl_clock_now_ns());
   if (store->link != NULL) {
-    bl_link_end(store->link, 0, move->id, move->generation);
+    bl_link_end(store->link, 0, transfer->id, transfer->generation);
   }
   bl_store_settle(store);
 }
 
 void bl__request_answered(bl_store_t *store, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
-  bl_lines_answer(store->lines, session, sequence, answer);
+  bl_connections_answer(store->connections, session, sequence, answer);
   store->observer.on_answer(store->observer.context, session, sequence, answer);
 }
 

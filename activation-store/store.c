@@ -34,22 +34,22 @@ const char *bl_store_device(const bl_store_t *store) {
 }
 
 const char *bl_store_data_address(const bl_store_t *store) {
-  return bl_lines_unix_address(store->lines);
+  return bl_connections_unix_address(store->connections);
 }
 
 const char *bl_store_tcp_address(const bl_store_t *store) {
-  return bl_lines_tcp_address(store->lines);
+  return bl_connections_tcp_address(store->connections);
 }
 
 const char *bl_store_path_of(const bl_store_t *store, uint64_t session) {
-  return bl_lines_path(store->lines, session);
+  return bl_connections_path(store->connections, session);
 }
 
-const bl_lines_counters_t *bl_store_data_counters(const bl_store_t *store) {
-  return bl_lines_counters(store->lines);
+const bl_connections_counters_t *bl_store_data_counters(const bl_store_t *store) {
+  return bl_connections_counters(store->connections);
 }
 
-// ---- arenas ------------------------------------------------------------------------------------------------------------
+// ---- arenas ---------------------------------------------------------------------------------------------------------
 
 // Takes the memory of arenas that were made beside one of an older plan, once that is gone.
 static void fill_arenas(bl_store_t *store) {
@@ -105,7 +105,7 @@ bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, cons
   return decision;
 }
 
-// ---- what the table wants ----------------------------------------------------------------------------------------------
+// ---- what the table wants -------------------------------------------------------------------------------------------
 
 void bl_store_settle(bl_store_t *store) {
   bl_lease_action_t action;
@@ -115,12 +115,12 @@ void bl_store_settle(bl_store_t *store) {
       bl__request_answered(store, action.session, action.sequence, &action.answer);
       break;
     case BL_LEASE_CANCEL_TRANSFER:
-      bl_lines_cancel(store->lines, action.id, action.generation);
+      bl_connections_cancel(store->connections, action.id, action.generation);
       break;
     case BL_LEASE_END_SESSION:
       bl_log(action.end == BL_SESSION_CLOSED ? BL_LOG_INFO : BL_LOG_WARNING, "session %" PRIx64 " is over: %s",
              action.session, bl_session_end_text(action.end));
-      bl_lines_end(store->lines, action.session, bl_session_end_text(action.end));
+      bl_connections_end(store->connections, action.session, bl_session_end_text(action.end));
       bl_holders_end(store->holders, action.session, action.end == BL_SESSION_CLOSED);
       if (store->link != NULL) {
         bl_link_forget(store->link, action.session);
@@ -153,10 +153,11 @@ static void on_timer(bl_timer_t *timer, void *context) {
   bl_store_settle(store);
 }
 
-// ---- sessions on the data path -----------------------------------------------------------------------------------------
+// ---- sessions on the data path --------------------------------------------------------------------------------------
 
 // Whether a visitor is who it says, and the arena it may then see.
-static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, bl_lines_room_t *room, bl_error_t *err) {
+static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, bl_connection_arenas_t *room,
+                         bl_error_t *err) {
   bl_store_t *store = context;
   bl_lease_answer_t answer = {.reason = BL_LEASE_INCARNATION};
   bl_incarnation_t key, incarnation;
@@ -196,7 +197,7 @@ static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, b
     }
     bl_lease_table_set_mapped(store->table, greeting->session);
   }
-  *room = (bl_lines_room_t){.job = opened.job, .parts = {parts[0], parts[1]}};
+  *room = (bl_connection_arenas_t){.job = opened.job, .parts = {parts[0], parts[1]}};
   return BL_OK;
 }
 
@@ -207,7 +208,7 @@ static void holder_gone(void *context, uint64_t session) {
   bl_store_settle(store);
 }
 
-// ---- creation ----------------------------------------------------------------------------------------------------------
+// ---- creation -------------------------------------------------------------------------------------------------------
 
 // What holders are told of our memory; with NCCL, where it is.
 static void describe(bl_store_t *store, bool shared_gpu) {
@@ -281,14 +282,14 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
     status = bl_arenas_create(store->pool, store->device, leases.max_jobs, arena_made, store, &store->arenas, err);
   }
   if (status == BL_OK) {
-    static const bl_lines_callbacks_t callbacks = {
+    static const bl_connections_callbacks_t callbacks = {
         .admit = admit, .on_request = bl__on_request, .on_answered = bl__on_answered, .on_moved = bl__on_moved};
-    bl_lines_options_t lines = {.unix_address = options->data_address,
-                                .tcp = options->data_tcp,
-                                .tls = options->tls,
-                                .device = store->device,
-                                .nccl = store->nccl};
-    status = bl_lines_create(loop, store->pool, &lines, &callbacks, store, &store->lines, err);
+    bl_connections_options_t connections = {.unix_address = options->data_address,
+                                            .tcp = options->data_tcp,
+                                            .tls = options->tls,
+                                            .device = store->device,
+                                            .nccl = store->nccl};
+    status = bl_connections_create(loop, store->pool, &connections, &callbacks, store, &store->connections, err);
   }
   if (status != BL_OK) {
     bl_store_destroy(store);
@@ -302,11 +303,11 @@ void bl_store_destroy(bl_store_t *store) {
   if (store == NULL) {
     return;
   }
-  bl_lines_stop(store->lines);
+  bl_connections_stop(store->connections);
   bl_arenas_stop(store->arenas);
   bl_pool_destroy(store->pool);
   bl_loop_drain(store->loop); // what the pool posted: all transfers have come back after this
-  bl_lines_destroy(store->lines);
+  bl_connections_destroy(store->connections);
   bl_link_destroy(store->link);
   bl_arenas_destroy(store->arenas);
   bl_holders_destroy(store->holders);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The store behind its RPCs: the lease table (lib/lease) decides, this does: it keeps the arenas of jobs, the data
-// connections to holders (lines.h), and the transfers, and tells its observer what the table answers later.
+// connections to holders (connections.h), and the transfers, and tells its observer what the table answers later.
 //
-// Memory: of the host or of a GPU, and then a second tier in pinned memory of the host. On the host one sealed memfd per
-// job (PROTOCOL.md section 1), made on a transfer thread when the first session of a job opens and closed when nobody
-// holds a room of it any more: another job never sees its bytes. Holders only read it; the store pulls what they evict
-// from their own sealed memory, or takes it from their frames.
+// Memory: of the host or of a GPU, and then a second tier in pinned memory of the host. On the host one sealed memfd
+// per job (PROTOCOL.md section 1), made on a transfer thread when the first session of a job opens and closed when
+// nobody holds a room of it any more: another job never sees its bytes. Holders only read it; the store pulls what they
+// evict from their own sealed memory, or takes it from their frames.
 //
 // Thread: the loop's.
 #ifndef BALLAST_ACTIVATION_STORE_STORE_H
 #define BALLAST_ACTIVATION_STORE_STORE_H
 
+#include "connections.h"
 #include "datapath/endpoint.h"
 #include "lease/table.h"
-#include "lines.h"
 #include "loop/loop.h"
 
 typedef struct bl_store bl_store_t;
@@ -57,9 +57,9 @@ bl_lease_table_t *bl_store_table(bl_store_t *store);
 void bl_store_settle(bl_store_t *store);
 uint64_t bl_store_now_ns(void);
 
-// As bl_lease_table_open, for a holder that describes its memory (NULL: the host's) and its machine and asks for a path:
-// one that cannot reach the store's device gets memory of the second tier alone. *arena_waits: the answer must wait for
-// on_arena of opened->job.
+// As bl_lease_table_open, for a holder that describes its memory (NULL: the host's) and its machine and asks for a
+// path: one that cannot reach the store's device gets memory of the second tier alone. *arena_waits: the answer must
+// wait for on_arena of opened->job.
 bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, const bl_endpoint_t *holder,
                                   const char *machine, bl_path_t asked, bl_lease_opened_t *opened, bool *arena_waits,
                                   bl_lease_answer_t *answer);
@@ -78,7 +78,7 @@ BL_MUST_USE bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request
 bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_token_t *token,
                                   bl_lease_answer_t *answer);
 
-const bl_lines_counters_t *bl_store_data_counters(const bl_store_t *store);
+const bl_connections_counters_t *bl_store_data_counters(const bl_store_t *store);
 const char *bl_store_data_address(const bl_store_t *store);
 const char *bl_store_tcp_address(const bl_store_t *store); // "" when there is none
 const char *bl_store_machine(const bl_store_t *store);

@@ -16,7 +16,7 @@ struct bl_store {
   bl_lease_table_t *table;
   bl_store_observer_t observer;
   bl_pool_t *pool;
-  bl_lines_t *lines;
+  bl_connections_t *connections;
   bl_link_t *link; // NULL: blocks of any number of holders move at a time
   bl_holders_t *holders;
   bl_timer_t *timer;
@@ -28,10 +28,10 @@ struct bl_store {
   char machine[96];
 };
 
-// requests.c; what lines.h calls
-void bl__on_request(void *context, bl_line_t *line, const bl_frame_t *frame);
+// requests.c; what connections.h calls
+void bl__on_request(void *context, bl_connection_t *connection, const bl_frame_t *frame);
 void bl__on_turn(void *context, const bl_link_turn_t *turn); // what link.h calls
-void bl__on_moved(void *context, const bl_move_t *move, bool whole, uint64_t bytes_checksum);
+void bl__on_moved(void *context, const bl_store_transfer_t *transfer, bool whole, uint64_t bytes_checksum);
 void bl__on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns);
 // The table answers a request that had to wait.
 void bl__request_answered(bl_store_t *store, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer);

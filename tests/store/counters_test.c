@@ -267,7 +267,7 @@ static bool is_work(const char *line) {
 }
 
 static char *metrics_of(const world_t *world) {
-  static const bl_lines_counters_t none = {0};
+  static const bl_connections_counters_t none = {0};
   char *text = NULL;
   size_t bytes;
   FILE *stream = open_memstream(&text, &bytes);

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks on their way: pulled from shown memory, received from and sent to TCP connections, on transfer threads. A
+// thread keeps a connection as long as bytes flow and no other work waits.
+#include "connections_core.h"
+
+#include "datapath/block.h"
+#include "sys/log.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <stdlib.h>
+
+#define PATIENCE_MS 1            // a transfer thread waits that long for a socket before the loop does
+#define TURN_BYTES  (8ull << 20) // moved at most while other work waits
+
+// ---- on a transfer thread -------------------------------------------------------------------------------------------
+
+static bool is_cancelled(const bl__store_transfer_t *transfer) {
+  return atomic_load_explicit(&transfer->cancelled, memory_order_relaxed);
+}
+
+// The memory of the room is there. False: the machine has none.
+static bool has_memory(const bl__store_transfer_t *transfer) {
+  bl_error_t err;
+  bool has = bl_arena_fill(&transfer->arena, transfer->offset, transfer->what.bytes, &err) == BL_OK;
+  if (!has) {
+    bl_log(BL_LOG_ERROR, "lease %" PRIu64 ": %s", transfer->what.id, err.text);
+  }
+  return has;
+}
+
+static void pull(bl_work_t *work) {
+  bl__store_transfer_t *transfer = BL_WORK_OWNER(work, bl__store_transfer_t, work);
+  if (!has_memory(transfer)) {
+    transfer->status = BL_EXHAUSTED;
+    return;
+  }
+  bl_error_t err = {0};
+  if (transfer->connection->by == BL_PATH_CUDA_IPC) { // not interrupted: it takes less time than anybody waits
+    transfer->status = is_cancelled(transfer) ? BL_CANCELLED
+                                              : bl_mover_copy(transfer->connection->connections->mover, transfer->to,
+                                                              transfer->from, transfer->what.bytes, &err);
+    return;
+  }
+  transfer->status =
+      transfer->verified
+          ? bl_block_copy(transfer->to, transfer->from, transfer->what.bytes, &transfer->cancelled, &transfer->hash)
+          : bl_block_copy_unverified(transfer->to, transfer->from, transfer->what.bytes, &transfer->cancelled);
+}
+
+static bool wait_for(int fd, short events) {
+  struct pollfd poll_fd = {.fd = fd, .events = events};
+  return poll(&poll_fd, 1, PATIENCE_MS) > 0;
+}
+
+// Whether the chunk whose body has come is what its frame says.
+static bool take_chunk(bl__store_transfer_t *transfer) {
+  const bl_frame_t *frame = &transfer->connection->reader.frame;
+  if (transfer->verified) {
+    transfer->hash = bl_block_checksum_more(transfer->hash, transfer->to + transfer->at, frame->body_bytes);
+    transfer->corrupt = transfer->hash != frame->checksum;
+  }
+  transfer->at += frame->body_bytes;
+  return !transfer->corrupt;
+}
+
+static bool continues(const bl__store_transfer_t *transfer, const bl_frame_t *frame) {
+  return frame->kind == BL_FRAME_DATA && frame->sequence == transfer->what.sequence && frame->offset == transfer->at &&
+         frame->bytes == transfer->what.bytes;
+}
+
+// Ends with the event that the loop must see: BODY when the block is whole or corrupt.
+static void receive(bl_work_t *work) {
+  bl__store_transfer_t *transfer = BL_WORK_OWNER(work, bl__store_transfer_t, work);
+  bl_connection_t *connection = transfer->connection;
+  uint64_t until = transfer->at + TURN_BYTES;
+  if (transfer->at == 0 && !has_memory(transfer)) {
+    atomic_store_explicit(&transfer->cancelled, true, memory_order_relaxed);
+  }
+  while (!is_cancelled(transfer)) {
+    transfer->came = bl_frame_reader_next(&connection->reader);
+    if (transfer->came == BL_READER_BODY) {
+      if (!take_chunk(transfer) || transfer->at == transfer->what.bytes) {
+        return;
+      }
+    } else if (transfer->came == BL_READER_FRAME && continues(transfer, &connection->reader.frame)) {
+      bl_frame_reader_into(&connection->reader, transfer->to + transfer->at);
+    } else if (transfer->came != BL_READER_AGAIN || !wait_for(connection->stream.fd, POLLIN)) {
+      return;
+    }
+    if (transfer->at >= until && bl_pool_is_busy(connection->connections->pool) && transfer->came == BL_READER_BODY) {
+      transfer->came = BL_READER_AGAIN;
+      return;
+    }
+  }
+  transfer->came = BL_READER_AGAIN;
+}
+
+static void send_block(bl_work_t *work) {
+  bl__store_transfer_t *transfer = BL_WORK_OWNER(work, bl__store_transfer_t, work);
+  bl_connection_t *connection = transfer->connection;
+  uint64_t until = transfer->sender.at + TURN_BYTES;
+  do { // after a cancel only the chunk under way goes out
+    transfer->went = is_cancelled(transfer) ? bl_frame_writer_flush(&connection->writer)
+                                            : bl_frame_writer_send(&connection->writer, &transfer->sender, 1);
+  } while (transfer->sender.at < until &&
+           (transfer->went == BL_WRITER_DONE
+                ? !is_cancelled(transfer) && transfer->sender.at < transfer->what.bytes
+                : transfer->went == BL_WRITER_AGAIN && wait_for(connection->stream.fd, POLLOUT)));
+}
+
+// ---- back on the loop -----------------------------------------------------------------------------------------------
+
+static void pulled(bl_message_t *message) {
+  bl__store_transfer_t *transfer = BL_MESSAGE_OWNER(message, bl__store_transfer_t, work.done);
+  transfer->busy = false;
+  if (transfer->status == BL_OK) {
+    transfer->connection->connections->counters.bytes_copied += transfer->what.bytes;
+  }
+  bl__store_transfer_end(transfer, transfer->status == BL_OK);
+}
+
+static void received(bl_message_t *message) {
+  bl__store_transfer_t *transfer = BL_MESSAGE_OWNER(message, bl__store_transfer_t, work.done);
+  bl_connection_t *connection = transfer->connection;
+  transfer->busy = connection->reading = false;
+  connection->frame_pending = transfer->came == BL_READER_FRAME;
+  bool whole = transfer->corrupt || transfer->at == transfer->what.bytes;
+  connection->users++; // the last user may go
+  if (connection->gone || whole || is_cancelled(transfer)) {
+    bl__store_transfer_end(transfer, whole);
+  } else if (transfer->came == BL_READER_END || transfer->came == BL_READER_BROKEN) {
+    bl__connection_lose(connection, "%s", connection->reader.reason);
+  }
+  if (!connection->gone) {
+    bl__connection_read(connection);
+  }
+  connection->users--;
+  bl__connection_settle(connection);
+}
+
+static void sent(bl_message_t *message) {
+  bl__store_transfer_t *transfer = BL_MESSAGE_OWNER(message, bl__store_transfer_t, work.done);
+  bl_connection_t *connection = transfer->connection;
+  transfer->busy = connection->writing = false;
+  connection->write_blocked = transfer->went == BL_WRITER_AGAIN;
+  if (connection->gone) {
+    bl__store_transfer_end(transfer, false);
+    return;
+  }
+  if (transfer->went == BL_WRITER_BROKEN) {
+    bl__connection_lose(connection, "writing failed");
+    return;
+  }
+  bool whole = transfer->sender.at == transfer->what.bytes && connection->writer.chunk_bytes == 0;
+  if (whole || (is_cancelled(transfer) && connection->writer.chunk_bytes == 0)) {
+    connection->users++;
+    bl__store_transfer_end(transfer, whole);
+    connection->users--;
+  }
+  bl__connection_flush(connection);
+  bl__connection_settle(connection);
+}
+
+// ---- beginning and ending -------------------------------------------------------------------------------------------
+
+// The part of the arena that a room lies in, with its offset there; NULL when it lies in none.
+static const bl_arena_t *find_part(const bl_connection_t *connection, uint64_t bytes, uint64_t *offset_bytes) {
+  for (unsigned i = 0; i < BL_CONNECTIONS_PARTS; i++) {
+    const bl_arena_t *part = connection->room.parts[i];
+    if (part != NULL && *offset_bytes < part->bytes) {
+      return bytes <= part->bytes - *offset_bytes ? part : NULL;
+    }
+    *offset_bytes -= part != NULL ? part->bytes : 0;
+  }
+  return NULL;
+}
+
+bl__store_transfer_t *bl__store_transfer_begin(bl_connection_t *connection, bl__store_transfer_kind_t kind,
+                                               const bl_store_transfer_t *what) {
+  bl_connections_t *connections = connection->connections;
+  uint64_t offset = what->offset_bytes;
+  const bl_arena_t *part = find_part(connection, what->bytes, &offset);
+  if (connection->gone || what->bytes == 0 || part == NULL) {
+    return NULL;
+  }
+  bl__store_transfer_t *transfer = STAILQ_FIRST(&connections->unused);
+  if (transfer != NULL) {
+    STAILQ_REMOVE_HEAD(&connections->unused, listed);
+  } else if ((transfer = calloc(1, sizeof *transfer)) == NULL) {
+    return NULL;
+  }
+  *transfer = (bl__store_transfer_t){.connection = connection,
+                                     .kind = kind,
+                                     .what = *what,
+                                     .arena = *part,
+                                     .offset = offset,
+                                     .to = part->base + offset,
+                                     .verified = !connection->unverified};
+  atomic_init(&transfer->cancelled, false);
+  STAILQ_INSERT_TAIL(&connection->transfers, transfer, listed);
+  connection->users++;
+  return transfer;
+}
+
+void bl__store_transfer_drop(bl__store_transfer_t *transfer) {
+  bl_connection_t *connection = transfer->connection;
+  bl_connections_t *connections = connection->connections;
+  STAILQ_REMOVE(&connection->transfers, transfer, bl__store_transfer, listed);
+  STAILQ_INSERT_HEAD(&connections->unused, transfer, listed);
+  connection->users--;
+}
+
+void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved) {
+  bl_connection_t *connection = transfer->connection;
+  bl_connections_t *connections = connection->connections;
+  if (connection->coming == transfer) {
+    connection->coming = NULL;
+    if (!connection->reading) {
+      bl_frame_reader_into(&connection->reader, NULL);
+    }
+  }
+  if (transfer->region != NULL) {
+    bl__region_release(transfer->region);
+  }
+  bl_store_transfer_t what = transfer->what;
+  uint64_t hash = transfer->hash;
+  if (transfer->kind ==
+      BL__STORE_TRANSFER_RECEIVE) { // only where it is the loop's: of one that is lost another transfer may have the reader
+    what.checksum =
+        moved && transfer->verified ? connection->reader.frame.checksum : 0; // of the last chunk: the whole block's
+  }
+  if (!transfer->verified ||
+      transfer->kind == BL__STORE_TRANSFER_SEND) { // a load is verified where it arrives, against what was recorded
+    hash = what.checksum;
+  }
+  connection->users++; // the answer may be the connection's last
+  bl__store_transfer_drop(transfer);
+  connections->callbacks.on_moved(connections->context, &what, moved, hash);
+  connection->users--;
+  bl__connection_settle(connection);
+}
+
+bool bl__store_transfer_pull(bl_connection_t *connection, const bl_store_transfer_t *what, uint32_t number,
+                             uint64_t region_offset) {
+  bl__region_t *region = bl__region_at(connection, number, region_offset, what->bytes);
+  bl__store_transfer_t *transfer =
+      region != NULL ? bl__store_transfer_begin(connection, BL__STORE_TRANSFER_PULL, what) : NULL;
+  if (transfer == NULL) {
+    return false;
+  }
+  transfer->region = region;
+  region->users++;
+  transfer->from = region->map.base + region_offset;
+  transfer->work = (bl_work_t){.run = pull, .done = {.handle = pulled}};
+  transfer->busy = true;
+  bl_pool_submit(connection->connections->pool, &transfer->work);
+  return true;
+}
+
+bool bl__store_transfer_receive(bl_connection_t *connection, const bl_store_transfer_t *what) {
+  bl__store_transfer_t *transfer = bl__store_transfer_begin(connection, BL__STORE_TRANSFER_RECEIVE, what);
+  if (transfer != NULL) {
+    transfer->work = (bl_work_t){.run = receive, .done = {.handle = received}};
+  }
+  return transfer != NULL;
+}
+
+bool bl__store_transfer_send(bl_connection_t *connection, const bl_store_transfer_t *what) {
+  bl__store_transfer_t *transfer = bl__store_transfer_begin(connection, BL__STORE_TRANSFER_SEND, what);
+  if (transfer != NULL) {
+    transfer->sender = (bl_frame_sender_t){.frame = {.bytes = what->bytes, .sequence = what->sequence},
+                                           .from = transfer->to,
+                                           .verified = transfer->verified};
+    transfer->work = (bl_work_t){.run = send_block, .done = {.handle = sent}};
+    bl__connection_flush(connection);
+  }
+  return transfer != NULL;
+}
+
+void bl_connections_cancel(bl_connections_t *connections, uint64_t id, uint64_t generation) {
+  bl_connection_t *connection;
+  LIST_FOREACH(connection, &connections->all, listed) {
+    bl__store_transfer_t *transfer;
+    STAILQ_FOREACH(transfer, &connection->transfers, listed) {
+      if (transfer->what.id != id || transfer->what.generation != generation) {
+        continue;
+      }
+      atomic_store_explicit(&transfer->cancelled, true, memory_order_relaxed);
+      bool begun =
+          transfer->kind == BL__STORE_TRANSFER_SEND && connection->writer.chunk_bytes > 0 && transfer->sender.at > 0;
+      if (!transfer->busy && !begun) {
+        bl__store_transfer_end(transfer, false); // the connection may be gone after this
+      }
+      return;
+    }
+  }
+}
+
+// ---- for the connection ---------------------------------------------------------------------------------------------
+
+static void submit_receive(bl_connection_t *connection, bl__store_transfer_t *transfer) {
+  connection->coming = transfer;
+  connection->reading = transfer->busy = true;
+  bl_pool_submit(connection->connections->pool, &transfer->work);
+}
+
+void bl__store_transfers_data(bl_connection_t *connection) {
+  const bl_frame_t *frame = &connection->reader.frame;
+  bl__store_transfer_t *transfer = STAILQ_FIRST(&connection->transfers);
+  while (transfer != NULL &&
+         (transfer->kind != BL__STORE_TRANSFER_RECEIVE || transfer->what.sequence != frame->sequence)) {
+    transfer = STAILQ_NEXT(transfer, listed);
+  }
+  if (transfer == NULL) {
+    bl_frame_reader_into(&connection->reader, NULL); // of a request that was refused or given up
+  } else if (!continues(transfer, frame)) {
+    bl__connection_lose(connection, "DATA at offset %" PRIu64 " where %" PRIu64 " was to come", frame->offset,
+                        transfer->at);
+  } else {
+    bl_frame_reader_into(&connection->reader, transfer->to + transfer->at);
+    submit_receive(connection, transfer);
+  }
+}
+
+void bl__store_transfers_continue_reading(bl_connection_t *connection) {
+  bl__store_transfer_t *transfer = connection->coming;
+  if (transfer != NULL && !connection->reading && connection->reader.in_body) {
+    submit_receive(connection, transfer);
+  }
+}
+
+void bl__store_transfers_continue_writing(bl_connection_t *connection) {
+  bl__store_transfer_t *transfer = STAILQ_FIRST(&connection->transfers);
+  while (transfer != NULL && transfer->kind != BL__STORE_TRANSFER_SEND) {
+    transfer = STAILQ_NEXT(transfer, listed);
+  }
+  if (transfer != NULL) {
+    connection->writing = transfer->busy = true;
+    bl_pool_submit(connection->connections->pool, &transfer->work);
+  }
+}
+
+void bl__store_transfers_lose(bl_connection_t *connection) {
+  for (bl__store_transfer_t *transfer = STAILQ_FIRST(&connection->transfers), *next; transfer != NULL;
+       transfer = next) {
+    next = STAILQ_NEXT(transfer, listed);
+    atomic_store_explicit(&transfer->cancelled, true, memory_order_relaxed);
+    if (!transfer->busy) {
+      bl__store_transfer_end(transfer, false);
+    }
+  }
+}
+
+void bl__store_transfers_free(bl_connections_t *connections) {
+  for (bl__store_transfer_t *transfer; (transfer = STAILQ_FIRST(&connections->unused)) != NULL;) {
+    STAILQ_REMOVE_HEAD(&connections->unused, listed);
+    free(transfer);
+  }
+}

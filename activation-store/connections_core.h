@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inside of connections.h, from the bottom: connection.c (a connection, as frames), connection_regions.c (memory that
+// is shown over it), connection_transfers.c (blocks on their way), connection_nccl.c (the same over NCCL),
+// connections.c (all connections, and what their frames ask). Who is below calls who is above through
+// bl__connection_ops_t.
+//
+// A connection belongs to the loop's thread. While `reading` the reader and while `writing` the writer belong to a
+// transfer thread; frames for the holder then wait in the backlog. `users` counts works on the pool: the connection is
+// freed when its socket is closed and it has none. Communicators count as users until they are dead.
+#ifndef BALLAST_ACTIVATION_STORE_CONNECTIONS_CORE_H
+#define BALLAST_ACTIVATION_STORE_CONNECTIONS_CORE_H
+
+#include "connections.h"
+
+#include "datapath/frame_reader.h"
+#include "datapath/frame_writer.h"
+#include "datapath/mover.h"
+#include "datapath/nccl/pair.h"
+#include "datapath/peer_memory.h"
+#include "loop/timer.h"
+#include "loop/watch.h"
+
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#define BL__CONNECTION_WINDOW  64u  // requests of a session that may wait for an answer (lib/lease/window.h)
+#define BL__CONNECTION_BACKLOG 128u // frames for a holder while its writer is busy: the window, and answers to shows
+
+typedef struct bl__region {
+  bl_work_t mapping;
+  bl_connection_t *connection;
+  uint32_t number;
+  bool used, up, unregistering, asked; // asked: the holder waits for HIDDEN
+  unsigned users;                      // moves that read it, and the mapping
+  int fd;
+  uint64_t bytes;
+  bl_peer_memory_t map;
+  bl_error_t err;
+} bl__region_t;
+
+typedef enum bl__store_transfer_kind {
+  BL__STORE_TRANSFER_PULL,
+  BL__STORE_TRANSFER_RECEIVE,
+  BL__STORE_TRANSFER_SEND,
+  BL__STORE_TRANSFER_MEET, // nccl, either way
+} bl__store_transfer_kind_t;
+
+typedef struct bl__channel_watch { // nccl: a communicator of a connection
+  bl_connection_t *connection;     // NULL: it was never made
+  atomic_bool told;                // `died` is on its way, or was
+  bl_message_t died;
+} bl__channel_watch_t;
+
+typedef struct bl__store_transfer bl__store_transfer_t;
+struct bl__store_transfer {
+  bl_work_t work; // of MEET only `done`
+  bl_nccl_transfer_t nccl_transfer;
+  STAILQ_ENTRY(bl__store_transfer) listed; // among the connections' unused ones, or the connection's
+  bl_connection_t *connection;
+  bl__store_transfer_kind_t kind;
+  bl_store_transfer_t what;
+  bl_arena_t arena;     // part that has the room, as it was at the begin
+  uint64_t offset;      // of the room in it
+  bl__region_t *region; // PULL
+  const uint8_t *from;
+  uint8_t *to;
+  uint64_t at, hash;
+  bl_frame_sender_t sender;
+  bool busy, verified; // busy: a transfer thread has it, or NCCL
+  bool corrupt;        // a chunk did not match
+  bl_frame_reader_event_t came;
+  bl_frame_writer_result_t went;
+  bl_status_t status;
+  atomic_bool cancelled;
+};
+
+typedef struct bl__queued {
+  bl_frame_t frame;
+  char text[BL_FRAME_TEXT_BYTES + 1];
+} bl__queued_t;
+
+struct bl_connection {
+  bl_connections_t *connections;
+  LIST_ENTRY(bl_connection) listed;
+  bl_stream_t stream;
+  bl_watch_t *watch;
+  bl_frame_reader_t reader;
+  bl_frame_writer_t writer;
+  bool shm, unverified, greeted, gone;
+  bl_path_t by;          // the path
+  bool reading, writing; // a transfer thread has the reader, the writer
+  bool write_blocked;    // the socket takes no more
+  bool frame_pending;    // in the reader: a transfer thread met a frame that is for the loop
+  uint64_t session, since_ms;
+  bl_connection_arenas_t room;
+  char path[208];
+  unsigned users;
+  struct {
+    uint64_t sequence, began_ns; // sequence 0: none
+    bl_frame_kind_t kind;
+  } waiting[BL__CONNECTION_WINDOW];
+  STAILQ_HEAD(, bl__store_transfer) transfers; // all of the connection that are not over
+  bl__store_transfer_t *coming;                // the transfer whose chunk is under way
+  bl__region_t **regions;
+  uint32_t region_capacity;
+  bl_nccl_pair_t pair;                                   // nccl; this is its second end
+  bl__channel_watch_t channel_watches[BL_MEET_CHANNELS]; // by direction
+  bl__queued_t *backlog;                                 // of BL__CONNECTION_BACKLOG
+  unsigned backlog_count;
+};
+
+struct bl_connections {
+  const struct bl__connection_ops *ops;
+  bl_loop_t *loop;
+  bl_pool_t *pool;
+  bl_connections_callbacks_t callbacks;
+  void *context;
+  int unix_fd, tcp_fd;
+  bl_tls_t *tls;          // of TCP; NULL: plaintext
+  bl_device_t *device;    // NULL: the host
+  bl_mover_t *mover;      // of the device; NULL: the CPU copies
+  bl_nccl_engine_t *nccl; // NULL: there is none
+  bl_watch_t *unix_watch, *tcp_watch;
+  bl_timer_t *timer;
+  bool stopped;
+  char unix_address[160], tcp_address[160];
+  LIST_HEAD(, bl_connection) all;
+  uint32_t count, ungreeted;
+  STAILQ_HEAD(, bl__store_transfer) unused;
+  bl_connections_counters_t counters;
+};
+
+// What is above a connection. All on the loop.
+typedef struct bl__connection_ops {
+  void (*on_frame)(bl_connection_t *connection);    // a frame is in the reader
+  void (*on_readable)(bl_connection_t *connection); // before frames are read: a body that has begun may go on
+  void (*on_writable)(bl_connection_t *connection); // all that was queued is written: blocks may go out
+  void (*on_ended)(bl_connection_t *connection);    // it is gone: what moves over it ends
+  void (*on_free)(bl_connection_t *connection);     // nobody uses it any more
+} bl__connection_ops_t;
+
+// connection.c
+// Takes over `fd`, also when it fails: NULL.
+bl_connection_t *bl__connection_open(bl_connections_t *connections, int fd, bool is_unix, bl_error_t *err);
+void bl__connection_lose(bl_connection_t *connection, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void bl__connection_hang_up(bl_connection_t *connection); // without a word
+void bl__connection_goodbye(bl_connection_t *connection, bl_status_t status,
+                            const char *why);            // a last word, if there is room for it
+void bl__connection_settle(bl_connection_t *connection); // frees it when nobody needs it any more
+void bl__connection_read(bl_connection_t *connection);   // handles what has come
+void bl__connection_flush(bl_connection_t *connection);  // writes what is queued; goes on with blocks that are sent
+void bl__connection_put(bl_connection_t *connection, const bl_frame_t *frame, const char *text);
+void bl__connection_asked(bl_connection_t *connection,
+                          const bl_frame_t *frame); // a request that waits for its answer from now on
+// connection_regions.c
+void bl__region_register(bl_connection_t *connection, const bl_frame_t *frame);
+void bl__region_unregister(bl_connection_t *connection, const bl_frame_t *frame);
+// That is up, and has these bytes (> 0) at `offset`.
+bl__region_t *bl__region_at(const bl_connection_t *connection, uint32_t number, uint64_t offset, uint64_t bytes);
+void bl__region_release(bl__region_t *region);
+void bl__regions_free(bl_connection_t *connection); // no users are left
+// connection_transfers.c
+bool bl__store_transfer_pull(bl_connection_t *connection, const bl_store_transfer_t *what, uint32_t number,
+                             uint64_t region_offset);
+bool bl__store_transfer_receive(bl_connection_t *connection, const bl_store_transfer_t *what);
+bool bl__store_transfer_send(bl_connection_t *connection, const bl_store_transfer_t *what);
+bl__store_transfer_t *bl__store_transfer_begin(bl_connection_t *connection, bl__store_transfer_kind_t kind,
+                                               const bl_store_transfer_t *what); // NULL: not possible
+void bl__store_transfer_drop(bl__store_transfer_t *transfer);                    // nothing was begun after all
+void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved);         // nothing touches the room any more
+void bl__store_transfers_data(bl_connection_t *connection);                      // a DATA frame is in the reader
+void bl__store_transfers_continue_reading(bl_connection_t *connection);
+void bl__store_transfers_continue_writing(bl_connection_t *connection);
+void bl__store_transfers_lose(bl_connection_t *connection);
+void bl__store_transfers_free(bl_connections_t *connections);
+// connection_nccl.c
+void bl__nccl_channels_meet(bl_connection_t *connection); // MEET is in the reader
+// False: nothing was begun.
+BL_MUST_USE bool bl__nccl_transfer(bl_connection_t *connection, bl_pair_direction_t direction,
+                                   const bl_store_transfer_t *what);
+void bl__nccl_channels_abort(bl_connection_t *connection); // returns at once
+void bl__nccl_channels_close(bl_connection_t *connection); // waits
+
+#endif
