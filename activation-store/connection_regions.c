@@ -26,7 +26,7 @@ static void finish_hiding(bl__region_t *region) {
   unmap(region);
   region->asked = false;
   if (asked && !region->connection->gone) {
-    tell(region->connection, BL_FRAME_HIDDEN, region->number, NULL);
+    tell(region->connection, BL_FRAME_UNREGISTERED, region->number, NULL);
     bl__connection_flush(region->connection);
   }
 }
@@ -52,7 +52,7 @@ static void memory_mapped(bl_message_t *message) {
   bl_connection_t *connection = region->connection;
   connection->users--;
   if (!connection->gone) {
-    tell(connection, BL_FRAME_SHOWN, region->number, &region->err);
+    tell(connection, BL_FRAME_REGISTERED, region->number, &region->err);
     bl__connection_flush(connection);
   }
   region->up = region->err.status == BL_OK;
@@ -99,7 +99,7 @@ void bl__region_register(bl_connection_t *connection, const bl_frame_t *frame) {
     if (fd >= 0) {
       close(fd);
     }
-    tell(connection, BL_FRAME_SHOWN, frame->region, &err);
+    tell(connection, BL_FRAME_REGISTERED, frame->region, &err);
     return;
   }
   *region = (bl__region_t){.mapping = {.run = map_memory, .done = {.handle = memory_mapped}},
@@ -116,7 +116,7 @@ void bl__region_register(bl_connection_t *connection, const bl_frame_t *frame) {
 void bl__region_unregister(bl_connection_t *connection, const bl_frame_t *frame) {
   bl__region_t *region = frame->region < connection->region_capacity ? connection->regions[frame->region] : NULL;
   if (region == NULL || !region->used) {
-    tell(connection, BL_FRAME_HIDDEN, frame->region, NULL); // gone already: as asked
+    tell(connection, BL_FRAME_UNREGISTERED, frame->region, NULL); // gone already: as asked
     return;
   }
   region->unregistering = region->asked = true;

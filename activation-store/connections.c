@@ -77,10 +77,10 @@ static void on_frame(bl_connection_t *connection) {
   case BL_FRAME_GREET:
     greet(connection);
     return;
-  case BL_FRAME_SHOW:
+  case BL_FRAME_REGISTER:
     bl__region_register(connection, frame);
     return;
-  case BL_FRAME_HIDE:
+  case BL_FRAME_UNREGISTER:
     bl__region_unregister(connection, frame);
     return;
   case BL_FRAME_MEET:

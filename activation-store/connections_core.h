@@ -30,7 +30,7 @@ typedef struct bl__region {
   bl_work_t mapping;
   bl_connection_t *connection;
   uint32_t number;
-  bool used, up, unregistering, asked; // asked: the holder waits for HIDDEN
+  bool used, up, unregistering, asked; // asked: the holder waits for UNREGISTERED
   unsigned users;                      // moves that read it, and the mapping
   int fd;
   uint64_t bytes;

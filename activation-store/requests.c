@@ -49,8 +49,8 @@ static bl_status_t ask(bl_store_t *store, const bl_lease_request_t *request, con
         .bytes = frame->bytes,
         .checksum = frame->checksum,
         .label = {.step = frame->step, .chunk = frame->chunk, .micro_batch = frame->micro_batch}};
-    const bl_store_source_t source = {.number = frame->region, .offset_bytes = frame->offset};
-    return bl_store_evict(store, request, &block, &source, decision, answer, err);
+    const bl_store_region_t region = {.number = frame->region, .offset_bytes = frame->offset};
+    return bl_store_evict(store, request, &block, &region, decision, answer, err);
   }
   if (frame->kind == BL_FRAME_LOAD) {
     *decision = bl_store_load(store, request, &token, answer);
@@ -142,20 +142,20 @@ static void not_begun(bl_store_t *store, const bl_lease_answer_t *answer) {
 }
 
 bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_block_t *block,
-                           const bl_store_source_t *source, bl_lease_decision_t *decision, bl_lease_answer_t *answer,
+                           const bl_store_region_t *region, bl_lease_decision_t *decision, bl_lease_answer_t *answer,
                            bl_error_t *err) {
   bl_connection_t *connection = bl_connections_find(store->connections, request->session);
   if (connection != NULL && bl_connection_is_shm(connection) &&
-      !bl_connection_has(connection, source->number, source->offset_bytes, block->bytes)) {
+      !bl_connection_has(connection, region->number, region->offset_bytes, block->bytes)) {
     return bl_error_set(err, BL_INVALID,
                         "cannot evict lease %" PRIu64 ": %" PRIu64 " bytes at offset %" PRIu64 " of source %" PRIu32
                         " lie outside of what the session showed over the data path",
-                        block->token.id, block->bytes, source->offset_bytes, source->number);
+                        block->token.id, block->bytes, region->offset_bytes, region->number);
   }
   *decision = bl_lease_table_evict(store->table, request, block, answer);
   if (*decision == BL_LEASE_BEGIN) {
     bl_store_transfer_t transfer = transfer_of(request, answer);
-    if (connection == NULL || !bl_connection_evict(connection, &transfer, source->number, source->offset_bytes)) {
+    if (connection == NULL || !bl_connection_evict(connection, &transfer, region->number, region->offset_bytes)) {
       not_begun(store, answer);
     }
   }

@@ -23,7 +23,7 @@ struct bl_service {
   bl_policy_forward_t *forward; // NULL: drivers are not noted
 };
 
-// ---- from the wire -----------------------------------------------------------------------------------------------------
+// ---- from the wire --------------------------------------------------------------------------------------------------
 
 static bool read_incarnation(ProtobufCBinaryData bytes, bl_incarnation_t *incarnation) {
   if (bytes.len != BL_INCARNATION_BYTES) {
@@ -70,7 +70,7 @@ static bool read_token(bl_rpc_call_t *call, const Ballast__V1__LeaseToken *wire,
   return true;
 }
 
-// ---- to the wire -------------------------------------------------------------------------------------------------------
+// ---- to the wire ----------------------------------------------------------------------------------------------------
 
 static void fail_refused(bl_rpc_call_t *call, const bl_lease_answer_t *answer, const char *what) {
   bl_error_t err;
@@ -151,7 +151,7 @@ static bool rooms_to_wire(const bl_lease_table_t *table, uint64_t session, rooms
   return true;
 }
 
-// ---- sessions ----------------------------------------------------------------------------------------------------------
+// ---- sessions -------------------------------------------------------------------------------------------------------
 
 static void read_endpoint(const Ballast__V1__BlockMemory *message, bl_endpoint_t *endpoint) {
   *endpoint = (bl_endpoint_t){0};
@@ -300,7 +300,7 @@ static void handle_close(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
   bl_store_settle(self->store);
 }
 
-// ---- requests ----------------------------------------------------------------------------------------------------------
+// ---- requests -------------------------------------------------------------------------------------------------------
 
 static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
@@ -373,11 +373,11 @@ static void handle_evict(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
     block.label = (bl_lease_label_t){
         .step = request->label->step, .chunk = request->label->chunk, .micro_batch = request->label->micro_batch};
   }
-  bl_store_source_t source = {.number = request->source_arena, .offset_bytes = request->source_offset};
+  bl_store_region_t region = {.number = request->region, .offset_bytes = request->region_offset};
   bl_lease_decision_t decision;
   bl_lease_answer_t answer;
   bl_error_t err = {0};
-  if (bl_store_evict(self->store, &frame, &block, &source, &decision, &answer, &err) != BL_OK) {
+  if (bl_store_evict(self->store, &frame, &block, &region, &decision, &answer, &err) != BL_OK) {
     bl_rpc_call_fail(call, &err);
     return;
   }
@@ -411,7 +411,7 @@ static void handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, v
   decide(self, call, &frame, decision, &answer, BL_METER_RELEASE);
 }
 
-// ---- what the table says later -----------------------------------------------------------------------------------------
+// ---- what the table says later --------------------------------------------------------------------------------------
 
 static void on_answer(void *context, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
   bl_service_t *self = context;
@@ -443,7 +443,7 @@ static void on_change(void *context) {
   bl_operator_tell(&self->operators);
 }
 
-// ---- operators ---------------------------------------------------------------------------------------------------------
+// ---- operators ------------------------------------------------------------------------------------------------------
 
 #define OPERATOR_CALL(verb)                                                                                            \
   static void handle_##verb(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {                       \
@@ -475,7 +475,7 @@ static const bl_rpc_method_t methods[] = {
     {"Announce", handle_announce},
 };
 
-// ---- creation ----------------------------------------------------------------------------------------------------------
+// ---- creation -------------------------------------------------------------------------------------------------------
 
 bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *options, bl_service_t **out, bl_error_t *err) {
   bl_service_t *self = calloc(1, sizeof *self);

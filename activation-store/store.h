@@ -65,14 +65,14 @@ bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, cons
                                   bl_lease_answer_t *answer);
 const bl_endpoint_t *bl_store_endpoint(const bl_store_t *store); // its own memory
 
-typedef struct bl_store_source { // where an evicted block lies, in what its holder showed over the data path (shm)
+typedef struct bl_store_region { // where an evicted block lies, in what its holder showed over the data path (shm)
   uint32_t number;
   uint64_t offset_bytes;
-} bl_store_source_t;
+} bl_store_region_t;
 // As bl_lease_table_evict; BL_LEASE_BEGIN has begun. Fails before the table is asked with BL_INVALID when the source
 // lies outside of what the holder showed.
 BL_MUST_USE bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request,
-                                       const bl_lease_block_t *block, const bl_store_source_t *source,
+                                       const bl_lease_block_t *block, const bl_store_region_t *region,
                                        bl_lease_decision_t *decision, bl_lease_answer_t *answer, bl_error_t *err);
 // As bl_lease_table_load; BL_LEASE_BEGIN has begun.
 bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_token_t *token,

@@ -2,7 +2,7 @@
 #include "probe.h"
 
 #include "base/bytes.h"
-#include "client/arena_source.h"
+#include "client/arena_region.h"
 #include "sys/clock.h"
 
 #include <stdio.h>
@@ -14,7 +14,7 @@
 #define PATTERN       0xA5
 #define GRANULE_BYTES (64u << 10) // of a store's arena
 
-// ---- to a store and back -------------------------------------------------------------------------------------------
+// ---- to a store and back --------------------------------------------------------------------------------------------
 
 static bl_client_path_t client_path(bl_path_t path) {
   return path == BL_PATH_SHM        ? BL_CLIENT_PATH_SHM
@@ -90,14 +90,14 @@ static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device,
   uint64_t room;
   snprintf(job, sizeof job, "%.40s#preflight-%u", options->job, options->stage);
   const bl_client_demand_t demand = {.bytes = options->block_bytes, .count = 1};
-  bl_client_source_t source;
+  bl_client_region_t region;
   bl_client_options_t session = {.size = sizeof session,
                                  .store = store,
                                  .job = job,
                                  .stage = options->stage,
                                  .arena_bytes = bl_align_up(options->block_bytes, GRANULE_BYTES),
-                                 .sources = &source,
-                                 .source_count = 1,
+                                 .regions = &region,
+                                 .region_count = 1,
                                  .device = device->host_memory ? NULL : device,
                                  .unit_bytes = options->block_bytes,
                                  .deadline_ms = options->deadline_ms,
@@ -105,7 +105,7 @@ static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device,
   bl_status_t status =
       bl_arena_create(device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, options->block_bytes, &block, &outcome->err);
   if (status == BL_OK) {
-    source = bl_client_source_of(&block);
+    region = bl_client_region_of(&block);
     status = bl_client_open(&session, &client, &outcome->err);
   }
   if (status == BL_OK) {
@@ -139,7 +139,7 @@ void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_pro
   }
 }
 
-// ---- stages meet ---------------------------------------------------------------------------------------------------
+// ---- stages meet ----------------------------------------------------------------------------------------------------
 
 struct bl_meeting {
   bl_arena_t sent, received;

@@ -4,8 +4,8 @@
 //   activation-store --listen unix:/tmp/store --capacity "1 GiB" &
 //   ballast-park unix:/tmp/store 64            64 blocks of 1 MiB through 4 slots of own memory
 //
-// It works like a stage that has room for 4 blocks and needs 64: every block is made in a slot, evicted to make room for
-// the next, and loaded back, last one first, as a backward pass would.
+// It works like a stage that has room for 4 blocks and needs 64: every block is made in a slot, evicted to make room
+// for the next, and loaded back, last one first, as a backward pass would.
 #include <ballast/client.h>
 
 #include <inttypes.h>
@@ -88,10 +88,10 @@ int main(int argc, char **argv) {
     return bl_status_exit_code(BL_INVALID);
   }
   bl_error_t err = {0};
-  bl_client_source_t slots;
+  bl_client_region_t slots;
   bl_client_t *client = NULL;
   static uint64_t rooms[BLOCKS_MAX];
-  bl_status_t status = bl_client_source_create((uint64_t)SLOTS * BLOCK_BYTES, &slots, &err);
+  bl_status_t status = bl_client_region_create((uint64_t)SLOTS * BLOCK_BYTES, &slots, &err);
   if (status != BL_OK) {
     goto report;
   }
@@ -100,8 +100,8 @@ int main(int argc, char **argv) {
       .store = argv[1],
       .job = "park",
       .arena_bytes = (uint64_t)blocks * BLOCK_BYTES,
-      .sources = &slots,
-      .source_count = 1,
+      .regions = &slots,
+      .region_count = 1,
       .plaintext =
           plaintext, // off the loopback interface a client needs an identity (.tls_ca ...), or leave to do without
       .path = tcp ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_AUTO, // inside of a machine otherwise: shared memory
@@ -124,7 +124,7 @@ int main(int argc, char **argv) {
            blocks == 1 ? "block" : "blocks", SLOTS, path);
   }
   bl_client_close(client);
-  bl_client_source_destroy(&slots);
+  bl_client_region_destroy(&slots);
 report:
   if (status != BL_OK) {
     fprintf(stderr, "ballast-park: %s\n", err.text);

@@ -17,7 +17,7 @@
 #define SLOW_MS  20 // granularity of retries, renewals and of noticing a dead store
 #define FAST_MS  10 // the same of deadlines, while something waits
 
-// ---- callers' remote calls -----------------------------------------------------------------------------------------------
+// ---- callers' remote calls ------------------------------------------------------------------------------------------
 
 // An unused question; waits for one when all are in use.
 static bl__question_t *new_question(bl_client_t *client, bl__ask_t verb) {
@@ -39,7 +39,8 @@ static bl__question_t *new_question(bl_client_t *client, bl__ask_t verb) {
   }
 }
 
-// Asks, waits, and frees the question. Every question ends by its deadline at the latest: waiting needs none of its own.
+// Asks, waits, and frees the question. Every question ends by its deadline at the latest: waiting needs none of its
+// own.
 static bl_status_t ask(bl__question_t *question, bl_error_t *err) {
   bl_client_t *client = question->client;
   bl_loop_post(client->loop, &question->message);
@@ -78,7 +79,7 @@ bl_status_t bl_client_unreserve(bl_client_t *client, uint64_t plan, bl_error_t *
   return ask(question, err);
 }
 
-// ---- looking -------------------------------------------------------------------------------------------------------------
+// ---- looking --------------------------------------------------------------------------------------------------------
 
 size_t bl_client_rooms(bl_client_t *client, uint64_t *rooms, size_t capacity) {
   if (bl__is_forked(client, NULL)) {
@@ -140,7 +141,7 @@ bool bl_client_crosses(const bl_client_t *client) {
   return !bl_machine_same(client->own_machine, client->machine);
 }
 
-// ---- a turn of the loop --------------------------------------------------------------------------------------------------
+// ---- a turn of the loop ---------------------------------------------------------------------------------------------
 
 static void free_client(bl_client_t *client);
 
@@ -215,7 +216,7 @@ static void on_tick(bl_timer_t *timer, void *context) {
   turn(context, true);
 }
 
-// ---- opening, step by step -------------------------------------------------------------------------------------------------
+// ---- opening, step by step ------------------------------------------------------------------------------------------
 
 static void settle(bl_client_t *client, bl__phase_t phase, const bl_error_t *err) {
   const bl_client_opened_fn opened = client->opened;
@@ -262,23 +263,24 @@ static void prepare(bl__question_t *question, bl_client_t *client, bl__ask_t ver
       .client = client, .verb = verb, .done = done, .deadline_ns = bl_clock_now_ns() + deadline_ms * BL_NS_PER_MS};
 }
 
-// Shows the next source, or is done with it.
-static void show_next(bl_client_t *client) {
+// Registers the next region, or is done with it.
+static void register_next(bl_client_t *client) {
   pthread_mutex_lock(&client->mutex);
-  while (client->showing < client->source_capacity && !client->sources[client->showing].used) {
-    client->showing++;
+  while (client->registering < client->region_capacity && !client->regions[client->registering].used) {
+    client->registering++;
   }
   bl__operation_t *operation = NULL;
-  client->shown = false;
-  if (client->showing < client->source_capacity) {
-    const bl__client_source_t *source = &client->sources[client->showing];
-    operation = bl__requests_claim(&client->requests, BL__SHOW, bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS);
+  client->registered = false;
+  if (client->registering < client->region_capacity) {
+    const bl__client_region_t *region = &client->regions[client->registering];
+    operation =
+        bl__requests_claim(&client->requests, BL__REGISTER, bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS);
     if (operation != NULL) { // all are free: nobody else has this client yet
       operation->internal = true;
-      operation->source = client->showing;
-      operation->from = source->base;
-      operation->bytes = source->bytes;
-      operation->fd = source->fd;
+      operation->region = client->registering;
+      operation->from = region->base;
+      operation->bytes = region->bytes;
+      operation->fd = region->fd;
       bl__requests_submit(&client->requests, operation);
     }
   }
@@ -301,13 +303,13 @@ static void show_next(bl_client_t *client) {
 static void go_on_opening(bl_client_t *client) {
   if (client->phase < BL__PHASE_OPEN && client->opening_err.status != BL_OK) {
     opening_failed(client, &client->opening_err);
-  } else if (client->phase == BL__PHASE_LINKING && client->link == BL__CONNECTION_UP) {
-    client->phase = BL__PHASE_SHOWING;
-    client->showing = 0;
-    show_next(client);
-  } else if (client->phase == BL__PHASE_SHOWING && client->shown) {
-    client->showing++;
-    show_next(client);
+  } else if (client->phase == BL__PHASE_CONNECTING && client->link == BL__CONNECTION_UP) {
+    client->phase = BL__PHASE_REGISTERING;
+    client->registering = 0;
+    register_next(client);
+  } else if (client->phase == BL__PHASE_REGISTERING && client->registered) {
+    client->registering++;
+    register_next(client);
   }
 }
 
@@ -322,7 +324,7 @@ static void asked_to_open(bl__question_t *question) {
   }
   client->renewed_ns =
       question->deadline_ns - client->open_ms * BL_NS_PER_MS; // the TTL counts from before it was asked
-  client->phase = BL__PHASE_LINKING;
+  client->phase = BL__PHASE_CONNECTING;
   bl__connection_begin(client);
   bl__wake(client);
 }
@@ -359,7 +361,7 @@ static void on_begin(bl_message_t *message) {
   begin_session(client);
 }
 
-// ---- closing, step by step -------------------------------------------------------------------------------------------------
+// ---- closing, step by step ------------------------------------------------------------------------------------------
 
 // Everything that is under way ends, and its memory is its owner's again. Only on nccl that takes the connection.
 static void end_operations(bl_client_t *client) {
@@ -391,14 +393,14 @@ static void be_gone(bl_client_t *client) {
   } // else on_wake does
 }
 
-// The next session starts from nothing, but for the sources.
+// The next session starts from nothing, but for the regions.
 static void begin_again(bl_client_t *client) {
   bl__connection_close(client);
   pthread_mutex_lock(&client->mutex);
   client->lost = (bl_error_t){0};
   client->draining = false;
-  for (uint32_t i = 0; i < client->source_capacity; i++) {
-    client->sources[i].shown = client->sources[i].unanswered = false;
+  for (uint32_t i = 0; i < client->region_capacity; i++) {
+    client->regions[i].registered = client->regions[i].unanswered = false;
   }
   pthread_mutex_unlock(&client->mutex);
   client->next_renewal_ns = 0;
@@ -430,7 +432,7 @@ static void on_end(bl_message_t *message) {
   }
 }
 
-// ---- open and close --------------------------------------------------------------------------------------------------------
+// ---- open and close -------------------------------------------------------------------------------------------------
 
 #define FIRST_SIZE (offsetof(bl_client_options_t, context) + sizeof(void *)) // of options, in version 0.1
 
@@ -463,47 +465,47 @@ static bl_status_t check_options(const bl_client_options_t *options, bl_error_t 
   if (options->store == NULL || strlen(options->store) >= BL_RPC_ADDRESS_BYTES) {
     return bl_error_set(err, BL_INVALID, "a client needs the address of its store");
   }
-  for (size_t i = 0; i < options->source_count; i++) {
-    if (options->sources[i].fd < 0 || options->sources[i].bytes == 0) {
-      return bl_error_set(err, BL_INVALID, "source %zu is not shareable: make it with bl_client_source_create", i);
+  for (size_t i = 0; i < options->region_count; i++) {
+    if (options->regions[i].fd < 0 || options->regions[i].bytes == 0) {
+      return bl_error_set(err, BL_INVALID, "region %zu is not shareable: make it with bl_client_region_create", i);
     }
   }
   return BL_OK;
 }
 
 // A free number. [m] False: there is none.
-static bool take_number(bl_client_t *client, const bl_client_source_t *source, uint32_t *number) {
+static bool take_number(bl_client_t *client, const bl_client_region_t *region, uint32_t *number) {
   uint32_t free = 0;
-  while (free < client->source_capacity && (client->sources[free].used || client->sources[free].unanswered)) {
+  while (free < client->region_capacity && (client->regions[free].used || client->regions[free].unanswered)) {
     free++;
   }
-  if (free == client->source_capacity) {
+  if (free == client->region_capacity) {
     uint32_t capacity = free == 0 ? 16 : 2 * free;
-    bl__client_source_t *sources =
-        capacity <= BL_CLIENT_SOURCES ? realloc(client->sources, capacity * sizeof *sources) : NULL;
-    if (sources == NULL) {
+    bl__client_region_t *regions =
+        capacity <= BL_CLIENT_REGIONS ? realloc(client->regions, capacity * sizeof *regions) : NULL;
+    if (regions == NULL) {
       return false;
     }
-    memset(sources + free, 0, (capacity - free) * sizeof *sources);
-    client->sources = sources;
-    client->source_capacity = capacity;
+    memset(regions + free, 0, (capacity - free) * sizeof *regions);
+    client->regions = regions;
+    client->region_capacity = capacity;
   }
-  client->sources[free] =
-      (bl__client_source_t){.used = true, .base = source->base, .bytes = source->bytes, .fd = source->fd};
+  client->regions[free] =
+      (bl__client_region_t){.used = true, .base = region->base, .bytes = region->bytes, .fd = region->fd};
   *number = free;
   return true;
 }
 
-static bl_status_t no_more_sources(bl_error_t *err) {
-  return bl_error_set(err, BL_EXHAUSTED, "no more sources: %d are possible", BL_CLIENT_SOURCES);
+static bl_status_t no_more_regions(bl_error_t *err) {
+  return bl_error_set(err, BL_EXHAUSTED, "no more regions: %d are possible", BL_CLIENT_REGIONS);
 }
 
 static bl_status_t copy_lists(bl_client_t *client, const bl_client_options_t *options,
                               const bl_client_demand_t *demands, size_t demand_count, bl_error_t *err) {
-  for (size_t i = 0; i < options->source_count; i++) {
+  for (size_t i = 0; i < options->region_count; i++) {
     uint32_t number;
-    if (!take_number(client, &options->sources[i], &number)) {
-      return no_more_sources(err);
+    if (!take_number(client, &options->regions[i], &number)) {
+      return no_more_regions(err);
     }
   }
   if (demand_count > 0) {
@@ -545,7 +547,7 @@ static void cleanup(bl_client_t *client) {
   bl_mover_destroy(client->mover);
   bl_tls_release(client->security.tls);
   free(client->demands);
-  free(client->sources);
+  free(client->regions);
   free(client);
 }
 
@@ -757,45 +759,45 @@ void bl_client_close(bl_client_t *client) {
   bl_client_runtime_destroy(owned);
 }
 
-// ---- sources -------------------------------------------------------------------------------------------------------------
+// ---- regions --------------------------------------------------------------------------------------------------------
 
-// Shows or hides: where memory is shown the store maps or unmaps it; elsewhere it need not know, but what is hidden must be
-// at rest.
+// Shows or hides: where memory is shown the store maps or unmaps it; elsewhere it need not know, but what is hidden
+// must be at rest.
 static void tell_store(bl_client_t *client, bl__verb_t verb, uint32_t number, bl_client_ticket_t *ticket) {
   bl__operation_t *operation = bl__operation_new(client, verb);
   pthread_mutex_lock(&client->mutex);
-  const bl__client_source_t *source = &client->sources[number];
-  operation->source = number;
-  operation->from = source->base;
-  operation->bytes = source->bytes;
-  operation->fd = verb == BL__SHOW ? source->fd : -1;
+  const bl__client_region_t *region = &client->regions[number];
+  operation->region = number;
+  operation->from = region->base;
+  operation->bytes = region->bytes;
+  operation->fd = verb == BL__REGISTER ? region->fd : -1;
   pthread_mutex_unlock(&client->mutex);
   bl__operation_submit(client, operation, ticket);
 }
 
-bl_status_t bl_client_add_source_start(bl_client_t *client, const bl_client_source_t *source, uint32_t *number,
-                                       bl_client_ticket_t *ticket, bl_error_t *err) {
+bl_status_t bl_client_register_start(bl_client_t *client, const bl_client_region_t *region, uint32_t *number,
+                                     bl_client_ticket_t *ticket, bl_error_t *err) {
   if (bl__is_forked(client, err)) {
     return BL_PRECONDITION;
   }
-  if (source->base == NULL || source->bytes == 0 || (client->shm && source->fd < 0)) {
-    return bl_error_set(err, BL_INVALID, "a source needs memory and, on shm, its descriptor (bl_client_source_create)");
+  if (region->base == NULL || region->bytes == 0 || (client->shm && region->fd < 0)) {
+    return bl_error_set(err, BL_INVALID, "a region needs memory and, on shm, its descriptor (bl_client_region_create)");
   }
   pthread_mutex_lock(&client->mutex);
-  bool free = take_number(client, source, number);
+  bool free = take_number(client, region, number);
   pthread_mutex_unlock(&client->mutex);
   if (!free) {
-    return no_more_sources(err);
+    return no_more_regions(err);
   }
-  tell_store(client, BL__SHOW, *number, ticket);
+  tell_store(client, BL__REGISTER, *number, ticket);
   return BL_OK;
 }
 
-bl_status_t bl_client_add_source(bl_client_t *client, const bl_client_source_t *source, uint32_t *number,
-                                 bl_error_t *err) {
+bl_status_t bl_client_register(bl_client_t *client, const bl_client_region_t *region, uint32_t *number,
+                               bl_error_t *err) {
   bl_client_ticket_t ticket;
   uint32_t taken;
-  bl_status_t status = bl_client_add_source_start(client, source, &taken, &ticket, err);
+  bl_status_t status = bl_client_register_start(client, region, &taken, &ticket, err);
   if (status == BL_OK) {
     status = bl_client_wait(client, ticket, UINT64_MAX, err);
   }
@@ -805,25 +807,25 @@ bl_status_t bl_client_add_source(bl_client_t *client, const bl_client_source_t *
   return status;
 }
 
-bl_status_t bl_client_withdraw_source(bl_client_t *client, uint32_t number, bl_error_t *err) {
+bl_status_t bl_client_unregister(bl_client_t *client, uint32_t number, bl_error_t *err) {
   if (bl__is_forked(client, err)) {
     return BL_PRECONDITION;
   }
   pthread_mutex_lock(&client->mutex);
-  bool known = number < client->source_capacity && client->sources[number].used;
+  bool known = number < client->region_capacity && client->regions[number].used;
   if (known) {
-    client->sources[number].shown = false; // nothing leaves from it any more
+    client->regions[number].registered = false; // nothing leaves from it any more
   }
   pthread_mutex_unlock(&client->mutex);
   if (!known) {
-    return bl_error_set(err, BL_NOT_FOUND, "the client has no source %" PRIu32, number);
+    return bl_error_set(err, BL_NOT_FOUND, "the client has no region %" PRIu32, number);
   }
   bl_client_ticket_t ticket;
-  tell_store(client, BL__HIDE, number, &ticket);
+  tell_store(client, BL__UNREGISTER, number, &ticket);
   bl_status_t status = bl_client_wait(client, ticket, UINT64_MAX, err);
   const bool gone = status == BL_OK || bl_client_state(client, NULL) != BL_OK; // a lost store reads nothing of ours
   pthread_mutex_lock(&client->mutex);
-  client->sources[number].used = client->sources[number].shown = !gone;
+  client->regions[number].used = client->regions[number].registered = !gone;
   pthread_mutex_unlock(&client->mutex);
   if (gone) {
     bl_error_clear(err);

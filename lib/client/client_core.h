@@ -11,8 +11,8 @@
 //   control.c       what goes as remote calls: open, keep-alive, reserve, close
 //   request_wire.c  those as messages
 //
-// Thread: everything happens on the runtime's loop, but for what callers call, which touches only what is marked [m], under
-// the client's mutex, and wakes the loop. Callbacks are called without the mutex.
+// Thread: everything happens on the runtime's loop, but for what callers call, which touches only what is marked [m],
+// under the client's mutex, and wakes the loop. Callbacks are called without the mutex.
 #ifndef BALLAST_CLIENT_CLIENT_CORE_H
 #define BALLAST_CLIENT_CLIENT_CORE_H
 
@@ -48,7 +48,7 @@ struct bl_client_runtime {
   unsigned closing; // [its mutex] clients that are being closed
 };
 
-// ---- questions: remote calls ---------------------------------------------------------------------------------------------
+// ---- questions: remote calls ----------------------------------------------------------------------------------------
 
 typedef enum {
   BL__ASK_OPEN, // not sequenced
@@ -73,7 +73,7 @@ typedef struct bl__question {
   size_t demand_count;
 } bl__question_t;
 
-// ---- the data connection -------------------------------------------------------------------------------------------------
+// ---- the data connection --------------------------------------------------------------------------------------------
 
 typedef enum {
   BL__CONNECTION_DOWN,
@@ -95,19 +95,19 @@ typedef struct bl__half {
   char text[BL_FRAME_TEXT_BYTES + 1];
 } bl__half_t;
 
-typedef struct bl__client_source {
-  bool used, shown;
-  bool unanswered; // its SHOW was given up, and the store may map it yet: the number is no other's in this session
+typedef struct bl__client_region {
+  bool used, registered;
+  bool unanswered; // its REGISTER was given up, and the store may map it yet: the number is no other's in this session
   const uint8_t *base;
   uint64_t bytes;
   int fd;
-} bl__client_source_t;
+} bl__client_region_t;
 
 typedef enum {
-  BL__PHASE_ASKING,    // for a session
-  BL__PHASE_LINKING,   // its data connection
-  BL__PHASE_SHOWING,   // sources
-  BL__PHASE_RESERVING, // rooms, where open_start was given demands
+  BL__PHASE_ASKING,      // for a session
+  BL__PHASE_CONNECTING,  // its data connection
+  BL__PHASE_REGISTERING, // regions
+  BL__PHASE_RESERVING,   // rooms, where open_start was given demands
   BL__PHASE_OPEN,
   BL__PHASE_FAILED, // to open
   BL__PHASE_CLOSING,
@@ -143,9 +143,9 @@ struct bl_client {
   void *closed_context;
   bool reopens;                // closing makes way for another session
   bool says_goodbye;           // opening failed, but not by the end of the session
-  bl_error_t opening_err;      // why it cannot be opened: what the connection found, while LINKING and SHOWING
-  bool shown;                  // the source that was being shown is
-  uint32_t showing;            // the source that is being shown, while SHOWING
+  bl_error_t opening_err;      // why it cannot be opened: what the connection found, while CONNECTING and REGISTERING
+  bool registered;             // the region that was being registered is
+  uint32_t registering;        // the region that is being registered, while REGISTERING
   bl_client_demand_t *demands; // of the first reservation
   size_t demand_count;
   bl__question_t step, goodbye; // the remote call of opening that is under way; that of closing
@@ -176,7 +176,7 @@ struct bl_client {
 
   // The data connection. The loop's.
   bl__connection_state_t link;
-  bl_path_choice_t choice;   // while LINKING: the path that is tried,
+  bl_path_choice_t choice;   // while CONNECTING: the path that is tried,
   unsigned choices_failed;   // those that have failed,
   bl_error_t choice_failure; // and why the last did
   char link_address[BL_RPC_ADDRESS_BYTES];
@@ -212,8 +212,8 @@ struct bl_client {
   pthread_cond_t ended[BL__QUESTIONS]; // of each question: wakes its asker alone
   bl__requests_t requests;
   pthread_cond_t done[BL_CLIENT_TICKETS]; // of each operation
-  bl__client_source_t *sources;           // of BL_CLIENT_SOURCES; grows
-  uint32_t source_capacity;
+  bl__client_region_t *regions;           // of BL_CLIENT_REGIONS; grows
+  uint32_t region_capacity;
 };
 
 // session.c

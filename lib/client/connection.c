@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data connection of a session: the choice of the path, the greeting, the maps; and connecting again. All on the loop,
-// without a wait: each event goes on from the state where the last one stopped.
+// The data connection of a session: the choice of the path, the greeting, the maps; and connecting again. All on the
+// loop, without a wait: each event goes on from the state where the last one stopped.
 #include "client/client_core.h"
 #include "datapath/greeting.h"
 #include "datapath/machine.h"
@@ -17,7 +17,7 @@
 #define AGAIN_MAX_NS (UINT64_C(1000) * 1000000)
 #define AGAIN_TRY_NS (UINT64_C(300) * 1000000) // for one attempt
 
-// ---- down --------------------------------------------------------------------------------------------------------------
+// ---- down -----------------------------------------------------------------------------------------------------------
 
 void bl__connection_close(bl_client_t *client) {
   bl_watch_destroy(client->watch);
@@ -38,11 +38,12 @@ void bl__connection_close(bl_client_t *client) {
 
 static void try_path(bl_client_t *client);
 
-// The first time the next path is tried; later the store is tried again after a while, unless it says that that is of no use.
+// The first time the next path is tried; later the store is tried again after a while, unless it says that that is of
+// no use.
 static void failed(bl_client_t *client, const bl_error_t *err) {
   const bl_error_t why = *err;
   bl__connection_close(client);
-  if (client->phase == BL__PHASE_LINKING) {
+  if (client->phase == BL__PHASE_CONNECTING) {
     client->choice_failure = why;
     if (why.status == BL_FENCED || why.status == BL_DENIED) {
       client->opening_err = why;
@@ -87,10 +88,10 @@ void bl__connection_lost(bl_client_t *client, const char *why) {
   bl__wake(client);
 }
 
-// ---- up ----------------------------------------------------------------------------------------------------------------
+// ---- up -------------------------------------------------------------------------------------------------------------
 
 static void be_up(bl_client_t *client) {
-  const bool first = client->phase == BL__PHASE_LINKING;
+  const bool first = client->phase == BL__PHASE_CONNECTING;
   client->link = BL__CONNECTION_UP;
   client->link_why[0] = '\0';
   client->blocked = false;
@@ -147,7 +148,7 @@ static bl_status_t on_welcome(bl_client_t *client, bl_error_t *err) {
     return bl_error_set(err, BL_INTERNAL, "%s: the welcome is refused: %s", client->link_address, reason);
   }
   if (client->by == BL_PATH_NCCL) {
-    client->link = client->phase == BL__PHASE_LINKING ? BL__CONNECTION_JOINING : BL__CONNECTION_UP;
+    client->link = client->phase == BL__PHASE_CONNECTING ? BL__CONNECTION_JOINING : BL__CONNECTION_UP;
     return bl__ways_open(client, err);
   }
   client->link = BL__CONNECTION_UP;
@@ -167,8 +168,8 @@ static bl_status_t explain_end(bl_client_t *client, bool broken, bl_error_t *err
   return bl_error_prefix(err, "%s", client->link_address);
 }
 
-// What comes before the link is up. BL_DEADLINE: the welcome is not there yet. After it, while communicators are made, a
-// store has nothing to say but why it ends the connection.
+// What comes before the link is up. BL_DEADLINE: the welcome is not there yet. After it, while communicators are made,
+// a store has nothing to say but why it ends the connection.
 static bl_status_t read_welcome(bl_client_t *client, bl_error_t *err) {
   bl_status_t status = BL_OK;
   while (status == BL_OK && client->link < BL__CONNECTION_UP) {
@@ -335,7 +336,7 @@ static void begin(bl_client_t *client, uint64_t deadline_ns) {
   }
 }
 
-// ---- the choice of the path ----------------------------------------------------------------------------------------------
+// ---- the choice of the path -----------------------------------------------------------------------------------------
 
 static void try_path(bl_client_t *client) {
   bl_path_end_t own = bl_endpoint_end(&client->endpoint, "this process", client->own_machine, true, true);
@@ -367,7 +368,7 @@ void bl__connection_begin(bl_client_t *client) {
   try_path(client);
 }
 
-// ---- time ----------------------------------------------------------------------------------------------------------------
+// ---- time -----------------------------------------------------------------------------------------------------------
 
 static void be_late(bl_client_t *client) {
   bl_error_t err = {0};
@@ -399,7 +400,7 @@ void bl__connection_turn(bl_client_t *client, uint64_t now_ns) {
   }
   if (client->link > BL__CONNECTION_DOWN && client->link < BL__CONNECTION_UP && now_ns >= client->link_deadline_ns) {
     be_late(client);
-  } else if (client->link == BL__CONNECTION_DOWN && client->phase >= BL__PHASE_SHOWING &&
+  } else if (client->link == BL__CONNECTION_DOWN && client->phase >= BL__PHASE_REGISTERING &&
              client->phase <= BL__PHASE_OPEN && !client->shm && now_ns >= client->link_at_ns) {
     begin(client, now_ns + AGAIN_TRY_NS);
   }

@@ -190,7 +190,7 @@ static void renew(bl_client_t *client, uint64_t now_ns) {
 }
 
 void bl__control_turn(bl_client_t *client, uint64_t now_ns) {
-  if (client->phase >= BL__PHASE_SHOWING) {
+  if (client->phase >= BL__PHASE_REGISTERING) {
     renew(client, now_ns);
   }
   bl__question_t *again = client->again;

@@ -21,7 +21,7 @@ struct bl_client_heap {
   size_t count, capacity;
 };
 
-bl_status_t bl_client_heap_create(const bl_client_source_t *memory, bl_client_heap_t **heap, bl_error_t *err) {
+bl_status_t bl_client_heap_create(const bl_client_region_t *memory, bl_client_heap_t **heap, bl_error_t *err) {
   const uint64_t bytes = memory->bytes - memory->bytes % BL_CLIENT_HEAP_ALIGNMENT;
   if (memory->base == NULL || bytes == 0) {
     return bl_error_set(err, BL_INVALID, "a heap needs at least %d bytes of memory", BL_CLIENT_HEAP_ALIGNMENT);

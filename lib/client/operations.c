@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-// ---- tickets -----------------------------------------------------------------------------------------------------------
+// ---- tickets --------------------------------------------------------------------------------------------------------
 
 bl__operation_t *bl__operation_new(bl_client_t *client, bl__verb_t verb) {
   bl__operation_t *operation;
@@ -114,7 +114,7 @@ void bl_client_abandon(bl_client_t *client, bl_client_ticket_t ticket) {
   pthread_mutex_unlock(&client->mutex);
 }
 
-// ---- starts ------------------------------------------------------------------------------------------------------------
+// ---- starts ---------------------------------------------------------------------------------------------------------
 
 // Begins a use of a room by an operation of this verb; `part`: of the bytes of its block behind the first `skip`.
 static bl_status_t begin_use(bl_client_t *client, bl__verb_t verb, uint64_t room, uint64_t skip, uint64_t bytes,
@@ -140,16 +140,16 @@ static bl_status_t begin_use(bl_client_t *client, bl__verb_t verb, uint64_t room
   return status;
 }
 
-// The source that the bytes lie in; on tcp they may lie anywhere.
-static bool find_source(bl_client_t *client, const uint8_t *at, uint64_t bytes, uint32_t *number, uint64_t *offset) {
+// The region that the bytes lie in; on tcp they may lie anywhere.
+static bool find_region(bl_client_t *client, const uint8_t *at, uint64_t bytes, uint32_t *number, uint64_t *offset) {
   bool found = client->by == BL_PATH_TCP;
   pthread_mutex_lock(&client->mutex);
-  for (uint32_t i = 0; i < client->source_capacity && !found; i++) {
-    const bl__client_source_t *source = &client->sources[i];
-    if (source->used && source->shown && at >= source->base && at < source->base + source->bytes &&
-        bytes <= (uint64_t)(source->base + source->bytes - at)) {
+  for (uint32_t i = 0; i < client->region_capacity && !found; i++) {
+    const bl__client_region_t *region = &client->regions[i];
+    if (region->used && region->registered && at >= region->base && at < region->base + region->bytes &&
+        bytes <= (uint64_t)(region->base + region->bytes - at)) {
       *number = i;
-      *offset = (uint64_t)(at - source->base);
+      *offset = (uint64_t)(at - region->base);
       found = true;
     }
   }
@@ -160,21 +160,21 @@ static bool find_source(bl_client_t *client, const uint8_t *at, uint64_t bytes, 
 static bl_status_t start_evict(bl_client_t *client, uint64_t id, const void *from, uint64_t bytes,
                                const uint64_t *checksum, const bl_client_label_t *label, bl_client_ticket_t *ticket,
                                bl_error_t *err) {
-  uint32_t source = 0;
+  uint32_t region = 0;
   uint64_t offset = 0;
   if (bl__is_forked(client, err)) {
     return BL_PRECONDITION;
   }
-  if (bytes == 0 || from == NULL || !find_source(client, from, bytes, &source, &offset)) {
+  if (bytes == 0 || from == NULL || !find_region(client, from, bytes, &region, &offset)) {
     return bl_error_set(err, BL_INVALID, "cannot evict %" PRIu64 " %s: %s", bytes, bytes == 1 ? "byte" : "bytes",
-                        bytes == 0 ? "a block has at least one" : "they lie in no source of the client");
+                        bytes == 0 ? "a block has at least one" : "they lie in no region of the client");
   }
   bl__operation_t *operation;
   bl_status_t status = begin_use(client, BL__EVICT, id, 0, bytes, false, &operation, err);
   if (status == BL_OK) {
     operation->from = from;
-    operation->source = source;
-    operation->source_offset = offset;
+    operation->region = region;
+    operation->region_offset = offset;
     operation->known = checksum != NULL;
     operation->checksum = checksum != NULL ? *checksum : 0;
     operation->label = label != NULL ? *label : (bl_client_label_t){0};
@@ -252,19 +252,19 @@ bl_status_t bl_client_release_start(bl_client_t *client, uint64_t id, bl_client_
   return status;
 }
 
-// ---- start and wait in one ---------------------------------------------------------------------------------------------
+// ---- start and wait in one ------------------------------------------------------------------------------------------
 
-bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
+bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, const void *region, uint64_t bytes,
                             const bl_client_label_t *label, bl_error_t *err) {
   bl_client_ticket_t ticket = {0};
-  bl_status_t status = bl_client_evict_start(client, room, source, bytes, label, &ticket, err);
+  bl_status_t status = bl_client_evict_start(client, room, region, bytes, label, &ticket, err);
   return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
 }
 
-bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
+bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t room, const void *region, uint64_t bytes,
                                   uint64_t checksum, const bl_client_label_t *label, bl_error_t *err) {
   bl_client_ticket_t ticket = {0};
-  bl_status_t status = start_evict(client, room, source, bytes, &checksum, label, &ticket, err);
+  bl_status_t status = start_evict(client, room, region, bytes, &checksum, label, &ticket, err);
   return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
 }
 

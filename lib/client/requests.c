@@ -13,7 +13,7 @@
 #define RULE(number) true // of requests.h; a test takes them out
 #endif
 
-// ---- life ----------------------------------------------------------------------------------------------------------
+// ---- life -----------------------------------------------------------------------------------------------------------
 
 void bl__requests_begin(bl__requests_t *r, bl__transfer_kind_t kind, bool verified, uint64_t flow_bytes) {
   r->kind = kind;
@@ -32,7 +32,7 @@ void bl__requests_cleanup(bl__requests_t *r) {
   r->rooms = (bl__rooms_t){0};
 }
 
-// ---- lists of operations -------------------------------------------------------------------------------------------
+// ---- lists of operations --------------------------------------------------------------------------------------------
 
 static void append(bl__operation_t **first, bl__operation_t **last, bl__operation_t *operation) {
   operation->next = NULL;
@@ -112,7 +112,7 @@ void bl__requests_over(bl__requests_t *r, bl__operation_t *operation) {
   }
 }
 
-// ---- callers -------------------------------------------------------------------------------------------------------
+// ---- callers --------------------------------------------------------------------------------------------------------
 
 bl__operation_t *bl__requests_claim(bl__requests_t *r, bl__verb_t verb, uint64_t deadline_ns) {
   for (uint32_t i = 0; i < BL_CLIENT_TICKETS; i++) {
@@ -189,7 +189,7 @@ void bl__requests_cancel(bl__requests_t *r, bl__operation_t *operation) {
   r->cancels = true;
 }
 
-// ---- the connection ------------------------------------------------------------------------------------------------
+// ---- the connection -------------------------------------------------------------------------------------------------
 
 void bl__requests_link_up(bl__requests_t *r) {
   r->linked = true;
@@ -232,7 +232,7 @@ void bl__requests_lose(bl__requests_t *r, const bl_error_t *cause) {
   r->sent_count = r->release_count = 0;
 }
 
-// ---- sending -------------------------------------------------------------------------------------------------------
+// ---- sending --------------------------------------------------------------------------------------------------------
 
 static void name(const bl__requests_t *r, bl__request_t *request, const bl__sent_t *sent) {
   *request = (bl__request_t){
@@ -312,7 +312,7 @@ static bool shows_memory(const bl__requests_t *r) {
 
 // Where nothing is shown, what is withdrawn has to be at rest.
 static bool can_start_show(const bl__requests_t *r, const bl__operation_t *operation) {
-  return shows_memory(r) || operation->verb == BL__SHOW || !is_read(r, operation->from, operation->bytes);
+  return shows_memory(r) || operation->verb == BL__REGISTER || !is_read(r, operation->from, operation->bytes);
 }
 
 static bool has_flow(const bl__requests_t *r, const bl__operation_t *operation) {
@@ -331,8 +331,8 @@ static bool start(bl__requests_t *r, bl__operation_t *operation, bl__request_t *
                            .bytes = operation->bytes,
                            .checksum = verb == BL__EVICT && r->kind != BL__PUSH ? operation->checksum : 0,
                            .from = operation->from,
-                           .source = operation->source,
-                           .source_offset = operation->source_offset,
+                           .region = operation->region,
+                           .region_offset = operation->region_offset,
                            .label = operation->label};
   const bl__sent_t *sent = put(r, &what, request);
   if (sent == NULL) {
@@ -359,7 +359,7 @@ bool bl__requests_next(bl__requests_t *r, uint64_t now_ns, bl__request_t *reques
   }
   while (r->queue_first != NULL && now_ns >= r->pause_until_ns && r->sent_count < BL_CLIENT_IN_FLIGHT) {
     bl__operation_t *operation = r->queue_first, *next = operation->next;
-    const bool shows = operation->verb == BL__SHOW || operation->verb == BL__HIDE;
+    const bool shows = operation->verb == BL__REGISTER || operation->verb == BL__UNREGISTER;
     if (shows ? !can_start_show(r, operation) : !start(r, operation, request)) {
       return false;
     }
@@ -372,7 +372,7 @@ bool bl__requests_next(bl__requests_t *r, uint64_t now_ns, bl__request_t *reques
       operation->state = BL__OPERATION_SENT;
       *request = (bl__request_t){.verb = operation->verb,
                                  .operation = operation,
-                                 .sent = {.source = operation->source, .bytes = operation->bytes}};
+                                 .sent = {.region = operation->region, .bytes = operation->bytes}};
       return true;
     }
     end(r, operation, BL_OK, "");
@@ -392,7 +392,7 @@ void bl__requests_put_back(bl__requests_t *r, bl__operation_t *operation) {
   r->queue_last = r->queue_last == NULL ? operation : r->queue_last;
 }
 
-// ---- bytes ---------------------------------------------------------------------------------------------------------
+// ---- bytes ----------------------------------------------------------------------------------------------------------
 
 void bl__requests_pushed(bl__requests_t *r, bl__operation_t *operation, uint64_t at, uint64_t hash) {
   operation->at = at;
@@ -420,7 +420,7 @@ bl__operation_t *bl__requests_copying(const bl__requests_t *r) {
   return r->copying_first;
 }
 
-// ---- the end of loads ----------------------------------------------------------------------------------------------
+// ---- the end of loads -----------------------------------------------------------------------------------------------
 
 static void set_room(bl__requests_t *r, const bl__operation_t *operation, bl__room_state_t state) {
   bl__room_settle(&r->rooms, operation->room, state, operation->generation);
@@ -438,7 +438,8 @@ static void release_loaded(bl__requests_t *r, const bl__operation_t *operation, 
   bl__room_settle(&r->rooms, operation->room, BL__ROOM_EMPTY, operation->generation + 1);
 }
 
-// The same, and the block stays: this use of the room goes on. Where the load was given up the checksum is the store's own.
+// The same, and the block stays: this use of the room goes on. Where the load was given up the checksum is the store's
+// own.
 static void keep_loaded(bl__requests_t *r, uint64_t id, uint64_t generation, uint64_t bytes, uint64_t checksum) {
   if (RULE(11)) {
     queue_release(
@@ -485,7 +486,7 @@ void bl__requests_copied(bl__requests_t *r, bl__operation_t *operation, uint64_t
   }
 }
 
-// ---- answers -------------------------------------------------------------------------------------------------------
+// ---- answers --------------------------------------------------------------------------------------------------------
 
 // The same again, with what is left of the deadline.
 static bool try_again(bl__requests_t *r, bl__operation_t *operation, uint64_t generation, uint64_t now_ns) {
@@ -626,7 +627,8 @@ static void release_answered(bl__requests_t *r, const bl__sent_t *sent, const bl
       bl__room_settle(&r->rooms, sent->id, BL__ROOM_EMPTY, answer->generation);
     }
   } else if (sets && (operation != NULL || answer->status != BL_FENCED)) {
-    // An evict that was refused before it was given up left the room as it was. Fenced: it had ended, and that is known.
+    // An evict that was refused before it was given up left the room as it was. Fenced: it had ended, and that is
+    // known.
     const bool unused = operation == NULL && answer->status == BL_PRECONDITION && answer->id != 0;
     bl__room_settle(&r->rooms, sent->id,
                     unused              ? BL__ROOM_EMPTY
@@ -658,17 +660,18 @@ void bl__requests_answer(bl__requests_t *r, const bl__answer_t *answer, uint64_t
   }
 }
 
-void bl__requests_shown(bl__requests_t *r, bl__verb_t verb, uint32_t source, bl_status_t status, const char *text) {
+void bl__requests_registered(bl__requests_t *r, bl__verb_t verb, uint32_t region, bl_status_t status,
+                             const char *text) {
   for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) {
     bl__operation_t *operation = &r->operations[i];
-    if (operation->state == BL__OPERATION_SENT && operation->verb == verb && operation->source == source) {
+    if (operation->state == BL__OPERATION_SENT && operation->verb == verb && operation->region == region) {
       end(r, operation, status, text);
       return;
     }
   }
 }
 
-// ---- giving up -----------------------------------------------------------------------------------------------------
+// ---- giving up ------------------------------------------------------------------------------------------------------
 
 // A cancelled load whose half may be queued ends by itself if the store lives; stopping it costs the communicators.
 static bool may_still_end(const bl__requests_t *r, bl__operation_t *operation, uint64_t now_ns) {

@@ -9,8 +9,8 @@
 //                                         ^               |  \                ^
 //                                         +---try again---+   +-> COPYING ----+     (pull: a load whose block is copied)
 //
-// tick ends what was cancelled or is late from QUEUED, SENT and COPYING; lose ends all. Between ENDED and OVER the caller of
-// this machine lets go of the operation's memory: it never reads or writes it after OVER.
+// tick ends what was cancelled or is late from QUEUED, SENT and COPYING; lose ends all. Between ENDED and OVER the
+// caller of this machine lets go of the operation's memory: it never reads or writes it after OVER.
 //
 // A room is used by one operation at a time:
 //
@@ -31,10 +31,11 @@
 //   8. A block whose checksum differs is not given to its caller.
 //   9. What was refused for now (retry_after_ms) is asked again under another number, until its deadline.
 //  10. What has ended is not read any more: the rest of its bytes stays here.
-//  11. The store is told that a load is over which leaves its block there, because that is wanted or it was given up: until
-//      then the block counts as in flight.
+//  11. The store is told that a load is over which leaves its block there, because that is wanted or it was given up:
+//      until then the block counts as in flight.
 //
-// Thread: none inside; the client's mutex is held in every call. Memory: all in the structure, but for the table of rooms.
+// Thread: none inside; the client's mutex is held in every call. Memory: all in the structure, but for the table of
+// rooms.
 #ifndef BALLAST_CLIENT_REQUESTS_H
 #define BALLAST_CLIENT_REQUESTS_H
 
@@ -52,7 +53,7 @@ typedef enum bl__transfer_kind {
   BL__PAIRED,   // nccl: both queue their half; not verified
 } bl__transfer_kind_t;
 
-typedef enum bl__verb { BL__EVICT, BL__LOAD, BL__RELEASE, BL__SHOW, BL__HIDE } bl__verb_t;
+typedef enum bl__verb { BL__EVICT, BL__LOAD, BL__RELEASE, BL__REGISTER, BL__UNREGISTER } bl__verb_t;
 
 typedef enum bl__operation_state {
   BL__OPERATION_FREE,
@@ -78,8 +79,8 @@ typedef struct bl__operation {
   const uint8_t *from; // evict
   uint8_t *to;         // load: where what of the block is wanted goes
   uint64_t skip, take; // load: of a part, the bytes before it and its own; of a whole block 0 and all
-  uint32_t source;     // evict, show, hide
-  uint64_t source_offset;
+  uint32_t region;     // evict, show, hide
+  uint64_t region_offset;
   int fd; // show
   bl_client_label_t label;
   bool keeps;        // load: the block stays in the store
@@ -106,8 +107,8 @@ typedef struct bl__sent {
   bool keeps; // a release that is none: the block was loaded and stays
   uint64_t id, generation, bytes, checksum;
   const uint8_t *from; // evict: stays readable while its source is shown, whoever waits
-  uint32_t source;
-  uint64_t source_offset;
+  uint32_t region;
+  uint64_t region_offset;
   bl_client_label_t label;
 } bl__sent_t;
 
@@ -175,12 +176,12 @@ void bl__requests_link_down(bl__requests_t *requests);
 // The session is lost: every operation ends with the cause.
 void bl__requests_lose(bl__requests_t *requests, const bl_error_t *cause);
 
-// What to send next, and with which operation (NULL: none waits for it); *request is then sent, or was sent before over a
-// connection that broke. SHOW and HIDE have no sequence. False: nothing now.
+// What to send next, and with which operation (NULL: none waits for it); *request is then sent, or was sent before over
+// a connection that broke. REGISTER and UNREGISTER have no sequence. False: nothing now.
 typedef struct bl__request {
   bl__verb_t verb;
   bl__operation_t *operation;
-  bl__sent_t sent; // but of SHOW and HIDE, which have: sent.source, sent.bytes
+  bl__sent_t sent; // but of REGISTER and UNREGISTER, which have: sent.region, sent.bytes
   uint64_t acknowledged;
 } bl__request_t;
 bool bl__requests_next(bl__requests_t *requests, uint64_t now_ns, bl__request_t *request);
@@ -197,9 +198,9 @@ bl__operation_t *bl__requests_coming(bl__requests_t *requests, uint64_t sequence
 void bl__requests_came(bl__requests_t *requests, bl__operation_t *operation, uint64_t bytes, uint64_t hash,
                        bool matches);
 void bl__requests_answer(bl__requests_t *requests, const bl__answer_t *answer, uint64_t now_ns);
-// SHOW or HIDE of a source was answered.
-void bl__requests_shown(bl__requests_t *requests, bl__verb_t verb, uint32_t source, bl_status_t status,
-                        const char *text);
+// REGISTER or UNREGISTER of a region was answered.
+void bl__requests_registered(bl__requests_t *requests, bl__verb_t verb, uint32_t region, bl_status_t status,
+                             const char *text);
 // pull: the load whose block is copied next, from operation->offset of the store's memory; NULL: none.
 bl__operation_t *bl__requests_copying(const bl__requests_t *requests);
 // It is copied, with this checksum; or not: `err`.

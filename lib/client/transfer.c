@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data connection at work: sends what requests.h names, moves the bytes of blocks, reads the store's answers. A turn does
-// a bounded part of it, so that all who share the loop have theirs.
+// The data connection at work: sends what requests.h names, moves the bytes of blocks, reads the store's answers. A
+// turn does a bounded part of it, so that all who share the loop have theirs.
 #include "client/client_core.h"
 #include "datapath/block.h"
 #include "sys/clock.h"
@@ -13,7 +13,7 @@
 #define FRAMES       64                      // taken in one turn
 #define COPIED_BYTES (UINT64_C(2) << 20)     // in one turn
 
-// ---- ends --------------------------------------------------------------------------------------------------------------
+// ---- ends -----------------------------------------------------------------------------------------------------------
 
 // Nothing reads or writes its memory when this returns.
 static void let_go(bl_client_t *client, const bl__operation_t *operation) {
@@ -36,13 +36,13 @@ static void let_go(bl_client_t *client, const bl__operation_t *operation) {
 }
 
 static void show_ended(bl_client_t *client, const bl__operation_t *operation) {
-  bl__client_source_t *source = &client->sources[operation->source];
+  bl__client_region_t *region = &client->regions[operation->region];
   const bool well = operation->err.status == BL_OK;
-  source->shown = well;
-  source->used = well || operation->internal;
-  source->unanswered = operation->err.status == BL_UNAVAILABLE;
+  region->registered = well;
+  region->used = well || operation->internal;
+  region->unanswered = operation->err.status == BL_UNAVAILABLE;
   if (operation->internal) {
-    client->shown = true;
+    client->registered = true;
     client->opening_err = operation->err;
   }
 }
@@ -57,7 +57,7 @@ void bl__transfer_settle(bl_client_t *client) {
                                        .serial = operation->serial};
     const bool internal = operation->internal;
     pthread_mutex_lock(&client->mutex);
-    if (operation->verb == BL__SHOW) {
+    if (operation->verb == BL__REGISTER) {
       show_ended(client, operation);
     }
     bl__operation_over(client, operation); // its caller's from here on
@@ -70,13 +70,13 @@ void bl__transfer_settle(bl_client_t *client) {
   pthread_mutex_unlock(&client->mutex);
 }
 
-// ---- sending -----------------------------------------------------------------------------------------------------------
+// ---- sending --------------------------------------------------------------------------------------------------------
 
 static const bl_frame_kind_t kinds[] = {[BL__EVICT] = BL_FRAME_EVICT,
                                         [BL__LOAD] = BL_FRAME_LOAD,
                                         [BL__RELEASE] = BL_FRAME_RELEASE,
-                                        [BL__SHOW] = BL_FRAME_SHOW,
-                                        [BL__HIDE] = BL_FRAME_HIDE};
+                                        [BL__REGISTER] = BL_FRAME_REGISTER,
+                                        [BL__UNREGISTER] = BL_FRAME_UNREGISTER};
 
 // Where its caller does not know it.
 static void add_checksum(bl_client_t *client, bl__request_t *request) {
@@ -101,14 +101,14 @@ static bool put(bl_client_t *client, bl__request_t *request) {
                             .id = sent->id,
                             .generation = sent->generation,
                             .bytes = sent->bytes,
-                            .offset = sent->source_offset,
+                            .offset = sent->region_offset,
                             .checksum = sent->checksum,
                             .loaded = sent->loaded && !sent->keeps,
-                            .region = sent->source,
+                            .region = sent->region,
                             .step = sent->label.step,
                             .chunk = sent->label.chunk,
                             .micro_batch = sent->label.micro_batch};
-  const bool shows = request->verb == BL__SHOW;
+  const bool shows = request->verb == BL__REGISTER;
   if (bl_frame_writer_put(&client->writer, &frame, NULL, shows ? &request->operation->fd : NULL, shows ? 1 : 0)) {
     return true;
   }
@@ -169,7 +169,7 @@ static void write_out(bl_client_t *client) {
   client->blocked = result == BL_WRITER_AGAIN;
 }
 
-// ---- copying ---------------------------------------------------------------------------------------------------------
+// ---- copying --------------------------------------------------------------------------------------------------------
 
 // Where a room lies in what the store showed; NULL: nowhere.
 static const uint8_t *room_at(const bl_client_t *client, uint64_t offset, uint64_t bytes) {
@@ -261,7 +261,7 @@ static bool copy_blocks(bl_client_t *client) {
   return true;
 }
 
-// ---- reading -----------------------------------------------------------------------------------------------------------
+// ---- reading --------------------------------------------------------------------------------------------------------
 
 static void on_data(bl_client_t *client) {
   const bl_frame_t *frame = &client->reader.frame;
@@ -325,8 +325,8 @@ static void on_answer(bl_client_t *client) {
 static void on_shown(bl_client_t *client) {
   const bl_frame_t *frame = &client->reader.frame;
   pthread_mutex_lock(&client->mutex);
-  bl__requests_shown(&client->requests, frame->kind == BL_FRAME_SHOWN ? BL__SHOW : BL__HIDE, frame->region,
-                     frame->status, client->reader.text);
+  bl__requests_registered(&client->requests, frame->kind == BL_FRAME_REGISTERED ? BL__REGISTER : BL__UNREGISTER,
+                          frame->region, frame->status, client->reader.text);
   pthread_mutex_unlock(&client->mutex);
   bl__transfer_settle(client);
 }
@@ -344,8 +344,8 @@ static void on_frame(bl_client_t *client) {
   case BL_FRAME_DATA:
     on_data(client);
     break;
-  case BL_FRAME_SHOWN:
-  case BL_FRAME_HIDDEN:
+  case BL_FRAME_REGISTERED:
+  case BL_FRAME_UNREGISTERED:
     on_shown(client);
     break;
   case BL_FRAME_BYE:
@@ -380,7 +380,7 @@ static bool read_frames(bl_client_t *client) {
   return true;
 }
 
-// ---- a turn --------------------------------------------------------------------------------------------------------------
+// ---- a turn ---------------------------------------------------------------------------------------------------------
 
 // Now and then, and when something was cancelled: it looks at every operation.
 static void look_at_time(bl_client_t *client, uint64_t now_ns) {

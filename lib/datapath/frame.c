@@ -39,12 +39,24 @@ enum {
 
 const char *bl_frame_kind_name(bl_frame_kind_t kind) {
   static const char *const names[] = {
-      [BL_FRAME_GREET] = "GREET",   [BL_FRAME_WELCOME] = "WELCOME", [BL_FRAME_READY] = "READY",
-      [BL_FRAME_BYE] = "BYE",       [BL_FRAME_MEET] = "MEET",       [BL_FRAME_GO] = "GO",
-      [BL_FRAME_DATA] = "DATA",     [BL_FRAME_OFFER] = "OFFER",     [BL_FRAME_ACK] = "ACK",
-      [BL_FRAME_CREDIT] = "CREDIT", [BL_FRAME_SHOW] = "SHOW",       [BL_FRAME_SHOWN] = "SHOWN",
-      [BL_FRAME_HIDE] = "HIDE",     [BL_FRAME_HIDDEN] = "HIDDEN",   [BL_FRAME_EVICT] = "EVICT",
-      [BL_FRAME_LOAD] = "LOAD",     [BL_FRAME_RELEASE] = "RELEASE", [BL_FRAME_KEEP] = "KEEP",
+      [BL_FRAME_GREET] = "GREET",
+      [BL_FRAME_WELCOME] = "WELCOME",
+      [BL_FRAME_READY] = "READY",
+      [BL_FRAME_BYE] = "BYE",
+      [BL_FRAME_MEET] = "MEET",
+      [BL_FRAME_GO] = "GO",
+      [BL_FRAME_DATA] = "DATA",
+      [BL_FRAME_OFFER] = "OFFER",
+      [BL_FRAME_ACK] = "ACK",
+      [BL_FRAME_CREDIT] = "CREDIT",
+      [BL_FRAME_REGISTER] = "REGISTER",
+      [BL_FRAME_REGISTERED] = "REGISTERED",
+      [BL_FRAME_UNREGISTER] = "UNREGISTER",
+      [BL_FRAME_UNREGISTERED] = "UNREGISTERED",
+      [BL_FRAME_EVICT] = "EVICT",
+      [BL_FRAME_LOAD] = "LOAD",
+      [BL_FRAME_RELEASE] = "RELEASE",
+      [BL_FRAME_KEEP] = "KEEP",
       [BL_FRAME_ANSWER] = "ANSWER",
   };
   return kind >= BL_FRAME_GREET && kind <= BL_FRAME_LAST ? names[kind] : "unknown";
@@ -109,10 +121,10 @@ static const char *check_block(const bl_frame_t *frame) {
 
 static const char *check_region(const bl_frame_t *frame) {
   if (frame->region >= BL_FRAME_REGIONS) {
-    return "source out of range";
+    return "region out of range";
   }
-  return frame->kind == BL_FRAME_SHOW && (frame->bytes == 0 || frame->bytes > BL_FRAME_MAX_BYTES)
-             ? "source size out of range"
+  return frame->kind == BL_FRAME_REGISTER && (frame->bytes == 0 || frame->bytes > BL_FRAME_MAX_BYTES)
+             ? "region size out of range"
              : NULL;
 }
 
@@ -133,10 +145,10 @@ static const char *check_fields(const bl_frame_t *frame) {
   case BL_FRAME_GO:
   case BL_FRAME_DATA: // of one or the other
     return frame->sequence == 0 ? check_tensor(frame) : check_block(frame);
-  case BL_FRAME_SHOW:
-  case BL_FRAME_SHOWN:
-  case BL_FRAME_HIDE:
-  case BL_FRAME_HIDDEN:
+  case BL_FRAME_REGISTER:
+  case BL_FRAME_REGISTERED:
+  case BL_FRAME_UNREGISTER:
+  case BL_FRAME_UNREGISTERED:
     return check_region(frame);
   case BL_FRAME_EVICT:
   case BL_FRAME_LOAD:
@@ -165,8 +177,8 @@ static const char *check_body(const bl_frame_t *frame) {
   case BL_FRAME_MEET:
     return frame->body_bytes != bl_frame_fixed_body_bytes(frame->kind) ? "wrong body size" : NULL;
   case BL_FRAME_BYE:
-  case BL_FRAME_SHOWN:
-  case BL_FRAME_HIDDEN:
+  case BL_FRAME_REGISTERED:
+  case BL_FRAME_UNREGISTERED:
   case BL_FRAME_ANSWER:
     return frame->body_bytes > BL_FRAME_TEXT_BYTES ? "text too long" : NULL;
   default:

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wire format of all data connections, between stages and between a client and its store, on unix sockets and on TCP
-// alike: bytes in, fields out, no I/O. frame_reader.h and frame_writer.h move frames over a connection.
+// The wire format of all data connections, between stages and between a client and its store, on unix sockets and on
+// TCP alike: bytes in, fields out, no I/O. frame_reader.h and frame_writer.h move frames over a connection.
 //
-// Every frame is a header of BL_FRAME_HEADER_BYTES, little-endian, protected by its own XXH3, then `body_bytes` of body:
+// Every frame is a header of BL_FRAME_HEADER_BYTES, little-endian, protected by its own XXH3, then `body_bytes` of
+// body:
 //
 //   kind      direction             body                      meaning
 //   GREET     connector -> acceptor greeting (+ descriptors)  who I am, the acceptor's token, my memory (greeting.h)
 //   WELCOME   acceptor -> connector greeting (+ descriptors)  accepted; the acceptor's memory
-//   READY     connector -> acceptor -                         stages: the acceptor's memory is mapped too: the link is up
-//   BYE       either                text                      the connection ends here: status and why
+//   READY     connector -> acceptor -                         stages: the acceptor's memory is mapped too: the link is
+//   up BYE       either                text                      the connection ends here: status and why
 //   MEET      either                meet (nccl/meet.h)        nccl: of making communicators
 //   GO        either                -                         nccl: our half of a transfer is queued, queue yours
 //   DATA      either                a chunk                   tcp: `offset` .. of a tensor or block of `bytes`; `checksum` of
@@ -20,10 +21,10 @@
 //   CREDIT    receiver -> sender    -                         tcp, nccl: a destination of `bytes` is free
 //
 //   of blocks: between a client and its store
-//   SHOW      client -> store       - (+ descriptor)          shm: sealed memory `region` of `bytes`, to evict from
-//   SHOWN     store -> client       text                      status: it is mapped, or why not
-//   HIDE      client -> store       -                         shm: let go of `region`
-//   HIDDEN    store -> client       text                      nothing reads it any more and it is unmapped
+//   REGISTER      client -> store       - (+ descriptor)          shm: sealed memory `region` of `bytes`, to evict from
+//   REGISTERED     store -> client       text                      status: it is mapped, or why not
+//   UNREGISTER      client -> store       -                         shm: let go of `region`
+//   UNREGISTERED    store -> client       text                      nothing reads it any more and it is unmapped
 //   EVICT     client -> store       -                         a block comes: shm: pull it from (region, offset); tcp: DATA
 //   LOAD      client -> store       -                         tcp: DATA comes before the answer; shm: the client reads
 //   RELEASE   client -> store       -                         the lease is over; `loaded`: with this checksum
@@ -33,13 +34,14 @@
 // What is said of shm holds for cuda-ipc, where the memory is that of GPUs and copy engines pull: no side computes a
 // checksum, the store keeps the client's.
 //
-// On nccl the connection carries no DATA but GO in its place. Transfers are queued in the order of GO at both ends, only
-// for what both are ready for, so that a half never waits for one that nobody will queue. Checksums as on cuda-ipc. With a
-// store, the two communicators live as long as the connection: when one fails either end closes it; the client makes another
-// one, with other ids, and asks again.
+// On nccl the connection carries no DATA but GO in its place. Transfers are queued in the order of GO at both ends,
+// only for what both are ready for, so that a half never waits for one that nobody will queue. Checksums as on
+// cuda-ipc. With a store, the two communicators live as long as the connection: when one fails either end closes it;
+// the client makes another one, with other ids, and asks again.
 //
-// EVICT, LOAD, RELEASE and KEEP are requests of the lease table (lib/lease/window.h): `sequence` is one of the session's, shared
-// with its RPCs, and `acknowledged` as there. Asked again under the same number, the same answer comes.
+// EVICT, LOAD, RELEASE and KEEP are requests of the lease table (lib/lease/window.h): `sequence` is one of the
+// session's, shared with its RPCs, and `acknowledged` as there. Asked again under the same number, the same answer
+// comes.
 //
 // Thread: pure functions, any thread.
 #ifndef BALLAST_DATAPATH_FRAME_H
@@ -78,10 +80,10 @@ typedef enum bl_frame_kind {
   BL_FRAME_OFFER,
   BL_FRAME_ACK,
   BL_FRAME_CREDIT,
-  BL_FRAME_SHOW,
-  BL_FRAME_SHOWN,
-  BL_FRAME_HIDE,
-  BL_FRAME_HIDDEN,
+  BL_FRAME_REGISTER,
+  BL_FRAME_REGISTERED,
+  BL_FRAME_UNREGISTER,
+  BL_FRAME_UNREGISTERED,
   BL_FRAME_EVICT,
   BL_FRAME_LOAD,
   BL_FRAME_RELEASE,
@@ -93,9 +95,10 @@ typedef enum bl_frame_kind {
 // What a kind does not use is 0.
 typedef struct bl_frame {
   bl_frame_kind_t kind;
-  bl_status_t status; // BYE, SHOWN, HIDDEN, ANSWER
+  bl_status_t status; // BYE, REGISTERED, UNREGISTERED, ANSWER
   uint32_t body_bytes;
-  uint32_t region; // OFFER, SHOW, SHOWN, HIDE, HIDDEN, EVICT; GO of a tensor: generation of communicators
+  uint32_t
+      region; // OFFER, REGISTER, REGISTERED, UNREGISTER, UNREGISTERED, EVICT; GO of a tensor: generation of communicators
   uint64_t bytes, offset, checksum; // of the whole tensor, block or region; in it, or in its region
   // Tensors:
   uint64_t attempt; // 0: not of a tensor

@@ -31,10 +31,10 @@ class Arena:
     """
 
     def __init__(self, size: int, store: str) -> None:
-        self.source, self._heap, self._store, self._pid = _native.Source(), c_void_p(), store, os.getpid()
+        self.region, self._heap, self._store, self._pid = _native.Region(), c_void_p(), store, os.getpid()
         self._freed: collections.deque[int] = collections.deque()  # by finalizers, on any thread, while anything runs
-        _native.call(store, "bl_client_source_create", size, byref(self.source))
-        _native.call(store, "bl_client_heap_create", byref(self.source), byref(self._heap))
+        _native.call(store, "bl_client_region_create", size, byref(self.region))
+        _native.call(store, "bl_client_heap_create", byref(self.region), byref(self._heap))
 
     def acquire(self, size: int) -> torch.Tensor | None:
         """`size` bytes as a uint8 tensor; they are free again when its storage goes. None: not in one piece."""
@@ -53,7 +53,7 @@ class Arena:
     def __del__(self) -> None:
         if self._heap and os.getpid() == self._pid:
             _native.library().bl_client_heap_destroy(self._heap)
-            _native.library().bl_client_source_destroy(byref(self.source))
+            _native.library().bl_client_region_destroy(byref(self.region))
 
 
 class Client:
@@ -67,7 +67,7 @@ class Client:
         ca, certificate, key = (os.fsencode(path) for path in tls) if tls else (None, None, None)
         self._options = _native.Options(
             size=ctypes.sizeof(_native.Options), store=address.encode(), job=job.encode(), stage=rank,
-            sources=ctypes.pointer(arena.source), source_count=1, deadline_ms=round(deadline * 1000),
+            regions=ctypes.pointer(arena.region), region_count=1, deadline_ms=round(deadline * 1000),
             path=_native.PATHS[path], unverified=not verify, tls_ca=ca, tls_certificate=certificate, tls_key=key,
             plaintext=plaintext)
         self._client: c_void_p | None = None

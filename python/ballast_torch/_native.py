@@ -29,7 +29,7 @@ class Demand(ctypes.Structure):
     _fields_ = [("bytes", c_uint64), ("count", c_uint32)]
 
 
-class Source(ctypes.Structure):
+class Region(ctypes.Structure):
     _fields_ = [("base", c_void_p), ("bytes", c_uint64), ("fd", c_int)]
 
 
@@ -46,8 +46,8 @@ class Options(ctypes.Structure):
         ("stage", c_uint32),
         ("arena_bytes", c_uint64),
         ("ttl_ms", c_uint64),
-        ("sources", POINTER(Source)),
-        ("source_count", c_size_t),
+        ("regions", POINTER(Region)),
+        ("region_count", c_size_t),
         ("device", c_void_p),
         ("nccl", c_void_p),
         ("nccl_shared_gpu", c_bool),
@@ -71,9 +71,9 @@ _CALLS = {  # name: (result, arguments)
     "bl_client_open": (c_int, [POINTER(Options), POINTER(c_void_p), POINTER(Error)]),
     "bl_client_reopen": (c_int, [c_void_p, POINTER(Error)]),
     "bl_client_close": (None, [c_void_p]),
-    "bl_client_source_create": (c_int, [c_uint64, POINTER(Source), POINTER(Error)]),
-    "bl_client_source_destroy": (None, [POINTER(Source)]),
-    "bl_client_heap_create": (c_int, [POINTER(Source), POINTER(c_void_p), POINTER(Error)]),
+    "bl_client_region_create": (c_int, [c_uint64, POINTER(Region), POINTER(Error)]),
+    "bl_client_region_destroy": (None, [POINTER(Region)]),
+    "bl_client_heap_create": (c_int, [POINTER(Region), POINTER(c_void_p), POINTER(Error)]),
     "bl_client_heap_destroy": (None, [c_void_p]),
     "bl_client_heap_acquire": (c_int, [c_void_p, c_uint64, POINTER(c_void_p), POINTER(Error)]),
     "bl_client_heap_release": (c_int, [c_void_p, c_void_p, POINTER(Error)]),

@@ -10,7 +10,7 @@
 
 static void advance(bl_acceptor_t *self);
 
-// ---- what they share -------------------------------------------------------------------------------------------------
+// ---- what they share ------------------------------------------------------------------------------------------------
 
 void bl__acceptors_init(bl_acceptors_t *shared, void (*destroy)(void *context), void *context) {
   pthread_mutex_init(&shared->mutex, NULL);
@@ -39,7 +39,7 @@ void bl__acceptors_release(bl_acceptors_t *shared) {
   release_and_unlock(shared);
 }
 
-// ---- ends of transfers -----------------------------------------------------------------------------------------------
+// ---- ends of transfers ----------------------------------------------------------------------------------------------
 
 static void end(bl_acceptor_t *self, bl_transfer_t *transfer, bl_parking_outcome_t outcome) {
   transfer->outcome = outcome;
@@ -71,7 +71,7 @@ void bl__acceptor_flush(bl_acceptor_t *acceptor) {
   }
 }
 
-// ---- sessions --------------------------------------------------------------------------------------------------------
+// ---- sessions -------------------------------------------------------------------------------------------------------
 
 static void open_session(bl_acceptor_t *self);
 
@@ -153,7 +153,7 @@ static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket
 
 static void open_session(bl_acceptor_t *self) {
   const bl_acceptor_options_t *options = &self->options;
-  const uint64_t pin_ms = options->source_device != NULL && options->of_host ? options->arena_bytes / 1000000 : 0;
+  const uint64_t pin_ms = options->region_device != NULL && options->of_host ? options->arena_bytes / 1000000 : 0;
   const uint64_t first_ms =
       options->nccl != NULL ? BL_ACCEPTOR_JOIN_MS : BL_ACCEPTOR_OPEN_MS + bl_min_u64(pin_ms, BL_ACCEPTOR_PIN_MS);
   const bl_client_options_t client = {.size = sizeof client,
@@ -162,10 +162,10 @@ static void open_session(bl_acceptor_t *self) {
                                       .plan = options->plan,
                                       .stage = options->stage,
                                       .arena_bytes = options->arena_bytes,
-                                      .sources = options->sources,
-                                      .source_count = options->source_count,
+                                      .regions = options->regions,
+                                      .region_count = options->region_count,
                                       .path = options->path,
-                                      .device = options->source_device,
+                                      .device = options->region_device,
                                       .nccl = options->nccl,
                                       .nccl_shared_gpu = options->nccl_shared_gpu,
                                       .unit_bytes = options->unit_bytes,
@@ -176,7 +176,7 @@ static void open_session(bl_acceptor_t *self) {
                                       .context = self};
   const bl_client_demand_t demand = {.bytes = options->room_bytes, .count = options->rooms};
   bl_error_t err = {0};
-  self->shown = options->source_count;
+  self->shown = options->region_count;
   self->showing = false;
   if (bl_client_open_start(&client, &demand, 1, opened, &self->client, &err) == BL_OK) {
     self->shared->references++;
@@ -212,7 +212,7 @@ void bl__acceptor_reopen(bl_acceptor_t *acceptor) {
   }
 }
 
-// ---- transfers -------------------------------------------------------------------------------------------------------
+// ---- transfers ------------------------------------------------------------------------------------------------------
 
 // What says something about this block alone; the session goes on.
 static bool is_of_the_block(bl_status_t status) {
@@ -290,12 +290,12 @@ static void start(bl_acceptor_t *self, bl_transfer_t *transfer) {
   self->moving[self->moving_count++] = transfer;
 }
 
-// Shows the store the next of the sources that have come since the session began, one at a time.
+// Shows the store the next of the regions that have come since the session began, one at a time.
 static void show_more(bl_acceptor_t *self) {
-  const bl_client_source_t *source = &self->options.sources[self->shown];
+  const bl_client_region_t *region = &self->options.regions[self->shown];
   bl_error_t err = {0};
   uint32_t number;
-  if (bl_client_add_source_start(self->client, source, &number, &self->show, &err) == BL_OK) {
+  if (bl_client_register_start(self->client, region, &number, &self->show, &err) == BL_OK) {
     self->showing = true;
   } else {
     fail(self, &err);
@@ -316,7 +316,7 @@ static bool may_start(const bl_acceptor_t *self) {
 static void advance(bl_acceptor_t *self) {
   while (self->state == BL_ACCEPTOR_READY && !self->showing) {
     bl_transfer_t *transfer = STAILQ_FIRST(&self->queue);
-    if (self->shown < self->options.source_count) {
+    if (self->shown < self->options.region_count) {
       show_more(self);
     } else if (transfer == NULL || !transfer->ready || !may_start(self)) {
       return;
@@ -330,7 +330,7 @@ static void advance(bl_acceptor_t *self) {
 // False: not yet. A device that fails says so to whoever waits for it at the end of the run.
 static bool is_ready(const bl_acceptor_t *self, bl_transfer_t *transfer) {
   bool done = transfer->block.ready == NULL;
-  if (!done && bl_device_event_query(self->options.source_device, transfer->block.ready, &done, NULL) != BL_OK) {
+  if (!done && bl_device_event_query(self->options.region_device, transfer->block.ready, &done, NULL) != BL_OK) {
     done = false;
   }
   if (done && transfer->block.hash != NULL) {
@@ -395,12 +395,12 @@ void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
   advance(acceptor);
 }
 
-void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t source_count) {
-  acceptor->options.source_count = source_count;
+void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t region_count) {
+  acceptor->options.region_count = region_count;
   advance(acceptor);
 }
 
-// ---- life ------------------------------------------------------------------------------------------------------------
+// ---- life -----------------------------------------------------------------------------------------------------------
 
 bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, bl_acceptors_t *shared, bl_acceptor_t **acceptor,
                                 bl_error_t *err) {

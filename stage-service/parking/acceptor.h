@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One store as a stage uses it under one plan: a session, the rooms that the plan reserves there, and the transfers with
-// it, which begin in the order in which they are told (executor/parking.h, rule 2), several at a time.
+// One store as a stage uses it under one plan: a session, the rooms that the plan reserves there, and the transfers
+// with it, which begin in the order in which they are told (executor/parking.h, rule 2), several at a time.
 //
 //   OPENING  a session is opened, once the one before is closed; what is queued meanwhile moves then, or is lost with it
 //   READY    takes blocks
@@ -17,15 +17,15 @@
 //      ended it, what the store had goes with its rooms. After `end` nothing is opened any more.
 //
 // There is one client at a time, so that a store hears of the end of a session before it hears of the next. A call that
-// fails in a way that leaves doubt about the store ends the whole session: what the store then still does for it is fenced
-// by the session that follows. Nothing waits for a store longer than BL_ACCEPTOR_CALL_MS.
+// fails in a way that leaves doubt about the store ends the whole session: what the store then still does for it is
+// fenced by the session that follows. Nothing waits for a store longer than BL_ACCEPTOR_CALL_MS.
 //
-// Nothing here waits, and there is no thread: the calls below begin things, and the client's callbacks, on the thread of
-// its runtime, go on with them. A transfer whose memory is needed is cancelled, and then waited for at `over`: its client
-// ends it without the store.
+// Nothing here waits, and there is no thread: the calls below begin things, and the client's callbacks, on the thread
+// of its runtime, go on with them. A transfer whose memory is needed is cancelled, and then waited for at `over`: its
+// client ends it without the store.
 //
-// Thread: any, with the mutex that all acceptors of a parking share held; but for bl__acceptors_release and _destroy. The
-// client's mutex comes after it: callbacks take it, so nobody may wait for the client with it held.
+// Thread: any, with the mutex that all acceptors of a parking share held; but for bl__acceptors_release and _destroy.
+// The client's mutex comes after it: callbacks take it, so nobody may wait for the client with it held.
 #ifndef BALLAST_PARKING_ACCEPTOR_H
 #define BALLAST_PARKING_ACCEPTOR_H
 
@@ -45,8 +45,8 @@
 #define BL_ACCEPTOR_AGAIN_MS  1000  // between two tries to open a session that failed
 #define BL_ACCEPTOR_TRY_MS    2000  // of each such try
 #define BL_ACCEPTOR_IN_FLIGHT 8     // transfers under way at a time, at most
-// Only where a transfer took no longer than this are others begun beside: on a path so slow that it shows, several would
-// only slow each other down, up to where all of them count as silent.
+// Only where a transfer took no longer than this are others begun beside: on a path so slow that it shows, several
+// would only slow each other down, up to where all of them count as silent.
 #define BL_ACCEPTOR_BRISK_MS (BL_ACCEPTOR_CALL_MS / (2 * BL_ACCEPTOR_IN_FLIGHT))
 
 typedef enum { BL_TRANSFER_IDLE, BL_TRANSFER_QUEUED, BL_TRANSFER_MOVING, BL_TRANSFER_OVER } bl_transfer_state_t;
@@ -84,13 +84,13 @@ typedef struct bl_acceptor_options {
   char job[BL_CLIENT_JOB_LENGTH + 1];
   uint64_t plan;
   uint32_t stage;                    // as the store knows it
-  const bl_client_source_t *sources; // borrowed while the acceptor lives
-  size_t source_count;               // [m] more may come: bl__acceptor_extend
+  const bl_client_region_t *regions; // borrowed while the acceptor lives
+  size_t region_count;               // [m] more may come: bl__acceptor_extend
   uint32_t rooms;
   uint64_t room_bytes, arena_bytes;
   uint64_t bytes_per_second; // 0: as fast as it goes
   bl_client_path_t path;
-  bl_device_t *source_device;  // that the sources lie on; NULL: the host
+  bl_device_t *region_device;  // that the regions lie on; NULL: the host
   struct bl_nccl_engine *nccl; // of it; NULL: none
   bool nccl_shared_gpu;
   uint64_t unit_bytes; // of the largest block of all stages
@@ -121,7 +121,7 @@ typedef struct bl_acceptor {
   uint64_t cross_machine_bytes; // of moved_bytes: to and from another machine
   bl_client_path_t path;        // of the session that is READY
   bool crosses;                 // so is the store of that session
-  size_t shown;                 // sources that the session knows
+  size_t shown;                 // regions that the session knows
   bool showing;                 // it is being told of the next one
   bl_client_ticket_t show;      // by this
   bl_throttle_t throttle;
@@ -143,8 +143,8 @@ BL_MUST_USE bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options
 void bl__acceptor_end(bl_acceptor_t *acceptor);
 // Frees it, when it has no client any more: by `destroy` of what it shares. NULL is fine.
 void bl__acceptor_destroy(bl_acceptor_t *acceptor);
-// Blocks may leave from the first `source_count` of options.sources, which must be there by now.
-void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t source_count);
+// Blocks may leave from the first `region_count` of options.regions, which must be there by now.
+void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t region_count);
 
 // Lost at once where no session is open or being opened.
 void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer);

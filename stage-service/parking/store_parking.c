@@ -2,7 +2,7 @@
 #include "parking/store_parking.h"
 
 #include "base/bytes.h"
-#include "client/arena_source.h"
+#include "client/arena_region.h"
 #include "parking/acceptor.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
@@ -23,8 +23,8 @@ struct bl_store_parking {
   bl_acceptors_t shared;
   bl_acceptor_t **acceptors;   // [stores], NULL where the plan uses none
   uint32_t stages, stores;     // of the plan
-  bl_client_source_t *sources; // [own_slots], with descriptors of our own
-  uint32_t own_slots, source_count;
+  bl_client_region_t *regions; // [own_slots], with descriptors of our own
+  uint32_t own_slots, region_count;
   bl_transfer_t *transfers; // [virtual_stages * micro_batches]
   uint32_t virtual_stages, micro_batches;
   uint64_t attempt;  // [m]
@@ -48,7 +48,7 @@ static bl_status_t cancelled(bl_error_t *err) {
   return bl_error_set(err, BL_CANCELLED, "the attempt was given up");
 }
 
-// ---- the device that is told ahead ------------------------------------------------------------------------------------
+// ---- the device that is told ahead ----------------------------------------------------------------------------------
 
 // Waits for the device, so that nobody who computes has to.
 static void *watch(void *argument) {
@@ -96,7 +96,7 @@ static void tell_watcher(bl_store_parking_t *self, const bl_transfer_t *transfer
   }
 }
 
-// ---- the seam --------------------------------------------------------------------------------------------------------
+// ---- the seam -------------------------------------------------------------------------------------------------------
 
 // [m] Nothing touches the transfer's memory any more when this returns, which takes no store.
 static void give_up(bl_store_parking_t *self, bl_transfer_t *transfer) {
@@ -293,7 +293,7 @@ void bl_store_parking_rest(bl_store_parking_t *parking) {
   pthread_mutex_unlock(&parking->shared.mutex);
 }
 
-// ---- looking at it ---------------------------------------------------------------------------------------------------
+// ---- looking at it --------------------------------------------------------------------------------------------------
 
 void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step) {
   pthread_mutex_lock(&parking->shared.mutex);
@@ -369,7 +369,7 @@ bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t 
   return transfer != NULL;
 }
 
-// ---- life ------------------------------------------------------------------------------------------------------------
+// ---- life -----------------------------------------------------------------------------------------------------------
 
 // Memory that all stages together reserve at a store: whoever comes first makes it.
 static uint64_t arena_bytes(const bl_store_parking_options_t *options, uint32_t store) {
@@ -395,15 +395,15 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
     bl_acceptor_options_t acceptor = {.of_host = d >= options->holdings->devices,
                                       .plan = options->plan,
                                       .stage = d < options->holdings->devices ? options->stage : options->rank,
-                                      .sources = self->sources,
-                                      .source_count = self->source_count,
+                                      .regions = self->regions,
+                                      .region_count = self->region_count,
                                       .rooms = bl_holdings_reserved(options->holdings, options->stage, d),
                                       .room_bytes = options->evict_bytes[options->stage],
                                       .arena_bytes = arena_bytes(options, d),
                                       .bytes_per_second =
                                           d < options->holdings->devices ? options->bytes_per_second : 0,
                                       .path = options->path,
-                                      .source_device = options->device,
+                                      .region_device = options->device,
                                       .nccl = options->nccl,
                                       .nccl_shared_gpu = options->nccl_shared_gpu,
                                       .unit_bytes = unit_bytes(options),
@@ -444,14 +444,14 @@ bl_status_t bl_store_parking_await(bl_store_parking_t *self, uint64_t deadline_n
   return status;
 }
 
-// Slots up to `count` become sources.
-static bl_status_t add_sources(bl_store_parking_t *self, const bl_segments_t *slots, uint32_t count, bl_error_t *err) {
-  for (; self->source_count < count; self->source_count++) {
-    bl_client_source_t *source = &self->sources[self->source_count];
-    *source = bl_client_source_of(bl_segments_arena(slots, self->source_count));
+// Slots up to `count` become regions.
+static bl_status_t add_regions(bl_store_parking_t *self, const bl_segments_t *slots, uint32_t count, bl_error_t *err) {
+  for (; self->region_count < count; self->region_count++) {
+    bl_client_region_t *region = &self->regions[self->region_count];
+    *region = bl_client_region_of(bl_segments_arena(slots, self->region_count));
     // Sessions may still end when the slots have gone.
-    source->fd = source->fd >= 0 ? fcntl(source->fd, F_DUPFD_CLOEXEC, 0) : -1;
-    if (source->fd < 0 && bl_segments_arena(slots, self->source_count)->fd >= 0) {
+    region->fd = region->fd >= 0 ? fcntl(region->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (region->fd < 0 && bl_segments_arena(slots, self->region_count)->fd >= 0) {
       return bl_error_set(err, BL_EXHAUSTED, "no descriptors for the %u slots that blocks leave from", count);
     }
   }
@@ -459,12 +459,12 @@ static bl_status_t add_sources(bl_store_parking_t *self, const bl_segments_t *sl
 }
 
 bl_status_t bl_store_parking_extend(bl_store_parking_t *self, const bl_segments_t *slots, bl_error_t *err) {
-  const bool more = self->source_count < self->own_slots;
-  bl_status_t status = add_sources(self, slots, self->own_slots, err);
+  const bool more = self->region_count < self->own_slots;
+  bl_status_t status = add_regions(self, slots, self->own_slots, err);
   pthread_mutex_lock(&self->shared.mutex);
   for (uint32_t d = 0; d < self->stores && more && status == BL_OK; d++) {
     if (self->acceptors[d] != NULL) {
-      bl__acceptor_extend(self->acceptors[d], self->source_count);
+      bl__acceptor_extend(self->acceptors[d], self->region_count);
     }
   }
   pthread_mutex_unlock(&self->shared.mutex);
@@ -477,23 +477,23 @@ static void destroy(void *context) {
   for (uint32_t d = 0; self->acceptors != NULL && d < self->stores; d++) {
     bl__acceptor_destroy(self->acceptors[d]);
   }
-  for (uint32_t i = 0; i < self->source_count; i++) {
-    if (self->sources[i].fd >= 0) {
-      close(self->sources[i].fd);
+  for (uint32_t i = 0; i < self->region_count; i++) {
+    if (self->regions[i].fd >= 0) {
+      close(self->regions[i].fd);
     }
   }
   bl__acceptors_cleanup(&self->shared);
   free(self->acceptors);
-  free(self->sources);
+  free(self->regions);
   free(self->transfers);
   free(self);
 }
 
 bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, bl_store_parking_t **parking,
                                     bl_error_t *err) {
-  if (options->own_slots > BL_CLIENT_SOURCES) {
+  if (options->own_slots > BL_CLIENT_REGIONS) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "a stage that evicts can have %d slots of its own, not %u",
-                        BL_CLIENT_SOURCES, options->own_slots);
+                        BL_CLIENT_REGIONS, options->own_slots);
   }
   static const bl_parking_ops_t ops = {.begin = begin,
                                        .begin_evict = begin_evict,
@@ -513,14 +513,14 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   made->virtual_stages = options->virtual_stages;
   made->micro_batches = options->micro_batches;
   made->own_slots = options->own_slots;
-  made->sources = calloc(made->own_slots, sizeof *made->sources);
+  made->regions = calloc(made->own_slots, sizeof *made->regions);
   made->acceptors = calloc(made->stores, sizeof(bl_acceptor_t *));
   made->transfers = calloc((size_t)made->virtual_stages * made->micro_batches, sizeof *made->transfers);
   bl_status_t status = BL_OK;
-  if (made->sources == NULL || made->acceptors == NULL || made->transfers == NULL) {
+  if (made->regions == NULL || made->acceptors == NULL || made->transfers == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for parking");
   } else {
-    status = add_sources(made, options->slots, options->slots_there, err);
+    status = add_regions(made, options->slots, options->slots_there, err);
     status = status == BL_OK ? open_all(made, options, err) : status;
     status = status == BL_OK ? begin_watching(made, err) : status;
   }

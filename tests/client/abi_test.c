@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies what programs that were built with another version of the library rely on: options and counters of another size,
-// the numbers of statuses, paths and states; memory that they ask for is shareable, zero and given back.
+// Verifies what programs that were built with another version of the library rely on: options and counters of another
+// size, the numbers of statuses, paths and states; memory that they ask for is shareable, zero and given back.
 #include "client/fixture.h"
 
 #include <sys/mman.h>
@@ -62,11 +62,11 @@ static void test_nobody_to_tell(void **state) {
 
 static void test_memory(void **state) {
   (void)state;
-  bl_client_source_t source = {.fd = -1};
+  bl_client_region_t source = {.fd = -1};
   bl_error_t err = {0};
-  assert_int_equal(bl_client_source_create(0, &source, &err), BL_INVALID);
-  assert_int_equal(bl_client_source_create(UINT64_C(1) << 60, &source, &err), BL_EXHAUSTED);
-  must(bl_client_source_create(GRANULE + 1, &source, &err), &err);
+  assert_int_equal(bl_client_region_create(0, &source, &err), BL_INVALID);
+  assert_int_equal(bl_client_region_create(UINT64_C(1) << 60, &source, &err), BL_EXHAUSTED);
+  must(bl_client_region_create(GRANULE + 1, &source, &err), &err);
   assert_int_equal(source.bytes, GRANULE + 1);
   assert_int_equal(fcntl(source.fd, F_GET_SEALS) & (F_SEAL_SHRINK | F_SEAL_GROW), F_SEAL_SHRINK | F_SEAL_GROW);
   const uint8_t *base = source.base;
@@ -74,10 +74,10 @@ static void test_memory(void **state) {
     assert_int_equal(base[i], 0);
   }
   const int fd = source.fd;
-  bl_client_source_destroy(&source);
+  bl_client_region_destroy(&source);
   assert_int_equal(fcntl(fd, F_GETFD), -1);
   assert_int_equal(msync((void *)(uintptr_t)base, GRANULE, MS_ASYNC), -1); // not mapped any more
-  bl_client_source_destroy(&source);
+  bl_client_region_destroy(&source);
 }
 
 // A new one goes to the end of its table.
@@ -103,7 +103,7 @@ static void test_numbers(void **state) {
   assert_int_equal(BL_CLIENT_PATH_NCCL, 4);
   assert_int_equal(BL_CLIENT_ROOM_UNKNOWN, 5);
   assert_int_equal(sizeof(bl_error_t), 4 + BL_ERROR_TEXT_BYTES);
-  assert_int_equal(sizeof(bl_client_source_t), 24);
+  assert_int_equal(sizeof(bl_client_region_t), 24);
   assert_int_equal(sizeof(bl_client_ticket_t), 8);
   assert_int_equal(sizeof(bl_client_demand_t), 16);
   assert_int_equal(sizeof(bl_client_label_t), 16);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies client and store together, as processes: blocks come back bit by bit; one flipped bit anywhere in the store's
-// memory is found and never handed over; a store or holder that dies, or is paused, is seen and cleaned up after in the
-// time promised; garbage on both sockets and on the tcp port changes nothing; SIGTERM drains. BALLAST_SOAK=1 repeats
-// deaths more often.
+// Verifies client and store together, as processes: blocks come back bit by bit; one flipped bit anywhere in the
+// store's memory is found and never handed over; a store or holder that dies, or is paused, is seen and cleaned up
+// after in the time promised; garbage on both sockets and on the tcp port changes nothing; SIGTERM drains.
+// BALLAST_SOAK=1 repeats deaths more often.
 #include "client/client.h"
 
 #include "client/client_core.h"
@@ -17,7 +17,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 
-// ---- blocks ------------------------------------------------------------------------------------------------------------
+// ---- blocks ---------------------------------------------------------------------------------------------------------
 
 static void test_blocks_come_back(void **state) {
   fixture_t *fixture = *state;
@@ -149,7 +149,7 @@ static void test_many_threads(void **state) {
   bl_client_close(client);
 }
 
-// ---- deaths ------------------------------------------------------------------------------------------------------------
+// ---- deaths ---------------------------------------------------------------------------------------------------------
 
 static void test_a_store_dies(void **state) {
   fixture_t *fixture = *state;
@@ -221,8 +221,8 @@ static void test_a_store_dies_in_the_middle(void **state) {
   }
 }
 
-// What the program does as "holder ADDRESS STAGE PATH": opens, fills its rooms, says so, and does no more until it is asked
-// what a load says then. It is a program of its own, because gRPC does not live through a fork.
+// What the program does as "holder ADDRESS STAGE PATH": opens, fills its rooms, says so, and does no more until it is
+// asked what a load says then. It is a program of its own, because gRPC does not live through a fork.
 static int hold(const char *address, const char *stage, const char *path_number) {
   data_path = (bl_client_path_t)strtoul(path_number, NULL, 10);
   fixture_t fixture = {.store = {0}};
@@ -232,7 +232,7 @@ static int hold(const char *address, const char *stage, const char *path_number)
   bl_client_demand_t all = {.bytes = 16 * GRANULE, .count = 16};
   snprintf(fixture.store.address, sizeof fixture.store.address, "%s", address);
   const uint64_t start_ns = bl_clock_now_ns();
-  bool well = false, slots = bl_client_source_create(16 * GRANULE, &fixture.source, &err) == BL_OK;
+  bool well = false, slots = bl_client_region_create(16 * GRANULE, &fixture.source, &err) == BL_OK;
   while (slots && !well && bl_clock_now_ns() - start_ns < PATIENCE_NS) { // again where the machine stood still for long
     bl_client_close(client);
     client = NULL;
@@ -269,8 +269,8 @@ static bl_client_t *open_patiently(const fixture_t *fixture, uint32_t stage) {
   return client;
 }
 
-// Reserves all of the arena, as soon as that is possible. The machine may stand still meanwhile: calls that got no answer
-// are made again, and a session that went with that is begun anew.
+// Reserves all of the arena, as soon as that is possible. The machine may stand still meanwhile: calls that got no
+// answer are made again, and a session that went with that is begun anew.
 static void take_all(bl_client_t *client) {
   const uint64_t start_ns = bl_clock_now_ns();
   bl_error_t err = {0};
@@ -369,8 +369,8 @@ static void test_a_newer_incarnation(void **state) {
   bl_client_close(new);
 }
 
-// A session lives as long as its holder does, whatever that does meanwhile and however little it asks for: renewed by one
-// call per third of its TTL, also with two hundred leases.
+// A session lives as long as its holder does, whatever that does meanwhile and however little it asks for: renewed by
+// one call per third of its TTL, also with two hundred leases.
 static void test_an_idle_session_lives_on(void **state) {
   fixture_t *fixture = *state;
   const uint64_t ttl_ns = 2 * BL_NS_PER_S, ttls = getenv("BALLAST_SOAK") != NULL ? 12 : 2;
@@ -433,7 +433,7 @@ static int set_up_drained(void **state) {
   return set_up_with(state, "6", "60");
 }
 
-// ---- the rest ------------------------------------------------------------------------------------------------------------
+// ---- the rest -------------------------------------------------------------------------------------------------------
 
 static void send_garbage(const char *address, uint64_t seed) {
   static uint8_t garbage[32768];
@@ -549,10 +549,10 @@ static void test_a_load_given_up(void **state) {
 static void test_many_sources(void **state) {
   const fixture_t *fixture = *state;
   bl_error_t err = {0};
-  static bl_client_source_t sources[BL_CLIENT_SOURCES];
-  for (int i = 0; i < BL_CLIENT_SOURCES; i++) {
-    must(bl_client_source_create(GRANULE, &sources[i], &err), &err);
-    fill(sources[i].base, GRANULE, (uint64_t)i);
+  static bl_client_region_t regions[BL_CLIENT_REGIONS];
+  for (int i = 0; i < BL_CLIENT_REGIONS; i++) {
+    must(bl_client_region_create(GRANULE, &regions[i], &err), &err);
+    fill(regions[i].base, GRANULE, (uint64_t)i);
   }
   bl_client_t *client = NULL;
   must(bl_client_open(&(bl_client_options_t){.size = sizeof(bl_client_options_t),
@@ -560,20 +560,20 @@ static void test_many_sources(void **state) {
                                              .job = "job",
                                              .arena_bytes = GRANULE,
                                              .path = data_path,
-                                             .sources = sources,
-                                             .source_count = BL_CLIENT_SOURCES},
+                                             .regions = regions,
+                                             .region_count = BL_CLIENT_REGIONS},
                       &client, &err),
        &err);
   uint64_t room;
   reserve(client, GRANULE, 1, &room);
-  for (int i = BL_CLIENT_SOURCES; i-- > 0;) {
-    must(bl_client_evict(client, room, sources[i].base, GRANULE, NULL, &err), &err);
+  for (int i = BL_CLIENT_REGIONS; i-- > 0;) {
+    must(bl_client_evict(client, room, regions[i].base, GRANULE, NULL, &err), &err);
     must(bl_client_load(client, room, fixture->slots.base, GRANULE, &err), &err);
-    assert_memory_equal(fixture->slots.base, sources[i].base, GRANULE);
+    assert_memory_equal(fixture->slots.base, regions[i].base, GRANULE);
   }
   bl_client_close(client);
-  for (int i = 0; i < BL_CLIENT_SOURCES; i++) {
-    bl_client_source_destroy(&sources[i]);
+  for (int i = 0; i < BL_CLIENT_REGIONS; i++) {
+    bl_client_region_destroy(&regions[i]);
   }
 }
 

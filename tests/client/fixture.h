@@ -6,7 +6,7 @@
 #include "client/store_process.h"
 
 #include "base/random.h"
-#include "client/arena_source.h"
+#include "client/arena_region.h"
 #include "sys/clock.h"
 
 #define GRANULE (UINT64_C(64) << 10)
@@ -30,7 +30,7 @@ static bl_client_path_t data_path = BL_CLIENT_PATH_AUTO; // every test runs on e
 typedef struct fixture {
   store_process_t store;
   bl_arena_t slots;
-  bl_client_source_t source; // which they are
+  bl_client_region_t source; // which they are
 } fixture_t;
 
 static inline int set_up(void **state) {
@@ -41,7 +41,7 @@ static inline int set_up(void **state) {
                       &fixture.slots, &err) != BL_OK) {
     return -1;
   }
-  fixture.source = bl_client_source_of(&fixture.slots);
+  fixture.source = bl_client_region_of(&fixture.slots);
   store_start(&fixture.store, "64 MiB", store_ttl, store_grace);
   *state = &fixture;
   return 0;
@@ -60,8 +60,8 @@ static inline bl_client_options_t options_of(const fixture_t *fixture, uint32_t 
                                .job = "job",
                                .stage = stage,
                                .arena_bytes = 256 * GRANULE,
-                               .sources = &fixture->source,
-                               .source_count = 1,
+                               .regions = &fixture->source,
+                               .region_count = 1,
                                .path = data_path,
                                .deadline_ms = CALL_MS};
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies forks of a process with an open client: the child's calls fail, find nothing or do nothing, its own client is
-// refused, and it ends normally; blocks of the parent that were under way or in the store come back over the same connection.
-// A child that was there before its parent opened one has clients of its own, one that came after they were closed has none.
+// Verifies forks of a process with an open client: the child's calls fail, find nothing or do nothing, its own client
+// is refused, and it ends normally; blocks of the parent that were under way or in the store come back over the same
+// connection. A child that was there before its parent opened one has clients of its own, one that came after they were
+// closed has none.
 #include "client/fixture.h"
 
 #include "client/runtime.h"
@@ -50,8 +51,8 @@ static const char *use_nothing(const inherited_t *was) {
   DEMAND(is_refused(bl_client_wait(client, was->ticket, UINT64_MAX, &err), &err));
   bl_client_cancel(client, was->ticket);
   bl_client_abandon(client, was->ticket);
-  DEMAND(is_refused(bl_client_add_source(client, &was->fixture->source, &number, &err), &err));
-  DEMAND(is_refused(bl_client_withdraw_source(client, 0, &err), &err));
+  DEMAND(is_refused(bl_client_register(client, &was->fixture->source, &number, &err), &err));
+  DEMAND(is_refused(bl_client_unregister(client, 0, &err), &err));
   DEMAND(!bl_client_is_draining(client));
   DEMAND(bl_client_counters(client).evicted == 0);
   DEMAND(is_refused(bl_client_reopen(client, &err), &err));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a store makes of bad frames on its data path (lib/datapath/frame.h): greetings of somebody else,
-// tokens out of date or of another session, sizes of zero or beyond, a load before a seal, a second seal, memory that is
-// not sealed, chunks out of place or changed, broken headers, frames cut short. Each gets its status or ends the
+// tokens out of date or of another session, sizes of zero or beyond, a load before a seal, a second seal, memory that
+// is not sealed, chunks out of place or changed, broken headers, frames cut short. Each gets its status or ends the
 // connection, and what another session holds stays as it was.
 #include "client/raw_world.h"
 
 #include <sys/mman.h>
 
-// ---- greetings ---------------------------------------------------------------------------------------------------------
+// ---- greetings ------------------------------------------------------------------------------------------------------
 
 static void test_greetings(void **state) {
   world_t *world = *state;
@@ -43,13 +43,13 @@ static void test_greetings(void **state) {
   assert_true(is_hung_up(second)); // not for a store
 }
 
-// ---- requests on shm ---------------------------------------------------------------------------------------------------
+// ---- requests on shm ------------------------------------------------------------------------------------------------
 
 static bl_status_t show(int fd, uint32_t source, uint64_t bytes, int passed) {
   bl_frame_t shown;
-  send_frame(fd, &(bl_frame_t){.kind = BL_FRAME_SHOW, .region = source, .bytes = bytes}, NULL, passed);
+  send_frame(fd, &(bl_frame_t){.kind = BL_FRAME_REGISTER, .region = source, .bytes = bytes}, NULL, passed);
   assert_true(receive_frame(fd, &shown));
-  assert_int_equal(shown.kind, BL_FRAME_SHOWN);
+  assert_int_equal(shown.kind, BL_FRAME_REGISTERED);
   assert_int_equal(shown.region, source);
   return shown.status;
 }
@@ -123,7 +123,7 @@ static void test_requests(void **state) {
   close(fd);
 }
 
-// ---- headers -----------------------------------------------------------------------------------------------------------
+// ---- headers --------------------------------------------------------------------------------------------------------
 
 static void test_broken_headers(void **state) {
   world_t *world = *state;
@@ -157,7 +157,7 @@ static void test_broken_headers(void **state) {
   }
 }
 
-// ---- chunks on tcp -----------------------------------------------------------------------------------------------------
+// ---- chunks on tcp --------------------------------------------------------------------------------------------------
 
 // The next use of our first room, announced; the connection that its bytes are expected on.
 static int announce(world_t *world, uint64_t bytes) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tests of blocks on a fake GPU (tests/fake_gpu) start from: a store of one as a process, another one in this process
-// with slots.
+// What tests of blocks on a fake GPU (tests/fake_gpu) start from: a store of one as a process, another one in this
+// process with slots.
 #ifndef TESTS_CLIENT_GPU_FIXTURE_H
 #define TESTS_CLIENT_GPU_FIXTURE_H
 
@@ -18,7 +18,7 @@ typedef struct {
   store_process_t store;
   bl_device_t *device;
   bl_arena_t slots;
-  bl_client_source_t source; // which they are
+  bl_client_region_t source; // which they are
   uint8_t *staged;           // ordinary memory
 } gpu_fixture_t;
 
@@ -36,7 +36,7 @@ static inline void start(gpu_fixture_t *fixture, const char *device, const char 
   fixture->device = open_device(1);
   must(bl_arena_create(fixture->device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, ARENA_BYTES, &fixture->slots, &err),
        &err);
-  fixture->source = bl_client_source_of(&fixture->slots);
+  fixture->source = bl_client_region_of(&fixture->slots);
   fixture->staged = malloc(ARENA_BYTES);
 }
 
@@ -53,8 +53,8 @@ static inline bl_client_options_t gpu_options(const gpu_fixture_t *fixture) {
                                .job = "job",
                                .arena_bytes = 8 * BLOCK_BYTES,
                                .unit_bytes = BLOCK_BYTES,
-                               .sources = &fixture->source,
-                               .source_count = 1,
+                               .regions = &fixture->source,
+                               .region_count = 1,
                                .device = fixture->device};
 }
 
@@ -75,8 +75,8 @@ static inline void check_slot(const gpu_fixture_t *fixture, uint64_t number, uin
   assert_memory_equal(found, fixture->staged, BLOCK_BYTES);
 }
 
-// A store that died is there again: the client begins anew and block `seed` of slot 0, which is still at its source, goes
-// there and comes back.
+// A store that died is there again: the client begins anew and block `seed` of slot 0, which is still at its source,
+// goes there and comes back.
 static inline void begin_anew(gpu_fixture_t *fixture, bl_client_t *client, uint64_t seed) {
   uint64_t rooms[2];
   bl_error_t err = {0};
@@ -124,7 +124,7 @@ static inline bl_status_t holder_start(gpu_fixture_t *fixture, const char *addre
   if (status == BL_OK) {
     status =
         bl_arena_create(fixture->device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES, &fixture->slots, err);
-    fixture->source = bl_client_source_of(&fixture->slots);
+    fixture->source = bl_client_region_of(&fixture->slots);
   }
   return status;
 }

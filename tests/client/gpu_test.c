@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies cuda-ipc over a fake GPU (tests/fake_gpu), whose memory no CPU can touch, with a store as a process: blocks go
-// from device to device and come back, in both tiers of the store's memory; the checksum is kept as it was given; a store
-// that dies is noticed; what a holder that stopped may still read is nobody's until its process is gone; and holders that
-// cannot reach the GPU are served from the second tier, or refused with the reason.
+// Verifies cuda-ipc over a fake GPU (tests/fake_gpu), whose memory no CPU can touch, with a store as a process: blocks
+// go from device to device and come back, in both tiers of the store's memory; the checksum is kept as it was given; a
+// store that dies is noticed; what a holder that stopped may still read is nobody's until its process is gone; and
+// holders that cannot reach the GPU are served from the second tier, or refused with the reason.
 #include "client/gpu_fixture.h"
 
 static bl_client_t *must_open_gpu(const gpu_fixture_t *fixture) {
@@ -126,15 +126,15 @@ static void holders_that_do_not_reach_the_gpu(void **state) {
   bl_client_t *client = NULL;
   bl_arena_t slots;
   must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES, &slots, &err), &err);
-  const bl_client_source_t source = bl_client_source_of(&slots);
+  const bl_client_region_t source = bl_client_region_of(&slots);
   for (int path = BL_CLIENT_PATH_AUTO; path <= BL_CLIENT_PATH_TCP; path++) {
     start(&fixture, "cuda:0", "64 MiB", "32 MiB");
     bl_client_options_t options = {.size = sizeof options,
                                    .store = fixture.store.address,
                                    .job = "host's",
                                    .arena_bytes = 4 * BLOCK_BYTES,
-                                   .sources = &source,
-                                   .source_count = 1,
+                                   .regions = &source,
+                                   .region_count = 1,
                                    .path = (bl_client_path_t)path};
     uint64_t rooms[4];
     must(bl_client_open(&options, &client, &err), &err);
@@ -154,8 +154,8 @@ static void holders_that_do_not_reach_the_gpu(void **state) {
                                  .store = fixture.store.address,
                                  .job = "host's",
                                  .arena_bytes = BLOCK_BYTES,
-                                 .sources = &source,
-                                 .source_count = 1};
+                                 .regions = &source,
+                                 .region_count = 1};
   assert_int_equal(bl_client_open(&options, &client, &err), BL_EXHAUSTED);
   options.path = BL_CLIENT_PATH_CUDA_IPC;
   assert_int_equal(bl_client_open(&options, &client, &err), BL_EXHAUSTED);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the heap over memory that blocks leave from: random walks in which no two pieces overlap, all are aligned and keep
-// what was written, what does not fit is refused with what is free, and at the end all is one free piece again; releases of
-// what was never given, or twice; several threads; blocks that go to a store from their piece and come back there; parts of
-// other memory that leave as one block.
+// Verifies the heap over memory that blocks leave from: random walks in which no two pieces overlap, all are aligned
+// and keep what was written, what does not fit is refused with what is free, and at the end all is one free piece
+// again; releases of what was never given, or twice; several threads; blocks that go to a store from their piece and
+// come back there; parts of other memory that leave as one block.
 #include "client/fixture.h"
 #include "client/heap.h"
 
@@ -25,24 +25,24 @@ static void check_kept(const held_t *held) {
   assert_memory_equal(held->at, expected, held->bytes);
 }
 
-static void make(bl_client_source_t *memory, bl_client_heap_t **heap) {
+static void make(bl_client_region_t *memory, bl_client_heap_t **heap) {
   bl_error_t err = {0};
-  must(bl_client_source_create(BYTES + 100, memory, &err), &err);
+  must(bl_client_region_create(BYTES + 100, memory, &err), &err);
   must(bl_client_heap_create(memory, heap, &err), &err);
 }
 
-static void unmake(bl_client_source_t *memory, bl_client_heap_t *heap) {
+static void unmake(bl_client_region_t *memory, bl_client_heap_t *heap) {
   uint64_t all, largest;
   bl_client_heap_free_bytes(heap, &all, &largest);
   assert_int_equal(all, BYTES);
   assert_int_equal(largest, BYTES); // in one piece
   bl_client_heap_destroy(heap);
-  bl_client_source_destroy(memory);
+  bl_client_region_destroy(memory);
 }
 
 static void test_walk(void **state) {
   (void)state;
-  bl_client_source_t memory;
+  bl_client_region_t memory;
   bl_client_heap_t *heap = NULL;
   bl_error_t err = {0};
   held_t held[PIECES] = {{0}};
@@ -81,7 +81,7 @@ static void test_walk(void **state) {
 
 static void test_what_is_refused(void **state) {
   (void)state;
-  bl_client_source_t memory, little = {.base = &memory, .bytes = 255};
+  bl_client_region_t memory, little = {.base = &memory, .bytes = 255};
   bl_client_heap_t *heap = NULL;
   bl_error_t err = {0};
   void *at = NULL, *all = NULL;
@@ -119,7 +119,7 @@ static void *use(void *argument) {
 
 static void test_threads(void **state) {
   (void)state;
-  bl_client_source_t memory;
+  bl_client_region_t memory;
   bl_client_heap_t *heap = NULL;
   pthread_t threads[THREADS];
   make(&memory, &heap);
@@ -136,7 +136,7 @@ static void test_threads(void **state) {
 
 static void test_blocks_leave_from_pieces(void **state) {
   const fixture_t *fixture = *state;
-  bl_client_source_t memory;
+  bl_client_region_t memory;
   bl_client_heap_t *heap = NULL;
   bl_client_t *client = NULL;
   bl_error_t err = {0};
@@ -145,7 +145,7 @@ static void test_blocks_leave_from_pieces(void **state) {
   make(&memory, &heap);
   bl_client_options_t options = options_of(fixture, 0);
   options.path = BL_CLIENT_PATH_SHM;
-  options.sources = &memory;
+  options.regions = &memory;
   must(bl_client_open(&options, &client, &err), &err);
   reserve(client, GRANULE, 4, rooms);
   for (uint64_t i = 0; i < 4; i++) {
@@ -168,7 +168,7 @@ static void test_blocks_leave_from_pieces(void **state) {
 
 static void test_parts_leave_as_one(void **state) {
   bl_error_t err = {0};
-  bl_client_source_t memory;
+  bl_client_region_t memory;
   bl_client_heap_t *heap = NULL;
   make(&memory, &heap);
   static uint8_t tensors[3][5000], back[GRANULE];
@@ -197,7 +197,7 @@ static void test_parts_leave_as_one(void **state) {
   options.path = BL_CLIENT_PATH_SHM;
   bl_client_t *client = NULL;
   uint64_t room = 0;
-  options.sources = &memory;
+  options.regions = &memory;
   must(bl_client_open(&options, &client, &err), &err);
   reserve(client, GRANULE, 1, &room);
   must(bl_client_evict(client, room, at, begins[4], NULL, &err), &err);

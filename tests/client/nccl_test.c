@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies blocks over NCCL with a store as a process, on fake GPUs with a fake NCCL between processes (tests/fake_gpu):
-// blocks leave and come back byte for byte, in both tiers; auto takes nccl where memory is not handed out; peers with other
-// versions, or none, are refused with both; a transfer that stops in the middle, at either end, ends within its deadline and
-// goes on over other communicators, other sessions undisturbed; a load that is given up touches its memory no more; a dead
-// store is lost with its cause; a room whose communicator has not let go is nobody's; and a store whose communicator cannot
-// be aborted ends.
+// Verifies blocks over NCCL with a store as a process, on fake GPUs with a fake NCCL between processes
+// (tests/fake_gpu): blocks leave and come back byte for byte, in both tiers; auto takes nccl where memory is not handed
+// out; peers with other versions, or none, are refused with both; a transfer that stops in the middle, at either end,
+// ends within its deadline and goes on over other communicators, other sessions undisturbed; a load that is given up
+// touches its memory no more; a dead store is lost with its cause; a room whose communicator has not let go is
+// nobody's; and a store whose communicator cannot be aborted ends.
 #include "client/gpu_fixture.h"
 
 #include "datapath/nccl/start.h"
@@ -107,7 +107,7 @@ static void blocks_cross(void **state) {
     must(bl_client_wait(client, in[i], UINT64_MAX, &err), &err);
     check_slot(&fixture, 4 + i, i);
   }
-  must(bl_client_withdraw_source(client, 0, &err), &err);
+  must(bl_client_unregister(client, 0, &err), &err);
   assert_int_equal(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), BL_INVALID);
   bl_client_close(client);
   stop_gpu(&fixture);
@@ -339,8 +339,8 @@ static int hold(const char *address) {
   return holder_stay(status, &err);
 }
 
-// A holder that dies in the middle of a send: its heir gets its rooms, all but the one under way at once, and that one when
-// NCCL has let go of it. When it never does, the store ends.
+// A holder that dies in the middle of a send: its heir gets its rooms, all but the one under way at once, and that one
+// when NCCL has let go of it. When it never does, the store ends.
 static void holders_that_die(void **state) {
   (void)state;
   gpu_fixture_t fixture;

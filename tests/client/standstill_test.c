@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a holder finds that stood still for longer than its TTL: nothing it asks for fails because of that. The
-// store refuses new uses of rooms until the session is renewed; the client waits for its own renewal and asks again. Here
-// only renewals stand still, so that every request comes before one. And what is left of a source that a store did not
-// answer for in time, because it stood still itself: nothing.
+// store refuses new uses of rooms until the session is renewed; the client waits for its own renewal and asks again.
+// Here only renewals stand still, so that every request comes before one. And what is left of a source that a store did
+// not answer for in time, because it stood still itself: nothing.
 #include "client/fixture.h"
 
 #include "client/client_core.h"
@@ -105,11 +105,11 @@ static void test_a_source_that_was_given_up(void **state) {
     must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, GRANULE, &arenas[i], &err), &err);
     fill(arenas[i].base, GRANULE, i);
   }
-  bl_client_source_t source = {.base = arenas[0].base, .bytes = GRANULE, .fd = arenas[0].fd};
+  bl_client_region_t source = {.base = arenas[0].base, .bytes = GRANULE, .fd = arenas[0].fd};
   kill(fixture->store.pid, SIGSTOP);
-  assert_int_equal(bl_client_add_source(client, &source, &number, &err), BL_UNAVAILABLE);
-  source = (bl_client_source_t){.base = arenas[1].base, .bytes = GRANULE, .fd = arenas[1].fd};
-  must(bl_client_add_source_start(client, &source, &number, &ticket, &err), &err);
+  assert_int_equal(bl_client_register(client, &source, &number, &err), BL_UNAVAILABLE);
+  source = (bl_client_region_t){.base = arenas[1].base, .bytes = GRANULE, .fd = arenas[1].fd};
+  must(bl_client_register_start(client, &source, &number, &ticket, &err), &err);
   kill(fixture->store.pid, SIGCONT);
   must(bl_client_wait(client, ticket, UINT64_MAX, &err), &err);
   must(bl_client_evict(client, room, arenas[1].base, GRANULE, NULL, &err), &err);
@@ -127,9 +127,9 @@ int main(void) {
       TEST(test_evictions_wait_for_the_renewal),
       TEST(test_reservations_wait_for_the_renewal),
   };
-  const struct CMUnitTest sources[] = {
+  const struct CMUnitTest regions[] = {
       cmocka_unit_test_setup_teardown(test_a_source_that_was_given_up, set_up, tear_down)};
-  int failed = cmocka_run_group_tests_name("sources", sources, NULL, NULL); // shown on shm alone
+  int failed = cmocka_run_group_tests_name("sources", regions, NULL, NULL); // shown on shm alone
   failed += cmocka_run_group_tests_name("shm", tests, NULL, NULL);
   data_path = BL_CLIENT_PATH_TCP;
   return failed + cmocka_run_group_tests_name("tcp", tests, NULL, NULL);

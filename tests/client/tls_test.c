@@ -77,14 +77,14 @@ static int stop(void **state) {
 }
 
 static bl_status_t open_as(const store_process_t *at, bl_tls_t *tls, const char *job, bl_client_path_t path,
-                           const bl_client_source_t *slots, bl_client_t **client, bl_error_t *err) {
+                           const bl_client_region_t *slots, bl_client_t **client, bl_error_t *err) {
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = tls});
   bl_client_options_t options = {.size = sizeof options,
                                  .store = at->address,
                                  .job = job,
                                  .arena_bytes = 16u << 20,
-                                 .sources = slots,
-                                 .source_count = 1,
+                                 .regions = slots,
+                                 .region_count = 1,
                                  .path = path};
   bl_status_t status = bl_client_open(&options, client, err);
   return status;
@@ -102,8 +102,8 @@ static void must(bl_status_t status, const bl_error_t *err) {
 static void blocks_come_back(void **state) {
   (void)state;
   bl_error_t err = {0};
-  bl_client_source_t slots;
-  must(bl_client_source_create(ROOMS * 4ull << 20, &slots, &err), &err);
+  bl_client_region_t slots;
+  must(bl_client_region_create(ROOMS * 4ull << 20, &slots, &err), &err);
   uint8_t *base = slots.base;
   bl_tls_t *tls = authority_tls(&ours, "stage-red");
   for (int turn = 0; turn < 2; turn++) {
@@ -137,22 +137,22 @@ static void blocks_come_back(void **state) {
   }
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
   bl_tls_release(tls);
-  bl_client_source_destroy(&slots);
+  bl_client_region_destroy(&slots);
 }
 
 static void refused(const store_process_t *at, bl_tls_t *tls, const char *job, bl_client_path_t path,
                     bl_status_t status, const char *part) {
   bl_error_t err = {0};
-  bl_client_source_t slots;
+  bl_client_region_t slots;
   bl_client_t *client = NULL;
-  must(bl_client_source_create(1u << 20, &slots, &err), &err);
+  must(bl_client_region_create(1u << 20, &slots, &err), &err);
   bl_status_t got = open_as(at, tls, job, path, &slots, &client, &err);
   if (got != status || strstr(err.text, part) == NULL) {
     fail_msg("%s: %s; wanted %s with '%s'", bl_status_name(got), err.text, bl_status_name(status), part);
   }
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
   bl_tls_release(tls);
-  bl_client_source_destroy(&slots);
+  bl_client_region_destroy(&slots);
 }
 
 static void others_get_no_session(void **state) {
@@ -190,8 +190,8 @@ static void clients_have_their_own(void **state) {
   bl_error_t err = {0};
   bl_client_runtime_t *runtime = NULL;
   bl_client_t *red = NULL, *bare = NULL, *wrong = NULL;
-  bl_client_source_t slots;
-  must(bl_client_source_create(BLOCK_BYTES, &slots, &err), &err);
+  bl_client_region_t slots;
+  must(bl_client_region_create(BLOCK_BYTES, &slots, &err), &err);
   must(bl_client_runtime_create(NULL, &runtime, &err), &err);
   const bl_tls_options_t files = authority_options(&ours, "stage-red");
   bl_client_options_t options = {.size = sizeof options,
@@ -227,7 +227,7 @@ static void clients_have_their_own(void **state) {
     bl_client_close(both[i]);
   }
   bl_client_runtime_destroy(runtime);
-  bl_client_source_destroy(&slots);
+  bl_client_region_destroy(&slots);
 }
 
 int main(void) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies what the client does beside moving blocks there and back, on both paths: waits with deadlines, cancelling and
-// abandoning while the store answers nothing, calls that end by their deadline, sources that come and go, a session
-// begun anew; a stopped holder, which stops nobody else; ten thousand uses in flat memory (BALLAST_SOAK=1: a million); on
-// tcp, a connection that is cut again and again.
+// Verifies what the client does beside moving blocks there and back, on both paths: waits with deadlines, cancelling
+// and abandoning while the store answers nothing, calls that end by their deadline, sources that come and go, a session
+// begun anew; a stopped holder, which stops nobody else; ten thousand uses in flat memory (BALLAST_SOAK=1: a million);
+// on tcp, a connection that is cut again and again.
 #include "client/fixture.h"
 
 #include <dirent.h>
@@ -13,7 +13,7 @@
 
 #define BYTES (16 * GRANULE)
 
-// ---- tickets -----------------------------------------------------------------------------------------------------------
+// ---- tickets --------------------------------------------------------------------------------------------------------
 
 static void wait_for_state(bl_client_t *client, uint64_t room, bl_client_room_state_t state) {
   uint64_t start_ns = bl_clock_now_ns();
@@ -78,8 +78,8 @@ static void test_cancelled_evict(void **state) {
   bl_client_close(client);
 }
 
-// Given up just as the store finds that the block is not what its checksum says: whichever of the two it hears of first,
-// the room is empty again.
+// Given up just as the store finds that the block is not what its checksum says: whichever of the two it hears of
+// first, the room is empty again.
 static void test_given_up_while_it_fails(void **state) {
   const fixture_t *fixture = *state;
   bl_client_t *client = must_open(fixture, 0);
@@ -130,11 +130,12 @@ static void test_cancelled_load(void **state) {
   bl_client_close(client);
 }
 
-// ---- deadlines ---------------------------------------------------------------------------------------------------------
+// ---- deadlines ------------------------------------------------------------------------------------------------------
 
 #define DEADLINE_MS 300
 
-// A call that began then has ended by its deadline, which a busy machine sees fifty times too late at most. Returns now.
+// A call that began then has ended by its deadline, which a busy machine sees fifty times too late at most. Returns
+// now.
 static uint64_t must_have_been_short(uint64_t since_ns) {
   const uint64_t now_ns = bl_clock_now_ns();
   assert_in_range((now_ns - since_ns) / BL_NS_PER_MS, 0, 50 * DEADLINE_MS);
@@ -171,8 +172,8 @@ static void test_nothing_outlives_its_deadline(void **state) {
   assert_int_equal(bl_client_reserve(client, 2, &demand, 1, &err), BL_UNAVAILABLE);
   since_ns = must_have_been_short(since_ns);
   uint32_t number;
-  bl_client_source_t source = {.base = fixture->slots.base, .bytes = BYTES, .fd = fixture->slots.fd};
-  assert_int_equal(bl_client_add_source(client, &source, &number, &err),
+  bl_client_region_t source = {.base = fixture->slots.base, .bytes = BYTES, .fd = fixture->slots.fd};
+  assert_int_equal(bl_client_register(client, &source, &number, &err),
                    data_path == BL_CLIENT_PATH_TCP ? BL_OK : BL_UNAVAILABLE);
   must_have_been_short(since_ns);
   kill(fixture->store.pid, SIGCONT);
@@ -181,7 +182,7 @@ static void test_nothing_outlives_its_deadline(void **state) {
   bl_client_close(client);
 }
 
-// ---- sources -----------------------------------------------------------------------------------------------------------
+// ---- sources --------------------------------------------------------------------------------------------------------
 
 // Read-only maps of holders' memory in the store.
 static unsigned count_maps(pid_t pid) {
@@ -211,8 +212,8 @@ static void test_sources_come_and_go(void **state) {
   for (int round = 0; round < 3; round++) {
     for (unsigned i = 0; i < 3; i++) {
       must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, GRANULE, &more[i], &err), &err);
-      bl_client_source_t source = {.base = more[i].base, .bytes = GRANULE, .fd = more[i].fd};
-      must(bl_client_add_source(client, &source, &numbers[i], &err), &err);
+      bl_client_region_t source = {.base = more[i].base, .bytes = GRANULE, .fd = more[i].fd};
+      must(bl_client_register(client, &source, &numbers[i], &err), &err);
       fill(more[i].base, GRANULE, i);
     }
     assert_int_equal(count_maps(fixture->store.pid), tcp ? 0 : 4);
@@ -220,8 +221,8 @@ static void test_sources_come_and_go(void **state) {
       must(bl_client_evict(client, room, more[i].base, GRANULE, NULL, &err), &err);
       must(bl_client_load(client, room, fixture->slots.base, GRANULE, &err), &err);
       assert_memory_equal(fixture->slots.base, more[i].base, GRANULE);
-      must(bl_client_withdraw_source(client, numbers[i], &err), &err);
-      assert_int_equal(bl_client_withdraw_source(client, numbers[i], &err), BL_NOT_FOUND);
+      must(bl_client_unregister(client, numbers[i], &err), &err);
+      assert_int_equal(bl_client_unregister(client, numbers[i], &err), BL_NOT_FOUND);
       assert_int_equal(count_maps(fixture->store.pid), tcp ? 0 : maps + i);
       if (!tcp) {
         assert_int_equal(bl_client_evict(client, room, more[i].base, GRANULE, NULL, &err), BL_INVALID);
@@ -230,14 +231,14 @@ static void test_sources_come_and_go(void **state) {
     }
   }
   uint32_t number;
-  bl_client_source_t open_memory = {.base = fixture->slots.base, .bytes = GRANULE, .fd = STDIN_FILENO};
+  bl_client_region_t open_memory = {.base = fixture->slots.base, .bytes = GRANULE, .fd = STDIN_FILENO};
   if (!tcp) { // what is not sealed is not read
-    assert_int_equal(bl_client_add_source(client, &open_memory, &number, &err), BL_DENIED);
+    assert_int_equal(bl_client_register(client, &open_memory, &number, &err), BL_DENIED);
   }
   bl_client_close(client);
 }
 
-// ---- sessions ----------------------------------------------------------------------------------------------------------
+// ---- sessions -------------------------------------------------------------------------------------------------------
 
 static void test_a_session_anew(void **state) {
   fixture_t *fixture = *state;
@@ -267,7 +268,7 @@ static void test_a_session_anew(void **state) {
   bl_client_close(client);
 }
 
-// ---- a connection that is cut ------------------------------------------------------------------------------------------
+// ---- a connection that is cut ---------------------------------------------------------------------------------------
 
 // Breaks every TCP connection of this process. The store is reached over a unix socket, so it is the data path's alone.
 static void cut_connections(void) {
@@ -344,7 +345,7 @@ static void test_a_connection_is_cut(void **state) {
   bl_client_close(client);
 }
 
-// ---- a stopped holder --------------------------------------------------------------------------------------------------
+// ---- a stopped holder -----------------------------------------------------------------------------------------------
 
 #define OTHERS 7
 
@@ -356,7 +357,7 @@ static int be_busy(const char *address, const char *stage, const char *path_numb
   uint64_t room;
   data_path = (bl_client_path_t)strtoul(path_number, NULL, 10);
   snprintf(fixture.store.address, sizeof fixture.store.address, "%s", address);
-  if (bl_client_source_create(BYTES, &fixture.source, &err) != BL_OK ||
+  if (bl_client_region_create(BYTES, &fixture.source, &err) != BL_OK ||
       open_as(&fixture, (uint32_t)strtoul(stage, NULL, 10), &client, &err) != BL_OK ||
       bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BYTES, .count = 1}, 1, &err) != BL_OK ||
       bl_client_rooms(client, &room, 1) != 1 || write(STDOUT_FILENO, "y", 1) != 1) {
@@ -404,7 +405,7 @@ static void test_one_of_eight_is_stopped(void **state) {
   }
 }
 
-// ---- many uses ---------------------------------------------------------------------------------------------------------
+// ---- many uses ------------------------------------------------------------------------------------------------------
 
 #define CYCLE_ROOMS 32u
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the wire format: every kind survives the way through bytes, each limit is enforced with its reason, and no
-// damaged header, greeting or word about communicators is ever taken for a valid one. The seed is printed; BALLAST_TEST_SEED sets it.
+// damaged header, greeting or word about communicators is ever taken for a valid one. The seed is printed;
+// BALLAST_TEST_SEED sets it.
 #include "base/random.h"
 #include "datapath/greeting.h"
 #include "datapath/nccl/meet.h"
@@ -35,14 +36,14 @@ static bl_frame_t example(bl_frame_kind_t kind) {
     frame.body_bytes = kind == BL_FRAME_DATA ? BL_FRAME_CHUNK_BYTES : 0;
     frame.checksum = kind == BL_FRAME_DATA ? 0xfedcba9876543210ull : 0;
     break;
-  case BL_FRAME_SHOW:
-  case BL_FRAME_HIDE:
+  case BL_FRAME_REGISTER:
+  case BL_FRAME_UNREGISTER:
     frame.region = 4095;
-    frame.bytes = kind == BL_FRAME_SHOW ? 1ull << 33 : 0;
+    frame.bytes = kind == BL_FRAME_REGISTER ? 1ull << 33 : 0;
     break;
   case BL_FRAME_BYE:
-  case BL_FRAME_SHOWN:
-  case BL_FRAME_HIDDEN:
+  case BL_FRAME_REGISTERED:
+  case BL_FRAME_UNREGISTERED:
   case BL_FRAME_ANSWER:
     frame.status = BL_DENIED;
     frame.body_bytes = 11;
@@ -153,12 +154,12 @@ static void limits_hold(void **state) {
   frame = example(BL_FRAME_BYE);
   frame.status = BL_OK;
   expect_refused(&frame, "a goodbye without a cause");
-  frame = example(BL_FRAME_SHOW);
+  frame = example(BL_FRAME_REGISTER);
   frame.region = BL_FRAME_REGIONS;
-  expect_refused(&frame, "source out of range");
-  frame = example(BL_FRAME_SHOW);
+  expect_refused(&frame, "region out of range");
+  frame = example(BL_FRAME_REGISTER);
   frame.bytes = 0;
-  expect_refused(&frame, "source size out of range");
+  expect_refused(&frame, "region size out of range");
   frame = example(BL_FRAME_EVICT);
   frame.sequence = 0;
   expect_refused(&frame, "sequence number is 0");

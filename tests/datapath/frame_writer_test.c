@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies what a writer owns: descriptors that wait to be sent outlive those of the caller, go with the first byte of their
-// frame, and leave nothing open; a chunk that was let go of goes on from its copy.
+// Verifies what a writer owns: descriptors that wait to be sent outlive those of the caller, go with the first byte of
+// their frame, and leave nothing open; a chunk that was let go of goes on from its copy.
 #include "datapath/frame_writer.h"
 
 #include <dirent.h>
@@ -81,7 +81,7 @@ static void descriptors_outlive_the_callers(void **state) {
   for (uint32_t i = 0; i < 3; i++) {
     const int fd = make_file(&inodes[i]);
     assert_true(
-        bl_frame_writer_put(&writer, &(bl_frame_t){.kind = BL_FRAME_SHOW, .region = i, .bytes = 1}, NULL, &fd, 1));
+        bl_frame_writer_put(&writer, &(bl_frame_t){.kind = BL_FRAME_REGISTER, .region = i, .bytes = 1}, NULL, &fd, 1));
     close(fd);
   }
   assert_int_equal(bl_frame_writer_flush(&writer), BL_WRITER_AGAIN);

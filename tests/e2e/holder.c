@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A holder of leases that does what its standard input says, one command per line, and answers each with one line: "ok",
-// or the name of the status and the message. For tests of stores and of those who operate them.
+// A holder of leases that does what its standard input says, one command per line, and answers each with one line:
+// "ok", or the name of the status and the message. For tests of stores and of those who operate them.
 //
 //   ballast-holder STORE JOB STAGE ROOMS BYTES      reserves ROOMS rooms of BYTES, says "ok" and waits
 //   evict N | load N | release N                     the N-th room, from 0
@@ -18,7 +18,7 @@
 
 typedef struct holder {
   bl_client_t *client;
-  bl_client_source_t source;
+  bl_client_region_t source;
   uint64_t rooms[ROOMS_MAX], bytes, plan;
   size_t count;
 } holder_t;
@@ -70,15 +70,15 @@ int main(int argc, char **argv) {
   uint32_t rooms = (uint32_t)strtoul(argv[4], NULL, 10);
   self.bytes = strtoull(argv[5], NULL, 10);
   bl_error_t err = {0};
-  bl_status_t status = bl_client_source_create(self.bytes, &self.source, &err);
+  bl_status_t status = bl_client_region_create(self.bytes, &self.source, &err);
   if (status == BL_OK) {
     bl_client_options_t options = {.size = sizeof options,
                                    .store = argv[1],
                                    .job = argv[2],
                                    .stage = (uint32_t)strtoul(argv[3], NULL, 10),
                                    .arena_bytes = (2 * rooms + 2) * bl_align_up(self.bytes, 65536),
-                                   .sources = &self.source,
-                                   .source_count = 1};
+                                   .regions = &self.source,
+                                   .region_count = 1};
     status = bl_client_open(&options, &self.client, &err);
   }
   if (status == BL_OK) {
@@ -93,6 +93,6 @@ int main(int argc, char **argv) {
     say(one, &fault);
   }
   bl_client_close(self.client);
-  bl_client_source_destroy(&self.source);
+  bl_client_region_destroy(&self.source);
   return bl_status_exit_code(status);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies one store as a stage uses it, with a store: blocks go there and come back, several at a time; transfers that are
-// given up, a store that stands still or dies in the middle of several and is back, sessions that rest, a slow path that
-// holds nobody up at the end.
+// Verifies one store as a stage uses it, with a store: blocks go there and come back, several at a time; transfers that
+// are given up, a store that stands still or dies in the middle of several and is back, sessions that rest, a slow path
+// that holds nobody up at the end.
 #include "client/fixture.h"
 #include "client/runtime.h"
 #include "datapath/block.h"
@@ -40,8 +40,8 @@ static void begin(world_t *world, const fixture_t *fixture, uint64_t bytes_per_s
                                    .job = "job",
                                    .plan = 7,
                                    .stage = 1,
-                                   .sources = &fixture->source,
-                                   .source_count = 1,
+                                   .regions = &fixture->source,
+                                   .region_count = 1,
                                    .rooms = BLOCKS - 1,
                                    .room_bytes = BYTES,
                                    .arena_bytes = BLOCKS * BYTES,

@@ -42,8 +42,8 @@ struct bl_client {
   room_t rooms[FAKE_ROOMS]; // room i + 1
   uint32_t room_count;
   operation_t operations[BL_CLIENT_TICKETS];
-  bl_client_source_t sources[64];
-  size_t source_count;
+  bl_client_region_t regions[64];
+  size_t region_count;
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -70,7 +70,7 @@ void fake_reset(uint64_t seed) {
   crosses = false;
 }
 
-// ---- looks -----------------------------------------------------------------------------------------------------------
+// ---- looks ----------------------------------------------------------------------------------------------------------
 
 bl_client_t *fake_client(void) {
   pthread_mutex_lock(&mutex);
@@ -151,7 +151,7 @@ unsigned fake_starts(const void *memory[FAKE_STARTS]) {
   return count;
 }
 
-// ---- what the test makes happen -----------------------------------------------------------------------------------------
+// ---- what the test makes happen -------------------------------------------------------------------------------------
 
 static bl_error_t error_of(bl_status_t status, const char *text) {
   bl_error_t err = {0};
@@ -271,7 +271,7 @@ void fake_close_all(void) {
   }
 }
 
-// ---- what chance makes happen ----------------------------------------------------------------------------------------
+// ---- what chance makes happen ---------------------------------------------------------------------------------------
 
 static bl_status_t outcome_of(unsigned trouble, verb_t verb) {
   static const bl_status_t troubles[] = {BL_DATA_LOSS, BL_IO, BL_DATA_LOSS, BL_IO, BL_UNAVAILABLE, BL_FENCED};
@@ -332,7 +332,7 @@ bool fake_step(unsigned trouble) {
   return false;
 }
 
-// ---- client.h --------------------------------------------------------------------------------------------------------
+// ---- client.h -------------------------------------------------------------------------------------------------------
 
 bl_status_t bl_client_open_start(const bl_client_options_t *options, const bl_client_demand_t *demands,
                                  size_t demand_count, bl_client_opened_fn opened, bl_client_t **client,
@@ -348,8 +348,8 @@ bl_status_t bl_client_open_start(const bl_client_options_t *options, const bl_cl
   made->on_end = options->on_end;
   made->context = options->context;
   made->room_count = demands->count;
-  for (size_t i = 0; i < options->source_count; i++) {
-    made->sources[made->source_count++] = options->sources[i];
+  for (size_t i = 0; i < options->region_count; i++) {
+    made->regions[made->region_count++] = options->regions[i];
   }
   pthread_mutex_lock(&mutex);
   assert_true(client_count < CLIENTS);
@@ -389,13 +389,13 @@ static bl_status_t usable(const bl_client_t *client, bl_error_t *err) {
   return client->lost.status;
 }
 
-bl_status_t bl_client_add_source_start(bl_client_t *client, const bl_client_source_t *source, uint32_t *number,
-                                       bl_client_ticket_t *ticket, bl_error_t *err) {
+bl_status_t bl_client_register_start(bl_client_t *client, const bl_client_region_t *source, uint32_t *number,
+                                     bl_client_ticket_t *ticket, bl_error_t *err) {
   pthread_mutex_lock(&mutex);
   bl_status_t status = usable(client, err);
   if (status == BL_OK) {
-    *number = (uint32_t)client->source_count;
-    client->sources[client->source_count++] = *source;
+    *number = (uint32_t)client->region_count;
+    client->regions[client->region_count++] = *source;
     (void)begin(client, SHOW, NULL, ticket);
   }
   pthread_mutex_unlock(&mutex);
@@ -417,9 +417,9 @@ bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t room, cons
   bl_status_t status = usable(client, err);
   if (status == BL_OK) {
     bool lies_there = false;
-    for (size_t i = 0; i < client->source_count; i++) {
-      const uint8_t *base = client->sources[i].base, *at = source;
-      lies_there = lies_there || (at >= base && at + bytes <= base + client->sources[i].bytes);
+    for (size_t i = 0; i < client->region_count; i++) {
+      const uint8_t *base = client->regions[i].base, *at = source;
+      lies_there = lies_there || (at >= base && at + bytes <= base + client->regions[i].bytes);
     }
     assert_true(lies_there);
     assert_null(under_way(client, NULL)); // every source has been shown

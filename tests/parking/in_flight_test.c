@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the state machine of one store as a stage uses it, without a store: transfers begin in order, several at a time
-// where the path is brisk; what finds no room waits; sessions that are refused, fail, rest or are given up in the middle end
-// every transfer once, and none while its memory is in use. Then the same over thousands of random steps.
+// Verifies the state machine of one store as a stage uses it, without a store: transfers begin in order, several at a
+// time where the path is brisk; what finds no room waits; sessions that are refused, fail, rest or are given up in the
+// middle end every transfer once, and none while its memory is in use. Then the same over thousands of random steps.
 #include "parking/fake_client.h"
 
 #include "base/random.h"
@@ -26,7 +26,7 @@
 typedef struct world {
   bl_acceptors_t shared;
   bl_acceptor_t *acceptor;
-  bl_client_source_t sources[BLOCKS]; // slot i is source i
+  bl_client_region_t regions[BLOCKS]; // slot i is source i
   uint8_t slots[BLOCKS][BYTES];
   bl_transfer_t transfers[BLOCKS];
   uint64_t queued[BLOCKS], queue_count; // number of the transfer in the order of the queue
@@ -38,17 +38,17 @@ static void destroyed(void *context) {
   world->destroyed++;
 }
 
-static void begin(world_t *world, uint32_t rooms, size_t source_count, const char *address, uint64_t seed) {
+static void begin(world_t *world, uint32_t rooms, size_t region_count, const char *address, uint64_t seed) {
   *world = (world_t){0};
   bl_acceptor_options_t options = {.name = "store of device 3",
                                    .job = "job",
-                                   .sources = world->sources,
-                                   .source_count = source_count,
+                                   .regions = world->regions,
+                                   .region_count = region_count,
                                    .rooms = rooms,
                                    .room_bytes = BYTES};
   snprintf(options.address, sizeof options.address, "%s", address);
   for (uint32_t i = 0; i < BLOCKS; i++) {
-    world->sources[i] = (bl_client_source_t){.base = world->slots[i], .bytes = BYTES, .fd = -1};
+    world->regions[i] = (bl_client_region_t){.base = world->slots[i], .bytes = BYTES, .fd = -1};
   }
   bl_error_t err = {0};
   fake_reset(seed);
@@ -253,7 +253,8 @@ static void test_a_block_that_fails_leaves_the_others(void **state) {
   finish(&world);
 }
 
-// One of several says that the store is gone: what waits is lost at once, what is under way when the client has ended it.
+// One of several says that the store is gone: what waits is lost at once, what is under way when the client has ended
+// it.
 static void test_a_store_dies_in_the_middle_of_several(void **state) {
   (void)state;
   world_t world;
@@ -425,7 +426,7 @@ static void test_it_ends_while_it_opens(void **state) {
   finish(&world);
 }
 
-// ---- at random -------------------------------------------------------------------------------------------------------
+// ---- at random ------------------------------------------------------------------------------------------------------
 
 typedef struct walk {
   world_t world;
@@ -511,7 +512,7 @@ static void queue_any(walk_t *walk) {
   if (rests && there && acceptor->state == BL_ACCEPTOR_READY) {
     free_place(walk, i);
     queue(world, i, true);
-  } else if (rests && !there && walk->parked < ROOMS && i < acceptor->options.source_count &&
+  } else if (rests && !there && walk->parked < ROOMS && i < acceptor->options.region_count &&
              (acceptor->state == BL_ACCEPTOR_READY || acceptor->state == BL_ACCEPTOR_OPENING)) {
     walk->parked++;
     walk->held[i] = true;
@@ -535,9 +536,9 @@ static void do_anything(walk_t *walk, unsigned trouble) {
     call(world, bl__acceptor_flush);
   } else if (dice < 970) {
     call(world, bl__acceptor_rest);
-  } else if (dice < 975 && acceptor->options.source_count < BLOCKS) {
+  } else if (dice < 975 && acceptor->options.region_count < BLOCKS) {
     pthread_mutex_lock(&world->shared.mutex);
-    bl__acceptor_extend(acceptor, acceptor->options.source_count + 1);
+    bl__acceptor_extend(acceptor, acceptor->options.region_count + 1);
     pthread_mutex_unlock(&world->shared.mutex);
   } else if (dice < 985) {
     call(world, bl__acceptor_check);

@@ -4,7 +4,7 @@
 #include "bench.h"
 
 #include "base/sort.h"
-#include "client/arena_source.h"
+#include "client/arena_region.h"
 #include "measure.h"
 #include "program.h"
 #include "store_bandwidth.h"
@@ -39,7 +39,7 @@ static const bl_flags_t flags = {.program = "ballast-bench store",
                                  .about = "A store as a process beside this one, through libballast-client.",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
-// ---- small blocks: operations ------------------------------------------------------------------------------------------
+// ---- small blocks: operations ---------------------------------------------------------------------------------------
 
 typedef struct user {
   pthread_t thread;
@@ -121,7 +121,7 @@ static bl_status_t measure_operations(bl_client_t *clients[CLIENTS], const bl_ar
   return status;
 }
 
-// ---- grants at a pace --------------------------------------------------------------------------------------------------
+// ---- grants at a pace -----------------------------------------------------------------------------------------------
 
 #define PACE_NS (UINT64_C(1000000)) // 1,000 per second
 #define PACED   3000u
@@ -187,14 +187,14 @@ static bl_status_t run(const void *values, bl_error_t *err) {
                              CLIENTS * THREADS * SMALL_BYTES, &source, err);
   }
   for (uint32_t i = 0; i < CLIENTS && status == BL_OK; i++) {
-    const bl_client_source_t shown = bl_client_source_of(&source);
+    const bl_client_region_t shown = bl_client_region_of(&source);
     bl_client_options_t options = {.size = sizeof options,
                                    .store = store.address,
                                    .job = "bench",
                                    .stage = i,
                                    .arena_bytes = arena_bytes,
-                                   .sources = &shown,
-                                   .source_count = 1};
+                                   .regions = &shown,
+                                   .region_count = 1};
     status = bl_client_open(&options, &clients[i], err);
   }
   if (status == BL_OK) {

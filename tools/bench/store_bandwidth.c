@@ -3,7 +3,7 @@
 
 #include "bare_socket.h"
 #include "base/sort.h"
-#include "client/arena_source.h"
+#include "client/arena_region.h"
 #include "datapath/mover.h"
 #include "datapath/path.h"
 #include "measure.h"
@@ -120,7 +120,7 @@ static bl_status_t make_memory(bench_t *bench, bool staged, bl_error_t *err) {
 static bl_status_t open_bench(bench_t *bench, bl_error_t *err) {
   const bl_store_bandwidth_options_t *asked = bench->options;
   const bool staged = asked->device != NULL && (asked->path == BL_CLIENT_PATH_SHM || asked->path == BL_CLIENT_PATH_TCP);
-  bl_client_source_t source;
+  bl_client_region_t source;
   bl_client_options_t options = {.size = sizeof options,
                                  .store = asked->address,
                                  .job = asked->device != NULL ? bl_path_name((bl_path_t)asked->path)
@@ -130,8 +130,8 @@ static bl_status_t open_bench(bench_t *bench, bl_error_t *err) {
                                  .unverified = !asked->verified,
                                  .arena_bytes = BLOCKS * (bench->bytes + 65536),
                                  .unit_bytes = bench->bytes,
-                                 .sources = &source,
-                                 .source_count = 1,
+                                 .regions = &source,
+                                 .region_count = 1,
                                  .device = staged ? NULL : asked->device,
                                  .nccl = asked->nccl,
                                  .nccl_shared_gpu = asked->nccl_shared_gpu,
@@ -141,7 +141,7 @@ static bl_status_t open_bench(bench_t *bench, bl_error_t *err) {
     status = bl_bare_socket_open(&bench->bare, true, err);
   }
   if (status == BL_OK) {
-    source = bl_client_source_of(staged ? &bench->twin : &bench->source);
+    source = bl_client_region_of(staged ? &bench->twin : &bench->source);
     status = bl_client_open(&options, &bench->client, err);
   }
   if (status == BL_OK) {
