@@ -139,11 +139,11 @@ void bl__connection_goodbye(bl_connection_t *connection, bl_status_t status, con
 
 static void put_answer(bl_connection_t *connection, uint64_t sequence, const bl_frame_t *frame, const char *text) {
   bl_connections_t *connections = connection->connections;
-  unsigned slot = sequence % BL__CONNECTION_WINDOW;
-  if (connection->waiting[slot].sequence == sequence) {
-    connection->waiting[slot].sequence = 0;
-    connections->callbacks.on_answered(connections->context, connection->waiting[slot].kind,
-                                       connection->waiting[slot].began_ns);
+  unsigned index = sequence % BL__CONNECTION_WINDOW;
+  if (connection->waiting[index].sequence == sequence) {
+    connection->waiting[index].sequence = 0;
+    connections->callbacks.on_answered(connections->context, connection->waiting[index].kind,
+                                       connection->waiting[index].began_ns);
   }
   connection->users++;
   bl__connection_put(connection, frame, text);
@@ -153,10 +153,10 @@ static void put_answer(bl_connection_t *connection, uint64_t sequence, const bl_
 }
 
 void bl__connection_asked(bl_connection_t *connection, const bl_frame_t *frame) {
-  unsigned slot = frame->sequence % BL__CONNECTION_WINDOW;
-  connection->waiting[slot].sequence = frame->sequence;
-  connection->waiting[slot].kind = frame->kind;
-  connection->waiting[slot].began_ns = bl_clock_now_ns();
+  unsigned index = frame->sequence % BL__CONNECTION_WINDOW;
+  connection->waiting[index].sequence = frame->sequence;
+  connection->waiting[index].kind = frame->kind;
+  connection->waiting[index].began_ns = bl_clock_now_ns();
 }
 
 void bl_connection_answer(bl_connection_t *connection, uint64_t sequence, const bl_lease_answer_t *answer,

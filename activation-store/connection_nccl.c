@@ -4,7 +4,7 @@
 // other refuses.
 //
 // A communicator that fails ends its connection, and a connection that ends aborts its communicators; moves end when
-// NCCL has let go of their rooms, and not before. What gets stuck there ends the process (datapath/nccl/start.h).
+// NCCL has let go of their slots, and not before. What gets stuck there ends the process (datapath/nccl/start.h).
 #include "connections_core.h"
 
 #include <inttypes.h>

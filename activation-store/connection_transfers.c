@@ -19,7 +19,7 @@ static bool is_cancelled(const bl__store_transfer_t *transfer) {
   return atomic_load_explicit(&transfer->cancelled, memory_order_relaxed);
 }
 
-// The memory of the room is there. False: the machine has none.
+// The memory of the slot is there. False: the machine has none.
 static bool has_memory(const bl__store_transfer_t *transfer) {
   bl_error_t err;
   bool has = bl_arena_fill(&transfer->arena, transfer->offset, transfer->what.bytes, &err) == BL_OK;
@@ -164,10 +164,10 @@ static void sent(bl_message_t *message) {
 
 // ---- beginning and ending -------------------------------------------------------------------------------------------
 
-// The part of the arena that a room lies in, with its offset there; NULL when it lies in none.
+// The part of the arena that a slot lies in, with its offset there; NULL when it lies in none.
 static const bl_arena_t *find_part(const bl_connection_t *connection, uint64_t bytes, uint64_t *offset_bytes) {
   for (unsigned i = 0; i < BL_CONNECTIONS_PARTS; i++) {
-    const bl_arena_t *part = connection->room.parts[i];
+    const bl_arena_t *part = connection->slot.parts[i];
     if (part != NULL && *offset_bytes < part->bytes) {
       return bytes <= part->bytes - *offset_bytes ? part : NULL;
     }

@@ -4,7 +4,7 @@
 // load and release come and are answered here; the table decides, through the callbacks.
 //
 // On cuda-ipc the shown memory is that of GPUs, and the copy engine of the store's device pulls. On nccl requests and
-// answers go over TCP, blocks over a pair of communicators per connection, which end with it, and it with them; a room
+// answers go over TCP, blocks over a pair of communicators per connection, which end with it, and it with them; a slot
 // is nobody's until its communicator has let go of it.
 //
 // Thread: the loop's. Reading and writing blocks runs on the pool's transfer threads.
@@ -44,11 +44,11 @@ typedef struct bl_store_transfer { // one block on its way, for the table
 
 typedef struct bl_connections_callbacks {
   // `fd` is its connection.
-  bl_status_t (*admit)(void *context, const bl_greeting_t *greeting, int fd, bl_connection_arenas_t *room,
+  bl_status_t (*admit)(void *context, const bl_greeting_t *greeting, int fd, bl_connection_arenas_t *slot,
                        bl_error_t *err);
   // EVICT, LOAD or RELEASE of a session. Answer now or later: bl_connection_answer.
   void (*on_request)(void *context, bl_connection_t *connection, const bl_frame_t *frame);
-  // How a transfer ended, once nothing touches the room any more. `bytes_checksum` is that of the bytes that came or
+  // How a transfer ended, once nothing touches the slot any more. `bytes_checksum` is that of the bytes that came or
   // went; move->checksum what their owner says it is.
   void (*on_moved)(void *context, const bl_store_transfer_t *transfer, bool moved, uint64_t bytes_checksum);
   void (*on_answered)(void *context, bl_frame_kind_t kind, uint64_t began_ns); // on bl_clock_now_ns

@@ -59,8 +59,8 @@ struct bl__store_transfer {
   bl_connection_t *connection;
   bl__store_transfer_kind_t kind;
   bl_store_transfer_t what;
-  bl_arena_t arena;     // part that has the room, as it was at the begin
-  uint64_t offset;      // of the room in it
+  bl_arena_t arena;     // part that has the slot, as it was at the begin
+  uint64_t offset;      // of the slot in it
   bl__region_t *region; // PULL
   const uint8_t *from;
   uint8_t *to;
@@ -92,7 +92,7 @@ struct bl_connection {
   bool write_blocked;    // the socket takes no more
   bool frame_pending;    // in the reader: a transfer thread met a frame that is for the loop
   uint64_t session, since_ms;
-  bl_connection_arenas_t room;
+  bl_connection_arenas_t slot;
   char path[208];
   unsigned users;
   struct {
@@ -167,7 +167,7 @@ bool bl__store_transfer_send(bl_connection_t *connection, const bl_store_transfe
 bl__store_transfer_t *bl__store_transfer_begin(bl_connection_t *connection, bl__store_transfer_kind_t kind,
                                                const bl_store_transfer_t *what); // NULL: not possible
 void bl__store_transfer_drop(bl__store_transfer_t *transfer);                    // nothing was begun after all
-void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved);         // nothing touches the room any more
+void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved);         // nothing touches the slot any more
 void bl__store_transfers_data(bl_connection_t *connection);                      // a DATA frame is in the reader
 void bl__store_transfers_continue_reading(bl_connection_t *connection);
 void bl__store_transfers_continue_writing(bl_connection_t *connection);

@@ -127,7 +127,7 @@ void bl_holders_end(bl_holders_t *holders, uint64_t session, bool closed) {
   }
   bl_error_t err;
   if (closed || bl_watch_create(holders->loop, holder->pidfd, on_gone, holder, &holder->watch, &err) != BL_OK) {
-    drop(holder); // without a watch its rooms stay as they are: nothing is given to anybody too early
+    drop(holder); // without a watch its slots stay as they are: nothing is given to anybody too early
     return;
   }
   bl_watch_set(holder->watch, BL_WATCH_READ);

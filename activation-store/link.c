@@ -177,7 +177,7 @@ void bl_link_hurry(bl_link_t *link, uint64_t session, uint64_t id) {
       TAILQ_REMOVE(&link->queue, waiting, queued);
       free(waiting);
       link->begin(link->context, &turn);
-      return; // a room has one request at a time
+      return; // a slot has one request at a time
     }
   }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The link between a machine's devices and the memory of one store, where it is narrow: blocks of all holders on the machine
-// move over it one at a time, in the order in which they ask, so that each is through as early as it can be. Several at a
-// time would all be late.
+// The link between a machine's devices and the memory of one store, where it is narrow: blocks of all holders on the
+// machine move over it one at a time, in the order in which they ask, so that each is through as early as it can be.
+// Several at a time would all be late.
 //
 //   bl_link_ask(link, &turn)     an EVICT or LOAD has come. True: it begins now; else `begin` is called when it does
-//   bl_link_hurry(link, ...)     another request about the same room has come: what waits of it begins first
+//   bl_link_hurry(link, ...)     another request about the same slot has come: what waits of it begins first
 //   bl_link_end(link, ...)       its bytes have moved, or it was refused
 //   bl_link_forget(link, ...)    its session is over
 //
-// A holder that stands still with its block lets the next one pass after BL_LINK_PATIENCE_MS; until it ends a turn again its
-// blocks wait for none and hold nobody up. With a rate the link is as slow
+// A holder that stands still with its block lets the next one pass after BL_LINK_PATIENCE_MS; until it ends a turn
+// again its blocks wait for none and hold nobody up. With a rate the link is as slow
 // as that: a turn begins when the bytes before it and its own would be through.
 //
 // Thread: the loop's.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// activation-store: lends memory under leases, as a gRPC service (ballast.v1.Store), with its health on a port of its own.
+// activation-store: lends memory under leases, as a gRPC service (ballast.v1.Store), with its health on a port of its
+// own.
 #include "announce_wire.h"
 #include "base/bytes.h"
 #include "base/host.h"
@@ -75,7 +76,7 @@ static const bl_option_t rows[] = {
      .preset = "0",
      .minimum = 0,
      .maximum = 1e18,
-     .help = "Memory of the host beside that of --device, for rooms that do not fit there, and for holders that cannot "
+     .help = "Memory of the host beside that of --device, for slots that do not fit there, and for holders that cannot "
              "reach it."},
     {.name = "max-jobs",
      .type = BL_OPTION_INT,
@@ -97,7 +98,7 @@ static const bl_option_t rows[] = {
      .preset = "65536",
      .minimum = 1,
      .maximum = 100000000,
-     .help = "Rooms at a time; about 160 bytes of memory each."},
+     .help = "Slots at a time; about 160 bytes of memory each."},
     {.name = "flow",
      .type = BL_OPTION_BYTES,
      .offset = ROW(flow_bytes),
@@ -120,7 +121,7 @@ static const bl_option_t rows[] = {
      .minimum = 0.1,
      .maximum = 86400,
      .unit = "seconds",
-     .help = "How long after that it keeps what it has, unless the room is needed."},
+     .help = "How long after that it keeps what it has, unless the slot is needed."},
     {.name = "drain",
      .type = BL_OPTION_REAL,
      .offset = ROW(drain_seconds),
@@ -205,8 +206,8 @@ static void signalled(bl_daemon_t *daemon, int number, void *context) {
   bl_timer_start(self->drain_timer, 0, DRAIN_POLL_MS);
 }
 
-// An operator's word: probes of the service learn it before the table does, and the process stays alive. A process that is on
-// its way out stays as it is.
+// An operator's word: probes of the service learn it before the table does, and the process stays alive. A process that
+// is on its way out stays as it is.
 static void on_drain(bool draining, void *context) {
   const program_t *self = context;
   if (!self->draining) {
@@ -286,7 +287,7 @@ static void doubt_capacity(const program_t *self) {
   if (lent / 2 > available) {
     bl_log(
         BL_LOG_WARNING,
-        "%s: %s are to be lent, and this process can have %s of memory: rooms beyond that will be refused when a job "
+        "%s: %s are to be lent, and this process can have %s of memory: slots beyond that will be refused when a job "
         "opens them",
         on_host ? "--capacity" : "--spill", bl_bytes_format(lent, wanted), bl_bytes_format(available, there));
   }

@@ -15,7 +15,7 @@
 #define MAX_SESSIONS  256
 #define COUNTER_COUNT 16
 
-// ---- leases ------------------------------------------------------------------------------------------------------------
+// ---- leases ---------------------------------------------------------------------------------------------------------
 
 typedef struct lease_wire {
   Ballast__V1__Lease message;
@@ -97,7 +97,7 @@ void bl_operator_get(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMe
   bl_rpc_call_reply(call, &wire.message.base);
 }
 
-// ---- watch -------------------------------------------------------------------------------------------------------------
+// ---- watch ----------------------------------------------------------------------------------------------------------
 
 static const char *state_name(const bl_journal_event_t *event, uint8_t state) {
   switch ((bl_journal_kind_t)event->kind) {
@@ -224,7 +224,7 @@ void bl_operator_end_watches(bl_operator_t *self) {
   }
 }
 
-// ---- what operators change ---------------------------------------------------------------------------------------------
+// ---- what operators change ------------------------------------------------------------------------------------------
 
 void bl_operator_revoke(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
   const Ballast__V1__RevokeRequest *request = (const Ballast__V1__RevokeRequest *)input;
@@ -269,7 +269,7 @@ void bl_operator_quota(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufC
   bl_store_settle(self->store);
 }
 
-// ---- status ------------------------------------------------------------------------------------------------------------
+// ---- status ---------------------------------------------------------------------------------------------------------
 
 typedef struct counts_wire {
   Ballast__V1__StoreCount messages[BL_LEASE_REASONS + COUNTER_COUNT];
@@ -358,7 +358,7 @@ static void fill_sessions(const bl_store_t *store, bl_lease_table_t *table, Ball
     session->plan = view.plan;
     session->stage = view.stage;
     session->state = (char *)bl_session_state_name(view.state);
-    session->rooms = view.rooms;
+    session->rooms = view.slots;
     session->held_bytes = view.held_bytes;
     session->in_flight_bytes = view.in_flight_bytes;
     session->path = (char *)bl_store_path_of(store, view.session);

@@ -109,37 +109,37 @@ static void decide(bl_service_t *self, bl_rpc_call_t *call, const bl_lease_reque
   bl_store_settle(self->store);
 }
 
-typedef struct rooms_wire {
-  Ballast__V1__Room *messages;
-  Ballast__V1__Room **pointers;
+typedef struct slots_wire {
+  Ballast__V1__Slot *messages;
+  Ballast__V1__Slot **pointers;
   size_t count;
-} rooms_wire_t;
+} slots_wire_t;
 
-static void free_rooms(rooms_wire_t *wire) {
+static void free_slots(slots_wire_t *wire) {
   free(wire->messages);
   free(wire->pointers);
 }
 
-// The rooms of a session that hold memory. False: no memory.
-static bool rooms_to_wire(const bl_lease_table_t *table, uint64_t session, rooms_wire_t *wire) {
-  *wire = (rooms_wire_t){0};
+// The slots of a session that hold memory. False: no memory.
+static bool slots_to_wire(const bl_lease_table_t *table, uint64_t session, slots_wire_t *wire) {
+  *wire = (slots_wire_t){0};
   uint64_t cursor = 0;
   size_t capacity = 0;
   bl_lease_view_t view;
-  while (bl_lease_table_rooms(table, session, &cursor, &view)) {
+  while (bl_lease_table_slots(table, session, &cursor, &view)) {
     capacity++;
   }
   wire->messages = calloc(capacity + 1, sizeof *wire->messages);
   wire->pointers = calloc(capacity + 1, sizeof(void *));
   if (wire->messages == NULL || wire->pointers == NULL) {
-    free_rooms(wire);
+    free_slots(wire);
     return false;
   }
   cursor = 0;
-  while (bl_lease_table_rooms(table, session, &cursor, &view)) {
+  while (bl_lease_table_slots(table, session, &cursor, &view)) {
     if (view.room_bytes != 0) {
-      Ballast__V1__Room *message = &wire->messages[wire->count];
-      *message = (Ballast__V1__Room)BALLAST__V1__ROOM__INIT;
+      Ballast__V1__Slot *message = &wire->messages[wire->count];
+      *message = (Ballast__V1__Slot)BALLAST__V1__SLOT__INIT;
       message->id = view.id;
       message->generation = view.generation;
       message->offset_bytes = view.offset_bytes;
@@ -318,20 +318,20 @@ static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, v
     demands[i] = (bl_lease_demand_t){.bytes = request->demands[i]->bytes, .count = request->demands[i]->count};
   }
   bl_lease_answer_t answer;
-  rooms_wire_t rooms;
+  slots_wire_t slots;
   bl_lease_table_t *table = bl_store_table(self->store);
   (void)bl_lease_table_reserve(table, &frame, request->plan, demands, request->n_demands, &answer);
   bl_meter_answered(self->board, BL_METER_RESERVE, frame.now_ns);
   if (answer.reason != BL_LEASE_GRANTED) {
     fail_refused(call, &answer, "reserve");
-  } else if (!rooms_to_wire(table, frame.session, &rooms)) {
+  } else if (!slots_to_wire(table, frame.session, &slots)) {
     bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the answer: ask again under the same number");
   } else {
     Ballast__V1__ReserveResponse output = BALLAST__V1__RESERVE_RESPONSE__INIT;
-    output.rooms = rooms.pointers;
-    output.n_rooms = rooms.count;
+    output.slots = slots.pointers;
+    output.n_slots = slots.count;
     bl_rpc_call_reply(call, &output.base);
-    free_rooms(&rooms);
+    free_slots(&slots);
   }
   bl_store_settle(self->store);
 }
@@ -344,19 +344,19 @@ static void handle_unreserve(bl_rpc_call_t *call, const ProtobufCMessage *input,
     return;
   }
   bl_lease_answer_t answer;
-  rooms_wire_t rooms;
+  slots_wire_t slots;
   bl_lease_table_t *table = bl_store_table(self->store);
   (void)bl_lease_table_unreserve(table, &frame, request->plan, &answer);
   if (answer.reason != BL_LEASE_GRANTED) {
     fail_refused(call, &answer, "unreserve");
-  } else if (!rooms_to_wire(table, frame.session, &rooms)) {
+  } else if (!slots_to_wire(table, frame.session, &slots)) {
     bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the answer: ask again under the same number");
   } else {
     Ballast__V1__UnreserveResponse output = BALLAST__V1__UNRESERVE_RESPONSE__INIT;
-    output.rooms = rooms.pointers;
-    output.n_rooms = rooms.count;
+    output.slots = slots.pointers;
+    output.n_slots = slots.count;
     bl_rpc_call_reply(call, &output.base);
-    free_rooms(&rooms);
+    free_slots(&slots);
   }
   bl_store_settle(self->store);
 }

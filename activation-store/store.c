@@ -156,7 +156,7 @@ static void on_timer(bl_timer_t *timer, void *context) {
 // ---- sessions on the data path --------------------------------------------------------------------------------------
 
 // Whether a visitor is who it says, and the arena it may then see.
-static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, bl_connection_arenas_t *room,
+static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, bl_connection_arenas_t *slot,
                          bl_error_t *err) {
   bl_store_t *store = context;
   bl_lease_answer_t answer = {.reason = BL_LEASE_INCARNATION};
@@ -197,13 +197,13 @@ static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, b
     }
     bl_lease_table_set_mapped(store->table, greeting->session);
   }
-  *room = (bl_connection_arenas_t){.job = opened.job, .parts = {parts[0], parts[1]}};
+  *slot = (bl_connection_arenas_t){.job = opened.job, .parts = {parts[0], parts[1]}};
   return BL_OK;
 }
 
 static void holder_gone(void *context, uint64_t session) {
   bl_store_t *store = context;
-  bl_log(BL_LOG_INFO, "session %" PRIx64 ": its process is gone; its rooms are free", session);
+  bl_log(BL_LOG_INFO, "session %" PRIx64 ": its process is gone; its slots are free", session);
   bl_lease_table_holder_gone(store->table, session, bl_clock_now_ns());
   bl_store_settle(store);
 }

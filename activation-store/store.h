@@ -4,7 +4,7 @@
 //
 // Memory: of the host or of a GPU, and then a second tier in pinned memory of the host. On the host one sealed memfd
 // per job (PROTOCOL.md section 1), made on a transfer thread when the first session of a job opens and closed when
-// nobody holds a room of it any more: another job never sees its bytes. Holders only read it; the store pulls what they
+// nobody holds a slot of it any more: another job never sees its bytes. Holders only read it; the store pulls what they
 // evict from their own sealed memory, or takes it from their frames.
 //
 // Thread: the loop's.

@@ -30,8 +30,8 @@ void bl_reserving_drop(bl_reserving_t *ahead) {
   *ahead = (bl_reserving_t){0};
 }
 
-// Opens sessions, or goes on with those that are being opened. BL_DEADLINE: they are being opened still, and `ahead` has
-// them.
+// Opens sessions, or goes on with those that are being opened. BL_DEADLINE: they are being opened still, and `ahead`
+// has them.
 static bl_status_t open_way(const bl_store_parking_options_t *options, const bl_executor_plan_request_t *request,
                             bl_reserving_t *ahead, bl_store_parking_t **parking, bl_error_t *err) {
   const bool waits = request->reservation == 0; // nothing else runs meanwhile
@@ -130,7 +130,7 @@ static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const b
   return status;
 }
 
-// Slots and rooms of a plan that trains.
+// Slots and store slots of a plan that trains.
 static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_executor_plan_request_t *request,
                         bl_reserving_t *ahead, struct bl_client_runtime *runtime, bl_error_t *err) {
   bl_holdings_t holdings;

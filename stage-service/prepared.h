@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A plan made ready on a stage: its operations, the stage's own slots in it, and the rooms that it reserves at stores.
+// A plan made ready on a stage: its operations, the stage's own slots in it, and the store slots that it reserves at
+// stores.
 //
-//   bl_prepared_create(engine, &request, &ahead, runtime, &prepared, err);  // slots are there, rooms are reserved
+//   bl_prepared_create(engine, &request, &ahead, runtime, &prepared, err);  // slots are there, store slots are reserved
 //   bl_prepared_use(prepared, engine);                       // from its first run on: no more slots than it needs
-//   bl_prepared_destroy(prepared);                           // its rooms are free soon
+//   bl_prepared_destroy(prepared);                           // its store slots are free soon
 //
 // The next plan is made ready while the one before still counts: until that is destroyed, both have what they need.
 //
 // A step boundary does not wait for stores. A request with a reservation that finds some store not answering at once is
-// refused with BL_DEADLINE, and reserving goes on beside the steps of the plan before (`ahead`); asked again under the same
-// reservation it takes what has come of that.
+// refused with BL_DEADLINE, and reserving goes on beside the steps of the plan before (`ahead`); asked again under the
+// same reservation it takes what has come of that.
 //
 // Thread: the compute thread, or any while nothing runs.
 #ifndef BALLAST_STAGE_SERVICE_PREPARED_H
@@ -25,7 +26,7 @@ typedef struct bl_prepared {
   uint32_t own_slots;
 } bl_prepared_t;
 
-// Rooms that are being reserved for a plan that is not prepared yet. All zero: none.
+// Store slots that are being reserved for a plan that is not prepared yet. All zero: none.
 typedef struct bl_reserving {
   uint64_t reservation, digest; // of the requests
   bl_store_parking_t *parking;

@@ -112,7 +112,7 @@ static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device,
     outcome->path = path_of(client, outcome->reason, sizeof outcome->reason);
     status = bl_client_reserve(client, 1, &demand, 1, &outcome->err);
   }
-  if (status == BL_OK && bl_client_rooms(client, &room, 1) != 1) {
+  if (status == BL_OK && bl_client_slots(client, &room, 1) != 1) {
     status = bl_error_set(&outcome->err, BL_INTERNAL, "%s reserved no room", store);
   }
   if (status == BL_OK) {

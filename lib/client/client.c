@@ -81,32 +81,32 @@ bl_status_t bl_client_unreserve(bl_client_t *client, uint64_t plan, bl_error_t *
 
 // ---- looking --------------------------------------------------------------------------------------------------------
 
-size_t bl_client_rooms(bl_client_t *client, uint64_t *rooms, size_t capacity) {
+size_t bl_client_slots(bl_client_t *client, uint64_t *slots, size_t capacity) {
   if (bl__is_forked(client, NULL)) {
     return 0;
   }
   pthread_mutex_lock(&client->mutex);
-  const bl__rooms_t *known = &client->requests.rooms;
+  const bl__slots_t *known = &client->requests.slots;
   size_t count = known->count;
   for (size_t i = 0; i < count && i < capacity; i++) {
-    rooms[i] = known->rooms[i].id;
+    slots[i] = known->slots[i].id;
   }
   pthread_mutex_unlock(&client->mutex);
   return count;
 }
 
-bl_client_room_state_t bl_client_room_state(bl_client_t *client, uint64_t room) {
-  static const bl_client_room_state_t states[] = {[BL__ROOM_EMPTY] = BL_CLIENT_ROOM_EMPTY,
-                                                  [BL__ROOM_EVICTING] = BL_CLIENT_ROOM_EVICTING,
-                                                  [BL__ROOM_FULL] = BL_CLIENT_ROOM_FULL,
-                                                  [BL__ROOM_LOADING] = BL_CLIENT_ROOM_LOADING,
-                                                  [BL__ROOM_UNKNOWN] = BL_CLIENT_ROOM_UNKNOWN};
+bl_client_slot_state_t bl_client_slot_state(bl_client_t *client, uint64_t slot) {
+  static const bl_client_slot_state_t states[] = {[BL__SLOT_EMPTY] = BL_CLIENT_SLOT_EMPTY,
+                                                  [BL__SLOT_EVICTING] = BL_CLIENT_SLOT_EVICTING,
+                                                  [BL__SLOT_FULL] = BL_CLIENT_SLOT_FULL,
+                                                  [BL__SLOT_LOADING] = BL_CLIENT_SLOT_LOADING,
+                                                  [BL__SLOT_UNKNOWN] = BL_CLIENT_SLOT_UNKNOWN};
   if (bl__is_forked(client, NULL)) {
-    return BL_CLIENT_ROOM_NONE;
+    return BL_CLIENT_SLOT_NONE;
   }
   pthread_mutex_lock(&client->mutex);
-  const bl__room_t *found = bl__room_find(&client->requests.rooms, room);
-  bl_client_room_state_t state = found != NULL ? states[found->state] : BL_CLIENT_ROOM_NONE;
+  const bl__slot_t *found = bl__slot_find(&client->requests.slots, slot);
+  bl_client_slot_state_t state = found != NULL ? states[found->state] : BL_CLIENT_SLOT_NONE;
   pthread_mutex_unlock(&client->mutex);
   return state;
 }

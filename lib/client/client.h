@@ -2,23 +2,23 @@
 // libballast-client: room in an activation-store, for anything that has blocks to park: a pipeline stage, another
 // trainer.
 //
-//   bl_client_region_create(4 * bytes, &slots, err);
+//   bl_client_region_create(4 * bytes, &buffers, err);
 //   bl_client_open(&(bl_client_options_t){.size = sizeof(bl_client_options_t), .store = "unix:/run/store", .job = "mine",
-//                                         .arena_bytes = 8 * bytes, .regions = &slots, .region_count = 1}, &client, err);
+//                                         .arena_bytes = 8 * bytes, .regions = &buffers, .region_count = 1}, &client, err);
 //   bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = bytes, .count = 8}, 1, err);
-//   uint64_t rooms[8];
-//   bl_client_rooms(client, rooms, 8);
-//   bl_client_evict_start(client, rooms[0], slots.base, bytes, NULL, &ticket, err);
+//   uint64_t slots[8];
+//   bl_client_slots(client, slots, 8);
+//   bl_client_evict_start(client, slots[0], buffers.base, bytes, NULL, &ticket, err);
 //   ... compute ...
 //   bl_client_wait(client, ticket, UINT64_MAX, err);              // the store has the block, verified
-//   ... slots.base is free for something else ...
-//   bl_client_load(client, rooms[0], slots.base, bytes, err);     // it is back, verified; the room is free again
+//   ... buffers.base is free for something else ...
+//   bl_client_load(client, slots[0], buffers.base, bytes, err);     // it is back, verified; the slot is free again
 //   bl_client_close(client);
-//   bl_client_region_destroy(&slots);
+//   bl_client_region_destroy(&buffers);
 //
 // A complete program is examples/client/park.c.
 //
-// The store's rules (PROTOCOL.md sections 1 and 4) in short: rooms are reserved ahead, all or nothing; a reserved room
+// The store's rules (PROTOCOL.md sections 1 and 4) in short: slots are reserved ahead, all or nothing; a reserved slot
 // takes a block without a further check for space; a block stays until it is loaded (but by one of the calls that keep
 // it), released, or the session ends. Nothing is written into memory of this process by anybody else: on shm the store
 // pulls from sealed regions and this library copies out of the store's memory; on tcp each side writes its own memory
@@ -32,7 +32,7 @@
 //   1. The source of an evict must not change, and the destination of a load must not be touched, until its wait says so,
 //      a poll says it is over, or abandon has returned.
 //   2. A ticket ends with one successful bl_client_wait (whatever the outcome of what it waited for) or bl_client_abandon.
-//   3. One use of a room at a time: evict, then load or release. Different rooms may be used from different threads.
+//   3. One use of a slot at a time: evict, then load or release. Different slots may be used from different threads.
 //   4. On shm the source of an evict lies in one region. A region and its descriptor stay as they are until it is
 //      withdrawn or the client is closed. On tcp regions are not needed.
 //   5. When the session is lost (the store died, or gave it up) everything fails at once with the cause; what the store
@@ -54,8 +54,8 @@
 //
 // Statuses: BL_EXHAUSTED no room or quota (the text says what is free); BL_FENCED the session or store is not the
 // one it was; BL_DATA_LOSS the checksum does not match, or an operator revoked the lease; BL_UNAVAILABLE the store does
-// not answer within the deadline of the call, or is gone; BL_IO the transfer failed; BL_PRECONDITION the room is in
-// use, or empty, or the store drains; BL_CANCELLED; BL_INVALID; BL_NOT_FOUND no such room.
+// not answer within the deadline of the call, or is gone; BL_IO the transfer failed; BL_PRECONDITION the slot is in
+// use, or empty, or the store drains; BL_CANCELLED; BL_INVALID; BL_NOT_FOUND no such slot.
 // Thread: open, reopen and close from one thread, nothing else in progress; all others from any.
 // ABI: structures with a `size` may grow at their end, and size says which one the caller was built with; all others
 // stay as they are. What a status or another enumeration is called keeps its number.
@@ -68,7 +68,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BL_CLIENT_ROOMS      65536 // of one session at most
+#define BL_CLIENT_SLOTS      65536 // of one session at most
 #define BL_CLIENT_REGIONS    4096
 #define BL_CLIENT_TICKETS    256   // not yet waited for; a start beyond them waits for another thread's wait
 #define BL_CLIENT_IN_FLIGHT  48    // requests under way at a time; more wait for their turn. Below the store's window
@@ -87,7 +87,7 @@ typedef enum bl_client_path {
 } bl_client_path_t;
 
 typedef struct bl_client_ticket { // something under way
-  uint32_t slot, serial;
+  uint32_t index, serial;
 } bl_client_ticket_t;
 
 typedef struct bl_client_demand {
@@ -138,7 +138,7 @@ typedef struct bl_client_options {
 BL_MUST_USE bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **client, bl_error_t *err);
 
 // The same without a wait, together with a first reservation under options->plan (no demands: none). `opened` is called
-// once, on the runtime's thread: BL_OK, the rooms are there; else the client has failed and is to be closed. It is not
+// once, on the runtime's thread: BL_OK, the slots are there; else the client has failed and is to be closed. It is not
 // called any more when a close was begun first. If this function itself fails, `opened` is not called.
 typedef void (*bl_client_opened_fn)(void *context, bl_client_t *client, const bl_error_t *err);
 BL_MUST_USE bl_status_t bl_client_open_start(const bl_client_options_t *options, const bl_client_demand_t *demands,
@@ -148,7 +148,7 @@ BL_MUST_USE bl_status_t bl_client_open_start(const bl_client_options_t *options,
 // client is gone when `closed` is called on the runtime's thread, with options->context, as the last call of all. Only
 // bl_client_wait for tickets that are told of may still be called meanwhile. `closed` may be NULL.
 void bl_client_close_start(bl_client_t *client, void (*closed)(void *context));
-// Begins a new session, of the same regions, after the old one was lost (or not: it is given up then). Rooms are
+// Begins a new session, of the same regions, after the old one was lost (or not: it is given up then). Slots are
 // reserved anew; tickets must all have ended. On failure the client is as lost as before, and it may be tried again.
 BL_MUST_USE bl_status_t bl_client_reopen(bl_client_t *client, bl_error_t *err);
 // Gives everything back. NULL is fine.
@@ -173,16 +173,16 @@ BL_MUST_USE bl_status_t bl_client_register_start(bl_client_t *client, const bl_c
 // it that are under way.
 BL_MUST_USE bl_status_t bl_client_unregister(bl_client_t *client, uint32_t number, bl_error_t *err);
 
-// ---- rooms
+// ---- slots
 
-// Rooms for a plan (from 1), all or nothing. Plans follow each other: the session holds, per size, the most that one of
+// Slots for a plan (from 1), all or nothing. Plans follow each other: the session holds, per size, the most that one of
 // its plans asks for; unreserve the old one once it runs no more. Reserving a plan again changes nothing, but finds out
-// about rooms whose last evict or release got no answer.
+// about slots whose last evict or release got no answer.
 BL_MUST_USE bl_status_t bl_client_reserve(bl_client_t *client, uint64_t plan, const bl_client_demand_t *demands,
                                           size_t demand_count, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_client_unreserve(bl_client_t *client, uint64_t plan, bl_error_t *err);
-// The rooms of the session; fills up to `capacity`, returns how many there are.
-size_t bl_client_rooms(bl_client_t *client, uint64_t *rooms, size_t capacity);
+// The slots of the session; fills up to `capacity`, returns how many there are.
+size_t bl_client_slots(bl_client_t *client, uint64_t *slots, size_t capacity);
 
 // ---- blocks
 
@@ -191,26 +191,26 @@ typedef struct bl_client_label { // for people who look at the store
   uint32_t chunk, micro_batch;
 } bl_client_label_t;
 
-// Begins to move a block into an empty room. `label` may be NULL.
-BL_MUST_USE bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
+// Begins to move a block into an empty slot. `label` may be NULL.
+BL_MUST_USE bl_status_t bl_client_evict_start(bl_client_t *client, uint64_t slot, const void *source, uint64_t bytes,
                                               const bl_client_label_t *label, bl_client_ticket_t *ticket,
                                               bl_error_t *err);
-// Begins to copy the block of a room to `destination`; once that is verified, the room is empty. `bytes` must be the
+// Begins to copy the block of a slot to `destination`; once that is verified, the slot is empty. `bytes` must be the
 // block's. After BL_DATA_LOSS the destination is zero and the block gone; after other failures the destination is
 // undefined and the block still there, if the store is.
-BL_MUST_USE bl_status_t bl_client_load_start(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
+BL_MUST_USE bl_status_t bl_client_load_start(bl_client_t *client, uint64_t slot, void *destination, uint64_t bytes,
                                              bl_client_ticket_t *ticket, bl_error_t *err);
-// The same, but the block stays in its room, to be loaded again or released: for who needs it twice.
-BL_MUST_USE bl_status_t bl_client_load_start_kept(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
+// The same, but the block stays in its slot, to be loaded again or released: for who needs it twice.
+BL_MUST_USE bl_status_t bl_client_load_start_kept(bl_client_t *client, uint64_t slot, void *destination, uint64_t bytes,
                                                   bl_client_ticket_t *ticket, bl_error_t *err);
-// Begins to copy `bytes` of the block of a room, from its byte `offset` on, to `destination`; the block stays, and may
+// Begins to copy `bytes` of the block of a slot, from its byte `offset` on, to `destination`; the block stays, and may
 // be loaded so again. All of it is read and verified, these bytes alone are written. BL_INVALID: they are not all in
 // the block. BL_UNIMPLEMENTED: of a client with a device.
-BL_MUST_USE bl_status_t bl_client_load_part_start(bl_client_t *client, uint64_t room, uint64_t offset,
+BL_MUST_USE bl_status_t bl_client_load_part_start(bl_client_t *client, uint64_t slot, uint64_t offset,
                                                   void *destination, uint64_t bytes, bl_client_ticket_t *ticket,
                                                   bl_error_t *err);
-// Begins to drop the block of a room, which is empty when that has ended.
-BL_MUST_USE bl_status_t bl_client_release_start(bl_client_t *client, uint64_t room, bl_client_ticket_t *ticket,
+// Begins to drop the block of a slot, which is empty when that has ended.
+BL_MUST_USE bl_status_t bl_client_release_start(bl_client_t *client, uint64_t slot, bl_client_ticket_t *ticket,
                                                 bl_error_t *err);
 
 // Waits for the end and gives the outcome: an evict is complete and verified at the store, a load here, or why not.
@@ -220,41 +220,41 @@ BL_MUST_USE bl_status_t bl_client_wait(bl_client_t *client, bl_client_ticket_t t
 // Whether a wait would return at once.
 bool bl_client_poll(bl_client_t *client, bl_client_ticket_t ticket);
 // Asks to stop: the wait, which is still due, gives BL_CANCELLED unless the end came first. A cancelled evict leaves
-// the room empty, a cancelled load leaves the block in the store.
+// the slot empty, a cancelled load leaves the block in the store.
 void bl_client_cancel(bl_client_t *client, bl_client_ticket_t ticket);
-// Cancels and ends the ticket: the memory is the caller's again when this returns. What becomes of the room is found
-// out in the background; it can be used again once bl_client_room_state tells.
+// Cancels and ends the ticket: the memory is the caller's again when this returns. What becomes of the slot is found
+// out in the background; it can be used again once bl_client_slot_state tells.
 void bl_client_abandon(bl_client_t *client, bl_client_ticket_t ticket);
 
-typedef enum bl_client_room_state {
-  BL_CLIENT_ROOM_NONE, // no such room
-  BL_CLIENT_ROOM_EMPTY,
-  BL_CLIENT_ROOM_EVICTING,
-  BL_CLIENT_ROOM_FULL,
-  BL_CLIENT_ROOM_LOADING, // or being released
-  BL_CLIENT_ROOM_UNKNOWN, // the store did not answer in time
-} bl_client_room_state_t;
-bl_client_room_state_t bl_client_room_state(bl_client_t *client, uint64_t room);
+typedef enum bl_client_slot_state {
+  BL_CLIENT_SLOT_NONE, // no such slot
+  BL_CLIENT_SLOT_EMPTY,
+  BL_CLIENT_SLOT_EVICTING,
+  BL_CLIENT_SLOT_FULL,
+  BL_CLIENT_SLOT_LOADING, // or being released
+  BL_CLIENT_SLOT_UNKNOWN, // the store did not answer in time
+} bl_client_slot_state_t;
+bl_client_slot_state_t bl_client_slot_state(bl_client_t *client, uint64_t slot);
 
 // The same with the checksum of the block (bl_block_checksum of lib/datapath), which is then not computed again. On
 // cuda-ipc any number that the caller understands.
-BL_MUST_USE bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t room, const void *source,
+BL_MUST_USE bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t slot, const void *source,
                                                     uint64_t bytes, uint64_t checksum, const bl_client_label_t *label,
                                                     bl_client_ticket_t *ticket, bl_error_t *err);
 
 // Start and wait in one.
-BL_MUST_USE bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
+BL_MUST_USE bl_status_t bl_client_evict(bl_client_t *client, uint64_t slot, const void *source, uint64_t bytes,
                                         const bl_client_label_t *label, bl_error_t *err);
-BL_MUST_USE bl_status_t bl_client_load(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
+BL_MUST_USE bl_status_t bl_client_load(bl_client_t *client, uint64_t slot, void *destination, uint64_t bytes,
                                        bl_error_t *err);
-BL_MUST_USE bl_status_t bl_client_load_kept(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
+BL_MUST_USE bl_status_t bl_client_load_kept(bl_client_t *client, uint64_t slot, void *destination, uint64_t bytes,
                                             bl_error_t *err);
-BL_MUST_USE bl_status_t bl_client_load_part(bl_client_t *client, uint64_t room, uint64_t offset, void *destination,
+BL_MUST_USE bl_status_t bl_client_load_part(bl_client_t *client, uint64_t slot, uint64_t offset, void *destination,
                                             uint64_t bytes, bl_error_t *err);
-BL_MUST_USE bl_status_t bl_client_release(bl_client_t *client, uint64_t room, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_client_release(bl_client_t *client, uint64_t slot, bl_error_t *err);
 
 // As bl_client_evict, for a caller that knows the checksum of the block already (bl_block_checksum of lib/datapath).
-BL_MUST_USE bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
+BL_MUST_USE bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t slot, const void *source, uint64_t bytes,
                                               uint64_t checksum, const bl_client_label_t *label, bl_error_t *err);
 // ---- looking
 

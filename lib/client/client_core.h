@@ -107,7 +107,7 @@ typedef enum {
   BL__PHASE_ASKING,      // for a session
   BL__PHASE_CONNECTING,  // its data connection
   BL__PHASE_REGISTERING, // regions
-  BL__PHASE_RESERVING,   // rooms, where open_start was given demands
+  BL__PHASE_RESERVING,   // slots, where open_start was given demands
   BL__PHASE_OPEN,
   BL__PHASE_FAILED, // to open
   BL__PHASE_CLOSING,

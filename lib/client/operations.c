@@ -21,7 +21,7 @@ bl__operation_t *bl__operation_new(bl_client_t *client, bl__verb_t verb) {
 
 void bl__operation_submit(bl_client_t *client, bl__operation_t *operation, bl_client_ticket_t *ticket) {
   *ticket =
-      (bl_client_ticket_t){.slot = (uint32_t)(operation - client->requests.operations), .serial = operation->serial};
+      (bl_client_ticket_t){.index = (uint32_t)(operation - client->requests.operations), .serial = operation->serial};
   pthread_mutex_lock(&client->mutex);
   bl__requests_submit(&client->requests, operation);
   pthread_mutex_unlock(&client->mutex);
@@ -40,7 +40,7 @@ static void free_operation(bl_client_t *client, bl__operation_t *operation) {
 
 // [m] NULL: the ticket has ended, or never was.
 static bl__operation_t *find(bl_client_t *client, bl_client_ticket_t ticket) {
-  bl__operation_t *operation = ticket.slot < BL_CLIENT_TICKETS ? &client->requests.operations[ticket.slot] : NULL;
+  bl__operation_t *operation = ticket.index < BL_CLIENT_TICKETS ? &client->requests.operations[ticket.index] : NULL;
   const bool used = operation != NULL && operation->state != BL__OPERATION_FREE;
   return used && operation->serial == ticket.serial ? operation : NULL;
 }
@@ -64,7 +64,7 @@ bl_status_t bl_client_wait(bl_client_t *client, bl_client_ticket_t ticket, uint6
   if (operation == NULL) {
     status = bl_error_set(err, BL_INVALID, "the ticket has ended already");
   } else if (!wait_over(client, operation, deadline_ns)) {
-    status = bl_error_set(err, BL_DEADLINE, "the transfer of room %" PRIu64 " is still under way", operation->room);
+    status = bl_error_set(err, BL_DEADLINE, "the transfer of slot %" PRIu64 " is still under way", operation->slot);
   } else {
     status = operation->err.status;
     if (err != NULL) {
@@ -116,8 +116,8 @@ void bl_client_abandon(bl_client_t *client, bl_client_ticket_t ticket) {
 
 // ---- starts ---------------------------------------------------------------------------------------------------------
 
-// Begins a use of a room by an operation of this verb; `part`: of the bytes of its block behind the first `skip`.
-static bl_status_t begin_use(bl_client_t *client, bl__verb_t verb, uint64_t room, uint64_t skip, uint64_t bytes,
+// Begins a use of a slot by an operation of this verb; `part`: of the bytes of its block behind the first `skip`.
+static bl_status_t begin_use(bl_client_t *client, bl__verb_t verb, uint64_t slot, uint64_t skip, uint64_t bytes,
                              bool part, bl__operation_t **operation, bl_error_t *err) {
   bl__operation_t *claimed = bl__operation_new(client, verb);
   claimed->skip = skip;
@@ -130,7 +130,7 @@ static bl_status_t begin_use(bl_client_t *client, bl__verb_t verb, uint64_t room
       *err = client->lost;
     }
   } else {
-    status = bl__requests_use(&client->requests, claimed, room, bytes, err);
+    status = bl__requests_use(&client->requests, claimed, slot, bytes, err);
   }
   if (status != BL_OK) {
     pthread_cond_signal(&client->changed);
@@ -226,7 +226,7 @@ bl_status_t bl_client_load_part_start(bl_client_t *client, uint64_t id, uint64_t
     return BL_PRECONDITION;
   }
   if (bytes == 0) {
-    return bl_error_set(err, BL_INVALID, "cannot load no bytes of the block in room %" PRIu64, id);
+    return bl_error_set(err, BL_INVALID, "cannot load no bytes of the block in slot %" PRIu64, id);
   }
   if (client->device != NULL) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "parts of blocks are loaded into memory of the host only");
@@ -254,42 +254,42 @@ bl_status_t bl_client_release_start(bl_client_t *client, uint64_t id, bl_client_
 
 // ---- start and wait in one ------------------------------------------------------------------------------------------
 
-bl_status_t bl_client_evict(bl_client_t *client, uint64_t room, const void *region, uint64_t bytes,
+bl_status_t bl_client_evict(bl_client_t *client, uint64_t slot, const void *region, uint64_t bytes,
                             const bl_client_label_t *label, bl_error_t *err) {
   bl_client_ticket_t ticket = {0};
-  bl_status_t status = bl_client_evict_start(client, room, region, bytes, label, &ticket, err);
+  bl_status_t status = bl_client_evict_start(client, slot, region, bytes, label, &ticket, err);
   return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
 }
 
-bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t room, const void *region, uint64_t bytes,
+bl_status_t bl_client_evict_known(bl_client_t *client, uint64_t slot, const void *region, uint64_t bytes,
                                   uint64_t checksum, const bl_client_label_t *label, bl_error_t *err) {
   bl_client_ticket_t ticket = {0};
-  bl_status_t status = start_evict(client, room, region, bytes, &checksum, label, &ticket, err);
+  bl_status_t status = start_evict(client, slot, region, bytes, &checksum, label, &ticket, err);
   return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
 }
 
-bl_status_t bl_client_load(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes, bl_error_t *err) {
+bl_status_t bl_client_load(bl_client_t *client, uint64_t slot, void *destination, uint64_t bytes, bl_error_t *err) {
   bl_client_ticket_t ticket = {0};
-  bl_status_t status = bl_client_load_start(client, room, destination, bytes, &ticket, err);
+  bl_status_t status = bl_client_load_start(client, slot, destination, bytes, &ticket, err);
   return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
 }
 
-bl_status_t bl_client_load_kept(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
+bl_status_t bl_client_load_kept(bl_client_t *client, uint64_t slot, void *destination, uint64_t bytes,
                                 bl_error_t *err) {
   bl_client_ticket_t ticket = {0};
-  bl_status_t status = bl_client_load_start_kept(client, room, destination, bytes, &ticket, err);
+  bl_status_t status = bl_client_load_start_kept(client, slot, destination, bytes, &ticket, err);
   return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
 }
 
-bl_status_t bl_client_load_part(bl_client_t *client, uint64_t room, uint64_t offset, void *destination, uint64_t bytes,
+bl_status_t bl_client_load_part(bl_client_t *client, uint64_t slot, uint64_t offset, void *destination, uint64_t bytes,
                                 bl_error_t *err) {
   bl_client_ticket_t ticket = {0};
-  bl_status_t status = bl_client_load_part_start(client, room, offset, destination, bytes, &ticket, err);
+  bl_status_t status = bl_client_load_part_start(client, slot, offset, destination, bytes, &ticket, err);
   return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
 }
 
-bl_status_t bl_client_release(bl_client_t *client, uint64_t room, bl_error_t *err) {
+bl_status_t bl_client_release(bl_client_t *client, uint64_t slot, bl_error_t *err) {
   bl_client_ticket_t ticket = {0};
-  bl_status_t status = bl_client_release_start(client, room, &ticket, err);
+  bl_status_t status = bl_client_release_start(client, slot, &ticket, err);
   return status == BL_OK ? bl_client_wait(client, ticket, UINT64_MAX, err) : status;
 }

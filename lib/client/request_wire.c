@@ -33,7 +33,7 @@ static void fill_frame(const bl__question_t *question, frame_wire_t *wire) {
   pthread_mutex_unlock(&question->client->mutex);
 }
 
-// ---- answers -----------------------------------------------------------------------------------------------------------
+// ---- answers --------------------------------------------------------------------------------------------------------
 
 static bool copy_id(ProtobufCBinaryData bytes, uint8_t id[BL__ID_BYTES]) {
   if (bytes.len == BL__ID_BYTES) {
@@ -73,20 +73,20 @@ static void read_opened(bl__question_t *question, const Ballast__V1__OpenSession
   }
 }
 
-static void read_rooms(bl__question_t *question, Ballast__V1__Room **rooms, size_t count) {
+static void read_slots(bl__question_t *question, Ballast__V1__Slot **slots, size_t count) {
   bl_client_t *client = question->client;
   bool whole = true;
   pthread_mutex_lock(&client->mutex);
-  bl__rooms_begin(&client->requests.rooms);
+  bl__slots_begin(&client->requests.slots);
   for (size_t i = 0; i < count; i++) {
     whole =
-        bl__rooms_add(&client->requests.rooms, rooms[i]->id, rooms[i]->generation, rooms[i]->bytes, rooms[i]->empty) &&
+        bl__slots_add(&client->requests.slots, slots[i]->id, slots[i]->generation, slots[i]->bytes, slots[i]->empty) &&
         whole;
   }
-  bl__rooms_end(&client->requests.rooms);
+  bl__slots_end(&client->requests.slots);
   pthread_mutex_unlock(&client->mutex);
   if (!whole) {
-    (void)bl_error_set(&question->err, BL_EXHAUSTED, "more rooms than a client can keep: %zu", count);
+    (void)bl_error_set(&question->err, BL_EXHAUSTED, "more slots than a client can keep: %zu", count);
   }
 }
 
@@ -108,12 +108,12 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
       break;
     case BL__ASK_RESERVE: {
       const Ballast__V1__ReserveResponse *reserved = (const Ballast__V1__ReserveResponse *)output;
-      read_rooms(question, reserved->rooms, reserved->n_rooms);
+      read_slots(question, reserved->slots, reserved->n_slots);
       break;
     }
     case BL__ASK_UNRESERVE: {
       const Ballast__V1__UnreserveResponse *left = (const Ballast__V1__UnreserveResponse *)output;
-      read_rooms(question, left->rooms, left->n_rooms);
+      read_slots(question, left->slots, left->n_slots);
       break;
     }
     }
@@ -121,7 +121,7 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
   bl__asked(question);
 }
 
-// ---- questions ---------------------------------------------------------------------------------------------------------
+// ---- questions ------------------------------------------------------------------------------------------------------
 
 static bl_status_t call(bl__question_t *question, const char *method, const ProtobufCMessage *input,
                         uint64_t deadline_ms, bl_error_t *err) {
@@ -154,13 +154,13 @@ static bl_status_t send_open(bl__question_t *question, uint64_t deadline_ms, bl_
 }
 
 static bl_status_t send_reserve(bl__question_t *question, frame_wire_t *wire, uint64_t deadline_ms, bl_error_t *err) {
-  Ballast__V1__RoomDemand demands[DEMANDS_MAX], *pointers[DEMANDS_MAX];
+  Ballast__V1__SlotDemand demands[DEMANDS_MAX], *pointers[DEMANDS_MAX];
   if (question->demand_count > DEMANDS_MAX) {
     return bl_error_set(err, BL_INVALID, "%zu demands in one reservation: at most %d", question->demand_count,
                         DEMANDS_MAX);
   }
   for (size_t i = 0; i < question->demand_count; i++) {
-    demands[i] = (Ballast__V1__RoomDemand)BALLAST__V1__ROOM_DEMAND__INIT;
+    demands[i] = (Ballast__V1__SlotDemand)BALLAST__V1__SLOT_DEMAND__INIT;
     demands[i].bytes = question->demands[i].bytes;
     demands[i].count = question->demands[i].count;
     pointers[i] = &demands[i];

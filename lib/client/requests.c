@@ -24,12 +24,12 @@ void bl__requests_begin(bl__requests_t *r, bl__transfer_kind_t kind, bool verifi
   r->sent_count = r->release_count = 0;
   r->flow = r->pause_until_ns = 0;
   r->sequences = (bl__sequences_t){0};
-  r->rooms.count = 0;
+  r->slots.count = 0;
 }
 
 void bl__requests_cleanup(bl__requests_t *r) {
-  free(r->rooms.rooms);
-  r->rooms = (bl__rooms_t){0};
+  free(r->slots.slots);
+  r->slots = (bl__slots_t){0};
 }
 
 // ---- lists of operations --------------------------------------------------------------------------------------------
@@ -116,10 +116,10 @@ void bl__requests_over(bl__requests_t *r, bl__operation_t *operation) {
 
 bl__operation_t *bl__requests_claim(bl__requests_t *r, bl__verb_t verb, uint64_t deadline_ns) {
   for (uint32_t i = 0; i < BL_CLIENT_TICKETS; i++) {
-    const uint32_t slot = (r->hint + i) % BL_CLIENT_TICKETS;
-    bl__operation_t *operation = &r->operations[slot];
+    const uint32_t index = (r->hint + i) % BL_CLIENT_TICKETS;
+    bl__operation_t *operation = &r->operations[index];
     if (operation->state == BL__OPERATION_FREE) {
-      r->hint = slot + 1;
+      r->hint = index + 1;
       *operation = (bl__operation_t){.verb = verb,
                                      .state = BL__OPERATION_CLAIMED,
                                      .serial = operation->serial + 1,
@@ -142,37 +142,37 @@ bl_status_t bl__requests_use(bl__requests_t *r, bl__operation_t *operation, uint
   static const char *const names[] = {"empty", "being filled", "full", "being emptied", "of unknown content"};
   const bl__verb_t verb = operation->verb;
   const char *what = verbs[verb];
-  bl__room_t *room = bl__room_find(&r->rooms, id);
+  bl__slot_t *slot = bl__slot_find(&r->slots, id);
   bl_status_t status = BL_OK;
-  if (room == NULL) {
-    status = bl_error_set(err, BL_NOT_FOUND, "cannot %s: the session has no room %" PRIu64, what, id);
-  } else if (room->state != (verb == BL__EVICT ? BL__ROOM_EMPTY : BL__ROOM_FULL)) {
-    status = bl_error_set(err, BL_PRECONDITION, "cannot %s: room %" PRIu64 " is %s", what, id, names[room->state]);
-  } else if (verb == BL__EVICT && bytes > room->bytes) {
+  if (slot == NULL) {
+    status = bl_error_set(err, BL_NOT_FOUND, "cannot %s: the session has no slot %" PRIu64, what, id);
+  } else if (slot->state != (verb == BL__EVICT ? BL__SLOT_EMPTY : BL__SLOT_FULL)) {
+    status = bl_error_set(err, BL_PRECONDITION, "cannot %s: slot %" PRIu64 " is %s", what, id, names[slot->state]);
+  } else if (verb == BL__EVICT && bytes > slot->bytes) {
     status = bl_error_set(err, BL_INVALID,
-                          "cannot evict: a block of %" PRIu64 " bytes does not fit room %" PRIu64 " of %" PRIu64, bytes,
-                          id, room->bytes);
+                          "cannot evict: a block of %" PRIu64 " bytes does not fit slot %" PRIu64 " of %" PRIu64, bytes,
+                          id, slot->bytes);
   } else if (verb == BL__LOAD && operation->take > 0) {
-    if (operation->take > room->block_bytes || operation->skip > room->block_bytes - operation->take) {
+    if (operation->take > slot->block_bytes || operation->skip > slot->block_bytes - operation->take) {
       status = bl_error_set(err, BL_INVALID,
-                            "cannot load %" PRIu64 " bytes from byte %" PRIu64 " on: the block in room %" PRIu64
+                            "cannot load %" PRIu64 " bytes from byte %" PRIu64 " on: the block in slot %" PRIu64
                             " has %" PRIu64,
-                            operation->take, operation->skip, id, room->block_bytes);
+                            operation->take, operation->skip, id, slot->block_bytes);
     }
-    bytes = room->block_bytes;
-  } else if (verb == BL__LOAD && bytes != room->block_bytes) {
+    bytes = slot->block_bytes;
+  } else if (verb == BL__LOAD && bytes != slot->block_bytes) {
     status =
-        bl_error_set(err, BL_INVALID, "cannot load: the block in room %" PRIu64 " has %" PRIu64 " bytes, not %" PRIu64,
-                     id, room->block_bytes, bytes);
+        bl_error_set(err, BL_INVALID, "cannot load: the block in slot %" PRIu64 " has %" PRIu64 " bytes, not %" PRIu64,
+                     id, slot->block_bytes, bytes);
   }
   if (status != BL_OK) {
     bl__requests_free(r, operation);
     return status;
   }
-  room->state = verb == BL__EVICT ? BL__ROOM_EVICTING : BL__ROOM_LOADING;
-  room->block_bytes = verb == BL__EVICT ? bytes : room->block_bytes;
-  operation->room = id;
-  operation->generation = room->generation;
+  slot->state = verb == BL__EVICT ? BL__SLOT_EVICTING : BL__SLOT_LOADING;
+  slot->block_bytes = verb == BL__EVICT ? bytes : slot->block_bytes;
+  operation->slot = id;
+  operation->generation = slot->generation;
   operation->bytes = bytes;
   operation->take = operation->take > 0 ? operation->take : bytes;
   return BL_OK;
@@ -326,7 +326,7 @@ static bool start(bl__requests_t *r, bl__operation_t *operation, bl__request_t *
   }
   const bl__sent_t what = {.operation = operation,
                            .verb = verb,
-                           .id = operation->room,
+                           .id = operation->slot,
                            .generation = operation->generation,
                            .bytes = operation->bytes,
                            .checksum = verb == BL__EVICT && r->kind != BL__PUSH ? operation->checksum : 0,
@@ -422,23 +422,23 @@ bl__operation_t *bl__requests_copying(const bl__requests_t *r) {
 
 // ---- the end of loads -----------------------------------------------------------------------------------------------
 
-static void set_room(bl__requests_t *r, const bl__operation_t *operation, bl__room_state_t state) {
-  bl__room_settle(&r->rooms, operation->room, state, operation->generation);
+static void set_slot(bl__requests_t *r, const bl__operation_t *operation, bl__slot_state_t state) {
+  bl__slot_settle(&r->slots, operation->slot, state, operation->generation);
 }
 
-// Tells the store that the block has left it, and with what checksum it came: this use of the room is over.
+// Tells the store that the block has left it, and with what checksum it came: this use of the slot is over.
 static void release_loaded(bl__requests_t *r, const bl__operation_t *operation, uint64_t checksum) {
   if (RULE(5)) {
-    queue_release(r, (bl__release_t){.id = operation->room,
+    queue_release(r, (bl__release_t){.id = operation->slot,
                                      .generation = operation->generation,
                                      .bytes = operation->bytes,
                                      .checksum = checksum,
                                      .loaded = true});
   }
-  bl__room_settle(&r->rooms, operation->room, BL__ROOM_EMPTY, operation->generation + 1);
+  bl__slot_settle(&r->slots, operation->slot, BL__SLOT_EMPTY, operation->generation + 1);
 }
 
-// The same, and the block stays: this use of the room goes on. Where the load was given up the checksum is the store's
+// The same, and the block stays: this use of the slot goes on. Where the load was given up the checksum is the store's
 // own.
 static void keep_loaded(bl__requests_t *r, uint64_t id, uint64_t generation, uint64_t bytes, uint64_t checksum) {
   if (RULE(11)) {
@@ -447,12 +447,12 @@ static void keep_loaded(bl__requests_t *r, uint64_t id, uint64_t generation, uin
         (bl__release_t){
             .id = id, .generation = generation, .bytes = bytes, .checksum = checksum, .loaded = true, .keeps = true});
   }
-  bl__room_settle(&r->rooms, id, BL__ROOM_FULL, generation);
+  bl__slot_settle(&r->slots, id, BL__SLOT_FULL, generation);
 }
 
 static void loaded(bl__requests_t *r, bl__operation_t *operation, uint64_t checksum, bool copied) {
   if (operation->keeps) {
-    keep_loaded(r, operation->room, operation->generation, operation->bytes, checksum);
+    keep_loaded(r, operation->slot, operation->generation, operation->bytes, checksum);
   } else {
     release_loaded(r, operation, checksum);
   }
@@ -468,15 +468,15 @@ static void load_corrupt(bl__requests_t *r, bl__operation_t *operation, uint64_t
   release_loaded(r, operation, checksum);
   r->counters.checksum_failures++;
   (void)bl_error_set(&operation->err, BL_DATA_LOSS,
-                     "the block in room %" PRIu64 " came back changed: checksum %016" PRIx64 ", not %016" PRIx64,
-                     operation->room, checksum, wanted);
+                     "the block in slot %" PRIu64 " came back changed: checksum %016" PRIx64 ", not %016" PRIx64,
+                     operation->slot, checksum, wanted);
   end_as_it_is(r, operation);
 }
 
 void bl__requests_copied(bl__requests_t *r, bl__operation_t *operation, uint64_t checksum, const bl_error_t *err) {
   take_off(&r->copying_first, &r->copying_last, operation);
   if (err->status != BL_OK) { // nobody can use the device, or the place, any more; the block is still there
-    keep_loaded(r, operation->room, operation->generation, operation->bytes, operation->wanted);
+    keep_loaded(r, operation->slot, operation->generation, operation->bytes, operation->wanted);
     operation->err = *err;
     end_as_it_is(r, operation);
   } else if (r->verified && checksum != operation->wanted && RULE(8)) {
@@ -499,7 +499,7 @@ static bool try_again(bl__requests_t *r, bl__operation_t *operation, uint64_t ge
   operation->generation = generation;
   operation->at = operation->hash = 0;
   operation->corrupt = false;
-  set_room(r, operation, operation->verb == BL__EVICT ? BL__ROOM_EVICTING : BL__ROOM_LOADING);
+  set_slot(r, operation, operation->verb == BL__EVICT ? BL__SLOT_EVICTING : BL__SLOT_LOADING);
   bl__requests_put_back(r, operation);
   return true;
 }
@@ -514,11 +514,11 @@ static bool comes_too_early(bl__requests_t *r, const bl__answer_t *answer, uint6
   return false;
 }
 
-// The use of a room whose outcome was not known has ended, unless that is known by now: it is empty.
-static void resolve_room(bl__requests_t *r, const bl__sent_t *sent, uint64_t next) {
-  const bl__room_t *room = bl__room_find(&r->rooms, sent->id);
-  if (room != NULL && room->state == BL__ROOM_UNKNOWN && room->generation == sent->generation) {
-    bl__room_settle(&r->rooms, sent->id, BL__ROOM_EMPTY, next);
+// The use of a slot whose outcome was not known has ended, unless that is known by now: it is empty.
+static void resolve_slot(bl__requests_t *r, const bl__sent_t *sent, uint64_t next) {
+  const bl__slot_t *slot = bl__slot_find(&r->slots, sent->id);
+  if (slot != NULL && slot->state == BL__SLOT_UNKNOWN && slot->generation == sent->generation) {
+    bl__slot_settle(&r->slots, sent->id, BL__SLOT_EMPTY, next);
   }
 }
 
@@ -529,22 +529,22 @@ static void release_given_up(bl__requests_t *r, uint64_t id, uint64_t generation
 static void evict_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__answer_t *answer, uint64_t now_ns) {
   bl__operation_t *operation = sent->operation;
   r->flow -= sent->bytes;
-  if (operation == NULL) { // given up: the release that follows says what became of the room
+  if (operation == NULL) { // given up: the release that follows says what became of the slot
     if ((answer->status == BL_DATA_LOSS || answer->status == BL_IO) && answer->generation != 0) {
-      resolve_room(r, sent, answer->generation); // but for one that came late
+      resolve_slot(r, sent, answer->generation); // but for one that came late
     }
     return;
   }
   drop_sending(r, operation); // refused before its bytes were out: they need not go
   if (answer->status == BL_OK && operation->known && r->kind == BL__PUSH && r->verified &&
       operation->hash != operation->checksum) { // what went out is not what its owner made
-    release_given_up(r, operation->room, operation->generation);
-    set_room(r, operation, BL__ROOM_UNKNOWN);
+    release_given_up(r, operation->slot, operation->generation);
+    set_slot(r, operation, BL__SLOT_UNKNOWN);
     end(r, operation, BL_DATA_LOSS, "the block is not the one whose checksum was given");
     return;
   }
   if (answer->status == BL_OK) {
-    set_room(r, operation, BL__ROOM_FULL);
+    set_slot(r, operation, BL__SLOT_FULL);
     r->counters.evicted++;
     r->counters.evicted_bytes += operation->bytes;
   } else if ((answer->status == BL_IO && !shows_memory(r) && try_again(r, operation, answer->generation, now_ns)) ||
@@ -553,7 +553,7 @@ static void evict_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__
   } else {
     const bool over = answer->status == BL_DATA_LOSS || answer->status == BL_IO || answer->status == BL_CANCELLED;
     r->counters.checksum_failures += answer->status == BL_DATA_LOSS ? 1 : 0;
-    bl__room_settle(&r->rooms, operation->room, BL__ROOM_EMPTY, over ? answer->generation : operation->generation);
+    bl__slot_settle(&r->slots, operation->slot, BL__SLOT_EMPTY, over ? answer->generation : operation->generation);
   }
   end(r, operation, answer->status, answer->text);
 }
@@ -569,7 +569,7 @@ static void load_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__a
     if (answer->status == BL_DATA_LOSS) {
       release_given_up(r, sent->id, sent->generation);
     } else if (RULE(4)) {
-      bl__room_settle(&r->rooms, sent->id, BL__ROOM_FULL, sent->generation);
+      bl__slot_settle(&r->slots, sent->id, BL__SLOT_FULL, sent->generation);
     }
     return;
   }
@@ -579,8 +579,8 @@ static void load_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__a
     operation->at = operation->hash = 0;
     if (answer->bytes != operation->bytes) {
       r->flow -= operation->bytes;
-      set_room(r, operation, BL__ROOM_FULL);
-      end(r, operation, BL_INTERNAL, "the store answers with a room outside of its memory");
+      set_slot(r, operation, BL__SLOT_FULL);
+      end(r, operation, BL_INTERNAL, "the store answers with a slot outside of its memory");
       return;
     }
     operation->state = BL__OPERATION_COPYING;
@@ -607,10 +607,10 @@ static void load_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__a
   }
   if (answer->status == BL_DATA_LOSS) { // revoked, or changed in the store's memory
     operation->wipe = true;
-    release_given_up(r, operation->room, operation->generation);
-    set_room(r, operation, BL__ROOM_UNKNOWN);
+    release_given_up(r, operation->slot, operation->generation);
+    set_slot(r, operation, BL__SLOT_UNKNOWN);
   } else {
-    set_room(r, operation, BL__ROOM_FULL);
+    set_slot(r, operation, BL__SLOT_FULL);
   }
   end(r, operation, answer->status, answer->text);
 }
@@ -619,21 +619,21 @@ static void release_answered(bl__requests_t *r, const bl__sent_t *sent, const bl
   bl__operation_t *operation = sent->operation;
   r->flow -= sent->loaded ? sent->bytes : 0;
   if (sent->keeps) {
-    return; // what became of the block since then the next use of the room finds out
+    return; // what became of the block since then the next use of the slot finds out
   }
   const bool sets = sent->sets || operation != NULL;
   if (answer->status == BL_OK || answer->status == BL_DATA_LOSS) {
     if (sets || answer->generation == 0) {
-      bl__room_settle(&r->rooms, sent->id, BL__ROOM_EMPTY, answer->generation);
+      bl__slot_settle(&r->slots, sent->id, BL__SLOT_EMPTY, answer->generation);
     }
   } else if (sets && (operation != NULL || answer->status != BL_FENCED)) {
-    // An evict that was refused before it was given up left the room as it was. Fenced: it had ended, and that is
+    // An evict that was refused before it was given up left the slot as it was. Fenced: it had ended, and that is
     // known.
     const bool unused = operation == NULL && answer->status == BL_PRECONDITION && answer->id != 0;
-    bl__room_settle(&r->rooms, sent->id,
-                    unused              ? BL__ROOM_EMPTY
-                    : operation != NULL ? BL__ROOM_FULL
-                                        : BL__ROOM_UNKNOWN,
+    bl__slot_settle(&r->slots, sent->id,
+                    unused              ? BL__SLOT_EMPTY
+                    : operation != NULL ? BL__SLOT_FULL
+                                        : BL__SLOT_UNKNOWN,
                     unused ? answer->generation : sent->generation);
   }
   if (operation != NULL) {
@@ -643,12 +643,12 @@ static void release_answered(bl__requests_t *r, const bl__sent_t *sent, const bl
 }
 
 void bl__requests_answer(bl__requests_t *r, const bl__answer_t *answer, uint64_t now_ns) {
-  bl__sent_t *slot = &r->sent[answer->sequence % BL__WINDOW];
-  if (answer->sequence == 0 || (slot->sequence != answer->sequence && RULE(7))) {
+  bl__sent_t *index = &r->sent[answer->sequence % BL__WINDOW];
+  if (answer->sequence == 0 || (index->sequence != answer->sequence && RULE(7))) {
     return; // of a question that nobody has any more
   }
-  const bl__sent_t sent = *slot;
-  *slot = (bl__sent_t){0};
+  const bl__sent_t sent = *index;
+  *index = (bl__sent_t){0};
   r->sent_count--;
   bl__sequences_over(&r->sequences, sent.sequence);
   if (sent.verb == BL__EVICT) {
@@ -702,7 +702,7 @@ static void explain(const bl__requests_t *r, bl__operation_t *operation, uint64_
   }
 }
 
-// Before its answer; the room's state comes with the answers that are still due.
+// Before its answer; the slot's state comes with the answers that are still due.
 static void give_up_sent(bl__requests_t *r, bl__operation_t *operation) {
   if (operation->sequence == 0) {
     return; // a show
@@ -711,15 +711,15 @@ static void give_up_sent(bl__requests_t *r, bl__operation_t *operation) {
   sent->operation = NULL;
   sent->sets = operation->verb == BL__RELEASE;
   if (operation->verb == BL__EVICT && RULE(3)) {
-    release_given_up(r, operation->room, operation->generation);
+    release_given_up(r, operation->slot, operation->generation);
   }
-  set_room(r, operation, BL__ROOM_UNKNOWN);
+  set_slot(r, operation, BL__SLOT_UNKNOWN);
 }
 
-// Nothing was asked: the room is as before.
+// Nothing was asked: the slot is as before.
 static void give_up_quiet(bl__requests_t *r, const bl__operation_t *operation) {
   if (operation->verb <= BL__RELEASE) {
-    set_room(r, operation, operation->verb == BL__EVICT ? BL__ROOM_EMPTY : BL__ROOM_FULL);
+    set_slot(r, operation, operation->verb == BL__EVICT ? BL__SLOT_EMPTY : BL__SLOT_FULL);
   }
 }
 
@@ -749,7 +749,7 @@ void bl__requests_tick(bl__requests_t *r, uint64_t now_ns, const char *why) {
       give_up_quiet(r, operation);
     } else if (state == BL__OPERATION_COPYING) {
       take_off(&r->copying_first, &r->copying_last, operation);
-      keep_loaded(r, operation->room, operation->generation, operation->bytes, operation->wanted);
+      keep_loaded(r, operation->slot, operation->generation, operation->bytes, operation->wanted);
     } else {
       give_up_sent(r, operation);
     }

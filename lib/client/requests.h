@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The requests of one session with a store, as a state machine without I/O: what callers ask for, in which order it is
-// sent, what is sent again after a connection broke, and what the store's answers mean for rooms and operations.
+// sent, what is sent again after a connection broke, and what the store's answers mean for slots and operations.
 // transfer.c feeds it answers, bytes and time, sends the requests that it names and moves the bytes it points at.
 //
 // An operation (evict, load, release, show, hide), by the calls that change its state:
@@ -12,7 +12,7 @@
 // tick ends what was cancelled or is late from QUEUED, SENT and COPYING; lose ends all. Between ENDED and OVER the
 // caller of this machine lets go of the operation's memory: it never reads or writes it after OVER.
 //
-// A room is used by one operation at a time:
+// A slot is used by one operation at a time:
 //
 //   EMPTY --evict--> EVICTING --ok--> FULL --load--> LOADING --ok--> EMPTY (the next generation)
 //                                       \--release--> LOADING --ok--> EMPTY
@@ -22,10 +22,10 @@
 //
 // Rules; tests/client/requests_model_test.c takes each of them out (RULE in requests.c) and sees that it is missed:
 //   1. After a connection broke, all unanswered requests are sent again, under their numbers and in their order.
-//   2. Releases go out before anything else that is new: what uses a room next comes after them.
-//   3. An evict that was given up is followed by a release of the same generation; its room is not used before.
-//   4. A load that was given up leaves its block in the store; its room is full again when the answer has come.
-//   5. A block that was loaded is released, with the checksum that arrived; its room is then of the next generation.
+//   2. Releases go out before anything else that is new: what uses a slot next comes after them.
+//   3. An evict that was given up is followed by a release of the same generation; its slot is not used before.
+//   4. A load that was given up leaves its block in the store; its slot is full again when the answer has come.
+//   5. A block that was loaded is released, with the checksum that arrived; its slot is then of the next generation.
 //   6. What came over a connection that broke does not count.
 //   7. An answer is taken once, and only for the number that it names.
 //   8. A block whose checksum differs is not given to its caller.
@@ -35,13 +35,13 @@
 //      until then the block counts as in flight.
 //
 // Thread: none inside; the client's mutex is held in every call. Memory: all in the structure, but for the table of
-// rooms.
+// slots.
 #ifndef BALLAST_CLIENT_REQUESTS_H
 #define BALLAST_CLIENT_REQUESTS_H
 
 #include "client/client.h"
-#include "client/rooms.h"
 #include "client/sequences.h"
+#include "client/slots.h"
 
 #define BL__RELEASES (BL_CLIENT_TICKETS + BL__WINDOW)
 
@@ -75,7 +75,7 @@ typedef struct bl__operation {
   bool internal; // nobody waits for it: of opening
   uint64_t deadline_ns;
   bl_error_t err;
-  uint64_t room, generation, bytes;
+  uint64_t slot, generation, bytes;
   const uint8_t *from; // evict
   uint8_t *to;         // load: where what of the block is wanted goes
   uint64_t skip, take; // load: of a part, the bytes before it and its own; of a whole block 0 and all
@@ -96,13 +96,13 @@ typedef struct bl__operation {
   uint64_t patience_ns; // paired: until when a cancelled load may still end by itself
 } bl__operation_t;
 
-// A request that was sent and is not answered: to send it again, and to know what a late answer means for its room.
+// A request that was sent and is not answered: to send it again, and to know what a late answer means for its slot.
 typedef struct bl__sent {
   uint64_t sequence;          // 0: unused
   bl__operation_t *operation; // NULL: nobody waits (any more)
   bl__verb_t verb;
   bool out;  // over this connection
-  bool sets; // a release: its answer says what state the room is in
+  bool sets; // a release: its answer says what state the slot is in
   bool loaded;
   bool keeps; // a release that is none: the block was loaded and stays
   uint64_t id, generation, bytes, checksum;
@@ -112,10 +112,10 @@ typedef struct bl__sent {
   bl_client_label_t label;
 } bl__sent_t;
 
-typedef struct bl__release { // the end of a use of a room, to be told to the store
+typedef struct bl__release { // the end of a use of a slot, to be told to the store
   uint64_t id, generation, bytes, checksum;
   bool loaded, keeps;
-  bool sets; // else the room is in use again already
+  bool sets; // else the slot is in use again already
 } bl__release_t;
 
 typedef struct bl__answer {
@@ -149,11 +149,11 @@ typedef struct bl__requests {
   uint64_t pause_until_ns; // nothing new before
   bool cancels;            // something was cancelled since the last tick
   bl__sequences_t sequences;
-  bl__rooms_t rooms;
+  bl__slots_t slots;
   bl_client_counters_t counters;
 } bl__requests_t;
 
-// A session begins: nothing is sent, no room is known. Operations must all be FREE, counters and the address stay.
+// A session begins: nothing is sent, no slot is known. Operations must all be FREE, counters and the address stay.
 void bl__requests_begin(bl__requests_t *requests, bl__transfer_kind_t kind, bool verified, uint64_t flow_bytes);
 void bl__requests_cleanup(bl__requests_t *requests);
 
@@ -161,9 +161,9 @@ void bl__requests_cleanup(bl__requests_t *requests);
 
 // A FREE operation, CLAIMED now; NULL: all are in use.
 bl__operation_t *bl__requests_claim(bl__requests_t *requests, bl__verb_t verb, uint64_t deadline_ns);
-// Begins a use of a room by an operation that was claimed: it has the room and its generation then. BL_NOT_FOUND,
+// Begins a use of a slot by an operation that was claimed: it has the slot and its generation then. BL_NOT_FOUND,
 // BL_PRECONDITION, BL_INVALID: the operation is FREE again.
-BL_MUST_USE bl_status_t bl__requests_use(bl__requests_t *requests, bl__operation_t *operation, uint64_t room,
+BL_MUST_USE bl_status_t bl__requests_use(bl__requests_t *requests, bl__operation_t *operation, uint64_t slot,
                                          uint64_t bytes, bl_error_t *err);
 void bl__requests_submit(bl__requests_t *requests, bl__operation_t *operation);
 void bl__requests_cancel(bl__requests_t *requests, bl__operation_t *operation);

@@ -53,7 +53,7 @@ void bl__transfer_settle(bl_client_t *client) {
   while ((operation = bl__requests_take_ended(&client->requests)) != NULL) {
     pthread_mutex_unlock(&client->mutex);
     let_go(client, operation);
-    const bl_client_ticket_t ticket = {.slot = (uint32_t)(operation - client->requests.operations),
+    const bl_client_ticket_t ticket = {.index = (uint32_t)(operation - client->requests.operations),
                                        .serial = operation->serial};
     const bool internal = operation->internal;
     pthread_mutex_lock(&client->mutex);
@@ -171,8 +171,8 @@ static void write_out(bl_client_t *client) {
 
 // ---- copying --------------------------------------------------------------------------------------------------------
 
-// Where a room lies in what the store showed; NULL: nowhere.
-static const uint8_t *room_at(const bl_client_t *client, uint64_t offset, uint64_t bytes) {
+// Where a slot lies in what the store showed; NULL: nowhere.
+static const uint8_t *slot_at(const bl_client_t *client, uint64_t offset, uint64_t bytes) {
   for (size_t i = 0; i < client->part_count; i++) {
     const bl_peer_memory_t *part = &client->parts[i];
     if (offset < part->bytes) {
@@ -221,9 +221,9 @@ static void copy_pieces(bl_client_t *client, bl__operation_t *operation, const u
 
 // A part of a block. True: it is whole, or cannot be.
 static bool copy_part(bl_client_t *client, bl__operation_t *operation, bl_error_t *err) {
-  const uint8_t *from = room_at(client, operation->offset, operation->bytes);
+  const uint8_t *from = slot_at(client, operation->offset, operation->bytes);
   if (from == NULL) {
-    (void)bl_error_set(err, BL_INTERNAL, "the store answers with a room outside of its memory");
+    (void)bl_error_set(err, BL_INTERNAL, "the store answers with a slot outside of its memory");
     return true;
   }
   if (client->by == BL_PATH_CUDA_IPC) {

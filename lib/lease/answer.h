@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a request to the lease table came to: granted with a room, or refused with a reason and what would have fitted.
+// What a request to the lease table came to: granted with a slot, or refused with a reason and what would have fitted.
 // Thread: plain values.
 #ifndef BALLAST_LEASE_ANSWER_H
 #define BALLAST_LEASE_ANSWER_H
@@ -14,10 +14,10 @@ typedef struct bl_lease_answer {
   uint32_t retry_after_ms; // refused with BL_EXHAUSTED or as SUSPECT: when asking again may help; a guess
   // The lease after the request (evict, load, release), 0 for requests about no lease.
   uint64_t id, generation;
-  uint64_t offset_bytes; // of its room in the arena of the job
-  uint64_t bytes;        // of the block; of the room where it holds none
+  uint64_t offset_bytes; // of its slot in the arena of the job
+  uint64_t bytes;        // of the block; of the slot where it holds none
   uint64_t checksum;     // recorded by evict
-  // Refused for want of room: bytes that could still be reserved, and the longest run among them.
+  // Refused for want of slot: bytes that could still be reserved, and the longest run among them.
   uint64_t free_bytes, largest_free_bytes;
 } bl_lease_answer_t;
 

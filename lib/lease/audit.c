@@ -43,7 +43,7 @@ static bl_status_t audit_session(const bl_lease_table_t *table, uint32_t index, 
     }
     if (held != session->sizes[i].held) {
       return bl_error_set(err, BL_INTERNAL,
-                          "session %" PRIu64 " has %" PRIu32 " rooms of %" PRIu32 " granules, not %" PRIu32,
+                          "session %" PRIu64 " has %" PRIu32 " slots of %" PRIu32 " granules, not %" PRIu32,
                           session->number, held, session->sizes[i].granules, session->sizes[i].held);
     }
   }
@@ -59,15 +59,15 @@ typedef struct sums {
 
 static void add_lease(const bl_lease_table_t *table, uint32_t index, sums_t *sums) {
   const bl__lease_t *lease = &table->leases[index];
-  uint64_t room = lease->extent != 0 ? bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent)) : 0;
+  uint64_t slot = lease->extent != 0 ? bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent)) : 0;
   bool flying = lease->state == BL_LEASE_WRITING || lease->state == BL_LEASE_LOADING;
   sums->states[lease->state]++;
-  sums->held_bytes += room;
-  sums->tiers[lease->tier] += room;
-  sums->quarantined_bytes += lease->state == BL_LEASE_QUARANTINED ? room : 0;
+  sums->held_bytes += slot;
+  sums->tiers[lease->tier] += slot;
+  sums->quarantined_bytes += lease->state == BL_LEASE_QUARANTINED ? slot : 0;
   sums->in_flight_bytes += flying ? lease->bytes : 0;
-  sums->holders[lease->holder] += room;
-  sums->jobs[table->holders[lease->holder].job] += room;
+  sums->holders[lease->holder] += slot;
+  sums->jobs[table->holders[lease->holder].job] += slot;
   sums->sessions[lease->session] += flying ? lease->bytes : 0;
   sums->listed += lease->session != 0 ? 1 : 0;
 }

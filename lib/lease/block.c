@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One use of a room: evict, load, release, keep, and the ends of transfers.
+// One use of a slot: evict, load, release, keep, and the ends of transfers.
 #include "lease/table_core.h"
 
 #include "base/hash.h"
@@ -56,18 +56,18 @@ static void begin_transfer(bl__lease_t *lease, uint64_t sequence) {
   lease->waiting = sequence;
 }
 
-// ---- evict -----------------------------------------------------------------------------------------------------------
+// ---- evict ----------------------------------------------------------------------------------------------------------
 
 static bl_lease_reason_t check_evict(const bl_lease_table_t *table, uint32_t session, uint32_t lease,
                                      const bl_lease_block_t *block) {
-  const bl__lease_t *room = &table->leases[lease];
-  if (is_lost(room)) {
+  const bl__lease_t *slot = &table->leases[lease];
+  if (is_lost(slot)) {
     return BL_LEASE_GONE;
   }
-  if (room->state != BL_LEASE_RESERVED) {
+  if (slot->state != BL_LEASE_RESERVED) {
     return BL_LEASE_STATE;
   }
-  if (block->bytes == 0 || block->bytes > bl__granule_bytes(bl_extent_granules(&table->extents, room->extent))) {
+  if (block->bytes == 0 || block->bytes > bl__granule_bytes(bl_extent_granules(&table->extents, slot->extent))) {
     return BL_LEASE_BAD_BYTES;
   }
   if (table->sessions[session].state == BL_SESSION_SUSPECT) {
@@ -105,7 +105,7 @@ bl_lease_decision_t bl_lease_table_evict(bl_lease_table_t *table, const bl_lease
   return BL_LEASE_BEGIN;
 }
 
-// ---- load ------------------------------------------------------------------------------------------------------------
+// ---- load -----------------------------------------------------------------------------------------------------------
 
 static bl_lease_reason_t check_load(const bl_lease_table_t *table, uint32_t session, uint32_t index) {
   const bl__lease_t *lease = &table->leases[index];
@@ -155,9 +155,9 @@ bl_lease_decision_t bl_lease_table_load(bl_lease_table_t *table, const bl_lease_
   return bl__request_done(table, entry, &granted, answer);
 }
 
-// ---- release ---------------------------------------------------------------------------------------------------------
+// ---- release --------------------------------------------------------------------------------------------------------
 
-// After the use of a room ended: its next generation, or nothing.
+// After the use of a slot ended: its next generation, or nothing.
 static void describe_rest(const bl_lease_table_t *table, uint32_t index, bl_lease_answer_t *answer) {
   if (table->leases[index].state == BL_LEASE_FREE) {
     *answer = (bl_lease_answer_t){.reason = answer->reason, .id = index};
@@ -204,7 +204,7 @@ bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lea
   }
   table->stats.released++;
   if (lease->state == BL_LEASE_LOST) {
-    bl__room_drop(table, index);
+    bl__slot_drop(table, index);
     result.id = index;
     return bl__request_done(table, entry, &result, answer);
   }
@@ -213,7 +213,7 @@ bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lea
     result.reason = BL_LEASE_CHECKSUM;
   }
   if (lease->moving) {
-    bl__lease_over(table, index); // quarantined; the session's next generation is known, the room comes later
+    bl__lease_over(table, index); // quarantined; the session's next generation is known, the slot comes later
     answer_waiting(table, index, session, BL_LEASE_CANCELLED);
     lease->waiting = request->sequence;
     bl__lease_answer(table, index, answer);
@@ -225,7 +225,7 @@ bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lea
   return bl__request_done(table, entry, &result, answer);
 }
 
-// ---- keep ------------------------------------------------------------------------------------------------------------
+// ---- keep -----------------------------------------------------------------------------------------------------------
 
 static bl_lease_reason_t check_keep(const bl__lease_t *lease, uint64_t checksum) {
   if (is_lost(lease)) {
@@ -261,7 +261,7 @@ bl_lease_decision_t bl_lease_table_keep(bl_lease_table_t *table, const bl_lease_
   return bl__request_done(table, entry, &result, answer);
 }
 
-// ---- ends of transfers -------------------------------------------------------------------------------------------------
+// ---- ends of transfers ----------------------------------------------------------------------------------------------
 
 static void write_ended(bl_lease_table_t *table, uint32_t index, bool moved, uint64_t checksum) {
   bl__lease_t *lease = &table->leases[index];

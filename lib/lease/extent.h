@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rooms of mixed sizes inside arenas, in granules of 64 KiB: best fit, the lowest offset among equals, neighbours merged
-// at once, the largest free run always known. All in O(log extents), without allocation after init.
+// Slots of mixed sizes inside arenas, in granules of 64 KiB: best fit, the lowest offset among equals, neighbours
+// merged at once, the largest free run always known. All in O(log extents), without allocation after init.
 //
-//   bl_extents_init(&extents, 2 * rooms + 2 * spaces);
+//   bl_extents_init(&extents, 2 * slots + 2 * spaces);
 //   bl_extent_space_open(&extents, &space, 1024);          // an arena of 64 MiB
-//   bl_extent_t room = bl_extent_take(&extents, &space, 3);
-//   ... bl_extent_offset(&extents, room) * BL_LEASE_GRANULE_BYTES ...
-//   bl_extent_give(&extents, &space, room);
+//   bl_extent_t slot = bl_extent_take(&extents, &space, 3);
+//   ... bl_extent_offset(&extents, slot) * BL_LEASE_GRANULE_BYTES ...
+//   bl_extent_give(&extents, &space, slot);
 //
-// One pool serves the spaces of all jobs. Free runs are kept in a treap ordered by (size, offset) whose priorities are a
-// hash of the node's index (Seidel and Aragon, 1996).
+// One pool serves the spaces of all jobs. Free runs are kept in a treap ordered by (size, offset) whose priorities are
+// a hash of the node's index (Seidel and Aragon, 1996).
 // Thread: one owner.
 #ifndef BALLAST_LEASE_EXTENT_H
 #define BALLAST_LEASE_EXTENT_H
@@ -40,7 +40,7 @@ typedef struct bl_extent_space {
   uint32_t granules, free_granules;
 } bl_extent_space_t;
 
-// Room for `capacity` extents, free and taken ones together: r rooms in s spaces need at most 2 r + s.
+// Room for `capacity` extents, free and taken ones together: r slots in s spaces need at most 2 r + s.
 BL_MUST_USE bl_status_t bl_extents_init(bl_extents_t *extents, uint32_t capacity);
 void bl_extents_cleanup(bl_extents_t *extents);
 
@@ -49,7 +49,7 @@ bool bl_extent_space_open(bl_extents_t *extents, bl_extent_space_t *space, uint3
 // Gives back all nodes of the space, taken ones too.
 void bl_extent_space_close(bl_extents_t *extents, bl_extent_space_t *space);
 
-// A room of exactly `granules` >= 1, or 0 when no free run is that large (or the pool has no node left).
+// A slot of exactly `granules` >= 1, or 0 when no free run is that large (or the pool has no node left).
 bl_extent_t bl_extent_take(bl_extents_t *extents, bl_extent_space_t *space, uint32_t granules);
 void bl_extent_give(bl_extents_t *extents, bl_extent_space_t *space, bl_extent_t extent);
 

@@ -11,7 +11,7 @@
 #define BL_LEASE_REASON_TABLE(X)                                                                                       \
   X(BL_LEASE_GRANTED, "granted", BL_OK, "granted")                                                                     \
   X(BL_LEASE_BAD_REQUEST, "bad_request", BL_INVALID, "the request contradicts itself")                                 \
-  X(BL_LEASE_BAD_BYTES, "bytes", BL_INVALID, "a size of zero, or beyond the room")                                     \
+  X(BL_LEASE_BAD_BYTES, "bytes", BL_INVALID, "a size of zero, or beyond the slot")                                     \
   X(BL_LEASE_NO_SESSION, "no_session", BL_NOT_FOUND, "no session of this store has this number")                       \
   X(BL_LEASE_BAD_KEY, "key", BL_DENIED, "the key is not that of the session")                                          \
   X(BL_LEASE_SESSION_OVER, "session_over", BL_FENCED, "the session is over: open a new one")                           \
@@ -21,11 +21,11 @@
   X(BL_LEASE_INCARNATION, "incarnation", BL_FENCED, "the store was restarted since: what it held is gone")             \
   X(BL_LEASE_NO_LEASE, "no_lease", BL_NOT_FOUND, "no lease of this store has this number")                             \
   X(BL_LEASE_NOT_YOURS, "not_yours", BL_DENIED, "the lease belongs to another session")                                \
-  X(BL_LEASE_GENERATION, "generation", BL_FENCED, "the token is out of date: this use of the room has ended")          \
+  X(BL_LEASE_GENERATION, "generation", BL_FENCED, "the token is out of date: this use of the slot has ended")          \
   X(BL_LEASE_STATE, "state", BL_PRECONDITION, "not possible in the state the lease is in")                             \
   X(BL_LEASE_GONE, "lost", BL_DATA_LOSS, "the block is lost: it was revoked")                                          \
   X(BL_LEASE_PLAN, "plan", BL_PRECONDITION, "the plan is unknown, or was reserved with other sizes")                   \
-  X(BL_LEASE_SPACE, "space", BL_EXHAUSTED, "no contiguous room of this size is free")                                  \
+  X(BL_LEASE_SPACE, "space", BL_EXHAUSTED, "no contiguous slot of this size is free")                                  \
   X(BL_LEASE_JOB_QUOTA, "job_quota", BL_EXHAUSTED, "the quota of the job does not allow it")                           \
   X(BL_LEASE_STAGE_QUOTA, "stage_quota", BL_EXHAUSTED, "the quota of the stage does not allow it")                     \
   X(BL_LEASE_CREDIT, "credit", BL_EXHAUSTED, "too many bytes of this session are in flight")                           \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reservations: the rooms of a session are, per size, the most that any one of its plans wants.
+// Reservations: the slots of a session are, per size, the most that any one of its plans wants.
 #include "lease/table_core.h"
 
 #include "base/hash.h"
@@ -52,25 +52,25 @@ static void count_wanted(bl__session_t *session) {
   }
 }
 
-// Lets idle rooms that nobody wants go; busy ones follow when their lease is over. LOST ones keep nothing.
+// Lets idle slots that nobody wants go; busy ones follow when their lease is over. LOST ones keep nothing.
 static void shrink(bl_lease_table_t *table, bl__session_t *session) {
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
     bl__size_t *size = &session->sizes[i];
     while (size->held > size->wanted && size->idle != 0) {
-      bl__room_drop(table, size->idle);
+      bl__slot_drop(table, size->idle);
     }
   }
   forget_unused_sizes(session);
 }
 
-// Makes up what is missing of the rooms that are wanted. False: everything is as before, with the reason why.
+// Makes up what is missing of the slots that are wanted. False: everything is as before, with the reason why.
 static bool grow(bl_lease_table_t *table, uint32_t index, bl_lease_reason_t *reason) {
   bl__session_t *session = &table->sessions[index];
   uint32_t added[BL_LEASE_SIZES] = {0};
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
     bl__size_t *size = &session->sizes[i];
     while (size->held < size->wanted) {
-      if (bl__room_new(table, index, i, reason) == 0) {
+      if (bl__slot_new(table, index, i, reason) == 0) {
         goto undo;
       }
       added[i]++; // the first of the idle list
@@ -80,27 +80,27 @@ static bool grow(bl_lease_table_t *table, uint32_t index, bl_lease_reason_t *rea
 undo:
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
     for (; added[i] > 0; added[i]--) {
-      bl__room_drop(table, session->sizes[i].idle);
+      bl__slot_drop(table, session->sizes[i].idle);
     }
   }
   return false;
 }
 
-// What the wanted rooms need beyond those held, against what may be had at once. Cheap, before any room is taken.
+// What the wanted slots need beyond those held, against what may be had at once. Cheap, before any slot is taken.
 static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_t *session) {
   const bl__holder_t *holder = &table->holders[session->holder];
   const bl__job_t *job = &table->jobs[holder->job];
-  uint64_t granules = 0, rooms = 0;
+  uint64_t granules = 0, slots = 0;
   uint32_t longest = 0;
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
     const bl__size_t *size = &session->sizes[i];
     if (size->wanted > size->held) {
-      rooms += size->wanted - size->held;
+      slots += size->wanted - size->held;
       granules += (uint64_t)(size->wanted - size->held) * size->granules;
       longest = size->granules > longest ? size->granules : longest;
     }
   }
-  if (rooms == 0) {
+  if (slots == 0) {
     return BL_LEASE_GRANTED;
   }
   uint64_t bytes = granules * BL_LEASE_GRANULE_BYTES; // counts and sizes have 32 bits each: see demand_granules
@@ -112,7 +112,7 @@ static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_
   if (holder->held_bytes > stage_quota || bytes > stage_quota - holder->held_bytes) {
     return BL_LEASE_STAGE_QUOTA;
   }
-  if (rooms > table->unused_leases) {
+  if (slots > table->unused_leases) {
     return BL_LEASE_TABLE_FULL;
   }
   if (granules > bl__job_free(job) || longest > bl__job_largest(table, job)) {
@@ -165,8 +165,8 @@ static bool same_counts(const bl__plan_t *a, const bl__plan_t *b) {
   return same;
 }
 
-// Takes the rooms; sessions of the same job that were not renewed give way. Undone by the caller when refused.
-static bl_lease_reason_t take_rooms(bl_lease_table_t *table, uint32_t index) {
+// Takes the slots; sessions of the same job that were not renewed give way. Undone by the caller when refused.
+static bl_lease_reason_t take_slots(bl_lease_table_t *table, uint32_t index) {
   bl__session_t *session = &table->sessions[index];
   for (;;) {
     bl_lease_reason_t reason = admit(table, session);
@@ -210,7 +210,7 @@ static bl_lease_reason_t reserve(bl_lease_table_t *table, uint32_t index, uint64
   }
   *entry = plan;
   count_wanted(session);
-  reason = take_rooms(table, index);
+  reason = take_slots(table, index);
   if (reason != BL_LEASE_GRANTED) {
     *entry = (bl__plan_t){0};
     count_wanted(session);

@@ -14,14 +14,14 @@ const char *bl_session_end_text(bl_session_end_t end) {
       "it was closed",
       "it was not renewed in time",
       "a newer incarnation of the stage opened one",
-      "it was not renewed and its room was needed",
+      "it was not renewed and its slot was needed",
       "the memory of the job could not be had",
       "an operator ended it",
   };
   return (unsigned)end < BL_SESSION_ENDS ? texts[end] : "unknown";
 }
 
-// ---- jobs and holders ------------------------------------------------------------------------------------------------
+// ---- jobs and holders -----------------------------------------------------------------------------------------------
 
 // 0: there is none.
 static uint32_t find_job(const bl_lease_table_t *table, const char *name, uint64_t plan) {
@@ -67,7 +67,7 @@ uint32_t bl__job_charge(const bl_lease_table_t *table, const char *name, int tie
   return table->config.plans_add ? sum : most;
 }
 
-// Nobody holds or may take a room of the job any more: its arena goes; without a quota the job too.
+// Nobody holds or may take a slot of the job any more: its arena goes; without a quota the job too.
 void bl__job_settle(bl_lease_table_t *table, uint32_t index) {
   bl__job_t *job = &table->jobs[index];
   if (job->sessions != 0 || job->held_bytes != 0) {
@@ -113,7 +113,7 @@ void bl__holder_settle(bl_lease_table_t *table, uint32_t index) {
   bl__job_settle(table, job);
 }
 
-// ---- states of a session ---------------------------------------------------------------------------------------------
+// ---- states of a session --------------------------------------------------------------------------------------------
 
 uint32_t bl__session_find(const bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
                           bl_lease_reason_t *reason) {
@@ -161,7 +161,7 @@ static void renew(bl_lease_table_t *table, uint32_t index) {
 static void end_session(bl_lease_table_t *table, uint32_t index, bl_session_end_t end) {
   bl__session_t *session = &table->sessions[index];
   bl_wheel_clear(&table->wheel, index);
-  bl__session_rooms_end(table, index, session->mapped && end != BL_SESSION_CLOSED);
+  bl__session_slots_end(table, index, session->mapped && end != BL_SESSION_CLOSED);
   set_state(table, index, BL_SESSION_OVER);
   table->stats.ended[end]++;
   session->end = (uint8_t)end;
@@ -212,7 +212,7 @@ void bl__set_time(bl_lease_table_t *table, uint64_t now_ns) {
   table->now_ns = now;
 }
 
-// ---- open, keep alive, close -----------------------------------------------------------------------------------------
+// ---- open, keep alive, close ----------------------------------------------------------------------------------------
 
 static bool is_name(const char *name) {
   size_t length = name == NULL ? 0 : strnlen(name, BL_LEASE_JOB_BYTES);
@@ -233,7 +233,7 @@ uint64_t bl_lease_table_room_for(const bl_lease_table_t *table, const char *name
   return bytes;
 }
 
-// Cuts an arena into its parts, between rooms of `unit` granules if it can be. False: it does not fit.
+// Cuts an arena into its parts, between slots of `unit` granules if it can be. False: it does not fit.
 static bool cut_arena(const bl_lease_table_t *table, const char *name, uint32_t granules, uint32_t unit,
                       bool second_tier, uint32_t parts[BL_LEASE_TIERS]) {
   uint32_t free[BL_LEASE_TIERS];
@@ -247,7 +247,7 @@ static bool cut_arena(const bl_lease_table_t *table, const char *name, uint32_t 
     return true;
   }
   parts[0] -= parts[0] % unit;
-  uint32_t rest = granules - parts[0], slack = parts[0] > 0 ? unit - 1 : 0; // rooms of other sizes end before the cut
+  uint32_t rest = granules - parts[0], slack = parts[0] > 0 ? unit - 1 : 0; // slots of other sizes end before the cut
   if (rest > free[1]) {
     return false;
   }

@@ -132,7 +132,7 @@ uint32_t bl__job_largest(const bl_lease_table_t *table, const bl__job_t *job) {
   return largest;
 }
 
-uint64_t bl__room_offset(const bl_lease_table_t *table, const bl__lease_t *lease) {
+uint64_t bl__slot_offset(const bl_lease_table_t *table, const bl__lease_t *lease) {
   const bl__job_t *job = &table->jobs[table->holders[lease->holder].job];
   return bl__granule_bytes(bl_extent_offset(&table->extents, lease->extent)) +
          (lease->tier > 0 ? bl__granule_bytes(job->spaces[0].granules) : 0);
@@ -159,7 +159,7 @@ uint64_t bl_lease_table_next_deadline_ns(const bl_lease_table_t *table) {
   return bl_wheel_next_ns(&table->wheel);
 }
 
-// ---- actions -----------------------------------------------------------------------------------------------------------
+// ---- actions --------------------------------------------------------------------------------------------------------
 
 static bool next_answer(bl_lease_table_t *table, bl_lease_action_t *action) {
   while (table->answers.first != 0) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lease table of a store (PROTOCOL.md section 4): who may use which room of its memory, and for what. It decides;
+// The lease table of a store (PROTOCOL.md section 4): who may use which slot of its memory, and for what. It decides;
 // the shell around it owns memory, sockets and clocks and does what the table says.
 //
 //   bl_lease_table_create(&config, now_ns, &table, err);
 //   bl_lease_table_open(table, &open, now_ns, &opened, &answer);               // a stage's session; its job's arena
-//   bl_lease_table_reserve(table, &request, plan, demands, 1, &answer);        // rooms, at plan time
+//   bl_lease_table_reserve(table, &request, plan, demands, 1, &answer);        // slots, at plan time
 //   switch (bl_lease_table_evict(table, &request, &block, &answer)) {          // a block comes
 //   case BL_LEASE_BEGIN: pull(answer.offset_bytes, answer.bytes); break;       // ends in bl_lease_table_transfer_ended
 //   case BL_LEASE_WAIT:  keep the call until the action BL_LEASE_ANSWER; break;
@@ -12,44 +12,44 @@
 //   }
 //   while (bl_lease_table_next_action(table, &action)) do_it(&action);         // after every call
 //
-// Jobs, sessions, rooms, leases
+// Jobs, sessions, slots, leases
 //   - A job has an arena here, or one per plan: those follow each other and are not in use together, so that of the arenas
 //     of one name only the largest counts against the capacity, and each by itself against the quota. A session is one
 //     holder: (job, plan, stage, incarnation of the stage). A new incarnation ends the session of the one before at once,
 //     and a new process the sessions that an older one had for other plans of that stage.
-//   - A session reserves rooms of given sizes, for a plan. The rooms a session holds are, per size, the most that any one of its plans
+//   - A session reserves slots of given sizes, for a plan. The slots a session holds are, per size, the most that any one of its plans
 //     asks for: plans follow each other and never run together, so the next can be reserved while one runs.
-//   - A lease is one use of a room, and its id is the room's: RESERVED (empty) -> WRITING -> SEALED -> LOADING -> over,
-//     which is RESERVED again under the next generation, known to the holder without asking; or the room goes, when no
-//     plan wants it any more. Every room that was reserved can be used without a further check for space or quota.
+//   - A lease is one use of a slot, and its id is the slot's: RESERVED (empty) -> WRITING -> SEALED -> LOADING -> over,
+//     which is RESERVED again under the next generation, known to the holder without asking; or the slot goes, when no
+//     plan wants it any more. Every slot that was reserved can be used without a further check for space or quota.
 //   - A SEALED block goes by release, by the end of its session, or by revocation; never because room is short.
 //
 //      reserve                evict             transfer ended well        load, keep
 //   0 ---------> RESERVED ------------> WRITING -------------------> SEALED <-----> LOADING
 //                   ^                      | badly, released             |              |
 //                   +----------------------+-----------------------------+--------------+  release: next generation
-//   revoked: LOST until released. A use that ended while the store's own transfer still touches the room: QUARANTINED
-//   until transfer_ended; such a room is granted to nobody.
+//   revoked: LOST until released. A use that ended while the store's own transfer still touches the slot: QUARANTINED
+//   until transfer_ended; such a slot is granted to nobody.
 //
-// Tiers. A store on a GPU has little memory that is fast and, if it is told so, more of the host's. The arena of a job has
-// a part in each: offsets count through both, first those of the device. No room lies across; rooms are taken on the
-// device while there are any.
+// Tiers. A store on a GPU has little memory that is fast and, if it is told so, more of the host's. The arena of a job
+// has a part in each: offsets count through both, first those of the device. No slot lies across; slots are taken on
+// the device while there are any.
 //
-// Mapped sessions. Where holders read the arena with an engine of their own (cuda-ipc), work that they queued goes on after
-// they have stopped. When such a session ends in any way but by its holder's close, its rooms are QUARANTINED until the
-// shell says that the holder's process is gone.
+// Mapped sessions. Where holders read the arena with an engine of their own (cuda-ipc), work that they queued goes on
+// after they have stopped. When such a session ends in any way but by its holder's close, its slots are QUARANTINED
+// until the shell says that the holder's process is gone.
 //
-// Sessions: ALIVE -> SUSPECT when not renewed for its TTL (no new reservations and evictions; what it has is kept) -> over
-// after a grace, or as soon as a reservation of the same job needs the room. Only KeepAlive renews.
+// Sessions: ALIVE -> SUSPECT when not renewed for its TTL (no new reservations and evictions; what it has is kept) ->
+// over after a grace, or as soon as a reservation of the same job needs the slot. Only KeepAlive renews.
 //
 // Requests carry the session's number and key, a sequence number and an acknowledgement (window.h), so they can be sent
 // again. Refusals change nothing. Requests about a session that is over are refused with BL_LEASE_SESSION_OVER.
 //
 // Time comes in as `now_ns` of one monotonic clock; it never goes back. Every call first lets end what is due.
 //
-// No I/O, no clock, no random numbers. All memory is allocated by create: at most 256 bytes per lease of capacity beside
-// those of sessions and history. Costs: O(log rooms) per lease touched; what ends a session touches all of its leases.
-// Thread: one owner, the loop thread of the store.
+// No I/O, no clock, no random numbers. All memory is allocated by create: at most 256 bytes per lease of capacity
+// beside those of sessions and history. Costs: O(log slots) per lease touched; what ends a session touches all of its
+// leases. Thread: one owner, the loop thread of the store.
 #ifndef BALLAST_LEASE_TABLE_H
 #define BALLAST_LEASE_TABLE_H
 
@@ -64,10 +64,10 @@
 #include <stdint.h>
 
 #define BL_LEASE_JOB_BYTES 64 // longest job name, with its end
-#define BL_LEASE_SIZES     8  // different sizes of rooms per session: bounds the tables in it
+#define BL_LEASE_SIZES     8  // different sizes of slots per session: bounds the tables in it
 #define BL_LEASE_PLANS     4  // plans reserved by a session at a time
 #define BL_LEASE_NO_QUOTA  UINT64_MAX
-#define BL_LEASE_TIERS     2 // kinds of memory that the rooms of a job lie in: the store's device, and the host beside it
+#define BL_LEASE_TIERS     2 // kinds of memory that the slots of a job lie in: the store's device, and the host beside it
 
 typedef struct bl_lease_table bl_lease_table_t;
 
@@ -98,7 +98,7 @@ typedef enum bl_lease_decision {
   BL_LEASE_WAIT,  // just this is under way: the same action answers it
 } bl_lease_decision_t;
 
-// ---- sessions --------------------------------------------------------------------------------------------------------
+// ---- sessions -------------------------------------------------------------------------------------------------------
 
 typedef enum bl_session_state {
   BL_SESSION_NONE,
@@ -116,7 +116,7 @@ typedef struct bl_lease_open {
   bl_incarnation_t holder; // only the holder knows it, so it can open again what it has
   bl_incarnation_t key;    // random, drawn by the caller: the session's secret if a new one is made
   uint64_t arena_bytes;    // of the job, at least 1 granule; 0: as it is
-  uint64_t unit_bytes;     // its largest block, so that tiers are cut between rooms; 0: not known
+  uint64_t unit_bytes;     // its largest block, so that tiers are cut between slots; 0: not known
   bool second_tier;        // the holder reaches no other: all of it lies there
   uint64_t ttl_ns;         // 0: the store's
 } bl_lease_open_t;
@@ -157,7 +157,7 @@ void bl_lease_table_set_mapped(bl_lease_table_t *table, uint64_t number);
 // The process that held this session, which may be over, is gone: what it had is free. O(capacity).
 void bl_lease_table_holder_gone(bl_lease_table_t *table, uint64_t number, uint64_t now_ns);
 
-// ---- requests --------------------------------------------------------------------------------------------------------
+// ---- requests -------------------------------------------------------------------------------------------------------
 
 typedef struct bl_lease_request {
   uint64_t session;
@@ -167,18 +167,18 @@ typedef struct bl_lease_request {
 } bl_lease_request_t;
 
 typedef struct bl_lease_demand {
-  uint64_t bytes; // of a block; the room is the next multiple of a granule
+  uint64_t bytes; // of a block; the slot is the next multiple of a granule
   uint32_t count; // that must fit at the same time
 } bl_lease_demand_t;
 
-// Reserves rooms for a plan (from 1): all or nothing. A plan that is reserved already with the same demands is granted;
+// Reserves slots for a plan (from 1): all or nothing. A plan that is reserved already with the same demands is granted;
 // with others it is BL_LEASE_PLAN. Refused for BL_LEASE_SPACE, BL_LEASE_JOB_QUOTA, BL_LEASE_STAGE_QUOTA,
 // BL_LEASE_TABLE_FULL, BL_LEASE_DRAINING, BL_LEASE_NO_ARENA, BL_LEASE_BAD_BYTES, BL_LEASE_BAD_REQUEST (no demand,
 // more sizes or plans than fit). Never BL_LEASE_BEGIN.
 bl_lease_decision_t bl_lease_table_reserve(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t plan,
                                            const bl_lease_demand_t *demands, size_t demand_count,
                                            bl_lease_answer_t *answer);
-// Gives a plan up. Rooms that no other plan wants go at once, or when their lease is over. Never BL_LEASE_BEGIN.
+// Gives a plan up. Slots that no other plan wants go at once, or when their lease is over. Never BL_LEASE_BEGIN.
 bl_lease_decision_t bl_lease_table_unreserve(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t plan,
                                              bl_lease_answer_t *answer);
 
@@ -188,14 +188,14 @@ typedef struct bl_lease_label { // for people: whose block it is
 } bl_lease_label_t;
 
 typedef struct bl_lease_block {
-  bl_lease_token_t token; // of a RESERVED room
-  uint64_t bytes;         // at most those of the room
+  bl_lease_token_t token; // of a RESERVED slot
+  uint64_t bytes;         // at most those of the slot
   uint64_t checksum;      // of the bytes, from their owner
   bl_lease_label_t label;
 } bl_lease_block_t;
 
-// A block comes into a room. BL_LEASE_BEGIN: move `answer->bytes` to `answer->offset_bytes` of the job's arena, hash
-// them there, call transfer_ended. The answer is SEALED's, or why it is not (the room is then free for the next
+// A block comes into a slot. BL_LEASE_BEGIN: move `answer->bytes` to `answer->offset_bytes` of the job's arena, hash
+// them there, call transfer_ended. The answer is SEALED's, or why it is not (the slot is then free for the next
 // generation, named in the answer).
 bl_lease_decision_t bl_lease_table_evict(bl_lease_table_t *table, const bl_lease_request_t *request,
                                          const bl_lease_block_t *block, bl_lease_answer_t *answer);
@@ -205,28 +205,29 @@ bl_lease_decision_t bl_lease_table_evict(bl_lease_table_t *table, const bl_lease
 bl_lease_decision_t bl_lease_table_load(bl_lease_table_t *table, const bl_lease_request_t *request,
                                         const bl_lease_token_t *token, bool store_moves, bl_lease_answer_t *answer);
 
-// The lease is over: loaded (`checksum` as the holder computed it after its copy; refused with BL_LEASE_CHECKSUM when it
-// is not the recorded one, and over all the same) or no longer wanted (NULL). The answer names the room's next
-// generation, 0 when the room is gone. During a transfer: BL_LEASE_BEGIN, the transfer is cancelled first; the evict
+// The lease is over: loaded (`checksum` as the holder computed it after its copy; refused with BL_LEASE_CHECKSUM when
+// it is not the recorded one, and over all the same) or no longer wanted (NULL). The answer names the slot's next
+// generation, 0 when the slot is gone. During a transfer: BL_LEASE_BEGIN, the transfer is cancelled first; the evict
 // that waits gets BL_LEASE_CANCELLED.
 bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lease_request_t *request,
                                            const bl_lease_token_t *token, const uint64_t *checksum,
                                            bl_lease_answer_t *answer);
 
-// The load is over, with the checksum that its holder computed after its copy, and the block stays: SEALED again, under the same
-// generation. BL_LEASE_CHECKSUM: it is not the recorded one; BL_LEASE_STATE: nothing was loaded. Both change nothing.
+// The load is over, with the checksum that its holder computed after its copy, and the block stays: SEALED again, under
+// the same generation. BL_LEASE_CHECKSUM: it is not the recorded one; BL_LEASE_STATE: nothing was loaded. Both change
+// nothing.
 bl_lease_decision_t bl_lease_table_keep(bl_lease_table_t *table, const bl_lease_request_t *request,
                                         const bl_lease_token_t *token, uint64_t checksum, bl_lease_answer_t *answer);
 
-// The checksum of a block that its owner could only tell after the bytes; before transfer_ended, and of the same transfer
-// (an unknown one is ignored).
+// The checksum of a block that its owner could only tell after the bytes; before transfer_ended, and of the same
+// transfer (an unknown one is ignored).
 void bl_lease_table_set_checksum(bl_lease_table_t *table, uint64_t id, uint64_t generation, uint64_t checksum);
-// A transfer begun by BL_LEASE_BEGIN no longer touches the room. `moved`: all bytes were, and their checksum is that.
+// A transfer begun by BL_LEASE_BEGIN no longer touches the slot. `moved`: all bytes were, and their checksum is that.
 // `generation` is that of the BEGIN. An unknown or repeated event is counted and ignored.
 void bl_lease_table_transfer_ended(bl_lease_table_t *table, uint64_t id, uint64_t generation, bool moved,
                                    uint64_t checksum, uint64_t now_ns);
 
-// ---- what to do ------------------------------------------------------------------------------------------------------
+// ---- what to do -----------------------------------------------------------------------------------------------------
 
 typedef enum bl_lease_action_kind {
   BL_LEASE_ANSWER,          // reply to (session, sequence) with `answer`
@@ -239,7 +240,7 @@ typedef enum bl_session_end {
   BL_SESSION_CLOSED,   // by its holder
   BL_SESSION_EXPIRED,  // not renewed
   BL_SESSION_REPLACED, // by a newer incarnation of the stage
-  BL_SESSION_EVICTED,  // SUSPECT, and its room was needed
+  BL_SESSION_EVICTED,  // SUSPECT, and its slot was needed
   BL_SESSION_NO_ARENA, // the memory of the job could not be had
   BL_SESSION_REVOKED,  // by an operator
   BL_SESSION_ENDS
@@ -261,9 +262,9 @@ bool bl_lease_table_next_action(bl_lease_table_t *table, bl_lease_action_t *acti
 void bl_lease_table_advance(bl_lease_table_t *table, uint64_t now_ns);
 uint64_t bl_lease_table_next_deadline_ns(const bl_lease_table_t *table);
 
-// ---- operators -------------------------------------------------------------------------------------------------------
+// ---- operators ------------------------------------------------------------------------------------------------------
 
-// Takes a lease from its holder: LOST, its room free (after the transfer, if one touches it). BL_NOT_FOUND, BL_FENCED
+// Takes a lease from its holder: LOST, its slot free (after the transfer, if one touches it). BL_NOT_FOUND, BL_FENCED
 // (another generation; 0 takes any), BL_PRECONDITION (over or lost already).
 BL_MUST_USE bl_status_t bl_lease_table_revoke(bl_lease_table_t *table, uint64_t id, uint64_t generation,
                                               uint64_t now_ns, bl_error_t *err);
@@ -272,16 +273,16 @@ BL_MUST_USE bl_status_t bl_lease_table_revoke_session(bl_lease_table_t *table, u
 // While draining, sessions and reservations are refused; what is reserved goes on until its holders are done.
 void bl_lease_table_drain(bl_lease_table_t *table, bool draining);
 bool bl_lease_table_is_draining(const bl_lease_table_t *table);
-// Draining, and nobody holds a room or waits for one any more.
+// Draining, and nobody holds a slot or waits for one any more.
 bool bl_lease_table_is_drained(const bl_lease_table_t *table);
 
-// Hard limits on the bytes of rooms of the job of this name and, with `stage` not NULL, of one stage of it, in any one of
-// its plans; BL_LEASE_NO_QUOTA lifts it. Effective for the next reservation; nobody loses anything. May be set before the
-// job is known. BL_INVALID (name), BL_EXHAUSTED (table full).
+// Hard limits on the bytes of slots of the job of this name and, with `stage` not NULL, of one stage of it, in any one
+// of its plans; BL_LEASE_NO_QUOTA lifts it. Effective for the next reservation; nobody loses anything. May be set
+// before the job is known. BL_INVALID (name), BL_EXHAUSTED (table full).
 BL_MUST_USE bl_status_t bl_lease_table_set_quota(bl_lease_table_t *table, const char *name, const uint32_t *stage,
                                                  uint64_t bytes, bl_error_t *err);
 
-// ---- looking ---------------------------------------------------------------------------------------------------------
+// ---- looking --------------------------------------------------------------------------------------------------------
 
 typedef enum bl_lease_state {
   BL_LEASE_FREE,
@@ -304,7 +305,7 @@ typedef struct bl_lease_view {
   uint64_t plan;
   uint32_t stage;
   uint64_t offset_bytes, room_bytes; // 0 when LOST
-  uint32_t tier;                     // that the room lies in
+  uint32_t tier;                     // that the slot lies in
   uint64_t block_bytes, checksum;    // 0 when it holds none
   bl_lease_label_t label;
   uint64_t since_ns; // when it came into this state
@@ -314,8 +315,8 @@ typedef struct bl_lease_view {
 BL_MUST_USE bl_status_t bl_lease_table_get(const bl_lease_table_t *table, uint64_t id, bl_lease_view_t *view);
 // The first live lease with an id above *cursor, which becomes its id; false at the end. Ascending.
 bool bl_lease_table_list(const bl_lease_table_t *table, uint64_t *cursor, bl_lease_view_t *view);
-// The same for the rooms of one session only, in no order; *cursor is opaque, 0 at first, and dies with any change.
-bool bl_lease_table_rooms(const bl_lease_table_t *table, uint64_t number, uint64_t *cursor, bl_lease_view_t *view);
+// The same for the slots of one session only, in no order; *cursor is opaque, 0 at first, and dies with any change.
+bool bl_lease_table_slots(const bl_lease_table_t *table, uint64_t number, uint64_t *cursor, bl_lease_view_t *view);
 
 typedef struct bl_session_view {
   uint64_t session;
@@ -323,7 +324,7 @@ typedef struct bl_session_view {
   const char *job;
   uint64_t plan;
   uint32_t stage;
-  uint32_t rooms;
+  uint32_t slots;
   uint64_t held_bytes, in_flight_bytes;
   uint64_t renewed_ns, deadline_ns; // the next change of state if it is not renewed
 } bl_session_view_t;

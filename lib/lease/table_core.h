@@ -7,29 +7,29 @@
 #include "lease/wheel.h"
 #include "lease/window.h"
 
-// What becomes of a QUARANTINED room when the store's transfer has let go of it.
+// What becomes of a QUARANTINED slot when the store's transfer has let go of it.
 typedef enum { BL__AFTER_RESERVED, BL__AFTER_LOST, BL__AFTER_FREE } bl__after_t;
 
 typedef struct bl__lease {
   uint64_t generation;
   uint64_t bytes, checksum; // of the block
   uint64_t since_ns;
-  uint64_t transfer; // generation at the begin of the transfer that touches the room
+  uint64_t transfer; // generation at the begin of the transfer that touches the slot
   uint64_t waiting;  // sequence of the request that the end of the transfer answers; 0: none
   bl_lease_label_t label;
   bl_extent_t extent;
-  uint64_t foreign;         // session whose holder's engine may still read the room after its end; 0: none
+  uint64_t foreign;         // session whose holder's engine may still read the slot after its end; 0: none
   uint32_t session, holder; // session 0: it is over
   uint32_t next, previous;  // in the session's list of its size; `next` also links unused records
   uint32_t next_cancel;
   uint8_t state, size, after, tier;
-  bool moving; // the store's own transfer touches the room
+  bool moving; // the store's own transfer touches the slot
   bool cancel_queued;
 } bl__lease_t;
 
 typedef struct bl__size {
   uint32_t granules; // 0: unused entry
-  uint32_t held;     // rooms; LOST and QUARANTINED-for-good ones are none
+  uint32_t held;     // slots; LOST and QUARANTINED-for-good ones are none
   uint32_t wanted;   // most that one plan asks for
   uint32_t idle;     // list of RESERVED leases
   uint32_t busy;     // list of all others of this size
@@ -55,7 +55,7 @@ typedef struct bl__session {
   bl__plan_t plans[BL_LEASE_PLANS];
 } bl__session_t;
 
-// One stage of a job's plan: lives while it has a session, rooms or a quota.
+// One stage of a job's plan: lives while it has a session, slots or a quota.
 typedef struct bl__holder {
   uint32_t job; // 0: unused record
   uint32_t stage, session;
@@ -108,11 +108,11 @@ static inline uint64_t bl__granule_bytes(uint32_t granules) {
 }
 // Rounded up; 0 when it is more than an arena can have.
 uint32_t bl__granules(uint64_t bytes);
-// What is free in the arena of the job, and the largest room that it has.
+// What is free in the arena of the job, and the largest slot that it has.
 uint32_t bl__job_free(const bl__job_t *job);
 uint32_t bl__job_largest(const bl_lease_table_t *table, const bl__job_t *job);
-// Where a room begins in the arena, through all tiers.
-uint64_t bl__room_offset(const bl_lease_table_t *table, const bl__lease_t *lease);
+// Where a slot begins in the arena, through all tiers.
+uint64_t bl__slot_offset(const bl_lease_table_t *table, const bl__lease_t *lease);
 bl_lease_decision_t bl__refuse(bl_lease_table_t *table, bl_lease_reason_t reason, bl_lease_answer_t *answer);
 void bl__set_time(bl_lease_table_t *table, uint64_t now_ns);
 
@@ -136,8 +136,8 @@ uint64_t bl__stage_quota(const bl_lease_table_t *table, uint32_t job, uint32_t s
 uint32_t bl__job_charge(const bl_lease_table_t *table, const char *name, int tier);
 
 // ---- request.c
-// Checks session, key and window. True: go on, with *session and the entry to fill in bl__request_done. False: *decision
-// and *answer are to be returned.
+// Checks session, key and window. True: go on, with *session and the entry to fill in bl__request_done. False:
+// *decision and *answer are to be returned.
 bool bl__request_begin(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t digest, uint32_t *session,
                        bl_window_entry_t **entry, bl_lease_decision_t *decision, bl_lease_answer_t *answer);
 // The request is over; `answer` (may be that of the entry) is what its number has from now on.
@@ -148,22 +148,22 @@ bl_lease_decision_t bl__request_refuse(bl_lease_table_t *table, bl_window_entry_
 // Answers a request that waits, through an action. Nothing when it is gone.
 void bl__request_answer(bl_lease_table_t *table, uint32_t session, uint64_t sequence, const bl_lease_answer_t *answer);
 
-// ---- room.c
-// A lease record with a room in the session's list of this size: RESERVED. 0: none; the reason says for want of what.
-uint32_t bl__room_new(bl_lease_table_t *table, uint32_t session, uint32_t size, bl_lease_reason_t *reason);
+// ---- slot.c
+// A lease record with a slot in the session's list of this size: RESERVED. 0: none; the reason says for want of what.
+uint32_t bl__slot_new(bl_lease_table_t *table, uint32_t session, uint32_t size, bl_lease_reason_t *reason);
 // Moves a lease between states, lists and counts.
 void bl__lease_set(bl_lease_table_t *table, uint32_t index, bl_lease_state_t state);
-// The use of a room ends: the block is forgotten and the generation counted up. The room becomes RESERVED, or goes when
+// The use of a slot ends: the block is forgotten and the generation counted up. The slot becomes RESERVED, or goes when
 // its size is in surplus or the session over; QUARANTINED first while the store's transfer touches it.
 void bl__lease_over(bl_lease_table_t *table, uint32_t index);
 // Takes the lease from its holder.
 void bl__lease_lose(bl_lease_table_t *table, uint32_t index);
-// The room of a lease, RESERVED or LOST, goes; the record too.
-void bl__room_drop(bl_lease_table_t *table, uint32_t index);
+// The slot of a lease, RESERVED or LOST, goes; the record too.
+void bl__slot_drop(bl_lease_table_t *table, uint32_t index);
 // The session is over: what it had is free or in quarantine. `foreign`: its holder's engine may still read it.
-void bl__session_rooms_end(bl_lease_table_t *table, uint32_t session, bool foreign);
+void bl__session_slots_end(bl_lease_table_t *table, uint32_t session, bool foreign);
 void bl__lease_answer(const bl_lease_table_t *table, uint32_t index, bl_lease_answer_t *answer);
-// The transfer has let go of a QUARANTINED room.
+// The transfer has let go of a QUARANTINED slot.
 void bl__quarantine_end(bl_lease_table_t *table, uint32_t index);
 
 #endif

@@ -2,7 +2,7 @@
 // What a holder shows for a lease, and what the store compares (fencing tokens, after Gray and Cheriton, SOSP 1989).
 //
 // A token never comes twice: an incarnation is drawn anew by every start of a store, and within one the generation of a
-// lease id only grows, by one whenever a use of its room ends. So a holder that was paused for however long can only
+// lease id only grows, by one whenever a use of its slot ends. So a holder that was paused for however long can only
 // show a token that no longer matches.
 //
 // Thread: plain values.

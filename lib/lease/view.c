@@ -30,7 +30,7 @@ static void fill_lease(const bl_lease_table_t *table, uint32_t index, bl_lease_v
                             .since_ns = lease->since_ns,
                             .tier = lease->tier};
   if (lease->extent != 0) {
-    view->offset_bytes = bl__room_offset(table, lease);
+    view->offset_bytes = bl__slot_offset(table, lease);
     view->room_bytes = bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent));
   }
 }
@@ -54,7 +54,7 @@ bool bl_lease_table_list(const bl_lease_table_t *table, uint64_t *cursor, bl_lea
   return false;
 }
 
-bool bl_lease_table_rooms(const bl_lease_table_t *table, uint64_t number, uint64_t *cursor, bl_lease_view_t *view) {
+bool bl_lease_table_slots(const bl_lease_table_t *table, uint64_t number, uint64_t *cursor, bl_lease_view_t *view) {
   uint32_t index = (uint32_t)number;
   if (index == 0 || index > table->config.max_sessions || table->sessions[index].number != number) {
     return false;
@@ -93,7 +93,7 @@ bool bl_lease_table_sessions(const bl_lease_table_t *table, uint32_t *cursor, bl
                                   .renewed_ns = session->renewed_ns,
                                   .deadline_ns = session->renewed_ns + session->ttl_ns + grace_ns};
       for (uint32_t j = 0; j < BL_LEASE_SIZES; j++) {
-        view->rooms += session->sizes[j].held;
+        view->slots += session->sizes[j].held;
       }
       return true;
     }

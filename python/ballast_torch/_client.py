@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session at one store: memory that blocks leave from, and rooms by size. Part of `Store`, under its lock."""
+"""A session at one store: memory that blocks leave from, and slots by size. Part of `Store`, under its lock."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ GRANULE = 64 << 10  # of the store
 REOPEN_MS = 1000
 
 
-def room_bytes(size: int) -> int:
-    """The bytes of the room for a block of `size` bytes: few different sizes, at most an eighth too large."""
+def slot_bytes(size: int) -> int:
+    """The bytes of the slot for a block of `size` bytes: few different sizes, at most an eighth too large."""
     step = GRANULE if size <= 1 << 20 else 1 << (size.bit_length() - 4)
     return -(-size // step) * step
 
@@ -71,13 +71,13 @@ class Client:
             path=_native.PATHS[path], unverified=not verify, tls_ca=ca, tls_certificate=certificate, tls_key=key,
             plaintext=plaintext)
         self._client: c_void_p | None = None
-        self._forget_rooms()
+        self._forget_slots()
         self.open(size)
 
-    def _forget_rooms(self) -> None:
-        self._rooms: dict[int, int] = {}  # lease: bytes
+    def _forget_slots(self) -> None:
+        self._slots: dict[int, int] = {}  # lease: bytes
         self._free: dict[int, list[int]] = {}  # bytes: leases
-        self._demands: dict[int, int] = {}  # bytes: rooms reserved
+        self._demands: dict[int, int] = {}  # bytes: slots reserved
         self._plan = 0
 
     def call(self, name: str, *arguments: object) -> None:
@@ -104,10 +104,10 @@ class Client:
         if self._client is not None:
             _native.library().bl_client_close(self._client)
             self._client = None
-        self._forget_rooms()
+        self._forget_slots()
 
     def reopen(self) -> None:
-        """A new session after one that was lost, with as many rooms as there is room for. Takes a second at most."""
+        """A new session after one that was lost, with as many slots as there is slot for. Takes a second at most."""
         demands = self._demands
         self._options.open_ms = REOPEN_MS
         self.open(self.size)
@@ -133,7 +133,7 @@ class Client:
         return self.lost is None
 
     def reserve(self, size: int, count: int) -> bool:
-        """`count` more rooms of `size` bytes. False: the store has no room, or the quota is used up."""
+        """`count` more slots of `size` bytes. False: the store has no slot, or the quota is used up."""
         wanted = {**self._demands, size: self._demands.get(size, 0) + count}
         demands = (_native.Demand * len(wanted))(*wanted.items())
         try:
@@ -145,26 +145,26 @@ class Client:
         if self._plan > 0:
             self.call("bl_client_unreserve", self._client, self._plan)
         self._plan, self._demands = self._plan + 1, wanted
-        rooms = (c_uint64 * sum(wanted.values()))()
-        found = _native.library().bl_client_rooms(self._client, rooms, len(rooms))
-        fresh = [room for room in rooms[:min(found, len(rooms))] if room not in self._rooms]
-        self._rooms.update(dict.fromkeys(fresh, size))
+        slots = (c_uint64 * sum(wanted.values()))()
+        found = _native.library().bl_client_slots(self._client, slots, len(slots))
+        fresh = [slot for slot in slots[:min(found, len(slots))] if slot not in self._slots]
+        self._slots.update(dict.fromkeys(fresh, size))
         self._free.setdefault(size, []).extend(fresh)
         return True
 
     def take_room(self, size: int) -> int | None:
-        """An empty room of just `size` bytes. None: there is none."""
+        """An empty slot of just `size` bytes. None: there is none."""
         free = self._free.get(size)
         return free.pop() if free else None
 
-    def free_room(self, room: int) -> None:
-        """A room that is empty, or is being emptied: what comes later waits for that."""
-        self._free[self._rooms[room]].append(room)
+    def free_room(self, slot: int) -> None:
+        """A slot that is empty, or is being emptied: what comes later waits for that."""
+        self._free[self._slots[slot]].append(slot)
 
-    def start(self, verb: str, room: int, *arguments: object) -> _native.Ticket:
+    def start(self, verb: str, slot: int, *arguments: object) -> _native.Ticket:
         ticket = _native.Ticket()
         self._must_be_open()
-        self.call(f"bl_client_{verb}", self._client, room, *arguments, byref(ticket))
+        self.call(f"bl_client_{verb}", self._client, slot, *arguments, byref(ticket))
         return ticket
 
     def ended(self, ticket: _native.Ticket) -> bool:

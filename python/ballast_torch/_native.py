@@ -22,7 +22,7 @@ class Error(ctypes.Structure):
 
 
 class Ticket(ctypes.Structure):
-    _fields_ = [("slot", c_uint32), ("serial", c_uint32)]
+    _fields_ = [("index", c_uint32), ("serial", c_uint32)]
 
 
 class Demand(ctypes.Structure):
@@ -79,7 +79,7 @@ _CALLS = {  # name: (result, arguments)
     "bl_client_heap_release": (c_int, [c_void_p, c_void_p, POINTER(Error)]),
     "bl_client_reserve": (c_int, [c_void_p, c_uint64, POINTER(Demand), c_size_t, POINTER(Error)]),
     "bl_client_unreserve": (c_int, [c_void_p, c_uint64, POINTER(Error)]),
-    "bl_client_rooms": (c_size_t, [c_void_p, POINTER(c_uint64), c_size_t]),
+    "bl_client_slots": (c_size_t, [c_void_p, POINTER(c_uint64), c_size_t]),
     "bl_client_evict_start": (c_int, [c_void_p, c_uint64, c_void_p, c_uint64, POINTER(Label), POINTER(Ticket),
                                       POINTER(Error)]),
     "bl_client_load_start_kept": (c_int, [c_void_p, c_uint64, c_void_p, c_uint64, POINTER(Ticket), POINTER(Error)]),

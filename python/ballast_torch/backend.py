@@ -14,7 +14,7 @@ from .store import Store, parse_bytes
 class StorageBackend:
     """Tensors by hand: `put` gives a payload, `get` the tensor again, `free` ends it.
 
-    Tensors that are put one after the other share rooms; a room leaves when it is full, or at `flush`, which belongs at
+    Tensors that are put one after the other share slots; a slot leaves when it is full, or at `flush`, which belongs at
     the end of a unit (a layer of a stage and micro-batch).
 
     Args:
@@ -29,7 +29,7 @@ class StorageBackend:
         self._region = Region(store, min_bytes=parse_bytes(min_bytes), prefetch=prefetch, dedupes=False)
 
     def put(self, tensor: torch.Tensor, stream: Any = None) -> Use | None:
-        """Copies a tensor on its way to the store. None: it stays where it is (small, a parameter, no room).
+        """Copies a tensor on its way to the store. None: it stays where it is (small, a parameter, no slot).
 
         The copy has been made when this returns, in the order of `stream` (a CUDA stream; None: the current one).
         """
@@ -48,11 +48,11 @@ class StorageBackend:
             return tensor.clone(memory_format=torch.preserve_format) if out is None else out.copy_(tensor)
 
     def free(self, payload: Use) -> None:
-        """Its part of a room is not needed any more."""
+        """Its part of a slot is not needed any more."""
         payload.end()
 
     def flush(self) -> None:
-        """What was put leaves, though its room is not full."""
+        """What was put leaves, though its slot is not full."""
         self._region.seal()
 
 

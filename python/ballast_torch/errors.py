@@ -8,7 +8,7 @@ class StoreError(RuntimeError):
     """A store refused or could not do something; the text names the store and the cause.
 
     Attributes:
-        status: the name of the library's status, as `UNAVAILABLE` (nobody answers), `EXHAUSTED` (no room or quota),
+        status: the name of the library's status, as `UNAVAILABLE` (nobody answers), `EXHAUSTED` (no slot or quota),
             `FENCED` (another holder took its place), `INVALID`, `DENIED`, `PRECONDITION` (used after close, or in a
             process that was forked from the one that opened the store), ...
         store: the address of the store.
@@ -27,7 +27,7 @@ class BlockLost(StoreError):
     with `recompute=` or `on_loss="recompute"`.
 
     Attributes:
-        lease: the number of the lease (room) at the store.
+        lease: the number of the lease (slot) at the store.
         cause: why, as the store or the client's library said it.
     """
 

@@ -14,14 +14,14 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import _native
-from ._client import GRANULE, Arena, Client, room_bytes
+from ._client import GRANULE, Arena, Client, slot_bytes
 from .errors import BlockLost, StoreError
 
 log = logging.getLogger("ballast_torch")
 
 AHEAD = 32  # loads of a chunk under way while one of them is waited for
 TICKETS = 160  # operations under way at a time; the library takes 256
-ROOMS_AT_ONCE = 4  # reserved with one call, where there is room
+ROOMS_AT_ONCE = 4  # reserved with one call, where there is slot
 REOPEN_SECONDS = 2.0  # at first, between attempts to find a store that was lost; doubled up to a minute
 UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "KB": 10**3, "MB": 10**6,
          "GB": 10**9, "TB": 10**12}
@@ -44,12 +44,12 @@ def parse_bytes(value: int | str) -> int:
 
 
 class Segment:
-    """A part of a chunk that has a room of its own."""
+    """A part of a chunk that has a slot of its own."""
 
-    __slots__ = ("room", "used", "memory", "ticket", "lost")
+    __slots__ = ("slot", "used", "memory", "ticket", "lost")
 
-    def __init__(self, room: int, memory: torch.Tensor) -> None:
-        self.room: int | None = room  # None: given back
+    def __init__(self, slot: int, memory: torch.Tensor) -> None:
+        self.slot: int | None = slot  # None: given back
         self.used = 0  # bytes of the block
         self.memory: torch.Tensor | None = memory  # while the block is here
         self.ticket: _native.Ticket | None = None  # of the evict
@@ -99,7 +99,7 @@ class Store:
         size: bytes to borrow, as a number or `"4 GiB"`. None: the first region (a `with park(...)`, a step of an attached
             schedule) keeps everything and is measured, then just what it takes is borrowed; more when more is needed.
         staging: bytes of this process through which blocks leave, taken at once: four chunks at least.
-        chunk: bytes of the largest room. Tensors share rooms, or take several.
+        chunk: bytes of the largest slot. Tensors share slots, or take several.
         path: `"auto"`, `"shm"` (same machine) or `"tcp"`.
         verify: a checksum of every block, computed here and at the store.
         tls: files (ca, certificate, key); the certificate's role is `stage`. None: plaintext.
@@ -107,7 +107,7 @@ class Store:
         deadline: seconds after which a call gives up.
 
     Raises:
-        StoreError: nobody listens at `address`, versions differ, there is no room for `size`, ...
+        StoreError: nobody listens at `address`, versions differ, there is no slot for `size`, ...
         ValueError: an argument; the text names it.
 
     Thread: any. A process that was forked from the one that opened a store can neither use nor close it (StoreError);
@@ -125,7 +125,7 @@ class Store:
         if tls is not None and len(tls) != 3:
             raise ValueError("tls: three files are needed: (ca, certificate, key)")
         self.address, self.device = address, device
-        self.chunk_bytes = room_bytes(parse_bytes(chunk))
+        self.chunk_bytes = slot_bytes(parse_bytes(chunk))
         self._staging_bytes = max(parse_bytes(staging), 4 * self.chunk_bytes)
         self._given = None if size is None else parse_bytes(size)
         self._borrowed = self._given or 0
@@ -135,12 +135,12 @@ class Store:
             "job": job or f"torch-{os.getpid()}", "rank": rank, "arena": self._arena, "path": path, "verify": verify,
             "tls": tls, "plaintext": plaintext, "deadline": deadline}
         self._client = Client(address, size=self._given or GRANULE, **self._options)
-        self._full = self._given is None  # no more rooms are asked for until the next region
+        self._full = self._given is None  # no more slots are asked for until the next region
         self._need = self._need_peak = 0  # bytes that were fit to be parked: now, and most
-        self._alive = 0  # chunks with rooms
+        self._alive = 0  # chunks with slots
         self._evicting: collections.deque[Segment] = collections.deque()
         self._loading: collections.deque[tuple[Chunk, Load]] = collections.deque()
-        self._releasing: collections.deque[tuple[_native.Ticket, int, int]] = collections.deque()  # room, generation
+        self._releasing: collections.deque[tuple[_native.Ticket, int, int]] = collections.deque()  # slot, generation
         self._under_way = 0  # tickets
         self._dropped: collections.deque[Any] = collections.deque()  # uses that ended: by finalizers, on any thread
         self._reopen_at, self._reopen_wait = 0.0, REOPEN_SECONDS
@@ -171,7 +171,7 @@ class Store:
 
         Returns:
             `parked`, `loaded`, `late` (their load had not ended when they were needed), `lost` and `recomputed` in blocks
-            (rooms' worth of tensors that move together); `kept`: tensors that stayed because the store had no room or was
+            (slots' worth of tensors that move together); `kept`: tensors that stayed because the store had no slot or was
             gone; `bytes`: parked, in all; `waited_seconds`: of this process, for staging or loads; `held` and
             `held_peak`: bytes of saved tensors in this process now and at most, without parameters and without `staging`;
             `size`: bytes borrowed; `path`: how blocks travel.
@@ -222,7 +222,7 @@ class Store:
         if not self._client.alive():
             self._reopen()
             return
-        need = room_bytes(self._need_peak + self._need_peak // 8 + 4 * self.chunk_bytes)
+        need = slot_bytes(self._need_peak + self._need_peak // 8 + 4 * self.chunk_bytes)
         if self._given is None and self._need_peak and need > self.size and self._alive == 0:
             self._resize(need)
         self._full = self.size == 0
@@ -242,7 +242,7 @@ class Store:
                 if error.status != "EXHAUSTED":
                     break
                 self._say(f"not all that is needed is there to borrow: {error}")
-                size = room_bytes(size * 3 // 4)
+                size = slot_bytes(size * 3 // 4)
         self._reopen()
 
     def _reopen(self) -> None:
@@ -280,20 +280,20 @@ class Store:
         return False
 
     def _room(self, size: int) -> int | None:
-        """A room of at least `size` bytes: one that is free, a new one, or one that is free soon."""
+        """A slot of at least `size` bytes: one that is free, a new one, or one that is free soon."""
         client = self._client
         while client.lost is None:
             for fits in range(size, self.chunk_bytes + 1, self.chunk_bytes // 8):
-                room = client.take_room(fits)
-                if room is not None:
-                    return room
+                slot = client.take_room(fits)
+                if slot is not None:
+                    return slot
             if not self._full:
                 self._full = not (client.reserve(size, ROOMS_AT_ONCE) or client.reserve(size, 1))
             elif self._releasing:
                 self._end_release()
             else:
                 if self.size:
-                    self._say("no more room at the store; what does not fit stays here")
+                    self._say("no more slot at the store; what does not fit stays here")
                 return None
         return None
 
@@ -308,14 +308,14 @@ class Store:
     def _begin_segment(self, size: int) -> Segment | None:
         if self._client.lost is not None:
             return None
-        room = self._room(size)
-        if room is None:
+        slot = self._room(size)
+        if slot is None:
             return None
         memory = self._staging(size)
         if memory is None or self._client.lost is not None:
-            self._client.free_room(room)
+            self._client.free_room(slot)
             return None
-        return Segment(room, memory)
+        return Segment(slot, memory)
 
     def _begin_chunk(self) -> Chunk | None:
         """For small tensors, to be filled and sealed. None: they stay."""
@@ -346,7 +346,7 @@ class Store:
     def _evict(self, chunk: Chunk, segment: Segment) -> None:
         self._bound()
         try:
-            segment.ticket = self._client.start("evict_start", segment.room, segment.memory.data_ptr(), segment.used, None)
+            segment.ticket = self._client.start("evict_start", segment.slot, segment.memory.data_ptr(), segment.used, None)
         except StoreError as error:
             self._evict_failed(segment, error)
             return
@@ -357,7 +357,7 @@ class Store:
         """Nothing more comes: the chunk leaves."""
         chunk.sealed = True
         for segment in chunk.segments:
-            if segment.ticket is None and segment.memory is not None and segment.room is not None:
+            if segment.ticket is None and segment.memory is not None and segment.slot is not None:
                 self._evict(chunk, segment)
         self._counts["parked"] += 1
         self._counts["bytes"] += chunk.used
@@ -365,7 +365,7 @@ class Store:
     def _evict_failed(self, segment: Segment, error: StoreError) -> None:
         """The block is still in its staging memory: it moves to memory that may be kept for long."""
         segment.memory = segment.memory[:segment.used].clone()
-        segment.room = None  # not used again: it may not be empty
+        segment.slot = None  # not used again: it may not be empty
         self._client.alive()
         self._say(f"a block could not be parked and stays here: {error}")
 
@@ -385,11 +385,11 @@ class Store:
 
     def _end_release(self) -> None:
         self._under_way -= 1
-        ticket, room, generation = self._releasing.popleft()
+        ticket, slot, generation = self._releasing.popleft()
         try:
             self._client.wait(ticket)
             if generation == self._client.generation:
-                self._client.free_room(room)
+                self._client.free_room(slot)
         except StoreError:
             self._client.alive()
 
@@ -443,7 +443,7 @@ class Store:
         if segment.lost is None:
             self._bound()
             try:
-                load.ticket = self._client.start("load_start_kept", segment.room, chunk.buffer.data_ptr() + load.at,
+                load.ticket = self._client.start("load_start_kept", segment.slot, chunk.buffer.data_ptr() + load.at,
                                                  segment.used)
                 self._under_way += 1
                 self._loading.append((chunk, load))
@@ -497,7 +497,7 @@ class Store:
             self._forget_buffer(chunk)
             if cause.status != "DATA_LOSS" and chunk.generation == self._client.generation and self._client.alive():
                 lost.lost = None  # it may be there when it is asked for again
-            raise BlockLost(store=self.address, lease=lost.room or 0, cause=str(cause), status=cause.status)
+            raise BlockLost(store=self.address, lease=lost.slot or 0, cause=str(cause), status=cause.status)
         return chunk.buffer
 
     def _forget_buffer(self, chunk: Chunk) -> None:
@@ -512,7 +512,7 @@ class Store:
             chunk.buffer = chunk.loads = None
 
     def _discard(self, chunk: Chunk) -> None:
-        """Nobody can ask for it any more: its rooms are free again."""
+        """Nobody can ask for it any more: its slots are free again."""
         if chunk.gone:
             return
         chunk.gone = True
@@ -521,16 +521,16 @@ class Store:
         for segment in chunk.segments:
             if segment.ticket is not None:
                 self._end_evict(segment)
-            room, segment.room, here = segment.room, None, segment.memory is not None
+            slot, segment.slot, here = segment.slot, None, segment.memory is not None
             segment.memory = None
-            if room is None or chunk.generation != self._client.generation or not self._client.alive():
+            if slot is None or chunk.generation != self._client.generation or not self._client.alive():
                 continue
             if here:  # never left
-                self._client.free_room(room)
+                self._client.free_room(slot)
                 continue
             self._bound()
             try:
-                self._releasing.append((self._client.start("release_start", room), room, self._client.generation))
+                self._releasing.append((self._client.start("release_start", slot), slot, self._client.generation))
                 self._under_way += 1
             except StoreError:
                 self._client.alive()

@@ -25,7 +25,7 @@ typedef struct bl_vote {
   uint64_t tokens; // trained on or looked at; on the stage with the head
   int32_t token;   // drawn by BL_RUN_GENERATE on the stage with the head, else -1
   bl_stage_counters_t counters;
-  uint32_t *leased_peaks; // by store of the plan: most of its rooms in use at once
+  uint32_t *leased_peaks; // by store of the plan: most of its store slots in use at once
   uint32_t store_count;   // 0: nothing was to be evicted
 } bl_vote_t;
 

@@ -90,7 +90,7 @@ static void closed(void *context) {
 // All that the session was to do, and all that it had, is lost.
 static void give_up_session(bl_acceptor_t *self) {
   lose_queue(self);
-  self->held = self->room_count = 0;
+  self->held = self->store_slot_count = 0;
   if (self->client != NULL && !self->closing) {
     self->closing = true;
     bl_client_close_start(self->client, closed);
@@ -118,8 +118,8 @@ static void begin_session(bl_acceptor_t *self) {
   } else if (!self->hurried) {
     bl_log(BL_LOG_INFO, "%s (%s) takes blocks again", self->options.name, self->options.address);
   }
-  const size_t count = bl_client_rooms(self->client, self->rooms, self->options.rooms);
-  self->room_count = count < self->options.rooms ? (uint32_t)count : self->options.rooms;
+  const size_t count = bl_client_slots(self->client, self->store_slots, self->options.store_slots);
+  self->store_slot_count = count < self->options.store_slots ? (uint32_t)count : self->options.store_slots;
   self->session++;
   self->brisk = false;
   self->state = BL_ACCEPTOR_READY;
@@ -174,7 +174,7 @@ static void open_session(bl_acceptor_t *self) {
                                       .runtime = options->runtime,
                                       .on_end = on_end,
                                       .context = self};
-  const bl_client_demand_t demand = {.bytes = options->room_bytes, .count = options->rooms};
+  const bl_client_demand_t demand = {.bytes = options->room_bytes, .count = options->store_slots};
   bl_error_t err = {0};
   self->shown = options->region_count;
   self->showing = false;
@@ -243,8 +243,8 @@ static void settle(bl_acceptor_t *self, bl_transfer_t *transfer, bl_status_t sta
     transfer->over_ns = 0;
   }
   const bool freed = transfer->load ? well || status == BL_DATA_LOSS : status == BL_DATA_LOSS || status == BL_IO;
-  if (freed && self->state == BL_ACCEPTOR_READY) { // else the room went with the session
-    self->rooms[self->room_count++] = transfer->room;
+  if (freed && self->state == BL_ACCEPTOR_READY) { // else the slot went with the session
+    self->store_slots[self->store_slot_count++] = transfer->store_slot;
     self->held--;
   }
   transfer->session = !transfer->load && well ? self->session : 0;
@@ -260,23 +260,23 @@ static void settle(bl_acceptor_t *self, bl_transfer_t *transfer, bl_status_t sta
 }
 
 static bl_status_t start_evict(bl_acceptor_t *self, bl_transfer_t *transfer, bl_error_t *err) {
-  if (self->room_count == 0) {
-    return bl_error_set(err, BL_INTERNAL, "more blocks for it than the plan reserves rooms");
+  if (self->store_slot_count == 0) {
+    return bl_error_set(err, BL_INTERNAL, "more blocks for it than the plan reserves store slots");
   }
   const bl_parked_block_t *block = &transfer->block;
-  transfer->room = self->rooms[--self->room_count];
+  transfer->store_slot = self->store_slots[--self->store_slot_count];
   self->held++;
   self->held_peak = self->held > self->held_peak ? self->held : self->held_peak;
   bl_client_label_t label = {.step = self->step, .chunk = block->key.virtual_stage, .micro_batch = block->micro_batch};
-  return bl_client_evict_start_known(self->client, transfer->room, transfer->memory, block->bytes, block->checksum,
-                                     &label, &transfer->ticket, err);
+  return bl_client_evict_start_known(self->client, transfer->store_slot, transfer->memory, block->bytes,
+                                     block->checksum, &label, &transfer->ticket, err);
 }
 
 static void start(bl_acceptor_t *self, bl_transfer_t *transfer) {
   bl_error_t err = {0};
   transfer->begun_ns = bl_clock_now_ns();
   transfer->over_ns = bl_throttle_take(&self->throttle, transfer->begun_ns, transfer->block.bytes);
-  bl_status_t status = transfer->load ? bl_client_load_start(self->client, transfer->room, transfer->memory,
+  bl_status_t status = transfer->load ? bl_client_load_start(self->client, transfer->store_slot, transfer->memory,
                                                              transfer->block.bytes, &transfer->ticket, &err)
                                       : start_evict(self, transfer, &err);
   if (status != BL_OK) {
@@ -307,8 +307,8 @@ static bool may_start(const bl_acceptor_t *self) {
   if (self->moving_count == 0) {
     return true;
   }
-  const bool has_room =
-      STAILQ_FIRST(&self->queue)->load || self->room_count > 0; // one that a load frees, or an eviction that fails
+  const bool has_room = STAILQ_FIRST(&self->queue)->load ||
+                        self->store_slot_count > 0; // one that a load frees, or an eviction that fails
   return has_room && self->brisk && self->moving_count < BL_ACCEPTOR_IN_FLIGHT;
 }
 
@@ -354,7 +354,7 @@ bool bl__acceptor_look(bl_acceptor_t *acceptor) {
 }
 
 static bool is_same(bl_client_ticket_t a, bl_client_ticket_t b) {
-  return a.slot == b.slot && a.serial == b.serial;
+  return a.index == b.index && a.serial == b.serial;
 }
 
 static bl_transfer_t *take_moving(bl_acceptor_t *self, bl_client_ticket_t ticket) {
@@ -405,16 +405,16 @@ void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t region_count) {
 bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, bl_acceptors_t *shared, bl_acceptor_t **acceptor,
                                 bl_error_t *err) {
   bl_acceptor_t *made = calloc(1, sizeof *made);
-  uint64_t *rooms = calloc(options->rooms, sizeof *rooms);
-  if (made == NULL || rooms == NULL) {
+  uint64_t *store_slots = calloc(options->store_slots, sizeof *store_slots);
+  if (made == NULL || store_slots == NULL) {
     free(made);
-    free(rooms);
+    free(store_slots);
     return bl_error_set(err, BL_EXHAUSTED, "no memory for an acceptor");
   }
   STAILQ_INIT(&made->queue);
   made->options = *options;
   made->shared = shared;
-  made->rooms = rooms;
+  made->store_slots = store_slots;
   made->throttle = (bl_throttle_t){.bytes_per_second = options->bytes_per_second};
   made->state = BL_ACCEPTOR_OPENING;
   made->hurried = true;
@@ -431,7 +431,7 @@ void bl__acceptor_end(bl_acceptor_t *acceptor) {
 
 void bl__acceptor_destroy(bl_acceptor_t *acceptor) {
   if (acceptor != NULL) {
-    free(acceptor->rooms);
+    free(acceptor->store_slots);
     free(acceptor);
   }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One store as a stage uses it under one plan: a session, the rooms that the plan reserves there, and the transfers
-// with it, which begin in the order in which they are told (executor/parking.h, rule 2), several at a time.
+// One store as a stage uses it under one plan: a session, the store slots that the plan reserves there, and the
+// transfers with it, which begin in the order in which they are told (executor/parking.h, rule 2), several at a time.
 //
 //   OPENING  a session is opened, once the one before is closed; what is queued meanwhile moves then, or is lost with it
 //   READY    takes blocks
-//   RESTING  nobody runs anything: the session is closed, its rooms are free; the next run opens another
+//   RESTING  nobody runs anything: the session is closed, its store slots are free; the next run opens another
 //   FAILED   the store is gone, silent, or refused: everything it had is lost; bl__acceptor_reopen tries again
 //
 //              reopen      rest        opened     refused    the session fails    end
@@ -14,7 +14,7 @@
 //   FAILED     OPENING     -           -          FAILED *   -                    RESTING
 //
 //   *  gives the session up: what is queued is lost at once, what is under way when the client that is being closed has
-//      ended it, what the store had goes with its rooms. After `end` nothing is opened any more.
+//      ended it, what the store had goes with its store slots. After `end` nothing is opened any more.
 //
 // There is one client at a time, so that a store hears of the end of a session before it hears of the next. A call that
 // fails in a way that leaves doubt about the store ends the whole session: what the store then still does for it is
@@ -61,7 +61,7 @@ typedef struct bl_transfer {
   bl_transfer_state_t state;
   bl_parking_outcome_t outcome; // when over
   uint64_t session;             // that parked the block, 0: none
-  uint64_t room;                // its lease at the store; 0: not taken yet
+  uint64_t store_slot;          // its lease at the store; 0: not taken yet
   bl_client_ticket_t ticket;    // while it moves
   uint64_t begun_ns, over_ns;   // by the throttle, a transfer that is over counts as over from then on
 } bl_transfer_t;
@@ -86,7 +86,7 @@ typedef struct bl_acceptor_options {
   uint32_t stage;                    // as the store knows it
   const bl_client_region_t *regions; // borrowed while the acceptor lives
   size_t region_count;               // [m] more may come: bl__acceptor_extend
-  uint32_t rooms;
+  uint32_t store_slots;
   uint64_t room_bytes, arena_bytes;
   uint64_t bytes_per_second; // 0: as fast as it goes
   bl_client_path_t path;
@@ -113,7 +113,7 @@ typedef struct bl_acceptor {
   bl_transfer_t *moving[BL_ACCEPTOR_IN_FLIGHT]; // of `client`
   uint32_t moving_count;
   bool brisk;                                 // the last transfer was, of this session
-  uint32_t held, held_peak;                   // rooms with a block in them or on its way
+  uint32_t held, held_peak;                   // store slots with a block in them or on its way
   uint64_t step;                              // for the labels of leases
   uint64_t moved_bytes, moved_ns;             // of this attempt: ns in which at least one was under way
   uint64_t moving_since_ns, counted_until_ns; // of that
@@ -125,8 +125,8 @@ typedef struct bl_acceptor {
   bool showing;                 // it is being told of the next one
   bl_client_ticket_t show;      // by this
   bl_throttle_t throttle;
-  uint64_t *rooms; // [options.rooms] empty ones
-  uint32_t room_count;
+  uint64_t *store_slots; // [options.store slots] empty ones
+  uint32_t store_slot_count;
 } bl_acceptor_t;
 
 // Begins with one reference, the caller's.

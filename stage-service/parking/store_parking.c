@@ -207,7 +207,7 @@ static bl_status_t begin_load(bl_parking_t *parking, const bl_parked_block_t *bl
       status = bl_error_set(err, BL_UNAVAILABLE, "the block went with the %s",
                             bl_store_format(self->stages, block->store, name));
     } else {
-      *transfer = (bl_transfer_t){.block = *block, .memory = slot, .load = true, .room = transfer->room};
+      *transfer = (bl_transfer_t){.block = *block, .memory = slot, .load = true, .store_slot = transfer->store_slot};
       transfer->block.hash = NULL; // what it left with is known
       bl__acceptor_queue(acceptor, transfer);
       tell_watcher(self, transfer);
@@ -360,7 +360,7 @@ bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t 
   if (transfer != NULL) {
     *wait_seen = (bl_store_parking_wait_t){.load = transfer->load,
                                            .store = transfer->block.store,
-                                           .lease = transfer->room,
+                                           .lease = transfer->store_slot,
                                            .chunk = transfer->block.key.virtual_stage,
                                            .micro_batch = transfer->block.micro_batch,
                                            .since_ns = parking->waiting_since_ns};
@@ -397,7 +397,7 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
                                       .stage = d < options->holdings->devices ? options->stage : options->rank,
                                       .regions = self->regions,
                                       .region_count = self->region_count,
-                                      .rooms = bl_holdings_reserved(options->holdings, options->stage, d),
+                                      .store_slots = bl_holdings_reserved(options->holdings, options->stage, d),
                                       .room_bytes = options->evict_bytes[options->stage],
                                       .arena_bytes = arena_bytes(options, d),
                                       .bytes_per_second =
@@ -408,7 +408,7 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
                                       .nccl_shared_gpu = options->nccl_shared_gpu,
                                       .unit_bytes = unit_bytes(options),
                                       .runtime = options->runtime};
-    if (acceptor.rooms == 0) {
+    if (acceptor.store_slots == 0) {
       continue;
     }
     bl_store_format(self->stages, d, acceptor.name);

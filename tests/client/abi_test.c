@@ -32,10 +32,10 @@ static void test_counters_of_another_size(void **state) {
   const fixture_t *fixture = *state;
   bl_client_t *client = must_open(fixture, 0);
   bl_error_t err = {0};
-  uint64_t room;
-  reserve(client, GRANULE, 1, &room);
-  must(bl_client_evict(client, room, fixture->slots.base, GRANULE, NULL, &err), &err);
-  must(bl_client_load(client, room, fixture->slots.base, GRANULE, &err), &err);
+  uint64_t slot;
+  reserve(client, GRANULE, 1, &slot);
+  must(bl_client_evict(client, slot, fixture->buffers.base, GRANULE, NULL, &err), &err);
+  must(bl_client_load(client, slot, fixture->buffers.base, GRANULE, &err), &err);
   struct {
     bl_client_counters_t known;
     uint64_t more, beyond;
@@ -101,7 +101,7 @@ static void test_numbers(void **state) {
   assert_int_equal(BL_UNIMPLEMENTED, 15);
   assert_int_equal(BL_IO, 16);
   assert_int_equal(BL_CLIENT_PATH_NCCL, 4);
-  assert_int_equal(BL_CLIENT_ROOM_UNKNOWN, 5);
+  assert_int_equal(BL_CLIENT_SLOT_UNKNOWN, 5);
   assert_int_equal(sizeof(bl_error_t), 4 + BL_ERROR_TEXT_BYTES);
   assert_int_equal(sizeof(bl_client_region_t), 24);
   assert_int_equal(sizeof(bl_client_ticket_t), 8);

@@ -22,40 +22,40 @@
 static void test_blocks_come_back(void **state) {
   fixture_t *fixture = *state;
   bl_client_t *client = must_open(fixture, 0);
-  uint64_t rooms[ROOMS], sizes[ROOMS];
+  uint64_t slots[STORE_SLOTS], sizes[STORE_SLOTS];
   uint64_t key = bl_random_key(1, "sizes"), draws = 0, sum = 0;
   static uint8_t expected[16 * GRANULE];
   bl_error_t err = {0};
-  reserve(client, 16 * GRANULE, ROOMS, rooms);
+  reserve(client, 16 * GRANULE, STORE_SLOTS, slots);
   for (uint64_t round = 0; round < 10; round++) {
-    bl_client_ticket_t tickets[ROOMS];
-    for (uint64_t i = 0; i < ROOMS; i++) {
-      uint8_t *slot = fixture->slots.base + i * 16 * GRANULE;
+    bl_client_ticket_t tickets[STORE_SLOTS];
+    for (uint64_t i = 0; i < STORE_SLOTS; i++) {
+      uint8_t *buffer = fixture->buffers.base + i * 16 * GRANULE;
       sizes[i] = 1 + bl_random_below(key, draws++, 16 * GRANULE);
       sum += sizes[i];
-      fill(slot, sizes[i], round * ROOMS + i);
-      must(bl_client_evict_start(client, rooms[i], slot, sizes[i], NULL, &tickets[i], &err), &err);
+      fill(buffer, sizes[i], round * STORE_SLOTS + i);
+      must(bl_client_evict_start(client, slots[i], buffer, sizes[i], NULL, &tickets[i], &err), &err);
     }
-    for (uint64_t i = 0; i < ROOMS; i++) {
+    for (uint64_t i = 0; i < STORE_SLOTS; i++) {
       must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
     }
-    memset(fixture->slots.base, 0xee, fixture->slots.bytes);
-    for (uint64_t i = ROOMS; i-- > 0;) {
-      uint8_t *slot = fixture->slots.base + ((i + 1) % ROOMS) * 16 * GRANULE; // not where it was
-      must(bl_client_load(client, rooms[i], slot, sizes[i], &err), &err);
-      fill(expected, sizes[i], round * ROOMS + i);
-      assert_memory_equal(slot, expected, sizes[i]);
+    memset(fixture->buffers.base, 0xee, fixture->buffers.bytes);
+    for (uint64_t i = STORE_SLOTS; i-- > 0;) {
+      uint8_t *buffer = fixture->buffers.base + ((i + 1) % STORE_SLOTS) * 16 * GRANULE; // not where it was
+      must(bl_client_load(client, slots[i], buffer, sizes[i], &err), &err);
+      fill(expected, sizes[i], round * STORE_SLOTS + i);
+      assert_memory_equal(buffer, expected, sizes[i]);
     }
   }
   bl_client_counters_t counters = bl_client_counters(client);
   assert_int_equal(counters.evicted_bytes, sum);
   assert_int_equal(counters.bytes_copied, data_path == BL_CLIENT_PATH_TCP ? 0 : sum);     // one copy, or none
-  assert_int_equal(bl_client_load(client, rooms[0], expected, 1, &err), BL_PRECONDITION); // empty
+  assert_int_equal(bl_client_load(client, slots[0], expected, 1, &err), BL_PRECONDITION); // empty
   if (data_path != BL_CLIENT_PATH_TCP) {
-    assert_int_equal(bl_client_evict(client, rooms[0], expected, 1, NULL, &err), BL_INVALID); // not in a source
+    assert_int_equal(bl_client_evict(client, slots[0], expected, 1, NULL, &err), BL_INVALID); // not in a source
   }
-  assert_int_equal(bl_client_evict(client, 99999, fixture->slots.base, 1, NULL, &err), BL_NOT_FOUND);
-  assert_int_equal(bl_client_evict(client, rooms[0], fixture->slots.base, 17 * GRANULE, NULL, &err), BL_INVALID);
+  assert_int_equal(bl_client_evict(client, 99999, fixture->buffers.base, 1, NULL, &err), BL_NOT_FOUND);
+  assert_int_equal(bl_client_evict(client, slots[0], fixture->buffers.base, 17 * GRANULE, NULL, &err), BL_INVALID);
   bl_client_demand_t much = {.bytes = 16 * GRANULE, .count = 17};
   assert_int_equal(bl_client_reserve(client, 2, &much, 1, &err), BL_INVALID); // more than the arena will ever have
   bl_client_close(client);
@@ -82,47 +82,47 @@ static void test_a_flipped_bit_is_found(void **state) {
   enum { BYTES = 2 * GRANULE - 5 };
   const uint64_t places = data_path == BL_CLIENT_PATH_TCP ? 512 : 4096;
   bl_client_t *client = must_open(fixture, 0);
-  uint64_t room, key = bl_random_key(2, "flips");
+  uint64_t slot, key = bl_random_key(2, "flips");
   bl_error_t err = {0};
-  reserve(client, BYTES, 1, &room);
+  reserve(client, BYTES, 1, &slot);
   unsigned long arena_bytes = 0, arena = find_arena(fixture->store.pid, &arena_bytes);
   assert_true(arena != 0);
-  uint8_t *source = fixture->slots.base, *destination = source + 16 * GRANULE;
+  uint8_t *source = fixture->buffers.base, *destination = source + 16 * GRANULE;
   for (uint64_t i = 0; i < places; i++) {
     uint64_t offset = i < 8 ? BYTES - 1 - i : bl_random_below(key, 2 * i, BYTES); // the last partial word too
     fill(source, BYTES, i);
-    must(bl_client_evict(client, room, source, BYTES, NULL, &err), &err);
-    flip(fixture, arena + offset, (unsigned)bl_random_below(key, 2 * i + 1, 8)); // the first room: offset 0
+    must(bl_client_evict(client, slot, source, BYTES, NULL, &err), &err);
+    flip(fixture, arena + offset, (unsigned)bl_random_below(key, 2 * i + 1, 8)); // the first slot: offset 0
     memset(destination, 1, 64);
-    if (bl_client_load(client, room, destination, BYTES, &err) != BL_DATA_LOSS) {
+    if (bl_client_load(client, slot, destination, BYTES, &err) != BL_DATA_LOSS) {
       fail_msg("a flipped bit at offset %" PRIu64 " was not found", offset);
     }
     for (int j = 0; j < 64; j++) {
       assert_int_equal(destination[j], 0); // nothing is handed over
     }
   }
-  must(bl_client_evict(client, room, source, BYTES, NULL, &err), &err); // and the room goes on
-  must(bl_client_load(client, room, destination, BYTES, &err), &err);
+  must(bl_client_evict(client, slot, source, BYTES, NULL, &err), &err); // and the slot goes on
+  must(bl_client_load(client, slot, destination, BYTES, &err), &err);
   bl_client_close(client);
 }
 
 typedef struct worker {
   bl_client_t *client;
-  uint64_t room;
-  uint8_t *slot;
+  uint64_t slot;
+  uint8_t *buffer;
   bl_error_t err;
 } worker_t;
 
-static void *use_room(void *argument) {
+static void *use_slot(void *argument) {
   worker_t *worker = argument;
   static _Thread_local uint8_t expected[4 * GRANULE];
   for (uint64_t i = 0; i < 100 && worker->err.status == BL_OK; i++) {
-    fill(expected, sizeof expected, worker->room * 1000 + i);
-    memcpy(worker->slot, expected, sizeof expected);
-    if (bl_client_evict(worker->client, worker->room, worker->slot, sizeof expected, NULL, &worker->err) == BL_OK) {
-      memset(worker->slot, 0, sizeof expected);
-      bl_status_t status = bl_client_load(worker->client, worker->room, worker->slot, sizeof expected, &worker->err);
-      if (status == BL_OK && memcmp(worker->slot, expected, sizeof expected) != 0) {
+    fill(expected, sizeof expected, worker->slot * 1000 + i);
+    memcpy(worker->buffer, expected, sizeof expected);
+    if (bl_client_evict(worker->client, worker->slot, worker->buffer, sizeof expected, NULL, &worker->err) == BL_OK) {
+      memset(worker->buffer, 0, sizeof expected);
+      bl_status_t status = bl_client_load(worker->client, worker->slot, worker->buffer, sizeof expected, &worker->err);
+      if (status == BL_OK && memcmp(worker->buffer, expected, sizeof expected) != 0) {
         (void)bl_error_set(&worker->err, BL_DATA_LOSS, "other bytes came back");
       }
     }
@@ -133,16 +133,16 @@ static void *use_room(void *argument) {
 static void test_many_threads(void **state) {
   fixture_t *fixture = *state;
   bl_client_t *client = must_open(fixture, 0);
-  uint64_t rooms[ROOMS];
-  pthread_t threads[ROOMS];
-  worker_t workers[ROOMS];
-  reserve(client, 4 * GRANULE, ROOMS, rooms);
-  for (int i = 0; i < ROOMS; i++) {
+  uint64_t slots[STORE_SLOTS];
+  pthread_t threads[STORE_SLOTS];
+  worker_t workers[STORE_SLOTS];
+  reserve(client, 4 * GRANULE, STORE_SLOTS, slots);
+  for (int i = 0; i < STORE_SLOTS; i++) {
     workers[i] =
-        (worker_t){.client = client, .room = rooms[i], .slot = fixture->slots.base + (uint64_t)i * 16 * GRANULE};
-    assert_int_equal(pthread_create(&threads[i], NULL, use_room, &workers[i]), 0);
+        (worker_t){.client = client, .slot = slots[i], .buffer = fixture->buffers.base + (uint64_t)i * 16 * GRANULE};
+    assert_int_equal(pthread_create(&threads[i], NULL, use_slot, &workers[i]), 0);
   }
-  for (int i = 0; i < ROOMS; i++) {
+  for (int i = 0; i < STORE_SLOTS; i++) {
     pthread_join(threads[i], NULL);
     must(workers[i].err.status, &workers[i].err);
   }
@@ -154,17 +154,17 @@ static void test_many_threads(void **state) {
 static void test_a_store_dies(void **state) {
   fixture_t *fixture = *state;
   bl_error_t err = {0};
-  uint64_t rooms[2];
+  uint64_t slots[2];
   int deaths = getenv("BALLAST_SOAK") != NULL ? 100 : 5;
   for (int i = 0; i < deaths; i++) {
     bl_client_t *client = must_open(fixture, 0);
-    reserve(client, GRANULE, 2, rooms);
-    must(bl_client_evict(client, rooms[0], fixture->slots.base, GRANULE, NULL, &err), &err);
+    reserve(client, GRANULE, 2, slots);
+    must(bl_client_evict(client, slots[0], fixture->buffers.base, GRANULE, NULL, &err), &err);
     store_kill(&fixture->store, SIGKILL);
     uint64_t start_ns = bl_clock_now_ns();
-    bl_status_t status = bl_client_evict(client, rooms[1], fixture->slots.base, GRANULE, NULL, &err);
+    bl_status_t status = bl_client_evict(client, slots[1], fixture->buffers.base, GRANULE, NULL, &err);
     assert_int_equal(status, BL_UNAVAILABLE);
-    assert_int_equal(bl_client_load(client, rooms[0], fixture->slots.base, GRANULE, &err), BL_UNAVAILABLE);
+    assert_int_equal(bl_client_load(client, slots[0], fixture->buffers.base, GRANULE, &err), BL_UNAVAILABLE);
     assert_true(bl_clock_now_ns() - start_ns < CALL_MS * BL_NS_PER_MS / 2); // seen, not waited for
     store_start(&fixture->store, "64 MiB", store_ttl, store_grace);
     assert_int_not_equal(bl_client_state(client, &err), BL_OK); // a returned store is another one
@@ -185,12 +185,12 @@ static void test_a_store_dies_in_the_middle(void **state) {
       continue;
     }
     bl_client_t *client = must_open(fixture, 0);
-    uint64_t rooms[ROOMS], key = bl_random_key(seed, "kill");
-    bl_client_ticket_t tickets[ROOMS];
+    uint64_t slots[STORE_SLOTS], key = bl_random_key(seed, "kill");
+    bl_client_ticket_t tickets[STORE_SLOTS];
     bl_error_t err = {0};
-    reserve(client, 16 * GRANULE, ROOMS, rooms);
-    for (uint64_t i = 0; i < ROOMS; i++) {
-      fill(fixture->slots.base + i * 16 * GRANULE, 16 * GRANULE, seed * ROOMS + i);
+    reserve(client, 16 * GRANULE, STORE_SLOTS, slots);
+    for (uint64_t i = 0; i < STORE_SLOTS; i++) {
+      fill(fixture->buffers.base + i * 16 * GRANULE, 16 * GRANULE, seed * STORE_SLOTS + i);
     }
     pid_t killer = fork();
     assert_true(killer >= 0);
@@ -200,19 +200,19 @@ static void test_a_store_dies_in_the_middle(void **state) {
       _exit(0);
     }
     uint64_t started = 0;
-    for (bl_status_t status = BL_OK; started < ROOMS && status == BL_OK; started += status == BL_OK ? 1 : 0) {
-      status = bl_client_evict_start(client, rooms[started], fixture->slots.base + started * 16 * GRANULE, 16 * GRANULE,
-                                     NULL, &tickets[started], &err);
+    for (bl_status_t status = BL_OK; started < STORE_SLOTS && status == BL_OK; started += status == BL_OK ? 1 : 0) {
+      status = bl_client_evict_start(client, slots[started], fixture->buffers.base + started * 16 * GRANULE,
+                                     16 * GRANULE, NULL, &tickets[started], &err);
     }
     for (uint64_t i = 0; i < started; i++) {
-      uint8_t *slot = fixture->slots.base + i * 16 * GRANULE;
+      uint8_t *buffer = fixture->buffers.base + i * 16 * GRANULE;
       bl_status_t status = bl_client_wait(client, tickets[i], UINT64_MAX, &err);
-      bool loaded = status == BL_OK && bl_client_load(client, rooms[i], slot, 16 * GRANULE, &err) == BL_OK;
+      bool loaded = status == BL_OK && bl_client_load(client, slots[i], buffer, 16 * GRANULE, &err) == BL_OK;
       if (!loaded && err.status != BL_UNAVAILABLE) {
         fail_msg("seed %" PRIu64 ": %s: %s", seed, bl_status_name(err.status), err.text);
       }
-      fill(expected, 16 * GRANULE, seed * ROOMS + i);
-      assert_memory_equal(slot, expected, 16 * GRANULE);
+      fill(expected, 16 * GRANULE, seed * STORE_SLOTS + i);
+      assert_memory_equal(buffer, expected, 16 * GRANULE);
     }
     waitpid(killer, NULL, 0);
     (void)store_wait(&fixture->store);
@@ -221,24 +221,25 @@ static void test_a_store_dies_in_the_middle(void **state) {
   }
 }
 
-// What the program does as "holder ADDRESS STAGE PATH": opens, fills its rooms, says so, and does no more until it is
+// What the program does as "holder ADDRESS STAGE PATH": opens, fills its slots, says so, and does no more until it is
 // asked what a load says then. It is a program of its own, because gRPC does not live through a fork.
 static int hold(const char *address, const char *stage, const char *path_number) {
   data_path = (bl_client_path_t)strtoul(path_number, NULL, 10);
   fixture_t fixture = {.store = {0}};
   bl_error_t err = {0};
   bl_client_t *client = NULL;
-  uint64_t room[16];
+  uint64_t slot[16];
   bl_client_demand_t all = {.bytes = 16 * GRANULE, .count = 16};
   snprintf(fixture.store.address, sizeof fixture.store.address, "%s", address);
   const uint64_t start_ns = bl_clock_now_ns();
-  bool well = false, slots = bl_client_region_create(16 * GRANULE, &fixture.source, &err) == BL_OK;
-  while (slots && !well && bl_clock_now_ns() - start_ns < PATIENCE_NS) { // again where the machine stood still for long
+  bool well = false, buffers = bl_client_region_create(16 * GRANULE, &fixture.source, &err) == BL_OK;
+  while (buffers && !well &&
+         bl_clock_now_ns() - start_ns < PATIENCE_NS) { // again where the machine stood still for long
     bl_client_close(client);
     client = NULL;
     well = open_as(&fixture, (uint32_t)strtoul(stage, NULL, 10), &client, &err) == BL_OK &&
-           bl_client_reserve(client, 1, &all, 1, &err) == BL_OK && bl_client_rooms(client, room, 16) == 16 &&
-           bl_client_evict(client, room[0], fixture.source.base, 1000, NULL, &err) == BL_OK;
+           bl_client_reserve(client, 1, &all, 1, &err) == BL_OK && bl_client_slots(client, slot, 16) == 16 &&
+           bl_client_evict(client, slot[0], fixture.source.base, 1000, NULL, &err) == BL_OK;
   }
   char byte = well ? 'y' : 'n';
   if (!well) {
@@ -247,7 +248,7 @@ static int hold(const char *address, const char *stage, const char *path_number)
   if (write(STDOUT_FILENO, &byte, 1) != 1 || read(STDIN_FILENO, &byte, 1) != 1 || !well) {
     return 1;
   }
-  byte = (char)bl_client_load(client, room[0], fixture.source.base, 1000, &err);
+  byte = (char)bl_client_load(client, slot[0], fixture.source.base, 1000, &err);
   return write(STDOUT_FILENO, &byte, 1) == 1 ? 0 : 1;
 }
 
@@ -326,15 +327,15 @@ static void test_a_paused_holder(void **state) {
   pid_t pid = start_holder(fixture, 1, &to, &from);
   bl_client_t *other = must_open(fixture, 0);
   bl_error_t err = {0};
-  uint64_t rooms[16];
+  uint64_t slots[16];
   static uint8_t expected[16 * GRANULE];
   kill(pid, SIGSTOP);
   take_all(other);
-  bl_client_rooms(other, rooms, 16);
-  fill(fixture->slots.base, sizeof expected, 77);
-  memcpy(expected, fixture->slots.base, sizeof expected);
+  bl_client_slots(other, slots, 16);
+  fill(fixture->buffers.base, sizeof expected, 77);
+  memcpy(expected, fixture->buffers.base, sizeof expected);
   for (int i = 0; i < 16; i++) {
-    must(bl_client_evict(other, rooms[i], fixture->slots.base, sizeof expected, NULL, &err), &err);
+    must(bl_client_evict(other, slots[i], fixture->buffers.base, sizeof expected, NULL, &err), &err);
   }
   kill(pid, SIGCONT);
   assert_int_equal(write(to, "w", 1), 1);
@@ -343,9 +344,9 @@ static void test_a_paused_holder(void **state) {
   assert_true(status == BL_FENCED || status == BL_UNAVAILABLE); // refused, or the store had already hung up on it
   waitpid(pid, NULL, 0);
   for (int i = 0; i < 16; i++) {
-    memset(fixture->slots.base, 0, sizeof expected);
-    must(bl_client_load(other, rooms[i], fixture->slots.base, sizeof expected, &err), &err);
-    assert_memory_equal(fixture->slots.base, expected, sizeof expected);
+    memset(fixture->buffers.base, 0, sizeof expected);
+    must(bl_client_load(other, slots[i], fixture->buffers.base, sizeof expected, &err), &err);
+    assert_memory_equal(fixture->buffers.base, expected, sizeof expected);
   }
   bl_client_close(other);
   close(to);
@@ -355,17 +356,17 @@ static void test_a_paused_holder(void **state) {
 static void test_a_newer_incarnation(void **state) {
   fixture_t *fixture = *state;
   bl_error_t err = {0};
-  uint64_t room;
+  uint64_t slot;
   bl_client_t *old = must_open(fixture, 3);
-  reserve(old, GRANULE, 1, &room);
-  must(bl_client_evict(old, room, fixture->slots.base, 100, NULL, &err), &err);
+  reserve(old, GRANULE, 1, &slot);
+  must(bl_client_evict(old, slot, fixture->buffers.base, 100, NULL, &err), &err);
   bl_client_t *new = must_open(fixture, 3);
-  bl_status_t status = bl_client_load(old, room, fixture->slots.base, 100, &err);
+  bl_status_t status = bl_client_load(old, slot, fixture->buffers.base, 100, &err);
   assert_true(status == BL_FENCED || status == BL_UNAVAILABLE);
-  reserve(new, GRANULE, 1, &room);
-  must(bl_client_evict(new, room, fixture->slots.base, 100, NULL, &err), &err);
+  reserve(new, GRANULE, 1, &slot);
+  must(bl_client_evict(new, slot, fixture->buffers.base, 100, NULL, &err), &err);
   bl_client_close(old);
-  must(bl_client_load(new, room, fixture->slots.base, 100, &err), &err);
+  must(bl_client_load(new, slot, fixture->buffers.base, 100, &err), &err);
   bl_client_close(new);
 }
 
@@ -375,13 +376,13 @@ static void test_an_idle_session_lives_on(void **state) {
   fixture_t *fixture = *state;
   const uint64_t ttl_ns = 2 * BL_NS_PER_S, ttls = getenv("BALLAST_SOAK") != NULL ? 12 : 2;
   bl_client_t *client = must_open(fixture, 0);
-  static uint64_t rooms[200];
+  static uint64_t slots[200];
   bl_error_t err = {0};
-  uint8_t *slot = fixture->slots.base;
-  reserve(client, GRANULE, 200, rooms);
+  uint8_t *buffer = fixture->buffers.base;
+  reserve(client, GRANULE, 200, slots);
   for (int i = 0; i < 100; i++) {
-    fill(slot, GRANULE, (uint64_t)i);
-    must(bl_client_evict(client, rooms[i], slot, GRANULE, NULL, &err), &err);
+    fill(buffer, GRANULE, (uint64_t)i);
+    must(bl_client_evict(client, slots[i], buffer, GRANULE, NULL, &err), &err);
   }
   const uint64_t start_ns = bl_clock_now_ns(), before = bl_client_counters(client).renewals;
   uint64_t now_ns, renewals, sum = 0;
@@ -397,9 +398,9 @@ static void test_an_idle_session_lives_on(void **state) {
   assert_true(renewals >= ttls && renewals <= (now_ns - start_ns) / (ttl_ns / 3) + 2);
   must(bl_client_state(client, &err), &err);
   for (int i = 0; i < 100; i++) {
-    must(bl_client_load(client, rooms[i], slot, GRANULE, &err), &err);
-    fill(slot + GRANULE, GRANULE, (uint64_t)i);
-    assert_memory_equal(slot, slot + GRANULE, GRANULE);
+    must(bl_client_load(client, slots[i], buffer, GRANULE, &err), &err);
+    fill(buffer + GRANULE, GRANULE, (uint64_t)i);
+    assert_memory_equal(buffer, buffer + GRANULE, GRANULE);
   }
   while (bl_client_reserve(client, 2, &(bl_client_demand_t){.bytes = GRANULE, .count = 1}, 1, &err) != BL_OK) {
     assert_int_equal(err.status, BL_PRECONDITION); // on a machine that stood still just now
@@ -460,16 +461,16 @@ static void send_garbage(const char *address, uint64_t seed) {
 static void test_garbage(void **state) {
   fixture_t *fixture = *state;
   bl_client_t *client = must_open(fixture, 0);
-  uint64_t room;
+  uint64_t slot;
   bl_error_t err = {0};
-  reserve(client, GRANULE, 1, &room);
-  must(bl_client_evict(client, room, fixture->slots.base, 100, NULL, &err), &err);
+  reserve(client, GRANULE, 1, &slot);
+  must(bl_client_evict(client, slot, fixture->buffers.base, 100, NULL, &err), &err);
   for (uint64_t seed = 1; seed <= 40; seed++) {
     send_garbage(fixture->store.address, seed);
     send_garbage(fixture->store.data_address, seed);
     send_garbage(client->data_tcp_address, seed); // which the store tells when a session is opened
   }
-  must(bl_client_load(client, room, fixture->slots.base, 100, &err), &err);
+  must(bl_client_load(client, slot, fixture->buffers.base, 100, &err), &err);
   bl_client_close(client);
 }
 
@@ -478,10 +479,10 @@ static void test_sessions_leave_nothing(void **state) {
   unsigned before = 0, after = 0;
   for (int i = 0; i < 30; i++) {
     bl_client_t *client = must_open(fixture, 0);
-    uint64_t room;
+    uint64_t slot;
     bl_error_t err = {0};
-    reserve(client, GRANULE, 1, &room);
-    must(bl_client_evict(client, room, fixture->slots.base, 100, NULL, &err), &err);
+    reserve(client, GRANULE, 1, &slot);
+    must(bl_client_evict(client, slot, fixture->buffers.base, 100, NULL, &err), &err);
     bl_client_close(client);
     after = count_descriptors(fixture->store.pid);
     before = i == 4 ? after : before;
@@ -496,16 +497,16 @@ static void test_sessions_leave_nothing(void **state) {
 static void test_sigterm_drains(void **state) {
   fixture_t *fixture = *state;
   bl_client_t *client = must_open(fixture, 0);
-  uint64_t room;
+  uint64_t slot;
   bl_error_t err = {0};
-  reserve(client, GRANULE, 1, &room);
-  must(bl_client_evict(client, room, fixture->slots.base, 100, NULL, &err), &err);
+  reserve(client, GRANULE, 1, &slot);
+  must(bl_client_evict(client, slot, fixture->buffers.base, 100, NULL, &err), &err);
   WAIT_FOR(bl_client_counters(client).renewals > 0); // it was told that the store does not drain
   kill(fixture->store.pid, SIGTERM);
   WAIT_FOR(bl_client_is_draining(client));
   bl_client_demand_t more = {.bytes = GRANULE, .count = 2};
   assert_int_equal(bl_client_reserve(client, 2, &more, 1, &err), BL_PRECONDITION);
-  must(bl_client_load(client, room, fixture->slots.base, 100, &err), &err); // what it holds is still there
+  must(bl_client_load(client, slot, fixture->buffers.base, 100, &err), &err); // what it holds is still there
   must(bl_client_unreserve(client, 1, &err), &err);
   assert_int_equal(store_wait(&fixture->store), 0);
   assert_int_not_equal(access(fixture->store.address + strlen("unix:"), F_OK), 0); // sockets removed
@@ -517,30 +518,30 @@ static void test_sigterm_drains(void **state) {
 static void test_a_load_given_up(void **state) {
   const fixture_t *fixture = *state;
   bl_error_t err = {0};
-  uint64_t room;
+  uint64_t slot;
   bl_client_t *client = must_open(fixture, 0);
-  reserve(client, GRANULE, 1, &room);
-  uint8_t *slot = fixture->slots.base;
-  fill(slot, GRANULE, 7);
-  must(bl_client_evict_known(client, room, slot, GRANULE, bl_block_checksum(slot, GRANULE), NULL, &err), &err);
-  memset(slot, 1, GRANULE);
-  uint8_t *expected = slot + GRANULE;
+  reserve(client, GRANULE, 1, &slot);
+  uint8_t *buffer = fixture->buffers.base;
+  fill(buffer, GRANULE, 7);
+  must(bl_client_evict_known(client, slot, buffer, GRANULE, bl_block_checksum(buffer, GRANULE), NULL, &err), &err);
+  memset(buffer, 1, GRANULE);
+  uint8_t *expected = buffer + GRANULE;
   fill(expected, GRANULE, 7);
   bl_client_ticket_t ticket;
-  must(bl_client_load_start(client, room, slot, GRANULE, &ticket, &err), &err);
+  must(bl_client_load_start(client, slot, buffer, GRANULE, &ticket, &err), &err);
   bl_client_cancel(client, ticket);
   const bl_status_t status = bl_client_wait(client, ticket, UINT64_MAX, &err);
   if (status == BL_CANCELLED) { // then the block is still there
     const uint64_t deadline_ns = bl_clock_now_ns() + 60 * BL_NS_PER_S;
-    while (bl_client_room_state(client, room) != BL_CLIENT_ROOM_FULL) {
+    while (bl_client_slot_state(client, slot) != BL_CLIENT_SLOT_FULL) {
       assert_true(bl_clock_now_ns() < deadline_ns);
       usleep(1000);
     }
-    must(bl_client_load(client, room, slot, GRANULE, &err), &err);
+    must(bl_client_load(client, slot, buffer, GRANULE, &err), &err);
   } else {
     assert_int_equal(status, BL_OK); // the end came first
   }
-  assert_memory_equal(slot, expected, GRANULE);
+  assert_memory_equal(buffer, expected, GRANULE);
   bl_client_cancel(client, ticket); // too late: nothing happens
   bl_client_close(client);
 }
@@ -564,12 +565,12 @@ static void test_many_sources(void **state) {
                                              .region_count = BL_CLIENT_REGIONS},
                       &client, &err),
        &err);
-  uint64_t room;
-  reserve(client, GRANULE, 1, &room);
+  uint64_t slot;
+  reserve(client, GRANULE, 1, &slot);
   for (int i = BL_CLIENT_REGIONS; i-- > 0;) {
-    must(bl_client_evict(client, room, regions[i].base, GRANULE, NULL, &err), &err);
-    must(bl_client_load(client, room, fixture->slots.base, GRANULE, &err), &err);
-    assert_memory_equal(fixture->slots.base, regions[i].base, GRANULE);
+    must(bl_client_evict(client, slot, regions[i].base, GRANULE, NULL, &err), &err);
+    must(bl_client_load(client, slot, fixture->buffers.base, GRANULE, &err), &err);
+    assert_memory_equal(fixture->buffers.base, regions[i].base, GRANULE);
   }
   bl_client_close(client);
   for (int i = 0; i < BL_CLIENT_REGIONS; i++) {

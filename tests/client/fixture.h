@@ -9,8 +9,8 @@
 #include "client/arena_region.h"
 #include "sys/clock.h"
 
-#define GRANULE (UINT64_C(64) << 10)
-#define ROOMS   8
+#define GRANULE     (UINT64_C(64) << 10)
+#define STORE_SLOTS 8
 
 // With a machine that is slow; what is promised is within 2.5 s.
 #define PATIENCE_NS (300 * BL_NS_PER_S)
@@ -29,7 +29,7 @@ static bl_client_path_t data_path = BL_CLIENT_PATH_AUTO; // every test runs on e
 
 typedef struct fixture {
   store_process_t store;
-  bl_arena_t slots;
+  bl_arena_t buffers;
   bl_client_region_t source; // which they are
 } fixture_t;
 
@@ -37,11 +37,11 @@ static inline int set_up(void **state) {
   static fixture_t fixture;
   fixture = (fixture_t){.store = {0}};
   bl_error_t err = {0};
-  if (bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, UINT64_C(16) * ROOMS * GRANULE,
-                      &fixture.slots, &err) != BL_OK) {
+  if (bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, UINT64_C(16) * STORE_SLOTS * GRANULE,
+                      &fixture.buffers, &err) != BL_OK) {
     return -1;
   }
-  fixture.source = bl_client_region_of(&fixture.slots);
+  fixture.source = bl_client_region_of(&fixture.buffers);
   store_start(&fixture.store, "64 MiB", store_ttl, store_grace);
   *state = &fixture;
   return 0;
@@ -50,7 +50,7 @@ static inline int set_up(void **state) {
 static inline int tear_down(void **state) {
   fixture_t *fixture = *state;
   store_cleanup(&fixture->store);
-  bl_arena_destroy(&fixture->slots);
+  bl_arena_destroy(&fixture->buffers);
   return 0;
 }
 
@@ -86,10 +86,10 @@ static inline bl_client_t *must_open(const fixture_t *fixture, uint32_t stage) {
   return client;
 }
 
-static inline void reserve(bl_client_t *client, uint64_t bytes, uint32_t count, uint64_t *rooms) {
+static inline void reserve(bl_client_t *client, uint64_t bytes, uint32_t count, uint64_t *slots) {
   bl_error_t err = {0};
   must(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = bytes, .count = count}, 1, &err), &err);
-  assert_int_equal(bl_client_rooms(client, rooms, count), count);
+  assert_int_equal(bl_client_slots(client, slots, count), count);
 }
 
 static inline void fill(uint8_t *bytes, uint64_t count, uint64_t seed) {

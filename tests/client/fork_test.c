@@ -20,7 +20,7 @@ typedef struct inherited {
   const fixture_t *fixture;
   bl_client_t *client;
   bl_client_runtime_t *runtime;
-  uint64_t rooms[2];
+  uint64_t slots[2];
   bl_client_ticket_t ticket;
 } inherited_t;
 
@@ -34,19 +34,19 @@ static const char *use_nothing(const inherited_t *was) {
   bl_client_t *client = was->client, *own = NULL;
   bl_error_t err = {0};
   bl_client_ticket_t ticket;
-  uint64_t room;
+  uint64_t slot;
   uint32_t number;
-  uint8_t *at = was->fixture->slots.base;
+  uint8_t *at = was->fixture->buffers.base;
   const bl_client_demand_t demand = {.bytes = BYTES, .count = 1};
   DEMAND(is_refused(bl_client_state(client, &err), &err));
   DEMAND(is_refused(bl_client_reserve(client, 2, &demand, 1, &err), &err));
   DEMAND(is_refused(bl_client_unreserve(client, 1, &err), &err));
-  DEMAND(bl_client_rooms(client, &room, 1) == 0);
-  DEMAND(bl_client_room_state(client, was->rooms[0]) == BL_CLIENT_ROOM_NONE);
-  DEMAND(is_refused(bl_client_evict(client, was->rooms[1], at, BYTES, NULL, &err), &err));
-  DEMAND(is_refused(bl_client_evict_start_known(client, was->rooms[1], at, BYTES, 1, NULL, &ticket, &err), &err));
-  DEMAND(is_refused(bl_client_load(client, was->rooms[0], at, BYTES, &err), &err));
-  DEMAND(is_refused(bl_client_release(client, was->rooms[0], &err), &err));
+  DEMAND(bl_client_slots(client, &slot, 1) == 0);
+  DEMAND(bl_client_slot_state(client, was->slots[0]) == BL_CLIENT_SLOT_NONE);
+  DEMAND(is_refused(bl_client_evict(client, was->slots[1], at, BYTES, NULL, &err), &err));
+  DEMAND(is_refused(bl_client_evict_start_known(client, was->slots[1], at, BYTES, 1, NULL, &ticket, &err), &err));
+  DEMAND(is_refused(bl_client_load(client, was->slots[0], at, BYTES, &err), &err));
+  DEMAND(is_refused(bl_client_release(client, was->slots[0], &err), &err));
   DEMAND(bl_client_poll(client, was->ticket));
   DEMAND(is_refused(bl_client_wait(client, was->ticket, UINT64_MAX, &err), &err));
   bl_client_cancel(client, was->ticket);
@@ -74,13 +74,13 @@ static const char *do_nothing(const inherited_t *was) {
 static const char *open_one(const inherited_t *was) {
   bl_client_t *client = NULL;
   bl_error_t err = {0};
-  uint64_t room;
-  uint8_t *at = was->fixture->slots.base;
+  uint64_t slot;
+  uint8_t *at = was->fixture->buffers.base;
   DEMAND(open_as(was->fixture, 9, &client, &err) == BL_OK);
   DEMAND(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BYTES, .count = 1}, 1, &err) == BL_OK);
-  DEMAND(bl_client_rooms(client, &room, 1) == 1);
-  DEMAND(bl_client_evict(client, room, at, BYTES, NULL, &err) == BL_OK);
-  DEMAND(bl_client_load(client, room, at, BYTES, &err) == BL_OK);
+  DEMAND(bl_client_slots(client, &slot, 1) == 1);
+  DEMAND(bl_client_evict(client, slot, at, BYTES, NULL, &err) == BL_OK);
+  DEMAND(bl_client_load(client, slot, at, BYTES, &err) == BL_OK);
   bl_client_close(client);
   return NULL;
 }
@@ -115,14 +115,14 @@ static void test_children_of_an_open_client(void **state) {
   bl_client_options_t options = options_of(fixture, 0);
   options.runtime = was.runtime;
   must(bl_client_open(&options, &was.client, &err), &err);
-  reserve(was.client, BYTES, 2, was.rooms);
+  reserve(was.client, BYTES, 2, was.slots);
   static uint8_t expected[BYTES];
-  uint8_t *slots[] = {fixture->slots.base, fixture->slots.base + BYTES};
+  uint8_t *buffers[] = {fixture->buffers.base, fixture->buffers.base + BYTES};
   for (uint64_t round = 0; round < 5; round++) {
-    fill(slots[0], BYTES, 2 * round);
-    fill(slots[1], BYTES, 2 * round + 1);
-    must(bl_client_evict(was.client, was.rooms[0], slots[0], BYTES, NULL, &err), &err);
-    must(bl_client_evict_start(was.client, was.rooms[1], slots[1], BYTES, NULL, &was.ticket, &err), &err);
+    fill(buffers[0], BYTES, 2 * round);
+    fill(buffers[1], BYTES, 2 * round + 1);
+    must(bl_client_evict(was.client, was.slots[0], buffers[0], BYTES, NULL, &err), &err);
+    must(bl_client_evict_start(was.client, was.slots[1], buffers[1], BYTES, NULL, &was.ticket, &err), &err);
     pid_t pids[CHILDREN];
     for (unsigned i = 0; i < CHILDREN; i++) {
       pids[i] = start_child(i % 2 == 0 ? use_nothing : do_nothing, &was);
@@ -132,10 +132,10 @@ static void test_children_of_an_open_client(void **state) {
       must_end_well(pids[i]);
     }
     for (uint64_t i = 0; i < 2; i++) {
-      memset(slots[i], 0, BYTES);
-      must(bl_client_load(was.client, was.rooms[i], slots[i], BYTES, &err), &err);
+      memset(buffers[i], 0, BYTES);
+      must(bl_client_load(was.client, was.slots[i], buffers[i], BYTES, &err), &err);
       fill(expected, BYTES, 2 * round + i);
-      assert_memory_equal(slots[i], expected, BYTES);
+      assert_memory_equal(buffers[i], expected, BYTES);
     }
   }
   assert_int_equal(bl_client_counters(was.client).reconnects, 0);

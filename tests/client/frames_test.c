@@ -57,7 +57,7 @@ static bl_status_t show(int fd, uint32_t source, uint64_t bytes, int passed) {
 static void test_requests(void **state) {
   world_t *world = *state;
   session_t *ours = &world->ours;
-  const bl_arena_t *slots = &world->fixture->slots;
+  const bl_arena_t *buffers = &world->fixture->buffers;
   bl_greeting_t greeting = greeting_of(ours, true);
   int fd, unsealed = memfd_create("unsealed", MFD_CLOEXEC);
   assert_int_equal(ftruncate(unsealed, 65536), 0);
@@ -65,15 +65,15 @@ static void test_requests(void **state) {
   assert_int_equal(show(fd, 0, 65536, unsealed), BL_DENIED);
   close(unsealed);
   assert_int_equal(show(fd, 0, GRANULE, -1), BL_INVALID); // no descriptor
-  assert_int_equal(show(fd, 0, UINT64_C(1) << 39, slots->fd), BL_INVALID);
-  assert_int_equal(show(fd, 0, slots->bytes, slots->fd), BL_OK);
-  assert_int_equal(show(fd, 0, slots->bytes, slots->fd), BL_PRECONDITION);
+  assert_int_equal(show(fd, 0, UINT64_C(1) << 39, buffers->fd), BL_INVALID);
+  assert_int_equal(show(fd, 0, buffers->bytes, buffers->fd), BL_OK);
+  assert_int_equal(show(fd, 0, buffers->bytes, buffers->fd), BL_PRECONDITION);
 
-  bl_frame_t load = {.kind = BL_FRAME_LOAD, .id = ours->rooms[0], .generation = ours->generations[0]};
+  bl_frame_t load = {.kind = BL_FRAME_LOAD, .id = ours->slots[0], .generation = ours->generations[0]};
   bl_frame_t evict = load, release = load;
   evict.kind = BL_FRAME_EVICT;
   evict.bytes = 1000;
-  evict.checksum = bl_block_checksum(slots->base, 1000);
+  evict.checksum = bl_block_checksum(buffers->base, 1000);
   release.kind = BL_FRAME_RELEASE;
   expect_refusal(fd, ours, load, BL_LEASE_STATE); // before it is sealed
   bl_frame_t bad = evict;
@@ -82,7 +82,7 @@ static void test_requests(void **state) {
   bad.bytes = 5 * GRANULE; // of 4
   expect_refusal(fd, ours, bad, BL_LEASE_BAD_BYTES);
   bad = evict;
-  bad.offset = slots->bytes - 999;
+  bad.offset = buffers->bytes - 999;
   assert_int_equal(request(fd, ours, bad).status, BL_INVALID);
   bad = evict;
   bad.region = 1; // not shown
@@ -93,7 +93,7 @@ static void test_requests(void **state) {
   bad.id = 65000;
   expect_refusal(fd, ours, bad, BL_LEASE_NO_LEASE);
   bad = load;
-  bad.id = world->other_room;
+  bad.id = world->other_slot;
   bad.generation = 1;
   expect_refusal(fd, ours, bad, BL_LEASE_NOT_YOURS); // another's
   bad.kind = BL_FRAME_RELEASE;
@@ -101,7 +101,7 @@ static void test_requests(void **state) {
   bad = evict;
   bad.checksum ^= 1;
   expect_refusal(fd, ours, bad, BL_LEASE_CHECKSUM);
-  expect_refusal(fd, ours, evict, BL_LEASE_GENERATION); // that use of the room is over
+  expect_refusal(fd, ours, evict, BL_LEASE_GENERATION); // that use of the slot is over
   evict.generation = load.generation = release.generation = ++ours->generations[0];
   assert_int_equal(request(fd, ours, evict).status, BL_OK);
   expect_refusal(fd, ours, evict, BL_LEASE_STATE); // sealed
@@ -129,7 +129,7 @@ static void test_broken_headers(void **state) {
   world_t *world = *state;
   bl_greeting_t greeting = greeting_of(&world->ours, true);
   uint8_t header[BL_FRAME_HEADER_BYTES];
-  bl_frame_t release = {.kind = BL_FRAME_RELEASE, .sequence = 1000, .id = world->other_room, .generation = 1};
+  bl_frame_t release = {.kind = BL_FRAME_RELEASE, .sequence = 1000, .id = world->other_slot, .generation = 1};
   for (size_t i = 0; i < sizeof header; i++) { // one flipped bit anywhere
     int fd;
     assert_int_equal(greet(world->fixture->store.data_address, &greeting, &fd), BL_OK);
@@ -159,7 +159,7 @@ static void test_broken_headers(void **state) {
 
 // ---- chunks on tcp --------------------------------------------------------------------------------------------------
 
-// The next use of our first room, announced; the connection that its bytes are expected on.
+// The next use of our first slot, announced; the connection that its bytes are expected on.
 static int announce(world_t *world, uint64_t bytes) {
   session_t *ours = &world->ours;
   bl_greeting_t greeting = greeting_of(ours, false);
@@ -168,7 +168,7 @@ static int announce(world_t *world, uint64_t bytes) {
   bl_frame_t evict = {.kind = BL_FRAME_EVICT,
                       .sequence = ours->input.sequence + 1,
                       .acknowledged = ours->input.sequence,
-                      .id = ours->rooms[0],
+                      .id = ours->slots[0],
                       .generation = ours->generations[0],
                       .bytes = bytes};
   ours->input.sequence++;
@@ -187,9 +187,9 @@ static void send_chunk(int fd, const session_t *session, uint64_t bytes, uint64_
   send_frame(fd, &chunk, from, -1);
 }
 
-static uint64_t generation_of(world_t *world, uint64_t room) {
+static uint64_t generation_of(world_t *world, uint64_t slot) {
   raw_output_t lease = {0};
-  raw_input_t get = {.id = room};
+  raw_input_t get = {.id = slot};
   assert_int_equal(raw_call(&world->raw, RAW_GET, &get, &lease), BL_OK);
   return lease.items[0].generation;
 }
@@ -197,7 +197,7 @@ static uint64_t generation_of(world_t *world, uint64_t room) {
 static void test_chunks(void **state) {
   world_t *world = *state;
   session_t *ours = &world->ours;
-  const uint8_t *from = world->fixture->slots.base;
+  const uint8_t *from = world->fixture->buffers.base;
   bl_frame_t answer;
   int fd = announce(world, 2000);
   send_chunk(fd, ours, 2000, 0, 2000, bl_block_checksum(from, 2000) ^ 1, from); // changed on the way
@@ -217,7 +217,7 @@ static void test_chunks(void **state) {
   send_chunk(fd, ours, 2000, 0, 1000, bl_block_checksum(from, 1000), from); // and nothing more
   close(fd);
   ours->generations[0]++;
-  WAIT_FOR(generation_of(world, ours->rooms[0]) == ours->generations[0]); // the store sees the end in its own time
+  WAIT_FOR(generation_of(world, ours->slots[0]) == ours->generations[0]); // the store sees the end in its own time
   fd = announce(world, 2000);
   bl_frame_t stray = {.kind = BL_FRAME_DATA, .sequence = 9999, .bytes = 500, .body_bytes = 500};
   send_frame(fd, &stray, from, -1); // of a request that is not there: read away
@@ -227,7 +227,7 @@ static void test_chunks(void **state) {
   bl_frame_t load = {.kind = BL_FRAME_LOAD,
                      .sequence = ours->input.sequence + 1,
                      .acknowledged = ours->input.sequence,
-                     .id = ours->rooms[0],
+                     .id = ours->slots[0],
                      .generation = ours->generations[0]};
   ours->input.sequence++;
   send_frame(fd, &load, NULL, -1);

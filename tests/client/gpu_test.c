@@ -58,14 +58,14 @@ static void a_store_that_dies(void **state) {
   gpu_fixture_t fixture;
   start(&fixture, "cuda:0", "64 MiB", NULL);
   bl_client_t *client = must_open_gpu(&fixture);
-  uint64_t rooms[2];
+  uint64_t slots[2];
   bl_error_t err = {0};
-  reserve(client, BLOCK_BYTES, 2, rooms);
+  reserve(client, BLOCK_BYTES, 2, slots);
   write_slot(&fixture, 0, 5);
-  must(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), &err);
+  must(bl_client_evict(client, slots[0], fixture.buffers.base, BLOCK_BYTES, NULL, &err), &err);
   store_kill(&fixture.store, SIGKILL);
-  assert_int_equal(bl_client_evict(client, rooms[1], fixture.slots.base, BLOCK_BYTES, NULL, &err), BL_UNAVAILABLE);
-  assert_int_equal(bl_client_load(client, rooms[0], fixture.slots.base + BLOCK_BYTES, BLOCK_BYTES, &err),
+  assert_int_equal(bl_client_evict(client, slots[1], fixture.buffers.base, BLOCK_BYTES, NULL, &err), BL_UNAVAILABLE);
+  assert_int_equal(bl_client_load(client, slots[0], fixture.buffers.base + BLOCK_BYTES, BLOCK_BYTES, &err),
                    BL_UNAVAILABLE);
   begin_anew(&fixture, client, 5);
   bl_client_close(client);
@@ -77,15 +77,15 @@ static int hold(const char *address) {
   gpu_fixture_t fixture = {.device = NULL};
   bl_error_t err = {0};
   bl_client_t *client = NULL;
-  uint64_t rooms[8];
+  uint64_t slots[8];
   bl_status_t status = holder_start(&fixture, address, &err);
   bl_client_options_t options = gpu_options(&fixture);
   options.stage = 1;
   if (status == BL_OK) {
-    status = holder_take_all(&options, &client, rooms, &err);
+    status = holder_take_all(&options, &client, slots, &err);
   }
   if (status == BL_OK) {
-    status = bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err);
+    status = bl_client_evict(client, slots[0], fixture.buffers.base, BLOCK_BYTES, NULL, &err);
   }
   return holder_stay(status, &err);
 }
@@ -104,7 +104,7 @@ static void rooms_wait_for_the_end_of_a_process(void **state) {
   bl_client_demand_t all = {.bytes = BLOCK_BYTES, .count = 8};
   pid_t pid = start_self(&as_fixture, "holder", 1, &to, &from);
   kill(pid, SIGSTOP);
-  // Its session ends, and its rooms stay: nobody gets them, for as long as one looks.
+  // Its session ends, and its slots stay: nobody gets them, for as long as one looks.
   const uint64_t until_ns = bl_clock_now_ns() + 6 * BL_NS_PER_S; // more than twice the time that a session has
   while (bl_clock_now_ns() < until_ns) {
     assert_int_not_equal(bl_client_reserve(other, 1, &all, 1, &err), BL_OK);
@@ -124,9 +124,9 @@ static void holders_that_do_not_reach_the_gpu(void **state) {
   gpu_fixture_t fixture;
   bl_error_t err = {0};
   bl_client_t *client = NULL;
-  bl_arena_t slots;
-  must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES, &slots, &err), &err);
-  const bl_client_region_t source = bl_client_region_of(&slots);
+  bl_arena_t buffers;
+  must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, BLOCK_BYTES, &buffers, &err), &err);
+  const bl_client_region_t source = bl_client_region_of(&buffers);
   for (int path = BL_CLIENT_PATH_AUTO; path <= BL_CLIENT_PATH_TCP; path++) {
     start(&fixture, "cuda:0", "64 MiB", "32 MiB");
     bl_client_options_t options = {.size = sizeof options,
@@ -136,15 +136,15 @@ static void holders_that_do_not_reach_the_gpu(void **state) {
                                    .regions = &source,
                                    .region_count = 1,
                                    .path = (bl_client_path_t)path};
-    uint64_t rooms[4];
+    uint64_t slots[4];
     must(bl_client_open(&options, &client, &err), &err);
-    reserve(client, BLOCK_BYTES, 4, rooms);
-    fill(slots.base, BLOCK_BYTES, 9);
-    memcpy(fixture.staged, slots.base, BLOCK_BYTES);
-    must(bl_client_evict(client, rooms[3], slots.base, BLOCK_BYTES, NULL, &err), &err);
-    memset(slots.base, 0, BLOCK_BYTES);
-    must(bl_client_load(client, rooms[3], slots.base, BLOCK_BYTES, &err), &err);
-    assert_memory_equal(slots.base, fixture.staged, BLOCK_BYTES);
+    reserve(client, BLOCK_BYTES, 4, slots);
+    fill(buffers.base, BLOCK_BYTES, 9);
+    memcpy(fixture.staged, buffers.base, BLOCK_BYTES);
+    must(bl_client_evict(client, slots[3], buffers.base, BLOCK_BYTES, NULL, &err), &err);
+    memset(buffers.base, 0, BLOCK_BYTES);
+    must(bl_client_load(client, slots[3], buffers.base, BLOCK_BYTES, &err), &err);
+    assert_memory_equal(buffers.base, fixture.staged, BLOCK_BYTES);
     bl_client_close(client);
     stop(&fixture);
   }
@@ -168,7 +168,7 @@ static void holders_that_do_not_reach_the_gpu(void **state) {
   assert_int_equal(bl_client_open(&options, &client, &err), BL_PRECONDITION);
   assert_string_equal(err.text, "cuda-ipc was asked for: memory of the store is the host's");
   stop(&fixture);
-  bl_arena_destroy(&slots);
+  bl_arena_destroy(&buffers);
 }
 
 static void memory_that_is_not_handed_out(void **state) {

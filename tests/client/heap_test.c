@@ -140,25 +140,25 @@ static void test_blocks_leave_from_pieces(void **state) {
   bl_client_heap_t *heap = NULL;
   bl_client_t *client = NULL;
   bl_error_t err = {0};
-  uint64_t rooms[4];
+  uint64_t slots[4];
   held_t held[4];
   make(&memory, &heap);
   bl_client_options_t options = options_of(fixture, 0);
   options.path = BL_CLIENT_PATH_SHM;
   options.regions = &memory;
   must(bl_client_open(&options, &client, &err), &err);
-  reserve(client, GRANULE, 4, rooms);
+  reserve(client, GRANULE, 4, slots);
   for (uint64_t i = 0; i < 4; i++) {
     void *at = NULL;
     held[i] = (held_t){.bytes = GRANULE - 1000 * i - 1, .seed = i};
     must(bl_client_heap_acquire(heap, held[i].bytes, &at, &err), &err);
     held[i].at = at;
     fill(at, held[i].bytes, i);
-    must(bl_client_evict(client, rooms[i], at, held[i].bytes, NULL, &err), &err);
+    must(bl_client_evict(client, slots[i], at, held[i].bytes, NULL, &err), &err);
   }
   memset(memory.base, 0, memory.bytes);
   for (uint64_t i = 0; i < 4; i++) {
-    must(bl_client_load(client, rooms[i], held[i].at, held[i].bytes, &err), &err);
+    must(bl_client_load(client, slots[i], held[i].at, held[i].bytes, &err), &err);
     check_kept(&held[i]);
     must(bl_client_heap_release(heap, held[i].at, &err), &err);
   }
@@ -196,13 +196,13 @@ static void test_parts_leave_as_one(void **state) {
   bl_client_options_t options = options_of(*state, 0);
   options.path = BL_CLIENT_PATH_SHM;
   bl_client_t *client = NULL;
-  uint64_t room = 0;
+  uint64_t slot = 0;
   options.regions = &memory;
   must(bl_client_open(&options, &client, &err), &err);
-  reserve(client, GRANULE, 1, &room);
-  must(bl_client_evict(client, room, at, begins[4], NULL, &err), &err);
+  reserve(client, GRANULE, 1, &slot);
+  must(bl_client_evict(client, slot, at, begins[4], NULL, &err), &err);
   must(bl_client_heap_release(heap, at, &err), &err);
-  must(bl_client_load(client, room, back, begins[4], &err), &err);
+  must(bl_client_load(client, slot, back, begins[4], &err), &err);
   for (size_t i = 0; i < 4; i++) {
     if (parts[i].bytes > 0) {
       assert_memory_equal(back + begins[i], parts[i].base, parts[i].bytes);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies loads that keep their block, on shm and tcp: it comes again as it was, any number of times, until it is loaded for
-// good or released; a block that was loaded and kept, or whose load was given up, does not count as in flight, so that a store
-// that allows one block at a time has credit for the next. And loads of parts: just these bytes are written, as they were.
+// Verifies loads that keep their block, on shm and tcp: it comes again as it was, any number of times, until it is
+// loaded for good or released; a block that was loaded and kept, or whose load was given up, does not count as in
+// flight, so that a store that allows one block at a time has credit for the next. And loads of parts: just these bytes
+// are written, as they were.
 #include "client/fixture.h"
 
 #define BYTES (16 * GRANULE)
@@ -16,29 +17,29 @@ static void test_loads_that_keep(void **state) {
   const fixture_t *fixture = *state;
   bl_client_t *client = must_open(fixture, 0);
   bl_error_t err = {0};
-  uint64_t rooms[KEPT];
+  uint64_t slots[KEPT];
   static uint8_t expected[BYTES];
-  uint8_t *slot = fixture->slots.base, *to = fixture->slots.base + BYTES;
-  reserve(client, BYTES, KEPT, rooms);
+  uint8_t *buffer = fixture->buffers.base, *to = fixture->buffers.base + BYTES;
+  reserve(client, BYTES, KEPT, slots);
   for (uint64_t i = 0; i < KEPT; i++) {
-    fill(slot, BYTES, i);
-    must(bl_client_evict(client, rooms[i], slot, BYTES, NULL, &err), &err);
+    fill(buffer, BYTES, i);
+    must(bl_client_evict(client, slots[i], buffer, BYTES, NULL, &err), &err);
   }
   for (uint64_t turn = 0; turn < 3; turn++) {
     for (uint64_t i = 0; i < KEPT; i++) {
       memset(to, 0, BYTES);
-      must(bl_client_load_kept(client, rooms[i], to, BYTES, &err), &err);
+      must(bl_client_load_kept(client, slots[i], to, BYTES, &err), &err);
       fill(expected, BYTES, i);
       assert_memory_equal(to, expected, BYTES);
-      assert_int_equal(bl_client_room_state(client, rooms[i]), BL_CLIENT_ROOM_FULL);
+      assert_int_equal(bl_client_slot_state(client, slots[i]), BL_CLIENT_SLOT_FULL);
     }
   }
-  assert_int_equal(bl_client_evict(client, rooms[0], slot, BYTES, NULL, &err), BL_PRECONDITION); // it is full
-  must(bl_client_load(client, rooms[0], to, BYTES, &err), &err);
-  assert_int_equal(bl_client_load_kept(client, rooms[0], to, BYTES, &err), BL_PRECONDITION); // it is empty
-  must(bl_client_release(client, rooms[1], &err), &err);
+  assert_int_equal(bl_client_evict(client, slots[0], buffer, BYTES, NULL, &err), BL_PRECONDITION); // it is full
+  must(bl_client_load(client, slots[0], to, BYTES, &err), &err);
+  assert_int_equal(bl_client_load_kept(client, slots[0], to, BYTES, &err), BL_PRECONDITION); // it is empty
+  must(bl_client_release(client, slots[1], &err), &err);
   for (uint64_t i = 0; i < 2; i++) {
-    must(bl_client_evict(client, rooms[i], slot, BYTES, NULL, &err), &err);
+    must(bl_client_evict(client, slots[i], buffer, BYTES, NULL, &err), &err);
   }
   assert_int_equal(bl_client_counters(client).loaded, 3 * KEPT + 1);
   assert_int_equal(bl_client_counters(client).checksum_failures, 0);
@@ -49,39 +50,39 @@ static void test_loads_that_are_given_up(void **state) {
   const fixture_t *fixture = *state;
   bl_client_t *client = must_open(fixture, 0);
   bl_error_t err = {0};
-  uint64_t rooms[2];
-  uint8_t *slot = fixture->slots.base, *to = fixture->slots.base + BYTES;
-  reserve(client, BYTES, 2, rooms);
-  fill(slot, BYTES, 1);
-  must(bl_client_evict(client, rooms[0], slot, BYTES, NULL, &err), &err);
+  uint64_t slots[2];
+  uint8_t *buffer = fixture->buffers.base, *to = fixture->buffers.base + BYTES;
+  reserve(client, BYTES, 2, slots);
+  fill(buffer, BYTES, 1);
+  must(bl_client_evict(client, slots[0], buffer, BYTES, NULL, &err), &err);
   for (int turn = 0; turn < 50; turn++) {
     bl_client_ticket_t ticket;
-    must(bl_client_load_start(client, rooms[0], to, BYTES, &ticket, &err), &err);
+    must(bl_client_load_start(client, slots[0], to, BYTES, &ticket, &err), &err);
     usleep((useconds_t)(turn * 40)); // at another place each time
     bl_client_abandon(client, ticket);
-    WAIT_FOR(bl_client_room_state(client, rooms[0]) <= BL_CLIENT_ROOM_FULL);
-    if (bl_client_room_state(client, rooms[0]) == BL_CLIENT_ROOM_EMPTY) { // it came first
-      must(bl_client_evict(client, rooms[0], slot, BYTES, NULL, &err), &err);
+    WAIT_FOR(bl_client_slot_state(client, slots[0]) <= BL_CLIENT_SLOT_FULL);
+    if (bl_client_slot_state(client, slots[0]) == BL_CLIENT_SLOT_EMPTY) { // it came first
+      must(bl_client_evict(client, slots[0], buffer, BYTES, NULL, &err), &err);
     }
-    must(bl_client_evict(client, rooms[1], slot, BYTES, NULL, &err), &err);
-    must(bl_client_load(client, rooms[1], to, BYTES, &err), &err);
-    assert_memory_equal(to, slot, BYTES);
+    must(bl_client_evict(client, slots[1], buffer, BYTES, NULL, &err), &err);
+    must(bl_client_load(client, slots[1], to, BYTES, &err), &err);
+    assert_memory_equal(to, buffer, BYTES);
   }
   bl_client_close(client);
 }
 
 // Bytes [offset, offset + bytes) of the block, and nothing beside them.
-static void check_part(bl_client_t *client, uint64_t room, const uint8_t *expected, uint64_t offset, uint64_t bytes) {
+static void check_part(bl_client_t *client, uint64_t slot, const uint8_t *expected, uint64_t offset, uint64_t bytes) {
   static uint8_t to[BYTES + 2];
   bl_error_t err = {0};
   memset(to, 0xa5, sizeof to);
-  must(bl_client_load_part(client, room, offset, to + 1, bytes, &err), &err);
+  must(bl_client_load_part(client, slot, offset, to + 1, bytes, &err), &err);
   assert_memory_equal(to + 1, expected + offset, bytes);
   assert_int_equal(to[0], 0xa5);
   for (uint64_t i = bytes + 1; i < sizeof to; i++) {
     assert_int_equal(to[i], 0xa5);
   }
-  assert_int_equal(bl_client_room_state(client, room), BL_CLIENT_ROOM_FULL);
+  assert_int_equal(bl_client_slot_state(client, slot), BL_CLIENT_SLOT_FULL);
 }
 
 static void test_parts(void **state) {
@@ -92,35 +93,35 @@ static void test_parts(void **state) {
   for (int unverified = 0; unverified <= 1; unverified++) {
     bl_client_options_t options = options_of(fixture, 0);
     bl_client_t *client = NULL;
-    uint64_t room;
+    uint64_t slot;
     options.unverified = unverified;
     must(bl_client_open(&options, &client, &err), &err);
-    reserve(client, BYTES, 1, &room);
-    fill(fixture->slots.base, bytes, 5);
+    reserve(client, BYTES, 1, &slot);
+    fill(fixture->buffers.base, bytes, 5);
     fill(expected, bytes, 5);
-    must(bl_client_evict(client, room, fixture->slots.base, bytes, NULL, &err), &err);
-    check_part(client, room, expected, 0, 1);
-    check_part(client, room, expected, bytes - 1, 1);
-    check_part(client, room, expected, 0, bytes);
+    must(bl_client_evict(client, slot, fixture->buffers.base, bytes, NULL, &err), &err);
+    check_part(client, slot, expected, 0, 1);
+    check_part(client, slot, expected, bytes - 1, 1);
+    check_part(client, slot, expected, 0, bytes);
     for (size_t i = 0; i < 2; i++) {
-      check_part(client, room, expected, pieces[i], pieces[i]);
-      check_part(client, room, expected, pieces[i] - 1, 2);
-      check_part(client, room, expected, pieces[i] - 1, pieces[i] + 2);
-      check_part(client, room, expected, pieces[i] + 3, 5);
+      check_part(client, slot, expected, pieces[i], pieces[i]);
+      check_part(client, slot, expected, pieces[i] - 1, 2);
+      check_part(client, slot, expected, pieces[i] - 1, pieces[i] + 2);
+      check_part(client, slot, expected, pieces[i] + 3, 5);
     }
     for (uint64_t turn = 0; turn < 60; turn++) {
       const uint64_t offset = bl_random_bits(3, 2 * turn) % bytes;
-      check_part(client, room, expected, offset, 1 + bl_random_bits(3, 2 * turn + 1) % (bytes - offset));
+      check_part(client, slot, expected, offset, 1 + bl_random_bits(3, 2 * turn + 1) % (bytes - offset));
     }
-    uint8_t *to = fixture->slots.base;
-    assert_int_equal(bl_client_load_part(client, room, 0, to, 0, &err), BL_INVALID);
-    assert_int_equal(bl_client_load_part(client, room, 1, to, bytes, &err), BL_INVALID);
-    assert_int_equal(bl_client_load_part(client, room, UINT64_MAX, to, 2, &err), BL_INVALID);
-    assert_int_equal(bl_client_load_part(client, room + 9, 0, to, 1, &err), BL_NOT_FOUND);
+    uint8_t *to = fixture->buffers.base;
+    assert_int_equal(bl_client_load_part(client, slot, 0, to, 0, &err), BL_INVALID);
+    assert_int_equal(bl_client_load_part(client, slot, 1, to, bytes, &err), BL_INVALID);
+    assert_int_equal(bl_client_load_part(client, slot, UINT64_MAX, to, 2, &err), BL_INVALID);
+    assert_int_equal(bl_client_load_part(client, slot + 9, 0, to, 1, &err), BL_NOT_FOUND);
     assert_int_equal(bl_client_counters(client).checksum_failures, 0);
-    must(bl_client_load(client, room, to, bytes, &err), &err);
+    must(bl_client_load(client, slot, to, bytes, &err), &err);
     assert_memory_equal(to, expected, bytes);
-    assert_int_equal(bl_client_load_part(client, room, 0, to, 1, &err), BL_PRECONDITION); // it is empty
+    assert_int_equal(bl_client_load_part(client, slot, 0, to, 1, &err), BL_PRECONDITION); // it is empty
     bl_client_close(client);
   }
 }

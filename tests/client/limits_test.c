@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies two limits of a store where many ask at once: a quota under a hundred threads, never passed by a byte and never
-// short of one that fits; the bytes in flight that --flow allows, kept by a session that heeds them and refused to one that
-// does not.
+// Verifies two limits of a store where many ask at once: a quota under a hundred threads, never passed by a byte and
+// never short of one that fits; the bytes in flight that --flow allows, kept by a session that heeds them and refused
+// to one that does not.
 #include "client/raw_world.h"
 
 #include <pthread.h>
 
-// ---- quotas ------------------------------------------------------------------------------------------------------------
+// ---- quotas ---------------------------------------------------------------------------------------------------------
 
 #define ASKERS      100
 #define QUOTA       128 // granules
@@ -59,9 +59,9 @@ static void test_quota(void **state) {
   }
 }
 
-// ---- flow ----------------------------------------------------------------------------------------------------------------
+// ---- flow -----------------------------------------------------------------------------------------------------------
 
-#define FLOW_BLOCK (4 * GRANULE) // as large as a room and as a chunk, and all that may be in flight
+#define FLOW_BLOCK (4 * GRANULE) // as large as a slot and as a chunk, and all that may be in flight
 
 static void send_block(int fd, const bl_frame_t *evict, const uint8_t *block) {
   bl_frame_t data = {.kind = BL_FRAME_DATA,
@@ -72,8 +72,8 @@ static void send_block(int fd, const bl_frame_t *evict, const uint8_t *block) {
   send_frame(fd, &data, block, -1);
 }
 
-// --flow holds over the data connection: a block beyond it is refused and told when to come again, and what is in flight
-// goes on; once that is over, it is taken.
+// --flow holds over the data connection: a block beyond it is refused and told when to come again, and what is in
+// flight goes on; once that is over, it is taken.
 static void test_flow(void **state) {
   world_t *world = *state;
   session_t *ours = &world->ours;
@@ -85,7 +85,7 @@ static void test_flow(void **state) {
   bl_frame_t evicts[2], answer = {0};
   for (int i = 0; i < 2; i++) {
     evicts[i] = (bl_frame_t){.kind = BL_FRAME_EVICT,
-                             .id = ours->rooms[i],
+                             .id = ours->slots[i],
                              .generation = ours->generations[i],
                              .bytes = FLOW_BLOCK,
                              .acknowledged = ours->input.sequence,
@@ -114,27 +114,29 @@ static void test_flow(void **state) {
 // The client keeps to it by itself: many blocks at once arrive, none is refused.
 static void test_flow_of_a_client(void **state) {
   world_t *world = *state;
-  uint8_t *slots = world->fixture->slots.base;
+  uint8_t *buffers = world->fixture->buffers.base;
   bl_client_t *client = must_open(world->fixture, 5);
-  uint64_t rooms[ROOMS];
-  bl_client_ticket_t tickets[ROOMS];
+  uint64_t slots[STORE_SLOTS];
+  bl_client_ticket_t tickets[STORE_SLOTS];
   bl_error_t err = {0};
   raw_output_t output;
-  reserve(client, FLOW_BLOCK, ROOMS, rooms);
-  fill(slots, ROOMS * FLOW_BLOCK, 6);
+  reserve(client, FLOW_BLOCK, STORE_SLOTS, slots);
+  fill(buffers, STORE_SLOTS * FLOW_BLOCK, 6);
   assert_int_equal(raw_call(&world->raw, RAW_STATUS, &(raw_input_t){0}, &output), BL_OK);
   const uint64_t before = raw_count(&output, "credit");
-  for (int i = 0; i < ROOMS; i++) {
-    must(bl_client_evict_start(client, rooms[i], slots + (uint64_t)i * FLOW_BLOCK, FLOW_BLOCK, NULL, &tickets[i], &err),
+  for (int i = 0; i < STORE_SLOTS; i++) {
+    must(bl_client_evict_start(client, slots[i], buffers + (uint64_t)i * FLOW_BLOCK, FLOW_BLOCK, NULL, &tickets[i],
+                               &err),
          &err);
   }
-  for (int i = 0; i < ROOMS; i++) {
+  for (int i = 0; i < STORE_SLOTS; i++) {
     must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
   }
-  for (int i = 0; i < ROOMS; i++) {
-    must(bl_client_load_start(client, rooms[i], slots + (uint64_t)i * FLOW_BLOCK, FLOW_BLOCK, &tickets[i], &err), &err);
+  for (int i = 0; i < STORE_SLOTS; i++) {
+    must(bl_client_load_start(client, slots[i], buffers + (uint64_t)i * FLOW_BLOCK, FLOW_BLOCK, &tickets[i], &err),
+         &err);
   }
-  for (int i = 0; i < ROOMS; i++) {
+  for (int i = 0; i < STORE_SLOTS; i++) {
     must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
   }
   assert_int_equal(raw_call(&world->raw, RAW_STATUS, &(raw_input_t){0}, &output), BL_OK);

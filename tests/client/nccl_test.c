@@ -3,7 +3,7 @@
 // (tests/fake_gpu): blocks leave and come back byte for byte, in both tiers; auto takes nccl where memory is not handed
 // out; peers with other versions, or none, are refused with both; a transfer that stops in the middle, at either end,
 // ends within its deadline and goes on over other communicators, other sessions undisturbed; a load that is given up
-// touches its memory no more; a dead store is lost with its cause; a room whose communicator has not let go is
+// touches its memory no more; a dead store is lost with its cause; a slot whose communicator has not let go is
 // nobody's; and a store whose communicator cannot be aborted ends.
 #include "client/gpu_fixture.h"
 
@@ -85,22 +85,23 @@ static void blocks_cross(void **state) {
   (void)state;
   gpu_fixture_t fixture;
   bl_error_t err = {0};
-  uint64_t rooms[8];
+  uint64_t slots[8];
   bl_client_ticket_t out[4], in[4];
   start_gpu(&fixture, "64 MiB", NULL);
   bl_client_t *client = must_open_nccl(&fixture, 0, 60000);
-  reserve(client, BLOCK_BYTES, 8, rooms);
+  reserve(client, BLOCK_BYTES, 8, slots);
   for (uint64_t i = 0; i < 4; i++) {
     write_slot(&fixture, i, i);
-    must(bl_client_evict(client, rooms[i], fixture.slots.base + i * BLOCK_BYTES, BLOCK_BYTES, NULL, &err), &err);
+    must(bl_client_evict(client, slots[i], fixture.buffers.base + i * BLOCK_BYTES, BLOCK_BYTES, NULL, &err), &err);
   }
   for (uint64_t i = 0; i < 4; i++) {
     write_slot(&fixture, i, 10 + i);
-    must(bl_client_evict_start(client, rooms[4 + i], fixture.slots.base + i * BLOCK_BYTES, BLOCK_BYTES, NULL, &out[i],
+    must(bl_client_evict_start(client, slots[4 + i], fixture.buffers.base + i * BLOCK_BYTES, BLOCK_BYTES, NULL, &out[i],
                                &err),
          &err);
-    must(bl_client_load_start(client, rooms[i], fixture.slots.base + (4 + i) * BLOCK_BYTES, BLOCK_BYTES, &in[i], &err),
-         &err);
+    must(
+        bl_client_load_start(client, slots[i], fixture.buffers.base + (4 + i) * BLOCK_BYTES, BLOCK_BYTES, &in[i], &err),
+        &err);
   }
   for (uint64_t i = 0; i < 4; i++) {
     must(bl_client_wait(client, out[i], UINT64_MAX, &err), &err);
@@ -108,7 +109,7 @@ static void blocks_cross(void **state) {
     check_slot(&fixture, 4 + i, i);
   }
   must(bl_client_unregister(client, 0, &err), &err);
-  assert_int_equal(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), BL_INVALID);
+  assert_int_equal(bl_client_evict(client, slots[0], fixture.buffers.base, BLOCK_BYTES, NULL, &err), BL_INVALID);
   bl_client_close(client);
   stop_gpu(&fixture);
 }
@@ -167,7 +168,7 @@ static void transfers_that_stop(void **state) {
   for (int fault = 0; fault < 4; fault++) {
     gpu_fixture_t fixture;
     bl_error_t err = {0};
-    uint64_t rooms[2], others[1];
+    uint64_t slots[2], others[1];
     if (fault >= 2) {
       setenv("FAKE_NCCL_STALL", fault == 2 ? "1" : "2", 1); // its first receive, its first send
     }
@@ -175,7 +176,7 @@ static void transfers_that_stop(void **state) {
     unsetenv("FAKE_NCCL_STALL");
     atomic_store(&faults()->stall, 0);
     bl_client_t *client = must_open_nccl(&fixture, 0, 12000), *other = must_open_nccl(&fixture, 1, 60000);
-    reserve(client, BLOCK_BYTES, 2, rooms);
+    reserve(client, BLOCK_BYTES, 2, slots);
     reserve(other, BLOCK_BYTES, 1, others);
     write_slot(&fixture, 0, 7);
     write_slot(&fixture, 2, 8);
@@ -183,17 +184,17 @@ static void transfers_that_stop(void **state) {
       stall_after(fault == 0 ? 0 : 1);
     }
     bl_client_ticket_t ticket;
-    must(bl_client_evict_start(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &ticket, &err), &err);
+    must(bl_client_evict_start(client, slots[0], fixture.buffers.base, BLOCK_BYTES, NULL, &ticket, &err), &err);
     if (fault == 0 || fault == 2) { // the other session goes on meanwhile
       WAIT_FOR(fault != 0 || atomic_load(&faults()->transfers) >= atomic_load(&faults()->stall));
       for (int i = 0; i < 3 && fault == 0; i++) {
-        must(bl_client_evict(other, others[0], fixture.slots.base + 2 * BLOCK_BYTES, BLOCK_BYTES, NULL, &err), &err);
-        must(bl_client_load(other, others[0], fixture.slots.base + 3 * BLOCK_BYTES, BLOCK_BYTES, &err), &err);
+        must(bl_client_evict(other, others[0], fixture.buffers.base + 2 * BLOCK_BYTES, BLOCK_BYTES, NULL, &err), &err);
+        must(bl_client_load(other, others[0], fixture.buffers.base + 3 * BLOCK_BYTES, BLOCK_BYTES, &err), &err);
         check_slot(&fixture, 3, 8);
       }
     }
     must(bl_client_wait(client, ticket, UINT64_MAX, &err), &err);
-    must(bl_client_load(client, rooms[0], fixture.slots.base + BLOCK_BYTES, BLOCK_BYTES, &err), &err);
+    must(bl_client_load(client, slots[0], fixture.buffers.base + BLOCK_BYTES, BLOCK_BYTES, &err), &err);
     check_slot(&fixture, 1, 7);
     assert_true(bl_client_counters(client).reconnects >= 1);
     assert_int_equal(bl_client_counters(other).reconnects, 0);
@@ -207,25 +208,25 @@ static void a_load_is_given_up(void **state) {
   (void)state;
   gpu_fixture_t fixture;
   bl_error_t err = {0};
-  uint64_t rooms[1];
+  uint64_t slots[1];
   setenv("FAKE_NCCL_STALL", "2", 1); // the store's first send
   start_gpu(&fixture, "64 MiB", NULL);
   unsetenv("FAKE_NCCL_STALL");
   atomic_store(&faults()->stall, 0);
   bl_client_t *client = must_open_nccl(&fixture, 0, 60000);
-  reserve(client, BLOCK_BYTES, 1, rooms);
+  reserve(client, BLOCK_BYTES, 1, slots);
   write_slot(&fixture, 0, 7);
-  must(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), &err);
+  must(bl_client_evict(client, slots[0], fixture.buffers.base, BLOCK_BYTES, NULL, &err), &err);
   unsigned before = atomic_load(&faults()->transfers);
   bl_client_ticket_t ticket;
-  must(bl_client_load_start(client, rooms[0], fixture.slots.base + BLOCK_BYTES, BLOCK_BYTES, &ticket, &err), &err);
+  must(bl_client_load_start(client, slots[0], fixture.buffers.base + BLOCK_BYTES, BLOCK_BYTES, &ticket, &err), &err);
   WAIT_FOR(atomic_load(&faults()->transfers) != before);
   bl_client_cancel(client, ticket);
   assert_int_equal(bl_client_wait(client, ticket, UINT64_MAX, &err), BL_CANCELLED);
   write_slot(&fixture, 1, 9); // nothing touches it any more
   // The block is still there, and comes over other communicators.
-  WAIT_FOR(bl_client_room_state(client, rooms[0]) == BL_CLIENT_ROOM_FULL);
-  must(bl_client_load(client, rooms[0], fixture.slots.base, BLOCK_BYTES, &err), &err);
+  WAIT_FOR(bl_client_slot_state(client, slots[0]) == BL_CLIENT_SLOT_FULL);
+  must(bl_client_load(client, slots[0], fixture.buffers.base, BLOCK_BYTES, &err), &err);
   check_slot(&fixture, 0, 7);
   check_slot(&fixture, 1, 9); // what was written after it was given up
   bl_client_close(client);
@@ -237,23 +238,23 @@ static void a_store_that_dies(void **state) {
   for (int middle = 0; middle < 2; middle++) {
     gpu_fixture_t fixture;
     bl_error_t err = {0};
-    uint64_t rooms[2];
+    uint64_t slots[2];
     start_gpu(&fixture, "64 MiB", NULL);
     atomic_store(&faults()->stall, 0);
     bl_client_t *client = must_open_nccl(&fixture, 0, 60000);
-    reserve(client, BLOCK_BYTES, 2, rooms);
+    reserve(client, BLOCK_BYTES, 2, slots);
     write_slot(&fixture, 0, 5);
-    must(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), &err);
+    must(bl_client_evict(client, slots[0], fixture.buffers.base, BLOCK_BYTES, NULL, &err), &err);
     bl_client_ticket_t ticket;
     unsigned before = atomic_load(&faults()->transfers);
     if (middle == 1) {
       stall_after(0);
-      must(bl_client_evict_start(client, rooms[1], fixture.slots.base, BLOCK_BYTES, NULL, &ticket, &err), &err);
+      must(bl_client_evict_start(client, slots[1], fixture.buffers.base, BLOCK_BYTES, NULL, &ticket, &err), &err);
       WAIT_FOR(atomic_load(&faults()->transfers) != before);
     }
     store_kill(&fixture.store, SIGKILL);
     bl_status_t status = middle == 1 ? bl_client_wait(client, ticket, UINT64_MAX, &err)
-                                     : bl_client_evict(client, rooms[1], fixture.slots.base, BLOCK_BYTES, NULL, &err);
+                                     : bl_client_evict(client, slots[1], fixture.buffers.base, BLOCK_BYTES, NULL, &err);
     assert_int_equal(status, BL_UNAVAILABLE);
     assert_non_null(strstr(err.text, "is gone: what it held is lost"));
     begin_anew(&fixture, client, 5);
@@ -300,12 +301,12 @@ static void a_store_that_stands_still(void **state) {
   (void)state;
   gpu_fixture_t fixture;
   bl_error_t err = {0};
-  uint64_t rooms[1];
+  uint64_t slots[1];
   start_gpu(&fixture, "64 MiB", NULL);
   bl_client_t *client = must_open_nccl(&fixture, 0, 5000);
-  reserve(client, BLOCK_BYTES, 1, rooms);
+  reserve(client, BLOCK_BYTES, 1, slots);
   kill(fixture.store.pid, SIGSTOP);
-  assert_int_equal(bl_client_evict(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &err), BL_UNAVAILABLE);
+  assert_int_equal(bl_client_evict(client, slots[0], fixture.buffers.base, BLOCK_BYTES, NULL, &err), BL_UNAVAILABLE);
   assert_non_null(strstr(err.text, "did not answer in time"));
   kill(fixture.store.pid, SIGCONT);
   bl_client_close(client);
@@ -317,7 +318,7 @@ static int hold(const char *address) {
   gpu_fixture_t fixture = {.device = NULL};
   bl_error_t err = {0};
   bl_client_t *client = NULL;
-  uint64_t rooms[8];
+  uint64_t slots[8];
   bl_client_ticket_t ticket;
   setenv("FAKE_NCCL_STALL", "1", 1);
   bl_status_t status = holder_start(&fixture, address, &err);
@@ -328,10 +329,10 @@ static int hold(const char *address) {
   options.stage = 7;
   options.deadline_ms = options.open_ms = 600000;
   if (status == BL_OK) {
-    status = holder_take_all(&options, &client, rooms, &err);
+    status = holder_take_all(&options, &client, slots, &err);
   }
   if (status == BL_OK) {
-    status = bl_client_evict_start(client, rooms[0], fixture.slots.base, BLOCK_BYTES, NULL, &ticket, &err);
+    status = bl_client_evict_start(client, slots[0], fixture.buffers.base, BLOCK_BYTES, NULL, &ticket, &err);
   }
   while (status == BL_OK && atomic_load(&faults()->transfers) == 0) {
     usleep(1000);
@@ -339,7 +340,7 @@ static int hold(const char *address) {
   return holder_stay(status, &err);
 }
 
-// A holder that dies in the middle of a send: its heir gets its rooms, all but the one under way at once, and that one
+// A holder that dies in the middle of a send: its heir gets its slots, all but the one under way at once, and that one
 // when NCCL has let go of it. When it never does, the store ends.
 static void holders_that_die(void **state) {
   (void)state;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies that the next plan of a job is prepared in a store that has the room of one: it opens beside the present plan,
-// takes no memory while that has its own, takes blocks all the same, and has all of it once the plan before is gone.
+// Verifies that the next plan of a job is prepared in a store that has the slot of one: it opens beside the present
+// plan, takes no memory while that has its own, takes blocks all the same, and has all of it once the plan before is
+// gone.
 #include "client/fixture.h"
 
 #include <dirent.h>
@@ -22,11 +23,11 @@ static bl_client_t *open_plan(const fixture_t *fixture, uint64_t plan) {
   return client;
 }
 
-static void reserve_plan(bl_client_t *client, uint64_t plan, uint64_t *rooms) {
+static void reserve_plan(bl_client_t *client, uint64_t plan, uint64_t *slots) {
   bl_error_t err = {0};
   bl_client_demand_t demand = {.bytes = BYTES, .count = (uint32_t)(ARENA_BYTES / BYTES)};
   must(bl_client_reserve(client, plan, &demand, 1, &err), &err);
-  assert_int_equal(bl_client_rooms(client, rooms, demand.count), demand.count);
+  assert_int_equal(bl_client_slots(client, slots, demand.count), demand.count);
 }
 
 // Memory that the store's arenas of that size really have, and how many there are.
@@ -66,33 +67,33 @@ static void expect_resident(const fixture_t *fixture, unsigned arenas, uint64_t 
 
 static void test_the_next_plan_is_prepared_in_the_room_of_this_one(void **state) {
   const fixture_t *fixture = *state;
-  uint64_t rooms[ARENA_BYTES / BYTES], next_rooms[ARENA_BYTES / BYTES];
-  uint8_t *slot = fixture->slots.base, *there = slot + BYTES, *copy = malloc(BYTES);
+  uint64_t slots[ARENA_BYTES / BYTES], next_slots[ARENA_BYTES / BYTES];
+  uint8_t *buffer = fixture->buffers.base, *there = buffer + BYTES, *copy = malloc(BYTES);
   assert_non_null(copy);
   bl_error_t err = {0};
   bl_client_t *client = open_plan(fixture, 1);
-  reserve_plan(client, 1, rooms);
+  reserve_plan(client, 1, slots);
   for (uint64_t plan = 2; plan < 6; plan++) {
     expect_resident(fixture, 1, ARENA_BYTES);
-    fill(slot, BYTES, plan);
-    memcpy(copy, slot, BYTES);
-    must(bl_client_evict(client, rooms[0], slot, BYTES, NULL, &err), &err);
+    fill(buffer, BYTES, plan);
+    memcpy(copy, buffer, BYTES);
+    must(bl_client_evict(client, slots[0], buffer, BYTES, NULL, &err), &err);
     bl_client_t *next = open_plan(fixture, plan); // 48 MiB more than there are
-    reserve_plan(next, plan, next_rooms);
+    reserve_plan(next, plan, next_slots);
     expect_resident(fixture, 2, ARENA_BYTES);
-    must(bl_client_load(client, rooms[0], there, BYTES, &err), &err); // the present plan goes on
+    must(bl_client_load(client, slots[0], there, BYTES, &err), &err); // the present plan goes on
     assert_memory_equal(there, copy, BYTES);
     // A block of the next one that comes early has memory of its own.
-    fill(slot, BYTES, 100 + plan);
-    memcpy(copy, slot, BYTES);
-    must(bl_client_evict(next, next_rooms[3], slot, BYTES, NULL, &err), &err);
+    fill(buffer, BYTES, 100 + plan);
+    memcpy(copy, buffer, BYTES);
+    must(bl_client_evict(next, next_slots[3], buffer, BYTES, NULL, &err), &err);
     expect_resident(fixture, 2, ARENA_BYTES + BYTES);
     bl_client_close(client);
     expect_resident(fixture, 1, ARENA_BYTES);
-    must(bl_client_load(next, next_rooms[3], there, BYTES, &err), &err);
+    must(bl_client_load(next, next_slots[3], there, BYTES, &err), &err);
     assert_memory_equal(there, copy, BYTES);
     client = next;
-    memcpy(rooms, next_rooms, sizeof rooms);
+    memcpy(slots, next_slots, sizeof slots);
   }
   bl_client_close(client);
   expect_resident(fixture, 0, 0);

@@ -18,7 +18,7 @@
 typedef struct session {
   raw_input_t input;
   char tcp[64];
-  uint64_t rooms[2], generations[2];
+  uint64_t slots[2], generations[2];
 } session_t;
 
 typedef struct world {
@@ -28,10 +28,10 @@ typedef struct world {
   raw_store_t raw;
   session_t ours;
   bl_client_t *other; // holds a block meanwhile
-  uint64_t other_room;
+  uint64_t other_slot;
 } world_t;
 
-// ---- sessions ----------------------------------------------------------------------------------------------------------
+// ---- sessions -------------------------------------------------------------------------------------------------------
 
 static inline void ask(world_t *world, raw_verb_t verb, raw_input_t *input, raw_output_t *output) {
   input->acknowledged = input->sequence;
@@ -56,7 +56,7 @@ static inline session_t open_session(world_t *world, uint32_t stage) {
   ask(world, RAW_RESERVE, &session.input, &output);
   assert_int_equal(output.count, 2);
   for (int i = 0; i < 2; i++) {
-    session.rooms[i] = output.items[i].id;
+    session.slots[i] = output.items[i].id;
     session.generations[i] = output.items[i].generation;
   }
   return session;
@@ -73,9 +73,9 @@ static inline int set_up_world(void **state) {
   }
   world.raw.loop = world.loop;
   world.other = must_open(world.fixture, 9);
-  reserve(world.other, GRANULE, 1, &world.other_room);
-  fill(world.fixture->slots.base, GRANULE, 99);
-  must(bl_client_evict(world.other, world.other_room, world.fixture->slots.base, GRANULE, NULL, &err), &err);
+  reserve(world.other, GRANULE, 1, &world.other_slot);
+  fill(world.fixture->buffers.base, GRANULE, 99);
+  must(bl_client_evict(world.other, world.other_slot, world.fixture->buffers.base, GRANULE, NULL, &err), &err);
   world.ours = open_session(&world, 1);
   *state = &world;
   return 0;
@@ -85,10 +85,10 @@ static inline int set_up_world(void **state) {
 static inline int tear_down_world(void **state) {
   world_t *world = *state;
   bl_error_t err = {0};
-  uint8_t *slot = world->fixture->slots.base, *expected = slot + GRANULE;
-  must(bl_client_load(world->other, world->other_room, slot, GRANULE, &err), &err);
+  uint8_t *buffer = world->fixture->buffers.base, *expected = buffer + GRANULE;
+  must(bl_client_load(world->other, world->other_slot, buffer, GRANULE, &err), &err);
   fill(expected, GRANULE, 99);
-  assert_memory_equal(slot, expected, GRANULE);
+  assert_memory_equal(buffer, expected, GRANULE);
   bl_client_close(world->other);
   bl_rpc_channel_destroy(world->raw.channel);
   bl_rpc_destroy(world->rpc);
@@ -96,7 +96,7 @@ static inline int tear_down_world(void **state) {
   return tear_down((void **)&world->fixture);
 }
 
-// ---- connections -------------------------------------------------------------------------------------------------------
+// ---- connections ----------------------------------------------------------------------------------------------------
 
 static inline int connect_to(const char *address) {
   bl_address_t where;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the requests of a session (client/requests.h) against the lease table of a store (lib/lease), both as they are,
-// with a connection between them that breaks and comes back at any point, refusals for want of credit, chunks that change on
-// the way, answers that come twice, callers that give up, and deadlines that pass. Random walks of a printed seed; after each
-// the faults stop, and then:
+// Verifies the requests of a session (client/requests.h) against the lease table of a store (lib/lease), both as they
+// are, with a connection between them that breaks and comes back at any point, refusals for want of credit, chunks that
+// change on the way, answers that come twice, callers that give up, and deadlines that pass. Random walks of a printed
+// seed; after each the faults stop, and then:
 //   - every operation has ended, once, and none that was not cancelled, late or damaged has failed;
 //   - what an evict said is stored is there, and a load gave just that;
 //   - what has ended is neither read nor written any more;
-//   - both sides agree on the state and generation of every room, nothing is in flight, and the window is empty.
+//   - both sides agree on the state and generation of every slot, nothing is in flight, and the window is empty.
 // And that each rule of requests.h is needed: with any one of them taken out the walks find a violation.
 // BALLAST_SOAK=1 walks longer.
 #include "base/random.h"
@@ -28,7 +28,7 @@ static int broken_rule;
 
 #include <cmocka.h>
 
-#define ROOMS       3
+#define STORE_SLOTS 3
 #define OPERATIONS  6 // under way at most
 #define BLOCK_BYTES BL_LEASE_GRANULE_BYTES
 #define CHUNK_BYTES (BLOCK_BYTES / 2)
@@ -40,7 +40,7 @@ static int broken_rule;
 #define SECOND_NS   UINT64_C(1000000000)
 #define TTL_NS      (100000 * SECOND_NS)
 
-// ---- the world -----------------------------------------------------------------------------------------------------
+// ---- the world ------------------------------------------------------------------------------------------------------
 
 typedef enum { REQUEST, DATA, ANSWER } kind_t;
 
@@ -82,11 +82,11 @@ typedef struct {
   bl_incarnation_t session_key;
   pipe_t up, down; // to the store, and back
   call_t calls[OPERATIONS];
-  transfer_t transfers[OPERATIONS + ROOMS];
-  uint64_t stored[ROOMS + 1];   // content of each room's memory, by id
-  uint64_t promised[ROOMS + 1]; // content that an evict said is there; 0: none
-  bool kept[ROOMS + 1];         // what ended last there is a load that kept its block
-  uint64_t contents;            // drawn so far
+  transfer_t transfers[OPERATIONS + STORE_SLOTS];
+  uint64_t stored[STORE_SLOTS + 1];   // content of each slot's memory, by id
+  uint64_t promised[STORE_SLOTS + 1]; // content that an evict said is there; 0: none
+  bool kept[STORE_SLOTS + 1];         // what ended last there is a load that kept its block
+  uint64_t contents;                  // drawn so far
   message_t last_answer;
   const char *violation;
 } world_t;
@@ -119,7 +119,7 @@ static message_t take(pipe_t *pipe) {
   return message;
 }
 
-// ---- the store -----------------------------------------------------------------------------------------------------
+// ---- the store ------------------------------------------------------------------------------------------------------
 
 static void answer(world_t *w, uint64_t sequence, const bl_lease_answer_t *said) {
   static char texts[BL_LEASE_REASONS][sizeof((bl_error_t *)0)->text];
@@ -285,7 +285,7 @@ static void step_transfers(world_t *w) {
   }
 }
 
-// ---- the client ----------------------------------------------------------------------------------------------------
+// ---- the client -----------------------------------------------------------------------------------------------------
 
 static call_t *call_of(world_t *w, const bl__operation_t *operation) {
   for (size_t i = 0; i < OPERATIONS; i++) {
@@ -299,7 +299,7 @@ static call_t *call_of(world_t *w, const bl__operation_t *operation) {
 static void check_end(world_t *w, const call_t *call) {
   const bl__operation_t *operation = call->operation;
   const bl_status_t status = operation->err.status;
-  uint64_t *promised = &w->promised[operation->room];
+  uint64_t *promised = &w->promised[operation->slot];
   const bool excused = (call->cancelled && status == BL_CANCELLED) || (call->late && status == BL_UNAVAILABLE) ||
                        (call->damaged && status == BL_DATA_LOSS);
   if (status != BL_OK && !excused) {
@@ -308,10 +308,10 @@ static void check_end(world_t *w, const call_t *call) {
              (call->mixed || call->written != BLOCK_BYTES || call->arrived != *promised)) {
     (void)violates(w, "a load gave what was not stored");
   }
-  w->kept[operation->room] = operation->verb == BL__LOAD && operation->keeps && status == BL_OK;
+  w->kept[operation->slot] = operation->verb == BL__LOAD && operation->keeps && status == BL_OK;
   if (operation->verb == BL__EVICT && status == BL_OK) {
     *promised = call->content;
-  } else if (w->kept[operation->room]) {
+  } else if (w->kept[operation->slot]) {
     return; // as before
   } else if (operation->verb == BL__EVICT || status == BL_OK || status == BL_DATA_LOSS) {
     *promised = 0;
@@ -411,29 +411,29 @@ static void copy_block(world_t *w) {
   if (operation == NULL) {
     return;
   }
-  const uint64_t content = w->stored[operation->offset]; // the model's offset is the room's id
+  const uint64_t content = w->stored[operation->offset]; // the model's offset is the slot's id
   const bl_error_t well = {0};
   write_chunk(w, operation, content, BLOCK_BYTES);
   bl__requests_copied(w->requests, operation, checksum(content, BLOCK_BYTES), &well);
   settle_client(w);
 }
 
-// ---- callers -------------------------------------------------------------------------------------------------------
+// ---- callers --------------------------------------------------------------------------------------------------------
 
 static void start_something(world_t *w) {
   call_t *call = NULL;
   for (size_t i = 0; i < OPERATIONS && call == NULL; i++) {
     call = w->calls[i].operation == NULL ? &w->calls[i] : NULL;
   }
-  const bl__room_t *room = &w->requests->rooms.rooms[draw(w, w->requests->rooms.count)];
-  if (call == NULL || (room->state != BL__ROOM_EMPTY && room->state != BL__ROOM_FULL)) {
+  const bl__slot_t *slot = &w->requests->slots.slots[draw(w, w->requests->slots.count)];
+  if (call == NULL || (slot->state != BL__SLOT_EMPTY && slot->state != BL__SLOT_FULL)) {
     return;
   }
-  const bl__verb_t verb = room->state == BL__ROOM_EMPTY ? BL__EVICT : draw(w, 4) == 0 ? BL__RELEASE : BL__LOAD;
+  const bl__verb_t verb = slot->state == BL__SLOT_EMPTY ? BL__EVICT : draw(w, 4) == 0 ? BL__RELEASE : BL__LOAD;
   bl__operation_t *operation = bl__requests_claim(w->requests, verb, w->now_ns + DEADLINE_NS);
   bl_error_t err;
-  if (bl__requests_use(w->requests, operation, room->id, verb == BL__RELEASE ? 0 : BLOCK_BYTES, &err) != BL_OK) {
-    (void)violates(w, "a room in the right state cannot be used");
+  if (bl__requests_use(w->requests, operation, slot->id, verb == BL__RELEASE ? 0 : BLOCK_BYTES, &err) != BL_OK) {
+    (void)violates(w, "a slot in the right state cannot be used");
     return;
   }
   operation->keeps = verb == BL__LOAD && draw(w, 3) == 0;
@@ -479,11 +479,11 @@ static void break_connection(world_t *w) {
   }
 }
 
-// ---- walks ---------------------------------------------------------------------------------------------------------
+// ---- walks ----------------------------------------------------------------------------------------------------------
 
 static void begin(world_t *w, uint64_t seed, bool pulls) {
   *w = (world_t){.key = bl_random_key(seed, "requests"), .now_ns = SECOND_NS, .pulls = pulls, .contents = 1};
-  const bl_lease_config_t config = {.capacity_bytes = UINT64_C(4) * ROOMS * BLOCK_BYTES,
+  const bl_lease_config_t config = {.capacity_bytes = UINT64_C(4) * STORE_SLOTS * BLOCK_BYTES,
                                     .max_jobs = 1,
                                     .max_sessions = 2,
                                     .max_leases = 16,
@@ -496,7 +496,7 @@ static void begin(world_t *w, uint64_t seed, bool pulls) {
                                 .process = 1,
                                 .key = {.bytes = {7}},
                                 .holder = {.bytes = {9}},
-                                .arena_bytes = UINT64_C(2) * ROOMS * BLOCK_BYTES};
+                                .arena_bytes = UINT64_C(2) * STORE_SLOTS * BLOCK_BYTES};
   bl_lease_opened_t opened;
   bl_lease_answer_t said;
   (void)bl_lease_table_open(w->table, &open, w->now_ns, &opened, &said);
@@ -512,17 +512,17 @@ static void begin(world_t *w, uint64_t seed, bool pulls) {
   assert_true(bl__sequences_next(&w->requests->sequences, &sequence));
   const bl_lease_request_t request = {
       .session = w->session, .key = w->session_key, .sequence = sequence, .now_ns = w->now_ns};
-  const bl_lease_demand_t demand = {.bytes = BLOCK_BYTES, .count = ROOMS};
+  const bl_lease_demand_t demand = {.bytes = BLOCK_BYTES, .count = STORE_SLOTS};
   (void)bl_lease_table_reserve(w->table, &request, 1, &demand, 1, &said);
   assert_int_equal(said.reason, BL_LEASE_GRANTED);
   bl__sequences_over(&w->requests->sequences, sequence);
   bl_lease_view_t view;
-  bl__rooms_begin(&w->requests->rooms);
+  bl__slots_begin(&w->requests->slots);
   for (uint64_t cursor = 0; bl_lease_table_list(w->table, &cursor, &view);) {
-    assert_true(view.id <= ROOMS);
-    assert_true(bl__rooms_add(&w->requests->rooms, view.id, view.generation, view.room_bytes, true));
+    assert_true(view.id <= STORE_SLOTS);
+    assert_true(bl__slots_add(&w->requests->slots, view.id, view.generation, view.room_bytes, true));
   }
-  bl__rooms_end(&w->requests->rooms);
+  bl__slots_end(&w->requests->slots);
   settle_store(w);
   bl__requests_link_up(w->requests);
 }
@@ -588,19 +588,19 @@ static bool is_quiet(const world_t *w) {
          w->up.count == 0 && w->down.count == 0;
 }
 
-// Both sides say the same of every room.
-static void compare_rooms(world_t *w) {
-  for (size_t i = 0; i < w->requests->rooms.count; i++) {
-    const bl__room_t *room = &w->requests->rooms.rooms[i];
+// Both sides say the same of every slot.
+static void compare_slots(world_t *w) {
+  for (size_t i = 0; i < w->requests->slots.count; i++) {
+    const bl__slot_t *slot = &w->requests->slots.slots[i];
     bl_lease_view_t view;
-    if (bl_lease_table_get(w->table, room->id, &view) != BL_OK || view.generation != room->generation) {
-      (void)violates(w, "the generations of a room differ");
-    } else if (room->state == BL__ROOM_FULL ? view.state != BL_LEASE_SEALED && view.state != BL_LEASE_LOADING
-                                            : room->state != BL__ROOM_EMPTY || view.state != BL_LEASE_RESERVED) {
-      (void)violates(w, "the states of a room differ");
-    } else if (w->kept[room->id] && view.state != BL_LEASE_SEALED) {
+    if (bl_lease_table_get(w->table, slot->id, &view) != BL_OK || view.generation != slot->generation) {
+      (void)violates(w, "the generations of a slot differ");
+    } else if (slot->state == BL__SLOT_FULL ? view.state != BL_LEASE_SEALED && view.state != BL_LEASE_LOADING
+                                            : slot->state != BL__SLOT_EMPTY || view.state != BL_LEASE_RESERVED) {
+      (void)violates(w, "the states of a slot differ");
+    } else if (w->kept[slot->id] && view.state != BL_LEASE_SEALED) {
       (void)violates(w, "the store takes a load that kept its block for one that goes on");
-    } else if (room->state == BL__ROOM_FULL && w->stored[room->id] != w->promised[room->id]) {
+    } else if (slot->state == BL__SLOT_FULL && w->stored[slot->id] != w->promised[slot->id]) {
       (void)violates(w, "a full room does not have what was promised");
     }
   }
@@ -635,7 +635,7 @@ static const char *walk(uint64_t seed, bool pulls, unsigned *ended) {
     (void)violates(w, "something never ends");
   }
   if (w->violation == NULL) {
-    compare_rooms(w);
+    compare_slots(w);
   }
   bl_error_t err = {0};
   if (w->violation == NULL && w->requests->flow != 0) {

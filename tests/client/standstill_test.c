@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a holder finds that stood still for longer than its TTL: nothing it asks for fails because of that. The
-// store refuses new uses of rooms until the session is renewed; the client waits for its own renewal and asks again.
+// store refuses new uses of slots until the session is renewed; the client waits for its own renewal and asks again.
 // Here only renewals stand still, so that every request comes before one. And what is left of a source that a store did
 // not answer for in time, because it stood still itself: nothing.
 #include "client/fixture.h"
@@ -36,16 +36,16 @@ static int set_up_short_ttl(void **state) {
 static void test_evictions_wait_for_the_renewal(void **state) {
   const fixture_t *fixture = *state;
   bl_client_t *client = must_open(fixture, 0);
-  uint64_t room;
+  uint64_t slot;
   bl_error_t err = {0};
   bl_client_ticket_t ticket;
-  uint8_t *slot = fixture->slots.base, *there = slot + GRANULE;
-  reserve(client, GRANULE, 1, &room);
+  uint8_t *buffer = fixture->buffers.base, *there = buffer + GRANULE;
+  reserve(client, GRANULE, 1, &slot);
   stop_renewals(client);
   const uint64_t start_ns = bl_clock_now_ns();
   for (uint64_t i = 0;; i++) {
-    fill(slot, GRANULE, i);
-    must(bl_client_evict_start(client, room, slot, GRANULE, NULL, &ticket, &err), &err);
+    fill(buffer, GRANULE, i);
+    must(bl_client_evict_start(client, slot, buffer, GRANULE, NULL, &ticket, &err), &err);
     while (!bl_client_poll(client, ticket) && bl_client_counters(client).retries == 0) {
       usleep(1000);
     }
@@ -53,14 +53,14 @@ static void test_evictions_wait_for_the_renewal(void **state) {
       break;
     }
     must(bl_client_wait(client, ticket, UINT64_MAX, &err), &err);
-    must(bl_client_load(client, room, there, GRANULE, &err), &err);
+    must(bl_client_load(client, slot, there, GRANULE, &err), &err);
     assert_true(bl_clock_now_ns() - start_ns < LIMIT_NS);
     usleep(10000);
   }
   go_on(client);
   must(bl_client_wait(client, ticket, UINT64_MAX, &err), &err);
-  must(bl_client_load(client, room, there, GRANULE, &err), &err);
-  assert_memory_equal(there, slot, GRANULE);
+  must(bl_client_load(client, slot, there, GRANULE, &err), &err);
+  assert_memory_equal(there, buffer, GRANULE);
   bl_client_close(client);
 }
 
@@ -73,9 +73,9 @@ static void *let_go_on(void *argument) {
 static void test_reservations_wait_for_the_renewal(void **state) {
   const fixture_t *fixture = *state;
   bl_client_t *client = must_open(fixture, 0);
-  uint64_t room;
+  uint64_t slot;
   bl_error_t err = {0};
-  reserve(client, GRANULE, 1, &room);
+  reserve(client, GRANULE, 1, &slot);
   stop_renewals(client);
   const uint64_t until_ns = bl_clock_now_ns() + UINT64_C(2500) * BL_NS_PER_MS;
   while (bl_clock_now_ns() < until_ns) { // longer than the TTL: the first thing that the thread finds is the question
@@ -96,11 +96,11 @@ static void test_a_source_that_was_given_up(void **state) {
   bl_error_t err = {0};
   bl_client_ticket_t ticket;
   bl_arena_t arenas[2];
-  uint64_t room;
+  uint64_t slot;
   uint32_t number;
   options.deadline_ms = 3000;
   must(bl_client_open(&options, &client, &err), &err);
-  reserve(client, GRANULE, 1, &room);
+  reserve(client, GRANULE, 1, &slot);
   for (uint64_t i = 0; i < 2; i++) {
     must(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, GRANULE, &arenas[i], &err), &err);
     fill(arenas[i].base, GRANULE, i);
@@ -112,9 +112,9 @@ static void test_a_source_that_was_given_up(void **state) {
   must(bl_client_register_start(client, &source, &number, &ticket, &err), &err);
   kill(fixture->store.pid, SIGCONT);
   must(bl_client_wait(client, ticket, UINT64_MAX, &err), &err);
-  must(bl_client_evict(client, room, arenas[1].base, GRANULE, NULL, &err), &err);
-  must(bl_client_load(client, room, fixture->slots.base, GRANULE, &err), &err);
-  assert_memory_equal(fixture->slots.base, arenas[1].base, GRANULE);
+  must(bl_client_evict(client, slot, arenas[1].base, GRANULE, NULL, &err), &err);
+  must(bl_client_load(client, slot, fixture->buffers.base, GRANULE, &err), &err);
+  assert_memory_equal(fixture->buffers.base, arenas[1].base, GRANULE);
   bl_client_close(client);
   bl_arena_destroy(&arenas[0]);
   bl_arena_destroy(&arenas[1]);

@@ -77,13 +77,13 @@ static int stop(void **state) {
 }
 
 static bl_status_t open_as(const store_process_t *at, bl_tls_t *tls, const char *job, bl_client_path_t path,
-                           const bl_client_region_t *slots, bl_client_t **client, bl_error_t *err) {
+                           const bl_client_region_t *buffers, bl_client_t **client, bl_error_t *err) {
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = tls});
   bl_client_options_t options = {.size = sizeof options,
                                  .store = at->address,
                                  .job = job,
                                  .arena_bytes = 16u << 20,
-                                 .regions = slots,
+                                 .regions = buffers,
                                  .region_count = 1,
                                  .path = path};
   bl_status_t status = bl_client_open(&options, client, err);
@@ -96,37 +96,39 @@ static void must(bl_status_t status, const bl_error_t *err) {
   }
 }
 
-#define ROOMS       4u
+#define STORE_SLOTS 4u
 #define BLOCK_BYTES ((3ull << 20) + 17)
 
 static void blocks_come_back(void **state) {
   (void)state;
   bl_error_t err = {0};
-  bl_client_region_t slots;
-  must(bl_client_region_create(ROOMS * 4ull << 20, &slots, &err), &err);
-  uint8_t *base = slots.base;
+  bl_client_region_t buffers;
+  must(bl_client_region_create(STORE_SLOTS * 4ull << 20, &buffers, &err), &err);
+  uint8_t *base = buffers.base;
   bl_tls_t *tls = authority_tls(&ours, "stage-red");
   for (int turn = 0; turn < 2; turn++) {
     bl_client_t *client;
-    must(open_as(&store, tls, "red", turn == 0 ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_SHM, &slots, &client, &err), &err);
-    uint64_t rooms[ROOMS];
-    must(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = ROOMS}, 1, &err), &err);
-    assert_int_equal(bl_client_rooms(client, rooms, ROOMS), ROOMS);
+    must(open_as(&store, tls, "red", turn == 0 ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_SHM, &buffers, &client, &err),
+         &err);
+    uint64_t slots[STORE_SLOTS];
+    must(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = STORE_SLOTS}, 1, &err),
+         &err);
+    assert_int_equal(bl_client_slots(client, slots, STORE_SLOTS), STORE_SLOTS);
     for (uint64_t round = 0; round < 3; round++) {
-      uint64_t words = slots.bytes / 8;
+      uint64_t words = buffers.bytes / 8;
       for (uint64_t i = 0; i < words; i++) {
-        ((uint64_t *)slots.base)[i] = bl_random_bits(round + 1, i);
+        ((uint64_t *)buffers.base)[i] = bl_random_bits(round + 1, i);
       }
-      bl_client_ticket_t tickets[ROOMS];
-      for (uint64_t i = 0; i < ROOMS; i++) { // all at once: writing and reading meet on the connection
-        must(bl_client_evict_start(client, rooms[i], base + (i << 22), BLOCK_BYTES, NULL, &tickets[i], &err), &err);
+      bl_client_ticket_t tickets[STORE_SLOTS];
+      for (uint64_t i = 0; i < STORE_SLOTS; i++) { // all at once: writing and reading meet on the connection
+        must(bl_client_evict_start(client, slots[i], base + (i << 22), BLOCK_BYTES, NULL, &tickets[i], &err), &err);
       }
-      for (uint64_t i = 0; i < ROOMS; i++) {
+      for (uint64_t i = 0; i < STORE_SLOTS; i++) {
         must(bl_client_wait(client, tickets[i], UINT64_MAX, &err), &err);
       }
-      memset(slots.base, 0xee, slots.bytes);
-      for (uint64_t i = 0; i < ROOMS; i++) {
-        must(bl_client_load(client, rooms[i], base + (i << 22), BLOCK_BYTES, &err), &err);
+      memset(buffers.base, 0xee, buffers.bytes);
+      for (uint64_t i = 0; i < STORE_SLOTS; i++) {
+        must(bl_client_load(client, slots[i], base + (i << 22), BLOCK_BYTES, &err), &err);
         for (uint64_t at = i << 22; at < (i << 22) + BLOCK_BYTES; at++) {
           uint64_t word = bl_random_bits(round + 1, at / 8);
           assert_int_equal(base[at], ((const uint8_t *)&word)[at % 8]);
@@ -137,22 +139,22 @@ static void blocks_come_back(void **state) {
   }
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
   bl_tls_release(tls);
-  bl_client_region_destroy(&slots);
+  bl_client_region_destroy(&buffers);
 }
 
 static void refused(const store_process_t *at, bl_tls_t *tls, const char *job, bl_client_path_t path,
                     bl_status_t status, const char *part) {
   bl_error_t err = {0};
-  bl_client_region_t slots;
+  bl_client_region_t buffers;
   bl_client_t *client = NULL;
-  must(bl_client_region_create(1u << 20, &slots, &err), &err);
-  bl_status_t got = open_as(at, tls, job, path, &slots, &client, &err);
+  must(bl_client_region_create(1u << 20, &buffers, &err), &err);
+  bl_status_t got = open_as(at, tls, job, path, &buffers, &client, &err);
   if (got != status || strstr(err.text, part) == NULL) {
     fail_msg("%s: %s; wanted %s with '%s'", bl_status_name(got), err.text, bl_status_name(status), part);
   }
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
   bl_tls_release(tls);
-  bl_client_region_destroy(&slots);
+  bl_client_region_destroy(&buffers);
 }
 
 static void others_get_no_session(void **state) {
@@ -190,8 +192,8 @@ static void clients_have_their_own(void **state) {
   bl_error_t err = {0};
   bl_client_runtime_t *runtime = NULL;
   bl_client_t *red = NULL, *bare = NULL, *wrong = NULL;
-  bl_client_region_t slots;
-  must(bl_client_region_create(BLOCK_BYTES, &slots, &err), &err);
+  bl_client_region_t buffers;
+  must(bl_client_region_create(BLOCK_BYTES, &buffers, &err), &err);
   must(bl_client_runtime_create(NULL, &runtime, &err), &err);
   const bl_tls_options_t files = authority_options(&ours, "stage-red");
   bl_client_options_t options = {.size = sizeof options,
@@ -216,18 +218,18 @@ static void clients_have_their_own(void **state) {
   assert_int_equal(bl_client_open(&options, &wrong, &err), BL_INVALID);
   bl_client_t *const both[] = {red, bare};
   for (uint64_t i = 0; i < 2; i++) {
-    uint64_t room;
+    uint64_t slot;
     must(bl_client_reserve(both[i], 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = 1}, 1, &err), &err);
-    assert_int_equal(bl_client_rooms(both[i], &room, 1), 1);
-    memset(slots.base, 7 + (int)i, BLOCK_BYTES);
-    must(bl_client_evict(both[i], room, slots.base, BLOCK_BYTES, NULL, &err), &err);
-    memset(slots.base, 0, BLOCK_BYTES);
-    must(bl_client_load(both[i], room, slots.base, BLOCK_BYTES, &err), &err);
-    assert_int_equal(((const uint8_t *)slots.base)[BLOCK_BYTES - 1], 7 + (int)i);
+    assert_int_equal(bl_client_slots(both[i], &slot, 1), 1);
+    memset(buffers.base, 7 + (int)i, BLOCK_BYTES);
+    must(bl_client_evict(both[i], slot, buffers.base, BLOCK_BYTES, NULL, &err), &err);
+    memset(buffers.base, 0, BLOCK_BYTES);
+    must(bl_client_load(both[i], slot, buffers.base, BLOCK_BYTES, &err), &err);
+    assert_int_equal(((const uint8_t *)buffers.base)[BLOCK_BYTES - 1], 7 + (int)i);
     bl_client_close(both[i]);
   }
   bl_client_runtime_destroy(runtime);
-  bl_client_region_destroy(&slots);
+  bl_client_region_destroy(&buffers);
 }
 
 int main(void) {

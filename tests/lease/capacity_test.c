@@ -37,25 +37,25 @@ static bl_lease_table_t *make_table(uint64_t granules, uint32_t leases) {
   return table;
 }
 
-// Whole uses of rooms: evict, seal, load, release. Returns nanoseconds of CPU per use.
-static double use_rooms(holder_t *holder, bl_lease_token_t *rooms, uint32_t count, uint32_t uses, uint64_t key) {
+// Whole uses of slots: evict, seal, load, release. Returns nanoseconds of CPU per use.
+static double use_slot(holder_t *holder, bl_lease_token_t *slots, uint32_t count, uint32_t uses, uint64_t key) {
   uint64_t start = cpu_ns();
   for (uint32_t i = 0; i < uses; i++) {
-    bl_lease_token_t *room = &rooms[bl_random_below(key, i, count)];
+    bl_lease_token_t *slot = &slots[bl_random_below(key, i, count)];
     bl_lease_answer_t answer;
-    if (holder_store(holder, room, 1000, 5) != BL_LEASE_GRANTED || holder_load(holder, room, &answer) != 0 ||
-        holder_release(holder, room, &answer.checksum) != BL_LEASE_GRANTED) {
-      fail_msg("use %" PRIu32 " of a room was refused", i);
+    if (holder_store(holder, slot, 1000, 5) != BL_LEASE_GRANTED || holder_load(holder, slot, &answer) != 0 ||
+        holder_release(holder, slot, &answer.checksum) != BL_LEASE_GRANTED) {
+      fail_msg("use %" PRIu32 " of a slot was refused", i);
     }
   }
   return (double)(cpu_ns() - start) / uses;
 }
 
 // The best of a few: who else computes on this machine has the caches, too.
-static double best_use(holder_t *holder, bl_lease_token_t *rooms, uint32_t count, uint64_t key) {
-  double best_ns = use_rooms(holder, rooms, count, 20000, key);
+static double best_use(holder_t *holder, bl_lease_token_t *slots, uint32_t count, uint64_t key) {
+  double best_ns = use_slot(holder, slots, count, 20000, key);
   for (int i = 0; i < 9; i++) {
-    double ns = use_rooms(holder, rooms, count, 20000, key);
+    double ns = use_slot(holder, slots, count, 20000, key);
     best_ns = ns < best_ns ? ns : best_ns;
   }
   return best_ns;
@@ -71,23 +71,23 @@ static void test_a_million_leases(void **state) {
   assert_int_equal(holder_open(&few, table, "job", 0, 1, (MILLION + 16) * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_open(&many, table, "job", 1, 2, 0), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&few, 1, GRANULE, 1000), BL_LEASE_GRANTED);
-  bl_lease_token_t *rooms = calloc(MILLION, sizeof *rooms);
-  assert_non_null(rooms);
-  assert_int_equal(holder_rooms(&few, rooms, 1000), 1000);
+  bl_lease_token_t *slots = calloc(MILLION, sizeof *slots);
+  assert_non_null(slots);
+  assert_int_equal(holder_slots(&few, slots, 1000), 1000);
   uint64_t key = bl_random_key(4, "capacity");
-  double empty_ns = best_use(&few, rooms, 1000, key);
+  double empty_ns = best_use(&few, slots, 1000, key);
   assert_int_equal(holder_reserve(&many, 1, GRANULE, MILLION - 1000), BL_LEASE_GRANTED);
-  double full_ns = best_use(&few, rooms, 1000, key); // same rooms, full table
-  assert_int_equal(holder_rooms(&many, rooms, MILLION), MILLION - 1000);
-  double spread_ns = best_use(&many, rooms, MILLION - 1000, key); // any of a million rooms
-  printf("%.0f ns per use of a room beside 1000 leases, %.0f beside a million, %.0f all over them\n", empty_ns, full_ns,
+  double full_ns = best_use(&few, slots, 1000, key); // same slots, full table
+  assert_int_equal(holder_slots(&many, slots, MILLION), MILLION - 1000);
+  double spread_ns = best_use(&many, slots, MILLION - 1000, key); // any of a million slots
+  printf("%.0f ns per use of a slot beside 1000 leases, %.0f beside a million, %.0f all over them\n", empty_ns, full_ns,
          spread_ns);
   assert_true(full_ns < 3 * empty_ns); // spread_ns is cache misses
-  bl_lease_token_t one = rooms[MILLION / 2];
+  bl_lease_token_t one = slots[MILLION / 2];
   assert_int_equal(holder_store(&many, &one, 10, 1), BL_LEASE_GRANTED);
   bl_error_t err = {0};
   assert_int_equal(bl_lease_table_audit(table, &err), BL_OK);
-  free(rooms);
+  free(slots);
   bl_lease_table_destroy(table);
 }
 
@@ -98,10 +98,10 @@ static void test_memory_is_flat(void **state) {
   assert_int_equal(holder_open(&a, table, "job", 0, 1, 64 * GRANULE), BL_LEASE_GRANTED);
   struct mallinfo2 before = mallinfo2();
   for (uint64_t plan = 1; plan <= MILLION; plan++) { // grant and release of whole reservations
-    bl_lease_token_t room;
-    if (holder_reserve(&a, plan, (1 + plan % 7) * GRANULE, 2) != BL_LEASE_GRANTED || holder_rooms(&a, &room, 1) != 2 ||
-        holder_store(&a, &room, 100, 1) != BL_LEASE_GRANTED || holder_unreserve(&a, plan) != BL_LEASE_GRANTED ||
-        holder_release(&a, &room, NULL) != BL_LEASE_GRANTED) {
+    bl_lease_token_t slot;
+    if (holder_reserve(&a, plan, (1 + plan % 7) * GRANULE, 2) != BL_LEASE_GRANTED || holder_slots(&a, &slot, 1) != 2 ||
+        holder_store(&a, &slot, 100, 1) != BL_LEASE_GRANTED || holder_unreserve(&a, plan) != BL_LEASE_GRANTED ||
+        holder_release(&a, &slot, NULL) != BL_LEASE_GRANTED) {
       fail_msg("cycle %" PRIu64, plan);
     }
   }
@@ -117,18 +117,18 @@ static void test_memory_is_flat(void **state) {
 // A full store: every further wish is refused, and every sealed block is there to the end.
 static void test_nothing_is_lost_when_full(void **state) {
   (void)state;
-  enum { ROOMS = 256 };
-  bl_lease_table_t *table = make_table(ROOMS, ROOMS + 8);
+  enum { SLOTS = 256 };
+  bl_lease_table_t *table = make_table(SLOTS, SLOTS + 8);
   holder_t a = {0}, b = {0};
-  assert_int_equal(holder_open(&a, table, "job", 0, 1, ROOMS * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(holder_open(&a, table, "job", 0, 1, SLOTS * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_open(&b, table, "job", 1, 2, 0), BL_LEASE_GRANTED);
-  assert_int_equal(holder_reserve(&a, 1, GRANULE, ROOMS), BL_LEASE_GRANTED); // uniform sizes: 100 % before a refusal
-  bl_lease_token_t rooms[ROOMS];
-  uint64_t checksums[ROOMS] = {0}; // 0: empty
-  holder_rooms(&a, rooms, ROOMS);
+  assert_int_equal(holder_reserve(&a, 1, GRANULE, SLOTS), BL_LEASE_GRANTED); // uniform sizes: 100 % before a refusal
+  bl_lease_token_t slots[SLOTS];
+  uint64_t checksums[SLOTS] = {0}; // 0: empty
+  holder_slots(&a, slots, SLOTS);
   uint64_t key = bl_random_key(6, "full"), draws = 0, refused = 0, kept = 0;
   for (uint32_t i = 0; i < MILLION; i++) {
-    uint32_t slot = (uint32_t)bl_random_below(key, draws++, ROOMS);
+    uint32_t slot = (uint32_t)bl_random_below(key, draws++, SLOTS);
     bl_lease_answer_t answer;
     switch (bl_random_below(key, draws++, 4)) {
     case 0:
@@ -137,16 +137,16 @@ static void test_nothing_is_lost_when_full(void **state) {
     case 1: {
       uint64_t checksum = 1 + bl_random_below(key, draws++, 1000000);
       bool empty = checksums[slot] == 0;
-      assert_int_equal(holder_store(&a, &rooms[slot], 100, checksum), empty ? BL_LEASE_GRANTED : BL_LEASE_STATE);
+      assert_int_equal(holder_store(&a, &slots[slot], 100, checksum), empty ? BL_LEASE_GRANTED : BL_LEASE_STATE);
       checksums[slot] = empty ? checksum : checksums[slot];
       break;
     }
     default:
       if (checksums[slot] != 0) {
-        assert_int_equal(holder_load(&a, &rooms[slot], &answer), BL_LEASE_GRANTED);
+        assert_int_equal(holder_load(&a, &slots[slot], &answer), BL_LEASE_GRANTED);
         assert_int_equal(answer.checksum, checksums[slot]);
         if (bl_random_below(key, draws++, 2) == 0) {
-          assert_int_equal(holder_release(&a, &rooms[slot], &checksums[slot]), BL_LEASE_GRANTED);
+          assert_int_equal(holder_release(&a, &slots[slot], &checksums[slot]), BL_LEASE_GRANTED);
           checksums[slot] = 0;
         } else {
           kept++;
@@ -159,7 +159,7 @@ static void test_nothing_is_lost_when_full(void **state) {
   bl_lease_stats_t stats;
   bl_lease_table_stats(table, &stats);
   assert_int_equal(stats.leases[BL_LEASE_LOST], 0);
-  assert_int_equal(stats.held_bytes, ROOMS * GRANULE);
+  assert_int_equal(stats.held_bytes, SLOTS * GRANULE);
   bl_error_t err = {0};
   assert_int_equal(bl_lease_table_audit(table, &err), BL_OK);
   bl_lease_table_destroy(table);
@@ -178,7 +178,7 @@ static void test_mixed_sizes_at_95_percent(void **state) {
   }
   uint64_t key = bl_random_key(7, "mixed"), draws = 0, refused = 0, granted = 0;
   double most = 0;
-  static bl_lease_token_t rooms[GRANULES];
+  static bl_lease_token_t slots[GRANULES];
   for (int i = 0; i < 20000; i++) {
     holder_t *holder = &holders[bl_random_below(key, draws++, HOLDERS)];
     bool *plans = planned[holder - holders];
@@ -212,10 +212,10 @@ static void test_mixed_sizes_at_95_percent(void **state) {
         assert_int_equal(answer.reason, BL_LEASE_GRANTED);
       }
     }
-    uint32_t count = holder_rooms(holder, rooms, GRANULES);
-    for (uint32_t j = 0; j < count; j += 1 + count / 8) { // every room that was granted takes a block
-      assert_int_equal(holder_store(holder, &rooms[j], 1 + j, j), BL_LEASE_GRANTED);
-      assert_int_equal(holder_release(holder, &rooms[j], NULL), BL_LEASE_GRANTED);
+    uint32_t count = holder_slots(holder, slots, GRANULES);
+    for (uint32_t j = 0; j < count; j += 1 + count / 8) { // every slot that was granted takes a block
+      assert_int_equal(holder_store(holder, &slots[j], 1 + j, j), BL_LEASE_GRANTED);
+      assert_int_equal(holder_release(holder, &slots[j], NULL), BL_LEASE_GRANTED);
     }
   }
   printf("%" PRIu64 " reservations granted, %" PRIu64 " refused, fullest %.1f %%\n", granted, refused, 100 * most);

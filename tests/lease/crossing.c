@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #define TRANSFERS 512 // of a world at most
-#define ROOMS     64  // of a pair
+#define SLOTS     64  // of a pair
 #define DEPTH_MAX 6   // requests of a pair under way
 
 typedef enum { NOT_ASKED, ASKED, GRANTED, MOVING, OVER } progress_t; // GRANTED: it waits for a slot of the store
@@ -44,8 +44,8 @@ typedef struct pair { // stage and store
   uint64_t bytes; // of a block
   queue_t wanted; // by the stage, in the order of its plan
   queue_t asked;  // on the way to the store, in order, as over one connection
-  bl_lease_token_t rooms[ROOMS];
-  uint32_t room_count;
+  bl_lease_token_t slots[SLOTS];
+  uint32_t slot_count;
   uint64_t unanswered[DEPTH_MAX];
   uint32_t unanswered_count;
   bool full;                                           // no credit until something ends
@@ -115,7 +115,7 @@ static pair_t *pair_of(const world_t *world, const transfer_t *transfer) {
   return world->pairs[transfer->stage][transfer->store];
 }
 
-// ---- requests ----------------------------------------------------------------------------------------------------------
+// ---- requests -------------------------------------------------------------------------------------------------------
 
 static bl_lease_request_t next_request(pair_t *pair) {
   const uint64_t sequence = ++pair->holder.sequence;
@@ -136,17 +136,17 @@ static void answered(pair_t *pair, uint64_t sequence) {
   }
 }
 
-// The stage sends what is first in its plan: a load, or an eviction for which a room is there.
+// The stage sends what is first in its plan: a load, or an eviction for which a slot is there.
 static bool can_ask(const world_t *world, const pair_t *pair) {
   return pair->wanted.count > 0 && !pair->full && pair->asked.count + pair->unanswered_count < world->depth &&
-         (world->transfers[head(&pair->wanted)].op.verb == BL_VERB_L || pair->room_count > 0);
+         (world->transfers[head(&pair->wanted)].op.verb == BL_VERB_L || pair->slot_count > 0);
 }
 
 static void ask(world_t *world, pair_t *pair) {
   const uint32_t index = pop(&pair->wanted);
   transfer_t *transfer = &world->transfers[index];
   if (transfer->op.verb == BL_VERB_E) {
-    transfer->token = pair->rooms[--pair->room_count];
+    transfer->token = pair->slots[--pair->slot_count];
   }
   transfer->progress = ASKED;
   push(&pair->asked, index);
@@ -174,7 +174,7 @@ static void decide(world_t *world, pair_t *pair) {
     require(world, answer.reason == BL_LEASE_CREDIT, bl_lease_reason_text(answer.reason));
     require(world, pair->unanswered_count > 0, "no credit, and nothing in flight");
     if (transfer->op.verb == BL_VERB_E) {
-      pair->rooms[pair->room_count++] = transfer->token;
+      pair->slots[pair->slot_count++] = transfer->token;
     }
     transfer->progress = NOT_ASKED;
     pair->full = true;
@@ -193,7 +193,7 @@ static void decide(world_t *world, pair_t *pair) {
   }
 }
 
-// ---- the two ends ------------------------------------------------------------------------------------------------------
+// ---- the two ends ---------------------------------------------------------------------------------------------------
 
 static void launch_store_end(world_t *world, uint32_t store) {
   const uint32_t index = pop(&world->granted[store]);
@@ -248,7 +248,7 @@ static void release(world_t *world, pair_t *pair, transfer_t *transfer) {
   bl_lease_decision_t decision =
       bl_lease_table_release(pair->holder.table, &request, &transfer->token, &checksum, &answer);
   require(world, decision == BL_LEASE_DONE && answer.reason == BL_LEASE_GRANTED, "a release is refused");
-  pair->rooms[pair->room_count++] =
+  pair->slots[pair->slot_count++] =
       (bl_lease_token_t){transfer->token.incarnation, transfer->token.id, answer.generation};
 }
 
@@ -270,7 +270,7 @@ static void move(world_t *world, pair_t *pair) {
   }
 }
 
-// ---- stages ------------------------------------------------------------------------------------------------------------
+// ---- stages ---------------------------------------------------------------------------------------------------------
 
 static bool *ran(const world_t *world, bl_op_t op, bl_verb_t verb) {
   return &world->ran[bl_schedule_block(world->schedule, op) * BL_VERB_COUNT + verb];
@@ -336,7 +336,7 @@ static void step(world_t *world, uint32_t s) {
   }
 }
 
-// ---- one thing after the other -----------------------------------------------------------------------------------------
+// ---- one thing after the other --------------------------------------------------------------------------------------
 
 enum { OF_STAGE, OF_STORE, OF_PAIR_ASK, OF_PAIR_DECIDE, OF_PAIR_LAUNCH, OF_PAIR_MOVE, TELL, KINDS };
 
@@ -396,7 +396,7 @@ static bool something_happens(world_t *world) {
   return false;
 }
 
-// ---- worlds ------------------------------------------------------------------------------------------------------------
+// ---- worlds ---------------------------------------------------------------------------------------------------------
 
 static void open_pairs(world_t *world, const bl_holdings_t *holdings) {
   for (uint32_t d = 0; d < world->devices; d++) {
@@ -412,25 +412,25 @@ static void open_pairs(world_t *world, const bl_holdings_t *holdings) {
                                       .capacity_bytes = arena,
                                       .max_jobs = 1,
                                       .max_sessions = CROSSING_DEVICES,
-                                      .max_leases = ROOMS * CROSSING_DEVICES,
+                                      .max_leases = SLOTS * CROSSING_DEVICES,
                                       .window = 16,
                                       .history = 16,
                                       .session_flow_bytes = draw(world, 4) * 2 * GRANULE};
     require(world, bl_lease_table_create(&config, 0, &world->tables[d], NULL) == BL_OK, "no table");
     for (uint32_t s = 0; s < world->devices; s++) {
-      const uint32_t rooms = bl_holdings_reserved(holdings, s, d);
-      if (rooms == 0) {
+      const uint32_t slots = bl_holdings_reserved(holdings, s, d);
+      if (slots == 0) {
         continue;
       }
       pair_t *pair = calloc(1, sizeof *pair);
-      require(world, pair != NULL && rooms <= ROOMS, "no room for a pair");
+      require(world, pair != NULL && slots <= SLOTS, "no room for a pair");
       world->pairs[s][d] = pair;
       pair->bytes = bytes[s];
       bool well = holder_open(&pair->holder, world->tables[d], "job", s, 1 + s, arena) == BL_LEASE_GRANTED &&
-                  holder_reserve(&pair->holder, 1, pair->bytes, rooms) == BL_LEASE_GRANTED &&
-                  holder_rooms(&pair->holder, pair->rooms, ROOMS) == rooms;
-      require(world, well, "the plan's rooms are refused");
-      pair->room_count = rooms;
+                  holder_reserve(&pair->holder, 1, pair->bytes, slots) == BL_LEASE_GRANTED &&
+                  holder_slots(&pair->holder, pair->slots, SLOTS) == slots;
+      require(world, well, "the plan's slots are refused");
+      pair->slot_count = slots;
       drain_actions(world->tables[d]);
     }
   }

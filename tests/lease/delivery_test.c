@@ -16,13 +16,13 @@
 #include <stdlib.h>
 
 #define CLIENTS 3
-#define ROOMS   4
+#define SLOTS   4
 #define USES    30
 #define MAILBOX 64
 
 typedef enum verb { VERB_RESERVE, VERB_EVICT, VERB_LOAD, VERB_RELEASE, VERB_UNRESERVE } verb_t;
 
-// What one room, or the session itself (actor 0), does next.
+// What one slot, or the session itself (actor 0), does next.
 typedef struct actor {
   verb_t verb;
   uint64_t sequence; // of the request under way; 0: none
@@ -33,7 +33,7 @@ typedef struct actor {
 
 typedef struct client {
   holder_t holder;
-  actor_t actors[ROOMS + 1];
+  actor_t actors[SLOTS + 1];
   bool answered[4096]; // by sequence
 } client_t;
 
@@ -108,7 +108,7 @@ static void ask(network_t *network, int index, int actor_index) {
 static void serve(network_t *network, const letter_t *letter) {
   letter_t reply = *letter;
   reply.is_answer = true;
-  bl_lease_demand_t demand = {.bytes = 2 * GRANULE, .count = ROOMS};
+  bl_lease_demand_t demand = {.bytes = 2 * GRANULE, .count = SLOTS};
   uint64_t checksum = checksum_of(letter->client, &letter->token);
   bl_lease_block_t block = {.token = letter->token, .bytes = 12345, .checksum = checksum};
   bl_lease_decision_t decision = BL_LEASE_DONE;
@@ -157,10 +157,10 @@ static void advance_actor(network_t *network, int index, int actor_index, const 
   actor->sequence = 0;
   switch (actor->verb) {
   case VERB_RESERVE: {
-    bl_lease_token_t rooms[ROOMS];
-    assert_int_equal(holder_rooms(&client->holder, rooms, ROOMS), ROOMS);
-    for (int i = 0; i < ROOMS; i++) {
-      client->actors[i + 1] = (actor_t){.verb = VERB_EVICT, .token = rooms[i]};
+    bl_lease_token_t slots[SLOTS];
+    assert_int_equal(holder_slots(&client->holder, slots, SLOTS), SLOTS);
+    for (int i = 0; i < SLOTS; i++) {
+      client->actors[i + 1] = (actor_t){.verb = VERB_EVICT, .token = slots[i]};
     }
     actor->over = true;
     break;
@@ -188,7 +188,7 @@ static void happen(network_t *network) {
   bl_lease_action_t action;
   while (bl_lease_table_next_action(network->table, &action)) {
     for (int i = 0; i < CLIENTS && action.kind == BL_LEASE_ANSWER; i++) {
-      for (int j = 0; j <= ROOMS && network->clients[i].holder.session == action.session; j++) {
+      for (int j = 0; j <= SLOTS && network->clients[i].holder.session == action.session; j++) {
         if (network->clients[i].actors[j].sequence == action.sequence) {
           post(network, &(letter_t){.is_answer = true,
                                     .client = i,
@@ -216,7 +216,7 @@ static void happen(network_t *network) {
                                   true, network->transfers[slot].checksum, 1);
   }
   if (draw(network, 4) == 0) {
-    int client = (int)draw(network, CLIENTS), actor = (int)draw(network, ROOMS + 1);
+    int client = (int)draw(network, CLIENTS), actor = (int)draw(network, SLOTS + 1);
     if (!network->clients[client].actors[actor].over) {
       ask(network, client, actor);
     }
@@ -225,7 +225,7 @@ static void happen(network_t *network) {
 
 static bool all_over(const network_t *network) {
   for (int i = 0; i < CLIENTS; i++) {
-    for (int j = 0; j <= ROOMS; j++) {
+    for (int j = 0; j <= SLOTS; j++) {
       if (!network->clients[i].actors[j].over) {
         return false;
       }
@@ -250,7 +250,7 @@ static void run(uint64_t seed, unsigned loss_percent, bl_lease_stats_t *stats, u
     client->holder.now_ns = 1;
     assert_int_equal(holder_open(&client->holder, network.table, "job", (uint32_t)i, (uint64_t)i + 1, 64 * GRANULE),
                      BL_LEASE_GRANTED);
-    for (int j = 1; j <= ROOMS; j++) {
+    for (int j = 1; j <= SLOTS; j++) {
       client->actors[j].over = true; // until the reservation is answered
     }
     client->actors[0].verb = VERB_RESERVE;
@@ -281,7 +281,7 @@ static void test_losses_change_nothing(void **state) {
   bl_lease_stats_t calm, rough;
   uint64_t calm_revision, rough_revision, repeated = 0;
   run(1, 0, &calm, &calm_revision);
-  assert_int_equal(calm.evicted, CLIENTS * ROOMS * USES);
+  assert_int_equal(calm.evicted, CLIENTS * SLOTS * USES);
   for (uint64_t seed = 1; seed <= 20; seed++) {
     if (only != NULL && strtoull(only, NULL, 10) != seed) {
       continue;

@@ -22,7 +22,8 @@ static inline bl_incarnation_t incarnation_of(uint64_t value) {
   return incarnation;
 }
 
-// `process` is a random number of the process, `plan` one of the job's; the fields of the same names of bl_lease_open_t.
+// `process` is a random number of the process, `plan` one of the job's; the fields of the same names of
+// bl_lease_open_t.
 static inline bl_lease_reason_t holder_open_plan(holder_t *holder, bl_lease_table_t *table, const char *job,
                                                  uint64_t plan, uint32_t stage, uint64_t process, uint64_t incarnation,
                                                  uint64_t arena_bytes) {
@@ -80,12 +81,12 @@ static inline bl_lease_reason_t holder_unreserve(holder_t *holder, uint64_t plan
   return answer.reason;
 }
 
-// The tokens of up to `capacity` rooms of the session; returns how many there are.
-static inline uint32_t holder_rooms(const holder_t *holder, bl_lease_token_t *tokens, uint32_t capacity) {
+// The tokens of up to `capacity` slots of the session; returns how many there are.
+static inline uint32_t holder_slots(const holder_t *holder, bl_lease_token_t *tokens, uint32_t capacity) {
   uint64_t cursor = 0;
   uint32_t count = 0;
   bl_lease_view_t view;
-  while (bl_lease_table_rooms(holder->table, holder->session, &cursor, &view)) {
+  while (bl_lease_table_slots(holder->table, holder->session, &cursor, &view)) {
     if (count < capacity) {
       tokens[count] = (bl_lease_token_t){holder->store, view.id, view.generation};
     }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies fencing: a holder that was paused for longer than its session lives, at any point of any use of its rooms,
-// changes nothing when it wakes up, whoever uses the room by then (10,000 interleavings); and that a holder or store that
-// dies at any edge of the state machine leaves nothing behind (every edge, 1,000 seeds). BALLAST_SEED=n repeats one.
+// Verifies fencing: a holder that was paused for longer than its session lives, at any point of any use of its slots,
+// changes nothing when it wakes up, whoever uses the slot by then (10,000 interleavings); and that a holder or store
+// that dies at any edge of the state machine leaves nothing behind (every edge, 1,000 seeds). BALLAST_SEED=n repeats
+// one.
 #include "lease/holder.h"
 
 #include "base/random.h"
@@ -16,7 +17,7 @@
 #include <stdlib.h>
 
 #define SECOND UINT64_C(1000000000)
-#define ROOMS  3
+#define SLOTS  3
 
 // Edges at which a holder stops: after its request, or after the transfer that it began.
 typedef enum edge {
@@ -65,27 +66,27 @@ static void check(const world_t *world) {
   }
 }
 
-// Brings one room of the holder to an edge. True: a transfer is under way.
-static bool go_to_edge(holder_t *holder, bl_lease_token_t *room, edge_t edge, uint64_t checksum) {
+// Brings one slot of the holder to an edge. True: a transfer is under way.
+static bool go_to_edge(holder_t *holder, bl_lease_token_t *slot, edge_t edge, uint64_t checksum) {
   bl_lease_answer_t answer;
   bl_lease_reason_t reason;
   if (edge == EDGE_RESERVED) {
     return false;
   }
-  holder_evict(holder, room, 1000, checksum, &reason);
+  holder_evict(holder, slot, 1000, checksum, &reason);
   if (edge == EDGE_WRITING) {
     return true;
   }
-  bl_lease_table_transfer_ended(holder->table, room->id, room->generation, true, checksum, holder->now_ns);
+  bl_lease_table_transfer_ended(holder->table, slot->id, slot->generation, true, checksum, holder->now_ns);
   if (edge == EDGE_LOADING || edge == EDGE_RELEASED) {
-    (void)holder_load(holder, room, &answer);
+    (void)holder_load(holder, slot, &answer);
   }
   if (edge == EDGE_RELEASED) {
-    (void)holder_release(holder, room, &checksum);
+    (void)holder_release(holder, slot, &checksum);
   }
   if (edge == EDGE_STORE_SENDS) {
     bl_lease_request_t request = holder_next(holder);
-    return bl_lease_table_load(holder->table, &request, room, true, &answer) == BL_LEASE_BEGIN;
+    return bl_lease_table_load(holder->table, &request, slot, true, &answer) == BL_LEASE_BEGIN;
   }
   return false;
 }
@@ -103,22 +104,22 @@ static void end_behind_its_back(world_t *world, holder_t *successor) {
 }
 
 // Whatever a paused holder does now is refused, and says that it is fenced.
-static void wake_up(world_t *world, holder_t *holder, const bl_lease_token_t rooms[ROOMS]) {
+static void wake_up(world_t *world, holder_t *holder, const bl_lease_token_t slots[SLOTS]) {
   bl_lease_answer_t answer;
   bl_lease_reason_t reason;
   uint64_t checksum = 1;
   holder->now_ns = world->now_ns;
   for (int i = 0; i < 4; i++) {
-    bl_lease_token_t room = rooms[draw(world, ROOMS)];
+    bl_lease_token_t slot = slots[draw(world, SLOTS)];
     switch (draw(world, 5)) {
     case 0:
-      holder_evict(holder, &room, 1000, 1, &reason);
+      holder_evict(holder, &slot, 1000, 1, &reason);
       break;
     case 1:
-      reason = holder_load(holder, &room, &answer);
+      reason = holder_load(holder, &slot, &answer);
       break;
     case 2:
-      reason = holder_release(holder, &room, draw(world, 2) == 0 ? NULL : &checksum);
+      reason = holder_release(holder, &slot, draw(world, 2) == 0 ? NULL : &checksum);
       break;
     case 3:
       reason = holder_reserve(holder, 5, GRANULE, 1);
@@ -138,7 +139,7 @@ static void check_blocks(world_t *world, const holder_t *successor, uint64_t che
   uint64_t cursor = 0;
   bl_lease_view_t view;
   uint32_t count = 0;
-  while (bl_lease_table_rooms(world->table, successor->session, &cursor, &view)) {
+  while (bl_lease_table_slots(world->table, successor->session, &cursor, &view)) {
     if (view.state == BL_LEASE_SEALED) {
       require(world, view.checksum == checksum && view.block_bytes == 500, "a block of the successor was changed");
       count++;
@@ -152,22 +153,22 @@ static void pause_once(uint64_t seed) {
   world_init(&world, "paused", seed);
   holder_t holder = {.now_ns = 1}, successor = {0};
   require(&world, holder_open(&holder, world.table, "job", 0, seed, 16 * GRANULE) == BL_LEASE_GRANTED, "open");
-  require(&world, holder_reserve(&holder, 1, 4 * GRANULE, ROOMS) == BL_LEASE_GRANTED, "reserve");
-  bl_lease_token_t rooms[ROOMS] = {{.id = 0}}, tokens[ROOMS], theirs[ROOMS] = {{.id = 0}};
-  bool moving[ROOMS];
-  holder_rooms(&holder, rooms, ROOMS);
-  for (int i = 0; i < ROOMS; i++) {
+  require(&world, holder_reserve(&holder, 1, 4 * GRANULE, SLOTS) == BL_LEASE_GRANTED, "reserve");
+  bl_lease_token_t slots[SLOTS] = {{.id = 0}}, tokens[SLOTS], theirs[SLOTS] = {{.id = 0}};
+  bool moving[SLOTS];
+  holder_slots(&holder, slots, SLOTS);
+  for (int i = 0; i < SLOTS; i++) {
     for (uint64_t uses = draw(&world, 3); uses > 0; uses--) {
-      (void)go_to_edge(&holder, &rooms[i], EDGE_RELEASED, 7);
+      (void)go_to_edge(&holder, &slots[i], EDGE_RELEASED, 7);
     }
-    tokens[i] = rooms[i]; // what the transfer, and the holder, will go on with
+    tokens[i] = slots[i]; // what the transfer, and the holder, will go on with
     moving[i] = go_to_edge(&holder, &tokens[i], (edge_t)draw(&world, EDGES), 7);
-    rooms[i] = draw(&world, 2) == 0 ? rooms[i] : tokens[i];
+    slots[i] = draw(&world, 2) == 0 ? slots[i] : tokens[i];
   }
   // The holder is paused. Its transfers may end before the successor comes, meanwhile, or after.
   uint64_t late = draw(&world, 3);
   bl_lease_stats_t stats;
-  for (int i = 0; i < ROOMS && late == 0; i++) {
+  for (int i = 0; i < SLOTS && late == 0; i++) {
     if (moving[i]) {
       bl_lease_table_transfer_ended(world.table, tokens[i].id, tokens[i].generation, true, 7, world.now_ns);
     }
@@ -176,35 +177,35 @@ static void pause_once(uint64_t seed) {
   drain_actions(world.table);
   bl_lease_table_stats(world.table, &stats);
   uint32_t fit = (uint32_t)((16 * GRANULE - stats.held_bytes) / (4 * GRANULE));
-  fit = fit < ROOMS ? fit : ROOMS;
+  fit = fit < SLOTS ? fit : SLOTS;
   bl_lease_reason_t reason = fit == 0 ? BL_LEASE_GRANTED : holder_reserve(&successor, 1, 4 * GRANULE, fit);
   require(&world, reason == BL_LEASE_GRANTED || reason == BL_LEASE_SPACE, "the successor's reservation");
-  uint32_t sealed = reason == BL_LEASE_GRANTED ? holder_rooms(&successor, theirs, ROOMS) : 0;
+  uint32_t sealed = reason == BL_LEASE_GRANTED ? holder_slots(&successor, theirs, SLOTS) : 0;
   for (uint32_t i = 0; i < sealed; i++) {
-    for (int j = 0; j < ROOMS; j++) {
+    for (int j = 0; j < SLOTS; j++) {
       bl_lease_view_t mine;
-      require(&world, bl_lease_table_get(world.table, theirs[i].id, &mine) == BL_OK, "a room without a lease");
+      require(&world, bl_lease_table_get(world.table, theirs[i].id, &mine) == BL_OK, "a slot without a lease");
       require(&world, theirs[i].id != tokens[j].id || theirs[i].generation > tokens[j].generation,
               "a token came twice");
     }
     require(&world, holder_store(&successor, &theirs[i], 500, 99) == BL_LEASE_GRANTED, "the successor's evict");
     if (draw(&world, 2) == 0) {
-      wake_up(&world, &holder, rooms);
+      wake_up(&world, &holder, slots);
     }
   }
-  wake_up(&world, &holder, rooms);
+  wake_up(&world, &holder, slots);
   // Its tokens are worth nothing in the hands of the successor either.
-  for (int i = 0; i < ROOMS; i++) {
+  for (int i = 0; i < SLOTS; i++) {
     bl_lease_answer_t answer;
     reason = holder_load(&successor, &tokens[i], &answer);
     require(&world, reason != BL_LEASE_GRANTED, "a token of the holder before opened a block");
   }
-  for (int i = 0; i < ROOMS && late != 0; i++) {
+  for (int i = 0; i < SLOTS && late != 0; i++) {
     if (moving[i]) {
       bl_lease_table_transfer_ended(world.table, tokens[i].id, tokens[i].generation, true, 7, world.now_ns);
     }
   }
-  wake_up(&world, &holder, rooms);
+  wake_up(&world, &holder, slots);
   check_blocks(&world, &successor, 99, sealed);
   check(&world);
   bl_lease_table_destroy(world.table);
@@ -220,20 +221,20 @@ static void test_paused_holders(void **state) {
   }
 }
 
-// ---- death at every edge ----------------------------------------------------------------------------------------------
+// ---- death at every edge --------------------------------------------------------------------------------------------
 
 static void die_at(edge_t edge, uint64_t seed) {
   world_t world;
   world_init(&world, edge_names[edge], seed);
   holder_t holder = {.now_ns = 1};
   require(&world, holder_open(&holder, world.table, "job", 0, seed, 16 * GRANULE) == BL_LEASE_GRANTED, "open");
-  require(&world, holder_reserve(&holder, 1, 1 + draw(&world, 4 * GRANULE), ROOMS) == BL_LEASE_GRANTED, "reserve");
-  bl_lease_token_t rooms[ROOMS] = {{.id = 0}};
-  bool moving[ROOMS];
-  holder_rooms(&holder, rooms, ROOMS);
-  for (int i = 0; i < ROOMS; i++) {
+  require(&world, holder_reserve(&holder, 1, 1 + draw(&world, 4 * GRANULE), SLOTS) == BL_LEASE_GRANTED, "reserve");
+  bl_lease_token_t slots[SLOTS] = {{.id = 0}};
+  bool moving[SLOTS];
+  holder_slots(&holder, slots, SLOTS);
+  for (int i = 0; i < SLOTS; i++) {
     edge_t there = i == 0 ? edge : (edge_t)draw(&world, EDGES);
-    bl_lease_token_t token = rooms[i];
+    bl_lease_token_t token = slots[i];
     moving[i] = go_to_edge(&holder, &token, there, 7);
   }
   check(&world);
@@ -242,12 +243,12 @@ static void die_at(edge_t edge, uint64_t seed) {
     world_init(&world, "again", seed + 100000);
     holder.table = world.table;
     bl_lease_reason_t reason;
-    holder_evict(&holder, &rooms[0], 1000, 1, &reason);
+    holder_evict(&holder, &slots[0], 1000, 1, &reason);
     require(&world, reason == BL_LEASE_NO_SESSION, "a restarted store knows a session");
     holder_t next = {.now_ns = 1};
     require(&world, holder_open(&next, world.table, "job", 0, seed, 16 * GRANULE) == BL_LEASE_GRANTED, "open again");
-    require(&world, holder_reserve(&next, 1, GRANULE, ROOMS) == BL_LEASE_GRANTED, "reserve again");
-    holder_evict(&next, &rooms[0], 1000, 1, &reason);
+    require(&world, holder_reserve(&next, 1, GRANULE, SLOTS) == BL_LEASE_GRANTED, "reserve again");
+    holder_evict(&next, &slots[0], 1000, 1, &reason);
     require(&world, reason == BL_LEASE_INCARNATION, "a token of another incarnation was accepted");
     bl_lease_table_destroy(world.table);
     return;
@@ -263,15 +264,15 @@ static void die_at(edge_t edge, uint64_t seed) {
   for (int pass = 0; pass < 2; pass++) {
     while (bl_lease_table_next_action(world.table, &action)) {
       if (action.kind == BL_LEASE_CANCEL_TRANSFER) {
-        for (int i = 0; i < ROOMS; i++) {
-          moving[i] = moving[i] && rooms[i].id != action.id;
+        for (int i = 0; i < SLOTS; i++) {
+          moving[i] = moving[i] && slots[i].id != action.id;
         }
         bl_lease_table_transfer_ended(world.table, action.id, action.generation, draw(&world, 2) == 0, 7, world.now_ns);
       }
       closed = closed || action.kind == BL_LEASE_CLOSE_ARENA;
     }
   }
-  for (int i = 0; i < ROOMS; i++) {
+  for (int i = 0; i < SLOTS; i++) {
     require(&world, !moving[i], "a transfer of a dead holder was not cancelled");
   }
   bl_lease_stats_t stats;

@@ -30,7 +30,7 @@ uint32_t model_charge(const model_t *model, int job) {
   return most;
 }
 
-// ---- rooms -------------------------------------------------------------------------------------------------------------
+// ---- slots ----------------------------------------------------------------------------------------------------------
 
 static bool has_room(const model_lease_t *lease) {
   return lease->state != BL_LEASE_FREE && lease->state != BL_LEASE_LOST;
@@ -51,13 +51,13 @@ uint64_t model_held_bytes(const model_t *model, int job, int stage) {
   return granules * BL_LEASE_GRANULE_BYTES;
 }
 
-uint32_t model_rooms(const model_t *model, uint64_t session, uint32_t granules) {
-  uint32_t rooms = 0;
+uint32_t model_slots(const model_t *model, uint64_t session, uint32_t granules) {
+  uint32_t slots = 0;
   for (int i = 1; i <= MODEL_LEASES; i++) {
     const model_lease_t *lease = &model->leases[i];
-    rooms += is_held(lease) && lease->session == session && lease->granules == granules ? 1 : 0;
+    slots += is_held(lease) && lease->session == session && lease->granules == granules ? 1 : 0;
   }
-  return rooms;
+  return slots;
 }
 
 uint32_t model_wanted(const model_session_t *session, uint32_t granules) {
@@ -102,7 +102,7 @@ uint32_t model_free_granules(const model_t *model, int job, uint32_t *longest) {
   return free;
 }
 
-// Whether `count` rooms of one size fit, best fit, one after the other.
+// Whether `count` slots of one size fit, best fit, one after the other.
 static bool fits(const model_t *model, int job, uint32_t granules, uint32_t count) {
   bool taken[MODEL_GRANULES];
   fill_map(model, job, taken);
@@ -139,7 +139,7 @@ static void next_use(model_lease_t *lease) {
 static void drop_surplus(model_t *model, uint32_t id) {
   model_lease_t *lease = &model->leases[id];
   const model_session_t *session = model_session(model, lease->session);
-  if (model_rooms(model, lease->session, lease->granules) > model_wanted(session, lease->granules)) {
+  if (model_slots(model, lease->session, lease->granules) > model_wanted(session, lease->granules)) {
     drop(lease);
   }
 }
@@ -162,7 +162,7 @@ void model_lose(model_t *model, uint32_t id) {
   lease->then = MODEL_THEN_LOST;
 }
 
-// ---- sessions ------------------------------------------------------------------------------------------------------------
+// ---- sessions -------------------------------------------------------------------------------------------------------
 
 model_session_t *model_session(model_t *model, uint64_t number) {
   for (int i = 0; i < MODEL_SESSIONS; i++) {
@@ -226,22 +226,22 @@ void model_set_time(model_t *model, uint64_t now_ns) {
   }
 }
 
-// ---- reservations ----------------------------------------------------------------------------------------------------------
+// ---- reservations ---------------------------------------------------------------------------------------------------
 
 static bl_lease_reason_t admit(model_t *model, const model_session_t *session, bool *exact) {
   const model_job_t *job = &model->jobs[model_name(session->job)]; // for its quotas
-  uint64_t granules = 0, rooms = 0;
+  uint64_t granules = 0, slots = 0;
   uint32_t longest = 0, sizes = 0, size = 0;
   for (uint32_t i = 1; i <= MODEL_GRANULES; i++) {
-    uint32_t held = model_rooms(model, session->number, i), wanted = model_wanted(session, i);
+    uint32_t held = model_slots(model, session->number, i), wanted = model_wanted(session, i);
     if (wanted > held) {
-      rooms += wanted - held;
+      slots += wanted - held;
       granules += (uint64_t)i * (wanted - held);
       longest = size = i;
       sizes++;
     }
   }
-  if (rooms == 0) {
+  if (slots == 0) {
     return BL_LEASE_GRANTED;
   }
   uint64_t bytes = granules * BL_LEASE_GRANULE_BYTES;
@@ -257,7 +257,7 @@ static bl_lease_reason_t admit(model_t *model, const model_session_t *session, b
   for (int i = 1; i <= MODEL_LEASES; i++) {
     unused += model->leases[i].state == BL_LEASE_FREE ? 1 : 0;
   }
-  if (rooms > unused) {
+  if (slots > unused) {
     return BL_LEASE_TABLE_FULL;
   }
   uint32_t free = model_free_granules(model, session->job, &longest_free);
@@ -268,7 +268,7 @@ static bl_lease_reason_t admit(model_t *model, const model_session_t *session, b
     *exact = false; // depends on the order in which sizes are placed
     return BL_LEASE_GRANTED;
   }
-  return fits(model, session->job, size, (uint32_t)rooms) ? BL_LEASE_GRANTED : BL_LEASE_SPACE;
+  return fits(model, session->job, size, (uint32_t)slots) ? BL_LEASE_GRANTED : BL_LEASE_SPACE;
 }
 
 static model_session_t *oldest_suspect(model_t *model, int job) {
@@ -302,12 +302,12 @@ bl_lease_reason_t model_reserve(model_t *model, model_session_t *session, uint64
   model_plan_t plan = {.version = version};
   uint64_t granules = 0;
   for (size_t i = 0; i < count; i++) {
-    uint64_t room = (demands[i].bytes + BL_LEASE_GRANULE_BYTES - 1) / BL_LEASE_GRANULE_BYTES;
-    if (room == 0 || room > job->granules || demands[i].count == 0) {
+    uint64_t slot = (demands[i].bytes + BL_LEASE_GRANULE_BYTES - 1) / BL_LEASE_GRANULE_BYTES;
+    if (slot == 0 || slot > job->granules || demands[i].count == 0) {
       return BL_LEASE_BAD_BYTES;
     }
-    plan.counts[room] += demands[i].count;
-    granules += room * demands[i].count;
+    plan.counts[slot] += demands[i].count;
+    granules += slot * demands[i].count;
   }
   if (granules > job->granules) {
     return BL_LEASE_BAD_BYTES;

@@ -2,7 +2,7 @@
 // The lease table as one would write it without caring for time or memory: granules are an array, every question is a
 // loop over everything. The walk (walk.h) compares the real table with it after every call.
 //
-// Where the table may choose (which record, which offset among rooms of several sizes, which idle room goes), the model
+// Where the table may choose (which record, which offset among slots of several sizes, which idle room goes), the model
 // takes over the table's choice after checking that it was allowed.
 #ifndef TESTS_LEASE_MODEL_H
 #define TESTS_LEASE_MODEL_H
@@ -83,7 +83,7 @@ void model_close_idle_job(model_t *model, int job);
 int model_name(int job);
 uint32_t model_charge(const model_t *model, int job);
 uint64_t model_held_bytes(const model_t *model, int job, int stage);             // stage -1: all of them
-uint32_t model_rooms(const model_t *model, uint64_t session, uint32_t granules); // held ones
+uint32_t model_slots(const model_t *model, uint64_t session, uint32_t granules); // held ones
 uint32_t model_wanted(const model_session_t *session, uint32_t granules);
 uint64_t model_in_flight_bytes(const model_t *model, uint64_t session);
 uint32_t model_free_granules(const model_t *model, int job, uint32_t *longest);
@@ -91,9 +91,9 @@ uint32_t model_free_granules(const model_t *model, int job, uint32_t *longest);
 // What a reservation comes to. `exact`: whether the model can tell also where room is fragmented.
 bl_lease_reason_t model_reserve(model_t *model, model_session_t *session, uint64_t version,
                                 const bl_lease_demand_t *demands, size_t count, bool *exact);
-// What a request does: the reason, and whether a transfer begins. `words` are id, generation, and then of an evict bytes and
-// checksum, of a load whether the store moves, of a release whether it is loaded and with which checksum; the last one says
-// that the token is of another store.
+// What a request does: the reason, and whether a transfer begins. `words` are id, generation, and then of an evict
+// bytes and checksum, of a load whether the store moves, of a release whether it is loaded and with which checksum; the
+// last one says that the token is of another store.
 bl_lease_reason_t model_evict(model_t *model, const model_session_t *session, const uint64_t words[6],
                               uint64_t sequence, bool *begins);
 bl_lease_reason_t model_load(model_t *model, const model_session_t *session, const uint64_t words[6], uint64_t sequence,
@@ -104,7 +104,7 @@ bl_lease_reason_t model_keep(model_t *model, const model_session_t *session, con
 bl_lease_reason_t model_unreserve(model_session_t *session, uint64_t version);
 // The answer to a request that waits.
 void model_answer(model_t *model, uint64_t number, uint64_t sequence, bl_lease_reason_t reason);
-// The use of a room is over.
+// The use of a slot is over.
 void model_over(model_t *model, uint32_t id);
 void model_lose(model_t *model, uint32_t id);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that the lease table does what its model does, over random walks of a million calls of every kind: answers,
-// states, generations, rooms, free and largest free space, actions, sums. BALLAST_SEED=n repeats one walk,
+// states, generations, slots, free and largest free space, actions, sums. BALLAST_SEED=n repeats one walk,
 // BALLAST_SOAK=1 walks ten times as far.
 #include "lease/walk.h"
 
@@ -22,7 +22,7 @@ static void test_walks(void **state) {
   for (uint64_t i = 0; i < (only != NULL ? 1 : walks); i++) {
     assert_true(walk_run(first + i, calls, &result));
   }
-  printf("%" PRIu64 " calls: %" PRIu64 " rooms reserved, %" PRIu64 " blocks sealed, %" PRIu64 " loaded, %" PRIu64
+  printf("%" PRIu64 " calls: %" PRIu64 " slots reserved, %" PRIu64 " blocks sealed, %" PRIu64 " loaded, %" PRIu64
          " requests repeated, %" PRIu64 " sessions ended (%" PRIu64 " for their room), %" PRIu64
          " reasons to refuse in one walk\n",
          result.calls, result.granted, result.sealed, result.loaded, result.repeated, result.ended,

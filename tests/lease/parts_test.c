@@ -14,10 +14,10 @@
 #include <cmocka.h>
 #include <string.h>
 
-#define ROOMS    40
+#define SLOTS    40
 #define GRANULES 200
 
-// Where best fit puts a room in a map of granules; GRANULES when it does not fit.
+// Where best fit puts a slot in a map of granules; GRANULES when it does not fit.
 static uint32_t place(const bool taken[GRANULES], uint32_t granules) {
   uint32_t best = GRANULES, best_run = UINT32_MAX;
   for (uint32_t i = 0; i < GRANULES;) {
@@ -37,33 +37,33 @@ static uint32_t place(const bool taken[GRANULES], uint32_t granules) {
 static void test_extents_are_best_fit(void **state) {
   (void)state;
   bl_extents_t extents;
-  assert_int_equal(bl_extents_init(&extents, 2 * ROOMS + 1), BL_OK);
+  assert_int_equal(bl_extents_init(&extents, 2 * SLOTS + 1), BL_OK);
   bl_extent_space_t space;
   assert_true(bl_extent_space_open(&extents, &space, GRANULES));
   bool taken[GRANULES] = {false};
-  bl_extent_t rooms[ROOMS] = {0};
+  bl_extent_t slots[SLOTS] = {0};
   uint64_t key = bl_random_key(1, "extents"), draws = 0;
   for (int i = 0; i < 200000; i++) {
-    uint32_t slot = (uint32_t)bl_random_below(key, draws++, ROOMS);
-    if (rooms[slot] != 0) {
-      memset(taken + bl_extent_offset(&extents, rooms[slot]), 0, bl_extent_granules(&extents, rooms[slot]));
-      bl_extent_give(&extents, &space, rooms[slot]);
-      rooms[slot] = 0;
+    uint32_t slot = (uint32_t)bl_random_below(key, draws++, SLOTS);
+    if (slots[slot] != 0) {
+      memset(taken + bl_extent_offset(&extents, slots[slot]), 0, bl_extent_granules(&extents, slots[slot]));
+      bl_extent_give(&extents, &space, slots[slot]);
+      slots[slot] = 0;
     } else {
       uint32_t granules = 1 + (uint32_t)bl_random_below(key, draws++, 16);
       uint32_t offset = place(taken, granules);
-      rooms[slot] = bl_extent_take(&extents, &space, granules);
-      assert_int_equal(rooms[slot] == 0, offset == GRANULES);
-      if (rooms[slot] != 0) {
-        assert_int_equal(bl_extent_offset(&extents, rooms[slot]), offset);
+      slots[slot] = bl_extent_take(&extents, &space, granules);
+      assert_int_equal(slots[slot] == 0, offset == GRANULES);
+      if (slots[slot] != 0) {
+        assert_int_equal(bl_extent_offset(&extents, slots[slot]), offset);
         memset(taken + offset, 1, granules);
       }
     }
     assert_true(bl_extent_space_is_sound(&extents, &space));
   }
-  for (int i = 0; i < ROOMS; i++) {
-    if (rooms[i] != 0) {
-      bl_extent_give(&extents, &space, rooms[i]);
+  for (int i = 0; i < SLOTS; i++) {
+    if (slots[i] != 0) {
+      bl_extent_give(&extents, &space, slots[i]);
     }
   }
   assert_int_equal(bl_extent_largest(&extents, &space), GRANULES);
@@ -72,7 +72,7 @@ static void test_extents_are_best_fit(void **state) {
   for (uint32_t node = extents.unused; node != 0; node = extents.nodes[node].next) {
     unused++;
   }
-  assert_int_equal(unused, 2 * ROOMS + 1);
+  assert_int_equal(unused, 2 * SLOTS + 1);
   bl_extents_cleanup(&extents);
 }
 

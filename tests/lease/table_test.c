@@ -51,42 +51,42 @@ static void test_bad_requests(void **state) {
   assert_int_equal(holder_reserve(&a, 1, 2 * GRANULE, 3), BL_LEASE_PLAN);
   assert_int_equal(holder_unreserve(&a, 2), BL_LEASE_PLAN);
 
-  bl_lease_token_t rooms[2] = {{.id = 0}}, stale;
+  bl_lease_token_t slots[2] = {{.id = 0}}, stale;
   bl_lease_answer_t answer;
   bl_lease_reason_t reason;
-  assert_int_equal(holder_rooms(&a, rooms, 2), 2);
-  assert_int_equal(holder_load(&a, &rooms[0], &answer), BL_LEASE_STATE); // load before seal
-  holder_evict(&a, &rooms[0], 0, 5, &reason);
+  assert_int_equal(holder_slots(&a, slots, 2), 2);
+  assert_int_equal(holder_load(&a, &slots[0], &answer), BL_LEASE_STATE); // load before seal
+  holder_evict(&a, &slots[0], 0, 5, &reason);
   assert_int_equal(reason, BL_LEASE_BAD_BYTES);
-  holder_evict(&a, &rooms[0], 2 * GRANULE + 1, 5, &reason);
+  holder_evict(&a, &slots[0], 2 * GRANULE + 1, 5, &reason);
   assert_int_equal(reason, BL_LEASE_BAD_BYTES);
-  holder_evict(&b, &rooms[0], 1, 5, &reason);
+  holder_evict(&b, &slots[0], 1, 5, &reason);
   assert_int_equal(reason, BL_LEASE_NOT_YOURS);
-  holder_evict(&other, &rooms[0], 1, 5, &reason); // of another job
+  holder_evict(&other, &slots[0], 1, 5, &reason); // of another job
   assert_int_equal(reason, BL_LEASE_NOT_YOURS);
-  assert_int_equal(holder_release(&other, &rooms[0], NULL), BL_LEASE_NOT_YOURS);
-  stale = rooms[0];
+  assert_int_equal(holder_release(&other, &slots[0], NULL), BL_LEASE_NOT_YOURS);
+  stale = slots[0];
   stale.incarnation.bytes[3] ^= 1;
   holder_evict(&a, &stale, 1, 5, &reason);
   assert_int_equal(reason, BL_LEASE_INCARNATION);
   stale = (bl_lease_token_t){a.store, 65, 1};
   holder_evict(&a, &stale, 1, 5, &reason);
   assert_int_equal(reason, BL_LEASE_NO_LEASE);
-  assert_int_equal(holder_evict(&a, &rooms[0], 1000, 5, &reason), BL_LEASE_BEGIN);
-  assert_int_equal(holder_evict(&a, &rooms[0], 1000, 5, &reason), BL_LEASE_DONE); // a second evict
+  assert_int_equal(holder_evict(&a, &slots[0], 1000, 5, &reason), BL_LEASE_BEGIN);
+  assert_int_equal(holder_evict(&a, &slots[0], 1000, 5, &reason), BL_LEASE_DONE); // a second evict
   assert_int_equal(reason, BL_LEASE_STATE);
-  bl_lease_table_transfer_ended(table, rooms[0].id, rooms[0].generation + 1, true, 5, 0); // of another transfer
-  bl_lease_table_transfer_ended(table, rooms[0].id, rooms[0].generation, true, 5, 0);
-  bl_lease_table_transfer_ended(table, rooms[0].id, rooms[0].generation, true, 5, 0); // a second seal
+  bl_lease_table_transfer_ended(table, slots[0].id, slots[0].generation + 1, true, 5, 0); // of another transfer
+  bl_lease_table_transfer_ended(table, slots[0].id, slots[0].generation, true, 5, 0);
+  bl_lease_table_transfer_ended(table, slots[0].id, slots[0].generation, true, 5, 0); // a second seal
   bl_lease_stats_t stats;
   bl_lease_table_stats(table, &stats);
   assert_int_equal(stats.stale_events, 2);
-  assert_int_equal(holder_load(&a, &rooms[0], &answer), BL_LEASE_GRANTED);
+  assert_int_equal(holder_load(&a, &slots[0], &answer), BL_LEASE_GRANTED);
   assert_int_equal(answer.bytes, 1000);
   assert_int_equal(answer.checksum, 5);
   uint64_t wrong = 6;
-  stale = rooms[0];
-  assert_int_equal(holder_release(&a, &rooms[0], &wrong), BL_LEASE_CHECKSUM);
+  stale = slots[0];
+  assert_int_equal(holder_release(&a, &slots[0], &wrong), BL_LEASE_CHECKSUM);
   assert_int_equal(holder_load(&a, &stale, &answer), BL_LEASE_GENERATION);
   assert_int_equal(bl_lease_reason_status(BL_LEASE_GENERATION), BL_FENCED);
 
@@ -95,7 +95,7 @@ static void test_bad_requests(void **state) {
       .reason = BL_LEASE_SPACE, .free_bytes = 3 * GRANULE, .largest_free_bytes = GRANULE, .retry_after_ms = 7};
   assert_int_equal(bl_lease_answer_to_error(&answer, "reserve", &err), BL_EXHAUSTED);
   assert_string_equal(err.text,
-                      "cannot reserve: no contiguous room of this size is free; free 192 KiB, largest run 64.0 "
+                      "cannot reserve: no contiguous slot of this size is free; free 192 KiB, largest run 64.0 "
                       "KiB; try again in 7 ms");
   check(table);
   bl_lease_table_destroy(table);
@@ -122,7 +122,7 @@ static void test_quotas_at_the_boundary(void **state) {
   bl_lease_stats_t stats;
   bl_lease_table_stats(table, &stats);
   assert_int_equal(stats.held_bytes, 10 * GRANULE);
-  assert_int_equal(holder_reserve(&holders[0], 2, GRANULE, 7), BL_LEASE_GRANTED); // a plan within the rooms it has
+  assert_int_equal(holder_reserve(&holders[0], 2, GRANULE, 7), BL_LEASE_GRANTED); // a plan within the slots it has
   assert_int_equal(holder_reserve(&holders[0], 3, GRANULE, 8), BL_LEASE_JOB_QUOTA);
   assert_int_equal(bl_lease_table_set_quota(table, "job", NULL, BL_LEASE_NO_QUOTA, &err), BL_OK);
   assert_int_equal(holder_reserve(&holders[0], 3, GRANULE, 8), BL_LEASE_GRANTED);
@@ -137,21 +137,21 @@ static void test_plans_share_rooms(void **state) {
   assert_int_equal(holder_open(&a, table, "job", 0, 1, 16 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&a, 1, 4 * GRANULE, 3), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&a, 2, 4 * GRANULE, 4), BL_LEASE_GRANTED); // 3 + 4 would not fit
-  bl_lease_token_t rooms[5] = {{.id = 0}};
-  assert_int_equal(holder_rooms(&a, rooms, 5), 4);
+  bl_lease_token_t slots[5] = {{.id = 0}};
+  assert_int_equal(holder_slots(&a, slots, 5), 4);
   for (int i = 0; i < 4; i++) {
-    assert_int_equal(holder_store(&a, &rooms[i], 100, 1), BL_LEASE_GRANTED);
+    assert_int_equal(holder_store(&a, &slots[i], 100, 1), BL_LEASE_GRANTED);
   }
   assert_int_equal(holder_unreserve(&a, 2), BL_LEASE_GRANTED); // all in use: the fourth goes when it is over
-  assert_int_equal(holder_rooms(&a, rooms, 5), 4);
-  bl_lease_token_t last = rooms[0];
-  assert_int_equal(holder_release(&a, &rooms[0], NULL), BL_LEASE_GRANTED);
-  assert_int_equal(rooms[0].generation, 0);
+  assert_int_equal(holder_slots(&a, slots, 5), 4);
+  bl_lease_token_t last = slots[0];
+  assert_int_equal(holder_release(&a, &slots[0], NULL), BL_LEASE_GRANTED);
+  assert_int_equal(slots[0].generation, 0);
   bl_lease_answer_t answer;
   assert_int_equal(holder_load(&a, &last, &answer), BL_LEASE_GENERATION);
-  assert_int_equal(holder_rooms(&a, rooms, 5), 3);
-  assert_int_equal(holder_release(&a, &rooms[0], NULL), BL_LEASE_GRANTED);
-  assert_true(rooms[0].generation > 0);
+  assert_int_equal(holder_slots(&a, slots, 5), 3);
+  assert_int_equal(holder_release(&a, &slots[0], NULL), BL_LEASE_GRANTED);
+  assert_true(slots[0].generation > 0);
   check(table);
   bl_lease_table_destroy(table);
 }
@@ -162,7 +162,7 @@ static uint64_t arena_granules(const bl_lease_table_t *table) {
   return stats.arena_bytes / GRANULE;
 }
 
-// A store with just the room of a job takes its next plan, whoever parks what in it: the plans are not in use together.
+// A store with just the slot of a job takes its next plan, whoever parks what in it: the plans are not in use together.
 static void test_a_plan_follows_another_in_the_same_room(void **state) {
   (void)state;
   bl_lease_table_t *table = make_table(8);
@@ -176,7 +176,7 @@ static void test_a_plan_follows_another_in_the_same_room(void **state) {
   assert_int_equal(holder_reserve(&one[0], 1, 2 * GRANULE, 3), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&one[1], 1, 2 * GRANULE, 1), BL_LEASE_GRANTED);
   assert_int_equal(holder_open(&other, table, "other", 0, 9, GRANULE), BL_LEASE_CAPACITY);
-  // Another split of the same room, while the first plan holds all of it.
+  // Another split of the same slot, while the first plan holds all of it.
   assert_int_equal(holder_open_plan(&two[0], table, "job", 2, 0, 70, 3, 8 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_open_plan(&two[1], table, "job", 2, 1, 71, 4, 8 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&two[0], 2, 2 * GRANULE, 1), BL_LEASE_GRANTED);
@@ -187,12 +187,12 @@ static void test_a_plan_follows_another_in_the_same_room(void **state) {
   assert_int_equal(arena_granules(table), 8);
   check(table);
   // The plans have memory of their own: a lease of one is none of the other's.
-  bl_lease_token_t room = {.id = 0};
+  bl_lease_token_t slot = {.id = 0};
   bl_lease_answer_t answer;
-  assert_int_equal(holder_rooms(&one[1], &room, 1), 1);
-  assert_int_equal(holder_store(&one[1], &room, 100, 5), BL_LEASE_GRANTED);
-  assert_int_equal(holder_load(&two[1], &room, &answer), BL_LEASE_NOT_YOURS);
-  assert_int_equal(holder_load(&one[1], &room, &answer), BL_LEASE_GRANTED);
+  assert_int_equal(holder_slots(&one[1], &slot, 1), 1);
+  assert_int_equal(holder_store(&one[1], &slot, 100, 5), BL_LEASE_GRANTED);
+  assert_int_equal(holder_load(&two[1], &slot, &answer), BL_LEASE_NOT_YOURS);
+  assert_int_equal(holder_load(&one[1], &slot, &answer), BL_LEASE_GRANTED);
   // Until the last session of the first has gone, the second follows it.
   bl_lease_opened_t opened;
   assert_true(bl_lease_table_opened(table, two[0].session, &opened));
@@ -250,9 +250,9 @@ static void test_time(void **state) {
   assert_int_equal(holder_open(&a, table, "job", 0, 1, 16 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_open(&b, table, "job", 1, 2, 0), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&a, 1, GRANULE, 12), BL_LEASE_GRANTED);
-  bl_lease_token_t room = {.id = 0};
-  holder_rooms(&a, &room, 1);
-  assert_int_equal(holder_store(&a, &room, 100, 1), BL_LEASE_GRANTED);
+  bl_lease_token_t slot = {.id = 0};
+  holder_slots(&a, &slot, 1);
+  assert_int_equal(holder_store(&a, &slot, 100, 1), BL_LEASE_GRANTED);
   bl_lease_answer_t answer;
   bl_lease_reason_t reason;
   for (uint64_t now = SECOND; now <= 100 * SECOND; now += 9 * SECOND) { // renewed, it lives on
@@ -263,27 +263,27 @@ static void test_time(void **state) {
   }
   uint64_t renewed = a.now_ns;
   a.now_ns = renewed + 10 * SECOND - 1; // not early
-  assert_int_equal(holder_load(&a, &room, &answer), BL_LEASE_GRANTED);
-  assert_int_equal(holder_release(&a, &room, NULL), BL_LEASE_GRANTED);
-  assert_int_equal(holder_store(&a, &room, 100, 1), BL_LEASE_GRANTED);
+  assert_int_equal(holder_load(&a, &slot, &answer), BL_LEASE_GRANTED);
+  assert_int_equal(holder_release(&a, &slot, NULL), BL_LEASE_GRANTED);
+  assert_int_equal(holder_store(&a, &slot, 100, 1), BL_LEASE_GRANTED);
   a.now_ns = b.now_ns = renewed + 10 * SECOND + 2000000; // not late: SUSPECT
   (void)bl_lease_table_keep_alive(table, b.session, &b.key, b.now_ns, &answer);
-  holder_evict(&a, &room, 100, 1, &reason);
+  holder_evict(&a, &slot, 100, 1, &reason);
   assert_int_equal(reason, BL_LEASE_STATE);
   assert_int_equal(holder_reserve(&a, 2, GRANULE, 1), BL_LEASE_SUSPECT);
   const bl_lease_request_t late = holder_next(&a);
   (void)bl_lease_table_reserve(table, &late, 3, &(bl_lease_demand_t){.bytes = GRANULE, .count = 1}, 1, &answer);
   assert_int_equal(answer.reason, BL_LEASE_SUSPECT);
   assert_true(answer.retry_after_ms > 0);                              // once it is renewed
-  assert_int_equal(holder_load(&a, &room, &answer), BL_LEASE_GRANTED); // what it has is kept
+  assert_int_equal(holder_load(&a, &slot, &answer), BL_LEASE_GRANTED); // what it has is kept
   (void)bl_lease_table_keep_alive(table, a.session, &a.key, a.now_ns, &answer);
   assert_int_equal(holder_reserve(&a, 2, GRANULE, 1), BL_LEASE_GRANTED); // and back
-  // SUSPECT again, and the room is needed.
+  // SUSPECT again, and the slot is needed.
   b.now_ns = a.now_ns = a.now_ns + 11 * SECOND;
   (void)bl_lease_table_keep_alive(table, b.session, &b.key, b.now_ns, &answer);
   assert_int_equal(holder_reserve(&b, 1, GRANULE, 4), BL_LEASE_GRANTED); // fits beside it
   assert_int_equal(holder_reserve(&b, 2, GRANULE, 5), BL_LEASE_GRANTED); // does not
-  assert_int_equal(holder_load(&a, &room, &answer), BL_LEASE_SESSION_OVER);
+  assert_int_equal(holder_load(&a, &slot, &answer), BL_LEASE_SESSION_OVER);
   // Grace over.
   bl_lease_table_advance(table, b.now_ns + 21 * SECOND);
   bl_lease_stats_t stats;
@@ -303,21 +303,21 @@ static void test_drain_and_revoke(void **state) {
   bl_error_t err;
   assert_int_equal(holder_open(&a, table, "job", 0, 1, 16 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&a, 1, GRANULE, 2), BL_LEASE_GRANTED);
-  bl_lease_token_t rooms[2] = {{.id = 0}};
-  holder_rooms(&a, rooms, 2);
+  bl_lease_token_t slots[2] = {{.id = 0}};
+  holder_slots(&a, slots, 2);
   bl_lease_table_drain(table, true);
   assert_int_equal(holder_open(&b, table, "job", 1, 2, 0), BL_LEASE_DRAINING);
   assert_int_equal(holder_reserve(&a, 2, GRANULE, 1), BL_LEASE_DRAINING);
-  assert_int_equal(holder_store(&a, &rooms[0], 10, 1), BL_LEASE_GRANTED); // inside its reservation
+  assert_int_equal(holder_store(&a, &slots[0], 10, 1), BL_LEASE_GRANTED); // inside its reservation
   assert_false(bl_lease_table_is_drained(table));
   bl_lease_answer_t answer;
-  assert_int_equal(bl_lease_table_revoke(table, rooms[0].id, rooms[0].generation + 1, 0, &err), BL_FENCED);
+  assert_int_equal(bl_lease_table_revoke(table, slots[0].id, slots[0].generation + 1, 0, &err), BL_FENCED);
   assert_int_equal(bl_lease_table_revoke(table, 50, 0, 0, &err), BL_NOT_FOUND);
-  assert_int_equal(bl_lease_table_revoke(table, rooms[0].id, rooms[0].generation, 0, &err), BL_OK);
-  assert_int_equal(bl_lease_table_revoke(table, rooms[0].id, 0, 0, &err), BL_PRECONDITION);
-  assert_int_equal(holder_load(&a, &rooms[0], &answer), BL_LEASE_GONE); // told, not silently
-  assert_int_equal(holder_release(&a, &rooms[0], NULL), BL_LEASE_GRANTED);
-  assert_int_equal(rooms[0].generation, 0);
+  assert_int_equal(bl_lease_table_revoke(table, slots[0].id, slots[0].generation, 0, &err), BL_OK);
+  assert_int_equal(bl_lease_table_revoke(table, slots[0].id, 0, 0, &err), BL_PRECONDITION);
+  assert_int_equal(holder_load(&a, &slots[0], &answer), BL_LEASE_GONE); // told, not silently
+  assert_int_equal(holder_release(&a, &slots[0], NULL), BL_LEASE_GRANTED);
+  assert_int_equal(slots[0].generation, 0);
   assert_int_equal(holder_unreserve(&a, 1), BL_LEASE_GRANTED);
   assert_true(bl_lease_table_is_drained(table));
   bl_lease_table_drain(table, false);
@@ -332,12 +332,12 @@ static void test_history_tells_every_state(void **state) {
   holder_t a = {0};
   assert_int_equal(holder_open(&a, table, "job", 3, 1, 16 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&a, 1, GRANULE, 1), BL_LEASE_GRANTED);
-  bl_lease_token_t room = {.id = 0};
+  bl_lease_token_t slot = {.id = 0};
   bl_lease_answer_t answer;
-  holder_rooms(&a, &room, 1);
-  assert_int_equal(holder_store(&a, &room, 10, 1), BL_LEASE_GRANTED);
-  assert_int_equal(holder_load(&a, &room, &answer), BL_LEASE_GRANTED);
-  assert_int_equal(holder_release(&a, &room, NULL), BL_LEASE_GRANTED);
+  holder_slots(&a, &slot, 1);
+  assert_int_equal(holder_store(&a, &slot, 10, 1), BL_LEASE_GRANTED);
+  assert_int_equal(holder_load(&a, &slot, &answer), BL_LEASE_GRANTED);
+  assert_int_equal(holder_release(&a, &slot, NULL), BL_LEASE_GRANTED);
   static const uint8_t expected[] = {BL_LEASE_RESERVED, BL_LEASE_WRITING, BL_LEASE_SEALED, BL_LEASE_LOADING,
                                      BL_LEASE_RESERVED};
   const bl_journal_t *journal = bl_lease_table_journal(table);
@@ -346,10 +346,10 @@ static void test_history_tells_every_state(void **state) {
     const bl_journal_event_t *event = bl_journal_at(journal, i);
     assert_int_equal(event->revision, i);
     if (event->kind == BL_JOURNAL_LEASE) {
-      assert_int_equal(event->id, room.id);
+      assert_int_equal(event->id, slot.id);
       assert_int_equal(event->stage, 3);
       assert_int_equal(event->to, expected[seen]);
-      assert_int_equal(event->generation, seen < 4 ? room.generation - 1 : room.generation);
+      assert_int_equal(event->generation, seen < 4 ? slot.generation - 1 : slot.generation);
       seen++;
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the two tiers of a store's memory (rooms on the device first, then in the host's; none across; an arena that is
-// asked for as the sum of its rooms holds them all, wherever it is cut; both budgets are kept) and mapped sessions (what
-// their holders' engines may still read is in quarantine until the process is gone, and nobody gets it before).
+// Verifies the two tiers of a store's memory (slots on the device first, then in the host's; none across; an arena that
+// is asked for as the sum of its slots holds them all, wherever it is cut; both budgets are kept) and mapped sessions
+// (what their holders' engines may still read is in quarantine until the process is gone, and nobody gets it before).
 #include "lease/holder.h"
 
 #include "base/random.h"
@@ -93,7 +93,7 @@ static void rooms_are_on_the_device_first(void **state) {
   bl_lease_table_destroy(table);
 }
 
-// The arena is the sum of the rooms: they all fit, whatever part of it the device has.
+// The arena is the sum of the slots: they all fit, whatever part of it the device has.
 static void the_sum_of_the_rooms_is_enough(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed <= 400; seed++) {
@@ -140,18 +140,18 @@ static void the_sum_of_the_rooms_is_enough(void **state) {
 
 typedef enum { EDGE_RESERVED, EDGE_WRITING, EDGE_SEALED, EDGE_LOADING, EDGES } edge_t;
 
-static void go_to(holder_t *holder, const bl_lease_token_t *room, edge_t edge) {
+static void go_to(holder_t *holder, const bl_lease_token_t *slot, edge_t edge) {
   bl_lease_reason_t reason;
   bl_lease_answer_t answer;
   if (edge == EDGE_RESERVED) {
     return;
   }
-  assert_int_equal(holder_evict(holder, room, 100, 5, &reason), BL_LEASE_BEGIN);
+  assert_int_equal(holder_evict(holder, slot, 100, 5, &reason), BL_LEASE_BEGIN);
   if (edge != EDGE_WRITING) {
-    bl_lease_table_transfer_ended(holder->table, room->id, room->generation, true, 5, holder->now_ns);
+    bl_lease_table_transfer_ended(holder->table, slot->id, slot->generation, true, 5, holder->now_ns);
   }
   if (edge == EDGE_LOADING) {
-    assert_int_equal(holder_load(holder, room, &answer), BL_LEASE_GRANTED);
+    assert_int_equal(holder_load(holder, slot, &answer), BL_LEASE_GRANTED);
   }
 }
 
@@ -167,14 +167,14 @@ static void rooms_wait_for_the_end_of_the_process(void **state) {
     for (int way = 0; way < 4; way++) {
       bl_lease_table_t *table = table_of(4, 0);
       holder_t holder = {.now_ns = 1}, next = {.now_ns = 1};
-      bl_lease_token_t rooms[4];
+      bl_lease_token_t slots[4];
       bl_lease_answer_t answer;
       bl_error_t err = {0};
       assert_int_equal(holder_open(&holder, table, "job", 0, 1, 4 * GRANULE), BL_LEASE_GRANTED);
       bl_lease_table_set_mapped(table, holder.session);
       assert_int_equal(holder_reserve(&holder, 1, GRANULE, 4), BL_LEASE_GRANTED);
-      assert_int_equal(holder_rooms(&holder, rooms, 4), 4);
-      go_to(&holder, &rooms[0], (edge_t)edge);
+      assert_int_equal(holder_slots(&holder, slots, 4), 4);
+      go_to(&holder, &slots[0], (edge_t)edge);
       bool closed = way == 3;
       if (way == 0) { // it is not renewed
         bl_lease_table_advance(table, 60 * SECOND);
@@ -192,10 +192,10 @@ static void rooms_wait_for_the_end_of_the_process(void **state) {
       assert_int_equal(holder_open(&next, table, "job", 0, 2, 4 * GRANULE), BL_LEASE_GRANTED);
       assert_int_equal(holder_reserve(&next, 1, GRANULE, 4),
                        closed && edge != EDGE_WRITING ? BL_LEASE_GRANTED : BL_LEASE_SPACE);
-      // The process ends first, or the store's own transfer; the room of that transfer needs both.
+      // The process ends first, or the store's own transfer; the slot of that transfer needs both.
       bool moves_first = (edge + way) % 2 == 0;
       if (edge == EDGE_WRITING && moves_first) {
-        bl_lease_table_transfer_ended(table, rooms[0].id, rooms[0].generation, false, 0, 60 * SECOND);
+        bl_lease_table_transfer_ended(table, slots[0].id, slots[0].generation, false, 0, 60 * SECOND);
         assert_int_equal(quarantined(table), closed ? 0 : 4);
       }
       bl_lease_table_holder_gone(table, old + 1, 60 * SECOND); // another one
@@ -205,7 +205,7 @@ static void rooms_wait_for_the_end_of_the_process(void **state) {
       audit(table);
       if (edge == EDGE_WRITING && !moves_first) {
         assert_int_equal(quarantined(table), 1);
-        bl_lease_table_transfer_ended(table, rooms[0].id, rooms[0].generation, false, 0, 60 * SECOND);
+        bl_lease_table_transfer_ended(table, slots[0].id, slots[0].generation, false, 0, 60 * SECOND);
       }
       assert_int_equal(quarantined(table), 0);
       assert_int_equal(holder_reserve(&next, 2, GRANULE, 4), BL_LEASE_GRANTED);

@@ -22,11 +22,11 @@ static void compare_lease(walk_t *walk, uint32_t id) {
               id, view.generation, lease->generation);
   walk_expect(walk, view.session == lease->session, "lease %" PRIu32 " belongs to session %" PRIx64 ", not %" PRIx64,
               id, view.session, lease->session);
-  bool same_room = lease->state == BL_LEASE_LOST
+  bool same_slot = lease->state == BL_LEASE_LOST
                        ? view.room_bytes == 0
                        : view.offset_bytes == (uint64_t)lease->offset * BL_LEASE_GRANULE_BYTES &&
                              view.room_bytes == (uint64_t)lease->granules * BL_LEASE_GRANULE_BYTES;
-  walk_expect(walk, same_room, "lease %" PRIu32 " has another room than in the model", id);
+  walk_expect(walk, same_slot, "lease %" PRIu32 " has another slot than in the model", id);
   walk_expect(walk, view.block_bytes == lease->bytes && view.checksum == lease->checksum,
               "lease %" PRIu32 " holds %" PRIu64 " bytes, in the model %" PRIu64, id, view.block_bytes, lease->bytes);
 }
@@ -64,26 +64,26 @@ void walk_compare(walk_t *walk) {
   walk_expect(walk, bl_lease_table_audit(walk->table, &err) == BL_OK, "audit: %s", err.text);
 }
 
-static bool overlaps(const model_t *model, const model_lease_t *room) {
+static bool overlaps(const model_t *model, const model_lease_t *slot) {
   for (int i = 1; i <= MODEL_LEASES; i++) {
     const model_lease_t *other = &model->leases[i];
-    if (other->state != BL_LEASE_FREE && other->state != BL_LEASE_LOST && other->job == room->job &&
-        other->offset < room->offset + room->granules && room->offset < other->offset + other->granules) {
+    if (other->state != BL_LEASE_FREE && other->state != BL_LEASE_LOST && other->job == slot->job &&
+        other->offset < slot->offset + slot->granules && slot->offset < other->offset + other->granules) {
       return true;
     }
   }
   return false;
 }
 
-// Takes over the rooms that a granted reservation chose.
-void walk_adopt_new_rooms(walk_t *walk, const model_session_t *session) {
+// Takes over the slots that a granted reservation chose.
+void walk_adopt_new_slots(walk_t *walk, const model_session_t *session) {
   for (uint32_t i = 1; i <= MODEL_LEASES; i++) {
     model_lease_t *lease = &walk->model.leases[i];
     bl_lease_view_t view;
     if (lease->state != BL_LEASE_FREE || bl_lease_table_get(walk->table, i, &view) != BL_OK) {
       continue;
     }
-    model_lease_t room = {.state = BL_LEASE_RESERVED,
+    model_lease_t slot = {.state = BL_LEASE_RESERVED,
                           .generation = view.generation,
                           .session = session->number,
                           .job = session->job,
@@ -92,27 +92,27 @@ void walk_adopt_new_rooms(walk_t *walk, const model_session_t *session) {
                           .granules = (uint32_t)(view.room_bytes / BL_LEASE_GRANULE_BYTES)};
     walk_expect(walk, view.generation > lease->generation, "lease %" PRIu32 ": generation %" PRIu64 " again", i,
                 view.generation);
-    walk_expect(walk, !overlaps(&walk->model, &room), "lease %" PRIu32 " overlaps another room", i);
-    walk_expect(walk, room.offset + room.granules <= walk->model.jobs[session->job].granules,
+    walk_expect(walk, !overlaps(&walk->model, &slot), "lease %" PRIu32 " overlaps another slot", i);
+    walk_expect(walk, slot.offset + slot.granules <= walk->model.jobs[session->job].granules,
                 "lease %" PRIu32 " lies beyond the arena", i);
-    *lease = room;
+    *lease = slot;
   }
   for (uint32_t i = 1; i <= MODEL_GRANULES; i++) {
-    uint32_t held = model_rooms(&walk->model, session->number, i), wanted = model_wanted(session, i);
-    walk_expect(walk, held >= wanted, "%" PRIu32 " rooms of %" PRIu32 " granules, %" PRIu32 " wanted", held, i, wanted);
+    uint32_t held = model_slots(&walk->model, session->number, i), wanted = model_wanted(session, i);
+    walk_expect(walk, held >= wanted, "%" PRIu32 " slots of %" PRIu32 " granules, %" PRIu32 " wanted", held, i, wanted);
   }
 }
 
-// Takes over which idle rooms went when a plan was given up.
-void walk_adopt_dropped_rooms(walk_t *walk, const model_session_t *session) {
+// Takes over which idle slots went when a plan was given up.
+void walk_adopt_dropped_slots(walk_t *walk, const model_session_t *session) {
   for (uint32_t i = 1; i <= MODEL_LEASES; i++) {
     model_lease_t *lease = &walk->model.leases[i];
     bl_lease_view_t view;
     if (lease->session == session->number && lease->state == BL_LEASE_RESERVED &&
         bl_lease_table_get(walk->table, i, &view) != BL_OK) {
       walk_expect(walk,
-                  model_rooms(&walk->model, session->number, lease->granules) > model_wanted(session, lease->granules),
-                  "a room of %" PRIu32 " granules went although wanted", lease->granules);
+                  model_slots(&walk->model, session->number, lease->granules) > model_wanted(session, lease->granules),
+                  "a slot of %" PRIu32 " granules went although wanted", lease->granules);
       *lease = (model_lease_t){.generation = lease->generation};
     }
   }
@@ -120,8 +120,8 @@ void walk_adopt_dropped_rooms(walk_t *walk, const model_session_t *session) {
     const model_lease_t *lease = &walk->model.leases[i];
     bool idle = lease->session == session->number && lease->state == BL_LEASE_RESERVED;
     walk_expect(walk,
-                !idle || model_rooms(&walk->model, session->number, lease->granules) <=
+                !idle || model_slots(&walk->model, session->number, lease->granules) <=
                              model_wanted(session, lease->granules),
-                "a room of %" PRIu32 " granules stayed although nobody wants it", lease->granules);
+                "a slot of %" PRIu32 " granules stayed although nobody wants it", lease->granules);
   }
 }

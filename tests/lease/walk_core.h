@@ -33,9 +33,9 @@ bl_incarnation_t walk_incarnation(uint64_t value);
 
 // walk_compare.c
 void walk_compare(walk_t *walk);
-// Takes over the rooms that a granted reservation chose, and which idle ones went when a plan was given up.
-void walk_adopt_new_rooms(walk_t *walk, const model_session_t *session);
-void walk_adopt_dropped_rooms(walk_t *walk, const model_session_t *session);
+// Takes over the slots that a granted reservation chose, and which idle ones went when a plan was given up.
+void walk_adopt_new_slots(walk_t *walk, const model_session_t *session);
+void walk_adopt_dropped_slots(walk_t *walk, const model_session_t *session);
 
 // One call of a kind, or what one comes to.
 void walk_take_actions(walk_t *walk); // walk_transfer.c

@@ -51,10 +51,10 @@ static bool any_suspect(const model_t *model, int job) {
   return false;
 }
 
-// Whether rooms of a plan were taken from the session: its next reservation then has several sizes.
-static bool misses_rooms(const model_t *model, const model_session_t *session) {
+// Whether slots of a plan were taken from the session: its next reservation then has several sizes.
+static bool misses_slots(const model_t *model, const model_session_t *session) {
   for (uint32_t i = 1; i <= MODEL_GRANULES; i++) {
-    if (model_rooms(model, session->number, i) < model_wanted(session, i)) {
+    if (model_slots(model, session->number, i) < model_wanted(session, i)) {
       return true;
     }
   }
@@ -68,7 +68,7 @@ static int choose(walk_t *walk, const model_session_t *session, uint64_t words[6
   if (walk_chance(walk, 25)) {
     words[0] = walk_draw(walk, 6);
     bool somebody_may_yield = any_suspect(&walk->model, session->job);
-    if (walk_chance(walk, 40) || (somebody_may_yield && misses_rooms(&walk->model, session))) {
+    if (walk_chance(walk, 40) || (somebody_may_yield && misses_slots(&walk->model, session))) {
       return REQUEST_UNRESERVE;
     }
     words[1] = walk_draw(walk, UINT64_C(6) * BL_LEASE_GRANULE_BYTES) + (walk_chance(walk, 97) ? 1 : 0);
@@ -160,9 +160,9 @@ static void run_request(walk_t *walk, model_session_t *session, const bl_lease_r
     walk_expect_reason(walk, outcome.answer.reason, wanted);
   }
   if (kind == REQUEST_RESERVE && wanted == BL_LEASE_GRANTED && !known) {
-    walk_adopt_new_rooms(walk, session);
+    walk_adopt_new_slots(walk, session);
   } else if (kind == REQUEST_UNRESERVE && wanted == BL_LEASE_GRANTED) {
-    walk_adopt_dropped_rooms(walk, session);
+    walk_adopt_dropped_slots(walk, session);
   }
   walk_expect(walk, model_session(&walk->model, number) != NULL, "a request ended its own session");
 }

@@ -81,7 +81,7 @@ void walk_end_transfer(walk_t *walk) {
     } else if (lease->then == MODEL_THEN_RESERVED) {
       lease->state = BL_LEASE_RESERVED;
       const model_session_t *owner = model_session(model, session);
-      if (model_rooms(model, session, lease->granules) > model_wanted(owner, lease->granules)) {
+      if (model_slots(model, session, lease->granules) > model_wanted(owner, lease->granules)) {
         *lease = (model_lease_t){.generation = lease->generation};
       }
       model_answer(model, session, waiting, BL_LEASE_GRANTED);

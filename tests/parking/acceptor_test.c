@@ -23,7 +23,7 @@ typedef struct world {
 } world_t;
 
 static uint8_t *slot_of(const world_t *world, uint32_t slot) {
-  return world->fixture->slots.base + slot * BYTES;
+  return world->fixture->buffers.base + slot * BYTES;
 }
 
 static void destroyed(void *context) {
@@ -42,7 +42,7 @@ static void begin(world_t *world, const fixture_t *fixture, uint64_t bytes_per_s
                                    .stage = 1,
                                    .regions = &fixture->source,
                                    .region_count = 1,
-                                   .rooms = BLOCKS - 1,
+                                   .store_slots = BLOCKS - 1,
                                    .room_bytes = BYTES,
                                    .arena_bytes = BLOCKS * BYTES,
                                    .bytes_per_second = bytes_per_second,
@@ -95,13 +95,13 @@ static void become_ready(world_t *world) {
 // [m] Block `i` leaves its slot, or comes back to another one.
 static void queue(world_t *world, uint32_t i, bool load, uint32_t slot) {
   bl_transfer_t *transfer = &world->transfers[i];
-  const uint64_t room = transfer->room;
+  const uint64_t store_slot = transfer->store_slot;
   if (!load) {
     *transfer = (bl_transfer_t){.block = {.key = {.virtual_stage = 1, .micro_batch = i},
                                           .bytes = BYTES,
                                           .checksum = bl_block_checksum(slot_of(world, slot), BYTES)}};
   } else {
-    *transfer = (bl_transfer_t){.block = transfer->block, .load = true, .room = room};
+    *transfer = (bl_transfer_t){.block = transfer->block, .load = true, .store_slot = store_slot};
   }
   transfer->memory = slot_of(world, slot);
   bl__acceptor_queue(world->acceptor, transfer);
@@ -128,7 +128,7 @@ static void expect_block(const world_t *world, uint32_t slot, uint64_t seed) {
   assert_memory_equal(slot_of(world, slot), expected, BYTES);
 }
 
-// There and back, of as many as there are rooms.
+// There and back, of as many as there are store slots.
 static void round_trip(world_t *world, uint64_t seed) {
   fill_slots(world, seed);
   pthread_mutex_lock(&world->shared.mutex);
@@ -137,10 +137,10 @@ static void round_trip(world_t *world, uint64_t seed) {
   }
   for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
     assert_int_equal(outcome_of(world, i), BL_PARKING_DONE);
-    assert_int_not_equal(world->transfers[i].room, 0);
+    assert_int_not_equal(world->transfers[i].store_slot, 0);
     assert_int_equal(world->transfers[i].session, world->acceptor->session);
     for (uint32_t k = 0; k < i; k++) {
-      assert_int_not_equal(world->transfers[i].room, world->transfers[k].room);
+      assert_int_not_equal(world->transfers[i].store_slot, world->transfers[k].store_slot);
     }
   }
   assert_int_equal(world->acceptor->held, BLOCKS - 1);
@@ -326,7 +326,7 @@ static void test_sessions_rest(void **state) {
   bl__acceptor_rest(world.acceptor);
   assert_int_equal(world.acceptor->state, BL_ACCEPTOR_RESTING);
   pthread_mutex_unlock(&world.shared.mutex);
-  // Its rooms are free: in the end another job has all of the store.
+  // Its store slots are free: in the end another job has all of the store.
   const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
   bl_client_options_t options = options_of(*state, 0);
   options.job = "another";

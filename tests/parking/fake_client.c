@@ -21,16 +21,16 @@ typedef struct operation {
   bool used, over, cancelled;
   uint32_t serial;
   verb_t verb;
-  uint64_t room, bytes, checksum;
+  uint64_t store_slot, bytes, checksum;
   uint8_t *memory;
   bl_error_t err;
 } operation_t;
 
-typedef struct room {
+typedef struct store_slot {
   room_state_t state;
   uint8_t *block;
   uint64_t bytes;
-} room_t;
+} store_slot_t;
 
 struct bl_client {
   bl_client_opened_fn opened;
@@ -39,8 +39,8 @@ struct bl_client {
   void *context;
   bool open, closing;
   bl_error_t lost;
-  room_t rooms[FAKE_ROOMS]; // room i + 1
-  uint32_t room_count;
+  store_slot_t store_slots[FAKE_SLOTS]; // room i + 1
+  uint32_t store_slot_count;
   operation_t operations[BL_CLIENT_TICKETS];
   bl_client_region_t regions[64];
   size_t region_count;
@@ -133,11 +133,11 @@ bool fake_is_closing(const bl_client_t *client) {
   return closing;
 }
 
-unsigned fake_rooms_used(const bl_client_t *client) {
+unsigned fake_slots_used(const bl_client_t *client) {
   unsigned count = 0;
   pthread_mutex_lock(&mutex);
-  for (uint32_t i = 0; i < client->room_count; i++) {
-    count += client->rooms[i].state != EMPTY;
+  for (uint32_t i = 0; i < client->store_slot_count; i++) {
+    count += client->store_slots[i].state != EMPTY;
   }
   pthread_mutex_unlock(&mutex);
   return count;
@@ -181,27 +181,27 @@ static void finish(bl_client_t *client, operation_t *operation, bl_status_t stat
   if (operation->verb == SHOW) {
     return;
   }
-  room_t *room = &client->rooms[operation->room - 1];
+  store_slot_t *store_slot = &client->store_slots[operation->store_slot - 1];
   if (operation->verb == EVICT && status == BL_OK) {
     assert_int_equal(bl_block_checksum(operation->memory, operation->bytes), operation->checksum);
-    memcpy(room->block, operation->memory, operation->bytes);
+    memcpy(store_slot->block, operation->memory, operation->bytes);
   } else if (operation->verb == LOAD && status == BL_OK) {
-    memcpy(operation->memory, room->block, operation->bytes);
+    memcpy(operation->memory, store_slot->block, operation->bytes);
   } else if (operation->verb == LOAD && status == BL_DATA_LOSS) {
     memset(operation->memory, 0, operation->bytes);
   }
   const bool kept = operation->verb == EVICT ? status == BL_OK : status != BL_OK && status != BL_DATA_LOSS;
   const bool doubtful = operation->verb == EVICT && status == BL_CANCELLED;
-  room->state = doubtful ? UNKNOWN : kept ? FULL : EMPTY;
-  if (room->state == EMPTY) {
-    free(room->block);
-    room->block = NULL;
+  store_slot->state = doubtful ? UNKNOWN : kept ? FULL : EMPTY;
+  if (store_slot->state == EMPTY) {
+    free(store_slot->block);
+    store_slot->block = NULL;
   }
 }
 
 // [mutex] on entry; without it on exit
 static void end_operation(bl_client_t *client, operation_t *operation, bl_status_t status, const char *text) {
-  const bl_client_ticket_t ticket = {.slot = (uint32_t)(operation - client->operations), .serial = operation->serial};
+  const bl_client_ticket_t ticket = {.index = (uint32_t)(operation - client->operations), .serial = operation->serial};
   finish(client, operation, status);
   operation->err = error_of(status, text);
   operation->over = true;
@@ -255,8 +255,8 @@ void fake_close(bl_client_t *client) {
   client_count--;
   pthread_mutex_unlock(&mutex);
   client->closed(client->context);
-  for (uint32_t r = 0; r < FAKE_ROOMS; r++) {
-    free(client->rooms[r].block);
+  for (uint32_t r = 0; r < FAKE_SLOTS; r++) {
+    free(client->store_slots[r].block);
   }
   free(client);
 }
@@ -338,7 +338,7 @@ bl_status_t bl_client_open_start(const bl_client_options_t *options, const bl_cl
                                  size_t demand_count, bl_client_opened_fn opened, bl_client_t **client,
                                  bl_error_t *err) {
   assert_int_equal(demand_count, 1);
-  assert_true(demands->count <= FAKE_ROOMS);
+  assert_true(demands->count <= FAKE_SLOTS);
   bl_client_t *made = calloc(1, sizeof *made);
   if (made == NULL || options->store[0] == '\0') {
     free(made);
@@ -347,7 +347,7 @@ bl_status_t bl_client_open_start(const bl_client_options_t *options, const bl_cl
   made->opened = opened;
   made->on_end = options->on_end;
   made->context = options->context;
-  made->room_count = demands->count;
+  made->store_slot_count = demands->count;
   for (size_t i = 0; i < options->region_count; i++) {
     made->regions[made->region_count++] = options->regions[i];
   }
@@ -375,7 +375,7 @@ static operation_t *begin(bl_client_t *client, verb_t verb, void *memory, bl_cli
   }
   operation_t *operation = &client->operations[slot];
   *operation = (operation_t){.used = true, .serial = operation->serial + 1, .verb = verb, .memory = memory};
-  *ticket = (bl_client_ticket_t){.slot = slot, .serial = operation->serial};
+  *ticket = (bl_client_ticket_t){.index = slot, .serial = operation->serial};
   if (verb != SHOW) {
     starts[start_count++ % FAKE_STARTS] = memory;
   }
@@ -402,14 +402,14 @@ bl_status_t bl_client_register_start(bl_client_t *client, const bl_client_region
   return status;
 }
 
-size_t bl_client_rooms(bl_client_t *client, uint64_t *rooms, size_t capacity) {
-  for (size_t i = 0; i < client->room_count && i < capacity; i++) {
-    rooms[i] = i + 1;
+size_t bl_client_slots(bl_client_t *client, uint64_t *store_slots, size_t capacity) {
+  for (size_t i = 0; i < client->store_slot_count && i < capacity; i++) {
+    store_slots[i] = i + 1;
   }
-  return client->room_count;
+  return client->store_slot_count;
 }
 
-bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t room, const void *source, uint64_t bytes,
+bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t store_slot, const void *source, uint64_t bytes,
                                         uint64_t checksum, const bl_client_label_t *label, bl_client_ticket_t *ticket,
                                         bl_error_t *err) {
   (void)label;
@@ -423,29 +423,29 @@ bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t room, cons
     }
     assert_true(lies_there);
     assert_null(under_way(client, NULL)); // every source has been shown
-    assert_in_range(room, 1, client->room_count);
-    assert_int_equal(client->rooms[room - 1].state, EMPTY);
+    assert_in_range(store_slot, 1, client->store_slot_count);
+    assert_int_equal(client->store_slots[store_slot - 1].state, EMPTY);
     operation_t *operation = begin(client, EVICT, (void *)(uintptr_t)source, ticket);
-    operation->room = room;
+    operation->store_slot = store_slot;
     operation->bytes = bytes;
     operation->checksum = checksum;
-    client->rooms[room - 1] = (room_t){.state = EVICTING, .block = malloc(bytes), .bytes = bytes};
+    client->store_slots[store_slot - 1] = (store_slot_t){.state = EVICTING, .block = malloc(bytes), .bytes = bytes};
   }
   pthread_mutex_unlock(&mutex);
   return status;
 }
 
-bl_status_t bl_client_load_start(bl_client_t *client, uint64_t room, void *destination, uint64_t bytes,
+bl_status_t bl_client_load_start(bl_client_t *client, uint64_t store_slot, void *destination, uint64_t bytes,
                                  bl_client_ticket_t *ticket, bl_error_t *err) {
   pthread_mutex_lock(&mutex);
   bl_status_t status = usable(client, err);
   if (status == BL_OK) {
-    assert_in_range(room, 1, client->room_count);
-    assert_int_equal(client->rooms[room - 1].state, FULL);
-    assert_int_equal(client->rooms[room - 1].bytes, bytes);
-    client->rooms[room - 1].state = LOADING;
+    assert_in_range(store_slot, 1, client->store_slot_count);
+    assert_int_equal(client->store_slots[store_slot - 1].state, FULL);
+    assert_int_equal(client->store_slots[store_slot - 1].bytes, bytes);
+    client->store_slots[store_slot - 1].state = LOADING;
     operation_t *operation = begin(client, LOAD, destination, ticket);
-    operation->room = room;
+    operation->store_slot = store_slot;
     operation->bytes = bytes;
   }
   pthread_mutex_unlock(&mutex);
@@ -455,7 +455,7 @@ bl_status_t bl_client_load_start(bl_client_t *client, uint64_t room, void *desti
 bl_status_t bl_client_wait(bl_client_t *client, bl_client_ticket_t ticket, uint64_t deadline_ns, bl_error_t *err) {
   (void)deadline_ns;
   pthread_mutex_lock(&mutex);
-  operation_t *operation = &client->operations[ticket.slot];
+  operation_t *operation = &client->operations[ticket.index];
   assert_true(operation->used && operation->serial == ticket.serial && operation->over);
   operation->used = false;
   *err = operation->err;
@@ -466,7 +466,7 @@ bl_status_t bl_client_wait(bl_client_t *client, bl_client_ticket_t ticket, uint6
 void bl_client_cancel(bl_client_t *client, bl_client_ticket_t ticket) {
   pthread_mutex_lock(&mutex);
   assert_false(client->closing);
-  operation_t *operation = &client->operations[ticket.slot];
+  operation_t *operation = &client->operations[ticket.index];
   assert_true(operation->used && operation->serial == ticket.serial);
   operation->cancelled = true;
   pthread_mutex_unlock(&mutex);

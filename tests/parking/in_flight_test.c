@@ -17,11 +17,11 @@
 #include <cmocka.h>
 #include <string.h>
 
-#define BLOCKS     24u
-#define BYTES      256u
-#define ROOMS      12u
-#define WALKS      60
-#define WALK_STEPS 600
+#define BLOCKS      24u
+#define BYTES       256u
+#define STORE_SLOTS 12u
+#define WALKS       60
+#define WALK_STEPS  600
 
 typedef struct world {
   bl_acceptors_t shared;
@@ -38,13 +38,13 @@ static void destroyed(void *context) {
   world->destroyed++;
 }
 
-static void begin(world_t *world, uint32_t rooms, size_t region_count, const char *address, uint64_t seed) {
+static void begin(world_t *world, uint32_t store_slots, size_t region_count, const char *address, uint64_t seed) {
   *world = (world_t){0};
   bl_acceptor_options_t options = {.name = "store of device 3",
                                    .job = "job",
                                    .regions = world->regions,
                                    .region_count = region_count,
-                                   .rooms = rooms,
+                                   .store_slots = store_slots,
                                    .room_bytes = BYTES};
   snprintf(options.address, sizeof options.address, "%s", address);
   for (uint32_t i = 0; i < BLOCKS; i++) {
@@ -58,8 +58,8 @@ static void begin(world_t *world, uint32_t rooms, size_t region_count, const cha
   pthread_mutex_unlock(&world->shared.mutex);
 }
 
-static void begin_ready(world_t *world, uint32_t rooms) {
-  begin(world, rooms, BLOCKS, "store", 0);
+static void begin_ready(world_t *world, uint32_t store_slots) {
+  begin(world, store_slots, BLOCKS, "store", 0);
   assert_int_equal(world->acceptor->state, BL_ACCEPTOR_OPENING);
   fake_open(fake_client(), BL_OK, "");
   assert_int_equal(world->acceptor->state, BL_ACCEPTOR_READY);
@@ -88,7 +88,7 @@ static void queue_locked(world_t *world, uint32_t i, bool load) {
   assert_false(fake_touches(world->slots[i]));
   bl_transfer_t made = {.block = transfer->block, .memory = world->slots[i], .load = load};
   if (load) {
-    made.room = transfer->room;
+    made.store_slot = transfer->store_slot;
     memset(world->slots[i], 0, BYTES);
   } else {
     memset(world->slots[i], (int)(world->queue_count % 251) + 1, BYTES);
@@ -145,8 +145,8 @@ static void park(world_t *world, uint32_t count) {
 static void test_transfers_begin_in_order(void **state) {
   (void)state;
   world_t world;
-  begin(&world, ROOMS, BLOCKS, "store", 0);
-  for (uint32_t i = 0; i < ROOMS; i++) {
+  begin(&world, STORE_SLOTS, BLOCKS, "store", 0);
+  for (uint32_t i = 0; i < STORE_SLOTS; i++) {
     queue(&world, i, false);
   }
   expect_started(&world, 0);
@@ -159,23 +159,23 @@ static void test_transfers_begin_in_order(void **state) {
   expect_started(&world, 2 + BL_ACCEPTOR_IN_FLIGHT);
   end_well(&world, 9);
   end_well(&world, 1);
-  expect_started(&world, ROOMS);
-  for (uint32_t i = 0; i < ROOMS; i++) {
+  expect_started(&world, STORE_SLOTS);
+  for (uint32_t i = 0; i < STORE_SLOTS; i++) {
     if (world.transfers[i].state == BL_TRANSFER_MOVING) {
       end_well(&world, i);
     }
     expect_over(&world, i, BL_PARKING_DONE);
     assert_int_equal(world.transfers[i].session, 1);
   }
-  assert_int_equal(world.acceptor->held, ROOMS);
-  assert_int_equal(world.acceptor->moved_bytes, ROOMS * BYTES);
+  assert_int_equal(world.acceptor->held, STORE_SLOTS);
+  assert_int_equal(world.acceptor->moved_bytes, STORE_SLOTS * BYTES);
   finish(&world);
 }
 
 static void test_a_slow_path_has_one_at_a_time(void **state) {
   (void)state;
   world_t world;
-  begin_ready(&world, ROOMS);
+  begin_ready(&world, STORE_SLOTS);
   for (uint32_t i = 0; i < 10; i++) {
     queue(&world, i, false);
   }
@@ -203,7 +203,7 @@ static void test_an_eviction_waits_for_a_room(void **state) {
   end_well(&world, 0);
   expect(&world, 2, BL_TRANSFER_MOVING);
   expect(&world, 1, BL_TRANSFER_MOVING);
-  assert_int_equal(world.transfers[2].room, world.transfers[0].room);
+  assert_int_equal(world.transfers[2].store_slot, world.transfers[0].store_slot);
   end_well(&world, 1);
   end_well(&world, 2);
   assert_int_equal(world.acceptor->held, 1);
@@ -226,7 +226,7 @@ static void test_an_eviction_without_a_room_ends_the_session(void **state) {
   expect_over(&world, 3, BL_PARKING_LOST);
   assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
   assert_int_equal(world.acceptor->err.status, BL_INTERNAL);
-  assert_string_equal(world.acceptor->err.text, "more blocks for it than the plan reserves rooms");
+  assert_string_equal(world.acceptor->err.text, "more blocks for it than the plan reserves store slots");
   finish(&world);
 }
 
@@ -258,10 +258,10 @@ static void test_a_block_that_fails_leaves_the_others(void **state) {
 static void test_a_store_dies_in_the_middle_of_several(void **state) {
   (void)state;
   world_t world;
-  begin_ready(&world, ROOMS);
+  begin_ready(&world, STORE_SLOTS);
   park(&world, 2);
   queue(&world, 0, true);
-  for (uint32_t i = 2; i < ROOMS; i++) {
+  for (uint32_t i = 2; i < STORE_SLOTS; i++) {
     queue(&world, i, false);
   }
   fake_end(fake_client(), world.slots[3], BL_UNAVAILABLE, "silent");
@@ -269,9 +269,9 @@ static void test_a_store_dies_in_the_middle_of_several(void **state) {
   assert_int_equal(world.acceptor->err.status, BL_UNAVAILABLE);
   assert_true(fake_is_closing(fake_client()));
   expect_over(&world, 3, BL_PARKING_LOST);
-  expect_over(&world, ROOMS - 1, BL_PARKING_LOST);
-  queue(&world, ROOMS, false); // which comes too late
-  expect_over(&world, ROOMS, BL_PARKING_LOST);
+  expect_over(&world, STORE_SLOTS - 1, BL_PARKING_LOST);
+  queue(&world, STORE_SLOTS, false); // which comes too late
+  expect_over(&world, STORE_SLOTS, BL_PARKING_LOST);
   expect(&world, 0, BL_TRANSFER_MOVING);
   expect(&world, 2, BL_TRANSFER_MOVING);
   call(&world, bl__acceptor_reopen); // a try, which comes after the end of the old session
@@ -281,7 +281,7 @@ static void test_a_store_dies_in_the_middle_of_several(void **state) {
   end_well(&world, 0); // it had come already
   expect_over(&world, 0, BL_PARKING_DONE);
   fake_close(fake_client());
-  for (uint32_t i = 2; i < ROOMS; i++) {
+  for (uint32_t i = 2; i < STORE_SLOTS; i++) {
     expect_over(&world, i, BL_PARKING_LOST);
   }
   assert_int_equal(fake_client_count(), 1);
@@ -294,26 +294,26 @@ static void test_a_store_dies_in_the_middle_of_several(void **state) {
   assert_int_equal(world.acceptor->state, BL_ACCEPTOR_READY);
   assert_int_equal(world.acceptor->session, 2);
   assert_int_equal(world.acceptor->held, 0);
-  park(&world, ROOMS);
+  park(&world, STORE_SLOTS);
   finish(&world);
 }
 
 static void test_what_is_under_way_is_given_up(void **state) {
   (void)state;
   world_t world;
-  begin_ready(&world, ROOMS);
+  begin_ready(&world, STORE_SLOTS);
   park(&world, 1);
-  for (uint32_t i = 1; i < ROOMS; i++) {
+  for (uint32_t i = 1; i < STORE_SLOTS; i++) {
     queue(&world, i, false);
   }
   call(&world, bl__acceptor_flush);
-  for (uint32_t i = 1; i < ROOMS; i++) {
+  for (uint32_t i = 1; i < STORE_SLOTS; i++) {
     if (i <= BL_ACCEPTOR_IN_FLIGHT) {
       expect(&world, i, BL_TRANSFER_MOVING);
       assert_true(fake_is_cancelled(fake_client(), world.slots[i]));
     } else {
       expect_over(&world, i, BL_PARKING_LOST);
-      assert_int_equal(world.transfers[i].room, 0);
+      assert_int_equal(world.transfers[i].store_slot, 0);
     }
   }
   for (uint32_t i = 1; i <= BL_ACCEPTOR_IN_FLIGHT; i++) {
@@ -321,14 +321,14 @@ static void test_what_is_under_way_is_given_up(void **state) {
     expect_over(&world, i, i == 2 ? BL_PARKING_DONE : BL_PARKING_LOST);
   }
   assert_int_equal(world.acceptor->state, BL_ACCEPTOR_READY);
-  assert_int_equal(world.acceptor->held, 1 + BL_ACCEPTOR_IN_FLIGHT); // rooms of unknown content are not empty
+  assert_int_equal(world.acceptor->held, 1 + BL_ACCEPTOR_IN_FLIGHT); // store slots of unknown content are not empty
   finish(&world);
 }
 
 static void test_one_alone_is_given_up(void **state) {
   (void)state;
   world_t world;
-  begin_ready(&world, ROOMS);
+  begin_ready(&world, STORE_SLOTS);
   for (uint32_t i = 0; i < 4; i++) {
     queue(&world, i, false);
   }
@@ -352,7 +352,7 @@ static void test_one_alone_is_given_up(void **state) {
 static void test_sources_that_come_later(void **state) {
   (void)state;
   world_t world;
-  begin(&world, ROOMS, 2, "store", 0);
+  begin(&world, STORE_SLOTS, 2, "store", 0);
   fake_open(fake_client(), BL_OK, "");
   pthread_mutex_lock(&world.shared.mutex);
   bl__acceptor_extend(world.acceptor, 4);
@@ -378,7 +378,7 @@ static void test_sources_that_come_later(void **state) {
 static void test_a_session_rests_with_everything_under_way(void **state) {
   (void)state;
   world_t world;
-  begin(&world, ROOMS, 2, "store", 0);
+  begin(&world, STORE_SLOTS, 2, "store", 0);
   call(&world, bl__acceptor_rest); // not one that is being opened
   assert_int_equal(world.acceptor->state, BL_ACCEPTOR_OPENING);
   fake_open(fake_client(), BL_OK, "");
@@ -409,18 +409,18 @@ static void test_a_session_rests_with_everything_under_way(void **state) {
 static void test_it_ends_while_it_opens(void **state) {
   (void)state;
   world_t world;
-  begin(&world, ROOMS, BLOCKS, "store", 0);
+  begin(&world, STORE_SLOTS, BLOCKS, "store", 0);
   queue(&world, 0, false);
   call(&world, bl__acceptor_end);
   fake_open(fake_client(), BL_OK, ""); // too late
   assert_int_equal(world.acceptor->state, BL_ACCEPTOR_RESTING);
   finish(&world);
   expect_over(&world, 0, BL_PARKING_LOST);
-  begin(&world, ROOMS, BLOCKS, "store", 0);
+  begin(&world, STORE_SLOTS, BLOCKS, "store", 0);
   fake_open(fake_client(), BL_UNAVAILABLE, "refused");
   call(&world, bl__acceptor_reopen); // it would be opened when the other is closed
   finish(&world);
-  begin(&world, ROOMS, BLOCKS, "", 0); // which is refused at once
+  begin(&world, STORE_SLOTS, BLOCKS, "", 0); // which is refused at once
   assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
   assert_int_equal(world.acceptor->err.status, BL_INVALID);
   finish(&world);
@@ -431,7 +431,8 @@ static void test_it_ends_while_it_opens(void **state) {
 typedef struct walk {
   world_t world;
   uint64_t key, count;
-  uint32_t parked;   // rooms that blocks have or will have once everything before has ended well, as a plan counts them
+  uint32_t
+      parked; // store slots that blocks have or will have once everything before has ended well, as a plan counts them
   bool held[BLOCKS]; // counted there
 } walk_t;
 
@@ -466,8 +467,8 @@ static void expect_invariants(walk_t *walk) {
   assert_int_equal(acceptor->client != NULL, fake_client_count());
   if (acceptor->state == BL_ACCEPTOR_READY) {
     assert_false(acceptor->closing);
-    assert_int_equal(acceptor->held, fake_rooms_used(acceptor->client));
-    assert_int_equal(acceptor->held + acceptor->room_count, ROOMS);
+    assert_int_equal(acceptor->held, fake_slots_used(acceptor->client));
+    assert_int_equal(acceptor->held + acceptor->store_slot_count, STORE_SLOTS);
     assert_true(STAILQ_EMPTY(&acceptor->queue) || acceptor->moving_count > 0 || acceptor->showing); // something goes on
   }
 }
@@ -512,7 +513,7 @@ static void queue_any(walk_t *walk) {
   if (rests && there && acceptor->state == BL_ACCEPTOR_READY) {
     free_place(walk, i);
     queue(world, i, true);
-  } else if (rests && !there && walk->parked < ROOMS && i < acceptor->options.region_count &&
+  } else if (rests && !there && walk->parked < STORE_SLOTS && i < acceptor->options.region_count &&
              (acceptor->state == BL_ACCEPTOR_READY || acceptor->state == BL_ACCEPTOR_OPENING)) {
     walk->parked++;
     walk->held[i] = true;
@@ -550,7 +551,7 @@ static void do_anything(walk_t *walk, unsigned trouble) {
 static void walk_once(uint64_t seed, unsigned trouble, uint64_t reached[4]) {
   static walk_t walk;
   walk = (walk_t){.key = seed};
-  begin(&walk.world, ROOMS, BLOCKS / 2, "store", seed);
+  begin(&walk.world, STORE_SLOTS, BLOCKS / 2, "store", seed);
   uint64_t last = 0;
   for (unsigned i = 0, from = 0; i < WALK_STEPS; i++) {
     do_anything(&walk, trouble);

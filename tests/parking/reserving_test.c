@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies that nothing of a stage's plan waits for a store that stands still: rooms are reserved beside what runs, and are
-// there once the store goes on; slots that come later are sources too; a run begins while a session is opened, and its
-// evictions wait for that; plans that are of no use any more are left at once.
+// Verifies that nothing of a stage's plan waits for a store that stands still: store slots are reserved beside what
+// runs, and are there once the store goes on; slots that come later are sources too; a run begins while a session is
+// opened, and its evictions wait for that; plans that are of no use any more are left at once.
 #include "client/fixture.h"
 #include "client/runtime.h"
 #include "datapath/block.h"

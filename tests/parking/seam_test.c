@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the executor's seam over stores that come and go, without a store: what a compute thread does at random, while
-// another thread ends transfers, refuses, dies and interrupts, touches no slot that a transfer has and gets back the bytes
-// that it gave; parkings are destroyed in the middle of everything. And a path of limited rate.
+// Verifies the executor's seam over stores that come and go, without a store: what a compute thread does at random,
+// while another thread ends transfers, refuses, dies and interrupts, touches no slot that a transfer has and gets back
+// the bytes that it gave; parkings are destroyed in the middle of everything. And a path of limited rate.
 #include "parking/fake_client.h"
 
 #include "base/random.h"
@@ -20,15 +20,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STORES   2u
-#define ROOMS    4u  // of each
-#define SLOTS    12u // half of them go to each store
-#define BYTES    UINT64_C(4096)
-#define LIFES    12 // of a parking
-#define ATTEMPTS 12 // of each
-#define STEPS    60 // of each
-#define LONG_NS  (UINT64_C(300) * BL_NS_PER_S)
-#define SLOW_NS  (UINT64_C(40) * BL_NS_PER_MS) // of a block on the slow path
+#define STORES      2u
+#define STORE_SLOTS 4u  // of each
+#define SLOTS       12u // half of them go to each store
+#define BYTES       UINT64_C(4096)
+#define LIFES       12 // of a parking
+#define ATTEMPTS    12 // of each
+#define STEPS       60 // of each
+#define LONG_NS     (UINT64_C(300) * BL_NS_PER_S)
+#define SLOW_NS     (UINT64_C(40) * BL_NS_PER_MS) // of a block on the slow path
 
 typedef enum { HERE, LEAVING, PARKED, COMING } place_t;
 
@@ -45,7 +45,7 @@ typedef struct world {
   uint64_t attempt, seed, draws;
   place_t places[SLOTS];
   bl_parked_block_t blocks[SLOTS];
-  uint32_t used[STORES + 1]; // rooms, as a plan counts them
+  uint32_t used[STORES + 1]; // store slots, as a plan counts them
 
   unsigned trouble; // in a thousand
   pthread_t runtime;
@@ -72,7 +72,7 @@ static void set_up(world_t *world, uint64_t seed) {
     world->own[d] = SLOTS;
     world->evict_bytes[d] = BYTES;
     world->stores[d] = "store";
-    world->reserved[d] = d == 0 ? 0 : ROOMS; // by stage 0
+    world->reserved[d] = d == 0 ? 0 : STORE_SLOTS; // by stage 0
   }
   world->holdings = (bl_holdings_t){.devices = STORES, // the last one is a host store
                                     .stores = STORES + 1,
@@ -143,7 +143,7 @@ static bl_status_t wait_for(world_t *world, uint32_t i, uint64_t deadline_ns, bl
   return status;
 }
 
-// ---- at random -------------------------------------------------------------------------------------------------------
+// ---- at random ------------------------------------------------------------------------------------------------------
 
 static void *run(void *argument) {
   world_t *world = argument;
@@ -172,7 +172,7 @@ static void set_interruptible(world_t *world, bool may) {
 static bool leave(world_t *world, uint32_t i) {
   bl_error_t err = {0};
   const uint32_t store = 1 + i % STORES;
-  if (world->used[store] == ROOMS) {
+  if (world->used[store] == STORE_SLOTS) {
     return true;
   }
   bl_status_t status = begin_evict(world, i, &err);
@@ -286,7 +286,7 @@ static void test_random_attempts(void **state) {
   }
 }
 
-// ---- a slow path -----------------------------------------------------------------------------------------------------
+// ---- a slow path ----------------------------------------------------------------------------------------------------
 
 static void begin_slow(world_t *world, uint64_t bytes_per_second) {
   set_up(world, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies that each fault of a holder or of a transfer moves its counters in the store's metrics, by one, and no other:
-// expiry, checksums, fencing, refusals, revocation, repetition.
+// Verifies that each fault of a holder or of a transfer moves its counters in the store's metrics, by one, and no
+// other: expiry, checksums, fencing, refusals, revocation, repetition.
 #include "lease/holder.h"
 #include "meter.h"
 
@@ -14,13 +14,13 @@
 
 #define SECOND   UINT64_C(1000000000)
 #define EXPECTED 4
-#define ROOMS    4
+#define SLOTS    4
 
 typedef struct world {
   bl_lease_table_t *table;
   bl_board_t *board;
   holder_t holder;
-  bl_lease_token_t rooms[ROOMS];
+  bl_lease_token_t slots[SLOTS];
 } world_t;
 
 static void set_up(world_t *world) {
@@ -36,9 +36,9 @@ static void set_up(world_t *world) {
   assert_int_equal(bl_lease_table_create(&config, 0, &world->table, &err), BL_OK);
   assert_int_equal(bl_board_create(bl_meter_rows, bl_meter_row_count, &world->board, &err), BL_OK);
   assert_int_equal(holder_open(&world->holder, world->table, "job", 0, 1, 32 * GRANULE), BL_LEASE_GRANTED);
-  assert_int_equal(holder_reserve(&world->holder, 1, GRANULE, ROOMS), BL_LEASE_GRANTED);
-  assert_int_equal(holder_rooms(&world->holder, world->rooms, ROOMS), ROOMS);
-  assert_int_equal(holder_store(&world->holder, &world->rooms[0], 100, 5), BL_LEASE_GRANTED); // one sealed block
+  assert_int_equal(holder_reserve(&world->holder, 1, GRANULE, SLOTS), BL_LEASE_GRANTED);
+  assert_int_equal(holder_slots(&world->holder, world->slots, SLOTS), SLOTS);
+  assert_int_equal(holder_store(&world->holder, &world->slots[0], 100, 5), BL_LEASE_GRANTED); // one sealed block
   drain_actions(world->table);
 }
 
@@ -51,9 +51,9 @@ static void evict(world_t *world, bl_lease_token_t token, uint64_t bytes) {
 
 // A block comes whose transfer ends like this.
 static void transfer(world_t *world, bool moved, uint64_t checksum) {
-  const bl_lease_token_t *room = &world->rooms[1];
-  evict(world, *room, 100);
-  bl_lease_table_transfer_ended(world->table, room->id, room->generation, moved, checksum, 0);
+  const bl_lease_token_t *slot = &world->slots[1];
+  evict(world, *slot, 100);
+  bl_lease_table_transfer_ended(world->table, slot->id, slot->generation, moved, checksum, 0);
 }
 
 static void not_renewed(world_t *world) {
@@ -66,7 +66,7 @@ static void expired(world_t *world) {
 
 static void suspect_evicts(world_t *world) {
   world->holder.now_ns = 11 * SECOND;
-  evict(world, world->rooms[1], 100);
+  evict(world, world->slots[1], 100);
 }
 
 static void replaced(world_t *world) {
@@ -76,41 +76,41 @@ static void replaced(world_t *world) {
 
 static void old_holder_speaks(world_t *world) {
   replaced(world);
-  evict(world, world->rooms[1], 100);
+  evict(world, world->slots[1], 100);
 }
 
 static void old_token(world_t *world) {
-  bl_lease_token_t token = world->rooms[1];
-  assert_int_equal(holder_store(&world->holder, &world->rooms[1], 100, 5), BL_LEASE_GRANTED);
-  assert_int_equal(holder_release(&world->holder, &world->rooms[1], NULL), BL_LEASE_GRANTED);
+  bl_lease_token_t token = world->slots[1];
+  assert_int_equal(holder_store(&world->holder, &world->slots[1], 100, 5), BL_LEASE_GRANTED);
+  assert_int_equal(holder_release(&world->holder, &world->slots[1], NULL), BL_LEASE_GRANTED);
   evict(world, token, 100);
 }
 
 static void token_of_another_store(world_t *world) {
-  bl_lease_token_t token = world->rooms[1];
+  bl_lease_token_t token = world->slots[1];
   token.incarnation.bytes[0] ^= 1;
   evict(world, token, 100);
 }
 
 static void unknown_lease(world_t *world) {
-  evict(world, (bl_lease_token_t){world->rooms[1].incarnation, 60, 1}, 100);
+  evict(world, (bl_lease_token_t){world->slots[1].incarnation, 60, 1}, 100);
 }
 
 static void unknown_session(world_t *world) {
   world->holder.session += UINT64_C(1) << 40;
-  evict(world, world->rooms[1], 100);
+  evict(world, world->slots[1], 100);
 }
 
 static void wrong_key(world_t *world) {
   world->holder.key.bytes[2] ^= 1;
-  evict(world, world->rooms[1], 100);
+  evict(world, world->slots[1], 100);
 }
 
 static void anothers_lease(world_t *world) {
   holder_t other = {0};
   bl_lease_reason_t reason;
   assert_int_equal(holder_open(&other, world->table, "job", 1, 2, 0), BL_LEASE_GRANTED);
-  holder_evict(&other, &world->rooms[1], 100, 5, &reason);
+  holder_evict(&other, &world->slots[1], 100, 5, &reason);
 }
 
 static void wrong_bytes_come(world_t *world) {
@@ -119,9 +119,9 @@ static void wrong_bytes_come(world_t *world) {
 
 static void wrong_bytes_arrive(world_t *world) {
   bl_lease_answer_t answer;
-  assert_int_equal(holder_load(&world->holder, &world->rooms[0], &answer), BL_LEASE_GRANTED);
+  assert_int_equal(holder_load(&world->holder, &world->slots[0], &answer), BL_LEASE_GRANTED);
   uint64_t found = 6;
-  assert_int_equal(holder_release(&world->holder, &world->rooms[0], &found), BL_LEASE_CHECKSUM);
+  assert_int_equal(holder_release(&world->holder, &world->slots[0], &found), BL_LEASE_CHECKSUM);
 }
 
 static void transfer_fails(world_t *world) {
@@ -129,21 +129,21 @@ static void transfer_fails(world_t *world) {
 }
 
 static void stale_end(world_t *world) {
-  bl_lease_table_transfer_ended(world->table, world->rooms[1].id, 1, true, 5, 0);
+  bl_lease_table_transfer_ended(world->table, world->slots[1].id, 1, true, 5, 0);
 }
 
 static void too_large(world_t *world) {
-  evict(world, world->rooms[1], GRANULE + 1);
+  evict(world, world->slots[1], GRANULE + 1);
 }
 
 static void load_before_seal(world_t *world) {
   bl_lease_answer_t answer;
-  holder_load(&world->holder, &world->rooms[1], &answer);
+  holder_load(&world->holder, &world->slots[1], &answer);
 }
 
 static void too_much_in_flight(world_t *world) {
-  for (int i = 1; i < ROOMS; i++) {
-    evict(world, world->rooms[i], GRANULE);
+  for (int i = 1; i < SLOTS; i++) {
+    evict(world, world->slots[i], GRANULE);
   }
 }
 
@@ -178,13 +178,13 @@ static void draining(world_t *world) {
 
 static void revoked(world_t *world) {
   bl_error_t err;
-  assert_int_equal(bl_lease_table_revoke(world->table, world->rooms[0].id, 0, 0, &err), BL_OK);
+  assert_int_equal(bl_lease_table_revoke(world->table, world->slots[0].id, 0, 0, &err), BL_OK);
 }
 
 static void revoked_block_is_asked_for(world_t *world) {
   bl_lease_answer_t answer;
   revoked(world);
-  holder_load(&world->holder, &world->rooms[0], &answer);
+  holder_load(&world->holder, &world->slots[0], &answer);
 }
 
 static void session_revoked(world_t *world) {
@@ -199,12 +199,12 @@ static void asked_twice(world_t *world) {
 }
 
 static void cancelled(world_t *world) {
-  evict(world, world->rooms[1], 100);
+  evict(world, world->slots[1], 100);
   bl_lease_request_t release = holder_next(&world->holder);
   bl_lease_answer_t answer;
   release.acknowledged--; // the eviction still waits for its answer
-  (void)bl_lease_table_release(world->table, &release, &world->rooms[1], NULL, &answer);
-  bl_lease_table_transfer_ended(world->table, world->rooms[1].id, world->rooms[1].generation, false, 0, 0);
+  (void)bl_lease_table_release(world->table, &release, &world->slots[1], NULL, &answer);
+  bl_lease_table_transfer_ended(world->table, world->slots[1].id, world->slots[1].generation, false, 0, 0);
 }
 
 typedef struct fault {
@@ -236,7 +236,7 @@ static const fault_t faults[] = {
     {"wrong bytes arrive", wrong_bytes_arrive, {REFUSED("checksum"), CHECKSUMS}},
     {"a transfer fails", transfer_fails, {REFUSED("transfer")}},
     {"an end of no transfer", stale_end, {"ballast_store_stale_events_total"}},
-    {"a block beyond its room", too_large, {REFUSED("bytes")}},
+    {"a block beyond its slot", too_large, {REFUSED("bytes")}},
     {"a load before the seal", load_before_seal, {REFUSED("state")}},
     {"too much in flight", too_much_in_flight, {REFUSED("credit")}},
     {"no space", no_space, {REFUSED("space")}},

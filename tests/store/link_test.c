@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the turns on a store's link: one block at a time in the order of asking, whatever ends a turn (moved, refused in
-// the callback itself, its session over, a holder that stands still), what is asked about a room before its turn comes, what
-// is sent again; and a link with a rate, whose turns end when their bytes would be through.
+// Verifies the turns on a store's link: one block at a time in the order of asking, whatever ends a turn (moved,
+// refused in the callback itself, its session over, a holder that stands still), what is asked about a slot before its
+// turn comes, what is sent again; and a link with a rate, whose turns end when their bytes would be through.
 #include "link.h"
 
 #include "loop/timer.h"
@@ -106,7 +106,7 @@ static void one_at_a_time_in_order(void **state) {
   assert_false(ask(2, 20) || ask(3, 30) || ask(1, 11));
   begun_are(NULL, 0);
   bl_link_end(world.link, 0, 20, 1); // not its turn
-  bl_link_end(world.link, 0, 10, 2); // another use of the room
+  bl_link_end(world.link, 0, 10, 2); // another use of the slot
   begun_are(NULL, 0);
   bl_link_end(world.link, 0, 10, 1);
   begun_are((uint64_t[]){20}, 1);

@@ -27,8 +27,8 @@ static void add_count(raw_output_t *output, const Ballast__V1__StoreCount *count
   add_item(output, &item);
 }
 
-static void add_room(raw_output_t *output, const Ballast__V1__Room *room) {
-  add_item(output, &(raw_item_t){.id = room->id, .generation = room->generation, .bytes = room->bytes});
+static void add_room(raw_output_t *output, const Ballast__V1__Slot *slot) {
+  add_item(output, &(raw_item_t){.id = slot->id, .generation = slot->generation, .bytes = slot->bytes});
 }
 
 static void read_list(raw_output_t *output, const Ballast__V1__ListLeasesResponse *answer) {
@@ -67,8 +67,8 @@ static void read_answer(raw_verb_t verb, raw_output_t *output, const ProtobufCMe
   case RAW_RESERVE:
   case RAW_UNRESERVE: { // the same fields
     const Ballast__V1__ReserveResponse *answer = (const Ballast__V1__ReserveResponse *)message;
-    for (size_t i = 0; i < answer->n_rooms; i++) {
-      add_room(output, answer->rooms[i]);
+    for (size_t i = 0; i < answer->n_slots; i++) {
+      add_room(output, answer->slots[i]);
     }
     break;
   }
@@ -121,7 +121,7 @@ typedef struct parts {
   Ballast__V1__SessionRef session;
   Ballast__V1__RequestFrame frame;
   Ballast__V1__LeaseToken token;
-  Ballast__V1__RoomDemand demand, *demands[1];
+  Ballast__V1__SlotDemand demand, *demands[1];
 } parts_t;
 
 static void fill_parts(parts_t *parts, const raw_input_t *input) {
@@ -137,7 +137,7 @@ static void fill_parts(parts_t *parts, const raw_input_t *input) {
   parts->token.incarnation = whole(input->incarnation);
   parts->token.id = input->id;
   parts->token.generation = input->generation;
-  parts->demand = (Ballast__V1__RoomDemand)BALLAST__V1__ROOM_DEMAND__INIT;
+  parts->demand = (Ballast__V1__SlotDemand)BALLAST__V1__SLOT_DEMAND__INIT;
   parts->demand.bytes = input->bytes;
   parts->demand.count = input->count;
   parts->demands[0] = &parts->demand;
@@ -267,7 +267,7 @@ bl_status_t raw_call(raw_store_t *store, raw_verb_t verb, const raw_input_t *inp
   return status == BL_OK ? store->err.status : status;
 }
 
-// ---- watch -------------------------------------------------------------------------------------------------------------
+// ---- watch ----------------------------------------------------------------------------------------------------------
 
 static void on_events(bl_rpc_request_t *request, const ProtobufCMessage *message, void *context) {
   raw_store_t *store = context;

@@ -41,7 +41,7 @@ typedef struct raw_input {
   bool loaded, undrain, of_stage, other_version;
 } raw_input_t;
 
-typedef struct raw_item { // a room, lease, event or count
+typedef struct raw_item { // a slot, lease, event or count
   uint64_t id, generation, bytes, revision;
   char name[32], from[16], to[16];
 } raw_item_t;

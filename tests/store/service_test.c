@@ -142,7 +142,7 @@ static void test_bad_requests(void **state) {
   raw_input_t a = open_session(self, "a", 0, 16 * GRANULE), b = open_session(self, "b", 0, 16 * GRANULE);
   a.plan = b.plan = 1;
   a.count = b.count = 2;
-  a.bytes = b.bytes = GRANULE + 1; // rooms of 2 granules
+  a.bytes = b.bytes = GRANULE + 1; // slots of 2 granules
   assert_int_equal(ask(self, RAW_RESERVE, &a, &output), BL_OK);
   assert_int_equal(output.count, 2);
   assert_int_equal(output.items[0].bytes, 2 * GRANULE);
@@ -190,7 +190,7 @@ static void test_bad_requests(void **state) {
   // The evict without a data path used up a generation: the token of before is stale now.
   assert_int_equal(ask(self, RAW_EVICT, &a, &output), BL_FENCED);
   a.generation++;
-  assert_int_equal(ask(self, RAW_EVICT, &a, &output), BL_IO); // the room is there
+  assert_int_equal(ask(self, RAW_EVICT, &a, &output), BL_IO); // the slot is there
   a.no_frame = true;
   assert_int_equal(raw_call(&self->raw, RAW_LOAD, &a, &output), BL_INVALID);
   a.no_frame = false;

@@ -29,7 +29,7 @@ typedef struct bl_ballot {
   size_t square_count;
   uint64_t tokens; // stages with a head
   bl_stage_counters_t counters;
-  uint32_t *leased_peaks; // [store_count], by store of the plan: most of its rooms in use at once by this stage
+  uint32_t *leased_peaks; // [store_count], by store of the plan: most of its store slots in use at once by this stage
   size_t store_count;     // 0: it evicts nothing
 } bl_ballot_t;
 
@@ -45,8 +45,9 @@ typedef struct bl_tally {
 } bl_tally_t;
 
 // Counts the votes of all ranks of `grid` for a step of `micro_batches` micro-batches and a model of `parameters`
-// tensors; `scratch` has room for that many in each part of a layer. BL_INTERNAL: a loss or a tensor is missing, or was counted twice; names rank
-// and tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch and rank.
+// tensors; `scratch` has room for that many in each part of a layer. BL_INTERNAL: a loss or a tensor is missing, or was
+// counted twice; names rank and tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch and
+// rank.
 BL_MUST_USE bl_status_t bl_tally_count(const bl_ballot_t *ballots, const bl_grid_t *grid, size_t micro_batches,
                                        size_t parameters, double *scratch, bl_tally_t *tally, bl_error_t *err);
 

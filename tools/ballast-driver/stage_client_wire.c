@@ -16,7 +16,7 @@
 // Configuring reads weights and touches all planned memory; the rest answers from what is there.
 #define SHORT_DEADLINE_MS     10000
 #define CONNECT_DEADLINE_MS   130000 // communicators are made one after the other; a stage gives up earlier
-#define PREPARE_DEADLINE_MS   30000  // it reserves rooms at stores
+#define PREPARE_DEADLINE_MS   30000  // it reserves store slots at stores
 #define COMMIT_DEADLINE_MS    60000
 #define CONFIGURE_DEADLINE_MS 900000
 
@@ -74,7 +74,7 @@ const char *bl_stage_client_address(const bl_stage_client_t *client) {
   return bl_rpc_channel_address(client->channel);
 }
 
-// ---- calls ---------------------------------------------------------------------------------------------------------
+// ---- calls ----------------------------------------------------------------------------------------------------------
 
 static void finish(pending_t *pending, const ProtobufCMessage *output, const bl_error_t *err) {
   bl_stage_answer_t answer = {.err = err};
@@ -135,7 +135,7 @@ static Ballast__V1__DriverIdentity identity(bl_driver_id_t driver) {
   return message;
 }
 
-// ---- the calls -----------------------------------------------------------------------------------------------------
+// ---- the calls ------------------------------------------------------------------------------------------------------
 
 void bl_stage_client_status(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context) {
   Ballast__V1__DriverIdentity who = identity(driver);
@@ -312,7 +312,7 @@ void bl_stage_client_stop(bl_stage_client_t *client, bl_driver_id_t driver, int3
   call(client, "Stop", &request.base, SHORT_DEADLINE_MS, pend(client, NULL, done, context));
 }
 
-// ---- traces --------------------------------------------------------------------------------------------------------
+// ---- traces ---------------------------------------------------------------------------------------------------------
 
 static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
   (void)request;

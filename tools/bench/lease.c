@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lease table alone: whole uses of a room (evict, seal, load, release) per second, the latency of one, and bytes per
-// lease, with more and more live leases beside those that are used.
+// The lease table alone: whole uses of a slot (evict, seal, load, release) per second, the latency of one, and bytes
+// per lease, with more and more live leases beside those that are used.
 #include "bench.h"
 
 #include "base/random.h"
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define USED_ROOMS   1000 // the working set of a store; the others are there
+#define USED_SLOTS   1000 // the working set of a store; the others are there
 #define OPS_PER_USE  4
 #define SAMPLES      7
 #define ARENA_MARGIN 16
@@ -24,8 +24,8 @@ typedef struct {
 } settings_t;
 
 static const bl_option_t rows[] = {
-    BL_BENCH_INT(settings_t, leases, "leases", "1000000", 10 * USED_ROOMS, 100000000, "Most live leases."),
-    BL_BENCH_INT(settings_t, uses, "uses", "100000", 1000, 100000000, "Uses of a room per sample."),
+    BL_BENCH_INT(settings_t, leases, "leases", "1000000", 10 * USED_SLOTS, 100000000, "Most live leases."),
+    BL_BENCH_INT(settings_t, uses, "uses", "100000", 1000, 100000000, "Uses of a slot per sample."),
 };
 
 static const bl_flags_t flags = {.program = "ballast-bench lease",
@@ -41,7 +41,7 @@ typedef struct holder {
 typedef struct bench {
   bl_lease_table_t *table;
   holder_t user, filler;
-  bl_lease_token_t rooms[USED_ROOMS];
+  bl_lease_token_t slots[USED_SLOTS];
   uint64_t *latencies; // ns, of every use of a sample
 } bench_t;
 
@@ -78,19 +78,19 @@ static bool reserve(bench_t *bench, holder_t *holder, uint64_t plan, uint64_t co
   return answer.reason == BL_LEASE_GRANTED;
 }
 
-static bool use_room(bench_t *bench, bl_lease_token_t *room) {
+static bool use_slot(bench_t *bench, bl_lease_token_t *slot) {
   bl_lease_answer_t answer;
   bl_lease_request_t request = next_request(&bench->user);
-  bl_lease_block_t block = {.token = *room, .bytes = 1000, .checksum = 5};
+  bl_lease_block_t block = {.token = *slot, .bytes = 1000, .checksum = 5};
   if (bl_lease_table_evict(bench->table, &request, &block, &answer) != BL_LEASE_BEGIN) {
     return false;
   }
-  bl_lease_table_transfer_ended(bench->table, room->id, room->generation, true, 5, 1);
+  bl_lease_table_transfer_ended(bench->table, slot->id, slot->generation, true, 5, 1);
   request = next_request(&bench->user);
-  (void)bl_lease_table_load(bench->table, &request, room, false, &answer);
+  (void)bl_lease_table_load(bench->table, &request, slot, false, &answer);
   request = next_request(&bench->user);
-  (void)bl_lease_table_release(bench->table, &request, room, &block.checksum, &answer);
-  room->generation = answer.generation;
+  (void)bl_lease_table_release(bench->table, &request, slot, &block.checksum, &answer);
+  slot->generation = answer.generation;
   return answer.reason == BL_LEASE_GRANTED;
 }
 
@@ -99,7 +99,7 @@ static bool measure(bench_t *bench, uint64_t live, uint64_t uses) {
   for (unsigned i = 0; i < SAMPLES; i++) {
     uint64_t start_ns = bl_clock_now_ns(), before_ns = start_ns;
     for (uint64_t j = 0; j < uses; j++) {
-      if (!use_room(bench, &bench->rooms[bl_random_below(1, j, USED_ROOMS)])) {
+      if (!use_slot(bench, &bench->slots[bl_random_below(1, j, USED_SLOTS)])) {
         return false;
       }
       uint64_t now_ns = bl_clock_now_ns();
@@ -118,13 +118,13 @@ static bool measure(bench_t *bench, uint64_t live, uint64_t uses) {
 static bool prepare(bench_t *bench, uint64_t leases) {
   uint64_t arena_bytes = (leases + ARENA_MARGIN) * BL_LEASE_GRANULE_BYTES;
   if (!open_session(bench, 0, arena_bytes, &bench->user) || !open_session(bench, 1, 0, &bench->filler) ||
-      !reserve(bench, &bench->user, 1, USED_ROOMS)) {
+      !reserve(bench, &bench->user, 1, USED_SLOTS)) {
     return false;
   }
   uint64_t cursor = 0;
   bl_lease_view_t view;
-  for (uint32_t i = 0; i < USED_ROOMS && bl_lease_table_rooms(bench->table, bench->user.session, &cursor, &view); i++) {
-    bench->rooms[i] = (bl_lease_token_t){.id = view.id, .generation = view.generation};
+  for (uint32_t i = 0; i < USED_SLOTS && bl_lease_table_slots(bench->table, bench->user.session, &cursor, &view); i++) {
+    bench->slots[i] = (bl_lease_token_t){.id = view.id, .generation = view.generation};
   }
   return true;
 }
@@ -142,11 +142,11 @@ static bl_status_t run(const void *values, bl_error_t *err) {
     return status;
   }
   bench.latencies = malloc(uses * sizeof *bench.latencies);
-  bool well = bench.latencies != NULL && prepare(&bench, leases) && measure(&bench, USED_ROOMS, uses);
+  bool well = bench.latencies != NULL && prepare(&bench, leases) && measure(&bench, USED_SLOTS, uses);
   uint64_t plan = 1;
-  for (uint64_t live = UINT64_C(10) * USED_ROOMS; well && live <= leases; live *= 10) {
-    well = reserve(&bench, &bench.filler, plan, live - USED_ROOMS) && measure(&bench, live, uses);
-    if (plan > 1) { // the rooms of the smaller plan are among those of the larger
+  for (uint64_t live = UINT64_C(10) * USED_SLOTS; well && live <= leases; live *= 10) {
+    well = reserve(&bench, &bench.filler, plan, live - USED_SLOTS) && measure(&bench, live, uses);
+    if (plan > 1) { // the slots of the smaller plan are among those of the larger
       bl_lease_request_t request = next_request(&bench.filler);
       bl_lease_answer_t answer;
       (void)bl_lease_table_unreserve(bench.table, &request, plan - 1, &answer);

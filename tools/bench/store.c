@@ -29,7 +29,7 @@ typedef struct {
 
 static const bl_option_t rows[] = {
     BL_BENCH_INT(settings_t, uses, "uses", "200", 10, 1000000,
-                 "Uses of a room (evict and release) per thread and sample."),
+                 "Uses of a slot (evict and release) per thread and sample."),
     BL_BENCH_BYTES(settings_t, block_bytes, "block", "16 MiB", 65536, 1 << 30, "Size of the large blocks."),
     BL_BENCH_PAIRS(settings_t, pairs, "9", BL_STORE_BANDWIDTH_PAIRS, "store and reference"),
 };
@@ -44,20 +44,20 @@ static const bl_flags_t flags = {.program = "ballast-bench store",
 typedef struct user {
   pthread_t thread;
   bl_client_t *client;
-  uint64_t room;
+  uint64_t slot;
   const uint8_t *source;
   uint64_t uses;
   uint64_t *latencies; // ns of each evict
   bl_error_t err;
 } user_t;
 
-static void *use_room(void *argument) {
+static void *use_slot(void *argument) {
   user_t *user = argument;
   for (uint64_t i = 0; i < user->uses && user->err.status == BL_OK; i++) {
     uint64_t start_ns = bl_clock_now_ns();
-    if (bl_client_evict(user->client, user->room, user->source, SMALL_BYTES, NULL, &user->err) == BL_OK) {
+    if (bl_client_evict(user->client, user->slot, user->source, SMALL_BYTES, NULL, &user->err) == BL_OK) {
       user->latencies[i] = bl_clock_now_ns() - start_ns;
-      user->err.status = bl_client_release(user->client, user->room, &user->err);
+      user->err.status = bl_client_release(user->client, user->slot, &user->err);
     }
   }
   return NULL;
@@ -66,7 +66,7 @@ static void *use_room(void *argument) {
 static bl_status_t measure_users(user_t *users, unsigned count, double *seconds, bl_error_t *err) {
   uint64_t start_ns = bl_clock_now_ns();
   unsigned started = 0;
-  while (started < count && pthread_create(&users[started].thread, NULL, use_room, &users[started]) == 0) {
+  while (started < count && pthread_create(&users[started].thread, NULL, use_slot, &users[started]) == 0) {
     started++;
   }
   bl_status_t status = started == count ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no more threads");
@@ -84,17 +84,17 @@ static bl_status_t measure_users(user_t *users, unsigned count, double *seconds,
 static bl_status_t measure_operations(bl_client_t *clients[CLIENTS], const bl_arena_t *source, uint64_t uses,
                                       bl_error_t *err) {
   static user_t users[CLIENTS * THREADS];
-  uint64_t rooms[THREADS];
+  uint64_t slots[THREADS];
   uint64_t *latencies = malloc(CLIENTS * THREADS * uses * sizeof *latencies);
   bl_status_t status = latencies != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for latencies");
   for (unsigned i = 0; i < CLIENTS && status == BL_OK; i++) {
     bl_client_demand_t demand = {.bytes = SMALL_BYTES, .count = THREADS};
     status = bl_client_reserve(clients[i], 1, &demand, 1, err);
-    if (status == BL_OK && bl_client_rooms(clients[i], rooms, THREADS) == THREADS) {
+    if (status == BL_OK && bl_client_slots(clients[i], slots, THREADS) == THREADS) {
       for (unsigned j = 0; j < THREADS; j++) {
         uint64_t k = i * THREADS + j;
         users[k] = (user_t){.client = clients[i],
-                            .room = rooms[j],
+                            .slot = slots[j],
                             .source = source->base + (size_t)k * SMALL_BYTES,
                             .uses = uses,
                             .latencies = latencies + k * uses};
@@ -141,22 +141,22 @@ static void print_paced(const char *what, uint64_t *latencies) {
          (double)latencies[slowest] / 1e3);
 }
 
-// Leases granted over the data connection (evict), and rooms over RPC (reserve), one each millisecond.
+// Leases granted over the data connection (evict), and slots over RPC (reserve), one each millisecond.
 static bl_status_t measure_paced(bl_client_t *client, const bl_arena_t *source, bl_error_t *err) {
   static uint64_t evicts[PACED], reserves[PACED];
   bl_client_demand_t demand = {.bytes = SMALL_BYTES, .count = 1}, more = {.bytes = SMALL_BYTES, .count = 2};
-  uint64_t room, start_ns;
+  uint64_t slot, start_ns;
   bl_status_t status = bl_client_reserve(client, 1, &demand, 1, err);
-  if (status != BL_OK || bl_client_rooms(client, &room, 1) != 1) {
-    return status != BL_OK ? status : bl_error_set(err, BL_INTERNAL, "the store gave another number of rooms");
+  if (status != BL_OK || bl_client_slots(client, &slot, 1) != 1) {
+    return status != BL_OK ? status : bl_error_set(err, BL_INTERNAL, "the store gave another number of slots");
   }
   uint64_t next_ns = bl_clock_now_ns();
   for (unsigned i = 0; i < PACED && status == BL_OK; i++, next_ns += PACE_NS) {
     wait_until(next_ns);
     start_ns = bl_clock_now_ns();
-    status = bl_client_evict(client, room, source->base, SMALL_BYTES, NULL, err);
+    status = bl_client_evict(client, slot, source->base, SMALL_BYTES, NULL, err);
     evicts[i] = bl_clock_now_ns() - start_ns;
-    status = status == BL_OK ? bl_client_release(client, room, err) : status;
+    status = status == BL_OK ? bl_client_release(client, slot, err) : status;
   }
   next_ns = bl_clock_now_ns();
   for (unsigned i = 0; i < PACED && status == BL_OK; i++, next_ns += PACE_NS) {

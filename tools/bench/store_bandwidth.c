@@ -24,7 +24,7 @@ typedef struct bench {
   bl_arena_t source, destination; // BLOCKS each, where the blocks lie
   bl_arena_t twin;                // of these in memory of the host, where blocks of a device go through it
   bl_mover_t *mover;              // NULL: the CPU copies
-  uint64_t bytes, rooms[BLOCKS];
+  uint64_t bytes, slots[BLOCKS];
 } bench_t;
 
 static bool is_staged(const bench_t *bench) {
@@ -37,7 +37,7 @@ static bl_status_t begin_block(bench_t *bench, bool evict, unsigned block, bl_cl
   const uint8_t *from = (is_staged(bench) ? bench->twin.base : bench->source.base) + at;
   uint8_t *to = (is_staged(bench) ? bench->twin.base : bench->destination.base) + at;
   if (!evict) {
-    return bl_client_load_start(bench->client, bench->rooms[block], to, bench->bytes, ticket, err);
+    return bl_client_load_start(bench->client, bench->slots[block], to, bench->bytes, ticket, err);
   }
   if (is_staged(bench)) {
     bl_status_t status = bl_mover_copy(bench->mover, bench->twin.base + at, bench->source.base + at, bench->bytes, err);
@@ -45,7 +45,7 @@ static bl_status_t begin_block(bench_t *bench, bool evict, unsigned block, bl_cl
       return status;
     }
   }
-  return bl_client_evict_start(bench->client, bench->rooms[block], from, bench->bytes, NULL, ticket, err);
+  return bl_client_evict_start(bench->client, bench->slots[block], from, bench->bytes, NULL, ticket, err);
 }
 
 static bl_status_t end_block(bench_t *bench, bool evict, unsigned block, bl_client_ticket_t ticket, bl_error_t *err) {
@@ -148,8 +148,8 @@ static bl_status_t open_bench(bench_t *bench, bl_error_t *err) {
     bl_client_demand_t demand = {.bytes = bench->bytes, .count = BLOCKS};
     status = bl_client_reserve(bench->client, 1, &demand, 1, err);
   }
-  if (status == BL_OK && bl_client_rooms(bench->client, bench->rooms, BLOCKS) != BLOCKS) {
-    status = bl_error_set(err, BL_INTERNAL, "the store gave another number of rooms");
+  if (status == BL_OK && bl_client_slots(bench->client, bench->slots, BLOCKS) != BLOCKS) {
+    status = bl_error_set(err, BL_INTERNAL, "the store gave another number of slots");
   }
   return status;
 }

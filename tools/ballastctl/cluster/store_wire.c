@@ -52,7 +52,7 @@ void bl_ctl_store_destroy(bl_ctl_store_t *store) {
   }
 }
 
-// ---- calls -------------------------------------------------------------------------------------------------------------
+// ---- calls ----------------------------------------------------------------------------------------------------------
 
 static void finish(call_t *call, json_t *value, const bl_error_t *err) {
   bl_error_t failure = *err;
@@ -72,7 +72,7 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
   finish(call, output != NULL ? call->to_json(output) : NULL, err);
 }
 
-// ---- leases ------------------------------------------------------------------------------------------------------------
+// ---- leases ---------------------------------------------------------------------------------------------------------
 
 static json_t *hex(uint64_t value) {
   char text[20];
@@ -147,7 +147,7 @@ static json_t *empty_json(const ProtobufCMessage *output) {
   return json_object();
 }
 
-// ---- the store ---------------------------------------------------------------------------------------------------------
+// ---- the store ------------------------------------------------------------------------------------------------------
 
 static json_t *drain_json(const ProtobufCMessage *output) {
   return json_pack("{s:b}", "drained", ((const Ballast__V1__StoreDrainResponse *)output)->drained);
@@ -168,7 +168,7 @@ static json_t *sessions_json(const Ballast__V1__StoreStatusResponse *response) {
     json_array_append_new(sessions,
                           json_pack("{s:o, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:s}", "session", hex(session->session),
                                     "job", session->job, "plan", (json_int_t)session->plan, "stage",
-                                    (json_int_t)session->stage, "state", session->state, "rooms",
+                                    (json_int_t)session->stage, "state", session->state, "store slots",
                                     (json_int_t)session->rooms, "held_bytes", (json_int_t)session->held_bytes,
                                     "in_flight_bytes", (json_int_t)session->in_flight_bytes, "path", session->path));
   }
@@ -204,7 +204,7 @@ static json_t *status_json(const ProtobufCMessage *output) {
                    counts_json(response->counters, response->n_counters), "sessions", sessions_json(response));
 }
 
-// ---- questions ---------------------------------------------------------------------------------------------------------
+// ---- questions ------------------------------------------------------------------------------------------------------
 
 static bl_status_t send_input(call_t *call, const char *method, const ProtobufCMessage *input,
                               json_t *(*to_json)(const ProtobufCMessage *output), uint64_t deadline_ms,
@@ -271,7 +271,7 @@ bl_status_t bl_ctl_store_call(bl_ctl_store_t *store, const bl_ctl_store_question
   return status;
 }
 
-// ---- watch -------------------------------------------------------------------------------------------------------------
+// ---- watch ----------------------------------------------------------------------------------------------------------
 
 // What a lease or session has come from or gone to when it is not there.
 static bool is_nothing(const char *state) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rooms and the states of their leases: lists, counts, bytes held, history.
+// Slots and the states of their leases: lists, counts, bytes held, history.
 #include "lease/table_core.h"
 
 static bl__job_t *job_of(bl_lease_table_t *table, const bl__lease_t *lease) {
   return &table->jobs[table->holders[lease->holder].job];
 }
 
-// ---- lists of a session ----------------------------------------------------------------------------------------------
+// ---- lists of a session ---------------------------------------------------------------------------------------------
 
 static uint32_t *list_of(bl_lease_table_t *table, const bl__lease_t *lease) {
   bl__size_t *size = &table->sessions[lease->session].sizes[lease->size];
@@ -37,13 +37,13 @@ static void link_lease(bl_lease_table_t *table, uint32_t index) {
   *list = index;
 }
 
-// ---- states ----------------------------------------------------------------------------------------------------------
+// ---- states ---------------------------------------------------------------------------------------------------------
 
 static bool is_in_flight(bl_lease_state_t state) {
   return state == BL_LEASE_WRITING || state == BL_LEASE_LOADING;
 }
 
-// Whether a lease in this state, of a live session, is one of the rooms it holds.
+// Whether a lease in this state, of a live session, is one of the slots it holds.
 static bool is_held(const bl__lease_t *lease, bl_lease_state_t state) {
   return state != BL_LEASE_FREE && state != BL_LEASE_LOST &&
          !(state == BL_LEASE_QUARANTINED && lease->after != BL__AFTER_RESERVED);
@@ -93,7 +93,7 @@ void bl__lease_answer(const bl_lease_table_t *table, uint32_t index, bl_lease_an
   answer->generation = lease->generation;
   answer->offset_bytes = answer->bytes = 0;
   if (lease->extent != 0) {
-    answer->offset_bytes = bl__room_offset(table, lease);
+    answer->offset_bytes = bl__slot_offset(table, lease);
     answer->bytes = bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent));
   }
   if (lease->bytes != 0) {
@@ -102,9 +102,9 @@ void bl__lease_answer(const bl_lease_table_t *table, uint32_t index, bl_lease_an
   answer->checksum = lease->checksum;
 }
 
-// ---- rooms -----------------------------------------------------------------------------------------------------------
+// ---- slots ----------------------------------------------------------------------------------------------------------
 
-uint32_t bl__room_new(bl_lease_table_t *table, uint32_t session, uint32_t size, bl_lease_reason_t *reason) {
+uint32_t bl__slot_new(bl_lease_table_t *table, uint32_t session, uint32_t size, bl_lease_reason_t *reason) {
   uint32_t index = table->unused_lease;
   if (index == 0) {
     *reason = BL_LEASE_TABLE_FULL;
@@ -159,7 +159,7 @@ static void give_extent(bl_lease_table_t *table, bl__lease_t *lease) {
   table->stats.tier_held_bytes[lease->tier] -= bytes;
 }
 
-void bl__room_drop(bl_lease_table_t *table, uint32_t index) {
+void bl__slot_drop(bl_lease_table_t *table, uint32_t index) {
   bl__lease_t *lease = &table->leases[index];
   bl__lease_set(table, index, BL_LEASE_FREE);
   give_extent(table, lease);
@@ -174,9 +174,9 @@ void bl__room_drop(bl_lease_table_t *table, uint32_t index) {
   }
 }
 
-// ---- ends of uses ----------------------------------------------------------------------------------------------------
+// ---- ends of uses ---------------------------------------------------------------------------------------------------
 
-// Asks for the end of the transfer that touches the room.
+// Asks for the end of the transfer that touches the slot.
 static void cancel_transfer(bl_lease_table_t *table, uint32_t index) {
   bl__lease_t *lease = &table->leases[index];
   if (lease->cancel_queued) {
@@ -207,7 +207,7 @@ static void quarantine(bl_lease_table_t *table, uint32_t index, bl__after_t afte
   bl__lease_set(table, index, BL_LEASE_QUARANTINED);
 }
 
-// The room will hold another block, under the next generation, from `state` on.
+// The slot will hold another block, under the next generation, from `state` on.
 static void next_generation(bl_lease_table_t *table, uint32_t index, bl_lease_state_t state, bl__after_t after) {
   bl__lease_t *lease = &table->leases[index];
   lease->generation++;
@@ -229,7 +229,7 @@ void bl__lease_over(bl_lease_table_t *table, uint32_t index) {
   next_generation(table, index, BL_LEASE_RESERVED, BL__AFTER_RESERVED);
   const bl__size_t *size = &table->sessions[lease->session].sizes[lease->size];
   if (size->held > size->wanted) {
-    bl__room_drop(table, index);
+    bl__slot_drop(table, index);
   }
 }
 
@@ -250,7 +250,7 @@ void bl__quarantine_end(bl_lease_table_t *table, uint32_t index) {
     bl__lease_set(table, index, BL_LEASE_RESERVED);
     const bl__size_t *size = &table->sessions[lease->session].sizes[lease->size];
     if (size->held > size->wanted) {
-      bl__room_drop(table, index);
+      bl__slot_drop(table, index);
     }
     break;
   }
@@ -258,7 +258,7 @@ void bl__quarantine_end(bl_lease_table_t *table, uint32_t index) {
     bl__lease_lose(table, index);
     break;
   case BL__AFTER_FREE:
-    bl__room_drop(table, index);
+    bl__slot_drop(table, index);
     break;
   }
 }
@@ -269,7 +269,7 @@ static void end_list(bl_lease_table_t *table, const uint32_t *list, bool foreign
     bl__lease_t *lease = &table->leases[index];
     lease->waiting = 0;
     if (!lease->moving && (!foreign || lease->extent == 0)) {
-      bl__room_drop(table, index);
+      bl__slot_drop(table, index);
       continue;
     }
     lease->foreign = foreign ? table->sessions[lease->session].number : 0;
@@ -279,7 +279,7 @@ static void end_list(bl_lease_table_t *table, const uint32_t *list, bool foreign
   }
 }
 
-void bl__session_rooms_end(bl_lease_table_t *table, uint32_t session, bool foreign) {
+void bl__session_slots_end(bl_lease_table_t *table, uint32_t session, bool foreign) {
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
     end_list(table, &table->sessions[session].sizes[i].idle, foreign);
     end_list(table, &table->sessions[session].sizes[i].busy, foreign);

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The slots that a session has reserved at its store, sorted by id, and what is in each.
+// Pure. Thread: the client's mutex is held.
+#ifndef BALLAST_CLIENT_SLOTS_H
+#define BALLAST_CLIENT_SLOTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum bl__slot_state {
+  BL__SLOT_EMPTY,
+  BL__SLOT_EVICTING,
+  BL__SLOT_FULL,
+  BL__SLOT_LOADING, // or being released
+  BL__SLOT_UNKNOWN, // the store has not said yet
+} bl__slot_state_t;
+
+typedef struct bl__slot {
+  uint64_t id, generation, bytes;
+  uint64_t block_bytes; // of the block it holds
+  bl__slot_state_t state;
+  bool listed; // while the slots of an answer are taken over
+} bl__slot_t;
+
+typedef struct bl__slots {
+  bl__slot_t *slots;
+  size_t count, capacity;
+} bl__slots_t;
+
+bl__slot_t *bl__slot_find(const bl__slots_t *slots, uint64_t id); // NULL: there is none
+// A generation of 0 means that the slot is gone.
+void bl__slot_settle(bl__slots_t *slots, uint64_t id, bl__slot_state_t state, uint64_t generation);
+// Takes over a list of slots: begin, one call per slot, end. False: no memory, or more than BL_CLIENT_SLOTS.
+void bl__slots_begin(bl__slots_t *slots);
+bool bl__slots_add(bl__slots_t *slots, uint64_t id, uint64_t generation, uint64_t bytes, bool empty);
+void bl__slots_end(bl__slots_t *slots);
+
+#endif
