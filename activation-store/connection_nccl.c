@@ -47,7 +47,8 @@ static void met(bl_message_t *message) {
 // ---- for the connection ---------------------------------------------------------------------------------------------
 
 // False: the connection is lost.
-static bool open_channel(bl_connection_t *connection, bl_pair_direction_t direction, const bl_meet_t *meet) {
+static bool open_channel(bl_connection_t *connection, bl_pair_direction_t direction,
+                         const bl_rendezvous_message_t *rendezvous) {
   bl__channel_watch_t *watch = &connection->channel_watches[direction];
   char name[BL_NCCL_NAME_BYTES];
   snprintf(name, sizeof name, "%s of session %" PRIx64, direction == BL_PAIR_IN ? "evictions" : "loads",
@@ -56,7 +57,7 @@ static bool open_channel(bl_connection_t *connection, bl_pair_direction_t direct
   *watch = (bl__channel_watch_t){.connection = connection, .died = {.handle = died}};
   bl_error_t err = {0};
   connection->users++;
-  if (bl_nccl_pair_open(&connection->pair, connection->connections->nccl, direction, meet->ids, &options, &err) ==
+  if (bl_nccl_pair_open(&connection->pair, connection->connections->nccl, direction, rendezvous->ids, &options, &err) ==
       BL_OK) {
     return true;
   }
@@ -66,20 +67,20 @@ static bool open_channel(bl_connection_t *connection, bl_pair_direction_t direct
 }
 
 void bl__nccl_channels_meet(bl_connection_t *connection) {
-  bl_meet_t meet;
+  bl_rendezvous_message_t rendezvous;
   const char *reason = NULL;
-  if (bl_meet_decode(connection->reader.body, &meet, &reason) != BL_OK) {
+  if (bl_rendezvous_message_decode(connection->reader.body, &rendezvous, &reason) != BL_OK) {
     bl__connection_lose(connection, "%s", reason);
     return;
   }
-  if (connection->by != BL_PATH_NCCL || meet.verb != BL_NCCL_MEETING_IDS ||
+  if (connection->by != BL_PATH_NCCL || rendezvous.verb != BL_NCCL_RENDEZVOUS_IDS ||
       connection->channel_watches[0].connection != NULL) {
-    bl__connection_lose(connection, "MEET out of turn");
+    bl__connection_lose(connection, "RENDEZVOUS out of turn");
     return;
   }
   connection->users++; // it may be lost by what it opens
-  if (open_channel(connection, BL_PAIR_IN, &meet)) {
-    (void)open_channel(connection, BL_PAIR_OUT, &meet);
+  if (open_channel(connection, BL_PAIR_IN, &rendezvous)) {
+    (void)open_channel(connection, BL_PAIR_OUT, &rendezvous);
   }
   connection->users--;
   bl__connection_settle(connection);
@@ -87,7 +88,7 @@ void bl__nccl_channels_meet(bl_connection_t *connection) {
 
 bool bl__nccl_transfer(bl_connection_t *connection, bl_pair_direction_t direction, const bl_store_transfer_t *what) {
   const bool there = connection->pair.channels[bl_nccl_pair_index(&connection->pair, direction)] != NULL;
-  bl__store_transfer_t *transfer = there ? bl__store_transfer_begin(connection, BL__STORE_TRANSFER_MEET, what) : NULL;
+  bl__store_transfer_t *transfer = there ? bl__store_transfer_begin(connection, BL__STORE_TRANSFER_NCCL, what) : NULL;
   if (transfer == NULL) {
     return false;
   }

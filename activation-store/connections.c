@@ -83,7 +83,7 @@ static void on_frame(bl_connection_t *connection) {
   case BL_FRAME_UNREGISTER:
     bl__region_unregister(connection, frame);
     return;
-  case BL_FRAME_MEET:
+  case BL_FRAME_RENDEZVOUS:
     bl__nccl_channels_meet(connection);
     return;
   case BL_FRAME_EVICT:

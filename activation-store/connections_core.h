@@ -42,7 +42,7 @@ typedef enum bl__store_transfer_kind {
   BL__STORE_TRANSFER_PULL,
   BL__STORE_TRANSFER_RECEIVE,
   BL__STORE_TRANSFER_SEND,
-  BL__STORE_TRANSFER_MEET, // nccl, either way
+  BL__STORE_TRANSFER_NCCL, // nccl, either way
 } bl__store_transfer_kind_t;
 
 typedef struct bl__channel_watch { // nccl: a communicator of a connection
@@ -53,7 +53,7 @@ typedef struct bl__channel_watch { // nccl: a communicator of a connection
 
 typedef struct bl__store_transfer bl__store_transfer_t;
 struct bl__store_transfer {
-  bl_work_t work; // of MEET only `done`
+  bl_work_t work; // of RENDEZVOUS only `done`
   bl_nccl_transfer_t nccl_transfer;
   STAILQ_ENTRY(bl__store_transfer) listed; // among the connections' unused ones, or the connection's
   bl_connection_t *connection;
@@ -103,9 +103,9 @@ struct bl_connection {
   bl__store_transfer_t *coming;                // the transfer whose chunk is under way
   bl__region_t **regions;
   uint32_t region_capacity;
-  bl_nccl_pair_t pair;                                   // nccl; this is its second end
-  bl__channel_watch_t channel_watches[BL_MEET_CHANNELS]; // by direction
-  bl__queued_t *backlog;                                 // of BL__CONNECTION_BACKLOG
+  bl_nccl_pair_t pair;                                         // nccl; this is its second end
+  bl__channel_watch_t channel_watches[BL_RENDEZVOUS_CHANNELS]; // by direction
+  bl__queued_t *backlog;                                       // of BL__CONNECTION_BACKLOG
   unsigned backlog_count;
 };
 
@@ -174,7 +174,7 @@ void bl__store_transfers_continue_writing(bl_connection_t *connection);
 void bl__store_transfers_lose(bl_connection_t *connection);
 void bl__store_transfers_free(bl_connections_t *connections);
 // connection_nccl.c
-void bl__nccl_channels_meet(bl_connection_t *connection); // MEET is in the reader
+void bl__nccl_channels_meet(bl_connection_t *connection); // RENDEZVOUS is in the reader
 // False: nothing was begun.
 BL_MUST_USE bool bl__nccl_transfer(bl_connection_t *connection, bl_pair_direction_t direction,
                                    const bl_store_transfer_t *what);

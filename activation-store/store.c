@@ -180,11 +180,11 @@ static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, b
   if (parts[0] == NULL && parts[1] == NULL) {
     return bl_error_set(err, BL_UNAVAILABLE, "the memory of the job is not there yet");
   }
-  const bool ipc = greeting->path == BL_PATH_CUDA_IPC, nccl = greeting->path == BL_PATH_NCCL, direct = ipc || nccl;
+  const bool ipc = greeting->path == BL_PATH_CUDA_IPC, nccl = greeting->path == BL_PATH_NCCL, nccl_link = ipc || nccl;
   if ((nccl && store->nccl == NULL) || (ipc && store->device->host_memory)) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "this store has no path %s", bl_path_name(greeting->path));
   }
-  if (!direct && !store->device->host_memory && parts[0] != NULL) {
+  if (!nccl_link && !store->device->host_memory && parts[0] != NULL) {
     return bl_error_set(err, BL_PRECONDITION,
                         "the memory of the job is on %s, which is not reached by %s; all holders of a job must reach "
                         "it, or none",

@@ -38,7 +38,7 @@ static void run_work(bl_task_t *task) {
   for (uint32_t d = 0; d < vote->store_count; d++) {
     vote->leased_peaks[d] = bl_store_parking_peak(parking, d);
   }
-  vote->counters.cross_machine_bytes = bl_hub_take_cross_machine_bytes(stage->engine->hub);
+  vote->counters.cross_machine_bytes = bl_transport_take_cross_machine_bytes(stage->engine->transport);
   if (parking != NULL) {
     const bl_store_parking_moved_t moved = bl_store_parking_moved(parking);
     vote->counters.moved_bytes = moved.bytes;

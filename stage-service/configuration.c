@@ -19,7 +19,7 @@ void bl__configuration_drop(bl_stage_t *stage) {
   free(stage->context);
   stage->context = NULL;
   stage->connected = false;
-  stage->connect_dropped = stage->connecting; // ended by the hub's end
+  stage->connect_dropped = stage->connecting; // ended by the transport's end
   if (stage->saver != NULL) {
     bl_saver_forget(stage->saver);
   }

@@ -187,12 +187,12 @@ void bl_meter_committed(bl_board_t *board, const bl_stage_t *stage, bool ahead) 
   BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ADD, )
 }
 
-static void collect_paths(bl_board_t *board, bl_hub_t *hub) {
-  bl_hub_path_t paths[BL_HUB_MAX_PEERS];
-  const size_t all = hub == NULL ? 0 : bl_hub_paths(hub, paths, BL_HUB_MAX_PEERS);
+static void collect_paths(bl_board_t *board, bl_transport_t *transport) {
+  bl_transport_path_t paths[BL_TRANSPORT_MAX_PEERS];
+  const size_t all = transport == NULL ? 0 : bl_transport_paths(transport, paths, BL_TRANSPORT_MAX_PEERS);
   for (unsigned p = 0; p < PEER_PATH_COUNT; p++) {
     size_t count = 0;
-    for (size_t i = 0; i < all && i < BL_HUB_MAX_PEERS; i++) {
+    for (size_t i = 0; i < all && i < BL_TRANSPORT_MAX_PEERS; i++) {
       count += paths[i].path == peer_paths[p];
     }
     bl_board_set(board, PATHS, p, (double)count);
@@ -215,7 +215,7 @@ void bl_meter_collect(bl_board_t *board, const bl_stage_t *stage) {
     bl_board_set(board, MEMORY_PEAK, tag, (double)usage.peak_bytes);
     bl_board_set(board, MEMORY_PLANNED, tag, (double)usage.planned_bytes);
   }
-  collect_paths(board, engine != NULL && bl_stage_is_connected(stage) ? engine->hub : NULL);
+  collect_paths(board, engine != NULL && bl_stage_is_connected(stage) ? engine->transport : NULL);
   uint32_t counts[BL_PATHS];
   bl_stage_store_paths(stage, counts);
   for (unsigned i = 0; i < STORE_PATH_COUNT; i++) {

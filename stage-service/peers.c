@@ -39,10 +39,11 @@ void bl__peers_init(bl_stage_t *stage) {
   stage->connect_message.handle = connect_done;
 }
 
-static bl_status_t check_peers(const bl_stage_t *stage, const bl_hub_peer_t *peers, size_t count, bl_error_t *err) {
-  uint32_t needed[BL_HUB_MAX_PEERS];
-  uint32_t needed_count = bl_engine_peers(stage->engine, needed, BL_HUB_MAX_PEERS);
-  for (uint32_t i = 0; i < needed_count && i < BL_HUB_MAX_PEERS; i++) {
+static bl_status_t check_peers(const bl_stage_t *stage, const bl_transport_peer_t *peers, size_t count,
+                               bl_error_t *err) {
+  uint32_t needed[BL_TRANSPORT_MAX_PEERS];
+  uint32_t needed_count = bl_engine_peers(stage->engine, needed, BL_TRANSPORT_MAX_PEERS);
+  for (uint32_t i = 0; i < needed_count && i < BL_TRANSPORT_MAX_PEERS; i++) {
     bool given = false;
     for (size_t k = 0; k < count; k++) {
       given = given || peers[k].stage == (int32_t)needed[i];
@@ -57,8 +58,8 @@ static bl_status_t check_peers(const bl_stage_t *stage, const bl_hub_peer_t *pee
   return BL_OK;
 }
 
-bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, const bl_hub_peer_t *peers, size_t count,
-                                     bl_path_t path, uint64_t deadline_ns, bl_error_t *err) {
+bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, const bl_transport_peer_t *peers,
+                                     size_t count, bl_path_t path, uint64_t deadline_ns, bl_error_t *err) {
   bl_stage_decision_t decision = bl_stage_step_connect(&stage->step, driver, err);
   if (decision != BL_STAGE_ANSWER) {
     return decision;
@@ -71,7 +72,8 @@ bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, c
   }
   stage->connecting = true;
   stage->connect_since_ns = bl_clock_now_ns();
-  if (bl_hub_connect(stage->engine->hub, peers, count, path, deadline_ns, peers_connected, stage, err) != BL_OK) {
+  if (bl_transport_connect(stage->engine->transport, peers, count, path, deadline_ns, peers_connected, stage, err) !=
+      BL_OK) {
     stage->connecting = false;
     return BL_STAGE_REFUSE;
   }

@@ -141,15 +141,15 @@ void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_pro
 
 // ---- stages meet ----------------------------------------------------------------------------------------------------
 
-struct bl_meeting {
+struct bl_peer_probe {
   bl_arena_t sent, received;
   uint64_t block_bytes;
-  bl_hub_t *hub;
+  bl_transport_t *transport;
 };
 
-bl_status_t bl_meeting_create(const bl_hub_options_t *hub, uint64_t block_bytes, bl_meeting_t **meeting,
-                              bl_error_t *err) {
-  bl_meeting_t *made = calloc(1, sizeof *made);
+bl_status_t bl_peer_probe_create(const bl_transport_options_t *transport, uint64_t block_bytes,
+                                 bl_peer_probe_t **peer_probe, bl_error_t *err) {
+  bl_peer_probe_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to meet other stages");
   }
@@ -162,50 +162,52 @@ bl_status_t bl_meeting_create(const bl_hub_options_t *hub, uint64_t block_bytes,
   }
   if (status == BL_OK) {
     memset(made->sent.base, PATTERN, made->sent.bytes);
-    bl_hub_options_t options = *hub;
+    bl_transport_options_t options = *transport;
     options.arenas = &made->sent;
     options.arena_count = 1;
-    status = bl_hub_create(&options, &made->hub, err);
+    status = bl_transport_create(&options, &made->transport, err);
   }
   if (status != BL_OK) {
-    bl_meeting_destroy(made);
+    bl_peer_probe_destroy(made);
     return status;
   }
-  *meeting = made;
+  *peer_probe = made;
   return BL_OK;
 }
 
-void bl_meeting_destroy(bl_meeting_t *meeting) {
-  if (meeting == NULL) {
+void bl_peer_probe_destroy(bl_peer_probe_t *peer_probe) {
+  if (peer_probe == NULL) {
     return;
   }
-  if (meeting->hub != NULL) {
-    bl_hub_destroy(meeting->hub); // before the arenas
+  if (peer_probe->transport != NULL) {
+    bl_transport_destroy(peer_probe->transport); // before the arenas
   }
-  bl_arena_destroy(&meeting->sent);
-  bl_arena_destroy(&meeting->received);
-  free(meeting);
+  bl_arena_destroy(&peer_probe->sent);
+  bl_arena_destroy(&peer_probe->received);
+  free(peer_probe);
 }
 
-const bl_hub_t *bl_meeting_hub(const bl_meeting_t *meeting) {
-  return meeting->hub;
+const bl_transport_t *bl_peer_probe_transport(const bl_peer_probe_t *peer_probe) {
+  return peer_probe->transport;
 }
 
 // Both ends send and receive; keys of the two directions of travel are apart by themselves.
-static bl_status_t swap(bl_meeting_t *meeting, int32_t peer, uint64_t deadline_ns, bl_probe_outcome_t *outcome) {
+static bl_status_t swap(bl_peer_probe_t *peer_probe, int32_t peer, uint64_t deadline_ns, bl_probe_outcome_t *outcome) {
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < ROUNDS && status == BL_OK; i++) {
     const bl_tensor_key_t key = {.direction = BL_EXCHANGE, .micro_batch = i};
     const uint64_t begin_ns = bl_clock_now_ns();
-    status = bl_hub_post_receive(meeting->hub, peer, key, meeting->received.base, meeting->block_bytes, &outcome->err);
+    status = bl_transport_post_receive(peer_probe->transport, peer, key, peer_probe->received.base,
+                                       peer_probe->block_bytes, &outcome->err);
     if (status == BL_OK) {
-      status = bl_hub_post_send(meeting->hub, peer, key, meeting->sent.base, meeting->block_bytes, &outcome->err);
+      status = bl_transport_post_send(peer_probe->transport, peer, key, peer_probe->sent.base, peer_probe->block_bytes,
+                                      &outcome->err);
     }
     if (status == BL_OK) {
-      status = bl_hub_wait_received(meeting->hub, peer, key, deadline_ns, &outcome->err);
+      status = bl_transport_wait_received(peer_probe->transport, peer, key, deadline_ns, &outcome->err);
     }
     if (status == BL_OK) {
-      status = bl_hub_wait_sent(meeting->hub, peer, key, deadline_ns, &outcome->err);
+      status = bl_transport_wait_sent(peer_probe->transport, peer, key, deadline_ns, &outcome->err);
     }
     const uint64_t took_ns = bl_clock_now_ns() - begin_ns;
     // The first waits for the other to begin.
@@ -216,10 +218,10 @@ static bl_status_t swap(bl_meeting_t *meeting, int32_t peer, uint64_t deadline_n
   return status;
 }
 
-static void look_at_path(bl_meeting_t *meeting, int32_t stage, bl_probe_outcome_t *outcome) {
-  bl_hub_path_t paths[BL_HUB_MAX_PEERS];
-  size_t count = bl_hub_paths(meeting->hub, paths, BL_HUB_MAX_PEERS);
-  for (size_t i = 0; i < count && i < BL_HUB_MAX_PEERS; i++) {
+static void look_at_path(bl_peer_probe_t *peer_probe, int32_t stage, bl_probe_outcome_t *outcome) {
+  bl_transport_path_t paths[BL_TRANSPORT_MAX_PEERS];
+  size_t count = bl_transport_paths(peer_probe->transport, paths, BL_TRANSPORT_MAX_PEERS);
+  for (size_t i = 0; i < count && i < BL_TRANSPORT_MAX_PEERS; i++) {
     if (paths[i].peer == stage && paths[i].connected) {
       outcome->path = paths[i].path;
       snprintf(outcome->reason, sizeof outcome->reason, "%s", paths[i].reason);
@@ -227,26 +229,26 @@ static void look_at_path(bl_meeting_t *meeting, int32_t stage, bl_probe_outcome_
   }
 }
 
-void bl_meeting_exchange(bl_meeting_t *meeting, const bl_hub_peer_t *peers, size_t count, bl_path_t path,
-                         uint64_t deadline_ns, bl_probe_outcome_t *outcomes) {
+void bl_peer_probe_exchange(bl_peer_probe_t *peer_probe, const bl_transport_peer_t *peers, size_t count, bl_path_t path,
+                            uint64_t deadline_ns, bl_probe_outcome_t *outcomes) {
   bl_error_t err = {0};
   const uint64_t now_ns = bl_clock_now_ns(), half_ns = deadline_ns > now_ns ? (deadline_ns - now_ns) / 2 : 0;
-  bl_status_t status = bl_hub_connect_wait(meeting->hub, peers, count, path, now_ns + half_ns, &err);
+  bl_status_t status = bl_transport_connect_wait(peer_probe->transport, peers, count, path, now_ns + half_ns, &err);
   for (size_t i = 0; i < count; i++) {
     outcomes[i] = (bl_probe_outcome_t){.path = BL_PATH_AUTO};
-    look_at_path(meeting, peers[i].stage, &outcomes[i]);
+    look_at_path(peer_probe, peers[i].stage, &outcomes[i]);
     if (outcomes[i].path == BL_PATH_AUTO && status != BL_OK) {
-      outcomes[i].err.status =
-          bl_hub_connect_wait(meeting->hub, &peers[i], 1, path, bl_clock_now_ns() + LAST_NS, &outcomes[i].err);
-      look_at_path(meeting, peers[i].stage, &outcomes[i]);
+      outcomes[i].err.status = bl_transport_connect_wait(peer_probe->transport, &peers[i], 1, path,
+                                                         bl_clock_now_ns() + LAST_NS, &outcomes[i].err);
+      look_at_path(peer_probe, peers[i].stage, &outcomes[i]);
     }
   }
-  status = bl_hub_begin(meeting->hub, 1, &err);
+  status = bl_transport_begin(peer_probe->transport, 1, &err);
   for (size_t i = 0; i < count; i++) { // ascending on every stage, so that nobody waits in a circle
     if (status != BL_OK) {
       outcomes[i].err = err;
     } else if (outcomes[i].err.status == BL_OK) {
-      (void)swap(meeting, peers[i].stage, deadline_ns, &outcomes[i]);
+      (void)swap(peer_probe, peers[i].stage, deadline_ns, &outcomes[i]);
     }
   }
 }

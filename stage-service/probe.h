@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data paths tried out before a run (ballastctl preflight): a block goes to a store and back through a session of its own,
-// and stages that will exchange tensors meet on hubs of their own. Addresses, certificates, choice of the path and
-// protocols are those of a run; nothing of a run is touched.
+// Data paths tried out before a run (ballastctl preflight): a block goes to a store and back through a session of its
+// own, and stages that will exchange tensors meet on transports of their own. Addresses, certificates, choice of the
+// path and protocols are those of a run; nothing of a run is touched.
 //
 //   bl_probe_store(&(bl_probe_options_t){.job = "gpt2", .stage = 2, ...}, "store-1.store:7800", &outcome);
 //   if (outcome.err.status == BL_OK) ... outcome.path, outcome.round_ns ...
 //
-//   bl_meeting_create(&options, &meeting, err);    // on every stage; places go to the others
-//   bl_meeting_exchange(meeting, peers, count, deadline_ns, outcomes);
-//   bl_meeting_destroy(meeting);                   // once all others have exchanged
+//   bl_peer_probe_create(&options, &rendezvous, err);    // on every stage; places go to the others
+//   bl_peer_probe_exchange(rendezvous, peers, count, deadline_ns, outcomes);
+//   bl_peer_probe_destroy(rendezvous);                   // once all others have exchanged
 //
 // Everything here blocks. Thread: any one at a time, never the loop's.
 #ifndef BALLAST_STAGE_SERVICE_PROBE_H
@@ -34,19 +34,20 @@ typedef struct bl_probe_outcome {
   uint64_t round_ns; // one block there and back, the shortest of a few
 } bl_probe_outcome_t;
 
-// Opens a session at the store, evicts a block and loads it a few times. A block on a GPU goes through memory of the host
-// where it cannot get there otherwise, unless cuda-ipc was asked for; the reason says so.
+// Opens a session at the store, evicts a block and loads it a few times. A block on a GPU goes through memory of the
+// host where it cannot get there otherwise, unless cuda-ipc was asked for; the reason says so.
 void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_probe_outcome_t *outcome);
 
-typedef struct bl_meeting bl_meeting_t;
+typedef struct bl_peer_probe bl_peer_probe_t;
 
-// `hub` says where to listen and how to be secure; its arenas are set here. Statuses as bl_hub_create.
-BL_MUST_USE bl_status_t bl_meeting_create(const bl_hub_options_t *hub, uint64_t block_bytes, bl_meeting_t **meeting,
-                                          bl_error_t *err);
-void bl_meeting_destroy(bl_meeting_t *meeting); // NULL is fine
-const bl_hub_t *bl_meeting_hub(const bl_meeting_t *meeting);
-// Connects to all peers, which must be doing the same, then sends each a block and gets one, a few times. Once a meeting.
-void bl_meeting_exchange(bl_meeting_t *meeting, const bl_hub_peer_t *peers, size_t count, bl_path_t path,
-                         uint64_t deadline_ns, bl_probe_outcome_t *outcomes);
+// `transport` says where to listen and how to be secure; its arenas are set here. Statuses as bl_transport_create.
+BL_MUST_USE bl_status_t bl_peer_probe_create(const bl_transport_options_t *transport, uint64_t block_bytes,
+                                             bl_peer_probe_t **peer_probe, bl_error_t *err);
+void bl_peer_probe_destroy(bl_peer_probe_t *peer_probe); // NULL is fine
+const bl_transport_t *bl_peer_probe_transport(const bl_peer_probe_t *peer_probe);
+// Connects to all peers, which must be doing the same, then sends each a block and gets one, a few times. Once a
+// rendezvous.
+void bl_peer_probe_exchange(bl_peer_probe_t *peer_probe, const bl_transport_peer_t *peers, size_t count, bl_path_t path,
+                            uint64_t deadline_ns, bl_probe_outcome_t *outcomes);
 
 #endif

@@ -21,24 +21,24 @@
 #define DEADLINE_MS      5000
 #define DEADLINE_MOST_MS 10000 // bounds how long an end of this process can take
 #define STORES_MAX       1024  // of all devices of a pipeline, and a host's
-#define GPUS_MAX         BL_HUB_MAX_PEERS
-#define FORGET_MS        60000 // a meeting that nobody closes
+#define GPUS_MAX         BL_TRANSPORT_MAX_PEERS
+#define FORGET_MS        60000 // a rendezvous that nobody closes
 
 struct bl_prober {
   bl_task_t task;
   bl_loop_t *loop;
   bl_worker_t *worker;
   bl_timer_t *forget;
-  bl_hub_options_t hub;
-  char hub_path[PATH_MAX];
+  bl_transport_options_t transport;
+  char transport_path[PATH_MAX];
   int64_t pod;
-  int32_t gpu;           // as bl_stage_options_t's
-  bl_meeting_t *meeting; // while a task runs, the worker's
+  int32_t gpu;                 // as bl_stage_options_t's
+  bl_peer_probe_t *peer_probe; // while a task runs, the worker's
   // One probe
   bl_rpc_call_t *call; // NULL: none
   const Ballast__V1__ProbeRequest *request;
   bl_path_t path;
-  bl_hub_peer_t *peers;
+  bl_transport_peer_t *peers;
   bl_probe_outcome_t *outcomes; // [stores + peers]
   bl_probed_device_t device;
   bl_error_t *reached; // [gpus of the request]
@@ -51,11 +51,11 @@ static uint64_t bounded(uint64_t asked, uint64_t preset, uint64_t most) {
 
 // ---- on the worker's thread
 
-static void open_meeting(bl_prober_t *self, uint64_t block_bytes) {
-  bl_meeting_destroy(self->meeting);
-  self->meeting = NULL;
-  self->hub.stage = (int32_t)self->request->stage;
-  self->err.status = bl_meeting_create(&self->hub, block_bytes, &self->meeting, &self->err);
+static void open_peer_probe(bl_prober_t *self, uint64_t block_bytes) {
+  bl_peer_probe_destroy(self->peer_probe);
+  self->peer_probe = NULL;
+  self->transport.stage = (int32_t)self->request->stage;
+  self->err.status = bl_peer_probe_create(&self->transport, block_bytes, &self->peer_probe, &self->err);
 }
 
 static void look_at_device(bl_prober_t *self) {
@@ -83,17 +83,17 @@ static void run(bl_task_t *task) {
     bl_probe_store(&options, request->stores[i]->address, &self->outcomes[i]);
   }
   if (request->open) {
-    open_meeting(self, options.block_bytes);
+    open_peer_probe(self, options.block_bytes);
   } else if (request->n_peers == 0) {
-    bl_meeting_destroy(self->meeting);
-    self->meeting = NULL;
-  } else if (self->meeting == NULL) {
-    (void)bl_error_set(&self->err, BL_PRECONDITION, "no meeting is open: ask for `open` first");
+    bl_peer_probe_destroy(self->peer_probe);
+    self->peer_probe = NULL;
+  } else if (self->peer_probe == NULL) {
+    (void)bl_error_set(&self->err, BL_PRECONDITION, "no rendezvous is open: ask for `open` first");
   } else {
     // Stages meet in memory of the host; what their GPUs reach is another question.
     const bool of_gpus = self->path == BL_PATH_CUDA_IPC || self->path == BL_PATH_NCCL;
-    bl_meeting_exchange(self->meeting, self->peers, request->n_peers, of_gpus ? BL_PATH_AUTO : self->path,
-                        bl_clock_now_ns() + options.deadline_ms * BL_NS_PER_MS, self->outcomes + request->n_stores);
+    bl_peer_probe_exchange(self->peer_probe, self->peers, request->n_peers, of_gpus ? BL_PATH_AUTO : self->path,
+                           bl_clock_now_ns() + options.deadline_ms * BL_NS_PER_MS, self->outcomes + request->n_stores);
   }
   bl_probed_device_close(&self->device);
 }
@@ -119,12 +119,13 @@ static Ballast__V1__ProbedPath path_of(const bl_probe_outcome_t *outcome) {
   return message;
 }
 
-static void place_of(const bl_meeting_t *meeting, Ballast__V1__ProbeResponse *output) {
-  const bl_hub_t *hub = bl_meeting_hub(meeting);
-  output->unix_address = (char *)bl_hub_unix_address(hub);
-  output->tcp_address = (char *)bl_hub_tcp_address(hub);
-  output->machine = (char *)bl_hub_machine(hub);
-  output->token = (ProtobufCBinaryData){.data = (uint8_t *)bl_hub_token(hub), .len = BL_HUB_TOKEN_BYTES};
+static void place_of(const bl_peer_probe_t *peer_probe, Ballast__V1__ProbeResponse *output) {
+  const bl_transport_t *transport = bl_peer_probe_transport(peer_probe);
+  output->unix_address = (char *)bl_transport_unix_address(transport);
+  output->tcp_address = (char *)bl_transport_tcp_address(transport);
+  output->machine = (char *)bl_transport_machine(transport);
+  output->token =
+      (ProtobufCBinaryData){.data = (uint8_t *)bl_transport_token(transport), .len = BL_TRANSPORT_TOKEN_BYTES};
 }
 
 static void say_device(bl_probed_device_t *device, Ballast__V1__ProbeResponse *output) {
@@ -178,7 +179,7 @@ static void reply(bl_prober_t *self) {
     say_device(&self->device, &output);
     say_reached(request, self->reached, gpu_pointers, gpus, &output);
     if (request->open) {
-      place_of(self->meeting, &output);
+      place_of(self->peer_probe, &output);
     }
     bl_rpc_call_reply(self->call, &output.base);
   }
@@ -203,7 +204,7 @@ static void done(bl_task_t *task) {
   bl_prober_t *self = BL_TASK_OWNER(task, bl_prober_t, task);
   reply(self);
   forget(self);
-  if (self->meeting != NULL) {
+  if (self->peer_probe != NULL) {
     bl_timer_start(self->forget, FORGET_MS, 0);
   }
 }
@@ -212,8 +213,8 @@ static void forgotten(bl_timer_t *timer, void *context) {
   (void)timer;
   bl_prober_t *self = context;
   if (self->call == NULL) {
-    bl_meeting_destroy(self->meeting);
-    self->meeting = NULL;
+    bl_peer_probe_destroy(self->peer_probe);
+    self->peer_probe = NULL;
   }
 }
 
@@ -224,7 +225,7 @@ static bl_status_t begin(bl_prober_t *self, bl_error_t *err) {
     return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm, tcp, cuda-ipc or nccl",
                         request->data_path);
   }
-  if (request->n_stores > STORES_MAX || request->n_peers > BL_HUB_MAX_PEERS || request->n_gpus > GPUS_MAX) {
+  if (request->n_stores > STORES_MAX || request->n_peers > BL_TRANSPORT_MAX_PEERS || request->n_gpus > GPUS_MAX) {
     return bl_error_set(err, BL_INVALID, "%zu stores and stages and %zu GPUs to probe are too many", count,
                         request->n_gpus);
   }
@@ -271,18 +272,18 @@ bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options,
   made->loop = loop;
   made->pod = options->pod;
   made->gpu = options->gpu;
-  made->hub = (bl_hub_options_t){.tcp_host = options->tcp_host,
-                                 .tcp_advertise = options->tcp_advertise,
-                                 .tls = options->tls,
-                                 .plaintext_ok = options->plaintext_ok,
-                                 .thread = transfer};
+  made->transport = (bl_transport_options_t){.tcp_host = options->tcp_host,
+                                             .tcp_advertise = options->tcp_advertise,
+                                             .tls = options->tls,
+                                             .plaintext_ok = options->plaintext_ok,
+                                             .thread = transfer};
   if (options->unix_path != NULL) {
     // Not longer than the path of the run: a socket's path has an end at 107 bytes.
     const size_t length = strlen(options->unix_path);
-    snprintf(made->hub_path, sizeof made->hub_path, "%s", options->unix_path);
-    if (length < sizeof made->hub_path && length > 4) {
-      snprintf(made->hub_path + length - 4, 5, "meet");
-      made->hub.unix_path = made->hub_path;
+    snprintf(made->transport_path, sizeof made->transport_path, "%s", options->unix_path);
+    if (length < sizeof made->transport_path && length > 4) {
+      snprintf(made->transport_path + length - 4, 5, "meet");
+      made->transport.unix_path = made->transport_path;
     }
   }
   bl_task_init(&made->task, run, done);
@@ -305,7 +306,7 @@ void bl_prober_destroy(bl_prober_t *prober) {
   bl_worker_destroy(prober->worker);
   bl_loop_drain(prober->loop);
   bl_timer_destroy(prober->forget);
-  bl_meeting_destroy(prober->meeting);
+  bl_peer_probe_destroy(prober->peer_probe);
   forget(prober);
   free(prober);
 }

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#define CONNECT_DEADLINE_NS (30ull * BL_NS_PER_S)
-#define MEETING_DEADLINE_NS (120ull * BL_NS_PER_S) // where communicators are made too, pair by pair
+#define CONNECT_DEADLINE_NS    (30ull * BL_NS_PER_S)
+#define PEER_PROBE_DEADLINE_NS (120ull * BL_NS_PER_S) // where communicators are made too, pair by pair
 
 void bl__handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
@@ -38,12 +38,13 @@ static void reply_configured(bl_service_t *self, bl_rpc_call_t *call, bl_waiters
   bl_memory_to_wire(&engine->account, &memory);
   output.memory = memory.pointers;
   output.n_memory = BL_MEMORY_TAGS;
-  output.unix_address = (char *)bl_hub_unix_address(engine->hub);
-  output.tcp_address = (char *)bl_hub_tcp_address(engine->hub);
-  output.token = (ProtobufCBinaryData){.data = (uint8_t *)bl_hub_token(engine->hub), .len = BL_HUB_TOKEN_BYTES};
+  output.unix_address = (char *)bl_transport_unix_address(engine->transport);
+  output.tcp_address = (char *)bl_transport_tcp_address(engine->transport);
+  output.token =
+      (ProtobufCBinaryData){.data = (uint8_t *)bl_transport_token(engine->transport), .len = BL_TRANSPORT_TOKEN_BYTES};
   output.instruction_set = (char *)engine->ops->describe(engine->compute);
   output.slot_bytes = engine->slot_bytes;
-  output.machine = (char *)bl_hub_machine(engine->hub);
+  output.machine = (char *)bl_transport_machine(engine->transport);
   size_t count = 0;
   const bl_ops_choice_t *chosen = engine->ops->choices != NULL ? engine->ops->choices(engine->compute, &count) : NULL;
   bl_choices_wire_t choices;
@@ -126,17 +127,17 @@ void bl__service_connected(void *context, const bl_error_t *err) {
     return;
   }
   bl_paths_wire_t paths;
-  bl_paths_to_wire(bl_stage_engine(self->stage)->hub, &paths);
+  bl_paths_to_wire(bl_stage_engine(self->stage)->transport, &paths);
   Ballast__V1__ConnectResponse output = BALLAST__V1__CONNECT_RESPONSE__INIT;
   output.paths = paths.pointers;
   output.n_paths = paths.count;
   bl_waiters_reply(&self->connecting, &output.base);
 }
 
-static bl_status_t read_peers(const Ballast__V1__ConnectRequest *request, bl_hub_peer_t *peers, bl_path_t *path,
+static bl_status_t read_peers(const Ballast__V1__ConnectRequest *request, bl_transport_peer_t *peers, bl_path_t *path,
                               bl_error_t *err) {
-  if (request->n_peers > BL_HUB_MAX_PEERS) {
-    return bl_error_set(err, BL_INVALID, "%zu peers, the most is %d", request->n_peers, BL_HUB_MAX_PEERS);
+  if (request->n_peers > BL_TRANSPORT_MAX_PEERS) {
+    return bl_error_set(err, BL_INVALID, "%zu peers, the most is %d", request->n_peers, BL_TRANSPORT_MAX_PEERS);
   }
   if (!bl_path_parse(request->data_path[0] == '\0' ? "auto" : request->data_path, path)) {
     return bl_error_set(err, BL_INVALID, "'%.40s' is not a data path: auto, shm, tcp, cuda-ipc or nccl",
@@ -155,10 +156,10 @@ void bl__handle_connect(bl_rpc_call_t *call, const ProtobufCMessage *input, void
   bl_service_t *self = context;
   const Ballast__V1__ConnectRequest *request = (const Ballast__V1__ConnectRequest *)input;
   bl_error_t err = {0};
-  bl_hub_peer_t peers[BL_HUB_MAX_PEERS];
+  bl_transport_peer_t peers[BL_TRANSPORT_MAX_PEERS];
   bl_path_t path = BL_PATH_AUTO;
   const bl_engine_t *engine = bl_stage_engine(self->stage);
-  const uint64_t patience_ns = engine != NULL && engine->nccl != NULL ? MEETING_DEADLINE_NS : CONNECT_DEADLINE_NS;
+  const uint64_t patience_ns = engine != NULL && engine->nccl != NULL ? PEER_PROBE_DEADLINE_NS : CONNECT_DEADLINE_NS;
   if (read_peers(request, peers, &path, &err) != BL_OK ||
       bl_stage_connect(self->stage, bl__service_identity(request->driver), peers, request->n_peers, path,
                        bl_clock_now_ns() + patience_ns, &err) == BL_STAGE_REFUSE) {

@@ -113,7 +113,7 @@ void bl_stage_destroy(bl_stage_t *stage) {
   bl__plans_drop(stage);
   bl__plans_bury(stage);
   bl_client_runtime_destroy(stage->runtime); // before the device goes
-  bl_engine_destroy(stage->engine);          // its hub ends a pending connect
+  bl_engine_destroy(stage->engine);          // its transport ends a pending connect
   bl_loop_drain(stage->loop);
   bl_engine_destroy(stage->old_engine);
   bl_loop_thread_destroy(stage->transfer);

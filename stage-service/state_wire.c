@@ -95,9 +95,9 @@ void bl_choices_wire_cleanup(bl_choices_wire_t *wire) {
   *wire = (bl_choices_wire_t){0};
 }
 
-void bl_paths_to_wire(bl_hub_t *hub, bl_paths_wire_t *wire) {
-  size_t count = bl_hub_paths(hub, wire->paths, BL_HUB_MAX_PEERS);
-  wire->count = count < BL_HUB_MAX_PEERS ? count : BL_HUB_MAX_PEERS;
+void bl_paths_to_wire(bl_transport_t *transport, bl_paths_wire_t *wire) {
+  size_t count = bl_transport_paths(transport, wire->paths, BL_TRANSPORT_MAX_PEERS);
+  wire->count = count < BL_TRANSPORT_MAX_PEERS ? count : BL_TRANSPORT_MAX_PEERS;
   for (size_t i = 0; i < wire->count; i++) {
     Ballast__V1__PeerPath *message = &wire->messages[i];
     *message = (Ballast__V1__PeerPath)BALLAST__V1__PEER_PATH__INIT;
@@ -108,16 +108,16 @@ void bl_paths_to_wire(bl_hub_t *hub, bl_paths_wire_t *wire) {
   }
 }
 
-bl_status_t bl_peer_from_wire(const Ballast__V1__Peer *message, bl_hub_peer_t *peer, bl_error_t *err) {
-  if (message->token.len != BL_HUB_TOKEN_BYTES) {
+bl_status_t bl_peer_from_wire(const Ballast__V1__Peer *message, bl_transport_peer_t *peer, bl_error_t *err) {
+  if (message->token.len != BL_TRANSPORT_TOKEN_BYTES) {
     return bl_error_set(err, BL_INVALID, "token of rank %d has %zu bytes, not %d", message->stage, message->token.len,
-                        BL_HUB_TOKEN_BYTES);
+                        BL_TRANSPORT_TOKEN_BYTES);
   }
-  *peer = (bl_hub_peer_t){.stage = message->stage,
-                          .unix_address = message->unix_address,
-                          .tcp_address = message->tcp_address,
-                          .machine = message->machine};
-  memcpy(peer->token, message->token.data, BL_HUB_TOKEN_BYTES);
+  *peer = (bl_transport_peer_t){.stage = message->stage,
+                                .unix_address = message->unix_address,
+                                .tcp_address = message->tcp_address,
+                                .machine = message->machine};
+  memcpy(peer->token, message->token.data, BL_TRANSPORT_TOKEN_BYTES);
   return BL_OK;
 }
 

@@ -40,14 +40,14 @@ void bl_choices_to_wire(const bl_ops_choice_t *choices, size_t count, bl_choices
 void bl_choices_wire_cleanup(bl_choices_wire_t *wire);
 
 typedef struct bl_paths_wire {
-  bl_hub_path_t paths[BL_HUB_MAX_PEERS];
-  Ballast__V1__PeerPath messages[BL_HUB_MAX_PEERS];
-  Ballast__V1__PeerPath *pointers[BL_HUB_MAX_PEERS];
+  bl_transport_path_t paths[BL_TRANSPORT_MAX_PEERS];
+  Ballast__V1__PeerPath messages[BL_TRANSPORT_MAX_PEERS];
+  Ballast__V1__PeerPath *pointers[BL_TRANSPORT_MAX_PEERS];
   size_t count;
 } bl_paths_wire_t;
-void bl_paths_to_wire(bl_hub_t *hub, bl_paths_wire_t *wire);
+void bl_paths_to_wire(bl_transport_t *transport, bl_paths_wire_t *wire);
 // What another stage said of itself; its strings are the message's. BL_INVALID.
-BL_MUST_USE bl_status_t bl_peer_from_wire(const Ballast__V1__Peer *message, bl_hub_peer_t *peer, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_peer_from_wire(const Ballast__V1__Peer *message, bl_transport_peer_t *peer, bl_error_t *err);
 
 // What was written of a checkpoint. Owns its arrays.
 typedef struct bl_saved_wire {

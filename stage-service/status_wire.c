@@ -25,14 +25,14 @@ static void describe_run(const bl_stage_t *stage, Ballast__V1__StageStatusRespon
 }
 
 // The wait for a core that other stages of this machine have; returns how many there are, 0 or 1.
-static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_hub_wait_t *wait) {
+static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_transport_wait_t *wait) {
   const bl_run_progress_t *progress = bl_stage_progress(stage);
   const uint64_t since_ns = atomic_load(&progress->core_since_ns);
   if (since_ns == 0 || engine->core_tokens == NULL) {
     return 0;
   }
   const uint32_t holder = bl_core_tokens_holder(engine->core_tokens);
-  *wait = (bl_hub_wait_t){
+  *wait = (bl_transport_wait_t){
       .since_ns = since_ns, .peer = -1, .micro_batch = (int32_t)atomic_load(&progress->core_micro_batch)};
   if (holder < BL_CORE_TOKENS_MEMBERS) {
     wait->peer = (int32_t)holder;
@@ -45,7 +45,7 @@ static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_h
 }
 
 // The wait for a rank that shares this one's layers; returns how many there are, 0 or 1.
-static size_t collective_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_hub_wait_t *wait) {
+static size_t collective_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_transport_wait_t *wait) {
   const uint64_t since_ns = atomic_load(&bl_stage_progress(stage)->waiting_ns);
   if (since_ns == 0 || !bl_tensor_group_wait(engine->tensor_group, wait)) {
     return 0;
@@ -107,7 +107,7 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
   char cell[BL_OP_TEXT];
   bl_memory_wire_t memory;
   bl_paths_wire_t paths;
-  bl_hub_wait_t waits[WAITS];
+  bl_transport_wait_t waits[WAITS];
   Ballast__V1__Wait messages[WAITS];
   Ballast__V1__Wait *pointers[WAITS];
   char what[64], device[DEVICE_BYTES];
@@ -120,10 +120,10 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
     bl_memory_to_wire(&engine->account, &memory);
     output.memory = memory.pointers;
     output.n_memory = BL_MEMORY_TAGS;
-    bl_paths_to_wire(engine->hub, &paths);
+    bl_paths_to_wire(engine->transport, &paths);
     output.paths = paths.pointers;
     output.n_paths = paths.count;
-    size_t count = bl_hub_waits(engine->hub, waits, WAITS - 3); // the last three are kept for others
+    size_t count = bl_transport_waits(engine->transport, waits, WAITS - 3); // the last three are kept for others
     output.n_waits = count < WAITS - 3 ? count : WAITS - 3;
     output.n_waits += collective_wait(self->stage, engine, &waits[output.n_waits]);
     output.n_waits += core_wait(self->stage, engine, &waits[output.n_waits]);

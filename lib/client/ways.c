@@ -2,8 +2,8 @@
 // Blocks over NCCL: the two communicators of a data connection, and our halves of transfers.
 //
 // The store queues its half when it grants a request, and says so (GO); ours is queued when that is read. So both ends
-// queue in one order, and nothing of ours waits for a half that will not come: until the store stops in the middle, which
-// the channel's deadline ends. An operation is over when both its answer is there and our half is over.
+// queue in one order, and nothing of ours waits for a half that will not come: until the store stops in the middle,
+// which the channel's deadline ends. An operation is over when both its answer is there and our half is over.
 #include "client/client_core.h"
 #include "sys/clock.h"
 
@@ -20,28 +20,29 @@ static void way_changed(void *context, bl_nccl_channel_t *channel) {
 }
 
 // Tells the store which communicators both now make.
-static bl_status_t meet(bl_client_t *client, bl_meet_t *meet, bl_error_t *err) {
-  uint8_t body[BL_FRAME_MEET_BYTES];
-  bl_status_t status = bl_nccl_pair_draw(client->nccl, meet->ids, err);
+static bl_status_t rendezvous(bl_client_t *client, bl_rendezvous_message_t *rendezvous, bl_error_t *err) {
+  uint8_t body[BL_FRAME_RENDEZVOUS_BYTES];
+  bl_status_t status = bl_nccl_pair_draw(client->nccl, rendezvous->ids, err);
   if (status != BL_OK) {
     return status;
   }
-  bl_meet_encode(meet, body);
-  return bl_frame_writer_put(&client->writer, &(bl_frame_t){.kind = BL_FRAME_MEET}, body, NULL, 0) &&
+  bl_rendezvous_message_encode(rendezvous, body);
+  return bl_frame_writer_put(&client->writer, &(bl_frame_t){.kind = BL_FRAME_RENDEZVOUS}, body, NULL, 0) &&
                  bl_frame_writer_flush(&client->writer) == BL_WRITER_DONE
              ? BL_OK
              : bl_error_set(err, BL_IO, "the store at %s does not take ids of communicators", client->store);
 }
 
 bl_status_t bl__ways_open(bl_client_t *client, bl_error_t *err) {
-  bl_meet_t ids = {.verb = BL_NCCL_MEETING_IDS, .generation = 1};
+  bl_rendezvous_message_t ids = {.verb = BL_NCCL_RENDEZVOUS_IDS, .generation = 1};
   client->pair = (bl_nccl_pair_t){.first = true};
-  bl_status_t status = meet(client, &ids, err);
+  bl_status_t status = rendezvous(client, &ids, err);
   for (bl_pair_direction_t direction = BL_PAIR_OUT; direction <= BL_PAIR_IN && status == BL_OK; direction++) {
     char name[BL_NCCL_NAME_BYTES];
     snprintf(name, sizeof name, "%s, the store at %.70s", direction == BL_PAIR_OUT ? "evictions" : "loads",
              client->store);
-    // Half of the time of a call: what is left is for communicators to be made anew, and for the block to go over these.
+    // Half of the time of a call: what is left is for communicators to be made anew, and for the block to go over
+    // these.
     const bl_nccl_channel_options_t options = {.name = name,
                                                .deadlines = {.create_ns = client->open_ms * BL_NS_PER_MS,
                                                              .transfer_ns = client->deadline_ms * BL_NS_PER_MS / 2},

@@ -155,8 +155,8 @@ bl_status_t bl_path_choose(const bl_path_end_t *own, const bl_path_end_t *peer, 
   }
   for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
     bl_path_t path = ways[i].path;
-    bool direct = path == BL_PATH_CUDA_IPC || path == BL_PATH_NCCL;
-    if (direct && !gpus) {
+    bool nccl_link = path == BL_PATH_CUDA_IPC || path == BL_PATH_NCCL;
+    if (nccl_link && !gpus) {
       continue;
     }
     bool refused = (failed >> path & 1) != 0, far = ways[i].near && !near;
@@ -167,14 +167,14 @@ bl_status_t bl_path_choose(const bl_path_end_t *own, const bl_path_end_t *peer, 
     } else if (!ways[i].cannot(own, peer, why)) {
       if (near && ways[i].near) {
         snprintf(why, sizeof why, "same machine%s", note(own, peer, path));
-        take(path, gpus && !direct, why, direct ? "" : first, choice);
+        take(path, gpus && !nccl_link, why, nccl_link ? "" : first, choice);
       } else {
-        take(path, gpus && !direct, first[0] != '\0' ? first : "nothing better", "", choice);
+        take(path, gpus && !nccl_link, first[0] != '\0' ? first : "nothing better", "", choice);
       }
       return BL_OK;
     }
     // The most telling: what kept the best way closed.
-    if (first[0] == '\0' || (refused && !direct)) {
+    if (first[0] == '\0' || (refused && !nccl_link)) {
       snprintf(first, sizeof first, "%s", why);
     }
   }

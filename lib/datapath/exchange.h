@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which tensors of one link are announced, posted, moving or done: the matching of local posts with the peer's
-// messages, as a pure state machine. The hub (boundary.h) feeds it posts and frames, sends the frames it asks for and
-// moves the bytes it points at.
+// messages, as a pure state machine. The transport (boundary.h) feeds it posts and frames, sends the frames it asks for
+// and moves the bytes it points at.
 //
 //   pull (shm)   sender:   post_send -> OFFER ............ ACK -> gone
 //                receiver: OFFER + post_receive -> move -> ACK, complete -> consumed
@@ -9,8 +9,8 @@
 //                receiver: post_receive -> CREDIT ... DATA chunks -> complete -> consumed
 //
 // Attempts: messages of older attempts than the current one are counted and dropped; those of newer ones are kept for
-// the begin that will come. A peer that speaks of attempt a has ended or given up all before it. One that has ended it may
-// be behind: the ACK of what it sent still goes out.
+// the begin that will come. A peer that speaks of attempt a has ended or given up all before it. One that has ended it
+// may be behind: the ACK of what it sent still goes out.
 //
 // Rules; tests/datapath/exchange_model_test.c takes each of them out (RULE in exchange.c) and sees that it is missed:
 //   1. What the peer has announced for a newer attempt stays when one begins.
@@ -108,7 +108,8 @@ bool bl_exchange_next_frame(bl_exchange_t *exchange, bl_frame_t *frame);
 // The tensor to move next, oldest first, now active: a receive to copy (pull) or a send to stream (push). The same one
 // until it is complete or dropped. NULL when there is nothing to move.
 bl_tensor_t *bl_exchange_next_transfer(bl_exchange_t *exchange);
-// The tensor of next_transfer moves by itself from now on, until it is complete or dropped: the next one is the one behind.
+// The tensor of next_transfer moves by itself from now on, until it is complete or dropped: the next one is the one
+// behind.
 void bl_exchange_launch(bl_exchange_t *exchange, bl_tensor_t *tensor);
 // `bytes` more of an active tensor have moved (and, for received chunks, were verified). True when that completes it:
 // a send is gone then. A received chunk leaves the tensor inactive until the next one.

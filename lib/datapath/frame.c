@@ -43,7 +43,7 @@ const char *bl_frame_kind_name(bl_frame_kind_t kind) {
       [BL_FRAME_WELCOME] = "WELCOME",
       [BL_FRAME_READY] = "READY",
       [BL_FRAME_BYE] = "BYE",
-      [BL_FRAME_MEET] = "MEET",
+      [BL_FRAME_RENDEZVOUS] = "RENDEZVOUS",
       [BL_FRAME_GO] = "GO",
       [BL_FRAME_DATA] = "DATA",
       [BL_FRAME_OFFER] = "OFFER",
@@ -64,7 +64,7 @@ const char *bl_frame_kind_name(bl_frame_kind_t kind) {
 
 uint32_t bl_frame_fixed_body_bytes(bl_frame_kind_t kind) {
   const bool greets = kind == BL_FRAME_GREET || kind == BL_FRAME_WELCOME;
-  return greets ? BL_FRAME_GREETING_BYTES : kind == BL_FRAME_MEET ? BL_FRAME_MEET_BYTES : 0;
+  return greets ? BL_FRAME_GREETING_BYTES : kind == BL_FRAME_RENDEZVOUS ? BL_FRAME_RENDEZVOUS_BYTES : 0;
 }
 
 void bl_frame_encode(const bl_frame_t *frame, uint8_t header[BL_FRAME_HEADER_BYTES]) {
@@ -133,7 +133,7 @@ static const char *check_fields(const bl_frame_t *frame) {
   case BL_FRAME_GREET:
   case BL_FRAME_WELCOME:
   case BL_FRAME_READY:
-  case BL_FRAME_MEET:
+  case BL_FRAME_RENDEZVOUS:
   case BL_FRAME_ANSWER:
     return NULL;
   case BL_FRAME_BYE:
@@ -174,7 +174,7 @@ static const char *check_body(const bl_frame_t *frame) {
     return check_chunk(frame);
   case BL_FRAME_GREET:
   case BL_FRAME_WELCOME:
-  case BL_FRAME_MEET:
+  case BL_FRAME_RENDEZVOUS:
     return frame->body_bytes != bl_frame_fixed_body_bytes(frame->kind) ? "wrong body size" : NULL;
   case BL_FRAME_BYE:
   case BL_FRAME_REGISTERED:

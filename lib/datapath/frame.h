@@ -10,7 +10,7 @@
 //   WELCOME   acceptor -> connector greeting (+ descriptors)  accepted; the acceptor's memory
 //   READY     connector -> acceptor -                         stages: the acceptor's memory is mapped too: the link is
 //   up BYE       either                text                      the connection ends here: status and why
-//   MEET      either                meet (nccl/meet.h)        nccl: of making communicators
+//   RENDEZVOUS      either                meet (nccl/rendezvous_message.h)        nccl: of making communicators
 //   GO        either                -                         nccl: our half of a transfer is queued, queue yours
 //   DATA      either                a chunk                   tcp: `offset` .. of a tensor or block of `bytes`; `checksum` of
 //                                                             all of it so far (block.h)
@@ -58,23 +58,23 @@
 #define BL_FRAME_VERSION      4
 
 // Limits. A frame beyond them is refused before anything is read or allocated for it.
-#define BL_FRAME_CHUNK_BYTES    (256u << 10) // of DATA: what one check covers; fits into the second-level cache
-#define BL_FRAME_MAX_BYTES      (1ull << 40) // of a tensor, block or region: sums of offsets stay far below overflow
-#define BL_FRAME_MAX_ARENAS     8            // of a greeting: bounds the descriptors one message can make us hold
-#define BL_FRAME_REGIONS        4096u        // shown per session: bounds maps and descriptors
-#define BL_FRAME_TEXT_BYTES     240u         // of a text body; longer texts are cut
-#define BL_FRAME_TOKEN_BYTES    16
-#define BL_FRAME_ID_BYTES       128 // of a communicator
-#define BL_FRAME_GREETING_BYTES 368ul
-#define BL_FRAME_MEET_BYTES     464ul
-#define BL_FRAME_MAX_BODY_BYTES BL_FRAME_MEET_BYTES // but for DATA
+#define BL_FRAME_CHUNK_BYTES      (256u << 10) // of DATA: what one check covers; fits into the second-level cache
+#define BL_FRAME_MAX_BYTES        (1ull << 40) // of a tensor, block or region: sums of offsets stay far below overflow
+#define BL_FRAME_MAX_ARENAS       8            // of a greeting: bounds the descriptors one message can make us hold
+#define BL_FRAME_REGIONS          4096u        // shown per session: bounds maps and descriptors
+#define BL_FRAME_TEXT_BYTES       240u         // of a text body; longer texts are cut
+#define BL_FRAME_TOKEN_BYTES      16
+#define BL_FRAME_ID_BYTES         128 // of a communicator
+#define BL_FRAME_GREETING_BYTES   368ul
+#define BL_FRAME_RENDEZVOUS_BYTES 464ul
+#define BL_FRAME_MAX_BODY_BYTES   BL_FRAME_RENDEZVOUS_BYTES // but for DATA
 
 typedef enum bl_frame_kind {
   BL_FRAME_GREET = 1,
   BL_FRAME_WELCOME,
   BL_FRAME_READY,
   BL_FRAME_BYE,
-  BL_FRAME_MEET,
+  BL_FRAME_RENDEZVOUS,
   BL_FRAME_GO,
   BL_FRAME_DATA,
   BL_FRAME_OFFER,

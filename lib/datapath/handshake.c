@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/handshake.h"
 
-#include "datapath/hub.h"
+#include "datapath/transport.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 
@@ -10,19 +10,19 @@
 #include <unistd.h>
 
 static void greet(bl__link_t *link, bl_frame_kind_t kind) {
-  bl_hub_t *hub = link->hub;
-  bl_greeting_t greeting = {.stage = hub->stage,
+  bl_transport_t *transport = link->transport;
+  bl_greeting_t greeting = {.stage = transport->stage,
                             .peer = link->stage,
                             .path = link->path,
-                            .nccl = hub->nccl != NULL ? hub->endpoint.nccl : 0,
-                            .shared_gpu = hub->endpoint.shared_gpu,
+                            .nccl = transport->nccl != NULL ? transport->endpoint.nccl : 0,
+                            .shared_gpu = transport->endpoint.shared_gpu,
                             .wants_nccl = link->wants_nccl};
   int fds[BL_FRAME_MAX_ARENAS];
   memcpy(greeting.token, link->peer_token, sizeof greeting.token);
-  memcpy(greeting.own_token, hub->token, sizeof greeting.own_token);
+  memcpy(greeting.own_token, transport->token, sizeof greeting.own_token);
   snprintf(greeting.reason, sizeof greeting.reason, "%s", link->reason);
-  snprintf(greeting.gpu, sizeof greeting.gpu, "%s", hub->endpoint.gpu);
-  const bl__arenas_t *shown = link->path == BL_PATH_CUDA_IPC ? &hub->of_device : &hub->of_host;
+  snprintf(greeting.gpu, sizeof greeting.gpu, "%s", transport->endpoint.gpu);
+  const bl__arenas_t *shown = link->path == BL_PATH_CUDA_IPC ? &transport->of_device : &transport->of_host;
   for (size_t i = 0; i < shown->count && bl_path_is_unix(link->path); i++) {
     greeting.arena_bytes[i] = shown->at[i].bytes;
     fds[greeting.arena_count++] = shown->at[i].fd;
@@ -33,9 +33,10 @@ static void greet(bl__link_t *link, bl_frame_kind_t kind) {
                       greeting.arena_count); // the first there is: it fits
 }
 
-// On shm the greeting shows memory of the host, whatever tensors go by in the end. The handshake's time begins behind that.
+// On shm the greeting shows memory of the host, whatever tensors go by in the end. The handshake's time begins behind
+// that.
 static bl_status_t hold_shown(bl__link_t *link, bl_error_t *err) {
-  bl_status_t status = link->path == BL_PATH_SHM ? bl__hub_hold_twins(link->hub, err) : BL_OK;
+  bl_status_t status = link->path == BL_PATH_SHM ? bl__transport_hold_twins(link->transport, err) : BL_OK;
   link->opened_ns = bl_clock_now_ns();
   return status;
 }
@@ -51,17 +52,18 @@ void bl__handshake_begin(bl__link_t *link) {
 
 // Whether this side's copy engine can read memory of the peer's GPU, as far as both know before that is tried.
 static bl_status_t judge_ipc(const bl__link_t *link, const bl_greeting_t *greeting, bl_error_t *err) {
-  const bl_hub_t *hub = link->hub;
-  char own_name[BL__HUB_NAME_BYTES], peer_name[BL__HUB_NAME_BYTES], why[BL_PATH_REASON_BYTES];
-  const bl_path_end_t own = bl_endpoint_end(&hub->endpoint, bl__hub_name(hub, hub->stage, own_name), NULL, true,
-                                            true); // there is a connection
+  const bl_transport_t *transport = link->transport;
+  char own_name[BL__TRANSPORT_NAME_BYTES], peer_name[BL__TRANSPORT_NAME_BYTES], why[BL_PATH_REASON_BYTES];
+  const bl_path_end_t own =
+      bl_endpoint_end(&transport->endpoint, bl__transport_name(transport, transport->stage, own_name), NULL, true,
+                      true); // there is a connection
   const bl_path_end_t peer = {
-      .name = bl__hub_name(hub, greeting->stage, peer_name), .gpu = greeting->gpu, .unix_address = true};
+      .name = bl__transport_name(transport, greeting->stage, peer_name), .gpu = greeting->gpu, .unix_address = true};
   if (bl_path_obstacle(&own, &peer, BL_PATH_CUDA_IPC, why)) {
     return bl_error_set(err, BL_PRECONDITION, "%s", why);
   }
-  const bl_device_path_t *path = bl_device_path_of(hub->device, err);
-  if (path == NULL || path->reaches(hub->device, greeting->gpu, err) != BL_OK) {
+  const bl_device_path_t *path = bl_device_path_of(transport->device, err);
+  if (path == NULL || path->reaches(transport->device, greeting->gpu, err) != BL_OK) {
     return bl_error_prefix(err, "%s", own_name);
   }
   return BL_OK;
@@ -77,7 +79,7 @@ static bl_status_t map_arenas(bl__link_t *link, const bl_greeting_t *greeting, b
   }
   for (int fd; (fd = bl_stream_take_descriptor(&link->stream)) >= 0;) {
     if (status == BL_OK) {
-      status = bl_peer_memory_open(&link->maps[link->map_count], of_device ? link->hub->device : NULL, fd,
+      status = bl_peer_memory_open(&link->maps[link->map_count], of_device ? link->transport->device : NULL, fd,
                                    greeting->arena_bytes[link->map_count], err);
       link->map_count += status == BL_OK;
     }
@@ -91,16 +93,16 @@ static bl_status_t map_arenas(bl__link_t *link, const bl_greeting_t *greeting, b
 
 // Whether tensors can go from device to device: both ends find the same.
 static void judge_direct(bl__link_t *link, const bl_greeting_t *greeting) {
-  const bl_hub_t *hub = link->hub;
+  const bl_transport_t *transport = link->transport;
   link->wants_nccl = link->outgoing ? link->wants_nccl : greeting->wants_nccl;
   if (!link->wants_nccl) {
     return;
   }
-  char own_name[BL__HUB_NAME_BYTES], peer_name[BL__HUB_NAME_BYTES];
-  (void)bl__hub_name(hub, hub->stage, own_name);
-  (void)bl__hub_name(hub, greeting->stage, peer_name);
-  bl_path_end_t own = bl_endpoint_end(&hub->endpoint, own_name, NULL, true, true); // there is a connection
-  own.nccl = hub->nccl != NULL ? own.nccl : 0;
+  char own_name[BL__TRANSPORT_NAME_BYTES], peer_name[BL__TRANSPORT_NAME_BYTES];
+  (void)bl__transport_name(transport, transport->stage, own_name);
+  (void)bl__transport_name(transport, greeting->stage, peer_name);
+  bl_path_end_t own = bl_endpoint_end(&transport->endpoint, own_name, NULL, true, true); // there is a connection
+  own.nccl = transport->nccl != NULL ? own.nccl : 0;
   const bl_path_end_t peer = {.name = peer_name,
                               .gpu = greeting->gpu,
                               .nccl = greeting->nccl,
@@ -113,66 +115,67 @@ static void judge_direct(bl__link_t *link, const bl_greeting_t *greeting) {
 }
 
 static void come_up(bl__link_t *link) {
-  bl_hub_t *hub = link->hub;
+  bl_transport_t *transport = link->transport;
   uint64_t mapped_bytes = 0;
   bl_error_t err = {0};
-  if (!link->meets && link->path != BL_PATH_CUDA_IPC && bl__hub_hold_twins(hub, &err) != BL_OK) {
+  if (!link->meets && link->path != BL_PATH_CUDA_IPC && bl__transport_hold_twins(transport, &err) != BL_OK) {
     bl__link_lose(link, err.status, "%s", err.text);
     return;
   }
   for (size_t i = 0; i < link->map_count; i++) {
     mapped_bytes += link->maps[i].bytes;
   }
-  pthread_mutex_lock(&hub->mutex);
-  bl__peer_t *peer = bl__hub_add(hub, link->stage);
+  pthread_mutex_lock(&transport->mutex);
+  bl__peer_t *peer = bl__transport_add(transport, link->stage);
   bl__link_t *old = peer != NULL ? peer->link : NULL;
-  pthread_mutex_unlock(&hub->mutex);
+  pthread_mutex_unlock(&transport->mutex);
   if (peer == NULL) {
-    bl__link_lose(link, BL_EXHAUSTED, "no memory for a link to %s", BL__NAME(hub, link->stage));
+    bl__link_lose(link, BL_EXHAUSTED, "no memory for a link to %s", BL__NAME(transport, link->stage));
     return;
   }
   if (old != NULL) {
-    bl__link_lose(old, BL_UNAVAILABLE, "%s made a new link", BL__NAME(hub, link->stage));
+    bl__link_lose(old, BL_UNAVAILABLE, "%s made a new link", BL__NAME(transport, link->stage));
   }
-  pthread_mutex_lock(&hub->mutex);
+  pthread_mutex_lock(&transport->mutex);
   peer->link = link;
   peer->lost = BL_OK;
   peer->mapped_bytes = mapped_bytes;
   link->exchange = peer->exchange;
   bl__link_settle(link);
-  link->direct = link->meets ? bl__direct_of(hub, peer) : NULL;
-  if (link->direct != NULL) {
-    bl_exchange_reset(peer->exchange, BL_EXCHANGE_PUSH, hub->attempt);
+  link->nccl_link = link->meets ? bl__nccl_link_of(transport, peer) : NULL;
+  if (link->nccl_link != NULL) {
+    bl_exchange_reset(peer->exchange, BL_EXCHANGE_PUSH, transport->attempt);
     peer->path = BL_PATH_AUTO;
   }
-  pthread_mutex_unlock(&hub->mutex);
+  pthread_mutex_unlock(&transport->mutex);
   link->state = BL__LINK_UP;
-  hub->strangers -= link->outgoing ? 0 : 1;
-  bl_log(BL_LOG_INFO, "data path: link to %s is up, %s", BL__NAME(hub, link->stage),
-         link->direct != NULL ? link->reason : peer->reason);
-  if (link->meets && link->direct == NULL) {
-    bl__link_lose(link, BL_EXHAUSTED, "no memory for communicators with %s", BL__NAME(hub, link->stage));
-  } else if (link->direct != NULL) {
-    bl__direct_meet(link);
+  transport->strangers -= link->outgoing ? 0 : 1;
+  bl_log(BL_LOG_INFO, "data path: link to %s is up, %s", BL__NAME(transport, link->stage),
+         link->nccl_link != NULL ? link->reason : peer->reason);
+  if (link->meets && link->nccl_link == NULL) {
+    bl__link_lose(link, BL_EXHAUSTED, "no memory for communicators with %s", BL__NAME(transport, link->stage));
+  } else if (link->nccl_link != NULL) {
+    bl__nccl_link_meet(link);
   } else {
-    bl__connect_up(hub, link);
+    bl__connect_up(transport, link);
   }
 }
 
 static bl_status_t judge_greeting(const bl__link_t *link, const bl_greeting_t *greeting, char *text,
                                   size_t text_bytes) {
-  const bl_hub_t *hub = link->hub;
-  if (!bl_token_equal(greeting->token, hub->token)) {
-    snprintf(text, text_bytes, "%s: wrong token", BL__NAME(hub, hub->stage));
+  const bl_transport_t *transport = link->transport;
+  if (!bl_token_equal(greeting->token, transport->token)) {
+    snprintf(text, text_bytes, "%s: wrong token", BL__NAME(transport, transport->stage));
     return BL_UNAUTHENTICATED;
   }
-  if (greeting->peer != hub->stage) {
-    snprintf(text, text_bytes, "this is %s, not %s", BL__NAME(hub, hub->stage), BL__NAME(hub, greeting->peer));
+  if (greeting->peer != transport->stage) {
+    snprintf(text, text_bytes, "this is %s, not %s", BL__NAME(transport, transport->stage),
+             BL__NAME(transport, greeting->peer));
     return BL_INVALID;
   }
-  if (greeting->stage >= hub->stage) {
-    snprintf(text, text_bytes, "%s must wait for %s to connect", BL__NAME(hub, greeting->stage),
-             BL__NAME(hub, hub->stage));
+  if (greeting->stage >= transport->stage) {
+    snprintf(text, text_bytes, "%s must wait for %s to connect", BL__NAME(transport, greeting->stage),
+             BL__NAME(transport, transport->stage));
     return BL_INVALID;
   }
   if (bl_path_is_unix(greeting->path) != bl_path_is_unix(link->path) || greeting->path == BL_PATH_NCCL) {
@@ -202,9 +205,9 @@ static void on_greeting(bl__link_t *link, const bl_greeting_t *greeting) {
 }
 
 static void on_welcome(bl__link_t *link, const bl_greeting_t *greeting) {
-  if (greeting->stage != link->stage || greeting->peer != link->hub->stage) {
-    bl__link_lose(link, BL_INTERNAL, "%s answered as %s", BL__NAME(link->hub, link->stage),
-                  BL__NAME(link->hub, greeting->stage));
+  if (greeting->stage != link->stage || greeting->peer != link->transport->stage) {
+    bl__link_lose(link, BL_INTERNAL, "%s answered as %s", BL__NAME(link->transport, link->stage),
+                  BL__NAME(link->transport, greeting->stage));
     return;
   }
   bl_error_t err = {0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a link comes up: GREET, WELCOME, READY (greeting.h). The connector shows the acceptor's token; on shm both pass the
-// descriptors of their arenas and map the other's. Inside of the hub; not for users.
+// How a link comes up: GREET, WELCOME, READY (greeting.h). The connector shows the acceptor's token; on shm both pass
+// the descriptors of their arenas and map the other's. Inside of the transport; not for users.
 // Thread: transfer.
 #ifndef BALLAST_DATAPATH_HANDSHAKE_H
 #define BALLAST_DATAPATH_HANDSHAKE_H

@@ -2,7 +2,7 @@
 #include "datapath/link.h"
 
 #include "datapath/block.h"
-#include "datapath/hub.h"
+#include "datapath/transport.h"
 #include "sys/clock.h"
 
 #include <errno.h>
@@ -15,10 +15,10 @@
 #define SPARE_FRAMES 16 // of the writer's room, for what is said of communicators
 
 bool bl__link_is_pinned(const bl__link_t *link) {
-  return link->pinned_attempt != 0 && link->pinned_attempt == link->hub->attempt;
+  return link->pinned_attempt != 0 && link->pinned_attempt == link->transport->attempt;
 }
 
-// ---- life --------------------------------------------------------------------------------------------------------------
+// ---- life -----------------------------------------------------------------------------------------------------------
 
 static void disconnect(bl__link_t *link) {
   bl_frame_writer_cleanup(&link->writer);
@@ -34,19 +34,19 @@ static void free_link(bl__link_t *link) {
   free(link);
 }
 
-// The compute thread may read its maps: no later attempt can be given them, they are not the peer's any more. Or the device
-// still does.
+// The compute thread may read its maps: no later attempt can be given them, they are not the peer's any more. Or the
+// device still does.
 static bool must_stay(bl__link_t *link) {
-  bl_hub_t *hub = link->hub;
-  pthread_mutex_lock(&hub->mutex);
-  const bool stays = bl__link_is_pinned(link) && !hub->closing, pulls = link->pulling > 0;
-  hub->keeps_lost |= stays;
-  pthread_mutex_unlock(&hub->mutex);
+  bl_transport_t *transport = link->transport;
+  pthread_mutex_lock(&transport->mutex);
+  const bool stays = bl__link_is_pinned(link) && !transport->closing, pulls = link->pulling > 0;
+  transport->keeps_lost |= stays;
+  pthread_mutex_unlock(&transport->mutex);
   return stays || pulls;
 }
 
-void bl__link_free_lost(bl_hub_t *hub) {
-  for (bl__link_t **at = &hub->links; *at != NULL;) {
+void bl__link_free_lost(bl_transport_t *transport) {
+  for (bl__link_t **at = &transport->links; *at != NULL;) {
     bl__link_t *link = *at;
     if (link->state != BL__LINK_CLOSED) {
       at = &link->next;
@@ -69,22 +69,22 @@ static void watch(bl__link_t *link, bool writable) {
 }
 
 static bool is_secured(const bl__link_t *link) {
-  return link->path == BL_PATH_TCP && link->hub->tls != NULL;
+  return link->path == BL_PATH_TCP && link->transport->tls != NULL;
 }
 
 static bl_status_t secure(bl__link_t *link) {
-  return bl_stream_tls(&link->stream, link->stream.fd, link->hub->tls, !link->outgoing, BL_STAGES, NULL);
+  return bl_stream_tls(&link->stream, link->stream.fd, link->transport->tls, !link->outgoing, BL_STAGES, NULL);
 }
 
 static void on_event(bl_watch_t *handle, unsigned events, void *context);
 
-bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing) {
+bl__link_t *bl__link_open(bl_transport_t *transport, int fd, bl_path_t path, bool outgoing) {
   bl__link_t *link = calloc(1, sizeof *link);
   if (link == NULL) {
     close(fd);
     return NULL;
   }
-  link->hub = hub;
+  link->transport = transport;
   link->path = path;
   link->outgoing = outgoing;
   link->stage = -1;
@@ -95,15 +95,15 @@ bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing) 
   bl_frame_writer_init(&link->writer, &link->stream);
   if ((path == BL_PATH_TCP && (link->side = malloc(BL_FRAME_CHUNK_BYTES)) == NULL) ||
       (is_secured(link) && secure(link) != BL_OK) ||
-      bl_watch_create(hub->loop, fd, on_event, link, &link->watch, NULL) != BL_OK) {
+      bl_watch_create(transport->loop, fd, on_event, link, &link->watch, NULL) != BL_OK) {
     free_link(link);
     return NULL;
   }
-  link->next = hub->links;
-  hub->links = link;
-  hub->strangers += outgoing ? 0 : 1;
+  link->next = transport->links;
+  transport->links = link;
+  transport->strangers += outgoing ? 0 : 1;
   watch(link, false);
-  bl__hub_watch_time(hub);
+  bl__transport_watch_time(transport);
   return link;
 }
 
@@ -114,11 +114,11 @@ void bl__link_name(bl__link_t *link, int32_t stage, const uint8_t token[BL_FRAME
 }
 
 void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...) {
-  bl__assert_transfer(link->hub);
+  bl__assert_transfer(link->transport);
   if (link->state == BL__LINK_CLOSED) {
     return;
   }
-  char text[BL_HUB_REASON_BYTES];
+  char text[BL_TRANSPORT_REASON_BYTES];
   va_list args;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
@@ -127,13 +127,13 @@ void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...
   link->state = BL__LINK_CLOSED;
   bl_watch_destroy(link->watch);
   link->watch = NULL;
-  bl__hub_wake(link->hub); // which frees it
-  link->hub->link_ops->ended(link, state, status, text);
+  bl__transport_wake(link->transport); // which frees it
+  link->transport->link_ops->ended(link, state, status, text);
 }
 
 void bl__link_refuse(bl__link_t *link, bl_status_t status, const char *text) {
   const bl_frame_t bye = {.kind = BL_FRAME_BYE, .status = status};
-  bl__hub_count_refused(link->hub, "%s", text);
+  bl__transport_count_refused(link->transport, "%s", text);
   link->state = BL__LINK_REFUSING;
   if (!bl__link_put(link, &bye, text, NULL, 0)) {
     bl__link_lose(link, status, "%s", text);
@@ -156,34 +156,35 @@ static void broke(bl__link_t *link, int errno_value) {
     bl__link_lose(link, BL_UNAVAILABLE,
                   "%s closed the connection in the TLS handshake: it ended, or it is without "
                   "TLS; its log says why",
-                  BL__NAME(link->hub, link->stage));
+                  BL__NAME(link->transport, link->stage));
   } else if (errno_value == 0 || errno_value == EPIPE || errno_value == ECONNRESET) {
     bl__link_lose(link, BL_UNAVAILABLE, "%s closed the connection: it ended or was killed",
-                  BL__NAME(link->hub, link->stage));
+                  BL__NAME(link->transport, link->stage));
   } else {
-    bl__link_lose(link, BL_UNAVAILABLE, "the connection to %s broke: %s", BL__NAME(link->hub, link->stage),
+    bl__link_lose(link, BL_UNAVAILABLE, "the connection to %s broke: %s", BL__NAME(link->transport, link->stage),
                   strerror(errno_value));
   }
 }
 
 void bl__link_settle(bl__link_t *link) {
-  bl_hub_t *hub = link->hub;
-  bl__peer_t *peer = bl__hub_find(hub, link->stage);
-  bl_exchange_reset(peer->exchange, bl_path_is_unix(link->path) ? BL_EXCHANGE_PULL : BL_EXCHANGE_PUSH, hub->attempt);
+  bl_transport_t *transport = link->transport;
+  bl__peer_t *peer = bl__transport_find(transport, link->stage);
+  bl_exchange_reset(peer->exchange, bl_path_is_unix(link->path) ? BL_EXCHANGE_PULL : BL_EXCHANGE_PUSH,
+                    transport->attempt);
   peer->path = link->path;
-  const bool missed = hub->endpoint.gpu[0] != '\0' && link->obstacle[0] != '\0'; // between hosts nobody misses it
+  const bool missed = transport->endpoint.gpu[0] != '\0' && link->obstacle[0] != '\0'; // between hosts nobody misses it
   const char *obstacle = missed ? link->obstacle : "";
   const int why = (int)(sizeof peer->reason - sizeof "; not nccl: ") - (int)strnlen(obstacle, 110);
   snprintf(peer->reason, sizeof peer->reason, "%.*s%s%.110s", why, link->reason, missed ? "; not nccl: " : "",
            obstacle);
 }
 
-// ---- moving ------------------------------------------------------------------------------------------------------------
+// ---- moving ---------------------------------------------------------------------------------------------------------
 
 // Mutex held.
 static void stop_touching(bl__link_t *link) {
   link->touching = false;
-  pthread_cond_broadcast(&link->hub->untouched);
+  pthread_cond_broadcast(&link->transport->untouched);
 }
 
 bl_tensor_t *bl__link_next_transfer(bl__link_t *link) {
@@ -196,9 +197,9 @@ bl_tensor_t *bl__link_next_transfer(bl__link_t *link) {
 
 // Copies offered tensors from the peer's arenas into their destinations. True: more to do at once.
 static bool pull_turn(bl__link_t *link) {
-  bl_hub_t *hub = link->hub;
+  bl_transport_t *transport = link->transport;
   size_t turn_bytes = 0;
-  pthread_mutex_lock(&hub->mutex);
+  pthread_mutex_lock(&transport->mutex);
   bl_tensor_t *tensor;
   while ((tensor = bl__link_next_transfer(link)) != NULL && turn_bytes < BL__LINK_TURN_BYTES) {
     uint64_t rest = tensor->bytes - tensor->moved_bytes;
@@ -206,26 +207,26 @@ static bool pull_turn(bl__link_t *link) {
     uint8_t *to = tensor->destination + tensor->moved_bytes;
     const uint8_t *from = link->maps[tensor->arena].base + tensor->offset + tensor->moved_bytes;
     link->touching = true;
-    pthread_mutex_unlock(&hub->mutex);
+    pthread_mutex_unlock(&transport->mutex);
     memcpy(to, from, bytes);
-    pthread_mutex_lock(&hub->mutex);
+    pthread_mutex_lock(&transport->mutex);
     stop_touching(link);
     turn_bytes += bytes;
-    hub->counters.bytes_copied += bytes;
+    transport->counters.bytes_copied += bytes;
     if (tensor->stale) {
       continue; // bl__link_next_transfer drops it
     }
-    hub->counters.bytes_received += bytes;
+    transport->counters.bytes_received += bytes;
     if (bl_exchange_moved(link->exchange, tensor, bytes)) {
-      hub->counters.tensors_received++;
-      bl__hub_changed(hub);
+      transport->counters.tensors_received++;
+      bl__transport_changed(transport);
     }
   }
-  pthread_mutex_unlock(&hub->mutex);
+  pthread_mutex_unlock(&transport->mutex);
   return tensor != NULL;
 }
 
-// ---- writing -----------------------------------------------------------------------------------------------------------
+// ---- writing --------------------------------------------------------------------------------------------------------
 
 bool bl__link_put(bl__link_t *link, const bl_frame_t *frame, const void *body, const int *fds, size_t fd_count) {
   return bl_frame_writer_put(&link->writer, frame, body, fds, fd_count);
@@ -233,7 +234,7 @@ bool bl__link_put(bl__link_t *link, const bl_frame_t *frame, const void *body, c
 
 void bl__link_let_go(bl__link_t *link) {
   if (link->send != NULL && link->send->stale) {
-    link->hub->counters.bytes_copied += bl_frame_writer_let_go(&link->writer, link->side);
+    link->transport->counters.bytes_copied += bl_frame_writer_let_go(&link->writer, link->side);
     bl_exchange_drop(link->exchange, link->send);
     link->send = NULL;
   }
@@ -249,7 +250,7 @@ static void prepare(bl__link_t *link) {
     (void)!bl__link_put(link, &frame, NULL, NULL, 0); // there is room
   }
   if (bl__link_is_direct(link)) {
-    link->hub->link_ops->launch(link);
+    link->transport->link_ops->launch(link);
   } else if (link->path == BL_PATH_TCP && link->send == NULL && (link->send = bl__link_next_transfer(link)) != NULL) {
     const bl_tensor_t *tensor = link->send;
     link->sender = (bl_frame_sender_t){
@@ -265,11 +266,11 @@ static uint64_t account(bl__link_t *link) {
   bl_tensor_t *tensor = link->send;
   const uint64_t bytes = tensor != NULL ? bl_frame_writer_sent(&link->writer, &link->sender) - tensor->moved_bytes : 0;
   if (bytes > 0 && !tensor->stale) {
-    bl__hub_count_sent(link->hub, link->stage, bytes);
+    bl__transport_count_sent(link->transport, link->stage, bytes);
     if (bl_exchange_moved(link->exchange, tensor, bytes)) {
       link->send = NULL;
-      link->hub->counters.tensors_sent++;
-      bl__hub_changed(link->hub);
+      link->transport->counters.tensors_sent++;
+      bl__transport_changed(link->transport);
     }
   }
   bl__link_let_go(link);
@@ -278,25 +279,25 @@ static uint64_t account(bl__link_t *link) {
 
 // Sends until there is nothing left, the socket is full (*blocked) or the turn is over. True: more to do at once.
 static bool write_turn(bl__link_t *link, bool *blocked) {
-  bl_hub_t *hub = link->hub;
+  bl_transport_t *transport = link->transport;
   uint64_t turn_bytes = 0;
   for (;;) {
-    pthread_mutex_lock(&hub->mutex);
+    pthread_mutex_lock(&transport->mutex);
     prepare(link);
     const bool sends = link->send != NULL, more = sends || bl_frame_writer_is_busy(&link->writer);
     const bool over = !more || turn_bytes >= BL__LINK_TURN_BYTES;
     link->touching = sends && !over;
-    pthread_mutex_unlock(&hub->mutex);
+    pthread_mutex_unlock(&transport->mutex);
     if (over) {
       return more;
     }
     const bl_frame_writer_result_t result =
         sends ? bl_frame_writer_send(&link->writer, &link->sender, 1) : bl_frame_writer_flush(&link->writer);
     const int errno_value = errno;
-    pthread_mutex_lock(&hub->mutex);
+    pthread_mutex_lock(&transport->mutex);
     stop_touching(link);
     turn_bytes += account(link);
-    pthread_mutex_unlock(&hub->mutex);
+    pthread_mutex_unlock(&transport->mutex);
     if (result == BL_WRITER_AGAIN) {
       // A handshake under way waits for the peer: reading goes on with it, and then writing.
       *blocked = bl_stream_wants_writable(&link->stream);
@@ -309,12 +310,12 @@ static bool write_turn(bl__link_t *link, bool *blocked) {
   }
 }
 
-// ---- reading -----------------------------------------------------------------------------------------------------------
+// ---- reading --------------------------------------------------------------------------------------------------------
 
 static void violation(bl__link_t *link, const char *reason) {
-  char who[BL__HUB_NAME_BYTES] = "a stranger";
+  char who[BL__TRANSPORT_NAME_BYTES] = "a stranger";
   if (link->stage >= 0) {
-    (void)bl__hub_name(link->hub, link->stage, who);
+    (void)bl__transport_name(link->transport, link->stage, who);
   }
   bl__link_lose(link, BL_INTERNAL, "%s %s (%s)", who, reason, bl_frame_kind_name(link->reader.frame.kind));
 }
@@ -330,7 +331,7 @@ static bool expected(const bl__link_t *link) {
   case BL__LINK_AWAIT_READY:
     return kind == BL_FRAME_READY || kind == BL_FRAME_BYE;
   case BL__LINK_UP:
-    return kind == BL_FRAME_MEET ||
+    return kind == BL_FRAME_RENDEZVOUS ||
            (kind >= BL_FRAME_GO && kind <= BL_FRAME_CREDIT && link->reader.frame.sequence == 0);
   default:
     return false;
@@ -339,7 +340,7 @@ static bool expected(const bl__link_t *link) {
 
 // OFFER, ACK or CREDIT: for the exchange.
 static void on_announcement(bl__link_t *link) {
-  bl_hub_t *hub = link->hub;
+  bl_transport_t *transport = link->transport;
   const bl_frame_t *frame = &link->reader.frame;
   if (frame->kind == BL_FRAME_OFFER) {
     const bl_peer_memory_t *map = frame->region < link->map_count ? &link->maps[frame->region] : NULL;
@@ -349,15 +350,15 @@ static void on_announcement(bl__link_t *link) {
     }
   }
   const char *reason = NULL;
-  pthread_mutex_lock(&hub->mutex);
+  pthread_mutex_lock(&transport->mutex);
   uint64_t stale = bl_exchange_stale_count(link->exchange);
   bl_status_t status = bl_exchange_on_frame(link->exchange, frame, &reason);
-  hub->counters.stale_dropped += bl_exchange_stale_count(link->exchange) - stale;
+  transport->counters.stale_dropped += bl_exchange_stale_count(link->exchange) - stale;
   if (status == BL_OK && frame->kind == BL_FRAME_ACK) {
-    hub->counters.tensors_sent++;
-    bl__hub_changed(hub);
+    transport->counters.tensors_sent++;
+    bl__transport_changed(transport);
   }
-  pthread_mutex_unlock(&hub->mutex);
+  pthread_mutex_unlock(&transport->mutex);
   if (status != BL_OK) {
     violation(link, reason);
   }
@@ -365,20 +366,20 @@ static void on_announcement(bl__link_t *link) {
 
 // A DATA header: finds where the chunk goes.
 static void on_data(bl__link_t *link) {
-  bl_hub_t *hub = link->hub;
+  bl_transport_t *transport = link->transport;
   const bl_frame_t *frame = &link->reader.frame;
   const char *reason = "sends a frame of the other path";
   bl_status_t status = BL_INVALID;
-  pthread_mutex_lock(&hub->mutex);
+  pthread_mutex_lock(&transport->mutex);
   uint64_t stale = bl_exchange_stale_count(link->exchange);
-  if (link->direct == NULL) {
+  if (link->nccl_link == NULL) {
     status = bl_exchange_on_data(link->exchange, frame, &link->receive, &reason);
   }
-  hub->counters.stale_dropped += bl_exchange_stale_count(link->exchange) - stale;
+  transport->counters.stale_dropped += bl_exchange_stale_count(link->exchange) - stale;
   if (status == BL_OK && link->receive != NULL) {
     bl_frame_reader_into(&link->reader, link->receive->destination + frame->offset);
   }
-  pthread_mutex_unlock(&hub->mutex);
+  pthread_mutex_unlock(&transport->mutex);
   if (status != BL_OK) {
     violation(link, reason);
   }
@@ -393,26 +394,26 @@ static void on_frame(bl__link_t *link) {
   } else if (kind == BL_FRAME_OFFER || kind == BL_FRAME_ACK || kind == BL_FRAME_CREDIT) {
     on_announcement(link);
   } else {
-    link->hub->link_ops->on_frame(link);
+    link->transport->link_ops->on_frame(link);
   }
 }
 
 // The chunk is whole; its checksum is right.
 static void finish_chunk(bl__link_t *link) {
-  bl_hub_counters_t *counters = &link->hub->counters;
+  bl_transport_counters_t *counters = &link->transport->counters;
   const uint32_t bytes = link->reader.frame.body_bytes;
   counters->bytes_received += bytes;
   if (bl_exchange_moved(link->exchange, link->receive, bytes)) {
     counters->tensors_received++;
-    bl__hub_changed(link->hub);
+    bl__transport_changed(link->transport);
   }
 }
 
 // Reads on in the body of a chunk, into the memory of its tensor while that is wanted.
 static bl_frame_reader_event_t read_chunk(bl__link_t *link) {
-  bl_hub_t *hub = link->hub;
+  bl_transport_t *transport = link->transport;
   const bl_frame_t *frame = &link->reader.frame;
-  pthread_mutex_lock(&hub->mutex);
+  pthread_mutex_lock(&transport->mutex);
   if (link->receive != NULL && link->receive->stale) { // its attempt was given up
     bl_exchange_drop(link->exchange, link->receive);
     link->receive = NULL;
@@ -420,7 +421,7 @@ static bl_frame_reader_event_t read_chunk(bl__link_t *link) {
   }
   bl_tensor_t *tensor = link->receive;
   link->touching = tensor != NULL;
-  pthread_mutex_unlock(&hub->mutex);
+  pthread_mutex_unlock(&transport->mutex);
 
   const bl_frame_reader_event_t event = bl_frame_reader_next(&link->reader);
   bool damaged = false;
@@ -429,7 +430,7 @@ static bl_frame_reader_event_t read_chunk(bl__link_t *link) {
     damaged = tensor->hash != frame->checksum;
   }
 
-  pthread_mutex_lock(&hub->mutex);
+  pthread_mutex_lock(&transport->mutex);
   stop_touching(link);
   // A chunk whose attempt was given up meanwhile is not judged: its destination may be in use again.
   damaged = damaged && !tensor->stale;
@@ -441,11 +442,11 @@ static bl_frame_reader_event_t read_chunk(bl__link_t *link) {
     }
   }
   link->receive = event == BL_READER_BODY && !damaged ? NULL : link->receive;
-  pthread_mutex_unlock(&hub->mutex);
+  pthread_mutex_unlock(&transport->mutex);
   if (damaged) {
     bl__link_lose(link, BL_DATA_LOSS,
                   "a chunk from %s arrived damaged (boundary %u, micro-batch %u, offset %llu): checksum differs",
-                  BL__NAME(link->hub, link->stage), frame->key.boundary, frame->key.micro_batch,
+                  BL__NAME(link->transport, link->stage), frame->key.boundary, frame->key.micro_batch,
                   (unsigned long long)frame->offset);
   }
   return event;
@@ -498,17 +499,17 @@ static void read_turn(bl__link_t *link) {
   }
 }
 
-// ---- turns -------------------------------------------------------------------------------------------------------------
+// ---- turns ----------------------------------------------------------------------------------------------------------
 
 bool bl__link_turn(bl__link_t *link) {
-  bl__assert_transfer(link->hub);
+  bl__assert_transfer(link->transport);
   if (link->state == BL__LINK_CLOSED || link->state == BL__LINK_CONNECTING) {
     return false;
   }
   if (link->unread) {
     read_turn(link);
   }
-  bool more = link->state == BL__LINK_UP && link->path == BL_PATH_SHM && link->direct == NULL && pull_turn(link);
+  bool more = link->state == BL__LINK_UP && link->path == BL_PATH_SHM && link->nccl_link == NULL && pull_turn(link);
   bool blocked = false;
   more |= link->state != BL__LINK_CLOSED && write_turn(link, &blocked);
   if (link->state == BL__LINK_REFUSING && !blocked && !more) {
@@ -528,7 +529,7 @@ static void on_connected(bl__link_t *link) {
     return;
   }
   link->state = BL__LINK_AWAIT_WELCOME;
-  link->hub->link_ops->connected(link);
+  link->transport->link_ops->connected(link);
 }
 
 static void on_event(bl_watch_t *handle, unsigned events, void *context) {
@@ -540,6 +541,6 @@ static void on_event(bl_watch_t *handle, unsigned events, void *context) {
     read_turn(link);
   }
   if (bl__link_turn(link)) {
-    bl__hub_wake(link->hub);
+    bl__transport_wake(link->transport);
   }
 }

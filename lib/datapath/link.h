@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// One connection to another hub: its socket, its state, and the bytes in flight in both directions. It knows frames and the
-// exchange; what frames of the handshake and of communicators mean, and what follows from its end, is the hub's
-// (bl__link_ops_t). Inside of the hub; not for users.
-// Thread: transfer (hub.h), but for what is marked [m] (guarded by the hub's mutex).
+// One connection to another transport: its socket, its state, and the bytes in flight in both directions. It knows
+// frames and the exchange; what frames of the handshake and of communicators mean, and what follows from its end, is
+// the transport's (bl__link_ops_t). Inside of the transport; not for users.
+// Thread: transfer (transport.h), but for what is marked [m] (guarded by the transport's mutex).
 #ifndef BALLAST_DATAPATH_LINK_H
 #define BALLAST_DATAPATH_LINK_H
 
@@ -11,12 +11,12 @@
 #include "datapath/frame_reader.h"
 #include "datapath/frame_writer.h"
 #include "datapath/greeting.h"
-#include "datapath/hub_pull.h"
 #include "datapath/peer_memory.h"
+#include "datapath/transport_pull.h"
 #include "loop/watch.h"
 
 #define BL__LINK_TURN_BYTES (4u << 20)   // moved per turn, so that links share the transfer thread
-#define BL__LINK_PULL_BYTES (512u << 10) // copied at once: bounds how long bl_hub_begin waits
+#define BL__LINK_PULL_BYTES (512u << 10) // copied at once: bounds how long bl_transport_begin waits
 
 typedef enum {
   BL__LINK_CONNECTING,     // outgoing: connect in progress
@@ -29,7 +29,7 @@ typedef enum {
 } bl__link_state_t;
 
 typedef struct bl__link {
-  bl_hub_t *hub;
+  bl_transport_t *transport;
   struct bl__link *next;
   bl_watch_t *watch; // NULL once it is closed
   bl_stream_t stream;
@@ -47,7 +47,7 @@ typedef struct bl__link {
   bool meets;                              // so that communicators are to be made
   char obstacle[BL_GREETING_REASON_BYTES]; // why not, and
   bl_status_t obstacle_status;             // what kind of reason that is
-  struct bl__direct *direct;               // [m] tensors go by it (hub_direct.h); NULL: the link moves them
+  struct bl__nccl_link *nccl_link;         // [m] tensors go by it (transport_nccl.h); NULL: the link moves them
   bl_exchange_t *exchange;                 // [m] the peer's, once up
   bl_peer_memory_t maps[BL_FRAME_MAX_ARENAS];
   size_t map_count;
@@ -64,7 +64,7 @@ typedef struct bl__link {
   bool touching;            // [m] the transfer thread is in tensor memory without the mutex
 } bl__link_t;
 
-// What the hub makes of a link's events. All on the transfer thread.
+// What the transport makes of a link's events. All on the transfer thread.
 typedef struct bl__link_ops {
   void (*connected)(bl__link_t *link); // outgoing: AWAIT_WELCOME has begun
   void (*on_frame)(bl__link_t *link);  // a frame that moves no tensor of the link's exchange is in link->reader
@@ -75,20 +75,20 @@ typedef struct bl__link_ops {
 
 // Whether tensors go from device to device: their addresses are the device's.
 static inline bool bl__link_is_direct(const bl__link_t *link) {
-  return link->direct != NULL || link->path == BL_PATH_CUDA_IPC;
+  return link->nccl_link != NULL || link->path == BL_PATH_CUDA_IPC;
 }
 
 // Takes over `fd`. NULL when memory is short (the descriptor is then closed).
-bl__link_t *bl__link_open(bl_hub_t *hub, int fd, bl_path_t path, bool outgoing);
+bl__link_t *bl__link_open(bl_transport_t *transport, int fd, bl_path_t path, bool outgoing);
 // Whom it is to, and why by this path.
 void bl__link_name(bl__link_t *link, int32_t stage, const uint8_t token[BL_FRAME_TOKEN_BYTES], const char *reason);
-// Ends the link: it is freed in the hub's next turn, callers may still look at it.
+// Ends the link: it is freed in the transport's next turn, callers may still look at it.
 void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 bool bl__link_is_pinned(const bl__link_t *link); // mutex held: the present attempt was given its maps
 // Tells a connector why not, then closes.
 void bl__link_refuse(bl__link_t *link, bl_status_t status, const char *text);
 // Those that have ended, unless the present attempt was given their maps; nobody may be in the midst of one.
-void bl__link_free_lost(bl_hub_t *hub);
+void bl__link_free_lost(bl_transport_t *transport);
 // Sends what can be sent, moves what can be pulled. Returns true when there is more to do at once.
 bool bl__link_turn(bl__link_t *link);
 // Mutex held, not touching: a send of an older attempt under way goes on from `side`, its buffer is free.

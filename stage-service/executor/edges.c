@@ -6,8 +6,8 @@
 
 // A peer that is alive but silent for so long is broken. The driver notices dead and stopped ones much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
-// How often who waits looks whether something can be given to the hub; and where that is the device's own memory, which is at
-// the peer within some ten microseconds.
+// How often who waits looks whether something can be given to the transport; and where that is the device's own memory,
+// which is at the peer within some ten microseconds.
 #define LOOK_NS        200000u
 #define LOOK_DIRECT_NS 20000u
 
@@ -36,9 +36,9 @@ static void end_wait(bl_edges_t *edges, const char *what, uint32_t peer, uint32_
 
 // ---- what the device is still at
 
-// Whether what goes to or comes from a peer is the memory of the device itself, and whether it is a twin. It stays what it
-// was when the attempt began: over a link that is lost meanwhile nothing goes any more, which the hub says. Where there are
-// no twins it can only be the device's own.
+// Whether what goes to or comes from a peer is the memory of the device itself, and whether it is a twin. It stays what
+// it was when the attempt began: over a link that is lost meanwhile nothing goes any more, which the transport says.
+// Where there are no twins it can only be the device's own.
 static bool direct(const bl_edges_t *edges, uint32_t peer) {
   const bl_engine_t *engine = edges->engine;
   bool reached = !edges->twins;
@@ -58,7 +58,7 @@ static bl_status_t give(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
   edge->held = false;
   edges->held--;
   const void *from = edge->direct ? bl_engine_edge(engine, buffer) : bl_engine_edge_twin(engine, buffer);
-  return bl_hub_post_send(engine->hub, (int32_t)edge->peer, edge->key, from, edge->bytes, err);
+  return bl_transport_post_send(engine->transport, (int32_t)edge->peer, edge->key, from, edge->bytes, err);
 }
 
 static bl_status_t offer(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
@@ -66,11 +66,11 @@ static bl_status_t offer(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
   bl_edge_state_t *edge = &engine->edge_states[buffer];
   edge->wanted = false;
   edges->held--;
-  return bl_hub_post_receive(engine->hub, (int32_t)edge->wanted_from, edge->wanted_key, bl_engine_edge(engine, buffer),
-                             engine->edge_bytes, err);
+  return bl_transport_post_receive(engine->transport, (int32_t)edge->wanted_from, edge->wanted_key,
+                                   bl_engine_edge(engine, buffer), engine->edge_bytes, err);
 }
 
-// Gives the hub what the device is done with.
+// Gives the transport what the device is done with.
 static bl_status_t give_ready(bl_edges_t *edges, bl_error_t *err) {
   const bl_engine_t *engine = edges->engine;
   bl_status_t status = BL_OK;
@@ -97,7 +97,7 @@ static uint64_t next_look_ns(const bl_edges_t *edges) {
   return bl_clock_now_ns() + (edges->direct_count > 0 ? LOOK_DIRECT_NS : LOOK_NS);
 }
 
-// Waits for the device, and meanwhile gives the hub what becomes ready: peers may need that first.
+// Waits for the device, and meanwhile gives the transport what becomes ready: peers may need that first.
 static bl_status_t wait_for_device(bl_edges_t *edges, bl_device_event_t *event, uint64_t deadline_ns, bl_error_t *err) {
   for (;;) {
     bl_status_t status = give_ready(edges, err);
@@ -114,12 +114,12 @@ static bl_status_t wait_for_device(bl_edges_t *edges, bl_device_event_t *event, 
   }
 }
 
-typedef bl_status_t (*hub_wait_fn)(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, uint64_t deadline_ns,
-                                   bl_error_t *err);
+typedef bl_status_t (*transport_wait_fn)(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key,
+                                         uint64_t deadline_ns, bl_error_t *err);
 
-// The same at the hub.
-static bl_status_t wait_at_hub(bl_edges_t *edges, hub_wait_fn wait, uint32_t peer, bl_tensor_key_t key,
-                               uint64_t deadline_ns, bl_error_t *err) {
+// The same at the transport.
+static bl_status_t wait_at_transport(bl_edges_t *edges, transport_wait_fn wait, uint32_t peer, bl_tensor_key_t key,
+                                     uint64_t deadline_ns, bl_error_t *err) {
   for (;;) {
     bl_status_t status = give_ready(edges, err);
     if (status != BL_OK) {
@@ -127,7 +127,7 @@ static bl_status_t wait_at_hub(bl_edges_t *edges, hub_wait_fn wait, uint32_t pee
     }
     const uint64_t look_ns = next_look_ns(edges);
     const bool looks = edges->held > 0 && look_ns < deadline_ns;
-    status = wait(edges->engine->hub, (int32_t)peer, key, looks ? look_ns : deadline_ns, err);
+    status = wait(edges->engine->transport, (int32_t)peer, key, looks ? look_ns : deadline_ns, err);
     if (status != BL_DEADLINE || !looks) {
       return status;
     }
@@ -182,7 +182,7 @@ static bl_status_t wait_left(bl_edges_t *edges, bl_edge_state_t *edge, uint64_t 
       return status;
     }
   }
-  return wait_at_hub(edges, bl_hub_wait_sent, edge->peer, edge->key, deadline_ns, err);
+  return wait_at_transport(edges, bl_transport_wait_sent, edge->peer, edge->key, deadline_ns, err);
 }
 
 // Until what left from `buffer` last has left.
@@ -214,30 +214,31 @@ static bl_status_t post_receive(bl_edges_t *edges, const bl_planned_receive_t *r
   if (staged(edges, from)) { // what came to the twin before must have been taken
     status = bl_device_event_wait(engine->device, edge->taken, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
   }
-  return status == BL_OK ? bl_hub_post_receive(engine->hub, (int32_t)from, key_of_receive(receive),
-                                               bl_engine_edge_twin(engine, receive->buffer), engine->edge_bytes, err)
-                         : status;
+  return status == BL_OK
+             ? bl_transport_post_receive(engine->transport, (int32_t)from, key_of_receive(receive),
+                                         bl_engine_edge_twin(engine, receive->buffer), engine->edge_bytes, err)
+             : status;
 }
 
 // ---- the run
 
 bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
-  uint32_t peers[BL_HUB_MAX_PEERS];
-  const uint32_t peer_count = bl_engine_peers(engine, peers, BL_HUB_MAX_PEERS);
+  uint32_t peers[BL_TRANSPORT_MAX_PEERS];
+  const uint32_t peer_count = bl_engine_peers(engine, peers, BL_TRANSPORT_MAX_PEERS);
   edges->twins = engine->edge_twins.base != NULL;
   edges->direct_count = 0;
-  for (uint32_t i = 0; i < peer_count && i < BL_HUB_MAX_PEERS; i++) {
-    if (bl_hub_is_direct(engine->hub, (int32_t)peers[i])) {
+  for (uint32_t i = 0; i < peer_count && i < BL_TRANSPORT_MAX_PEERS; i++) {
+    if (bl_transport_is_direct(engine->transport, (int32_t)peers[i])) {
       edges->direct[edges->direct_count++] = peers[i];
     }
   }
   for (uint32_t i = 0; i < engine->edge_count; i++) {
-    engine->edge_states[i].pending = false; // bl_hub_begin waits for older transfers
+    engine->edge_states[i].pending = false; // bl_transport_begin waits for older transfers
     engine->edge_states[i].held = false;    // and the run before for the device
     engine->edge_states[i].wanted = false;
   }
-  return bl_hub_begin(engine->hub, attempt, err);
+  return bl_transport_begin(engine->transport, attempt, err);
 }
 
 bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err) {
@@ -260,7 +261,7 @@ bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err) {
   return status;
 }
 
-// The tensor cannot come before the hub may write it.
+// The tensor cannot come before the transport may write it.
 static bl_status_t wait_offered(bl_edges_t *edges, uint32_t buffer, uint64_t deadline_ns, bl_error_t *err) {
   const bl_edge_state_t *edge = &edges->engine->edge_states[buffer];
   if (!edge->wanted) {
@@ -274,12 +275,13 @@ static bl_status_t wait_received(bl_edges_t *edges, const bl_planned_receive_t *
   bl_engine_t *engine = edges->engine;
   bl_tensor_key_t key = key_of_receive(receive);
   const uint32_t from = bl_engine_rank_of(engine, receive->from);
-  bool there = !engine->edge_states[receive->buffer].wanted && bl_hub_received(engine->hub, (int32_t)from, key);
+  bool there =
+      !engine->edge_states[receive->buffer].wanted && bl_transport_received(engine->transport, (int32_t)from, key);
   uint64_t start_ns = there ? bl_clock_now_ns() : bl_stall_begin(edges->stall);
   uint64_t deadline_ns = start_ns + PEER_DEADLINE_NS;
   bl_status_t status = wait_offered(edges, receive->buffer, deadline_ns, err);
   if (status == BL_OK) {
-    status = wait_at_hub(edges, bl_hub_wait_received, from, key, deadline_ns, err);
+    status = wait_at_transport(edges, bl_transport_wait_received, from, key, deadline_ns, err);
   }
   if (!there) {
     end_wait(edges, receive->kind == BL_EDGE_X ? "activation from" : "gradient from", from, receive->micro_batch,
@@ -321,8 +323,8 @@ bl_status_t bl_edges_send(bl_edges_t *edges, const bl_planned_op_t *op, bl_error
   if (!engine->device->host_memory) {
     return let_out(edges, buffer, err);
   }
-  return bl_hub_post_send(engine->hub, (int32_t)edge->peer, edge->key, bl_engine_edge(engine, buffer), edge->bytes,
-                          err);
+  return bl_transport_post_send(engine->transport, (int32_t)edge->peer, edge->key, bl_engine_edge(engine, buffer),
+                                edge->bytes, err);
 }
 
 bl_status_t bl_edges_finish(bl_edges_t *edges, bl_error_t *err) {
@@ -348,22 +350,22 @@ bl_status_t bl_edges_settle(bl_edges_t *edges, bl_error_t *err) {
 
 // ---- tied gradients
 
-// Between two places that the hub can reach.
+// Between two places that the transport can reach.
 static bl_status_t exchange(bl_edges_t *edges, const void *ours, void *theirs, uint64_t bytes, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
   bl_tensor_key_t key = {.direction = BL_EXCHANGE};
   int32_t peer = (int32_t)engine->tied_peer;
-  bl_status_t status = bl_hub_post_receive(engine->hub, peer, key, theirs, bytes, err);
+  bl_status_t status = bl_transport_post_receive(engine->transport, peer, key, theirs, bytes, err);
   if (status == BL_OK) {
-    status = bl_hub_post_send(engine->hub, peer, key, ours, bytes, err);
+    status = bl_transport_post_send(engine->transport, peer, key, ours, bytes, err);
   }
   if (status != BL_OK) {
     return status;
   }
   uint64_t start_ns = bl_stall_begin(edges->stall);
-  status = bl_hub_wait_received(engine->hub, peer, key, start_ns + PEER_DEADLINE_NS, err);
+  status = bl_transport_wait_received(engine->transport, peer, key, start_ns + PEER_DEADLINE_NS, err);
   if (status == BL_OK) {
-    status = bl_hub_wait_sent(engine->hub, peer, key, start_ns + PEER_DEADLINE_NS, err);
+    status = bl_transport_wait_sent(engine->transport, peer, key, start_ns + PEER_DEADLINE_NS, err);
   }
   end_wait(edges, "tied gradient from", (uint32_t)peer, 0, start_ns);
   return status;

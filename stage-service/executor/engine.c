@@ -267,8 +267,9 @@ static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error
   return status;
 }
 
-// Threads to draw weights on. A stage on the host has the cores that it computes on, so that stages of one machine do not
-// fight; for a GPU's there is nothing else to do, and stages of the machine share its processors, one stage to a GPU.
+// Threads to draw weights on. A stage on the host has the cores that it computes on, so that stages of one machine do
+// not fight; for a GPU's there is nothing else to do, and stages of the machine share its processors, one stage to a
+// GPU.
 static uint32_t drawing_threads(const bl_engine_t *engine) {
   const uint32_t own = (uint32_t)engine->job.pipeline.threads, ranks = bl_grid_ranks(&engine->training.grid);
   uint32_t devices = 0;
@@ -384,10 +385,10 @@ static bl_status_t make_twins(void *context, bl_arena_t *twins, size_t *count, b
   return status;
 }
 
-static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
+static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
   const bl_grid_t *grid = &engine->training.grid;
   const bool shares = bl_engine_copies(engine) > 1;
-  bl_arena_t arenas[BL_HUB_MAX_ARENAS];
+  bl_arena_t arenas[BL_TRANSPORT_MAX_ARENAS];
   size_t arena_count = 0;
   if (engine->tensor_group != NULL) {
     bl_tensor_group_place(engine->tensor_group);
@@ -401,24 +402,25 @@ static bl_status_t create_hub(bl_engine_t *engine, const bl_engine_options_t *op
     arenas[arena_count++] = engine->weights;
   }
   const uint32_t pieces = 4 * BL_GROUP_WINDOWS * bl_split_here(engine->training.layout.split);
-  bl_hub_options_t hub = {.stage = (int32_t)engine->rank,
-                          .replica_stages = grid->data > 1 ? grid->stages : 0,
-                          .tensor_ranks = grid->tensor,
-                          .unix_path = options->unix_path,
-                          .tcp_host = options->tcp_host,
-                          .tcp_advertise = options->tcp_advertise,
-                          .arenas = arenas,
-                          .arena_count = arena_count,
-                          .device = engine->device->host_memory ? NULL : engine->device,
-                          .make_twins = make_twins,
-                          .context = engine,
-                          .tls = options->tls,
-                          .plaintext_ok = options->plaintext_ok,
-                          .nccl = engine->nccl,
-                          .endpoint = &engine->endpoint,
-                          .thread = options->transfer,
-                          .max_in_flight = 2 * bl_engine_units(engine) + 16 + 2 * engine->shared_count + pieces};
-  return bl_hub_create(&hub, &engine->hub, err);
+  bl_transport_options_t transport = {.stage = (int32_t)engine->rank,
+                                      .replica_stages = grid->data > 1 ? grid->stages : 0,
+                                      .tensor_ranks = grid->tensor,
+                                      .unix_path = options->unix_path,
+                                      .tcp_host = options->tcp_host,
+                                      .tcp_advertise = options->tcp_advertise,
+                                      .arenas = arenas,
+                                      .arena_count = arena_count,
+                                      .device = engine->device->host_memory ? NULL : engine->device,
+                                      .make_twins = make_twins,
+                                      .context = engine,
+                                      .tls = options->tls,
+                                      .plaintext_ok = options->plaintext_ok,
+                                      .nccl = engine->nccl,
+                                      .endpoint = &engine->endpoint,
+                                      .thread = options->transfer,
+                                      .max_in_flight =
+                                          2 * bl_engine_units(engine) + 16 + 2 * engine->shared_count + pieces};
+  return bl_transport_create(&transport, &engine->transport, err);
 }
 
 // Everything whose size memory has.
@@ -468,7 +470,7 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
     status = share_cores(made, options, err);
   }
   if (status == BL_OK) {
-    status = create_hub(made, options, err);
+    status = create_transport(made, options, err);
   }
   if (status == BL_OK &&
       bl_trace_create(op_count * TRACE_EVENTS_PER_OPERATION + TRACE_EVENTS_PER_STEP, &made->trace) != BL_OK) {
@@ -519,8 +521,8 @@ void bl_engine_destroy(bl_engine_t *engine) {
   bl_timeline_destroy(engine->timeline);
   bl_trace_destroy(engine->trace);
   bl_core_tokens_detach(engine->core_tokens);
-  if (engine->hub != NULL) {
-    bl_hub_destroy(engine->hub); // before the arenas that it sends from
+  if (engine->transport != NULL) {
+    bl_transport_destroy(engine->transport); // before the arenas that it sends from
   }
   bl_nccl_engine_destroy(engine->nccl);
   for (uint32_t i = 0; i < engine->chunk_count; i++) {

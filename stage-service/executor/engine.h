@@ -3,25 +3,25 @@
 // by tag and faulted in before the first step.
 //
 //   bl_engine_create(&options, &engine, err);     // on the compute thread: it plans kernels and touches memory
-//   ... bl_hub_connect(engine->hub, ...), bl_executor_run(engine, ...) ...
+//   ... bl_transport_connect(engine->transport, ...), bl_executor_run(engine, ...) ...
 //   bl_engine_destroy(engine);
 //
 // Memory of a stage: weights (with their packed copies), gradients (with room for the peer's part of a tied
 // embedding, for sums that wait to be added, and for what other copies send; shareable where ranks pull from them),
 // optimizer, KV cache, slots (equal, slot_bytes each; as many as the policy of the job leaves the stage, until a plan
-// says otherwise; shareable, so that stores on this machine can pull evicted blocks from them), edges (equal, edge_bytes
-// each, shareable so that peers on this machine can pull from them), workspace, data, checkpoint (a copy of weights and
-// optimizer, where the job writes checkpoints), shadow (another one, where stages go on ahead of commits). Where the job
-// has the optimizer's state on the host (train.optimizer_memory) it is under optimizer-host instead: masters of the
-// weights, moments and gradients that have come, in staging.
+// says otherwise; shareable, so that stores on this machine can pull evicted blocks from them), edges (equal,
+// edge_bytes each, shareable so that peers on this machine can pull from them), workspace, data, checkpoint (a copy of
+// weights and optimizer, where the job writes checkpoints), shadow (another one, where stages go on ahead of commits).
+// Where the job has the optimizer's state on the host (train.optimizer_memory) it is under optimizer-host instead:
+// masters of the weights, moments and gradients that have come, in staging.
 //
 // On a device whose memory the CPU cannot touch (a GPU) all of it lies there but data, checkpoint and staging: twins of
-// edge buffers, and of slots where blocks may leave, which data paths of the host send from and receive into. The device
-// is told ahead: what an operation writes is there when an event says so, and the CPU reads losses and squares once,
-// after the last operation of a run (bl_engine_finish).
+// edge buffers, and of slots where blocks may leave, which data paths of the host send from and receive into. The
+// device is told ahead: what an operation writes is there when an event says so, and the CPU reads losses and squares
+// once, after the last operation of a run (bl_engine_finish).
 //
-// Thread: created, used and destroyed by the compute thread; `hub` and `account` say themselves what others may call,
-// and the fields set at creation are read-only afterwards.
+// Thread: created, used and destroyed by the compute thread; `transport` and `account` say themselves what others may
+// call, and the fields set at creation are read-only afterwards.
 #ifndef BALLAST_EXECUTOR_ENGINE_H
 #define BALLAST_EXECUTOR_ENGINE_H
 
@@ -93,12 +93,12 @@ typedef enum bl_start_phase {
 typedef struct bl_edge_state {
   // What leaves, or left last.
   bool pending; // not known to have left
-  bool held;    // pending, and not given to the hub yet: the device is still at it
+  bool held;    // pending, and not given to the transport yet: the device is still at it
   bool direct;  // it leaves as it is, not its twin
   uint32_t peer;
   uint64_t bytes;
   bl_tensor_key_t key;
-  // What is to come, directly, and is not given to the hub yet: the device is still at what was there.
+  // What is to come, directly, and is not given to the transport yet: the device is still at what was there.
   bool wanted;
   uint32_t wanted_from;
   bl_tensor_key_t wanted_key;
@@ -208,7 +208,7 @@ typedef struct bl_engine {
 
   bl_core_tokens_t *core_tokens; // taken for each operation; NULL: every stage has a core of its own
 
-  bl_hub_t *hub;
+  bl_transport_t *transport;
   bl_trace_t *trace;       // of the last run
   bl_timeline_t *timeline; // of a device that is told ahead; NULL elsewhere
   bl_nccl_engine_t *nccl;  // of this process and its device, for other stages and stores; NULL: there is none
@@ -222,24 +222,25 @@ void bl_engine_destroy(bl_engine_t *engine); // NULL is fine
 // What its creation took: "8.214 s: job 0.010, device 0.912, ...", phases of less than a millisecond left out.
 const char *bl_engine_start_text(const bl_engine_t *engine, char text[BL_START_TEXT]);
 
-// Makes the stage have `count` slots of its own, between runs: what is in slots that stay stays. BL_EXHAUSTED: memory, or
-// more than slot_count; then the number is as before.
+// Makes the stage have `count` slots of its own, between runs: what is in slots that stay stays. BL_EXHAUSTED: memory,
+// or more than slot_count; then the number is as before.
 BL_MUST_USE bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err);
 
-// Blocks will leave through memory of the host: from now on every slot has a twin there, pinned, between runs. Nothing to be
-// done where the CPU reaches the device's memory. BL_EXHAUSTED: there are none then.
+// Blocks will leave through memory of the host: from now on every slot has a twin there, pinned, between runs. Nothing
+// to be done where the CPU reaches the device's memory. BL_EXHAUSTED: there are none then.
 BL_MUST_USE bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err);
 
-// Tensors will go to another stage by way of the host, or may: from now on every edge buffer, and a tied gradient that another
-// stage needs, has a twin there, pinned. Not while a run uses twins. BL_EXHAUSTED: there are none then.
+// Tensors will go to another stage by way of the host, or may: from now on every edge buffer, and a tied gradient that
+// another stage needs, has a twin there, pinned. Not while a run uses twins. BL_EXHAUSTED: there are none then.
 BL_MUST_USE bl_status_t bl_engine_hold_edge_twins(bl_engine_t *engine, bl_error_t *err);
 
-// Before a plan takes `coming_bytes` more of the device: whether they are free, now that handles of libraries, kernels and
-// communicators are there, of which plans know little. The first time it logs what those have taken. BL_EXHAUSTED.
+// Before a plan takes `coming_bytes` more of the device: whether they are free, now that handles of libraries, kernels
+// and communicators are there, of which plans know little. The first time it logs what those have taken. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_error_t *err);
 
-// Makes at least `count` edge buffers be there, between runs; none goes before the engine does. On a device that has all
-// of them from the start nothing is to be done. BL_EXHAUSTED: memory, or more than edge_count; then it is as before.
+// Makes at least `count` edge buffers be there, between runs; none goes before the engine does. On a device that has
+// all of them from the start nothing is to be done. BL_EXHAUSTED: memory, or more than edge_count; then it is as
+// before.
 BL_MUST_USE bl_status_t bl_engine_hold_edges(bl_engine_t *engine, uint32_t count, bl_error_t *err);
 
 // Waits until everything that the device was told is over. BL_DEADLINE; BL_INTERNAL: compute.

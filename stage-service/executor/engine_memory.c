@@ -304,10 +304,11 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
 
 // Of communicators that this stage has with others.
 static uint64_t count_communicators(const bl_engine_t *engine) {
-  bl_hub_path_t paths[BL_HUB_MAX_PEERS];
-  const size_t count = engine->hub == NULL ? 0 : bl_hub_paths(engine->hub, paths, BL_HUB_MAX_PEERS);
+  bl_transport_path_t paths[BL_TRANSPORT_MAX_PEERS];
+  const size_t count =
+      engine->transport == NULL ? 0 : bl_transport_paths(engine->transport, paths, BL_TRANSPORT_MAX_PEERS);
   uint64_t bytes = 0;
-  for (size_t i = 0; i < count && i < BL_HUB_MAX_PEERS; i++) {
+  for (size_t i = 0; i < count && i < BL_TRANSPORT_MAX_PEERS; i++) {
     bytes += paths[i].path == BL_PATH_NCCL ? 2 * BL_NCCL_CHANNEL_BYTES : 0;
   }
   return bytes;

@@ -623,8 +623,8 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
 }
 
 void bl_executor_interrupt(bl_engine_t *engine, bl_run_progress_t *progress) {
-  atomic_store(&progress->cancelled, true); // first: a run that only now begins on the hub or the parking sees it
-  bl_hub_abort(engine->hub);
+  atomic_store(&progress->cancelled, true); // first: a run that only now begins on the transport or the parking sees it
+  bl_transport_abort(engine->transport);
   if (engine->parking != NULL) {
     engine->parking->ops->interrupt(engine->parking);
   }

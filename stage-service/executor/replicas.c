@@ -45,28 +45,29 @@ static bl_status_t for_each_other(bl_engine_t *engine, const bl_engine_shared_t 
   return status;
 }
 
-typedef bl_status_t (*hub_wait_fn)(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, uint64_t deadline_ns,
-                                   bl_error_t *err);
+typedef bl_status_t (*transport_wait_fn)(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key,
+                                         uint64_t deadline_ns, bl_error_t *err);
 
-static bl_status_t wait_for(bl_engine_t *engine, hub_wait_fn wait, const bl_engine_shared_t *tensor, uint32_t copy,
-                            bl_direction_t direction, bl_error_t *err) {
-  return wait(engine->hub, rank_of(engine, tensor, copy), key_of(engine, tensor, direction),
+static bl_status_t wait_for(bl_engine_t *engine, transport_wait_fn wait, const bl_engine_shared_t *tensor,
+                            uint32_t copy, bl_direction_t direction, bl_error_t *err) {
+  return wait(engine->transport, rank_of(engine, tensor, copy), key_of(engine, tensor, direction),
               bl_clock_now_ns() + PEER_DEADLINE_NS, err);
 }
 
 // ---- weights
 
 static bl_status_t send_weight(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy, bl_error_t *err) {
-  return bl_hub_post_send(engine->hub, rank_of(engine, tensor, copy), key_of(engine, tensor, BL_GATHER), tensor->weight,
-                          tensor->elements * sizeof(float), err);
+  return bl_transport_post_send(engine->transport, rank_of(engine, tensor, copy), key_of(engine, tensor, BL_GATHER),
+                                tensor->weight, tensor->elements * sizeof(float), err);
 }
 
 static bl_status_t post_weight(bl_engine_t *engine, const bl_engine_shared_t *tensor, bl_error_t *err) {
   if (is_here(engine, tensor)) {
     return for_each_other(engine, tensor, send_weight, err);
   }
-  return bl_hub_post_receive(engine->hub, rank_of(engine, tensor, tensor->owner), key_of(engine, tensor, BL_GATHER),
-                             tensor->weight, tensor->elements * sizeof(float), err);
+  return bl_transport_post_receive(engine->transport, rank_of(engine, tensor, tensor->owner),
+                                   key_of(engine, tensor, BL_GATHER), tensor->weight, tensor->elements * sizeof(float),
+                                   err);
 }
 
 bl_status_t bl_replicas_begin(bl_engine_t *engine, bl_error_t *err) {
@@ -86,7 +87,7 @@ static bl_status_t receive_weights(bl_engine_t *engine, const bl_engine_chunk_t 
   for (uint32_t k = 0; k < chunk->shared_count && status == BL_OK; k++) {
     const bl_engine_shared_t *tensor = &engine->shared[chunk->shared_first + k];
     if (tensor->weight != NULL && !is_here(engine, tensor)) {
-      status = wait_for(engine, bl_hub_wait_received, tensor, tensor->owner, BL_GATHER, err);
+      status = wait_for(engine, bl_transport_wait_received, tensor, tensor->owner, BL_GATHER, err);
     }
   }
   return status;
@@ -110,16 +111,17 @@ bl_status_t bl_replicas_wait_weights(bl_engine_t *engine, bl_engine_chunk_t *chu
 // ---- gradients
 
 static bl_status_t offer_room(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy, bl_error_t *err) {
-  return bl_hub_post_receive(engine->hub, rank_of(engine, tensor, copy), key_of(engine, tensor, BL_REDUCE),
-                             received_from(engine, tensor, copy), tensor->elements * sizeof(float), err);
+  return bl_transport_post_receive(engine->transport, rank_of(engine, tensor, copy), key_of(engine, tensor, BL_REDUCE),
+                                   received_from(engine, tensor, copy), tensor->elements * sizeof(float), err);
 }
 
 static bl_status_t post_gradient(bl_engine_t *engine, const bl_engine_shared_t *tensor, bl_error_t *err) {
   if (is_here(engine, tensor)) {
     return for_each_other(engine, tensor, offer_room, err);
   }
-  return bl_hub_post_send(engine->hub, rank_of(engine, tensor, tensor->owner), key_of(engine, tensor, BL_REDUCE),
-                          tensor->gradient, tensor->elements * sizeof(float), err);
+  return bl_transport_post_send(engine->transport, rank_of(engine, tensor, tensor->owner),
+                                key_of(engine, tensor, BL_REDUCE), tensor->gradient, tensor->elements * sizeof(float),
+                                err);
 }
 
 static float *sum_at(const bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy) {
@@ -147,7 +149,7 @@ bl_status_t bl_replicas_send_gradients(bl_engine_t *engine, bl_engine_chunk_t *c
 
 static bl_status_t wait_gradient(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,
                                  bl_error_t *err) {
-  return wait_for(engine, bl_hub_wait_received, tensor, copy, BL_REDUCE, err);
+  return wait_for(engine, bl_transport_wait_received, tensor, copy, BL_REDUCE, err);
 }
 
 bl_status_t bl_replicas_reduce(bl_engine_t *engine, bl_stall_t *stall, bl_error_t *err) {
@@ -173,7 +175,7 @@ bl_status_t bl_replicas_reduce(bl_engine_t *engine, bl_stall_t *stall, bl_error_
 
 static bl_status_t wait_weight_sent(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,
                                     bl_error_t *err) {
-  return wait_for(engine, bl_hub_wait_sent, tensor, copy, BL_GATHER, err);
+  return wait_for(engine, bl_transport_wait_sent, tensor, copy, BL_GATHER, err);
 }
 
 bl_status_t bl_replicas_settle(bl_engine_t *engine, bl_stall_t *stall, bool reduced, bl_error_t *err) {
@@ -188,7 +190,7 @@ bl_status_t bl_replicas_settle(bl_engine_t *engine, bl_stall_t *stall, bool redu
   for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {
     const bl_engine_shared_t *tensor = &engine->shared[i];
     if (!is_here(engine, tensor)) {
-      status = reduced ? wait_for(engine, bl_hub_wait_sent, tensor, tensor->owner, BL_REDUCE, err) : BL_OK;
+      status = reduced ? wait_for(engine, bl_transport_wait_sent, tensor, tensor->owner, BL_REDUCE, err) : BL_OK;
     } else if (tensor->weight != NULL) {
       status = for_each_other(engine, tensor, wait_weight_sent, err);
     }

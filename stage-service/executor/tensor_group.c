@@ -56,17 +56,17 @@ static bl_status_t end_wait(bl_tensor_group_t *self, uint64_t start_ns, bl_statu
   return status == BL_OK ? back : status;
 }
 
-typedef bl_status_t (*hub_wait_fn)(bl_hub_t *hub, int32_t peer, bl_tensor_key_t key, uint64_t deadline_ns,
-                                   bl_error_t *err);
+typedef bl_status_t (*transport_wait_fn)(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key,
+                                         uint64_t deadline_ns, bl_error_t *err);
 
-static bl_status_t wait_for(bl_tensor_group_t *self, hub_wait_fn wait, uint32_t member, bl_tensor_key_t key,
+static bl_status_t wait_for(bl_tensor_group_t *self, transport_wait_fn wait, uint32_t member, bl_tensor_key_t key,
                             bl_error_t *err) {
   const int32_t peer = rank_of(self, member);
   const uint64_t start_ns = bl_stall_begin(self->stall);
-  bl_status_t status = wait(self->engine->hub, peer, key, start_ns + BL_GROUP_BOARD_SLOW_NS, err);
+  bl_status_t status = wait(self->engine->transport, peer, key, start_ns + BL_GROUP_BOARD_SLOW_NS, err);
   if (status == BL_DEADLINE) {
     begin_rest(self);
-    status = wait(self->engine->hub, peer, key, start_ns + PEER_DEADLINE_NS, err);
+    status = wait(self->engine->transport, peer, key, start_ns + PEER_DEADLINE_NS, err);
   }
   return end_wait(self, start_ns, status, err);
 }
@@ -76,7 +76,7 @@ typedef bl_status_t (*board_wait_fn)(const bl_group_board_t *board, uint32_t mem
 
 static bool is_lost(void *user, uint32_t member) {
   const bl_tensor_group_t *self = user;
-  return !bl_hub_peer_arenas_live(self->engine->hub, rank_of(self, member));
+  return !bl_transport_peer_arenas_live(self->engine->transport, rank_of(self, member));
 }
 
 static bl_status_t wait_on_board(bl_tensor_group_t *self, board_wait_fn wait, uint32_t member, uint32_t number,
@@ -117,7 +117,7 @@ static bl_status_t acquire(bl_group_t *group, uint32_t window, bl_error_t *err) 
       continue;
     }
     for (uint32_t piece = 0; piece < self->sent[window] && member != group->rank && status == BL_OK; piece++) {
-      status = wait_for(self, bl_hub_wait_sent, member, key_of(last, piece), err);
+      status = wait_for(self, bl_transport_wait_sent, member, key_of(last, piece), err);
     }
   }
   self->used[window] = 0;
@@ -137,12 +137,12 @@ static uint32_t publish(bl_tensor_group_t *self, uint32_t window, uint32_t piece
 
 static bl_status_t post_block(bl_tensor_group_t *self, uint32_t member, uint32_t number, uint8_t *blocks,
                               uint64_t block_bytes, bl_error_t *err) {
-  bl_hub_t *hub = self->engine->hub;
+  bl_transport_t *transport = self->engine->transport;
   const int32_t peer = rank_of(self, member);
   const bl_tensor_key_t key = key_of(number, 0);
-  bl_status_t status = bl_hub_post_receive(hub, peer, key, blocks + member * block_bytes, block_bytes, err);
+  bl_status_t status = bl_transport_post_receive(transport, peer, key, blocks + member * block_bytes, block_bytes, err);
   if (status == BL_OK) {
-    status = bl_hub_post_send(hub, peer, key, blocks + self->group.rank * block_bytes, block_bytes, err);
+    status = bl_transport_post_send(transport, peer, key, blocks + self->group.rank * block_bytes, block_bytes, err);
   }
   return status;
 }
@@ -171,7 +171,7 @@ static bl_status_t gather(bl_group_t *group, uint32_t window, uint64_t block_byt
     if (is_on_board(self, member)) {
       status = copy_block(self, window, member, number, block_bytes, err);
     } else if (member != group->rank) {
-      status = wait_for(self, bl_hub_wait_received, member, key_of(number, 0), err);
+      status = wait_for(self, bl_transport_wait_received, member, key_of(number, 0), err);
     }
   }
   take_all(self);
@@ -189,17 +189,17 @@ static uint8_t *staged(const bl_tensor_group_t *self, uint32_t part, uint64_t bl
 static bl_status_t post_pieces(bl_tensor_group_t *self, uint32_t window, uint32_t member, uint32_t number,
                                uint64_t block_bytes, const void **blocks, bl_error_t *err) {
   const bl_group_t *group = &self->group;
-  bl_hub_t *hub = self->engine->hub;
+  bl_transport_t *transport = self->engine->transport;
   const int32_t peer = rank_of(self, member);
   bl_status_t status = BL_OK;
   for (uint32_t piece = 0; piece < here(group) && status == BL_OK; piece++) {
     const uint32_t part = member * here(group) + piece;
     uint8_t *to = staged(self, part, block_bytes);
     blocks[part] = to;
-    status = bl_hub_post_receive(hub, peer, key_of(number, piece), to, block_bytes, err);
+    status = bl_transport_post_receive(transport, peer, key_of(number, piece), to, block_bytes, err);
     if (status == BL_OK) {
       const uint8_t *from = group->windows[window] + ((uint64_t)piece * group->ranks + member) * block_bytes;
-      status = bl_hub_post_send(hub, peer, key_of(number, piece), from, block_bytes, err);
+      status = bl_transport_post_send(transport, peer, key_of(number, piece), from, block_bytes, err);
     }
   }
   return status;
@@ -215,7 +215,7 @@ static bl_status_t await_pieces(bl_tensor_group_t *self, uint32_t window, uint32
       blocks[member * here(group) + piece] = self->peers[member] + self->windows.offset_bytes[window] +
                                              ((uint64_t)piece * group->ranks + group->rank) * block_bytes;
     } else {
-      status = wait_for(self, bl_hub_wait_received, member, key_of(number, piece), err);
+      status = wait_for(self, bl_transport_wait_received, member, key_of(number, piece), err);
     }
   }
   return status;
@@ -275,7 +275,7 @@ void bl_tensor_group_place(bl_tensor_group_t *group) {
   bl_group_board_init(&group->board, (bl_group_page_t *)(void *)base, group->group.rank, group->group.ranks);
 }
 
-// On this machine a peer's windows are mapped here; with others all goes through the hub.
+// On this machine a peer's windows are mapped here; with others all goes through the transport.
 static bl_status_t find_peers(bl_tensor_group_t *self, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t member = 0; member < self->group.ranks && status == BL_OK; member++) {
@@ -284,8 +284,8 @@ static bl_status_t find_peers(bl_tensor_group_t *self, bl_error_t *err) {
     if (member == self->group.rank) {
       continue;
     }
-    status = bl_hub_peer_arena(self->engine->hub, rank_of(self, member), BL_WINDOWS_ARENA, &self->peers[member], &bytes,
-                               err);
+    status = bl_transport_peer_arena(self->engine->transport, rank_of(self, member), BL_WINDOWS_ARENA,
+                                     &self->peers[member], &bytes, err);
     if (status == BL_PRECONDITION) {
       self->peers[member] = NULL;
       status = BL_OK;
@@ -327,14 +327,14 @@ bl_status_t bl_tensor_group_settle(bl_tensor_group_t *group, bl_error_t *err) {
   return status;
 }
 
-bool bl_tensor_group_wait(const bl_tensor_group_t *group, bl_hub_wait_t *wait) {
+bool bl_tensor_group_wait(const bl_tensor_group_t *group, bl_transport_wait_t *wait) {
   const uint64_t awaited = group == NULL ? 0 : atomic_load_explicit(&group->awaited, memory_order_relaxed);
   if (awaited == 0) {
     return false;
   }
   const int32_t peer = rank_of(group, (uint32_t)awaited - 1);
   char name[BL_GRID_NAME_BYTES];
-  *wait = (bl_hub_wait_t){.peer = peer, .micro_batch = -1};
+  *wait = (bl_transport_wait_t){.peer = peer, .micro_batch = -1};
   snprintf(wait->what, sizeof wait->what, "collective %u with %s", (uint32_t)(awaited >> 32),
            bl_grid_name(&group->engine->training.grid, (uint32_t)peer, name));
   return true;

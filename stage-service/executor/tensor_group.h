@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks that share this stage's layers: what code of a layer asks of its group (collective/group.h), done with each of
-// them as it can be reached. Collectives are numbered in the order of asking, which is the same everywhere. Ranks on this
-// machine see each other's windows and say on a board how far they are (collective/board.h); what goes to and comes from
-// others are tensors of the hub.
+// The ranks that share this stage's layers: what code of a layer asks of its group (collective/group.h), done with each
+// of them as it can be reached. Collectives are numbered in the order of asking, which is the same everywhere. Ranks on
+// this machine see each other's windows and say on a board how far they are (collective/board.h); what goes to and
+// comes from others are tensors of the transport.
 //
-//   bl_tensor_group_create(engine, &group, err);       // with the engine; its windows are the hub's BL_WINDOWS_ARENA
+//   bl_tensor_group_create(engine, &group, err);       // with the engine; its windows are the transport's BL_WINDOWS_ARENA
 //   bl_tensor_group_place(group);                      // the windows have memory
-//   bl_tensor_group_begin(group, attempt, &cancelled, &stall, &rest, err);   // after bl_hub_begin
+//   bl_tensor_group_begin(group, attempt, &cancelled, &stall, &rest, err);   // after bl_transport_begin
 //   ... operations ...; bl_group_status(&group->group, err)
 //   bl_tensor_group_settle(group, err);                // the peers have read all that is here
 //
-// A wait for a peer may be long, and where ranks share cores the peer may need this one's: `rest` gives it back meanwhile.
+// A wait for a peer may be long, and where ranks share cores the peer may need this one's: `rest` gives it back
+// meanwhile.
 //
 // Thread: the compute thread, but bl_tensor_group_wait.
 #ifndef BALLAST_EXECUTOR_TENSOR_GROUP_H
@@ -22,7 +23,7 @@
 #include "executor/stall.h"
 #include "model/windows.h"
 
-#define BL_WINDOWS_ARENA 0 // of the hub of a rank that shares its layers
+#define BL_WINDOWS_ARENA 0 // of the transport of a rank that shares its layers
 
 // What goes on around a wait; NULL members: nothing.
 typedef struct bl_tensor_rest {
@@ -36,7 +37,7 @@ typedef struct bl_tensor_group {
   bl_engine_t *engine;
   bl_windows_t windows;
   bl_group_board_t board;
-  const uint8_t *peers[BL_GROUP_BOARD_MEMBERS]; // their windows, mapped here; NULL: over the hub, or this rank
+  const uint8_t *peers[BL_GROUP_BOARD_MEMBERS]; // their windows, mapped here; NULL: over the transport, or this rank
   const atomic_bool *cancelled;                 // of the run
   bl_stall_t *stall;                            // of the run
   bl_tensor_rest_t rest;
@@ -58,7 +59,8 @@ BL_MUST_USE bl_status_t bl_tensor_group_begin(bl_tensor_group_t *group, uint64_t
                                               bl_stall_t *stall, const bl_tensor_rest_t *rest, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_tensor_group_settle(bl_tensor_group_t *group, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_tensor_group_status(const bl_tensor_group_t *group, bl_error_t *err);
-// What it waits for on the board; false: nothing. What it waits for in the hub, bl_hub_waits tells. Any thread.
-bool bl_tensor_group_wait(const bl_tensor_group_t *group, bl_hub_wait_t *wait);
+// What it waits for on the board; false: nothing. What it waits for in the transport, bl_transport_waits tells. Any
+// thread.
+bool bl_tensor_group_wait(const bl_tensor_group_t *group, bl_transport_wait_t *wait);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies that the message path allocates nothing: once two hubs are connected, every malloc of the process is counted
-// while thousands of tensors move and attempts come and go. Sanitizers replace malloc, so they skip this.
+// Verifies that the message path allocates nothing: once two transports are connected, every malloc of the process is
+// counted while thousands of tensors move and attempts come and go. Sanitizers replace malloc, so they skip this.
 #include "pair.h"
 
 #include <dlfcn.h>
@@ -37,12 +37,13 @@ static void move(pair_t *pair, uint64_t attempt, uint8_t *to) {
   const uint64_t bytes = 100000;
   pair_begin(pair, attempt);
   for (uint32_t i = 0; i < 32; i++) {
-    CHECK_OK(bl_hub_post_receive(pair->hub[1], 0, key_of(i), to + i * bytes, bytes, &err), err);
-    CHECK_OK(bl_hub_post_send(pair->hub[0], 1, key_of(i), pair->arena[0].base + i * bytes, bytes, &err), err);
+    CHECK_OK(bl_transport_post_receive(pair->transport[1], 0, key_of(i), to + i * bytes, bytes, &err), err);
+    CHECK_OK(bl_transport_post_send(pair->transport[0], 1, key_of(i), pair->arena[0].base + i * bytes, bytes, &err),
+             err);
   }
   for (uint32_t i = 0; i < 32; i++) {
-    CHECK_OK(bl_hub_wait_received(pair->hub[1], 0, key_of(i), soon(), &err), err);
-    CHECK_OK(bl_hub_wait_sent(pair->hub[0], 1, key_of(i), soon(), &err), err);
+    CHECK_OK(bl_transport_wait_received(pair->transport[1], 0, key_of(i), soon(), &err), err);
+    CHECK_OK(bl_transport_wait_sent(pair->transport[0], 1, key_of(i), soon(), &err), err);
   }
 }
 

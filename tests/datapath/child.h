@@ -13,22 +13,22 @@
 #include <sys/wait.h>
 
 typedef struct {
-  char unix_address[BL_HUB_ADDRESS_BYTES];
-  char tcp_address[BL_HUB_ADDRESS_BYTES];
-  char machine[BL_HUB_MACHINE_BYTES];
-  uint8_t token[BL_HUB_TOKEN_BYTES];
+  char unix_address[BL_TRANSPORT_ADDRESS_BYTES];
+  char tcp_address[BL_TRANSPORT_ADDRESS_BYTES];
+  char machine[BL_TRANSPORT_MACHINE_BYTES];
+  uint8_t token[BL_TRANSPORT_TOKEN_BYTES];
 } card_t;
 
-static inline void card_fill(card_t *card, const bl_hub_t *hub) {
+static inline void card_fill(card_t *card, const bl_transport_t *transport) {
   memset(card, 0, sizeof *card);
-  strcpy(card->unix_address, bl_hub_unix_address(hub));
-  strcpy(card->tcp_address, bl_hub_tcp_address(hub));
-  strcpy(card->machine, bl_hub_machine(hub));
-  memcpy(card->token, bl_hub_token(hub), sizeof card->token);
+  strcpy(card->unix_address, bl_transport_unix_address(transport));
+  strcpy(card->tcp_address, bl_transport_tcp_address(transport));
+  strcpy(card->machine, bl_transport_machine(transport));
+  memcpy(card->token, bl_transport_token(transport), sizeof card->token);
 }
 
-static inline void card_peer(const card_t *card, int32_t stage, bl_hub_peer_t *peer) {
-  *peer = (bl_hub_peer_t){
+static inline void card_peer(const card_t *card, int32_t stage, bl_transport_peer_t *peer) {
+  *peer = (bl_transport_peer_t){
       .stage = stage, .unix_address = card->unix_address, .tcp_address = card->tcp_address, .machine = card->machine};
   memcpy(peer->token, card->token, sizeof peer->token);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the choice of a path: cuda-ipc inside of a machine and nccl across for memory of GPUs, through the host where
-// neither can be; shm and tcp for memory of the host; what is asked for or refused, with the reason in words; and that the
-// choice ends, whatever fails.
+// Verifies the choice of a path: cuda-ipc inside of a machine and nccl across for memory of GPUs, through the host
+// where neither can be; shm and tcp for memory of the host; what is asked for or refused, with the reason in words; and
+// that the choice ends, whatever fails.
 #include "datapath/choice.h"
 
 #include <setjmp.h>
@@ -148,10 +148,10 @@ static void every_combination_ends(void **state) {
       while (bl_path_choose(&own, &peer, (bl_path_t)asked, failed, "no", &choice, &err) == BL_OK) {
         assert_true(asked == BL_PATH_AUTO || choice.path == (bl_path_t)asked);
         assert_int_equal(failed >> choice.path & 1, 0);
-        bool direct = choice.path == BL_PATH_CUDA_IPC || choice.path == BL_PATH_NCCL;
-        assert_true(!direct || (own.gpu[0] != '\0' && peer.gpu[0] != '\0'));
+        bool nccl_link = choice.path == BL_PATH_CUDA_IPC || choice.path == BL_PATH_NCCL;
+        assert_true(!nccl_link || (own.gpu[0] != '\0' && peer.gpu[0] != '\0'));
         assert_true(choice.path != BL_PATH_NCCL || (own.nccl == peer.nccl && own.nccl != 0));
-        assert_int_equal(choice.staged, !direct && (own.gpu[0] != '\0' || peer.gpu[0] != '\0'));
+        assert_int_equal(choice.staged, !nccl_link && (own.gpu[0] != '\0' || peer.gpu[0] != '\0'));
         failed |= 1u << choice.path;
       }
       assert_true(err.text[0] != '\0');

@@ -4,7 +4,7 @@
 // BALLAST_TEST_SEED sets it.
 #include "base/random.h"
 #include "datapath/greeting.h"
-#include "datapath/nccl/meet.h"
+#include "datapath/nccl/rendezvous_message.h"
 #include "seed.h"
 
 #include <setjmp.h>
@@ -21,7 +21,7 @@ static bl_frame_t example(bl_frame_kind_t kind) {
   case BL_FRAME_GREET:
   case BL_FRAME_WELCOME:
   case BL_FRAME_READY:
-  case BL_FRAME_MEET:
+  case BL_FRAME_RENDEZVOUS:
     break;
   case BL_FRAME_GO:
   case BL_FRAME_DATA:
@@ -145,7 +145,7 @@ static void limits_hold(void **state) {
   frame = example(BL_FRAME_GREET);
   frame.body_bytes = UINT32_MAX;
   expect_refused(&frame, "wrong body size");
-  frame = example(BL_FRAME_MEET);
+  frame = example(BL_FRAME_RENDEZVOUS);
   frame.body_bytes--;
   expect_refused(&frame, "wrong body size");
   frame = example(BL_FRAME_BYE);
@@ -321,30 +321,34 @@ static void greetings_come_back(void **state) {
 
 static void words_about_communicators_come_back(void **state) {
   (void)state;
-  bl_meet_t meet = {.verb = BL_NCCL_MEETING_DROP, .generation = 9, .status = BL_IO, .text = "no\tmemory"}, back;
-  memset(meet.ids[0], 0xa1, sizeof meet.ids[0]);
-  memset(meet.ids[1], 0xb2, sizeof meet.ids[1]);
-  uint8_t body[BL_FRAME_MEET_BYTES];
+  bl_rendezvous_message_t rendezvous = {.verb = BL_NCCL_RENDEZVOUS_DROP,
+                                        .generation = 9,
+                                        .status = BL_IO,
+                                        .text = "no\tmemory"},
+                          back;
+  memset(rendezvous.ids[0], 0xa1, sizeof rendezvous.ids[0]);
+  memset(rendezvous.ids[1], 0xb2, sizeof rendezvous.ids[1]);
+  uint8_t body[BL_FRAME_RENDEZVOUS_BYTES];
   const char *reason = NULL;
-  bl_meet_encode(&meet, body);
-  assert_int_equal(bl_meet_decode(body, &back, &reason), BL_OK);
-  assert_int_equal(back.verb, BL_NCCL_MEETING_DROP);
+  bl_rendezvous_message_encode(&rendezvous, body);
+  assert_int_equal(bl_rendezvous_message_decode(body, &back, &reason), BL_OK);
+  assert_int_equal(back.verb, BL_NCCL_RENDEZVOUS_DROP);
   assert_int_equal(back.generation, 9);
   assert_int_equal(back.status, BL_IO);
-  assert_memory_equal(back.ids, meet.ids, sizeof meet.ids);
+  assert_memory_equal(back.ids, rendezvous.ids, sizeof rendezvous.ids);
   assert_string_equal(back.text, "no?memory");
 
-  const bl_meet_t bad[] = {{.verb = BL_NCCL_MEETING_VERBS, .generation = 1},
-                           {.verb = BL_NCCL_MEETING_IDS, .generation = 0},
-                           {.verb = BL_NCCL_MEETING_READY, .generation = 1, .status = BL_STATUS_COUNT},
-                           {.verb = BL_NCCL_MEETING_BROKE, .generation = 1, .status = BL_OK}};
+  const bl_rendezvous_message_t bad[] = {{.verb = BL_NCCL_RENDEZVOUS_VERBS, .generation = 1},
+                                         {.verb = BL_NCCL_RENDEZVOUS_IDS, .generation = 0},
+                                         {.verb = BL_NCCL_RENDEZVOUS_READY, .generation = 1, .status = BL_STATUS_COUNT},
+                                         {.verb = BL_NCCL_RENDEZVOUS_BROKE, .generation = 1, .status = BL_OK}};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-    bl_meet_encode(&bad[i], body);
-    assert_int_equal(bl_meet_decode(body, &back, &reason), BL_INVALID);
+    bl_rendezvous_message_encode(&bad[i], body);
+    assert_int_equal(bl_rendezvous_message_decode(body, &back, &reason), BL_INVALID);
   }
-  bl_meet_encode(&meet, body);
-  memset(body + BL_FRAME_MEET_BYTES - BL_MEET_TEXT_BYTES, 'x', BL_MEET_TEXT_BYTES); // no terminator
-  assert_int_equal(bl_meet_decode(body, &back, &reason), BL_INVALID);
+  bl_rendezvous_message_encode(&rendezvous, body);
+  memset(body + BL_FRAME_RENDEZVOUS_BYTES - BL_RENDEZVOUS_TEXT_BYTES, 'x', BL_RENDEZVOUS_TEXT_BYTES); // no terminator
+  assert_int_equal(bl_rendezvous_message_decode(body, &back, &reason), BL_INVALID);
 }
 
 int main(void) {

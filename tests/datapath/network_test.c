@@ -27,22 +27,24 @@ typedef struct {
 
 static const bl_tensor_key_t key = {.boundary = 2, .direction = BL_FORWARD};
 
-static bl_status_t obey(bl_hub_t *hub, int stage, bl_arena_t *arena, const order_t *order, bl_error_t *err) {
-  bl_hub_peer_t peer;
+static bl_status_t obey(bl_transport_t *transport, int stage, bl_arena_t *arena, const order_t *order,
+                        bl_error_t *err) {
+  bl_transport_peer_t peer;
   card_peer(&order->peer, !stage, &peer);
-  bl_status_t status = bl_hub_connect_wait(hub, &peer, 1, BL_PATH_AUTO, bl_clock_now_ns() + 5ull * BL_NS_PER_S, err);
-  if (status != BL_OK || (status = bl_hub_begin(hub, order->attempt, err)) != BL_OK) {
+  bl_status_t status =
+      bl_transport_connect_wait(transport, &peer, 1, BL_PATH_AUTO, bl_clock_now_ns() + 5ull * BL_NS_PER_S, err);
+  if (status != BL_OK || (status = bl_transport_begin(transport, order->attempt, err)) != BL_OK) {
     return status;
   }
   if (stage == 0) {
     pattern_fill(arena->base, TENSOR_BYTES, order->attempt);
-    status = bl_hub_post_send(hub, 1, key, arena->base, TENSOR_BYTES, err);
-    return status != BL_OK ? status : bl_hub_wait_sent(hub, 1, key, soon(), err);
+    status = bl_transport_post_send(transport, 1, key, arena->base, TENSOR_BYTES, err);
+    return status != BL_OK ? status : bl_transport_wait_sent(transport, 1, key, soon(), err);
   }
   uint8_t *to = malloc(TENSOR_BYTES), *want = malloc(TENSOR_BYTES);
   pattern_fill(want, TENSOR_BYTES, order->attempt);
-  status = bl_hub_post_receive(hub, 0, key, to, TENSOR_BYTES, err);
-  status = status != BL_OK ? status : bl_hub_wait_received(hub, 0, key, soon(), err);
+  status = bl_transport_post_receive(transport, 0, key, to, TENSOR_BYTES, err);
+  status = status != BL_OK ? status : bl_transport_wait_received(transport, 0, key, soon(), err);
   if (status == BL_OK && memcmp(to, want, TENSOR_BYTES) != 0) {
     status = bl_error_set(err, BL_DATA_LOSS, "the tensor differs");
   }
@@ -55,7 +57,7 @@ static bl_status_t obey(bl_hub_t *hub, int stage, bl_arena_t *arena, const order
 static int run_child(char **arguments) {
   int stage = atoi(arguments[0]);
   bl_arena_t arena;
-  bl_hub_t *hub;
+  bl_transport_t *transport;
   bl_error_t err = {0};
   // What is private to a host: shared memory and the folder of sockets.
   if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
@@ -64,17 +66,17 @@ static int run_child(char **arguments) {
   }
   CHILD_OK(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, TENSOR_BYTES, &arena, &err),
            err);
-  bl_hub_options_t options = {.stage = stage,
-                              .unix_path = stage == 0 ? "/tmp/0.sock" : "/tmp/1.sock",
-                              .tcp_host = hosts[stage],
-                              .arenas = &arena,
-                              .arena_count = 1,
-                              .machine = arguments[1][0] != '\0' ? arguments[1] : NULL,
-                              .plaintext_ok = strcmp(arguments[2], "plaintext") == 0};
-  answer_t answer = {.status = bl_hub_create(&options, &hub, &err)};
+  bl_transport_options_t options = {.stage = stage,
+                                    .unix_path = stage == 0 ? "/tmp/0.sock" : "/tmp/1.sock",
+                                    .tcp_host = hosts[stage],
+                                    .arenas = &arena,
+                                    .arena_count = 1,
+                                    .machine = arguments[1][0] != '\0' ? arguments[1] : NULL,
+                                    .plaintext_ok = strcmp(arguments[2], "plaintext") == 0};
+  answer_t answer = {.status = bl_transport_create(&options, &transport, &err)};
   card_t card = {0};
   if (answer.status == BL_OK) {
-    card_fill(&card, hub);
+    card_fill(&card, transport);
   }
   memcpy(answer.text, err.text, sizeof answer.text);
   order_t order;
@@ -82,9 +84,9 @@ static int run_child(char **arguments) {
     return 0;
   }
   while (HEAR(STDIN_FILENO, order)) {
-    bl_hub_path_t shown = {0};
-    answer = (answer_t){.status = obey(hub, stage, &arena, &order, &err)};
-    if (bl_hub_paths(hub, &shown, 1) == 1) {
+    bl_transport_path_t shown = {0};
+    answer = (answer_t){.status = obey(transport, stage, &arena, &order, &err)};
+    if (bl_transport_paths(transport, &shown, 1) == 1) {
       answer.path = shown.path;
     }
     snprintf(answer.text, sizeof answer.text, "%s", answer.status == BL_OK ? shown.reason : err.text);
@@ -92,7 +94,7 @@ static int run_child(char **arguments) {
       break;
     }
   }
-  bl_hub_destroy(hub);
+  bl_transport_destroy(transport);
   bl_arena_destroy(&arena);
   return 0;
 }

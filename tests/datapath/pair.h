@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two hubs in one process, connected, with an arena each: the ground that most tests of the data path stand on.
+// Two transports in one process, connected, with an arena each: the ground that most tests of the data path stand on.
 #ifndef BALLAST_TESTS_DATAPATH_PAIR_H
 #define BALLAST_TESTS_DATAPATH_PAIR_H
 
@@ -34,21 +34,21 @@ static inline uint64_t soon(void) {
 typedef struct {
   char folder[64];
   bl_arena_t arena[2];
-  bl_hub_t *hub[2];
-  bl_hub_options_t options[2];
+  bl_transport_t *transport[2];
+  bl_transport_options_t options[2];
   char unix_path[2][96];
 } pair_t;
 
-static inline void pair_peer(const pair_t *pair, int side, bl_hub_peer_t *peer) {
-  const bl_hub_t *hub = pair->hub[side];
-  *peer = (bl_hub_peer_t){.stage = side,
-                          .unix_address = bl_hub_unix_address(hub),
-                          .tcp_address = bl_hub_tcp_address(hub),
-                          .machine = bl_hub_machine(hub)};
-  memcpy(peer->token, bl_hub_token(hub), sizeof peer->token);
+static inline void pair_peer(const pair_t *pair, int side, bl_transport_peer_t *peer) {
+  const bl_transport_t *transport = pair->transport[side];
+  *peer = (bl_transport_peer_t){.stage = side,
+                                .unix_address = bl_transport_unix_address(transport),
+                                .tcp_address = bl_transport_tcp_address(transport),
+                                .machine = bl_transport_machine(transport)};
+  memcpy(peer->token, bl_transport_token(transport), sizeof peer->token);
 }
 
-// The hubs, listening but not connected. Change pair->options between pair_init and pair_listen.
+// The transports, listening but not connected. Change pair->options between pair_init and pair_listen.
 static inline void pair_init(pair_t *pair) {
   memset(pair, 0, sizeof *pair);
   strcpy(pair->folder, "/tmp/ballast-test-XXXXXX");
@@ -59,18 +59,18 @@ static inline void pair_init(pair_t *pair) {
                              &pair->arena[i], &err),
              err);
     snprintf(pair->unix_path[i], sizeof pair->unix_path[i], "%s/%d.sock", pair->folder, i);
-    pair->options[i] = (bl_hub_options_t){.stage = i,
-                                          .unix_path = pair->unix_path[i],
-                                          .tcp_host = "127.0.0.1",
-                                          .arenas = &pair->arena[i],
-                                          .arena_count = 1};
+    pair->options[i] = (bl_transport_options_t){.stage = i,
+                                                .unix_path = pair->unix_path[i],
+                                                .tcp_host = "127.0.0.1",
+                                                .arenas = &pair->arena[i],
+                                                .arena_count = 1};
   }
 }
 
 static inline void pair_listen(pair_t *pair) {
   for (int i = 0; i < 2; i++) {
     bl_error_t err;
-    CHECK_OK(bl_hub_create(&pair->options[i], &pair->hub[i], &err), err);
+    CHECK_OK(bl_transport_create(&pair->options[i], &pair->transport[i], &err), err);
   }
 }
 
@@ -84,10 +84,10 @@ typedef struct {
 
 static inline void *pair_connect_side(void *argument) {
   pair_connect_t *connect = argument;
-  bl_hub_peer_t peer;
+  bl_transport_peer_t peer;
   pair_peer(connect->pair, !connect->side, &peer);
-  connect->status =
-      bl_hub_connect_wait(connect->pair->hub[connect->side], &peer, 1, connect->path, soon(), &connect->err);
+  connect->status = bl_transport_connect_wait(connect->pair->transport[connect->side], &peer, 1, connect->path, soon(),
+                                              &connect->err);
   return NULL;
 }
 
@@ -105,7 +105,7 @@ static inline void pair_connect(pair_t *pair, bl_path_t path) {
 static inline void pair_begin(pair_t *pair, uint64_t attempt) {
   for (int i = 0; i < 2; i++) {
     bl_error_t err;
-    CHECK_OK(bl_hub_begin(pair->hub[i], attempt, &err), err);
+    CHECK_OK(bl_transport_begin(pair->transport[i], attempt, &err), err);
   }
 }
 
@@ -117,10 +117,10 @@ static inline void pair_open(pair_t *pair, bl_path_t path) {
 
 static inline void pair_close(pair_t *pair) {
   for (int i = 0; i < 2; i++) {
-    bl_hub_destroy(pair->hub[i]);
+    bl_transport_destroy(pair->transport[i]);
     bl_arena_destroy(&pair->arena[i]);
   }
-  assert_int_equal(rmdir(pair->folder), 0); // the hubs have removed their socket files
+  assert_int_equal(rmdir(pair->folder), 0); // the transports have removed their socket files
 }
 
 static inline void pattern_fill(uint8_t *bytes, uint64_t size_bytes, uint64_t seed) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the data path between two processes: tensors there and back, a peer killed in the middle of a transfer is
-// known long before any deadline and leaves its arenas to who reads them, a stopped one only costs time, and nothing stays behind in descriptors or /dev/shm.
+// known long before any deadline and leaves its arenas to who reads them, a stopped one only costs time, and nothing
+// stays behind in descriptors or /dev/shm.
 #include "child.h"
 #include "folder.h"
 
@@ -14,7 +15,7 @@ static bl_tensor_key_t key_of(bl_direction_t direction, uint32_t micro_batch) {
 
 typedef struct {
   bl_arena_t arena;
-  bl_hub_t *hub;
+  bl_transport_t *transport;
   char path[96];
 } stage_t;
 
@@ -24,13 +25,13 @@ static void stage_open(stage_t *stage, int number, const char *folder) {
   CHILD_OK(bl_arena_create(bl_device_host(), NULL, BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, ECHOES * TENSOR_BYTES,
                            &stage->arena, &err),
            err);
-  bl_hub_options_t options = {
+  bl_transport_options_t options = {
       .stage = number, .unix_path = stage->path, .tcp_host = "127.0.0.1", .arenas = &stage->arena, .arena_count = 1};
-  CHILD_OK(bl_hub_create(&options, &stage->hub, &err), err);
+  CHILD_OK(bl_transport_create(&options, &stage->transport, &err), err);
 }
 
 static void stage_close(stage_t *stage) {
-  bl_hub_destroy(stage->hub);
+  bl_transport_destroy(stage->transport);
   bl_arena_destroy(&stage->arena);
 }
 
@@ -39,18 +40,18 @@ static void echo(stage_t *stage) {
   bl_error_t err;
   for (uint32_t i = 0; i < ECHOES; i++) {
     uint8_t *buffer = stage->arena.base + i * TENSOR_BYTES;
-    CHILD_OK(bl_hub_post_receive(stage->hub, 1, key_of(BL_BACKWARD, i), buffer, TENSOR_BYTES, &err), err);
+    CHILD_OK(bl_transport_post_receive(stage->transport, 1, key_of(BL_BACKWARD, i), buffer, TENSOR_BYTES, &err), err);
   }
   for (uint32_t i = 0; i < ECHOES; i++) {
     uint8_t *buffer = stage->arena.base + i * TENSOR_BYTES;
-    CHILD_OK(bl_hub_wait_received(stage->hub, 1, key_of(BL_BACKWARD, i), soon(), &err), err);
+    CHILD_OK(bl_transport_wait_received(stage->transport, 1, key_of(BL_BACKWARD, i), soon(), &err), err);
     for (size_t k = 0; k < TENSOR_BYTES; k++) {
       buffer[k]++;
     }
-    CHILD_OK(bl_hub_post_send(stage->hub, 1, key_of(BL_FORWARD, i), buffer, TENSOR_BYTES, &err), err);
+    CHILD_OK(bl_transport_post_send(stage->transport, 1, key_of(BL_FORWARD, i), buffer, TENSOR_BYTES, &err), err);
   }
   for (uint32_t i = 0; i < ECHOES; i++) {
-    CHILD_OK(bl_hub_wait_sent(stage->hub, 1, key_of(BL_FORWARD, i), soon(), &err), err);
+    CHILD_OK(bl_transport_wait_sent(stage->transport, 1, key_of(BL_FORWARD, i), soon(), &err), err);
   }
 }
 
@@ -58,9 +59,10 @@ static void echo(stage_t *stage) {
 static void stream(stage_t *stage) {
   bl_error_t err;
   for (uint32_t i = 0;; i++) {
-    CHILD_OK(bl_hub_post_send(stage->hub, 1, key_of(BL_FORWARD, i), stage->arena.base, ECHOES * TENSOR_BYTES, &err),
+    CHILD_OK(bl_transport_post_send(stage->transport, 1, key_of(BL_FORWARD, i), stage->arena.base,
+                                    ECHOES * TENSOR_BYTES, &err),
              err);
-    CHILD_OK(bl_hub_wait_sent(stage->hub, 1, key_of(BL_FORWARD, i), UINT64_MAX, &err), err);
+    CHILD_OK(bl_transport_wait_sent(stage->transport, 1, key_of(BL_FORWARD, i), UINT64_MAX, &err), err);
   }
 }
 
@@ -68,19 +70,19 @@ static void stream(stage_t *stage) {
 static int run_child(char **arguments) {
   stage_t stage;
   card_t card;
-  bl_hub_peer_t peer;
+  bl_transport_peer_t peer;
   bl_error_t err;
   bl_path_t path = BL_PATH_AUTO;
   uint8_t end;
   stage_open(&stage, 0, arguments[1]);
   memset(stage.arena.base, FILLED, ECHOES * TENSOR_BYTES);
-  card_fill(&card, stage.hub);
+  card_fill(&card, stage.transport);
   if (!bl_path_parse(arguments[2], &path) || !TELL(STDOUT_FILENO, card) || !HEAR(STDIN_FILENO, card)) {
     return 1;
   }
   card_peer(&card, 1, &peer);
-  CHILD_OK(bl_hub_connect_wait(stage.hub, &peer, 1, path, soon(), &err), err);
-  CHILD_OK(bl_hub_begin(stage.hub, 1, &err), err);
+  CHILD_OK(bl_transport_connect_wait(stage.transport, &peer, 1, path, soon(), &err), err);
+  CHILD_OK(bl_transport_begin(stage.transport, 1, &err), err);
   if (strcmp(arguments[0], "echo") == 0) {
     echo(&stage);
   } else if (strcmp(arguments[0], "stream") == 0) {
@@ -94,17 +96,17 @@ static int run_child(char **arguments) {
 
 static void parent_connect(stage_t *stage, child_t *child, const char *what, const char *folder, bl_path_t path) {
   card_t card;
-  bl_hub_peer_t peer;
+  bl_transport_peer_t peer;
   bl_error_t err;
   const char *const arguments[] = {"/proc/self/exe", "child", what, folder, bl_path_name(path), NULL};
   child_start(child, arguments);
   stage_open(stage, 1, folder);
   assert_true(HEAR(child->from, card));
   card_peer(&card, 0, &peer);
-  card_fill(&card, stage->hub);
+  card_fill(&card, stage->transport);
   assert_true(TELL(child->to, card));
-  CHECK_OK(bl_hub_connect_wait(stage->hub, &peer, 1, path, soon(), &err), err);
-  CHECK_OK(bl_hub_begin(stage->hub, 1, &err), err);
+  CHECK_OK(bl_transport_connect_wait(stage->transport, &peer, 1, path, soon(), &err), err);
+  CHECK_OK(bl_transport_begin(stage->transport, 1, &err), err);
 }
 
 static void there_and_back(bl_path_t path, const char *reason) {
@@ -114,19 +116,21 @@ static void there_and_back(bl_path_t path, const char *reason) {
   child_t child;
   bl_error_t err;
   parent_connect(&stage, &child, "echo", folder, path);
-  bl_hub_path_t shown;
-  assert_int_equal(bl_hub_paths(stage.hub, &shown, 1), 1);
+  bl_transport_path_t shown;
+  assert_int_equal(bl_transport_paths(stage.transport, &shown, 1), 1);
   assert_string_equal(shown.reason, reason);
   uint8_t *back = malloc(ECHOES * TENSOR_BYTES);
   pattern_fill(stage.arena.base, ECHOES * TENSOR_BYTES, 3);
   for (uint32_t i = 0; i < ECHOES; i++) {
     uint64_t at = i * TENSOR_BYTES;
-    CHECK_OK(bl_hub_post_receive(stage.hub, 0, key_of(BL_FORWARD, i), back + at, TENSOR_BYTES, &err), err);
-    CHECK_OK(bl_hub_post_send(stage.hub, 0, key_of(BL_BACKWARD, i), stage.arena.base + at, TENSOR_BYTES, &err), err);
+    CHECK_OK(bl_transport_post_receive(stage.transport, 0, key_of(BL_FORWARD, i), back + at, TENSOR_BYTES, &err), err);
+    CHECK_OK(
+        bl_transport_post_send(stage.transport, 0, key_of(BL_BACKWARD, i), stage.arena.base + at, TENSOR_BYTES, &err),
+        err);
   }
   for (uint32_t i = ECHOES; i-- > 0;) {
-    CHECK_OK(bl_hub_wait_received(stage.hub, 0, key_of(BL_FORWARD, i), soon(), &err), err);
-    CHECK_OK(bl_hub_wait_sent(stage.hub, 0, key_of(BL_BACKWARD, i), soon(), &err), err);
+    CHECK_OK(bl_transport_wait_received(stage.transport, 0, key_of(BL_FORWARD, i), soon(), &err), err);
+    CHECK_OK(bl_transport_wait_sent(stage.transport, 0, key_of(BL_BACKWARD, i), soon(), &err), err);
   }
   for (size_t k = 0; k < ECHOES * TENSOR_BYTES; k++) {
     back[k]--;
@@ -150,8 +154,10 @@ static void tensors_go_there_and_back(void **state) {
 
 // Receives tensor `i` of the stream; `give_up_ns` bounds the wait.
 static bl_status_t take(stage_t *stage, uint32_t i, uint8_t *to, uint64_t give_up_ns, bl_error_t *err) {
-  bl_status_t status = bl_hub_post_receive(stage->hub, 0, key_of(BL_FORWARD, i), to, ECHOES * TENSOR_BYTES, err);
-  return status != BL_OK ? status : bl_hub_wait_received(stage->hub, 0, key_of(BL_FORWARD, i), give_up_ns, err);
+  bl_status_t status =
+      bl_transport_post_receive(stage->transport, 0, key_of(BL_FORWARD, i), to, ECHOES * TENSOR_BYTES, err);
+  return status != BL_OK ? status
+                         : bl_transport_wait_received(stage->transport, 0, key_of(BL_FORWARD, i), give_up_ns, err);
 }
 
 static void killed_peers_are_known_before_any_deadline(void **state) {
@@ -169,9 +175,10 @@ static void killed_peers_are_known_before_any_deadline(void **state) {
     for (; i < 3; i++) {
       CHECK_OK(take(&stage, i, to, soon(), &err), err);
     }
-    CHECK_OK(bl_hub_post_receive(stage.hub, 0, key_of(BL_FORWARD, i), to, ECHOES * TENSOR_BYTES, &err), err);
+    CHECK_OK(bl_transport_post_receive(stage.transport, 0, key_of(BL_FORWARD, i), to, ECHOES * TENSOR_BYTES, &err),
+             err);
     kill(child.pid, SIGKILL); // the transfer of tensor 3 is under way
-    bl_status_t status = bl_hub_wait_received(stage.hub, 0, key_of(BL_FORWARD, i), soon(), &err);
+    bl_status_t status = bl_transport_wait_received(stage.transport, 0, key_of(BL_FORWARD, i), soon(), &err);
     while (status == BL_OK) { // it may have been whole already
       status = take(&stage, ++i, to, soon(), &err);
     }
@@ -201,10 +208,10 @@ static void killed_peers_leave_their_arenas(void **state) {
     const uint8_t *base = NULL;
     uint64_t bytes = 0, passes = 0, others = 0;
     parent_connect(&stage, &child, "fill", folder, BL_PATH_SHM);
-    CHECK_OK(bl_hub_peer_arena(stage.hub, 0, 0, &base, &bytes, &err), err);
+    CHECK_OK(bl_transport_peer_arena(stage.transport, 0, 0, &base, &bytes, &err), err);
     assert_int_equal(bytes, ECHOES * TENSOR_BYTES);
     for (bool live = true; live; passes++) {
-      live = bl_hub_peer_arenas_live(stage.hub, 0); // and a pass after its end
+      live = bl_transport_peer_arenas_live(stage.transport, 0); // and a pass after its end
       for (uint64_t i = 0; i < bytes; i++) {
         others += base[i] != FILLED;
       }
@@ -242,7 +249,7 @@ static void stopped_peers_only_cost_time(void **state) {
     }
     assert_int_equal(status, BL_DEADLINE);
     kill(child.pid, SIGCONT);
-    CHECK_OK(bl_hub_wait_received(stage.hub, 0, key_of(BL_FORWARD, i), soon(), &err), err);
+    CHECK_OK(bl_transport_wait_received(stage.transport, 0, key_of(BL_FORWARD, i), soon(), &err), err);
     kill(child.pid, SIGKILL);
     child_end(&child);
     char left[112];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the hub's tcp path over TLS: large tensors arrive whole in both directions at once, through new attempts; peers
-// of another authority or role, and those without TLS, are refused with the reason; TLS opens addresses off loopback.
+// Verifies the transport's tcp path over TLS: large tensors arrive whole in both directions at once, through new
+// attempts; peers of another authority or role, and those without TLS, are refused with the reason; TLS opens addresses
+// off loopback.
 #include "pair.h"
 #include "tls/authority.h"
 
@@ -39,19 +40,19 @@ static void exchange(pair_t *pair, uint64_t attempt) {
   for (uint32_t i = 0; i < TENSORS; i++) {
     for (int side = 0; side < 2; side++) {
       bl_direction_t out = side == 0 ? BL_FORWARD : BL_BACKWARD, in = side == 0 ? BL_BACKWARD : BL_FORWARD;
-      CHECK_OK(bl_hub_post_receive(pair->hub[side], !side, key_of(i, in), received[side] + i * TENSOR_BYTES,
-                                   TENSOR_BYTES, &err),
+      CHECK_OK(bl_transport_post_receive(pair->transport[side], !side, key_of(i, in), received[side] + i * TENSOR_BYTES,
+                                         TENSOR_BYTES, &err),
                err);
-      CHECK_OK(bl_hub_post_send(pair->hub[side], !side, key_of(i, out), pair->arena[side].base + i * TENSOR_BYTES,
-                                TENSOR_BYTES, &err),
+      CHECK_OK(bl_transport_post_send(pair->transport[side], !side, key_of(i, out),
+                                      pair->arena[side].base + i * TENSOR_BYTES, TENSOR_BYTES, &err),
                err);
     }
   }
   for (uint32_t i = 0; i < TENSORS; i++) {
     for (int side = 0; side < 2; side++) {
       bl_direction_t out = side == 0 ? BL_FORWARD : BL_BACKWARD, in = side == 0 ? BL_BACKWARD : BL_FORWARD;
-      CHECK_OK(bl_hub_wait_received(pair->hub[side], !side, key_of(i, in), soon(), &err), err);
-      CHECK_OK(bl_hub_wait_sent(pair->hub[side], !side, key_of(i, out), soon(), &err), err);
+      CHECK_OK(bl_transport_wait_received(pair->transport[side], !side, key_of(i, in), soon(), &err), err);
+      CHECK_OK(bl_transport_wait_sent(pair->transport[side], !side, key_of(i, out), soon(), &err), err);
     }
   }
   for (int side = 0; side < 2; side++) {
@@ -73,11 +74,12 @@ static void tensors_arrive_whole(void **state) {
   bl_error_t err;
   pair_begin(&pair, 2);
   static uint8_t to[TENSOR_BYTES];
-  CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0, BL_FORWARD), to, TENSOR_BYTES, &err), err);
-  CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0, BL_FORWARD), pair.arena[0].base, TENSOR_BYTES, &err), err);
+  CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key_of(0, BL_FORWARD), to, TENSOR_BYTES, &err), err);
+  CHECK_OK(bl_transport_post_send(pair.transport[0], 1, key_of(0, BL_FORWARD), pair.arena[0].base, TENSOR_BYTES, &err),
+           err);
   exchange(&pair, 3);
-  bl_hub_path_t path;
-  assert_int_equal(bl_hub_paths(pair.hub[0], &path, 1), 1);
+  bl_transport_path_t path;
+  assert_int_equal(bl_transport_paths(pair.transport[0], &path, 1), 1);
   assert_string_equal(path.reason, "tcp: asked for, encrypted");
   pair_close(&pair);
   bl_tls_release(tls);
@@ -87,14 +89,14 @@ static void tensors_arrive_whole(void **state) {
 // acceptor says may arrive or be lost with the connection.
 static void refused(bl_tls_t *connects, bl_tls_t *accepts, bl_status_t status, const char *part) {
   pair_t pair;
-  bl_hub_peer_t peer;
+  bl_transport_peer_t peer;
   bl_error_t err = {0};
   pair_init(&pair);
   pair.options[0].tls = connects;
   pair.options[1].tls = accepts;
   pair_listen(&pair);
   pair_peer(&pair, 1, &peer);
-  bl_status_t got = bl_hub_connect_wait(pair.hub[0], &peer, 1, BL_PATH_TCP, soon(), &err);
+  bl_status_t got = bl_transport_connect_wait(pair.transport[0], &peer, 1, BL_PATH_TCP, soon(), &err);
   if ((got != status && status != BL_OK) || got == BL_OK || strstr(err.text, part) == NULL) {
     fail_msg("%s: %s; wanted %s with '%s'", bl_status_name(got), err.text, bl_status_name(status), part);
   }
@@ -122,16 +124,16 @@ static void tls_may_leave_the_machine(void **state) {
   bl_tls_t *tls = authority_tls(&ours, "stage");
   pair_t pair;
   pair_init(&pair);
-  bl_hub_options_t options = pair.options[0];
-  bl_hub_t *hub = NULL;
+  bl_transport_options_t options = pair.options[0];
+  bl_transport_t *transport = NULL;
   bl_error_t err;
   options.tcp_host = "0.0.0.0";
   options.tcp_advertise = "127.0.0.1";
-  assert_int_equal(bl_hub_create(&options, &hub, &err), BL_DENIED);
+  assert_int_equal(bl_transport_create(&options, &transport, &err), BL_DENIED);
   assert_non_null(strstr(err.text, "--tls-ca"));
   options.tls = tls;
-  CHECK_OK(bl_hub_create(&options, &hub, &err), err);
-  bl_hub_destroy(hub);
+  CHECK_OK(bl_transport_create(&options, &transport, &err), err);
+  bl_transport_destroy(transport);
   pair_close(&pair);
   bl_tls_release(tls);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies what a hub does when the other end is no hub: garbage on both ports, wrong and silent strangers, truncated
-// and damaged frames, lies about arenas and descriptors. The link goes with a cause, the hub stays and serves others.
+// Verifies what a transport does when the other end is no transport: garbage on both ports, wrong and silent strangers,
+// truncated and damaged frames, lies about arenas and descriptors. The link goes with a cause, the transport stays and
+// serves others.
 #include "datapath/address.h"
 #include "datapath/block.h"
 #include "datapath/greeting.h"
@@ -11,7 +12,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 
-// A stage 0 made by hand, talking to hub 1 of a pair.
+// A stage 0 made by hand, talking to transport 1 of a pair.
 typedef struct {
   int fd;
 } impostor_t;
@@ -29,7 +30,7 @@ static bool ready(int fd, short events) {
   return poll(&wait, 1, 20000) == 1;
 }
 
-// Writes all; false when the hub closed the connection meanwhile.
+// Writes all; false when the transport closed the connection meanwhile.
 static bool say_bytes(impostor_t *impostor, const void *bytes, size_t size_bytes) {
   const uint8_t *at = bytes;
   while (size_bytes > 0) {
@@ -59,7 +60,7 @@ static bool hear_bytes(impostor_t *impostor, void *bytes, size_t size_bytes) {
   uint8_t *at = bytes;
   while (size_bytes > 0) {
     if (!ready(impostor->fd, POLLIN)) {
-      fail_msg("the hub neither answered nor closed");
+      fail_msg("the transport neither answered nor closed");
     }
     ssize_t got = recv(impostor->fd, at, size_bytes, 0);
     if (got == 0 || (got < 0 && errno != EAGAIN)) {
@@ -90,7 +91,7 @@ static void expect_closed(impostor_t *impostor) {
 
 static bl_greeting_t greeting_for(const pair_t *pair, bl_path_t path) {
   bl_greeting_t greeting = {.stage = 0, .peer = 1, .path = path};
-  memcpy(greeting.token, bl_hub_token(pair->hub[1]), sizeof greeting.token);
+  memcpy(greeting.token, bl_transport_token(pair->transport[1]), sizeof greeting.token);
   return greeting;
 }
 
@@ -101,7 +102,8 @@ static void greet(impostor_t *impostor, const bl_greeting_t *greeting) {
 }
 
 static const char *address_of(const pair_t *pair, bl_path_t path) {
-  return path == BL_PATH_SHM ? bl_hub_unix_address(pair->hub[1]) : bl_hub_tcp_address(pair->hub[1]);
+  return path == BL_PATH_SHM ? bl_transport_unix_address(pair->transport[1])
+                             : bl_transport_tcp_address(pair->transport[1]);
 }
 
 // A correct handshake: the link to stage 0 is up when this returns.
@@ -114,19 +116,19 @@ static void shake_hands(const pair_t *pair, bl_path_t path, impostor_t *impostor
   hear(impostor, &frame, body);
   assert_int_equal(frame.kind, BL_FRAME_WELCOME);
   say(impostor, (bl_frame_t){.kind = BL_FRAME_READY}, NULL);
-  bl_hub_path_t shown = {0};
+  bl_transport_path_t shown = {0};
   uint64_t end = soon();
-  while (bl_hub_paths(pair->hub[1], &shown, 1) == 0 || !shown.connected) {
+  while (bl_transport_paths(pair->transport[1], &shown, 1) == 0 || !shown.connected) {
     assert_true(bl_clock_now_ns() < end);
   }
 }
 
-// Waits until the hub gave the link up and returns why.
+// Waits until the transport gave the link up and returns why.
 static void expect_lost(const pair_t *pair, const char *why) {
-  bl_hub_path_t shown = {.connected = true};
+  bl_transport_path_t shown = {.connected = true};
   uint64_t end = soon();
   while (shown.connected) {
-    assert_int_equal(bl_hub_paths(pair->hub[1], &shown, 1), 1);
+    assert_int_equal(bl_transport_paths(pair->transport[1], &shown, 1), 1);
     assert_true(bl_clock_now_ns() < end);
   }
   if (strstr(shown.reason, why) == NULL) {
@@ -139,7 +141,7 @@ static void open_alone(pair_t *pair) {
   pair_listen(pair);
 }
 
-// The proof that nothing above has harmed the hub.
+// The proof that nothing above has harmed the transport.
 static void still_serves(pair_t *pair, bl_path_t path, uint64_t attempt) {
   bl_error_t err;
   uint8_t to[16] = {0};
@@ -147,9 +149,9 @@ static void still_serves(pair_t *pair, bl_path_t path, uint64_t attempt) {
   pair_connect(pair, path);
   pair_begin(pair, attempt);
   memset(pair->arena[0].base, 0x5a, sizeof to);
-  CHECK_OK(bl_hub_post_receive(pair->hub[1], 0, key, to, sizeof to, &err), err);
-  CHECK_OK(bl_hub_post_send(pair->hub[0], 1, key, pair->arena[0].base, sizeof to, &err), err);
-  CHECK_OK(bl_hub_wait_received(pair->hub[1], 0, key, soon(), &err), err);
+  CHECK_OK(bl_transport_post_receive(pair->transport[1], 0, key, to, sizeof to, &err), err);
+  CHECK_OK(bl_transport_post_send(pair->transport[0], 1, key, pair->arena[0].base, sizeof to, &err), err);
+  CHECK_OK(bl_transport_wait_received(pair->transport[1], 0, key, soon(), &err), err);
   assert_int_equal(to[15], 0x5a);
 }
 
@@ -180,7 +182,7 @@ static void garbage_on_both_ports(void **state) {
     say(&impostor, (bl_frame_t){.kind = BL_FRAME_READY}, NULL);
     expect_closed(&impostor);
   }
-  assert_true(bl_hub_counters(pair.hub[1]).links_refused >= 18);
+  assert_true(bl_transport_counters(pair.transport[1]).links_refused >= 18);
   still_serves(&pair, BL_PATH_SHM, 1);
   pair_close(&pair);
 }
@@ -225,7 +227,7 @@ static void wrong_greetings_hear_why(void **state) {
     assert_true(frame.body_bytes > 0);
     expect_closed(&impostor);
   }
-  assert_int_equal(bl_hub_counters(pair.hub[1]).links_refused, 5);
+  assert_int_equal(bl_transport_counters(pair.transport[1]).links_refused, 5);
   still_serves(&pair, BL_PATH_TCP, 1);
   pair_close(&pair);
 }
@@ -276,7 +278,7 @@ static void crowds_of_strangers_are_bounded(void **state) {
     dial(address_of(&pair, BL_PATH_TCP), &crowd[i]);
   }
   uint64_t end = soon();
-  while (bl_hub_counters(pair.hub[1]).links_refused < 40 - 16) { // those beyond the limit go at once
+  while (bl_transport_counters(pair.transport[1]).links_refused < 40 - 16) { // those beyond the limit go at once
     assert_true(bl_clock_now_ns() < end);
   }
   for (size_t i = 0; i < 40; i++) { // the silent ones when their time for a handshake is over
@@ -309,8 +311,8 @@ static void damage_on_tcp_is_found(void **state) {
     bl_frame_t frame;
     open_alone(&pair);
     shake_hands(&pair, BL_PATH_TCP, &impostor);
-    CHECK_OK(bl_hub_begin(pair.hub[1], 1, &err), err);
-    CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key, to, sizeof to, &err), err);
+    CHECK_OK(bl_transport_begin(pair.transport[1], 1, &err), err);
+    CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key, to, sizeof to, &err), err);
     hear(&impostor, &frame, NULL);
     assert_int_equal(frame.kind, BL_FRAME_CREDIT);
     assert_int_equal(frame.bytes, sizeof to);
@@ -358,7 +360,7 @@ static void damage_on_tcp_is_found(void **state) {
       break;
     }
     }
-    assert_int_equal(bl_hub_wait_received(pair.hub[1], 0, key, soon(), &err), expected);
+    assert_int_equal(bl_transport_wait_received(pair.transport[1], 0, key, soon(), &err), expected);
     expect_lost(&pair, why);
     close(impostor.fd);
     still_serves(&pair, BL_PATH_TCP, 2);
@@ -378,8 +380,8 @@ static void lies_on_shm_are_refused(void **state) {
     impostor_t impostor;
     open_alone(&pair);
     shake_hands(&pair, BL_PATH_SHM, &impostor); // it has no arenas at all
-    CHECK_OK(bl_hub_begin(pair.hub[1], 1, &err), err);
-    CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key, to, sizeof to, &err), err);
+    CHECK_OK(bl_transport_begin(pair.transport[1], 1, &err), err);
+    CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key, to, sizeof to, &err), err);
     bl_frame_t frame = {.kind = BL_FRAME_OFFER, .attempt = 1, .key = key, .bytes = sizeof to};
     if (lie == 1) {
       frame.kind = BL_FRAME_ACK;

@@ -58,22 +58,23 @@ static void expect(const rig_t *rig, uint32_t stage, const char *what, uint64_t 
 }
 
 static void connect(rig_t *rig, uint32_t stage) {
-  bl_hub_peer_t peers[RIG_STAGES_MAX];
+  bl_transport_peer_t peers[RIG_STAGES_MAX];
   size_t count = 0;
   for (uint32_t i = 0; i < rig->setting.stages; i++) {
     if (i == stage) {
       continue;
     }
-    const bl_hub_t *hub = rig->engines[i]->hub;
-    peers[count] = (bl_hub_peer_t){.stage = (int32_t)i,
-                                   .unix_address = bl_hub_unix_address(hub),
-                                   .tcp_address = bl_hub_tcp_address(hub),
-                                   .machine = bl_hub_machine(hub)};
-    memcpy(peers[count++].token, bl_hub_token(hub), BL_HUB_TOKEN_BYTES);
+    const bl_transport_t *transport = rig->engines[i]->transport;
+    peers[count] = (bl_transport_peer_t){.stage = (int32_t)i,
+                                         .unix_address = bl_transport_unix_address(transport),
+                                         .tcp_address = bl_transport_tcp_address(transport),
+                                         .machine = bl_transport_machine(transport)};
+    memcpy(peers[count++].token, bl_transport_token(transport), BL_TRANSPORT_TOKEN_BYTES);
   }
   bl_error_t err = {0};
-  check(rig, bl_hub_connect_wait(rig->engines[stage]->hub, peers, count, rig->setting.path, UINT64_MAX, &err), &err,
-        "connect");
+  check(rig,
+        bl_transport_connect_wait(rig->engines[stage]->transport, peers, count, rig->setting.path, UINT64_MAX, &err),
+        &err, "connect");
 }
 
 static bl_executor_plan_t *make_plan(rig_t *rig, const bl_engine_t *engine) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training run inside a test: real engines, hubs and edge buffers, one thread per stage, in lockstep by a barrier,
-// with the driver's part (loss, norm, clipping) done by stage 0's thread. Aborts, saying why, when a stage fails that
-// should not.
+// A training run inside a test: real engines, transports and edge buffers, one thread per stage, in lockstep by a
+// barrier, with the driver's part (loss, norm, clipping) done by stage 0's thread. Aborts, saying why, when a stage
+// fails that should not.
 #ifndef TESTS_EXECUTOR_RIG_H
 #define TESTS_EXECUTOR_RIG_H
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that the losses and weights of a training run have the same bits for every number of stages, schedule and
-// data path, and for every kind of recomputation, with real engines, hubs and edge buffers, one thread per stage; that
-// slots are used and planned as recomputation promises; and that an interrupted attempt leaves no trace in the next one.
+// data path, and for every kind of recomputation, with real engines, transports and edge buffers, one thread per stage;
+// that slots are used and planned as recomputation promises; and that an interrupted attempt leaves no trace in the
+// next one.
 #include "executor/rig.h"
 
 #include <setjmp.h>

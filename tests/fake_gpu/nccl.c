@@ -271,7 +271,7 @@ static bl_nccl_result_t advance(bl_nccl_comm_t *comm, char *text) {
 // ---- the table
 
 // Whether both ranks know of each other; they may not be on one GPU of one host.
-static bl_nccl_result_t meet(bl_nccl_comm_t *comm, char *text) {
+static bl_nccl_result_t rendezvous(bl_nccl_comm_t *comm, char *text) {
   if (!comm->introduced && send(comm->fd, &own, sizeof own, MSG_NOSIGNAL) != (ssize_t)sizeof own) {
     return peer_gone(comm, text);
   }
@@ -304,7 +304,7 @@ static bl_nccl_result_t poll_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm
     if (comm->fd < 0) {
       comm->fd = accept4(comm->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     }
-    bl_nccl_result_t met = comm->fd >= 0 ? meet(comm, text) : BL_NCCL_IN_PROGRESS;
+    bl_nccl_result_t met = comm->fd >= 0 ? rendezvous(comm, text) : BL_NCCL_IN_PROGRESS;
     if (met != BL_NCCL_DONE) {
       return met;
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whatever a peer sends, what the data path decodes is in range, and the matching of tensors neither moves bytes beyond
-// a tensor nor loses count of itself. The input is first one header, greeting and word about communicators, then a list of records: what
-// this side does (post, begin, move, consume) and frames that a liar with the right checksums sends.
+// a tensor nor loses count of itself. The input is first one header, greeting and word about communicators, then a list
+// of records: what this side does (post, begin, move, consume) and frames that a liar with the right checksums sends.
 #include "target.h"
 
 #include "datapath/exchange.h"
 #include "datapath/greeting.h"
-#include "datapath/nccl/meet.h"
+#include "datapath/nccl/rendezvous_message.h"
 
 #include <string.h>
 
@@ -26,10 +26,10 @@ static void decode_raw(const uint8_t *bytes, size_t size_bytes) {
     FUZZ_CHECK(greeting.stage >= 0 && greeting.peer >= 0 && greeting.arena_count <= BL_FRAME_MAX_ARENAS);
     FUZZ_CHECK(memchr(greeting.reason, '\0', sizeof greeting.reason) != NULL);
   }
-  bl_meet_t meet;
-  if (bl_meet_decode(block, &meet, &reason) == BL_OK) {
-    FUZZ_CHECK(meet.generation > 0 && meet.status < BL_STATUS_COUNT);
-    FUZZ_CHECK(memchr(meet.text, '\0', sizeof meet.text) != NULL);
+  bl_rendezvous_message_t rendezvous;
+  if (bl_rendezvous_message_decode(block, &rendezvous, &reason) == BL_OK) {
+    FUZZ_CHECK(rendezvous.generation > 0 && rendezvous.status < BL_STATUS_COUNT);
+    FUZZ_CHECK(memchr(rendezvous.text, '\0', sizeof rendezvous.text) != NULL);
   }
 }
 
@@ -57,7 +57,7 @@ static void end_chunk(side_t *side) {
   }
 }
 
-// False when the peer has broken the protocol: a hub would end the link.
+// False when the peer has broken the protocol: a transport would end the link.
 static bool hear(side_t *side, const bl_frame_t *said) {
   uint8_t header[BL_FRAME_HEADER_BYTES];
   bl_frame_t frame;

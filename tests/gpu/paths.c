@@ -239,7 +239,7 @@ static void edges_close(edges_t *edges) {
 }
 
 // The other side is as far as this one.
-static void meet(const edges_t *edges) {
+static void rendezvous(const edges_t *edges) {
   char byte = 'y';
   say(edges->fd, &byte, 1);
   hear(edges->fd, &byte, 1);
@@ -309,10 +309,10 @@ static double swap_edges(edges_t *edges, uint64_t bytes, uint8_t *host) {
   double rate = 0;
   for (unsigned turn = 0; turn < 2; turn++) {
     fill_edges(edges, turn, bytes, host);
-    meet(edges); // offered
+    rendezvous(edges); // offered
     const double now = pull_all(edges, edges->peer.base, bytes);
     rate = now > rate ? now : rate;
-    meet(edges); // taken: the buffers may be filled anew
+    rendezvous(edges); // taken: the buffers may be filled anew
     check_edges(edges, turn, bytes, host);
   }
   return rate;
@@ -328,7 +328,7 @@ static int edges_peer(void) {
   edges_open(&edges, PEER_FD, 1);
   for (size_t s = 0; s < EDGE_SIZES; s++) {
     (void)swap_edges(&edges, edge_sizes[s], host);
-    meet(&edges); // the other side has measured
+    rendezvous(&edges); // the other side has measured
   }
   pause();
   return 1;
@@ -354,7 +354,7 @@ static int swap_with_peer(void) {
       bare = own > bare ? own : bare;
       alone = theirs > alone ? theirs : alone;
     }
-    meet(&edges);
+    rendezvous(&edges);
     printf("%4llu MiB a tensor: pulled %7.1f GB/s, both ways at once %7.1f GB/s each, bare %7.1f GB/s, %.0f %%\n",
            (unsigned long long)(bytes >> 20), alone, both, bare, 100 * alone / bare);
   }

@@ -14,7 +14,7 @@
 #define LEAVE_MS 3000  // for stages to say good-bye
 #define STOP_MS  60000 // told to end before its first step: to save what stages hold of a predecessor
 
-// ---- life ----------------------------------------------------------------------------------------------------------
+// ---- life -----------------------------------------------------------------------------------------------------------
 
 // Ends what others wait for.
 static void end_waits(bl_driver_t *driver, const bl_error_t *err) {
@@ -264,7 +264,7 @@ void bl_driver_destroy(bl_driver_t *driver) {
   free(driver);
 }
 
-// ---- control -------------------------------------------------------------------------------------------------------
+// ---- control --------------------------------------------------------------------------------------------------------
 
 void bl_driver_poke(bl_driver_t *driver) {
   pump(driver);
@@ -290,7 +290,8 @@ void bl_driver_pause(bl_driver_t *driver, bool paused, bl_driver_held_fn held, v
 
 void bl_driver_stop(bl_driver_t *driver) {
   driver->control.stopping = true;
-  // Stages may hold steps that a predecessor committed and did not save: a driver that is about to drive saves them first.
+  // Stages may hold steps that a predecessor committed and did not save: a driver that is about to drive saves them
+  // first.
   bool may_save = driver->options.job->checkpoint.folder != NULL &&
                   (driver->life == BL__TAKING || (driver->life == BL__SETUP && !driver->setup.anew));
   if (driver->life < BL__DRIVING && !may_save) {
@@ -301,7 +302,7 @@ void bl_driver_stop(bl_driver_t *driver) {
   pump(driver);
 }
 
-// ---- views ---------------------------------------------------------------------------------------------------------
+// ---- views ----------------------------------------------------------------------------------------------------------
 
 const bl_journal_t *bl_driver_journal(const bl_driver_t *driver) {
   return &driver->journal;
@@ -315,7 +316,7 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
                                        [BL__ROUND_CONNECT] = "Connect",
                                        [BL__ROUND_ABORT] = "Abort",
                                        [BL__ROUND_LEAVE] = "Release or Stop"};
-  if (driver->life == BL__MEETING) {
+  if (driver->life == BL__PEER_PROBE) {
     for (size_t i = 0; i < driver->stage_count; i++) {
       const bl_remote_t *stage = &driver->stages[i];
       char name[BL__STAGE_NAME_BYTES];

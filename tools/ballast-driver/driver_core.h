@@ -78,12 +78,12 @@ typedef struct bl_remote {
 } bl_remote_t;
 
 typedef enum {
-  BL__MEETING,  // first contact
-  BL__TAKING,   // takeover and what a predecessor left
-  BL__SETUP,    // configure, connect, plans
-  BL__DRIVING,  // steps
-  BL__FINISHED, // all steps are done; lingers
-  BL__LEAVING,  // release or stop stages
+  BL__PEER_PROBE, // first contact
+  BL__TAKING,     // takeover and what a predecessor left
+  BL__SETUP,      // configure, connect, plans
+  BL__DRIVING,    // steps
+  BL__FINISHED,   // all steps are done; lingers
+  BL__LEAVING,    // release or stop stages
   BL__GONE,
 } bl__life_t;
 
@@ -155,8 +155,8 @@ void bl__presence_begin(bl_driver_t *driver);
 void bl__presence_tick(bl_driver_t *driver);
 // A call to the stage was lost: look at once whether it is alive.
 void bl__presence_doubt(bl_remote_t *stage);
-// The stage refused what the one that was met would not have refused: ends the run with `err`, or, if it is another process
-// by now, as one whose stage was restarted.
+// The stage refused what the one that was met would not have refused: ends the run with `err`, or, if it is another
+// process by now, as one whose stage was restarted.
 void bl__presence_blame(bl_remote_t *stage, const bl_error_t *err);
 
 #endif

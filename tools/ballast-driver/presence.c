@@ -132,10 +132,10 @@ static void met(bl_remote_t *stage, const bl_stage_answer_t *answer) {
   }
   stage->incarnation = answer->said.incarnation;
   stage->process = answer->said.process;
-  driver->peers[stage->index].report.epoch = driver->life == BL__MEETING ? answer->said.epoch : 0;
+  driver->peers[stage->index].report.epoch = driver->life == BL__PEER_PROBE ? answer->said.epoch : 0;
   stage->met = true;
   stage->silent_since_ms = 0;
-  if (driver->life != BL__MEETING) {
+  if (driver->life != BL__PEER_PROBE) {
     settle_blame(stage);
     return;
   }
@@ -214,7 +214,7 @@ static void probed(const bl_stage_answer_t *answer, void *context) {
 static void probe(bl_remote_t *stage) {
   if (!stage->probing) {
     stage->probing = true;
-    bool drives = stage->driver->life > BL__MEETING;
+    bool drives = stage->driver->life > BL__PEER_PROBE;
     bl_stage_client_status(stage->client, drives ? stage->driver->step.id : (bl_driver_id_t){0}, probed, stage);
   }
 }

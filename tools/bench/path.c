@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data path against what it stands on, in the same run. Of the host: tensors between two stages, shm against a plain
-// memcpy of the same bytes from the same kind of map, tcp against a bare loop over a loopback socket. Of a GPU: blocks to a
-// store and back (path_device.h). Interleaved pairs, medians of their ratios.
+// The data path against what it stands on, in the same run. Of the host: tensors between two stages, shm against a
+// plain memcpy of the same bytes from the same kind of map, tcp against a bare loop over a loopback socket. Of a GPU:
+// blocks to a store and back (path_device.h). Interleaved pairs, medians of their ratios.
 #ifdef BALLAST_BENCH_PATH
 #include "bench.h"
 
@@ -74,7 +74,7 @@ typedef struct {
   uint64_t tensor_bytes;
   uint32_t tensors; // per sample
   bl_arena_t source, destination;
-  bl_hub_t *hubs[2];
+  bl_transport_t *transports[2];
   char folder[64];
   uint64_t attempt;
   bl_shared_map_t map; // of the source, read-only, as a peer has it
@@ -91,25 +91,27 @@ static uint64_t place(const bench_t *bench, uint32_t tensor) {
 
 static bl_status_t post_pair(bench_t *bench, uint32_t tensor, bl_error_t *err) {
   uint64_t at = place(bench, tensor);
-  bl_status_t status =
-      bl_hub_post_receive(bench->hubs[1], 0, key_of(tensor), bench->destination.base + at, bench->tensor_bytes, err);
+  bl_status_t status = bl_transport_post_receive(bench->transports[1], 0, key_of(tensor), bench->destination.base + at,
+                                                 bench->tensor_bytes, err);
   if (status != BL_OK) {
     return status;
   }
-  return bl_hub_post_send(bench->hubs[0], 1, key_of(tensor), bench->source.base + at, bench->tensor_bytes, err);
+  return bl_transport_post_send(bench->transports[0], 1, key_of(tensor), bench->source.base + at, bench->tensor_bytes,
+                                err);
 }
 
-// Moves the sample through the hubs.
+// Moves the sample through the transports.
 static bl_status_t run_path(bench_t *bench, double *seconds, bl_error_t *err) {
   uint32_t window = (uint32_t)bench->settings->in_flight;
   bench->attempt++;
-  bl_status_t status = bl_hub_begin(bench->hubs[0], bench->attempt, err);
-  status = status != BL_OK ? status : bl_hub_begin(bench->hubs[1], bench->attempt, err);
+  bl_status_t status = bl_transport_begin(bench->transports[0], bench->attempt, err);
+  status = status != BL_OK ? status : bl_transport_begin(bench->transports[1], bench->attempt, err);
   uint64_t start = bl_clock_now_ns(), deadline = start + DEADLINE_NS;
   for (uint32_t i = 0; status == BL_OK && i < bench->tensors + window; i++) {
     if (i >= window) {
-      status = bl_hub_wait_received(bench->hubs[1], 0, key_of(i - window), deadline, err);
-      status = status != BL_OK ? status : bl_hub_wait_sent(bench->hubs[0], 1, key_of(i - window), deadline, err);
+      status = bl_transport_wait_received(bench->transports[1], 0, key_of(i - window), deadline, err);
+      status =
+          status != BL_OK ? status : bl_transport_wait_sent(bench->transports[0], 1, key_of(i - window), deadline, err);
     }
     if (status == BL_OK && i < bench->tensors) {
       status = post_pair(bench, i, err);
@@ -146,18 +148,19 @@ static void on_connected(void *user, bl_status_t status, const bl_error_t *err) 
 }
 
 static bl_status_t connect_hubs(bench_t *bench, bl_path_t path, bl_error_t *err) {
-  bl_hub_peer_t peers[2];
+  bl_transport_peer_t peers[2];
   uint64_t deadline = bl_clock_now_ns() + 10ull * BL_NS_PER_S;
   for (int i = 0; i < 2; i++) {
-    peers[i] = (bl_hub_peer_t){.stage = i,
-                               .unix_address = bl_hub_unix_address(bench->hubs[i]),
-                               .tcp_address = bl_hub_tcp_address(bench->hubs[i]),
-                               .machine = bl_hub_machine(bench->hubs[i])};
-    memcpy(peers[i].token, bl_hub_token(bench->hubs[i]), sizeof peers[i].token);
+    peers[i] = (bl_transport_peer_t){.stage = i,
+                                     .unix_address = bl_transport_unix_address(bench->transports[i]),
+                                     .tcp_address = bl_transport_tcp_address(bench->transports[i]),
+                                     .machine = bl_transport_machine(bench->transports[i])};
+    memcpy(peers[i].token, bl_transport_token(bench->transports[i]), sizeof peers[i].token);
   }
   // The higher stage's link is up last.
-  bl_status_t status = bl_hub_connect(bench->hubs[0], &peers[1], 1, path, deadline, on_connected, NULL, err);
-  return status != BL_OK ? status : bl_hub_connect_wait(bench->hubs[1], &peers[0], 1, path, deadline, err);
+  bl_status_t status =
+      bl_transport_connect(bench->transports[0], &peers[1], 1, path, deadline, on_connected, NULL, err);
+  return status != BL_OK ? status : bl_transport_connect_wait(bench->transports[1], &peers[0], 1, path, deadline, err);
 }
 
 static bl_status_t open_hubs(bench_t *bench, bl_path_t path, bl_error_t *err) {
@@ -165,19 +168,19 @@ static bl_status_t open_hubs(bench_t *bench, bl_path_t path, bl_error_t *err) {
   for (int i = 0; i < 2 && status == BL_OK; i++) {
     char socket_path[80];
     snprintf(socket_path, sizeof socket_path, "%s/%d", bench->folder, i);
-    bl_hub_options_t options = {.stage = i,
-                                .unix_path = socket_path,
-                                .tcp_host = "127.0.0.1",
-                                .arenas = &bench->source,
-                                .arena_count = i == 0 ? 1 : 0};
-    status = bl_hub_create(&options, &bench->hubs[i], err);
+    bl_transport_options_t options = {.stage = i,
+                                      .unix_path = socket_path,
+                                      .tcp_host = "127.0.0.1",
+                                      .arenas = &bench->source,
+                                      .arena_count = i == 0 ? 1 : 0};
+    status = bl_transport_create(&options, &bench->transports[i], err);
   }
   return status != BL_OK ? status : connect_hubs(bench, path, err);
 }
 
 static void close_bench(bench_t *bench) {
   for (int i = 0; i < 2; i++) {
-    bl_hub_destroy(bench->hubs[i]);
+    bl_transport_destroy(bench->transports[i]);
   }
   bl_bare_socket_close(&bench->bare);
   bl_shared_map_close(&bench->map);

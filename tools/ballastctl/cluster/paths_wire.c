@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EACH_MS  5000 // of a store, and of a meeting
+#define EACH_MS  5000 // of a store, and of a rendezvous
 #define SPARE_MS 5000
 
 typedef enum { PLACES, MEETING, CLOSING, ROUNDS } round_t;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks stages to try out the paths that a plan will use (Stage.Probe): to the stores that they park at, and to the stages
-// that they exchange tensors with; and how they see each other's GPUs. Three rounds, each of all stages at once: stores and
-// places, meeting, closing.
+// Asks stages to try out the paths that a plan will use (Stage.Probe): to the stores that they park at, and to the
+// stages that they exchange tensors with; and how they see each other's GPUs. Three rounds, each of all stages at once:
+// stores and places, rendezvous, closing.
 //
 //   bl_ctl_explorer_t stages[2] = {{.address = "a:7700", .stores = &one, .store_count = 1, .peers = &b, ...}, ...};
 //   bl_ctl_paths_explore(&(bl_ctl_exploration_t){.job = "run", .data_path = "auto", .stages = stages, .count = 2}, err);

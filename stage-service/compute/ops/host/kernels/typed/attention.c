@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Causal attention of one head, tile by tile (Dao et al. 2022, Dao 2023): a tile of BL_TILE queries meets tiles of
-// BL_TILE keys up to the diagonal, with a window from the first one that a query of it sees. Flash keeps a running maximum
-// and sum per row and saves only the log-sum-exp; naive stores the probabilities. Both use the same products. Queries carry
-// log2(e) and the scale, so exponentials are powers of two.
+// BL_TILE keys up to the diagonal, with a window from the first one that a query of it sees. Flash keeps a running
+// maximum and sum per row and saves only the log-sum-exp; naive stores the probabilities. Both use the same products.
+// Queries carry log2(e) and the scale, so exponentials are powers of two.
 //
 // Backward, per query tile i and key tile j <= i:
 //   P = 2^(Q K^T - lse)   dV_j += P^T dO_i   dP = dO_i V_j^T   dS = P (dP - delta)   dQ_i += dS K_j   dK_j += dS^T Q_i
@@ -64,14 +64,14 @@ static inline size_t query_of(const bl__head_t *head, size_t i, size_t r) {
 }
 
 // A tile of queries and one of keys that meet. Whole: every row sees every key.
-typedef struct meeting {
+typedef struct peer_probe {
   size_t i, j, rows, keys;
   bool whole;
-} meeting_t;
+} rendezvous_t;
 
-// What of them is computed: `rows` rows from `row`, and keys [first, keys); `first` begins a group of BL_HEAD_ALIGN. Where
-// they meet whole that is all of it; else groups of BL_HEAD_ALIGN rows with the keys that one of the group sees, which saves
-// a third of the tile on the diagonal. Without rows: none sees any.
+// What of them is computed: `rows` rows from `row`, and keys [first, keys); `first` begins a group of BL_HEAD_ALIGN.
+// Where they meet whole that is all of it; else groups of BL_HEAD_ALIGN rows with the keys that one of the group sees,
+// which saves a third of the tile on the diagonal. Without rows: none sees any.
 typedef struct piece {
   size_t row, rows, first, keys;
 } piece_t;
@@ -82,9 +82,9 @@ static inline size_t hidden_of(const bl__head_t *head, size_t i, size_t j, size_
   return head->window == 0 || end <= head->window ? 0 : bl_min_u64(end - head->window, keys);
 }
 
-static inline meeting_t meeting_of(const bl__head_t *head, size_t i, size_t j) {
+static inline rendezvous_t rendezvous_of(const bl__head_t *head, size_t i, size_t j) {
   const size_t rows = bl_min_u64(BL_TILE, head->seq - i * BL_TILE), keys = bl_min_u64(BL_TILE, head->seq - j * BL_TILE);
-  return (meeting_t){i, j, rows, keys, i != j && hidden_of(head, i, j, rows - 1, keys) == 0};
+  return (rendezvous_t){i, j, rows, keys, i != j && hidden_of(head, i, j, rows - 1, keys) == 0};
 }
 
 // Tile i of queries meets tiles [first_tile, i] of keys, and tile j of keys tiles [j, last_tile] of queries.
@@ -98,11 +98,11 @@ static inline size_t last_tile(const bl__head_t *head, size_t j) {
   return head->window == 0 ? last : bl_min_u64(last, ((j + 1) * BL_TILE + head->window - 2) / BL_TILE);
 }
 
-static inline size_t pieces_of(const meeting_t *m) {
+static inline size_t pieces_of(const rendezvous_t *m) {
   return m->whole ? 1 : padded(m->rows) / BL_HEAD_ALIGN;
 }
 
-static inline piece_t piece_of(const bl__head_t *head, const meeting_t *m, size_t n) {
+static inline piece_t piece_of(const bl__head_t *head, const rendezvous_t *m, size_t n) {
   if (m->whole) {
     return (piece_t){0, m->rows, 0, m->keys};
   }
@@ -203,7 +203,7 @@ static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *
     memset(output, 0, rows * head->width * sizeof(float));
   }
   for (size_t j = first_tile(head, i); j <= i; j++) {
-    const meeting_t m = meeting_of(head, i, j);
+    const rendezvous_t m = rendezvous_of(head, i, j);
     for (size_t n = 0; n < pieces_of(&m); n++) {
       const piece_t piece = piece_of(head, &m, n);
       scores_of(head, i, j, piece, scores, BL_TILE);
@@ -322,7 +322,7 @@ static void cap_slopes(const bl__head_t *head, piece_t piece, const float *score
 }
 
 // P of one piece, as stored; slopes of a cap (NULL: none) need the scores again.
-static void probabilities_stored(const bl__head_t *head, const meeting_t *m, piece_t piece,
+static void probabilities_stored(const bl__head_t *head, const rendezvous_t *m, piece_t piece,
                                  const bl__element_t *probabilities, float *p, float *slopes) {
   for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
     const size_t query = query_of(head, m->i, r);
@@ -343,8 +343,8 @@ static void probabilities_stored(const bl__head_t *head, const meeting_t *m, pie
 }
 
 // P of one piece, again from scores and log-sum-exp; slopes as above.
-static void probabilities_again(const bl__head_t *head, const meeting_t *m, piece_t piece, const float *lse, float *p,
-                                float *slopes) {
+static void probabilities_again(const bl__head_t *head, const rendezvous_t *m, piece_t piece, const float *lse,
+                                float *p, float *slopes) {
   scores_of(head, m->i, m->j, piece, p, BL_TILE);
   if (slopes) {
     cap_slopes(head, piece, p, slopes);
@@ -370,7 +370,7 @@ static void probabilities_again(const bl__head_t *head, const meeting_t *m, piec
 }
 
 // Gradients that one piece of tiles (i, j) gives. p, slopes (NULL: no cap) and ds are scratch tiles.
-static void backward_piece(const bl__head_t *head, const meeting_t *m, piece_t piece, const float *datt,
+static void backward_piece(const bl__head_t *head, const rendezvous_t *m, piece_t piece, const float *datt,
                            const float *deltas, const float *p, const float *slopes, float *ds, float *dq, float *dk,
                            float *dv) {
   const size_t width = head->width, row = m->i * BL_TILE + piece.row, key = m->j * BL_TILE + piece.first;
@@ -426,7 +426,7 @@ void BL_KERNEL(attention_backward)(const bl__head_t *head, const float *datt, co
   memset(dq + first * BL_TILE * head->width, 0, (tiles - first) * BL_TILE * head->width * sizeof(float));
   for (size_t j = 0; j < tiles; j++) {
     for (size_t i = bl_max_u64(j, first); i <= last_tile(head, j); i++) {
-      const meeting_t m = meeting_of(head, i, j);
+      const rendezvous_t m = rendezvous_of(head, i, j);
       for (size_t n = 0; n < pieces_of(&m); n++) {
         const piece_t piece = piece_of(head, &m, n);
         if (probabilities) {

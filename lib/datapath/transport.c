@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hub's life: options, listeners, its turns on the transfer thread.
-#include "datapath/hub.h"
+// The transport's life: options, listeners, its turns on the transfer thread.
+#include "datapath/transport.h"
 
 #include "datapath/machine.h"
 #include "sys/clock.h"
@@ -18,24 +18,25 @@
 static void on_connection(bl_watch_t *watch, unsigned events, void *context) {
   (void)events;
   bl__listener_t *listener = context;
-  bl_hub_t *hub = listener->hub;
+  bl_transport_t *transport = listener->transport;
   int fd;
   while ((fd = bl_socket_accept(listener->fd)) >= 0) {
-    if (hub->strangers >= BL__HUB_MAX_STRANGERS) {
+    if (transport->strangers >= BL__TRANSPORT_MAX_UNGREETED) {
       close(fd);
-      bl__hub_count_refused(hub, "%d connections wait for their handshake already", BL__HUB_MAX_STRANGERS);
+      bl__transport_count_refused(transport, "%d connections wait for their handshake already",
+                                  BL__TRANSPORT_MAX_UNGREETED);
     } else if (listener->path == BL_PATH_SHM && !bl_socket_peer_is_us(fd)) {
       close(fd);
-      bl__hub_count_refused(hub, "a process of another user connected to %s", hub->unix_address);
-    } else if (bl__link_open(hub, fd, listener->path, false) == NULL) {
-      bl__hub_count_refused(hub, "no memory for another link");
+      bl__transport_count_refused(transport, "a process of another user connected to %s", transport->unix_address);
+    } else if (bl__link_open(transport, fd, listener->path, false) == NULL) {
+      bl__transport_count_refused(transport, "no memory for another link");
     }
   }
   if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
     bl_log(BL_LOG_ERROR, "data path: cannot accept: %s; trying again", strerror(errno));
     bl_watch_set(watch, 0);
     listener->paused = true;
-    bl__hub_watch_time(hub);
+    bl__transport_watch_time(transport);
   }
 }
 
@@ -47,62 +48,63 @@ static void resume(bl__listener_t *listener) {
 }
 
 static void on_tick(bl_timer_t *timer, void *context) {
-  bl_hub_t *hub = context;
+  bl_transport_t *transport = context;
   uint64_t now = bl_clock_now_ns();
-  resume(&hub->unix_listener);
-  resume(&hub->tcp_listener);
+  resume(&transport->unix_listener);
+  resume(&transport->tcp_listener);
   bool waiting = false;
-  for (bl__link_t *link = hub->links; link != NULL; link = link->next) {
+  for (bl__link_t *link = transport->links; link != NULL; link = link->next) {
     if (link->state == BL__LINK_UP || link->state == BL__LINK_CLOSED) {
       continue;
     }
-    if (now - link->opened_ns > BL__HUB_HANDSHAKE_NS) {
-      bl__link_lose(link, BL_DEADLINE, "the handshake took more than %llu s", BL__HUB_HANDSHAKE_NS / BL_NS_PER_S);
+    if (now - link->opened_ns > BL__TRANSPORT_HANDSHAKE_NS) {
+      bl__link_lose(link, BL_DEADLINE, "the handshake took more than %llu s", BL__TRANSPORT_HANDSHAKE_NS / BL_NS_PER_S);
     } else {
       waiting = true;
     }
   }
-  pthread_mutex_lock(&hub->mutex);
-  bl__connect_t *connect = hub->connect;
-  pthread_mutex_unlock(&hub->mutex);
+  pthread_mutex_lock(&transport->mutex);
+  bl__connect_t *connect = transport->connect;
+  pthread_mutex_unlock(&transport->mutex);
   if (connect != NULL) {
     waiting = true;
-    bl__connect_run(hub);
+    bl__connect_run(transport);
   }
-  if (!waiting && !hub->unix_listener.paused && !hub->tcp_listener.paused) {
+  if (!waiting && !transport->unix_listener.paused && !transport->tcp_listener.paused) {
     bl_timer_stop(timer);
   }
 }
 
 static void on_wake(bl_message_t *message) {
-  bl_hub_t *hub = BL_MESSAGE_OWNER(message, bl_hub_t, wake);
-  atomic_store(&hub->woken, false); // before it looks: what comes from here on wakes it again
-  bl__link_free_lost(hub);
-  if (hub->closing) {
+  bl_transport_t *transport = BL_MESSAGE_OWNER(message, bl_transport_t, wake);
+  atomic_store(&transport->woken, false); // before it looks: what comes from here on wakes it again
+  bl__link_free_lost(transport);
+  if (transport->closing) {
     return;
   }
-  bl__connect_run(hub);
-  bl__direct_sweep(hub);
+  bl__connect_run(transport);
+  bl__nccl_link_sweep(transport);
   bool more = false;
-  for (bl__link_t *link = hub->links; link != NULL; link = link->next) {
-    bl__direct_turn(link);
+  for (bl__link_t *link = transport->links; link != NULL; link = link->next) {
+    bl__nccl_link_turn(link);
     bl__pull_turn(link);
     more |= bl__link_turn(link);
   }
   if (more) {
-    bl__hub_wake(hub);
+    bl__transport_wake(transport);
   }
 }
 
-static bl_status_t check_options(const bl_hub_options_t *options, bl_error_t *err) {
+static bl_status_t check_options(const bl_transport_options_t *options, bl_error_t *err) {
   if (options->stage < 0) {
     return bl_error_set(err, BL_INVALID, "data path: stage %d is negative", options->stage);
   }
   if (options->unix_path == NULL && options->tcp_host == NULL) {
     return bl_error_set(err, BL_INVALID, "data path: neither a unix socket nor a host to listen on");
   }
-  if (options->arena_count > BL_HUB_MAX_ARENAS) {
-    return bl_error_set(err, BL_INVALID, "data path: %zu arenas, at most %d", options->arena_count, BL_HUB_MAX_ARENAS);
+  if (options->arena_count > BL_TRANSPORT_MAX_ARENAS) {
+    return bl_error_set(err, BL_INVALID, "data path: %zu arenas, at most %d", options->arena_count,
+                        BL_TRANSPORT_MAX_ARENAS);
   }
   if (options->device != NULL && (options->endpoint == NULL || options->make_twins == NULL)) {
     return bl_error_set(err, BL_INVALID, "data path: a device without what is said of it, or without twins");
@@ -114,16 +116,16 @@ static bl_status_t check_options(const bl_hub_options_t *options, bl_error_t *er
                           bl_memory_tag_name(arena->tag));
     }
   }
-  if (options->max_in_flight > BL__HUB_MAX_IN_FLIGHT) {
+  if (options->max_in_flight > BL__TRANSPORT_MAX_IN_FLIGHT) {
     return bl_error_set(err, BL_INVALID, "data path: %u tensors in flight, at most %u", options->max_in_flight,
-                        BL__HUB_MAX_IN_FLIGHT);
+                        BL__TRANSPORT_MAX_IN_FLIGHT);
   }
   return BL_OK;
 }
 
 // The run-time folder goes with the last run in it, while a service may wait for the next one.
 static bl_status_t make_folder(const char *path, bl_error_t *err) {
-  char folder[BL_HUB_ADDRESS_BYTES];
+  char folder[BL_TRANSPORT_ADDRESS_BYTES];
   snprintf(folder, sizeof folder, "%s", path);
   char *end = strrchr(folder, '/');
   if (end == NULL || end == folder) {
@@ -133,8 +135,8 @@ static bl_status_t make_folder(const char *path, bl_error_t *err) {
   return bl_folder_create(folder, 0700, err);
 }
 
-static bl_status_t listen_unix(bl_hub_t *hub, const char *path, bl_error_t *err) {
-  char text[BL_HUB_ADDRESS_BYTES];
+static bl_status_t listen_unix(bl_transport_t *transport, const char *path, bl_error_t *err) {
+  char text[BL_TRANSPORT_ADDRESS_BYTES];
   bl_address_t address, bound;
   if ((size_t)snprintf(text, sizeof text, "unix:%s", path) >= sizeof text) {
     return bl_error_set(err, BL_INVALID, "data path: socket path %s is too long", path);
@@ -145,15 +147,15 @@ static bl_status_t listen_unix(bl_hub_t *hub, const char *path, bl_error_t *err)
   }
   status = make_folder(path, err);
   if (status == BL_OK) {
-    status = bl_socket_listen(&address, &hub->unix_listener.fd, &bound, err);
+    status = bl_socket_listen(&address, &transport->unix_listener.fd, &bound, err);
   }
   if (status == BL_OK) {
-    (void)snprintf(hub->unix_address, sizeof hub->unix_address, "%s", text);
+    (void)snprintf(transport->unix_address, sizeof transport->unix_address, "%s", text);
   }
   return status;
 }
 
-static bl_status_t listen_tcp(bl_hub_t *hub, const bl_hub_options_t *options, bl_error_t *err) {
+static bl_status_t listen_tcp(bl_transport_t *transport, const bl_transport_options_t *options, bl_error_t *err) {
   bl_address_t address, bound, shown;
   bl_status_t status = bl_address_resolve(options->tcp_host, 0, &address, err);
   if (status != BL_OK) {
@@ -170,7 +172,7 @@ static bl_status_t listen_tcp(bl_hub_t *hub, const bl_hub_options_t *options, bl
     return bl_error_set(err, BL_INVALID, "data path: %s is no address peers can use; name the one to advertise",
                         options->tcp_host);
   }
-  status = bl_socket_listen(&address, &hub->tcp_listener.fd, &bound, err);
+  status = bl_socket_listen(&address, &transport->tcp_listener.fd, &bound, err);
   if (status != BL_OK) {
     return status;
   }
@@ -178,46 +180,47 @@ static bl_status_t listen_tcp(bl_hub_t *hub, const bl_hub_options_t *options, bl
   if (options->tcp_advertise != NULL) {
     status = bl_address_resolve(options->tcp_advertise, bl_address_port(&bound), &shown, err);
   }
-  bl_address_format(&shown, hub->tcp_address, sizeof hub->tcp_address);
+  bl_address_format(&shown, transport->tcp_address, sizeof transport->tcp_address);
   return status;
 }
 
-static void init_locks(bl_hub_t *hub) {
-  pthread_mutex_init(&hub->mutex, NULL);
-  bl_condition_init(&hub->changed);
-  bl_condition_init(&hub->untouched);
+static void init_locks(bl_transport_t *transport) {
+  pthread_mutex_init(&transport->mutex, NULL);
+  bl_condition_init(&transport->changed);
+  bl_condition_init(&transport->untouched);
 }
 
 // Everything that is not on the loop.
-static void free_hub(bl_hub_t *hub) {
-  bl_puller_destroy(hub->puller);
-  for (size_t i = 0; i < hub->peer_count; i++) {
-    bl_exchange_destroy(hub->peers[i]->exchange);
-    bl__direct_free(hub->peers[i]->direct);
-    free(hub->peers[i]);
+static void free_transport(bl_transport_t *transport) {
+  bl_puller_destroy(transport->puller);
+  for (size_t i = 0; i < transport->peer_count; i++) {
+    bl_exchange_destroy(transport->peers[i]->exchange);
+    bl__nccl_link_free(transport->peers[i]->nccl_link);
+    free(transport->peers[i]);
   }
-  if (hub->unix_listener.fd >= 0) {
-    unlink(hub->unix_address + strlen("unix:"));
-    close(hub->unix_listener.fd);
+  if (transport->unix_listener.fd >= 0) {
+    unlink(transport->unix_address + strlen("unix:"));
+    close(transport->unix_listener.fd);
   }
-  if (hub->tcp_listener.fd >= 0) {
-    close(hub->tcp_listener.fd);
+  if (transport->tcp_listener.fd >= 0) {
+    close(transport->tcp_listener.fd);
   }
-  pthread_cond_destroy(&hub->changed);
-  pthread_cond_destroy(&hub->untouched);
-  pthread_mutex_destroy(&hub->mutex);
-  free(hub);
+  pthread_cond_destroy(&transport->changed);
+  pthread_cond_destroy(&transport->untouched);
+  pthread_mutex_destroy(&transport->mutex);
+  free(transport);
 }
 
-// ---- on the loop -----------------------------------------------------------------------------------------------------
+// ---- on the loop ----------------------------------------------------------------------------------------------------
 
-static bl_status_t watch_listener(bl_hub_t *hub, bl__listener_t *listener, bl_path_t path, bl_error_t *err) {
-  listener->hub = hub;
+static bl_status_t watch_listener(bl_transport_t *transport, bl__listener_t *listener, bl_path_t path,
+                                  bl_error_t *err) {
+  listener->transport = transport;
   listener->path = path;
   if (listener->fd < 0) {
     return BL_OK;
   }
-  bl_status_t status = bl_watch_create(hub->loop, listener->fd, on_connection, listener, &listener->watch, err);
+  bl_status_t status = bl_watch_create(transport->loop, listener->fd, on_connection, listener, &listener->watch, err);
   if (status == BL_OK) {
     bl_watch_set(listener->watch, BL_WATCH_READ);
   }
@@ -225,84 +228,84 @@ static bl_status_t watch_listener(bl_hub_t *hub, bl__listener_t *listener, bl_pa
 }
 
 typedef struct starting {
-  bl_hub_t *hub;
+  bl_transport_t *transport;
   bl_status_t status;
   bl_error_t *err;
 } starting_t;
 
 static void start(void *context) {
   starting_t *starting = context;
-  bl_hub_t *hub = starting->hub;
-  starting->status = bl_timer_create(hub->loop, on_tick, hub, &hub->tick, starting->err);
+  bl_transport_t *transport = starting->transport;
+  starting->status = bl_timer_create(transport->loop, on_tick, transport, &transport->tick, starting->err);
   if (starting->status == BL_OK) {
-    starting->status = watch_listener(hub, &hub->unix_listener, BL_PATH_SHM, starting->err);
+    starting->status = watch_listener(transport, &transport->unix_listener, BL_PATH_SHM, starting->err);
   }
   if (starting->status == BL_OK) {
-    starting->status = watch_listener(hub, &hub->tcp_listener, BL_PATH_TCP, starting->err);
+    starting->status = watch_listener(transport, &transport->tcp_listener, BL_PATH_TCP, starting->err);
   }
 }
 
 // Ends everything that is on the loop; nothing but a last turn may come after it.
 static void shut(void *context) {
-  bl_hub_t *hub = context;
-  hub->closing = true;
+  bl_transport_t *transport = context;
+  transport->closing = true;
   bl_error_t err;
-  bl__connect_finish(hub, bl_error_set(&err, BL_CANCELLED, "the data path of this stage is closing"), &err);
-  for (bl__link_t *link = hub->links; link != NULL; link = link->next) {
+  bl__connect_finish(transport, bl_error_set(&err, BL_CANCELLED, "the data path of this stage is closing"), &err);
+  for (bl__link_t *link = transport->links; link != NULL; link = link->next) {
     bl__link_lose(link, BL_CANCELLED, "the data path of this stage is closing");
   }
-  bl_watch_destroy(hub->unix_listener.watch);
-  bl_watch_destroy(hub->tcp_listener.watch);
-  bl_timer_destroy(hub->tick);
+  bl_watch_destroy(transport->unix_listener.watch);
+  bl_watch_destroy(transport->tcp_listener.watch);
+  bl_timer_destroy(transport->tick);
 }
 
 static void finish(void *context) {
   bl__link_free_lost(context);
 }
 
-// Nobody wakes the hub any more, and a turn that was on its way is over when `finish` runs.
-static void leave_loop(bl_hub_t *hub) {
-  bl_loop_thread_call(hub->thread, shut, hub);
-  for (size_t i = 0; i < hub->peer_count; i++) {
-    bl__direct_shut(hub->peers[i]->direct);
+// Nobody wakes the transport any more, and a turn that was on its way is over when `finish` runs.
+static void leave_loop(bl_transport_t *transport) {
+  bl_loop_thread_call(transport->thread, shut, transport);
+  for (size_t i = 0; i < transport->peer_count; i++) {
+    bl__nccl_link_shut(transport->peers[i]->nccl_link);
   }
-  bl_puller_destroy(hub->puller);
-  hub->puller = NULL;
-  bl_loop_thread_call(hub->thread, finish, hub);
-  bl_loop_thread_destroy(hub->own_thread);
+  bl_puller_destroy(transport->puller);
+  transport->puller = NULL;
+  bl_loop_thread_call(transport->thread, finish, transport);
+  bl_loop_thread_destroy(transport->own_thread);
 }
 
-static bl_status_t join_loop(bl_hub_t *hub, bl_loop_thread_t *thread, bl_error_t *err) {
+static bl_status_t join_loop(bl_transport_t *transport, bl_loop_thread_t *thread, bl_error_t *err) {
   if (thread == NULL) {
-    bl_status_t status = bl_loop_thread_create("bl-transfer", &hub->own_thread, err);
+    bl_status_t status = bl_loop_thread_create("bl-transfer", &transport->own_thread, err);
     if (status != BL_OK) {
       bl_error_prefix(err, "data path");
       return status;
     }
-    thread = hub->own_thread;
+    thread = transport->own_thread;
   }
-  hub->thread = thread;
-  hub->loop = bl_loop_thread_loop(thread);
-  hub->wake.handle = on_wake;
-  starting_t starting = {.hub = hub, .err = err};
+  transport->thread = thread;
+  transport->loop = bl_loop_thread_loop(thread);
+  transport->wake.handle = on_wake;
+  starting_t starting = {.transport = transport, .err = err};
   bl_loop_thread_call(thread, start, &starting);
   if (starting.status != BL_OK) {
     bl_error_prefix(err, "data path");
-    leave_loop(hub);
+    leave_loop(transport);
   }
   return starting.status;
 }
 
-bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_error_t *err) {
+bl_status_t bl_transport_create(const bl_transport_options_t *options, bl_transport_t **transport, bl_error_t *err) {
   bl_status_t status = check_options(options, err);
   if (status != BL_OK) {
     return status;
   }
-  bl_hub_t *made = calloc(1, sizeof *made);
+  bl_transport_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "data path: no memory for a hub");
+    return bl_error_set(err, BL_EXHAUSTED, "data path: no memory for a transport");
   }
-  made->link_ops = &bl__hub_link_ops;
+  made->link_ops = &bl__transport_link_ops;
   made->stage = options->stage;
   made->replica_stages = options->replica_stages;
   made->tensor_ranks = options->tensor_ranks == 0 ? 1 : options->tensor_ranks;
@@ -312,7 +315,7 @@ bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_er
   if (options->endpoint != NULL) {
     made->endpoint = *options->endpoint;
   }
-  made->max_in_flight = options->max_in_flight != 0 ? options->max_in_flight : BL__HUB_DEFAULT_IN_FLIGHT;
+  made->max_in_flight = options->max_in_flight != 0 ? options->max_in_flight : BL__TRANSPORT_DEFAULT_IN_FLIGHT;
   made->unix_listener.fd = made->tcp_listener.fd = -1;
   made->device = options->device;
   made->make_twins = options->make_twins;
@@ -347,34 +350,34 @@ bl_status_t bl_hub_create(const bl_hub_options_t *options, bl_hub_t **hub, bl_er
   if (status != BL_OK) {
     goto free_made;
   }
-  *hub = made;
+  *transport = made;
   return BL_OK;
 free_made:
-  free_hub(made);
+  free_transport(made);
   return status;
 }
 
-void bl_hub_destroy(bl_hub_t *hub) {
-  if (hub == NULL) {
+void bl_transport_destroy(bl_transport_t *transport) {
+  if (transport == NULL) {
     return;
   }
-  bl_hub_abort(hub);
-  leave_loop(hub);
-  free_hub(hub);
+  bl_transport_abort(transport);
+  leave_loop(transport);
+  free_transport(transport);
 }
 
-const char *bl_hub_unix_address(const bl_hub_t *hub) {
-  return hub->unix_address;
+const char *bl_transport_unix_address(const bl_transport_t *transport) {
+  return transport->unix_address;
 }
 
-const char *bl_hub_tcp_address(const bl_hub_t *hub) {
-  return hub->tcp_address;
+const char *bl_transport_tcp_address(const bl_transport_t *transport) {
+  return transport->tcp_address;
 }
 
-const uint8_t *bl_hub_token(const bl_hub_t *hub) {
-  return hub->token;
+const uint8_t *bl_transport_token(const bl_transport_t *transport) {
+  return transport->token;
 }
 
-const char *bl_hub_machine(const bl_hub_t *hub) {
-  return hub->machine;
+const char *bl_transport_machine(const bl_transport_t *transport) {
+  return transport->machine;
 }

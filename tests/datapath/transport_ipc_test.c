@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the hub between two stages whose tensors lie on GPUs of one machine (tests/fake_gpu, whose memory no CPU can touch
-// and on which nothing happens until somebody asks), the other stage a process: tensors are pulled both ways in random orders,
-// whichever end is ready first; a source is the sender's again only when it has been taken; a peer that is killed in the
-// middle ends the wait with the cause, and its memory is given back; what keeps two stages from cuda-ipc is said and another
-// path taken, or refused; twins in memory of the host are made only for those. The seed is fixed; BALLAST_TEST_SEED sets
-// another.
+// Verifies the transport between two stages whose tensors lie on GPUs of one machine (tests/fake_gpu, whose memory no
+// CPU can touch and on which nothing happens until somebody asks), the other stage a process: tensors are pulled both
+// ways in random orders, whichever end is ready first; a source is the sender's again only when it has been taken; a
+// peer that is killed in the middle ends the wait with the cause, and its memory is given back; what keeps two stages
+// from cuda-ipc is said and another path taken, or refused; twins in memory of the host are made only for those. The
+// seed is fixed; BALLAST_TEST_SEED sets another.
 #include "child.h"
 #include "datapath/device_path.h"
 #include "device/open.h"
@@ -19,7 +19,7 @@ typedef struct {
   bl_arena_t arena, twins; // TENSORS to send, TENSORS that are received
   unsigned twins_made;
   bl_endpoint_t endpoint;
-  bl_hub_t *hub;
+  bl_transport_t *transport;
   char path[96];
 } stage_t;
 
@@ -46,29 +46,29 @@ static void stage_open(stage_t *stage, int number, const char *folder) {
                            &stage->arena, &err),
            err);
   bl_endpoint_describe(stage->device, NULL, false, &stage->endpoint);
-  bl_hub_options_t options = {.stage = number,
-                              .unix_path = stage->path,
-                              .tcp_host = "127.0.0.1",
-                              .arenas = &stage->arena,
-                              .arena_count = 1,
-                              .device = stage->device,
-                              .make_twins = make_twins,
-                              .context = stage,
-                              .machine = getenv("TEST_MACHINE"),
-                              .endpoint = &stage->endpoint};
-  CHILD_OK(bl_hub_create(&options, &stage->hub, &err), err);
+  bl_transport_options_t options = {.stage = number,
+                                    .unix_path = stage->path,
+                                    .tcp_host = "127.0.0.1",
+                                    .arenas = &stage->arena,
+                                    .arena_count = 1,
+                                    .device = stage->device,
+                                    .make_twins = make_twins,
+                                    .context = stage,
+                                    .machine = getenv("TEST_MACHINE"),
+                                    .endpoint = &stage->endpoint};
+  CHILD_OK(bl_transport_create(&options, &stage->transport, &err), err);
 }
 
 static void stage_close(stage_t *stage) {
-  bl_hub_destroy(stage->hub);
+  bl_transport_destroy(stage->transport);
   bl_arena_destroy(&stage->arena);
   bl_arena_destroy(&stage->twins);
   bl_device_close(stage->device);
 }
 
 static uint8_t *source(const stage_t *stage, uint32_t n) {
-  const bool direct = stage->twins.base == NULL;
-  return (direct ? stage->arena.base : stage->twins.base) + (uint64_t)n * BYTES;
+  const bool nccl_link = stage->twins.base == NULL;
+  return (nccl_link ? stage->arena.base : stage->twins.base) + (uint64_t)n * BYTES;
 }
 
 static uint8_t *destination(const stage_t *stage, uint32_t n) {
@@ -93,8 +93,8 @@ static bool has_pattern(const stage_t *stage, const uint8_t *from, uint64_t byte
   return same;
 }
 
-// Posts TENSORS both ways in an order of this end's own, waits in another, and looks at what came. As soon as the peer has
-// one, its source is filled with other bytes.
+// Posts TENSORS both ways in an order of this end's own, waits in another, and looks at what came. As soon as the peer
+// has one, its source is filled with other bytes.
 static void swap_all(stage_t *stage, int number, uint64_t attempt) {
   const int32_t peer = !number;
   const uint64_t key = bl_random_key(attempt, number == 0 ? "left" : "right");
@@ -103,7 +103,7 @@ static void swap_all(stage_t *stage, int number, uint64_t attempt) {
   for (uint32_t n = 0; n < TENSORS; n++) {
     write_pattern(stage, source(stage, n), BYTES - n, attempt * 1000 + n * 2 + (uint64_t)number);
   }
-  CHILD_OK(bl_hub_begin(stage->hub, attempt, &err), err);
+  CHILD_OK(bl_transport_begin(stage->transport, attempt, &err), err);
   for (uint32_t round = 0; round < 2; round++) {
     uint32_t order[2 * TENSORS];
     for (uint32_t i = 0; i < 2 * TENSORS; i++) {
@@ -116,17 +116,18 @@ static void swap_all(stage_t *stage, int number, uint64_t attempt) {
       const bool sends = order[i] % 2 == 0;
       const uint64_t bytes = BYTES - n;
       if (round == 0) {
-        CHILD_OK(sends ? bl_hub_post_send(stage->hub, peer, key_of(n), source(stage, n), bytes, &err)
-                       : bl_hub_post_receive(stage->hub, peer, key_of(n), destination(stage, n), bytes, &err),
+        CHILD_OK(sends
+                     ? bl_transport_post_send(stage->transport, peer, key_of(n), source(stage, n), bytes, &err)
+                     : bl_transport_post_receive(stage->transport, peer, key_of(n), destination(stage, n), bytes, &err),
                  err);
         if (bl_random_below(key, index++, 4) == 0) {
           usleep(300); // what was posted here may be early, or late
         }
       } else if (sends) {
-        CHILD_OK(bl_hub_wait_sent(stage->hub, peer, key_of(n), soon(), &err), err);
+        CHILD_OK(bl_transport_wait_sent(stage->transport, peer, key_of(n), soon(), &err), err);
         write_pattern(stage, source(stage, n), bytes, 7);
       } else {
-        CHILD_OK(bl_hub_wait_received(stage->hub, peer, key_of(n), soon(), &err), err);
+        CHILD_OK(bl_transport_wait_received(stage->transport, peer, key_of(n), soon(), &err), err);
       }
     }
   }
@@ -143,18 +144,18 @@ static void swap_all(stage_t *stage, int number, uint64_t attempt) {
 static int run_child(char **arguments) {
   stage_t stage;
   card_t card;
-  bl_hub_peer_t peer;
+  bl_transport_peer_t peer;
   bl_error_t err;
   bl_path_t path = BL_PATH_AUTO;
   uint64_t attempt;
   char what = arguments[0][0];
   stage_open(&stage, 0, arguments[1]);
-  card_fill(&card, stage.hub);
+  card_fill(&card, stage.transport);
   if (!bl_path_parse(arguments[2], &path) || !TELL(STDOUT_FILENO, card) || !HEAR(STDIN_FILENO, card)) {
     return 1;
   }
   card_peer(&card, 1, &peer);
-  bl_status_t status = bl_hub_connect_wait(stage.hub, &peer, 1, path, soon(), &err);
+  bl_status_t status = bl_transport_connect_wait(stage.transport, &peer, 1, path, soon(), &err);
   if (status != BL_OK) {
     TELL(STDOUT_FILENO, err);
     stage_close(&stage);
@@ -164,9 +165,9 @@ static int run_child(char **arguments) {
     if (what == 's') { // swaps
       swap_all(&stage, 0, attempt);
     } else { // sends one, which it keeps on its device
-      CHILD_OK(bl_hub_begin(stage.hub, attempt, &err), err);
+      CHILD_OK(bl_transport_begin(stage.transport, attempt, &err), err);
       write_pattern(&stage, source(&stage, 0), BYTES, attempt);
-      CHILD_OK(bl_hub_post_send(stage.hub, 1, key_of(0), source(&stage, 0), BYTES, &err), err);
+      CHILD_OK(bl_transport_post_send(stage.transport, 1, key_of(0), source(&stage, 0), BYTES, &err), err);
     }
     TELL(STDOUT_FILENO, attempt);
   }
@@ -183,7 +184,7 @@ typedef struct {
 static bl_status_t parent_try(stage_t *stage, child_t *child, const char *what, const char *folder, bl_path_t path,
                               const trouble_t *trouble, uint64_t deadline_ns, bl_error_t *err) {
   card_t card;
-  bl_hub_peer_t peer;
+  bl_transport_peer_t peer;
   const char *const arguments[] = {"/proc/self/exe", "child", what, folder, bl_path_name(path), NULL};
   if (trouble->variable != NULL) {
     setenv(trouble->variable, trouble->value, 1);
@@ -195,9 +196,9 @@ static bl_status_t parent_try(stage_t *stage, child_t *child, const char *what, 
   }
   stage_open(stage, 1, folder);
   card_peer(&card, 0, &peer);
-  card_fill(&card, stage->hub);
+  card_fill(&card, stage->transport);
   assert_true(TELL(child->to, card));
-  const bl_status_t status = bl_hub_connect_wait(stage->hub, &peer, 1, path, deadline_ns, err);
+  const bl_status_t status = bl_transport_connect_wait(stage->transport, &peer, 1, path, deadline_ns, err);
   if (trouble->variable != NULL) {
     unsetenv(trouble->variable);
   }
@@ -229,13 +230,13 @@ static void remove_folder(const char *folder) {
 }
 
 static void check_path(const stage_t *stage, bl_path_t path, const char *reason) {
-  bl_hub_path_t shown;
-  assert_int_equal(bl_hub_paths(stage->hub, &shown, 1), 1);
+  bl_transport_path_t shown;
+  assert_int_equal(bl_transport_paths(stage->transport, &shown, 1), 1);
   assert_int_equal(shown.path, path);
   if (strstr(shown.reason, reason) == NULL) {
     fail_msg("the reason is: %s", shown.reason);
   }
-  assert_int_equal(bl_hub_is_direct(stage->hub, 0), path == BL_PATH_CUDA_IPC);
+  assert_int_equal(bl_transport_is_direct(stage->transport, 0), path == BL_PATH_CUDA_IPC);
   assert_int_equal(stage->twins_made, path != BL_PATH_CUDA_IPC);
 }
 
@@ -252,7 +253,7 @@ static void swaps(bl_path_t asked, bl_path_t path, const char *reason) {
   for (uint64_t attempt = 1; attempt <= 6; attempt++) {
     swap_with(&stage, &child, seed % 1000 * 10 + attempt);
   }
-  const bl_hub_counters_t counters = bl_hub_counters(stage.hub);
+  const bl_transport_counters_t counters = bl_transport_counters(stage.transport);
   assert_int_equal(counters.tensors_received, 6 * TENSORS);
   assert_int_equal(counters.tensors_sent, 6 * TENSORS);
   assert_int_equal(counters.bytes_copied, path == BL_PATH_SHM ? counters.bytes_received : 0);
@@ -281,33 +282,34 @@ static void a_source_is_free_when_it_has_been_taken(void **state) {
   bl_error_t err;
   uint64_t done;
   parent_connect(&stage, &child, "keep", folder, BL_PATH_AUTO);
-  CHECK_OK(bl_hub_begin(stage.hub, 5, &err), err);
-  CHECK_OK(bl_hub_post_send(stage.hub, 0, key_of(0), source(&stage, 0), BYTES, &err), err);
+  CHECK_OK(bl_transport_begin(stage.transport, 5, &err), err);
+  CHECK_OK(bl_transport_post_send(stage.transport, 0, key_of(0), source(&stage, 0), BYTES, &err), err);
   go(&child, 5);
   assert_true(HEAR(child.from, done));
   // Offered, and nobody there has room for it.
-  assert_int_equal(bl_hub_wait_sent(stage.hub, 0, key_of(0), bl_clock_now_ns() + 100 * BL_NS_PER_MS, &err),
+  assert_int_equal(bl_transport_wait_sent(stage.transport, 0, key_of(0), bl_clock_now_ns() + 100 * BL_NS_PER_MS, &err),
                    BL_DEADLINE);
-  CHECK_OK(bl_hub_post_receive(stage.hub, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
-  CHECK_OK(bl_hub_wait_received(stage.hub, 0, key_of(0), soon(), &err), err);
+  CHECK_OK(bl_transport_post_receive(stage.transport, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
+  CHECK_OK(bl_transport_wait_received(stage.transport, 0, key_of(0), soon(), &err), err);
   assert_true(has_pattern(&stage, destination(&stage, 0), BYTES, 5));
   // An attempt that is given up before its tensor came: nothing of it comes later.
   go(&child, 6);
   assert_true(HEAR(child.from, done));
-  CHECK_OK(bl_hub_begin(stage.hub, 6, &err), err);
-  CHECK_OK(bl_hub_post_receive(stage.hub, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
-  bl_hub_abort(stage.hub);
-  CHECK_OK(bl_hub_begin(stage.hub, 7, &err), err);
+  CHECK_OK(bl_transport_begin(stage.transport, 6, &err), err);
+  CHECK_OK(bl_transport_post_receive(stage.transport, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
+  bl_transport_abort(stage.transport);
+  CHECK_OK(bl_transport_begin(stage.transport, 7, &err), err);
   write_pattern(&stage, destination(&stage, 0), BYTES, 99);
   go(&child, 7);
   assert_true(HEAR(child.from, done));
-  CHECK_OK(bl_hub_post_receive(stage.hub, 0, key_of(0), destination(&stage, 1), BYTES, &err), err);
-  CHECK_OK(bl_hub_wait_received(stage.hub, 0, key_of(0), soon(), &err), err);
+  CHECK_OK(bl_transport_post_receive(stage.transport, 0, key_of(0), destination(&stage, 1), BYTES, &err), err);
+  CHECK_OK(bl_transport_wait_received(stage.transport, 0, key_of(0), soon(), &err), err);
   assert_true(has_pattern(&stage, destination(&stage, 0), BYTES, 99));
   assert_true(has_pattern(&stage, destination(&stage, 1), BYTES, 7));
   // Its memory must lie in an arena.
   uint8_t elsewhere[16];
-  assert_int_equal(bl_hub_post_send(stage.hub, 0, key_of(2), elsewhere, sizeof elsewhere, &err), BL_INVALID);
+  assert_int_equal(bl_transport_post_send(stage.transport, 0, key_of(2), elsewhere, sizeof elsewhere, &err),
+                   BL_INVALID);
   assert_int_equal(child_end(&child), 0);
   stage_close(&stage);
   remove_folder(folder);
@@ -324,35 +326,35 @@ static void a_peer_that_dies_in_the_middle(void **state) {
     bl_error_t err;
     uint64_t done;
     parent_connect(&stage, &child, "keep", folder, BL_PATH_AUTO);
-    CHECK_OK(bl_hub_begin(stage.hub, 1, &err), err);
+    CHECK_OK(bl_transport_begin(stage.transport, 1, &err), err);
     for (uint32_t n = 0; n < TENSORS; n++) { // it takes none of these, and sends one
-      CHECK_OK(bl_hub_post_send(stage.hub, 0, key_of(n), source(&stage, n), BYTES, &err), err);
+      CHECK_OK(bl_transport_post_send(stage.transport, 0, key_of(n), source(&stage, n), BYTES, &err), err);
     }
     go(&child, 1);
     assert_true(HEAR(child.from, done));
-    CHECK_OK(bl_hub_post_receive(stage.hub, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
+    CHECK_OK(bl_transport_post_receive(stage.transport, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
     if (round % 2 == 0) {
       usleep(100 * round);
     }
     kill(child.pid, SIGKILL); // while it is pulled, or just before or behind
-    const bl_status_t status = bl_hub_wait_received(stage.hub, 0, key_of(0), soon(), &err);
+    const bl_status_t status = bl_transport_wait_received(stage.transport, 0, key_of(0), soon(), &err);
     if (status == BL_OK) { // it was whole
       assert_true(has_pattern(&stage, destination(&stage, 0), BYTES, 1));
     } else {
       assert_int_equal(status, BL_UNAVAILABLE);
       assert_non_null(strstr(err.text, "stage 0 closed the connection: it ended or was killed"));
     }
-    assert_int_equal(bl_hub_wait_sent(stage.hub, 0, key_of(3), soon(), &err), BL_UNAVAILABLE);
+    assert_int_equal(bl_transport_wait_sent(stage.transport, 0, key_of(3), soon(), &err), BL_UNAVAILABLE);
     assert_true(WIFSIGNALED(child_end(&child)));
-    CHECK_OK(bl_hub_begin(stage.hub, 2, &err), err); // nothing touches what is here any more
+    CHECK_OK(bl_transport_begin(stage.transport, 2, &err), err); // nothing touches what is here any more
     stage_close(&stage);
     remove_folder(folder);
   }
   assert_int_equal(count_descriptors(0), descriptors);
 }
 
-// Copies take a while: the peer dies, and the attempt is given up, in the middle of one. What it reads is there until then, and
-// nothing is written here once a new attempt has begun.
+// Copies take a while: the peer dies, and the attempt is given up, in the middle of one. What it reads is there until
+// then, and nothing is written here once a new attempt has begun.
 static void copies_that_nobody_waits_for(void **state) {
   (void)state;
   for (int dies = 0; dies < 2; dies++) {
@@ -364,20 +366,21 @@ static void copies_that_nobody_waits_for(void **state) {
     uint64_t done;
     const trouble_t slow = {"FAKE_GPU_COPY_MS", "150", true};
     CHECK_OK(parent_try(&stage, &child, "keep", folder, BL_PATH_AUTO, &slow, soon(), &err), err);
-    CHECK_OK(bl_hub_begin(stage.hub, 1, &err), err);
+    CHECK_OK(bl_transport_begin(stage.transport, 1, &err), err);
     go(&child, 1);
     assert_true(HEAR(child.from, done));
     setenv(slow.variable, slow.value, 1);
     const uint64_t start_ns = bl_clock_now_ns();
-    CHECK_OK(bl_hub_post_receive(stage.hub, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
-    assert_int_equal(bl_hub_wait_received(stage.hub, 0, key_of(0), start_ns + 30 * BL_NS_PER_MS, &err), BL_DEADLINE);
+    CHECK_OK(bl_transport_post_receive(stage.transport, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
+    assert_int_equal(bl_transport_wait_received(stage.transport, 0, key_of(0), start_ns + 30 * BL_NS_PER_MS, &err),
+                     BL_DEADLINE);
     if (dies) {
       kill(child.pid, SIGKILL);
-      assert_int_equal(bl_hub_wait_received(stage.hub, 0, key_of(0), soon(), &err), BL_UNAVAILABLE);
+      assert_int_equal(bl_transport_wait_received(stage.transport, 0, key_of(0), soon(), &err), BL_UNAVAILABLE);
     } else {
-      bl_hub_abort(stage.hub);
+      bl_transport_abort(stage.transport);
     }
-    CHECK_OK(bl_hub_begin(stage.hub, 2, &err), err);
+    CHECK_OK(bl_transport_begin(stage.transport, 2, &err), err);
     assert_true(bl_clock_now_ns() - start_ns >= 150 * BL_NS_PER_MS);
     unsetenv(slow.variable);
     write_pattern(&stage, destination(&stage, 0), BYTES, 42);
@@ -386,8 +389,8 @@ static void copies_that_nobody_waits_for(void **state) {
     if (!dies) {
       go(&child, 2);
       assert_true(HEAR(child.from, done));
-      CHECK_OK(bl_hub_post_receive(stage.hub, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
-      CHECK_OK(bl_hub_wait_received(stage.hub, 0, key_of(0), soon(), &err), err);
+      CHECK_OK(bl_transport_post_receive(stage.transport, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
+      CHECK_OK(bl_transport_wait_received(stage.transport, 0, key_of(0), soon(), &err), err);
       assert_true(has_pattern(&stage, destination(&stage, 0), BYTES, 2));
     }
     const int status = child_end(&child);
@@ -406,21 +409,22 @@ static void a_peer_that_stands_still_costs_time(void **state) {
   bl_error_t err;
   uint64_t done;
   parent_connect(&stage, &child, "keep", folder, BL_PATH_AUTO);
-  CHECK_OK(bl_hub_begin(stage.hub, 1, &err), err);
+  CHECK_OK(bl_transport_begin(stage.transport, 1, &err), err);
   go(&child, 1);
   assert_true(HEAR(child.from, done));
   kill(child.pid, SIGSTOP); // what it has offered is there for the taking
-  CHECK_OK(bl_hub_post_receive(stage.hub, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
-  CHECK_OK(bl_hub_post_receive(stage.hub, 0, key_of(1), destination(&stage, 1), BYTES, &err), err);
-  assert_int_equal(bl_hub_wait_received(stage.hub, 0, key_of(1), bl_clock_now_ns() + 100 * BL_NS_PER_MS, &err),
-                   BL_DEADLINE);
-  bl_hub_abort(stage.hub);
-  CHECK_OK(bl_hub_begin(stage.hub, 2, &err), err); // nobody waits for it
+  CHECK_OK(bl_transport_post_receive(stage.transport, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
+  CHECK_OK(bl_transport_post_receive(stage.transport, 0, key_of(1), destination(&stage, 1), BYTES, &err), err);
+  assert_int_equal(
+      bl_transport_wait_received(stage.transport, 0, key_of(1), bl_clock_now_ns() + 100 * BL_NS_PER_MS, &err),
+      BL_DEADLINE);
+  bl_transport_abort(stage.transport);
+  CHECK_OK(bl_transport_begin(stage.transport, 2, &err), err); // nobody waits for it
   kill(child.pid, SIGCONT);
   go(&child, 2);
   assert_true(HEAR(child.from, done));
-  CHECK_OK(bl_hub_post_receive(stage.hub, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
-  CHECK_OK(bl_hub_wait_received(stage.hub, 0, key_of(0), soon(), &err), err);
+  CHECK_OK(bl_transport_post_receive(stage.transport, 0, key_of(0), destination(&stage, 0), BYTES, &err), err);
+  CHECK_OK(bl_transport_wait_received(stage.transport, 0, key_of(0), soon(), &err), err);
   assert_true(has_pattern(&stage, destination(&stage, 0), BYTES, 2));
   assert_int_equal(child_end(&child), 0);
   stage_close(&stage);

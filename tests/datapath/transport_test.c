@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the hub between two stages of one process, over shm and tcp: tensors of odd sizes in random orders arrive
-// whole, attempts separate old from new, aborts and lost peers end waits, maps stay as long as they are pinned, paths are
-// chosen with a reason, misuse is refused, hubs share a thread. The seed of random orders is printed; BALLAST_TEST_SEED sets it.
+// Verifies the transport between two stages of one process, over shm and tcp: tensors of odd sizes in random orders
+// arrive whole, attempts separate old from new, aborts and lost peers end waits, maps stay as long as they are pinned,
+// paths are chosen with a reason, misuse is refused, transports share a thread. The seed of random orders is printed;
+// BALLAST_TEST_SEED sets it.
 #include "folder.h"
 #include "pair.h"
 #include "seed.h"
@@ -49,7 +50,7 @@ static uint64_t offset_of(const uint64_t *sizes, uint32_t index) {
 
 static void *run_side(void *argument) {
   side_t *side = argument;
-  bl_hub_t *hub = side->pair->hub[side->side];
+  bl_transport_t *transport = side->pair->transport[side->side];
   int32_t peer = !side->side;
   const uint64_t *send_sizes = side->sizes[side->side], *receive_sizes = side->sizes[peer];
   uint8_t *source = side->pair->arena[side->side].base;
@@ -62,17 +63,17 @@ static void *run_side(void *argument) {
     uint32_t n = order[i] / 2;
     bl_tensor_key_t key = key_of(n);
     if (order[i] % 2 == 0) {
-      status = bl_hub_post_send(hub, peer, key, source + offset_of(send_sizes, n), send_sizes[n], &err);
+      status = bl_transport_post_send(transport, peer, key, source + offset_of(send_sizes, n), send_sizes[n], &err);
     } else {
-      status =
-          bl_hub_post_receive(hub, peer, key, side->destination + offset_of(receive_sizes, n), receive_sizes[n], &err);
+      status = bl_transport_post_receive(transport, peer, key, side->destination + offset_of(receive_sizes, n),
+                                         receive_sizes[n], &err);
     }
   }
   shuffle(order, 2 * TENSORS, side->key, &index);
   for (uint32_t i = 0; i < 2 * TENSORS && status == BL_OK; i++) {
     bl_tensor_key_t key = key_of(order[i] / 2);
-    status = order[i] % 2 == 0 ? bl_hub_wait_sent(hub, peer, key, soon(), &err)
-                               : bl_hub_wait_received(hub, peer, key, soon(), &err);
+    status = order[i] % 2 == 0 ? bl_transport_wait_sent(transport, peer, key, soon(), &err)
+                               : bl_transport_wait_received(transport, peer, key, soon(), &err);
   }
   if (status != BL_OK) {
     snprintf(side->problem, sizeof side->problem, "stage %d: %s", side->side, err.text);
@@ -119,7 +120,7 @@ static void moves_tensors_in_any_order(void **state) {
         }
       }
     }
-    bl_hub_counters_t counters = bl_hub_counters(pair.hub[1]);
+    bl_transport_counters_t counters = bl_transport_counters(pair.transport[1]);
     assert_int_equal(counters.tensors_received, 4 * TENSORS);
     assert_int_equal(counters.bytes_received, sent_bytes);
     assert_int_equal(counters.bytes_copied, path == BL_PATH_SHM ? sent_bytes : 0); // shm: exactly one copy
@@ -144,15 +145,15 @@ static void bytes_to_another_machine_are_counted(void **state) {
     pair_listen(&pair);
     pair_connect(&pair, BL_PATH_TCP);
     pair_begin(&pair, 1);
-    CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, sizeof to, &err), err);
-    CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base, sizeof to, &err), err);
-    CHECK_OK(bl_hub_wait_received(pair.hub[1], 0, key_of(0), soon(), &err), err);
-    CHECK_OK(bl_hub_wait_sent(pair.hub[0], 1, key_of(0), soon(), &err), err);
-    assert_int_equal(bl_hub_counters(pair.hub[0]).bytes_sent, sizeof to);
-    assert_int_equal(bl_hub_counters(pair.hub[0]).cross_machine_bytes, far ? sizeof to : 0);
-    assert_int_equal(bl_hub_counters(pair.hub[1]).cross_machine_bytes, 0);
-    assert_int_equal(bl_hub_take_cross_machine_bytes(pair.hub[0]), far ? sizeof to : 0);
-    assert_int_equal(bl_hub_take_cross_machine_bytes(pair.hub[0]), 0);
+    CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key_of(0), to, sizeof to, &err), err);
+    CHECK_OK(bl_transport_post_send(pair.transport[0], 1, key_of(0), pair.arena[0].base, sizeof to, &err), err);
+    CHECK_OK(bl_transport_wait_received(pair.transport[1], 0, key_of(0), soon(), &err), err);
+    CHECK_OK(bl_transport_wait_sent(pair.transport[0], 1, key_of(0), soon(), &err), err);
+    assert_int_equal(bl_transport_counters(pair.transport[0]).bytes_sent, sizeof to);
+    assert_int_equal(bl_transport_counters(pair.transport[0]).cross_machine_bytes, far ? sizeof to : 0);
+    assert_int_equal(bl_transport_counters(pair.transport[1]).cross_machine_bytes, 0);
+    assert_int_equal(bl_transport_take_cross_machine_bytes(pair.transport[0]), far ? sizeof to : 0);
+    assert_int_equal(bl_transport_take_cross_machine_bytes(pair.transport[0]), 0);
     pair_close(&pair);
   }
 }
@@ -164,40 +165,42 @@ static void attempts_separate_old_from_new(void **state) {
     bl_error_t err;
     uint8_t to[64] = {0};
     pair_open(&pair, path);
-    CHECK_OK(bl_hub_begin(pair.hub[0], 1, &err), err);
+    CHECK_OK(bl_transport_begin(pair.transport[0], 1, &err), err);
     memset(pair.arena[0].base, 1, 64);
     memset(pair.arena[0].base + 64, 2, 64);
     // Attempt 1 is given up by the sender, perhaps after its thread has told the receiver.
-    CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base, 64, &err), err);
-    CHECK_OK(bl_hub_begin(pair.hub[0], 2, &err), err);
+    CHECK_OK(bl_transport_post_send(pair.transport[0], 1, key_of(0), pair.arena[0].base, 64, &err), err);
+    CHECK_OK(bl_transport_begin(pair.transport[0], 2, &err), err);
     // Of attempt 2 the sender speaks before the receiver is there.
-    CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base + 64, 64, &err), err);
-    CHECK_OK(bl_hub_begin(pair.hub[1], 1, &err), err);
-    CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, 64, &err), err);
-    bl_status_t first = bl_hub_wait_received(pair.hub[1], 0, key_of(0), bl_clock_now_ns() + 50ull * BL_NS_PER_MS, &err);
+    CHECK_OK(bl_transport_post_send(pair.transport[0], 1, key_of(0), pair.arena[0].base + 64, 64, &err), err);
+    CHECK_OK(bl_transport_begin(pair.transport[1], 1, &err), err);
+    CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key_of(0), to, 64, &err), err);
+    bl_status_t first =
+        bl_transport_wait_received(pair.transport[1], 0, key_of(0), bl_clock_now_ns() + 50ull * BL_NS_PER_MS, &err);
     assert_true(first == BL_DEADLINE || (first == BL_OK && to[0] == 1 && to[63] == 1)); // not what is of attempt 2
-    CHECK_OK(bl_hub_begin(pair.hub[1], 2, &err), err);
-    CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, 64, &err), err);
-    CHECK_OK(bl_hub_wait_received(pair.hub[1], 0, key_of(0), soon(), &err), err);
+    CHECK_OK(bl_transport_begin(pair.transport[1], 2, &err), err);
+    CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key_of(0), to, 64, &err), err);
+    CHECK_OK(bl_transport_wait_received(pair.transport[1], 0, key_of(0), soon(), &err), err);
     assert_int_equal(to[0], 2);
     assert_int_equal(to[63], 2);
-    CHECK_OK(bl_hub_wait_sent(pair.hub[0], 1, key_of(0), soon(), &err), err);
+    CHECK_OK(bl_transport_wait_sent(pair.transport[0], 1, key_of(0), soon(), &err), err);
     // A tensor of an attempt that the receiver has left behind never lands.
-    CHECK_OK(bl_hub_begin(pair.hub[1], 4, &err), err);
-    CHECK_OK(bl_hub_begin(pair.hub[0], 3, &err), err);
-    CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, 64, &err), err);
-    CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base, 64, &err), err);
-    assert_int_equal(bl_hub_wait_received(pair.hub[1], 0, key_of(0), bl_clock_now_ns() + 50ull * BL_NS_PER_MS, &err),
-                     BL_DEADLINE);
+    CHECK_OK(bl_transport_begin(pair.transport[1], 4, &err), err);
+    CHECK_OK(bl_transport_begin(pair.transport[0], 3, &err), err);
+    CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key_of(0), to, 64, &err), err);
+    CHECK_OK(bl_transport_post_send(pair.transport[0], 1, key_of(0), pair.arena[0].base, 64, &err), err);
+    assert_int_equal(
+        bl_transport_wait_received(pair.transport[1], 0, key_of(0), bl_clock_now_ns() + 50ull * BL_NS_PER_MS, &err),
+        BL_DEADLINE);
     assert_int_equal(to[0], 2);
-    assert_int_equal(bl_hub_counters(pair.hub[1]).stale_dropped,
+    assert_int_equal(bl_transport_counters(pair.transport[1]).stale_dropped,
                      path == BL_PATH_SHM ? 1 : 0); // tcp: no credit, no data
-    assert_int_equal(bl_hub_begin(pair.hub[1], 4, &err), BL_PRECONDITION);
+    assert_int_equal(bl_transport_begin(pair.transport[1], 4, &err), BL_PRECONDITION);
     pair_close(&pair);
   }
 }
 
-// Many attempts given up at random points. A buffer that bl_hub_begin has freed must stay as it is, and the next
+// Many attempts given up at random points. A buffer that bl_transport_begin has freed must stay as it is, and the next
 // attempt must be whole.
 static void giving_up_leaves_memory_alone(void **state) {
   (void)state;
@@ -213,11 +216,11 @@ static void giving_up_leaves_memory_alone(void **state) {
       memset(to, 0xcc, bytes); // free since the last begin: a late write would show below
       memset(pair.arena[0].base, (int)(attempt & 0x7f), bytes);
       pair_begin(&pair, attempt);
-      CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, bytes, &err), err);
-      CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base, bytes, &err), err);
+      CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key_of(0), to, bytes, &err), err);
+      CHECK_OK(bl_transport_post_send(pair.transport[0], 1, key_of(0), pair.arena[0].base, bytes, &err), err);
       if (!give_up) {
-        CHECK_OK(bl_hub_wait_received(pair.hub[1], 0, key_of(0), soon(), &err), err);
-        CHECK_OK(bl_hub_wait_sent(pair.hub[0], 1, key_of(0), soon(), &err), err);
+        CHECK_OK(bl_transport_wait_received(pair.transport[1], 0, key_of(0), soon(), &err), err);
+        CHECK_OK(bl_transport_wait_sent(pair.transport[0], 1, key_of(0), soon(), &err), err);
         for (uint64_t i = 0; i < bytes; i++) {
           if (to[i] != (attempt & 0x7f)) {
             fail_msg("%s attempt %llu: byte %llu is %u", bl_path_name(path), (unsigned long long)attempt,
@@ -242,34 +245,34 @@ static void giving_up_leaves_memory_alone(void **state) {
         }
       }
     }
-    assert_int_equal(bl_hub_counters(pair.hub[1]).links_lost, 0);
+    assert_int_equal(bl_transport_counters(pair.transport[1]).links_lost, 0);
     free(to);
     pair_close(&pair);
   }
 }
 
 typedef struct {
-  bl_hub_t *hub;
+  bl_transport_t *transport;
   bl_status_t status;
   bl_error_t err;
 } waiter_t;
 
 static void *wait_in_vain(void *argument) {
   waiter_t *waiter = argument;
-  waiter->status = bl_hub_wait_received(waiter->hub, 0, key_of(5), UINT64_MAX, &waiter->err);
+  waiter->status = bl_transport_wait_received(waiter->transport, 0, key_of(5), UINT64_MAX, &waiter->err);
   return NULL;
 }
 
-// Starts a wait on hub 1 for a tensor that never comes and returns once the hub shows it.
+// Starts a wait on transport 1 for a tensor that never comes and returns once the transport shows it.
 static void start_waiting(pair_t *pair, waiter_t *waiter, pthread_t *thread, uint8_t *to) {
   bl_error_t err;
   pair_begin(pair, 1);
-  CHECK_OK(bl_hub_post_receive(pair->hub[1], 0, key_of(5), to, 8, &err), err);
-  *waiter = (waiter_t){.hub = pair->hub[1]};
+  CHECK_OK(bl_transport_post_receive(pair->transport[1], 0, key_of(5), to, 8, &err), err);
+  *waiter = (waiter_t){.transport = pair->transport[1]};
   assert_int_equal(pthread_create(thread, NULL, wait_in_vain, waiter), 0);
-  bl_hub_wait_t wait;
+  bl_transport_wait_t wait;
   uint64_t end = soon();
-  while (bl_hub_waits(pair->hub[1], &wait, 1) == 0) {
+  while (bl_transport_waits(pair->transport[1], &wait, 1) == 0) {
     assert_true(bl_clock_now_ns() < end);
   }
   assert_string_equal(wait.what, "activation 5 of boundary 3 from stage 0");
@@ -288,16 +291,16 @@ static void abort_wakes_waiters(void **state) {
     bl_error_t err;
     pair_open(&pair, path);
     start_waiting(&pair, &waiter, &thread, to);
-    bl_hub_abort(pair.hub[1]);
+    bl_transport_abort(pair.transport[1]);
     pthread_join(thread, NULL);
     assert_int_equal(waiter.status, BL_CANCELLED);
-    assert_int_equal(bl_hub_waits(pair.hub[1], NULL, 0), 0);
-    assert_int_equal(bl_hub_post_receive(pair.hub[1], 0, key_of(6), to, 8, &err), BL_CANCELLED);
+    assert_int_equal(bl_transport_waits(pair.transport[1], NULL, 0), 0);
+    assert_int_equal(bl_transport_post_receive(pair.transport[1], 0, key_of(6), to, 8, &err), BL_CANCELLED);
     // The next attempt works as if nothing had been.
     pair_begin(&pair, 2);
-    CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(5), to, 8, &err), err);
-    CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(5), pair.arena[0].base, 8, &err), err);
-    CHECK_OK(bl_hub_wait_received(pair.hub[1], 0, key_of(5), soon(), &err), err);
+    CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key_of(5), to, 8, &err), err);
+    CHECK_OK(bl_transport_post_send(pair.transport[0], 1, key_of(5), pair.arena[0].base, 8, &err), err);
+    CHECK_OK(bl_transport_wait_received(pair.transport[1], 0, key_of(5), soon(), &err), err);
     pair_close(&pair);
   }
 }
@@ -313,30 +316,31 @@ static void lost_peers_end_waits_and_come_back(void **state) {
     pair_open(&pair, path);
     start_waiting(&pair, &waiter, &thread, to);
     // What is complete before the loss still counts.
-    CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(1), to, 8, &err), err);
-    CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(1), pair.arena[0].base, 8, &err), err);
-    while (!bl_hub_received(pair.hub[1], 0, key_of(1))) {
+    CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key_of(1), to, 8, &err), err);
+    CHECK_OK(bl_transport_post_send(pair.transport[0], 1, key_of(1), pair.arena[0].base, 8, &err), err);
+    while (!bl_transport_received(pair.transport[1], 0, key_of(1))) {
     }
-    bl_hub_destroy(pair.hub[0]);
+    bl_transport_destroy(pair.transport[0]);
     pthread_join(thread, NULL);
     assert_int_equal(waiter.status, BL_UNAVAILABLE);
     assert_non_null(strstr(waiter.err.text, "from stage 0: stage 0 closed the connection"));
-    CHECK_OK(bl_hub_wait_received(pair.hub[1], 0, key_of(1), soon(), &err), err);
-    assert_int_equal(bl_hub_post_receive(pair.hub[1], 0, key_of(2), to, 8, &err), BL_UNAVAILABLE);
-    bl_hub_path_t shown;
-    assert_int_equal(bl_hub_paths(pair.hub[1], &shown, 1), 1);
+    CHECK_OK(bl_transport_wait_received(pair.transport[1], 0, key_of(1), soon(), &err), err);
+    assert_int_equal(bl_transport_post_receive(pair.transport[1], 0, key_of(2), to, 8, &err), BL_UNAVAILABLE);
+    bl_transport_path_t shown;
+    assert_int_equal(bl_transport_paths(pair.transport[1], &shown, 1), 1);
     assert_false(shown.connected);
     assert_non_null(strstr(shown.reason, "closed the connection"));
 
-    CHECK_OK(bl_hub_create(&pair.options[0], &pair.hub[0], &err), err); // a new incarnation with a new token
+    CHECK_OK(bl_transport_create(&pair.options[0], &pair.transport[0], &err),
+             err); // a new incarnation with a new token
     pair_connect(&pair, path);
-    CHECK_OK(bl_hub_begin(pair.hub[0], 2, &err), err);
-    CHECK_OK(bl_hub_begin(pair.hub[1], 2, &err), err);
-    CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(1), to, 8, &err), err);
-    CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(1), pair.arena[0].base, 8, &err), err);
-    CHECK_OK(bl_hub_wait_received(pair.hub[1], 0, key_of(1), soon(), &err), err);
+    CHECK_OK(bl_transport_begin(pair.transport[0], 2, &err), err);
+    CHECK_OK(bl_transport_begin(pair.transport[1], 2, &err), err);
+    CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key_of(1), to, 8, &err), err);
+    CHECK_OK(bl_transport_post_send(pair.transport[0], 1, key_of(1), pair.arena[0].base, 8, &err), err);
+    CHECK_OK(bl_transport_wait_received(pair.transport[1], 0, key_of(1), soon(), &err), err);
     pair_connect(&pair, path); // idempotent
-    assert_int_equal(bl_hub_counters(pair.hub[1]).links_lost, 1);
+    assert_int_equal(bl_transport_counters(pair.transport[1]).links_lost, 1);
     pair_close(&pair);
   }
 }
@@ -369,53 +373,54 @@ static void pinned_maps_outlive_their_peer(void **state) {
   pair_listen(&pair);
   const unsigned unconnected = count_descriptors(0);
   pair_connect(&pair, BL_PATH_SHM);
-  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 0, 0, &base, &bytes, &err), BL_PRECONDITION);
+  assert_int_equal(bl_transport_peer_arena(pair.transport[1], 0, 0, &base, &bytes, &err), BL_PRECONDITION);
   assert_string_equal(err.text, "arena 0 of stage 0: no attempt has begun");
   pair_begin(&pair, 1);
-  assert_false(bl_hub_peer_arenas_live(pair.hub[1], 0)); // not asked for yet
-  CHECK_OK(bl_hub_peer_arena(pair.hub[1], 0, 0, &base, &bytes, &err), err);
+  assert_false(bl_transport_peer_arenas_live(pair.transport[1], 0)); // not asked for yet
+  CHECK_OK(bl_transport_peer_arena(pair.transport[1], 0, 0, &base, &bytes, &err), err);
   assert_int_equal(bytes, PAIR_ARENA_BYTES);
-  assert_true(bl_hub_peer_arenas_live(pair.hub[1], 0));
+  assert_true(bl_transport_peer_arenas_live(pair.transport[1], 0));
   pattern_fill(pair.arena[0].base, bytes, 7);
   pattern_check(base, bytes, 7, "a peer's arena"); // what it writes is there
-  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 0, 1, &again, &bytes, &err), BL_INVALID);
+  assert_int_equal(bl_transport_peer_arena(pair.transport[1], 0, 1, &again, &bytes, &err), BL_INVALID);
   assert_string_equal(err.text, "arena 1 of stage 0: it shares 1");
-  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 5, 0, &again, &bytes, &err), BL_INVALID);
+  assert_int_equal(bl_transport_peer_arena(pair.transport[1], 5, 0, &again, &bytes, &err), BL_INVALID);
 
   pair_begin(&pair, 2);
-  assert_false(bl_hub_peer_arenas_live(pair.hub[1], 0)); // asked for in another attempt
-  CHECK_OK(bl_hub_peer_arena(pair.hub[1], 0, 0, &base, &bytes, &err), err);
-  bl_hub_destroy(pair.hub[0]);
+  assert_false(bl_transport_peer_arenas_live(pair.transport[1], 0)); // asked for in another attempt
+  CHECK_OK(bl_transport_peer_arena(pair.transport[1], 0, 0, &base, &bytes, &err), err);
+  bl_transport_destroy(pair.transport[0]);
   const uint64_t end = soon();
-  while (bl_hub_peer_arenas_live(pair.hub[1], 0)) {
+  while (bl_transport_peer_arenas_live(pair.transport[1], 0)) {
     assert_true(bl_clock_now_ns() < end);
   }
-  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 0, 0, &again, &bytes, &err), BL_UNAVAILABLE);
+  assert_int_equal(bl_transport_peer_arena(pair.transport[1], 0, 0, &again, &bytes, &err), BL_UNAVAILABLE);
   assert_non_null(strstr(err.text, "arena 0 of stage 0: stage 0 closed the connection"));
-  CHECK_OK(bl_hub_create(&pair.options[0], &pair.hub[0], &err), err); // it comes back, in the same attempt of ours
-  while (count_descriptors(0) > unconnected) {                        // of the connection nothing stays
+  CHECK_OK(bl_transport_create(&pair.options[0], &pair.transport[0], &err),
+           err);                               // it comes back, in the same attempt of ours
+  while (count_descriptors(0) > unconnected) { // of the connection nothing stays
     assert_true(bl_clock_now_ns() < end);
   }
   pair_connect(&pair, BL_PATH_SHM);
-  assert_false(bl_hub_peer_arenas_live(pair.hub[1], 0)); // another one
+  assert_false(bl_transport_peer_arenas_live(pair.transport[1], 0)); // another one
   pattern_check(base, PAIR_ARENA_BYTES, 7, "the arena of a lost peer");
-  CHECK_OK(bl_hub_peer_arena(pair.hub[1], 0, 0, &again, &bytes, &err), err);
+  CHECK_OK(bl_transport_peer_arena(pair.transport[1], 0, 0, &again, &bytes, &err), err);
   assert_ptr_not_equal(again, base);
-  bl_hub_abort(pair.hub[1]);
-  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 0, 0, &again, &bytes, &err), BL_CANCELLED);
+  bl_transport_abort(pair.transport[1]);
+  assert_int_equal(bl_transport_peer_arena(pair.transport[1], 0, 0, &again, &bytes, &err), BL_CANCELLED);
   assert_true(is_mapped(base));
-  CHECK_OK(bl_hub_begin(pair.hub[1], 3, &err), err);
+  CHECK_OK(bl_transport_begin(pair.transport[1], 3, &err), err);
   wait_until_unmapped(base);
   assert_true(is_mapped(again)); // its link is up
 
-  bl_hub_destroy(pair.hub[0]); // nothing is pinned: the loss ends the map
+  bl_transport_destroy(pair.transport[0]); // nothing is pinned: the loss ends the map
   wait_until_unmapped(again);
-  CHECK_OK(bl_hub_create(&pair.options[0], &pair.hub[0], &err), err);
+  CHECK_OK(bl_transport_create(&pair.options[0], &pair.transport[0], &err), err);
   pair_connect(&pair, BL_PATH_TCP);
-  CHECK_OK(bl_hub_begin(pair.hub[1], 4, &err), err);
-  assert_int_equal(bl_hub_peer_arena(pair.hub[1], 0, 0, &again, &bytes, &err), BL_PRECONDITION);
+  CHECK_OK(bl_transport_begin(pair.transport[1], 4, &err), err);
+  assert_int_equal(bl_transport_peer_arena(pair.transport[1], 0, 0, &again, &bytes, &err), BL_PRECONDITION);
   assert_string_equal(err.text, "arena 0 of stage 0: the path to it is not shm");
-  assert_false(bl_hub_peer_arenas_live(pair.hub[1], 0));
+  assert_false(bl_transport_peer_arenas_live(pair.transport[1], 0));
   pair_close(&pair);
 }
 
@@ -429,10 +434,10 @@ static void pinned_maps_end_with_their_hub(void **state) {
     bl_error_t err;
     pair_open(&pair, BL_PATH_SHM);
     pair_begin(&pair, 1);
-    CHECK_OK(bl_hub_peer_arena(pair.hub[1], 0, 0, &base, &bytes, &err), err);
-    bl_hub_destroy(pair.hub[first]);
-    pair.hub[first] = NULL;
-    assert_int_equal(is_mapped(base), first == 0); // hub 1 has the map
+    CHECK_OK(bl_transport_peer_arena(pair.transport[1], 0, 0, &base, &bytes, &err), err);
+    bl_transport_destroy(pair.transport[first]);
+    pair.transport[first] = NULL;
+    assert_int_equal(is_mapped(base), first == 0); // transport 1 has the map
     pair_close(&pair);
     assert_false(is_mapped(base));
   }
@@ -440,8 +445,8 @@ static void pinned_maps_end_with_their_hub(void **state) {
 
 static void expect_path(const pair_t *pair, bl_path_t path, const char *reason) {
   for (int i = 0; i < 2; i++) {
-    bl_hub_path_t shown;
-    assert_int_equal(bl_hub_paths(pair->hub[i], &shown, 1), 1);
+    bl_transport_path_t shown;
+    assert_int_equal(bl_transport_paths(pair->transport[i], &shown, 1), 1);
     assert_true(shown.connected);
     assert_int_equal(shown.peer, !i);
     assert_string_equal(bl_path_name(shown.path), bl_path_name(path));
@@ -489,34 +494,35 @@ static void connecting_fails_with_a_cause(void **state) {
   (void)state;
   pair_t pair;
   bl_error_t err;
-  bl_hub_peer_t peer;
+  bl_transport_peer_t peer;
   pair_init(&pair);
   pair_listen(&pair);
   for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
     pair_peer(&pair, 1, &peer);
     peer.token[15] ^= 1;
-    assert_int_equal(bl_hub_connect_wait(pair.hub[0], &peer, 1, paths[i], soon(), &err), BL_UNAUTHENTICATED);
+    assert_int_equal(bl_transport_connect_wait(pair.transport[0], &peer, 1, paths[i], soon(), &err),
+                     BL_UNAUTHENTICATED);
     assert_non_null(strstr(err.text, "stage 1: refused: stage 1: wrong token"));
     pair_peer(&pair, 1, &peer);
     peer.stage = 2;
-    assert_int_equal(bl_hub_connect_wait(pair.hub[0], &peer, 1, paths[i], soon(), &err), BL_INVALID);
+    assert_int_equal(bl_transport_connect_wait(pair.transport[0], &peer, 1, paths[i], soon(), &err), BL_INVALID);
     assert_non_null(strstr(err.text, "this is stage 1, not stage 2"));
   }
   pair_peer(&pair, 0, &peer); // stage 1 waits for stage 0, who does not come
   uint64_t deadline = bl_clock_now_ns() + 100ull * BL_NS_PER_MS;
-  assert_int_equal(bl_hub_connect_wait(pair.hub[1], &peer, 1, BL_PATH_AUTO, deadline, &err), BL_DEADLINE);
+  assert_int_equal(bl_transport_connect_wait(pair.transport[1], &peer, 1, BL_PATH_AUTO, deadline, &err), BL_DEADLINE);
   assert_non_null(strstr(err.text, "stage 0"));
   pair_peer(&pair, 1, &peer);
   peer.tcp_address = "192.0.2.1:9";
-  assert_int_equal(bl_hub_connect_wait(pair.hub[0], &peer, 1, BL_PATH_TCP, soon(), &err), BL_DENIED);
+  assert_int_equal(bl_transport_connect_wait(pair.transport[0], &peer, 1, BL_PATH_TCP, soon(), &err), BL_DENIED);
   assert_non_null(strstr(err.text, "not encrypted"));
   peer.tcp_address = "somewhere:9";
-  assert_int_equal(bl_hub_connect_wait(pair.hub[0], &peer, 1, BL_PATH_TCP, soon(), &err), BL_INVALID);
+  assert_int_equal(bl_transport_connect_wait(pair.transport[0], &peer, 1, BL_PATH_TCP, soon(), &err), BL_INVALID);
   peer.tcp_address = "";
-  assert_int_equal(bl_hub_connect_wait(pair.hub[0], &peer, 1, BL_PATH_TCP, soon(), &err), BL_UNAVAILABLE);
+  assert_int_equal(bl_transport_connect_wait(pair.transport[0], &peer, 1, BL_PATH_TCP, soon(), &err), BL_UNAVAILABLE);
   peer.stage = 0;
-  assert_int_equal(bl_hub_connect_wait(pair.hub[0], &peer, 1, BL_PATH_TCP, soon(), &err), BL_INVALID);
-  assert_true(bl_hub_counters(pair.hub[1]).links_refused >= 4);
+  assert_int_equal(bl_transport_connect_wait(pair.transport[0], &peer, 1, BL_PATH_TCP, soon(), &err), BL_INVALID);
+  assert_true(bl_transport_counters(pair.transport[1]).links_refused >= 4);
   pair_close(&pair);
 }
 
@@ -524,24 +530,24 @@ static void bad_options_are_refused(void **state) {
   (void)state;
   pair_t pair;
   bl_error_t err;
-  bl_hub_t *hub = NULL;
+  bl_transport_t *transport = NULL;
   pair_init(&pair);
   pair_listen(&pair);
-  bl_hub_options_t options = pair.options[0];
-  assert_int_equal(bl_hub_create(&options, &hub, &err), BL_PRECONDITION); // its socket is served already
+  bl_transport_options_t options = pair.options[0];
+  assert_int_equal(bl_transport_create(&options, &transport, &err), BL_PRECONDITION); // its socket is served already
   assert_non_null(strstr(err.text, "another process listens"));
   options.unix_path = NULL;
   options.tcp_host = "0.0.0.0";
-  assert_int_equal(bl_hub_create(&options, &hub, &err), BL_DENIED);
+  assert_int_equal(bl_transport_create(&options, &transport, &err), BL_DENIED);
   options.plaintext_ok = true;
-  assert_int_equal(bl_hub_create(&options, &hub, &err), BL_INVALID);
+  assert_int_equal(bl_transport_create(&options, &transport, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "advertise"));
   options.tcp_host = NULL;
-  assert_int_equal(bl_hub_create(&options, &hub, &err), BL_INVALID);
+  assert_int_equal(bl_transport_create(&options, &transport, &err), BL_INVALID);
   bl_arena_t private = {.fd = -1, .bytes = 4096};
-  options = (bl_hub_options_t){.stage = 0, .tcp_host = "127.0.0.1", .arenas = &private, .arena_count = 1};
-  assert_int_equal(bl_hub_create(&options, &hub, &err), BL_INVALID);
-  assert_null(hub);
+  options = (bl_transport_options_t){.stage = 0, .tcp_host = "127.0.0.1", .arenas = &private, .arena_count = 1};
+  assert_int_equal(bl_transport_create(&options, &transport, &err), BL_INVALID);
+  assert_null(transport);
   pair_close(&pair);
 }
 
@@ -555,23 +561,24 @@ static void misuse_is_refused(void **state) {
     pair.options[0].max_in_flight = pair.options[1].max_in_flight = 4;
     pair_listen(&pair);
     pair_connect(&pair, path);
-    bl_hub_t *hub = pair.hub[1];
-    assert_int_equal(bl_hub_post_receive(hub, 0, key_of(0), to, 8, &err), BL_PRECONDITION); // no attempt yet
+    bl_transport_t *transport = pair.transport[1];
+    assert_int_equal(bl_transport_post_receive(transport, 0, key_of(0), to, 8, &err),
+                     BL_PRECONDITION); // no attempt yet
     pair_begin(&pair, 1);
-    assert_int_equal(bl_hub_post_receive(hub, 0, key_of(0), to, 0, &err), BL_INVALID);
-    assert_int_equal(bl_hub_post_receive(hub, 7, key_of(0), to, 8, &err), BL_INVALID);
-    assert_int_equal(bl_hub_wait_received(hub, 0, key_of(0), soon(), &err), BL_PRECONDITION);
-    assert_int_equal(bl_hub_wait_sent(hub, 0, key_of(0), soon(), &err), BL_OK);
-    CHECK_OK(bl_hub_post_receive(hub, 0, key_of(0), to, 8, &err), err);
-    assert_int_equal(bl_hub_post_receive(hub, 0, key_of(0), to, 8, &err), BL_PRECONDITION);
+    assert_int_equal(bl_transport_post_receive(transport, 0, key_of(0), to, 0, &err), BL_INVALID);
+    assert_int_equal(bl_transport_post_receive(transport, 7, key_of(0), to, 8, &err), BL_INVALID);
+    assert_int_equal(bl_transport_wait_received(transport, 0, key_of(0), soon(), &err), BL_PRECONDITION);
+    assert_int_equal(bl_transport_wait_sent(transport, 0, key_of(0), soon(), &err), BL_OK);
+    CHECK_OK(bl_transport_post_receive(transport, 0, key_of(0), to, 8, &err), err);
+    assert_int_equal(bl_transport_post_receive(transport, 0, key_of(0), to, 8, &err), BL_PRECONDITION);
     for (uint32_t i = 1; i < 4; i++) {
-      CHECK_OK(bl_hub_post_receive(hub, 0, key_of(i), to, 8, &err), err);
+      CHECK_OK(bl_transport_post_receive(transport, 0, key_of(i), to, 8, &err), err);
     }
-    assert_int_equal(bl_hub_post_receive(hub, 0, key_of(4), to, 8, &err), BL_EXHAUSTED);
-    bl_status_t outside = bl_hub_post_send(hub, 0, key_of(0), to, 8, &err);
+    assert_int_equal(bl_transport_post_receive(transport, 0, key_of(4), to, 8, &err), BL_EXHAUSTED);
+    bl_status_t outside = bl_transport_post_send(transport, 0, key_of(0), to, 8, &err);
     assert_int_equal(outside, path == BL_PATH_SHM ? BL_INVALID : BL_OK);
     uint8_t *end = pair.arena[1].base + PAIR_ARENA_BYTES;
-    outside = bl_hub_post_send(hub, 0, key_of(1), end - 4, 8, &err);
+    outside = bl_transport_post_send(transport, 0, key_of(1), end - 4, 8, &err);
     if (path == BL_PATH_SHM) {
       assert_int_equal(outside, BL_INVALID);
       assert_non_null(strstr(err.text, "no arena"));
@@ -589,9 +596,9 @@ static void sizes_must_agree(void **state) {
     uint8_t to[64];
     pair_open(&pair, path);
     pair_begin(&pair, 1);
-    CHECK_OK(bl_hub_post_receive(pair.hub[1], 0, key_of(0), to, 64, &err), err);
-    bl_status_t posted = bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base, 32, &err);
-    bl_status_t waited = bl_hub_wait_received(pair.hub[1], 0, key_of(0), soon(), &err);
+    CHECK_OK(bl_transport_post_receive(pair.transport[1], 0, key_of(0), to, 64, &err), err);
+    bl_status_t posted = bl_transport_post_send(pair.transport[0], 1, key_of(0), pair.arena[0].base, 32, &err);
+    bl_status_t waited = bl_transport_wait_received(pair.transport[1], 0, key_of(0), soon(), &err);
     if (posted == BL_OK) {
       assert_true(waited == BL_INTERNAL || waited == BL_UNAVAILABLE);
     } else {
@@ -609,29 +616,30 @@ static void nothing_is_left_behind(void **state) {
     bl_error_t err;
     pair_open(&pair, paths[i % 2]);
     pair_begin(&pair, 1);
-    CHECK_OK(bl_hub_post_send(pair.hub[0], 1, key_of(0), pair.arena[0].base, 1u << 20, &err), err); // never received
+    CHECK_OK(bl_transport_post_send(pair.transport[0], 1, key_of(0), pair.arena[0].base, 1u << 20, &err),
+             err); // never received
     pair_close(&pair);
   }
   assert_int_equal(count_descriptors(0), before);
 }
 
-// ---- a shared transfer thread ----------------------------------------------------------------------------------------
+// ---- a shared transfer thread ---------------------------------------------------------------------------------------
 
 static void exchange_tensors(pair_t *pair, uint64_t attempt, uint64_t bytes, uint8_t *to) {
   bl_error_t err;
   pair_begin(pair, attempt);
-  CHECK_OK(bl_hub_post_receive(pair->hub[1], 0, key_of(1), to, bytes, &err), err);
-  CHECK_OK(bl_hub_post_send(pair->hub[0], 1, key_of(1), pair->arena[0].base, bytes, &err), err);
+  CHECK_OK(bl_transport_post_receive(pair->transport[1], 0, key_of(1), to, bytes, &err), err);
+  CHECK_OK(bl_transport_post_send(pair->transport[0], 1, key_of(1), pair->arena[0].base, bytes, &err), err);
 }
 
 static void wait_for_tensors(pair_t *pair, uint64_t seed, uint64_t bytes, const uint8_t *to) {
   bl_error_t err;
-  CHECK_OK(bl_hub_wait_received(pair->hub[1], 0, key_of(1), soon(), &err), err);
-  CHECK_OK(bl_hub_wait_sent(pair->hub[0], 1, key_of(1), soon(), &err), err);
+  CHECK_OK(bl_transport_wait_received(pair->transport[1], 0, key_of(1), soon(), &err), err);
+  CHECK_OK(bl_transport_wait_sent(pair->transport[0], 1, key_of(1), soon(), &err), err);
   pattern_check(to, bytes, seed, "a shared thread");
 }
 
-// Four hubs on one thread, both ends of every link among them; some go while others move tensors.
+// Four transports on one thread, both ends of every link among them; some go while others move tensors.
 static void hubs_share_a_thread(void **state) {
   (void)state;
   const uint64_t bytes = PAIR_ARENA_BYTES - 5;

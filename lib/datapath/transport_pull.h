@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors of one link that this side's copy engine pulls out of the peer's memory (cuda-ipc). The words are those of shm: the
-// sender OFFERs what its device is done with, the receiver, once its buffer is posted too, pulls and says ACK. Inside of the
-// hub; not for users.
+// Tensors of one link that this side's copy engine pulls out of the peer's memory (cuda-ipc). The words are those of
+// shm: the sender OFFERs what its device is done with, the receiver, once its buffer is posted too, pulls and says ACK.
+// Inside of the transport; not for users.
 //
-// A link that is lost gives its memory back when nothing is pulled from it any more: what its peer has become has no part in
-// that. bl_hub_begin waits for all that moves, as for a link that touches memory.
+// A link that is lost gives its memory back when nothing is pulled from it any more: what its peer has become has no
+// part in that. bl_transport_begin waits for all that moves, as for a link that touches memory.
 //
-// Thread: transfer, but for what is marked [m] (guarded by the hub's mutex).
-#ifndef BALLAST_DATAPATH_HUB_PULL_H
-#define BALLAST_DATAPATH_HUB_PULL_H
+// Thread: transfer, but for what is marked [m] (guarded by the transport's mutex).
+#ifndef BALLAST_DATAPATH_TRANSPORT_PULL_H
+#define BALLAST_DATAPATH_TRANSPORT_PULL_H
 
 #include "datapath/exchange.h"
 #include "datapath/puller.h"

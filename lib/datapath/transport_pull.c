@@ -1,31 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "datapath/hub_pull.h"
+#include "datapath/transport_pull.h"
 
-#include "datapath/hub.h"
+#include "datapath/transport.h"
 
 // On the puller's thread.
 static void over(bl_pull_t *done, const bl_error_t *err) {
   bl__pull_t *pull = (bl__pull_t *)(void *)done; // its first member
   bl__link_t *link = pull->link;
-  bl_hub_t *hub = link->hub;
-  pthread_mutex_lock(&hub->mutex);
+  bl_transport_t *transport = link->transport;
+  pthread_mutex_lock(&transport->mutex);
   bl_tensor_t *tensor = pull->tensor;
   pull->used = false;
   link->pulling--;
-  hub->pulling--;
+  transport->pulling--;
   if (tensor != NULL && tensor->stale) {
     bl_exchange_drop(link->exchange, tensor);
   } else if (tensor != NULL && err->status != BL_OK) {
     link->failure = *err; // bl__pull_turn
   } else if (tensor != NULL) {
-    hub->counters.tensors_received++;
-    hub->counters.bytes_received += tensor->bytes;
+    transport->counters.tensors_received++;
+    transport->counters.bytes_received += tensor->bytes;
     (void)bl_exchange_moved(link->exchange, tensor, tensor->bytes);
   }
-  bl__hub_changed(hub);
-  pthread_cond_broadcast(&hub->untouched);
-  bl__hub_wake(hub); // for the ACK, and for what waits behind; or to free the link
-  pthread_mutex_unlock(&hub->mutex);
+  bl__transport_changed(transport);
+  pthread_cond_broadcast(&transport->untouched);
+  bl__transport_wake(transport); // for the ACK, and for what waits behind; or to free the link
+  pthread_mutex_unlock(&transport->mutex);
 }
 
 void bl__pull_launch(bl__link_t *link) {
@@ -44,17 +44,17 @@ void bl__pull_launch(bl__link_t *link) {
                          .tensor = tensor,
                          .used = true};
     link->pulling++;
-    link->hub->pulling++;
-    bl_puller_post(link->hub->puller, &pull->pull);
+    link->transport->pulling++;
+    bl_puller_post(link->transport->puller, &pull->pull);
   }
 }
 
 void bl__pull_turn(bl__link_t *link) {
-  pthread_mutex_lock(&link->hub->mutex);
+  pthread_mutex_lock(&link->transport->mutex);
   const bl_error_t failure = link->failure;
-  pthread_mutex_unlock(&link->hub->mutex);
+  pthread_mutex_unlock(&link->transport->mutex);
   if (failure.status != BL_OK) {
-    bl__link_lose(link, failure.status, "pulling from %s: %s", BL__NAME(link->hub, link->stage), failure.text);
+    bl__link_lose(link, failure.status, "pulling from %s: %s", BL__NAME(link->transport, link->stage), failure.text);
   }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the hub between two stages whose tensors go by NCCL (a fake of it): both ways in random orders, by choice or as
-// asked for; what keeps them from it is said and another path taken, or refused; a transfer that stands still, one for an
-// attempt that the other end has given up, a peer that goes away in the middle: the wait ends with the cause, communicators
-// are made again, and the next attempt is whole. The seed of random orders is fixed; BALLAST_TEST_SEED sets another.
+// Verifies the transport between two stages whose tensors go by NCCL (a fake of it): both ways in random orders, by
+// choice or as asked for; what keeps them from it is said and another path taken, or refused; a transfer that stands
+// still, one for an attempt that the other end has given up, a peer that goes away in the middle: the wait ends with
+// the cause, communicators are made again, and the next attempt is whole. The seed of random orders is fixed;
+// BALLAST_TEST_SEED sets another.
 #include "fake_nccl.h"
 #include "pair.h"
 #include "seed.h"
@@ -61,9 +62,9 @@ static void ground_close(ground_t *ground) {
   }
 }
 
-static bl_hub_path_t path_of(ground_t *ground, int side) {
-  bl_hub_path_t path;
-  assert_int_equal(bl_hub_paths(ground->pair.hub[side], &path, 1), 1);
+static bl_transport_path_t path_of(ground_t *ground, int side) {
+  bl_transport_path_t path;
+  assert_int_equal(bl_transport_paths(ground->pair.transport[side], &path, 1), 1);
   return path;
 }
 
@@ -80,7 +81,7 @@ typedef struct {
 
 static void *run_side(void *argument) {
   side_t *side = argument;
-  bl_hub_t *hub = side->ground->pair.hub[side->side];
+  bl_transport_t *transport = side->ground->pair.transport[side->side];
   const int32_t peer = !side->side;
   uint8_t *source = side->ground->pair.arena[side->side].base;
   uint64_t index = 0;
@@ -98,11 +99,12 @@ static void *run_side(void *argument) {
       const bl_tensor_key_t key = key_of(n);
       const uint64_t bytes = BYTES - n;
       if (round == 0) {
-        side->status = sends ? bl_hub_post_send(hub, peer, key, source + n * BYTES, bytes, &side->err)
-                             : bl_hub_post_receive(hub, peer, key, side->received + n * BYTES, bytes, &side->err);
+        side->status =
+            sends ? bl_transport_post_send(transport, peer, key, source + n * BYTES, bytes, &side->err)
+                  : bl_transport_post_receive(transport, peer, key, side->received + n * BYTES, bytes, &side->err);
       } else {
-        side->status = sends ? bl_hub_wait_sent(hub, peer, key, soon(), &side->err)
-                             : bl_hub_wait_received(hub, peer, key, soon(), &side->err);
+        side->status = sends ? bl_transport_wait_sent(transport, peer, key, soon(), &side->err)
+                             : bl_transport_wait_received(transport, peer, key, soon(), &side->err);
       }
     }
   }
@@ -141,16 +143,16 @@ static void tensors_go_by_nccl_where_they_can(void **state) {
     pair_listen(&ground.pair);
     pair_connect(&ground.pair, asked[a]);
     for (int i = 0; i < 2; i++) {
-      const bl_hub_path_t path = path_of(&ground, i);
+      const bl_transport_path_t path = path_of(&ground, i);
       assert_int_equal(path.path, BL_PATH_NCCL);
-      assert_true(bl_hub_is_direct(ground.pair.hub[i], !i));
+      assert_true(bl_transport_is_direct(ground.pair.transport[i], !i));
       assert_non_null(strstr(path.reason, a == 0 ? "NCCL 2.28.9, credits by shm" : "NCCL 2.28.9, credits by tcp"));
     }
     for (uint64_t attempt = 1; attempt <= 20; attempt++) {
       run_attempt(&ground, attempt, seed + attempt);
     }
     for (int i = 0; i < 2; i++) {
-      const bl_hub_counters_t counters = bl_hub_counters(ground.pair.hub[i]);
+      const bl_transport_counters_t counters = bl_transport_counters(ground.pair.transport[i]);
       assert_int_equal(counters.tensors_sent, 20 * TENSORS);
       assert_int_equal(counters.tensors_received, 20 * TENSORS);
       assert_int_equal(counters.bytes_copied, 0);
@@ -197,9 +199,9 @@ static void check_obstacle(void (*change)(ground_t *ground), bl_status_t status,
   pair_listen(&ground.pair);
   pair_connect(&ground.pair, BL_PATH_AUTO);
   for (int i = 0; i < 2; i++) {
-    const bl_hub_path_t path = path_of(&ground, i);
+    const bl_transport_path_t path = path_of(&ground, i);
     assert_int_equal(path.path, BL_PATH_SHM);
-    assert_false(bl_hub_is_direct(ground.pair.hub[i], !i));
+    assert_false(bl_transport_is_direct(ground.pair.transport[i], !i));
     if (strstr(path.reason, "shm: same machine; not nccl: ") == NULL || strstr(path.reason, why) == NULL) {
       fail_msg("side %d: %s", i, path.reason);
     }
@@ -268,8 +270,9 @@ static void a_path_of_the_host_is_taken_when_it_is_asked_for(void **state) {
 // Posts one tensor from 0 to 1 in the present attempt.
 static void post_one(ground_t *ground, uint8_t *destination) {
   bl_error_t err;
-  CHECK_OK(bl_hub_post_receive(ground->pair.hub[1], 0, key_of(0), destination, BYTES, &err), err);
-  CHECK_OK(bl_hub_post_send(ground->pair.hub[0], 1, key_of(0), ground->pair.arena[0].base, BYTES, &err), err);
+  CHECK_OK(bl_transport_post_receive(ground->pair.transport[1], 0, key_of(0), destination, BYTES, &err), err);
+  CHECK_OK(bl_transport_post_send(ground->pair.transport[0], 1, key_of(0), ground->pair.arena[0].base, BYTES, &err),
+           err);
 }
 
 static void expect_loss(bl_status_t status, const bl_error_t *err, bl_status_t expected, const char *text) {
@@ -291,12 +294,12 @@ static void a_transfer_that_stands_still_costs_one_attempt(void **state) {
     atomic_store(&ground.world.side[0].never_moves, true);
     pair_begin(&ground.pair, 2 + 2 * round);
     post_one(&ground, destination);
-    expect_loss(bl_hub_wait_received(ground.pair.hub[1], 0, key_of(0), soon(), &err), &err, BL_DEADLINE,
+    expect_loss(bl_transport_wait_received(ground.pair.transport[1], 0, key_of(0), soon(), &err), &err, BL_DEADLINE,
                 "was not over after");
-    expect_loss(bl_hub_wait_sent(ground.pair.hub[0], 1, key_of(0), soon(), &err), &err, BL_DEADLINE,
+    expect_loss(bl_transport_wait_sent(ground.pair.transport[0], 1, key_of(0), soon(), &err), &err, BL_DEADLINE,
                 "was not over after");
-    expect_loss(bl_hub_post_send(ground.pair.hub[0], 1, key_of(1), ground.pair.arena[0].base, BYTES, &err), &err,
-                BL_DEADLINE, "was not over after");
+    expect_loss(bl_transport_post_send(ground.pair.transport[0], 1, key_of(1), ground.pair.arena[0].base, BYTES, &err),
+                &err, BL_DEADLINE, "was not over after");
     atomic_store(&ground.world.side[0].never_moves, false);
     run_attempt(&ground, 3 + 2 * round, round);
   }
@@ -313,15 +316,15 @@ static void an_attempt_that_one_end_has_given_up_is_ended_at_both(void **state) 
   pair_listen(&ground.pair);
   pair_connect(&ground.pair, BL_PATH_AUTO);
   pair_begin(&ground.pair, 1);
-  CHECK_OK(bl_hub_post_receive(ground.pair.hub[1], 0, key_of(0), destination, BYTES, &err), err);
+  CHECK_OK(bl_transport_post_receive(ground.pair.transport[1], 0, key_of(0), destination, BYTES, &err), err);
   // The credit must have come before the receiver moves on: another tensor behind it shows that.
-  CHECK_OK(bl_hub_post_receive(ground.pair.hub[1], 0, key_of(1), destination, BYTES, &err), err);
-  CHECK_OK(bl_hub_post_send(ground.pair.hub[0], 1, key_of(1), ground.pair.arena[0].base, BYTES, &err), err);
-  CHECK_OK(bl_hub_wait_sent(ground.pair.hub[0], 1, key_of(1), soon(), &err), err);
-  CHECK_OK(bl_hub_begin(ground.pair.hub[1], 2, &err), err);
+  CHECK_OK(bl_transport_post_receive(ground.pair.transport[1], 0, key_of(1), destination, BYTES, &err), err);
+  CHECK_OK(bl_transport_post_send(ground.pair.transport[0], 1, key_of(1), ground.pair.arena[0].base, BYTES, &err), err);
+  CHECK_OK(bl_transport_wait_sent(ground.pair.transport[0], 1, key_of(1), soon(), &err), err);
+  CHECK_OK(bl_transport_begin(ground.pair.transport[1], 2, &err), err);
   memset(destination, 7, sizeof destination);
-  CHECK_OK(bl_hub_post_send(ground.pair.hub[0], 1, key_of(0), ground.pair.arena[0].base, BYTES, &err), err);
-  expect_loss(bl_hub_wait_sent(ground.pair.hub[0], 1, key_of(0), soon(), &err), &err, BL_CANCELLED,
+  CHECK_OK(bl_transport_post_send(ground.pair.transport[0], 1, key_of(0), ground.pair.arena[0].base, BYTES, &err), err);
+  expect_loss(bl_transport_wait_sent(ground.pair.transport[0], 1, key_of(0), soon(), &err), &err, BL_CANCELLED,
               "stage 1 has given up attempt 1");
   for (size_t i = 0; i < sizeof destination; i++) {
     assert_int_equal(destination[i], 7);
@@ -344,15 +347,15 @@ static void a_peer_that_goes_away_in_the_middle_ends_waits(void **state) {
   while (atomic_load(&ground.world.side[0].launches) == 0 || atomic_load(&ground.world.side[1].launches) == 0) {
     fake_nap();
   }
-  bl_hub_destroy(ground.pair.hub[0]);
-  ground.pair.hub[0] = NULL;
-  const bl_status_t status = bl_hub_wait_received(ground.pair.hub[1], 0, key_of(0), soon(), &err);
+  bl_transport_destroy(ground.pair.transport[0]);
+  ground.pair.transport[0] = NULL;
+  const bl_status_t status = bl_transport_wait_received(ground.pair.transport[1], 0, key_of(0), soon(), &err);
   if (status == BL_OK) {
     fail_msg("a tensor that never came whole was received");
   }
-  CHECK_OK(bl_hub_begin(ground.pair.hub[1], 2, &err), err); // nothing of it moves any more
+  CHECK_OK(bl_transport_begin(ground.pair.transport[1], 2, &err), err); // nothing of it moves any more
   atomic_store(&ground.world.side[0].dies_half_way, false);
-  CHECK_OK(bl_hub_create(&ground.pair.options[0], &ground.pair.hub[0], &err), err);
+  CHECK_OK(bl_transport_create(&ground.pair.options[0], &ground.pair.transport[0], &err), err);
   pair_connect(&ground.pair, BL_PATH_NCCL);
   run_attempt(&ground, 3, 10);
   ground_close(&ground);

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the transport makes of what happens on its links: frames go to the handshake or to communicators, and an end is
+// told to whoever counted on the link.
+#include "datapath/handshake.h"
+#include "datapath/transport.h"
+#include "sys/log.h"
+
+#include <stdio.h>
+
+static void on_frame(bl__link_t *link) {
+  const bl_frame_kind_t kind = link->reader.frame.kind;
+  if (link->state != BL__LINK_UP) {
+    bl__handshake_frame(link);
+  } else if (kind == BL_FRAME_RENDEZVOUS) {
+    bl__nccl_link_heard(link);
+  } else if (link->nccl_link != NULL) {
+    bl__nccl_link_go(link);
+  } else {
+    bl__link_lose(link, BL_INTERNAL, "%s sends a frame that is not expected now (%s)",
+                  BL__NAME(link->transport, link->stage), bl_frame_kind_name(kind));
+  }
+}
+
+// The link was up: its peer has none now.
+static void tell_waiters(bl__link_t *link, bl_status_t status, const char *text) {
+  bl_transport_t *transport = link->transport;
+  pthread_mutex_lock(&transport->mutex);
+  bl__peer_t *peer = bl__transport_find(transport, link->stage);
+  bool replaced = peer == NULL || peer->link != link;
+  if (!replaced) {
+    if (link->nccl_link != NULL) {
+      bl__nccl_link_part(link->nccl_link, status, text);
+    }
+    bl__pull_part(link);
+    bl_exchange_lose(peer->exchange);
+    peer->link = NULL;
+    peer->path = BL_PATH_AUTO;
+    peer->mapped_bytes = 0;
+    peer->lost = status;
+    snprintf(peer->reason, sizeof peer->reason, "%s", text);
+    transport->counters.links_lost++;
+  }
+  bl__transport_changed(transport);
+  pthread_mutex_unlock(&transport->mutex);
+  if (!replaced && !transport->closing) {
+    bl_log(status == BL_UNAVAILABLE ? BL_LOG_INFO : BL_LOG_ERROR, "data path: link to %s ended: %s",
+           BL__NAME(transport, link->stage), text);
+    bl__connect_lost(transport, link->stage, status, text);
+  }
+}
+
+static void on_ended(bl__link_t *link, bl__link_state_t state, bl_status_t status, const char *text) {
+  bl_transport_t *transport = link->transport;
+  if (state == BL__LINK_UP) {
+    tell_waiters(link, status, text);
+  } else if (link->outgoing) {
+    bl__connect_failed(transport, link, status, text);
+  } else {
+    transport->strangers--;
+    if (state != BL__LINK_REFUSING && !transport->closing) { // a refusal was counted when it was decided
+      bl__transport_count_refused(transport, "%s", text);
+    }
+  }
+}
+
+static void launch(bl__link_t *link) {
+  if (link->nccl_link != NULL) {
+    bl__nccl_link_launch(link);
+  } else {
+    bl__pull_launch(link);
+  }
+}
+
+const bl__link_ops_t bl__transport_link_ops = {
+    .connected = bl__handshake_begin, .on_frame = on_frame, .launch = launch, .ended = on_ended};
