@@ -2,7 +2,8 @@
 // The walk of a request (EVICT, LOAD, RELEASE, KEEP) of a client from its frame to its answer:
 //
 //   1  connections.c         its frame is there (on_frame); its number and the time are kept
-//      link.c          where blocks take turns: an EVICT or LOAD of a holder on this machine waits for its own
+//      transfer_queue.c          where blocks take turns: an EVICT or LOAD of a holder on this machine waits for its
+//      own
 //   2  bl__on_request  the lease table (lib/lease/table.h) grants it, refuses it or lets it wait
 //   3  begin           granted: the transfer begins (connection_transfers.c; over NCCL connection_nccl.c)
 //   4                  a transfer thread or NCCL moves the bytes
@@ -33,8 +34,8 @@ static bl_lease_request_t request_of(const bl_store_t *store, const bl_connectio
 }
 
 static void end_turn(bl_store_t *store, uint64_t session, const bl_frame_t *frame) {
-  if (store->link != NULL) {
-    bl_link_end(store->link, session, frame->id, frame->generation);
+  if (store->queue != NULL) {
+    bl_transfer_queue_end(store->queue, session, frame->id, frame->generation);
   }
 }
 
@@ -95,7 +96,7 @@ static uint64_t bytes_of(const bl_store_t *store, const bl_frame_t *frame) {
                                                                         : 0;
 }
 
-void bl__on_turn(void *context, const bl_link_turn_t *turn) {
+void bl__on_turn(void *context, const bl_transfer_queue_entry_t *turn) {
   bl_store_t *store = context;
   bl_connection_t *connection = bl_connections_find(store->connections, turn->session);
   if (connection != NULL) { // else it is sent again, over the next one
@@ -108,15 +109,15 @@ void bl__on_turn(void *context, const bl_link_turn_t *turn) {
 void bl__on_request(void *context, bl_connection_t *connection, const bl_frame_t *frame) {
   bl_store_t *store = context;
   const bool transfers = frame->kind == BL_FRAME_EVICT || frame->kind == BL_FRAME_LOAD;
-  if (store->link != NULL && bl_connection_is_shm(connection)) {
+  if (store->queue != NULL && bl_connection_is_shm(connection)) {
     if (transfers) {
-      const bl_link_turn_t turn = {
+      const bl_transfer_queue_entry_t turn = {
           .session = bl_connection_session(connection), .bytes = bytes_of(store, frame), .frame = *frame};
-      if (!bl_link_ask(store->link, &turn)) {
+      if (!bl_transfer_queue_ask(store->queue, &turn)) {
         return;
       }
     } else {
-      bl_link_hurry(store->link, bl_connection_session(connection), frame->id);
+      bl_transfer_queue_hurry(store->queue, bl_connection_session(connection), frame->id);
     }
   }
   serve(store, connection, frame);
@@ -136,8 +137,8 @@ static bl_store_transfer_t transfer_of(const bl_lease_request_t *request, const 
 // A request that could not begin is answered with BL_LEASE_TRANSFER.
 static void not_begun(bl_store_t *store, const bl_lease_answer_t *answer) {
   bl_lease_table_transfer_ended(store->table, answer->id, answer->generation, false, 0, bl_clock_now_ns());
-  if (store->link != NULL) {
-    bl_link_end(store->link, 0, answer->id, answer->generation);
+  if (store->queue != NULL) {
+    bl_transfer_queue_end(store->queue, 0, answer->id, answer->generation);
   }
 }
 
@@ -183,8 +184,8 @@ void bl__on_moved(void *context, const bl_store_transfer_t *transfer, bool whole
   bl_lease_table_set_checksum(store->table, transfer->id, transfer->generation, transfer->checksum);
   bl_lease_table_transfer_ended(store->table, transfer->id, transfer->generation, whole, bytes_checksum,
                                 bl_clock_now_ns());
-  if (store->link != NULL) {
-    bl_link_end(store->link, 0, transfer->id, transfer->generation);
+  if (store->queue != NULL) {
+    bl_transfer_queue_end(store->queue, 0, transfer->id, transfer->generation);
   }
   bl_store_settle(store);
 }

@@ -122,8 +122,8 @@ void bl_store_settle(bl_store_t *store) {
              action.session, bl_session_end_text(action.end));
       bl_connections_end(store->connections, action.session, bl_session_end_text(action.end));
       bl_holders_end(store->holders, action.session, action.end == BL_SESSION_CLOSED);
-      if (store->link != NULL) {
-        bl_link_forget(store->link, action.session);
+      if (store->queue != NULL) {
+        bl_transfer_queue_forget(store->queue, action.session);
       }
       store->observer.on_session_over(store->observer.context, action.session, action.end);
       break;
@@ -272,7 +272,7 @@ bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_t *options, 
     status = bl_holders_create(loop, holder_gone, store, &store->holders, err);
   }
   if (status == BL_OK && (options->turns || options->bytes_per_second > 0)) {
-    status = bl_link_create(loop, options->bytes_per_second, bl__on_turn, store, &store->link, err);
+    status = bl_transfer_queue_create(loop, options->bytes_per_second, bl__on_turn, store, &store->queue, err);
   }
   if (status == BL_OK) {
     unsigned threads = options->transfer_threads != 0 ? options->transfer_threads : 1;
@@ -308,7 +308,7 @@ void bl_store_destroy(bl_store_t *store) {
   bl_pool_destroy(store->pool);
   bl_loop_drain(store->loop); // what the pool posted: all transfers have come back after this
   bl_connections_destroy(store->connections);
-  bl_link_destroy(store->link);
+  bl_transfer_queue_destroy(store->queue);
   bl_arenas_destroy(store->arenas);
   bl_holders_destroy(store->holders);
   bl_timer_destroy(store->timer);

@@ -40,7 +40,7 @@ typedef struct bl_store_options {
   bl_device_t *device;          // whose memory is lent, outlives the store; NULL: the host
   bool nccl_shared_gpu;         // holders have the same GPU (datapath/nccl/start.h)
   unsigned transfer_threads;    // 0: 1
-  bool turns;                   // blocks of holders on this machine move one at a time (link.h)
+  bool turns;                   // blocks of holders on this machine move one at a time (transfer_queue.h)
   uint64_t bytes_per_second;    // of that link; 0: as fast as it goes. Implies `turns`
   bl_store_observer_t observer;
 } bl_store_options_t;

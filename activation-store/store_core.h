@@ -7,9 +7,9 @@
 
 #include "arenas.h"
 #include "holders.h"
-#include "link.h"
 #include "loop/timer.h"
 #include "pool.h"
+#include "transfer_queue.h"
 
 struct bl_store {
   bl_loop_t *loop;
@@ -17,7 +17,7 @@ struct bl_store {
   bl_store_observer_t observer;
   bl_pool_t *pool;
   bl_connections_t *connections;
-  bl_link_t *link; // NULL: blocks of any number of holders move at a time
+  bl_transfer_queue_t *queue; // NULL: blocks of any number of holders move at a time
   bl_holders_t *holders;
   bl_timer_t *timer;
   bl_arenas_t *arenas;
@@ -30,7 +30,7 @@ struct bl_store {
 
 // requests.c; what connections.h calls
 void bl__on_request(void *context, bl_connection_t *connection, const bl_frame_t *frame);
-void bl__on_turn(void *context, const bl_link_turn_t *turn); // what link.h calls
+void bl__on_turn(void *context, const bl_transfer_queue_entry_t *turn); // what transfer_queue.h calls
 void bl__on_moved(void *context, const bl_store_transfer_t *transfer, bool whole, uint64_t bytes_checksum);
 void bl__on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns);
 // The table answers a request that had to wait.

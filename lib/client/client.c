@@ -19,40 +19,40 @@
 
 // ---- callers' remote calls ------------------------------------------------------------------------------------------
 
-// An unused question; waits for one when all are in use.
-static bl__question_t *new_question(bl_client_t *client, bl__ask_t verb) {
+// An unused control call; waits for one when all are in use.
+static bl__control_call_t *new_question(bl_client_t *client, bl__control_call_kind_t verb) {
   pthread_mutex_lock(&client->mutex);
   for (;;) {
-    for (size_t i = 0; i < sizeof client->questions / sizeof client->questions[0]; i++) {
-      if (!client->questions[i].used) {
-        bl__question_t *question = &client->questions[i];
-        *question = (bl__question_t){.client = client,
+    for (size_t i = 0; i < sizeof client->calls / sizeof client->calls[0]; i++) {
+      if (!client->calls[i].used) {
+        bl__control_call_t *call = &client->calls[i];
+        *call = (bl__control_call_t){.client = client,
                                      .verb = verb,
                                      .used = true,
                                      .deadline_ns = bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS,
-                                     .message = {.handle = bl__on_question}};
+                                     .message = {.handle = bl__on_control_call}};
         pthread_mutex_unlock(&client->mutex);
-        return question;
+        return call;
       }
     }
     pthread_cond_wait(&client->changed, &client->mutex);
   }
 }
 
-// Asks, waits, and frees the question. Every question ends by its deadline at the latest: waiting needs none of its
-// own.
-static bl_status_t ask(bl__question_t *question, bl_error_t *err) {
-  bl_client_t *client = question->client;
-  bl_loop_post(client->loop, &question->message);
+// Asks, waits, and frees the control call. Every control call ends by its deadline at the latest: waiting needs none of
+// its own.
+static bl_status_t ask(bl__control_call_t *call, bl_error_t *err) {
+  bl_client_t *client = call->client;
+  bl_loop_post(client->loop, &call->message);
   pthread_mutex_lock(&client->mutex);
-  while (!question->over) {
-    pthread_cond_wait(&client->ended[question - client->questions], &client->mutex);
+  while (!call->over) {
+    pthread_cond_wait(&client->ended[call - client->calls], &client->mutex);
   }
-  const bl_status_t status = question->err.status;
+  const bl_status_t status = call->err.status;
   if (err != NULL) {
-    *err = question->err;
+    *err = call->err;
   }
-  question->used = false;
+  call->used = false;
   pthread_cond_signal(&client->changed);
   pthread_mutex_unlock(&client->mutex);
   return status;
@@ -63,20 +63,20 @@ bl_status_t bl_client_reserve(bl_client_t *client, uint64_t plan, const bl_clien
   if (bl__is_forked(client, err)) {
     return BL_PRECONDITION;
   }
-  bl__question_t *question = new_question(client, BL__ASK_RESERVE);
-  question->plan = plan;
-  question->demands = demands;
-  question->demand_count = demand_count;
-  return ask(question, err);
+  bl__control_call_t *call = new_question(client, BL__CALL_RESERVE);
+  call->plan = plan;
+  call->demands = demands;
+  call->demand_count = demand_count;
+  return ask(call, err);
 }
 
 bl_status_t bl_client_unreserve(bl_client_t *client, uint64_t plan, bl_error_t *err) {
   if (bl__is_forked(client, err)) {
     return BL_PRECONDITION;
   }
-  bl__question_t *question = new_question(client, BL__ASK_UNRESERVE);
-  question->plan = plan;
-  return ask(question, err);
+  bl__control_call_t *call = new_question(client, BL__CALL_UNRESERVE);
+  call->plan = plan;
+  return ask(call, err);
 }
 
 // ---- looking --------------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ static void turn(bl_client_t *client, bool tick) {
     bl__requests_lose(&client->requests, &lost);
     pthread_mutex_unlock(&client->mutex);
     bl__transfer_settle(client);
-    bl__questions_end(client, &lost);
+    bl__control_calls_end(client, &lost);
     if (client->phase < BL__PHASE_OPEN) {
       opening_failed(client, &lost);
     }
@@ -248,18 +248,18 @@ static void be_open(bl_client_t *client) {
   settle(client, BL__PHASE_OPEN, &well);
 }
 
-static void reserved(bl__question_t *question) {
-  bl_client_t *client = question->client;
-  if (client->phase == BL__PHASE_RESERVING && question->err.status != BL_OK) {
-    opening_failed(client, &question->err);
+static void reserved(bl__control_call_t *call) {
+  bl_client_t *client = call->client;
+  if (client->phase == BL__PHASE_RESERVING && call->err.status != BL_OK) {
+    opening_failed(client, &call->err);
   } else if (client->phase == BL__PHASE_RESERVING) {
     be_open(client);
   }
 }
 
-static void prepare(bl__question_t *question, bl_client_t *client, bl__ask_t verb, uint64_t deadline_ms,
-                    void (*done)(bl__question_t *question)) {
-  *question = (bl__question_t){
+static void prepare(bl__control_call_t *call, bl_client_t *client, bl__control_call_kind_t verb, uint64_t deadline_ms,
+                    void (*done)(bl__control_call_t *call)) {
+  *call = (bl__control_call_t){
       .client = client, .verb = verb, .done = done, .deadline_ns = bl_clock_now_ns() + deadline_ms * BL_NS_PER_MS};
 }
 
@@ -289,11 +289,11 @@ static void register_next(bl_client_t *client) {
     bl__wake(client);
   } else if (client->demand_count > 0) {
     client->phase = BL__PHASE_RESERVING;
-    prepare(&client->step, client, BL__ASK_RESERVE, client->deadline_ms, reserved);
+    prepare(&client->step, client, BL__CALL_RESERVE, client->deadline_ms, reserved);
     client->step.plan = client->plan;
     client->step.demands = client->demands;
     client->step.demand_count = client->demand_count;
-    bl__ask(&client->step);
+    bl__control_call_start(&client->step);
   } else {
     be_open(client);
   }
@@ -313,17 +313,16 @@ static void go_on_opening(bl_client_t *client) {
   }
 }
 
-static void asked_to_open(bl__question_t *question) {
-  bl_client_t *client = question->client;
-  if (client->phase != BL__PHASE_ASKING) {
+static void asked_to_open(bl__control_call_t *call) {
+  bl_client_t *client = call->client;
+  if (client->phase != BL__PHASE_OPENING) {
     return;
   }
-  if (question->err.status != BL_OK) {
-    opening_failed(client, &question->err);
+  if (call->err.status != BL_OK) {
+    opening_failed(client, &call->err);
     return;
   }
-  client->renewed_ns =
-      question->deadline_ns - client->open_ms * BL_NS_PER_MS; // the TTL counts from before it was asked
+  client->renewed_ns = call->deadline_ns - client->open_ms * BL_NS_PER_MS; // the TTL counts from before it was asked
   client->phase = BL__PHASE_CONNECTING;
   bl__connection_begin(client);
   bl__wake(client);
@@ -331,7 +330,7 @@ static void asked_to_open(bl__question_t *question) {
 
 static void begin_session(bl_client_t *client) {
   bl_error_t err = {0};
-  client->phase = BL__PHASE_ASKING;
+  client->phase = BL__PHASE_OPENING;
   client->session = 0;
   bl_error_clear(&client->opening_err);
   client->says_goodbye = false;
@@ -340,8 +339,8 @@ static void begin_session(bl_client_t *client) {
     opening_failed(client, &err);
     return;
   }
-  prepare(&client->step, client, BL__ASK_OPEN, client->open_ms, asked_to_open);
-  bl__ask(&client->step);
+  prepare(&client->step, client, BL__CALL_OPEN, client->open_ms, asked_to_open);
+  bl__control_call_start(&client->step);
 }
 
 static void on_begin(bl_message_t *message) {
@@ -377,7 +376,7 @@ static void end_operations(bl_client_t *client) {
   bl__requests_lose(&client->requests, &cause);
   pthread_mutex_unlock(&client->mutex);
   bl__transfer_settle(client);
-  bl__questions_end(client, &cause);
+  bl__control_calls_end(client, &cause);
 }
 
 static void be_gone(bl_client_t *client) {
@@ -408,8 +407,8 @@ static void begin_again(bl_client_t *client) {
   begin_session(client);
 }
 
-static void told(bl__question_t *question) {
-  bl_loop_post(question->client->loop, &question->client->end); // out of the call that ends here
+static void told(bl__control_call_t *call) {
+  bl_loop_post(call->client->loop, &call->client->end); // out of the call that ends here
 }
 
 static void on_end(bl_message_t *message) {
@@ -420,8 +419,8 @@ static void on_end(bl_message_t *message) {
     client->opened = NULL;
     end_operations(client); // before the store has heard of it
     if (client->session != 0 && lives && client->channel != NULL) {
-      prepare(&client->goodbye, client, BL__ASK_CLOSE, CLOSE_MS, told);
-      bl__ask(&client->goodbye); // what fails ends by the store's own rules
+      prepare(&client->goodbye, client, BL__CALL_CLOSE, CLOSE_MS, told);
+      bl__control_call_start(&client->goodbye); // what fails ends by the store's own rules
       return;
     }
   }
@@ -537,7 +536,7 @@ static bl_status_t find_runtime(bl_client_t *client, const bl_client_options_t *
 static void cleanup(bl_client_t *client) {
   bl__requests_cleanup(&client->requests);
   pthread_cond_destroy(&client->changed);
-  for (size_t i = 0; i < BL__QUESTIONS; i++) {
+  for (size_t i = 0; i < BL__CONTROL_CALLS; i++) {
     pthread_cond_destroy(&client->ended[i]);
   }
   for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) {
@@ -589,7 +588,7 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   }
   pthread_mutex_init(&client->mutex, NULL);
   pthread_cond_init(&client->changed, NULL);
-  for (size_t i = 0; i < BL__QUESTIONS; i++) {
+  for (size_t i = 0; i < BL__CONTROL_CALLS; i++) {
     pthread_cond_init(&client->ended[i], NULL);
   }
   for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) {

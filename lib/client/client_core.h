@@ -6,7 +6,7 @@
 //   operations.c    tickets: starts, waits, cancels
 //   requests.h      pure: what is asked of the store over the data connection, and what its answers mean
 //   transfer.c      sends those requests, moves the bytes of blocks, reads answers
-//   ways.c          the same on nccl: a pair of communicators
+//   nccl.c          the same on nccl: a pair of communicators
 //   connection.c        the data connection comes up and goes down
 //   control.c       what goes as remote calls: open, keep-alive, reserve, close
 //   request_wire.c  those as messages
@@ -35,8 +35,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define BL__ID_BYTES  16
-#define BL__QUESTIONS 8 // remote calls of callers at a time
+#define BL__ID_BYTES      16
+#define BL__CONTROL_CALLS 8 // remote calls of callers at a time
 
 struct bl_client_runtime {
   bl_loop_thread_t *thread;
@@ -48,30 +48,30 @@ struct bl_client_runtime {
   unsigned closing; // [its mutex] clients that are being closed
 };
 
-// ---- questions: remote calls ----------------------------------------------------------------------------------------
+// ---- control calls: remote calls ------------------------------------------------------------------------------------
 
 typedef enum {
-  BL__ASK_OPEN, // not sequenced
-  BL__ASK_CLOSE,
-  BL__ASK_KEEP_ALIVE,
-  BL__ASK_RESERVE, // sequenced from here on
-  BL__ASK_UNRESERVE,
-} bl__ask_t;
+  BL__CALL_OPEN, // not sequenced
+  BL__CALL_CLOSE,
+  BL__CALL_KEEP_ALIVE,
+  BL__CALL_RESERVE, // sequenced from here on
+  BL__CALL_UNRESERVE,
+} bl__control_call_kind_t;
 
-typedef struct bl__question {
+typedef struct bl__control_call {
   bl_message_t message;
   bl_client_t *client;
-  struct bl__question *next; // waiting for its turn or for another try
-  bl__ask_t verb;
+  struct bl__control_call *next; // waiting for its turn or for another try
+  bl__control_call_kind_t verb;
   uint64_t sequence;
   uint64_t deadline_ns;
   bool used, over;                             // [m]
-  void (*done)(struct bl__question *question); // NULL: a caller waits for it
+  void (*done)(struct bl__control_call *call); // NULL: a caller waits for it
   bl_error_t err;                              // of the outcome
   uint64_t plan;
   const bl_client_demand_t *demands;
   size_t demand_count;
-} bl__question_t;
+} bl__control_call_t;
 
 // ---- the data connection --------------------------------------------------------------------------------------------
 
@@ -84,8 +84,8 @@ typedef enum {
   BL__CONNECTION_UP,
 } bl__connection_state_t;
 
-// Our half of a transfer over a communicator, from GO until it is over; in the place of its request in the window.
-typedef struct bl__half {
+// Our end of a transfer over a communicator, from GO until it is over; in the place of its request in the window.
+typedef struct bl__pending_transfer {
   bl_nccl_transfer_t transfer; // first
   bl_client_t *client;
   uint64_t sequence; // 0: none
@@ -93,7 +93,7 @@ typedef struct bl__half {
   bool answered;     // the answer came before that, and waits here
   bl__answer_t answer;
   char text[BL_FRAME_TEXT_BYTES + 1];
-} bl__half_t;
+} bl__pending_transfer_t;
 
 typedef struct bl__client_region {
   bool used, registered;
@@ -104,7 +104,7 @@ typedef struct bl__client_region {
 } bl__client_region_t;
 
 typedef enum {
-  BL__PHASE_ASKING,      // for a session
+  BL__PHASE_OPENING,     // for a session
   BL__PHASE_CONNECTING,  // its data connection
   BL__PHASE_REGISTERING, // regions
   BL__PHASE_RESERVING,   // slots, where open_start was given demands
@@ -148,8 +148,8 @@ struct bl_client {
   uint32_t registering;        // the region that is being registered, while REGISTERING
   bl_client_demand_t *demands; // of the first reservation
   size_t demand_count;
-  bl__question_t step, goodbye; // the remote call of opening that is under way; that of closing
-  bl_message_t wake;            // posted while `woken`
+  bl__control_call_t step, goodbye; // the remote call of opening that is under way; that of closing
+  bl_message_t wake;                // posted while `woken`
   atomic_bool woken;
   bool gone; // to be freed when `wake` has come
 
@@ -166,9 +166,9 @@ struct bl_client {
   bl_rpc_channel_t *channel;
   bl_timer_t *timer;
   bool ticks_fast;
-  bl__question_t *turn_first, *turn_last; // wait for their turn
-  bl__question_t *again;                  // wait for another try
-  bl__question_t renewal;
+  bl__control_call_t *turn_first, *turn_last; // wait for their turn
+  bl__control_call_t *again;                  // wait for another try
+  bl__control_call_t renewal;
   bool renewing;
   uint64_t renewal_sent_ns, renewed_ns; // of the renewal under way; of the last that arrived
   uint64_t next_renewal_ns;
@@ -196,20 +196,20 @@ struct bl_client {
   uint8_t side[BL_FRAME_CHUNK_BYTES];  // rest of a chunk whose block was given up
   uint8_t aside[BL_FRAME_CHUNK_BYTES]; // of a block of which a part is wanted
   bl_nccl_pair_t pair;
-  bl__half_t halves[BL__WINDOW];
-  atomic_bool way_changed; // a communicator is ready, or dead
-  char link_why[192];      // why it went down last; "": it is up
+  bl__pending_transfer_t pending_transfers[BL__WINDOW];
+  atomic_bool nccl_changed; // a communicator is ready, or dead
+  char link_why[192];       // why it went down last; "": it is up
   uint64_t link_at_ns, link_wait_ns;
   uint64_t tick_ns; // when deadlines are looked at next
 
   pthread_mutex_t mutex;  // guards what follows, and what is marked [m]
-  pthread_cond_t changed; // it is open, or closed; a question or operation is unused again
+  pthread_cond_t changed; // it is open, or closed; a control call or operation is unused again
   bl_error_t lost;        // BL_OK while the session lives
   bool settled;           // opening has ended, with `settled_err`
   bl_error_t settled_err;
   bool draining;
-  bl__question_t questions[BL__QUESTIONS];
-  pthread_cond_t ended[BL__QUESTIONS]; // of each question: wakes its asker alone
+  bl__control_call_t calls[BL__CONTROL_CALLS];
+  pthread_cond_t ended[BL__CONTROL_CALLS]; // of each control call: wakes its asker alone
   bl__requests_t requests;
   pthread_cond_t done[BL_CLIENT_TICKETS]; // of each operation
   bl__client_region_t *regions;           // of BL_CLIENT_REGIONS; grows
@@ -225,12 +225,12 @@ bool bl__is_forked(const bl_client_t *client, bl_error_t *err); // any thread: a
 
 // control.c
 void bl__control_turn(bl_client_t *client, uint64_t now_ns);
-void bl__on_question(bl_message_t *message);
-void bl__ask(bl__question_t *question);
-void bl__asked(bl__question_t *question); // what request_wire.c calls back
-void bl__questions_end(bl_client_t *client, const bl_error_t *cause);
-// request_wire.c: sends; the outcome comes to bl__asked with question->err.
-BL_MUST_USE bl_status_t bl__send(bl__question_t *question, uint64_t deadline_ms, bl_error_t *err);
+void bl__on_control_call(bl_message_t *message);
+void bl__control_call_start(bl__control_call_t *call);
+void bl__control_call_end(bl__control_call_t *call); // what request_wire.c calls back
+void bl__control_calls_end(bl_client_t *client, const bl_error_t *cause);
+// request_wire.c: sends; the outcome comes to bl__control_call_end with control call->err.
+BL_MUST_USE bl_status_t bl__send(bl__control_call_t *call, uint64_t deadline_ms, bl_error_t *err);
 
 // connection.c
 void bl__connection_begin(bl_client_t *client);                 // tries the paths, one after the other
@@ -245,15 +245,15 @@ void bl__transfer_turn(bl_client_t *client, uint64_t now_ns, bool *more);
 void bl__transfer_settle(bl_client_t *client);
 void bl__transfer_answer(bl_client_t *client, const bl__answer_t *answer);
 
-// ways.c
-BL_MUST_USE bl_status_t bl__ways_open(bl_client_t *client, bl_error_t *err);
+// nccl.c
+BL_MUST_USE bl_status_t bl__nccl_open(bl_client_t *client, bl_error_t *err);
 // BL_DEADLINE: not made yet.
-BL_MUST_USE bl_status_t bl__ways_made(bl_client_t *client, bl_error_t *err);
-void bl__ways_close(bl_client_t *client); // waits until nothing of it touches memory any more
-void bl__way_begun(bl_client_t *client);  // GO is in the reader
-bool bl__ways_turn(bl_client_t *client);  // what has ended, and failed. False: nothing
-// An answer that has to wait until our half of its transfer is over is kept there.
-bool bl__way_keeps(bl_client_t *client, const bl__answer_t *answer);
+BL_MUST_USE bl_status_t bl__nccl_made(bl_client_t *client, bl_error_t *err);
+void bl__nccl_close(bl_client_t *client);          // waits until nothing of it touches memory any more
+void bl__nccl_transfer_begin(bl_client_t *client); // GO is in the reader
+bool bl__nccl_turn(bl_client_t *client);           // what has ended, and failed. False: nothing
+// An answer that has to wait until our end of its transfer is over is kept there.
+bool bl__nccl_keeps_answer(bl_client_t *client, const bl__answer_t *answer);
 
 // operations.c
 bl__operation_t *bl__operation_new(bl_client_t *client, bl__verb_t verb); // waits for a free one

@@ -24,7 +24,7 @@ void bl__connection_close(bl_client_t *client) {
   client->watch = NULL;
   bl_frame_writer_cleanup(&client->writer);
   bl_stream_close(&client->stream); // so that the store gives up its ends of communicators, too
-  bl__ways_close(client);
+  bl__nccl_close(client);
   for (size_t i = 0; i < client->part_count; i++) {
     bl_peer_memory_close(&client->parts[i]);
   }
@@ -149,7 +149,7 @@ static bl_status_t on_welcome(bl_client_t *client, bl_error_t *err) {
   }
   if (client->by == BL_PATH_NCCL) {
     client->link = client->phase == BL__PHASE_CONNECTING ? BL__CONNECTION_JOINING : BL__CONNECTION_UP;
-    return bl__ways_open(client, err);
+    return bl__nccl_open(client, err);
   }
   client->link = BL__CONNECTION_UP;
   return client->shm ? map_parts(client, &welcome, err) : BL_OK;
@@ -244,7 +244,7 @@ static bl_status_t advance(bl_client_t *client, bl_error_t *err) {
     status = read_welcome(client, err);
   }
   if (status == BL_OK && client->link == BL__CONNECTION_JOINING) {
-    status = bl__ways_made(client, err);
+    status = bl__nccl_made(client, err);
   }
   return status;
 }
@@ -385,7 +385,7 @@ static void be_late(bl_client_t *client) {
     (void)bl_error_set(&err, BL_UNAVAILABLE, "%s: the store did not answer in time", client->link_address);
     break;
   default:
-    (void)!bl__ways_made(client, &err);
+    (void)!bl__nccl_made(client, &err);
     break;
   }
   failed(client, &err);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remote calls: sends questions, again while the store cannot be reached, renews the session, notices its end.
+// Remote calls: sends control calls, again while the store cannot be reached, renews the session, notices its end.
 #include "client/client_core.h"
 
 #include "sys/clock.h"
@@ -8,166 +8,166 @@
 
 #define TRY_MS 2000 // until an unanswered request is sent again
 
-static bool is_sequenced(const bl__question_t *question) {
-  return question->verb >= BL__ASK_RESERVE;
+static bool is_sequenced(const bl__control_call_t *call) {
+  return call->verb >= BL__CALL_RESERVE;
 }
 
-static void end_question(bl__question_t *question) {
-  bl_client_t *client = question->client;
-  if (question->done != NULL) {
-    question->done(question);
+static void end_question(bl__control_call_t *call) {
+  bl_client_t *client = call->client;
+  if (call->done != NULL) {
+    call->done(call);
     return;
   }
   pthread_mutex_lock(&client->mutex);
-  question->over = true;
-  pthread_cond_signal(&client->ended[question - client->questions]);
+  call->over = true;
+  pthread_cond_signal(&client->ended[call - client->calls]);
   pthread_mutex_unlock(&client->mutex);
 }
 
-void bl__questions_end(bl_client_t *client, const bl_error_t *cause) {
-  bl__question_t *lists[2] = {client->again, client->turn_first};
+void bl__control_calls_end(bl_client_t *client, const bl_error_t *cause) {
+  bl__control_call_t *lists[2] = {client->again, client->turn_first};
   client->again = client->turn_first = client->turn_last = NULL;
   for (int i = 0; i < 2; i++) {
-    for (bl__question_t *question = lists[i], *next; question != NULL; question = next) {
-      next = question->next;
-      question->err = *cause;
-      end_question(question);
+    for (bl__control_call_t *call = lists[i], *next; call != NULL; call = next) {
+      next = call->next;
+      call->err = *cause;
+      end_question(call);
     }
   }
 }
 
-static void finish(bl__question_t *question);
+static void finish(bl__control_call_t *call);
 
 // Its time is over: what the last try said about the way there is the cause, if it said something.
-static void be_late(bl__question_t *question) {
-  const bl_error_t last = question->err;
-  const char *store = question->client->store;
+static void be_late(bl__control_call_t *call) {
+  const bl_error_t last = call->err;
+  const char *store = call->client->store;
   if (last.status == BL_UNAVAILABLE) {
-    (void)bl_error_set(&question->err, BL_UNAVAILABLE, "the store at %s did not answer in time; last: %s", store,
+    (void)bl_error_set(&call->err, BL_UNAVAILABLE, "the store at %s did not answer in time; last: %s", store,
                        last.text);
   } else {
-    (void)bl_error_set(&question->err, BL_UNAVAILABLE, "the store at %s did not answer in time", store);
+    (void)bl_error_set(&call->err, BL_UNAVAILABLE, "the store at %s did not answer in time", store);
   }
 }
 
-static void try_send(bl__question_t *question) {
+static void try_send(bl__control_call_t *call) {
   uint64_t now_ns = bl_clock_now_ns();
-  if (now_ns >= question->deadline_ns) {
-    be_late(question);
-    finish(question);
+  if (now_ns >= call->deadline_ns) {
+    be_late(call);
+    finish(call);
     return;
   }
-  bl_client_t *client = question->client;
-  if (is_sequenced(question) && now_ns > client->renewed_ns + client->ttl_ms * BL_NS_PER_MS) {
-    question->next = client->again; // this process stood still: the session is renewed first
-    client->again = question;
+  bl_client_t *client = call->client;
+  if (is_sequenced(call) && now_ns > client->renewed_ns + client->ttl_ms * BL_NS_PER_MS) {
+    call->next = client->again; // this process stood still: the session is renewed first
+    client->again = call;
     return;
   }
-  uint64_t left_ms = (question->deadline_ns - now_ns) / BL_NS_PER_MS + 1;
-  if (bl__send(question, left_ms < TRY_MS ? left_ms : TRY_MS, &question->err) != BL_OK) {
-    finish(question);
+  uint64_t left_ms = (call->deadline_ns - now_ns) / BL_NS_PER_MS + 1;
+  if (bl__send(call, left_ms < TRY_MS ? left_ms : TRY_MS, &call->err) != BL_OK) {
+    finish(call);
   }
 }
 
 // Sends those that waited for their turn.
 static void take_turns(bl_client_t *client) {
   while (client->turn_first != NULL) {
-    bl__question_t *question = client->turn_first;
+    bl__control_call_t *call = client->turn_first;
     pthread_mutex_lock(&client->mutex);
-    bool free = bl__sequences_next(&client->requests.sequences, &question->sequence);
+    bool free = bl__sequences_next(&client->requests.sequences, &call->sequence);
     pthread_mutex_unlock(&client->mutex);
     if (!free) {
       return; // the tick tries again
     }
-    client->turn_first = question->next;
+    client->turn_first = call->next;
     client->turn_last = client->turn_first == NULL ? NULL : client->turn_last;
-    try_send(question);
+    try_send(call);
   }
 }
 
-static void finish(bl__question_t *question) {
-  bl_client_t *client = question->client;
-  if (is_sequenced(question)) {
+static void finish(bl__control_call_t *call) {
+  bl_client_t *client = call->client;
+  if (is_sequenced(call)) {
     pthread_mutex_lock(&client->mutex);
-    bl__sequences_over(&client->requests.sequences, question->sequence);
+    bl__sequences_over(&client->requests.sequences, call->sequence);
     pthread_mutex_unlock(&client->mutex);
   }
-  end_question(question);
+  end_question(call);
   take_turns(client);
 }
 
-// Failures of the way there, after which the same question may be asked again; refusals of the store are answers.
-static bool is_worth_another_try(const bl__question_t *question) {
-  const char *store = question->client->store;
+// Failures of the way there, after which the same control call may be asked again; refusals of the store are answers.
+static bool is_worth_another_try(const bl__control_call_t *call) {
+  const char *store = call->client->store;
   size_t length = strlen(store);
-  bool way = strncmp(question->err.text, store, length) == 0 && question->err.text[length] == ':';
-  return way && (question->err.status == BL_UNAVAILABLE || question->err.status == BL_DEADLINE);
+  bool way = strncmp(call->err.text, store, length) == 0 && call->err.text[length] == ':';
+  return way && (call->err.status == BL_UNAVAILABLE || call->err.status == BL_DEADLINE);
 }
 
-static void renewed(bl__question_t *question) {
-  bl_client_t *client = question->client;
+static void renewed(bl__control_call_t *call) {
+  bl_client_t *client = call->client;
   client->renewing = false;
-  if (question->plan != client->session) {
+  if (call->plan != client->session) {
     return; // of the session before
   }
-  if (question->err.status == BL_OK) {
+  if (call->err.status == BL_OK) {
     client->renewed_ns = client->renewal_sent_ns;
     pthread_mutex_lock(&client->mutex);
     client->requests.counters.renewals++;
     pthread_mutex_unlock(&client->mutex);
-  } else if (!is_worth_another_try(question)) {
-    bl__lose(client, &question->err);
+  } else if (!is_worth_another_try(call)) {
+    bl__lose(client, &call->err);
   } else {
     client->next_renewal_ns = bl_clock_now_ns() + client->ttl_ms * BL_NS_PER_MS / 20;
   }
 }
 
-void bl__asked(bl__question_t *question) {
-  bl_client_t *client = question->client;
-  if (question->verb == BL__ASK_KEEP_ALIVE) {
-    renewed(question);
+void bl__control_call_end(bl__control_call_t *call) {
+  bl_client_t *client = call->client;
+  if (call->verb == BL__CALL_KEEP_ALIVE) {
+    renewed(call);
     return;
   }
   bl_error_t lost;
-  if (question->err.status != BL_OK && is_worth_another_try(question) && question->verb != BL__ASK_CLOSE &&
-      bl_clock_now_ns() < question->deadline_ns) {
+  if (call->err.status != BL_OK && is_worth_another_try(call) && call->verb != BL__CALL_CLOSE &&
+      bl_clock_now_ns() < call->deadline_ns) {
     if (bl__is_lost(client, &lost)) {
-      question->err = lost;
-      finish(question);
+      call->err = lost;
+      finish(call);
       return;
     }
-    question->next = client->again; // at the next tick
-    client->again = question;
+    call->next = client->again; // at the next tick
+    client->again = call;
     return;
   }
-  if (question->err.status == BL_DEADLINE) { // the word of the way; to callers it is this
-    be_late(question);
+  if (call->err.status == BL_DEADLINE) { // the word of the way; to callers it is this
+    be_late(call);
   }
-  finish(question);
+  finish(call);
 }
 
-void bl__ask(bl__question_t *question) {
-  bl_client_t *client = question->client;
-  if (!is_sequenced(question)) {
-    try_send(question);
+void bl__control_call_start(bl__control_call_t *call) {
+  bl_client_t *client = call->client;
+  if (!is_sequenced(call)) {
+    try_send(call);
     return;
   }
-  question->next = NULL;
+  call->next = NULL;
   if (client->turn_last != NULL) {
-    client->turn_last->next = question;
+    client->turn_last->next = call;
   } else {
-    client->turn_first = question;
+    client->turn_first = call;
   }
-  client->turn_last = question;
+  client->turn_last = call;
   take_turns(client);
 }
 
-void bl__on_question(bl_message_t *message) {
-  bl__question_t *question = BL_MESSAGE_OWNER(message, bl__question_t, message);
-  if (bl__is_lost(question->client, &question->err)) {
-    end_question(question);
+void bl__on_control_call(bl_message_t *message) {
+  bl__control_call_t *call = BL_MESSAGE_OWNER(message, bl__control_call_t, message);
+  if (bl__is_lost(call->client, &call->err)) {
+    end_question(call);
   } else {
-    bl__ask(question);
+    bl__control_call_start(call);
   }
 }
 
@@ -183,7 +183,7 @@ static void renew(bl_client_t *client, uint64_t now_ns) {
   if (client->renewing || now_ns < client->next_renewal_ns) {
     return;
   }
-  client->renewal = (bl__question_t){.client = client, .verb = BL__ASK_KEEP_ALIVE, .plan = client->session};
+  client->renewal = (bl__control_call_t){.client = client, .verb = BL__CALL_KEEP_ALIVE, .plan = client->session};
   client->renewal_sent_ns = now_ns;
   client->next_renewal_ns = now_ns + ttl_ns / 3;
   client->renewing = bl__send(&client->renewal, client->ttl_ms / 3, &err) == BL_OK;
@@ -193,10 +193,10 @@ void bl__control_turn(bl_client_t *client, uint64_t now_ns) {
   if (client->phase >= BL__PHASE_REGISTERING) {
     renew(client, now_ns);
   }
-  bl__question_t *again = client->again;
+  bl__control_call_t *again = client->again;
   client->again = NULL;
   while (again != NULL) {
-    bl__question_t *next = again->next;
+    bl__control_call_t *next = again->next;
     pthread_mutex_lock(&client->mutex);
     client->requests.counters.retries++;
     pthread_mutex_unlock(&client->mutex);

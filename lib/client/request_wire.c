@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The questions as messages of ballast.v1.Store.
+// The control calls as messages of ballast.v1.Store.
 #include "client/client_core.h"
 
 #include "ballast/v1/store.pb-c.h"
@@ -20,17 +20,17 @@ static ProtobufCBinaryData bytes_of(const uint8_t id[BL__ID_BYTES]) {
   return (ProtobufCBinaryData){.data = (uint8_t *)id, .len = BL__ID_BYTES};
 }
 
-static void fill_frame(const bl__question_t *question, frame_wire_t *wire) {
-  const bl_client_t *client = question->client;
+static void fill_frame(const bl__control_call_t *call, frame_wire_t *wire) {
+  const bl_client_t *client = call->client;
   wire->session = (Ballast__V1__SessionRef)BALLAST__V1__SESSION_REF__INIT;
   wire->session.session = client->session;
   wire->session.key = bytes_of(client->key);
   wire->frame = (Ballast__V1__RequestFrame)BALLAST__V1__REQUEST_FRAME__INIT;
   wire->frame.session = &wire->session;
-  wire->frame.sequence = question->sequence;
-  pthread_mutex_lock(&question->client->mutex);
+  wire->frame.sequence = call->sequence;
+  pthread_mutex_lock(&call->client->mutex);
   wire->frame.acknowledged = client->requests.sequences.acknowledged;
-  pthread_mutex_unlock(&question->client->mutex);
+  pthread_mutex_unlock(&call->client->mutex);
 }
 
 // ---- answers --------------------------------------------------------------------------------------------------------
@@ -42,10 +42,10 @@ static bool copy_id(ProtobufCBinaryData bytes, uint8_t id[BL__ID_BYTES]) {
   return bytes.len == BL__ID_BYTES;
 }
 
-static void read_opened(bl__question_t *question, const Ballast__V1__OpenSessionResponse *output) {
-  bl_client_t *client = question->client;
+static void read_opened(bl__control_call_t *call, const Ballast__V1__OpenSessionResponse *output) {
+  bl_client_t *client = call->client;
   if (output->data_version != BL_FRAME_VERSION) {
-    (void)bl_error_set(&question->err, BL_PRECONDITION,
+    (void)bl_error_set(&call->err, BL_PRECONDITION,
                        "the store at %s speaks version %" PRIu32
                        " of the data path, this program version %d: use programs "
                        "of one release",
@@ -69,12 +69,12 @@ static void read_opened(bl__question_t *question, const Ballast__V1__OpenSession
     store->shared_gpu = output->memory->shared_gpu;
   }
   if (!copy_id(output->key, client->key) || !copy_id(output->incarnation, client->incarnation)) {
-    (void)bl_error_set(&question->err, BL_INTERNAL, "%s answers with ids of a wrong size", client->store);
+    (void)bl_error_set(&call->err, BL_INTERNAL, "%s answers with ids of a wrong size", client->store);
   }
 }
 
-static void read_slots(bl__question_t *question, Ballast__V1__Slot **slots, size_t count) {
-  bl_client_t *client = question->client;
+static void read_slots(bl__control_call_t *call, Ballast__V1__Slot **slots, size_t count) {
+  bl_client_t *client = call->client;
   bool whole = true;
   pthread_mutex_lock(&client->mutex);
   bl__slots_begin(&client->requests.slots);
@@ -86,51 +86,51 @@ static void read_slots(bl__question_t *question, Ballast__V1__Slot **slots, size
   bl__slots_end(&client->requests.slots);
   pthread_mutex_unlock(&client->mutex);
   if (!whole) {
-    (void)bl_error_set(&question->err, BL_EXHAUSTED, "more slots than a client can keep: %zu", count);
+    (void)bl_error_set(&call->err, BL_EXHAUSTED, "more slots than a client can keep: %zu", count);
   }
 }
 
 static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)request;
-  bl__question_t *question = context;
-  question->err = *err;
+  bl__control_call_t *call = context;
+  call->err = *err;
   if (err->status == BL_OK) {
-    switch (question->verb) {
-    case BL__ASK_OPEN:
-      read_opened(question, (const Ballast__V1__OpenSessionResponse *)output);
+    switch (call->verb) {
+    case BL__CALL_OPEN:
+      read_opened(call, (const Ballast__V1__OpenSessionResponse *)output);
       break;
-    case BL__ASK_KEEP_ALIVE:
-      pthread_mutex_lock(&question->client->mutex);
-      question->client->draining = ((const Ballast__V1__KeepAliveResponse *)output)->draining;
-      pthread_mutex_unlock(&question->client->mutex);
+    case BL__CALL_KEEP_ALIVE:
+      pthread_mutex_lock(&call->client->mutex);
+      call->client->draining = ((const Ballast__V1__KeepAliveResponse *)output)->draining;
+      pthread_mutex_unlock(&call->client->mutex);
       break;
-    case BL__ASK_CLOSE:
+    case BL__CALL_CLOSE:
       break;
-    case BL__ASK_RESERVE: {
+    case BL__CALL_RESERVE: {
       const Ballast__V1__ReserveResponse *reserved = (const Ballast__V1__ReserveResponse *)output;
-      read_slots(question, reserved->slots, reserved->n_slots);
+      read_slots(call, reserved->slots, reserved->n_slots);
       break;
     }
-    case BL__ASK_UNRESERVE: {
+    case BL__CALL_UNRESERVE: {
       const Ballast__V1__UnreserveResponse *left = (const Ballast__V1__UnreserveResponse *)output;
-      read_slots(question, left->slots, left->n_slots);
+      read_slots(call, left->slots, left->n_slots);
       break;
     }
     }
   }
-  bl__asked(question);
+  bl__control_call_end(call);
 }
 
-// ---- questions ------------------------------------------------------------------------------------------------------
+// ---- control calls --------------------------------------------------------------------------------------------------
 
-static bl_status_t call(bl__question_t *question, const char *method, const ProtobufCMessage *input,
-                        uint64_t deadline_ms, bl_error_t *err) {
-  return bl_rpc_channel_call(question->client->channel, &ballast__v1__store__descriptor, method, input, deadline_ms,
-                             answered, question, NULL, err);
+static bl_status_t send_call(bl__control_call_t *call, const char *method, const ProtobufCMessage *input,
+                             uint64_t deadline_ms, bl_error_t *err) {
+  return bl_rpc_channel_call(call->client->channel, &ballast__v1__store__descriptor, method, input, deadline_ms,
+                             answered, call, NULL, err);
 }
 
-static bl_status_t send_open(bl__question_t *question, uint64_t deadline_ms, bl_error_t *err) {
-  const bl_client_t *client = question->client;
+static bl_status_t send_open(bl__control_call_t *call, uint64_t deadline_ms, bl_error_t *err) {
+  const bl_client_t *client = call->client;
   Ballast__V1__OpenSessionRequest input = BALLAST__V1__OPEN_SESSION_REQUEST__INIT;
   input.job = (char *)client->job;
   input.plan = client->plan;
@@ -150,52 +150,51 @@ static bl_status_t send_open(bl__question_t *question, uint64_t deadline_ms, bl_
   input.unit_bytes = client->unit_bytes;
   input.data_version = BL_FRAME_VERSION;
   input.data_path = (char *)bl_path_name((bl_path_t)client->wanted_path);
-  return call(question, "OpenSession", &input.base, deadline_ms, err);
+  return send_call(call, "OpenSession", &input.base, deadline_ms, err);
 }
 
-static bl_status_t send_reserve(bl__question_t *question, frame_wire_t *wire, uint64_t deadline_ms, bl_error_t *err) {
+static bl_status_t send_reserve(bl__control_call_t *call, frame_wire_t *wire, uint64_t deadline_ms, bl_error_t *err) {
   Ballast__V1__SlotDemand demands[DEMANDS_MAX], *pointers[DEMANDS_MAX];
-  if (question->demand_count > DEMANDS_MAX) {
-    return bl_error_set(err, BL_INVALID, "%zu demands in one reservation: at most %d", question->demand_count,
-                        DEMANDS_MAX);
+  if (call->demand_count > DEMANDS_MAX) {
+    return bl_error_set(err, BL_INVALID, "%zu demands in one reservation: at most %d", call->demand_count, DEMANDS_MAX);
   }
-  for (size_t i = 0; i < question->demand_count; i++) {
+  for (size_t i = 0; i < call->demand_count; i++) {
     demands[i] = (Ballast__V1__SlotDemand)BALLAST__V1__SLOT_DEMAND__INIT;
-    demands[i].bytes = question->demands[i].bytes;
-    demands[i].count = question->demands[i].count;
+    demands[i].bytes = call->demands[i].bytes;
+    demands[i].count = call->demands[i].count;
     pointers[i] = &demands[i];
   }
   Ballast__V1__ReserveRequest input = BALLAST__V1__RESERVE_REQUEST__INIT;
   input.frame = &wire->frame;
-  input.plan = question->plan;
+  input.plan = call->plan;
   input.demands = pointers;
-  input.n_demands = question->demand_count;
-  return call(question, "Reserve", &input.base, deadline_ms, err);
+  input.n_demands = call->demand_count;
+  return send_call(call, "Reserve", &input.base, deadline_ms, err);
 }
 
-bl_status_t bl__send(bl__question_t *question, uint64_t deadline_ms, bl_error_t *err) {
+bl_status_t bl__send(bl__control_call_t *call, uint64_t deadline_ms, bl_error_t *err) {
   frame_wire_t wire;
-  fill_frame(question, &wire);
-  switch (question->verb) {
-  case BL__ASK_OPEN:
-    return send_open(question, deadline_ms, err);
-  case BL__ASK_RESERVE:
-    return send_reserve(question, &wire, deadline_ms, err);
-  case BL__ASK_CLOSE: {
+  fill_frame(call, &wire);
+  switch (call->verb) {
+  case BL__CALL_OPEN:
+    return send_open(call, deadline_ms, err);
+  case BL__CALL_RESERVE:
+    return send_reserve(call, &wire, deadline_ms, err);
+  case BL__CALL_CLOSE: {
     Ballast__V1__CloseSessionRequest input = BALLAST__V1__CLOSE_SESSION_REQUEST__INIT;
     input.session = &wire.session;
-    return call(question, "CloseSession", &input.base, deadline_ms, err);
+    return send_call(call, "CloseSession", &input.base, deadline_ms, err);
   }
-  case BL__ASK_KEEP_ALIVE: {
+  case BL__CALL_KEEP_ALIVE: {
     Ballast__V1__KeepAliveRequest input = BALLAST__V1__KEEP_ALIVE_REQUEST__INIT;
     input.session = &wire.session;
-    return call(question, "KeepAlive", &input.base, deadline_ms, err);
+    return send_call(call, "KeepAlive", &input.base, deadline_ms, err);
   }
   default: {
     Ballast__V1__UnreserveRequest input = BALLAST__V1__UNRESERVE_REQUEST__INIT;
     input.frame = &wire.frame;
-    input.plan = question->plan;
-    return call(question, "Unreserve", &input.base, deadline_ms, err);
+    input.plan = call->plan;
+    return send_call(call, "Unreserve", &input.base, deadline_ms, err);
   }
   }
 }

@@ -645,7 +645,7 @@ static void release_answered(bl__requests_t *r, const bl__sent_t *sent, const bl
 void bl__requests_answer(bl__requests_t *r, const bl__answer_t *answer, uint64_t now_ns) {
   bl__sent_t *index = &r->sent[answer->sequence % BL__WINDOW];
   if (answer->sequence == 0 || (index->sequence != answer->sequence && RULE(7))) {
-    return; // of a question that nobody has any more
+    return; // of a control call that nobody has any more
   }
   const bl__sent_t sent = *index;
   *index = (bl__sent_t){0};

@@ -50,7 +50,7 @@ typedef enum bl__transfer_kind {
   BL__PULL,     // shm: each side copies out of the other's memory; verified at both ends
   BL__PULL_GPU, // cuda-ipc: the same by copy engines; not verified
   BL__PUSH,     // tcp: bytes are sent, with checksums
-  BL__PAIRED,   // nccl: both queue their half; not verified
+  BL__PAIRED,   // nccl: both queue their end; not verified
 } bl__transfer_kind_t;
 
 typedef enum bl__verb { BL__EVICT, BL__LOAD, BL__RELEASE, BL__REGISTER, BL__UNREGISTER } bl__verb_t;
@@ -89,7 +89,7 @@ typedef struct bl__operation {
   uint64_t sequence; // 0: not sent
   uint64_t at, hash; // push: bytes that went or came over this connection, and their checksum; paired: all or nothing
   bool corrupt;      // push: a chunk that came does not match
-  bool moving;       // paired: our half is queued and not over
+  bool moving;       // paired: our end is queued and not over
   bool wipe;         // load: the destination has bytes that are not the block's
   uint64_t offset;   // pull: where the block lies in the store's memory
   uint64_t wanted;   // pull: the checksum that it must have

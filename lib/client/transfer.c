@@ -317,7 +317,7 @@ static void on_answer(bl_client_t *client) {
                                .checksum = frame->checksum,
                                .retry_after_ms = frame->retry_after_ms,
                                .text = client->reader.text};
-  if (!bl__way_keeps(client, &answer)) {
+  if (!bl__nccl_keeps_answer(client, &answer)) {
     bl__transfer_answer(client, &answer);
   }
 }
@@ -339,7 +339,7 @@ static void on_frame(bl_client_t *client) {
     on_answer(client);
     break;
   case BL_FRAME_GO:
-    bl__way_begun(client);
+    bl__nccl_transfer_begin(client);
     break;
   case BL_FRAME_DATA:
     on_data(client);
@@ -419,7 +419,7 @@ void bl__transfer_turn(bl_client_t *client, uint64_t now_ns, bool *more) {
     moved = copy_blocks(client) || moved;
   }
   if (client->link == BL__CONNECTION_UP) {
-    moved = bl__ways_turn(client) || moved;
+    moved = bl__nccl_turn(client) || moved;
   }
   pthread_mutex_lock(&client->mutex);
   const bool sends = client->requests.sending_first != NULL;

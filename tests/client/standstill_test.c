@@ -65,7 +65,7 @@ static void test_evictions_wait_for_the_renewal(void **state) {
 }
 
 static void *let_go_on(void *argument) {
-  usleep(500000); // any time will do: the question waits
+  usleep(500000); // any time will do: the control call waits
   go_on(argument);
   return NULL;
 }
@@ -78,7 +78,8 @@ static void test_reservations_wait_for_the_renewal(void **state) {
   reserve(client, GRANULE, 1, &slot);
   stop_renewals(client);
   const uint64_t until_ns = bl_clock_now_ns() + UINT64_C(2500) * BL_NS_PER_MS;
-  while (bl_clock_now_ns() < until_ns) { // longer than the TTL: the first thing that the thread finds is the question
+  while (bl_clock_now_ns() <
+         until_ns) { // longer than the TTL: the first thing that the thread finds is the control call
     usleep(10000);
   }
   pthread_t thread;

@@ -11,7 +11,7 @@
 
 static authority_t ours, others;
 // With TLS everywhere; with a control plane on a unix socket and TLS on the tcp data path; without TLS.
-static store_process_t store, half, plain;
+static store_process_t store, pending, plain;
 
 // Listens on 127.0.0.1, or on a unix socket and on 127.0.0.1 with its data path only.
 static void start_store(store_process_t *self, bool on_unix, bool secure) {
@@ -57,14 +57,14 @@ static int start(void **state) {
   authority_init(&ours, "stage stage/red store driver");
   authority_init(&others, "stage");
   start_store(&store, false, true);
-  start_store(&half, true, true);
+  start_store(&pending, true, true);
   start_store(&plain, true, false);
   return 0;
 }
 
 static int stop(void **state) {
   (void)state;
-  store_process_t *stores[] = {&store, &half, &plain};
+  store_process_t *stores[] = {&store, &pending, &plain};
   for (size_t i = 0; i < sizeof stores / sizeof stores[0]; i++) {
     char command[128];
     store_kill(stores[i], SIGTERM);
@@ -171,10 +171,10 @@ static void others_get_no_session(void **state) {
 static void the_data_path_judges_too(void **state) {
   (void)state;
   const bl_client_path_t tcp = BL_CLIENT_PATH_TCP;
-  refused(&half, authority_tls(&ours, "driver"), "red", tcp, BL_UNAUTHENTICATED,
+  refused(&pending, authority_tls(&ours, "driver"), "red", tcp, BL_UNAUTHENTICATED,
           "the peer refuses this program's certificate");
-  refused(&half, authority_tls(&others, "stage"), "red", tcp, BL_UNAUTHENTICATED, "another authority");
-  refused(&half, authority_tls_trusting(&others, "stage", &ours), "red", tcp, BL_UNAUTHENTICATED,
+  refused(&pending, authority_tls(&others, "stage"), "red", tcp, BL_UNAUTHENTICATED, "another authority");
+  refused(&pending, authority_tls_trusting(&others, "stage", &ours), "red", tcp, BL_UNAUTHENTICATED,
           "the peer trusts '/CN=Ballast authority");
 }
 
@@ -182,7 +182,7 @@ static void plaintext_and_tls_do_not_meet(void **state) {
   (void)state;
   const bl_client_path_t tcp = BL_CLIENT_PATH_TCP;
   refused(&store, NULL, "red", tcp, BL_UNAUTHENTICATED, "it speaks TLS there, and this program does not");
-  refused(&half, NULL, "red", tcp, BL_UNAUTHENTICATED, "the data path there is TLS, and this program's is not");
+  refused(&pending, NULL, "red", tcp, BL_UNAUTHENTICATED, "the data path there is TLS, and this program's is not");
   refused(&plain, authority_tls(&ours, "stage"), "red", tcp, BL_UNAVAILABLE, "the peer does not speak TLS");
 }
 

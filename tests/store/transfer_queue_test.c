@@ -2,7 +2,7 @@
 // Verifies the turns on a store's link: one block at a time in the order of asking, whatever ends a turn (moved,
 // refused in the callback itself, its session over, a holder that stands still), what is asked about a slot before its
 // turn comes, what is sent again; and a link with a rate, whose turns end when their bytes would be through.
-#include "link.h"
+#include "transfer_queue.h"
 
 #include "loop/timer.h"
 #include "sys/clock.h"
@@ -18,7 +18,7 @@
 
 typedef struct world {
   bl_loop_t *loop;
-  bl_link_t *link;
+  bl_transfer_queue_t *queue;
   bl_timer_t *deadline;
   uint64_t begun[MOST]; // ids, in order
   uint64_t begun_ns[MOST];
@@ -33,13 +33,13 @@ static void stop(bl_timer_t *timer, void *context) {
   bl_loop_stop(((world_t *)context)->loop);
 }
 
-static void begin(void *context, const bl_link_turn_t *turn) {
+static void begin(void *context, const bl_transfer_queue_entry_t *turn) {
   world_t *self = context;
   assert_in_range(self->count, 0, MOST - 1);
   self->begun_ns[self->count] = bl_clock_now_ns();
   self->begun[self->count++] = turn->frame.id;
   if (self->refuses) {
-    bl_link_end(self->link, turn->session, turn->frame.id, turn->frame.generation);
+    bl_transfer_queue_end(self->queue, turn->session, turn->frame.id, turn->frame.generation);
   }
   if (self->count == self->awaited) {
     bl_loop_stop(self->loop);
@@ -59,7 +59,7 @@ static int set_up_at(uint64_t rate) {
   bl_error_t err;
   world = (world_t){0};
   if (bl_loop_create(&world.loop, &err) != BL_OK || bl_timer_create(world.loop, stop, &world, &world.deadline, &err) ||
-      bl_link_create(world.loop, rate, begin, &world, &world.link, &err) != BL_OK) {
+      bl_transfer_queue_create(world.loop, rate, begin, &world, &world.queue, &err) != BL_OK) {
     return -1;
   }
   return 0;
@@ -77,16 +77,16 @@ static int set_up_slow(void **state) {
 
 static int tear_down(void **state) {
   (void)state;
-  bl_link_destroy(world.link);
+  bl_transfer_queue_destroy(world.queue);
   bl_timer_destroy(world.deadline);
   bl_loop_destroy(world.loop);
   return 0;
 }
 
 static bool ask_as(uint64_t session, uint64_t id, uint64_t sequence) {
-  const bl_link_turn_t turn = {
+  const bl_transfer_queue_entry_t turn = {
       .session = session, .bytes = 1000000, .frame = {.id = id, .generation = 1, .sequence = sequence}};
-  return bl_link_ask(world.link, &turn);
+  return bl_transfer_queue_ask(world.queue, &turn);
 }
 
 static bool ask(uint64_t session, uint64_t id) {
@@ -105,15 +105,15 @@ static void one_at_a_time_in_order(void **state) {
   assert_true(ask(1, 10));
   assert_false(ask(2, 20) || ask(3, 30) || ask(1, 11));
   begun_are(NULL, 0);
-  bl_link_end(world.link, 0, 20, 1); // not its turn
-  bl_link_end(world.link, 0, 10, 2); // another use of the slot
+  bl_transfer_queue_end(world.queue, 0, 20, 1); // not its turn
+  bl_transfer_queue_end(world.queue, 0, 10, 2); // another use of the slot
   begun_are(NULL, 0);
-  bl_link_end(world.link, 0, 10, 1);
+  bl_transfer_queue_end(world.queue, 0, 10, 1);
   begun_are((uint64_t[]){20}, 1);
-  bl_link_end(world.link, 0, 20, 1);
-  bl_link_end(world.link, 0, 30, 1);
+  bl_transfer_queue_end(world.queue, 0, 20, 1);
+  bl_transfer_queue_end(world.queue, 0, 30, 1);
   begun_are((uint64_t[]){20, 30, 11}, 3);
-  bl_link_end(world.link, 0, 11, 1);
+  bl_transfer_queue_end(world.queue, 0, 11, 1);
   assert_true(ask(1, 12)); // free again
 }
 
@@ -124,7 +124,7 @@ static void refusals_do_not_hold_it_up(void **state) {
     assert_false(ask(1 + id % 3, id));
   }
   world.refuses = true;
-  bl_link_end(world.link, 0, 1, 1);
+  bl_transfer_queue_end(world.queue, 0, 1, 1);
   assert_int_equal(world.count, 38);
   for (uint64_t i = 0; i < 38; i++) {
     assert_int_equal(world.begun[i], i + 2);
@@ -137,13 +137,13 @@ static void what_is_asked_about_a_room_begins_first(void **state) {
   assert_true(ask(1, 10));
   assert_false(ask(2, 20) || ask(3, 30));
   assert_false(ask_as(3, 30, 30)); // sent again over another connection: it waits once
-  bl_link_hurry(world.link, 3, 31);
-  bl_link_hurry(world.link, 2, 30); // of another session
+  bl_transfer_queue_hurry(world.queue, 3, 31);
+  bl_transfer_queue_hurry(world.queue, 2, 30); // of another session
   begun_are(NULL, 0);
-  bl_link_hurry(world.link, 3, 30);
+  bl_transfer_queue_hurry(world.queue, 3, 30);
   begun_are((uint64_t[]){30}, 1);
-  bl_link_end(world.link, 0, 10, 1);
-  bl_link_end(world.link, 0, 20, 1);
+  bl_transfer_queue_end(world.queue, 0, 10, 1);
+  bl_transfer_queue_end(world.queue, 0, 20, 1);
   begun_are((uint64_t[]){30, 20}, 2);
   assert_true(ask(1, 11));
   assert_true(ask(1, 11)); // sent again in its own turn
@@ -153,9 +153,9 @@ static void sessions_that_are_over_wait_no_more(void **state) {
   (void)state;
   assert_true(ask(1, 10));
   assert_false(ask(2, 20) || ask(1, 11) || ask(2, 21) || ask(3, 30));
-  bl_link_forget(world.link, 1); // and its turn ends
+  bl_transfer_queue_forget(world.queue, 1); // and its turn ends
   begun_are((uint64_t[]){20}, 1);
-  bl_link_forget(world.link, 2);
+  bl_transfer_queue_forget(world.queue, 2);
   begun_are((uint64_t[]){20, 30}, 2);
 }
 
@@ -166,15 +166,15 @@ static void a_holder_that_stands_still_lets_others_pass(void **state) {
   assert_false(ask(2, 20) || ask(3, 30));
   run_until(2);
   begun_are((uint64_t[]){20, 30}, 2);
-  assert_true(bl_clock_now_ns() - began_ns >= UINT64_C(2) * (BL_LINK_PATIENCE_MS - 2) * BL_NS_PER_MS);
+  assert_true(bl_clock_now_ns() - began_ns >= UINT64_C(2) * (BL_TRANSFER_QUEUE_TIMEOUT_MS - 2) * BL_NS_PER_MS);
   // Its other blocks hold nobody up, until it ends a turn.
-  bl_link_end(world.link, 0, 30, 1);
+  bl_transfer_queue_end(world.queue, 0, 30, 1);
   assert_true(ask(1, 11) && ask(2, 21) && ask(3, 31)); // two stand still, and the link is free
   assert_true(ask(1, 13));
-  bl_link_end(world.link, 1, 10, 1); // late: nobody's turn, but it goes on
+  bl_transfer_queue_end(world.queue, 1, 10, 1); // late: nobody's turn, but it goes on
   assert_false(ask(1, 14));
   assert_true(ask(2, 22));
-  bl_link_end(world.link, 3, 31, 1);
+  bl_transfer_queue_end(world.queue, 3, 31, 1);
   begun_are((uint64_t[]){20, 30, 14}, 3);
 }
 
@@ -183,10 +183,11 @@ static void a_rate_holds_for_what_follows(void **state) {
   (void)state;
   assert_false(ask(1, 1));
   const uint64_t began_ns = bl_clock_now_ns();
-  const bl_link_turn_t large = {.session = 2, .bytes = 20000000, .frame = {.id = 2, .generation = 1, .sequence = 2}};
-  assert_false(bl_link_ask(world.link, &large));
-  assert_false(bl_link_ask(world.link, &large)); // sent again
-  bl_link_forget(world.link, 1);
+  const bl_transfer_queue_entry_t large = {
+      .session = 2, .bytes = 20000000, .frame = {.id = 2, .generation = 1, .sequence = 2}};
+  assert_false(bl_transfer_queue_ask(world.queue, &large));
+  assert_false(bl_transfer_queue_ask(world.queue, &large)); // sent again
+  bl_transfer_queue_forget(world.queue, 1);
   run_until(1);
   begun_are((uint64_t[]){2}, 1);
   assert_true(world.begun_ns[0] - began_ns >= UINT64_C(199) * BL_NS_PER_MS);
@@ -198,8 +199,8 @@ static void a_rate_is_kept(void **state) {
   for (uint64_t id = 1; id <= 20; id++) {
     assert_false(ask(id % 4, id));
   }
-  bl_link_forget(world.link, 0);    // 5 of them
-  bl_link_end(world.link, 0, 1, 1); // says nothing of when bytes are through
+  bl_transfer_queue_forget(world.queue, 0);    // 5 of them
+  bl_transfer_queue_end(world.queue, 0, 1, 1); // says nothing of when bytes are through
   run_until(15);
   const uint64_t took_ns = world.begun_ns[14] - began_ns;
   assert_true(took_ns >= UINT64_C(149) * BL_NS_PER_MS);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks over NCCL: the two communicators of a data connection, and our halves of transfers.
+// Blocks over NCCL: the two communicators of a data connection, and our ends of transfers.
 //
 // The store queues its half when it grants a request, and says so (GO); ours is queued when that is read. So both ends
 // queue in one order, and nothing of ours waits for a half that will not come: until the store stops in the middle,
-// which the channel's deadline ends. An operation is over when both its answer is there and our half is over.
+// which the channel's deadline ends. An operation is over when both its answer is there and our end is over.
 #include "client/client_core.h"
 #include "sys/clock.h"
 
@@ -12,10 +12,10 @@
 
 // ---- life
 
-static void way_changed(void *context, bl_nccl_channel_t *channel) {
+static void nccl_changed(void *context, bl_nccl_channel_t *channel) {
   (void)channel;
   bl_client_t *client = context;
-  atomic_store(&client->way_changed, true);
+  atomic_store(&client->nccl_changed, true);
   bl__wake(client);
 }
 
@@ -33,7 +33,7 @@ static bl_status_t rendezvous(bl_client_t *client, bl_rendezvous_message_t *rend
              : bl_error_set(err, BL_IO, "the store at %s does not take ids of communicators", client->store);
 }
 
-bl_status_t bl__ways_open(bl_client_t *client, bl_error_t *err) {
+bl_status_t bl__nccl_open(bl_client_t *client, bl_error_t *err) {
   bl_rendezvous_message_t ids = {.verb = BL_NCCL_RENDEZVOUS_IDS, .generation = 1};
   client->pair = (bl_nccl_pair_t){.first = true};
   bl_status_t status = rendezvous(client, &ids, err);
@@ -46,35 +46,35 @@ bl_status_t bl__ways_open(bl_client_t *client, bl_error_t *err) {
     const bl_nccl_channel_options_t options = {.name = name,
                                                .deadlines = {.create_ns = client->open_ms * BL_NS_PER_MS,
                                                              .transfer_ns = client->deadline_ms * BL_NS_PER_MS / 2},
-                                               .on_change = way_changed,
+                                               .on_change = nccl_changed,
                                                .context = client};
     status = bl_nccl_pair_open(&client->pair, client->nccl, direction, ids.ids, &options, err);
   }
   return status;
 }
 
-bl_status_t bl__ways_made(bl_client_t *client, bl_error_t *err) {
+bl_status_t bl__nccl_made(bl_client_t *client, bl_error_t *err) {
   return bl_nccl_pair_made(&client->pair, err);
 }
 
-void bl__ways_close(bl_client_t *client) {
+void bl__nccl_close(bl_client_t *client) {
   bl_nccl_pair_close(&client->pair);
   for (unsigned i = 0; i < BL__WINDOW; i++) {
-    client->halves[i].sequence = 0;
+    client->pending_transfers[i].sequence = 0;
   }
-  atomic_store(&client->way_changed, false);
+  atomic_store(&client->nccl_changed, false);
 }
 
 // ---- transfers
 
-static void half_over(bl_nccl_transfer_t *transfer) {
-  bl__half_t *half = (bl__half_t *)(void *)transfer;
-  bl_client_t *client = half->client;
-  atomic_store(&half->over, true); // from here on it is the loop's
+static void pending_over(bl_nccl_transfer_t *transfer) {
+  bl__pending_transfer_t *pending = (bl__pending_transfer_t *)(void *)transfer;
+  bl_client_t *client = pending->client;
+  atomic_store(&pending->over, true); // from here on it is the loop's
   bl__wake(client);
 }
 
-// The memory of our half of a request; NULL: nobody has it any more.
+// The memory of our end of a request; NULL: nobody has it any more.
 static const uint8_t *memory_of(const bl__sent_t *sent) {
   if (sent->verb == BL__EVICT) {
     return sent->from;
@@ -82,13 +82,13 @@ static const uint8_t *memory_of(const bl__sent_t *sent) {
   return sent->verb == BL__LOAD && sent->operation != NULL ? sent->operation->to : NULL;
 }
 
-void bl__way_begun(bl_client_t *client) {
+void bl__nccl_transfer_begin(bl_client_t *client) {
   const bl_frame_t *frame = &client->reader.frame;
-  bl__half_t *half = &client->halves[frame->sequence % BL__WINDOW];
+  bl__pending_transfer_t *pending = &client->pending_transfers[frame->sequence % BL__WINDOW];
   pthread_mutex_lock(&client->mutex);
   const bl__sent_t sent = client->requests.sent[frame->sequence % BL__WINDOW];
   const uint8_t *memory = memory_of(&sent);
-  const bool known = client->by == BL_PATH_NCCL && sent.sequence == frame->sequence && half->sequence == 0 &&
+  const bool known = client->by == BL_PATH_NCCL && sent.sequence == frame->sequence && pending->sequence == 0 &&
                      memory != NULL && frame->bytes == sent.bytes;
   const bool loads = sent.verb == BL__LOAD;
   if (known && loads) {
@@ -99,34 +99,34 @@ void bl__way_begun(bl_client_t *client) {
     bl__connection_lost(client, "the store begins a transfer that nobody waits for any more");
     return;
   }
-  half->transfer = (bl_nccl_transfer_t){
-      .buffer = (void *)(uintptr_t)memory, .bytes = frame->bytes, .over = half_over}; // rank 0 only reads it
-  half->client = client;
-  half->sequence = frame->sequence;
-  half->answered = false;
-  atomic_store(&half->over, false);
+  pending->transfer = (bl_nccl_transfer_t){
+      .buffer = (void *)(uintptr_t)memory, .bytes = frame->bytes, .over = pending_over}; // rank 0 only reads it
+  pending->client = client;
+  pending->sequence = frame->sequence;
+  pending->answered = false;
+  atomic_store(&pending->over, false);
   bl_error_t err;
-  if (bl_nccl_pair_post(&client->pair, loads ? BL_PAIR_IN : BL_PAIR_OUT, &half->transfer, &err) != BL_OK) {
-    half->sequence = 0;
+  if (bl_nccl_pair_post(&client->pair, loads ? BL_PAIR_IN : BL_PAIR_OUT, &pending->transfer, &err) != BL_OK) {
+    pending->sequence = 0;
     bl__connection_lost(client, err.text);
   }
 }
 
-bool bl__way_keeps(bl_client_t *client, const bl__answer_t *answer) {
-  bl__half_t *half = &client->halves[answer->sequence % BL__WINDOW];
-  if (client->by != BL_PATH_NCCL || answer->sequence == 0 || half->sequence != answer->sequence) {
+bool bl__nccl_keeps_answer(bl_client_t *client, const bl__answer_t *answer) {
+  bl__pending_transfer_t *pending = &client->pending_transfers[answer->sequence % BL__WINDOW];
+  if (client->by != BL_PATH_NCCL || answer->sequence == 0 || pending->sequence != answer->sequence) {
     return false;
   }
-  half->answered = true;
-  half->answer = *answer;
-  snprintf(half->text, sizeof half->text, "%s", answer->text);
-  half->answer.text = half->text;
-  return true; // until bl__ways_turn has seen that it is over
+  pending->answered = true;
+  pending->answer = *answer;
+  snprintf(pending->text, sizeof pending->text, "%s", answer->text);
+  pending->answer.text = pending->text;
+  return true; // until bl__nccl_turn has seen that it is over
 }
 
 // False: a communicator has failed, and the connection went with it.
-static bool check_ways(bl_client_t *client) {
-  if (!atomic_exchange(&client->way_changed, false)) {
+static bool check_nccl(bl_client_t *client) {
+  if (!atomic_exchange(&client->nccl_changed, false)) {
     return true;
   }
   bl_error_t err = {0};
@@ -137,12 +137,12 @@ static bool check_ways(bl_client_t *client) {
   return false;
 }
 
-// Our half is over: a load has its bytes.
-static bool half_came(bl_client_t *client, const bl__half_t *half) {
+// Our end is over: a load has its bytes.
+static bool pending_came(bl_client_t *client, const bl__pending_transfer_t *pending) {
   bool moved = false;
   pthread_mutex_lock(&client->mutex);
-  const bl__sent_t *sent = &client->requests.sent[half->sequence % BL__WINDOW];
-  bl__operation_t *operation = sent->sequence == half->sequence ? sent->operation : NULL;
+  const bl__sent_t *sent = &client->requests.sent[pending->sequence % BL__WINDOW];
+  bl__operation_t *operation = sent->sequence == pending->sequence ? sent->operation : NULL;
   if (operation != NULL && operation->at != operation->bytes) {
     operation->at = operation->bytes;
     operation->moving = false;
@@ -152,20 +152,20 @@ static bool half_came(bl_client_t *client, const bl__half_t *half) {
   return moved;
 }
 
-bool bl__ways_turn(bl_client_t *client) {
+bool bl__nccl_turn(bl_client_t *client) {
   bool moved = false;
-  if (client->by != BL_PATH_NCCL || !check_ways(client)) {
+  if (client->by != BL_PATH_NCCL || !check_nccl(client)) {
     return false;
   }
   for (unsigned i = 0; i < BL__WINDOW && client->link == BL__CONNECTION_UP; i++) {
-    bl__half_t *half = &client->halves[i];
-    if (half->sequence == 0 || !atomic_load(&half->over) || half->transfer.status != BL_OK) {
+    bl__pending_transfer_t *pending = &client->pending_transfers[i];
+    if (pending->sequence == 0 || !atomic_load(&pending->over) || pending->transfer.status != BL_OK) {
       continue; // one that failed ends with its communicator
     }
-    moved = half_came(client, half) || moved;
-    if (half->answered) {
-      half->sequence = 0;
-      bl__transfer_answer(client, &half->answer);
+    moved = pending_came(client, pending) || moved;
+    if (pending->answered) {
+      pending->sequence = 0;
+      bl__transfer_answer(client, &pending->answer);
       moved = true;
     }
   }
