@@ -10,8 +10,8 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#define PATIENCE_MS 1            // a transfer thread waits that long for a socket before the loop does
-#define TURN_BYTES  (8ull << 20) // moved at most while other work waits
+#define TIMEOUT_MS 1            // a transfer thread waits that long for a socket before the loop does
+#define TURN_BYTES (8ull << 20) // moved at most while other work waits
 
 // ---- on a transfer thread -------------------------------------------------------------------------------------------
 
@@ -50,7 +50,7 @@ static void pull(bl_work_t *work) {
 
 static bool wait_for(int fd, short events) {
   struct pollfd poll_fd = {.fd = fd, .events = events};
-  return poll(&poll_fd, 1, PATIENCE_MS) > 0;
+  return poll(&poll_fd, 1, TIMEOUT_MS) > 0;
 }
 
 // Whether the chunk whose body has come is what its frame says.

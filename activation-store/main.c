@@ -329,7 +329,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                 .transfer_threads = (unsigned)arguments->threads};
   status = bl_service_create(bl_daemon_loop(daemon), &options, &self->service, err);
   if (status == BL_OK) {
-    bl_service_set_board(self->service, bl_daemon_board(daemon));
+    bl_service_set_registry(self->service, bl_daemon_registry(daemon));
     bl_service_set_on_drain(self->service, on_drain, self);
     status = bl_policy_forward_create(bl_daemon_rpc(daemon), BL_ANNOUNCE_KEEP_MS, &self->forward, err);
   }
@@ -339,10 +339,10 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   return status;
 }
 
-static void collect(bl_board_t *board, void *context) {
+static void collect(bl_registry_t *registry, void *context) {
   const program_t *self = context;
   bl_store_t *store = bl_service_store(self->service);
-  bl_meter_collect(board, bl_store_table(store), bl_store_data_counters(store));
+  bl_meter_collect(registry, bl_store_table(store), bl_store_data_counters(store));
 }
 
 static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err) {

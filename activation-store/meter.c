@@ -71,13 +71,13 @@ static const char *path_name(unsigned index) {
 // ---- the table
 
 #define COUNTER(name_, help_)                                                                                          \
-  { .name = name_, .kind = BL_BOARD_COUNTER, .help = help_ }
+  { .name = name_, .kind = BL_REGISTRY_COUNTER, .help = help_ }
 #define GAUGE(name_, help_)                                                                                            \
-  { .name = name_, .kind = BL_BOARD_GAUGE, .help = help_ }
+  { .name = name_, .kind = BL_REGISTRY_GAUGE, .help = help_ }
 #define BY(kind_, name_, label_, value_of_, series_, help_)                                                            \
   { .name = name_, .kind = kind_, .label = label_, .value_of = value_of_, .series = series_, .help = help_ }
 
-const bl_board_row_t bl_meter_rows[] = {
+const bl_metric_row_t bl_meter_rows[] = {
     [INCARNATION] = GAUGE("ballast_store_incarnation",
                           "A random number drawn at the start: another one means that all that was held is gone."),
     [DRAINING] = GAUGE("ballast_store_draining", "1 while the store takes nothing new."),
@@ -90,10 +90,10 @@ const bl_board_row_t bl_meter_rows[] = {
     [LARGEST_FREE] = GAUGE("ballast_store_largest_free_bytes", "The largest slot that could be reserved at once."),
     [QUARANTINED] = GAUGE("ballast_store_quarantined_bytes", "Memory that a transfer may still touch."),
     [IN_FLIGHT] = GAUGE("ballast_store_in_flight_bytes", "Bytes being evicted or loaded now."),
-    [LEASES] = BY(BL_BOARD_GAUGE, "ballast_store_leases", "state", lease_state, BL_LEASE_STATES - BL_LEASE_RESERVED,
+    [LEASES] = BY(BL_REGISTRY_GAUGE, "ballast_store_leases", "state", lease_state, BL_LEASE_STATES - BL_LEASE_RESERVED,
                   "Leases by state."),
-    [SESSIONS] = BY(BL_BOARD_GAUGE, "ballast_store_sessions", "state", session_state, 2, "Sessions by state."),
-    [SESSION_ENDS] = BY(BL_BOARD_COUNTER, "ballast_store_session_ends_total", "cause", end_name, BL_SESSION_ENDS,
+    [SESSIONS] = BY(BL_REGISTRY_GAUGE, "ballast_store_sessions", "state", session_state, 2, "Sessions by state."),
+    [SESSION_ENDS] = BY(BL_REGISTRY_COUNTER, "ballast_store_session_ends_total", "cause", end_name, BL_SESSION_ENDS,
                         "Sessions that ended, by why."),
     [RENEW_LAG] = GAUGE("ballast_store_renew_lag_seconds",
                         "Time since its last renewal of the session that was renewed least recently."),
@@ -104,7 +104,7 @@ const bl_board_row_t bl_meter_rows[] = {
     [LOADED_BYTES] = COUNTER("ballast_store_loaded_bytes_total", "Bytes of these."),
     [RELEASED] = COUNTER("ballast_store_releases_total", "Leases released by their holder."),
     [REVOKED] = COUNTER("ballast_store_revocations_total", "Leases revoked by an operator."),
-    [REFUSALS] = BY(BL_BOARD_COUNTER, "ballast_store_refusals_total", "reason", refusal, BL_LEASE_REASONS - 1,
+    [REFUSALS] = BY(BL_REGISTRY_COUNTER, "ballast_store_refusals_total", "reason", refusal, BL_LEASE_REASONS - 1,
                     "Requests refused, by why."),
     [FENCED] = COUNTER("ballast_store_fenced_total",
                        "Requests refused because their session, incarnation or generation is out of date."),
@@ -114,7 +114,7 @@ const bl_board_row_t bl_meter_rows[] = {
     [REPEATED] = COUNTER("ballast_store_repeated_requests_total", "Requests that came again and got their old answer."),
     [VISITORS_REFUSED] =
         COUNTER("ballast_store_data_refused_total", "Data connections shown out before they belonged to a session."),
-    [LINES] = BY(BL_BOARD_GAUGE, "ballast_store_data_connections", "path", path_name, BL_PATHS - 1,
+    [LINES] = BY(BL_REGISTRY_GAUGE, "ballast_store_data_connections", "path", path_name, BL_PATHS - 1,
                  "Data connections of sessions, by the path that their blocks take."),
     [CONNECTIONS_LOST] = COUNTER("ballast_store_data_lost_total", "Data connections that ended before their session."),
     [CONNECTIONS_BROKEN] =
@@ -124,11 +124,11 @@ const bl_board_row_t bl_meter_rows[] = {
                              "Bytes copied into arenas by the store itself: those evicted over shared memory, once; "
                              "none over TCP."),
     [CALL_SECONDS] = {.name = "ballast_store_call_seconds",
-                      .kind = BL_BOARD_HISTOGRAM,
+                      .kind = BL_REGISTRY_HISTOGRAM,
                       .label = "call",
                       .value_of = call_name,
                       .series = 4,
-                      .bounds = BL_BOARD_CALL_SECONDS,
+                      .bounds = BL_REGISTRY_CALL_SECONDS,
                       .help = "Time from a holder's request to its answer: a grant is a reserve, an evict includes the "
                               "copy into the store, a load over TCP the bytes' way out."},
 };
@@ -136,9 +136,9 @@ const size_t bl_meter_row_count = ROWS;
 
 // ---- reading
 
-void bl_meter_answered(bl_board_t *board, bl_meter_call_t call, uint64_t began_ns) {
-  if (board != NULL) {
-    bl_board_observe(board, CALL_SECONDS, call, (double)(bl_clock_now_ns() - began_ns) / BL_NS_PER_S);
+void bl_meter_answered(bl_registry_t *registry, bl_meter_call_t call, uint64_t began_ns) {
+  if (registry != NULL) {
+    bl_registry_observe(registry, CALL_SECONDS, call, (double)(bl_clock_now_ns() - began_ns) / BL_NS_PER_S);
   }
 }
 
@@ -162,54 +162,54 @@ static double renew_lag_seconds(const bl_lease_table_t *table, uint64_t now_ns) 
   return lag;
 }
 
-void bl_meter_collect(bl_board_t *board, bl_lease_table_t *table, const bl_connections_counters_t *data) {
+void bl_meter_collect(bl_registry_t *registry, bl_lease_table_t *table, const bl_connections_counters_t *data) {
   const bl_lease_config_t *config = bl_lease_table_config(table);
   const uint64_t now_ns = bl_clock_now_ns();
   bl_lease_stats_t stats;
   bl_lease_table_stats(table, &stats);
-  bl_board_set(board, INCARNATION, 0, incarnation_number(&config->incarnation));
-  bl_board_set(board, DRAINING, 0, bl_lease_table_is_draining(table));
-  bl_board_set(board, REVISION, 0, (double)bl_lease_table_journal(table)->revision);
-  bl_board_set(board, CAPACITY, 0, (double)(config->capacity_bytes + config->spill_bytes));
-  bl_board_set(board, ARENAS, 0, (double)stats.arena_bytes);
-  bl_board_set(board, HELD, 0, (double)stats.held_bytes);
-  bl_board_set(board, FREE, 0, (double)stats.free_bytes);
-  bl_board_set(board, LARGEST_FREE, 0, (double)stats.largest_free_bytes);
-  bl_board_set(board, QUARANTINED, 0, (double)stats.quarantined_bytes);
-  bl_board_set(board, IN_FLIGHT, 0, (double)stats.in_flight_bytes);
+  bl_registry_set(registry, INCARNATION, 0, incarnation_number(&config->incarnation));
+  bl_registry_set(registry, DRAINING, 0, bl_lease_table_is_draining(table));
+  bl_registry_set(registry, REVISION, 0, (double)bl_lease_table_journal(table)->revision);
+  bl_registry_set(registry, CAPACITY, 0, (double)(config->capacity_bytes + config->spill_bytes));
+  bl_registry_set(registry, ARENAS, 0, (double)stats.arena_bytes);
+  bl_registry_set(registry, HELD, 0, (double)stats.held_bytes);
+  bl_registry_set(registry, FREE, 0, (double)stats.free_bytes);
+  bl_registry_set(registry, LARGEST_FREE, 0, (double)stats.largest_free_bytes);
+  bl_registry_set(registry, QUARANTINED, 0, (double)stats.quarantined_bytes);
+  bl_registry_set(registry, IN_FLIGHT, 0, (double)stats.in_flight_bytes);
   for (unsigned i = 0; i + BL_LEASE_RESERVED < BL_LEASE_STATES; i++) {
-    bl_board_set(board, LEASES, i, (double)stats.leases[BL_LEASE_RESERVED + i]);
+    bl_registry_set(registry, LEASES, i, (double)stats.leases[BL_LEASE_RESERVED + i]);
   }
-  bl_board_set(board, SESSIONS, 0, (double)stats.sessions[BL_SESSION_ALIVE]);
-  bl_board_set(board, SESSIONS, 1, (double)stats.sessions[BL_SESSION_SUSPECT]);
+  bl_registry_set(registry, SESSIONS, 0, (double)stats.sessions[BL_SESSION_ALIVE]);
+  bl_registry_set(registry, SESSIONS, 1, (double)stats.sessions[BL_SESSION_SUSPECT]);
   for (unsigned i = 0; i < BL_SESSION_ENDS; i++) {
-    bl_board_set(board, SESSION_ENDS, i, (double)stats.ended[i]);
+    bl_registry_set(registry, SESSION_ENDS, i, (double)stats.ended[i]);
   }
-  bl_board_set(board, RENEW_LAG, 0, renew_lag_seconds(table, now_ns));
-  bl_board_set(board, RESERVED, 0, (double)stats.reserved);
-  bl_board_set(board, EVICTED, 0, (double)stats.evicted);
-  bl_board_set(board, EVICTED_BYTES, 0, (double)stats.evicted_bytes);
-  bl_board_set(board, LOADED, 0, (double)stats.loaded);
-  bl_board_set(board, LOADED_BYTES, 0, (double)stats.loaded_bytes);
-  bl_board_set(board, RELEASED, 0, (double)stats.released);
-  bl_board_set(board, REVOKED, 0, (double)stats.revoked);
+  bl_registry_set(registry, RENEW_LAG, 0, renew_lag_seconds(table, now_ns));
+  bl_registry_set(registry, RESERVED, 0, (double)stats.reserved);
+  bl_registry_set(registry, EVICTED, 0, (double)stats.evicted);
+  bl_registry_set(registry, EVICTED_BYTES, 0, (double)stats.evicted_bytes);
+  bl_registry_set(registry, LOADED, 0, (double)stats.loaded);
+  bl_registry_set(registry, LOADED_BYTES, 0, (double)stats.loaded_bytes);
+  bl_registry_set(registry, RELEASED, 0, (double)stats.released);
+  bl_registry_set(registry, REVOKED, 0, (double)stats.revoked);
   double fenced = 0;
   for (unsigned i = 1; i < BL_LEASE_REASONS; i++) {
-    bl_board_set(board, REFUSALS, i - 1, (double)stats.refused[i]);
+    bl_registry_set(registry, REFUSALS, i - 1, (double)stats.refused[i]);
     if (bl_lease_reason_status((bl_lease_reason_t)i) == BL_FENCED) {
       fenced += (double)stats.refused[i];
     }
   }
-  bl_board_set(board, FENCED, 0, fenced);
-  bl_board_set(board, EXPIRED, 0, (double)stats.suspected);
-  bl_board_set(board, CHECKSUM_FAILURES, 0, (double)stats.checksum_failures);
-  bl_board_set(board, STALE, 0, (double)stats.stale_events);
-  bl_board_set(board, REPEATED, 0, (double)stats.repeated);
-  bl_board_set(board, VISITORS_REFUSED, 0, (double)data->refused);
+  bl_registry_set(registry, FENCED, 0, fenced);
+  bl_registry_set(registry, EXPIRED, 0, (double)stats.suspected);
+  bl_registry_set(registry, CHECKSUM_FAILURES, 0, (double)stats.checksum_failures);
+  bl_registry_set(registry, STALE, 0, (double)stats.stale_events);
+  bl_registry_set(registry, REPEATED, 0, (double)stats.repeated);
+  bl_registry_set(registry, VISITORS_REFUSED, 0, (double)data->refused);
   for (unsigned path = BL_PATH_AUTO + 1; path < BL_PATHS; path++) {
-    bl_board_set(board, LINES, path - BL_PATH_AUTO - 1, (double)data->up[path]);
+    bl_registry_set(registry, LINES, path - BL_PATH_AUTO - 1, (double)data->up[path]);
   }
-  bl_board_set(board, CONNECTIONS_LOST, 0, (double)data->lost);
-  bl_board_set(board, CONNECTIONS_BROKEN, 0, (double)data->broken);
-  bl_board_set(board, COPIED_BYTES, 0, (double)data->bytes_copied);
+  bl_registry_set(registry, CONNECTIONS_LOST, 0, (double)data->lost);
+  bl_registry_set(registry, CONNECTIONS_BROKEN, 0, (double)data->broken);
+  bl_registry_set(registry, COPIED_BYTES, 0, (double)data->bytes_copied);
 }

@@ -19,7 +19,7 @@ struct bl_service {
   bl_store_t *store;
   bl_operator_t operators;
   bl_waiting_t waiting;
-  bl_board_t *board;            // NULL: nobody measures
+  bl_registry_t *registry;      // NULL: nobody measures
   bl_policy_forward_t *forward; // NULL: drivers are not noted
 };
 
@@ -98,7 +98,7 @@ static void decide(bl_service_t *self, bl_rpc_call_t *call, const bl_lease_reque
   static const char *const verbs[] = {"reserve", "evict", "load", "release"};
   if (decision == BL_LEASE_DONE) {
     reply_lease(call, answer, verbs[kind]);
-    bl_meter_answered(self->board, kind, request->now_ns);
+    bl_meter_answered(self->registry, kind, request->now_ns);
   } else {
     bl_waiting_add(&self->waiting, &(bl_waiting_call_t){.call = call,
                                                         .session = request->session,
@@ -321,7 +321,7 @@ static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, v
   slots_wire_t slots;
   bl_lease_table_t *table = bl_store_table(self->store);
   (void)bl_lease_table_reserve(table, &frame, request->plan, demands, request->n_demands, &answer);
-  bl_meter_answered(self->board, BL_METER_RESERVE, frame.now_ns);
+  bl_meter_answered(self->registry, BL_METER_RESERVE, frame.now_ns);
   if (answer.reason != BL_LEASE_GRANTED) {
     fail_refused(call, &answer, "reserve");
   } else if (!slots_to_wire(table, frame.session, &slots)) {
@@ -418,13 +418,13 @@ static void on_answer(void *context, uint64_t session, uint64_t sequence, const 
   bl_waiting_call_t waiting;
   while (bl_waiting_take(&self->waiting, session, sequence, &waiting)) {
     reply_lease(waiting.call, answer, "finish the transfer of");
-    bl_meter_answered(self->board, (bl_meter_call_t)waiting.kind, waiting.began_ns);
+    bl_meter_answered(self->registry, (bl_meter_call_t)waiting.kind, waiting.began_ns);
   }
 }
 
 static void on_served(void *context, bl_frame_kind_t kind, uint64_t began_ns) {
   const bl_service_t *self = context;
-  bl_meter_answered(self->board,
+  bl_meter_answered(self->registry,
                     kind == BL_FRAME_EVICT  ? BL_METER_EVICT
                     : kind == BL_FRAME_LOAD ? BL_METER_LOAD
                                             : BL_METER_RELEASE,
@@ -517,8 +517,8 @@ void bl_service_set_on_drain(bl_service_t *self, bl_operator_on_drain_t *on_drai
   self->operators.drain_context = context;
 }
 
-void bl_service_set_board(bl_service_t *self, bl_board_t *board) {
-  self->board = board;
+void bl_service_set_registry(bl_service_t *self, bl_registry_t *registry) {
+  self->registry = registry;
 }
 
 void bl_service_end_calls(bl_service_t *self) {

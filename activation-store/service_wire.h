@@ -4,7 +4,7 @@
 #ifndef BALLAST_ACTIVATION_STORE_SERVICE_WIRE_H
 #define BALLAST_ACTIVATION_STORE_SERVICE_WIRE_H
 
-#include "observe/board.h"
+#include "observe/registry.h"
 #include "operator_wire.h"
 #include "rpc/server.h"
 #include "service/policy_forward_wire.h"
@@ -22,8 +22,8 @@ BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *self, bl_rpc_server_t *se
 bl_store_t *bl_service_store(bl_service_t *self);
 // Who tells probes that the store drains. Before serve.
 void bl_service_set_on_drain(bl_service_t *self, bl_operator_on_drain_t *on_drain, void *context);
-// Metrics go to `board` (meter.h) from now on; borrowed.
-void bl_service_set_board(bl_service_t *self, bl_board_t *board);
+// Metrics go to `registry` (meter.h) from now on; borrowed.
+void bl_service_set_registry(bl_service_t *self, bl_registry_t *registry);
 // Fails every call that waits and ends every watch, so that the server can drain.
 void bl_service_end_calls(bl_service_t *self);
 // After the server has stopped. NULL is fine.

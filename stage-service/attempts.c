@@ -29,7 +29,7 @@ static void run_work(bl_task_t *task) {
     return; // `applies` is still set
   }
   stage->applies.attempt = 0;
-  bl__plans_bury(stage);
+  bl__plans_retire(stage);
   bl_prepared_use(stage->running_plan, stage->engine);
   stage->run.err.status = bl_executor_run(stage->engine, &stage->run_request, &stage->progress, vote, &stage->run.err);
   bl_store_parking_t *parking = stage->running_plan->parking;

@@ -21,8 +21,8 @@ static void reply_vote(bl_service_t *self, bl_rpc_call_t *call, bl_waiters_t *wa
 
 void bl__service_ran(void *context, bl_stage_outcome_t outcome, const bl_error_t *err) {
   bl_service_t *self = context;
-  if (self->board != NULL) {
-    bl_meter_ran(self->board, self->stage,
+  if (self->registry != NULL) {
+    bl_meter_ran(self->registry, self->stage,
                  err->status != BL_OK && outcome == BL_STAGE_AHEAD ? BL_STAGE_FAILED : outcome);
   }
   switch (outcome) {
@@ -96,8 +96,8 @@ static void reply_applied(bl_service_t *self, bl_rpc_call_t *call, bl_waiters_t 
 }
 
 static void note_committed(bl_service_t *self, bool ahead) {
-  if (self->board != NULL) {
-    bl_meter_committed(self->board, self->stage, ahead);
+  if (self->registry != NULL) {
+    bl_meter_committed(self->registry, self->stage, ahead);
   }
 }
 

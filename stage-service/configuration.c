@@ -29,7 +29,7 @@ static void configure_work(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, bl__work_t, task)->stage;
   bl__work_t *work = &stage->configure;
   bl_error_clear(&work->err);
-  bl__plans_bury(stage);
+  bl__plans_retire(stage);
   bl_client_runtime_wait(stage->runtime);
   bl_engine_destroy(stage->old_engine);
   stage->old_engine = NULL;
@@ -177,7 +177,7 @@ bl_stage_decision_t bl_stage_release(bl_stage_t *stage, bl_driver_id_t driver, b
   bl_stage_decision_t decision = bl_stage_step_release(&stage->step, driver, err);
   if (decision == BL_STAGE_ANSWER) {
     bl__configuration_drop(stage);
-    bl__plans_bury(stage);
+    bl__plans_retire(stage);
     bl_client_runtime_wait(stage->runtime);
     bl_engine_destroy(stage->engine);
     stage->engine = NULL;

@@ -214,7 +214,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
                                 .core_tokens = self->arguments.core_tokens};
   status = bl_service_create(bl_daemon_loop(daemon), &options, stop, self, &self->service, err);
   if (status == BL_OK) {
-    bl_service_set_board(self->service, bl_daemon_board(daemon));
+    bl_service_set_registry(self->service, bl_daemon_registry(daemon));
     bl_service_on_ready(self->service, ready, self);
     status = bl_policy_forward_create(bl_daemon_rpc(daemon), 0, &self->forward, err);
   }
@@ -224,8 +224,8 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   return status;
 }
 
-static void collect(bl_board_t *board, void *context) {
-  (void)board;
+static void collect(bl_registry_t *registry, void *context) {
+  (void)registry;
   const program_t *self = context;
   bl_service_collect(self->service);
 }

@@ -10,7 +10,7 @@
 #define INDEX_NONE
 #define ROW_TOTAL(name, metric, help, run_help) [TOTAL_##name] = COUNTER("ballast_" metric "_total", help),
 #define ROW_NONE
-#define ADD_TOTAL(name, ...) bl_board_add(board, TOTAL_##name, 0, (double)counters->name);
+#define ADD_TOTAL(name, ...) bl_registry_add(registry, TOTAL_##name, 0, (double)counters->name);
 #define ADD_NONE
 
 enum {
@@ -94,16 +94,16 @@ static unsigned cause_of(const char *wait) {
 // ---- the table
 
 #define COUNTER(name_, help_)                                                                                          \
-  { .name = name_, .kind = BL_BOARD_COUNTER, .help = help_ }
+  { .name = name_, .kind = BL_REGISTRY_COUNTER, .help = help_ }
 #define GAUGE(name_, help_)                                                                                            \
-  { .name = name_, .kind = BL_BOARD_GAUGE, .help = help_ }
+  { .name = name_, .kind = BL_REGISTRY_GAUGE, .help = help_ }
 #define BY_TAG(name_, help_)                                                                                           \
   {                                                                                                                    \
-    .name = name_, .kind = BL_BOARD_GAUGE, .label = "tag", .value_of = tag_name, .series = BL_MEMORY_TAGS,             \
+    .name = name_, .kind = BL_REGISTRY_GAUGE, .label = "tag", .value_of = tag_name, .series = BL_MEMORY_TAGS,          \
     .help = help_                                                                                                      \
   }
 
-const bl_board_row_t bl_meter_rows[] = {
+const bl_metric_row_t bl_meter_rows[] = {
     [RANK] = GAUGE("ballast_stage_rank", "Number of the stage in its job, -1 while it has none."),
     [REPLICA] = GAUGE("ballast_stage_replica", "Replica of the pipeline that the stage is of, -1 while it has no job."),
     [STEP] = GAUGE("ballast_stage_step", "The last step applied to the weights."),
@@ -111,18 +111,18 @@ const bl_board_row_t bl_meter_rows[] = {
     [STEPS] = COUNTER("ballast_steps_total", "Steps applied by this process."),
     [STEPS_AHEAD] = COUNTER("ballast_steps_ahead_total", "Steps applied by this process ahead of their commit."),
     [ATTEMPTS] = {.name = "ballast_attempts_total",
-                  .kind = BL_BOARD_COUNTER,
+                  .kind = BL_REGISTRY_COUNTER,
                   .label = "outcome",
                   .value_of = outcome_name,
                   .series = sizeof outcomes / sizeof outcomes[0],
                   .help = "Attempts at a step, a validation or a token that ended, by how."},
     [STEP_SECONDS] = {.name = "ballast_step_seconds",
-                      .kind = BL_BOARD_HISTOGRAM,
-                      .bounds = BL_BOARD_STEP_SECONDS,
+                      .kind = BL_REGISTRY_HISTOGRAM,
+                      .bounds = BL_REGISTRY_STEP_SECONDS,
                       .help = "Time of an applied step on this stage, computing and waiting."},
     [BUSY] = COUNTER("ballast_busy_seconds_total", "Time spent computing in applied steps."),
     [STALLS] = {.name = "ballast_stall_seconds_total",
-                .kind = BL_BOARD_COUNTER,
+                .kind = BL_REGISTRY_COUNTER,
                 .label = "cause",
                 .value_of = cause_name,
                 .series = CAUSES,
@@ -136,13 +136,13 @@ const bl_board_row_t bl_meter_rows[] = {
     [SLOTS_PEAK] = GAUGE("ballast_peak_slots", "The most slots in use at one instant of the last applied step."),
     [SLOT_BYTES] = GAUGE("ballast_slot_bytes", "Size of one slot."),
     [PATHS] = {.name = "ballast_data_path_peers",
-               .kind = BL_BOARD_GAUGE,
+               .kind = BL_REGISTRY_GAUGE,
                .label = "path",
                .value_of = path_name,
                .series = PEER_PATH_COUNT,
                .help = "Peer stages by the data path chosen for them."},
     [STORE_PATHS] = {.name = "ballast_data_path_stores",
-                     .kind = BL_BOARD_GAUGE,
+                     .kind = BL_REGISTRY_GAUGE,
                      .label = "path",
                      .value_of = store_path_name,
                      .series = STORE_PATH_COUNT,
@@ -153,41 +153,41 @@ const size_t bl_meter_row_count = ROWS;
 
 // ---- what happens
 
-static void add_stalls(bl_board_t *board, const bl_trace_t *trace) {
+static void add_stalls(bl_registry_t *registry, const bl_trace_t *trace) {
   for (size_t i = 0; i < bl_trace_count(trace); i++) {
     const bl_trace_event_t *event = bl_trace_get(trace, i);
     if (event->wait) {
-      bl_board_add(board, STALLS, cause_of(event->name), (double)(event->end_ns - event->start_ns) / BL_NS_PER_S);
+      bl_registry_add(registry, STALLS, cause_of(event->name), (double)(event->end_ns - event->start_ns) / BL_NS_PER_S);
     }
   }
 }
 
-void bl_meter_ran(bl_board_t *board, const bl_stage_t *stage, bl_stage_outcome_t outcome) {
+void bl_meter_ran(bl_registry_t *registry, const bl_stage_t *stage, bl_stage_outcome_t outcome) {
   bool voted = outcome == BL_STAGE_KEEP || outcome == BL_STAGE_AHEAD;
   unsigned index = voted ? 0 : outcome == BL_STAGE_DROP ? 1 : 2;
-  bl_board_add(board, ATTEMPTS, index, 1);
+  bl_registry_add(registry, ATTEMPTS, index, 1);
   const bl_engine_t *engine = bl_stage_engine(stage);
   if (voted && engine != NULL) {
-    add_stalls(board, engine->trace);
+    add_stalls(registry, engine->trace);
   }
 }
 
-void bl_meter_committed(bl_board_t *board, const bl_stage_t *stage, bool ahead) {
+void bl_meter_committed(bl_registry_t *registry, const bl_stage_t *stage, bool ahead) {
   const bl_vote_t *vote = bl_stage_commit_vote(stage);
   const bl_stage_counters_t *counters = &vote->counters;
   double busy = (double)counters->busy_ns / BL_NS_PER_S, seconds = busy + (double)counters->stall_ns / BL_NS_PER_S;
-  bl_board_add(board, STEPS, 0, 1);
-  bl_board_add(board, STEPS_AHEAD, 0, ahead);
-  bl_board_observe(board, STEP_SECONDS, 0, seconds);
-  bl_board_add(board, BUSY, 0, busy);
-  bl_board_set(board, BUBBLE, 0, seconds > 0 ? 1 - busy / seconds : 0);
-  bl_board_set(board, POLICY_VERSION, 0, (double)vote->plan_version);
-  bl_board_set(board, SLOTS_OWN, 0, counters->own_slots);
-  bl_board_set(board, SLOTS_PEAK, 0, counters->peak_slots);
+  bl_registry_add(registry, STEPS, 0, 1);
+  bl_registry_add(registry, STEPS_AHEAD, 0, ahead);
+  bl_registry_observe(registry, STEP_SECONDS, 0, seconds);
+  bl_registry_add(registry, BUSY, 0, busy);
+  bl_registry_set(registry, BUBBLE, 0, seconds > 0 ? 1 - busy / seconds : 0);
+  bl_registry_set(registry, POLICY_VERSION, 0, (double)vote->plan_version);
+  bl_registry_set(registry, SLOTS_OWN, 0, counters->own_slots);
+  bl_registry_set(registry, SLOTS_PEAK, 0, counters->peak_slots);
   BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ADD, )
 }
 
-static void collect_paths(bl_board_t *board, bl_transport_t *transport) {
+static void collect_paths(bl_registry_t *registry, bl_transport_t *transport) {
   bl_transport_path_t paths[BL_TRANSPORT_MAX_PEERS];
   const size_t all = transport == NULL ? 0 : bl_transport_paths(transport, paths, BL_TRANSPORT_MAX_PEERS);
   for (unsigned p = 0; p < PEER_PATH_COUNT; p++) {
@@ -195,30 +195,30 @@ static void collect_paths(bl_board_t *board, bl_transport_t *transport) {
     for (size_t i = 0; i < all && i < BL_TRANSPORT_MAX_PEERS; i++) {
       count += paths[i].path == peer_paths[p];
     }
-    bl_board_set(board, PATHS, p, (double)count);
+    bl_registry_set(registry, PATHS, p, (double)count);
   }
 }
 
-void bl_meter_collect(bl_board_t *board, const bl_stage_t *stage) {
+void bl_meter_collect(bl_registry_t *registry, const bl_stage_t *stage) {
   const bl_engine_t *engine = bl_stage_engine(stage);
-  bl_board_set(board, RANK, 0, engine == NULL ? -1 : (double)engine->stage);
-  bl_board_set(board, REPLICA, 0, engine == NULL ? -1 : (double)engine->replica);
-  bl_board_set(board, STEP, 0, (double)bl_stage_step(stage)->applied);
-  bl_board_set(board, SLOTS_USED, 0, atomic_load(&bl_stage_progress(stage)->slots));
-  bl_board_set(board, SLOT_BYTES, 0, engine == NULL ? 0 : (double)engine->slot_bytes);
+  bl_registry_set(registry, RANK, 0, engine == NULL ? -1 : (double)engine->stage);
+  bl_registry_set(registry, REPLICA, 0, engine == NULL ? -1 : (double)engine->replica);
+  bl_registry_set(registry, STEP, 0, (double)bl_stage_step(stage)->applied);
+  bl_registry_set(registry, SLOTS_USED, 0, atomic_load(&bl_stage_progress(stage)->slots));
+  bl_registry_set(registry, SLOT_BYTES, 0, engine == NULL ? 0 : (double)engine->slot_bytes);
   for (unsigned tag = 0; tag < BL_MEMORY_TAGS; tag++) {
     bl_memory_usage_t usage = {0};
     if (engine != NULL) {
       usage = bl_memory_usage(&engine->account, (bl_memory_tag_t)tag);
     }
-    bl_board_set(board, MEMORY, tag, (double)usage.current_bytes);
-    bl_board_set(board, MEMORY_PEAK, tag, (double)usage.peak_bytes);
-    bl_board_set(board, MEMORY_PLANNED, tag, (double)usage.planned_bytes);
+    bl_registry_set(registry, MEMORY, tag, (double)usage.current_bytes);
+    bl_registry_set(registry, MEMORY_PEAK, tag, (double)usage.peak_bytes);
+    bl_registry_set(registry, MEMORY_PLANNED, tag, (double)usage.planned_bytes);
   }
-  collect_paths(board, engine != NULL && bl_stage_is_connected(stage) ? engine->transport : NULL);
+  collect_paths(registry, engine != NULL && bl_stage_is_connected(stage) ? engine->transport : NULL);
   uint32_t counts[BL_PATHS];
   bl_stage_store_paths(stage, counts);
   for (unsigned i = 0; i < STORE_PATH_COUNT; i++) {
-    bl_board_set(board, STORE_PATHS, i, counts[store_paths[i]]);
+    bl_registry_set(registry, STORE_PATHS, i, counts[store_paths[i]]);
   }
 }

@@ -4,17 +4,17 @@
 #ifndef BALLAST_STAGE_SERVICE_METER_H
 #define BALLAST_STAGE_SERVICE_METER_H
 
-#include "observe/board.h"
+#include "observe/registry.h"
 #include "stage.h"
 
-extern const bl_board_row_t bl_meter_rows[];
+extern const bl_metric_row_t bl_meter_rows[];
 extern const size_t bl_meter_row_count;
 
 // A run has ended; its trace is that of the last run.
-void bl_meter_ran(bl_board_t *board, const bl_stage_t *stage, bl_stage_outcome_t outcome);
+void bl_meter_ran(bl_registry_t *registry, const bl_stage_t *stage, bl_stage_outcome_t outcome);
 // `ahead`: the step was applied before its commit came.
-void bl_meter_committed(bl_board_t *board, const bl_stage_t *stage, bool ahead);
+void bl_meter_committed(bl_registry_t *registry, const bl_stage_t *stage, bool ahead);
 // Brings gauges up to date.
-void bl_meter_collect(bl_board_t *board, const bl_stage_t *stage);
+void bl_meter_collect(bl_registry_t *registry, const bl_stage_t *stage);
 
 #endif

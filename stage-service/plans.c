@@ -10,7 +10,7 @@
 
 // ---- kept and dropped
 
-void bl__plans_bury(bl_stage_t *stage) {
+void bl__plans_retire(bl_stage_t *stage) {
   for (size_t i = 0; i < stage->retired_count; i++) {
     bl_prepared_destroy(stage->retired[i]);
   }
@@ -25,7 +25,7 @@ static void retire(bl_stage_t *stage, bl_prepared_t **place) {
     stage->running_plan = NULL;
   }
   if (stage->retired_count == sizeof stage->retired / sizeof stage->retired[0]) {
-    bl__plans_bury(stage); // cannot be: each run and each plan buries
+    bl__plans_retire(stage); // cannot be: each run and each plan buries
   }
   stage->retired[stage->retired_count++] = *place;
   *place = NULL;
@@ -87,7 +87,7 @@ static void prepare_work(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, bl__work_t, task)->stage;
   bl__work_t *work = &stage->prepare;
   bl_error_clear(&work->err);
-  bl__plans_bury(stage);
+  bl__plans_retire(stage);
   work->err.status = bl_prepared_create(stage->engine, &stage->plan_request, &stage->ahead, stage->runtime,
                                         &stage->made_plan, &work->err);
 }

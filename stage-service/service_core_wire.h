@@ -14,7 +14,7 @@
 
 #include "service_wire.h"
 
-#include "followed.h"
+#include "current_driver.h"
 #include "plan_notes_wire.h"
 #include "probe_wire.h"
 #include "state_wire.h"
@@ -26,12 +26,12 @@ struct bl_service {
   bl_stage_t *stage;
   bl_service_stop_fn stop;
   void *context;
-  bl_board_t *board; // NULL: nobody measures
+  bl_registry_t *registry; // NULL: nobody measures
   bl_plan_notes_t notes;
   uint64_t preparing_version;
   bl_policy_forward_t *forward; // NULL: none
   bl_waiters_t configuring, connecting, preparing, running, committing, aborting, copying, writing;
-  bl_followed_t followed;
+  bl_current_driver_t current_driver;
   bl_prober_t *prober;
   bl_service_ready_fn ready; // NULL: nobody asks
   void *ready_context;
@@ -41,7 +41,7 @@ struct bl_service {
 // service_core_wire.c
 bl_driver_id_t bl__service_identity(const Ballast__V1__DriverIdentity *driver);
 // A call of this driver has come. Whether it is the one that this stage follows is what counts.
-void bl__service_hear(bl_service_t *self, const Ballast__V1__DriverIdentity *driver);
+void bl__service_driver_seen(bl_service_t *self, const Ballast__V1__DriverIdentity *driver);
 
 // setup_wire.c
 void bl__handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);

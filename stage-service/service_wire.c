@@ -77,12 +77,12 @@ void bl_service_on_ready(bl_service_t *service, bl_service_ready_fn ready, void 
   service->ready_context = context;
 }
 
-void bl_service_set_board(bl_service_t *service, bl_board_t *board) {
-  service->board = board;
+void bl_service_set_registry(bl_service_t *service, bl_registry_t *registry) {
+  service->registry = registry;
 }
 
 void bl_service_collect(const bl_service_t *service) {
-  bl_meter_collect(service->board, service->stage);
+  bl_meter_collect(service->registry, service->stage);
 }
 
 void bl_service_end_calls(bl_service_t *service) {

@@ -9,7 +9,7 @@
 #ifndef BALLAST_STAGE_SERVICE_SERVICE_WIRE_H
 #define BALLAST_STAGE_SERVICE_SERVICE_WIRE_H
 
-#include "observe/board.h"
+#include "observe/registry.h"
 #include "rpc/server.h"
 #include "service/policy_forward_wire.h"
 #include "stage.h"
@@ -24,12 +24,13 @@ BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_option
 void bl_service_set_forward(bl_service_t *service, bl_policy_forward_t *forward);
 // Adds the service to a server that has not started.
 BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *service, bl_rpc_server_t *server, bl_error_t *err);
-// `ready` is told when the stage comes to wait for a data path that its job requires (false), and when it has it (true).
+// `ready` is told when the stage comes to wait for a data path that its job requires (false), and when it has it
+// (true).
 typedef void (*bl_service_ready_fn)(void *context, bool ready);
 void bl_service_on_ready(bl_service_t *service, bl_service_ready_fn ready, void *context);
-// Metrics of what happens go to `board` (meter.h) from now on; borrowed.
-void bl_service_set_board(bl_service_t *service, bl_board_t *board);
-void bl_service_collect(const bl_service_t *service); // brings the board up to date
+// Metrics of what happens go to `registry` (meter.h) from now on; borrowed.
+void bl_service_set_registry(bl_service_t *service, bl_registry_t *registry);
+void bl_service_collect(const bl_service_t *service); // brings the registry up to date
 // Fails every call that waits, so that the server can drain.
 void bl_service_end_calls(bl_service_t *service);
 // After the server has stopped. NULL is fine.

@@ -16,9 +16,9 @@ void bl__handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
   bl_driver_id_t before = bl_stage_step(self->stage)->driver;
   output.accepted = bl_stage_takeover(self->stage, bl__service_identity(request->driver), request->run);
   if (output.accepted && !bl_driver_id_equal(before, bl__service_identity(request->driver))) {
-    bl_followed_take(&self->followed, request->run, request->address);
+    bl_current_driver_take(&self->current_driver, request->run, request->address);
   }
-  bl__service_hear(self, request->driver);
+  bl__service_driver_seen(self, request->driver);
   if (output.accepted && self->forward != NULL) {
     bl_policy_forward_learn(self->forward, "", request->address); // one driver at a time
   }
@@ -159,10 +159,10 @@ void bl__handle_connect(bl_rpc_call_t *call, const ProtobufCMessage *input, void
   bl_transport_peer_t peers[BL_TRANSPORT_MAX_PEERS];
   bl_path_t path = BL_PATH_AUTO;
   const bl_engine_t *engine = bl_stage_engine(self->stage);
-  const uint64_t patience_ns = engine != NULL && engine->nccl != NULL ? PEER_PROBE_DEADLINE_NS : CONNECT_DEADLINE_NS;
+  const uint64_t timeout_ns = engine != NULL && engine->nccl != NULL ? PEER_PROBE_DEADLINE_NS : CONNECT_DEADLINE_NS;
   if (read_peers(request, peers, &path, &err) != BL_OK ||
       bl_stage_connect(self->stage, bl__service_identity(request->driver), peers, request->n_peers, path,
-                       bl_clock_now_ns() + patience_ns, &err) == BL_STAGE_REFUSE) {
+                       bl_clock_now_ns() + timeout_ns, &err) == BL_STAGE_REFUSE) {
     bl_rpc_call_fail(call, &err);
     return;
   }

@@ -111,7 +111,7 @@ void bl_stage_destroy(bl_stage_t *stage) {
   bl_loop_drain(stage->loop);
   bl_prepared_destroy(stage->made_plan);
   bl__plans_drop(stage);
-  bl__plans_bury(stage);
+  bl__plans_retire(stage);
   bl_client_runtime_destroy(stage->runtime); // before the device goes
   bl_engine_destroy(stage->engine);          // its transport ends a pending connect
   bl_loop_drain(stage->loop);

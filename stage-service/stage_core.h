@@ -106,7 +106,7 @@ bl_prepared_t **bl__plans_find(bl_stage_t *stage, uint64_t version); // NULL: no
 void bl__plans_drop_forgotten(bl_stage_t *stage);
 void bl__plans_drop(bl_stage_t *stage); // all
 // Destroys what was dropped: on the compute thread or while it rests.
-void bl__plans_bury(bl_stage_t *stage);
+void bl__plans_retire(bl_stage_t *stage);
 // A run begins. Rooms that were being reserved for a plan that nobody has asked for since are given back.
 void bl__plans_age(bl_stage_t *stage);
 

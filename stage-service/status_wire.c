@@ -86,15 +86,15 @@ static bool describe_store_wait(const bl_stage_t *stage, Ballast__V1__Wait *mess
 
 void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
-  uint64_t silent_ms = bl_followed_silent_ms(&self->followed); // but for this call
-  bl__service_hear(self, ((const Ballast__V1__StageStatusRequest *)input)->driver);
+  uint64_t silent_ms = bl_current_driver_silent_ms(&self->current_driver); // but for this call
+  bl__service_driver_seen(self, ((const Ballast__V1__StageStatusRequest *)input)->driver);
   const bl_stage_step_t *step = bl_stage_step(self->stage);
   const bl_engine_t *engine = bl_stage_engine(self->stage);
   Ballast__V1__StageStatusResponse output = BALLAST__V1__STAGE_STATUS_RESPONSE__INIT;
   bl_state_wire_t state;
   bl_state_to_wire(self->stage, &state);
-  state.message.run = self->followed.run;
-  state.message.driver_address = self->followed.address;
+  state.message.run = self->current_driver.run;
+  state.message.driver_address = self->current_driver.address;
   state.message.driver_silent_ms = silent_ms;
   output.state = &state.message;
   bool ahead = step->phase == BL_STAGE_VOTED && step->ahead == BL_AHEAD_RUNNING;

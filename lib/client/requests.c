@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NS_PER_MS   UINT64_C(1000000)
-#define PAUSE_NS    (UINT64_C(5) * 1000000)   // before something that was cut short is tried again
-#define PATIENCE_NS (UINT64_C(250) * 1000000) // a cancelled load on nccl may still end by itself
+#define NS_PER_MS  UINT64_C(1000000)
+#define PAUSE_NS   (UINT64_C(5) * 1000000)   // before something that was cut short is tried again
+#define TIMEOUT_NS (UINT64_C(250) * 1000000) // a cancelled load on nccl may still end by itself
 
 #ifndef RULE
 #define RULE(number) true // of requests.h; a test takes them out
@@ -678,10 +678,10 @@ static bool may_still_end(const bl__requests_t *r, bl__operation_t *operation, u
   if (r->kind != BL__PAIRED || !r->linked || operation->verb != BL__LOAD || operation->sequence == 0) {
     return false;
   }
-  if (operation->patience_ns == 0) {
-    operation->patience_ns = now_ns + PATIENCE_NS;
+  if (operation->timeout_ns == 0) {
+    operation->timeout_ns = now_ns + TIMEOUT_NS;
   }
-  return now_ns < operation->patience_ns;
+  return now_ns < operation->timeout_ns;
 }
 
 static bool is_cancelled(const bl__requests_t *r, bl__operation_t *operation, uint64_t now_ns) {

@@ -83,17 +83,17 @@ typedef struct bl__operation {
   uint64_t region_offset;
   int fd; // show
   bl_client_label_t label;
-  bool keeps;        // load: the block stays in the store
-  bool known;        // evict: its caller gave the checksum
-  uint64_t checksum; // evict: of the block
-  uint64_t sequence; // 0: not sent
-  uint64_t at, hash; // push: bytes that went or came over this connection, and their checksum; paired: all or nothing
-  bool corrupt;      // push: a chunk that came does not match
-  bool moving;       // paired: our end is queued and not over
-  bool wipe;         // load: the destination has bytes that are not the block's
-  uint64_t offset;   // pull: where the block lies in the store's memory
-  uint64_t wanted;   // pull: the checksum that it must have
-  uint64_t patience_ns; // paired: until when a cancelled load may still end by itself
+  bool keeps;          // load: the block stays in the store
+  bool known;          // evict: its caller gave the checksum
+  uint64_t checksum;   // evict: of the block
+  uint64_t sequence;   // 0: not sent
+  uint64_t at, hash;   // push: bytes that went or came over this connection, and their checksum; paired: all or nothing
+  bool corrupt;        // push: a chunk that came does not match
+  bool moving;         // paired: our end is queued and not over
+  bool wipe;           // load: the destination has bytes that are not the block's
+  uint64_t offset;     // pull: where the block lies in the store's memory
+  uint64_t wanted;     // pull: the checksum that it must have
+  uint64_t timeout_ns; // paired: until when a cancelled load may still end by itself
 } bl__operation_t;
 
 // A request that was sent and is not answered: to send it again, and to know what a late answer means for its slot.

@@ -68,7 +68,7 @@ bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_mo
   return status;
 }
 
-bool bl_resume_doubt(const bl_resume_t *resume, const bl_job_t *job, char text[BL_RESUME_DOUBT]) {
+bool bl_resume_warning(const bl_resume_t *resume, const bl_job_t *job, char text[BL_RESUME_WARNING]) {
   const bool layers = resume->tensor_parts != job->parallel.tensor_parts.value;
   const long long parts = layers ? job->parallel.tensor_parts.value : job->parallel.data_parts.value;
   const long long before = layers ? resume->tensor_parts : resume->data_parts;
@@ -76,7 +76,7 @@ bool bl_resume_doubt(const bl_resume_t *resume, const bl_job_t *job, char text[B
     return false;
   }
   snprintf(
-      text, BL_RESUME_DOUBT,
+      text, BL_RESUME_WARNING,
       "%.256s was written by a run whose %s have %lld part%s, the job has %lld (parallel.%s_parts): it goes on, but "
       "not to the bits of a run that never stopped",
       resume->path, layers ? "layers" : "gradients", before, bl_plural(before), parts, layers ? "tensor" : "data");

@@ -19,14 +19,14 @@ typedef struct bl_resume {
   int64_t tensor_parts, data_parts;
 } bl_resume_t;
 
-// Finds the newest checkpoint and checks what can be checked from its heads: format, sizes, every tensor the model needs
-// with its moments and shape, the seed. With `thorough` also every checksum: that reads it whole. BL_NOT_FOUND: there is
-// none; BL_INVALID: no checkpoint.folder, another model or seed; what bl_checkpoint_open reports else.
+// Finds the newest checkpoint and checks what can be checked from its heads: format, sizes, every tensor the model
+// needs with its moments and shape, the seed. With `thorough` also every checksum: that reads it whole. BL_NOT_FOUND:
+// there is none; BL_INVALID: no checkpoint.folder, another model or seed; what bl_checkpoint_open reports else.
 BL_MUST_USE bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_model_t *model, bool thorough,
                                        bl_error_t *err);
 
-#define BL_RESUME_DOUBT 512
+#define BL_RESUME_WARNING 512
 // Whether what follows will not have the bits of a run that never stopped; then `text` says why.
-bool bl_resume_doubt(const bl_resume_t *resume, const bl_job_t *job, char text[BL_RESUME_DOUBT]);
+bool bl_resume_warning(const bl_resume_t *resume, const bl_job_t *job, char text[BL_RESUME_WARNING]);
 
 #endif

@@ -9,13 +9,13 @@
 // A few more than there are is how losses of a larger machine are made again on a small one.
 #define THREADS_OF_A_PROCESSOR 4
 
-bool bl_threads_doubt(const bl_job_t *job, char text[BL_THREADS_DOUBT]) {
+bool bl_threads_warning(const bl_job_t *job, char text[BL_THREADS_WARNING]) {
   const int64_t threads = job->pipeline.threads, processors = bl_thread_processors();
   if (job->pipeline.device == BL_JOB_DEVICE_CUDA || threads <= THREADS_OF_A_PROCESSOR * processors) {
     return false;
   }
   snprintf(
-      text, BL_THREADS_DOUBT,
+      text, BL_THREADS_WARNING,
       "pipeline.threads: %lld threads of a stage would take turns on the %lld processor%s here, which is slower than "
       "%lld; losses depend on the number, so it is kept",
       (long long)threads, (long long)processors, bl_plural((uint64_t)processors), (long long)processors);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory in which the parts of a layer meet (model/split.h): what ranks that share a layer show each other, or, where
-// one rank has all parts, only what waits to be added up.
+// The memory in which the parts of a layer meet (model/split.h): what ranks that share a layer show each other, or,
+// where one rank has all parts, only what waits to be added up.
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_WINDOWS_H
@@ -18,7 +18,7 @@ typedef enum bl_window {
   BL_WINDOWS
 } bl_window_t;
 
-// At the start, where layers are shared: how far the rank is (collective/board.h).
+// At the start, where layers are shared: how far the rank is (collective/progress.h).
 #define BL_WINDOWS_PAGE_BYTES 128
 
 typedef struct bl_windows {

@@ -20,26 +20,26 @@ static void put_first(bl_changes_t *changes) {
 
 // ---- opening
 
-void bl_changes_learn(bl_changes_t *changes, const bl_policy_book_t *left) {
+void bl_changes_learn(bl_changes_t *changes, const bl_policy_history_t *left) {
   assert(changes->phase == BL_CHANGES_CLOSED);
-  changes->book = *left;
+  changes->history = *left;
 }
 
 bool bl_changes_open(bl_changes_t *changes, const bl_policy_t *first, uint64_t applied) {
   assert(changes->phase == BL_CHANGES_CLOSED);
-  const bool left = changes->book.count > 0;
+  const bool left = changes->history.count > 0;
   changes->phase = BL_CHANGES_OPENING;
-  changes->next = changes->book;
+  changes->next = changes->history;
   if (!left) {
-    bl_policy_book_add(&changes->next, &(bl_policy_record_t){.policy = *first, .from_step = applied + 1});
+    bl_policy_history_add(&changes->next, &(bl_policy_record_t){.policy = *first, .from_step = applied + 1});
   }
-  changes->wanted = *bl_policy_book_current(&changes->next);
+  changes->wanted = *bl_policy_history_current(&changes->next);
   return left;
 }
 
 void bl_changes_first_agreed(bl_changes_t *changes) {
   assert(changes->phase == BL_CHANGES_OPENING);
-  changes->book = changes->next;
+  changes->history = changes->next;
 }
 
 bl_changes_verdict_t bl_changes_first_refused(bl_changes_t *changes, bl_status_t status, bool waits, uint64_t now_ms) {
@@ -56,19 +56,19 @@ bl_changes_verdict_t bl_changes_first_refused(bl_changes_t *changes, bl_status_t
 }
 
 void bl_changes_opened(bl_changes_t *changes) {
-  assert(changes->phase == BL_CHANGES_OPENING && changes->book.count > 0);
+  assert(changes->phase == BL_CHANGES_OPENING && changes->history.count > 0);
   changes->phase = BL_CHANGES_STEADY;
 }
 
 // ---- asking
 
-// What the request asks for now, as a record to be added to the book.
+// What the request asks for now, as a record to be added to the history.
 static bl_status_t resolve(const bl_changes_t *changes, const bl_policy_request_t *request, uint64_t applied,
                            bl_policy_record_t *record, bl_error_t *err) {
   *record = (bl_policy_record_t){.policy = request->begun, .request = request->request, .from_step = applied + 1};
   if (request->rollback) {
     const bl_policy_record_t *earlier;
-    bl_status_t status = bl_policy_book_rollback(&changes->book, request->to_version, &earlier, err);
+    bl_status_t status = bl_policy_history_rollback(&changes->history, request->to_version, &earlier, err);
     if (status != BL_OK) {
       return status;
     }
@@ -76,7 +76,7 @@ static bl_status_t resolve(const bl_changes_t *changes, const bl_policy_request_
     record->restores = earlier->version;
     return BL_OK;
   }
-  const bl_policy_t *asked = &request->policy, *now = &bl_policy_book_current(&changes->book)->policy;
+  const bl_policy_t *asked = &request->policy, *now = &bl_policy_history_current(&changes->history)->policy;
   if (now->kind == BL_POLICY_AUTO && asked->kind == BL_POLICY_AUTO && asked->chosen == BL_POLICY_AUTO &&
       now->cap == asked->cap && now->devices == asked->devices) {
     record->policy = *now; // what it has chosen stays
@@ -87,8 +87,8 @@ static bl_status_t resolve(const bl_changes_t *changes, const bl_policy_request_
 // True when the request needs no change: it was carried out before, or what it asks for is in force.
 static bool is_done(const bl_changes_t *changes, const bl_policy_request_t *request, const bl_policy_record_t *wanted,
                     bl_changes_answer_t *answer) {
-  const bl_policy_record_t *current = bl_policy_book_current(&changes->book);
-  const bl_policy_record_t *before = bl_policy_book_find_request(&changes->book, request->request);
+  const bl_policy_record_t *current = bl_policy_history_current(&changes->history);
+  const bl_policy_record_t *before = bl_policy_history_find_request(&changes->history, request->request);
   *answer = (bl_changes_answer_t){.record = before != NULL ? before : current,
                                   .unchanged = before == NULL && bl_policy_equal(&current->policy, &wanted->policy)};
   answer->in_force = answer->record == current;
@@ -145,8 +145,8 @@ bl_changes_turn_t bl_changes_boundary(bl_changes_t *changes, uint64_t applied, u
   if (request->dry_run) {
     return BL_CHANGES_LOOK;
   }
-  changes->next = changes->book;
-  bl_policy_book_add(&changes->next, &changes->wanted);
+  changes->next = changes->history;
+  bl_policy_history_add(&changes->next, &changes->wanted);
   changes->phase = BL_CHANGES_MAKING;
   return BL_CHANGES_MAKE;
 }
@@ -178,7 +178,7 @@ void bl_changes_proposed(bl_changes_t *changes, uint64_t version, uint64_t now_m
 
 void bl_changes_agreed(bl_changes_t *changes, uint64_t attempt) {
   assert(changes->phase == BL_CHANGES_PREPARING);
-  changes->book = changes->next;
+  changes->history = changes->next;
   changes->changed_before = attempt + 1;
   changes->phase = BL_CHANGES_STEADY;
 }

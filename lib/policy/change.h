@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a run's policies on the driver's side: what is in force, who asked for another one, what is being prepared on
-// all stages. It decides; the driver program around it makes plans, asks stages (step/driver_step.h) and answers callers.
+// The life of a run's policies on the driver's side: what is in force, who asked for another one, what is being
+// prepared on all stages. It decides; the driver program around it makes plans, asks stages (step/driver_step.h) and
+// answers callers.
 //
 //   bl_changes_learn(&changes, &left_on_stages);
 //   bl_changes_open(&changes, &policy_of_job, applied);      // then the plan of changes.wanted
@@ -30,7 +31,7 @@
 //   any        end                                     ENDED      who waits is answered by bl_changes_take
 //
 // Rules:
-//   1. What stages keep of a predecessor's policies goes on, whatever the job says: a run has one book.
+//   1. What stages keep of a predecessor's policies goes on, whatever the job says: a run has one history.
 //   2. Only what is in force has a version. A refusal uses none and changes nothing.
 //   3. A request that has a name is carried out once, also where a driver died before it answered.
 //   4. A step runs between two changes, and while a change waits for stores, unless the run is held.
@@ -46,7 +47,7 @@
 #ifndef BALLAST_POLICY_CHANGE_H
 #define BALLAST_POLICY_CHANGE_H
 
-#include "policy/book.h"
+#include "policy/history.h"
 
 #define BL_CHANGES_MAX       64   // that wait: bounds what a caller in a loop can pile up
 #define BL_CHANGES_STORES_MS 4000 // for the stores of a plan to show that they are there
@@ -77,7 +78,7 @@ typedef struct bl_change {
 typedef enum bl_changes_phase {
   BL_CHANGES_CLOSED,    // what is in force is not known yet; changes wait
   BL_CHANGES_OPENING,   // the first plan is prepared; changes wait
-  BL_CHANGES_STEADY,    // `book` is in force, nothing else is asked of the stages
+  BL_CHANGES_STEADY,    // `history` is in force, nothing else is asked of the stages
   BL_CHANGES_MAKING,    // `change` is to become a plan
   BL_CHANGES_PREPARING, // the plan of `next` is asked of all stages, for `change`
   BL_CHANGES_ENDED,
@@ -85,8 +86,8 @@ typedef enum bl_changes_phase {
 
 typedef struct bl_changes {
   bl_changes_phase_t phase;
-  bl_policy_book_t book; // in force
-  bl_policy_book_t next; // OPENING, MAKING, PREPARING: that would be
+  bl_policy_history_t history; // in force
+  bl_policy_history_t next;    // OPENING, MAKING, PREPARING: that would be
   bl_policy_record_t wanted;
   bl_change_t change;                      // MAKING, PREPARING: for whom; afterwards the last one
   bl_change_t waiting[BL_CHANGES_MAX + 1]; // one may come back
@@ -102,10 +103,10 @@ typedef struct bl_changes_answer {
   bool in_force;  // `record` is
 } bl_changes_answer_t;
 
-// ---- opening -------------------------------------------------------------------------------------------------------
+// ---- opening --------------------------------------------------------------------------------------------------------
 
 // CLOSED: what stages keep of a predecessor's policies.
-void bl_changes_learn(bl_changes_t *changes, const bl_policy_book_t *left);
+void bl_changes_learn(bl_changes_t *changes, const bl_policy_history_t *left);
 // CLOSED: `first` is the policy that the job begins with. True: what was learnt goes on.
 bool bl_changes_open(bl_changes_t *changes, const bl_policy_t *first, uint64_t applied);
 // OPENING: `next` is in force: all stages have prepared its plan, or keep that of a predecessor.
@@ -115,13 +116,13 @@ typedef enum bl_changes_verdict {
   BL_CHANGES_BLAME, // the stage may be another process, which knows nothing of this run: it ends the run, or itself
   BL_CHANGES_FAIL,  // the run ends
 } bl_changes_verdict_t;
-// OPENING: a stage has refused a plan without which the run cannot go on. `waits`: what the job requires of its paths is
-// waited for without an end.
+// OPENING: a stage has refused a plan without which the run cannot go on. `waits`: what the job requires of its paths
+// is waited for without an end.
 bl_changes_verdict_t bl_changes_first_refused(bl_changes_t *changes, bl_status_t status, bool waits, uint64_t now_ms);
 // OPENING: all plans are there, steps begin.
 void bl_changes_opened(bl_changes_t *changes);
 
-// ---- asking --------------------------------------------------------------------------------------------------------
+// ---- asking ---------------------------------------------------------------------------------------------------------
 
 typedef enum bl_changes_ask {
   BL_CHANGES_ASK_REFUSED, // for what err says
@@ -139,7 +140,7 @@ void bl_changes_add(bl_changes_t *changes, const bl_policy_request_t *request, v
 // Those that are not answered.
 size_t bl_changes_open_count(const bl_changes_t *changes);
 
-// ---- boundaries ----------------------------------------------------------------------------------------------------
+// ---- boundaries -----------------------------------------------------------------------------------------------------
 
 typedef enum bl_changes_turn {
   BL_CHANGES_NOTHING, // a step may run
@@ -152,17 +153,18 @@ bl_changes_turn_t bl_changes_boundary(bl_changes_t *changes, uint64_t applied, u
                                       bl_changes_answer_t *answer, bl_error_t *err);
 // MAKING: no plan can be made of it. `change` is to be answered with the cause.
 void bl_changes_unplannable(bl_changes_t *changes);
-// MAKING: a store has not shown that it is there since the change was asked for. True: it waits, and a step runs. False: for
-// too long, `change` is to be refused.
+// MAKING: a store has not shown that it is there since the change was asked for. True: it waits, and a step runs.
+// False: for too long, `change` is to be refused.
 bool bl_changes_stores_away(bl_changes_t *changes, uint64_t now_ms);
 // MAKING: the plan of `next` is proposed to all stages, with this version.
 void bl_changes_proposed(bl_changes_t *changes, uint64_t version, uint64_t now_ms);
 // PREPARING: all stages have prepared it. `change` is to be answered with what is in force.
 void bl_changes_agreed(bl_changes_t *changes, uint64_t attempt);
-// PREPARING: a stage has refused it, with this status. True: it waits, and a step runs. False: `change` is to be refused.
+// PREPARING: a stage has refused it, with this status. True: it waits, and a step runs. False: `change` is to be
+// refused.
 bool bl_changes_refused(bl_changes_t *changes, bl_status_t status, uint64_t attempt, uint64_t now_ms);
 
-// ---- the end -------------------------------------------------------------------------------------------------------
+// ---- the end --------------------------------------------------------------------------------------------------------
 
 void bl_changes_end(bl_changes_t *changes);
 // ENDED: one that was not answered; false: there is none.

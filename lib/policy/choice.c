@@ -16,16 +16,17 @@ static void forget(bl_choice_t *choice, const bl_choice_now_t *now) {
   choice->reason = BL_CHOICE_CHANGE;
   choice->checks = choice->found = choice->begins = false;
   choice->next = choice->trial_at = 0;
-  bl_evidence_forget(now->evidence);
+  bl_measurements_forget(now->measurements);
 }
 
-// Steps that take far longer than they did when the policy was chosen: something has changed, so that it rests no longer.
+// Steps that take far longer than they did when the policy was chosen: something has changed, so that it rests no
+// longer.
 static bool watch(bl_choice_t *choice, const bl_choice_now_t *now) {
   if (choice->watched == now->applied) {
     return false;
   }
   choice->watched = now->applied;
-  const bool slower = bl_evidence_step(now->evidence, now->seconds) && choice->next > now->applied + 1;
+  const bool slower = bl_measurements_step(now->measurements, now->seconds) && choice->next > now->applied + 1;
   choice->next = slower ? now->applied + 1 : choice->next;
   return slower;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policy auto of a run: when steps are sampled, when a decision is due, which policy is asked for and why. It begins with
-// a step in which a stage parks no more than one block, so that paths that are far too slow cost little; then it samples some
-// steps and has the policies that fit weighed (simulate/automatic.h). What it changed to it samples at once, and goes back
-// where that turns out slower. Then it rests and samples again, sooner when steps become much slower (policy/evidence.h).
-// Where it gave blocks up it parks some again at times: what paths are worth shows only where something goes over them.
+// The policy auto of a run: when steps are sampled, when a decision is due, which policy is asked for and why. It
+// begins with a step in which a stage parks no more than one block, so that paths that are far too slow cost little;
+// then it samples some steps and has the policies that fit weighed (simulate/automatic.h). What it changed to it
+// samples at once, and goes back where that turns out slower. Then it rests and samples again, sooner when steps become
+// much slower (policy/measurements.h). Where it gave blocks up it parks some again at times: what paths are worth shows
+// only where something goes over them.
 //
 // It decides; the driver program around it records steps, weighs policies and asks for changes (policy/change.h).
 //
@@ -43,8 +44,8 @@
 #ifndef BALLAST_POLICY_CHOICE_H
 #define BALLAST_POLICY_CHOICE_H
 
-#include "policy/book.h"
-#include "policy/evidence.h"
+#include "policy/history.h"
+#include "policy/measurements.h"
 
 #define BL_CHOICE_STEPS    3                   // that are sampled before a decision
 #define BL_CHOICE_PROBES   2                   // with one block parked, before paths are taken to be far too slow
@@ -79,7 +80,7 @@ typedef struct bl_choice {
   uint64_t version;          // of the policy in force that this is about; 0: none
   uint64_t next;             // no samples before this step
   uint64_t sampled;          // step that was sampled last
-  uint64_t watched;          // step of which `evidence` was told last
+  uint64_t watched;          // step of which `measurements` was told last
   uint64_t trial_at;         // step after which `trial` is asked for; 0: never
   bl_policy_t trial;
   uint64_t measured; // step at which paths were measured last; 0: never
@@ -93,8 +94,8 @@ typedef struct bl_choice_now {
   bool drives;                        // steps run, and others follow
   bool moves;                         // the plan parks blocks or gives them up: there is something to choose
   uint64_t applied;
-  double seconds;          // of that step; 0: not known
-  bl_evidence_t *evidence; // borrowed; is told of steps
+  double seconds;                  // of that step; 0: not known
+  bl_measurements_t *measurements; // borrowed; is told of steps
 } bl_choice_now_t;
 
 typedef enum bl_choice_turn {
@@ -119,7 +120,8 @@ void bl_choice_unsampled(bl_choice_t *choice, const bl_choice_now_t *now);
 // The samples say what the paths are worth.
 void bl_choice_measured(bl_choice_t *choice, uint64_t applied);
 
-// False: steps are so `slow` that another sample is waited for (rule 4). True: what the run goes on with is to be asked for.
+// False: steps are so `slow` that another sample is waited for (rule 4). True: what the run goes on with is to be asked
+// for.
 bool bl_choice_begun(bl_choice_t *choice, bool slow);
 
 typedef struct bl_choice_found {

@@ -28,7 +28,7 @@ struct bl_daemon {
   bl_rpc_server_t *server;
   bl_rpc_health_t *health;
   bl_http_t *http;
-  bl_board_t *board, *process; // metrics: the service's, the process's
+  bl_registry_t *registry, *process; // metrics: the service's, the process's
   bl_signal_t *interrupt, *terminate;
   bl_lifeline_t *lifeline;
   bl_tls_t *tls;
@@ -45,8 +45,8 @@ bl_rpc_t *bl_daemon_rpc(const bl_daemon_t *daemon) {
   return daemon->rpc;
 }
 
-bl_board_t *bl_daemon_board(const bl_daemon_t *daemon) {
-  return daemon->board;
+bl_registry_t *bl_daemon_registry(const bl_daemon_t *daemon) {
+  return daemon->registry;
 }
 
 const char *bl_daemon_address(const bl_daemon_t *daemon) {
@@ -70,7 +70,7 @@ void bl_daemon_set_ready(bl_daemon_t *daemon, bool ready) {
   }
 }
 
-// ---- the end -----------------------------------------------------------------------------------------------------------
+// ---- the end --------------------------------------------------------------------------------------------------------
 
 static void stop_when_quiet(bl_daemon_t *self) {
   if (self->loop != NULL && !self->server_started && !self->health_started) {
@@ -139,7 +139,7 @@ static void parent_gone(bl_lifeline_t *lifeline, void *context) {
   bl_daemon_stop(self, 0);
 }
 
-// ---- the beginning -----------------------------------------------------------------------------------------------------
+// ---- the beginning --------------------------------------------------------------------------------------------------
 
 static bl_status_t watch_process(bl_daemon_t *self, bl_error_t *err) {
   const bl_daemon_arguments_t *common = self->options->common;
@@ -207,12 +207,12 @@ static bl_status_t start_health(bl_daemon_t *self, bl_error_t *err) {
 
 static void answer_metrics(bl_daemon_t *self, bl_http_answer_t *answer) {
   if (self->options->hooks.collect != NULL) {
-    self->options->hooks.collect(self->board, self->options->context);
+    self->options->hooks.collect(self->registry, self->options->context);
   }
   bl_process_metrics_collect(self->process, self->tls);
   FILE *stream = open_memstream(&answer->body, &answer->body_bytes);
-  bool well =
-      stream != NULL && bl_board_write(self->board, stream) == BL_OK && bl_board_write(self->process, stream) == BL_OK;
+  bool well = stream != NULL && bl_registry_write(self->registry, stream) == BL_OK &&
+              bl_registry_write(self->process, stream) == BL_OK;
   if (stream != NULL && fclose(stream) != 0) {
     well = false;
   }
@@ -235,9 +235,9 @@ static void answer_http(const char *path, bl_http_answer_t *answer, void *contex
 }
 
 static bl_status_t create_boards(bl_daemon_t *self, bl_error_t *err) {
-  bl_status_t status = bl_board_create(self->options->metrics, self->options->metric_count, &self->board, err);
+  bl_status_t status = bl_registry_create(self->options->metrics, self->options->metric_count, &self->registry, err);
   if (status == BL_OK) {
-    status = bl_board_create(bl_process_metrics, BL_PROCESS_METRICS, &self->process, err);
+    status = bl_registry_create(bl_process_metrics, BL_PROCESS_METRICS, &self->process, err);
   }
   if (status == BL_OK) {
     bl_process_metrics_collect(self->process, self->tls);
@@ -343,8 +343,8 @@ static void cleanup(bl_daemon_t *self) {
   if (self->loop != NULL) {
     bl_loop_destroy(self->loop);
   }
-  bl_board_destroy(self->board);
-  bl_board_destroy(self->process);
+  bl_registry_destroy(self->registry);
+  bl_registry_destroy(self->process);
 }
 
 static int run(const bl_daemon_options_t *options) {
@@ -367,13 +367,13 @@ static void describe(const bl_daemon_options_t *options) {
   const bl_flags_t *flags = options->flags;
   switch (options->common->describe) {
   case 1:
-    bl_board_print_markdown(options->metrics, options->metric_count, stdout);
+    bl_registry_print_markdown(options->metrics, options->metric_count, stdout);
     break;
   case 2:
     bl_flags_print_markdown(flags, stdout);
     break;
   case 4: // metrics of every process
-    bl_board_print_markdown(bl_process_metrics, BL_PROCESS_METRICS, stdout);
+    bl_registry_print_markdown(bl_process_metrics, BL_PROCESS_METRICS, stdout);
     break;
   default:
     printf(".TH %s 1 \"\" \"Ballast %s\" \"Ballast\"\n.SH NAME\n%s \\- a service of Ballast\n.SH SYNOPSIS\n",

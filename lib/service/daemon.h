@@ -24,8 +24,8 @@
 #define BALLAST_SERVICE_DAEMON_H
 
 #include "config/flags.h"
-#include "observe/board.h"
 #include "observe/http.h"
+#include "observe/registry.h"
 #include "rpc/server.h"
 #include "tls/flags.h"
 
@@ -97,8 +97,8 @@ extern const char *const bl_daemon_log_formats[], *const bl_daemon_describable[]
   }
 
 typedef struct bl_daemon_hooks {
-  // Instead of serving, when the arguments are read and nothing is made: true, with the exit code, when that was all that
-  // was asked for. NULL: nothing else can be asked for.
+  // Instead of serving, when the arguments are read and nothing is made: true, with the exit code, when that was all
+  // that was asked for. NULL: nothing else can be asked for.
   bool (*instead)(void *context, int *exit_code);
   void (*versions)(FILE *stream); // of what is loaded at run time, for --version (sys/version.h); may be NULL
   // Makes the service. The arguments are read, loop and rpc are there. What was made when it fails is destroy's.
@@ -110,8 +110,8 @@ typedef struct bl_daemon_hooks {
   void (*signalled)(bl_daemon_t *daemon, int number, void *context);
   // The process that started this one is gone. NULL: bl_daemon_stop(daemon, 0).
   void (*orphaned)(bl_daemon_t *daemon, void *context);
-  // Brings the board up to date; called before each /metrics is answered.
-  void (*collect)(bl_board_t *board, void *context);
+  // Brings the registry up to date; called before each /metrics is answered.
+  void (*collect)(bl_registry_t *registry, void *context);
   bl_http_fn http;                  // a GET of anything but /metrics on the metrics port; may be NULL
   void (*end_calls)(void *context); // fails every call that waits, ends every watch, so that the server can drain
   void (*destroy)(void *context);   // after the server has stopped, before rpc and loop go; also after a failed create
@@ -122,7 +122,7 @@ typedef struct bl_daemon_options {
   void *arguments;                     // that flags->table fills
   const bl_daemon_arguments_t *common; // in it
   const char *health_name;             // "ballast.v1.Stage"
-  const bl_board_row_t *metrics;       // the service's own; those of the process are added
+  const bl_metric_row_t *metrics;      // the service's own; those of the process are added
   size_t metric_count;
   unsigned roles;                       // what its certificate may say it is: BL_STAGES, ...
   const bl_library_t *const *libraries; // that this program alone uses, for --version; those of daemons are known
@@ -136,8 +136,8 @@ int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv);
 
 bl_loop_t *bl_daemon_loop(const bl_daemon_t *daemon);
 bl_rpc_t *bl_daemon_rpc(const bl_daemon_t *daemon);
-bl_board_t *bl_daemon_board(const bl_daemon_t *daemon); // of options->metrics; there from create to destroy
-bl_tls_t *bl_daemon_tls(const bl_daemon_t *daemon);     // NULL: plaintext; borrowed
+bl_registry_t *bl_daemon_registry(const bl_daemon_t *daemon); // of options->metrics; there from create to destroy
+bl_tls_t *bl_daemon_tls(const bl_daemon_t *daemon);           // NULL: plaintext; borrowed
 // For the create hook: what the command line leaves open. Flags that were given win over `more`.
 BL_MUST_USE bl_status_t bl_daemon_secure(bl_daemon_t *daemon, const bl_tls_flags_t *more, bl_error_t *err);
 // Where it serves, as clients reach it; there from the ready hook on.

@@ -16,42 +16,42 @@ static const char *version(unsigned index) {
   return bl_version();
 }
 
-const bl_board_row_t bl_process_metrics[BL_PROCESS_METRICS] = {
+const bl_metric_row_t bl_process_metrics[BL_PROCESS_METRICS] = {
     [BUILD] = {.name = "ballast_build_info",
-               .kind = BL_BOARD_GAUGE,
+               .kind = BL_REGISTRY_GAUGE,
                .label = "version",
                .value_of = version,
                .series = 1,
                .help = "1, with the version of the program."},
     [START] = {.name = "ballast_process_start_time_seconds",
-               .kind = BL_BOARD_GAUGE,
+               .kind = BL_REGISTRY_GAUGE,
                .help = "When the process started, in seconds since 1970."},
     [RESIDENT] = {.name = "ballast_process_resident_memory_bytes",
-                  .kind = BL_BOARD_GAUGE,
+                  .kind = BL_REGISTRY_GAUGE,
                   .help = "Resident memory of the process, shared mappings included."},
     [CPU] = {.name = "ballast_process_cpu_seconds_total",
-             .kind = BL_BOARD_COUNTER,
+             .kind = BL_REGISTRY_COUNTER,
              .help = "Processor time of the process, user and system."},
     [DESCRIPTORS] = {.name = "ballast_process_open_descriptors",
-                     .kind = BL_BOARD_GAUGE,
+                     .kind = BL_REGISTRY_GAUGE,
                      .help = "Open file descriptors of the process."},
     [CERTIFICATE] = {.name = "ballast_tls_certificate_expires_seconds",
-                     .kind = BL_BOARD_GAUGE,
+                     .kind = BL_REGISTRY_GAUGE,
                      .help = "When the TLS certificate of the process ends, in seconds since 1970; 0 without TLS."},
 };
 
-static void collect_memory(bl_board_t *board) {
+static void collect_memory(bl_registry_t *registry) {
   FILE *file = fopen("/proc/self/statm", "re");
   unsigned long total, resident;
   if (file != NULL) {
     if (fscanf(file, "%lu %lu", &total, &resident) == 2) {
-      bl_board_set(board, RESIDENT, 0, (double)resident * (double)sysconf(_SC_PAGESIZE));
+      bl_registry_set(registry, RESIDENT, 0, (double)resident * (double)sysconf(_SC_PAGESIZE));
     }
     fclose(file);
   }
 }
 
-static void collect_descriptors(bl_board_t *board) {
+static void collect_descriptors(bl_registry_t *registry) {
   DIR *folder = opendir("/proc/self/fd");
   if (folder != NULL) {
     unsigned count = 0;
@@ -60,24 +60,24 @@ static void collect_descriptors(bl_board_t *board) {
       count += entry->d_name[0] != '.';
     }
     closedir(folder);
-    bl_board_set(board, DESCRIPTORS, 0, count - 1); // without the one that reads the folder
+    bl_registry_set(registry, DESCRIPTORS, 0, count - 1); // without the one that reads the folder
   }
 }
 
-void bl_process_metrics_collect(bl_board_t *board, bl_tls_t *tls) {
+void bl_process_metrics_collect(bl_registry_t *registry, bl_tls_t *tls) {
   static double start_seconds; // the first collection stands at the start of the process
   if (start_seconds == 0) {
     start_seconds = (double)bl_clock_wall_ns() / BL_NS_PER_S;
   }
   struct rusage usage;
   if (getrusage(RUSAGE_SELF, &usage) == 0) {
-    bl_board_set(board, CPU, 0,
-                 (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
-                     ((double)usage.ru_utime.tv_usec + (double)usage.ru_stime.tv_usec) / 1e6);
+    bl_registry_set(registry, CPU, 0,
+                    (double)usage.ru_utime.tv_sec + (double)usage.ru_stime.tv_sec +
+                        ((double)usage.ru_utime.tv_usec + (double)usage.ru_stime.tv_usec) / 1e6);
   }
-  bl_board_set(board, BUILD, 0, 1);
-  bl_board_set(board, CERTIFICATE, 0, tls != NULL ? (double)bl_tls_expiry(tls) : 0);
-  bl_board_set(board, START, 0, start_seconds);
-  collect_memory(board);
-  collect_descriptors(board);
+  bl_registry_set(registry, BUILD, 0, 1);
+  bl_registry_set(registry, CERTIFICATE, 0, tls != NULL ? (double)bl_tls_expiry(tls) : 0);
+  bl_registry_set(registry, START, 0, start_seconds);
+  collect_memory(registry);
+  collect_descriptors(registry);
 }

@@ -4,13 +4,13 @@
 #ifndef BALLAST_SERVICE_PROCESS_METRICS_H
 #define BALLAST_SERVICE_PROCESS_METRICS_H
 
-#include "observe/board.h"
+#include "observe/registry.h"
 #include "tls/tls.h"
 
 #define BL_PROCESS_METRICS 6
-extern const bl_board_row_t bl_process_metrics[BL_PROCESS_METRICS];
+extern const bl_metric_row_t bl_process_metrics[BL_PROCESS_METRICS];
 
 // Reads /proc/self; what cannot be read stays as it was. `tls`: NULL for plaintext.
-void bl_process_metrics_collect(bl_board_t *board, bl_tls_t *tls);
+void bl_process_metrics_collect(bl_registry_t *registry, bl_tls_t *tls);
 
 #endif

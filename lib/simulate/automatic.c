@@ -24,7 +24,7 @@ static const bl_automatic_option_t all_options[BL_AUTOMATIC_OPTIONS] = {
     {.kind = BL_POLICY_MIX, .mode = BL_BALANCE_FEWEST},
 };
 
-_Static_assert(BL_AUTOMATIC_OPTIONS <= BL_EVIDENCE_PLANS, "predictions of all options are kept");
+_Static_assert(BL_AUTOMATIC_OPTIONS <= BL_MEASUREMENTS_PLANS, "predictions of all options are kept");
 
 // Copies of a mix are taken to be so many times as long as measured.
 #define MIX_COPY_MAX 1e6 // hundredths of a forward, beyond which nothing is parked
@@ -256,7 +256,7 @@ static bl_status_t weigh_recomputation(const weighing_t *w, double *step, bl_err
   return status;
 }
 
-// ---- reasons -----------------------------------------------------------------------------------------------------------
+// ---- reasons --------------------------------------------------------------------------------------------------------
 
 static double recompute_of(const bl_automatic_request_t *request, uint32_t stage) {
   double most = 0;
@@ -352,7 +352,7 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
   return status;
 }
 
-// ---- deciding ----------------------------------------------------------------------------------------------------------
+// ---- deciding -------------------------------------------------------------------------------------------------------
 
 // Of all options; BL_AUTOMATIC_OPTIONS: none is in force.
 static size_t index_of(const bl_automatic_option_t *in_force) {
@@ -367,19 +367,19 @@ static size_t index_of(const bl_automatic_option_t *in_force) {
 // What steps under the option in force took, beside what is simulated of exactly that one.
 static bl_status_t learn(const weighing_t *w, size_t in_force, bl_error_t *err) {
   const bl_automatic_request_t *request = w->request;
-  if (request->evidence == NULL || in_force == BL_AUTOMATIC_OPTIONS) {
+  if (request->measurements == NULL || in_force == BL_AUTOMATIC_OPTIONS) {
     return BL_OK;
   }
   bl_automatic_option_t now = *request->in_force;
   bl_status_t status = weigh_one(w, &now, err);
   if (status == BL_OK && now.fits) {
-    bl_evidence_compare(request->evidence, in_force, now.step, request->measured);
+    bl_measurements_compare(request->measurements, in_force, now.step, request->measured);
   }
   return status;
 }
 
 static double ratio_of(const weighing_t *w, size_t option, size_t in_force) {
-  return w->request->evidence != NULL ? bl_evidence_ratio(w->request->evidence, option, in_force) : 1;
+  return w->request->measurements != NULL ? bl_measurements_ratio(w->request->measurements, option, in_force) : 1;
 }
 
 static bl_status_t choose(const weighing_t *w, bl_automatic_t *found, bl_error_t *err) {
@@ -391,7 +391,7 @@ static bl_status_t choose(const weighing_t *w, bl_automatic_t *found, bl_error_t
     *option = all_options[i];
     status = weigh(w, option, err);
     option->step *= ratio_of(w, i, in_force);
-    option->ratio = w->request->evidence != NULL ? w->request->evidence->ratios[i] : 0;
+    option->ratio = w->request->measurements != NULL ? w->request->measurements->ratios[i] : 0;
     fastest = option->fits ? fmin(fastest, option->step) : fastest;
   }
   if (status != BL_OK) {

@@ -7,22 +7,23 @@
 //   found.options[found.best].kind, found.reasons[stage]
 //   bl_automatic_cleanup(&found);
 //
-// Weighed are: nothing moves; pairs (s, p-1-s), any devices and the host alone, each with copies beside operations (overlap)
-// and with as few copies as possible (fewest), a host store taking what devices have no room for; no copies, but blocks that are given up and made again (drop); and both in one plan
-// (mix): blocks are parked whose copies hide and for which stores have room, the rest is made again. Each that fits the
-// budget is simulated; the fastest wins, and of those within BL_AUTOMATIC_EQUAL of it the first in that order. A mix is
-// tried with copies taken to be as long as measured, and longer and shorter, which parks fewer and more. Full
-// recomputation is simulated beside them and never chosen: within the same slots it makes more blocks again than drop.
+// Weighed are: nothing moves; pairs (s, p-1-s), any devices and the host alone, each with copies beside operations
+// (overlap) and with as few copies as possible (fewest), a host store taking what devices have no room for; no copies,
+// but blocks that are given up and made again (drop); and both in one plan (mix): blocks are parked whose copies hide
+// and for which stores have room, the rest is made again. Each that fits the budget is simulated; the fastest wins, and
+// of those within BL_AUTOMATIC_EQUAL of it the first in that order. A mix is tried with copies taken to be as long as
+// measured, and longer and shorter, which parks fewer and more. Full recomputation is simulated beside them and never
+// chosen: within the same slots it makes more blocks again than drop.
 //
-// Steps take longer than simulated, and not under every option by as much. Who passes `evidence` has each prediction
-// multiplied by what steps under that option took beside their simulation, so that a choice that turns out worse than what
-// was in force before it is taken back (policy/evidence.h).
+// Steps take longer than simulated, and not under every option by as much. Who passes `measurements` has each
+// prediction multiplied by what steps under that option took beside their simulation, so that a choice that turns out
+// worse than what was in force before it is taken back (policy/measurements.h).
 //
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SIMULATE_AUTOMATIC_H
 #define BALLAST_SIMULATE_AUTOMATIC_H
 
-#include "policy/evidence.h"
+#include "policy/measurements.h"
 #include "schedule/balance/balance.h"
 #include "schedule/ir/costs.h"
 #include "simulate/machine.h"
@@ -64,8 +65,8 @@ typedef struct bl_automatic_request {
   const double *host_rates;              // [stages] bytes per second to the host store, above 0; NULL: as path_rates
   const bl_automatic_option_t *in_force; // kept unless the fastest gains more than BL_AUTOMATIC_GAIN; NULL: none
   double measured;                       // seconds of a step under it; 0: not known
-  bl_evidence_t *evidence; // of predictions, which `measured` is added to; NULL: they are taken as they are
-  bool recomputes;         // the schedule recomputes already: there is nothing to evict
+  bl_measurements_t *measurements; // of predictions, which `measured` is added to; NULL: they are taken as they are
+  bool recomputes;                 // the schedule recomputes already: there is nothing to evict
 } bl_automatic_request_t;
 
 typedef struct bl_automatic {
@@ -76,20 +77,23 @@ typedef struct bl_automatic {
   char (*reasons)[BL_AUTOMATIC_REASON]; // [stages] one sentence each
 } bl_automatic_t;
 
-// BL_EXHAUSTED: nothing fits the budget; says the smallest that does. BL_INVALID: bad costs, or a rate that is not above
+// BL_EXHAUSTED: nothing fits the budget; says the smallest that does. BL_INVALID: bad costs, or a rate that is not
+// above
 // 0. On failure there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_automatic_decide(const bl_automatic_request_t *request, bl_automatic_t *found,
                                             bl_error_t *err);
-// Before steps under `start`, which parks blocks, are looked at: what they would take by what one block of a stage took.
+// Before steps under `start`, which parks blocks, are looked at: what they would take by what one block of a stage
+// took.
 typedef struct bl_automatic_start {
   double parked, again; // seconds of a step, where blocks are parked and where they are made again; 0: does not fit
   bool slow; // the first is more than BL_AUTOMATIC_SLOWER times the other: to look at such steps costs too much
 } bl_automatic_start_t;
-// `in_force`, `measured` and `evidence` are not looked at. Fails as bl_automatic_decide does with bad costs and rates.
+// `in_force`, `measured` and `measurements` are not looked at. Fails as bl_automatic_decide does with bad costs and
+// rates.
 BL_MUST_USE bl_status_t bl_automatic_foresee(const bl_automatic_request_t *request, const bl_automatic_option_t *start,
                                              bl_automatic_start_t *found, bl_error_t *err);
-// Where blocks are given up no path is used, and none measured. The option that parks blocks and would be the fastest by
-// what was last known of them, to be tried again at times: NULL if nothing is given up or nothing can be parked.
+// Where blocks are given up no path is used, and none measured. The option that parks blocks and would be the fastest
+// by what was last known of them, to be tried again at times: NULL if nothing is given up or nothing can be parked.
 const bl_automatic_option_t *bl_automatic_untried(const bl_automatic_t *found);
 // Steps after which BL_AUTOMATIC_TRIAL steps of it have cost no more than `share` of the time since, by what was known.
 uint64_t bl_automatic_untried_for(const bl_automatic_t *found, double share);

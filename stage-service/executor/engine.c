@@ -63,8 +63,8 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
 
 static bl_status_t open_device(bl_engine_t *engine, const bl_engine_options_t *wanted, bl_error_t *err) {
   int threads = (int)engine->job.pipeline.threads;
-  char doubt[BL_THREADS_DOUBT];
-  if (bl_threads_doubt(&engine->job, doubt)) {
+  char doubt[BL_THREADS_WARNING];
+  if (bl_threads_warning(&engine->job, doubt)) {
     bl_log(BL_LOG_WARNING, "%s", doubt);
   }
   if (wanted->first_core >= 0 && bl_thread_pin(wanted->first_core, threads) != BL_OK) {

@@ -56,8 +56,8 @@ void bl_parked_abort(bl_parked_t *parked) {
   }
 }
 
-// Segments end where they end, their places are multiples of 64: what lies between would differ between two slots, as would
-// what a slice leaves unused.
+// Segments end where they end, their places are multiples of 64: what lies between would differ between two slots, as
+// would what a slice leaves unused.
 static void clear_padding(const bl_layout_t *layout, uint32_t slice, uint8_t *slot) {
   for (uint32_t layer = 0; layer < layout->span.layer_count; layer++) {
     for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
@@ -149,8 +149,8 @@ static bl_status_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t s
   return BL_OK;
 }
 
-// A block that came to the slot's twin goes into the slot, before what the device is told next. One that came to the slot
-// itself is hashed there, for bl_parked_judge.
+// A block that came to the slot's twin goes into the slot, before what the device is told next. One that came to the
+// slot itself is hashed there, for bl_parked_judge.
 static bl_status_t take_in(const bl_parked_t *parked, bl_op_t op, bl_engine_block_t *block, bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
   if (engine->device->host_memory) {
@@ -171,10 +171,10 @@ static bl_status_t wait_transfer(bl_parked_t *parked, const bl_engine_block_t *b
   bl_parking_t *parking = parked->engine->parking;
   bl_parking_key_t key = block->parked.key;
   if (parking->ops->poll(parking, key)) {
-    return parking->ops->wait(parking, key, bl_clock_now_ns() + parking->patience_ns, outcome, err);
+    return parking->ops->wait(parking, key, bl_clock_now_ns() + parking->timeout_ns, outcome, err);
   }
   uint64_t start_ns = bl_stall_begin(parked->stall);
-  bl_status_t status = parking->ops->wait(parking, key, start_ns + parking->patience_ns, outcome, err);
+  bl_status_t status = parking->ops->wait(parking, key, start_ns + parking->timeout_ns, outcome, err);
   bl_stall_end(parked->stall, name, key.micro_batch / parked->engine->training.schedule->slices, start_ns);
   return status;
 }
@@ -342,8 +342,8 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   return BL_OK;
 }
 
-// Making a block again takes all ranks that share its layers: where one of them has lost it, the others make theirs over
-// what came back, to the same bits. All come here for the same blocks.
+// Making a block again takes all ranks that share its layers: where one of them has lost it, the others make theirs
+// over what came back, to the same bits. All come here for the same blocks.
 static bool lost_by_some(bl_engine_t *engine, const bl_engine_block_t *block) {
   const bool here = block->place != BL_BLOCK_HOME;
   return engine->tensor_group != NULL ? bl_group_agree(&engine->tensor_group->group, BL_WINDOW_ROWS, here) : here;

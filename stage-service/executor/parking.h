@@ -63,8 +63,8 @@ typedef struct bl_parked_block {
   uint16_t store;       // the plan's choice: index of the device whose store it is (schedule/ir/op.h)
   uint64_t bytes;       // evict_bytes: the prefix of the slot that lives between F and I, padding defined
   uint64_t checksum;    // bl_block_checksum(block, bytes), datapath/block.h, where `hash` is NULL
-  // With device_memory, of one that is told ahead: what the device must have come to (NULL: at once), and where the checksum
-  // by ops->checksum is then. Both stay as they are until the transfer is over.
+  // With device_memory, of one that is told ahead: what the device must have come to (NULL: at once), and where the
+  // checksum by ops->checksum is then. Both stay as they are until the transfer is over.
   bl_device_event_t *ready;
   const uint64_t *hash;
 } bl_parked_block_t;
@@ -101,10 +101,10 @@ typedef struct bl_parking_ops {
 
 struct bl_parking {
   const bl_parking_ops_t *ops;
-  // Blocks leave from slots on the stage's device and come back there: sources and slots are addresses of the device, the
-  // checksum is the device's own, and rule 6 is the executor's. False: memory of the host.
+  // Blocks leave from slots on the stage's device and come back there: sources and slots are addresses of the device,
+  // the checksum is the device's own, and rule 6 is the executor's. False: memory of the host.
   bool device_memory;
-  uint64_t patience_ns; // deadline of one wait. Longer than a store is given to show that it lives
+  uint64_t timeout_ns; // deadline of one wait. Longer than a store is given to show that it lives
 };
 
 #endif

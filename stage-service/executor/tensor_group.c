@@ -10,8 +10,8 @@
 // A peer that is alive but silent for so long is broken. The driver notices dead and stopped ones much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
 
-_Static_assert(sizeof(bl_group_page_t) <= BL_WINDOWS_PAGE_BYTES, "the page of the board");
-_Static_assert(BL_SPLIT_MOST_PARTS <= BL_GROUP_BOARD_MEMBERS, "a rank has at least one part");
+_Static_assert(sizeof(bl_group_page_t) <= BL_WINDOWS_PAGE_BYTES, "the progress page");
+_Static_assert(BL_SPLIT_MOST_PARTS <= BL_GROUP_PROGRESS_MEMBERS, "a rank has at least one part");
 
 static bl_tensor_group_t *self_of(bl_group_t *group) {
   return (bl_tensor_group_t *)(void *)group;
@@ -31,7 +31,7 @@ static uint32_t here(const bl_group_t *group) {
   return group->parts / group->ranks;
 }
 
-static bool is_on_board(const bl_tensor_group_t *self, uint32_t member) {
+static bool is_on_machine(const bl_tensor_group_t *self, uint32_t member) {
   return self->peers[member] != NULL;
 }
 
@@ -63,7 +63,7 @@ static bl_status_t wait_for(bl_tensor_group_t *self, transport_wait_fn wait, uin
                             bl_error_t *err) {
   const int32_t peer = rank_of(self, member);
   const uint64_t start_ns = bl_stall_begin(self->stall);
-  bl_status_t status = wait(self->engine->transport, peer, key, start_ns + BL_GROUP_BOARD_SLOW_NS, err);
+  bl_status_t status = wait(self->engine->transport, peer, key, start_ns + BL_GROUP_PROGRESS_SLOW_NS, err);
   if (status == BL_DEADLINE) {
     begin_rest(self);
     status = wait(self->engine->transport, peer, key, start_ns + PEER_DEADLINE_NS, err);
@@ -71,24 +71,24 @@ static bl_status_t wait_for(bl_tensor_group_t *self, transport_wait_fn wait, uin
   return end_wait(self, start_ns, status, err);
 }
 
-typedef bl_status_t (*board_wait_fn)(const bl_group_board_t *board, uint32_t member, uint32_t n,
-                                     const bl_group_board_wait_t *wait, bl_error_t *err);
+typedef bl_status_t (*progress_wait_fn)(const bl_group_progress_t *progress, uint32_t member, uint32_t n,
+                                        const bl_group_progress_wait_t *wait, bl_error_t *err);
 
 static bool is_lost(void *user, uint32_t member) {
   const bl_tensor_group_t *self = user;
   return !bl_transport_peer_arenas_live(self->engine->transport, rank_of(self, member));
 }
 
-static bl_status_t wait_on_board(bl_tensor_group_t *self, board_wait_fn wait, uint32_t member, uint32_t number,
-                                 bl_error_t *err) {
+static bl_status_t wait_on_progress(bl_tensor_group_t *self, progress_wait_fn wait, uint32_t member, uint32_t number,
+                                    bl_error_t *err) {
   const uint64_t start_ns = bl_stall_begin(self->stall);
-  const bl_group_board_wait_t how = {.deadline_ns = start_ns + PEER_DEADLINE_NS,
-                                     .cancelled = self->cancelled,
-                                     .slow = begin_rest,
-                                     .lost = is_lost,
-                                     .user = self};
+  const bl_group_progress_wait_t how = {.deadline_ns = start_ns + PEER_DEADLINE_NS,
+                                        .cancelled = self->cancelled,
+                                        .slow = begin_rest,
+                                        .lost = is_lost,
+                                        .user = self};
   atomic_store_explicit(&self->awaited, (uint64_t)number << 32 | (member + 1), memory_order_relaxed);
-  bl_status_t status = wait(&self->board, member, number, &how, err);
+  bl_status_t status = wait(&self->progress, member, number, &how, err);
   atomic_store_explicit(&self->awaited, 0, memory_order_relaxed);
   if (status != BL_OK) {
     char name[BL_GRID_NAME_BYTES];
@@ -100,7 +100,7 @@ static bl_status_t wait_on_board(bl_tensor_group_t *self, board_wait_fn wait, ui
 // What the last call gave is not read any more.
 static void take_all(bl_tensor_group_t *self) {
   if (self->taken < self->count) {
-    bl_group_board_take(&self->board, self->count);
+    bl_group_progress_take(&self->progress, self->count);
     self->taken = self->count;
   }
 }
@@ -112,8 +112,8 @@ static bl_status_t acquire(bl_group_t *group, uint32_t window, bl_error_t *err) 
   bl_status_t status = BL_OK;
   take_all(self);
   for (uint32_t member = 0; member < group->ranks && last > 0 && status == BL_OK; member++) {
-    if (is_on_board(self, member)) {
-      status = wait_on_board(self, bl_group_board_wait_taken, member, last, err);
+    if (is_on_machine(self, member)) {
+      status = wait_on_progress(self, bl_group_progress_wait_taken, member, last, err);
       continue;
     }
     for (uint32_t piece = 0; piece < self->sent[window] && member != group->rank && status == BL_OK; piece++) {
@@ -131,7 +131,7 @@ static uint32_t publish(bl_tensor_group_t *self, uint32_t window, uint32_t piece
   take_all(self);
   self->used[window] = ++self->count;
   self->sent[window] = pieces;
-  bl_group_board_publish(&self->board, self->count);
+  bl_group_progress_publish(&self->progress, self->count);
   return self->count;
 }
 
@@ -149,7 +149,7 @@ static bl_status_t post_block(bl_tensor_group_t *self, uint32_t member, uint32_t
 
 static bl_status_t copy_block(bl_tensor_group_t *self, uint32_t window, uint32_t member, uint32_t number,
                               uint64_t block_bytes, bl_error_t *err) {
-  bl_status_t status = wait_on_board(self, bl_group_board_wait_ready, member, number, err);
+  bl_status_t status = wait_on_progress(self, bl_group_progress_wait_ready, member, number, err);
   if (status == BL_OK) {
     const uint64_t at = member * block_bytes;
     memcpy(self->group.windows[window] + at, self->peers[member] + self->windows.offset_bytes[window] + at,
@@ -163,12 +163,12 @@ static bl_status_t gather(bl_group_t *group, uint32_t window, uint64_t block_byt
   const uint32_t number = publish(self, window, 1);
   bl_status_t status = BL_OK;
   for (uint32_t member = 0; member < group->ranks && status == BL_OK; member++) {
-    if (member != group->rank && !is_on_board(self, member)) {
+    if (member != group->rank && !is_on_machine(self, member)) {
       status = post_block(self, member, number, group->windows[window], block_bytes, err);
     }
   }
   for (uint32_t member = 0; member < group->ranks && status == BL_OK; member++) {
-    if (is_on_board(self, member)) {
+    if (is_on_machine(self, member)) {
       status = copy_block(self, window, member, number, block_bytes, err);
     } else if (member != group->rank) {
       status = wait_for(self, bl_transport_wait_received, member, key_of(number, 0), err);
@@ -208,10 +208,10 @@ static bl_status_t post_pieces(bl_tensor_group_t *self, uint32_t window, uint32_
 static bl_status_t await_pieces(bl_tensor_group_t *self, uint32_t window, uint32_t member, uint32_t number,
                                 uint64_t block_bytes, const void **blocks, bl_error_t *err) {
   const bl_group_t *group = &self->group;
-  const bool on_board = is_on_board(self, member);
-  bl_status_t status = on_board ? wait_on_board(self, bl_group_board_wait_ready, member, number, err) : BL_OK;
+  const bool on_progress = is_on_machine(self, member);
+  bl_status_t status = on_progress ? wait_on_progress(self, bl_group_progress_wait_ready, member, number, err) : BL_OK;
   for (uint32_t piece = 0; piece < here(group) && status == BL_OK; piece++) {
-    if (on_board) {
+    if (on_progress) {
       blocks[member * here(group) + piece] = self->peers[member] + self->windows.offset_bytes[window] +
                                              ((uint64_t)piece * group->ranks + group->rank) * block_bytes;
     } else {
@@ -221,14 +221,14 @@ static bl_status_t await_pieces(bl_tensor_group_t *self, uint32_t window, uint32
   return status;
 }
 
-// What is on the board is read where it is: it is taken with the next call.
+// What is on the progress page is read where it is: it is taken with the next call.
 static bl_status_t exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes, const void **blocks,
                             bl_error_t *err) {
   bl_tensor_group_t *self = self_of(group);
   const uint32_t number = publish(self, window, here(group));
   bl_status_t status = BL_OK;
   for (uint32_t member = 0; member < group->ranks && status == BL_OK; member++) {
-    if (member != group->rank && !is_on_board(self, member)) {
+    if (member != group->rank && !is_on_machine(self, member)) {
       status = post_pieces(self, window, member, number, block_bytes, blocks, err);
     }
   }
@@ -272,7 +272,7 @@ void bl_tensor_group_place(bl_tensor_group_t *group) {
   for (int i = 0; i < BL_GROUP_WINDOWS; i++) {
     group->group.windows[i] = base + group->windows.offset_bytes[i];
   }
-  bl_group_board_init(&group->board, (bl_group_page_t *)(void *)base, group->group.rank, group->group.ranks);
+  bl_group_progress_init(&group->progress, (bl_group_page_t *)(void *)base, group->group.rank, group->group.ranks);
 }
 
 // On this machine a peer's windows are mapped here; with others all goes through the transport.
@@ -290,7 +290,7 @@ static bl_status_t find_peers(bl_tensor_group_t *self, bl_error_t *err) {
       self->peers[member] = NULL;
       status = BL_OK;
     }
-    bl_group_board_set_peer(&self->board, member, (const bl_group_page_t *)(const void *)self->peers[member]);
+    bl_group_progress_set_peer(&self->progress, member, (const bl_group_page_t *)(const void *)self->peers[member]);
   }
   return status;
 }
@@ -307,7 +307,7 @@ bl_status_t bl_tensor_group_begin(bl_tensor_group_t *group, uint64_t attempt, co
   group->resting = false;
   group->count = group->taken = 0;
   bl_group_clear(&group->group);
-  bl_group_board_begin(&group->board, attempt);
+  bl_group_progress_begin(&group->progress, attempt);
   return find_peers(group, err);
 }
 
@@ -320,8 +320,8 @@ bl_status_t bl_tensor_group_settle(bl_tensor_group_t *group, bl_error_t *err) {
     status = acquire(&group->group, window, err);
   }
   for (uint32_t member = 0; member < group->group.ranks && status == BL_OK; member++) {
-    if (is_on_board(group, member)) {
-      status = wait_on_board(group, bl_group_board_wait_taken, member, group->count, err);
+    if (is_on_machine(group, member)) {
+      status = wait_on_progress(group, bl_group_progress_wait_taken, member, group->count, err);
     }
   }
   return status;

@@ -16,7 +16,7 @@
 
 #define GRANULE_BYTES (64u << 10)           // of a store's arena
 #define LOOK_NS       (UINT64_C(20) * 1000) // between two looks at where the device is
-#define PATIENCE_NS   (BL_NS_PER_MS * 4 * BL_ACCEPTOR_CALL_MS)
+#define TIMEOUT_NS    (BL_NS_PER_MS * 4 * BL_ACCEPTOR_CALL_MS)
 
 struct bl_store_parking {
   bl_parking_t seam; // first
@@ -507,7 +507,7 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
     return bl_error_set(err, BL_EXHAUSTED, "no memory for parking");
   }
   bl__acceptors_init(&made->shared, destroy, made);
-  made->seam = (bl_parking_t){.ops = &ops, .patience_ns = PATIENCE_NS, .device_memory = options->device != NULL};
+  made->seam = (bl_parking_t){.ops = &ops, .timeout_ns = TIMEOUT_NS, .device_memory = options->device != NULL};
   made->stages = options->holdings->devices;
   made->stores = options->holdings->stores;
   made->virtual_stages = options->virtual_stages;

@@ -234,7 +234,7 @@ static int hold(const char *address, const char *stage, const char *path_number)
   const uint64_t start_ns = bl_clock_now_ns();
   bool well = false, buffers = bl_client_region_create(16 * GRANULE, &fixture.source, &err) == BL_OK;
   while (buffers && !well &&
-         bl_clock_now_ns() - start_ns < PATIENCE_NS) { // again where the machine stood still for long
+         bl_clock_now_ns() - start_ns < TIMEOUT_NS) { // again where the machine stood still for long
     bl_client_close(client);
     client = NULL;
     well = open_as(&fixture, (uint32_t)strtoul(stage, NULL, 10), &client, &err) == BL_OK &&
@@ -263,7 +263,7 @@ static bl_client_t *open_patiently(const fixture_t *fixture, uint32_t stage) {
   bl_error_t err = {0};
   while (open_as(fixture, stage, &client, &err) != BL_OK) {
     bool passes = err.status == BL_UNAVAILABLE || err.status == BL_FENCED;
-    if (!passes || bl_clock_now_ns() - start_ns > PATIENCE_NS) {
+    if (!passes || bl_clock_now_ns() - start_ns > TIMEOUT_NS) {
       fail_msg("%s", err.text);
     }
   }
@@ -281,7 +281,7 @@ static void take_all(bl_client_t *client) {
     if (bl_client_state(client, NULL) != BL_OK) {
       passes = bl_client_reopen(client, &err) == BL_OK || err.status == BL_UNAVAILABLE || err.status == BL_FENCED;
     }
-    if (!passes || bl_clock_now_ns() - start_ns > PATIENCE_NS) {
+    if (!passes || bl_clock_now_ns() - start_ns > TIMEOUT_NS) {
       fail_msg("room is held for too long: %s", err.text);
     }
     usleep(20000);
@@ -292,7 +292,7 @@ static void take_all(bl_client_t *client) {
 static void wait_for_descriptors(const fixture_t *fixture, unsigned count) {
   const uint64_t start_ns = bl_clock_now_ns();
   while (count_descriptors(fixture->store.pid) > count + 2) {
-    if (bl_clock_now_ns() - start_ns > PATIENCE_NS) {
+    if (bl_clock_now_ns() - start_ns > TIMEOUT_NS) {
       fail_msg("the store has %u descriptors, it had %u", count_descriptors(fixture->store.pid), count);
     }
     usleep(20000);
@@ -487,7 +487,7 @@ static void test_sessions_leave_nothing(void **state) {
     after = count_descriptors(fixture->store.pid);
     before = i == 4 ? after : before;
   }
-  for (uint64_t end_ns = bl_clock_now_ns() + PATIENCE_NS; after > before + 2 && bl_clock_now_ns() < end_ns;) {
+  for (uint64_t end_ns = bl_clock_now_ns() + TIMEOUT_NS; after > before + 2 && bl_clock_now_ns() < end_ns;) {
     usleep(10000); // a busy store closes its end of a connection a little later
     after = count_descriptors(fixture->store.pid);
   }

@@ -13,11 +13,11 @@
 #define STORE_SLOTS 8
 
 // With a machine that is slow; what is promised is within 2.5 s.
-#define PATIENCE_NS (300 * BL_NS_PER_S)
-#define CALL_MS     UINT64_C(120000) // of a call: it ends early where its outcome is known
+#define TIMEOUT_NS (300 * BL_NS_PER_S)
+#define CALL_MS    UINT64_C(120000) // of a call: it ends early where its outcome is known
 
 #define WAIT_FOR(condition_)                                                                                           \
-  for (uint64_t until_ns_ = bl_clock_now_ns() + PATIENCE_NS; !(condition_); usleep(1000)) {                            \
+  for (uint64_t until_ns_ = bl_clock_now_ns() + TIMEOUT_NS; !(condition_); usleep(1000)) {                             \
     if (bl_clock_now_ns() > until_ns_) {                                                                               \
       fail_msg("not within five minutes: %s", #condition_);                                                            \
     }                                                                                                                  \

@@ -18,7 +18,7 @@
 static void wait_for_state(bl_client_t *client, uint64_t slot, bl_client_slot_state_t state) {
   uint64_t start_ns = bl_clock_now_ns();
   while (bl_client_slot_state(client, slot) != state) {
-    if (bl_clock_now_ns() - start_ns > PATIENCE_NS) {
+    if (bl_clock_now_ns() - start_ns > TIMEOUT_NS) {
       fail_msg("slot %" PRIu64 " is in state %d, not %d", slot, (int)bl_client_slot_state(client, slot), (int)state);
     }
     usleep(2000);

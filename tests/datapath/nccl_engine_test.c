@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the NCCL path over a fake NCCL (fake_nccl.h), both ends in this process: transfers arrive whole and in order;
-// whatever one pair meets (a peer that never comes, dies in the middle of a send with or without a word, a call or an abort
-// that does not return, an error that comes later) ends with its cause within the deadline and leaves other pairs alone;
-// nothing touches memory once a transfer has ended; and no call is made that NCCL forbids.
+// Verifies the NCCL path over a fake NCCL (fake_nccl.h), both ends in this process: transfers arrive whole and in
+// order; whatever one pair meets (a peer that never comes, dies in the middle of a send with or without a word, a call
+// or an abort that does not return, an error that comes later) ends with its cause within the deadline and leaves other
+// pairs alone; nothing touches memory once a transfer has ended; and no call is made that NCCL forbids.
 #include "fake_nccl.h"
 
 #include "base/random.h"
@@ -14,9 +14,9 @@
 
 #include <cmocka.h>
 
-#define PATIENCE_NS (UINT64_C(120) * BL_NS_PER_S)
-#define SOON_NS     (UINT64_C(150) * BL_NS_PER_MS) // deadlines that tests run into, on channels that fail anyway
-#define BYTES       4096u
+#define TIMEOUT_NS (UINT64_C(120) * BL_NS_PER_S)
+#define SOON_NS    (UINT64_C(150) * BL_NS_PER_MS) // deadlines that tests run into, on channels that fail anyway
+#define BYTES      4096u
 
 static const bl_nccl_deadlines_t patient = {0}, hasty = {.create_ns = SOON_NS, .transfer_ns = SOON_NS},
                                  hasty_when_made = {.transfer_ns = SOON_NS, .abort_ns = SOON_NS};
@@ -53,7 +53,7 @@ static void start(rig_t *rig) {
     rig->apis[s] = fake_nccl_api(&rig->ends[s], 22809);
     bl_nccl_engine_options_t options = {
         .api = &rig->apis[s],
-        .deadlines = {.create_ns = PATIENCE_NS, .transfer_ns = PATIENCE_NS, .abort_ns = PATIENCE_NS},
+        .deadlines = {.create_ns = TIMEOUT_NS, .transfer_ns = TIMEOUT_NS, .abort_ns = TIMEOUT_NS},
         .on_stuck = on_stuck,
         .context = rig};
     assert_int_equal(bl_nccl_engine_create(&options, &rig->engines[s], &err), BL_OK);
@@ -98,7 +98,7 @@ static void nap(void) {
 }
 
 static void must_end(block_t *block) {
-  for (uint64_t until_ns = bl_clock_now_ns() + PATIENCE_NS; !atomic_load(&block->over); nap()) {
+  for (uint64_t until_ns = bl_clock_now_ns() + TIMEOUT_NS; !atomic_load(&block->over); nap()) {
     assert_true(bl_clock_now_ns() < until_ns);
   }
 }
@@ -134,7 +134,7 @@ static void moves(bl_nccl_channel_t *ends[2], int sender, uint64_t seed) {
   free(received);
 }
 
-// ---- all is well ---------------------------------------------------------------------------------------------------------
+// ---- all is well ----------------------------------------------------------------------------------------------------
 
 static void transfers_arrive_in_order(void **state) {
   (void)state;
@@ -176,7 +176,8 @@ static void transfers_arrive_in_order(void **state) {
   stop(&rig);
 }
 
-// NCCL connects two ranks with their first transfer: that takes as long as making them may, not as long as a transfer may.
+// NCCL connects two ranks with their first transfer: that takes as long as making them may, not as long as a transfer
+// may.
 static void connecting_is_part_of_making(void **state) {
   (void)state;
   static rig_t rig;
@@ -186,20 +187,20 @@ static void connecting_is_part_of_making(void **state) {
   bl_error_t err = {0};
   open_pair(&rig, 0, hasty_when_made, ends);
   for (int s = 0; s < 2; s++) {
-    assert_int_equal(bl_nccl_channel_wait(ends[s], bl_clock_now_ns() + PATIENCE_NS, &err), BL_OK);
+    assert_int_equal(bl_nccl_channel_wait(ends[s], bl_clock_now_ns() + TIMEOUT_NS, &err), BL_OK);
   }
   moves(ends, 0, 6);
   assert_int_equal(bl_nccl_engine_counters(rig.engines[0]).transfers, 1); // what the engine makes for itself is none
   close_pair(ends);
 
   open_pair(&rig, 0, hasty, ends); // and no longer
-  assert_int_equal(bl_nccl_channel_wait(ends[0], bl_clock_now_ns() + PATIENCE_NS, &err), BL_DEADLINE);
+  assert_int_equal(bl_nccl_channel_wait(ends[0], bl_clock_now_ns() + TIMEOUT_NS, &err), BL_DEADLINE);
   assert_non_null(strstr(err.text, "it was not made within"));
   close_pair(ends);
   stop(&rig);
 }
 
-// ---- one pair fails, another one does not ----------------------------------------------------------------------------------
+// ---- one pair fails, another one does not ---------------------------------------------------------------------------
 
 typedef struct {
   rig_t rig;
@@ -212,8 +213,8 @@ static void start_pairs(pairs_t *pairs) {
   start(&pairs->rig);
   bl_error_t err = {0};
   open_pair(&pairs->rig, 0, patient, pairs->good);
-  assert_int_equal(bl_nccl_channel_wait(pairs->good[0], bl_clock_now_ns() + PATIENCE_NS, &err), BL_OK);
-  assert_int_equal(bl_nccl_channel_wait(pairs->good[1], bl_clock_now_ns() + PATIENCE_NS, &err), BL_OK);
+  assert_int_equal(bl_nccl_channel_wait(pairs->good[0], bl_clock_now_ns() + TIMEOUT_NS, &err), BL_OK);
+  assert_int_equal(bl_nccl_channel_wait(pairs->good[1], bl_clock_now_ns() + TIMEOUT_NS, &err), BL_OK);
   pairs->rig.world.side[0].only_pair = pairs->rig.world.side[1].only_pair = 1;
   pairs->sent = new_block(5, BYTES, NULL);
   pairs->received = new_block(0, BYTES, NULL);
@@ -234,7 +235,7 @@ static void stop_pairs(pairs_t *pairs) {
 
 static void fails_with(bl_nccl_channel_t *channel, bl_status_t status, const char *part) {
   bl_error_t err = {0};
-  for (uint64_t until_ns = bl_clock_now_ns() + PATIENCE_NS; bl_nccl_channel_state(channel, &err) != BL_NCCL_DEAD;
+  for (uint64_t until_ns = bl_clock_now_ns() + TIMEOUT_NS; bl_nccl_channel_state(channel, &err) != BL_NCCL_DEAD;
        nap()) {
     assert_true(bl_clock_now_ns() < until_ns);
   }
@@ -243,7 +244,7 @@ static void fails_with(bl_nccl_channel_t *channel, bl_status_t status, const cha
   }
   block_t *late = new_block(1, 8, NULL);
   assert_int_equal(bl_nccl_channel_post(channel, &late->transfer, &err), status);
-  assert_int_equal(bl_nccl_channel_wait(channel, bl_clock_now_ns() + PATIENCE_NS, &err), status);
+  assert_int_equal(bl_nccl_channel_wait(channel, bl_clock_now_ns() + TIMEOUT_NS, &err), status);
   free(late);
 }
 
@@ -282,7 +283,7 @@ static void a_peer_that_dies_mid_send(void **state) {
     open_bad(&pairs, told ? patient : hasty_when_made);
     post(pairs.bad[1], pairs.received);
     post(pairs.bad[0], pairs.sent);
-    for (uint64_t until_ns = bl_clock_now_ns() + PATIENCE_NS; atomic_load(&pairs.rig.world.side[1].launches) == 0;
+    for (uint64_t until_ns = bl_clock_now_ns() + TIMEOUT_NS; atomic_load(&pairs.rig.world.side[1].launches) == 0;
          nap()) {
       assert_true(bl_clock_now_ns() < until_ns);
     }
@@ -330,7 +331,7 @@ static void a_call_that_does_not_return(void **state) {
   start_pairs(&pairs);
   open_bad(&pairs, hasty_when_made);
   bl_error_t err = {0};
-  assert_int_equal(bl_nccl_channel_wait(pairs.bad[0], bl_clock_now_ns() + PATIENCE_NS, &err), BL_OK);
+  assert_int_equal(bl_nccl_channel_wait(pairs.bad[0], bl_clock_now_ns() + TIMEOUT_NS, &err), BL_OK);
   pairs.rig.world.side[0].only_pair = 1;
   atomic_store(&pairs.rig.world.side[0].launch_blocks, true);
   post(pairs.bad[0], pairs.sent);
@@ -348,7 +349,7 @@ static void an_abort_that_does_not_return(void **state) {
   atomic_store(&pairs.rig.world.side[0].abort_blocks, true);
   open_bad(&pairs, hasty_when_made);
   post(pairs.bad[0], pairs.sent);
-  for (uint64_t until_ns = bl_clock_now_ns() + PATIENCE_NS; atomic_load(&pairs.rig.stuck) == 0; nap()) {
+  for (uint64_t until_ns = bl_clock_now_ns() + TIMEOUT_NS; atomic_load(&pairs.rig.stuck) == 0; nap()) {
     assert_true(bl_clock_now_ns() < until_ns);
   }
   assert_int_equal(bl_nccl_channel_state(pairs.bad[0], NULL), BL_NCCL_STUCK);

@@ -184,7 +184,7 @@ static void test_traces_are_of_the_last_step_not_of_the_validation_after_it(void
   world_close(&world);
 }
 
-// ---- ends ----------------------------------------------------------------------------------------------------------
+// ---- ends -----------------------------------------------------------------------------------------------------------
 
 static void assert_told(const char *part) {
   if (strstr(world.error, part) == NULL) {
@@ -210,7 +210,7 @@ static void test_a_dead_stage_ends_the_run(void **state) {
   assert_told("stage 1 (");
   assert_told(world.stages[1].address);
   assert_told("is gone");
-  assert_in_range(bl_loop_now_ms(world.loop) - killed_ms, BL_DRIVER_PATIENCE_MS - 500, WORLD_LIMIT_MS);
+  assert_in_range(bl_loop_now_ms(world.loop) - killed_ms, BL_DRIVER_TIMEOUT_MS - 500, WORLD_LIMIT_MS);
   // The one that lives is left without an attempt under way.
   assert_int_equal(world.stages[0].step.phase, BL_STAGE_IDLE);
   world_close(&world);
@@ -266,8 +266,8 @@ static bool keep_quiet(fake_stage_t *stage, const char *method, bool handled, vo
   return looks;
 }
 
-// Before its first step, too: what the new process says, that it knows no driver or has no configuration, is no fault of
-// the job.
+// Before its first step, too: what the new process says, that it knows no driver or has no configuration, is no fault
+// of the job.
 static void test_a_stage_restarted_in_setup_ends_the_run(void **state) {
   (void)state;
   static const char *const methods[] = {"Configure", "PreparePlan"};
@@ -310,7 +310,7 @@ static void test_the_call_that_is_waited_for_is_named(void **state) {
 static void test_a_stage_that_is_slow_is_not_dead(void **state) {
   (void)state;
   world_open(&world, 1, "validate_every: 0");
-  world.stages[1].run_ms = BL_DRIVER_PATIENCE_MS + 500;
+  world.stages[1].run_ms = BL_DRIVER_TIMEOUT_MS + 500;
   world_start_driver(&world);
   world_wait_end(&world);
   assert_int_equal(world.exit_code, 0);
@@ -436,7 +436,7 @@ static void test_a_first_plan_waits_for_stores(void **state) {
   world_close(&world);
 }
 
-// ---- policies of a run that is held ------------------------------------------------------------------------------------
+// ---- policies of a run that is held ---------------------------------------------------------------------------------
 
 typedef struct said {
   unsigned times;
@@ -499,7 +499,7 @@ static void test_policies(void **state) {
   assert_int_equal(said->record.version, 3);
   said = set_policy(cap_of(4, 11)); // a wish that was carried out before is not carried out again
   assert_int_equal(said->record.version, 2);
-  assert_int_equal(bl_driver_policies(world.driver).book->count, 3);
+  assert_int_equal(bl_driver_policies(world.driver).history->count, 3);
 
   bl_policy_request_t dry = cap_of(4, 0);
   dry.dry_run = true;

@@ -3,7 +3,7 @@
 
 #include "job/rate.h"
 
-#include "ballot.h"
+#include "rank_vote.h"
 
 #include <math.h>
 #include <setjmp.h>

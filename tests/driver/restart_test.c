@@ -39,7 +39,7 @@ typedef struct plan {
   bool asking;
 } plan_t;
 
-// ---- policies ----------------------------------------------------------------------------------------------------------
+// ---- policies -------------------------------------------------------------------------------------------------------
 
 static void answered(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
   wish_t *wish = context;
@@ -72,12 +72,12 @@ static void ask_next(bl_message_t *message) {
 
 static void assert_policies(const plan_t *plan) {
   const driver_world_t *world = plan->world;
-  const bl_policy_book_t *book = bl_driver_policies(world->driver).book;
+  const bl_policy_history_t *history = bl_driver_policies(world->driver).history;
   for (unsigned i = 0; i < WISHES; i++) {
     const wish_t *wish = &plan->wishes[i];
     unsigned carried_out = 0;
-    for (size_t k = 0; k < book->count; k++) {
-      carried_out += book->records[k].request == i + 1;
+    for (size_t k = 0; k < history->count; k++) {
+      carried_out += history->records[k].request == i + 1;
     }
     assert_true(carried_out == 0 || (carried_out == 1 && wish->state != REFUSED));
     for (unsigned step = 1; step <= STEPS && wish->state == IN_FORCE; step++) {
@@ -90,7 +90,7 @@ static void assert_policies(const plan_t *plan) {
   }
 }
 
-// ---- deaths ------------------------------------------------------------------------------------------------------------
+// ---- deaths ---------------------------------------------------------------------------------------------------------
 
 static void die(bl_message_t *message) {
   plan_t *plan = BL_MESSAGE_OWNER(message, plan_t, message);

@@ -16,7 +16,7 @@ from ballast import BIN, CTL, Service, environment, losses, read_report, run_job
     steps_so_far, wait_until, write_job
 
 STAGES = 4
-AWAY_S = 12  # longer than BL_CTL_WATCH_PATIENCE_MS
+AWAY_S = 12  # longer than BL_CTL_WATCH_TIMEOUT_MS
 STEPS = 30
 WAITS = "the order of schedule zb-v, which the driver searches"
 

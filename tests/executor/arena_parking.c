@@ -330,7 +330,7 @@ arena_parking_t *arena_parking_create(const arena_parking_options_t *options) {
     abort();
   }
   arena->parking =
-      (bl_parking_t){.ops = &ops, .patience_ns = options->patience_ns, .device_memory = options->device != NULL};
+      (bl_parking_t){.ops = &ops, .timeout_ns = options->timeout_ns, .device_memory = options->device != NULL};
   arena->options = *options;
   arena->entry_count = options->virtual_stages * options->micro_batches;
   arena->entries = calloc(arena->entry_count, sizeof *arena->entries);

@@ -15,7 +15,7 @@ typedef struct arena_parking_options {
   uint32_t rooms;
   uint64_t room_bytes;
   uint32_t virtual_stages, micro_batches; // at most
-  uint64_t patience_ns;
+  uint64_t timeout_ns;
   uint64_t delay_ns; // of one transfer, at most
   // Probabilities: that an eviction is refused, that one under way fails, that a block is lost before its load, and
   // that one of its bits flips while it is parked.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies evictions and loads: a balanced 1F1B on 4, 6 and 8 stages, in both transfer
 // modes, trains with the bits of the unbalanced one in at most ceil((p + 2) / 2) slots a stage, evicting exactly what
-// its plan says; so do other schedules in two slots a stage, where backwards wait for late loads, and plans that park some
-// blocks and make others again; whatever does not come in time, is lost, refused or flipped costs recomputation and no bit;
-// an input that changed is found; an attempt that is given up in the middle leaves no trace. The seed of the faults is
-// printed; BALLAST_TEST_SEED sets it.
+// its plan says; so do other schedules in two slots a stage, where backwards wait for late loads, and plans that park
+// some blocks and make others again; whatever does not come in time, is lost, refused or flipped costs recomputation
+// and no bit; an input that changed is found; an attempt that is given up in the middle leaves no trace. The seed of
+// the faults is printed; BALLAST_TEST_SEED sets it.
 #include "executor/rig.h"
 #include "schedule/generate.h"
 #include "seed.h"
@@ -42,7 +42,7 @@ static rig_setting_t balance(uint32_t stages, bl_balance_mode_t mode, bl_balance
   rig_setting_t setting = plain(stages);
   setting.balanced = result;
   setting.cap = cap;
-  setting.parking = (arena_parking_options_t){.seed = seed, .patience_ns = PATIENT_NS};
+  setting.parking = (arena_parking_options_t){.seed = seed, .timeout_ns = PATIENT_NS};
   return setting;
 }
 
@@ -113,8 +113,8 @@ static void eight_stages(void **state) {
   keep_bits(8);
 }
 
-// Two slots a stage and room for all that leaves: the load at the turn waits for a slot that an eviction still holds, and its
-// backward for the load. A load that is lost there is made again.
+// Two slots a stage and room for all that leaves: the load at the turn waits for a slot that an eviction still holds,
+// and its backward for the load. A load that is lost there is made again.
 static void late_loads_keep_bits(const char *name, uint32_t stages, double trouble) {
   rig_setting_t setting = plain(stages);
   setting.schedule = name;
@@ -138,7 +138,7 @@ static void late_loads_keep_bits(const char *name, uint32_t stages, double troub
   setting.balanced = &result;
   setting.cap = 2;
   setting.parking = (arena_parking_options_t){
-      .seed = seed, .patience_ns = PATIENT_NS, .delay_ns = BL_NS_PER_MS, .fail = trouble, .lose = trouble};
+      .seed = seed, .timeout_ns = PATIENT_NS, .delay_ns = BL_NS_PER_MS, .fail = trouble, .lose = trouble};
   rig_outcome_t found = rig_train(setting);
   rig_expect_same(&setting, &expected, &found);
   for (uint32_t s = 0; s < stages; s++) {
@@ -189,7 +189,7 @@ static void mixed_plans_keep_bits(uint32_t stages, uint32_t slots, double troubl
     setting.balanced = &result;
     setting.cap = slots;
     setting.parking =
-        (arena_parking_options_t){.seed = seed, .patience_ns = PATIENT_NS, .fail = trouble, .lose = trouble};
+        (arena_parking_options_t){.seed = seed, .timeout_ns = PATIENT_NS, .fail = trouble, .lose = trouble};
     rig_outcome_t found = rig_train(setting);
     rig_expect_same(&setting, &expected, &found);
     uint32_t parked = 0, again = 0;
@@ -237,13 +237,13 @@ static void endure(const trouble_t *trouble, bl_stage_counters_t *counters, aren
     setting.attention = trouble->attention;
     setting.parking = trouble->parking;
     setting.parking.seed = seed + (uint64_t)mode;
-    setting.parking.patience_ns = trouble->parking.patience_ns != 0 ? trouble->parking.patience_ns : PATIENT_NS;
+    setting.parking.timeout_ns = trouble->parking.timeout_ns != 0 ? trouble->parking.timeout_ns : PATIENT_NS;
     setting.fault = trouble->fault;
     rig_outcome_t found = rig_train(setting);
     rig_expect_same(&setting, &expected, &found);
     bl_stage_counters_t sum = sum_counters(&found);
     arena_parking_counters_t seen = sum_parking(&found);
-    if (trouble->fault == RIG_NONE && trouble->parking.patience_ns == 0) { // every step counted once
+    if (trouble->fault == RIG_NONE && trouble->parking.timeout_ns == 0) { // every step counted once
       assert_int_equal(sum.dropped, seen.refused + seen.failed);
       assert_int_equal(sum.lost, seen.lost + seen.found);
     }
@@ -285,7 +285,7 @@ static void no_acceptor(void **state) {
 
 static void too_late(void **state) {
   (void)state;
-  trouble_t trouble = {"naive", {.delay_ns = 20ull * BL_NS_PER_MS, .patience_ns = BL_NS_PER_MS}, RIG_NONE};
+  trouble_t trouble = {"naive", {.delay_ns = 20ull * BL_NS_PER_MS, .timeout_ns = BL_NS_PER_MS}, RIG_NONE};
   bl_stage_counters_t counters;
   arena_parking_counters_t parking;
   endure(&trouble, &counters, &parking);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies blocks that leave a device which is told ahead and come back to it (tests/late), without a twin in memory of the
-// host: the CPU waits for the device once in a step (twice where tied gradients are exchanged), however many blocks are
-// parked; losses have the bits of a run that parks
-// nothing, with blocks that are late, lost and refused, too; and a block that comes back changed is found at the end of its
-// step, which is run again.
+// Verifies blocks that leave a device which is told ahead and come back to it (tests/late), without a twin in memory of
+// the host: the CPU waits for the device once in a step (twice where tied gradients are exchanged), however many blocks
+// are parked; losses have the bits of a run that parks
+// nothing, with blocks that are late, lost and refused, too; and a block that comes back changed is found at the end of
+// its step, which is run again.
 #include "executor/rig.h"
 #include "schedule/generate.h"
 #include "sys/clock.h"
@@ -50,7 +50,7 @@ static void train(arena_parking_options_t parking, rig_fault_t fault, bool parks
   setting.cap = cap;
   setting.fault = fault;
   setting.parking = parking;
-  setting.parking.patience_ns = PATIENT_NS;
+  setting.parking.timeout_ns = PATIENT_NS;
   *outcome = rig_train(setting);
   rig_expect_same(&setting, &expected, outcome);
   uint64_t evicted = 0;

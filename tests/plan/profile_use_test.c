@@ -124,39 +124,39 @@ static void replays_are_of_the_same_order(void **state) {
   bl_schedule_destroy(w.schedule);
 }
 
-static void doubts(const world_t *w, const char *reason) {
-  char doubt[BL_PROFILE_DOUBT];
-  assert_true(bl_profile_doubt(&w->profile, &w->use, doubt));
-  says(doubt, reason);
-  says(doubt, "times are an approximation: record one of this job");
-  assert_null(strchr(doubt, '\n'));
+static void warnings(const world_t *w, const char *reason) {
+  char warning[BL_PROFILE_WARNING];
+  assert_true(bl_profile_warning(&w->profile, &w->use, warning));
+  says(warning, reason);
+  says(warning, "times are an approximation: record one of this job");
+  assert_null(strchr(warning, '\n'));
 }
 
 static void what_is_near_is_doubted(void **state) {
   (void)state;
   world_t w;
-  char doubt[BL_PROFILE_DOUBT];
+  char warning[BL_PROFILE_WARNING];
   open_world(&w);
   w.use.schedule = w.schedule;
-  assert_false(bl_profile_doubt(&w.profile, &w.use, doubt));
-  assert_string_equal(doubt, "");
+  assert_false(bl_profile_warning(&w.profile, &w.use, warning));
+  assert_string_equal(warning, "");
   w.use.threads = 2;
-  doubts(&w, "threads is 1, the job's pipeline.threads 2;");
+  warnings(&w, "threads is 1, the job's pipeline.threads 2;");
   w.use.threads = 1;
   w.use.options.attention = BL_ATTENTION_FLASH;
-  doubts(&w, "attention is naive, the job's pipeline.attention flash;");
+  warnings(&w, "attention is naive, the job's pipeline.attention flash;");
   w.use.options.recompute = BL_RECOMPUTE_FULL;
   w.use.options.micro_batch = 8;
-  doubts(&w, "recompute is none, the job's pipeline.recompute full; micro_batch is 2, the job's train.micro_batch 8");
+  warnings(&w, "recompute is none, the job's pipeline.recompute full; micro_batch is 2, the job's train.micro_batch 8");
   w.use.cores = 1;
-  doubts(&w, "cores is 2, here stages have 1");
+  warnings(&w, "cores is 2, here stages have 1");
   w.use = (bl_profile_use_t){.model = &w.model, .options = w.profile.options, .threads = 1, .cores = 8};
-  assert_false(bl_profile_doubt(&w.profile, &w.use, doubt)); // every stage has one either way
+  assert_false(bl_profile_warning(&w.profile, &w.use, warning)); // every stage has one either way
   w.profile.options.split.ranks = w.use.options.split.ranks = 2;
-  doubts(&w, "cores is 2 for 4 ranks that share layers");
+  warnings(&w, "cores is 2 for 4 ranks that share layers");
   w.profile.options.split.ranks = w.use.options.split.ranks = 1;
   w.profile.setting.known = false;
-  doubts(&w, "dtype, device, threads and order are not in it");
+  warnings(&w, "dtype, device, threads and order are not in it");
   bl_schedule_destroy(w.schedule);
 }
 
@@ -164,7 +164,7 @@ static void what_is_near_is_doubted(void **state) {
 static void unseen_copies_are_doubted(void **state) {
   (void)state;
   world_t w;
-  char doubt[BL_PROFILE_DOUBT];
+  char warning[BL_PROFILE_WARNING];
   bl_error_t err;
   bl_balance_result_t balanced;
   const uint32_t own[] = {2, 2}, lent[] = {4, 4};
@@ -175,20 +175,20 @@ static void unseen_copies_are_doubted(void **state) {
       .mode = BL_BALANCE_FEWEST, .own = own, .lent = lent, .stores = 2, .reach = reach, .reach_count = 1};
   assert_int_equal(bl_balance(gpipe, &to_cap, &balanced, &err), BL_OK);
   w.use.schedule = balanced.schedule;
-  doubts(&w, "path_rate: no copies of stage 1 were measured, taken is the mean of the stages that made some");
+  warnings(&w, "path_rate: no copies of stage 1 were measured, taken is the mean of the stages that made some");
   w.stages[0].path_rate = 0;
-  doubts(&w, "path_rate: no copies of stage 0 and of others were measured, taken is 4 GB/s");
+  warnings(&w, "path_rate: no copies of stage 0 and of others were measured, taken is 4 GB/s");
   w.stages[0].path_rate = w.stages[1].path_rate = 1e9;
-  assert_false(bl_profile_doubt(&w.profile, &w.use, doubt));
+  assert_false(bl_profile_warning(&w.profile, &w.use, warning));
   bl_balance_result_cleanup(&balanced);
   const bl_balance_cap_t at_host = {.slots = 2, .hosts = 1, .host_slots = 9, .host_only = true};
   assert_int_equal(bl_balance_within(gpipe, &at_host, &balanced, &err), BL_OK);
   w.use.schedule = balanced.schedule;
-  doubts(
+  warnings(
       &w,
       "host_rate: no copies of stage 0 and of others at the host were measured, taken is the mean of those that were");
   w.stages[0].host_rate = w.stages[1].host_rate = 1e9;
-  assert_false(bl_profile_doubt(&w.profile, &w.use, doubt));
+  assert_false(bl_profile_warning(&w.profile, &w.use, warning));
   bl_balance_result_cleanup(&balanced);
   bl_schedule_destroy(gpipe);
   bl_schedule_destroy(w.schedule);
@@ -197,23 +197,23 @@ static void unseen_copies_are_doubted(void **state) {
 static void two_are_compared_where_they_can_be(void **state) {
   (void)state;
   world_t w;
-  char doubt[BL_PROFILE_DOUBT];
+  char warning[BL_PROFILE_WARNING];
   bl_error_t err;
   open_world(&w);
   bl_profile_t other = w.profile;
   other.options.micro_batch = 4;
   assert_int_equal(bl_profile_check_pair(&w.profile, "a", &other, "b", &err), BL_OK);
-  assert_false(bl_profile_doubt_pair(&w.profile, &other, doubt));
+  assert_false(bl_profile_warning_pair(&w.profile, &other, warning));
   other.setting.threads = 3;
-  assert_true(bl_profile_doubt_pair(&w.profile, &other, doubt));
-  says(doubt, "threads is 1 in one, 3 in the other; times are an approximation: record both");
+  assert_true(bl_profile_warning_pair(&w.profile, &other, warning));
+  says(warning, "threads is 1 in one, 3 in the other; times are an approximation: record both");
   other.options.dtype = BL_DTYPE_FP32;
   assert_int_equal(bl_profile_check_pair(&w.profile, "a", &other, "b", &err), BL_INVALID);
   says(err.text, "dtype of a is bf16, of b fp32");
   other.setting.known = false;
   assert_int_equal(bl_profile_check_pair(&w.profile, "a", &other, "b", &err), BL_OK);
-  assert_true(bl_profile_doubt_pair(&w.profile, &other, doubt));
-  says(doubt, "are not in one of them");
+  assert_true(bl_profile_warning_pair(&w.profile, &other, warning));
+  says(warning, "are not in one of them");
   other.model_digest++;
   assert_int_equal(bl_profile_check_pair(&w.profile, "a", &other, "b", &err), BL_INVALID);
   says(err.text, "a is of a model, b of another model");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies changes of policy (policy/change.h) by exhaustive search over every interleaving of callers, boundaries, stages
-// that agree, refuse or are slow, lost, late and doubled questions and answers, and a driver that dies at any point
-// (change_world.h):
-//   - what was said to be in force is: no step runs under an older policy, and every step under the one that the book names;
+// Verifies changes of policy (policy/change.h) by exhaustive search over every interleaving of callers, boundaries,
+// stages that agree, refuse or are slow, lost, late and doubled questions and answers, and a driver that dies at any
+// point (change_world.h):
+//   - what was said to be in force is: no step runs under an older policy, and every step under the one that the history names;
 //   - what was refused is not, changes nothing and uses no version, until it is asked for again;
 //   - a request is answered once, and carried out once, by whichever driver; a dry run never is;
 //   - a step runs between two changes; nobody overtakes who asked before; waits for stores end;

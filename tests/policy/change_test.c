@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies single rules of changes of policy (policy/change.h) that the search over all interleavings (change_model_test.c)
-// does not reach or does not show: what a refused first plan leads to and when, what is answered at once, dry runs that were
-// asked for before the first plan, two changes before the first step, a full queue into which one comes back, and the end.
+// Verifies single rules of changes of policy (policy/change.h) that the search over all interleavings
+// (change_model_test.c) does not reach or does not show: what a refused first plan leads to and when, what is answered
+// at once, dry runs that were asked for before the first plan, two changes before the first step, a full queue into
+// which one comes back, and the end.
 #include "policy/change.h"
 
 #include <setjmp.h>
@@ -54,8 +55,8 @@ static void test_a_first_plan_that_is_refused(void **state) {
 static void test_what_a_predecessor_left_goes_on(void **state) {
   (void)state;
   bl_changes_t changes = {0};
-  bl_policy_book_t left = {0};
-  bl_policy_book_add(&left, &(bl_policy_record_t){.policy = {.kind = BL_POLICY_DROP}, .from_step = 7});
+  bl_policy_history_t left = {0};
+  bl_policy_history_add(&left, &(bl_policy_record_t){.policy = {.kind = BL_POLICY_DROP}, .from_step = 7});
   const bl_policy_t first = {.kind = BL_POLICY_CAP, .cap = 1};
   bl_changes_learn(&changes, &left);
   assert_true(bl_changes_open(&changes, &first, 9));
@@ -119,7 +120,7 @@ static void test_a_dry_run_that_waited_changes_nothing(void **state) {
   assert_ptr_equal(changes.change.caller, &caller);
   assert_int_equal(changes.wanted.policy.cap, 2);
   assert_int_equal(changes.phase, BL_CHANGES_STEADY);
-  assert_int_equal(changes.book.count, 1);
+  assert_int_equal(changes.history.count, 1);
 }
 
 // Also where no step of the run has begun, be it of this driver or at all.
@@ -135,8 +136,8 @@ static void test_a_step_runs_between_two_changes(void **state) {
     bl_changes_agreed(changes, attempt);
     assert_int_equal(turn(changes, 0, attempt), BL_CHANGES_NOTHING);
     assert_int_equal(turn(changes, 1, attempt + 1), BL_CHANGES_MAKE);
-    assert_int_equal(bl_policy_book_current(&changes->next)->version, 3);
-    assert_int_equal(bl_policy_book_current(&changes->next)->from_step, 2);
+    assert_int_equal(bl_policy_history_current(&changes->next)->version, 3);
+    assert_int_equal(bl_policy_history_current(&changes->next)->from_step, 2);
   }
 }
 

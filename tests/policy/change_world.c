@@ -13,7 +13,7 @@
 #define DRIVERS  3
 #define VERSIONS 8 // of plans, from 1 on
 #define STEPS    6
-#define BOOK     6 // records of a book
+#define BOOK     6 // records of a history
 #define DELAY_MS (BL_CHANGES_PROPOSALS_MS + 1)
 
 const char *change_rule_text(change_rule_t rule) {
@@ -83,7 +83,7 @@ static bl_driver_id_t id_of(unsigned driver) {
   return (bl_driver_id_t){.epoch = driver + 1, .id = driver + 1};
 }
 
-// ---- policies: cap 2 + w of wish w, 1 of the job ------------------------------------------------------------------------
+// ---- policies: cap 2 + w of wish w, 1 of the job --------------------------------------------------------------------
 
 static bl_policy_t policy_of(unsigned cap) {
   return (bl_policy_t){.kind = BL_POLICY_CAP, .cap = cap};
@@ -97,38 +97,38 @@ static bl_policy_request_t request_of(const world_t *world, unsigned wish) {
   return request;
 }
 
-static bool in_book(const bl_policy_book_t *book, unsigned wish) {
-  return bl_policy_book_find_request(book, wish + 1) != NULL;
+static bool in_book(const bl_policy_history_t *history, unsigned wish) {
+  return bl_policy_history_find_request(history, wish + 1) != NULL;
 }
 
-static void check_book(world_t *world) {
-  const bl_policy_book_t *book = &world->changes.book;
-  for (size_t i = 0; i < book->count; i++) {
-    const bl_policy_record_t *record = &book->records[i];
+static void check_history(world_t *world) {
+  const bl_policy_history_t *history = &world->changes.history;
+  for (size_t i = 0; i < history->count; i++) {
+    const bl_policy_record_t *record = &history->records[i];
     check(world, record->version == i + 1, "versions of policies do not count on");
-    check(world, i == 0 || record->from_step >= book->records[i - 1].from_step,
+    check(world, i == 0 || record->from_step >= history->records[i - 1].from_step,
           "a policy is in force from a step on that is before that of the one before");
     for (size_t k = 0; k < i; k++) {
-      bool same = record->request != 0 && record->request == book->records[k].request;
-      bool again = record->restores == 0 && record->policy.cap == book->records[k].policy.cap;
+      bool same = record->request != 0 && record->request == history->records[k].request;
+      bool again = record->restores == 0 && record->policy.cap == history->records[k].policy.cap;
       check(world, !same && !again, "a request was carried out twice");
     }
   }
   for (unsigned w = 0; w < WISHES; w++) {
-    for (size_t i = 0; world->options->wishes[w] == WISH_DRY_RUN && i < book->count; i++) {
-      check(world, book->records[i].policy.cap != 2 + w, "a dry run was carried out");
+    for (size_t i = 0; world->options->wishes[w] == WISH_DRY_RUN && i < history->count; i++) {
+      check(world, history->records[i].policy.cap != 2 + w, "a dry run was carried out");
     }
-    check(world, world->wishes[w].state != REFUSED || !in_book(book, w), "what was said to be refused is in force");
+    check(world, world->wishes[w].state != REFUSED || !in_book(history, w), "what was said to be refused is in force");
   }
 }
 
-// ---- stages ------------------------------------------------------------------------------------------------------------
+// ---- stages ---------------------------------------------------------------------------------------------------------
 
-static bl_policy_book_t book_of(const world_t *world, const bl_plan_record_t *plan) {
+static bl_policy_history_t history_of(const world_t *world, const bl_plan_record_t *plan) {
   const proposal_t *proposal = &world->proposals[plan->digest - 1][plan->version];
-  bl_policy_book_t book = {.count = proposal->count};
-  memcpy(book.records, proposal->records, sizeof proposal->records);
-  return book;
+  bl_policy_history_t history = {.count = proposal->count};
+  memcpy(history.records, proposal->records, sizeof proposal->records);
+  return history;
 }
 
 static bl_plan_record_t plan_of(const world_t *world, unsigned driver, unsigned version) {
@@ -186,12 +186,12 @@ static void run_step(world_t *world) {
     bl_error_t err;
     (void)bl_stage_step_commit(stage, step->id, &step->commit, &err);
     bl_stage_step_commit_ended(stage);
-    const bl_policy_book_t kept = book_of(world, &stage->plans[BL_RUN_TRAIN][0]);
-    const bl_policy_record_t *current = bl_policy_book_current(&kept);
-    const bl_policy_record_t *said = bl_policy_book_of_step(&world->changes.book, step->run.step);
+    const bl_policy_history_t kept = history_of(world, &stage->plans[BL_RUN_TRAIN][0]);
+    const bl_policy_record_t *current = bl_policy_history_current(&kept);
+    const bl_policy_record_t *said = bl_policy_history_of_step(&world->changes.history, step->run.step);
     world->stages[s].ran[step->run.step] = (uint8_t)current->version;
     check(world, current->version == said->version && bl_policy_equal(&current->policy, &said->policy),
-          "a step ran under another policy than the book says");
+          "a step ran under another policy than the history says");
     bl_driver_step_committed(step, s, step->run.step);
   }
   world->stepped = true;
@@ -203,7 +203,7 @@ static void run_step(world_t *world) {
   }
 }
 
-// ---- drivers -----------------------------------------------------------------------------------------------------------
+// ---- drivers --------------------------------------------------------------------------------------------------------
 
 static void answer(world_t *world, const bl_change_t *change, wish_state_t state, const bl_policy_record_t *record) {
   wish_t *wish = change->caller;
@@ -213,7 +213,7 @@ static void answer(world_t *world, const bl_change_t *change, wish_state_t state
 }
 
 static void propose(world_t *world) {
-  const bl_policy_record_t *current = bl_policy_book_current(&world->changes.next);
+  const bl_policy_record_t *current = bl_policy_history_current(&world->changes.next);
   bl_driver_step_prepare(&world->step, BL_RUN_TRAIN, world->driver + 1u, current->version);
   const bl_plan_record_t *plan = &world->step.proposal;
   proposal_t *proposal = &world->proposals[world->driver][plan->version];
@@ -229,11 +229,11 @@ static bool may_propose(const world_t *world) {
 
 static void adopt(world_t *world) {
   if (breaks(world, RULE_NAMED_ONCE)) {
-    for (size_t i = 0; i < world->changes.book.count; i++) {
-      world->changes.book.records[i].request = 0;
+    for (size_t i = 0; i < world->changes.history.count; i++) {
+      world->changes.history.records[i].request = 0;
     }
   }
-  check_book(world);
+  check_history(world);
 }
 
 static void conclude_first(world_t *world) {
@@ -273,7 +273,7 @@ static void check_order(world_t *world, const wish_t *first) {
 // The stages have answered what was proposed for a change.
 static void conclude(world_t *world, bl_status_t status) {
   bl_changes_t *changes = &world->changes;
-  const bl_policy_book_t before = changes->book;
+  const bl_policy_history_t before = changes->history;
   world->proposed = false;
   if (breaks(world, RULE_FROM_NEXT_STEP) && world->step.plans[BL_RUN_TRAIN].version != 0 &&
       world->step.applied < world->options->steps) {
@@ -286,8 +286,9 @@ static void conclude(world_t *world, bl_status_t status) {
     adopt(world);
     const bl_change_t done = changes->change;
     check_order(world, done.caller);
-    answer(world, &done, world->step.proposal_refused ? REFUSED : IN_FORCE, bl_policy_book_current(&changes->book));
-    check_book(world);
+    answer(world, &done, world->step.proposal_refused ? REFUSED : IN_FORCE,
+           bl_policy_history_current(&changes->history));
+    check_history(world);
     if (breaks(world, RULE_ANSWERED_ONCE)) {
       changes->waiting[changes->waiting_count++] = done;
     }
@@ -299,7 +300,7 @@ static void conclude(world_t *world, bl_status_t status) {
     const bool late = wish->tries > BL_CHANGES_PROPOSALS && world->delays > wish->tried_at;
     const bool again = bl_changes_refused(changes, status, world->step.highest_attempt, now_of(world));
     check(world, !(again && late), "slow stores are waited for without an end");
-    check(world, before.count == changes->book.count, "a refusal changed the book");
+    check(world, before.count == changes->history.count, "a refusal changed the history");
     const bl_change_t done = changes->change;
     if (!again) {
       answer(world, &done, REFUSED, NULL);
@@ -462,7 +463,7 @@ static void start_driver(world_t *world, unsigned driver) {
   }
   const bl_plan_record_t *in_force = &world->step.plans[BL_RUN_TRAIN];
   const bool recovers = in_force->version != 0 && !breaks(world, RULE_LEFT_GOES_ON);
-  const bl_policy_book_t left = recovers ? book_of(world, in_force) : (bl_policy_book_t){0};
+  const bl_policy_history_t left = recovers ? history_of(world, in_force) : (bl_policy_history_t){0};
   const bl_policy_t first = policy_of(1);
   bl_changes_learn(&world->changes, &left);
   if (bl_changes_open(&world->changes, &first, world->step.applied)) {
@@ -571,7 +572,7 @@ static void forget(world_t *world) {
   }
 }
 
-// ---- the search --------------------------------------------------------------------------------------------------------
+// ---- the search -----------------------------------------------------------------------------------------------------
 
 enum {
   FIRST_QUESTION = 0,
@@ -625,7 +626,7 @@ static bool act(world_t *world, unsigned action) {
   return done;
 }
 
-// ---- packing -----------------------------------------------------------------------------------------------------------
+// ---- packing --------------------------------------------------------------------------------------------------------
 
 typedef struct tape {
   uint8_t *bytes;
@@ -670,8 +671,8 @@ static void tape_records(tape_t *tape, bl_policy_record_t *records, size_t *coun
   }
 }
 
-static void tape_book(tape_t *tape, bl_policy_book_t *book) {
-  tape_records(tape, book->records, &book->count);
+static void tape_history(tape_t *tape, bl_policy_history_t *history) {
+  tape_records(tape, history->records, &history->count);
 }
 
 static void tape_plan(tape_t *tape, bl_plan_record_t *plan) {
@@ -706,9 +707,9 @@ static void tape_change(tape_t *tape, world_t *world, bl_change_t *change) {
 static void tape_changes(tape_t *tape, world_t *world) {
   bl_changes_t *changes = &world->changes;
   BYTE(tape, changes->phase);
-  tape_book(tape, &changes->book);
+  tape_history(tape, &changes->history);
   if (changes->phase == BL_CHANGES_OPENING || changes->phase == BL_CHANGES_PREPARING) {
-    tape_book(tape, &changes->next);
+    tape_history(tape, &changes->next);
   }
   if (changes->phase == BL_CHANGES_PREPARING) {
     tape_change(tape, world, &changes->change);
@@ -816,7 +817,7 @@ static void unpack(world_t *world, const void *context, const explore_state_t *s
   tape_world(&tape, world);
 }
 
-// ---- the model ---------------------------------------------------------------------------------------------------------
+// ---- the model ------------------------------------------------------------------------------------------------------
 
 static world_t scratch; // large; the search is one thread
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the policy auto of a run (policy/choice.h) step by step, with the numbers that the search over all sequences
-// (choice_model_test.c) leaves open: when samples begin and end, how long it rests, when trials are due, what ends a rest.
+// (choice_model_test.c) leaves open: when samples begin and end, how long it rests, when trials are due, what ends a
+// rest.
 #include "policy/choice.h"
 
 #include <setjmp.h>
@@ -10,19 +11,23 @@
 #include <cmocka.h>
 
 static bl_choice_t choice;
-static bl_evidence_t evidence;
+static bl_measurements_t measurements;
 static bl_policy_record_t in_force;
 
 static void begin(bl_policy_kind_t chosen, uint32_t copy) {
   choice = (bl_choice_t){0};
-  evidence = (bl_evidence_t){0};
+  measurements = (bl_measurements_t){0};
   in_force = (bl_policy_record_t){
       .version = 1, .from_step = 1, .policy = {.kind = BL_POLICY_AUTO, .chosen = chosen, .copy = copy}};
 }
 
 static bl_choice_now_t now_at(uint64_t applied) {
-  return (bl_choice_now_t){
-      .in_force = &in_force, .drives = true, .moves = true, .applied = applied, .seconds = 1, .evidence = &evidence};
+  return (bl_choice_now_t){.in_force = &in_force,
+                           .drives = true,
+                           .moves = true,
+                           .applied = applied,
+                           .seconds = 1,
+                           .measurements = &measurements};
 }
 
 static bl_choice_turn_t turn_at(uint64_t applied) {
@@ -173,16 +178,16 @@ static void test_slow_steps_end_a_rest(void **state) {
   sample_enough(2);
   bl_choice_now_t now = now_at(4);
   (void)bl_choice_decided(&choice, &now, &(bl_choice_found_t){.known = true});
-  evidence.expected = 0.5;
+  measurements.expected = 0.5;
   bool slower;
-  for (unsigned i = 1; i <= BL_EVIDENCE_SLOW; i++) {
+  for (unsigned i = 1; i <= BL_MEASUREMENTS_SLOW; i++) {
     now = now_at(4 + i);
     assert_int_equal(bl_choice_boundary(&choice, &now, &slower), BL_CHOICE_NOTHING);
-    assert_int_equal(slower, i == BL_EVIDENCE_SLOW);
+    assert_int_equal(slower, i == BL_MEASUREMENTS_SLOW);
     assert_int_equal(bl_choice_boundary(&choice, &now, &slower), BL_CHOICE_NOTHING); // the step counts once
     assert_false(slower);
   }
-  assert_int_equal(turn_at(5 + BL_EVIDENCE_SLOW), BL_CHOICE_SAMPLE);
+  assert_int_equal(turn_at(5 + BL_MEASUREMENTS_SLOW), BL_CHOICE_SAMPLE);
 }
 
 int main(void) {

@@ -24,7 +24,7 @@ const char *choice_rule_text(choice_rule_t rule) {
 typedef struct world {
   const choice_options_t *options;
   bl_choice_t choice;
-  bl_evidence_t evidence;
+  bl_measurements_t measurements;
   bl_policy_record_t in_force;
   bl_policy_t wanted; // that was asked for
   bool outstanding;
@@ -49,7 +49,7 @@ static void check(world_t *world, bool holds, const char *invariant) {
   world->broken = world->broken == NULL && !holds ? invariant : world->broken;
 }
 
-// ---- policies ----------------------------------------------------------------------------------------------------------
+// ---- policies -------------------------------------------------------------------------------------------------------
 
 typedef enum { POLICY_FIXED, POLICY_PROBE, POLICY_PARKS, POLICY_GIVES_UP, POLICIES } policy_t;
 
@@ -83,10 +83,10 @@ static bl_choice_now_t now_of(world_t *world, double seconds) {
                            .moves = true,
                            .applied = NOW,
                            .seconds = seconds,
-                           .evidence = &world->evidence};
+                           .measurements = &world->measurements};
 }
 
-// ---- steps -------------------------------------------------------------------------------------------------------------
+// ---- steps ----------------------------------------------------------------------------------------------------------
 
 // Everything is one step longer ago.
 static void age(world_t *world) {
@@ -148,7 +148,7 @@ static void decide(world_t *world, const bl_choice_now_t *now, outcome_t outcome
   found.gives_up = best == POLICY_GIVES_UP;
   found.may_try = found.gives_up;
   found.trial = policy_of(POLICY_PARKS);
-  world->evidence.expected = found.known ? EXPECTED : world->evidence.expected;
+  world->measurements.expected = found.known ? EXPECTED : world->measurements.expected;
   if (before == POLICY_PARKS && found.known) {
     bl_choice_measured(&world->choice, NOW);
     world->refused_at = world->refusals = 0;
@@ -219,7 +219,7 @@ static void boundary(world_t *world, double seconds, outcome_t outcome, bool gra
       world->choice.sampled = 0;
     }
     if (breaks(world, CHOICE_RULE_SLOWER)) {
-      world->evidence.slow = 0;
+      world->measurements.slow = 0;
     }
     now.in_force = &pretended;
     const bl_choice_turn_t turn = bl_choice_boundary(&world->choice, &now, &slower);
@@ -246,7 +246,7 @@ static void run_step(world_t *world, double seconds, outcome_t outcome, bool gra
   boundary(world, seconds, outcome, granted);
 }
 
-// ---- the search --------------------------------------------------------------------------------------------------------
+// ---- the search -----------------------------------------------------------------------------------------------------
 
 enum {
   FIRST_STEP = 0, // outcome and whether a change is granted
@@ -274,12 +274,12 @@ static uint64_t quiet_steps(const world_t *world) {
 }
 
 static bool slow_steps(world_t *world) {
-  const bool expects = world->evidence.expected > 0 && world->evidence.slow == 0 && quiet_steps(world) > 4 &&
+  const bool expects = world->measurements.expected > 0 && world->measurements.slow == 0 && quiet_steps(world) > 4 &&
                        world->in_force.policy.kind == BL_POLICY_AUTO;
   bool looked = false;
   world->follows_noise = world->follows_noise && !expects;
-  for (unsigned i = 0; expects && i <= BL_EVIDENCE_SLOW; i++) {
-    run_step(world, 2 * BL_EVIDENCE_SLOWER * EXPECTED, STAYS, true);
+  for (unsigned i = 0; expects && i <= BL_MEASUREMENTS_SLOW; i++) {
+    run_step(world, 2 * BL_MEASUREMENTS_SLOWER * EXPECTED, STAYS, true);
     looked = looked || world->looked;
   }
   check(world, !expects || looked || world->outstanding, "steps have become slow, and it rests");
@@ -344,7 +344,7 @@ static bool act(world_t *world, unsigned action) {
   }
   case NEXT_DRIVER:
     world->choice = (bl_choice_t){0};
-    world->evidence = (bl_evidence_t){0};
+    world->measurements = (bl_measurements_t){0};
     world->outstanding = world->checked = world->follows_noise = false;
     world->changed = world->refused_at = world->refusals = world->about = world->probed = 0;
     world->first = true;
@@ -354,7 +354,7 @@ static bool act(world_t *world, unsigned action) {
   }
 }
 
-// ---- packing: steps as they lie behind and before NOW ------------------------------------------------------------------
+// ---- packing: steps as they lie behind and before NOW ---------------------------------------------------------------
 
 typedef struct packed {
   int16_t next, sampled, trial_at, measured, changed, refused_at, from_step;
@@ -393,8 +393,8 @@ static void pack(const world_t *world, explore_state_t *state) {
   packed.found = choice->found;
   packed.begins = choice->begins;
   packed.trial = (uint8_t)index_of(&choice->trial);
-  packed.expected = world->evidence.expected > 0;
-  packed.slow = (uint8_t)world->evidence.slow;
+  packed.expected = world->measurements.expected > 0;
+  packed.slow = (uint8_t)world->measurements.slow;
   packed.policy = (uint8_t)index_of(&world->in_force.policy);
   packed.wanted = world->outstanding ? (uint8_t)index_of(&world->wanted) : 0;
   packed.outstanding = world->outstanding;
@@ -436,8 +436,8 @@ static void unpack(world_t *world, const void *context, const explore_state_t *s
   choice->found = packed.found;
   choice->begins = packed.begins;
   choice->trial = policy_of(packed.trial);
-  world->evidence.expected = packed.expected ? EXPECTED : 0;
-  world->evidence.slow = packed.slow;
+  world->measurements.expected = packed.expected ? EXPECTED : 0;
+  world->measurements.slow = packed.slow;
   world->wanted = policy_of(packed.wanted);
   world->outstanding = packed.outstanding;
   world->late = packed.late;
@@ -449,7 +449,7 @@ static void unpack(world_t *world, const void *context, const explore_state_t *s
   world->probed = packed.probed;
 }
 
-// ---- the model ---------------------------------------------------------------------------------------------------------
+// ---- the model ------------------------------------------------------------------------------------------------------
 
 static void initial(const void *context, explore_state_t *state) {
   world_t world = {.options = context, .first = true};

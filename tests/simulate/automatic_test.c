@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what the policy auto chooses: nothing moves where all fits; copies beside operations where the path is fast;
 // none where it is slow or not known: then blocks are made again; where stores lack room, some of each; one in force is
-// kept unless the gain is large, whatever is in force and however noisy times are; a choice that turns out slower than what was
-// in force before is taken back; every stage has its reason; what cannot be is refused and names the smallest budget that
-// works; a path that is far too slow is known before all is parked; parking is tried again at times.
+// kept unless the gain is large, whatever is in force and however noisy times are; a choice that turns out slower than
+// what was in force before is taken back; every stage has its reason; what cannot be is refused and names the smallest
+// budget that works; a path that is far too slow is known before all is parked; parking is tried again at times.
 #include "simulate/automatic.h"
 
 #include "base/random.h"
@@ -117,7 +117,8 @@ static void the_fastest_wins(void **state) {
   }
 }
 
-// Two slots a device: peers have one room, the host has the rest where it is fast; where it is slow, the rest is made again.
+// Two slots a device: peers have one room, the host has the rest where it is fast; where it is slow, the rest is made
+// again.
 static void hosts_are_weighed_by_their_own_rate(void **state) {
   (void)state;
   static const double bytes[STAGES] = {1e6, 1e6, 1e6, 1e6};
@@ -166,8 +167,8 @@ static void hosts_are_weighed_by_their_own_rate(void **state) {
   }
 }
 
-// Of stages that share the link to their host, some of the blocks of each are parked and the rest is made again: the plan
-// knows that copies follow each other, and is faster than either alone.
+// Of stages that share the link to their host, some of the blocks of each are parked and the rest is made again: the
+// plan knows that copies follow each other, and is faster than either alone.
 static void mixtures_know_the_link(void **state) {
   (void)state;
   static const struct {
@@ -281,8 +282,8 @@ static void what_cannot_be_is_refused(void **state) {
   assert_non_null(strstr(err.text, "path of stage 0"));
 }
 
-// What decides, row by row: how long a copy takes in forwards, the slots of a device, what is in force. The reason of stage
-// 0 begins as said.
+// What decides, row by row: how long a copy takes in forwards, the slots of a device, what is in force. The reason of
+// stage 0 begins as said.
 static void decisions_by_the_table(void **state) {
   (void)state;
   static const bl_automatic_option_t pairs = {.kind = BL_POLICY_BPIPE}, drop = {.kind = BL_POLICY_DROP},
@@ -319,8 +320,8 @@ static void decisions_by_the_table(void **state) {
   }
 }
 
-// A path that becomes slower and slower, then faster again, measured each time: one change on the way down and one on the
-// way up, and the second where it is faster than at the first.
+// A path that becomes slower and slower, then faster again, measured each time: one change on the way down and one on
+// the way up, and the second where it is faster than at the first.
 static void changes_do_not_flap(void **state) {
   (void)state;
   bl_automatic_option_t in_force = {.kind = BL_POLICY_BPIPE};
@@ -353,9 +354,9 @@ static double noise(uint64_t seed, uint64_t counter) {
   return 2 * bl_random_uniform(seed, counter) - 1;
 }
 
-// Two slots: stores have room for some blocks only, so that a mix is in force. Paths are measured a tenth off, up or down: the
-// mix stays, copy by copy. Then they become slower, little by little: where it changes to another mix or to none, it does not
-// change back.
+// Two slots: stores have room for some blocks only, so that a mix is in force. Paths are measured a tenth off, up or
+// down: the mix stays, copy by copy. Then they become slower, little by little: where it changes to another mix or to
+// none, it does not change back.
 static void a_mix_does_not_flap(void **state) {
   (void)state;
   bl_automatic_t found;
@@ -407,7 +408,7 @@ static size_t index_among(const bl_automatic_t *found, const bl_automatic_option
 }
 
 // One look at what is in force. True times of all options are left in `truth`.
-static void look(const lies_t *lies, uint64_t number, bl_evidence_t *evidence, bl_automatic_option_t *in_force,
+static void look(const lies_t *lies, uint64_t number, bl_measurements_t *measurements, bl_automatic_option_t *in_force,
                  bl_automatic_t *truth, bl_automatic_t *found) {
   static const double bytes[STAGES] = {1e6, 1e6, 1e6, 1e6};
   bl_error_t err;
@@ -432,7 +433,7 @@ static void look(const lies_t *lies, uint64_t number, bl_evidence_t *evidence, b
                                           .budget = lies->budget,
                                           .in_force = in_force,
                                           .measured = step * (1 + lies->steps * noise(4, number)),
-                                          .evidence = evidence};
+                                          .measurements = measurements};
   if (bl_automatic_decide(&request, found, &err) != BL_OK) {
     fail_msg("%s", err.text);
   }
@@ -440,12 +441,12 @@ static void look(const lies_t *lies, uint64_t number, bl_evidence_t *evidence, b
 
 // Changes in `looks` looks, and how far what is in force in the end is from the best, in true times.
 static uint32_t run_looks(const lies_t *lies, uint64_t looks, bl_automatic_option_t *in_force, double *off) {
-  bl_evidence_t evidence;
+  bl_measurements_t measurements;
   uint32_t changes = 0;
-  assert_int_equal(bl_evidence_init(&evidence, STAGES), BL_OK);
+  assert_int_equal(bl_measurements_init(&measurements, STAGES), BL_OK);
   for (uint64_t i = 0; i < looks; i++) {
     bl_automatic_t truth, found;
-    look(lies, i, &evidence, in_force, &truth, &found);
+    look(lies, i, &measurements, in_force, &truth, &found);
     const bl_automatic_option_t best = found.options[found.best];
     changes += !same_plan(&best, in_force);
     double least = INFINITY, own = INFINITY;
@@ -460,7 +461,7 @@ static uint32_t run_looks(const lies_t *lies, uint64_t looks, bl_automatic_optio
     bl_automatic_cleanup(&truth);
     bl_automatic_cleanup(&found);
   }
-  bl_evidence_cleanup(&evidence);
+  bl_measurements_cleanup(&measurements);
   return changes;
 }
 
@@ -579,8 +580,8 @@ static bl_automatic_start_t foreseen(double copy, uint32_t budget, const bl_auto
   return found;
 }
 
-// Before all is parked: what steps would take then, as when they are decided about; not worth a look where that is more than
-// so many times what making blocks again takes.
+// Before all is parked: what steps would take then, as when they are decided about; not worth a look where that is more
+// than so many times what making blocks again takes.
 static void what_is_far_too_slow_is_foreseen(void **state) {
   (void)state;
   static const struct {

@@ -18,7 +18,7 @@
 
 typedef struct world {
   bl_lease_table_t *table;
-  bl_board_t *board;
+  bl_registry_t *registry;
   holder_t holder;
   bl_lease_token_t slots[SLOTS];
 } world_t;
@@ -34,7 +34,7 @@ static void set_up(world_t *world) {
   bl_error_t err = {0};
   *world = (world_t){.table = NULL};
   assert_int_equal(bl_lease_table_create(&config, 0, &world->table, &err), BL_OK);
-  assert_int_equal(bl_board_create(bl_meter_rows, bl_meter_row_count, &world->board, &err), BL_OK);
+  assert_int_equal(bl_registry_create(bl_meter_rows, bl_meter_row_count, &world->registry, &err), BL_OK);
   assert_int_equal(holder_open(&world->holder, world->table, "job", 0, 1, 32 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&world->holder, 1, GRANULE, SLOTS), BL_LEASE_GRANTED);
   assert_int_equal(holder_slots(&world->holder, world->slots, SLOTS), SLOTS);
@@ -272,8 +272,8 @@ static char *metrics_of(const world_t *world) {
   size_t bytes;
   FILE *stream = open_memstream(&text, &bytes);
   assert_non_null(stream);
-  bl_meter_collect(world->board, world->table, &none);
-  assert_int_equal(bl_board_write(world->board, stream), BL_OK);
+  bl_meter_collect(world->registry, world->table, &none);
+  assert_int_equal(bl_registry_write(world->registry, stream), BL_OK);
   assert_int_equal(fclose(stream), 0);
   return text;
 }
@@ -325,7 +325,7 @@ static void test_each_fault_moves_its_counters(void **state) {
     compare(&faults[i], before, after);
     free(before);
     free(after);
-    bl_board_destroy(world.board);
+    bl_registry_destroy(world.registry);
     bl_lease_table_destroy(world.table);
   }
 }

@@ -17,8 +17,8 @@ typedef struct asked {
   uint64_t number;
 } asked_t;
 
-static void keep_vote(bl_driver_t *driver, bl_ballot_t *to, const bl_ballot_t *from) {
-  if (bl_ballot_copy(to, from) != BL_OK) {
+static void keep_vote(bl_driver_t *driver, bl_rank_vote_t *to, const bl_rank_vote_t *from) {
+  if (bl_rank_vote_copy(to, from) != BL_OK) {
     bl_error_t err;
     (void)bl_error_set(&err, BL_EXHAUSTED, "no memory for votes");
     bl__driver_fail(driver, &err);
@@ -50,7 +50,7 @@ static void hear_takeover(bl_remote_t *stage, const bl_driver_request_t *request
   if (said->last_commit.step > 0) {
     keep_vote(driver, &stage->last_vote, &said->last_vote);
   }
-  memcpy(stage->books, said->books, sizeof stage->books);
+  memcpy(stage->policy_histories, said->policy_histories, sizeof stage->policy_histories);
   if (!answer->accepted) {
     char name[BL__STAGE_NAME_BYTES];
     bl_log(BL_LOG_WARNING, "%s follows a driver of epoch %" PRIu64 ", trying a higher one", bl__stage_name(stage, name),
@@ -135,7 +135,7 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
   if (present) {
     stage->asked.verb = BL_ASK_NOTHING;
   }
-  if (driver->life >= BL__LEAVING) {
+  if (driver->state >= BL__RUN_STOPPING) {
     return;
   }
   if (answer->err->status != BL_OK) {

@@ -5,8 +5,8 @@
 #ifndef BALLAST_DRIVER_ATTEMPTS_H
 #define BALLAST_DRIVER_ATTEMPTS_H
 
-#include "ballot.h"
 #include "driver.h"
+#include "rank_vote.h"
 
 typedef struct bl__attempts {
   uint64_t reported; // last step in the journal
@@ -17,13 +17,14 @@ typedef struct bl__attempts {
   bl_error_t failure; // why the last one failed
   double *squares;    // scratch, [parameter_count]
   size_t parameter_count;
-  bl_ballot_t *ballots; // scratch, [stage_count], borrows
-  bool fatal;           // `failure` ends the run at the next boundary
-  bool again;           // the one that comes repeats one that was applied ahead in vain
+  bl_rank_vote_t *votes; // scratch, [stage_count], borrows
+  bool fatal;            // `failure` ends the run at the next boundary
+  bool again;            // the one that comes repeats one that was applied ahead in vain
 } bl__attempts_t;
 
 // BL_INTERNAL: a vote of the attempt is missing.
-BL_MUST_USE bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_tally_t *tally, bl_error_t *err);
+BL_MUST_USE bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_vote_result_t *result,
+                                        bl_error_t *err);
 // The step that was committed last, once: also one that a predecessor committed and could not tell of.
 void bl__step_report(bl_driver_t *driver);
 

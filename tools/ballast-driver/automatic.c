@@ -11,18 +11,18 @@
 #include <string.h>
 
 static const bl_policy_record_t *current_of(const bl_driver_t *driver) {
-  const bl_policy_record_t *current = bl_policy_book_current(&driver->plans.changes.book);
+  const bl_policy_record_t *current = bl_policy_history_current(&driver->plans.changes.history);
   return current != NULL && current->policy.kind == BL_POLICY_AUTO ? current : NULL;
 }
 
 static bl_choice_now_t now_of(bl_driver_t *driver) {
   const bl_holdings_t *holdings = &driver->plans.balance.holdings;
-  return (bl_choice_now_t){.in_force = bl_policy_book_current(&driver->plans.changes.book),
-                           .drives = driver->life == BL__DRIVING,
+  return (bl_choice_now_t){.in_force = bl_policy_history_current(&driver->plans.changes.history),
+                           .drives = driver->state == BL__RUN_STEPS,
                            .moves = bl_holdings_move(holdings) || bl_holdings_drop(holdings),
                            .applied = driver->step.applied,
                            .seconds = driver->attempts.seconds,
-                           .evidence = &driver->automatic.evidence};
+                           .measurements = &driver->automatic.measurements};
 }
 
 static void end_samples(bl__automatic_t *self) {
@@ -32,7 +32,7 @@ static void end_samples(bl__automatic_t *self) {
 
 static bl_choice_turn_t turn_of(bl_driver_t *driver, const bl_choice_now_t *now) {
   bl__automatic_t *self = &driver->automatic;
-  const double expected = self->evidence.expected;
+  const double expected = self->measurements.expected;
   bool slower;
   bl_choice_turn_t turn = bl_choice_boundary(&self->choice, now, &slower);
   if (slower) {
@@ -52,16 +52,16 @@ bool bl__automatic_will_look(bl_driver_t *driver) {
   return bl_choice_will_look(&driver->automatic.choice, &now);
 }
 
-// ---- samples -----------------------------------------------------------------------------------------------------------
+// ---- samples --------------------------------------------------------------------------------------------------------
 
 static bool begin_samples(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   const bl_training_t *training = driver->options.training;
   end_samples(self);
-  if (self->evidence.stages == 0 && bl_evidence_init(&self->evidence, training->stage_count) != BL_OK) {
+  if (self->measurements.stages == 0 && bl_measurements_init(&self->measurements, training->stage_count) != BL_OK) {
     return false;
   }
-  bl_evidence_begin(&self->evidence);
+  bl_measurements_begin(&self->measurements);
   return bl_recorder_create(driver->plans.balance.schedule, training->partition.spans, &self->recorder) == BL_OK;
 }
 
@@ -80,19 +80,19 @@ static void add_step(bl_driver_t *driver) {
       }
     }
     const bl_remote_t *stage = &driver->stages[rank];
-    const bl_ballot_t *vote = stage->vote.attempt == driver->step.commit.attempt ? &stage->vote : &stage->last_vote;
+    const bl_rank_vote_t *vote = stage->vote.attempt == driver->step.commit.attempt ? &stage->vote : &stage->last_vote;
     const bl_stage_counters_t *of = &vote->counters;
-    bl_evidence_copies(&self->evidence, BL_EVIDENCE_PEERS, (uint32_t)s,
-                       (double)(of->moved_bytes - of->host_moved_bytes),
-                       1e-9 * (double)(of->moved_ns - of->host_moved_ns));
-    bl_evidence_copies(&self->evidence, BL_EVIDENCE_HOST, (uint32_t)s, (double)of->host_moved_bytes,
-                       1e-9 * (double)of->host_moved_ns);
+    bl_measurements_copies(&self->measurements, BL_MEASUREMENTS_PEERS, (uint32_t)s,
+                           (double)(of->moved_bytes - of->host_moved_bytes),
+                           1e-9 * (double)(of->moved_ns - of->host_moved_ns));
+    bl_measurements_copies(&self->measurements, BL_MEASUREMENTS_HOST, (uint32_t)s, (double)of->host_moved_bytes,
+                           1e-9 * (double)of->host_moved_ns);
   }
-  bl_evidence_end_step(&self->evidence);
+  bl_measurements_end_step(&self->measurements);
   bl_recorder_end(self->recorder, driver->attempts.seconds);
 }
 
-// ---- deciding ----------------------------------------------------------------------------------------------------------
+// ---- deciding -------------------------------------------------------------------------------------------------------
 
 // Cores that stages share: those of this machine, if all stages are on one.
 static uint32_t shared_cores(const bl_driver_t *driver) {
@@ -119,7 +119,7 @@ static uint32_t shared_cores(const bl_driver_t *driver) {
 // What the looks say of the paths. Where nothing moved, what is known from before stays.
 static bl_status_t learn_rates(bl_driver_t *driver, bl_error_t *err) {
   bl__automatic_t *self = &driver->automatic;
-  if (!bl_evidence_rates(&self->evidence)) {
+  if (!bl_measurements_rates(&self->measurements)) {
     return bl_holdings_move(&driver->plans.balance.holdings)
                ? bl_error_set(err, BL_PRECONDITION, "no block reached a store, so that paths could not be measured")
                : BL_OK;
@@ -154,8 +154,8 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
                                       .pooled = bl_training_order(training, true),
                                       .costs = &costs,
                                       .block_bytes = bytes,
-                                      .path_rates = bl_evidence_tier(&self->evidence, BL_EVIDENCE_PEERS),
-                                      .host_rates = bl_evidence_tier(&self->evidence, BL_EVIDENCE_HOST),
+                                      .path_rates = bl_measurements_tier(&self->measurements, BL_MEASUREMENTS_PEERS),
+                                      .host_rates = bl_measurements_tier(&self->measurements, BL_MEASUREMENTS_HOST),
                                       .hosts = training->hosts.count,
                                       .host_of = training->hosts.of,
                                       .host_slots = training->hosts.slots,
@@ -168,7 +168,7 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
                                       .copies = training->copies,
                                       .in_force = &in_force,
                                       .measured = profile->step,
-                                      .evidence = &self->evidence};
+                                      .measurements = &self->measurements};
     status = start != NULL ? bl_automatic_foresee(&request, &in_force, start, err)
                            : bl_automatic_decide(&request, found, err);
   }
@@ -245,7 +245,7 @@ static void find_trial(const bl_driver_t *driver, const bl_policy_t *chosen, bl_
   if (!found->gives_up || share <= 0) {
     return;
   }
-  if (bl_evidence_tier(&self->evidence, BL_EVIDENCE_PEERS) == NULL) {
+  if (bl_measurements_tier(&self->measurements, BL_MEASUREMENTS_PEERS) == NULL) {
     trial->chosen = BL_POLICY_AUTO;
     bl_policy_begin(trial, driver->options.training);
   } else {
@@ -263,7 +263,7 @@ static void try_again(bl_driver_t *driver, const bl_choice_now_t *now) {
   if (!ask_for(driver, now, BL_CHOICE_TRIAL, &self->choice.trial)) {
     return;
   }
-  self->evidence.expected = 0;
+  self->measurements.expected = 0;
   bl_automatic_cleanup(&self->found);
   snprintf(self->decision, sizeof self->decision,
            "after step %" PRIu64 ": parks blocks for some steps, by %s, to see what paths are worth now", now->applied,
@@ -308,14 +308,14 @@ static void decide(bl_driver_t *driver, const bl_choice_now_t *now) {
   result.known = true;
   result.other = !bl_policy_equal(&wanted, &policy);
   find_trial(driver, &wanted, &result);
-  self->evidence.expected = result.other ? best->step : measured;
+  self->measurements.expected = result.other ? best->step : measured;
   if (bl_choice_decided(&self->choice, now, &result)) {
     (void)ask_for(driver, now, BL_CHOICE_CHANGE, &wanted);
   }
 }
 
-// A stage has parked one block: what is sampled next is the plan that parks all, or where steps under it would be far too
-// slow the one that makes them again.
+// A stage has parked one block: what is sampled next is the plan that parks all, or where steps under it would be far
+// too slow the one that makes them again.
 static void begin(bl_driver_t *driver, const bl_choice_now_t *now) {
   bl__automatic_t *self = &driver->automatic;
   bl_profile_t profile = {0};
@@ -381,7 +381,7 @@ void bl__automatic_look(bl_driver_t *driver) {
   }
 }
 
-// ---- for people --------------------------------------------------------------------------------------------------------
+// ---- for people -----------------------------------------------------------------------------------------------------
 
 const char *bl__automatic_decision(const bl_driver_t *driver) {
   const bl_policy_record_t *current = current_of(driver);
@@ -411,5 +411,5 @@ const char (*bl__automatic_reasons(const bl_driver_t *driver))[BL_AUTOMATIC_REAS
 void bl__automatic_cleanup(bl_driver_t *driver) {
   end_samples(&driver->automatic);
   bl_automatic_cleanup(&driver->automatic.found);
-  bl_evidence_cleanup(&driver->automatic.evidence);
+  bl_measurements_cleanup(&driver->automatic.measurements);
 }

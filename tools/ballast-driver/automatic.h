@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policy auto of a run, around what lib/policy/choice.h decides: records the operations of steps, weighs the policies
-// that fit by them (simulate/automatic.h), asks for changes, and says why.
+// The policy auto of a run, around what lib/policy/choice.h decides: records the operations of steps, weighs the
+// policies that fit by them (simulate/automatic.h), asks for changes, and says why.
 //
 // Thread: the driver's loop.
 #ifndef BALLAST_DRIVER_AUTOMATIC_H
@@ -14,9 +14,9 @@
 
 typedef struct bl__automatic {
   bl_choice_t choice;
-  bl_recorder_t *recorder; // of the samples under way
-  bl_evidence_t evidence;  // stages 0: none yet
-  bl_automatic_t found;    // what the last decision is about
+  bl_recorder_t *recorder;        // of the samples under way
+  bl_measurements_t measurements; // stages 0: none yet
+  bl_automatic_t found;           // what the last decision is about
   char decision[1536];
   char start[512]; // why the steps sampled first run as they do
 } bl__automatic_t;

@@ -10,14 +10,14 @@
 
 #define AHEAD_SHARE 0.9 // of train.clip: where the norm was above, the next one may be clipped
 
-// ---- deciding ------------------------------------------------------------------------------------------------------
+// ---- deciding -------------------------------------------------------------------------------------------------------
 
 static void decide_training(bl_driver_t *driver) {
   // A predecessor may have left an attempt to decide and, before it, a step that nobody was told of: once this one is
   // applied, the stages no longer know that one.
   bl__step_report(driver);
-  bl_tally_t tally = {0};
-  if (bl__votes_count(driver, driver->step.run.attempt, &tally, &driver->attempts.failure) != BL_OK) {
+  bl_vote_result_t result = {0};
+  if (bl__votes_count(driver, driver->step.run.attempt, &result, &driver->attempts.failure) != BL_OK) {
     driver->attempts.fatal = true;
     bl_driver_step_abort(&driver->step);
     return;
@@ -28,15 +28,15 @@ static void decide_training(bl_driver_t *driver) {
   }
   const bl_job_t *job = driver->options.job;
   uint64_t step = driver->step.run.step;
-  driver->attempts.norm = tally.grad_norm;
-  driver->attempts.again = !bl_driver_step_commit(&driver->step, bl_clip_scale(job->train.clip, tally.grad_norm),
+  driver->attempts.norm = result.grad_norm;
+  driver->attempts.again = !bl_driver_step_commit(&driver->step, bl_clip_scale(job->train.clip, result.grad_norm),
                                                   bl_rate_of_step(job, step));
   if (driver->attempts.again) {
     bl_log(BL_LOG_INFO,
            "step %" PRIu64
            ": its gradients (norm %.6g) are to be clipped to %.6g, stages have applied them as they are: "
            "that is taken back and the step run again",
-           step, tally.grad_norm, job->train.clip);
+           step, result.grad_norm, job->train.clip);
   }
 }
 
@@ -47,7 +47,7 @@ static void decide_validation(bl_driver_t *driver) {
   uint64_t wanted = windows / (uint64_t)job->train.micro_batch; // micro-batches
   wanted = wanted == 0 ? 1 : wanted;
   for (size_t s = 0; s < driver->stage_count; s++) {
-    const bl_ballot_t *vote = &driver->stages[s].vote;
+    const bl_rank_vote_t *vote = &driver->stages[s].vote;
     for (size_t i = 0; i < vote->loss_count && driver->validation.windows_seen < wanted; i++) {
       driver->validation.sum += vote->losses[i];
       driver->validation.windows_seen++;
@@ -83,10 +83,10 @@ void bl__decide(bl_driver_t *driver) {
   }
 }
 
-// ---- what comes next -----------------------------------------------------------------------------------------------
+// ---- what comes next ------------------------------------------------------------------------------------------------
 
 // Whether something is to be done with the stages once the step that begins now is committed.
-static bool errand_follows(bl_driver_t *driver) {
+static bool work_is_pending(bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
   uint64_t step = driver->step.applied + 1;
   bool validates = driver->plans.texts[BL_RUN_VALIDATE] != NULL && job->train.validate_every > 0 &&
@@ -104,7 +104,7 @@ static bool may_go_on(bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
   bool clips =
       job->train.clip > 0 && !(driver->attempts.norm > 0 && driver->attempts.norm <= AHEAD_SHARE * job->train.clip);
-  return job->train.post_validation && driver->life == BL__DRIVING && !clips && !errand_follows(driver);
+  return job->train.post_validation && driver->state == BL__RUN_STEPS && !clips && !work_is_pending(driver);
 }
 
 static void start(bl_driver_t *driver, bl_run_kind_t kind) {
@@ -160,7 +160,7 @@ static bool survives_failure(bl_driver_t *driver) {
 }
 
 static void hold(bl_driver_t *driver) {
-  if (driver->life == BL__DRIVING) {
+  if (driver->state == BL__RUN_STEPS) {
     bl__driver_set_phase(driver, "paused", "", 0);
   }
   if (driver->control.held != NULL) {
@@ -171,7 +171,7 @@ static void hold(bl_driver_t *driver) {
 }
 
 // One thing that is done with the stages between two steps. True: it has begun, or the run has ended.
-static bool next_errand(bl_driver_t *driver) {
+static bool next_pending_work(bl_driver_t *driver) {
   bool looks = validation_is_due(driver) || driver->text.runs || bl__automatic_wants(driver);
   if ((looks || driver->tracing.waits != NULL || all_steps_done(driver)) && !bl__traces_ready(driver)) {
     return true; // of the last step, before something else runs
@@ -208,10 +208,10 @@ void bl__boundary(bl_driver_t *driver) {
     bl__driver_leave(driver, all_steps_done(driver) ? 0 : 130);
     return;
   }
-  if (next_errand(driver)) {
+  if (next_pending_work(driver)) {
     return;
   }
-  if (all_steps_done(driver) && driver->life == BL__DRIVING) {
+  if (all_steps_done(driver) && driver->state == BL__RUN_STEPS) {
     if (bl__save_is_busy(driver)) {
       return;
     }
@@ -221,14 +221,14 @@ void bl__boundary(bl_driver_t *driver) {
       bl__driver_fail(driver, &err);
       return;
     }
-    driver->life = BL__FINISHED;
+    driver->state = BL__RUN_FINISHED;
     bl__driver_set_phase(driver, "finished", "", 0);
     if (!driver->options.linger) {
       bl__driver_leave(driver, 0);
       return;
     }
   }
-  bool held = driver->life == BL__FINISHED || driver->control.paused;
+  bool held = driver->state == BL__RUN_FINISHED || driver->control.paused;
   if (bl__plans_boundary(driver, held)) {
     return;
   }

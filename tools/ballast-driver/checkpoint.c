@@ -17,7 +17,7 @@
 
 static void ask(bl__save_part_t *part);
 
-// ---- life ----------------------------------------------------------------------------------------------------------
+// ---- life -----------------------------------------------------------------------------------------------------------
 
 static void commit_work(bl_task_t *task);
 static void commit_done(bl_task_t *task);
@@ -110,7 +110,7 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
   return status;
 }
 
-// ---- the end of one ------------------------------------------------------------------------------------------------
+// ---- the end of one -------------------------------------------------------------------------------------------------
 
 static void tell_waits(bl_driver_t *driver, const char *path, const bl_error_t *err) {
   bl__save_wait_t *waits = driver->save.waits;
@@ -191,7 +191,7 @@ static void commit_work(bl_task_t *task) {
 static void commit_done(bl_task_t *task) {
   bl__save_t *save = BL_TASK_OWNER(task, bl__save_t, commit);
   bl_driver_t *driver = save->parts[0].driver;
-  if (driver->life == BL__GONE) {
+  if (driver->state == BL__RUN_STOPPED) {
     return;
   }
   if (save->prune_err.status != BL_OK) {
@@ -202,7 +202,7 @@ static void commit_done(bl_task_t *task) {
   bl__driver_pump(driver);
 }
 
-// ---- what is asked of stages ---------------------------------------------------------------------------------------
+// ---- what is asked of stages ----------------------------------------------------------------------------------------
 
 typedef struct {
   bl__save_part_t *part;
@@ -341,7 +341,7 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
   bl__save_part_t *part = asked.part;
   bl_driver_t *driver = part->driver;
   bl__save_t *save = &driver->save;
-  if (driver->life >= BL__LEAVING || asked.number != save->number || asked.phase != save->phase) {
+  if (driver->state >= BL__RUN_STOPPING || asked.number != save->number || asked.phase != save->phase) {
     return;
   }
   part->asked = false;
@@ -388,7 +388,7 @@ void bl__save_tick(bl_driver_t *driver) {
   }
 }
 
-// ---- at a boundary -------------------------------------------------------------------------------------------------
+// ---- at a boundary --------------------------------------------------------------------------------------------------
 
 bool bl__save_is_busy(const bl_driver_t *driver) {
   return driver->save.phase != BL__SAVE_IDLE;
@@ -455,7 +455,7 @@ bl_status_t bl_driver_checkpoint(bl_driver_t *driver, bl_driver_saved_fn done, v
   if (folder_of(driver) == NULL) {
     return bl_error_set(err, BL_PRECONDITION, "the job has no checkpoint.folder, so there is no place for checkpoints");
   }
-  if (driver->life >= BL__LEAVING || driver->step.applied == 0) {
+  if (driver->state >= BL__RUN_STOPPING || driver->step.applied == 0) {
     return bl_error_set(err, BL_PRECONDITION, "the run %s: there is nothing to save",
                         driver->step.applied == 0 ? "has not made a step" : "has ended");
   }

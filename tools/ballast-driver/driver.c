@@ -35,16 +35,16 @@ static int exit_code_of(const bl_driver_t *driver, const bl_error_t *err) {
 }
 
 static void fail(bl_driver_t *driver, const bl_error_t *err) {
-  if (driver->life >= BL__LEAVING) {
+  if (driver->state >= BL__RUN_STOPPING) {
     return;
   }
   bl_error_t cause = *err;
-  bool runs = driver->life >= BL__DRIVING &&
+  bool runs = driver->state >= BL__RUN_STEPS &&
               (driver->step.phase == BL_DRIVER_RUNNING || driver->step.phase == BL_DRIVER_DECIDING ||
                driver->step.phase == BL_DRIVER_ABORTING || driver->step.offer.attempt != 0);
-  bool drives = driver->life >= BL__SETUP && driver->step.end != BL_DRIVER_END_FENCED;
+  bool drives = driver->state >= BL__RUN_SETUP && driver->step.end != BL_DRIVER_END_FENCED;
   driver->control.exit_code = exit_code_of(driver, &cause);
-  driver->life = BL__LEAVING;
+  driver->state = BL__RUN_STOPPING;
   driver->control.leave_by_ms = bl__driver_now_ms(driver) + LEAVE_MS;
   driver->attempts.failure = cause;
   bl_log(BL_LOG_ERROR, "%s", cause.text);
@@ -54,14 +54,14 @@ static void fail(bl_driver_t *driver, const bl_error_t *err) {
   if (drives) {
     bl__leave_begin(driver, runs, false);
   } else {
-    driver->life = BL__GONE;
+    driver->state = BL__RUN_STOPPED;
     driver->options.observer.ended(driver->control.exit_code, driver->options.observer.context);
   }
 }
 
 static void stop_before_driving(bl_driver_t *driver) {
   bl_error_t err;
-  const char *kept = driver->life == BL__SETUP && driver->setup.anew
+  const char *kept = driver->state == BL__RUN_SETUP && driver->setup.anew
                          ? "stages had made no steps"
                          : "no checkpoint was written; what stages hold stays there for the next driver";
   (void)bl_error_set(&err, BL_CANCELLED, "stopped before the first step: %s", kept);
@@ -72,7 +72,7 @@ static void leave(bl_driver_t *driver, int exit_code) {
   bool done = driver->step.applied >= (uint64_t)driver->options.job->train.steps;
   bl__driver_set_phase(driver, "finished", "", exit_code);
   driver->control.exit_code = exit_code;
-  driver->life = BL__LEAVING;
+  driver->state = BL__RUN_STOPPING;
   driver->control.leave_by_ms = bl__driver_now_ms(driver) + LEAVE_MS;
   bl_error_t ended;
   (void)bl_error_set(&ended, BL_PRECONDITION, "the run has ended");
@@ -83,12 +83,12 @@ static void leave(bl_driver_t *driver, int exit_code) {
 static void pump(bl_driver_t *driver) {
   // Deciding and boundaries lead to further ones; each turn either asks stages something or moves on.
   for (;;) {
-    if (driver->life < BL__TAKING || driver->life >= BL__LEAVING) {
+    if (driver->state < BL__RUN_TAKEOVER || driver->state >= BL__RUN_STOPPING) {
       return;
     }
     bl_driver_phase_t phase = driver->step.phase;
     uint64_t attempt = driver->step.highest_attempt;
-    bl__life_t life = driver->life;
+    bl__run_state_t state = driver->state;
     switch (phase) {
     case BL_DRIVER_ENDED: {
       bl_error_t err;
@@ -102,12 +102,12 @@ static void pump(bl_driver_t *driver) {
       bl__decide(driver);
       break;
     case BL_DRIVER_BOUNDARY:
-      if (life == BL__TAKING) {
+      if (state == BL__RUN_TAKEOVER) {
         bl__setup_begin(driver);
         if (driver->control.stopping && driver->setup.anew) {
           stop_before_driving(driver);
         }
-      } else if (life != BL__SETUP) {
+      } else if (state != BL__RUN_SETUP) {
         bl__boundary(driver);
       } else if (bl__plans_setting_up(driver) && !bl__plans_go_on(driver)) {
         bl__setup_end(driver);
@@ -116,10 +116,10 @@ static void pump(bl_driver_t *driver) {
     default:
       break;
     }
-    if (driver->life >= BL__LEAVING) {
+    if (driver->state >= BL__RUN_STOPPING) {
       return;
     }
-    if (phase == driver->step.phase && attempt == driver->step.highest_attempt && life == driver->life) {
+    if (phase == driver->step.phase && attempt == driver->step.highest_attempt && state == driver->state) {
       break;
     }
   }
@@ -128,26 +128,26 @@ static void pump(bl_driver_t *driver) {
 
 static void ticked(bl_timer_t *timer, void *context) {
   bl_driver_t *driver = context;
-  if (driver->control.stopping && driver->life < BL__DRIVING &&
+  if (driver->control.stopping && driver->state < BL__RUN_STEPS &&
       bl__driver_now_ms(driver) >= driver->control.stop_by_ms) {
     stop_before_driving(driver);
   }
-  if (driver->life == BL__LEAVING && bl__driver_now_ms(driver) >= driver->control.leave_by_ms) {
+  if (driver->state == BL__RUN_STOPPING && bl__driver_now_ms(driver) >= driver->control.leave_by_ms) {
     bl_log(BL_LOG_WARNING, "some stages do not answer, leaving them");
-    driver->life = BL__GONE;
+    driver->state = BL__RUN_STOPPED;
     driver->options.observer.ended(driver->control.exit_code, driver->options.observer.context);
   }
-  if (driver->life == BL__GONE) {
+  if (driver->state == BL__RUN_STOPPED) {
     bl_timer_stop(timer);
     return;
   }
-  if (driver->life >= BL__LEAVING) {
+  if (driver->state >= BL__RUN_STOPPING) {
     return;
   }
   bl__presence_tick(driver);
   bl_stores_tick(driver->stores, bl__driver_now_ms(driver));
   bl__save_tick(driver);
-  if (driver->life == BL__SETUP) {
+  if (driver->state == BL__RUN_SETUP) {
     bl__setup_tick(driver);
   }
   pump(driver);
@@ -187,12 +187,12 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
   made->attempts.parameter_count = bl_parameter_count(&options->training->model);
   made->stages = calloc(count, sizeof *made->stages);
   made->peers = calloc(count, sizeof *made->peers);
-  made->attempts.ballots = calloc(count, sizeof *made->attempts.ballots);
+  made->attempts.votes = calloc(count, sizeof *made->attempts.votes);
   made->tracing.stages = calloc(count, sizeof *made->tracing.stages);
   made->attempts.squares =
       calloc(made->attempts.parameter_count * options->training->grid.tensor_parts + 1, sizeof *made->attempts.squares);
   made->text.tokens = calloc(options->training->model.seq, sizeof *made->text.tokens);
-  if (made->stages == NULL || made->peers == NULL || made->attempts.ballots == NULL || made->tracing.stages == NULL ||
+  if (made->stages == NULL || made->peers == NULL || made->attempts.votes == NULL || made->tracing.stages == NULL ||
       made->attempts.squares == NULL || made->text.tokens == NULL || bl_journal_init(&made->journal) != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for the run");
     made->stage_count = made->stages == NULL ? 0 : count;
@@ -240,13 +240,13 @@ void bl_driver_destroy(bl_driver_t *driver) {
   if (driver == NULL) {
     return;
   }
-  driver->life = BL__GONE;
+  driver->state = BL__RUN_STOPPED;
   bl_timer_destroy(driver->tick);
   for (size_t i = 0; i < driver->stage_count; i++) {
     bl_remote_t *stage = &driver->stages[i];
     bl_stage_client_destroy(stage->client);
-    bl_ballot_cleanup(&stage->vote);
-    bl_ballot_cleanup(&stage->last_vote);
+    bl_rank_vote_cleanup(&stage->vote);
+    bl_rank_vote_cleanup(&stage->last_vote);
     free(stage->status);
   }
   bl_announcer_destroy(driver->announcer);
@@ -258,7 +258,7 @@ void bl_driver_destroy(bl_driver_t *driver) {
   bl_journal_cleanup(&driver->journal);
   free(driver->stages);
   free(driver->peers);
-  free(driver->attempts.ballots);
+  free(driver->attempts.votes);
   free(driver->attempts.squares);
   free(driver->text.tokens);
   free(driver);
@@ -277,7 +277,7 @@ void bl_driver_pause(bl_driver_t *driver, bool paused, bl_driver_held_fn held, v
     driver->control.held = NULL;
     earlier(driver->step.applied, driver->control.held_context);
   }
-  if (!paused || driver->life >= BL__LEAVING) {
+  if (!paused || driver->state >= BL__RUN_STOPPING) {
     if (held != NULL) {
       held(driver->step.applied, context);
     }
@@ -293,8 +293,8 @@ void bl_driver_stop(bl_driver_t *driver) {
   // Stages may hold steps that a predecessor committed and did not save: a driver that is about to drive saves them
   // first.
   bool may_save = driver->options.job->checkpoint.folder != NULL &&
-                  (driver->life == BL__TAKING || (driver->life == BL__SETUP && !driver->setup.anew));
-  if (driver->life < BL__DRIVING && !may_save) {
+                  (driver->state == BL__RUN_TAKEOVER || (driver->state == BL__RUN_SETUP && !driver->setup.anew));
+  if (driver->state < BL__RUN_STEPS && !may_save) {
     stop_before_driving(driver);
     return;
   }
@@ -316,7 +316,7 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
                                        [BL__ROUND_CONNECT] = "Connect",
                                        [BL__ROUND_ABORT] = "Abort",
                                        [BL__ROUND_LEAVE] = "Release or Stop"};
-  if (driver->life == BL__PEER_PROBE) {
+  if (driver->state == BL__RUN_CONNECTING) {
     for (size_t i = 0; i < driver->stage_count; i++) {
       const bl_remote_t *stage = &driver->stages[i];
       char name[BL__STAGE_NAME_BYTES];
@@ -335,7 +335,8 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
     snprintf(view->waiting_for, sizeof view->waiting_for, "%.1000s", driver->plans.refusal.text);
     return;
   }
-  bool in_round = driver->life == BL__LEAVING || (driver->life == BL__SETUP && !bl__plans_setting_up(driver));
+  bool in_round =
+      driver->state == BL__RUN_STOPPING || (driver->state == BL__RUN_SETUP && !bl__plans_setting_up(driver));
   if (in_round) {
     snprintf(view->waiting_for, sizeof view->waiting_for, "%zu stage%s: %s", driver->setup.round_open,
              bl_plural(driver->setup.round_open), rounds[driver->setup.round]);
@@ -398,7 +399,7 @@ const bl_training_t *bl_driver_training(const bl_driver_t *driver) {
 
 bl_policies_view_t bl_driver_policies(const bl_driver_t *driver) {
   const bl__plans_t *plans = &driver->plans;
-  return (bl_policies_view_t){.book = &plans->changes.book,
+  return (bl_policies_view_t){.history = &plans->changes.history,
                               .holdings = &plans->balance.holdings,
                               .order = plans->balance.order,
                               .waiting = bl_changes_open_count(&plans->changes),

@@ -8,7 +8,7 @@
 //   bl_loop_run(loop);                  // options.observer.ended fires once the run is over and may stop the loop
 //   bl_driver_destroy(driver);
 //
-// A stage that does not answer for BL_DRIVER_PATIENCE_MS (6 s when it is there but silent) is taken for dead: the run
+// A stage that does not answer for BL_DRIVER_TIMEOUT_MS (6 s when it is there but silent) is taken for dead: the run
 // ends, and the error names stage, address and cause.
 //
 // Thread: the loop's.
@@ -28,7 +28,7 @@
 #include "step/driver_step.h"
 #include "stores_wire.h"
 
-#define BL_DRIVER_PATIENCE_MS 3000
+#define BL_DRIVER_TIMEOUT_MS 3000
 // How long stages may take to come up before the run gives up.
 #define BL_DRIVER_ARRIVAL_MS 10000
 // Held-out windows looked at in one validation, at most: the first ones, always the same, so that losses of different
@@ -72,7 +72,7 @@ BL_MUST_USE bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_
 void bl_driver_start(bl_driver_t *driver, const char *address);
 void bl_driver_destroy(bl_driver_t *driver); // NULL is fine
 
-// ---- control -------------------------------------------------------------------------------------------------------
+// ---- control --------------------------------------------------------------------------------------------------------
 
 // Looks again at what can be done; after an observer has said no.
 void bl_driver_poke(bl_driver_t *driver);
@@ -80,9 +80,10 @@ void bl_driver_poke(bl_driver_t *driver);
 // has ended; at once when letting go.
 typedef void (*bl_driver_held_fn)(uint64_t step, void *context);
 void bl_driver_pause(bl_driver_t *driver, bool paused, bl_driver_held_fn held, void *context);
-// Ends the run at the next step boundary, with a checkpoint of the last step if the job has a folder for them: with exit
-// code 0 when it has finished, else 130. Stages that are not owned keep the job, so that the same job can be continued.
-// Before the first step of this driver, what stages hold of a predecessor's is saved too, once they have been taken over.
+// Ends the run at the next step boundary, with a checkpoint of the last step if the job has a folder for them: with
+// exit code 0 when it has finished, else 130. Stages that are not owned keep the job, so that the same job can be
+// continued. Before the first step of this driver, what stages hold of a predecessor's is saved too, once they have
+// been taken over.
 void bl_driver_stop(bl_driver_t *driver);
 
 // Takes a checkpoint at the next step boundary. `done` fires exactly once if this returns BL_OK: with the folder, once
@@ -99,8 +100,9 @@ typedef struct bl_policy_answer {
   const char *order;                // as in bl_balance_plan_t; NULL with no holdings
 } bl_policy_answer_t;
 typedef void (*bl_driver_policy_fn)(const bl_policy_answer_t *answer, const bl_error_t *err, void *context);
-// Puts a policy in force at the next step boundary (policy/change.h); `begun` of the request is not looked at. `done` fires exactly once, perhaps before this returns: with the
-// policy once all stages have prepared it, or with who refused and why; then the policy before stays in force.
+// Puts a policy in force at the next step boundary (policy/change.h); `begun` of the request is not looked at. `done`
+// fires exactly once, perhaps before this returns: with the policy once all stages have prepared it, or with who
+// refused and why; then the policy before stays in force.
 void bl_driver_set_policy(bl_driver_t *driver, const bl_policy_request_t *request, bl_driver_policy_fn done,
                           void *context);
 
@@ -134,7 +136,7 @@ typedef void (*bl_driver_traced_fn)(const bl_stage_trace_t *traces, size_t stage
 void bl_driver_trace(bl_driver_t *driver, bl_driver_traced_fn done, void *context);
 void bl_driver_trace_cancel(bl_driver_t *driver, const void *context);
 
-// ---- looking at it -------------------------------------------------------------------------------------------------
+// ---- looking at it --------------------------------------------------------------------------------------------------
 
 const bl_journal_t *bl_driver_journal(const bl_driver_t *driver);
 
@@ -167,10 +169,10 @@ const bl_job_t *bl_driver_job(const bl_driver_t *driver);
 const bl_training_t *bl_driver_training(const bl_driver_t *driver);
 
 typedef struct bl_policies_view {
-  const bl_policy_book_t *book;  // empty before the first plan
-  const bl_holdings_t *holdings; // of the policy in force; devices 0 before the first plan
-  const char *order;             // as in bl_balance_plan_t; NULL before the first plan
-  size_t waiting;                // changes that wait for a step boundary
+  const bl_policy_history_t *history; // empty before the first plan
+  const bl_holdings_t *holdings;      // of the policy in force; devices 0 before the first plan
+  const char *order;                  // as in bl_balance_plan_t; NULL before the first plan
+  size_t waiting;                     // changes that wait for a step boundary
   uint64_t plan_version;
   const char *decision;                       // of auto, for people; "" under any other policy
   const char (*reasons)[BL_AUTOMATIC_REASON]; // [devices] of it; NULL: nothing has been measured

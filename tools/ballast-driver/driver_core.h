@@ -66,10 +66,10 @@ typedef struct bl_remote {
   size_t status_bytes;
 
   // Votes: of the attempt that runs or is decided, and of the last commit.
-  bl_ballot_t vote, last_vote;
+  bl_rank_vote_t vote, last_vote;
   uint32_t token;
 
-  bl_policy_book_t books[BL_STAGE_PLANS]; // of the plans in its report
+  bl_policy_history_t policy_histories[BL_STAGE_PLANS]; // of the plans in its report
 
   // From setup; owned copies.
   bl_stage_place_t place;
@@ -78,14 +78,14 @@ typedef struct bl_remote {
 } bl_remote_t;
 
 typedef enum {
-  BL__PEER_PROBE, // first contact
-  BL__TAKING,     // takeover and what a predecessor left
-  BL__SETUP,      // configure, connect, plans
-  BL__DRIVING,    // steps
-  BL__FINISHED,   // all steps are done; lingers
-  BL__LEAVING,    // release or stop stages
-  BL__GONE,
-} bl__life_t;
+  BL__RUN_CONNECTING, // first contact
+  BL__RUN_TAKEOVER,   // takeover and what a predecessor left
+  BL__RUN_SETUP,      // configure, connect, plans
+  BL__RUN_STEPS,      // steps
+  BL__RUN_FINISHED,   // all steps are done; lingers
+  BL__RUN_STOPPING,   // release or stop stages
+  BL__RUN_STOPPED,
+} bl__run_state_t;
 
 // What parts tell their driver; what it does then is not theirs to know.
 typedef struct bl__driver_hooks {
@@ -100,7 +100,7 @@ struct bl_driver {
   bl_loop_t *loop;
   bl_timer_t *tick;
   bl_journal_t journal;
-  bl__life_t life;
+  bl__run_state_t state;
   uint64_t busy_since_ms; // that a stage belongs to another run; 0: none does
   const char *phase;
   const char *address; // where it is served

@@ -67,7 +67,8 @@ static bl_status_t take_prompt(bl_driver_t *driver, const bl_generation_t *gener
 }
 
 bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_generation_t *generation, bl_error_t *err) {
-  bool held = driver->life == BL__FINISHED || (driver->life == BL__DRIVING && strcmp(driver->phase, "paused") == 0);
+  bool held =
+      driver->state == BL__RUN_FINISHED || (driver->state == BL__RUN_STEPS && strcmp(driver->phase, "paused") == 0);
   if (!held) {
     return bl_error_set(err, BL_PRECONDITION, "the run is %s: text is drawn while it is paused or finished",
                         driver->phase);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happened in a run, as numbered events that watchers can read from any point on. Revisions count from 1.
 //
-// The newest BL_JOURNAL_EVENTS are kept: a watcher that comes late misses the oldest. Memory grows with the events up to
-// that bound. Thread: one owner, the loop's.
+// The newest BL_JOURNAL_EVENTS are kept: a watcher that comes late misses the oldest. Memory grows with the events up
+// to that bound. Thread: one owner, the loop's.
 #ifndef BALLAST_DRIVER_JOURNAL_H
 #define BALLAST_DRIVER_JOURNAL_H
 
-#include "ballot.h"
-#include "policy/book.h"
+#include "policy/history.h"
+#include "rank_vote.h"
 
 #include <limits.h>
 

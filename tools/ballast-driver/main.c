@@ -146,7 +146,7 @@ static void parent_gone(bl_daemon_t *daemon, void *context) {
 
 static void changed(void *context) {
   program_t *self = context;
-  bl_meter_collect(bl_daemon_board(self->daemon), self->driver, &self->metered);
+  bl_meter_collect(bl_daemon_registry(self->daemon), self->driver, &self->metered);
   if (self->page != NULL) {
     bl_page_changed(self->page);
   }
@@ -272,9 +272,9 @@ static void ready(void *context) {
   bl_preparation_start(&self->preparation);
 }
 
-static void collect(bl_board_t *board, void *context) {
+static void collect(bl_registry_t *registry, void *context) {
   program_t *self = context;
-  bl_meter_collect(board, self->driver, &self->metered);
+  bl_meter_collect(registry, self->driver, &self->metered);
 }
 
 static void end_calls(void *context) {
@@ -285,7 +285,8 @@ static void end_calls(void *context) {
 static void destroy(void *context) {
   program_t *self = context;
   if (bl_preparation_is_running(&self->preparation)) {
-    // Whoever told us to end need not wait for the search: what others see of us is gone, and the kernel frees the rest.
+    // Whoever told us to end need not wait for the search: what others see of us is gone, and the kernel frees the
+    // rest.
     exit(bl_status_exit_code(BL_CANCELLED));
   }
   bl_page_destroy(self->page);

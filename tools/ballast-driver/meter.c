@@ -9,7 +9,7 @@
 #define INDEX_NONE
 #define ROW_TOTAL(name, metric, stage_help, help) [TOTAL_##name] = COUNTER("ballast_run_" metric "_total", help),
 #define ROW_NONE
-#define ADD_TOTAL(name, ...) bl_board_add(board, TOTAL_##name, 0, (double)counters->name);
+#define ADD_TOTAL(name, ...) bl_registry_add(registry, TOTAL_##name, 0, (double)counters->name);
 #define ADD_NONE
 
 enum {
@@ -61,13 +61,13 @@ static const char *owner_name(unsigned index) {
 // ---- the table
 
 #define COUNTER(name_, help_)                                                                                          \
-  { .name = name_, .kind = BL_BOARD_COUNTER, .help = help_ }
+  { .name = name_, .kind = BL_REGISTRY_COUNTER, .help = help_ }
 #define GAUGE(name_, help_)                                                                                            \
-  { .name = name_, .kind = BL_BOARD_GAUGE, .help = help_ }
+  { .name = name_, .kind = BL_REGISTRY_GAUGE, .help = help_ }
 
-const bl_board_row_t bl_meter_rows[] = {
+const bl_metric_row_t bl_meter_rows[] = {
     [PHASE] = {.name = "ballast_run_phase",
-               .kind = BL_BOARD_GAUGE,
+               .kind = BL_REGISTRY_GAUGE,
                .label = "phase",
                .value_of = phase_name,
                .series = PHASES,
@@ -80,8 +80,8 @@ const bl_board_row_t bl_meter_rows[] = {
     [GRAD_NORM] = GAUGE("ballast_run_gradient_norm", "Gradient norm of that step, before clipping."),
     [VALIDATION_LOSS] = GAUGE("ballast_run_validation_loss", "Loss of the last look at held-out data; NaN before."),
     [STEP_SECONDS] = {.name = "ballast_run_step_seconds",
-                      .kind = BL_BOARD_HISTOGRAM,
-                      .bounds = BL_BOARD_STEP_SECONDS,
+                      .kind = BL_REGISTRY_HISTOGRAM,
+                      .bounds = BL_REGISTRY_STEP_SECONDS,
                       .help = "Time of a committed step, from its start to the decision."},
     [POLICY_VERSION] = GAUGE("ballast_policy_version", "Version of the policy that the last committed step followed."),
     [STAGES] = GAUGE("ballast_stages", "Stages of the job, of all replicas."),
@@ -89,19 +89,19 @@ const bl_board_row_t bl_meter_rows[] = {
     [STORES] = GAUGE("ballast_stores", "Stores of the job, of devices and of hosts."),
     [STORES_REACHABLE] = GAUGE("ballast_stores_reachable", "Stores that answer."),
     [LENT_SLOTS] = {.name = "ballast_run_lent_slots",
-                    .kind = BL_BOARD_GAUGE,
+                    .kind = BL_REGISTRY_GAUGE,
                     .label = "of",
                     .value_of = owner_name,
                     .series = 2,
                     .help = "Slots that all stores lent in the last committed step, by whose memory it is."},
     [LEASED_SLOTS] = {.name = "ballast_run_leased_slots",
-                      .kind = BL_BOARD_GAUGE,
+                      .kind = BL_REGISTRY_GAUGE,
                       .label = "of",
                       .value_of = owner_name,
                       .series = 2,
                       .help = "Of these, the most that were leased at once, added up over stores."},
     [CHECKPOINTS] = {.name = "ballast_run_checkpoints_total",
-                     .kind = BL_BOARD_COUNTER,
+                     .kind = BL_REGISTRY_COUNTER,
                      .label = "outcome",
                      .value_of = outcome_name,
                      .series = 2,
@@ -119,14 +119,14 @@ const size_t bl_meter_row_count = ROWS;
 
 // ---- reading
 
-static void add_step(bl_board_t *board, const bl_step_event_t *step) {
-  bl_board_add(board, STEPS, 0, 1);
-  bl_board_add(board, UNSAVED, 0, 1);
-  bl_board_add(board, TOKENS, 0, (double)step->tokens);
-  bl_board_set(board, LOSS, 0, step->loss);
-  bl_board_set(board, GRAD_NORM, 0, step->grad_norm);
-  bl_board_observe(board, STEP_SECONDS, 0, step->seconds);
-  bl_board_set(board, POLICY_VERSION, 0, (double)step->policy_version);
+static void add_step(bl_registry_t *registry, const bl_step_event_t *step) {
+  bl_registry_add(registry, STEPS, 0, 1);
+  bl_registry_add(registry, UNSAVED, 0, 1);
+  bl_registry_add(registry, TOKENS, 0, (double)step->tokens);
+  bl_registry_set(registry, LOSS, 0, step->loss);
+  bl_registry_set(registry, GRAD_NORM, 0, step->grad_norm);
+  bl_registry_observe(registry, STEP_SECONDS, 0, step->seconds);
+  bl_registry_set(registry, POLICY_VERSION, 0, (double)step->policy_version);
   for (size_t i = 0; i < step->stage_count; i++) {
     const bl_stage_counters_t *counters = &step->stages[i].counters;
     BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ADD, )
@@ -137,24 +137,24 @@ static void add_step(bl_board_t *board, const bl_step_event_t *step) {
     leased[step->stores[i].of_host] += step->stores[i].peak_leased;
   }
   for (unsigned owner = 0; owner < 2; owner++) {
-    bl_board_set(board, LENT_SLOTS, owner, (double)lent[owner]);
-    bl_board_set(board, LEASED_SLOTS, owner, (double)leased[owner]);
+    bl_registry_set(registry, LENT_SLOTS, owner, (double)lent[owner]);
+    bl_registry_set(registry, LEASED_SLOTS, owner, (double)leased[owner]);
   }
 }
 
-static void add_event(bl_board_t *board, const bl_event_t *event) {
+static void add_event(bl_registry_t *registry, const bl_event_t *event) {
   switch (event->kind) {
   case BL_EVENT_STEP:
-    add_step(board, &event->step);
+    add_step(registry, &event->step);
     break;
   case BL_EVENT_VALIDATION:
-    bl_board_set(board, VALIDATION_LOSS, 0, event->validation.loss);
+    bl_registry_set(registry, VALIDATION_LOSS, 0, event->validation.loss);
     break;
   case BL_EVENT_CHECKPOINT:
-    bl_board_add(board, CHECKPOINTS, event->checkpoint->error[0] != '\0', 1);
+    bl_registry_add(registry, CHECKPOINTS, event->checkpoint->error[0] != '\0', 1);
     if (event->checkpoint->error[0] == '\0') {
-      bl_board_set(board, CHECKPOINT_SECONDS, 0, event->checkpoint->seconds);
-      bl_board_set(board, CHECKPOINT_STOPPED, 0, event->checkpoint->stopped_seconds);
+      bl_registry_set(registry, CHECKPOINT_SECONDS, 0, event->checkpoint->seconds);
+      bl_registry_set(registry, CHECKPOINT_STOPPED, 0, event->checkpoint->stopped_seconds);
     }
     break;
   default:
@@ -162,37 +162,37 @@ static void add_event(bl_board_t *board, const bl_event_t *event) {
   }
 }
 
-static void set_phase(bl_board_t *board, const char *phase) {
+static void set_phase(bl_registry_t *registry, const char *phase) {
   for (unsigned i = 0; i < PHASES; i++) {
-    bl_board_set(board, PHASE, i, strcmp(phases[i], phase) == 0);
+    bl_registry_set(registry, PHASE, i, strcmp(phases[i], phase) == 0);
   }
 }
 
-void bl_meter_collect(bl_board_t *board, const bl_driver_t *driver, uint64_t *revision) {
+void bl_meter_collect(bl_registry_t *registry, const bl_driver_t *driver, uint64_t *revision) {
   if (*revision == 0) {
-    bl_board_set(board, LOSS, 0, NAN);
-    bl_board_set(board, VALIDATION_LOSS, 0, NAN);
+    bl_registry_set(registry, LOSS, 0, NAN);
+    bl_registry_set(registry, VALIDATION_LOSS, 0, NAN);
   }
   if (driver == NULL) {
-    set_phase(board, BL_DRIVER_STARTING);
+    set_phase(registry, BL_DRIVER_STARTING);
     return;
   }
   const bl_event_t *event;
   const bl_event_t *saved = NULL;
   while ((event = bl_journal_after(bl_driver_journal(driver), *revision)) != NULL) {
-    add_event(board, event);
+    add_event(registry, event);
     saved = event->kind == BL_EVENT_CHECKPOINT && event->checkpoint->error[0] == '\0' ? event : saved;
     *revision = event->revision;
   }
   bl_driver_view_t view = bl_driver_look(driver);
-  set_phase(board, view.phase);
+  set_phase(registry, view.phase);
   if (saved != NULL) {
-    bl_board_set(board, UNSAVED, 0, (double)(view.step - saved->checkpoint->step));
+    bl_registry_set(registry, UNSAVED, 0, (double)(view.step - saved->checkpoint->step));
   }
-  bl_board_set(board, CHECKPOINT_EVERY, 0, (double)bl_driver_job(driver)->checkpoint.every);
-  bl_board_set(board, STEP, 0, (double)view.step);
-  bl_board_set(board, STEPS_WANTED, 0, (double)view.steps);
-  bl_board_set(board, WAITING, 0, view.waiting_for[0] == '\0' ? 0 : (double)view.waiting_ns / 1e9);
+  bl_registry_set(registry, CHECKPOINT_EVERY, 0, (double)bl_driver_job(driver)->checkpoint.every);
+  bl_registry_set(registry, STEP, 0, (double)view.step);
+  bl_registry_set(registry, STEPS_WANTED, 0, (double)view.steps);
+  bl_registry_set(registry, WAITING, 0, view.waiting_for[0] == '\0' ? 0 : (double)view.waiting_ns / 1e9);
   size_t count = bl_driver_stage_count(driver), reachable = 0;
   for (size_t i = 0; i < count; i++) {
     reachable += bl_driver_stage(driver, i).reachable;
@@ -202,8 +202,8 @@ void bl_meter_collect(bl_board_t *board, const bl_driver_t *driver, uint64_t *re
   for (size_t d = 0; d < store_count; d++) {
     stores_reachable += bl_stores_get(stores, d).reachable;
   }
-  bl_board_set(board, STORES, 0, (double)store_count);
-  bl_board_set(board, STORES_REACHABLE, 0, (double)stores_reachable);
-  bl_board_set(board, STAGES, 0, (double)count);
-  bl_board_set(board, STAGES_REACHABLE, 0, (double)reachable);
+  bl_registry_set(registry, STORES, 0, (double)store_count);
+  bl_registry_set(registry, STORES_REACHABLE, 0, (double)stores_reachable);
+  bl_registry_set(registry, STAGES, 0, (double)count);
+  bl_registry_set(registry, STAGES_REACHABLE, 0, (double)reachable);
 }

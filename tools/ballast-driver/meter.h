@@ -6,13 +6,13 @@
 
 #include "driver.h"
 
-#include "observe/board.h"
+#include "observe/registry.h"
 
-extern const bl_board_row_t bl_meter_rows[];
+extern const bl_metric_row_t bl_meter_rows[];
 extern const size_t bl_meter_row_count;
 
 // Adds what the journal has beyond *revision, which moves on, and reads what is true now. To be called whenever the
 // journal has changed, so that no event is overwritten unseen. `driver` NULL: there is none yet.
-void bl_meter_collect(bl_board_t *board, const bl_driver_t *driver, uint64_t *revision);
+void bl_meter_collect(bl_registry_t *registry, const bl_driver_t *driver, uint64_t *revision);
 
 #endif

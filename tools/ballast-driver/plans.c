@@ -15,7 +15,7 @@ typedef struct caller {
   void *context;
 } caller_t;
 
-// ---- proposals -------------------------------------------------------------------------------------------------------
+// ---- proposals ------------------------------------------------------------------------------------------------------
 
 // NULL: there is no such plan.
 static uint64_t digest_of(const char *text, bl_run_kind_t kind) {
@@ -54,7 +54,7 @@ static void adopt(bl__plans_t *plans) {
 static void propose(bl_driver_t *driver, bl_run_kind_t kind) {
   bl__plans_t *plans = &driver->plans;
   const char *text = kind == BL_RUN_TRAIN ? plans->next_text : plans->texts[kind];
-  uint64_t policy = kind == BL_RUN_TRAIN ? bl_policy_book_current(&plans->changes.next)->version : 0;
+  uint64_t policy = kind == BL_RUN_TRAIN ? bl_policy_history_current(&plans->changes.next)->version : 0;
   plans->open = true;
   plans->refusal = (bl_error_t){.status = BL_OK};
   bl_driver_step_prepare(&driver->step, kind, digest_of(text, kind), policy);
@@ -69,7 +69,7 @@ bl_stage_plan_text_t bl__plan_text(const bl_driver_t *driver, const bl_driver_re
                                 .kind = request->run.kind,
                                 .schedule = trains ? plans->next_text : plans->texts[request->run.kind],
 
-                                .book = trains ? &changes->next : NULL};
+                                .history = trains ? &changes->next : NULL};
 }
 
 void bl__plan_refused(bl_remote_t *stage, const bl_driver_request_t *request, const bl_error_t *err) {
@@ -87,18 +87,18 @@ bool bl__plans_setting_up(const bl_driver_t *driver) {
   return driver->plans.changes.phase == BL_CHANGES_OPENING;
 }
 
-// ---- setup -------------------------------------------------------------------------------------------------------------
+// ---- setup ----------------------------------------------------------------------------------------------------------
 
-const bl_policy_book_t *bl__plans_book(bl_driver_t *driver) {
+const bl_policy_history_t *bl__plans_history(bl_driver_t *driver) {
   bl_changes_t *changes = &driver->plans.changes;
   uint64_t in_force = driver->step.plans[BL_RUN_TRAIN].version;
   for (size_t i = 0;
-       changes->phase == BL_CHANGES_CLOSED && changes->book.count == 0 && in_force != 0 && i < BL_STAGE_PLANS; i++) {
+       changes->phase == BL_CHANGES_CLOSED && changes->history.count == 0 && in_force != 0 && i < BL_STAGE_PLANS; i++) {
     if (driver->peers[0].report.plans[i].version == in_force) {
-      bl_changes_learn(changes, &driver->stages[0].books[i]);
+      bl_changes_learn(changes, &driver->stages[0].policy_histories[i]);
     }
   }
-  return &changes->book;
+  return &changes->history;
 }
 
 // The policies that a predecessor left: those of the plan in force. Else the job's is the first.
@@ -106,7 +106,7 @@ static void open_book(bl_driver_t *driver) {
   bl_changes_t *changes = &driver->plans.changes;
   bl_policy_t first = bl_policy_of_job(driver->options.job);
   char text[BL_POLICY_TEXT];
-  if (bl__plans_book(driver)->count == 0) {
+  if (bl__plans_history(driver)->count == 0) {
     bl_policy_begin(&first, driver->options.training);
   }
   if (bl_changes_open(changes, &first, driver->step.applied)) {
@@ -196,7 +196,7 @@ bool bl__plans_go_on(bl_driver_t *driver) {
   return propose_next(driver);
 }
 
-// ---- changes -------------------------------------------------------------------------------------------------------------
+// ---- changes --------------------------------------------------------------------------------------------------------
 
 static void answer(caller_t *caller, const bl_policy_answer_t *answer, const bl_error_t *err) {
   static const bl_error_t none = {.status = BL_OK};
@@ -216,7 +216,7 @@ static bl_policy_answer_t present(const bl_driver_t *driver, const bl_changes_an
 
 // Says in `err` why the policy in force stays.
 static void refuse_change(const bl_driver_t *driver, const bl_policy_t *wanted, bl_error_t *err) {
-  const bl_policy_record_t *current = bl_policy_book_current(&driver->plans.changes.book);
+  const bl_policy_record_t *current = bl_policy_history_current(&driver->plans.changes.history);
   char text[BL_POLICY_TEXT], before[BL_POLICY_TEXT];
   if (err->status == BL_UNAVAILABLE || err->status == BL_DEADLINE) {
     err->status = BL_PRECONDITION; // it is a store that cannot be reached, not this driver that is not there
@@ -227,8 +227,8 @@ static void refuse_change(const bl_driver_t *driver, const bl_policy_t *wanted, 
 }
 
 // Whether every store of the proposed plan has shown that it is there since the change was asked for, so that its
-// reservations do not hold the boundary up. BL_UNAVAILABLE: not yet; then `err` names one. Stores that this driver never
-// reached are left to the stages.
+// reservations do not hold the boundary up. BL_UNAVAILABLE: not yet; then `err` names one. Stores that this driver
+// never reached are left to the stages.
 static bl_status_t check_stores(const bl_driver_t *driver, uint64_t asked_ms, bl_error_t *err) {
   const bl_holdings_t *holdings = &driver->plans.next_balance.holdings;
   for (size_t i = 0; i < bl_stores_count(driver->stores); i++) {
@@ -267,7 +267,8 @@ static bool begin_change(bl_driver_t *driver) {
   return true;
 }
 
-// What a policy would mean; or, for a request that is not a dry run, whether it can mean anything. True: it is answered.
+// What a policy would mean; or, for a request that is not a dry run, whether it can mean anything. True: it is
+// answered.
 static bool look_at(bl_driver_t *driver, const bl_policy_request_t *request, bl_policy_record_t *wanted,
                     caller_t *caller) {
   bl_balance_plan_t plan = {0};
@@ -301,7 +302,7 @@ static void conclude(bl_driver_t *driver) {
   }
   adopt(plans);
   bl_changes_agreed(changes, driver->step.highest_attempt);
-  const bl_policy_record_t *record = bl_policy_book_current(&changes->book);
+  const bl_policy_record_t *record = bl_policy_history_current(&changes->history);
   bl_log(BL_LOG_INFO, "policy %s, version %" PRIu64 ", is in force from step %" PRIu64 " on",
          bl_policy_format(&record->policy, text), record->version, record->from_step);
   bl_policy_answer_t done = {.record = record, .holdings = &plans->balance.holdings, .order = plans->balance.order};
@@ -363,7 +364,7 @@ void bl__plans_cleanup(bl_driver_t *driver) {
   }
 }
 
-// ---- for callers -----------------------------------------------------------------------------------------------------------
+// ---- for callers ----------------------------------------------------------------------------------------------------
 
 // Answers what can be answered without the stages: refusals, dry runs, what is so already. False when it must wait.
 static bool answer_at_once(bl_driver_t *driver, const bl_policy_request_t *request, caller_t *caller) {
@@ -371,9 +372,9 @@ static bool answer_at_once(bl_driver_t *driver, const bl_policy_request_t *reque
   bl_changes_answer_t said;
   bl_policy_answer_t done;
   bl_error_t err;
-  if (driver->life >= BL__FINISHED) {
+  if (driver->state >= BL__RUN_FINISHED) {
     (void)bl_error_set(&err, BL_PRECONDITION, "the run is %s: no step is left that a policy could be in force for",
-                       driver->life == BL__FINISHED ? "finished" : "ending");
+                       driver->state == BL__RUN_FINISHED ? "finished" : "ending");
     answer(caller, NULL, &err);
     return true;
   }

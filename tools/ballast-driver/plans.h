@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plans of a run and the changes of its policy, around what lib/policy/change.h decides: makes plans, proposes them to
-// the stages, answers callers.
+// The plans of a run and the changes of its policy, around what lib/policy/change.h decides: makes plans, proposes them
+// to the stages, answers callers.
 //
 // Thread: the driver's loop.
 #ifndef BALLAST_DRIVER_PLANS_H
@@ -27,14 +27,14 @@ typedef struct bl__plans {
 } bl__plans_t;
 
 // The policies in force, also before setup: then those that a predecessor left.
-const bl_policy_book_t *bl__plans_book(bl_driver_t *driver);
+const bl_policy_history_t *bl__plans_history(bl_driver_t *driver);
 bool bl__plans_setting_up(const bl_driver_t *driver);
 // Setup: proposes what the stages lack. True: something is proposed, or the run has failed.
 bool bl__plans_begin(bl_driver_t *driver);
 // The same, at a boundary at which a proposal of setup has ended.
 bool bl__plans_go_on(bl_driver_t *driver);
-// Between steps: ends a change that was proposed, and begins the next. True: something is proposed. `held`: no step runs
-// in between.
+// Between steps: ends a change that was proposed, and begins the next. True: something is proposed. `held`: no step
+// runs in between.
 bool bl__plans_boundary(bl_driver_t *driver, bool held);
 void bl__plans_end_waits(bl_driver_t *driver, const bl_error_t *err);
 void bl__plans_cleanup(bl_driver_t *driver);

@@ -25,10 +25,10 @@ void bl_policy_to_wire(const bl_policy_record_t *record, bl_policy_wire_t *wire)
   }
 }
 
-void bl_policy_book_to_wire(const bl_policy_book_t *book, bl_policy_book_wire_t *wire) {
-  wire->count = book->count;
-  for (size_t i = 0; i < book->count; i++) {
-    bl_policy_to_wire(&book->records[i], &wire->wires[i]);
+void bl_policy_history_to_wire(const bl_policy_history_t *history, bl_policy_history_wire_t *wire) {
+  wire->count = history->count;
+  for (size_t i = 0; i < history->count; i++) {
+    bl_policy_to_wire(&history->records[i], &wire->wires[i]);
     wire->pointers[i] = &wire->wires[i].message;
   }
 }
@@ -49,16 +49,17 @@ static bool read_record(const Ballast__V1__PolicyRecord *message, bl_policy_reco
   return status == BL_OK && record->version > 0;
 }
 
-bool bl_policy_book_from_wire(Ballast__V1__PolicyRecord *const *records, size_t count, bl_policy_book_t *book) {
-  *book = (bl_policy_book_t){0};
-  if (count > BL_POLICY_HISTORY) {
+bool bl_policy_history_from_wire(Ballast__V1__PolicyRecord *const *records, size_t count,
+                                 bl_policy_history_t *history) {
+  *history = (bl_policy_history_t){0};
+  if (count > BL_POLICY_HISTORY_MAX) {
     return false;
   }
   for (size_t i = 0; i < count; i++) {
-    if (!read_record(records[i], &book->records[i])) {
+    if (!read_record(records[i], &history->records[i])) {
       return false;
     }
   }
-  book->count = count;
+  history->count = count;
   return true;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Policy records and books as messages of stage.proto. Thread: any.
+// Policy records and history as messages of stage.proto. Thread: any.
 #ifndef BALLAST_DRIVER_POLICY_RECORDS_WIRE_H
 #define BALLAST_DRIVER_POLICY_RECORDS_WIRE_H
 
-#include "policy/book.h"
+#include "policy/history.h"
 
 #include "ballast/v1/stage.pb-c.h"
 
@@ -14,14 +14,14 @@ typedef struct bl_policy_wire {
 } bl_policy_wire_t;
 void bl_policy_to_wire(const bl_policy_record_t *record, bl_policy_wire_t *wire);
 
-typedef struct bl_policy_book_wire {
-  bl_policy_wire_t wires[BL_POLICY_HISTORY];
-  Ballast__V1__PolicyRecord *pointers[BL_POLICY_HISTORY]; // oldest first
+typedef struct bl_policy_history_wire {
+  bl_policy_wire_t wires[BL_POLICY_HISTORY_MAX];
+  Ballast__V1__PolicyRecord *pointers[BL_POLICY_HISTORY_MAX]; // oldest first
   size_t count;
-} bl_policy_book_wire_t;
-void bl_policy_book_to_wire(const bl_policy_book_t *book, bl_policy_book_wire_t *wire);
+} bl_policy_history_wire_t;
+void bl_policy_history_to_wire(const bl_policy_history_t *history, bl_policy_history_wire_t *wire);
 
-// What a stage kept. False when it is not what a driver writes: then *book is empty.
-bool bl_policy_book_from_wire(Ballast__V1__PolicyRecord *const *records, size_t count, bl_policy_book_t *book);
+// What a stage kept. False when it is not what a driver writes: then *history is empty.
+bool bl_policy_history_from_wire(Ballast__V1__PolicyRecord *const *records, size_t count, bl_policy_history_t *history);
 
 #endif

@@ -147,7 +147,7 @@ void bl__handle_get_policy(bl_rpc_call_t *call, const ProtobufCMessage *input, v
     return;
   }
   bl_policies_view_t view = bl_driver_policies(driver);
-  const bl_policy_record_t *current = bl_policy_book_current(view.book);
+  const bl_policy_record_t *current = bl_policy_history_current(view.history);
   if (current == NULL) {
     bl_rpc_call_finish(call, BL_PRECONDITION, "the run is being set up: no policy is in force yet");
     return;
@@ -181,19 +181,19 @@ void bl__handle_policy_history(bl_rpc_call_t *call, const ProtobufCMessage *inpu
   if (driver == NULL) {
     return;
   }
-  bl_policy_book_wire_t *book = malloc(sizeof *book);
-  if (book == NULL) {
+  bl_policy_history_wire_t *history = malloc(sizeof *history);
+  if (history == NULL) {
     bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the history");
     return;
   }
-  bl_policy_book_to_wire(bl_driver_policies(driver).book, book);
-  Ballast__V1__PolicyRecord *newest_first[BL_POLICY_HISTORY];
-  for (size_t i = 0; i < book->count; i++) {
-    newest_first[i] = book->pointers[book->count - 1 - i];
+  bl_policy_history_to_wire(bl_driver_policies(driver).history, history);
+  Ballast__V1__PolicyRecord *newest_first[BL_POLICY_HISTORY_MAX];
+  for (size_t i = 0; i < history->count; i++) {
+    newest_first[i] = history->pointers[history->count - 1 - i];
   }
   Ballast__V1__PolicyHistoryResponse output = BALLAST__V1__POLICY_HISTORY_RESPONSE__INIT;
   output.policies = newest_first;
-  output.n_policies = book->count;
+  output.n_policies = history->count;
   bl_rpc_call_reply(call, &output.base);
-  free(book);
+  free(history);
 }

@@ -56,9 +56,9 @@ static void prepare(bl_task_t *task) {
     status = bl_resume_find(&self->resume, self->job, &self->training.model, false, err);
     status = status == BL_NOT_FOUND ? BL_OK : status;
   }
-  char doubt[BL_RESUME_DOUBT];
-  if (status == BL_OK && bl_resume_doubt(&self->resume, self->job, doubt)) {
-    bl_log(BL_LOG_WARNING, "%s", doubt);
+  char warning[BL_RESUME_WARNING];
+  if (status == BL_OK && bl_resume_warning(&self->resume, self->job, warning)) {
+    bl_log(BL_LOG_WARNING, "%s", warning);
   }
   err->status = status;
 }

@@ -84,7 +84,7 @@ static void begin_takeover(bl_driver_t *driver) {
   }
   bl_driver_step_init(&driver->step, id, driver->peers, driver->stage_count);
   driver->step.may_start_over = driver->options.start_over;
-  driver->life = BL__TAKING;
+  driver->state = BL__RUN_TAKEOVER;
   bl_log(BL_LOG_INFO, "%zu stage%s there; taking over with epoch %" PRIu64, driver->stage_count,
          bl_one_or_many(driver->stage_count, " is", "s are"), id.epoch);
   bl__driver_pump(driver);
@@ -132,10 +132,10 @@ static void met(bl_remote_t *stage, const bl_stage_answer_t *answer) {
   }
   stage->incarnation = answer->said.incarnation;
   stage->process = answer->said.process;
-  driver->peers[stage->index].report.epoch = driver->life == BL__PEER_PROBE ? answer->said.epoch : 0;
+  driver->peers[stage->index].report.epoch = driver->state == BL__RUN_CONNECTING ? answer->said.epoch : 0;
   stage->met = true;
   stage->silent_since_ms = 0;
-  if (driver->life != BL__PEER_PROBE) {
+  if (driver->state != BL__RUN_CONNECTING) {
     settle_blame(stage);
     return;
   }
@@ -177,8 +177,8 @@ static void missed(bl_remote_t *stage, const bl_error_t *err) {
   snprintf(stage->cause, sizeof stage->cause, "%s", err->text);
   stage->probe_at_ms = now + BL__RETRY_MS;
   uint64_t silent = now - stage->silent_since_ms;
-  uint64_t patience = !stage->met ? BL_DRIVER_ARRIVAL_MS : stage->refuses ? BL_DRIVER_PATIENCE_MS : SILENCE_MS;
-  if (silent >= patience) {
+  uint64_t startup = !stage->met ? BL_DRIVER_ARRIVAL_MS : stage->refuses ? BL_DRIVER_TIMEOUT_MS : SILENCE_MS;
+  if (silent >= startup) {
     give_up(stage, silent);
   }
 }
@@ -187,7 +187,7 @@ static void probed(const bl_stage_answer_t *answer, void *context) {
   bl_remote_t *stage = context;
   bl_driver_t *driver = stage->driver;
   stage->probing = false;
-  if (driver->life >= BL__LEAVING) {
+  if (driver->state >= BL__RUN_STOPPING) {
     return;
   }
   stage->probe_at_ms = bl__driver_now_ms(driver) + BL__PROBE_MS;
@@ -214,7 +214,7 @@ static void probed(const bl_stage_answer_t *answer, void *context) {
 static void probe(bl_remote_t *stage) {
   if (!stage->probing) {
     stage->probing = true;
-    bool drives = stage->driver->life > BL__PEER_PROBE;
+    bool drives = stage->driver->state > BL__RUN_CONNECTING;
     bl_stage_client_status(stage->client, drives ? stage->driver->step.id : (bl_driver_id_t){0}, probed, stage);
   }
 }

@@ -9,28 +9,28 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-// The ballots of all stages for the attempt, borrowed: the vote, or what the last commit kept of it.
-static const bl_ballot_t *ballots_of(bl_driver_t *driver, uint64_t attempt) {
+// The votes of all stages for the attempt, borrowed: the vote, or what the last commit kept of it.
+static const bl_rank_vote_t *votes_of(bl_driver_t *driver, uint64_t attempt) {
   for (size_t i = 0; i < driver->stage_count; i++) {
     const bl_remote_t *stage = &driver->stages[i];
     if (stage->vote.attempt == attempt) {
-      driver->attempts.ballots[i] = stage->vote;
+      driver->attempts.votes[i] = stage->vote;
     } else if (stage->last_vote.attempt == attempt) {
-      driver->attempts.ballots[i] = stage->last_vote;
+      driver->attempts.votes[i] = stage->last_vote;
     } else {
       return NULL;
     }
   }
-  return driver->attempts.ballots;
+  return driver->attempts.votes;
 }
 
-bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_tally_t *tally, bl_error_t *err) {
-  const bl_ballot_t *ballots = ballots_of(driver, attempt);
-  if (ballots == NULL) {
+bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_vote_result_t *result, bl_error_t *err) {
+  const bl_rank_vote_t *votes = votes_of(driver, attempt);
+  if (votes == NULL) {
     return bl_error_set(err, BL_INTERNAL, "attempt %" PRIu64 ": a vote is missing", attempt);
   }
-  return bl_tally_count(ballots, &driver->options.training->grid, (size_t)driver->options.job->train.micro_batches,
-                        driver->attempts.parameter_count, driver->attempts.squares, tally, err);
+  return bl_vote_result_count(votes, &driver->options.training->grid, (size_t)driver->options.job->train.micro_batches,
+                              driver->attempts.parameter_count, driver->attempts.squares, result, err);
 }
 
 // What stores lost costs time that nobody sees; beyond the budget of the job it is an error.
@@ -58,7 +58,7 @@ static bl_stage_share_t *stage_shares(const bl_driver_t *driver) {
   bl_stage_share_t *shares = calloc(driver->stage_count, sizeof *shares);
   for (size_t i = 0; shares != NULL && i < driver->stage_count; i++) {
     shares[i] =
-        (bl_stage_share_t){.process = driver->stages[i].process, .counters = driver->attempts.ballots[i].counters};
+        (bl_stage_share_t){.process = driver->stages[i].process, .counters = driver->attempts.votes[i].counters};
   }
   return shares;
 }
@@ -94,9 +94,9 @@ static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
                                    .device = (uint32_t)(i < of_devices ? i : i - of_devices),
                                    .lent_slots = bl_driver_lent(driver, &driver->plans.balance.holdings, i)};
     for (size_t rank = 0; rank < driver->stage_count; rank++) {
-      const bl_ballot_t *ballot = &driver->attempts.ballots[rank];
+      const bl_rank_vote_t *vote = &driver->attempts.votes[rank];
       const uint32_t number = number_in_plans(driver, i, rank);
-      shares[i].peak_leased += number < ballot->store_count ? ballot->leased_peaks[number] : 0;
+      shares[i].peak_leased += number < vote->store_count ? vote->leased_peaks[number] : 0;
     }
   }
   return shares;
@@ -118,9 +118,9 @@ void bl__step_report(bl_driver_t *driver) {
     return;
   }
   driver->attempts.reported = applied;
-  bl_tally_t tally;
+  bl_vote_result_t result;
   bl_error_t err;
-  if (bl__votes_count(driver, driver->step.commit.attempt, &tally, &err) != BL_OK) {
+  if (bl__votes_count(driver, driver->step.commit.attempt, &result, &err) != BL_OK) {
     bl_log(BL_LOG_ERROR, "step %" PRIu64 " cannot be reported: %s", applied, err.text);
     return;
   }
@@ -132,11 +132,11 @@ void bl__step_report(bl_driver_t *driver) {
   }
   const double seconds = seconds_of(driver, shares);
   driver->attempts.seconds = driver->attempts.began_ns != 0 ? seconds : 0;
-  const bl_policy_record_t *policy = bl_policy_book_of_step(bl__plans_book(driver), applied);
+  const bl_policy_record_t *policy = bl_policy_history_of_step(bl__plans_history(driver), applied);
   const bl_step_event_t event = {.step = applied,
-                                 .loss = tally.loss,
-                                 .grad_norm = tally.grad_norm,
-                                 .tokens = tally.tokens,
+                                 .loss = result.loss,
+                                 .grad_norm = result.grad_norm,
+                                 .tokens = result.tokens,
                                  .seconds = seconds,
                                  .policy = policy != NULL ? bl_policy_kind_name(policy->policy.kind) : "",
                                  .policy_version = policy != NULL ? policy->version : 0,

@@ -42,7 +42,7 @@ struct bl_driver_service {
   struct bl__text *text;    // at most one is drawn at a time
   uint64_t seen, last_step; // revisions
   uint64_t recorder;        // whose acknowledgement commits wait for; 0: nobody's
-  bl_timer_t *patience;     // runs while the recorder is away and a commit waits for it, and while the end waits for it
+  bl_timer_t *startup;      // runs while the recorder is away and a commit waits for it, and while the end waits for it
   bool recorder_known;      // else the last commit says who it is
   bool waiting, ended;
   void (*recorded)(void *context); // of an end that waits for the recorder; NULL: none does
@@ -61,7 +61,7 @@ void bl__waits_end(bl_driver_service_t *service);
 // watching_wire.c
 void bl__handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
 void bl__handle_acknowledge(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
-void bl__recorder_took_too_long(bl_timer_t *timer, void *context); // of service->patience
+void bl__recorder_took_too_long(bl_timer_t *timer, void *context); // of service->timeout
 
 // status_wire.c
 void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);

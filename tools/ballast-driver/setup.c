@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- before anything is asked --------------------------------------------------------------------------------------
+// ---- before anything is asked ---------------------------------------------------------------------------------------
 
 static bl_status_t no_memory(bl_error_t *err) {
   return bl_error_set(err, BL_EXHAUSTED, "no memory to set up the run");
@@ -196,7 +196,7 @@ void bl__setup_end(bl_driver_t *driver) {
     bl__driver_fail(driver, &err);
     return;
   }
-  driver->life = BL__DRIVING;
+  driver->state = BL__RUN_STEPS;
   bl_journal_add_plan(&driver->journal);
   bl__driver_set_phase(driver, "running", "", 0);
 }
@@ -235,7 +235,7 @@ static void round_end(bl_driver_t *driver) {
     }
     // fall through
   case BL__ROUND_LEAVE:
-    driver->life = BL__GONE;
+    driver->state = BL__RUN_STOPPED;
     driver->options.observer.ended(driver->control.exit_code, driver->options.observer.context);
     break;
   }
@@ -271,7 +271,7 @@ static void round_failed(bl_remote_t *stage, const bl_error_t *err) {
 static void round_heard(const bl_stage_answer_t *answer, void *context) {
   bl_remote_t *stage = context;
   bl_driver_t *driver = stage->driver;
-  if (driver->life != BL__SETUP) {
+  if (driver->state != BL__RUN_SETUP) {
     return;
   }
   if (answer->err->status != BL_OK) {
@@ -310,7 +310,7 @@ static void left(const bl_stage_answer_t *answer, void *context) {
     char name[BL__STAGE_NAME_BYTES];
     bl_log(BL_LOG_WARNING, "taking leave of %s: %s", bl__stage_name(stage, name), answer->err->text);
   }
-  if (driver->life == BL__LEAVING && --driver->setup.round_open == 0) {
+  if (driver->state == BL__RUN_STOPPING && --driver->setup.round_open == 0) {
     round_end(driver);
   }
 }
@@ -342,7 +342,7 @@ static void round_ask(bl_remote_t *stage) {
 }
 
 void bl__setup_begin(bl_driver_t *driver) {
-  driver->life = BL__SETUP;
+  driver->state = BL__RUN_SETUP;
   driver->attempts.failures = 0;
   for (size_t i = 0; i < driver->stage_count; i++) {
     driver->setup.anew = driver->setup.anew || !driver->peers[i].report.ours;

@@ -9,28 +9,28 @@
 #include <string.h>
 
 // Borrows the arrays.
-static bl_ballot_t read_vote(const Ballast__V1__Vote *vote) {
-  bl_ballot_t ballot = {.nonfinite_micro_batch = -1};
-  if (vote == NULL) {
-    return ballot;
+static bl_rank_vote_t read_vote(const Ballast__V1__Vote *wire) {
+  bl_rank_vote_t vote = {.nonfinite_micro_batch = -1};
+  if (wire == NULL) {
+    return vote;
   }
-  ballot.step = vote->step;
-  ballot.attempt = vote->attempt;
-  ballot.finite = vote->finite;
-  ballot.nonfinite_micro_batch = vote->nonfinite_micro_batch;
-  ballot.losses = vote->losses;
-  ballot.loss_count = vote->n_losses;
-  ballot.parameters = vote->parameter;
-  ballot.squares = vote->squares;
-  ballot.square_count = vote->n_squares < vote->n_parameter ? vote->n_squares : vote->n_parameter;
-  ballot.tokens = vote->tokens;
-  const Ballast__V1__StageCounters *counters = vote->counters;
+  vote.step = wire->step;
+  vote.attempt = wire->attempt;
+  vote.finite = wire->finite;
+  vote.nonfinite_micro_batch = wire->nonfinite_micro_batch;
+  vote.losses = wire->losses;
+  vote.loss_count = wire->n_losses;
+  vote.parameters = wire->parameter;
+  vote.squares = wire->squares;
+  vote.square_count = wire->n_squares < wire->n_parameter ? wire->n_squares : wire->n_parameter;
+  vote.tokens = wire->tokens;
+  const Ballast__V1__StageCounters *counters = wire->counters;
   if (counters != NULL) {
-    BL_STAGE_COUNTERS(BL_COUNTER_COPY, &ballot.counters, counters)
-    ballot.leased_peaks = counters->leased_peaks;
-    ballot.store_count = counters->n_leased_peaks;
+    BL_STAGE_COUNTERS(BL_COUNTER_COPY, &vote.counters, counters)
+    vote.leased_peaks = counters->leased_peaks;
+    vote.store_count = counters->n_leased_peaks;
   }
-  return ballot;
+  return vote;
 }
 
 static void read_state(const Ballast__V1__StageState *state, bl_stage_said_t *said) {
@@ -74,12 +74,12 @@ void bl__answer_takeover(const ProtobufCMessage *output, bl_stage_answer_t *answ
   const Ballast__V1__StageState *state = response->state;
   for (size_t i = 0; state != NULL && i < state->n_plans && i < BL_STAGE_PLANS; i++) {
     const Ballast__V1__PreparedPlan *plan = state->plans[i];
-    bl_policy_book_t *book = &answer->said.books[i];
-    if (!bl_policy_book_from_wire(plan->policies, plan->n_policies, book) || book->count == 0) {
+    bl_policy_history_t *history = &answer->said.policy_histories[i];
+    if (!bl_policy_history_from_wire(plan->policies, plan->n_policies, history) || history->count == 0) {
       continue; // not of this program: as if it were not there
     }
     answer->said.plans[i] = (bl_plan_record_t){
-        .version = plan->version, .digest = plan->digest, .policy = bl_policy_book_current(book)->version};
+        .version = plan->version, .digest = plan->digest, .policy = bl_policy_history_current(history)->version};
   }
 }
 

@@ -221,11 +221,11 @@ void bl_stage_client_prepare(bl_stage_client_t *client, bl_driver_id_t driver, c
   request.digest = plan->record.digest;
   request.follows = plan->record.follows;
   request.reservation = plan->reservation;
-  bl_policy_book_wire_t book = {.count = 0};
-  if (plan->book != NULL) {
-    bl_policy_book_to_wire(plan->book, &book);
-    request.policies = book.pointers;
-    request.n_policies = book.count;
+  bl_policy_history_wire_t history = {.count = 0};
+  if (plan->history != NULL) {
+    bl_policy_history_to_wire(plan->history, &history);
+    request.policies = history.pointers;
+    request.n_policies = history.count;
   }
   call(client, "PreparePlan", &request.base, PREPARE_DEADLINE_MS, pend(client, bl__answer_prepared, done, context));
 }

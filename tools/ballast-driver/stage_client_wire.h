@@ -14,10 +14,10 @@
 #ifndef BALLAST_DRIVER_STAGE_CLIENT_WIRE_H
 #define BALLAST_DRIVER_STAGE_CLIENT_WIRE_H
 
-#include "ballot.h"
 #include "formats/checkpoint_state.h"
 #include "job/training.h"
-#include "policy/book.h"
+#include "policy/history.h"
+#include "rank_vote.h"
 #include "rpc/channel.h"
 #include "step/record.h"
 
@@ -57,15 +57,15 @@ typedef struct bl_stage_said {
   uint64_t resumed; // digest of the checkpoint that the configuration began from, 0: none
   int64_t process;
   bool prepared; // the vote of it follows
-  bl_ballot_t vote;
+  bl_rank_vote_t vote;
   uint64_t vote_plan_version;
   bl_offer_t ahead;                 // attempt 0: nothing was begun behind it
   bl_commit_t last_commit;          // step 0: none
   const char *run, *driver_address; // whom it follows
   uint64_t driver_silent_ms;        // since that one was last heard of
-  bl_ballot_t last_vote;
-  bl_plan_record_t plans[BL_STAGE_PLANS]; // for training, that it keeps; version 0: none
-  bl_policy_book_t books[BL_STAGE_PLANS]; // the policies of each
+  bl_rank_vote_t last_vote;
+  bl_plan_record_t plans[BL_STAGE_PLANS];               // for training, that it keeps; version 0: none
+  bl_policy_history_t policy_histories[BL_STAGE_PLANS]; // the policies of each
 } bl_stage_said_t;
 
 // Members that a call does not set are zero.
@@ -79,7 +79,7 @@ typedef struct bl_stage_answer {
   bl_stage_place_t place;            // Configure
   const bl_path_share_t *paths;      // Connect
   size_t path_count;                 //
-  bl_ballot_t vote;                  // Run
+  bl_rank_vote_t vote;               // Run
   uint32_t token;                    // Run of a generation, last stage
   const bl_checkpoint_file_t *files; // WriteSnapshot
   size_t file_count;                 //
@@ -109,9 +109,9 @@ typedef struct bl_stage_peer {
 typedef struct bl_stage_plan_text {
   bl_plan_record_t record;
   bl_run_kind_t kind;
-  uint64_t reservation;         // 0: stages wait for their stores as long as it takes
-  const char *schedule;         // CSV of all stages
-  const bl_policy_book_t *book; // BL_RUN_TRAIN: ends with the policy that the plan carries out
+  uint64_t reservation;               // 0: stages wait for their stores as long as it takes
+  const char *schedule;               // CSV of all stages
+  const bl_policy_history_t *history; // BL_RUN_TRAIN: ends with the policy that the plan carries out
 } bl_stage_plan_text_t;
 
 typedef struct bl_stage_run_text {

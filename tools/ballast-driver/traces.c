@@ -42,7 +42,7 @@ static void collected(const bl_stage_answer_t *answer, void *context) {
   for (size_t i = 0; i < trace->count; i++) {
     trace->records[i].item.name = trace->records[i].name;
   }
-  if (--driver->tracing.open == 0 && driver->life < BL__LEAVING) {
+  if (--driver->tracing.open == 0 && driver->state < BL__RUN_STOPPING) {
     driver->tracing.step = driver->step.applied;
     bl__driver_pump(driver);
   }
@@ -77,7 +77,7 @@ void bl__traces_answer(bl_driver_t *driver, const bl_error_t *err) {
 void bl_driver_trace(bl_driver_t *driver, bl_driver_traced_fn done, void *context) {
   wait_t *wait = malloc(sizeof *wait);
   bl_error_t err;
-  if (driver->life >= BL__LEAVING || wait == NULL) {
+  if (driver->state >= BL__RUN_STOPPING || wait == NULL) {
     (void)bl_error_set(&err, BL_PRECONDITION, "the run has ended");
     free(wait);
     done(driver->tracing.stages, 0, &err, context);

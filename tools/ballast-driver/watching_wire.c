@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 // How long commits wait for a recorder that has gone to come back, before the run goes on without a record.
-#define RECORDER_PATIENCE_MS 10000
+#define RECORDER_TIMEOUT_MS 10000
 
 typedef struct bl__watcher {
   LIST_ENTRY(bl__watcher) listed;
@@ -44,7 +44,8 @@ static void tell_phase(bl__watcher_t *watcher, const char *phase, const bl_error
   (void)!bl_rpc_call_send(watcher->call, &message.base, watcher_sent, watcher); // cancelled: watcher_gone follows
 }
 
-// Before there is a driver: a watcher that has come hears that somebody is there, and how it ends where it goes no further.
+// Before there is a driver: a watcher that has come hears that somebody is there, and how it ends where it goes no
+// further.
 static void feed_at_start(bl__watcher_t *watcher) {
   const bl_driver_service_t *service = watcher->service;
   if (!watcher->greeted) {
@@ -104,7 +105,7 @@ static void end_when_recorded(bl_driver_service_t *service, bool too_long) {
   void (*recorded)(void *context) = service->recorded;
   if (recorded != NULL && (too_long || is_recorded(service))) {
     service->recorded = NULL;
-    bl_timer_stop(service->patience);
+    bl_timer_stop(service->startup);
     recorded(service->recorded_context);
   }
 }
@@ -166,7 +167,7 @@ void bl_driver_service_changed(void *context) {
 static void stop_waiting(bl_driver_service_t *service) {
   if (service->waiting) {
     service->waiting = false;
-    bl_timer_stop(service->patience);
+    bl_timer_stop(service->startup);
   }
 }
 
@@ -175,13 +176,13 @@ void bl__recorder_took_too_long(bl_timer_t *timer, void *context) {
   bl_driver_service_t *service = context;
   if (service->recorded != NULL) {
     bl_log(BL_LOG_WARNING, "whoever keeps the record of this run has not acknowledged its end for %d s: ending without",
-           RECORDER_PATIENCE_MS / 1000);
+           RECORDER_TIMEOUT_MS / 1000);
     end_when_recorded(service, true);
     return;
   }
   service->waiting = false;
   bl_log(BL_LOG_WARNING, "whoever kept the record of this run has been away for %d s: going on without it",
-         RECORDER_PATIENCE_MS / 1000);
+         RECORDER_TIMEOUT_MS / 1000);
   service->recorder = 0;
   bl_driver_poke(service->driver);
 }
@@ -204,7 +205,7 @@ bool bl_driver_service_may_commit(bl_driver_service_t *service, uint64_t *record
   }
   if (!service->waiting) {
     service->waiting = true;
-    bl_timer_start(service->patience, RECORDER_PATIENCE_MS, 0);
+    bl_timer_start(service->startup, RECORDER_TIMEOUT_MS, 0);
   }
   return false;
 }
@@ -232,6 +233,6 @@ void bl_driver_service_when_recorded(bl_driver_service_t *service, void (*record
   service->waiting = false; // no commit comes
   service->recorded = recorded;
   service->recorded_context = context;
-  bl_timer_start(service->patience, RECORDER_PATIENCE_MS, 0);
+  bl_timer_start(service->startup, RECORDER_TIMEOUT_MS, 0);
   end_when_recorded(service, false);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of ranks on one machine: processes that gather blocks over a board (collective/board.h), as a layer that they
-// share does it. Of 64 bytes it is an `agree`.
+// Collectives of ranks on one machine: processes that gather blocks, each telling its progress (collective/progress.h), as a layer
+// that they share does it. Of 64 bytes it is an `agree`.
 #include "bench.h"
 
 #include "base/bytes.h"
 #include "base/minmax.h"
 #include "base/sort.h"
-#include "collective/board.h"
+#include "collective/progress.h"
 #include "measure.h"
 #include "program.h"
 #include "sys/clock.h"
@@ -26,8 +26,8 @@ typedef struct {
 } settings_t;
 
 static const bl_option_t rows[] = {
-    BL_BENCH_INT(settings_t, ranks, "ranks", "2", 2, BL_GROUP_BOARD_MEMBERS, "Processes."),
-    BL_BENCH_INT(settings_t, calls, "calls", "100000", 100, BL_GROUP_BOARD_NUMBERS - 1,
+    BL_BENCH_INT(settings_t, ranks, "ranks", "2", 2, BL_GROUP_PROGRESS_MEMBERS, "Processes."),
+    BL_BENCH_INT(settings_t, calls, "calls", "100000", 100, BL_GROUP_PROGRESS_NUMBERS - 1,
                  "Gathers, one after the other."),
     BL_BENCH_BYTES(settings_t, bytes, "bytes", "64", 1, 1 << 30, "What each contributes."),
 };
@@ -52,41 +52,41 @@ static uint8_t *window_of(const world_t *world, uint32_t rank) {
   return page_of(world, rank) + sizeof(bl_group_page_t);
 }
 
-static bool gather(const world_t *world, bl_group_board_t *board, uint32_t n) {
-  const bl_group_board_wait_t wait = {.deadline_ns = UINT64_MAX};
-  uint8_t *window = window_of(world, board->rank);
+static bool gather(const world_t *world, bl_group_progress_t *registry, uint32_t n) {
+  const bl_group_progress_wait_t wait = {.deadline_ns = UINT64_MAX};
+  uint8_t *window = window_of(world, registry->rank);
   bool ok = true;
   for (uint32_t i = 0; i < world->ranks && ok; i++) {
-    ok = i == board->rank || bl_group_board_wait_taken(board, i, n - 1, &wait, NULL) == BL_OK;
+    ok = i == registry->rank || bl_group_progress_wait_taken(registry, i, n - 1, &wait, NULL) == BL_OK;
   }
-  window[board->rank * world->bytes] = (uint8_t)n;
-  bl_group_board_publish(board, n);
+  window[registry->rank * world->bytes] = (uint8_t)n;
+  bl_group_progress_publish(registry, n);
   for (uint32_t i = 0; i < world->ranks && ok; i++) {
     const uint64_t at = i * world->bytes;
-    if (i != board->rank) {
-      ok = bl_group_board_wait_ready(board, i, n, &wait, NULL) == BL_OK;
+    if (i != registry->rank) {
+      ok = bl_group_progress_wait_ready(registry, i, n, &wait, NULL) == BL_OK;
       memcpy(window + at, window_of(world, i) + at, world->bytes);
       ok = ok && window[at] == (uint8_t)n;
     }
   }
-  bl_group_board_take(board, n);
+  bl_group_progress_take(registry, n);
   return ok;
 }
 
 // All calls of one process; `times` may be NULL.
 static bool call_all(const world_t *world, uint32_t rank, uint32_t calls, uint64_t *times) {
-  bl_group_board_t board;
-  bl_group_board_init(&board, (bl_group_page_t *)(void *)page_of(world, rank), rank, world->ranks);
+  bl_group_progress_t registry;
+  bl_group_progress_init(&registry, (bl_group_page_t *)(void *)page_of(world, rank), rank, world->ranks);
   for (uint32_t i = 0; i < world->ranks; i++) {
     if (i != rank) {
-      bl_group_board_set_peer(&board, i, (const bl_group_page_t *)(const void *)page_of(world, i));
+      bl_group_progress_set_peer(&registry, i, (const bl_group_page_t *)(const void *)page_of(world, i));
     }
   }
-  bl_group_board_begin(&board, 1);
+  bl_group_progress_begin(&registry, 1);
   (void)bl_measure_pin((int)(rank % (uint32_t)bl_max_u64((uint64_t)sysconf(_SC_NPROCESSORS_ONLN), 1)));
   for (uint32_t n = 1; n <= calls; n++) {
     const uint64_t start_ns = bl_clock_now_ns();
-    if (!gather(world, &board, n)) {
+    if (!gather(world, &registry, n)) {
       return false;
     }
     if (times != NULL) {

@@ -12,7 +12,7 @@
 #define LISTEN_NS (UINT64_C(100) * BL_NS_PER_MS) // between two questions about errors, when idle
 #define LOOK_NS   (UINT64_C(1) * BL_NS_PER_MS)   // when in use
 
-// ---- events ------------------------------------------------------------------------------------------------------------
+// ---- events ---------------------------------------------------------------------------------------------------------
 
 static void on_event(bl_nccl_channel_t *channel, bl_nccl_event_t event, bl_status_t cause, uint64_t bytes,
                      const char *text);
@@ -23,9 +23,9 @@ static void *run_abort(void *argument) {
   bl_thread_set_name("nccl-abort");
   pthread_mutex_lock(&engine->mutex);
   // No other thread may be in a call; one that does not return is interrupted by the abort, if anything can.
-  uint64_t patience_ns = bl_clock_now_ns() + channel->life.deadlines.abort_ns / 2;
-  while (channel->calling && (channel->comm == NULL || bl_clock_now_ns() < patience_ns)) {
-    (void)bl_condition_wait(&engine->changed, &engine->mutex, channel->comm == NULL ? UINT64_MAX : patience_ns);
+  uint64_t timeout_ns = bl_clock_now_ns() + channel->life.deadlines.abort_ns / 2;
+  while (channel->calling && (channel->comm == NULL || bl_clock_now_ns() < timeout_ns)) {
+    (void)bl_condition_wait(&engine->changed, &engine->mutex, channel->comm == NULL ? UINT64_MAX : timeout_ns);
   }
   bl_nccl_comm_t *comm = channel->comm;
   pthread_mutex_unlock(&engine->mutex);
@@ -104,7 +104,7 @@ void bl__nccl_tick(bl_nccl_channel_t *channel, uint64_t now_ns) {
   perform(channel, bl_nccl_life_on(&channel->life, BL_NCCL_EVENT_TICK, now_ns, BL_OK, 0), text);
 }
 
-// ---- the launcher's ------------------------------------------------------------------------------------------------------
+// ---- the launcher's -------------------------------------------------------------------------------------------------
 
 static void begin_call(bl_nccl_channel_t *channel) {
   channel->calling = true;
@@ -259,8 +259,8 @@ static bl__nccl_pace_t use(bl_nccl_channel_t *channel) {
   return moved ? BL__NCCL_MOVES : !STAILQ_EMPTY(&channel->running) ? BL__NCCL_WAITS : BL__NCCL_LISTENS;
 }
 
-// A communicator is made when a first transfer has gone over it: NCCL connects two ranks only then, which takes longer than
-// the deadline of a transfer allows.
+// A communicator is made when a first transfer has gone over it: NCCL connects two ranks only then, which takes longer
+// than the deadline of a transfer allows.
 static bl__nccl_pace_t make(bl_nccl_channel_t *channel) {
   const bool launched = channel->greeted && !channel->launching;
   const bl_nccl_result_t result = channel->create_due ? create(channel) : poll(channel);
@@ -302,7 +302,7 @@ bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel) {
   return pace;
 }
 
-// ---- for users -----------------------------------------------------------------------------------------------------------
+// ---- for users ------------------------------------------------------------------------------------------------------
 
 bl_status_t bl_nccl_channel_open(bl_nccl_engine_t *engine, const bl_nccl_channel_options_t *options,
                                  bl_nccl_channel_t **out, bl_error_t *err) {

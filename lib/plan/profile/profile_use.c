@@ -141,26 +141,26 @@ bl_status_t bl_profile_check_pair(const bl_profile_t *first, const char *first_n
 // ---- what is near
 
 // Reasons, one after the other; what to do about them comes last.
-typedef struct doubts {
+typedef struct warnings {
   char *text;
   size_t used;
-} doubts_t;
+} warnings_t;
 
-__attribute__((format(printf, 2, 3))) static void add(doubts_t *doubts, const char *format, ...) {
+__attribute__((format(printf, 2, 3))) static void add(warnings_t *warnings, const char *format, ...) {
   va_list arguments;
-  size_t room = BL_PROFILE_DOUBT - doubts->used;
+  size_t room = BL_PROFILE_WARNING - warnings->used;
   if (room <= 2) {
     return;
   }
-  int written = doubts->used > 0 ? snprintf(doubts->text + doubts->used, room, "; ") : 0;
+  int written = warnings->used > 0 ? snprintf(warnings->text + warnings->used, room, "; ") : 0;
   va_start(arguments, format);
-  written += vsnprintf(doubts->text + doubts->used + written, room - (size_t)written, format, arguments);
+  written += vsnprintf(warnings->text + warnings->used + written, room - (size_t)written, format, arguments);
   va_end(arguments);
-  doubts->used += (size_t)written < room ? (size_t)written : room - 1;
+  warnings->used += (size_t)written < room ? (size_t)written : room - 1;
 }
 
 // Of stages that move blocks: those of which the profile saw no copy.
-static void doubt_copies(const bl_profile_t *profile, const bl_schedule_t *schedule, doubts_t *doubts) {
+static void doubt_copies(const bl_profile_t *profile, const bl_schedule_t *schedule, warnings_t *warnings) {
   uint32_t unseen = 0, first = 0;
   bool any = false;
   for (uint32_t s = 0; s < profile->stage_count; s++) {
@@ -176,13 +176,13 @@ static void doubt_copies(const bl_profile_t *profile, const bl_schedule_t *sched
     }
   }
   if (unseen > 0) {
-    add(doubts, "path_rate: no copies of stage %u%s were measured, taken is %s", first,
+    add(warnings, "path_rate: no copies of stage %u%s were measured, taken is %s", first,
         unseen > 1 ? " and of others" : "", any ? "the mean of the stages that made some" : "4 GB/s");
   }
 }
 
 // The same of those that park at the host.
-static void doubt_host(const bl_profile_t *profile, const bl_schedule_t *schedule, doubts_t *doubts) {
+static void doubt_host(const bl_profile_t *profile, const bl_schedule_t *schedule, warnings_t *warnings) {
   uint32_t unseen = 0, first = 0;
   for (uint32_t s = 0; s < schedule->stages && schedule->hosts > 0; s++) {
     bool moves = false;
@@ -194,7 +194,7 @@ static void doubt_host(const bl_profile_t *profile, const bl_schedule_t *schedul
     }
   }
   if (unseen > 0) {
-    add(doubts,
+    add(warnings,
         "host_rate: no copies of stage %u%s at the host were measured, taken is the mean of those that were, of "
         "copies at other stores, or 4 GB/s",
         first, unseen > 1 ? " and of others" : "");
@@ -207,65 +207,65 @@ static bool share_otherwise(const bl_profile_t *profile, uint32_t cores) {
   return fewer > 0 && profile->cores != cores && fewer < profile->stage_count;
 }
 
-static bool end(doubts_t *doubts, const char *advice) {
-  if (doubts->used > 0) {
-    add(doubts, "times are an approximation: %s", advice);
+static bool end(warnings_t *warnings, const char *advice) {
+  if (warnings->used > 0) {
+    add(warnings, "times are an approximation: %s", advice);
   }
-  return doubts->used > 0;
+  return warnings->used > 0;
 }
 
-bool bl_profile_doubt(const bl_profile_t *profile, const bl_profile_use_t *use, char doubt[BL_PROFILE_DOUBT]) {
+bool bl_profile_warning(const bl_profile_t *profile, const bl_profile_use_t *use, char warning[BL_PROFILE_WARNING]) {
   const bl_layout_options_t *mine = &profile->options, *others = &use->options;
-  doubts_t doubts = {.text = doubt};
-  doubt[0] = '\0';
+  warnings_t warnings = {.text = warning};
+  warning[0] = '\0';
   if (!profile->setting.known) {
-    add(&doubts, "dtype, device, threads and order are not in it, an older program wrote it: taken to be the job's");
+    add(&warnings, "dtype, device, threads and order are not in it, an older program wrote it: taken to be the job's");
   } else if (profile->setting.threads != use->threads) {
-    add(&doubts, "threads is %u, the job's pipeline.threads %u", profile->setting.threads, use->threads);
+    add(&warnings, "threads is %u, the job's pipeline.threads %u", profile->setting.threads, use->threads);
   }
   if (share_otherwise(profile, use->cores)) {
-    add(&doubts, "cores is %u, here stages have %u", profile->cores, use->cores);
+    add(&warnings, "cores is %u, here stages have %u", profile->cores, use->cores);
   }
   const uint32_t tensor = bl_split_ranks(mine->split);
   if (tensor > 1 && profile->cores > 0 && profile->cores < profile->stage_count * tensor) {
-    add(&doubts, "cores is %u for %u ranks that share layers: operations took as long as they waited for each other",
+    add(&warnings, "cores is %u for %u ranks that share layers: operations took as long as they waited for each other",
         profile->cores, profile->stage_count * tensor);
   }
   if (mine->attention != others->attention) {
-    add(&doubts, "attention is %s, the job's pipeline.attention %s", bl_attention_name(mine->attention),
+    add(&warnings, "attention is %s, the job's pipeline.attention %s", bl_attention_name(mine->attention),
         bl_attention_name(others->attention));
   }
   if (mine->recompute != others->recompute) {
-    add(&doubts, "recompute is %s, the job's pipeline.recompute %s", bl_recompute_name(mine->recompute),
+    add(&warnings, "recompute is %s, the job's pipeline.recompute %s", bl_recompute_name(mine->recompute),
         bl_recompute_name(others->recompute));
   }
   if (mine->micro_batch != others->micro_batch) {
-    add(&doubts, "micro_batch is %u, the job's train.micro_batch %u: scaled in proportion", mine->micro_batch,
+    add(&warnings, "micro_batch is %u, the job's train.micro_batch %u: scaled in proportion", mine->micro_batch,
         others->micro_batch);
   }
   if (bl_layout_slices(*mine) != bl_layout_slices(*others)) {
-    add(&doubts, "slices is %u, the job's pipeline.slices %u: what a slice takes is scaled by its keys",
+    add(&warnings, "slices is %u, the job's pipeline.slices %u: what a slice takes is scaled by its keys",
         bl_layout_slices(*mine), bl_layout_slices(*others));
   }
   if (use->schedule != NULL) {
-    doubt_copies(profile, use->schedule, &doubts);
-    doubt_host(profile, use->schedule, &doubts);
+    doubt_copies(profile, use->schedule, &warnings);
+    doubt_host(profile, use->schedule, &warnings);
   }
-  return end(&doubts, RECORD);
+  return end(&warnings, RECORD);
 }
 
-bool bl_profile_doubt_pair(const bl_profile_t *first, const bl_profile_t *second, char doubt[BL_PROFILE_DOUBT]) {
-  doubts_t doubts = {.text = doubt};
-  doubt[0] = '\0';
+bool bl_profile_warning_pair(const bl_profile_t *first, const bl_profile_t *second, char warning[BL_PROFILE_WARNING]) {
+  warnings_t warnings = {.text = warning};
+  warning[0] = '\0';
   if (!first->setting.known || !second->setting.known) {
-    add(&doubts, "dtype, device and threads are not in %s, an older program wrote %s: taken to be the same",
+    add(&warnings, "dtype, device and threads are not in %s, an older program wrote %s: taken to be the same",
         !first->setting.known && !second->setting.known ? "either" : "one of them",
         !first->setting.known && !second->setting.known ? "them" : "it");
   } else if (first->setting.threads != second->setting.threads) {
-    add(&doubts, "threads is %u in one, %u in the other", first->setting.threads, second->setting.threads);
+    add(&warnings, "threads is %u in one, %u in the other", first->setting.threads, second->setting.threads);
   }
   if (share_otherwise(first, second->cores)) {
-    add(&doubts, "cores is %u in one, %u in the other", first->cores, second->cores);
+    add(&warnings, "cores is %u in one, %u in the other", first->cores, second->cores);
   }
-  return end(&doubts, "record both with the same settings");
+  return end(&warnings, "record both with the same settings");
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a profile says something of a job. Where it says nothing (another model, another type of numbers, another kind of
-// device, the replay of another order) it is refused; where it says something near (another micro-batch, attention,
-// recomputation, number of threads or cores, copies that it did not see) there is a doubt to tell beside the answer.
+// Whether a profile says something of a job. Where it says nothing (another model, another type of numbers, another
+// kind of device, the replay of another order) it is refused; where it says something near (another micro-batch,
+// attention, recomputation, number of threads or cores, copies that it did not see) there is a doubt to tell beside the
+// answer.
 //
 //   bl_profile_use_t use = {.model = &model, .options = layout, .device = BL_PROFILE_HOST, .threads = 1};
-//   char doubt[BL_PROFILE_DOUBT];
-//   if (bl_profile_check(&profile, &use, "p.json", &err) == BL_OK && bl_profile_doubt(&profile, &use, doubt)) {
+//   char doubt[BL_PROFILE_WARNING];
+//   if (bl_profile_check(&profile, &use, "p.json", &err) == BL_OK && bl_profile_warning(&profile, &use, doubt)) {
 //     ... "profile p.json: " doubt ...
 //   }
 //
@@ -15,7 +16,7 @@
 
 #include "plan/profile/profile.h"
 
-#define BL_PROFILE_DOUBT 1024
+#define BL_PROFILE_WARNING 1024
 
 typedef struct bl_profile_use {
   const bl_model_t *model;
@@ -38,8 +39,8 @@ BL_MUST_USE bl_status_t bl_profile_check_pair(const bl_profile_t *first, const c
 
 // True where times are an approximation, and one line that says why and what to do; else "". A profile that passed
 // bl_profile_check.
-bool bl_profile_doubt(const bl_profile_t *profile, const bl_profile_use_t *use, char doubt[BL_PROFILE_DOUBT]);
+bool bl_profile_warning(const bl_profile_t *profile, const bl_profile_use_t *use, char warning[BL_PROFILE_WARNING]);
 // The same of two that are compared: what changes times beside what is compared.
-bool bl_profile_doubt_pair(const bl_profile_t *first, const bl_profile_t *second, char doubt[BL_PROFILE_DOUBT]);
+bool bl_profile_warning_pair(const bl_profile_t *first, const bl_profile_t *second, char warning[BL_PROFILE_WARNING]);
 
 #endif

@@ -62,7 +62,7 @@ void bl_page_changed(bl_page_t *page) {
   bl_page_history_take(&page->history, page->driver);
 }
 
-// ---- /api/run ----------------------------------------------------------------------------------------------------------
+// ---- /api/run -------------------------------------------------------------------------------------------------------
 
 // "1", "1 of replica 0", "1, tensor rank 0": what devices and stages are called.
 static json_t *names_json(const bl_driver_t *driver) {
@@ -121,7 +121,7 @@ static json_t *hosts_json(const bl_driver_t *driver) {
 
 static json_t *policy_json(const bl_driver_t *driver) {
   bl_policies_view_t policies = bl_driver_policies(driver);
-  const bl_policy_record_t *current = bl_policy_book_current(policies.book);
+  const bl_policy_record_t *current = bl_policy_history_current(policies.history);
   char text[BL_POLICY_TEXT];
   if (current == NULL) {
     return json_null();
@@ -148,7 +148,7 @@ static json_t *run_json(const bl_page_t *page) {
                    bl_page_history_json(&page->history));
 }
 
-// ---- /api/timeline -----------------------------------------------------------------------------------------------------
+// ---- /api/timeline --------------------------------------------------------------------------------------------------
 
 static json_t *trace_json(const bl_stage_trace_t *trace, uint64_t begin_ns, size_t *room) {
   json_t *events = json_array();
@@ -197,7 +197,7 @@ static json_t *timeline_json(bl_page_t *page) {
   return page->timeline != NULL ? json_incref(page->timeline) : json_pack("{s:i, s:[]}", "step", 0, "stages");
 }
 
-// ---- answers -----------------------------------------------------------------------------------------------------------
+// ---- answers --------------------------------------------------------------------------------------------------------
 
 static void answer_json(json_t *value, bl_http_answer_t *answer) {
   char *text = value != NULL ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;

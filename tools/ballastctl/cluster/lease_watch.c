@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl leases watch: changes of stores as they happen. It never skips one: it goes on from the revision after the
-// last one printed, and when that is not possible (history is shorter, or the store was started again) it ends and says so.
+// last one printed, and when that is not possible (history is shorter, or the store was started again) it ends and says
+// so.
 #include "ballastctl/calls.h"
 #include "ballastctl/cluster/store_ask.h"
 #include "ballastctl/verbs.h"
@@ -16,9 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RETRY_MS    200
-#define READER_MS   500
-#define PATIENCE_MS 10000 // how long a store may be away: longer than a hiccup of a network
+#define RETRY_MS   200
+#define READER_MS  500
+#define TIMEOUT_MS 10000 // how long a store may be away: longer than a hiccup of a network
 
 typedef struct arguments {
   bl_ctl_store_arguments_t common; // first: bl_ctl_stores_act
@@ -167,9 +168,9 @@ static void lost(watched_t *store, const bl_error_t *err) {
     store->away_since_ms = now_ms;
   }
   // Before the first connection the time is --timeout's, as for every other verb.
-  uint64_t patience_ms =
-      store->incarnation[0] == '\0' ? (uint64_t)(watch->arguments->common.timeout_seconds * 1000) : PATIENCE_MS;
-  if (away && store->incarnation[0] != '\0' && now_ms - store->away_since_ms < patience_ms) {
+  uint64_t timeout_ms =
+      store->incarnation[0] == '\0' ? (uint64_t)(watch->arguments->common.timeout_seconds * 1000) : TIMEOUT_MS;
+  if (away && store->incarnation[0] != '\0' && now_ms - store->away_since_ms < timeout_ms) {
     bl_timer_start(store->retry, RETRY_MS, 0);
     return;
   }

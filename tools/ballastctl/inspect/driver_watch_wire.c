@@ -10,7 +10,7 @@
 #define RETRY_MS       200
 #define ACKNOWLEDGE_MS 5000
 
-// ---- events ----
+// ---- events ---------------------------------------------------------------------------------------------------------
 
 static void free_plan(bl_ctl_stage_plan_t *stages, size_t count) {
   for (size_t i = 0; stages != NULL && i < count; i++) {
@@ -175,7 +175,7 @@ static void deliver_phase(bl_ctl_driver_t *driver, const Ballast__V1__PhaseEvent
   driver->watcher.phase(&phase, driver->watcher.context);
 }
 
-// ---- the record ----
+// ---- the record -----------------------------------------------------------------------------------------------------
 
 static void acknowledge(bl_ctl_driver_t *driver);
 
@@ -207,7 +207,7 @@ static void acknowledge(bl_ctl_driver_t *driver) {
                                               &request.base, ACKNOWLEDGE_MS, acknowledged, driver, NULL, &err) == BL_OK;
 }
 
-// ---- the stream ----
+// ---- the stream -----------------------------------------------------------------------------------------------------
 
 static void watched(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
   (void)request;
@@ -249,7 +249,7 @@ static void watch_ended(bl_rpc_request_t *request, const ProtobufCMessage *outpu
   if (driver->away_since_ms == 0) {
     driver->away_since_ms = now_ms;
   }
-  bool away_too_long = now_ms - driver->away_since_ms > BL_CTL_WATCH_PATIENCE_MS;
+  bool away_too_long = now_ms - driver->away_since_ms > BL_CTL_WATCH_TIMEOUT_MS;
   if (err->status != BL_OK && (away_too_long || !bl_status_retryable(err->status))) {
     driver->watcher.lost(err, driver->watcher.context);
     return;

@@ -14,7 +14,7 @@
 typedef struct bl_ctl_driver bl_ctl_driver_t;
 
 // How long a driver may be away before a watch gives up: longer than a restart, shorter than a reader's patience.
-#define BL_CTL_WATCH_PATIENCE_MS 10000
+#define BL_CTL_WATCH_TIMEOUT_MS 10000
 
 typedef struct bl_ctl_watcher {
   void (*plan)(const bl_ctl_plan_t *plan, void *context);
@@ -22,7 +22,7 @@ typedef struct bl_ctl_watcher {
   void (*validation)(const bl_ctl_validation_t *validation, void *context);
   void (*checkpoint)(const bl_ctl_checkpoint_t *checkpoint, void *context);
   void (*phase)(const bl_ctl_phase_t *phase, void *context);
-  // The watch is over: the driver refused it, or was away for BL_CTL_WATCH_PATIENCE_MS.
+  // The watch is over: the driver refused it, or was away for BL_CTL_WATCH_TIMEOUT_MS.
   void (*lost)(const bl_error_t *err, void *context);
   void *context;
   bool keeps_record; // `step` and `validation` write a record: the driver's commits wait for them

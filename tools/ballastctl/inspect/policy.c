@@ -132,7 +132,7 @@ static int run_verb(bl_flags_t flags, const bl_option_t *own, size_t own_count, 
   return bl_ctl_finish(status, &err);
 }
 
-// ---- get, history ----------------------------------------------------------------------------------------------------
+// ---- get, history ---------------------------------------------------------------------------------------------------
 
 // What auto weighed, one line each, and what it does on every device.
 static void explain(const json_t *answer) {
@@ -207,15 +207,15 @@ static int run_history(int argc, char *const *argv) {
   return run_verb(flags, NULL, 0, act_history, argc, argv);
 }
 
-// ---- set, rollback ---------------------------------------------------------------------------------------------------
+// ---- set, rollback --------------------------------------------------------------------------------------------------
 
 #define FOREVER_MS (UINT64_C(365) * 86400 * 1000)
 
 static bl_status_t change(const char *address, uint64_t timeout_ms, const arguments_t *arguments,
                           const bl_ctl_policy_change_t *wanted, bl_error_t *err) {
   json_t *answer = NULL;
-  uint64_t patience_ms = arguments->wait ? FOREVER_MS : timeout_ms;
-  bl_status_t status = bl_ctl_policy_set(address, patience_ms, wanted, &answer, err);
+  uint64_t wait_ms = arguments->wait ? FOREVER_MS : timeout_ms;
+  bl_status_t status = bl_ctl_policy_set(address, wait_ms, wanted, &answer, err);
   if (status == BL_OK && json_is_true(json_object_get(answer, "unchanged"))) {
     fprintf(stderr, "ballastctl: this policy is in force already\n");
   }
@@ -226,7 +226,7 @@ static bl_status_t change(const char *address, uint64_t timeout_ms, const argume
         bl_error_set(err, BL_DEADLINE,
                      "no answer from %s within %.3g s: the change may still come into force at the end of the step "
                      "that runs; see ballastctl policy get, or set with --wait",
-                     address, (double)patience_ms / 1000);
+                     address, (double)wait_ms / 1000);
   }
   json_decref(answer);
   return status;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl estimate: what a larger micro-batch can gain at most.
 #include "ballastctl/output.h"
-#include "ballastctl/plan/doubt.h"
 #include "ballastctl/plan/profile_file.h"
+#include "ballastctl/plan/warning.h"
 #include "ballastctl/verbs.h"
 
 #include "config/flags.h"
@@ -153,7 +153,7 @@ static bl_status_t compare(const arguments_t *a, const bl_profile_t *first, cons
   return BL_OK;
 }
 
-static bl_status_t from_profiles(const arguments_t *a, bl_estimate_request_t *request, char doubt[BL_CTL_DOUBT],
+static bl_status_t from_profiles(const arguments_t *a, bl_estimate_request_t *request, char warning[BL_CTL_WARNING],
                                  bl_error_t *err) {
   bl_profile_t first = {0}, second = {0};
   bl_status_t status = bl_ctl_profile_read("--profile", a->profiles.items[0], &first, err);
@@ -164,9 +164,9 @@ static bl_status_t from_profiles(const arguments_t *a, bl_estimate_request_t *re
     status = compare(a, &first, &second, request, err);
   }
   if (status == BL_OK) {
-    char reasons[BL_PROFILE_DOUBT];
-    bool doubted = bl_profile_doubt_pair(&first, &second, reasons);
-    snprintf(doubt, BL_CTL_DOUBT, doubted ? "profiles %.100s and %.100s: %s" : "", a->profiles.items[0],
+    char reasons[BL_PROFILE_WARNING];
+    bool doubted = bl_profile_warning_pair(&first, &second, reasons);
+    snprintf(warning, BL_CTL_WARNING, doubted ? "profiles %.100s and %.100s: %s" : "", a->profiles.items[0],
              a->profiles.items[1], reasons);
   }
   bl_profile_cleanup(&second);
@@ -174,11 +174,11 @@ static bl_status_t from_profiles(const arguments_t *a, bl_estimate_request_t *re
   return status;
 }
 
-static bl_status_t read_request(const arguments_t *a, bl_estimate_request_t *request, char doubt[BL_CTL_DOUBT],
+static bl_status_t read_request(const arguments_t *a, bl_estimate_request_t *request, char warning[BL_CTL_WARNING],
                                 bl_error_t *err) {
   bl_status_t status;
   if (a->profiles.count == 2 && a->mfus.count == 0) {
-    status = from_profiles(a, request, doubt, err);
+    status = from_profiles(a, request, warning, err);
   } else if (a->mfus.count == 2 && a->profiles.count == 0) {
     status = read_points(a, request, err);
   } else {
@@ -226,7 +226,7 @@ static void print_lines(const json_t *lines) {
 }
 
 static bl_status_t print(const arguments_t *a, const bl_estimate_request_t *r, const bl_estimate_t *e,
-                         const char *doubt, bl_error_t *err) {
+                         const char *warning, bl_error_t *err) {
   static const bl_ctl_column_t columns[] = {
       {.key = "from", .title = "FROM", .right = true},
       {.key = "to", .title = "TO", .right = true},
@@ -243,7 +243,7 @@ static bl_status_t print(const arguments_t *a, const bl_estimate_request_t *r, c
       json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o}", "from", r->from.micro_batch, "to",
                 r->to.micro_batch, "speedup", e->speedup, "ramp", e->ramp, "efficiency", e->efficiency, "break_even",
                 e->break_even, "batch", r->batch, "stages", r->stages, "mfu_from", r->from.mfu, "mfu_to", r->to.mfu,
-                "bubble_from", e->bubble_from, "bubble_to", e->bubble_to, "warnings", bl_ctl_doubt_json(doubt));
+                "bubble_from", e->bubble_from, "bubble_to", e->bubble_to, "warnings", bl_ctl_warning_json(warning));
   if (lines != NULL && !table) {
     json_object_set(object, "explanation", lines);
   }
@@ -261,8 +261,8 @@ static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_erro
   (void)words;
   bl_estimate_request_t request = {0};
   bl_estimate_t estimate;
-  char doubt[BL_CTL_DOUBT] = "";
-  bl_status_t status = read_request(arguments, &request, doubt, err);
+  char warning[BL_CTL_WARNING] = "";
+  bl_status_t status = read_request(arguments, &request, warning, err);
   if (status == BL_OK) {
     status = bl_estimate(&request, &estimate, err);
     if (status != BL_OK) {
@@ -272,8 +272,8 @@ static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_erro
   if (status != BL_OK) {
     return status;
   }
-  bl_ctl_doubt_tell(doubt);
-  return print(arguments, &request, &estimate, doubt, err);
+  bl_ctl_warning_tell(warning);
+  return print(arguments, &request, &estimate, warning, err);
 }
 
 static int run(int argc, char *const *argv) {

@@ -427,12 +427,12 @@ static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_
   }
   if (status == BL_OK) {
     bool table = a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE;
-    char doubt[BL_CTL_DOUBT];
-    bl_ctl_plan_doubt(&made, a, &plan.candidates[0], doubt);
-    bl_ctl_doubt_tell(doubt);
-    bl_ctl_doubt_tell(bl_ctl_plan_unused(&job));
-    json_t *warnings = bl_ctl_doubt_json(doubt);
-    bl_ctl_doubt_append(warnings, bl_ctl_plan_unused(&job));
+    char warning[BL_CTL_WARNING];
+    bl_ctl_plan_warning(&made, a, &plan.candidates[0], warning);
+    bl_ctl_warning_tell(warning);
+    bl_ctl_warning_tell(bl_ctl_plan_unused(&job));
+    json_t *warnings = bl_ctl_warning_json(warning);
+    bl_ctl_warning_append(warnings, bl_ctl_plan_unused(&job));
     status = table ? print_tables(a, &made, &plan) : print_object(a, &made, &plan, json_incref(warnings));
     json_decref(warnings);
     status = bl_ctl_printed(status, err);

@@ -362,17 +362,17 @@ const char *bl_ctl_plan_unused(const bl_job_t *job) {
                "--inter-gbps, and the job that --write writes has those";
 }
 
-void bl_ctl_plan_doubt(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
-                       const bl_plan_candidate_t *way, char doubt[BL_CTL_DOUBT]) {
+void bl_ctl_plan_warning(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
+                         const bl_plan_candidate_t *way, char warning[BL_CTL_WARNING]) {
   const bl_profile_t *profile = bl_plan_nearest_profile(&made->request, way->micro_batch);
   bl_profile_use_t use = made->use;
   use.options.micro_batch = way->micro_batch;
   use.options.attention = way->attention;
   use.options.recompute = way->recompute;
   use.schedule = way->operations;
-  doubt[0] = '\0';
+  warning[0] = '\0';
   if (profile != NULL) {
-    bl_ctl_doubt_find(profile, &use, flags->profiles.items[profile - made->profiles], doubt);
+    bl_ctl_warning_find(profile, &use, flags->profiles.items[profile - made->profiles], warning);
   }
 }
 

@@ -5,8 +5,8 @@
 
 #include "ballastctl/job_file.h"
 #include "ballastctl/plan/cluster_flags.h"
-#include "ballastctl/plan/doubt.h"
 #include "ballastctl/plan/operations.h"
+#include "ballastctl/plan/warning.h"
 
 #include "config/flags.h"
 #include "plan/search/planner.h"
@@ -43,8 +43,8 @@ typedef struct bl_ctl_plan_request {
 BL_MUST_USE bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
                                                  const bl_job_t *job, bl_error_t *err);
 // Where the time of `way` is an approximation of its profile's: one line, with the file's name; else "".
-void bl_ctl_plan_doubt(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
-                       const bl_plan_candidate_t *way, char doubt[BL_CTL_DOUBT]);
+void bl_ctl_plan_warning(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
+                         const bl_plan_candidate_t *way, char warning[BL_CTL_WARNING]);
 // What the job says that plans do not take from it: one line; else "".
 const char *bl_ctl_plan_unused(const bl_job_t *job);
 void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *made);

@@ -109,7 +109,7 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
   }
   if (status == BL_OK && source->profile != NULL) {
     use.schedule = made.plan.schedule;
-    bl_ctl_doubt_find(source->profile, &use, profile_name, made.doubt);
+    bl_ctl_warning_find(source->profile, &use, profile_name, made.warning);
   }
   if (status != BL_OK) {
     bl_ctl_prediction_cleanup(&made);

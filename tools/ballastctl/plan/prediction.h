@@ -3,7 +3,7 @@
 #ifndef BALLAST_BALLASTCTL_PREDICTION_H
 #define BALLAST_BALLASTCTL_PREDICTION_H
 
-#include "ballastctl/plan/doubt.h"
+#include "ballastctl/plan/warning.h"
 
 #include "job/balance.h"
 #include "plan/evaluate/demand.h"
@@ -13,8 +13,8 @@ typedef struct bl_ctl_prediction {
   const bl_training_t *training; // borrowed
   bl_balance_plan_t plan;
   bl_trial_t trial;
-  bl_footprint_t *demand;   // [stages] of our executor
-  char doubt[BL_CTL_DOUBT]; // one line with the profile's name where times are an approximation; else ""
+  bl_footprint_t *demand;       // [stages] of our executor
+  char warning[BL_CTL_WARNING]; // one line with the profile's name where times are an approximation; else ""
 } bl_ctl_prediction_t;
 
 typedef struct bl_ctl_prediction_source {
@@ -30,7 +30,8 @@ typedef struct bl_ctl_prediction_source {
 } bl_ctl_prediction_source_t;
 
 // BL_INVALID: a profile that says nothing of this job (plan/profile/profile_use.h); `profile_name` is for messages. As
-// bl_balance_plan_init: the policy does not fit. On failure there is nothing to clean up. The training, made of the job once, outlives the prediction.
+// bl_balance_plan_init: the policy does not fit. On failure there is nothing to clean up. The training, made of the job
+// once, outlives the prediction.
 BL_MUST_USE bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_training_t *training,
                                                const bl_ctl_prediction_source_t *source, const char *profile_name,
                                                bl_error_t *err);

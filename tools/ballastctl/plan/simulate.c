@@ -3,13 +3,13 @@
 #include "ballastctl/job_file.h"
 #include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
-#include "ballastctl/plan/alternative.h"
 #include "ballastctl/plan/cluster_flags.h"
 #include "ballastctl/plan/footprint_json.h"
 #include "ballastctl/plan/operations.h"
 #include "ballastctl/plan/order_json.h"
 #include "ballastctl/plan/prediction.h"
 #include "ballastctl/plan/profile_file.h"
+#include "ballastctl/plan/schedule_advice.h"
 #include "ballastctl/plan/simulated_trace.h"
 #include "ballastctl/verbs.h"
 
@@ -236,8 +236,8 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
                   "step_seconds", p->trial.step, "operations_seconds", s->t_end, "between_seconds", p->trial.between,
                   "bubble", s->bubble_total, "costs", a->profile != NULL ? a->profile : hardware_of(a), "measured",
                   a->profile != NULL, "cores", (int)p->trial.cores, "stages", stages_json(p), "order",
-                  bl_ctl_order_json(p->plan.schedule), "warnings", bl_ctl_doubt_json(p->doubt));
-    bl_ctl_doubt_append(json_object_get(shown, "warnings"), alternative);
+                  bl_ctl_order_json(p->plan.schedule), "warnings", bl_ctl_warning_json(p->warning));
+    bl_ctl_warning_append(json_object_get(shown, "warnings"), alternative);
     if (p->training->hosts.count > 0) {
       json_object_set_new(shown, "host_slots", json_integer(at_hosts(p)));
       json_object_set_new(shown, "host_bytes", json_integer((json_int_t)(at_hosts(p) * p->training->hosts.room_bytes)));
@@ -332,10 +332,10 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     status = bl_ctl_prediction_init(&prediction, &training, &source, a->profile, err);
   }
   if (status == BL_OK) {
-    char alternative[BL_CTL_ALTERNATIVE];
-    bl_ctl_alternative_find(&prediction, &source, a->profile, alternative);
-    bl_ctl_doubt_tell(prediction.doubt);
-    bl_ctl_doubt_tell(alternative);
+    char alternative[BL_CTL_SCHEDULE_ADVICE];
+    bl_ctl_schedule_advice_find(&prediction, &source, a->profile, alternative);
+    bl_ctl_warning_tell(prediction.warning);
+    bl_ctl_warning_tell(alternative);
     status = print(a, &prediction, &operations.unknown, alternative, err);
   }
   if (status == BL_OK && a->svg != NULL) {

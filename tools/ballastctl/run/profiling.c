@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/run/profiling_core.h"
 
-#include "ballastctl/plan/alternative.h"
 #include "ballastctl/plan/profile_file.h"
+#include "ballastctl/plan/schedule_advice.h"
 
 #include "base/minmax.h"
 #include "sys/log.h"
@@ -42,12 +42,12 @@ static bl_status_t predict(bl_ctl_profiling_t *p, const char *name, bl_error_t *
 }
 
 // Before the run, which could be another one.
-static void tell_alternative(const bl_ctl_profiling_t *p, bl_status_t status, const char *name) {
-  char text[BL_CTL_ALTERNATIVE];
+static void print_advice(const bl_ctl_profiling_t *p, bl_status_t status, const char *name) {
+  char text[BL_CTL_SCHEDULE_ADVICE];
   const bl_ctl_prediction_source_t source = source_of(p, false);
   if (status == BL_OK) {
-    bl_ctl_alternative_find(&p->prediction, &source, name, text);
-    bl_ctl_doubt_tell(text);
+    bl_ctl_schedule_advice_find(&p->prediction, &source, name, text);
+    bl_ctl_warning_tell(text);
   }
 }
 
@@ -87,8 +87,8 @@ bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const bl_training_t *tr
   if (status == BL_OK && predict_from != NULL) {
     status = bl_ctl_profile_read("--predict", predict_from, &p->profile, err);
     status = status == BL_OK ? predict(p, predict_from, err) : status;
-    bl_ctl_doubt_tell(p->prediction.doubt);
-    tell_alternative(p, status, predict_from);
+    bl_ctl_warning_tell(p->prediction.warning);
+    print_advice(p, status, predict_from);
   }
   if (status != BL_OK) {
     bl_ctl_profiling_destroy(p);

@@ -2,7 +2,7 @@
 #include "ballastctl/run/profiling_core.h"
 
 #include "ballastctl/output.h"
-#include "ballastctl/plan/doubt.h"
+#include "ballastctl/plan/warning.h"
 
 #include "base/sort.h"
 #include "base/words.h"
@@ -161,7 +161,7 @@ char *bl_ctl_profiling_line(const bl_ctl_profiling_t *p) {
   }
   json_t *object = json_pack("{s:s, s:I, s:o, s:o, s:o}", "event", "prediction", "step", (json_int_t)p->last_step,
                              "seconds", both(json_real(p->prediction.trial.step), json_real(median(&p->seconds))),
-                             "stages", stages, "warnings", bl_ctl_doubt_json(p->prediction.doubt));
+                             "stages", stages, "warnings", bl_ctl_warning_json(p->prediction.warning));
   if (object != NULL && p->replayed > 0) {
     json_object_set_new(object, "replay_seconds", both(json_real(p->replayed), json_real(p->profile.replay.makespan)));
   }

@@ -2,7 +2,7 @@
 // ballastctl run: checks a job to the end, then trains it.
 #include "ballastctl/job_file.h"
 #include "ballastctl/output_path.h"
-#include "ballastctl/plan/doubt.h"
+#include "ballastctl/plan/warning.h"
 #include "ballastctl/run/session.h"
 #include "ballastctl/verbs.h"
 
@@ -140,16 +140,16 @@ static bl_status_t check_device(const arguments_t *arguments, const bl_job_t *jo
 
 // The processors are those of stages that are started here alone.
 static void doubt_threads(const arguments_t *arguments, const bl_job_t *job) {
-  char doubt[BL_THREADS_DOUBT];
-  if (arguments->local && bl_threads_doubt(job, doubt)) {
-    bl_ctl_doubt_tell(doubt);
+  char warning[BL_THREADS_WARNING];
+  if (arguments->local && bl_threads_warning(job, warning)) {
+    bl_ctl_warning_tell(warning);
   }
 }
 
 static void doubt_resume(const bl_job_t *job, const bl_resume_t *resume) {
-  char doubt[BL_RESUME_DOUBT];
-  if (bl_resume_doubt(resume, job, doubt)) {
-    fprintf(stderr, "ballastctl: warning: %s\n", doubt);
+  char warning[BL_RESUME_WARNING];
+  if (bl_resume_warning(resume, job, warning)) {
+    fprintf(stderr, "ballastctl: warning: %s\n", warning);
   }
 }
 

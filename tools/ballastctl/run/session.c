@@ -115,7 +115,7 @@ static void finish(bl__session_t *session, int exit_code) {
 
 static void on_plan(const bl_ctl_plan_t *plan, void *context) {
   bl__session_t *session = context;
-  bl_ctl_patience_end(session->patience);
+  bl_ctl_startup_progress_end(session->startup);
   bl_ctl_progress_plan(session->progress, plan);
   if (session->profiling != NULL) {
     bl_ctl_profiling_plan(session->profiling, plan);
@@ -205,7 +205,7 @@ bl_status_t bl__session_attach(bl__session_t *session, const char *address, bl_e
                               .context = session};
   bl_status_t status = bl_ctl_driver_create(session->rpc, address, &session->driver, err);
   if (status == BL_OK) {
-    status = bl_ctl_patience_create(session->loop, session->driver, tell_wait, session, &session->patience, err);
+    status = bl_ctl_startup_progress_create(session->loop, session->driver, tell_wait, session, &session->startup, err);
   }
   return status == BL_OK ? bl_ctl_driver_watch(session->driver, &watcher, err) : status;
 }
@@ -270,9 +270,9 @@ static bl_status_t open_all(bl__session_t *session, bl_error_t *err) {
 }
 
 static void close_all(bl__session_t *session) {
-  bl_ctl_patience_end(session->patience);
+  bl_ctl_startup_progress_end(session->startup);
   bl_ctl_driver_destroy(session->driver);
-  bl_ctl_patience_destroy(session->patience);
+  bl_ctl_startup_progress_destroy(session->startup);
   bl_ctl_fleet_destroy(session->fleet);
   if (session->has_folder) {
     bl_ctl_run_folder_remove(&session->folder);

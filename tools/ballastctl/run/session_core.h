@@ -14,10 +14,10 @@
 #include "ballastctl/inspect/driver_wire.h"
 #include "ballastctl/inspect/step_timeline.h"
 #include "ballastctl/run/fleet.h"
-#include "ballastctl/run/patience.h"
 #include "ballastctl/run/profiling.h"
 #include "ballastctl/run/progress.h"
 #include "ballastctl/run/report.h"
+#include "ballastctl/run/startup_progress.h"
 #include "ballastctl/run/summary.h"
 
 #include "loop/signal.h"
@@ -35,7 +35,7 @@ typedef struct bl__session {
   bool has_folder;
   bl_ctl_fleet_t *fleet;   // NULL when the driver is not ours
   bl_ctl_driver_t *driver; // NULL until it is ready
-  bl_ctl_patience_t *patience;
+  bl_ctl_startup_progress_t *startup;
   bl_ctl_report_t *report; // NULL when none was asked for
   bl_ctl_progress_t *progress;
   bl_ctl_summary_t *summary;
@@ -67,8 +67,8 @@ BL_MUST_USE bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *
 // session_closing.c
 // Collects what was asked for, then stops.
 void bl__closing_begin(bl__session_t *session);
-// After the last process: clears away what a run that did not end in order left half written, and says where --resume goes
-// on.
+// After the last process: clears away what a run that did not end in order left half written, and says where --resume
+// goes on.
 void bl__closing_tell_saved(bl__session_t *session);
 // A trace for the profile comes at the end of the step that runs; false: none was asked for.
 bool bl__closing_ask_trace(bl__session_t *session);

@@ -5,8 +5,8 @@
 // in their order and over tensors in canonical order, in fp64, never over partial sums of stages.
 //
 // Pure. Thread: values of their owner.
-#ifndef BALLAST_DRIVER_BALLOT_H
-#define BALLAST_DRIVER_BALLOT_H
+#ifndef BALLAST_DRIVER_RANK_VOTE_H
+#define BALLAST_DRIVER_RANK_VOTE_H
 
 #include "base/error.h"
 #include "model/grid.h"
@@ -16,8 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// One rank's vote. As an argument it may borrow its arrays; one made by bl_ballot_copy owns them.
-typedef struct bl_ballot {
+// One rank's vote. As an argument it may borrow its arrays; one made by bl_rank_vote_copy owns them.
+typedef struct bl_rank_vote {
   uint64_t step;
   uint64_t attempt; // 0: none
   bool finite;
@@ -31,25 +31,26 @@ typedef struct bl_ballot {
   bl_stage_counters_t counters;
   uint32_t *leased_peaks; // [store_count], by store of the plan: most of its store slots in use at once by this stage
   size_t store_count;     // 0: it evicts nothing
-} bl_ballot_t;
+} bl_rank_vote_t;
 
 // Makes *to an owned copy; what it owned before is freed. BL_EXHAUSTED leaves it without a vote.
-BL_MUST_USE bl_status_t bl_ballot_copy(bl_ballot_t *to, const bl_ballot_t *from);
-void bl_ballot_cleanup(bl_ballot_t *ballot); // a zeroed one is fine
+BL_MUST_USE bl_status_t bl_rank_vote_copy(bl_rank_vote_t *to, const bl_rank_vote_t *from);
+void bl_rank_vote_cleanup(bl_rank_vote_t *vote); // a zeroed one is fine
 
-// What all ballots of one training attempt say.
-typedef struct bl_tally {
+// What all votes of one training attempt say.
+typedef struct bl_vote_result {
   double loss;      // mean over the micro-batches
   double grad_norm; // before clipping
   uint64_t tokens;
-} bl_tally_t;
+} bl_vote_result_t;
 
 // Counts the votes of all ranks of `grid` for a step of `micro_batches` micro-batches and a model of `parameters`
 // tensors; `scratch` has room for that many in each part of a layer. BL_INTERNAL: a loss or a tensor is missing, or was
 // counted twice; names rank and tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch and
 // rank.
-BL_MUST_USE bl_status_t bl_tally_count(const bl_ballot_t *ballots, const bl_grid_t *grid, size_t micro_batches,
-                                       size_t parameters, double *scratch, bl_tally_t *tally, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_vote_result_count(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t micro_batches,
+                                             size_t parameters, double *scratch, bl_vote_result_t *result,
+                                             bl_error_t *err);
 
 // The factor on every gradient: min(1, clip / (norm + 1e-6)); 1 when clip is 0.
 double bl_clip_scale(double clip, double grad_norm);

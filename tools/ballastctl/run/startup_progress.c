@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballastctl/run/patience.h"
+#include "ballastctl/run/startup_progress.h"
 
 #include "loop/timer.h"
 
@@ -9,7 +9,7 @@
 
 #define EVERY_MS 2000
 
-struct bl_ctl_patience {
+struct bl_ctl_startup_progress {
   bl_ctl_driver_t *driver;
   bl_timer_t *timer;
   bl_ctl_tell_fn tell;
@@ -19,7 +19,7 @@ struct bl_ctl_patience {
 };
 
 static void answered(json_t *value, const bl_error_t *err, void *context) {
-  bl_ctl_patience_t *self = context;
+  bl_ctl_startup_progress_t *self = context;
   const char *waits = json_string_value(json_object_get(value, "waiting_for"));
   if (self->ended || err->status != BL_OK || waits == NULL || waits[0] == '\0' ||
       strncmp(waits, self->told, sizeof self->told - 1) == 0) {
@@ -33,38 +33,38 @@ static void answered(json_t *value, const bl_error_t *err, void *context) {
 
 static void look(bl_timer_t *timer, void *context) {
   (void)timer;
-  bl_ctl_patience_t *self = context;
+  bl_ctl_startup_progress_t *self = context;
   bl_error_t err;
   (void)!bl_ctl_driver_status(self->driver, EVERY_MS, answered, self, &err);
 }
 
-bl_status_t bl_ctl_patience_create(bl_loop_t *loop, bl_ctl_driver_t *driver, bl_ctl_tell_fn tell, void *context,
-                                   bl_ctl_patience_t **patience, bl_error_t *err) {
-  bl_ctl_patience_t *made = calloc(1, sizeof *made);
+bl_status_t bl_ctl_startup_progress_create(bl_loop_t *loop, bl_ctl_driver_t *driver, bl_ctl_tell_fn tell, void *context,
+                                           bl_ctl_startup_progress_t **startup, bl_error_t *err) {
+  bl_ctl_startup_progress_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
   }
-  *made = (bl_ctl_patience_t){.driver = driver, .tell = tell, .context = context};
+  *made = (bl_ctl_startup_progress_t){.driver = driver, .tell = tell, .context = context};
   bl_status_t status = bl_timer_create(loop, look, made, &made->timer, err);
   if (status != BL_OK) {
     free(made);
     return status;
   }
   bl_timer_start(made->timer, EVERY_MS, EVERY_MS);
-  *patience = made;
+  *startup = made;
   return BL_OK;
 }
 
-void bl_ctl_patience_end(bl_ctl_patience_t *patience) {
-  if (patience != NULL && !patience->ended) {
-    patience->ended = true;
-    bl_timer_stop(patience->timer);
+void bl_ctl_startup_progress_end(bl_ctl_startup_progress_t *startup) {
+  if (startup != NULL && !startup->ended) {
+    startup->ended = true;
+    bl_timer_stop(startup->timer);
   }
 }
 
-void bl_ctl_patience_destroy(bl_ctl_patience_t *patience) {
-  if (patience != NULL) {
-    bl_timer_destroy(patience->timer);
-    free(patience);
+void bl_ctl_startup_progress_destroy(bl_ctl_startup_progress_t *startup) {
+  if (startup != NULL) {
+    bl_timer_destroy(startup->timer);
+    free(startup);
   }
 }

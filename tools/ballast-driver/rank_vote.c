@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballot.h"
+#include "rank_vote.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -15,93 +15,93 @@ static void *copy_items(const void *items, size_t count, size_t item_bytes) {
   return copy;
 }
 
-bl_status_t bl_ballot_copy(bl_ballot_t *to, const bl_ballot_t *from) {
-  bl_ballot_t made = *from;
+bl_status_t bl_rank_vote_copy(bl_rank_vote_t *to, const bl_rank_vote_t *from) {
+  bl_rank_vote_t made = *from;
   made.losses = copy_items(from->losses, from->loss_count, sizeof *from->losses);
   made.parameters = copy_items(from->parameters, from->square_count, sizeof *from->parameters);
   made.squares = copy_items(from->squares, from->square_count, sizeof *from->squares);
   made.leased_peaks = copy_items(from->leased_peaks, from->store_count, sizeof *from->leased_peaks);
-  bl_ballot_cleanup(to);
+  bl_rank_vote_cleanup(to);
   if ((from->store_count > 0 && made.leased_peaks == NULL) || (from->loss_count > 0 && made.losses == NULL) ||
       (from->square_count > 0 && (made.parameters == NULL || made.squares == NULL))) {
-    bl_ballot_cleanup(&made);
+    bl_rank_vote_cleanup(&made);
     return BL_EXHAUSTED;
   }
   *to = made;
   return BL_OK;
 }
 
-void bl_ballot_cleanup(bl_ballot_t *ballot) {
-  free(ballot->losses);
-  free(ballot->parameters);
-  free(ballot->squares);
-  free(ballot->leased_peaks);
-  *ballot = (bl_ballot_t){0};
+void bl_rank_vote_cleanup(bl_rank_vote_t *vote) {
+  free(vote->losses);
+  free(vote->parameters);
+  free(vote->squares);
+  free(vote->leased_peaks);
+  *vote = (bl_rank_vote_t){0};
 }
 
-static bl_status_t check_finite(const bl_ballot_t *ballots, const bl_grid_t *grid, bl_error_t *err) {
+static bl_status_t check_finite(const bl_rank_vote_t *votes, const bl_grid_t *grid, bl_error_t *err) {
   char name[BL_GRID_NAME_BYTES];
   // The loss says most: its micro-batch is known. It is looked for on all ranks first.
   for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
-    if (!ballots[s].finite && ballots[s].nonfinite_micro_batch >= 0) {
+    if (!votes[s].finite && votes[s].nonfinite_micro_batch >= 0) {
       return bl_error_set(err, BL_PRECONDITION,
                           "step %" PRIu64 ": the loss of micro-batch %" PRId32 " is not finite (%s); lower train.lr, "
                           "set train.clip, or look at the data of that micro-batch",
-                          ballots[s].step, ballots[s].nonfinite_micro_batch, bl_grid_name(grid, (uint32_t)s, name));
+                          votes[s].step, votes[s].nonfinite_micro_batch, bl_grid_name(grid, (uint32_t)s, name));
     }
   }
   for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
-    if (!ballots[s].finite) {
+    if (!votes[s].finite) {
       return bl_error_set(err, BL_PRECONDITION,
                           "step %" PRIu64 ": a gradient of %s is not finite though all losses are; lower train.lr "
                           "or set train.clip",
-                          ballots[s].step, bl_grid_name(grid, (uint32_t)s, name));
+                          votes[s].step, bl_grid_name(grid, (uint32_t)s, name));
     }
   }
   return BL_OK;
 }
 
-static bl_status_t sum_losses(const bl_ballot_t *ballots, const bl_grid_t *grid, size_t micro_batches,
-                              bl_tally_t *tally, bl_error_t *err) {
+static bl_status_t sum_losses(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t micro_batches,
+                              bl_vote_result_t *result, bl_error_t *err) {
   size_t reported = 0;
   double sum = 0;
   const bool back =
       bl_copies_pipes(bl_grid_copies(grid)) > 1; // the head of pipe 0 is on the last stage, of 1 on the first
   const size_t each = grid->stages * grid->tensor;
   for (size_t k = 0; k < bl_grid_ranks(grid); k++) { // replicas, and so their micro-batches, follow each other
-    const bl_ballot_t *ballot = &ballots[back ? k / each * each + each - 1 - k % each : k];
-    for (size_t i = 0; i < ballot->loss_count; i++, reported++) {
-      sum += ballot->losses[i];
+    const bl_rank_vote_t *vote = &votes[back ? k / each * each + each - 1 - k % each : k];
+    for (size_t i = 0; i < vote->loss_count; i++, reported++) {
+      sum += vote->losses[i];
     }
-    tally->tokens += ballot->tokens;
+    result->tokens += vote->tokens;
   }
   if (reported != micro_batches) {
     return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %zu losses were reported, the step has %zu micro-batches",
-                        ballots[0].step, reported, micro_batches);
+                        votes[0].step, reported, micro_batches);
   }
-  tally->loss = sum / (double)micro_batches;
+  result->loss = sum / (double)micro_batches;
   return BL_OK;
 }
 
-static bl_status_t sum_squares(const bl_ballot_t *ballots, const bl_grid_t *grid, size_t parameters, double *scratch,
-                               bl_tally_t *tally, bl_error_t *err) {
+static bl_status_t sum_squares(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t parameters, double *scratch,
+                               bl_vote_result_t *result, bl_error_t *err) {
   const uint32_t parts = grid->tensor_parts;
   for (size_t i = 0; i < parameters * parts; i++) {
     scratch[i] = -1; // none yet: squares are not negative
   }
   char name[BL_GRID_NAME_BYTES];
   for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
-    for (size_t i = 0; i < ballots[s].square_count; i++) {
-      uint32_t index = ballots[s].parameters[i];
+    for (size_t i = 0; i < votes[s].square_count; i++) {
+      uint32_t index = votes[s].parameters[i];
       if (index >= parameters * parts || scratch[index] >= 0) {
-        return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %s reports tensor %" PRIu32 ", %s", ballots[s].step,
+        return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %s reports tensor %" PRIu32 ", %s", votes[s].step,
                             bl_grid_name(grid, (uint32_t)s, name), index / parts,
                             index < parameters * parts
                                 ? (bl_grid_ranks(grid) > grid->stages ? "which another rank has reported"
                                                                       : "which another stage has reported")
                                 : "which does not exist");
       }
-      scratch[index] = ballots[s].squares[i];
+      scratch[index] = votes[s].squares[i];
     }
   }
   double sum = 0;
@@ -115,31 +115,31 @@ static bl_status_t sum_squares(const bl_ballot_t *ballots, const bl_grid_t *grid
     }
     if (found == 0 || (found > 1 && found < parts) || scratch[i * parts] < 0) {
       return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": no stage reports the gradient of tensor %zu",
-                          ballots[0].step, i);
+                          votes[0].step, i);
     }
     sum += of_parts;
   }
-  tally->grad_norm = sqrt(sum);
+  result->grad_norm = sqrt(sum);
   return BL_OK;
 }
 
-bl_status_t bl_tally_count(const bl_ballot_t *ballots, const bl_grid_t *grid, size_t micro_batches, size_t parameters,
-                           double *scratch, bl_tally_t *tally, bl_error_t *err) {
-  bl_tally_t counted = {0};
-  bl_status_t status = check_finite(ballots, grid, err);
+bl_status_t bl_vote_result_count(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t micro_batches,
+                                 size_t parameters, double *scratch, bl_vote_result_t *result, bl_error_t *err) {
+  bl_vote_result_t counted = {0};
+  bl_status_t status = check_finite(votes, grid, err);
   if (status == BL_OK) {
-    status = sum_losses(ballots, grid, micro_batches, &counted, err);
+    status = sum_losses(votes, grid, micro_batches, &counted, err);
   }
   if (status == BL_OK) {
-    status = sum_squares(ballots, grid, parameters, scratch, &counted, err);
+    status = sum_squares(votes, grid, parameters, scratch, &counted, err);
   }
   if (status == BL_OK && !(isfinite(counted.loss) && isfinite(counted.grad_norm))) {
     status =
         bl_error_set(err, BL_PRECONDITION, "step %" PRIu64 ": the %s is not finite; lower train.lr or set train.clip",
-                     ballots[0].step, isfinite(counted.loss) ? "gradient norm" : "loss");
+                     votes[0].step, isfinite(counted.loss) ? "gradient norm" : "loss");
   }
   if (status == BL_OK) {
-    *tally = counted;
+    *result = counted;
   }
   return status;
 }

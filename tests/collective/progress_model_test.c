@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every interleaving of members on a board (collective/board.h), by its own functions that are not let wait: a member writes,
-// publishes, reads and takes in steps of which any may be next, gives an attempt up anywhere, and begins the next one by the
-// rules. In every attempt that all end well every read is of what was written for just this collective, before and after it;
-// and nobody waits for ever. Without one of the rules the same search finds a read of something else.
-#include "collective/board.h"
+// Every interleaving of members on a progress (collective/progress.h), by its own functions that are not let wait: a
+// member writes, publishes, reads and takes in steps of which any may be next, gives an attempt up anywhere, and begins
+// the next one by the rules. In every attempt that all end well every read is of what was written for just this
+// collective, before and after it; and nobody waits for ever. Without one of the rules the same search finds a read of
+// something else.
+#include "collective/progress.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,19 +61,19 @@ static uint8_t word_of(const member_t *member) {
   return (uint8_t)(member->attempt << 4 | member->number);
 }
 
-// The state's flags as pages that the functions of the board work on.
+// The state's flags as pages that the functions of the progress work on.
 typedef struct {
   bl_group_page_t pages[MOST];
-  bl_group_board_t board; // of the member that moves
+  bl_group_progress_t progress; // of the member that moves
 } table_t;
 
 static void lay_out(const state_t *state, uint32_t members, uint32_t rank, table_t *table) {
-  table->board = (bl_group_board_t){
+  table->progress = (bl_group_progress_t){
       .page = &table->pages[rank], .rank = rank, .members = members, .attempt = state->members[rank].attempt};
   for (uint32_t i = 0; i < members; i++) {
     atomic_init(&table->pages[i].ready, state->ready[i]);
     atomic_init(&table->pages[i].taken, state->taken[i]);
-    table->board.pages[i] = &table->pages[i];
+    table->progress.pages[i] = &table->pages[i];
   }
 }
 
@@ -87,7 +88,7 @@ static void begin_attempt(state_t *state, table_t *table, uint32_t rank) {
     member->attempt++; // whoever still waits for this one sees that it is past
     member->number = member->peer = member->seen = 0;
     member->step = DONE;
-    bl_group_board_begin(&table->board, member->attempt);
+    bl_group_progress_begin(&table->progress, member->attempt);
     return;
   }
   member->attempt++;
@@ -95,7 +96,7 @@ static void begin_attempt(state_t *state, table_t *table, uint32_t rank) {
   member->step = ACQUIRE;
   member->peer = 0;
   member->seen = 0;
-  bl_group_board_begin(&table->board, member->attempt);
+  bl_group_progress_begin(&table->progress, member->attempt);
 }
 
 static void give_up(state_t *state, table_t *table, uint32_t rank) {
@@ -117,13 +118,13 @@ static void next_peer(member_t *member, uint32_t rank, uint8_t then, uint32_t me
 
 // Waits that do not wait. False: it would.
 static bool wait_taken(state_t *state, table_t *table, uint32_t rank, uint32_t number, uint8_t then, uint32_t members) {
-  static const bl_group_board_wait_t at_once = {0};
+  static const bl_group_progress_wait_t at_once = {0};
   member_t *member = &state->members[rank];
   if (member->peer == rank) {
     next_peer(member, rank, then, members);
     return true;
   }
-  bl_status_t status = bl_group_board_wait_taken(&table->board, member->peer, number, &at_once, NULL);
+  bl_status_t status = bl_group_progress_wait_taken(&table->progress, member->peer, number, &at_once, NULL);
   if (status == BL_OK) {
     next_peer(member, rank, then, members);
   }
@@ -131,9 +132,9 @@ static bool wait_taken(state_t *state, table_t *table, uint32_t rank, uint32_t n
 }
 
 static bool await_ready(state_t *state, table_t *table, uint32_t rank) {
-  static const bl_group_board_wait_t at_once = {0};
+  static const bl_group_progress_wait_t at_once = {0};
   member_t *member = &state->members[rank];
-  bl_status_t status = bl_group_board_wait_ready(&table->board, member->peer, member->number, &at_once, NULL);
+  bl_status_t status = bl_group_progress_wait_ready(&table->progress, member->peer, member->number, &at_once, NULL);
   if (status == BL_UNAVAILABLE) {
     give_up(state, table, rank);
   } else if (status == BL_OK) {
@@ -152,7 +153,7 @@ static bool move(const search_t *search, state_t *state, table_t *table, uint32_
   switch ((step_t)member->step) {
   case ACQUIRE:
     if (search->rules == PUBLISH_FIRST) {
-      bl_group_board_publish(&table->board, member->number);
+      bl_group_progress_publish(&table->progress, member->number);
     }
     if (before == 0 || search->rules == NO_ACQUIRE) {
       member->step = WRITE;
@@ -171,7 +172,7 @@ static bool move(const search_t *search, state_t *state, table_t *table, uint32_
     member->step = PUBLISH;
     return true;
   case PUBLISH:
-    bl_group_board_publish(&table->board, member->number);
+    bl_group_progress_publish(&table->progress, member->number);
     member->step = AWAIT;
     member->peer = rank == 0 ? 1 : 0;
     return true;
@@ -187,7 +188,7 @@ static bool move(const search_t *search, state_t *state, table_t *table, uint32_
     next_peer(member, rank, TAKE, members);
     return true;
   case TAKE:
-    bl_group_board_take(&table->board, member->number);
+    bl_group_progress_take(&table->progress, member->number);
     member->step = member->number == NUMBERS ? SETTLE : ACQUIRE;
     member->number = (uint8_t)(member->number + (member->number < NUMBERS));
     return true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies how votes are counted: the same bits however the model is cut, every tensor once, and refusals that name what
-// is missing, doubled or not finite.
-#include "ballot.h"
+// Verifies how votes are counted: the same bits however the model is cut, every tensor once, and refusals that name
+// what is missing, doubled or not finite.
+#include "rank_vote.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,30 +18,30 @@ static double losses[] = {2.1, 2.3, 1.9};
 static double squares[TENSORS] = {1e16, 1.0, 3.0, 1e-3, 7e8, 1.0};
 static uint32_t indices[TENSORS] = {0, 1, 2, 3, 4, 5};
 
-static bl_ballot_t ballot(size_t first, size_t count, bool head) {
-  return (bl_ballot_t){.step = 4,
-                       .attempt = 9,
-                       .finite = true,
-                       .nonfinite_micro_batch = -1,
-                       .losses = head ? losses : NULL,
-                       .loss_count = head ? 3 : 0,
-                       .parameters = indices + first,
-                       .squares = squares + first,
-                       .square_count = count,
-                       .tokens = head ? 96 : 0};
+static bl_rank_vote_t vote(size_t first, size_t count, bool head) {
+  return (bl_rank_vote_t){.step = 4,
+                          .attempt = 9,
+                          .finite = true,
+                          .nonfinite_micro_batch = -1,
+                          .losses = head ? losses : NULL,
+                          .loss_count = head ? 3 : 0,
+                          .parameters = indices + first,
+                          .squares = squares + first,
+                          .square_count = count,
+                          .tokens = head ? 96 : 0};
 }
 
-static bl_status_t count(const bl_ballot_t *ballots, uint32_t stages, bl_tally_t *tally, bl_error_t *err) {
+static bl_status_t count(const bl_rank_vote_t *votes, uint32_t stages, bl_vote_result_t *result, bl_error_t *err) {
   double scratch[TENSORS];
   const bl_grid_t grid = {.stages = stages, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = 1};
-  return bl_tally_count(ballots, &grid, 3, TENSORS, scratch, tally, err);
+  return bl_vote_result_count(votes, &grid, 3, TENSORS, scratch, result, err);
 }
 
 static void test_bits_do_not_depend_on_the_cut(void **state) {
   (void)state;
-  bl_tally_t whole, cut;
+  bl_vote_result_t whole, cut;
   bl_error_t err;
-  const bl_ballot_t one[] = {ballot(0, TENSORS, true)};
+  const bl_rank_vote_t one[] = {vote(0, TENSORS, true)};
   assert_int_equal(count(one, 1, &whole, &err), BL_OK);
   double sum = 0;
   for (size_t i = 0; i < TENSORS; i++) {
@@ -51,8 +51,8 @@ static void test_bits_do_not_depend_on_the_cut(void **state) {
   assert_true(whole.loss == (2.1 + 2.3 + 1.9) / 3);
   assert_int_equal(whole.tokens, 96);
   for (size_t at = 1; at < TENSORS; at++) {
-    const bl_ballot_t two[] = {ballot(0, at, false), ballot(at, TENSORS - at, true)};
-    const bl_ballot_t turned[] = {two[1], two[0]}; // a V-shaped placement: the head is on the first stage
+    const bl_rank_vote_t two[] = {vote(0, at, false), vote(at, TENSORS - at, true)};
+    const bl_rank_vote_t turned[] = {two[1], two[0]}; // a V-shaped placement: the head is on the first stage
     assert_int_equal(count(two, 2, &cut, &err), BL_OK);
     assert_memory_equal(&cut, &whole, sizeof cut);
     assert_int_equal(count(turned, 2, &cut, &err), BL_OK);
@@ -63,76 +63,76 @@ static void test_bits_do_not_depend_on_the_cut(void **state) {
 // Two replicas of two stages: each head has its micro-batches, each tensor is reported where it is updated.
 static void test_bits_do_not_depend_on_replicas(void **state) {
   (void)state;
-  bl_tally_t whole, shared;
+  bl_vote_result_t whole, shared;
   bl_error_t err;
   double scratch[TENSORS];
   const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 2, .tensor_parts = 1, .data_parts = 2};
-  const bl_ballot_t one = ballot(0, TENSORS, true);
+  const bl_rank_vote_t one = vote(0, TENSORS, true);
   assert_int_equal(count(&one, 1, &whole, &err), BL_OK);
-  bl_ballot_t four[] = {ballot(0, 1, false), ballot(3, 1, true), ballot(1, 2, false), ballot(4, 2, true)};
+  bl_rank_vote_t four[] = {vote(0, 1, false), vote(3, 1, true), vote(1, 2, false), vote(4, 2, true)};
   four[1].loss_count = 1;
   four[1].tokens = 32;
   four[3].losses = losses + 1;
   four[3].loss_count = 2;
   four[3].tokens = 64;
-  assert_int_equal(bl_tally_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_OK);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_OK);
   assert_memory_equal(&shared, &whole, sizeof shared);
 
   four[2].finite = false;
-  assert_int_equal(bl_tally_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_PRECONDITION);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_PRECONDITION);
   assert_non_null(strstr(err.text, "a gradient of stage 0 of replica 1"));
   four[3].finite = false;
   four[3].nonfinite_micro_batch = 2;
-  assert_int_equal(bl_tally_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_PRECONDITION);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_PRECONDITION);
   assert_non_null(strstr(err.text, "micro-batch 2 is not finite (stage 1 of replica 1)"));
-  four[2] = ballot(0, 1, false);
+  four[2] = vote(0, 1, false);
   four[3].finite = true;
-  assert_int_equal(bl_tally_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_INTERNAL);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_INTERNAL);
   assert_non_null(strstr(err.text, "stage 0 of replica 1 reports tensor 0, which another rank has reported"));
 }
 
 // Two pipes on two stages: the head of the first, with the first micro-batches, is on the last stage.
 static void test_bits_do_not_depend_on_pipes(void **state) {
   (void)state;
-  bl_tally_t whole, shared;
+  bl_vote_result_t whole, shared;
   bl_error_t err;
   double scratch[TENSORS];
   const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = 2, .pipes = 2};
-  const bl_ballot_t one = ballot(0, TENSORS, true);
+  const bl_rank_vote_t one = vote(0, TENSORS, true);
   assert_int_equal(count(&one, 1, &whole, &err), BL_OK);
-  bl_ballot_t two[] = {ballot(3, 3, true), ballot(0, 3, true)};
+  bl_rank_vote_t two[] = {vote(3, 3, true), vote(0, 3, true)};
   two[1].loss_count = 1;
   two[1].tokens = 32;
   two[0].losses = losses + 1;
   two[0].loss_count = 2;
   two[0].tokens = 64;
-  assert_int_equal(bl_tally_count(two, &grid, 3, TENSORS, scratch, &shared, &err), BL_OK);
+  assert_int_equal(bl_vote_result_count(two, &grid, 3, TENSORS, scratch, &shared, &err), BL_OK);
   assert_memory_equal(&shared, &whole, sizeof shared);
 }
 
-static void expect(const bl_ballot_t *ballots, uint32_t stages, bl_status_t status, const char *text) {
-  bl_tally_t tally = {.loss = -7};
+static void expect(const bl_rank_vote_t *votes, uint32_t stages, bl_status_t status, const char *text) {
+  bl_vote_result_t result = {.loss = -7};
   bl_error_t err;
-  assert_int_equal(count(ballots, stages, &tally, &err), status);
+  assert_int_equal(count(votes, stages, &result, &err), status);
   if (strstr(err.text, text) == NULL) {
     fail_msg("'%s' is not in '%s'", text, err.text);
   }
-  assert_true(tally.loss == -7);
+  assert_true(result.loss == -7);
 }
 
 static void test_what_is_refused(void **state) {
   (void)state;
-  bl_ballot_t two[] = {ballot(0, 3, false), ballot(3, 3, true)};
+  bl_rank_vote_t two[] = {vote(0, 3, false), vote(3, 3, true)};
   two[0].square_count = 2;
   expect(two, 2, BL_INTERNAL, "tensor 2");
-  two[0] = ballot(0, 4, false);
+  two[0] = vote(0, 4, false);
   expect(two, 2, BL_INTERNAL, "tensor 3");
-  two[0] = ballot(0, 3, true);
+  two[0] = vote(0, 3, true);
   expect(two, 2, BL_INTERNAL, "6 losses were reported, the step has 3");
-  two[0] = ballot(0, 3, false);
+  two[0] = vote(0, 3, false);
   two[1].loss_count = 2;
   expect(two, 2, BL_INTERNAL, "2 losses");
-  two[1] = ballot(3, 3, true);
+  two[1] = vote(3, 3, true);
   two[0].finite = false;
   expect(two, 2, BL_PRECONDITION, "a gradient of stage 0");
   two[1].finite = false;
@@ -140,7 +140,7 @@ static void test_what_is_refused(void **state) {
   expect(two, 2, BL_PRECONDITION, "step 4: the loss of micro-batch 2 is not finite (stage 1)");
   // Every square is finite, their sum is not.
   double large[TENSORS] = {1e308, 1e308, 1, 1, 1, 1};
-  bl_ballot_t overflow = ballot(0, TENSORS, true);
+  bl_rank_vote_t overflow = vote(0, TENSORS, true);
   overflow.squares = large;
   expect(&overflow, 1, BL_PRECONDITION, "gradient norm");
 }
@@ -154,15 +154,15 @@ static void test_clipping(void **state) {
 
 static void test_copies_own_what_they_hold(void **state) {
   (void)state;
-  bl_ballot_t copy = {0};
-  bl_ballot_t from = ballot(0, TENSORS, true), small = ballot(1, 2, false);
-  assert_int_equal(bl_ballot_copy(&copy, &from), BL_OK);
+  bl_rank_vote_t copy = {0};
+  bl_rank_vote_t from = vote(0, TENSORS, true), small = vote(1, 2, false);
+  assert_int_equal(bl_rank_vote_copy(&copy, &from), BL_OK);
   assert_memory_equal(copy.squares, squares, sizeof squares);
   assert_ptr_not_equal(copy.squares, squares);
-  assert_int_equal(bl_ballot_copy(&copy, &small), BL_OK);
+  assert_int_equal(bl_rank_vote_copy(&copy, &small), BL_OK);
   assert_null(copy.losses);
   assert_int_equal(copy.parameters[1], 2);
-  bl_ballot_cleanup(&copy);
+  bl_rank_vote_cleanup(&copy);
 }
 
 int main(void) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the board of a group: between processes that map each other's sealed arenas read-only every member reads what the
-// others published for just this collective; waits sleep on the read-only map and end by a publish, a take, a later attempt,
-// a cancel, a deadline or the loss of the peer; a slow wait says so once; threads that share windows do not race.
-#include "collective/board.h"
+// Verifies the progress of a group: between processes that map each other's sealed arenas read-only every member reads
+// what the others published for just this collective; waits sleep on the read-only map and end by a publish, a take, a
+// later attempt, a cancel, a deadline or the loss of the peer; a slow wait says so once; threads that share windows do
+// not race.
+#include "collective/progress.h"
 
 #include "device/device.h"
 #include "sys/clock.h"
@@ -38,7 +39,7 @@ typedef struct {
 typedef struct {
   bl_arena_t arenas[MEMBERS];
   const exchange_t *peers[MEMBERS]; // the same, read-only
-  bl_group_board_t board;
+  bl_group_progress_t progress;
 } world_t;
 
 static exchange_t *own(world_t *world, uint32_t rank) {
@@ -66,17 +67,17 @@ static void world_close(world_t *world) {
 
 // Takes a seat: its own page writable, those of others as they come over a link.
 static void sit(world_t *world, uint32_t rank, uint32_t members, uint64_t attempt) {
-  bl_group_board_init(&world->board, &own(world, rank)->page, rank, members);
+  bl_group_progress_init(&world->progress, &own(world, rank)->page, rank, members);
   for (uint32_t i = 0; i < members; i++) {
     if (i != rank) {
-      bl_group_board_set_peer(&world->board, i, &world->peers[i]->page);
+      bl_group_progress_set_peer(&world->progress, i, &world->peers[i]->page);
     }
   }
-  bl_group_board_begin(&world->board, attempt);
+  bl_group_progress_begin(&world->progress, attempt);
 }
 
-static bl_group_board_wait_t patiently(void) {
-  return (bl_group_board_wait_t){.deadline_ns = FAR_NS};
+static bl_group_progress_wait_t patiently(void) {
+  return (bl_group_progress_wait_t){.deadline_ns = FAR_NS};
 }
 
 static uint64_t word_of(uint32_t rank, uint32_t n, uint32_t i) {
@@ -84,24 +85,24 @@ static uint64_t word_of(uint32_t rank, uint32_t n, uint32_t i) {
 }
 
 // One gather: contributes words of (rank, n), reads those of all others. False: a wait failed or a word was another.
-static bool gather(bl_group_board_t *board, uint64_t (*windows)[WINDOW_WORDS],
+static bool gather(bl_group_progress_t *progress, uint64_t (*windows)[WINDOW_WORDS],
                    const uint64_t (*const *peers)[WINDOW_WORDS], uint32_t n, bl_error_t *err) {
-  const bl_group_board_wait_t wait = patiently();
+  const bl_group_progress_wait_t wait = patiently();
   bool ok = true;
-  for (uint32_t i = 0; i < board->members && n > WINDOWS; i++) {
-    ok = ok && bl_group_board_wait_taken(board, i, n - WINDOWS, &wait, err) == BL_OK;
+  for (uint32_t i = 0; i < progress->members && n > WINDOWS; i++) {
+    ok = ok && bl_group_progress_wait_taken(progress, i, n - WINDOWS, &wait, err) == BL_OK;
   }
   for (uint32_t i = 0; i < WINDOW_WORDS && ok; i++) {
-    windows[n % WINDOWS][i] = word_of(board->rank, n, i);
+    windows[n % WINDOWS][i] = word_of(progress->rank, n, i);
   }
-  bl_group_board_publish(board, n);
-  for (uint32_t peer = 0; peer < board->members && ok; peer++) {
-    ok = bl_group_board_wait_ready(board, peer, n, &wait, err) == BL_OK;
+  bl_group_progress_publish(progress, n);
+  for (uint32_t peer = 0; peer < progress->members && ok; peer++) {
+    ok = bl_group_progress_wait_ready(progress, peer, n, &wait, err) == BL_OK;
     for (uint32_t i = 0; i < WINDOW_WORDS && ok; i++) {
       ok = peers[peer][n % WINDOWS][i] == word_of(peer, n, i);
     }
   }
-  bl_group_board_take(board, n);
+  bl_group_progress_take(progress, n);
   return ok;
 }
 
@@ -112,7 +113,7 @@ static bool run(world_t *world, uint32_t rank, uint32_t members, bl_error_t *err
   }
   sit(world, rank, members, 1);
   for (uint32_t n = 1; n <= COLLECTIVES; n++) {
-    if (!gather(&world->board, own(world, rank)->windows, peers, n, err)) {
+    if (!gather(&world->progress, own(world, rank)->windows, peers, n, err)) {
       return false;
     }
   }
@@ -186,7 +187,7 @@ static void readers_sleep_on_sealed_maps(void **state) {
   world_close(&world);
 }
 
-// ---- how waits end -----------------------------------------------------------------------------------------------------
+// ---- how waits end --------------------------------------------------------------------------------------------------
 
 static void count_slow(void *user) {
   ++*(atomic_int *)user;
@@ -196,36 +197,36 @@ static void flags_are_of_attempts(void **state) {
   (void)state;
   world_t world, other;
   bl_error_t err;
-  const bl_group_board_wait_t look = {0}; // does not wait
+  const bl_group_progress_wait_t look = {0}; // does not wait
   world_open(&world);
   other = world;
   sit(&world, 0, 2, 5);
   sit(&other, 1, 2, 4);
-  const bl_group_board_t *board = &world.board;
-  bl_group_board_publish(&other.board, 3);
-  bl_group_board_take(&other.board, 3);
-  assert_int_equal(bl_group_board_wait_ready(board, 1, 1, &look, &err), BL_DEADLINE); // of an earlier attempt
+  const bl_group_progress_t *progress = &world.progress;
+  bl_group_progress_publish(&other.progress, 3);
+  bl_group_progress_take(&other.progress, 3);
+  assert_int_equal(bl_group_progress_wait_ready(progress, 1, 1, &look, &err), BL_DEADLINE); // of an earlier attempt
   assert_string_equal(err.text, "waiting until member 1 is ready for collective 1 of attempt 5: it was not in time");
-  assert_int_equal(bl_group_board_wait_taken(board, 1, 1, &look, &err), BL_DEADLINE);
+  assert_int_equal(bl_group_progress_wait_taken(progress, 1, 1, &look, &err), BL_DEADLINE);
   assert_string_equal(err.text, "waiting until member 1 has taken collective 1 of attempt 5: it was not in time");
-  bl_group_board_begin(&other.board, 5);
-  assert_int_equal(bl_group_board_wait_ready(board, 1, 1, &look, &err), BL_DEADLINE);
-  bl_group_board_publish(&other.board, 1);
-  assert_int_equal(bl_group_board_wait_ready(board, 1, 1, &look, &err), BL_OK);
-  assert_int_equal(bl_group_board_wait_ready(board, 1, 2, &look, &err), BL_DEADLINE);
-  assert_int_equal(bl_group_board_wait_taken(board, 1, 1, &look, &err), BL_DEADLINE);
-  bl_group_board_take(&other.board, 1);
-  assert_int_equal(bl_group_board_wait_taken(board, 1, 1, &look, &err), BL_OK);
-  assert_int_equal(bl_group_board_wait_taken(board, 1, 0, &look, &err), BL_OK);
-  bl_group_board_begin(&other.board, 6); // it will not be ready, and reads nothing of attempt 5
-  assert_int_equal(bl_group_board_wait_ready(board, 1, 1, &look, &err), BL_UNAVAILABLE);
+  bl_group_progress_begin(&other.progress, 5);
+  assert_int_equal(bl_group_progress_wait_ready(progress, 1, 1, &look, &err), BL_DEADLINE);
+  bl_group_progress_publish(&other.progress, 1);
+  assert_int_equal(bl_group_progress_wait_ready(progress, 1, 1, &look, &err), BL_OK);
+  assert_int_equal(bl_group_progress_wait_ready(progress, 1, 2, &look, &err), BL_DEADLINE);
+  assert_int_equal(bl_group_progress_wait_taken(progress, 1, 1, &look, &err), BL_DEADLINE);
+  bl_group_progress_take(&other.progress, 1);
+  assert_int_equal(bl_group_progress_wait_taken(progress, 1, 1, &look, &err), BL_OK);
+  assert_int_equal(bl_group_progress_wait_taken(progress, 1, 0, &look, &err), BL_OK);
+  bl_group_progress_begin(&other.progress, 6); // it will not be ready, and reads nothing of attempt 5
+  assert_int_equal(bl_group_progress_wait_ready(progress, 1, 1, &look, &err), BL_UNAVAILABLE);
   assert_non_null(strstr(err.text, "it has begun a later attempt"));
-  assert_int_equal(bl_group_board_wait_taken(board, 1, 9, &look, &err), BL_OK);
+  assert_int_equal(bl_group_progress_wait_taken(progress, 1, 9, &look, &err), BL_OK);
   const atomic_bool cancelled = true;
-  const bl_group_board_wait_t none = {.cancelled = &cancelled};
-  assert_int_equal(bl_group_board_wait_taken(board, 1, 9, &none, &err), BL_CANCELLED);
-  bl_group_board_init(&other.board, &own(&world, 1)->page, 1, 2); // as a new process with the same arena
-  assert_int_equal(bl_group_board_wait_taken(board, 1, 1, &look, &err), BL_DEADLINE);
+  const bl_group_progress_wait_t none = {.cancelled = &cancelled};
+  assert_int_equal(bl_group_progress_wait_taken(progress, 1, 9, &none, &err), BL_CANCELLED);
+  bl_group_progress_init(&other.progress, &own(&world, 1)->page, 1, 2); // as a new process with the same arena
+  assert_int_equal(bl_group_progress_wait_taken(progress, 1, 1, &look, &err), BL_DEADLINE);
   world_close(&world);
 }
 
@@ -234,7 +235,7 @@ static bool begin_later(world_t *world, uint32_t rank, uint32_t members, bl_erro
   sit(world, rank, members, 1);
   const struct timespec past_the_spin = {.tv_nsec = 5000000};
   nanosleep(&past_the_spin, NULL);
-  bl_group_board_begin(&world->board, 2);
+  bl_group_progress_begin(&world->progress, 2);
   return true;
 }
 
@@ -245,9 +246,9 @@ static void a_later_attempt_ends_a_wait(void **state) {
   world_open(&world);
   sit(&world, 0, 2, 1);
   const pid_t pid = start(begin_later, &world, 1, 2);
-  const bl_group_board_wait_t wait = patiently();
-  assert_int_equal(bl_group_board_wait_ready(&world.board, 1, 1, &wait, &err), BL_UNAVAILABLE);
-  assert_int_equal(bl_group_board_wait_taken(&world.board, 1, 1, &wait, &err), BL_OK);
+  const bl_group_progress_wait_t wait = patiently();
+  assert_int_equal(bl_group_progress_wait_ready(&world.progress, 1, 1, &wait, &err), BL_UNAVAILABLE);
+  assert_int_equal(bl_group_progress_wait_taken(&world.progress, 1, 1, &wait, &err), BL_OK);
   assert_int_equal(end_of(pid), 0);
   world_close(&world);
 }
@@ -260,12 +261,12 @@ static void deadlines_hold(void **state) {
   world_open(&world);
   sit(&world, 0, 2, 1);
   const uint64_t start_ns = bl_clock_now_ns();
-  bl_group_board_wait_t wait = {.deadline_ns = start_ns + 50 * BL_NS_PER_MS, .slow = count_slow, .user = &slow};
-  assert_int_equal(bl_group_board_wait_ready(&world.board, 1, 1, &wait, &err), BL_DEADLINE);
+  bl_group_progress_wait_t wait = {.deadline_ns = start_ns + 50 * BL_NS_PER_MS, .slow = count_slow, .user = &slow};
+  assert_int_equal(bl_group_progress_wait_ready(&world.progress, 1, 1, &wait, &err), BL_DEADLINE);
   assert_true(bl_clock_now_ns() >= wait.deadline_ns);
   assert_int_equal(slow, 1); // once
-  wait.deadline_ns = bl_clock_now_ns() + BL_GROUP_BOARD_SPIN_NS;
-  assert_int_equal(bl_group_board_wait_taken(&world.board, 1, 1, &wait, &err), BL_DEADLINE);
+  wait.deadline_ns = bl_clock_now_ns() + BL_GROUP_PROGRESS_SPIN_NS;
+  assert_int_equal(bl_group_progress_wait_taken(&world.progress, 1, 1, &wait, &err), BL_DEADLINE);
   world_close(&world);
 }
 
@@ -283,9 +284,9 @@ static void note_slow(void *user) {
 
 static void *wait_in_vain(void *argument) {
   waiting_t *waiting = argument;
-  const bl_group_board_wait_t wait = {
+  const bl_group_progress_wait_t wait = {
       .deadline_ns = UINT64_MAX, .cancelled = &waiting->cancelled, .slow = note_slow, .user = waiting};
-  waiting->status = bl_group_board_wait_ready(&waiting->world->board, 1, 1, &wait, &waiting->err);
+  waiting->status = bl_group_progress_wait_ready(&waiting->world->progress, 1, 1, &wait, &waiting->err);
   return NULL;
 }
 
@@ -331,7 +332,7 @@ static bool is_dead(void *user, uint32_t member) {
 static bool publish_one(world_t *world, uint32_t rank, uint32_t members, bl_error_t *err) {
   (void)err;
   sit(world, rank, members, 1);
-  bl_group_board_publish(&world->board, 1);
+  bl_group_progress_publish(&world->progress, 1);
   pause();
   return false; // it is killed
 }
@@ -343,19 +344,19 @@ static void lost_peers_end_waits(void **state) {
   world_open(&world);
   sit(&world, 0, 2, 1);
   peer_t peer = {.pid = start(publish_one, &world, 1, 2)};
-  const bl_group_board_wait_t wait = {.deadline_ns = FAR_NS, .slow = kill_peer, .lost = is_dead, .user = &peer};
-  const bl_group_board_wait_t first = patiently();
-  assert_int_equal(bl_group_board_wait_ready(&world.board, 1, 1, &first, &err), BL_OK);
-  assert_int_equal(bl_group_board_wait_ready(&world.board, 1, 2, &wait, &err), BL_UNAVAILABLE);
+  const bl_group_progress_wait_t wait = {.deadline_ns = FAR_NS, .slow = kill_peer, .lost = is_dead, .user = &peer};
+  const bl_group_progress_wait_t first = patiently();
+  assert_int_equal(bl_group_progress_wait_ready(&world.progress, 1, 1, &first, &err), BL_OK);
+  assert_int_equal(bl_group_progress_wait_ready(&world.progress, 1, 2, &wait, &err), BL_UNAVAILABLE);
   assert_non_null(strstr(err.text, "it is lost"));
   assert_int_equal(peer.slow, 1);
   assert_true(peer.asked >= 1);
-  assert_int_equal(bl_group_board_wait_ready(&world.board, 1, 1, &wait, &err),
+  assert_int_equal(bl_group_progress_wait_ready(&world.progress, 1, 1, &wait, &err),
                    BL_OK); // what it published before counts
   world_close(&world);
 }
 
-// ---- threads, whose windows are the very same memory: for the thread sanitizer -----------------------------------------
+// ---- threads, whose windows are the very same memory: for the thread sanitizer --------------------------------------
 
 #define THREADS 3
 
@@ -372,25 +373,25 @@ typedef struct {
 
 static void *be_member(void *argument) {
   member_t *member = argument;
-  bl_group_board_t board;
+  bl_group_progress_t progress;
   bl_error_t err;
   const uint64_t(*peers[THREADS])[WINDOW_WORDS];
-  bl_group_board_init(&board, &member->shared->pages[member->rank], member->rank, THREADS);
+  bl_group_progress_init(&progress, &member->shared->pages[member->rank], member->rank, THREADS);
   for (uint32_t i = 0; i < THREADS; i++) {
     peers[i] = (const uint64_t(*)[WINDOW_WORDS])member->shared->windows[i];
     if (i != member->rank) {
-      bl_group_board_set_peer(&board, i, &member->shared->pages[i]);
+      bl_group_progress_set_peer(&progress, i, &member->shared->pages[i]);
     }
   }
-  const bl_group_board_wait_t wait = patiently();
+  const bl_group_progress_wait_t wait = patiently();
   member->ok = true;
   for (uint64_t attempt = 1; attempt <= 3 && member->ok; attempt++) {
-    bl_group_board_begin(&board, attempt);
+    bl_group_progress_begin(&progress, attempt);
     for (uint32_t n = 1; n <= 200 && member->ok; n++) {
-      member->ok = gather(&board, member->shared->windows[member->rank], peers, n, &err);
+      member->ok = gather(&progress, member->shared->windows[member->rank], peers, n, &err);
     }
     for (uint32_t i = 0; i < THREADS && member->ok; i++) {
-      member->ok = bl_group_board_wait_taken(&board, i, 200, &wait, &err) == BL_OK;
+      member->ok = bl_group_progress_wait_taken(&progress, i, 200, &wait, &err) == BL_OK;
     }
   }
   return NULL;

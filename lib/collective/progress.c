@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collective/board.h"
+#include "collective/progress.h"
 
 #include "sys/clock.h"
 #include "sys/futex.h"
@@ -10,55 +10,55 @@
 #include <stddef.h>
 
 #define NUMBER_BITS 24
-_Static_assert(BL_GROUP_BOARD_NUMBERS == 1u << NUMBER_BITS, "bits of a number");
+_Static_assert(BL_GROUP_PROGRESS_NUMBERS == 1u << NUMBER_BITS, "bits of a number");
 _Static_assert(sizeof(bl_group_page_t) == 128, "two cache lines");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the lower half of a flag is its first word");
 
 typedef enum { READY, TAKEN } flag_kind_t;
 
 static uint64_t flag_of(uint64_t attempt, uint32_t n) {
-  assert(n < BL_GROUP_BOARD_NUMBERS);
+  assert(n < BL_GROUP_PROGRESS_NUMBERS);
   return attempt << NUMBER_BITS | n;
 }
 
-// ---- the own page ------------------------------------------------------------------------------------------------------
+// ---- the own page ---------------------------------------------------------------------------------------------------
 
 static void raise_flag(_Atomic uint64_t *flag, uint64_t value) {
   atomic_store_explicit(flag, value, memory_order_release);
   bl_futex_wake(flag);
 }
 
-void bl_group_board_init(bl_group_board_t *board, bl_group_page_t *page, uint32_t rank, uint32_t members) {
-  assert(members <= BL_GROUP_BOARD_MEMBERS && rank < members);
-  *board = (bl_group_board_t){.page = page, .rank = rank, .members = members};
-  board->pages[rank] = page;
-  bl_group_board_begin(board, 0);
+void bl_group_progress_init(bl_group_progress_t *progress, bl_group_page_t *page, uint32_t rank, uint32_t members) {
+  assert(members <= BL_GROUP_PROGRESS_MEMBERS && rank < members);
+  *progress = (bl_group_progress_t){.page = page, .rank = rank, .members = members};
+  progress->pages[rank] = page;
+  bl_group_progress_begin(progress, 0);
 }
 
-void bl_group_board_set_peer(bl_group_board_t *board, uint32_t member, const bl_group_page_t *page) {
-  assert(member < board->members && member != board->rank);
-  board->pages[member] = page;
+void bl_group_progress_set_peer(bl_group_progress_t *progress, uint32_t member, const bl_group_page_t *page) {
+  assert(member < progress->members && member != progress->rank);
+  progress->pages[member] = page;
 }
 
-void bl_group_board_begin(bl_group_board_t *board, uint64_t attempt) {
-  board->attempt = attempt;
-  raise_flag(&board->page->ready, flag_of(attempt, 0));
-  raise_flag(&board->page->taken, flag_of(attempt, 0));
+void bl_group_progress_begin(bl_group_progress_t *progress, uint64_t attempt) {
+  progress->attempt = attempt;
+  raise_flag(&progress->page->ready, flag_of(attempt, 0));
+  raise_flag(&progress->page->taken, flag_of(attempt, 0));
 }
 
-void bl_group_board_publish(bl_group_board_t *board, uint32_t n) {
-  raise_flag(&board->page->ready, flag_of(board->attempt, n));
+void bl_group_progress_publish(bl_group_progress_t *progress, uint32_t n) {
+  raise_flag(&progress->page->ready, flag_of(progress->attempt, n));
 }
 
-void bl_group_board_take(bl_group_board_t *board, uint32_t n) {
-  raise_flag(&board->page->taken, flag_of(board->attempt, n));
+void bl_group_progress_take(bl_group_progress_t *progress, uint32_t n) {
+  raise_flag(&progress->page->taken, flag_of(progress->attempt, n));
 }
 
-// ---- waiting for others ------------------------------------------------------------------------------------------------
+// ---- waiting for others ---------------------------------------------------------------------------------------------
 
 typedef struct {
-  const bl_group_board_t *board;
-  const bl_group_board_wait_t *how;
+  const bl_group_progress_t *progress;
+  const bl_group_progress_wait_t *how;
   const _Atomic uint64_t *flag;
   flag_kind_t kind;
   uint32_t member, n;
@@ -69,12 +69,12 @@ typedef struct {
 static bl_status_t fail(const waiter_t *waiter, bl_status_t status, const char *why, bl_error_t *err) {
   return bl_error_set(err, status, "waiting until member %u %s collective %u of attempt %" PRIu64 ": %s",
                       waiter->member, waiter->kind == READY ? "is ready for" : "has taken", waiter->n,
-                      waiter->board->attempt, why);
+                      waiter->progress->attempt, why);
 }
 
 // Looks at the flag. True: the wait is over with *status.
 static bool settled(waiter_t *waiter, bl_status_t *status, bl_error_t *err) {
-  const uint64_t attempt = waiter->board->attempt;
+  const uint64_t attempt = waiter->progress->attempt;
   if (waiter->how->cancelled != NULL && atomic_load_explicit(waiter->how->cancelled, memory_order_relaxed)) {
     *status = fail(waiter, BL_CANCELLED, "the attempt was aborted", err);
     return true;
@@ -101,7 +101,7 @@ static bool spin(waiter_t *waiter, uint64_t end_ns, bl_status_t *status, bl_erro
 }
 
 static bl_status_t sleep_until_settled(waiter_t *waiter, uint64_t start_ns, bl_error_t *err) {
-  const bl_group_board_wait_t *how = waiter->how;
+  const bl_group_progress_wait_t *how = waiter->how;
   bl_status_t status;
   bool slow = false, lost = false;
   while (!settled(waiter, &status, err)) { // what was published before a loss counts
@@ -112,14 +112,14 @@ static bl_status_t sleep_until_settled(waiter_t *waiter, uint64_t start_ns, bl_e
     if (now_ns >= how->deadline_ns) {
       return fail(waiter, BL_DEADLINE, "it was not in time", err);
     }
-    if (!slow && now_ns - start_ns >= BL_GROUP_BOARD_SLOW_NS) {
+    if (!slow && now_ns - start_ns >= BL_GROUP_PROGRESS_SLOW_NS) {
       slow = true;
       if (how->slow != NULL) {
         how->slow(how->user);
       }
       continue;
     }
-    uint64_t sleep_ns = slow ? BL_GROUP_BOARD_LOOK_NS : BL_GROUP_BOARD_SLOW_NS - (now_ns - start_ns);
+    uint64_t sleep_ns = slow ? BL_GROUP_PROGRESS_LOOK_NS : BL_GROUP_PROGRESS_SLOW_NS - (now_ns - start_ns);
     sleep_ns = sleep_ns < how->deadline_ns - now_ns ? sleep_ns : how->deadline_ns - now_ns;
     const bool woken = bl_futex_wait(waiter->flag, (uint32_t)waiter->seen, sleep_ns);
     lost = !woken && slow && how->lost != NULL && how->lost(how->user, waiter->member);
@@ -133,29 +133,35 @@ static bl_status_t wait_for(waiter_t *waiter, bl_error_t *err) {
     return status;
   }
   const uint64_t start_ns = bl_clock_now_ns();
-  if (start_ns < waiter->how->deadline_ns && spin(waiter, start_ns + BL_GROUP_BOARD_SPIN_NS, &status, err)) {
+  if (start_ns < waiter->how->deadline_ns && spin(waiter, start_ns + BL_GROUP_PROGRESS_SPIN_NS, &status, err)) {
     return status;
   }
   return sleep_until_settled(waiter, start_ns, err);
 }
 
-bl_status_t bl_group_board_wait_ready(const bl_group_board_t *board, uint32_t member, uint32_t n,
-                                      const bl_group_board_wait_t *wait, bl_error_t *err) {
-  assert(board->pages[member] != NULL);
-  return wait_for(
-      &(waiter_t){
-          .board = board, .how = wait, .flag = &board->pages[member]->ready, .kind = READY, .member = member, .n = n},
-      err);
+bl_status_t bl_group_progress_wait_ready(const bl_group_progress_t *progress, uint32_t member, uint32_t n,
+                                         const bl_group_progress_wait_t *wait, bl_error_t *err) {
+  assert(progress->pages[member] != NULL);
+  return wait_for(&(waiter_t){.progress = progress,
+                              .how = wait,
+                              .flag = &progress->pages[member]->ready,
+                              .kind = READY,
+                              .member = member,
+                              .n = n},
+                  err);
 }
 
-bl_status_t bl_group_board_wait_taken(const bl_group_board_t *board, uint32_t member, uint32_t n,
-                                      const bl_group_board_wait_t *wait, bl_error_t *err) {
-  assert(board->pages[member] != NULL);
+bl_status_t bl_group_progress_wait_taken(const bl_group_progress_t *progress, uint32_t member, uint32_t n,
+                                         const bl_group_progress_wait_t *wait, bl_error_t *err) {
+  assert(progress->pages[member] != NULL);
   if (n == 0) {
     return BL_OK;
   }
-  return wait_for(
-      &(waiter_t){
-          .board = board, .how = wait, .flag = &board->pages[member]->taken, .kind = TAKEN, .member = member, .n = n},
-      err);
+  return wait_for(&(waiter_t){.progress = progress,
+                              .how = wait,
+                              .flag = &progress->pages[member]->taken,
+                              .kind = TAKEN,
+                              .member = member,
+                              .n = n},
+                  err);
 }

@@ -14,12 +14,12 @@ static bl_policy_t automatic(bl_policy_kind_t chosen, bl_balance_mode_t mode) {
   return (bl_policy_t){.kind = BL_POLICY_AUTO, .chosen = chosen, .mode = mode};
 }
 
-static bl_policy_book_t book_of(const bl_policy_t *policies, size_t count) {
-  bl_policy_book_t book = {0};
+static bl_policy_history_t history_of(const bl_policy_t *policies, size_t count) {
+  bl_policy_history_t history = {0};
   for (size_t i = 0; i < count; i++) {
-    bl_policy_book_add(&book, &(bl_policy_record_t){.policy = policies[i], .from_step = i + 1});
+    bl_policy_history_add(&history, &(bl_policy_record_t){.policy = policies[i], .from_step = i + 1});
   }
-  return book;
+  return history;
 }
 
 static void choices_travel_with_the_book(void **state) {
@@ -32,11 +32,11 @@ static void choices_travel_with_the_book(void **state) {
                                   {.kind = BL_POLICY_AUTO, .chosen = BL_POLICY_MIX, .copy = BL_POLICY_COPY_PROBE},
                                   {.kind = BL_POLICY_BPIPE, .cap = 3}};
   const size_t count = sizeof policies / sizeof policies[0];
-  const bl_policy_book_t book = book_of(policies, count);
-  static bl_policy_book_wire_t wire;
-  bl_policy_book_t back;
-  bl_policy_book_to_wire(&book, &wire);
-  assert_true(bl_policy_book_from_wire(wire.pointers, wire.count, &back));
+  const bl_policy_history_t history = history_of(policies, count);
+  static bl_policy_history_wire_t wire;
+  bl_policy_history_t back;
+  bl_policy_history_to_wire(&history, &wire);
+  assert_true(bl_policy_history_from_wire(wire.pointers, wire.count, &back));
   assert_int_equal(back.count, count);
   for (size_t i = 0; i < count; i++) {
     assert_int_equal(bl_policy_probes(&back.records[i].policy), i == 5);
@@ -59,17 +59,17 @@ static void a_rollback_goes_back_before_auto(void **state) {
   const bl_policy_t policies[] = {{.kind = BL_POLICY_NONE},
                                   automatic(BL_POLICY_BPIPE, BL_BALANCE_OVERLAP),
                                   automatic(BL_POLICY_BPIPE, BL_BALANCE_FEWEST)};
-  bl_policy_book_t book = book_of(policies, 3);
+  bl_policy_history_t history = history_of(policies, 3);
   const bl_policy_record_t *record;
   bl_error_t err;
-  assert_int_equal(bl_policy_book_rollback(&book, 0, &record, &err), BL_OK);
+  assert_int_equal(bl_policy_history_rollback(&history, 0, &record, &err), BL_OK);
   assert_int_equal(record->version, 1);
-  assert_int_equal(bl_policy_book_rollback(&book, 2, &record, &err), BL_OK);
+  assert_int_equal(bl_policy_history_rollback(&history, 2, &record, &err), BL_OK);
   assert_int_equal(record->version, 2);
-  book = book_of(policies + 1, 2); // nothing else before
-  assert_int_equal(bl_policy_book_rollback(&book, 0, &record, &err), BL_NOT_FOUND);
-  book = book_of((bl_policy_t[]){policies[1], policies[2], policies[0]}, 3);
-  assert_int_equal(bl_policy_book_rollback(&book, 0, &record, &err), BL_OK);
+  history = history_of(policies + 1, 2); // nothing else before
+  assert_int_equal(bl_policy_history_rollback(&history, 0, &record, &err), BL_NOT_FOUND);
+  history = history_of((bl_policy_t[]){policies[1], policies[2], policies[0]}, 3);
+  assert_int_equal(bl_policy_history_rollback(&history, 0, &record, &err), BL_OK);
   assert_int_equal(record->version, 2);
 }
 

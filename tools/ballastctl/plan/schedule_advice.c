@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballastctl/plan/alternative.h"
+#include "ballastctl/plan/schedule_advice.h"
 
 #include "ballastctl/job_file.h"
 
@@ -47,8 +47,8 @@ static double fullest(const bl_ctl_prediction_t *p) {
   return most;
 }
 
-void bl_ctl_alternative_find(const bl_ctl_prediction_t *prediction, const bl_ctl_prediction_source_t *source,
-                             const char *profile_name, char text[BL_CTL_ALTERNATIVE]) {
+void bl_ctl_schedule_advice_find(const bl_ctl_prediction_t *prediction, const bl_ctl_prediction_source_t *source,
+                                 const char *profile_name, char text[BL_CTL_SCHEDULE_ADVICE]) {
   const bl_schedule_t *schedule = prediction->plan.schedule;
   text[0] = '\0';
   if (schedule->placement != BL_PLACEMENT_V || schedule->chunks < 2 || schedule->stages < 2 || source->replay) {
@@ -68,7 +68,7 @@ void bl_ctl_alternative_find(const bl_ctl_prediction_t *prediction, const bl_ctl
     char resets[256];
     name_resets(source->job, resets);
     (void)snprintf(
-        text, BL_CTL_ALTERNATIVE,
+        text, BL_CTL_SCHEDULE_ADVICE,
         "pipeline.schedule: 1f1b would take %.4g s a step in place of %.4g s with %s, within the memory of its "
         "fullest stage: set pipeline.schedule=1f1b%s",
         other.trial.step, prediction->trial.step, schedule->name, resets);
