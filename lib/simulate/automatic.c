@@ -182,7 +182,7 @@ static bl_status_t weigh_one(const weighing_t *w, bl_automatic_option_t *option,
     status = simulate(w, stays ? w->request->schedule : made.schedule, &result, err);
     if (status == BL_OK) {
       option->fits = true;
-      option->step = result.t_end + w->request->between;
+      option->step = result.t_end + w->request->overhead;
       bl_simulation_cleanup(&result);
     }
   }
@@ -247,7 +247,7 @@ static bl_status_t weigh_recomputation(const weighing_t *w, double *step, bl_err
   if (fits) {
     status = simulate(w, copy.schedule, &result, err);
     if (status == BL_OK) {
-      *step = result.t_end + w->request->between;
+      *step = result.t_end + w->request->overhead;
       bl_simulation_cleanup(&result);
     }
   }

@@ -52,7 +52,7 @@ typedef struct bl_automatic_request {
   const bl_costs_t *costs;       // seconds; `path` is not looked at
   const double *block_bytes;     // [stages] that an eviction of the stage moves
   const double *path_rates;      // [stages] bytes per second to the stores, above 0; NULL: not known, nothing moves
-  double between;                // seconds of a step before and after its operations
+  double overhead;               // seconds of a step before and after its operations
   uint32_t cores;                // that all stages share; 0: every stage has its own
   double handover;               // seconds that a core takes from one to the next
   uint32_t budget;               // slots a device keeps and lends; UINT32_MAX: no limit

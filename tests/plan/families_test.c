@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies what a plan says beside its ranking: of every schedule and every value that was asked for either a way or what it
-// lacks, in numbers; that all numbers of chunks are tried which were asked for, and more than one without asking; and that
-// the reason of the best adds up.
+// Verifies what a plan says beside its ranking: of every schedule and every value that was asked for either a candidate
+// or what it lacks, in numbers; that all numbers of chunks are tried which were asked for, and more than one without
+// asking; and that the reason of the best adds up.
 #include "plan/search/planner.h"
 #include "schedule/generate.h"
 
@@ -192,17 +192,18 @@ static void why_it_is_the_best_is_said(void **state) {
   assert_non_null(strstr(plan.why, "The best of another schedule, "));
   assert_non_null(strstr(plan.why, "What it loses most by is the bubble"));
   assert_non_null(strstr(plan.why, "memory is not limited"));
-  assert_true(best->again == 0 && best->transfers == 0 && best->between > 0 && best->between < best->step);
+  assert_true(best->recompute_share == 0 && best->transfers == 0 && best->overhead > 0 && best->overhead < best->step);
   request.memory = 0.9 * best->memory;
   bl_plan_cleanup(&plan);
   search(&request, &plan);
   printf("%s\n", plan.why);
   assert_non_null(strstr(plan.why, "memory limits it"));
-  bool again = false;
+  bool recompute_share = false;
   for (uint32_t i = 0; i < plan.fitting; i++) {
-    again = again || (plan.candidates[i].again > 0 && plan.candidates[i].again < 1);
+    recompute_share =
+        recompute_share || (plan.candidates[i].recompute_share > 0 && plan.candidates[i].recompute_share < 1);
   }
-  assert_true(again);
+  assert_true(recompute_share);
   bl_plan_cleanup(&plan);
   static const char *const alike[] = {"v-half", "v-min"}; // one search on two stages: neither is behind the other
   request.schedules = alike;

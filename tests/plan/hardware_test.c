@@ -130,8 +130,8 @@ static void the_executor_gets_what_the_layout_says(void **state) {
   assert_true(footprint.edges == 5 * (double)first.edge_bytes);
 }
 
-// What replicas bring to each other. On our executor each parameter is gathered by all but one and its gradient received by
-// that one: with two, what one receives is what the other gets. On a cluster it is what rings move.
+// What replicas bring to each other. On our executor each parameter is gathered by all but one and its gradient
+// received by that one: with two, what one receives is what the other gets. On a cluster it is what rings move.
 static void replicas_share_what_the_shards_say(void **state) {
   (void)state;
   const bl_model_t tied = gpt(4, 256, 4);
@@ -199,12 +199,12 @@ static void dtypes_have_their_peaks(void **state) {
   const bl_hardware_t *all = bl_hardware_all(&count);
   for (size_t i = 0; i < count; i++) {
     const bl_hardware_t fp32 = bl_hardware_in(&all[i], BL_DTYPE_FP32), bf16 = bl_hardware_in(&all[i], BL_DTYPE_BF16);
-    const bl_hardware_t again = bl_hardware_in(&fp32, BL_DTYPE_BF16);
+    const bl_hardware_t recompute_share = bl_hardware_in(&fp32, BL_DTYPE_BF16);
     assert_int_equal(fp32.value_bytes, 4);
     assert_int_equal(bf16.value_bytes, 2);
-    assert_true(bf16.peak_flops > fp32.peak_flops && again.peak_flops == bf16.peak_flops);
+    assert_true(bf16.peak_flops > fp32.peak_flops && recompute_share.peak_flops == bf16.peak_flops);
     assert_int_equal(fp32.state_bytes + fp32.moment_bytes, 16);
-    assert_int_equal(again.state_bytes + again.moment_bytes, 18);
+    assert_int_equal(recompute_share.state_bytes + recompute_share.moment_bytes, 18);
     const bl_layout_options_t options = {.micro_batch = 2, .attention = BL_ATTENTION_FLASH};
     assert_true(bl_hardware_costs(&bf16, &model, span, options, BL_PARALLEL_NONE).forward <
                 bl_hardware_costs(&fp32, &model, span, options, BL_PARALLEL_NONE).forward);

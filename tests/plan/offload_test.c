@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies what an optimizer on the host is said to cost, by hand: gradients hide behind the operations that follow those
-// which complete them, AdamW and weights that go back behind each other; threads count up to the host's memory; and that the
-// planner, where nothing else fits, says what it would give, and plans with it.
+// Verifies what an optimizer on the host is said to cost, by hand: gradients hide behind the operations that follow
+// those which complete them, AdamW and weights that go back behind each other; threads count up to the host's memory;
+// and that the planner, where nothing else fits, says what it would give, and plans with it.
 #include "plan/evaluate/offload.h"
 
 #include "plan/evaluate/footprint.h"
@@ -59,8 +59,8 @@ static void what_hides_is_not_counted(void **state) {
   near_to(trial.offload.landing, landed - trial.simulation.t_end);
   near_to(trial.offload.update, fmax(adamw, link) + fmin(adamw, link) / 2);
   near_to(trial.offload.link_bytes, 2 * bytes);
-  near_to(trial.between, trial.offload.landing + trial.offload.update);
-  near_to(trial.step, trial.simulation.t_end + trial.between);
+  near_to(trial.overhead, trial.offload.landing + trial.offload.update);
+  near_to(trial.step, trial.simulation.t_end + trial.overhead);
   bl_offload_request_t one = {.schedule = schedule,
                               .simulation = &trial.simulation,
                               .costs = trial.costs,

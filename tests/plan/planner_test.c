@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies placement and planner: nodes by hand, that what is ranked first is feasible and fastest, that a limit which the
-// refusal names works and a smaller one does not, and that published models are planned.
+// Verifies placement and planner: nodes by hand, that what is ranked first is feasible and fastest, that a limit which
+// the refusal names works and a smaller one does not, and that published models are planned.
 #include "plan/candidate/placement.h"
 #include "plan/search/planner.h"
 
@@ -70,7 +70,8 @@ static void devices_share_cards(void **state) {
 
 // ---- planner
 
-// For tests that look at what whole searches find; sanitizers make those many times slower and see as much in short ones.
+// For tests that look at what whole searches find; sanitizers make those many times slower and see as much in short
+// ones.
 static void skip_when_instrumented(void) {
 #ifdef __SANITIZE_ADDRESS__
   skip();
@@ -120,8 +121,8 @@ static void ranking_holds(const bl_plan_t *plan, double memory) {
   }
 }
 
-// Where nothing has to be made again, what it would cost is shown of the best way: no more than a forward for every backward.
-// Before, hopeless ways alone were tried, at several times that.
+// Where nothing has to be made again, what it would cost is shown of the best candidate: no more than a forward for
+// every backward. Before, hopeless candidates alone were tried, at several times that.
 static void recomputing_costs_what_it_adds(const bl_plan_t *plan) {
   const bl_plan_candidate_t *best = &plan->candidates[0], *full = NULL;
   for (uint32_t i = 0; i < plan->count && full == NULL; i++) {
@@ -172,8 +173,8 @@ static void limits_decide_what_is_kept(void **state) {
   assert_true(evicted && recomputed && dropped && automatic);
 }
 
-// The order of the best is what its costs give, as a job's run makes it, with and without nodes; they are written with six
-// digits; and they matter: the head makes the last stage slower.
+// The order of the best is what its costs give, as a job's run makes it, with and without nodes; they are written with
+// six digits; and they matter: the head makes the last stage slower.
 static void the_best_is_what_its_costs_give(void **state) {
   (void)state;
   skip_when_instrumented();
@@ -213,14 +214,14 @@ static void the_best_is_what_its_costs_give(void **state) {
     }
     const bl_costs_t costs = {.chunks = best->costs, .boundary = best->boundary};
     for (int known = 0; known < 2; known++) {
-      bl_schedule_request_t again = {.name = best->schedule,
-                                     .stages = best->stages,
-                                     .micro_batches = best->micro_batches,
-                                     .chunks = best->chunks,
-                                     .memory = (double)best->slots / best->chunks,
-                                     .costs = known ? &costs : NULL,
-                                     .keep_placement = true};
-      assert_int_equal(bl_schedule_generate(&again, &made[known], &err), BL_OK);
+      bl_schedule_request_t recompute_share = {.name = best->schedule,
+                                               .stages = best->stages,
+                                               .micro_batches = best->micro_batches,
+                                               .chunks = best->chunks,
+                                               .memory = (double)best->slots / best->chunks,
+                                               .costs = known ? &costs : NULL,
+                                               .keep_placement = true};
+      assert_int_equal(bl_schedule_generate(&recompute_share, &made[known], &err), BL_OK);
     }
     assert_true(same_order(best->operations, made[1]));
     moved += !same_order(best->operations, made[0]);
@@ -269,14 +270,14 @@ static void limits_reach_the_search(void **state) {
   assert_non_null(alone);
   assert_true(alone->exact && alone->slots > 0 && alone->slots < 4);
   const bl_costs_t costs = {.chunks = alone->costs, .boundary = alone->boundary};
-  bl_schedule_request_t again = {.name = alone->schedule,
-                                 .stages = alone->stages,
-                                 .micro_batches = alone->micro_batches,
-                                 .memory = alone->slots,
-                                 .costs = &costs,
-                                 .keep_placement = true};
+  bl_schedule_request_t recompute_share = {.name = alone->schedule,
+                                           .stages = alone->stages,
+                                           .micro_batches = alone->micro_batches,
+                                           .memory = alone->slots,
+                                           .costs = &costs,
+                                           .keep_placement = true};
   bl_schedule_t *made;
-  assert_int_equal(bl_schedule_generate(&again, &made, &err), BL_OK);
+  assert_int_equal(bl_schedule_generate(&recompute_share, &made, &err), BL_OK);
   assert_true(same_order(alone->operations, made));
   bl_schedule_destroy(made);
   bl_plan_cleanup(&plan);
@@ -316,7 +317,7 @@ static void limits_and_groups_are_chosen(void **state) {
   skip_when_instrumented();
   static const char *const searched[] = {"zb-v", "grouped-interleaved"};
   bl_model_t model = gpt(8, 96, 4);
-  bool seen[2] = {false}, larger = false, between = false;
+  bool seen[2] = {false}, larger = false, overhead = false;
   model.vocab = 512;
   model.seq = 256;
   for (size_t k = 0; k < 2; k++) {
@@ -336,7 +337,7 @@ static void limits_and_groups_are_chosen(void **state) {
         const bl_plan_candidate_t *c = &plan.candidates[r];
         seen[0] = seen[0] || (c->group > 0 && c->group < 3);
         seen[1] = seen[1] || c->limit == BL_PLAN_LIMIT_FITTING;
-        between = between || c->limit == BL_PLAN_LIMIT_BETWEEN;
+        overhead = overhead || c->limit == BL_PLAN_LIMIT_BETWEEN;
         assert_true(c->limit != BL_PLAN_LIMIT_BETWEEN || (c->policy >= BL_POLICY_DROP && c->cap <= c->slots));
       }
       best = &plan.candidates[0];
@@ -348,8 +349,8 @@ static void limits_and_groups_are_chosen(void **state) {
       bl_plan_cleanup(&plan);
     }
   }
-  if (!seen[0] || !seen[1] || !larger || !between) {
-    fail_msg("smaller groups %d, fewer slots %d, more slots %d, in between %d", seen[0], seen[1], larger, between);
+  if (!seen[0] || !seen[1] || !larger || !overhead) {
+    fail_msg("smaller groups %d, fewer slots %d, more slots %d, in between %d", seen[0], seen[1], larger, overhead);
   }
 }
 
@@ -396,8 +397,8 @@ static void the_smallest_limit_that_works_is_said(void **state) {
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
 }
 
-// A way that is found within some limit is found within what it needs, and no smaller limit is said to be the smallest. One
-// block a stage does for two chunks where the others are made again, and lean ones are smaller.
+// A candidate that is found within some limit is found within what it needs, and no smaller limit is said to be the
+// smallest. One block a stage does for two chunks where the others are made again, and lean ones are smaller.
 static void what_a_way_needs_is_a_limit_that_works(void **state) {
   (void)state;
   static const char *const interleaved[] = {"interleaved"};
@@ -427,7 +428,7 @@ static void what_a_way_needs_is_a_limit_that_works(void **state) {
   }
 }
 
-// The orders that ways are compared with may keep less than those that run, and do with less than what they say.
+// The orders that candidates are compared with may keep less than those that run, and do with less than what they say.
 static void a_limit_that_is_said_works(void **state) {
   (void)state;
   skip_when_instrumented();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies profiles: what a recorder makes of the events of steps whose durations are known, of waits where stages share
-// cores, that a profile survives
+// Verifies profiles: what a recorder makes of the events of steps whose durations are known, of waits where stages
+// share cores, that a profile survives
 // being written and read, what is refused, and what it says of other partitions and micro-batches.
 #include "plan/evaluate/trial.h"
 #include "plan/profile/profile.h"
@@ -93,9 +93,9 @@ static bl_profile_t record(const world_t *w) {
   return profile;
 }
 
-// With replicas a step has more than operations and what lies between steps: weights that come before the first operation and
-// gradients that are added up after the last one. A recorder tells them apart, and a trial adds what the job's replicas bring
-// to each other to a profile of however many.
+// With replicas a step has more than operations and what lies between steps: weights that come before the first
+// operation and gradients that are added up after the last one. A recorder tells them apart, and a trial adds what the
+// job's replicas bring to each other to a profile of however many.
 static void replicas_are_no_part_of_what_lies_between(void **state) {
   (void)state;
   world_t w;
@@ -119,7 +119,7 @@ static void replicas_are_no_part_of_what_lies_between(void **state) {
   bl_recorder_end(recorder, w.simulation.t_end + 0.003 + 0.004 + 0.002);
   assert_int_equal(bl_recorder_fill(recorder, &w.model, BL_ATTENTION_NAIVE, true, &profile, &err), BL_OK);
   bl_recorder_destroy(recorder);
-  assert_near(profile.between, 0.002);
+  assert_near(profile.overhead, 0.002);
   profile.options = (bl_layout_options_t){.micro_batch = 2, .lean = true, .backward = BL_BACKWARD_FUSED};
   profile.stages[0].path_rate = 1e9;
 
@@ -129,13 +129,13 @@ static void replicas_are_no_part_of_what_lies_between(void **state) {
   assert_int_equal(bl_trial_run(&request, &one, &err), BL_OK);
   request.parallel = (bl_parallel_t){.tensor = 1, .data = 2, .shard = true};
   assert_int_equal(bl_trial_run(&request, &two, &err), BL_OK);
-  // Of stage 0 the embedding is more than half: replica 0 has it, and gets its gradient from the other one, which gets it as a
-  // weight. Stage 1 gets the same, and has it in time.
+  // Of stage 0 the embedding is more than half: replica 0 has it, and gets its gradient from the other one, which gets
+  // it as a weight. Stage 1 gets the same, and has it in time.
   const double embedding = 4.0 * w.model.vocab * w.model.hidden / 1e9;
   assert_near(two.simulation.stalls[0][BL_STALL_GATHER], embedding);
   assert_near(two.simulation.stalls[0][BL_STALL_REDUCTION], embedding);
   assert_near(two.simulation.t_end, one.simulation.t_end + 2 * embedding);
-  assert_near(two.between, one.between);
+  assert_near(two.overhead, one.overhead);
   assert_near(two.simulation.stalls[1][BL_STALL_GATHER], 0);
   bl_trial_cleanup(&one);
   bl_trial_cleanup(&two);
@@ -155,7 +155,7 @@ static void known_durations_come_back(void **state) {
   bl_profile_t profile = record(&w);
   assert_int_equal(profile.steps, 3);
   assert_near(profile.makespan, w.simulation.t_end);
-  assert_near(profile.between, 0.002);
+  assert_near(profile.overhead, 0.002);
   assert_near(profile.boundary, BOUNDARY);
   for (uint32_t v = 0; v < 2; v++) {
     assert_near(profile.chunks[v].costs.forward, w.costs[v].forward);
@@ -266,8 +266,8 @@ static void add_crowded_step(const bl_schedule_t *schedule, const bl_simulation_
   bl_recorder_end(recorder, simulation->t_end);
 }
 
-// With more stages than cores, operations start late for two reasons. Waits that were told of tell them apart: how long a
-// message is on its way, how long a core takes from one to the next, and when gradients leave.
+// With more stages than cores, operations start late for two reasons. Waits that were told of tell them apart: how long
+// a message is on its way, how long a core takes from one to the next, and when gradients leave.
 static void waits_show_what_cores_hide(void **state) {
   (void)state;
   bl_error_t err;
@@ -295,8 +295,8 @@ static void waits_show_what_cores_hide(void **state) {
   bl_schedule_destroy(schedule);
 }
 
-// Of steps with slower and faster messages, means are of the one in the middle, and a replay is of it and of its messages;
-// not of the last step and the messages of all.
+// Of steps with slower and faster messages, means are of the one in the middle, and a replay is of it and of its
+// messages; not of the last step and the messages of all.
 static void a_replay_is_of_the_usual_step(void **state) {
   (void)state;
   static const double scales[] = {1, 7, 40, 2, 3}; // of what messages take
@@ -393,17 +393,17 @@ static void reading_gives_what_was_written(void **state) {
   world_t w;
   open_world(&w);
   bl_profile_t profile = record(&w), read;
-  char *text, *again;
+  char *text, *recompute_share;
   bl_error_t err;
   assert_int_equal(bl_profile_write(&profile, &text), BL_OK);
   assert_int_equal(bl_profile_read(&read, text, strlen(text), "p.json", &err), BL_OK);
-  assert_int_equal(bl_profile_write(&read, &again), BL_OK);
-  assert_string_equal(text, again);
+  assert_int_equal(bl_profile_write(&read, &recompute_share), BL_OK);
+  assert_string_equal(text, recompute_share);
   assert_true(read.setting.known && read.setting.threads == 2 && read.setting.order == bl_profile_order(w.schedule));
   assert_true(read.stages[0].path_rate == 0 && read.stages[1].path_rate == 2.5e9);
   assert_true(read.stages[0].host_rate == 1.5e9 && read.stages[1].host_rate == 0);
   assert_null(strstr(text, "evict")); // no stage did any
-  free(again);
+  free(recompute_share);
   free(text);
   bl_profile_cleanup(&read);
   bl_profile_cleanup(&profile);

@@ -51,7 +51,7 @@ static bl_status_t decide(double copy, uint32_t budget, const bl_automatic_optio
                                                        .costs = &costs,
                                                        .block_bytes = bytes,
                                                        .path_rates = known ? rates : NULL,
-                                                       .between = 2e-3,
+                                                       .overhead = 2e-3,
                                                        .budget = budget,
                                                        .in_force = in_force},
                              found, err);
@@ -429,7 +429,7 @@ static void look(const lies_t *lies, uint64_t number, bl_measurements_t *measure
                                           .costs = &costs,
                                           .block_bytes = bytes,
                                           .path_rates = rates,
-                                          .between = 2e-3,
+                                          .overhead = 2e-3,
                                           .budget = lies->budget,
                                           .in_force = in_force,
                                           .measured = step * (1 + lies->steps * noise(4, number)),
@@ -570,7 +570,7 @@ static bl_automatic_start_t foreseen(double copy, uint32_t budget, const bl_auto
                                           .costs = &costs,
                                           .block_bytes = bytes,
                                           .path_rates = rates,
-                                          .between = 2e-3,
+                                          .overhead = 2e-3,
                                           .budget = budget};
   bl_automatic_start_t found;
   bl_error_t err;

@@ -160,7 +160,7 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
                                       .host_of = training->hosts.of,
                                       .host_slots = training->hosts.slots,
                                       .host_only = bl_training_host_only(training),
-                                      .between = profile->between,
+                                      .overhead = profile->overhead,
                                       .cores = shared_cores(driver),
                                       .handover = profile->handover,
                                       .budget = bl_policy_limit(policy, training),
@@ -183,7 +183,7 @@ static const char *mode_of(const bl_automatic_option_t *option) {
 
 static void add_option(char *text, size_t bytes, const bl_automatic_option_t *option) {
   size_t used = strlen(text);
-  const char *between = text[used - 1] == ' ' ? "" : "; ";
+  const char *overhead = text[used - 1] == ' ' ? "" : "; ";
   const char *name = bl_policy_kind_name(option->kind), *mode = mode_of(option);
   char seen[32] = "";
   if (option->ratio > 0) {
@@ -191,19 +191,19 @@ static void add_option(char *text, size_t bytes, const bl_automatic_option_t *op
   }
   if (option->kind == BL_POLICY_MIX) {
     if (option->fits) { // else it is one of the others
-      snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s out, %u block%s again%s", between, name, mode,
+      snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s out, %u block%s again%s", overhead, name, mode,
                1e3 * option->step, option->evictions, bl_one_or_many(option->evictions, "copy", "copies"),
                option->dropped, bl_plural(option->dropped), seen);
     }
   } else if (option->fits) {
     bool drops = option->kind == BL_POLICY_DROP;
     uint32_t count = drops ? option->dropped : option->evictions;
-    snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s%s", between, name, mode, 1e3 * option->step, count,
+    snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s%s", overhead, name, mode, 1e3 * option->step, count,
              drops ? bl_one_or_many(count, "block again", "blocks again")
                    : bl_one_or_many(count, "copy out", "copies out"),
              seen);
   } else {
-    snprintf(text + used, bytes - used, "%s%s%s does not fit", between, name, mode);
+    snprintf(text + used, bytes - used, "%s%s%s does not fit", overhead, name, mode);
   }
 }
 

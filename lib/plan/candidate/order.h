@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/plan: orders of operations, made once for ways that share them.
+// Between the files of lib/plan: orders of operations, made once for candidates that share them.
 //
 //   bl__order_cache_t cache = {.exact = true};
 //   status = bl__order_find(&cache, &request, tensor, &schedule);   // the caller's

@@ -2,16 +2,16 @@
 // What a stage keeps in the memory of one of its devices.
 //
 // Two ways of counting. On our executor: what lib/model lays out, to the byte. On a cluster of GPUs: Korthikanti et al.
-// (arXiv 2205.05198), mixed precision with dropout, per layer and micro-batch of s tokens x b sequences, hidden h, heads
-// a, tensor parallelism t:
+// (arXiv 2205.05198), mixed precision with dropout, per layer and micro-batch of s tokens x b sequences, hidden h,
+// heads a, tensor parallelism t:
 //
 //   s b h (10 + 24/t + 5 a s / (h t))        tensor parallelism alone
 //   s b h / t (34 + 5 a s / h)               with sequence parallelism
 //   without 5 a s / h                        attention recomputed, or flash
 //   2 s b h (/ t with sequence parallelism)  everything recomputed
 //
-// generalised to any width of the feed-forward network. LLaMA, which the paper does not cover, is counted the same way:
-// no dropout, keys and values of kv_heads, gate and up kept beside the product of both.
+// generalised to any width of the feed-forward network. LLaMA, which the paper does not cover, is counted the same
+// candidate: no dropout, keys and values of kv_heads, gate and up kept beside the product of both.
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_PLAN_FOOTPRINT_H
@@ -68,8 +68,8 @@ typedef struct bl_footprint_request {
   bl_footprint_image_fn image;             // of a checkpoint; NULL: the job writes none
 } bl_footprint_request_t;
 
-// Our executor's on a CPU, of one step's stages alone: with `operations` to the byte what a stage reports as its memory,
-// with the blocks that it lends beside. BL_INVALID as bl_layout_init; what `image` says.
+// Our executor's on a CPU, of one step's stages alone: with `operations` to the byte what a stage reports as its
+// memory, with the blocks that it lends beside. BL_INVALID as bl_layout_init; what `image` says.
 BL_MUST_USE bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint);
 // A cluster's, per device.
 bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, const bl_hardware_t *hardware,

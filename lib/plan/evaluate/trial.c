@@ -58,7 +58,8 @@ static bl_status_t measure_stages(const bl_trial_request_t *r, bl_trial_t *trial
     for (size_t i = 0; i < r->schedule->lists[s].count; i++) {
       trial->stages[s].evictions += r->schedule->lists[s].ops[i].verb == BL_VERB_E;
       trial->stages[s].loads += r->schedule->lists[s].ops[i].verb == BL_VERB_L;
-      // Those of pipeline.recompute are part of every step and no work of a policy: a report does not count them either.
+      // Those of pipeline.recompute are part of every step and no work of a policy: a report does not count them
+      // either.
       trial->stages[s].recomputed += r->schedule->forward_slots && r->schedule->lists[s].ops[i].verb == BL_VERB_R;
     }
   }
@@ -279,9 +280,9 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
   return status == BL_OK && r->replay ? fill_times(r, setting, err) : status;
 }
 
-static double between_of(const bl_trial_request_t *r, bl_trial_t *trial) {
+static double overhead_of(const bl_trial_request_t *r, bl_trial_t *trial) {
   if (r->profile != NULL) {
-    return r->profile->between;
+    return r->profile->overhead;
   }
   if (r->optimizer_on_host && r->hardware->host_source != NULL) {
     const bl_offload_request_t request = {.schedule = r->schedule,
@@ -344,8 +345,8 @@ bl_status_t bl_trial_run(const bl_trial_request_t *request, bl_trial_t *trial, b
     bl_trial_cleanup(&made);
     return status;
   }
-  made.between = between_of(&r, &made);
-  made.step = made.simulation.t_end + made.between;
+  made.overhead = overhead_of(&r, &made);
+  made.step = made.simulation.t_end + made.overhead;
   *trial = made;
   return BL_OK;
 }

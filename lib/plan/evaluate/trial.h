@@ -12,9 +12,10 @@
 //   }
 //
 // The step is the simulated time from the first operation to the last, plus what lies between steps: votes, commit and
-// optimizer, from the profile or the device's model. With replicas weights are gathered before a chunk's first operation and
-// gradients added up after its last one, which is part of the simulated time (plan/evaluate/sharing.h). A fused B releases the stage before it when its I has ended, and
-// stages that outnumber the cores of a profile's machine share them, as in the executor.
+// optimizer, from the profile or the device's model. With replicas weights are gathered before a chunk's first
+// operation and gradients added up after its last one, which is part of the simulated time (plan/evaluate/sharing.h). A
+// fused B releases the stage before it when its I has ended, and stages that outnumber the cores of a profile's machine
+// share them, as in the executor.
 //
 // Pure. Thread: any; a trial is read-only after it has run.
 #ifndef BALLAST_PLAN_TRIAL_H
@@ -58,7 +59,7 @@ typedef struct bl_trial {
   bl_chunk_costs_t *costs;       // [virtual stages]; where sequences are in slices, of one on average
   bl_chunk_costs_t *slice_costs; // [virtual stages, slices]
   bl_trial_stage_t *stages;      // [simulation.stages]
-  double between;                // seconds
+  double overhead;               // seconds
   double step;                   // seconds: simulation.t_end + between
   bl_offload_t offload;          // of `between`, where the optimizer is on the host and without a profile
   double host_copy;              // seconds of the longest copy at a host store, alone on its link; 0: there is none

@@ -3,11 +3,11 @@
 // `ballastctl run --profile FILE` records one, from steps after the first, when the optimizer's state exists.
 //
 // A profile is a JSON document of one version and names the model it is of, and what the run was made with that changes
-// times; who may use it, and with what doubts, is in plan/profile/profile_use.h. It holds per virtual stage the seconds of F, I, W
-// and R, per stage the bytes of a block and, where the stage did any, the seconds of an evict and a load, the rate of their
-// copies and the latency of the boundaries that it waited for; of all stages together the latency of a boundary and of a core
-// that changes hands, the seconds between the last operation and the next step (votes, commit, optimizer), and the durations
-// of all operations of one step, for a replay.
+// times; who may use it, and with what doubts, is in plan/profile/profile_use.h. It holds per virtual stage the seconds
+// of F, I, W and R, per stage the bytes of a block and, where the stage did any, the seconds of an evict and a load,
+// the rate of their copies and the latency of the boundaries that it waited for; of all stages together the latency of
+// a boundary and of a core that changes hands, the seconds between the last operation and the next step (votes, commit,
+// optimizer), and the durations of all operations of one step, for a replay.
 //
 // Pure: bytes in, bytes out. Thread: a profile belongs to its caller.
 #ifndef BALLAST_PLAN_PROFILE_H
@@ -55,8 +55,8 @@ typedef struct bl_profile_setting {
   uint64_t order;   // bl_profile_order of the recorded step; 0: no step is kept
 } bl_profile_setting_t;
 
-// One step, that of the median makespan, whose durations the stages keep; all in seconds. Boundary and handover are means of
-// that step; in profiles of older programs those of the profile.
+// One step, that of the median makespan, whose durations the stages keep; all in seconds. Boundary and handover are
+// means of that step; in profiles of older programs those of the profile.
 typedef struct bl_profile_replay {
   double makespan, boundary, handover;
 } bl_profile_replay_t;
@@ -72,7 +72,7 @@ typedef struct bl_profile {
   uint32_t steps;  // that were recorded
   double step;     // median seconds of a step, as the report has them
   double makespan; // median seconds from the first operation to the end of the last
-  double between;  // median of what is left of a step, without what replicas bring to each other then
+  double overhead; // median of what is left of a step, without what replicas bring to each other then
   // Means of a step, of these the median over steps: seconds
   double boundary; // between the end of an operation and the start of the one that waited for its result
   double handover; // until a core that an operation had is with the one that waited for it
@@ -90,23 +90,23 @@ const char *bl_profile_model_text(const bl_model_t *model, char text[192]);
 // Identity of an order: equal where every stage does the same operations in the same order, but for E and L. Never 0.
 uint64_t bl_profile_order(const bl_schedule_t *schedule);
 
-// `name` is for messages. BL_INVALID: not a profile, another version, a field that is missing or no number that it can be,
-// fields that contradict each other (chunks that do not follow each other, stages without a chunk, durations of a step that
-// are too few or too many); names the field.
+// `name` is for messages. BL_INVALID: not a profile, another version, a field that is missing or no number that it can
+// be, fields that contradict each other (chunks that do not follow each other, stages without a chunk, durations of a
+// step that are too few or too many); names the field.
 BL_MUST_USE bl_status_t bl_profile_read(bl_profile_t *profile, const char *bytes, size_t size_bytes, const char *name,
                                         bl_error_t *err);
 // *text is malloc'd and terminated; the caller frees it. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_profile_write(const bl_profile_t *profile, char **text);
 void bl_profile_cleanup(bl_profile_t *profile); // a zeroed one is fine
 
-// Costs of chunks on this machine, costs[count]. Where the profile was taken with the same chunks, these; otherwise what
-// it says of a layer, the embedding and the head, added up. Another micro-batch scales in proportion; recomputation of
-// attention adds its share of the forward to I.
+// Costs of chunks on this machine, costs[count]. Where the profile was taken with the same chunks, these; otherwise
+// what it says of a layer, the embedding and the head, added up. Another micro-batch scales in proportion;
+// recomputation of attention adds its share of the forward to I.
 void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, const bl_chunk_span_t *spans,
                       uint32_t count, bl_layout_options_t options, bl_chunk_costs_t *costs);
 
-// What every slice of options.slices costs, slices[count, options.slices], by the mean of its chunk, costs[count]: as measured
-// where the profile has these slices of these chunks, else by how many keys attention sees.
+// What every slice of options.slices costs, slices[count, options.slices], by the mean of its chunk, costs[count]: as
+// measured where the profile has these slices of these chunks, else by how many keys attention sees.
 void bl_profile_slice_costs(const bl_profile_t *profile, const bl_model_t *model, const bl_chunk_span_t *spans,
                             uint32_t count, bl_layout_options_t options, const bl_chunk_costs_t *costs,
                             bl_chunk_costs_t *slices);

@@ -250,7 +250,7 @@ static void read_head(reader_t *r, const json_t *root, bl_profile_t *p) {
   p->steps = read_count(r, root, "", "steps", 1, INT32_MAX);
   p->step = read_cost(r, root, "", "step");
   p->makespan = read_cost(r, root, "", "makespan");
-  p->between = read_seconds(r, root, "", "between");
+  p->overhead = read_seconds(r, root, "", "between");
   p->boundary = read_seconds(r, root, "", "boundary");
   p->handover = read_or(r, root, "", "handover", 0);
   p->replay.makespan = read_cost(r, root, "", "replay_makespan");
@@ -292,7 +292,8 @@ static void read_lists(reader_t *r, const json_t *root, bl_profile_t *p) {
   }
 }
 
-// Chunks lie along the model, one behind the other, those of a second pipe as those of the first; every stage has as many.
+// Chunks lie along the model, one behind the other, those of a second pipe as those of the first; every stage has as
+// many.
 static void check_chunks(reader_t *r, const bl_profile_t *p) {
   char where[32], text[96];
   for (uint32_t v = 0, next = 0; v < p->chunk_count && !r->failed; v++) {
@@ -314,7 +315,8 @@ static void check_chunks(reader_t *r, const bl_profile_t *p) {
   }
 }
 
-// Of a stage: as many durations as its chunks have operations in a step, two to four for a block, or none in all stages.
+// Of a stage: as many durations as its chunks have operations in a step, two to four for a block, or none in all
+// stages.
 static void check_stage(reader_t *r, const bl_profile_t *p, uint32_t s) {
   const uint64_t chunks = p->chunk_count / p->stage_count,
                  blocks = chunks * p->micro_batches * bl_layout_slices(p->options) / p->pipes,
@@ -442,7 +444,7 @@ bl_status_t bl_profile_write(const bl_profile_t *p, char **text) {
       "micro_batch", (int)p->options.micro_batch, "attention", attentions[p->options.attention], "recompute",
       recomputes[p->options.recompute], "split_backward", p->options.backward == BL_BACKWARD_SPLIT, "lean",
       p->options.lean, "micro_batches", (int)p->micro_batches, "cores", (int)p->cores, "steps", (int)p->steps, "step",
-      p->step, "makespan", p->makespan, "between", p->between, "boundary", p->boundary, "handover", p->handover,
+      p->step, "makespan", p->makespan, "between", p->overhead, "boundary", p->boundary, "handover", p->handover,
       "replay_makespan", p->replay.makespan, "replay_boundary", p->replay.boundary, "replay_handover",
       p->replay.handover, "chunks", chunks, "stages", stages);
   if (root != NULL && bl_layout_slices(p->options) > 1) {

@@ -177,15 +177,15 @@ bl_status_t bl_recorder_fill(const bl_recorder_t *r, const bl_model_t *model, bl
   memcpy(p.schedule, r->schedule->name, sizeof p.schedule);
   p.stages = calloc(p.stage_count, sizeof *p.stages);
   p.chunks = calloc(p.chunk_count, sizeof *p.chunks);
-  double steps[BL_RECORDER_STEPS], makespans[BL_RECORDER_STEPS], betweens[BL_RECORDER_STEPS];
+  double steps[BL_RECORDER_STEPS], makespans[BL_RECORDER_STEPS], overheads[BL_RECORDER_STEPS];
   for (uint32_t i = 0; i < r->count; i++) {
     steps[i] = r->steps[i].seconds;
     makespans[i] = r->steps[i].makespan;
-    betweens[i] = fmax(0, steps[i] - makespans[i] - r->steps[i].shared);
+    overheads[i] = fmax(0, steps[i] - makespans[i] - r->steps[i].shared);
   }
   p.step = bl_median(steps, r->count);
   p.makespan = bl_median(makespans, r->count);
-  p.between = bl_median(betweens, r->count);
+  p.overhead = bl_median(overheads, r->count);
   p.boundary =
       r->waits ? median_gap(r, offsetof(bl__recorded_step_t, boundary)) : guess_boundary(&r->boundary, input_shows);
   p.handover = median_gap(r, offsetof(bl__recorded_step_t, handover));

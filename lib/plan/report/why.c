@@ -36,17 +36,17 @@ static void tell_name(text_t *text, const bl_plan_candidate_t *c) {
 
 // Seconds of the busiest stage.
 typedef struct parts {
-  double work, again, transfers, bubble, between;
+  double work, recompute_share, transfers, bubble, overhead;
 } parts_t;
 
 static parts_t parts_of(const bl_plan_candidate_t *c) {
-  const double operations = c->step - c->between;
+  const double operations = c->step - c->overhead;
   const double transfers = fmin(c->transfers, c->bubble);
-  return (parts_t){.work = operations * (1 - c->bubble - c->again),
-                   .again = operations * c->again,
+  return (parts_t){.work = operations * (1 - c->bubble - c->recompute_share),
+                   .recompute_share = operations * c->recompute_share,
                    .transfers = operations * transfers,
                    .bubble = operations * (c->bubble - transfers),
-                   .between = c->between};
+                   .overhead = c->overhead};
 }
 
 static void tell_parts(text_t *text, const bl_plan_candidate_t *c) {
@@ -54,15 +54,15 @@ static void tell_parts(text_t *text, const bl_plan_candidate_t *c) {
   tell_name(text, c);
   tell(text, " takes %.4g s a step: on the busiest stage %.1f %% of it is forward and backward", c->step,
        100 * parts.work / c->step);
-  if (parts.again > 0) {
-    tell(text, ", %.1f %% making blocks again", 100 * parts.again / c->step);
+  if (parts.recompute_share > 0) {
+    tell(text, ", %.1f %% making blocks again", 100 * parts.recompute_share / c->step);
   }
   tell(text, ", %.1f %% bubble", 100 * parts.bubble / c->step);
   if (parts.transfers > WORTH_TELLING * c->step) {
     tell(text, ", %.1f %% waiting for parked blocks and network cards", 100 * parts.transfers / c->step);
   }
-  if (parts.between > 0) {
-    tell(text, ", %.1f %% optimizer and commit", 100 * parts.between / c->step);
+  if (parts.overhead > 0) {
+    tell(text, ", %.1f %% optimizer and commit", 100 * parts.overhead / c->step);
   }
   tell(text, ". ");
 }
@@ -79,10 +79,10 @@ static void tell_difference(text_t *text, const bl_plan_candidate_t *best, const
     const char *name;
     double best, other;
   } rows[] = {{"forward and backward", a.work, b.work},
-              {"making blocks again", a.again, b.again},
+              {"making blocks again", a.recompute_share, b.recompute_share},
               {"bubble", a.bubble, b.bubble},
               {"waiting for parked blocks and network cards", a.transfers, b.transfers},
-              {"optimizer and commit", a.between, b.between}};
+              {"optimizer and commit", a.overhead, b.overhead}};
   uint32_t told = 0;
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     const double more = rows[i].other - rows[i].best;
@@ -128,7 +128,7 @@ static void tell_runner_up(text_t *text, const bl_plan_t *plan) {
 
 // ---- what limits it
 
-// The same way with nothing given up for memory.
+// The same candidate with nothing given up for memory.
 static const bl_plan_candidate_t *plain_of(const bl_plan_t *plan) {
   const bl_plan_candidate_t *best = &plan->candidates[0];
   for (uint32_t i = plan->fitting; i < plan->count; i++) {
@@ -147,7 +147,7 @@ static void tell_limit(text_t *text, const bl_plan_request_t *request, const bl_
   const parts_t parts = parts_of(best);
   char needed[BL_BYTES_TEXT], limit[BL_BYTES_TEXT];
   bl_bytes_format((uint64_t)request->memory, limit);
-  const double lost[] = {parts.bubble, parts.again, parts.transfers};
+  const double lost[] = {parts.bubble, parts.recompute_share, parts.transfers};
   static const char *const names[] = {"the bubble", "making blocks again",
                                       "waiting for parked blocks and network cards"};
   size_t most = 0;

@@ -4,21 +4,21 @@
 #include <math.h>
 #include <string.h>
 
-// Of the ranking, how many rows are shown: with so many faster ones a way is in none.
+// Of the ranking, how many rows are shown: with so many faster ones a candidate is in none.
 #define SHOWN 8
 // Of a ramp, what is left where layers move: fewer of them may then come before a stage.
 #define MOVED_SHARE 0.9
 
 // R of a block whose F stands directly before its backward is not there, but then its stage waits for what lies between
 // both (schedule/ir/recompute.h).
-static double again_seconds(const bl__trying_t *a, uint32_t v) {
+static double again_seconds(const bl__evaluation_t *a, uint32_t v) {
   if (a->options.recompute != BL_RECOMPUTE_FULL || v + 1 == a->chunks) {
     return 0;
   }
   return fmin(a->costs[v].recompute, a->costs[v + 1].forward + a->costs[v + 1].input);
 }
 
-static double stage_bound(const bl__trying_t *a, uint32_t stage, double share) {
+static double stage_bound(const bl__evaluation_t *a, uint32_t stage, double share) {
   const double m = a->c->micro_batches;
   double before = 0, after = 0, forward_input = 0, weight = 0;
   bool seen = false;
@@ -37,7 +37,7 @@ static double stage_bound(const bl__trying_t *a, uint32_t stage, double share) {
   return fmax(share * before + work, share * (before + m * forward_input + after));
 }
 
-double bl__bound_step(const bl__trying_t *a) {
+double bl__bound_step(const bl__evaluation_t *a) {
   const bool may_move = a->request->memory > 0 && a->c->chunks == 1;
   double bound = 0;
   for (uint32_t s = 0; s < a->c->stages; s++) {
@@ -64,7 +64,7 @@ bool bl__bound_rules_out(const bl_plan_t *plan, const bl_plan_candidate_t *choic
   double own[KINDS], recomputes[3], policies[BL_POLICY_AUTO + 1], orders[2];
   uint32_t faster = 0;
   for (size_t i = 0; i < KINDS; i++) {
-    own[i] = INFINITY; // of these the way's own must have been seen
+    own[i] = INFINITY; // of these the candidate's own must have been seen
   }
   memset(recomputes, 0, sizeof recomputes);
   memset(policies, 0, sizeof policies);

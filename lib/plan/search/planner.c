@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/words.h"
 #include "plan/report/report.h"
-#include "plan/search/exploring.h"
+#include "plan/search/explore.h"
 #include "plan/search/smallest.h"
 
 #include <math.h>
@@ -50,13 +50,13 @@ static void attempt_twin(bl__exploration_t *s) {
     if (s->plan->candidates[i].policy == BL_POLICY_BPIPE) {
       bl_plan_candidate_t twin = bl__candidate_choice(&s->plan->candidates[i]);
       twin.policy = BL_POLICY_CAP;
-      (void)bl__explore_way(s, twin);
+      (void)bl__explore_candidate(s, twin);
       return;
     }
   }
 }
 
-// The same way with some blocks parked and some made again, where that is faster; false otherwise.
+// The same candidate with some blocks parked and some made again, where that is faster; false otherwise.
 static bool attempt_mix(bl__exploration_t *s, const bl_plan_candidate_t *candidate, bl_plan_candidate_t *mixed) {
   const int last = bl__explore_order_matters(s, candidate) ? BL_NODES_PAIR_ADJACENT : BL_NODES_SEQUENTIAL;
   bool found = false;
@@ -145,17 +145,18 @@ static void improve_families(bl__exploration_t *s) {
     if (!is_first(s->plan, i)) {
       continue;
     }
-    bl_plan_candidate_t again = bl__candidate_choice(hurried);
-    bl_status_t status = bl__explore_further(s, &again);
-    const bool better = status == BL_OK && again.fits && again.step < hurried->step;
-    bl__candidate_cleanup(better ? hurried : &again);
-    *hurried = better ? again : *hurried;
+    bl_plan_candidate_t recompute_share = bl__candidate_choice(hurried);
+    bl_status_t status = bl__explore_further(s, &recompute_share);
+    const bool better = status == BL_OK && recompute_share.fits && recompute_share.step < hurried->step;
+    bl__candidate_cleanup(better ? hurried : &recompute_share);
+    *hurried = better ? recompute_share : *hurried;
     s->status = status == BL_EXHAUSTED ? status : s->status;
   }
   rank(s->plan);
 }
 
-// More is made again where memory asks for it; what it would cost elsewhere is shown, too: for the best of every schedule.
+// More is made again where memory asks for it; what it would cost elsewhere is shown, too: for the best of every
+// schedule.
 static void add_recomputations(bl__exploration_t *s) {
   const uint32_t fitting = s->plan->fitting;
   for (uint32_t i = 0; i < fitting && s->status == BL_OK; i++) {
@@ -270,7 +271,7 @@ static void tell_host(const bl_plan_request_t *request, bl_error_t *err) {
                        "%.600s. With train.optimizer_memory: host (--optimizer-memory host) it fits: %s takes %s of a "
                        "device, %s of its host's memory and %.3g s a step, %.2g s of it for that",
                        told.text, name, bl_bytes_format((uint64_t)best->memory, device),
-                       bl_bytes_format((uint64_t)best->fullest.host, host), best->step, best->between);
+                       bl_bytes_format((uint64_t)best->fullest.host, host), best->step, best->overhead);
   }
   bl__explore_cleanup(&s);
   bl_plan_cleanup(&plan);

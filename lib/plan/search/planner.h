@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which way to run a model: partition, schedule, chunks, micro-batch, recomputation, attention, balancing policy, tensor
-// and data parallelism and placement on nodes, under a memory limit, ranked by predicted time. What did not win is kept
-// with what it would have cost or lacked.
+// Which way to run a model: partition, schedule, chunks, micro-batch, recomputation, attention, balancing policy,
+// tensor and data parallelism and placement on nodes, under a memory limit, ranked by predicted time. What did not win
+// is kept with what it would have cost or lacked.
 //
 //   bl_plan_t plan;
 //   if (bl_plan_search(&request, &plan, &err) == BL_OK) {
@@ -9,16 +9,16 @@
 //     bl_plan_cleanup(&plan);
 //   }
 //
-// Ways that can only lose are not tried: with the same shape, what evicts or recomputes where nothing needs to, and what
-// by its bare work takes longer than the best of its kinds. What recomputation would cost where nothing needs it is found
-// for the best of every schedule. A way
-// that does not fit is tried with balancing at the largest cap that fits, and with giving blocks up there; schedules that
-// take a limit of memory also with orders searched within the slots that fit, without and with balancing, and within more
-// slots than their own limit where these fit; grouped-interleaved also in smaller groups. The policy auto
+// Ways that can only lose are not tried: with the same shape, what evicts or recomputes where nothing needs to, and
+// what by its bare work takes longer than the best of its kinds. What recomputation would cost where nothing needs it
+// is found for the best of every schedule. A candidate
+// that does not fit is tried with balancing at the largest cap that fits, and with giving blocks up there; schedules
+// that take a limit of memory also with orders searched within the slots that fit, without and with balancing, and
+// within more slots than their own limit where these fit; grouped-interleaved also in smaller groups. The policy auto
 // stands beside the best of the others, or of a mix of both in its place: a run under it measures, and goes over to
 // whichever is fastest where it runs.
-// Searched schedules are first made with little effort and the leaders again with more: all of it where a job file can ask
-// for the way. A best way that a
+// Searched schedules are first made with little effort and the leaders again with more: all of it where a job file can
+// ask for the candidate. A best candidate that a
 // job file can ask for is always one of these: its order is the one that a job with its costs (pipeline.costs) makes.
 //
 // Pure. Thread: any.
@@ -94,14 +94,14 @@ typedef struct bl_plan_candidate {
   bool moved;     // layers went to stages with more room
   bl_node_order_t order;
   bool fits;
-  double step, bubble;  // seconds, share of the operations' time
-  double between;       // seconds of the step that are optimizer, votes and commit
-  bl_offload_t offload; // of it, with an optimizer on the host and a device's model
-  double again;         // share in which the busiest stage makes blocks again
-  double transfers;     // share in which it waits for parked blocks, their slots and network cards
-  double mfu;           // with a device's model, else 0
-  double throughput;    // sequences per second
-  double memory;        // of the fullest device, bytes
+  double step, bubble;    // seconds, share of the operations' time
+  double overhead;        // seconds of the step that are optimizer, votes and commit
+  bl_offload_t offload;   // of it, with an optimizer on the host and a device's model
+  double recompute_share; // share in which the busiest stage makes blocks again
+  double transfers;       // share in which it waits for parked blocks, their slots and network cards
+  double mfu;             // with a device's model, else 0
+  double throughput;      // sequences per second
+  double memory;          // of the fullest device, bytes
   uint32_t memory_stage;
   bl_footprint_t fullest;  // what they are for
   double *memory_of_stage; // [stages] NULL when it was not partitioned
@@ -120,7 +120,7 @@ typedef struct bl_plan_candidate {
   char why[BL_PLAN_WHY];     // when it does not fit: what it lacks
 } bl_plan_candidate_t;
 
-// What was asked for, or is known without being asked for, and no way was tried with.
+// What was asked for, or is known without being asked for, and no candidate was tried with.
 typedef struct bl_plan_rejection {
   const char *kind; // "schedule", "chunks", "micro-batch", "stages" or "tensor"
   char value[64];
@@ -137,13 +137,13 @@ typedef struct bl_plan {
   uint32_t ruled_out;      // not tried, as its bare work takes longer than the best of its kinds
 } bl_plan_t;
 
-// BL_EXHAUSTED: nothing fits, and the message names the smallest limit that works and the way that it does (checked: a
-// search with it finds one; where none was found in so many tries, the way that lacks least) and, by a device's model, what
-// an optimizer on the host would give where that fits; or no memory to plan.
+// BL_EXHAUSTED: nothing fits, and the message names the smallest limit that works and the candidate that it does
+// (checked: a search with it finds one; where none was found in so many tries, the candidate that lacks least) and, by
+// a device's model, what an optimizer on the host would give where that fits; or no memory to plan.
 // BL_INVALID: nothing to choose from (why).
 BL_MUST_USE bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err);
 void bl_plan_cleanup(bl_plan_t *plan);
-// Of the request's profiles the one whose costs a way with this micro-batch has; NULL without profiles.
+// Of the request's profiles the one whose costs a candidate with this micro-batch has; NULL without profiles.
 const bl_profile_t *bl_plan_nearest_profile(const bl_plan_request_t *request, uint32_t micro_batch);
 
 #endif

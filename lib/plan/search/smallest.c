@@ -2,7 +2,7 @@
 #include "plan/search/smallest.h"
 
 #include "base/words.h"
-#include "plan/search/exploring.h"
+#include "plan/search/explore.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,20 +11,20 @@
 #define HURRIED_GROWTH 1.15
 #define STEP           1e-3
 #define HURRIED_TRIES  60
-// Of the search with exact ones, which take long: limits that are tried upwards, and downwards from one that works; where
-// no way says how much it needs, ever further from the one before.
+// Of the search with exact ones, which take long: limits that are tried upwards, and downwards from one that works;
+// where no candidate says how much it needs, ever further from the one before.
 #define EXACT_TRIES     12
 #define EXACT_STEP      1e-5
 #define EXACT_GROWTH_OF 6 // of the step
 
-void bl__smallest_name(const bl_plan_candidate_t *way, char name[BL__SMALLEST_NAME]) {
+void bl__smallest_name(const bl_plan_candidate_t *candidate, char name[BL__SMALLEST_NAME]) {
   char slots[48] = "";
-  if (way->slots > 0) {
-    snprintf(slots, sizeof slots, ", memory.slots %u", way->slots);
+  if (candidate->slots > 0) {
+    snprintf(slots, sizeof slots, ", memory.slots %u", candidate->slots);
   }
-  snprintf(name, BL__SMALLEST_NAME, "%s on %u stage%s, micro-batch %u, recompute %s, policy %s%s", way->schedule,
-           way->stages, bl_plural(way->stages), way->micro_batch, bl_recompute_name(way->recompute),
-           bl_policy_kind_name(way->policy), slots);
+  snprintf(name, BL__SMALLEST_NAME, "%s on %u stage%s, micro-batch %u, recompute %s, policy %s%s", candidate->schedule,
+           candidate->stages, bl_plural(candidate->stages), candidate->micro_batch,
+           bl_recompute_name(candidate->recompute), bl_policy_kind_name(candidate->policy), slots);
 }
 
 const bl_plan_candidate_t *bl__smallest_of(const bl_plan_t *plan, bool fitting) {
@@ -36,7 +36,8 @@ const bl_plan_candidate_t *bl__smallest_of(const bl_plan_t *plan, bool fitting) 
   return least;
 }
 
-// Up from a bound until something fits, then down until a limit that is a little smaller does not work. 0: nothing does.
+// Up from a bound until something fits, then down until a limit that is a little smaller does not work. 0: nothing
+// does.
 static bl_status_t find_hurried(const bl_plan_request_t *request, double bound, double *bytes) {
   bl_plan_request_t tried = *request;
   bl_status_t status = BL_OK;
@@ -61,7 +62,7 @@ static bl_status_t find_hurried(const bl_plan_request_t *request, double bound, 
 }
 
 // Settles what fits, the smallest first, until one does with the order that runs. What a search would find first may be
-// another way: whether there is one is the same.
+// another candidate: whether there is one is the same.
 static bl_status_t settle_smallest(bl__exploration_t *s, const bl_plan_candidate_t **found) {
   *found = NULL;
   while (s->status == BL_OK) {
@@ -86,7 +87,7 @@ static bl_status_t settle_smallest(bl__exploration_t *s, const bl_plan_candidate
 }
 
 // Whether a search within `bytes` finds something, which then is the smallest. *next: the limit to try after that, a
-// smaller one if it did, otherwise one from which on it may (INFINITY: no way says how much it needs).
+// smaller one if it did, otherwise one from which on it may (INFINITY: no candidate says how much it needs).
 static bl_status_t check(const bl_plan_request_t *request, double bytes, bl__order_cache_t *cache,
                          bl__smallest_t *smallest, double *next) {
   bl_plan_request_t tried = *request;

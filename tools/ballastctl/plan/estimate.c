@@ -114,8 +114,8 @@ static bl_status_t read_points(const arguments_t *a, bl_estimate_request_t *requ
 // measured had none (the last stage of 1f1b keeps its block). Attention made again is in I.
 static double seconds_of(const bl_profile_t *profile, const bl_profile_chunk_t *chunk) {
   const bl_chunk_costs_t *costs = &chunk->costs;
-  const bool again = profile->options.recompute == BL_RECOMPUTE_FULL && chunk->measured_recompute;
-  return costs->forward + costs->input + costs->weight + (again ? costs->recompute : 0);
+  const bool recompute_share = profile->options.recompute == BL_RECOMPUTE_FULL && chunk->measured_recompute;
+  return costs->forward + costs->input + costs->weight + (recompute_share ? costs->recompute : 0);
 }
 
 // Sequences per second of the slowest stage: utilisation but for a factor that both profiles share.

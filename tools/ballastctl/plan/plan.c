@@ -50,9 +50,9 @@ static json_t *candidate_json(const bl_plan_candidate_t *c) {
   if (object != NULL && c->fits) {
     json_object_set_new(object, "step_seconds", json_real(c->step));
     json_object_set_new(object, "bubble", json_real(c->bubble));
-    json_object_set_new(object, "again", json_real(c->again));
+    json_object_set_new(object, "again", json_real(c->recompute_share));
     json_object_set_new(object, "transfers", json_real(c->transfers));
-    json_object_set_new(object, "between_seconds", json_real(c->between));
+    json_object_set_new(object, "between_seconds", json_real(c->overhead));
     json_object_set_new(object, "mfu", c->mfu > 0 ? json_real(c->mfu) : json_null());
     json_object_set_new(object, "sequences_per_second", json_real(c->throughput));
     json_object_set_new(object, "evictions", json_integer(c->evictions));

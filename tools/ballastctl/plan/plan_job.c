@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of the job that was read, and about another schedule: without them the job takes what the planned one needs. The slots
-// of an order that was searched within them, and its groups, are written again.
+// Of the job that was read, and about another schedule: without them the job takes what the planned one needs. The
+// slots of an order that was searched within them, and its groups, are written again.
 static const char *const resets[] = {"memory.slots",          "memory.activation_bytes", "pipeline.group",
                                      "pipeline.slices",       "parallel.tensor_parts",   "parallel.data_parts",
                                      "train.optimizer_memory"};
@@ -89,7 +89,7 @@ static void set_all_costs(settings_t *settings, const bl_plan_candidate_t *c) {
 static void set_slow_paths(settings_t *settings, const bl_plan_request_t *r, const bl_plan_candidate_t *c) {
   const bool chooses = r->cluster.nodes > 0 && (c->policy == BL_POLICY_CAP || c->policy == BL_POLICY_AUTO);
   bl_nodes_t nodes = {0};
-  const char *between = "";
+  const char *overhead = "";
   char *text = NULL;
   size_t size;
   if (chooses && bl_nodes_init(&nodes, &r->cluster, c->order, c->stages, c->parallel.tensor) != BL_OK) {
@@ -101,8 +101,8 @@ static void set_slow_paths(settings_t *settings, const bl_plan_request_t *r, con
     for (uint32_t d = s + 1; d < nodes.stages; d++) {
       double longer = bl_nodes_copy(&nodes, s, d);
       if (longer != 1) {
-        fprintf(stream, "%s\"%u-%u=%.6g\"", between, s, d, longer);
-        between = ", ";
+        fprintf(stream, "%s\"%u-%u=%.6g\"", overhead, s, d, longer);
+        overhead = ", ";
       }
     }
   }

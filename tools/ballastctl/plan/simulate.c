@@ -184,7 +184,7 @@ static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
          "%%\n",
          p->plan.schedule->name, p->plan.schedule->stages, bl_plural(p->plan.schedule->stages), tensor, replicas,
          p->plan.schedule->micro_batches, bl_one_or_many(p->plan.schedule->micro_batches, "", "es"), p->trial.step,
-         s->t_end, p->trial.between, 100 * s->bubble_total);
+         s->t_end, p->trial.overhead, 100 * s->bubble_total);
   if (a->profile != NULL) {
     printf("costs: measured, %s%s", a->profile, a->replay ? ", one step replayed" : "");
     if (p->trial.cores > 0) {
@@ -233,7 +233,7 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
     const bl_simulation_t *s = &p->trial.simulation;
     shown =
         json_pack("{s:s, s:f, s:f, s:f, s:f, s:s, s:b, s:i, s:o, s:o, s:o}", "schedule", p->plan.schedule->name,
-                  "step_seconds", p->trial.step, "operations_seconds", s->t_end, "between_seconds", p->trial.between,
+                  "step_seconds", p->trial.step, "operations_seconds", s->t_end, "between_seconds", p->trial.overhead,
                   "bubble", s->bubble_total, "costs", a->profile != NULL ? a->profile : hardware_of(a), "measured",
                   a->profile != NULL, "cores", (int)p->trial.cores, "stages", stages_json(p), "order",
                   bl_ctl_order_json(p->plan.schedule), "warnings", bl_ctl_warning_json(p->warning));

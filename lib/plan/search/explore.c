@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/search/exploring.h"
+#include "plan/search/explore.h"
 
 #include "plan/candidate/chunks.h"
 #include "plan/search/bound.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of searched schedules: to compare ways with each other, and for those that are shown.
+// Of searched schedules: to compare candidates with each other, and for those that are shown.
 #define EXPLORING_EFFORT 0.01
 #define FAMILY_EFFORT    0.05 // the best of every schedule
 #define LEADING_EFFORT   0.25
@@ -32,19 +32,19 @@ bool bl__explore_keep(bl__exploration_t *e, const bl_plan_candidate_t *candidate
 // Of leaders; a job's run makes the schedule with all effort, and this is what must be predicted.
 bl_status_t bl__explore_exactly(bl__exploration_t *e, bl_plan_candidate_t *candidate) {
   const double effort = bl__runs_as_job(e->request, candidate) ? 0 : LEADING_EFFORT;
-  return bl__attempt(e->request, effort, &e->exact_cache, candidate);
+  return bl__evaluate(e->request, effort, &e->exact_cache, candidate);
 }
 
 bl_status_t bl__explore_further(bl__exploration_t *e, bl_plan_candidate_t *candidate) {
-  bl_status_t status = bl__attempt(e->request, FAMILY_EFFORT, &e->exact_cache, candidate);
+  bl_status_t status = bl__evaluate(e->request, FAMILY_EFFORT, &e->exact_cache, candidate);
   bl_schedule_destroy(candidate->operations);
   candidate->operations = NULL;
   candidate->exact = false;
   return status;
 }
 
-// Whether the way fits; *as_it_is (NULL: not asked): with the layers where they make it fastest.
-static bool attempt_way(bl__exploration_t *e, bl_plan_candidate_t candidate, bool *as_it_is) {
+// Whether the candidate fits; *as_it_is (NULL: not asked): with the layers where they make it fastest.
+static bool explore_way(bl__exploration_t *e, bl_plan_candidate_t candidate, bool *as_it_is) {
   if (as_it_is != NULL) {
     *as_it_is = true;
   }
@@ -52,7 +52,7 @@ static bool attempt_way(bl__exploration_t *e, bl_plan_candidate_t candidate, boo
     return true;
   }
   bl_status_t status =
-      e->exact ? bl__explore_exactly(e, &candidate) : bl__attempt(e->request, EXPLORING_EFFORT, &e->cache, &candidate);
+      e->exact ? bl__explore_exactly(e, &candidate) : bl__evaluate(e->request, EXPLORING_EFFORT, &e->cache, &candidate);
   if (status == BL_OK && bl__explore_keep(e, &candidate)) {
     e->plan->tried++;
     if (as_it_is != NULL) {
@@ -65,8 +65,8 @@ static bool attempt_way(bl__exploration_t *e, bl_plan_candidate_t candidate, boo
   return false;
 }
 
-bool bl__explore_way(bl__exploration_t *e, bl_plan_candidate_t choice) {
-  return attempt_way(e, choice, NULL);
+bool bl__explore_candidate(bl__exploration_t *e, bl_plan_candidate_t choice) {
+  return explore_way(e, choice, NULL);
 }
 
 // ---- orders within other limits than the schedule's own
@@ -81,8 +81,8 @@ static bool limits_again(const bl_schedule_info_t *info) {
   return found;
 }
 
-// Whether a job can ask for an order within fewer slots than the schedule's own limit. On a cluster kept inputs are what
-// fills them, which no job limits.
+// Whether a job can ask for an order within fewer slots than the schedule's own limit. On a cluster kept inputs are
+// what fills them, which no job limits.
 static bool can_be_limited(const bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
   const bl_schedule_info_t *info = bl_schedule_info_find(candidate->schedule);
   if (candidate->recompute == BL_RECOMPUTE_FULL) {
@@ -91,20 +91,20 @@ static bool can_be_limited(const bl__exploration_t *e, const bl_plan_candidate_t
   return e->request->memory > 0 && info->limited;
 }
 
-static void attempt_limited(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+static void explore_limited(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   candidate.limit = BL_PLAN_LIMIT_FITTING;
   if (can_be_limited(e, &candidate)) {
-    (void)bl__explore_way(e, candidate);
+    (void)bl__explore_candidate(e, candidate);
   }
 }
 
-// Within more than the schedule's own limit, where that fits: slow boundaries are hidden behind more forwards. zb-h1 with
-// more is zb-h2; with full recomputation a job limits blocks from R on alone.
-static void attempt_larger(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+// Within more than the schedule's own limit, where that fits: slow boundaries are hidden behind more forwards. zb-h1
+// with more is zb-h2; with full recomputation a job limits blocks from R on alone.
+static void explore_larger(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   candidate.limit = BL_PLAN_LIMIT_LARGER;
   if (bl_schedule_info_find(candidate.schedule)->limited && strcmp(candidate.schedule, "zb-h1") != 0 &&
       candidate.stages > 1 && candidate.recompute != BL_RECOMPUTE_FULL) {
-    (void)bl__explore_way(e, candidate);
+    (void)bl__explore_candidate(e, candidate);
   }
 }
 
@@ -117,47 +117,48 @@ bool bl__explore_order_matters(const bl__exploration_t *e, const bl_plan_candida
 }
 
 // Pairs first; where they do not do, any device with room.
-static void attempt_parked(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+static void explore_parked(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   static const bl_policy_kind_t policies[] = {BL_POLICY_BPIPE, BL_POLICY_CAP};
   for (size_t i = 0; i < 2; i++) {
     candidate.policy = policies[i];
     candidate.order = BL_NODES_SEQUENTIAL;
-    if (!bl__explore_way(e, candidate)) {
+    if (!bl__explore_candidate(e, candidate)) {
       continue;
     }
     if (bl__explore_order_matters(e, &candidate)) {
       candidate.order = BL_NODES_PAIR_ADJACENT;
-      (void)bl__explore_way(e, candidate);
+      (void)bl__explore_candidate(e, candidate);
     }
     return;
   }
 }
 
-// In memory of the host, which nobody has to have spare: devices keep more of their own blocks than with others' beside.
-static void attempt_hosted(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+// In memory of the host, which nobody has to have spare: devices keep more of their own blocks than with others'
+// beside.
+static void explore_hosted(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   candidate.policy = BL_POLICY_OFFLOAD;
   if (e->request->host.bytes <= 0) {
     return;
   }
-  (void)bl__explore_way(e, candidate);
+  (void)bl__explore_candidate(e, candidate);
   if (can_be_limited(e, &candidate)) {
     candidate.limit = BL_PLAN_LIMIT_BETWEEN;
-    (void)bl__explore_way(e, candidate);
+    (void)bl__explore_candidate(e, candidate);
   }
 }
 
 // Without any copies, too.
-static void attempt_balanced(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+static void explore_balanced(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   bl_plan_candidate_t drop = candidate;
   drop.policy = BL_POLICY_DROP;
-  (void)bl__explore_way(e, drop);
-  attempt_hosted(e, candidate);
-  attempt_parked(e, candidate);
+  (void)bl__explore_candidate(e, drop);
+  explore_hosted(e, candidate);
+  explore_parked(e, candidate);
   if (can_be_limited(e, &candidate)) {
     drop.limit = BL_PLAN_LIMIT_BETWEEN;
-    (void)bl__explore_way(e, drop);
+    (void)bl__explore_candidate(e, drop);
     candidate.limit = BL_PLAN_LIMIT_FITTING;
-    attempt_parked(e, candidate);
+    explore_parked(e, candidate);
   }
 }
 
@@ -166,7 +167,7 @@ static bool balances(const bl__exploration_t *e, const bl_plan_candidate_t *cand
 }
 
 // Smaller groups of micro-batches keep fewer blocks: down to the first that fits as it is.
-static void attempt_groups(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+static void explore_groups(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   const uint32_t p = candidate.stages, groups[] = {(7 * p + 7) / 8, (3 * p + 3) / 4, (5 * p + 7) / 8, (p + 1) / 2};
   if (strcmp(candidate.schedule, "grouped-interleaved") != 0 || e->request->memory <= 0) {
     return;
@@ -176,81 +177,81 @@ static void attempt_groups(bl__exploration_t *e, bl_plan_candidate_t candidate) 
     if (groups[i] == before) {
       continue;
     }
-    if (bl__explore_way(e, candidate)) {
+    if (bl__explore_candidate(e, candidate)) {
       return;
     }
     if (balances(e, &candidate)) {
-      attempt_balanced(e, candidate);
+      explore_balanced(e, candidate);
     }
   }
 }
 
-static void attempt_less(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+static void explore_less(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   if (balances(e, &candidate)) {
-    attempt_balanced(e, candidate);
+    explore_balanced(e, candidate);
   }
-  attempt_groups(e, candidate);
+  explore_groups(e, candidate);
 }
 
 // ---- what is kept
 
 static bool ruled_out(bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
   double bound;
-  bool out = !e->all && !e->exact && e->status == BL_OK && bl__attempt_bound(e->request, candidate, &bound) == BL_OK &&
+  bool out = !e->all && !e->exact && e->status == BL_OK && bl__evaluate_bound(e->request, candidate, &bound) == BL_OK &&
              bl__bound_rules_out(e->plan, candidate, bound);
   e->plan->ruled_out += out;
   return out;
 }
 
 // With less and less kept, until the schedule fits as it is.
-static void attempt_recomputations(bl__exploration_t *e, bl_plan_candidate_t candidate, bl_recompute_t first) {
+static void explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t candidate, bl_recompute_t first) {
   for (int recompute = (int)first; recompute <= BL_RECOMPUTE_FULL; recompute++) {
     candidate.recompute = (bl_recompute_t)recompute;
     const bool nothing = recompute == BL_RECOMPUTE_ATTENTION && candidate.attention == BL_ATTENTION_FLASH;
     if (nothing || ruled_out(e, &candidate)) { // nothing of it is kept
       continue;
     }
-    bool as_it_is, fits = attempt_way(e, candidate, &as_it_is);
+    bool as_it_is, fits = explore_way(e, candidate, &as_it_is);
     if (as_it_is) {
-      attempt_larger(e, candidate);
+      explore_larger(e, candidate);
     } else {
-      attempt_limited(e, candidate);
+      explore_limited(e, candidate);
     }
     if (fits) {
       return;
     }
-    attempt_less(e, candidate);
+    explore_less(e, candidate);
   }
 }
 
 // Every way of this choice to make do with less, exactly: fewer slots, parking, giving up, recomputing more.
-static void attempt_less_exactly(bl__exploration_t *e, bl_plan_candidate_t choice) {
+static void explore_less_exactly(bl__exploration_t *e, bl_plan_candidate_t choice) {
   e->exact = true;
-  attempt_limited(e, choice);
+  explore_limited(e, choice);
   if (choice.recompute != BL_RECOMPUTE_FULL && choice.stages > 1) {
-    attempt_less(e, choice);
-    attempt_recomputations(e, choice, (bl_recompute_t)(choice.recompute + 1));
+    explore_less(e, choice);
+    explore_recomputations(e, choice, (bl_recompute_t)(choice.recompute + 1));
   }
   e->exact = false;
 }
 
 void bl__explore_settle(bl__exploration_t *e, uint32_t index) {
-  bl_plan_candidate_t again = bl__candidate_choice(&e->plan->candidates[index]);
-  bl_status_t status = bl__explore_exactly(e, &again);
+  bl_plan_candidate_t exact = bl__candidate_choice(&e->plan->candidates[index]);
+  bl_status_t status = bl__explore_exactly(e, &exact);
   if (status != BL_OK) {
-    bl__candidate_cleanup(&again);
+    bl__candidate_cleanup(&exact);
     e->status = status;
     return;
   }
   const bl_plan_candidate_t *hurried = &e->plan->candidates[index];
-  if (!bl__runs_as_job(e->request, &again) && (!again.fits || again.step > hurried->step)) {
-    bl__candidate_cleanup(&again); // no job will make this order: the better one will do
+  if (!bl__runs_as_job(e->request, &exact) && (!exact.fits || exact.step > hurried->step)) {
+    bl__candidate_cleanup(&exact); // no job will make this order: the better one will do
     return;
   }
   bl__candidate_cleanup(&e->plan->candidates[index]);
-  e->plan->candidates[index] = again;
-  if (!again.fits && again.policy == BL_POLICY_NONE && again.limit == BL_PLAN_LIMIT_OWN) {
-    attempt_less_exactly(e, bl__candidate_choice(&again));
+  e->plan->candidates[index] = exact;
+  if (!exact.fits && exact.policy == BL_POLICY_NONE && exact.limit == BL_PLAN_LIMIT_OWN) {
+    explore_less_exactly(e, bl__candidate_choice(&exact));
   }
 }
 
@@ -262,12 +263,12 @@ static uint32_t list_attentions(const bl_plan_request_t *r, const bl_attention_t
   return r->attention_count > 0 ? r->attention_count : r->profile_count > 0 ? 1 : 2;
 }
 
-static void attempt_attentions(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+static void explore_attentions(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   const bl_attention_t *list;
   const uint32_t count = list_attentions(e->request, &list);
   for (uint32_t i = 0; i < count; i++) {
     candidate.attention = list[i];
-    attempt_recomputations(e, candidate, BL_RECOMPUTE_NONE);
+    explore_recomputations(e, candidate, BL_RECOMPUTE_NONE);
   }
 }
 
@@ -297,7 +298,7 @@ void bl__explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t choice
       choice.recompute = (bl_recompute_t)recompute;
       const bool nothing = recompute == BL_RECOMPUTE_ATTENTION && choice.attention == BL_ATTENTION_FLASH;
       if (!nothing && !is_there(e->plan, &choice)) {
-        (void)bl__explore_way(e, choice);
+        (void)bl__explore_candidate(e, choice);
       }
     }
   }
@@ -312,7 +313,7 @@ static bool wanted(const bl_plan_request_t *r, const bl_schedule_info_t *info) {
   return r->schedule_count == 0 && info->not_planned == NULL;
 }
 
-static void attempt_schedules(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+static void explore_schedules(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   size_t count;
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   for (size_t i = 0; i < count; i++) {
@@ -324,17 +325,17 @@ static void attempt_schedules(bl__exploration_t *e, bl_plan_candidate_t candidat
     for (uint32_t v = bl__chunks_next(e->request, &infos[i], stages, 0); v > 0;
          v = bl__chunks_next(e->request, &infos[i], stages, v)) {
       candidate.chunks = v;
-      attempt_attentions(e, candidate);
+      explore_attentions(e, candidate);
     }
   }
 }
 
-static void attempt_micro_batch(bl__exploration_t *e, bl_plan_candidate_t candidate, uint32_t micro_batch) {
+static void explore_micro_batch(bl__exploration_t *e, bl_plan_candidate_t candidate, uint32_t micro_batch) {
   const uint32_t of_replica = e->request->batch / candidate.parallel.data;
   if (of_replica % micro_batch == 0) {
     candidate.micro_batch = micro_batch;
     candidate.micro_batches = of_replica / micro_batch;
-    attempt_schedules(e, candidate);
+    explore_schedules(e, candidate);
   }
 }
 
@@ -368,7 +369,7 @@ static double bound_of(const bl__exploration_t *e, bl_plan_candidate_t choice) {
   for (uint32_t b = 1; b <= USUAL_MOST && b <= e->request->batch; b *= 2) {
     choice.micro_batch = b;
     choice.micro_batches = e->request->batch / choice.parallel.data / b;
-    if (bl__attempt_bound(e->request, &choice, &bound) == BL_OK) {
+    if (bl__evaluate_bound(e->request, &choice, &bound) == BL_OK) {
       least = fmin(least, bound);
     }
   }
@@ -424,9 +425,9 @@ static uint32_t best_micro_batch(const bl_plan_t *plan) {
   return best != NULL ? best->micro_batch : 0;
 }
 
-static void attempt_shapes(bl__exploration_t *e, const shapes_t *shapes, uint32_t micro_batch) {
+static void explore_shapes(bl__exploration_t *e, const shapes_t *shapes, uint32_t micro_batch) {
   for (uint32_t i = 0; i < shapes->count; i++) {
-    attempt_micro_batch(e, shapes->list[i].choice, micro_batch);
+    explore_micro_batch(e, shapes->list[i].choice, micro_batch);
   }
 }
 
@@ -439,10 +440,10 @@ void bl__explore(bl__exploration_t *e) {
   }
   for (uint32_t s = 0; s < shapes.count; s++) { // the promising ones with all micro-batches first
     for (uint32_t i = 0; i < r->micro_batch_count; i++) {
-      attempt_micro_batch(e, shapes.list[s].choice, r->micro_batches[i]);
+      explore_micro_batch(e, shapes.list[s].choice, r->micro_batches[i]);
     }
     for (uint32_t b = 1; r->micro_batch_count == 0 && b <= USUAL_MOST; b++) {
-      attempt_micro_batch(e, shapes.list[s].choice, b);
+      explore_micro_batch(e, shapes.list[s].choice, b);
     }
   }
   uint32_t largest = USUAL_MOST;
@@ -454,7 +455,7 @@ void bl__explore(bl__exploration_t *e) {
     do {
       largest++;
     } while (r->batch % largest != 0);
-    attempt_shapes(e, &shapes, largest);
+    explore_shapes(e, &shapes, largest);
   }
   free(shapes.list);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/plan: the ways that a planner tries, family by family.
+// Between the files of lib/plan: the candidates that a planner tries, family by family.
 //
 // What certainly is no faster than the best of its schedule, micro-batch, attention, shape and so on is not tried
 // (bound.h), unless `all` of them are asked for.
-#ifndef BALLAST_PLAN_EXPLORING_H
-#define BALLAST_PLAN_EXPLORING_H
+#ifndef BALLAST_PLAN_EXPLORE_H
+#define BALLAST_PLAN_EXPLORE_H
 
-#include "plan/candidate/attempt.h"
+#include "plan/candidate/evaluate.h"
 
 typedef struct bl__exploration {
   const bl_plan_request_t *request;
@@ -21,8 +21,8 @@ typedef struct bl__exploration {
 
 // All shapes, schedules, micro-batches and so on of the request. Candidates follow in the order of trying.
 void bl__explore(bl__exploration_t *e);
-// One more way; whether it fits.
-bool bl__explore_way(bl__exploration_t *e, bl_plan_candidate_t choice);
+// One more candidate; whether it fits.
+bool bl__explore_candidate(bl__exploration_t *e, bl_plan_candidate_t choice);
 // The choice under all recomputations that it has not been tried with: what is kept where nothing would have to be made
 // again.
 void bl__explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t choice);
