@@ -19,7 +19,7 @@ static void end(bl_driver_step_t *step, bl_driver_end_t why, size_t stage) {
   }
 }
 
-// Notes the answer of `stage`; true when it was the last one awaited.
+// Records the answer of `stage`. Returns true if it was the last one awaited.
 static bool answer(bl_driver_step_t *step, size_t stage) {
   step->peers[stage].answered = true;
   for (size_t i = 0; i < step->stage_count; i++) {
@@ -36,7 +36,7 @@ void bl_driver_step_init(bl_driver_step_t *step, bl_driver_id_t id, bl_driver_pe
   enter(step, BL_DRIVER_TAKEOVER);
 }
 
-// ---- questions -----------------------------------------------------------------------------------------------------
+// ---- requests ------------------------------------------------------------------------------------------------------
 
 bl_driver_request_t bl_driver_step_request(const bl_driver_step_t *step, size_t stage) {
   const bl_driver_peer_t *peer = &step->peers[stage];
@@ -97,11 +97,11 @@ bool bl_driver_request_equal(const bl_driver_request_t *a, const bl_driver_reque
 
 // ---- what a predecessor left ---------------------------------------------------------------------------------------
 
-// Stages of this job, and how far they are.
+// The stages that have this job's configuration ("ours"), and how far they are.
 typedef struct survey {
   size_t ours;
   size_t stranger;    // a stage without this job's configuration, if any
-  size_t first, last; // stages of ours that have applied most and least
+  size_t first, last; // ours with the maximum and the minimum of applied steps
   bool begun;         // one of ours has committed a step since it was configured
 } survey_t;
 
@@ -155,7 +155,7 @@ static bool all_keep(const bl_driver_step_t *step, const bl_plan_record_t *plan)
   return true;
 }
 
-// The plan in force: the newest that all stages keep.
+// Sets the plan in force: the newest that all stages keep.
 static void recover_plan(bl_driver_step_t *step) {
   for (size_t i = 0; i < BL_STAGE_PLANS; i++) {
     const bl_plan_record_t *plan = &step->peers[0].report.plans[i];
@@ -169,7 +169,7 @@ static void abort_or_rest(bl_driver_step_t *step) {
   enter(step, step->highest_attempt == 0 ? BL_DRIVER_BOUNDARY : BL_DRIVER_ABORTING);
 }
 
-// All stages have applied the same number of steps.
+// Decides what follows when all stages have applied the same number of steps.
 static void recover_level(bl_driver_step_t *step, uint64_t applied) {
   const bl_commit_t *record = &step->peers[0].report.last_commit;
   for (size_t i = 1; i < step->stage_count; i++) {
@@ -193,7 +193,7 @@ static void recover_level(bl_driver_step_t *step, uint64_t applied) {
   }
 }
 
-// `stage` has lost what others have committed: the run ends, or all of it begins from a checkpoint.
+// `stage` has lost what other stages have committed: ends the run, or lets all stages start over.
 static void lose(bl_driver_step_t *step, size_t stage) {
   if (!step->may_start_over) {
     end(step, BL_DRIVER_END_LOST, stage);
@@ -204,7 +204,7 @@ static void lose(bl_driver_step_t *step, size_t stage) {
   abort_or_rest(step);
 }
 
-// Stage `first` has applied a step that others have not: they must hold its vote and get its record.
+// Stage `first` has applied a step that other stages have not. They must hold its vote, and are to apply its record.
 static void recover_ahead(bl_driver_step_t *step, size_t first) {
   bl_commit_t record = step->peers[first].report.last_commit;
   for (size_t i = 0; i < step->stage_count; i++) {
@@ -239,7 +239,7 @@ static void recover(bl_driver_step_t *step) {
     if (found.begun) {
       lose(step, found.stranger);
     } else {
-      abort_or_rest(step); // a job that has not begun: the shell configures who lacks it
+      abort_or_rest(step); // a job that has not begun: the shell configures the stages that lack it
     }
     return;
   }
@@ -336,11 +336,11 @@ void bl_driver_step_refused(bl_driver_step_t *step, size_t stage, const bl_drive
   } else if (request->verb == BL_ASK_RUN) {
     bl_driver_step_abort(step);
   } else if (request->verb != BL_ASK_NOTHING) {
-    end(step, BL_DRIVER_END_LOST, stage); // it no longer has what this driver saw there
+    end(step, BL_DRIVER_END_LOST, stage); // the stage no longer has what this driver saw there
   }
 }
 
-// ---- the shell's turn ----------------------------------------------------------------------------------------------
+// ---- what the shell chooses ----------------------------------------------------------------------------------------
 
 void bl_driver_step_prepare(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t digest, uint64_t policy) {
   step->plan_version++;
@@ -352,7 +352,7 @@ void bl_driver_step_prepare(bl_driver_step_t *step, bl_run_kind_t kind, uint64_t
 }
 
 void bl_driver_step_run(bl_driver_step_t *step, bl_run_kind_t kind) {
-  bool offered = step->offer.attempt != 0; // stages have begun it
+  bool offered = step->offer.attempt != 0; // stages have begun this attempt
   step->highest_attempt += !offered;
   step->run = (bl_run_id_t){.kind = kind,
                             .step = step->applied + (kind == BL_RUN_TRAIN ? 1 : 0),

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stage counts in a step: one table for the record, its copies to and from messages, the report, the status and the
-// metrics. A new counter takes a row here, a field of the same name in StageCounters (stage.proto), and the code that counts.
+// The counters of a stage in a step: one table for the record, its copies to and from messages, the report, the status
+// and the metrics. A new counter needs a row here, a field of the same name in StageCounters (stage.proto), and the
+// code that counts.
 //
-// The columns, each passed to X behind two arguments of the caller's choice:
+// The columns, each passed to X after two arguments of the caller's choice:
 //   type, name   of the field, in the record and in the message
-//   key, unit    of the report's field, "" when it has none; what is counted in ns is reported in seconds
+//   key, unit    of the report's field, "" if it has none; what is counted in ns is reported in seconds
 //   shown        in the status of a run, under its name
 //   metric       TOTAL(name, metric, help of the stage, help of the driver) for ballast_METRIC_total and
 //                ballast_run_METRIC_total, or NONE
@@ -18,14 +19,16 @@
 
 typedef enum { BL_COUNTER_NUMBER, BL_COUNTER_NS } bl_counter_unit_t;
 
-// evicted, loaded: blocks that were parked, and that came back: loaded = evicted - lost.
-// lost, dropped, recomputed: what balancing did not get back: blocks lost with their store, blocks that never got there,
-// and blocks made again for either reason, recomputed = lost + dropped. A plan's E's are evicted + dropped, its L's loaded +
-// recomputed. The R's of pipeline.recompute: full are work of the schedule, seen in busy_ns and in the trace, not here.
+// evicted, loaded: blocks that were parked, and blocks that were loaded back; loaded = evicted - lost.
+// lost, dropped, recomputed: blocks lost with their store, blocks that never reached a store, and blocks recomputed for
+// either reason; recomputed = lost + dropped. The E operations of a plan are evicted + dropped, its L operations loaded
+// + recomputed. The R operations of pipeline.recompute: full belong to the schedule. They show in busy_ns and in the
+// trace, not here.
 // stall_ns: waiting for peers and stores; busy_ns: computing.
-// moved_bytes, moved_ns: what went to stores and back, and how long that took beside everything else.
-// host_moved_bytes, host_moved_ns: those of moved_* that are of host stores.
-// cross_machine_bytes: boundary tensors that this stage sent to another machine, and blocks to stores there and back.
+// moved_bytes, moved_ns: bytes moved to stores and back, and how long that took in parallel with everything else.
+// host_moved_bytes, host_moved_ns: the share of moved_* that is of host stores.
+// cross_machine_bytes: boundary tensors that this stage sent to another machine, and blocks moved to and from stores
+// there.
 // clang-format off
 #define BL_STAGE_COUNTERS(X, a, b)                                                                                     \
   X(a, b, uint32_t, own_slots, "own_slots", BL_COUNTER_NUMBER, false, NONE)                                            \
@@ -64,11 +67,11 @@ typedef struct bl_stage_counters {
   BL_STAGE_COUNTERS(BL__COUNTER_FIELD, , )
 } bl_stage_counters_t;
 
-// Copies all counters between two pointers, to records or messages: BL_STAGE_COUNTERS(BL_COUNTER_COPY, to, from)
+// Copies all counters between two pointers to records or messages: BL_STAGE_COUNTERS(BL_COUNTER_COPY, to, from)
 #define BL_COUNTER_COPY(to, from, type, name, ...) (to)->name = (from)->name;
 
-// Expands to USE_TOTAL(name, ...) of each counter with metrics and to USE_NONE of the others, which the caller defines:
-// BL_STAGE_COUNTERS(BL_COUNTER_METRIC, USE, )
+// Expands to USE_TOTAL(name, ...) for each counter with metrics and to USE_NONE for the others. The caller defines
+// both: BL_STAGE_COUNTERS(BL_COUNTER_METRIC, USE, )
 #define BL_COUNTER_METRIC(use, unused, type, name, key, unit, shown, metric) use##_##metric
 
 #endif

@@ -64,7 +64,7 @@ static bl_stage_decision_t refuse_busy(const bl_stage_step_t *step, const char *
   return BL_STAGE_REFUSE;
 }
 
-// Nothing runs, is kept for a commit, or is under way.
+// Whether nothing runs, is kept for a commit, or is in progress.
 static bool is_at_rest(const bl_stage_step_t *step) {
   return step->phase == BL_STAGE_IDLE || (step->phase == BL_STAGE_VOTED && step->run.kind != BL_RUN_TRAIN);
 }
@@ -136,7 +136,7 @@ bl_stage_decision_t bl_stage_step_release(bl_stage_step_t *step, bl_driver_id_t 
 
 // ---- plans ---------------------------------------------------------------------------------------------------------
 
-// The kind's plan of this version, or NULL.
+// Returns the kind's plan of this version, or NULL.
 static const bl_plan_record_t *find_plan(const bl_stage_step_t *step, bl_run_kind_t kind, uint64_t version) {
   for (size_t i = 0; i < BL_STAGE_PLANS; i++) {
     if (version != 0 && step->plans[kind][i].version == version) {
@@ -146,7 +146,7 @@ static const bl_plan_record_t *find_plan(const bl_stage_step_t *step, bl_run_kin
   return NULL;
 }
 
-// Which of the kept plans gives way to `plan`: with both places taken, the one that is not in force.
+// Returns the index of the kept plan that `plan` replaces: if both places are taken, the one that is not in force.
 static size_t place_of(const bl_plan_record_t *plans, bl_plan_record_t plan) {
   bool second_in_force = plans[1].version != 0 && plans[1].version == plan.follows;
   return second_in_force ? 0 : 1;
@@ -194,7 +194,7 @@ void bl_stage_step_plan_refused(bl_stage_step_t *step, uint64_t version) {
   }
 }
 
-// The plan `version` runs: it is the one in force, and no other of its kind is needed.
+// The plan `version` runs, so it is the one in force. Drops the other plan of its kind.
 static void settle_plans(bl_plan_record_t *plans, uint64_t version) {
   if (plans[1].version == version) {
     plans[0] = plans[1];
@@ -317,7 +317,7 @@ uint64_t bl_stage_step_highest(const bl_stage_step_t *step) {
   return may_begin ? step->offer.attempt : step->highest_attempt;
 }
 
-// The attempt ahead is one like any other from now on.
+// Confirms the attempt ahead, which becomes `run`.
 static bl_stage_decision_t confirm(bl_stage_step_t *step, const bl_commit_t *commit, bl_error_t *err) {
   if (!bl_offer_is_met(&step->offer, commit->scale, commit->learning_rate)) {
     bl_error_set(err, BL_PRECONDITION,
