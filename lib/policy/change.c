@@ -60,9 +60,9 @@ void bl_changes_opened(bl_changes_t *changes) {
   changes->phase = BL_CHANGES_STEADY;
 }
 
-// ---- asking
+// ---- requests
 
-// What the request asks for now, as a record to be added to the history.
+// Sets *record to what the request asks for now, for bl_policy_history_add.
 static bl_status_t resolve(const bl_changes_t *changes, const bl_policy_request_t *request, uint64_t applied,
                            bl_policy_record_t *record, bl_error_t *err) {
   *record = (bl_policy_record_t){.policy = request->begun, .request = request->request, .from_step = applied + 1};
@@ -79,12 +79,12 @@ static bl_status_t resolve(const bl_changes_t *changes, const bl_policy_request_
   const bl_policy_t *asked = &request->policy, *now = &bl_policy_history_current(&changes->history)->policy;
   if (now->kind == BL_POLICY_AUTO && asked->kind == BL_POLICY_AUTO && asked->chosen == BL_POLICY_AUTO &&
       now->cap == asked->cap && now->devices == asked->devices) {
-    record->policy = *now; // what it has chosen stays
+    record->policy = *now; // what auto has chosen stays
   }
   return BL_OK;
 }
 
-// True when the request needs no change: it was carried out before, or what it asks for is in force.
+// Returns true if the request needs no change: it was carried out before, or what it asks for is in force.
 static bool is_done(const bl_changes_t *changes, const bl_policy_request_t *request, const bl_policy_record_t *wanted,
                     bl_changes_answer_t *answer) {
   const bl_policy_record_t *current = bl_policy_history_current(&changes->history);
@@ -103,7 +103,7 @@ bl_changes_ask_t bl_changes_ask(const bl_changes_t *changes, const bl_policy_req
   if (resolve(changes, request, applied, wanted, err) != BL_OK) {
     return BL_CHANGES_ASK_REFUSED;
   }
-  // Behind others it may be what is in force by then, or not be that any more.
+  // With changes before it in the queue, what it asks for may be in force by then, or no longer be.
   const bool first = bl_changes_open_count(changes) == 0;
   return (first || request->dry_run) && is_done(changes, request, wanted, answer) ? BL_CHANGES_ASK_DONE
                                                                                   : BL_CHANGES_ASK_LOOK;

@@ -9,7 +9,7 @@ static bool is_automatic(const bl_choice_now_t *now) {
 
 // ---- boundaries
 
-// Another policy is in force than the one that all this was about.
+// Forgets everything: another policy is in force than the one that this state was about.
 static void forget(bl_choice_t *choice, const bl_choice_now_t *now) {
   choice->version = is_automatic(now) ? now->in_force->version : 0;
   choice->phase = choice->phase == BL_CHOICE_ASKED ? BL_CHOICE_ASKED : BL_CHOICE_RESTING;
@@ -19,8 +19,7 @@ static void forget(bl_choice_t *choice, const bl_choice_now_t *now) {
   bl_measurements_forget(now->measurements);
 }
 
-// Steps that take far longer than they did when the policy was chosen: something has changed, so that it rests no
-// longer.
+// Ends a rest if steps take far longer than when the policy was chosen: something has changed.
 static bool watch(bl_choice_t *choice, const bl_choice_now_t *now) {
   if (choice->watched == now->applied) {
     return false;
@@ -87,13 +86,13 @@ void bl_choice_measured(bl_choice_t *choice, uint64_t applied) {
 bool bl_choice_begun(bl_choice_t *choice, bool slow) {
   assert(choice->phase == BL_CHOICE_SAMPLING);
   if (slow && choice->samples < BL_CHOICE_PROBES) {
-    return false; // the first step alone says so, and it had to warm up
+    return false; // only the first step shows it, and that one had to warm up
   }
   choice->begins = true;
   return true;
 }
 
-// Where blocks are given up: when to park some again.
+// Sets when to park some blocks again, if blocks are dropped.
 static void plan_trial(bl_choice_t *choice, uint64_t applied, const bl_choice_found_t *found) {
   choice->trial_at = 0;
   if (!found->gives_up || !found->may_try) {
@@ -124,7 +123,7 @@ bool bl_choice_decided(bl_choice_t *choice, const bl_choice_now_t *now, const bl
 void bl_choice_asked(bl_choice_t *choice, const bl_choice_now_t *now, bl_choice_reason_t reason, bool asked) {
   assert(choice->phase != BL_CHOICE_ASKED);
   if (reason == BL_CHOICE_TRIAL && !asked) {
-    return; // asked for again at the next boundary
+    return; // it is requested again at the next boundary
   }
   choice->phase = asked ? BL_CHOICE_ASKED : BL_CHOICE_RESTING;
   choice->reason = reason;
@@ -133,7 +132,7 @@ void bl_choice_asked(bl_choice_t *choice, const bl_choice_now_t *now, bl_choice_
     choice->next = now->applied + (asked ? BL_CHOICE_REST : 1);
     break;
   case BL_CHOICE_CHANGE:
-    choice->found = asked; // else somebody is changing the policy
+    choice->found = asked; // otherwise another change is waiting
     choice->checks = asked && !choice->checks;
     choice->next = now->applied + BL_CHOICE_REST;
     break;

@@ -47,7 +47,7 @@ const bl_policy_record_t *bl_policy_history_of_step(const bl_policy_history_t *h
   return NULL;
 }
 
-// What auto chose one after the other counts as one policy.
+// Returns the policy before the current one. Consecutive choices of auto count as one policy.
 static const bl_policy_record_t *before_current(const bl_policy_history_t *history) {
   const bl_policy_record_t *current = bl_policy_history_current(history);
   for (size_t i = history->count; i-- > 0;) {

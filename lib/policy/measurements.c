@@ -59,7 +59,7 @@ void bl_measurements_end_step(bl_measurements_t *measurements) {
   begin_step(measurements);
 }
 
-// Of those above 0; 0: there is none. Of two in the middle the smaller one.
+// Returns the median of the values above 0, the smaller one of two in the middle. 0: there is none.
 static double median_above_zero(const double *values, size_t count) {
   double sorted[BL_MEASUREMENTS_STEPS];
   size_t used = 0;
