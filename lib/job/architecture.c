@@ -13,7 +13,7 @@
 #define CONFIG_FILE        "config.json"
 #define CONFIG_LIMIT_BYTES (1u << 20) // a config.json is a page; more is the wrong file
 
-// Keys that a job may give beside a config.json and that must then say the same.
+// Keys that a job may give in addition to a config.json. They must then agree with it.
 typedef struct {
   const char *key;
   const bl_optional_int_t *given;
@@ -44,7 +44,7 @@ static bl_status_t check_agreement(const bl_job_t *job, const bl_model_t *model,
   return BL_OK;
 }
 
-// The job's sequence length wins. A position table that comes with weights keeps all its rows.
+// Sets the job's sequence length. A position table that comes with weights keeps all its rows.
 static bl_status_t override_seq(const bl_job_t *job, bl_model_t *model, const char *path, bl_error_t *err) {
   if (!job->model.seq.set) {
     return BL_OK;
@@ -86,7 +86,7 @@ static bl_status_t read_config(const bl_job_t *job, const char *path, bl_model_t
   return status;
 }
 
-// Repeats a message "model.key: what" of bl_model_check with the place of that key in the job file.
+// Repeats a message "model.key: what" of bl_model_check with the position of that key in the job file.
 static bl_status_t fail_at_key(const bl_job_t *job, const char *message, bl_error_t *err) {
   const char *colon = strstr(message, ": ");
   char key[64];
@@ -100,7 +100,7 @@ static bl_status_t fail_at_key(const bl_job_t *job, const char *message, bl_erro
   return bl_job_fail(job, err, key, "%s", colon + 2);
 }
 
-// A number of the job, as far as it fits; what does not fit is far beyond what bl_model_check accepts.
+// Returns a number of the job, clamped to 32 bits: larger ones are far beyond what bl_model_check accepts.
 static uint32_t number(const bl_optional_int_t *value) {
   return value->value < 0 ? 0 : value->value > UINT32_MAX ? UINT32_MAX : (uint32_t)value->value;
 }

@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-#define PROBE_COPY 0.01 // forwards: hides anywhere
+#define PROBE_COPY 0.01 // forwards: hides under any operation
 
 bl_policy_t bl_policy_of_job(const bl_job_t *job) {
   return (bl_policy_t){.kind = job->balance.policy,
@@ -32,7 +32,7 @@ static double forwards_of(uint32_t copy) {
   return copy == BL_POLICY_COPY_PROBE ? PROBE_COPY : copy / 100.0;
 }
 
-// Whose stores take blocks under a policy of this kind.
+// Returns the request whose stores may take blocks under a policy of this kind.
 static bl_balance_cap_t lenders_of(bl_policy_kind_t kind, uint32_t slots, const bl_policy_t *policy,
                                    const bl_training_t *training) {
   const bl_hosts_t *hosts = &training->hosts;
@@ -47,14 +47,14 @@ static bl_balance_cap_t lenders_of(bl_policy_kind_t kind, uint32_t slots, const 
                             .host_only = kind == BL_POLICY_OFFLOAD || bl_training_host_only(training)};
 }
 
-// Whether it fits: some block is parked under the cap, and none has to be elsewhere but with a `copy`.
+// Returns whether the plan fits and some block is parked under the cap. With copy 0 none has to be parked.
 static bool can_park(const bl_policy_t *policy, bl_policy_kind_t kind, uint32_t limit, uint32_t copy,
                      const bl_training_t *training) {
   bl_balance_cap_t cap = lenders_of(kind, limit, policy, training);
   cap.copy = forwards_of(copy);
   cap.parks = copy == BL_POLICY_COPY_PROBE;
   bl_balance_result_t result;
-  bool parks = copy == 0; // or does not have to, in the order that it has
+  bool parks = copy == 0; // with copy 0 the order for balancing may need no parking
   const bl_schedule_t *order = bl_training_order(training, copy == 0);
   if ((training->storeless && cap.hosts == 0) || bl_balance_within(order, &cap, &result, NULL) != BL_OK) {
     return false;
@@ -94,7 +94,7 @@ void bl_policy_begin(bl_policy_t *policy, const bl_training_t *training) {
   }
 }
 
-// What auto stands for; any other policy is carried out as it is.
+// Returns what auto stands for, as a policy of that kind. Returns any other policy as it is.
 static bl_policy_t carry_out(const bl_policy_t *policy, const bl_training_t *training) {
   bl_policy_t settled = *policy;
   if (policy->kind == BL_POLICY_AUTO) {
@@ -111,13 +111,13 @@ uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training)
   const bl_schedule_t *schedule = training->schedule;
   uint32_t cap = UINT32_MAX;
   if (settled.kind != BL_POLICY_NONE) {
-    bool free = settled.kind == BL_POLICY_DROP || settled.kind == BL_POLICY_OFFLOAD; // have no cap of their own
+    bool free = settled.kind == BL_POLICY_DROP || settled.kind == BL_POLICY_OFFLOAD; // these have no cap of their own
     cap = settled.cap != 0 ? settled.cap : free ? cap : bl_balance_bpipe_slots(schedule);
   }
   return cap < training->budget ? cap : training->budget;
 }
 
-// Without evictions every stage needs the slots of its peak.
+// Checks that every stage has the slots of its peak, which it needs without evictions.
 static bl_status_t check_unbalanced(const bl_training_t *training, bl_error_t *err) {
   uint32_t worst = 0, lacking = 0;
   for (uint32_t i = 0; i < training->stage_count; i++) {

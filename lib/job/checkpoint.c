@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATE_LIMIT_BYTES (256u << 20) // about 100 bytes a tensor: two million tensors
+#define STATE_LIMIT_BYTES (256u << 20) // about 100 bytes per tensor: two million tensors
 
 const char *bl_checkpoint_tensor_name(const bl_parameter_t *parameter, bl_checkpoint_part_t part,
                                       char name[BL_CHECKPOINT_NAME_BYTES]) {
@@ -58,7 +58,7 @@ static bl_status_t read_state(bl_checkpoint_t *checkpoint, bl_error_t *err) {
   return status;
 }
 
-// Every tensor of the head stands in the state and the other way round.
+// Checks that the file's header and the state name the same tensors.
 static bl_status_t check_tensors(const bl_checkpoint_shard_t *shard, const char *path, bl_error_t *err) {
   const bl_checkpoint_file_t *file = shard->file;
   for (size_t i = 0; i < file->tensor_count; i++) {
@@ -120,7 +120,7 @@ static bl_status_t open_shard(const bl_checkpoint_t *checkpoint, const bl_checkp
   return status;
 }
 
-// Opens every file of the state; those without tensors are only checked.
+// Opens every file of the state. Files without tensors are checked and closed.
 static bl_status_t open_shards(bl_checkpoint_t *checkpoint, bl_error_t *err) {
   const bl_checkpoint_state_t *state = &checkpoint->state;
   checkpoint->shards = calloc(state->file_count, sizeof *checkpoint->shards);
@@ -228,7 +228,7 @@ bl_status_t bl_checkpoint_check(const bl_checkpoint_t *checkpoint, const bl_mode
 
 static const bl_checkpoint_tensor_t *noted(const bl_checkpoint_file_t *file, const char *tensor) {
   size_t i = 0;
-  while (strcmp(file->tensors[i].name, tensor) != 0) { // open_shard has checked that it is there
+  while (strcmp(file->tensors[i].name, tensor) != 0) { // open_shard has checked that it exists
     i++;
   }
   return &file->tensors[i];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checkpoint as a reader sees it: a folder whose ballast.json (formats/checkpoint_state.h) says what is in it.
+// A checkpoint as a reader sees it: a folder whose ballast.json (formats/checkpoint_state.h) describes its content.
 //
 //   step-000120/
 //     config.json, model-00001-of-00002.safetensors, ..., model.safetensors.index.json     as transformers reads them
@@ -10,10 +10,10 @@
 //   bl_checkpoint_check(&checkpoint, &model, err);
 //   bl_checkpoint_read(&checkpoint, &parameter, BL_CHECKPOINT_WEIGHT, values, err);
 //
-// Tensors go by their global names, so that any partition can read what any other wrote. Nothing is trusted: sizes and
-// heads of all files are checked when the folder is opened, a tensor's checksum when it is read.
+// Tensors have global names, so that any partition can read what any other wrote. Nothing is trusted: sizes and heads
+// of all files are checked when the folder is opened, a tensor's checksum when it is read.
 //
-// Reads files. Thread: one opens and closes; immutable in between, may be read by any.
+// Reads files. Thread: one thread opens and closes; immutable in between, any thread may read.
 #ifndef BALLAST_JOB_CHECKPOINT_H
 #define BALLAST_JOB_CHECKPOINT_H
 
@@ -23,7 +23,7 @@
 #include "model/split.h"
 #include "sys/file.h"
 
-// X(identifier, what follows the parameter's name): PyTorch's names for the state of AdamW.
+// X(identifier, suffix of the parameter's name): PyTorch's names for the state of AdamW.
 #define BL_CHECKPOINT_PART_TABLE(X)                                                                                    \
   X(BL_CHECKPOINT_WEIGHT, "")                                                                                          \
   X(BL_CHECKPOINT_FIRST_MOMENT, ".exp_avg")                                                                            \
@@ -37,7 +37,7 @@ typedef enum bl_checkpoint_part {
 } bl_checkpoint_part_t;
 
 #define BL_CHECKPOINT_NAME_BYTES (BL_PARAMETER_NAME_BYTES + 16)
-// The name of a tensor in a checkpoint's files.
+// Writes the name of a tensor in a checkpoint's files.
 const char *bl_checkpoint_tensor_name(const bl_parameter_t *parameter, bl_checkpoint_part_t part,
                                       char name[BL_CHECKPOINT_NAME_BYTES]);
 
@@ -50,30 +50,30 @@ typedef struct bl_checkpoint_shard {
 typedef struct bl_checkpoint {
   char *folder;
   bl_checkpoint_state_t state;
-  uint64_t digest;               // of ballast.json: two checkpoints with the same one are the same. Never 0
+  uint64_t digest;               // of ballast.json: identifies the checkpoint. Never 0
   bl_checkpoint_shard_t *shards; // [shard_count], the safetensors files
   size_t shard_count;
 } bl_checkpoint_t;
 
 // BL_NOT_FOUND: no such folder, or no ballast.json in it; BL_INVALID: not such a file, or a file that contradicts it
-// (names it); BL_UNIMPLEMENTED: written in a newer format; BL_DATA_LOSS: a file is missing, cut short or damaged (names
+// (names it); BL_UNIMPLEMENTED: written in a newer format; BL_DATA_LOSS: a file is missing, truncated or damaged (names
 // it); BL_IO, BL_EXHAUSTED. On failure there is nothing to close.
 BL_MUST_USE bl_status_t bl_checkpoint_open(bl_checkpoint_t *checkpoint, const char *folder, bl_error_t *err);
 void bl_checkpoint_close(bl_checkpoint_t *checkpoint); // a zeroed one is fine
 
-// Checks that every parameter of `model` is there with its moments and shape. BL_INVALID names file and tensor, what was
+// Checks that every parameter of `model` exists with its moments and shape. BL_INVALID names file and tensor, what was
 // found and what the model needs.
 BL_MUST_USE bl_status_t bl_checkpoint_check(const bl_checkpoint_t *checkpoint, const bl_model_t *model,
                                             bl_error_t *err);
 
-// Checks the checksum of every tensor: reads everything. BL_DATA_LOSS names file and tensor.
+// Checks the checksum of every tensor, for which it reads everything. BL_DATA_LOSS names file and tensor.
 BL_MUST_USE bl_status_t bl_checkpoint_verify(const bl_checkpoint_t *checkpoint, bl_error_t *err);
 
-// Reads a part of a parameter whole into values [parameter->elements], in the order of bl_parameter_t. BL_INVALID as
-// bl_checkpoint_check; BL_DATA_LOSS: its bytes are not those that were written (names file and tensor).
+// Reads one part of a parameter completely into values [parameter->elements], in the order of bl_parameter_t.
+// BL_INVALID as bl_checkpoint_check; BL_DATA_LOSS: its bytes are not those that were written (names file and tensor).
 BL_MUST_USE bl_status_t bl_checkpoint_read(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
                                            bl_checkpoint_part_t part, float *values, bl_error_t *err);
-// The same of a slice of it, into values [bl_slice_elements]; all of the tensor is checked.
+// Reads a slice of it into values [bl_slice_elements]. The checksum of the whole tensor is checked.
 BL_MUST_USE bl_status_t bl_checkpoint_read_slice(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
                                                  bl_checkpoint_part_t part, const bl_slice_t *slice, float *values,
                                                  bl_error_t *err);

@@ -14,15 +14,15 @@
 #include <unistd.h>
 
 #define LOCK_NAME    ".run.lock"
-#define FOLDER_MODE  0777 // less what the user's mask takes away
+#define FOLDER_MODE  0777 // minus the user's umask
 #define HOST_BYTES   65
 #define HOLDER_BYTES 256
 #define KEY_BYTES    17 // 16 hexadecimal digits
 
-// What a lock file says: two lines.
+// Content of a lock file: two lines.
 typedef struct {
   char holder[HOLDER_BYTES]; // "run 'a' (process 4711 on host b)"
-  char key[KEY_BYTES];       // of the run's stages; "": they are its own
+  char key[KEY_BYTES];       // hash of the addresses of the run's stages; "": the run starts its own stages
 } words_t;
 
 static void read_host(char host[HOST_BYTES]) {
@@ -32,7 +32,7 @@ static void read_host(char host[HOST_BYTES]) {
   host[HOST_BYTES - 1] = '\0';
 }
 
-// An address that means something else on every host.
+// Whether the address means something else on every host.
 static bool is_local(const char *address) {
   return strncmp(address, "unix:", 5) == 0 || strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0 ||
          strncmp(address, "localhost", 9) == 0;
@@ -56,7 +56,7 @@ static void write_words(words_t *words, const bl_job_t *job) {
   }
 }
 
-// A disk may be full: then the lock says nothing, and holds.
+// Errors are ignored: if the disk is full the lock file is empty, and the lock still holds.
 static void store_words(int fd, const words_t *words) {
   char text[sizeof *words + 2];
   int length = snprintf(text, sizeof text, "%s\n%s\n", words->holder, words->key);
@@ -84,11 +84,12 @@ static void load_words(const char *path, words_t *words) {
   }
 }
 
-// Who may write to the folder may lock it: a lock that a killed run left must not shut out others of a group.
+// Lets everybody who may write to the folder open the lock file: one that a killed run left must not lock out other
+// users of a group.
 static void open_to_all_of(const char *folder, int fd) {
   struct stat info;
   if (stat(folder, &info) == 0) {
-    (void)!fchmod(fd, (info.st_mode & 0666) | 0600); // not ours: as it is
+    (void)!fchmod(fd, (info.st_mode & 0666) | 0600); // another user's file stays as it is
   }
 }
 

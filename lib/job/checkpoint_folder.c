@@ -19,7 +19,7 @@
 #define EARLIER_PREFIX "earlier-"
 #define TRIAL_PREFIX   ".try-"
 #define EARLIER_MAX    100000
-#define FOLDER_MODE    0777 // less what the user's mask takes away
+#define FOLDER_MODE    0777 // minus the user's umask
 
 const char *bl_checkpoint_shard_name(bl_checkpoint_shard_kind_t kind, uint32_t stage, uint32_t stages,
                                      char name[BL_CHECKPOINT_SHARD_BYTES]) {
@@ -39,7 +39,7 @@ static bl_status_t join(char path[PATH_MAX], const char *folder, const char *nam
              : bl_error_set(err, BL_INVALID, "%s/%s: the path is too long", folder, name);
 }
 
-// ---- what is there -------------------------------------------------------------------------------------------------
+// ---- entries -------------------------------------------------------------------------------------------------------
 
 typedef enum { OTHER, WHOLE, PARTIAL, DELETED } kind_t;
 
@@ -51,7 +51,7 @@ typedef struct {
 
 static kind_t kind_of(const char *name, uint64_t *step) {
   if (strncmp(name, TRIAL_PREFIX, strlen(TRIAL_PREFIX)) == 0) {
-    return DELETED; // by whoever made it, who may have died in between
+    return DELETED; // left by bl_checkpoint_folder_try, whose process may have died before it removed this
   }
   size_t prefix = strlen(STEP_PREFIX);
   if (strncmp(name, STEP_PREFIX, prefix) != 0 || name[prefix] < '0' || name[prefix] > '9') {
@@ -91,7 +91,7 @@ static bl_status_t add(entry_t **entries, size_t *count, const char *name, bl_er
   return BL_OK;
 }
 
-// All entries that are ours, ascending in step. BL_NOT_FOUND: no folder.
+// Lists all entries of this format, ascending in step. BL_NOT_FOUND: no folder.
 static bl_status_t list(const char *folder, entry_t **entries, size_t *count, bl_error_t *err) {
   *entries = NULL;
   *count = 0;
@@ -166,7 +166,7 @@ bl_status_t bl_checkpoint_folder_before(const char *folder, uint64_t step, uint6
   return status;
 }
 
-// ---- making last, deleting -----------------------------------------------------------------------------------------
+// ---- syncing, deleting ---------------------------------------------------------------------------------------------
 
 static bl_status_t sync_folder(const char *folder, bl_error_t *err) {
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -186,21 +186,23 @@ static bl_status_t delete_folder(const char *path, bl_error_t *err) {
   }
   for (const struct dirent *item; (item = readdir(stream)) != NULL;) {
     if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0) {
-      (void)unlinkat(dirfd(stream), item->d_name, 0); // what stays makes rmdir fail
+      (void)unlinkat(dirfd(stream), item->d_name, 0); // a file that stays makes rmdir fail
     }
   }
   closedir(stream);
   return rmdir(path) == 0 ? BL_OK : fail(err, "delete", path);
 }
 
-// The name goes first: nothing new can be put into what is being deleted, by whoever still writes.
+// Renames the folder first, so that a process that still writes cannot put anything into a folder that is being
+// deleted.
 void bl_checkpoint_folder_discard(const char *partial) {
   char doomed[PATH_MAX];
   bool named = (size_t)snprintf(doomed, sizeof doomed, "%s" DELETED_SUFFIX, partial) < sizeof doomed;
-  (void)!delete_folder(named && rename(partial, doomed) == 0 ? doomed : partial, NULL); // the next sweep tries again
+  (void)!delete_folder(named && rename(partial, doomed) == 0 ? doomed : partial,
+                       NULL); // otherwise the next sweep deletes it
 }
 
-// The name goes first: what is half deleted must not be taken for a checkpoint.
+// Renames the folder first: a half deleted one must not be taken for a checkpoint.
 static bl_status_t delete_checkpoint(const char *folder, const entry_t *entry, bl_error_t *err) {
   char path[PATH_MAX], doomed[PATH_MAX], name[NAME_MAX + sizeof DELETED_SUFFIX];
   snprintf(name, sizeof name, "%s" DELETED_SUFFIX, entry->name);
@@ -253,7 +255,7 @@ bl_status_t bl_checkpoint_folder_sweep(const char *folder, size_t *count, bl_err
       if (status == BL_OK) {
         status = delete_folder(path, err);
       }
-      status = status == BL_NOT_FOUND ? BL_OK : status; // its maker was faster
+      status = status == BL_NOT_FOUND ? BL_OK : status; // the process that made it was faster
       *count += entries[i].kind == PARTIAL;
     }
   }
@@ -261,7 +263,7 @@ bl_status_t bl_checkpoint_folder_sweep(const char *folder, size_t *count, bl_err
   return status;
 }
 
-// A new folder earlier-N.
+// Creates a new folder earlier-N.
 static bl_status_t make_earlier(const char *folder, char aside[PATH_MAX], bl_error_t *err) {
   for (int i = 1; i < EARLIER_MAX; i++) {
     char name[32];
@@ -312,7 +314,7 @@ bl_status_t bl_checkpoint_folder_set_aside(const char *folder, char aside[PATH_M
   return status == BL_OK && *count > 0 ? sync_folder(folder, err) : status;
 }
 
-// ---- a new one -----------------------------------------------------------------------------------------------------
+// ---- creating ------------------------------------------------------------------------------------------------------
 
 bl_status_t bl_checkpoint_folder_try(const char *folder, bl_error_t *err) {
   char trial[PATH_MAX];
@@ -343,7 +345,7 @@ bl_status_t bl_checkpoint_folder_begin(const char *folder, uint64_t step, uint64
     if (errno != EEXIST) {
       return fail(err, "create the folder", partial);
     }
-    bl_checkpoint_folder_discard(partial); // of an attempt of ours that failed
+    bl_checkpoint_folder_discard(partial); // left by an attempt of this process that failed
     status = mkdir(partial, FOLDER_MODE) == 0 ? BL_OK : fail(err, "create the folder", partial);
   }
   return status;

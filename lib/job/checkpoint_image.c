@@ -15,7 +15,7 @@ uint64_t bl_checkpoint_image_room(uint64_t head_bytes, uint64_t size_bytes) {
   return bl_align_up(bl_checkpoint_image_gap(head_bytes) + size_bytes, BL_CACHE_LINE_BYTES);
 }
 
-// Adds one part of every tensor of the chunk that is this copy's, and that the chunk saves.
+// Adds one part of every tensor of the chunk that this copy owns and that the chunk saves.
 static void add_part(const bl_model_t *model, bl_chunk_span_t span, const uint32_t *owners, uint32_t copy,
                      bl_checkpoint_part_t part, bl_safetensors_length_t *length) {
   const uint32_t count = bl_chunk_span_parameter_count(model, span);
@@ -51,7 +51,7 @@ bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_sp
       add_part(model, spans[i], next, copy, (bl_checkpoint_part_t)part, &length);
       next += bl_chunk_span_parameter_count(model, spans[i]);
     }
-    if (part == BL_CHECKPOINT_WEIGHT || part + 1 == BL_CHECKPOINT_PARTS) { // a file ends
+    if (part == BL_CHECKPOINT_WEIGHT || part + 1 == BL_CHECKPOINT_PARTS) { // end of a file
       const uint64_t head_bytes = bl_safetensors_length_header(&length);
       sum += bl_checkpoint_image_room(head_bytes, head_bytes + length.data_bytes);
       length = (bl_safetensors_length_t){0};

@@ -15,10 +15,10 @@
 
 #define PLAIN_FILES 3 // config.json, job.yaml, index
 
-// A checkpoint being sealed: its shards, then the plain files as they are written.
+// A checkpoint that is being sealed: its shards, then the plain files as they are written.
 typedef struct {
   const char *folder;
-  bl_checkpoint_file_t *files; // [file_count], with room for PLAIN_FILES and companions
+  bl_checkpoint_file_t *files; // [file_count], with capacity for PLAIN_FILES and companions
   size_t file_count;
 } seal_t;
 
@@ -42,7 +42,7 @@ static bl_status_t check_shard(const char *folder, const bl_checkpoint_file_t *s
   return BL_OK;
 }
 
-// Writes a file and notes its checksum.
+// Writes a file and records its checksum.
 static bl_status_t add_plain(seal_t *seal, const char *name, const char *text, size_t text_bytes, bl_error_t *err) {
   char path[PATH_MAX];
   if (bl_path_join(path, sizeof path, seal->folder, name) != BL_OK) {
@@ -53,7 +53,7 @@ static bl_status_t add_plain(seal_t *seal, const char *name, const char *text, s
   return bl_file_replace(path, text, text_bytes, err);
 }
 
-// What those who serve it read is that of the model that the run began with.
+// Keeps in *text what programs that serve the model read, as in the config.json of the model that the run began with.
 static bl_status_t keep_served(const bl_companions_t *companions, char **text, size_t *text_bytes, bl_error_t *err) {
   if (companions == NULL || companions->config == NULL) {
     return BL_OK;
@@ -83,7 +83,7 @@ static bl_status_t add_config(seal_t *seal, const bl_checkpoint_contents_t *cont
   return status;
 }
 
-// What programs that serve the model want beside it.
+// Adds the files that programs which serve the model need in addition to its weights.
 static bl_status_t add_companions(seal_t *seal, const bl_companions_t *companions, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (size_t i = 0; companions != NULL && i < companions->count && status == BL_OK; i++) {
@@ -97,7 +97,7 @@ static bool holds_weights(const bl_checkpoint_file_t *file) {
   return strncmp(file->name, "model-", strlen("model-")) == 0;
 }
 
-// The index of the weights, for other programs.
+// Adds the index of the weights, for other programs.
 static bl_status_t add_index(seal_t *seal, const bl_checkpoint_contents_t *contents, bl_error_t *err) {
   size_t count = 0;
   for (size_t i = 0; i < contents->shard_count; i++) {

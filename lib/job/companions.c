@@ -31,7 +31,7 @@ static const char *const names[] = {
 #define NAMES (sizeof names / sizeof names[0])
 _Static_assert(NAMES <= BL_COMPANIONS_MOST, "BL_COMPANIONS_MOST counts the names");
 
-// The folder, and the key that says so; false: the job has none, or keeps no checkpoints.
+// Finds the folder and the key that names it. Returns false if the job has none, or keeps no checkpoints.
 static bool folder_of(const bl_job_t *job, const char **key, char folder[PATH_MAX]) {
   const char *config = job->model.config;
   *key = job->model.init != NULL ? "model.init" : "model.config";
@@ -42,7 +42,7 @@ static bool folder_of(const bl_job_t *job, const char **key, char folder[PATH_MA
   const char *text = job->model.init != NULL ? job->model.init : slash != NULL ? config : ".";
   const size_t length = slash != NULL ? (size_t)(slash - config) + (slash == config) : strlen(text);
   if (length >= PATH_MAX) {
-    return false; // it was read from there already: it is shorter
+    return false; // cannot happen: files were already read from there
   }
   memcpy(folder, text, length);
   folder[length] = '\0';
@@ -55,7 +55,7 @@ static bl_status_t fail(const char *key, const char *path, const char *what, bl_
                       what);
 }
 
-// *size_bytes is 0 where there is no such file.
+// Sets *size_bytes, to 0 if there is no such file.
 static bl_status_t look(const char *key, const char *path, uint64_t *size_bytes, bl_error_t *err) {
   struct stat info;
   *size_bytes = 0;
@@ -80,7 +80,7 @@ static bl_status_t read_one(const char *path, bl_companion_t *file, bl_error_t *
   return bl_file_read(path, BL_COMPANIONS_BYTES, &file->bytes, &file->size_bytes, err);
 }
 
-// `companions` NULL: only looks.
+// `companions` NULL: only checks.
 static bl_status_t visit(bl_companions_t *companions, const bl_job_t *job, bl_error_t *err) {
   const char *key;
   char folder[PATH_MAX], path[PATH_MAX], text[BL_BYTES_TEXT], what[64];

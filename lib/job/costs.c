@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-// A list of one is for all.
+// A list of one entry applies to all virtual stages.
 static double entry(const bl_real_list_t *list, size_t virtual_stage) {
   return list->items[list->count > 1 ? virtual_stage : 0];
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a job says that its operations cost (pipeline.costs), for schedules whose order is searched, and its copies
+// The costs of operations that a job gives (pipeline.costs), for schedules whose order is searched, and of copies
 // between devices (balance.slow_paths).
 //
 //   bl_job_costs_t costs;
@@ -17,7 +17,7 @@
 #include "schedule/ir/costs.h"
 
 typedef struct bl_job_costs {
-  bool given;               // else the job says nothing, and all costs are the same
+  bool given;               // false: the job gives none, and all costs are equal
   bl_costs_t costs;         // costs.chunks is `chunks`
   bl_chunk_costs_t *chunks; // [stages * chunks]
 } bl_job_costs_t;
@@ -26,8 +26,8 @@ typedef struct bl_job_costs {
 BL_MUST_USE bl_status_t bl_job_costs_init(bl_job_costs_t *costs, const bl_job_t *job, bl_error_t *err);
 void bl_job_costs_cleanup(bl_job_costs_t *costs); // a zeroed one is fine
 
-// What a copy between two devices takes, as [stages * stages]; malloc'd, or NULL: the job says nothing, and all take the
-// same. BL_INVALID names the key and what is wrong with it; BL_EXHAUSTED.
+// Reads what a copy between two devices costs, as [stages * stages]; malloc'd, or NULL: the job gives no costs, and all
+// are equal. BL_INVALID names the key and what is wrong with it; BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_job_copies_read(const bl_job_t *job, uint32_t stages, double **copies, bl_error_t *err);
 
 #endif

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RAW_SAMPLED     65536 // tokens of a file without a header, looked at for their width
-#define SAMPLED_WINDOWS 64    // of a .bin, checked before the start: evenly spaced, first and last among them
+#define RAW_SAMPLED     65536 // first tokens of a file without a header, by which its width is checked
+#define SAMPLED_WINDOWS 64    // of a .bin, checked at the start: evenly spaced, including the first and the last
 
 static bool ends_with(const char *path, const char *suffix) {
   const size_t length = strlen(path), suffix_length = strlen(suffix);
@@ -84,8 +84,8 @@ static bl_status_t no_memory(bl_error_t *err, size_t files) {
   return bl_error_set(err, BL_EXHAUSTED, "no memory for %zu data files", files);
 }
 
-// Where ids need more than 16 bits, a file of uint32 without a header looks like uint16 tokens of which every second one is
-// tiny: it would be trained on, and mean nothing.
+// If ids need more than 16 bits, a file of uint32 without a header looks like uint16 tokens of which every second one
+// is tiny. Training on it would give a meaningless model.
 static bool looks_like_u32(const bl_token_part_t *part, uint32_t vocab) {
   const uint64_t count = part->count < RAW_SAMPLED ? part->count & ~(uint64_t)1 : RAW_SAMPLED;
   bool any = false;
@@ -111,7 +111,7 @@ static bl_status_t check_raw(const bl_dataset_file_t *file, const bl_token_part_
       key, file->path);
 }
 
-// Parts are those of the training files, then those of held-out files.
+// Opens all files. Parts are those of the training files, then those of held-out files.
 static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
   const bl_text_list_t *lists[] = {&job->data.train, &job->data.validation.files};
   const char *keys[] = {"data.train", "data.validation"};
@@ -143,7 +143,7 @@ static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_err
   return BL_OK;
 }
 
-// Tokens of one file to train on when a fraction of its end is held out.
+// Returns the number of tokens of one file to train on if `held` tokens of its end are held out.
 static uint64_t kept_tokens(const bl_dataset_file_t *file, uint64_t count, uint64_t held) {
   const uint64_t kept = count - held;
   if (file->documents.bounds == 0 || held == 0) {
@@ -160,7 +160,7 @@ static void hold_out(bl_dataset_t *dataset, size_t first, size_t count, double f
     tokens += dataset->parts[first + i].count;
   }
   uint64_t held = (uint64_t)floor(fraction * (double)tokens);
-  // The cut lies in one part; those after it are held out whole.
+  // The cut lies in one part. The parts after it are held out completely.
   size_t cut = first + count - 1;
   uint64_t behind = 0;
   while (cut > first && behind + dataset->parts[cut].count <= held) {
@@ -202,7 +202,7 @@ static bl_status_t make_sources(bl_dataset_t *dataset, const bl_job_t *job, bl_e
   return BL_OK;
 }
 
-// Sets the streams: of all training data, of each source, and what is held out.
+// Sets the streams: of all training data, of each source, and of what is held out.
 static bl_status_t cut_streams(bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
   const size_t train_files = job->data.train.count, each = train_files / dataset->source_count;
   const double fraction = job->data.validation.files.count == 0 ? job->data.validation.fraction : 0;
@@ -225,7 +225,7 @@ static bl_status_t cut_streams(bl_dataset_t *dataset, const bl_job_t *job, bl_er
 
 #define COUNT_TEXT 80
 
-// "1 held-out token is", "7 tokens beside the held-out part are".
+// Formats "1 held-out token is", "7 tokens beside the held-out part are".
 static void count_tokens(uint64_t count, const char *kind, const char *rest, char text[COUNT_TEXT]) {
   snprintf(text, COUNT_TEXT, "%" PRIu64 " %stoken%s%s %s", count, kind, bl_plural(count), rest,
            bl_one_or_many(count, "is", "are"));
@@ -343,7 +343,7 @@ bl_dataset_window_t bl_dataset_window(const bl_dataset_t *dataset, uint64_t step
       bl_mixture_pick(&dataset->mixture, bl_sampler_number(sampler, step, micro_batch, sequence));
   const bl_dataset_source_t *source = &dataset->sources[pick.source];
   uint64_t window = pick.index % source->windows;
-  if (sampler->shuffled) { // files of one length are not shuffled alike
+  if (sampler->shuffled) { // so that files of the same length are not shuffled alike
     const uint64_t seed = bl_random_bits(bl_random_key(sampler->seed, "data.source"), pick.source);
     window = bl_sampler_permute(seed, pick.index / source->windows, source->windows, window);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data files of a job, mapped: the training tokens and what is held out.
+// The data files of a job, mapped: the training tokens and the held-out tokens.
 //
 //   bl_dataset_t dataset;
 //   if (bl_dataset_open(&dataset, &job, &model, &err) == BL_OK) {
@@ -7,18 +7,18 @@
 //     bl_dataset_close(&dataset);
 //   }
 //
-// Sources: without data.weights the training files are one, joined in their order. With weights each file is one of its
-// own, and which of them a sequence comes from is a pure function of its number (formats/mixture.h). A source that has
-// been read begins anew, in another order where the job shuffles.
+// Sources: without data.weights the training files are one source, joined in their order. With weights each file is a
+// source of its own, and which of them a sequence comes from is a pure function of the sequence's number
+// (formats/mixture.h). A source that has been read completely starts over, in another order if the job shuffles.
 //
-// Held out: files of their own, or the end of each source. In Megatron's files that cut moves back to the start of the
-// document it falls into, unless nothing would be left to train on, so that no document is on both sides.
+// Held-out data: files of their own, or the end of each source. In Megatron's files the cut moves back to the start of
+// its document, so that no document is on both sides, unless nothing would be left to train on.
 //
 // Opening checks what can be checked without reading everything: formats and lengths, that every source has a window,
-// that text (all of it) and the first and last windows and a sample of the others have no token >= vocab. Windows are
-// checked in full when they are read (stage-service/data).
+// and that there is no token >= vocab in text (all of it) and in the first, the last and a sample of the other windows.
+// Windows are checked in full when they are read (stage-service/data).
 //
-// Reads files. Thread: one opens and closes; a dataset is immutable in between and may be read by any.
+// Reads files. Thread: one thread opens and closes; a dataset is immutable in between, and any thread may read it.
 #ifndef BALLAST_JOB_DATASET_H
 #define BALLAST_JOB_DATASET_H
 
@@ -50,11 +50,11 @@ typedef struct bl_dataset_window {
 
 typedef struct bl_dataset {
   bl_tokens_t train;      // of all sources
-  bl_tokens_t validation; // count 0 when nothing is held out
+  bl_tokens_t validation; // count 0: nothing is held out
   bl_sampler_t sampler;   // of a step's sequences; windows: of all sources
   bl_dataset_source_t *sources;
   size_t source_count;
-  bl_mixture_t mixture;        // of the sources, where there are several
+  bl_mixture_t mixture;        // of the sources, if there are several
   uint64_t *bounds;            // of the mixture
   uint64_t validation_windows; // floor((tokens - 1) / seq), read in order
   uint64_t total_bytes;        // of all files
@@ -67,13 +67,14 @@ typedef struct bl_dataset {
 } bl_dataset_t;
 
 // BL_INVALID names the file and the job's key: data shorter than one window, a token >= vocab (file, offset, value), a
-// wrong format. BL_NOT_FOUND, BL_DENIED, BL_DATA_LOSS, BL_IO, BL_EXHAUSTED name
-// the file. On failure there is nothing to close.
+// wrong format. BL_NOT_FOUND, BL_DENIED, BL_DATA_LOSS, BL_IO, BL_EXHAUSTED name the file. On failure there is nothing
+// to close.
 BL_MUST_USE bl_status_t bl_dataset_open(bl_dataset_t *dataset, const bl_job_t *job, const bl_model_t *model,
                                         bl_error_t *err);
 void bl_dataset_close(bl_dataset_t *dataset); // a zeroed one is fine
 
-// Where sequence `sequence` of micro-batch `micro_batch` of step `step` (all from 0) is. A pure function of the job.
+// Returns the position of sequence `sequence` of micro-batch `micro_batch` of step `step` (all from 0). A pure function
+// of the job.
 bl_dataset_window_t bl_dataset_window(const bl_dataset_t *dataset, uint64_t step, uint32_t micro_batch,
                                       uint32_t sequence);
 

@@ -11,9 +11,9 @@
 
 #define HOST_NAME    256
 #define NOT_ASSIGNED UINT16_MAX
-#define ROOM_BYTES   65536 // a store lends rooms in multiples of this
+#define ROOM_BYTES   65536 // a store lends multiples of this
 
-// Index of the one host store whose address has the host name of `address`; false: none has it, or several have.
+// Finds the one host store whose address has the host name of `address`. Returns false if none has it, or several have.
 static bool find_by_name(const bl_text_list_t *stores, const char *address, uint32_t *found) {
   char wanted[HOST_NAME], name[HOST_NAME];
   uint16_t port;
@@ -55,7 +55,8 @@ static bl_status_t assign_by_order(bl_hosts_t *hosts, const bl_job_t *job, uint3
   return BL_OK;
 }
 
-// Numbers the stores of the first plane in the order of its stages. Every other plane must have the same shares.
+// Numbers the stores of the first plane in the order of its stages. Checks that the stages of every other plane share
+// stores in the same way.
 static bl_status_t number_stores(bl_hosts_t *hosts, const bl_job_t *job, const bl_grid_t *grid, bl_error_t *err) {
   memset(hosts->of, 0xff, grid->stages * sizeof hosts->of[0]);
   for (uint32_t s = 0; s < grid->stages; s++) {

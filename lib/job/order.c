@@ -15,7 +15,7 @@ static bool recomputes_fully(const bl_job_t *job) {
   return job->pipeline.recompute == BL_JOB_RECOMPUTE_FULL;
 }
 
-// ---- searched
+// ---- searching
 
 static bl_status_t fail_with(const bl_job_t *job, const bl_error_t *fault, bl_error_t *err) {
   (void)bl_job_fail(job, err, "pipeline.schedule", "%s", fault->text);
@@ -25,7 +25,7 @@ static bl_status_t fail_with(const bl_job_t *job, const bl_error_t *fault, bl_er
   return fault->status;
 }
 
-// Of one micro-batch on a stage.
+// Returns the blocks of one micro-batch on a stage.
 static int64_t blocks_of(const bl_job_t *job) {
   return job->pipeline.chunks.value / bl_job_pipes(job->pipeline.schedule) * job->pipeline.slices.value;
 }
@@ -39,7 +39,7 @@ static bl_schedule_request_t request_of(const bl_job_t *job) {
       .group = job->pipeline.group.set ? (uint32_t)job->pipeline.group.value : 0,
       .slices = (uint32_t)job->pipeline.slices.value,
       .recompute = recomputes_fully(job),
-      .keep_placement = true, // the model has been divided for it
+      .keep_placement = true, // the model has been divided for this placement
   };
   if (job->memory.slots.set) { // a recomputed block takes a slot only from R on
     double slots = (double)job->memory.slots.value / (double)blocks_of(job);
@@ -98,9 +98,9 @@ bl_status_t bl_job_orders_make(const bl_job_t *job, bl_schedule_t **unpooled, bl
   return BL_OK;
 }
 
-// ---- taken
+// ---- orders from other processes
 
-// Its shape, and where its chunks are: the layers have been divided for that.
+// Checks its shape, and the placement of its chunks, for which the layers have been divided.
 static bl_status_t check_shape(const bl_job_t *job, const bl_schedule_info_t *info, const bl_schedule_t *taken,
                                bl_error_t *err) {
   const uint32_t stages = (uint32_t)job->pipeline.stages, chunks = (uint32_t)job->pipeline.chunks.value,
@@ -133,7 +133,8 @@ static bl_status_t check_shape(const bl_job_t *job, const bl_schedule_info_t *in
   return status;
 }
 
-// The first micro-batches go through pipe 0, as many through each: what copies of the model add up depends on that.
+// Checks that the first micro-batches use pipe 0, and that each pipe gets the same number: the sums over copies of the
+// model depend on that.
 static bl_status_t check_pipes(const bl_schedule_t *taken, bl_error_t *err) {
   const uint32_t each = taken->micro_batches / taken->pipes;
   for (uint32_t s = 0; s < taken->stages; s++) {
@@ -182,7 +183,7 @@ bl_status_t bl_job_order_take(const bl_job_t *job, const char *csv, size_t csv_b
   bl_schedule_t *taken = NULL;
   bl_error_t fault;
   if (info == NULL) {
-    return bl_job_order_make(job, false, schedule, err); // which refuses it
+    return bl_job_order_make(job, false, schedule, err); // which refuses the schedule
   }
   bl_status_t status = bl_csv_read(csv, csv_bytes, "order", &taken, &fault);
   if (status == BL_OK) {
@@ -196,7 +197,7 @@ bl_status_t bl_job_order_take(const bl_job_t *job, const char *csv, size_t csv_b
     bl_schedule_destroy(taken);
     return fail_with(job, &fault, err);
   }
-  (void)snprintf(taken->name, sizeof taken->name, "%s", info->name); // what rows do not say
+  (void)snprintf(taken->name, sizeof taken->name, "%s", info->name); // rows do not contain these
   taken->placement = info->placement;
   taken->transfers = BL_TRANSFER_SERIAL;
   *schedule = taken;

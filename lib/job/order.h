@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of a job's training step: searched, or taken from who has searched it.
+// The order of a job's training step: searched, or taken from another process that has searched it.
 //
 //   status = bl_job_order_make(&job, pooled, &schedule, &err);            // may take seconds of a core
 //   status = bl_csv_write(schedule, &text, &text_bytes);          // how it travels (schedule/csv/csv.h)
 //   status = bl_job_order_take(&job, text, text_bytes, &schedule, &err);
 //
-// One process of a run searches, and hands the order to the others: ballastctl to the driver, the driver to its stages.
-// What comes from elsewhere is not believed: it is validated, and must be an order of this job.
+// One process of a run searches and passes the order on: ballastctl to the driver, the driver to its stages. An order
+// from another process is not trusted: it is validated, and must be an order of this job.
 // Pure. Thread: any.
 #ifndef BALLAST_JOB_ORDER_H
 #define BALLAST_JOB_ORDER_H
@@ -14,20 +14,21 @@
 #include "config/job.h"
 #include "schedule/ir/schedule.h"
 
-// `pooled`: for policies that park (schedule/generate.h). With R where pipeline.recompute is full. BL_INVALID, BL_NOT_FOUND:
-// the schedule cannot be made so, names pipeline.schedule, or memory.slots where these are too few for any order;
-// BL_EXHAUSTED.
+// `pooled`: for policies that park (schedule/generate.h). With R if pipeline.recompute is full. BL_INVALID,
+// BL_NOT_FOUND: no such schedule can be generated; names pipeline.schedule, or memory.slots if these are too few for
+// any order. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_job_order_make(const bl_job_t *job, bool pooled, bl_schedule_t **schedule, bl_error_t *err);
-// Whether policies that park have another order than those that do not.
+// Returns whether policies that park have another order than those that do not.
 bool bl_job_order_pools(const bl_job_t *job);
-// Both orders of such a job. What is searched within a limit of memory (zb-*, adaptive) is searched for none first, and for
-// balancing from there on: both take hardly longer than the second alone. On failure neither is set.
+// Makes both orders of such a job. An order that is searched within a memory limit (zb-*, adaptive) is first searched
+// for none, and from there for balancing: both take hardly longer than the second alone. On failure neither is set.
 BL_MUST_USE bl_status_t bl_job_orders_make(const bl_job_t *job, bl_schedule_t **unpooled, bl_schedule_t **pooled,
                                            bl_error_t *err);
 
-// BL_INVALID names pipeline.schedule and what is wrong: not a schedule (row, column, cell), for other stages, chunks or
-// micro-batches, chunks on other stages than the schedule puts them on, operations that the job's schedule does not have
-// (I and W, R, E and L), weight gradients that would be added up in another order. BL_EXHAUSTED.
+// Reads an order of this job. BL_INVALID names pipeline.schedule and what is wrong: not a schedule (row, column, cell);
+// for other stages, chunks or micro-batches; chunks on other stages than the schedule puts them on; operations that the
+// job's schedule does not have (I and W, R, E and L); weight gradients that would be added up in another order.
+// BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_job_order_take(const bl_job_t *job, const char *csv, size_t csv_bytes,
                                           bl_schedule_t **schedule, bl_error_t *err);
 

@@ -7,7 +7,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-// The longest of count > 1 virtual stages when the last has `last` layers and the others share the rest evenly.
+// Returns the cost of the slowest of count > 1 virtual stages if the last has `last` layers and the others share the
+// rest evenly.
 static double slowest(uint32_t total, uint32_t count, double head, uint32_t last) {
   uint32_t others = (total - last + count - 2) / (count - 1); // rounded up
   double end = last + head;
@@ -17,7 +18,7 @@ static double slowest(uint32_t total, uint32_t count, double head, uint32_t last
 void bl_partition_balance(uint32_t total, uint32_t count, double head, uint32_t *layers) {
   uint32_t last = total;
   if (count > 1) {
-    // More layers at the end keep memory of the early stages low, so of equal choices the largest wins.
+    // More layers at the end keep memory of the early stages low, so the largest of equal choices wins.
     last = 1;
     for (uint32_t candidate = 2; candidate <= total - (count - 1); candidate++) {
       if (slowest(total, count, head, candidate) <= slowest(total, count, head, last)) {
@@ -32,7 +33,7 @@ void bl_partition_balance(uint32_t total, uint32_t count, double head, uint32_t 
   layers[count - 1] = last;
 }
 
-// What the head costs in layers.
+// Returns the cost of the head in layers.
 static double head_cost(const bl_model_t *model) {
   bl_chunk_span_t whole = bl_chunk_span_whole(model);
   bl_flops_t products = bl_flops_matmul(model, whole, 1);

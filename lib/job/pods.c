@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-// An orderly end besides the writing: the step that is under way, goodbyes, the fsync of the folder.
+// For what an orderly end needs besides writing: the step in progress, the release of stages, the fsync of the folder.
 #define GRACE_FLOOR_SECONDS 60
 
 typedef struct stage_bytes {
@@ -19,7 +19,8 @@ typedef struct stage_bytes {
   uint64_t edge, workspace, evict;
 } stage_bytes_t;
 
-// Of several copies each keeps and writes the moments of its own tensors, and has room to add gradients: the one that has most.
+// With several copies, each keeps and writes the moments of its own tensors, and has memory to add gradients. Adds the
+// maximum over the copies.
 static bl_status_t share_out(const bl_training_t *training, const bl_chunk_span_t *spans, uint32_t count,
                              stage_bytes_t *sum) {
   const bl_grid_t *grid = &training->grid;

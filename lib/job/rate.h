@@ -12,7 +12,7 @@
 
 #include "config/job.h"
 
-// The rate of step N >= 1 of a parsed job.
+// Returns the rate of step N >= 1 of a parsed job.
 double bl_rate_of_step(const bl_job_t *job, uint64_t step);
 
 #endif

@@ -25,7 +25,7 @@ static bl_status_t check(const bl_checkpoint_t *checkpoint, uint64_t step, const
   return status == BL_OK && thorough ? bl_checkpoint_verify(checkpoint, err) : status;
 }
 
-// The newest checkpoint is not whole: `err` gets what can be done instead. None is passed over without being told.
+// The newest checkpoint is not complete: adds to `err` what can be done instead. No checkpoint is skipped silently.
 static bl_status_t advise(const bl_resume_t *found, const char *folder, bl_status_t status, bl_error_t *err) {
   uint64_t before;
   if (err == NULL) {

@@ -15,7 +15,7 @@
 #define ADVICE_BYTES      256
 #define MOST_SLICES_TRIED 16
 
-// What all stages need, as the job would say it.
+// Formats what all stages need, in the unit that the job uses.
 static void say_smallest(const bl_training_t *training, bool in_slots, char text[BL_BYTES_TEXT]) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < training->stage_count; i++) {
@@ -26,7 +26,7 @@ static void say_smallest(const bl_training_t *training, bool in_slots, char text
   (void)snprintf(text, BL_BYTES_TEXT, in_slots ? "%" PRIu64 : "%" PRIu64 " bytes", most);
 }
 
-// The first policy under which this order fits, or NULL.
+// Returns the first policy under which this order fits, or NULL.
 static const char *find_policy(const bl_training_t *training, const bl_job_t *job) {
   static const struct {
     int policy;
@@ -51,13 +51,13 @@ static bool searches(const bl_training_t *training) {
   return info != NULL && (info->limited || info->splits_backward);
 }
 
-// Whether an order can be searched within the fewest slots that any stage has.
+// Returns whether an order can be searched that fits the stage with the fewest slots.
 static bool fits_searched(const bl_training_t *training, const bl_job_t *job) {
   bl_job_t other = *job;
   bl_schedule_t *schedule;
   const bl_schedule_info_t *info = bl_schedule_info_find(training->schedule->name);
   if (job->memory.slots.set || training->budget == 0 || info == NULL || !info->limited) {
-    return false; // v-half and its like take no limit
+    return false; // v-half and similar schedules take no limit
   }
   other.memory.slots.set = true;
   other.memory.slots.value = training->budget;
@@ -78,7 +78,7 @@ static bool fits_recomputed(const bl_training_t *training, const bl_job_t *job) 
   bl_job_t other = *job;
   bl_training_t tried;
   if (training->layout.recompute == BL_RECOMPUTE_FULL || searches(training)) {
-    return false; // a search would take too long for an advice
+    return false; // a search would take too long for a piece of advice
   }
   other.pipeline.recompute = BL_JOB_RECOMPUTE_FULL;
   if (bl_training_init(&tried, &other, NULL) != BL_OK) {
@@ -88,10 +88,10 @@ static bool fits_recomputed(const bl_training_t *training, const bl_job_t *job) 
   return true;
 }
 
-// The fewest slices with which the order fits, 0: none does.
+// Returns the smallest number of slices with which the order fits, 0: none does.
 static int64_t fits_sliced(const bl_training_t *training, const bl_job_t *job) {
   if (job->memory.slots.set || searches(training) || job->pipeline.device == BL_JOB_DEVICE_CUDA) {
-    return 0; // a slot would be another
+    return 0; // with slots given, slices would change what a slot is
   }
   for (int64_t slices = 2 * job->pipeline.slices.value; slices <= MOST_SLICES_TRIED; slices *= 2) {
     bl_job_t other = *job;
@@ -148,7 +148,7 @@ bl_status_t bl__shortage_fail(const bl_training_t *training, const bl_job_t *job
   bl_error_t fault;
   bl_status_t status =
       bl_stage_plan_init(training->schedule, index, (bl_plan_limits_t){.slots = stage->slots}, &plan, &fault);
-  if (status == BL_OK) { // cannot be: it needs more than it has
+  if (status == BL_OK) { // cannot happen: it needs more than it has
     bl_stage_plan_cleanup(&plan);
     return bl_error_set(err, BL_INTERNAL, "stage %" PRIu32 " runs with %" PRIu32 " slots, but %" PRIu32 " were counted",
                         index, stage->slots, stage->slots_needed);

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-// A few more than there are is how losses of a larger machine are made again on a small one.
+// Somewhat more threads than processors are allowed: a small machine reproduces the losses of a larger one that way.
 #define THREADS_OF_A_PROCESSOR 4
 
 bool bl_threads_warning(const bl_job_t *job, char text[BL_THREADS_WARNING]) {

@@ -36,8 +36,9 @@ static bl_status_t check_weights(const bl_job_t *job, const bl_model_t *model, b
   return status;
 }
 
-// Lean blocks save memory where a stage keeps several at once, and cost about 1 % of the time everywhere: with one slot
-// a stage, what they save in the slot they need as workspace (model/layout.h). With a split backward slots stay large.
+// Whether lean blocks save memory: they do if a stage keeps several at once, and they always cost about 1 % of the
+// time. With one slot per stage, the workspace takes what the slot saves (model/layout.h). With a split backward slots
+// stay large.
 static bool saves_by_being_lean(const bl_training_t *training, bool splits_backward) {
   uint32_t most = 0;
   for (uint32_t i = 0; i < training->stage_count; i++) {
@@ -46,7 +47,7 @@ static bool saves_by_being_lean(const bl_training_t *training, bool splits_backw
   return most > 1 && !splits_backward;
 }
 
-// Of a layer in parts; micro-batches are shared out by rows.
+// Checks that layers can be split into the job's parts, and the rows of micro-batches among them.
 static bl_status_t check_split(const bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   const char *key = bl_job_given(job, "parallel.tensor_parts") ? "parallel.tensor_parts" : "parallel.tensor";
   const uint64_t rows = (uint64_t)job->train.micro_batch * training->model.seq / (uint64_t)job->pipeline.slices.value;
@@ -100,7 +101,8 @@ static bl_status_t choose_layout(bl_training_t *training, const bl_job_t *job, b
   return BL_OK;
 }
 
-// Sets slot_bytes of every stage: all slots of a device are equal, so each has room for the largest of its blocks.
+// Sets slot_bytes and evict_bytes of every stage: all slots of a device are equal, so each fits the largest of its
+// blocks.
 static bl_status_t measure_slots(bl_training_t *training, bl_error_t *err) {
   for (uint32_t i = 0; i < training->partition.count; i++) {
     bl_layout_t layout;
@@ -118,7 +120,7 @@ static bl_status_t measure_slots(bl_training_t *training, bl_error_t *err) {
   return BL_OK;
 }
 
-// Pages that the plan of a stage needs of one order, of the largest sizes of its chunks.
+// Raises *bytes to the pages that the stage's plan of one order needs, with the sizes of `largest`.
 static bl_status_t measure_pages(const bl_schedule_t *order, uint32_t stage, const bl_layout_t *largest,
                                  uint64_t *bytes, bl_error_t *err) {
   bl_stage_plan_t plan;
@@ -148,7 +150,8 @@ static bl_status_t measure_kv_cache(bl_training_t *training, bl_error_t *err) {
   return status;
 }
 
-// Room of one stage as the job gives it, or as many slots as needed. Clamped to 32 bits: no schedule needs more.
+// Returns the slots of one stage as the job gives them, or as many as needed. Clamped to 32 bits: no schedule needs
+// more.
 static uint32_t slots_of_job(const bl_job_t *job, const bl_training_stage_t *stage) {
   uint64_t slots = stage->slots_needed > stage->other_needed ? stage->slots_needed : stage->other_needed;
   if (job->memory.slots.set) {
@@ -160,7 +163,7 @@ static uint32_t slots_of_job(const bl_job_t *job, const bl_training_stage_t *sta
   return slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots;
 }
 
-// Makes the stages and counts the blocks that each keeps at once.
+// Creates the stages and counts the blocks that each keeps at once.
 static bl_status_t count_slots(bl_training_t *training, bl_error_t *err) {
   const uint32_t count = training->schedule->stages;
   uint32_t *peaks = calloc(2 * (size_t)count, sizeof *peaks);
@@ -180,7 +183,7 @@ static bl_status_t count_slots(bl_training_t *training, bl_error_t *err) {
 }
 
 #define ADVICE_BYTES 80
-// How much hosts would have to lend for the policy, where that is what is missing.
+// Formats how much memory hosts would have to lend for the policy, if that is what is missing.
 static void advise_host(const bl_training_t *training, const bl_policy_t *policy, char text[ADVICE_BYTES]) {
   bl_training_t roomy = *training;
   bl_balance_plan_t plan;
@@ -199,7 +202,8 @@ static void advise_host(const bl_training_t *training, const bl_policy_t *policy
                  most * training->hosts.planes * training->hosts.room_bytes);
 }
 
-// A policy that evicts makes do with fewer slots, if its cap is not too small.
+// Checks that the policy works with the slots of the job: one that evicts or drops needs fewer, if its cap is not too
+// small.
 static bl_status_t check_balance(const bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   bl_policy_t policy = bl_policy_of_job(job);
   bl_balance_plan_t plan;
@@ -224,7 +228,7 @@ static bl_status_t check_balance(const bl_training_t *training, const bl_job_t *
 
 static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   bool limited = job->memory.slots.set || job->memory.activation_bytes.set;
-  uint64_t block_bytes = 0; // of the largest that is parked
+  uint64_t block_bytes = 0; // of the largest block that is parked
   training->budget = UINT32_MAX;
   training->storeless = job->services.stages.count > 0 && job->services.stores.count == 0; // a local run starts its own
   for (uint32_t i = 0; i < training->stage_count; i++) {
@@ -248,7 +252,7 @@ static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_
   return BL_OK;
 }
 
-// What needs no order, since searching for one takes seconds.
+// Checks what needs no order, before the search for one takes seconds.
 static bl_status_t check_policy(const bl_job_t *job, bl_error_t *err) {
   bl_error_t fault;
   return job->balance.policy == BL_POLICY_AUTO ||
@@ -327,7 +331,8 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const b
   return status;
 }
 
-// A file of the job that is missing, closed to us or cut short is a bad job, whoever finds it.
+// Turns the status of a missing, unreadable or truncated file of the job into BL_INVALID, whichever function returned
+// it.
 static bl_status_t as_bad_job(bl_status_t status, bl_error_t *err) {
   if (status != BL_NOT_FOUND && status != BL_DENIED && status != BL_DATA_LOSS) {
     return status;
@@ -377,7 +382,7 @@ bool bl_training_exchange(const bl_training_t *training, uint32_t a, uint32_t b)
   a = first.stage;
   b = second.stage;
   if (schedule->pipes > 1 && a + b == schedule->stages - 1) {
-    return true; // of two copies; stages are even, and so these two differ
+    return true; // they have copies of the same chunk; the number of stages is even, so the two differ
   }
   uint32_t last = bl_schedule_depth(schedule) - 1;
   bool ends = (schedule->stage_of[0] == a && schedule->stage_of[last] == b) ||

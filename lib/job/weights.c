@@ -43,7 +43,7 @@ static bl_status_t reserve_files(bl_weights_t *weights, size_t count, bl_error_t
   return weights->files != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for %zu weight files", count);
 }
 
-// Opens every shard and checks that each has what the index says.
+// Opens every shard and checks that each has the tensors that the index assigns to it.
 static bl_status_t open_shards(bl_weights_t *weights, const bl_shard_index_t *index, bl_error_t *err) {
   bl_status_t status = reserve_files(weights, index->file_count, err);
   for (size_t i = 0; i < index->file_count && status == BL_OK; i++) {
@@ -124,7 +124,7 @@ void bl_weights_close(bl_weights_t *weights) {
 
 typedef struct {
   const bl_weights_file_t *file;
-  const bl_tensor_entry_t *entry; // NULL: not there
+  const bl_tensor_entry_t *entry; // NULL: not found
 } place_t;
 
 static place_t find_name(const bl_weights_t *weights, const char *name) {
@@ -137,7 +137,7 @@ static place_t find_name(const bl_weights_t *weights, const char *name) {
   return (place_t){0};
 }
 
-// By the full name, or without the prefix that the base classes (GPT2Model, LlamaModel) leave out.
+// Looks for the full name, or for the name without the prefix that base classes (GPT2Model, LlamaModel) omit.
 static place_t find_parameter(const bl_weights_t *weights, const char *name) {
   static const char *const prefixes[] = {"transformer.", "model."};
   place_t place = find_name(weights, name);
@@ -206,7 +206,7 @@ static float from_bits(uint32_t bits) {
   return value;
 }
 
-// IEEE binary16 to binary32, exact.
+// Converts IEEE binary16 to binary32, exactly.
 static float from_half(uint16_t half) {
   uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = (half >> 10) & 31, fraction = half & 1023;
   if (exponent == 31) {

@@ -2,10 +2,10 @@
 // The tensors of a Hugging Face folder (`model.init`): model.safetensors, or the shards that
 // model.safetensors.index.json names, mapped and indexed. Values of dtype F32, F16 and BF16 are read as fp32.
 //
-// Names are those of the full model ("transformer.wte.weight"); a folder saved from the base class spells them without
-// "transformer." or "model.", and is found too.
+// Names are those of the full model ("transformer.wte.weight"). In a folder saved from the base class they lack
+// "transformer." or "model.", and are found too.
 //
-// Reads files. Thread: one opens and closes; immutable in between, may be read by any.
+// Reads files. Thread: one thread opens and closes; immutable in between, any thread may read.
 #ifndef BALLAST_JOB_WEIGHTS_H
 #define BALLAST_JOB_WEIGHTS_H
 
@@ -31,13 +31,13 @@ typedef struct bl_weights {
 BL_MUST_USE bl_status_t bl_weights_open(bl_weights_t *weights, const char *folder, bl_error_t *err);
 void bl_weights_close(bl_weights_t *weights); // a zeroed one is fine
 
-// Checks that every parameter of `model` is there with its shape and a dtype that can be read. BL_INVALID or
+// Checks that every parameter of `model` exists with its shape and a dtype that can be read. BL_INVALID and
 // BL_UNIMPLEMENTED name the tensor, its file, what was found and what was expected.
 BL_MUST_USE bl_status_t bl_weights_check(const bl_weights_t *weights, const bl_model_t *model, bl_error_t *err);
 
 // Reads elements first .. first + count - 1 of a parameter into values [count], in the file's element order (the shape
-// of bl_parameter_t: GPT-2's matrices stay [in, out]). Checks the tensor as bl_weights_check does. A value that is not
-// finite is BL_INVALID.
+// of bl_parameter_t: GPT-2's matrices stay [in, out]). Checks the tensor as bl_weights_check does. BL_INVALID also if a
+// value is not finite.
 BL_MUST_USE bl_status_t bl_weights_read(const bl_weights_t *weights, const bl_parameter_t *parameter, uint64_t first,
                                         uint64_t count, float *values, bl_error_t *err);
 
