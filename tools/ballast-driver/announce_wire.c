@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#define EVERY_MS 3000 // stores forget a driver that is silent for ten times that
+#define EVERY_MS 3000 // stores forget a driver that is silent for ten times as long
 
 struct bl_announcer {
   const char *run, *address;
@@ -20,7 +20,7 @@ struct bl_announcer {
 static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)request;
   (void)output;
-  (void)err; // said again soon
+  (void)err; // repeated soon
   (void)context;
 }
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// One question on its way. Its answer counts for the machine whenever it comes; `number` says whether it is still the
-// one that this stage is busy with.
+// A call in flight. Its answer is passed to the step machine whenever it arrives. `number` shows whether it is still
+// the stage's current call.
 typedef struct asked {
   bl_remote_t *stage;
   bl_driver_request_t request;
@@ -71,7 +71,7 @@ static void hear_vote(bl_remote_t *stage, const bl_driver_request_t *request, co
 static void note_failure(bl_driver_t *driver, const bl_remote_t *stage, const bl_driver_request_t *request,
                          const bl_error_t *err) {
   if (driver->step.phase != BL_DRIVER_RUNNING || driver->step.run.attempt != request->run.attempt) {
-    return; // the attempt has been given up already; the first cause is the one to tell
+    return; // the attempt was already aborted, and only the first cause is reported
   }
   char name[BL__STAGE_NAME_BYTES];
   bool lost_before = err->status == BL_PRECONDITION && stage->cause[0] != '\0';
@@ -88,12 +88,12 @@ static void hear_error(bl_remote_t *stage, const bl_driver_request_t *request, c
   switch (err->status) {
   case BL_UNAVAILABLE:
   case BL_DEADLINE:
-    // Lost on the way, or a stage that says so of a peer: in both cases ask again, once it is known to be alive.
+    // The call was lost, or the stage has lost a peer. Both are retried once the stage is known to be alive.
     snprintf(stage->cause, sizeof stage->cause, "%s", err->text);
     bl__presence_doubt(stage);
     stage->ask_again_ms = bl__driver_now_ms(driver) + BL__RETRY_MS;
     return;
-  case BL_EXHAUSTED: // busy with something that ends
+  case BL_EXHAUSTED: // busy with something that ends by itself
     stage->ask_again_ms = bl__driver_now_ms(driver) + BL__RETRY_MS;
     return;
   case BL_FENCED:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Attempts at steps: the sum of their votes, how long they took, and what is told of a step that was committed.
+// Attempts at steps: the sum of their votes, how long they took, and the report of a committed step.
 //
 // Thread: the driver's loop.
 #ifndef BALLAST_DRIVER_ATTEMPTS_H
@@ -11,7 +11,7 @@
 typedef struct bl__attempts {
   uint64_t reported; // last step in the journal
   uint64_t began_ns;
-  double seconds; // of the last one; 0: not known
+  double seconds; // of the last step; 0: not known
   double norm;    // of the gradients of the last step that was decided; 0: none was
   unsigned failures;
   bl_error_t failure; // why the last one failed
@@ -19,13 +19,14 @@ typedef struct bl__attempts {
   size_t parameter_count;
   bl_rank_vote_t *votes; // scratch, [stage_count], borrows
   bool fatal;            // `failure` ends the run at the next boundary
-  bool again;            // the one that comes repeats one that was applied ahead in vain
+  bool again;            // the next attempt repeats one that stages applied ahead with numbers that were not committed
 } bl__attempts_t;
 
 // BL_INTERNAL: a vote of the attempt is missing.
 BL_MUST_USE bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_vote_result_t *result,
                                         bl_error_t *err);
-// The step that was committed last, once: also one that a predecessor committed and could not tell of.
+// Reports the step that was committed last, once. This includes a step that a predecessor committed and could not
+// report.
 void bl__step_report(bl_driver_t *driver);
 
 #endif

@@ -94,7 +94,8 @@ static void add_step(bl_driver_t *driver) {
 
 // ---- deciding -------------------------------------------------------------------------------------------------------
 
-// Cores that stages share: those of this machine, if all stages are on one.
+// Returns the cores that the stages of a plane share: those of this machine, if all stages run on one. 0: enough for
+// all.
 static uint32_t shared_cores(const bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
   cpu_set_t set;
@@ -112,11 +113,11 @@ static uint32_t shared_cores(const bl_driver_t *driver) {
   if (cores >= driver->stage_count) {
     return 0;
   }
-  cores /= driver->options.training->grid.tensor * driver->options.training->grid.data; // a plane's part of them
+  cores /= driver->options.training->grid.tensor * driver->options.training->grid.data; // a plane's share of them
   return cores == 0 ? 1 : cores;
 }
 
-// What the looks say of the paths. Where nothing moved, what is known from before stays.
+// Computes the rates of paths from the samples. If nothing moved, the known rates stay.
 static bl_status_t learn_rates(bl_driver_t *driver, bl_error_t *err) {
   bl__automatic_t *self = &driver->automatic;
   if (!bl_measurements_rates(&self->measurements)) {
@@ -132,7 +133,8 @@ static bl_automatic_option_t option_of(const bl_policy_t *policy) {
   return (bl_automatic_option_t){.kind = policy->chosen, .mode = policy->mode, .copy = policy->copy};
 }
 
-// What to go on with: `found`, or with `start` whether that is worth a look.
+// Compares policies by the profile: sets *found, or, with `start` not NULL, predicts how steps under `policy` would
+// run.
 static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const bl_profile_t *profile,
                          bl_automatic_t *found, bl_automatic_start_t *start, bl_error_t *err) {
   bl__automatic_t *self = &driver->automatic;
@@ -190,7 +192,7 @@ static void add_option(char *text, size_t bytes, const bl_automatic_option_t *op
     snprintf(seen, sizeof seen, ", %.2f of simulated", option->ratio);
   }
   if (option->kind == BL_POLICY_MIX) {
-    if (option->fits) { // else it is one of the others
+    if (option->fits) { // otherwise it equals another option
       snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s out, %u block%s again%s", overhead, name, mode,
                1e3 * option->step, option->evictions, bl_one_or_many(option->evictions, "copy", "copies"),
                option->dropped, bl_plural(option->dropped), seen);
@@ -222,7 +224,7 @@ static void describe(bl__automatic_t *self, uint64_t step, double measured) {
   }
 }
 
-// The change that was asked for has ended.
+// Called when the change that was requested has ended.
 static void changed(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
   bl_driver_t *driver = context;
   bl_choice_answered(&driver->automatic.choice, driver->step.applied, err->status == BL_OK ? answer->record : NULL);
@@ -235,7 +237,7 @@ static bool ask_for(bl_driver_t *driver, const bl_choice_now_t *now, bl_choice_r
   return asked;
 }
 
-// What to try where blocks are given up. What paths a new driver has, it does not know.
+// Finds what to try if blocks are dropped. A new driver does not know the speed of its paths.
 static void find_trial(const bl_driver_t *driver, const bl_policy_t *chosen, bl_choice_found_t *found) {
   const bl__automatic_t *self = &driver->automatic;
   const double share = driver->options.job->balance.trials;
@@ -271,7 +273,7 @@ static void try_again(bl_driver_t *driver, const bl_choice_now_t *now) {
   bl_log(BL_LOG_INFO, "auto: %s", self->decision);
 }
 
-// From the samples to what is weighed by them.
+// Makes a profile of the samples.
 static bl_status_t fill_profile(const bl_driver_t *driver, bl_profile_t *profile, bl_error_t *err) {
   const bl_training_t *training = driver->options.training;
   return bl_recorder_fill(driver->automatic.recorder, &training->model, training->layout.attention, false, profile,
@@ -314,8 +316,8 @@ static void decide(bl_driver_t *driver, const bl_choice_now_t *now) {
   }
 }
 
-// A stage has parked one block: what is sampled next is the plan that parks all, or where steps under it would be far
-// too slow the one that makes them again.
+// A stage has parked one block. Requests the policy to sample next: the one that parks all blocks without a slot, or,
+// if steps under it would be far too slow, the one that drops them.
 static void begin(bl_driver_t *driver, const bl_choice_now_t *now) {
   bl__automatic_t *self = &driver->automatic;
   bl_profile_t profile = {0};

@@ -8,13 +8,13 @@
 
 #include <inttypes.h>
 
-#define AHEAD_SHARE 0.9 // of train.clip: where the norm was above, the next one may be clipped
+#define AHEAD_SHARE 0.9 // of train.clip: if the last norm was above this share, the next one may be clipped
 
 // ---- deciding -------------------------------------------------------------------------------------------------------
 
 static void decide_training(bl_driver_t *driver) {
-  // A predecessor may have left an attempt to decide and, before it, a step that nobody was told of: once this one is
-  // applied, the stages no longer know that one.
+  // A predecessor may have left an attempt to decide and, before it, a step that was never reported. Once this attempt
+  // is applied, the stages no longer know that step.
   bl__step_report(driver);
   bl_vote_result_t result = {0};
   if (bl__votes_count(driver, driver->step.run.attempt, &result, &driver->attempts.failure) != BL_OK) {
@@ -83,9 +83,9 @@ void bl__decide(bl_driver_t *driver) {
   }
 }
 
-// ---- what comes next ------------------------------------------------------------------------------------------------
+// ---- what follows ---------------------------------------------------------------------------------------------------
 
-// Whether something is to be done with the stages once the step that begins now is committed.
+// Returns whether something must be done with the stages after the step that begins now.
 static bool work_is_pending(bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
   uint64_t step = driver->step.applied + 1;
@@ -98,8 +98,8 @@ static bool work_is_pending(bl_driver_t *driver) {
   return validates || saves || asked || step >= (uint64_t)job->train.steps || bl__automatic_will_look(driver);
 }
 
-// Whether stages may apply the step that begins now and go on before it is committed: nothing else follows it, and its
-// gradients will hardly be clipped.
+// Returns whether stages may apply the step that begins now and continue before it is committed. They may if only a
+// step follows, and its gradients will hardly be clipped.
 static bool may_go_on(bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
   bool clips =
@@ -145,7 +145,7 @@ static bool validation_is_due(const bl_driver_t *driver) {
   return all_steps_done(driver) || (every > 0 && applied % every == 0);
 }
 
-// The last attempt has been given up: says whether the run goes on.
+// The last attempt was aborted: returns whether the run continues, or ends it.
 static bool survives_failure(bl_driver_t *driver) {
   if (driver->attempts.failures == 0 && !driver->attempts.fatal) {
     return true;
@@ -170,11 +170,11 @@ static void hold(bl_driver_t *driver) {
   }
 }
 
-// One thing that is done with the stages between two steps. True: it has begun, or the run has ended.
+// Begins one thing that is due between two steps. Returns true if it has begun, or the run has ended.
 static bool next_pending_work(bl_driver_t *driver) {
   bool looks = validation_is_due(driver) || driver->text.runs || bl__automatic_wants(driver);
   if ((looks || driver->tracing.waits != NULL || all_steps_done(driver)) && !bl__traces_ready(driver)) {
-    return true; // of the last step, before something else runs
+    return true; // traces of the last step, before something else runs
   }
   bl__automatic_look(driver);
   if (validation_is_due(driver)) {
@@ -194,7 +194,7 @@ void bl__boundary(bl_driver_t *driver) {
   if (!survives_failure(driver)) {
     return;
   }
-  if (driver->step.offer.attempt != 0) { // stages have begun it: whatever was asked for meanwhile comes after it
+  if (driver->step.offer.attempt != 0) { // stages have begun it: whatever was requested in the meantime must wait
     start(driver, BL_RUN_TRAIN);
     return;
   }

@@ -13,11 +13,11 @@
 #include <string.h>
 
 #define SHARDS_OF_STAGE 2
-#define WAIT_NOTED_NS   (100ull * BL_NS_PER_MS) // a shorter wait for the disk is not worth a warning
+#define WAIT_NOTED_NS   (100ull * BL_NS_PER_MS) // a shorter wait for the disk does not deserve a warning
 
 static void ask(bl__save_part_t *part);
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- setup ----------------------------------------------------------------------------------------------------------
 
 static void commit_work(bl_task_t *task);
 static void commit_done(bl_task_t *task);
@@ -62,10 +62,10 @@ static void drop_shards(bl__save_t *save) {
 void bl__save_cleanup(bl_driver_t *driver) {
   bl__save_t *save = &driver->save;
   if (save->worker != NULL) {
-    bl_worker_destroy(save->worker); // a commit that has begun ends
+    bl_worker_destroy(save->worker); // waits for a commit that has begun
     bl_loop_drain(driver->loop);
   }
-  if (bl__save_is_busy(driver)) { // nobody will commit it
+  if (bl__save_is_busy(driver)) { // it will not be committed
     bl_checkpoint_folder_discard(save->partial);
   }
   drop_shards(save);
@@ -86,7 +86,7 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
     return BL_OK;
   }
   if (driver->setup.anew && driver->step.applied > 0) {
-    save->tried = driver->step.applied; // just read
+    save->tried = driver->step.applied; // it was just read
     snprintf(save->path, sizeof save->path, "%s", driver->options.resume->path);
   }
   if (bl_checkpoint_folder_try(folder, err) != BL_OK) {
@@ -110,7 +110,7 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
   return status;
 }
 
-// ---- the end of one -------------------------------------------------------------------------------------------------
+// ---- the end of a checkpoint ----------------------------------------------------------------------------------------
 
 static void tell_waits(bl_driver_t *driver, const char *path, const bl_error_t *err) {
   bl__save_wait_t *waits = driver->save.waits;
@@ -202,7 +202,7 @@ static void commit_done(bl_task_t *task) {
   bl__driver_pump(driver);
 }
 
-// ---- what is asked of stages ----------------------------------------------------------------------------------------
+// ---- calls to stages ------------------------------------------------------------------------------------------------
 
 typedef struct {
   bl__save_part_t *part;
@@ -219,7 +219,7 @@ static bl_checkpoint_file_t *find_file(bl__save_t *save, const char *name) {
   return NULL;
 }
 
-// Several ranks have written one file, each what it has of its tensors: checksums add up.
+// Adds what another rank has written of the same file. Each writes its elements of the tensors, so checksums add up.
 static bool add_file(bl_checkpoint_file_t *to, const bl_checkpoint_file_t *from) {
   bool same = to->size_bytes == from->size_bytes && to->head_checksum == from->head_checksum &&
               to->tensor_count == from->tensor_count;
@@ -237,7 +237,7 @@ static bl_status_t keep_files(bl__save_t *save, const bl_stage_answer_t *answer)
   for (size_t i = 0; i < SHARDS_OF_STAGE; i++) {
     const bl_checkpoint_file_t *from = &answer->files[i];
     bl_checkpoint_file_t *to = find_file(save, from->name);
-    if (to != NULL) { // of a rank that shares its layers
+    if (to != NULL) { // from another rank that shares its layers
       if (!add_file(to, from)) {
         return BL_INTERNAL;
       }
@@ -297,13 +297,13 @@ static void enter(bl_driver_t *driver, bl__save_phase_t phase) {
   }
 }
 
-// A lost call, or a stage that is busy: asked again. A copy waits for the one before; a file that cannot be written is
-// an answer.
+// Returns whether the call is repeated: it was lost, or the stage is busy. A copy waits for the one before. A file
+// that cannot be written is an answer.
 static bool asks_again(bl__save_phase_t phase, bl_status_t status) {
   return status == BL_UNAVAILABLE || status == BL_DEADLINE || (phase == BL__SAVE_COPYING && status == BL_EXHAUSTED);
 }
 
-// Some stage could not do its part. The first cause is told, once no stage writes any more and the folder is gone.
+// Records that a stage failed. The first cause is reported when no stage writes any more and the folder is removed.
 static void part_failed(bl__save_part_t *part, const bl_error_t *err) {
   bl__save_t *save = &part->driver->save;
   char name[BL__STAGE_NAME_BYTES];
@@ -313,7 +313,7 @@ static void part_failed(bl__save_part_t *part, const bl_error_t *err) {
   }
 }
 
-// Whether the part is done, well or not.
+// Returns whether the stage is done, successfully or not.
 static bool take_answer(bl__save_part_t *part, const bl_stage_answer_t *answer) {
   bl_driver_t *driver = part->driver;
   bl__save_t *save = &driver->save;
@@ -398,7 +398,7 @@ static bool is_due(const bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
   uint64_t applied = driver->step.applied, every = (uint64_t)job->checkpoint.every;
   const bl__save_t *save = &driver->save;
-  bool again = save->waits != NULL && save->err.status != BL_OK; // somebody asks for it once more
+  bool again = save->waits != NULL && save->err.status != BL_OK; // it is requested once more
   if (job->checkpoint.folder == NULL || applied == 0 || (save->tried == applied && !again) ||
       (bl__save_is_busy(driver) && save->step == applied)) {
     return false;
@@ -415,7 +415,7 @@ static void begin(bl_driver_t *driver) {
   save->began_ns = bl_clock_now_ns();
   save->stopped_ns = 0;
   bl_checkpoint_claim_t *claim = driver->options.claim;
-  // It may have been an older driver's until now.
+  // Until now an older driver may have held the folder.
   if ((claim != NULL && bl_checkpoint_claim_take(claim, driver->options.job, &err) != BL_OK) ||
       bl_checkpoint_folder_begin(folder_of(driver), save->step, driver->step.id.id, save->partial, &err) != BL_OK) {
     end(driver, &err);
@@ -430,7 +430,7 @@ bool bl__save_boundary(bl_driver_t *driver) {
     return true;
   }
   if (save->waits != NULL && save->tried == driver->step.applied && save->err.status == BL_OK) {
-    tell_waits(driver, save->path, &save->err); // it is there already
+    tell_waits(driver, save->path, &save->err); // already saved
   }
   if (!is_due(driver)) {
     return false;

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a driver takes a checkpoint: all stages copy their part (training stands still), then write it while the next steps
-// run; when all have written, the folder is sealed and renamed into place on a thread of its own.
+// How a driver takes a checkpoint. All stages copy their share while training stops, then write it while the next steps
+// run. When all have written, a separate thread seals the folder and renames it into place.
 //
 // Rules:
-//   1. One checkpoint at a time. When the next is due before the last is on disk, training waits for the disk and says
-//      so: no checkpoint that was asked for is left out.
-//   2. One that fails (a full disk, a lost share) changes nothing: the checkpoints before it stay, training goes on, the
-//      failure is told as soon as no stage writes any more, and the next one is tried when it is due.
-//   3. The last one, after the last step, must succeed: else the run ends with that error.
-//   4. What was not committed is removed, also when the run ends in the middle of it.
+//   1. One checkpoint at a time. If the next is due before the last is on disk, training waits for the disk and logs a
+//      warning: no requested checkpoint is left out.
+//   2. A checkpoint that fails (a full disk, a lost network share) changes nothing: the checkpoints before it stay,
+//      training continues, the failure is reported as soon as no stage writes any more, and the next one is tried when
+//      it is due.
+//   3. The last one, after the last step, must succeed. Otherwise the run ends with that error.
+//   4. What was not committed is removed, even if the run ends in the middle of it.
 //   5. The folder is this run's alone for as long as its driver lives (job/checkpoint_claim.h).
 //
-// Thread: the loop's, but for what runs on the worker.
+// Thread: the loop's, except for what runs on the worker.
 #ifndef BALLAST_DRIVER_CHECKPOINT_H
 #define BALLAST_DRIVER_CHECKPOINT_H
 
@@ -22,12 +23,12 @@
 
 typedef enum {
   BL__SAVE_IDLE,
-  BL__SAVE_COPYING,    // every stage is asked to copy; nothing else is asked of them
+  BL__SAVE_COPYING,    // every stage is to copy; no other call is made to them
   BL__SAVE_WRITING,    // every stage writes
-  BL__SAVE_COMMITTING, // on the worker; or removing what failed
+  BL__SAVE_COMMITTING, // on the worker; this includes the removal of a failed one
 } bl__save_phase_t;
 
-// What is asked of one stage.
+// The call to one stage.
 typedef struct bl__save_part {
   bl_driver_t *driver;
   size_t stage;
@@ -43,11 +44,11 @@ typedef struct bl__save_wait {
 
 typedef struct bl__save {
   bl__save_phase_t phase;
-  uint64_t step;      // of the one under way
-  uint64_t number;    // tells its answers from those to earlier ones
-  uint64_t tried;     // step of the last one that ended, or that the run began from
+  uint64_t step;      // of the current checkpoint
+  uint64_t number;    // distinguishes its answers from those to earlier ones
+  uint64_t tried;     // step of the last one that ended, or from which the run began
   bl_error_t err;     // of that one
-  bl_error_t failure; // of the one under way: the first stage that could not do its part
+  bl_error_t failure; // of the current one: the first stage that failed
   char partial[PATH_MAX], path[PATH_MAX];
   bl__save_part_t *parts;       // [stage_count]
   bl_checkpoint_file_t *shards; // [2 stage_count], owned copies
@@ -62,14 +63,16 @@ typedef struct bl__save {
 
 BL_MUST_USE bl_status_t bl__save_prepare(bl_driver_t *driver, bl_error_t *err);
 void bl__save_cleanup(bl_driver_t *driver);
-// Driving begins: tidies the folder; a run that begins anew sets the checkpoints of an earlier one aside.
+// Called before the first step. Checks that the folder can be written, and removes unfinished checkpoints. If the run
+// starts from the first step, moves the checkpoints of an earlier run to another folder.
 BL_MUST_USE bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err);
-// At a boundary. True: stages are being asked to copy, or the checkpoint before must end first: nothing else may begin.
+// Called at a boundary. True: nothing else may begin, because stages are copying or the checkpoint before must end
+// first.
 bool bl__save_boundary(bl_driver_t *driver);
-// Whether one is under way: a run does not end before it has ended.
+// Returns whether a checkpoint is in progress. A run does not end before it has ended.
 bool bl__save_is_busy(const bl_driver_t *driver);
 void bl__save_tick(bl_driver_t *driver);
-// The run ends: those who wait for a checkpoint are told.
+// The run ends: notifies the callers that wait for a checkpoint.
 void bl__save_end_waits(bl_driver_t *driver, const bl_error_t *err);
 
 #endif

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#define LINES 4 // of a run; how many more there are is said
+#define LINES 4 // per run; the number of further ones is logged
 
 static const bl_choice_share_t *find(const bl_stage_place_t *place, const char *shape) {
   for (size_t i = 0; i < place->choice_count; i++) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the libraries of stages chose for their products. A shape that two stages plan otherwise gives them other bits: losses
-// are then not those of another number of stages. It is said, once, and no reason to end a run.
+// The algorithms that the stages' libraries chose for matrix products. If two stages compute the same shape with
+// different algorithms, they get different bits, so losses differ from those of another number of stages. That is
+// reported once and does not end the run.
 //
 // Thread: the driver's loop.
 #ifndef BALLAST_DRIVER_CHOICES_H
@@ -8,7 +9,7 @@
 
 #include "driver.h"
 
-// Warns of each stage and shape whose choice is another one than that of the first stage with the shape.
+// Warns of each stage and shape whose algorithm differs from that of the first stage with the shape.
 void bl__choices_compare(const bl_driver_t *driver);
 
 #endif

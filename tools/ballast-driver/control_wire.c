@@ -5,7 +5,7 @@
 
 #include "sys/log.h"
 
-// A pause whose client gives up is still a pause: the answer goes nowhere, the call waits for it.
+// A pause stays in force if its client cancels the call. The call waits for the end, and the answer is dropped.
 static void paused(uint64_t step, void *context) {
   bl_rpc_call_t *call = context;
   Ballast__V1__PauseResponse output = BALLAST__V1__PAUSE_RESPONSE__INIT;
@@ -21,7 +21,7 @@ void bl__handle_pause(bl_rpc_call_t *call, const ProtobufCMessage *input, void *
   }
 }
 
-// As a pause: a checkpoint whose client gives up is taken all the same.
+// As a pause: the checkpoint is taken even if its client cancels the call.
 static void saved(uint64_t step, const char *folder, const bl_error_t *err, void *context) {
   bl_rpc_call_t *call = context;
   if (err->status != BL_OK) {

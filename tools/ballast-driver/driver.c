@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAVE_MS 3000  // for stages to say good-bye
-#define STOP_MS  60000 // told to end before its first step: to save what stages hold of a predecessor
+#define LEAVE_MS 3000  // for stages to answer Release or Stop
+#define STOP_MS  60000 // for a stop before the first step: to save what stages hold of a predecessor
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- life cycle -----------------------------------------------------------------------------------------------------
 
-// Ends what others wait for.
+// Answers all callers that wait for something.
 static void end_waits(bl_driver_t *driver, const bl_error_t *err) {
   bl__generation_end(driver, err);
   bl__traces_answer(driver, err);
@@ -30,7 +30,8 @@ static void end_waits(bl_driver_t *driver, const bl_error_t *err) {
 }
 
 static int exit_code_of(const bl_driver_t *driver, const bl_error_t *err) {
-  bool lost = driver->step.end == BL_DRIVER_END_LOST; // a stage died and came back: as one that died
+  bool lost =
+      driver->step.end == BL_DRIVER_END_LOST; // a stage died and was restarted: same exit code as for one that died
   return bl_status_exit_code(lost ? BL_UNAVAILABLE : err->status);
 }
 
@@ -81,7 +82,8 @@ static void leave(bl_driver_t *driver, int exit_code) {
 }
 
 static void pump(bl_driver_t *driver) {
-  // Deciding and boundaries lead to further ones; each turn either asks stages something or moves on.
+  // Handling a decision or a boundary can lead to another one. Repeats until the state stops changing, then makes the
+  // calls.
   for (;;) {
     if (driver->state < BL__RUN_TAKEOVER || driver->state >= BL__RUN_STOPPING) {
       return;
@@ -272,7 +274,7 @@ void bl_driver_poke(bl_driver_t *driver) {
 
 void bl_driver_pause(bl_driver_t *driver, bool paused, bl_driver_held_fn held, void *context) {
   driver->control.paused = paused;
-  if (driver->control.held != NULL) { // an earlier one is answered by what is so now
+  if (driver->control.held != NULL) { // an earlier call is answered with the present state
     bl_driver_held_fn earlier = driver->control.held;
     driver->control.held = NULL;
     earlier(driver->step.applied, driver->control.held_context);
@@ -290,8 +292,8 @@ void bl_driver_pause(bl_driver_t *driver, bool paused, bl_driver_held_fn held, v
 
 void bl_driver_stop(bl_driver_t *driver) {
   driver->control.stopping = true;
-  // Stages may hold steps that a predecessor committed and did not save: a driver that is about to drive saves them
-  // first.
+  // Stages may hold steps that a predecessor committed and did not save. A driver that has begun the takeover saves
+  // them first.
   bool may_save = driver->options.job->checkpoint.folder != NULL &&
                   (driver->state == BL__RUN_TAKEOVER || (driver->state == BL__RUN_SETUP && !driver->setup.anew));
   if (driver->state < BL__RUN_STEPS && !may_save) {
@@ -308,7 +310,7 @@ const bl_journal_t *bl_driver_journal(const bl_driver_t *driver) {
   return &driver->journal;
 }
 
-// The first stage whose answer is awaited, and to what.
+// Describes the first stage whose answer is awaited, and the call.
 static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
   static const char *const verbs[] = {"nothing", "Takeover", "PreparePlan", "Run", "Commit", "Abort"};
   static const char *const rounds[] = {[BL__ROUND_FORGET] = "Release",

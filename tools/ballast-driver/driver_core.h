@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files that make up a driver share: its state, and who does what.
+// Private to the driver: the state that its files share, and what each file does.
 //
-//   driver.c      the run: which part has its turn, how it ends; control, views
+//   driver.c      the run: which part is called next, how the run ends; control, views
 //   life.c        phase, time, names
-//   ask.c         asks stages what the step machine wants asked, and tells it the answers
-//   presence.c    who is there: the first contact, and whether stages are alive
+//   ask.c         makes the calls that the step machine requests, and passes it the answers
+//   presence.c    the first contact with stages, and whether they are alive
 // and its parts, each with a state of its own:
-//   setup.h       configure, connect, leave
+//   setup.h       configure, connect, release
 //   plans.h       plans and changes of the policy
 //   automatic.h   the policy auto
-//   boundary.h    what comes next
+//   boundary.h    chooses what follows
 //   attempts.h    votes and reports of steps (reporting.c)
 //   generation.h  text
 //   checkpoint.h  copies, files, commits
 //   traces.h      operations of the last step
-// Calls go downward in the first list and from there to parts; a part tells its driver through hooks.
+// Calls go downward in the first list and from there to parts. A part calls its driver through hooks.
 #ifndef BALLAST_DRIVER_DRIVER_CORE_H
 #define BALLAST_DRIVER_DRIVER_CORE_H
 
@@ -34,20 +34,20 @@
 #include "stores_wire.h"
 
 #define BL__TICK_MS  100
-#define BL__PROBE_MS 1000 // between two looks at a stage that is well
-#define BL__RETRY_MS 200  // before a lost call is made again
+#define BL__PROBE_MS 1000 // between two status calls to a healthy stage
+#define BL__RETRY_MS 200  // before a lost call is repeated
 
 typedef struct bl_remote {
   bl_driver_t *driver;
   size_t index;
   bl_stage_client_t *client;
   bl_stage_configuration_t configuration;
-  uint64_t digest;  // of the configuration that it is to have
+  uint64_t digest;  // of the configuration that it must get
   uint64_t resumed; // digest of the checkpoint that its present configuration began from
 
-  // The question under way.
+  // The call in flight.
   bl_driver_request_t asked;       // verb BL_ASK_NOTHING: none
-  uint64_t ask_number;             // tells its answer from those to earlier questions
+  uint64_t ask_number;             // distinguishes its answer from those to earlier calls
   uint64_t ask_again_ms;           // not before
   char cause[BL_ERROR_TEXT_BYTES]; // why the last call was lost
 
@@ -55,17 +55,17 @@ typedef struct bl_remote {
   bool probing, met;
   uint64_t probe_at_ms;
   uint64_t silent_since_ms; // 0: it answers
-  bool refuses;             // nobody listens there, as opposed to silence
+  bool refuses;             // connections are refused, as opposed to unanswered
   uint64_t incarnation;
   int64_t process;
-  char busy[512];         // why it is not to be taken over now; "": it may be
-  bl_error_t blame;       // ends the run once it is known to be the process that it was,
-  unsigned blame_answers; // after so many answers more; 0: it is not blamed
+  char busy[512];         // why it must not be taken over now; "": it may be
+  bl_error_t blame;       // ends the run if the stage turns out to be the same process as before,
+  unsigned blame_answers; // after this many more answers; 0: no error is pending
   void *status;           // packed
-  uint64_t status_ms;     // when it came
+  uint64_t status_ms;     // when it was received
   size_t status_bytes;
 
-  // Votes: of the attempt that runs or is decided, and of the last commit.
+  // Votes: for the attempt that runs or is decided, and for the last commit.
   bl_rank_vote_t vote, last_vote;
   uint32_t token;
 
@@ -87,7 +87,7 @@ typedef enum {
   BL__RUN_STOPPED,
 } bl__run_state_t;
 
-// What parts tell their driver; what it does then is not theirs to know.
+// Calls from parts to their driver. They need not know what it does.
 typedef struct bl__driver_hooks {
   void (*pump)(bl_driver_t *driver);
   void (*fail)(bl_driver_t *driver, const bl_error_t *err);
@@ -101,7 +101,7 @@ struct bl_driver {
   bl_timer_t *tick;
   bl_journal_t journal;
   bl__run_state_t state;
-  uint64_t busy_since_ms; // that a stage belongs to another run; 0: none does
+  uint64_t busy_since_ms; // since a stage belongs to another run; 0: none does
   const char *phase;
   const char *address; // where it is served
   bl_announcer_t *announcer;
@@ -125,15 +125,15 @@ struct bl_driver {
   bl__tracing_t tracing;
 };
 
-// Goes on with whatever can be done now.
+// Continues with whatever can be done now.
 static inline void bl__driver_pump(bl_driver_t *driver) {
   driver->hooks->pump(driver);
 }
-// Ends the run with an error. `err` may be of the driver.
+// Ends the run with an error. `err` may point into the driver.
 static inline void bl__driver_fail(bl_driver_t *driver, const bl_error_t *err) {
   driver->hooks->fail(driver, err);
 }
-// Ends the run well.
+// Ends the run successfully.
 static inline void bl__driver_leave(bl_driver_t *driver, int exit_code) {
   driver->hooks->leave(driver, exit_code);
 }
@@ -143,7 +143,7 @@ void bl__driver_set_phase(bl_driver_t *driver, const char *phase, const char *er
 uint64_t bl__driver_now_ms(const bl_driver_t *driver);
 // "stage 2 (127.0.0.1:7702)"
 #define BL__STAGE_NAME_BYTES (BL_RPC_ADDRESS_BYTES + 32)
-// The stage and replica of a rank, or of a store.
+// Returns the seat of a rank, or of a store.
 bl_seat_t bl__driver_seat(const bl_driver_t *driver, size_t rank);
 const char *bl__stage_name(const bl_remote_t *stage, char text[BL__STAGE_NAME_BYTES]);
 
@@ -153,10 +153,10 @@ void bl__ask_all(bl_driver_t *driver);
 // presence.c
 void bl__presence_begin(bl_driver_t *driver);
 void bl__presence_tick(bl_driver_t *driver);
-// A call to the stage was lost: look at once whether it is alive.
+// A call to the stage was lost: checks at once whether it is alive.
 void bl__presence_doubt(bl_remote_t *stage);
-// The stage refused what the one that was met would not have refused: ends the run with `err`, or, if it is another
-// process by now, as one whose stage was restarted.
+// The stage refused something that the process met at first would have accepted. Ends the run with `err`, or, if it is
+// another process by now, because the stage was restarted.
 void bl__presence_blame(bl_remote_t *stage, const bl_error_t *err);
 
 #endif

@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 
-#define GENERATION_MAX 65536 // tokens of one text: bounds what is kept for a slow reader
+#define GENERATION_MAX 65536 // per text: bounds what is kept for a slow reader
 
-// A text being drawn. What the reader has not taken yet is kept.
+// A text that is being generated. Keeps what the reader has not taken yet.
 typedef struct bl__text {
   bl_driver_service_t *service;
   bl_rpc_call_t *call;

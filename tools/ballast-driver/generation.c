@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define PROMPT_TOKENS 16 // of the data, where no prompt is given
+#define PROMPT_TOKENS 16 // of the data, if no prompt is given
 
 void bl__generation_end(bl_driver_t *driver, const bl_error_t *err) {
   if (driver->text.runs) {
@@ -20,7 +20,7 @@ void bl__generation_take(bl_driver_t *driver) {
   bl_driver_step_close(&driver->step);
   driver->text.draws = false;
   if (!driver->text.runs) {
-    return; // whoever asked for it has gone
+    return; // the caller has gone
   }
   uint32_t seq = driver->options.training->model.seq;
   if (driver->text.count == seq) {

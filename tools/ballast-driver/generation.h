@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text that is drawn from the model while the run is held or finished.
+// Generates text from the model while the run is held or finished.
 //
 // Thread: the driver's loop.
 #ifndef BALLAST_DRIVER_GENERATION_H
@@ -10,13 +10,13 @@
 typedef struct bl__text {
   bl_generation_t asked;
   uint32_t *tokens; // [seq] the context
-  uint32_t count;   // of them
+  uint32_t count;   // tokens in it
   uint32_t drawn;
-  bool runs;  // somebody waits for it
-  bool draws; // an attempt is under way
+  bool runs;  // a caller waits for it
+  bool draws; // an attempt is in progress
 } bl__text_t;
 
-// An attempt of BL_RUN_GENERATE has ended: hands its token on, and closes it.
+// An attempt of BL_RUN_GENERATE has ended: passes its token on, and closes the attempt.
 void bl__generation_take(bl_driver_t *driver);
 void bl__generation_end(bl_driver_t *driver, const bl_error_t *err);
 

@@ -31,7 +31,7 @@ void bl_journal_cleanup(bl_journal_t *journal) {
   *journal = (bl_journal_t){0};
 }
 
-// Doubles the ring, unwrapping it. False without memory.
+// Doubles the ring and unwraps it. Returns false if memory is exhausted.
 static bool widen(bl_journal_t *journal) {
   bl_event_t *events = calloc(journal->capacity * 2, sizeof *events);
   if (events == NULL) {
@@ -47,7 +47,7 @@ static bool widen(bl_journal_t *journal) {
   return true;
 }
 
-// Room for one more event, numbered.
+// Returns the slot of a new, numbered event.
 static bl_event_t *append(bl_journal_t *journal, bl_event_kind_t kind) {
   bool full = journal->count == journal->capacity;
   if (full && (journal->capacity >= BL_JOURNAL_EVENTS || !widen(journal))) {

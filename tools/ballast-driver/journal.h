@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happened in a run, as numbered events that watchers can read from any point on. Revisions count from 1.
+// What happened in a run, as numbered events. Watchers can read them from any point on. Revisions count from 1.
 //
-// The newest BL_JOURNAL_EVENTS are kept: a watcher that comes late misses the oldest. Memory grows with the events up
-// to that bound. Thread: one owner, the loop's.
+// The newest BL_JOURNAL_EVENTS are kept, so a watcher that connects late misses the oldest. Memory grows with the
+// events up to that bound. Thread: one owner, the loop's.
 #ifndef BALLAST_DRIVER_JOURNAL_H
 #define BALLAST_DRIVER_JOURNAL_H
 
@@ -11,7 +11,7 @@
 
 #include <limits.h>
 
-// At 8 stages a step takes about 700 bytes: 45 MB when full. Bounds what a run of a million steps may take.
+// At 8 stages a step takes about 700 bytes: 45 MB if full. Bounds the memory of a run of a million steps.
 #define BL_JOURNAL_EVENTS 65536
 #define BL_PHASE_BYTES    16
 
@@ -23,7 +23,7 @@ typedef struct bl_stage_share {
 typedef struct bl_store_share {
   int64_t process; // pid, 0: not known
   bool of_host;
-  uint32_t device; // rank of its device; of a host store its number among those
+  uint32_t device; // rank of its device; for a host store its number among the host stores
   uint32_t lent_slots, peak_leased;
 } bl_store_share_t;
 
@@ -34,7 +34,7 @@ typedef struct bl_step_event {
   double seconds;
   const char *policy; // borrowed, of static storage
   uint64_t policy_version;
-  bl_policy_record_t ran_under; // the same with what auto stood for; version 0: not known
+  bl_policy_record_t ran_under; // the same, including what auto stood for; version 0: not known
   bl_stage_share_t *stages;     // [stage_count]
   size_t stage_count;
   bl_store_share_t *stores; // [store_count], those of devices, then those of hosts
@@ -57,7 +57,7 @@ typedef struct bl_phase_event {
 typedef struct bl_checkpoint_event {
   uint64_t step;
   uint64_t bytes;
-  double seconds, stopped_seconds; // from the copy to the commit; of these, training stood still
+  double seconds, stopped_seconds; // from the copy to the commit; the share during which training stopped
   char folder[PATH_MAX];
   char error[BL_ERROR_TEXT_BYTES]; // "": committed
 } bl_checkpoint_event_t;
@@ -88,14 +88,14 @@ typedef struct bl_journal {
 BL_MUST_USE bl_status_t bl_journal_init(bl_journal_t *journal);
 void bl_journal_cleanup(bl_journal_t *journal);
 
-// Each appends one event. Without memory the event is lost and logged; the run goes on.
+// Each appends one event. If memory is exhausted, the event is lost and logged, and the run continues.
 void bl_journal_add_step(bl_journal_t *journal, const bl_step_event_t *step); // copies `stages` and `stores`
 void bl_journal_add_validation(bl_journal_t *journal, const bl_validation_event_t *validation);
 void bl_journal_add_phase(bl_journal_t *journal, const char *phase, const char *error, int32_t exit_code);
 void bl_journal_add_checkpoint(bl_journal_t *journal, const bl_checkpoint_event_t *checkpoint);
 void bl_journal_add_plan(bl_journal_t *journal);
 
-// The oldest kept event with a revision above `revision`, or NULL. Borrowed until the next event is added.
+// Returns the oldest kept event with a revision above `revision`, or NULL. Borrowed until the next event is added.
 const bl_event_t *bl_journal_after(const bl_journal_t *journal, uint64_t revision);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballast-driver: drives one run over stages that are already there, as a gRPC service (ballast.v1.Driver).
+// ballast-driver: drives one run over stages that already run, as a gRPC service (ballast.v1.Driver).
 #include "config/job.h"
 #include "driver.h"
 #include "formats/safetensors.h"
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORPHAN_MS       5000 // for the step that runs when the process that started this one has gone
+#define ORPHAN_MS       5000 // for the current step, when the process that started this one is gone
 #define JOB_LIMIT_BYTES (1u << 20)
 
 typedef struct arguments {
@@ -75,8 +75,8 @@ typedef struct program {
   bl_driver_service_t *service;
   bl_driver_t *driver; // NULL until the run is prepared
   bl_timer_t *orphan;
-  bl_page_t *page;  // NULL: nothing listens for it
-  uint64_t metered; // revision of the journal
+  bl_page_t *page;  // NULL: no address to serve it at
+  uint64_t metered; // last revision of the journal in the metrics
   bool stopping;
   int exit_code;
 } program_t;
@@ -95,7 +95,7 @@ static void run_ended(int exit_code, void *context) {
   bl_driver_service_when_recorded(self->service, run_recorded, self);
 }
 
-// Nothing was asked of any stage.
+// Stops before any call was made to a stage.
 static void stop_starting(program_t *self) {
   bl_error_t err;
   (void)bl_error_set(&err, BL_CANCELLED,
@@ -160,7 +160,8 @@ static bool may_commit(void *context, uint64_t *recorder) {
 
 // ---- the beginning
 
-// Relative paths of the job are joined to the job file's folder, in absolute form: stages run in other folders.
+// Reads the job. Its relative paths are joined to the job file's folder and made absolute, because stages run in other
+// folders.
 static bl_status_t read_job(program_t *self, bl_error_t *err) {
   const char *path = self->arguments.job;
   if (path == NULL) {
@@ -215,7 +216,7 @@ static bl_status_t make_driver(program_t *self, bl_error_t *err) {
   return status;
 }
 
-// The job can run, or why not is known: nothing was asked of a stage before.
+// The preparation has ended, with BL_OK or an error. No call was made to a stage before.
 static void prepared(void *context) {
   program_t *self = context;
   bl_error_t err = self->preparation.err;
@@ -248,7 +249,7 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   if (status == BL_OK) {
     status = make_service(self, err);
   }
-  if (status == BL_OK) { // its thread begins here, where signals are held back
+  if (status == BL_OK) { // creates its thread here, where signals are blocked
     self->preparation = (bl_preparation_t){
         .job = &self->job, .order_paths = &self->arguments.orders, .resumes = self->arguments.resume};
     status = bl_preparation_init(&self->preparation, bl_daemon_loop(daemon), prepared, self, err);
@@ -285,8 +286,8 @@ static void end_calls(void *context) {
 static void destroy(void *context) {
   program_t *self = context;
   if (bl_preparation_is_running(&self->preparation)) {
-    // Whoever told us to end need not wait for the search: what others see of us is gone, and the kernel frees the
-    // rest.
+    // A caller that ends this process need not wait for the search. Nothing is visible to other processes any more, and
+    // the kernel frees the rest.
     exit(bl_status_exit_code(BL_CANCELLED));
   }
   bl_page_destroy(self->page);

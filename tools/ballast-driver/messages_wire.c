@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-// All parts of one message live in one block that is handed out piece by piece.
+// All parts of one message are cut from one block.
 typedef struct block {
   char *bytes;
   size_t size, used;
@@ -21,7 +21,8 @@ static void *take(block_t *block, size_t size_bytes) {
   return piece;
 }
 
-// Enough for any event of `stages` stages and `stores` stores with `items` chunks, memory tags and paths together.
+// Allocates a block for any event of `stages` stages and `stores` stores with `items` chunks, memory tags and paths
+// together.
 static block_t make_block(size_t stages, size_t stores, size_t items) {
   size_t part =
       sizeof(Ballast__V1__StagePlan) + sizeof(Ballast__V1__StageStep) + sizeof(Ballast__V1__StageCounters) + 128;
@@ -88,7 +89,7 @@ static void make_step(block_t *block, const bl_grid_t *grid, const bl_step_event
   message->step = event;
 }
 
-// What a tensor rank has of a parameter.
+// Returns the elements of a parameter that a tensor rank holds.
 static uint64_t elements_of(const bl_training_t *training, uint32_t index, uint32_t tensor) {
   const bl_parameter_t parameter = bl_parameter_get(&training->model, index);
   const bl_grid_t *grid = &training->grid;
@@ -206,7 +207,7 @@ Ballast__V1__WatchResponse *bl_watch_message_create(const bl_driver_t *driver, c
   if (block.bytes == NULL) {
     return NULL;
   }
-  Ballast__V1__WatchResponse *message = take(&block, sizeof *message); // first: the block is freed by it
+  Ballast__V1__WatchResponse *message = take(&block, sizeof *message); // first: destroying it frees the block
   *message = (Ballast__V1__WatchResponse)BALLAST__V1__WATCH_RESPONSE__INIT;
   message->revision = event->revision;
   switch (event->kind) {

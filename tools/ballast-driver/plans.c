@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Who asked for a change.
+// The caller of a change.
 typedef struct caller {
   bl_driver_policy_fn done;
   void *context;
@@ -17,7 +17,7 @@ typedef struct caller {
 
 // ---- proposals ------------------------------------------------------------------------------------------------------
 
-// NULL: there is no such plan.
+// Returns 0 if there is no such plan.
 static uint64_t digest_of(const char *text, bl_run_kind_t kind) {
   return text != NULL ? bl_hash64(text, strlen(text), (uint64_t)kind) : 0;
 }
@@ -29,7 +29,7 @@ static void drop_proposal(bl__plans_t *plans) {
   plans->open = false;
 }
 
-// What the policy means: plans->next_balance and plans->next_text.
+// Makes the policy's plan: plans->next_balance and plans->next_text.
 static bl_status_t make_plan(bl_driver_t *driver, const bl_policy_t *policy, bl_error_t *err) {
   bl__plans_t *plans = &driver->plans;
   size_t size;
@@ -41,7 +41,7 @@ static bl_status_t make_plan(bl_driver_t *driver, const bl_policy_t *policy, bl_
   return status;
 }
 
-// All stages have prepared the proposal for training: its plan is what runs from now on.
+// All stages have prepared the proposal for training: makes its plan the one in force.
 static void adopt(bl__plans_t *plans) {
   bl_balance_plan_cleanup(&plans->balance);
   free(plans->texts[BL_RUN_TRAIN]);
@@ -101,7 +101,7 @@ const bl_policy_history_t *bl__plans_history(bl_driver_t *driver) {
   return &changes->history;
 }
 
-// The policies that a predecessor left: those of the plan in force. Else the job's is the first.
+// Opens the history: with the policies of the plan in force that a predecessor left, otherwise with the job's policy.
 static void open_book(bl_driver_t *driver) {
   bl_changes_t *changes = &driver->plans.changes;
   bl_policy_t first = bl_policy_of_job(driver->options.job);
@@ -120,7 +120,7 @@ static void adopt_first(bl__plans_t *plans) {
   bl_changes_first_agreed(&plans->changes);
 }
 
-// Proposes the next plan that the stages need; false when they have all.
+// Proposes the next plan that the stages need. Returns false if they have all.
 static bool propose_next(bl_driver_t *driver) {
   bl__plans_t *plans = &driver->plans;
   for (; plans->next_kind < BL_RUN_KINDS; plans->next_kind++) {
@@ -151,11 +151,11 @@ bool bl__plans_begin(bl_driver_t *driver) {
   return propose_next(driver);
 }
 
-// A stage refuses a first plan: stores may still be coming up, so that it is proposed again for a while.
+// A stage refuses a first plan. Stores may still be coming up, so it is proposed repeatedly for a while.
 static void refused_in_setup(bl_driver_t *driver) {
   bl__plans_t *plans = &driver->plans;
   uint64_t now = bl__driver_now_ms(driver);
-  // What the job requires of its paths is waited for: the stage says that it is not ready until it is there.
+  // If the job requires certain paths, the driver waits for them. Until then the stage reports that it is not ready.
   const bool waits = driver->options.job->balance.require != BL_JOB_DATA_PATH_AUTO;
   switch (bl_changes_first_refused(&plans->changes, plans->refusal.status, waits, now)) {
   case BL_CHANGES_BLAME:
@@ -189,7 +189,7 @@ bool bl__plans_go_on(bl_driver_t *driver) {
       return true;
     }
     bl_log(BL_LOG_WARNING, "%s; the plan before goes on", plans->refusal.text);
-    adopt_first(plans); // the stages' plan differs from what this driver would make of the same policy
+    adopt_first(plans); // the stages' plan differs from the one that this driver makes of the same policy
   } else if (step->proposal_kind == BL_RUN_TRAIN) {
     adopt_first(plans);
   }
@@ -204,7 +204,7 @@ static void answer(caller_t *caller, const bl_policy_answer_t *answer, const bl_
   free(caller);
 }
 
-// What is answered where nothing has to be changed.
+// Returns the answer if nothing has to be changed.
 static bl_policy_answer_t present(const bl_driver_t *driver, const bl_changes_answer_t *said) {
   bl_policy_answer_t answered = {.record = said->record, .unchanged = said->unchanged};
   if (said->in_force) {
@@ -214,21 +214,21 @@ static bl_policy_answer_t present(const bl_driver_t *driver, const bl_changes_an
   return answered;
 }
 
-// Says in `err` why the policy in force stays.
+// Adds to `err` that the policy in force stays.
 static void refuse_change(const bl_driver_t *driver, const bl_policy_t *wanted, bl_error_t *err) {
   const bl_policy_record_t *current = bl_policy_history_current(&driver->plans.changes.history);
   char text[BL_POLICY_TEXT], before[BL_POLICY_TEXT];
   if (err->status == BL_UNAVAILABLE || err->status == BL_DEADLINE) {
-    err->status = BL_PRECONDITION; // it is a store that cannot be reached, not this driver that is not there
+    err->status = BL_PRECONDITION; // a store is unreachable, not this driver
   }
   (void)bl_error_prefix(err, "policy %s (version %" PRIu64 ") stays in force, %s was refused",
                         bl_policy_format(&current->policy, before), current->version, bl_policy_format(wanted, text));
   bl_log(BL_LOG_WARNING, "%s", err->text);
 }
 
-// Whether every store of the proposed plan has shown that it is there since the change was asked for, so that its
-// reservations do not hold the boundary up. BL_UNAVAILABLE: not yet; then `err` names one. Stores that this driver
-// never reached are left to the stages.
+// Checks that every store of the proposed plan has answered since the change was requested, so that its reservations do
+// not hold up the boundary. BL_UNAVAILABLE: not yet; `err` names one. Stores that this driver never reached are left to
+// the stages.
 static bl_status_t check_stores(const bl_driver_t *driver, uint64_t asked_ms, bl_error_t *err) {
   const bl_holdings_t *holdings = &driver->plans.next_balance.holdings;
   for (size_t i = 0; i < bl_stores_count(driver->stores); i++) {
@@ -243,7 +243,7 @@ static bl_status_t check_stores(const bl_driver_t *driver, uint64_t asked_ms, bl
   return BL_OK;
 }
 
-// A plan of the change that is begun is made and proposed. False: nothing is proposed.
+// Makes and proposes a plan of the current change. Returns false if nothing is proposed.
 static bool begin_change(bl_driver_t *driver) {
   bl__plans_t *plans = &driver->plans;
   bl_changes_t *changes = &plans->changes;
@@ -267,8 +267,8 @@ static bool begin_change(bl_driver_t *driver) {
   return true;
 }
 
-// What a policy would mean; or, for a request that is not a dry run, whether it can mean anything. True: it is
-// answered.
+// Answers what a policy would mean, or, for a request that is not a dry run, only that no plan can be made of it.
+// Returns true if it was answered.
 static bool look_at(bl_driver_t *driver, const bl_policy_request_t *request, bl_policy_record_t *wanted,
                     caller_t *caller) {
   bl_balance_plan_t plan = {0};
@@ -284,7 +284,7 @@ static bool look_at(bl_driver_t *driver, const bl_policy_request_t *request, bl_
   return answered;
 }
 
-// The stages have answered what was proposed for a change.
+// The stages have answered the proposal for a change: concludes the change.
 static void conclude(bl_driver_t *driver) {
   bl__plans_t *plans = &driver->plans;
   bl_changes_t *changes = &plans->changes;
@@ -335,7 +335,7 @@ bool bl__plans_boundary(bl_driver_t *driver, bool held) {
         return true;
       }
       if (changes->waiting_count == waiting) {
-        return false; // it waits for stores, and a step runs meanwhile
+        return false; // it waits for stores, and a step runs in the meantime
       }
       break;
     }
@@ -366,7 +366,7 @@ void bl__plans_cleanup(bl_driver_t *driver) {
 
 // ---- for callers ----------------------------------------------------------------------------------------------------
 
-// Answers what can be answered without the stages: refusals, dry runs, what is so already. False when it must wait.
+// Answers what needs no stages: refusals, dry runs, what is already in force. Returns false if the request must wait.
 static bool answer_at_once(bl_driver_t *driver, const bl_policy_request_t *request, caller_t *caller) {
   bl_policy_record_t wanted;
   bl_changes_answer_t said;
@@ -416,7 +416,7 @@ bool bl__plans_wish(bl_driver_t *driver, const bl_policy_t *policy, bl_driver_po
   return caller != NULL;
 }
 
-// What a policy that is asked for begins as.
+// Returns what a requested policy begins as.
 static bl_policy_t begin_of(const bl_driver_t *driver, const bl_policy_t *asked) {
   const bl_schedule_t *schedule = driver->options.training->schedule;
   bl_policy_t begun = *asked;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plans of a run and the changes of its policy, around what lib/policy/change.h decides: makes plans, proposes them
-// to the stages, answers callers.
+// The plans of a run and the changes of its policy. lib/policy/change.h decides; this makes plans, proposes them to the
+// stages, and answers callers.
 //
 // Thread: the driver's loop.
 #ifndef BALLAST_DRIVER_PLANS_H
@@ -11,8 +11,8 @@
 #include "driver.h"
 
 typedef struct bl__plans {
-  bl_changes_t changes;      // which policies are in force and asked for: decides, and the rest here does it
-  char *texts[BL_RUN_KINDS]; // NULL: no run of this kind. BL_RUN_TRAIN: what is in force
+  bl_changes_t changes;      // decides which policies are in force and requested; the rest here acts
+  char *texts[BL_RUN_KINDS]; // NULL: no run of this kind. BL_RUN_TRAIN: the plan in force
   bl_balance_plan_t balance; // of the policy in force
 
   // What is proposed to the stages.
@@ -22,25 +22,26 @@ typedef struct bl__plans {
   bl_error_t refusal;
 
   // Setup.
-  uint64_t again_ms;       // of a plan that is refused for now; 0: none
+  uint64_t again_ms;       // when to repeat a plan that was refused for now; 0: none
   bl_run_kind_t next_kind; // to be proposed next
 } bl__plans_t;
 
-// The policies in force, also before setup: then those that a predecessor left.
+// Returns the policies in force; before setup those that a predecessor left.
 const bl_policy_history_t *bl__plans_history(bl_driver_t *driver);
 bool bl__plans_setting_up(const bl_driver_t *driver);
-// Setup: proposes what the stages lack. True: something is proposed, or the run has failed.
+// Setup: proposes the plans that the stages lack. True: a plan is proposed, or the run has failed.
 bool bl__plans_begin(bl_driver_t *driver);
-// The same, at a boundary at which a proposal of setup has ended.
+// The same, at a boundary after a proposal of setup has ended.
 bool bl__plans_go_on(bl_driver_t *driver);
-// Between steps: ends a change that was proposed, and begins the next. True: something is proposed. `held`: no step
-// runs in between.
+// Between steps: ends a change that was proposed, and begins the next. True: a plan is proposed. `held`: no step runs
+// in between.
 bool bl__plans_boundary(bl_driver_t *driver, bool held);
 void bl__plans_end_waits(bl_driver_t *driver, const bl_error_t *err);
 void bl__plans_cleanup(bl_driver_t *driver);
-// The driver's own change, at the boundary that it is asked at. False: others wait, ask again later.
+// Requests a change on behalf of the driver, at the boundary where it is called. False: other changes wait; repeat it
+// later.
 bool bl__plans_wish(bl_driver_t *driver, const bl_policy_t *policy, bl_driver_policy_fn done);
-// The call to make for a proposal, and its refusal.
+// The call to make for a proposal, and the handling of its refusal.
 bl_stage_plan_text_t bl__plan_text(const bl_driver_t *driver, const bl_driver_request_t *request);
 void bl__plan_refused(bl_remote_t *stage, const bl_driver_request_t *request, const bl_error_t *err);
 

@@ -7,7 +7,7 @@
 
 #include "ballast/v1/stage.pb-c.h"
 
-// One message with all that it points to; it borrows nothing of the record.
+// One message with everything that it points to. It borrows nothing of the record.
 typedef struct bl_policy_wire {
   Ballast__V1__PolicyRecord message;
   uint32_t devices[BL_POLICY_DEVICES];
@@ -21,7 +21,7 @@ typedef struct bl_policy_history_wire {
 } bl_policy_history_wire_t;
 void bl_policy_history_to_wire(const bl_policy_history_t *history, bl_policy_history_wire_t *wire);
 
-// What a stage kept. False when it is not what a driver writes: then *history is empty.
+// Reads what a stage kept. Returns false if it is not what a driver writes; then *history is empty.
 bool bl_policy_history_from_wire(Ballast__V1__PolicyRecord *const *records, size_t count, bl_policy_history_t *history);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-// What a plan takes of the devices, as messages.
+// What a plan needs of the devices, as messages.
 typedef struct shares {
   Ballast__V1__DeviceShare *messages;
   Ballast__V1__DeviceShare **pointers; // [count]
@@ -17,7 +17,7 @@ static void free_shares(shares_t *shares) {
   free(shares->pointers);
 }
 
-// Without memory: none.
+// Without memory the result is empty.
 static shares_t make_shares(const bl_holdings_t *holdings, const char (*reasons)[BL_AUTOMATIC_REASON]) {
   size_t count = holdings != NULL ? holdings->devices : 0;
   shares_t shares = {.messages = calloc(count + 1, sizeof *shares.messages),
@@ -39,7 +39,7 @@ static shares_t make_shares(const bl_holdings_t *holdings, const char (*reasons)
   return shares;
 }
 
-// The same of host stores.
+// The same for host stores.
 typedef struct host_shares {
   Ballast__V1__HostShare *messages;
   Ballast__V1__HostShare **pointers; // [count]
@@ -51,7 +51,7 @@ static void free_host_shares(host_shares_t *shares) {
   free(shares->pointers);
 }
 
-// Without memory: none.
+// Without memory the result is empty.
 static host_shares_t make_host_shares(const bl_driver_t *driver, const bl_holdings_t *holdings) {
   const bl_job_t *job = bl_driver_job(driver);
   const size_t devices = job->services.stores.count, count = bl_job_store_count(job) - devices;
@@ -68,13 +68,13 @@ static host_shares_t make_host_shares(const bl_driver_t *driver, const bl_holdin
   return shares;
 }
 
-// A change that is under way, and who asked.
+// A change in progress, and the call that requested it.
 typedef struct asked {
   bl_rpc_call_t *call;
   const bl_driver_t *driver;
 } asked_t;
 
-// As with a pause: a change whose client gives up is made all the same, and the answer goes nowhere.
+// As with a pause: the change is made even if its client cancels the call, and the answer is dropped.
 static void was_set(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
   asked_t *asked = context;
   bl_rpc_call_t *call = asked->call;

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#define ORDER_LIMIT_BYTES (15u << 20) // stages get it in a message (BL_RPC_MESSAGE_LIMIT_BYTES)
+#define ORDER_LIMIT_BYTES (15u << 20) // a message carries it to the stages (BL_RPC_MESSAGE_LIMIT_BYTES)
 
 static bl_status_t read_order(const char *path, char **order, bl_error_t *err) {
   size_t size;
@@ -14,7 +14,7 @@ static bl_status_t read_order(const char *path, char **order, bl_error_t *err) {
   return status == BL_OK ? status : bl_error_prefix(err, "--order");
 }
 
-// What the job means, with the orders that were given.
+// Resolves the job, with the orders that were given.
 static bl_status_t resolve_job(bl_preparation_t *self, bl_error_t *err) {
   const bl_text_list_t *paths = self->order_paths;
   char *orders[2] = {NULL, NULL};
@@ -34,7 +34,7 @@ static bl_status_t resolve_job(bl_preparation_t *self, bl_error_t *err) {
   return status;
 }
 
-// What is in the folder is looked at once it is this run's.
+// Claims the folder before anything in it is read.
 static bl_status_t claim_folder(bl_preparation_t *self, bl_error_t *err) {
   if (bl_checkpoint_claim_take(&self->claim, self->job, err) != BL_OK) {
     return bl_error_prefix(err, "checkpoint.folder");

@@ -11,11 +11,11 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define ALIVE_MS   3000 // a driver looks after its stages every second: three looks missed
-#define BUSY_MS    6000 // until a driver that has ended has been silent for ALIVE_MS, and some
-#define SILENCE_MS 6000 // a process that is there and does not answer: three answers missed, named within 10 s
+#define ALIVE_MS   3000 // a driver calls its stages every second: three calls missed
+#define BUSY_MS    6000 // until a driver that has ended has been silent for ALIVE_MS, plus a margin
+#define SILENCE_MS 6000 // a process that exists and does not answer: three answers missed, reported within 10 s
 
-// Two addresses of one process: it would hold one stage and lose the other.
+// Rejects two addresses of one process: it would hold one stage and lose the other.
 static bl_status_t check_distinct(const bl_driver_t *driver, bl_error_t *err) {
   for (size_t i = 0; i < driver->stage_count; i++) {
     for (size_t k = 0; k < i; k++) {
@@ -32,7 +32,7 @@ static bl_status_t check_distinct(const bl_driver_t *driver, bl_error_t *err) {
   return BL_OK;
 }
 
-// Says in stage->busy whether it runs another job for a driver that is alive.
+// Sets stage->busy if the stage runs another job for a driver that is alive.
 static void note_business(bl_remote_t *stage, const bl_stage_said_t *said) {
   bl_stage_configuration_t ours = stage->configuration;
   ours.resume_digest = said->resumed;
@@ -46,8 +46,8 @@ static void note_business(bl_remote_t *stage, const bl_stage_said_t *said) {
   }
 }
 
-// Whether stages belong to another run. They are looked at again until that has lasted for a while: a driver that has
-// just ended may have been heard of a moment ago.
+// Returns whether stages belong to another run. They are checked repeatedly for a while, because a driver that has just
+// ended may have called them a moment ago.
 static bool waits_for_others(bl_driver_t *driver) {
   const bl_remote_t *busy = NULL;
   for (size_t i = 0; i < driver->stage_count && busy == NULL; i++) {
@@ -67,7 +67,7 @@ static bool waits_for_others(bl_driver_t *driver) {
   return true;
 }
 
-// All stages have answered for the first time: whoever drove them, this driver's epoch is higher.
+// All stages have answered for the first time: takes them over with an epoch above that of any driver they follow.
 static void begin_takeover(bl_driver_t *driver) {
   bl_error_t err;
   if (check_distinct(driver, &err) != BL_OK) {
@@ -105,7 +105,7 @@ static void keep_status(bl_remote_t *stage, const bl_stage_answer_t *answer) {
 
 static void probe(bl_remote_t *stage);
 
-// It is still the process that was met.
+// It is still the process that was met at first.
 static void settle_blame(bl_remote_t *stage) {
   if (stage->blame_answers == 0) {
     return;
@@ -168,8 +168,8 @@ static void missed(bl_remote_t *stage, const bl_error_t *err) {
   bl_driver_t *driver = stage->driver;
   uint64_t now = bl__driver_now_ms(driver);
   if (stage->silent_since_ms == 0) {
-    // An answer that ran out of time was awaited for at least so long; not longer, or a driver that was stopped for a
-    // minute would blame its stages.
+    // A call that timed out has been awaited for at least this long. No more is assumed, or a driver that was stopped
+    // for a minute would blame its stages.
     bool awaited = err->status == BL_DEADLINE && now > BL_STAGE_STATUS_MS;
     stage->silent_since_ms = awaited ? now - BL_STAGE_STATUS_MS : now;
   }
@@ -241,7 +241,7 @@ void bl__presence_doubt(bl_remote_t *stage) {
 void bl__presence_blame(bl_remote_t *stage, const bl_error_t *err) {
   if (stage->blame_answers == 0) {
     stage->blame = *err;
-    stage->blame_answers = stage->probing ? 2 : 1; // an answer under way may be of the process before
+    stage->blame_answers = stage->probing ? 2 : 1; // an answer in flight may be of the process before
     probe(stage);
   }
 }

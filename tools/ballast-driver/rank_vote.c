@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A copy of `count` items; NULL when there are none, or no memory.
+// Returns a copy of `count` items. NULL: there are none, or no memory.
 static void *copy_items(const void *items, size_t count, size_t item_bytes) {
   void *copy = count > 0 ? malloc(count * item_bytes) : NULL;
   if (copy != NULL) {
@@ -41,7 +41,7 @@ void bl_rank_vote_cleanup(bl_rank_vote_t *vote) {
 
 static bl_status_t check_finite(const bl_rank_vote_t *votes, const bl_grid_t *grid, bl_error_t *err) {
   char name[BL_GRID_NAME_BYTES];
-  // The loss says most: its micro-batch is known. It is looked for on all ranks first.
+  // Losses of all ranks are checked first, because for them the micro-batch is known.
   for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
     if (!votes[s].finite && votes[s].nonfinite_micro_batch >= 0) {
       return bl_error_set(err, BL_PRECONDITION,
@@ -66,7 +66,7 @@ static bl_status_t sum_losses(const bl_rank_vote_t *votes, const bl_grid_t *grid
   size_t reported = 0;
   double sum = 0;
   const bool back =
-      bl_copies_pipes(bl_grid_copies(grid)) > 1; // the head of pipe 0 is on the last stage, of 1 on the first
+      bl_copies_pipes(bl_grid_copies(grid)) > 1; // the head of pipe 0 is on the last stage, that of pipe 1 on the first
   const size_t each = grid->stages * grid->tensor;
   for (size_t k = 0; k < bl_grid_ranks(grid); k++) { // replicas, and so their micro-batches, follow each other
     const bl_rank_vote_t *vote = &votes[back ? k / each * each + each - 1 - k % each : k];
@@ -108,7 +108,7 @@ static bl_status_t sum_squares(const bl_rank_vote_t *votes, const bl_grid_t *gri
   for (size_t i = 0; i < parameters; i++) {
     double of_parts = 0;
     uint32_t found = 0;
-    for (uint32_t part = 0; part < parts; part++) { // all, or of a tensor that is not cut the first
+    for (uint32_t part = 0; part < parts; part++) { // all parts, or the first one of a tensor that is not divided
       const double squares = scratch[i * parts + part];
       of_parts += squares >= 0 || isnan(squares) ? squares : 0;
       found += !(squares < 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's copy of one rank's vote, and what the votes of all ranks say together.
+// The driver's copy of one rank's vote, and the sum of the votes of all ranks.
 //
-// Losses and gradient norms must not depend on how the model is cut (EXECUTION.md 8): sums are taken over micro-batches
-// in their order and over tensors in canonical order, in fp64, never over partial sums of stages.
+// Losses and gradient norms must not depend on how the model is divided (EXECUTION.md 8). Sums are taken over
+// micro-batches in their order and over tensors in canonical order, in fp64, never over partial sums of stages.
 //
 // Pure. Thread: values of their owner.
 #ifndef BALLAST_DRIVER_RANK_VOTE_H
@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// One rank's vote. As an argument it may borrow its arrays; one made by bl_rank_vote_copy owns them.
+// One rank's vote. As an argument it may borrow its arrays; one created by bl_rank_vote_copy owns them.
 typedef struct bl_rank_vote {
   uint64_t step;
   uint64_t attempt; // 0: none
@@ -29,30 +29,30 @@ typedef struct bl_rank_vote {
   size_t square_count;
   uint64_t tokens; // stages with a head
   bl_stage_counters_t counters;
-  uint32_t *leased_peaks; // [store_count], by store of the plan: most of its store slots in use at once by this stage
+  uint32_t *leased_peaks; // [store_count], by store of the plan: maximum of slots that this stage used there at once
   size_t store_count;     // 0: it evicts nothing
 } bl_rank_vote_t;
 
-// Makes *to an owned copy; what it owned before is freed. BL_EXHAUSTED leaves it without a vote.
+// Makes *to an owned copy and frees what it owned before. BL_EXHAUSTED leaves it without a vote.
 BL_MUST_USE bl_status_t bl_rank_vote_copy(bl_rank_vote_t *to, const bl_rank_vote_t *from);
 void bl_rank_vote_cleanup(bl_rank_vote_t *vote); // a zeroed one is fine
 
-// What all votes of one training attempt say.
+// The result of all votes of one training attempt.
 typedef struct bl_vote_result {
   double loss;      // mean over the micro-batches
   double grad_norm; // before clipping
   uint64_t tokens;
 } bl_vote_result_t;
 
-// Counts the votes of all ranks of `grid` for a step of `micro_batches` micro-batches and a model of `parameters`
-// tensors; `scratch` has room for that many in each part of a layer. BL_INTERNAL: a loss or a tensor is missing, or was
-// counted twice; names rank and tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch and
-// rank.
+// Sums up the votes of all ranks of `grid` for a step of `micro_batches` micro-batches and a model of `parameters`
+// tensors. `scratch` has that many elements for each part of a layer. BL_INTERNAL: a loss or a tensor is missing, or
+// was counted twice; names rank and tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch
+// and rank.
 BL_MUST_USE bl_status_t bl_vote_result_count(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t micro_batches,
                                              size_t parameters, double *scratch, bl_vote_result_t *result,
                                              bl_error_t *err);
 
-// The factor on every gradient: min(1, clip / (norm + 1e-6)); 1 when clip is 0.
+// Returns the factor on every gradient: min(1, clip / (norm + 1e-6)); 1 if clip is 0.
 double bl_clip_scale(double clip, double grad_norm);
 
 #endif

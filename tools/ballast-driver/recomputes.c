@@ -3,7 +3,7 @@
 
 #define MINUTE_NS (60 * UINT64_C(1000000000))
 
-// Forgets minutes that are more than an hour ago.
+// Clears minutes that are more than an hour old.
 static void advance(bl_recomputes_t *recomputes, uint64_t now_ns) {
   uint64_t minute = now_ns / MINUTE_NS;
   for (unsigned i = 0; recomputes->minute < minute && i < BL_RECOMPUTES_MINUTES; i++) {

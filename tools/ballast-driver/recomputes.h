@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks made again because stores lost them, in the hour that has just passed: balance.max_recomputes_per_hour turns
-// a run that silently computes everything twice into an error.
+// Blocks recomputed in the last hour because stores lost them. balance.max_recomputes_per_hour turns a run that
+// silently computes everything twice into an error.
 //
 //   bl_recomputes_t recomputes = {0};
 //   bl_recomputes_add(&recomputes, bl_clock_now_ns(), count);
@@ -19,9 +19,9 @@ typedef struct bl_recomputes { // all zero: none
   uint64_t minute; // of the newest count
 } bl_recomputes_t;
 
-// Time never goes back.
+// now_ns must not decrease.
 void bl_recomputes_add(bl_recomputes_t *recomputes, uint64_t now_ns, uint64_t count);
-// In the 59 whole minutes before this one and in this one.
+// Returns the sum over the current minute and the 59 minutes before it.
 uint64_t bl_recomputes_count(bl_recomputes_t *recomputes, uint64_t now_ns);
 
 #endif

@@ -9,7 +9,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-// The votes of all stages for the attempt, borrowed: the vote, or what the last commit kept of it.
+// Returns the votes of all stages for the attempt, borrowed: the current vote or that of the last commit. NULL: one is
+// missing.
 static const bl_rank_vote_t *votes_of(bl_driver_t *driver, uint64_t attempt) {
   for (size_t i = 0; i < driver->stage_count; i++) {
     const bl_remote_t *stage = &driver->stages[i];
@@ -33,12 +34,12 @@ bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_vote_resul
                               driver->attempts.parameter_count, driver->attempts.squares, result, err);
 }
 
-// What stores lost costs time that nobody sees; beyond the budget of the job it is an error.
+// Blocks that stores lost cost time without being noticed. Beyond the job's limit they are an error.
 static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares) {
   const bl_optional_int_t *limit = &driver->options.job->balance.max_recomputes_per_hour;
   uint64_t now_ns = bl_clock_now_ns();
   for (size_t i = 0; i < driver->stage_count; i++) {
-    const bl_holdings_t *holdings = &driver->plans.balance.holdings; // what is made again by plan is no loss
+    const bl_holdings_t *holdings = &driver->plans.balance.holdings; // planned recomputation is not a loss
     const uint32_t stage = bl__driver_seat(driver, i).stage;
     uint32_t planned = stage < holdings->devices ? holdings->dropped[stage] : 0, made = shares[i].counters.recomputed;
     bl_recomputes_add(&driver->recomputes, now_ns, made > planned ? made - planned : 0);
@@ -53,7 +54,7 @@ static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares
   }
 }
 
-// What every stage did in the step; NULL: no memory.
+// Returns what every stage did in the step; NULL: no memory.
 static bl_stage_share_t *stage_shares(const bl_driver_t *driver) {
   bl_stage_share_t *shares = calloc(driver->stage_count, sizeof *shares);
   for (size_t i = 0; shares != NULL && i < driver->stage_count; i++) {
@@ -63,7 +64,7 @@ static bl_stage_share_t *stage_shares(const bl_driver_t *driver) {
   return shares;
 }
 
-// The number in plans of a store of the run, for one rank; UINT32_MAX: the rank does not reach it.
+// Returns the index in plans of a store of the run, for one rank; UINT32_MAX: the rank does not reach it.
 static uint32_t number_in_plans(const bl_driver_t *driver, size_t store, size_t rank) {
   const size_t of_devices = driver->options.job->services.stores.count;
   const bl_seat_t of = bl__driver_seat(driver, rank);
@@ -72,7 +73,7 @@ static uint32_t number_in_plans(const bl_driver_t *driver, size_t store, size_t 
     const bool own = hosts->count > 0 && hosts->of_rank[rank] == store - of_devices;
     return own ? driver->options.training->stage_count + hosts->of[of.stage] : UINT32_MAX;
   }
-  const bl_seat_t seat = bl__driver_seat(driver, store); // stores of devices have seats as stages have
+  const bl_seat_t seat = bl__driver_seat(driver, store); // device stores have the same seats as stages
   return of.data == seat.data && of.tensor == seat.tensor ? seat.stage : UINT32_MAX;
 }
 
@@ -102,7 +103,7 @@ static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
   return shares;
 }
 
-// Of a step that a predecessor began: what its slowest stage did.
+// Returns the time of the step. If a predecessor began it, that of its slowest stage.
 static double seconds_of(const bl_driver_t *driver, const bl_stage_share_t *shares) {
   uint64_t longest_ns = 0;
   for (size_t i = 0; i < driver->stage_count; i++) {

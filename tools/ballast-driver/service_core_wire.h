@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files that make up the service ballast.v1.Driver share: its state, and who answers what.
+// Private to the service ballast.v1.Driver: the state that its files share, and what each file does.
 //
-//   service_wire.c       life, methods, the end
-//   service_gate_wire.c  who is served
+//   service_wire.c       creation, methods, the end
+//   service_gate_wire.c  which calls are served
 //   watching_wire.c      Watch, Acknowledge; whether a commit waits for the recorder
 //   status_wire.c        Status
 //   control_wire.c       Pause, Checkpoint, Stop
@@ -25,10 +25,10 @@
 // A call that waits for the driver.
 typedef struct bl__waiting {
   bl_rpc_call_t *call;
-  const ProtobufCMessage *input; // there until the call ends
+  const ProtobufCMessage *input; // valid until the call ends
   bl_rpc_handler_fn handle;
 } bl__waiting_t;
-#define BL__WAITING_MAX 64 // bounds what callers can pile up during a search
+#define BL__WAITING_MAX 64 // bounds what callers can queue during a search
 
 struct bl_driver_service {
   bl_driver_start_t start;
@@ -39,29 +39,31 @@ struct bl_driver_service {
   const char *page; // address; NULL or "": none
   bl_driver_t *driver;
   LIST_HEAD(, bl__watcher) watchers;
-  struct bl__text *text;    // at most one is drawn at a time
+  struct bl__text *text;    // at most one is generated at a time
   uint64_t seen, last_step; // revisions
-  uint64_t recorder;        // whose acknowledgement commits wait for; 0: nobody's
+  uint64_t recorder;        // whose acknowledgement commits wait for; 0: none
   bl_timer_t *startup;      // runs while the recorder is away and a commit waits for it, and while the end waits for it
-  bool recorder_known;      // else the last commit says who it is
+  bool recorder_known;      // false: read it from the last commit
   bool waiting, ended;
-  void (*recorded)(void *context); // of an end that waits for the recorder; NULL: none does
+  void (*recorded)(void *context); // for an end that waits for the recorder; NULL: none waits
   void *recorded_context;
 };
 
 // service_gate_wire.c
-// Ends calls that cannot be served: too early, too late, or given up before they were read.
+// Ends calls that cannot be served: too early, too late, or cancelled before they were read. Returns true if it ended
+// one.
 bool bl__refuse_early(bl_driver_service_t *service, bl_rpc_call_t *call);
-// The same for calls that a driver answers at its first boundary: before there is one they wait, and are handled anew.
+// The same for calls that a driver answers at its first boundary: before there is a driver they wait, and are handled
+// when it exists.
 bool bl__wait_early(bl_driver_service_t *service, bl_rpc_call_t *call, const ProtobufCMessage *input,
                     bl_rpc_handler_fn handle);
-// Handles those that waited: with the driver, or to be refused.
+// Handles the calls that waited. Without a driver their handlers refuse them.
 void bl__waits_end(bl_driver_service_t *service);
 
 // watching_wire.c
 void bl__handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
 void bl__handle_acknowledge(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
-void bl__recorder_took_too_long(bl_timer_t *timer, void *context); // of service->timeout
+void bl__recorder_took_too_long(bl_timer_t *timer, void *context); // of service->startup
 
 // status_wire.c
 void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);

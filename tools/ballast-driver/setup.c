@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- before anything is asked ---------------------------------------------------------------------------------------
+// ---- before the first call ------------------------------------------------------------------------------------------
 
 static bl_status_t no_memory(bl_error_t *err) {
   return bl_error_set(err, BL_EXHAUSTED, "no memory to set up the run");
@@ -28,7 +28,8 @@ static bl_status_t make_forward_plan(bl_driver_t *driver, bl_run_kind_t kind, ui
   return status == BL_OK ? BL_OK : no_memory(err);
 }
 
-// Micro-batches of held-out data in one run: no more than a training step has, for which there is room everywhere.
+// Returns the micro-batches of held-out data in one run: at most those of a training step, for which stages have
+// memory.
 static uint32_t validation_micro_batches(const bl_driver_t *driver) {
   const bl_training_t *training = driver->options.training;
   uint64_t windows = training->dataset.validation_windows;
@@ -39,7 +40,7 @@ static uint32_t validation_micro_batches(const bl_driver_t *driver) {
   return count == 0 ? 1 : count > most ? most : (uint32_t)count;
 }
 
-// What the job's policy moves needs stores.
+// Checks that the stores exist which the job's policy needs, and connects to them.
 static bl_status_t prepare_stores(bl_driver_t *driver, bl_error_t *err) {
   const bl_job_t *job = driver->options.job;
   bl_policy_t policy = bl_policy_of_job(job);
@@ -201,7 +202,7 @@ void bl__setup_end(bl_driver_t *driver) {
   bl__driver_set_phase(driver, "running", "", 0);
 }
 
-// A report says which process serves each store, from the first step on.
+// Begins with plans once the process of each store is known, because reports name it from the first step on.
 static void plan_when_known(bl_driver_t *driver) {
   if (driver->setup.round != BL__ROUND_CONNECT || driver->setup.round_open > 0 || bl__plans_setting_up(driver) ||
       !bl_stores_known(driver->stores)) {
@@ -245,7 +246,7 @@ static void round_failed(bl_remote_t *stage, const bl_error_t *err) {
   bl_driver_t *driver = stage->driver;
   char name[BL__STAGE_NAME_BYTES];
   if (bl_status_retryable(err->status)) {
-    // Busy, or a lost call. Whether the stage is alive is another question (presence.c).
+    // The stage is busy, or the call was lost. presence.c finds out whether the stage is alive.
     driver->setup.round_retry[stage->index] = true;
     stage->ask_again_ms = bl__driver_now_ms(driver) + BL__RETRY_MS;
     if (err->status != BL_EXHAUSTED) {
@@ -261,7 +262,7 @@ static void round_failed(bl_remote_t *stage, const bl_error_t *err) {
   }
   bl_error_t failure = *err;
   (void)bl_error_prefix(&failure, "%s", bl__stage_name(stage, name));
-  if (failure.status == BL_PRECONDITION) { // it may be another process, which knows nothing of this run
+  if (failure.status == BL_PRECONDITION) { // it may be another process, which does not know this run
     bl__presence_blame(stage, &failure);
     return;
   }
@@ -348,7 +349,7 @@ void bl__setup_begin(bl_driver_t *driver) {
     driver->setup.anew = driver->setup.anew || !driver->peers[i].report.ours;
   }
   for (size_t i = 0; i < driver->stage_count && !driver->setup.anew; i++) {
-    // They go on with what they have, whatever checkpoint that began from.
+    // They continue with what they have, whatever checkpoint that began from.
     bl_remote_t *stage = &driver->stages[i];
     stage->configuration.resume_digest = stage->resumed;
     stage->digest = bl_stage_configuration_digest(&stage->configuration);

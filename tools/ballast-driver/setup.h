@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From stages that may hold anything to stages that have the job: configure, connect, then plans; and at the end of a run
-// the way back. One call to every stage at a time.
+// Setup of stages that may hold anything: configure, connect, then plans. At the end of a run, their release. One call
+// to every stage at a time.
 //
 // Thread: the driver's loop.
 #ifndef BALLAST_DRIVER_SETUP_H
@@ -9,7 +9,7 @@
 #include "driver.h"
 
 typedef enum {
-  BL__ROUND_FORGET, // what stages hold of a run that starts over
+  BL__ROUND_FORGET, // releases what stages hold of a run that starts over
   BL__ROUND_CONFIGURE,
   BL__ROUND_CONNECT,
   BL__ROUND_ABORT, // of a run that failed
@@ -17,21 +17,21 @@ typedef enum {
 } bl__round_t;
 
 typedef struct bl__setup {
-  char *job_text, *own_order, *other_order; // that stages are configured with
+  char *job_text, *own_order, *other_order; // configuration of the stages
   bl__round_t round;
   size_t round_open; // answers still to come
   bool *round_retry; // [stage_count]
-  bool anew;         // some stage was configured by this driver
+  bool anew;         // a stage lacked this job's configuration, or all start over
 } bl__setup_t;
 
 BL_MUST_USE bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err);
 void bl__setup_begin(bl_driver_t *driver);
 void bl__setup_tick(bl_driver_t *driver);
 void bl__setup_cleanup(bl_driver_t *driver);
-// Leaving: gives up the attempt that runs (`abort`), then ends owned stages, or lets go of the job (`release`).
+// Begins to leave: aborts the attempt that runs (`abort`), then ends owned stages, or releases the job (`release`).
 void bl__leave_begin(bl_driver_t *driver, bool abort, bool release);
 
-// Setup is done: steps begin.
+// Ends setup: steps begin.
 void bl__setup_end(bl_driver_t *driver);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Borrows the arrays.
+// The result borrows the arrays.
 static bl_rank_vote_t read_vote(const Ballast__V1__Vote *wire) {
   bl_rank_vote_t vote = {.nonfinite_micro_batch = -1};
   if (wire == NULL) {
@@ -76,7 +76,7 @@ void bl__answer_takeover(const ProtobufCMessage *output, bl_stage_answer_t *answ
     const Ballast__V1__PreparedPlan *plan = state->plans[i];
     bl_policy_history_t *history = &answer->said.policy_histories[i];
     if (!bl_policy_history_from_wire(plan->policies, plan->n_policies, history) || history->count == 0) {
-      continue; // not of this program: as if it were not there
+      continue; // unknown to this version: skipped
     }
     answer->said.plans[i] = (bl_plan_record_t){
         .version = plan->version, .digest = plan->digest, .policy = bl_policy_history_current(history)->version};
@@ -114,7 +114,7 @@ void bl__answer_place(const ProtobufCMessage *output, bl_stage_answer_t *answer,
   }
   place->instruction_set = response->instruction_set;
   place->slot_bytes = response->slot_bytes;
-  // One block: of memory, then of choices.
+  // One block holds the memory shares, then the choices.
   bl_memory_share_t *memory =
       calloc(1, (response->n_memory + 1) * sizeof *memory + response->n_choices * sizeof *place->choices);
   *made = memory;
@@ -149,7 +149,7 @@ void bl__answer_run(const ProtobufCMessage *output, bl_stage_answer_t *answer, v
   answer->token = response->token;
 }
 
-// One block: the files, then the tensors of all of them.
+// One block holds the files, then the tensors of all of them.
 void bl__answer_files(const ProtobufCMessage *output, bl_stage_answer_t *answer, void **made) {
   const Ballast__V1__WriteSnapshotResponse *response = (const Ballast__V1__WriteSnapshotResponse *)output;
   size_t tensors = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Within the client of a stage: what its answers say. Each function reads the answer to one method into members of
+// Private to the client of a stage: reads its answers. Each function reads the answer to one method into members of
 // `answer`, which borrow from `output` and from *made, a malloc'd block that the caller frees after use (NULL: none).
-// Without memory for it those members stay zero.
+// If memory for the block is exhausted, those members stay zero.
 //
 // Thread: pure functions.
 #ifndef BALLAST_DRIVER_STAGE_ANSWER_WIRE_H

@@ -13,20 +13,20 @@
 #include <string.h>
 #include <sys/queue.h>
 
-// Configuring reads weights and touches all planned memory; the rest answers from what is there.
+// Configure reads weights and touches all planned memory. The other calls answer from the stage's state.
 #define SHORT_DEADLINE_MS     10000
-#define CONNECT_DEADLINE_MS   130000 // communicators are made one after the other; a stage gives up earlier
-#define PREPARE_DEADLINE_MS   30000  // it reserves store slots at stores
+#define CONNECT_DEADLINE_MS   130000 // communicators are created one after the other; a stage gives up earlier
+#define PREPARE_DEADLINE_MS   30000  // the stage reserves slots at stores
 #define COMMIT_DEADLINE_MS    60000
 #define CONFIGURE_DEADLINE_MS 900000
 
 static const ProtobufCServiceDescriptor *const service = &ballast__v1__stage__descriptor;
 
-// One call under way.
+// A call in flight.
 typedef struct pending pending_t;
 struct pending {
   bl_stage_client_t *client;
-  bl__answer_fn read; // the output; NULL when there is nothing in it
+  bl__answer_fn read; // reads the output; NULL: there is nothing in it
   bl_stage_answer_fn done;
   bl_stage_trace_fn event;
   void *context;
@@ -39,7 +39,7 @@ struct pending {
 struct bl_stage_client {
   bl_rpc_t *rpc;
   bl_rpc_channel_t *channel;
-  LIST_HEAD(, pending) failed; // calls that could not be made, their `done` still to come
+  LIST_HEAD(, pending) failed; // calls that could not be made and whose `done` has not fired yet
 };
 
 bl_status_t bl_stage_client_create(bl_rpc_t *rpc, const char *address, bl_stage_client_t **client, bl_error_t *err) {
@@ -112,7 +112,7 @@ static void fail_later(pending_t *pending) {
 static pending_t *pend(bl_stage_client_t *client, bl__answer_fn read, bl_stage_answer_fn done, void *context) {
   pending_t *pending = calloc(1, sizeof *pending);
   if (pending == NULL) {
-    // A few hundred bytes. A driver may end at any point: its successor takes the run over.
+    // Only a few hundred bytes. A driver may end at any point: its successor takes the run over.
     bl_log(BL_LOG_ERROR, "ending: no memory for a call to the stage at %s", bl_stage_client_address(client));
     exit(bl_status_exit_code(BL_EXHAUSTED));
   }
@@ -135,7 +135,7 @@ static Ballast__V1__DriverIdentity identity(bl_driver_id_t driver) {
   return message;
 }
 
-// ---- the calls ------------------------------------------------------------------------------------------------------
+// ---- methods --------------------------------------------------------------------------------------------------------
 
 void bl_stage_client_status(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context) {
   Ballast__V1__DriverIdentity who = identity(driver);

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-// Adds the stages as far as there is memory for them; forget_stages frees what it made.
+// Adds as many stages as memory allows; forget_stages frees them.
 static void add_stages(const bl_driver_t *driver, Ballast__V1__DriverStatusResponse *output) {
   const size_t count = bl_driver_stage_count(driver);
   const bl_policies_view_t policies = bl_driver_policies(driver);
@@ -41,12 +41,12 @@ static void forget_stages(Ballast__V1__DriverStatusResponse *output) {
     }
   }
   if (output->n_stages > 0) {
-    free(output->stages[0]); // all of them
+    free(output->stages[0]); // frees all of them
   }
   free(output->stages);
 }
 
-// Likewise.
+// The same for stores.
 static void add_stores(const bl_stores_t *known, size_t of_devices, Ballast__V1__DriverStatusResponse *output) {
   const size_t count = bl_stores_count(known);
   Ballast__V1__StoreHealth *stores = calloc(count + 1, sizeof *stores);
@@ -70,12 +70,12 @@ static void add_stores(const bl_stores_t *known, size_t of_devices, Ballast__V1_
 
 static void forget_stores(Ballast__V1__DriverStatusResponse *output) {
   if (output->n_stores > 0) {
-    free(output->stores[0]); // all of them
+    free(output->stores[0]); // frees all of them
   }
   free(output->stores);
 }
 
-// Before there is a driver.
+// Returns the view before there is a driver.
 static bl_driver_view_t look_at_start(const bl_driver_service_t *service) {
   const bool failed = service->failure.status != BL_OK;
   bl_driver_view_t view = {

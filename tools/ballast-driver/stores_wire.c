@@ -5,8 +5,8 @@
 
 #include <stdlib.h>
 
-#define LOOK_MS   500  // between two looks at a store
-#define ANSWER_MS 2000 // how long one may take
+#define LOOK_MS   500  // between two calls to a store
+#define ANSWER_MS 2000 // deadline of a call
 
 typedef struct store {
   bl_rpc_channel_t *channel;

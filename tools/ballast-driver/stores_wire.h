@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stores of a run as the driver sees them: which process serves each, asked twice a second. What is reserved there is
-// the stages' affair.
+// The stores of a run as the driver sees them: which process serves each, checked twice a second. What is reserved
+// there concerns only the stages.
 //
 //   bl_stores_create(rpc, job, &stores, err);
 //   bl_stores_tick(stores, now_ms);                    // often
@@ -22,19 +22,19 @@ typedef struct bl_stores bl_stores_t;
 typedef struct bl_store_view {
   const char *address;
   int64_t process;  // pid; 0: it has not answered yet
-  bool reachable;   // it answered the last time
-  uint64_t seen_ms; // begin of the last look that it answered; 0: none
+  bool reachable;   // it answered the last call
+  uint64_t seen_ms; // start of the last call that it answered; 0: none
   bool draining;
 } bl_store_view_t;
 
-// All stores of the job, those of devices first. BL_INVALID: not an address. BL_EXHAUSTED.
+// All stores of the job, device stores first. BL_INVALID: not an address. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_stores_create(bl_rpc_t *rpc, const bl_job_t *job, bl_stores_t **stores, bl_error_t *err);
 void bl_stores_destroy(bl_stores_t *stores); // NULL is fine
 void bl_stores_tick(bl_stores_t *stores, uint64_t now_ms);
-void bl_stores_look(bl_stores_t *stores, uint64_t now_ms); // at all of them, as soon as may be
+void bl_stores_look(bl_stores_t *stores, uint64_t now_ms); // calls all of them as soon as possible
 size_t bl_stores_count(const bl_stores_t *stores);         // 0 for NULL
 bl_store_view_t bl_stores_get(const bl_stores_t *stores, size_t device);
-// Whether every store has answered or failed to once: before, processes are not known.
+// Returns whether every store has answered or failed to answer once. Before, processes are not known.
 bool bl_stores_known(const bl_stores_t *stores);
 
 #endif

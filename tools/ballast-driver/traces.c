@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A stage's events of one step, at most: bounds what a broken stage can make the driver keep.
+// Maximum of a stage's events of one step: bounds what a broken stage can make the driver keep.
 #define RECORDS_MAX (1u << 20)
 
 typedef struct bl__trace_wait {
@@ -28,7 +28,7 @@ static void keep(const bl_trace_item_t *item, void *context) {
   }
   bl_trace_record_t *record = &trace->records[trace->count++];
   record->item = *item;
-  record->item.name = NULL; // the array moves: set when all are here
+  record->item.name = NULL; // the array may move: set when all events have arrived
   snprintf(record->name, sizeof record->name, "%s", item->name);
 }
 
@@ -37,7 +37,7 @@ static void collected(const bl_stage_answer_t *answer, void *context) {
   bl_driver_t *driver = stage->driver;
   bl_stage_trace_t *trace = &driver->tracing.stages[stage->index];
   if (answer->err->status != BL_OK) {
-    trace->count = 0; // a trace is for people: without one the run goes on
+    trace->count = 0; // a trace is for people: the run continues without it
   }
   for (size_t i = 0; i < trace->count; i++) {
     trace->records[i].item.name = trace->records[i].name;

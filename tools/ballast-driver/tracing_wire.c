@@ -4,12 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRACE_BATCH 512 // events of one message: about 20 KiB
+#define TRACE_BATCH 512 // events per message: about 20 KiB
 
 typedef struct bl__tracing {
   bl_driver_service_t *service;
   bl_rpc_call_t *call;
-  bl_stage_trace_t *traces; // a copy, once collected
+  bl_stage_trace_t *traces; // a copy, when collected
   size_t stages, stage, record;
 } bl__tracing_t;
 

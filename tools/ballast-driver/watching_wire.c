@@ -6,16 +6,16 @@
 
 #include <stdlib.h>
 
-// How long commits wait for a recorder that has gone to come back, before the run goes on without a record.
+// Time for a recorder that has disconnected to reconnect. Commits wait for it, then the run continues without a record.
 #define RECORDER_TIMEOUT_MS 10000
 
 typedef struct bl__watcher {
   LIST_ENTRY(bl__watcher) listed;
   bl_driver_service_t *service;
   bl_rpc_call_t *call;
-  bool greeted, refused; // told that the driver is starting; that there will be none
+  bool greeted, refused; // whether "starting" and "failed" were sent
   uint64_t sent;         // revision
-  uint64_t record;       // 0: it does not acknowledge
+  uint64_t record;       // its name in WatchRequest; 0: it does not acknowledge
   uint64_t acknowledged; // revision
 } bl__watcher_t;
 
@@ -44,8 +44,7 @@ static void tell_phase(bl__watcher_t *watcher, const char *phase, const bl_error
   (void)!bl_rpc_call_send(watcher->call, &message.base, watcher_sent, watcher); // cancelled: watcher_gone follows
 }
 
-// Before there is a driver: a watcher that has come hears that somebody is there, and how it ends where it goes no
-// further.
+// Before there is a driver: sends a new watcher that the driver is starting, and the failure if the run ends there.
 static void feed_at_start(bl__watcher_t *watcher) {
   const bl_driver_service_t *service = watcher->service;
   if (!watcher->greeted) {
@@ -89,7 +88,7 @@ static void watcher_feed(bl__watcher_t *watcher) {
   bl_watch_message_destroy(message);
 }
 
-// What a driver that ends has committed belongs in the record: it waits for whoever is there to keep that.
+// Returns whether the recorder, if it is connected, has acknowledged all events. A driver that ends waits for that.
 static bool is_recorded(const bl_driver_service_t *service) {
   const uint64_t newest = service->driver != NULL ? bl_driver_journal(service->driver)->revision : 0;
   const bl__watcher_t *watcher;
@@ -118,7 +117,7 @@ static void watcher_gone(bl_rpc_call_t *call, void *context) {
   bl_rpc_call_finish(call, BL_CANCELLED, "the watcher has gone");
   watcher_remove(watcher);
   if (driver != NULL && !ended) {
-    bl_driver_poke(driver); // its acknowledgement may be what a commit waits for
+    bl_driver_poke(driver); // a commit may be waiting for its acknowledgement
   }
   end_when_recorded(service, false);
 }
@@ -189,7 +188,7 @@ void bl__recorder_took_too_long(bl_timer_t *timer, void *context) {
 
 bool bl_driver_service_may_commit(bl_driver_service_t *service, uint64_t *recorder) {
   if (!service->recorder_known) {
-    service->recorder = bl_driver_recorder(service->driver); // of the driver before this one
+    service->recorder = bl_driver_recorder(service->driver); // as the driver before this one set it
     service->recorder_known = true;
   }
   *recorder = service->recorder;
@@ -215,7 +214,7 @@ void bl__handle_acknowledge(bl_rpc_call_t *call, const ProtobufCMessage *input, 
   const Ballast__V1__AcknowledgeRequest *request = (const Ballast__V1__AcknowledgeRequest *)input;
   bl__watcher_t *watcher;
   LIST_FOREACH(watcher, &service->watchers, listed) {
-    // More than was sent is meant for a driver before this one, which counted otherwise.
+    // A revision above what was sent is meant for an earlier driver, which counted its events separately.
     bool meant = watcher->record == request->record && request->record != 0 && request->revision <= watcher->sent;
     if (meant && watcher->acknowledged < request->revision) {
       watcher->acknowledged = request->revision;
@@ -230,7 +229,7 @@ void bl__handle_acknowledge(bl_rpc_call_t *call, const ProtobufCMessage *input, 
 }
 
 void bl_driver_service_when_recorded(bl_driver_service_t *service, void (*recorded)(void *context), void *context) {
-  service->waiting = false; // no commit comes
+  service->waiting = false; // no more commits follow
   service->recorded = recorded;
   service->recorded_context = context;
   bl_timer_start(service->startup, RECORDER_TIMEOUT_MS, 0);

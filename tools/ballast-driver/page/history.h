@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The last steps of a run, as the page draws them: what every device had and used.
+// The last steps of a run, as drawn by the page: the memory of every device and its use.
 // Thread: one owner. Memory: allocated once.
 #ifndef BALLAST_DRIVER_PAGE_HISTORY_H
 #define BALLAST_DRIVER_PAGE_HISTORY_H
@@ -8,7 +8,7 @@
 
 #include <jansson.h>
 
-// What is drawn of a device: X(key of its list, the array of a step's event that has it, field there)
+// What is drawn of a device: X(key of its list, array of a step event that has it, field in that array)
 #define BL_PAGE_DEVICE(X)                                                                                              \
   X(own, stage, counters.own_slots)                                                                                    \
   X(peak, stage, counters.peak_slots)                                                                                  \
@@ -17,7 +17,7 @@
   X(evicted, stage, counters.evicted)                                                                                  \
   X(loaded, stage, counters.loaded)                                                                                    \
   X(recomputed, stage, counters.recomputed)
-// The same of a host store.
+// The same for a host store.
 #define BL_PAGE_HOST(X)                                                                                                \
   X(lent, lent_slots)                                                                                                  \
   X(leased, peak_leased)
@@ -47,10 +47,10 @@ typedef struct bl_page_history {
 
 BL_MUST_USE bl_status_t bl_page_history_init(bl_page_history_t *history, size_t capacity, size_t devices, size_t hosts);
 void bl_page_history_cleanup(bl_page_history_t *history);
-// Takes what the driver's journal has beyond what was taken.
+// Takes the events of the driver's journal that are new.
 void bl_page_history_take(bl_page_history_t *history, const bl_driver_t *driver);
-// {"step": [...], "loss": [...], "seconds": [...], "policy_version": [...], "devices": [{"own": [...], ...}, ...],
-// "hosts": [{"lent": [...], "leased": [...]}, ...]}
+// Returns {"step": [...], "loss": [...], "seconds": [...], "policy_version": [...], "devices": [{"own": [...], ...},
+// ...], "hosts": [{"lent": [...], "leased": [...]}, ...]}.
 json_t *bl_page_history_json(const bl_page_history_t *history);
 
 #endif

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Events of one step that the page draws, all stages together: more would be finer than a pixel.
+// Maximum of a step's events that the page draws, over all stages: more would be finer than a pixel.
 #define TIMELINE_EVENTS 20000
 
 struct bl_page {
@@ -17,7 +17,7 @@ struct bl_page {
   const char *run;
   bl_page_history_t history;
   bl_page_stores_t *stores;
-  json_t *timeline; // the last that came
+  json_t *timeline; // last result
   uint64_t timeline_step;
   bool tracing;
 };
@@ -64,7 +64,7 @@ void bl_page_changed(bl_page_t *page) {
 
 // ---- /api/run -------------------------------------------------------------------------------------------------------
 
-// "1", "1 of replica 0", "1, tensor rank 0": what devices and stages are called.
+// Returns the names of devices and stages: "1", "1 of replica 0", "1, tensor rank 0".
 static json_t *names_json(const bl_driver_t *driver) {
   const bl_grid_t *grid = &bl_driver_training(driver)->grid;
   json_t *names = json_array();
@@ -102,7 +102,7 @@ static json_t *stages_json(const bl_driver_t *driver) {
   return stages;
 }
 
-// The stores of hosts: what the plan in force takes of each, and how large a room is.
+// Returns the host stores: what the plan in force needs of each, and the size of a slot.
 static json_t *hosts_json(const bl_driver_t *driver) {
   const bl_job_t *job = bl_driver_job(driver);
   const bl_policies_view_t policies = bl_driver_policies(driver);
@@ -187,7 +187,7 @@ static void traced(const bl_stage_trace_t *traces, size_t stages, const bl_error
                 (int)bl_driver_training(page->driver)->grid.stages, "names", names_json(page->driver), "stages", rows);
 }
 
-// The last one, while the next is asked for.
+// Returns the last timeline, and requests the next one.
 static json_t *timeline_json(bl_page_t *page) {
   uint64_t step = bl_driver_look(page->driver).step;
   if (!page->tracing && step > 0 && (page->timeline == NULL || page->timeline_step != step)) {

@@ -18,7 +18,7 @@ typedef struct remote {
 
 struct bl_page_stores {
   remote_t *remotes;
-  size_t count, devices; // the first are of devices, the others of hosts
+  size_t count, devices; // device stores first, then host stores
 };
 
 bl_status_t bl_page_stores_create(bl_rpc_t *rpc, const bl_job_t *job, bl_page_stores_t **result, bl_error_t *err) {
@@ -67,7 +67,7 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
   remote_t *remote = context;
   remote->asking = false;
   if (err->status == BL_CANCELLED) {
-    return; // it is being destroyed
+    return; // the page is being destroyed
   }
   json_decref(remote->answer);
   if (output == NULL) {

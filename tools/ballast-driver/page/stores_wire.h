@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the stores of a run hold, asked of them for the page: on demand, one question at a time, the last answers kept.
+// What the stores of a run hold, for the page: requested on demand, one call per store at a time. The last answers are
+// kept.
 // Thread: the loop's.
 #ifndef BALLAST_DRIVER_PAGE_STORES_WIRE_H
 #define BALLAST_DRIVER_PAGE_STORES_WIRE_H
@@ -16,10 +17,10 @@ BL_MUST_USE bl_status_t bl_page_stores_create(bl_rpc_t *rpc, const bl_job_t *job
                                               bl_error_t *err);
 void bl_page_stores_destroy(bl_page_stores_t *stores); // NULL is fine
 
-// Asks every store that is not being asked already.
+// Calls every store that has no call in flight.
 void bl_page_stores_refresh(bl_page_stores_t *stores);
-// One object per store: {"store", "address", "reachable", "draining", "capacity_bytes", "held_bytes", "free_bytes",
-// "in_flight_bytes", "leases": {state: n}, "sessions", "error"}. The caller's.
+// Returns one object per store: {"store", "address", "reachable", "draining", "capacity_bytes", "held_bytes",
+// "free_bytes", "in_flight_bytes", "leases": {state: n}, "sessions", "error"}. The caller owns it.
 json_t *bl_page_stores_json(const bl_page_stores_t *stores);
 
 #endif
