@@ -14,12 +14,12 @@
 #include <sys/random.h>
 
 #define CLOSE_MS UINT64_C(1000)
-#define SLOW_MS  20 // granularity of retries, renewals and of noticing a dead store
-#define FAST_MS  10 // the same of deadlines, while something waits
+#define SLOW_MS  20 // period of retries and renewals, and of the check for a dead store
+#define FAST_MS  10 // the same for deadlines, while something waits
 
 // ---- callers' remote calls ------------------------------------------------------------------------------------------
 
-// An unused control call; waits for one when all are in use.
+// Returns an unused control call; waits for one if all are in use.
 static bl__control_call_t *new_question(bl_client_t *client, bl__control_call_kind_t verb) {
   pthread_mutex_lock(&client->mutex);
   for (;;) {
@@ -39,8 +39,8 @@ static bl__control_call_t *new_question(bl_client_t *client, bl__control_call_ki
   }
 }
 
-// Asks, waits, and frees the control call. Every control call ends by its deadline at the latest: waiting needs none of
-// its own.
+// Sends the control call, waits for its end, and frees it. Every control call ends by its deadline, so the wait has
+// none.
 static bl_status_t ask(bl__control_call_t *call, bl_error_t *err) {
   bl_client_t *client = call->client;
   bl_loop_post(client->loop, &call->message);
@@ -79,7 +79,7 @@ bl_status_t bl_client_unreserve(bl_client_t *client, uint64_t plan, bl_error_t *
   return ask(call, err);
 }
 
-// ---- looking --------------------------------------------------------------------------------------------------------
+// ---- queries --------------------------------------------------------------------------------------------------------
 
 size_t bl_client_slots(bl_client_t *client, uint64_t *slots, size_t capacity) {
   if (bl__is_forked(client, NULL)) {
@@ -145,7 +145,7 @@ bool bl_client_crosses(const bl_client_t *client) {
 
 static void free_client(bl_client_t *client);
 
-// While something waits time is looked at more often.
+// Deadlines are checked more often while something waits.
 static void set_pace(bl_client_t *client) {
   pthread_mutex_lock(&client->mutex);
   const bool fast = bl__requests_waits(&client->requests);
@@ -188,7 +188,7 @@ static void turn(bl_client_t *client, bool tick) {
   bl__connection_arm(client);
   set_pace(client);
   if (more) {
-    bl__wake(client); // others on this loop have their turns between
+    bl__wake(client); // other clients on this loop have their turns in between
   }
 }
 
@@ -233,7 +233,7 @@ static void settle(bl_client_t *client, bl__phase_t phase, const bl_error_t *err
 }
 
 static void opening_failed(bl_client_t *client, const bl_error_t *err) {
-  const bl_error_t cause = *err; // which may be of what goes
+  const bl_error_t cause = *err; // which may point into what is freed
   if (client->phase >= BL__PHASE_OPEN) {
     return;
   }
@@ -263,7 +263,7 @@ static void prepare(bl__control_call_t *call, bl_client_t *client, bl__control_c
       .client = client, .verb = verb, .done = done, .deadline_ns = bl_clock_now_ns() + deadline_ms * BL_NS_PER_MS};
 }
 
-// Registers the next region, or is done with it.
+// Registers the next region, or finishes with this phase.
 static void register_next(bl_client_t *client) {
   pthread_mutex_lock(&client->mutex);
   while (client->registering < client->region_capacity && !client->regions[client->registering].used) {
@@ -275,7 +275,7 @@ static void register_next(bl_client_t *client) {
     const bl__client_region_t *region = &client->regions[client->registering];
     operation =
         bl__requests_claim(&client->requests, BL__REGISTER, bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS);
-    if (operation != NULL) { // all are free: nobody else has this client yet
+    if (operation != NULL) { // all are free: no caller has this client yet
       operation->internal = true;
       operation->region = client->registering;
       operation->from = region->base;
@@ -299,7 +299,7 @@ static void register_next(bl_client_t *client) {
   }
 }
 
-// What the connection has come to.
+// Continues to open the client, according to the state of the connection.
 static void go_on_opening(bl_client_t *client) {
   if (client->phase < BL__PHASE_OPEN && client->opening_err.status != BL_OK) {
     opening_failed(client, &client->opening_err);
@@ -322,7 +322,8 @@ static void asked_to_open(bl__control_call_t *call) {
     opening_failed(client, &call->err);
     return;
   }
-  client->renewed_ns = call->deadline_ns - client->open_ms * BL_NS_PER_MS; // the TTL counts from before it was asked
+  // The TTL counts from before the request was sent.
+  client->renewed_ns = call->deadline_ns - client->open_ms * BL_NS_PER_MS;
   client->phase = BL__PHASE_CONNECTING;
   bl__connection_begin(client);
   bl__wake(client);
@@ -362,7 +363,7 @@ static void on_begin(bl_message_t *message) {
 
 // ---- closing, step by step ------------------------------------------------------------------------------------------
 
-// Everything that is under way ends, and its memory is its owner's again. Only on nccl that takes the connection.
+// Ends everything in flight, and returns its memory to its owner. Only on nccl this requires closing the connection.
 static void end_operations(bl_client_t *client) {
   bl_error_t cause;
   (void)bl_error_set(&cause, BL_CANCELLED, "the client is closed");
@@ -370,7 +371,7 @@ static void end_operations(bl_client_t *client) {
     bl__connection_close(client);
   }
   if (client->watch != NULL) {
-    bl_watch_set(client->watch, 0); // nobody listens any more
+    bl_watch_set(client->watch, 0); // no frame is handled any more
   }
   pthread_mutex_lock(&client->mutex);
   bl__requests_lose(&client->requests, &cause);
@@ -392,7 +393,7 @@ static void be_gone(bl_client_t *client) {
   } // else on_wake does
 }
 
-// The next session starts from nothing, but for the regions.
+// The next session keeps nothing but the regions.
 static void begin_again(bl_client_t *client) {
   bl__connection_close(client);
   pthread_mutex_lock(&client->mutex);
@@ -408,7 +409,7 @@ static void begin_again(bl_client_t *client) {
 }
 
 static void told(bl__control_call_t *call) {
-  bl_loop_post(call->client->loop, &call->client->end); // out of the call that ends here
+  bl_loop_post(call->client->loop, &call->client->end); // not from inside the call that ends here
 }
 
 static void on_end(bl_message_t *message) {
@@ -417,10 +418,10 @@ static void on_end(bl_message_t *message) {
     const bool lives = client->says_goodbye || bl_client_state(client, NULL) == BL_OK;
     client->phase = BL__PHASE_CLOSING;
     client->opened = NULL;
-    end_operations(client); // before the store has heard of it
+    end_operations(client); // before the store is notified
     if (client->session != 0 && lives && client->channel != NULL) {
       prepare(&client->goodbye, client, BL__CALL_CLOSE, CLOSE_MS, told);
-      bl__control_call_start(&client->goodbye); // what fails ends by the store's own rules
+      bl__control_call_start(&client->goodbye); // if it fails, the session ends by the store's own rules
       return;
     }
   }
@@ -435,7 +436,8 @@ static void on_end(bl_message_t *message) {
 
 #define FIRST_SIZE (offsetof(bl_client_options_t, context) + sizeof(void *)) // of options, in version 0.1
 
-// The options as this library knows them: those of older callers end earlier, and what newer ones add must be unused.
+// Reads the options as this library knows them. Those of older callers end earlier; fields that newer callers add must
+// be unused.
 static bl_status_t read_options(const bl_client_options_t *given, bl_client_options_t *options, bl_error_t *err) {
   if (given->size < FIRST_SIZE) {
     return bl_error_set(err, BL_INVALID,
@@ -472,7 +474,7 @@ static bl_status_t check_options(const bl_client_options_t *options, bl_error_t 
   return BL_OK;
 }
 
-// A free number. [m] False: there is none.
+// [m] Assigns a free number. False: there is none.
 static bool take_number(bl_client_t *client, const bl_client_region_t *region, uint32_t *number) {
   uint32_t free = 0;
   while (free < client->region_capacity && (client->regions[free].used || client->regions[free].unanswered)) {
@@ -550,7 +552,7 @@ static void cleanup(bl_client_t *client) {
   free(client);
 }
 
-// By the loop, as the last of all.
+// Called by the loop, as the last step.
 static void free_client(bl_client_t *client) {
   bl_client_runtime_t *runtime = client->runtime;
   void (*closed)(void *context) = client->closed;
@@ -565,7 +567,7 @@ static void free_client(bl_client_t *client) {
   pthread_mutex_unlock(&runtime->mutex);
 }
 
-// Of its own, or the program's.
+// Sets the security of the options, or else that of the process.
 static bl_status_t find_security(bl_client_t *client, const bl_client_options_t *options, bl_error_t *err) {
   const bool own =
       options->plaintext || options->tls_ca != NULL || options->tls_certificate != NULL || options->tls_key != NULL;
@@ -744,7 +746,7 @@ static void on_closed(void *context) {
 
 void bl_client_close(bl_client_t *client) {
   if (client == NULL || bl__is_forked(client, NULL)) {
-    return; // what a child has of it goes with the child
+    return; // the child's copy is freed when it exits
   }
   closing_t closing = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
   bl_client_runtime_t *owned = client->owns_runtime ? client->runtime : NULL;
@@ -760,8 +762,8 @@ void bl_client_close(bl_client_t *client) {
 
 // ---- regions --------------------------------------------------------------------------------------------------------
 
-// Shows or hides: where memory is shown the store maps or unmaps it; elsewhere it need not know, but what is hidden
-// must be at rest.
+// Registers or unregisters a region. If memory is shared, the store maps or unmaps it. Otherwise it need not be
+// notified, but no evict may still read a region that is unregistered.
 static void tell_store(bl_client_t *client, bl__verb_t verb, uint32_t number, bl_client_ticket_t *ticket) {
   bl__operation_t *operation = bl__operation_new(client, verb);
   pthread_mutex_lock(&client->mutex);
@@ -813,7 +815,7 @@ bl_status_t bl_client_unregister(bl_client_t *client, uint32_t number, bl_error_
   pthread_mutex_lock(&client->mutex);
   bool known = number < client->region_capacity && client->regions[number].used;
   if (known) {
-    client->regions[number].registered = false; // nothing leaves from it any more
+    client->regions[number].registered = false; // nothing is evicted from it any more
   }
   pthread_mutex_unlock(&client->mutex);
   if (!known) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data connection of a session: the choice of the path, the greeting, the maps; and connecting again. All on the
-// loop, without a wait: each event goes on from the state where the last one stopped.
+// The data connection of a session: choice of the path, greeting, mapping of memory, and reconnecting. All on the loop,
+// without waiting: each event continues from the state where the last one stopped.
 #include "client/client_core.h"
 #include "datapath/greeting.h"
 #include "datapath/machine.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define AGAIN_MIN_NS (UINT64_C(50) * 1000000) // between attempts to connect again, growing
+#define AGAIN_MIN_NS (UINT64_C(50) * 1000000) // between attempts to reconnect, growing
 #define AGAIN_MAX_NS (UINT64_C(1000) * 1000000)
 #define AGAIN_TRY_NS (UINT64_C(300) * 1000000) // for one attempt
 
@@ -23,7 +23,7 @@ void bl__connection_close(bl_client_t *client) {
   bl_watch_destroy(client->watch);
   client->watch = NULL;
   bl_frame_writer_cleanup(&client->writer);
-  bl_stream_close(&client->stream); // so that the store gives up its ends of communicators, too
+  bl_stream_close(&client->stream); // so that the store aborts its ends of communicators, too
   bl__nccl_close(client);
   for (size_t i = 0; i < client->part_count; i++) {
     bl_peer_memory_close(&client->parts[i]);
@@ -38,8 +38,8 @@ void bl__connection_close(bl_client_t *client) {
 
 static void try_path(bl_client_t *client);
 
-// The first time the next path is tried; later the store is tried again after a while, unless it says that that is of
-// no use.
+// While opening, the next path is tried. Later the store is tried again after a while, unless it reports that this is
+// of no use.
 static void failed(bl_client_t *client, const bl_error_t *err) {
   const bl_error_t why = *err;
   bl__connection_close(client);
@@ -53,7 +53,7 @@ static void failed(bl_client_t *client, const bl_error_t *err) {
     }
     return;
   }
-  if (client->refused) { // a store that lives listens
+  if (client->refused) { // a living store listens
     bl_error_t gone;
     (void)bl_error_set(&gone, BL_UNAVAILABLE, "the store at %s is gone: what it held is lost", client->store);
     bl__lose(client, &gone);
@@ -74,10 +74,10 @@ void bl__connection_lost(bl_client_t *client, const char *why) {
     return;
   }
   char text[sizeof client->link_why];
-  snprintf(text, sizeof text, "%s", why); // which may be of what goes
+  snprintf(text, sizeof text, "%s", why); // which may point into what is freed
   memcpy(client->link_why, text, sizeof text);
   bl__connection_close(client);
-  if (client->shm) { // the end of a unix connection is the proof that the store is dead
+  if (client->shm) { // the end of a unix connection proves that the store is dead
     bl_error_t err;
     (void)bl_error_set(&err, BL_UNAVAILABLE, "the store at %s is gone (%s): what it held is lost", client->store, text);
     bl__lose(client, &err);
@@ -111,7 +111,7 @@ static void be_up(bl_client_t *client) {
   pthread_mutex_unlock(&client->mutex);
 }
 
-// The parts of the job's arena that the welcome shows.
+// Maps the parts of the job's arena that came with the welcome.
 static bl_status_t map_parts(bl_client_t *client, const bl_greeting_t *welcome, bl_error_t *err) {
   bl_device_t *device = client->by == BL_PATH_CUDA_IPC ? client->device : NULL;
   const size_t most = sizeof client->parts / sizeof client->parts[0];
@@ -168,8 +168,8 @@ static bl_status_t explain_end(bl_client_t *client, bool broken, bl_error_t *err
   return bl_error_prefix(err, "%s", client->link_address);
 }
 
-// What comes before the link is up. BL_DEADLINE: the welcome is not there yet. After it, while communicators are made,
-// a store has nothing to say but why it ends the connection.
+// Handles what arrives before the connection is up. BL_DEADLINE: the welcome has not arrived yet. After it, while
+// communicators are created, a store sends only the reason why it ends the connection.
 static bl_status_t read_welcome(bl_client_t *client, bl_error_t *err) {
   bl_status_t status = BL_OK;
   while (status == BL_OK && client->link < BL__CONNECTION_UP) {
@@ -205,7 +205,7 @@ static bl_status_t greet(bl_client_t *client, bl_error_t *err) {
   return BL_OK;
 }
 
-// The outcome of connecting is there.
+// Called when the outcome of connecting is known.
 static bl_status_t connected(bl_client_t *client, bl_error_t *err) {
   const int fd = client->stream.fd;
   const int errno_value = bl_socket_error(fd);
@@ -227,7 +227,7 @@ static bl_status_t connected(bl_client_t *client, bl_error_t *err) {
   return status;
 }
 
-// Goes on as far as it can. BL_DEADLINE: something is still to come.
+// Continues as far as possible. BL_DEADLINE: something must still arrive.
 static bl_status_t advance(bl_client_t *client, bl_error_t *err) {
   bl_status_t status = BL_OK;
   if (client->link == BL__CONNECTION_CONNECTING) {
@@ -272,7 +272,7 @@ void bl__connection_arm(bl_client_t *client) {
                (client->link == BL__CONNECTION_CONNECTING ? 0 : BL_WATCH_READ) | (writes ? BL_WATCH_WRITE : 0));
 }
 
-// A store that listens everywhere is reached where its control address is.
+// A store that listens on all interfaces is reached at the host of its control address.
 static bl_status_t tcp_address(bl_client_t *client, bl_error_t *err) {
   bl_address_t where;
   if (client->data_tcp_address[0] == '\0') {
@@ -318,9 +318,9 @@ static bl_status_t connect_to(bl_client_t *client, bl_error_t *err) {
     status = bl_socket_connect(&where, &fd, err);
   }
   if (status == BL_OK) {
-    bl_stream_plain(&client->stream, fd, client->shm); // to own it; made anew once it is connected
+    bl_stream_plain(&client->stream, fd, client->shm); // owns the socket; replaced once it is connected
     client->link = BL__CONNECTION_CONNECTING;
-    client->blocked = true; // until the outcome is there
+    client->blocked = true; // until the outcome is known
     status = bl_watch_create(client->loop, fd, client->on_ready, client, &client->watch, err);
   }
   return status;
@@ -345,7 +345,7 @@ static void try_path(bl_client_t *client) {
   bl_error_t none = {0};
   bl_status_t status = bl_path_choose(&own, &peer, (bl_path_t)client->wanted_path, client->choices_failed,
                                       client->choice_failure.text, &client->choice, &none);
-  if (status != BL_OK) { // nothing is left: the last failure says more than that
+  if (status != BL_OK) { // no path is left: the last failure is the better reason
     client->opening_err = client->choice_failure.status != BL_OK ? client->choice_failure : none;
     return;
   }
@@ -364,7 +364,7 @@ static void try_path(bl_client_t *client) {
 void bl__connection_begin(bl_client_t *client) {
   client->choices_failed = 0;
   client->choice_failure = (bl_error_t){0};
-  client->link_deadline_ns = bl_clock_now_ns() + client->open_ms * BL_NS_PER_MS; // of all paths together
+  client->link_deadline_ns = bl_clock_now_ns() + client->open_ms * BL_NS_PER_MS; // for all paths together
   try_path(client);
 }
 

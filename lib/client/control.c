@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remote calls: sends control calls, again while the store cannot be reached, renews the session, notices its end.
+// Remote calls: sends control calls, retries them while the store cannot be reached, renews the session, detects its
+// end.
 #include "client/client_core.h"
 
 #include "sys/clock.h"
 
 #include <string.h>
 
-#define TRY_MS 2000 // until an unanswered request is sent again
+#define TRY_MS 2000 // until an unanswered request is resent
 
 static bool is_sequenced(const bl__control_call_t *call) {
   return call->verb >= BL__CALL_RESERVE;
@@ -38,7 +39,7 @@ void bl__control_calls_end(bl_client_t *client, const bl_error_t *cause) {
 
 static void finish(bl__control_call_t *call);
 
-// Its time is over: what the last try said about the way there is the cause, if it said something.
+// The deadline has passed. If the last attempt reported a failure to reach the store, that is the cause.
 static void be_late(bl__control_call_t *call) {
   const bl_error_t last = call->err;
   const char *store = call->client->store;
@@ -59,7 +60,7 @@ static void try_send(bl__control_call_t *call) {
   }
   bl_client_t *client = call->client;
   if (is_sequenced(call) && now_ns > client->renewed_ns + client->ttl_ms * BL_NS_PER_MS) {
-    call->next = client->again; // this process stood still: the session is renewed first
+    call->next = client->again; // this process did not run for a while: the session is renewed first
     client->again = call;
     return;
   }
@@ -69,7 +70,7 @@ static void try_send(bl__control_call_t *call) {
   }
 }
 
-// Sends those that waited for their turn.
+// Sends those that wait.
 static void take_turns(bl_client_t *client) {
   while (client->turn_first != NULL) {
     bl__control_call_t *call = client->turn_first;
@@ -77,7 +78,7 @@ static void take_turns(bl_client_t *client) {
     bool free = bl__sequences_next(&client->requests.sequences, &call->sequence);
     pthread_mutex_unlock(&client->mutex);
     if (!free) {
-      return; // the tick tries again
+      return; // the tick tries it again
     }
     client->turn_first = call->next;
     client->turn_last = client->turn_first == NULL ? NULL : client->turn_last;
@@ -96,7 +97,8 @@ static void finish(bl__control_call_t *call) {
   take_turns(client);
 }
 
-// Failures of the way there, after which the same control call may be asked again; refusals of the store are answers.
+// Returns whether the store could not be reached, after which the control call may be retried. A refusal by the store
+// is an answer.
 static bool is_worth_another_try(const bl__control_call_t *call) {
   const char *store = call->client->store;
   size_t length = strlen(store);
@@ -108,7 +110,7 @@ static void renewed(bl__control_call_t *call) {
   bl_client_t *client = call->client;
   client->renewing = false;
   if (call->plan != client->session) {
-    return; // of the session before
+    return; // of the previous session
   }
   if (call->err.status == BL_OK) {
     client->renewed_ns = client->renewal_sent_ns;
@@ -140,7 +142,7 @@ void bl__control_call_end(bl__control_call_t *call) {
     client->again = call;
     return;
   }
-  if (call->err.status == BL_DEADLINE) { // the word of the way; to callers it is this
+  if (call->err.status == BL_DEADLINE) { // the status of the RPC; callers get this one instead
     be_late(call);
   }
   finish(call);

@@ -11,7 +11,7 @@ static void in_child(void) {
 }
 
 static void watch(void) {
-  (void)pthread_atfork(NULL, NULL, in_child); // without memory for it forks are not noticed
+  (void)pthread_atfork(NULL, NULL, in_child); // if that fails for lack of memory, forks are not detected
 }
 
 unsigned bl__forks(void) {

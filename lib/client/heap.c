@@ -71,7 +71,7 @@ void bl_client_heap_free_bytes(bl_client_heap_t *heap, uint64_t *all_bytes, uint
   }
 }
 
-// The smallest free piece of at least `bytes`; `count`: there is none.
+// Returns the smallest free piece of at least `bytes`; `count`: there is none.
 static size_t find_free(const bl_client_heap_t *heap, uint64_t bytes) {
   size_t best = heap->count;
   for (size_t i = 0; i < heap->count; i++) {
@@ -83,7 +83,7 @@ static size_t find_free(const bl_client_heap_t *heap, uint64_t bytes) {
   return best;
 }
 
-// Cuts a piece in two, the first of `bytes`.
+// Cuts a piece in two, the first one of `bytes`.
 static bl_status_t split(bl_client_heap_t *heap, size_t at, uint64_t bytes, bl_error_t *err) {
   if (heap->pieces[at].bytes == bytes) {
     return BL_OK;
@@ -119,7 +119,7 @@ bl_status_t bl_client_heap_acquire(bl_client_heap_t *heap, uint64_t bytes, void 
   }
   pthread_mutex_lock(&heap->mutex);
   const size_t i = find_free(heap, bytes);
-  // What is found is a multiple of the alignment, so rounding up cannot pass it.
+  // The piece that was found is a multiple of the alignment, so rounding up cannot exceed it.
   bl_status_t status =
       i == heap->count ? no_room(heap, bytes, err) : split(heap, i, bl_align_up(bytes, BL_CLIENT_HEAP_ALIGNMENT), err);
   if (status == BL_OK) {
@@ -130,7 +130,7 @@ bl_status_t bl_client_heap_acquire(bl_client_heap_t *heap, uint64_t bytes, void 
   return status;
 }
 
-// Makes one of a free piece and the free one after it.
+// Merges a free piece with the next one if that is free, too.
 static void join_next(bl_client_heap_t *heap, size_t at) {
   piece_t *piece = &heap->pieces[at];
   if (at + 1 < heap->count && !piece[0].used && !piece[1].used) {
@@ -191,7 +191,7 @@ bl_status_t bl_client_heap_gather(bl_client_heap_t *heap, const bl_client_part_t
     if (part > 0) {
       memcpy(to, parts[i].base, part);
     }
-    memset(to + part, 0, padded - part); // nothing of earlier blocks goes along
+    memset(to + part, 0, padded - part); // nothing of earlier blocks is sent with it
     to += padded;
   }
   *at = found;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks over NCCL: the two communicators of a data connection, and our ends of transfers.
+// Blocks over NCCL: the two communicators of a data connection, and this client's ends of transfers.
 //
-// The store queues its half when it grants a request, and says so (GO); ours is queued when that is read. So both ends
-// queue in one order, and nothing of ours waits for a half that will not come: until the store stops in the middle,
-// which the channel's deadline ends. An operation is over when both its answer is there and our end is over.
+// The store queues its half when it grants a request, and reports that (GO). The client queues its half when it reads
+// the GO. So both ends queue in one order, and no half of the client waits for one that will not come, unless the store
+// stops in the middle, which the channel's deadline ends. An operation is over when its answer has arrived and its end
+// of the transfer is over.
 #include "client/client_core.h"
 #include "sys/clock.h"
 
 #include <stdio.h>
 #include <string.h>
 
-// ---- life
+// ---- life cycle
 
 static void nccl_changed(void *context, bl_nccl_channel_t *channel) {
   (void)channel;
@@ -19,7 +20,7 @@ static void nccl_changed(void *context, bl_nccl_channel_t *channel) {
   bl__wake(client);
 }
 
-// Tells the store which communicators both now make.
+// Sends the store the ids of the communicators that both sides now create.
 static bl_status_t rendezvous(bl_client_t *client, bl_rendezvous_message_t *rendezvous, bl_error_t *err) {
   uint8_t body[BL_FRAME_RENDEZVOUS_BYTES];
   bl_status_t status = bl_nccl_pair_draw(client->nccl, rendezvous->ids, err);
@@ -41,8 +42,7 @@ bl_status_t bl__nccl_open(bl_client_t *client, bl_error_t *err) {
     char name[BL_NCCL_NAME_BYTES];
     snprintf(name, sizeof name, "%s, the store at %.70s", direction == BL_PAIR_OUT ? "evictions" : "loads",
              client->store);
-    // Half of the time of a call: what is left is for communicators to be made anew, and for the block to go over
-    // these.
+    // Half of the time of a call: the rest is for new communicators, and for the block to move over these.
     const bl_nccl_channel_options_t options = {.name = name,
                                                .deadlines = {.create_ns = client->open_ms * BL_NS_PER_MS,
                                                              .transfer_ns = client->deadline_ms * BL_NS_PER_MS / 2},
@@ -70,11 +70,11 @@ void bl__nccl_close(bl_client_t *client) {
 static void pending_over(bl_nccl_transfer_t *transfer) {
   bl__pending_transfer_t *pending = (bl__pending_transfer_t *)(void *)transfer;
   bl_client_t *client = pending->client;
-  atomic_store(&pending->over, true); // from here on it is the loop's
+  atomic_store(&pending->over, true); // from here on the loop owns it
   bl__wake(client);
 }
 
-// The memory of our end of a request; NULL: nobody has it any more.
+// Returns the memory of this end of a request. NULL: no operation has it any more.
 static const uint8_t *memory_of(const bl__sent_t *sent) {
   if (sent->verb == BL__EVICT) {
     return sent->from;
@@ -121,10 +121,10 @@ bool bl__nccl_keeps_answer(bl_client_t *client, const bl__answer_t *answer) {
   pending->answer = *answer;
   snprintf(pending->text, sizeof pending->text, "%s", answer->text);
   pending->answer.text = pending->text;
-  return true; // until bl__nccl_turn has seen that it is over
+  return true; // until bl__nccl_turn sees that it is over
 }
 
-// False: a communicator has failed, and the connection went with it.
+// False: a communicator has failed, and the connection is lost with it.
 static bool check_nccl(bl_client_t *client) {
   if (!atomic_exchange(&client->nccl_changed, false)) {
     return true;
@@ -137,7 +137,7 @@ static bool check_nccl(bl_client_t *client) {
   return false;
 }
 
-// Our end is over: a load has its bytes.
+// Records that this end is over: a load has its bytes.
 static bool pending_came(bl_client_t *client, const bl__pending_transfer_t *pending) {
   bool moved = false;
   pthread_mutex_lock(&client->mutex);
@@ -160,7 +160,7 @@ bool bl__nccl_turn(bl_client_t *client) {
   for (unsigned i = 0; i < BL__WINDOW && client->link == BL__CONNECTION_UP; i++) {
     bl__pending_transfer_t *pending = &client->pending_transfers[i];
     if (pending->sequence == 0 || !atomic_load(&pending->over) || pending->transfer.status != BL_OK) {
-      continue; // one that failed ends with its communicator
+      continue; // a failed one ends with its communicator
     }
     moved = pending_came(client, pending) || moved;
     if (pending->answered) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tickets: what callers ask to be moved, its starts and ends.
+// Tickets: the operations of callers, their starts and ends.
 #include "client/client_core.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
@@ -38,18 +38,19 @@ static void free_operation(bl_client_t *client, bl__operation_t *operation) {
   pthread_cond_signal(&client->changed);
 }
 
-// [m] NULL: the ticket has ended, or never was.
+// [m] Returns the operation of a ticket. NULL: the ticket has ended, or never existed.
 static bl__operation_t *find(bl_client_t *client, bl_client_ticket_t ticket) {
   bl__operation_t *operation = ticket.index < BL_CLIENT_TICKETS ? &client->requests.operations[ticket.index] : NULL;
   const bool used = operation != NULL && operation->state != BL__OPERATION_FREE;
   return used && operation->serial == ticket.serial ? operation : NULL;
 }
 
-// [m] False: the deadline came first.
+// [m] False: the deadline passed first.
 static bool wait_over(bl_client_t *client, bl__operation_t *operation, uint64_t deadline_ns) {
   pthread_cond_t *done = &client->done[operation - client->requests.operations];
   while (operation->state != BL__OPERATION_OVER && (deadline_ns == UINT64_MAX || bl_clock_now_ns() < deadline_ns)) {
-    (void)bl_condition_wait(done, &client->mutex, deadline_ns); // without one: the operation has a deadline of its own
+    // UINT64_MAX is safe: the operation has its own deadline.
+    (void)bl_condition_wait(done, &client->mutex, deadline_ns);
   }
   return operation->state == BL__OPERATION_OVER;
 }
@@ -107,7 +108,7 @@ void bl_client_abandon(bl_client_t *client, bl_client_ticket_t ticket) {
   bl_client_cancel(client, ticket);
   pthread_mutex_lock(&client->mutex);
   bl__operation_t *operation = find(client, ticket);
-  // What is cancelled ends between two pieces of memory, whatever the store does.
+  // A cancelled operation ends at the latest after the piece of memory being copied, whatever the store does.
   if (operation != NULL && wait_over(client, operation, UINT64_MAX)) {
     free_operation(client, operation);
   }
@@ -116,7 +117,7 @@ void bl_client_abandon(bl_client_t *client, bl_client_ticket_t ticket) {
 
 // ---- starts ---------------------------------------------------------------------------------------------------------
 
-// Begins a use of a slot by an operation of this verb; `part`: of the bytes of its block behind the first `skip`.
+// Begins a use of a slot by a new operation. `part`: only of `bytes` of its block, after the first `skip`.
 static bl_status_t begin_use(bl_client_t *client, bl__verb_t verb, uint64_t slot, uint64_t skip, uint64_t bytes,
                              bool part, bl__operation_t **operation, bl_error_t *err) {
   bl__operation_t *claimed = bl__operation_new(client, verb);
@@ -140,7 +141,7 @@ static bl_status_t begin_use(bl_client_t *client, bl__verb_t verb, uint64_t slot
   return status;
 }
 
-// The region that the bytes lie in; on tcp they may lie anywhere.
+// Finds the region that contains the bytes; on tcp they may lie anywhere.
 static bool find_region(bl_client_t *client, const uint8_t *at, uint64_t bytes, uint32_t *number, uint64_t *offset) {
   bool found = client->by == BL_PATH_TCP;
   pthread_mutex_lock(&client->mutex);

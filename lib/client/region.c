@@ -13,7 +13,7 @@ bl_status_t bl_client_region_create(uint64_t bytes, bl_client_region_t *region, 
   }
   bl_status_t status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, bytes, &arena, err);
   if (status == BL_OK) {
-    *region = bl_client_region_of(&arena); // which munmap and close undo
+    *region = bl_client_region_of(&arena); // munmap and close undo this
   }
   return status;
 }

@@ -10,7 +10,7 @@
 
 #define DEMANDS_MAX 64
 
-// The parts that most messages have, for as long as one is packed.
+// Submessages of most messages, valid while one is packed.
 typedef struct frame_wire {
   Ballast__V1__SessionRef session;
   Ballast__V1__RequestFrame frame;

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #define NS_PER_MS  UINT64_C(1000000)
-#define PAUSE_NS   (UINT64_C(5) * 1000000)   // before something that was cut short is tried again
-#define TIMEOUT_NS (UINT64_C(250) * 1000000) // a cancelled load on nccl may still end by itself
+#define PAUSE_NS   (UINT64_C(5) * 1000000)   // before something that was cut short is retried
+#define TIMEOUT_NS (UINT64_C(250) * 1000000) // a cancelled load on nccl may still end on its own
 
 #ifndef RULE
-#define RULE(number) true // of requests.h; a test takes them out
+#define RULE(number) true // of requests.h; a test disables them
 #endif
 
 // ---- life -----------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ static void drop_sending(bl__requests_t *r, const bl__operation_t *operation) {
   }
 }
 
-// `err` is set.
+// `err` is set already.
 static void end_as_it_is(bl__requests_t *r, bl__operation_t *operation) {
   if (RULE(10)) {
     drop_sending(r, operation);
@@ -207,7 +207,7 @@ void bl__requests_link_down(bl__requests_t *r) {
       sent->operation->corrupt = sent->operation->moving = false;
     }
   }
-  for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) { // a show or hide has no number: it is asked anew
+  for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) { // a register or unregister has no number: it is queued again
     bl__operation_t *operation = &r->operations[i];
     if (operation->state == BL__OPERATION_SENT && operation->sequence == 0) {
       bl__requests_put_back(r, operation);
@@ -239,12 +239,12 @@ static void name(const bl__requests_t *r, bl__request_t *request, const bl__sent
       .verb = sent->verb, .operation = sent->operation, .sent = *sent, .acknowledged = r->sequences.acknowledged};
 }
 
-// What a connection that broke left unanswered, in the order of its numbers.
+// Resends what a connection that broke left unanswered, in the order of its numbers.
 static bool send_again(bl__requests_t *r, bl__request_t *request) {
   for (uint64_t sequence = r->sequences.acknowledged + 1; sequence <= r->sequences.last; sequence++) {
     bl__sent_t *sent = &r->sent[sequence % BL__WINDOW];
     if (sent->sequence != sequence || sent->out) {
-      continue; // a remote call's, answered, or on its way
+      continue; // a remote call's, answered, or in flight
     }
     sent->out = true;
     if (sent->verb == BL__EVICT && r->kind == BL__PUSH && sent->operation != NULL) {
@@ -290,12 +290,12 @@ static bool put_release(bl__requests_t *r, bl__request_t *request) {
 }
 
 static void queue_release(bl__requests_t *r, bl__release_t release) {
-  if (r->release_count < BL__RELEASES) { // one per ticket and request at most
+  if (r->release_count < BL__RELEASES) { // at most one per ticket and request
     r->releases[r->release_count++] = release;
   }
 }
 
-// Whether memory is read by an evict that is unanswered, whoever still waits for it.
+// Returns whether an unanswered evict reads this memory, even if no operation waits for it.
 static bool is_read(const bl__requests_t *r, const uint8_t *from, uint64_t bytes) {
   for (unsigned i = 0; i < BL__WINDOW; i++) {
     const bl__sent_t *sent = &r->sent[i];
@@ -310,7 +310,7 @@ static bool shows_memory(const bl__requests_t *r) {
   return r->kind == BL__PULL || r->kind == BL__PULL_GPU;
 }
 
-// Where nothing is shown, what is withdrawn has to be at rest.
+// If memory is not shared with the store, a region is unregistered only when no evict reads it.
 static bool can_start_show(const bl__requests_t *r, const bl__operation_t *operation) {
   return shows_memory(r) || operation->verb == BL__REGISTER || !is_read(r, operation->from, operation->bytes);
 }
@@ -426,7 +426,7 @@ static void set_slot(bl__requests_t *r, const bl__operation_t *operation, bl__sl
   bl__slot_settle(&r->slots, operation->slot, state, operation->generation);
 }
 
-// Tells the store that the block has left it, and with what checksum it came: this use of the slot is over.
+// Reports to the store that the block has left it, with the checksum that arrived: this use of the slot is over.
 static void release_loaded(bl__requests_t *r, const bl__operation_t *operation, uint64_t checksum) {
   if (RULE(5)) {
     queue_release(r, (bl__release_t){.id = operation->slot,
@@ -438,7 +438,7 @@ static void release_loaded(bl__requests_t *r, const bl__operation_t *operation, 
   bl__slot_settle(&r->slots, operation->slot, BL__SLOT_EMPTY, operation->generation + 1);
 }
 
-// The same, and the block stays: this use of the slot goes on. Where the load was given up the checksum is the store's
+// The same, but the block stays: this use of the slot continues. If the load was aborted, the checksum is the store's
 // own.
 static void keep_loaded(bl__requests_t *r, uint64_t id, uint64_t generation, uint64_t bytes, uint64_t checksum) {
   if (RULE(11)) {
@@ -462,7 +462,7 @@ static void loaded(bl__requests_t *r, bl__operation_t *operation, uint64_t check
   end(r, operation, BL_OK, "");
 }
 
-// It came back changed. The store is told, and forgets it.
+// The block arrived changed. The store is notified and drops it.
 static void load_corrupt(bl__requests_t *r, bl__operation_t *operation, uint64_t checksum, uint64_t wanted) {
   operation->wipe = true;
   release_loaded(r, operation, checksum);
@@ -475,7 +475,7 @@ static void load_corrupt(bl__requests_t *r, bl__operation_t *operation, uint64_t
 
 void bl__requests_copied(bl__requests_t *r, bl__operation_t *operation, uint64_t checksum, const bl_error_t *err) {
   take_off(&r->copying_first, &r->copying_last, operation);
-  if (err->status != BL_OK) { // nobody can use the device, or the place, any more; the block is still there
+  if (err->status != BL_OK) { // the device or the destination cannot be used; the block is still in the store
     keep_loaded(r, operation->slot, operation->generation, operation->bytes, operation->wanted);
     operation->err = *err;
     end_as_it_is(r, operation);
@@ -488,7 +488,7 @@ void bl__requests_copied(bl__requests_t *r, bl__operation_t *operation, uint64_t
 
 // ---- answers --------------------------------------------------------------------------------------------------------
 
-// The same again, with what is left of the deadline.
+// Retries the same operation, with what is left of its deadline.
 static bool try_again(bl__requests_t *r, bl__operation_t *operation, uint64_t generation, uint64_t now_ns) {
   if (generation == 0) {
     return false;
@@ -504,7 +504,7 @@ static bool try_again(bl__requests_t *r, bl__operation_t *operation, uint64_t ge
   return true;
 }
 
-// No credit now; or the session was not renewed in time (this process stood still), which it will be in a moment.
+// No credit now; or the session was not renewed in time (this process did not run), and will be in a moment.
 static bool comes_too_early(bl__requests_t *r, const bl__answer_t *answer, uint64_t now_ns) {
   const bool refused = answer->status == BL_EXHAUSTED || answer->status == BL_PRECONDITION;
   if (refused && answer->retry_after_ms != 0 && RULE(9)) {
@@ -514,7 +514,7 @@ static bool comes_too_early(bl__requests_t *r, const bl__answer_t *answer, uint6
   return false;
 }
 
-// The use of a slot whose outcome was not known has ended, unless that is known by now: it is empty.
+// A use of a slot with unknown outcome has ended: the slot is empty, unless its state is known by now.
 static void resolve_slot(bl__requests_t *r, const bl__sent_t *sent, uint64_t next) {
   const bl__slot_t *slot = bl__slot_find(&r->slots, sent->id);
   if (slot != NULL && slot->state == BL__SLOT_UNKNOWN && slot->generation == sent->generation) {
@@ -529,15 +529,15 @@ static void release_given_up(bl__requests_t *r, uint64_t id, uint64_t generation
 static void evict_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__answer_t *answer, uint64_t now_ns) {
   bl__operation_t *operation = sent->operation;
   r->flow -= sent->bytes;
-  if (operation == NULL) { // given up: the release that follows says what became of the slot
+  if (operation == NULL) { // aborted: the release that follows determines the state of the slot
     if ((answer->status == BL_DATA_LOSS || answer->status == BL_IO) && answer->generation != 0) {
-      resolve_slot(r, sent, answer->generation); // but for one that came late
+      resolve_slot(r, sent, answer->generation); // unless the release is answered already
     }
     return;
   }
-  drop_sending(r, operation); // refused before its bytes were out: they need not go
+  drop_sending(r, operation); // refused before its bytes were sent: the rest need not be
   if (answer->status == BL_OK && operation->known && r->kind == BL__PUSH && r->verified &&
-      operation->hash != operation->checksum) { // what went out is not what its owner made
+      operation->hash != operation->checksum) { // what was sent is not what its owner created
     release_given_up(r, operation->slot, operation->generation);
     set_slot(r, operation, BL__SLOT_UNKNOWN);
     end(r, operation, BL_DATA_LOSS, "the block is not the one whose checksum was given");
@@ -560,7 +560,7 @@ static void evict_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__
 
 static void load_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__answer_t *answer, uint64_t now_ns) {
   bl__operation_t *operation = sent->operation;
-  if (operation == NULL && answer->status == BL_OK && RULE(4)) { // given up, and the block is still there
+  if (operation == NULL && answer->status == BL_OK && RULE(4)) { // aborted, and the block is still in the store
     keep_loaded(r, sent->id, sent->generation, sent->bytes, answer->checksum);
     return;
   }
@@ -599,7 +599,7 @@ static void load_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__a
     return;
   }
   r->flow -= operation->bytes;
-  // The bytes went over a connection that broke, or the transfer was cut short.
+  // The bytes moved over a connection that broke, or the transfer was cut short.
   if ((answer->status == BL_OK || (answer->status == BL_IO && !shows_memory(r)) ||
        comes_too_early(r, answer, now_ns)) &&
       try_again(r, operation, operation->generation, now_ns)) {
@@ -619,7 +619,7 @@ static void release_answered(bl__requests_t *r, const bl__sent_t *sent, const bl
   bl__operation_t *operation = sent->operation;
   r->flow -= sent->loaded ? sent->bytes : 0;
   if (sent->keeps) {
-    return; // what became of the block since then the next use of the slot finds out
+    return; // the next use of the slot finds out what became of the block
   }
   const bool sets = sent->sets || operation != NULL;
   if (answer->status == BL_OK || answer->status == BL_DATA_LOSS) {
@@ -627,8 +627,8 @@ static void release_answered(bl__requests_t *r, const bl__sent_t *sent, const bl
       bl__slot_settle(&r->slots, sent->id, BL__SLOT_EMPTY, answer->generation);
     }
   } else if (sets && (operation != NULL || answer->status != BL_FENCED)) {
-    // An evict that was refused before it was given up left the slot as it was. Fenced: it had ended, and that is
-    // known.
+    // An evict that was refused before it was aborted left the slot as it was. BL_FENCED: the use had ended, and that
+    // is known.
     const bool unused = operation == NULL && answer->status == BL_PRECONDITION && answer->id != 0;
     bl__slot_settle(&r->slots, sent->id,
                     unused              ? BL__SLOT_EMPTY
@@ -645,7 +645,7 @@ static void release_answered(bl__requests_t *r, const bl__sent_t *sent, const bl
 void bl__requests_answer(bl__requests_t *r, const bl__answer_t *answer, uint64_t now_ns) {
   bl__sent_t *index = &r->sent[answer->sequence % BL__WINDOW];
   if (answer->sequence == 0 || (index->sequence != answer->sequence && RULE(7))) {
-    return; // of a control call that nobody has any more
+    return; // no control call or operation waits for it any more
   }
   const bl__sent_t sent = *index;
   *index = (bl__sent_t){0};
@@ -671,9 +671,9 @@ void bl__requests_registered(bl__requests_t *r, bl__verb_t verb, uint32_t region
   }
 }
 
-// ---- giving up ------------------------------------------------------------------------------------------------------
+// ---- aborting -------------------------------------------------------------------------------------------------------
 
-// A cancelled load whose half may be queued ends by itself if the store lives; stopping it costs the communicators.
+// A cancelled load whose half may be queued ends on its own if the store lives. Stopping it costs the communicators.
 static bool may_still_end(const bl__requests_t *r, bl__operation_t *operation, uint64_t now_ns) {
   if (r->kind != BL__PAIRED || !r->linked || operation->verb != BL__LOAD || operation->sequence == 0) {
     return false;
@@ -702,10 +702,10 @@ static void explain(const bl__requests_t *r, bl__operation_t *operation, uint64_
   }
 }
 
-// Before its answer; the slot's state comes with the answers that are still due.
+// Aborts an operation before its answer. The answers that are still due determine the state of the slot.
 static void give_up_sent(bl__requests_t *r, bl__operation_t *operation) {
   if (operation->sequence == 0) {
-    return; // a show
+    return; // a register or unregister
   }
   bl__sent_t *sent = &r->sent[operation->sequence % BL__WINDOW];
   sent->operation = NULL;
@@ -716,7 +716,7 @@ static void give_up_sent(bl__requests_t *r, bl__operation_t *operation) {
   set_slot(r, operation, BL__SLOT_UNKNOWN);
 }
 
-// Nothing was asked: the slot is as before.
+// Nothing was sent: the slot is as before.
 static void give_up_quiet(bl__requests_t *r, const bl__operation_t *operation) {
   if (operation->verb <= BL__RELEASE) {
     set_slot(r, operation, operation->verb == BL__EVICT ? BL__SLOT_EMPTY : BL__SLOT_FULL);

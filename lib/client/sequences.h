@@ -11,7 +11,7 @@
 
 typedef struct bl__sequences {
   uint64_t last, acknowledged;
-  uint64_t answered; // bit i: acknowledged + 1 + i is over
+  uint64_t answered; // bit i: request acknowledged + 1 + i is over
 } bl__sequences_t;
 
 bool bl__sequences_next(bl__sequences_t *sequences, uint64_t *sequence); // false: the window is full

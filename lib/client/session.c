@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all files of a client ask: whether its session lives, and for a turn of its loop.
+// Queries of all files of a client: whether its session lives, and requests for a turn of its loop.
 #include "client/client_core.h"
 
 #include <sys/random.h>
@@ -51,7 +51,7 @@ uint64_t bl__process(void) {
   static _Atomic uint64_t process;
   uint64_t known = atomic_load(&process), drawn = 0;
   if (known == 0 && getrandom(&drawn, sizeof drawn, 0) == (ssize_t)sizeof drawn) {
-    drawn |= 1; // not 0
+    drawn |= 1; // never 0
     known = atomic_compare_exchange_strong(&process, &known, drawn) ? drawn : known;
   }
   return known;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The first entry with an id of at least `id`.
+// Returns the first entry with an id of at least `id`.
 static size_t lower_bound(const bl__slots_t *slots, uint64_t id) {
   size_t low = 0, high = slots->count;
   while (low < high) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data connection at work: sends what requests.h names, moves the bytes of blocks, reads the store's answers. A
-// turn does a bounded part of it, so that all who share the loop have theirs.
+// Work on the data connection: sends what requests.h returns, moves the bytes of blocks, reads the store's answers. A
+// turn does a bounded part of it, so that other users of the loop have their turns.
 #include "client/client_core.h"
 #include "datapath/block.h"
 #include "sys/clock.h"
@@ -8,27 +8,27 @@
 #include <errno.h>
 #include <string.h>
 
-#define CHUNKS       4u                      // sent before answers are looked at
+#define CHUNKS       4u                      // sent before answers are read
 #define TICK_NS      (UINT64_C(9) * 1000000) // below the timer's period
-#define FRAMES       64                      // taken in one turn
+#define FRAMES       64                      // handled in one turn
 #define COPIED_BYTES (UINT64_C(2) << 20)     // in one turn
 
 // ---- ends -----------------------------------------------------------------------------------------------------------
 
-// Nothing reads or writes its memory when this returns.
+// Afterwards nothing reads or writes the operation's memory.
 static void let_go(bl_client_t *client, const bl__operation_t *operation) {
   bl_frame_writer_t *writer = &client->writer;
   if (operation->verb == BL__EVICT) {
     client->sending = client->sending == operation ? NULL : client->sending;
     if (client->link == BL__CONNECTION_UP && writer->chunk_bytes > 0 && writer->chunk >= operation->from &&
-        writer->chunk < operation->from + operation->bytes) { // a chunk under way goes on from memory of ours
+        writer->chunk < operation->from + operation->bytes) { // the chunk in flight continues from memory of the client
       (void)bl_frame_writer_let_go(writer, client->side);
     }
   } else if (operation->verb == BL__LOAD && client->coming == operation) {
     client->coming = NULL;
     bl_frame_reader_into(&client->reader, NULL);
   }
-  if (operation->wipe && client->device == NULL) { // what is not the block shall not be taken for it
+  if (operation->wipe && client->device == NULL) { // bytes that are not the block's must not be taken for it
     memset(operation->to, 0, operation->take);
   } else if (operation->wipe) {
     (void)!bl_device_fill(client->device, NULL, operation->to, 0, operation->bytes, NULL);
@@ -60,7 +60,7 @@ void bl__transfer_settle(bl_client_t *client) {
     if (operation->verb == BL__REGISTER) {
       show_ended(client, operation);
     }
-    bl__operation_over(client, operation); // its caller's from here on
+    bl__operation_over(client, operation); // its caller owns it from here on
     pthread_mutex_unlock(&client->mutex);
     if (!internal && client->on_end != NULL) {
       client->on_end(client->context, client, ticket);
@@ -78,7 +78,7 @@ static const bl_frame_kind_t kinds[] = {[BL__EVICT] = BL_FRAME_EVICT,
                                         [BL__REGISTER] = BL_FRAME_REGISTER,
                                         [BL__UNREGISTER] = BL_FRAME_UNREGISTER};
 
-// Where its caller does not know it.
+// Computes the checksum if the caller has not given it.
 static void add_checksum(bl_client_t *client, bl__request_t *request) {
   const bl__operation_t *operation = request->operation;
   if (request->verb != BL__EVICT || operation == NULL || operation->known || client->requests.kind != BL__PULL ||
@@ -91,7 +91,7 @@ static void add_checksum(bl_client_t *client, bl__request_t *request) {
   pthread_mutex_unlock(&client->mutex);
 }
 
-// False: not now.
+// False: it cannot be sent now.
 static bool put(bl_client_t *client, bl__request_t *request) {
   add_checksum(client, request);
   const bl__sent_t *sent = &request->sent;
@@ -113,8 +113,8 @@ static bool put(bl_client_t *client, bl__request_t *request) {
     return true;
   }
   if (sent->sequence != 0) {
-    bl__connection_lost(client, "too much is queued"); // cannot be: the window is smaller
-  } else {                                             // the descriptors of others are not out yet
+    bl__connection_lost(client, "too much is queued"); // cannot happen: the window is smaller
+  } else {                                             // the writer still holds the descriptors of other requests
     pthread_mutex_lock(&client->mutex);
     bl__requests_put_back(&client->requests, request->operation);
     pthread_mutex_unlock(&client->mutex);
@@ -132,12 +132,12 @@ static void send_requests(bl_client_t *client, uint64_t now_ns) {
     more = more && put(client, &request);
     if (more && client->shm && request.verb == BL__EVICT &&
         bl_frame_writer_flush(&client->writer) == BL_WRITER_BROKEN) {
-      bl__connection_lost(client, strerror(errno)); // the store begins while the next one's checksum is computed
+      bl__connection_lost(client, strerror(errno)); // the store begins while the checksum of the next block is computed
     }
   }
 }
 
-// The evict whose bytes go out now; NULL: none.
+// Returns the evict whose bytes are to be sent now. NULL: none.
 static bl__operation_t *next_sending(bl_client_t *client) {
   pthread_mutex_lock(&client->mutex);
   bl__operation_t *operation = client->requests.sending_first;
@@ -153,7 +153,7 @@ static bl__operation_t *next_sending(bl_client_t *client) {
   return operation;
 }
 
-// Writes what there is.
+// Writes as much as the socket accepts.
 static void write_out(bl_client_t *client) {
   bl_frame_writer_result_t result = bl_frame_writer_flush(&client->writer);
   bl__operation_t *operation = result == BL_WRITER_DONE ? next_sending(client) : NULL;
@@ -171,7 +171,7 @@ static void write_out(bl_client_t *client) {
 
 // ---- copying --------------------------------------------------------------------------------------------------------
 
-// Where a slot lies in what the store showed; NULL: nowhere.
+// Returns where a slot lies in the memory that the store shares. NULL: nowhere.
 static const uint8_t *slot_at(const bl_client_t *client, uint64_t offset, uint64_t bytes) {
   for (size_t i = 0; i < client->part_count; i++) {
     const bl_peer_memory_t *part = &client->parts[i];
@@ -187,7 +187,7 @@ static bool all_wanted(const bl__operation_t *operation, uint64_t at, uint64_t b
   return at >= operation->skip && at + bytes <= operation->skip + operation->take;
 }
 
-// Those of `bytes` at `at` of a block that are wanted.
+// Copies the wanted ones of `bytes` of a block that begin at its byte `at`.
 static void take_wanted(const bl__operation_t *operation, const uint8_t *from, uint64_t at, uint64_t bytes) {
   const uint64_t begin = at > operation->skip ? at : operation->skip;
   const uint64_t wanted = operation->skip + operation->take, end = at + bytes < wanted ? at + bytes : wanted;
@@ -196,7 +196,8 @@ static void take_wanted(const bl__operation_t *operation, const uint8_t *from, u
   }
 }
 
-// Of a block of which a part is wanted: what is verified is what is taken, so bytes at its edges pass through `aside`.
+// Copies bytes of a block of which a part is wanted. The copied bytes are the verified ones, so bytes at the edges of
+// the part pass through `aside`.
 static void copy_pieces(bl_client_t *client, bl__operation_t *operation, const uint8_t *from, uint64_t bytes) {
   for (uint64_t done = 0; done < bytes;) {
     const uint64_t at = operation->at + done, rest = bytes - done;
@@ -219,7 +220,7 @@ static void copy_pieces(bl_client_t *client, bl__operation_t *operation, const u
   }
 }
 
-// A part of a block. True: it is whole, or cannot be.
+// Copies a part of a block. True: the block is complete, or cannot be.
 static bool copy_part(bl_client_t *client, bl__operation_t *operation, bl_error_t *err) {
   const uint8_t *from = slot_at(client, operation->offset, operation->bytes);
   if (from == NULL) {
@@ -243,7 +244,7 @@ static bool copy_part(bl_client_t *client, bl__operation_t *operation, bl_error_
   return operation->at == operation->bytes;
 }
 
-// False: there is nothing to copy.
+// False: nothing to copy.
 static bool copy_blocks(bl_client_t *client) {
   pthread_mutex_lock(&client->mutex);
   bl__operation_t *operation = bl__requests_copying(&client->requests);
@@ -252,7 +253,7 @@ static bool copy_blocks(bl_client_t *client) {
     return false;
   }
   bl_error_t err = {0};
-  if (copy_part(client, operation, &err)) { // only this thread ends it
+  if (copy_part(client, operation, &err)) { // no other thread ends it
     pthread_mutex_lock(&client->mutex);
     bl__requests_copied(&client->requests, operation, operation->hash, &err);
     pthread_mutex_unlock(&client->mutex);
@@ -287,7 +288,7 @@ static void on_chunk(bl_client_t *client) {
   uint64_t hash = 0;
   const bool straight = all_wanted(operation, operation->at, frame->body_bytes);
   const uint8_t *came = straight ? operation->to + (operation->at - operation->skip) : client->aside;
-  if (client->requests.verified) { // now, while it is in the cache
+  if (client->requests.verified) { // while it is in the cache
     hash = bl_block_checksum_more(operation->hash, came, frame->body_bytes);
   }
   if (!straight) {
@@ -359,7 +360,7 @@ static void on_frame(bl_client_t *client) {
   }
 }
 
-// False: nothing came.
+// False: nothing arrived.
 static bool read_frames(bl_client_t *client) {
   for (int i = 0; i < FRAMES && client->link == BL__CONNECTION_UP; i++) {
     switch (bl_frame_reader_next(&client->reader)) {
@@ -382,7 +383,7 @@ static bool read_frames(bl_client_t *client) {
 
 // ---- a turn ---------------------------------------------------------------------------------------------------------
 
-// Now and then, and when something was cancelled: it looks at every operation.
+// Runs from time to time, and when an operation was cancelled: it looks at every operation.
 static void look_at_time(bl_client_t *client, uint64_t now_ns) {
   const bool down = client->link != BL__CONNECTION_UP && client->link_why[0] != '\0';
   pthread_mutex_lock(&client->mutex);
@@ -394,7 +395,8 @@ static void look_at_time(bl_client_t *client, uint64_t now_ns) {
   }
   client->tick_ns = now_ns + TICK_NS;
   if (cut) {
-    bl__connection_lost(client, "a load that had begun was given up"); // nothing else stops what may write its memory
+    // Nothing else stops the transfer that may write its memory.
+    bl__connection_lost(client, "a load that had begun was given up");
   }
   pthread_mutex_lock(&client->mutex);
   bl__requests_tick(&client->requests, now_ns, down ? client->link_why : NULL);
@@ -407,7 +409,7 @@ void bl__transfer_turn(bl_client_t *client, uint64_t now_ns, bool *more) {
   bool moved = false;
   if (client->link == BL__CONNECTION_UP) {
     send_requests(client, now_ns);
-    bl__transfer_settle(client); // what needed no word to the store
+    bl__transfer_settle(client); // operations that needed no message to the store
   }
   if (client->link == BL__CONNECTION_UP) {
     write_out(client);
