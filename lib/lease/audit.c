@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether every sum, list and link of the table agrees with the leases.
+// Checks that every sum, list and link of the table agrees with the leases.
 #include "lease/table_core.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-// One list of a session: every lease of it is in the right state, linked both ways, and counted in `seen`.
+// Checks one list of a session: every lease of it is in the right state and linked both ways, and counted in `seen`.
 static bl_status_t audit_list(const bl_lease_table_t *table, uint32_t session, uint32_t size, bool idle, uint32_t *held,
                               uint32_t *seen, bl_error_t *err) {
   const bl__size_t *entry = &table->sessions[session].sizes[size];
@@ -53,7 +53,7 @@ static bl_status_t audit_session(const bl_lease_table_t *table, uint32_t index, 
 typedef struct sums {
   uint64_t states[BL_LEASE_STATES];
   uint64_t held_bytes, quarantined_bytes, in_flight_bytes, tiers[BL_LEASE_TIERS];
-  uint64_t *holders, *jobs, *sessions; // bytes held, held, in flight
+  uint64_t *holders, *jobs, *sessions; // bytes: held, held, in flight
   uint32_t listed;
 } sums_t;
 
@@ -72,12 +72,12 @@ static void add_lease(const bl_lease_table_t *table, uint32_t index, sums_t *sum
   sums->listed += lease->session != 0 ? 1 : 0;
 }
 
-// What all arenas take of a tier: of those of one name the largest.
+// Returns what all arenas take of a tier, as bl__job_charge counts them per name.
 static uint64_t charged_granules(const bl_lease_table_t *table, int tier) {
   uint64_t charged = 0;
   for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
     const bl__job_t *job = &table->jobs[i];
-    bool first = job->arena_granules != 0; // of its name
+    bool first = job->arena_granules != 0; // arena of its name
     for (uint32_t k = 1; k < i; k++) {
       first = first && (table->jobs[k].arena_granules == 0 || strcmp(table->jobs[k].name, job->name) != 0);
     }

@@ -13,7 +13,7 @@ static uint64_t digest_of(uint64_t kind, const bl_lease_token_t *token, uint64_t
   return bl_hash64(words, sizeof words, bl_hash64(&token->incarnation, sizeof token->incarnation, kind));
 }
 
-// The lease of a token, or 0 with the reason. Which check comes first decides what a stale holder is told.
+// Returns the lease of a token, or 0 with the reason. The order of the checks decides which reason a stale holder gets.
 static uint32_t find(const bl_lease_table_t *table, uint32_t session, const bl_lease_token_t *token,
                      bl_lease_reason_t *reason) {
   if (!bl_incarnation_equal(&token->incarnation, &table->config.incarnation)) {
@@ -43,7 +43,7 @@ static bool is_lost(const bl__lease_t *lease) {
   return lease->state == BL_LEASE_LOST || (lease->state == BL_LEASE_QUARANTINED && lease->after == BL__AFTER_LOST);
 }
 
-// One block may always be in flight, so that a limit below the size of a block stops nobody.
+// One block may always be in flight, so that a limit below the size of a block stops no session.
 static bool has_credit(const bl_lease_table_t *table, const bl__session_t *session, uint64_t bytes) {
   uint64_t limit = table->config.session_flow_bytes;
   return limit == 0 || session->in_flight_bytes == 0 ||
@@ -113,7 +113,7 @@ static bl_lease_reason_t check_load(const bl_lease_table_t *table, uint32_t sess
     return BL_LEASE_GONE;
   }
   if (lease->state == BL_LEASE_LOADING && !lease->moving) {
-    return BL_LEASE_GRANTED; // again: the first attempt did not arrive
+    return BL_LEASE_GRANTED; // repeated: the first attempt did not arrive
   }
   if (lease->state != BL_LEASE_SEALED) {
     return BL_LEASE_STATE;
@@ -157,7 +157,7 @@ bl_lease_decision_t bl_lease_table_load(bl_lease_table_t *table, const bl_lease_
 
 // ---- release --------------------------------------------------------------------------------------------------------
 
-// After the use of a slot ended: its next generation, or nothing.
+// Describes a slot after its use has ended: its next generation, or nothing.
 static void describe_rest(const bl_lease_table_t *table, uint32_t index, bl_lease_answer_t *answer) {
   if (table->leases[index].state == BL_LEASE_FREE) {
     *answer = (bl_lease_answer_t){.reason = answer->reason, .id = index};
@@ -199,7 +199,7 @@ bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lea
       (checksum != NULL && (lease->state != BL_LEASE_LOADING || lease->moving))) {
     return bl__request_refuse(table, entry, BL_LEASE_STATE, answer);
   }
-  if (lease->state == BL_LEASE_QUARANTINED) { // lost, and its transfer has not let go yet
+  if (lease->state == BL_LEASE_QUARANTINED) { // lost, and its transfer may still touch the slot
     return bl__request_refuse(table, entry, BL_LEASE_GONE, answer);
   }
   table->stats.released++;
@@ -213,7 +213,7 @@ bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lea
     result.reason = BL_LEASE_CHECKSUM;
   }
   if (lease->moving) {
-    bl__lease_over(table, index); // quarantined; the session's next generation is known, the slot comes later
+    bl__lease_over(table, index); // quarantined: the next generation is known now, the slot is free later
     answer_waiting(table, index, session, BL_LEASE_CANCELLED);
     lease->waiting = request->sequence;
     bl__lease_answer(table, index, answer);

@@ -34,7 +34,7 @@ static void node_drop(bl_extents_t *extents, uint32_t node) {
   extents->unused = node;
 }
 
-// ---- the treap of free runs ------------------------------------------------------------------------------------------
+// ---- treap of free runs ---------------------------------------------------------------------------------------------
 
 static uint32_t priority(uint32_t node) {
   uint64_t x = node * 0x9e3779b97f4a7c15u;
@@ -52,7 +52,7 @@ static void insert(bl_extents_t *extents, bl_extent_space_t *space, uint32_t nod
   while (*link != 0 && priority(*link) >= priority(node)) {
     link = is_before(&nodes[*link], &nodes[node]) ? &nodes[*link].right : &nodes[*link].left;
   }
-  // Split what hangs here into what goes before the node and after it.
+  // Split this subtree into the nodes before and after `node`.
   uint32_t rest = *link;
   uint32_t *before = &nodes[node].left, *after = &nodes[node].right;
   *link = node;
@@ -110,10 +110,10 @@ uint32_t bl_extent_largest(const bl_extents_t *extents, const bl_extent_space_t 
   while (node != 0 && extents->nodes[node].right != 0) {
     node = extents->nodes[node].right;
   }
-  return extents->nodes[node].granules; // that of none is 0
+  return extents->nodes[node].granules; // node 0 has 0
 }
 
-// ---- spaces ------------------------------------------------------------------------------------------------------------
+// ---- spaces ---------------------------------------------------------------------------------------------------------
 
 bool bl_extent_space_open(bl_extents_t *extents, bl_extent_space_t *space, uint32_t granules) {
   uint32_t node = node_new(extents);
@@ -164,7 +164,7 @@ bl_extent_t bl_extent_take(bl_extents_t *extents, bl_extent_space_t *space, uint
   return node;
 }
 
-// Joins `node` with the free run `next` behind it, which is in the treap; `node` is not.
+// Joins `node` with the next free run `next`, which is in the treap; `node` is not.
 static void join_next(bl_extents_t *extents, bl_extent_space_t *space, uint32_t node, uint32_t next) {
   bl_extent_node_t *nodes = extents->nodes;
   erase(extents, space, next);
@@ -199,7 +199,7 @@ void bl_extent_give(bl_extents_t *extents, bl_extent_space_t *space, bl_extent_t
   insert(extents, space, node);
 }
 
-// ---- soundness ---------------------------------------------------------------------------------------------------------
+// ---- soundness ------------------------------------------------------------------------------------------------------
 
 static uint32_t count_tree(const bl_extents_t *extents, uint32_t node, bool *sound) {
   const bl_extent_node_t *nodes = extents->nodes;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots of mixed sizes inside arenas, in granules of 64 KiB: best fit, the lowest offset among equals, neighbours
-// merged at once, the largest free run always known. All in O(log extents), without allocation after init.
+// Allocator for slots of mixed sizes in arenas, in granules of 64 KiB: best fit, the lowest offset among equals. Free
+// neighbours are merged at once, and the largest free run is always known. Take and give cost O(log extents). Nothing
+// allocates after init.
 //
 //   bl_extents_init(&extents, 2 * slots + 2 * spaces);
 //   bl_extent_space_open(&extents, &space, 1024);          // an arena of 64 MiB
@@ -31,7 +32,7 @@ typedef struct bl_extent_node {
 } bl_extent_node_t;
 
 typedef struct bl_extents {
-  bl_extent_node_t *nodes; // [0] is none
+  bl_extent_node_t *nodes; // [0] is unused
   uint32_t capacity, unused;
 } bl_extents_t;
 
@@ -40,16 +41,16 @@ typedef struct bl_extent_space {
   uint32_t granules, free_granules;
 } bl_extent_space_t;
 
-// Room for `capacity` extents, free and taken ones together: r slots in s spaces need at most 2 r + s.
+// Allocates `capacity` extents, free and taken ones together: r slots in s spaces need at most 2 r + s.
 BL_MUST_USE bl_status_t bl_extents_init(bl_extents_t *extents, uint32_t capacity);
 void bl_extents_cleanup(bl_extents_t *extents);
 
-// An empty space of `granules` >= 1. False when the pool has no node left.
+// Opens an empty space of `granules` >= 1. False: the pool has no node left.
 bool bl_extent_space_open(bl_extents_t *extents, bl_extent_space_t *space, uint32_t granules);
-// Gives back all nodes of the space, taken ones too.
+// Returns all nodes of the space to the pool, also taken ones.
 void bl_extent_space_close(bl_extents_t *extents, bl_extent_space_t *space);
 
-// A slot of exactly `granules` >= 1, or 0 when no free run is that large (or the pool has no node left).
+// Takes a slot of exactly `granules` >= 1. 0: no free run is that large, or the pool has no node left.
 bl_extent_t bl_extent_take(bl_extents_t *extents, bl_extent_space_t *space, uint32_t granules);
 void bl_extent_give(bl_extents_t *extents, bl_extent_space_t *space, bl_extent_t extent);
 
@@ -61,7 +62,7 @@ static inline uint32_t bl_extent_granules(const bl_extents_t *extents, bl_extent
   return extents->nodes[extent].granules;
 }
 
-// Whether lists, sums and order are whole: for tests. O(extents).
+// Returns whether lists, sums and order are consistent: for tests. O(extents).
 bool bl_extent_space_is_sound(const bl_extents_t *extents, const bl_extent_space_t *space);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The history of the lease table: every change of a lease or session has a revision, from 1, without gaps. The last
-// `capacity` changes are kept; a watcher that asks for an older one is told how far it must go (compaction).
+// `capacity` changes are kept. A watcher that asks for an older one (compacted) must list everything first:
 //
 //   uint64_t next = seen + 1;
 //   while ((event = bl_journal_at(journal, next)) != NULL) show(event), next++;
@@ -36,8 +36,8 @@ BL_MUST_USE bl_status_t bl_journal_init(bl_journal_t *journal, uint32_t capacity
 void bl_journal_cleanup(bl_journal_t *journal);
 // Appends; the revision is filled in.
 void bl_journal_append(bl_journal_t *journal, bl_journal_event_t event);
-uint64_t bl_journal_oldest(const bl_journal_t *journal); // revision; revision + 1 when nothing is kept
-// NULL: compacted, or not yet there. Valid until the next append.
+uint64_t bl_journal_oldest(const bl_journal_t *journal); // a revision; journal->revision + 1 when nothing is kept
+// NULL: compacted, or not appended yet. Valid until the next append.
 const bl_journal_event_t *bl_journal_at(const bl_journal_t *journal, uint64_t revision);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operators do: revoke, drain, quotas.
+// The calls of operators: revoke, drain, quotas.
 #include "base/words.h"
 #include "lease/table_core.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why the lease table refuses a request: one table of reasons with name (metrics, CLI), status and text. There is one
-// counter per reason. None has BL_UNAVAILABLE or BL_DEADLINE: those mean that the store was not reached.
+// The reasons for which the lease table refuses a request: one table with name (metrics, CLI), status and text. There
+// is one counter per reason. No reason has BL_UNAVAILABLE or BL_DEADLINE: those mean that the store was not reached.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_LEASE_REASON_H
 #define BALLAST_LEASE_REASON_H
@@ -47,7 +47,7 @@ typedef enum bl_lease_reason {
 } bl_lease_reason_t;
 
 const char *bl_lease_reason_name(bl_lease_reason_t reason); // "job_quota"; never NULL
-const char *bl_lease_reason_text(bl_lease_reason_t reason); // for people
+const char *bl_lease_reason_text(bl_lease_reason_t reason); // for messages
 bl_status_t bl_lease_reason_status(bl_lease_reason_t reason);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame of every sequenced request: session, key, window, and its one answer.
+// What all sequenced requests have in common: session, key, window, and one answer.
 #include "lease/table_core.h"
 
 #include <stddef.h>
@@ -53,7 +53,7 @@ bl_lease_decision_t bl__request_done(bl_lease_table_t *table, bl_window_entry_t 
 
 bl_lease_decision_t bl__request_refuse(bl_lease_table_t *table, bl_window_entry_t *entry, bl_lease_reason_t reason,
                                        bl_lease_answer_t *out) {
-  (void)bl__refuse(table, reason, &entry->answer); // counts it
+  (void)bl__refuse(table, reason, &entry->answer); // also counts it
   entry->done = true;
   *out = entry->answer;
   return BL_LEASE_DONE;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reservations: the slots of a session are, per size, the most that any one of its plans wants.
+// Reservations: for each size a session has the maximum number of slots that any one of its plans wants.
 #include "lease/table_core.h"
 
 #include "base/hash.h"
@@ -17,8 +17,8 @@ static bl__plan_t *find_plan(bl__session_t *session, uint64_t version) {
   return NULL;
 }
 
-// The entry of this size, an unused one to make it, or BL_LEASE_SIZES. Sizes that nobody wants and that hold nothing
-// are unused.
+// Returns the entry of this size, or an unused one for it, or BL_LEASE_SIZES. An entry is unused if no plan wants the
+// size and no lease has it.
 static uint32_t find_size(const bl__session_t *session, uint32_t granules) {
   uint32_t unused = BL_LEASE_SIZES;
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
@@ -52,7 +52,7 @@ static void count_wanted(bl__session_t *session) {
   }
 }
 
-// Lets idle slots that nobody wants go; busy ones follow when their lease is over. LOST ones keep nothing.
+// Frees idle slots that no plan wants. Busy ones follow when their lease is over. LOST ones have no memory.
 static void shrink(bl_lease_table_t *table, bl__session_t *session) {
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
     bl__size_t *size = &session->sizes[i];
@@ -63,7 +63,7 @@ static void shrink(bl_lease_table_t *table, bl__session_t *session) {
   forget_unused_sizes(session);
 }
 
-// Makes up what is missing of the slots that are wanted. False: everything is as before, with the reason why.
+// Adds the wanted slots that are missing. False: nothing has changed; *reason says why.
 static bool grow(bl_lease_table_t *table, uint32_t index, bl_lease_reason_t *reason) {
   bl__session_t *session = &table->sessions[index];
   uint32_t added[BL_LEASE_SIZES] = {0};
@@ -73,7 +73,7 @@ static bool grow(bl_lease_table_t *table, uint32_t index, bl_lease_reason_t *rea
       if (bl__slot_new(table, index, i, reason) == 0) {
         goto undo;
       }
-      added[i]++; // the first of the idle list
+      added[i]++; // the first one of the idle list
     }
   }
   return true;
@@ -86,7 +86,8 @@ undo:
   return false;
 }
 
-// What the wanted slots need beyond those held, against what may be had at once. Cheap, before any slot is taken.
+// Compares what the wanted slots need beyond the held ones with what is available at once. A cheap check before any
+// slot is taken.
 static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_t *session) {
   const bl__holder_t *holder = &table->holders[session->holder];
   const bl__job_t *job = &table->jobs[holder->job];
@@ -121,13 +122,13 @@ static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_
   return BL_LEASE_GRANTED;
 }
 
-// Granules of one demand, 0 when it can never be met.
+// Returns the granules of one demand, or 0 if it can never be met.
 static uint32_t demand_granules(const bl__job_t *job, const bl_lease_demand_t *demand) {
   uint32_t granules = bl__granules(demand->bytes);
   return granules <= job->spaces[0].granules || granules <= job->spaces[1].granules ? granules : 0;
 }
 
-// The demands as a plan; sizes that are new to the session get an entry.
+// Reads the demands as a plan. Sizes that are new to the session get an entry.
 static bl_lease_reason_t read_plan(bl__session_t *session, const bl__job_t *job, uint64_t version,
                                    const bl_lease_demand_t *demands, size_t demand_count, bl__plan_t *plan) {
   *plan = (bl__plan_t){.version = version};
@@ -146,7 +147,7 @@ static bl_lease_reason_t read_plan(bl__session_t *session, const bl__job_t *job,
     session->sizes[size].granules = granules;
     plan->counts[size] += demands[i].count;
   }
-  // More than the whole arena is not a matter of waiting.
+  // More than the whole arena would not fit later either.
   uint64_t granules = 0;
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
     granules += (uint64_t)plan->counts[i] * session->sizes[i].granules;
@@ -165,7 +166,8 @@ static bool same_counts(const bl__plan_t *a, const bl__plan_t *b) {
   return same;
 }
 
-// Takes the slots; sessions of the same job that were not renewed give way. Undone by the caller when refused.
+// Takes the slots, and for that ends SUSPECT sessions of the same job if necessary. The caller undoes the plan on
+// refusal.
 static bl_lease_reason_t take_slots(bl_lease_table_t *table, uint32_t index) {
   bl__session_t *session = &table->sessions[index];
   for (;;) {

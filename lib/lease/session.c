@@ -23,7 +23,7 @@ const char *bl_session_end_text(bl_session_end_t end) {
 
 // ---- jobs and holders -----------------------------------------------------------------------------------------------
 
-// 0: there is none.
+// 0: no such job.
 static uint32_t find_job(const bl_lease_table_t *table, const char *name, uint64_t plan) {
   for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
     if (table->jobs[i].plan == plan && strcmp(table->jobs[i].name, name) == 0) {
@@ -67,7 +67,8 @@ uint32_t bl__job_charge(const bl_lease_table_t *table, const char *name, int tie
   return table->config.plans_add ? sum : most;
 }
 
-// Nobody holds or may take a slot of the job any more: its arena goes; without a quota the job too.
+// If no session holds or may take a slot of the job any more, closes its arena; without one frees its record, unless it
+// has a quota.
 void bl__job_settle(bl_lease_table_t *table, uint32_t index) {
   bl__job_t *job = &table->jobs[index];
   if (job->sessions != 0 || job->held_bytes != 0) {
@@ -75,7 +76,7 @@ void bl__job_settle(bl_lease_table_t *table, uint32_t index) {
   }
   if (job->arena_granules != 0) {
     table->closes += job->close_queued ? 0 : 1;
-    job->close_queued = true; // taken back by the session that comes first
+    job->close_queued = true; // undone if a session opens first
   } else if (job->holders == 0 && job->quota_bytes == BL_LEASE_NO_QUOTA) {
     job->name[0] = '\0';
     job->plan = 0;
@@ -157,7 +158,7 @@ static void renew(bl_lease_table_t *table, uint32_t index) {
   bl_wheel_set(&table->wheel, index, table->now_ns + session->ttl_ns);
 }
 
-// Leaves the holder as it is.
+// Does not free the holder.
 static void end_session(bl_lease_table_t *table, uint32_t index, bl_session_end_t end) {
   bl__session_t *session = &table->sessions[index];
   bl_wheel_clear(&table->wheel, index);
@@ -219,7 +220,7 @@ static bool is_name(const char *name) {
   return length > 0 && length < BL_LEASE_JOB_BYTES;
 }
 
-// What an arena of this job may have of a tier: it may take the place of that of another plan.
+// Returns how large the part of this job's arena in a tier may be: it may replace that of another plan.
 static uint32_t free_for(const bl_lease_table_t *table, const char *name, int tier) {
   uint32_t free = table->capacity_granules[tier] - table->arena_granules[tier];
   return table->config.plans_add ? free : free + bl__job_charge(table, name, tier);
@@ -233,7 +234,7 @@ uint64_t bl_lease_table_room_for(const bl_lease_table_t *table, const char *name
   return bytes;
 }
 
-// Cuts an arena into its parts, between slots of `unit` granules if it can be. False: it does not fit.
+// Divides an arena into its parts, between slots of `unit` granules if possible. False: it does not fit.
 static bool cut_arena(const bl_lease_table_t *table, const char *name, uint32_t granules, uint32_t unit,
                       bool second_tier, uint32_t parts[BL_LEASE_TIERS]) {
   uint32_t free[BL_LEASE_TIERS];
@@ -247,7 +248,8 @@ static bool cut_arena(const bl_lease_table_t *table, const char *name, uint32_t 
     return true;
   }
   parts[0] -= parts[0] % unit;
-  uint32_t rest = granules - parts[0], slack = parts[0] > 0 ? unit - 1 : 0; // slots of other sizes end before the cut
+  // Slots of other sizes end before the boundary.
+  uint32_t rest = granules - parts[0], slack = parts[0] > 0 ? unit - 1 : 0;
   if (rest > free[1]) {
     return false;
   }
@@ -268,7 +270,7 @@ static bool open_spaces(bl_lease_table_t *table, bl__job_t *job, const uint32_t 
   return true;
 }
 
-// Room for the arena of the job, or the reason why not.
+// Reserves the memory for the job's arena, or returns why it cannot.
 static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, const bl_lease_open_t *open,
                                     bool *needed) {
   uint64_t bytes = open->arena_bytes;
@@ -352,11 +354,11 @@ static void start_session(bl_lease_table_t *table, uint32_t holder, const bl_lea
   bl_window_reset(&session->window);
   table->holders[holder].session = index;
   table->jobs[table->holders[holder].job].sessions++;
-  table->stats.sessions[BL_SESSION_NONE]++; // set_state takes it back
+  table->stats.sessions[BL_SESSION_NONE]++; // set_state undoes this
   renew(table, index);
 }
 
-// Another process has this stage now: what the one before had for other plans is over.
+// Another process has this stage now: ends the sessions that the previous one had for other plans.
 static void end_predecessors(bl_lease_table_t *table, uint32_t job, const bl_lease_open_t *open) {
   for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
     uint32_t holder = i != job && strcmp(table->jobs[i].name, open->job) == 0 ? table->jobs[i].holders : 0;

@@ -43,7 +43,7 @@ static bool is_in_flight(bl_lease_state_t state) {
   return state == BL_LEASE_WRITING || state == BL_LEASE_LOADING;
 }
 
-// Whether a lease in this state, of a live session, is one of the slots it holds.
+// Returns whether a lease in this state, of a live session, counts as one of the slots it holds.
 static bool is_held(const bl__lease_t *lease, bl_lease_state_t state) {
   return state != BL_LEASE_FREE && state != BL_LEASE_LOST &&
          !(state == BL_LEASE_QUARANTINED && lease->after != BL__AFTER_RESERVED);
@@ -135,7 +135,7 @@ uint32_t bl__slot_new(bl_lease_table_t *table, uint32_t session, uint32_t size, 
                          .holder = owner->holder,
                          .size = (uint8_t)size,
                          .tier = tier,
-                         .cancel_queued = lease->cancel_queued, // may still hang in the queue
+                         .cancel_queued = lease->cancel_queued, // it may still be in the queue
                          .next_cancel = lease->next_cancel};
   holder->held_bytes += bl__granule_bytes(granules);
   job->held_bytes += bl__granule_bytes(granules);
@@ -176,7 +176,7 @@ void bl__slot_drop(bl_lease_table_t *table, uint32_t index) {
 
 // ---- ends of uses ---------------------------------------------------------------------------------------------------
 
-// Asks for the end of the transfer that touches the slot.
+// Requests the end of the transfer that touches the slot.
 static void cancel_transfer(bl_lease_table_t *table, uint32_t index) {
   bl__lease_t *lease = &table->leases[index];
   if (lease->cancel_queued) {
@@ -194,7 +194,7 @@ static void cancel_transfer(bl_lease_table_t *table, uint32_t index) {
 
 static void quarantine(bl_lease_table_t *table, uint32_t index, bl__after_t after) {
   bl__lease_t *lease = &table->leases[index];
-  if (lease->state == BL_LEASE_QUARANTINED) { // only ever towards an end: RESERVED, LOST, FREE
+  if (lease->state == BL_LEASE_QUARANTINED) { // `after` changes only in this order: RESERVED, LOST, FREE
     bool held = is_held(lease, BL_LEASE_QUARANTINED);
     lease->after = (uint8_t)(after > lease->after ? after : lease->after);
     if (lease->session != 0 && held && !is_held(lease, BL_LEASE_QUARANTINED)) {
@@ -207,7 +207,7 @@ static void quarantine(bl_lease_table_t *table, uint32_t index, bl__after_t afte
   bl__lease_set(table, index, BL_LEASE_QUARANTINED);
 }
 
-// The slot will hold another block, under the next generation, from `state` on.
+// Moves the slot to `state` under the next generation, and forgets the block.
 static void next_generation(bl_lease_table_t *table, uint32_t index, bl_lease_state_t state, bl__after_t after) {
   bl__lease_t *lease = &table->leases[index];
   lease->generation++;

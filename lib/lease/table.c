@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creation, time, and what the shell is told to do.
+// Creation, time, and the actions for the shell.
 #include "lease/table_core.h"
 
 #include <stdlib.h>
@@ -7,7 +7,8 @@
 #define NS_PER_MS UINT64_C(1000000)
 #define NS_PER_S  UINT64_C(1000000000)
 
-// What refusals suggest: credit and window come back with the answers that are under way, room with somebody's release.
+// Retry times that refusals suggest: credit and window return with the answers in flight, space when a slot is
+// released.
 #define RETRY_FLOW_MS 10
 #define RETRY_ROOM_MS 1000
 
@@ -237,7 +238,7 @@ static bool next_close(bl_lease_table_t *table, bl_lease_action_t *action) {
 }
 
 bool bl_lease_table_next_action(bl_lease_table_t *table, bl_lease_action_t *action) {
-  // Answers first: they name their session, whose record goes with its end.
+  // Answers first: they refer to the record of their session, which is freed with its end.
   return next_answer(table, action) || next_cancel(table, action) || next_end(table, action) ||
          next_close(table, action);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a holder shows for a lease, and what the store compares (fencing tokens, after Gray and Cheriton, SOSP 1989).
+// What a holder presents for a lease, and what the store compares (fencing tokens, after Gray and Cheriton, SOSP 1989).
 //
-// A token never comes twice: an incarnation is drawn anew by every start of a store, and within one the generation of a
-// lease id only grows, by one whenever a use of its slot ends. So a holder that was paused for however long can only
-// show a token that no longer matches.
+// A token is never used twice: every start of a store draws a new incarnation, and within one the generation of a lease
+// id only grows, by one whenever a use of its slot ends. So a holder that was paused past the end of its lease, for
+// however long, can only present a token that no longer matches.
 //
 // Thread: plain values.
 #ifndef BALLAST_LEASE_TOKEN_H
@@ -30,7 +30,7 @@ static inline bool bl_incarnation_equal(const bl_incarnation_t *a, const bl_inca
   return memcmp(a->bytes, b->bytes, BL_INCARNATION_BYTES) == 0;
 }
 
-// The same in a time that does not depend on where they differ: for secrets.
+// The same in a time that does not depend on where they differ, for secrets.
 static inline bool bl_incarnation_matches(const bl_incarnation_t *a, const bl_incarnation_t *b) {
   unsigned difference = 0;
   for (unsigned i = 0; i < BL_INCARNATION_BYTES; i++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking at the table.
+// Read access to the table.
 #include "lease/table_core.h"
 
 #include <stddef.h>
@@ -60,7 +60,7 @@ bool bl_lease_table_slots(const bl_lease_table_t *table, uint64_t number, uint64
     return false;
   }
   const bl__session_t *session = &table->sessions[index];
-  // The cursor is (list + 1, lease): lists are the idle and busy ones of each size.
+  // The cursor is (list + 1, lease). Lists are the idle and busy ones of each size.
   uint32_t list = (uint32_t)(*cursor >> 32), lease = (uint32_t)*cursor;
   lease = list != 0 ? table->leases[lease].next : 0;
   while (lease == 0) {

@@ -18,8 +18,8 @@ void bl_wheel_cleanup(bl_wheel_t *wheel) {
   *wheel = (bl_wheel_t){0};
 }
 
-// A timer hangs at the level of the highest digit (base 64) in which its tick differs from now, in the slot of its own
-// digit there. So all timers of a level lie in slots above now's digit, except those due now, at level 0.
+// A timer is kept at the level of the highest digit (base 64) in which its tick differs from now, in the slot of its
+// own digit there. So all timers of a level are in slots above now's digit, except those due now, at level 0.
 static void hang(bl_wheel_t *wheel, uint32_t id) {
   bl_wheel_timer_t *timer = &wheel->timers[id];
   uint64_t tick = timer->tick > wheel->now ? timer->tick : wheel->now;
@@ -64,7 +64,7 @@ void bl_wheel_clear(bl_wheel_t *wheel, uint32_t id) {
   timer->slot = 0;
 }
 
-// The lowest level with a timer and its first slot: the next thing to happen. False when no timer is set.
+// Finds the lowest level with a timer, and its first slot: these timers are due next. False: no timer is set.
 static bool find_next(const bl_wheel_t *wheel, unsigned *level, unsigned *slot) {
   for (unsigned i = 0; i < BL_WHEEL_LEVELS; i++) {
     if (wheel->occupied[i] != 0) {
@@ -76,7 +76,7 @@ static bool find_next(const bl_wheel_t *wheel, unsigned *level, unsigned *slot) 
   return false;
 }
 
-// The first tick that a slot of a level covers, given that it lies ahead of now.
+// Returns the first tick that a slot of a level covers, if it is ahead of now.
 static uint64_t first_tick(const bl_wheel_t *wheel, unsigned level, unsigned slot) {
   uint64_t above = wheel->now >> (6 * level) >> 6 << 6;
   return (above | slot) << (6 * level);
@@ -96,12 +96,12 @@ uint32_t bl_wheel_pop(bl_wheel_t *wheel, uint64_t now_ns) {
       bl_wheel_clear(wheel, id);
       return id;
     }
-    while ((id = wheel->first[level][slot]) != 0) { // one level down or more
+    while ((id = wheel->first[level][slot]) != 0) { // to a lower level
       bl_wheel_clear(wheel, id);
       hang(wheel, id);
     }
   }
-  // No occupied slot begins before the goal, so every timer keeps its level when the clock moves there.
+  // No occupied slot begins before the goal, so every timer keeps its level when the time moves there.
   wheel->now = goal > wheel->now ? goal : wheel->now;
   return 0;
 }

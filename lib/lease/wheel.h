@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hierarchical timer wheel (Varghese and Lauck, SOSP 1987): deadlines of up to `capacity` timers, numbered from 1, set
-// and cleared in O(1). A timer fires at the first tick at or after its deadline: never early, less than a tick late.
+// A hierarchical timer wheel (Varghese and Lauck, SOSP 1987): deadlines of up to `capacity` timers, numbered from 1,
+// set and cleared in O(1). A timer fires at the first tick at or after its deadline: never early, less than a tick
+// late.
 //
 //   bl_wheel_set(&wheel, session, deadline_ns);
 //   while ((session = bl_wheel_pop(&wheel, now_ns)) != 0) expired(session);
@@ -25,7 +26,7 @@ typedef struct bl_wheel_timer {
 } bl_wheel_timer_t;
 
 typedef struct bl_wheel {
-  bl_wheel_timer_t *timers; // [0] is none
+  bl_wheel_timer_t *timers; // [0] is unused
   uint64_t now;             // tick up to which everything has fired
   uint64_t occupied[BL_WHEEL_LEVELS];
   uint32_t first[BL_WHEEL_LEVELS][64];
@@ -34,12 +35,12 @@ typedef struct bl_wheel {
 BL_MUST_USE bl_status_t bl_wheel_init(bl_wheel_t *wheel, uint32_t capacity, uint64_t now_ns);
 void bl_wheel_cleanup(bl_wheel_t *wheel);
 
-// Sets timer `id` (again). A deadline that has passed fires with the next pop.
+// Sets timer `id`, also if it is set already. A deadline that has passed fires at the next pop.
 void bl_wheel_set(bl_wheel_t *wheel, uint32_t id, uint64_t deadline_ns);
 void bl_wheel_clear(bl_wheel_t *wheel, uint32_t id); // also when it is not set
-// The next timer whose deadline has passed at `now_ns`, which it clears; 0 when there is none. Time never goes back.
+// Returns the next timer whose deadline has passed at `now_ns`, and clears it. 0: none. `now_ns` never goes back.
 uint32_t bl_wheel_pop(bl_wheel_t *wheel, uint64_t now_ns);
-// When to call pop again: no timer is due before. UINT64_MAX when none is set.
+// Returns when to call pop next: no timer is due before. UINT64_MAX: none is set.
 uint64_t bl_wheel_next_ns(const bl_wheel_t *wheel);
 
 #endif

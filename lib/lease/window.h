@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exactly-once requests of one session in flat memory. Every request that changes something has a sequence number, from
-// 1, and says through which number its sender has seen the answers. A number has one answer, refusals included: asked
-// again, the same answer comes again; once acknowledged it is forgotten and the number is dead. The window is the most
-// that may be unacknowledged.
+// 1, and acknowledges the answers up to a number. A number has one answer, refusals included: a repeated request gets
+// the same answer. Once acknowledged, the answer is forgotten and the number is dead. The window is the maximum number
+// of unacknowledged requests.
 // Thread: one owner. Memory: entries belong to the caller.
 #ifndef BALLAST_LEASE_WINDOW_H
 #define BALLAST_LEASE_WINDOW_H
@@ -17,7 +17,7 @@ typedef struct bl_window_entry {
   uint64_t digest;   // of the request, so that a number cannot be used for two
   bool done;
   bool queued;          // its answer waits to be taken by the shell (table.h)
-  uint32_t next_queued; // entry + 1, 0 is none
+  uint32_t next_queued; // entry + 1; 0: none
   bl_lease_answer_t answer;
 } bl_window_entry_t;
 
@@ -28,19 +28,19 @@ typedef struct bl_window {
 } bl_window_t;
 
 typedef enum bl_window_verdict {
-  BL_WINDOW_NEW,     // *entry is this request's, not done: do it
-  BL_WINDOW_PENDING, // under way
+  BL_WINDOW_NEW,     // *entry is this request's, not done: execute it
+  BL_WINDOW_PENDING, // in progress
   BL_WINDOW_DONE,    // *entry has its answer
   BL_WINDOW_DEAD,    // acknowledged before, or its number was used for another request
-  BL_WINDOW_FULL,    // too far ahead of what was acknowledged
+  BL_WINDOW_FULL,    // too far ahead of the acknowledged number
 } bl_window_verdict_t;
 
-// Forgets everything; the session that comes next begins with number 1.
+// Forgets everything; the next session begins with number 1.
 void bl_window_reset(bl_window_t *window);
 // `acknowledged` must be below `sequence`, else the verdict is BL_WINDOW_DEAD.
 bl_window_verdict_t bl_window_begin(bl_window_t *window, uint64_t sequence, uint64_t acknowledged, uint64_t digest,
                                     bl_window_entry_t **entry);
-// The entry of a number that was begun and not acknowledged, or NULL.
+// Returns the entry of a number that was begun and not acknowledged, or NULL.
 bl_window_entry_t *bl_window_find(bl_window_t *window, uint64_t sequence);
 
 #endif
