@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drivers say where they are, and the store passes on to them what it is asked about policies: it owns none.
+// Drivers announce their addresses, and the store forwards requests about policies to them. It has no policy of its
+// own.
 // Thread: the loop's.
 #ifndef BALLAST_STORE_ANNOUNCE_WIRE_H
 #define BALLAST_STORE_ANNOUNCE_WIRE_H

@@ -9,17 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AT_ONCE_BYTES (UINT64_C(1) << 30)  // memory of an arena that its first session waits for: about a second
-#define PART_BYTES    (UINT64_C(64) << 20) // filled at a time, so that blocks are not held up
+#define AT_ONCE_BYTES (UINT64_C(1) << 30)  // largest arena whose memory its first session waits for: about a second
+#define PART_BYTES    (UINT64_C(64) << 20) // filled at a time, so that blocks are not delayed
 
-// An arena that is being made or filled; outlives its job when that ends meanwhile.
+// An arena that is being created or filled. It outlives its job if that ends first.
 typedef struct work {
   bl_work_t work;
   bl_arenas_t *arenas;
   uint32_t job;
   bool abandoned;
   bl_arena_t parts[BL_LEASE_TIERS]; // base NULL: none (yet)
-  bool whole;                       // made in memory that no other arena has: all of it must be there
+  bool whole;                       // created in memory of its own, not of another plan: all of it must be available
   uint64_t filled_bytes;            // of all parts, one after the other
   bl_error_t err;
 } work_t;
@@ -79,7 +79,7 @@ static work_t *begin(bl_arenas_t *arenas, uint32_t job, void (*run)(bl_work_t *)
   return work;
 }
 
-// ---- making
+// ---- creating
 
 static void destroy(bl_arena_t parts[BL_LEASE_TIERS]) {
   for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {
@@ -94,7 +94,7 @@ static uint64_t bytes_of(const work_t *work) {
   return work->parts[0].bytes + work->parts[1].bytes;
 }
 
-// The kernel grants shared memory that does not exist and then kills whom it likes.
+// Checks that the memory exists: the kernel grants shared memory beyond that, and later kills some process.
 static void ask_machine(work_t *work, uint64_t bytes) {
   const uint64_t available_bytes = bl_memory_available_bytes();
   if (bytes > available_bytes) {
@@ -170,7 +170,7 @@ bool bl_arenas_is_making(const bl_arenas_t *arenas, uint32_t job) {
 
 // ---- filling
 
-// The next bytes.
+// Fills the next bytes.
 static void fill(bl_work_t *base) {
   work_t *work = BL_WORK_OWNER(base, work_t, work);
   const uint64_t first_bytes = work->parts[0].base != NULL ? work->parts[0].bytes : 0;
@@ -195,7 +195,7 @@ static void filled(bl_message_t *message) {
   job_t *job = &work->arenas->jobs[work->job];
   const bool whole = work->filled_bytes == bytes_of(work);
   if (work->err.status == BL_OK && !whole && !work->arenas->stopping) {
-    bl_pool_submit(work->arenas->pool, &work->work); // behind what came meanwhile
+    bl_pool_submit(work->arenas->pool, &work->work); // after work that was submitted meanwhile
     return;
   }
   job->filling = NULL;
@@ -222,7 +222,7 @@ void bl_arenas_fill(bl_arenas_t *arenas, uint32_t job) {
   }
 }
 
-// ---- closing and looking
+// ---- closing and reading
 
 void bl_arenas_close(bl_arenas_t *arenas, uint32_t job) {
   job_t *entry = &arenas->jobs[job];
@@ -230,7 +230,7 @@ void bl_arenas_close(bl_arenas_t *arenas, uint32_t job) {
     entry->making->abandoned = true;
   }
   if (entry->filling != NULL) {
-    entry->filling->abandoned = true; // and has the arena
+    entry->filling->abandoned = true; // it then owns the arena
   } else {
     destroy(entry->parts);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One data connection of the store, as frames in both directions. What frames mean, and what moves over the connection,
-// is above (bl__connection_ops_t).
+// One data connection of the store, as frames in both directions. The meaning of frames, and the blocks that move over
+// the connection, are handled above (bl__connection_ops_t).
 #include "connections_core.h"
 #include "sys/clock.h"
 #include "sys/log.h"
@@ -38,7 +38,7 @@ void bl__connection_hang_up(bl_connection_t *connection) {
   connection->connections->counters.up[connection->by] -= connection->greeted ? 1 : 0;
   bl_watch_destroy(connection->watch);
   connection->watch = NULL;
-  shutdown(connection->stream.fd, SHUT_RDWR); // wakes a transfer thread that waits for it, and tells the holder
+  shutdown(connection->stream.fd, SHUT_RDWR); // wakes a transfer thread that waits for it, and notifies the holder
   connection->users++;
   connection->connections->ops->on_ended(connection);
   connection->users--;
@@ -66,7 +66,7 @@ void bl__connection_lose(bl_connection_t *connection, const char *format, ...) {
 
 // ---- writing --------------------------------------------------------------------------------------------------------
 
-// Watches for what is needed now.
+// Watches for the events that are needed now.
 static void arm(bl_connection_t *connection) {
   if (!connection->gone) {
     bl_watch_set(connection->watch, (connection->reading ? 0 : BL_WATCH_READ) |
@@ -77,7 +77,7 @@ static void arm(bl_connection_t *connection) {
 static void empty_backlog(bl_connection_t *connection) {
   unsigned put = 0;
   if (connection->backlog_count == 0) {
-    return; // there may be none yet
+    return; // it may not be allocated yet
   }
   while (put < connection->backlog_count) {
     const bl__queued_t *queued = &connection->backlog[put];
@@ -131,7 +131,7 @@ void bl__connection_put(bl_connection_t *connection, const bl_frame_t *frame, co
 void bl__connection_goodbye(bl_connection_t *connection, bl_status_t status, const char *why) {
   const bl_frame_t bye = {.kind = BL_FRAME_BYE, .status = status};
   if (!connection->writing && bl_frame_writer_put(&connection->writer, &bye, why, NULL, 0)) {
-    (void)!bl_frame_writer_flush(&connection->writer); // as a courtesy
+    (void)!bl_frame_writer_flush(&connection->writer); // best effort
   }
 }
 
@@ -181,7 +181,7 @@ void bl_connection_fail(bl_connection_t *connection, uint64_t sequence, const bl
 
 // ---- reading --------------------------------------------------------------------------------------------------------
 
-// A visitor without TLS where it is wanted, or the other way round: told so in plain words, as far as it listens.
+// A peer without TLS where it is required, or the reverse: sends it the reason in plain text, if it reads that.
 static void turn_away_other_kind(bl_connection_t *connection, bool wants_tls) {
   bl_socket_discard(connection->stream.fd);
   bl__connection_goodbye(connection, BL_UNAUTHENTICATED, wants_tls ? BL_STREAM_WANTS_TLS : BL_STREAM_HAS_NO_TLS);
@@ -202,7 +202,7 @@ static void read_frames(bl_connection_t *connection) {
     case BL_READER_FRAME:
       connection->connections->ops->on_frame(connection);
       break;
-    case BL_READER_BODY: // of a chunk that was read away
+    case BL_READER_BODY: // of a chunk that is skipped
       break;
     case BL_READER_AGAIN:
       return;
@@ -241,7 +241,7 @@ static void on_ready(bl_watch_t *watch, unsigned events, void *context) {
   bl__connection_read(connection);
 }
 
-// ---- the beginning --------------------------------------------------------------------------------------------------
+// ---- opening --------------------------------------------------------------------------------------------------------
 
 bl_connection_t *bl__connection_open(bl_connections_t *connections, int fd, bool is_unix, bl_error_t *err) {
   bl_connection_t *connection = calloc(1, sizeof *connection);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicators of a connection over NCCL, and blocks that move over them. Our half of a transfer is queued once
-// the table has granted its request, and the holder told so (GO): so both queue in one order, and neither for what the
-// other refuses.
+// The communicators of a connection over NCCL, and blocks that move over them. This half of a transfer is queued when
+// the table has granted its request, and reported to the holder (GO). So both sides queue in one order, and neither for
+// a request that the other refuses.
 //
-// A communicator that fails ends its connection, and a connection that ends aborts its communicators; moves end when
-// NCCL has let go of their slots, and not before. What gets stuck there ends the process (datapath/nccl/start.h).
+// A communicator that fails ends its connection, and a connection that ends aborts its communicators. Transfers end
+// only when NCCL no longer touches their slots. One that gets stuck there ends the process (datapath/nccl/start.h).
 #include "connections_core.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-// ---- on a thread of NCCL's ------------------------------------------------------------------------------------------
+// ---- on an NCCL thread ----------------------------------------------------------------------------------------------
 
 static void on_change(void *context, bl_nccl_channel_t *channel) {
   bl__channel_watch_t *watch = context;
@@ -26,7 +26,7 @@ static void transfer_over(bl_nccl_transfer_t *nccl_transfer) {
 
 // ---- back on the loop -----------------------------------------------------------------------------------------------
 
-// All its transfers have come back before.
+// All of its transfers have ended before.
 static void died(bl_message_t *message) {
   bl_connection_t *connection = BL_MESSAGE_OWNER(message, bl__channel_watch_t, died)->connection;
   bl_error_t err = {0};
@@ -78,7 +78,7 @@ void bl__nccl_channels_meet(bl_connection_t *connection) {
     bl__connection_lose(connection, "RENDEZVOUS out of turn");
     return;
   }
-  connection->users++; // it may be lost by what it opens
+  connection->users++; // what it opens may end it
   if (open_channel(connection, BL_PAIR_IN, &rendezvous)) {
     (void)open_channel(connection, BL_PAIR_OUT, &rendezvous);
   }
@@ -97,7 +97,7 @@ bool bl__nccl_transfer(bl_connection_t *connection, bl_pair_direction_t directio
   transfer->busy = true;
   bl_error_t err;
   if (bl_nccl_pair_post(&connection->pair, direction, &transfer->nccl_transfer, &err) !=
-      BL_OK) { // the connection is told by `died`
+      BL_OK) { // `died` handles the connection
     bl__store_transfer_drop(transfer);
     return false;
   }
@@ -112,5 +112,5 @@ void bl__nccl_channels_abort(bl_connection_t *connection) {
 }
 
 void bl__nccl_channels_close(bl_connection_t *connection) {
-  bl_nccl_pair_close(&connection->pair); // says that both are dead before it returns
+  bl_nccl_pair_close(&connection->pair); // both are dead when it returns
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that holders show: mapped on a transfer thread, unmapped once nothing reads it.
+// The memory that holders register: mapped on a transfer thread, unmapped when nothing reads it any more.
 #include "connections_core.h"
 
 #include <inttypes.h>
@@ -61,7 +61,7 @@ static void memory_mapped(bl_message_t *message) {
   bl__connection_settle(connection);
 }
 
-// The entry of a number; NULL when memory is short.
+// Returns the entry of a number, or NULL if memory is short.
 static bl__region_t *entry(bl_connection_t *connection, uint32_t number) {
   if (number >= connection->region_capacity) {
     uint32_t capacity = connection->region_capacity == 0 ? 16 : connection->region_capacity;
@@ -116,7 +116,7 @@ void bl__region_register(bl_connection_t *connection, const bl_frame_t *frame) {
 void bl__region_unregister(bl_connection_t *connection, const bl_frame_t *frame) {
   bl__region_t *region = frame->region < connection->region_capacity ? connection->regions[frame->region] : NULL;
   if (region == NULL || !region->used) {
-    tell(connection, BL_FRAME_UNREGISTERED, frame->region, NULL); // gone already: as asked
+    tell(connection, BL_FRAME_UNREGISTERED, frame->region, NULL); // gone already, as requested
     return;
   }
   region->unregistering = region->asked = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks on their way: pulled from shown memory, received from and sent to TCP connections, on transfer threads. A
+// Blocks in transfer: pulled from registered memory, received from and sent to TCP connections, on transfer threads. A
 // thread keeps a connection as long as bytes flow and no other work waits.
 #include "connections_core.h"
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #define TIMEOUT_MS 1            // a transfer thread waits that long for a socket before the loop does
-#define TURN_BYTES (8ull << 20) // moved at most while other work waits
+#define TURN_BYTES (8ull << 20) // maximum per turn while other work waits
 
 // ---- on a transfer thread -------------------------------------------------------------------------------------------
 
@@ -19,7 +19,7 @@ static bool is_cancelled(const bl__store_transfer_t *transfer) {
   return atomic_load_explicit(&transfer->cancelled, memory_order_relaxed);
 }
 
-// The memory of the slot is there. False: the machine has none.
+// Commits the memory of the slot. False: the machine has none.
 static bool has_memory(const bl__store_transfer_t *transfer) {
   bl_error_t err;
   bool has = bl_arena_fill(&transfer->arena, transfer->offset, transfer->what.bytes, &err) == BL_OK;
@@ -36,7 +36,7 @@ static void pull(bl_work_t *work) {
     return;
   }
   bl_error_t err = {0};
-  if (transfer->connection->by == BL_PATH_CUDA_IPC) { // not interrupted: it takes less time than anybody waits
+  if (transfer->connection->by == BL_PATH_CUDA_IPC) { // not interrupted: it takes less time than any caller waits
     transfer->status = is_cancelled(transfer) ? BL_CANCELLED
                                               : bl_mover_copy(transfer->connection->connections->mover, transfer->to,
                                                               transfer->from, transfer->what.bytes, &err);
@@ -53,7 +53,7 @@ static bool wait_for(int fd, short events) {
   return poll(&poll_fd, 1, TIMEOUT_MS) > 0;
 }
 
-// Whether the chunk whose body has come is what its frame says.
+// Returns whether the chunk whose body has arrived matches its frame.
 static bool take_chunk(bl__store_transfer_t *transfer) {
   const bl_frame_t *frame = &transfer->connection->reader.frame;
   if (transfer->verified) {
@@ -69,7 +69,7 @@ static bool continues(const bl__store_transfer_t *transfer, const bl_frame_t *fr
          frame->bytes == transfer->what.bytes;
 }
 
-// Ends with the event that the loop must see: BODY when the block is whole or corrupt.
+// Ends with the event that the loop must handle: BODY if the block is complete or corrupt.
 static void receive(bl_work_t *work) {
   bl__store_transfer_t *transfer = BL_WORK_OWNER(work, bl__store_transfer_t, work);
   bl_connection_t *connection = transfer->connection;
@@ -100,7 +100,7 @@ static void send_block(bl_work_t *work) {
   bl__store_transfer_t *transfer = BL_WORK_OWNER(work, bl__store_transfer_t, work);
   bl_connection_t *connection = transfer->connection;
   uint64_t until = transfer->sender.at + TURN_BYTES;
-  do { // after a cancel only the chunk under way goes out
+  do { // after a cancel only the chunk in flight is finished
     transfer->went = is_cancelled(transfer) ? bl_frame_writer_flush(&connection->writer)
                                             : bl_frame_writer_send(&connection->writer, &transfer->sender, 1);
   } while (transfer->sender.at < until &&
@@ -126,7 +126,7 @@ static void received(bl_message_t *message) {
   transfer->busy = connection->reading = false;
   connection->frame_pending = transfer->came == BL_READER_FRAME;
   bool whole = transfer->corrupt || transfer->at == transfer->what.bytes;
-  connection->users++; // the last user may go
+  connection->users++; // so that the connection is not freed here
   if (connection->gone || whole || is_cancelled(transfer)) {
     bl__store_transfer_end(transfer, whole);
   } else if (transfer->came == BL_READER_END || transfer->came == BL_READER_BROKEN) {
@@ -164,7 +164,7 @@ static void sent(bl_message_t *message) {
 
 // ---- beginning and ending -------------------------------------------------------------------------------------------
 
-// The part of the arena that a slot lies in, with its offset there; NULL when it lies in none.
+// Returns the part of the arena in which a slot lies, and makes *offset_bytes the offset in it. NULL: in none.
 static const bl_arena_t *find_part(const bl_connection_t *connection, uint64_t bytes, uint64_t *offset_bytes) {
   for (unsigned i = 0; i < BL_CONNECTIONS_PARTS; i++) {
     const bl_arena_t *part = connection->slot.parts[i];
@@ -226,15 +226,17 @@ void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved) {
   bl_store_transfer_t what = transfer->what;
   uint64_t hash = transfer->hash;
   if (transfer->kind ==
-      BL__STORE_TRANSFER_RECEIVE) { // only where it is the loop's: of one that is lost another transfer may have the reader
+      // Read only on the loop: if the connection is lost, another transfer may own the reader.
+      BL__STORE_TRANSFER_RECEIVE) {
     what.checksum =
-        moved && transfer->verified ? connection->reader.frame.checksum : 0; // of the last chunk: the whole block's
+        // Of the last chunk: it covers the whole block.
+        moved && transfer->verified ? connection->reader.frame.checksum : 0;
   }
   if (!transfer->verified ||
-      transfer->kind == BL__STORE_TRANSFER_SEND) { // a load is verified where it arrives, against what was recorded
+      transfer->kind == BL__STORE_TRANSFER_SEND) { // a load is verified by its receiver, against the recorded checksum
     hash = what.checksum;
   }
-  connection->users++; // the answer may be the connection's last
+  connection->users++; // the answer may end the connection
   bl__store_transfer_drop(transfer);
   connections->callbacks.on_moved(connections->context, &what, moved, hash);
   connection->users--;
@@ -290,7 +292,7 @@ void bl_connections_cancel(bl_connections_t *connections, uint64_t id, uint64_t 
       bool begun =
           transfer->kind == BL__STORE_TRANSFER_SEND && connection->writer.chunk_bytes > 0 && transfer->sender.at > 0;
       if (!transfer->busy && !begun) {
-        bl__store_transfer_end(transfer, false); // the connection may be gone after this
+        bl__store_transfer_end(transfer, false); // this may free the connection
       }
       return;
     }
@@ -313,7 +315,7 @@ void bl__store_transfers_data(bl_connection_t *connection) {
     transfer = STAILQ_NEXT(transfer, listed);
   }
   if (transfer == NULL) {
-    bl_frame_reader_into(&connection->reader, NULL); // of a request that was refused or given up
+    bl_frame_reader_into(&connection->reader, NULL); // of a request that was refused or cancelled
   } else if (!continues(transfer, frame)) {
     bl__connection_lose(connection, "DATA at offset %" PRIu64 " where %" PRIu64 " was to come", frame->offset,
                         transfer->at);

@@ -11,9 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-// ---- what comes over a connection -----------------------------------------------------------------------------------
+// ---- frames of a connection
 
-// Shows the parts of the arena, on shm, and says which path was chosen. False: it does not read that.
+// Sends the welcome, on shm with the parts of the arena. False: the peer does not read it.
 static bool welcome(bl_connection_t *connection, const bl_greeting_t *greeting, const bl_connection_arenas_t *slot) {
   bl_greeting_t answer = {.session = greeting->session, .path = greeting->path};
   int fds[BL_CONNECTIONS_PARTS];
@@ -25,7 +25,7 @@ static bool welcome(bl_connection_t *connection, const bl_greeting_t *greeting, 
   }
   uint8_t body[BL_FRAME_GREETING_BYTES];
   bl_greeting_encode(&answer, body);
-  // The first bytes on this connection: they fit into its buffer.
+  // These are the first bytes on this connection: they fit into its buffer.
   return bl_frame_writer_put(&connection->writer, &(bl_frame_t){.kind = BL_FRAME_WELCOME}, body, fds,
                              answer.arena_count) &&
          bl_frame_writer_flush(&connection->writer) == BL_WRITER_DONE;
@@ -113,7 +113,7 @@ static const bl__connection_ops_t connection_ops = {.on_frame = on_frame,
                                                     .on_ended = on_ended,
                                                     .on_free = bl__regions_free};
 
-// ---- visitors -------------------------------------------------------------------------------------------------------
+// ---- new connections
 
 static void let_in(bl_connections_t *connections, int fd, bool is_unix) {
   bl_error_t err = {0};
@@ -330,8 +330,8 @@ void bl_connections_stop(bl_connections_t *connections) {
   }
   bl_connection_t *connection;
   LIST_FOREACH(connection, &connections->all, listed) {
-    // What it says of moves is on its way to the loop. A connection that was freed has left the list, which no analyzer
-    // sees:
+    // Its messages about transfers are posted to the loop. A freed connection has left the list, which the analyzer
+    // does not see:
     bl__nccl_channels_close(connection); // NOLINT(clang-analyzer-unix.Malloc)
   }
 }

@@ -19,7 +19,7 @@ typedef struct holder {
   struct holder *next;
   uint64_t session;
   int pidfd;
-  bl_watch_t *watch; // once the session is over
+  bl_watch_t *watch; // set once the session is over
 } holder_t;
 
 struct bl_holders {
@@ -68,7 +68,7 @@ static holder_t *find(const bl_holders_t *holders, uint64_t session) {
   return holder;
 }
 
-// While the connection lives its number is not another process's.
+// Opens a pidfd of the peer. While the connection lives, its pid cannot belong to another process.
 static int open_process(int fd) {
   int pidfd = -1;
   socklen_t length = sizeof pidfd;
@@ -80,7 +80,7 @@ static int open_process(int fd) {
   if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) {
     return -1;
   }
-  if (peer.pid <= 0) { // of another pid namespace
+  if (peer.pid <= 0) { // in another pid namespace
     errno = ESRCH;
     return -1;
   }
@@ -127,7 +127,7 @@ void bl_holders_end(bl_holders_t *holders, uint64_t session, bool closed) {
   }
   bl_error_t err;
   if (closed || bl_watch_create(holders->loop, holder->pidfd, on_gone, holder, &holder->watch, &err) != BL_OK) {
-    drop(holder); // without a watch its slots stay as they are: nothing is given to anybody too early
+    drop(holder); // without a watch its slots stay quarantined: none is reused too early
     return;
   }
   bl_watch_set(holder->watch, BL_WATCH_READ);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// activation-store: lends memory under leases, as a gRPC service (ballast.v1.Store), with its health on a port of its
-// own.
+// activation-store: lends memory under leases, as a gRPC service (ballast.v1.Store), with its health service on a port
+// of its own.
 #include "announce_wire.h"
 #include "base/bytes.h"
 #include "base/host.h"
@@ -171,11 +171,11 @@ typedef struct program {
   bl_timer_t *drain_timer;
   uint64_t drain_until_ms;
   char data_address[PATH_MAX];
-  bl_address_t data_tcp; // length 0: nowhere
+  bl_address_t data_tcp; // length 0: none
   bool draining;
 } program_t;
 
-// Waits until nobody holds anything, but not for ever. A second signal ends the wait.
+// Waits until no lease is held, with a time limit. A second signal ends the wait.
 static void on_drain_poll(bl_timer_t *timer, void *context) {
   (void)timer;
   program_t *self = context;
@@ -206,8 +206,8 @@ static void signalled(bl_daemon_t *daemon, int number, void *context) {
   bl_timer_start(self->drain_timer, 0, DRAIN_POLL_MS);
 }
 
-// An operator's word: probes of the service learn it before the table does, and the process stays alive. A process that
-// is on its way out stays as it is.
+// An operator drains or resumes: health probes of the service learn it before the table does, and the process stays
+// alive. A process that is ending keeps its state.
 static void on_drain(bool draining, void *context) {
   const program_t *self = context;
   if (!self->draining) {
@@ -215,7 +215,7 @@ static void on_drain(bool draining, void *context) {
   }
 }
 
-// Where the data path listens on TCP: as told, or at the host of the control address.
+// Chooses where the data path listens on TCP: the given address, or the host of the control address.
 static bl_status_t choose_data_tcp(program_t *self, bl_error_t *err) {
   const bl_daemon_arguments_t *common = &self->arguments.common;
   const char *told = self->arguments.data_tcp, *address = told != NULL ? told : common->listen;
@@ -236,7 +236,7 @@ static bl_status_t choose_data_tcp(program_t *self, bl_error_t *err) {
   return status == BL_OK ? bl_address_resolve(host, told != NULL ? port : 0, &self->data_tcp, err) : status;
 }
 
-// Where it listens for holders on this machine: a socket beside the control socket, or in the run-time folder.
+// Chooses where it listens for holders on this machine: a socket next to the control socket, or in the run-time folder.
 static bl_status_t choose_data_path(program_t *self, bl_error_t *err) {
   const arguments_t *arguments = &self->arguments;
   const char *listen = arguments->common.listen;
@@ -255,7 +255,7 @@ static bl_status_t choose_data_path(program_t *self, bl_error_t *err) {
   return BL_OK;
 }
 
-// The device of --device.
+// Opens the device of --device.
 static bl_status_t open_device(program_t *self, bl_error_t *err) {
   const char *text = self->arguments.device;
   char *end = NULL;
@@ -277,7 +277,7 @@ static void print_versions(FILE *stream) {
   bl_device_libraries_print(BL_DEVICE_CUDA, stream);
 }
 
-// Room is taken when a job opens it, and refused when it is not there then: by now it can only be doubted.
+// Memory is allocated when a job opens its session, and refused if it is not available then. So this can only warn.
 static void doubt_capacity(const program_t *self) {
   const bool on_host = self->device->host_memory;
   const uint64_t lent =

@@ -51,7 +51,7 @@ static const char *session_state(unsigned index) {
 }
 
 static const char *refusal(unsigned index) {
-  return bl_lease_reason_name((bl_lease_reason_t)(1 + index)); // 0 is no refusal
+  return bl_lease_reason_name((bl_lease_reason_t)(1 + index)); // 0 is not a refusal
 }
 
 static const char *const ends[BL_SESSION_ENDS] = {"closed", "expired", "replaced", "evicted", "no_arena", "revoked"};
@@ -142,7 +142,7 @@ void bl_meter_answered(bl_registry_t *registry, bl_meter_call_t call, uint64_t b
   }
 }
 
-// Its first 48 bits: a gauge holds them exactly.
+// Returns the first 48 bits, which a gauge represents exactly.
 static double incarnation_number(const bl_incarnation_t *incarnation) {
   double number = 0;
   for (int i = 0; i < 6; i++) {

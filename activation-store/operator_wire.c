@@ -142,13 +142,13 @@ static void end_watch(bl_watcher_t *watcher, bl_status_t status, const char *tex
   bl_rpc_call_finish(call, status, text);
 }
 
-// Sends the next events when the call can take them.
+// Sends the next events if the call can take them.
 static void tell(bl_operator_t *self, bl_watcher_t *watcher) {
   const bl_journal_t *journal = bl_lease_table_journal(bl_store_table(self->store));
   if (!bl_rpc_call_can_send(watcher->call) || watcher->next > journal->revision) {
     return;
   }
-  static Ballast__V1__LeaseEvent events[EVENT_BATCH]; // of the loop's thread alone: packed before send returns
+  static Ballast__V1__LeaseEvent events[EVENT_BATCH]; // used only by the loop's thread, and packed before send returns
   static Ballast__V1__LeaseEvent *pointers[EVENT_BATCH];
   Ballast__V1__WatchLeasesResponse output = BALLAST__V1__WATCH_LEASES_RESPONSE__INIT;
   if (watcher->next < bl_journal_oldest(journal)) {
@@ -309,7 +309,7 @@ static void add_counters(const bl_lease_stats_t *stats, counts_wire_t *wire) {
   add_count(wire, "sessions_fenced", fenced);
 }
 
-// What the answer points to is of the loop's thread alone, and stays until the next one.
+// The static arrays that the answer points to are used only by the loop's thread, and stay valid until the next answer.
 static void fill_tiers(const bl_lease_config_t *config, const bl_lease_stats_t *stats,
                        Ballast__V1__StoreStatusResponse *output) {
   static Ballast__V1__StoreTier tiers[BL_LEASE_TIERS];

@@ -16,12 +16,12 @@ typedef struct bl_watcher {
   uint64_t next;       // revision
 } bl_watcher_t;
 
-// Called before the table drains or takes up work again because an operator said so.
+// Called before the table drains or resumes at the request of an operator.
 typedef void bl_operator_on_drain_t(bool draining, void *context);
 
 typedef struct bl_operator {
   bl_store_t *store;
-  bl_operator_on_drain_t *on_drain; // NULL: nobody asks
+  bl_operator_on_drain_t *on_drain; // may be NULL
   void *drain_context;
   bl_watcher_t watchers[BL_OPERATOR_WATCHERS];
 } bl_operator_t;
@@ -34,7 +34,7 @@ void bl_operator_drain(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufC
 void bl_operator_quota(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input);
 void bl_operator_status(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input);
 
-// Something changed: watchers that can take more get it.
+// Sends new changes to the watchers that can take more.
 void bl_operator_tell(bl_operator_t *self);
 void bl_operator_end_watches(bl_operator_t *self);
 

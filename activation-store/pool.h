@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transfer threads of a store: what takes longer than the loop may wait (copying blocks, making and mapping memory)
-// runs here, and is reported back to the loop.
+// The transfer threads of a store: work that would block the loop too long (copying blocks, creating and mapping
+// memory) runs here, and is reported back to the loop.
 //
 //   static void pull(bl_work_t *work) { ... on a transfer thread ... }
-//   static void pulled(bl_message_t *message) { transfer_t *self = BL_MESSAGE_OWNER(message, transfer_t, work.done); ... }
+//   static void pulled(bl_message_t *message) { ... BL_MESSAGE_OWNER(message, transfer_t, work.done) ... }
 //   self->work = (bl_work_t){.run = pull, .done = {.handle = pulled}};
 //   bl_pool_submit(pool, &self->work);
 //
-// Work is begun in the order in which it was submitted. Nothing allocates.
+// Work begins in the order in which it was submitted. Nothing allocates.
 // Thread: create, submit and destroy on the loop's; `run` on one of the pool's, `done.handle` on the loop's.
 #ifndef BALLAST_ACTIVATION_STORE_POOL_H
 #define BALLAST_ACTIVATION_STORE_POOL_H
@@ -31,10 +31,11 @@ struct bl_work {
 
 // BL_INVALID: not 1 to BL_POOL_THREADS_MAX threads. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_pool_create(bl_loop_t *loop, unsigned threads, bl_pool_t **pool, bl_error_t *err);
-// Does what was submitted to the end and joins the threads; what they posted is then still in the loop. NULL is fine.
+// Finishes all submitted work and joins the threads. Their completion messages are still queued in the loop. NULL is
+// fine.
 void bl_pool_destroy(bl_pool_t *pool);
 void bl_pool_submit(bl_pool_t *pool, bl_work_t *work);
-// Whether work waits for a thread: long work then does a part and lets others go first. Any thread.
+// Returns whether work waits for a thread: long work then does a part and lets other work go first. Any thread.
 bool bl_pool_is_busy(const bl_pool_t *pool);
 
 #endif

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The walk of a request (EVICT, LOAD, RELEASE, KEEP) of a client from its frame to its answer:
+// The path of a request (EVICT, LOAD, RELEASE, KEEP) of a client from its frame to its answer:
 //
-//   1  connections.c         its frame is there (on_frame); its number and the time are kept
-//      transfer_queue.c          where blocks take turns: an EVICT or LOAD of a holder on this machine waits for its
-//      own
-//   2  bl__on_request  the lease table (lib/lease/table.h) grants it, refuses it or lets it wait
-//   3  begin           granted: the transfer begins (connection_transfers.c; over NCCL connection_nccl.c)
-//   4                  a transfer thread or NCCL moves the bytes
-//   5  bl__on_moved    the table learns how that ended
-//   6  settle          the table has the answer: bl__request_answered
-//   7  connection.c          it goes out (bl_connection_answer)
+//   1  connections.c     its frame has arrived (on_frame); its number and the time are recorded
+//      transfer_queue.c  if blocks take turns: an EVICT or LOAD of a holder on this machine waits for its turn
+//   2  bl__on_request    the lease table (lib/lease/table.h) grants it, refuses it or lets it wait
+//   3  begin             granted: the transfer begins (connection_transfers.c; over NCCL connection_nccl.c)
+//   4                    a transfer thread or NCCL moves the bytes
+//   5  bl__on_moved      the outcome is reported to the table
+//   6  settle            the table has the answer: bl__request_answered
+//   7  connection.c      the answer is sent (bl_connection_answer)
 //
-// What is refused or done at once goes from 2 to 7. Requests that come as remote calls (service_wire.c) enter at
-// bl_store_evict and bl_store_load, and their answers leave by the observer.
+// A request that is refused or done at once skips from 2 to 7. Requests that arrive as remote calls (service_wire.c)
+// enter at bl_store_evict and bl_store_load, and their answers leave through the observer.
 #include "store_core.h"
 #include "sys/clock.h"
 
@@ -28,7 +27,7 @@ static bl_lease_request_t request_of(const bl_store_t *store, const bl_connectio
                                 .now_ns = bl_clock_now_ns()};
   bl_lease_opened_t opened;
   if (bl_lease_table_opened(store->table, request.session, &opened)) {
-    request.key = opened.key; // the greeting showed it
+    request.key = opened.key; // the greeting presented it
   }
   return request;
 }
@@ -80,7 +79,7 @@ static void serve(bl_store_t *store, bl_connection_t *connection, const bl_frame
                          : frame->kind == BL_FRAME_KEEP ? "keep"
                                                         : "release");
   }
-  // What the holder loads itself is over when it says so, what the store moves in bl__on_moved.
+  // A turn ends when the holder reports the end of its own load, or in bl__on_moved for what the store moves.
   const bool loads = frame->kind == BL_FRAME_LOAD && answer.reason == BL_LEASE_GRANTED;
   if (decision == BL_LEASE_DONE && !loads) {
     end_turn(store, bl_connection_session(connection), frame);
@@ -88,7 +87,7 @@ static void serve(bl_store_t *store, bl_connection_t *connection, const bl_frame
   bl_store_settle(store);
 }
 
-// Bytes that an EVICT or LOAD moves.
+// Returns the bytes that an EVICT or LOAD moves.
 static uint64_t bytes_of(const bl_store_t *store, const bl_frame_t *frame) {
   bl_lease_view_t lease;
   return frame->kind == BL_FRAME_EVICT                                  ? frame->bytes
@@ -99,7 +98,7 @@ static uint64_t bytes_of(const bl_store_t *store, const bl_frame_t *frame) {
 void bl__on_turn(void *context, const bl_transfer_queue_entry_t *turn) {
   bl_store_t *store = context;
   bl_connection_t *connection = bl_connections_find(store->connections, turn->session);
-  if (connection != NULL) { // else it is sent again, over the next one
+  if (connection != NULL) { // else the client resends it over the next connection
     serve(store, connection, &turn->frame);
   } else {
     end_turn(store, turn->session, &turn->frame);
@@ -134,7 +133,7 @@ static bl_store_transfer_t transfer_of(const bl_lease_request_t *request, const 
                                .checksum = answer->checksum};
 }
 
-// A request that could not begin is answered with BL_LEASE_TRANSFER.
+// Answers a request whose transfer could not begin, with BL_LEASE_TRANSFER.
 static void not_begun(bl_store_t *store, const bl_lease_answer_t *answer) {
   bl_lease_table_transfer_ended(store->table, answer->id, answer->generation, false, 0, bl_clock_now_ns());
   if (store->queue != NULL) {

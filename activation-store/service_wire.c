@@ -19,8 +19,8 @@ struct bl_service {
   bl_store_t *store;
   bl_operator_t operators;
   bl_waiting_t waiting;
-  bl_registry_t *registry;      // NULL: nobody measures
-  bl_policy_forward_t *forward; // NULL: drivers are not noted
+  bl_registry_t *registry;      // NULL: no metrics
+  bl_policy_forward_t *forward; // NULL: drivers are not recorded
 };
 
 // ---- from the wire --------------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ static void free_slots(slots_wire_t *wire) {
   free(wire->pointers);
 }
 
-// The slots of a session that hold memory. False: no memory.
+// Converts the slots of a session that have memory. False: an allocation failed.
 static bool slots_to_wire(const bl_lease_table_t *table, uint64_t session, slots_wire_t *wire) {
   *wire = (slots_wire_t){0};
   uint64_t cursor = 0;
@@ -411,7 +411,7 @@ static void handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, v
   decide(self, call, &frame, decision, &answer, BL_METER_RELEASE);
 }
 
-// ---- what the table says later --------------------------------------------------------------------------------------
+// ---- later answers of the table -------------------------------------------------------------------------------------
 
 static void on_answer(void *context, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
   bl_service_t *self = context;

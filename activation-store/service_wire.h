@@ -12,21 +12,21 @@
 
 typedef struct bl_service bl_service_t;
 
-// `options.observer` is the service's own.
+// The service ignores `options.observer` and installs its own.
 BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *options, bl_service_t **out,
                                           bl_error_t *err);
-// Where drivers that announce themselves are noted; borrowed. Before serve.
+// Sets the registry that records drivers which call Announce; borrowed. Call it before serve.
 void bl_service_set_forward(bl_service_t *self, bl_policy_forward_t *forward);
 // Adds the service to a server that has not started.
 BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *self, bl_rpc_server_t *server, bl_error_t *err);
 bl_store_t *bl_service_store(bl_service_t *self);
-// Who tells probes that the store drains. Before serve.
+// Sets the callback that reports to probes that the store drains. Call it before serve.
 void bl_service_set_on_drain(bl_service_t *self, bl_operator_on_drain_t *on_drain, void *context);
-// Metrics go to `registry` (meter.h) from now on; borrowed.
+// Sends metrics to `registry` (meter.h) from now on; borrowed.
 void bl_service_set_registry(bl_service_t *self, bl_registry_t *registry);
-// Fails every call that waits and ends every watch, so that the server can drain.
+// Fails every waiting call and ends every watch, so that the server can drain.
 void bl_service_end_calls(bl_service_t *self);
-// After the server has stopped. NULL is fine.
+// Call it after the server has stopped. NULL is fine.
 void bl_service_destroy(bl_service_t *self);
 
 #endif

@@ -51,7 +51,7 @@ const bl_connections_counters_t *bl_store_data_counters(const bl_store_t *store)
 
 // ---- arenas ---------------------------------------------------------------------------------------------------------
 
-// Takes the memory of arenas that were made beside one of an older plan, once that is gone.
+// Commits the memory of arenas that were created next to one of an older plan, once that is gone.
 static void fill_arenas(bl_store_t *store) {
   for (uint32_t i = 0; i < bl_lease_table_config(store->table)->max_jobs; i++) {
     if ((bl_arenas_get(store->arenas, i, 0) != NULL || bl_arenas_get(store->arenas, i, 1) != NULL) &&
@@ -73,7 +73,7 @@ const bl_endpoint_t *bl_store_endpoint(const bl_store_t *store) {
   return &store->endpoint;
 }
 
-// Whether the holder's blocks reach the memory of our device without passing through the host.
+// Returns whether the holder's blocks reach the memory of the store's device without passing through the host.
 static bool reaches_device(const bl_store_t *store, const bl_endpoint_t *holder, const char *machine, bl_path_t asked) {
   bl_path_choice_t choice;
   bl_error_t err;
@@ -89,7 +89,7 @@ bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, cons
   open->second_tier =
       !store->device->host_memory && !reaches_device(store, holder != NULL ? holder : &host, machine, asked);
   if (getrandom(&open->key, sizeof open->key, 0) != (ssize_t)sizeof open->key) {
-    abort(); // never for 16 bytes of an initialised pool; a guessable key would be worse
+    abort(); // does not happen for 16 bytes of an initialised pool; a guessable key would be worse
   }
   bl_lease_decision_t decision = bl_lease_table_open(store->table, open, bl_clock_now_ns(), opened, answer);
   *arena_waits = false;
@@ -105,7 +105,7 @@ bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, cons
   return decision;
 }
 
-// ---- what the table wants -------------------------------------------------------------------------------------------
+// ---- actions of the table -------------------------------------------------------------------------------------------
 
 void bl_store_settle(bl_store_t *store) {
   bl_lease_action_t action;
@@ -155,7 +155,7 @@ static void on_timer(bl_timer_t *timer, void *context) {
 
 // ---- sessions on the data path --------------------------------------------------------------------------------------
 
-// Whether a visitor is who it says, and the arena it may then see.
+// Checks the identity of a peer, and returns the arena that it may use.
 static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, bl_connection_arenas_t *slot,
                          bl_error_t *err) {
   bl_store_t *store = context;
@@ -190,7 +190,7 @@ static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, b
                         "it, or none",
                         bl_device_describe(store->device), bl_path_name(greeting->path));
   }
-  if (ipc) { // its engine may read on after it has stopped
+  if (ipc) { // its engine may continue to read after it has stopped
     status = bl_holders_add(store->holders, greeting->session, fd, err);
     if (status != BL_OK) {
       return status;
@@ -210,7 +210,7 @@ static void holder_gone(void *context, uint64_t session) {
 
 // ---- creation -------------------------------------------------------------------------------------------------------
 
-// What holders are told of our memory; with NCCL, where it is.
+// Describes the store's memory for holders; with NCCL, if that is available.
 static void describe(bl_store_t *store, bool shared_gpu) {
   const bl_nccl_api_t *api = NULL;
   bl_error_t err = {0};
@@ -224,7 +224,7 @@ static void describe(bl_store_t *store, bool shared_gpu) {
   bl_endpoint_describe(store->device, api, shared_gpu, &store->endpoint);
 }
 
-// Writes, reads and checks a block the way evictions do, and sees that a flipped bit is found.
+// Writes, reads and checks a block as evictions do, and checks that a flipped bit is detected.
 static bl_status_t self_test(bl_error_t *err) {
   bl_arena_t arena;
   bl_status_t status =
@@ -306,7 +306,7 @@ void bl_store_destroy(bl_store_t *store) {
   bl_connections_stop(store->connections);
   bl_arenas_stop(store->arenas);
   bl_pool_destroy(store->pool);
-  bl_loop_drain(store->loop); // what the pool posted: all transfers have come back after this
+  bl_loop_drain(store->loop); // messages of the pool: afterwards all transfers have ended
   bl_connections_destroy(store->connections);
   bl_transfer_queue_destroy(store->queue);
   bl_arenas_destroy(store->arenas);

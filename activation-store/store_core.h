@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of store.h: shared by store.c (its life, arenas, sessions) and requests.c (the walk of a request).
+// Private to activation-store: the structure behind store.h, shared by store.c (life cycle, arenas, sessions) and
+// requests.c (the path of a request).
 #ifndef BALLAST_ACTIVATION_STORE_STORE_CORE_H
 #define BALLAST_ACTIVATION_STORE_STORE_CORE_H
 
@@ -28,12 +29,12 @@ struct bl_store {
   char machine[96];
 };
 
-// requests.c; what connections.h calls
+// requests.c; callbacks of connections.h
 void bl__on_request(void *context, bl_connection_t *connection, const bl_frame_t *frame);
-void bl__on_turn(void *context, const bl_transfer_queue_entry_t *turn); // what transfer_queue.h calls
+void bl__on_turn(void *context, const bl_transfer_queue_entry_t *turn); // callback of transfer_queue.h
 void bl__on_moved(void *context, const bl_store_transfer_t *transfer, bool whole, uint64_t bytes_checksum);
 void bl__on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns);
-// The table answers a request that had to wait.
+// Sends the table's answer to a request that had to wait.
 void bl__request_answered(bl_store_t *store, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer);
 
 #endif

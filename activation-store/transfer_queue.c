@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-#define STILL_MAX 64 // more of them at a time hold others up
+#define STILL_MAX 64 // with more of them at a time, some block others
 
 typedef struct waiting {
   TAILQ_ENTRY(waiting) queued;
@@ -19,11 +19,11 @@ struct bl_transfer_queue {
   void *context;
   bl_timer_t *timer;
   TAILQ_HEAD(, waiting) waiting;
-  uint64_t bytes_per_second; // 0: as fast as it goes
-  uint64_t free_ns;          // with a rate: when what has asked so far is through
+  uint64_t bytes_per_second; // 0: unlimited
+  uint64_t free_ns;          // with a rate: when the bytes of all turns so far have passed
   bool busy;                 // with `current`
   bl_transfer_queue_entry_t current;
-  uint64_t still[STILL_MAX]; // sessions that stood still with a block, until they end a turn; 0: unused
+  uint64_t still[STILL_MAX]; // sessions that did not finish a transfer in time, until they end a turn; 0: unused
   uint32_t still_next;
 };
 
@@ -49,7 +49,7 @@ static bool is_slowed(const bl_transfer_queue_t *queue) {
   return queue->bytes_per_second != 0;
 }
 
-// The turn of `turn`: until it ends, or with a rate until its bytes would be through.
+// Starts the turn of `turn`: it lasts until it ends, or with a rate until its bytes would have passed.
 static void occupy(bl_transfer_queue_t *queue, const bl_transfer_queue_entry_t *turn) {
   uint64_t wait_ms = BL_TRANSFER_QUEUE_TIMEOUT_MS;
   queue->busy = true;
@@ -63,7 +63,7 @@ static void occupy(bl_transfer_queue_t *queue, const bl_transfer_queue_entry_t *
   bl_timer_start(queue->timer, wait_ms, 0);
 }
 
-// The turn of the first that waits, if the link is free.
+// Starts the turns of waiting entries, as long as the link is free.
 static void go_on(bl_transfer_queue_t *queue) {
   waiting_t *first;
   while (!queue->busy && (first = TAILQ_FIRST(&queue->waiting)) != NULL) {
@@ -74,7 +74,7 @@ static void go_on(bl_transfer_queue_t *queue) {
       occupy(queue, &turn);
     }
     if (!is_slowed(queue)) {
-      queue->begin(queue->context, &turn); // may end it
+      queue->begin(queue->context, &turn); // may end the turn
     }
   }
 }
@@ -90,7 +90,7 @@ static void on_timer(bl_timer_t *timer, void *context) {
   queue->busy = false;
   queue->current = (bl_transfer_queue_entry_t){0};
   go_on(queue);
-  if (due) { // its bytes would be through by now
+  if (due) { // its bytes would have passed by now
     queue->begin(queue->context, &turn);
   }
 }
@@ -125,7 +125,7 @@ void bl_transfer_queue_destroy(bl_transfer_queue_t *queue) {
   free(queue);
 }
 
-// Whether it was sent again, over another connection, while it waits or has its turn.
+// Returns whether the entry, resent over another connection, already waits or has its turn.
 static bool is_known(const bl_transfer_queue_t *queue, const bl_transfer_queue_entry_t *turn) {
   const waiting_t *waiting;
   TAILQ_FOREACH(waiting, &queue->waiting, queued) {
@@ -165,7 +165,7 @@ void bl_transfer_queue_hurry(bl_transfer_queue_t *queue, uint64_t session, uint6
   waiting_t *waiting, *next;
   if (is_slowed(queue) && queue->busy && is_about(&queue->current, session, id)) {
     const bl_transfer_queue_entry_t turn = queue->current;
-    queue->busy = false; // its bytes have taken the link all the same
+    queue->busy = false; // its bytes still occupy the link
     go_on(queue);
     queue->begin(queue->context, &turn);
     return;
