@@ -10,7 +10,7 @@
 
 static void advance(bl_acceptor_t *self);
 
-// ---- what they share ------------------------------------------------------------------------------------------------
+// ---- shared state ---------------------------------------------------------------------------------------------------
 
 void bl__acceptors_init(bl_acceptors_t *shared, void (*destroy)(void *context), void *context) {
   pthread_mutex_init(&shared->mutex, NULL);
@@ -25,7 +25,7 @@ void bl__acceptors_cleanup(bl_acceptors_t *shared) {
   pthread_mutex_destroy(&shared->mutex);
 }
 
-// [m] on entry
+// [m] Releases a reference, and then the mutex.
 static void release_and_unlock(bl_acceptors_t *shared) {
   const bool last = --shared->references == 0;
   pthread_mutex_unlock(&shared->mutex);
@@ -58,7 +58,7 @@ void bl__acceptor_cancel(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
   if (transfer->state == BL_TRANSFER_QUEUED) {
     STAILQ_REMOVE(&acceptor->queue, transfer, bl_transfer, queued);
     end(acceptor, transfer, BL_PARKING_LOST);
-    advance(acceptor); // others may have waited behind it
+    advance(acceptor); // it may have blocked transfers after it
   } else if (transfer->state == BL_TRANSFER_MOVING && !acceptor->closing) {
     bl_client_cancel(acceptor->client, transfer->ticket);
   }
@@ -75,7 +75,7 @@ void bl__acceptor_flush(bl_acceptor_t *acceptor) {
 
 static void open_session(bl_acceptor_t *self);
 
-// The client is gone.
+// The client has been freed.
 static void closed(void *context) {
   bl_acceptor_t *self = context;
   pthread_mutex_lock(&self->shared->mutex);
@@ -87,7 +87,7 @@ static void closed(void *context) {
   release_and_unlock(self->shared);
 }
 
-// All that the session was to do, and all that it had, is lost.
+// Loses all queued transfers and all blocks of the session, and closes it.
 static void give_up_session(bl_acceptor_t *self) {
   lose_queue(self);
   self->held = self->store_slot_count = 0;
@@ -97,7 +97,7 @@ static void give_up_session(bl_acceptor_t *self) {
   }
 }
 
-// The session is of no use any more.
+// The session has failed.
 static void fail(bl_acceptor_t *self, const bl_error_t *err) {
   if (self->session > 0 && self->err.status == BL_OK) {
     bl_log(BL_LOG_WARNING, "%s (%s): %s; blocks for it are made again until it is back", self->options.name,
@@ -126,7 +126,7 @@ static void begin_session(bl_acceptor_t *self) {
   bl_error_clear(&self->err);
 }
 
-// The session is open, or refused.
+// Opening the session has ended.
 static void end_opening(bl_acceptor_t *self, const bl_error_t *err) {
   self->opened_ns = bl_clock_now_ns();
   if (err->status == BL_OK) {
@@ -214,12 +214,12 @@ void bl__acceptor_reopen(bl_acceptor_t *acceptor) {
 
 // ---- transfers ------------------------------------------------------------------------------------------------------
 
-// What says something about this block alone; the session goes on.
+// Statuses that concern one block only; the session continues.
 static bool is_of_the_block(bl_status_t status) {
   return status == BL_OK || status == BL_DATA_LOSS || status == BL_IO || status == BL_CANCELLED;
 }
 
-// Time in which several were under way counts once.
+// Time in which several transfers were in flight counts once.
 static void count_moved(bl_acceptor_t *self, const bl_transfer_t *transfer, uint64_t now_ns) {
   const uint64_t until_ns = transfer->over_ns > now_ns ? transfer->over_ns : now_ns;
   const uint64_t from_ns =
@@ -243,7 +243,7 @@ static void settle(bl_acceptor_t *self, bl_transfer_t *transfer, bl_status_t sta
     transfer->over_ns = 0;
   }
   const bool freed = transfer->load ? well || status == BL_DATA_LOSS : status == BL_DATA_LOSS || status == BL_IO;
-  if (freed && self->state == BL_ACCEPTOR_READY) { // else the slot went with the session
+  if (freed && self->state == BL_ACCEPTOR_READY) { // otherwise the slot was lost with the session
     self->store_slots[self->store_slot_count++] = transfer->store_slot;
     self->held--;
   }
@@ -290,7 +290,7 @@ static void start(bl_acceptor_t *self, bl_transfer_t *transfer) {
   self->moving[self->moving_count++] = transfer;
 }
 
-// Shows the store the next of the regions that have come since the session began, one at a time.
+// Registers the next of the regions that were added since the session began, one at a time.
 static void show_more(bl_acceptor_t *self) {
   const bl_client_region_t *region = &self->options.regions[self->shown];
   bl_error_t err = {0};
@@ -302,17 +302,17 @@ static void show_more(bl_acceptor_t *self) {
   }
 }
 
-// False: the next transfer waits for the end of one that is under way.
+// False: the next transfer waits until one in flight ends.
 static bool may_start(const bl_acceptor_t *self) {
   if (self->moving_count == 0) {
     return true;
   }
-  const bool has_room = STAILQ_FIRST(&self->queue)->load ||
-                        self->store_slot_count > 0; // one that a load frees, or an eviction that fails
+  const bool has_room =
+      STAILQ_FIRST(&self->queue)->load || self->store_slot_count > 0; // freed by a load, or by an eviction that failed
   return has_room && self->brisk && self->moving_count < BL_ACCEPTOR_IN_FLIGHT;
 }
 
-// Begins what can begin now.
+// Begins the queued transfers that can begin now.
 static void advance(bl_acceptor_t *self) {
   while (self->state == BL_ACCEPTOR_READY && !self->showing) {
     bl_transfer_t *transfer = STAILQ_FIRST(&self->queue);
@@ -327,7 +327,7 @@ static void advance(bl_acceptor_t *self) {
   }
 }
 
-// False: not yet. A device that fails says so to whoever waits for it at the end of the run.
+// False: not yet. A device that fails reports it to the caller that waits for it at the end of the run.
 static bool is_ready(const bl_acceptor_t *self, bl_transfer_t *transfer) {
   bool done = transfer->block.ready == NULL;
   if (!done && bl_device_event_query(self->options.region_device, transfer->block.ready, &done, NULL) != BL_OK) {
@@ -344,7 +344,7 @@ bool bl__acceptor_look(bl_acceptor_t *acceptor) {
   bl_transfer_t *transfer;
   STAILQ_FOREACH(transfer, &acceptor->queue, queued) {
     transfer->ready = transfer->ready || is_ready(acceptor, transfer);
-    if (!transfer->ready) { // the device comes to them one after the other
+    if (!transfer->ready) { // the device reaches them one after the other
       waits = true;
       break;
     }
@@ -400,7 +400,7 @@ void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t region_count) {
   advance(acceptor);
 }
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- life cycle -----------------------------------------------------------------------------------------------------
 
 bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, bl_acceptors_t *shared, bl_acceptor_t **acceptor,
                                 bl_error_t *err) {

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define GRANULE_BYTES (64u << 10)           // of a store's arena
-#define LOOK_NS       (UINT64_C(20) * 1000) // between two looks at where the device is
+#define LOOK_NS       (UINT64_C(20) * 1000) // between two checks of the device's progress
 #define TIMEOUT_NS    (BL_NS_PER_MS * 4 * BL_ACCEPTOR_CALL_MS)
 
 struct bl_store_parking {
@@ -23,16 +23,16 @@ struct bl_store_parking {
   bl_acceptors_t shared;
   bl_acceptor_t **acceptors;   // [stores], NULL where the plan uses none
   uint32_t stages, stores;     // of the plan
-  bl_client_region_t *regions; // [own_slots], with descriptors of our own
+  bl_client_region_t *regions; // [own_slots], with duplicated descriptors
   uint32_t own_slots, region_count;
   bl_transfer_t *transfers; // [virtual_stages * micro_batches]
   uint32_t virtual_stages, micro_batches;
   uint64_t attempt;  // [m]
   bool interrupted;  // [m]
-  pthread_t watcher; // of transfers that the device has not come to; where slots lie on one
+  pthread_t watcher; // of transfers that the device has not reached; only if slots lie on a device
   pthread_cond_t told;
   bool watches, ending;         // ending: [m]
-  const bl_transfer_t *waiting; // [m] for its end; NULL: for nothing
+  const bl_transfer_t *waiting; // [m] the transfer that the compute thread waits for; NULL: none
   uint64_t waiting_since_ns;    // [m]
 };
 
@@ -48,9 +48,9 @@ static bl_status_t cancelled(bl_error_t *err) {
   return bl_error_set(err, BL_CANCELLED, "the attempt was given up");
 }
 
-// ---- the device that is told ahead ----------------------------------------------------------------------------------
+// ---- waiting for the device -----------------------------------------------------------------------------------------
 
-// Waits for the device, so that nobody who computes has to.
+// Waits for the device, so that the compute thread need not.
 static void *watch(void *argument) {
   bl_store_parking_t *self = argument;
   bl_thread_set_name("parking");
@@ -89,16 +89,16 @@ static void end_watching(bl_store_parking_t *self) {
   self->watches = false;
 }
 
-// [m] Something was queued that the device has not come to.
+// [m] A transfer was queued that the device has not reached.
 static void tell_watcher(bl_store_parking_t *self, const bl_transfer_t *transfer) {
   if (self->watches && !transfer->ready) {
     pthread_cond_signal(&self->told);
   }
 }
 
-// ---- the seam -------------------------------------------------------------------------------------------------------
+// ---- the executor's interface ---------------------------------------------------------------------------------------
 
-// [m] Nothing touches the transfer's memory any more when this returns, which takes no store.
+// [m] Cancels a transfer. Afterwards nothing touches its memory any more. Does not depend on the store.
 static void give_up(bl_store_parking_t *self, bl_transfer_t *transfer) {
   if (transfer->state != BL_TRANSFER_IDLE) {
     bl__acceptor_cancel(self->acceptors[transfer->block.store], transfer);
@@ -108,7 +108,7 @@ static void give_up(bl_store_parking_t *self, bl_transfer_t *transfer) {
   }
 }
 
-// [m] The same of all of them.
+// [m] The same for all transfers.
 static void give_up_all(bl_store_parking_t *self) {
   for (uint32_t d = 0; d < self->stores; d++) {
     if (self->acceptors[d] != NULL) {
@@ -122,11 +122,11 @@ static void give_up_all(bl_store_parking_t *self) {
   }
 }
 
-// [m] Begins to open what is to be opened. What comes meanwhile is queued behind that.
+// [m] Begins to open sessions where necessary. Blocks that arrive meanwhile are queued.
 static void make_ready(bl_acceptor_t *acceptor, uint64_t now_ns) {
   bl__acceptor_check(acceptor);
   const bool rests = acceptor->state == BL_ACCEPTOR_RESTING;
-  const bool has_older = acceptor->state == BL_ACCEPTOR_READY && acceptor->held > 0; // blocks of the older attempt
+  const bool has_older = acceptor->state == BL_ACCEPTOR_READY && acceptor->held > 0; // blocks of the previous attempt
   const bool tries_again =
       acceptor->state == BL_ACCEPTOR_FAILED && now_ns >= acceptor->opened_ns + BL_ACCEPTOR_AGAIN_MS * BL_NS_PER_MS;
   if (rests || has_older || tries_again) {
@@ -134,7 +134,7 @@ static void make_ready(bl_acceptor_t *acceptor, uint64_t now_ns) {
   }
 }
 
-// [m] Only one that was well a moment ago is worth waiting for.
+// [m] An opening session is worth waiting for only if the previous one had not failed.
 static bool takes_blocks(const bl_acceptor_t *acceptor) {
   return acceptor->state == BL_ACCEPTOR_READY || (acceptor->state == BL_ACCEPTOR_OPENING && acceptor->hurried);
 }
@@ -143,7 +143,7 @@ static bl_status_t begin(bl_parking_t *parking, uint64_t attempt, bl_error_t *er
   bl_store_parking_t *self = self_of(parking);
   (void)err;
   pthread_mutex_lock(&self->shared.mutex);
-  give_up_all(self); // what an older attempt left
+  give_up_all(self); // transfers of an older attempt
   for (uint32_t d = 0; d < self->stores; d++) {
     if (self->acceptors[d] != NULL) {
       make_ready(self->acceptors[d], bl_clock_now_ns());
@@ -208,7 +208,7 @@ static bl_status_t begin_load(bl_parking_t *parking, const bl_parked_block_t *bl
                             bl_store_format(self->stages, block->store, name));
     } else {
       *transfer = (bl_transfer_t){.block = *block, .memory = slot, .load = true, .store_slot = transfer->store_slot};
-      transfer->block.hash = NULL; // what it left with is known
+      transfer->block.hash = NULL; // the checksum of its eviction is known
       bl__acceptor_queue(acceptor, transfer);
       tell_watcher(self, transfer);
     }
@@ -221,7 +221,7 @@ static bool is_over(const bl_transfer_t *transfer) {
   return transfer->state == BL_TRANSFER_OVER && (transfer->over_ns == 0 || bl_clock_now_ns() >= transfer->over_ns);
 }
 
-// [m] Until it is over or the attempt is interrupted. False: the deadline came first.
+// [m] Waits until it is over or the attempt is interrupted. False: the deadline passed first.
 static bool wait_over(bl_store_parking_t *self, const bl_transfer_t *transfer, uint64_t deadline_ns) {
   while (!is_over(transfer) && !self->interrupted) {
     const bool slowed = transfer->state == BL_TRANSFER_OVER && transfer->over_ns < deadline_ns;
@@ -293,7 +293,7 @@ void bl_store_parking_rest(bl_store_parking_t *parking) {
   pthread_mutex_unlock(&parking->shared.mutex);
 }
 
-// ---- looking at it --------------------------------------------------------------------------------------------------
+// ---- queries --------------------------------------------------------------------------------------------------------
 
 void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step) {
   pthread_mutex_lock(&parking->shared.mutex);
@@ -369,9 +369,9 @@ bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t 
   return transfer != NULL;
 }
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- life cycle -----------------------------------------------------------------------------------------------------
 
-// Memory that all stages together reserve at a store: whoever comes first makes it.
+// Returns the memory that all stages together reserve at a store: the first one that opens a session creates it.
 static uint64_t arena_bytes(const bl_store_parking_options_t *options, uint32_t store) {
   uint64_t bytes = 0;
   for (uint32_t s = 0; s < options->holdings->devices; s++) {
@@ -380,7 +380,7 @@ static uint64_t arena_bytes(const bl_store_parking_options_t *options, uint32_t 
   return store < options->holdings->devices ? bytes : bytes * options->host_planes;
 }
 
-// The largest block that anybody parks.
+// Returns the size of the largest block that any stage parks.
 static uint64_t unit_bytes(const bl_store_parking_options_t *options) {
   uint64_t most = 0;
   for (uint32_t s = 0; s < options->holdings->devices; s++) {
@@ -430,7 +430,7 @@ bl_status_t bl_store_parking_await(bl_store_parking_t *self, uint64_t deadline_n
   for (uint32_t d = 0; d < self->stores && status == BL_OK; d++) {
     const bl_acceptor_t *acceptor = self->acceptors[d];
     while (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING &&
-           bl_condition_wait(&self->shared.over, &self->shared.mutex, deadline_ns)) { // which ends by itself
+           bl_condition_wait(&self->shared.over, &self->shared.mutex, deadline_ns)) { // opening ends on its own
     }
     if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING) {
       status = bl_error_set(err, BL_DEADLINE, "the %s (%s) has not answered yet", acceptor->options.name,
@@ -444,12 +444,12 @@ bl_status_t bl_store_parking_await(bl_store_parking_t *self, uint64_t deadline_n
   return status;
 }
 
-// Slots up to `count` become regions.
+// Registers slots up to `count` as regions.
 static bl_status_t add_regions(bl_store_parking_t *self, const bl_segments_t *slots, uint32_t count, bl_error_t *err) {
   for (; self->region_count < count; self->region_count++) {
     bl_client_region_t *region = &self->regions[self->region_count];
     *region = bl_client_region_of(bl_segments_arena(slots, self->region_count));
-    // Sessions may still end when the slots have gone.
+    // A session may end after the slots are freed.
     region->fd = region->fd >= 0 ? fcntl(region->fd, F_DUPFD_CLOEXEC, 0) : -1;
     if (region->fd < 0 && bl_segments_arena(slots, self->region_count)->fd >= 0) {
       return bl_error_set(err, BL_EXHAUSTED, "no descriptors for the %u slots that blocks leave from", count);
@@ -471,7 +471,7 @@ bl_status_t bl_store_parking_extend(bl_store_parking_t *self, const bl_segments_
   return status;
 }
 
-// Nobody knows of it any more.
+// Called when the last reference is released.
 static void destroy(void *context) {
   bl_store_parking_t *self = context;
   for (uint32_t d = 0; self->acceptors != NULL && d < self->stores; d++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A path of limited rate, so that figures with a slower one can be taken: transfers follow each other, and each takes its
-// bytes divided by the rate.
+// A path of limited rate, to measure with a slower one: transfers follow each other, and each takes its bytes divided
+// by the rate.
 //
 //   uint64_t over_ns = bl_throttle_take(&throttle, bl_clock_now_ns(), bytes);
 //   ... move the bytes, then wait until over_ns ...
@@ -16,7 +16,7 @@ typedef struct bl_throttle {
   uint64_t free_ns;          // when the path is free again
 } bl_throttle_t;
 
-// When a transfer that begins now is over, at the earliest; `now_ns` when there is no limit.
+// Returns when a transfer that begins now is over at the earliest; `now_ns` if there is no limit.
 uint64_t bl_throttle_take(bl_throttle_t *throttle, uint64_t now_ns, uint64_t bytes);
 
 #endif
