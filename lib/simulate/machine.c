@@ -3,6 +3,14 @@
 
 #include <string.h>
 
+uint32_t bl_machine_shared_cores(uint32_t cores, uint32_t stages, uint32_t planes) {
+  if (cores == 0 || cores >= stages * planes) {
+    return 0;
+  }
+  const uint32_t share = cores > planes ? cores / planes : 1;
+  return share < stages ? share : 0;
+}
+
 const char *bl_stall_cause_name(bl_stall_cause_t cause) {
   static const char *const names[] = {
 #define X(identifier, name) [identifier] = name,

@@ -51,6 +51,10 @@ typedef struct bl_machine {
                               // share of I is that of the costs
 } bl_machine_t;
 
+// Returns bl_machine_t.cores of one plane out of `planes` on a machine with `cores` for all of them: 0 if every stage has a
+// core of its own, or if cores is 0 (not known, or several machines).
+uint32_t bl_machine_shared_cores(uint32_t cores, uint32_t stages, uint32_t planes);
+
 // Why a stage stood still. A wait has one cause, what came last, and then, where it had to wait for a core, that one.
 // X(identifier, name)
 #define BL_STALL_TABLE(X)                                                                                              \

@@ -382,6 +382,17 @@ static void waits_of_stages_have_causes(void **state) {
   assert_int_equal(bl_stall_cause_of("tied gradient from stage 3"), BL_STALL_CAUSES);
 }
 
+static void planes_share_the_cores_of_their_machine(void **state) {
+  (void)state;
+  assert_int_equal(bl_machine_shared_cores(0, 4, 1), 0); // several machines: nothing is shared
+  assert_int_equal(bl_machine_shared_cores(0, 4, 4), 0);
+  assert_int_equal(bl_machine_shared_cores(2, 4, 1), 2);
+  assert_int_equal(bl_machine_shared_cores(4, 4, 1), 0);
+  assert_int_equal(bl_machine_shared_cores(4, 4, 2), 2); // of eight ranks
+  assert_int_equal(bl_machine_shared_cores(3, 4, 4), 1);
+  assert_int_equal(bl_machine_shared_cores(8, 4, 2), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_core_runs_everything_after_each_other),
@@ -400,6 +411,7 @@ int main(void) {
       cmocka_unit_test(bad_times_are_named),
       cmocka_unit_test(no_step_is_below_its_bound),
       cmocka_unit_test(waits_of_stages_have_causes),
+      cmocka_unit_test(planes_share_the_cores_of_their_machine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

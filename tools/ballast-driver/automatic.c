@@ -94,15 +94,18 @@ static void add_step(bl_driver_t *driver) {
 
 // ---- deciding -------------------------------------------------------------------------------------------------------
 
-// Returns the cores that the stages of a plane share: those of this machine, if all stages run on one. 0: enough for
-// all.
+// Returns the cores that the stages of a plane share: those of this machine, if all stages run on one. 0: each has its own.
 static uint32_t shared_cores(const bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
+  const bl_grid_t *grid = &driver->options.training->grid;
   cpu_set_t set;
   uint32_t cores = 0;
   bool together = true;
   for (size_t s = 1; s < driver->stage_count; s++) {
     together = together && strcmp(driver->stages[s].place.machine, driver->stages[0].place.machine) == 0;
+  }
+  if (job->pipeline.device != BL_JOB_DEVICE_HOST) {
+    return 0;
   }
   if (job->pipeline.cores.set) {
     cores = (uint32_t)job->pipeline.cores.value;
@@ -110,11 +113,7 @@ static uint32_t shared_cores(const bl_driver_t *driver) {
     cores = (uint32_t)CPU_COUNT(&set) / (uint32_t)job->pipeline.threads;
     cores = cores == 0 ? 1 : cores;
   }
-  if (cores >= driver->stage_count) {
-    return 0;
-  }
-  cores /= driver->options.training->grid.tensor * driver->options.training->grid.data; // a plane's share of them
-  return cores == 0 ? 1 : cores;
+  return bl_machine_shared_cores(cores, (uint32_t)job->pipeline.stages, grid->tensor * grid->data);
 }
 
 // Computes the rates of paths from the samples. If nothing moved, the known rates stay.
@@ -185,7 +184,7 @@ static const char *mode_of(const bl_automatic_option_t *option) {
 
 static void add_option(char *text, size_t bytes, const bl_automatic_option_t *option) {
   size_t used = strlen(text);
-  const char *overhead = text[used - 1] == ' ' ? "" : "; ";
+  const char *separator = text[used - 1] == ' ' ? "" : "; ";
   const char *name = bl_policy_kind_name(option->kind), *mode = mode_of(option);
   char seen[32] = "";
   if (option->ratio > 0) {
@@ -193,19 +192,19 @@ static void add_option(char *text, size_t bytes, const bl_automatic_option_t *op
   }
   if (option->kind == BL_POLICY_MIX) {
     if (option->fits) { // otherwise it equals another option
-      snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s out, %u block%s again%s", overhead, name, mode,
+      snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s out, %u block%s again%s", separator, name, mode,
                1e3 * option->step, option->evictions, bl_one_or_many(option->evictions, "copy", "copies"),
                option->dropped, bl_plural(option->dropped), seen);
     }
   } else if (option->fits) {
     bool drops = option->kind == BL_POLICY_DROP;
     uint32_t count = drops ? option->dropped : option->evictions;
-    snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s%s", overhead, name, mode, 1e3 * option->step, count,
+    snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s%s", separator, name, mode, 1e3 * option->step, count,
              drops ? bl_one_or_many(count, "block again", "blocks again")
                    : bl_one_or_many(count, "copy out", "copies out"),
              seen);
   } else {
-    snprintf(text + used, bytes - used, "%s%s%s does not fit", overhead, name, mode);
+    snprintf(text + used, bytes - used, "%s%s%s does not fit", separator, name, mode);
   }
 }
 

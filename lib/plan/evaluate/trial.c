@@ -305,13 +305,8 @@ static double overhead_of(const bl_trial_request_t *r, bl_trial_t *trial) {
 
 // Planes on one machine have equal parts of its cores.
 static uint32_t shared_cores(const bl_trial_request_t *r) {
-  const uint32_t planes = r->parallel.tensor * r->parallel.data;
-  uint32_t cores = r->cores > 0 ? r->cores : r->profile != NULL ? r->profile->cores : 0;
-  if (cores == 0 || cores >= r->schedule->stages * planes) {
-    return 0;
-  }
-  cores = cores > planes ? cores / planes : 1;
-  return cores < r->schedule->stages ? cores : 0;
+  const uint32_t cores = r->cores > 0 ? r->cores : r->profile != NULL ? r->profile->cores : 0;
+  return bl_machine_shared_cores(cores, r->schedule->stages, r->parallel.tensor * r->parallel.data);
 }
 
 bl_status_t bl_trial_run(const bl_trial_request_t *request, bl_trial_t *trial, bl_error_t *err) {
