@@ -46,7 +46,7 @@ bool bl_bytes_parse(const char *text, uint64_t *bytes) {
     text++;
   }
   if (!isdigit((unsigned char)text[0]) || (text[0] == '0' && (text[1] == 'x' || text[1] == 'X'))) {
-    return false; // no sign, no "inf", no hexadecimal surprises
+    return false; // no sign, no "inf", no hexadecimal numbers
   }
   char *end;
   double number = strtod(text, &end);

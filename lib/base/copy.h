@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying what will not be read again soon: past the caches, so that lines of the target are not fetched only to be
-// overwritten, and what the next step needs stays in them.
+// Copies memory past the caches, for data that is not read soon. The lines of the target are not fetched only to be
+// overwritten, and the caches keep what the next step needs.
 //
 // Thread: any.
 #ifndef BALLAST_BASE_COPY_H
@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-// As memcpy. Other threads that are told of it through an atomic or a lock see all of it.
+// Copies as memcpy does. A thread that is notified of the copy through an atomic or a lock sees all of it.
 void bl_copy_past_cache(void *target, const void *source, size_t bytes);
 
 #endif

@@ -25,7 +25,7 @@ bl_status_t bl_error_set(bl_error_t *err, bl_status_t status, const char *format
   if (err == NULL) {
     return status;
   }
-  char text[BL_ERROR_TEXT_BYTES * 2]; // so that arguments may point into err->text
+  char text[BL_ERROR_TEXT_BYTES * 2]; // a buffer of its own, because arguments may point into err->text
   va_list args;
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);

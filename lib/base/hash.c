@@ -8,9 +8,9 @@
 
 #include <string.h>
 
-// Shorter inputs do not reach the loop that wide registers speed up.
+// Shorter inputs do not reach the loop that wide registers accelerate.
 #define WIDE_FROM_BYTES 1024
-#define HOT_BYTES       4096 // copied, and hashed while the first-level cache has them
+#define HOT_BYTES       4096 // copied and then hashed while they are in the first-level cache
 
 uint64_t bl__hash64_baseline(const void *bytes, size_t size_bytes, uint64_t seed) {
   return XXH3_64bits_withSeed(bytes, size_bytes, seed);

@@ -10,9 +10,10 @@
 
 uint64_t bl_hash64(const void *bytes, size_t size_bytes, uint64_t seed);
 
-// Copies `size_bytes` and gives bl_hash64 of what then is at `to`, in one pass: each byte of `from` is read once, even
-// when another process writes there meanwhile. `past_caches`: for parts of something much larger than a cache: writes go
-// to memory without reading it first (where `to` is aligned to 32 bytes and the processor can). Must not overlap.
+// Copies `size_bytes` and returns bl_hash64 of the bytes at `to`, in one pass. Each byte of `from` is read once, even
+// while another process writes there. The ranges must not overlap. `past_caches` is for parts of data that is much
+// larger than a cache: writes go to memory without reading it first (if `to` is aligned to 32 bytes and the processor
+// has AVX2).
 uint64_t bl_hash64_copy(void *restrict to, const void *restrict from, size_t size_bytes, uint64_t seed,
                         bool past_caches);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// bl_hash64 compiled for AVX2 (CMakeLists.txt gives the flag). Called only where the processor has it.
+// bl_hash64 compiled for AVX2 (CMakeLists.txt sets the flag). Called only if the processor has AVX2.
 #if defined(__x86_64__)
 #include "base/hash_dispatch.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// bl_hash64_copy compiled for AVX2 (CMakeLists.txt gives the flag). Called only where the processor has it.
+// bl_hash64_copy compiled for AVX2 (CMakeLists.txt sets the flag). Called only if the processor has AVX2.
 //
-// XXH3 of long inputs, as its specification has it: eight 64-bit lanes take stripes of 64 bytes, stripe i of a group of 16
-// with the secret from byte 8 i on; after a group the lanes are scrambled; the last 64 bytes come once more, and the
-// lanes are merged. Here each stripe is stored from the registers it was loaded into.
+// XXH3 of long inputs, after its specification. Eight 64-bit lanes take stripes of 64 bytes. Stripe i of a group of 16
+// uses the secret from byte 8 i on. After each group the lanes are scrambled. The last 64 bytes are taken once more,
+// and the lanes are merged. Here each stripe is stored from the registers that it was loaded into.
 #if defined(__x86_64__)
 #include "base/hash_dispatch.h"
 
@@ -17,7 +17,7 @@
 #define STRIPE_BYTES  64u
 #define GROUP_STRIPES ((size_t)16)
 #define GROUP_BYTES   (GROUP_STRIPES * STRIPE_BYTES)
-#define SECRET_BYTES  192u // GROUP_STRIPES steps of 8 bytes, and the 64 bytes of the scramble
+#define SECRET_BYTES  192u // GROUP_STRIPES steps of 8 bytes, and 64 bytes for the scramble
 
 typedef struct lanes {
   __m256i low, high;
@@ -88,7 +88,7 @@ uint64_t bl__hash64_copy_avx2(void *restrict to, const void *restrict from, size
     return copy(to, from, size_bytes, secret, false);
   }
   uint64_t hash = copy(to, from, size_bytes, secret, true);
-  _mm_sfence(); // streamed stores are ordered with what announces them
+  _mm_sfence(); // streaming stores are not ordered by the store that publishes the copy
   return hash;
 }
 #endif

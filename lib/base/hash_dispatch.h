@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The builds of bl_hash64 and bl_hash64_copy for different processors; all give the same values. Inside of lib/base (and
-// its test).
+// Private to lib/base (and its test): builds of bl_hash64 and bl_hash64_copy for different processors. All return the
+// same values.
 #ifndef BALLAST_BASE_HASH_DISPATCH_H
 #define BALLAST_BASE_HASH_DISPATCH_H
 
@@ -13,7 +13,7 @@ uint64_t bl__hash64_copy_baseline(void *restrict to, const void *restrict from, 
 #if defined(__x86_64__)
 uint64_t bl__hash64_avx2(const void *bytes, size_t size_bytes, uint64_t seed); // needs AVX2; three times as fast
 uint64_t bl__hash64_copy_avx2(void *restrict to, const void *restrict from, size_t size_bytes, uint64_t seed,
-                              bool past_caches); // of 1 KiB and more
+                              bool past_caches); // at least 1 KiB
 #endif
 
 #endif

@@ -4,7 +4,7 @@
 #include <arpa/inet.h>
 #include <string.h>
 
-// Digits alone, at most five of them: no sign, no space.
+// Accepts only digits, at most five: no sign, no space.
 static bool read_port(const char *text, uint16_t *port) {
   unsigned value = 0;
   size_t digits = 0;
@@ -23,7 +23,7 @@ bl_status_t bl_host_split(const char *address, char *host, size_t host_bytes, ui
     from++;
     length -= 2;
   } else if (memchr(from, ':', length) != NULL) {
-    length = 0; // an IPv6 address without brackets: which colon starts the port cannot be known
+    length = 0; // an IPv6 address without brackets: it is ambiguous which colon starts the port
   }
   if (length == 0 || length >= host_bytes || !read_port(colon + 1, &number)) {
     return bl_error_set(err, BL_INVALID,

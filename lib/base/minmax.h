@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smaller and the larger of two numbers. For doubles where speed counts and nothing is NaN: fmin and fmax of the
-// library are calls.
+// Minimum and maximum of two numbers. The versions for doubles are for code that must be fast and has no NaN: fmin and
+// fmax of the C library are calls.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_BASE_MINMAX_H
 #define BALLAST_BASE_MINMAX_H

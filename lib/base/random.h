@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counter-based random numbers: every value is a pure function of (key, index), so results do not depend on who
-// asks first, on how a model is partitioned, or on threads. The generator is Philox4x32-10 (Salmon et al., SC 2011).
+// Counter-based random numbers. Every value is a pure function of (key, index), so results do not depend on the order
+// of calls, on how a model is partitioned, or on threads. The generator is Philox4x32-10 (Salmon et al., SC 2011).
 //
 // Thread: pure functions, any thread.
 #ifndef BALLAST_BASE_RANDOM_H
@@ -8,9 +8,9 @@
 
 #include <stdint.h>
 
-// A key for the stream that belongs to a name, e.g. a parameter's global name: (seed, name) -> key.
+// Returns the key of the stream of a name, e.g. a parameter's global name: (seed, name) -> key.
 uint64_t bl_random_key(uint64_t seed, const char *name);
-// 64 uniform bits at `index` of the stream `key`.
+// Returns 64 uniform bits at `index` of the stream `key`.
 uint64_t bl_random_bits(uint64_t key, uint64_t index);
 // Uniform in [0, 1), 53 bits.
 double bl_random_uniform(uint64_t key, uint64_t index);

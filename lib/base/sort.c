@@ -14,7 +14,7 @@ static int compare_u64(const void *a, const void *b) {
 }
 
 void bl_sort_f64(double *values, size_t count) {
-  if (count > 1) { // of nothing there may be no array
+  if (count > 1) { // `values` may be NULL if `count` is 0
     qsort(values, count, sizeof *values, compare_f64);
   }
 }

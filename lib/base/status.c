@@ -45,9 +45,9 @@ int bl_status_exit_code(bl_status_t status) {
 
 bl_status_t bl_status_from_grpc_code(int grpc_code) {
   if (grpc_code == 2) {
-    return BL_INTERNAL; // UNKNOWN says nothing that a caller could act on
+    return BL_INTERNAL; // UNKNOWN gives a caller nothing to act on
   }
-  // Several statuses share code 9: the first row in table order is the one a peer means.
+  // Several statuses share code 9. A peer means the first of them in table order.
   for (size_t i = 0; i < BL_STATUS_COUNT; i++) {
     if (rows[i].grpc_code == grpc_code) {
       return (bl_status_t)i;

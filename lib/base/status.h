@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one status type of the project: what went wrong, in the grain at which callers act differently.
+// The one status type of the project: what went wrong, in as many cases as callers treat differently.
 //
-// Inner code returns a bl_status_t alone; where a person will read the message, a bl_error_t goes last (error.h).
-// One table gives every status its name, text, whether a retry can help, its gRPC code and the exit code of a
-// program that ends with it (DESIGN.md section 7).
+// Inner code returns a bl_status_t alone. If a person will read the message, the last argument is a bl_error_t
+// (error.h). One table gives every status its name, its text, whether a retry can help, its gRPC code and the exit code
+// of a program that ends with it (DESIGN.md section 7).
 //
 // Thread: pure functions, any thread.
 #ifndef BALLAST_BASE_STATUS_H
@@ -38,7 +38,7 @@ typedef enum bl_status {
       BL_STATUS_COUNT
 } bl_status_t;
 
-// A result of this type must be looked at.
+// The caller must use a result of this type.
 #define BL_MUST_USE __attribute__((warn_unused_result))
 
 const char *bl_status_name(bl_status_t status); // "NOT_FOUND"; never NULL
@@ -46,9 +46,9 @@ const char *bl_status_text(bl_status_t status); // for people
 bool bl_status_retryable(bl_status_t status);
 int bl_status_grpc_code(bl_status_t status);
 int bl_status_exit_code(bl_status_t status);
-// The status for a gRPC code received from a peer; unknown codes are BL_INTERNAL.
+// Returns the status for a gRPC code that a peer sent. Unknown codes are BL_INTERNAL.
 bl_status_t bl_status_from_grpc_code(int grpc_code);
-// The status for an errno value: ENOENT is BL_NOT_FOUND, ENOMEM and ENOSPC are BL_EXHAUSTED, ...
+// Returns the status for an errno value: ENOENT is BL_NOT_FOUND, ENOMEM and ENOSPC are BL_EXHAUSTED, ...
 bl_status_t bl_status_from_errno(int errno_value);
 
 #endif

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// UTF-8, one sequence at a time.
-//
-// Purpose: tell bytes that are text from bytes that are not, in names and messages that others gave.
+// UTF-8, one sequence at a time: distinguishes text from other bytes in names and messages from outside.
 // Thread: any; no state.
 #ifndef BL_BASE_UTF8_H
 #define BL_BASE_UTF8_H
@@ -9,9 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Decodes the sequence that begins text, of which `bytes` (at least 1) may be read, into *code (Unicode scalar value).
-// Returns its length in bytes, 1 to 4; 0, with *code untouched, when it is cut off, longer than needed, a surrogate, beyond
-// U+10FFFF or no sequence at all.
+// Decodes the sequence at the start of `text` into *code (a Unicode scalar value). At most `bytes` (at least 1) are
+// read. Returns the length of the sequence in bytes, 1 to 4. Returns 0, with *code untouched, if the sequence is
+// truncated, longer than needed, a surrogate, beyond U+10FFFF or not UTF-8 at all.
 size_t bl_utf8_decode(const char *text, size_t bytes, uint32_t *code);
 
 #endif

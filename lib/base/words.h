@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of messages that go by a number.
+// Singular and plural in messages.
 //
 //   bl_error_set(err, BL_INVALID, "has %u layer%s, not %u", layers, bl_plural(layers), wanted);
 //   bl_error_set(err, BL_INVALID, "has %zu %s", count, bl_one_or_many(count, "entry", "entries"));
@@ -14,7 +14,7 @@ static inline const char *bl_one_or_many(uint64_t count, const char *one, const 
   return count == 1 ? one : many;
 }
 
-// The end of a noun of which there are `count`: "s", or "" for one.
+// Returns the plural ending of a noun: "" if `count` is 1, else "s".
 static inline const char *bl_plural(uint64_t count) {
   return bl_one_or_many(count, "", "s");
 }

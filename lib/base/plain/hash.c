@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// XXH3 (64 bits, with a seed) written out plainly, for a build without xxHash and without services (CMakeLists.txt): the
-// same values as the library's, so that initial weights are the same everywhere; slower for large blocks, which such a build
-// does not hash. After the description in xxHash's documentation. Little-endian machines.
+// XXH3 (64 bits, with a seed) in plain C, for a build without xxHash and without services (CMakeLists.txt). It returns
+// the same values as the library, so that initial weights are the same everywhere. It is slower for large blocks, which
+// such a build does not hash. Written after the description in xxHash's documentation. For little-endian machines.
 #include "base/hash.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@
 #define MIX_2     UINT64_C(0x9fb21c651e98df25)
 #define SECRET    192
 #define STRIPE    64
-#define STRIPES   ((SECRET - STRIPE) / 8) // of a block
+#define STRIPES   ((SECRET - STRIPE) / 8) // stripes of a block
 #define LANES     8
 
 static const uint8_t secret[SECRET] = {
@@ -51,7 +51,7 @@ static uint64_t turn(uint64_t x, int by) {
   return x << by | x >> (64 - by);
 }
 
-static uint64_t fold(uint64_t a, uint64_t b) { // both halves of the product
+static uint64_t fold(uint64_t a, uint64_t b) { // XORs both halves of the product
   __extension__ const unsigned __int128 product = (unsigned __int128)a * b;
   return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
