@@ -59,7 +59,7 @@ void bl__connection_lose(bl_connection_t *connection, const char *format, ...) {
     bl_log(BL_LOG_INFO, "data path: session %" PRIx64 ": %s", connection->session, text);
   } else {
     connection->connections->counters.refused++;
-    bl_log(BL_LOG_WARNING, "data path: a visitor is shown out: %s", text);
+    bl_log(BL_LOG_WARNING, "data path: connection rejected: %s", text);
   }
   bl__connection_hang_up(connection);
 }

@@ -42,7 +42,7 @@ static void greet(bl_connection_t *connection) {
     return;
   }
   if (bl_path_is_unix(greeting.path) != connection->stream.is_unix) {
-    (void)bl_error_set(&err, BL_INVALID, "shm is spoken over the unix socket, tcp over TCP");
+    (void)bl_error_set(&err, BL_INVALID, "shm requires the unix socket, tcp requires TCP");
   } else {
     err.status = connections->callbacks.admit(connections->context, &greeting, connection->stream.fd, &slot, &err);
   }
@@ -55,7 +55,7 @@ static void greet(bl_connection_t *connection) {
     bl__connection_lose(connection, "it does not read its welcome");
     return;
   }
-  bl_connections_end(connections, greeting.session, "its holder connected anew");
+  bl_connections_end(connections, greeting.session, "its holder reconnected");
   connection->greeted = true;
   connections->ungreeted--;
   connection->session = greeting.session;
@@ -126,7 +126,7 @@ static void let_in(bl_connections_t *connections, int fd, bool is_unix) {
     return;
   }
   connections->counters.refused++;
-  bl_log(BL_LOG_WARNING, "data path: a visitor is turned away: %s", err.text);
+  bl_log(BL_LOG_WARNING, "data path: connection rejected: %s", err.text);
 }
 
 static void on_unix(bl_watch_t *watch, unsigned events, void *context) {

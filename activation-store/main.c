@@ -76,7 +76,8 @@ static const bl_option_t rows[] = {
      .preset = "0",
      .minimum = 0,
      .maximum = 1e18,
-     .help = "Memory of the host beside that of --device, for slots that do not fit there, and for holders that cannot "
+     .help = "Memory of the host in addition to that of --device, for slots that do not fit there, and for holders "
+             "that cannot "
              "reach it."},
     {.name = "max-jobs",
      .type = BL_OPTION_INT,

@@ -111,7 +111,8 @@ const bl_metric_row_t bl_meter_rows[] = {
     [EXPIRED] = COUNTER("ballast_store_suspected_total", "Times a session was not renewed within its TTL."),
     [CHECKSUM_FAILURES] = COUNTER("ballast_store_checksum_failures_total", "Blocks whose bytes did not match."),
     [STALE] = COUNTER("ballast_store_stale_events_total", "Ends of transfers that were no longer known."),
-    [REPEATED] = COUNTER("ballast_store_repeated_requests_total", "Requests that came again and got their old answer."),
+    [REPEATED] =
+        COUNTER("ballast_store_repeated_requests_total", "Requests that were repeated and got their old answer."),
     [VISITORS_REFUSED] =
         COUNTER("ballast_store_data_refused_total", "Data connections shown out before they belonged to a session."),
     [LINES] = BY(BL_REGISTRY_GAUGE, "ballast_store_data_connections", "path", path_name, BL_PATHS - 1,
@@ -130,7 +131,7 @@ const bl_metric_row_t bl_meter_rows[] = {
                       .series = 4,
                       .bounds = BL_REGISTRY_CALL_SECONDS,
                       .help = "Time from a holder's request to its answer: a grant is a reserve, an evict includes the "
-                              "copy into the store, a load over TCP the bytes' way out."},
+                              "copy into the store, a load over TCP sending the bytes."},
 };
 const size_t bl_meter_row_count = ROWS;
 

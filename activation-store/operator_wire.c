@@ -88,7 +88,7 @@ void bl_operator_get(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMe
   bl_lease_view_t view;
   if (bl_lease_table_get(bl_store_table(self->store), request->id, &view) != BL_OK) {
     bl_error_t err;
-    (void)bl_error_set(&err, BL_NOT_FOUND, "lease %" PRIu64 " is not held by anybody", request->id);
+    (void)bl_error_set(&err, BL_NOT_FOUND, "lease %" PRIu64 " is not held by any session", request->id);
     bl_rpc_call_fail(call, &err);
     return;
   }

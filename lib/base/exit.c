@@ -7,10 +7,10 @@ const bl_exit_t bl_exits[BL_EXITS] = {
     {2, "wrong words, or a job that cannot be", true},
     {3, "there is no such thing", false},
     {4,
-     "not possible in this state, such as an address that is taken; or fenced by somebody newer, such as another "
+     "not possible in this state, such as an address that is taken; or fenced by a newer process, such as another "
      "driver",
      true},
-    {5, "nobody answers there, or a stage of the run is gone", false},
+    {5, "no process answers there, or a stage of the run has died", false},
     {6, "no answer in time", false},
     {7, "not allowed, or not authenticated", true},
     {8, "memory, room or quota is exhausted", false},

@@ -96,7 +96,7 @@ void bl__nccl_transfer_begin(bl_client_t *client) {
   }
   pthread_mutex_unlock(&client->mutex);
   if (!known) {
-    bl__connection_lost(client, "the store begins a transfer that nobody waits for any more");
+    bl__connection_lost(client, "the store begins a transfer that no operation waits for");
     return;
   }
   pending->transfer = (bl_nccl_transfer_t){

@@ -65,7 +65,7 @@ bl_status_t bl_client_wait(bl_client_t *client, bl_client_ticket_t ticket, uint6
   if (operation == NULL) {
     status = bl_error_set(err, BL_INVALID, "the ticket has ended already");
   } else if (!wait_over(client, operation, deadline_ns)) {
-    status = bl_error_set(err, BL_DEADLINE, "the transfer of slot %" PRIu64 " is still under way", operation->slot);
+    status = bl_error_set(err, BL_DEADLINE, "the transfer of slot %" PRIu64 " is still in flight", operation->slot);
   } else {
     status = operation->err.status;
     if (err != NULL) {

@@ -695,7 +695,7 @@ static bool is_given_up(const bl__requests_t *r, bl__operation_t *operation, uin
 
 static void explain(const bl__requests_t *r, bl__operation_t *operation, uint64_t now_ns, const char *why) {
   if (is_cancelled(r, operation, now_ns)) {
-    (void)bl_error_set(&operation->err, BL_CANCELLED, "given up by its caller");
+    (void)bl_error_set(&operation->err, BL_CANCELLED, "cancelled by its caller");
   } else {
     (void)bl_error_set(&operation->err, BL_UNAVAILABLE, "the store at %s did not answer in time%s%s", r->store,
                        why != NULL ? ": " : "", why != NULL ? why : "");

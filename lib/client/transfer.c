@@ -396,7 +396,7 @@ static void look_at_time(bl_client_t *client, uint64_t now_ns) {
   client->tick_ns = now_ns + TICK_NS;
   if (cut) {
     // Nothing else stops the transfer that may write its memory.
-    bl__connection_lost(client, "a load that had begun was given up");
+    bl__connection_lost(client, "a load that had begun was cancelled");
   }
   pthread_mutex_lock(&client->mutex);
   bl__requests_tick(&client->requests, now_ns, down ? client->link_why : NULL);

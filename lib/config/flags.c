@@ -118,7 +118,7 @@ static bl_status_t take_positional(parser_t *parser, const char *word) {
   bl_flags_result_t *result = parser->result;
   if (result->positional_count >= parser->flags->positional_maximum ||
       result->positional_count >= BL_FLAGS_POSITIONAL) {
-    return usage(parser, "unexpected word", word, NULL);
+    return usage(parser, "unexpected argument", word, NULL);
   }
   result->positional[result->positional_count++] = word;
   return BL_OK;

@@ -178,7 +178,7 @@ static void report_unknown_section(reader_t *reader, const char *name) {
 // usable key; the reason was reported.
 static bool take_key(reader_t *reader, const char *section, char *name, size_t name_bytes) {
   if (reader->yaml.event.type != YAML_SCALAR_EVENT) {
-    bl__yaml_report(&reader->yaml, section, "a key must be a plain word");
+    bl__yaml_report(&reader->yaml, section, "a key must be a plain scalar");
     return false;
   }
   const char *text = (const char *)reader->yaml.event.data.scalar.value;

@@ -148,7 +148,7 @@ static void broke(bl__link_t *link, int errno_value) {
     (void)bl_stream_failure(&link->stream, errno_value, &why);
     bl__link_lose(link, why.status, "%s", why.text);
   } else if (link->stage < 0) {
-    bl__link_lose(link, BL_UNAVAILABLE, "a stranger closed the connection before it showed a token");
+    bl__link_lose(link, BL_UNAVAILABLE, "a peer closed the connection before it sent a token");
   } else if (greets && bl_stream_is_up(&link->stream)) { // its alert may be lost with the connection
     (void)bl_stream_explain_end(&link->stream, &why);
     bl__link_lose(link, why.status, "%s", why.text);

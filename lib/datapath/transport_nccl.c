@@ -122,7 +122,7 @@ static void tell_up(bl__link_t *link) {
   bl__transport_changed(transport);
   pthread_mutex_unlock(&transport->mutex);
   bl_log(BL_LOG_INFO, "data path: %s, %s%s", BL__NAME(transport, nccl_link->stage), reason,
-         first ? "" : ", made again");
+         first ? "" : ", created again");
   if (first) {
     bl__connect_up(transport, link);
   }
@@ -309,8 +309,8 @@ void bl__nccl_link_heard(bl__link_t *link) {
   bl_rendezvous_message_t rendezvous;
   const char *reason = NULL;
   if (bl_rendezvous_message_decode(link->reader.body, &rendezvous, &reason) != BL_OK) {
-    bl__link_lose(link, BL_INTERNAL, "%s sent a word that is refused: %s", BL__NAME(link->transport, link->stage),
-                  reason);
+    bl__link_lose(link, BL_INTERNAL, "%s sent a rendezvous message that is refused: %s",
+                  BL__NAME(link->transport, link->stage), reason);
     return;
   }
   bl__nccl_link_t *nccl_link = link->nccl_link;
@@ -453,7 +453,7 @@ void bl__nccl_link_go(bl__link_t *link) {
   if (status != BL_OK) {
     bl__link_lose(link, BL_INTERNAL, "%s %s (GO)", BL__NAME(link->transport, link->stage), reason);
   } else if (usable && tensor == NULL) { // the sender has queued its half: only the end of the communicator ends that
-    (void)bl_error_set(&err, BL_CANCELLED, "%s has given up attempt %llu", BL__NAME(transport, transport->stage),
+    (void)bl_error_set(&err, BL_CANCELLED, "%s has aborted attempt %llu", BL__NAME(transport, transport->stage),
                        (unsigned long long)frame->attempt);
     fail(link, &err);
   }

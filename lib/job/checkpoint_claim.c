@@ -98,7 +98,7 @@ static bl_status_t not_held(bl_checkpoint_claim_t *claim, const char *folder, co
   load_words(claim->path, &holder);
   const char *who = holder.holder[0] != '\0' ? holder.holder : "another run";
   if (own->key[0] != '\0' && strcmp(own->key, holder.key) == 0) {
-    snprintf(claim->note, sizeof claim->note, "an older driver over the same stages, %s, is there still", who);
+    snprintf(claim->note, sizeof claim->note, "an older driver over the same stages, %s, still runs", who);
     return BL_OK;
   }
   return bl_error_set(err, BL_PRECONDITION,

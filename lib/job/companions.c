@@ -51,8 +51,8 @@ static bool folder_of(const bl_job_t *job, const char **key, char folder[PATH_MA
 
 static bl_status_t fail(const char *key, const char *path, const char *what, bl_error_t *err) {
   return bl_error_set(err, BL_INVALID,
-                      "%s: %s: %s; checkpoints get a copy of it: mend it, or remove it to go on without", key, path,
-                      what);
+                      "%s: %s: %s; checkpoints get a copy of it: repair it, or remove it to continue without", key,
+                      path, what);
 }
 
 // Sets *size_bytes, to 0 if there is no such file.

@@ -190,7 +190,8 @@ static bl_status_t make_sources(bl_dataset_t *dataset, const bl_job_t *job, bl_e
                        bl_one_or_many(job->data.weights.count, "entry", "entries"), files, bl_plural(files));
   }
   if (!bl_mixture_bounds(job->data.weights.items, files, dataset->bounds)) {
-    return bl_job_fail(job, err, "data.weights", "one is so small beside the others that its file would never be read");
+    return bl_job_fail(job, err, "data.weights",
+                       "one is so small compared with the others that its file would never be read");
   }
   dataset->source_count = files;
   dataset->mixture = (bl_mixture_t){
@@ -225,7 +226,7 @@ static bl_status_t cut_streams(bl_dataset_t *dataset, const bl_job_t *job, bl_er
 
 #define COUNT_TEXT 80
 
-// Formats "1 held-out token is", "7 tokens beside the held-out part are".
+// Formats "1 held-out token is", "7 tokens in addition to the held-out part are".
 static void count_tokens(uint64_t count, const char *kind, const char *rest, char text[COUNT_TEXT]) {
   snprintf(text, COUNT_TEXT, "%" PRIu64 " %stoken%s%s %s", count, kind, bl_plural(count), rest,
            bl_one_or_many(count, "is", "are"));
@@ -236,7 +237,7 @@ static bl_status_t check_lengths(const bl_dataset_t *dataset, const bl_job_t *jo
     const bl_dataset_source_t *source = &dataset->sources[i];
     if (source->windows == 0) {
       const bool several = dataset->source_count > 1;
-      const char *rest = dataset->validation.count > 0 ? " beside the held-out part" : "";
+      const char *rest = dataset->validation.count > 0 ? " in addition to the held-out part" : "";
       char tokens[COUNT_TEXT];
       count_tokens(source->tokens.count, "", rest, tokens);
       return bl_job_fail(

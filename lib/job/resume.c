@@ -32,9 +32,10 @@ static bl_status_t advise(const bl_resume_t *found, const char *folder, bl_statu
     return status;
   }
   if (bl_checkpoint_folder_before(folder, found->step, &before, NULL) == BL_OK) {
-    return bl_error_set(err, status, "%s; move %s away to go on from step %" PRIu64, err->text, found->path, before);
+    return bl_error_set(err, status, "%s; move %s away to continue from step %" PRIu64, err->text, found->path, before);
   }
-  return bl_error_set(err, status, "%s; there is no checkpoint before it: without --resume the run begins anew",
+  return bl_error_set(err, status,
+                      "%s; there is no checkpoint before it: without --resume the run starts from the beginning",
                       err->text);
 }
 
@@ -75,10 +76,9 @@ bool bl_resume_warning(const bl_resume_t *resume, const bl_job_t *job, char text
   if (resume->path[0] == '\0' || before == parts) {
     return false;
   }
-  snprintf(
-      text, BL_RESUME_WARNING,
-      "%.256s was written by a run whose %s have %lld part%s, the job has %lld (parallel.%s_parts): it goes on, but "
-      "not to the bits of a run that never stopped",
-      resume->path, layers ? "layers" : "gradients", before, bl_plural(before), parts, layers ? "tensor" : "data");
+  snprintf(text, BL_RESUME_WARNING,
+           "%.256s was written by a run whose %s have %lld part%s, the job has %lld (parallel.%s_parts): it continues, "
+           "but not to the bits of a run that never stopped",
+           resume->path, layers ? "layers" : "gradients", before, bl_plural(before), parts, layers ? "tensor" : "data");
   return true;
 }

@@ -11,7 +11,7 @@ bl_status_t bl_lease_table_revoke(bl_lease_table_t *table, uint64_t id, uint64_t
   bl__set_time(table, now_ns);
   const bl__lease_t *lease = id <= table->config.max_leases ? &table->leases[id] : &table->leases[0];
   if (lease->state == BL_LEASE_FREE) {
-    return bl_error_set(err, BL_NOT_FOUND, "lease %" PRIu64 " is not held by anybody", id);
+    return bl_error_set(err, BL_NOT_FOUND, "lease %" PRIu64 " is not held by any session", id);
   }
   if (generation != 0 && generation != lease->generation) {
     return bl_error_set(err, BL_FENCED, "lease %" PRIu64 " is in generation %" PRIu64 ", not %" PRIu64, id,

@@ -37,7 +37,7 @@
   X(BL_LEASE_NO_ARENA, "no_arena", BL_EXHAUSTED, "the memory of the job is not there yet")                             \
   X(BL_LEASE_CHECKSUM, "checksum", BL_DATA_LOSS, "the bytes do not match their checksum")                              \
   X(BL_LEASE_TRANSFER, "transfer", BL_IO, "the transfer failed")                                                       \
-  X(BL_LEASE_CANCELLED, "cancelled", BL_CANCELLED, "given up by its holder")
+  X(BL_LEASE_CANCELLED, "cancelled", BL_CANCELLED, "closed by its holder")
 
 typedef enum bl_lease_reason {
 #define X(identifier, name, status, text) identifier,

@@ -148,7 +148,7 @@ static bl_status_t bind_socket(const struct addrinfo *info, const char *address,
     close(fd);
   }
   if (code == EADDRINUSE) {
-    return bl_error_set(err, BL_PRECONDITION, "%s: somebody listens there already; another port, or 0 for any, helps",
+    return bl_error_set(err, BL_PRECONDITION, "%s: another process listens there; use another port, or 0 for any",
                         address);
   }
   return bl_error_set(err, bl_status_from_errno(code), "cannot listen on %s: %s", address, strerror(code));

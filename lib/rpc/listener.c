@@ -42,7 +42,7 @@ static bl_status_t remove_stale_socket(const char *path, bl_error_t *err) {
     return BL_OK; // nothing there; a folder that cannot be read was found by the lock
   }
   if (!S_ISSOCK(status.st_mode)) {
-    return bl_error_set(err, BL_PRECONDITION, "cannot listen on unix:%s: what is there is not a socket", path);
+    return bl_error_set(err, BL_PRECONDITION, "cannot listen on unix:%s: the file there is not a socket", path);
   }
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) {
@@ -53,7 +53,7 @@ static bl_status_t remove_stale_socket(const char *path, bl_error_t *err) {
   bool refused = connect(fd, (struct sockaddr *)&peer, sizeof peer) != 0 && errno == ECONNREFUSED;
   close(fd);
   if (!refused) {
-    return bl_error_set(err, BL_PRECONDITION, "cannot listen on unix:%s: somebody answers there", path);
+    return bl_error_set(err, BL_PRECONDITION, "cannot listen on unix:%s: another process answers there", path);
   }
   if (unlink(path) != 0 && errno != ENOENT) {
     return bl_error_set(err, bl_status_from_errno(errno), "cannot listen on unix:%s: removing the old socket: %s", path,

@@ -148,7 +148,7 @@ bl_status_t bl_rpc_server_add_service(bl_rpc_server_t *server, const ProtobufCSe
         grpc_server_register_method(server->server, path, NULL, GRPC_SRM_PAYLOAD_READ_INITIAL_BYTE_BUFFER, 0);
     if (method->registered == NULL) {
       server->method_count--;
-      return bl_error_set(err, BL_INVALID, "method %s is there twice", path);
+      return bl_error_set(err, BL_INVALID, "method %s is registered twice", path);
     }
     method->descriptor = descriptor;
     method->service = service;

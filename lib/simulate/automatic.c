@@ -281,7 +281,7 @@ static void explain_still(const weighing_t *w, uint32_t s, char text[BL_AUTOMATI
 static void explain_drop(const weighing_t *w, uint32_t s, uint32_t dropped, char text[BL_AUTOMATIC_REASON]) {
   const bl_automatic_request_t *request = w->request;
   int used = snprintf(text, BL_AUTOMATIC_REASON,
-                      "makes %u of its blocks again: %u are needed, %u fit; that takes %.3g ms a block", dropped,
+                      "recomputes %u of its blocks: %u are needed, %u fit; that takes %.3g ms a block", dropped,
                       w->needed[s], request->budget, 1e3 * recompute_of(request, s));
   if (request->path_rates != NULL && used > 0 && used < BL_AUTOMATIC_REASON) {
     snprintf(text + used, BL_AUTOMATIC_REASON - (size_t)used,
@@ -306,8 +306,8 @@ static void explain_eviction(const weighing_t *w, uint32_t s, uint32_t evictions
 static void explain_mix(const weighing_t *w, uint32_t s, const made_t *made, char text[BL_AUTOMATIC_REASON]) {
   const bl_automatic_request_t *request = w->request;
   snprintf(text, BL_AUTOMATIC_REASON,
-           "parks %u of its blocks and makes %u again: %u are needed, %u fit; a copy takes %.3g ms at %.3g MB/s, a "
-           "forward %.3g ms, making a block again %.3g ms: parked is what hides and has room at a store",
+           "parks %u of its blocks and recomputes %u: %u are needed, %u fit; a copy takes %.3g ms at %.3g MB/s, a "
+           "forward %.3g ms, recomputing a block %.3g ms: it parks what hides and fits at a store",
            made->parked[s], made->again[s], w->needed[s], request->budget, 1e3 * w->paths[s],
            1e-6 * request->path_rates[s], 1e3 * forward_of(request, s), 1e3 * recompute_of(request, s));
 }
@@ -401,7 +401,7 @@ static bl_status_t choose(const weighing_t *w, bl_automatic_t *found, bl_error_t
     made_t made;
     bl_automatic_option_t least = {.kind = BL_POLICY_DROP};
     return w->request->recomputes
-               ? bl_error_set(err, BL_EXHAUSTED, "%u slots are needed, %u are there", w->most, w->request->budget)
+               ? bl_error_set(err, BL_EXHAUSTED, "%u slots are needed, %u fit", w->most, w->request->budget)
                : make(w, &least, &made, err); // says the smallest that works
   }
   while (!found->options[found->best].fits || found->options[found->best].step > fastest * (1 + BL_AUTOMATIC_EQUAL)) {

@@ -412,7 +412,7 @@ bl_status_t bl_driver_step_explain(const bl_driver_step_t *step, const char *nam
   case BL_DRIVER_END_LOST:
     return bl_error_set(err, BL_DATA_LOSS,
                         "%s no longer has the state of this run (it was restarted), others have applied step "
-                        "%" PRIu64 ": start again from a checkpoint, or restart all stages to begin anew",
+                        "%" PRIu64 ": restart from a checkpoint, or restart all stages to start from the beginning",
                         name, step->applied);
   case BL_DRIVER_END_DIVERGED:
     return bl_error_set(err, BL_INTERNAL,

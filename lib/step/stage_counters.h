@@ -44,11 +44,11 @@ typedef enum { BL_COUNTER_NUMBER, BL_COUNTER_NS } bl_counter_unit_t;
     TOTAL(lost, "lost_blocks", "Blocks lost with their store, in applied steps.",                                      \
           "Blocks lost with a store, all stages together."))                                                           \
   X(a, b, uint32_t, dropped, "dropped", BL_COUNTER_NUMBER, false,                                                      \
-    TOTAL(dropped, "dropped_blocks", "Blocks given up because no store took them.",                                    \
+    TOTAL(dropped, "dropped_blocks", "Blocks dropped because no store took them.",                                    \
           "Blocks that no store took, all stages together."))                                                          \
   X(a, b, uint32_t, recomputed, "recomputed", BL_COUNTER_NUMBER, false,                                                \
-    TOTAL(recomputed, "recomputed_blocks", "Blocks made again, lost and dropped ones.",                                \
-          "Blocks made again, all stages together."))                                                                  \
+    TOTAL(recomputed, "recomputed_blocks", "Blocks recomputed, lost and dropped ones.",                                \
+          "Blocks recomputed, all stages together."))                                                                  \
   X(a, b, uint64_t, stall_ns, "stall_seconds", BL_COUNTER_NS, false, NONE)                                             \
   X(a, b, uint64_t, busy_ns, "busy_seconds", BL_COUNTER_NS, false, NONE)                                               \
   X(a, b, uint64_t, moved_bytes, "", BL_COUNTER_NUMBER, false, NONE)                                                   \

@@ -49,7 +49,7 @@ static bool follows(const bl_stage_step_t *step, bl_driver_id_t driver, bl_error
 static bl_stage_decision_t refuse_busy(const bl_stage_step_t *step, const char *what, bl_error_t *err) {
   switch (step->phase) {
   case BL_STAGE_CONFIGURING:
-    bl_error_set(err, BL_EXHAUSTED, "cannot %s while a configuration is under way: ask again", what);
+    bl_error_set(err, BL_EXHAUSTED, "cannot %s while a configuration is in progress: retry", what);
     break;
   case BL_STAGE_APPLYING:
     bl_error_set(err, BL_EXHAUSTED, "cannot %s while step %" PRIu64 " is being applied: ask again", what,

@@ -289,7 +289,7 @@ bl_status_t bl_core_tokens_attach(const char *path, uint32_t cores, uint32_t mem
   } else if (result != 0) {
     munmap(made->shared, sizeof *made->shared);
     free(made);
-    return bl_error_set(err, BL_PRECONDITION, "%s: member %u is there already", path, member);
+    return bl_error_set(err, BL_PRECONDITION, "%s: member %u exists already", path, member);
   }
   made->member = member;
   made->thread = pthread_self();

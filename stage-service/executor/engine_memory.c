@@ -333,16 +333,18 @@ bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_
   bl_bytes_format(free_bytes, left);
   if (coming_bytes > free_bytes) {
     char seat[BL_GRID_NAME_BYTES];
-    return bl_error_set(err, BL_EXHAUSTED,
-                        "%s needs %s more of device memory, %s are free: beside the %s that it planned, libraries, "
-                        "communicators and other processes have taken %s",
-                        bl_engine_name(engine, seat), bl_bytes_format(coming_bytes, coming), left, plan, beside);
+    return bl_error_set(
+        err, BL_EXHAUSTED,
+        "%s needs %s more of device memory, %s are free: in addition to the %s that it planned, libraries, "
+        "communicators and other processes have taken %s",
+        bl_engine_name(engine, seat), bl_bytes_format(coming_bytes, coming), left, plan, beside);
   }
   engine->room_told = true;
-  bl_log(BL_LOG_INFO,
-         "device memory: %s planned and taken; %s taken beside it by libraries, communicators (counted: %s) and other "
-         "processes; %s free",
-         plan, beside, counted, left);
+  bl_log(
+      BL_LOG_INFO,
+      "device memory: %s planned and taken; %s taken in addition by libraries, communicators (counted: %s) and other "
+      "processes; %s free",
+      plan, beside, counted, left);
   return BL_OK;
 }
 

@@ -326,7 +326,7 @@ static bl_status_t take_core(pass_t *pass, uint32_t micro_batch, bool inside, bl
   } else {
     bl_stall_end(&pass->stall, "core", micro_batch, start_ns);
   }
-  return taken ? BL_OK : bl_error_set(err, BL_CANCELLED, "the attempt was given up");
+  return taken ? BL_OK : bl_error_set(err, BL_CANCELLED, "the attempt was aborted");
 }
 
 static void give_core(pass_t *pass) {
@@ -367,7 +367,7 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   const bl_planned_op_t *op = &pass->run->plan->stage.ops[index];
   const bool computes = bl_verb_computes((bl_verb_t)op->op.verb);
   if (cancelled(pass)) {
-    return bl_error_set(err, BL_CANCELLED, "the attempt was given up");
+    return bl_error_set(err, BL_CANCELLED, "the attempt was aborted");
   }
   bl_status_t status = wait_ready(pass, index, op, err);
   if (status == BL_OK && computes) {

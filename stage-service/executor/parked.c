@@ -334,8 +334,8 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   if (found != expected) {
     char seat[BL_GRID_NAME_BYTES], text[BLOCK_TEXT];
     return bl_error_set(err, BL_DATA_LOSS,
-                        "%s: the block of %s was evicted with checksum %016lx and made "
-                        "again with %016lx: memory of this machine changed under it, or its operations do not repeat "
+                        "%s: the block of %s was evicted with checksum %016lx and recomputed with %016lx: memory of "
+                        "this machine changed under it, or its operations do not repeat "
                         "their bits",
                         bl_engine_name(engine, seat), block_name(engine, block->parked.key, text), expected, found);
   }
@@ -374,7 +374,7 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
     char seat[BL_GRID_NAME_BYTES], name[BL_STORE_TEXT], text[BLOCK_TEXT];
     return bl_error_set(err, BL_DATA_LOSS,
                         "%s: the %s lost the block of %s; with "
-                        "balance.on_loss: abort the step is run again",
+                        "balance.on_loss: abort the step is repeated",
                         bl_engine_name(parked->engine, seat),
                         bl_store_format(parked->engine->training.stage_count, block->parked.store, name),
                         block_name(parked->engine, block->parked.key, text));

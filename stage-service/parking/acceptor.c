@@ -100,7 +100,7 @@ static void give_up_session(bl_acceptor_t *self) {
 // The session has failed.
 static void fail(bl_acceptor_t *self, const bl_error_t *err) {
   if (self->session > 0 && self->err.status == BL_OK) {
-    bl_log(BL_LOG_WARNING, "%s (%s): %s; blocks for it are made again until it is back", self->options.name,
+    bl_log(BL_LOG_WARNING, "%s (%s): %s; blocks for it are recomputed until it is back", self->options.name,
            self->options.address, err->text);
   }
   self->state = BL_ACCEPTOR_FAILED;

@@ -45,7 +45,7 @@ static bl_transfer_t *transfer_of(const bl_store_parking_t *self, bl_parking_key
 }
 
 static bl_status_t cancelled(bl_error_t *err) {
-  return bl_error_set(err, BL_CANCELLED, "the attempt was given up");
+  return bl_error_set(err, BL_CANCELLED, "the attempt was aborted");
 }
 
 // ---- waiting for the device -----------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ static bl_status_t check(const bl_store_parking_t *self, const bl_parked_block_t
   if (block->key.attempt != self->attempt || block->key.virtual_stage >= self->virtual_stages ||
       block->key.micro_batch >= self->micro_batches || block->store >= self->stores ||
       self->acceptors[block->store] == NULL) {
-    return bl_error_set(err, BL_INTERNAL, "a transfer that the plan did not reserve room for");
+    return bl_error_set(err, BL_INTERNAL, "a transfer that the plan reserved no slot for");
   }
   return BL_OK;
 }

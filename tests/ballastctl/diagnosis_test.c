@@ -81,7 +81,7 @@ static void a_young_circle_is_a_tensor_on_its_way(void **state) {
   json_t *wait = json_array_get(json_object_get(json_array_get(json_object_get(status, "stages"), 1), "waits"), 0);
   json_object_set_new(wait, "seconds", json_real(0.0002));
   json_t *rows = bl_ctl_diagnose(status, verdict, &silent);
-  assert_string_equal(verdict, "stages pass tensors to each other; nobody is stuck");
+  assert_string_equal(verdict, "stages pass tensors to each other; none is stuck");
   json_decref(rows);
   json_object_set_new(wait, "seconds", json_real(1.5));
   rows = bl_ctl_diagnose(status, verdict, &silent);

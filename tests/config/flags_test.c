@@ -114,7 +114,7 @@ static void wrong_lines_are_explained(void **state) {
       {{"job", "-o", "jsn", NULL}, "tool: --output must be one of table, json; is 'jsn', did you mean 'json'?"},
       {{"job", "--linger=maybe", NULL}, "tool: --linger must be true or false, is 'maybe'"},
       {{NULL}, "usage: tool JOB"},
-      {{"a", "b", "c", NULL}, "tool: unexpected word 'c'; --help shows what is known"},
+      {{"a", "b", "c", NULL}, "tool: unexpected argument 'c'; --help shows what is known"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     arguments_t arguments;

@@ -126,7 +126,7 @@ static void wrong_shapes(void **state) {
       {"name: &a b\n", "job.yaml:1:7: anchors and aliases (& and *) are not supported; write the value out"},
       {"name: *a\n", "job.yaml:1:7: anchors and aliases (& and *) are not supported; write the value out"},
       {"name: !!str a\n", "job.yaml:1:7: tags (!) are not supported; write the value plainly"},
-      {"? [a]\n: 1\n", "job.yaml:1:3: a key must be a plain word"},
+      {"? [a]\n: 1\n", "job.yaml:1:3: a key must be a plain scalar"},
       {"name: \xFF\n", "job.yaml:1:7: is not a text file in UTF-8: ..."},
   };
   REFUSE(cases);

@@ -325,7 +325,7 @@ static void an_attempt_that_one_end_has_given_up_is_ended_at_both(void **state) 
   memset(destination, 7, sizeof destination);
   CHECK_OK(bl_transport_post_send(ground.pair.transport[0], 1, key_of(0), ground.pair.arena[0].base, BYTES, &err), err);
   expect_loss(bl_transport_wait_sent(ground.pair.transport[0], 1, key_of(0), soon(), &err), &err, BL_CANCELLED,
-              "stage 1 has given up attempt 1");
+              "stage 1 has aborted attempt 1");
   for (size_t i = 0; i < sizeof destination; i++) {
     assert_int_equal(destination[i], 7);
   }

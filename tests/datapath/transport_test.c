@@ -240,7 +240,7 @@ static void giving_up_leaves_memory_alone(void **state) {
       }
       for (uint64_t i = 0; i < bytes; i++) {
         if (to[i] != 0xdd) {
-          fail_msg("%s: byte %llu was written after the attempt was given up", bl_path_name(path),
+          fail_msg("%s: byte %llu was written after the attempt was aborted", bl_path_name(path),
                    (unsigned long long)i);
         }
       }

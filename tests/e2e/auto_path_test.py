@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policy auto on a path whose speed changes in the middle of a run: stores that stand still most of the time make copies
-slow, and the run goes over to making blocks again and says what a copy would take; when the stores go on, a trial finds
+slow, and the run goes over to recomputing blocks and says what a copy would take; when the stores go on, a trial finds
 that out, and what is chosen then is the fastest of what is told. A store that dies changes nothing. The losses are those of a run in which nothing moves."""
 import json
 import os

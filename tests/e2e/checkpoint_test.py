@@ -145,7 +145,7 @@ def test_ends(folder, choice):
     assert code == 5, f"exit code {code}\n{message}"
     assert_nothing_left(folder, pids, shared)
     last = checkpoints(place)[-1]
-    assert f"the same command with --resume goes on from step {int(last[5:])} ({place}/{last})" in \
+    assert f"the same command with --resume continues from step {int(last[5:])} ({place}/{last})" in \
         message.splitlines()[-1], message
     assert not [name for name in os.listdir(place) if "partial" in name], os.listdir(place)
     done = run(folder, job, report, "--resume", "--steps", "60")
@@ -284,7 +284,7 @@ def test_refusals(folder):
     os.truncate(f"{place}/step-000004/{weights}", 1000)
     shutil.rmtree(f"{place}/step-000002")
     done = run(folder, job, report, "--resume", expect=2)
-    assert "no checkpoint before it: without --resume the run begins anew" in done.stderr, done.stderr
+    assert "no checkpoint before it: without --resume the run starts from the beginning" in done.stderr, done.stderr
     shutil.rmtree(good)
     shutil.copytree(f"{folder}/good", good)
     inline = {"init": None, "family": "gpt2", "layers": 3, "hidden": 64, "heads": 4, "vocab": 101, "seq": 32}
@@ -315,7 +315,7 @@ def test_small_disk(folder, reference):
     for step in (6, 9, 12):
         assert f"no checkpoint of step {step}: " in done.stderr, done.stderr
     assert "could not be saved" in done.stderr and ".safetensors" in done.stderr, done.stderr
-    assert "the same command with --resume goes on from step 4" in done.stderr.splitlines()[-1], done.stderr
+    assert "the same command with --resume continues from step 4" in done.stderr.splitlines()[-1], done.stderr
     run(folder, job, report, "--resume")
     assert losses(read_report(report)) == reference and checkpoints(place)[-1] == "step-000012"
     assert not [name for name in os.listdir(place) if "partial" in name], os.listdir(place)

@@ -181,7 +181,7 @@ static void *work(void *argument) {
 // ---- the seam
 
 static bl_status_t cancelled(bl_error_t *err) {
-  return bl_error_set(err, BL_CANCELLED, "the attempt was given up");
+  return bl_error_set(err, BL_CANCELLED, "the attempt was aborted");
 }
 
 // Ends whatever is under way and forgets all. Holds the lock.

@@ -118,7 +118,7 @@ static void what_is_not_waited_for_has_not_happened(void **state) {
   must(bl_device_event_create(device, false, &event, &err), &err);
   must(bl_device_fill(device, first, block.base, 7, MIB, &err), &err);
   must(bl_device_event_record(device, event, first, &err), &err);
-  must(bl_device_copy(device, second, seen.base, block.base, 16, &err), &err); // waits for nobody
+  must(bl_device_copy(device, second, seen.base, block.base, 16, &err), &err); // waits for no process
   must(bl_device_event_record(device, event, second, &err), &err);
   must(bl_device_event_wait(device, event, UINT64_MAX, &err), &err);
   // The record of `first` had to be found first, as its event was recorded again in another stream.

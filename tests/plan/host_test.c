@@ -139,7 +139,7 @@ static void the_host_opens_what_fits_nowhere_else(void **state) {
   bl_plan_cleanup(&plan);
 }
 
-// Slow links cost more than making blocks again.
+// Slow links cost more than recomputing blocks.
 static void slow_links_do_not_pay(void **state) {
   (void)state;
   const bl_model_t model = small();

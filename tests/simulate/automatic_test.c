@@ -581,7 +581,7 @@ static bl_automatic_start_t foreseen(double copy, uint32_t budget, const bl_auto
 }
 
 // Before all is parked: what steps would take then, as when they are decided about; not worth a look where that is more
-// than so many times what making blocks again takes.
+// than so many times what recomputing blocks takes.
 static void what_is_far_too_slow_is_foreseen(void **state) {
   (void)state;
   static const struct {

@@ -36,7 +36,7 @@ static bl_choice_turn_t turn_of(bl_driver_t *driver, const bl_choice_now_t *now)
   bool slower;
   bl_choice_turn_t turn = bl_choice_boundary(&self->choice, now, &slower);
   if (slower) {
-    bl_log(BL_LOG_INFO, "auto: step %" PRIu64 " took %.4g ms, expected were %.4g ms: looks again", now->applied,
+    bl_log(BL_LOG_INFO, "auto: step %" PRIu64 " took %.4g ms, expected were %.4g ms: measures again", now->applied,
            1e3 * now->seconds, 1e3 * expected);
   }
   return turn;
@@ -192,7 +192,7 @@ static void add_option(char *text, size_t bytes, const bl_automatic_option_t *op
   }
   if (option->kind == BL_POLICY_MIX) {
     if (option->fits) { // otherwise it equals another option
-      snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s out, %u block%s again%s", separator, name, mode,
+      snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s out, %u block%s recomputed%s", separator, name, mode,
                1e3 * option->step, option->evictions, bl_one_or_many(option->evictions, "copy", "copies"),
                option->dropped, bl_plural(option->dropped), seen);
     }
@@ -200,7 +200,7 @@ static void add_option(char *text, size_t bytes, const bl_automatic_option_t *op
     bool drops = option->kind == BL_POLICY_DROP;
     uint32_t count = drops ? option->dropped : option->evictions;
     snprintf(text + used, bytes - used, "%s%s%s %.4g ms, %u %s%s", separator, name, mode, 1e3 * option->step, count,
-             drops ? bl_one_or_many(count, "block again", "blocks again")
+             drops ? bl_one_or_many(count, "block recomputed", "blocks recomputed")
                    : bl_one_or_many(count, "copy out", "copies out"),
              seen);
   } else {
@@ -345,7 +345,7 @@ static void begin(bl_driver_t *driver, const bl_choice_now_t *now) {
   } else {
     snprintf(self->start, bytes,
              "not measured yet: by one block of each stage until step %" PRIu64
-             " steps would take %.4g ms parking what has no slot, %.4g ms making it again; begins with %s",
+             " steps would take %.4g ms parking what has no slot, %.4g ms recomputing it; begins with %s",
              now->applied, 1e3 * foreseen.parked, 1e3 * foreseen.again, bl_policy_kind_name(wanted.chosen));
   }
   bl_log(BL_LOG_INFO, "auto: %s", self->start);

@@ -105,7 +105,8 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
   char aside[PATH_MAX];
   bl_status_t status = bl_checkpoint_folder_set_aside(folder, aside, &count, err);
   if (status == BL_OK && count > 0) {
-    bl_log(BL_LOG_WARNING, "this run begins anew: %zu checkpoints of an earlier one are in %s now", count, aside);
+    bl_log(BL_LOG_WARNING, "this run starts from the beginning: %zu checkpoints of an earlier one are in %s now", count,
+           aside);
   }
   return status;
 }
@@ -139,7 +140,7 @@ static void end(bl_driver_t *driver, const bl_error_t *err) {
   snprintf(event.folder, sizeof event.folder, "%s", good ? save->path : folder_of(driver));
   snprintf(event.error, sizeof event.error, "%s", good ? "" : err->text);
   if (good) {
-    bl_log(BL_LOG_INFO, "checkpoint %s: %" PRIu64 " bytes in %.3f s, training stood still for %.3f s", save->path,
+    bl_log(BL_LOG_INFO, "checkpoint %s: %" PRIu64 " bytes in %.3f s, training stopped for %.3f s", save->path,
            event.bytes, event.seconds, event.stopped_seconds);
   } else {
     bl_log(BL_LOG_ERROR, "no checkpoint of step %" PRIu64 ": %s", save->step, err->text);

@@ -55,8 +55,8 @@ void bl__handle_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void *c
   if (starting) {
     service->start.stop(service->start.context);
   } else {
-    bl_log(BL_LOG_INFO, "ending after this step: somebody asked for it");
-    bl_log(BL_LOG_INFO, "ending after this step: somebody asked for it");
+    bl_log(BL_LOG_INFO, "ending after this step: stop requested");
+    bl_log(BL_LOG_INFO, "ending after this step: stop requested");
     bl_driver_stop(service->driver);
   }
 }

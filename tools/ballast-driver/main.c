@@ -122,7 +122,7 @@ static void ask_to_stop(program_t *self, const char *why) {
 }
 
 static void told_to_stop(void *context) {
-  ask_to_stop(context, "somebody asked for it");
+  ask_to_stop(context, "stop requested");
 }
 
 static void signalled(bl_daemon_t *daemon, int number, void *context) {

@@ -107,7 +107,7 @@ const bl_metric_row_t bl_meter_rows[] = {
                      .series = 2,
                      .help = "Checkpoints, by how they ended."},
     [CHECKPOINT_SECONDS] = GAUGE("ballast_run_checkpoint_seconds", "Time of the last checkpoint, copy to commit."),
-    [CHECKPOINT_STOPPED] = GAUGE("ballast_run_checkpoint_stopped_seconds", "Of these, training stood still."),
+    [CHECKPOINT_STOPPED] = GAUGE("ballast_run_checkpoint_stopped_seconds", "Of these, training was stopped."),
     [CHECKPOINT_EVERY] =
         GAUGE("ballast_run_checkpoint_every_steps", "checkpoint.every of the job; 0: at the end only."),
     [UNSAVED] = GAUGE("ballast_run_unsaved_steps",

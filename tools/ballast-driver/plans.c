@@ -188,7 +188,7 @@ bool bl__plans_go_on(bl_driver_t *driver) {
       refused_in_setup(driver);
       return true;
     }
-    bl_log(BL_LOG_WARNING, "%s; the plan before goes on", plans->refusal.text);
+    bl_log(BL_LOG_WARNING, "%s; the previous plan stays in force", plans->refusal.text);
     adopt_first(plans); // the stages' plan differs from the one that this driver makes of the same policy
   } else if (step->proposal_kind == BL_RUN_TRAIN) {
     adopt_first(plans);

@@ -124,8 +124,8 @@ static void met(bl_remote_t *stage, const bl_stage_answer_t *answer) {
     char name[BL__STAGE_NAME_BYTES];
     bl_error_t err;
     (void)bl_error_set(&err, BL_UNAVAILABLE,
-                       "%s was restarted and has lost its weights and optimizer state: start again from a checkpoint, "
-                       "or restart all stages to begin anew",
+                       "%s was restarted and has lost its weights and optimizer state: restart from a checkpoint, or "
+                       "restart all stages to start from the beginning",
                        bl__stage_name(stage, name));
     bl__driver_fail(driver, &err);
     return;

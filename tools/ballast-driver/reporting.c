@@ -48,7 +48,7 @@ static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares
   if (limit->set && count > (uint64_t)limit->value && !driver->attempts.fatal) {
     driver->attempts.fatal = true;
     (void)bl_error_set(&driver->attempts.failure, BL_EXHAUSTED,
-                       "%" PRIu64 " block%s computed again within an hour because stores lost them, "
+                       "%" PRIu64 " block%s recomputed within an hour because stores lost them, "
                        "balance.max_recomputes_per_hour is %lld: look at the stores, or use balance.policy none",
                        count, bl_one_or_many(count, " was", "s were"), (long long)limit->value);
   }

@@ -365,7 +365,7 @@ void bl__setup_begin(bl_driver_t *driver) {
   driver->setup.anew = true;
   if (driver->step.starts_over) {
     char name[BL__STAGE_NAME_BYTES];
-    bl_log(BL_LOG_WARNING, "%s was restarted and has lost its state; all stages begin again %s%s",
+    bl_log(BL_LOG_WARNING, "%s was restarted and has lost its state; all stages restart %s%s",
            bl__stage_name(&driver->stages[driver->step.end_stage], name), from, path);
     round_begin(driver, BL__ROUND_FORGET);
   } else {

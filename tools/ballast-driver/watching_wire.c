@@ -82,7 +82,7 @@ static void watcher_feed(bl__watcher_t *watcher) {
   if (status == BL_OK) {
     watcher->sent = event->revision;
   } else if (status != BL_CANCELLED) {
-    bl_log(BL_LOG_ERROR, "a watcher could not be told of event %lu", (unsigned long)event->revision);
+    bl_log(BL_LOG_ERROR, "a watcher could not be sent event %lu", (unsigned long)event->revision);
     watcher->sent = event->revision;
   }
   bl_watch_message_destroy(message);
@@ -174,13 +174,13 @@ void bl__recorder_took_too_long(bl_timer_t *timer, void *context) {
   (void)timer;
   bl_driver_service_t *service = context;
   if (service->recorded != NULL) {
-    bl_log(BL_LOG_WARNING, "whoever keeps the record of this run has not acknowledged its end for %d s: ending without",
+    bl_log(BL_LOG_WARNING, "the recorder of this run has not acknowledged its end for %d s: ending without it",
            RECORDER_TIMEOUT_MS / 1000);
     end_when_recorded(service, true);
     return;
   }
   service->waiting = false;
-  bl_log(BL_LOG_WARNING, "whoever kept the record of this run has been away for %d s: going on without it",
+  bl_log(BL_LOG_WARNING, "the recorder of this run has been away for %d s: continuing without it",
          RECORDER_TIMEOUT_MS / 1000);
   service->recorder = 0;
   bl_driver_poke(service->driver);

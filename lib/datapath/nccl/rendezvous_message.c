@@ -32,7 +32,7 @@ bl_status_t bl_rendezvous_message_decode(const uint8_t body[BL_FRAME_RENDEZVOUS_
   memcpy(read.text, body + AT_TEXT, BL_RENDEZVOUS_TEXT_BYTES);
   if (read.verb >= BL_NCCL_RENDEZVOUS_VERBS || read.generation == 0 || (unsigned)read.status >= BL_STATUS_COUNT ||
       bl_wire_get32(body + AT_ZERO) != 0) {
-    *reason = "unknown verb, status or generation in a word about communicators";
+    *reason = "unknown verb, status or generation in a rendezvous message";
     return BL_INVALID;
   }
   // A word that explains a failure names it.

@@ -55,13 +55,13 @@ static bl_status_t tell_no_room(bl__evaluation_t *eval) {
     const double left = eval->request->memory - bl_footprint_total(&footprint);
     if (left < footprint.slot_bytes && left < least) {
       least = left;
-      snprintf(
-          eval->c->why, sizeof eval->c->why,
-          "not one activation block of %s fits beside %s of weights, gradients, optimizer and buffers on stage %u: a "
-          "device has %s",
-          bl_bytes_format((uint64_t)footprint.slot_bytes, block),
-          bl_bytes_format((uint64_t)bl_footprint_total(&footprint), rest), s,
-          bl_bytes_format((uint64_t)eval->request->memory, limit));
+      snprintf(eval->c->why, sizeof eval->c->why,
+               "not one activation block of %s fits in addition to %s of weights, gradients, optimizer and buffers on "
+               "stage %u: a "
+               "device has %s",
+               bl_bytes_format((uint64_t)footprint.slot_bytes, block),
+               bl_bytes_format((uint64_t)bl_footprint_total(&footprint), rest), s,
+               bl_bytes_format((uint64_t)eval->request->memory, limit));
     }
   }
   return BL_OK;
@@ -247,7 +247,8 @@ static bl_status_t mix(bl__evaluation_t *eval) {
   if (isinf(best)) {
     eval->c->fits = false;
     snprintf(eval->c->why, sizeof eval->c->why,
-             "at %u block%s a device all that leave are parked, or all are made again", largest, bl_plural(largest));
+             "at %u block%s a device all blocks above the cap are parked, or all are recomputed", largest,
+             bl_plural(largest));
     return BL_OK;
   }
   return mix_at_largest(eval, edges, of_best, largest);

@@ -55,7 +55,7 @@ static void tell_parts(text_t *text, const bl_plan_candidate_t *c) {
   tell(text, " takes %.4g s a step: on the busiest stage %.1f %% of it is forward and backward", c->step,
        100 * parts.work / c->step);
   if (parts.recompute_share > 0) {
-    tell(text, ", %.1f %% making blocks again", 100 * parts.recompute_share / c->step);
+    tell(text, ", %.1f %% recomputing blocks", 100 * parts.recompute_share / c->step);
   }
   tell(text, ", %.1f %% bubble", 100 * parts.bubble / c->step);
   if (parts.transfers > WORTH_TELLING * c->step) {
@@ -79,7 +79,7 @@ static void tell_difference(text_t *text, const bl_plan_candidate_t *best, const
     const char *name;
     double best, other;
   } rows[] = {{"forward and backward", a.work, b.work},
-              {"making blocks again", a.recompute_share, b.recompute_share},
+              {"recomputing blocks", a.recompute_share, b.recompute_share},
               {"bubble", a.bubble, b.bubble},
               {"waiting for parked blocks and network cards", a.transfers, b.transfers},
               {"optimizer and commit", a.overhead, b.overhead}};
@@ -148,7 +148,7 @@ static void tell_limit(text_t *text, const bl_plan_request_t *request, const bl_
   char needed[BL_BYTES_TEXT], limit[BL_BYTES_TEXT];
   bl_bytes_format((uint64_t)request->memory, limit);
   const double lost[] = {parts.bubble, parts.recompute_share, parts.transfers};
-  static const char *const names[] = {"the bubble", "making blocks again",
+  static const char *const names[] = {"the bubble", "recomputing blocks",
                                       "waiting for parked blocks and network cards"};
   size_t most = 0;
   for (size_t i = 1; i < 3; i++) {
@@ -157,7 +157,7 @@ static void tell_limit(text_t *text, const bl_plan_request_t *request, const bl_
   if (lost[most] > 0) {
     tell(text, "What it loses most by is %s, %.3g s (%.1f %%)", names[most], lost[most], 100 * lost[most] / best->step);
   } else {
-    tell(text, "It loses nothing beside its work");
+    tell(text, "It loses no time");
   }
   if (request->memory <= 0) {
     tell(text, "; memory is not limited, and stage %u is the fullest with %s.", best->memory_stage,
@@ -242,7 +242,8 @@ static void tell_host(text_t *text, const bl_plan_request_t *request, const bl_p
     return;
   }
   if (nearest == NULL) {
-    tell(text, " Memory of the host is not needed: every way that matters keeps all its blocks or makes all again.");
+    tell(text,
+         " Memory of the host is not needed: every candidate that matters keeps all its blocks or recomputes all.");
     return;
   }
   if (with == NULL) {

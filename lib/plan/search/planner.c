@@ -245,7 +245,7 @@ static bl_status_t refuse_nothing(bl_plan_t *plan, const bl_plan_request_t *requ
     return bl_error_set(err, BL_EXHAUSTED, "no memory to plan");
   }
   explain_nothing(request, plan, why, sizeof why);
-  return bl_error_set(err, BL_INVALID, "no way to run this: %s", why);
+  return bl_error_set(err, BL_INVALID, "no candidate can run this: %s", why);
 }
 
 // What the same limit does with the optimizer's state on the host, where nothing else does.

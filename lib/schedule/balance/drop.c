@@ -42,8 +42,8 @@ static bl_status_t refuse(const bl_schedule_t *schedule, uint32_t stage, uint32_
   char cell[BL_OP_TEXT];
   const uint32_t fewest = find_fewest(schedule, stage, own);
   return bl_error_set(err, BL_EXHAUSTED,
-                      "stage %u, operation %u (%s): no slot is free among the stage's own %u and no block can be given "
-                      "up; the smallest that works is %u",
+                      "stage %u, operation %u (%s): no slot is free among the stage's own %u and no block can be "
+                      "dropped; the smallest that works is %u",
                       stage, failed_at, bl_op_format(schedule->lists[stage].ops[failed_at], cell), own, fewest);
 }
 

@@ -47,7 +47,7 @@ void bl__chunk_host_destroy(bl_chunk_t *chunk) {
       status = bl_device_event_wait(chunk->device, chunk->landed, bl_clock_now_ns() + LANDING_NS, &err);
     }
     if (status != BL_OK) {
-      bl_log(BL_LOG_WARNING, "gradients on their way to the host did not come to rest: %s", err.text);
+      bl_log(BL_LOG_WARNING, "copies of gradients to the host did not complete: %s", err.text);
     }
   }
   bl_device_event_destroy(chunk->device, chunk->complete);

@@ -174,7 +174,7 @@ static void lost(watched_t *store, const bl_error_t *err) {
     bl_timer_start(store->retry, RETRY_MS, 0);
     return;
   }
-  const char *more = store->next == 0 ? "" : "; go on with --from-revision ";
+  const char *more = store->next == 0 ? "" : "; continue with --from-revision ";
   char revision[32] = "";
   if (store->next != 0) {
     snprintf(revision, sizeof revision, "%" PRIu64, store->next);
@@ -191,7 +191,7 @@ static void on_end(json_t *value, const bl_error_t *err, void *context) {
   if (compacted != NULL) {
     end(store->watch, BL_PRECONDITION,
         "store %zu: its history begins at revision %" PRId64 ", after revision %" PRIu64
-        " that is wanted: list the leases, then watch anew",
+        " that is wanted: list the leases, then watch again",
         store->number, (int64_t)json_integer_value(compacted), store->next);
     return;
   }
@@ -213,7 +213,7 @@ static void on_status(json_t *value, const bl_error_t *err, void *context) {
   const char *incarnation = json_string_value(json_object_get(value, "incarnation"));
   if (store->incarnation[0] != '\0' && strcmp(store->incarnation, incarnation) != 0) {
     end(watch, BL_FENCED,
-        "store %zu was started again: what it held is gone and its revisions count anew; list the leases, then watch",
+        "store %zu was restarted: what it held is lost and its revisions restart; list the leases, then watch",
         store->number);
     return;
   }
@@ -363,8 +363,8 @@ static const bl_option_t rows[] = {
 static const bl_flags_t flags = {
     .program = "ballastctl leases watch",
     .usage = "[STORE/NUMBER] [--from-revision N] [-o FORMAT]",
-    .about = "Prints every change of leases, sessions and stores, each once and in order; when the connection is lost "
-             "it goes on where it was. It ends with exit code 4 rather than leave out a change. Of one lease: until "
+    .about = "Prints every change of leases, sessions and stores, each once and in order; if the connection is lost it "
+             "continues where it was. It ends with exit code 4 rather than leave out a change. Of one lease: until "
              "that is over, exit code 3 when nobody holds it. --timeout bounds the first connection.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_maximum = 1};

@@ -254,7 +254,7 @@ static const bl_flags_t list_flags = {.program = "ballastctl leases list",
                                       TABLE(list_rows)};
 static const bl_flags_t get_flags = {.program = "ballastctl leases get",
                                      .usage = "STORE/NUMBER [-o FORMAT]",
-                                     .about = "Shows one lease; exit code 3 when nobody holds it.",
+                                     .about = "Shows one lease; exit code 3 if no session holds it.",
                                      TABLE(get_rows),
                                      .positional_minimum = 1,
                                      .positional_maximum = 1};

@@ -129,7 +129,7 @@ static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t n
                          "ballastctl render does, or pairs are not neighbours",
                          stage->pod, bl_grid_name(&grid, due, other));
     }
-    snprintf(text, sizeof text, "pod %d, beside its partner", stage->pod);
+    snprintf(text, sizeof text, "pod %d, with its partner", stage->pod);
     bl_ctl_checklist_note(list, "pod", subject, &err, text);
   }
   for (size_t i = 0; i < stage->path_count; i++) {

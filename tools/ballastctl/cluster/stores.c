@@ -171,7 +171,10 @@ static bl_status_t drain(void *context, const bl_ctl_stores_t *stores, const bl_
 static const bl_option_t list_rows[] = {BL_CTL_STORE_ROWS(arguments_t, common)};
 static const bl_option_t drain_rows[] = {
     BL_CTL_STORE_ROWS(arguments_t, common),
-    {.name = "undrain", .type = BL_OPTION_BOOL, .offset = offsetof(arguments_t, undrain), .help = "Let it lend again."},
+    {.name = "undrain",
+     .type = BL_OPTION_BOOL,
+     .offset = offsetof(arguments_t, undrain),
+     .help = "Ends draining: the store lends again."},
     {.name = "wait",
      .type = BL_OPTION_REAL,
      .offset = offsetof(arguments_t, wait_seconds),

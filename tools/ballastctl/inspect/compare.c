@@ -321,7 +321,7 @@ static bl_status_t draw(const report_t *reports, size_t count, const char *path,
     }
   }
   const bl_memory_grid_t grid = {.title = "Activation memory",
-                                 .subtitle = "the most of every device in any step",
+                                 .subtitle = "peak of every device over all steps",
                                  .stages = (uint32_t)devices,
                                  .tensor = 1,
                                  .data = (uint32_t)count,
@@ -386,4 +386,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_compare_verb = {"compare", "reports of runs beside each other: memory, speed, losses", run};
+const bl_ctl_verb_t bl_ctl_compare_verb = {"compare", "compares reports of runs: memory, speed, losses", run};

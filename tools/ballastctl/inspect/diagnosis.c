@@ -117,7 +117,7 @@ static size_t add_stores(json_t *rows, const json_t *stores, char verdict[BL_CTL
       (void)bl_ctl_store_name(store, who);
       json_array_append_new(rows, json_pack("{s:s, s:s, s:b}", "who", who, "state", "does not answer", "cause", 0));
       if (silent++ == 0) {
-        snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s) does not answer; what it held is made again", who,
+        snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s) does not answer; what it held is recomputed", who,
                  json_string_value(json_object_get(store, "address")));
       }
     }
@@ -141,7 +141,7 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
       }
       if (operation == NULL || operation[0] == '\0') {
         operation = "";
-        words = answers(stage) ? "waits for nobody" : "does not answer";
+        words = answers(stage) ? "waits for no process" : "does not answer";
       }
       snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s, pid %lld) %s%s%s", bl_ctl_seat_name(&grid, stage, seat),
                json_string_value(json_object_get(stage, "address")),
@@ -158,7 +158,7 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
     const json_t *member = end_of_chain(stages, stage);
     const double seconds = shortest_wait_of_circle(stages, member);
     if (seconds < BL_CTL_CIRCLE_SECONDS) {
-      snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages pass tensors to each other; nobody is stuck");
+      snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages pass tensors to each other; none is stuck");
     } else {
       snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages have waited for each other in a circle for %.1f s, %s in it",
                seconds, bl_ctl_seat_name(&grid, member, seat));

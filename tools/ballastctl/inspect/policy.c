@@ -37,7 +37,7 @@ static const bl_option_t set_rows[] = {
      .offset = ROW(mode),
      .argument = "overlap|fewest",
      .preset_help = "balance.mode of the job",
-     .help = "Copies hidden behind compute, or as few of them as possible."},
+     .help = "Copies during operations (overlap), or as few of them as possible."},
     {.name = "device",
      .type = BL_OPTION_INT_LIST,
      .offset = ROW(devices),
@@ -63,7 +63,7 @@ static const bl_ctl_column_t change_columns[] = {
     {.key = "lent", .title = "LENT SLOTS", .wide = true},
     {.key = "host", .title = "HOST SLOTS", .wide = true},
     {.key = "evictions", .title = "EVICTIONS", .wide = true},
-    {.key = "dropped", .title = "MADE AGAIN", .wide = true},
+    {.key = "dropped", .title = "DROPPED", .wide = true},
     {.key = "chosen", .title = "CHOSEN", .wide = true},
     {.key = "order", .title = "ORDER", .wide = true},
 };

@@ -105,7 +105,7 @@ static bl_status_t read_points(const arguments_t *a, bl_estimate_request_t *requ
                         a->mfus.items[0], a->mfus.items[1]);
   }
   if (status == BL_OK && (!a->batch.set || !a->stages.set)) {
-    return bl_error_set(err, BL_INVALID, "estimate needs --batch and --stages beside --mfu");
+    return bl_error_set(err, BL_INVALID, "estimate needs --batch and --stages with --mfu");
   }
   return status;
 }

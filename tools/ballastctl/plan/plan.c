@@ -264,7 +264,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "policy", .title = "POLICY"},
     {.key = "nodes", .title = "NODES", .wide = true},
     {.key = "evictions", .title = "EVICTIONS", .right = true},
-    {.key = "dropped", .title = "AGAIN", .right = true},
+    {.key = "dropped", .title = "DROPPED", .right = true},
     {.key = "bubble", .title = "BUBBLE", .right = true},
     {.key = "mfu", .title = "MFU", .right = true},
     {.key = "memory", .title = "FULLEST", .right = true},
@@ -331,7 +331,7 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const 
       printf(", %u network card%s a node", r->cluster.cards_per_node, bl_plural(r->cluster.cards_per_node));
     }
   }
-  printf("\n%u way%s tried, %u fit%s", plan->tried, bl_plural(plan->tried), plan->fitting,
+  printf("\n%u candidate%s evaluated, %u fit%s", plan->tried, bl_plural(plan->tried), plan->fitting,
          bl_one_or_many(plan->fitting, "s", ""));
   if (r->memory > 0) {
     printf(" into %s a device", bl_bytes_format((uint64_t)r->memory, limit));
@@ -458,4 +458,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_plan_verb = {"plan", "which way to run a model, and what others would cost", run};
+const bl_ctl_verb_t bl_ctl_plan_verb = {"plan", "how to run a model, and what the alternatives would cost", run};

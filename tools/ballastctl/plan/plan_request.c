@@ -130,7 +130,7 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
     {.name = "sequence",
      .type = BL_OPTION_BOOL,
      .offset = OFFSET(sequence),
-     .help = "Sequence parallelism beside tensor parallelism."},
+     .help = "Sequence parallelism with tensor parallelism."},
     {.name = "optimizer-memory",
      .type = BL_OPTION_ENUM,
      .offset = OFFSET(optimizer_memory),
@@ -141,7 +141,7 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
      .type = BL_OPTION_TEXT,
      .offset = OFFSET(write),
      .argument = "FILE.yaml",
-     .help = "Write the job that runs the best way."},
+     .help = "Write the job of the best candidate."},
     BL_CTL_SET_FLAG(bl_ctl_plan_flags_t, sets),
     BL_CTL_OUTPUT_FLAG(bl_ctl_plan_flags_t, output),
 };

@@ -60,7 +60,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "edges", .title = "EDGES", .right = true},
     {.key = "evictions", .title = "EVICTIONS", .right = true},
     {.key = "loads", .title = "LOADS", .right = true},
-    {.key = "recomputed", .title = "AGAIN", .right = true},
+    {.key = "recomputed", .title = "RECOMPUTED", .right = true},
     {.key = "busy", .title = "BUSY", .right = true},
     {.key = "start", .title = "START", .right = true, .wide = true},
     {.key = "end", .title = "END", .right = true},

@@ -33,7 +33,7 @@ extern const char *const bl_ctl_mode_names[]; // of bl_balance_mode_t
   {                                                                                                                    \
     .name = "mode", .type = BL_OPTION_ENUM, .offset = offsetof(type_, member), .choices = bl_ctl_mode_names,           \
     .preset = "overlap",                                                                                               \
-    .help = "overlap: transfers run beside operations; fewest: evict when full, load just before use."                 \
+    .help = "overlap: transfers run during operations; fewest: evict when full, load just before use."                 \
   }
 
 #endif

@@ -124,7 +124,7 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .preset = "none",
      .help =
          "Evict blocks to other devices: bpipe to stage P-1-s alone, cap to any with room; offload: to --host alone; "
-         "drop: none, they are made again; mix: parked as far as copies of --path-cost hide and there is room, the "
+         "drop: none, they are recomputed; mix: parked as far as copies of --path-cost hide and there is room, the "
          "rest "
          "made again."},
     {.name = "cap",
@@ -193,12 +193,12 @@ bl_status_t bl_ctl_schedule_request_check(const bl_ctl_schedule_flags_t *flags, 
   }
   if (flags->slots > 0 && !flags->recompute) {
     return bl_error_set(err, BL_INVALID,
-                        "--slots %g: limits blocks that are made again; add --recompute, or use "
+                        "--slots %g: limits blocks that are recomputed; add --recompute, or use "
                         "--memory",
                         flags->slots);
   }
   if (flags->recompute_chunks > 0 && !flags->recompute) {
-    return bl_error_set(err, BL_INVALID, "--recompute-chunks %" PRId64 ": says what is made again; add --recompute",
+    return bl_error_set(err, BL_INVALID, "--recompute-chunks %" PRId64 ": says what is recomputed; add --recompute",
                         flags->recompute_chunks);
   }
   if (flags->cap > 0 && flags->balance == BL_POLICY_NONE) {

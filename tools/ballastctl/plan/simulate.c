@@ -157,7 +157,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "peak", .title = "BLOCKS", .right = true},
     {.key = "memory", .title = "MEMORY", .right = true},
     {.key = "evictions", .title = "EVICTIONS", .right = true},
-    {.key = "recomputed", .title = "AGAIN", .right = true},
+    {.key = "recomputed", .title = "RECOMPUTED", .right = true},
     {.key = "busy", .title = "BUSY", .right = true},
     {.key = "activation", .title = "ACTIVATION", .right = true},
     {.key = "gradient", .title = "GRADIENT", .right = true},

@@ -66,7 +66,7 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_PATH,
      AT(predict),
      .argument = "FILE",
-     .help = "Print what this profile predicted beside what was measured; --profile alone predicts from itself."},
+     .help = "Print what this profile predicted and what was measured; --profile alone predicts from itself."},
     {.name = "sample",
      .type = BL_OPTION_INT,
      AT(sample),

@@ -99,7 +99,7 @@ static void finish(bl__session_t *session, int exit_code) {
   session->exit_code = exit_code;
   bl_ctl_progress_finish(session->progress);
   if (exit_code == bl_status_exit_code(BL_CANCELLED) && !session->interrupted) {
-    bl__session_say(session, "somebody told the driver to end");
+    bl__session_say(session, "the driver was asked to stop");
   }
   bl_ctl_summary_print_line(session->summary, stderr);
   if (session->interrupted) {
@@ -225,7 +225,7 @@ static void interrupted(bl_signal_t *signal, int number, void *context) {
   if (again || (session->fleet != NULL && session->driver == NULL)) {
     bl__session_end(session, again ? BL_CTL_END_KILL : BL_CTL_END_ASK, BL__SESSION_END_MS);
   } else if (session->fleet == NULL) {
-    bl__session_say(session, "detached; the driver goes on");
+    bl__session_say(session, "detached; the driver continues");
     bl__session_end(session, BL_CTL_END_WAIT, 0);
   } else if (!session->ending) {
     bl__session_say(session, "stopping after this step; Ctrl-C again stops at once");

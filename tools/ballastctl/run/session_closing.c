@@ -171,11 +171,12 @@ void bl__closing_tell_saved(bl__session_t *session) {
   }
   if (bl_checkpoint_folder_newest(folder, path, &step, &err) == BL_OK) {
     if (step < (uint64_t)options->job->train.steps) {
-      bl__session_say(session, "the same command with --resume goes on from step %llu (%s)", (unsigned long long)step,
+      bl__session_say(session, "the same command with --resume continues from step %llu (%s)", (unsigned long long)step,
                       path);
     }
   } else if (err.status == BL_NOT_FOUND) {
-    bl__session_say(session, "no checkpoint was finished (checkpoint.every is %lld): the run can only begin anew",
+    bl__session_say(session,
+                    "no checkpoint was finished (checkpoint.every is %lld): the run can only start from the beginning",
                     (long long)options->job->checkpoint.every);
   }
 }
