@@ -7,7 +7,7 @@
 
 void bl_condition_init(pthread_cond_t *condition) {
   pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic); // none of these fails: glibc allocates nothing for them
+  pthread_condattr_init(&monotonic); // these calls do not fail: glibc allocates nothing for them
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_cond_init(condition, &monotonic);
   pthread_condattr_destroy(&monotonic);

@@ -22,18 +22,18 @@
 enum { IDLE, WAITS, HOLDS };
 
 typedef struct {
-  pthread_mutex_t alive;  // held by the member as long as it lives
+  pthread_mutex_t alive;  // held by the member while it lives
   _Atomic uint32_t state; // a futex; written under the lock
-  uint32_t after;         // the next in the queue, from 1; 0: none
-  uint32_t token;         // of who holds; the last one of others
+  uint32_t after;         // next in the queue, numbered from 1; 0: none
+  uint32_t token;         // of a holder; else the last one that the member held
 } member_t;
 
 typedef struct {
   uint64_t magic;
-  pthread_mutex_t lock; // of all below
+  pthread_mutex_t lock; // guards all members below
   uint32_t cores, running;
-  uint32_t first, last; // of the queue, members from 1; 0: empty
-  cpu_set_t processors; // of whoever made the file
+  uint32_t first, last; // ends of the queue, members numbered from 1; 0: empty
+  cpu_set_t processors; // that the creator of the file may use
   member_t members[BL_CORE_TOKENS_MEMBERS];
 } shared_t;
 
@@ -42,7 +42,7 @@ struct bl_core_tokens {
   uint32_t member;
   pthread_t thread;
   bool bind, bound;
-  cpu_set_t before; // of a bound thread: where it might run
+  cpu_set_t before; // of a bound thread: the processors that it might use before
 };
 
 static bl_status_t fail(bl_error_t *err, const char *path, const char *what) {
@@ -51,14 +51,14 @@ static bl_status_t fail(bl_error_t *err, const char *path, const char *what) {
 
 // ---- queue, under the lock ----
 
-// Takes a mutex whose holder may have died with it. What the lock guards is set right by drop_dead.
+// Takes the lock even if its last owner died with it. drop_dead repairs what the lock guards.
 static void lock(shared_t *shared) {
   if (pthread_mutex_lock(&shared->lock) == EOWNERDEAD) {
     pthread_mutex_consistent(&shared->lock);
   }
 }
 
-// The same, giving up when asked: whoever has the lock may be stopped.
+// Does the same until `give_up` returns true: the process that has the lock may be stopped.
 static bool lock_unless(shared_t *shared, bool (*give_up)(void *context), void *context) {
   for (;;) {
     struct timespec until;
@@ -93,8 +93,8 @@ static bool is_dead(member_t *member) {
   return true;
 }
 
-// The queue and the count are made again from the states of those who live, in the order there is: what a member that
-// died within the lock left half done does not matter.
+// Frees the tokens and places of dead members. The queue and the count are rebuilt from the states of living members,
+// in the present order, so that an update left incomplete by a member that died within the lock does no harm.
 static void drop_dead(shared_t *shared, uint32_t self) {
   uint32_t queue[BL_CORE_TOKENS_MEMBERS], count = 0;
   bool queued[BL_CORE_TOKENS_MEMBERS] = {false};
@@ -129,7 +129,7 @@ static void drop_dead(shared_t *shared, uint32_t self) {
   }
 }
 
-// A token nobody has: the last one of `member`, or the lowest. No more are held than there are members.
+// Returns a free token: the last one of `member` or the lowest. There are at most as many holders as members.
 static uint32_t free_token(const shared_t *shared, const member_t *member) {
   bool held[BL_CORE_TOKENS_MEMBERS] = {false};
   for (uint32_t i = 0; i < BL_CORE_TOKENS_MEMBERS; i++) {
@@ -147,7 +147,7 @@ static uint32_t free_token(const shared_t *shared, const member_t *member) {
   return token;
 }
 
-// Gives free tokens to the first of the queue.
+// Gives free tokens to the first members of the queue.
 static void grant(shared_t *shared) {
   while (shared->running < shared->cores && shared->first != 0) {
     member_t *member = &shared->members[shared->first - 1];
@@ -160,7 +160,7 @@ static void grant(shared_t *shared) {
   }
 }
 
-// ---- processors, of the member's own thread ----
+// ---- processors, on the member's own thread ----
 
 static int processor_of(const cpu_set_t *processors, uint32_t token) {
   int processor = 0;
@@ -172,7 +172,7 @@ static int processor_of(const cpu_set_t *processors, uint32_t token) {
   return processor;
 }
 
-// Asks each time where the thread may run, since that may be changed while a run goes on.
+// Reads each time where the thread may run, since that may change during a run.
 static void enter_processor(bl_core_tokens_t *tokens) {
   const shared_t *shared = tokens->shared;
   if (!tokens->bind || (uint32_t)CPU_COUNT(&shared->processors) != shared->cores ||
@@ -210,7 +210,7 @@ static void init_mutex(pthread_mutex_t *mutex) {
 static void init_shared(shared_t *shared, uint32_t cores) {
   shared->cores = cores;
   if (sched_getaffinity(0, sizeof shared->processors, &shared->processors) != 0) {
-    CPU_ZERO(&shared->processors); // more than a set holds: nobody is bound
+    CPU_ZERO(&shared->processors); // more processors than a set holds: no member is bound
   }
   init_mutex(&shared->lock);
   for (uint32_t i = 0; i < BL_CORE_TOKENS_MEMBERS; i++) {
@@ -219,7 +219,7 @@ static void init_shared(shared_t *shared, uint32_t cores) {
   shared->magic = MAGIC;
 }
 
-// Under the file's lock: makes it or checks that it is one of ours.
+// Runs under the file's lock. Initializes an empty file, or checks that it is a file of core tokens.
 static bl_status_t map_shared(int fd, const char *path, uint32_t cores, shared_t **result, bl_error_t *err) {
   struct stat stat;
   if (fstat(fd, &stat) != 0 || (stat.st_size == 0 && ftruncate(fd, sizeof(shared_t)) != 0)) {
@@ -294,7 +294,7 @@ bl_status_t bl_core_tokens_attach(const char *path, uint32_t cores, uint32_t mem
   made->member = member;
   made->thread = pthread_self();
   lock(made->shared);
-  self->state = IDLE; // what one of this number that died may have left
+  self->state = IDLE; // may be left over from a dead member of this number
   drop_dead(made->shared, member);
   grant(made->shared);
   pthread_mutex_unlock(&made->shared->lock);
@@ -307,7 +307,7 @@ void bl_core_tokens_detach(bl_core_tokens_t *tokens) {
     return;
   }
   bl_core_tokens_release(tokens);
-  // The thread's list of robust mutexes leads through the map: only that thread can take itself out.
+  // The thread's list of robust mutexes leads through the map: only that thread can remove its entry.
   if (pthread_equal(tokens->thread, pthread_self())) {
     pthread_mutex_unlock(&tokens->shared->members[tokens->member].alive);
     munmap(tokens->shared, sizeof *tokens->shared);
@@ -329,7 +329,7 @@ void bl_core_tokens_release(bl_core_tokens_t *tokens) {
     shared->running -= shared->running > 0;
   } else if (self->state == WAITS) {
     self->state = IDLE;
-    drop_dead(shared, tokens->member); // takes it out of the queue, too
+    drop_dead(shared, tokens->member); // also takes it out of the queue
   }
   grant(shared);
   pthread_mutex_unlock(&shared->lock);

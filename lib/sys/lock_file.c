@@ -26,7 +26,7 @@ bl_status_t bl_lock_try(int fd) {
   }
 }
 
-// Its last holder may have removed the file between open and lock: then this lock guards nothing.
+// The last holder may have removed the file between open and lock. Then this lock guards nothing.
 static bool is_named(int fd, const char *path) {
   struct stat held, named;
   return fstat(fd, &held) == 0 && stat(path, &named) == 0 && held.st_ino == named.st_ino && held.st_dev == named.st_dev;
@@ -53,6 +53,6 @@ bl_status_t bl_lock_file_open(const char *path, unsigned mode, int *fd) {
 }
 
 void bl_lock_file_close(const char *path, int fd) {
-  unlink(path); // while it is locked: who opens it now sees another file by that name and tries again
+  unlink(path); // while it is locked: a process that opens the old file sees that the name is another file and retries
   close(fd);
 }

@@ -16,18 +16,18 @@
 #include <unistd.h>
 
 #define LINE_BYTES 2048
-#define TAIL_BYTES 4 // for what closes a line
+#define TAIL_BYTES 4 // space for the end of a line
 
 static const char *const level_names[] = {"error", "warning", "info", "debug"};
 static const char *log_program = "ballast";
 static bl_log_level_t log_level = BL_LOG_INFO;
 #define IDS_BYTES 128
 static char log_ids[IDS_BYTES];
-static pthread_mutex_t log_ids_lock = PTHREAD_MUTEX_INITIALIZER; // held for no longer than a copy takes
+static pthread_mutex_t log_ids_lock = PTHREAD_MUTEX_INITIALIZER; // held only while a copy is made
 static bool log_as_json;
 static atomic_uint_fast64_t log_step, log_attempt;
 
-// Opens /dev/null in place of standard streams that were closed.
+// Opens /dev/null for standard streams that were closed.
 static void fill_standard_streams(void) {
   int fd;
   do {
@@ -104,7 +104,7 @@ static void put(line_t *line, const char *format, ...) {
   }
 }
 
-// A JSON string. Bytes that are no UTF-8 become '?': a reader of lines must never meet a line it cannot read.
+// Writes a JSON string. Bytes that are not UTF-8 become '?', so that a reader of lines can always parse them.
 static void put_quoted(line_t *line, const char *text, size_t length) {
   put(line, "\"");
   for (size_t i = 0, taken; i < length && line->used + 8 < LINE_BYTES - TAIL_BYTES; i += taken) {
@@ -121,7 +121,7 @@ static void put_quoted(line_t *line, const char *text, size_t length) {
       put(line, "%.*s", (int)taken, text + i);
     }
   }
-  line->text[line->used++] = '"'; // TAIL_BYTES keeps room for it
+  line->text[line->used++] = '"'; // TAIL_BYTES reserves space for it
 }
 
 static void put_time(line_t *line) {
@@ -133,7 +133,7 @@ static void put_time(line_t *line) {
   put(line, ".%03uZ", (unsigned)(wall_ns % BL_NS_PER_S / BL_NS_PER_MS));
 }
 
-// The words of the context as members: stage=2 becomes "stage":2.
+// Writes the pairs of the context as members: stage=2 becomes "stage":2.
 static void put_members(line_t *line, const char *words) {
   for (words += strspn(words, " "); *words != '\0'; words += strspn(words, " ")) {
     size_t length = strcspn(words, " "), key = strcspn(words, "=");
@@ -202,5 +202,5 @@ void bl_log(bl_log_level_t level, const char *format, ...) {
   }
   line.text[line.used++] = '\n';
   ssize_t written = write(STDERR_FILENO, line.text, line.used);
-  (void)written; // nowhere to report that the log itself is gone
+  (void)written; // a failure of the log itself cannot be reported
 }

@@ -32,7 +32,8 @@ static const group_files_t group_v2 = {"/sys/fs/cgroup", "memory.max", "memory.c
 static const group_files_t group_v1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
                                        "total_inactive_file "};
 
-// What one control group leaves: its limit less what it uses, page cache that can be dropped not counted.
+// Returns what one control group leaves: its limit minus its usage. Page cache that can be dropped does not count as
+// used.
 static uint64_t group_leaves(const group_files_t *files, const char *group) {
   char path[512];
   uint64_t limit, used, cache = 0;
@@ -52,9 +53,9 @@ static uint64_t group_leaves(const group_files_t *files, const char *group) {
   return limit > used ? limit - used : 0;
 }
 
-// The tightest of a group and all groups above it.
+// Returns the minimum over a group and all its ancestors.
 static uint64_t group_chain_leaves(const group_files_t *files, char *group) {
-  uint64_t least = group_leaves(files, ""); // inside a container the mount itself is the container's group
+  uint64_t least = group_leaves(files, ""); // in a container, the mount itself is the container's group
   for (char *slash = group; slash != NULL && slash[0] != '\0' && slash[1] != '\0'; slash = strrchr(group, '/')) {
     uint64_t leaves = group_leaves(files, group);
     least = leaves < least ? leaves : least;
@@ -63,7 +64,7 @@ static uint64_t group_chain_leaves(const group_files_t *files, char *group) {
   return least;
 }
 
-// What the process may still map under its limit of address space (ulimit -v).
+// Returns what the process may still map under its address space limit (ulimit -v).
 static uint64_t address_space_left(void) {
   struct rlimit limit;
   uint64_t pages;

@@ -22,7 +22,7 @@ static void *run(void *argument) {
   return NULL;
 }
 
-// Ranges that [0, count) is cut into.
+// Returns the number of ranges.
 static uint32_t ranges_of(uint64_t count, uint64_t least, uint32_t threads) {
   const uint64_t most = least > 1 ? count / least : count;
   uint32_t ranges = threads < BL_RANGES_MOST ? threads : BL_RANGES_MOST;

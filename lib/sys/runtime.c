@@ -14,7 +14,7 @@ static bool fits(int length, size_t path_bytes) {
 }
 
 bl_status_t bl_runtime_path(char *path, size_t path_bytes, bl_error_t *err) {
-  const char *runtime = getenv("XDG_RUNTIME_DIR"); // of somebody else after su, and not there in containers
+  const char *runtime = getenv("XDG_RUNTIME_DIR"); // belongs to another user after su, and is unset in containers
   if (runtime != NULL && runtime[0] == '/' && access(runtime, W_OK) == 0 &&
       fits(snprintf(path, path_bytes, "%s/ballast", runtime), path_bytes)) {
     return BL_OK;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder for what lives as long as a run: sockets and the endpoints of local runs. `$XDG_RUNTIME_DIR/ballast` where
-// that can be written to, else `ballast-UID` under $TMPDIR or /tmp; mode 0700, of this user.
+// The folder for files that live as long as a run: sockets and the endpoints of local runs. It is
+// `$XDG_RUNTIME_DIR/ballast` if that can be written to, else `ballast-UID` under $TMPDIR or /tmp. It belongs to this
+// user and has mode 0700.
 // Thread: any.
 #ifndef BALLAST_SYS_RUNTIME_H
 #define BALLAST_SYS_RUNTIME_H
@@ -9,10 +10,10 @@
 
 #include <stddef.h>
 
-// Writes the path of the first of these that fits; nothing is made. BL_INVALID: none does.
+// Writes the path of the first of these that fits. Creates nothing. BL_INVALID: none fits.
 BL_MUST_USE bl_status_t bl_runtime_path(char *path, size_t path_bytes, bl_error_t *err);
-// Makes the folder if need be and writes its path. BL_DENIED: it exists and belongs to somebody else or is open to
-// others; BL_INVALID: the path does not fit; BL_IO.
+// Creates the folder if it does not exist and writes its path. BL_DENIED: it belongs to another user or is open to
+// others. BL_INVALID: the path does not fit. BL_IO.
 BL_MUST_USE bl_status_t bl_runtime_folder(char *path, size_t path_bytes, bl_error_t *err);
 
 #endif

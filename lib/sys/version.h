@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this build is. Thread: any.
+// Version of this build and of its libraries. Thread: any.
 //
 //   stage-service 0.1.0 (1a2b3c4)
 //     libuv 1.44.2
@@ -13,12 +13,12 @@
 #include <stdio.h>
 
 const char *bl_version(void);  // "0.1.0"
-const char *bl_revision(void); // of the source, "" when unknown
-// "stage-service 0.1.0 (1a2b3c4)\n"
+const char *bl_revision(void); // of the source; "": unknown
+// Prints "stage-service 0.1.0 (1a2b3c4)\n".
 void bl_version_print(const char *program, FILE *stream);
-// A line for each of the libraries that a program is linked with.
+// Prints a line for each library that a program links.
 void bl_version_print_libraries(const bl_library_t *const *libraries, size_t count, FILE *stream);
-// One such line: "  libuv 1.44.2\n"
+// Prints one such line: "  libuv 1.44.2\n".
 void bl_version_print_library(const char *name, const char *version, FILE *stream);
 
 #endif
