@@ -23,12 +23,12 @@ struct bl_child {
   int lifeline_fd; // the writing end, -1 when closed
   bool ready_open;
   bool exited;
-  int handles; // not yet closed by libuv, which calls back in no particular order; 0 frees the child
+  int handles; // open handles; libuv closes them in no particular order; 0 frees the child
   size_t line_used;
   char line[BL_READY_LINE_BYTES];
 };
 
-// Descriptors that exist only while the process is being started; -1 when not open.
+// Descriptors that exist only while the process is being started; -1: not open.
 typedef struct spawn_files {
   int lifeline_read;
   int ready_read;
@@ -63,7 +63,7 @@ static bl_status_t open_output(const char *path, int *fd, bl_error_t *err) {
   return BL_OK;
 }
 
-// Opens what the child will inherit; the caller closes `files` in every case.
+// Opens what the child inherits. The caller closes `files` in every case.
 static bl_status_t open_files(const bl_child_options_t *options, bl_child_t *child, spawn_files_t *files,
                               bl_error_t *err) {
   int ends[2];
@@ -154,7 +154,7 @@ static int spawn(bl_child_t *child, const bl_child_options_t *options, const spa
   uv_process_options_t uv_options = {
       .exit_cb = on_exited,
       .file = options->argv[0],
-      .args = (char **)options->argv, // libuv takes char ** and does not write there
+      .args = (char **)options->argv, // libuv takes char ** but does not write to it
       .env = (char **)options->environment,
       .cwd = options->folder,
       .flags = options->own_session ? UV_PROCESS_DETACHED : 0,
@@ -186,8 +186,8 @@ bl_status_t bl_child_create(bl_loop_t *loop, const bl_child_options_t *options, 
   }
   child->process.data = child;
   child->handles = 1;
-  // What this process itself was started with by a careless parent, or a library opened without the flag, must not go
-  // on to ours; libuv clears the flag in the child for what it is told to pass on.
+  // Descriptors that a careless parent left open in this process, or that a library opened without close-on-exec, must
+  // not reach our children. libuv clears the flag in the child for those that it passes on.
   (void)close_range(STDERR_FILENO + 1, ~0u, CLOSE_RANGE_CLOEXEC);
   int error = spawn(child, options, &files);
   if (error == 0 && files.ready_read >= 0) {
@@ -197,7 +197,7 @@ bl_status_t bl_child_create(bl_loop_t *loop, const bl_child_options_t *options, 
     child->handles++;
     error = uv_pipe_open(&child->ready, files.ready_read);
     if (error == 0) {
-      files.ready_read = -1; // the handle's now
+      files.ready_read = -1; // the handle owns it now
       error = uv_read_start((uv_stream_t *)&child->ready, on_allocate, on_read);
     }
     if (error != 0) {
@@ -206,7 +206,7 @@ bl_status_t bl_child_create(bl_loop_t *loop, const bl_child_options_t *options, 
   }
   close_files(&files);
   if (error != 0) {
-    bl_child_destroy(child); // libuv wants the handle closed even when nothing was started
+    bl_child_destroy(child); // libuv requires closing the handle even if nothing was started
     return bl_error_set(err, bl__uv_status(error), "cannot start %s%s%s: %s", options->argv[0],
                         options->folder != NULL ? " in " : "", options->folder != NULL ? options->folder : "",
                         uv_strerror(error));
@@ -231,7 +231,7 @@ pid_t bl_child_pid(const bl_child_t *child) {
 
 bl_status_t bl_child_kill(bl_child_t *child, int number) {
   BL__ASSERT_LOOP(child->loop);
-  if (child->exited) { // reaped: the pid may be somebody else's by now
+  if (child->exited) { // reaped: another process may have the pid by now
     return BL_NOT_FOUND;
   }
   int error = uv_process_kill(&child->process, number);

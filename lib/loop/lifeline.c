@@ -16,7 +16,7 @@ struct bl_lifeline {
   bl_loop_t *loop;
   bl_lifeline_fn cut;
   void *context;
-  char ignored[64]; // what the parent writes, if it ever writes anything
+  char ignored[64]; // for what the parent writes, if it ever writes anything
 };
 
 static void on_allocate(uv_handle_t *handle, size_t wanted, uv_buf_t *buffer) {
@@ -27,7 +27,7 @@ static void on_allocate(uv_handle_t *handle, size_t wanted, uv_buf_t *buffer) {
 
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buffer) {
   (void)buffer;
-  if (count < 0) { // end of file, or an error, which says as much
+  if (count < 0) { // end of file, or an error, which means the same
     bl_lifeline_t *lifeline = stream->data;
     uv_read_stop(stream);
     lifeline->cut(lifeline, lifeline->context);

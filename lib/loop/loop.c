@@ -7,17 +7,19 @@
 #include <sched.h>
 #include <stdlib.h>
 
-// A close callback of libuv needs one iteration, a signal's up to two; a handle that its owner forgot never goes.
+// A close callback of libuv needs one iteration, a signal's up to two. A handle that its owner never closes stays open
+// forever.
 #define CLOSE_ITERATIONS 16
 
-// Messages closer together than this are waited for without sleeping. A sleep and its wake-up cost 10 to 50 us on a virtual
-// machine, so that a call and its answer need a multiple of that. Bounds the CPU time spent after the last message.
+// In a dialogue the loop waits this long for a message without sleeping. A sleep and its wake-up cost 10 to 50 us on a
+// virtual machine, and a call with its answer needs several of them. This bounds the CPU time spent after the last
+// message.
 #define HOT_NS 100000u
-// Many messages at a time are no dialogue: sleeping until there are more of them is what makes batches.
+// Many messages at a time are not a dialogue: sleeping until more have arrived makes batches.
 #define HOT_BATCH  2
 #define HOT_STREAK 2
 
-// Appends what was posted to `taken`, in order of posting.
+// Appends the posted messages to `taken`, in order of posting.
 static void take_posted(bl_loop_t *loop) {
   bl_message_t *newest = atomic_exchange_explicit(&loop->posted, NULL, memory_order_acquire);
   bl_message_t *oldest = NULL;
@@ -55,16 +57,16 @@ void bl_loop_drain(bl_loop_t *loop) {
   }
 }
 
-// ---- between messages that come in quick succession ----------------------------------------------------------------
+// ---- between messages that arrive in quick succession ---------------------------------------------------------------
 
 static void cool(bl_loop_t *loop) {
   uv_prepare_stop(&loop->look);
   uv_idle_stop(&loop->awake);
-  atomic_store(&loop->hot, false); // before the last look: who posts from here on wakes the loop
+  atomic_store(&loop->hot, false); // before the last read of `posted`: a thread that posts from here on wakes the loop
 }
 
 static void on_awake(uv_idle_t *awake) {
-  (void)awake; // its being active is all
+  (void)awake; // being active is all that it does
 }
 
 static void end_if_stopping(bl_loop_t *loop) {
@@ -73,7 +75,7 @@ static void end_if_stopping(bl_loop_t *loop) {
   }
 }
 
-// Once per iteration, sockets and timers in between: nothing starves.
+// Runs once per iteration. Sockets and timers are served in between, so nothing starves.
 static void on_look(uv_prepare_t *look) {
   bl_loop_t *loop = look->data;
   uint64_t now_ns = uv_hrtime();
@@ -81,7 +83,7 @@ static void on_look(uv_prepare_t *look) {
     cool(loop);
   }
   if (atomic_load(&loop->posted) == NULL) {
-    sched_yield(); // to whom the processor is of use
+    sched_yield(); // lets other threads use the processor
     return;
   }
   loop->last_wake_ns = now_ns;
@@ -101,8 +103,8 @@ static void heat(bl_loop_t *loop) {
   }
 }
 
-// One batch per wake-up: messages that keep arriving must not keep timers and sockets waiting. What is posted from
-// here on finds `posted` empty and so wakes the loop again.
+// Handles one batch per wake-up, so that messages that keep arriving do not delay timers and sockets. What is posted
+// from here on finds `posted` empty and so wakes the loop.
 static void on_wake(uv_async_t *wake) {
   bl_loop_t *loop = wake->data;
   heat(loop);
@@ -160,13 +162,13 @@ void bl_loop_destroy(bl_loop_t *loop) {
   }
   if (error == 0) {
     free(loop);
-  } // else the handle reported above still points into the loop: leaked rather than freed under it
+  } // else the handle reported above still points into the loop, which is therefore leaked, not freed
 }
 
 void bl_loop_run(bl_loop_t *loop) {
   atomic_store(&loop->thread, pthread_self());
   while (!atomic_exchange(&loop->stopping, false)) {
-    uv_run(&loop->uv, UV_RUN_DEFAULT); // returns after uv_stop; the wake handle keeps it going until then
+    uv_run(&loop->uv, UV_RUN_DEFAULT); // returns after uv_stop; until then the wake handle keeps it running
   }
 }
 
@@ -181,7 +183,8 @@ void bl_loop_post(bl_loop_t *loop, bl_message_t *message) {
     message->next = newest;
   } while (!atomic_compare_exchange_weak_explicit(&loop->posted, &newest, message, memory_order_seq_cst,
                                                   memory_order_relaxed));
-  // The loop either sees the message, having looked after this, or is seen to sleep soon: both are sequentially consistent.
+  // Both accesses are sequentially consistent. Either the loop reads `posted` after this and sees the message, or this
+  // thread sees that the loop is about to sleep.
   if (newest == NULL && !atomic_load(&loop->hot)) {
     uv_async_send(&loop->wake);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The event loop: the one thread that owns a service's state. Other threads never touch that state, they post
-// messages; the loop handles them in the order in which they were posted by each thread.
+// The event loop: the one thread that owns a service's state. Other threads never touch that state. They post messages,
+// and the loop handles the messages of each thread in the order in which that thread posted them.
 //
 //   bl_loop_t *loop;
 //   bl_loop_create(&loop, err);
@@ -10,10 +10,10 @@
 //   bl_loop_destroy(loop);
 //
 // Lifetime rules, for everything in this folder:
-//   1. Objects are created and destroyed on the loop's thread; that is the thread which calls bl_loop_run, and before
-//      that the one which called bl_loop_create.
-//   2. After x_destroy(x) returns, no callback of x fires, and x is gone for the caller. It may be called in any
-//      callback, its own included. (What the kernel still holds is freed by the loop later.)
+//   1. Objects are created and destroyed on the loop's thread: the thread that calls bl_loop_run, and before that the
+//      thread that called bl_loop_create.
+//   2. After x_destroy(x) returns, no callback of x fires, and the caller must not use x. x_destroy may be called in
+//      any callback, also in one of x. (The loop later frees what the kernel still holds.)
 //   3. If a call returns an error, its callback never fires.
 //   4. Objects are destroyed before their loop.
 // Thread: only bl_loop_post, bl_loop_stop and bl_loop_is_current may be called from another thread.
@@ -29,9 +29,9 @@
 
 typedef struct bl_loop bl_loop_t;
 
-// One message to the loop. It is embedded in what it is about, so that posting never allocates. From bl_loop_post
-// until `handle` is called it belongs to the loop and must not be posted again; in `handle` it is the receiver's, who
-// may free it, or post it again.
+// A message to the loop. It is embedded in the object that it concerns, so that posting never allocates. From
+// bl_loop_post until `handle` is called the loop owns it, and it must not be posted a second time. In `handle` the
+// receiver owns it and may free or post it.
 typedef struct bl_message bl_message_t;
 typedef void (*bl_message_fn)(bl_message_t *message);
 struct bl_message {
@@ -39,26 +39,26 @@ struct bl_message {
   bl_message_fn handle; // on the loop thread
 };
 
-// The object of type `type` in which `message` is the member `member`.
+// The object of type `type` that contains `message` as its member `member`.
 #define BL_MESSAGE_OWNER(message, type, member) ((type *)(void *)((char *)(message)-offsetof(type, member)))
 
-// BL_EXHAUSTED when the system has no descriptors left.
+// BL_EXHAUSTED: the system has no descriptors left.
 BL_MUST_USE bl_status_t bl_loop_create(bl_loop_t **loop, bl_error_t *err);
-// Handles messages that are still queued, then frees the loop. No thread may post any more.
+// Handles messages that are still queued, then frees the loop. No thread may post to it any more.
 void bl_loop_destroy(bl_loop_t *loop);
 
 // Runs events until bl_loop_stop. The calling thread becomes the loop's thread.
 void bl_loop_run(bl_loop_t *loop);
-// Makes bl_loop_run return soon; when it is not running, the next run returns at once. Any thread.
+// Makes bl_loop_run return soon. If the loop is not running, the next run returns at once. Any thread.
 void bl_loop_stop(bl_loop_t *loop);
 
-// Any thread, never blocks, never allocates, never fails. Only the first message of a batch wakes the loop.
+// Posts a message. Any thread. Never blocks, allocates or fails. Only the first message of a batch wakes the loop.
 void bl_loop_post(bl_loop_t *loop, bl_message_t *message);
-// Handles all messages posted so far, now. For orderly ends, where a thread that posted has just been joined.
+// Handles all messages posted so far, now. For an orderly end, after a thread that posts was joined.
 void bl_loop_drain(bl_loop_t *loop);
 
-bool bl_loop_is_current(const bl_loop_t *loop); // is the caller on the loop's thread
-uint64_t bl_loop_now_ms(const bl_loop_t *loop); // monotonic, as of this loop iteration
+bool bl_loop_is_current(const bl_loop_t *loop); // whether the caller is on the loop's thread
+uint64_t bl_loop_now_ms(const bl_loop_t *loop); // monotonic; read once per loop iteration
 
 extern const bl_library_t bl_loop_library; // libuv
 

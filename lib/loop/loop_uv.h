@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared inside lib/loop: the loop's structure, and libuv's status codes as ours.
+// Private to lib/loop: the loop's structure, and the mapping of libuv's status codes to ours.
 #ifndef BALLAST_LOOP_LOOP_UV_H
 #define BALLAST_LOOP_LOOP_UV_H
 
@@ -13,16 +13,16 @@
 
 struct bl_loop {
   uv_loop_t uv;
-  uv_async_t wake;                // sent by the poster that finds `posted` empty
-  _Atomic(bl_message_t *) posted; // newest first; pushed by any thread, taken whole by the loop
-  // While messages come in quick succession the loop does not sleep between them: it looks at `posted` itself, and posters
-  // need not wake it. Both handles are active exactly then; the idle one keeps libuv from blocking.
+  uv_async_t wake;                // sent by a thread that posts while `posted` is empty
+  _Atomic(bl_message_t *) posted; // newest first; any thread pushes, the loop takes all
+  // While messages arrive in quick succession the loop does not sleep between them. It polls `posted`, and posting
+  // threads need not wake it. Both handles are active only during that time. The idle handle keeps libuv from blocking.
   uv_prepare_t look;
   uv_idle_t awake;
-  atomic_bool hot;       // posters need not wake
-  uint64_t last_wake_ns; // when messages were found last
-  unsigned streak;       // such times in a row that were a dialogue: close to the one before, and few messages
-  bl_message_t *taken;   // oldest first; the loop's alone, so that a handler may drain again
+  atomic_bool hot;       // posting threads need not wake the loop
+  uint64_t last_wake_ns; // when messages were last found
+  unsigned streak;       // consecutive wake-ups that were a dialogue: soon after the one before, with few messages
+  bl_message_t *taken;   // oldest first; used by the loop only; a member, so that a handler may drain too
   atomic_bool stopping;
   _Atomic(pthread_t) thread;
 };

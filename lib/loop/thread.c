@@ -18,7 +18,8 @@ struct bl_loop_thread {
 static void *run_loop(void *argument) {
   const bl_loop_thread_t *self = argument;
   bl_thread_set_name(self->name);
-  bl_thread_unpin(); // one made by a pinned compute thread must not compete with it while other processors idle
+  bl_thread_unpin(); // otherwise a thread created by a pinned compute thread competes with it while other processors
+                     // idle
   bl_loop_run(self->loop);
   return NULL;
 }
@@ -34,7 +35,7 @@ bl_status_t bl_loop_thread_create(const char *name, bl_loop_thread_t **thread, b
     goto free_made;
   }
   sigset_t all, before;
-  sigfillset(&all); // signals are for the service's own loop
+  sigfillset(&all); // signals are handled by the service's own loop
   pthread_sigmask(SIG_SETMASK, &all, &before);
   int failed = pthread_create(&made->thread, NULL, run_loop, made);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -71,7 +72,7 @@ typedef struct call {
   void *context;
   pthread_mutex_t mutex;
   pthread_cond_t returned;
-  bool done; // under mutex
+  bool done; // guarded by mutex
 } call_t;
 
 static void on_call(bl_message_t *message) {
@@ -80,7 +81,7 @@ static void on_call(bl_message_t *message) {
   pthread_mutex_lock(&call->mutex);
   call->done = true;
   pthread_cond_signal(&call->returned);
-  pthread_mutex_unlock(&call->mutex); // gone from here on
+  pthread_mutex_unlock(&call->mutex); // `call` may be gone from here on
 }
 
 void bl_loop_thread_call(bl_loop_thread_t *thread, void (*run)(void *context), void *context) {

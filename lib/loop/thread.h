@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that runs an event loop, for what must not hold up the service's own: moving tensors and blocks.
+// A thread that runs an event loop, for work that must not delay the service's own loop: moving tensors and blocks.
 //
 //   bl_loop_thread_create("transfer", &thread, err);
 //   bl_loop_thread_call(thread, make_everything, self);    // on its loop, by rule 1 of loop.h
@@ -15,13 +15,13 @@
 
 typedef struct bl_loop_thread bl_loop_thread_t;
 
-// `name` is what the thread is called (cut at 15 bytes). It takes no signals and may run on every processor of the
-// process. BL_EXHAUSTED.
+// `name` is the thread's name (truncated at 15 bytes). The thread takes no signals and may run on every processor of
+// the process. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_loop_thread_create(const char *name, bl_loop_thread_t **thread, bl_error_t *err);
-// Stops the loop, joins the thread, destroys the loop. What was created on the loop must be gone. NULL is fine.
+// Stops the loop, joins the thread, destroys the loop. The caller has destroyed all objects of the loop. NULL is fine.
 void bl_loop_thread_destroy(bl_loop_thread_t *thread);
 bl_loop_t *bl_loop_thread_loop(const bl_loop_thread_t *thread);
-// Runs `run` on the loop and waits until it has returned; on the loop's own thread it is just called.
+// Calls `run` on the loop and waits until it returns. On the loop's own thread it calls `run` directly.
 void bl_loop_thread_call(bl_loop_thread_t *thread, void (*run)(void *context), void *context);
 
 #endif

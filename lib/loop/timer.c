@@ -47,7 +47,7 @@ void bl_timer_destroy(bl_timer_t *timer) {
 
 void bl_timer_start(bl_timer_t *timer, uint64_t delay_ms, uint64_t repeat_ms) {
   BL__ASSERT_LOOP(timer->loop);
-  uv_update_time(&timer->loop->uv); // from now, not from when this iteration began
+  uv_update_time(&timer->loop->uv); // delays count from now, not from the start of this iteration
   uv_timer_start(&timer->uv, on_fire, delay_ms, repeat_ms);
 }
 

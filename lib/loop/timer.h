@@ -3,7 +3,7 @@
 //
 //   bl_timer_create(loop, on_tick, self, &timer, err);
 //   bl_timer_start(timer, 100, 1000);   // after 100 ms, then every second
-//   bl_timer_start(timer, 50, 0);       // started again: the earlier start no longer counts
+//   bl_timer_start(timer, 50, 0);       // restarts the timer: replaces the earlier start
 //   bl_timer_destroy(timer);
 #ifndef BALLAST_LOOP_TIMER_H
 #define BALLAST_LOOP_TIMER_H

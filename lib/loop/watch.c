@@ -21,7 +21,7 @@ static void on_ready(uv_poll_t *uv, int status, int events) {
   if (status == 0) {
     told = ((events & UV_READABLE) != 0 ? BL_WATCH_READ : 0) | ((events & UV_WRITABLE) != 0 ? BL_WATCH_WRITE : 0);
   } else {
-    start(watch); // libuv has stopped; what came before the error may need several reads
+    start(watch); // libuv has stopped the handle; data that arrived before the error may need several reads
   }
   watch->ready(watch, told, watch->context);
 }
@@ -29,7 +29,7 @@ static void on_ready(uv_poll_t *uv, int status, int events) {
 static void start(bl_watch_t *watch) {
   int wanted = ((watch->events & BL_WATCH_READ) != 0 ? UV_READABLE : 0) |
                ((watch->events & BL_WATCH_WRITE) != 0 ? UV_WRITABLE : 0);
-  (void)uv_poll_start(&watch->uv, wanted, on_ready); // fails for a closed handle or other bits only
+  (void)uv_poll_start(&watch->uv, wanted, on_ready); // fails only for a closed handle or other bits
 }
 
 bl_status_t bl_watch_create(bl_loop_t *loop, int fd, bl_watch_fn ready, void *context, bl_watch_t **result,

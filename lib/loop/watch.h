@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells when a descriptor can be read or written. Lifetime and thread rules: loop.h.
+// Notifies when a descriptor can be read or written. Lifetime and thread rules: loop.h.
 //
 //   bl_watch_create(loop, fd, on_ready, self, &watch, err);
 //   bl_watch_set(watch, BL_WATCH_READ);
@@ -14,15 +14,15 @@
 #define BL_WATCH_WRITE 2u
 
 typedef struct bl_watch bl_watch_t;
-// `events` also has both bits when the descriptor is broken or its other end gone: reading says how, and until it was
-// read to that, or the watch is destroyed, this is told again.
+// `events` has both bits if the descriptor is broken or its peer has closed it: reading returns the cause. The callback
+// fires repeatedly until the cause was read or the watch is destroyed.
 typedef void (*bl_watch_fn)(bl_watch_t *watch, unsigned events, void *context);
 
-// Tells nothing until bl_watch_set. BL_EXHAUSTED, BL_IO.
+// Reports nothing until bl_watch_set. BL_EXHAUSTED, BL_IO.
 BL_MUST_USE bl_status_t bl_watch_create(bl_loop_t *loop, int fd, bl_watch_fn ready, void *context, bl_watch_t **watch,
                                         bl_error_t *err);
 void bl_watch_destroy(bl_watch_t *watch); // NULL is fine
-// What is told from now on; 0 is nothing. Setting it again to the same costs nothing.
+// Sets the events to report from now on; 0: none. Setting the same value costs nothing.
 void bl_watch_set(bl_watch_t *watch, unsigned events);
 
 #endif

@@ -17,8 +17,8 @@ struct bl_worker {
   STAILQ_HEAD(, bl_task) tasks; // under lock
   bool ending;                  // under lock
   bool rests;                   // no thread while there are no tasks
-  bool working;                 // under lock: the thread will look for another task
-  bool to_join;                 // there is or was a thread
+  bool working;                 // under lock: the thread will take another task
+  bool to_join;                 // a thread was started and not joined
   char name[16];                // of the thread
 };
 
@@ -27,7 +27,7 @@ static void deliver(bl_message_t *message) {
   task->done(task);
 }
 
-// The next task, or NULL when the thread ends.
+// Returns the next task, or NULL if the thread should end.
 static bl_task_t *take(bl_worker_t *worker) {
   pthread_mutex_lock(&worker->lock);
   while (STAILQ_EMPTY(&worker->tasks) && !worker->ending && !worker->rests) {
@@ -57,10 +57,10 @@ static void *work(void *argument) {
   return NULL;
 }
 
-// 0 or the errno value.
+// Returns 0 or the errno value.
 static int start(bl_worker_t *worker) {
   if (worker->to_join) {
-    pthread_join(worker->thread, NULL); // it has no tasks any more
+    pthread_join(worker->thread, NULL); // its tasks are done
   }
   worker->working = true;
   int failed = pthread_create(&worker->thread, NULL, work, worker);
