@@ -25,7 +25,7 @@ static bl_status_t parse_unix(const char *path, bl__address_t *address, bl_error
   return BL_OK;
 }
 
-// Writes the target for a host and port that have been taken apart.
+// Writes the target for a parsed host and port.
 static bl_status_t set_target(bl__address_t *address) {
   struct in6_addr bytes;
   const char *before = "dns:///", *after = "";

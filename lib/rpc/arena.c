@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#define BLOCK_BYTES ((size_t)16 << 10) // what is asked of malloc at least
+#define BLOCK_BYTES ((size_t)16 << 10) // minimum size of one malloc
 
 struct bl__arena_block {
   bl__arena_block_t *next;
@@ -44,7 +44,8 @@ void bl__arena_reset(bl__arena_t *arena) {
 void *bl__arena_take(bl__arena_t *arena, size_t size_bytes) {
   size_t left_to_limit = arena->limit_bytes - arena->total_bytes;
   size_t padded_bytes = (size_t)bl_align_up(size_bytes > 0 ? size_bytes : 1, _Alignof(max_align_t));
-  if (size_bytes > left_to_limit || padded_bytes > left_to_limit) { // the first, too, because rounding up may overflow
+  if (size_bytes > left_to_limit || padded_bytes > left_to_limit) { // check size_bytes too, because rounding up may
+                                                                    // overflow
     arena->exceeded = true;
     return NULL;
   }

@@ -20,7 +20,7 @@ static void release_if_over(bl_rpc_call_t *call) {
   bl__server_release(call);
 }
 
-// ---- cancellation ------------------------------------------------------------------------------------------------
+// ---- cancellation ---------------------------------------------------------------------------------------------------
 
 static void on_closed(bl_message_t *message) {
   bl_rpc_call_t *call = BL__TAG_OWNER(message, bl_rpc_call_t, closed);
@@ -30,14 +30,14 @@ static void on_closed(bl_message_t *message) {
     if (call->on_cancel != NULL) {
       bl_rpc_cancel_fn on_cancel = call->on_cancel;
       call->on_cancel = NULL;
-      on_cancel(call, call->cancel_context); // a finish in it waits for its own event: the call is still there
+      on_cancel(call, call->cancel_context); // if it finishes the call, the call lives until the event of that batch
     }
   }
   release_if_over(call);
 }
 
-// Watches for the end of the call. A call answered inside its handler takes this with its final batch instead, which
-// saves an event.
+// Watches for the end of the call. The final batch of a call that is answered inside its handler does this instead,
+// which saves an event.
 static void request_close(bl_rpc_call_t *call) {
   call->close_requested = true;
   call->outstanding++;
@@ -59,7 +59,7 @@ bool bl_rpc_call_is_cancelled(const bl_rpc_call_t *call) {
   return call->cancelled;
 }
 
-// ---- answers -----------------------------------------------------------------------------------------------------
+// ---- answers --------------------------------------------------------------------------------------------------------
 
 static void on_ended(bl_message_t *message) {
   bl_rpc_call_t *call = BL__TAG_OWNER(message, bl_rpc_call_t, finished);
@@ -88,7 +88,7 @@ static void start_final(bl_rpc_call_t *call) {
   if (call->output != NULL) {
     ops[count++] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = call->output};
   }
-  grpc_metadata exact; // the status by its name: several share a gRPC code
+  grpc_metadata exact; // the status by its name, because several share a gRPC code
   memset(&exact, 0, sizeof exact);
   exact.key = grpc_slice_from_static_string(BL__RPC_STATUS_KEY);
   exact.value = grpc_slice_from_static_string(bl_status_name(call->status));
@@ -121,7 +121,7 @@ void bl_rpc_call_finish(bl_rpc_call_t *call, bl_status_t status, const char *tex
   call->text = grpc_slice_from_copied_string(text != NULL ? text : "");
   if (call->sending == NULL) {
     start_final(call);
-  } // else on_sent does
+  } // else on_sent calls start_final
 }
 
 void bl_rpc_call_fail(bl_rpc_call_t *call, const bl_error_t *err) {
@@ -145,7 +145,7 @@ static void on_sent(bl_message_t *message) {
     bl_rpc_sent_fn sent = call->on_sent;
     call->on_sent = NULL;
     sent(call, call->sent_context);
-  } // a message that was not sent means a cancelled call, which on_closed reports
+  } // an unsent message means that the call is cancelled; on_closed reports that
 }
 
 bl_status_t bl_rpc_call_send(bl_rpc_call_t *call, const ProtobufCMessage *output, bl_rpc_sent_fn sent, void *context) {
@@ -177,9 +177,9 @@ bool bl_rpc_call_can_send(const bl_rpc_call_t *call) {
   return call->sending == NULL && !call->cancelled && !call->finishing;
 }
 
-// ---- a client's stream -------------------------------------------------------------------------------------------
+// ---- a client's stream ----------------------------------------------------------------------------------------------
 
-// The message in call->payload; on failure the call is ended and NULL returned.
+// Unpacks the message in call->payload. On failure it ends the call and returns NULL.
 static ProtobufCMessage *unpack(bl_rpc_call_t *call) {
   bl_error_t err;
   ProtobufCMessage *input = NULL;
@@ -228,7 +228,7 @@ void bl_rpc_call_read(bl_rpc_call_t *call, bl_rpc_handler_fn read, void *context
   bl__rpc_start(call->call, &op, 1, &call->received);
 }
 
-// ---- arrival -----------------------------------------------------------------------------------------------------
+// ---- arrival --------------------------------------------------------------------------------------------------------
 
 static void refuse_unknown(bl_rpc_call_t *call) {
   char *method = grpc_slice_to_c_string(call->details.method);
@@ -238,7 +238,8 @@ static void refuse_unknown(bl_rpc_call_t *call) {
   bl_rpc_call_fail(call, &err);
 }
 
-// Whether who called may call this. Without TLS whoever reaches the address may: loopback, unix sockets.
+// Checks whether the caller may call this method. Without TLS every process that reaches the address may: loopback,
+// unix sockets.
 static bl_status_t check_access(bl_rpc_call_t *call, bl_error_t *err) {
   const bl_rpc_t *rpc = call->server->rpc;
   call->identity.role = BL_ROLE_NONE;
@@ -259,7 +260,7 @@ static bl_status_t check_access(bl_rpc_call_t *call, bl_error_t *err) {
 
 static void serve(bl_rpc_call_t *call) {
   if (call->payload == NULL) {
-    bl_error_t err; // larger than gRPC was told to take, or none was sent
+    bl_error_t err; // larger than gRPC's receive limit, or not sent
     (void)bl_error_set(&err, BL_EXHAUSTED, "%s: no message, or one of more than %zu bytes",
                        call->method->descriptor->name, call->server->message_limit_bytes);
     bl_rpc_call_fail(call, &err);
@@ -310,7 +311,7 @@ void bl__call_on_arrived(bl_message_t *message) {
   }
 }
 
-// ---- what a handler may ask --------------------------------------------------------------------------------------
+// ---- queries of a handler -------------------------------------------------------------------------------------------
 
 uint64_t bl_rpc_call_remaining_ms(const bl_rpc_call_t *call) {
   gpr_timespec deadline = gpr_convert_clock_type(call->deadline, GPR_CLOCK_MONOTONIC);

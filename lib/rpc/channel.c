@@ -13,9 +13,9 @@
 #define KEEPALIVE_TIMEOUT_MS 5000
 #define FIRST_BACKOFF_MS     100
 #define LARGEST_BACKOFF_MS   1000
-// How long a connection attempt may take: nobody answers at that address.
+// Time limit of a connection attempt to an address where nothing answers.
 #define CONNECT_TIMEOUT_MS 5000
-// Names are looked up again at most this often; by default gRPC waits 30 s, far longer than a service takes to move.
+// Minimum time between two look-ups of a name. gRPC's default of 30 s is far longer than a service takes to move.
 #define RESOLVE_INTERVAL_MS 1000
 #define ANY_SERVICE         (BL_STAGES | BL_STORES | BL_DRIVERS)
 
@@ -29,7 +29,7 @@ static grpc_channel *create_grpc_channel(const bl__address_t *address, const bl_
   bl__rpc_args_add(&args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
                    options->keepalive_timeout_ms != 0 ? options->keepalive_timeout_ms : KEEPALIVE_TIMEOUT_MS);
   bl__rpc_args_add(&args, GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  bl__rpc_args_add(&args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0); // as many as keepalive wants
+  bl__rpc_args_add(&args, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0); // as many as keepalive needs
   bl__rpc_args_add(&args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, FIRST_BACKOFF_MS);
   bl__rpc_args_add(&args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, LARGEST_BACKOFF_MS);
   // gRPC's name for the time that a connection attempt may take.
@@ -37,18 +37,18 @@ static grpc_channel *create_grpc_channel(const bl__address_t *address, const bl_
                    options->connect_timeout_ms != 0 ? options->connect_timeout_ms : CONNECT_TIMEOUT_MS);
   bl__rpc_args_add(&args, GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, RESOLVE_INTERVAL_MS);
   bl__rpc_args_add(&args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  bl__rpc_args_add(&args, GRPC_ARG_ENABLE_RETRIES, 0); // the caller knows what may be done twice
+  bl__rpc_args_add(&args, GRPC_ARG_ENABLE_RETRIES, 0); // only the caller knows what may be done twice
   bl__rpc_args_add(&args, GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   bl__rpc_args_add(&args, GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT_MAX);
   bl__rpc_args_add(&args, GRPC_ARG_ENABLE_CHANNELZ, 0);
-  // Identity only: a small compressed message could unpack to far more than the message limit.
+  // No compression: a small compressed message could unpack to far more than the message limit.
   bl__rpc_args_add(&args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1u << GRPC_COMPRESS_NONE);
   return grpc_channel_create(address->target, credentials, &args.list);
 }
 
-// ---- lines -----------------------------------------------------------------------------------------------------------
+// ---- lines ----------------------------------------------------------------------------------------------------------
 
-// NULL: out of memory.
+// Returns NULL if out of memory.
 static bl__line_t *create_line(const bl_rpc_channel_t *channel) {
   bl__line_t *line = calloc(1, sizeof *line);
   if (line == NULL) {
@@ -77,7 +77,7 @@ void bl__line_release(bl__line_t *line) {
 bl__line_t *bl__channel_take_line(bl_rpc_channel_t *channel) {
   if (channel->trust != NULL && bl_tls_refresh(channel->tls) != channel->line->generation) {
     bl__line_t *line = create_line(channel);
-    if (line != NULL) { // else the next request tries again
+    if (line != NULL) { // else the next request retries
       bl__line_release(channel->line);
       channel->line = line;
     }
@@ -86,7 +86,7 @@ bl__line_t *bl__channel_take_line(bl_rpc_channel_t *channel) {
   return channel->line;
 }
 
-// What gRPC says when the other end hangs up in the middle of making the connection.
+// Returns whether gRPC's text says that the peer closed the connection during its set-up.
 static bool was_hung_up(const char *text) {
   static const char *const marks[] = {"ocket closed", "onnection reset", "roken pipe", "andshake", "SSL", "ssl"};
   for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
@@ -100,7 +100,7 @@ static bool was_hung_up(const char *text) {
 bool bl__channel_explain(bl_rpc_channel_t *channel, bl_error_t *err) {
   bl_error_t why;
   if (strstr(err->text, "failed to connect") == NULL) {
-    return false; // it was connected
+    return false; // the connection had been made
   }
   if (channel->trust != NULL) {
     if (bl__trust_refusal(channel->trust, &why) || bl_tls_judge_own(channel->tls, &why) != BL_OK) {
@@ -120,7 +120,7 @@ unsigned bl__channel_server_roles(const bl_rpc_channel_t *channel) {
   return channel->options.server_roles != 0 ? channel->options.server_roles : ANY_SERVICE;
 }
 
-// ---- life ------------------------------------------------------------------------------------------------------------
+// ---- life -----------------------------------------------------------------------------------------------------------
 
 static void free_channel(bl_rpc_channel_t *channel) {
   bl__line_release(channel->line);
@@ -156,7 +156,7 @@ bl_status_t bl_rpc_channel_create(bl_rpc_t *rpc, const char *text, const bl_rpc_
   channel->rpc = rpc;
   channel->peer = address;
   channel->options = *options;
-  channel->options.security = NULL; // the caller's
+  channel->options.security = NULL; // owned by the caller
   channel->message_limit_bytes =
       options->message_limit_bytes != 0 ? options->message_limit_bytes : BL_RPC_MESSAGE_LIMIT_BYTES;
   channel->unpack_limit_bytes =

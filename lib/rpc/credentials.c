@@ -20,9 +20,9 @@ bl_status_t bl__plaintext_check(bool allowed, const bl__address_t *address, cons
                       text);
 }
 
-// ---- serving -------------------------------------------------------------------------------------------------------
+// ---- serving --------------------------------------------------------------------------------------------------------
 
-// gRPC asks at the start and at every handshake, on threads of its own, one listener never twice at a time.
+// gRPC calls it at the start and at every handshake, on threads of its own, for one listener never concurrently.
 static grpc_ssl_certificate_config_reload_status give_certificate(void *context,
                                                                   grpc_ssl_server_certificate_config **config) {
   bl__server_identity_t *identity = context;
@@ -31,7 +31,7 @@ static grpc_ssl_certificate_config_reload_status give_certificate(void *context,
   }
   bl_tls_material_t material;
   if (bl_tls_material_init(&material, identity->tls, NULL) != BL_OK) {
-    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL; // the one before stays
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_FAIL; // the previous certificate stays
   }
   grpc_ssl_pem_key_cert_pair pair = {.private_key = material.key, .cert_chain = material.certificate};
   *config = grpc_ssl_server_certificate_config_create(material.ca, &pair, 1);
@@ -84,7 +84,7 @@ bl_status_t bl__call_identity(grpc_call *call, bl_identity_t *identity, bl_error
   return status;
 }
 
-// ---- calling -------------------------------------------------------------------------------------------------------
+// ---- calling --------------------------------------------------------------------------------------------------------
 
 struct bl__trust {
   grpc_tls_certificate_verifier_external external; // gRPC's view of it
@@ -121,12 +121,13 @@ bool bl__trust_refusal(bl__trust_t *trust, bl_error_t *err) {
   return err->status != BL_OK;
 }
 
-// The whole judgement of a server's certificate, after the handshake has proved that it owns the key and before anything
-// is sent to it. gRPC's own would check the host's name, which is not what counts here, and keep the reason to itself.
+// Judges a server's certificate completely, after the handshake has proved that the server owns the key and before data
+// is sent to it. gRPC's own check would test the host name, which does not matter here, and would not report the
+// reason.
 static int judge(void *context, grpc_tls_custom_verification_check_request *request,
                  grpc_tls_on_custom_verification_check_done_cb done, void *argument, grpc_status_code *code,
                  char **text) {
-  (void)done, (void)argument; // judged at once
+  (void)done, (void)argument; // judged synchronously
   bl__trust_t *trust = context;
   const char *chain = request->peer_info.peer_cert_full_chain;
   if (chain == NULL || chain[0] == '\0') {
@@ -148,7 +149,7 @@ static int judge(void *context, grpc_tls_custom_verification_check_request *requ
 }
 
 static void cancel(void *context, grpc_tls_custom_verification_check_request *request) {
-  (void)context, (void)request; // never waits
+  (void)context, (void)request; // `judge` never waits
 }
 
 static void destruct(void *context) {
@@ -167,16 +168,16 @@ grpc_channel_credentials *bl__channel_credentials_create(bl__trust_t *trust, uin
   bl_tls_material_cleanup(&material);
   trust->external = (grpc_tls_certificate_verifier_external){
       .user_data = trust, .verify = judge, .cancel = cancel, .destruct = destruct};
-  atomic_fetch_add(&trust->users, 1); // the verifier's, given back by destruct
+  atomic_fetch_add(&trust->users, 1); // the verifier's reference, released by destruct
   grpc_tls_certificate_verifier *verifier = grpc_tls_certificate_verifier_external_create(&trust->external);
   grpc_tls_credentials_options *options = grpc_tls_credentials_options_create();
   grpc_tls_credentials_options_set_certificate_provider(options, provider);
   grpc_tls_credentials_options_watch_root_certs(options);
   grpc_tls_credentials_options_watch_identity_key_cert_pairs(options);
-  grpc_tls_credentials_options_set_verify_server_cert(options, 0); // `judge` does, with words
+  grpc_tls_credentials_options_set_verify_server_cert(options, 0); // `judge` does it, and reports the reason
   grpc_tls_credentials_options_set_check_call_host(options, 0);
   grpc_tls_credentials_options_set_certificate_verifier(options, verifier);
-  grpc_channel_credentials *credentials = grpc_tls_credentials_create(options); // takes the options
+  grpc_channel_credentials *credentials = grpc_tls_credentials_create(options); // takes ownership of the options
   grpc_tls_certificate_verifier_release(verifier);
   grpc_tls_certificate_provider_release(provider);
   return credentials;

@@ -6,12 +6,12 @@
 
 enum { SET_FILE = 1, NAME = 1, FILE_PACKAGE = 2, FILE_DEPENDENCY = 3, ENUM_VALUE = 2 };
 
-// Messages inside messages; generated code nests two or three deep.
+// Nested messages. Generated code nests two or three deep.
 #define DEPTH_MAX 16
 
 typedef enum { LEAF, MESSAGE, ENUM, SERVICE, FILE_SCOPE } scope_t;
 
-// What a scope holds that has a name: the field it is in, and what it is.
+// A named member of a scope: the field that holds it, and its kind.
 typedef struct child {
   scope_t scope;
   uint32_t field;
@@ -24,7 +24,7 @@ static const child_t children[] = {
     {MESSAGE, 8, LEAF},       {SERVICE, 2, LEAF},
 };
 
-// ---- wire format ---------------------------------------------------------------------------------------------------
+// ---- wire format ----------------------------------------------------------------------------------------------------
 
 static bool take_varint(bl__span_t *rest, uint64_t *value) {
   *value = 0;
@@ -49,7 +49,8 @@ static bool take_bytes(bl__span_t *rest, uint64_t count, bl__span_t *taken) {
   return true;
 }
 
-// The next field that is a text, bytes or message; others are skipped. False at the end, or where the bytes break.
+// Returns the next field that is a text, bytes or message, and skips others. False: end of the bytes, or malformed
+// bytes.
 static bool next_field(bl__span_t *rest, uint32_t *number, bl__span_t *value) {
   uint64_t key, scalar;
   while (take_varint(rest, &key)) {
@@ -96,9 +97,9 @@ static bl__span_t span_of(const char *text) {
   return (bl__span_t){(const uint8_t *)text, strlen(text)};
 }
 
-// ---- symbols -------------------------------------------------------------------------------------------------------
+// ---- symbols --------------------------------------------------------------------------------------------------------
 
-// An enum's values are named beside it, not inside it.
+// An enum's values are named in the scope that contains the enum, not inside the enum.
 static bool enum_has_value(bl__span_t message, bl__span_t name) {
   uint32_t number;
   bl__span_t value;
@@ -120,7 +121,7 @@ static bool child_of(scope_t scope, uint32_t field, scope_t *is) {
   return false;
 }
 
-// Whether `path`, e.g. "Outer.Inner.field", is defined in `message`, and as what.
+// Returns whether `path`, e.g. "Outer.Inner.field", is defined in `message`, and its kind.
 static bool find(bl__span_t message, scope_t scope, const char *path, scope_t *found, unsigned depth) {
   const char *dot = strchr(path, '.');
   const bl__span_t first = {(const uint8_t *)path, dot != NULL ? (size_t)(dot - path) : strlen(path)};
@@ -180,7 +181,7 @@ bool bl__descriptors_message(bl__span_t set, const char *name) {
   return find_symbol(set, name, &file, &found) && found == MESSAGE;
 }
 
-// ---- files ---------------------------------------------------------------------------------------------------------
+// ---- files ----------------------------------------------------------------------------------------------------------
 
 static bool find_file(bl__span_t set, bl__span_t name, bl__span_t *file) {
   uint32_t number;

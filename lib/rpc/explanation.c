@@ -16,7 +16,7 @@ struct bl__explanation {
   bl_tls_t *tls; // NULL: plaintext
   unsigned roles;
   char host[BL_RPC_ADDRESS_BYTES], port[6], address[BL_RPC_ADDRESS_BYTES];
-  bl_error_t err; // gRPC's, then ours
+  bl_error_t err; // gRPC's error, replaced if the cause is found
 };
 
 static void find_out(bl_task_t *task) {
@@ -74,7 +74,7 @@ bool bl__explanation_begin(bl_rpc_request_t *request, const bl_error_t *err, bl_
 void bl__explanations_end(bl_rpc_t *rpc, void (*dropped)(bl_rpc_request_t *request)) {
   bl_worker_destroy(rpc->prober);
   rpc->prober = NULL;
-  bl_loop_drain(rpc->loop); // of the one that ran
+  bl_loop_drain(rpc->loop); // handles the result of a finished probe
   for (bl__explanation_t *self; (self = LIST_FIRST(&rpc->explanations)) != NULL;) {
     leave(rpc, self);
     dropped(self->request);

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why a connection could not be made where gRPC does not say it: tried out once more, on a thread of its own
-// (tls/probe.h), before the request is told its end.
+// Determines why a connection failed if gRPC does not report it. The connection is tried once more on a separate thread
+// (tls/probe.h) before the request reports its end.
 // Thread: the loop's.
 #ifndef BALLAST_RPC_EXPLANATION_H
 #define BALLAST_RPC_EXPLANATION_H
 
 #include "rpc/channel_core.h"
 
-// Requests that wait for an explanation at a time; more are told what gRPC says.
+// Maximum number of requests that wait for an explanation. Further requests report gRPC's error.
 #define BL__EXPLANATIONS_MAX 16
-// How long one may take.
+// Time limit of one explanation.
 #define BL__EXPLANATION_MS 2000
 
 typedef void (*bl__explained_fn)(bl_rpc_request_t *request, const bl_error_t *err);
 
-// Begins to find out why `request` could not connect, which ended with `err`. `explained` is called later with the cause,
-// or with `err` as it is; the request stays until then. False: nothing can be found out, and it will not be called.
+// Starts to determine why `request` could not connect. It ended with `err`. `explained` is called later with the cause,
+// or with `err` unchanged. The request must live until then. Returns false if nothing can be determined: `explained` is
+// then not called.
 bool bl__explanation_begin(bl_rpc_request_t *request, const bl_error_t *err, bl__explained_fn explained);
-// Ends those under way without telling anybody: `dropped` is called for each, to free the request.
+// Ends explanations in progress without calling `explained`. Calls `dropped` for each, to free its request.
 void bl__explanations_end(bl_rpc_t *rpc, void (*dropped)(bl_rpc_request_t *request));
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The asking side of health.h.
+// The client of health.h.
 #include "rpc/health.h"
 
 #include "rpc/health_wire.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The serving side of health.h.
+// The server of health.h.
 #include "rpc/health.h"
 
 #include "rpc/health_wire.h"
@@ -9,9 +9,9 @@
 #include <string.h>
 
 #define NAME_BYTES 128
-// The health port answers tiny messages only: what bounds a client that sends more.
+// The health port receives only tiny messages: bounds a client that sends more.
 #define MESSAGE_LIMIT_BYTES 4096
-// Watchers' last messages and running checks get this long at shutdown.
+// Time at shutdown for the watchers' last messages and for running checks.
 #define DRAIN_MS 200
 
 typedef struct service {
@@ -19,8 +19,8 @@ typedef struct service {
   bool serving;
 } service_t;
 
-// One Watch call. It is told the state when that differs from what it was told last, and one message at a time, so a
-// watcher that reads slowly skips states but ends up with the last.
+// One Watch call. A message is sent if the state differs from the one sent last, one message at a time. A slow watcher
+// therefore skips states but receives the last one.
 typedef struct watcher {
   bl_rpc_call_t *call; // NULL: free
   char name[NAME_BYTES];
@@ -97,7 +97,7 @@ static void tell(bl_rpc_health_t *health, watcher_t *watcher) {
   if (bl__health_send(watcher->call, state, on_sent, health) == BL_OK) {
     watcher->told = true;
     watcher->last = state;
-  } // else it is being cancelled
+  } // else the call is being cancelled
 }
 
 static void handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
@@ -138,7 +138,7 @@ bl_status_t bl_rpc_health_create(bl_rpc_t *rpc, bl_rpc_health_t **result, bl_err
     bl_rpc_health_destroy(health);
     return status;
   }
-  health->service_count = 1; // "", the process, not serving
+  health->service_count = 1; // "", the process, as not serving
   *result = health;
   return BL_OK;
 }

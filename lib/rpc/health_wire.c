@@ -53,7 +53,7 @@ bl_status_t bl__health_send(bl_rpc_call_t *call, bl_rpc_health_state_t state, bl
 bl_status_t bl__health_start_check(bl_rpc_channel_t *channel, const char *service, uint64_t deadline_ms,
                                    bl_rpc_done_fn done, void *context, bl_error_t *err) {
   Grpc__Health__V1__HealthCheckRequest request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
-  request.service = (char *)service; // protobuf-c has no const strings; packing only reads
+  request.service = (char *)service; // protobuf-c has no const strings; packing only reads it
   return bl_rpc_channel_call(channel, bl__health_service(), "Check", &request.base, deadline_ms, done, context, NULL,
                              err);
 }

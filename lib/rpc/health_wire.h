@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of grpc.health.v1, inside lib/rpc: the only place that knows their generated code.
+// Private to lib/rpc: the messages of grpc.health.v1. Only this module includes their generated code.
 #ifndef BALLAST_RPC_HEALTH_WIRE_H
 #define BALLAST_RPC_HEALTH_WIRE_H
 
@@ -7,7 +7,7 @@
 
 const ProtobufCServiceDescriptor *bl__health_service(void);
 
-const char *bl__health_read_request(const ProtobufCMessage *input); // the service asked for
+const char *bl__health_read_request(const ProtobufCMessage *input); // the requested service
 bl_rpc_health_state_t bl__health_read_response(const ProtobufCMessage *output);
 
 void bl__health_reply(bl_rpc_call_t *call, bl_rpc_health_state_t state);

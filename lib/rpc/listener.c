@@ -18,7 +18,7 @@ static void write_lock_path(const bl__address_t *address, char path[LOCK_PATH_BY
   snprintf(path, LOCK_PATH_BYTES, "%s.lock", address->path);
 }
 
-// Takes the lock, which the kernel frees when its holder ends, however it ends.
+// Takes the lock. The kernel frees it when its holder ends in any way.
 static bl_status_t take_lock(bl__listener_t *listener, bl_error_t *err) {
   char path[LOCK_PATH_BYTES];
   write_lock_path(&listener->address, path);
@@ -35,11 +35,11 @@ static bl_status_t take_lock(bl__listener_t *listener, bl_error_t *err) {
   return BL_OK;
 }
 
-// A server that takes no locks may live at the path: whoever answers is alive.
+// A server without a lock may also use the path: if it answers, it is alive.
 static bl_status_t remove_stale_socket(const char *path, bl_error_t *err) {
   struct stat status;
   if (lstat(path, &status) != 0) {
-    return BL_OK; // nothing there; a folder that cannot be read was found by the lock
+    return BL_OK; // no file; the lock has already detected a folder that cannot be read
   }
   if (!S_ISSOCK(status.st_mode)) {
     return bl_error_set(err, BL_PRECONDITION, "cannot listen on unix:%s: the file there is not a socket", path);
@@ -49,7 +49,7 @@ static bl_status_t remove_stale_socket(const char *path, bl_error_t *err) {
     return bl_error_set(err, bl_status_from_errno(errno), "cannot listen on unix:%s: %s", path, strerror(errno));
   }
   struct sockaddr_un peer = {.sun_family = AF_UNIX};
-  memcpy(peer.sun_path, path, strlen(path) + 1); // fits: bl__address_parse
+  memcpy(peer.sun_path, path, strlen(path) + 1); // fits: checked by bl__address_parse
   bool refused = connect(fd, (struct sockaddr *)&peer, sizeof peer) != 0 && errno == ECONNREFUSED;
   close(fd);
   if (!refused) {
@@ -93,7 +93,7 @@ void bl__listener_release(bl__listener_t *listener) {
   listener->lock_fd = -1;
 }
 
-// Binds as gRPC would have; returns the errno, 0 when it works.
+// Binds as gRPC would. Returns 0 or the errno value.
 static int try_bind(const struct addrinfo *info) {
   int fd = socket(info->ai_family, info->ai_socktype | SOCK_CLOEXEC, info->ai_protocol);
   if (fd < 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gRPC does not do about listening, inside lib/rpc: never take a live server's unix socket, and say why binding
-// failed.
+// Private to lib/rpc: supplements gRPC's listening. It never takes the unix socket of a live server, and it reports why
+// binding failed.
 #ifndef BALLAST_RPC_LISTENER_H
 #define BALLAST_RPC_LISTENER_H
 
@@ -8,17 +8,17 @@
 
 typedef struct bl__listener {
   bl__address_t address;
-  int lock_fd; // -1 when none is held
+  int lock_fd; // -1: no lock is held
 } bl__listener_t;
 
-// Before gRPC binds. For a unix path: locks "PATH.lock" for as long as this process lives, makes sure that nobody
-// answers at PATH, and removes a socket left behind there. BL_PRECONDITION: a live server has it, or what is there is not
-// a socket. BL_NOT_FOUND, BL_DENIED, ...: the folder. Nothing to do for a TCP address.
+// Call before gRPC binds. For a unix path it locks "PATH.lock" for the life of this process, checks that no server
+// answers at PATH, and removes a stale socket there. BL_PRECONDITION: a live server uses the path, or the file is not a
+// socket. BL_NOT_FOUND, BL_DENIED, ...: of the folder. For a TCP address it does nothing.
 BL_MUST_USE bl_status_t bl__listener_claim(bl__listener_t *listener, const bl__address_t *address, bl_error_t *err);
-// After gRPC has closed its socket: removes socket and lock.
+// Removes socket and lock. Call after gRPC has closed its socket.
 void bl__listener_release(bl__listener_t *listener);
 
-// After gRPC failed to bind: finds the reason by trying, because gRPC returns none.
+// Finds the cause after gRPC failed to bind. It binds by itself, because gRPC returns no cause.
 BL_MUST_USE bl_status_t bl__listener_explain(const bl__address_t *address, const char *text, bl_error_t *err);
 
 #endif

@@ -21,7 +21,7 @@ bl_status_t bl__message_pack(const ProtobufCMessage *message, size_t limit_bytes
   return BL_OK;
 }
 
-// The buffer's bytes as one slice; without a copy where they are one already. The caller unrefs it.
+// Returns the buffer's bytes as one slice, without a copy if the buffer is one slice. The caller unrefs it.
 static bool read_slice(grpc_byte_buffer *buffer, grpc_slice *slice) {
   grpc_byte_buffer_reader reader;
   size_t size_bytes = grpc_byte_buffer_length(buffer);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between protobuf-c's structures and gRPC's byte buffers, inside lib/rpc, with limits both ways.
+// Private to lib/rpc: converts messages between protobuf-c's structures and gRPC's byte buffers, with limits both ways.
 #ifndef BALLAST_RPC_MESSAGE_H
 #define BALLAST_RPC_MESSAGE_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both versions of the protocol are one code: their messages are equal on the wire and differ in their package's name
-// only, so v1alpha is v1's service under another name. Nothing is kept between requests.
+// Serves both versions of the protocol with one implementation. Their messages are equal on the wire and differ only in
+// the package's name, so v1alpha is v1's service under another name. No state is kept between requests.
 #include "rpc/descriptors.h"
 #include "rpc/reflection.h"
 #include "rpc/server_core.h"
@@ -14,7 +14,7 @@
 typedef Grpc__Reflection__V1__ServerReflectionRequest request_t;
 typedef Grpc__Reflection__V1__ServerReflectionResponse response_t;
 
-// A response with everything it may point to.
+// A response and everything that it may point to.
 typedef struct answer {
   response_t message;
   Grpc__Reflection__V1__FileDescriptorResponse files;
@@ -59,7 +59,7 @@ static void answer_files(answer_t *answer, bl__span_t file) {
 static void answer_list(answer_t *answer, const bl_rpc_server_t *server) {
   const ProtobufCServiceDescriptor *last = NULL;
   size_t count = 0;
-  for (size_t i = 0; i < server->method_count; i++) { // methods of one service stand together
+  for (size_t i = 0; i < server->method_count; i++) { // methods of one service are adjacent
     const ProtobufCServiceDescriptor *service = server->methods[i].service;
     if (service == NULL || service == last || count == BL_RPC_REFLECTION_SERVICES) {
       continue;
@@ -78,7 +78,7 @@ static void answer_list(answer_t *answer, const bl_rpc_server_t *server) {
   answer->message.list_services_response = &answer->list;
 }
 
-// None of our messages has extensions.
+// No message of this project has extensions.
 static void answer_extensions(answer_t *answer, const char *type) {
   if (!bl__descriptors_message(descriptor_set(), type)) {
     answer_error(answer, BL_NOT_FOUND, "no message named", type);
@@ -125,7 +125,7 @@ static void fill(answer_t *answer, const request_t *request, const bl_rpc_server
   }
 }
 
-// ---- the stream: read one, answer it, and so on --------------------------------------------------------------------
+// ---- the stream: reads a request, answers it, reads the next --------------------------------------------------------
 
 static void on_request(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- life --------------------------------------------------------------------------------------------------------
+// ---- life -----------------------------------------------------------------------------------------------------------
 
 static bl_rpc_request_t *take_request(bl_rpc_channel_t *channel) {
   bl_rpc_request_t *request = channel->free;
@@ -52,7 +52,7 @@ static void leave_channel(bl_rpc_request_t *request) {
   }
 }
 
-// All events have come: frees what gRPC gave, and keeps the structure for the next call.
+// Called after all events have arrived. Frees what gRPC allocated, and keeps the structure for a later call.
 static void release_request(bl_rpc_request_t *request) {
   grpc_call_unref(request->call);
   bl__line_release(request->line);
@@ -96,9 +96,9 @@ void bl__request_abandon(bl_rpc_request_t *request) {
   }
 }
 
-// ---- the end of a request ----------------------------------------------------------------------------------------
+// ---- the end of a request -------------------------------------------------------------------------------------------
 
-// The server's own status if it sent one by name; BL_OK: it did not.
+// Returns the server's own status if it was sent by name. BL_OK: it was not.
 static bl_status_t said_status(const bl_rpc_request_t *request) {
   for (size_t i = 0; i < request->trailing.count; i++) {
     const grpc_metadata *entry = &request->trailing.metadata[i];
@@ -114,14 +114,14 @@ static bl_status_t said_status(const bl_rpc_request_t *request) {
   return BL_OK;
 }
 
-// Else what its gRPC code means. What was cancelled, and not by this side, was so because the server ended.
+// Otherwise maps the gRPC code. A call that was cancelled, but not by this side, means that the server ended.
 static bl_status_t read_status(const bl_rpc_request_t *request) {
   const bl_status_t said = said_status(request);
   const bool ended = request->code == GRPC_STATUS_CANCELLED && !request->cancelled;
   return said != BL_OK ? said : ended ? BL_UNAVAILABLE : bl_status_from_grpc_code((int)request->code);
 }
 
-// True: the cause may be found out by trying (explanation.h).
+// Returns true if an attempt may find the cause (explanation.h).
 static bool read_error(const bl_rpc_request_t *request, bl_error_t *err) {
   if (request->failure.status != BL_OK) {
     *err = request->failure;
@@ -148,7 +148,7 @@ static bool read_error(const bl_rpc_request_t *request, bl_error_t *err) {
   return false;
 }
 
-// Unpacks request->output; a failure becomes the request's.
+// Unpacks request->output. A failure becomes the request's.
 static const ProtobufCMessage *read_output(bl_rpc_request_t *request) {
   ProtobufCMessage *output = NULL;
   bl_status_t status =
@@ -156,7 +156,7 @@ static const ProtobufCMessage *read_output(bl_rpc_request_t *request) {
   grpc_byte_buffer_destroy(request->output);
   request->output = NULL;
   if (status != BL_OK) {
-    if (status == BL_INVALID) { // their message, not our caller's argument
+    if (status == BL_INVALID) { // the server's message is wrong, not the caller's argument
       request->failure.status = BL_DATA_LOSS;
     }
     bl_error_prefix(&request->failure, "%s: %s", request->channel->address, request->method->name);
@@ -167,7 +167,7 @@ static const ProtobufCMessage *read_output(bl_rpc_request_t *request) {
 static void end_explained(bl_rpc_request_t *request, const bl_error_t *err) {
   request->explaining = false;
   if (request->done != NULL) {
-    report_done(request, NULL, err); // may destroy the channel: then the request is on its own
+    report_done(request, NULL, err); // may destroy the channel; the request outlives it
   }
   release_request(request);
 }
@@ -192,7 +192,7 @@ static void end_request(bl_rpc_request_t *request) {
       request->explaining = true;
       return;
     }
-    report_done(request, output, &err); // may destroy the channel: then the request is on its own
+    report_done(request, output, &err); // may destroy the channel; the request outlives it
   }
   release_request(request);
 }
@@ -204,7 +204,7 @@ static void free_input(bl_rpc_request_t *request) {
   }
 }
 
-// ---- streams -----------------------------------------------------------------------------------------------------
+// ---- streams --------------------------------------------------------------------------------------------------------
 
 static void on_received(bl_message_t *message);
 
@@ -216,8 +216,8 @@ static void receive_next(bl_rpc_request_t *request) {
   bl__rpc_start(request->call, &op, 1, &request->received);
 }
 
-// Goes on after an event: reads the next message of a stream, or ends the request when gRPC is done with it. A stream
-// that ended well is read to its end, however its last messages and its status overtook each other.
+// Continues after an event: reads the next message of a stream, or ends the request when gRPC is done with it. A stream
+// that ended with OK is read to its end, in whatever order its last messages and its status arrive.
 static void advance(bl_rpc_request_t *request) {
   const bool readable = request->stream && !request->exhausted && request->done != NULL &&
                         (!request->has_status || request->code == GRPC_STATUS_OK);
@@ -242,7 +242,7 @@ static void on_received(bl_message_t *message) {
       grpc_call_cancel(request->call, NULL);
       request->exhausted = true;
     } else {
-      request->in_message = true; // keeps the request while its channel may be destroyed
+      request->in_message = true; // keeps the request if its callback destroys the channel
       request->message(request, output, request->context);
       request->in_message = false;
       bl__arena_reset(&request->arena);
@@ -267,7 +267,7 @@ void bl_rpc_request_resume(bl_rpc_request_t *request) {
   advance(request);
 }
 
-// ---- start -------------------------------------------------------------------------------------------------------
+// ---- start ----------------------------------------------------------------------------------------------------------
 
 static void on_started(bl_message_t *message) {
   bl_rpc_request_t *request = BL__TAG_OWNER(message, bl_rpc_request_t, started);
@@ -290,7 +290,7 @@ static gpr_timespec deadline_after(uint64_t deadline_ms) {
   return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis((int64_t)deadline_ms, GPR_TIMESPAN));
 }
 
-// Starts the batches of a request: one for a unary call; for a stream one for what is sent and one for the status.
+// Starts the batches of a request. A unary call has one. A stream has one for what is sent and one for the status.
 static void start_batches(bl_rpc_request_t *request) {
   grpc_op ops[6];
   memset(ops, 0, sizeof ops);

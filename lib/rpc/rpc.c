@@ -14,12 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// gRPC logs what it also returns as a status; the status is what we log. Its own lines are for debugging.
+// gRPC logs what it also returns as a status, and we log the status. gRPC's own lines are for debugging.
 static void log_from_grpc(gpr_log_func_args *args) {
   bl_log(BL_LOG_DEBUG, "grpc %s:%d: %s", args->file, args->line, args->message);
 }
 
-// The completion-queue thread: turns every event into a message to its loop, and does nothing else (DESIGN.md 4).
+// The completion-queue thread. It only turns every event into a message to its loop (DESIGN.md 4).
 static void *queue_main(void *argument) {
   bl_rpc_t *first = argument;
   bl_thread_set_name("rpc-queue");
@@ -29,7 +29,7 @@ static void *queue_main(void *argument) {
       return NULL;
     }
     bl__rpc_tag_t *tag = event.tag;
-    (void)atomic_load_explicit(&first->armed, memory_order_acquire); // with the release in bl__rpc_tag_arm
+    (void)atomic_load_explicit(&first->armed, memory_order_acquire); // pairs with the release in bl__rpc_tag_arm
     tag->ok = event.success != 0;
     bl__rpc_hand_over(tag);
   }
@@ -59,7 +59,7 @@ static bl_rpc_t *alloc_rpc(bl_loop_t *loop, bl_error_t *err) {
 
 static void free_first(bl_rpc_t *rpc) {
   grpc_completion_queue_destroy(rpc->queue);
-  grpc_shutdown_blocking(); // grpc_shutdown would finish in a thread of its own, after main has returned
+  grpc_shutdown_blocking(); // grpc_shutdown would finish on another thread, after main has returned
   pthread_cond_destroy(&rpc->changed);
   pthread_mutex_destroy(&rpc->mutex);
   bl_tls_release(rpc->tls);
@@ -71,16 +71,17 @@ bl_status_t bl_rpc_create(bl_loop_t *loop, bl_rpc_t **result, bl_error_t *err) {
   if (rpc == NULL) {
     return BL_EXHAUSTED;
   }
-  signal(SIGPIPE, SIG_IGN); // a write to a closed socket is a status, not the end of the process
+  signal(SIGPIPE, SIG_IGN); // a write to a closed socket returns an error instead of ending the process
   gpr_set_log_function(log_from_grpc);
-  // The system's resolver (hosts file, nsswitch) instead of c-ares, which asks for SRV records and leaks at its end.
+  // Uses the system's resolver (hosts file, nsswitch) instead of c-ares, which requests SRV records and leaks at its
+  // end.
   (void)setenv("GRPC_DNS_RESOLVER", "native", 0);
   grpc_init(); // counted by gRPC; undone by free_first
   rpc->first = rpc;
   rpc->queue = grpc_completion_queue_create_for_next(NULL);
   pthread_mutex_init(&rpc->mutex, NULL);
   pthread_cond_init(&rpc->changed, NULL);
-  // Signals go to the loop's thread only.
+  // Only the loop's thread takes signals.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -110,13 +111,13 @@ bl_status_t bl_rpc_create_beside(bl_rpc_t *first, bl_loop_t *loop, bl_rpc_t **re
 
 static void destroy_beside(bl_rpc_t *rpc) {
   bl_rpc_t *first = rpc->first;
-  bl__rpc_settle_one(rpc); // the one for its life
+  bl__rpc_settle_one(rpc); // the count for its life
   pthread_mutex_lock(&first->mutex);
-  while (!rpc->settled) { // cancelled requests still end
+  while (!rpc->settled) { // cancelled requests have yet to end
     pthread_cond_wait(&first->changed, &first->mutex);
   }
   pthread_mutex_unlock(&first->mutex);
-  bl_loop_drain(rpc->loop); // their last events
+  bl_loop_drain(rpc->loop); // handles their last events
   bl_tls_release(rpc->tls);
   free(rpc);
   atomic_fetch_sub(&first->beside, 1);
@@ -131,16 +132,16 @@ void bl_rpc_destroy(bl_rpc_t *rpc) {
   if (rpc->users != 0 || beside != 0) {
     bl_log(BL_LOG_ERROR, "rpc: %u servers or channels and %u beside it outlive it; their owner must destroy them first",
            rpc->users, beside);
-    return; // leaked rather than freed under them
+    return; // leaked, because they still use it
   }
   bl__requests_end(rpc);
   if (rpc->first != rpc) {
     destroy_beside(rpc);
     return;
   }
-  grpc_completion_queue_shutdown(rpc->queue); // cancelled requests still end in it
+  grpc_completion_queue_shutdown(rpc->queue); // cancelled requests end in it first
   pthread_join(rpc->thread, NULL);
-  bl_loop_drain(rpc->loop); // their last events
+  bl_loop_drain(rpc->loop); // handles their last events
   free_first(rpc);
 }
 

@@ -17,7 +17,7 @@ void bl__rpc_settle_one(bl_rpc_t *rpc) {
 
 void bl__rpc_hand_over(bl__rpc_tag_t *tag) {
   bl_rpc_t *rpc = tag->rpc;
-  bl_loop_post(rpc->loop, &tag->message); // the tag is its receiver's from here on
+  bl_loop_post(rpc->loop, &tag->message); // from here on the receiver owns the tag
   bl__rpc_settle_one(rpc);
 }
 
@@ -26,7 +26,7 @@ void bl__rpc_tag_arm(bl_rpc_t *rpc, bl__rpc_tag_t *tag, bl_message_fn handle) {
   tag->rpc = rpc;
   tag->ok = false;
   atomic_fetch_add_explicit(&rpc->pending, 1, memory_order_relaxed);
-  // gRPC orders this before the event as well, but by means that ThreadSanitizer cannot see.
+  // gRPC also orders this before the event, but in a way that ThreadSanitizer cannot see.
   atomic_fetch_add_explicit(&rpc->first->armed, 1, memory_order_release);
 }
 

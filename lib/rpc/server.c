@@ -12,18 +12,18 @@
 #include <sys/stat.h>
 
 #define DEFAULT_MAX_CALLS 1024
-// Pings that a client may send us: channel.c sends one in 10 s; 1 s leaves room and still bounds a flood.
+// Minimum interval of a client's pings. channel.c sends one in 10 s. 1 s allows more and still bounds a flood.
 #define MIN_PING_INTERVAL_MS 1000
-// A connection that does not become HTTP/2 in this time (garbage, port scanners) is closed.
+// A connection that does not become HTTP/2 within this time (garbage, port scanners) is closed.
 #define HANDSHAKE_TIMEOUT_MS 10000
 #define KEEPALIVE_MS         10000
 #define KEEPALIVE_TIMEOUT_MS 5000
-// How long after the end of a drain a handler that still holds a call is named in the log.
+// A handler that still holds a call this long after the end of a drain is named in the log.
 #define STUCK_MS 2000
 
 static grpc_server *create_grpc_server(const bl_rpc_server_t *server) {
   bl__rpc_args_t args = {0};
-  bl__rpc_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT, 0); // else a second server binds the same port with success
+  bl__rpc_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT, 0); // else a second server could bind the same port
   bl__rpc_args_add(&args, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, server->message_limit_bytes);
   bl__rpc_args_add(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS, server->max_calls);
   bl__rpc_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, MIN_PING_INTERVAL_MS);
@@ -32,7 +32,7 @@ static grpc_server *create_grpc_server(const bl_rpc_server_t *server) {
   bl__rpc_args_add(&args, GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS);
   bl__rpc_args_add(&args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, HANDSHAKE_TIMEOUT_MS);
   bl__rpc_args_add(&args, GRPC_ARG_ENABLE_CHANNELZ, 0);
-  // Identity only: a small compressed message could unpack to far more than the message limit.
+  // No compression: a small compressed message could unpack to far more than the message limit.
   bl__rpc_args_add(&args, GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1u << GRPC_COMPRESS_NONE);
   return grpc_server_create(&args.list, NULL);
 }
@@ -68,8 +68,8 @@ bl_status_t bl_rpc_server_create(bl_rpc_t *rpc, const bl_rpc_server_options_t *o
   return BL_OK;
 }
 
-// gRPC wants a shutdown before the end even of a server that never served; that needs a queue of its own here, because
-// the loop cannot wait for an event of the shared one.
+// gRPC requires a shutdown before the end even of a server that never served. This needs a separate queue, because the
+// loop cannot wait for an event of the shared one.
 static void shut_down_unstarted(bl_rpc_server_t *server) {
   grpc_completion_queue *queue = grpc_completion_queue_create_for_next(NULL);
   grpc_server_register_completion_queue(server->server, queue, NULL);
@@ -101,7 +101,7 @@ void bl_rpc_server_destroy(bl_rpc_server_t *server) {
     grpc_server_destroy(server->server);
   } else {
     bl_log(BL_LOG_ERROR, "server: destroyed while it serves; its owner must shut it down first");
-    return; // leaked rather than freed under its calls
+    return; // leaked, because its calls still use it
   }
   while (server->free != NULL) {
     bl_rpc_call_t *next = server->free->next;
@@ -186,7 +186,8 @@ bl_status_t bl_rpc_server_listen(bl_rpc_server_t *server, const char *text, char
     }
   }
   const char *target = address.is_unix ? address.target : text;
-  // The mask belongs to the process: a file that another thread makes right now is more private than it asked for.
+  // The umask belongs to the process: a file that another thread creates meanwhile gets stricter permissions than it
+  // asked for.
   mode_t mask = umask(0177);
   grpc_server_credentials *credentials = bl__server_credentials_create(identity);
   int port = grpc_server_add_http2_port(server->server, target, credentials);
@@ -226,7 +227,7 @@ bl_status_t bl_rpc_server_start(bl_rpc_server_t *server, bl_error_t *err) {
   return BL_OK;
 }
 
-// ---- the pool of calls -------------------------------------------------------------------------------------------
+// ---- the pool of calls ----------------------------------------------------------------------------------------------
 
 static bl_rpc_call_t *take_call(bl_rpc_server_t *server) {
   bl_rpc_call_t *call = server->free;
@@ -254,7 +255,7 @@ static void give_call(bl_rpc_call_t *call) {
   server->free = call;
 }
 
-// A call structure as it must be when it goes to gRPC; the arena and the tags stay as they are.
+// Initializes a call structure for gRPC. The arena and the tags are not changed.
 static void prepare_call(bl_rpc_call_t *call, bl_rpc_server_t *server, bl__method_t *method) {
   call->server = server;
   call->method = method;
@@ -277,7 +278,7 @@ void bl__server_request(bl_rpc_server_t *server, bl__method_t *method) {
   }
   bl_rpc_call_t *call = take_call(server);
   if (call == NULL) {
-    method->owed++; // asked again when a call is released
+    method->owed++; // bl__server_release requests it later
     return;
   }
   prepare_call(call, server, method);
@@ -294,9 +295,9 @@ void bl__server_request(bl_rpc_server_t *server, bl__method_t *method) {
   server->request_count++;
 }
 
-// ---- the end -------------------------------------------------------------------------------------------------------
+// ---- the end --------------------------------------------------------------------------------------------------------
 
-// Nothing may be touched after this: `stopped` may destroy the server.
+// The caller must not touch the server after this: `stopped` may destroy it.
 static void check_stopped(bl_rpc_server_t *server) {
   if (server->state != BL__SERVER_STOPPING || !server->shutdown_done || server->request_count > 0 ||
       server->active_count > 0) {

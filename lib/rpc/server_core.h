@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared between server.c (the server's life) and call.c (the life of one call).
+// Private to lib/rpc: shared by server.c (the server's life) and call.c (the life of one call).
 #ifndef BALLAST_RPC_SERVER_CORE_H
 #define BALLAST_RPC_SERVER_CORE_H
 
@@ -11,21 +11,21 @@
 
 #include "loop/timer.h"
 
-// Addresses of one server.
+// Maximum number of addresses of one server.
 #define BL__SERVER_LISTENERS 4
-// Requests for calls that wait in gRPC per method, so that a burst of calls finds them ready.
+// Call requests that wait in gRPC per method, so that a burst of calls finds them ready.
 #define BL__SERVER_REQUESTS 8
-// Calls that may exist beyond max_calls: those being refused.
+// Calls that may exist beyond max_calls, in order to be refused.
 #define BL__SERVER_REFUSALS 64
 
-// A method as clients call it. The one without a handler catches all unknown ones.
+// A method as clients call it. The entry without a handler receives all unknown methods.
 typedef struct bl__method {
   const ProtobufCMethodDescriptor *descriptor; // NULL: unknown methods
   const ProtobufCServiceDescriptor *service;   // NULL: unknown methods
   bl_rpc_handler_fn handle;
   void *context;
   void *registered; // gRPC's handle
-  unsigned owed;    // requests not made because there was no call structure free
+  unsigned owed;    // requests not made for lack of a free call structure
 } bl__method_t;
 
 typedef enum { BL__SERVER_CREATED, BL__SERVER_SERVING, BL__SERVER_STOPPING, BL__SERVER_STOPPED } bl__server_state_t;
@@ -37,22 +37,22 @@ struct bl_rpc_server {
   size_t message_limit_bytes;
   size_t unpack_limit_bytes;
   unsigned max_calls;
-  bl__method_t *methods; // the last is the one for unknown methods, added by start
+  bl__method_t *methods; // the last entry is for unknown methods; start adds it
   size_t method_count;
   bl__listener_t listeners[BL__SERVER_LISTENERS];
   bl__server_identity_t identities[BL__SERVER_LISTENERS];
   bool plaintext;
   size_t listener_count;
 
-  bl_rpc_call_t *free;    // calls without work
+  bl_rpc_call_t *free;    // unused call structures
   bl_rpc_call_t *active;  // calls being served, doubly linked
-  unsigned call_total;    // that exist
+  unsigned call_total;    // call structures that exist
   unsigned request_count; // waiting in gRPC
   unsigned active_count;
 
-  bl__rpc_tag_t shutdown; // gRPC's end of serving
+  bl__rpc_tag_t shutdown; // end of gRPC's shutdown
   bool shutdown_done;
-  bool drain_over; // calls were cancelled
+  bool drain_over; // remaining calls were cancelled
   bl_timer_t *drain;
   bl_rpc_stopped_fn stopped;
   void *context;
@@ -64,12 +64,12 @@ struct bl_rpc_call {
   bl_rpc_call_t *next;
   bl_rpc_call_t *previous;
 
-  // Filled by gRPC with the call's arrival.
+  // Set by gRPC when the call arrives.
   grpc_call *call;
   gpr_timespec deadline;
-  grpc_call_details details; // unknown methods
+  grpc_call_details details; // of an unknown method
   grpc_metadata_array metadata;
-  grpc_byte_buffer *payload; // the first message, then those of reads
+  grpc_byte_buffer *payload; // the first message, later those of reads
 
   bl__arena_t arena; // holds the input
   bl_identity_t identity;
@@ -77,16 +77,16 @@ struct bl_rpc_call {
   bl__rpc_tag_t arrived;
   bl__rpc_tag_t closed;
   bl__rpc_tag_t sent;
-  bl__rpc_tag_t received; // a further message of a client's stream
+  bl__rpc_tag_t received; // a later message of a client's stream
   bl__rpc_tag_t finished;
-  unsigned outstanding; // batches whose event is still to come
+  unsigned outstanding; // batches whose event has not arrived
 
   int cancelled_by_peer; // written by gRPC before `closed`
   bool close_requested;
   bool cancelled;
   bool metadata_sent;
-  bool finishing; // the handler is done with it
-  bool ended;     // gRPC is done with the final batch
+  bool finishing; // the handler has finished it
+  bool ended;     // the final batch has ended
 
   grpc_byte_buffer *sending; // in flight
   grpc_byte_buffer *output;  // the last message
@@ -97,18 +97,18 @@ struct bl_rpc_call {
   void *sent_context;
   bl_rpc_cancel_fn on_cancel;
   void *cancel_context;
-  bl_rpc_handler_fn on_read; // NULL: nobody reads
+  bl_rpc_handler_fn on_read; // NULL: no read in progress
   void *read_context;
 };
 
-// Gives gRPC one more request for a call of `method`, or notes that one is owed.
+// Gives gRPC one more request for a call of `method`, or counts one as owed.
 void bl__server_request(bl_rpc_server_t *server, bl__method_t *method);
-// A call is over: back to the pool, and on with a shutdown that waited for it.
+// Returns an ended call to the pool, and continues a shutdown that waited for it.
 void bl__server_release(bl_rpc_call_t *call);
-// A request that gRPC gave back unused, at shutdown.
+// Takes back a request that gRPC returned unused at shutdown.
 void bl__server_unrequest(bl_rpc_call_t *call);
 
-// A call arrived (handler of call->arrived).
+// Handles the arrival of a call (handler of call->arrived).
 void bl__call_on_arrived(bl_message_t *message);
 
 #endif
