@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-// Files with a password would wait for a person: refused instead.
+// Refuses files with a password, which would wait for a person.
 // NOLINTNEXTLINE(readability-non-const-parameter): the type is OpenSSL's
 static int no_password(char *buffer, int size, int writing, void *context) {
   (void)buffer, (void)size, (void)writing, (void)context;
@@ -38,7 +38,7 @@ bl_status_t bl__certificates_parse(const char *pem, const char *what, X509 **lea
       status = no_memory(err);
     }
   }
-  ERR_clear_error(); // the end of the text is an error to OpenSSL
+  ERR_clear_error(); // OpenSSL reports the end of the text as an error
   if (status == BL_OK && first == NULL) {
     status = bl_error_set(err, BL_INVALID, "%s holds no certificate in PEM form; " BL__TLS_ADVICE, what);
   }
@@ -91,9 +91,9 @@ bl_status_t bl__authorities_parse(const char *pem, const char *what, X509_STORE 
   return BL_OK;
 }
 
-// ---- identity ------------------------------------------------------------------------------------------------------
+// ---- identity -------------------------------------------------------------------------------------------------------
 
-// The URI of a subjectAltName, NULL when it is of another kind or not plain text.
+// Returns the URI of a subjectAltName. NULL: another kind of name, or not plain text.
 static const char *uri_of(const GENERAL_NAME *name) {
   if (name->type != GEN_URI) {
     return NULL;
@@ -106,7 +106,7 @@ bl_status_t bl__certificate_identity(X509 *leaf, const char *what, bl_identity_t
   GENERAL_NAMES *names = X509_get_ext_d2i(leaf, NID_subject_alt_name, NULL, NULL);
   unsigned found = 0;
   bl_status_t status = BL_OK;
-  for (int i = 0; status == BL_OK && i < sk_GENERAL_NAME_num(names); i++) { // -1 for NULL
+  for (int i = 0; status == BL_OK && i < sk_GENERAL_NAME_num(names); i++) { // the count is -1 for NULL
     const char *uri = uri_of(sk_GENERAL_NAME_value(names, i));
     bl_status_t read = uri != NULL ? bl_identity_parse(uri, identity, err) : BL_NOT_FOUND;
     found += read == BL_OK;
@@ -128,9 +128,9 @@ bl_status_t bl__certificate_identity(X509 *leaf, const char *what, bl_identity_t
   return status;
 }
 
-// ---- verification --------------------------------------------------------------------------------------------------
+// ---- verification ---------------------------------------------------------------------------------------------------
 
-// "2026-01-31 12:00:00 GMT" without libc's clock: OpenSSL's own form, "Jan 31 12:00:00 2026 GMT".
+// Formats a time as OpenSSL does ("Jan 31 12:00:00 2026 GMT"), without libc's time functions.
 static void format_time(const ASN1_TIME *when, char *text, size_t text_bytes) {
   BIO *out = BIO_new(BIO_s_mem());
   int length = 0;

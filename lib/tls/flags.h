@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of TLS, the same for every program: --tls-ca, --tls-certificate, --tls-key, --plaintext.
-// Thread: pure but for reading the files; any.
+// The TLS flags of a command line, the same for every program: --tls-ca, --tls-certificate, --tls-key, --plaintext.
+// Thread: any; pure except for reading the files.
 #ifndef BALLAST_TLS_FLAGS_H
 #define BALLAST_TLS_FLAGS_H
 
@@ -34,7 +34,8 @@ typedef struct bl_tls_flags {
     .help = "Allow plaintext on addresses that are neither loopback nor unix sockets."                                 \
   }
 
-// *tls is NULL when no file is given, else a reference. BL_INVALID: some are given and others are not; see bl_tls_create.
+// Sets *tls to NULL if no file is given, else to a reference. BL_INVALID: only some files are given. Further errors are
+// those of bl_tls_create.
 BL_MUST_USE bl_status_t bl_tls_create_from_flags(const bl_tls_flags_t *flags, unsigned roles, bl_tls_t **tls,
                                                  bl_error_t *err);
 

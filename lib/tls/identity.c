@@ -14,7 +14,7 @@ const char *bl_roles_format(unsigned roles, char text[BL_IDENTITY_TEXT_BYTES]) {
   size_t used = 0;
   text[0] = '\0';
   for (bl_role_t role = BL_ROLE_STAGE; role < BL_ROLE_COUNT; role++) {
-    if ((roles & BL_ROLE_BIT(role)) != 0) { // five short words always fit
+    if ((roles & BL_ROLE_BIT(role)) != 0) { // the role names always fit
       used += (size_t)snprintf(text + used, BL_IDENTITY_TEXT_BYTES - used, "%s%s", used > 0 ? " or " : "", names[role]);
     }
   }

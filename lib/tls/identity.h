@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who the owner of a certificate is: a role, and for some the one job it is for. It stands in the certificate as a
+// The identity of a certificate's owner: a role and, for some, the only job it is for. The certificate contains it as a
 // subjectAltName of the form
 //
 //   URI:ballast://ROLE        a stage, store, driver or operator, of any job
 //   URI:ballast://stage/JOB   a stage of the job with this name only: stores open no session of another job for it
 //
-// Host names are not checked: services move between hosts, and what counts is what they may do.
+// Host names are not checked: services move between hosts, and what they may do is what matters.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_TLS_IDENTITY_H
 #define BALLAST_TLS_IDENTITY_H
@@ -16,7 +16,7 @@
 #define BL_IDENTITY_TEXT_BYTES 160
 
 typedef enum bl_role {
-  BL_ROLE_NONE, // a connection without TLS: who may open it decides (loopback, unix sockets)
+  BL_ROLE_NONE, // a connection without TLS: the transport restricts who can open it (loopback, unix sockets)
   BL_ROLE_STAGE,
   BL_ROLE_STORE,
   BL_ROLE_DRIVER,
@@ -34,20 +34,21 @@ typedef enum bl_role {
 
 typedef struct bl_identity {
   bl_role_t role;
-  char job[BL_IDENTITY_JOB_BYTES]; // "": any
+  char job[BL_IDENTITY_JOB_BYTES]; // "": any job
 } bl_identity_t;
 
 #define BL_IDENTITY_SCHEME "ballast://"
 
-// "stage", "stage or driver"; returns `text`.
+// Formats roles: "stage", "stage or driver". Returns `text`.
 const char *bl_roles_format(unsigned roles, char text[BL_IDENTITY_TEXT_BYTES]);
-// "stage of job gpt2", "operator"; returns `text`.
+// Formats an identity: "stage of job gpt2", "operator". Returns `text`.
 const char *bl_identity_format(const bl_identity_t *identity, char text[BL_IDENTITY_TEXT_BYTES]);
 
-// Takes the URI of a certificate apart. BL_NOT_FOUND: it is none of ours. BL_INVALID: it is, and wrong.
+// Parses the URI of a certificate. BL_NOT_FOUND: it has another scheme. BL_INVALID: it has this scheme but is
+// malformed.
 BL_MUST_USE bl_status_t bl_identity_parse(const char *uri, bl_identity_t *identity, bl_error_t *err);
 
-// Whether it may act for `job`.
+// Returns whether the identity may act for `job`.
 bool bl_identity_is_for_job(const bl_identity_t *identity, const char *job);
 
 #endif

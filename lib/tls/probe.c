@@ -20,7 +20,7 @@ static bool wait_for(int fd, short events, uint64_t deadline_ns) {
   return now_ns < deadline_ns && poll(&poll_fd, 1, (int)((deadline_ns - now_ns) / BL_NS_PER_MS) + 1) > 0;
 }
 
-// A connected socket, or -1 with errno.
+// Returns a connected socket, or -1 with errno.
 static int open_connection(const bl_tls_probe_t *probe, uint64_t deadline_ns) {
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *found = NULL;
   int fd = -1, errno_value = EHOSTUNREACH;
@@ -50,9 +50,9 @@ static int open_connection(const bl_tls_probe_t *probe, uint64_t deadline_ns) {
   return fd;
 }
 
-// ---- plaintext at this end -----------------------------------------------------------------------------------------
+// ---- plaintext at this end ------------------------------------------------------------------------------------------
 
-// Whether a handshake that shows no certificate comes as far as the other end's.
+// Returns whether a handshake without a certificate gets as far as the peer's part of it.
 static bool is_spoken(int fd, uint64_t deadline_ns) {
   SSL_CTX *context = SSL_CTX_new(TLS_method());
   SSL *ssl = context != NULL ? SSL_new(context) : NULL;
@@ -70,9 +70,10 @@ static bool is_spoken(int fd, uint64_t deadline_ns) {
   return spoken;
 }
 
-// ---- TLS at this end -----------------------------------------------------------------------------------------------
+// ---- TLS at this end ------------------------------------------------------------------------------------------------
 
-// The peer's first word after the handshake. TLS 1.3 tells a client only then that its certificate is refused.
+// Waits for the peer's first bytes after the handshake. Only then does TLS 1.3 report to a client that its certificate
+// is refused.
 static bl_status_t hear_first_word(bl_tls_session_t *session, int fd, uint64_t deadline_ns, bl_error_t *err) {
   for (;;) {
     char byte;
@@ -84,7 +85,7 @@ static bl_status_t hear_first_word(bl_tls_session_t *session, int fd, uint64_t d
       return bl_tls_session_explain_end(session, err);
     }
     if (!wait_for(fd, bl_tls_session_wants_writable(session) ? POLLOUT : POLLIN, deadline_ns)) {
-      return BL_OK; // it says nothing, but it has not closed
+      return BL_OK; // the peer sends nothing, but has not closed the connection
     }
   }
 }

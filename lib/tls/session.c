@@ -14,7 +14,7 @@
 #include <string.h>
 
 struct bl_tls_session {
-  pthread_mutex_t mutex; // of the connection: OpenSSL wants one thread at a time
+  pthread_mutex_t mutex; // guards `ssl`: OpenSSL allows one thread at a time
   bl_tls_t *tls;
   bl__tls_set_t *set;
   SSL *ssl;
@@ -22,7 +22,7 @@ struct bl_tls_session {
   bool server;
   bool wants_writable;
   bool broken;    // nothing may be sent any more
-  bool plaintext; // what came first was no TLS
+  bool plaintext; // the peer's first bytes were not TLS
   bl_identity_t peer;
   bl_error_t error;
 };
@@ -31,8 +31,8 @@ static const char *peer_words(const bl_tls_session_t *session) {
   return session->server ? "the certificate of who connected" : "the certificate of the peer";
 }
 
-// OpenSSL's own verdict comes with each certificate of the chain, the leaf last; a good leaf must also have a role that
-// is wanted. The words for the refusal are kept for bl_tls_session_error.
+// OpenSSL calls this with its own verdict for each certificate of the chain, the leaf last. A valid leaf must also have
+// a wanted role. The text of a refusal is kept for bl_tls_session_error.
 static int judge_peer(int good, X509_STORE_CTX *context) {
   SSL *ssl = X509_STORE_CTX_get_ex_data(context, SSL_get_ex_data_X509_STORE_CTX_idx());
   bl_tls_session_t *session = SSL_get_app_data(ssl);
@@ -58,7 +58,7 @@ static int judge_peer(int good, X509_STORE_CTX *context) {
   return 1;
 }
 
-// The names of the authorities in a store; NULL (none are told) without memory.
+// Returns the names of the authorities in a store. NULL (no names are sent): out of memory.
 static STACK_OF(X509_NAME) * names_of(X509_STORE *authorities) {
   STACK_OF(X509_NAME) *names = sk_X509_NAME_new_null();
   const STACK_OF(X509_OBJECT) *objects = X509_STORE_get0_objects(authorities);
@@ -81,11 +81,11 @@ bl_status_t bl__tls_context_create(bl__tls_set_t *set, EVP_PKEY *key, bl_error_t
   SSL_CTX_set_cert_store(context, set->authorities);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, judge_peer);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_client_CA_list(context, names_of(set->authorities)); // so that a client that is refused can say why
+  SSL_CTX_set_client_CA_list(context, names_of(set->authorities)); // so that a refused client can report why
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);
   bool well = SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) == 1 &&
-              SSL_CTX_set_num_tickets(context, 0) == 1 && // both ends stay connected: nothing to resume
+              SSL_CTX_set_num_tickets(context, 0) == 1 && // connections stay open, so there is nothing to resume
               SSL_CTX_use_certificate(context, set->leaf) == 1 && SSL_CTX_use_PrivateKey(context, key) == 1;
   for (int i = 0; well && i < sk_X509_num(set->others); i++) {
     well = SSL_CTX_add1_chain_cert(context, sk_X509_value(set->others, i)) == 1;
@@ -145,7 +145,7 @@ void bl_tls_session_destroy(bl_tls_session_t *session) {
     return;
   }
   if (session->ssl != NULL && !session->broken && SSL_is_init_finished(session->ssl)) {
-    (void)SSL_shutdown(session->ssl); // one record, if the socket takes it
+    (void)SSL_shutdown(session->ssl); // sends one record, if the socket accepts it
     ERR_clear_error();
   }
   SSL_free(session->ssl);
@@ -155,9 +155,9 @@ void bl_tls_session_destroy(bl_tls_session_t *session) {
   free(session);
 }
 
-// ---- moving bytes --------------------------------------------------------------------------------------------------
+// ---- moving bytes ---------------------------------------------------------------------------------------------------
 
-// Alerts by which a peer says that it does not take our certificate.
+// Returns whether an alert says that the peer refuses our certificate.
 static bool is_refusal(int reason) {
   switch (reason) {
   case SSL_R_SSLV3_ALERT_BAD_CERTIFICATE:
@@ -174,7 +174,7 @@ static bool is_refusal(int reason) {
   }
 }
 
-// "'/CN=a', '/CN=b'", as far as it fits.
+// Writes "'/CN=a', '/CN=b'", as far as it fits.
 static void list_names(const STACK_OF(X509_NAME) * names, char *text, size_t text_bytes) {
   size_t used = 0;
   text[0] = '\0';
@@ -200,7 +200,7 @@ static bool is_issued_by(const bl__tls_set_t *set, const STACK_OF(X509_NAME) * n
   return false;
 }
 
-// The peer refuses our certificate: what it said of the authorities that it trusts, and an alert if one came (else 0).
+// The peer refuses our certificate: reports the authorities that it trusts, and `alert` if one arrived (else 0).
 static bl_status_t explain_refusal(const bl_tls_session_t *session, int alert, bl_error_t *err) {
   const STACK_OF(X509_NAME) *trusted = session->server ? NULL : SSL_get0_peer_CA_list(session->ssl);
   char own[BL_IDENTITY_TEXT_BYTES], issuer[160] = "", names[400];
@@ -252,7 +252,7 @@ bl_status_t bl_tls_session_explain_end(bl_tls_session_t *session, bl_error_t *er
 
 static void explain(bl_tls_session_t *session) {
   if (session->error.status != BL_OK) {
-    return; // judge_peer had the words
+    return; // judge_peer has set the text
   }
   unsigned long code = ERR_peek_error();
   const char *text = ERR_reason_error_string(code);
@@ -275,7 +275,7 @@ static void explain(bl_tls_session_t *session) {
   }
 }
 
-// What a call of OpenSSL that moved nothing means, as errno and a result.
+// Maps the result of an OpenSSL call that moved nothing to errno and a return value.
 static ssize_t outcome(bl_tls_session_t *session, int result, int errno_value) {
   switch (SSL_get_error(session->ssl, result)) {
   case SSL_ERROR_WANT_READ:
@@ -312,7 +312,7 @@ ssize_t bl_tls_session_read(bl_tls_session_t *session, void *bytes, size_t size_
   return moved;
 }
 
-// The connection broke under a write: the alert that says why may have come before.
+// The connection broke during a write. An alert with the reason may have arrived before.
 static void find_last_words(bl_tls_session_t *session) {
   const int errno_value = errno;
   char byte;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One TLS connection of the data path over a non-blocking socket. Reads and writes behave as recv and send do; the
-// handshake happens inside the first of them. Nothing of the peer is delivered before its certificate was judged: time,
+// One TLS connection of the data path over a non-blocking socket. Reads and writes behave as recv and send do. The
+// first of them makes the handshake. Data of the peer is delivered only after its certificate was judged: time,
 // authority, purpose and role.
 //
 //   bl_tls_session_create(tls, fd, true, BL_STAGES, &session, err);
 //   ssize_t got = bl_tls_session_read(session, bytes, size);
-//   if (got < 0 && errno == EPROTO) ... bl_tls_session_error(session) says why
+//   if (got < 0 && errno == EPROTO) ... bl_tls_session_error(session) has the reason
 //
-// Thread: one may read while another writes; anything else one at a time. TLS 1.3 only: both ends are ours.
+// Thread: one may read while another writes; all other calls one at a time. TLS 1.3 only: both ends are ours.
 #ifndef BALLAST_TLS_SESSION_H
 #define BALLAST_TLS_SESSION_H
 
@@ -21,36 +21,39 @@
 
 typedef struct bl_tls_session bl_tls_session_t;
 
-// Whether these bytes may begin a TLS connection: a record of a handshake.
+// Returns whether these bytes can begin a TLS connection: a handshake record.
 static inline bool bl_tls_is_record(const uint8_t first[2]) {
   return first[0] == 0x16 && first[1] == 0x03;
 }
 
-// `fd` stays the caller's and outlives the session. `roles`: what the peer may be. BL_EXHAUSTED.
+// The caller keeps `fd`, which must outlive the session. `roles`: allowed roles of the peer. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_tls_session_create(bl_tls_t *tls, int fd, bool server, unsigned roles,
                                               bl_tls_session_t **session, bl_error_t *err);
-// Before the handshake: the protocol to agree on (ALPN), such as "h2". BL_INVALID: no name of one; BL_EXHAUSTED.
+// Before the handshake: sets the protocol to negotiate (ALPN), such as "h2". BL_INVALID: not a protocol name.
+// BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_tls_session_offer(bl_tls_session_t *session, const char *protocol);
-void bl_tls_session_destroy(bl_tls_session_t *session); // tells the peer, does not wait; NULL is fine
+void bl_tls_session_destroy(bl_tls_session_t *session); // sends a close, does not wait; NULL is fine
 
-// As recv and send: bytes moved, 0 at the end of the stream (read), or -1 with errno: EAGAIN, EPROTO (see error), or what
-// the socket said. A write that gave EAGAIN must be tried again with the same bytes, more may follow them.
+// As recv and send: return the bytes moved, 0 at the end of the stream (read), or -1 with errno: EAGAIN, EPROTO (see
+// bl_tls_session_error), or that of the socket. A write that gave EAGAIN must be retried with the same bytes. More
+// bytes may follow them.
 ssize_t bl_tls_session_read(bl_tls_session_t *session, void *bytes, size_t size_bytes);
 ssize_t bl_tls_session_write(bl_tls_session_t *session, const void *bytes, size_t size_bytes);
-// After EAGAIN of either: whether to wait until the socket is writable; else until it is readable.
+// After EAGAIN of either: returns whether to wait until the socket is writable. Otherwise wait until it is readable.
 bool bl_tls_session_wants_writable(const bl_tls_session_t *session);
-// What TLS has decrypted already makes no socket readable again: read until EAGAIN.
+// Bytes that TLS has already decrypted do not make the socket readable: read until EAGAIN.
 
-// Reads and writes nothing but the handshake: true when it is over, else as above with errno.
+// Advances only the handshake. Returns true when it has finished, else false with errno as above.
 bool bl_tls_session_handshake(bl_tls_session_t *session);
-bool bl_tls_session_is_up(const bl_tls_session_t *session); // the handshake is over
-// The status and words for EPROTO: BL_UNAUTHENTICATED for certificates, BL_UNAVAILABLE for what is no TLS.
+bool bl_tls_session_is_up(const bl_tls_session_t *session); // whether the handshake has finished
+// The status and text for EPROTO. BL_UNAUTHENTICATED: a refused certificate. BL_UNAVAILABLE: the handshake failed, for
+// example because the peer does not use TLS. BL_DATA_LOSS: a TLS error after the handshake.
 const bl_error_t *bl_tls_session_error(const bl_tls_session_t *session);
-// Whether a failed handshake met a peer that sent plaintext: nothing of the session was sent then.
+// Returns whether a handshake failed because the peer sent plaintext. No data of the session was sent then.
 bool bl_tls_session_is_plaintext(const bl_tls_session_t *session);
-// Why a peer has closed the connection before its first word: it refuses our certificate, which TLS 1.3 tells a client
-// only after the handshake, and its alert may be lost with the connection. BL_UNAUTHENTICATED.
+// Returns the reason why a peer closed the connection before its first bytes: it refuses our certificate. TLS 1.3
+// reports this to a client only after the handshake, and the alert may be lost with the connection. BL_UNAUTHENTICATED.
 bl_status_t bl_tls_session_explain_end(bl_tls_session_t *session, bl_error_t *err);
-const bl_identity_t *bl_tls_session_peer(const bl_tls_session_t *session); // once it is up
+const bl_identity_t *bl_tls_session_peer(const bl_tls_session_t *session); // after the handshake
 
 #endif

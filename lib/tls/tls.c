@@ -19,10 +19,10 @@
 #include <time.h>
 
 #define FILES 3
-// How often the files are looked at, at most.
+// Minimum time between two checks of the files.
 #define LOOK_NS BL_NS_PER_S
 
-// What tells one state of a file from the next.
+// What distinguishes two states of a file.
 typedef struct stamp {
   struct timespec changed;
   ino_t inode;
@@ -37,10 +37,10 @@ struct bl_tls {
   bl__tls_set_t *set;
   uint64_t generation;
   uint64_t looked_ns;
-  stamp_t stamps[FILES]; // of the set in use, or of the one last refused
+  stamp_t stamps[FILES]; // of the set in use, or of the set that was refused last
 };
 
-// ---- sets ------------------------------------------------------------------------------------------------------------
+// ---- sets -----------------------------------------------------------------------------------------------------------
 
 static void wipe(char *text) {
   if (text != NULL) {
@@ -141,11 +141,11 @@ static void give_set(bl__tls_set_t *set) { // mutex held
   }
 }
 
-// ---- changes ---------------------------------------------------------------------------------------------------------
+// ---- changes --------------------------------------------------------------------------------------------------------
 
-// What the files are now. A file that is not there counts as a state, too.
+// Reads the present state of the files. A missing file is also a state.
 static void read_stamps(const bl_tls_t *tls, stamp_t stamps[FILES]) {
-  memset(stamps, 0, FILES * sizeof *stamps); // compared as bytes
+  memset(stamps, 0, FILES * sizeof *stamps); // zeroed, because stamps are compared as bytes
   for (size_t i = 0; i < FILES; i++) {
     struct stat info;
     if (stat(tls->paths[i], &info) == 0) {
@@ -203,7 +203,7 @@ void bl__tls_give_set(bl_tls_t *tls, bl__tls_set_t *set) {
   pthread_mutex_unlock(&tls->mutex);
 }
 
-// ---- life ------------------------------------------------------------------------------------------------------------
+// ---- life -----------------------------------------------------------------------------------------------------------
 
 static void free_tls(bl_tls_t *tls) {
   free_set(tls->set);
@@ -281,7 +281,7 @@ void bl_tls_identity(bl_tls_t *tls, bl_identity_t *identity) {
   pthread_mutex_unlock(&tls->mutex);
 }
 
-// ---- uses ------------------------------------------------------------------------------------------------------------
+// ---- uses -----------------------------------------------------------------------------------------------------------
 
 bl_status_t bl_tls_material_init(bl_tls_material_t *material, bl_tls_t *tls, bl_error_t *err) {
   memset(material, 0, sizeof *material);
