@@ -10,7 +10,7 @@
 #define DRIVER(method) "ballast.v1.Driver", method
 
 static const bl_access_row_t rows[] = {
-    // A run belongs to its driver; people look, and end processes.
+    // A run belongs to its driver. Operators may look and end processes.
     {STAGE("Takeover"), BL_DRIVERS},
     {STAGE("Configure"), BL_DRIVERS},
     {STAGE("Connect"), BL_DRIVERS},
@@ -26,8 +26,8 @@ static const bl_access_row_t rows[] = {
     {STAGE("Probe"), OWNERS},
     {STAGE("Stop"), OWNERS},
 
-    // Leases belong to stages, each to the one that holds the session's key (and its job, activation-store/); what takes
-    // them away belongs to people and to the driver.
+    // Leases belong to stages, each to the stage with the session's key (and job, activation-store/). Only operators
+    // and the driver may take leases away.
     {STORE("OpenSession"), BL_STAGES},
     {STORE("KeepAlive"), BL_STAGES},
     {STORE("CloseSession"), BL_STAGES},
@@ -52,7 +52,7 @@ static const bl_access_row_t rows[] = {
     {DRIVER("Checkpoint"), OWNERS},
     {DRIVER("Generate"), OWNERS},
     {DRIVER("Trace"), OWNERS},
-    // Stages and stores pass on what people ask them (lib/service/policy_forward_wire.h).
+    // Stages and stores forward the calls of people (lib/service/policy_forward_wire.h).
     {DRIVER("GetPolicy"), OWNERS | BL_STAGES | BL_STORES},
     {DRIVER("SetPolicy"), OWNERS | BL_STAGES | BL_STORES},
     {DRIVER("PolicyHistory"), OWNERS | BL_STAGES | BL_STORES},

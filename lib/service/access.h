@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may call what: one table of every method of every service and the roles that may call it (access.c). A test fails
-// when proto/ has a method without a row.
+// Access control: one table of every method of every service and the roles that may call it (access.c). A test fails if
+// proto/ has a method without a row.
 // Thread: pure, any.
 #ifndef BALLAST_SERVICE_ACCESS_H
 #define BALLAST_SERVICE_ACCESS_H
@@ -17,7 +17,8 @@ typedef struct bl_access_row {
 
 const bl_access_row_t *bl_access_table(size_t *count);
 
-// For bl_rpc_security_t. BL_DENIED names the caller's role and those that may; a method without a row is nobody's.
+// For bl_rpc_security_t. BL_DENIED names the caller's role and the allowed ones. No role may call a method without a
+// row.
 bl_status_t bl_access_check(const char *service, const char *method, const bl_identity_t *caller, bl_error_t *err);
 
 #endif

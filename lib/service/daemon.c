@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DRAIN_MS 2000 // for calls that are under way at the end
+#define DRAIN_MS 2000 // time at the end for calls in flight
 
 const char *const bl_daemon_log_formats[] = {"text", "json", NULL};
 const char *const bl_daemon_describable[] = {"", "metrics", "flags", "man", "process", NULL};
@@ -28,7 +28,7 @@ struct bl_daemon {
   bl_rpc_server_t *server;
   bl_rpc_health_t *health;
   bl_http_t *http;
-  bl_registry_t *registry, *process; // metrics: the service's, the process's
+  bl_registry_t *registry, *process; // metrics of the service and of the process
   bl_signal_t *interrupt, *terminate;
   bl_lifeline_t *lifeline;
   bl_tls_t *tls;
@@ -111,7 +111,7 @@ void bl_daemon_stop(bl_daemon_t *daemon, int exit_code) {
 }
 
 void bl_daemon_fail(bl_daemon_t *daemon, const bl_error_t *err) {
-  const char *program = daemon->options->flags->program; // faults of the command line name it already
+  const char *program = daemon->options->flags->program; // errors of the command line already begin with it
   bool named = strncmp(err->text, program, strlen(program)) == 0;
   fprintf(stderr, "%s%s%s\n", named ? "" : program, named ? "" : ": ", err->text);
   bl_daemon_stop(daemon, bl_status_exit_code(err->status));
@@ -172,7 +172,7 @@ bl_status_t bl_daemon_secure(bl_daemon_t *self, const bl_tls_flags_t *more, bl_e
   self->tls = tls;
   const bl_rpc_security_t security = {
       .tls = tls, .plaintext_ok = given->plaintext || (more != NULL && more->plaintext), .access = bl_access_check};
-  bl_rpc_secure_process(&security); // for what the service makes in threads of its own
+  bl_rpc_secure_process(&security); // for rpcs that the service creates on its own threads
   bl_rpc_secure(self->rpc, &security);
   return BL_OK;
 }
@@ -253,7 +253,7 @@ static bl_status_t start_http(bl_daemon_t *self, bl_error_t *err) {
   const bool any = strcmp(listen, "auto") == 0;
   bl_status_t status = bl_http_create(self->loop, any ? "127.0.0.1:0" : listen, answer_http, self,
                                       self->metrics_address, &self->http, err);
-  if (status != BL_OK && any) { // as where the loopback interface is down: what nobody asked for may be missing
+  if (status != BL_OK && any) { // for example if the loopback interface is down: nobody asked for it explicitly
     bl_log(BL_LOG_WARNING, "no metrics: %s", err->text);
     self->metrics_address[0] = '\0';
     return BL_OK;
@@ -275,7 +275,7 @@ static bl_status_t tell_ready(const bl_daemon_t *self, bl_error_t *err) {
 }
 
 static bl_status_t start(bl_daemon_t *self, bl_error_t *err) {
-  signal(SIGXFSZ, SIG_IGN); // a file over a limit on file sizes fails as on a full disk
+  signal(SIGXFSZ, SIG_IGN); // a write beyond a file size limit then fails as on a full disk
   bl_status_t status = bl_loop_create(&self->loop, err);
   if (status == BL_OK) {
     status = bl_rpc_create(self->loop, &self->rpc, err);
@@ -317,7 +317,8 @@ static bl_status_t start(bl_daemon_t *self, bl_error_t *err) {
   return status;
 }
 
-// Whether the process may be told to end. Threads inherit it: those that begin meanwhile are never told.
+// Blocks or unblocks the signals that end the process. New threads inherit the mask: those created while it is blocked
+// never take them.
 static void hold_signals(bool held) {
   sigset_t ends;
   sigemptyset(&ends);
@@ -328,11 +329,11 @@ static void hold_signals(bool held) {
 
 static void cleanup(bl_daemon_t *self) {
   bl_http_destroy(self->http);
-  bl_rpc_server_destroy(self->server); // of a start that failed
+  bl_rpc_server_destroy(self->server); // exists if the start failed
   bl_rpc_health_destroy(self->health);
   self->options->hooks.destroy(self->options->context);
   bl_lifeline_destroy(self->lifeline);
-  hold_signals(true); // told again to end, it ends with its own code
+  hold_signals(true); // a second signal must not change the exit code
   bl_signal_destroy(self->interrupt);
   bl_signal_destroy(self->terminate);
   bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
@@ -403,7 +404,7 @@ int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv) {
   bl_status_t status = bl_flags_parse(flags, argc - 1, argv + 1, options->arguments, &result, &err);
   int exit_code = 0;
   if (status != BL_OK) {
-    fprintf(stderr, "%s\n", err.text); // names the program itself
+    fprintf(stderr, "%s\n", err.text); // begins with the program's name
     exit_code = bl_status_exit_code(status);
   } else if (result.help) {
     bl_flags_print_help(flags, stdout);
@@ -412,7 +413,7 @@ int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv) {
   } else if (options->common->describe != 0) {
     describe(options);
   } else if (options->hooks.instead != NULL && options->hooks.instead(options->context, &exit_code)) {
-    ; // done
+    ; // nothing more to do
   } else {
     bl_log_json(options->common->log_format == 1);
     exit_code = run(options);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the mains of our services share: the command line's common rows, the loop and its rpc, signals and lifeline, one
-// server with reflection, the health port, the port for metrics, the ready line, and an orderly end. A main holds its
-// own rows and hooks, and nothing else:
+// The common part of the main() of our services: the common rows of the command line, the loop and its rpc, signals and
+// lifeline, one server with reflection, the health port, the metrics port, the ready line, and an orderly end. A main
+// file contains only its own rows and hooks:
 //
 //   typedef struct arguments { bl_daemon_arguments_t common; int64_t core; } arguments_t;
 //   static const bl_option_t rows[] = {BL_DAEMON_ROWS(arguments_t, common, "127.0.0.1:7700"), {.name = "core", ...}};
@@ -15,11 +15,11 @@
 //     return bl_daemon_main(&options, argc, argv);
 //   }
 //
-// Order: create, serve, (everything listens, healthy) ready, ... , end_calls, (server stopped) destroy. A start that
-// fails prints its error, and ends with the status's exit code after destroy.
-// Ends: SIGTERM and SIGINT (the latter not with a lifeline: then the parent decides what Ctrl-C means), the lifeline,
-// bl_daemon_stop.
-// Thread: the main thread, which becomes the loop's; every hook is called there.
+// Order: create, serve, (everything listens, healthy) ready, ... , end_calls, (server stopped) destroy. A failed start
+// prints its error, calls destroy, and ends with the exit code of the status.
+// The process ends on SIGTERM, SIGINT (not with a lifeline: then the parent decides what Ctrl-C means), the end of the
+// lifeline, and bl_daemon_stop.
+// Thread: the main thread, which becomes the loop's. Every hook is called there.
 #ifndef BALLAST_SERVICE_DAEMON_H
 #define BALLAST_SERVICE_DAEMON_H
 
@@ -97,60 +97,65 @@ extern const char *const bl_daemon_log_formats[], *const bl_daemon_describable[]
   }
 
 typedef struct bl_daemon_hooks {
-  // Instead of serving, when the arguments are read and nothing is made: true, with the exit code, when that was all
-  // that was asked for. NULL: nothing else can be asked for.
+  // Called instead of serving, when the arguments are read and nothing was created. Returns true, with the exit code,
+  // if the arguments ask for nothing more. NULL: no such arguments exist.
   bool (*instead)(void *context, int *exit_code);
-  void (*versions)(FILE *stream); // of what is loaded at run time, for --version (sys/version.h); may be NULL
-  // Makes the service. The arguments are read, loop and rpc are there. What was made when it fails is destroy's.
+  void (*versions)(FILE *stream); // prints versions of what is loaded at run time, for --version (sys/version.h); may
+                                  // be NULL
+  // Creates the service. The arguments are read, and loop and rpc exist. After a failure, destroy frees what was
+  // created.
   bl_status_t (*create)(bl_daemon_t *daemon, void *context, bl_error_t *err);
-  // Adds its services to the server, which has not started.
+  // Adds the service to the server, which has not started.
   bl_status_t (*serve)(bl_rpc_server_t *server, void *context, bl_error_t *err);
   void (*ready)(void *context); // everything is served; may be NULL
-  // SIGTERM or SIGINT came. NULL: bl_daemon_stop(daemon, 0).
+  // SIGTERM or SIGINT arrived. NULL: bl_daemon_stop(daemon, 0).
   void (*signalled)(bl_daemon_t *daemon, int number, void *context);
-  // The process that started this one is gone. NULL: bl_daemon_stop(daemon, 0).
+  // The parent process has ended. NULL: bl_daemon_stop(daemon, 0).
   void (*orphaned)(bl_daemon_t *daemon, void *context);
-  // Brings the registry up to date; called before each /metrics is answered.
+  // Updates the registry. Called before each answer to /metrics.
   void (*collect)(bl_registry_t *registry, void *context);
-  bl_http_fn http;                  // a GET of anything but /metrics on the metrics port; may be NULL
-  void (*end_calls)(void *context); // fails every call that waits, ends every watch, so that the server can drain
-  void (*destroy)(void *context);   // after the server has stopped, before rpc and loop go; also after a failed create
+  bl_http_fn http;                  // answers a GET of any path but /metrics on the metrics port; may be NULL
+  void (*end_calls)(void *context); // fails every waiting call and ends every watch, so that the server can drain
+  void (*destroy)(void *context);   // after the server has stopped, before rpc and loop are freed; also after a failed
+                                    // create
 } bl_daemon_hooks_t;
 
 typedef struct bl_daemon_options {
   const bl_flags_t *flags;             // flags->program names the process
-  void *arguments;                     // that flags->table fills
-  const bl_daemon_arguments_t *common; // in it
+  void *arguments;                     // filled by flags->table
+  const bl_daemon_arguments_t *common; // part of `arguments`
   const char *health_name;             // "ballast.v1.Stage"
-  const bl_metric_row_t *metrics;      // the service's own; those of the process are added
+  const bl_metric_row_t *metrics;      // the service's own metrics; those of the process are added
   size_t metric_count;
-  unsigned roles;                       // what its certificate may say it is: BL_STAGES, ...
-  const bl_library_t *const *libraries; // that this program alone uses, for --version; those of daemons are known
+  unsigned roles;                       // allowed roles in its certificate: BL_STAGES, ...
+  const bl_library_t *const *libraries; // libraries that only this program uses, for --version; those of all daemons
+                                        // are added
   size_t library_count;
   bl_daemon_hooks_t hooks;
-  void *context; // of the hooks
+  void *context; // passed to the hooks
 } bl_daemon_options_t;
 
-// The whole of main(). Returns the exit code.
+// Does all the work of main(). Returns the exit code.
 int bl_daemon_main(const bl_daemon_options_t *options, int argc, char **argv);
 
 bl_loop_t *bl_daemon_loop(const bl_daemon_t *daemon);
 bl_rpc_t *bl_daemon_rpc(const bl_daemon_t *daemon);
-bl_registry_t *bl_daemon_registry(const bl_daemon_t *daemon); // of options->metrics; there from create to destroy
+bl_registry_t *bl_daemon_registry(const bl_daemon_t *daemon); // of options->metrics; exists from create to destroy
 bl_tls_t *bl_daemon_tls(const bl_daemon_t *daemon);           // NULL: plaintext; borrowed
-// For the create hook: what the command line leaves open. Flags that were given win over `more`.
+// For the create hook: supplies TLS settings that the command line lacks. Files given by flags override those of
+// `more`.
 BL_MUST_USE bl_status_t bl_daemon_secure(bl_daemon_t *daemon, const bl_tls_flags_t *more, bl_error_t *err);
-// Where it serves, as clients reach it; there from the ready hook on.
+// The address for clients. Set from the ready hook on.
 const char *bl_daemon_address(const bl_daemon_t *daemon);
-// Where metrics are served, "127.0.0.1:41234"; "" when they are not, or not yet.
+// The address of the metrics port, "127.0.0.1:41234". "": not served, or not yet.
 const char *bl_daemon_metrics_address(const bl_daemon_t *daemon);
-// Whether the service reports itself as serving; true once it is ready. For draining.
+// Sets whether process and service report that they serve. True once the daemon is ready. For draining.
 void bl_daemon_set_serving(bl_daemon_t *daemon, bool serving);
-// Whether it reports its service as ready while it is alive: the process ("") stays as it is. For readiness probes.
+// Sets whether the service reports that it is ready. The state of the process ("") is unchanged. For readiness probes.
 void bl_daemon_set_ready(bl_daemon_t *daemon, bool ready);
-// Ends the process in order. The first exit code counts.
+// Ends the process in order. The exit code of the first call is used.
 void bl_daemon_stop(bl_daemon_t *daemon, int exit_code);
-// The same with an error, which is printed as that of a failed start.
+// Does the same with an error, which is printed like that of a failed start.
 void bl_daemon_fail(bl_daemon_t *daemon, const bl_error_t *err);
 
 #endif

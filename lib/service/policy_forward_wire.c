@@ -14,7 +14,7 @@
 
 typedef struct route {
   char run[NAME_BYTES], address[BL_RPC_ADDRESS_BYTES];
-  bl_rpc_channel_t *channel; // NULL: a free place
+  bl_rpc_channel_t *channel; // NULL: a free entry
   uint64_t heard_ms;
 } route_t;
 
@@ -40,7 +40,7 @@ bl_status_t bl_policy_forward_create(bl_rpc_t *rpc, uint64_t keep_ms, bl_policy_
 }
 
 static void forget(route_t *route) {
-  bl_rpc_channel_destroy(route->channel); // ends what is under way
+  bl_rpc_channel_destroy(route->channel); // ends calls in flight
   *route = (route_t){0};
 }
 
@@ -57,9 +57,9 @@ void bl_policy_forward_destroy(bl_policy_forward_t *forward) {
   }
 }
 
-// ---- who drives ------------------------------------------------------------------------------------------------------
+// ---- drivers --------------------------------------------------------------------------------------------------------
 
-// The place of this run, or the one to give it.
+// Returns the entry of this run, or the one to replace.
 static route_t *place_of(bl_policy_forward_t *forward, const char *run) {
   route_t *oldest = &forward->routes[0];
   for (size_t i = 0; i < BL_POLICY_FORWARD_RUNS; i++) {
@@ -67,7 +67,7 @@ static route_t *place_of(bl_policy_forward_t *forward, const char *run) {
     if (route->channel != NULL && strcmp(route->run, run) == 0) {
       return route;
     }
-    oldest = route->heard_ms < oldest->heard_ms ? route : oldest; // a free place was never heard of
+    oldest = route->heard_ms < oldest->heard_ms ? route : oldest; // a free entry has heard_ms 0
   }
   return oldest;
 }
@@ -94,7 +94,7 @@ void bl_policy_forward_learn(bl_policy_forward_t *forward, const char *run, cons
   route->heard_ms = now_ms();
 }
 
-// The one driver that is known; else says why there is none.
+// Sets the one known driver. Otherwise `err` says why there is no single one.
 static bl_status_t find_driver(bl_policy_forward_t *forward, bl_rpc_channel_t **channel, bl_error_t *err) {
   route_t *found = NULL;
   size_t count = 0;
@@ -120,7 +120,7 @@ static bl_status_t find_driver(bl_policy_forward_t *forward, bl_rpc_channel_t **
                                    count, names);
 }
 
-// ---- calls -----------------------------------------------------------------------------------------------------------
+// ---- calls ----------------------------------------------------------------------------------------------------------
 
 static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)request;

@@ -60,12 +60,12 @@ static void collect_descriptors(bl_registry_t *registry) {
       count += entry->d_name[0] != '.';
     }
     closedir(folder);
-    bl_registry_set(registry, DESCRIPTORS, 0, count - 1); // without the one that reads the folder
+    bl_registry_set(registry, DESCRIPTORS, 0, count - 1); // without the descriptor that reads the folder
   }
 }
 
 void bl_process_metrics_collect(bl_registry_t *registry, bl_tls_t *tls) {
-  static double start_seconds; // the first collection stands at the start of the process
+  static double start_seconds; // the first collection is near the start of the process
   if (start_seconds == 0) {
     start_seconds = (double)bl_clock_wall_ns() / BL_NS_PER_S;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every service says of its process: version, memory, processor time, descriptors, certificate.
+// Metrics of the process of every service: version, memory, processor time, descriptors, certificate.
 // Thread: the loop's.
 #ifndef BALLAST_SERVICE_PROCESS_METRICS_H
 #define BALLAST_SERVICE_PROCESS_METRICS_H
@@ -10,7 +10,7 @@
 #define BL_PROCESS_METRICS 6
 extern const bl_metric_row_t bl_process_metrics[BL_PROCESS_METRICS];
 
-// Reads /proc/self; what cannot be read stays as it was. `tls`: NULL for plaintext.
+// Reads /proc/self. A value that cannot be read stays unchanged. `tls`: NULL for plaintext.
 void bl_process_metrics_collect(bl_registry_t *registry, bl_tls_t *tls);
 
 #endif
