@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// libmicrohttpd reads and writes on a thread of its own. A request is suspended there, answered on the loop, and
-// resumed: the loop's state is never touched from the other thread.
+// libmicrohttpd reads and writes on its own thread. A request is suspended there, answered on the loop, and resumed:
+// the other thread never touches the loop's state.
 #include "observe/http.h"
 
 #include "base/host.h"
@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define PATH_BYTES      256 // longer ones are not ours
+#define PATH_BYTES      256 // longer paths do not exist
 #define SILENCE_SECONDS 15
 #define BACKLOG         64
 
@@ -24,8 +24,8 @@ struct bl_http {
   bl_http_fn answer;
   void *context;
   struct MHD_Daemon *daemon;
-  pthread_mutex_t lock; // of `closing`, and of handing a request to the loop
-  bool closing;         // nothing is handed to the loop any more
+  pthread_mutex_t lock; // guards `closing` and the transfer of a request to the loop
+  bool closing;         // no request is passed to the loop any more
 };
 
 typedef struct request {
@@ -41,7 +41,7 @@ static void answer_on_loop(bl_message_t *message) {
   request_t *request = BL_MESSAGE_OWNER(message, request_t, message);
   bl_http_t *http = request->http;
   http->answer(request->path, &request->answer, http->context);
-  MHD_resume_connection(request->connection); // the request is the other thread's from here on
+  MHD_resume_connection(request->connection); // from here on the other thread owns the request
 }
 
 static enum MHD_Result respond(struct MHD_Connection *connection, bl_http_answer_t *answer) {
@@ -75,7 +75,7 @@ static enum MHD_Result respond(struct MHD_Connection *connection, bl_http_answer
   return result;
 }
 
-// False: the server is closing.
+// Returns false if the server is closing.
 static bool hand_to_loop(bl_http_t *http, request_t *request) {
   pthread_mutex_lock(&http->lock);
   bool open = !http->closing;
@@ -94,7 +94,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
   (void)upload;
   bl_http_t *http = context;
   request_t *request = *state;
-  if (request == NULL) { // headers alone; the answer comes at the next call
+  if (request == NULL) { // only the headers have arrived; the next call answers
     request = calloc(1, sizeof *request);
     if (request == NULL) {
       return MHD_NO;
@@ -107,7 +107,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     return MHD_YES;
   }
   if (*upload_bytes != 0) {
-    *upload_bytes = 0; // not looked at
+    *upload_bytes = 0; // ignored
     return MHD_YES;
   }
   if (!request->refused && !request->asked) {
@@ -132,7 +132,7 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
   }
 }
 
-// ---- listening ---------------------------------------------------------------------------------------------------------
+// ---- listening ------------------------------------------------------------------------------------------------------
 
 static bl_status_t bind_socket(const struct addrinfo *info, const char *address, int *result, bl_error_t *err) {
   int fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
@@ -220,7 +220,8 @@ void bl_http_destroy(bl_http_t *http) {
   pthread_mutex_lock(&http->lock);
   http->closing = true;
   pthread_mutex_unlock(&http->lock);
-  bl_loop_drain(http->loop); // what was handed over is answered and resumed: none may be suspended at the stop
+  bl_loop_drain(http->loop); // answers and resumes requests passed to the loop: none may be suspended when the daemon
+                             // stops
   MHD_stop_daemon(http->daemon);
   pthread_mutex_destroy(&http->lock);
   free(http);

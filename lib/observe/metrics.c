@@ -15,10 +15,10 @@ struct bl_metric {
   const char *help;
   char name[BL_METRIC_NAME_BYTES];
   char labels[BL_METRIC_LABELS_BYTES];
-  _Atomic double value; // a histogram's sum
+  _Atomic double value; // of a histogram: the sum
   size_t bound_count;
   double bounds[BL_METRIC_BUCKETS];
-  atomic_uint_fast64_t buckets[BL_METRIC_BUCKETS + 1]; // each counts its own range only; the last is +Inf
+  atomic_uint_fast64_t buckets[BL_METRIC_BUCKETS + 1]; // each counts only its own range; the last is +Inf
 };
 
 struct bl_metrics {
@@ -50,7 +50,7 @@ static bool name_is_valid(const char *name) {
   return name[0] != '\0' && strchr(first, name[0]) != NULL && name[strspn(name, rest)] == '\0';
 }
 
-// Finds or makes the series; `*made` says which.
+// Finds or creates the series. *made: it was created.
 static bl_status_t find(bl_metrics_t *metrics, kind_t kind, const char *name, const char *help, const char *labels,
                         bl_metric_t **result, bool *made, bl_error_t *err) {
   *made = false;
@@ -162,9 +162,9 @@ double bl_metric_value(const bl_metric_t *metric) {
   return atomic_load_explicit(&readable->value, memory_order_relaxed);
 }
 
-// ---- text ----------------------------------------------------------------------------------------------------------
+// ---- text -----------------------------------------------------------------------------------------------------------
 
-// The shortest spelling that reads back as the same number: 0.1, not 0.10000000000000001.
+// Writes the shortest text that reads back as the same number: 0.1, not 0.10000000000000001.
 static const char *number(double value, char text[32]) {
   if (isnan(value) || isinf(value)) {
     snprintf(text, 32, "%s", isnan(value) ? "NaN" : value > 0 ? "+Inf" : "-Inf");

@@ -12,8 +12,8 @@ struct bl_registry {
   bl_metrics_t *metrics;
   const bl_metric_row_t *rows;
   size_t count;
-  bl_metric_t **series; // of all rows, one after the other
-  size_t *first;        // [count], of each row in `series`
+  bl_metric_t **series; // of all rows, in order
+  size_t *first;        // [count]: index in `series` of each row's first series
 };
 
 static unsigned series_of(const bl_metric_row_t *row) {

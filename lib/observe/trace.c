@@ -7,7 +7,7 @@
 
 struct bl_trace {
   size_t capacity;
-  size_t first; // index of the oldest
+  size_t first; // index of the oldest event
   size_t count;
   bl_trace_event_t events[];
 };
@@ -40,7 +40,7 @@ void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_
   bl_trace_event_t *event = &trace->events[(trace->first + trace->count) % trace->capacity];
   if (trace->count < trace->capacity) {
     trace->count++;
-  } else { // `event` is the oldest
+  } else { // `event` was the oldest
     trace->first = (trace->first + 1) % trace->capacity;
   }
   event->start_ns = start_ns;

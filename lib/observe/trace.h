@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one thread did, as a bounded ring of timed events: the operations of a schedule and the waits between them.
-// When the ring is full the oldest event is overwritten and counted, so tracing can always be on.
+// The events of one thread in a bounded ring: the operations of a schedule and the waits between them, with their
+// times. When the ring is full, the oldest event is overwritten, so tracing can always be on.
 //
-// Thread: one thread adds; others read only while it does not (after a step, handed over by a message).
+// Thread: one thread adds. Other threads read only while it does not (after a step, handed over by a message).
 // Memory: allocated once at creation.
 #ifndef BALLAST_OBSERVE_TRACE_H
 #define BALLAST_OBSERVE_TRACE_H
@@ -18,9 +18,10 @@
 typedef struct bl_trace_event {
   uint64_t start_ns;              // monotonic clock of the machine
   uint64_t end_ns;                // >= start_ns
-  int32_t micro_batch;            // -1 when none
+  int32_t micro_batch;            // -1: none
   uint32_t slots_in_use;          // after the event
-  bool wait;                      // a wait, and `name` its reason; else an operation, and `name` its cell, e.g. "0F3"
+  bool wait;                      // true: a wait, and `name` is its reason; false: an operation, and `name` is its
+                                  // cell, e.g. "0F3"
   char name[BL_TRACE_NAME_BYTES]; // terminated
 } bl_trace_event_t;
 
@@ -31,12 +32,12 @@ BL_MUST_USE bl_status_t bl_trace_create(size_t capacity, bl_trace_t **trace);
 void bl_trace_destroy(bl_trace_t *trace); // NULL is fine
 void bl_trace_clear(bl_trace_t *trace);
 
-// Copies the event. `name` is cut to fit when it is too long.
+// Copies the event. A `name` that is too long is truncated.
 void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_batch, uint32_t slots_in_use,
                   uint64_t start_ns, uint64_t end_ns);
 
-size_t bl_trace_count(const bl_trace_t *trace); // events held
-// The i-th event held, 0 the oldest; i < bl_trace_count. Borrowed until the next add or clear.
+size_t bl_trace_count(const bl_trace_t *trace); // number of events held
+// Returns the i-th event held, 0 the oldest; i < bl_trace_count. Borrowed until the next add or clear.
 const bl_trace_event_t *bl_trace_get(const bl_trace_t *trace, size_t i);
 
 #endif
