@@ -10,7 +10,7 @@
 typedef struct parser {
   const bl_flags_t *flags;
   char *const *argv;
-  int argc, at; // `at`: the next word
+  int argc, at; // `at`: index of the next argument
   void *values;
   bl_flags_result_t *result;
   bl_error_t *err;
@@ -51,7 +51,7 @@ static bl_status_t take_value(parser_t *parser, const bl_option_t *row, const ch
   return bl__option_assign(row, parser->values, &scalar, NULL, why);
 }
 
-// `value` NULL: none was joined by '='; then a switch is true and others take the next word.
+// `value` is NULL if no '=' joined it. Then a switch is true, and other flags take the next argument.
 static bl_status_t take_flag(parser_t *parser, const bl_option_t *row, const char *value) {
   if (value == NULL && row->type == BL_OPTION_BOOL) {
     value = "true";
@@ -61,7 +61,7 @@ static bl_status_t take_flag(parser_t *parser, const bl_option_t *row, const cha
       return bl_error_set(parser->err, BL_INVALID, "%s: --%s needs a value", parser->flags->program, row->name);
     }
     value = parser->argv[parser->at++];
-    if (value[0] == '-' && value[1] == '-') { // a flag whose neighbour was left without a value
+    if (value[0] == '-' && value[1] == '-') { // the flag before it has no value
       return bl_error_set(parser->err, BL_INVALID,
                           "%s: --%s needs a value; '%.60s' is a flag (a value that begins so is "
                           "written --%s=%.60s)",

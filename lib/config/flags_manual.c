@@ -64,7 +64,7 @@ void bl_flags_print_markdown(const bl_flags_t *flags, FILE *stream) {
 
 // ---- roff
 
-// Text as roff: no line begins with a control character, hyphens and backslashes stand for themselves.
+// Prints text as roff: no line begins with a control character; hyphens and backslashes print as themselves.
 static void print_roff(const char *text, FILE *stream) {
   bool line_begins = true;
   for (; *text != '\0'; text++) {

@@ -34,7 +34,7 @@ int64_t bl_job_default_chunks(bl_job_schedule_t schedule) {
   case BL_JOB_SCHEDULE_DUALPIPE_V:
     return 2;
   default:
-    return bl_job_pipes(schedule); // a chunk of each
+    return bl_job_pipes(schedule); // one chunk of each pipe
   }
 }
 
@@ -48,7 +48,7 @@ static void preset_int(bl_optional_int_t *value, int64_t preset) {
   }
 }
 
-// Defaults that follow from other keys. Filling them in again changes nothing, so a dumped job reads back equal.
+// Fills in defaults that follow from other keys. A second call changes nothing, so a dumped job reads back equal.
 static void derive(bl_job_t *job) {
   bool is_inline = job->model.config == NULL && job->model.init == NULL;
   if (is_inline && job->model.family != BL_JOB_FAMILY_NONE) {
@@ -69,14 +69,15 @@ static void derive(bl_job_t *job) {
   const int64_t pipes = bl_job_pipes(job->pipeline.schedule);
   preset_int(&job->parallel.data_parts, job->parallel.data * pipes);
   preset_int(&job->pipeline.chunks, bl_job_default_chunks(job->pipeline.schedule));
-  preset_int(&job->pipeline.slices, job->pipeline.schedule == BL_JOB_SCHEDULE_SEQ1F1B ? 2 : 1); // as its generator
+  // as its generator does
+  preset_int(&job->pipeline.slices, job->pipeline.schedule == BL_JOB_SCHEDULE_SEQ1F1B ? 2 : 1);
   if (job->pipeline.schedule == BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {
     preset_int(&job->pipeline.group, job->pipeline.stages);
   }
   if (job->balance.policy == BL_POLICY_BPIPE) {
-    // ceil((p + 2) / 2) micro-batches (BPipe, ICML 2023), each in as many slots as a stage has chunks of a pipe.
-    // With slices every stage keeps the others of one sequence beside.
-    const int64_t blocks = job->pipeline.chunks.value / pipes; // of a device's micro-batch
+    // ceil((p + 2) / 2) micro-batches (BPipe, ICML 2023), each in as many slots as a stage has chunks of a pipe. With
+    // slices every stage also keeps the other slices of one sequence.
+    const int64_t blocks = job->pipeline.chunks.value / pipes; // of a micro-batch on one device
     preset_int(&job->balance.cap, ((job->pipeline.stages + 3) / 2 + job->pipeline.slices.value - 1) * blocks);
   }
 }

@@ -80,7 +80,7 @@ static bl_status_t check_layers(const bl_job_t *job, bl_error_t *err) {
                        (long long)chunks);
   }
   if (!job->model.layers.set) {
-    return BL_OK; // config.json says how many; lib/job compares
+    return BL_OK; // config.json has the number; lib/job compares
   }
   int64_t layers = job->model.layers.value, sum = 0;
   for (size_t i = 0; i < list->count; i++) {
@@ -100,7 +100,7 @@ static bl_status_t check_layers(const bl_job_t *job, bl_error_t *err) {
   return BL_OK;
 }
 
-// One entry for all virtual stages, or one for each.
+// A list must have one entry for all virtual stages, or one for each.
 static bl_status_t check_cost(const bl_job_t *job, const char *key, const bl_real_list_t *list, bl_error_t *err) {
   const long long stages = job->pipeline.stages, chunks = job->pipeline.chunks.value;
   if (list->count > 1 && (long long)list->count != stages * chunks) {
@@ -171,7 +171,7 @@ static bl_status_t check_pipeline(const bl_job_t *job, bl_error_t *err) {
   return status == BL_OK ? check_costs(job, err) : status;
 }
 
-// The multiple or divisor of `of` that is nearest to `value`, the smaller of two.
+// Returns the multiple or divisor of `of` that is nearest to `value`, the smaller of two equally near.
 static long long nearest(int64_t value, bool (*fits)(int64_t candidate, int64_t of), int64_t of) {
   for (int64_t away = 0;; away++) {
     if (value > away && fits(value - away, of)) {
@@ -191,12 +191,12 @@ static bool is_multiple(int64_t candidate, int64_t of) {
   return candidate % of == 0;
 }
 
-// A number of parts that `copies` of the model can share: as many, or a power of two that they divide.
+// Returns whether `copies` of the model can share `candidate` parts: as many, or a power of two that they divide.
 static bool are_parts(int64_t candidate, int64_t copies) {
   return candidate == copies || (bl_grid_is_power_of_two((uint32_t)candidate) && candidate % copies == 0);
 }
 
-// Half of the micro-batches go each way.
+// Half of the micro-batches run in each direction.
 static bl_status_t check_pipes(const bl_job_t *job, bl_error_t *err) {
   const int64_t pipes = bl_job_pipes(job->pipeline.schedule), parts = job->parallel.data_parts.value,
                 m = job->train.micro_batches;
@@ -301,7 +301,7 @@ static bl_status_t check_checkpoint(const bl_job_t *job, bl_error_t *err) {
   return BL_OK;
 }
 
-// "host:port", "[v6]:port" or "unix:/path".
+// Accepts "host:port", "[v6]:port" or "unix:/path".
 static bool is_address(const char *text) {
   if (strncmp(text, "unix:", 5) == 0) {
     return text[5] == '/';
@@ -343,7 +343,7 @@ static bl_status_t check_addresses(const bl_job_t *job, const char *key, const b
   return check_are_addresses(job, key, list, err);
 }
 
-// Their number fits or not by the grid (job/hosts.h).
+// job/hosts.h checks their number against the grid.
 static bl_status_t check_host_stores(const bl_job_t *job, bl_error_t *err) {
   const bl_text_list_t *list = &job->services.host_stores;
   if (list->count > 0 && !job->balance.host.set) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of all keys of a job file. A default adds nothing that the job did not ask for: no warm-up, no decay, no
+// The table of all keys of a job file. Defaults add nothing that the job did not ask for: no warm-up, no decay, no
 // clipping, no held-out data, no balancing.
 #include "config/job.h"
 
@@ -22,7 +22,7 @@ static const char *const attentions[] = {"naive", "flash", NULL};
 static const char *const recomputes[] = {"none", "attention", "full", NULL};
 static const char *const devices[] = {"host", "cuda", NULL};
 static const char *const policies[] = {"none",    "bpipe", "cap", "drop",
-                                       "offload", "auto",  NULL}; // bl_policy_kind_t but mix
+                                       "offload", "auto",  NULL}; // bl_policy_kind_t without mix
 _Static_assert(sizeof policies / sizeof policies[0] == BL_POLICY_AUTO + 2, "a name for every policy of jobs");
 static const char *const modes[] = {"overlap", "fewest", NULL};
 static const char *const on_loss[] = {"recompute", "abort", NULL};
@@ -35,8 +35,8 @@ static const char *const requirable_paths[] = {"any", "shm", "tcp", "cuda-ipc", 
 #define ABOVE(low)    .minimum = (low), .maximum = HUGE_VAL, .minimum_open = true
 #define IN(low, high) .minimum = (low), .maximum = (high)
 
-// Limits of the model and the pipeline: far beyond what is trained today, and small enough that the sizes worked out
-// from them fit 64 bits with room.
+// Limits of the model and the pipeline: far beyond what is trained today, and so small that sizes derived from them fit
+// 64 bits easily.
 #define MOST_LAYERS   16384
 #define MOST_WIDTH    4194304
 #define MOST_STAGES   4096

@@ -11,7 +11,7 @@ static size_t smallest(size_t a, size_t b, size_t c) {
 
 size_t bl_edit_distance(const char *a, const char *b) {
   size_t a_bytes = strnlen(a, BL_NEAREST_NAME_BYTES), b_bytes = strnlen(b, BL_NEAREST_NAME_BYTES);
-  size_t rows[3][BL_NEAREST_NAME_BYTES + 1]; // the last two rows of the table, and the one being made
+  size_t rows[3][BL_NEAREST_NAME_BYTES + 1]; // the last two rows of the table, and the row being computed
   size_t *before = rows[0], *above = rows[1], *row = rows[2];
   for (size_t j = 0; j <= b_bytes; j++) {
     above[j] = j;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nearest known name to one that is not known: keys of a job file, flags, verbs of a command.
+// Finds the known name nearest to an unknown one: keys of a job file, flags, subcommands.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_CONFIG_NEAREST_H
 #define BALLAST_CONFIG_NEAREST_H
@@ -7,28 +7,29 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// Longer names are compared by this many first bytes: bounds the work that hostile input can ask for.
+// Only this many first bytes of a name are compared. This bounds the work that hostile input can cause.
 #define BL_NEAREST_NAME_BYTES 64
 
-// Insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal string
-// alignment).
+// Returns the number of insertions, deletions, replacements and swaps of neighbours that turn `a` into `b` (optimal
+// string alignment).
 size_t bl_edit_distance(const char *a, const char *b);
-// Whether `candidate` is near enough to `name` to be what a person meant (a third of its letters may differ).
+// Returns whether `candidate` is so near to `name` that a person may have meant it: at most a third of its letters, at
+// least one, may differ.
 bool bl_nearest_is_near(const char *name, const char *candidate);
 
 typedef struct bl_nearest {
-  const char *name; // what was asked for; borrowed
-  const char *best; // borrowed from the candidate offered; NULL while none was
+  const char *name; // the unknown name; borrowed
+  const char *best; // borrowed from the candidate offered; NULL: no candidate so far
   size_t distance;
 } bl_nearest_t;
 
-// Offer every candidate in turn; `best` is then the nearest, the first of equals.
+// Call it for every candidate. `best` is then the nearest, the first of equals.
 //   bl_nearest_t nearest = {.name = verb};
 //   for (...) bl_nearest_offer(&nearest, verbs[i].name);
 void bl_nearest_offer(bl_nearest_t *nearest, const char *candidate);
 
 #define BL_NEAREST_ADVICE_BYTES (BL_NEAREST_NAME_BYTES + 64)
-// "did you mean 'NAME'?" when the best is near, else "the nearest known one is 'NAME'"; returns `text`.
+// Writes "did you mean 'NAME'?" if the best candidate is near, else "the nearest known one is 'NAME'". Returns `text`.
 const char *bl_nearest_advise(const bl_nearest_t *nearest, char text[BL_NEAREST_ADVICE_BYTES]);
 
 #endif

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A double-quoted YAML scalar. Everything but printable ASCII is escaped, because YAML folds some Unicode line ends.
-// BL_INVALID: a folder's name that is not UTF-8.
+// Writes a double-quoted YAML scalar. All but printable ASCII is escaped, because YAML folds some Unicode line ends.
+// BL_INVALID: the text, e.g. a folder's name, is not UTF-8.
 static bl_status_t put_quoted(FILE *out, const char *value) {
   const char *const end = value + strlen(value);
   putc('"', out);
@@ -62,7 +62,7 @@ static void put_real_list(FILE *out, const bl_real_list_t *list) {
   putc(']', out);
 }
 
-// " value", or the lines of a list.
+// Writes " value", or the lines of a list.
 static bl_status_t put_value(FILE *out, const bl_option_t *row, const void *values) {
   const void *field = bl__option_value(row, values);
   const bl_files_or_fraction_t *either = field;
@@ -142,7 +142,7 @@ bl_status_t bl_options_dump(const bl_option_table_t *table, const void *values, 
   }
   bl_status_t status = put_table(out, table, values);
   const bool whole = !ferror(out);
-  // What could not be read back is not written.
+  // A text that could not be read back is an error.
   if ((fclose(out) != 0 || !whole || text == NULL || text_bytes >= BL_OPTIONS_FILE_BYTES) && status == BL_OK) {
     status = BL_EXHAUSTED;
   }

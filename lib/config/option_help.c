@@ -62,7 +62,7 @@ const char *bl__option_argument(const bl_option_t *row) {
   return "";
 }
 
-// "gpt2, llama" into `text`.
+// Writes "gpt2, llama" to `text`.
 static const char *choices_text(const bl_option_t *row, char *text, size_t text_bytes) {
   size_t used = 0;
   text[0] = '\0';
@@ -78,7 +78,7 @@ static const char *preset_text(const bl_option_t *row) {
   return row->preset_help != NULL ? row->preset_help : row->preset;
 }
 
-// Everything that follows the name: help, choices, range and unit, default.
+// Writes all that follows the name: help, choices, range and unit, default.
 static void describe(const bl_option_t *row, char *text, size_t text_bytes) {
   char choices[512], range[BL__RANGE_TEXT];
   size_t used = (size_t)snprintf(text, text_bytes, "%s", row->help);
@@ -139,7 +139,7 @@ void bl_options_print_help(const bl_option_table_t *table, FILE *stream) {
   }
 }
 
-// Writes text into a table cell: '|' would end it.
+// Writes text into a table cell and escapes '|', which would end it.
 static void print_cell(const char *text, FILE *stream) {
   for (; *text != '\0'; text++) {
     if (*text == '|') {

@@ -17,12 +17,12 @@ bool bl__scalar_is_null(const bl__scalar_t *scalar) {
 }
 
 const char *bl__quote(const char *text, size_t length, char quoted[BL__QUOTE_TEXT]) {
-  size_t room = BL__QUOTE_TEXT - 6; // two quotes, three dots, the end
+  size_t room = BL__QUOTE_TEXT - 6; // without two quotes, three dots and the terminator
   size_t used = 0;
   quoted[used++] = '\'';
   size_t shown = length <= room ? length : room;
   while (shown < length && shown > 0 && ((unsigned char)text[shown] & 0xC0) == 0x80) {
-    shown--; // never cut inside a UTF-8 sequence
+    shown--; // never truncates inside a UTF-8 sequence
   }
   for (size_t i = 0; i < shown; i++) {
     unsigned char byte = (unsigned char)text[i];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One scalar of a job file or command line, read strictly as the type its row declares. Shared inside lib/config.
-// On BL_INVALID `err` says what was expected and what came, without the key; *value is untouched.
+// Private to lib/config: reads one scalar of a job file or command line, strictly as the type that its row declares. On
+// BL_INVALID `err` says what was expected and what was found, without the key, and *value is untouched.
 // Thread: pure functions.
 #ifndef BALLAST_CONFIG_OPTION_SCALAR_H
 #define BALLAST_CONFIG_OPTION_SCALAR_H
@@ -10,12 +10,12 @@
 typedef struct bl__scalar {
   const char *text; // terminated at `length`
   size_t length;
-  bool quoted; // then it is text, never a number, a truth value or null
+  bool quoted; // a quoted scalar is text, never a number, a truth value or null
 } bl__scalar_t;
 
-// Plain `null`, `Null`, `NULL` or `~`: the default, please.
+// Returns true for plain `null`, `Null`, `NULL` or `~`, which request the default.
 bool bl__scalar_is_null(const bl__scalar_t *scalar);
-// Whether a text has the form of a number: [-+]? digits, fraction, exponent; no inf, nan or hexadecimal.
+// Returns whether a text has the form of a number: [-+]? digits, fraction, exponent; no inf, nan or hexadecimal.
 bool bl__scalar_is_real_text(const char *text);
 
 BL_MUST_USE bl_status_t bl__scalar_read_bool(const bl__scalar_t *scalar, bool *value, bl_error_t *err);
@@ -27,19 +27,19 @@ BL_MUST_USE bl_status_t bl__scalar_read_bytes(const bl_option_t *row, const bl__
                                               bl_error_t *err);
 BL_MUST_USE bl_status_t bl__scalar_read_choice(const bl_option_t *row, const bl__scalar_t *scalar, int *value,
                                                bl_error_t *err);
-// *value is malloc'd; paths are joined to `folder` (NULL: left as they are).
+// *value is malloc'd. Paths are joined to `folder` (NULL: they stay as they are).
 BL_MUST_USE bl_status_t bl__scalar_read_text(const bl_option_t *row, const bl__scalar_t *scalar, const char *folder,
                                              char **value, bl_error_t *err);
 
-// The text of a number as the dump and messages write it; reading it gives the same bits.
+// Formats a number for the dump and for messages. Reading the text gives the same bits.
 #define BL__REAL_TEXT 32
 const char *bl__real_format(double value, char text[BL__REAL_TEXT]);
 
-// 'text' cut to a length that suits a message, control characters shown as '?'.
+// Writes 'text' truncated to a length that suits a message, with control characters shown as '?'.
 #define BL__QUOTE_TEXT 64
 const char *bl__quote(const char *text, size_t length, char quoted[BL__QUOTE_TEXT]);
 
-// "[1, 4096]", "(0, 1)", ">= 1"; "" when unbounded.
+// Formats the range of a row: "[1, 4096]", "(0, 1)", ">= 1"; "" if unbounded.
 #define BL__RANGE_TEXT 80
 const char *bl__range_format(const bl_option_t *row, char text[BL__RANGE_TEXT]);
 

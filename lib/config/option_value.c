@@ -13,7 +13,7 @@ static bool at_power_of_two(size_t count) {
   return (count & (count - 1)) == 0;
 }
 
-// Makes room for one more entry: the capacity is the next power of two, so growth costs are linear.
+// Makes room for one more entry. The capacity is the next power of two, so growth costs linear time.
 static bl_status_t list_reserve(void **items, size_t count, size_t item_bytes, bl_error_t *err) {
   if (count >= BL_OPTIONS_LIST_COUNT) {
     return bl_error_set(err, BL_INVALID, "has more than %d entries", BL_OPTIONS_LIST_COUNT);

@@ -14,12 +14,13 @@ typedef struct reader {
   void *values;
   bl_option_mark_t *marks;
   bl_option_origin_t origin;
-  bool *seen; // per row: already given in this file; then, behind all rows, the same for sections by their first row
+  // Given already in this file: one flag per row, then one per section at table->count + its first row.
+  bool *seen;
 } reader_t;
 
 // ---- values ----
 
-// Takes the outcome of one assignment; false when reading cannot go on.
+// Handles the result of one assignment. False: reading cannot continue.
 static bool take_status(reader_t *reader, const bl_option_t *row, bl_status_t status, const bl_error_t *why) {
   if (status == BL_INVALID) {
     bl__yaml_report(&reader->yaml, row->name, why->text);
@@ -57,14 +58,14 @@ static bl_status_t append_entry(reader_t *reader, const bl_option_t *row, bl_err
   return bl__option_append(row, reader->values, &scalar, reader->yaml.source->folder, why);
 }
 
-// A value of --set has no line and column to say which entry is wrong.
+// Adds the entry's number for --set, whose values have no line and column.
 static void number_entry(const reader_t *reader, size_t entry, bl_error_t *why) {
   if (reader->origin == BL_ORIGIN_SET) {
     bl_error_prefix(why, "entry %zu", entry);
   }
 }
 
-// Of a list the first wrong entry is reported.
+// Reports only the first wrong entry of a list.
 static bool read_list(reader_t *reader, const bl_option_t *row) {
   if (!bl__option_is_list(row)) {
     bl__yaml_report(&reader->yaml, row->name, "must be a single value, is a list");
@@ -94,7 +95,7 @@ static bool read_list(reader_t *reader, const bl_option_t *row) {
   return false;
 }
 
-// Reads the value whose first event is the present one.
+// Reads the value whose first event is the current one.
 static bool read_value(reader_t *reader, const bl_option_t *row) {
   bl_option_mark_t *mark = &reader->marks[row - reader->table->rows];
   mark->origin = reader->origin;
@@ -114,12 +115,12 @@ static bool read_value(reader_t *reader, const bl_option_t *row) {
 
 // ---- keys ----
 
-// Whether row's name is "section.<leaf>".
+// Returns whether the row's name is "section.<leaf>".
 static bool in_section(const bl_option_t *row, const char *section, size_t section_bytes) {
   return strncmp(row->name, section, section_bytes) == 0 && row->name[section_bytes] == '.';
 }
 
-// The index of the first row of a section, or the table's count.
+// Returns the index of the first row of a section, or the table's count.
 static size_t find_section(const bl_option_table_t *table, const char *section) {
   size_t section_bytes = strlen(section);
   size_t i = 0;
@@ -134,7 +135,7 @@ static const char *leaf_of(const char *name) {
   return dot != NULL ? dot + 1 : name;
 }
 
-// A key of a section may be right in another one.
+// An unknown key of one section may be right in another one.
 static const char *advise_key(const bl_option_table_t *table, const char *name, char advice[BL_NEAREST_ADVICE_BYTES]) {
   const bl_option_t *row = bl_options_nearest(table, name);
   bool moved = bl_nearest_is_near(leaf_of(name), leaf_of(row->name));
@@ -145,7 +146,7 @@ static const char *advise_key(const bl_option_table_t *table, const char *name, 
 static void report_unknown(reader_t *reader, const char *name) {
   const yaml_mark_t *mark = &reader->yaml.event.start_mark;
   const bl_option_t *row = bl_options_find(reader->table, name);
-  if (row != NULL) { // a dotted key, good for --set only
+  if (row != NULL) { // a dotted key, which only --set accepts
     bl__yaml_report_at(&reader->yaml, mark->line, mark->column, "%s: write '%s' under the section '%.*s:'", name,
                        leaf_of(name), (int)(leaf_of(name) - name - 1), name);
     return;
@@ -157,7 +158,7 @@ static void report_unknown(reader_t *reader, const char *name) {
 
 static void report_unknown_section(reader_t *reader, const char *name) {
   bl_nearest_t nearest = {.name = name};
-  char sections[2][BL_NEAREST_NAME_BYTES] = {""}; // the one that is offered, and the best
+  char sections[2][BL_NEAREST_NAME_BYTES] = {""}; // the section being offered, and the best so far
   for (size_t i = 0; i < reader->table->count; i++) {
     const char *dot = strchr(reader->table->rows[i].name, '.');
     if (dot == NULL) {
@@ -174,8 +175,8 @@ static void report_unknown_section(reader_t *reader, const char *name) {
                      bl__quote(name, strlen(name), quoted), bl_nearest_advise(&nearest, advice));
 }
 
-// A key, whose event is the present one: copies its text to `name`, prefixed by the section. False when it is no
-// usable key; the reason was reported.
+// Takes a key, which is the current event: copies its text to `name`, prefixed by the section. Returns false if it is
+// not a usable key. The reason was reported then.
 static bool take_key(reader_t *reader, const char *section, char *name, size_t name_bytes) {
   if (reader->yaml.event.type != YAML_SCALAR_EVENT) {
     bl__yaml_report(&reader->yaml, section, "a key must be a plain scalar");
@@ -210,7 +211,7 @@ static bool take_first_use(reader_t *reader, size_t row, const char *name) {
 
 static bool read_section(reader_t *reader, const char *section, size_t first_row);
 
-// One known-or-not key of a section, and its value; or a section within it.
+// Reads one key of a section, known or not, and its value, or a section within it.
 static bool read_entry(reader_t *reader, const char *section) {
   char name[KEY_BYTES];
   if (!take_key(reader, section, name, sizeof name)) {
@@ -230,7 +231,7 @@ static bool read_entry(reader_t *reader, const char *section) {
   return bl__yaml_next(&reader->yaml) && read_value(reader, row);
 }
 
-// The mapping of a section; its key is the present event.
+// Reads the mapping of a section, whose key is the current event.
 static bool read_section(reader_t *reader, const char *section, size_t first_row) {
   if (!take_first_use(reader, reader->table->count + first_row, section)) {
     return skip_key_and_value(reader);
@@ -243,7 +244,7 @@ static bool read_section(reader_t *reader, const char *section, size_t first_row
     if (scalar.quoted || (scalar.length > 0 && !bl__scalar_is_null(&scalar))) {
       bl__yaml_report(&reader->yaml, section, "is a section of keys, not a single value");
     }
-    return reader->yaml.fatal == BL_OK; // "memory:" with everything under it commented out
+    return reader->yaml.fatal == BL_OK; // "memory:" with all its keys commented out
   }
   if (reader->yaml.event.type != YAML_MAPPING_START_EVENT) {
     bl__yaml_report(&reader->yaml, section, "is a section of keys, not a list");
@@ -260,10 +261,10 @@ static bool read_section(reader_t *reader, const char *section, size_t first_row
   return false;
 }
 
-// A key at the left margin that is neither option nor section: the kind of its value says which was meant.
+// Reads a key at the left margin that is neither option nor section. The kind of its value shows which was meant.
 static bool read_stranger(reader_t *reader, const char *name) {
   yaml_event_t key = reader->yaml.event;
-  reader->yaml.has_event = false; // kept until its kind is known
+  reader->yaml.has_event = false; // kept until the kind of the value is known
   if (!bl__yaml_next(&reader->yaml)) {
     yaml_event_delete(&key);
     return false;

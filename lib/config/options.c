@@ -20,7 +20,7 @@ static const char *leaf_of(const char *name) {
   return dot != NULL ? dot + 1 : name;
 }
 
-// A key may be misspelt, or right but in the wrong section: the cheaper of the two explanations counts.
+// A key may be misspelt, or right but in the wrong section. The cheaper of the two explanations counts.
 static size_t key_distance(const char *name, const char *candidate) {
   size_t whole = bl_edit_distance(name, candidate);
   size_t moved = 1 + bl_edit_distance(leaf_of(name), leaf_of(candidate));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Option tables: one declaration per option feeds the YAML file, `--set key=value`, command-line flags, help
-// text, generated documentation, validation and the canonical dump.
+// Option tables. One declaration per option serves the YAML file, `--set key=value`, command-line flags, help text,
+// generated documentation, validation and the canonical dump.
 //
 //   typedef struct settings { int64_t layers; char *title; bl_optional_int_t cap; } settings_t;
 //   static const bl_option_t rows[] = {
@@ -17,10 +17,10 @@
 //   ...
 //   bl_options_cleanup(&table, &settings);
 //
-// A name is "key" or "section.key"; rows of one section stand together. Values live in a plain struct of the
-// caller, in the C type that the row's type names. PURE: bytes in, values out; nothing here opens a file.
-// Errors read "job.yaml:12:7: unknown key 'train.microbatch'; did you mean 'train.micro_batch'?"; several are
-// joined by newlines. Work is linear in the size of the input.
+// A name is "key" or "section.key". Rows of one section are adjacent. Values live in a plain struct of the caller, in
+// the C type that belongs to the row's type. PURE: bytes in, values out; no function opens a file. Errors read
+// "job.yaml:12:7: unknown key 'train.microbatch'; did you mean 'train.micro_batch'?". Several errors are joined by
+// newlines. Work is linear in the size of the input.
 //
 // Thread: pure functions; each struct of values belongs to its caller.
 #ifndef BALLAST_CONFIG_OPTIONS_H
@@ -34,12 +34,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-// Limits of what is read; each bounds what a wrong or hostile file can cost.
-#define BL_OPTIONS_FILE_BYTES 1048576 // a job file is a page or two: more is the wrong file
-#define BL_OPTIONS_TEXT_BYTES 4096    // PATH_MAX: longer names cannot be opened
-#define BL_OPTIONS_LIST_COUNT 4096    // entries of one list: data files of a job
-#define BL_OPTIONS_DEPTH      16      // nesting that is skipped over to report further errors
-#define BL_OPTIONS_ERRORS     8       // errors reported before giving up
+// Limits of the input. Each bounds the cost of a wrong or hostile file.
+#define BL_OPTIONS_FILE_BYTES 1048576 // a job file has a page or two: a larger one is the wrong file
+#define BL_OPTIONS_TEXT_BYTES 4096    // PATH_MAX: longer paths cannot be opened
+#define BL_OPTIONS_LIST_COUNT 4096    // entries of one list, e.g. data files of a job
+#define BL_OPTIONS_DEPTH      16      // depth of nesting that is skipped in order to report further errors
+#define BL_OPTIONS_ERRORS     8       // errors reported before reading stops
 
 typedef struct bl_optional_int {
   bool set;
@@ -57,7 +57,7 @@ typedef struct bl_optional_bool {
 } bl_optional_bool_t;
 
 typedef struct bl_text_list {
-  char **items; // owned, each owned
+  char **items; // owned, as is each item
   size_t count;
 } bl_text_list_t;
 
@@ -71,10 +71,10 @@ typedef struct bl_real_list {
   size_t count;
 } bl_real_list_t;
 
-// Files, or the fraction of the data that is held out; neither: no files and 0.
+// Files, or the fraction of the data that is held out. Neither: no files and 0.
 typedef struct bl_files_or_fraction {
   bl_text_list_t files;
-  double fraction; // in (0, 1) when given
+  double fraction; // in (0, 1) if given
 } bl_files_or_fraction_t;
 
 typedef enum bl_option_type {
@@ -84,7 +84,7 @@ typedef enum bl_option_type {
   BL_OPTION_BYTES,             // int64_t; written 1048576 or "64 MiB"; optional: bl_optional_int_t
   BL_OPTION_ENUM,              // int, index into `choices`
   BL_OPTION_TEXT,              // char *, owned; NULL when absent
-  BL_OPTION_PATH,              // char *, owned; NULL when absent; relative ones are joined to a folder
+  BL_OPTION_PATH,              // char *, owned; NULL when absent; relative paths are joined to a folder
   BL_OPTION_TEXT_LIST,         // bl_text_list_t; one scalar is a list of one
   BL_OPTION_PATH_LIST,         // bl_text_list_t of paths; one scalar is a list of one
   BL_OPTION_INT_LIST,          // bl_int_list_t
@@ -96,29 +96,29 @@ typedef struct bl_option {
   const char *name; // "section.key" or "key"
   bl_option_type_t type;
   size_t offset;     // of the value in the caller's struct
-  bool optional;     // the value has a `set` member; absent is a meaning of its own
+  bool optional;     // the value has a `set` member; absent has a meaning of its own
   bool required;     // must be given in the file or by --set
   bool hidden;       // not in help and documentation
-  char letter;       // command-line flags only: the short form, 0 when none
+  char letter;       // command-line flags only: the short form; 0: none
   bool minimum_open; // the minimum itself is not allowed
   bool maximum_open;
   double minimum; // of INT, REAL, BYTES and of entries of INT_LIST and REAL_LIST; both 0: unbounded
   double maximum;
-  const char *const *choices; // of ENUM: NULL-terminated; an empty string stands for "absent" and cannot be written
-  const char *preset;         // the default, as it would be written in the file; NULL: zero, NULL or not set
-  const char *preset_help;    // the default in words, where it is worked out from other keys
-  const char *unit;           // "steps", "tokens", "bytes"; NULL when none
-  const char *argument;       // what stands for the value in help; NULL: after the type
+  const char *const *choices; // of ENUM: NULL-terminated; an empty string means "absent" and cannot be written
+  const char *preset;         // default, written as in the file; NULL: zero, NULL or not set
+  const char *preset_help;    // the default in words, if it is derived from other keys
+  const char *unit;           // "steps", "tokens", "bytes"; NULL: none
+  const char *argument;       // placeholder for the value in help; NULL: by type
   const char *help;           // one or more sentences
 } bl_option_t;
 
 typedef struct bl_option_table {
   const bl_option_t *rows;
   size_t count;
-  const char *noun; // what is read, for messages: "job file"
+  const char *noun; // name of the input in messages: "job file"
 } bl_option_table_t;
 
-// Where a value came from.
+// Origin of a value.
 typedef enum bl_option_origin { BL_ORIGIN_PRESET, BL_ORIGIN_FILE, BL_ORIGIN_SET } bl_option_origin_t;
 
 typedef struct bl_option_mark {
@@ -131,42 +131,40 @@ typedef struct bl_option_source {
   const char *name;  // of the file, for messages
   const char *bytes; // not necessarily terminated
   size_t size_bytes;
-  const char *folder; // relative paths are joined to it; NULL leaves them as they are
+  const char *folder; // relative paths are joined to it; NULL: they stay as they are
 } bl_option_source_t;
 
-// The row of that name, or NULL. bl_options_nearest never returns NULL for a table that has rows.
+// Return the row of that name (NULL: none) and the nearest row that is not hidden (NULL: there is none).
 const bl_option_t *bl_options_find(const bl_option_table_t *table, const char *name);
 const bl_option_t *bl_options_nearest(const bl_option_table_t *table, const char *name);
 
-// Sets every value to its default, without looking at or freeing what was there (the struct may be
-// uninitialised). Fails only when memory runs out (BL_EXHAUSTED) or the table itself is wrong (BL_INTERNAL).
+// Sets every value to its default, without reading or freeing old values (the struct may be uninitialised). Fails only
+// if memory runs out (BL_EXHAUSTED) or the table itself is wrong (BL_INTERNAL).
 BL_MUST_USE bl_status_t bl_options_preset(const bl_option_table_t *table, void *values, bl_error_t *err);
-// Frees what the values own and leaves them zero.
+// Frees what the values own and zeroes them.
 void bl_options_cleanup(const bl_option_table_t *table, void *values);
 
-// Reads one YAML document over the present values. `marks` has one entry per row, in the table's order, and
-// records origins; a key given twice is an error. On an error some values may have changed. BL_INVALID,
-// BL_EXHAUSTED.
+// Reads one YAML document over the present values. `marks` has one entry per row, in the table's order, and records
+// origins. A key given twice is an error. After an error some values may have changed. BL_INVALID, BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_options_read(const bl_option_table_t *table, void *values, bl_option_mark_t *marks,
                                         const bl_option_source_t *source, bl_error_t *err);
-// One "dotted.key=value", the value read as YAML ("[1, 2]", "null" for the default). Relative paths go to
-// `folder`.
+// Applies one "dotted.key=value". The value is read as YAML ("[1, 2]", "null" for the default). Relative paths are
+// joined to `folder`.
 BL_MUST_USE bl_status_t bl_options_set(const bl_option_table_t *table, void *values, bl_option_mark_t *marks,
                                        const char *assignment, const char *folder, bl_error_t *err);
-// Whether keys are in sections, as those of jobs are: what --set gives, too.
+// Returns whether keys have sections, as those of jobs do. Such keys can also be given by --set.
 bool bl_options_have_sections(const bl_option_table_t *table);
-// BL_INVALID naming the first required option whose mark says that nobody gave it.
+// BL_INVALID: a required option was not given; `err` names it.
 BL_MUST_USE bl_status_t bl_options_check_required(const bl_option_table_t *table, const bl_option_mark_t *marks,
                                                   const char *source_name, bl_error_t *err);
 
-// The canonical text of the values: every option that has one, in the table's order, so that reading it gives
-// the same values. *text is malloc'd and terminated; the caller frees it. BL_INVALID: a text is not UTF-8. BL_EXHAUSTED:
-// no memory, or more than BL_OPTIONS_FILE_BYTES, which could not be read back.
+// Writes the canonical text of the values: every option that has a value, in the table's order, so that reading it
+// gives the same values. *text is malloc'd and terminated; the caller frees it. BL_INVALID: a text is not UTF-8.
+// BL_EXHAUSTED: no memory, or more than BL_OPTIONS_FILE_BYTES, which could not be read back.
 BL_MUST_USE bl_status_t bl_options_dump(const bl_option_table_t *table, const void *values, char **text,
                                         size_t *text_bytes);
 
-// Help for a terminal ("  model.layers N        Number of ... [1..4096]") and Markdown tables, one per
-// section.
+// Print help for a terminal ("  model.layers N        Number of ... [1..4096]") and Markdown tables, one per section.
 void bl_options_print_help(const bl_option_table_t *table, FILE *stream);
 void bl_options_print_markdown(const bl_option_table_t *table, FILE *stream);
 

@@ -9,7 +9,7 @@
 
 // ---- errors ----
 
-// Adds one line to the error; line and column count from 0, as libyaml does.
+// Adds one line to the error. `line` and `column` count from 0, as in libyaml.
 void bl__yaml_report_at(bl__yaml_t *yaml, size_t line, size_t column, const char *format, ...) {
   char message[BL_ERROR_TEXT_BYTES];
   va_list args;
@@ -33,7 +33,7 @@ void bl__yaml_report_at(bl__yaml_t *yaml, size_t line, size_t column, const char
   }
 }
 
-// The byte after `line` line ends, or the end.
+// Returns the address after `line` line ends, or the end.
 static const char *find_line(const bl_option_source_t *source, size_t line) {
   const char *at = source->bytes, *end = source->bytes + source->size_bytes;
   for (size_t i = 0; i < line && at < end; i++) {
@@ -59,7 +59,7 @@ static void report_parser(bl__yaml_t *yaml) {
     yaml->fatal = bl_error_set(yaml->err, BL_EXHAUSTED, "%s: no memory", yaml->source->name);
     return;
   }
-  if (parser->error == YAML_READER_ERROR) { // has a byte offset only
+  if (parser->error == YAML_READER_ERROR) { // has only a byte offset
     line = column = 0;
     for (size_t i = 0; i < parser->problem_offset && i < yaml->source->size_bytes; i++) {
       column = yaml->source->bytes[i] == '\n' ? 0 : column + 1;
@@ -89,7 +89,7 @@ void bl__yaml_report(bl__yaml_t *yaml, const char *name, const char *message) {
 
 // ---- events ----
 
-// Moves to the next event; false when reading cannot go on. Anchors and tags are refused wherever they stand.
+// Refuses anchors and tags at every place.
 bool bl__yaml_next(bl__yaml_t *yaml) {
   if (yaml->fatal != BL_OK) {
     return false;
@@ -146,7 +146,6 @@ static bool skip_collection(bl__yaml_t *yaml) {
   return true;
 }
 
-// Skips the value whose first event is the present one, to its last event.
 bool bl__yaml_skip_value(bl__yaml_t *yaml) {
   return yaml->event.type == YAML_SCALAR_EVENT || skip_collection(yaml);
 }
