@@ -46,7 +46,8 @@ void bl_group_exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes,
   const bl_group_transport_t *transport = transport_of(group);
   const uint32_t here = group->parts / group->ranks;
   bl_error_t err;
-  for (uint32_t part = 0; part < group->parts; part++) { // of one rank; with others, something to read if they fail
+  // With one rank these are the blocks. With several they only make the blocks readable if the exchange fails.
+  for (uint32_t part = 0; part < group->parts; part++) {
     blocks[part] = group->windows[window] + ((uint64_t)(part % here) * group->ranks + group->rank) * block_bytes;
   }
   if (transport != NULL) {

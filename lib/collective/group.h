@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks that share every layer, as the code of a layer sees them: gathers of rows, and sums of what the parts of a
-// layer add to the same rows (model/split.h). All members make the same calls in the same order.
+// Collectives of the tensor ranks that share every layer, as the code of a layer uses them: gathers of rows, and sums
+// of what the parts of a layer add to the same rows (model/split.h). All members make the same calls in the same order.
 //
-//   void *window = bl_group_window(group, 0);          // memory to contribute in; waits until nobody reads it any more
+//   void *window = bl_group_window(group, 0);          // own memory; waits until no peer reads it any more
 //   memcpy(window + rank * bytes, mine, bytes);
-//   bl_group_gather(group, 0, bytes);                  // now all blocks are there, in the order of the ranks
+//   bl_group_gather(group, 0, bytes);                  // window now holds all blocks, in the order of the ranks
 //
-//   float *sums = bl_group_window(group, 1);           // [parts here][ranks][bytes]: what each part here adds to all rows
+//   float *sums = bl_group_window(group, 1);           // [parts here][ranks][bytes]: what each adds to all rows
 //   const void *blocks[parts];
-//   bl_group_exchange(group, 1, bytes, blocks);        // where what each part adds to this rank's rows is to be read
+//   bl_group_exchange(group, 1, bytes, blocks);        // blocks[i] points to what part i adds to this rank's rows
 //
-// What a gather gives stays until the window is asked for again, and until then a member does not write what is its own:
-// others read it. The blocks of an exchange may be theirs, and are read before the next call. Calls do not fail where they
-// stand: the first failure is kept (bl_group_status), and from then on they return at once, with memory that may be read
-// and means nothing.
+// The result of a gather stays valid until bl_group_window is next called for the window. Until then a member does not
+// write its own block, because its peers read it. Blocks of an exchange may lie in the peers' windows, and must be read
+// before the next call. The calls return no status. The group keeps the first failure (bl_group_status). From then on
+// calls return at once, and the memory that they return may be read but its contents are meaningless.
 //
-// A group of one rank needs nobody: gathers do nothing, blocks are where the parts are. With several, `transport` does it
-// (stage-service/executor/tensor_group.h).
+// In a group of one rank gathers do nothing, and blocks point to where the parts lie. With several ranks, `transport`
+// does the work (stage-service/executor/tensor_group.h).
 //
 // Thread: the compute thread.
 #ifndef BALLAST_COLLECTIVE_GROUP_H
@@ -33,7 +33,8 @@
 typedef struct bl_group bl_group_t;
 
 typedef struct bl_group_transport {
-  bl_status_t (*acquire)(bl_group_t *group, uint32_t window, bl_error_t *err); // until nobody reads the window any more
+  // Waits until no peer reads the window any more.
+  bl_status_t (*acquire)(bl_group_t *group, uint32_t window, bl_error_t *err);
   bl_status_t (*gather)(bl_group_t *group, uint32_t window, uint64_t block_bytes, bl_error_t *err);
   bl_status_t (*exchange)(bl_group_t *group, uint32_t window, uint64_t block_bytes, const void **blocks,
                           bl_error_t *err);
@@ -44,19 +45,19 @@ struct bl_group {
   uint32_t ranks, rank;
   uint8_t *windows[BL_GROUP_WINDOWS];
   const bl_group_transport_t *transport; // NULL: one rank
-  bl_status_t status;                    // of the first failure
+  bl_status_t status;                    // that of the first failure
   bl_error_t error;
 };
 
 void *bl_group_window(bl_group_t *group, uint32_t window);
 void bl_group_gather(bl_group_t *group, uint32_t window, uint64_t block_bytes);
-// `blocks` has room for `parts`.
+// `blocks` has `parts` elements.
 void bl_group_exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes, const void **blocks);
-// Whether it is so for any member. `window` has room for BL_GROUP_AGREE_BYTES of each.
+// Returns whether `here` is true at any member. `window` has BL_GROUP_AGREE_BYTES for each member.
 bool bl_group_agree(bl_group_t *group, uint32_t window, bool here);
-// Keeps a failure of what is between the calls; BL_OK is none.
+// Keeps a failure that occurred between the calls. BL_OK is ignored.
 void bl_group_fail(bl_group_t *group, bl_status_t status, const bl_error_t *err);
-// The first failure since the group was made or last cleared.
+// Returns the first failure since the group was created or last cleared, or BL_OK.
 bl_status_t bl_group_status(const bl_group_t *group, bl_error_t *err);
 void bl_group_clear(bl_group_t *group);
 

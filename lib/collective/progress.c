@@ -54,7 +54,7 @@ void bl_group_progress_take(bl_group_progress_t *progress, uint32_t n) {
   raise_flag(&progress->page->taken, flag_of(progress->attempt, n));
 }
 
-// ---- waiting for others ---------------------------------------------------------------------------------------------
+// ---- waiting for peers ----------------------------------------------------------------------------------------------
 
 typedef struct {
   const bl_group_progress_t *progress;
@@ -62,17 +62,17 @@ typedef struct {
   const _Atomic uint64_t *flag;
   flag_kind_t kind;
   uint32_t member, n;
-  uint64_t seen; // of the flag, last
+  uint64_t seen; // the last value read from the flag
 } waiter_t;
 
-// What cannot be waited for any more.
+// Sets the error of a wait that cannot succeed any more.
 static bl_status_t fail(const waiter_t *waiter, bl_status_t status, const char *why, bl_error_t *err) {
   return bl_error_set(err, status, "waiting until member %u %s collective %u of attempt %" PRIu64 ": %s",
                       waiter->member, waiter->kind == READY ? "is ready for" : "has taken", waiter->n,
                       waiter->progress->attempt, why);
 }
 
-// Looks at the flag. True: the wait is over with *status.
+// Reads the flag. True: the wait is over with *status.
 static bool settled(waiter_t *waiter, bl_status_t *status, bl_error_t *err) {
   const uint64_t attempt = waiter->progress->attempt;
   if (waiter->how->cancelled != NULL && atomic_load_explicit(waiter->how->cancelled, memory_order_relaxed)) {
@@ -104,7 +104,8 @@ static bl_status_t sleep_until_settled(waiter_t *waiter, uint64_t start_ns, bl_e
   const bl_group_progress_wait_t *how = waiter->how;
   bl_status_t status;
   bool slow = false, lost = false;
-  while (!settled(waiter, &status, err)) { // what was published before a loss counts
+  // Checked before `lost`: what the member published before its loss counts.
+  while (!settled(waiter, &status, err)) {
     const uint64_t now_ns = bl_clock_now_ns();
     if (lost) {
       return fail(waiter, BL_UNAVAILABLE, "it is lost", err);
