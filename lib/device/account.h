@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte accounting by tag: what was planned, what is held now, and the most that was held. The plan is the budget:
-// memory is planned per tag first and acquired inside that plan, so a planner that forgot something fails at
-// configuration with both numbers, never later with an out-of-memory kill.
+// Byte accounting by tag: planned bytes, bytes held now, and peak bytes. The plan is the budget. Memory is first
+// planned per tag and then acquired inside that plan. So a planner that forgot something fails at configuration with
+// both numbers, never later with an out-of-memory kill.
 //
 //   bl_memory_account_t account = {0};
 //   bl_memory_plan(&account, BL_MEMORY_SLOTS, 4 * slot_bytes);
@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-// X(identifier, name); the same names appear in the planner, in metrics and in the driver's table.
+// X(identifier, name). The planner, the metrics and the driver's table use the same names.
 #define BL_MEMORY_TAG_TABLE(X)                                                                                         \
   X(BL_MEMORY_WEIGHTS, "weights")                                                                                      \
   X(BL_MEMORY_GRADIENTS, "gradients")                                                                                  \
@@ -55,13 +55,15 @@ typedef struct bl_memory_usage {
 // Adds to the plan of a tag.
 void bl_memory_plan(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t bytes);
 void bl_memory_unplan(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t bytes);
-// Counts `bytes` as held. BL_EXHAUSTED when that exceeds the plan of the tag; `err` names tag, plan, held and wanted.
+// Counts `bytes` as held. BL_EXHAUSTED if that exceeds the plan of the tag; `err` names the tag and the planned, held
+// and wanted bytes.
 BL_MUST_USE bl_status_t bl_memory_acquire(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t bytes,
                                           bl_error_t *err);
-// Gives back what bl_memory_acquire counted.
+// Subtracts bytes that bl_memory_acquire counted.
 void bl_memory_release(bl_memory_account_t *account, bl_memory_tag_t tag, uint64_t bytes);
 bl_memory_usage_t bl_memory_usage(const bl_memory_account_t *account, bl_memory_tag_t tag);
-// The sum over all tags. Its peak is the sum of peaks: an upper bound of what was held at one instant.
+// Returns the sum over all tags. Its peak is the sum of the tags' peaks, an upper bound of what was held at one
+// instant.
 bl_memory_usage_t bl_memory_usage_total(const bl_memory_account_t *account);
 
 #endif

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #define SPIN_NS        50000u // shorter waits end without a sleep
-#define FIRST_NAP_NS   10000u // doubled up to the longest
+#define FIRST_NAP_NS   10000u // doubled up to the longest nap
 #define LONGEST_NAP_NS 500000u
 
 bl_status_t bl_arena_create(bl_device_t *device, bl_memory_account_t *account, bl_memory_tag_t tag,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host as a device: anonymous memory, and sealed memfds for what peers may read (PROTOCOL.md section 1).
+// The host as a device: anonymous memory, and sealed memfds for memory that peers may read (PROTOCOL.md section 1).
 #include "base/bytes.h"
 #include "device/device.h"
 #include "sys/log.h"
@@ -24,7 +24,8 @@
 static bl_status_t no_memory(bl_error_t *err, const char *what, const bl_arena_t *arena, int errno_value) {
   char wanted[BL_BYTES_TEXT];
   bl_status_t status = bl_status_from_errno(errno_value);
-  if (errno_value == EFAULT || errno_value == EAGAIN) { // how populate reports memory that does not exist
+  // MADV_POPULATE_WRITE reports lack of memory with these.
+  if (errno_value == EFAULT || errno_value == EAGAIN) {
     status = BL_EXHAUSTED;
   }
   return bl_error_set(err, status, "%s of %s failed: %s; is there that much memory?", what,
@@ -46,7 +47,7 @@ static int prefault(uint8_t *base, uint64_t bytes) {
   return 0;
 }
 
-// An anonymous map whose base is a multiple of the huge page size, so that the advice can take effect.
+// Returns an anonymous map whose base is a multiple of the huge page size, so that MADV_HUGEPAGE can take effect.
 static uint8_t *map_aligned(uint64_t bytes) {
   uint64_t reserve_bytes = bytes + HUGE_PAGE_BYTES;
   uint8_t *reserved = mmap(NULL, reserve_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -63,7 +64,7 @@ static uint8_t *map_aligned(uint64_t bytes) {
   return base;
 }
 
-// Takes memory away from its place, which stays ours.
+// Frees the memory at a place of a range. The addresses stay reserved.
 static void reserve_again(uint8_t *place, uint64_t bytes) {
   if (mmap(place, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
     bl_log(BL_LOG_ERROR, "%" PRIu64 " bytes stay where they were mapped: %s", bytes, strerror(errno));
@@ -92,7 +93,7 @@ static bl_status_t map_private(bl_arena_t *arena, bl_error_t *err) {
   if (base == NULL) {
     return no_memory(err, "mapping", arena, errno);
   }
-  madvise(base, arena->mapped_bytes, MADV_HUGEPAGE); // only advice: a kernel without huge pages is as correct
+  madvise(base, arena->mapped_bytes, MADV_HUGEPAGE); // only advice: a kernel without huge pages works as well
   int errno_value = prefault(base, arena->mapped_bytes);
   if (errno_value != 0) {
     unmap(arena, base);
@@ -109,7 +110,7 @@ static bl_status_t map_shareable(bl_arena_t *arena, bl_error_t *err) {
   if (fd < 0) {
     return no_memory(err, "memfd_create", arena, errno);
   }
-  // fallocate fails where touching a page later would raise SIGBUS.
+  // fallocate fails here, where otherwise touching a page later would raise SIGBUS.
   if (ftruncate(fd, (off_t)arena->mapped_bytes) != 0 ||
       (!later && fallocate(fd, 0, 0, (off_t)arena->mapped_bytes) != 0)) {
     status = no_memory(err, "shared memory", arena, errno);
@@ -126,7 +127,7 @@ static bl_status_t map_shareable(bl_arena_t *arena, bl_error_t *err) {
     status = no_memory(err, "prefaulting", arena, errno_value);
     goto unmap;
   }
-  // From here no new writable map, no change of size, no further seals: peers can only read.
+  // From here on no writable map can be created, and size and seals cannot change, so peers can only read.
   if (fcntl(fd, F_ADD_SEALS, F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     status = bl_error_set(err, BL_UNIMPLEMENTED, "sealing shared memory failed: %s; Linux 5.1 or later is needed",
                           strerror(errno));
@@ -144,7 +145,7 @@ close_fd:
 
 static bl_status_t host_arena_map(bl_device_t *device, bl_arena_t *arena, bl_error_t *err) {
   (void)device;
-  // Asked first: the kernel grants shared memory that does not exist and then kills whom it likes.
+  // Checked first, because the kernel grants more shared memory than exists and later kills some process.
   uint64_t available_bytes = bl_memory_available_bytes();
   if (arena->kind != BL_ARENA_SHAREABLE_LATER && arena->bytes > available_bytes) {
     char wanted[BL_BYTES_TEXT], available[BL_BYTES_TEXT];
@@ -163,7 +164,7 @@ static bl_status_t host_arena_fill(bl_device_t *device, const bl_arena_t *arena,
     return no_memory(err, "shared memory", arena, errno);
   }
   uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE), before_bytes = offset % page_bytes;
-  // Saves faults later; older kernels take them then.
+  // Avoids later page faults. Older kernels lack it and fault then.
   (void)madvise(arena->base + offset - before_bytes, bytes + before_bytes, MADV_POPULATE_WRITE);
   return BL_OK;
 }
@@ -176,7 +177,7 @@ static void host_arena_unmap(bl_device_t *device, bl_arena_t *arena) {
   }
 }
 
-// Aligned to large pages, so that places at multiples of them can have large pages.
+// The range is aligned to huge pages, so that places at multiples of them can have huge pages.
 static bl_status_t host_range_reserve(bl_device_t *device, uint64_t bytes, uint8_t **base, bl_error_t *err) {
   (void)device;
   uint64_t mapped_bytes = bl_align_up(bytes, HUGE_PAGE_BYTES) + HUGE_PAGE_BYTES;

@@ -13,9 +13,9 @@
 #include <unistd.h>
 
 #define FOLDER_VARIABLE "BALLAST_MODULES"
-#define MODULES         4 // kinds that a process may open
+#define MODULES         4 // the most modules that a process may open
 
-// What can be installed, by the beginning of its file's name.
+// Packages that can be installed, by the beginning of the library's file name.
 static const struct {
   const char *file, *title;
 } libraries[] = {
@@ -29,7 +29,7 @@ static void file_name(char *name, size_t bytes, const char *module) {
   snprintf(name, bytes, "libballast-%s.so", module);
 }
 
-// Another major version of "libx.so.9" that this machine has, or NULL.
+// Returns another major version of "libx.so.9" that this machine has, or NULL.
 static const char *other_major(const char *library, char *found, size_t found_bytes) {
   const char *end = strrchr(library, '.');
   long wanted = end == NULL ? 0 : strtol(end + 1, NULL, 10);
@@ -119,7 +119,7 @@ bl_status_t bl_module_load(const char *folder, const char *name, const bl_module
   return BL_OK;
 }
 
-// The folder of the program with `tail` after it, or "".
+// Sets `folder` to the program's folder followed by `tail`, or to "".
 static void program_folder(char folder[PATH_MAX], const char *tail) {
   char path[PATH_MAX];
   ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SURVEYED 8 // devices that a survey names
+#define SURVEYED 8 // the most devices that a survey names
 
 const char *bl_device_kind_name(bl_device_kind_t kind) {
   return kind == BL_DEVICE_CUDA ? "cuda" : "host";

@@ -7,7 +7,7 @@
 
 #define LARGE_STEP_BYTES (2u << 20) // so that large pieces can have large pages
 
-// Where the addresses are: staging is memory of the host, whatever the device.
+// Returns the device whose addresses are reserved. Staging is always memory of the host.
 static bl_device_t *addresses_of(bl_device_t *device, bl_arena_kind_t kind) {
   return bl_arena_kind_is_staging(kind) ? bl_device_host() : device;
 }

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct { // both ends are processes of one machine and one version
+typedef struct { // written and read by processes of one machine and one version
   char magic[16];
   bl_memory_ticket_t ticket;
 } file_t;
@@ -17,7 +17,7 @@ static const char magic[16] = "ballast-ticket1";
 bl_status_t bl_memory_ticket_write(const bl_memory_ticket_t *ticket, int *fd, bl_error_t *err) {
   file_t file = {.ticket = *ticket};
   memcpy(file.magic, magic, sizeof magic);
-  // Sealed against sealing only: nobody takes it for memory of the host.
+  // Without MFD_ALLOW_SEALING the file only has F_SEAL_SEAL, so it cannot be mistaken for memory of the host.
   int made = memfd_create("ballast-ticket", MFD_CLOEXEC);
   if (made < 0 || pwrite(made, &file, sizeof file, 0) != (ssize_t)sizeof file) {
     bl_status_t status = bl_error_set(err, BL_EXHAUSTED, "a file for the name of device memory: %s", strerror(errno));

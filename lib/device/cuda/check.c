@@ -43,7 +43,7 @@ bl_status_t bl_cuda_driver_check_failed(CUresult result, const char *call, bl_er
   if (cu != NULL) {
     (void)cu->cuGetErrorString(result, &text);
   }
-  // Numbers of the driver and the runtime agree where both have them.
+  // Where both the driver and the runtime have an error, its number is the same.
   return bl_error_set(err, status_of((cudaError_t)result), "%s: %s (%d)", call, text == NULL ? "unknown" : text,
                       (int)result);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device of this back end from inside, for what runs on it: the operations (stage-service/compute/ops/cuda) and the
-// data paths (lib/datapath/cuda), which may be in another module with a runtime library of its own. Handles of streams
-// and events are the driver's, so both understand them.
+// The struct of a CUDA device, for code that runs on it: the operations (stage-service/compute/ops/cuda) and the data
+// paths (lib/datapath/cuda). These may be in another module with a runtime library of its own. Stream and event handles
+// are the driver's, so both runtimes understand them.
 //
-// Thread: a device is constant once it is open. Each thread makes it current before its first CUDA call.
+// Thread: a device is constant after it is opened. Each thread makes it current before its first CUDA call.
 #ifndef BALLAST_DEVICE_CUDA_CUDA_DEVICE_H
 #define BALLAST_DEVICE_CUDA_CUDA_DEVICE_H
 
@@ -28,15 +28,16 @@ typedef struct bl_cuda_device {
   int ordinal;
   bl_device_summary_t summary;
   uint64_t granularity_bytes;   // of memory that can be mapped and exported
-  uint64_t shared_memory_bytes; // of one block, opted in
+  uint64_t shared_memory_bytes; // most that one thread block can opt in to
   uint64_t l2_bytes;
   int driver, runtime; // 13000 is CUDA 13.0
-  bool legacy_ipc; // it hands out no descriptors of memory: names of allocations (device/ticket.h), as older CUDA did
-  bool rdma;       // its memory can be registered with a network card
+  // The driver exports no memory descriptors, but names of allocations (device/ticket.h), as older CUDA did.
+  bool legacy_ipc;
+  bool rdma; // its memory can be registered with a network card
   char description[256];
 } bl_cuda_device_t;
 
-// The device behind the seam; NULL when it is not one of this back end.
+// Returns the CUDA device of `device`. NULL if `device` is not of this back end.
 static inline bl_cuda_device_t *bl_cuda_device(bl_device_t *device) {
   return device != NULL && strcmp(device->ops->name, "cuda") == 0 ? (bl_cuda_device_t *)device : NULL;
 }
@@ -44,7 +45,7 @@ static inline const bl_cuda_device_t *bl_cuda_device_const(const bl_device_t *de
   return device != NULL && strcmp(device->ops->name, "cuda") == 0 ? (const bl_cuda_device_t *)device : NULL;
 }
 
-// Makes it the calling thread's. Every thread, before any other CUDA call.
+// Makes the device current in the calling thread. Every thread calls this before any other CUDA call.
 static inline bl_status_t bl_cuda_make_current(const bl_cuda_device_t *device, bl_error_t *err) {
   return bl_cuda_check(cudaSetDevice(device->ordinal), "cudaSetDevice", err);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The devices of this machine: what the driver says, and the table of one of them.
+// Discovers the devices of this machine, and has the operations table of a device.
 #include "device/cuda/discover.h"
 #include "base/bytes.h"
 #include "device/cuda/cuda_device.h"
@@ -15,14 +15,16 @@
 _Static_assert(BL_CUDA_INSUFFICIENT_DRIVER == cudaErrorInsufficientDriver, "verdict.h");
 _Static_assert(BL_CUDA_NO_DEVICE == cudaErrorNoDevice, "verdict.h");
 
-// A kernel that is loaded when it is first launched may have to wait until the device is idle, which it is not while a
-// receiving kernel of NCCL waits for a peer that waits for us. So all of them are loaded with the context, unless the user
-// says otherwise. And streams that are more than the queues of a process, of which the driver makes 8 unless it is asked for
-// more, share one: what is in it waits for what came before, though it be of another stream and wait for a peer. A stage has
-// one for compute, some for copies, and one a communicator. The driver reads both when it is first used.
+// Sets defaults of the driver, which reads both when it is first used.
+// CUDA_MODULE_LOADING: a kernel that is loaded at its first launch may have to wait until the device is idle. The
+// device is not idle while a receiving kernel of NCCL waits for a peer that waits for us. So all kernels are loaded
+// with the context, unless the user's environment says otherwise.
+// CUDA_DEVICE_MAX_CONNECTIONS: a process has 8 hardware queues by default. If it has more streams, some share a queue,
+// and work in one then waits for earlier work of another, which may wait for a peer. A stage has one stream for
+// compute, some for copies, and one per communicator.
 static void set_environment(void) {
   (void)setenv("CUDA_MODULE_LOADING", "EAGER", 0);
-  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); // as many as there may be
+  (void)setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); // the maximum
 }
 
 static bl_cuda_findings_t look(void) {
@@ -113,7 +115,7 @@ static bl_status_t attribute(const bl_cuda_driver_t *cu, CUdevice handle, CUdevi
   return bl_cuda_driver_check(cu->cuDeviceGetAttribute(value, which, handle), "cuDeviceGetAttribute", err);
 }
 
-// What memory.c relies on.
+// Finds the memory features that memory.c relies on.
 static bl_status_t learn_memory(const bl_cuda_driver_t *cu, bl_cuda_device_t *cuda, bl_error_t *err) {
   CUdevice handle;
   int virtual_memory = 0, descriptors = 0, rdma = 0;
@@ -121,7 +123,7 @@ static bl_status_t learn_memory(const bl_cuda_driver_t *cu, bl_cuda_device_t *cu
   const struct {
     CUdevice_attribute which;
     int *value;
-    const char *what; // NULL: it may be missing
+    const char *what; // NULL: the feature is optional
   } wanted[] = {
       {CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, &virtual_memory, "virtual memory management"},
       {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, &descriptors, NULL},
@@ -170,7 +172,7 @@ static bl_status_t learn(bl_cuda_device_t *cuda, const bl_cuda_findings_t *findi
            "%s, %s, compute capability %d.%d, %s, driver of CUDA %d.%d, runtime %d.%d", cuda->summary.name,
            bl_bytes_format(cuda->summary.total_bytes, bytes), prop.major, prop.minor, cuda->summary.address,
            cuda->driver / 1000, cuda->driver % 1000 / 10, cuda->runtime / 1000, cuda->runtime % 1000 / 10);
-  // The first call that needs the device makes its context, which takes a while: now, and not in a step.
+  // The first call that needs the device creates its context, which takes a while. Create it now, not in a step.
   status = bl_cuda_make_current(cuda, err);
   if (status == BL_OK) {
     status = bl_cuda_check(cudaFree(NULL), "making the context of the device", err);
@@ -208,5 +210,5 @@ bl_status_t bl__cuda_open(uint32_t ordinal, bl_device_t **device, bl_error_t *er
 }
 
 void bl__cuda_close(bl_device_t *device) {
-  free(bl_cuda_device(device)); // the context is the process's: its end frees it
+  free(bl_cuda_device(device)); // the context belongs to the process and ends with it
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of the CUDA driver, asked for by version at run time, so that nothing links libcuda and the module loads
-// where there is no driver.
+// Functions of the CUDA driver, looked up by version at run time. So nothing links libcuda, and the module loads on
+// machines without a driver.
 //
-//   const bl_cuda_driver_t *cu = bl_cuda_driver(err);     // NULL: no driver, or it lacks one of these
+//   const bl_cuda_driver_t *cu = bl_cuda_driver(err);     // NULL: no driver, or it lacks one of these functions
 //   cu->cuMemUnmap(address, bytes);
 //
 // Thread: any.
@@ -41,7 +41,8 @@ typedef struct bl_cuda_driver {
 #undef X
 } bl_cuda_driver_t;
 
-// Looked up once. BL_UNIMPLEMENTED in *err: there is no driver, or it is too old for one of them.
+// Returns the functions, which are looked up once. NULL with BL_UNIMPLEMENTED in *err if there is no driver, or it
+// lacks one of them.
 const bl_cuda_driver_t *bl_cuda_driver(bl_error_t *err);
 
 #endif

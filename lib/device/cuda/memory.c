@@ -11,7 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DRIVERS_STAGING 1 // handle of staging that is not the host back end's
+// Handle of staging that cudaHostAlloc allocated, not the host back end.
+#define DRIVERS_STAGING 1
 
 static CUdeviceptr address_of(const void *pointer) {
   return (CUdeviceptr)(uintptr_t)pointer;
@@ -39,7 +40,7 @@ bl_status_t bl__cuda_memory(bl_device_t *device, uint64_t *free_bytes, uint64_t 
   return status;
 }
 
-// Memory behind the addresses from `base` on; *handle is its.
+// Maps memory at the addresses from `base` on. *handle is its handle.
 static bl_status_t back(const bl_cuda_driver_t *cu, const bl_cuda_device_t *cuda, const bl_arena_t *arena,
                         CUdeviceptr base, CUmemGenericAllocationHandle *handle, bl_error_t *err) {
   CUmemAllocationProp prop = properties(cuda, bl_arena_kind_is_shareable(arena->kind));
@@ -85,7 +86,7 @@ static bl_status_t check_free(bl_cuda_device_t *cuda, uint64_t bytes, bl_error_t
              : status;
 }
 
-// ---- where memory is handed out by name: such memory cannot be put anywhere, so that ranges of it are there as a whole
+// ---- legacy_ipc: memory is shared by name and cannot be placed, so a reserved range has all of its memory at once
 
 static bool is_whole(const bl_cuda_device_t *cuda, const bl_arena_t *arena) {
   return cuda->legacy_ipc && (arena->place != NULL || bl_arena_kind_is_shareable(arena->kind));
@@ -135,7 +136,7 @@ static bl_status_t map_whole(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error
   return status;
 }
 
-// ---- where it is handed out by descriptor
+// ---- memory is shared by descriptor
 
 static bl_status_t map_device(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
   const bl_cuda_driver_t *cu = bl_cuda_driver(err);
@@ -173,7 +174,8 @@ free_address:
   return status;
 }
 
-// Staging where a device sees registered memory under another address than the CPU: what the driver itself makes has one.
+// Allocates staging if the device sees registered memory at another address than the CPU. Memory that the driver itself
+// allocates has one address.
 static bl_status_t allocate_staging(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
   void *base = NULL;
   if (bl_arena_kind_is_shareable(arena->kind) || arena->place != NULL) {
@@ -195,7 +197,7 @@ static bl_status_t allocate_staging(bl_cuda_device_t *cuda, bl_arena_t *arena, b
   return status;
 }
 
-// Staging lives in memory of the host back end, which faults it in and seals what is shared.
+// Staging is memory of the host back end, which faults it in and seals shareable arenas.
 static bl_status_t map_staging(bl_cuda_device_t *cuda, bl_arena_t *arena, bl_error_t *err) {
   bl_device_t *host = bl_device_host();
   bl_status_t status = host->ops->arena_map(host, arena, err);
@@ -295,7 +297,7 @@ void bl__cuda_range_release(bl_device_t *device, uint8_t *base, uint64_t bytes) 
   (void)bl_cuda_driver(NULL)->cuMemAddressFree(address_of(base), bl_align_up(bytes, cuda->granularity_bytes));
 }
 
-// What has no stream uses the one that every thread has for itself.
+// Without a stream, operations use the calling thread's own stream.
 static cudaStream_t handle_of(const bl_device_stream_t *stream) {
   return stream == NULL ? cudaStreamPerThread : stream->handle;
 }
@@ -305,8 +307,8 @@ static bl_status_t finish(const bl_device_stream_t *stream, bl_error_t *err) {
                         : bl_cuda_check(cudaStreamSynchronize(cudaStreamPerThread), "cudaStreamSynchronize", err);
 }
 
-// A copy from a GPU to itself is made by its multiprocessors unless it is asked to stay out of their way, which drivers of
-// CUDA 13.1 and later do with a copy engine: slower, but it is not in turns with another process that computes.
+// A copy from a GPU to itself runs on its multiprocessors, unless it prefers overlap with compute. Drivers of CUDA 13.1
+// and later then use a copy engine. That is slower, but does not take turns with another process that computes.
 static bool copy_beside_compute(const bl_device_stream_t *stream, void *to, const void *from, size_t bytes) {
   const bl_cuda_driver_t *cu = bl_cuda_driver(NULL);
   CUdeviceptr destination = address_of(to), source = address_of(from);

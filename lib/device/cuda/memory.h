@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arenas of a CUDA device, the members of bl_device_ops_t about memory.
+// Arenas of a CUDA device: the members of bl_device_ops_t for memory.
 //
-// Device memory is made by the driver's virtual memory management: any piece can stand at a chosen address and be given
-// to another process as a descriptor. Where the driver gives no descriptors (bl_cuda_device_t.legacy_ipc) what is shared is
-// memory of cudaMalloc, whose name travels as a ticket, and a range of places has all of its memory from the start.
-// Staging is memory of the host back end that is registered with the device.
+// Device memory is allocated with the driver's virtual memory management. Any piece can be placed at a chosen address
+// and shared with another process as a descriptor. If the driver exports no descriptors (bl_cuda_device_t.legacy_ipc),
+// shared memory comes from cudaMalloc, its name is sent as a ticket, and a reserved range has all of its memory from
+// the start. Staging is memory of the host back end that is registered with the device.
 #ifndef BALLAST_DEVICE_CUDA_MEMORY_H
 #define BALLAST_DEVICE_CUDA_MEMORY_H
 

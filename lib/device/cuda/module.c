@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libballast-cuda.so hands out (device/module.h). Data paths add theirs by defining the functions below.
+// The interfaces of libballast-cuda.so (device/module.h). Data paths add theirs by defining the functions below.
 #include "device/module.h"
 
 #include "device/cuda/discover.h"
@@ -10,9 +10,9 @@
 #include <cuda_runtime_api.h>
 #include <string.h>
 
-// Tables of the data paths, where they are part of the build: NULL when there is none of that name and size.
+// Tables of the data paths, if they are part of the build. NULL if there is none of that name and size.
 const void *bl__cuda_datapath_interface(const char *name, size_t table_bytes) __attribute__((weak));
-// Not part of a build without cupti.h.
+// Missing in a build without cupti.h.
 extern const bl_device_profiler_t bl__cuda_profiler __attribute__((weak));
 
 static const void *interface(const char *name, size_t table_bytes) {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define BUFFER_BYTES ((size_t)4 << 20)
-#define PLACE_BYTES  ((size_t)64) // of a buffer's start; CUPTI asks for 8
+#define PLACE_BYTES  ((size_t)64) // alignment of a buffer; CUPTI requires 8
 #define MAJOR        (CUPTI_API_VERSION / 10000)
 
 #define CUPTI_FUNCTIONS(X)                                                                                             \
@@ -26,7 +26,7 @@ static struct {
   CUPTI_FUNCTIONS(X)
 #undef X
   uint32_t version;
-  bl_error_t failure; // why there is none
+  bl_error_t failure; // why the library is not available
 } cupti;
 
 static const CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY,
@@ -34,9 +34,9 @@ static const CUpti_ActivityKind kinds[] = {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 static struct {
-  pthread_mutex_t mutex; // records come on a thread of CUPTI's
+  pthread_mutex_t mutex; // a thread of CUPTI's delivers records
   bl_kernel_sums_t sums;
-  uint64_t damaged; // buffers
+  uint64_t damaged; // number of damaged buffers
 } recorded = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 // ---- the library
@@ -175,7 +175,7 @@ static bl_status_t start(bl_device_t *device, bl_error_t *err) {
 
 static bl_status_t stop(bl_device_kernel_t *kernels, size_t capacity, size_t *count, uint64_t *total_ns,
                         bl_error_t *err) {
-  // Forced: work is over, so that buffers that are not full come too, before the call returns.
+  // Work is over. A forced flush delivers buffers that are not full too, before the call returns.
   bl_status_t status =
       check(cupti.cuptiActivityFlushAll(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll", err);
   for (size_t i = 0; i < KINDS; i++) {

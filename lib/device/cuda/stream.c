@@ -89,7 +89,7 @@ bl_status_t bl__cuda_event_query(bl_device_t *device, bl_device_event_t *event, 
   }
   cudaError_t result = cudaEventQuery(event->handle);
   if (result == cudaErrorNotReady) {
-    (void)cudaGetLastError(); // it is no error, and must not be found as one later
+    (void)cudaGetLastError(); // not an error, so no later call must find it
     *done = false;
     return BL_OK;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams and events of a CUDA device, the members of bl_device_ops_t about them.
+// Streams and events of a CUDA device: the members of bl_device_ops_t for them.
 #ifndef BALLAST_DEVICE_CUDA_STREAM_H
 #define BALLAST_DEVICE_CUDA_STREAM_H
 

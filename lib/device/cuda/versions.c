@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Versions of what libballast-cuda.so uses (device/libraries.h).
+// Versions of the libraries that libballast-cuda.so uses (device/libraries.h).
 #include "device/cuda/versions.h"
 
 #include "device/cuda/profiler.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Not part of a build without cupti.h.
+// Missing in a build without cupti.h.
 const char *bl__cuda_describe_profiler(void) __attribute__((weak));
 
 static bool cuda_version(int version, char text[BL_DEVICE_LIBRARY_VERSION_BYTES]) {
@@ -17,7 +17,7 @@ static bool cuda_version(int version, char text[BL_DEVICE_LIBRARY_VERSION_BYTES]
   return version > 0;
 }
 
-// Loaded for this question alone: the data path loads it when it is used.
+// Loads the library only to read its version. The data path loads it when it is used.
 static bool nccl_version(char text[BL_DEVICE_LIBRARY_VERSION_BYTES]) {
   int version = 0, (*get)(int *) = NULL;
   void *library = dlopen("libnccl.so.2", RTLD_LAZY | RTLD_LOCAL);
