@@ -16,13 +16,13 @@ typedef struct bl_address {
   socklen_t length;
 } bl_address_t;
 
-// BL_INVALID names the text and what is wrong: hosts must be numeric, a unix path must fit a socket address.
+// BL_INVALID names the text and what is wrong. Hosts must be numeric, and a unix path must fit a socket address.
 BL_MUST_USE bl_status_t bl_address_parse(const char *text, bl_address_t *address, bl_error_t *err);
-// The first address of a host name or numeric host, with this port. BL_NOT_FOUND.
+// Returns the first address of a host name or numeric host, with this port. BL_NOT_FOUND.
 BL_MUST_USE bl_status_t bl_address_resolve(const char *host, uint16_t port, bl_address_t *address, bl_error_t *err);
 void bl_address_format(const bl_address_t *address, char *text, size_t text_bytes);
 
-// Reachable from this machine only: a unix socket, 127.0.0.0/8, ::1.
+// Returns whether the address is reachable from this machine only: a unix socket, 127.0.0.0/8, ::1.
 bool bl_address_is_local(const bl_address_t *address);
 bool bl_address_is_wildcard(const bl_address_t *address); // 0.0.0.0, ::
 uint16_t bl_address_port(const bl_address_t *address);    // 0 for a unix socket

@@ -8,8 +8,8 @@
 #include <stddef.h>
 #include <string.h>
 
-#define PAST_CACHES_BYTES (UINT64_C(4) << 20) // blocks from here on are not in a cache when they are needed again
-#define UNVERIFIED_BYTES  (UINT64_C(4) << 20) // between looks at the flag
+#define PAST_CACHES_BYTES (UINT64_C(4) << 20) // from here on blocks have left the caches when next needed
+#define UNVERIFIED_BYTES  (UINT64_C(4) << 20) // copied between two checks of the flag
 
 static size_t piece_bytes(uint64_t left) {
   return left < BL_BLOCK_PIECE_BYTES ? (size_t)left : BL_BLOCK_PIECE_BYTES;

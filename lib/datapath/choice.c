@@ -25,7 +25,7 @@ static bool both_unix(const bl_path_end_t *own, const bl_path_end_t *peer) {
   return own->unix_address && peer->unix_address;
 }
 
-// Why two ends that have to have a GPU each have not; false: both do.
+// Returns true and sets `why` if one of two ends that must both have a GPU has none.
 static bool lacks_gpu(const bl_path_end_t *own, const bl_path_end_t *peer, char *why) {
   if (has_gpu(own) && has_gpu(peer)) {
     return false;
@@ -34,7 +34,7 @@ static bool lacks_gpu(const bl_path_end_t *own, const bl_path_end_t *peer, char 
   return true;
 }
 
-// What people shall know about a path beside its name.
+// Returns what a message says about a path in addition to its name.
 static const char *note(const bl_path_end_t *own, const bl_path_end_t *peer, bl_path_t path) {
   return path == BL_PATH_CUDA_IPC && (own->legacy_ipc || peer->legacy_ipc) ? ", legacy handles of memory" : "";
 }
@@ -81,7 +81,8 @@ static bool cannot_nccl(const bl_path_end_t *own, const bl_path_end_t *peer, cha
     snprintf(why, WHY_BYTES, "%s is on the same GPU; --nccl-shared-gpu at both ends allows that", peer->name);
     return true;
   }
-  return cannot_tcp(own, peer, why); // over which both agree on communicators
+  // Both ends agree on communicators over tcp.
+  return cannot_tcp(own, peer, why);
 }
 
 static bool cannot_shm(const bl_path_end_t *own, const bl_path_end_t *peer, char *why) {
@@ -94,7 +95,7 @@ static bool cannot_shm(const bl_path_end_t *own, const bl_path_end_t *peer, char
 
 typedef bool (*obstacle_fn)(const bl_path_end_t *own, const bl_path_end_t *peer, char *why);
 
-// In the order of preference. `near`: only inside of a machine, unless it is asked for.
+// In the order of preference. `near`: chosen only within a machine, unless it is requested.
 static const struct {
   bl_path_t path;
   bool near;
@@ -135,7 +136,8 @@ static bl_status_t take_asked(const bl_path_end_t *own, const bl_path_end_t *pee
       return bl_error_set(err, BL_UNAVAILABLE, "%s was asked for: %s", bl_path_name(asked), text_of(failure));
     }
     if (ways[i].cannot(own, peer, why)) {
-      bool addresses = asked == BL_PATH_SHM || asked == BL_PATH_TCP; // which may be there another time
+      // An address may exist at another time.
+      bool addresses = asked == BL_PATH_SHM || asked == BL_PATH_TCP;
       return bl_error_set(err, addresses ? BL_UNAVAILABLE : BL_PRECONDITION, "%s was asked for: %s",
                           bl_path_name(asked), why);
     }
@@ -173,7 +175,7 @@ bl_status_t bl_path_choose(const bl_path_end_t *own, const bl_path_end_t *peer, 
       }
       return BL_OK;
     }
-    // The most telling: what kept the best way closed.
+    // Keep the most informative reason: what prevented the best path.
     if (first[0] == '\0' || (refused && !nccl_link)) {
       snprintf(first, sizeof first, "%s", why);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process says about the memory that its blocks lie in, so that its peers can choose a path (choice.h).
+// Describes the memory that holds a process's blocks, so that its peers can choose a path (choice.h).
 // Thread: any.
 #ifndef BALLAST_DATAPATH_ENDPOINT_H
 #define BALLAST_DATAPATH_ENDPOINT_H
@@ -11,15 +11,15 @@
 
 typedef struct bl_endpoint {
   char gpu[BL_GPU_BYTES];                // "": memory of the host
-  char closed[BL_ENDPOINT_CLOSED_BYTES]; // why it cannot be handed to other processes; "": it can
-  bool legacy_ipc;                       // it is handed out by name
+  char closed[BL_ENDPOINT_CLOSED_BYTES]; // why it cannot be shared with other processes; "": it can
+  bool legacy_ipc;                       // it is shared by name
   int nccl;                              // version; 0: none
   bool shared_gpu;
 } bl_endpoint_t;
 
-// Of a device (NULL: the host). `api`: NCCL, if this process has it.
+// Describes the memory of a device (NULL: the host). `api`: NCCL, if this process has it.
 void bl_endpoint_describe(bl_device_t *device, const bl_nccl_api_t *api, bool shared_gpu, bl_endpoint_t *endpoint);
-// As one side of a choice; the texts stay the endpoint's.
+// Returns the endpoint as one end of a choice. The texts still belong to the endpoint.
 bl_path_end_t bl_endpoint_end(const bl_endpoint_t *endpoint, const char *name, const char *machine, bool unix_address,
                               bool tcp_address);
 

@@ -7,17 +7,18 @@
 #include <string.h>
 
 #ifndef RULE
-#define RULE(number) true // of exchange.h; a test takes them out
+// Rules of exchange.h. A test disables them.
+#define RULE(number) true
 #endif
 
-enum { ANNOUNCE, TRANSFER, QUEUES }; // frames that must go out; tensors whose bytes can move
+enum { ANNOUNCE, TRANSFER, QUEUES }; // frames to send; tensors whose bytes can move
 enum { ROLES = 2 };
 enum { NONE = 0 };
 
 struct bl_exchange {
   bl_exchange_kind_t kind;
   uint64_t attempt;
-  uint64_t peer_attempt; // the newest the peer has spoken of
+  uint64_t peer_attempt; // the newest attempt in the peer's messages
   uint64_t stale_count;
   uint32_t max_in_flight;
   uint32_t local_count[ROLES];  // posted here
@@ -36,8 +37,8 @@ bl_status_t bl_exchange_create(uint32_t max_in_flight, bl_exchange_t **out) {
     goto free_exchange;
   }
   exchange->max_in_flight = max_in_flight;
-  exchange->pool_count =
-      (3 * ROLES + 1) * max_in_flight + 1; // and of older attempts: stale, receives whose ACK is owed
+  // Includes tensors of older attempts: stale ones, and receives whose ACK is owed.
+  exchange->pool_count = (3 * ROLES + 1) * max_in_flight + 1;
   uint32_t buckets = 16;
   while (buckets < exchange->pool_count) {
     buckets *= 2;
@@ -135,7 +136,7 @@ static uint32_t *count_of(bl_exchange_t *exchange, const bl_tensor_t *tensor) {
   return tensor->local ? &exchange->local_count[tensor->role] : &exchange->remote_count[tensor->role];
 }
 
-// What is left of an older attempt takes no room.
+// Tensors left over from an older attempt do not count.
 static void uncount(bl_exchange_t *exchange, const bl_tensor_t *tensor) {
   *count_of(exchange, tensor) -= !tensor->owed && !tensor->stale;
 }
@@ -184,7 +185,8 @@ void bl_exchange_begin(bl_exchange_t *exchange, uint64_t attempt) {
       continue;
     }
     const bool left = tensor->attempt < exchange->peer_attempt && RULE(18);
-    if (tensor->consumed && !left && RULE(2)) { // the peer may wait for its ACK at the end of its attempt
+    // The peer may wait for the ACK at the end of its attempt.
+    if (tensor->consumed && !left && RULE(2)) {
       uncount(exchange, tensor);
       tensor->owed = RULE(3);
       continue;
@@ -214,7 +216,7 @@ void bl_exchange_lose(bl_exchange_t *exchange) {
   }
 }
 
-// Both halves are known: what happens next depends on who moves the bytes.
+// Both halves are known. If this side moves the bytes, the tensor can move.
 static void matched(bl_exchange_t *exchange, bl_tensor_t *tensor) {
   bool we_move =
       exchange->kind == BL_EXCHANGE_PULL ? tensor->role == BL_TENSOR_RECEIVE : tensor->role == BL_TENSOR_SEND;
@@ -223,7 +225,7 @@ static void matched(bl_exchange_t *exchange, bl_tensor_t *tensor) {
   }
 }
 
-// Finds or makes the entry of a post. On BL_OK *tensor is local.
+// Finds or creates the entry of a post. On BL_OK *posted is local.
 static bl_status_t post(bl_exchange_t *exchange, bl_tensor_role_t role, bl_tensor_key_t key, uint64_t bytes,
                         uint64_t *peer_bytes, bl_tensor_t **posted) {
   if (exchange->attempt == 0) {
@@ -301,7 +303,8 @@ void bl_exchange_consume(bl_exchange_t *exchange, bl_tensor_t *receive) {
   }
 }
 
-// The peer has moved on: what only it had announced for older attempts will never come, and their ACKs are of no use to it.
+// The peer has begun a newer attempt. Tensors of older attempts that only the peer had announced will never arrive, and
+// the peer needs no ACKs of them.
 static void peer_moved_on(bl_exchange_t *exchange, uint64_t attempt) {
   exchange->peer_attempt = attempt;
   for (uint32_t i = 1; i < exchange->pool_count; i++) {

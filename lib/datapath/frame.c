@@ -143,7 +143,7 @@ static const char *check_fields(const bl_frame_t *frame) {
   case BL_FRAME_CREDIT:
     return check_tensor(frame);
   case BL_FRAME_GO:
-  case BL_FRAME_DATA: // of one or the other
+  case BL_FRAME_DATA: // of a tensor or of a block
     return frame->sequence == 0 ? check_tensor(frame) : check_block(frame);
   case BL_FRAME_REGISTER:
   case BL_FRAME_REGISTERED:

@@ -1,47 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
 // The wire format of all data connections, between stages and between a client and its store, on unix sockets and on
-// TCP alike: bytes in, fields out, no I/O. frame_reader.h and frame_writer.h move frames over a connection.
+// TCP. It converts bytes to fields and back, without I/O. frame_reader.h and frame_writer.h move frames over a
+// connection.
 //
-// Every frame is a header of BL_FRAME_HEADER_BYTES, little-endian, protected by its own XXH3, then `body_bytes` of
+// Every frame is a header of BL_FRAME_HEADER_BYTES, little-endian, protected by its own XXH3, and then `body_bytes` of
 // body:
 //
-//   kind      direction             body                      meaning
-//   GREET     connector -> acceptor greeting (+ descriptors)  who I am, the acceptor's token, my memory (greeting.h)
-//   WELCOME   acceptor -> connector greeting (+ descriptors)  accepted; the acceptor's memory
-//   READY     connector -> acceptor -                         stages: the acceptor's memory is mapped too: the link is
-//   up BYE       either                text                      the connection ends here: status and why
-//   RENDEZVOUS      either                meet (nccl/rendezvous_message.h)        nccl: of making communicators
-//   GO        either                -                         nccl: our half of a transfer is queued, queue yours
-//   DATA      either                a chunk                   tcp: `offset` .. of a tensor or block of `bytes`; `checksum` of
-//                                                             all of it so far (block.h)
+//   kind          direction             body                     meaning
+//   GREET         connector -> acceptor greeting (+ descriptors) who I am, the acceptor's token, my memory (greeting.h)
+//   WELCOME       acceptor -> connector greeting (+ descriptors) accepted; the acceptor's memory
+//   READY         connector -> acceptor -                        stages: acceptor's memory is mapped, link is up
+//   BYE           either                text                     the connection ends here: status and why
+//   RENDEZVOUS    either                rendezvous_message.h     nccl: agreement on communicators (folder nccl)
+//   GO            either                -                        nccl: our half of a transfer is queued, queue yours
+//   DATA          either                a chunk                  tcp: `offset` .. of a tensor or block of `bytes`;
+//                                                                `checksum` of all so far (block.h)
 //
-//   of tensors: between stages, named by (attempt, key)
-//   OFFER     sender -> receiver    -                         shm: it lies at `offset` of memory `region`, pull it
-//   ACK       receiver -> sender    -                         shm: pulled, the source is yours again
-//   CREDIT    receiver -> sender    -                         tcp, nccl: a destination of `bytes` is free
+//   of tensors: between stages, identified by (attempt, key)
+//   OFFER         sender -> receiver    -                        shm: it lies at `offset` of memory `region`, pull it
+//   ACK           receiver -> sender    -                        shm: pulled, the source is yours again
+//   CREDIT        receiver -> sender    -                        tcp, nccl: a destination of `bytes` is free
 //
 //   of blocks: between a client and its store
-//   REGISTER      client -> store       - (+ descriptor)          shm: sealed memory `region` of `bytes`, to evict from
-//   REGISTERED     store -> client       text                      status: it is mapped, or why not
-//   UNREGISTER      client -> store       -                         shm: let go of `region`
-//   UNREGISTERED    store -> client       text                      nothing reads it any more and it is unmapped
-//   EVICT     client -> store       -                         a block comes: shm: pull it from (region, offset); tcp: DATA
-//   LOAD      client -> store       -                         tcp: DATA comes before the answer; shm: the client reads
-//   RELEASE   client -> store       -                         the lease is over; `loaded`: with this checksum
-//   KEEP      client -> store       -                         the load is over, with this checksum, and the block stays
-//   ANSWER    store -> client       text                      to request `sequence`: status, lease and room; why not
+//   REGISTER      client -> store       - (+ descriptor)         shm: sealed memory `region` of `bytes`, to evict from
+//   REGISTERED    store -> client       text                     status: it is mapped, or why not
+//   UNREGISTER    client -> store       -                        shm: unmap `region`
+//   UNREGISTERED  store -> client       text                     it is no longer read and is unmapped
+//   EVICT         client -> store       -                        a block; shm: pull it from (region, offset); tcp: DATA
+//   LOAD          client -> store       -                        tcp: DATA before the answer; shm: the client reads
+//   RELEASE       client -> store       -                        the lease is over; `loaded`: with this checksum
+//   KEEP          client -> store       -                        the load is over, with this checksum; the block stays
+//   ANSWER        store -> client       text                     to request `sequence`: status, lease, slot; why not
 //
-// What is said of shm holds for cuda-ipc, where the memory is that of GPUs and copy engines pull: no side computes a
-// checksum, the store keeps the client's.
+// All of shm holds for cuda-ipc too, where the memory is that of GPUs and copy engines pull. There no side computes a
+// checksum; the store keeps the client's.
 //
-// On nccl the connection carries no DATA but GO in its place. Transfers are queued in the order of GO at both ends,
-// only for what both are ready for, so that a half never waits for one that nobody will queue. Checksums as on
-// cuda-ipc. With a store, the two communicators live as long as the connection: when one fails either end closes it;
-// the client makes another one, with other ids, and asks again.
+// On nccl the connection carries GO in place of DATA. Both ends queue transfers in the order of GO, and only those for
+// which both are ready, so that a half never waits for one that will not be queued. Checksums as on cuda-ipc. With a
+// store, the two communicators live as long as the connection. If one fails, either end closes the connection; the
+// client opens a new one, with other ids, and repeats its request.
 //
-// EVICT, LOAD, RELEASE and KEEP are requests of the lease table (lib/lease/window.h): `sequence` is one of the
-// session's, shared with its RPCs, and `acknowledged` as there. Asked again under the same number, the same answer
-// comes.
+// EVICT, LOAD, RELEASE and KEEP are requests of the lease table (lib/lease/window.h). Their `sequence` is a number of
+// the session, shared with its RPCs, and `acknowledged` is as there. A request that is repeated under the same number
+// gets the same answer.
 //
 // Thread: pure functions, any thread.
 #ifndef BALLAST_DATAPATH_FRAME_H
@@ -57,17 +58,17 @@
 #define BL_FRAME_HEADER_BYTES 128ul
 #define BL_FRAME_VERSION      4
 
-// Limits. A frame beyond them is refused before anything is read or allocated for it.
-#define BL_FRAME_CHUNK_BYTES      (256u << 10) // of DATA: what one check covers; fits into the second-level cache
+// Limits. A frame that exceeds them is refused before anything is read or allocated for it.
+#define BL_FRAME_CHUNK_BYTES      (256u << 10) // of DATA: covered by one checksum; fits into the second-level cache
 #define BL_FRAME_MAX_BYTES        (1ull << 40) // of a tensor, block or region: sums of offsets stay far below overflow
-#define BL_FRAME_MAX_ARENAS       8            // of a greeting: bounds the descriptors one message can make us hold
-#define BL_FRAME_REGIONS          4096u        // shown per session: bounds maps and descriptors
-#define BL_FRAME_TEXT_BYTES       240u         // of a text body; longer texts are cut
+#define BL_FRAME_MAX_ARENAS       8            // of a greeting: bounds the descriptors that one message makes us hold
+#define BL_FRAME_REGIONS          4096u        // per session: bounds maps and descriptors
+#define BL_FRAME_TEXT_BYTES       240u         // of a text body; longer texts are truncated
 #define BL_FRAME_TOKEN_BYTES      16
 #define BL_FRAME_ID_BYTES         128 // of a communicator
 #define BL_FRAME_GREETING_BYTES   368ul
 #define BL_FRAME_RENDEZVOUS_BYTES 464ul
-#define BL_FRAME_MAX_BODY_BYTES   BL_FRAME_RENDEZVOUS_BYTES // but for DATA
+#define BL_FRAME_MAX_BODY_BYTES   BL_FRAME_RENDEZVOUS_BYTES // except DATA
 
 typedef enum bl_frame_kind {
   BL_FRAME_GREET = 1,
@@ -92,36 +93,38 @@ typedef enum bl_frame_kind {
   BL_FRAME_LAST = BL_FRAME_ANSWER,
 } bl_frame_kind_t;
 
-// What a kind does not use is 0.
+// Fields that a kind does not use are 0.
 typedef struct bl_frame {
   bl_frame_kind_t kind;
   bl_status_t status; // BYE, REGISTERED, UNREGISTERED, ANSWER
   uint32_t body_bytes;
-  uint32_t
-      region; // OFFER, REGISTER, REGISTERED, UNREGISTER, UNREGISTERED, EVICT; GO of a tensor: generation of communicators
-  uint64_t bytes, offset, checksum; // of the whole tensor, block or region; in it, or in its region
+  // OFFER, REGISTER, REGISTERED, UNREGISTER, UNREGISTERED, EVICT; GO of a tensor: generation of communicators
+  uint32_t region;
+  // `bytes`: of the whole tensor, block or region; `offset`: in it, or in its region.
+  uint64_t bytes, offset, checksum;
   // Tensors:
   uint64_t attempt; // 0: not of a tensor
   bl_tensor_key_t key;
   // Blocks:
   uint64_t sequence, acknowledged;
   uint64_t id, generation;
-  uint64_t step; // label of EVICT, with:
+  uint64_t step; // label of EVICT, together with:
   uint32_t chunk, micro_batch;
   uint32_t retry_after_ms;
   bool loaded; // RELEASE
 } bl_frame_t;
 
-// Writes the header. The fields are the caller's own and must be valid.
+// Writes the header. The caller supplies the fields, which must be valid.
 void bl_frame_encode(const bl_frame_t *frame, uint8_t header[BL_FRAME_HEADER_BYTES]);
-// Reads and checks a header: magic, version, kind, header checksum, and every field that the kind uses against its
-// range. BL_INVALID sets *reason to a fixed text for the log; *frame is then untouched.
+// Reads and checks a header: magic, version, kind, header checksum, and the range of every field that the kind uses.
+// BL_INVALID sets *reason to a fixed text for the log and leaves *frame untouched.
 BL_MUST_USE bl_status_t bl_frame_decode(const uint8_t header[BL_FRAME_HEADER_BYTES], bl_frame_t *frame,
                                         const char **reason);
-// Whether these first bytes may be of a frame: what cannot be is refused before the rest has come.
+// Returns whether a frame may begin with these bytes. Others can be refused before the rest has arrived.
 bool bl_frame_may_begin(const uint8_t *bytes, size_t count);
 const char *bl_frame_kind_name(bl_frame_kind_t kind); // "GREET"; "unknown" for any other
-// Of a kind whose body has one size: that size; 0: none, or it varies (DATA and texts).
+// Returns the body size of a kind whose bodies have one size. 0: the kind has none, or the size varies (DATA and
+// texts).
 uint32_t bl_frame_fixed_body_bytes(bl_frame_kind_t kind);
 
 #endif

@@ -31,7 +31,8 @@ static bl_frame_reader_event_t read_ended(bl_frame_reader_t *reader, ssize_t got
   return BL_READER_BROKEN;
 }
 
-// Reads until the buffer has `need` bytes. On TCP not more: what follows may be a body that has its own place.
+// Reads until the buffer has `need` bytes. On TCP it reads no more than that, because a body may follow that is read
+// directly into place.
 static bl_frame_reader_event_t fill(bl_frame_reader_t *reader, size_t need) {
   if (reader->begin > 0 && reader->begin + need > sizeof reader->buffer) {
     memmove(reader->buffer, reader->buffer + reader->begin, reader->end - reader->begin);
@@ -65,7 +66,7 @@ static bl_frame_reader_event_t next_body(bl_frame_reader_t *reader) {
       continue;
     }
     reader->begin = reader->end = 0;
-    // The header of the next frame comes with the rest of this body: one call per chunk.
+    // The same call also reads the header of the next frame: one call per chunk.
     bool skips = reader->into == NULL;
     size_t part = skips && rest > sizeof skipped ? sizeof skipped : rest;
     struct iovec parts[2] = {{.iov_base = skips ? skipped : reader->into + reader->body_at, .iov_len = part},
@@ -82,7 +83,7 @@ static bl_frame_reader_event_t next_body(bl_frame_reader_t *reader) {
   return BL_READER_BODY;
 }
 
-// The body is whole in the buffer.
+// The body is complete in the buffer.
 static void take_body(bl_frame_reader_t *reader, const bl_frame_t *frame) {
   memcpy(reader->body, reader->buffer + reader->begin + BL_FRAME_HEADER_BYTES, frame->body_bytes);
   if (bl_frame_fixed_body_bytes(frame->kind) == 0) {

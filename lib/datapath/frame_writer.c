@@ -13,7 +13,7 @@ void bl_frame_writer_init(bl_frame_writer_t *writer, bl_stream_t *stream) {
   writer->stream = stream;
 }
 
-// The first of those that are passed have been sent, or are dropped.
+// Closes the first `count` passed descriptors: they were sent, or are dropped.
 static void close_passed(bl_frame_writer_t *writer, size_t count) {
   for (size_t i = 0; i < count; i++) {
     close(writer->passed[i].fd);
@@ -28,7 +28,7 @@ void bl_frame_writer_cleanup(bl_frame_writer_t *writer) {
   writer->chunk_bytes = 0;
 }
 
-// What is queued begins at the beginning.
+// Moves queued bytes to the start of the buffer.
 static void compact(bl_frame_writer_t *writer) {
   memmove(writer->buffer, writer->buffer + writer->begin, writer->end - writer->begin);
   for (size_t i = 0; i < writer->passed_count; i++) {
@@ -54,7 +54,8 @@ bool bl_frame_writer_put(bl_frame_writer_t *writer, const bl_frame_t *frame, con
   if (writer->end + need > sizeof writer->buffer || writer->passed_count + fd_count > BL_WRITER_DESCRIPTORS) {
     return false;
   }
-  for (size_t i = 0; i < fd_count; i++) { // own ones: the caller's may be closed before they leave
+  // Duplicates, because the caller may close its own before they are sent.
+  for (size_t i = 0; i < fd_count; i++) {
     const int fd = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
     if (fd < 0) {
       while (i-- > 0) {
@@ -107,7 +108,7 @@ static bl_frame_writer_result_t flush_chunk(bl_frame_writer_t *writer) {
 bl_frame_writer_result_t bl_frame_writer_flush(bl_frame_writer_t *writer) {
   bl_frame_writer_result_t result = flush_chunk(writer);
   while (result == BL_WRITER_DONE && writer->begin < writer->end) {
-    // Descriptors go with the first byte of their frame: a write ends before it or begins with it.
+    // Descriptors are sent with the first byte of their frame, so a write ends before that byte or begins with it.
     int fds[BL_WRITER_DESCRIPTORS];
     size_t count = 0;
     while (count < writer->passed_count && writer->passed[count].at == writer->begin) {
@@ -134,7 +135,7 @@ bl_frame_writer_result_t bl_frame_writer_send(bl_frame_writer_t *writer, bl_fram
   while (result == BL_WRITER_DONE && sender->at < sender->frame.bytes && most-- > 0) {
     uint64_t rest = sender->frame.bytes - sender->at;
     uint32_t bytes = rest < BL_FRAME_CHUNK_BYTES ? (uint32_t)rest : BL_FRAME_CHUNK_BYTES;
-    if (sender->verified) { // now, so that the kernel's copy finds it in the cache
+    if (sender->verified) { // now, so that the kernel's copy finds the bytes in the cache
       sender->hash = bl_block_checksum_more(sender->hash, sender->from + sender->at, bytes);
     }
     bl_frame_t *frame = &sender->frame;

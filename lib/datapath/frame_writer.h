@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes frames (frame.h) to a stream: a small queue of frames, and tensors and blocks as DATA straight from their memory,
-// with queued frames between the chunks.
+// Writes frames (frame.h) to a stream. It has a small queue of frames. Tensors and blocks are sent as DATA directly
+// from their memory, and queued frames are sent between the chunks.
 //
 //   bl_frame_writer_put(&writer, &frame, body, fds, fd_count);
 //   bl_frame_sender_t sender = {.frame = {.sequence = 7, .bytes = n}, .from = at, .verified = true};
@@ -23,11 +23,13 @@ typedef enum bl_frame_writer_result {
   BL_WRITER_BROKEN, // errno
 } bl_frame_writer_result_t;
 
-// A tensor or block on its way out. It must not change, and stays the caller's.
+// A tensor or block that is being sent. It must not change, and stays the caller's.
 typedef struct bl_frame_sender {
-  bl_frame_t frame; // of its DATA: whose they are, and `bytes` of the whole; the rest is set here
+  // Header of its DATA: the caller sets the identity and the `bytes` of the whole; the writer sets the rest.
+  bl_frame_t frame;
   const uint8_t *from;
-  bool verified;     // with checksums: of all so far in every chunk, so in `hash` of the whole at the end
+  // With checksums: every chunk carries that of all bytes so far. At the end `hash` is that of the whole.
+  bool verified;
   uint64_t at, hash; // progress; 0 at first
 } bl_frame_sender_t;
 
@@ -40,37 +42,38 @@ typedef struct bl_frame_writer {
     int fd;
   } passed[BL_WRITER_DESCRIPTORS];
   size_t passed_count;
-  uint8_t header[BL_FRAME_HEADER_BYTES]; // of the chunk under way
+  uint8_t header[BL_FRAME_HEADER_BYTES]; // of the chunk in progress
   const uint8_t *chunk;
-  uint32_t chunk_bytes, chunk_at; // with the header; chunk_bytes 0: none
+  uint32_t chunk_bytes, chunk_at; // including the header; chunk_bytes 0: none
 } bl_frame_writer_t;
 
 void bl_frame_writer_init(bl_frame_writer_t *writer, bl_stream_t *stream);
-void bl_frame_writer_cleanup(
-    bl_frame_writer_t *writer); // what was not sent is dropped. A zeroed one, and twice, is fine
-// Queues a frame with its body: NULL for none, bl_frame_fixed_body_bytes where the kind has a fixed size, else a text, cut at
-// its limit (frame->body_bytes is set here); and with duplicates of descriptors, which stay the caller's. False: the queue is
-// full, or the process has no descriptors left.
+// Drops what was not sent. A zeroed writer, or a second call, is allowed.
+void bl_frame_writer_cleanup(bl_frame_writer_t *writer);
+// Queues a frame with its body and duplicates of descriptors, which stay the caller's. `body` is NULL for none,
+// bl_frame_fixed_body_bytes if the kind has a fixed size, else a text, which is truncated at its limit (this sets
+// frame->body_bytes). False: the queue is full, or the process has no descriptors left.
 BL_MUST_USE bool bl_frame_writer_put(bl_frame_writer_t *writer, const bl_frame_t *frame, const void *body,
                                      const int *fds, size_t fd_count);
-// How many frames without a body fit now.
+// Returns how many frames without a body fit now.
 size_t bl_frame_writer_room(const bl_frame_writer_t *writer);
-// Whether something waits to be written.
+// Returns whether something waits to be written.
 static inline bool bl_frame_writer_is_busy(const bl_frame_writer_t *writer) {
   return writer->chunk_bytes > 0 || writer->begin < writer->end;
 }
-// Writes what is queued and the rest of a chunk.
+// Writes queued frames and the rest of a chunk.
 BL_MUST_USE bl_frame_writer_result_t bl_frame_writer_flush(bl_frame_writer_t *writer);
-// Writes what is queued, then up to `most` chunks of the sender. BL_WRITER_DONE: those are written; it is out when
+// Writes queued frames, then up to `most` chunks of the sender. BL_WRITER_DONE: those are written. All is sent when
 // sender->at == sender->frame.bytes.
 BL_MUST_USE bl_frame_writer_result_t bl_frame_writer_send(bl_frame_writer_t *writer, bl_frame_sender_t *sender,
                                                           unsigned most);
-// How much of a sender's bytes has left: all but a chunk under way.
+// Returns how many bytes of a sender were written: all except a chunk in progress.
 static inline uint64_t bl_frame_writer_sent(const bl_frame_writer_t *writer, const bl_frame_sender_t *sender) {
-  return sender->at == 0 ? 0 : sender->at - writer->chunk_bytes; // before its first, the chunk is another's
+  // Before its first chunk, the chunk in progress belongs to another sender.
+  return sender->at == 0 ? 0 : sender->at - writer->chunk_bytes;
 }
-// Its memory is to be let go of: a chunk under way goes on from a copy in `side`, which has BL_FRAME_CHUNK_BYTES. Gives the
-// bytes copied.
+// Releases the sender's memory: the rest of a chunk in progress is copied to `side`, which has BL_FRAME_CHUNK_BYTES,
+// and sent from there. Returns the bytes copied.
 uint32_t bl_frame_writer_let_go(bl_frame_writer_t *writer, uint8_t *side);
 
 #endif

@@ -30,11 +30,11 @@ static void greet(bl__link_t *link, bl_frame_kind_t kind) {
   uint8_t body[BL_FRAME_GREETING_BYTES];
   bl_greeting_encode(&greeting, body);
   (void)!bl__link_put(link, &(bl_frame_t){.kind = kind}, body, fds,
-                      greeting.arena_count); // the first there is: it fits
+                      greeting.arena_count); // the first frame, so it fits
 }
 
-// On shm the greeting shows memory of the host, whatever tensors go by in the end. The handshake's time begins behind
-// that.
+// On shm the greeting shares memory of the host, whatever path tensors take in the end. The time limit of the handshake
+// starts after the twins are created.
 static bl_status_t hold_shown(bl__link_t *link, bl_error_t *err) {
   bl_status_t status = link->path == BL_PATH_SHM ? bl__transport_hold_twins(link->transport, err) : BL_OK;
   link->opened_ns = bl_clock_now_ns();
@@ -50,7 +50,7 @@ void bl__handshake_begin(bl__link_t *link) {
   greet(link, BL_FRAME_GREET);
 }
 
-// Whether this side's copy engine can read memory of the peer's GPU, as far as both know before that is tried.
+// Returns whether this side's copy engine can read memory of the peer's GPU, as far as both know before they try.
 static bl_status_t judge_ipc(const bl__link_t *link, const bl_greeting_t *greeting, bl_error_t *err) {
   const bl_transport_t *transport = link->transport;
   char own_name[BL__TRANSPORT_NAME_BYTES], peer_name[BL__TRANSPORT_NAME_BYTES], why[BL_PATH_REASON_BYTES];
@@ -69,7 +69,7 @@ static bl_status_t judge_ipc(const bl__link_t *link, const bl_greeting_t *greeti
   return BL_OK;
 }
 
-// Maps what the greeting announced and lets go of the descriptors.
+// Maps the arenas that the greeting announced, and closes the descriptors.
 static bl_status_t map_arenas(bl__link_t *link, const bl_greeting_t *greeting, bl_error_t *err) {
   const size_t came = link->stream.passed_count;
   const bool of_device = link->path == BL_PATH_CUDA_IPC;
@@ -85,13 +85,14 @@ static bl_status_t map_arenas(bl__link_t *link, const bl_greeting_t *greeting, b
     }
     close(fd);
   }
-  if (status != BL_OK && of_device) { // of this pair: another path may be there
+  // The failure concerns this pair and path only. Another path may work.
+  if (status != BL_OK && of_device) {
     err->status = status = BL_PRECONDITION;
   }
   return status;
 }
 
-// Whether tensors can go from device to device: both ends find the same.
+// Determines whether tensors can move from device to device. Both ends come to the same result.
 static void judge_direct(bl__link_t *link, const bl_greeting_t *greeting) {
   const bl_transport_t *transport = link->transport;
   link->wants_nccl = link->outgoing ? link->wants_nccl : greeting->wants_nccl;
@@ -101,7 +102,7 @@ static void judge_direct(bl__link_t *link, const bl_greeting_t *greeting) {
   char own_name[BL__TRANSPORT_NAME_BYTES], peer_name[BL__TRANSPORT_NAME_BYTES];
   (void)bl__transport_name(transport, transport->stage, own_name);
   (void)bl__transport_name(transport, greeting->stage, peer_name);
-  bl_path_end_t own = bl_endpoint_end(&transport->endpoint, own_name, NULL, true, true); // there is a connection
+  bl_path_end_t own = bl_endpoint_end(&transport->endpoint, own_name, NULL, true, true); // a connection exists
   own.nccl = transport->nccl != NULL ? own.nccl : 0;
   const bl_path_end_t peer = {.name = peer_name,
                               .gpu = greeting->gpu,
@@ -192,7 +193,8 @@ static void on_greeting(bl__link_t *link, const bl_greeting_t *greeting) {
     bl__link_refuse(link, status, text);
     return;
   }
-  link->path = greeting->path; // over the socket that it came by
+  // Over the kind of socket on which it arrived.
+  link->path = greeting->path;
   bl_error_t err = {0};
   if (map_arenas(link, greeting, &err) != BL_OK || hold_shown(link, &err) != BL_OK) {
     bl__link_refuse(link, err.status, err.text);
@@ -212,7 +214,7 @@ static void on_welcome(bl__link_t *link, const bl_greeting_t *greeting) {
   }
   bl_error_t err = {0};
   if (map_arenas(link, greeting, &err) != BL_OK) {
-    bl__link_lose(link, err.status, "%s", err.text); // the end of the connection tells the acceptor enough
+    bl__link_lose(link, err.status, "%s", err.text); // closing the connection is enough for the acceptor
     return;
   }
   judge_direct(link, greeting);

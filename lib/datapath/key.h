@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a boundary tensor is called. Within one attempt and between two stages a key names one tensor. Plain values: any
-// thread.
+// Keys of boundary tensors. Within one attempt and between two stages a key names one tensor. Plain values: any thread.
 #ifndef BALLAST_DATAPATH_KEY_H
 #define BALLAST_DATAPATH_KEY_H
 
@@ -11,20 +10,20 @@ typedef enum bl_direction {
   BL_FORWARD,  // an activation, towards the head
   BL_BACKWARD, // a gradient, towards the embedding
   BL_EXCHANGE, // gradients of tied weights, both ways
-  BL_REDUCE,   // a copy's gradient of a tensor, to the one that updates it
-  BL_GATHER,   // a weight, from there to all copies
-  BL_SHARE,    // what a rank has of a layer, to another one that shares it
+  BL_REDUCE,   // gradient of a tensor, from one copy to the owner, which updates the weight
+  BL_GATHER,   // updated weight, from the owner to all copies
+  BL_SHARE,    // data that tensor ranks which share a layer exchange
   BL_DIRECTIONS
 } bl_direction_t;
 
 typedef struct bl_tensor_key {
-  // Of chunks: between virtual stages `boundary` and `boundary + 1`; of copies of a chunk: how deep in the model
-  // it is, and as `micro_batch` the tensor's number among the chunk's; of ranks that share
-  // a layer: the number of what they do together, `piece` is that of the part.
+  // Chunks: the boundary is between virtual stages `boundary` and `boundary + 1`. Copies of a chunk (BL_REDUCE,
+  // BL_GATHER): `boundary` is the chunk's depth in the model, and `micro_batch` the number of the tensor in the chunk.
+  // Tensor ranks (BL_SHARE): `boundary` is the number of the collective, and `piece` the number of the part.
   uint32_t boundary;
   bl_direction_t direction;
   uint32_t micro_batch;
-  uint32_t piece; // for tensors that travel in pieces, else 0
+  uint32_t piece; // for tensors that are sent in pieces (slices, parts), else 0
 } bl_tensor_key_t;
 
 static inline bool bl_tensor_key_equal(bl_tensor_key_t a, bl_tensor_key_t b) {

@@ -12,13 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SPARE_FRAMES 16 // of the writer's room, for what is said of communicators
+#define SPARE_FRAMES 16 // free frames kept in the writer for messages about communicators
 
 bool bl__link_is_pinned(const bl__link_t *link) {
   return link->pinned_attempt != 0 && link->pinned_attempt == link->transport->attempt;
 }
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- lifetime -------------------------------------------------------------------------------------------------------
 
 static void disconnect(bl__link_t *link) {
   bl_frame_writer_cleanup(&link->writer);
@@ -34,8 +34,8 @@ static void free_link(bl__link_t *link) {
   free(link);
 }
 
-// The compute thread may read its maps: no later attempt can be given them, they are not the peer's any more. Or the
-// device still does.
+// Returns whether the maps are still in use. The compute thread may read them in this attempt (no later attempt can get
+// them, because they are no longer the peer's), or the device still copies from them.
 static bool must_stay(bl__link_t *link) {
   bl_transport_t *transport = link->transport;
   pthread_mutex_lock(&transport->mutex);
@@ -127,7 +127,7 @@ void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...
   link->state = BL__LINK_CLOSED;
   bl_watch_destroy(link->watch);
   link->watch = NULL;
-  bl__transport_wake(link->transport); // which frees it
+  bl__transport_wake(link->transport); // the next turn frees the link
   link->transport->link_ops->ended(link, state, status, text);
 }
 
@@ -140,7 +140,7 @@ void bl__link_refuse(bl__link_t *link, bl_status_t status, const char *text) {
   }
 }
 
-// What a failed read or write, or the end of the stream (0), says about the connection.
+// Closes the link after a failed read or write, or the end of the stream (0), with the cause.
 static void broke(bl__link_t *link, int errno_value) {
   bl_error_t why = {0};
   const bool greets = is_secured(link) && link->state == BL__LINK_AWAIT_WELCOME;
@@ -149,7 +149,8 @@ static void broke(bl__link_t *link, int errno_value) {
     bl__link_lose(link, why.status, "%s", why.text);
   } else if (link->stage < 0) {
     bl__link_lose(link, BL_UNAVAILABLE, "a peer closed the connection before it sent a token");
-  } else if (greets && bl_stream_is_up(&link->stream)) { // its alert may be lost with the connection
+  } else if (greets && bl_stream_is_up(&link->stream)) {
+    // The peer's TLS alert may be lost with the connection.
     (void)bl_stream_explain_end(&link->stream, &why);
     bl__link_lose(link, why.status, "%s", why.text);
   } else if (greets) {
@@ -172,7 +173,8 @@ void bl__link_settle(bl__link_t *link) {
   bl_exchange_reset(peer->exchange, bl_path_is_unix(link->path) ? BL_EXCHANGE_PULL : BL_EXCHANGE_PUSH,
                     transport->attempt);
   peer->path = link->path;
-  const bool missed = transport->endpoint.gpu[0] != '\0' && link->obstacle[0] != '\0'; // between hosts nobody misses it
+  // Between hosts NCCL is not expected.
+  const bool missed = transport->endpoint.gpu[0] != '\0' && link->obstacle[0] != '\0';
   const char *obstacle = missed ? link->obstacle : "";
   const int why = (int)(sizeof peer->reason - sizeof "; not nccl: ") - (int)strnlen(obstacle, 110);
   snprintf(peer->reason, sizeof peer->reason, "%.*s%s%.110s", why, link->reason, missed ? "; not nccl: " : "",
@@ -195,7 +197,7 @@ bl_tensor_t *bl__link_next_transfer(bl__link_t *link) {
   return tensor;
 }
 
-// Copies offered tensors from the peer's arenas into their destinations. True: more to do at once.
+// Copies offered tensors from the peer's arenas into their destinations. Returns true if there is more to do at once.
 static bool pull_turn(bl__link_t *link) {
   bl_transport_t *transport = link->transport;
   size_t turn_bytes = 0;
@@ -240,14 +242,14 @@ void bl__link_let_go(bl__link_t *link) {
   }
 }
 
-// Mutex held. Queues what is due, and finds the tensor whose bytes go out next.
+// Mutex held. Queues frames that are due, and selects the tensor whose bytes are sent next.
 static void prepare(bl__link_t *link) {
   if (link->state != BL__LINK_UP) {
     return;
   }
   bl_frame_t frame;
   while (bl_frame_writer_room(&link->writer) > SPARE_FRAMES && bl_exchange_next_frame(link->exchange, &frame)) {
-    (void)!bl__link_put(link, &frame, NULL, NULL, 0); // there is room
+    (void)!bl__link_put(link, &frame, NULL, NULL, 0); // it fits
   }
   if (bl__link_is_direct(link)) {
     link->transport->link_ops->launch(link);
@@ -261,7 +263,7 @@ static void prepare(bl__link_t *link) {
   }
 }
 
-// Mutex held. What has left of the tensor that is sent. Gives its bytes.
+// Mutex held. Records the bytes that were sent of the tensor, and returns their number.
 static uint64_t account(bl__link_t *link) {
   bl_tensor_t *tensor = link->send;
   const uint64_t bytes = tensor != NULL ? bl_frame_writer_sent(&link->writer, &link->sender) - tensor->moved_bytes : 0;
@@ -277,7 +279,8 @@ static uint64_t account(bl__link_t *link) {
   return bytes;
 }
 
-// Sends until there is nothing left, the socket is full (*blocked) or the turn is over. True: more to do at once.
+// Sends until nothing is left, the socket is full (*blocked) or the turn is over. Returns true if there is more to do
+// at once.
 static bool write_turn(bl__link_t *link, bool *blocked) {
   bl_transport_t *transport = link->transport;
   uint64_t turn_bytes = 0;
@@ -299,7 +302,7 @@ static bool write_turn(bl__link_t *link, bool *blocked) {
     turn_bytes += account(link);
     pthread_mutex_unlock(&transport->mutex);
     if (result == BL_WRITER_AGAIN) {
-      // A handshake under way waits for the peer: reading goes on with it, and then writing.
+      // A TLS handshake in progress waits for the peer. Reads continue it, and then writes.
       *blocked = bl_stream_wants_writable(&link->stream);
       return false;
     }
@@ -320,7 +323,7 @@ static void violation(bl__link_t *link, const char *reason) {
   bl__link_lose(link, BL_INTERNAL, "%s %s (%s)", who, reason, bl_frame_kind_name(link->reader.frame.kind));
 }
 
-// Which kinds may come in which state; everything else ends the link.
+// Returns whether the frame's kind is allowed in the link's state. Any other kind ends the link.
 static bool expected(const bl__link_t *link) {
   const bl_frame_kind_t kind = link->reader.frame.kind;
   switch (link->state) {
@@ -338,7 +341,7 @@ static bool expected(const bl__link_t *link) {
   }
 }
 
-// OFFER, ACK or CREDIT: for the exchange.
+// Passes OFFER, ACK or CREDIT to the exchange.
 static void on_announcement(bl__link_t *link) {
   bl_transport_t *transport = link->transport;
   const bl_frame_t *frame = &link->reader.frame;
@@ -364,7 +367,7 @@ static void on_announcement(bl__link_t *link) {
   }
 }
 
-// A DATA header: finds where the chunk goes.
+// Processes a DATA header: sets where the chunk is read to.
 static void on_data(bl__link_t *link) {
   bl_transport_t *transport = link->transport;
   const bl_frame_t *frame = &link->reader.frame;
@@ -398,7 +401,7 @@ static void on_frame(bl__link_t *link) {
   }
 }
 
-// The chunk is whole; its checksum is right.
+// Mutex held. The chunk is complete and its checksum is right.
 static void finish_chunk(bl__link_t *link) {
   bl_transport_counters_t *counters = &link->transport->counters;
   const uint32_t bytes = link->reader.frame.body_bytes;
@@ -409,12 +412,12 @@ static void finish_chunk(bl__link_t *link) {
   }
 }
 
-// Reads on in the body of a chunk, into the memory of its tensor while that is wanted.
+// Continues to read the body of a chunk, into the memory of its tensor while that is wanted.
 static bl_frame_reader_event_t read_chunk(bl__link_t *link) {
   bl_transport_t *transport = link->transport;
   const bl_frame_t *frame = &link->reader.frame;
   pthread_mutex_lock(&transport->mutex);
-  if (link->receive != NULL && link->receive->stale) { // its attempt was given up
+  if (link->receive != NULL && link->receive->stale) { // its attempt was aborted
     bl_exchange_drop(link->exchange, link->receive);
     link->receive = NULL;
     bl_frame_reader_into(&link->reader, NULL);
@@ -432,7 +435,7 @@ static bl_frame_reader_event_t read_chunk(bl__link_t *link) {
 
   pthread_mutex_lock(&transport->mutex);
   stop_touching(link);
-  // A chunk whose attempt was given up meanwhile is not judged: its destination may be in use again.
+  // The checksum of a stale chunk is ignored, because its destination may already be in use for another tensor.
   damaged = damaged && !tensor->stale;
   if (event == BL_READER_BODY && tensor != NULL && !damaged) {
     if (tensor->stale) {
@@ -466,12 +469,12 @@ static void on_broken(bl__link_t *link) {
   }
 }
 
-// Reads what has come, a turn's worth at most.
+// Reads the bytes that have arrived, at most BL__LINK_TURN_BYTES.
 static void read_turn(bl__link_t *link) {
   uint64_t turn_bytes = 0;
   link->unread = false;
   for (int fd; link->state == BL__LINK_UP && (fd = bl_stream_take_descriptor(&link->stream)) >= 0;) {
-    close(fd); // nobody asked for it
+    close(fd); // not requested
   }
   while (link->state != BL__LINK_CLOSED && link->state != BL__LINK_REFUSING) {
     if (turn_bytes >= BL__LINK_TURN_BYTES) {

@@ -9,7 +9,7 @@
 struct bl_mover {
   bl_device_t *device;
   bl_device_stream_t *stream;
-  pthread_mutex_t mutex; // the stream, and what follows
+  pthread_mutex_t mutex; // guards the stream and the members below
   pthread_cond_t free;
   bl_device_event_t *events[BL_MOVER_COPIES];
   bool used[BL_MOVER_COPIES];
@@ -73,7 +73,8 @@ bl_status_t bl_mover_queue(bl_mover_t *mover, void *to, const void *from, uint64
   bl_status_t status = bl_device_copy(mover->device, mover->stream, to, from, bytes, err);
   if (status == BL_OK) {
     status = bl_device_event_record(mover->device, mover->events[place], mover->stream, err);
-    if (status != BL_OK) { // the copy runs, and nothing will tell when its memory is free again
+    // The copy runs, but no event will report when its memory is free.
+    if (status != BL_OK) {
       bl_stuck_end(NULL, err);
     }
   }
@@ -99,6 +100,6 @@ bl_status_t bl_mover_wait(bl_mover_t *mover, unsigned ticket, uint64_t deadline_
 bl_status_t bl_mover_copy(bl_mover_t *mover, void *to, const void *from, uint64_t bytes, bl_error_t *err) {
   unsigned ticket;
   bl_status_t status = bl_mover_queue(mover, to, from, bytes, &ticket, err);
-  // A copy engine always comes to an end, or the device fails.
+  // A copy engine always completes, or the device fails.
   return status == BL_OK ? bl_mover_wait(mover, ticket, UINT64_MAX, err) : status;
 }

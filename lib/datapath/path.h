@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-// X(identifier, name); the numbers travel in greetings.
+// X(identifier, name). The numbers are sent in greetings.
 #define BL_PATH_TABLE(X)                                                                                               \
   X(BL_PATH_AUTO, "auto")                                                                                              \
   X(BL_PATH_SHM, "shm")                                                                                                \
@@ -22,7 +22,7 @@ typedef enum bl_path {
 
 const char *bl_path_name(bl_path_t path);              // "cuda-ipc"; never NULL
 bool bl_path_parse(const char *name, bl_path_t *path); // false for any other name
-// Whether its control connection is a unix socket (the others': TCP).
+// Returns whether the path's control connection is a unix socket. That of other paths is TCP.
 static inline bool bl_path_is_unix(bl_path_t path) {
   return path == BL_PATH_SHM || path == BL_PATH_CUDA_IPC;
 }

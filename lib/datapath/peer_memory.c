@@ -24,7 +24,7 @@ bl_status_t bl_peer_memory_open(bl_peer_memory_t *memory, bl_device_t *device, i
       return BL_UNIMPLEMENTED;
     }
   }
-  int seals = fcntl(fd, F_GET_SEALS); // only the host's shared memory has such
+  int seals = fcntl(fd, F_GET_SEALS); // shared memory of the host is sealed against shrinking
   if (made.path == NULL || (seals >= 0 && (seals & F_SEAL_SHRINK) != 0)) {
     status = open_file(&made, fd, bytes, err);
   } else {

@@ -9,23 +9,25 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define LOOK_NS    (UINT64_C(100) * 1000) // between two looks at what was posted meanwhile: it goes behind the oldest
-#define PULL_NS    (UINT64_C(5) * BL_NS_PER_S)
-#define BYTE_NS    UINT64_C(20)
-#define COUNTED_NS (UINT64_C(500) * BL_NS_PER_MS) // of one look at most: longer than that this process did not run
+// Between two checks for newly posted copies, which are queued after the oldest.
+#define LOOK_NS (UINT64_C(100) * 1000)
+#define PULL_NS (UINT64_C(5) * BL_NS_PER_S)
+#define BYTE_NS UINT64_C(20)
+// Most time that one wait counts. A longer wait means that this process did not run.
+#define COUNTED_NS (UINT64_C(500) * BL_NS_PER_MS)
 
 struct bl_puller {
   bl_mover_t *mover;
   pthread_t thread;
-  STAILQ_HEAD(, bl_pull) running; // oldest first; of the thread alone
+  STAILQ_HEAD(, bl_pull) running; // oldest first; used by the thread only
   unsigned count;
-  pthread_mutex_t mutex; // what follows
+  pthread_mutex_t mutex; // guards the members below
   pthread_cond_t work;
   STAILQ_HEAD(, bl_pull) waiting;
   bool ending;
 };
 
-// The next that was posted; NULL: none now. With nothing to look at it waits for one, and NULL is the end.
+// Returns the next posted copy; NULL: none now. If no copy is running it waits for one, and NULL means the end.
 static bl_pull_t *take(bl_puller_t *puller) {
   pthread_mutex_lock(&puller->mutex);
   while (puller->count == 0 && STAILQ_EMPTY(&puller->waiting) && !puller->ending) {
@@ -50,7 +52,7 @@ static void queue(bl_puller_t *puller, bl_pull_t *pull) {
   puller->count++;
 }
 
-// Looks at the oldest copy for a while: its time runs, and no other's.
+// Waits a while for the oldest copy. Only that copy's time limit runs.
 static void look(bl_puller_t *puller) {
   bl_pull_t *pull = STAILQ_FIRST(&puller->running);
   bl_error_t err = {0};

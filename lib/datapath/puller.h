@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pulls tensors out of memory of other processes (peer_memory.h) with the copy engine of a device, one behind the other, and
-// tells of each when it is there. The thread inside queues the copies and looks at them; nobody else waits for the device.
+// Pullers: they copy tensors from memory of other processes (peer_memory.h) with the copy engine of a device, one after
+// the other, and report each when it has arrived. The puller's thread queues the copies and polls them. No other thread
+// waits for the device.
 //
 //   bl_puller_create(device, &puller, err);
 //   pull = (bl_pull_t){.to = x, .from = memory.base + offset, .bytes = n, .over = arrived};
@@ -8,9 +9,10 @@
 //   ... arrived(&pull, err) is called: err->status says how it went ...
 //   bl_puller_destroy(puller);
 //
-// Both sides of a copy belong to the puller from post until `over`. What the peer is doing has no part in that: its memory
-// stays while it is imported, also when it dies. So a copy ends within its bytes' time (5 s, and 20 ns a byte), or the device
-// does not work any more: the process then says so and ends itself, for memory may be touched for ever (stuck.h).
+// Both sides of a copy belong to the puller from post until `over`. A copy does not depend on the peer: its memory
+// stays while it is imported, even if the peer dies. So a copy ends within the time for its bytes (5 s, and 20 ns a
+// byte), or the device has failed. The process then reports that and ends, because memory may be touched without end
+// (stuck.h).
 //
 // Thread: any. `over` runs on the puller's thread, must not block, and may post.
 #ifndef BALLAST_DATAPATH_PULLER_H
@@ -28,14 +30,14 @@ struct bl_pull {
   const void *from;
   uint64_t bytes;
   void (*over)(bl_pull_t *pull, const bl_error_t *err);
-  unsigned ticket; // from here on the puller's
+  unsigned ticket; // from here on private to the puller
   uint64_t left_ns;
   STAILQ_ENTRY(bl_pull) queued;
 };
 
-// BL_EXHAUSTED, and what the device says.
+// BL_EXHAUSTED, or a failure of the device.
 BL_MUST_USE bl_status_t bl_puller_create(bl_device_t *device, bl_puller_t **puller, bl_error_t *err);
-// Waits until everything that was posted is over; nobody posts any more. NULL is fine.
+// Waits until every posted copy is over. No caller may post any more. NULL is allowed.
 void bl_puller_destroy(bl_puller_t *puller);
 void bl_puller_post(bl_puller_t *puller, bl_pull_t *pull);
 

@@ -19,7 +19,7 @@ bl_status_t bl_shared_map_open(bl_shared_map_t *map, int fd, uint64_t bytes, bl_
     return bl_error_set(err, BL_INVALID, "shared memory of the peer has %lld bytes, %" PRIu64 " announced",
                         (long long)info.st_size, bytes);
   }
-  // What its owner has not taken yet is not to be taken by looking at it.
+  // Memory that the owner has not allocated yet must not be allocated by faulting it in here.
   bool resident = (uint64_t)info.st_blocks >= bytes / 512;
   void *base = mmap(NULL, bytes, PROT_READ, MAP_SHARED | (resident ? MAP_POPULATE : 0), fd, 0);
   if (base == MAP_FAILED) {

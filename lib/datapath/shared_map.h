@@ -13,9 +13,9 @@ typedef struct bl_shared_map {
   uint64_t bytes;
 } bl_shared_map_t;
 
-// Maps and, if its memory is there, faults in `bytes` (> 0) of `fd`, which the caller keeps and may close. Refuses a
-// descriptor that is no memfd sealed against shrinking (BL_DENIED: its owner could make reading it fatal) or is too small
-// (BL_INVALID).
+// Maps `bytes` (> 0) of `fd`, and faults them in if their memory is allocated. The caller keeps `fd` and may close it.
+// Refuses a descriptor that is not a memfd sealed against shrinking (BL_DENIED: its owner could make reading it fatal)
+// or is too small (BL_INVALID).
 BL_MUST_USE bl_status_t bl_shared_map_open(bl_shared_map_t *map, int fd, uint64_t bytes, bl_error_t *err);
 void bl_shared_map_close(bl_shared_map_t *map);
 

@@ -11,7 +11,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define DISCARD_BYTES 65536 // more than a greeting has; bounds what a stranger can make us read
+#define DISCARD_BYTES 65536 // more than a greeting has; bounds how much an unknown peer can make us read
 
 #define LARGE_BUFFER_BYTES (4 << 20)
 
@@ -33,7 +33,7 @@ static int open_socket(const bl_address_t *address) {
   return socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-// Latency and liveness. Each is an improvement only, so failures are not errors.
+// Sets options for latency and liveness. They are optional, so failures are not errors.
 static void tune(int fd, const bl_address_t *address) {
   if (address->storage.ss_family == AF_UNIX) {
     return;
@@ -47,12 +47,12 @@ static void tune(int fd, const bl_address_t *address) {
   setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
 }
 
-// Removes the socket file of a process that is gone. BL_PRECONDITION when somebody serves it.
+// Removes a stale socket file. BL_PRECONDITION if a process serves it.
 static bl_status_t clear_stale_file(const bl_address_t *address, bl_error_t *err) {
   const char *path = ((const struct sockaddr_un *)&address->storage)->sun_path;
   struct stat info;
   if (lstat(path, &info) != 0) {
-    return BL_OK; // nothing there; what else is wrong, bind will say
+    return BL_OK; // no such file; bind reports any other problem
   }
   if (!S_ISSOCK(info.st_mode)) {
     return bl_error_set(err, BL_PRECONDITION, "unix:%s: there is a file of another kind; remove it", path);
@@ -87,8 +87,8 @@ bl_status_t bl_socket_listen(const bl_address_t *address, int *fd, bl_address_t 
   const int on = 1;
   if (is_unix) {
     fchmod(made, 0600); // before bind: the file never exists with wider rights
-  } else if (setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) !=
-             0) { // connections of one that has ended linger
+  } else if (setsockopt(made, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0) {
+    // Needed because connections of a process that has ended linger.
     status = fail(err, "SO_REUSEADDR of", address);
     goto close_fd;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream sockets of the data path, unix and TCP: all non-blocking and closed on exec.
+// Stream sockets of the data path, unix and TCP. All are non-blocking and close-on-exec.
 // Thread: any; a descriptor belongs to its caller.
 #ifndef BALLAST_DATAPATH_SOCKET_H
 #define BALLAST_DATAPATH_SOCKET_H
@@ -12,36 +12,39 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-// How long a TCP peer may stay silent while data waits for it before the link counts as lost: bounds the time in
-// which a machine that vanished without a reset goes unnoticed.
+// How long a TCP peer may stay silent while data waits for it, before the link counts as lost. It bounds how long a
+// machine that vanished without a reset goes unnoticed.
 #define BL_SOCKET_SILENCE_MS 10000
 
-// Listens at `address`; for TCP port 0 picks one. *bound is where. A unix socket file that nobody serves any more is
-// replaced, a live one is BL_PRECONDITION; the file is readable by its owner only.
+// Listens at `address`; for TCP port 0 picks one. *bound is the address. A stale unix socket file is replaced; if a
+// process serves it, BL_PRECONDITION. The file is accessible to its owner only.
 BL_MUST_USE bl_status_t bl_socket_listen(const bl_address_t *address, int *fd, bl_address_t *bound, bl_error_t *err);
-// A waiting connection, or -1 with errno (EAGAIN: none).
+// Accepts a waiting connection. -1 with errno if it fails (EAGAIN: none).
 int bl_socket_accept(int listener);
-// Starts to connect; writability then tells the end, bl_socket_error the outcome. BL_UNAVAILABLE, BL_EXHAUSTED, ...
+// Starts to connect. The socket becomes writable when the attempt has ended, and bl_socket_error returns the outcome.
+// BL_UNAVAILABLE, BL_EXHAUSTED, ...
 BL_MUST_USE bl_status_t bl_socket_connect(const bl_address_t *address, int *fd, bl_error_t *err);
-// Reads away what has come: a connection that is closed with bytes unread is reset, and what was sent last may be lost.
+// Discards the bytes that have arrived. Closing a connection with unread bytes resets it, and the last bytes sent may
+// then be lost.
 void bl_socket_discard(int fd);
 int bl_socket_error(int fd); // 0 or the errno value of the connection
 
-// Room for several chunks in the kernel, so that both ends of a TCP connection work at a time. Does nothing where the
-// system's limit (net.core.wmem_max, rmem_max) is below what the kernel's own tuning reaches.
+// Enlarges the kernel's buffers to several chunks, so that both ends of a TCP connection work at the same time. Does
+// nothing if the system's limit (net.core.wmem_max, rmem_max) is below what the kernel's own tuning reaches.
 void bl_socket_enlarge_buffers(int fd);
 
-// Gives a descriptor back to blocking calls.
+// Makes a descriptor blocking.
 void bl_socket_set_blocking(int fd);
 
-// Whether the process at the other end of a unix socket runs as our user or as root.
+// Returns whether the process at the other end of a unix socket runs as our user or as root.
 bool bl_socket_peer_is_us(int fd);
 
 #define BL_SOCKET_MAX_DESCRIPTORS 240
-// sendmsg without SIGPIPE, with `fd_count` descriptors attached to the first byte (unix sockets). As sendmsg returns.
+// Calls sendmsg without SIGPIPE, with `fd_count` descriptors attached to the first byte (unix sockets). Returns as
+// sendmsg.
 ssize_t bl_socket_send(int fd, const struct iovec *parts, size_t part_count, const int *fds, size_t fd_count);
-// recv that also collects descriptors (close-on-exec) behind fds[0 .. *fd_count), which has room for
-// BL_SOCKET_MAX_DESCRIPTORS; those beyond are closed. As recv returns, EMSGSIZE when some were beyond.
+// Receives bytes, and appends descriptors (close-on-exec) to fds[0 .. *fd_count), which has capacity for
+// BL_SOCKET_MAX_DESCRIPTORS. Descriptors beyond that are closed. Returns as recv; EMSGSIZE if some were beyond.
 ssize_t bl_socket_receive(int fd, void *bytes, size_t size_bytes, int *fds, size_t *fd_count);
 
 #endif

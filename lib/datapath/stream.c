@@ -37,7 +37,7 @@ void bl_stream_plain(bl_stream_t *stream, int fd, bool is_unix) {
   }
 }
 
-// ---- over TLS ------------------------------------------------------------------------------------------------------
+// ---- over TLS -------------------------------------------------------------------------------------------------------
 
 static ssize_t tls_read(bl_stream_t *stream, const struct iovec *parts, size_t part_count) {
   size_t moved = 0;
@@ -45,7 +45,7 @@ static ssize_t tls_read(bl_stream_t *stream, const struct iovec *parts, size_t p
     for (size_t at = 0; at < parts[i].iov_len;) {
       ssize_t got = bl_tls_session_read(stream->state, (uint8_t *)parts[i].iov_base + at, parts[i].iov_len - at);
       if (got <= 0) {
-        return moved > 0 ? (ssize_t)moved : got; // a failure comes again with the next read
+        return moved > 0 ? (ssize_t)moved : got; // the next read returns the failure
       }
       at += (size_t)got;
       moved += (size_t)got;
@@ -56,7 +56,7 @@ static ssize_t tls_read(bl_stream_t *stream, const struct iovec *parts, size_t p
 
 static ssize_t tls_write(bl_stream_t *stream, const struct iovec *parts, size_t part_count, const int *fds,
                          size_t fd_count) {
-  (void)fds, (void)fd_count; // of unix sockets only
+  (void)fds, (void)fd_count; // for unix sockets only
   size_t moved = 0;
   for (size_t i = 0; i < part_count; i++) {
     for (size_t at = 0; at < parts[i].iov_len;) {

@@ -8,5 +8,5 @@
 void bl_stuck_end(void *context, const bl_error_t *err) {
   (void)context;
   bl_log(BL_LOG_ERROR, "%s", err->text);
-  _exit(bl_status_exit_code(BL_DEADLINE)); // no handlers: they would wait for what does not end
+  _exit(bl_status_exit_code(BL_DEADLINE)); // no exit handlers: they would wait for work that does not end
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transport's life: options, listeners, its turns on the transfer thread.
+// Creation and end of the transport: options, listeners, its turns on the transfer thread.
 #include "datapath/transport.h"
 
 #include "datapath/machine.h"
@@ -77,7 +77,8 @@ static void on_tick(bl_timer_t *timer, void *context) {
 
 static void on_wake(bl_message_t *message) {
   bl_transport_t *transport = BL_MESSAGE_OWNER(message, bl_transport_t, wake);
-  atomic_store(&transport->woken, false); // before it looks: what comes from here on wakes it again
+  // Cleared first, so that anything that arrives from here on wakes the transport once more.
+  atomic_store(&transport->woken, false);
   bl__link_free_lost(transport);
   if (transport->closing) {
     return;
@@ -123,7 +124,8 @@ static bl_status_t check_options(const bl_transport_options_t *options, bl_error
   return BL_OK;
 }
 
-// The run-time folder goes with the last run in it, while a service may wait for the next one.
+// Creates the folder of the socket. The run-time folder is removed with the last run in it, while a service may wait
+// for the next run.
 static bl_status_t make_folder(const char *path, bl_error_t *err) {
   char folder[BL_TRANSPORT_ADDRESS_BYTES];
   snprintf(folder, sizeof folder, "%s", path);
@@ -190,7 +192,7 @@ static void init_locks(bl_transport_t *transport) {
   bl_condition_init(&transport->untouched);
 }
 
-// Everything that is not on the loop.
+// Frees everything that is not on the loop.
 static void free_transport(bl_transport_t *transport) {
   bl_puller_destroy(transport->puller);
   for (size_t i = 0; i < transport->peer_count; i++) {
@@ -245,7 +247,7 @@ static void start(void *context) {
   }
 }
 
-// Ends everything that is on the loop; nothing but a last turn may come after it.
+// Closes everything that is on the loop. After it only a last turn may run.
 static void shut(void *context) {
   bl_transport_t *transport = context;
   transport->closing = true;
@@ -263,7 +265,8 @@ static void finish(void *context) {
   bl__link_free_lost(context);
 }
 
-// Nobody wakes the transport any more, and a turn that was on its way is over when `finish` runs.
+// Leaves the loop. Before `finish` nothing wakes the transport any more, and a turn that was posted is over when
+// `finish` runs.
 static void leave_loop(bl_transport_t *transport) {
   bl_loop_thread_call(transport->thread, shut, transport);
   for (size_t i = 0; i < transport->peer_count; i++) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bl_transport_connect: opens links to higher stages, waits for those of lower ones, falls back from shm to tcp.
+// bl_transport_connect: opens links to higher stages, waits for those of lower ones, and under `auto` falls back from
+// cuda-ipc to the next path and from shm to tcp.
 #include "datapath/machine.h"
 #include "datapath/transport.h"
 #include "sys/clock.h"
@@ -45,7 +46,7 @@ void bl__connect_finish(bl_transport_t *transport, bl_status_t status, const bl_
     return;
   }
   if (!transport->closing) {
-    bl__transport_wake(transport); // whoever it kept from making communicators
+    bl__transport_wake(transport); // pairs whose communicators had to wait for this connect
   }
   for (size_t i = 0; i < connect->peer_count; i++) {
     if (connect->peers[i].opening != NULL) {
@@ -62,12 +63,12 @@ static void fail(bl_transport_t *transport, const bl__connect_peer_t *peer, bl_s
   bl__connect_finish(transport, status, &err);
 }
 
-// Whether the connection may be of either kind: on nccl it carries words only.
+// Returns whether the link may be of either kind: on nccl it carries only frames.
 static bool is_free(const bl__connect_t *connect) {
   return connect->path == BL_PATH_AUTO || connect->path == BL_PATH_NCCL;
 }
 
-// Which path to try now, and why.
+// Returns the path to try now, and why.
 static bl_path_t choose(const bl_transport_t *transport, const bl__connect_t *connect, const bl__connect_peer_t *peer,
                         char *reason, size_t reason_bytes) {
   bl_path_t path = BL_PATH_TCP;
@@ -130,7 +131,7 @@ static bl_status_t open_link(bl_transport_t *transport, const bl__connect_t *con
   return BL_OK;
 }
 
-// Opens by tcp after shm did not work out, under `auto`. False when the operation has ended.
+// Opens a tcp link after shm failed, under `auto`. Returns false if the operation has ended.
 static bool fall_back(bl_transport_t *transport, const bl__connect_t *connect, bl__connect_peer_t *peer,
                       const char *why) {
   char reason[BL_TRANSPORT_REASON_BYTES];
@@ -146,7 +147,8 @@ static bool fall_back(bl_transport_t *transport, const bl__connect_t *connect, b
 
 static bool open_peer(bl_transport_t *transport, const bl__connect_t *connect, bl__connect_peer_t *peer);
 
-// Cuda-ipc did not work out: refused where it is asked for, else the next best. False when the operation has ended.
+// Cuda-ipc failed: ends the operation if it was requested, else tries the next best path. Returns false if the
+// operation has ended.
 static bool fall_from_ipc(bl_transport_t *transport, const bl__connect_t *connect, bl__connect_peer_t *peer,
                           bl_status_t status, const char *why) {
   char text[BL_TRANSPORT_REASON_BYTES];
@@ -159,7 +161,7 @@ static bool fall_from_ipc(bl_transport_t *transport, const bl__connect_t *connec
   return open_peer(transport, connect, peer);
 }
 
-// False when the operation has ended.
+// Returns false if the operation has ended.
 static bool open_peer(bl_transport_t *transport, const bl__connect_t *connect, bl__connect_peer_t *peer) {
   char reason[BL_TRANSPORT_REASON_BYTES];
   bl_error_t err = {0};
@@ -180,7 +182,7 @@ static bool open_peer(bl_transport_t *transport, const bl__connect_t *connect, b
   return false;
 }
 
-// True when the peer's link is up already; one to an older incarnation of it is given up.
+// Returns true if the peer's link is already up. Closes a link to an older incarnation of the peer.
 static bool has_link(bl_transport_t *transport, const bl__connect_peer_t *wanted, bl_path_t path) {
   pthread_mutex_lock(&transport->mutex);
   bl__peer_t *peer = bl__transport_add(transport, wanted->stage);
@@ -197,7 +199,7 @@ static bool has_link(bl_transport_t *transport, const bl__connect_peer_t *wanted
     return bl__nccl_link_is_up(link);
   }
   if (path != BL_PATH_AUTO && (link->nccl_link != NULL || link->path != path)) {
-    if (transport->stage < wanted->stage) { // the side that opens may change its mind
+    if (transport->stage < wanted->stage) { // the side that opens may change the path
       bl__link_lose(link, BL_UNAVAILABLE, "%s is asked for now", bl_path_name(path));
     }
     return false;
@@ -211,7 +213,8 @@ static void fail_without_nccl(bl_transport_t *transport, const bl__connect_peer_
   fail(transport, peer, link->obstacle_status, text);
 }
 
-// A link that the lower stage made for nccl before this connect began, and on which it cannot be: nobody makes another.
+// Returns a link that the lower stage opened for nccl before this connect began, and that cannot use nccl. No other
+// link will be opened. NULL: there is none.
 static const bl__link_t *link_without_nccl(bl_transport_t *transport, const bl__connect_t *connect,
                                            const bl__connect_peer_t *wanted) {
   pthread_mutex_lock(&transport->mutex);
@@ -223,7 +226,7 @@ static const bl__link_t *link_without_nccl(bl_transport_t *transport, const bl__
   return connect->path == BL_PATH_NCCL && transport->stage > wanted->stage && cannot ? link : NULL;
 }
 
-// Whether this end can do what is asked for, whoever opens the link.
+// Checks that this end supports the requested path, whichever end opens the link.
 static bl_status_t check_asked(const bl_transport_t *transport, const bl__connect_t *connect, bl_error_t *err) {
   if (connect->path != BL_PATH_CUDA_IPC || transport->puller != NULL) {
     return BL_OK;
@@ -235,7 +238,7 @@ static bl_status_t check_asked(const bl_transport_t *transport, const bl__connec
 static void start(bl_transport_t *transport, bl__connect_t *connect) {
   transport->connect_started = true;
   bl_error_t err;
-  // Twins are made before others wait for this end.
+  // Create twins before other stages wait for this end.
   if (connect->peer_count > 0 &&
       (check_asked(transport, connect, &err) != BL_OK ||
        (connect->path == BL_PATH_SHM && bl__transport_hold_twins(transport, &err) != BL_OK))) {
@@ -296,7 +299,7 @@ void bl__connect_up(bl_transport_t *transport, bl__link_t *link) {
     return;
   }
   peer->opening = NULL;
-  bl__transport_wake(transport); // pairs that come later may make their communicators now
+  bl__transport_wake(transport); // later pairs may create their communicators now
   const bl_path_t path = link->nccl_link != NULL ? BL_PATH_NCCL : link->path;
   if (connect->path == BL_PATH_NCCL && link->wants_nccl && link->nccl_link == NULL) {
     fail_without_nccl(transport, peer, link);
@@ -435,7 +438,8 @@ bl_status_t bl_transport_connect_wait(bl_transport_t *transport, const bl_transp
     return status;
   }
   pthread_mutex_lock(&outcome.mutex);
-  while (!outcome.done) { // ends by the deadline: the transport watches it
+  // Ends by the deadline, which the transport watches.
+  while (!outcome.done) {
     pthread_cond_wait(&outcome.ended, &outcome.mutex);
   }
   pthread_mutex_unlock(&outcome.mutex);

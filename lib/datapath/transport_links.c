@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the transport makes of what happens on its links: frames go to the handshake or to communicators, and an end is
-// told to whoever counted on the link.
+// The transport's callbacks for events of links. Frames are passed to the handshake or to communicators. The end of a
+// link is reported to those who wait on it.
 #include "datapath/handshake.h"
 #include "datapath/transport.h"
 #include "sys/log.h"
@@ -21,7 +21,7 @@ static void on_frame(bl__link_t *link) {
   }
 }
 
-// The link was up: its peer has none now.
+// Called for a link that was up. Its peer now has none.
 static void tell_waiters(bl__link_t *link, bl_status_t status, const char *text) {
   bl_transport_t *transport = link->transport;
   pthread_mutex_lock(&transport->mutex);
@@ -57,7 +57,8 @@ static void on_ended(bl__link_t *link, bl__link_state_t state, bl_status_t statu
     bl__connect_failed(transport, link, status, text);
   } else {
     transport->strangers--;
-    if (state != BL__LINK_REFUSING && !transport->closing) { // a refusal was counted when it was decided
+    // A refusal was counted when it was decided.
+    if (state != BL__LINK_REFUSING && !transport->closing) {
       bl__transport_count_refused(transport, "%s", text);
     }
   }

@@ -11,14 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- life -----------------------------------------------------------------------------------------------------------
+// ---- lifetime -------------------------------------------------------------------------------------------------------
 
 bl__nccl_link_t *bl__nccl_link_of(bl_transport_t *transport, bl__peer_t *peer) {
   if (peer->nccl_link != NULL) {
     return peer->nccl_link;
   }
   bl__nccl_link_t *made = calloc(1, sizeof *made);
-  const uint32_t count = 4 * transport->max_in_flight; // sends and receives, of this attempt and of what was given up
+  // Sends and receives, of this attempt and of aborted ones.
+  const uint32_t count = 4 * transport->max_in_flight;
   if (made == NULL || (made->moves = calloc(count, sizeof *made->moves)) == NULL) {
     free(made);
     return NULL;
@@ -64,7 +65,8 @@ static void fail(bl__link_t *link, const bl_error_t *err) {
   carry_out(link, &step);
 }
 
-// The communicator of one direction. A stage makes them one after the other, all stages in one order (nccl/order.h).
+// Creates the communicator of one direction. A stage creates them one after the other, all stages in one order
+// (nccl/order.h).
 static void open_direction(bl__link_t *link, bl_pair_direction_t direction) {
   bl__nccl_link_t *nccl_link = link->nccl_link;
   const int32_t own = link->transport->stage, peer = nccl_link->stage;
@@ -78,7 +80,7 @@ static void open_direction(bl__link_t *link, bl_pair_direction_t direction) {
   }
 }
 
-// Of the two, that from the lower to the higher stage is made first.
+// Returns the direction that is created first: from the lower to the higher stage.
 static bl_pair_direction_t first_direction(const bl__nccl_link_t *nccl_link) {
   return nccl_link->pair.first ? BL_PAIR_OUT : BL_PAIR_IN;
 }
@@ -97,7 +99,7 @@ static void say(bl__link_t *link, const bl_nccl_rendezvous_step_t *step) {
   }
 }
 
-// Ids are drawn where the pair's lower stage is, as late as they are needed.
+// The pair's lower stage draws the ids, as late as possible.
 static bool draw_ids(bl__link_t *link) {
   bl_error_t err;
   if (bl_nccl_pair_draw(link->transport->nccl, link->nccl_link->ids, &err) != BL_OK) {
@@ -128,13 +130,14 @@ static void tell_up(bl__link_t *link) {
   }
 }
 
-// This generation is given up, at both ends. The first time the link moves tensors itself, as if there were no NCCL, or
-// the connect that asked for it fails; later the pair stays as it is, and attempts fail until it is there again.
+// Both ends have dropped this generation. The first time, the link itself then moves tensors, as if there were no NCCL,
+// or the connect that requested nccl fails. Later the pair stays as it is, and attempts fail until it is up again.
 static void tell_failed(bl__link_t *link, const bl_error_t *err) {
   bl__nccl_link_t *nccl_link = link->nccl_link;
   bl_transport_t *transport = link->transport;
   bl_error_t no_twins = {0};
-  if (!nccl_link->settled && bl__transport_hold_twins(transport, &no_twins) != BL_OK) { // only this thread settles
+  // Only this thread sets `settled`.
+  if (!nccl_link->settled && bl__transport_hold_twins(transport, &no_twins) != BL_OK) {
     bl__link_lose(link, no_twins.status, "%s", no_twins.text);
     return;
   }
@@ -144,7 +147,7 @@ static void tell_failed(bl__link_t *link, const bl_error_t *err) {
     nccl_link->settled = true;
     snprintf(link->obstacle, sizeof link->obstacle, "%.190s", err->text);
     link->obstacle_status = err->status;
-    link->nccl_link = NULL; // what it made ends by and by: bl__nccl_link_sweep
+    link->nccl_link = NULL; // bl__nccl_link_sweep frees its communicators once they have ended
     bl__link_settle(link);
   }
   bl__transport_changed(transport);
@@ -158,7 +161,7 @@ static void tell_failed(bl__link_t *link, const bl_error_t *err) {
 static void carry_out(bl__link_t *link, const bl_nccl_rendezvous_step_t *step) {
   bl__nccl_link_t *nccl_link = link->nccl_link;
   if (step->acts != 0) {
-    bl__transport_wake(link->transport); // it may be another pair's turn then
+    bl__transport_wake(link->transport); // it may now be another pair's turn
   }
   if ((step->acts & BL_NCCL_RENDEZVOUS_CLOSE) != 0) {
     bl_nccl_pair_abort(&nccl_link->pair, step->err.status, step->err.text);
@@ -212,7 +215,7 @@ void bl__nccl_link_part(bl__nccl_link_t *nccl_link, bl_status_t status, const ch
   bl_error_t err;
   (void)bl_error_set(&err, status, "%s", text);
   for (uint32_t i = 0; i < nccl_link->move_count; i++) {
-    nccl_link->moves[i].tensor = NULL; // the exchange forgets them
+    nccl_link->moves[i].tensor = NULL; // the exchange drops them
   }
   if ((bl_nccl_rendezvous_part(&nccl_link->rendezvous, &err).acts & BL_NCCL_RENDEZVOUS_CLOSE) != 0) {
     bl_nccl_pair_abort(&nccl_link->pair, status, text);
@@ -225,7 +228,7 @@ static bl_nccl_way_t first_way(const bl_transport_t *transport, int32_t stage) {
                          .to = (uint32_t)(lower ? stage : transport->stage)};
 }
 
-// Mutex held. Whether the pairs of this stage that come earlier in the order of all are made, or are not to be.
+// Mutex held. Returns whether it is this pair's turn: all earlier pairs of this stage are created, or will not be.
 static bool is_turn(const bl__nccl_link_t *nccl_link) {
   const bl_transport_t *transport = nccl_link->transport;
   const bl_nccl_way_t own = first_way(transport, nccl_link->stage);
@@ -256,7 +259,7 @@ static void sweep(bl__nccl_link_t *nccl_link) {
   }
 }
 
-// What has become of the communicators.
+// Checks the state of the communicators.
 static void look(bl__link_t *link) {
   bl__nccl_link_t *nccl_link = link->nccl_link;
   const bl_nccl_rendezvous_state_t state = state_of(nccl_link);
@@ -315,7 +318,7 @@ void bl__nccl_link_heard(bl__link_t *link) {
   }
   bl__nccl_link_t *nccl_link = link->nccl_link;
   if (nccl_link == NULL) {
-    return; // of communicators that were given up
+    return; // of communicators that were dropped
   }
   bl_error_t why = {0};
   if (rendezvous.status != BL_OK) {
@@ -330,7 +333,7 @@ void bl__nccl_link_heard(bl__link_t *link) {
       bl_nccl_rendezvous_heard(&nccl_link->rendezvous, rendezvous.verb, rendezvous.generation, &why);
   pthread_mutex_unlock(&link->transport->mutex);
   carry_out(link, &step);
-  bl__transport_wake(link->transport); // it may be this pair's turn now
+  bl__transport_wake(link->transport); // it may now be this pair's turn
 }
 
 // ---- transfers ------------------------------------------------------------------------------------------------------
@@ -341,7 +344,7 @@ static void lose_tensor(bl__nccl_link_t *nccl_link, bl_tensor_t *tensor, const b
   if (!tensor->stale && tensor->attempt == transport->attempt && nccl_link->broken_attempt != transport->attempt) {
     nccl_link->broken_attempt = transport->attempt;
     nccl_link->err = *err;
-    // Communicators are made again, whichever end it was: another attempt may end well.
+    // New communicators are created whichever end failed, so another attempt may succeed.
     nccl_link->err.status = err->status == BL_IO ? BL_UNAVAILABLE : err->status;
   }
   bl__peer_t *peer = bl__transport_find(transport, nccl_link->stage);
@@ -384,7 +387,7 @@ static void queue(bl__nccl_link_t *nccl_link, bl_pair_direction_t direction, bl_
     move = nccl_link->moves[i].used ? NULL : &nccl_link->moves[i];
   }
   bl_error_t err;
-  if (move == NULL) { // more than are in flight there are none: each is a posted tensor
+  if (move == NULL) { // cannot happen: each move is a posted tensor
     (void)bl_error_set(&err, BL_INTERNAL, "more transfers than tensors");
     lose_tensor(nccl_link, tensor, &err);
     return;
@@ -395,15 +398,16 @@ static void queue(bl__nccl_link_t *nccl_link, bl_pair_direction_t direction, bl_
                        .tensor = tensor,
                        .used = true};
   nccl_link->moving++;
-  if (bl_nccl_pair_post(&nccl_link->pair, direction, &move->transfer, &err) !=
-      BL_OK) { // bl__nccl_link_turn sees that it failed
+  if (bl_nccl_pair_post(&nccl_link->pair, direction, &move->transfer, &err) != BL_OK) {
+    // bl__nccl_link_turn handles the failure of the pair.
     move->used = false;
     nccl_link->moving--;
     lose_tensor(nccl_link, tensor, &err);
   }
 }
 
-// Says GO, for which there is room, and queues our half of a send that the peer has given credit for.
+// Sends GO, for which the caller has checked the space, and queues our half of a send that the peer has given credit
+// for.
 static void send_tensor(bl__link_t *link, bl_tensor_t *tensor) {
   bl__nccl_link_t *nccl_link = link->nccl_link;
   const bl_frame_t frame = {.kind = BL_FRAME_GO,
@@ -435,7 +439,7 @@ void bl__nccl_link_go(bl__link_t *link) {
   pthread_mutex_lock(&transport->mutex);
   const bool usable =
       nccl_link->rendezvous.state == BL_NCCL_RENDEZVOUS_UP && nccl_link->rendezvous.generation == frame->region;
-  if (!usable) { // it broke here meanwhile, which the sender hears, or has heard
+  if (!usable) { // it broke here; the sender is notified
     if (frame->attempt == transport->attempt && nccl_link->broken_attempt != transport->attempt) {
       nccl_link->broken_attempt = transport->attempt;
       nccl_link->err = nccl_link->rendezvous.err;
@@ -452,7 +456,8 @@ void bl__nccl_link_go(bl__link_t *link) {
   pthread_mutex_unlock(&transport->mutex);
   if (status != BL_OK) {
     bl__link_lose(link, BL_INTERNAL, "%s %s (GO)", BL__NAME(link->transport, link->stage), reason);
-  } else if (usable && tensor == NULL) { // the sender has queued its half: only the end of the communicator ends that
+  } else if (usable && tensor == NULL) {
+    // The sender has queued its half. Only the end of the communicator ends that.
     (void)bl_error_set(&err, BL_CANCELLED, "%s has aborted attempt %llu", BL__NAME(transport, transport->stage),
                        (unsigned long long)frame->attempt);
     fail(link, &err);

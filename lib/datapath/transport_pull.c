@@ -16,7 +16,7 @@ static void over(bl_pull_t *done, const bl_error_t *err) {
   if (tensor != NULL && tensor->stale) {
     bl_exchange_drop(link->exchange, tensor);
   } else if (tensor != NULL && err->status != BL_OK) {
-    link->failure = *err; // bl__pull_turn
+    link->failure = *err; // for bl__pull_turn
   } else if (tensor != NULL) {
     transport->counters.tensors_received++;
     transport->counters.bytes_received += tensor->bytes;
@@ -24,7 +24,8 @@ static void over(bl_pull_t *done, const bl_error_t *err) {
   }
   bl__transport_changed(transport);
   pthread_cond_broadcast(&transport->untouched);
-  bl__transport_wake(transport); // for the ACK, and for what waits behind; or to free the link
+  // The turn sends the ACK, starts the next pull, or frees the link.
+  bl__transport_wake(transport);
   pthread_mutex_unlock(&transport->mutex);
 }
 
@@ -60,6 +61,6 @@ void bl__pull_turn(bl__link_t *link) {
 
 void bl__pull_part(bl__link_t *link) {
   for (unsigned i = 0; i < BL__LINK_PULLS; i++) {
-    link->pulls[i].tensor = NULL; // the exchange forgets them
+    link->pulls[i].tensor = NULL; // the exchange drops them
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all parts of the transport share: its peers, waking it and those who wait, counting.
+// Functions that all parts of the transport share: finding peers, waking the transport and its waiters, counting.
 #include "datapath/transport.h"
 
 #include "sys/log.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compute thread's side of the transport: begin, post, wait; and what any thread may ask.
+// The compute thread's side of the transport: begin, post, wait; and functions for any thread.
 #include "datapath/transport.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
@@ -35,7 +35,7 @@ static const char *describe(const bl_transport_t *transport, bl_tensor_role_t ro
   return text;
 }
 
-// Whether its tensors go over communicators.
+// Returns whether NCCL moves the peer's tensors.
 static bool has_channels(const bl__peer_t *peer) {
   return peer->link != NULL && peer->link->nccl_link != NULL;
 }
@@ -60,16 +60,16 @@ bl_status_t bl_transport_begin(bl_transport_t *transport, uint64_t attempt, bl_e
   transport->aborted = false;
   if (transport->keeps_lost) {
     transport->keeps_lost = false;
-    bl__transport_wake(transport); // which frees them
+    bl__transport_wake(transport); // the next turn frees them
   }
   for (size_t i = 0; i < transport->peer_count; i++) {
     bl_exchange_begin(transport->peers[i]->exchange, attempt);
   }
   for (size_t i = 0; i < transport->peer_count; i++) {
     bl__peer_t *peer = transport->peers[i];
-    // Bounded: one copy, checksum or non-blocking call; on nccl both ends have queued it, or the watchdog ends it; on
-    // cuda-ipc this device's copy engine has it. All conditions at once: while one is waited for, another may come
-    // about.
+    // The wait is bounded: one copy, checksum or non-blocking call. On nccl both ends have queued the transfer, or the
+    // watchdog ends it. On cuda-ipc this device's copy engine has it. All conditions are checked together, because
+    // while one is waited for, another may become true.
     while ((peer->link != NULL && peer->link->touching) || !bl__nccl_link_is_still(peer->nccl_link) ||
            transport->pulling > 0) {
       pthread_cond_wait(&transport->untouched, &transport->mutex);
@@ -140,7 +140,7 @@ void bl_transport_abort(bl_transport_t *transport) {
   pthread_mutex_unlock(&transport->mutex);
 }
 
-// The arena that holds [source, source + bytes), -1 when none does.
+// Returns the arena that holds [source, source + bytes), -1 if none does.
 static int arena_of(const bl__arenas_t *arenas, const uint8_t *source, uint64_t bytes, uint64_t *offset) {
   for (size_t i = 0; i < arenas->count; i++) {
     const bl_arena_t *arena = &arenas->at[i];
@@ -222,9 +222,9 @@ bl_status_t bl_transport_post_receive(bl_transport_t *transport, int32_t peer, b
   return post(transport, BL_TENSOR_RECEIVE, peer, key, destination, NULL, bytes, err);
 }
 
-// The transfer thread was woken on a processor where this one would compute on, until the next tick of the kernel where
-// it does not preempt, while the peer waits: 1 to 3 ms instead of 50 us. It needs some 30 us, and then this thread goes
-// on.
+// The yield: the post may have woken the transfer thread on the processor of this thread. Without it a kernel that does
+// not preempt lets this thread compute until its next tick while the peer waits: 1 to 3 ms instead of 50 us. The
+// transfer thread needs about 30 us, and then this thread continues.
 bl_status_t bl_transport_post_send(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key, const void *source,
                                    uint64_t bytes, bl_error_t *err) {
   bl_status_t status = post(transport, BL_TENSOR_SEND, peer, key, NULL, source, bytes, err);
@@ -232,7 +232,7 @@ bl_status_t bl_transport_post_send(bl_transport_t *transport, int32_t peer, bl_t
   return status;
 }
 
-// Mutex held. True when the wait is over with *status.
+// Mutex held. Returns true if the wait is over with *status.
 static bool settled(bl_transport_t *transport, bl_tensor_role_t role, int32_t stage, bl_tensor_key_t key,
                     bl_status_t *status, bl_error_t *err) {
   char text[TEXT_BYTES];
@@ -271,7 +271,7 @@ static bool settled(bl_transport_t *transport, bl_tensor_role_t role, int32_t st
   return tensor == NULL;
 }
 
-// Without the mutex: returns once something changed or the spin is over.
+// Called without the mutex. Returns once something has changed or the spin is over.
 static void spin(bl_transport_t *transport, uint32_t changes) {
   uint64_t end_ns = bl_clock_now_ns() + BL__TRANSPORT_SPIN_NS;
   do {
@@ -284,7 +284,7 @@ static void spin(bl_transport_t *transport, uint32_t changes) {
   } while (bl_clock_now_ns() < end_ns);
 }
 
-// Mutex held. Shows the wait to bl_transport_waits; NULL when all places are taken (the wait goes on unseen).
+// Mutex held. Makes the wait visible to bl_transport_waits. NULL if all entries are in use; the wait is then not shown.
 static bl_transport_wait_t *show_wait(bl_transport_t *transport, bl_tensor_role_t role, int32_t stage,
                                       bl_tensor_key_t key) {
   for (size_t i = 0; i < BL__TRANSPORT_MAX_WAITS; i++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Little-endian integers and texts in headers and bodies. Inside of lib/datapath.
+// Private to lib/datapath: little-endian integers and texts in headers and bodies.
 #ifndef BALLAST_DATAPATH_WIRE_H
 #define BALLAST_DATAPATH_WIRE_H
 
@@ -27,12 +27,12 @@ static inline uint64_t bl_wire_get64(const uint8_t *from) {
   return (uint64_t)bl_wire_get32(from) | (uint64_t)bl_wire_get32(from + 4) << 32;
 }
 
-// Text from a peer ends in a log line: printable is what may be there.
+// Text from a peer is written to log lines, so only printable bytes are allowed.
 static inline char bl_wire_printable(char byte) {
   return (unsigned char)byte < 0x20 || (unsigned char)byte >= 0x7f ? '?' : byte;
 }
 
-// Zero-fills behind the terminator, so that no stack bytes leave the process; unprintable bytes become '?'.
+// Zero-fills after the terminator, so that no stack bytes leave the process. Unprintable bytes become '?'.
 static inline void bl_wire_put_text(uint8_t *to, size_t bytes, const char *text) {
   memset(to, 0, bytes);
   for (size_t i = 0; i + 1 < bytes && text[i] != '\0'; i++) {
@@ -40,7 +40,7 @@ static inline void bl_wire_put_text(uint8_t *to, size_t bytes, const char *text)
   }
 }
 
-// Whether it is terminated and printable.
+// Returns whether the text is terminated and printable.
 static inline bool bl_wire_text_is_clean(const char *text, size_t bytes) {
   for (size_t i = 0; i < bytes; i++) {
     if (text[i] == '\0' || bl_wire_printable(text[i]) != text[i]) {

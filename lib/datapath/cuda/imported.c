@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of other processes: of a GPU, imported from a descriptor that came over a unix socket; of the host, pinned.
+// Imports memory of other processes: GPU memory from a descriptor that arrived over a unix socket. Also pins memory of
+// the host.
 //
-// An importer keeps the physical memory alive, whatever becomes of its owner, until it releases it. With the driver's
-// virtual memory management nothing faults when the owner dies, which names of allocations (legacy IPC, taken where the
-// driver gives no descriptors) do not promise.
+// An importer keeps the physical memory alive until it releases it, whatever happens to the owner. With the driver's
+// virtual memory management nothing faults when the owner dies. Names of allocations (legacy IPC, used if the driver
+// gives no descriptors) do not guarantee that.
 #include "base/bytes.h"
 #include "datapath/cuda/paths.h"
 #include "device/cuda/cuda_device.h"
@@ -13,7 +14,7 @@
 #include <string.h>
 
 bl_status_t bl__cuda_exports(bl_device_t *device, bl_error_t *err) {
-  (void)device; // by descriptor, or by name
+  (void)device; // any device exports, by descriptor or by name
   return bl_cuda_driver(err) == NULL ? BL_UNIMPLEMENTED : BL_OK;
 }
 
@@ -21,7 +22,8 @@ bool bl__cuda_legacy_ipc(bl_device_t *device) {
   return bl_cuda_device(device)->legacy_ipc;
 }
 
-// By its name. The driver counts how often an allocation is opened, so that each map is closed by itself.
+// Imports memory by its name. The driver counts how often an allocation is opened, so that each map is closed
+// separately.
 static bl_status_t import_named(const bl_cuda_device_t *cuda, const bl_cuda_driver_t *cu,
                                 const bl_memory_ticket_t *ticket, uint64_t bytes, bl_device_memory_t *memory,
                                 bl_error_t *err) {
@@ -42,12 +44,12 @@ static bl_status_t import_named(const bl_cuda_device_t *cuda, const bl_cuda_driv
   }
   *memory = (bl_device_memory_t){.base = (const uint8_t *)(uintptr_t)(allocation + ticket->offset_bytes),
                                  .bytes = bytes,
-                                 .handle = allocation, // mapped_bytes 0 says that it is one
+                                 .handle = allocation, // mapped_bytes 0 marks an import by name
                                  .writable = true};
   return BL_OK;
 }
 
-// Read-only where the driver can do that.
+// Read-only if the driver supports that.
 static bl_status_t give_access(const bl_cuda_driver_t *cu, const bl_cuda_device_t *cuda, CUdeviceptr base,
                                bl_device_memory_t *memory, bl_error_t *err) {
   CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = cuda->ordinal},
@@ -87,7 +89,7 @@ bl_status_t bl__cuda_import(bl_device_t *device, int fd, uint64_t bytes, bl_devi
   if (status != BL_OK) {
     goto release;
   }
-  // Fails when the peer's memory is smaller than it says.
+  // Fails if the peer's memory is smaller than announced.
   status = bl_cuda_driver_check(cu->cuMemMap(base, made.mapped_bytes, 0, handle, 0), "cuMemMap", err);
   if (status != BL_OK) {
     goto free_address;

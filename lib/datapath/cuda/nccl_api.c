@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL behind the table of datapath/nccl/api.h. The library is loaded when it is asked for, so that a device works where
-// it is missing, and one of another major version is an error with words instead of a program that does not start.
+// Implements the table of datapath/nccl/api.h with NCCL. The library is loaded on demand, so that a device works
+// without it. A library of another major version gives an error message instead of a program that does not start.
 //
-// A communicator has a stream of its own, which only it uses, and an event per transfer in flight. In a non-blocking
-// communicator a launch may be in progress: its event can be recorded only once that is over.
+// A communicator has a stream of its own, which only it uses, and an event per transfer in flight. A launch of a
+// non-blocking communicator may be in progress. Its event can be recorded only once the launch is over.
 #include "datapath/cuda/paths.h"
 #include "datapath/nccl/environment.h"
 #include "device/cuda/cuda_device.h"
@@ -44,7 +44,8 @@ struct bl_nccl_comm {
   ncclComm_t comm;
   cudaStream_t stream;
   cudaEvent_t over[BL_NCCL_IN_FLIGHT];
-  void *greeting;     // of the device, BL_NCCL_GREETING_BYTES
+  // Device memory of BL_NCCL_GREETING_BYTES.
+  void *greeting;
   uint32_t launching; // ticket whose launch is in progress, or NO_TICKET
   int rank;
 };
@@ -63,7 +64,7 @@ static bl_nccl_result_t result_of(ncclResult_t result, ncclComm_t comm, const ch
   const char *detail = nccl.ncclGetLastError(comm);
   snprintf(text, BL_NCCL_TEXT_BYTES, "%s: %s%s%.160s", call, nccl.ncclGetErrorString(result),
            detail != NULL && detail[0] != '\0' ? ": " : "", detail != NULL ? detail : "");
-  // A peer whose process is gone shows as a remote error, or as a connection of the system's that broke.
+  // If the process of a peer has ended, NCCL reports a remote error, or a broken connection of the system.
   return result == ncclRemoteError || result == ncclSystemError ? BL_NCCL_PEER_FAILED : BL_NCCL_BROKEN;
 }
 
@@ -100,11 +101,12 @@ static void destroy(bl_nccl_comm_t *comm) {
   if (comm->stream != NULL) {
     (void)cudaStreamDestroy(comm->stream);
   }
-  (void)cudaFree(comm->greeting); // NULL is fine
+  (void)cudaFree(comm->greeting); // NULL is allowed
   free(comm);
 }
 
-// Stream, events and memory, all before NCCL begins, so that nothing is allocated while its kernels wait for each other.
+// Creates stream, events and memory before NCCL starts, so that nothing is allocated while its kernels wait for each
+// other.
 static bl_nccl_result_t prepare(bl_nccl_comm_t *comm, char *text) {
   int least = 0, greatest = 0;
   (void)cudaDeviceGetStreamPriorityRange(&least, &greatest);
@@ -202,12 +204,12 @@ static void abort_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm) {
   char text[BL_NCCL_TEXT_BYTES];
   (void)make_current(api, text);
   (void)nccl.ncclCommAbort(comm->comm);
-  // The kernels of the communicator have seen the abort and end; what they were in may be touched until then.
+  // The communicator's kernels have seen the abort and are ending. Until they have, they may touch their buffers.
   (void)cudaStreamSynchronize(comm->stream);
   destroy(comm);
 }
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // of all below
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; // guards all below
 static int loaded_version;                                // 0: not loaded
 
 static bl_status_t load(bl_error_t *err) {
@@ -250,7 +252,7 @@ bl_status_t bl__cuda_nccl_version(int *version, bl_error_t *err) {
 
 bl_status_t bl__cuda_nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
   static bl_nccl_api_t table; // context NULL: not set up
-  static int ordinal;         // devices are opened and closed, with every job
+  static int ordinal;         // a device is opened and closed with every job
   bl_status_t status = BL_OK;
   pthread_mutex_lock(&mutex);
   if (table.context == NULL) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libballast-cuda.so hands out for data paths (device/cuda/module.c asks).
+// The tables of libballast-cuda.so for data paths (device/cuda/module.c uses them).
 #include "datapath/cuda/paths.h"
 
 #include "device/cuda/cuda_device.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SEEN_MAX 64 // GPUs of one machine that are told apart
+#define SEEN_MAX 64 // GPUs of one machine that are distinguished
 
 const void *bl__cuda_datapath_interface(const char *name, size_t table_bytes);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One channel: what the launcher does for it, its abort, and what its users ask.
+// One channel: the launcher's part, its abort, and the functions for users.
 #include "datapath/nccl/engine_core.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LISTEN_NS (UINT64_C(100) * BL_NS_PER_MS) // between two questions about errors, when idle
-#define LOOK_NS   (UINT64_C(1) * BL_NS_PER_MS)   // when in use
+#define LISTEN_NS (UINT64_C(100) * BL_NS_PER_MS) // between two polls for errors, if idle
+#define LOOK_NS   (UINT64_C(1) * BL_NS_PER_MS)   // if in use
 
 // ---- events ---------------------------------------------------------------------------------------------------------
 
@@ -22,7 +22,7 @@ static void *run_abort(void *argument) {
   bl_nccl_engine_t *engine = channel->engine;
   bl_thread_set_name("nccl-abort");
   pthread_mutex_lock(&engine->mutex);
-  // No other thread may be in a call; one that does not return is interrupted by the abort, if anything can.
+  // Waits until no other thread is in a call. If a call does not return in time, only the abort may interrupt it.
   uint64_t timeout_ns = bl_clock_now_ns() + channel->life.deadlines.abort_ns / 2;
   while (channel->calling && (channel->comm == NULL || bl_clock_now_ns() < timeout_ns)) {
     (void)bl_condition_wait(&engine->changed, &engine->mutex, channel->comm == NULL ? UINT64_MAX : timeout_ns);
@@ -42,7 +42,7 @@ static void *run_abort(void *argument) {
 static void explain(bl_nccl_channel_t *channel, const char *text) {
   const bl_nccl_life_t *life = &channel->life;
   if (channel->err.status != BL_OK) {
-    return; // the first cause is the one
+    return; // the first cause counts
   }
   (void)bl_error_set(&channel->err, life->cause, "NCCL, %s: %s", channel->name, text);
   channel->engine->counters.failed++;
@@ -59,7 +59,8 @@ static void perform(bl_nccl_channel_t *channel, bl_nccl_act_t act, const char *t
   case BL_NCCL_ACT_ABORT:
     explain(channel, text);
     channel->aborts = pthread_create(&channel->abort_thread, NULL, run_abort, channel) == 0;
-    break; // without a thread it gets stuck at its deadline: that ends the process, which is out of threads
+    // Without a thread the channel gets stuck at its deadline. That ends the process, which is out of threads.
+    break;
   case BL_NCCL_ACT_TELL_DEAD:
     explain(channel, text != NULL ? text : "ended");
     channel->changed = true;
@@ -117,7 +118,7 @@ static void end_call(bl_nccl_channel_t *channel) {
   pthread_cond_broadcast(&channel->engine->changed); // an abort may wait for it
 }
 
-// True when the call went well so far; else the channel has failed.
+// Returns true if the call has not failed. Otherwise the channel has failed.
 static bool check(bl_nccl_channel_t *channel, bl_nccl_result_t result, const char *text) {
   if (result == BL_NCCL_DONE || result == BL_NCCL_IN_PROGRESS) {
     return true;
@@ -160,7 +161,7 @@ static bl_nccl_result_t launch(bl_nccl_channel_t *channel, void *buffer, uint64_
   return check(channel, result, text) ? result : BL_NCCL_BROKEN;
 }
 
-// Whether the transfer is over; its launch is.
+// Returns whether the transfer is over. Its launch must be.
 static bl_nccl_result_t is_over(bl_nccl_channel_t *channel, uint32_t ticket) {
   const bl_nccl_engine_t *engine = channel->engine;
   char text[BL_NCCL_TEXT_BYTES] = "";
@@ -204,7 +205,7 @@ static bool end_oldest(bl_nccl_channel_t *channel) {
     return false;
   }
   if (is_over(channel, channel->ticket) != BL_NCCL_DONE || channel->life.state != BL_NCCL_IN_USE) {
-    return false; // what an abort overtook ends with it
+    return false; // an abort has begun, which ends the transfer
   }
   channel->ticket = (channel->ticket + 1) % BL_NCCL_IN_FLIGHT;
   STAILQ_REMOVE_HEAD(&channel->running, queued);
@@ -213,7 +214,7 @@ static bool end_oldest(bl_nccl_channel_t *channel) {
   return true;
 }
 
-// It is dead: everything ends, in order.
+// The channel is dead: ends all transfers, in order.
 static void end_all(bl_nccl_channel_t *channel) {
   STAILQ_CONCAT(&channel->running, &channel->waiting);
   for (bl_nccl_transfer_t *transfer; (transfer = STAILQ_FIRST(&channel->running)) != NULL;) {
@@ -259,13 +260,13 @@ static bl__nccl_pace_t use(bl_nccl_channel_t *channel) {
   return moved ? BL__NCCL_MOVES : !STAILQ_EMPTY(&channel->running) ? BL__NCCL_WAITS : BL__NCCL_LISTENS;
 }
 
-// A communicator is made when a first transfer has gone over it: NCCL connects two ranks only then, which takes longer
-// than the deadline of a transfer allows.
+// A communicator counts as created once a first transfer has completed on it. NCCL connects two ranks only then, which
+// takes longer than the deadline of a transfer allows.
 static bl__nccl_pace_t make(bl_nccl_channel_t *channel) {
   const bool launched = channel->greeted && !channel->launching;
   const bl_nccl_result_t result = channel->create_due ? create(channel) : poll(channel);
   channel->launching = channel->launching && result == BL_NCCL_IN_PROGRESS;
-  if (result != BL_NCCL_DONE || channel->life.state != BL_NCCL_CREATING) { // it may have been given up meanwhile
+  if (result != BL_NCCL_DONE || channel->life.state != BL_NCCL_CREATING) { // an abort may have begun
     return BL__NCCL_WAITS;
   }
   if (!channel->greeted) {
@@ -287,7 +288,7 @@ bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel) {
   } else if (is_usable(channel)) {
     pace = use(channel);
   }
-  const bool dead = channel->life.state == BL_NCCL_DEAD && !channel->ended; // it may die during a callback, too
+  const bool dead = channel->life.state == BL_NCCL_DEAD && !channel->ended; // it may die during a callback too
   if (dead) {
     end_all(channel);
     channel->changed = true;

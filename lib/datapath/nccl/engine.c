@@ -9,16 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MOVES_NS  (UINT64_C(20) * 1000)  // between two looks at what moves: a transfer takes longer
-#define WAITS_NS  (UINT64_C(100) * 1000) // after many looks in which nothing happened
+#define MOVES_NS  (UINT64_C(20) * 1000)  // between two polls of moving transfers: a transfer takes longer
+#define WAITS_NS  (UINT64_C(100) * 1000) // after many polls without progress
 #define LOOKS     256u
 #define LISTEN_NS (UINT64_C(100) * BL_NS_PER_MS)
-#define LATE_NS   (UINT64_C(500) * BL_NS_PER_MS) // who wakes so much later than it wanted was not running
+#define LATE_NS   (UINT64_C(500) * BL_NS_PER_MS) // a thread that wakes this much too late was not running
 
-// The pace of the slowest way to notice that anybody needs.
+// Steps all channels. Returns the fastest pace that any of them needs.
 static bl__nccl_pace_t step_all(bl_nccl_engine_t *engine) {
   bl__nccl_pace_t pace = BL__NCCL_IDLE;
-  // Channels come at the end and go only when they have ended, which is the last thing said about them here.
+  // Channels are appended at the end. They are removed only when they have ended, and then they are not stepped.
   for (bl_nccl_channel_t *channel = STAILQ_FIRST(&engine->channels), *next; channel != NULL; channel = next) {
     bl__nccl_pace_t own = channel->ended ? BL__NCCL_IDLE : bl__nccl_step(channel);
     next = STAILQ_NEXT(channel, listed);
@@ -43,7 +43,8 @@ static void *launch(void *argument) {
     bl__nccl_pace_t pace = step_all(engine);
     uint64_t pause_ns = UINT64_MAX;
     quiet = pace == BL__NCCL_MOVES ? 0 : quiet + 1;
-    if (pace == BL__NCCL_MOVES || engine->woken) { // woken during a call or callback: perhaps for one it had passed
+    // Woken during a call or callback, perhaps for a channel that was already stepped.
+    if (pace == BL__NCCL_MOVES || engine->woken) {
       continue;
     }
     if (pace == BL__NCCL_WAITS) {
@@ -66,7 +67,7 @@ static void *watch(void *argument) {
   uint64_t wanted_ns = UINT64_MAX; // to wake at
   while (!engine->ending) {
     uint64_t now_ns = bl_clock_now_ns(), due_ns = UINT64_MAX;
-    // A process that was stopped, or a machine that stood still, must not blame its peers.
+    // If this process was stopped or the machine was suspended, the peers must not be blamed.
     bl_nccl_channel_t *channel;
     STAILQ_FOREACH(channel, &engine->channels, listed) {
       if (now_ns > wanted_ns && now_ns - wanted_ns > LATE_NS) {
@@ -82,7 +83,7 @@ static void *watch(void *argument) {
       due_ns = channel->life.deadline_ns < due_ns ? channel->life.deadline_ns : due_ns;
     }
     if (late != NULL) {
-      bl__nccl_tick(late, now_ns); // the list may be another one after it
+      bl__nccl_tick(late, now_ns); // the list may have changed after it
       wanted_ns = UINT64_MAX;
     } else {
       wanted_ns = due_ns;
@@ -137,7 +138,8 @@ void bl_nccl_engine_destroy(bl_nccl_engine_t *engine) {
   pthread_cond_signal(&engine->clock);
   pthread_mutex_unlock(&engine->mutex);
   if (stuck) {
-    return; // a channel of it is stuck: its threads may be too, and the process ends
+    // A channel is stuck. The engine's threads may be stuck too, and the process ends.
+    return;
   }
   pthread_join(engine->launcher, NULL);
   pthread_join(engine->watchdog, NULL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inside of engine.h, shared by engine.c and channel.c. Everything under the engine's mutex, which is given back around
-// every call of the table and every callback.
+// Private to lib/datapath/nccl: the structs of engine.h, shared by engine.c and channel.c. The engine's mutex guards
+// all members. It is released around every call of the table and every callback.
 #ifndef BALLAST_DATAPATH_NCCL_ENGINE_CORE_H
 #define BALLAST_DATAPATH_NCCL_ENGINE_CORE_H
 
@@ -17,15 +17,16 @@ struct bl_nccl_channel {
   bl_nccl_comm_t *comm;
   bl_error_t err; // why it failed
   bool create_due, greeted;
-  bool calling;                                     // the launcher is in a call about `comm`
+  bool calling;                                     // the launcher is in a call on `comm`
   bool changed;                                     // on_change is due
   bool telling;                                     // a callback runs
-  bool ended;                                       // dead, and everything was told
+  bool ended;                                       // dead, and all callbacks were made
   bool launching;                                   // the last launch is in progress
-  bool aborts;                                      // the abort has a thread
-  uint64_t looked_ns;                               // when it was last asked about errors
-  STAILQ_HEAD(, bl_nccl_transfer) running, waiting; // launched, oldest first; and not
-  uint32_t ticket, queued;                          // of the oldest that runs
+  bool aborts;                                      // an abort thread was started
+  uint64_t looked_ns;                               // when it was last polled for errors
+  STAILQ_HEAD(, bl_nccl_transfer) running, waiting; // launched, oldest first; not yet launched
+  // Ticket of the oldest running transfer; number of running transfers.
+  uint32_t ticket, queued;
   pthread_t abort_thread;
 };
 
@@ -38,8 +39,8 @@ struct bl_nccl_engine {
   pthread_t launcher, watchdog;
   pthread_mutex_t mutex;
   pthread_cond_t work;    // for the launcher
-  pthread_cond_t clock;   // for the watchdog: deadlines are others now
-  pthread_cond_t changed; // for those who wait for a channel
+  pthread_cond_t clock;   // for the watchdog: deadlines have changed
+  pthread_cond_t changed; // for threads that wait for a channel
   STAILQ_HEAD(, bl_nccl_channel) channels;
   bool ending, woken;
   bl_nccl_counters_t counters;
@@ -47,10 +48,10 @@ struct bl_nccl_engine {
 
 // channel.c. Mutex held on entry and exit.
 typedef enum bl__nccl_pace { BL__NCCL_IDLE, BL__NCCL_LISTENS, BL__NCCL_WAITS, BL__NCCL_MOVES } bl__nccl_pace_t;
-// Does what is to be done for the channel now, and says how soon to come back.
+// Performs the work that is due for the channel, and returns how soon to call again.
 bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel);
-void bl__nccl_wake(bl_nccl_engine_t *engine); // the launcher looks at all channels again
-// A deadline has passed, perhaps.
+void bl__nccl_wake(bl_nccl_engine_t *engine); // the launcher checks all channels once more
+// Called when a deadline may have passed.
 void bl__nccl_tick(bl_nccl_channel_t *channel, uint64_t now_ns);
 
 #endif

@@ -34,7 +34,8 @@ static void enter(bl_nccl_life_t *life, bl_nccl_state_t state, uint64_t now_ns, 
   life->deadline_ns = for_ns == UINT64_MAX ? UINT64_MAX : now_ns + for_ns;
 }
 
-// Transfers of a communicator follow each other: the deadline is that of the oldest, from when it could begin.
+// Transfers of a communicator run one after the other. The deadline is that of the oldest, counted from when it could
+// begin.
 static void watch_oldest(bl_nccl_life_t *life, uint64_t now_ns) {
   uint64_t bytes = life->bytes[life->first], rate = life->deadlines.bytes_per_second;
   uint64_t moving_ns = bytes / rate * UINT64_C(1000000000) + bytes % rate * UINT64_C(1000000000) / rate;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of one two-rank communicator as a state machine: what may be done with it when, how long each step may take,
-// and when it must be aborted. Events and times go in, at most one thing to do comes out.
+// The lifecycle of one two-rank communicator as a state machine: which operations are allowed when, how long each step
+// may take, and when the communicator must be aborted. Events and times are passed in. At most one action is returned.
 //
 //   NONE -> CREATING -> READY <-> IN_USE          every step with a deadline
 //              |          |         |
-//              +----------+---------+--> ABORTING -> DEAD          a failure, a deadline, or the owner's wish
+//              +----------+---------+--> ABORTING -> DEAD          a failure, a deadline, or a cancel by the owner
 //                                            |         ^
 //                                            +-> STUCK-+           the abort itself does not return
 //
-// A communicator is never finished politely: that waits for the peer, which may be gone. It is aborted, when idle too.
-// What was launched counts as over only once it is over, or once the abort has returned: until then it may touch memory.
-// STUCK means that memory of this process may be touched for ever: the process has to end.
+// A communicator is never finalized, because that waits for the peer, which may be dead. It is always aborted, even if
+// idle. A launched transfer is over only once it has completed, or once the abort has returned. Until then it may touch
+// memory. STUCK means that memory of this process may be touched without end, so the process has to end.
 //
 // Pure: no clock, no thread, no NCCL. Thread: the caller serializes.
 #ifndef BALLAST_DATAPATH_NCCL_LIFE_H
@@ -41,12 +41,12 @@ typedef enum bl_nccl_state {
 const char *bl_nccl_state_name(bl_nccl_state_t state); // "in use"; never NULL
 
 typedef enum bl_nccl_event {
-  BL_NCCL_EVENT_CREATE,   // make it
-  BL_NCCL_EVENT_CREATED,  // it is made
-  BL_NCCL_EVENT_LAUNCHED, // a transfer of `bytes` was given to it
+  BL_NCCL_EVENT_CREATE,   // create the communicator
+  BL_NCCL_EVENT_CREATED,  // it is created
+  BL_NCCL_EVENT_LAUNCHED, // a transfer of `bytes` was launched
   BL_NCCL_EVENT_OVER,     // the oldest transfer is over
   BL_NCCL_EVENT_FAILED,   // a call or the communicator failed, with `cause`
-  BL_NCCL_EVENT_CANCEL,   // its owner wants no more of it, with `cause`
+  BL_NCCL_EVENT_CANCEL,   // its owner closes it, with `cause`
   BL_NCCL_EVENT_ABORTED,  // the abort has returned
   BL_NCCL_EVENT_TICK,     // time has passed
   BL_NCCL_EVENTS
@@ -54,18 +54,18 @@ typedef enum bl_nccl_event {
 
 typedef enum bl_nccl_act {
   BL_NCCL_ACT_NONE,
-  BL_NCCL_ACT_CREATE,     // call for it, then poll until CREATED or FAILED
-  BL_NCCL_ACT_TELL_READY, // transfers may be given to it
-  BL_NCCL_ACT_ABORT,      // no more calls; abort it on another thread, then ABORTED
-  BL_NCCL_ACT_TELL_DEAD,  // everything that was launched has ended with `cause`
-  BL_NCCL_ACT_TELL_STUCK, // the process has to end
+  BL_NCCL_ACT_CREATE,     // call create, then poll until CREATED or FAILED
+  BL_NCCL_ACT_TELL_READY, // report: transfers may be launched
+  BL_NCCL_ACT_ABORT,      // make no more calls; abort it on another thread, then ABORTED
+  BL_NCCL_ACT_TELL_DEAD,  // report: everything that was launched has ended with `cause`
+  BL_NCCL_ACT_TELL_STUCK, // report: the process has to end
 } bl_nccl_act_t;
 
 typedef struct bl_nccl_deadlines { // 0: BL_NCCL_*_NS below
-  uint64_t create_ns;              // to be made, by both ranks
-  uint64_t transfer_ns;            // of one transfer, beside its bytes
-  uint64_t bytes_per_second;       // the slowest that still counts as moving
-  uint64_t abort_ns;               // of the abort
+  uint64_t create_ns;              // for the creation, by both ranks
+  uint64_t transfer_ns;            // for one transfer, in addition to the time for its bytes
+  uint64_t bytes_per_second;       // lowest rate that is allowed
+  uint64_t abort_ns;               // for the abort
 } bl_nccl_deadlines_t;
 
 #define BL_NCCL_CREATE_NS        (UINT64_C(60) * 1000000000)
@@ -79,21 +79,25 @@ typedef struct bl_nccl_life {
   bl_status_t cause;    // of ABORTING, STUCK and DEAD; BL_OK before
   bool late;            // the cause is a deadline
   uint64_t deadline_ns; // of the state; UINT64_MAX: none
-  uint64_t since_ns;    // in the state; in use: of the oldest transfer
-  uint32_t excused;     // how often in this state
+  // When the state began; in use: when the oldest transfer could begin.
+  uint64_t since_ns;
+  // How often bl_nccl_life_excuse has extended this state.
+  uint32_t excused;
   uint32_t first, in_flight;
-  uint64_t bytes[BL_NCCL_IN_FLIGHT]; // of what was launched, a ring from `first`
+  // Of launched transfers, a ring from `first`.
+  uint64_t bytes[BL_NCCL_IN_FLIGHT];
 } bl_nccl_life_t;
 
-void bl_nccl_life_init(bl_nccl_life_t *life, const bl_nccl_deadlines_t *deadlines); // NULL: all as above
-// `cause` of FAILED and CANCEL, `bytes` of LAUNCHED. An event that means nothing in the state changes nothing.
+void bl_nccl_life_init(bl_nccl_life_t *life, const bl_nccl_deadlines_t *deadlines); // NULL: all defaults
+// Processes an event, with `cause` of FAILED and CANCEL and `bytes` of LAUNCHED. An event that has no meaning in the
+// state changes nothing.
 bl_nccl_act_t bl_nccl_life_on(bl_nccl_life_t *life, bl_nccl_event_t event, uint64_t now_ns, bl_status_t cause,
                               uint64_t bytes);
-// This process did not run for a while: whatever the state waits for has its whole time again. BL_NCCL_EXCUSES times, so
-// that a machine which is always late still comes to an end.
+// Called when this process did not run for a while. Restarts the deadline of the state, up to BL_NCCL_EXCUSES times, so
+// that a machine which is always late still ends.
 #define BL_NCCL_EXCUSES 3u
 void bl_nccl_life_excuse(bl_nccl_life_t *life, uint64_t now_ns);
-// Whether a transfer may be launched now.
+// Returns whether a transfer may be launched now.
 bool bl_nccl_life_takes(const bl_nccl_life_t *life);
 
 #endif

@@ -69,7 +69,7 @@ bool bl_nccl_pair_sweep(bl_nccl_pair_t *pair) {
 }
 
 void bl_nccl_pair_close(bl_nccl_pair_t *pair) {
-  bl_nccl_pair_abort(pair, BL_CANCELLED, "the data connection is closed"); // both, before either is waited for
+  bl_nccl_pair_abort(pair, BL_CANCELLED, "the data connection is closed"); // aborts both before it waits for either
   for (unsigned i = 0; i < BL_RENDEZVOUS_CHANNELS; i++) {
     bl_nccl_channel_close(pair->channels[i]);
     pair->channels[i] = NULL;

@@ -70,7 +70,7 @@ bl_nccl_rendezvous_step_t bl_nccl_rendezvous_failed(bl_nccl_rendezvous_t *rendez
   if (rendezvous->lower) {
     return say(rendezvous, BL_NCCL_RENDEZVOUS_CLOSE | BL_NCCL_RENDEZVOUS_TELL_FAILED, BL_NCCL_RENDEZVOUS_DROP);
   }
-  // The lower end decides, and may have: it hears of this as an end that did not make it, or as a break.
+  // The lower end decides, and may have decided already. It learns of this as a MADE with the cause, or as BROKE.
   return say(rendezvous, BL_NCCL_RENDEZVOUS_CLOSE,
              before == BL_NCCL_RENDEZVOUS_MAKING ? BL_NCCL_RENDEZVOUS_READY : BL_NCCL_RENDEZVOUS_BROKE);
 }
@@ -113,7 +113,7 @@ static bl_nccl_rendezvous_step_t hear_lower(bl_nccl_rendezvous_t *rendezvous, bl
   }
 }
 
-// Ids of a new generation: the lower end has left the one before.
+// Ids of a new generation: the lower end has left the previous one.
 static bl_nccl_rendezvous_step_t hear_ids(bl_nccl_rendezvous_t *rendezvous, uint32_t generation) {
   rendezvous->generation = generation;
   rendezvous->has_ids = true;
@@ -134,7 +134,7 @@ static bl_nccl_rendezvous_step_t hear_higher(bl_nccl_rendezvous_t *rendezvous, b
   switch (verb) {
   case BL_NCCL_RENDEZVOUS_USE:
     if (rendezvous->state != BL_NCCL_RENDEZVOUS_MADE) {
-      return nothing; // it broke here meanwhile, which the lower end is about to hear
+      return nothing; // it broke here, and the lower end is about to be notified
     }
     rendezvous->state = BL_NCCL_RENDEZVOUS_UP;
     return act(rendezvous, BL_NCCL_RENDEZVOUS_TELL_UP);

@@ -35,7 +35,7 @@ bl_status_t bl_rendezvous_message_decode(const uint8_t body[BL_FRAME_RENDEZVOUS_
     *reason = "unknown verb, status or generation in a rendezvous message";
     return BL_INVALID;
   }
-  // A word that explains a failure names it.
+  // A message that explains a failure has its status.
   const bool explains = read.verb == BL_NCCL_RENDEZVOUS_DROP || read.verb == BL_NCCL_RENDEZVOUS_BROKE;
   if ((explains && read.status == BL_OK) || !bl_wire_text_is_clean(read.text, sizeof read.text)) {
     *reason = "a failure without a cause, or text that is not printable";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of RENDEZVOUS (frame.h): what is said of making communicators. Between stages by the rules of rendezvous.h;
-// a client tells its store ids alone, of generation 1, once per connection.
+// The body of RENDEZVOUS (frame.h): messages about the creation of communicators. Stages follow the rules of
+// rendezvous.h. A client sends its store only ids, of generation 1, once per connection.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_DATAPATH_NCCL_RENDEZVOUS_MESSAGE_H
 #define BALLAST_DATAPATH_NCCL_RENDEZVOUS_MESSAGE_H
@@ -17,7 +17,7 @@ typedef struct bl_rendezvous_message {
   bl_nccl_rendezvous_verb_t verb;
   uint32_t generation;
   bl_status_t status; // MADE: BL_OK, or why not; DROP, BROKE: why
-  // IDS: of the channel from the lower to the higher stage, and back; with a store: of evictions, and of loads.
+  // IDS: of the channel from the lower to the higher stage, and back. With a store: of evictions, and of loads.
   uint8_t ids[BL_RENDEZVOUS_CHANNELS][BL_FRAME_ID_BYTES];
   char text[BL_RENDEZVOUS_TEXT_BYTES];
 } bl_rendezvous_message_t;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL on a device: the library is loaded and the threads that work with it begin. Once per process and device: all
-// channels of it, to other stages and to stores, belong to one engine, so that it gives its device work in one order.
+// Starts NCCL on a device: loads the library and starts the threads of an engine. Done once per process and device. All
+// channels of a device, to other stages and to stores, belong to one engine, so that it passes work to the device in
+// one order.
 //
 //   bl_nccl_engine_t *nccl = NULL;
 //   bl_nccl_start(device, shared_gpu, &nccl, err);     // err: no NCCL, too old, another major version: what to install
 //   ... channels are opened and closed ...
 //   bl_nccl_engine_destroy(nccl);
 //
-// When NCCL does not end what it has begun the process ends itself (datapath/stuck.h).
+// If NCCL does not complete what it has begun, the process ends itself (datapath/stuck.h).
 //
 // Thread: any.
 #ifndef BALLAST_DATAPATH_NCCL_START_H
@@ -16,8 +17,8 @@
 #include "datapath/nccl/engine.h"
 #include "device/device.h"
 
-// `shared_gpu`: other processes of the job use the same GPU (device_path.h). BL_UNIMPLEMENTED: this device or this machine
-// has no NCCL that fits; BL_EXHAUSTED.
+// `shared_gpu`: other processes of the job use the same GPU (device_path.h). BL_UNIMPLEMENTED: this device or this
+// machine has no NCCL that fits; BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_nccl_start(bl_device_t *device, bool shared_gpu, bl_nccl_engine_t **engine, bl_error_t *err);
 
 #endif
