@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drawing a token from one row of logits in the CPU's memory: the same for every back end. Pure. Thread: any.
+// Draws a token from one row of logits in the CPU's memory, for every back end. Pure. Thread: any.
 #ifndef BALLAST_COMPUTE_OPS_DRAW_H
 #define BALLAST_COMPUTE_OPS_DRAW_H
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operation table for a device, whichever module has it.
+// Finds the operation table for a device, in this program or in a module.
 //
 //   const bl_ops_t *ops;
 //   bl_ops_select(BL_DEVICE_CUDA, &ops, err);   // loads libballast-cuda-compute.so
@@ -11,7 +11,7 @@
 #include "compute/ops/ops.h"
 #include "device/open.h"
 
-// BL_UNIMPLEMENTED: this build or this machine has no operations for such a device; `err` says what is missing.
+// BL_UNIMPLEMENTED: this build or this machine has no operations for such a device. `err` names what is missing.
 BL_MUST_USE bl_status_t bl_ops_select(bl_device_kind_t kind, const bl_ops_t **ops, bl_error_t *err);
 
 #endif

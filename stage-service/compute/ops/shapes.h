@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every back end asks of the shapes that it plans: whether they can be, in one set of words, and whether two are one
-// and share a plan; and the table of rotary positions. Pure. Thread: any.
+// Checks of shapes that every back end makes when it plans: whether a shape is valid, with the same messages, and
+// whether two shapes are equal and share a plan. Also the table of rotary positions. Pure. Thread: any.
 #ifndef BALLAST_COMPUTE_OPS_SHAPES_H
 #define BALLAST_COMPUTE_OPS_SHAPES_H
 
@@ -27,7 +27,7 @@ static inline bl_status_t bl_linear_shape_check(const bl_linear_shape_t *shape, 
   return BL_OK;
 }
 
-// BL_INVALID: positions [first, first + count) are no slice of seq. Slices are equally long.
+// BL_INVALID: positions [first, first + count) are not a slice of seq. Slices are equally long.
 static inline bl_status_t bl_slice_check(const char *what, uint64_t seq, uint64_t first, uint64_t count,
                                          bl_error_t *err) {
   return count == 0 ? (first == 0 ? BL_OK : bl_error_set(err, BL_INVALID, "%s: a whole sequence begins at 0", what))
@@ -36,7 +36,7 @@ static inline bl_status_t bl_slice_check(const char *what, uint64_t seq, uint64_
              : bl_error_set(err, BL_INVALID, "%s: %llu positions from %llu on are no slice of %llu", what,
                             (unsigned long long)count, (unsigned long long)first, (unsigned long long)seq);
 }
-// Rows of a sequence that are here.
+// Rows of a sequence that this slice has; count 0: all.
 static inline uint64_t bl_slice_rows(uint64_t seq, uint64_t count) {
   return count != 0 ? count : seq;
 }
@@ -84,8 +84,8 @@ static inline bl_status_t bl_rope_shape_check(const bl_rope_shape_t *shape, bl_e
   return bl_slice_check("rope", shape->seq, shape->first, shape->count, err);
 }
 
-// cosines and sines [rows of a sequence that are here, bl_rope_dims / 2]. transformers computes frequency and angle in fp32; rounding alike keeps long
-// positions in agreement.
+// Fills cosines and sines [rows of the slice, bl_rope_dims / 2]. transformers computes frequency and angle in fp32. The
+// same rounding here keeps long positions in agreement.
 static inline void bl_rope_fill(const bl_rope_shape_t *shape, float *cosines, float *sines) {
   const size_t half = bl_rope_dims(&shape->rope, shape->head_dim) / 2;
   const double scale = bl_rope_scale(&shape->rope);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The context of the host back end, and what its operations share: workspace, the kept failure, splitting of work.
-// Internal to ops/host. Thread: the compute thread.
+// The context of the host back end, and what its operations share: workspace, the first failure, the split of work over
+// threads. Private to ops/host. Thread: the compute thread.
 #ifndef BALLAST_COMPUTE_OPS_HOST_COMPUTE_H
 #define BALLAST_COMPUTE_OPS_HOST_COMPUTE_H
 
@@ -16,7 +16,7 @@ struct bl_compute {
   bool bf16_products; // the CPU multiplies bf16; otherwise operands are widened first
   char *workspace;    // borrowed
   size_t workspace_bytes;
-  size_t workspace_wanted; // most any plan asked for
+  size_t workspace_wanted; // maximum over all plans
   bl_error_t error;        // the first failure
   char description[128];
   // Planned operations, owned; each file that defines a kind frees its list.
@@ -25,11 +25,11 @@ struct bl_compute {
   bl_rope_op_t *ropes;
 };
 
-// A plan needs `bytes` of workspace.
+// Notes that a plan needs `bytes` of workspace.
 void bl__compute_want(bl_compute_t *compute, size_t bytes);
-// The workspace, or NULL and a kept failure when there is less than `bytes`.
+// Returns the workspace, or NULL, with a failure recorded, if it has less than `bytes`.
 void *bl__compute_workspace(bl_compute_t *compute, size_t bytes, const char *operation);
-// Keeps the first failure.
+// Records a failure unless there is one already.
 void bl__compute_fail(bl_compute_t *compute, bl_status_t status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 static inline const bl_typed_kernels_t *bl__typed(const bl_compute_t *compute, bl_compute_dtype_t dtype) {
@@ -38,7 +38,7 @@ static inline const bl_typed_kernels_t *bl__typed(const bl_compute_t *compute, b
 static inline size_t bl__element_bytes(bl_compute_dtype_t dtype) {
   return dtype == BL_COMPUTE_BF16 ? 2 : sizeof(float);
 }
-// Element `index` of x; NULL stays NULL.
+// Element `index` of x. NULL stays NULL.
 static inline const void *bl__element(bl_compute_dtype_t dtype, const void *x, size_t index) {
   return x ? (const char *)x + index * bl__element_bytes(dtype) : NULL;
 }
@@ -57,8 +57,8 @@ static inline bl__range_t bl__share(size_t count, size_t grain, size_t part, siz
   return (bl__range_t){first < count ? first : count, last < count ? last : count};
 }
 
-// Runs the block that follows once per thread, in parallel, with `range` as that thread's part of [0, count). The
-// block may not return or break.
+// Runs the block that follows once per thread, in parallel, with `range` as that thread's part of [0, count). The block
+// may not return or break.
 // clang-format off
 #define BL__PARALLEL(compute, count, grain, range)                                                       \
   _Pragma("omp parallel for schedule(static, 1)")                                                        \

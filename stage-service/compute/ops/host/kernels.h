@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of the host back end: single-threaded functions over a range of rows or elements. Every file in
-// kernels/ is compiled once per instruction set, with BL_KERNEL_SET naming it, and fills one table of functions (those of
-// kernels/typed once per element type as well); the files around (host.c, norm.c, ...) split the work over threads and
-// call through the table.
+// kernels/ is compiled once per instruction set, which BL_KERNEL_SET names, and fills one table of functions. Files of
+// kernels/typed are compiled once per element type as well. The files of ops/host (host.c, norm.c, ...) split the work
+// over threads and call the kernels through the table.
 //
-// Rules for a kernel: no allocation, no thread, no global state; a row's result depends on that row alone; sums run
-// in an order fixed by the shape. Arithmetic is fp32, data row-major, dense unless a stride is given; strides count elements.
-// Internal to ops/host. Thread: any, each call on its own data.
+// Rules for a kernel: no allocation, no thread, no global state. A row's result depends on that row alone. Sums run in
+// an order that the shape fixes. Arithmetic is fp32. Data are row-major, and dense unless a stride is passed; strides
+// count elements.
+// Private to ops/host. Thread: any, each call on its own data.
 #ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_H
 #define BALLAST_COMPUTE_OPS_HOST_KERNELS_H
 
@@ -16,8 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// One head of one sequence, packed densely by the pack functions. Rows are padded with zeros from head_dim to
-// `width`, a multiple of BL_HEAD_ALIGN; keys are cut into tiles of BL_TILE rows (the last one padded).
+// One head of one sequence, packed densely by the pack functions. Rows are padded with zeros from head_dim to `width`,
+// a multiple of BL_HEAD_ALIGN. Keys are cut into tiles of BL_TILE rows; the last tile is padded.
 #define BL_TILE       64
 #define BL_HEAD_ALIGN 16
 
@@ -37,15 +38,16 @@ typedef struct bl__keys {
 } bl__keys_t;
 
 typedef struct bl__head {
-  size_t seq, head_dim, width; // seq: keys, and with those before `first` queries
-  size_t first;                // row of the first query; of a slice not 0. q has rows before it in its tile as padding
-  size_t window;               // keys that a query sees, its own among them; 0: all up to its own
-  float cap;                   // of scores, times log2(e) as they are; 0: none
+  size_t seq, head_dim, width; // seq: keys; also queries, together with the rows before `first`
+  // Row of the first query; not 0 in a slice. The rows before it in its tile of q are padding.
+  size_t first;
+  size_t window; // keys that a query sees, its own included; 0: all up to its own
+  float cap;     // of scores, times log2(e) like the scores; 0: none
   bl__keys_t keys;
-  const float *q; // [seq_padded, width], times log2(e) and the scale of scores, so that softmax is a power of two
+  const float *q; // [seq_padded, width], times log2(e) and the scale of scores, so that softmax uses powers of two
 } bl__head_t;
 
-// On activations of one type: `void *` is that type's elements, strides count elements.
+// Kernels on activations of one type: `void *` points to elements of that type, strides count elements.
 typedef struct bl_typed_kernels {
   // ---- rows --------------------------------------------------------------------------------------------
   void (*norm_forward)(size_t rows, size_t width, bool rms, float epsilon, float gain_offset, const void *x,
@@ -53,27 +55,28 @@ typedef struct bl_typed_kernels {
   void (*norm_backward)(size_t rows, size_t width, bool rms, float gain_offset, const void *dy, const void *x,
                         const float *gain, const float *means, const float *deviations, const void *residual_gradient,
                         void *dx);
-  // Adds to dgain[0..columns) and dbias (NULL with rms) what `rows` rows give; pointers are to the first column,
-  // `stride` is the width of a whole row.
+  // Adds the contribution of `rows` rows to dgain[0..columns) and dbias (NULL with rms). Pointers are to the first
+  // column; `stride` is the width of a whole row.
   void (*norm_partials)(size_t rows, size_t columns, size_t stride, const void *dy, const void *x, const float *means,
                         const float *deviations, float *dgain, float *dbias);
   // Adds column sums of `rows` rows.
   void (*column_sums)(size_t rows, size_t columns, size_t stride, const void *x, float *sums);
-  // On rows of qkv; partials [2, head_dim] are added to. The rows of `shape` do not count.
+  // On rows of qkv. Adds to partials [2, head_dim]. Ignores the rows of `shape`.
   void (*head_norm_forward)(size_t rows, const bl_head_norm_shape_t *shape, const void *qkv, const float *query_gain,
                             const float *key_gain, void *y);
   void (*head_norm_backward)(size_t rows, const bl_head_norm_shape_t *shape, const void *dy, const void *qkv,
                              const float *query_gain, const float *key_gain, void *dqkv, float *partials);
   void (*gated_forward)(bl_gate_t gate, size_t rows, size_t width, const void *pre, void *act);
   void (*gated_backward)(bl_gate_t gate, size_t rows, size_t width, const void *dact, const void *pre, void *dpre);
-  // Rotates the first `dims` of head_dim dimensions of `heads` heads of one row of qkv; cosines and sines [dims / 2] of
-  // the row's position. sign is 1 forward, -1 backward.
+  // Rotates the first `dims` of head_dim dimensions of `heads` heads of one row of qkv. cosines and sines [dims / 2]
+  // are those of the row's position. sign is 1 forward, -1 backward.
   void (*rope)(size_t heads, size_t head_dim, size_t dims, const float *cosines, const float *sines, float sign,
                void *row);
-  // Returns the loss of one row and turns its logits into their gradient, elements from the start of the row on.
+  // Returns the loss of one row and replaces its logits with their gradient, as elements from the start of the row on.
   // cap as in ops.h.
   double (*cross_entropy)(size_t vocab, size_t label, float scale, float cap, float *logits);
-  // Logits become exp(logit - largest) factor, elements from the start of the row on; label < vocab: minus scale there.
+  // Replaces logits with exp(logit - largest) factor, as elements from the start of the row on. If label < vocab,
+  // subtracts scale there.
   void (*softmax_gradient)(size_t vocab, size_t label, float scale, float cap, float largest, float factor,
                            float *logits);
 
@@ -81,7 +84,7 @@ typedef struct bl_typed_kernels {
   void (*gelu_forward)(size_t count, const void *pre, void *act);
   void (*gelu_backward)(size_t count, const void *dact, const void *pre, void *dpre);
   void (*add)(size_t count, const void *a, const void *b, void *y);
-  // y = the parts [parts] as a tree + bias + residual (either NULL); elements from `first` on of all of them
+  // y = the parts [parts] summed as a tree + bias + residual (either may be NULL), for elements from `first` on.
   void (*sum_parts)(size_t first, size_t count, uint32_t parts, const void *const *x, const float *bias,
                     const void *residual, void *y);
   // x = scale token + position (NULL: none)
@@ -94,14 +97,14 @@ typedef struct bl_typed_kernels {
   // packed [seq_padded, width] = scale x[seq, head_dim] with `stride` between rows of x; padding is zero.
   void (*pack)(size_t seq, size_t head_dim, size_t stride, float scale, const void *x, float *packed);
   void (*unpack)(size_t seq, size_t head_dim, size_t stride, float scale, const float *packed, void *x);
-  // Rows [tile BL_TILE, ...) of the output of one head: att, which begins with row head->first, has `stride` between rows.
-  // `lse` [seq - first] is written (flash), or `probabilities` [seq - first, seq] (naive); the other is NULL. scratch:
-  // bl__attention_scratch_floats().
+  // Computes rows [tile BL_TILE, ...) of the output of one head. att begins with row head->first and has `stride`
+  // between rows. Writes `lse` [seq - first] (flash) or `probabilities` [seq - first, seq] (naive); the other is NULL.
+  // scratch: bl__attention_scratch_floats().
   void (*attention_forward)(const bl__head_t *head, size_t tile, size_t stride, void *att, float *lse,
                             void *probabilities, float *scratch);
-  // One query head: dq [seq_padded, width] is overwritten from the tile of the first query on, dk and dv (of the key head)
-  // are added to; gradients are of the packed operands, the caller's unpack scales them. datt packed like q; deltas [seq] =
-  // rowsum(datt att), 0 in the padding before the first query.
+  // One query head. Overwrites dq [seq_padded, width] from the tile of the first query on, and adds to dk and dv (of
+  // the key head). The gradients are those of the packed operands; the caller scales them when it unpacks. datt is
+  // packed like q. deltas [seq] = rowsum(datt att), 0 in the padding before the first query.
   void (*attention_backward)(const bl__head_t *head, const float *datt, const float *deltas, const float *lse,
                              const void *probabilities, float *dq, float *dk, float *dv, float *scratch);
   // deltas[i] = sum over a row of a times b, rows `stride` apart.
@@ -116,18 +119,18 @@ typedef struct bl_kernels {
   void (*accumulate)(size_t count, const float *x, float *y);
   void (*cap)(size_t count, float cap, float *x); // x = cap tanh(x / cap)
   void (*fill)(size_t count, float value, float *y);
-  // The largest of a row, and the sum of exp(logit - largest).
+  // The largest logit of a row, and the sum of exp(logit - largest).
   void (*softmax_statistics)(size_t vocab, const float *logits, float *largest, float *sum);
   void (*transpose)(size_t seq, size_t width, const float *packed, float *transposed); // to [tiles][width][BL_TILE]
 } bl_kernels_t;
 
-// Floats of scratch of attention_forward and attention_backward.
+// Floats of scratch for attention_forward and attention_backward.
 static inline size_t bl__attention_scratch_floats(size_t seq, size_t head_dim, bool flash, bool capped) {
   const size_t tile = BL_TILE, scores = tile * (flash ? tile : bl__tiles(seq) * tile);
   return scores + tile * (tile + bl__head_width(head_dim)) + 4 * tile + (capped ? tile * tile : 0);
 }
 
-// The set asked for; AUTO gives the best this CPU runs. NULL when this CPU or build has it not.
+// Returns the kernels of `set`; AUTO: the best set of this CPU. NULL if this CPU or build lacks it.
 const bl_kernels_t *bl__kernels_select(bl_instruction_set_t set);
 
 #endif

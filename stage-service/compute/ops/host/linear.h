@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two files of linear layers share: the plan, and products of bf16 on CPUs that have no instruction for them.
-// Internal to ops/host. Thread: the compute thread.
+// Private to ops/host: what linear.c and widened.c share, the plan, and bf16 products on CPUs without instructions for
+// them. Thread: the compute thread.
 #ifndef BALLAST_COMPUTE_OPS_HOST_LINEAR_H
 #define BALLAST_COMPUTE_OPS_HOST_LINEAR_H
 
@@ -19,14 +19,14 @@ struct bl_linear_op {
   bl_compute_t *compute;
   bl_linear_shape_t shape;
   bl__linear_mode_t mode;
-  bl__product_t *products[BL__PRODUCTS_OF_LINEAR]; // NULL where not used
-  size_t packed_input_at;                          // W packed for forward, then from here for the input gradient
+  bl__product_t *products[BL__PRODUCTS_OF_LINEAR]; // NULL if not used
+  size_t packed_input_at; // offset of W packed for the input gradient, after W packed for forward
   size_t packed_bytes;
   size_t scratch_bytes;   // of the products, at the start of the workspace
-  size_t workspace_bytes; // with room for widened operands
+  size_t workspace_bytes; // including widened operands
 };
 
-// Elements between rows, whether the shape names them or not.
+// Elements between rows, with or without a stride in the shape.
 static inline size_t bl__linear_x_stride(const bl_linear_shape_t *shape) {
   return shape->x_stride ? shape->x_stride : shape->in;
 }
@@ -38,10 +38,10 @@ static inline size_t bl__linear_dy_stride(const bl_linear_shape_t *shape) {
   return shape->float_y ? stride * sizeof(float) / bl__element_bytes(shape->dtype) : stride;
 }
 
-// linear.c: runs one product; a plan that lacks it is a bug of the caller.
+// linear.c: runs one product. If the plan lacks it, that is a bug of the caller.
 void bl__linear_execute(bl_linear_op_t *op, int which, const char *name, const void *a, const void *b,
                         const float *bias, const void *residual, void *c);
-// dw in its parts; operands of `dtype`.
+// Computes dw part by part, from operands of `dtype`.
 void bl__linear_weight_products(bl_linear_op_t *op, bl_compute_dtype_t dtype, const void *x, const void *dy,
                                 bool accumulate, float *dw);
 

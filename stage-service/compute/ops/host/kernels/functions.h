@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares this compilation's functions with the types that bl_kernels_t gives them; kernels.h documents each.
+// Declares the functions of this compilation with the types in bl_kernels_t. kernels.h documents each.
 #ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_FUNCTIONS_H
 #define BALLAST_COMPUTE_OPS_HOST_KERNELS_FUNCTIONS_H
 
@@ -14,7 +14,7 @@
   X(softmax_statistics)                                                                                                \
   X(transpose)
 
-// Of kernels/typed: compiled once per element type, bf16 with names that end in it.
+// In kernels/typed: compiled once per element type. The bf16 functions have names that end in bf16.
 #define BL_KERNEL_TYPED_FUNCTIONS(X)                                                                                   \
   X(norm_forward)                                                                                                      \
   X(norm_backward)                                                                                                     \
@@ -41,7 +41,7 @@
   X(attention_backward)                                                                                                \
   X(row_dots)
 
-// __typeof__ of a member of the table is a pointer to function; `*` of it declares the function itself.
+// __typeof__ of a member of the table is a pointer to a function; `*` of it declares the function itself.
 #define X(name) extern __typeof__(*((bl_kernels_t *)0)->name) BL_KERNEL(name);
 BL_KERNEL_FUNCTIONS(X)
 #undef X

@@ -2,7 +2,7 @@
 // Shared by the files of kernels/: the name of this compilation's instruction set, declarations of its functions, and
 // the vectorizable exponential.
 //
-// Every function here is branch-free inside its loops so that gcc vectorizes it for each instruction set.
+// Every function here is branch-free inside its loops, so that gcc vectorizes it for each instruction set.
 #ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_KERNEL_H
 #define BALLAST_COMPUTE_OPS_HOST_KERNELS_KERNEL_H
 
@@ -13,7 +13,7 @@
 #endif
 #define BL__PASTE2(a, b) bl__##a##_##b
 #define BL__PASTE(a, b)  BL__PASTE2(a, b)
-// BL_KERNEL(norm_forward) is bl__norm_forward_avx512, in kernels/typed for bf16 bl__norm_forward_avx512_bf16.
+// BL_KERNEL(norm_forward) is bl__norm_forward_avx512; in kernels/typed for bf16 it is bl__norm_forward_avx512_bf16.
 #define BL_KERNEL(name) BL__PASTE(name, BL_KERNEL_SET)
 #define BL__TEXT2(a)    #a
 #define BL__TEXT(a)     BL__TEXT2(a)
@@ -25,8 +25,8 @@
 // 2^x for finite or NaN x, clamped to [-126, 127]: relative error below 2^-22 (polynomial of Cephes' exp2f on
 // [-1/2, 1/2]; tests/ops/exponential_test.c checks every 499th float). NaN gives NaN.
 //
-// exp(x) is taken as 2^(x log2 e); rounding that product adds |x| 2^-24 to the relative error, which is no more than
-// what rounding of x itself causes. There is no two-part reduction on purpose: -fassociative-math could undo it.
+// exp(x) is computed as 2^(x log2 e). Rounding that product adds |x| 2^-24 to the relative error, no more than rounding
+// of x itself does. There is deliberately no two-part reduction: -fassociative-math could undo it.
 static inline float bl__exp2(float x) {
   x = x < -126.0f ? -126.0f : x;
   x = x > 127.0f ? 127.0f : x;
@@ -54,15 +54,15 @@ static inline float bl__exp(float x) {
   return bl__exp2(x * BL_LOG2_E);
 }
 
-// exp(-x) bounded by 2^64, for sigmoid(x) = 1 / (1 + exp(-x)) = s and 1 - s = exp(-x) s: products of it and of x stay
-// finite in any order of evaluation, and 2^-64 in the place of a smaller sigmoid is below every rounding error.
+// exp(-x) bounded by 2^64, for sigmoid(x) = 1 / (1 + exp(-x)) = s and 1 - s = exp(-x) s. Products of it and of x stay
+// finite in any order of evaluation. Replacing a smaller sigmoid with 2^-64 is below every rounding error.
 static inline float bl__exp_of_minus(float x) {
   x *= -BL_LOG2_E;
   return bl__exp2(x > 64.0f ? 64.0f : x);
 }
 
-// tanh(x): relative error below 2^-22, |result| at most 1, odd. Near 0, where 1 - exp(-2 |x|) would cancel, it is Cephes'
-// tanhf polynomial. NaN gives NaN.
+// tanh(x): relative error below 2^-22, |result| at most 1, odd. Near 0, where 1 - exp(-2 |x|) would cancel, it is the
+// polynomial of Cephes' tanhf. NaN gives NaN.
 static inline float bl__tanh(float x) {
   const float size = __builtin_fabsf(x), square = x * x;
   float p = -5.70498872745e-3f;

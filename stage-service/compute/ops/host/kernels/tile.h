@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The small matrix product that attention is built from: C[m, n] (+)= A[m, k] B[k, n] on operands that lie in cache.
 //
-// A block of a few rows and vectors of C stays in registers; each step of k loads a row of B and broadcasts a
-// column of A. A has two strides, so that A^T costs nothing.
+// A block of a few rows and vectors of C stays in registers. Each step of k loads a row of B and broadcasts a column of
+// A. A has two strides, so that A^T costs nothing.
 #ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_TILE_H
 #define BALLAST_COMPUTE_OPS_HOST_KERNELS_TILE_H
 
@@ -29,7 +29,7 @@
 #define BL__NARROW_ROWS    4
 #define BL__NARROW_COLUMNS 2
 #endif
-#define BL__THIN_ROWS 8 // beside one column
+#define BL__THIN_ROWS 8 // with one column
 
 typedef struct bl__tile {
   size_t k;
@@ -42,7 +42,7 @@ typedef struct bl__tile {
   bool accumulate;
 } bl__tile_t;
 
-// `rows` and `columns` (in vectors) are constants at each call, so that the loops unroll into registers.
+// `rows` and `columns` (in vectors) are constants in each call, so that the loops unroll into registers.
 __attribute__((always_inline)) static inline void bl__tile_block(const bl__tile_t *tile, size_t row, size_t column,
                                                                  const size_t rows, const size_t columns) {
   bl__vector_t sums[BL__THIN_ROWS][BL__COLUMNS];
@@ -80,7 +80,8 @@ __attribute__((always_inline)) static inline void bl__tile_block(const bl__tile_
   }
 }
 
-// Columns [first, last), `columns` vectors at a time; a row of blocks after the other, so that A stays in cache.
+// Computes columns [first, last), `columns` vectors at a time, one row of blocks after the other, so that A stays in
+// cache.
 __attribute__((always_inline)) static inline void bl__tile_strip(const bl__tile_t *tile, size_t m, size_t first,
                                                                  size_t last, const size_t rows, const size_t columns) {
   const size_t step = columns * BL__LANES;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One vector of floats of this compilation's instruction set, for what gcc does not vectorize by itself.
+// One vector of floats of this compilation's instruction set, for loops that gcc does not vectorize by itself.
 #ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_VECTOR_H
 #define BALLAST_COMPUTE_OPS_HOST_KERNELS_VECTOR_H
 
@@ -26,7 +26,7 @@ static inline bl__vector_t bl__load(const float *x) {
   return *(const bl__vector_t *)x;
 }
 
-// Lane by lane x > y ? x : y; y where x is NaN.
+// Lane by lane x > y ? x : y. y if x is NaN.
 static inline bl__vector_t bl__larger(bl__vector_t x, bl__vector_t y) {
 #if defined(__AVX512F__)
   return (bl__vector_t)_mm512_max_ps((__m512)x, (__m512)y);
@@ -65,8 +65,8 @@ static inline float bl__largest_lane(bl__vector_t v) {
   return v[0];
 }
 
-// The largest of `start` and x[0..count). A NaN in x may hide others: sums of powers relative to the result are NaN
-// then, as they should be. gcc leaves this loop scalar where NaNs count.
+// The largest of `start` and x[0..count). A NaN in x may hide other values; sums of powers relative to the result are
+// then NaN, as they should be. gcc leaves this loop scalar if NaNs matter.
 static inline float bl__largest(const float *x, size_t count, float start) {
   float largest = start;
   size_t i = 0;

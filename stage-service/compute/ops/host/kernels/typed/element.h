@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The element type of this compilation: files of kernels/typed are compiled for fp32 and, with BL_KERNEL_BF16, for
-// bf16. Arithmetic is fp32 in both; an element is widened when it is read and rounded when it is written.
+// bf16. Arithmetic is fp32 in both. An element is widened when it is read and rounded when it is written.
 //
-// Rounding is to the nearest even bf16 in integer operations, so that it is the same on every CPU and vectorizes
-// everywhere. NaN becomes the quiet NaN; what is too large becomes infinite.
+// Integer operations round to nearest even, so that rounding is the same on every CPU and vectorizes everywhere. NaN
+// becomes the quiet NaN; values that are too large become infinite.
 #ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_TYPED_ELEMENT_H
 #define BALLAST_COMPUTE_OPS_HOST_KERNELS_TYPED_ELEMENT_H
 
