@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of a chunk share: planned operations, where weights lie, where the tensors of a layer lie.
+// Private to the chunk's files: planned operations, pointers to weights, and the tensors of a layer.
 #ifndef BALLAST_COMPUTE_MODEL_CHUNK_INTERNAL_H
 #define BALLAST_COMPUTE_MODEL_CHUNK_INTERNAL_H
 
@@ -9,12 +9,12 @@
 // One weight matrix (or several that one product reads together), its bias and their gradients.
 typedef struct bl__linear {
   const float *weight; // master
-  void *packed;        // NULL where the plan reads the master
-  void *plain;         // of the head in bf16: the copy that pieces of other row counts read; NULL elsewhere
+  void *packed;        // NULL if the plan reads the master
+  void *plain;         // the head in bf16: the copy that pieces with other row counts read; NULL elsewhere
   const float *bias;   // [out], NULL in llama
   float *weight_gradient;
   float *bias_gradient;
-  uint64_t elements, outputs; // of the weight and of the bias
+  uint64_t elements, outputs; // elements of the weight and of the bias
 } bl__linear_t;
 
 typedef struct bl__norm {
@@ -29,10 +29,10 @@ typedef enum bl__product { BL__QKV, BL__ATTENTION_OUT, BL__FFN_IN, BL__FFN_OUT, 
 
 typedef struct bl__layer {
   bl__norm_t norm1, norm2;
-  bl__norm_t post1, post2;         // of what attention and feed-forward layer make, where the model normalises that
-  bl__norm_t query_norm, key_norm; // of heads, where the model normalises them
+  bl__norm_t post1, post2;         // of the outputs of attention and feed-forward layer, if the model normalises those
+  bl__norm_t query_norm, key_norm; // of heads, if the model normalises them
   bool window;
-  bl__linear_t *linear[BL__PRODUCTS]; // [parts here] each
+  bl__linear_t *linear[BL__PRODUCTS]; // [parts of this chunk] each
   uint32_t first_place, end_place;    // of its parameters, among the chunk's
 } bl__layer_t;
 
@@ -40,9 +40,9 @@ typedef struct bl__layer {
 typedef struct bl__head {
   bl_split_range_t tokens;
   bl_linear_op_t *whole;                            // of workspace.head_rows rows
-  bl_linear_op_t *rest;                             // of the rows that remain; NULL when none do
+  bl_linear_op_t *rest;                             // of the remaining rows; NULL if none remain
   bl_linear_op_t *row;                              // of one row, for sampling
-  uint64_t packed_offset_bytes, plain_offset_bytes; // among the packed copies
+  uint64_t packed_offset_bytes, plain_offset_bytes; // offsets in the packed copies
   bl__linear_t linear;
 } bl__head_t;
 
@@ -53,13 +53,14 @@ typedef struct bl__embedding {
   float *token_gradient, *position_gradient;
 } bl__embedding_t;
 
-// What depends on which positions of a sequence the rows are.
+// Operations that depend on the positions of the rows in their sequence.
 typedef struct bl__positions {
-  bl_attention_op_t *attention[2]; // of layers that see all, and of those with a window; NULL where there is none
-  bl_rope_op_t *rope[2];           // likewise; NULL in gpt2
+  bl_attention_op_t
+      *attention[2];     // [0]: of layers that see all keys, [1]: of layers with a window; NULL if there are none
+  bl_rope_op_t *rope[2]; // likewise; NULL in gpt2
 } bl__positions_t;
 
-#define BL__SUMS 16 // that wait at most
+#define BL__SUMS 16 // maximum of requested column sums
 
 struct bl_chunk {
   const bl_ops_t *ops;
@@ -71,12 +72,12 @@ struct bl_chunk {
   bl_workspace_t workspace;
   bl_chunk_sizes_t sizes;
   bl_chunk_arenas_t arenas;
-  uint32_t parts, here; // of a layer, and of them here
-  uint32_t ranks, rank; // that share it
-  uint32_t slices;      // of a sequence
+  uint32_t parts, here; // parts of a layer, and how many of them this chunk has
+  uint32_t ranks, rank; // ranks that share the chunk's layers
+  uint32_t slices;      // slices of a sequence
   uint64_t rows;        // T
   uint64_t own_rows;    // T / ranks
-  bl_group_t *group;    // of the ranks; `alone` where there is one
+  bl_group_t *group;    // of the ranks; `alone` if there is one rank
   bl_group_t alone;
   bl_compute_dtype_t dtype;
   float loss_scale; // 1 / (micro_batches T slices)
@@ -84,29 +85,29 @@ struct bl_chunk {
   // Planned operations; all layers share them.
   bl_norm_shape_t norm;                 // of the rows of one part
   bl_head_norm_shape_t head_norm;       // of all rows of one part's heads
-  bl_linear_op_t *linear[BL__PRODUCTS]; // of one part, which all share
+  bl_linear_op_t *linear[BL__PRODUCTS]; // of one part; all layers and parts share it
   uint64_t in[BL__PRODUCTS], out[BL__PRODUCTS];
   bl__positions_t *positions; // [slices]
-  bl_chunk_slice_t slice;     // that operations are of
+  bl_chunk_slice_t slice;     // the slice that operations compute
   bool prepack;
   uint64_t packed_layer_bytes;                // per layer
-  uint64_t packed_offset_bytes[BL__PRODUCTS]; // inside a layer, of the first part
+  uint64_t packed_offset_bytes[BL__PRODUCTS]; // in a layer, of the first part
 
   // Parameters.
   uint32_t parameter_count;
   bl_parameter_place_t *places; // [parameter_count]
-  uint32_t *owners;             // [bl_chunk_span_parameter_count]; NULL: it updates all
+  uint32_t *owners;             // [bl_chunk_span_parameter_count]; NULL: this chunk updates all
   uint32_t copy, fold_levels;
-  uint64_t *moments;          // [parameter_count] element offsets; of no meaning for others' tensors
+  uint64_t *moments;          // [parameter_count] element offsets; undefined for tensors that another copy updates
   uint64_t *resident;         // [parameter_count] element offsets (model/resident.h)
-  void **copies;              // [parameter_count]: where the update leaves it rounded (adamw_packs), or NULL
+  void **copies;              // [parameter_count]: where the update writes the weight rounded (adamw_packs), or NULL
   bl__layer_t *layers;        // [span.layer_count], pointers valid after use_arenas
   bl__linear_t *linears;      // [span.layer_count][BL__PRODUCTS][here], of the layers
   bl__embedding_t *embedding; // [here] in a chunk with the embedding
   bl__norm_t final_norm;
   bl__head_t *head; // [here] in a chunk with the head
 
-  // What is asked for one by one and done together (operations that take many).
+  // Requested one by one and executed together (operations that take many tensors).
   bl_column_sum_t sums[BL__SUMS];
   uint32_t sum_count;
   bl_squares_t *squares; // [parameter_count]
@@ -116,7 +117,7 @@ struct bl_chunk {
   // chunk_host.c
   const bl_host_optimizer_t *host;
   bl_device_event_t *complete, *landed, *returned;
-  bool last; // W is the step's last
+  bool last; // the next W is the step's last
   bl_error_t failure;
 };
 
@@ -133,14 +134,14 @@ static inline uint64_t bl__chunk_row_bytes(const bl_chunk_t *chunk) {
   return chunk->model.hidden * bl_dtype_bytes(chunk->layout.options.dtype);
 }
 
-// The tensors of one layer for one micro-batch. x1 and y are edges at the ends of the chunk. Of those in parts it is that
-// of the first part here.
+// The tensors of one layer for one micro-batch. At the ends of the chunk, x1 and y are edges. A pointer to a tensor in
+// parts is that of the first part of this chunk.
 typedef struct bl__tensors {
   void *x1, *norm1, *qkv, *scores, *attention, *x2, *norm2, *pre, *act;
   float *stats1, *stats2, *norm1_gradient, *norm2_gradient;
-  void *heads, *post1, *post2; // NULL where the model has no such norms
+  void *heads, *post1, *post2; // NULL if the model has no such norms
   float *post1_stats, *post2_stats, *heads_gradient, *post1_gradient, *post2_gradient;
-  void *y; // output, then its gradient; NULL where nobody wants it (recomputation)
+  void *y; // output, then its gradient; NULL if no caller needs it (recomputation)
 } bl__tensors_t;
 
 // chunk_plan.c: plans operations and computes sizes.
@@ -149,39 +150,40 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) BL_MUST_USE;
 // chunk_parameters.c: sets the pointers of layers and head into the arenas.
 void bl__chunk_bind(bl_chunk_t *chunk);
 
-// rows.c: what norms and residuals do to own rows, and how own rows become all rows and sums of parts own rows.
+// rows.c: norms and residuals on own rows, all rows from own rows, and own rows from the sum over parts.
 void bl__norm_forward_rows(bl_chunk_t *chunk, const bl__norm_t *norm, const void *x, void *y, float *stats);
-// dx = d norm(dy) + residual_gradient; partials are those of each part's rows.
+// dx = d norm(dy) + residual_gradient. partials: one set per part, from the rows of that part.
 void bl__norm_backward_rows(bl_chunk_t *chunk, const bl__norm_t *norm, const void *dy, const void *x,
                             const float *stats, const void *residual_gradient, void *dx, float *partials);
-// Asks for sums [columns] += the sums over rows of x, which stays as it is until they are made: by bl__make_sums, and where
-// rows of several ranks meet before the next bl__all_rows.
+// Requests sums [columns] += the sums over rows of x. x must not change until the sums are computed: by bl__make_sums,
+// or, if several ranks share the layers, by the next bl__all_rows.
 void bl__ask_sum(bl_chunk_t *chunk, uint64_t rows, uint64_t columns, bl_compute_dtype_t dtype, const void *x,
                  float *sums);
 void bl__make_sums(bl_chunk_t *chunk);
-// Asks for the gradients that norm_backward_rows has made to be added, of each part's rows to their own sum.
+// Requests that the gradients from norm_backward_rows be added, those of each part's rows to a sum of their own.
 void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const float *partials);
-// Likewise what head_norm_backward has made of part `part` of those here.
+// Likewise for the gradients from head_norm_backward of the chunk's part number `part`.
 void bl__head_norm_add_gradient(bl_chunk_t *chunk, const bl__layer_t *layer, uint32_t part, const float *partials);
-// All rows of a tensor [own rows, hidden]: itself, or a copy that stays until the next call.
+// Returns all rows of a tensor [own rows, hidden]: itself, or a copy that is valid until the next call.
 const void *bl__all_rows(bl_chunk_t *chunk, const void *own);
-// Where part `index` of those here leaves what it adds to all rows, [T, hidden], of what bl__sum_begin gave.
+// bl__sum_of returns where the chunk's part number `index` writes its addend [T, hidden] for all rows, in the memory
+// that bl__sum_begin returned.
 void *bl__sum_begin(bl_chunk_t *chunk, uint32_t window);
 void *bl__sum_of(const bl_chunk_t *chunk, void *sums, uint32_t index);
 // y [own rows] = the sum of all parts + bias + residual (NULL: none).
 void bl__sum_end(bl_chunk_t *chunk, uint32_t window, const float *bias, const void *residual, void *y);
 
-// Where the device has the weight of a place, or gets it to pack it from (chunk_host.c).
+// Returns the device memory of a place's weight, or the buffer from which that weight is packed (chunk_host.c).
 float *bl__chunk_weight(const bl_chunk_t *chunk, uint32_t place);
 // Refreshes the packed copies.
 void bl__chunk_pack(bl_chunk_t *chunk);
 
-// chunk_host.c: nothing is done without options.host.
+// chunk_host.c: all do nothing without options.host.
 bl_status_t bl__chunk_host_create(bl_chunk_t *chunk, bl_error_t *err) BL_MUST_USE;
-void bl__chunk_host_destroy(bl_chunk_t *chunk); // waits for what is on its way
+void bl__chunk_host_destroy(bl_chunk_t *chunk); // waits for copies in flight
 void bl__chunk_land_layer(bl_chunk_t *chunk, uint32_t layer);
-void bl__chunk_land_ends(bl_chunk_t *chunk);    // but for what a tied gradient is still to be added to
-void bl__chunk_wait_copies(bl_chunk_t *chunk);  // operations do, before they write where gradients are
+void bl__chunk_land_ends(bl_chunk_t *chunk);    // except those to which a tied gradient is still to be added
+void bl__chunk_wait_copies(bl_chunk_t *chunk);  // call it before an operation writes gradients
 void bl__chunk_send_weights(bl_chunk_t *chunk); // all, in the order of the operations
 void bl__chunk_update_on_host(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, const bl_adamw_step_t *step);
 

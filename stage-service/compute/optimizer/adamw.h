@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW (Loshchilov and Hutter, 2019) as PyTorch computes it: what one step's update asks of the operation table.
+// AdamW (Loshchilov and Hutter, 2019) as PyTorch computes it: one step's update in terms of the operation table.
 //
 // Thread: pure functions, any thread.
 #ifndef BALLAST_COMPUTE_OPTIMIZER_ADAMW_H
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// Which tensors the decay is of.
+// Which tensors decay.
 typedef enum bl_decay { BL_DECAY_MATRICES, BL_DECAY_ALL } bl_decay_t;
 
 typedef struct bl_adamw_settings {
@@ -21,13 +21,13 @@ typedef struct bl_adamw_settings {
 } bl_adamw_settings_t;
 
 typedef struct bl_adamw_step {
-  uint64_t step;         // of the whole training, from 1: the bias correction counts it
+  uint64_t step;         // step of the whole training, from 1; used by the bias correction
   double rate;           // learning rate of this step
   double gradient_scale; // clipping factor, 1 without
 } bl_adamw_step_t;
 
-// Of one tensor, a matrix or not: the one place that decides what decays. Bias corrections are computed in double and rounded
-// once.
+// Returns the options for one tensor, a matrix or not. This is the one place that decides what decays. Bias corrections
+// are computed in double and rounded once.
 bl_adamw_t bl_adamw_for_step(const bl_adamw_settings_t *settings, const bl_adamw_step_t *step, bool matrix);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What updates weights on the CPU for a device of its own memory (train.optimizer_memory: host): the host back end's
-// AdamW, and the stream of the device on which gradients come to the host and weights go back. The chunks of a stage share
-// one.
+// Updates weights on the CPU for a device with its own memory (train.optimizer_memory: host): the host back end's
+// AdamW, and a stream of the device on which gradients are copied to the host and weights back. The chunks of a stage
+// share one.
 //
 //   bl_host_optimizer_create(device, threads, &made, err);
 //   ... chunks, bl_chunk_options_t.host ...
@@ -21,10 +21,11 @@ typedef struct bl_host_optimizer {
   bl_device_stream_t *copies; // owned
 } bl_host_optimizer_t;
 
-// BL_UNIMPLEMENTED: this build has no operations on the host; BL_EXHAUSTED; what streams of the device report.
+// BL_UNIMPLEMENTED: this build has no operations on the host. BL_EXHAUSTED; the status of creating streams of the
+// device.
 BL_MUST_USE bl_status_t bl_host_optimizer_create(bl_device_t *device, uint32_t threads, bl_host_optimizer_t **made,
                                                  bl_error_t *err);
-// Nothing may be on its way any more (bl_chunk_destroy sees to it). NULL is fine.
+// No copy may be in flight any more (bl_chunk_destroy waits for them). NULL is fine.
 void bl_host_optimizer_destroy(bl_host_optimizer_t *optimizer);
 
 #endif
