@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks with copies of the same chunk do together in a run: every weight comes from the copy that updates it,
-// before the first operation of its chunk, and its gradient goes there, after the chunk's last one, and is added to
-// those of all others in the order of model/fold.h. All of them do this in every run, so nobody needs to know what
-// another one has. Tensors move beside the operations of other chunks. Copies are on other replicas, and with two pipes
-// on another stage (model/grid.h).
+// What the ranks with copies of the same chunk exchange in a run. Every weight arrives from the copy that updates it
+// before the first operation of its chunk. Its gradient is sent to that copy after the chunk's last operation, and is
+// added there to those of all other copies in the order of model/fold.h. All ranks do this in every run, so no rank
+// needs to know what another one has. Tensors move during the operations of other chunks. Copies are on other replicas,
+// and with two pipes on another stage (model/grid.h).
 //
 //   bl_replicas_begin(engine, err);                       // after bl_transport_begin
 //   bl_replicas_wait_weights(engine, chunk, stall, err);  // before an operation of this chunk
@@ -11,11 +11,11 @@
 //   bl_replicas_reduce(engine, stall, err);               // of a run that trains
 //   bl_replicas_settle(engine, stall, reduced, err);
 //
-// A run that ended well has had all weights and sent all gradients; only what it updates itself changes afterwards, so
-// that a commit talks to nobody, and a run that is made again finds everything as it was.
+// A run that ended well has received all weights and sent all gradients. Afterwards a rank changes only what it updates
+// itself, so a commit needs no communication, and a run that is repeated finds everything unchanged.
 //
-// With one copy nothing is done. Statuses: BL_UNAVAILABLE, ...: a peer, as the transport says. Thread: the compute
-// thread.
+// With one copy all functions do nothing. Statuses: BL_UNAVAILABLE, ...: a peer, from the transport. Thread: the
+// compute thread.
 #ifndef BALLAST_EXECUTOR_REPLICAS_H
 #define BALLAST_EXECUTOR_REPLICAS_H
 
@@ -26,9 +26,11 @@ BL_MUST_USE bl_status_t bl_replicas_begin(bl_engine_t *engine, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_replicas_wait_weights(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_stall_t *stall,
                                                  bl_error_t *err);
 BL_MUST_USE bl_status_t bl_replicas_send_gradients(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_error_t *err);
-// The gradients of what is updated here are those of the step when it returns; those of others are as they were.
+// When it returns, the gradients of what this rank updates are those of the step. Gradients of other parameters are
+// unchanged.
 BL_MUST_USE bl_status_t bl_replicas_reduce(bl_engine_t *engine, bl_stall_t *stall, bl_error_t *err);
-// Waits until all that others read here has been read, and for weights of chunks that had no operation.
+// Waits until other ranks have read everything that they read from this one, and for weights of chunks that had no
+// operation.
 BL_MUST_USE bl_status_t bl_replicas_settle(bl_engine_t *engine, bl_stall_t *stall, bool reduced, bl_error_t *err);
 
 #endif

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the compute thread waits for: every wait of a run passes here, is counted as a stall and traced by name.
+// The waits of the compute thread: every wait of a run is counted as a stall here and traced by name.
 //
-// Thread: the compute thread; `waiting_ns` may be read from any.
+// Thread: the compute thread; any thread may read `waiting_ns`.
 #ifndef BALLAST_EXECUTOR_STALL_H
 #define BALLAST_EXECUTOR_STALL_H
 
@@ -17,14 +17,14 @@ typedef struct bl_stall {
   uint32_t slots_in_use;        // for the trace
 } bl_stall_t;
 
-// Returns the time, which ends with bl_stall_end.
+// Returns the start of the wait. bl_stall_end ends it.
 static inline uint64_t bl_stall_begin(bl_stall_t *stall) {
   uint64_t start_ns = bl_clock_now_ns();
   atomic_store_explicit(stall->waiting_ns, start_ns, memory_order_relaxed);
   return start_ns;
 }
 
-// The end of one of many short waits inside an operation: counted, but not traced.
+// Ends one of many short waits inside an operation: counted, but not traced.
 static inline void bl_stall_count(bl_stall_t *stall, uint64_t start_ns) {
   atomic_store_explicit(stall->waiting_ns, 0, memory_order_relaxed);
   stall->total_ns += bl_clock_now_ns() - start_ns;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// When the operations of a run began and ended on a device that is told ahead: the CPU that queues them does not know. An
-// event stands before and behind each; after the run their times become the trace.
+// Start and end times of the operations of a run on an asynchronous device (engine.h): the CPU that queues them does
+// not know them. An event is recorded before and after each operation. After the run their times become the trace.
 //
-//   bl_timeline_begin(timeline, err);                    // the device is at rest
+//   bl_timeline_begin(timeline, err);                    // the device is idle
 //   bl_timeline_start(timeline, err); ... queue ...; bl_timeline_stop(timeline, "0F3", 3, 2, err);
 //   bl_timeline_read(timeline, trace, &sums, err);       // after bl_engine_finish
 //
-// A NULL timeline is fine: nothing happens. What is beyond its capacity is not timed.
+// A NULL timeline is fine: nothing happens. Operations beyond its capacity are not timed.
 // Thread: the compute thread.
 #ifndef BALLAST_EXECUTOR_TIMELINE_H
 #define BALLAST_EXECUTOR_TIMELINE_H
@@ -18,10 +18,10 @@ typedef struct bl_timeline bl_timeline_t;
 
 typedef struct bl_timeline_sums {
   uint64_t busy_ns; // in operations
-  uint64_t idle_ns; // between the begin and the end of the last one, in none
+  uint64_t idle_ns; // between begin and the end of the last operation, in none
 } bl_timeline_sums_t;
 
-// For `capacity` operations on `stream`. BL_EXHAUSTED, or what the device says.
+// Creates a timeline for `capacity` operations on `stream`. BL_EXHAUSTED, or the status of the device.
 BL_MUST_USE bl_status_t bl_timeline_create(bl_device_t *device, bl_device_stream_t *stream, size_t capacity,
                                            bl_timeline_t **timeline, bl_error_t *err);
 void bl_timeline_destroy(bl_timeline_t *timeline); // NULL is fine
