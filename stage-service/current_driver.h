@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which run's driver the stage follows, where it is, and when it was last heard of. Nothing of the step protocol
-// depends on it: it is for people, and for the driver of another job, which does not take over stages from one that is
+// The driver that the stage follows: its run, its address, and when it last called. The step protocol does not depend
+// on it. It is for status reports, and for the driver of another job, which does not take over stages whose driver is
 // alive. Thread: the loop's.
 #ifndef BALLAST_STAGE_SERVICE_CURRENT_DRIVER_H
 #define BALLAST_STAGE_SERVICE_CURRENT_DRIVER_H
@@ -12,11 +12,11 @@ typedef struct bl_current_driver {
   uint64_t heard_ns; // 0: never
 } bl_current_driver_t;
 
-// Another driver is followed from now on. What does not fit is cut.
+// Sets another driver to follow. Texts that are too long are truncated.
 void bl_current_driver_take(bl_current_driver_t *current_driver, const char *run, const char *address);
-// It was heard of just now.
+// Notes a call of the driver.
 void bl_current_driver_seen(bl_current_driver_t *current_driver);
-// How long it has been silent, at least 1; 0: none was ever heard of.
+// Returns how long the driver has been silent, at least 1. 0: there was never a call.
 uint64_t bl_current_driver_silent_ms(const bl_current_driver_t *current_driver);
 
 #endif

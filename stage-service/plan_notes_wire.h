@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the driver says about a plan besides what the stage does: the history of policies. The stage understands none of
-// it; it keeps it with the plan and gives it to the next driver, so that a driver that dies takes no policy with it.
+// What the driver sends with a plan in addition to its operations: the history of policies. The stage does not
+// interpret it. It keeps it with the plan and passes it to the next driver, so that no policy is lost with a driver.
 //
 // Thread: the loop's.
 #ifndef BALLAST_STAGE_SERVICE_PLAN_NOTES_WIRE_H
@@ -12,21 +12,22 @@
 
 // A zeroed one is empty.
 typedef struct bl_plan_notes {
-  Ballast__V1__PreparedPlan *kept[BL_STAGE_PLANS];   // NULL: a free place
+  Ballast__V1__PreparedPlan *kept[BL_STAGE_PLANS];   // NULL: free entry
   Ballast__V1__PreparedPlan *offered;                // of the plan that is being prepared, or NULL
   Ballast__V1__PreparedPlan *listed[BL_STAGE_PLANS]; // borrowed from `kept`
 } bl_plan_notes_t;
 void bl_plan_notes_cleanup(bl_plan_notes_t *notes);
 
-// The version of the policy that the plan carries out, 0: none.
+// Returns the version of the policy that the plan carries out, 0: none.
 uint64_t bl_plan_policy(const Ballast__V1__PreparePlanRequest *request);
 
-// Takes note of what is said of a plan that is to be prepared. Without memory the note is lost: a next driver then takes
-// the plan for one of no known policy.
+// Records the notes of a plan that is to be prepared. Without memory the notes are lost; a later driver then takes the
+// policy of the plan for unknown.
 void bl_plan_notes_offer(bl_plan_notes_t *notes, const Ballast__V1__PreparePlanRequest *request);
-// Keeps it once `step` keeps the plan, if that is one for training; forgets what `step` no longer keeps.
+// Keeps the recorded notes once `step` keeps the plan, if it is a plan for training. Forgets notes of plans that `step`
+// no longer keeps.
 void bl_plan_notes_keep(bl_plan_notes_t *notes, const bl_stage_step_t *step);
-// The notes of the training plans that `step` keeps, for StageState.plans; valid until the next keep.
+// Returns the notes of the training plans that `step` keeps, for StageState.plans. Valid until the next keep.
 Ballast__V1__PreparedPlan **bl_plan_notes_list(bl_plan_notes_t *notes, const bl_stage_step_t *step, size_t *count);
 
 #endif

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data paths tried out before a run (ballastctl preflight): a block goes to a store and back through a session of its
-// own, and stages that will exchange tensors meet on transports of their own. Addresses, certificates, choice of the
-// path and protocols are those of a run; nothing of a run is touched.
+// Tests of data paths before a run (ballastctl preflight). A block is moved to a store and back through a session of
+// its own. Stages that will exchange tensors connect over transports of their own. Addresses, certificates, choice of
+// the path and protocols are those of a run. Nothing of a run is touched.
 //
 //   bl_probe_store(&(bl_probe_options_t){.job = "gpt2", .stage = 2, ...}, "store-1.store:7800", &outcome);
 //   if (outcome.err.status == BL_OK) ... outcome.path, outcome.round_ns ...
 //
-//   bl_peer_probe_create(&options, &rendezvous, err);    // on every stage; places go to the others
+//   bl_peer_probe_create(&options, &rendezvous, err);    // on every stage; addresses are passed to the other stages
 //   bl_peer_probe_exchange(rendezvous, peers, count, deadline_ns, outcomes);
-//   bl_peer_probe_destroy(rendezvous);                   // once all others have exchanged
+//   bl_peer_probe_destroy(rendezvous);                   // once all other stages have exchanged
 //
 // Everything here blocks. Thread: any one at a time, never the loop's.
 #ifndef BALLAST_STAGE_SERVICE_PROBE_H
@@ -20,33 +20,33 @@
 
 typedef struct bl_probe_options {
   const char *job; // name of the run
-  uint32_t stage;  // that this process would be
+  uint32_t stage;  // stage that this process would be
   bl_path_t path;
-  bl_device_t *device; // that blocks lie on; NULL: the host
+  bl_device_t *device; // device on which blocks lie; NULL: the host
   uint64_t block_bytes;
-  uint64_t deadline_ms; // of the whole
+  uint64_t deadline_ms; // of the whole probe
 } bl_probe_options_t;
 
 typedef struct bl_probe_outcome {
-  bl_error_t err; // BL_OK: blocks went there and back
+  bl_error_t err; // BL_OK: blocks were moved to the store and back
   bl_path_t path; // BL_PATH_AUTO: none
   char reason[BL_PROBE_REASON_BYTES];
-  uint64_t round_ns; // one block there and back, the shortest of a few
+  uint64_t round_ns; // time to move one block there and back, the shortest of a few
 } bl_probe_outcome_t;
 
-// Opens a session at the store, evicts a block and loads it a few times. A block on a GPU goes through memory of the
-// host where it cannot get there otherwise, unless cuda-ipc was asked for; the reason says so.
+// Opens a session at the store, evicts a block and loads it a few times. If a block on a GPU cannot be moved directly,
+// it is moved through memory of the host, unless cuda-ipc was requested; the reason states that.
 void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_probe_outcome_t *outcome);
 
 typedef struct bl_peer_probe bl_peer_probe_t;
 
-// `transport` says where to listen and how to be secure; its arenas are set here. Statuses as bl_transport_create.
+// `transport` sets where to listen and how to secure it; this call sets its arenas. Statuses as bl_transport_create.
 BL_MUST_USE bl_status_t bl_peer_probe_create(const bl_transport_options_t *transport, uint64_t block_bytes,
                                              bl_peer_probe_t **peer_probe, bl_error_t *err);
 void bl_peer_probe_destroy(bl_peer_probe_t *peer_probe); // NULL is fine
 const bl_transport_t *bl_peer_probe_transport(const bl_peer_probe_t *peer_probe);
-// Connects to all peers, which must be doing the same, then sends each a block and gets one, a few times. Once a
-// rendezvous.
+// Connects to all peers, which must be doing the same, then sends each a block and receives one, a few times. Call it
+// once per peer probe.
 void bl_peer_probe_exchange(bl_peer_probe_t *peer_probe, const bl_transport_peer_t *peers, size_t count, bl_path_t path,
                             uint64_t deadline_ns, bl_probe_outcome_t *outcomes);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU that a stage would compute on, looked at before a run (ballastctl preflight): which it is, what it can hand to
-// other processes and read of other GPUs, and the NCCL beside it.
+// The GPU that a stage would compute on, examined before a run (ballastctl preflight): its identity, whether it can
+// share memory with other processes and read that of other GPUs, and the installed NCCL.
 //
 //   bl_probed_device_t probed;
 //   bl_probed_device_open(BL_DEVICE_CUDA, 2, -1, &probed);
@@ -17,18 +17,18 @@
 
 typedef struct bl_probed_device {
   uint32_t count;                  // that this process sees
-  char text[512];                  // which, or why the stage has none
+  char text[512];                  // its name, or why the stage has none
   bl_device_t *device;             // NULL: none
   bl_endpoint_t endpoint;          // its memory
   char nccl[BL_NCCL_VERSION_TEXT]; // "2.28.9"; "": none
-  char no_nccl[200];               // why
+  char no_nccl[200];               // why there is no NCCL
 } bl_probed_device_t;
 
-// Never fails: what is missing is in the texts. `number` and `wanted` as of bl_device_choose.
+// Never fails: the texts name what is missing. `number` and `wanted` as in bl_device_choose.
 void bl_probed_device_open(bl_device_kind_t kind, uint32_t number, int32_t wanted, bl_probed_device_t *probed);
-// Closes the device; what was found out stays. A second call does nothing.
+// Closes the device and keeps the findings. A second call does nothing.
 void bl_probed_device_close(bl_probed_device_t *probed);
-// Whether it can read memory of another GPU of this machine. BL_UNIMPLEMENTED with the reason.
+// Checks whether the device can read memory of another GPU of this machine. BL_UNIMPLEMENTED with the reason.
 BL_MUST_USE bl_status_t bl_probed_device_reaches(const bl_probed_device_t *probed, const char *gpu, bl_error_t *err);
 
 #endif

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files that make up the service ballast.v1.Stage share: its state, and who answers what.
+// Private to the files of the service ballast.v1.Stage: its state, and which file handles which method.
 //
-//   service_wire.c   life, methods, the end
+//   service_wire.c   creation, methods, destruction
 //   setup_wire.c     Takeover, Configure, Connect, PreparePlan, Release
 //   attempts_wire.c  Run, Commit, Abort
 //   saving_wire.c    Snapshot, WriteSnapshot
 //   status_wire.c    Status
 //   trace_wire.c     Trace
 //
-// The functions of the observer answer the calls that wait. Thread: the loop's.
+// The functions of the observer answer the waiting calls. Thread: the loop's.
 #ifndef BALLAST_STAGE_SERVICE_SERVICE_CORE_WIRE_H
 #define BALLAST_STAGE_SERVICE_SERVICE_CORE_WIRE_H
 
@@ -26,21 +26,21 @@ struct bl_service {
   bl_stage_t *stage;
   bl_service_stop_fn stop;
   void *context;
-  bl_registry_t *registry; // NULL: nobody measures
+  bl_registry_t *registry; // NULL: no metrics
   bl_plan_notes_t notes;
   uint64_t preparing_version;
   bl_policy_forward_t *forward; // NULL: none
   bl_waiters_t configuring, connecting, preparing, running, committing, aborting, copying, writing;
   bl_current_driver_t current_driver;
   bl_prober_t *prober;
-  bl_service_ready_fn ready; // NULL: nobody asks
+  bl_service_ready_fn ready; // NULL: no callback
   void *ready_context;
   bool waits_for_path;
 };
 
 // service_core_wire.c
 bl_driver_id_t bl__service_identity(const Ballast__V1__DriverIdentity *driver);
-// A call of this driver has come. Whether it is the one that this stage follows is what counts.
+// Notes a call of this driver. It counts only if the stage follows this driver.
 void bl__service_driver_seen(bl_service_t *self, const Ballast__V1__DriverIdentity *driver);
 
 // setup_wire.c

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stage says about itself, as messages of stage.proto.
+// The state of a stage as messages of stage.proto.
 //
-// Each object holds one message and all that it points to, borrowing numbers and names from the stage: it is valid
-// until the stage changes, that is until its handler returns. Thread: the loop's.
+// Each object holds one message and everything that it points to. Numbers and names are borrowed from the stage, so the
+// object is valid until the stage changes, that is until its handler returns. Thread: the loop's.
 #ifndef BALLAST_STAGE_SERVICE_STATE_WIRE_H
 #define BALLAST_STAGE_SERVICE_STATE_WIRE_H
 
@@ -30,7 +30,7 @@ typedef struct bl_memory_wire {
 } bl_memory_wire_t;
 void bl_memory_to_wire(const bl_memory_account_t *account, bl_memory_wire_t *wire);
 
-// Owns its array. Without memory it is empty.
+// Owns its array. Empty if there is no memory.
 typedef struct bl_choices_wire {
   Ballast__V1__Choice *messages;
   Ballast__V1__Choice **pointers;
@@ -46,16 +46,16 @@ typedef struct bl_paths_wire {
   size_t count;
 } bl_paths_wire_t;
 void bl_paths_to_wire(bl_transport_t *transport, bl_paths_wire_t *wire);
-// What another stage said of itself; its strings are the message's. BL_INVALID.
+// Converts what another stage sent about itself; strings are borrowed from the message. BL_INVALID.
 BL_MUST_USE bl_status_t bl_peer_from_wire(const Ballast__V1__Peer *message, bl_transport_peer_t *peer, bl_error_t *err);
 
-// What was written of a checkpoint. Owns its arrays.
+// The files that were written of a checkpoint. Owns its arrays.
 typedef struct bl_saved_wire {
   Ballast__V1__WriteSnapshotResponse message;
   Ballast__V1__SavedFile files[2];
   Ballast__V1__SavedFile *pointers[2];
 } bl_saved_wire_t;
-bool bl_saved_to_wire(const bl_saver_t *saver, bl_saved_wire_t *wire); // false without memory: nothing to clean up
+bool bl_saved_to_wire(const bl_saver_t *saver, bl_saved_wire_t *wire); // false: no memory, nothing to clean up
 void bl_saved_wire_cleanup(bl_saved_wire_t *wire);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls that wait for the same piece of work. A caller that gives up leaves; the work goes on.
+// Calls that wait for the same piece of work. A caller that cancels leaves the list; the work continues.
 //
 // Thread: the loop's.
 #ifndef BALLAST_STAGE_SERVICE_WAITERS_H
@@ -16,7 +16,7 @@ typedef struct bl_waiters {
   size_t count;
 } bl_waiters_t;
 
-// Keeps the call; when there are too many it is finished with BL_EXHAUSTED.
+// Keeps the call. If there are too many, finishes it with BL_EXHAUSTED.
 void bl_waiters_add(bl_waiters_t *waiters, bl_rpc_call_t *call);
 // Finishes all with err's status and text.
 void bl_waiters_fail(bl_waiters_t *waiters, const bl_error_t *err);

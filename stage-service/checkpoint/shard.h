@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One safetensors file of a checkpoint, written from an image in memory. Ranks that share layers (model/split.h) write one
-// file together, each the runs of tensors that it has.
+// One safetensors file of a checkpoint, written from an image in memory. Ranks that share layers (model/split.h) write
+// one file together; each writes its runs of the tensors.
 //
 // Thread: any, one per image and path.
 #ifndef BALLAST_STAGE_CHECKPOINT_SHARD_H
@@ -10,23 +10,24 @@
 #include "formats/safetensors.h"
 #include "model/split.h"
 
-// What this rank has of a tensor of the file.
+// The part of a tensor of the file that this rank has.
 typedef struct bl_shard_piece {
   size_t tensor;
   bl_slice_t slice;
   uint64_t offset_bytes; // in the image
 } bl_shard_piece_t;
 
-// What this rank writes of a file. Everything is borrowed.
+// What this rank writes of a file. All pointers are borrowed.
 typedef struct bl_shard_image {
   uint8_t *bytes;       // [image_bytes]: head, then the pieces back to back
-  uint64_t image_bytes; // size_bytes where the rank writes all of it
+  uint64_t image_bytes; // size_bytes if the rank writes all of it
   uint64_t size_bytes;  // of the file
   uint64_t head_bytes;
   bool writes_head;
   const bl_tensor_entry_t *tensors; // [tensor_count], of the file
   const uint64_t
-      *tiles; // [tensor_count]: elements of the equal runs that tensors are cut into; all of them: it is not cut
+      // [tensor_count]: elements of the equal runs that each tensor is cut into; all of its elements: it is not cut.
+      *tiles;
   size_t tensor_count;
   const bl_shard_piece_t *pieces; // [piece_count]
   size_t piece_count;
@@ -34,12 +35,12 @@ typedef struct bl_shard_image {
 
 typedef struct bl_shard_checksums {
   uint64_t head;
-  uint64_t *tensors; // [tensor_count], the caller's: the sum over what this rank has of it (formats/checkpoint_state.h)
+  uint64_t *tensors; // [tensor_count], the caller's: the sum over this rank's part (formats/checkpoint_state.h)
 } bl_shard_checksums_t;
 
-// Writes and syncs what this rank has of the file `path` and sets its checksums; what others write of it stays. The folder
-// is not synced. BL_EXHAUSTED: no room (or over a limit); BL_DENIED, BL_NOT_FOUND, BL_IO; all name the path. On
-// failure the file is removed, so that it does not take up room.
+// Writes and syncs this rank's part of the file `path` and sets its checksums. Parts of other ranks stay. The folder is
+// not synced. BL_EXHAUSTED: no space (or over a limit); BL_DENIED, BL_NOT_FOUND, BL_IO; all name the path. On failure
+// the file is removed, so that it does not take space.
 BL_MUST_USE bl_status_t bl_shard_write(const bl_shard_image_t *image, const char *path, bl_shard_checksums_t *checksums,
                                        bl_error_t *err);
 

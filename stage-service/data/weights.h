@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The weights a chunk starts with: read from the folder `model.init`, or drawn from the seed. Either way each tensor is
-// a function of its global name alone, so the partition does not matter.
+// The initial weights of a chunk: read from the folder `model.init`, or drawn from the seed. In both cases each tensor
+// depends on its global name alone, so the partition does not matter.
 //
 // Reads files. Thread: any; `arena` belongs to the caller.
 #ifndef BALLAST_STAGE_DATA_WEIGHTS_H
@@ -16,12 +16,13 @@ typedef struct bl_chunk_start {
   bl_chunk_span_t span;
   bl_split_t split;
   bl_device_t *device;
-  uint32_t threads; // that weights are drawn on; 0: 1
+  uint32_t threads; // threads that draw weights; 0: 1
 } bl_chunk_start_t;
 
-// Fills arena [bl_chunk_span_places(model, span, split, NULL)] fp32, in memory of `device`: every parameter of the chunk, or
-// every part of it that is here, at its place (the element order of bl_parameter_t), zeros between them. BL_NOT_FOUND,
-// BL_INVALID, BL_DATA_LOSS, BL_IO name folder or file and tensor; BL_EXHAUSTED. On failure the arena is undefined.
+// Fills arena [bl_chunk_span_places(model, span, split, NULL)], fp32, in memory of `device`: every parameter of the
+// chunk, or every part of it that this rank has, at its place (in the element order of bl_parameter_t), zeros between
+// them. BL_NOT_FOUND, BL_INVALID, BL_DATA_LOSS, BL_IO name folder or file and tensor; BL_EXHAUSTED. On failure the
+// arena is undefined.
 BL_MUST_USE bl_status_t bl_chunk_weights_load(const bl_chunk_start_t *start, float *arena, bl_error_t *err);
 
 #endif
