@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention: packs heads densely into workspace and runs the tile kernels. Threads split pairs of (sequence,
-// key head), so that gradients of a key head, which its query heads share, are summed by one thread in head order. More
-// threads than batch x kv_heads find nothing to do.
+// Causal attention: packs heads densely into workspace and runs the tile kernels. Threads split pairs of (sequence, key
+// head), so that one thread sums the gradients of a key head, which its query heads share, in head order. More threads
+// than batch x kv_heads find nothing to do.
 //
-// A slice is the same with its queries behind the keys of the slices before it: rows are those of the sequence, queries begin
-// at shape.first, keys and values come from pages. Gradients of keys wait in pages as they are packed, without their scale.
+// A slice is computed the same way, with its queries after the keys of the slices before it: rows are those of the
+// sequence, queries begin at shape.first, keys and values come from pages. Gradients of keys wait in pages in packed
+// form, without their scale.
 #include "compute/ops/host/compute.h"
 #include "compute/ops/shapes.h"
 
@@ -19,9 +20,9 @@ struct bl_attention_op {
   bl_compute_t *compute;
   bl_attention_shape_t shape;
   size_t rows;           // of a sequence in qkv
-  size_t keys;           // that its last query sees
+  size_t keys;           // keys that its last query sees
   size_t packed_floats;  // of one packed tensor [keys_padded, width]
-  size_t scratch_floats; // of the kernels
+  size_t scratch_floats; // of the kernels' scratch
   size_t thread_floats;  // workspace of one thread
 };
 
@@ -56,7 +57,7 @@ bl_status_t bl__attention_plan(bl_compute_t *compute, const bl_attention_shape_t
   made->shape = *shape;
   made->rows = bl_slice_rows(shape->seq, shape->count);
   made->keys = shape->first + made->rows;
-  // A page that does not end with a tile is padded beyond it.
+  // A page that does not end with a tile is padded to the end of the tile.
   const size_t padded = (bl__tiles(made->keys) + (shape->count != 0)) * BL_TILE;
   made->packed_floats = padded * bl__head_width(shape->head_dim);
   made->scratch_floats = bl__attention_scratch_floats(made->keys, shape->head_dim, shape->flash, shape->cap != 0.0f);
@@ -68,7 +69,7 @@ bl_status_t bl__attention_plan(bl_compute_t *compute, const bl_attention_shape_t
   return BL_OK;
 }
 
-// Where the parts of one thread's workspace and of one key head lie.
+// Pointers to one thread's workspace, and offsets of one pair of sequence and key head.
 typedef struct bl__pair {
   float *packed[PACKED_COUNT];
   float *deltas, *scratch;
@@ -110,7 +111,7 @@ static bl__pair_t pair_of(const bl_attention_op_t *op, float *workspace, size_t 
   return pair;
 }
 
-// Scale that queries carry, and what it leaves in gradients of keys.
+// The scale that queries carry, and that remains in gradients of keys.
 static float query_scale(const bl_attention_op_t *op) {
   return (float)(LOG2_E * bl_attention_scale(&op->shape));
 }
@@ -123,18 +124,18 @@ static const void *element(const bl_attention_op_t *op, const void *x, size_t in
   return bl__element(op->shape.dtype, x, index);
 }
 
-// What is saved of one query head: float log-sum-exps, or elements of probabilities.
+// The saved part of one query head: float log-sum-exps, or elements of probabilities.
 static const void *saved_of(const bl_attention_op_t *op, const void *saved, size_t head) {
   return op->shape.flash ? (const float *)saved + head * op->rows : element(op, saved, head * op->rows * op->keys);
 }
 
-// Rows of a packed tensor between `row` and the end of the last tile that is used.
+// Clears the rows of a packed tensor between `row` and the end of the last used tile.
 static void clear_from(const bl_attention_op_t *op, const bl__pair_t *pair, size_t row, float *packed) {
   const size_t width = pair->head.width;
   memset(packed + row * width, 0, (bl__tiles(op->keys) * BL_TILE - row) * width * sizeof(float));
 }
 
-// Rows of queries: padding before them in their first tile, and behind them.
+// Packs rows of queries, and pads before them in their first tile, and after them.
 static void pack_queries(const bl_attention_op_t *op, const bl__pair_t *pair, size_t stride, float scale, const void *x,
                          float *packed) {
   const size_t first = op->shape.first, width = pair->head.width, before = first % BL_TILE;
@@ -147,7 +148,7 @@ static size_t slices_of(const bl_attention_op_t *op) {
   return op->shape.count == 0 ? 0 : op->shape.first / op->shape.count + 1;
 }
 
-// Row 0 of this sequence in a page, whose rows lie pair->page_stride apart.
+// Offset of row 0 of this sequence in a page, whose rows are pair->page_stride apart.
 static size_t page_start(const bl_attention_op_t *op, const bl__pair_t *pair) {
   return pair->sequence * op->rows * pair->page_stride;
 }
@@ -159,7 +160,7 @@ static void pack_key_rows(const bl_attention_op_t *op, size_t stride, const void
   typed(op)->pack(op->rows, op->shape.head_dim, stride, 1.0f, v, pair->packed[PACKED_V] + offset);
 }
 
-// pages NULL: of a whole sequence.
+// pages NULL: a whole sequence.
 static void pack_keys(const bl_attention_op_t *op, const bl__pair_t *pair, const void *qkv, void *const *pages,
                       bool backward) {
   const bl_kernels_t *kernels = op->compute->kernels;
@@ -180,7 +181,7 @@ static void pack_keys(const bl_attention_op_t *op, const bl__pair_t *pair, const
   }
 }
 
-// This pair's keys and values into its slice's page.
+// Copies this pair's keys and values to its slice's page.
 static void keep_keys(const bl_attention_op_t *op, const bl__pair_t *pair, const void *qkv, void *page) {
   const size_t bytes = op->shape.head_dim * bl__element_bytes(op->shape.dtype), start = page_start(op, pair);
   for (size_t row = 0; row < op->rows; row++) {
@@ -212,8 +213,8 @@ static void forward_pair(const bl_attention_op_t *op, const bl__pair_t *pair, co
   }
 }
 
-// Sums of the gradients of keys and values that later slices have given, `store` false; or back to those of the slices
-// before this one.
+// Reads the gradient sums of keys and values from later slices (`store` false), or writes them back for the slices
+// before this one (`store` true).
 static void move_sums(const bl_attention_op_t *op, const bl__pair_t *pair, float *const *gradients, bool store) {
   const bl_typed_kernels_t *floats = bl__typed(op->compute, BL_COMPUTE_FP32);
   const size_t columns[] = {pair->page_k, pair->page_v}, width = pair->head.width, start = page_start(op, pair);
@@ -245,8 +246,8 @@ static void backward_pair(const bl_attention_op_t *op, const bl__pair_t *pair, c
   const bl_attention_shape_t *shape = &op->shape;
   const size_t group = shape->heads / shape->kv_heads;
   float *const *packed = pair->packed;
-  const size_t first = pair->first_row * pair->qkv_stride; // of this sequence in qkv and dqkv
-  const size_t own = shape->first * pair->head.width;      // of the first own row in packed tensors
+  const size_t first = pair->first_row * pair->qkv_stride; // offset of this sequence in qkv and dqkv
+  const size_t own = shape->first * pair->head.width;      // offset of the first own row in packed tensors
   pack_keys(op, pair, qkv, pages, true);
   begin_sums(op, pair, gradients);
   memset(pair->deltas, 0, bl__tiles(op->keys) * BL_TILE * sizeof(float));
@@ -261,14 +262,14 @@ static void backward_pair(const bl_attention_op_t *op, const bl__pair_t *pair, c
     kernels->attention_backward(&pair->head, packed[PACKED_DATT], pair->deltas, shape->flash ? kept : NULL,
                                 shape->flash ? NULL : kept, packed[PACKED_DQ], packed[PACKED_DK], packed[PACKED_DV],
                                 pair->scratch);
-    // Written over the query this thread has packed: dqkv may be qkv.
+    // Overwrites the query that this thread has packed: dqkv may be qkv.
     kernels->unpack(op->rows, shape->head_dim, pair->qkv_stride, (float)bl_attention_scale(shape),
                     packed[PACKED_DQ] + own, bl__element_to(shape->dtype, dqkv, first + column));
   }
   if (pages != NULL) {
     move_sums(op, pair, gradients, true);
   }
-  // dK came from queries that carry log2(e) and the scale.
+  // dK was computed from queries that carry log2(e) and the scale.
   kernels->unpack(op->rows, shape->head_dim, pair->qkv_stride, 0.693147180559945309f, packed[PACKED_DK] + own,
                   bl__element_to(shape->dtype, dqkv, first + pair->k_column));
   kernels->unpack(op->rows, shape->head_dim, pair->qkv_stride, 1.0f, packed[PACKED_DV] + own,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss over rows of logits, and drawing a token from one row.
+// Loss over rows of logits, and the draw of a token from one row.
 #include "compute/ops/draw.h"
 #include "compute/ops/host/compute.h"
 
@@ -8,7 +8,7 @@
 #define GRAIN 64 // elements
 
 void bl__cap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float cap, float *logits) {
-  for (uint64_t row = 0; row < (stride == vocab ? 1 : rows); row++) { // dense rows are one
+  for (uint64_t row = 0; row < (stride == vocab ? 1 : rows); row++) { // dense rows are handled as one
     float *line = logits + row * stride;
     BL__PARALLEL(compute, stride == vocab ? rows * vocab : vocab, GRAIN, part) {
       compute->kernels->cap(part.last - part.first, cap, line + part.first);

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-// Gradients of gains are summed by ranges of rows, and those in order: how many depends on the shape alone, so that the
-// thread count does not matter. Where not even two fit, one range is summed in its place.
+// Gradients of gains are summed over ranges of rows, and the range sums are added in order. The number of ranges
+// depends on the shape alone, so the thread count does not matter. If not even two fit, there is one range.
 #define RANGES_MAX 32
 #define SUMS       (16u << 10) // floats
 

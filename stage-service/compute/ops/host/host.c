@@ -46,7 +46,8 @@ static bl_status_t create(const bl_compute_options_t *options, bl_compute_t **co
   }
   made->threads = options->threads;
   made->kernels = kernels;
-  // Products with bf16 instructions go with the kernels asked for: an older set stays an older set in all it does.
+  // bf16 instructions are used only with the best kernels: a caller that asks for an older set gets only older
+  // instructions.
   made->bf16_products = bl__engine_has_bf16() && kernels == bl__kernels_select(BL_ISA_AUTO);
   char engine[64];
   bl__engine_describe(engine, sizeof engine);
@@ -55,7 +56,7 @@ static bl_status_t create(const bl_compute_options_t *options, bl_compute_t **co
   return BL_OK;
 }
 
-// Denormal operands and results count as zero (EXECUTION.md 15); per thread.
+// Sets denormal operands and results to zero (EXECUTION.md 15); per thread.
 static void flush_denormals(void) {
 #if defined(__SSE__)
   _mm_setcsr(_mm_getcsr() | 0x8040u); // flush to zero, denormals are zero

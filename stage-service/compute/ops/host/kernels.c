@@ -7,7 +7,7 @@ extern const bl_kernels_t bl__kernels_baseline;
 extern const bl_kernels_t bl__kernels_avx2;
 extern const bl_kernels_t bl__kernels_avx512;
 
-// The sets are compiled for x86-64-v3 and x86-64-v4; these are the parts of those levels that kernels can use.
+// The sets are compiled for x86-64-v3 and x86-64-v4. These are the features of those levels that kernels can use.
 static bool has_avx2(void) {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
 }

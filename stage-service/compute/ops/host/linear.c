@@ -2,17 +2,17 @@
 // Linear layers as planned products. A plan holds up to five: forward, input gradient (plain and accumulating), weight
 // gradient (plain and accumulating).
 //
-// In bf16 products read a rounded copy of the master weight, which linear_pack makes. Where the CPU has instructions for
-// bf16 operands are multiplied as they are; elsewhere they are widened into workspace and multiplied as floats, which is
+// In bf16, products read a rounded copy of the master weight, which linear_pack writes. If the CPU has instructions for
+// bf16, operands are multiplied directly. Otherwise they are widened into workspace and multiplied as floats, which is
 // exact, and the result is rounded (widened.c).
 #include "compute/ops/host/linear.h"
 #include "compute/ops/shapes.h"
 
 #include <stdlib.h>
 
-// oneDNN reads B of a wide product from memory again and again. Weight gradients that are wider than high are cut into
-// equal parts of at most this many columns: measured on oneDNN 2.6, one Zen 5 core, 182 to 210 GFLOP/s for
-// 768 x 3072 x 1024, 201 to 212 for 768 x 768 x 1024.
+// oneDNN reads B of a wide product from memory repeatedly. Weight gradients at least as wide as high are cut into equal
+// column blocks of at most this many columns, if one fits cache lines: measured on oneDNN 2.6, one Zen 5 core, 182 to
+// 210 GFLOP/s for 768 x 3072 x 1024, 201 to 212 for 768 x 768 x 1024.
 #define WEIGHT_COLUMNS 512
 
 static int64_t weight_parts(const bl_linear_shape_t *shape) {
@@ -30,7 +30,7 @@ static int64_t weight_parts(const bl_linear_shape_t *shape) {
   return 1;
 }
 
-// The products of a plan, as oneDNN sees them. Widened operands are dense copies, and a residual is in C already.
+// Returns the shape of a plan's product for oneDNN. Widened operands are dense copies, and a residual is already in C.
 static bl__product_shape_t product_shape(const bl_linear_op_t *op, int which) {
   const bl_linear_shape_t *shape = &op->shape;
   const bool widened = op->mode == BL__WIDENED, native = op->mode == BL__NATIVE_BF16;
@@ -69,7 +69,7 @@ static bl__product_shape_t product_shape(const bl_linear_op_t *op, int which) {
                                  .pack_b = shape->prepack && !widened,
                                  .accumulate = which == BL__INPUT_ACCUMULATE,
                                  .bf16 = native};
-  default: // dW = x^T dy, or its transposition dy^T x; one part of its columns
+  default: // dW = x^T dy, or its transpose dy^T x; one block of its columns
     return (bl__product_shape_t){.m = in_out ? in : out,
                                  .n = (in_out ? out : in) / weight_parts(shape),
                                  .k = rows,
@@ -129,7 +129,8 @@ static size_t packed_bytes_of(const bl__product_t *product) {
   return product ? bl_align_up(bl__product_packed_bytes(product), BL_CACHE_LINE_BYTES) : 0;
 }
 
-// Both input products read one packed copy: they differ in the sum alone.
+// The plain and the accumulating input-gradient product share one packed weight. They differ only in whether they
+// accumulate.
 static void size_packed(bl_linear_op_t *op) {
   const size_t weight = op->shape.in * op->shape.out;
   if (op->mode == BL__WIDENED) {
@@ -194,7 +195,7 @@ void bl__linear_execute(bl_linear_op_t *op, int which, const char *name, const v
   }
 }
 
-// The weight as it is, rounded; floats again where products are widened.
+// Rounds the weight without reordering it; back to floats if products are widened.
 static void round_weight(bl_linear_op_t *op, const float *w, void *packed) {
   const bl_typed_kernels_t *kernels = bl__typed(op->compute, BL_COMPUTE_BF16);
   BL__PARALLEL(op->compute, op->shape.in * op->shape.out, BL_CACHE_LINE_BYTES, range) {
@@ -207,7 +208,7 @@ static void round_weight(bl_linear_op_t *op, const float *w, void *packed) {
 }
 
 void bl__linear_pack(bl_linear_op_t *op, const float *w, const float *bias, void *packed) {
-  (void)bias; // read as it is
+  (void)bias; // read directly
   bl_compute_t *compute = op->compute;
   if (op->mode == BL__WIDENED || (op->mode == BL__NATIVE_BF16 && !op->shape.prepack)) {
     round_weight(op, w, packed);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-// Rows that gradients of the parameters and of the input visit together while they lie in cache.
+// Rows whose parameter and input gradients are computed together while the rows are in cache.
 #define ROWS_TOGETHER 16
 
 void bl__norm_forward(bl_compute_t *compute, const bl_norm_shape_t *shape, const void *x, const float *gain,
@@ -18,7 +18,7 @@ void bl__norm_forward(bl_compute_t *compute, const bl_norm_shape_t *shape, const
   }
 }
 
-// What one thread does for its rows of dx and, with one thread, for the parameters as well.
+// One thread's work for its rows of dx and, if it is the only thread, for the parameters as well.
 static void backward_rows(bl_compute_t *compute, const bl_norm_shape_t *shape, bl__range_t rows, const void *dy,
                           const void *x, const float *gain, const float *stats, const void *residual_gradient,
                           void *dx) {
@@ -32,7 +32,7 @@ static void backward_rows(bl_compute_t *compute, const bl_norm_shape_t *shape, b
                       bl__element_to(dtype, dx, offset));
 }
 
-// Columns are summed in row order whoever sums them, so that the thread count does not matter.
+// Every column is summed in row order by whichever thread, so that the thread count does not matter.
 static void partial_columns(bl_compute_t *compute, const bl_norm_shape_t *shape, bl__range_t rows, bl__range_t columns,
                             const void *dy, const void *x, const float *stats, float *partials) {
   const float *deviations = shape->rms ? stats : stats + shape->rows;
@@ -62,7 +62,7 @@ void bl__norm_backward(bl_compute_t *compute, const bl_norm_shape_t *shape, cons
     }
     return;
   }
-  if (partials) { // first: dx may lie over dy
+  if (partials) { // first, because dx may be dy
     BL__PARALLEL(compute, shape->width, 16, columns) {
       partial_columns(compute, shape, (bl__range_t){0, shape->rows}, columns, dy, x, stats, partials);
     }

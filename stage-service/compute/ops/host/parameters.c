@@ -2,7 +2,7 @@
 #include "compute/ops/host/compute.h"
 
 #define GRAIN      64 // elements
-#define SUM_RANGES 64 // of sum_squares: fixed, so that the order does not depend on the thread count
+#define SUM_RANGES 64 // of sum_squares: fixed, so that the order of the sum does not depend on the thread count
 
 static void update(bl_compute_t *compute, const bl_adamw_tensor_t *t) {
   BL__PARALLEL(compute, t->count, GRAIN, part) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What layers in parts need beside the operations of whole ones (model/split.h).
+// Operations that layers in parts need in addition to those of whole layers (model/split.h).
 #include "compute/ops/host/compute.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ void bl__sum_parts(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_comp
   }
 }
 
-// Row `index` of a table that begins with row `first` and has `count`; NULL: it is elsewhere.
+// Row `index` of a table that begins with row `first` and has `count` rows; NULL: another part has it.
 static const float *row_of(const float *table, uint64_t index, uint64_t first, uint64_t count, uint64_t width) {
   return table && index >= first && index - first < count ? table + (index - first) * width : NULL;
 }
@@ -58,7 +58,7 @@ void bl__embedding_part_backward(bl_compute_t *compute, const bl_embedding_part_
   }
 }
 
-// Column of a row's label among those from `first` on, or `vocab`: it is elsewhere.
+// Column of a row's label among those from `first` on; `vocab`: another part has it.
 static size_t column_of(int32_t label, uint64_t first, uint64_t vocab) {
   const uint64_t token = (uint64_t)label;
   return token >= first && token - first < vocab ? token - first : vocab;
@@ -87,7 +87,7 @@ void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab
       for (uint32_t part = 0; part < parts; part++) {
         const float *of = statistics + (part * rows + row) * BL_SOFTMAX_STATISTICS;
         largest = of[0] > largest ? of[0] : largest;
-        label_logit += of[2]; // one of them has it, the others add 0
+        label_logit += of[2]; // one part has it, the others add 0
       }
       for (uint32_t part = 0; part < parts; part++) {
         const float *of = statistics + (part * rows + row) * BL_SOFTMAX_STATISTICS;

@@ -29,9 +29,9 @@ enum { ARGUMENT_A, ARGUMENT_B, ARGUMENT_C, ARGUMENT_SCRATCH, ARGUMENT_BIAS, ARGU
 struct bl__product {
   bl__engine_t *engine;
   dnnl_primitive_t primitive;
-  dnnl_primitive_t packing;                 // plain B to packed B, or NULL
-  dnnl_memory_t plain;                      // of `packing`
-  dnnl_memory_t memories[ARGUMENTS_MAX];    // NULL where the product has no such argument
+  dnnl_primitive_t packing;                 // reorder from plain B to packed B, or NULL
+  dnnl_memory_t plain;                      // argument of `packing`
+  dnnl_memory_t memories[ARGUMENTS_MAX];    // NULL if the product has no such argument
   dnnl_exec_arg_t arguments[ARGUMENTS_MAX]; // compact
   dnnl_exec_arg_t packing_arguments[3];
   dnnl_memory_t packing_scratch;
@@ -62,7 +62,7 @@ static bl_status_t fail(bl_error_t *err, const char *call, dnnl_status_t status)
                       status_text(status));
 }
 
-// Leaves the function through `label` with `result` set when a oneDNN call fails.
+// Leaves the function through `label` with `result` set if a oneDNN call fails.
 #define CHECK(result, err, label, call)                                                                                \
   do {                                                                                                                 \
     dnnl_status_t check_status = (call);                                                                               \
@@ -72,7 +72,7 @@ static bl_status_t fail(bl_error_t *err, const char *call, dnnl_status_t status)
     }                                                                                                                  \
   } while (0)
 
-// ---- descriptors, whichever the version ------------------------------------------------------------------------
+// ---- descriptors, for both versions -----------------------------------------------------------------------------
 
 static dnnl_status_t desc_create(desc_t *desc, dnnl_data_type_t type, int64_t rows, int64_t columns, int64_t row_stride,
                                  int64_t column_stride) {
@@ -200,7 +200,7 @@ void bl__engine_destroy(bl__engine_t *engine) {
 }
 
 #if defined(__x86_64__)
-// Sets of instructions are sets of bits: a newer one contains those it builds on.
+// Instruction sets are bit sets: a newer one contains those that it extends.
 static bool isa_has(dnnl_cpu_isa_t isa) {
   return ((int)dnnl_get_effective_cpu_isa() & (int)isa) == (int)isa;
 }
@@ -283,7 +283,7 @@ static void raise(size_t *bytes, size_t wanted) {
   *bytes = wanted > *bytes ? wanted : *bytes;
 }
 
-// The reorder from B with its strides to the layout the product chose.
+// Plans the reorder from B with its strides to the layout that the product chose.
 static bl_status_t plan_packing(bl__product_t *product, desc_view_t plain, desc_view_t packed, bl_error_t *err) {
   bl_status_t result = BL_OK;
   dnnl_engine_t engine = product->engine->engine;

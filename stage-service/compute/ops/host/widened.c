@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of bf16 as products of floats. Widening is exact, so this differs from a product of bf16 in the order of its
-// sums alone.
+// bf16 products as products of floats. Widening is exact, so the result differs from that of a bf16 product only by the
+// order of its sums.
 #include "compute/ops/host/linear.h"
 
-#define PIECE 256 // elements that are rounded and widened together
+#define PIECE 256 // elements rounded and widened at a time
 
-// Dense copies in the workspace: of what has rows of `in`, then of what has rows of `out`.
+// Dense copies in the workspace: of operands with rows of `in`, then of operands with rows of `out`.
 typedef struct {
   float *x, *y;
 } copies_t;
@@ -18,7 +18,7 @@ size_t bl__widened_bytes(const bl_linear_shape_t *shape) {
   return copy_bytes(shape->rows, shape->in) + copy_bytes(shape->rows, shape->out);
 }
 
-// NULLs where there is no workspace; the failure is kept.
+// Both are NULL if there is no workspace; the failure is recorded.
 static copies_t copies_of(const bl_linear_op_t *op, const char *name) {
   char *workspace = bl__compute_workspace(op->compute, op->workspace_bytes, name);
   if (!workspace) {
@@ -46,7 +46,7 @@ static void widen(const bl_linear_op_t *op, size_t columns, size_t stride, const
   }
 }
 
-// To rows of bf16, or of floats for logits.
+// Writes rows of bf16, or of floats for logits.
 static void narrow(const bl_linear_op_t *op, bl_compute_dtype_t dtype, size_t columns, size_t stride, const float *from,
                    void *to) {
   BL__PARALLEL(op->compute, op->shape.rows, 1, rows) {

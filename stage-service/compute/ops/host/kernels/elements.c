@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over floats whatever activations are: optimizer, sums, tiles of packed keys.
+// Loops over floats, independent of the type of activations: optimizer, sums, tiles of packed keys.
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/vector.h"
 

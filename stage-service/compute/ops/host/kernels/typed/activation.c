@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // GELU in its tanh form (Hendrycks, Gimpel 2016) and the gated forms SwiGLU and GeGLU (Shazeer 2020).
 //
-// With tanh(u) = 2 sigmoid(2u) - 1, GELU is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3): no cancellation for
-// negative x, and one exponential.
+// With tanh(u) = 2 sigmoid(2u) - 1, GELU is x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). This needs one
+// exponential and does not cancel for negative x.
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/typed/element.h"
 
@@ -32,8 +32,8 @@ void BL_KERNEL(gelu_backward)(size_t count, const void *dact_elements, const voi
   }
 }
 
-// The gate is sigmoid-like of both kinds: f(x) = x s(v) with v = x (SiLU) or the argument of GELU, so that f'(x) =
-// s (1 + x v' (1 - s)) and 1 - s = exp(-v) s. `gate` is a constant at each call: one loop of each kind.
+// Both kinds of gate have the form f(x) = x s(v) with s = sigmoid and v = x (SiLU) or the argument of GELU, so that
+// f'(x) = s (1 + x v' (1 - s)) and 1 - s = exp(-v) s. `gate` is a constant in each call, which gives one loop per kind.
 __attribute__((always_inline)) static inline float argument(const bl_gate_t gate, float x) {
   return gate == BL_GATE_SILU ? x : x * (GELU_LINEAR + GELU_CUBIC * x * x);
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention of one head, tile by tile (Dao et al. 2022, Dao 2023): a tile of BL_TILE queries meets tiles of
-// BL_TILE keys up to the diagonal, with a window from the first one that a query of it sees. Flash keeps a running
-// maximum and sum per row and saves only the log-sum-exp; naive stores the probabilities. Both use the same products.
-// Queries carry log2(e) and the scale, so exponentials are powers of two.
+// Causal attention of one head, tile by tile (Dao et al. 2022, Dao 2023). A tile of BL_TILE queries is multiplied with
+// tiles of BL_TILE keys up to the diagonal; with a window, from the first tile that one of its queries sees. Flash
+// keeps a running maximum and sum per row and saves only the log-sum-exp. Naive stores the probabilities. Both use the
+// same products. Queries carry log2(e) and the scale, so exponentials are powers of two.
 //
 // Backward, per query tile i and key tile j <= i:
 //   P = 2^(Q K^T - lse)   dV_j += P^T dO_i   dP = dO_i V_j^T   dS = P (dP - delta)   dQ_i += dS K_j   dK_j += dS^T Q_i
-// With a cap, scores S' = cap tanh(S / cap) take the place of S = Q K^T, and dS is P (dP - delta) (1 - (S' / cap)^2).
+// With a cap, scores S' = cap tanh(S / cap) replace S = Q K^T, and dS is P (dP - delta) (1 - (S' / cap)^2).
 #include "base/minmax.h"
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/tile.h"
@@ -15,7 +15,7 @@
 #include <math.h>
 #include <string.h>
 
-// Columns a product must cover for `count` keys: whole groups, the rest being zero padding.
+// Columns that a product must cover for `count` keys: whole groups; the rest is zero padding.
 static inline size_t padded(size_t count) {
   return (count + BL_HEAD_ALIGN - 1) / BL_HEAD_ALIGN * BL_HEAD_ALIGN;
 }
@@ -56,27 +56,27 @@ void BL_KERNEL(row_dots)(size_t rows, size_t width, size_t stride, const void *a
   }
 }
 
-// The query that row r of tile i is, from head->first on; NOT_HERE: padding before the first one.
+// The index of the query in row r of tile i, counted from head->first. NOT_HERE: padding before the first one.
 #define NOT_HERE SIZE_MAX
 static inline size_t query_of(const bl__head_t *head, size_t i, size_t r) {
   const size_t row = i * BL_TILE + r;
   return row < head->first ? NOT_HERE : row - head->first;
 }
 
-// A tile of queries and one of keys that meet. Whole: every row sees every key.
+// A tile of queries and a tile of keys that are multiplied. whole: every row sees every key.
 typedef struct peer_probe {
   size_t i, j, rows, keys;
   bool whole;
 } rendezvous_t;
 
-// What of them is computed: `rows` rows from `row`, and keys [first, keys); `first` begins a group of BL_HEAD_ALIGN.
-// Where they meet whole that is all of it; else groups of BL_HEAD_ALIGN rows with the keys that one of the group sees,
-// which saves a third of the tile on the diagonal. Without rows: none sees any.
+// The part of them that is computed: `rows` rows from `row` on, and keys [first, keys); `first` begins a group of
+// BL_HEAD_ALIGN. If every row sees every key, it is everything. Otherwise it is a group of BL_HEAD_ALIGN rows with the
+// keys that one of them sees, which saves a third of the tile on the diagonal. rows 0: no row sees any key.
 typedef struct piece {
   size_t row, rows, first, keys;
 } piece_t;
 
-// Keys at the start of tile j, at most `keys`, that have left the window of row r of tile i.
+// Number of keys at the start of tile j, at most `keys`, that are before the window of row r of tile i.
 static inline size_t hidden_of(const bl__head_t *head, size_t i, size_t j, size_t r, size_t keys) {
   const size_t end = (i - j) * BL_TILE + r + 1;
   return head->window == 0 || end <= head->window ? 0 : bl_min_u64(end - head->window, keys);
@@ -87,9 +87,10 @@ static inline rendezvous_t rendezvous_of(const bl__head_t *head, size_t i, size_
   return (rendezvous_t){i, j, rows, keys, i != j && hidden_of(head, i, j, rows - 1, keys) == 0};
 }
 
-// Tile i of queries meets tiles [first_tile, i] of keys, and tile j of keys tiles [j, last_tile] of queries.
+// Tile i of queries is multiplied with tiles [first_tile, i] of keys, and tile j of keys with tiles [j, last_tile] of
+// queries.
 static inline size_t first_tile(const bl__head_t *head, size_t i) {
-  const size_t keys = i * BL_TILE + 1; // up to the first row's own
+  const size_t keys = i * BL_TILE + 1; // up to the key of the first row
   return head->window == 0 || keys <= head->window ? 0 : (keys - head->window) / BL_TILE;
 }
 
@@ -139,7 +140,7 @@ static void scores_of(const bl__head_t *head, size_t i, size_t j, piece_t piece,
   }
 }
 
-// Sets what lies at and behind `visible` in its group of BL_HEAD_ALIGN scores.
+// Sets the scores from `visible` to the end of its group of BL_HEAD_ALIGN.
 static inline void hide(float *scores, size_t visible, float value) {
   const size_t inside = visible % BL_HEAD_ALIGN;
   float *group = scores + visible - inside;
@@ -148,9 +149,9 @@ static inline void hide(float *scores, size_t visible, float value) {
   }
 }
 
-// One row of a tile meets its running maximum and sum: scores become powers of two relative to the new maximum.
-// `visible` keys come before the diagonal; the rest of their group passes through the same loops as minus infinity,
-// which leaves them without remainder, and becomes zero. Returns the factor for what was summed so far.
+// Updates the running maximum and sum of one row with the scores of a tile: scores become powers of two relative to the
+// new maximum. `visible` keys come before the diagonal. The rest of their group passes through the same loops as minus
+// infinity, so that no loop has a remainder, and becomes zero. Returns the factor for the sums so far.
 __attribute__((always_inline)) static inline float softmax_row(float *scores, size_t visible, float *maximum,
                                                                float *sum) {
   const size_t columns = padded(visible);
@@ -179,7 +180,7 @@ static inline void hide_before(float *scores, size_t first, size_t hidden, float
   }
 }
 
-// As softmax_row, of scores [first, visible) of which those before `hidden` have left the window.
+// Like softmax_row, for scores [first, visible), of which those before `hidden` are outside of the window.
 static float softmax_window_row(float *scores, size_t first, size_t hidden, size_t visible, float *maximum,
                                 float *sum) {
   if (hidden >= visible) {
@@ -199,7 +200,7 @@ static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *
     maxima[r] = -INFINITY;
     sums[r] = 0.0f;
   }
-  if (head->window != 0) { // the first tile may have nothing for a row
+  if (head->window != 0) { // the first tile may have no key for a row
     memset(output, 0, rows * head->width * sizeof(float));
   }
   for (size_t j = first_tile(head, i); j <= i; j++) {
@@ -208,7 +209,7 @@ static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *
       const piece_t piece = piece_of(head, &m, n);
       scores_of(head, i, j, piece, scores, BL_TILE);
       for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
-        // Full tiles have a constant trip count: copies of the loops, and the common one unrolls.
+        // Full tiles have a constant trip count. The loops are duplicated so that the common one unrolls.
         float *row = scores + r * BL_TILE;
         float factor;
         if (m.whole) {
@@ -274,7 +275,7 @@ static void naive_forward(const bl__head_t *head, size_t i, size_t rows, float *
     }
     for (size_t c = first; c < columns; c++) {
       stored[c] = bl__element_of(row[c] * inverse);
-      row[c] = bl__float_of(stored[c]); // values are weighted as the backward will see it
+      row[c] = bl__float_of(stored[c]); // the backward weights values with the stored numbers
     }
     for (size_t c = columns; c < head->seq; c++) {
       stored[c] = bl__element_of(0.0f);
@@ -321,7 +322,7 @@ static void cap_slopes(const bl__head_t *head, piece_t piece, const float *score
   }
 }
 
-// P of one piece, as stored; slopes of a cap (NULL: none) need the scores again.
+// P of one piece, as stored. The slopes of a cap (NULL: no cap) need the scores, which are recomputed.
 static void probabilities_stored(const bl__head_t *head, const rendezvous_t *m, piece_t piece,
                                  const bl__element_t *probabilities, float *p, float *slopes) {
   for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
@@ -342,7 +343,7 @@ static void probabilities_stored(const bl__head_t *head, const rendezvous_t *m, 
   }
 }
 
-// P of one piece, again from scores and log-sum-exp; slopes as above.
+// P of one piece, recomputed from scores and log-sum-exp; slopes as above.
 static void probabilities_again(const bl__head_t *head, const rendezvous_t *m, piece_t piece, const float *lse,
                                 float *p, float *slopes) {
   scores_of(head, m->i, m->j, piece, p, BL_TILE);
@@ -351,7 +352,7 @@ static void probabilities_again(const bl__head_t *head, const rendezvous_t *m, p
   }
   for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
     float *row = p + r * BL_TILE;
-    const size_t query = query_of(head, m->i, r); // of padding all that comes of it is 0
+    const size_t query = query_of(head, m->i, r); // all results of padding are 0
     const float shift = query == NOT_HERE ? 0.0f : lse[query] * BL_LOG2_E;
     if (m->whole) {
       for (size_t c = 0; c < BL_TILE; c++) {
@@ -369,7 +370,7 @@ static void probabilities_again(const bl__head_t *head, const rendezvous_t *m, p
   }
 }
 
-// Gradients that one piece of tiles (i, j) gives. p, slopes (NULL: no cap) and ds are scratch tiles.
+// Adds the gradients from one piece of tiles (i, j). p, slopes (NULL: no cap) and ds are scratch tiles.
 static void backward_piece(const bl__head_t *head, const rendezvous_t *m, piece_t piece, const float *datt,
                            const float *deltas, const float *p, const float *slopes, float *ds, float *dq, float *dk,
                            float *dv) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over elements: sums, and ways from and to float.
+// Loops over elements: sums, and conversions from and to float.
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/typed/element.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax cross-entropy of one row of float logits, and its gradient, which as elements starts where the row does.
+// Softmax cross-entropy of one row of float logits, and its gradient, whose elements start where the row starts.
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/typed/element.h"
 #include "compute/ops/host/kernels/vector.h"
@@ -8,10 +8,11 @@
 
 #define PIECE 256
 
-// Exponentials times the factor become elements from the start of the row on.
+// Writes the exponentials times the factor as elements from the start of the row on.
 static void write_gradient(size_t vocab, float factor, float *logits) {
   bl__element_t *gradient = (bl__element_t *)(void *)logits;
-  for (size_t start = 0; start < vocab; start += PIECE) { // elements are no longer than floats: none is hit unread
+  for (size_t start = 0; start < vocab;
+       start += PIECE) { // elements are no longer than floats: no unread float is overwritten
     const size_t count = vocab - start < PIECE ? vocab - start : PIECE;
     bl__element_t piece[PIECE];
     for (size_t i = 0; i < count; i++) {
@@ -21,8 +22,8 @@ static void write_gradient(size_t vocab, float factor, float *logits) {
   }
 }
 
-// As write_gradient, of logits that were capped: their exponentials are made again, since the slope of the cap needs the
-// logits themselves.
+// Like write_gradient, for capped logits. It recomputes the exponentials, because the slope of the cap needs the logits
+// themselves.
 static void write_capped(size_t vocab, size_t label, float scale, float cap, float largest, float factor,
                          float *logits) {
   bl__element_t *gradient = (bl__element_t *)(void *)logits;
@@ -67,7 +68,7 @@ double BL_KERNEL(cross_entropy)(size_t vocab, size_t label, float scale, float c
     write_capped(vocab, label, scale, cap, largest, (float)((double)scale / sum), logits);
     return log(sum) + ((double)largest - label_logit);
   }
-  // Sums of 1024 in float, of those in double: fp32 rounding does not grow with the vocabulary.
+  // Sums of 1024 in float, the sum of those in double: fp32 rounding does not grow with the vocabulary.
   double total = 0.0;
   for (size_t start = 0; start < vocab; start += 1024) {
     const size_t end = vocab - start < 1024 ? vocab : start + 1024;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm of the heads of queries and keys inside rows of qkv (Henry et al. 2020, arXiv 2010.04245, as Qwen3 and Gemma 3
-// have it): each head is a row of the RMSNorm of norm.c.
+// RMSNorm of the heads of queries and keys inside rows of qkv (Henry et al. 2020, arXiv 2010.04245, as in Qwen3 and
+// Gemma 3): each head is a row of the RMSNorm of norm.c.
 #include "base/minmax.h"
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/typed/element.h"
 
 #include <math.h>
 
-#define HEADS 32 // whose statistics are kept at a time
+#define HEADS 32 // heads whose statistics are kept at a time
 
 void BL_KERNEL(head_norm_forward)(size_t rows, const bl_head_norm_shape_t *shape, const void *qkv,
                                   const float *query_gain, const float *key_gain, void *y) {
@@ -34,7 +34,7 @@ void BL_KERNEL(head_norm_forward)(size_t rows, const bl_head_norm_shape_t *shape
   }
 }
 
-// 1 / root mean squares, as norm_forward has them.
+// 1 / root mean squares, as in norm_forward.
 static void deviations_of(size_t heads, size_t width, float epsilon, const bl__element_t *x, float *deviations) {
   const float inverse_width = 1.0f / (float)width;
   for (size_t head = 0; head < heads; head++, x += width) {

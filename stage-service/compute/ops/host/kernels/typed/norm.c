@@ -59,7 +59,7 @@ void BL_KERNEL(norm_backward)(size_t rows, size_t width, bool rms, float gain_of
     sum = rms ? 0.0f : sum * inverse_width;
     dot *= r * r * inverse_width; // times (x - mean) gives normalized mean(g normalized)
     if (residual_gradient) {
-#pragma GCC ivdep // dx may be x, dy or the residual: the same element
+#pragma GCC ivdep // dx may be x, dy or the residual gradient: always the same element
       for (size_t i = 0; i < width; i++) {
         dx[i] = bl__element_of(
             r * (bl__float_of(dy[i]) * (gain[i] + gain_offset) - sum - (bl__float_of(x[i]) - mean) * dot) +

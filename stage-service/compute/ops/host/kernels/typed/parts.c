@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sum over the parts of a layer. Compiled without -fassociative-math: the tree is as it is written here, so that every
-// compiler gives the bits of every other.
+// The sum over the parts of a layer. Compiled without -fassociative-math, so that the tree is evaluated as written and
+// every compiler gives the same bits.
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/typed/element.h"
 
 #define PIECE  128
-#define LEVELS 7 // sums that wait, of at most 64 parts, and the last one
+#define LEVELS 7 // sums that wait, for at most 64 parts, and the last one
 
-// Reads one part, adds the sums of as many parts before it as a binary counter says (model/fold.h), and leaves the result
-// among them. Returns where.
+// Reads one part, adds as many waiting sums of earlier parts as a binary counter says (model/fold.h), and stores the
+// result among them. Returns its address.
 static float *add_part(uint32_t part, size_t count, const bl__element_t *x, float sums[LEVELS][PIECE]) {
   uint32_t level = 0;
   while ((part >> level & 1) != 0) {
