@@ -150,7 +150,7 @@ void bl_chunk_use_slice(bl_chunk_t *chunk, const bl_chunk_slice_t *slice) {
   chunk->slice = *slice;
 }
 
-// Of a slice, what comes before it in the table of positions [., hidden]; NULL without one.
+// The rows of a position table [., hidden] from the slice's first position on; NULL without a table.
 static float *positions_from(const bl_chunk_t *chunk, const float *table) {
   const uint64_t start = (uint64_t)chunk->slice.index * (chunk->model.seq / chunk->slices);
   return table == NULL ? NULL : (float *)(uintptr_t)table + start * chunk->model.hidden;
@@ -215,7 +215,7 @@ void bl_chunk_recompute(bl_chunk_t *chunk, const void *in, void *slot) {
   forward_layers(chunk, (void *)(uintptr_t)in, slot, NULL); // the forward reads its input only
 }
 
-// The parts of W that belong to no layer.
+// The part of W outside of layers.
 static void backward_weight_ends(bl_chunk_t *chunk, const int32_t *tokens, const void *in, void *slot) {
   if (chunk->span.head) {
     bl__norm_add_gradient(chunk, &chunk->final_norm, bl__final_norm_gradient(chunk, slot));

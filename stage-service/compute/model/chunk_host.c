@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A chunk whose masters and moments lie in memory of the host. Its gradients come there layer by layer, while the device
-// goes on; the CPU updates tensor by tensor, and each goes back while the next one is updated.
+// A chunk whose masters and moments lie in memory of the host. Its gradients are copied there layer by layer while the
+// device continues. The CPU updates tensor by tensor, and each weight is copied back while the next one is updated.
 //
-// The stream of copies orders what comes and goes; three events order it with the operations: `complete` (gradients are
-// there to be taken), `landed` (they have been taken), `returned` (weights have come back). A weight whose master alone
-// products would read (model/resident.h) goes back to where its gradient was, and is packed from there: that has been
-// taken, and the next step clears it. Of an attempt that is given up gradients may still be on their way: operations that
-// write there wait for them (bl__chunk_wait_copies).
+// The stream of copies orders the copies. Three events order it with the operations: `complete` (gradients may be
+// copied), `landed` (they have been copied), `returned` (weights have been copied back). If products do not read the
+// master of a weight directly (model/resident.h), the weight is copied back to the place of its gradient and packed
+// from there: that gradient was copied before, and the next step clears the place. Gradients of an aborted attempt may
+// still be being copied: operations that write there wait for them (bl__chunk_wait_copies).
 #include "compute/model/chunk_internal.h"
 
 #include "sys/clock.h"
@@ -14,7 +14,7 @@
 
 #define LANDING_NS (600ull * BL_NS_PER_S)
 
-// The first failure stays; bl_chunk_status says it.
+// Keeps the first failure, which bl_chunk_status returns.
 static bool keep(bl_chunk_t *chunk, bl_status_t status, const bl_error_t *err) {
   if (status != BL_OK && chunk->failure.status == BL_OK) {
     chunk->failure = *err;
@@ -40,7 +40,7 @@ void bl__chunk_host_destroy(bl_chunk_t *chunk) {
   if (chunk->host == NULL) {
     return;
   }
-  if (chunk->landed != NULL) { // nothing may touch what goes
+  if (chunk->landed != NULL) { // memory that is about to be freed must not be in use
     bl_error_t err;
     bl_status_t status = bl_device_event_record(chunk->device, chunk->landed, chunk->host->copies, &err);
     if (status == BL_OK) {
@@ -55,14 +55,14 @@ void bl__chunk_host_destroy(bl_chunk_t *chunk) {
   bl_device_event_destroy(chunk->device, chunk->returned);
 }
 
-// ---- gradients come
+// ---- gradients to the host
 
 static uint64_t end_of(const bl_chunk_t *chunk, uint32_t place) {
   return place < chunk->parameter_count ? chunk->places[place].offset_elements
                                         : chunk->sizes.weight_bytes / sizeof(float);
 }
 
-// What the device was told so far has made these gradients.
+// Copies gradients to the host after the work queued so far, which computes them.
 static void land(bl_chunk_t *chunk, uint32_t first, uint32_t last) {
   const bl_host_optimizer_t *host = chunk->host;
   if (first == last) {
@@ -91,7 +91,7 @@ void bl__chunk_land_layer(bl_chunk_t *chunk, uint32_t layer) {
   }
 }
 
-// Of what lies outside of layers.
+// Copies the gradients of parameters outside of layers.
 static void land_ends(bl_chunk_t *chunk) {
   land(chunk, 0, chunk->layers[0].first_place);
   land(chunk, chunk->layers[chunk->span.layer_count - 1].end_place, chunk->parameter_count);
@@ -107,7 +107,7 @@ void bl_chunk_land_rest(bl_chunk_t *chunk) {
   if (chunk->host == NULL) {
     return;
   }
-  if (bl_chunk_has_tied_gradient(chunk)) { // which has only now been added up
+  if (bl_chunk_has_tied_gradient(chunk)) { // its sum was complete only now
     land_ends(chunk);
   }
   chunk->last = false;
@@ -127,7 +127,7 @@ void bl__chunk_wait_copies(bl_chunk_t *chunk) {
   (void)keep(chunk, status, &err);
 }
 
-// ---- weights go back
+// ---- weights back to the device
 
 static bl_status_t send_back(bl_chunk_t *chunk, uint32_t i, bl_device_stream_t *stream, bl_error_t *err) {
   return bl_device_copy(chunk->device, stream, bl__chunk_weight(chunk, i),
@@ -145,7 +145,7 @@ void bl__chunk_send_weights(bl_chunk_t *chunk) {
   (void)keep(chunk, status, &err);
 }
 
-// What the operations are told from now on finds all weights back.
+// Makes operations queued from now on wait until all weights have been copied back.
 static bl_status_t order_returned(bl_chunk_t *chunk, bl_error_t *err) {
   bl_status_t status = bl_device_event_record(chunk->device, chunk->returned, chunk->host->copies, err);
   return status == BL_OK ? bl_device_stream_wait_event(chunk->device, bl__chunk_stream(chunk), chunk->returned, err)

@@ -11,7 +11,7 @@
 
 #define CACHE_LINE_ELEMENTS (BL_CACHE_LINE_BYTES / sizeof(float))
 
-// Place of a role's tensor, or of what part `part` has of it; the chunk holds it.
+// Returns the place of a role's tensor, or of part `part` of it. The chunk has it.
 static uint32_t place_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint32_t model_layer, uint32_t part) {
   const uint32_t index = bl_parameter_index(&chunk->model, role, model_layer);
   const uint32_t wanted = bl__chunk_is_in_parts(chunk) && bl_split_cuts(role) ? part : 0;
@@ -22,7 +22,7 @@ static uint32_t place_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint
   return i;
 }
 
-// Number of the model's part that is the `index`-th here.
+// The model's number of the part that is the chunk's `index`-th.
 static uint32_t part_number(const bl_chunk_t *chunk, uint32_t index) {
   return bl_split_first(chunk->layout.options.split) + index;
 }
@@ -40,7 +40,7 @@ float *bl__chunk_weight(const bl_chunk_t *chunk, uint32_t place) {
   return offset == BL_RESIDENT_NOWHERE ? gradient_at(chunk, place) : at(chunk->arenas.weights, offset);
 }
 
-// Where weights and moments are updated.
+// The device on which weights and moments are updated.
 static bl_device_t *updating_device(const bl_chunk_t *chunk) {
   return chunk->host != NULL ? bl_device_host() : chunk->device;
 }
@@ -63,8 +63,8 @@ typedef struct {
   bl_parameter_role_t weight, bias; // BL_PARAMETER_ROLES: none
 } linear_roles_t;
 
-// q, k, v lie without a gap and are one weight [qkv_width, hidden], and one bias where they have such, whether they are
-// tensors of their own or one; so are gate and up [2 ffn, hidden].
+// q, k and v lie without a gap and are one weight [qkv_width, hidden], and one bias if they have biases, whether they
+// are separate tensors or one. So are gate and up [2 ffn, hidden].
 static linear_roles_t roles_of(const bl_model_t *model, bl__product_t product) {
   const bool gpt2 = model->family == BL_FAMILY_GPT2;
   switch (product) {
@@ -99,7 +99,7 @@ static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t p
     linear.packed = (char *)chunk->arenas.packed + layer * chunk->packed_layer_bytes +
                     chunk->packed_offset_bytes[product] + index * packed;
   }
-  // A bias that is added once for all parts has its gradient from the first one here.
+  // The first part of this chunk holds the gradient of a bias that is added once for all parts.
   if (role.bias != BL_PARAMETER_ROLES && (index == 0 || !bl__chunk_is_in_parts(chunk) || bl_split_cuts(role.bias))) {
     place = place_of(chunk, role.bias, model_layer, part);
     linear.bias = bl__chunk_weight(chunk, place);
@@ -131,7 +131,7 @@ static void bind_head(bl_chunk_t *chunk, uint32_t index) {
   if (chunk->ops->linear_packed_bytes(head->whole) > 0) {
     head->linear.packed = (char *)chunk->arenas.packed + head->packed_offset_bytes;
   }
-  if (chunk->ops->linear_packed_bytes(head->row) > 0) { // pieces that remain read the same copy
+  if (chunk->ops->linear_packed_bytes(head->row) > 0) { // pieces with other row counts read the same copy
     head->linear.plain = (char *)chunk->arenas.packed + head->plain_offset_bytes;
   }
   if (bl_chunk_span_two_gradients(&chunk->model, chunk->span)) { // the second buffer follows all parameters
@@ -140,7 +140,7 @@ static void bind_head(bl_chunk_t *chunk, uint32_t index) {
   }
 }
 
-// The parameters of a weight are updated together with its packed copy, where the back end can.
+// Makes the update write the packed copy of a weight together with its parameters, if the back end can.
 static void bind_copy(bl_chunk_t *chunk, const float *first, uint64_t elements, void *copy) {
   const uint64_t from = (uint64_t)(first - (const float *)chunk->arenas.weights);
   for (uint32_t i = 0; i < chunk->parameter_count; i++) {
@@ -162,7 +162,7 @@ static void bind_copies(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_
   }
 }
 
-// The first place of a layer or of what follows it, between the ends of the model.
+// The first place of a layer, or of what follows it, between the ends of the model.
 static uint32_t first_place_of(const bl_chunk_t *chunk, uint32_t model_layer) {
   uint32_t i = 0;
   while (i < chunk->parameter_count &&
@@ -198,7 +198,7 @@ static void bind_layer(bl_chunk_t *chunk, uint32_t index) {
 
 typedef void (*visit_fn)(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *linear);
 
-// Every weight that products read, with the operation that reads it.
+// Calls `visit` for every weight that products read, with the operation that reads it.
 static void visit_linears(bl_chunk_t *chunk, visit_fn visit) {
   for (uint32_t layer = 0; layer < chunk->span.layer_count; layer++) {
     for (int product = 0; product < BL__PRODUCTS; product++) {
@@ -278,7 +278,7 @@ static bl_status_t clear_moments(bl_chunk_t *chunk, bl_error_t *err) {
 bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, uint32_t threads, bl_error_t *err) {
   bl_drawing_t drawing = {.model = &chunk->model, .seed = seed, .threads = threads, .device = updating_device(chunk)};
   bl_status_t status = bl_drawing_begin(&drawing, err);
-  if (status == BL_OK) { // padding is defined
+  if (status == BL_OK) { // so that padding is defined
     status = bl_device_fill(drawing.device, NULL, updated_weights(chunk), 0, chunk->sizes.weight_bytes, err);
   }
   for (uint32_t i = 0; i < chunk->parameter_count && status == BL_OK; i++) {
@@ -343,7 +343,7 @@ void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer) {
   chunk->ops->accumulate(chunk->compute, bl_chunk_tied_elements(chunk), other, bl_chunk_tied_gradient(chunk));
 }
 
-// The gradient of a norm becomes the sum over the rows of all parts.
+// Replaces the gradient of a norm with the sum over the rows of all parts.
 static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
   float *own = chunk->arenas.gradients + place->offset_elements;
   const uint64_t room = bl_align_up(place->elements, CACHE_LINE_ELEMENTS), floats = chunk->here * room;
@@ -416,7 +416,7 @@ float *bl_chunk_second_gradient(bl_chunk_t *chunk, uint32_t part) {
   return bl_chunk_span_two_gradients(&chunk->model, chunk->span) ? chunk->head[index].linear.weight_gradient : NULL;
 }
 
-// Elements [first, end) of the gradients: those of the head's weight, which lie at one end of them, or all others.
+// Finds elements [first, end) of the gradients: that of the head's weight, which lies at one end, or all others.
 static void find_region(const bl_chunk_t *chunk, bool head, uint64_t *first, uint64_t *end) {
   const uint64_t all = chunk->sizes.gradient_bytes / sizeof(float);
   *first = 0;
@@ -427,7 +427,7 @@ static void find_region(const bl_chunk_t *chunk, bool head, uint64_t *first, uin
   }
   const uint64_t at = (uint64_t)(chunk->head->linear.weight_gradient - (const float *)chunk->arenas.gradients);
   const uint64_t elements = bl_chunk_tied_elements(chunk);
-  if (at == 0) { // the copy of a tied embedding
+  if (at == 0) { // the head's copy of a tied embedding
     *end = head ? elements : all;
     *first = head ? 0 : elements;
   } else {

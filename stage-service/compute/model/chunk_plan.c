@@ -13,7 +13,7 @@ static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
   const bool whole = !bl__chunk_is_in_parts(chunk);
   const struct {
     uint64_t in, out;
-    bool residual; // adds to it: of a layer in parts that is done, with the bias, when the parts are added up
+    bool residual; // adds the residual; for layers in parts that is done, with the bias, when the parts are summed
   } products[BL__PRODUCTS] = {
       [BL__QKV] = {model->hidden, bl_model_qkv_width(model), false},
       [BL__ATTENTION_OUT] = {bl_model_query_width(model), model->hidden, true},
@@ -64,7 +64,7 @@ static uint64_t packed_bytes(const bl_chunk_t *chunk, const bl_linear_op_t *op) 
   return bl_align_up(chunk->ops->linear_packed_bytes(op), BL_CACHE_LINE_BYTES);
 }
 
-// The head of one part of the vocabulary; its packed copies follow those of the parts before.
+// Plans the head of one part of the vocabulary. Its packed copies follow those of the parts before it.
 static bl_status_t plan_head(bl_chunk_t *chunk, bl__head_t *head, uint32_t part, bl_error_t *err) {
   const unsigned all = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT;
   const uint64_t piece = chunk->workspace.head_rows, rest = chunk->rows % piece;
@@ -77,7 +77,7 @@ static bl_status_t plan_head(bl_chunk_t *chunk, bl__head_t *head, uint32_t part,
     status = plan_head_rows(chunk, head, 1, BL_LINEAR_FORWARD, false, &head->row, err);
   }
   if (status == BL_OK) {
-    const bool one_copy = chunk->ops->adamw_packs; // serves every row count
+    const bool one_copy = chunk->ops->adamw_packs; // one copy serves every row count
     head->packed_offset_bytes = chunk->sizes.packed_bytes;
     chunk->sizes.packed_bytes += packed_bytes(chunk, head->whole);
     head->plain_offset_bytes = one_copy ? head->packed_offset_bytes : chunk->sizes.packed_bytes;
@@ -115,7 +115,7 @@ static void plan_embedding(bl_chunk_t *chunk) {
   }
 }
 
-// Of the layers with a window, or of the others.
+// Plans attention of the layers with a window, or of the other layers.
 static bl_status_t plan_attention_of(bl_chunk_t *chunk, uint32_t slice, bool window, bl_error_t *err) {
   const bl_model_t part = bl_split_model(&chunk->model, chunk->parts), *model = &part;
   const bl_layout_options_t *options = &chunk->layout.options;
@@ -191,7 +191,7 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   chunk->sizes.moment_bytes =
       bl_shard_moments(chunk->places, chunk->parameter_count, chunk->owners, chunk->copy, chunk->moments) *
       sizeof(float);
-  const bl_dtype_t dtype = chunk->host != NULL ? chunk->layout.options.dtype : BL_DTYPE_FP32; // all stay
+  const bl_dtype_t dtype = chunk->host != NULL ? chunk->layout.options.dtype : BL_DTYPE_FP32; // fp32: all weights stay
   chunk->sizes.resident_bytes =
       bl_resident_weights(&chunk->model, chunk->span, dtype, chunk->places, chunk->parameter_count, chunk->resident) *
       sizeof(float);

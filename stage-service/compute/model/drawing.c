@@ -6,13 +6,13 @@
 #include <stdlib.h>
 
 #define PIECE_ELEMENTS (4u << 20) // drawn at a time for a device whose memory the CPU cannot write
-#define LEAST_ELEMENTS 16384u     // of one thread: about a millisecond, beside which making a thread is little
+#define LEAST_ELEMENTS 16384u     // minimum per thread: about a millisecond, far more than the start of a thread takes
 
 typedef struct {
   const bl_drawing_t *drawing;
   const bl_parameter_t *parameter;
   const bl_slice_t *slice;
-  uint64_t first; // element of the slice that `values` begins with
+  uint64_t first; // element of the slice at the start of `values`
   float *values;
 } piece_t;
 

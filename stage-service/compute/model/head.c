@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Final norm, head and loss of the last chunk. Logits [head_rows, vocab], floats whatever the dtype, rows logits_stride
-// apart, are made piece by piece in workspace, become their own gradient there, and are gone: they are never stored whole (EXECUTION.md 6).
+// Final norm, head and loss of the last chunk. Logits [head_rows, vocab], float whatever the dtype, rows logits_stride
+// apart, are computed piece by piece in workspace and are replaced there with their own gradient. They are never stored
+// whole (EXECUTION.md 6).
 //
-// Of a vocabulary in parts each part's columns are a head of their own: parts tell each other the statistics of their
-// columns, a few floats a row, and what their columns give back to the hidden state is added up like a layer's.
+// If the vocabulary is in parts, the columns of each part are a head of their own. Parts exchange the statistics of
+// their columns, a few floats per row. Their gradients of the hidden state are summed like those of a layer.
 #include "compute/model/chunk_internal.h"
 
 static void *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {
@@ -14,16 +15,16 @@ static void *row_of(const bl_chunk_t *chunk, const void *state, uint64_t row) {
   return (char *)(uintptr_t)state + row * chunk->model.hidden * bl_dtype_bytes(chunk->layout.options.dtype);
 }
 
-// The final norm of own rows into the start of the workspace [own rows, hidden], its statistics beside it; then all rows,
-// there or in the group's window.
+// Writes the final norm of own rows to the start of the workspace [own rows, hidden], and its statistics next to it.
+// Returns all rows, there or in the group's window.
 static void *normalise(bl_chunk_t *chunk, const void *hidden_state) {
   void *normalised = chunk->arenas.workspace;
   bl__norm_forward_rows(chunk, &chunk->final_norm, hidden_state, normalised,
                         workspace_at(chunk, chunk->workspace.stats_offset_bytes));
-  return (void *)(uintptr_t)bl__all_rows(chunk, normalised); // of whoever asked for it until the next one
+  return (void *)(uintptr_t)bl__all_rows(chunk, normalised); // valid until the next call of bl__all_rows
 }
 
-// One row of it.
+// The same for one row.
 static const void *normalise_row(bl_chunk_t *chunk, const void *hidden_state, uint64_t row) {
   if (chunk->ranks > 1) {
     return row_of(chunk, normalise(chunk, hidden_state), row);
@@ -42,7 +43,7 @@ static const void *packed_for(const bl__head_t *head, const bl_linear_op_t *op) 
   return op == head->whole ? head->linear.packed : head->linear.plain;
 }
 
-// Between rows of logits.
+// Floats between rows of logits.
 static uint64_t stride_of(const bl_chunk_t *chunk, const bl__head_t *head) {
   return chunk->workspace.logits_stride != 0 ? chunk->workspace.logits_stride : head->tokens.count;
 }
@@ -72,7 +73,7 @@ double bl_chunk_loss_mean(const bl_chunk_t *chunk, const bl_chunk_loss_t *losses
 // Rows of the hidden state whose logits exist at a time.
 typedef struct piece {
   uint64_t row, rows;
-  bool whole; // as many as planned, not what remains
+  bool whole; // as many rows as planned; false: the remaining ones
   void *normalised;
   const int32_t *labels;
   double *row_losses;
@@ -93,13 +94,13 @@ static bl_linear_op_t *op_for(const bl__head_t *head, const piece_t *piece) {
   return piece->whole ? head->whole : head->rest;
 }
 
-// Logits of the columns of the `index`-th part here.
+// Logits of the columns of the chunk's `index`-th part.
 static float *logits_at(const bl_chunk_t *chunk, uint32_t index) {
   float *logits = workspace_at(chunk, chunk->workspace.logits_offset_bytes);
   return logits + index * chunk->workspace.head_rows * bl_split_table_rows(chunk->model.vocab, chunk->parts);
 }
 
-// The losses of the rows, and logits become their gradient.
+// Computes the losses of the rows, and replaces logits with their gradient.
 static void lose(bl_chunk_t *chunk, const piece_t *piece) {
   const bl_ops_t *ops = chunk->ops;
   if (!bl__chunk_is_in_parts(chunk)) {
@@ -126,8 +127,8 @@ static void lose(bl_chunk_t *chunk, const piece_t *piece) {
   }
 }
 
-// What the gradients of the logits give to the weights, and to the rows: over `normalised`, or beside it in `sums`, what
-// each part adds.
+// Computes the gradients of the weights, and those of the rows: over `normalised`, or in `sums`, where each part writes
+// its addend.
 static void propagate(bl_chunk_t *chunk, const piece_t *piece, bool accumulate, void *sums) {
   const bl_ops_t *ops = chunk->ops;
   for (uint32_t i = 0; i < chunk->here && accumulate; i++) {
@@ -179,7 +180,7 @@ void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const void *out, bl
   sum_losses(chunk, loss);
 }
 
-// The logits of a row, in memory that stays until the next operation.
+// Returns the logits of a row, valid until the next operation.
 static float *logits_of_row(bl_chunk_t *chunk, const void *out, uint64_t row) {
   const void *normalised = normalise_row(chunk, out, row);
   const uint64_t columns = bl_split_table_rows(chunk->model.vocab, chunk->parts), floats = chunk->here * columns;

@@ -5,20 +5,20 @@
 //   norm1 = norm(x1)   qkv = norm1 Wqkv   attention = softmax(q k) v   x2 = x1 + attention Wout
 //   norm2 = norm(x2)   pre = norm2 Win    act = gelu(pre) or gate up   y = x2 + act Wffn
 //
-// Where the model normalises what the two projections make: post1 = attention Wout, x2 = x1 + norm(post1), and post2 likewise.
-// Where it normalises heads, attention reads heads = rotated norm(qkv), made from qkv where it is wanted; elsewhere qkv
-// itself, which the forward rotates in place.
+// If the model normalises the outputs of the two projections: post1 = attention Wout, x2 = x1 + norm(post1), and
+// likewise for post2. If it normalises heads, attention reads heads = rotated norm(qkv), computed from qkv when needed.
+// Otherwise it reads qkv itself, which the forward rotates in place.
 //
-// A layer in parts (model/split.h): norms see own rows, products all rows, Wqkv and Win give each part its own columns, and
-// what the parts' Wout and Wffn make is added up, as is what their Wqkv and Win give back. Where a layer is one part all of
-// these are one product.
+// A layer in parts (model/split.h): norms use own rows, products use all rows, and Wqkv and Win give each part its own
+// columns. The outputs of the parts' Wout and Wffn are summed, and so are the gradients from their Wqkv and Win. If a
+// layer is one part, each of these is one product.
 #include "compute/model/chunk_internal.h"
 
 static void *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {
   return (char *)chunk->arenas.workspace + offset_bytes;
 }
 
-// `slot` NULL: of a forward that keeps nothing.
+// `slot` NULL: the forward keeps nothing.
 static void *segment(const bl_chunk_t *chunk, uint32_t layer, bl_segment_kind_t kind, void *slot) {
   bl_segment_t found;
   bool exists = slot != NULL ? bl_layout_segment(&chunk->layout, layer, kind, &found)
@@ -38,7 +38,7 @@ static void *segment(const bl_chunk_t *chunk, uint32_t layer, bl_segment_kind_t 
   return (char *)slot + found.offset_bytes;
 }
 
-// The input of a layer that is not the first.
+// The input of a layer other than the first.
 static void *x1_of(const bl_chunk_t *chunk, uint32_t layer, void *slot) {
   return slot != NULL ? segment(chunk, layer, BL_SEGMENT_X1, slot)
                       : workspace_at(chunk, chunk->workspace.x_offset_bytes[layer % 2]);
@@ -72,7 +72,7 @@ bl__tensors_t bl__layer_tensors(const bl_chunk_t *chunk, uint32_t layer, void *i
   };
 }
 
-// What part `index` of those here has of a tensor in parts.
+// The tensor of the chunk's part `index`, for a tensor in parts.
 static void *of_part(const bl_chunk_t *chunk, bl_segment_kind_t kind, void *tensor, uint32_t index) {
   return (char *)tensor + index * chunk->layout.rows[kind].part_bytes;
 }
@@ -130,7 +130,7 @@ static void project(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t p
   bl__sum_end(chunk, BL_WINDOW_SUM, linear->bias, residual, y);
 }
 
-// dx [own rows] = dy W^T of a product whose input all parts read; dy is in parts.
+// dx [own rows] = dy W^T of a product whose input all parts share; dy is in parts.
 static void collect(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, bl_segment_kind_t kind,
                     void *dy, void *dx) {
   if (!bl__chunk_is_in_parts(chunk)) {
@@ -153,7 +153,7 @@ static void activation_forward(bl_chunk_t *chunk, const void *pre, void *act) {
   }
 }
 
-// dpre over pre.
+// Overwrites pre with dpre.
 static void activation_backward(bl_chunk_t *chunk, const void *dact, void *pre) {
   const uint64_t width = chunk->model.ffn / chunk->parts;
   if (chunk->model.family == BL_FAMILY_LLAMA) {
@@ -163,13 +163,13 @@ static void activation_backward(bl_chunk_t *chunk, const void *dact, void *pre) 
   }
 }
 
-// The gradient of what a projection makes, where the model normalises that; else of what it is added to.
+// The gradient of a projection's output: `post` if the model normalises that output, else the gradient of the sum.
 static void *made_of(void *post, void *sum) {
   return post != NULL ? post : sum;
 }
 
-// y [own rows] = residual + what a projection makes of x, through its norm where the model has one. y NULL: nobody wants it,
-// and only what the backward reads is made.
+// y [own rows] = residual + the projection of x, through its norm if the model has one. y NULL: no caller needs it, and
+// only what the backward reads is computed.
 static void add_projection(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t product, bl_segment_kind_t kind,
                            void *x, const bl__norm_t *norm, void *post, float *stats, const void *residual, void *y) {
   if (post == NULL) {
@@ -186,7 +186,7 @@ static void add_projection(bl_chunk_t *chunk, const bl__layer_t *layer, bl__prod
   }
 }
 
-// Rotated norms of the heads of a part, made from qkv.
+// Computes the rotated norms of the heads of a part from qkv.
 static void *normalise_heads(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t, uint32_t part) {
   chunk->ops->head_norm_forward(chunk->compute, &chunk->head_norm, qkv_of(chunk, t, part), layer->query_norm.gain,
                                 layer->key_norm.gain, t->heads);
@@ -194,17 +194,17 @@ static void *normalise_heads(bl_chunk_t *chunk, const bl__layer_t *layer, const 
   return t->heads;
 }
 
-// What attention reads of a part; the forward has rotated qkv.
+// The input of attention for a part. The forward has rotated qkv.
 static void *heads_of(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t, uint32_t part) {
   return t->heads != NULL ? normalise_heads(chunk, layer, t, part) : qkv_of(chunk, t, part);
 }
 
-// A layer's and part's share of a page of the KV cache.
+// The offset of a layer's and part's data in a page of the KV cache.
 static uint64_t share_of_page(const bl_chunk_t *chunk, const bl__layer_t *layer, uint32_t part, uint64_t part_bytes) {
   return ((uint64_t)(layer - chunk->layers) * chunk->here + part) * part_bytes;
 }
 
-// Of the slices up to this one.
+// The pages of the slices up to this one.
 static void pages_of(const bl_chunk_t *chunk, const bl__layer_t *layer, uint32_t part, void *pages[]) {
   const uint64_t offset = share_of_page(chunk, layer, part, chunk->layout.page_part_bytes);
   for (uint32_t i = 0; i <= chunk->slice.index; i++) {
@@ -231,7 +231,7 @@ static void attend(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensor
   chunk->ops->attention_slice_forward(op, heads, pages, attention, scores_of(chunk, t, part));
 }
 
-// dheads over heads.
+// Overwrites heads with dheads.
 static void attend_backward(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t, uint32_t part,
                             const void *dattention, void *heads) {
   bl_attention_op_t *op = bl__chunk_positions(chunk)->attention[layer->window];
@@ -271,7 +271,7 @@ void bl__layer_forward(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t
                  t->y);
 }
 
-// What F did not keep, while x1, qkv, x2 and pre still hold values.
+// Recomputes what F did not keep, while x1, qkv, x2 and pre still hold values.
 static void remake(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t) {
   const bl_layout_options_t *options = &chunk->layout.options;
   if (options->lean) {
@@ -288,7 +288,8 @@ static void remake(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensor
   }
 }
 
-// Through the norm of what a projection made: post holds its gradient then. sum: the gradient of what it was added to.
+// The backward of the norm of a projection's output. Afterwards post holds its gradient. sum: the gradient of the sum
+// that the output was added to.
 static void unnormalise(bl_chunk_t *chunk, const bl__norm_t *norm, void *sum, void *post, const float *stats,
                         float *partials) {
   if (post != NULL) {
@@ -296,7 +297,7 @@ static void unnormalise(bl_chunk_t *chunk, const bl__norm_t *norm, void *sum, vo
   }
 }
 
-// dqkv over qkv of a part, from the gradient of attention.
+// Overwrites a part's qkv with dqkv, computed from the gradient of attention.
 static void attention_backward(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensors_t *t, uint32_t part,
                                const void *dattention) {
   const bl_ops_t *ops = chunk->ops;
@@ -312,8 +313,8 @@ static void attention_backward(bl_chunk_t *chunk, const bl__layer_t *layer, cons
   }
 }
 
-// y holds dy. Afterwards: dpre in pre, dx2 in x2, dqkv in qkv, dx1 in x1, norm parts in norm*_gradient; with norms of what
-// projections make its gradients in post1 and post2.
+// y holds dy. Afterwards pre holds dpre, x2 dx2, qkv dqkv, x1 dx1, and norm*_gradient the norms' partial gradients. If
+// the model normalises the outputs of projections, post1 and post2 hold the gradients of those.
 void bl__layer_backward_input(bl_chunk_t *chunk, uint32_t index, const bl__tensors_t *t) {
   const bl__layer_t *layer = &chunk->layers[index];
   // [T, widest]: dact, dnorm2, dattention, dnorm1, one after the other

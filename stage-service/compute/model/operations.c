@@ -3,7 +3,7 @@
 
 #include "compute/model/chunk.h"
 
-// Of a chunk of one layer; all layers share their plans.
+// Measures a chunk of one layer; all layers share their plans.
 static bl_status_t measure_chunk(const bl_ops_t *ops, uint32_t threads, const bl_chunk_options_t *options,
                                  bl_chunk_sizes_t *sizes, uint64_t *workspace, uint64_t *held, bl_error_t *err) {
   const bl_compute_options_t wanted = {.threads = threads, .device = options->device};

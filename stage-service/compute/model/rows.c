@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam between what is shared out by rows (norms, residuals, edges) and what is by parts (products). Where layers are
-// whole there is one part, and rows are all rows.
+// The conversion between what ranks divide by rows (norms, residuals, edges) and what they divide by parts (products).
+// If layers are whole there is one part, and own rows are all rows.
 #include "compute/model/chunk_internal.h"
 
 #include "base/bytes.h"
 
 #define MOST_PARTS BL_SPLIT_MOST_PARTS
 
-// Norms run over the rows of one part after the other: what a part's rows give must not depend on who has them. Statistics
-// and gradients lie part by part, too.
+// Norms run over the rows of one part after the other, because the result for a part's rows must not depend on the rank
+// that has them. Statistics and gradients are stored part by part, too.
 static uint64_t part_bytes(const bl_chunk_t *chunk, uint32_t index) {
   return index * chunk->norm.rows * bl__chunk_row_bytes(chunk);
 }
@@ -21,7 +21,7 @@ static float *stats_of(const bl_chunk_t *chunk, const float *stats, uint32_t ind
   return (float *)(uintptr_t)stats + index * chunk->norm.rows * bl_model_norm_vectors(&chunk->model);
 }
 
-// What a layer's segment of gradients has of one part.
+// One part's vectors in a layer's segment of gradients.
 static float *partials_of(const bl_chunk_t *chunk, const float *partials, uint32_t index) {
   const uint64_t floats = (uint64_t)bl_model_norm_vectors(&chunk->model) * chunk->model.hidden;
   return (float *)(uintptr_t)partials +
@@ -93,7 +93,7 @@ const void *bl__all_rows(bl_chunk_t *chunk, const void *own) {
   if (chunk->ranks == 1) {
     return own;
   }
-  bl__make_sums(chunk); // of what the window holds
+  bl__make_sums(chunk); // of data in the window
   const uint64_t bytes = chunk->own_rows * bl__chunk_row_bytes(chunk);
   uint8_t *all = bl_group_window(chunk->group, BL_WINDOW_ROWS);
   copy(chunk, all + chunk->rank * bytes, own, bytes);
