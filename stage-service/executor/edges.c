@@ -4,10 +4,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-// A peer that is alive but silent for so long is broken. The driver notices dead and stopped ones much earlier.
+// A peer that is alive but silent for this long is broken. The driver notices dead and stopped peers much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
-// How often who waits looks whether something can be given to the transport; and where that is the device's own memory,
-// which is at the peer within some ten microseconds.
+// How often a waiting thread checks whether something can be given to the transport. LOOK_DIRECT_NS is for the device's
+// own memory, which reaches the peer within some ten microseconds.
 #define LOOK_NS        200000u
 #define LOOK_DIRECT_NS 20000u
 
@@ -27,18 +27,18 @@ static bl_tensor_key_t key_of_send(const bl_planned_op_t *op) {
                            .piece = op->op.slice};
 }
 
-// `what` ends in "from" or "to"; the trace shows it with the peer.
+// `what` ends in "from" or "to". The trace shows it followed by the peer.
 static void end_wait(bl_edges_t *edges, const char *what, uint32_t peer, uint32_t micro_batch, uint64_t start_ns) {
   char name[BL_TRACE_NAME_BYTES];
   snprintf(name, sizeof name, "%s stage %" PRIu32, what, bl_grid_seat(&edges->engine->training.grid, peer).stage);
   bl_stall_end(edges->stall, name, micro_batch, start_ns);
 }
 
-// ---- what the device is still at
+// ---- what the device still uses
 
-// Whether what goes to or comes from a peer is the memory of the device itself, and whether it is a twin. It stays what
-// it was when the attempt began: over a link that is lost meanwhile nothing goes any more, which the transport says.
-// Where there are no twins it can only be the device's own.
+// Whether tensors of a peer are moved from and to the device's own memory, and not a twin. This does not change during
+// an attempt: if a link is lost meanwhile, nothing moves over it any more, and the transport reports that. Without
+// twins it can only be the device's own memory.
 static bool direct(const bl_edges_t *edges, uint32_t peer) {
   const bl_engine_t *engine = edges->engine;
   bool reached = !edges->twins;
@@ -70,7 +70,7 @@ static bl_status_t offer(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
                                    bl_engine_edge(engine, buffer), engine->edge_bytes, err);
 }
 
-// Gives the transport what the device is done with.
+// Gives the transport what the device no longer uses.
 static bl_status_t give_ready(bl_edges_t *edges, bl_error_t *err) {
   const bl_engine_t *engine = edges->engine;
   bl_status_t status = BL_OK;
@@ -117,7 +117,7 @@ static bl_status_t wait_for_device(bl_edges_t *edges, bl_device_event_t *event, 
 typedef bl_status_t (*transport_wait_fn)(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key,
                                          uint64_t deadline_ns, bl_error_t *err);
 
-// The same at the transport.
+// The same for a wait in the transport.
 static bl_status_t wait_at_transport(bl_edges_t *edges, transport_wait_fn wait, uint32_t peer, bl_tensor_key_t key,
                                      uint64_t deadline_ns, bl_error_t *err) {
   for (;;) {
@@ -135,7 +135,7 @@ static bl_status_t wait_at_transport(bl_edges_t *edges, transport_wait_fn wait, 
   }
 }
 
-// What stands in the buffer leaves from there, or goes to its twin, behind what the device was told so far.
+// Sends the content of the buffer, directly or from its twin, after the work queued so far.
 static bl_status_t let_out(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
   bl_edge_state_t *edge = &engine->edge_states[buffer];
@@ -160,7 +160,7 @@ static bl_status_t let_out(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) 
   return status;
 }
 
-// What came to the twin goes into the buffer, before what the device is told next.
+// Copies what the twin received into the buffer, before the work that is queued next.
 static bl_status_t copy_in(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
   bl_status_t status = bl_device_copy(engine->device, engine->stream, bl_engine_edge(engine, buffer),
@@ -185,7 +185,7 @@ static bl_status_t wait_left(bl_edges_t *edges, bl_edge_state_t *edge, uint64_t 
   return wait_at_transport(edges, bl_transport_wait_sent, edge->peer, edge->key, deadline_ns, err);
 }
 
-// Until what left from `buffer` last has left.
+// Waits until the last send from `buffer` has ended.
 static bl_status_t wait_free(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
   bl_edge_state_t *edge = &edges->engine->edge_states[buffer];
   if (!edge->pending) {
@@ -211,7 +211,7 @@ static bl_status_t post_receive(bl_edges_t *edges, const bl_planned_receive_t *r
     edge->wanted_key = key_of_receive(receive);
     return status;
   }
-  if (staged(edges, from)) { // what came to the twin before must have been taken
+  if (staged(edges, from)) { // what the twin received before must have been copied
     status = bl_device_event_wait(engine->device, edge->taken, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
   }
   return status == BL_OK
@@ -235,7 +235,7 @@ bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err)
   }
   for (uint32_t i = 0; i < engine->edge_count; i++) {
     engine->edge_states[i].pending = false; // bl_transport_begin waits for older transfers
-    engine->edge_states[i].held = false;    // and the run before for the device
+    engine->edge_states[i].held = false;    // the previous run waited for the device
     engine->edge_states[i].wanted = false;
   }
   return bl_transport_begin(engine->transport, attempt, err);
@@ -249,7 +249,8 @@ bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err) {
     if (receive->post_at > index) {
       break;
     }
-    // A gradient comes back into the buffer whose activation it answers: by the time it arrives that one has left.
+    // A gradient is received into the buffer of the activation that it belongs to. When it arrives, that activation has
+    // been sent.
     status = receive->kind == BL_EDGE_X ? wait_free(edges, receive->buffer, err) : BL_OK;
     if (status == BL_OK) {
       status = post_receive(edges, receive, err);
@@ -261,7 +262,7 @@ bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err) {
   return status;
 }
 
-// The tensor cannot come before the transport may write it.
+// The tensor cannot arrive before the transport may write the buffer.
 static bl_status_t wait_offered(bl_edges_t *edges, uint32_t buffer, uint64_t deadline_ns, bl_error_t *err) {
   const bl_edge_state_t *edge = &edges->engine->edge_states[buffer];
   if (!edge->wanted) {
@@ -296,7 +297,7 @@ bl_status_t bl_edges_wait(bl_edges_t *edges, const bl_planned_op_t *op, bl_error
     const bl_planned_receive_t *receive = &edges->plan->receives[op->receive];
     status = wait_received(edges, receive, err);
     if (receive->kind == BL_EDGE_DY) {
-      edges->engine->edge_states[receive->buffer].pending = false; // its activation must have arrived
+      edges->engine->edge_states[receive->buffer].pending = false; // its activation must have arrived at the peer
     }
   }
   if (status == BL_OK && op->op.verb == BL_VERB_F) {
@@ -350,7 +351,7 @@ bl_status_t bl_edges_settle(bl_edges_t *edges, bl_error_t *err) {
 
 // ---- tied gradients
 
-// Between two places that the transport can reach.
+// Exchanges memory that the transport can reach.
 static bl_status_t exchange(bl_edges_t *edges, const void *ours, void *theirs, uint64_t bytes, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
   bl_tensor_key_t key = {.direction = BL_EXCHANGE};
@@ -386,7 +387,7 @@ bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
   uint8_t *ours = engine->tied_twins.base, *theirs = ours + bytes;
   bl_status_t status = bl_device_copy(engine->device, engine->stream, ours, gradient, bytes, err);
   if (status == BL_OK) {
-    status = bl_edges_finish(edges, err); // the peer needs it first
+    status = bl_edges_finish(edges, err); // the peer needs these sends first
   }
   if (status == BL_OK) {
     status = bl_engine_finish(engine, err);

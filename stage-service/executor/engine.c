@@ -21,17 +21,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Itself, what it waits for (its message and its slot or block), a block made again, and its part of E and L.
+// The operation itself, its waits (for its message, and for its slot or block), a recomputed block, and its part of E
+// and L.
 #define TRACE_EVENTS_PER_OPERATION 6
 #define TRACE_EVENTS_PER_STEP      8 // waits and work outside operations
-// Rounds of everything on a device before it is taken apart: what is queued waits for nobody, so it ends.
+// Deadline for all work on a device before it is destroyed. Queued work waits for no peer, so it ends.
 #define DRAIN_NS (600ull * BL_NS_PER_S)
 
 static bl_status_t no_memory(bl_error_t *err) {
   return bl_error_set(err, BL_EXHAUSTED, "no memory for the stage's tables");
 }
 
-// Counts the time since `since_ns` to a phase, and sets it to now.
+// Adds the time since `since_ns` to a phase, and sets `since_ns` to now.
 static void end_phase(bl_engine_t *engine, bl_start_phase_t phase, uint64_t *since_ns) {
   const uint64_t now_ns = bl_clock_now_ns();
   engine->start_ns[phase] += now_ns - *since_ns;
@@ -98,7 +99,7 @@ static bl_status_t create_compute(bl_engine_t *engine, bl_error_t *err) {
   return status == BL_OK ? bl_device_event_create(engine->device, false, &engine->finished, err) : status;
 }
 
-// NCCL, where the job's tensors may go by it. Where it may also be another path, its lack is no error.
+// Loads NCCL if the job's tensors may use it. If another path may be used as well, a missing NCCL is no error.
 static bl_status_t start_nccl(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
   const bl_job_data_path_t path = bl_job_boundary_path(&engine->job);
   const bool asked = path == BL_JOB_DATA_PATH_NCCL;
@@ -118,11 +119,12 @@ static bl_status_t start_nccl(bl_engine_t *engine, const bl_engine_options_t *op
   return BL_OK;
 }
 
-// Tokens for the cores of this machine, where it has fewer than stages.
+// Opens the tokens for the cores of this machine, if it has fewer cores than stages.
 static bl_status_t share_cores(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
   const bl_job_t *job = &engine->job;
-  if (options->first_core >= 0 || !engine->device->host_memory) { // whoever pins stages has given out the cores, and
-    return BL_OK;                                                 // a GPU computes without one
+  // An operator who pins stages has assigned the cores, and a GPU computes without one.
+  if (options->first_core >= 0 || !engine->device->host_memory) {
+    return BL_OK;
   }
   if (options->core_tokens == NULL) {
     return job->pipeline.cores.set
@@ -144,13 +146,13 @@ static bl_status_t share_cores(bl_engine_t *engine, const bl_engine_options_t *o
   return status;
 }
 
-// Stage that holds the embedding (first) or the head (last virtual stage) of the first pipe.
+// The stage that holds the embedding (`last` false) or the head (last virtual stage) of the first pipe.
 static uint32_t stage_at_end(const bl_training_t *training, bool last) {
   const bl_schedule_t *schedule = training->schedule;
   return schedule->stage_of[last ? bl_schedule_depth(schedule) - 1 : 0];
 }
 
-// Who updates which of this stage's parameters.
+// Assigns the owner, the copy that updates it, to each of this stage's parameters.
 static bl_status_t assign_owners(bl_engine_t *engine, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
   const bl_schedule_t *schedule = training->schedule;
@@ -212,11 +214,10 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
     owners += owners != NULL ? bl_chunk_span_parameter_count(&training->model, options.span) : 0;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk->chunk); k++) {
       const bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk->chunk, k);
-      engine->parameter_count +=
-          parameter.owned && parameter.updated; // others' of a tensor group are in the files, too
+      engine->parameter_count += parameter.owned && parameter.updated; // other ranks' parts are in the files, too
     }
     if (pipe > 0 || !bl_chunk_tied_needs_peer(chunk->chunk)) {
-      continue; // the gradient of the second pipe's copy goes to the first one's
+      continue; // the second pipe's copy sends its gradient to the first pipe's
     }
     if (engine->tied != NULL) {
       engine->tied_twin = chunk->chunk;
@@ -242,8 +243,8 @@ static bl_status_t count_of_order(bl_engine_t *engine, const bl_schedule_t *orde
   return status;
 }
 
-// Slots and edge buffers that plans for training, of each order, and the forward-only plan of this stage need. The edge
-// buffers of the order that the job does not begin with are there once a plan needs them.
+// Counts the slots and edge buffers that plans for training, in each order, and the forward-only plan of this stage
+// need. Edge buffers for the order that the job does not start with are allocated when a plan needs them.
 static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
   const bl_training_stage_t *stage = &training->stages[engine->stage];
@@ -267,9 +268,9 @@ static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error
   return status;
 }
 
-// Threads to draw weights on. A stage on the host has the cores that it computes on, so that stages of one machine do
-// not fight; for a GPU's there is nothing else to do, and stages of the machine share its processors, one stage to a
-// GPU.
+// Number of threads that draw weights. A stage on the host uses the cores that it computes on, so that stages of one
+// machine do not compete. With GPUs the processors are idle meanwhile, and the stages of the machine, one per GPU,
+// share them.
 static uint32_t drawing_threads(const bl_engine_t *engine) {
   const uint32_t own = (uint32_t)engine->job.pipeline.threads, ranks = bl_grid_ranks(&engine->training.grid);
   uint32_t devices = 0;
@@ -293,7 +294,7 @@ static bl_status_t load_initial(bl_engine_t *engine, bl_error_t *err) {
                                     .split = training->layout.split,
                                     .device = bl_engine_updating_device(engine),
                                     .threads = threads};
-    // The first parameter of a chunk lies at the start of its arena (bl_chunk_span_places).
+    // The first parameter of a chunk lies at the start of the chunk's arena (bl_chunk_span_places).
     bl_status_t status = bl_chunk_weights_load(&start, bl_chunk_parameter(chunk, 0).weight, err);
     if (status != BL_OK) {
       return status;
@@ -333,7 +334,7 @@ static bl_status_t load_weights(bl_engine_t *engine, const bl_engine_options_t *
   return status;
 }
 
-// Room for a copy of all that this stage saves, where the job writes checkpoints.
+// Reserves memory for a copy of all that this stage saves, if the job writes checkpoints.
 static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
   if (engine->job.checkpoint.folder == NULL) {
     return BL_OK;
@@ -353,7 +354,7 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
         bl_snapshot_tensor_t *tensor = &tensors[count++];
         *tensor = (bl_snapshot_tensor_t){.parameter = p.parameter, .slice = p.slice};
         tensor->tile = bl_split_slice(model, &p.parameter, bl_split_parts(split), 0).run;
-        if (p.cut || split.rank == 0) { // what all have alike the first one writes
+        if (p.cut || split.rank == 0) { // the first tensor rank writes what all have
           tensor->parts[BL_CHECKPOINT_WEIGHT] = p.weight;
           tensor->parts[BL_CHECKPOINT_FIRST_MOMENT] = p.first_moment;
           tensor->parts[BL_CHECKPOINT_SECOND_MOMENT] = p.second_moment;
@@ -423,7 +424,7 @@ static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options
   return bl_transport_create(&transport, &engine->transport, err);
 }
 
-// Everything whose size memory has.
+// Plans everything that determines the size of memory.
 static bl_status_t make_plans(bl_engine_t *engine, size_t *op_count, bl_error_t *err) {
   bl_status_t status = assign_owners(engine, err);
   if (status == BL_OK && engine->training.grid.tensor > 1) {
@@ -511,7 +512,7 @@ void bl_engine_destroy(bl_engine_t *engine) {
   if (engine == NULL) {
     return;
   }
-  if (engine->compute != NULL && engine->finished != NULL) { // nothing may touch what goes
+  if (engine->compute != NULL && engine->finished != NULL) { // memory that is about to be freed must not be in use
     bl_error_t ignored;
     if (bl_ops_finish(engine->ops, engine->compute, engine->device, engine->finished, bl_clock_now_ns() + DRAIN_NS,
                       &ignored) != BL_OK) {
@@ -522,7 +523,7 @@ void bl_engine_destroy(bl_engine_t *engine) {
   bl_trace_destroy(engine->trace);
   bl_core_tokens_detach(engine->core_tokens);
   if (engine->transport != NULL) {
-    bl_transport_destroy(engine->transport); // before the arenas that it sends from
+    bl_transport_destroy(engine->transport); // before the arenas from which it sends
   }
   bl_nccl_engine_destroy(engine->nccl);
   for (uint32_t i = 0; i < engine->chunk_count; i++) {

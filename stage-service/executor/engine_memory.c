@@ -13,7 +13,7 @@
 
 _Static_assert(sizeof(bl_chunk_loss_t) == BL_STAGE_LOSS_BYTES, "what is planned for the losses");
 
-// What the operations of this stage ask for, as its back end has planned them.
+// The memory needs of this stage's operations, as its back end has planned them.
 static bl_operation_memory_t operations_of(const bl_engine_t *engine) {
   bl_operation_memory_t operations = {
       .held_bytes = engine->ops->held_bytes == NULL ? 0 : engine->ops->held_bytes(engine->compute)};
@@ -74,7 +74,7 @@ bl_status_t bl__engine_reserve(bl_engine_t *engine, bl_memory_tag_t tag, bl_aren
 
 // ---- edge buffers
 
-// Takes buffers [from, to) of an arena that has addresses for all and counts none (host).
+// Allocates buffers [from, to) of an arena that has addresses for all buffers but memory for none (host).
 static bl_status_t take_edges(bl_engine_t *engine, uint32_t from, uint32_t to, bl_error_t *err) {
   const uint64_t bytes = (to - from) * engine->edge_bytes;
   bl_memory_plan(&engine->account, BL_MEMORY_EDGES, bytes);
@@ -101,7 +101,7 @@ bl_status_t bl_engine_hold_edges(bl_engine_t *engine, uint32_t count, bl_error_t
   return status;
 }
 
-// Where some plan may need more of them than the first, those have addresses and no memory yet.
+// If some plan may need more buffers than the first plan, the additional ones get addresses but no memory yet.
 static bl_status_t reserve_edges(bl_engine_t *engine, uint64_t bytes, bl_error_t *err) {
   if (engine->edges_held == engine->edge_count) {
     return bl__engine_reserve(engine, BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, bytes, &engine->edges, err);
@@ -133,7 +133,7 @@ static bl_status_t resize_slots(bl_engine_t *engine, uint32_t count, bl_error_t 
   if (status == BL_OK && engine->slot_twins.capacity > 0) {
     status = bl_segments_resize(&engine->slot_twins, count, err);
     if (status != BL_OK && bl_segments_resize(&engine->slots, before, NULL) != BL_OK) {
-      return status; // more slots than planned: fewer always works, so this was a shrink that half failed
+      return status; // restoring fails only after a shrink: a reduction always works
     }
   }
   return status;
@@ -204,7 +204,7 @@ static bl_status_t own_slots(const bl_engine_t *engine, uint32_t *own, bl_error_
 }
 
 static bl_status_t reserve_slots(bl_engine_t *engine, uint32_t own, bl_error_t *err) {
-  // Only what may leave is shared: private memory can have large pages.
+  // Only memory from which blocks may leave is shared: private memory can have large pages.
   const bool parks = engine->training.layout.recompute != BL_RECOMPUTE_FULL &&
                      (engine->training.stage_count > 1 || engine->training.hosts.count > 0);
   bl_status_t status =
@@ -213,7 +213,7 @@ static bl_status_t reserve_slots(bl_engine_t *engine, uint32_t own, bl_error_t *
   return status == BL_OK ? bl_engine_hold_slots(engine, own, err) : status;
 }
 
-// ---- what the CPU and the device tell each other
+// ---- data exchanged between CPU and device
 
 static void place_data(bl_engine_t *engine, const bl_stage_memory_t *memory) {
   uint8_t *base = engine->data.base;
@@ -224,7 +224,7 @@ static void place_data(bl_engine_t *engine, const bl_stage_memory_t *memory) {
   engine->labels = (int32_t *)(void *)(base + memory->labels_at);
 }
 
-// ---- all of it
+// ---- all arenas
 
 typedef struct {
   bl_memory_tag_t tag;
@@ -260,10 +260,11 @@ static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wa
   }
 }
 
-// Before anything is made: whether the device has room for all of it, with every tag in the answer.
+// Checks before any allocation that the device has memory for everything. The error lists every tag.
 static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTED], uint64_t slots, uint64_t held,
                                 bl_error_t *err) {
-  // The most that NCCL will take beside the plan, when stages are connected and it is known who goes by it.
+  // The maximum that NCCL will take in addition to the plan, once stages are connected and it is known which peers use
+  // it.
   const uint64_t ways = engine->nccl == NULL ? 0 : 2 * (uint64_t)bl_engine_peers(engine, NULL, 0);
   const uint64_t communicators = ways * BL_NCCL_CHANNEL_BYTES;
   uint64_t free_bytes, total_bytes, planned = slots + held + communicators;
@@ -287,7 +288,7 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
   }
   if (planned <= free_bytes) {
     engine->free_at_plan = free_bytes;
-    engine->device_bytes = planned - slots - held - communicators; // what is held has been taken before
+    engine->device_bytes = planned - slots - held - communicators; // held memory has been taken before
     return BL_OK;
   }
   if (communicators > 0) {
@@ -302,7 +303,7 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
                       bl_bytes_format(free_bytes, one), bl_bytes_format(total_bytes, total), away);
 }
 
-// Of communicators that this stage has with others.
+// Counts the communicators that this stage has with others.
 static uint64_t count_communicators(const bl_engine_t *engine) {
   bl_transport_path_t paths[BL_TRANSPORT_MAX_PEERS];
   const size_t count =
@@ -348,7 +349,7 @@ bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_
   return BL_OK;
 }
 
-// The same of the host, where the optimizer is there: what is pinned the kernel cannot take back.
+// The same check for the host, if the optimizer is there: the kernel cannot reclaim pinned memory.
 static bl_status_t check_host(bl_engine_t *engine, const bl_stage_memory_t *memory, bl_error_t *err) {
   const uint64_t free_bytes = bl_memory_available_bytes();
   if (engine->host == NULL || memory->host_bytes + memory->shadow_bytes <= free_bytes) {
@@ -397,7 +398,7 @@ void bl__engine_free_events(bl_engine_t *engine) {
   free(engine->settled);
 }
 
-// What the back end keeps for itself is planned and held like an arena.
+// Plans and counts what the back end holds itself, like an arena.
 static bl_status_t count_held(bl_engine_t *engine, uint64_t held, bl_error_t *err) {
   bl_memory_plan(&engine->account, BL_MEMORY_WORKSPACE, held);
   return bl_memory_acquire(&engine->account, BL_MEMORY_WORKSPACE, held, err);
@@ -409,7 +410,7 @@ bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  // A device that is told ahead reads a batch long after the CPU has gone on to the next.
+  // An asynchronous device reads a batch long after the CPU has continued to the next one.
   engine->batch_count = engine->stream == NULL ? 1 : engine->training.schedule->micro_batches;
   bl_stage_memory_t memory;
   status = plan_memory(engine, &memory, err);
@@ -470,7 +471,7 @@ void bl__engine_hand_out(bl_engine_t *engine) {
                                 .packed = sizes.packed_bytes == 0 ? NULL : weights + weight_bytes,
                                 .workspace = engine->workspace.base};
     moments += 2 * moment_bytes;
-    if (engine->host != NULL) { // what is updated is together
+    if (engine->host != NULL) { // everything that is updated lies together
       arenas.masters = (float *)(void *)moments;
       arenas.landed = (float *)(void *)(moments + master_bytes);
       moments += 2 * master_bytes;

@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-// One run under way.
+// One run in progress.
 typedef struct {
   bl_engine_t *engine;
   const bl_run_t *run;
@@ -23,8 +23,8 @@ typedef struct {
   bl_stall_t stall;
   bl_edges_t edges;
   bl_parked_t parked;
-  bool has_core;             // where stages share them
-  uint32_t core_micro_batch; // that it computes on it
+  bool has_core;             // if stages share cores
+  uint32_t core_micro_batch; // micro-batch that it computes on the core
 } pass_t;
 
 static const bl_chunk_span_t *span_of(const pass_t *pass, bl_op_t op) {
@@ -46,7 +46,8 @@ static uint32_t unit_of(const pass_t *pass, bl_op_t op) {
   return bl_schedule_unit(pass->engine->training.schedule, op.micro_batch, op.slice);
 }
 
-// The context of a drawn token: row 0 of the batch, zeros after it and in other rows. Of a slice, what falls into it.
+// Reads the context for a drawn token: row 0 of the batch; zeros after it and in other rows. For a slice, the tokens in
+// it.
 static bl_status_t read_context(pass_t *pass, bl_op_t op, int32_t *tokens, bl_error_t *err) {
   const bl_run_t *run = pass->run;
   const bl_model_t *model = &pass->engine->training.model;
@@ -78,19 +79,19 @@ static bl_status_t read_batch(pass_t *pass, bl_op_t op, bl_batch_t batch, bl_err
              : bl_batch_read_validation(dataset, pass->run->first_window, micro_batch, &batch, err);
 }
 
-// Of `all`, tokens or labels, those of a block.
+// Returns the tokens or labels of a block in `all`.
 static int32_t *batch_of(const pass_t *pass, int32_t *all, bl_op_t op) {
   const bl_engine_t *engine = pass->engine;
   const uint64_t size = (uint64_t)engine->job.train.micro_batch * tokens_of(pass);
   return all + unit_of(pass, op) % (engine->batch_count * slices_of(pass)) * size;
 }
 
-// Whether F has read the tokens of this micro-batch in this run, and they still are in their buffer.
+// Whether F has read the tokens of this micro-batch in this run, and they are still in their buffer.
 static bool has_tokens(const pass_t *pass, bl_op_t op) {
   return op.verb != BL_VERB_F && pass->engine->batch_count > 1;
 }
 
-// Tokens for the chunk with the embedding; NULL for others.
+// Reads tokens for the chunk with the embedding; NULL for others.
 static bl_status_t read_tokens(pass_t *pass, bl_op_t op, const int32_t **tokens, bl_error_t *err) {
   *tokens = NULL;
   if (!span_of(pass, op)->embedding) {
@@ -104,7 +105,7 @@ static bl_status_t read_tokens(pass_t *pass, bl_op_t op, const int32_t **tokens,
   return has_tokens(pass, op) ? BL_OK : read_batch(pass, op, (bl_batch_t){.inputs = inputs}, err);
 }
 
-// Labels for the chunk with the head; NULL for others.
+// Reads labels for the chunk with the head; NULL for others.
 static bl_status_t read_labels(pass_t *pass, bl_op_t op, const int32_t **labels, bl_error_t *err) {
   *labels = NULL;
   if (!span_of(pass, op)->head) {
@@ -117,7 +118,7 @@ static bl_status_t read_labels(pass_t *pass, bl_op_t op, const int32_t **labels,
 
 // ---- operations
 
-// Of the plan's pipes that whose last chunk, with the head, is here; as many as there are: none is.
+// The pipe of the plan whose last chunk, with the head, is on this stage; the number of pipes: none.
 static uint32_t head_pipe(const pass_t *pass) {
   const bl_schedule_t *plan = pass->run->plan->schedule;
   uint32_t pipe = 0;
@@ -127,11 +128,11 @@ static uint32_t head_pipe(const pass_t *pass) {
   return pipe;
 }
 
-// What the head has written, after everything is over.
+// Collects what the head has written, after all work has ended.
 static void collect_losses(pass_t *pass) {
   bl_vote_t *vote = pass->vote;
   const bl_schedule_t *schedule = pass->engine->training.schedule;
-  const uint32_t pipe = head_pipe(pass), begin = pipe * vote->loss_count, // as many go through each pipe
+  const uint32_t pipe = head_pipe(pass), begin = pipe * vote->loss_count, // each pipe has as many micro-batches
       first = begin + bl_engine_first_micro_batch(pass->engine, pass->run->plan->schedule->micro_batches);
   const bl_chunk_t *chunk = bl_engine_chunk(pass->engine, (pipe + 1) * bl_schedule_depth(schedule) - 1);
   for (uint32_t i = 0; i < vote->loss_count; i++) {
@@ -149,7 +150,7 @@ static void collect_losses(pass_t *pass) {
   }
 }
 
-// What a forward-only run wants from the last hidden state.
+// Computes what a forward-only run needs from the last hidden state.
 static bl_status_t look_at_head(pass_t *pass, bl_chunk_t *chunk, const bl_planned_op_t *op, const void *out,
                                 bl_error_t *err) {
   const bl_run_t *run = pass->run;
@@ -171,7 +172,7 @@ static bl_status_t look_at_head(pass_t *pass, bl_chunk_t *chunk, const bl_planne
   return BL_OK;
 }
 
-// NULL for a forward that keeps nothing.
+// NULL: the forward keeps nothing.
 static void *slot_of(const bl_engine_t *engine, const bl_planned_op_t *op) {
   return op->slot == BL_NONE ? NULL : bl_engine_slot(engine, op->slot);
 }
@@ -193,12 +194,12 @@ static bl_status_t forward(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
   return bl_edges_send(&pass->edges, op, err);
 }
 
-// Backwards of a micro-batch end with its first slice.
+// The backwards of a micro-batch end with its first slice.
 static bool ends_micro_batch(bl_op_t op) {
   return op.slice == 0;
 }
 
-// After the last micro-batch of a part of the gradient. A pipe has as many of them as the other.
+// Called after the last micro-batch of a part of the gradient. Both pipes have the same number of them.
 static bl_status_t fold(pass_t *pass, bl_op_t op, bool head, bl_error_t *err) {
   const bl_schedule_t *plan = pass->run->plan->schedule;
   const uint32_t parts = bl_grid_copy_parts(&pass->engine->training.grid),
@@ -230,8 +231,8 @@ static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_e
   const int32_t *tokens;
   bl_status_t status = read_tokens(pass, op->op, &tokens, err);
   const bl_schedule_t *plan = pass->run->plan->schedule;
-  const uint32_t end =
-      plan->micro_batches / plan->pipes * (bl_schedule_pipe(plan, op->op.virtual_stage) + 1); // of those of the chunk
+  const uint32_t end = plan->micro_batches / plan->pipes *
+                       (bl_schedule_pipe(plan, op->op.virtual_stage) + 1); // of the micro-batches of the chunk
   const bool last = ends_micro_batch(op->op) && op->op.micro_batch + 1u == end;
   if (status == BL_OK && last) {
     bl_chunk_expect_last(bl_engine_chunk(engine, op->op.virtual_stage));
@@ -247,10 +248,10 @@ static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_e
   return status;
 }
 
-// Needs nothing but the kept input: whatever makes a block go away, this brings the same bits back.
+// Needs only the kept input: it restores the same bits, whatever the reason why the block is missing.
 static void recompute(const pass_t *pass, const bl_planned_op_t *op) {
   bl_engine_t *engine = pass->engine;
-  if (pass->run->plan->schedule->forward_slots) { // not of pipeline.recompute: given up by the plan
+  if (pass->run->plan->schedule->forward_slots) { // dropped by the plan, not by pipeline.recompute
     pass->vote->counters.dropped++;
     pass->vote->counters.recomputed++;
   }
@@ -269,7 +270,7 @@ static bl_status_t compute(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
     return backward_input(pass, op, err);
   case BL_VERB_W:
     return backward_weight(pass, op, err);
-  case BL_VERB_B: { // the gradient leaves before W, so that the stage before need not wait for it
+  case BL_VERB_B: { // the gradient is sent before W, so that the previous stage does not wait for W
     bl_status_t status = backward_input(pass, op, err);
     return status == BL_OK ? backward_weight(pass, op, err) : status;
   }
@@ -289,7 +290,7 @@ static bool takes_slot(const bl_planned_op_t *op) {
   return op->slot != BL_NONE && (op->op.verb == BL_VERB_F || op->op.verb == BL_VERB_R || op->op.verb == BL_VERB_L);
 }
 
-// Until all that the operation reads is there, and what it writes is free.
+// Waits until everything that the operation reads has arrived, and what it writes is free.
 static bl_status_t wait_ready(pass_t *pass, size_t index, const bl_planned_op_t *op, bl_error_t *err) {
   bl_status_t status = bl_edges_post(&pass->edges, index, err);
   if (status == BL_OK) {
@@ -299,7 +300,7 @@ static bl_status_t wait_ready(pass_t *pass, size_t index, const bl_planned_op_t 
     status = bl_parked_wait_slot(&pass->parked, op->slot, err);
   }
   if (status == BL_OK && bl_verb_starts_backward((bl_verb_t)op->op.verb)) {
-    status = bl_parked_wait_block(&pass->parked, op, err); // while the gradient is on its way
+    status = bl_parked_wait_block(&pass->parked, op, err); // while the gradient is being received
   }
   return status == BL_OK ? bl_edges_wait(&pass->edges, op, err) : status;
 }
@@ -309,7 +310,7 @@ static bool cancelled(void *context) {
   return atomic_load_explicit(&pass->progress->cancelled, memory_order_relaxed);
 }
 
-// A core to compute on, where stages share them. A wait inside of an operation is one of many: it is not traced.
+// Takes a core to compute on, if stages share cores. A wait inside an operation is one of many and is not traced.
 static bl_status_t take_core(pass_t *pass, uint32_t micro_batch, bool inside, bl_error_t *err) {
   if (pass->engine->core_tokens == NULL) {
     return BL_OK;
@@ -336,7 +337,7 @@ static void give_core(pass_t *pass) {
   }
 }
 
-// While a rank of the tensor group is waited for, which may need this core itself.
+// For waits for a rank of the tensor group, which may need this core itself.
 typedef struct core_rest {
   pass_t *pass;
   bool resting;
@@ -396,19 +397,19 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   if (computes) {
     give_core(pass);
   }
-  if (op->op.verb != BL_VERB_E) { // its slot is free when the block has left
+  if (op->op.verb != BL_VERB_E) { // E frees its slot when the block has left
     pass->stall.slots_in_use -= op->releases_slot;
   }
   char cell[BL_OP_TEXT];
   bl_op_format_slice(op->op, slices_of(pass) > 1, cell);
-  if (timeline != NULL) { // the time in which it was only queued is of no interest
+  if (timeline != NULL) { // the time in which the CPU queued it does not matter
     status = status == BL_OK
                  ? bl_timeline_stop(timeline, cell, (int32_t)op->op.micro_batch, pass->stall.slots_in_use, err)
                  : status;
   } else {
     bl_trace_add(engine->trace, cell, false, (int32_t)op->op.micro_batch, pass->stall.slots_in_use, start_ns, end_ns);
   }
-  if (computes && timeline == NULL) { // E and L count their own
+  if (computes && timeline == NULL) { // E and L count their own time
     pass->vote->counters.busy_ns += end_ns - start_ns - (pass->stall.total_ns - stalled_ns);
   }
   atomic_store_explicit(&pass->progress->done, (uint32_t)index + 1, memory_order_relaxed);
@@ -417,7 +418,7 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
 
 // ---- a whole run
 
-// Asks for the squares of all gradients; they are in engine->squares when everything is over.
+// Requests the squares of all gradients. They are in engine->squares when all work has ended.
 static void ask_squares(pass_t *pass) {
   bl_engine_t *engine = pass->engine;
   bl_vote_t *vote = pass->vote;
@@ -444,10 +445,10 @@ static void collect_squares(pass_t *pass) {
   }
 }
 
-// Adds up the two parts of a tied gradient, wherever they were made. Both holders get the same bits.
+// Adds the two parts of a tied gradient, on one stage or two. Both holders get the same bits.
 static bl_status_t join_tied(pass_t *pass, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
-  if (engine->tied_twin != NULL) { // the first join changes its own part, which the second one needs as it was
+  if (engine->tied_twin != NULL) { // the first join changes its own part, but the second join needs that part unchanged
     bl_status_t status =
         bl_device_copy(engine->device, engine->stream, engine->tied_part, bl_chunk_tied_gradient(engine->tied),
                        bl_chunk_tied_elements(engine->tied) * sizeof(float), err);
@@ -480,7 +481,7 @@ static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
   if (status == BL_OK) {
     status = bl_replicas_reduce(engine, &pass->stall, err);
   }
-  if (status == BL_OK && engine->replica == 0) { // it updates a tied embedding
+  if (status == BL_OK && engine->replica == 0) { // this replica updates a tied embedding
     status = join_tied(pass, err);
   }
   for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
@@ -500,7 +501,7 @@ static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
   return bl_timeline_stop(engine->timeline, "gradients", -1, pass->stall.slots_in_use, err);
 }
 
-// The one wait for the device, and what it was for.
+// Waits for the device, once per run, and collects the results.
 static bl_status_t finish(pass_t *pass, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
   bl_stage_counters_t *counters = &pass->vote->counters;
@@ -517,7 +518,7 @@ static bl_status_t finish(pass_t *pass, bl_error_t *err) {
   collect_losses(pass);
   collect_squares(pass);
   counters->stall_ns = pass->stall.total_ns;
-  if (engine->timeline != NULL) { // the CPU's own waits say nothing about the device
+  if (engine->timeline != NULL) { // the CPU's own waits do not measure the device
     bl_timeline_sums_t sums;
     status = bl_timeline_read(engine->timeline, engine->trace, &sums, err);
     counters->busy_ns = sums.busy_ns;
@@ -526,7 +527,8 @@ static bl_status_t finish(pass_t *pass, bl_error_t *err) {
   return status;
 }
 
-// After a run that failed: the device is at rest, so that nothing of it writes into the next one.
+// Called after a run that failed: waits until the device is idle, so that no work of this run writes during the next
+// one.
 static void come_to_rest(pass_t *pass) {
   bl_error_t ignored;
   if (pass->engine->stream != NULL && bl_engine_finish(pass->engine, &ignored) != BL_OK) {
@@ -540,7 +542,7 @@ static void reset_vote(pass_t *pass) {
   const bl_schedule_t *plan = pass->run->plan->schedule;
   bool head = head_pipe(pass) < plan->pipes;
   uint32_t micro_batches = plan->micro_batches / plan->pipes;
-  head = head && engine->training.layout.split.rank == 0; // all tensor ranks have the same
+  head = head && engine->training.layout.split.rank == 0; // all tensor ranks have the same losses
   uint32_t losses = head && pass->run->id.kind != BL_RUN_GENERATE ? micro_batches : 0;
   uint64_t micro_batch_tokens = (uint64_t)engine->job.train.micro_batch * engine->training.model.seq;
   *vote = (bl_vote_t){.step = pass->run->id.step,
@@ -612,7 +614,7 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   if (status == BL_OK) {
     status = finish(&pass, err);
   }
-  give_core(&pass); // of an operation that failed while it rested
+  give_core(&pass); // after an operation that failed while the core was released
   if (status != BL_OK) {
     bl_parked_abort(&pass.parked);
     come_to_rest(&pass);
@@ -623,7 +625,8 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
 }
 
 void bl_executor_interrupt(bl_engine_t *engine, bl_run_progress_t *progress) {
-  atomic_store(&progress->cancelled, true); // first: a run that only now begins on the transport or the parking sees it
+  atomic_store(&progress->cancelled,
+               true); // first, so that a run that is just beginning on the transport or the parking sees it
   bl_transport_abort(engine->transport);
   if (engine->parking != NULL) {
     engine->parking->ops->interrupt(engine->parking);

@@ -14,7 +14,7 @@ static uint32_t unit_of(const bl_engine_t *engine, bl_op_t op) {
   return bl_schedule_unit(engine->training.schedule, op.micro_batch, op.slice);
 }
 
-// What people call a block, in `text`, which is returned.
+// Formats a block's name for messages into `text` and returns it.
 #define BLOCK_TEXT 64
 static const char *block_name(const bl_engine_t *engine, bl_parking_key_t key, char text[BLOCK_TEXT]) {
   const uint32_t slices = engine->training.schedule->slices, unit = key.micro_batch;
@@ -56,8 +56,8 @@ void bl_parked_abort(bl_parked_t *parked) {
   }
 }
 
-// Segments end where they end, their places are multiples of 64: what lies between would differ between two slots, as
-// would what a slice leaves unused.
+// Clears the bytes between the end of a segment and the next segment, which begins at a multiple of 64, and what a
+// slice leaves unused. They would differ between two slots.
 static void clear_padding(const bl_layout_t *layout, uint32_t slice, uint8_t *slot) {
   for (uint32_t layer = 0; layer < layout->span.layer_count; layer++) {
     for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
@@ -78,7 +78,7 @@ static bool parks_device_memory(const bl_engine_t *engine) {
   return !engine->device->host_memory && engine->parking->device_memory;
 }
 
-// Where blocks leave from and come back to.
+// The memory from which blocks leave and into which they are loaded.
 static uint8_t *parked_memory(const bl_engine_t *engine, uint32_t slot) {
   return parks_device_memory(engine) ? bl_engine_slot(engine, slot) : bl_engine_slot_twin(engine, slot);
 }
@@ -100,12 +100,12 @@ static bl_status_t clear_padding_of_device(const bl_engine_t *engine, const bl_l
   return status;
 }
 
-// Where the device writes the checksum of a block as it left, and behind that of the block as it came back.
+// Where the device writes the checksum of a block as it left, followed by that of the block as it was loaded.
 static uint64_t *hashes_of(const bl_engine_t *engine, bl_op_t op) {
   return &engine->block_hashes[2 * index_of(engine, op)];
 }
 
-// Tells the device to hash its slot; the CPU does not wait.
+// Queues the hash of a slot on the device; the CPU does not wait.
 static bl_status_t hash_on_device(bl_engine_t *engine, bl_op_t op, uint32_t slot, uint64_t *hash, bl_error_t *err) {
   const bl_chunk_t *chunk = bl_engine_chunk(engine, op.virtual_stage);
   uint8_t *block = bl_engine_slot(engine, slot);
@@ -116,19 +116,19 @@ static bl_status_t hash_on_device(bl_engine_t *engine, bl_op_t op, uint32_t slot
   return status;
 }
 
-// A transfer of this slot begins after all that the device was told so far.
+// Makes the next transfer of this slot begin after the work queued so far.
 static bl_status_t settle_slot(const bl_engine_t *engine, uint32_t slot, bl_parked_block_t *parked, bl_error_t *err) {
   parked->ready = engine->settled[slot];
   return bl_device_event_record(engine->device, engine->settled[slot], engine->stream, err);
 }
 
-// The checksum of the block in a slot, after it was copied to the slot's twin where the CPU cannot reach the slot.
+// Returns the checksum of the block in a slot. If the CPU cannot reach the slot, copies it to its twin first.
 static bl_status_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t slot, uint64_t *checksum,
                                bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
   const bl_chunk_t *chunk = bl_engine_chunk(engine, op.virtual_stage);
   const uint64_t bytes = bl_chunk_sizes(chunk).evict_bytes;
-  if (parks_device_memory(engine)) { // of a block that is made again: how long that takes does not matter
+  if (parks_device_memory(engine)) { // only for a recomputed block, so its duration does not matter
     uint64_t *hash = hashes_of(engine, op) + 1;
     bl_status_t status = hash_on_device(engine, op, slot, hash, err);
     status = status == BL_OK ? bl_engine_finish(engine, err) : status;
@@ -149,8 +149,8 @@ static bl_status_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t s
   return BL_OK;
 }
 
-// A block that came to the slot's twin goes into the slot, before what the device is told next. One that came to the
-// slot itself is hashed there, for bl_parked_judge.
+// Copies a block that its slot's twin received into the slot, before the work that is queued next. Hashes a block that
+// the slot itself received, for bl_parked_judge.
 static bl_status_t take_in(const bl_parked_t *parked, bl_op_t op, bl_engine_block_t *block, bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
   if (engine->device->host_memory) {
@@ -162,7 +162,7 @@ static bl_status_t take_in(const bl_parked_t *parked, bl_op_t op, bl_engine_bloc
   }
   bl_status_t status = bl_device_copy(engine->device, engine->stream, bl_engine_slot(engine, block->slot),
                                       bl_engine_slot_twin(engine, block->slot), block->parked.bytes, err);
-  return status == BL_OK ? bl_engine_finish(engine, err) : status; // the twin is free again
+  return status == BL_OK ? bl_engine_finish(engine, err) : status; // frees the twin
 }
 
 // Waits for the transfer of a block.
@@ -183,7 +183,7 @@ void bl_parked_made(bl_parked_t *parked, const bl_planned_op_t *op) {
   block_of(parked, op->op)->input = op->input;
 }
 
-// ---- leaving
+// ---- evictions
 
 static void drop(bl_parked_t *parked, bl_engine_block_t *block) {
   block->place = BL_BLOCK_DROPPED;
@@ -198,7 +198,7 @@ static bl_status_t finish_leaving(bl_parked_t *parked, bl_engine_block_t *block,
     return status;
   }
   parked->engine->leaving[block->slot] = (bl_engine_leaving_t){0};
-  if (outcome == BL_PARKING_LOST) { // the slot is needed, so the block goes all the same
+  if (outcome == BL_PARKING_LOST) { // the slot is needed, so the block is dropped
     drop(parked, block);
     return BL_OK;
   }
@@ -208,7 +208,7 @@ static bl_status_t finish_leaving(bl_parked_t *parked, bl_engine_block_t *block,
   return BL_OK;
 }
 
-// What the block's checksum is, or where it will be. A block that left before has the bits that it had then.
+// Sets the block's checksum, or where it will be. A block that left before keeps the checksum that it had then.
 static bl_status_t leave(bl_parked_t *parked, const bl_planned_op_t *op, bl_engine_block_t *block,
                          bl_parked_block_t *leaves, bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
@@ -224,7 +224,7 @@ static bl_status_t leave(bl_parked_t *parked, const bl_planned_op_t *op, bl_engi
 
 bl_status_t bl_parked_evict(bl_parked_t *parked, const bl_planned_op_t *op, bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
-  bl_status_t status = bl_parked_wait_block(parked, op, err); // loaded a moment ago, leaving again
+  bl_status_t status = bl_parked_wait_block(parked, op, err); // loaded a moment ago, evicted again
   if (status != BL_OK) {
     return status;
   }
@@ -276,7 +276,7 @@ bl_status_t bl_parked_wait_slot(bl_parked_t *parked, uint32_t slot, bl_error_t *
   return finish_leaving(parked, engine->leaving[slot].block, err);
 }
 
-// ---- coming back
+// ---- loads
 
 bl_status_t bl_parked_load(bl_parked_t *parked, const bl_planned_op_t *op, bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
@@ -289,7 +289,7 @@ bl_status_t bl_parked_load(bl_parked_t *parked, const bl_planned_op_t *op, bl_er
   if (status != BL_OK || block->place == BL_BLOCK_DROPPED) {
     return status;
   }
-  if (parks_device_memory(engine)) { // what the device was told about the slot before may not have happened yet
+  if (parks_device_memory(engine)) { // work queued on the slot may not have run yet
     status = settle_slot(engine, op->slot, &block->parked, err);
     if (status != BL_OK) {
       return status;
@@ -306,7 +306,7 @@ bl_status_t bl_parked_load(bl_parked_t *parked, const bl_planned_op_t *op, bl_er
   return status;
 }
 
-// R of a block that did not come back. Its bits must be those that F left.
+// R of a block that was not loaded. The result must have the bits that F left.
 static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl_engine_block_t *block,
                               bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
@@ -329,7 +329,7 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   bl_trace_add(engine->trace, bl_op_format_slice(cell, engine->training.schedule->slices > 1, name), false,
                (int32_t)cell.micro_batch, parked->stall->slots_in_use, start_ns, end_ns);
   block->place = BL_BLOCK_HOME;
-  block->checked = false; // what came back, if anything did, is not there any more
+  block->checked = false; // the loaded bytes, if any, were overwritten
   const uint64_t expected = block->hashed ? *hashes_of(engine, op->op) : block->parked.checksum;
   if (found != expected) {
     char seat[BL_GRID_NAME_BYTES], text[BLOCK_TEXT];
@@ -342,8 +342,8 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   return BL_OK;
 }
 
-// Making a block again takes all ranks that share its layers: where one of them has lost it, the others make theirs
-// over what came back, to the same bits. All come here for the same blocks.
+// A recomputation takes all ranks that share the block's layers. If one of them has lost the block, the others
+// recompute theirs over what was loaded, to the same bits. All ranks call this for the same blocks.
 static bool lost_by_some(bl_engine_t *engine, const bl_engine_block_t *block) {
   const bool here = block->place != BL_BLOCK_HOME;
   return engine->tensor_group != NULL ? bl_group_agree(&engine->tensor_group->group, BL_WINDOW_ROWS, here) : here;

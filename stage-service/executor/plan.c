@@ -12,7 +12,7 @@ bl_plan_limits_t bl_executor_plan_limits(uint32_t slots) {
   return (bl_plan_limits_t){.slots = slots, .prefetch = PREFETCH_OPERATIONS};
 }
 
-// The plan must be for the stages and chunks that were configured.
+// Checks that the plan is for the configured stages and chunks.
 static bl_status_t check_placement(const bl_executor_plan_request_t *request, const bl_schedule_t *schedule,
                                    bl_error_t *err) {
   const bl_schedule_t *configured = request->configured;
@@ -20,7 +20,7 @@ static bl_status_t check_placement(const bl_executor_plan_request_t *request, co
     return bl_error_set(err, BL_INVALID, "plan %lu: sequences are in %u slices, configured are %u", request->version,
                         schedule->slices, configured->slices);
   }
-  // Forwards alone go through the first of two pipes.
+  // Forward-only plans use the first of two pipes.
   const uint32_t wanted = schedule->forward_only ? bl_schedule_depth(configured) : configured->virtual_stages;
   if (schedule->stages != configured->stages || schedule->virtual_stages != wanted ||
       (!schedule->forward_only && schedule->pipes != configured->pipes)) {
@@ -54,7 +54,7 @@ static bool runs(bl_run_kind_t kind, bl_verb_t verb) {
   }
 }
 
-// E and L of this stage.
+// Checks E and L of this stage.
 static bl_status_t check_transfer(const bl_executor_plan_request_t *request, bl_op_t op, bl_error_t *err) {
   char cell[BL_OP_TEXT];
   bl_op_format(op, cell);
@@ -118,7 +118,7 @@ bl_status_t bl_executor_plan_create(const bl_executor_plan_request_t *request, b
   made->kind = request->kind;
   bl_status_t status = bl_csv_read(request->csv, request->csv_bytes, "plan", &made->schedule, err);
   if (status == BL_OK) {
-    made->schedule->forward_slots = !request->recomputes; // what is made again here and there was given up (drop.h)
+    made->schedule->forward_slots = !request->recomputes; // blocks that are recomputed one by one were dropped (drop.h)
     status = check_placement(request, made->schedule, err);
   }
   if (status == BL_OK) {

@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "sys/clock.h"
 
-// A peer that is alive but silent for so long is broken. The driver notices dead and stopped ones much earlier.
+// A peer that is alive but silent for this long is broken. The driver notices dead and stopped peers much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
 
 static bl_tensor_key_t key_of(const bl_engine_t *engine, const bl_engine_shared_t *tensor, bl_direction_t direction) {
@@ -14,7 +14,7 @@ static bl_tensor_key_t key_of(const bl_engine_t *engine, const bl_engine_shared_
                            .micro_batch = tensor->number};
 }
 
-// Which copy of the tensor is here.
+// The number of this rank's copy of the tensor.
 static uint32_t copy_of(const bl_engine_t *engine, const bl_engine_shared_t *tensor) {
   return engine->chunks[tensor->chunk].copy;
 }
@@ -27,7 +27,7 @@ static int32_t rank_of(const bl_engine_t *engine, const bl_engine_shared_t *tens
   return (int32_t)bl_engine_copy_rank(engine, &engine->chunks[tensor->chunk], copy);
 }
 
-// What copy `from` sends of a gradient that is added here.
+// The memory for what copy `from` sends of a gradient that is summed here.
 static float *received_from(const bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t from) {
   const uint64_t room = bl_align_up(tensor->elements, BL_CACHE_LINE_BYTES / sizeof(float));
   return tensor->received + (from < copy_of(engine, tensor) ? from : from - 1) * room;
@@ -35,7 +35,7 @@ static float *received_from(const bl_engine_t *engine, const bl_engine_shared_t 
 
 typedef bl_status_t (*visit_fn)(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy, bl_error_t *err);
 
-// For every other copy of a tensor.
+// Calls `visit` for every other copy of a tensor.
 static bl_status_t for_each_other(bl_engine_t *engine, const bl_engine_shared_t *tensor, visit_fn visit,
                                   bl_error_t *err) {
   bl_status_t status = BL_OK;
@@ -128,7 +128,7 @@ static float *sum_at(const bl_engine_t *engine, const bl_engine_shared_t *tensor
   return copy == copy_of(engine, tensor) ? tensor->gradient : received_from(engine, tensor, copy);
 }
 
-// All have come; the sum ends in this copy's own gradient.
+// All addends have arrived. Leaves the sum in this copy's own gradient.
 static void add_up(bl_engine_t *engine, const bl_engine_shared_t *tensor) {
   const uint32_t count = bl_engine_copies(engine);
   for (uint32_t i = 0; i + 1 < count; i++) {
@@ -184,7 +184,7 @@ bl_status_t bl_replicas_settle(bl_engine_t *engine, bl_stall_t *stall, bool redu
     return BL_OK;
   }
   const uint64_t start_ns = bl_stall_begin(stall);
-  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) { // forwards alone leave out the second pipe
+  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) { // forward-only runs leave out the second pipe
     status = engine->chunks[i].current ? BL_OK : receive_weights(engine, &engine->chunks[i], err);
   }
   for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {

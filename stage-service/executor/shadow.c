@@ -7,7 +7,7 @@ static uint64_t aligned(uint64_t bytes) {
   return bl_align_up(bytes, BL_CACHE_LINE_BYTES);
 }
 
-// What the copy of a chunk takes.
+// Bytes of a chunk's copy.
 static uint64_t bytes_of(const bl_chunk_t *chunk) {
   bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
   return aligned(sizes.weight_bytes) + 2 * aligned(sizes.moment_bytes);
@@ -19,7 +19,7 @@ static bl_status_t copy(bl_engine_t *engine, void *live, uint8_t *kept, uint64_t
                         back ? (void *)kept : live, bytes, err);
 }
 
-// Weights and moments of a chunk lie in one piece each.
+// Copies in or out. Weights and moments of a chunk are contiguous each.
 static bl_status_t copy_all(bl_engine_t *engine, bool back, bl_error_t *err) {
   uint8_t *kept = engine->shadow.base;
   bl_status_t status = BL_OK;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A peer that is alive but silent for so long is broken. The driver notices dead and stopped ones much earlier.
+// A peer that is alive but silent for this long is broken. The driver notices dead and stopped peers much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
 
 _Static_assert(sizeof(bl_group_page_t) <= BL_WINDOWS_PAGE_BYTES, "the progress page");
@@ -48,7 +48,7 @@ static void begin_rest(void *user) {
 static bl_status_t end_wait(bl_tensor_group_t *self, uint64_t start_ns, bl_status_t status, bl_error_t *err) {
   bl_error_t ignored;
   bl_status_t back = BL_OK;
-  bl_stall_count(self->stall, start_ns); // a core is a wait of its own
+  bl_stall_count(self->stall, start_ns); // a wait for a core is counted separately
   if (self->resting && self->rest.end != NULL) {
     back = self->rest.end(self->rest.context, status == BL_OK ? err : &ignored);
   }
@@ -97,7 +97,7 @@ static bl_status_t wait_on_progress(bl_tensor_group_t *self, progress_wait_fn wa
   return end_wait(self, start_ns, status, err);
 }
 
-// What the last call gave is not read any more.
+// Marks the result of the last call as no longer read.
 static void take_all(bl_tensor_group_t *self) {
   if (self->taken < self->count) {
     bl_group_progress_take(&self->progress, self->count);
@@ -105,7 +105,7 @@ static void take_all(bl_tensor_group_t *self) {
   }
 }
 
-// Until the peers have read what was last in the window.
+// Waits until the peers have read the last content of the window.
 static bl_status_t acquire(bl_group_t *group, uint32_t window, bl_error_t *err) {
   bl_tensor_group_t *self = self_of(group);
   const uint32_t last = self->used[window];
@@ -124,9 +124,9 @@ static bl_status_t acquire(bl_group_t *group, uint32_t window, bl_error_t *err) 
   return status;
 }
 
-// ---- moving
+// ---- exchanges
 
-// The number of what is done now; what is contributed to it is in the window.
+// Publishes this rank's contribution, which is in the window. Returns the number of the collective.
 static uint32_t publish(bl_tensor_group_t *self, uint32_t window, uint32_t pieces) {
   take_all(self);
   self->used[window] = ++self->count;
@@ -178,7 +178,7 @@ static bl_status_t gather(bl_group_t *group, uint32_t window, uint64_t block_byt
   return status;
 }
 
-// Where a part that another rank has comes to.
+// Where a part of another rank is received.
 static uint8_t *staged(const bl_tensor_group_t *self, uint32_t part, uint64_t block_bytes) {
   const bl_group_t *group = &self->group;
   const uint32_t first = group->rank * here(group);
@@ -221,7 +221,7 @@ static bl_status_t await_pieces(bl_tensor_group_t *self, uint32_t window, uint32
   return status;
 }
 
-// What is on the progress page is read where it is: it is taken with the next call.
+// Blocks of ranks on the progress page are read in place: the next call releases them.
 static bl_status_t exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes, const void **blocks,
                             bl_error_t *err) {
   bl_tensor_group_t *self = self_of(group);
@@ -242,7 +242,7 @@ static bl_status_t exchange(bl_group_t *group, uint32_t window, uint64_t block_b
 
 static const bl_group_transport_t between_ranks = {.acquire = acquire, .gather = gather, .exchange = exchange};
 
-// ---- life
+// ---- creation and attempts
 
 bl_status_t bl_tensor_group_create(bl_engine_t *engine, bl_tensor_group_t **group, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
@@ -275,7 +275,7 @@ void bl_tensor_group_place(bl_tensor_group_t *group) {
   bl_group_progress_init(&group->progress, (bl_group_page_t *)(void *)base, group->group.rank, group->group.ranks);
 }
 
-// On this machine a peer's windows are mapped here; with others all goes through the transport.
+// Maps the windows of peers on this machine. Exchanges with other peers use the transport.
 static bl_status_t find_peers(bl_tensor_group_t *self, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t member = 0; member < self->group.ranks && status == BL_OK; member++) {

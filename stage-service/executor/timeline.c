@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define REST_NS (60ull * BL_NS_PER_S) // a device at rest answers at once
+#define REST_NS (60ull * BL_NS_PER_S) // an idle device answers at once
 
 typedef struct {
   bl_device_event_t *start, *stop;
@@ -19,9 +19,9 @@ struct bl_timeline {
   bl_device_t *device;
   bl_device_stream_t *stream;
   bl_device_event_t *base;
-  uint64_t base_ns; // when it was over, on the clock of the machine
+  uint64_t base_ns; // when the base event was reached, on the clock of the machine
   size_t capacity, count;
-  bool open; // started, not stopped
+  bool open; // started, but not stopped
   span_t spans[];
 };
 
