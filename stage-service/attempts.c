@@ -10,7 +10,7 @@
 
 // ---- runs
 
-// The update of the step before, ahead of its commit.
+// Applies the update of the previous step, ahead of its commit.
 static bool apply_ahead(bl_stage_t *stage) {
   const bl_offer_t *numbers = &stage->applies;
   if (numbers->attempt == 0) {
@@ -66,7 +66,7 @@ static void submit_run(bl_stage_t *stage, const bl_run_id_t *id, bl_vote_t *vote
   bl_worker_submit(stage->worker, &stage->run.task);
 }
 
-// Whether this stage's part of the gradients says already that an update with factor 1 cannot stand.
+// Whether this stage's part of the gradients still allows an update with factor 1.
 static bool stands(const bl_stage_t *stage) {
   const double clip = stage->engine->job.train.clip;
   double sum = 0;
@@ -76,7 +76,7 @@ static bool stands(const bl_stage_t *stage) {
   return stage->vote->finite && isfinite(sum) && (clip == 0 || sum <= clip * clip);
 }
 
-// The attempt that was just voted for is applied as offered, and the next one begun behind it.
+// Applies the attempt that this stage just voted for as offered, and begins the next attempt.
 static void go_on(bl_stage_t *stage) {
   if (stage->engine->shadow.bytes == 0 || !stands(stage) || !bl_stage_step_go_on(&stage->step)) {
     return;
@@ -94,7 +94,7 @@ static void run_done(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, bl__work_t, task)->stage;
   const bl_error_t *err = &stage->run.err;
   if (stage->applies.attempt != 0) {
-    // Weights are neither those before nor those after the step.
+    // The weights are those of neither step.
     bl_log(BL_LOG_ERROR, "step %lu could not be applied, ending: %s", stage->run_request.id.step - 1, err->text);
     exit(bl_status_exit_code(BL_INTERNAL));
   }
@@ -138,7 +138,7 @@ static void undo_done(bl_task_t *task) {
   }
 }
 
-// Whether what the stage is configured for can run this; the step machine asks whether it may.
+// Checks whether the stage's configuration can run this. The step machine checks whether it may.
 static bl_status_t check_run(const bl_stage_t *stage, const bl_stage_run_request_t *request, bl_error_t *err) {
   if (stage->engine == NULL) {
     return BL_OK; // the step machine refuses
@@ -159,13 +159,13 @@ static bl_status_t check_run(const bl_stage_t *stage, const bl_stage_run_request
 bl_stage_decision_t bl_stage_run(bl_stage_t *stage, bl_driver_id_t driver, const bl_stage_run_request_t *request,
                                  bl_error_t *err) {
   bl__stage_driven(stage);
-  // An older driver is told that first: it must end, not repair the stage.
+  // An older driver receives that refusal first: it must end, not repair the stage.
   if (bl_stage_check(stage, driver, err) == BL_STAGE_REFUSE || check_run(stage, request, err) != BL_OK) {
     return BL_STAGE_REFUSE;
   }
   bl_stage_decision_t decision = bl_stage_step_run_on(&stage->step, driver, &request->id, &request->offer, err);
   if (decision == BL_STAGE_REFUSE && request->id.attempt == stage->ahead_failed) {
-    *err = stage->ahead_err; // it began ahead, and this is what came of it
+    *err = stage->ahead_err; // the attempt began ahead and failed with this error
     stage->ahead_failed = 0;
   }
   if (decision != BL_STAGE_BEGIN) {
@@ -200,7 +200,7 @@ static void commit_work(bl_task_t *task) {
 static void commit_done(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, bl__work_t, task)->stage;
   if (stage->commit.err.status != BL_OK) {
-    // A commit that was decided cannot be taken back, and these weights are no longer those of the other stages.
+    // A commit that was decided cannot be undone, and these weights differ from those of the other stages.
     bl_log(BL_LOG_ERROR, "step %lu could not be applied, ending: %s", stage->step.last_commit.step,
            stage->commit.err.text);
     exit(bl_status_exit_code(BL_INTERNAL));
@@ -221,7 +221,7 @@ bl_stage_decision_t bl_stage_commit(bl_stage_t *stage, bl_driver_id_t driver, co
     stage->commit_vote = stage->vote;
     stage->vote = spare;
     bl_worker_submit(stage->worker, &stage->commit.task);
-  } else if (stage->step.applied != before) { // ahead, and confirmed
+  } else if (stage->step.applied != before) { // applied ahead, now confirmed
     stage->commit_vote = stage->vote;
     stage->vote = stage->ahead_vote;
     stage->ahead_vote = spare;

@@ -26,8 +26,8 @@ void bl__service_ran(void *context, bl_stage_outcome_t outcome, const bl_error_t
                  err->status != BL_OK && outcome == BL_STAGE_AHEAD ? BL_STAGE_FAILED : outcome);
   }
   switch (outcome) {
-  case BL_STAGE_AHEAD: // nobody asks before the commit
-  case BL_STAGE_UNDO:  // told as BL_STAGE_DROP when it is done
+  case BL_STAGE_AHEAD: // no call waits for it before the commit
+  case BL_STAGE_UNDO:  // reported as BL_STAGE_DROP when it is done
     return;
   case BL_STAGE_KEEP:
     reply_vote(self, NULL, &self->running);
@@ -122,7 +122,7 @@ void bl__handle_commit(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
     bl_rpc_call_fail(call, &err);
     break;
   case BL_STAGE_ANSWER:
-    if (bl_stage_step(self->stage)->applied != before) { // applied ahead, and confirmed
+    if (bl_stage_step(self->stage)->applied != before) { // applied ahead, now confirmed
       note_committed(self, true);
     }
     reply_applied(self, call, NULL);

@@ -19,7 +19,7 @@ void bl__configuration_drop(bl_stage_t *stage) {
   free(stage->context);
   stage->context = NULL;
   stage->connected = false;
-  stage->connect_dropped = stage->connecting; // ended by the transport's end
+  stage->connect_dropped = stage->connecting; // the end of the transport ends the connection
   if (stage->saver != NULL) {
     bl_saver_forget(stage->saver);
   }
@@ -51,13 +51,14 @@ static void configure_work(bl_task_t *task) {
                                  .plaintext_ok = stage->options.plaintext_ok,
                                  .transfer = stage->transfer};
   bl_engine_t *engine;
-  work->err.status = bl_engine_create(&options, &engine, &work->err); // what was tried in vain before is in it, too
+  work->err.status = bl_engine_create(
+      &options, &engine, &work->err); // the result decides: err may also be set by an alternative that failed
   if (work->err.status == BL_OK) {
     stage->made_engine = engine;
   }
 }
 
-// Room for votes and contexts, so that steps do not allocate.
+// Allocates votes and contexts, so that steps do not allocate.
 static bl_status_t make_room(bl_stage_t *stage, bl_error_t *err) {
   const bl_engine_t *engine = stage->engine;
   uint32_t losses = engine->training.schedule->micro_batches,
@@ -82,7 +83,7 @@ static void configure_done(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, bl__work_t, task)->stage;
   bl_error_t *err = &stage->configure.err;
   bl__texts_free(&stage->texts);
-  stage->engine = stage->made_engine; // NULL when it failed
+  stage->engine = stage->made_engine; // NULL if it failed
   stage->made_engine = NULL;
   if (err->status == BL_OK && make_room(stage, err) != BL_OK) {
     stage->old_engine = stage->engine;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// stage-service: one pipeline stage as a gRPC service (ballast.v1.Stage), with its health on a port of its own.
+// stage-service: one pipeline stage as a gRPC service (ballast.v1.Stage), with a health service on a port of its own.
 #include "base/host.h"
 #include "compute/ops/ops.h"
 #include "device/libraries.h"
@@ -116,7 +116,7 @@ typedef struct program {
   char data_path[PATH_MAX], data_host[256], data_name[256];
 } program_t;
 
-// Where the data path listens: a socket beside the control socket, or in the run-time folder; and a host.
+// Chooses where the data path listens: a socket next to the control socket, or in the run-time folder; and a host.
 static bl_status_t choose_data_path(program_t *self, bl_error_t *err) {
   const arguments_t *arguments = &self->arguments;
   const char *listen = arguments->common.listen;
@@ -141,7 +141,7 @@ static bl_status_t choose_data_path(program_t *self, bl_error_t *err) {
   return BL_OK;
 }
 
-// What others call this machine when the data path listens everywhere; NULL: what it listens on.
+// The name of this machine for peers if the data path listens on all interfaces; NULL: the address it listens on.
 static const char *advertised(program_t *self) {
   const char *given = self->arguments.data_advertise, *host = self->data_host, *pod = getenv("POD_IP");
   const bool everywhere = strcmp(host, "0.0.0.0") == 0 || strcmp(host, "::") == 0;

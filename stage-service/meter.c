@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-// Counters of a stage with metrics: their index, row and sum.
+// Metrics of the stage counters: their index, row and total.
 #define INDEX_TOTAL(name, ...) TOTAL_##name,
 #define INDEX_NONE
 #define ROW_TOTAL(name, metric, help, run_help) [TOTAL_##name] = COUNTER("ballast_" metric "_total", help),
@@ -63,7 +63,7 @@ static const char *store_path_name(unsigned index) {
   return bl_path_name(store_paths[index]);
 }
 
-// A wait is named after its reason (executor/stall.h); the peer's number behind it is no part of the cause.
+// The name of a wait is its reason (executor/stall.h) followed by the peer's number, which is not part of the cause.
 typedef struct cause {
   const char *prefix, *name;
 } cause_t;
@@ -151,7 +151,7 @@ const bl_metric_row_t bl_meter_rows[] = {
 };
 const size_t bl_meter_row_count = ROWS;
 
-// ---- what happens
+// ---- events
 
 static void add_stalls(bl_registry_t *registry, const bl_trace_t *trace) {
   for (size_t i = 0; i < bl_trace_count(trace); i++) {

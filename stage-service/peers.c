@@ -5,7 +5,7 @@
 #include "sys/clock.h"
 #include "sys/log.h"
 
-// On the data path's thread.
+// Called on the data path's thread.
 static void peers_connected(void *user, bl_status_t status, const bl_error_t *err) {
   bl_stage_t *stage = user;
   bl_error_clear(&stage->connect_error);

@@ -30,7 +30,7 @@ void bl_plan_notes_cleanup(bl_plan_notes_t *notes) {
   forget(&notes->offered);
 }
 
-// A copy of what the request says, by way of its bytes.
+// Returns a copy of the request's version, digest and policies, made by packing and unpacking them.
 static Ballast__V1__PreparedPlan *copy(const Ballast__V1__PreparePlanRequest *request) {
   Ballast__V1__PreparedPlan plan = BALLAST__V1__PREPARED_PLAN__INIT;
   plan.version = request->version;
@@ -55,7 +55,7 @@ void bl_plan_notes_offer(bl_plan_notes_t *notes, const Ballast__V1__PreparePlanR
 
 void bl_plan_notes_keep(bl_plan_notes_t *notes, const bl_stage_step_t *step) {
   if (notes->offered == NULL || !is_kept(step, notes->offered->version)) {
-    return; // of another kind
+    return; // of a plan of another kind
   }
   Ballast__V1__PreparedPlan **place = NULL;
   for (size_t i = 0; i < BL_STAGE_PLANS; i++) {
@@ -63,7 +63,7 @@ void bl_plan_notes_keep(bl_plan_notes_t *notes, const bl_stage_step_t *step) {
       forget(&notes->kept[i]);
     }
     if (notes->kept[i] != NULL && notes->kept[i]->version == notes->offered->version) {
-      return; // asked again
+      return; // repeated request
     }
     place = notes->kept[i] == NULL ? &notes->kept[i] : place;
   }

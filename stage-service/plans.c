@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define AHEAD_RUNS 2 // a driver that still wants a plan asks for it again at every boundary
+#define AHEAD_RUNS 2 // a driver that still wants a plan requests it again at every boundary
 
 // ---- kept and dropped
 
@@ -25,7 +25,7 @@ static void retire(bl_stage_t *stage, bl_prepared_t **place) {
     stage->running_plan = NULL;
   }
   if (stage->retired_count == sizeof stage->retired / sizeof stage->retired[0]) {
-    bl__plans_retire(stage); // cannot be: each run and each plan buries
+    bl__plans_retire(stage); // cannot happen: each run and each prepared plan empties the list
   }
   stage->retired[stage->retired_count++] = *place;
   *place = NULL;
@@ -81,7 +81,7 @@ void bl__plans_drop_forgotten(bl_stage_t *stage) {
   }
 }
 
-// ---- the next one
+// ---- the next plan
 
 static void prepare_work(bl_task_t *task) {
   bl_stage_t *stage = BL_TASK_OWNER(task, bl__work_t, task)->stage;
@@ -98,7 +98,8 @@ static void prepare_done(bl_task_t *task) {
   bl_error_t *err = &stage->prepare.err;
   stage->preparing = false;
   if (!bl_driver_id_equal(stage->plan_driver, stage->step.driver)) {
-    // Another driver has taken over meanwhile and was told what is prepared here: that must not change behind its back.
+    // Another driver has taken over meanwhile and was sent the plans prepared here. They must not change without its
+    // knowledge.
     retire(stage, &stage->made_plan);
     (void)bl__stage_refuse(err, BL_EXHAUSTED, "the driver that asked for this plan was replaced: ask again");
   } else if (err->status == BL_OK) {

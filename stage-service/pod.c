@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIGITS_MAX 6 // of a number that can be a pod's
+#define DIGITS_MAX 6 // of the number of a pod
 
-// BL_POD_NONE where the text is no number.
+// BL_POD_NONE if the text is not a number.
 static int64_t number_of(const char *text) {
   size_t length = strspn(text, "0123456789");
   return length == 0 || length > DIGITS_MAX || text[length] != '\0' ? BL_POD_NONE : strtoll(text, NULL, 10);

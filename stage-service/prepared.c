@@ -8,7 +8,8 @@
 #include <stdlib.h>
 
 #define BOUNDARY_NS                                                                                                    \
-  (UINT64_C(200) * BL_NS_PER_MS) // that a step boundary waits for stores, which need a few ms if they are there
+  (UINT64_C(200) *                                                                                                     \
+   BL_NS_PER_MS) // maximum wait of a step boundary for stores, which need a few ms if they are available
 
 static bl_client_path_t path_of(const bl_job_t *job) {
   switch (bl_job_block_path(job)) {
@@ -30,8 +31,8 @@ void bl_reserving_drop(bl_reserving_t *ahead) {
   *ahead = (bl_reserving_t){0};
 }
 
-// Opens sessions, or goes on with those that are being opened. BL_DEADLINE: they are being opened still, and `ahead`
-// has them.
+// Opens sessions, or continues to wait for those being opened. BL_DEADLINE: they are still being opened, and `ahead`
+// holds them.
 static bl_status_t open_way(const bl_store_parking_options_t *options, const bl_executor_plan_request_t *request,
                             bl_reserving_t *ahead, bl_store_parking_t **parking, bl_error_t *err) {
   const bool waits = request->reservation == 0; // nothing else runs meanwhile
@@ -49,7 +50,7 @@ static bl_status_t open_way(const bl_store_parking_options_t *options, const bl_
   return status;
 }
 
-// Blocks on a GPU leave from it directly if they can get to every store that way, else through memory of the host.
+// Blocks on a GPU leave from it directly if every store can be reached that way, else through memory of the host.
 static bl_status_t open_stores(bl_engine_t *engine, bl_store_parking_options_t *options,
                                const bl_executor_plan_request_t *request, bl_reserving_t *ahead,
                                bl_store_parking_t **parking, bl_error_t *err) {
@@ -94,7 +95,8 @@ static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const b
   }
   for (uint32_t s = 0; s < training->stage_count; s++) {
     evict_bytes[s] = training->stages[s].evict_bytes;
-    stores[s] = of_devices->count > 0 ? of_devices->items[bl_engine_rank_of(engine, s)] : NULL; // those of its plane
+    stores[s] =
+        of_devices->count > 0 ? of_devices->items[bl_engine_rank_of(engine, s)] : NULL; // the stores of its plane
   }
   if (hosts->count > 0 && of_hosts->count > 0) {
     stores[training->stage_count + hosts->of[engine->stage]] = of_hosts->items[hosts->of_rank[engine->rank]];
@@ -123,14 +125,14 @@ static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const b
   const bool lacks_path = engine->job.balance.require != BL_JOB_DATA_PATH_AUTO &&
                           (status == BL_NOT_FOUND || status == BL_UNAVAILABLE || status == BL_IO);
   if (lacks_path) {
-    err->status = status = BL_UNAVAILABLE; // somebody has to mend it; then it can go on
+    err->status = status = BL_UNAVAILABLE; // the operator must fix it; then the run can continue
     (void)bl_error_prefix(err, "balance.require is %s, and it does not work yet",
                           bl_job_data_path_name(engine->job.balance.require));
   }
   return status;
 }
 
-// Slots and store slots of a plan that trains.
+// Takes slots and store slots for a plan that trains.
 static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_executor_plan_request_t *request,
                         bl_reserving_t *ahead, struct bl_client_runtime *runtime, bl_error_t *err) {
   bl_holdings_t holdings;
@@ -144,7 +146,7 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
   if (status == BL_OK && holdings.evicted[engine->stage] > 0) {
     status = reserve(prepared, engine, &holdings, request, ahead, runtime, err);
   }
-  if (status == BL_OK) { // stores may have made communicators, too
+  if (status == BL_OK) { // stores may also have created communicators
     const bool takes = prepared->own_slots > before && !engine->device->whole_ranges;
     const uint64_t more = takes ? prepared->own_slots - before : 0;
     status = bl_engine_check_room(engine, more * engine->slot_bytes, err);
@@ -157,7 +159,8 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
     status = bl_store_parking_extend(prepared->parking, twins ? &engine->slot_twins : &engine->slots, err);
     bl_error_t ignored;
     if (status != BL_OK && bl_engine_hold_slots(engine, before, &ignored) != BL_OK) {
-      bl_log(BL_LOG_ERROR, "slots of a plan that was refused are kept: %s", ignored.text); // fewer always works
+      bl_log(BL_LOG_ERROR, "slots of a plan that was refused are kept: %s",
+             ignored.text); // unexpected: a reduction always works
     }
   }
   bl_holdings_cleanup(&holdings);

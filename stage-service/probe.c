@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define ROUNDS        5
-#define LAST_NS       BL_NS_PER_S // for a peer that did not connect with the others, to find out why
+#define LAST_NS       BL_NS_PER_S // for a peer that did not connect with the others, to find the reason
 #define PATTERN       0xA5
 #define GRANULE_BYTES (64u << 10) // of a store's arena
 
@@ -38,7 +38,7 @@ static bl_status_t fill(bl_arena_t *block, uint8_t value, bl_error_t *err) {
   return bl_device_fill(block->device, NULL, block->base, value, block->bytes, err);
 }
 
-// What came back is what went there: on cuda-ipc nobody else compares.
+// Compares the loaded block with the evicted one: on cuda-ipc no other code does.
 static bl_status_t compare(const bl_arena_t *block, uint8_t *copy, bl_error_t *err) {
   bl_status_t status = bl_device_copy(block->device, NULL, copy, block->base, block->bytes, err);
   for (uint64_t i = 0; i < block->bytes && status == BL_OK; i++) {
@@ -80,7 +80,8 @@ static bl_status_t go_round(bl_client_t *client, uint64_t room, bl_arena_t *bloc
   return status;
 }
 
-// With the block on one device. BL_UNIMPLEMENTED: from there it can only get to the store through memory of the host.
+// Probes with the block on one device. BL_UNIMPLEMENTED: from there it can only reach the store through memory of the
+// host.
 static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device, const char *store,
                          bl_probe_outcome_t *outcome) {
   *outcome = (bl_probe_outcome_t){.path = BL_PATH_AUTO};
@@ -139,7 +140,7 @@ void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_pro
   }
 }
 
-// ---- stages meet ----------------------------------------------------------------------------------------------------
+// ---- connections between stages -------------------------------------------------------------------------------------
 
 struct bl_peer_probe {
   bl_arena_t sent, received;
@@ -191,7 +192,7 @@ const bl_transport_t *bl_peer_probe_transport(const bl_peer_probe_t *peer_probe)
   return peer_probe->transport;
 }
 
-// Both ends send and receive; keys of the two directions of travel are apart by themselves.
+// Both ends send and receive. The keys of the two directions differ.
 static bl_status_t swap(bl_peer_probe_t *peer_probe, int32_t peer, uint64_t deadline_ns, bl_probe_outcome_t *outcome) {
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < ROUNDS && status == BL_OK; i++) {
@@ -210,7 +211,7 @@ static bl_status_t swap(bl_peer_probe_t *peer_probe, int32_t peer, uint64_t dead
       status = bl_transport_wait_sent(peer_probe->transport, peer, key, deadline_ns, &outcome->err);
     }
     const uint64_t took_ns = bl_clock_now_ns() - begin_ns;
-    // The first waits for the other to begin.
+    // The first round also waits for the peer to begin.
     if (status == BL_OK && i > 0 && (outcome->round_ns == 0 || took_ns < outcome->round_ns)) {
       outcome->round_ns = took_ns;
     }
@@ -244,7 +245,7 @@ void bl_peer_probe_exchange(bl_peer_probe_t *peer_probe, const bl_transport_peer
     }
   }
   status = bl_transport_begin(peer_probe->transport, 1, &err);
-  for (size_t i = 0; i < count; i++) { // ascending on every stage, so that nobody waits in a circle
+  for (size_t i = 0; i < count; i++) { // ascending on every stage, so that there is no circular wait
     if (status != BL_OK) {
       outcomes[i].err = err;
     } else if (outcomes[i].err.status == BL_OK) {

@@ -20,7 +20,7 @@ void bl_probed_device_open(bl_device_kind_t kind, uint32_t number, int32_t wante
   *probed = (bl_probed_device_t){0};
   bl_device_survey(kind, probed->text, sizeof probed->text);
   if (bl_device_list(kind, NULL, 0, &probed->count, &err) != BL_OK) {
-    probed->count = 0; // the survey says why
+    probed->count = 0; // the survey states the reason
     return;
   }
   bl_status_t status = bl_device_choose(kind, wanted, number, &ordinal, &err);

@@ -19,10 +19,10 @@
 #define BLOCK_BYTES      (UINT64_C(256) << 10)
 #define BLOCK_MOST_BYTES (UINT64_C(16) << 20)
 #define DEADLINE_MS      5000
-#define DEADLINE_MOST_MS 10000 // bounds how long an end of this process can take
-#define STORES_MAX       1024  // of all devices of a pipeline, and a host's
+#define DEADLINE_MOST_MS 10000 // bounds how long stopping this process can take
+#define STORES_MAX       1024  // of all devices of a pipeline and of one host
 #define GPUS_MAX         BL_TRANSPORT_MAX_PEERS
-#define FORGET_MS        60000 // a rendezvous that nobody closes
+#define FORGET_MS        60000 // after which a peer probe that was not closed is dropped
 
 struct bl_prober {
   bl_task_t task;
@@ -32,9 +32,9 @@ struct bl_prober {
   bl_transport_options_t transport;
   char transport_path[PATH_MAX];
   int64_t pod;
-  int32_t gpu;                 // as bl_stage_options_t's
-  bl_peer_probe_t *peer_probe; // while a task runs, the worker's
-  // One probe
+  int32_t gpu;                 // as in bl_stage_options_t
+  bl_peer_probe_t *peer_probe; // the worker's while a task runs
+  // One probe.
   bl_rpc_call_t *call; // NULL: none
   const Ballast__V1__ProbeRequest *request;
   bl_path_t path;
@@ -90,7 +90,7 @@ static void run(bl_task_t *task) {
   } else if (self->peer_probe == NULL) {
     (void)bl_error_set(&self->err, BL_PRECONDITION, "no rendezvous is open: ask for `open` first");
   } else {
-    // Stages meet in memory of the host; what their GPUs reach is another question.
+    // Stages connect over memory of the host. What their GPUs reach is tested separately.
     const bool of_gpus = self->path == BL_PATH_CUDA_IPC || self->path == BL_PATH_NCCL;
     bl_peer_probe_exchange(self->peer_probe, self->peers, request->n_peers, of_gpus ? BL_PATH_AUTO : self->path,
                            bl_clock_now_ns() + options.deadline_ms * BL_NS_PER_MS, self->outcomes + request->n_stores);
@@ -98,7 +98,7 @@ static void run(bl_task_t *task) {
   bl_probed_device_close(&self->device);
 }
 
-// ---- on the loop's
+// ---- on the loop's thread
 
 static uint64_t shared_memory_bytes(void) {
   struct statvfs shm;
@@ -278,7 +278,7 @@ bl_status_t bl_prober_create(bl_loop_t *loop, const bl_stage_options_t *options,
                                              .plaintext_ok = options->plaintext_ok,
                                              .thread = transfer};
   if (options->unix_path != NULL) {
-    // Not longer than the path of the run: a socket's path has an end at 107 bytes.
+    // Not longer than the path of the run: a socket's path is limited to 107 bytes.
     const size_t length = strlen(options->unix_path);
     snprintf(made->transport_path, sizeof made->transport_path, "%s", options->unix_path);
     if (length < sizeof made->transport_path && length > 4) {

@@ -13,12 +13,12 @@ struct bl_saver {
   bl_saver_observer_t observer;
   bl_loop_t *loop;
   bl_worker_t *compute, *disk;
-  bl_snapshot_t *snapshot; // of the copy; the engine's
-  bl_error_t copy_err;     // why there is none, after a copy that failed
-  uint64_t step;           // of the copy, 0: none
+  bl_snapshot_t *snapshot; // source of the copy; the engine's
+  bl_error_t copy_err;     // why there is no copy, after one that failed
+  uint64_t step;           // of the copy, 0: no copy
   bool copying, writing, written;
   bl_task_t copy, write;
-  // What is being or was written.
+  // The files that are being written or were written.
   char folder[PATH_MAX];
   char names[SHARDS][NAME_MAX + 1];
   bl_shard_checksums_t checksums[SHARDS];

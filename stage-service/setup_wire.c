@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define CONNECT_DEADLINE_NS    (30ull * BL_NS_PER_S)
-#define PEER_PROBE_DEADLINE_NS (120ull * BL_NS_PER_S) // where communicators are made too, pair by pair
+#define PEER_PROBE_DEADLINE_NS (120ull * BL_NS_PER_S) // if communicators are created too, pair by pair
 
 void bl__handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
@@ -100,7 +100,7 @@ void bl__handle_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
 
 // ---- data paths
 
-// A data path that the job requires and that is not there keeps the stage from being ready.
+// Reports the stage as not ready while a data path that the job requires is missing.
 static void tell_ready(bl_service_t *self, const bl_error_t *err) {
   const bl_engine_t *engine = bl_stage_engine(self->stage);
   const bool waits =
@@ -119,7 +119,8 @@ static void tell_ready(bl_service_t *self, const bl_error_t *err) {
 void bl__service_connected(void *context, const bl_error_t *err) {
   bl_service_t *self = context;
   const bl_engine_t *engine = bl_stage_engine(self->stage);
-  if (engine != NULL && engine->job.balance.require == BL_JOB_DATA_PATH_NCCL) { // others are required of blocks alone
+  if (engine != NULL &&
+      engine->job.balance.require == BL_JOB_DATA_PATH_NCCL) { // other paths are required for blocks only
     tell_ready(self, err);
   }
   if (err->status != BL_OK) {
@@ -171,7 +172,7 @@ void bl__handle_connect(bl_rpc_call_t *call, const ProtobufCMessage *input, void
 
 // ---- plans
 
-// To one call, or with call NULL to all that wait: prepared, refused for good, or not possible now.
+// Replies to one call, or with call NULL to all waiting ones: prepared, refused for good, or not possible now.
 static void reply_prepared(bl_service_t *self, bl_rpc_call_t *call, uint64_t version, const bl_error_t *err) {
   Ballast__V1__PreparePlanResponse output = BALLAST__V1__PREPARE_PLAN_RESPONSE__INIT;
   if (err->status != BL_OK) {
@@ -248,7 +249,7 @@ void bl__handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, void
     bl_rpc_call_fail(call, &err);
     return;
   }
-  tell_ready(self, &err); // it is gone, and what it required
+  tell_ready(self, &err); // the job and its requirement are gone
   Ballast__V1__ReleaseResponse output = BALLAST__V1__RELEASE_RESPONSE__INIT;
   bl_rpc_call_reply(call, &output.base);
 }

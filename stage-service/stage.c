@@ -19,9 +19,9 @@ static uint64_t random_bits(void) {
   return bits;
 }
 
-// ---- rest
+// ---- silence of the driver
 
-// Nobody drives: what the stage holds at stores serves nobody.
+// Releases what the stage holds at stores if no driver calls any more.
 static void look_for_driver(bl_timer_t *timer, void *context) {
   (void)timer;
   bl_stage_t *stage = context;
@@ -112,8 +112,8 @@ void bl_stage_destroy(bl_stage_t *stage) {
   bl_prepared_destroy(stage->made_plan);
   bl__plans_drop(stage);
   bl__plans_retire(stage);
-  bl_client_runtime_destroy(stage->runtime); // before the device goes
-  bl_engine_destroy(stage->engine);          // its transport ends a pending connect
+  bl_client_runtime_destroy(stage->runtime); // before the device is closed
+  bl_engine_destroy(stage->engine);          // the end of its transport ends a pending connection
   bl_loop_drain(stage->loop);
   bl_engine_destroy(stage->old_engine);
   bl_loop_thread_destroy(stage->transfer);
@@ -162,7 +162,7 @@ bl_stage_decision_t bl_stage_write(bl_stage_t *stage, bl_driver_id_t driver, con
   return decision == BL_STAGE_ANSWER ? bl_saver_write(stage->saver, request, err) : decision;
 }
 
-// ---- looking at it
+// ---- views
 
 bool bl_stage_has_refused(const bl_stage_t *stage, uint64_t version) {
   bool kept = false;

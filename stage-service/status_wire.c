@@ -9,7 +9,7 @@
 #define WAITS        16
 #define DEVICE_BYTES 512
 
-// What a running stage is doing: progress through its operations, and what it waits for.
+// Describes a running stage: progress through its operations, and what it waits for.
 static void describe_run(const bl_stage_t *stage, Ballast__V1__StageStatusResponse *output, char cell[BL_OP_TEXT]) {
   const bl_executor_plan_t *plan = bl_stage_running_plan(stage);
   if (plan == NULL) {
@@ -24,7 +24,7 @@ static void describe_run(const bl_stage_t *stage, Ballast__V1__StageStatusRespon
   }
 }
 
-// The wait for a core that other stages of this machine have; returns how many there are, 0 or 1.
+// Describes the wait for a core that other stages of this machine hold. Returns the number of waits, 0 or 1.
 static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_transport_wait_t *wait) {
   const bl_run_progress_t *progress = bl_stage_progress(stage);
   const uint64_t since_ns = atomic_load(&progress->core_since_ns);
@@ -44,7 +44,7 @@ static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_t
   return 1;
 }
 
-// The wait for a rank that shares this one's layers; returns how many there are, 0 or 1.
+// Describes the wait for a rank that shares this one's layers. Returns the number of waits, 0 or 1.
 static size_t collective_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_transport_wait_t *wait) {
   const uint64_t since_ns = atomic_load(&bl_stage_progress(stage)->waiting_ns);
   if (since_ns == 0 || !bl_tensor_group_wait(engine->tensor_group, wait)) {
@@ -54,7 +54,7 @@ static size_t collective_wait(const bl_stage_t *stage, const bl_engine_t *engine
   return 1;
 }
 
-// The number that a store of this stage's plans has among the stores of the run.
+// The number, among the stores of the run, of a store of this stage's plans.
 static int32_t number_in_run(const bl_engine_t *engine, uint32_t store) {
   const bl_training_t *training = &engine->training;
   return store < training->stage_count
@@ -62,7 +62,7 @@ static int32_t number_in_run(const bl_engine_t *engine, uint32_t store) {
              : (int32_t)(engine->job.services.stores.count + training->hosts.of_rank[engine->rank]);
 }
 
-// The wait for a store, if the run is in one.
+// Describes the wait for a store, if the run is in one.
 static bool describe_store_wait(const bl_stage_t *stage, Ballast__V1__Wait *message, char what[64]) {
   bl_store_parking_wait_t wait;
   if (!bl_stage_store_wait(stage, &wait)) {
@@ -86,7 +86,7 @@ static bool describe_store_wait(const bl_stage_t *stage, Ballast__V1__Wait *mess
 
 void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
-  uint64_t silent_ms = bl_current_driver_silent_ms(&self->current_driver); // but for this call
+  uint64_t silent_ms = bl_current_driver_silent_ms(&self->current_driver); // before this call counts
   bl__service_driver_seen(self, ((const Ballast__V1__StageStatusRequest *)input)->driver);
   const bl_stage_step_t *step = bl_stage_step(self->stage);
   const bl_engine_t *engine = bl_stage_engine(self->stage);
@@ -123,7 +123,8 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
     bl_paths_to_wire(engine->transport, &paths);
     output.paths = paths.pointers;
     output.n_paths = paths.count;
-    size_t count = bl_transport_waits(engine->transport, waits, WAITS - 3); // the last three are kept for others
+    size_t count =
+        bl_transport_waits(engine->transport, waits, WAITS - 3); // the last three are reserved for other waits
     output.n_waits = count < WAITS - 3 ? count : WAITS - 3;
     output.n_waits += collective_wait(self->stage, engine, &waits[output.n_waits]);
     output.n_waits += core_wait(self->stage, engine, &waits[output.n_waits]);

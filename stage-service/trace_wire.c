@@ -5,7 +5,7 @@
 
 #define TRACE_BATCH 512 // events of one message: about 20 KiB
 
-// A stream in batches, read from the ring while nothing runs.
+// A stream of batches, read from the ring while nothing runs.
 typedef struct {
   bl_service_t *service;
   size_t next;
@@ -38,7 +38,7 @@ static void send_trace(bl_rpc_call_t *call, void *context) {
     return;
   }
   static Ballast__V1__TraceEvent
-      events[TRACE_BATCH]; // of the loop's thread alone: packed before bl_rpc_call_send returns
+      events[TRACE_BATCH]; // used on the loop's thread only: packed before bl_rpc_call_send returns
   static Ballast__V1__TraceEvent *pointers[TRACE_BATCH];
   for (size_t i = 0; i < count; i++) {
     const bl_trace_event_t *event = bl_trace_get(engine->trace, reader->next + i);

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-// Reads a part where it belongs; `room` [elements] is for what the CPU cannot write at once, else NULL.
+// Reads a part into its place. `room` [elements] is a buffer for a place that the CPU cannot write; else NULL.
 static bl_status_t restore(const bl_checkpoint_t *checkpoint, const bl_chunk_parameter_t *p, bl_checkpoint_part_t part,
                            bl_device_t *device, float *room, float *to, bl_error_t *err) {
   bl_status_t status =
@@ -36,7 +36,7 @@ bl_status_t bl_chunk_restore(bl_chunk_t *chunk, const bl_checkpoint_t *checkpoin
                                          [BL_CHECKPOINT_FIRST_MOMENT] = p.first_moment,
                                          [BL_CHECKPOINT_SECOND_MOMENT] = p.second_moment};
     for (int part = 0; part < BL_CHECKPOINT_PARTS && status == BL_OK; part++) {
-      if (parts[part] == NULL) { // another replica's
+      if (parts[part] == NULL) { // another replica has it
         continue;
       }
       status = restore(checkpoint, &p, (bl_checkpoint_part_t)part, device, room, parts[part], err);

@@ -9,19 +9,19 @@
 #include <string.h>
 #include <unistd.h>
 
-// What is handed to the kernel at a time; its way to the disk is started at once, so that the sync at the end has little
-// left to do.
+// Bytes passed to the kernel at a time. Writing them to disk starts at once, so that little is left for the sync at the
+// end.
 #define PIECE_BYTES (8u << 20)
 
 static bl_status_t fail(bl_error_t *err, const char *verb, const char *path) {
   int cause = errno;
-  // A limit on the size of files is met like a full disk: make room, or raise it.
+  // A limit on the size of files is handled like a full disk: free space, or raise the limit.
   bl_status_t status = cause == EFBIG ? BL_EXHAUSTED : bl_status_from_errno(cause);
   return bl_error_set(err, status, "%s: cannot %s: %s", path, verb, strerror(cause));
 }
 
-// Claims the room before anything is written: a disk that is too full is found out at once. Where the file system cannot
-// do that, writing will find out.
+// Allocates the space before anything is written, so that a full disk is detected at once. If the file system does not
+// support that, writing detects it.
 static bl_status_t claim(int fd, uint64_t size_bytes, const char *path, bl_error_t *err) {
   if (fallocate(fd, 0, 0, (off_t)size_bytes) == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINTR) {
     return BL_OK;
@@ -29,7 +29,7 @@ static bl_status_t claim(int fd, uint64_t size_bytes, const char *path, bl_error
   return fail(err, "make room", path);
 }
 
-// Bytes that follow each other in the image and in the file.
+// Bytes that are contiguous in the image and in the file.
 typedef struct extent {
   uint64_t from, to, bytes;
 } extent_t;
@@ -47,7 +47,7 @@ static bl_status_t write_extent(int fd, const bl_shard_image_t *image, extent_t 
       return fail(err, "write", path);
     }
     if (extent.bytes >= PIECE_BYTES) {
-      (void)sync_file_range(fd, at, written, SYNC_FILE_RANGE_WRITE); // a hint: fsync decides
+      (void)sync_file_range(fd, at, written, SYNC_FILE_RANGE_WRITE); // a hint: fsync ensures it
     }
     done += (uint64_t)written;
   }

@@ -28,7 +28,7 @@ static bl_status_t no_memory(bl_error_t *err) {
   return bl_error_set(err, BL_EXHAUSTED, "no memory for the tables of a checkpoint");
 }
 
-// The tensor's number in the file; it is put there where it is not yet.
+// Returns the tensor's number in the file, after adding it if it is missing.
 static size_t number_of(shard_t *shard, const bl_snapshot_tensor_t *tensor, bl_checkpoint_part_t part) {
   char name[BL_CHECKPOINT_NAME_BYTES];
   bl_checkpoint_tensor_name(&tensor->parameter, part, name);
@@ -159,7 +159,7 @@ void bl_snapshot_use_memory(bl_snapshot_t *snapshot, uint8_t *memory) {
   }
 }
 
-// A copy of a tensor to where its bytes stand in the image.
+// Copies a tensor to its bytes in the image.
 static bl_status_t copy(bl_device_t *device, uint8_t *to, const float *from, uint64_t bytes, bl_error_t *err) {
   if (!device->host_memory) {
     return bl_device_copy(device, NULL, to, from, bytes, err);

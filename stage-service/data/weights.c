@@ -6,12 +6,12 @@
 
 #include <stdlib.h>
 
-#define PIECE_ELEMENTS (4u << 20) // at a time, for a device whose memory the CPU cannot write
+#define PIECE_ELEMENTS (4u << 20) // copied at a time, for a device whose memory the CPU cannot write
 
 typedef struct {
   const bl_weights_t *weights;
   bl_device_t *device;
-  float *piece; // [PIECE_ELEMENTS]; NULL: values go where they belong at once
+  float *piece; // [PIECE_ELEMENTS]; NULL: values are read directly to their place
 } source_t;
 
 static bl_status_t fill_run(const source_t *source, const bl_parameter_t *parameter, uint64_t from, uint64_t elements,
@@ -30,7 +30,7 @@ static bl_status_t fill_run(const source_t *source, const bl_parameter_t *parame
   return status;
 }
 
-// What a place holds.
+// The content of a place.
 typedef struct {
   bl_parameter_t parameter;
   bl_slice_t slice;
