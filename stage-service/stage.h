@@ -44,8 +44,8 @@ typedef struct bl_stage_options {
   const char *tcp_advertise; // NULL: tcp_host
   bl_tls_t *tls;             // of the data path on tcp; NULL: plaintext
   bool plaintext_ok;
-  struct bl_rpc
-      *rpc; // of the process: its completion-queue thread also serves stores. NULL: the stage creates one for them
+  // Of the process: its completion-queue thread also serves stores. NULL: the stage creates one for them.
+  struct bl_rpc *rpc;
   uint64_t rest_ms;        // silence of the driver after which slots at stores are released; 0: never
   int32_t gpu;             // as in bl_engine_options_t
   bool nccl_shared_gpu;    // as in bl_engine_options_t

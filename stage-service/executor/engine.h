@@ -95,7 +95,7 @@ typedef enum bl_start_phase {
 
 #define BL_START_TEXT 256
 
-// State of an edge buffer besides its use by operations.
+// State of an edge buffer in addition to its use by operations.
 typedef struct bl_edge_state {
   // The current or last send.
   bool pending; // not known to be sent
@@ -111,8 +111,8 @@ typedef struct bl_edge_state {
   // On an asynchronous device; NULL elsewhere.
   bl_device_event_t *ready; // the buffer holds what is to be sent
   bl_device_event_t *left;  // what is to be sent is where it is sent from: in the twin, or in the buffer
-  bl_device_event_t
-      *taken; // what was received was copied from the twin; direct: the buffer's old content is no longer needed
+  // What was received was copied from the twin; direct: the buffer's old content is no longer needed.
+  bl_device_event_t *taken;
 } bl_edge_state_t;
 
 typedef enum bl_block_place {
@@ -212,7 +212,7 @@ typedef struct bl_engine {
   bl_parking_t *parking;        // where evicted blocks are kept; set by the owner between runs, NULL: nowhere
   bl_engine_block_t *blocks;    // [chunk_count, micro_batches, slices]
   bl_engine_leaving_t *leaving; // [slot_count]
-  bl_device_event_t **settled;  // [slot_count] event after the work that was queued before the transfer of a slot began
+  bl_device_event_t **settled;  // [slot_count] of a slot: reached after the work queued before its transfer
 
   bl_core_tokens_t *core_tokens; // taken for each operation; NULL: every stage has a core of its own
 

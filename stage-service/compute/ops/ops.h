@@ -46,9 +46,9 @@
 //      by pointer (shapes, options) are read during the call.
 //  10. A failure may be found by a later operation than the one that caused it. status() returns it from then on.
 //
-// Types. `dtype` is the type of activations, of their gradients and of the weights that products read: these are `void
-// *`. Masters and gradients of weights, statistics, log-sum-exp, gains, biases, logits and optimizer state are always
-// float. Products read masters directly in fp32, and through linear_pack() in bf16. Whatever the dtype, sums are
+// Types. `dtype` is the type of activations, of their gradients and of the weights that products read, all passed
+// as `void *`. Masters and gradients of weights, statistics, log-sum-exp, gains, biases, logits and optimizer state are
+// always float. Products read masters directly in fp32, and through linear_pack() in bf16. Whatever the dtype, sums are
 // computed in float and rounded once, when an element is written. Planning returns BL_UNIMPLEMENTED if a back end lacks
 // a dtype.
 //
