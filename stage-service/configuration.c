@@ -51,8 +51,8 @@ static void configure_work(bl_task_t *task) {
                                  .plaintext_ok = stage->options.plaintext_ok,
                                  .transfer = stage->transfer};
   bl_engine_t *engine;
-  work->err.status = bl_engine_create(
-      &options, &engine, &work->err); // the result decides: err may also be set by an alternative that failed
+  // The result decides: err may also be set by an alternative that failed.
+  work->err.status = bl_engine_create(&options, &engine, &work->err);
   if (work->err.status == BL_OK) {
     stage->made_engine = engine;
   }

@@ -7,9 +7,8 @@
 
 #include <stdlib.h>
 
-#define BOUNDARY_NS                                                                                                    \
-  (UINT64_C(200) *                                                                                                     \
-   BL_NS_PER_MS) // maximum wait of a step boundary for stores, which need a few ms if they are available
+// Maximum wait of a step boundary for stores, which need a few ms if they are available.
+#define BOUNDARY_NS (UINT64_C(200) * BL_NS_PER_MS)
 
 static bl_client_path_t path_of(const bl_job_t *job) {
   switch (bl_job_block_path(job)) {
@@ -95,8 +94,8 @@ static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const b
   }
   for (uint32_t s = 0; s < training->stage_count; s++) {
     evict_bytes[s] = training->stages[s].evict_bytes;
-    stores[s] =
-        of_devices->count > 0 ? of_devices->items[bl_engine_rank_of(engine, s)] : NULL; // the stores of its plane
+    // The stores of its plane.
+    stores[s] = of_devices->count > 0 ? of_devices->items[bl_engine_rank_of(engine, s)] : NULL;
   }
   if (hosts->count > 0 && of_hosts->count > 0) {
     stores[training->stage_count + hosts->of[engine->stage]] = of_hosts->items[hosts->of_rank[engine->rank]];
@@ -159,8 +158,8 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
     status = bl_store_parking_extend(prepared->parking, twins ? &engine->slot_twins : &engine->slots, err);
     bl_error_t ignored;
     if (status != BL_OK && bl_engine_hold_slots(engine, before, &ignored) != BL_OK) {
-      bl_log(BL_LOG_ERROR, "slots of a plan that was refused are kept: %s",
-             ignored.text); // unexpected: a reduction always works
+      // Unexpected: a reduction always works.
+      bl_log(BL_LOG_ERROR, "slots of a plan that was refused are kept: %s", ignored.text);
     }
   }
   bl_holdings_cleanup(&holdings);

@@ -119,8 +119,8 @@ static void tell_ready(bl_service_t *self, const bl_error_t *err) {
 void bl__service_connected(void *context, const bl_error_t *err) {
   bl_service_t *self = context;
   const bl_engine_t *engine = bl_stage_engine(self->stage);
-  if (engine != NULL &&
-      engine->job.balance.require == BL_JOB_DATA_PATH_NCCL) { // other paths are required for blocks only
+  // Other paths are required for blocks only.
+  if (engine != NULL && engine->job.balance.require == BL_JOB_DATA_PATH_NCCL) {
     tell_ready(self, err);
   }
   if (err->status != BL_OK) {

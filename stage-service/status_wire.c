@@ -123,8 +123,8 @@ void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void 
     bl_paths_to_wire(engine->transport, &paths);
     output.paths = paths.pointers;
     output.n_paths = paths.count;
-    size_t count =
-        bl_transport_waits(engine->transport, waits, WAITS - 3); // the last three are reserved for other waits
+    // The last three are reserved for other waits.
+    size_t count = bl_transport_waits(engine->transport, waits, WAITS - 3);
     output.n_waits = count < WAITS - 3 ? count : WAITS - 3;
     output.n_waits += collective_wait(self->stage, engine, &waits[output.n_waits]);
     output.n_waits += core_wait(self->stage, engine, &waits[output.n_waits]);

@@ -110,7 +110,7 @@ typedef struct bl_edge_state {
   bl_tensor_key_t wanted_key;
   // On an asynchronous device; NULL elsewhere.
   bl_device_event_t *ready; // the buffer holds what is to be sent
-  bl_device_event_t *left;  // what is to be sent is where it is sent from: in the twin, or in the buffer
+  bl_device_event_t *left;  // what is to be sent is in the twin; direct: in the buffer
   // What was received was copied from the twin; direct: the buffer's old content is no longer needed.
   bl_device_event_t *taken;
 } bl_edge_state_t;
@@ -118,7 +118,7 @@ typedef struct bl_edge_state {
 typedef enum bl_block_place {
   BL_BLOCK_HOME,      // in its slot, or not yet computed
   BL_BLOCK_LEAVING,   // being evicted
-  BL_BLOCK_PARKED,    // in a store
+  BL_BLOCK_PARKED,    // kept by the parking
   BL_BLOCK_RETURNING, // being loaded
   BL_BLOCK_DROPPED,   // dropped at its eviction; must be recomputed
   BL_BLOCK_LOST,      // lost at its load; must be recomputed

@@ -231,8 +231,8 @@ static bl_status_t backward_weight(pass_t *pass, const bl_planned_op_t *op, bl_e
   const int32_t *tokens;
   bl_status_t status = read_tokens(pass, op->op, &tokens, err);
   const bl_schedule_t *plan = pass->run->plan->schedule;
-  const uint32_t end = plan->micro_batches / plan->pipes *
-                       (bl_schedule_pipe(plan, op->op.virtual_stage) + 1); // of the micro-batches of the chunk
+  // Of the micro-batches of the chunk.
+  const uint32_t end = plan->micro_batches / plan->pipes * (bl_schedule_pipe(plan, op->op.virtual_stage) + 1);
   const bool last = ends_micro_batch(op->op) && op->op.micro_batch + 1u == end;
   if (status == BL_OK && last) {
     bl_chunk_expect_last(bl_engine_chunk(engine, op->op.virtual_stage));
@@ -527,8 +527,7 @@ static bl_status_t finish(pass_t *pass, bl_error_t *err) {
   return status;
 }
 
-// Called after a run that failed: waits until the device is idle, so that no work of this run writes during the next
-// one.
+// Called after a run that failed. Waits until the device is idle, so that its work does not write during the next run.
 static void come_to_rest(pass_t *pass) {
   bl_error_t ignored;
   if (pass->engine->stream != NULL && bl_engine_finish(pass->engine, &ignored) != BL_OK) {
@@ -625,8 +624,8 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
 }
 
 void bl_executor_interrupt(bl_engine_t *engine, bl_run_progress_t *progress) {
-  atomic_store(&progress->cancelled,
-               true); // first, so that a run that is just beginning on the transport or the parking sees it
+  // First, so that a run that is just beginning on the transport or the parking sees it.
+  atomic_store(&progress->cancelled, true);
   bl_transport_abort(engine->transport);
   if (engine->parking != NULL) {
     engine->parking->ops->interrupt(engine->parking);

@@ -55,8 +55,8 @@ typedef struct bl__embedding {
 
 // Operations that depend on the positions of the rows in their sequence.
 typedef struct bl__positions {
-  bl_attention_op_t
-      *attention[2];     // [0]: of layers that see all keys, [1]: of layers with a window; NULL if there are none
+  // [0]: of layers that see all keys, [1]: of layers with a window; NULL if there are none.
+  bl_attention_op_t *attention[2];
   bl_rope_op_t *rope[2]; // likewise; NULL in gpt2
 } bl__positions_t;
 

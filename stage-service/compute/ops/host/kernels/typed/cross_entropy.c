@@ -11,8 +11,8 @@
 // Writes the exponentials times the factor as elements from the start of the row on.
 static void write_gradient(size_t vocab, float factor, float *logits) {
   bl__element_t *gradient = (bl__element_t *)(void *)logits;
-  for (size_t start = 0; start < vocab;
-       start += PIECE) { // elements are no longer than floats: no unread float is overwritten
+  // Elements are no longer than floats: no unread float is overwritten.
+  for (size_t start = 0; start < vocab; start += PIECE) {
     const size_t count = vocab - start < PIECE ? vocab - start : PIECE;
     bl__element_t piece[PIECE];
     for (size_t i = 0; i < count; i++) {
