@@ -11,7 +11,7 @@ bl_chunk_span_t bl_chunk_span_whole(const bl_model_t *model) {
   return (bl_chunk_span_t){.first_layer = 0, .layer_count = model->layers, .embedding = true, .head = true};
 }
 
-// Parameters before the first layer, and of each layer.
+// Parameters before the first layer.
 static uint32_t embedding_count(const bl_model_t *model) {
   return bl_parameter_index(model, BL_PARAMETER_NORM1_WEIGHT, 0);
 }
@@ -20,7 +20,7 @@ static uint32_t layer_count(const bl_model_t *model) {
   return bl_parameter_index(model, BL_PARAMETER_NORM1_WEIGHT, 1) - embedding_count(model);
 }
 
-// A copy of the token embedding for the head of a chunk that has no embedding.
+// True if the chunk has a tied head but no embedding, and so holds its own copy of the token embedding.
 static bool has_copy(const bl_model_t *model, bl_chunk_span_t span) {
   return model->tied && span.head && !span.embedding;
 }
@@ -53,13 +53,15 @@ bool bl_chunk_span_owns(const bl_model_t *model, bl_chunk_span_t span, uint32_t 
   return !(has_copy(model, span) && canonical_index == 0);
 }
 
-// k and v continue q, up continues gate: one product reads them as one matrix.
+// True if the parameter continues the previous one (k and v after q, up after gate): one product reads them as one
+// matrix.
 static bool continues_previous(bl_parameter_role_t role) {
   return role == BL_PARAMETER_K_WEIGHT || role == BL_PARAMETER_V_WEIGHT || role == BL_PARAMETER_K_BIAS ||
          role == BL_PARAMETER_V_BIAS || role == BL_PARAMETER_UP_WEIGHT;
 }
 
-// Parameters of the chunk from `first` on that are placed together: those of a layer, or one outside of layers.
+// Returns the number of parameters from `first` on that are placed together: those of one layer, or one outside of
+// layers.
 static uint32_t group_count(const bl_model_t *model, bl_chunk_span_t span, uint32_t first) {
   const bl_parameter_t parameter = bl_parameter_get(model, bl_chunk_span_parameter(model, span, first));
   return parameter.layer >= 0 && parameter.layer < (int32_t)model->layers ? layer_count(model) : 1;
@@ -87,7 +89,7 @@ typedef struct walk {
   const bl_model_t *model;
   bl_chunk_span_t span;
   bl_split_t split;
-  bl_parameter_place_t *places; // NULL: they are only counted
+  bl_parameter_place_t *places; // NULL: places are only counted
   uint32_t count;
   uint64_t end;
 } walk_t;
@@ -98,7 +100,7 @@ static void place(walk_t *walk, uint32_t number, uint32_t part) {
       bl_parameter_get(walk->model, bl_chunk_span_parameter(walk->model, walk->span, number));
   const bool cut = parts > 1 && bl_split_cuts(parameter.role);
   if (!cut && part != bl_split_first(walk->split)) {
-    return; // once for all parts
+    return; // placed once for all parts
   }
   const bl_slice_t slice = bl_split_slice(walk->model, &parameter, parts, part);
   const uint64_t elements = bl_slice_elements(&slice);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What activations and the weights that products read are stored as. Master weights, gradients of weights, statistics
-// and optimizer state are fp32 whatever this says (docs/bf16.md).
+// Storage type of activations and of the weights that products read. Master weights, gradients of weights, statistics
+// and optimizer state are fp32 for either type (docs/bf16.md).
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_DTYPE_H

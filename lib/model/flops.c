@@ -14,7 +14,7 @@ bl_flops_t bl_flops_matmul(const bl_model_t *model, bl_chunk_span_t span, uint32
   return flops;
 }
 
-// Keys that the queries of a sequence see on average.
+// Returns the average number of keys that a query of a sequence sees.
 static double keys_seen(const bl_model_t *model, bool window, bool causal) {
   const double seq = model->seq, first = window ? model->window : seq; // queries that see less than the window
   if (!causal) {
@@ -31,7 +31,7 @@ bl_flops_t bl_flops_attention(const bl_model_t *model, bl_chunk_span_t span, uin
     keys += keys_seen(model, bl_model_has_window(model, layer), causal);
   }
   const double product = 2 * rows * keys * bl_model_query_width(model);
-  // Forward: scores, values. Backward: dprobabilities, dq, dk, dv; flash makes the scores again.
+  // Forward: scores, values. Backward: dprobabilities, dq, dk, dv; flash also recomputes the scores.
   return (bl_flops_t){.forward = 2 * product, .backward_input = (attention == BL_ATTENTION_FLASH ? 5 : 4) * product};
 }
 
@@ -42,7 +42,7 @@ double bl_flops_recompute_share(const bl_model_t *model, bl_chunk_span_t span, b
   return forward > 0 && !model->post_norm ? 1 - last / forward : 1;
 }
 
-// Keys seen by the queries [0, end).
+// Returns the keys seen by the queries [0, end) together.
 static double keys_before(double end, double window) {
   const double first = end < window ? end : window;
   return first * (first + 1) / 2 + (end - first) * window;

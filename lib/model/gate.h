@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The function of a gated feed-forward layer's gate (Shazeer, arXiv 2002.05202): act = f(gate) up.
+// The function f of the gate of a gated feed-forward layer (Shazeer, arXiv 2002.05202): act = f(gate) up.
 #ifndef BALLAST_MODEL_GATE_H
 #define BALLAST_MODEL_GATE_H
 

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a run: a grid of pipeline stages and replicas.
+// The ranks of a run: a grid of pipeline stages, tensor ranks and replicas. Every rank is one process.
 //
-// A replica is a whole pipeline; the replicas of a stage, its data group, hold the same layers and see different
-// micro-batches of a step. The tensor ranks of a stage, its tensor group, share every layer of it (model/split.h). One
-// process per rank. Ranks count replica by replica, in each stage by stage, in each tensor rank by tensor rank, so that
-// ranks that talk most are neighbours and a run of one replica and whole layers numbers its stages. The ranks of one replica
-// and one tensor rank are a plane: a pipeline with boundaries, stores and a policy of its own.
+// A replica is a whole pipeline. The replicas of a stage, its data group, hold the same layers and see different
+// micro-batches of a step. The tensor ranks of a stage, its tensor group, share every layer of it (model/split.h).
+// Ranks are numbered with the tensor rank running fastest, then the stage, then the replica. So ranks that exchange the
+// most data are neighbours, and in a run with one replica and whole layers the rank is the stage. The ranks of one
+// replica and one tensor rank are a plane: a pipeline with boundaries, stores and a policy of its own.
 //
-// Bits depend on `data_parts` and `tensor_parts`, never on `data`, `tensor` or `stages`: a step's gradient is defined as
-// that many parts, each the sum over a run of consecutive micro-batches in their order, added in one fixed tree, and a layer
-// likewise. A copy of a chunk computes as many of them as any other one, a tensor rank tensor_parts / tensor.
+// Bits depend on `data_parts` and `tensor_parts`, never on `data`, `tensor` or `stages`. A step's gradient is defined
+// as `data_parts` parts. Each part is the sum over consecutive micro-batches in their order, and the parts are added in
+// one fixed tree. A layer is likewise defined as `tensor_parts` parts. All copies of a chunk compute equally many of
+// the data parts; a tensor rank computes tensor_parts / tensor parts of a layer.
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_GRID_H
@@ -18,9 +19,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BL_GRID_MOST_REPLICAS     64 // a data group adds what all of it sends: bounds staging and connections
+#define BL_GRID_MOST_REPLICAS     64 // bounds staging and connections: a rank receives from its data group
 #define BL_GRID_MOST_TENSOR_RANKS 64
-#define BL_GRID_MOST_RANKS        512 // the driver asks every rank in every step
+#define BL_GRID_MOST_RANKS        512 // the driver calls every rank in every step
 
 typedef struct bl_grid {
   uint32_t stages;       // of the pipeline
@@ -28,12 +29,13 @@ typedef struct bl_grid {
   uint32_t data;         // replicas
   uint32_t tensor_parts; // of a layer; a multiple of `tensor`
   uint32_t data_parts;   // of a step's gradient; a multiple of the copies of a chunk
-  uint32_t pipes;        // of the schedule, each with a copy of the model: 2; 0 or 1: one (schedule/ir/schedule.h)
+  uint32_t pipes;        // of the schedule, each with a copy of the model. 2: two; 0 or 1: one (schedule/ir/schedule.h)
 } bl_grid_t;
 
-// The copies of every chunk: one on each replica, and in each of them one for each pipe. Pipe 1 runs from the last stage to
-// the first, so that its copy of what stage s holds for pipe 0 is on stage `stages - 1 - s`. Copies count replica by
-// replica, in each pipe by pipe; copy c sees the micro-batches of part c of as many as there are copies.
+// The copies of every chunk: one for each pipe of each replica. Pipe 1 runs from the last stage to the first, so its
+// copy of the chunk that stage s holds for pipe 0 is on stage `stages - 1 - s`. Copies are numbered with the pipe
+// running fastest, then the replica. The micro-batches of a step are divided into as many parts as there are copies;
+// copy c sees those of part c.
 typedef struct bl_copies {
   uint32_t replicas, pipes; // 0: one
 } bl_copies_t;
@@ -62,7 +64,7 @@ static inline bl_copies_t bl_grid_copies(const bl_grid_t *grid) {
   return (bl_copies_t){.replicas = grid->data, .pipes = grid->pipes};
 }
 
-// Parts of a step's gradient that one copy of a chunk adds up.
+// Returns the number of parts of a step's gradient that one copy of a chunk adds up.
 static inline uint32_t bl_grid_copy_parts(const bl_grid_t *grid) {
   return grid->data_parts / bl_copies_count(bl_grid_copies(grid));
 }
@@ -78,11 +80,12 @@ static inline bl_seat_t bl_grid_seat(const bl_grid_t *grid, uint32_t rank) {
 }
 
 #define BL_GRID_NAME_BYTES 72
-// What people call a rank, "stage 2", "tensor rank 1 of stage 2" where layers are shared, "stage 2 of replica 0" where there
-// are replicas, in `text`, which is returned.
+// Writes the name of a rank to `text` and returns `text`: "stage 2", "tensor rank 1 of stage 2" if layers are shared,
+// "stage 2 of replica 0" if there are replicas.
 const char *bl_grid_name(const bl_grid_t *grid, uint32_t rank, char text[BL_GRID_NAME_BYTES]);
 
-// Squares of gradients are told apart by parameter and part: a parameter that is not cut has part 0.
+// Returns the number of a sum of squared gradients, which parameter and part identify. A parameter that is not cut has
+// part 0.
 static inline uint32_t bl_square_number(uint32_t parameter, uint32_t part, uint32_t parts) {
   return parameter * parts + part;
 }

@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 
-// Far above any machine, far below overflow of the sums made here.
+// Far above the memory of any machine, and far below overflow of the sums computed here.
 #define BLOCK_BYTES_MAX ((uint64_t)1 << 62)
 
 const char *bl_attention_name(bl_attention_t attention) {
@@ -16,7 +16,7 @@ const char *bl_recompute_name(bl_recompute_t recompute) {
   return names[recompute];
 }
 
-// Scalars of one segment of each kind, of one part where it is in parts.
+// Writes the scalars of one segment of each kind; of one part if the kind is in parts.
 static void count_elements(const bl_layout_t *layout, uint64_t elements[BL_SEGMENT_KINDS]) {
   const bl_split_t split = layout->options.split;
   const bl_model_t part = bl_split_model(&layout->model, bl_split_parts(split)), *model = &part;
@@ -44,7 +44,7 @@ static void count_elements(const bl_layout_t *layout, uint64_t elements[BL_SEGME
   elements[BL_SEGMENT_FINAL_GRADIENT] = layout->span.head ? norm_gradient : 0;
 }
 
-// What a rank has of each of its parts; norms have a gradient for the rows of each.
+// True if a rank has a piece of the kind for each of its parts. Norms have a gradient for the rows of each part.
 static bool is_in_parts(bl_segment_kind_t kind) {
   switch (kind) {
   case BL_SEGMENT_QKV:
@@ -64,7 +64,7 @@ static bool is_in_parts(bl_segment_kind_t kind) {
   }
 }
 
-// Bytes of one scalar: statistics, log-sum-exp and gradients of parameters are float always.
+// Returns the bytes of one scalar. Statistics, log-sum-exp and gradients of parameters are always float.
 static uint64_t scalar_bytes(bl_segment_kind_t kind, bl_layout_options_t options) {
   switch (kind) {
   case BL_SEGMENT_NORM1_STATS:
@@ -85,7 +85,7 @@ static uint64_t scalar_bytes(bl_segment_kind_t kind, bl_layout_options_t options
   }
 }
 
-// Of what F does not keep and W reads.
+// Returns the lifetime of a segment that F does not keep and W reads.
 static bl_lifetime_t remade(bl_layout_options_t options) {
   return options.backward == BL_BACKWARD_FUSED ? BL_LIFETIME_BACKWARD : BL_LIFETIME_I_TO_W;
 }
@@ -123,7 +123,7 @@ static bool lives_from_forward(bl_lifetime_t lifetime) {
   return lifetime == BL_LIFETIME_F_TO_I || lifetime == BL_LIFETIME_F_TO_W;
 }
 
-// Where the rows of a lifetime end so far.
+// Returns the end, so far, of the rows of a lifetime.
 static uint64_t *end_of(bl_layout_t *layout, bl_lifetime_t lifetime) {
   switch (lifetime) {
   case BL_LIFETIME_BACKWARD:
@@ -141,8 +141,8 @@ static uint64_t x1_bytes(const bl_layout_t *layout) {
   return bl_align_up(layout->rows[BL_SEGMENT_X1].bytes, BL_CACHE_LINE_BYTES);
 }
 
-// Every length below is a product of at most four bounded numbers; this rejects what would not fit before any
-// is made.
+// Every length below is a product of at most four bounded numbers. This check rejects sizes that would overflow before
+// any length is computed.
 static bl_status_t check_size(const bl_model_t *model, bl_chunk_span_t span, bl_layout_options_t options) {
   uint64_t widest = bl_model_pre_width(model);
   uint64_t scores = (uint64_t)model->heads * model->seq;
@@ -189,7 +189,7 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
     row->offset_bytes = *end;
     *end += bl_align_up(row->bytes, BL_CACHE_LINE_BYTES);
   }
-  // x1 is the first row, and the first layer has none: layers begin that much before their stride says.
+  // x1 is the first row, and the first layer has none. So every layer begins that many bytes before layer * stride.
   if (span.layer_count > 0) {
     made.evict_bytes = span.layer_count * made.kept_stride_bytes - x1_bytes(&made);
   }
@@ -228,7 +228,7 @@ bool bl_layout_segment(const bl_layout_t *layout, uint32_t layer, bl_segment_kin
 uint64_t bl_layout_unused(const bl_layout_t *layout, const bl_segment_t *segment, uint32_t slice) {
   const bool scores = segment->kind == BL_SEGMENT_SCORES && layout->options.attention == BL_ATTENTION_NAIVE;
   const uint32_t slices = bl_layout_slices(layout->options);
-  const uint64_t bytes = bl_segment_end(segment, 0) - segment->offset_bytes; // of a part
+  const uint64_t bytes = bl_segment_end(segment, 0) - segment->offset_bytes; // of one part
   return scores ? bytes / slices * (slices - 1 - slice) : 0;
 }
 

@@ -38,12 +38,12 @@ bl_status_t bl_chunk_memory(const bl_model_t *model, bl_chunk_span_t span, bl_la
   return BL_OK;
 }
 
-// Every part begins on a cache line.
+// Every piece of memory begins on a cache line.
 static uint64_t lines(uint64_t bytes) {
   return bl_align_up(bytes, BL_CACHE_LINE_BYTES);
 }
 
-// What the device has of a chunk's weights in fp32, and each of its moments.
+// What a device holds of a chunk: its fp32 weights and each of its two moments.
 typedef struct state {
   uint64_t weight_bytes, moment_bytes;
 } state_t;
@@ -67,7 +67,7 @@ static void add_chunk(const bl_stage_memory_request_t *request, bl_chunk_span_t 
   sum->page_gradient_bytes = bl_max_u64(sum->page_gradient_bytes, chunk->page_gradient_bytes);
 }
 
-// Losses, a square for every tensor, two checksums of every block, tokens, labels.
+// Lays out the losses, one square per tensor, two checksums per block, the tokens and the labels.
 static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t tensors, bl_stage_memory_t *memory) {
   const uint64_t batch =
       (uint64_t)request->options.micro_batch * request->model->seq * sizeof(int32_t) * request->batches;
@@ -79,7 +79,7 @@ static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t tens
   memory->data_bytes = memory->labels_at + batch;
 }
 
-// Where the parameters of a chunk are, which the caller frees; NULL: no memory.
+// Returns the places of a chunk's parameters, which the caller frees. NULL: no memory.
 static bl_parameter_place_t *places_of(const bl_stage_memory_request_t *request, bl_chunk_span_t span,
                                        uint32_t *count) {
   const bl_split_t split = request->options.split;
@@ -91,7 +91,8 @@ static bl_parameter_place_t *places_of(const bl_stage_memory_request_t *request,
   return places;
 }
 
-// What one copy of a chunk keeps of its moments, each, and receives of its gradients from every other.
+// Computes the bytes of each moment that one copy of a chunk keeps, and of the gradients that it receives from every
+// other copy.
 static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_chunk_span_t span, uint32_t copy,
                                  const uint32_t *owners, uint64_t *moment_bytes, uint64_t *received_bytes) {
   uint32_t count;
@@ -102,7 +103,8 @@ static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_ch
   *moment_bytes = bl_shard_moments(places, count, owners, copy, NULL) * sizeof(float);
   *received_bytes = 0;
   const bool two = bl_chunk_span_two_gradients(request->model, span);
-  for (uint32_t i = 0; i < count; i++) { // a norm with the sums of all parts, a tied embedding with both gradients
+  // A norm counts with the sums of all parts, a tied embedding with both gradients.
+  for (uint32_t i = 0; i < count; i++) {
     const bool twice = two && places[i].number == 0;
     *received_bytes += owners[places[i].number] == copy ? lines(places[i].room * sizeof(float)) * (twice ? 2 : 1) : 0;
   }
@@ -110,7 +112,7 @@ static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_ch
   return BL_OK;
 }
 
-// Of the weights of a chunk whose masters are on the host, those that are on the device too.
+// Computes the bytes of the weights that the device keeps although their masters are on the host.
 static bl_status_t measure_resident(const bl_stage_memory_request_t *request, bl_chunk_span_t span, uint64_t *bytes) {
   uint32_t count;
   bl_parameter_place_t *places = places_of(request, span, &count);
@@ -126,7 +128,7 @@ static bl_copies_t copies_of(const bl_stage_memory_request_t *request) {
   return (bl_copies_t){.replicas = request->replicas, .pipes = request->pipes};
 }
 
-// `owners` has room for all parameters; NULL: there is one copy.
+// `owners` has space for all parameters; NULL: there is one copy.
 static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t *owners, bl_stage_memory_t *sum) {
   const bl_model_t *model = request->model;
   const bl_copies_t copies = copies_of(request);
@@ -164,7 +166,7 @@ bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_m
   const bl_model_t *model = request->model;
   bl_stage_memory_t sum = {0};
   uint64_t tensors = 0;
-  bool head = false, exchanges = false; // with another chunk, the gradient of a tied embedding
+  bool head = false, exchanges = false; // exchanges the gradient of a tied embedding with another chunk
   uint32_t *owners = NULL;
   if (bl_copies_count(copies_of(request)) > 1) {
     owners = calloc(bl_shard_parameters(model, request->spans, request->span_count) + 1u, sizeof *owners);

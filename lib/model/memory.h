@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one chunk, and what a stage with all of its chunks, keeps in memory, by the tags that metrics and planner share.
-// Executor and planner both ask here: what is planned is what is held.
+// The memory that one chunk, or a stage with all of its chunks, needs. The fields match the tags that metrics and
+// planner share. Executor and planner both use these functions, so the plan equals what is allocated.
 //
 //   bl_stage_memory_request_t request = {.model = &model, .spans = spans, .span_count = 2, .options = layout, ...};
 //   bl_stage_memory_t memory;
@@ -18,71 +18,73 @@
 
 typedef struct bl_chunk_memory {
   uint64_t weight_bytes;
-  uint64_t gradient_bytes;      // two buffers of the token embedding where embedding and tied head are both here
+  uint64_t gradient_bytes;      // two buffers of the token embedding if embedding and tied head are both here
   uint64_t optimizer_bytes;     // first and second moment
   uint64_t slot_bytes;          // of one slot
-  uint64_t evict_bytes;         // of what moves when a block is evicted
+  uint64_t evict_bytes;         // of the bytes that move when a block is evicted
   uint64_t edge_bytes;          // of one edge buffer
   uint64_t workspace_bytes;     // without the back end's own
-  uint64_t page_bytes;          // of one page of the KV cache, where sequences are cut into slices
+  uint64_t page_bytes;          // of one page of the KV cache, if sequences are cut into slices
   uint64_t page_gradient_bytes; // of one page of its gradients
 } bl_chunk_memory_t;
 
 bl_status_t bl_chunk_memory(const bl_model_t *model, bl_chunk_span_t span, bl_layout_options_t options,
                             bl_chunk_memory_t *memory) BL_MUST_USE;
 
-// What operations of a compute back end ask for beside what chunks lay out: copies of weights in the order that products
-// read, and room to work in. Of one shape: model, micro-batch, attention, dtype and threads. It depends on library and
-// CPU, so it is asked where it will run (compute/model/operations.h).
+// What the operations of a compute back end need in addition to what chunks lay out: copies of weights in the order in
+// which products read them, and memory to work in. Valid for one shape: model, micro-batch, attention, dtype and
+// threads. It depends on library and CPU, so it is queried where the operations will run (compute/model/operations.h).
 typedef struct bl_operation_memory {
   uint64_t packed_layer_bytes;    // copies of a layer's weights
   uint64_t packed_head_bytes;     // of the head's weight
   uint64_t layer_workspace_bytes; // of a stage without the head
   uint64_t head_workspace_bytes;  // of a stage with it
   uint64_t held_bytes;            // what the back end keeps for itself, counted as workspace
-  bl_logits_t logits;             // how it wants them, for the layout options of the request
+  bl_logits_t logits;             // the back end's wishes, for the layout options of the request
 } bl_operation_memory_t;
 
-// The loss of a micro-batch as the head leaves it (compute/model/chunk.h).
+// The loss of a micro-batch as the head writes it (compute/model/chunk.h).
 #define BL_STAGE_LOSS_BYTES 16
 
 typedef struct bl_stage_memory_request {
   const bl_model_t *model;
-  const bl_chunk_span_t *spans; // [span_count] chunks of the stage
+  const bl_chunk_span_t *spans; // [span_count] the chunks of the stage
   uint32_t span_count;
   bl_layout_options_t options;
   bl_operation_memory_t operations;
   uint32_t micro_batches; // of a step
-  uint32_t batches;       // of tokens and labels that exist at a time; 1, or all on a device that is told ahead
+  uint32_t batches;       // micro-batches whose tokens and labels exist at a time: 1, or all on a device that receives
+                          // them ahead
   bool post_validation;   // train.post_validation: a second copy of weights and moments
   bool optimizer_on_host; // train.optimizer_memory: host
   uint32_t replicas;      // parallel.data; 0: one
-  uint32_t replica;       // which of them
-  uint32_t pipes;         // of the schedule; 0: one. With two, spans[0] is of pipe 0 and spans[1] of pipe 1
-  uint32_t fold_levels;   // sums of gradients that wait to be added to (model/fold.h)
+  uint32_t replica;       // which of the replicas this is
+  uint32_t pipes;         // of the schedule; 0: one. With two, spans[0] belongs to pipe 0 and spans[1] to pipe 1
+  uint32_t fold_levels;   // number of gradient sums that wait to be added to (model/fold.h)
 } bl_stage_memory_request_t;
 
 typedef struct bl_stage_memory {
-  uint64_t weight_bytes;    // on the device, with the copies that products read
-  uint64_t gradient_bytes;  // without tied_bytes
-  uint64_t tied_bytes;      // room for the gradient of a tied embedding from the chunk at its other end, after them
-  uint64_t optimizer_bytes; // both moments, of what this stage updates; 0 where they are on the host
-  uint64_t host_bytes;      // there: masters of the weights, both moments, and the gradients that have come
-  uint64_t fold_bytes;      // sums of gradients that wait, after gradients and tied_bytes
-  uint64_t reduce_bytes;    // room for what other copies send of the gradients that are added here
-  uint64_t shadow_bytes;    // of weights and moments; on the host where they are
-  uint64_t window_bytes;    // in which ranks that share layers show each other their parts (model/windows.h)
-  uint64_t chunk_bytes;     // workspace of the largest chunk
-  uint64_t operation_bytes; // workspace of the operations, after it
-  uint64_t slot_bytes;      // of one slot
-  uint64_t evict_bytes;     // of what moves of a block
-  uint64_t edge_bytes;      // of one boundary buffer
-  uint64_t page_bytes, page_gradient_bytes;           // of one page of the KV cache, and of its gradients
-  uint64_t squares_at, hash_at, tokens_at, labels_at; // offsets in the data, whose losses come first
+  uint64_t weight_bytes;   // on the device, including the copies that products read
+  uint64_t gradient_bytes; // without tied_bytes
+  uint64_t tied_bytes; // after the gradients: receives the gradient of a tied embedding from the chunk at its other end
+  uint64_t optimizer_bytes;                 // both moments of what this stage updates; 0 if they are on the host
+  uint64_t host_bytes;                      // on the host: masters of the weights, both moments, and received gradients
+  uint64_t fold_bytes;                      // waiting sums of gradients, after gradients and tied_bytes
+  uint64_t reduce_bytes;                    // receives from other copies the gradients that are added here
+  uint64_t shadow_bytes;                    // of weights and moments; on the host if these are there
+  uint64_t window_bytes;                    // in which ranks that share layers exchange their parts (model/windows.h)
+  uint64_t chunk_bytes;                     // workspace of the largest chunk
+  uint64_t operation_bytes;                 // workspace of the operations, after it
+  uint64_t slot_bytes;                      // of one slot
+  uint64_t evict_bytes;                     // of what moves of a block
+  uint64_t edge_bytes;                      // of one boundary buffer
+  uint64_t page_bytes, page_gradient_bytes; // of one page of the KV cache, and of its gradients
+  uint64_t squares_at, hash_at, tokens_at, labels_at; // offsets in the data, which begins with the losses
   uint64_t data_bytes;
 } bl_stage_memory_t;
 
-// BL_INVALID as bl_layout_init; BL_EXHAUSTED. Slots, boundary buffers and pages are the schedule's to count.
+// Computes the memory of a stage. BL_INVALID as bl_layout_init; BL_EXHAUSTED. The numbers of slots, boundary buffers
+// and pages come from the schedule.
 bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_memory_t *memory) BL_MUST_USE;
 
 #endif

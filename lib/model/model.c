@@ -15,7 +15,7 @@ const char *bl_family_name(bl_family_t family) {
   return family_names[family];
 }
 
-// More parameters than any machine holds; below it no product of sizes made from a model overflows 64 bits.
+// More parameters than any machine holds. Below this bound no product of sizes of a model overflows 64 bits.
 #define PARAMETERS_MAX 0x1p50
 
 static double approximate_parameters(const bl_model_t *model) {

@@ -10,7 +10,7 @@
 
 #define INITIAL_DEVIATION 0.02
 
-// The widths a shape is made of.
+// The widths of which shapes consist.
 typedef enum width {
   ONE,
   HIDDEN,
@@ -36,7 +36,7 @@ typedef struct {
   bl_parameter_role_t role;
   width_t shape[2];
   initial_t initial;
-  const char *post_norm_name; // in models that normalise what projections make; NULL: as in others
+  const char *post_norm_name; // in models with norms after projections; NULL: the usual name
 } row_t;
 
 // Names, shapes and orientation of transformers' GPT2LMHeadModel.
@@ -68,7 +68,8 @@ static const row_t gpt2_final[] = {
     {"lm_head.weight", BL_PARAMETER_HEAD_WEIGHT, {VOCAB, HIDDEN}, NORMAL, NULL},
 };
 
-// Names and shapes of transformers' LlamaForCausalLM and of what has its layers with some tensors more or others fused.
+// Names and shapes of transformers' LlamaForCausalLM, and of models that have its layers with additional or fused
+// tensors.
 static const row_t llama_embedding[] = {
     {"model.embed_tokens.weight", BL_PARAMETER_TOKEN_EMBEDDING, {VOCAB, HIDDEN}, NORMAL, NULL},
 };
@@ -99,7 +100,7 @@ static const row_t llama_fused_layer[] = {
     NORM1, {LAYER "self_attn.qkv_proj.weight", BL_PARAMETER_QKV_WEIGHT, {QKV, HIDDEN}, NORMAL, NULL},       OUT,
     NORM2, {LAYER "mlp.gate_up_proj.weight", BL_PARAMETER_GATE_UP_WEIGHT, {TWO_FFN, HIDDEN}, NORMAL, NULL}, DOWN,
 };
-// What models have beside.
+// Tensors that only some models have.
 static const row_t llama_biases[] = {
     {LAYER "self_attn.q_proj.bias", BL_PARAMETER_Q_BIAS, {QUERY, ONE}, ZEROS, NULL},
     {LAYER "self_attn.k_proj.bias", BL_PARAMETER_K_BIAS, {KEY_VALUE, ONE}, ZEROS, NULL},
@@ -124,12 +125,12 @@ typedef struct {
 } rows_t;
 #define LAYER_GROUPS 4
 
-// The tensors that a model has, in canonical order: those of a layer group by group. They are looked up with every tensor,
-// thousands of times in a plan, so that all tables are made beforehand.
+// The tensors of a model in canonical order; those of a layer are in groups. A lookup happens for every tensor,
+// thousands of times in a plan, so all tables are constants.
 typedef struct {
-  const char *prefix; // what checkpoints of the base class leave out
+  const char *prefix; // omitted in checkpoints of the base class
   rows_t embedding, layer[LAYER_GROUPS], final;
-  uint32_t layer_count; // of all groups
+  uint32_t layer_count; // tensors of all groups
 } table_t;
 
 #define COUNT(array) (sizeof array / sizeof array[0])
@@ -202,7 +203,7 @@ static uint64_t width(const bl_model_t *model, width_t name) {
   return 0;
 }
 
-// The table row of a canonical index, and its layer as bl_parameter_t counts it.
+// Returns the table row of a canonical index, and its layer as bl_parameter_t counts it.
 static const row_t *row_of(const bl_model_t *model, uint32_t index, int32_t *layer) {
   const table_t *table = table_of(model);
   if (index < table->embedding.count) {
@@ -239,7 +240,7 @@ bl_parameter_t bl_parameter_get(const bl_model_t *model, uint32_t index) {
 #pragma GCC diagnostic ignored "-Wformat-security"
   const bool other = row->post_norm_name != NULL && model->post_norm;
   snprintf(parameter.name, sizeof parameter.name, other ? row->post_norm_name : row->name,
-           (uint32_t)parameter.layer); // formats of the tables above
+           (uint32_t)parameter.layer); // the formats come from the tables above
 #pragma GCC diagnostic pop
   return parameter;
 }

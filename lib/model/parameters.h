@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The canonical list of a model's parameters: one entry per tensor, in an order that no partition changes.
+// The canonical list of a model's parameters: one entry per tensor, in an order that does not depend on the partition.
 //
-// Order: embedding, layers ascending, final norm, head (absent when tied). Names, shapes and orientation are
-// those of Hugging Face transformers, so that checkpoints interchange without a map. GPT-2's four layer
-// matrices are Conv1D weights: [in, out]; every other matrix is [out, in].
+// The order is: embedding, layers ascending, final norm, head (absent if tied). Names, shapes and orientation are those
+// of Hugging Face transformers, so checkpoints can be exchanged without a map. GPT-2's four layer matrices are Conv1D
+// weights: [in, out]. Every other matrix is [out, in].
 //
 //   for (uint32_t i = 0; i < bl_parameter_count(model); i++) {
 //     bl_parameter_t parameter = bl_parameter_get(model, i);
@@ -18,7 +18,7 @@
 
 #define BL_PARAMETER_NAME_BYTES 96
 
-// X(identifier) in the order the tensors have inside their layer.
+// In the order of the tensors inside their layer.
 typedef enum bl_parameter_role {
   BL_PARAMETER_TOKEN_EMBEDDING,      // [vocab, hidden]
   BL_PARAMETER_POSITION_EMBEDDING,   // [positions, hidden], gpt2
@@ -45,8 +45,8 @@ typedef enum bl_parameter_role {
   BL_PARAMETER_V_BIAS,               // [kv_heads head_dim]
   BL_PARAMETER_Q_NORM_WEIGHT,        // [head_dim], with norms of heads
   BL_PARAMETER_K_NORM_WEIGHT,        // [head_dim]
-  BL_PARAMETER_POST_NORM1_WEIGHT,    // [hidden], with norms of what attention makes
-  BL_PARAMETER_POST_NORM2_WEIGHT,    // [hidden], and of what the feed-forward layer makes
+  BL_PARAMETER_POST_NORM1_WEIGHT,    // [hidden], with norms of the output of attention
+  BL_PARAMETER_POST_NORM2_WEIGHT,    // [hidden], with norms of the output of the feed-forward layer
   BL_PARAMETER_FINAL_NORM_WEIGHT,    // [hidden]
   BL_PARAMETER_FINAL_NORM_BIAS,      // [hidden], gpt2
   BL_PARAMETER_HEAD_WEIGHT,          // [vocab, hidden], absent when tied
@@ -62,25 +62,26 @@ typedef struct bl_parameter {
   char name[BL_PARAMETER_NAME_BYTES]; // "transformer.h.0.attn.c_attn.weight",
                                       // "model.layers.0.mlp.up_proj.weight"
   uint32_t rank;                      // 1 or 2
-  uint64_t shape[2];                  // shape[1] = 1 where rank is 1
+  uint64_t shape[2];                  // shape[1] = 1 if rank is 1
   uint64_t elements;
-  bool input_major; // a matrix stored [in, out] (GPT-2's Conv1D) rather than [out, in]
-  bool decays;      // weight decay applies to matrices only, unless train.decay says all
+  bool input_major; // a matrix stored [in, out] (GPT-2's Conv1D) instead of [out, in]
+  bool decays;      // weight decay applies: to matrices only, unless train.decay says all
 } bl_parameter_t;
 
 uint32_t bl_parameter_count(const bl_model_t *model);
-// `index` < bl_parameter_count(model).
+// Returns a parameter; `index` < bl_parameter_count(model).
 bl_parameter_t bl_parameter_get(const bl_model_t *model, uint32_t index);
-// By its full name; also without the leading "transformer." or "model.", as checkpoints of the base classes
-// spell it.
+// Finds a parameter by its full name, also without the leading "transformer." or "model.", as checkpoints of the base
+// classes spell it. Returns false if there is none.
 bool bl_parameter_find(const bl_model_t *model, const char *name, bl_parameter_t *parameter);
-// Canonical index of a role in a layer (layer ignored outside of layers); the model's family must have the
-// role. The head of a tied model is the token embedding.
+// Returns the canonical index of a role in a layer (`layer` is ignored outside of layers). The model's family must have
+// the role. The head of a tied model is the token embedding.
 uint32_t bl_parameter_index(const bl_model_t *model, bl_parameter_role_t role, uint32_t layer);
 
-// Initial values, EXECUTION.md item 18: a pure function of (seed, name, element index), whoever holds the
-// tensor. Matrices N(0, 0.02), the two projections into the residual stream divided by sqrt(2 layers), biases
-// 0, norm gains 1 (stored as 0 where they are kept as distances from 1). Writes elements [first, first + count) to `values`.
+// Computes initial values, EXECUTION.md item 18: a pure function of (seed, name, element index), whichever rank holds
+// the tensor. Matrices are N(0, 0.02); the two projections into the residual stream are divided by sqrt(2 layers).
+// Biases are 0, norm gains 1 (stored as 0 if gains are stored as gain - 1). Writes elements [first, first + count) to
+// `values`.
 void bl_parameter_initial(const bl_model_t *model, const bl_parameter_t *parameter, uint64_t seed, uint64_t first,
                           uint64_t count, float *values);
 

@@ -5,7 +5,7 @@
 
 #define CACHE_LINE_ELEMENTS (BL_CACHE_LINE_BYTES / sizeof(float))
 
-// A weight that nothing but products reads.
+// True for a weight that only products read.
 static bool is_of_products(bl_parameter_role_t role, bl_chunk_span_t span) {
   switch (role) {
   case BL_PARAMETER_QKV_WEIGHT:
@@ -20,7 +20,7 @@ static bool is_of_products(bl_parameter_role_t role, bl_chunk_span_t span) {
   case BL_PARAMETER_FFN_OUT_WEIGHT:
   case BL_PARAMETER_HEAD_WEIGHT:
     return true;
-  case BL_PARAMETER_TOKEN_EMBEDDING: // a tied head's copy; rows of the embedding itself are looked up
+  case BL_PARAMETER_TOKEN_EMBEDDING: // a tied head's copy; operations look up rows of the embedding itself
     return !span.embedding;
   default:
     return false;
@@ -29,7 +29,8 @@ static bool is_of_products(bl_parameter_role_t role, bl_chunk_span_t span) {
 
 uint64_t bl_resident_weights(const bl_model_t *model, bl_chunk_span_t span, bl_dtype_t dtype,
                              const bl_parameter_place_t *places, uint32_t count, uint64_t *offsets) {
-  uint64_t end = 0, after = UINT64_MAX; // where the last one that stays ends: in the arena, in `places`
+  // The end of the last weight that stays on the device: in the new arena, and in `places`.
+  uint64_t end = 0, after = UINT64_MAX;
   for (uint32_t i = 0; i < count; i++) {
     const bl_parameter_role_t role = bl_parameter_get(model, places[i].canonical_index).role;
     const bool stays = dtype == BL_DTYPE_FP32 || !is_of_products(role, span);

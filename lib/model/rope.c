@@ -26,7 +26,7 @@ double bl_rope_frequency(const bl_rope_t *rope, uint64_t i, uint64_t head_dim, u
   if (rope->kind != BL_ROPE_LLAMA3) {
     return slow;
   }
-  const double turns = rope->original * frequency / FULL_TURN; // in the original sequence
+  const double turns = rope->original * frequency / FULL_TURN; // within the original sequence length
   if (turns < rope->low_frequency) {
     return slow;
   }

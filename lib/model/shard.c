@@ -20,7 +20,7 @@ uint32_t bl_shard_parameters(const bl_model_t *model, const bl_chunk_span_t *spa
   return count;
 }
 
-// The largest first; of equal ones the first.
+// Orders tensors by size, the largest first; equal ones by position.
 static int by_size(const void *left, const void *right) {
   const tensor_t *a = left, *b = right;
   if (a->elements != b->elements) {
@@ -42,7 +42,7 @@ static uint32_t least(const uint64_t loads[], uint32_t copies) {
   return found;
 }
 
-// Of spans whose copies are on the same ranks.
+// Assigns owners for spans whose copies are on the same ranks.
 static bl_status_t assign(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count, uint32_t copies,
                           uint32_t *owners) {
   const uint32_t tied = bl_parameter_index(model, BL_PARAMETER_TOKEN_EMBEDDING, 0);

@@ -5,7 +5,9 @@
 
 #include <inttypes.h>
 
-#define ROWS_MULTIPLE 64 // of a part of a table, where it is large enough: products like their columns so
+#define ROWS_MULTIPLE                                                                                                  \
+  64 // rows of a part of a table, if it is large enough: products are faster with such column                        \
+      // counts
 
 uint64_t bl_split_table_rows(uint64_t rows, uint32_t parts) {
   const uint64_t exact = (rows + parts - 1) / parts, round = bl_align_up(exact, ROWS_MULTIPLE);
@@ -70,7 +72,7 @@ bl_model_t bl_split_model(const bl_model_t *model, uint32_t parts) {
   return part;
 }
 
-// How a tensor is cut, as it is stored.
+// How a tensor is cut, in its stored orientation.
 typedef enum cut { WHOLE, TABLE_ROWS, ROWS, COLUMNS, QKV_COLUMNS, QKV_ROWS, TWO_ROWS } cut_t;
 
 static cut_t cut_of(bl_parameter_role_t role, bool input_major) {
@@ -111,7 +113,7 @@ bool bl_split_cuts(bl_parameter_role_t role) {
 
 bl_slice_t bl_split_slice(const bl_model_t *model, const bl_parameter_t *parameter, uint32_t parts, uint32_t part) {
   const uint64_t rows = parameter->shape[0], columns = parameter->shape[1], run = columns / parts;
-  const uint64_t width = bl_model_query_width(model); // of queries, keys and values each, in gpt2
+  const uint64_t width = bl_model_query_width(model); // of queries, of keys and of values in gpt2
   const uint64_t keys = (uint64_t)model->kv_heads * model->head_dim, group = model->heads / model->kv_heads;
   const bl_split_range_t table = bl_split_range(rows, parts, part);
   switch (parts == 1 ? WHOLE : cut_of(parameter->role, parameter->input_major)) {
@@ -128,7 +130,7 @@ bl_slice_t bl_split_slice(const bl_model_t *model, const bl_parameter_t *paramet
                         .groups = 3,
                         .group_stride = width,
                         .run = width / parts};
-  case QKV_ROWS: // a part's queries are as long as its keys times the heads that share them
+  case QKV_ROWS: // a part's queries are as long as its keys times the query heads per key head
     return (bl_slice_t){.first = width / parts * part * columns,
                         .rows = 1,
                         .groups = group + 2,

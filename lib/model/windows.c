@@ -5,7 +5,7 @@
 #include "base/minmax.h"
 #include "model/workspace.h"
 
-#define STATISTICS 3 // floats of a row and a part of the vocabulary (compute/ops/ops.h)
+#define STATISTICS 3 // floats per row and part of the vocabulary (compute/ops/ops.h)
 
 static void add(bl_windows_t *windows, uint64_t *offset_bytes, uint64_t bytes) {
   *offset_bytes = windows->bytes;

@@ -8,7 +8,7 @@ static uint64_t aligned_bytes(uint64_t elements, uint64_t element_bytes) {
   return bl_align_up(elements * element_bytes, BL_CACHE_LINE_BYTES);
 }
 
-// Pieces of equal length where they can be.
+// Divides the rows into pieces of equal length if possible.
 uint64_t bl_workspace_head_rows(const bl_model_t *model, bl_layout_options_t options) {
   const uint64_t rows = bl_layout_rows(model, options);
   const uint64_t logits = options.logits.most != 0 ? options.logits.most : BL_HEAD_LOGITS_ELEMENTS;
@@ -35,7 +35,7 @@ static uint64_t head_bytes(bl_workspace_t *workspace, const bl_layout_t *layout,
   return bytes + aligned_bytes(workspace->head_rows * columns, sizeof(float));
 }
 
-// What F needs when it keeps nothing; placed over what only I needs.
+// Returns the bytes that an F that keeps nothing needs. They overlay the bytes that only I needs.
 static uint64_t forward_bytes(bl_workspace_t *workspace, const bl_layout_t *layout) {
   const uint64_t x = bl_align_up(layout->edge_bytes, BL_CACHE_LINE_BYTES);
   const uint32_t layers = layout->span.layer_count;
