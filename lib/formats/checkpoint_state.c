@@ -55,7 +55,7 @@ static bl_status_t read_tensors(const char *file_name, json_t *tensors, const js
       return bl_error_set(err, BL_INVALID, "files: '%.*s': tiles of tensor '%.*s' need a size in bytes", NAME_SHOWN,
                           file_name, NAME_SHOWN, name);
     }
-    tensor->tile_bytes = (uint64_t)json_integer_value(tile); // 0 without
+    tensor->tile_bytes = (uint64_t)json_integer_value(tile); // 0 if absent
     file->tensor_count++;
   }
   return BL_OK;
@@ -178,7 +178,7 @@ static json_t *checksum_text(uint64_t checksum) {
   return json_string(text);
 }
 
-// NULL without memory or for a name that is not UTF-8.
+// Returns NULL if there is no memory or a name is not UTF-8.
 static json_t *describe_file(const bl_checkpoint_file_t *file) {
   json_t *entry =
       json_pack("{s:I, s:o}", "size", (json_int_t)file->size_bytes, "head", checksum_text(file->head_checksum));

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// `ballast.json`: what a checkpoint folder holds and the checksums that prove it.
+// `ballast.json`: the list of the files of a checkpoint folder, with the checksums that prove their contents.
 //
 //   {"format": "ballast-checkpoint", "version": 1, "ballast": "0.1.0", "step": 120, "seed": 1,
 //    "data_parts": 1,
 //    "files": {"model-00001-of-00002.safetensors": {"size": 4096, "head": "00ff...", "tensors": {"<name>": "00ff..."}},
 //              "config.json": {"size": 512, "head": "00ff..."}, ...}}
 //
-// Every byte of every file is under exactly one XXH3 checksum: `head` is that of a safetensors file up to its data, or
-// of a whole file without tensors; `tensors` has that of each tensor's bytes. So a reader checks just what it reads and
-// can name the tensor that is damaged.
+// Every byte of every file is covered by exactly one XXH3 checksum. `head` covers a safetensors file up to its data, or
+// a whole file without tensors. `tensors` has the checksum of each tensor's bytes. So a reader checks only what it
+// reads and can name a damaged tensor.
 //
-// A tensor that several ranks have written together (model/split.h) is covered by equal tiles, the last of which may be
-// shorter: "tiles": {"<name>": BYTES} beside "tensors". Its checksum is the sum, modulo 2^64, of those of its tiles, each
-// seeded with its number, so that every rank contributes what it knows. A file with tiles is of version 2.
+// A tensor that several ranks wrote together (model/split.h) is covered by equal tiles, the last of which may be
+// shorter; "tiles": {"<name>": BYTES} follows "tensors". The tensor's checksum is the sum, modulo 2^64, of the
+// checksums of its tiles, each seeded with the tile's number, so that every rank contributes what it knows. A file with
+// tiles has version 2.
 //
 // PURE. Thread: any; a parsed state is immutable and belongs to its caller.
 #ifndef BALLAST_FORMATS_CHECKPOINT_STATE_H
@@ -24,7 +25,7 @@
 #include <stdint.h>
 
 #define BL_CHECKPOINT_STATE_FILE "ballast.json"
-// The newest version that this code reads; it writes the oldest that has what it needs.
+// The newest version that this code reads. It writes the oldest version that can hold the state.
 #define BL_CHECKPOINT_VERSION 2
 
 typedef struct bl_checkpoint_tensor {
@@ -41,28 +42,30 @@ typedef struct bl_checkpoint_file {
   size_t tensor_count;             // 0: not a safetensors file
 } bl_checkpoint_file_t;
 
-// A state to write borrows everything; one that was parsed owns its arrays and texts.
+// A state to write borrows all its data. A parsed state owns its arrays and texts.
 typedef struct bl_checkpoint_state {
   const char *writer; // version of the program that wrote it
-  uint64_t step;      // the last one that is in the weights
+  uint64_t step;      // the last step whose update is in the weights
   int64_t seed;
-  int64_t tensor_parts; // parts of a layer (parallel.tensor_parts); 1 where the file does not say
-  int64_t data_parts;   // parts that gradients were added from (parallel.data_parts); 1 where the file does not say
+  int64_t tensor_parts;        // parts of a layer (parallel.tensor_parts); 1 if absent
+  int64_t data_parts;          // parts of a step's gradient (parallel.data_parts); 1 if absent
   bl_checkpoint_file_t *files; // [file_count]
   size_t file_count;
   void *document; // private
 } bl_checkpoint_state_t;
 
-// BL_INVALID: not JSON, not such a file (another program's), a value missing or of the wrong kind, a file name with a
-// folder in it. BL_UNIMPLEMENTED: written in a newer version. BL_EXHAUSTED. On failure there is nothing to clean up.
+// Parses a ballast.json. BL_INVALID: not JSON, a file of another program, a value missing or of the wrong kind, a file
+// name with a folder in it. BL_UNIMPLEMENTED: written in a newer version. BL_EXHAUSTED. On failure there is nothing to
+// clean up.
 BL_MUST_USE bl_status_t bl_checkpoint_state_parse(bl_checkpoint_state_t *state, const char *bytes, size_t size_bytes,
                                                   bl_error_t *err);
-void bl_checkpoint_state_cleanup(bl_checkpoint_state_t *state); // a zeroed one is fine
+void bl_checkpoint_state_cleanup(bl_checkpoint_state_t *state); // accepts a zeroed state
 
-// The checksum of a tensor [size_bytes] in tiles; tile_bytes 0: one.
+// Returns the checksum of a tensor [size_bytes] in tiles; tile_bytes 0: one tile.
 uint64_t bl_checkpoint_checksum(const uint8_t *bytes, uint64_t size_bytes, uint64_t tile_bytes);
 
-// *text is malloc'd, freed by the caller. BL_INVALID: a name is not UTF-8; BL_EXHAUSTED.
+// Writes the text of the file to *text, which is malloc'd and freed by the caller. BL_EXHAUSTED: no memory, or a name
+// is not UTF-8.
 BL_MUST_USE bl_status_t bl_checkpoint_state_write(const bl_checkpoint_state_t *state, char **text, size_t *text_bytes,
                                                   bl_error_t *err);
 

@@ -71,7 +71,7 @@ static bl_status_t read_heads(const json_t *document, bl_model_t *model, bl_erro
     model->head_dim = model->hidden / model->heads;
   }
   const json_t *given = json_object_get(document, "num_key_value_heads");
-  if (model->kv_heads == 0 || (given != NULL && json_is_null(given))) { // null: as many as heads
+  if (model->kv_heads == 0 || (given != NULL && json_is_null(given))) { // null: equals heads
     model->kv_heads = model->heads;
   }
   if (!divides(model->kv_heads, model->heads)) {
@@ -82,7 +82,7 @@ static bl_status_t read_heads(const json_t *document, bl_model_t *model, bl_erro
   return BL_OK;
 }
 
-// Absent is the family's default, null is none.
+// An absent key means the family's default, null means no cap.
 static bl_status_t read_cap(const json_t *document, const char *key, double *cap, bl_error_t *err) {
   const json_t *given = json_object_get(document, key);
   if (given != NULL && json_is_null(given)) {
@@ -136,7 +136,7 @@ static bl_status_t read_llama(const json_t *document, const bl__hf_family_t *fam
   return status != BL_OK ? status : read_scales(document, family, model, err);
 }
 
-// "gpt2, llama, ... and gemma3_text".
+// Returns "gpt2, llama, ... and gemma3_text", written to `text`.
 static const char *supported(char *text, size_t size) {
   size_t at = (size_t)snprintf(text, size, "gpt2");
   for (uint32_t i = 0; i < BL_VARIANTS && at < size; i++) {

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-// Functions that write give something other than 0 where memory runs out.
+// The functions that write return nonzero if memory runs out.
 
 static int write_sizes(json_t *document, const bl__hf_size_t *sizes, const bl_model_t *model) {
   int failed = 0;
@@ -53,7 +53,7 @@ static int write_llama(json_t *document, const bl__hf_family_t *family, const bl
   failed |= json_object_set_new(document, "rms_norm_eps", json_real(model->norm_epsilon));
   const char *gate = model->gate == BL_GATE_GELU ? "gelu_pytorch_tanh" : "silu";
   failed |= json_object_set_new(document, "hidden_act", json_string(gate));
-  if (model->gate == BL_GATE_GELU) { // which of the two is read depends on model and version
+  if (model->gate == BL_GATE_GELU) { // model and version decide which of the two is read
     failed |= json_object_set_new(document, "hidden_activation", json_string(gate));
   }
   if (model->variant == BL_VARIANT_LLAMA) {
@@ -73,7 +73,7 @@ bl_status_t bl_hf_config_write(const bl_model_t *model, char **text, size_t *tex
   int failed = llama ? write_llama(document, family, model) : write_gpt2(document, model);
   failed |= json_object_set_new(document, "tie_word_embeddings", json_boolean(model->tied));
   failed |= json_object_set_new(document, "dtype", json_string("float32"));
-  // Some default to tokens that a vocabulary of another size does not have.
+  // Without these, some models default to token ids that a smaller vocabulary does not have.
   static const char *const tokens[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
   for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
     failed |= json_object_set_new(document, tokens[i], json_null());

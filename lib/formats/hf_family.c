@@ -27,7 +27,7 @@ const bl__hf_size_t bl__hf_llama_sizes[] = {
 
 #define ROTATIONS "default|linear|llama3"
 
-// Of all; a field that is not named is 0.
+// For all models; fields that are not named are 0.
 #define ALL(epsilon, base) .family = BL_FAMILY_LLAMA, .norm_epsilon = (epsilon), .rope.theta = (base)
 #define GEMMA(base)        ALL(1e-6, base), .tied = true, .head_dim = 256, .gate = BL_GATE_GELU, .gains_from_one = true
 
@@ -57,7 +57,7 @@ const bl__hf_family_t bl__hf_families[BL_VARIANTS] = {
                          .architecture = "Phi3ForCausalLM",
                          .preset = {ALL(1e-5, 1e4), .variant = BL_VARIANT_PHI3, .fused = true},
                          .windows = BL__HF_WINDOWS_ALL,
-                         .rotations = "default|longrope", // transformers opens no other
+                         .rotations = "default|longrope", // transformers supports no others
                          .turns_partly = true},
     [BL_VARIANT_GEMMA] = {.model_type = "gemma",
                           .architecture = "GemmaForCausalLM",
@@ -74,7 +74,8 @@ const bl__hf_family_t bl__hf_families[BL_VARIANTS] = {
                            .score_scalar = 256,
                            .caps_scores = true,
                            .caps_logits = true},
-    // It has a key for a cap of scores that its layers in transformers do not apply: refused below.
+    // The config has a key for a cap of scores, but transformers' layers do not apply it. The rules below refuse the
+    // key.
     [BL_VARIANT_GEMMA3] = {.model_type = "gemma3_text",
                            .architecture = "Gemma3ForCausalLM",
                            .preset = {GEMMA(1e6), .variant = BL_VARIANT_GEMMA3, .kv_heads = 4, .head_norm = true,
@@ -87,13 +88,13 @@ const bl__hf_family_t bl__hf_families[BL_VARIANTS] = {
                            .caps_logits = true},
 };
 
-// A key that may only hold what we compute with. Absent and null are accepted everywhere: they mean the default, which
-// is that value.
+// A key that may only have the value that Ballast computes with. Absent and null are always accepted: they mean the
+// default, which is that value.
 typedef enum { ONLY_FALSE, ONLY_TRUE, ONLY_EMPTY, ONLY_ONE, ONLY_TEXTS } only_t;
 typedef struct {
   const char *key;
   only_t only;
-  uint32_t variants; // of which this holds, a bit for each
+  uint32_t variants; // to which the rule applies, one bit each
   const char *texts; // separated by '|'
 } rule_t;
 
@@ -110,15 +111,15 @@ static const rule_t rules[] = {
     {"scale_attn_weights", ONLY_TRUE, GPT2, NULL},
     {"scale_attn_by_inverse_layer_idx", ONLY_FALSE, GPT2, NULL},
     {"add_cross_attention", ONLY_FALSE, GPT2, NULL},
-    // reorder_and_upcast_attn only reorders the scaling of keys: not listed, the mathematics is the same.
+    // Not listed: reorder_and_upcast_attn, which only reorders the scaling of keys; the mathematics is the same.
     {"hidden_act", ONLY_TEXTS, LLAMAS & ~GEMMAS, "silu|swish"},
-    // The first gemma's files say gelu and mean the tanh form, which transformers 5 makes of it; of the others it reads
-    // hidden_activation alone.
+    // Files of the first gemma say gelu and mean the tanh form, which is how transformers 5 reads them. For the other
+    // gemmas transformers 5 reads hidden_activation alone.
     {"hidden_act", ONLY_TEXTS, GEMMAS, "gelu|" TANH_GELU},
     {"hidden_activation", ONLY_TEXTS, GEMMAS, TANH_GELU},
     {"attention_bias", ONLY_FALSE, OF(BL_VARIANT_LLAMA) | OF(BL_VARIANT_QWEN3) | OF(BL_VARIANT_PHI3) | GEMMAS, NULL},
     {"mlp_bias", ONLY_FALSE, OF(BL_VARIANT_LLAMA) | OF(BL_VARIANT_PHI3), NULL},
-    // Phi-4-mini's files name what code of their own once read.
+    // Files of Phi-4-mini contain keys for code of their own.
     {"lm_head_bias", ONLY_FALSE, OF(BL_VARIANT_PHI3), NULL},
     {"full_attn_mod", ONLY_ONE, OF(BL_VARIANT_PHI3), NULL},
     {"interpolate_factor", ONLY_ONE, OF(BL_VARIANT_PHI3), NULL},
@@ -128,7 +129,7 @@ static const rule_t rules[] = {
     {"use_bidirectional_attention", ONLY_FALSE, GEMMAS, NULL},
     {"attn_logit_softcapping", ONLY_EMPTY, LLAMAS & ~OF(BL_VARIANT_GEMMA2), NULL},
     {"final_logit_softcapping", ONLY_EMPTY, LLAMAS & ~(OF(BL_VARIANT_GEMMA2) | OF(BL_VARIANT_GEMMA3)), NULL},
-    // pretraining_tp only splits the products: not listed, the mathematics is the same.
+    // Not listed: pretraining_tp, which only splits the products; the mathematics is the same.
     {"per_layer_config", ONLY_EMPTY, GPT2 | LLAMAS, NULL},
     {"is_encoder_decoder", ONLY_FALSE, GPT2 | LLAMAS, NULL},
     {"pruned_heads", ONLY_EMPTY, GPT2 | LLAMAS, NULL},

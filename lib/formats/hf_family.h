@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The models that a config.json may describe, as tables: what each is called, what holds of all of its kind, which keys it
-// has, and which keys may only hold one value. Shared inside lib/formats; reading and writing use the same tables.
+// The models that a config.json may describe, as tables: the name of each, the properties that all models of its kind
+// have, its keys, and the keys that may have only one value. Private to lib/formats: reading and writing use the same
+// tables.
 //
-// What the keys mean and what they default to is taken from transformers 5 (configuration_*.py and modeling_*.py of each
+// The meanings and defaults of the keys are taken from transformers 5 (configuration_*.py and modeling_*.py of each
 // model, modeling_rope_utils.py) and from files that transformers 4 wrote.
 //
 // Thread: constants, any thread.
@@ -21,36 +22,39 @@ typedef struct bl__hf_size {
   bool required;
 } bl__hf_size_t;
 
-// Which layers have a window.
+// How the keys say which layers have a window.
 typedef enum bl__hf_windows {
   BL__HF_WINDOWS_NONE,
-  BL__HF_WINDOWS_ALL,    // all, where sliding_window is a number
-  BL__HF_WINDOWS_FROM,   // layer_types, else from max_window_layers on where use_sliding_window is true
-  BL__HF_WINDOWS_BETWEEN // layer_types, else all but every so many-th (sliding_window_pattern)
+  BL__HF_WINDOWS_ALL,    // all layers if sliding_window is a number
+  BL__HF_WINDOWS_FROM,   // layer_types, otherwise layers from max_window_layers on if use_sliding_window is true
+  BL__HF_WINDOWS_BETWEEN // layer_types, otherwise all layers except every n-th, n = sliding_window_pattern
 } bl__hf_windows_t;
 
 typedef struct bl__hf_family {
   const char *model_type, *architecture;
-  // What all models of the family have, and what keys that are absent mean. kv_heads and head_dim 0: heads, hidden / heads.
+  // Properties of all models of the family, and the defaults of absent keys. kv_heads 0: heads; head_dim 0: hidden /
+  // heads.
   bl_model_t preset;
   bl__hf_windows_t windows;
-  const char *rotations; // rope_type: which, separated by '|'
-  bool turns_partly;     // partial_rotary_factor
-  bool turns_by_layer;   // layers with a window rotate otherwise: rope_local_base_freq, rope_parameters of two kinds
+  const char *rotations; // the values of rope_type that are supported, separated by '|'
+  bool turns_partly;     // has partial_rotary_factor
+  bool turns_by_layer;   // layers with a window have a rotation of their own: rope_local_base_freq, or two objects in
+                         // rope_parameters
   bool scales_embedding; // by sqrt(hidden)
-  uint32_t score_scalar; // query_pre_attn_scalar where it is absent; 0: no such key
-  bool caps_scores;      // attn_logit_softcapping
-  bool caps_logits;      // final_logit_softcapping
+  uint32_t score_scalar; // default of query_pre_attn_scalar; 0: no such key
+  bool caps_scores;      // has attn_logit_softcapping
+  bool caps_logits;      // has final_logit_softcapping
 } bl__hf_family_t;
 
-// By variant; the family of layers is llama.
+// Indexed by variant; all have layers of the llama kind.
 extern const bl__hf_family_t bl__hf_families[BL_VARIANTS];
-// End with a key of NULL.
+// Tables that end with a NULL key.
 extern const bl__hf_size_t bl__hf_gpt2_sizes[], bl__hf_llama_sizes[];
 
-#define BL__HF_GPT2 BL_VARIANTS // in place of a variant
+#define BL__HF_GPT2 BL_VARIANTS // used in place of a variant
 
-// BL_UNIMPLEMENTED names a key that changes what a model of this variant computes, and what it may hold.
+// Checks the keys that may have only one value. BL_UNIMPLEMENTED names a key that would change what a model of this
+// variant computes, and its permitted values.
 BL_MUST_USE bl_status_t bl__hf_rules_check(const json_t *document, uint32_t variant, bl_error_t *err);
 
 #endif

@@ -12,7 +12,7 @@ static const char *const kinds[] = {[BL_ROPE_DEFAULT] = "default",
                                     [BL_ROPE_LLAMA3] = "llama3",
                                     [BL_ROPE_LONG] = "longrope"};
 
-// A rotation being read: the share of a head that turns is known in dimensions only at the end.
+// A rotation while it is read. The share of a head that rotates can be converted to dimensions only at the end.
 typedef struct {
   const bl__hf_family_t *family;
   bl_rope_t *rope;
@@ -20,7 +20,7 @@ typedef struct {
 } rotation_t;
 
 static bl_status_t read_kind(const json_t *object, const rotation_t *rotation, bl_error_t *err) {
-  static const char *const keys[] = {"rope_type", "type"}; // transformers 4 wrote the second, once
+  static const char *const keys[] = {"rope_type", "type"}; // transformers 4 once wrote "type"
   for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
     const json_t *value = json_object_get(object, keys[k]);
     if (bl__hf_absent(value)) {
@@ -61,7 +61,7 @@ static bl_status_t read_numbers(const json_t *object, rotation_t *rotation, bl_e
   return status;
 }
 
-// The numbers of one list, as many as pairs turn: the others stay 0, which bl_rope_fault finds.
+// Reads one list of numbers. Missing entries stay 0, which bl_rope_fault detects.
 static bl_status_t read_divisors(const json_t *object, const char *key, float divisors[BL_ROPE_DIVISORS],
                                  bl_error_t *err) {
   const json_t *list = json_object_get(object, key);
@@ -76,14 +76,14 @@ static bl_status_t read_divisors(const json_t *object, const char *key, float di
   return BL_OK;
 }
 
-// Phi 3 says how long sequences are beside the rotation; how much longer than the original ones says how much larger what
-// turns is made.
+// Phi 3 gives the sequence length outside of the rotation. The ratio of this length to the original one determines the
+// scale of sines and cosines (bl_rope_scale).
 static bl_status_t read_long(const json_t *document, const json_t *object, const bl_model_t *model, bl_rope_t *rope,
                              bl_error_t *err) {
   static const char original[] = "original_max_position_embeddings", larger[] = "attention_factor";
   char text[BL__HF_VALUE_TEXT];
   const json_t *owner = bl__hf_absent(json_object_get(object, original)) ? document : object;
-  rope->original = 4096; // as in transformers
+  rope->original = 4096; // the default of transformers
   bl_status_t status = bl__hf_number_read(owner, original, &rope->original, err);
   rope->factor = fmax(1, model->seq / rope->original);
   if (status == BL_OK) {
@@ -121,7 +121,7 @@ static bl_status_t read_share(const json_t *object, rotation_t *rotation, bl_err
   return BL_OK;
 }
 
-// One object with a rotation.
+// Reads one object with a rotation.
 static bl_status_t read_object(const json_t *owner, const char *key, const bl_model_t *model, rotation_t *rotation,
                                bl_error_t *err) {
   json_t *object = json_object_get(owner, key);
@@ -150,7 +150,7 @@ static bl_status_t read_object(const json_t *owner, const char *key, const bl_mo
   if (status == BL_OK && rotation->rope->kind == BL_ROPE_LONG) {
     status = read_long(owner, object, model, rotation->rope, err);
   }
-  const bool known = rotation->rope->kind != BL_ROPE_LONG; // of how many pairs turn nothing is known yet
+  const bool known = rotation->rope->kind != BL_ROPE_LONG; // the number of pairs that rotate is not known yet
   const char *fault = status == BL_OK && known ? bl_rope_fault(rotation->rope, model->head_dim) : NULL;
   if (fault != NULL) {
     status = bl_error_set(err, BL_INVALID, "%s", fault);
@@ -162,7 +162,7 @@ static bl_status_t read_object(const json_t *owner, const char *key, const bl_mo
 }
 
 static bl_status_t set_dims(const rotation_t *rotation, uint32_t head_dim, bl_error_t *err) {
-  const uint32_t dims = (uint32_t)(head_dim * rotation->share); // as transformers rounds
+  const uint32_t dims = (uint32_t)(head_dim * rotation->share); // rounds as transformers does
   rotation->rope->dims = dims == head_dim ? 0 : dims;
   const char *fault = dims % 2 == 0 ? bl_rope_fault(rotation->rope, head_dim) : NULL;
   if (dims > 0 && fault != NULL) {
@@ -191,7 +191,7 @@ static bl_status_t read_one(const json_t *document, const bl__hf_family_t *famil
   return status != BL_OK ? status : set_dims(&rotation, model->head_dim, err);
 }
 
-// Of gemma3: rope_scaling is of layers without a window.
+// For gemma3: rope_scaling applies to layers without a window.
 static bl_status_t read_two(const json_t *document, const bl__hf_family_t *family, bl_model_t *model, bl_error_t *err) {
   rotation_t whole = {family, &model->rope, 1.0}, window = {family, &model->window_rope, 1.0};
   bl_status_t status = bl__hf_number_read(document, "rope_theta", &model->rope.theta, err);
@@ -231,7 +231,7 @@ static json_t *whole_or_real(double number) {
   return number < WHOLE_MAX && floor(number) == number ? json_integer((json_int_t)number) : json_real(number);
 }
 
-// The least number that gives back `dims` when it is multiplied by head_dim and cut off, but for rounding.
+// Returns the smallest number near dims / head_dim that gives `dims` when multiplied by head_dim and truncated.
 static double share_of(uint32_t dims, uint32_t head_dim) {
   double share = (double)dims / head_dim;
   while ((uint32_t)(head_dim * share) < dims) {
@@ -273,7 +273,7 @@ static json_t *describe_divisors(const float *divisors, uint64_t pairs) {
   return list;
 }
 
-// As the models that have it are published: transformers 4 wants three keys and no other.
+// Writes the keys as published models have them: transformers 4 requires exactly three keys.
 static int write_long(json_t *document, const bl_rope_t *rope, uint32_t head_dim) {
   const uint64_t pairs = bl_rope_dims(rope, head_dim) / 2;
   json_t *object = json_object();
@@ -304,7 +304,7 @@ int bl__hf_rope_write(json_t *document, const bl__hf_family_t *family, const bl_
     failed |= json_object_set_new(document, "rope_local_base_freq", json_real(model->window_rope.theta));
   }
   failed |= json_object_set_new(document, "rope_parameters", new);
-  if (rope->kind != BL_ROPE_DEFAULT) { // transformers 4 wonders at a theta in it
+  if (rope->kind != BL_ROPE_DEFAULT) { // without rope_theta, which transformers 4 does not expect there
     json_t *old = describe(rope, model->head_dim);
     (void)json_object_del(old, "rope_theta");
     failed |= json_object_set_new(document, "rope_scaling", old);

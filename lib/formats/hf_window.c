@@ -6,7 +6,7 @@
 
 #define LIST "layer_types"
 
-static const char *const kinds[] = {"full_attention", "sliding_attention"}; // by whether there is a window
+static const char *const kinds[] = {"full_attention", "sliding_attention"}; // indexed by whether there is a window
 
 static bool has_window(const json_t *list, uint32_t layer) {
   return strcmp(json_string_value(json_array_get(list, layer)), kinds[true]) == 0;
@@ -37,7 +37,7 @@ static bl_status_t check_list(const json_t *list, uint32_t layers, bl_error_t *e
   return BL_OK;
 }
 
-// The first layer for which first and period do not say what the list says; layers: none.
+// Returns the first layer for which first and period contradict the list; `layers`: none.
 static uint32_t first_misfit(const json_t *list, uint32_t layers, uint32_t first, uint32_t period) {
   uint32_t layer = 0;
   while (layer < layers && has_window(list, layer) == bl_window_is_of(first, period, layer)) {
@@ -46,7 +46,8 @@ static uint32_t first_misfit(const json_t *list, uint32_t layers, uint32_t first
   return layer;
 }
 
-// The first layer from `from` on that has a window (has none); layers: none does.
+// Returns the first layer, from `from` on, that has a window (`window`) or has none (!window); `layers`: there is no
+// such layer.
 static uint32_t find(const json_t *list, uint32_t layers, uint32_t from, bool window) {
   while (from < layers && has_window(list, from) != window) {
     from++;
@@ -54,7 +55,7 @@ static uint32_t find(const json_t *list, uint32_t layers, uint32_t from, bool wi
   return from;
 }
 
-// Of several periods that say the same, the shortest.
+// Finds first and period for the list. If several periods fit, takes the shortest.
 static bl_status_t fit_list(const json_t *list, bl_model_t *model, bl_error_t *err) {
   const uint32_t layers = model->layers, first = find(list, layers, 0, true), next = find(list, layers, first, false);
   model->window_first = first;
@@ -62,7 +63,7 @@ static bl_status_t fit_list(const json_t *list, bl_model_t *model, bl_error_t *e
   if (next == layers) {
     return BL_OK;
   }
-  // Layer `next` is a multiple of the period, and no layer from `first` to it is.
+  // Layer `next` is a multiple of the period, counted from 1, and no layer from `first` to it is.
   uint32_t misfit = 0;
   for (uint32_t period = next - first + 1; period <= next + 1; period++) {
     const uint32_t found = (next + 1) % period == 0 ? first_misfit(list, layers, first, period) : 0;
@@ -78,7 +79,8 @@ static bl_status_t fit_list(const json_t *list, bl_model_t *model, bl_error_t *e
                       misfit, kinds[has_window(list, misfit)]);
 }
 
-// Of families whose layers are all alike: transformers does not read the list, so it has to say what is computed.
+// Checks the list in families whose layers are all alike. transformers does not read it there, so it must agree with
+// what is computed.
 static bl_status_t check_alike(const json_t *list, const bl__hf_family_t *family, const bl_model_t *model,
                                bl_error_t *err) {
   const bool window = model->window != 0;
@@ -98,7 +100,7 @@ static void forget_windows(bl_model_t *model) {
   model->window_period = 0;
 }
 
-// What the numbers say where there is no list.
+// Sets all three numbers to 0 if no layer has a window, and the period to 0 if all layers from window_first on have one.
 static void normalise(bl_model_t *model) {
   if (model->window == 0 || model->window_first >= model->layers || model->window_period == 1) {
     forget_windows(model);
@@ -122,7 +124,7 @@ static bl_status_t read_numbers(const json_t *document, const bl__hf_family_t *f
     status = bl__hf_size_read(document, "sliding_window_pattern", 1, &model->window_period, err);
   }
   const json_t *window = json_object_get(document, "sliding_window");
-  if (!used || (window != NULL && json_is_null(window))) { // absent is the default, null is none
+  if (!used || (window != NULL && json_is_null(window))) { // absent: the default; null: no window
     model->window = 0;
   } else if (status == BL_OK) {
     status = bl__hf_size_read(document, "sliding_window", 1, &model->window, err);
@@ -186,7 +188,7 @@ int bl__hf_window_write(json_t *document, const bl__hf_family_t *family, const b
     failed |=
         json_object_set_new(document, "max_window_layers", json_integer(any ? model->window_first : model->layers));
     break;
-  case BL__HF_WINDOWS_BETWEEN: // transformers makes a mask of a window that no layer uses, too
+  case BL__HF_WINDOWS_BETWEEN: // transformers creates the mask of a window even if no layer uses it
     failed |=
         json_object_set_new(document, "sliding_window", json_integer(any ? model->window : family->preset.window));
     if (model->variant == BL_VARIANT_GEMMA3 && any && model->window_first == 0 && model->window_period != 0) {

@@ -66,7 +66,7 @@ static bl_status_t read_header(bl_megatron_index_t *index, const uint8_t *bytes,
   return read_type(index, bytes[MAGIC_BYTES + 8], err);
 }
 
-// Places the arrays; the file must end with them, or with the modes after them.
+// Locates the arrays. The file must end after them, or after the modes that follow them.
 static bl_status_t place_arrays(bl_megatron_index_t *index, const uint8_t *bytes, uint64_t size_bytes,
                                 bl_error_t *err) {
   uint64_t per_sequence, per_bound, needed;
@@ -100,7 +100,7 @@ static bl_status_t check_sequences(bl_megatron_index_t *index, bl_error_t *err) 
                           "; only sequences that follow each other can be read",
                           i, offset_of(index, i), index->tokens * (uint64_t)index->width);
     }
-    // No overflow: a file of 2^63 bytes cannot have so many entries.
+    // This cannot overflow: a file of 2^63 bytes cannot have so many entries.
     index->tokens += length;
   }
   return BL_OK;

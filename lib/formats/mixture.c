@@ -4,7 +4,7 @@
 #include <math.h>
 
 #define WHOLE  (UINT64_C(1) << 32)
-#define GOLDEN UINT64_C(2654435769) // 2^32 / golden ratio, odd: its multiples visit every number once
+#define GOLDEN UINT64_C(2654435769) // 2^32 / golden ratio; odd, so its multiples visit every number once
 
 bool bl_mixture_bounds(const double *weights, size_t sources, uint64_t *bounds) {
   double total = 0, sum = 0;
@@ -22,12 +22,12 @@ bool bl_mixture_bounds(const double *weights, size_t sources, uint64_t *bounds) 
   return true;
 }
 
-// Sum of floor((a i + b) / m) for i in [0, n); modulo 2^64, which differences of such sums do not mind.
+// Returns the sum of floor((a i + b) / m) for i in [0, n), modulo 2^64. Differences of such sums are exact.
 static uint64_t floor_sum(uint64_t n, uint64_t m, uint64_t a, uint64_t b) {
   uint64_t sum = 0;
   for (;;) {
     if (a >= m) {
-      // n (n - 1) / 2 without losing the half
+      // n (n - 1) / 2, halving the even factor first
       sum += (n % 2 == 0 ? n / 2 * (n - 1) : (n - 1) / 2 * n) * (a / m);
       a %= m;
     }
@@ -45,10 +45,10 @@ static uint64_t floor_sum(uint64_t n, uint64_t m, uint64_t a, uint64_t b) {
   }
 }
 
-// Numbers i < `number` with (GOLDEN i + offset) mod 2^32 < bound.
+// Returns how many i < `number` have (GOLDEN i + offset) mod 2^32 < bound.
 static uint64_t count_below(uint64_t number, uint64_t offset, uint64_t bound) {
-  const uint64_t rounds = number / WHOLE, rest = number % WHOLE; // each round meets every value once
-  // floor(v / M) - floor((v - bound) / M) is 1 where v mod M < bound, else 0
+  const uint64_t rounds = number / WHOLE, rest = number % WHOLE; // each round visits every value once
+  // floor(v / M) - floor((v - bound) / M) is 1 if v mod M < bound, otherwise 0
   const uint64_t before =
       floor_sum(rest, WHOLE, GOLDEN, offset) - floor_sum(rest, WHOLE, GOLDEN, offset + WHOLE - bound) + rest;
   return rounds * bound + before;

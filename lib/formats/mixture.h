@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of several sources the n-th sequence of a run comes from, and how many came from it before: a pure function of
-// n, so that every stage finds its data alone and a resumed run goes on with the same.
+// Chooses which of several data sets the n-th sequence of a run comes from, and counts how many came from it before.
+// This is a pure function of n, so that every stage finds its data alone and a resumed run continues with the same
+// data.
 //
-// Sequence n goes to the source whose interval of [0, 1), as long as its weight, holds the fraction of n g + offset, g
-// being the golden ratio: multiples of g are spread evenly over every stretch of n, so a source is never more than a few
-// sequences ahead of its share or behind it. In integers modulo 2^32, which makes the count of the sequences before n
-// that went to a source a sum of floor((a i + b) / 2^32), found as in Euclid's algorithm in O(log) steps.
+// Every source has an interval of [0, 1) that is as long as its weight. Sequence n comes from the source whose interval
+// holds the fraction of n g + offset, where g is the golden ratio. Multiples of g are spread evenly over every range of
+// n, so a source is never more than a few sequences ahead of or behind its share. The computation uses integers modulo
+// 2^32. The number of sequences before n that came from a source is then a sum of floor((a i + b) / 2^32), which an
+// algorithm like Euclid's computes in O(log) steps.
 //
 // PURE. Thread: any; a mixture is immutable.
 #ifndef BALLAST_FORMATS_MIXTURE_H
@@ -23,11 +25,11 @@ typedef struct bl_mixture {
 
 typedef struct bl_mixture_pick {
   size_t source;
-  uint64_t index; // sequences of that source before this one
+  uint64_t index; // number of sequences of that source before this one
 } bl_mixture_pick_t;
 
-// Writes sources + 1 bounds for weights, all above 0. False when a weight is so small beside the others that its source
-// would never come.
+// Writes sources + 1 bounds for weights, which are all above 0. Returns false if a weight is so small compared with the
+// others that its source would never be chosen.
 bool bl_mixture_bounds(const double *weights, size_t sources, uint64_t *bounds);
 bl_mixture_pick_t bl_mixture_pick(const bl_mixture_t *mixture, uint64_t number);
 

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define METADATA_KEY     "__metadata__"
-#define NAME_IN_MESSAGES 200 // bytes of a foreign tensor name that a message repeats
+#define NAME_IN_MESSAGES 200 // maximum bytes of a tensor name of a file that a message repeats
 
 static const struct {
   const char *name;
@@ -53,7 +53,8 @@ const char *bl_shape_format(const uint64_t *shape, unsigned rank, char text[BL_S
   return text;
 }
 
-// Sets elements and size_bytes from dtype and shape; false if they do not fit 64 bits or do not end on a whole byte.
+// Sets elements and size_bytes from dtype and shape. Returns false if they do not fit 64 bits or not a whole number of
+// bytes.
 static bool measure(bl_tensor_entry_t *tensor) {
   uint64_t elements = 1, bits;
   for (unsigned i = 0; i < tensor->rank; i++) {
@@ -98,7 +99,7 @@ static bl_status_t read_shape(bl_tensor_entry_t *tensor, const json_t *shape, bl
   return BL_OK;
 }
 
-// One entry of the header. `data_bytes` is what the file has after the header.
+// Reads one entry of the header. `data_bytes` is the size of the file after the header.
 static bl_status_t read_tensor(bl_tensor_entry_t *tensor, const json_t *value, uint64_t data_offset_bytes,
                                uint64_t data_bytes, bl_error_t *err) {
   const char *dtype = json_string_value(json_object_get(value, "dtype"));
@@ -142,7 +143,7 @@ static int by_name(const void *a, const void *b) {
   return strcmp(((const bl_tensor_entry_t *)a)->name, ((const bl_tensor_entry_t *)b)->name);
 }
 
-// By place; an empty tensor comes before the one that starts where it lies.
+// Orders by offset. An empty tensor precedes the tensor that starts at the same offset.
 static int by_offset(const void *a, const void *b) {
   const bl_tensor_entry_t *x = a, *y = b;
   if (x->offset_bytes != y->offset_bytes) {
@@ -151,7 +152,8 @@ static int by_offset(const void *a, const void *b) {
   return x->size_bytes < y->size_bytes ? -1 : x->size_bytes > y->size_bytes;
 }
 
-// `tensors` are sorted by offset: each must start where the one before ends, and the last end where the file does.
+// `tensors` are sorted by offset. Each must start where the previous one ends, and the last must end where the file
+// does.
 static bl_status_t check_cover(const bl_safetensors_t *index, uint64_t file_bytes, bl_error_t *err) {
   uint64_t end = index->data_offset_bytes;
   for (size_t i = 0; i < index->count; i++) {
@@ -173,7 +175,7 @@ static bl_status_t check_cover(const bl_safetensors_t *index, uint64_t file_byte
   return BL_OK;
 }
 
-// Room for all names in one block and an entry for each.
+// Allocates one block for all names, and an entry for each.
 static bl_status_t allocate(bl_safetensors_t *index, json_t *header, bl_error_t *err) {
   size_t names_bytes = 1;
   const char *name;
@@ -294,8 +296,8 @@ const bl_tensor_entry_t *bl_safetensors_find(const bl_safetensors_t *index, cons
   return bsearch(&wanted, index->tensors, index->count, sizeof *index->tensors, by_name);
 }
 
-// The header entry of one tensor whose offset within data is `begin`; NULL without memory or for a name that is no
-// UTF-8.
+// Returns the header entry of a tensor whose offset within data is `begin`; NULL if there is no memory or the name is
+// not UTF-8.
 static json_t *describe(const bl_tensor_entry_t *tensor, uint64_t begin) {
   json_t *shape = json_array();
   for (unsigned i = 0; i < tensor->rank; i++) {
@@ -317,12 +319,12 @@ static bl_status_t add_tensor(json_t *header, bl_tensor_entry_t *tensor, uint64_
   if (json_object_set_new(header, tensor->name, describe(tensor, *end)) != 0) {
     return FAIL_TENSOR(err, tensor->name, "the name is not valid UTF-8, or memory ran out");
   }
-  tensor->offset_bytes = *end; // within data until the header's length is known
+  tensor->offset_bytes = *end; // within data; add the length of the first bytes when it is known
   *end = next;
   return BL_OK;
 }
 
-// Puts length and padding around the header's text; takes nothing over.
+// Puts length and padding around the header's text and returns a new block; the caller keeps `text`.
 static bl_status_t frame(const char *text, size_t text_bytes, char **bytes, size_t *size_bytes, bl_error_t *err) {
   uint64_t length = bl_align_up(text_bytes, 8);
   if (length > BL_SAFETENSORS_MAX_HEADER_BYTES) {

@@ -2,12 +2,11 @@
 // The safetensors file format: a header that names every tensor of a file, then the tensors' bytes.
 //
 //   file = header length (8 bytes, little endian) | header (JSON object) | data
-//   header = {"__metadata__": {text: text}, "<name>": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0,
-//   24]}, ...}
+//   header = {"__metadata__": {text: text}, "<name>": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ...}
 //
-// Offsets count from the start of data. As the reference implementation does, tensors must cover data
-// exactly: no overlap, no hole, nothing after the last. A file from elsewhere is not trusted: every number is
-// checked before it is used, so an entry of an index that was accepted can be read without further checks.
+// Offsets count from the start of data. As in the reference implementation, tensors must cover data exactly: no
+// overlap, no hole, nothing after the last. Files are not trusted: every number is checked before it is used. So the
+// entries of an accepted index can be read without further checks.
 //
 //   bl_safetensors_t index;
 //   if (bl_safetensors_parse(&index, map.bytes, map.size_bytes, err) == BL_OK) {
@@ -27,7 +26,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Bounds what a hostile length field makes us allocate; the reference implementation has the same limit.
+// Bounds the memory that a hostile length field can make the parser allocate. The reference implementation has the same
+// limit.
 #define BL_SAFETENSORS_MAX_HEADER_BYTES 100000000u
 #define BL_SAFETENSORS_MAX_RANK         8
 #define BL_SAFETENSORS_LENGTH_BYTES     8
@@ -79,38 +79,38 @@ typedef struct bl_safetensors {
   bl_tensor_entry_t *tensors; // sorted by name (strcmp)
   size_t count;
   uint64_t data_offset_bytes; // where data starts in the file
-  char *names;                // private: the storage of all names
+  char *names;                // private: storage of all names
 } bl_safetensors_t;
 
-// Parses the header of a whole file of `size_bytes` bytes. BL_DATA_LOSS: the file is cut short (fewer bytes
-// than its header announces). BL_INVALID: not a safetensors file, or a header that contradicts itself.
-// BL_EXHAUSTED: no memory. On failure there is nothing to clean up.
+// Parses the header of a whole file of `size_bytes` bytes. BL_DATA_LOSS: the file is truncated (fewer bytes than its
+// header announces). BL_INVALID: not a safetensors file, or a header that contradicts itself. BL_EXHAUSTED: no memory.
+// On failure there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_safetensors_parse(bl_safetensors_t *index, const uint8_t *bytes, uint64_t size_bytes,
                                              bl_error_t *err);
 void bl_safetensors_cleanup(bl_safetensors_t *index);
 
-// The entry called `name`, owned by the index, or NULL.
+// Returns the entry called `name`, owned by the index, or NULL.
 const bl_tensor_entry_t *bl_safetensors_find(const bl_safetensors_t *index, const char *name);
 
 #define BL_SHAPE_TEXT 160
 // Writes "[101, 48]" into `text` and returns it.
 const char *bl_shape_format(const uint64_t *shape, unsigned rank, char text[BL_SHAPE_TEXT]);
 
-// Lays the tensors out back to back in the given order and makes the file's first bytes (length and header,
-// padded with spaces so that data starts at a multiple of 8). Reads name, dtype, rank and shape of each; sets
-// elements, offset_bytes and size_bytes. *bytes is malloc'd, freed by the caller. BL_INVALID (err names the
-// tensor): a shape that overflows, a duplicate or reserved name, not valid UTF-8; BL_EXHAUSTED.
+// Lays the tensors out back to back in the given order and creates the first bytes of the file: length and header,
+// padded with spaces so that data starts at a multiple of 8. Reads name, dtype, rank and shape of each tensor; sets
+// elements, offset_bytes and size_bytes. *bytes is malloc'd, freed by the caller. BL_INVALID (err names the tensor): a
+// shape that overflows, a duplicate or reserved name, a name that is not valid UTF-8; BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_safetensors_write_header(bl_tensor_entry_t *tensors, size_t count, char **bytes,
                                                     size_t *size_bytes, bl_error_t *err);
 
-// How long a file is whose tensors are added one after the other, without making its first bytes: names are ASCII that
-// JSON leaves as it is.
-typedef struct bl_safetensors_length { // all zero: none yet
+// The length of a file to which tensors are added one after the other, computed without creating its first bytes.
+// Names must be ASCII that JSON does not escape.
+typedef struct bl_safetensors_length { // all zero: no tensors yet
   uint64_t text_bytes, data_bytes;
 } bl_safetensors_length_t;
 void bl_safetensors_length_add(bl_safetensors_length_t *length, const char *name, bl_tensor_dtype_t dtype,
                                const uint64_t *shape, unsigned rank);
-uint64_t bl_safetensors_length_header(const bl_safetensors_length_t *length); // what bl_safetensors_write_header makes
+uint64_t bl_safetensors_length_header(const bl_safetensors_length_t *length); // of bl_safetensors_write_header
 
 extern const bl_library_t bl_formats_library; // jansson, which reads headers, indexes and config.json
 

@@ -9,7 +9,7 @@ uint64_t bl_sampler_window_count(uint64_t tokens, uint64_t seq) {
   return tokens == 0 ? 0 : (tokens - 1) / seq;
 }
 
-// Bits of one half, so that two halves hold every index below `windows`; at least 1.
+// Returns the bits of one half, at least 1: two halves hold every index below `windows`.
 static unsigned half_bits(uint64_t windows) {
   unsigned bits = 1;
   while (bits < 32 && (windows - 1) >> (2 * bits) != 0) {
@@ -34,7 +34,7 @@ uint64_t bl_sampler_permute(uint64_t seed, uint64_t epoch, uint64_t windows, uin
       right = mixed;
     }
     index = left << bits | right;
-  } while (index >= windows); // the domain is less than 4 windows, so this takes a few rounds
+  } while (index >= windows); // the domain has at most 4 * windows values, so a few rounds suffice
   return index;
 }
 

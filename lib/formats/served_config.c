@@ -19,7 +19,8 @@ static bool are_ids(const json_t *value) {
   return is_id(value) || json_is_null(value) || json_array_size(value) > 0;
 }
 
-// Rotary positions have no table: the number is a promise of the model's makers, which shorter sequences do not break.
+// Rotary models have no position table: the number is the length that the model was made for, and shorter sequences are
+// still valid.
 static bool keep_positions(const json_t *source, json_t *target) {
   static const char key[] = "max_position_embeddings";
   json_t *whole = json_object_get(source, key), *trained = json_object_get(target, key);

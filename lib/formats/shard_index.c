@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NAME_IN_MESSAGES 200 // bytes of a foreign name that a message repeats
+#define NAME_IN_MESSAGES 200 // maximum bytes of a name of a file that a message repeats
 
 static int by_text(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);

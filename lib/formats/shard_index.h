@@ -25,16 +25,16 @@ typedef struct bl_shard_index {
   void *document; // private: owns the texts
 } bl_shard_index_t;
 
-// BL_INVALID: not JSON, no weight_map, a file name that is not a plain name in the same folder (an index from
-// elsewhere must not reach outside its folder). BL_EXHAUSTED. On failure there is nothing to clean up.
+// Parses an index. BL_INVALID: not JSON, no weight_map, or a file name that is not a plain name in the same folder (a
+// foreign index must not reach outside its folder). BL_EXHAUSTED. On failure there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_shard_index_parse(bl_shard_index_t *index, const char *bytes, size_t size_bytes,
                                              bl_error_t *err);
 void bl_shard_index_cleanup(bl_shard_index_t *index);
-// The entry of `tensor`, owned by the index, or NULL.
+// Returns the entry of `tensor`, owned by the index, or NULL.
 const bl_shard_entry_t *bl_shard_index_find(const bl_shard_index_t *index, const char *tensor);
 
-// Writes an index of `count` entries (their `file` counts into `files`; any order). total_bytes: of all tensors. *text is
-// malloc'd, freed by the caller. BL_INVALID: a name is not UTF-8; BL_EXHAUSTED.
+// Writes an index of `count` entries in any order; their `file` is a position in `files`. total_bytes: of all tensors.
+// *text is malloc'd, freed by the caller. BL_EXHAUSTED: no memory, or a name is not UTF-8.
 BL_MUST_USE bl_status_t bl_shard_index_write(const bl_shard_entry_t *entries, size_t count, const char *const *files,
                                              uint64_t total_bytes, char **text, size_t *text_bytes, bl_error_t *err);
 

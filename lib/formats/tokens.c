@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 
-// llm.c's header: 256 little-endian int32, of which three mean something.
+// llm.c's header has 256 little-endian int32, of which three have a meaning.
 #define HEADER_BYTES 1024u
 #define MAGIC_U16    20240520u
 #define VERSION_U16  1u
@@ -87,7 +87,7 @@ bl_status_t bl_tokens_init(bl_tokens_t *tokens, const bl_token_part_t *parts, si
   return BL_OK;
 }
 
-// A run of tokens that lies in one part.
+// Consecutive tokens of one part.
 typedef struct {
   const uint8_t *bytes;
   uint64_t count;
@@ -97,7 +97,7 @@ typedef struct {
   uint64_t index; // of the first token in its part
 } run_t;
 
-// The run that starts at `position` of the stream, at most `limit` tokens long.
+// Returns the run that starts at `position` of the stream and has at most `limit` tokens.
 static run_t find_run(const bl_tokens_t *tokens, uint64_t position, uint64_t limit) {
   uint64_t index = position;
   size_t part = 0;
@@ -114,7 +114,7 @@ static run_t find_run(const bl_tokens_t *tokens, uint64_t position, uint64_t lim
                  .index = index};
 }
 
-// UINT32_MAX where 32 bits do not hold it, and for negative ones.
+// Returns UINT32_MAX for a token that does not fit 32 bits, and for a negative one.
 static uint32_t token_at(const run_t *run, uint64_t i) {
   const uint8_t *bytes = run->bytes + i * run->width;
   if (run->is_signed && bytes[run->width - 1] >= 0x80) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token streams over the bytes of one or several files, without copying them.
 //
-// A part is one file:
+// A part is one file, or a range of its tokens (for training or held out):
 //   text     every byte is a token;
 //   bin      llm.c: a header of 256 little-endian int32 {magic, version, count, 0...}, then the tokens;
 //              magic 20240520, version 1: uint16 tokens; magic 20240801, version 7: uint32 tokens;
-//            where no magic is there, nanoGPT's: uint16 tokens from the first byte.
+//            without such a magic, nanoGPT: uint16 tokens from the first byte.
 //   (Megatron-LM's files: formats/megatron.h)
-// A stream is several parts one after the other, cut to a range (the training part or the held-out end).
+// A stream is several parts one after the other.
 //
 // PURE. Thread: any; parts and streams are immutable and borrow the files' bytes.
 #ifndef BALLAST_FORMATS_TOKENS_H
@@ -30,8 +30,8 @@ typedef struct bl_token_part {
 } bl_token_part_t;
 
 void bl_token_part_text(bl_token_part_t *part, const uint8_t *bytes, uint64_t size_bytes);
-// BL_DATA_LOSS: fewer bytes than the header's count needs. BL_INVALID: another version, bytes after the last
-// token, a negative count, an odd number of bytes where no header is.
+// Reads a bin file. BL_DATA_LOSS: fewer bytes than the header's count needs. BL_INVALID: another version, bytes after
+// the last token, a negative count, an odd number of bytes without header.
 BL_MUST_USE bl_status_t bl_token_part_bin(bl_token_part_t *part, const uint8_t *bytes, uint64_t size_bytes,
                                           bl_error_t *err);
 
@@ -41,22 +41,22 @@ typedef struct bl_tokens {
   uint64_t count; // tokens of this stream
 } bl_tokens_t;
 
-// The whole of `parts`. BL_INVALID if the sum of the counts overflows.
+// Makes a stream of all of `parts`. BL_INVALID if the sum of the counts overflows.
 BL_MUST_USE bl_status_t bl_tokens_init(bl_tokens_t *tokens, const bl_token_part_t *parts, size_t part_count);
 
-// Copies `count` tokens from `first` on into out [count]; the range lies within the stream. Tokens above
-// INT32_MAX and below 0 read as INT32_MAX, which no vocabulary contains.
+// Copies `count` tokens from `first` on into out [count]; the range lies within the stream. Tokens above INT32_MAX or
+// below 0 read as INT32_MAX, which no vocabulary contains.
 void bl_tokens_read(const bl_tokens_t *tokens, uint64_t first, uint64_t count, int32_t *out);
 
 #define BL_TOKENS_NONE UINT64_MAX
-// The position of the first token >= vocab in first .. first + count - 1, or BL_TOKENS_NONE.
+// Returns the position of the first token >= vocab in first .. first + count - 1, or BL_TOKENS_NONE.
 uint64_t bl_tokens_find_above(const bl_tokens_t *tokens, uint64_t first, uint64_t count, uint32_t vocab);
 
 typedef struct bl_token_place {
   size_t part;
   uint64_t offset_bytes; // in the part's file
 } bl_token_place_t;
-// Where the token at `position` of the stream lies, for messages.
+// Returns where the token at `position` of the stream lies, for messages.
 bl_token_place_t bl_tokens_place(const bl_tokens_t *tokens, uint64_t position);
 
 #endif
