@@ -100,7 +100,8 @@ static void forget_windows(bl_model_t *model) {
   model->window_period = 0;
 }
 
-// Sets all three numbers to 0 if no layer has a window, and the period to 0 if all layers from window_first on have one.
+// Sets all three numbers to 0 if no layer has a window. Sets the period to 0 if all layers from window_first on have
+// one.
 static void normalise(bl_model_t *model) {
   if (model->window == 0 || model->window_first >= model->layers || model->window_period == 1) {
     forget_windows(model);

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal attention. `flash` in bf16 is cuDNN's (flash.h) where it has an engine; everything else is composed of batched
-// products and softmax kernels with scores in memory: `naive`, whose probabilities are kept, and `flash` in fp32 or of
-// odd head sizes, which keeps the log-sum-exps alone and makes probabilities again in its backward.
+// Causal attention. `flash` in bf16 uses cuDNN (flash.h) if cuDNN has an engine for the shape. All other attention is
+// composed of batched products and softmax kernels with scores in memory. `naive` keeps its probabilities. `flash` in
+// fp32 or with odd head sizes keeps only the log-sum-exps and recomputes the probabilities in its backward.
 //
-// The composed form goes through sequences, pieces of the key heads and the query heads of each: one batch of products
-// is the g-th query head of every key head of a piece. Row-major [seq, head_dim] is column-major [head_dim, seq]:
+// The composed form loops over sequences, pieces of the key heads, and the query heads per key head. One batch of
+// products covers the g-th query head of every key head of a piece. Row-major [seq, head_dim] is column-major
+// [head_dim, seq]:
 //
 //   S' = K'^T Q'   P = softmax(S)   att' = V' P'
 //   dP' = V'^T dO'   dS = P (dP - rowsum(P dP)) scale   dV' += dO' P'^T   dK' += Q' dS'^T   dQ' = K' dS'
 //
-// A window and a cap are the softmax kernels' alone: products go over whole matrices, so that a window saves nothing here.
-// The slope of a cap needs the scores: backward makes them again, beside dP.
+// Only the softmax kernels implement a window and a cap. Products cover whole matrices, so a window saves no work
+// there. The slope of a cap needs the scores: the backward recomputes them and keeps them in addition to dP.
 //
-// dK and dV are summed over the query heads in fp32, in their order. dqkv may be qkv: dQ is written over the query that
+// dK and dV are summed over the query heads in fp32, in the order of the heads. dqkv may be qkv: dQ is written over a
+// query that the products before it have read, and dK and dV over the keys and values of a piece when all its query
+// heads are done.
 // the products before it have read, dK and dV over keys and values of a piece when all its query heads are done.
 #include "compute/ops/cuda/compute.h"
 #include "compute/ops/shapes.h"
 
 #include <stdlib.h>
 
-#define SCORES_BYTES_MAX ((uint64_t)128 << 20) // of one batch, where one head needs no more
+#define SCORES_BYTES_MAX ((uint64_t)128 << 20) // of one batch, unless one head needs more
 
 enum { SCORES, ATTEND, DPROBABILITIES, DVALUES, DVALUES_ADD, DKEYS, DKEYS_ADD, DQUERIES, PRODUCTS };
 
@@ -27,15 +30,15 @@ struct bl_attention_op {
   bl_attention_op_t *next;
   bl_compute_t *compute;
   bl_attention_shape_t shape;
-  bl__flash_t *flash; // NULL: composed, which the rest is about
+  bl__flash_t *flash; // NULL: composed; the fields below are for that form
   bl__matmul_t *products[PRODUCTS];
-  uint64_t group; // query heads of a key head
-  uint64_t piece; // key heads of a batch
+  uint64_t group; // query heads per key head
+  uint64_t piece; // key heads per batch
   uint64_t row;   // elements between positions of qkv
   bl__bounds_t bounds;
   float scale;
   size_t scores_at, probabilities_at, dscores_at, dkeys_at, dvalues_at;
-  size_t dprobabilities_at; // where the scores are, unless a cap's slope needs them
+  size_t dprobabilities_at; // the same as scores_at, unless a cap's slope needs the scores
   size_t workspace_bytes;
 };
 
@@ -96,7 +99,7 @@ static bl__matmul_shape_t product_shape(const bl_attention_op_t *op, int which) 
     p.b_ld = seq, p.b_stride = square;
     p.d_ld = op->row, p.d_stride = q_stride;
     break;
-  default: // of keys and values; those of values, where no heads share them, are rounded into rows at once
+  default: // products for keys and values; if heads share no values, dV is rounded directly into rows
     p.m = d, p.n = seq, p.k = seq;
     p.transpose_b = true;
     if (which == DVALUES && op->group == 1) {
@@ -229,7 +232,7 @@ bl_status_t bl__cuda_attention_plan(bl_compute_t *compute, const bl_attention_sh
 
 // ---- the composed form: runs ---------------------------------------------------------------------------------------
 
-// One batch of products: where its first head lies. Offsets count elements.
+// One batch of products: the positions of its first head. Offsets count elements.
 typedef struct batch {
   char *workspace;
   size_t q, k, v;       // of qkv
@@ -317,7 +320,7 @@ static void backward_batch(bl_attention_op_t *op, const batch_t *at, bool first,
   multiply(op, DQUERIES, 1.0f, k, dscores, bl__element_to(shape->dtype, dqkv, at->q), at->workspace, name);
 }
 
-// The sums of a piece's keys, and of its values where heads share them, into rows.
+// Writes the sums of a piece's keys into rows, and those of its values if heads share them.
 static void put_keys(bl_attention_op_t *op, const batch_t *at, void *dqkv) {
   const bl_attention_shape_t *shape = &op->shape;
   const bl__heads_t where = {.batch = 1, .seq = shape->seq, .head_dim = shape->head_dim, .row_stride = op->row};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The context of the CUDA back end, and what its operations share: workspace, scratch, the kept failure.
-// Internal to ops/cuda. Thread: the compute thread.
+// The context of the CUDA back end, and the state that its operations share: workspace, scratch, the first failure.
+// Private to ops/cuda. Thread: the compute thread.
 #ifndef BALLAST_COMPUTE_OPS_CUDA_COMPUTE_H
 #define BALLAST_COMPUTE_OPS_CUDA_COMPUTE_H
 
@@ -11,7 +11,7 @@
 #include "compute/ops/cuda/runtime.h"
 #include "compute/ops/ops.h"
 
-#define BL__WORKSPACE_ALIGNMENT ((size_t)256) // what the libraries want their part at
+#define BL__WORKSPACE_ALIGNMENT ((size_t)256) // alignment that the libraries require
 
 struct bl_compute {
   bl__gpu_t *gpu;
@@ -21,11 +21,11 @@ struct bl_compute {
   char *scratch;   // BL__SCRATCH_BYTES of the device, owned
   char *workspace; // borrowed
   size_t workspace_bytes;
-  size_t workspace_wanted; // most any plan asked for
+  size_t workspace_wanted; // maximum that any plan requested
   size_t held_bytes;
   bl_error_t error; // the first failure
   char description[512];
-  // Planned operations, owned; each file that defines a kind frees its list.
+  // Planned operations, owned. Each file that defines a kind of operation frees its list.
   bl_linear_op_t *linears;
   bl_attention_op_t *attentions;
   bl_rope_op_t *ropes;
@@ -37,7 +37,7 @@ static inline bool bl__is_bf16(bl_compute_dtype_t dtype) {
 static inline size_t bl__element_bytes(bl_compute_dtype_t dtype) {
   return bl__is_bf16(dtype) ? 2 : sizeof(float);
 }
-// Element `index` of x; NULL stays NULL.
+// Returns the address of element `index` of x; NULL for NULL.
 static inline const void *bl__element(bl_compute_dtype_t dtype, const void *x, size_t index) {
   return x ? (const char *)x + index * bl__element_bytes(dtype) : NULL;
 }
@@ -45,18 +45,18 @@ static inline void *bl__element_to(bl_compute_dtype_t dtype, void *x, size_t ind
   return (char *)x + index * bl__element_bytes(dtype);
 }
 
-// A plan needs `bytes` of workspace.
+// Records that a plan needs `bytes` of workspace.
 void bl__cuda_want(bl_compute_t *compute, size_t bytes);
-// The workspace, or NULL and a kept failure when there is less than `bytes` (> 0).
+// Returns the workspace. If it has less than `bytes` (> 0), records a failure and returns NULL.
 void *bl__cuda_workspace(bl_compute_t *compute, size_t bytes, const char *operation);
-// Keeps the first failure.
+// Records a failure, unless one is recorded already.
 void bl__cuda_fail(bl_compute_t *compute, const char *format, ...) __attribute__((format(printf, 2, 3)));
-// Of a launch: `error` 0 is fine.
+// Records the failure of a launch, unless `error` is 0.
 void bl__cuda_launched(bl_compute_t *compute, int error, const char *operation);
-// Adds words to the description: what a plan had to do otherwise.
+// Adds a note to the description of the back end: what a plan had to do differently.
 void bl__cuda_note(bl_compute_t *compute, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-// Every member of the table that is not about the context, by file.
+// Every member of bl_ops_t, except those for the context, by file.
 #define BL__CUDA_OPERATIONS(X)                                                                                         \
   X(linear_plan)                                                                                                       \
   X(linear_packed_bytes)                                                                                               \
@@ -93,7 +93,7 @@ void bl__cuda_note(bl_compute_t *compute, const char *format, ...) __attribute__
   X(fill)                                                                                                              \
   X(checksum)
 
-// __typeof__ of a member is a pointer to function; `*` of it declares the function itself.
+// __typeof__ of a member is a pointer to a function; `*` of it declares the function itself.
 #define X(name) extern __typeof__(*((bl_ops_t *)0)->name) bl__cuda_##name;
 BL__CUDA_OPERATIONS(X)
 #undef X

@@ -16,7 +16,8 @@ static void destroy(bl_compute_t *compute) {
   if (!compute) {
     return;
   }
-  attach(compute); // perhaps not the thread that computed: what the libraries hold is freed on the current device
+  // This thread may not be the compute thread, and the libraries free their memory on the current device.
+  attach(compute);
   bl__cuda_linear_destroy_all(compute);
   bl__cuda_attention_destroy_all(compute);
   bl__cuda_rope_destroy_all(compute);
@@ -68,7 +69,7 @@ static size_t workspace_bytes(const bl_compute_t *compute) {
   return compute->workspace_wanted;
 }
 
-// The caller promises 64 bytes.
+// The workspace of the caller is 64-byte aligned; the libraries need more.
 static void use_workspace(bl_compute_t *compute, void *workspace, size_t bytes) {
   const size_t skipped = bl_align_up((uintptr_t)workspace, BL__WORKSPACE_ALIGNMENT) - (uintptr_t)workspace;
   compute->workspace = (char *)workspace + skipped;

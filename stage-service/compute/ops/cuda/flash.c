@@ -12,7 +12,7 @@
 #include <string.h>
 
 struct bl__flash_engine {
-  bl__gpu_t *gpu; // NULL: described only
+  bl__gpu_t *gpu; // NULL: a described GPU only
   bl__graph_target_t target;
 };
 
@@ -20,11 +20,11 @@ struct bl__flash {
   bl__flash_engine_t *engine;
   bl__flash_shape_t shape;
   bl__graph_plan_t forward, backward;
-  bool bounded, capped;     // a window, a cap: graphs have these nodes, and runs their scalars
-  float scale, lowest, one; // read by the library at each run
+  bool bounded, capped;     // a window, a cap: graphs then have nodes and runs have scalars for them
+  float scale, lowest, one; // the library reads these in each run
   float cap, inverse_cap;
   int32_t window;
-  size_t dq_at, dk_at, dv_at, delta_at; // of backward, behind the library's part of the workspace
+  size_t dq_at, dk_at, dv_at, delta_at; // of the backward, after the library's part of the workspace
   size_t workspace_bytes;
 };
 
@@ -32,7 +32,7 @@ enum { Q = 1, K, V, ATT, LSE, DATT, DQ, DK, DV, DELTA, SCALE, LOWEST, ONE, WINDO
 
 // ---- engine ------------------------------------------------------------------------------------------------------
 
-// The library counts 9.19.0 as 91900.
+// The library encodes 9.19.0 as 91900.
 static void found_version(int *major, int *minor, int *patch) {
   const int version = (int)cudnnGetVersion();
   *major = version / 10000;
@@ -100,7 +100,7 @@ void bl__flash_engine_destroy(bl__flash_engine_t *engine) {
   free(engine);
 }
 
-// A library that does not fit costs flash attention its kernels, and nothing else.
+// Prepares the library. If its version does not fit, only cuDNN's flash attention is unavailable.
 static bl_status_t prepare(bl__flash_engine_t *engine, bl_error_t *err) {
   int major, minor, patch;
   found_version(&major, &minor, &patch);
@@ -120,7 +120,7 @@ static bl_status_t prepare(bl__flash_engine_t *engine, bl_error_t *err) {
 
 // ---- graphs ------------------------------------------------------------------------------------------------------
 
-// Tensors that forward and backward share. Keys and values are given transposed where a product wants them so.
+// Dimensions and strides that forward and backward share.
 typedef struct common {
   int64_t b, h, g, s, d; // batch, query heads, key heads, positions, head_dim
   int64_t row, att_row;  // elements between positions of qkv, of att
@@ -137,7 +137,7 @@ static common_t common_of(const bl__flash_shape_t *shape) {
   return c;
 }
 
-// Heads [b, heads, s, d] inside rows, or transposed [b, heads, d, s].
+// Returns a tensor of heads [b, heads, s, d] inside rows, or transposed [b, heads, d, s].
 static bl__graph_tensor_t *heads_in_rows(bl__graph_t *graph, int64_t uid, const common_t *c, int64_t heads, int64_t row,
                                          bool transposed) {
   const int64_t dims[4] = {c->b, heads, transposed ? c->d : c->s, transposed ? c->s : c->d};
@@ -165,7 +165,8 @@ static bl__graph_tensor_t *scalar(bl__graph_t *graph, int64_t uid) {
   return bl__graph_scalar(graph, uid, uid == WINDOW ? CUDNN_DATA_INT32 : CUDNN_DATA_FLOAT);
 }
 
-// Where a >= b or, strictly, a > b does not hold of indices, scores become the lowest float.
+// Returns the scores, with the lowest float in place of those whose indices do not satisfy a >= b or, for CMP_GT, a >
+// b.
 static bl__graph_tensor_t *kept_where(bl__graph_t *graph, cudnnPointwiseMode_t compare, const bl__graph_tensor_t *a,
                                       const bl__graph_tensor_t *b, const bl__graph_tensor_t *scores,
                                       const bl__graph_tensor_t *lowest) {
@@ -176,7 +177,7 @@ static bl__graph_tensor_t *kept_where(bl__graph_t *graph, cudnnPointwiseMode_t c
   return result;
 }
 
-// What lies above the diagonal, and left of the window: column + window > row is seen.
+// Masks scores above the diagonal and, with a window, left of it: a row sees a column if column + window > row.
 static bl__graph_tensor_t *masked(bl__graph_t *graph, const bl__flash_t *flash, bl__graph_tensor_t *scores) {
   if (scores == NULL) {
     return NULL;
@@ -193,7 +194,7 @@ static bl__graph_tensor_t *masked(bl__graph_t *graph, const bl__flash_t *flash, 
   return kept_where(graph, CUDNN_POINTWISE_CMP_GT, ends, rows, result, lowest);
 }
 
-// scale Q K', and the cap of it. *bent: tanh of what is capped, for its slope; NULL without a cap.
+// Returns scale Q K', capped if there is a cap. *bent: tanh of scale Q K' / cap, for the slope; NULL without a cap.
 static bl__graph_tensor_t *scores_of(bl__graph_t *graph, const bl__flash_t *flash, const common_t *c,
                                      const bl__graph_tensor_t *q, const bl__graph_tensor_t *k,
                                      const bl__graph_tensor_t *scale, bl__graph_tensor_t **bent) {
@@ -238,7 +239,7 @@ static bl_status_t plan_forward(bl__flash_t *flash, bl_error_t *err) {
   return status == BL_OK ? BL_OK : bl_error_prefix(err, "forward");
 }
 
-// x [b, h, s, s] transposed, as bf16: the left side of a product over queries.
+// Returns x [b, h, s, s] transposed, as bf16: the left operand of a product over queries.
 static bl__graph_tensor_t *turned(bl__graph_t *graph, const common_t *c, const bl__graph_tensor_t *x) {
   const int64_t dims[4] = {c->b, c->h, c->s, c->s}, strides[4] = {c->h * c->s * c->s, c->s * c->s, 1, c->s};
   bl__graph_tensor_t *y = bl__graph_between(graph, CUDNN_DATA_BFLOAT16, dims, strides);
@@ -246,7 +247,7 @@ static bl__graph_tensor_t *turned(bl__graph_t *graph, const common_t *c, const b
   return y;
 }
 
-// y (of key heads) = x' z, summed over the query heads that share a key head.
+// Computes y (with key heads) = x' z, summed over the query heads that share a key head.
 static void shared_product(bl__graph_t *graph, const common_t *c, const bl__graph_tensor_t *x,
                            const bl__graph_tensor_t *z, bl__graph_tensor_t *y) {
   if (c->h == c->g) {
@@ -259,8 +260,8 @@ static void shared_product(bl__graph_t *graph, const common_t *c, const bl__grap
   bl__graph_reduce(graph, CUDNN_REDUCE_TENSOR_ADD, each, y);
 }
 
-// P = exp(scale Q K' - lse), dV = P' dO, dP = dO V', dS = P (dP - rowsum(dO O)) scale, dK = dS' Q, dQ = dS K. dQ comes
-// from one product over all keys: sums that meet in memory would come in any order.
+// P = exp(scale Q K' - lse), dV = P' dO, dP = dO V', dS = P (dP - rowsum(dO O)) scale, dK = dS' Q, dQ = dS K. One
+// product over all keys gives dQ. Partial sums that are added in memory would be added in an arbitrary order.
 static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
   bl__graph_t graph;
   bl__graph_init(&graph);
@@ -288,7 +289,7 @@ static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
   bl__graph_matmul(&graph, datt, v, slopes);
   slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, slopes, delta);
   slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, probabilities);
-  if (flash->capped) { // times 1 - tanh^2
+  if (flash->capped) { // multiplies by 1 - tanh^2
     bl__graph_tensor_t *lost = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, bent, bent);
     lost = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, lost);
     slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, slopes, lost);
@@ -377,7 +378,7 @@ void bl__flash_engines(const bl__flash_t *flash, int64_t *forward, int64_t *back
 
 // ---- runs --------------------------------------------------------------------------------------------------------
 
-// Tensors of a run: those of every graph, then the scalars of the nodes that this one has. A fixed order.
+// Tensors of a run: those of every graph, then the scalars for the nodes that this graph has, in a fixed order.
 #define BINDINGS_MAX 16
 typedef struct bindings {
   int count;
@@ -406,7 +407,7 @@ static const char *run(const bl__flash_t *flash, const bl__graph_plan_t *plan, c
   return bl__graph_run(plan, flash->engine->target.handle, b->count, b->uids, b->pointers, workspace);
 }
 
-// The library takes inputs by pointers that are not const.
+// The library takes inputs by pointers to non-const memory.
 static void *at(const void *x, uint64_t element) {
   return (char *)(uintptr_t)x + element * 2;
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flash attention by cuDNN: causal, with a window or a cap where asked for, grouped-query, bf16, deterministic. The graphs are composed of single operations
-// (products, mask, softmax), which cuDNN's fused engines recognise; the one-node forms of cuDNN 9.19 know no mask.
+// Flash attention by cuDNN: causal, optionally with a window or a cap, grouped-query, bf16, deterministic. The graphs
+// are composed of single operations (products, mask, softmax), which cuDNN's fused engines recognise. The one-node
+// forms of cuDNN 9.19 do not support a mask.
 //
-// Forward reads heads out of the rows of qkv and writes att and the log-sum-exps. Backward leaves its gradients in
-// workspace, heads dense, and they are put into rows afterwards: dqkv may be qkv.
+// The forward reads heads from the rows of qkv and writes att and the log-sum-exps. The backward writes dq, dk and dv
+// to the workspace, each head dense, and then scatters them into the rows of dqkv. So dqkv may be qkv.
 //
-// Thread: the compute thread. Internal to ops/cuda.
+// Thread: the compute thread. Private to ops/cuda.
 #ifndef BALLAST_COMPUTE_OPS_CUDA_FLASH_H
 #define BALLAST_COMPUTE_OPS_CUDA_FLASH_H
 
@@ -17,28 +18,31 @@ typedef struct bl__flash bl__flash_t;
 
 typedef struct bl__flash_shape {
   uint64_t batch, seq, heads, kv_heads, head_dim; // qkv [batch seq, (heads + 2 kv_heads) head_dim]
-  uint64_t window;                                // keys that a query sees; 0: all up to its own
-  float scale;                                    // of query times key
-  float cap;                                      // scores s become cap tanh(s / cap); 0: they stay
+  uint64_t window;                                // keys that a query sees; 0: all up to its own position
+  float scale;                                    // factor of query times key
+  float cap;                                      // scores s become cap tanh(s / cap); 0: no cap
 } bl__flash_shape_t;
 
-// Nothing big is made before the first plan. BL_EXHAUSTED.
+// Creates an engine. Large objects are created by the first plan. BL_EXHAUSTED.
 bl_status_t bl__flash_engine_create(bl__gpu_t *gpu, bl__flash_engine_t **engine, bl_error_t *err) BL_MUST_USE;
-// For a GPU that is not here, described by the JSON text that cuDNN gives of one: plans can be made, not run.
+// Creates an engine for an absent GPU from cuDNN's JSON description of it. The engine can build plans but cannot run
+// them.
 bl_status_t bl__flash_engine_create_described(const char *json, bl__flash_engine_t **engine,
                                               bl_error_t *err) BL_MUST_USE;
 void bl__flash_engine_destroy(bl__flash_engine_t *engine); // NULL is fine
 void bl__flash_describe(char *text, size_t bytes);         // "cuDNN 9.19.0"
 
-// BL_UNIMPLEMENTED: cuDNN has no deterministic engine for this shape, or is older than the headers.
+// Plans forward and backward. BL_UNIMPLEMENTED: cuDNN has no deterministic engine for this shape, or is older than the
+// headers.
 bl_status_t bl__flash_create(bl__flash_engine_t *engine, const bl__flash_shape_t *shape, bl__flash_t **flash,
                              bl_error_t *err) BL_MUST_USE;
 void bl__flash_destroy(bl__flash_t *flash); // NULL is fine
 size_t bl__flash_workspace_bytes(const bl__flash_t *flash);
-// Numbers of the engines that were chosen, for reports.
+// Returns the numbers of the chosen engines, for reports.
 void bl__flash_engines(const bl__flash_t *flash, int64_t *forward, int64_t *backward);
 
-// att [batch seq, heads head_dim], lse float [batch, heads, seq]. Each returns NULL, or what went wrong.
+// Queue a run: att [batch seq, heads head_dim], lse float [batch, heads, seq]. Each returns NULL, or a description of
+// the failure.
 const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, void *att, float *lse, void *workspace);
 const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void *qkv, const void *att, const float *lse,
                                void *dqkv, void *workspace);

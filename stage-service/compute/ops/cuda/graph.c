@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VIRTUAL_UIDS 1000 // those of tensors between start here
+#define VIRTUAL_UIDS 1000 // uids of virtual tensors start here
 #define CONFIGS_MAX  64
 
-// The library says more than its status in a text of its own. What it does not support it may also call a bad parameter: a
-// graph of another shape is one that it takes.
+// Sets an error with the library's own text, which says more than its status. For an unsupported graph the library may
+// also return a "bad parameter" status: a graph of another shape would be accepted. So both give BL_UNIMPLEMENTED.
 static bl_status_t failed(bl_error_t *err, const char *call, cudnnStatus_t status) {
   char more[256] = "";
   cudnnGetLastErrorString(more, sizeof more);
@@ -208,7 +208,7 @@ void bl__graph_reshape(bl__graph_t *graph, const bl__graph_tensor_t *x, bl__grap
 
 // ---- plans -------------------------------------------------------------------------------------------------------
 
-// Whether the engine of a configuration sums in an order of its own choice; *index is the engine's number.
+// True if the engine of a configuration is not marked as nondeterministic. *index: the engine's number.
 static bool is_deterministic(bl__graph_t *graph, cudnnBackendDescriptor_t config, int64_t *index) {
   cudnnBackendDescriptor_t engine = NULL;
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -272,7 +272,7 @@ static bool make_plan(bl__graph_t *graph, cudnnBackendDescriptor_t config, const
   return true;
 }
 
-// Tries what one heuristic proposes, in its order.
+// Tries the configurations that one heuristic proposes, in its order.
 static bool try_mode(bl__graph_t *graph, cudnnBackendDescriptor_t operations, const bl__graph_target_t *target,
                      cudnnBackendHeurMode_t mode, bl__graph_plan_t *plan, bl_error_t *why) {
   cudnnBackendDescriptor_t heuristic = NULL, configs[CONFIGS_MAX];
@@ -286,7 +286,7 @@ static bool try_mode(bl__graph_t *graph, cudnnBackendDescriptor_t operations, co
   if (status == CUDNN_STATUS_SUCCESS) {
     status = cudnnBackendSetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
   }
-  if (status == CUDNN_STATUS_SUCCESS && target->handle == NULL) { // else the graph's handle says which GPU it is
+  if (status == CUDNN_STATUS_SUCCESS && target->handle == NULL) { // otherwise the graph's handle identifies the GPU
     status = cudnnBackendSetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                                       &target->device);
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launchers of the kernels: C functions that queue work on a stream and return. Nothing here waits or allocates.
+// Launchers of the kernels: C functions that queue work on a stream and return. They do not wait or allocate.
 //
-// Pointers are device memory, or pinned memory that the device sees at the same address. `void *` is elements of `bf16`
-// (true: bf16, false: float). Tensors start at 16-byte boundaries; vectors of parameters, sums and integers may start at
-// any element. `scratch` is BL__SCRATCH_BYTES of device memory that a launch may use until it is over.
+// Pointers are device memory, or pinned memory that the device sees at the same address. `void *` points to elements:
+// bf16 if `bf16`, otherwise float. Tensors start at 16-byte boundaries; vectors of parameters, sums and integers may
+// start at any element. `scratch` is BL__SCRATCH_BYTES of device memory that a launch may use until it ends.
 //
 // Every launcher returns 0 or the number of a CUDA error (cudaError_t).
 #ifndef BALLAST_COMPUTE_OPS_CUDA_KERNELS_H
@@ -21,14 +21,14 @@ typedef struct CUstream_st *bl__stream_t;
 
 #define BL__SCRATCH_BYTES ((size_t)16 << 20)
 
-// Like a Hugging Face tensor of heads inside wider rows.
+// Heads inside wider rows, as in a Hugging Face tensor.
 typedef struct bl__heads {
   uint64_t batch, seq, heads, head_dim;
   uint64_t row_stride; // elements between positions
 } bl__heads_t;
 
-// Tables of what one launch does to several tensors, given to kernels by value: a block finds its own by `first_block`, its
-// first, which the launcher sets (bl_entry_of).
+// Tables of the work of one launch on several tensors, passed to kernels by value. Each entry has the number of its
+// `first_block`, which the launcher sets. A block finds its entry by it (bl_entry_of).
 #define BL__SUMS_MAX    16
 #define BL__TENSORS_MAX 32
 
@@ -39,7 +39,7 @@ typedef struct bl__column_sum { // sums [columns] += the sums over rows of x [ro
   float *sums;
 } bl__column_sum_t;
 
-typedef struct bl__column_groups { // rows of x of which groups leave a line each
+typedef struct bl__column_groups { // rows of x; each group of rows writes one line of sums
   const void *x;
   float *lines;
   uint64_t rows, columns;
@@ -52,7 +52,7 @@ typedef struct bl__column_table {
   bl__column_groups_t entries[BL__SUMS_MAX];
 } bl__column_table_t;
 
-typedef struct bl__lines { // sums [columns] = the sum of lines, or += that
+typedef struct bl__lines { // sums [columns] = the sum of lines, or += the sum
   const float *from;
   float *sums;
   uint64_t lines, columns;
@@ -65,7 +65,7 @@ typedef struct bl__lines_table {
   bl__lines_t entries[BL__SUMS_MAX];
 } bl__lines_table_t;
 
-typedef struct bl__adamw { // of one tensor, derived from bl_adamw_t once
+typedef struct bl__adamw { // one tensor; derived from bl_adamw_t once
   const float *dw;
   float *w, *m, *v;
   void *packed; // the new w as bf16; NULL: not wanted
@@ -80,7 +80,7 @@ typedef struct bl__adamw_table {
   bl__adamw_t entries[BL__TENSORS_MAX];
 } bl__adamw_table_t;
 
-typedef struct bl__squares { // *sum = that of the squares of x [count]
+typedef struct bl__squares { // *sum = the sum of the squares of x [count]
   const float *x;
   double *sum;
   uint64_t count;
@@ -93,7 +93,7 @@ typedef struct bl__squares_table {
   bl__squares_t entries[BL__TENSORS_MAX];
 } bl__squares_table_t;
 
-typedef struct bl__scattered { // `heads` dense heads at `from` into rows
+typedef struct bl__scattered { // copies `heads` dense heads at `from` into rows
   const void *from;
   void *rows;
   uint64_t heads;
@@ -114,13 +114,13 @@ int bl__launch_narrow(bl__stream_t stream, uint64_t count, const float *x, void 
 int bl__launch_gelu_forward(bl__stream_t stream, bool bf16, uint64_t count, const void *pre, void *act);
 int bl__launch_gelu_backward(bl__stream_t stream, bool bf16, uint64_t count, const void *dact, const void *pre,
                              void *dpre);
-// The gate's function is SiLU, or GELU where `gelu`.
+// `gelu`: the gate's function is GELU, otherwise SiLU.
 int bl__launch_gated_forward(bl__stream_t stream, bool bf16, bool gelu, uint64_t rows, uint64_t width, const void *pre,
                              void *act);
 int bl__launch_gated_backward(bl__stream_t stream, bool bf16, bool gelu, uint64_t rows, uint64_t width,
                               const void *dact, const void *pre, void *dpre);
 
-// ---- norm.cu: shapes of bl_ops_t's norm_forward and norm_backward. BL__NORM_WIDTH_MAX elements of a row at most.
+// ---- norm.cu: shapes as in bl_ops_t's norm_forward and norm_backward; at most BL__NORM_WIDTH_MAX elements a row.
 // `offset` is added to every gain.
 #define BL__NORM_WIDTH_MAX 16384
 int bl__launch_norm_forward(bl__stream_t stream, bool bf16, bool rms, uint64_t rows, uint64_t width, float epsilon,
@@ -129,7 +129,7 @@ int bl__launch_norm_backward(bl__stream_t stream, bool bf16, bool rms, uint64_t 
                              const void *dy, const void *x, const float *gain, const float *stats,
                              const void *residual_gradient, void *dx, float *partials, float *scratch);
 
-// ---- head_norm.cu: of bl_ops_t's head_norm_forward and head_norm_backward. BL__HEAD_NORM_MAX elements of a head at most.
+// ---- head_norm.cu: as bl_ops_t's head_norm_forward and head_norm_backward; at most BL__HEAD_NORM_MAX elements a head.
 #define BL__HEAD_NORM_MAX 1024
 typedef struct bl__head_norm {
   uint64_t rows, heads, kv_heads, head_dim;
@@ -141,66 +141,66 @@ int bl__launch_head_norm_backward(bl__stream_t stream, bool bf16, const bl__head
                                   const void *qkv, const float *query_gain, const float *key_gain, void *dqkv,
                                   float *partials, float *scratch);
 
-// ---- columns.cu: of `count` sums, BL__SUMS_MAX at most
+// ---- columns.cu: `count` sums, at most BL__SUMS_MAX
 int bl__launch_add_columns(bl__stream_t stream, unsigned count, const bl__column_sum_t *sums, float *scratch);
 
-// ---- parameters.cu: of `count` tensors, BL__TENSORS_MAX at most
+// ---- parameters.cu: `count` tensors, at most BL__TENSORS_MAX
 int bl__launch_adamw(bl__stream_t stream, unsigned count, const bl__adamw_t *tensors);
 int bl__launch_sum_squares(bl__stream_t stream, unsigned count, const bl__squares_t *tensors, double *scratch);
 
-// ---- rope.cu: the first `dims` elements of the first `heads` heads of each row, in place; tables float [seq, dims / 2];
-// sign 1 or -1
+// ---- rope.cu: rotates the first `dims` elements of the first `heads` heads of each row in place
+// The tables are float [seq, dims / 2]; sign is 1 or -1.
 int bl__launch_rope(bl__stream_t stream, bool bf16, const bl__heads_t *shape, uint64_t dims, const float *cosines,
                     const float *sines, float sign, void *rows);
 
-// ---- embedding.cu: `scale` of tokens' rows
+// ---- embedding.cu: `scale` is a factor of tokens' rows
 int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
                                  float scale, const int32_t *tokens, const float *wte, const float *wpe, void *x,
                                  void *scratch);
-// Adds rows of dx in token order; dwpe may be NULL.
+// Adds the rows of dx in token order; dwpe may be NULL.
 int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
                                   float scale, const int32_t *tokens, const void *dx, float *dwte, float *dwpe,
                                   void *scratch);
 
 // ---- loss.cu
-// Rows are `stride` floats apart. Where that is a multiple of 4 all is read and written in packs of 16 bytes; the columns
-// behind the vocab of a row's last one are then written over.
+// Rows are `stride` floats apart. If stride is a multiple of 4, all accesses are packs of 16 bytes. The columns that
+// follow the vocabulary in the last pack of a row are then overwritten.
 int bl__launch_cap_logits(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, float cap,
                           float *logits);
-// cap 0: none
+// cap 0: no cap.
 int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,
                              const int32_t *labels, float scale, float cap, float *logits, double *row_losses);
 int bl__launch_loss_sum(bl__stream_t stream, uint64_t rows, const double *row_losses, double *loss,
                         int64_t *first_bad_row);
 
 // ---- softmax.cu: attention whose scores are stored
-// What bounds attention beside causality: a query sees `window` keys, itself among them (0: all up to its own); scores s
-// become cap tanh(s / cap) (cap 0: they stay).
+// Bounds of attention in addition to causality. A query sees `window` keys, including its own (0: all up to its own).
+// Scores s become cap tanh(s / cap) (cap 0: no cap).
 typedef struct bl__bounds {
   uint64_t window;
   float cap, inverse_cap;
 } bl__bounds_t;
-// Of `matrices` matrices of scaled scores [seq, seq], `scores` (floats, one after the other), the causal softmax as
-// `probabilities` (elements), zero where a query does not see, matrices `matrix_stride` elements apart. lse NULL, or float
-// [matrices, seq], matrices `lse_stride` apart: their log-sum-exps.
+// Computes the causal softmax of `matrices` matrices of scaled scores [seq, seq]. `scores` are floats, one matrix after
+// the other. `probabilities` are elements, zero where a query does not see, with matrices `matrix_stride` elements
+// apart. lse: NULL, or the log-sum-exps, float [matrices, seq], with matrices `lse_stride` apart.
 int bl__launch_softmax_forward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, uint64_t matrices,
                                uint64_t seq, const float *scores, void *probabilities, uint64_t matrix_stride,
                                float *lse, uint64_t lse_stride);
-// probabilities = exp(scores - lse): the same again, for a backward that kept lse alone. Dense.
+// probabilities = exp(scores - lse): recomputes them, dense, for a backward that kept lse alone.
 int bl__launch_softmax_again(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, uint64_t matrices,
                              uint64_t seq, const float *scores, const float *lse, uint64_t lse_stride,
                              void *probabilities);
-// dscores = probabilities (dprobabilities - row sum of their product) scale, and the slope of the cap: elements, dense, zero
-// where a query does not see. scores as forward had them, read with a cap alone.
+// dscores = probabilities (dprobabilities - row sum of their product) scale, times the slope of the cap: elements,
+// dense, zero where a query does not see. `scores` are those of the forward; they are read only if there is a cap.
 int bl__launch_softmax_backward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, uint64_t matrices,
                                 uint64_t seq, const float *scores, const void *probabilities, uint64_t matrix_stride,
                                 const float *dprobabilities, float scale, void *dscores);
-// Sets of heads that lie densely [batch, heads, seq, head_dim], three at most, into rows of shape->row_stride: elements
-// copied, or `floats` rounded to elements. shape->heads is not read.
+// Copies at most three sets of heads, dense [batch, heads, seq, head_dim], into rows of shape->row_stride. Elements are
+// copied; `floats` are rounded to elements. shape->heads is not read.
 int bl__launch_scatter(bl__stream_t stream, bool bf16, bool floats, const bl__heads_t *shape, unsigned count,
                        const bl__scattered_t *sets);
 
-// ---- checksum.cu: of `bytes` bytes, a multiple of 16
+// ---- checksum.cu: `bytes` bytes, a multiple of 16
 int bl__launch_checksum(bl__stream_t stream, uint64_t bytes, const void *block, uint64_t *hash, uint64_t *scratch);
 
 #ifdef __cplusplus

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers as planned products. Up to five a plan: forward, input gradient (plain and accumulating), weight
+// Linear layers as planned products. A plan has up to five: forward, input gradient (plain and accumulating), weight
 // gradient (plain and accumulating).
 //
-// Row-major tensors are column-major matrices of the transposition, so y = x W is Y' = W' X' with X' [in, T] and Y'
-// [out, T]. W is [in, out] or [out, in] in memory, hence W' is given as it is or transposed:
+// A row-major tensor is the column-major matrix of its transpose, so y = x W is Y' = W' X' with X' [in, T] and Y' [out,
+// T]. W is [in, out] or [out, in] in memory, so W' is passed as it is or transposed:
 //
 //   forward         Y' [out, T]  = W' [out, in]  X' [in, T]       + bias down the rows, + residual
 //   input gradient  dX' [in, T]  = W'^T [in, out] dY' [out, T]
 //   weight gradient dW [in, out] is dY' [out, T] X'^T [T, in]; dW [out, in] is X' [in, T] dY'^T [T, out]
 //
-// Bias and residual are added to the fp32 sum before the one rounding. In bf16 the library takes the bias as bf16: its rounded
-// copy lies behind that of the weight. GELU is not fused: fused, it would be a function of the sum in fp32, and not of the stored
-// pre-activation that backward and recomputation read (EXECUTION.md 10). Its gradient could be (it reads the stored one in
-// every mode), but is not: the library may not write its result over the pre-activation that it reads, which is where the
-// slot wants it for W (EXECUTION.md 2), and a copy there moves as much as the kernel would save.
+// Bias and residual are added to the fp32 sum before the single rounding. In bf16 the library takes the bias as bf16:
+// its rounded copy lies after that of the weight. GELU is not fused, because a fused GELU would use the fp32 sum
+// instead of the stored pre-activation that backward and recomputation read (EXECUTION.md 10). Its gradient reads the
+// stored pre-activation in every mode and could be fused. It is not, because the library must not write its result over
+// the pre-activation that it reads. The slot wants the result there for W (EXECUTION.md 2), and a copy to that place
+// moves as much as the kernel would save.
 #include "compute/ops/cuda/compute.h"
 #include "compute/ops/shapes.h"
 
@@ -25,7 +26,7 @@ struct bl_linear_op {
   bl_linear_op_t *next;
   bl_compute_t *compute;
   bl_linear_shape_t shape;
-  bl__matmul_t *products[PRODUCTS]; // NULL where not used
+  bl__matmul_t *products[PRODUCTS]; // NULL if not used
   size_t workspace_bytes;
 };
 
@@ -134,7 +135,8 @@ bl_status_t bl__cuda_linear_plan(bl_compute_t *compute, const bl_linear_shape_t 
   return BL_OK;
 }
 
-// The weight as it is, rounded: both directions read one copy, whether the shape asks for packing or not.
+// Returns the bytes of the rounded weight. Both directions read one copy in the original order, whether or not the
+// shape asks for packing.
 static size_t weight_bytes(const bl_linear_op_t *op) {
   return bl__is_bf16(op->shape.dtype) ? op->shape.in * op->shape.out * 2 : 0;
 }

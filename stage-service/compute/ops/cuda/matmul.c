@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What NVIDIA recommends for Hopper; plans ask for what their algorithm uses, which is mostly less.
+// NVIDIA's recommendation for Hopper. Plans request what their algorithm uses, which is usually less.
 #define WORKSPACE_MAX_BYTES ((uint64_t)32 << 20)
 
 struct bl__matmul_engine {
@@ -34,7 +34,7 @@ static bl_status_t fail(bl_error_t *err, const char *call, cublasStatus_t status
   return bl_error_set(err, kind, "%s: %s", call, cublasLtGetStatusString(status));
 }
 
-// Leaves the function through `label` with `result` set when a call of the library fails.
+// Leaves the function through `label`, with `result` set, if a call of the library fails.
 #define CHECK(result, err, label, call)                                                                                \
   do {                                                                                                                 \
     const cublasStatus_t check_status = (call);                                                                        \
@@ -44,7 +44,7 @@ static bl_status_t fail(bl_error_t *err, const char *call, cublasStatus_t status
     }                                                                                                                  \
   } while (0)
 
-// The library counts 13.0.2 as 130002.
+// The library encodes 13.0.2 as 130002.
 static void found_version(int *major, int *minor, int *patch) {
   const int version = (int)cublasLtGetVersion();
   *major = version / 10000;
@@ -112,7 +112,7 @@ static cublasStatus_t set_operation(cublasLtMatmulDesc_t operation, const bl__ma
     const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     const int32_t type = (int32_t)d_type;
     const void *aligned =
-        (const void *)(uintptr_t)256; // what is chosen now may look at it; the real one comes with each run
+        (const void *)(uintptr_t)256; // the selection may look at the alignment; each run passes the real address
     status = cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
     if (status == CUBLAS_STATUS_SUCCESS) {
       status = cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
@@ -125,8 +125,8 @@ static cublasStatus_t set_operation(cublasLtMatmulDesc_t operation, const bl__ma
 }
 
 static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const bl__matmul_shape_t *shape) {
-  // No product is cut along k: the library promises one order of a sum for this alone. What a cut would gain is in small
-  // outputs of long sums.
+  // No product is split along k, because the library guarantees a fixed order of sums only without a split. Only small
+  // outputs with long sums would gain from one.
   const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_NONE;
   const uint64_t workspace = WORKSPACE_MAX_BYTES;
   static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
@@ -145,7 +145,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference, const bl__ma
   return status;
 }
 
-// ---- what was chosen
+// ---- the algorithms that were chosen
 
 static uint32_t configured(const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoConfigAttributes_t which) {
   const bool is_short = which == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID || which == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
@@ -155,12 +155,12 @@ static uint32_t configured(const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmul
   const cublasStatus_t status =
       is_short ? cublasLtMatmulAlgoConfigGetAttribute(algorithm, which, &half, sizeof half, &written)
                : cublasLtMatmulAlgoConfigGetAttribute(algorithm, which, &value, sizeof value, &written);
-  return status != CUBLAS_STATUS_SUCCESS ? 0 : is_short ? half : value; // an algorithm without that has none
+  return status != CUBLAS_STATUS_SUCCESS ? 0 : is_short ? half : value; // the algorithm has no such attribute
 }
 
 static void describe_choice(const bl__matmul_shape_t *s, const cublasLtMatmulAlgo_t *algorithm,
                             bl_ops_choice_t *choice) {
-  typedef unsigned long long number_t; // of %llu
+  typedef unsigned long long number_t; // for %llu
   char batch[96] = "";
   if (s->batch > 1) {
     snprintf(batch, sizeof batch, " batch %llu by %llu %llu %llu", (number_t)s->batch, (number_t)s->a_stride,
@@ -290,7 +290,7 @@ const char *bl__matmul_execute(bl__matmul_t *matmul, float alpha, const void *a,
   const uintptr_t all = (uintptr_t)a | (uintptr_t)b | (uintptr_t)(shape->add ? c : NULL) |
                         (uintptr_t)(shape->bias ? bias : NULL) | (uintptr_t)d;
   if (all % shape->alignment_bytes != 0) {
-    return "a tensor is not 16-byte aligned"; // the algorithm was chosen for aligned ones
+    return "a tensor is not 16-byte aligned"; // the algorithm was chosen for aligned tensors
   }
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   if (shape->bias) {

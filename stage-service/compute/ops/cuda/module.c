@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What libballast-cuda-compute.so hands out (device/module.h): the operation table.
+// Exports the operation table of libballast-cuda-compute.so (device/module.h).
 #include "device/module.h"
 #include "compute/ops/cuda/flash.h"
 #include "compute/ops/cuda/matmul.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// The table, where it is part of the build.
+// The table, if it is part of the build.
 const bl_ops_t *bl__ops_cuda(void) __attribute__((weak));
 
 static bool version_of(const char *library, char text[BL_DEVICE_LIBRARY_VERSION_BYTES]) {

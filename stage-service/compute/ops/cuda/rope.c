@@ -8,7 +8,7 @@ struct bl_rope_op {
   bl_rope_op_t *next;
   bl_compute_t *compute;
   bl_rope_shape_t shape;
-  float *table; // of the device: cosines [seq, bl_rope_dims / 2], then sines
+  float *table; // on the device: cosines [seq, bl_rope_dims / 2], then sines
 };
 
 void bl__cuda_rope_destroy_all(bl_compute_t *compute) {
@@ -20,7 +20,7 @@ void bl__cuda_rope_destroy_all(bl_compute_t *compute) {
   }
 }
 
-static uint64_t table_elements(const bl_rope_shape_t *shape) { // of cosines
+static uint64_t table_elements(const bl_rope_shape_t *shape) { // number of cosines
   return shape->seq * (bl_rope_dims(&shape->rope, shape->head_dim) / 2);
 }
 
@@ -62,10 +62,10 @@ bl_status_t bl__cuda_rope_plan(bl_compute_t *compute, const bl_rope_shape_t *sha
   made->compute = compute;
   made->shape = *shape;
   status = place_table(made, err);
-  made->next = compute->ropes; // owned by the context whether it is complete or not
+  made->next = compute->ropes; // the context owns it, complete or not
   compute->ropes = made;
   if (status != BL_OK) {
-    made->shape.batch = 0; // never found again
+    made->shape.batch = 0; // no lookup finds it
     return bl_error_prefix(err, "rope");
   }
   *op = made;

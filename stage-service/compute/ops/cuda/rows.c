@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on activations that are one kernel or two: norms, activations, the embedding, the loss.
+// Operations on activations that take one or two kernels: norms, activations, the embedding, the loss.
 #include "compute/ops/cuda/compute.h"
 #include "compute/ops/draw.h"
 
@@ -141,7 +141,7 @@ void bl__cuda_loss_sum(bl_compute_t *compute, uint64_t rows, const double *row_l
   bl__cuda_launched(compute, bl__launch_loss_sum(compute->stream, rows, row_losses, loss, first_bad_row), "loss sum");
 }
 
-// Outside of steps, so it may allocate.
+// Called outside of steps, so it may allocate.
 int32_t bl__cuda_draw(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform) {
   bl_error_t err = {0};
   float *row = malloc(vocab * sizeof *row);

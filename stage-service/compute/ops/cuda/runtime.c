@@ -52,8 +52,8 @@ void bl__gpu_destroy(bl__gpu_t *gpu) {
   if (!gpu) {
     return;
   }
-  (void)bl_cuda_make_current(gpu->device, NULL); // perhaps on another thread than the one that computed
-  cudaStreamSynchronize(gpu->stream->handle);    // what it still does may use memory that is freed after this
+  (void)bl_cuda_make_current(gpu->device, NULL); // this may not be the compute thread
+  cudaStreamSynchronize(gpu->stream->handle);    // queued work may use memory that is freed after this
   bl_device_stream_destroy(&gpu->device->device, gpu->stream);
   free(gpu);
 }

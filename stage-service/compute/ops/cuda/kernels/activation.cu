@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// GELU, SwiGLU and GeGLU, one pack of each operand a thread. Elements moved per element of act: gelu 2 and 3, gated 3 and 5.
+// GELU, SwiGLU and GeGLU. A thread takes one pack of each operand. Elements moved per element of act, forward and
+// backward: gelu 2 and 3, gated 3 and 5.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
 #define THREADS 256
 
-// GELU sees one row of `count`; gates rows of `width` in grid.y. A row's packs are cut at its end.
+// For GELU there is one row of `count` elements; for gates, grid.y counts rows of `width`. The last pack of a row may
+// be partial.
 template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
     gelu_forward(bl_count count, const E *__restrict__ pre, E *__restrict__ act) {
@@ -40,7 +42,7 @@ __global__ void __launch_bounds__(THREADS) gelu_backward(bl_count count, const E
   bl_store<E, Wide>(dpre, at, count, bl_repack<E>(gradient));
 }
 
-// Gelu: of the gate, else SiLU.
+// Gelu: the gate's function is GELU, otherwise SiLU.
 template <typename E, bool Wide, bool Gelu>
 __global__ void __launch_bounds__(THREADS)
     gated_forward(bl_count rows, bl_count width, const E *__restrict__ pre, E *__restrict__ act) {
@@ -67,7 +69,7 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// dpre may be pre: a thread writes the two packs it has read.
+// dpre may be pre: a thread reads two packs before it writes them.
 template <typename E, bool Wide, bool Gelu>
 __global__ void __launch_bounds__(THREADS)
     gated_backward(bl_count rows, bl_count width, const E *__restrict__ dact, const E *pre, E *dpre) {
@@ -102,7 +104,7 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// Packs of a line are whole, and all lines begin at 16 bytes.
+// True if a line has whole packs and all lines begin at 16-byte boundaries.
 static bool lines_are_wide(bool bf16, bl_count width) {
   return width % (bf16 ? 8 : 4) == 0;
 }

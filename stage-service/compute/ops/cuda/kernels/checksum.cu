@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A checksum of a block: 64 bits, every byte read once. Each 8-byte word is mixed with its index (the finalizer of
-// MurmurHash3, a bijection, so that one changed word always shows) and the results are added, which no order changes.
+// A checksum of a block: 64 bits, every byte read once. Each 8-byte word is mixed with its index by the finalizer of
+// MurmurHash3. This is a bijection, so one changed word always changes the result. The mixed words are added, in any
+// order.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Column sums (gradients of biases and norms) in two steps without atomics: groups of rows leave a line each in scratch, and the
-// lines are added in order. x is read once; scratch adds 8 bytes x GROUPS_MAX per column. All sums that are asked for
-// together are one launch each way; what is a line already takes the second alone.
+// Column sums (gradients of biases and norms) in two steps without atomics. First, each group of rows writes one line
+// of sums to scratch. Then the lines are added in order. x is read once; scratch adds 8 bytes x GROUPS_MAX per column.
+// Each step is one launch for all sums that are requested together. A sum over one row of floats is a line already and
+// needs only the second step.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 #include "compute/ops/cuda/kernels/lines.h"
 
-#define LANES      32 // packs across; columns across of lines
-#define SLICES     8  // rows or lines at once
+#define LANES      32 // packs, or columns of lines, per block
+#define SLICES     8  // rows or lines per block at a time
 #define GROUPS_MAX 64
 
-// Of one sum: the block's rows of its packs, a line of `lines`.
+// Adds up the rows of this block for the block's packs of one sum.
 template <typename E, bool Wide>
 static BL_DEVICE void sum_rows(const bl__column_groups_t &sum, bl_count block, float (&sums)[bl_pack<E>::WIDTH]) {
   const int lane = (int)threadIdx.x % LANES, slice = (int)threadIdx.x / LANES;
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(LANES *SLICES) column_groups(const __grid_cons
   __shared__ float parts[SLICES][LANES][bl_pack<E>::WIDTH + 1];
   const bl__column_groups_t &sum = table.entries[bl_entry_of(table)];
   if (blockIdx.y >= sum.groups) {
-    return; // as a whole
+    return; // the whole block returns
   }
   const int lane = (int)threadIdx.x % LANES, slice = (int)threadIdx.x / LANES;
   const bl_count block = blockIdx.x - sum.first_block, at = (block * LANES + lane) * bl_pack<E>::WIDTH;
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(LANES *SLICES) column_groups(const __grid_cons
   }
 }
 
-// Each slice its lines in their order, then the slices in theirs.
+// Each slice adds its lines in order, then the slices are added in order.
 __global__ void __launch_bounds__(LANES *SLICES) add_lines(const __grid_constant__ bl__lines_table_t table) {
   __shared__ float parts[SLICES][LANES];
   const bl__lines_t &sum = table.entries[bl_entry_of(table)];
@@ -105,7 +106,7 @@ static bool is_line(const bl__column_sum_t &sum) {
   return sum.rows == 1 && !sum.bf16;
 }
 
-// Those of `sums` that are of this type and more than a line leave their lines.
+// Computes the lines of those `sums` that have element type E and are not a line already.
 template <typename E>
 static int make_lines(bl__stream_t stream, unsigned count, const bl__column_sum_t *sums, const bl__lines_t *lines) {
   bl__column_table_t table = {};
@@ -136,7 +137,7 @@ int bl__launch_add_columns(bl__stream_t stream, unsigned count, const bl__column
   if (columns > BL__SCRATCH_BYTES / sizeof(float)) {
     return BL_TOO_LARGE;
   }
-  // As many lines of each as there is room for, which the shapes alone say.
+  // Each sum gets as many lines as scratch has space for. The number depends on the shapes alone.
   const bl_count room = columns > 0 ? bl_least(BL__SCRATCH_BYTES / (columns * sizeof(float)), GROUPS_MAX) : 0;
   bl__lines_t lines[BL__SUMS_MAX] = {};
   for (unsigned i = 0; i < count; i++) {

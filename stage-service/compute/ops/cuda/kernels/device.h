@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every kernel shares: elements and 16-byte packs of them, arithmetic of one element, sums over a block.
+// What all kernels share: elements and 16-byte packs of them, arithmetic of one element, sums over a block.
 //
-// The same file is compiled by nvcc for the device and, by tests/ops/emulation, by the host's compiler, which runs the
-// kernels thread by thread. Only this header knows the difference.
+// nvcc compiles the same file for the device, and tests/ops/emulation compiles it with the host's compiler, which runs
+// the kernels thread by thread. Only this header depends on which of the two it is.
 //
-// Rules for a kernel: no atomics; sums run in an order fixed by the shape, never by alignment, so that the same numbers at
-// another address give the same bits; 64-bit indices wherever rows meet columns; a thread reads what it overwrites.
+// Rules for a kernel: no atomics; sums run in an order that the shape fixes, never alignment, so that the same numbers
+// at another address give the same bits; indices have 64 bits wherever rows and columns are multiplied; a thread reads
+// what it overwrites.
 #ifndef BALLAST_COMPUTE_OPS_CUDA_KERNELS_DEVICE_H
 #define BALLAST_COMPUTE_OPS_CUDA_KERNELS_DEVICE_H
 
@@ -15,10 +16,10 @@
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
 #define BL_DEVICE __device__ __forceinline__
-// Queues a kernel; template arguments are given in brackets: BL_LAUNCH((gelu<E, true>), blocks, threads, stream, ...).
+// Queues a kernel. Template arguments need parentheses: BL_LAUNCH((gelu<E, true>), blocks, threads, stream, ...).
 #define BL_LAUNCH(kernel, blocks, threads, stream, ...)                                                                \
   (BL_UNBRACKET kernel<<<(blocks), (threads), 0, (cudaStream_t)(stream)>>>(__VA_ARGS__), (int)cudaGetLastError())
-// The same of a kernel that has BL_DYNAMIC_SHARED, with that many bytes of it.
+// The same for a kernel with BL_DYNAMIC_SHARED, of which it gets `bytes` bytes.
 #define BL_LAUNCH_SHARED(kernel, blocks, threads, bytes, stream, ...)                                                  \
   ((void)cudaFuncSetAttribute((const void *)BL_UNBRACKET kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,          \
                               (int)(bytes)),                                                                           \
@@ -71,7 +72,7 @@ BL_DEVICE float bl_to_float(bl_bf16 x) {
   return bl_bits_float((uint32_t)x.bits << 16);
 }
 
-// To nearest even; NaN stays NaN.
+// Rounds to nearest even; NaN stays NaN.
 BL_DEVICE uint32_t bl_round_bf16(float x) {
 #ifdef __CUDACC__
   return __bfloat16_as_ushort(__float2bfloat16_rn(x));
@@ -89,7 +90,7 @@ BL_DEVICE void bl_set(bl_bf16 *to, float x) {
   to->bits = (uint16_t)bl_round_bf16(x);
 }
 
-// A pack is 16 bytes of elements, kept as they lie in memory: 4 floats or 8 bf16.
+// A pack: 16 bytes of elements as they lie in memory, 4 floats or 8 bf16.
 template <typename E> struct bl_pack {
   static constexpr int WIDTH = 16 / (int)sizeof(E);
   bl_words raw;
@@ -126,8 +127,9 @@ template <typename E> BL_DEVICE bl_pack<E> bl_repack(const float (&values)[bl_pa
   return pack;
 }
 
-// Elements [at, at + WIDTH) of a line of `count`; zeros behind its end. `Wide`: one 16-byte access, which asks for
-// `count` to be a multiple of WIDTH and for the line to be 16-byte aligned; else element by element.
+// Loads elements [at, at + WIDTH) of a line of `count`; elements after its end are zeros. `Wide`: one 16-byte access,
+// which requires that `count` is a multiple of WIDTH and the line is 16-byte aligned. Otherwise loads element by
+// element.
 template <typename E, bool Wide> BL_DEVICE bl_pack<E> bl_load(const E *line, bl_count at, bl_count count) {
   bl_pack<E> pack;
   if constexpr (Wide) {
@@ -150,7 +152,7 @@ template <typename E, bool Wide> BL_DEVICE bl_pack<E> bl_load(const E *line, bl_
   return pack;
 }
 
-// One store of 16 or 8 bytes: left to itself the compiler sometimes makes words of it.
+// Stores 16 or 8 bytes at once. Without this the compiler sometimes stores word by word.
 template <typename T> BL_DEVICE void bl_store_words(T *to, const T words) {
 #ifdef __CUDACC__
   __stwb(to, words);
@@ -174,7 +176,7 @@ template <typename E, bool Wide> BL_DEVICE void bl_store(E *line, bl_count at, b
   }
 }
 
-// Asks for the line of the L2 cache that holds this address: nothing waits for it, and no register holds it.
+// Prefetches the line of the L2 cache that holds this address, without waiting and without a register.
 BL_DEVICE void bl_prefetch(const void *address) {
 #ifdef __CUDACC__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
@@ -183,9 +185,9 @@ BL_DEVICE void bl_prefetch(const void *address) {
 #endif
 }
 
-// ---- copies into shared memory that go on while a thread does something else
-// A pack on its way from memory to `place`, which only this thread reads, behind a wait. `Wide` as bl_load; else it is there at
-// once.
+// ---- asynchronous copies into shared memory
+// Starts to copy a pack from memory to `place`, which only this thread reads, after a wait. `Wide` as in bl_load;
+// otherwise the copy is complete on return.
 template <typename E, bool Wide> BL_DEVICE void bl_fetch(bl_words *place, const E *line, bl_count at, bl_count count) {
   if constexpr (!Wide) {
     *place = bl_load<E, false>(line, at, count).raw;
@@ -200,7 +202,7 @@ template <typename E, bool Wide> BL_DEVICE void bl_fetch(bl_words *place, const 
   }
 }
 
-// What this thread has fetched since the last call is one group, empty or not.
+// Makes one group, possibly empty, of the copies that this thread started since the last call.
 BL_DEVICE void bl_fetch_group() {
 #ifdef __CUDACC__
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -209,7 +211,7 @@ BL_DEVICE void bl_fetch_group() {
 #endif
 }
 
-// All groups of this thread are there but the last `left`; more than 7 of them count as 7.
+// Waits until all groups of this thread except the last `left` have arrived. `left` above 7 counts as 7.
 BL_DEVICE void bl_fetch_wait(unsigned left) {
 #ifdef __CUDACC__
 #define BL_FETCH_WAIT(count)                                                                                           \
@@ -233,8 +235,8 @@ BL_DEVICE void bl_fetch_wait(unsigned left) {
 #endif
 }
 
-// Four columns of a line of elements, whatever their type: half a pack of bf16. `Wide` asks for a multiple of four columns
-// and a line that is aligned to four of them.
+// Loads four columns of a line of elements of any type; for bf16 these are half a pack. `Wide` requires a multiple of
+// four columns and a line that is aligned to four of them.
 template <typename E, bool Wide>
 BL_DEVICE void bl_load_four(const E *line, bl_count at, bl_count count, float (&values)[4]) {
   if constexpr (sizeof(E) == sizeof(float)) {
@@ -270,7 +272,7 @@ BL_DEVICE void bl_store_four(E *line, bl_count at, bl_count count, const float (
   }
 }
 
-// WIDTH floats of a vector that goes along the columns (gain, bias), whatever the type of activations.
+// Loads WIDTH floats of a vector along the columns (gain, bias), for activations of any type.
 template <typename E, bool Wide>
 BL_DEVICE void bl_load_floats(const float *line, bl_count at, bl_count count, float (&values)[bl_pack<E>::WIDTH]) {
 #pragma unroll
@@ -293,7 +295,7 @@ BL_DEVICE void bl_store_floats(float *line, bl_count at, bl_count count, const f
   }
 }
 
-// The last pack of a line may be cut short, whatever the width of access.
+// Loads a pack, of which the last of a line may be partial, for either width of access.
 template <typename E, bool Wide> BL_DEVICE bl_pack<E> bl_load_cut(const E *line, bl_count at, bl_count count) {
   if (Wide && at + bl_pack<E>::WIDTH <= count) {
     return bl_load<E, true>(line, at, count);
@@ -313,7 +315,8 @@ BL_DEVICE void bl_store_cut(E *line, bl_count at, bl_count count, const bl_pack<
 // ---- arithmetic of one element ----------------------------------------------------------------------------------
 #define BL_LOG2_E 1.44269504088896341f
 
-// exp(x), taken as 2^(x log2 e) by one instruction: a relative error of |x| 2^-24 and 2 ulp; below 2^-126 it is zero.
+// exp(x), computed as 2^(x log2 e) by one instruction. The relative error is |x| 2^-24 and 2 ulp; results below 2^-126
+// are zero.
 BL_DEVICE float bl_exp(float x) {
 #ifdef __CUDACC__
   float result;
@@ -340,13 +343,13 @@ BL_DEVICE float bl_inverse_root(float x) {
 #endif
 }
 
-// exp(-x) bounded by 2^64, for sigmoid(x) = 1 / (1 + exp(-x)) = s and 1 - s = exp(-x) s.
+// exp(-x), at most 2^64, for sigmoid(x) = 1 / (1 + exp(-x)) = s and 1 - s = exp(-x) s.
 BL_DEVICE float bl_exp_of_minus(float x) {
   x *= -BL_LOG2_E;
   return exp2f(x > 64.0f ? 64.0f : x);
 }
 
-// GELU in its tanh form (Hendrycks, Gimpel 2016), which is x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3).
+// GELU in its tanh form (Hendrycks, Gimpel 2016): x sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3).
 #define BL_GELU_LINEAR 1.5957691216057308f // 2 sqrt(2/pi)
 #define BL_GELU_CUBIC  0.0713548162726009f // 2 sqrt(2/pi) 0.044715
 
@@ -360,27 +363,28 @@ BL_DEVICE float bl_gelu_slope(float x) {
   return s * (1.0f + x * (BL_GELU_LINEAR + 3.0f * BL_GELU_CUBIC * x * x) * e * s);
 }
 
-// x bounded softly by cap: cap tanh(x / cap).
+// Bounds x softly by cap: cap tanh(x / cap).
 BL_DEVICE float bl_capped(float x, float cap, float inverse_cap) {
   return cap * tanhf(x * inverse_cap);
 }
 
 // ---- sums over a block --------------------------------------------------------------------------------------------
-// Every thread gets the result. `room` is shared memory of one T per warp. All threads of the block call, a multiple of
-// 32; another sum uses another room, and a room may be used again once every thread has passed a __syncthreads() after
-// it. The order is fixed by the number of threads: butterflies within warps, then warps one after the other.
+// Every thread gets the result. `room` is shared memory with one T per warp. All threads of the block make the call;
+// their number is a multiple of 32. The next sum needs another room. A room may be reused once every thread has passed
+// a __syncthreads() after the sum. The number of threads fixes the order: butterflies within warps, then warps one
+// after the other.
 struct bl_plus {
   template <typename T> BL_DEVICE T operator()(T a, T b) const {
     return a + b;
   }
 };
-struct bl_larger { // NaN is passed over, as fmaxf does
+struct bl_larger { // ignores NaN, as fmaxf does
   BL_DEVICE float operator()(float a, float b) const {
     return fmaxf(a, b);
   }
 };
 
-// Of groups of `lanes` neighbours, a power of two up to 32; all lanes of the warp call.
+// Combines the values of groups of `lanes` neighbours, a power of two up to 32; all lanes of the warp make the call.
 template <typename T, typename F> BL_DEVICE T bl_group_all(T value, int lanes, F combine) {
   for (int lane = lanes / 2; lane > 0; lane /= 2) {
     value = combine(value, __shfl_xor_sync(0xffffffffu, value, lane));
@@ -410,7 +414,8 @@ template <typename T, typename F> BL_DEVICE T bl_block_all(T value, T *room, F c
   return value;
 }
 
-// Two sums at once; `room` holds two floats per warp. The caller alternates between two rooms when it calls again.
+// Computes two sums at once; `room` holds two floats per warp. The caller alternates between two rooms in successive
+// calls.
 BL_DEVICE void bl_block_sums(float *a, float *b, float *room) {
   const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
   float x = bl_warp_all(*a, bl_plus()), y = bl_warp_all(*b, bl_plus());
@@ -434,9 +439,10 @@ struct bl_moments {
   float mean, squares;
 };
 
-// Of `count` numbers, of which this thread has `sum` of its own, its warp `here`, and squares_from(point) is the sum of this
-// thread's squared distances from any point. Each warp has the moments of its own numbers first, so that one barrier is enough
-// (Chan, Golub, LeVeque 1979); `room` holds three floats per warp.
+// Returns the moments of `count` numbers, `here` of which belong to this warp. `sum` is the sum of this thread's
+// numbers, and squares_from(point) the sum of their squared distances from a point. Each warp first computes the
+// moments of its own numbers, so that one barrier is enough (Chan, Golub, LeVeque 1979). `room` holds three floats per
+// warp.
 template <typename F>
 BL_DEVICE bl_moments bl_block_moments(float sum, float here, float count, const F &squares_from, float *room) {
   const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
@@ -448,7 +454,7 @@ BL_DEVICE bl_moments bl_block_moments(float sum, float here, float count, const 
     room[3 * warp + 2] = squares;
   }
   __syncthreads();
-  float away = 0.0f; // sum of the numbers' distances from the first warp's mean, and of their squares
+  float away = 0.0f; // sum of the numbers' distances from the first warp's mean; `spread`: of their squares
   float spread = 0.0f;
 #pragma unroll 1
   for (int i = 0; i < warps; i++) {
@@ -460,7 +466,7 @@ BL_DEVICE bl_moments bl_block_moments(float sum, float here, float count, const 
   return {room[1] + away, fmaxf(spread - count * away * away, 0.0f)};
 }
 
-// The entry of a table that this block is of: the last whose first block is not behind it.
+// Returns the entry of a table to which this block belongs: the last entry whose first block is not above it.
 template <typename Table> BL_DEVICE unsigned bl_entry_of(const Table &table) {
   unsigned low = 0, high = table.count;
   while (high - low > 1) {
@@ -475,13 +481,14 @@ template <typename Table> BL_DEVICE unsigned bl_entry_of(const Table &table) {
 }
 
 // ---- launching ----------------------------------------------------------------------------------------------------
-#define BL_TOO_LARGE 1 // cudaErrorInvalidValue: more than is counted in 32 bits, or than scratch has room for
+#define BL_TOO_LARGE 1 // cudaErrorInvalidValue: more than 32 bits can count, or than scratch has space for
 
 static inline bool bl_is_wide(const void *pointer) {
   return ((uintptr_t)pointer & 15u) == 0;
 }
 
-// For kernels whose blocks take several rows, one after the other, none of which changes another's bits.
+// Number of multiprocessors, for kernels whose blocks take several rows one after the other. The rows do not affect
+// each other's bits.
 static inline unsigned bl_multiprocessors(void) {
 #ifdef __CUDACC__
   int device = 0, count = 0;
@@ -494,7 +501,7 @@ static inline unsigned bl_multiprocessors(void) {
 #endif
 }
 
-// Bytes of shared memory that each of `blocks` on a multiprocessor can have.
+// Returns the bytes of shared memory available to each of `blocks` blocks on a multiprocessor.
 static inline bl_count bl_shared_bytes(unsigned blocks) {
 #ifdef __CUDACC__
   int device = 0, all = 0, kept = 0, most = 0;
@@ -511,7 +518,7 @@ static inline bl_count bl_shared_bytes(unsigned blocks) {
 #endif
 }
 
-// Threads of a block whose registers hold what it reads, as far as `most` of them can. Tests have fewer.
+// Returns the maximum number of threads of a block that keeps its input in registers: `most`, or fewer in tests.
 static inline bl_count bl_most_threads(bl_count most) {
 #ifdef __CUDACC__
   return most;
@@ -528,8 +535,8 @@ static inline bl_count bl_least(bl_count a, bl_count b) {
   return a < b ? a : b;
 }
 
-// One launch for each pair of element type and width of access. `bf16` and `wide` are known when the program runs:
-// BL_TYPED(bf16, wide, BL_LAUNCH((add<E, W>), ...)) has them as E and W.
+// Makes the launch for the pair of element type and width of access that `bf16` and `wide` select at run time.
+// BL_TYPED(bf16, wide, BL_LAUNCH((add<E, W>), ...)) uses them as E and W.
 #define BL_TYPED(bf16, wide, launch)                                                                                   \
   [&]() -> int {                                                                                                       \
     if (bf16) {                                                                                                        \

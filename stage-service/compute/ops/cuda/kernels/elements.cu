@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over elements: a thread takes one pack of each operand. Bytes an element, against the bandwidth of a copy:
-// add 3 elements, accumulate 12, fill 4, narrow 6.
+// Loops over elements: a thread takes one pack of each operand. Bytes moved per element, compared with a plain copy's
+// bandwidth: add 3 elements, accumulate 12, fill 4, narrow 6.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
@@ -14,7 +14,7 @@ template <typename E> static unsigned blocks_for(bl_count count) {
   return (unsigned)bl_over(count, (bl_count)THREADS * bl_pack<E>::WIDTH);
 }
 
-// a and y may be the same memory: no __restrict__.
+// No __restrict__, because a and y may be the same memory.
 template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS) add(bl_count count, const E *a, const E *b, E *y) {
   const bl_count at = first_of_thread<E>();

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The embedding's lookup and its gradient. Forward moves a float (and one of the positions, from the cache) and writes
-// an element. Backward reads an element and adds to a float, which is read and written once per token that occurs.
+// The embedding's lookup and its gradient. The forward reads a float (and one of the positions, from the cache) and
+// writes an element. The backward reads an element and adds it to a float, which is read and written once per distinct
+// token.
 //
-// Rows of the gradient that share a token are added by one thread, in the order of the rows: `rank` sorts the rows of a
-// piece by token (a row's place is the number of smaller tokens and of equal ones before it: count^2 comparisons, shared by
-// SLICES threads a row, so that 8192 rows take a few percent of the time of moving them), `scatter` then goes through the
-// runs of equal tokens. No atomics.
+// Rows of the gradient that share a token are added by one thread, in the order of the rows. `rank` sorts the rows of a
+// piece by token: a row's place is the number of smaller tokens plus that of equal tokens before it. This takes count^2
+// comparisons, shared by SLICES threads a row, so that 8192 rows take a few percent of the time of moving them.
+// `scatter` then processes the runs of equal tokens. There are no atomics.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
 #define THREADS 128
-#define PIECE   65536 // rows sorted together; pieces follow each other, so that the order of rows holds
-#define ROWS    32    // of a block that ranks: a warp of them for each slice of the others
+#define PIECE   65536 // rows sorted together; pieces run one after the other, which keeps the order of rows
+#define ROWS    32    // that a block ranks: one warp of them for each slice of the tokens that they are compared with
 #define SLICES  8
-#define CHUNK   128 // tokens of a slice at a time
+#define CHUNK   128 // tokens that a slice compares at a time
 #define TILE    (SLICES * CHUNK)
 
 template <typename E, bool Wide>
@@ -29,7 +30,7 @@ template <typename E> static BL_DEVICE bl_count column_of_thread() {
   return ((bl_count)blockIdx.y * THREADS + threadIdx.x) * bl_pack<E>::WIDTH;
 }
 
-// Tokens come from pinned memory of the host: they are brought over once, and not by every warp that needs one.
+// Copies tokens from pinned host memory once, so that not every warp reads them from there.
 __global__ void __launch_bounds__(256) take(int count, const int32_t *__restrict__ tokens, int32_t *__restrict__ here) {
   const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < count) {
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(THREADS)
   bl_store<E, Wide>(x + row * width, at, width, bl_repack<E>(values));
 }
 
-// order[place] = row and sorted[place] = its token, rows by token and then by row.
+// Sets order[place] = row and sorted[place] = its token, with rows ordered by token, then by row.
 __global__ void __launch_bounds__(ROWS *SLICES)
     rank(int count, const int32_t *__restrict__ tokens, int32_t *__restrict__ order, int32_t *__restrict__ sorted) {
   __shared__ uint4 fours[TILE / 4];
@@ -70,15 +71,16 @@ __global__ void __launch_bounds__(ROWS *SLICES)
   const int row = first_row + lane;
   int32_t *tile = (int32_t *)fours;
   const int32_t mine = row < count ? tokens[row] : 0;
-  int place = 0; // as far as this slice knows
+  int place = 0; // counts within this slice
   for (int first = 0; first < count; first += TILE) {
     __syncthreads();
     for (int i = (int)threadIdx.x; i < TILE; i += ROWS * SLICES) {
-      tile[i] = first + i < count ? tokens[first + i] : INT32_MAX; // smaller than none
+      tile[i] = first + i < count ? tokens[first + i] : INT32_MAX; // larger than any token
     }
     __syncthreads();
     const int begin = first + slice * CHUNK;
-    if (begin + CHUNK <= first_row || begin >= first_row + ROWS) { // all before these rows, or all behind them
+    if (begin + CHUNK <= first_row || begin >= first_row + ROWS) { // all tokens lie before these rows, or all lie after
+                                                                   // them
       const int32_t bound = mine + (begin < first_row);
 #pragma unroll 4
       for (int i = 0; i < CHUNK / 4; i++) {
@@ -103,10 +105,11 @@ __global__ void __launch_bounds__(ROWS *SLICES)
   }
 }
 
-// How many of the sorted tokens from `place` on are the same: in steps twice as long each time, then by halves.
+// Returns how many of the sorted tokens from `place` on are equal. Searches with steps of doubling length, then by
+// bisection.
 static BL_DEVICE int run_from(int place, int count, const int32_t *__restrict__ sorted) {
   const int32_t token = sorted[place];
-  int last = place, step = 1; // `last` is of the run
+  int last = place, step = 1; // `last` is in the run
   while (last + step < count && sorted[last + step] == token) {
     last += step;
     step *= 2;
@@ -186,7 +189,7 @@ int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, uint64_t batch,
                                  void *scratch) {
   int32_t *here = (int32_t *)scratch;
   const bool wide = lines_are_wide(bf16, width, x, wte, wpe);
-  // Pieces of whole sequences, where more than one fits: positions begin with each.
+  // If not all rows fit, a piece is a number of whole sequences, because positions start at 0 in every piece.
   const bl_count rows = batch * seq, room = BL__SCRATCH_BYTES / sizeof *here;
   const bl_count piece = rows <= room ? rows : room / seq * seq;
   int result = piece == 0 && rows > 0 ? BL_TOO_LARGE : 0;

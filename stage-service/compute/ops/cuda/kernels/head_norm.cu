@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// RMSNorm of single query and key heads inside rows of qkv, whose values are copied.
+// RMSNorm of single query and key heads inside rows of qkv. Values are copied.
 //
-// A group of 1 to 32 neighbouring lanes takes a head, which its registers hold: it is read once. Forward moves 2 elements per
-// element of qkv. Backward moves 3 (dy, x, dqkv; 2 of values) and makes the statistics again; query, key and value heads are
-// dealt to at most BLOCKS_MAX blocks of each, so that a group meets heads of one gain alone. A block adds the sums of its
-// groups in their order and leaves them in scratch, and a second kernel adds those of the blocks in order.
+// A group of 1 to 32 neighbouring lanes takes a head and holds it in registers, so it is read once. The forward moves 2
+// elements per element of qkv. The backward moves 3 (dy, x, dqkv; 2 for values) and recomputes the statistics. Query,
+// key and value heads are distributed to separate blocks, at most BLOCKS_MAX of each, so that the heads of a group have
+// the same gain. A block adds the sums of its groups in order and writes them to scratch. A second kernel adds the sums
+// of the blocks in order.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 #include "compute/ops/cuda/kernels/lines.h"
@@ -12,12 +13,12 @@
 #define THREADS    256
 #define BLOCKS_MAX 512
 
-// KEEP packs a lane; pack c of a lane begins at element (c lanes + lane) WIDTH of the head.
+// A lane has KEEP packs; its pack c begins at element (c lanes + lane) WIDTH of the head.
 template <typename E> static BL_DEVICE bl_count element_of(int c, int lanes) {
   return ((bl_count)c * lanes + threadIdx.x % lanes) * bl_pack<E>::WIDTH;
 }
 
-// Zeros behind the end of the head, and for a group without one.
+// Loads zeros after the end of the head, and for a group without a head.
 template <typename E, bool Wide, int KEEP>
 static BL_DEVICE void load_head(const E *line, bl_count size, int lanes, bool is_there, bl_pack<E> (&packs)[KEEP]) {
 #pragma unroll
@@ -42,7 +43,7 @@ static BL_DEVICE void store_head(E *line, bl_count size, int lanes, const bl_pac
   }
 }
 
-// Heads are counted with 32 bits: a division of 64 takes longer than moving a pack.
+// Heads are counted with 32 bits, because a 64-bit division takes longer than moving a pack.
 template <typename E, bool Wide, int KEEP>
 __global__ void __launch_bounds__(THREADS)
     head_norm_forward(const bl__head_norm_t shape, int lanes, const E *__restrict__ x,
@@ -89,7 +90,7 @@ __global__ void __launch_bounds__(THREADS)
   store_head<E, Wide, KEEP>(y + head * size, size, lanes, packs);
 }
 
-// blockIdx.y: queries, keys, values. dqkv may be x: a lane reads the packs that it writes, before it writes them.
+// blockIdx.y: queries, keys, values. dqkv may be x: a lane reads the packs that it writes before it writes them.
 // lines [2][gridDim.x][head_dim]; NULL: not wanted.
 template <typename E, bool Wide, int KEEP>
 __global__ void __launch_bounds__(THREADS)
@@ -104,7 +105,8 @@ __global__ void __launch_bounds__(THREADS)
   const float *gain = kind == 0 ? query_gain : key_gain;
   float dgain[KEEP][bl_pack<E>::WIDTH] = {};
   for (bl_count base = blockIdx.x * groups; base < heads;
-       base += gridDim.x * groups) { // all lanes of a warp stay together
+       // All lanes of a warp stay in the loop together.
+       base += gridDim.x * groups) {
     const bl_count head = base + group;
     const bool is_there = head < heads;
     const bl_count first = ((uint32_t)head / of_kind * of_row + before + (uint32_t)head % of_kind) * size;
@@ -159,7 +161,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int c = 0; c < KEEP; c++) {
     const bl_count at = element_of<E>(c, lanes);
-    __syncthreads(); // the room has been read
+    __syncthreads(); // every thread has read the room
 #pragma unroll
     for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
       room[threadIdx.x][i] = dgain[c][i];
@@ -180,7 +182,7 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// Lanes and packs a lane for heads of `size`: fixed by the shape alone.
+// Lanes per head and packs per lane for heads of `size`; the shape alone determines them.
 struct geometry {
   int lanes, keep;
 };

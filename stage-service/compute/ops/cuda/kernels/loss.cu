@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax cross-entropy over rows of logits, and the sum of losses.
 //
-// Of the memory a row of logits is read once and its gradient written over it: 8 bytes a logit in fp32, 6 in bf16. Between
-// the two lies a sum over the row, for which a block waits: two blocks share a multiprocessor, and while one writes the gradient
-// of a row, its next row comes into the shared memory that this sets free. Shared memory holds 28672 columns of each row on an
-// H100 (20480 on an A100); of longer rows the rest comes from the L2 cache: of 50257 columns and two rows on each of 132
-// multiprocessors 23 of its 50 MB.
+// A row of logits is read from memory once, and its gradient is written over it: 8 bytes a logit in fp32, 6 in bf16.
+// Between the two, a block waits for a sum over the row. So two blocks share a multiprocessor, and while a block writes
+// the gradient of a row, its next row is copied to the shared memory that this frees. Shared memory holds 28672 columns
+// of each row on an H100 (20480 on an A100). The rest of longer rows is read from the L2 cache: with 50257 columns and
+// two rows on each of 132 multiprocessors, it needs 23 of the cache's 50 MB.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
 #define THREADS      512
-#define ROW_BLOCKS   2             // on a multiprocessor
-#define STRIP        (THREADS * 4) // columns: a pack of four a thread
-#define PACKS        2             // of a thread at a time
+#define ROW_BLOCKS   2             // per multiprocessor
+#define STRIP        (THREADS * 4) // columns: a pack of four per thread
+#define PACKS        2             // per thread at a time
 #define COLUMNS      (STRIP * PACKS)
-#define STATIC_BYTES 256 // of shared memory, at most
+#define STATIC_BYTES 256 // of shared memory, an upper bound
 #define CAP_THREADS  256
 #define LOWEST       (-3.402823466e38f)
 
-// This thread's packs of COLUMNS of a row; what is behind the row has no part in any sum.
+// Loads this thread's packs of COLUMNS columns of a row; columns after the end of the row are -infinity and add nothing
+// to a sum.
 template <bool Wide>
 static BL_DEVICE void load_packs(const bl_words *cache, const float *row, unsigned first, unsigned kept, unsigned vocab,
                                  float (&values)[PACKS][4]) {
@@ -36,7 +37,7 @@ static BL_DEVICE void load_packs(const bl_words *cache, const float *row, unsign
       }
     }
   }
-  if (first + COLUMNS > vocab) { // of the whole block alike
+  if (first + COLUMNS > vocab) { // the same for the whole block
 #pragma unroll
     for (int n = 0; n < PACKS; n++) {
 #pragma unroll
@@ -47,7 +48,7 @@ static BL_DEVICE void load_packs(const bl_words *cache, const float *row, unsign
   }
 }
 
-// What load_packs will want, on its way.
+// Starts the copies that load_packs will need.
 template <bool Wide>
 static BL_DEVICE void fetch_packs(bl_words *cache, const float *row, unsigned first, unsigned kept, unsigned vocab) {
   const unsigned at = first + threadIdx.x * 4;
@@ -71,8 +72,8 @@ static BL_DEVICE void fetch_packs(bl_words *cache, const float *row, unsigned fi
 
 // `kept` columns of a row are in shared memory, where each thread reads its own packs.
 //
-// bf16: elements of the gradient lie in the first half of the row's logits. Where they land on columns that are kept nobody
-// reads these again; where on others, all threads have to have read theirs before.
+// bf16: elements of the gradient overlay the first half of the row's logits. If they overwrite kept columns, no thread
+// reads these columns from memory any more. Otherwise all threads must have read theirs first.
 template <typename E, bool Wide, bool Capped>
 __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
     cross_entropy(unsigned rows, unsigned vocab, bl_count stride, unsigned kept, const int32_t *__restrict__ labels,
@@ -80,7 +81,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
   BL_DYNAMIC_SHARED(bl_words, cache);
   __shared__ float rooms[2][THREADS / 32];
   __shared__ unsigned label_rooms[2];
-  // From memory of the host, once a row, a row ahead.
+  // Thread 0 reads the label of a row from host memory once, one row ahead.
   unsigned fetched = threadIdx.x == 0 ? (unsigned)labels[blockIdx.x] : 0;
   for (unsigned first = 0; first < vocab; first += COLUMNS) {
     fetch_packs<Wide>(cache, logits + (bl_count)blockIdx.x * stride, first, kept, vocab);
@@ -93,7 +94,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
       label_rooms[turn] = fetched;
       fetched = more ? (unsigned)labels[at_row + gridDim.x] : 0;
     }
-    float largest = LOWEST, sum = 0.0f; // of this thread, the sum in units of exp(largest)
+    float largest = LOWEST, sum = 0.0f; // of this thread; the sum is in units of exp(largest)
     unsigned groups = kept / COLUMNS;
     for (unsigned first = 0; first < vocab; first += COLUMNS) {
       float values[PACKS][4];
@@ -129,7 +130,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
     for (unsigned first = 0; first < vocab; first += COLUMNS) {
       float values[PACKS][4];
       load_packs<Wide>(cache, row, first, kept, vocab, values);
-      if (sizeof(E) < sizeof(float) && kept < vocab && (first + COLUMNS) / 2 > kept) { // of the whole block alike
+      if (sizeof(E) < sizeof(float) && kept < vocab && (first + COLUMNS) / 2 > kept) { // the same for the whole block
         __syncthreads();
       }
       if (more) {
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
   }
 }
 
-// 8 bytes a logit. `blocks` a row.
+// Moves 8 bytes a logit. A row has `blocks` blocks.
 template <bool Wide>
 __global__ void __launch_bounds__(CAP_THREADS)
     cap_logits(unsigned blocks, bl_count vocab, bl_count stride, float cap, float inverse_cap, float *logits) {
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(CAP_THREADS)
   bl_store_four<float, Wide>(row, at, vocab, values);
 }
 
-// One block: a tile of losses at a time, added by one thread in row order.
+// A single block: loads a tile of losses at a time, which one thread adds in row order.
 __global__ void __launch_bounds__(256)
     loss_sum(bl_count rows, const double *__restrict__ row_losses, double *loss, int64_t *first_bad_row) {
   __shared__ double tile[1024];
@@ -214,7 +215,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// Dense rows are one long row.
+// Dense rows are treated as one long row.
 int bl__launch_cap_logits(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, float cap,
                           float *logits) {
   const uint64_t lines = stride == vocab ? 1 : rows, columns = stride == vocab ? rows * vocab : vocab;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // LayerNorm and RMSNorm. A row is held in registers or in shared memory, so that it is read once.
 //
-// Forward, a block per row: 2 elements moved per element. Backward, rows dealt to at most 256 blocks, each of which sums the
-// gradients of the parameters of its rows in registers and leaves one line of partial sums in scratch, that a second kernel
-// adds in order: 4 elements (dy, x, residual, dx) per element, and 8 bytes a block and column per kind of parameter.
+// Forward: one block per row; 2 elements moved per element. Backward: rows are distributed to at most 256 blocks. Each
+// sums the gradients of the parameters over its rows in registers and writes one line of partial sums to scratch. A
+// second kernel adds the lines in order. 4 elements (dy, x, residual, dx) are moved per element, and 8 bytes per block
+// and column for each kind of parameter.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 #include "compute/ops/cuda/kernels/lines.h"
@@ -13,12 +14,12 @@
 #define DEPTH_MAX    4
 #define STATIC_BYTES 256 // of shared memory
 
-// KEEP packs a thread; pack c of a thread begins at column (c blockDim + thread) WIDTH.
+// A thread has KEEP packs; its pack c begins at column (c blockDim + thread) WIDTH.
 template <typename E> static BL_DEVICE unsigned column_of(int c) {
   return (c * blockDim.x + threadIdx.x) * bl_pack<E>::WIDTH;
 }
 
-// How many columns the threads of this warp have together.
+// Returns the number of columns that the threads of this warp have together.
 template <typename E, int KEEP> static BL_DEVICE float columns_of_warp(unsigned width) {
   constexpr unsigned most = 32 * bl_pack<E>::WIDTH;
   unsigned count = 0;
@@ -30,7 +31,7 @@ template <typename E, int KEEP> static BL_DEVICE float columns_of_warp(unsigned 
   return (float)count;
 }
 
-// (x - mean) inverse. Of bf16 in one instruction: what that rounds is far below what x was rounded by.
+// Returns (x - mean) inverse. For bf16 one instruction computes it; its rounding error is far below that of x.
 template <typename E> static BL_DEVICE float normalised(float x, float mean, float inverse) {
   return sizeof(E) == sizeof(float) ? (x - mean) * inverse : fmaf(x, inverse, -mean * inverse);
 }
@@ -58,7 +59,8 @@ __global__ void __launch_bounds__(THREADS_MAX, 1)
       const unsigned at = column_of<E>(c);
       if (Rms || at < width) {
 #pragma unroll
-        for (int i = 0; i < WIDTH; i++) { // zeros behind the end of the row are none from a centre
+        // The zeros after the end of the row must not count as deviations.
+        for (int i = 0; i < WIDTH; i++) {
           const float deviation = Rms || Wide || at + i < width ? values[c][i] - centre : 0.0f;
           squares += deviation * deviation;
         }
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(THREADS_MAX, 1)
   } else {
     float sum = 0.0f;
 #pragma unroll
-    for (int c = 0; c < KEEP; c++) { // zeros change nothing
+    for (int c = 0; c < KEEP; c++) { // zeros do not change the sum
 #pragma unroll
       for (int i = 0; i < WIDTH; i++) {
         sum += values[c][i];
@@ -108,19 +110,19 @@ __global__ void __launch_bounds__(THREADS_MAX, 1)
   }
 }
 
-// What a thread of norm_backward has in registers, of which there are 128 (64 for KEEP 1, where two blocks share a
-// multiprocessor): sums of gradients always; gains, and both factors of a row's every element, where there is room. What is
-// not kept is read again from shared memory, or of gains from the cache.
+// What a thread of norm_backward keeps in its registers. There are 128 of them (64 for KEEP 1, where two blocks share a
+// multiprocessor). It always keeps the sums of gradients. If there is space, it also keeps gains and both factors of
+// every element of a row. Otherwise it reads the row a second time from shared memory, and gains from the cache.
 template <typename E, bool Wide, bool Rms, int KEEP> struct kept_of {
   static constexpr int NUMBERS = KEEP * bl_pack<E>::WIDTH;
   static constexpr bool GAINS = Wide && NUMBERS * (Rms ? 2 : 3) <= 72, ROW = Wide && NUMBERS * (Rms ? 4 : 5) <= 80;
-  static constexpr bool RING = KEEP <= 4; // rows are on their way in shared memory; of longer ones it has no room
+  static constexpr bool RING = KEEP <= 4; // rows are prefetched into shared memory; longer ones do not fit
 };
 
-// dx may be dy, x or residual: a thread reads the packs that it writes, before it writes them. Rows of dy, x and residual come
-// into a ring of `depth` in shared memory, where each thread reads its own packs: while one is worked on the next are on their
-// way, and so are its mean and deviation.
-// lines [gridDim][width] gain parts, then (LayerNorm) [gridDim][width] bias parts; NULL: not wanted.
+// dx may be dy, x or residual: a thread reads the packs that it writes before it writes them. Rows of dy, x and
+// residual are prefetched into a ring of `depth` slots in shared memory, where each thread reads its own packs. Mean
+// and deviation of the next row are prefetched as well. lines [gridDim][width] partial sums of gains, then (LayerNorm)
+// [gridDim][width] of biases; NULL: not wanted.
 template <typename E, bool Wide, bool Rms, int KEEP>
 __global__ void __launch_bounds__(THREADS_MAX, KEEP == 1 ? 2 : 1)
     norm_backward(bl_count rows, unsigned width, float offset, const E *dy, const E *x, const float *__restrict__ gain,
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(THREADS_MAX, KEEP == 1 ? 2 : 1)
     }
     bl_fetch_group();
   };
-  // A thread's pack of one of the three, which begins at `line` in memory.
+  // Reads a thread's pack of dy, x or residual, whose row begins at `line` in memory.
   const auto take = [&](unsigned slot, unsigned part, int c, const E *line, float(&values)[WIDTH]) {
     if constexpr (kept::RING) {
       bl_unpack<E>({ring[slot * slot_words + part * part_words + c * blockDim.x + threadIdx.x]}, values);
@@ -192,10 +194,11 @@ __global__ void __launch_bounds__(THREADS_MAX, KEEP == 1 ? 2 : 1)
       next_inverse = stats[Rms ? next : rows + next];
     }
     bl_fetch_wait(depth - 1);
-    // Both factors of an element's part in the row's sums: its gradient times the gain, and its normalised input.
+    // Both factors of an element's contribution to the row's sums: its gradient times the gain, and its normalised
+    // input.
     const auto factors = [&](int c, bool adds, float(&s)[WIDTH], float(&n)[WIDTH]) {
       float g[WIDTH], values[WIDTH], local[WIDTH];
-      take(slot, 0, c, dy + first, g); // zeros behind the end of the row change nothing
+      take(slot, 0, c, dy + first, g); // zeros after the end of the row do not change the sums
       take(slot, 1, c, x + first, values);
       if constexpr (!kept::GAINS) {
         take_gains(c, local);
@@ -273,13 +276,13 @@ __global__ void __launch_bounds__(THREADS_MAX, KEEP == 1 ? 2 : 1)
   }
 }
 
-// Threads and packs a thread for rows of `packs` packs: fixed by the shape alone.
+// Threads, and packs per thread, for rows of one width; the shape alone determines them.
 struct geometry {
   unsigned threads;
   int keep;
 };
 
-// `few` and `some`: packs a thread from which on there are 256 and 512 threads.
+// `few`, `some`: numbers of packs per thread above which a block has 256 and 512 threads.
 static geometry geometry_of(bool bf16, bl_count width, bl_count few, bl_count some) {
   const bl_count packs = bl_over(width, bf16 ? 8 : 4);
   const unsigned threads = packs <= few * 128 ? 128 : packs <= some * 256 ? 256 : 512;
@@ -287,8 +290,8 @@ static geometry geometry_of(bool bf16, bl_count width, bl_count few, bl_count so
   return {threads, each <= 1 ? 1 : each <= 2 ? 2 : bf16 && each == 3 ? 3 : each <= 4 ? 4 : 8};
 }
 
-// Blocks, and lines. On an H100 or H200 one a multiprocessor, or two where registers have room; an A100 has 108, and takes a
-// second wave.
+// Returns the number of blocks, which is the number of lines. On an H100 or H200 a multiprocessor has one block, or two
+// if registers allow it. An A100 has 108 multiprocessors and needs a second wave.
 static unsigned lines_of(bool rms, int keep, bl_count rows, bl_count width) {
   const bl_count room = BL__SCRATCH_BYTES / ((rms ? 1 : 2) * width * sizeof(float));
   return (unsigned)bl_least(bl_least(rows, keep == 1 ? 256 : 128), room);
@@ -300,17 +303,17 @@ static int forward_of(bl__stream_t stream, int keep, unsigned threads, bl_count 
 #define FORWARD(KEEP)                                                                                                  \
   BL_LAUNCH((norm_forward<E, W, Rms, KEEP>), (unsigned)rows, threads, stream, rows, (unsigned)width, epsilon, offset,  \
             x, gain, bias, y, stats)
-  if constexpr (sizeof(E) == sizeof(float)) { // rows of floats alone are that long
+  if constexpr (sizeof(E) == sizeof(float)) { // only rows of floats are that long
     if (keep == 8) {
       return FORWARD(8);
     }
-  } else if (keep == 3) { // hidden sizes of 9984 and 12288 without a spill
+  } else if (keep == 3) { // hidden sizes of 9984 and 12288 without a register spill
     return FORWARD(3);
   }
   return keep == 1 ? FORWARD(1) : keep == 2 ? FORWARD(2) : FORWARD(4);
 }
 
-// Slots of the ring: as many as there is room for, beside another block where there are two.
+// Returns the slots of the ring: as many as fit, with a second block on the multiprocessor if there are two.
 static unsigned depth_of(int keep, bl_count slot_bytes) {
   const bl_count room = bl_shared_bytes(keep == 1 ? 2 : 1);
   const bl_count slots = room > STATIC_BYTES ? (room - STATIC_BYTES) / slot_bytes : 0;
@@ -326,11 +329,11 @@ static int backward_of(bl__stream_t stream, int keep, unsigned threads, unsigned
 #define BACKWARD(KEEP)                                                                                                 \
   BL_LAUNCH_SHARED((norm_backward<E, W, Rms, KEEP>), blocks, threads, depth *slot_bytes, stream, rows,                 \
                    (unsigned)width, offset, dy, x, gain, stats, residual, dx, lines, depth)
-  if constexpr (sizeof(E) == sizeof(float)) { // rows of floats alone are that long
+  if constexpr (sizeof(E) == sizeof(float)) { // only rows of floats are that long
     if (keep == 8) {
       return BACKWARD(8);
     }
-  } else if (keep == 3) { // hidden sizes of 9984 and 12288 without a spill
+  } else if (keep == 3) { // hidden sizes of 9984 and 12288 without a register spill
     return BACKWARD(3);
   }
   return keep == 1 ? BACKWARD(1) : keep == 2 ? BACKWARD(2) : BACKWARD(4);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The update, and the squares that clipping needs, of many tensors a launch: most are vectors of a few thousand numbers, whose
-// kernels would be shorter than what it takes to launch them. Bytes an element, against the bandwidth of a copy: adamw 28, and
-// 30 with the copy of the weights for products, which would be 34 if a kernel of its own made it; squares 4.
+// The update, and the squares that clipping needs, for many tensors per launch: most are vectors of a few thousand
+// numbers, whose kernels would run shorter than it takes to launch them. Bytes moved per element, compared with the
+// bandwidth of a copy: adamw 28, or 30 with the copy of the weights for products (34 if a separate kernel made it);
+// squares 4.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
 #define THREADS        256
 #define BLOCK_ELEMENTS (THREADS * 4)
-#define SQUARE_BLOCKS  1024 // of a tensor at most: fixed, so that the order depends on count alone
+#define SQUARE_BLOCKS  1024 // maximum per tensor; fixed, so that the order depends on count alone
 
 template <bool Wide> static BL_DEVICE void update(const bl__adamw_t &t, bl_count at) {
   float gradient[4], weight[4], first[4], second[4];
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(THREADS) adamw(const __grid_constant__ bl__ada
   }
 }
 
-// Squares of this thread's fours, `step` elements apart.
+// Returns the sum of the squares of this thread's groups of four, which are `step` elements apart.
 template <bool Wide> static BL_DEVICE double squares_of(const bl__squares_t &t, bl_count first, bl_count step) {
   double sum = 0.0;
 #pragma unroll 4
@@ -65,7 +66,7 @@ template <bool Wide> static BL_DEVICE double squares_of(const bl__squares_t &t, 
   return sum;
 }
 
-// parts: a number of each block.
+// parts: one number per block.
 __global__ void __launch_bounds__(THREADS)
     square_parts(const __grid_constant__ bl__squares_table_t table, double *__restrict__ parts) {
   __shared__ double room[THREADS / 32];
@@ -79,7 +80,7 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// A block for each tensor.
+// One block per tensor.
 __global__ void __launch_bounds__(THREADS)
     square_sums(const __grid_constant__ bl__squares_table_t table, const double *__restrict__ parts) {
   __shared__ double room[THREADS / 32];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rotary positions in place: a thread takes a pack of the first half of what turns of a head and the pack that pairs with it
-// in the second. 2 elements moved per element that turns; the table stays in the L2 cache.
+// Rotary positions in place. A thread takes a pack of the first half of a head's rotating dimensions, and the pack of
+// the second half that pairs with it. 2 elements moved per rotating element; the table stays in the L2 cache.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
@@ -10,7 +10,7 @@ template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
     rope(const bl__heads_t shape, bl_count half, const float *__restrict__ cosines, const float *__restrict__ sines,
          float sign, E *rows) {
-  // A row and its tokens are counted with 32 bits: a division of 64 takes longer than moving a pack.
+  // A row and its tokens are counted with 32 bits, because a 64-bit division takes longer than moving a pack.
   const uint32_t packs = ((uint32_t)half + bl_pack<E>::WIDTH - 1) / bl_pack<E>::WIDTH;
   const uint32_t index = blockIdx.x * THREADS + threadIdx.x;
   const bl_count head = index / packs, at = (bl_count)(index % packs) * bl_pack<E>::WIDTH;

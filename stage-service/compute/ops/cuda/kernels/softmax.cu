@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal softmax over stored scores, its gradient, and the way of heads back into rows. A block per row of a matrix. Bytes
-// per pair of positions, of which causality leaves half to be read: forward 4 and an element written; backward 4 and two
-// elements (the second reading comes from the cache), and 4 more for a cap. Of a window's row no more is read than is seen.
+// Causal softmax over stored scores, its gradient, and the copy of heads back into rows. One block per row of a matrix.
+// Bytes per pair of positions, half of which causality excludes from reading: forward 4 and an element written;
+// backward 4 and two elements (the second read is from the cache), and 4 more for a cap. With a window, only what a row
+// sees is read.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
 #define THREADS     128
-#define THREADS_MAX 512 // of a row of scores
-#define KEEP        4   // fours of a row of scores that a thread holds
-#define ROWS        4   // whose heads a thread moves
+#define THREADS_MAX 512 // threads per row of scores
+#define KEEP        4   // groups of four scores of a row that a thread holds
+#define ROWS        4   // rows whose heads a thread copies
 #define LOWEST      (-3.402823466e38f)
 
-// Bounded: keys left of a window are not seen, or scores are capped, or both. The row's first key that is seen.
+// Returns the first key that a row sees. Bounded: there is a window, a cap, or both.
 template <bool Bounded> static BL_DEVICE bl_count first_seen(bl_count seen, const bl__bounds_t &bounds) {
   return Bounded && bounds.window > 0 && seen > bounds.window ? seen - bounds.window : 0;
 }
 
-// Where a thread's fours begin, so that each lies as it does without a window.
+// Returns where a thread's groups of four begin. Their alignment is the same as without a window.
 template <bool Bounded> static BL_DEVICE bl_count first_four(bl_count from) {
   return (Bounded ? from / 4 * 4 : 0) + (bl_count)threadIdx.x * 4;
 }
@@ -30,7 +31,7 @@ struct row_of_scores {
   uint32_t seq, from, seen;
 };
 
-// Where four c of a thread lies in a strip of a row, which blockDim KEEP fours are.
+// Returns the column of a thread's group of four c in a strip. A strip is blockDim KEEP groups of a row.
 static BL_DEVICE uint32_t column_of(uint32_t strip, int c) {
   return strip + ((uint32_t)c * blockDim.x + threadIdx.x) * 4;
 }
@@ -43,13 +44,14 @@ template <bool Bounded> static BL_DEVICE bool sees_four(uint32_t at, const row_o
   return at < row.seen && (!Bounded || at + 4 > row.from);
 }
 
-// Whether it is not one of the few at the ends of what is seen.
+// True if the row sees the whole group of four. Only groups at the ends of the seen range are seen in part.
 template <bool Bounded> static BL_DEVICE bool sees_all_four(uint32_t at, const row_of_scores &row) {
   return at + 4 <= row.seen && (!Bounded || at >= row.from);
 }
 
-// A strip of a row's scores; what is not seen of a four at an end is -infinity. All loads are on their way before the first is
-// waited for; fours of which nothing is seen are zeros in `zeros` (NULL: they are there) meanwhile.
+// Loads a strip of a row's scores. In groups of four that are seen in part, unseen scores become -infinity. All loads
+// start before the first wait. Meanwhile, groups that are not seen at all are written as zeros to `zeros` (NULL:
+// already written).
 template <typename E, bool Wide, bool Bounded>
 static BL_DEVICE void load_strip(const row_of_scores &row, uint32_t strip, const bl__bounds_t &bounds, E *zeros,
                                  float (&values)[KEEP][4]) {
@@ -81,7 +83,7 @@ static BL_DEVICE void load_strip(const row_of_scores &row, uint32_t strip, const
   }
 }
 
-// exp(values - top) of what a thread sees of a strip; returns their sum.
+// Replaces a thread's seen values of a strip by exp(value - top); returns their sum.
 template <bool Bounded>
 static BL_DEVICE float exponentials(const row_of_scores &row, uint32_t strip, float top, float (&values)[KEEP][4]) {
   float sum = 0.0f;
@@ -98,8 +100,8 @@ static BL_DEVICE float exponentials(const row_of_scores &row, uint32_t strip, fl
   return sum;
 }
 
-// A row of one strip stays in registers; a longer one is read again, from the cache. Again: lse is given, and nothing is
-// summed. Sums are of a warp's largest score at first, so that one barrier is enough.
+// A row of one strip stays in registers; a longer row is read a second time, from the cache. Again: lse is given, and
+// nothing is summed. At first a warp sums relative to its own largest score, so that one barrier is enough.
 template <typename E, bool Wide, bool Again, bool Bounded>
 __global__ void __launch_bounds__(THREADS_MAX, 2)
     softmax_forward(bl_count seq, const bl__bounds_t bounds, const float *__restrict__ scores,
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(THREADS_MAX, 2)
     if (lse != NULL && threadIdx.x == 0) {
       lse[matrix * lse_stride + line] = top + logf(sum);
     }
-    if (row.seq <= step) { // values are of the warp's largest
+    if (row.seq <= step) { // values are relative to the warp's largest score
       share *= bl_exp(largest - top);
     }
   }
@@ -169,7 +171,7 @@ __global__ void __launch_bounds__(THREADS_MAX, 2)
         for (int i = 0; i < 4; i++) {
           values[c][i] *= share;
         }
-        if (!sees_all_four<Bounded>(at, row)) { // a row that is no number says so where it sees alone
+        if (!sees_all_four<Bounded>(at, row)) { // a row with NaN sums shows NaN only where it sees
 #pragma unroll
           for (uint32_t i = 0; i < 4; i++) {
             values[c][i] = sees<Bounded>(at + i, row) ? values[c][i] : 0.0f;
@@ -181,7 +183,7 @@ __global__ void __launch_bounds__(THREADS_MAX, 2)
   }
 }
 
-// scores: read where they are capped, for the slope of the cap.
+// scores: read only if they are capped, for the slope of the cap.
 template <typename E, bool Wide, bool Bounded>
 __global__ void __launch_bounds__(THREADS)
     softmax_backward(bl_count seq, const bl__bounds_t bounds, const float *__restrict__ scores,
@@ -199,7 +201,7 @@ __global__ void __launch_bounds__(THREADS)
     bl_load_four<float, Wide>(gradient, at, seq, g);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      dot += sees<Bounded>(at + i, from, seen) ? p[i] * g[i] : 0.0f; // where it does not see anything may stand in g
+      dot += sees<Bounded>(at + i, from, seen) ? p[i] * g[i] : 0.0f; // g is arbitrary where the row does not see
     }
   }
   dot = bl_block_all(dot, room, bl_plus());
@@ -228,14 +230,14 @@ __global__ void __launch_bounds__(THREADS)
   }
 }
 
-// A thread per pack of a row's heads and ROWS rows, one below the other, whose loads are all on their way before the first
-// is waited for; blockIdx.y goes over the sets.
+// A thread takes one pack of a row's heads in ROWS consecutive rows. All its loads start before the first wait.
+// blockIdx.y counts the sets.
 template <typename From, typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
     scatter_heads(const bl__heads_t shape, const __grid_constant__ bl__scatter_table_t table) {
   constexpr int WIDTH = bl_pack<E>::WIDTH, PARTS = (int)(sizeof(From) / sizeof(E)), PART = WIDTH / PARTS;
   const bl__scattered_t &set = table.entries[blockIdx.y];
-  // 32 bits: a division of 64 takes longer than moving a pack.
+  // 32 bits, because a 64-bit division takes longer than moving a pack.
   const uint32_t size = (uint32_t)shape.head_dim, seq = (uint32_t)shape.seq, rows = (uint32_t)shape.batch * seq;
   const uint32_t packs = (size + WIDTH - 1) / WIDTH, across = packs * (uint32_t)set.heads;
   const uint32_t index = blockIdx.x * THREADS + threadIdx.x, group = index / across, pack = index % across;
