@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a socket alone can do: one connected TCP pair over loopback, one thread that writes, one that reads, nothing else.
-// The reference that data paths over TCP are compared with.
+// The throughput of a socket alone: one connected TCP pair over loopback, one thread that writes and one that reads.
+// Data paths over TCP are compared with it.
 #ifndef BALLAST_BENCH_BARE_SOCKET_H
 #define BALLAST_BENCH_BARE_SOCKET_H
 
@@ -10,14 +10,14 @@
 #include <stdint.h>
 
 typedef struct bl_bare_socket {
-  int fds[2]; // blocking; -1: none
+  int fds[2]; // blocking; -1: closed
 } bl_bare_socket_t;
 
-// `large_buffers`: those that a path of its own sets (bl_socket_enlarge_buffers).
+// `large_buffers`: sets the buffer sizes that a data path sets (bl_socket_enlarge_buffers).
 BL_MUST_USE bl_status_t bl_bare_socket_open(bl_bare_socket_t *bare, bool large_buffers, bl_error_t *err);
 void bl_bare_socket_close(bl_bare_socket_t *bare);
 
-// Moves `count` blocks of `bytes`: block i lies at (i % places) * bytes of `from` and goes there in `to`.
+// Moves `count` blocks of `bytes`. Block i is copied from (i % places) * bytes of `from` to the same offset of `to`.
 typedef struct bl_bare_run {
   const uint8_t *from;
   uint8_t *to;

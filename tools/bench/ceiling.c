@@ -35,7 +35,7 @@ static float *block(uint64_t elements) {
 static bl_status_t plan(bl_ceiling_t *ceiling, bl_compute_t *compute, int index, bl_error_t *err) {
   product_t *product = &ceiling->products[index];
   const uint64_t rows = shapes[index / FORMS].rows, in = shapes[index / FORMS].in, out = shapes[index / FORMS].out;
-  const int form = index % FORMS; // plain in either order, or prepacked
+  const int form = index % FORMS; // plain in either weight order, or prepacked
   bl_linear_shape_t shape = {.rows = rows,
                              .in = in,
                              .out = out,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint costs a stage: the copy that training stands still for, beside memcpy of one thread, and writing it
-// out with all that makes it last. tools/bench/checkpoint.py puts dd beside the latter.
+// The cost of a checkpoint for a stage: the copy during which training pauses, compared with memcpy in one thread, and
+// the durable write. tools/bench/checkpoint.py compares the latter with dd.
 #include "bench.h"
 
 #include "base/bytes.h"
@@ -46,7 +46,7 @@ static const bl_flags_t flags = {.program = "ballast-bench checkpoint",
 typedef struct {
   bl_snapshot_tensor_t *tensors;
   uint32_t count;
-  float *source, *plain; // all parts of all tensors; where memcpy puts them
+  float *source, *plain; // all parts of all tensors; the destination of memcpy
   uint8_t *memory;
   uint64_t elements;
   bl_snapshot_t *snapshot;
@@ -55,7 +55,7 @@ typedef struct {
 static void *block(uint64_t bytes) {
   void *made = aligned_alloc(4096, bl_align_up(bytes + 1, 4096));
   if (made != NULL) {
-    memset(made, 1, bl_align_up(bytes + 1, 4096)); // first touch now
+    memset(made, 1, bl_align_up(bytes + 1, 4096)); // touches the pages now
   }
   return made;
 }
@@ -94,7 +94,7 @@ static bl_status_t prepare(const settings_t *settings, bench_t *bench, bl_error_
     }
     at += bench->tensors[i].parameter.elements;
   }
-  // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): whoever called frees what `bench` has
+  // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): the caller frees the contents of `bench`
   status = bl_snapshot_create(bench->tensors, bench->count, true, bl_device_host(), &bench->snapshot, err);
   if (status != BL_OK) {
     return status;
@@ -115,7 +115,7 @@ static void release(bench_t *bench) {
   free(bench->memory);
 }
 
-// The same bytes, tensor by tensor where they lie, as a stage without a snapshot would copy them.
+// Copies the same bytes, tensor by tensor from their places, as a stage without a snapshot would.
 static double memcpy_seconds(bench_t *bench) {
   const uint64_t start = bl_clock_now_ns();
   for (int part = 0; part < BL_CHECKPOINT_PARTS; part++) {

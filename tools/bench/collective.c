@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of ranks on one machine: processes that gather blocks, each telling its progress (collective/progress.h), as a layer
-// that they share does it. Of 64 bytes it is an `agree`.
+// Collectives of ranks on one machine: processes gather blocks, and each publishes its progress
+// (collective/progress.h), as the ranks of a shared layer do. With 64 bytes this measures an `agree`.
 #include "bench.h"
 
 #include "base/bytes.h"
@@ -37,7 +37,7 @@ static const bl_flags_t flags = {.program = "ballast-bench collective",
                                  .about = "Time of a gather of processes on this machine.",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
-// What processes share: a page and a window of each.
+// Memory that the processes share: a progress page and a window of each.
 typedef struct {
   uint8_t *memory;
   uint64_t seat_bytes, bytes;
@@ -73,7 +73,7 @@ static bool gather(const world_t *world, bl_group_progress_t *registry, uint32_t
   return ok;
 }
 
-// All calls of one process; `times` may be NULL.
+// Makes all calls of one process; `times` may be NULL.
 static bool call_all(const world_t *world, uint32_t rank, uint32_t calls, uint64_t *times) {
   bl_group_progress_t registry;
   bl_group_progress_init(&registry, (bl_group_page_t *)(void *)page_of(world, rank), rank, world->ranks);
@@ -104,7 +104,7 @@ static bool start_others(const world_t *world, uint32_t calls) {
       _exit(call_all(world, rank, calls, NULL) ? 0 : 1);
     }
     if (pid < 0) {
-      return false; // those that run end with this process
+      return false; // children that run already end with this process
     }
   }
   return true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What copies between a GPU and pinned memory of the host cost products that go on meanwhile: a block out and a block back,
-// at the pace of a stage and without a pause. It needs no store: what the copy engine alone takes from the multiprocessors.
+// How much copies between a GPU and pinned host memory slow down products that run at the same time. A block is copied
+// out and one back, at the pace of a stage and without a pause. No store is needed: this is the cost of the copy engine
+// alone.
 #include "bench.h"
 
 #include "device/open.h"
@@ -11,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROUNDS    20u // of products
+#define ROUNDS    20u // rounds of products
 #define PAIRS_MAX 99
 #define WAYS      2
 
@@ -35,7 +36,7 @@ static const bl_flags_t flags = {
              "that go on beside them.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
-// Out of the GPU and into it, each with a stream and memory of its own.
+// Copies out of the GPU and into it, each with its own stream and memory.
 typedef struct {
   bl_device_t *device;
   bl_device_stream_t *streams[WAYS];
@@ -57,7 +58,7 @@ static bl_status_t open_bench(bench_t *bench, bl_error_t *err) {
       status = bl_arena_create(bench->device, NULL, BL_MEMORY_STAGING, BL_ARENA_STAGING, bench->bytes,
                                &bench->here[way], err);
     }
-    if (status == BL_OK) { // pages that were touched by nobody could be one
+    if (status == BL_OK) { // untouched pages could all be the same page
       memset(bench->here[way].base, 0x5a, bench->bytes);
       status = bl_device_fill(bench->device, NULL, bench->there[way].base, 0x5a, bench->bytes, err);
     }
@@ -74,7 +75,7 @@ static void close_bench(bench_t *bench) {
   }
 }
 
-// Begins the ways [first, last] and waits for them.
+// Starts the copies of the directions first to last and waits for them.
 static bl_status_t copy(bench_t *bench, int first, int last, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (int way = first; way <= last && status == BL_OK; way++) {
@@ -96,7 +97,7 @@ static bl_status_t move_both(void *context, bl_error_t *err) {
 
 static bl_status_t rate(bench_t *bench, const settings_t *settings, const char *name, int first, int last,
                         bl_error_t *err) {
-  double best = 0; // what the way can do: nobody else is there
+  double best = 0; // the direction's best rate, with nothing else running
   bl_status_t status = copy(bench, first, last, err);
   for (int64_t i = 0; i < settings->pairs && status == BL_OK; i++) {
     const uint64_t start_ns = bl_clock_now_ns();

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#define KERNELS 64 // of an operation
+#define KERNELS 64 // maximum per operation
 
 bl_status_t bl_kernel_time(bl_device_t *device, bl_stopwatch_t *watch, const bl_kernel_case_t *one, double *seconds,
                            bl_error_t *err) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The lease table alone: whole uses of a slot (evict, seal, load, release) per second, the latency of one, and bytes
-// per lease, with more and more live leases beside those that are used.
+// The lease table alone: complete uses of a slot (evict, seal, load, release) per second, the latency of one, and bytes
+// per lease, with a growing number of other live leases.
 #include "bench.h"
 
 #include "base/random.h"
@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define USED_SLOTS   1000 // the working set of a store; the others are there
+#define USED_SLOTS   1000 // the working set of a store; the other slots are only held
 #define OPS_PER_USE  4
 #define SAMPLES      7
 #define ARENA_MARGIN 16
@@ -146,7 +146,7 @@ static bl_status_t run(const void *values, bl_error_t *err) {
   uint64_t plan = 1;
   for (uint64_t live = UINT64_C(10) * USED_SLOTS; well && live <= leases; live *= 10) {
     well = reserve(&bench, &bench.filler, plan, live - USED_SLOTS) && measure(&bench, live, uses);
-    if (plan > 1) { // the slots of the smaller plan are among those of the larger
+    if (plan > 1) { // the larger plan includes the slots of the smaller one
       bl_lease_request_t request = next_request(&bench.filler);
       bl_lease_answer_t answer;
       (void)bl_lease_table_unreserve(bench.table, &request, plan - 1, &answer);

@@ -16,10 +16,10 @@ bl_status_t bl_bench_spread(bl_device_t *device, void *to, uint64_t bytes, bool 
     return bl_error_set(err, BL_EXHAUSTED, "no memory for numbers");
   }
   for (uint64_t i = 0; i < NUMBERS; i++) {
-    numbers[i] = fabsf((float)bl_random_normal(7, i)) + 0.01f; // second moments have no sign
+    numbers[i] = fabsf((float)bl_random_normal(7, i)) + 0.01f; // second moments are not negative
   }
   uint16_t *halves = (uint16_t *)(void *)numbers;
-  for (uint64_t i = 0; bf16 && i < NUMBERS; i++) { // elements of bf16 are the upper halves of floats
+  for (uint64_t i = 0; bf16 && i < NUMBERS; i++) { // a bf16 element is the upper half of a float
     uint32_t bits;
     memcpy(&bits, &numbers[i], sizeof bits);
     halves[i] = (uint16_t)(bits >> 16);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation of a layer alone: median time, and which share of the matmul ceiling of the same moment it reaches
-// (products), or how many bytes it moves per second beside a plain copy (the rest). Bytes are those of its tensors,
-// each read or written once.
+// Each operation of a layer alone: its median time, and either the share of the current matmul ceiling that it reaches
+// (products) or the bytes that it moves per second, compared with a plain copy (all others). Bytes are those of its
+// tensors, each read or written once.
 #include "bench.h"
 
 #include "base/bytes.h"
@@ -18,14 +18,14 @@
 #include <string.h>
 
 #define CEILING_MS 10
-#define SAMPLE_MS  10 // at least, of one operation in one pair
+#define SAMPLE_MS  10 // minimum per operation in one pair
 #define PAIRS_MAX  99
 #define RETRIES    4 // of a disturbed sample
 #define HEAD_DIM   64
-#define HEAD_ROWS  128 // rows of logits at a time
+#define HEAD_ROWS  128 // rows of logits per piece
 #define BLOCKS     5
-#define WINDOW     256   // of attention with one
-#define CAP        50.0f // likewise; of logits, too
+#define WINDOW     256   // of attention with a window
+#define CAP        50.0f // of attention with a cap, and of logits
 
 typedef struct settings {
   int64_t hidden, seq, micro_batch, vocab, threads, pairs, processor;
@@ -48,14 +48,14 @@ static const bl_flags_t flags = {
              "are bound by memory, on a device, beside a copy; see --device host --help.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
-// The products of a layer and of the head: in and out as multiples of hidden.
+// The products of a layer and of the head, with their in and out as multiples of hidden.
 enum { QKV, PROJECTION, UP, DOWN, HEAD, LINEARS };
 static const struct {
   const char *name;
   uint64_t in, out; // 0: the vocabulary
 } linears[LINEARS] = {{"qkv", 1, 3}, {"projection", 1, 1}, {"up", 1, 4}, {"down", 4, 1}, {"head", 1, 0}};
 
-// Kinds of attention, and keys that a query of them sees (0: all) and caps of scores.
+// Kinds of attention, the number of keys that a query sees (0: all), and the caps of scores.
 enum { NAIVE, FLASH, FLASH_WINDOW, FLASH_CAP, ATTENTIONS };
 static const struct {
   bool flash;
@@ -69,7 +69,7 @@ typedef struct bench {
   bl_compute_t *compute;
   bl_ceiling_t *ceiling;
   bl_linear_op_t *linear[LINEARS][2]; // plain, packed
-  void *packed;                       // of the product that runs
+  void *packed;                       // of the product that is running
   bl_attention_op_t *attention[ATTENTIONS];
   bl_rope_op_t *rope;
   bl_norm_shape_t norm;
@@ -84,7 +84,7 @@ typedef struct operation {
   const char *name;
   void (*run)(bench_t *bench, int which);
   int which;
-  double flops; // 0: judged by bytes
+  double flops; // 0: rated by bytes
   double bytes;
 } operation_t;
 
@@ -328,13 +328,13 @@ static void release(bench_t *b) {
   }
 }
 
-// Seconds of one call: as many calls as fill SAMPLE_MS, taken again when others had the processor.
+// Returns the seconds of one call, from as many calls as fill SAMPLE_MS. Repeats a sample that other load disturbed.
 static double seconds_of(bench_t *b, const operation_t *operation, unsigned threads) {
   double seconds = 0;
   for (int attempt = 0; attempt < RETRIES; attempt++) {
     bl_sample_t sample;
     uint64_t calls = 0;
-    operation->run(b, operation->which); // caches as in a row of calls
+    operation->run(b, operation->which); // caches as in a sequence of calls
     bl_sample_start(&sample);
     const uint64_t start = bl_clock_now_ns();
     do {
@@ -385,7 +385,7 @@ static void measure_linears(bench_t *b, const settings_t *settings) {
   }
 }
 
-// Pairs of a query and a key that it sees, of one sequence; half of the square without a window.
+// Returns the pairs of a query and a key that it sees, in one sequence: half of the square without a window.
 static double pairs_of(const bench_t *b, uint64_t window) {
   const double seq = (double)b->seq, seen = (double)window;
   return window == 0 || window >= b->seq ? seq * seq / 2 : seen * seen / 2 + (seq - seen) * seen;
@@ -400,7 +400,7 @@ static void measure_all(bench_t *b, const settings_t *settings) {
       {"attention forward, naive", attention_forward, NAIVE, attention, 0},
       {"attention backward, naive", attention_backward, NAIVE, 2 * attention, 0},
       {"attention forward, flash", attention_forward, FLASH, attention, 0},
-      {"attention backward, flash", attention_backward, FLASH, 2 * attention, 0}, // scores made again count nothing
+      {"attention backward, flash", attention_backward, FLASH, 2 * attention, 0}, // recomputed scores are not counted
       {"attention forward, window", attention_forward, FLASH_WINDOW, window, 0},
       {"attention backward, window", attention_backward, FLASH_WINDOW, 2 * window, 0},
       {"attention forward, cap", attention_forward, FLASH_CAP, attention, 0},
@@ -453,7 +453,7 @@ static bl_status_t run(const void *values, bl_error_t *err) {
 }
 
 int bl_bench_ops(int argc, char **argv) {
-  for (int i = 0; i < argc; i++) { // what is bound by memory, on any device: options of its own
+  for (int i = 0; i < argc; i++) { // memory-bound operations, on any device, with options of their own
     if (strcmp(argv[i], "--device") == 0 || strncmp(argv[i], "--device=", 9) == 0) {
       return bl_bench_ops_device(argc, argv);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that are bound by memory, each alone on a device: bytes a second beside a bare copy in the same run. Bytes are
-// those of its tensors, each read or written once, as the heads of the kernels' files count them. The copy is taken before
-// and after each operation, and the better one counts. Kernels that are parts of operations are timed by the device's
-// profiler, where it has one.
+// Each memory-bound operation alone on a device: bytes per second, compared with a bare copy in the same run. Bytes are
+// those of its tensors, each read or written once, as the comments at the top of the kernels' files count them. The
+// copy is measured before and after each operation; the better result counts. Kernels that are parts of operations are
+// timed by the device's profiler, if it has one.
 #include "bench.h"
 
 #include "base/random.h"
@@ -21,10 +21,10 @@
 #include <string.h>
 
 #define SAMPLES_MAX 99
-#define SAMPLE_S    2e-3 // of one sample, which repeats a shorter operation
+#define SAMPLE_S    2e-3 // minimum of one sample; shorter operations are repeated
 #define REPEATS_MAX 4096
 #define HEAD_DIM    64
-#define HEAD_ROWS   4096 // rows of logits: a piece of a stage's head, of 2^27
+#define HEAD_ROWS   4096 // rows of logits: a piece of 2^27 logits of a stage's head
 #define BLOCKS      4    // of elements
 #define VECTORS     4    // of floats: gradients, weights, moments
 #define ARENAS      (BLOCKS + VECTORS + 5)
@@ -69,8 +69,8 @@ typedef struct bench {
   size_t arena_count;
   bl_linear_op_t *linear; // for its packing
   bl_rope_op_t *rope;
-  bl_ops_kernels_t parts; // ops NULL: no profiler here
-  bl_error_t no_parts;    // and why
+  bl_ops_kernels_t parts; // ops NULL: no profiler available
+  bl_error_t no_parts;    // the reason
   void *block[BLOCKS];
   float *vector[VECTORS], *stats, *logits;
   void *packed;
@@ -314,7 +314,7 @@ static void release(bench_t *b) {
 
 // ---- measuring
 
-// Seconds of one of `repeats`; NULL: a copy of a block.
+// Measures the seconds of one of `repeats` runs; NULL: a copy of a block.
 static bl_status_t time_once(bench_t *b, const operation_t *operation, unsigned repeats, double *seconds,
                              bl_error_t *err) {
   bl_status_t status = bl_stopwatch_start(&b->watch, err);
@@ -333,7 +333,7 @@ static bl_status_t time_once(bench_t *b, const operation_t *operation, unsigned 
   return b->ops->status(b->compute, err);
 }
 
-// How many fill a sample; the first run warms up.
+// Returns how many runs fill a sample; the first run warms up.
 static bl_status_t repeats_of(bench_t *b, const operation_t *operation, unsigned *repeats, bl_error_t *err) {
   double seconds = 0;
   bl_status_t status = time_once(b, operation, 1, &seconds, err);
@@ -368,7 +368,7 @@ static bl_status_t measure(bench_t *b, const operation_t *operation, double *sha
   return status;
 }
 
-// A part of an operation, by the profiler. *share stays as it is where nothing can tell.
+// Measures a part of an operation with the profiler. *share is unchanged if nothing can measure it.
 static bl_status_t measure_part(bench_t *b, const bl_ops_kernel_t *part, double *share, bl_error_t *err) {
   double seconds[SAMPLES_MAX] = {0}, shares[SAMPLES_MAX], unused;
   const bl_kernel_case_t one = {.kernel = part->kernel, .run = part->run, .context = &b->parts};
@@ -394,14 +394,14 @@ static bl_status_t measure_part(bench_t *b, const bl_ops_kernel_t *part, double 
   return status == BL_OK ? b->ops->status(b->compute, err) : status;
 }
 
-// Whether this back end has it.
+// True if this back end has the operation.
 static bool is_there(const bench_t *b, const operation_t *operation) {
   return (operation->run != adamw_packed || b->ops->adamw_packs) &&
          (operation->run != checksum || b->ops->checksum != NULL) &&
          (operation->run != pack || b->ops->linear_packed_bytes(b->linear) > 0);
 }
 
-// What comes least near to a copy.
+// The operation with the lowest rate compared with a copy.
 typedef struct least {
   const char *name;
   double share;

@@ -2,8 +2,8 @@
 #include "ops_kernels.h"
 
 #define HEAD_DIM    64
-#define NAIVE_HEADS 64 // of one sequence: scores of which the L2 cache, which a product has left dirty, is a small part
-#define NARROW      64 // columns of x beside whose product columns of dy are summed
+#define NAIVE_HEADS 64 // of one sequence: scores far larger than the L2 cache, which a product has left dirty
+#define NARROW      64 // columns of x in the product that runs with the sums of dy's columns
 
 static uint64_t naive_heads(const bl_ops_kernels_t *k) {
   return k->hidden / HEAD_DIM < NAIVE_HEADS ? k->hidden / HEAD_DIM : NAIVE_HEADS;
@@ -50,7 +50,7 @@ static void naive_forward(void *kernels) {
 
 static void naive_backward(void *kernels) {
   bl_ops_kernels_t *k = kernels;
-  naive_forward(k); // its probabilities
+  naive_forward(k); // produces the probabilities
   k->ops->attention_backward(k->naive, k->block[2], k->block[0], k->block[1], k->saved.base, k->block[3]);
 }
 
@@ -60,7 +60,7 @@ static void flash_backward(void *kernels) {
   k->ops->attention_backward(k->flash, k->block[2], k->block[0], k->block[1], k->saved.base, k->block[3]);
 }
 
-// Causality leaves half of the pairs to be read; all of them are written.
+// Causality excludes half of the pairs from reading; all pairs are written.
 void bl_ops_kernels_list(const bl_ops_kernels_t *k, bl_ops_kernel_t list[BL_OPS_KERNELS]) {
   const double size = (double)element(k), tokens = (double)k->batch * (double)k->seq;
   const double pairs = (double)naive_heads(k) * (double)k->seq * (double)k->seq;

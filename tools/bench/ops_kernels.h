@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that are bound by memory inside of operations that are not: softmax over stored scores, column sums, the way of
-// heads into rows. Each is timed by the device's profiler (kernel_time.h).
+// Memory-bound kernels inside of operations that are not memory-bound: softmax over stored scores, column sums, the
+// copy of heads into rows. Each is timed by the device's profiler (kernel_time.h).
 #ifndef BALLAST_BENCH_OPS_KERNELS_H
 #define BALLAST_BENCH_OPS_KERNELS_H
 
@@ -14,7 +14,7 @@ typedef struct bl_ops_kernels {
   uint64_t batch, seq, hidden;
   void *block[4];   // [batch, seq, 4 hidden] elements each
   float *vector[2]; // [hidden, 4 hidden]
-  bl_arena_t saved; // what attention keeps
+  bl_arena_t saved; // saved state of attention
   bl_linear_op_t *linear;
   bl_attention_op_t *naive, *flash;
 } bl_ops_kernels_t;
@@ -26,9 +26,10 @@ typedef struct bl_ops_kernel {
   double bytes;
 } bl_ops_kernel_t;
 
-// Plans, before the workspace is set. ops, compute, dtype and sizes are set; saved is to be destroyed with the rest.
+// Plans the operations; call it before the workspace is set. The caller has set ops, compute, dtype and sizes, and
+// destroys `saved` with the rest.
 BL_MUST_USE bl_status_t bl_ops_kernels_plan(bl_ops_kernels_t *kernels, bl_device_t *device, bl_error_t *err);
-// Names, and bytes of one run.
+// Writes the names of the kernels and the bytes of one run to `list`.
 void bl_ops_kernels_list(const bl_ops_kernels_t *kernels, bl_ops_kernel_t list[BL_OPS_KERNELS]);
 
 #endif

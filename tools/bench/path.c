@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data path against what it stands on, in the same run. Of the host: tensors between two stages, shm against a
-// plain memcpy of the same bytes from the same kind of map, tcp against a bare loop over a loopback socket. Of a GPU:
-// blocks to a store and back (path_device.h). Interleaved pairs, medians of their ratios.
+// The data path compared with its underlying mechanism in the same run. On the host: tensors between two stages; shm is
+// compared with a plain memcpy of the same bytes from the same kind of map, tcp with a bare loop over a loopback
+// socket. On a GPU: blocks to a store and back (path_device.h). Pairs are interleaved; results are medians of their
+// ratios.
 #ifdef BALLAST_BENCH_PATH
 #include "bench.h"
 
@@ -27,7 +28,7 @@
 
 typedef struct {
   int64_t pairs, in_flight, sample_bytes, tensor_bytes, product, pace;
-  int path; // of path_names
+  int path; // index into path_names
   char *device, *store_device;
 } settings_t;
 
@@ -68,7 +69,7 @@ static const bl_flags_t flags = {.program = "ballast-bench path",
                                           "socket, a bare copy.",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
-// Two stages in one process. Buffers rotate over `in_flight` places on both sides.
+// Two stages in one process. Buffers rotate over `in_flight` slots on both sides.
 typedef struct {
   const settings_t *settings;
   uint64_t tensor_bytes;
@@ -77,7 +78,7 @@ typedef struct {
   bl_transport_t *transports[2];
   char folder[64];
   uint64_t attempt;
-  bl_shared_map_t map; // of the source, read-only, as a peer has it
+  bl_shared_map_t map; // of the source, read-only, as a peer maps it
   bl_bare_socket_t bare;
 } bench_t;
 
@@ -100,7 +101,7 @@ static bl_status_t post_pair(bench_t *bench, uint32_t tensor, bl_error_t *err) {
                                 err);
 }
 
-// Moves the sample through the transports.
+// Moves one sample through the transports.
 static bl_status_t run_path(bench_t *bench, double *seconds, bl_error_t *err) {
   uint32_t window = (uint32_t)bench->settings->in_flight;
   bench->attempt++;
@@ -126,7 +127,7 @@ static bl_status_t run_memcpy(bench_t *bench, double *seconds, bl_error_t *err) 
   uint64_t start = bl_clock_now_ns();
   for (uint32_t i = 0; i < bench->tensors; i++) {
     memcpy(bench->destination.base + place(bench, i), bench->map.base + place(bench, i), bench->tensor_bytes);
-    __asm__ volatile("" : : "r"(bench->destination.base) : "memory"); // every copy is wanted
+    __asm__ volatile("" : : "r"(bench->destination.base) : "memory"); // the compiler must keep every copy
   }
   *seconds = (double)(bl_clock_now_ns() - start) * 1e-9;
   return BL_OK;
@@ -144,7 +145,7 @@ static bl_status_t run_socket(bench_t *bench, double *seconds, bl_error_t *err) 
 static void on_connected(void *user, bl_status_t status, const bl_error_t *err) {
   (void)user;
   (void)status;
-  (void)err; // the other side hears the same
+  (void)err; // the other side gets the same error
 }
 
 static bl_status_t connect_hubs(bench_t *bench, bl_path_t path, bl_error_t *err) {
@@ -157,7 +158,7 @@ static bl_status_t connect_hubs(bench_t *bench, bl_path_t path, bl_error_t *err)
                                      .machine = bl_transport_machine(bench->transports[i])};
     memcpy(peers[i].token, bl_transport_token(bench->transports[i]), sizeof peers[i].token);
   }
-  // The higher stage's link is up last.
+  // The link of the higher stage is ready last.
   bl_status_t status =
       bl_transport_connect(bench->transports[0], &peers[1], 1, path, deadline, on_connected, NULL, err);
   return status != BL_OK ? status : bl_transport_connect_wait(bench->transports[1], &peers[0], 1, path, deadline, err);
@@ -223,11 +224,11 @@ static bl_status_t compare(const settings_t *settings, uint64_t tensor_bytes, bl
   bl_status_t (*run_reference)(bench_t *, double *, bl_error_t *) = path == BL_PATH_SHM ? run_memcpy : run_socket;
   size_t pairs = (size_t)settings->pairs;
   bl_status_t status = open_bench(&bench, settings, tensor_bytes, path, err);
-  double unused; // the first of both warms up
+  double unused; // the first pair warms up
   status = status != BL_OK ? status : run_path(&bench, &unused, err);
   status = status != BL_OK ? status : run_reference(&bench, &unused, err);
   for (size_t i = 0; i < pairs && status == BL_OK; i++) {
-    bool first = i % 2 == 0; // takes turns, so that neither always follows the other
+    bool first = i % 2 == 0; // alternates, so that neither always runs second
     status = first ? run_path(&bench, &ours[i], err) : run_reference(&bench, &reference[i], err);
     if (status == BL_OK) {
       status = first ? run_reference(&bench, &reference[i], err) : run_path(&bench, &ours[i], err);

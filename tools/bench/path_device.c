@@ -11,9 +11,9 @@
 #include <string.h>
 
 #define ROOM_BYTES(bytes)                                                                                              \
-  (BL_STORE_BANDWIDTH_BLOCKS * ((bytes) + 65536) + (4u << 20)) // of a job, in whole pages of a GPU
+  (BL_STORE_BANDWIDTH_BLOCKS * ((bytes) + 65536) + (4u << 20)) // per job, in whole pages of a GPU
 
-// Over one path. What the machine cannot do is said, and no failure where all were asked for.
+// Measures one path. If all paths were requested, a path that the machine lacks is reported and is not a failure.
 static bl_status_t measure_path(const bl_path_device_options_t *options, bl_store_bandwidth_options_t *bandwidth,
                                 const bl_error_t *nccl_err, bl_path_t path, bl_error_t *err) {
   bl_status_t status;
@@ -33,7 +33,7 @@ static bl_status_t measure_path(const bl_path_device_options_t *options, bl_stor
   return status;
 }
 
-// Where there are no operations nothing is measured beside them, and why is said.
+// Opens the products. If the device has no operations, prints the reason, and nothing is measured during products.
 static bl_status_t open_products(const bl_path_device_options_t *options, bl_device_t *device, bl_products_t **products,
                                  bl_error_t *err) {
   bl_status_t status = bl_products_open(device, options->product, products, err);
@@ -66,7 +66,7 @@ bl_status_t bl_path_device_measure(const bl_path_device_options_t *options, bl_e
   if (bl_nccl_start(device, shared_gpu, &nccl, &nccl_err) != BL_OK) {
     nccl = NULL;
   }
-  (void)setenv("BALLAST_LOG", "warning", 0); // of the store: standard error is for what goes wrong
+  (void)setenv("BALLAST_LOG", "warning", 0); // for the store: standard error shows problems only
   status = bl_store_child_start(&store,
                                 &(bl_store_child_options_t){.capacity_bytes = 3 * ROOM_BYTES(options->bytes),
                                                             .spill_bytes = 3 * ROOM_BYTES(options->bytes),

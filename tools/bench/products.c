@@ -79,7 +79,7 @@ void bl_products_close(bl_products_t *products) {
     return;
   }
   if (products->compute != NULL) {
-    products->ops->destroy(products->compute); // waits for what is queued
+    products->ops->destroy(products->compute); // waits for queued work
   }
   bl_stopwatch_close(&products->watch);
   for (int i = 0; i < BL_OVERLAP_ROUNDS; i++) {
@@ -96,7 +96,7 @@ double bl_products_flops(const bl_products_t *products) {
   return 2 * size * size * size;
 }
 
-// ---- beside what moves
+// ---- products during transfers
 
 static bl_status_t queue(const bl_overlap_t *overlap, bl_error_t *err) {
   bl_products_t *p = overlap->products;
@@ -111,14 +111,14 @@ static bl_status_t queue(const bl_overlap_t *overlap, bl_error_t *err) {
   return status;
 }
 
-// Moves while the products run. Sets how often.
+// Moves blocks while the products run. Sets the number of moves.
 static bl_status_t move_beside(const bl_overlap_t *overlap, unsigned *moves, bl_error_t *err) {
   bl_products_t *p = overlap->products;
   bool over = false;
   bl_status_t status = BL_OK;
   *moves = 0;
   while (status == BL_OK && !over && (!overlap->paced || *moves < overlap->rounds)) {
-    if (overlap->paced && *moves > 0) { // with the next round
+    if (overlap->paced && *moves > 0) { // starts with the next round
       status = bl_device_event_wait(p->device, p->round[*moves - 1], UINT64_MAX, err);
     }
     if (status == BL_OK) {
@@ -137,7 +137,7 @@ static bl_status_t sample(const bl_overlap_t *overlap, bool beside, double *seco
   *moves = 0;
   bl_status_t status = bl_stopwatch_start(&p->watch, err);
   status = status == BL_OK ? queue(overlap, err) : status;
-  // The end is recorded before anything moves: it is the products' alone.
+  // The end is recorded before anything moves, so it is that of the products alone.
   status = status == BL_OK ? bl_device_event_record(p->device, p->watch.to, p->stream, err) : status;
   status = status == BL_OK && beside ? move_beside(overlap, moves, err) : status;
   status = status == BL_OK ? bl_device_event_wait(p->device, p->watch.to, UINT64_MAX, err) : status;
@@ -155,7 +155,7 @@ bl_status_t bl_overlap_measure(const bl_overlap_t *overlap, bl_overlap_result_t 
   bl_status_t status = sample(overlap, false, &seconds[0], &unused, err); // warms up
   status = status == BL_OK ? sample(overlap, true, &seconds[1], &moves, err) : status;
   for (unsigned i = 0; i < overlap->pairs && status == BL_OK; i++) {
-    const int first = (int)(i % 2); // takes turns, so that neither always follows the other
+    const int first = (int)(i % 2); // alternates, so that neither always runs second
     for (int turn = 0; turn < 2 && status == BL_OK; turn++) {
       const bool beside = (turn ^ first) != 0;
       status = sample(overlap, beside, &seconds[beside], beside ? &moves : &unused, err);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that computes: equal matrix products in bf16 on a stream of their own, queued ahead, as a stage queues its
-// operations. And what becomes of them while something else goes on beside them.
+// A computing device: equal matrix products in bf16 on their own stream, queued ahead, as a stage queues its
+// operations. Measures how much transfers at the same time slow them down.
 //
 //   status = bl_products_open(device, 4096, &products, err);
-//   status = bl_overlap_measure(&(bl_overlap_t){.products = products, .each = 4, .rounds = 20, .pairs = 15, .move = move,
-//                                               .context = me}, &result, err);
+//   status = bl_overlap_measure(&(bl_overlap_t){.products = products, .each = 4, .rounds = 20, .pairs = 15,
+//                                               .move = move, .context = me}, &result, err);
 //   bl_products_close(products);
 //
 // Thread: one.
@@ -18,25 +18,26 @@
 
 typedef struct bl_products bl_products_t;
 
-// Products of two matrices [size, size]. BL_UNIMPLEMENTED and others: no operations on this device, and why.
+// Creates products of two matrices [size, size]. BL_UNIMPLEMENTED and others: this device has no operations; err has
+// the reason.
 BL_MUST_USE bl_status_t bl_products_open(bl_device_t *device, uint64_t size, bl_products_t **products, bl_error_t *err);
 void bl_products_close(bl_products_t *products);         // NULL is fine
-double bl_products_flops(const bl_products_t *products); // of one
+double bl_products_flops(const bl_products_t *products); // of one product
 
 typedef struct bl_overlap {
   bl_products_t *products;
-  unsigned each;   // products of a round
-  unsigned rounds; // of a sample, up to BL_OVERLAP_ROUNDS
-  unsigned pairs;  // of samples: alone, and beside what moves
-  bool paced;      // one move a round, begun with it; else one after the other, until the products are over
-  bl_status_t (*move)(void *context, bl_error_t *err); // returns when all of it is done
+  unsigned each;   // products per round
+  unsigned rounds; // per sample, up to BL_OVERLAP_ROUNDS
+  unsigned pairs;  // of samples: alone, and during moves
+  bool paced;      // one move per round, started with it; otherwise moves follow each other until the products end
+  bl_status_t (*move)(void *context, bl_error_t *err); // returns when the move is complete
   void *context;
 } bl_overlap_t;
 
 typedef struct bl_overlap_result {
-  double flops_per_second; // of the products alone
-  double slowdown;         // 0.03: they take 3 % longer. Median of the pairs
-  double moves;            // while they ran, of one sample. Median
+  double flops_per_second; // of the products without moves
+  double slowdown;         // 0.03: the products take 3 % longer. Median of the pairs
+  double moves;            // during the products of one sample. Median
 } bl_overlap_result_t;
 
 BL_MUST_USE bl_status_t bl_overlap_measure(const bl_overlap_t *overlap, bl_overlap_result_t *result, bl_error_t *err);

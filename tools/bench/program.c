@@ -11,7 +11,7 @@ int bl_bench_program(const bl_flags_t *flags, void *settings, bl_bench_run_fn ru
   bl_flags_result_t result;
   bl_status_t status = bl_flags_parse(flags, argc, argv, settings, &result, &err);
   if (status != BL_OK) {
-    fprintf(stderr, "%s\n", err.text); // names the program itself
+    fprintf(stderr, "%s\n", err.text); // err includes the program's name
   } else if (result.help) {
     bl_flags_print_help(flags, stdout);
   } else if ((status = run(settings, &err)) != BL_OK) {

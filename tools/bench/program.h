@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of a benchmark: rows of options that several have, and the way from words to an exit code.
+// The command line of a benchmark: rows of common options, and a run from arguments to exit code.
 //
 //   static const bl_option_t rows[] = {BL_BENCH_INT(settings_t, hidden, "hidden", "768", 64, 65536, "Width."),
 //                                      BL_BENCH_PAIRS(settings_t, pairs, "7", 99, "ceiling and stage")};
@@ -29,13 +29,15 @@
 #define BL_BENCH_THREADS(type_, member, text)   BL_BENCH_INT(type_, member, "threads", "1", 1, 1024, text)
 #define BL_BENCH_PROCESSOR(type_, member, text) BL_BENCH_INT(type_, member, "processor", "0", -1, 1023, text)
 
-// `settings` are the values of the table. A failure is printed with the program's name before it.
+// Runs the benchmark with `settings`, the values of the table. The caller prints a failure with the program's name
+// before it.
 typedef bl_status_t (*bl_bench_run_fn)(const void *settings, bl_error_t *err);
 
-// Reads the words, runs (or prints the help) and cleans the settings up. Returns the program's exit code.
+// Parses the arguments, runs the benchmark (or prints the help) and frees the settings. Returns the program's exit
+// code.
 int bl_bench_program(const bl_flags_t *flags, void *settings, bl_bench_run_fn run, int argc, char **argv);
 
-// Binds this thread to the processor that was asked for, where it is the only one that computes; -1: any. BL_INVALID.
+// Binds this thread to `processor` (-1: any) if it is the only thread that computes. BL_INVALID.
 BL_MUST_USE bl_status_t bl_bench_pin(int64_t processor, int64_t threads, bl_error_t *err);
 
 #endif

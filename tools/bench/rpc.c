@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unary calls per second through lib/rpc (protobuf-c, completion-queue thread, loop) against the same traffic on gRPC
-// C core alone, on one TCP connection of this machine. Both run in turns; ratios are taken per pair.
+// Unary calls per second through lib/rpc (protobuf-c, completion-queue thread, loop), compared with the same traffic on
+// gRPC C core alone, on one TCP connection within this machine. Both alternate; ratios are taken per pair.
 #include "bench.h"
 
 #include "bare_rpc/echo.h"
@@ -31,7 +31,7 @@ static const bl_flags_t flags = {.program = "ballast-bench rpc",
                                  .about = "Unary calls per second, ours against gRPC C core alone, in turns.",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
-// ---- our server, on a loop and a thread of its own -----------------------------------------------------------------
+// ---- the server on lib/rpc, with its own loop and thread ------------------------------------------------------------
 
 typedef struct {
   bl_message_t stop;
@@ -104,7 +104,7 @@ static void stop_server(server_t *self) {
   pthread_barrier_destroy(&self->started);
 }
 
-// ---- our client ------------------------------------------------------------------------------------------------------
+// ---- the client on lib/rpc ------------------------------------------------------------------------------------------
 
 typedef struct {
   bl_loop_t *loop;
@@ -175,7 +175,7 @@ static bl_status_t run_client(client_t *self, unsigned in_flight, unsigned calls
   return self->status;
 }
 
-// ---- pairs -----------------------------------------------------------------------------------------------------------
+// ---- pairs ----------------------------------------------------------------------------------------------------------
 
 typedef struct {
   client_t ours;
@@ -200,7 +200,7 @@ static bl_status_t time_bare(pair_t *pair, unsigned in_flight, unsigned calls, d
 
 static bl_status_t measure(pair_t *pair, unsigned in_flight, unsigned calls, unsigned pairs, bl_error_t *err) {
   double ours[PAIRS_MAX] = {0}, bare[PAIRS_MAX] = {0}, ratios[PAIRS_MAX], warm;
-  bl_status_t status = time_ours(pair, in_flight, calls / 4 + 1, &warm, err); // connects, fills pools
+  bl_status_t status = time_ours(pair, in_flight, calls / 4 + 1, &warm, err); // connects and fills pools
   if (status == BL_OK) {
     status = time_bare(pair, in_flight, calls / 4 + 1, &warm, err);
   }

@@ -5,7 +5,7 @@
 
 #include <assert.h>
 
-#define DEADLINE_MS 10000 // as the baseline has
+#define DEADLINE_MS 10000 // as in the baseline
 
 static void handle_commit(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   (void)context;

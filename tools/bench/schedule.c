@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules: processor time of generating and of simulating one, for every name; and of 1F1B with BPipe's balancing at a
-// larger shape, with the memory that the process took.
+// Schedules: processor time to generate and to simulate each one by name. Also 1F1B with BPipe's balancing at a larger
+// shape, with the memory that the process used.
 #include "bench.h"
 
 #include "program.h"
@@ -43,7 +43,7 @@ static double processor_seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-// One line: seconds of each part. `balanced` puts BPipe's balancing between the two.
+// Prints one line: the seconds of each part. `balanced` adds BPipe's balancing between the two.
 static bl_status_t measure(const char *name, int64_t stages, int64_t micro_batches, bool balanced, bl_error_t *err) {
   bl_costs_t costs = {.every = {10, 14, 6, 10}, .boundary = 2};
   bl_schedule_request_t request = {
@@ -86,7 +86,7 @@ static bl_status_t measure_all(const settings_t *settings, bl_error_t *err) {
   }
   for (size_t i = 0; i < count && status == BL_OK; i++) {
     status = measure(infos[i].name, settings->stages, settings->micro_batches, false, err);
-    if (status == BL_INVALID) { // a shape that this name does not allow
+    if (status == BL_INVALID) { // a shape that this schedule does not allow
       printf("%-20s %s\n", infos[i].name, err->text);
       status = BL_OK;
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // One tensor-parallel part of a few layers of a large model, alone on one device: how long F, I, W and R take for each
-// micro-batch, how much of the device that uses, and what it says about the whole pipeline. The part is made by shape:
-// heads and ffn are divided, nothing is exchanged.
+// micro-batch, how much of the device they use, and what this predicts for the whole pipeline. Only shapes make it a
+// part: heads and ffn are divided, and nothing is exchanged.
 //
-// MFU counts products and the full square of attention (Chowdhery et al., appendix B), HFU also what is made again. Both
-// are relative to --peak, or else to the best rate that the stage's own products had at any micro-batch of the run.
+// MFU counts products and the full square of attention (Chowdhery et al., appendix B). HFU also counts what is
+// recomputed. Both are relative to --peak, or without it to the best rate of the stage's own products at any
+// micro-batch of the run.
 #include "bench.h"
 
 #include "base/sort.h"
@@ -23,7 +24,7 @@
 
 typedef bl_shard_settings_t settings_t;
 
-// The models of arXiv 2401.02088 and of the BPipe paper, and two that fit one GPU whole (--shard 1).
+// The models of arXiv 2401.02088 and of the BPipe paper, and two models that fit on one GPU (--shard 1).
 static const struct {
   const char *name;
   uint32_t vocab;
@@ -124,7 +125,7 @@ static bl_status_t find_model(const settings_t *settings, bl_model_t *model, bl_
     model->ffn /= shard;
     model->shard = shard;
     model->layers = (uint32_t)settings->layers;
-    model->vocab = settings->head ? bl_split_range(models[i].vocab, shard, 0).count : 64; // no part of what is measured
+    model->vocab = settings->head ? bl_split_range(models[i].vocab, shard, 0).count : 64; // 64: not measured
     model->seq = (uint32_t)settings->seq;
     model->norm_epsilon = BL_NORM_EPSILON_DEFAULT;
     model->rope.theta = BL_ROPE_THETA_DEFAULT;
@@ -136,7 +137,7 @@ static bl_status_t find_model(const settings_t *settings, bl_model_t *model, bl_
 
 // ---- one micro-batch
 
-// One peak for all: utilisation that each had of its own could not be compared.
+// Uses one peak for all micro-batches, so that their utilisation can be compared.
 static void judge(const bl_shard_t *bench, bl_shard_result_t *results, size_t count) {
   const bl_chunk_span_t span = bl_shard_span(bench);
   double peak = bench->settings->peak * 1e12;
@@ -163,7 +164,7 @@ static bl_status_t measure(bl_shard_t *bench, uint32_t micro_batch, bl_shard_res
   const size_t count = (size_t)bench->settings->samples;
   double seconds[BL_SHARD_PARTS];
   bl_status_t status = bl_shard_open(bench, micro_batch, err);
-  status = status == BL_OK ? bl_shard_sample(bench, seconds, err) : status; // warm
+  status = status == BL_OK ? bl_shard_sample(bench, seconds, err) : status; // warms up
   for (size_t i = 0; i < count && status == BL_OK; i++) {
     status = bl_shard_sample(bench, seconds, err);
     for (int part = 0; part < BL_SHARD_PARTS; part++) {
@@ -180,7 +181,7 @@ static bl_status_t measure(bl_shard_t *bench, uint32_t micro_batch, bl_shard_res
                                   .slot_bytes = bench->sizes.slot_bytes,
                                   .evict_bytes = bench->sizes.evict_bytes,
                                   .edge_bytes = bench->sizes.edge_bytes};
-    // R takes its time in every setting; it is part of a step where nothing else was kept.
+    // R is measured in every setting, but is part of a step only with full recomputation.
     result->recompute =
         bench->settings->recompute == BL_RECOMPUTE_FULL ? bl_median(taken[BL_SHARD_RECOMPUTE], count) : 0;
     status = bl_shard_find_kernels(bench, &result->kernels, err);
@@ -192,7 +193,7 @@ static bl_status_t measure(bl_shard_t *bench, uint32_t micro_batch, bl_shard_res
   return status;
 }
 
-// Those that were measured, even where a later one failed.
+// Reports the micro-batches that were measured, even if a later one failed.
 static bl_status_t report(const bl_shard_t *bench, bl_shard_result_t *results, size_t count, bl_error_t *err) {
   bl_status_t status = BL_OK;
   judge(bench, results, count);
@@ -216,7 +217,7 @@ static bl_status_t run(const void *values, bl_error_t *err) {
   status = status == BL_OK ? bl_ops_select(kind, &bench.ops, err) : status;
   if (status == BL_OK) {
     bench.ops = bl_timed_ops(bench.ops);
-    bl_timed_pause(true); // until kernels are asked for
+    bl_timed_pause(true); // until kernels are measured
   }
   status = status == BL_OK ? bl_device_open(kind, (uint32_t)settings->gpu, &bench.device, err) : status;
   for (const char *text = settings->batches; status == BL_OK && *text != '\0' && count < BATCHES_MAX;) {

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#define MICRO_BATCHES 16 // of the loss scale
+#define MICRO_BATCHES 16 // divisor of the loss scale
 
 static bl_status_t take(bl_shard_t *bench, bl_arena_kind_t kind, uint64_t bytes, void *place, bl_error_t *err) {
   bl_arena_t *arena = &bench->arenas[bench->arena_count];
@@ -23,7 +23,7 @@ bl_status_t bl_shard_take(bl_shard_t *bench, uint64_t bytes, void *place, bl_err
   return take(bench, BL_ARENA_PRIVATE, bytes, place, err);
 }
 
-// Labels, and room for the loss.
+// Creates the labels, and memory for the loss.
 static bl_status_t make_labels(bl_shard_t *bench, bl_error_t *err) {
   const uint64_t rows = (uint64_t)bench->micro_batch * bench->model.seq;
   bl_status_t status = take(bench, BL_ARENA_STAGING, sizeof *bench->loss, &bench->loss, err);
@@ -51,7 +51,7 @@ static bl_status_t make_chunk(bl_shard_t *bench, bl_error_t *err) {
   return bl_chunk_create(&options, &bench->chunk, err);
 }
 
-// Draws the weights, or takes those of the micro-batch before: updates are so slow that they are what they were.
+// Draws the weights, or uses those of the previous micro-batch: updates are so small that the weights are unchanged.
 static bl_status_t make_weights(bl_shard_t *bench, const bl_chunk_arenas_t *parts, bl_error_t *err) {
   bl_device_t *device = bench->device;
   if (!bench->drawn) {
@@ -103,7 +103,8 @@ static bl_status_t make_memory(bl_shard_t *bench, bl_error_t *err) {
   bl_chunk_use_arenas(bench->chunk, &parts);
   status = make_weights(bench, &parts, err);
   bench->drawn = status == BL_OK;
-  if (status == BL_OK) { // never zeros: they hide mistakes and can be faster. The weights are as good as any numbers
+  // Never zeros: they hide mistakes and can be faster. The weights serve as well as any numbers.
+  if (status == BL_OK) {
     uint64_t bytes =
         bench->sizes.edge_bytes < bench->sizes.weight_bytes ? bench->sizes.edge_bytes : bench->sizes.weight_bytes;
     const void *numbers = parts.packed != NULL && bench->sizes.packed_bytes >= bytes ? parts.packed : parts.weights;
@@ -173,7 +174,7 @@ static void do_part(bl_shard_t *bench, int part) {
   case BL_SHARD_WEIGHT:
     bl_chunk_backward_weight(bench->chunk, NULL, bench->in, bench->slot, bench->out);
     break;
-  case BL_SHARD_UPDATE: // so slow that weights stay what they were
+  case BL_SHARD_UPDATE: // so small that the weights do not change
     bl_chunk_update(bench->chunk, &(bl_adamw_settings_t){0.9, 0.95, 1e-8, 0.1, BL_DECAY_MATRICES},
                     &(bl_adamw_step_t){.step = ++bench->updates, .rate = 1e-9, .gradient_scale = 1});
     bl_chunk_begin_step(bench->chunk);
@@ -190,7 +191,7 @@ bl_status_t bl_shard_sample(bl_shard_t *bench, double seconds[BL_SHARD_PARTS], b
   bl_status_t status = fill(bench, bench->in, err);
   for (size_t i = 0; i < sizeof order / sizeof order[0] && status == BL_OK; i++) {
     if (order[i] == BL_SHARD_INPUT && !bench->settings->head) {
-      status = fill(bench, bench->out, err); // the gradient that would have come
+      status = fill(bench, bench->out, err); // the gradient that would be received
     }
     status = status == BL_OK ? bl_shard_start(bench, err) : status;
     if (status == BL_OK) {
@@ -198,7 +199,7 @@ bl_status_t bl_shard_sample(bl_shard_t *bench, double seconds[BL_SHARD_PARTS], b
       status = bl_shard_stop(bench, &seconds[order[i]], err);
     }
   }
-  status = status == BL_OK ? bl_shard_start(bench, err) : status; // a bare copy of an edge buffer: what memory gives
+  status = status == BL_OK ? bl_shard_start(bench, err) : status; // a bare copy of an edge buffer: the rate of memory
   status = status == BL_OK ? fill(bench, bench->in, err) : status;
   return status == BL_OK ? bl_shard_stop(bench, &seconds[BL_SHARD_COPY], err) : status;
 }
@@ -208,7 +209,7 @@ bl_status_t bl_shard_run(bl_shard_t *bench, bl_error_t *err) {
   double seconds;
   bl_status_t status = fill(bench, bench->in, err);
   status = status == BL_OK ? bl_shard_start(bench, err) : status;
-  status = status == BL_OK ? bl_shard_stop(bench, &seconds, err) : status; // what comes now is the stage's alone
+  status = status == BL_OK ? bl_shard_stop(bench, &seconds, err) : status; // from here on the run is the stage's alone
   if (status != BL_OK) {
     return status;
   }
@@ -216,7 +217,7 @@ bl_status_t bl_shard_run(bl_shard_t *bench, bl_error_t *err) {
   if (full) {
     do_part(bench, BL_SHARD_RECOMPUTE);
   }
-  do_part(bench, BL_SHARD_INPUT); // the output as its own gradient: as good as any numbers
+  do_part(bench, BL_SHARD_INPUT); // the output serves as its own gradient
   do_part(bench, BL_SHARD_WEIGHT);
   return bl_shard_stop(bench, &seconds, err);
 }

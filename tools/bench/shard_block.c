@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block should have, from the published formula and not from the layout. Per layer, in 16 bit and with tensor
-// parallelism t, Korthikanti et al. keep s b h (10 + 24 / t) + 5 a s^2 b / t bytes: two inputs of norms, two of products and
-// two masks; q, k, v, the output of attention, and what goes into and out of GELU; of each probability itself, a mask,
-// and what dropout leaves of it. SwiGLU is not in it: its two inputs and its output are counted in the same way.
+// The expected size of a block, from the published formula instead of the layout. Per layer, in 16 bits and with tensor
+// parallelism t, Korthikanti et al. keep s b h (10 + 24 / t) + 5 a s^2 b / t bytes. These are two inputs of norms, two
+// of products and two masks; q, k, v, the output of attention, and the input and output of GELU; and for each
+// probability the number itself, a mask and the result of dropout. The formula does not cover SwiGLU. Its two inputs
+// and its output are counted in the same way.
 #include "shard.h"
 
 bl_shard_block_t bl_shard_block(const bl_model_t *model, const bl_shard_result_t *r) {
   const double element = (double)bl_dtype_bytes(r->layout.dtype), hidden = model->hidden, mask = 1 / element,
                query = (double)model->heads * model->head_dim, keys = 2.0 * model->kv_heads * model->head_dim,
-               sums = sizeof(float) / element / hidden; // units of a float per token
+               sums = sizeof(float) / element / hidden; // one float per token, in these units
   const double ffn = (model->family == BL_FAMILY_LLAMA ? 3.0 : 2.0) * model->ffn;
   const double probabilities = (double)model->heads * model->seq / hidden;
   const bool naive = r->layout.attention == BL_ATTENTION_NAIVE;
@@ -20,7 +21,7 @@ bl_shard_block_t bl_shard_block(const bl_model_t *model, const bl_shard_result_t
                             .masks = 2 * mask + (naive && !again ? probabilities * (1 + mask) : 0),
                             .edge = 1.0 / model->layers,
                             .output = again ? query / hidden : 0};
-  // Of a norm the mean (LayerNorm) and the deviation, of flash attention the logarithm of its sum.
+  // Norms keep the mean (LayerNorm) and the deviation; flash attention keeps the logarithm of its sum.
   block.statistics = sums * (2.0 * (model->family == BL_FAMILY_LLAMA ? 1 : 2) + (naive || again ? 0 : model->heads));
   block.expected = block.linear + block.scores - block.masks - block.edge - block.output + block.statistics;
   block.rest = block.kept - block.expected;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels took the stage's time: those that the device's profiler names, or, where it has none, the operations.
+// Finds the kernels that took the stage's time with the device's profiler. Without a profiler, finds the operations
+// instead.
 #include "device/profiler.h"
 #include "shard.h"
 #include "timed_ops.h"
@@ -41,7 +42,7 @@ bl_status_t bl_shard_find_kernels(bl_shard_t *bench, bl_shard_kernels_t *found, 
 void bl_shard_print_kernels(const bl_shard_kernels_t *found, double stage_seconds) {
   if (found->why.status != BL_OK) {
     printf("      %s; by operation:\n", found->why.text);
-  } else { // the rest is what the device waits for its next kernel
+  } else { // the rest of the time the device waits for its next kernel
     printf("      kernels take %.1f %% of that time; the ten longest:\n",
            1e-7 * (double)found->total_ns / stage_seconds);
   }
@@ -52,7 +53,7 @@ void bl_shard_print_kernels(const bl_shard_kernels_t *found, double stage_second
   }
 }
 
-// Names of kernels are of letters, digits and signs; what JSON would read otherwise becomes '_'.
+// Kernel names consist of letters, digits and signs; characters that are special in JSON are replaced by '_'.
 static void plain(const char *name, char text[BL_KERNEL_NAME_BYTES]) {
   snprintf(text, BL_KERNEL_NAME_BYTES, "%s", name);
   for (char *c = text; *c != '\0'; c++) {

@@ -4,10 +4,11 @@
 
 typedef struct {
   float *w, *dw;
-  void *x, *dx, *y, *dy, *packed, *workspace; // dy is y but for logits, whose floats would be any bits as a gradient
+  // dy is y, except for logits: their floats would be arbitrary bits as a gradient.
+  void *x, *dx, *y, *dy, *packed, *workspace;
 } operands_t;
 
-// Numbers of the stage's weights, over and over: what is all alike can be faster.
+// Repeats the numbers of the stage's weights: operations on equal numbers can be faster than usual.
 static bl_status_t spread(bl_shard_t *bench, void *to, uint64_t bytes, const void *from, uint64_t from_bytes,
                           bl_error_t *err) {
   bl_status_t status = BL_OK;
@@ -57,7 +58,7 @@ static bl_status_t prepare_product(bl_shard_t *bench, const bl_linear_shape_t *s
   return status;
 }
 
-// The least seconds of forward, input and weight together.
+// Measures the minimum seconds of forward, input and weight together.
 static bl_status_t time_product(bl_shard_t *bench, const bl_linear_shape_t *shape, double *seconds, bl_error_t *err) {
   bl_linear_op_t *op;
   operands_t o = {0};
@@ -77,7 +78,7 @@ static bl_status_t time_product(bl_shard_t *bench, const bl_linear_shape_t *shap
         bench->ops->linear_backward_weight(op, o.x, o.dy, false, o.dw);
       }
       status = status == BL_OK ? bl_shard_stop(bench, &took, err) : status;
-      best[part] = run <= 1 || took < best[part] ? took : best[part]; // the first one warms up
+      best[part] = run <= 1 || took < best[part] ? took : best[part]; // the first run warms up
     }
   }
   while (bench->arena_count > before) {
@@ -113,7 +114,7 @@ bl_status_t bl_shard_time_products(bl_shard_t *bench, bl_shard_result_t *result,
     seconds += one;
     flops += 3 * 2.0 * (double)shape.rows * (double)shape.in * (double)shape.out;
   }
-  if (bench->settings->head) { // a piece of its rows, as often as there are such pieces
+  if (bench->settings->head) { // a piece of its rows, times the number of pieces
     const bl_workspace_t plan = bl_workspace_plan(bl_chunk_layout(bench->chunk));
     const bl_linear_shape_t shape = {.rows = plan.head_rows,
                                      .in = m->hidden,

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define STAGES       8 // of the pipeline that gains are predicted for, and the sequences of its step
+#define STAGES       8 // of the pipeline for which gains are predicted, and sequences of its step
 #define GLOBAL_BATCH 128
 
 double bl_shard_seconds(const bl_shard_result_t *r) {
@@ -40,7 +40,7 @@ void bl_shard_print(const bl_shard_t *bench, const bl_shard_result_t *r) {
   bl_shard_print_kernels(&r->kernels, whole);
 }
 
-// Sequences per second.
+// Returns sequences per second.
 static bl_estimate_point_t point_of(const bl_shard_result_t *r) {
   return (bl_estimate_point_t){r->layout.micro_batch, r->layout.micro_batch / bl_shard_seconds(r)};
 }
@@ -109,7 +109,7 @@ static bl_status_t write_profile(const bl_shard_t *bench, const bl_shard_result_
   (void)bench;
   (void)r;
   (void)err;
-  fprintf(stderr, "no profile is written: this build has no jansson\n"); // its measurements are lines alone
+  fprintf(stderr, "no profile is written: this build has no jansson\n"); // results are then lines only
   return BL_OK;
 }
 #endif

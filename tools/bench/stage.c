@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One stage alone on one thread: how long F, I, W, B and the update take, and which share of the matmul ceiling of the
-// same moment that is. Work is counted as products with weights plus causal attention; the share of F and B together
-// is the figure of docs/performance.md.
+// One stage alone on one thread: how long F, I, W, B and the update take, and the share of the current matmul ceiling
+// that they reach. Work is counted as products with weights plus causal attention. The share of F and B together is the
+// figure of docs/performance.md.
 #include "bench.h"
 
 #include "base/bytes.h"
@@ -22,11 +22,11 @@
 
 #define CEILING_MS    15
 #define PAIRS_MAX     99
-#define RETRIES       2   // times the wanted number of pairs, before disturbed ones count too
-#define LARGE_HIDDEN  768 // from here on the large preset
+#define RETRIES       2   // disturbed pairs count after this many times the wanted number of pairs
+#define LARGE_HIDDEN  768 // the large preset applies from this size on
 #define SEED          1
 #define HUGE_PAGE     (2u << 20)
-#define MICRO_BATCHES 16 // of the loss scale; one is run per sample
+#define MICRO_BATCHES 16 // divisor of the loss scale; a sample runs one
 
 typedef struct {
   int family, attention, dtype;
@@ -70,7 +70,7 @@ static const bl_flags_t flags = {
              "of a large model on any device; see --model x --help.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
-// What a sample measures. UPDATE is begin_step, all squares and AdamW.
+// The parts of a sample. UPDATE is begin_step, all squares and AdamW.
 enum { FORWARD, BACKWARD, INPUT, WEIGHT, UPDATE, PARTS };
 static const char *const part_names[PARTS] = {"F", "B", "I", "W", "update"};
 
@@ -84,18 +84,18 @@ typedef struct {
   bl_chunk_sizes_t sizes;
   bl_chunk_arenas_t arenas;
   void *slot, *ops_workspace;
-  void *in, *out, *input, *gradient; // input and gradient are what in and out are filled from
+  void *in, *out, *input, *gradient; // input and gradient: contents that are copied to in and out
   int32_t *tokens, *labels;
   uint64_t step;
 } bench_t;
 
-// In huge pages where the kernel has them, as arenas of stages are (lib/device/host.c).
+// Allocates huge pages if the kernel has them, as for the arenas of stages (lib/device/host.c).
 static void *block(uint64_t bytes, bool *ok) {
   const uint64_t room = bl_align_up(bytes + 1, HUGE_PAGE);
   void *made = aligned_alloc(HUGE_PAGE, room);
   if (made != NULL) {
     (void)madvise(made, room, MADV_HUGEPAGE);
-    memset(made, 0, room); // first touch now
+    memset(made, 0, room); // touches the pages now
   }
   *ok = *ok && made != NULL;
   return made;
@@ -237,7 +237,7 @@ static void release(bench_t *bench) {
 static void run_part(bench_t *bench, int part) {
   bl_chunk_t *chunk = bench->chunk;
   bl_chunk_loss_t loss;
-  double squares; // not looked at
+  double squares; // result is not used
   switch (part) {
   case FORWARD:
     bl_chunk_forward(chunk, bench->tokens, bench->in, bench->slot, bench->out);
@@ -263,7 +263,7 @@ static void run_part(bench_t *bench, int part) {
   }
 }
 
-// One micro-batch and one update; seconds of each part. False when any part was disturbed.
+// Runs one micro-batch and one update; sets the seconds of each part. Returns false if any part was disturbed.
 static bool sample(bench_t *bench, const settings_t *settings, double seconds[PARTS]) {
   const int parts[] = {FORWARD, settings->split ? INPUT : BACKWARD, WEIGHT, UPDATE};
   bool undisturbed = true;
@@ -288,10 +288,10 @@ static bool sample(bench_t *bench, const settings_t *settings, double seconds[PA
 typedef struct {
   double seconds[PARTS][PAIRS_MAX];
   double ceilings[PAIRS_MAX], shares[PAIRS_MAX];
-  size_t pairs, disturbed; // disturbed: of those pairs
+  size_t pairs, disturbed; // disturbed: how many of the pairs
   size_t repeated;
-  double total_seconds; // of what the breakdown covers
-  size_t samples;       // of the breakdown
+  double total_seconds; // of the operations in the breakdown
+  size_t samples;       // in the breakdown
 } results_t;
 
 static double work_of(const bench_t *bench, const bl_layout_t *layout, double work[PARTS]) {
@@ -308,7 +308,7 @@ static double work_of(const bench_t *bench, const bl_layout_t *layout, double wo
 static void take_pairs(bench_t *bench, const settings_t *settings, double work, results_t *results) {
   double seconds[PARTS] = {0};
   run_part(bench, UPDATE);
-  sample(bench, settings, seconds); // warm
+  sample(bench, settings, seconds); // warms up
   bl_timed_reset();
   const size_t wanted = (size_t)settings->pairs;
   for (size_t tries = 0; results->pairs < wanted; tries++) {
@@ -329,7 +329,7 @@ static void take_pairs(bench_t *bench, const settings_t *settings, double work, 
     results->shares[results->pairs] = work / compute / ceiling;
     results->pairs++;
   }
-  // The breakdown comes from runs of its own: the ceiling uses the same operations.
+  // The breakdown has separate runs, because the ceiling uses the same operations.
   bl_timed_reset();
   for (results->samples = 0; results->samples < 3; results->samples++) {
     sample(bench, settings, seconds);
@@ -398,7 +398,7 @@ static bl_status_t run(const void *values, bl_error_t *err) {
 }
 
 int bl_bench_stage(int argc, char **argv) {
-  for (int i = 0; i < argc; i++) { // of a large model, on any device: options of its own
+  for (int i = 0; i < argc; i++) { // a large model, on any device, with options of its own
     if (strcmp(argv[i], "--model") == 0 || strncmp(argv[i], "--model=", 8) == 0) {
       return bl_bench_shard(argc, argv);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seconds of what a device is given: by events on the stream, or by the clock where everything is over on return.
+// Seconds of work on a device: by events on the stream, or by the clock if work is complete on return.
 //
 //   bl_stopwatch_t watch;
 //   status = bl_stopwatch_open(&watch, device, stream, err);
@@ -17,10 +17,10 @@ typedef struct bl_stopwatch {
   uint64_t start_ns;
 } bl_stopwatch_t;
 
-// Close it whether that succeeded or not.
+// Opens a stopwatch. Close it whether this succeeds or not.
 BL_MUST_USE bl_status_t bl_stopwatch_open(bl_stopwatch_t *watch, bl_device_t *device, bl_device_stream_t *stream,
                                           bl_error_t *err);
-void bl_stopwatch_close(bl_stopwatch_t *watch); // all zeros are fine
+void bl_stopwatch_close(bl_stopwatch_t *watch); // accepts a zeroed stopwatch
 BL_MUST_USE bl_status_t bl_stopwatch_start(bl_stopwatch_t *watch, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_stopwatch_stop(bl_stopwatch_t *watch, double *seconds, bl_error_t *err);
 

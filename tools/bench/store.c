@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A store on this machine, through libballast-client: lease operations per second and their latency with small blocks,
-// and the bandwidth of evictions and loads of large ones (store_bandwidth.c).
+// A store on this machine, used through libballast-client: lease operations per second and their latency with small
+// blocks, and the bandwidth of evictions and loads of large blocks (store_bandwidth.c).
 #include "bench.h"
 
 #include "base/sort.h"
@@ -141,7 +141,7 @@ static void print_paced(const char *what, uint64_t *latencies) {
          (double)latencies[slowest] / 1e3);
 }
 
-// Leases granted over the data connection (evict), and slots over RPC (reserve), one each millisecond.
+// Measures leases granted over the data connection (evict) and slots granted over RPC (reserve), one per millisecond.
 static bl_status_t measure_paced(bl_client_t *client, const bl_arena_t *source, bl_error_t *err) {
   static uint64_t evicts[PACED], reserves[PACED];
   bl_client_demand_t demand = {.bytes = SMALL_BYTES, .count = 1}, more = {.bytes = SMALL_BYTES, .count = 2};

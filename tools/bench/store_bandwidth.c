@@ -15,14 +15,14 @@
 
 #define BLOCKS    BL_STORE_BANDWIDTH_BLOCKS
 #define IN_FLIGHT 2u
-#define ROUNDS    20u // of products
+#define ROUNDS    20u // rounds of products
 
 typedef struct bench {
   const bl_store_bandwidth_options_t *options;
   bl_client_t *client;
   bl_bare_socket_t bare;
-  bl_arena_t source, destination; // BLOCKS each, where the blocks lie
-  bl_arena_t twin;                // of these in memory of the host, where blocks of a device go through it
+  bl_arena_t source, destination; // BLOCKS each: memory of the blocks
+  bl_arena_t twin;                // host mirror of these, if blocks of a device pass through host memory
   bl_mover_t *mover;              // NULL: the CPU copies
   uint64_t bytes, slots[BLOCKS];
 } bench_t;
@@ -94,7 +94,7 @@ static bl_status_t run_reference(bench_t *bench, double *seconds, bl_error_t *er
       status = bl_mover_copy(bench->mover, to, from, bench->bytes, err);
     } else {
       memcpy(to, from, bench->bytes);
-      __asm__ volatile("" : : "r"(bench->destination.base) : "memory"); // every copy is wanted
+      __asm__ volatile("" : : "r"(bench->destination.base) : "memory"); // the compiler must keep every copy
     }
   }
   *seconds = (double)(bl_clock_now_ns() - start_ns) * 1e-9;
@@ -124,7 +124,7 @@ static bl_status_t open_bench(bench_t *bench, bl_error_t *err) {
   bl_client_options_t options = {.size = sizeof options,
                                  .store = asked->address,
                                  .job = asked->device != NULL ? bl_path_name((bl_path_t)asked->path)
-                                                              : "bench", // a tier each
+                                                              : "bench", // one job per path: a tier each
                                  .stage = 100,
                                  .path = asked->path,
                                  .unverified = !asked->verified,
@@ -177,7 +177,7 @@ static bl_status_t compare(bench_t *bench, bl_error_t *err) {
   double evicts[BL_STORE_BANDWIDTH_PAIRS] = {0}, loads[BL_STORE_BANDWIDTH_PAIRS] = {0};
   double evict_ratios[BL_STORE_BANDWIDTH_PAIRS], load_ratios[BL_STORE_BANDWIDTH_PAIRS];
   bl_status_t status = BL_OK;
-  for (unsigned i = 0; i <= bench->options->pairs && status == BL_OK; i++) { // the first warms up
+  for (unsigned i = 0; i <= bench->options->pairs && status == BL_OK; i++) { // the first pair warms up
     unsigned at = i == 0 ? 0 : i - 1;
     double reference[2] = {0};
     status = run_reference(bench, &reference[0], err);
@@ -194,9 +194,9 @@ static bl_status_t compare(bench_t *bench, bl_error_t *err) {
   return status;
 }
 
-// ---- beside products
+// ---- transfers during products
 
-// A block out and back.
+// Evicts one block and loads it.
 static bl_status_t move_block(void *context, bl_error_t *err) {
   bench_t *bench = context;
   bl_client_ticket_t ticket;

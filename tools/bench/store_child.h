@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An activation-store as a process beside this one, in a folder of its own under /tmp.
+// An activation-store as a child process, in its own folder under /tmp.
 #ifndef BALLAST_BENCH_STORE_CHILD_H
 #define BALLAST_BENCH_STORE_CHILD_H
 
@@ -7,8 +7,8 @@
 
 typedef struct bl_store_child_options {
   uint64_t capacity_bytes, spill_bytes;
-  const char *device;   // its --device; NULL: the host
-  bool nccl_shared_gpu; // its --nccl-shared-gpu
+  const char *device;   // argument of --device; NULL: the host
+  bool nccl_shared_gpu; // --nccl-shared-gpu
 } bl_store_child_options_t;
 
 typedef struct bl_store_child {
@@ -18,8 +18,8 @@ typedef struct bl_store_child {
   bool ready, gone;
 } bl_store_child_t;
 
-// Of a zeroed one; waits until it serves. On failure stop is due all the same. What it says goes to standard error where
-// it has a device, else nowhere.
+// Starts the store in a zeroed `store` and waits until it serves. Call stop also after a failure. The store's output is
+// written to standard error if it has a device; otherwise it is discarded.
 BL_MUST_USE bl_status_t bl_store_child_start(bl_store_child_t *store, const bl_store_child_options_t *options,
                                              bl_error_t *err);
 void bl_store_child_stop(bl_store_child_t *store);

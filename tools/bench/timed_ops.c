@@ -52,7 +52,7 @@ static bl_timed_kind_t kinds[KINDS] = {
     [ADD_COLUMNS] = {.name = "add columns"},
 };
 
-// Where operations are only queued: a pair of events around each.
+// If operations are only queued: a pair of events around each.
 typedef struct span {
   bl_device_event_t *from, *to;
   int kind;
@@ -91,7 +91,7 @@ static void end_span(const span_t *span) {
   }
 }
 
-// Runs a statement and adds its time to a kind.
+// Runs a statement and adds its time to a kind of operation.
 #define TIMED(kind, statement)                                                                                         \
   do {                                                                                                                 \
     if (watch.off) {                                                                                                   \

@@ -12,7 +12,7 @@
 #define REQUESTS BL_BARE_IN_FLIGHT_MAX
 
 typedef struct echo {
-  grpc_call *call; // NULL: waits for one
+  grpc_call *call; // NULL: waits for a call
   gpr_timespec deadline;
   grpc_metadata_array metadata;
   grpc_byte_buffer *payload;
@@ -46,7 +46,7 @@ static void answer(echo_t *echo) {
   ops[2].data.send_status_from_server.status = GRPC_STATUS_OK;
   ops[3].op = GRPC_OP_RECV_CLOSE_ON_SERVER;
   ops[3].data.recv_close_on_server.cancelled = &echo->cancelled;
-  grpc_call_start_batch(echo->call, ops, 4, (char *)echo + 1, NULL); // an odd tag: the answer is out
+  grpc_call_start_batch(echo->call, ops, 4, (char *)echo + 1, NULL); // an odd tag: the answer is sent
 }
 
 static void release(echo_t *echo) {
@@ -62,7 +62,7 @@ static void *serve(void *argument) {
     if (event.type == GRPC_QUEUE_SHUTDOWN) {
       return NULL;
     }
-    if (event.tag == server) { // the server's own end
+    if (event.tag == server) { // the server has shut down
       grpc_completion_queue_shutdown(server->queue);
     } else if ((uintptr_t)event.tag % 2 == 1) {
       echo_t *echo = (echo_t *)(void *)((char *)event.tag - 1);
@@ -70,7 +70,7 @@ static void *serve(void *argument) {
       request(server, echo);
     } else if (event.success) {
       answer(event.tag);
-    } else { // given back at shutdown
+    } else { // a waiting request, returned at shutdown
       grpc_metadata_array_destroy(&((echo_t *)event.tag)->metadata);
     }
   }
