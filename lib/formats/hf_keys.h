@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Private to lib/formats: readers of config.json values by key, one for each type. If the key is absent or null, *value
-// is unchanged. BL_INVALID names the key, its value and what was expected. Thread: pure functions.
+// is unchanged. BL_INVALID names the key, its value and what was expected.
+//
+// Thread: pure functions.
 #ifndef BALLAST_FORMATS_HF_KEYS_H
 #define BALLAST_FORMATS_HF_KEYS_H
 

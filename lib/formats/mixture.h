@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses which of several data sets the n-th sequence of a run comes from, and counts how many came from it before.
+// Chooses which of several data sources the n-th sequence of a run comes from, and counts how many came from it before.
 // This is a pure function of n, so that every stage finds its data alone and a resumed run continues with the same
 // data.
 //

@@ -2,9 +2,9 @@
 // Which window of the data each sequence of a run reads. This is a pure function of (seed, step), so that every stage
 // finds its tokens alone and a resumed run continues with the same data (DESIGN.md section 5).
 //
-// Window w is tokens [w seq, w seq + seq] inclusive: seq inputs, and seq labels shifted by one. There are N =
-// floor((tokens - 1) / seq) windows. Sequence j of micro-batch i of step k (all from 0) has the number n = (k m + i) b
-// + j and reads
+// Window w is tokens [w seq, w seq + seq] inclusive: seq inputs, and seq labels shifted by one. There are
+// N = floor((tokens - 1) / seq) windows. Sequence j of micro-batch i of step k (all from 0) has the number
+// n = (k m + i) b + j and reads
 //   sequential   window n mod N
 //   shuffled     window P(n mod N), where P permutes 0..N-1; the seed gives another P for every epoch n / N
 // P is a four-round Feistel network, keyed by Philox, over the smallest even number of bits that holds N. It is

@@ -22,8 +22,8 @@
 //                         whole slot, which lives from R to W
 // Recomputed scores live inside their layer only. W reads the other recomputed segments. With a fused backward these
 // lie in workspace, one set however many blocks are in flight. With a split backward I writes them into the slot, which
-// keeps its size while evict_bytes shrinks. Segments that live from F come first, so an evicted block is the prefix [0,
-// evict_bytes) of its slot.
+// keeps its size while evict_bytes shrinks. Segments that live from F come first, so an evicted block is the prefix
+// [0, evict_bytes) of its slot.
 //
 // If a layer is in parts (model/split.h), a rank with k of them keeps its own rows of the outputs of norms and
 // residuals. Of the outputs of the products of a part it keeps all rows for each of its k parts, one part after the
@@ -31,9 +31,10 @@
 //
 // If sequences are cut into slices (pipeline.slices), a block is that of one slice: T = micro_batch * seq / slices.
 // What the attention of later slices reads from it is kept outside the slot in a *page of the KV cache*, also while the
-// block is evicted. The page holds the keys and values of every layer, [layers][parts here][b, seq / slices, 2
-// kv_width], from F of the slice to the end of its I. A second page of the same shape in float collects the gradients
-// that the backwards of later slices add to these keys and values, from the I of the last slice to the slice's own I.
+// block is evicted. The page holds the keys and values of every layer, [layers][parts here]
+// [b, seq / slices, 2 kv_width], from F of the slice to the end of its I. A second page of the same shape in float
+// collects the gradients that the backwards of later slices add to these keys and values, from the I of the last slice
+// to the slice's own I.
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_LAYOUT_H
@@ -113,7 +114,7 @@ static inline uint64_t bl_segment_end(const bl_segment_t *segment, uint64_t inde
   return segment->offset_bytes + segment->bytes - after * segment->part_bytes;
 }
 
-// How a back end wants the logits of the head, which are computed piece by piece (workspace.h). Zeros: the host's way.
+// How a back end wants the logits of the head, which are computed piece by piece (workspace.h). Zeros: as on the host.
 typedef struct bl_logits {
   uint64_t most;         // scalars of a piece, approximately; 0: BL_HEAD_LOGITS_ELEMENTS
   uint64_t row_multiple; // the row stride is a multiple of so many floats if layers are whole; 0: rows are dense

@@ -53,8 +53,7 @@ typedef struct bl_stage_memory_request {
   bl_layout_options_t options;
   bl_operation_memory_t operations;
   uint32_t micro_batches; // of a step
-  uint32_t batches;       // micro-batches whose tokens and labels exist at a time: 1, or all on a device that receives
-                          // them ahead
+  uint32_t batches;       // micro-batches of tokens and labels in memory: 1, or all if a device receives them ahead
   bool post_validation;   // train.post_validation: a second copy of weights and moments
   bool optimizer_on_host; // train.optimizer_memory: host
   uint32_t replicas;      // parallel.data; 0: one

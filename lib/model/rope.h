@@ -30,8 +30,7 @@ typedef struct bl_rope {
   double low_frequency, high_frequency; // of llama3: low < high
   double original;                      // of llama3 and long: sequence length of the first training, in tokens
   uint32_t dims;                        // the first `dims` dimensions of a head rotate, the others do not; even. 0: all
-  float divisors[2][BL_ROPE_DIVISORS];  // of long, by pair: [0] for sequences up to the original one, [1] for longer
-                                        // ones
+  float divisors[2][BL_ROPE_DIVISORS];  // of long, by pair: [0] in sequences up to the original one, [1] in longer ones
 } bl_rope_t;
 
 // Returns how many dimensions of a head rotate.

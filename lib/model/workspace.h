@@ -5,9 +5,10 @@
 // For layers it holds the segments that live inside one layer of an operation, then those that live from I to W of a
 // fused B. After them comes a tensor for the gradients that have no saved tensor to overwrite (dact, dnorm,
 // dattention), one after the other. With full recomputation, F uses the same bytes for the segments of its current
-// layer and for the x1 of this layer and the next. The head runs before the layers of its chunk and uses the same bytes
-// from the start: normalised hidden state, its statistics, losses, and logits (always float) piece by piece
-// (EXECUTION.md 6).
+// layer and for the x1 of this layer and the next.
+//
+// The head runs before the layers of its chunk and uses the same bytes from the start: normalised hidden state, its
+// statistics, losses, and logits (always float) piece by piece (EXECUTION.md 6).
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_MODEL_WORKSPACE_H
@@ -36,8 +37,7 @@ typedef struct bl_workspace {
   uint64_t stats_offset_bytes;   // of the final norm, after the normalised state [T, hidden]
   uint64_t losses_offset_bytes;  // [T] doubles
   uint64_t logits_stride;        // floats between rows of logits; 0: dense. Floats after the columns are never read
-  uint64_t logits_offset_bytes;  // float [head_rows, vocab]; if the vocabulary is in parts, [parts here][head_rows,
-                                 // columns of a part]
+  uint64_t logits_offset_bytes;  // float [head_rows, vocab]; in parts: [parts here][head_rows, columns of a part]
   uint64_t windows_offset_bytes; // used if one rank has all parts of a layer
   bl_windows_t windows;
 } bl_workspace_t;

@@ -21,7 +21,7 @@ typedef struct bl_timed_kind {
 // Returns a table that calls the operations of `ops` and adds up their times.
 const bl_ops_t *bl_timed_ops(const bl_ops_t *ops);
 void bl_timed_reset(void);
-void bl_timed_use_clock(void); // the initial mode; events must be collected first
+void bl_timed_use_clock(void); // the initial mode; work timed by events must have ended
 // Switches to events of `device` on `stream`, which bl_timed_collect adds up. NULL stream: the clock.
 void bl_timed_use_events(bl_device_t *device, bl_device_stream_t *stream);
 void bl_timed_pause(bool paused); // pauses timing

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An echo service on gRPC C core alone: the baseline with which `ballast-bench rpc` compares lib/rpc. It has no
-// protobuf, no loop and no second thread per side. Thread: start and stop on one thread; the server runs in its own
-// thread; a run belongs to its caller.
+// protobuf, no loop and no second thread per side.
+//
+// Thread: start and stop on one thread; the server runs in its own thread; a run belongs to its caller.
 #ifndef BALLAST_BENCH_BARE_RPC_ECHO_H
 #define BALLAST_BENCH_BARE_RPC_ECHO_H
 

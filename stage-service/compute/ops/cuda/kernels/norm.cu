@@ -121,8 +121,9 @@ template <typename E, bool Wide, bool Rms, int KEEP> struct kept_of {
 
 // dx may be dy, x or residual: a thread reads the packs that it writes before it writes them. Rows of dy, x and
 // residual are prefetched into a ring of `depth` slots in shared memory, where each thread reads its own packs. Mean
-// and deviation of the next row are prefetched as well. lines [gridDim][width] partial sums of gains, then (LayerNorm)
-// [gridDim][width] of biases; NULL: not wanted.
+// and deviation of the next row are prefetched as well.
+//
+// lines: partial sums of gains [gridDim][width], then (LayerNorm) of biases [gridDim][width]; NULL: not wanted.
 template <typename E, bool Wide, bool Rms, int KEEP>
 __global__ void __launch_bounds__(THREADS_MAX, KEEP == 1 ? 2 : 1)
     norm_backward(bl_count rows, unsigned width, float offset, const E *dy, const E *x, const float *__restrict__ gain,
