@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl completion: scripts that complete verbs, flags and the words of flags, from the tables of all verbs.
+// ballastctl completion: scripts that complete verbs, flags and the values of flags, from the tables of all verbs.
 #include "ballastctl/output.h"
 #include "ballastctl/verbs.h"
 
@@ -31,7 +31,7 @@ static void print_choices(const bl_option_t *row) {
   }
 }
 
-// "leases list" of "ballastctl leases list".
+// Returns "leases list" of "ballastctl leases list".
 static const char *path_of(const bl_flags_t *verb) {
   return strchr(verb->program, ' ') + 1;
 }
@@ -75,7 +75,7 @@ static void bash_values(const bl_flags_t *verb, void *context) {
   }
 }
 
-// Second words of groups: "get" of "leases get".
+// Completes the second argument of groups: "get" of "leases get".
 static void bash_groups(const bl_flags_t *verb, void *context) {
   const char *group = context, *path = path_of(verb);
   size_t length = strlen(group);
@@ -132,7 +132,7 @@ static void fish_text(const char *text) {
   }
 }
 
-// True while the command line has exactly the words of `path`.
+// A condition that is true while the command line has exactly the words of `path`.
 static void fish_condition(const char *path) {
   const char *space = strchr(path, ' ');
   if (space == NULL) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every key of a job file, from the table that reads them. docs/configuration.md is what --markdown prints.
+// ballastctl configuration: every key of a job file, from the table that reads them. docs/configuration.md is the
+// output of --markdown.
 #include "ballastctl/output.h"
 #include "ballastctl/verbs.h"
 

@@ -10,7 +10,7 @@ bl_status_t bl_ctl_input_file_read(const char *flag, const char *path, size_t li
   if (status == BL_OK) {
     return BL_OK;
   }
-  const bool failed = status == BL_IO; // any other file would do
+  const bool failed = status == BL_IO; // another file could not fail like this
   return bl_error_set(err, failed ? status : BL_INVALID, "%s%s%s", flag != NULL ? flag : "", flag != NULL ? " " : "",
                       fault.text);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that a command names to be read: the same exit code and words, whichever verb reads them. (Files to be written:
-// output_path.h.)
+// Input files that a command line names. All verbs that read one report the same exit code and the same message.
+// (Output files: output_path.h.)
 #ifndef BALLAST_BALLASTCTL_INPUT_FILE_H
 #define BALLAST_BALLASTCTL_INPUT_FILE_H
 
@@ -8,9 +8,9 @@
 
 #include <stddef.h>
 
-// bl_file_read of a file that a flag names, `flag` with its dashes, or a word without one (NULL). A file that is missing,
-// closed to us, no file or too large is a wrong word: BL_INVALID names the flag, the path and the cause. BL_IO: reading
-// failed.
+// bl_file_read of the file that a flag names. `flag` includes its dashes; NULL: the path is a positional argument.
+// BL_INVALID: the file is missing, not readable for us, not a regular file or too large; the message names the flag,
+// the path and the cause. BL_IO: reading failed.
 BL_MUST_USE bl_status_t bl_ctl_input_file_read(const char *flag, const char *path, size_t limit_bytes, char **bytes,
                                                size_t *size_bytes, bl_error_t *err);
 

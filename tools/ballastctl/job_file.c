@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-// The folder of a file, as an absolute path without links; the file exists.
+// Returns the folder of a file as an absolute path without links. The file must exist.
 static bl_status_t folder_of(const char *path, char folder[PATH_MAX], bl_error_t *err) {
   char resolved[PATH_MAX];
   if (realpath(path, resolved) == NULL) {

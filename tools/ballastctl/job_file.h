@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job file and the overrides that a command line names, for every verb that takes them.
+// The job file and the overrides of a command line, for every verb that takes them.
 #ifndef BALLAST_BALLASTCTL_JOB_FILE_H
 #define BALLAST_BALLASTCTL_JOB_FILE_H
 
@@ -13,11 +13,11 @@
     .help = "Override a key of the job; may be repeated. ballastctl configuration lists the keys."                     \
   }
 
-// Reads the job; `last` ("train.steps=9") is set after `sets`, NULL: nothing. BL_INVALID whatever is wrong with it, the
-// file missing too: a wrong job is exit code 2. On success the caller cleans the job up.
+// Reads the job. `last` ("train.steps=9") is set after `sets`; NULL: nothing. BL_INVALID: any error, a missing file
+// included, so that a wrong job is exit code 2. On success the caller cleans the job up.
 BL_MUST_USE bl_status_t bl_ctl_job_read(const char *path, const bl_text_list_t *sets, const char *last, bl_job_t *job,
                                         bl_error_t *err);
-// bl_training_init, with the same rule for statuses. The second one is for a run, whose policy may change.
+// bl_training_init with the same rule for statuses. The second function is for a run, whose policy may change.
 BL_MUST_USE bl_status_t bl_ctl_job_resolve(const bl_job_t *job, bl_training_t *training, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_ctl_job_resolve_run(const bl_job_t *job, bl_training_t *training, bl_error_t *err);
 

@@ -74,7 +74,7 @@ static void print_markdown(void) {
   bl_ctl_visit(visit_markdown, NULL);
 }
 
-// Each with the statuses that become it, and what a Job of Kubernetes makes of it.
+// Prints each exit code with the statuses that map to it, and how a Kubernetes Job reacts to it.
 static void print_exit_codes(void) {
   printf("| code | meaning | statuses, with gRPC's code | the driver's Job |\n| --- | --- | --- | --- |\n");
   for (size_t i = 0; i < BL_EXITS; i++) {

@@ -11,7 +11,7 @@ const char *const bl_ctl_output_names[] = {"table", "wide", "json", "ndjson", "y
 
 #define CELL_BYTES 256
 
-// The value of a row as it stands in a table cell: texts without quotes, absent and empty ones as "-".
+// Returns the value of a row as a table cell: texts without quotes, absent and empty ones as "-".
 static const char *cell_text(const json_t *row, const bl_ctl_column_t *column, char text[CELL_BYTES]) {
   const json_t *value = json_object_get(row, column->key);
   if (value == NULL || json_is_null(value)) {
@@ -38,7 +38,7 @@ static const char *cell_text(const json_t *row, const bl_ctl_column_t *column, c
   return text;
 }
 
-// Columns that a terminal shows for a text: its UTF-8 sequences.
+// Returns the columns that a terminal uses for a text: its number of UTF-8 sequences.
 static int width_of(const char *text) {
   int width = 0;
   for (; *text != '\0'; text++) {
@@ -92,12 +92,12 @@ static bool is_empty(const json_t *value) {
   return json_is_array(value) ? json_array_size(value) == 0 : json_object_size(value) == 0;
 }
 
-// Block style; scalars in JSON's spelling, which YAML reads the same.
+// Prints block style, with scalars in JSON's spelling, which YAML reads the same.
 static void print_yaml(const json_t *value, int indent, bool in_list, FILE *stream) {
   size_t i;
   const char *key;
   json_t *member;
-  bool first = in_list; // the first key of a mapping in a list stands behind its dash
+  bool first = in_list; // the first key of a mapping in a list follows its dash
   if (json_is_object(value) && !is_empty(value)) {
     json_object_foreach((json_t *)(uintptr_t)value, key, member) {
       bool nested = (json_is_object(member) || json_is_array(member)) && !is_empty(member);

@@ -40,15 +40,16 @@ typedef struct bl_ctl_column {
   bool bytes;        // tables show the number as "1.5 GiB"
 } bl_ctl_column_t;
 
-// `rows` is an array of objects; borrowed. BL_IO when the stream fails. BL_INTERNAL where `rows` or `object` is NULL, since
-// something in it was no number or memory ran out: nothing is printed.
+// Prints `rows`, an array of objects; borrowed. BL_IO: the stream failed. BL_INTERNAL: `rows` or `object` is NULL,
+// because one of its values is not a finite number or memory ran out; nothing is printed.
 BL_MUST_USE bl_status_t bl_ctl_print_rows(bl_ctl_output_t output, const bl_ctl_column_t *columns, size_t column_count,
                                           const json_t *rows, FILE *stream);
-// One object: json and yaml print it alone, the others as a table of one row.
+// Prints one object: alone as json and yaml, as a table of one row in the other formats.
 BL_MUST_USE bl_status_t bl_ctl_print_object(bl_ctl_output_t output, const bl_ctl_column_t *columns, size_t column_count,
                                             const json_t *object, FILE *stream);
-// What a verb goes on with once it has printed: `status`, and where that is an error a message with the cause. That
-// nobody reads any more, as in `... | head -1`, is none: BL_OK. Comes right after the printing: errno says why it failed.
+// Converts the status of printing into the status of the verb: on an error, `err` gets a message with the cause. A
+// reader that closed the pipe, as in `... | head -1`, is not an error: BL_OK. Call it right after printing, because it
+// reads errno.
 BL_MUST_USE bl_status_t bl_ctl_printed(bl_status_t status, bl_error_t *err);
 
 #endif

@@ -14,7 +14,7 @@ static bl_status_t cannot(const char *flag, const char *path, int failure, const
   return bl_error_set(err, bl_status_from_errno(failure), "--%s %.400s: cannot be written: %s", flag, path, why);
 }
 
-// Of the file that is not there yet.
+// Checks the folder of a file that does not exist yet.
 static bl_status_t check_folder(const char *flag, const char *path, bl_error_t *err) {
   char folder[PATH_MAX];
   const char *slash = strrchr(path, '/');

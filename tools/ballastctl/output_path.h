@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that a verb is to write, looked at before it works: nothing is lost to a folder that is not there.
+// Checks of output files before a verb starts to work, so that no work is lost to a missing folder.
 #ifndef BALLAST_BALLASTCTL_OUTPUT_PATH_H
 #define BALLAST_BALLASTCTL_OUTPUT_PATH_H
 
 #include "base/error.h"
 #include "base/library.h"
 
-// `flag` without its dashes; a path of NULL is fine. Nothing is created or changed. Errors name the flag, the path and what is
-// in the way: BL_NOT_FOUND, BL_DENIED, BL_INVALID, BL_IO.
+// Checks that `path` can be written. `flag` is given without its dashes; a NULL path is fine. Creates and changes
+// nothing. BL_NOT_FOUND, BL_DENIED, BL_INVALID, BL_IO: the message names the flag, the path and the obstacle.
 BL_MUST_USE bl_status_t bl_ctl_output_path_check(const char *flag, const char *path, bl_error_t *err);
-// That, of a picture: the name must end in .svg or .png, too.
+// The same for a picture, whose name must end in .svg or .png.
 BL_MUST_USE bl_status_t bl_ctl_picture_path_check(const char *flag, const char *path, bl_error_t *err);
 
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the other programs of Ballast are.
+// Finds the other programs of Ballast.
 #ifndef BALLAST_BALLASTCTL_PROGRAM_H
 #define BALLAST_BALLASTCTL_PROGRAM_H
 
 #include <limits.h>
 
-// The program of that name beside this one, in `path`, else `name`, which PATH may have.
+// Returns the path of the program `name` next to this one, written to `path`; else `name` itself, to be found in PATH.
 const char *bl_ctl_program_path(const char *name, char path[PATH_MAX]);
 
 #endif

@@ -24,7 +24,8 @@ static bl_status_t secure(const bl_tls_flags_t *flags, bl_error_t *err) {
   return BL_OK;
 }
 
-// "--name" with its value behind '=' or in the next word; *used is how many words that takes, 0: it is another flag.
+// Reads "--name" with its value after '=' or in the next argument. *used: the number of arguments consumed; 0: it is
+// another flag.
 static bl_status_t read_flag(const char *name, char *const *words, int left, char **value, int *used, bl_error_t *err) {
   size_t length = strlen(name);
   *used = 0;
@@ -48,7 +49,7 @@ bl_status_t bl_ctl_security_take(int *argc, char **argv, bl_error_t *err) {
   int kept = 1;
   for (int i = 1; i < *argc;) {
     int used = 0;
-    if (strcmp(argv[i], "--") == 0) { // words after it are no flags
+    if (strcmp(argv[i], "--") == 0) { // arguments after it are not flags
       while (i < *argc) {
         argv[kept++] = argv[i++];
       }
@@ -74,7 +75,7 @@ bl_status_t bl_ctl_security_take(int *argc, char **argv, bl_error_t *err) {
   return secure(&given.flags, err);
 }
 
-// The driver runs in another folder.
+// Sets an absolute path, because the driver runs in another folder.
 static bl_status_t set_path(char **key, const char *path, bl_error_t *err) {
   char *absolute = realpath(path, NULL);
   if (absolute == NULL) {

@@ -5,9 +5,10 @@
 
 #include "config/job.h"
 
-// Takes these flags out of the words and secures what the process connects to.
+// Removes these flags from the arguments and sets the process's TLS credentials for outgoing connections.
 BL_MUST_USE bl_status_t bl_ctl_security_take(int *argc, char **argv, bl_error_t *err);
-// Before a run: the flags go into its job, for the driver that reads it; without flags the job's own keys count here.
+// Called before a run. Writes the flags into its job, for the driver that reads it. Without flags the job's own keys
+// apply to this process.
 BL_MUST_USE bl_status_t bl_ctl_security_for_job(bl_job_t *job, bl_error_t *err);
 void bl_ctl_security_cleanup(void);
 

@@ -52,7 +52,7 @@ int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb
     root = verbs;
     root_count = verb_count;
   }
-  if (visiting) { // a group of verbs was asked for its help
+  if (visiting) { // help was requested for a group of verbs
     visit_verbs(verbs, verb_count);
     return 0;
   }
@@ -93,7 +93,7 @@ int bl_ctl_run(const bl_flags_t *flags, void *arguments, bl_ctl_body_fn body, in
 }
 
 int bl_ctl_finish(bl_status_t status, const bl_error_t *err) {
-  if (status != BL_OK) { // a fault of the command line names the verb, too: "ballastctl run: ..."
+  if (status != BL_OK) { // an error of the command line names the verb, too: "ballastctl run: ..."
     bool named = strncmp(err->text, "ballastctl ", strlen("ballastctl ")) == 0;
     fprintf(stderr, "%s%s\n", named ? "" : "ballastctl: ", err->text);
   }

@@ -26,26 +26,27 @@
 typedef struct bl_ctl_verb {
   const char *name;
   const char *summary; // for the list of verbs; NULL: not listed
-  // `argv` holds the words after the verb. Returns the exit code of the program (DESIGN.md section 7).
+  // `argv` holds the arguments after the verb. Returns the exit code of the program (DESIGN.md section 7).
   int (*run)(int argc, char *const *argv);
 } bl_ctl_verb_t;
 
-// Runs the verb that argv[0] names; --help lists them, an unknown one names the nearest. `program` is what the user
-// typed so far, for messages.
+// Runs the verb that argv[0] names. --help lists the verbs; for an unknown verb the message names the nearest.
+// `program` is what the user typed so far, for messages.
 int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb_count, int argc, char *const *argv);
 
-// Visits the flags of every verb, those of groups of verbs one by one, in order; the verbs are those of the first
-// bl_ctl_dispatch, the program's. For completions and manuals.
+// Visits the flags of every verb in order; for a group of verbs, those of each of its verbs. The verbs are those of the
+// first bl_ctl_dispatch, the program's. Used for completions and manuals.
 void bl_ctl_visit(bl_flags_visit_fn visit, void *context);
 const bl_ctl_verb_t *bl_ctl_verbs(size_t *count);
 
-// What a verb does once its flags are read: `arguments` is what its table fills, `words` what is no flag.
+// The body of a verb, called once its flags are read. `arguments` is what its table fills, `words` the positional
+// arguments.
 typedef bl_status_t (*bl_ctl_body_fn)(void *arguments, const bl_flags_result_t *words, bl_error_t *err);
-// A verb from its flags to its exit code: reads them into `arguments`, prints their help or calls `body`, and frees what
-// `arguments` owns.
+// Runs a verb from its flags to its exit code: reads them into `arguments`, prints their help or calls `body`, and
+// frees what `arguments` owns.
 int bl_ctl_run(const bl_flags_t *flags, void *arguments, bl_ctl_body_fn body, int argc, char *const *argv);
 
-// Ends a verb: prints the error, if it is one, as "ballastctl: TEXT" and returns the exit code of `err->status`.
+// Ends a verb. Prints an error as "ballastctl: TEXT" and returns the exit code of `err->status`.
 int bl_ctl_finish(bl_status_t status, const bl_error_t *err);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every verb of ballastctl.
+// All verbs of ballastctl.
 #ifndef BALLAST_BALLASTCTL_VERBS_H
 #define BALLAST_BALLASTCTL_VERBS_H
 
@@ -30,11 +30,11 @@ extern const bl_ctl_verb_t bl_ctl_stores_verb;
 extern const bl_ctl_verb_t bl_ctl_trace_verb;
 extern const bl_ctl_verb_t bl_ctl_version_verb;
 
-// Of `leases watch` and `schedule frontier`, each in a file of its own.
+// `leases watch` and `schedule frontier`, each in a file of its own.
 int bl_ctl_leases_watch(int argc, char *const *argv);
 int bl_ctl_schedule_frontier(int argc, char *const *argv);
 
-// What --version in the place of a verb prints: this program and its libraries, a line each. The exit code.
+// Prints this program and its libraries, one per line, for --version in place of a verb. Returns the exit code.
 int bl_ctl_print_version(void);
 
 #endif

@@ -54,7 +54,7 @@ int bl_ctl_print_version(void) {
   return 0;
 }
 
-// Loading NVIDIA's takes a moment, so not where they are not shown.
+// Loading NVIDIA's libraries takes a moment, so they are loaded only if they are shown.
 static bl_status_t add_libraries(json_t *version) {
   bl_device_library_t loaded[BL_DEVICE_LIBRARIES];
   for (size_t i = 0; i < LINKED; i++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl leases watch: changes of stores as they happen. It never skips one: it goes on from the revision after the
-// last one printed, and when that is not possible (history is shorter, or the store was started again) it ends and says
-// so.
+// ballastctl leases watch: prints changes of stores as they happen. It never skips a change: it continues from the
+// revision after the last one printed. If that is not possible (the store's history begins later, or the store was
+// restarted), it ends with a message.
 #include "ballastctl/calls.h"
 #include "ballastctl/cluster/store_ask.h"
 #include "ballastctl/verbs.h"
@@ -19,10 +19,10 @@
 
 #define RETRY_MS   200
 #define READER_MS  500
-#define TIMEOUT_MS 10000 // how long a store may be away: longer than a hiccup of a network
+#define TIMEOUT_MS 10000 // how long a store may be unreachable: longer than a short network failure
 
 typedef struct arguments {
-  bl_ctl_store_arguments_t common; // first: bl_ctl_stores_act
+  bl_ctl_store_arguments_t common; // must be first for bl_ctl_stores_act
   int64_t from_revision, events;
 } arguments_t;
 
@@ -34,7 +34,7 @@ typedef struct watched {
   bl_ctl_store_t *store;
   bl_timer_t *retry;
   char incarnation[40]; // "": not known yet
-  uint64_t next;        // revision; 0: the next one, whatever it is
+  uint64_t next;        // revision to continue from; 0: not known yet, the next one
   uint64_t away_since_ms;
 } watched_t;
 
@@ -44,7 +44,7 @@ struct watch {
   const bl_ctl_stores_t *known;
   watched_t *stores;
   size_t count, first; // first: number of stores[0]
-  bool one_lease;      // only changes of `lease`
+  bool one_lease;      // print only changes of `lease`
   uint64_t lease;
   uint64_t printed;
   bool headed, ended;
@@ -73,7 +73,7 @@ static const char *text_of(const json_t *value, char text[64]) {
   return json_is_string(value) ? json_string_value(value) : "-";
 }
 
-// Columns of fixed width: what comes later is not known.
+// Prints a row with columns of fixed width, because later rows are not known yet.
 static void print_row(const json_t *event, bool heading) {
   char text[64];
   for (size_t i = 0; i < CELLS; i++) {
@@ -149,7 +149,7 @@ static void on_event(json_t *event, void *context) {
   bl_ctl_store_set_of(watch->known, store->number, event);
   json_object_set_new(event, "lease", json_string(name));
   if (print_event(watch, event) != BL_OK) {
-    // Nobody reads any more, as in `... | head -1`: that is no fault of the watch.
+    // The reader has closed the pipe, as in `... | head -1`: not an error of the watch.
     bool closed = errno == EPIPE;
     end(watch, closed ? BL_OK : BL_IO, "cannot print: %s", strerror(errno));
   } else if (++watch->printed == (uint64_t)watch->arguments->events ||
@@ -167,7 +167,7 @@ static void lost(watched_t *store, const bl_error_t *err) {
   if (store->away_since_ms == 0) {
     store->away_since_ms = now_ms;
   }
-  // Before the first connection the time is --timeout's, as for every other verb.
+  // Before the first connection the timeout is that of --timeout, as for every other verb.
   uint64_t timeout_ms =
       store->incarnation[0] == '\0' ? (uint64_t)(watch->arguments->common.timeout_seconds * 1000) : TIMEOUT_MS;
   if (away && store->incarnation[0] != '\0' && now_ms - store->away_since_ms < timeout_ms) {
@@ -219,7 +219,7 @@ static void on_status(json_t *value, const bl_error_t *err, void *context) {
   }
   snprintf(store->incarnation, sizeof store->incarnation, "%.39s", incarnation);
   store->away_since_ms = 0;
-  if (store->next == 0) { // so that a connection lost before the first change misses none
+  if (store->next == 0) { // so that a connection lost before the first change misses no change
     store->next = (uint64_t)json_integer_value(json_object_get(value, "revision")) + 1;
   }
   bl_error_t fault;
@@ -242,7 +242,7 @@ static void on_retry(bl_timer_t *timer, void *context) {
   connect(context);
 }
 
-// Whether somebody still reads: without a change to print, nothing else would tell.
+// Checks whether the reader still exists. Without a change to print, nothing else would detect it.
 static void look_at_reader(bl_timer_t *timer, void *context) {
   (void)timer;
   struct pollfd reader = {.fd = STDOUT_FILENO};
@@ -300,7 +300,7 @@ static bl_status_t run_watch(watch_t *watch, const bl_text_list_t *addresses, bl
   return status;
 }
 
-// One lease: its store alone is watched, and the lease must be there.
+// Selects one lease: only its store is watched, and the lease must exist.
 static bl_status_t watch_lease(watch_t *watch, const bl_text_list_t *addresses, const char *name, bl_error_t *err) {
   size_t number;
   json_t *lease = NULL;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl leases: what stores hold, for whom; list, get, revoke. watch is lease_watch.c.
+// ballastctl leases: what stores hold, and for whom; list, get, revoke. watch is in lease_watch.c.
 #include "ballastctl/cluster/store_ask.h"
 #include "ballastctl/verbs.h"
 
@@ -11,7 +11,7 @@
 
 static const bl_ctl_column_t columns[] = {
     {.key = "lease", .title = "LEASE"},
-    BL_CTL_STORE_OF_COLUMN, // at a host's the stage is the number of a rank
+    BL_CTL_STORE_OF_COLUMN, // at a host store the stage is the number of a rank
     {.key = "state", .title = "STATE"},
     {.key = "job", .title = "JOB"},
     {.key = "stage", .title = "STAGE", .right = true},
@@ -33,14 +33,14 @@ static const bl_ctl_column_t columns[] = {
 static const char *const states[] = {"", "reserved", "writing", "sealed", "loading", "lost", "quarantined", NULL};
 
 typedef struct arguments {
-  bl_ctl_store_arguments_t common; // first: bl_ctl_stores_act
+  bl_ctl_store_arguments_t common; // must be first for bl_ctl_stores_act
   char *job, *session;
   int state;
   int64_t generation;
   bool dry_run;
 } arguments_t;
 
-// The lease's name goes first, so that it is the first member everywhere.
+// Puts the lease's name in front, so that it is the first member in every format.
 static json_t *named(json_t *lease, const bl_ctl_stores_t *stores, size_t store) {
   char name[48];
   snprintf(name, sizeof name, "%zu/%" PRId64, store, (int64_t)json_integer_value(json_object_get(lease, "id")));
@@ -147,7 +147,7 @@ static bl_status_t revoke_leases(const arguments_t *arguments, const bl_text_lis
                                  const bl_flags_result_t *words, json_t *rows, bl_error_t *err) {
   size_t failed = 0, stores[BL_FLAGS_POSITIONAL];
   bl_ctl_store_question_t questions[BL_FLAGS_POSITIONAL];
-  for (size_t i = 0; i < words->positional_count; i++) { // all names are right before the first lease goes
+  for (size_t i = 0; i < words->positional_count; i++) { // checks all names before the first lease is revoked
     questions[i] = (bl_ctl_store_question_t){.kind = arguments->dry_run ? BL_CTL_STORE_GET : BL_CTL_STORE_REVOKE,
                                              .generation = (uint64_t)arguments->generation};
     bl_status_t status = bl_ctl_lease_parse(words->positional[i], addresses->count, &stores[i], &questions[i].id, err);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// "NAME-stage-0-0.NAME-..." must stay below the 63 bytes of a DNS label.
+// "NAME-stage-0-0.NAME-..." must stay within the 63 bytes of a DNS label.
 #define NAME_MAX_BYTES 40
 #define ADDRESS_BYTES  160
 
@@ -23,8 +23,8 @@ bl_status_t bl_ctl_overlay_check_name(const char *name, bl_error_t *err) {
                             name, NAME_MAX_BYTES);
 }
 
-// Addresses of one program of every rank, in their order: pods of `set` in `domain`. `port` is that of the first of a
-// pair, ten more that of its partner when both live in one pod.
+// Returns the addresses of one program of every rank, in their order: pods of `set` in `domain`. `port` is for the
+// first of a pair; its partner's is ten higher if both are in one pod.
 static char *addresses(const bl_ctl_overlay_t *o, const char *key, const char *set, const char *domain, unsigned port) {
   size_t room = 64 + (size_t)bl_grid_ranks(&o->grid) * ADDRESS_BYTES, used;
   char *text = malloc(room);
@@ -64,7 +64,7 @@ char *bl_ctl_overlay_host_stores(const bl_ctl_overlay_t *o) {
     return NULL;
   }
   used = (size_t)snprintf(text, room, "services.host_stores=[");
-  for (uint32_t pod = 0; pod < pod_count(o); pod++) { // by whose host name a stage finds its own
+  for (uint32_t pod = 0; pod < pod_count(o); pod++) { // a stage finds its own store by this host name
     used += (size_t)snprintf(text + used, room - used, "%s%s-stage-%u.%s-stage:7820", pod == 0 ? "" : ", ", o->name,
                              pod, o->name);
   }
@@ -80,7 +80,7 @@ static void print_components(const bl_ctl_overlay_t *o, FILE *stream) {
   const struct {
     bool wanted;
     const char *name;
-  } components[] = {{o->jobset, "jobset"}, // those that follow patch what it brings
+  } components[] = {{o->jobset, "jobset"}, // must be before components that patch it
                     {o->cuda, "cuda"},
                     {o->paired, "pair-pod"},
                     {o->volumes, "shared-volumes"},
@@ -102,17 +102,17 @@ static void print_images(const bl_ctl_overlay_t *o, FILE *stream) {
   fprintf(stream, "images:\n");
   for (size_t i = 0; i < 3; i++) {
     const char *variant = o->cuda && i < 2 ? "-cuda" : ""; // the driver computes nothing
-    if (i != 1 || !o->paired) {                            // a pair's stores are in its stages' image
+    if (i != 1 || !o->paired) {                            // a pair's stores use the stages' image
       fprintf(stream, "  - {name: ballast-%s%s, newName: %sballast-%s%s, newTag: \"%s\"}\n", programs[i], variant,
               o->images, programs[i], variant, o->tag);
     }
   }
-  if (!o->paired || o->cuda) { // of the driver's preflight
+  if (!o->paired || o->cuda) { // for the driver's preflight
     fprintf(stream, "  - {name: ballast-tools, newName: %sballast-tools, newTag: \"%s\"}\n", o->images, o->tag);
   }
 }
 
-// Where a JobSet of deploy/k8s/components/jobset has the pods of its job: 0 the stages', 1 the driver's.
+// JSON path of the pods in a JobSet of deploy/k8s/components/jobset: 0 the stages', 1 the driver's.
 #define JOBSET_POD(job) "/spec/replicatedJobs/" #job "/template/spec/template/spec"
 
 static void print_stage_patch(const bl_ctl_overlay_t *o, FILE *stream) {
@@ -177,14 +177,14 @@ static void print_store_patch(const bl_ctl_overlay_t *o, FILE *stream) {
           mebibytes(o->pods.store_bytes), (unsigned long long)o->pods.capacity_bytes);
 }
 
-// Nothing listens there without a host store, so nobody else asks.
+// Adds the metrics port of host stores. Without a host store nothing listens there, so it is not in the base.
 static void print_host_metrics(FILE *stream) {
   fprintf(stream, "  - target: {kind: PodMonitor, name: ballast}\n"
                   "    patch: |-\n"
                   "      - {op: add, path: /spec/podMetricsEndpoints/-, value: {port: metrics-host, interval: 5s}}\n");
 }
 
-// Neighbours that stay on a node: a pair of stages, all tensor ranks of both.
+// Sets how many neighbours must share a node: a pair of stages, with all tensor ranks of both.
 static void print_slices(const bl_ctl_overlay_t *o, const char *target, const char *template, FILE *stream) {
   fprintf(stream,
           "  - target: {%s}\n"

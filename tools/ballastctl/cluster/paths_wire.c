@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EACH_MS  5000 // of a store, and of a rendezvous
+#define EACH_MS  5000 // for one store, and for one rendezvous
 #define SPARE_MS 5000
 
 typedef enum { PLACES, MEETING, CLOSING, ROUNDS } round_t;
@@ -22,7 +22,7 @@ typedef struct guest {
   party_t *party;
   bl_ctl_explorer_t *stage;
   uint32_t number;
-  bl_rpc_channel_t *channel; // NULL: not asked (any more)
+  bl_rpc_channel_t *channel; // NULL: not asked, or no longer
 } guest_t;
 
 struct party {
@@ -40,7 +40,7 @@ static bool is_there(const bl_ctl_explorer_t *stage) {
 
 static void keep_path(bl_ctl_explorer_t *stage, const Ballast__V1__ProbedPath *from) {
   if (stage->path_count >= stage->store_count + stage->peer_count) {
-    return; // more than was asked for
+    return; // more than was requested
   }
   bl_ctl_path_t *path = &stage->paths[stage->path_count++];
   *path = (bl_ctl_path_t){.store = from->store, .number = from->number, .round_ns = from->round_ns};
@@ -111,7 +111,7 @@ typedef struct question {
   char **gpus;
 } question_t;
 
-bool bl_ctl_machines_are_same(const char *machine, const char *other) { // one with a "?" is like no other
+bool bl_ctl_machines_are_same(const char *machine, const char *other) { // a name with a "?" equals no other
   return machine != NULL && other != NULL && machine[0] != '\0' && strchr(machine, '?') == NULL &&
          strcmp(machine, other) == 0;
 }
@@ -120,7 +120,7 @@ bool bl_ctl_explorers_are_near(const bl_ctl_explorer_t *a, const bl_ctl_explorer
   return bl_ctl_machines_are_same(a->place.machine, b->place.machine);
 }
 
-// The GPUs of other stages on its machine.
+// Asks about the GPUs of other stages on its machine.
 static void ask_for_gpus(const guest_t *guest, question_t *q) {
   const bl_ctl_exploration_t *exploration = guest->party->exploration;
   for (size_t i = 0; guest->stage->gpu[0] != '\0' && i < exploration->count; i++) {

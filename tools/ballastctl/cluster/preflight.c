@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl preflight: whether what a job needs of its services is there, before anything runs.
+// ballastctl preflight: checks that the services of a job have what it needs, before anything runs.
 #include "ballastctl/cluster/checklist.h"
 #include "ballastctl/cluster/preflight_paths.h"
 #include "ballastctl/cluster/probe_wire.h"
@@ -25,9 +25,9 @@
 
 #define HOST_BYTES    256
 #define SUBJECT_BYTES BL_GRID_NAME_BYTES
-// A wall clock that was never set says 1970; certificates are judged by it.
+// A wall clock that was never set is in 1970; certificates are checked against it.
 #define CLOCK_FLOOR_NS (UINT64_C(1704067200) * BL_NS_PER_S) // 2024-01-01
-// How far clocks may be apart. An answer takes up to two seconds itself.
+// Tolerated difference between clocks. An answer itself takes up to two seconds.
 #define CLOCK_TOLERANCE_SECONDS 5
 
 typedef struct arguments {
@@ -66,9 +66,9 @@ static const bl_flags_t flags = {
     .positional_minimum = 1,
     .positional_maximum = 1};
 
-// ---- names -------------------------------------------------------------------------------------------------------------
+// ---- names ----------------------------------------------------------------------------------------------------------
 
-// The host in "host:port" or "[ipv6]:port"; false for a unix socket.
+// Extracts the host of "host:port" or "[ipv6]:port". Returns false for a unix socket.
 static bool host_of(const char *address, char host[HOST_BYTES]) {
   const char *colon = strrchr(address, ':');
   if (strncmp(address, "unix:", 5) == 0 || colon == NULL) {
@@ -79,7 +79,7 @@ static bool host_of(const char *address, char host[HOST_BYTES]) {
   return true;
 }
 
-// True when the name has an address, or the address needs no name.
+// Returns true if the name has an address, or the address needs no name.
 static bool check_name(bl_ctl_checklist_t *list, const char *subject, const char *address, uint64_t deadline_ns) {
   char host[HOST_BYTES], numeric[64] = "", text[HOST_BYTES + sizeof numeric + 4];
   struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
@@ -93,7 +93,7 @@ static bool check_name(bl_ctl_checklist_t *list, const char *subject, const char
   }
   hints.ai_flags = 0;
   int failure = getaddrinfo(host, NULL, &hints, &found);
-  // A name server that starts; a name that comes with its pod.
+  // The name server may still be starting, or the name may appear with its pod.
   while ((failure == EAI_AGAIN || failure == EAI_NONAME) && bl_clock_now_ns() < deadline_ns) {
     nanosleep(&(struct timespec){.tv_nsec = 200 * (long)BL_NS_PER_MS}, NULL);
     failure = getaddrinfo(host, NULL, &hints, &found);
@@ -115,7 +115,7 @@ static bool check_name(bl_ctl_checklist_t *list, const char *subject, const char
 
 // ---- certificate and clock -----------------------------------------------------------------------------------------
 
-// False: nothing can be asked with this certificate.
+// Returns false if the certificate cannot be used for calls.
 static bool check_security(bl_ctl_checklist_t *list, bl_job_t *job) {
   bl_error_t err = {0};
   uint64_t wall_ns = bl_clock_wall_ns();
@@ -143,11 +143,11 @@ static bool check_security(bl_ctl_checklist_t *list, bl_job_t *job) {
   return status == BL_OK;
 }
 
-// ---- services ------------------------------------------------------------------------------------------------------------
+// ---- services -------------------------------------------------------------------------------------------------------
 
-// Of the services that a job names.
+// Checks of the services that a job names.
 typedef struct services {
-  bl_ctl_probe_t *probes; // [count] those that can be asked
+  bl_ctl_probe_t *probes; // [count] those with a valid address
   size_t count;
   bool *well;                  // [ranks] stages: no check failed
   bl_ctl_store_seen_t *stores; // [bl_job_store_count]
@@ -159,7 +159,7 @@ static const char *subject_of(const bl_job_t *job, const bl_ctl_probe_t *probe, 
                       : bl_grid_name(&grid, probe->number, subject);
 }
 
-// What a plan reserves at one of its stores, for one plane.
+// Returns the bytes that a plan reserves at one of its stores, for one plane.
 static uint64_t plan_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t store) {
   uint64_t bytes = 0;
   for (uint32_t s = 0; s < holdings->devices; s++) {
@@ -169,13 +169,13 @@ static uint64_t plan_bytes(const bl_training_t *training, const bl_holdings_t *h
   return bytes;
 }
 
-// What the plan reserves at the store of a rank, 0 where there is no such device.
+// Returns the bytes that the plan reserves at the store of a rank; 0 if there is no such device.
 static uint64_t room_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t rank) {
   const uint32_t device = bl_grid_seat(&training->grid, rank).stage;
   return device < holdings->devices ? plan_bytes(training, holdings, device) : 0;
 }
 
-// The same of a host store, for all planes that share it.
+// The same for a host store, summed over all planes that share it.
 static uint64_t host_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t host) {
   const bl_hosts_t *hosts = &training->hosts;
   uint64_t most = 0;
@@ -227,8 +227,7 @@ static void note_probe(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_c
                        "the plan takes %s, %s are free: start it with more --capacity, or end what holds its leases "
                        "(ballastctl leases list)",
                        needs, has);
-  } else if (of_host &&
-             probe->capacity_bytes < (uint64_t)job->balance.host.value) { // another policy may take all of it
+  } else if (of_host && probe->capacity_bytes < (uint64_t)job->balance.host.value) { // another policy may use all of it
     bl_bytes_format(probe->capacity_bytes, has);
     bl_bytes_format((uint64_t)job->balance.host.value, needs);
     (void)bl_error_set(&err, BL_EXHAUSTED,
@@ -239,7 +238,7 @@ static void note_probe(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_c
   bl_ctl_checklist_note(list, "room", subject, &err, text);
 }
 
-// Devices whose store the plan needs and the job does not name.
+// Notes devices whose store the plan needs but the job does not name.
 static void note_missing(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
                          const bl_holdings_t *holdings) {
   const uint32_t stores = (uint32_t)job->services.stores.count;
@@ -298,7 +297,7 @@ static void services_cleanup(services_t *services) {
   free(services->stores);
 }
 
-// Those whose name has an address become probes.
+// Resolves the names of services; those with an address become probes.
 static void check_names(bl_ctl_checklist_t *list, const bl_job_t *job, bool store, uint64_t deadline_ns,
                         services_t *services) {
   const size_t count = store ? bl_job_store_count(job) : job->services.stages.count;
@@ -360,7 +359,7 @@ cleanup:
   return status;
 }
 
-// ---- verb ----------------------------------------------------------------------------------------------------------------
+// ---- verb -----------------------------------------------------------------------------------------------------------
 
 static bl_status_t print(bl_ctl_checklist_t *list, bl_ctl_output_t output, bl_error_t *err) {
   static const bl_ctl_column_t columns[] = {{.key = "check", .title = "CHECK"},
@@ -391,7 +390,7 @@ static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, bl_err
     return status;
   }
   bl_policy_t policy = bl_policy_of_job(job);
-  status = bl_balance_plan_init(&plan, &training, &policy, err); // of auto, the first
+  status = bl_balance_plan_init(&plan, &training, &policy, err); // for auto, the first plan
   if (status == BL_OK) {
     bl_ctl_checklist_t list = {.rows = json_array()};
     status = check_services(&list, job, &training, &plan.holdings, arguments->timeout_seconds, err);

@@ -47,7 +47,7 @@ static void append(row_t *row, const char *format, ...) {
   row->used = row->used < sizeof row->text ? row->used : sizeof row->text - 1;
 }
 
-// Why copies of stage `a` cannot read memory of stage `b`; NULL: they can.
+// Returns why stage `a` cannot read memory of stage `b` directly; NULL: it can.
 static const char *obstacle(const bl_ctl_explorer_t *a, const bl_ctl_explorer_t *b) {
   if (!has_gpu(b)) {
     return "it has no GPU";
@@ -66,7 +66,8 @@ static const char *obstacle(const bl_ctl_explorer_t *a, const bl_ctl_explorer_t 
   return "it did not say";
 }
 
-// The stages whose obstacle is `why` (NULL: those without one), from `from` on, as "1, 2"; false: there was none.
+// Appends the stages whose obstacle is `why` (NULL: those without one), starting at `from`, as "1, 2". Returns false if
+// there was none.
 static bool append_stages(row_t *row, const char *before, uint32_t number, const bl_ctl_explorer_t *stages,
                           uint32_t from, uint32_t count, const char *why) {
   bool any = false;
@@ -90,7 +91,7 @@ static bool was_said(uint32_t number, const bl_ctl_explorer_t *stages, uint32_t 
   return false;
 }
 
-// One row of the matrix: whom this stage reads directly, and why not the others, each reason once.
+// Adds one row of the matrix: the stages that this one reads directly, and each reason why it cannot read others once.
 static void note_access(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
                         const bl_holdings_t *holdings, uint32_t number, const bl_ctl_explorer_t *stages,
                         uint32_t count) {
@@ -130,7 +131,7 @@ static bool has_nccl(const bl_ctl_explorer_t *stage) {
   return has_gpu(stage) && stage->nccl[0] != '\0';
 }
 
-// The first stage of those whose version is the most common; `count` when none has any.
+// Returns the first stage with the most common version; `count` if no stage has NCCL.
 static uint32_t most_common(const bl_ctl_explorer_t *stages, uint32_t count) {
   uint32_t best = count, best_votes = 0;
   for (uint32_t s = 0; s < count; s++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ballastctl preflight says about GPUs: whether each stage has one, which stages can read each other's memory
+// The GPU checks of ballastctl preflight: whether each stage has a GPU, which stages can read each other's memory
 // directly, and whether all have one version of NCCL.
 #ifndef BALLAST_BALLASTCTL_PREFLIGHT_GPUS_H
 #define BALLAST_BALLASTCTL_PREFLIGHT_GPUS_H
@@ -10,7 +10,7 @@
 #include "job/balance.h"
 #include "job/training.h"
 
-// `stages` have answered bl_ctl_paths_explore. A job that computes on the host asks nothing of them.
+// `stages` have answered bl_ctl_paths_explore. For a job that computes on the host there is nothing to check.
 void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
                            const bl_holdings_t *holdings, const bl_ctl_explorer_t *stages, uint32_t count);
 

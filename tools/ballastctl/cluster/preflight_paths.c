@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define BLOCK_MOST_BYTES (UINT64_C(256) << 10) // enough to see what a path is worth, and room for it is there
-// NCCL keeps its buffers in /dev/shm; the 64 MiB that a container has by default are too few.
+#define BLOCK_MOST_BYTES (UINT64_C(256) << 10) // enough to judge a path, and small enough to fit in memory
+// NCCL keeps its buffers in /dev/shm; the default of 64 MiB in a container is too small.
 #define SHARED_MEMORY_BYTES (UINT64_C(128) << 20)
 
 static uint64_t block_bytes(const bl_training_t *training) {
@@ -25,7 +25,7 @@ static uint64_t block_bytes(const bl_training_t *training) {
   return most < BLOCK_MOST_BYTES ? most : BLOCK_MOST_BYTES;
 }
 
-// The host store that a rank uses, by its number in the job; false: none.
+// Finds the host store that a rank uses, by its number in the job; false: none.
 static bool host_store_of(const bl_job_t *job, const bl_training_t *training, uint32_t rank, uint32_t *number) {
   const bl_hosts_t *hosts = &training->hosts;
   if (hosts->count == 0 || hosts->of_rank[rank] >= job->services.host_stores.count) {
@@ -35,7 +35,8 @@ static bool host_store_of(const bl_job_t *job, const bl_training_t *training, ui
   return true;
 }
 
-// Which stores and stages a rank is to try. `numbers` has room for two lists of all ranks, and for a host store.
+// Sets which stores and stages a rank tests. `numbers` must have capacity for two lists of all ranks, and for a host
+// store.
 static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbers, const bl_job_t *job,
                       const bl_training_t *training, const bl_holdings_t *holdings, const bool *stage_well,
                       const bl_ctl_store_seen_t *stores) {
@@ -75,14 +76,14 @@ static void note_path(bl_ctl_checklist_t *list, const bl_job_t *job, const char 
     return;
   }
   if (err.status == BL_EXHAUSTED) {
-    (void)bl_error_set(&err, err.status, "%.500s", path->err.text); // says itself what to do
+    (void)bl_error_set(&err, err.status, "%.500s", path->err.text); // the text itself says what to do
   } else if (err.status != BL_OK) {
     (void)bl_error_set(&err, err.status,
                        "%.300s; let every TCP port through between stages (and --data-tcp of stores), and give all "
                        "certificates of one authority",
                        path->err.text);
   } else if (path->store && job->balance.require != BL_JOB_DATA_PATH_AUTO &&
-             job->balance.require != BL_JOB_DATA_PATH_NCCL && // no communicator is made for this: preflight_gpus.c
+             job->balance.require != BL_JOB_DATA_PATH_NCCL && // no communicator made: preflight_gpus.c
              strcmp(path->data_path, required) != 0) {
     (void)bl_error_set(&err, BL_PRECONDITION,
                        "balance.require is %s, the path is %s; put both into one pod "
@@ -133,14 +134,14 @@ static void note_stage(bl_ctl_checklist_t *list, const bl_job_t *job, uint32_t n
     bl_ctl_checklist_note(list, "pod", subject, &err, text);
   }
   for (size_t i = 0; i < stage->path_count; i++) {
-    // Others may be at the store with a block at the same time.
+    // Other stages may test with a block at the same store meanwhile.
     const bool full = stage->paths[i].store && stage->paths[i].number < bl_job_store_count(job) &&
                       stores[stage->paths[i].number].spare_bytes < ranks * bytes;
     note_path(list, job, subject, &stage->paths[i], bytes, full);
   }
 }
 
-// A host store is meant to be on the machine of those that park there: elsewhere all of it works, slowly.
+// Warns about a host store that is not on the machine of the stages that park there: that works, but slowly.
 static void note_machines(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
                           const bl_ctl_explorer_t *stages, const bl_ctl_store_seen_t *stores) {
   const uint32_t ranks = bl_grid_ranks(&training->grid), devices = (uint32_t)job->services.stores.count;
@@ -206,7 +207,7 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
   if (status == BL_OK) {
     note_machines(list, job, training, stages, stores);
   }
-  if (status == BL_OK && training->grid.data == 1) { // replicas are not on GPUs
+  if (status == BL_OK && training->grid.data == 1) { // replicas do not run on GPUs
     bl_ctl_preflight_gpus(list, job, training, holdings, stages, count);
   }
   for (uint32_t s = 0; s < count && stages != NULL; s++) {

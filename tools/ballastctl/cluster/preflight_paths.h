@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ballastctl preflight asks of the stages that answered: pods, shared memory, GPUs, and the paths that the plan will
-// use.
+// The checks that ballastctl preflight makes through the stages that answered: pods, shared memory, GPUs, and the paths
+// that the plan will use.
 #ifndef BALLAST_BALLASTCTL_PREFLIGHT_PATHS_H
 #define BALLAST_BALLASTCTL_PREFLIGHT_PATHS_H
 
@@ -11,15 +11,15 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-// The name that a job's stages use at stores.
+// Returns the name that a job's stages use at stores.
 static inline const char *bl_ctl_preflight_run(const bl_job_t *job) {
   return job->name != NULL ? job->name : "run";
 }
 
-// What is known of the stores of a job by then, by their number in it (bl_job_store).
+// The state of a job's stores after the first checks, by their number in it (bl_job_store).
 typedef struct bl_ctl_store_seen {
-  bool well;            // may be asked; the rest has failed a check before
-  uint64_t spare_bytes; // what no job has
+  bool well;            // may be asked; false: it failed a check
+  uint64_t spare_bytes; // reserved by no job
   const char *machine;  // borrowed; NULL or "": not known
 } bl_ctl_store_seen_t;
 
@@ -32,8 +32,8 @@ static inline const char *bl_ctl_preflight_store_name(const bl_job_t *job, uint3
   return text;
 }
 
-// `well` [ranks]: the stages that may be asked; `stores` [bl_job_store_count]. A store that is full of the job itself has
-// no room for a block on trial: that path is not asked, and fails nothing.
+// `well` [ranks]: the stages that may be asked; `stores` [bl_job_store_count]. If the job's own reservations fill a
+// store, there is no memory for a test block: that path is not tested, and is not a failure.
 BL_MUST_USE bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job,
                                                const bl_training_t *training, const bl_holdings_t *holdings,
                                                const bool *well, const bl_ctl_store_seen_t *stores, bl_error_t *err);

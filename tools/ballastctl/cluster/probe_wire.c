@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TRY_MS   2000 // of one question
-#define AGAIN_MS 200  // between two
+#define TRY_MS   2000 // timeout of one call
+#define AGAIN_MS 200  // pause between two calls
 
 typedef struct crowd crowd_t;
 
@@ -49,7 +49,7 @@ static void take_answer(bl_ctl_probe_t *probe, const ProtobufCMessage *output) {
     probe->process = stage->state != NULL ? stage->state->process : 0;
     wall_ns = stage->wall_ns;
   }
-  // Of the time that the answer took to come here nothing is known, but that it was within TRY_MS.
+  // The age of the response is not known, except that it is below TRY_MS.
   probe->ahead_seconds = wall_ns == 0 ? 0 : ((double)wall_ns - (double)bl_clock_wall_ns()) / BL_NS_PER_S;
 }
 
@@ -92,7 +92,7 @@ static void ask_all_again(bl_timer_t *timer, void *context) {
   }
 }
 
-// What cannot even be asked is an answer, too.
+// Starts the first call of each probe. A call that cannot be started fails its probe.
 static void ask_first(crowd_t *crowd, bl_ctl_probe_t *probes) {
   for (size_t i = 0; i < crowd->count; i++) {
     asked_t *asked = &crowd->asked[i];

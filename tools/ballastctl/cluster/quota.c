@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl quota: what a job may reserve at stores.
+// ballastctl quota: limits what a job may reserve at stores.
 #include "ballastctl/cluster/store_ask.h"
 #include "ballastctl/verbs.h"
 
@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct arguments {
-  bl_ctl_store_arguments_t common; // first: bl_ctl_stores_act
+  bl_ctl_store_arguments_t common; // must be first for bl_ctl_stores_act
   bl_optional_int_t stage;
 } arguments_t;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl render: from a job to a kustomize overlay that runs it.
+// ballastctl render: makes a kustomize overlay that runs a job.
 #include "ballastctl/cluster/overlay.h"
 #include "ballastctl/job_file.h"
 #include "ballastctl/verbs.h"
@@ -111,7 +111,7 @@ static const bl_flags_t flags = {
     .positional_minimum = 1,
     .positional_maximum = 1};
 
-// The overrides that make the job one of a cluster; `items` are owned.
+// The overrides that adapt the job to the cluster; `items` are owned.
 typedef struct rewriting {
   bl_text_list_t sets;
   size_t room;
@@ -175,7 +175,7 @@ static bool needs_volumes(const bl_job_t *job) {
   return any;
 }
 
-// The job as pods see it, as text.
+// Writes the job as pods read it.
 static bl_status_t rewrite(const arguments_t *a, const char *path, const bl_job_t *job, const bl_ctl_overlay_t *overlay,
                            char **text, size_t *text_bytes, bl_error_t *err) {
   rewriting_t r = {.room = a->sets.count + 11};
@@ -225,7 +225,7 @@ static bl_status_t write_file(const char *folder, const char *name, const char *
                          : bl_error_set(err, status, "%s/%s: the path is too long", folder, name);
 }
 
-// The absolute path `base` as seen from `folder`; malloc'd, NULL without memory. Both paths are resolved.
+// Returns the absolute path `base` relative to `folder`; malloc'd. NULL: no memory. Both paths are resolved.
 static char *seen_from(const char *folder, const char *base) {
   size_t common = 0, size;
   for (size_t i = 0;
@@ -249,7 +249,7 @@ static char *seen_from(const char *folder, const char *base) {
   return fclose(stream) == 0 ? text : (free(text), (char *)NULL);
 }
 
-// Kustomize takes no absolute path. *text is malloc'd.
+// Makes the path relative, because kustomize refuses absolute paths. *text is malloc'd.
 static bl_status_t base_from(const char *output, const char *base, char **text, bl_error_t *err) {
   char folder[PATH_MAX], target[PATH_MAX];
   if (realpath(output, folder) == NULL) {
@@ -292,7 +292,8 @@ static bl_status_t write_overlay(const arguments_t *a, const bl_ctl_overlay_t *o
   return status;
 }
 
-// A path that is given as seen from the overlay, such as the default, and that leads nowhere: kubectl would refuse it.
+// Returns whether the relative path of the base, such as the default, does not exist seen from the overlay; kubectl
+// would refuse it.
 static bool base_is_lost(const arguments_t *a) {
   char path[PATH_MAX];
   const bool is_path = a->base[0] == '.';
@@ -301,7 +302,7 @@ static bool base_is_lost(const arguments_t *a) {
          access(path, R_OK) != 0;
 }
 
-// In single quotes where a POSIX shell would not take it as one plain word.
+// Prints the word in single quotes if a POSIX shell would not take it as one plain word.
 static void print_shell_word(const char *word, FILE *stream) {
   static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
   if (word[0] != '\0' && word[strspn(word, plain)] == '\0') {
@@ -311,7 +312,7 @@ static void print_shell_word(const char *word, FILE *stream) {
   fputc('\'', stream);
   for (; *word != '\0'; word++) {
     if (*word == '\'') {
-      fputs("'\\''", stream); // ends the quotes, stands by itself, begins them again
+      fputs("'\\''", stream); // ends the quotes, adds an escaped quote, begins them again
     } else {
       fputc(*word, stream);
     }
@@ -354,7 +355,8 @@ static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ct
   }
 }
 
-// Which stages share a machine's host follows from addresses (job/hosts.h): a plan for the cluster needs those of the pods.
+// Which stages share a machine's host is derived from addresses (job/hosts.h), so a plan for the cluster needs the
+// addresses of the pods.
 static bl_status_t place_hosts(bl_job_t *job, const bl_ctl_overlay_t *overlay, bl_error_t *err) {
   char *texts[] = {bl_ctl_overlay_stages(overlay), bl_ctl_overlay_stores(overlay), bl_ctl_overlay_host_stores(overlay)};
   bl_status_t status = BL_OK;

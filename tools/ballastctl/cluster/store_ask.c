@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// ---- which stores ------------------------------------------------------------------------------------------------------
+// ---- which stores ---------------------------------------------------------------------------------------------------
 
 static bl_status_t add_text(bl_text_list_t *texts, const char *text, bl_error_t *err) {
   if (texts->count == BL_CTL_STORES_MAX) {
@@ -38,7 +38,7 @@ static void free_texts(bl_text_list_t *texts) {
   *texts = (bl_text_list_t){0};
 }
 
-// Texts, or objects that have one under `key`.
+// Adds texts, or the member `key` of objects.
 static bl_status_t add_json(bl_text_list_t *texts, const json_t *list, const char *key, bl_error_t *err) {
   size_t i;
   json_t *item;
@@ -57,7 +57,7 @@ static bl_status_t take_known(bl_ctl_stores_t *stores, const json_t *addresses, 
   if (status == BL_OK && json_array_size(of) == stores->addresses.count) {
     status = add_json(&stores->of, of, "of", err);
   }
-  if (stores->of.count != stores->addresses.count) { // of another version
+  if (stores->of.count != stores->addresses.count) { // a program of another version
     free_texts(&stores->of);
   }
   return status;
@@ -149,7 +149,7 @@ bl_status_t bl_ctl_lease_parse(const char *text, size_t stores, size_t *store, u
   return BL_OK;
 }
 
-// ---- asking ------------------------------------------------------------------------------------------------------------
+// ---- asking ---------------------------------------------------------------------------------------------------------
 
 typedef struct asked {
   bl_ctl_calls_t *calls;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part that verbs about stores share: flags, which stores there are, asking several of them at once.
+// Shared by verbs about stores: flags, the list of stores, and calls to several of them at once.
 //
-// Stores are numbered from 0 in the order in which they were found: of --store flags, else of the run. A lease of
-// store 1 is called 1/17; where one store is asked, 17 will do.
+// Stores are numbered from 0 in the order in which they were found: from --store flags, else from the run. A lease of
+// store 1 is called 1/17; if there is one store, 17 is enough.
 #ifndef BALLAST_BALLASTCTL_STORE_ASK_H
 #define BALLAST_BALLASTCTL_STORE_ASK_H
 
@@ -11,7 +11,7 @@
 
 #include "config/flags.h"
 
-#define BL_CTL_STORES_MAX 1024 // a job has at most 512 ranks, and each may have a host store of its own
+#define BL_CTL_STORES_MAX 1024 // a job has at most 512 ranks, each of which may have a host store of its own
 
 typedef struct bl_ctl_store_arguments {
   bl_text_list_t stores;
@@ -41,26 +41,27 @@ typedef struct bl_ctl_store_arguments {
 
 typedef struct bl_ctl_stores {
   bl_text_list_t addresses; // at least one
-  bl_text_list_t of;        // whose memory each lends, "device 3" or "host 0"; none: not known, of --store
+  bl_text_list_t of;        // whose memory each lends, "device 3" or "host 0"; empty: not known, from --store
 } bl_ctl_stores_t;
 
-// What a verb does once its stores are found.
+// The body of a verb, called once its stores are found.
 typedef bl_status_t (*bl_ctl_stores_fn)(void *arguments, const bl_ctl_stores_t *stores, const bl_flags_result_t *words,
                                         bl_error_t *err);
-// Finds the stores that `arguments`, which begins with a bl_ctl_store_arguments_t, names, and calls `act`. For the body
-// of a verb. BL_NOT_FOUND: no run, or one without stores.
+// Finds the stores that `arguments` names and calls `act`. `arguments` must begin with a bl_ctl_store_arguments_t.
+// Called from the body of a verb. BL_NOT_FOUND: no run, or one without stores.
 BL_MUST_USE bl_status_t bl_ctl_stores_act(bl_ctl_stores_fn act, void *arguments, const bl_flags_result_t *words,
                                           bl_error_t *err);
 
-// A table's column of what is below, and the member of a row that it shows, where that is known.
+// The table column for the owner of a store's memory. bl_ctl_store_set_of sets its member of a row, if the owner is
+// known.
 #define BL_CTL_STORE_OF_COLUMN                                                                                         \
   { .key = "of", .title = "OF" }
 void bl_ctl_store_set_of(const bl_ctl_stores_t *stores, size_t store, json_t *row);
-// The columns that tell something of these stores, in `shown` [count]; returns how many.
+// Copies the columns that have values for these stores to `shown` [count]; returns how many.
 size_t bl_ctl_store_columns(const bl_ctl_stores_t *stores, const bl_ctl_column_t *columns, size_t count,
                             bl_ctl_column_t *shown);
 
-// "1/17", or "17" when there is one store. BL_INVALID, BL_NOT_FOUND (no such store).
+// Reads "1/17", or "17" if there is one store. BL_INVALID, BL_NOT_FOUND (no such store).
 BL_MUST_USE bl_status_t bl_ctl_lease_parse(const char *text, size_t stores, size_t *store, uint64_t *id,
                                            bl_error_t *err);
 
@@ -69,15 +70,15 @@ typedef struct bl_ctl_store_reply {
   bl_error_t err;
 } bl_ctl_store_reply_t;
 
-// Asks all stores at the same time and waits for every answer; `replies` has one per address.
+// Calls all stores at the same time and waits for every answer; `replies` has one per address.
 BL_MUST_USE bl_status_t bl_ctl_stores_ask(const bl_text_list_t *addresses, double timeout_seconds,
                                           const bl_ctl_store_question_t *question, bl_ctl_store_reply_t *replies,
                                           bl_error_t *err);
-// Asks one. *value is the caller's.
+// Calls one store. *value is a new reference.
 BL_MUST_USE bl_status_t bl_ctl_store_ask(const char *address, double timeout_seconds,
                                          const bl_ctl_store_question_t *question, json_t **value, bl_error_t *err);
-// BL_OK when all answered. The first error when none did; BL_PARTIAL when some did not: those are named on stderr. Values may
-// be gone already.
+// BL_OK: all stores answered. If none did, returns the first error. BL_PARTIAL: some did not; prints those on stderr.
+// The values may have been released already.
 BL_MUST_USE bl_status_t bl_ctl_stores_verdict(const bl_ctl_store_reply_t *replies, size_t count, bl_error_t *err);
 
 #endif

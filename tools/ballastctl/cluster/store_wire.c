@@ -26,7 +26,7 @@ struct call {
   bl_ctl_store_event_fn event;
   uint64_t compacted;
   const bl_ctl_store_question_t *question;
-  // Of a list, which goes on page by page.
+  // Of a list, which is fetched page by page.
   uint64_t deadline_at_ms;
   json_t *leases;
 };
@@ -123,7 +123,7 @@ static void page_came(bl_rpc_request_t *request, const ProtobufCMessage *output,
   }
 }
 
-// All pages together take no longer than the deadline.
+// The deadline is for all pages together.
 static bl_status_t ask_page(call_t *call, uint64_t after, bl_error_t *err) {
   uint64_t now_ms = bl_loop_now_ms(bl_rpc_channel_loop(call->store->channel));
   if (now_ms >= call->deadline_at_ms) {
@@ -273,7 +273,7 @@ bl_status_t bl_ctl_store_call(bl_ctl_store_t *store, const bl_ctl_store_question
 
 // ---- watch ----------------------------------------------------------------------------------------------------------
 
-// What a lease or session has come from or gone to when it is not there.
+// Returns whether the state means that the lease or session did not exist before, or no longer exists.
 static bool is_nothing(const char *state) {
   return state[0] == '\0' || strcmp(state, "free") == 0 || strcmp(state, "none") == 0 || strcmp(state, "over") == 0;
 }

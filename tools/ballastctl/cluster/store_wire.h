@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A client of ballast.v1.Store's calls for operators: answers as JSON, free of the wire format.
+// A client of ballast.v1.Store's calls for operators, with answers as JSON, independent of the wire format.
 //
 // Thread: the loop's. Callbacks fire on it, exactly once per call that returned BL_OK, at bl_ctl_store_destroy at the
 // latest.
@@ -17,18 +17,18 @@ BL_MUST_USE bl_status_t bl_ctl_store_create(bl_rpc_t *rpc, const char *address, 
                                             bl_error_t *err);
 void bl_ctl_store_destroy(bl_ctl_store_t *store); // NULL is fine
 
-// What is asked of a store, and what it answers.
+// Control calls to a store, and their answers.
 typedef enum bl_ctl_store_kind {
-  // {"incarnation", "state", "revision", "capacity_bytes", ..., "leases": {state: n}, "refusals": {reason: n}, "counters":
-  // {name: n}, "sessions": [...]}
+  // {"incarnation", "state", "revision", "capacity_bytes", ..., "leases": {state: n}, "refusals": {reason: n},
+  // "counters": {name: n}, "sessions": [...]}
   BL_CTL_STORE_STATUS,
-  // Leases of `job` in `state`, NULL: any. {"revision", "leases": [...]}: all of them, page by page, as of no single
-  // instant. A lease: {"id", "generation", "state", "job", "plan", "stage", "session", "room_bytes", "block_bytes",
-  // "checksum", "step", "chunk", "micro_batch", "offset_bytes", "age_seconds"}; those of the block are absent where there
-  // is none.
+  // Leases of `job` in `state`; NULL: any. {"revision", "leases": [...]}: all of them, fetched page by page, so not a
+  // snapshot of one instant. A lease: {"id", "generation", "state", "job", "plan", "stage", "session", "room_bytes",
+  // "block_bytes", "checksum", "step", "chunk", "micro_batch", "offset_bytes", "age_seconds"}. The members that
+  // describe a block are absent if there is none.
   BL_CTL_STORE_LIST,
   BL_CTL_STORE_GET,    // the lease `id`. BL_NOT_FOUND
-  BL_CTL_STORE_REVOKE, // takes it (`generation` 0: any), or with `session` not 0 all that it holds, from its holder. {}
+  BL_CTL_STORE_REVOKE, // ends the lease (`generation` 0: any) or, if `session` is not 0, all leases of that session. {}
   BL_CTL_STORE_DRAIN,  // {"drained"}
   BL_CTL_STORE_QUOTA,  // limits what `job`, or its `stage`, may reserve to `bytes`. {}
 } bl_ctl_store_kind_t;
@@ -37,10 +37,10 @@ typedef struct bl_ctl_store_question {
   bl_ctl_store_kind_t kind;
   uint64_t id, generation, session;
   const char *job, *state;
-  int64_t stage; // -1: all of them together
+  int64_t stage; // -1: all stages together
   uint64_t bytes;
-  bool unlimited; // `bytes` does not count
-  bool undrain;   // it lends again
+  bool unlimited; // `bytes` is ignored
+  bool undrain;   // accept new sessions
 } bl_ctl_store_question_t;
 
 // `question` is borrowed until `done`.
@@ -50,8 +50,8 @@ BL_MUST_USE bl_status_t bl_ctl_store_call(bl_ctl_store_t *store, const bl_ctl_st
 // One change: {"type": ADDED | MODIFIED | DELETED, "revision", "kind", "id", "generation", "from", "to", "stage",
 // "room_bytes"}; kind is lease, session or store.
 typedef void (*bl_ctl_store_event_fn)(json_t *event, void *context); // borrowed
-// Changes from a revision on (0: from now on) until the stream ends. `done` with BL_OK and {"compacted": R}: history
-// begins at R only, which is later than what was asked for.
+// Reports changes from a revision on (0: from now on) until the stream ends. `done` with BL_OK and {"compacted": R}:
+// the store's history begins at R, which is later than the requested revision.
 BL_MUST_USE bl_status_t bl_ctl_store_watch(bl_ctl_store_t *store, uint64_t from_revision, bl_ctl_store_event_fn event,
                                            bl_ctl_store_fn done, void *context, bl_error_t *err);
 

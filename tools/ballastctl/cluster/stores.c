@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl stores: what stores have and lend; ballastctl drain: empties one.
+// ballastctl stores: shows what stores have and lend. ballastctl drain: empties one.
 #include "ballastctl/cluster/store_ask.h"
 #include "ballastctl/verbs.h"
 
@@ -12,7 +12,7 @@
 #define POLL_MS 200
 
 typedef struct arguments {
-  bl_ctl_store_arguments_t common; // first: bl_ctl_stores_act
+  bl_ctl_store_arguments_t common; // must be first for bl_ctl_stores_act
   bool undrain;
   double wait_seconds;
 } arguments_t;
@@ -27,7 +27,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "leases_count", .title = "LEASES", .right = true},
     {.key = "held_bytes", .title = "HELD", .right = true, .bytes = true},
     {.key = "in_flight_bytes", .title = "IN FLIGHT", .right = true, .bytes = true},
-    {.key = "arena_bytes", .title = "TAKEN", .right = true, .bytes = true}, // of the capacity, for the jobs there are
+    {.key = "arena_bytes", .title = "TAKEN", .right = true, .bytes = true}, // part of the capacity in arenas
     {.key = "capacity_bytes", .title = "CAPACITY", .right = true, .bytes = true},
     {.key = "address", .title = "ADDRESS"},
     {.key = "free_bytes", .title = "FREE OF TAKEN", .right = true, .wide = true, .bytes = true},
@@ -92,7 +92,8 @@ static bl_status_t list(void *context, const bl_ctl_stores_t *stores, const bl_f
 
 // ---- drain
 
-// The store that the word names: a number of the run's, or an address; no word will do where there is one store.
+// Finds the store that the argument names: a number in the run, or an address. If there is one store, no argument is
+// needed.
 static bl_status_t choose(const bl_text_list_t *addresses, const char *word, size_t *number, bl_error_t *err) {
   if (word == NULL && addresses->count == 1) {
     *number = 0;
@@ -132,7 +133,7 @@ static bl_status_t drain(void *context, const bl_ctl_stores_t *stores, const bl_
   const uint64_t until_ns = bl_clock_now_ns() + (uint64_t)(arguments->wait_seconds * 1e9);
   const bl_ctl_store_question_t question = {.kind = BL_CTL_STORE_DRAIN, .undrain = arguments->undrain};
   bool drained = false, again;
-  do { // draining a store that drains changes nothing
+  do { // draining a store twice changes nothing
     json_t *answer = NULL;
     status = bl_ctl_store_ask(addresses->items[number], arguments->common.timeout_seconds, &question, &answer, err);
     drained = json_is_true(json_object_get(answer, "drained"));

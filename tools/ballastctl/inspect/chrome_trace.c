@@ -15,7 +15,7 @@
 enum { OPERATIONS = 0, WAITS = 1, COPIES = 2 };
 
 struct bl_ctl_chrome_trace {
-  json_t *events; // times still in nanoseconds of the machine's clock, as "start", "end" and "since"
+  json_t *events; // with times in nanoseconds of the machine's clock, as "start", "end" and "since"
   bl_ctl_slot_levels_t levels;
   uint64_t first_ns;
   bl_grid_t grid; // of the events
@@ -68,11 +68,11 @@ static json_t *named(const char *what, json_t *stage, int thread, const char *na
                    "name", name);
 }
 
-// Names of a stage's process and threads, at its first event.
+// Adds names for a stage's process and threads, at its first event.
 static void introduce(json_t *out, json_t *stage, const bl_grid_t *grid) {
   char name[BL_GRID_NAME_BYTES];
   const uint32_t rank = (uint32_t)json_integer_value(stage);
-  const bl_grid_t line = {.stages = rank + 1, .tensor = 1, .data = 1}; // where the grid is not known
+  const bl_grid_t line = {.stages = rank + 1, .tensor = 1, .data = 1}; // used if the grid is not known
   (void)bl_grid_name(grid->stages > 0 ? grid : &line, rank, name);
   json_array_append_new(out, named("process_name", stage, OPERATIONS, name));
   json_array_append_new(out, named("thread_name", stage, OPERATIONS, "operations"));

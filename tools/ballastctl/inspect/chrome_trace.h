@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step as a trace in the JSON format that Chrome (chrome://tracing) and Perfetto read: a process per stage, with its
-// operations, its waits, each under its reason, and the slots in use.
+// One step as a trace in the JSON format that Chrome (chrome://tracing) and Perfetto read: one process per stage, with
+// its operations, its waits by cause, and the slots in use.
 //
 //   bl_ctl_chrome_trace_create(&trace);
 //   bl_ctl_chrome_trace_add(trace, &event);  ... for every event, in any order
@@ -18,8 +18,9 @@ typedef struct bl_ctl_chrome_trace bl_ctl_chrome_trace_t;
 
 BL_MUST_USE bl_status_t bl_ctl_chrome_trace_create(bl_ctl_chrome_trace_t **trace);             // BL_EXHAUSTED
 void bl_ctl_chrome_trace_destroy(bl_ctl_chrome_trace_t *trace);                                // NULL is fine
-void bl_ctl_chrome_trace_add(bl_ctl_chrome_trace_t *trace, const bl_ctl_trace_event_t *event); // copies
-// Replaces the file whole. BL_PRECONDITION: no events. BL_EXHAUSTED: memory ran out, here or while adding. BL_IO, ...
+void bl_ctl_chrome_trace_add(bl_ctl_chrome_trace_t *trace, const bl_ctl_trace_event_t *event); // copies the event
+// Replaces the file atomically. BL_PRECONDITION: no events. BL_EXHAUSTED: memory ran out, here or while adding. BL_IO,
+// ...
 BL_MUST_USE bl_status_t bl_ctl_chrome_trace_write(const bl_ctl_chrome_trace_t *trace, const char *path,
                                                   bl_error_t *err);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl compare: reports of several runs of a job beside each other: blocks on every device, speed, and whether the
-// losses are the same.
+// ballastctl compare: compares reports of several runs of a job: blocks on every device, speed, and whether the losses
+// are equal.
 #include "ballastctl/inspect/report_lines.h"
 #include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
@@ -16,8 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICES   4096 // of a picture or a table there are fewer
-#define BAR_CELLS 24   // of the fullest device, where it has more blocks
+#define DEVICES   4096 // more than any picture or table has
+#define BAR_CELLS 24   // for the fullest device, if it has more blocks
 
 typedef struct arguments {
   int output;
@@ -61,7 +61,7 @@ typedef struct device {
 
 typedef struct step {
   uint64_t number;
-  double loss; // NaN: it was no number
+  double loss; // NaN: not a number
 } step_t;
 
 typedef struct report {
@@ -70,7 +70,7 @@ typedef struct report {
   device_t *devices;
   size_t device_count;
   step_t *steps;
-  double *rates; // [step_count] tokens per second, ascending once all are read
+  double *rates; // [step_count] tokens per second; sorted once all lines are read
   size_t step_count, capacity;
 } report_t;
 
@@ -103,7 +103,7 @@ static bl_status_t grow(report_t *report, size_t devices) {
   return BL_OK;
 }
 
-// A rank's device is its own: device i is that of the i-th rank. Of a store it is said.
+// Reads the devices. A rank's own device is the i-th for the i-th rank. A store names its device.
 static void read_devices(report_t *report, const json_t *stages, const json_t *stores) {
   size_t i;
   const json_t *item;
@@ -116,7 +116,7 @@ static void read_devices(report_t *report, const json_t *stages, const json_t *s
   }
   json_array_foreach(stores, i, item) {
     const uint64_t at = json_object_get(item, "tensor") != NULL ? i : number_of(item, "device");
-    if (at < report->device_count && json_object_get(item, "host") == NULL) { // what a host lends is on no device
+    if (at < report->device_count && json_object_get(item, "host") == NULL) { // memory of a host is on no device
       report->devices[at].lent = (uint32_t)bl_max_u64(report->devices[at].lent, number_of(item, "lent_slots"));
     }
   }
@@ -172,7 +172,7 @@ static uint32_t blocks_of(const device_t *device) {
   return device->own + device->lent;
 }
 
-// Blocks lent are taken to be as large as the largest of the run: they are others'.
+// Returns an upper bound: blocks lent to other stages are taken to be as large as the largest of the run.
 static uint64_t lent_bytes(const report_t *report, const device_t *device) {
   uint64_t block = 0;
   for (size_t i = 0; i < report->device_count; i++) {
@@ -245,7 +245,7 @@ static bl_status_t print_table(const arguments_t *a, const report_t *reports, si
   for (size_t i = 0; i < count; i++) {
     if (json_array_append_new(table, row_of(&reports[i], &reports[0])) != 0) {
       json_decref(table);
-      table = NULL; // the printer says what that means
+      table = NULL; // the printer then reports the error
     }
   }
   bl_status_t status = bl_ctl_printed(
@@ -268,7 +268,7 @@ static void put_cells(uint64_t cells, const char *cell) {
   }
 }
 
-// A column of bars per run, a line per device: "##+" is a block of its own twice, and one lent.
+// Prints a column of bars per run and a line per device. "##+" is two cells of own blocks and one of lent blocks.
 static void print_bars(const report_t *reports, size_t count) {
   const bool unicode = bl_ctl_progress_style_of(stdout) == BL_CTL_PROGRESS_UNICODE;
   uint32_t most = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl dashboard: where the page of a run is.
+// ballastctl dashboard: prints the address of a run's dashboard.
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/verbs.h"
 

@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-// Stages say what they wait for one after the other, and a sender and its receiver wait for each other until the tensor is
-// over: circles that are younger than this say nothing.
+// Stages report their waits one after the other, and a sender and its receiver wait for each other until the tensor is
+// transferred. So circles that are younger than this mean nothing.
 #define BL_CTL_CIRCLE_SECONDS 1.0
 
-// By the number that peers know it by: its rank, the order of the list.
+// Finds a stage by its rank, which is the number that peers use and its position in the list.
 static const json_t *find_stage(const json_t *stages, json_int_t rank) {
   return json_array_get(stages, (size_t)rank);
 }
@@ -20,7 +20,7 @@ static bool answers(const json_t *stage) {
   return json_is_true(json_object_get(stage, "reachable"));
 }
 
-// The stage that this one waits for, or -1. What a silent stage said last says nothing of now.
+// Returns the stage that this one waits for, or -1. The last report of a stage that does not answer is ignored.
 static json_int_t peer_of(const json_t *stage) {
   const json_t *waits = json_object_get(stage, "waits");
   if (!answers(stage) || json_array_size(waits) == 0) {
@@ -29,8 +29,8 @@ static json_int_t peer_of(const json_t *stage) {
   return json_integer_value(json_object_get(json_array_get(waits, 0), "peer"));
 }
 
-// Where the chain of waits that begins at `stage` ends; itself when it waits for no stage. A chain that closes on
-// itself ends after as many links as there are stages.
+// Returns the end of the chain of waits that begins at `stage`; `stage` itself if it waits for no stage. A circular
+// chain is followed for as many links as there are stages.
 static const json_t *end_of_chain(const json_t *stages, const json_t *stage) {
   for (size_t links = json_array_size(stages); links > 0; links--) {
     const json_t *next = peer_of(stage) < 0 ? NULL : find_stage(stages, peer_of(stage));
@@ -42,7 +42,8 @@ static const json_t *end_of_chain(const json_t *stages, const json_t *stage) {
   return stage;
 }
 
-// The shortest wait of the circle that `member` is in: all of them hold at one time only as long as the youngest is old.
+// Returns the shortest wait of the circle that contains `member`. The circle exists for no longer than its youngest
+// wait.
 static double shortest_wait_of_circle(const json_t *stages, const json_t *member) {
   const json_t *stage = member;
   double shortest = -1;
@@ -83,7 +84,7 @@ static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
     if (json_object_get(stage, "age_seconds") != NULL) {
       json_object_set(row, "age_seconds", json_object_get(stage, "age_seconds"));
     }
-    if (operation != NULL) { // of a silent stage: the one it was at when it last answered
+    if (operation != NULL) { // of a stage that does not answer: its operation when it last answered
       json_object_set(row, "operation", (json_t *)operation);
     }
     if (count > 0) {
@@ -92,7 +93,7 @@ static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
       json_object_set(row, "waits_for", json_object_get(wait, "what"));
       for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
         json_t *value = json_object_get(wait, keys[k]);
-        if (value != NULL) { // the last three are of waits for stores
+        if (value != NULL) { // only waits for stores have the last three
           json_object_set(row, keys[k], value);
         }
       }
@@ -101,13 +102,13 @@ static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
   }
 }
 
-// What a stage waits for that is not a stage; NULL: nothing.
+// Returns what a stage waits for if that is a store; NULL: it does not wait for a store.
 static const char *wait_for_store(const json_t *stage) {
   const json_t *wait = json_array_get(json_object_get(stage, "waits"), 0);
   return json_object_get(wait, "store") != NULL ? json_string_value(json_object_get(wait, "what")) : NULL;
 }
 
-// One row per store that does not answer. Its blocks are made again, so it holds nobody up for long.
+// Adds one row per store that does not answer. Its blocks are recomputed, so no stage waits for it for long.
 static size_t add_stores(json_t *rows, const json_t *stores, char verdict[BL_CTL_VERDICT_BYTES]) {
   size_t i, silent = 0;
   json_t *store;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits for what, since when, and who everybody waits for in the end: from a driver's status alone, so that it can
-// be said while the job is stuck. PURE: JSON in, JSON out.
+// Diagnosis of a stuck job: which process waits for which, since when, and which ones all others wait for in the end.
+// Needs only a driver's status. PURE: JSON in, JSON out.
 #ifndef BALLAST_BALLASTCTL_DIAGNOSIS_H
 #define BALLAST_BALLASTCTL_DIAGNOSIS_H
 
@@ -9,12 +9,12 @@
 
 #define BL_CTL_VERDICT_BYTES 256
 
-// `status` as bl_ctl_driver_status gives it; borrowed. The result is the caller's: one object per wait, the driver's
-// first, {"who", "state", "waits_for", "seconds", "peer", "micro_batch", "operation", "cause"}; a stage that waits for
-// nothing has one, too, without "waits_for". `cause` is true for a stage that others wait for, directly or through
-// others, and that itself waits for nobody: one that does not answer, or that computes. NULL: no memory.
-// Writes one sentence to `verdict`. A wait for a store also has "store", "chunk" and, once the block has one there,
-// "lease" ("3/17"). Stores that do not answer follow. *silent: how many stages and stores do not answer.
+// `status` as bl_ctl_driver_status returns it; borrowed. Returns a new reference to a list with one object per wait,
+// the driver's first: {"who", "state", "waits_for", "seconds", "peer", "micro_batch", "operation", "cause"}. A stage
+// that waits for nothing also has an object, without "waits_for". `cause` is true for a stage that other stages wait
+// for, directly or through others, and that itself waits for no stage: it does not answer, or it computes. A wait for a
+// store also has "store", "chunk" and, once the block has a lease there, "lease" ("3/17"). Stores that do not answer
+// follow. NULL: no memory. Writes one sentence to `verdict`. *silent: number of stages and stores that do not answer.
 json_t *bl_ctl_diagnose(const json_t *status, char verdict[BL_CTL_VERDICT_BYTES], size_t *silent);
 
 #endif

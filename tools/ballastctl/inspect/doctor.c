@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl doctor: who waits for what, while the job is stuck.
+// ballastctl doctor: which process waits for which while the job is stuck.
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/diagnosis.h"
 #include "ballastctl/verbs.h"

@@ -18,7 +18,7 @@ static json_t *waits_json(const Ballast__V1__StageStatusResponse *status) {
     if (wait->peer < 0 && wait->at_store >= 0) {
       json_object_set_new(row, "store", json_integer(wait->at_store));
       json_object_set_new(row, "chunk", json_integer(wait->chunk));
-      if (wait->lease != 0) { // as `leases get` takes it
+      if (wait->lease != 0) { // in the form that `leases get` accepts
         json_object_set_new(row, "lease", json_sprintf("%d/%" PRIu64, wait->at_store, wait->lease));
       }
     }
@@ -66,7 +66,8 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health, const bl_grid_
       json_pack("{s:i, s:s, s:b}", "stage", health->stage, "address", health->address, "reachable", health->reachable);
   set_seat(stage, grid, (bl_seat_t){.tensor = health->tensor, .data = health->data});
   if (stage != NULL && health->own_slots > 0) {
-    json_object_set_new(stage, "own_slots", json_integer(health->own_slots)); // the plan's; below, the last step's
+    json_object_set_new(stage, "own_slots",
+                        json_integer(health->own_slots)); // the plan's; below, the last step's
   }
   const Ballast__V1__StageStatusResponse *status = health->status;
   if (stage == NULL || status == NULL) {
@@ -111,7 +112,7 @@ static json_t *stores_json(const Ballast__V1__DriverStatusResponse *response, co
   for (size_t i = 0; i < response->n_stores; i++) {
     const Ballast__V1__StoreHealth *store = response->stores[i];
     char of[BL_CTL_OWNER_BYTES];
-    devices += !store->of_host; // those of hosts come last
+    devices += !store->of_host; // host stores come last
     json_array_append_new(stores, json_pack("{s:I, s:s, s:s, s:b, s:b, s:b, s:I}", "store", (json_int_t)store->store,
                                             "of", bl_ctl_store_owner(grid, devices, i, of), "address", store->address,
                                             "of_host", (int)store->of_host, "reachable", (int)store->reachable,

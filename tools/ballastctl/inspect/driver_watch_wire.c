@@ -20,7 +20,7 @@ static void free_plan(bl_ctl_stage_plan_t *stages, size_t count) {
   free(stages);
 }
 
-// "shm", "tcp", or "mixed" where the neighbours differ.
+// Returns "shm", "tcp", or "mixed" if the neighbours differ.
 static const char *path_of(const Ballast__V1__StagePlan *from) {
   const char *path = "";
   for (size_t i = 0; i < from->n_paths; i++) {
@@ -32,7 +32,7 @@ static const char *path_of(const Ballast__V1__StagePlan *from) {
   return path;
 }
 
-// False when memory runs out; what was made is in *to and freed by free_plan.
+// Returns false if memory runs out; *to then holds what was allocated, and free_plan frees it.
 static bool convert_stage_plan(const Ballast__V1__StagePlan *from, bl_ctl_stage_plan_t *to) {
   bl_ctl_layers_t *layers = calloc(from->n_chunks + 1, sizeof *layers);
   bl_ctl_memory_t *memory = calloc(from->n_memory + 1, sizeof *memory);
@@ -94,7 +94,7 @@ static bl_ctl_stage_step_t convert_stage_step(const Ballast__V1__StageStep *from
   return to;
 }
 
-// False: it is none that this program knows.
+// Returns false for a policy that this program does not know.
 static bool read_policy(const Ballast__V1__PolicyRecord *from, bl_policy_t *policy) {
   bl_status_t status =
       from != NULL ? bl_policy_read(from->name, from->cap, from->mode, BL_BALANCE_OVERLAP, policy, NULL) : BL_NOT_FOUND;
@@ -186,14 +186,14 @@ static void acknowledged(bl_rpc_request_t *request, const ProtobufCMessage *outp
   bl_ctl_driver_t *driver = context;
   driver->acknowledging = false;
   if (err->status != BL_OK) {
-    driver->acknowledged = 0; // it may have been meant for a driver that has gone
+    driver->acknowledged = 0; // the notification may have been meant for a driver that has died
   }
   if (!driver->closing && driver->away_since_ms == 0) {
     acknowledge(driver);
   }
 }
 
-// Tells the driver how far the record is written: its next commit waits for that.
+// Reports to the driver how far the record is written; its next commit waits for that.
 static void acknowledge(bl_ctl_driver_t *driver) {
   if (driver->record == 0 || driver->acknowledging || driver->acknowledged == driver->written) {
     return;
@@ -257,7 +257,8 @@ static void watch_ended(bl_rpc_request_t *request, const ProtobufCMessage *outpu
   bl_timer_start(driver->retry, RETRY_MS, 0);
 }
 
-// Asks for everything: a driver that was started again counts its events anew, and steps seen are left out here.
+// Requests all events from the start, because a restarted driver numbers its events from the start. Steps that were
+// seen already are left out here.
 static bl_status_t start_watch(bl_ctl_driver_t *driver, bl_error_t *err) {
   Ballast__V1__WatchRequest request = BALLAST__V1__WATCH_REQUEST__INIT;
   request.record = driver->record;

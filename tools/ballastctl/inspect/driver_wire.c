@@ -43,7 +43,7 @@ void bl_ctl_driver_destroy(bl_ctl_driver_t *driver) {
 
 // ---- calls ----
 
-// One that is under way, with the callbacks of whoever asked.
+// A call in flight, with the callbacks of its caller.
 typedef struct call {
   bl_ctl_done_fn done;
   bl_ctl_text_fn text;
@@ -52,7 +52,8 @@ typedef struct call {
   void *context;
 } call_t;
 
-// `message`: of each that a stream brings; NULL: the method answers once. `done` frees the call_t that is its context.
+// Starts a call. `message` is called for each message of a stream; NULL: the method has a single response. `done` frees
+// the call_t that is its context.
 static bl_status_t call(bl_ctl_driver_t *driver, const char *method, const ProtobufCMessage *request,
                         uint64_t deadline_ms, bl_rpc_message_fn message, bl_rpc_done_fn done, call_t asked,
                         bl_error_t *err) {
@@ -95,7 +96,7 @@ static void generated(bl_rpc_request_t *request, const ProtobufCMessage *output,
     asked->text(response->text.data, response->text.len, asked->context);
     return;
   }
-  char number[16]; // no tokenizer here: tokens that are not bytes are shown as numbers
+  char number[16]; // there is no tokenizer here: tokens that are not bytes are shown as numbers
   int length = snprintf(number, sizeof number, "%u ", response->token);
   asked->text((const uint8_t *)number, (size_t)length, asked->context);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which run a verb talks to: the driver named by --endpoint, else that of the newest local run.
+// The run that a verb contacts: that of the driver named by --endpoint, else the newest local run.
 #ifndef BALLAST_BALLASTCTL_ENDPOINT_H
 #define BALLAST_BALLASTCTL_ENDPOINT_H
 
@@ -7,9 +7,9 @@
 
 #include <jansson.h>
 
-// What a run left in its folder (session.c writes it): {"name":..., "driver": ADDRESS, "driver_pid":..., "stages":
-// [ADDRESS...], "stores": [ADDRESS...], "store_of": ["device 0", ..., "host 0"]}; with `endpoint` given only {"driver": endpoint}. *endpoints is the caller's (json_decref).
-// BL_NOT_FOUND: no run is live.
+// Gets what a run wrote to its folder (session_processes.c): {"name":..., "driver": ADDRESS, "driver_pid":...,
+// "stages": [ADDRESS...], "stores": [ADDRESS...], "store_of": ["device 0", ..., "host 0"]}. If `endpoint` is given,
+// only {"driver": endpoint}. *endpoints is a new reference (json_decref). BL_NOT_FOUND: no run is live.
 BL_MUST_USE bl_status_t bl_ctl_endpoints_find(const char *endpoint, json_t **endpoints, bl_error_t *err);
 const char *bl_ctl_endpoints_driver(const json_t *endpoints); // borrowed; never NULL
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a driver tells a watcher, free of the wire format. Everything is borrowed for the duration of a callback.
+// Events that a driver sends to a watcher, independent of the wire format. Everything is borrowed for the duration of a
+// callback.
 #ifndef BALLAST_BALLASTCTL_EVENTS_H
 #define BALLAST_BALLASTCTL_EVENTS_H
 
@@ -19,7 +20,7 @@ typedef struct bl_ctl_stage_step {
 } bl_ctl_stage_step_t;
 
 typedef struct bl_ctl_store_step {
-  unsigned store, device; // of a host store: its number among those
+  unsigned store, device; // of a host store: its number among the host stores
   bool of_host;
   unsigned tensor, data; // of its device
   int64_t process;       // 0: not known
@@ -34,7 +35,7 @@ typedef struct bl_ctl_step {
   double seconds;
   const char *policy;
   uint64_t policy_version;
-  const bl_policy_t *ran_under;      // that policy, with what auto stood for; NULL: the driver does not say
+  const bl_policy_t *ran_under;      // that policy, with what auto resolved to; NULL: the driver does not say
   const bl_ctl_stage_step_t *stages; // [stage_count], in the order of ranks
   size_t stage_count;
   const bl_ctl_store_step_t *stores; // [store_count], in the order of ranks
@@ -50,9 +51,9 @@ typedef struct bl_ctl_validation {
 // A checkpoint that was committed, or that failed.
 typedef struct bl_ctl_checkpoint {
   uint64_t step;
-  const char *folder; // of the checkpoint; when it failed, the one it would have gone to
+  const char *folder; // of the checkpoint; if it failed, where it would have been written
   uint64_t bytes;
-  double seconds, stopped_seconds; // from the copy to the commit; of these, training stood still
+  double seconds, stopped_seconds; // from the copy to the commit; the part of it in which training was stopped
   const char *error;               // "": committed
 } bl_ctl_checkpoint_t;
 
@@ -84,7 +85,7 @@ typedef struct bl_ctl_stage_plan {
   size_t layers_count;
   const bl_ctl_memory_t *memory; // [memory_count]
   size_t memory_count;
-  const char *data_path; // to its neighbours: "shm", "tcp", "shm, tcp"; "" when alone
+  const char *data_path; // to its neighbours: "shm", "tcp", "shm, tcp"; "": it has none
 } bl_ctl_stage_plan_t;
 
 typedef struct bl_ctl_plan {
@@ -98,13 +99,13 @@ typedef struct bl_ctl_plan {
 // One operation or wait of a stage in the last step.
 typedef struct bl_ctl_trace_event {
   int stage;        // the number of its rank
-  const char *name; // a schedule cell, or the reason of a wait
+  const char *name; // a schedule cell, or the cause of a wait
   bool wait;
   uint64_t start_ns, end_ns; // the machine's monotonic clock
   int micro_batch;
   uint32_t slots_in_use;
-  bool copy;      // an operation that runs beside others: an eviction or a load in a simulation
-  bl_grid_t grid; // of all ranks, but for its parts; no stages: not known, every rank is a stage
+  bool copy;      // an operation that runs during others: an eviction or a load in a simulation
+  bl_grid_t grid; // of all ranks, without parts; no stages: not known, every rank is a stage
 } bl_ctl_trace_event_t;
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl health: does everything of a run answer, asked of its driver; or one health port, as a probe asks it.
+// ballastctl health: asks a run's driver whether all services answer, or checks one health port like a probe.
 #include "ballastctl/calls.h"
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/endpoint.h"
@@ -36,7 +36,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "address", .title = "ADDRESS", .wide = true},
 };
 
-// One row per service; a row that is not serving makes the whole unhealthy.
+// Returns one row per service. A row that is not serving makes the run unhealthy.
 static json_t *health_rows(const json_t *answer, bool *healthy) {
   json_t *rows = json_array(), *stage;
   size_t i;
@@ -47,7 +47,7 @@ static json_t *health_rows(const json_t *answer, bool *healthy) {
     char name[BL_GRID_NAME_BYTES];
     bool reachable = json_is_true(json_object_get(stage, "reachable"));
     (void)bl_ctl_seat_name(&grid, stage, name);
-    *strchr(strstr(name, "stage "), ' ') = '-'; // as services are called: stage-0
+    *strchr(strstr(name, "stage "), ' ') = '-'; // the name of the service: stage-0
     json_array_append_new(rows,
                           json_pack("{s:s, s:s, s:O?}", "service", name, "state", reachable ? "serving" : "unreachable",
                                     "address", json_object_get(stage, "address")));

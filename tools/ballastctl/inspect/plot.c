@@ -74,7 +74,7 @@ static bl_status_t plot(const char *report, const char *to, bl_error_t *err) {
                               .held_out_count = lines.held_out.count};
     bl_error_t fault;
     status = bl_curve_draw(&curve, to, &fault);
-    if (status != BL_OK) { // of the file to be written it is known by its own name
+    if (status != BL_OK) { // an error about the output file names that file already
       const bool drawn = status != BL_INVALID;
       status = bl_error_set(err, status, "%s%s%s", drawn ? "" : report, drawn ? "" : ": ", fault.text);
     }

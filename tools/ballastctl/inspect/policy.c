@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl policy: which balancing policy is in force, another one, an earlier one.
+// ballastctl policy: shows the balancing policy in force, sets another one, or goes back to an earlier one.
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/endpoint.h"
 #include "ballastctl/inspect/policy_wire.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 typedef struct arguments {
-  bl_ctl_ask_arguments_t ask; // first: its rows come before ours
+  bl_ctl_ask_arguments_t ask; // must be first: its rows come before ours
   char *mode;
   bl_int_list_t devices;
   bool wait, dry_run;
@@ -71,7 +71,7 @@ static const bl_ctl_column_t history_columns[] = {
     SHOWN, {.key = "restores", .title = "RESTORES", .right = true, .wide = true}};
 #define COLUMNS(columns) columns, sizeof(columns) / sizeof(columns)[0]
 
-// One number per device, or per host store, as text, "4 3 2 1", for tables.
+// Adds one number per device, or per host store, as text for tables: "4 3 2 1".
 static void add_list(json_t *answer, const char *list, const char *key, const char *member) {
   char text[512] = "";
   size_t i, used = 0;
@@ -101,7 +101,7 @@ static bl_status_t print_policy(const arguments_t *arguments, json_t *answer, bl
   return bl_ctl_printed(bl_ctl_print_object(output, COLUMNS(change_columns), answer, stdout), err);
 }
 
-// What a verb does once its command line is read and the driver found.
+// The body of a verb, called once its command line is read and the driver is found.
 typedef bl_status_t (*act_fn)(const char *address, uint64_t timeout_ms, const arguments_t *arguments,
                               const bl_flags_result_t *result, bl_error_t *err);
 
@@ -134,7 +134,7 @@ static int run_verb(bl_flags_t flags, const bl_option_t *own, size_t own_count, 
 
 // ---- get, history ---------------------------------------------------------------------------------------------------
 
-// What auto weighed, one line each, and what it does on every device.
+// Prints the options that auto compared, one per line, and what it does on every device.
 static void explain(const json_t *answer) {
   const char *text = json_string_value(json_object_get(answer, "decision"));
   size_t i;
@@ -232,7 +232,7 @@ static bl_status_t change(const char *address, uint64_t timeout_ms, const argume
   return status;
 }
 
-// A whole number of decimal digits.
+// Reads a number of decimal digits.
 static bl_status_t read_number(const char *text, uint64_t maximum, uint64_t *value, const char *what, bl_error_t *err) {
   char *end;
   bool digits = text[0] >= '0' && text[0] <= '9';

@@ -53,9 +53,9 @@ static bl_status_t ask(const char *address, uint64_t timeout_ms, const char *met
   return status;
 }
 
-// ---- answers as JSON -------------------------------------------------------------------------------------------------
+// ---- answers as JSON ------------------------------------------------------------------------------------------------
 
-// 0 is "none".
+// Sets the number; 0 becomes null.
 static void set_number(json_t *json, const char *key, uint64_t value) {
   json_object_set_new(json, key, value != 0 ? json_integer((json_int_t)value) : json_null());
 }
@@ -74,7 +74,7 @@ static json_t *policy_json(const Ballast__V1__PolicyRecord *policy) {
   if (policy->chosen[0] != '\0') {
     json_object_set_new(json, "chosen", json_string(policy->chosen));
   }
-  set_number(json, "version", policy->version); // null of a dry run
+  set_number(json, "version", policy->version); // null for a dry run
   set_number(json, "from_step", policy->from_step);
   set_number(json, "restores", policy->restores);
   json_object_set_new(json, "lenders", lenders); // []: all
@@ -151,12 +151,13 @@ static json_t *read_history(const ProtobufCMessage *output) {
   return rows;
 }
 
-// ---- calls -----------------------------------------------------------------------------------------------------------
+// ---- calls ----------------------------------------------------------------------------------------------------------
 
 bl_status_t bl_ctl_policy_set(const char *address, uint64_t timeout_ms, const bl_ctl_policy_change_t *change,
                               json_t **answer, bl_error_t *err) {
   Ballast__V1__SetPolicyRequest request = BALLAST__V1__SET_POLICY_REQUEST__INIT;
-  (void)!getrandom(&request.request, sizeof request.request, 0); // 0, should it fail: this call is made once
+  (void)!getrandom(&request.request, sizeof request.request,
+                   0); // 0 if it fails: made once
   request.name = (char *)(change->name != NULL ? change->name : "");
   request.cap = change->cap;
   request.mode = (char *)(change->mode != NULL ? change->mode : "");

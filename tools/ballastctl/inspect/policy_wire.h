@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of ballast.v1.Driver about policies, each one question with its answer as JSON.
+// The calls of ballast.v1.Driver about policies, with answers as JSON.
 //
-// A policy is {"policy": "bpipe", "cap": 3, "mode": "overlap", "version": 2, "from_step": 17, "devices": [...], ...};
-// `order` is there where policies that park have another one, `cap` is null where the policy has none; `chosen` and `decision`, and a `reason` per device, are there under auto.
+// A policy is {"policy": "bpipe", "cap": 3, "mode": "overlap", "version": 2, "from_step": 17, "devices": [...], ...}.
+// `order` exists if policies that park have another order. `cap` is null if the policy has none. Under auto there are
+// `chosen`, `decision`, and a `reason` per device.
 // Thread: each call runs a loop of its own and blocks.
 #ifndef BALLAST_BALLASTCTL_POLICY_WIRE_H
 #define BALLAST_BALLASTCTL_POLICY_WIRE_H
@@ -22,11 +23,11 @@ typedef struct bl_ctl_policy_change {
   bool dry_run;
 } bl_ctl_policy_change_t;
 
-// *answer is the caller's. BL_DEADLINE when the driver has not answered in time: the change may still be made.
+// *answer is a new reference. BL_DEADLINE: the driver has not answered in time; the change may still be made.
 BL_MUST_USE bl_status_t bl_ctl_policy_set(const char *address, uint64_t timeout_ms,
                                           const bl_ctl_policy_change_t *change, json_t **answer, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_ctl_policy_get(const char *address, uint64_t timeout_ms, json_t **answer, bl_error_t *err);
-// An array, newest first.
+// *answer is an array, newest first.
 BL_MUST_USE bl_status_t bl_ctl_policy_history(const char *address, uint64_t timeout_ms, json_t **answer,
                                               bl_error_t *err);
 

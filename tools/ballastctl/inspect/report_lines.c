@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPORT_BYTES (1u << 30) // a line is about 1 KiB: a million steps
+#define REPORT_BYTES (1u << 30) // a line is about 1 KiB, so this is a million steps
 
-// Whoever joins reports, or edits one, may leave an empty line.
+// Joined or edited reports may contain empty lines.
 static bool is_empty(const char *line, const char *end) {
   while (line < end && (*line == ' ' || *line == '\t' || *line == '\r')) {
     line++;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks sit, as a driver's status lists them: entries in the order of ranks with `stage`, and where there is more than
-// a pipeline of whole layers with `tensor` and `data`.
+// Seats of ranks, as a driver's status lists them: entries in the order of ranks with `stage` and, if there is more
+// than one pipeline of whole layers, with `tensor` and `data`.
 #ifndef BALLAST_BALLASTCTL_SEAT_H
 #define BALLAST_BALLASTCTL_SEAT_H
 
@@ -12,16 +12,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-// Of all of them, but for its parts; without stages where the list is empty.
+// Returns the grid of all entries, without parts. It has no stages if the list is empty.
 bl_grid_t bl_ctl_seats_grid(const json_t *stages);
-// "tensor rank 1 of stage 0 of replica 2", as far as the grid has such.
+// "tensor rank 1 of stage 0 of replica 2", with only the coordinates that the grid has.
 const char *bl_ctl_seat_name(const bl_grid_t *grid, const json_t *stage, char text[BL_GRID_NAME_BYTES]);
 
 #define BL_CTL_OWNER_BYTES (BL_GRID_NAME_BYTES + 8)
-// Whose memory store `store` of a run lends, of which the first `devices` are of devices: "device 3", "device 1 of replica 0",
-// "tensor rank 1 of stage 0", "host 0".
+// Writes whose memory store `store` of a run lends: "device 3", "device 1 of replica 0", "tensor rank 1 of stage 0",
+// "host 0". The first `devices` stores are those of devices.
 const char *bl_ctl_store_owner(const bl_grid_t *grid, size_t devices, size_t store, char text[BL_CTL_OWNER_BYTES]);
-// "store 3" or "host store 0", of an entry of a driver's status.
+// Writes "store 3" or "host store 0", from an entry of a driver's status.
 const char *bl_ctl_store_name(const json_t *store, char text[BL_CTL_OWNER_BYTES]);
 
 // The first columns of a table of ranks.
@@ -31,7 +31,7 @@ const char *bl_ctl_store_name(const json_t *store, char text[BL_CTL_OWNER_BYTES]
   {.key = "tensor", .title = "TENSOR", .right = true},                                                                 \
   {.key = "stage", .title = "STAGE", .right = true}
 // clang-format on
-// Those that tell something, in `shown` [count]; returns how many.
+// Copies the columns that vary in this grid to `shown` [count]; returns how many.
 size_t bl_ctl_seat_columns(const bl_ctl_column_t *columns, size_t count, bool tensor, bool data,
                            bl_ctl_column_t *shown);
 

@@ -37,7 +37,7 @@ static int status_run(int argc, char *const *argv) {
   return bl_ctl_finish(status, &err);
 }
 
-// In a table a list is one cell for people to read: its items, separated by semicolons. Takes the reference to `item`.
+// Appends an item to a table cell, separated by a semicolon. Takes the reference to `item`.
 static void append(json_t **cell, json_t *item) {
   json_t *joined = *cell == NULL ? item : json_sprintf("%s; %s", json_string_value(*cell), json_string_value(item));
   if (joined != item) {

@@ -10,12 +10,12 @@
 #include <string.h>
 
 struct bl_ctl_step_timeline {
-  size_t stage_count;          // that have told something
+  size_t stage_count;          // that have reported an operation
   bl_grid_t grid;              // of the events
-  bl_timeline_event_t *events; // chunk: the virtual stage, until it is drawn
+  bl_timeline_event_t *events; // .chunk is the virtual stage until the picture is drawn
   bl_timeline_level_t *levels;
   size_t count, room; // of both
-  uint32_t slices;    // of a sequence, as far as they were seen
+  uint32_t slices;    // of a sequence, as far as events show
   bl_ctl_slot_levels_t slots;
   bool out_of_memory, divided;
 };
@@ -100,7 +100,8 @@ bool bl_ctl_step_timeline_is_picture(const char *path) {
   return dot != NULL && dot != path && (strcmp(dot, ".svg") == 0 || strcmp(dot, ".png") == 0);
 }
 
-// Two pipes are two chunks of which every micro-batch passes one. Events then say so in place of their chunk.
+// Detects two pipes: there are two chunks, and every micro-batch passes only one of them. Then sets the pipe of events
+// in place of their chunk.
 static bl_status_t tell_pipes(bl_ctl_step_timeline_t *timeline) {
   uint32_t most = 0;
   bool two = false;

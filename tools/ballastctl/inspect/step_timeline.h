@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The picture of the last step: operations as a driver tells them, drawn by tools/draw.
+// The picture of the last step: operations as a driver reports them, drawn by tools/draw.
 // Thread: belongs to its caller.
 #ifndef BALLAST_BALLASTCTL_STEP_TIMELINE_H
 #define BALLAST_BALLASTCTL_STEP_TIMELINE_H
@@ -14,11 +14,11 @@ typedef struct bl_ctl_step_timeline bl_ctl_step_timeline_t;
 
 BL_MUST_USE bl_status_t bl_ctl_step_timeline_create(bl_ctl_step_timeline_t **timeline);
 void bl_ctl_step_timeline_destroy(bl_ctl_step_timeline_t *timeline); // NULL is fine
-// Operations of one stage come in start order. Events that are no schedule cell (waits) are left out.
+// Operations of one stage must come in start order. Leaves out events that are not schedule cells (waits).
 void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_trace_event_t *event);
-// From the first operation to the end of the last, in milliseconds.
+// Returns the time from the first operation to the end of the last, in milliseconds.
 double bl_ctl_step_timeline_ms(const bl_ctl_step_timeline_t *timeline);
-// Whether pictures can be written under a name with this ending: .svg or .png.
+// Returns whether this name has the ending of a picture: .svg or .png.
 bool bl_ctl_step_timeline_is_picture(const char *path);
 // Writes `path` (.svg or .png). BL_INVALID: nothing was added, or another ending. BL_EXHAUSTED, BL_IO.
 BL_MUST_USE bl_status_t bl_ctl_step_timeline_draw(bl_ctl_step_timeline_t *timeline, const char *title,

@@ -48,7 +48,7 @@ static const bl_flags_t flags = {.program = "ballastctl trace",
 
 typedef struct question {
   bl_ctl_calls_t calls;
-  bl_ctl_chrome_trace_t *trace; // one of the two
+  bl_ctl_chrome_trace_t *trace; // one of these two is used
   bl_ctl_step_timeline_t *picture;
   bl_error_t *err;
 } question_t;
@@ -95,7 +95,7 @@ static bl_status_t draw(const question_t *question, const json_t *endpoints, con
   return bl_ctl_step_timeline_draw(question->picture, name != NULL ? name : "ballast", subtitle, path, err);
 }
 
-// A name that ends in .json, or has no ending.
+// Returns whether the name ends in .json or has no ending.
 static bool is_json(const char *path) {
   const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path, *dot = strrchr(name, '.');
   return dot == NULL || strcmp(dot, ".json") == 0;
@@ -106,7 +106,7 @@ static bl_status_t write_trace(const arguments_t *arguments, bl_error_t *err) {
     return bl_error_set(err, BL_INVALID, "trace needs --to FILE: where to write it, .json, .svg or .png");
   }
   const bool drawn = bl_ctl_step_timeline_is_picture(arguments->to);
-  if (!drawn && !is_json(arguments->to)) { // somebody wants a picture of a kind that we cannot make
+  if (!drawn && !is_json(arguments->to)) { // the name has the ending of a picture format that we do not support
     return bl_error_set(err, BL_INVALID, "--to %.200s: the name must end in .json, .svg or .png", arguments->to);
   }
   bl_status_t status = bl_ctl_output_path_check("to", arguments->to, err);

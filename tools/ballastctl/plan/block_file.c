@@ -83,7 +83,7 @@ static bl_status_t check_lists(const char *path, const bl_ctl_block_file_t *file
   return status == BL_OK ? check_list(path, "weight", &file->weight, count, err) : status;
 }
 
-// Copies the list behind those before it; all its entries were checked to fit.
+// Copies the list to *at and advances *at. The caller has checked that all its entries fit.
 static const uint32_t *take(const bl_int_list_t *list, uint32_t **at) {
   const uint32_t *first = *at;
   for (size_t i = 0; i < list->count; i++) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags that describe a cluster, for the verbs that time steps on one.
+// Flags that describe a cluster, for the verbs that predict step times on one.
 #ifndef BALLAST_BALLASTCTL_CLUSTER_FLAGS_H
 #define BALLAST_BALLASTCTL_CLUSTER_FLAGS_H
 
@@ -40,7 +40,7 @@ typedef struct bl_ctl_cluster_flags {
     .help = "Network cards of a node, which its devices share evenly."                                                 \
   }
 
-// Without --nodes a cluster of 0 nodes. BL_INVALID names the flag.
+// Reads the cluster; without --nodes it has 0 nodes. BL_INVALID names the flag.
 BL_MUST_USE bl_status_t bl_ctl_cluster_read(const bl_ctl_cluster_flags_t *flags, const bl_hardware_t *hardware,
                                             bl_cluster_t *cluster, bl_error_t *err);
 

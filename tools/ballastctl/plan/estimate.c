@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl estimate: what a larger micro-batch can gain at most.
+// ballastctl estimate: an upper bound on what a larger micro-batch can gain.
 #include "ballastctl/output.h"
 #include "ballastctl/plan/profile_file.h"
 #include "ballastctl/plan/warning.h"
@@ -66,11 +66,11 @@ static const bl_flags_t flags = {
         "room for it is taken to cost nothing, so this is an upper bound.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
-#define MFU_MIN         1e-9 // of a utilisation: far from what could be meant, and quotients stay numbers
+#define MFU_MIN         1e-9 // of a utilisation: far below any realistic value, and quotients stay finite
 #define MFU_MAX         1e12
 #define MICRO_BATCH_MAX 65536
 
-// "b:MFU" or "b:MFU%".
+// Reads "b:MFU" or "b:MFU%".
 static bl_status_t read_point(const char *text, bl_estimate_point_t *point, bool *percent, bl_error_t *err) {
   const char *mfu = strchr(text, ':');
   char *end = NULL;
@@ -110,15 +110,15 @@ static bl_status_t read_points(const arguments_t *a, bl_estimate_request_t *requ
   return status;
 }
 
-// Seconds that one micro-batch takes on a chunk. R is part of it where every block is made again; a chunk that has none
-// measured had none (the last stage of 1f1b keeps its block). Attention made again is in I.
+// Returns the seconds that one micro-batch takes on a chunk. Includes R if every block is recomputed; a chunk without a
+// measured R had none (the last stage of 1f1b keeps its block). Recomputed attention is part of I.
 static double seconds_of(const bl_profile_t *profile, const bl_profile_chunk_t *chunk) {
   const bl_chunk_costs_t *costs = &chunk->costs;
   const bool recompute_share = profile->options.recompute == BL_RECOMPUTE_FULL && chunk->measured_recompute;
   return costs->forward + costs->input + costs->weight + (recompute_share ? costs->recompute : 0);
 }
 
-// Sequences per second of the slowest stage: utilisation but for a factor that both profiles share.
+// Returns sequences per second of the slowest stage. This is the utilisation up to a factor that both profiles share.
 static bl_estimate_point_t point_of(const bl_profile_t *profile) {
   double slowest = 0;
   for (uint32_t s = 0; s < profile->stage_count; s++) {
@@ -198,7 +198,7 @@ __attribute__((format(printf, 2, 3))) static void add_line(json_t *lines, const 
   va_end(arguments);
 }
 
-// The formula with its numbers, line for line.
+// Returns the formula with its numbers, line by line.
 static json_t *explanation(const bl_estimate_request_t *r, const bl_estimate_t *e) {
   const double x = r->to.micro_batch, y = r->from.micro_batch, ramps = r->stages - 1;
   json_t *lines = json_array();

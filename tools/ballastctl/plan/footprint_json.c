@@ -31,7 +31,7 @@ json_t *bl_ctl_footprint_json(const bl_footprint_t *footprint) {
   for (size_t i = 0; i < PARTS; i++) {
     json_object_set_new(object, parts[i].name, json_real(parts[i].bytes));
   }
-  if (footprint->host > 0) { // not of the device
+  if (footprint->host > 0) { // in host memory
     json_object_set_new(object, "optimizer-host", json_real(footprint->host));
   }
   return object;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a device keeps, by the names that metrics have.
+// The memory of a device, by use, under the names of the metrics.
 #ifndef BALLAST_BALLASTCTL_FOOTPRINT_JSON_H
 #define BALLAST_BALLASTCTL_FOOTPRINT_JSON_H
 
@@ -8,11 +8,12 @@
 
 #include <jansson.h>
 
-// {"weights": bytes, "gradients": bytes, ...}; the caller's reference. NULL: no memory.
+// Returns {"weights": bytes, "gradients": bytes, ...}, a new reference. NULL: no memory.
 json_t *bl_ctl_footprint_json(const bl_footprint_t *footprint);
-// Where it is not known what operations ask for, says so in `object`, which may be NULL: "memory_without", "memory_unknown".
+// If the memory of operations is unknown, reports this in `object` (NULL is fine) as "memory_without" and
+// "memory_unknown".
 void bl_ctl_footprint_left_out(json_t *object, const bl_error_t *unknown);
-// "weights 2.1 GiB, gradients ...", without what is nothing; returns `text`.
+// Writes "weights 2.1 GiB, gradients ..." without uses of zero bytes; returns `text`.
 const char *bl_ctl_footprint_text(const bl_footprint_t *footprint, char *text, size_t bytes);
 
 #endif

@@ -19,7 +19,7 @@ extern char **environ;
 #define LINE_BYTES 512
 
 typedef struct asked {
-  FILE *job, *answer; // what the program reads and writes
+  FILE *job, *answer; // input and output of the program
   pid_t pid;
 } asked_t;
 
@@ -28,7 +28,7 @@ static void close_pipe(const int ends[2]) {
   close(ends[1]);
 }
 
-// Its errors come with its answer: its log is not what the user asked for.
+// Starts the program with its standard error in the same pipe as its answer, because its log is not for the user.
 static bl_status_t start(char *list, asked_t *asked, bl_error_t *err) {
   char path[PATH_MAX], operation[] = "--operation-memory";
   const char *program = bl_ctl_program_path("stage-service", path);
@@ -60,7 +60,7 @@ static bl_status_t start(char *list, asked_t *asked, bl_error_t *err) {
   return BL_OK;
 }
 
-// Whether a line is an answer.
+// Returns whether the line is an answer.
 static bool read_line(const char *line, bl_ctl_operations_answer_t *answer) {
   char attention[16];
   bl_operation_memory_t *m = &answer->memory;
@@ -103,7 +103,7 @@ static void read_answer(bl_ctl_operations_t *operations, FILE *from, char said[L
   }
 }
 
-// A program that ended early reads nothing: that must not end this one.
+// Ignores SIGPIPE meanwhile: a program that ended early reads nothing, and this process must go on.
 static void send_job(FILE *job, const char *text, size_t bytes) {
   void (*before)(int) = signal(SIGPIPE, SIG_IGN);
   if (job != NULL) {
@@ -113,7 +113,7 @@ static void send_job(FILE *job, const char *text, size_t bytes) {
   signal(SIGPIPE, before);
 }
 
-// Both kinds of attention of one micro-batch.
+// Asks for both kinds of attention of one micro-batch.
 static bl_status_t ask(bl_ctl_operations_t *operations, uint32_t micro_batch, bl_error_t *err) {
   char *text = NULL, list[16], said[LINE_BYTES] = "";
   size_t bytes = 0;
@@ -173,7 +173,7 @@ const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t m
     if (ask(self, micro_batch, &err) != BL_OK) {
       self->unknown = err;
     } else if (find(self, micro_batch, attention) ==
-               NULL) { // no valid block: nothing comes of it, nor is it asked again
+               NULL) { // not a valid block: stores zeros, so that it is not asked for again
       keep(self, &(bl_ctl_operations_answer_t){.micro_batch = micro_batch, .attention = attention});
     }
     found = find(self, micro_batch, attention);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operations ask for on this machine, for plans of memory: stage-service, which would run them, is started and asked
-// (--operation-memory). ballastctl computes nothing itself.
+// Memory that operations need on this machine, for memory plans. Starts the stage-service that would run them and asks
+// it (--operation-memory), since ballastctl computes nothing itself.
 #ifndef BALLAST_BALLASTCTL_OPERATIONS_H
 #define BALLAST_BALLASTCTL_OPERATIONS_H
 
@@ -17,18 +17,19 @@ typedef struct bl_ctl_operations_answer {
 
 typedef struct bl_ctl_operations {
   const bl_job_t *job;                  // borrowed
-  bl_ctl_operations_answer_t **answers; // [count], each of its own
+  bl_ctl_operations_answer_t **answers; // [count], each allocated on its own
   uint32_t count;
-  bl_error_t unknown; // why it is not known, where it was asked for; else without text
+  bl_error_t unknown; // why the last query failed; empty text: none failed
 } bl_ctl_operations_t;
 
-// Asks nothing yet.
+// Starts no query yet.
 void bl_ctl_operations_init(bl_ctl_operations_t *operations, const bl_job_t *job);
 void bl_ctl_operations_cleanup(bl_ctl_operations_t *operations); // a zeroed one is fine
-// Of the job's model, dtype, threads and device at that micro-batch and attention; the answer lasts as long as `operations`
-// (a bl_ctl_operations_t *). NULL: nobody could say, `unknown` has why, and nobody is asked again.
+// Returns the memory of operations for the job's model, dtype, threads and device at this micro-batch and attention.
+// The result lives as long as `operations` (a bl_ctl_operations_t *). NULL: the query failed; `unknown` has the cause,
+// and no further query is made.
 const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t micro_batch, bl_attention_t attention);
-// How logits lie where nobody could say: by the job's device.
+// Returns the layout of logits by the job's device, for when no query succeeded.
 bl_logits_t bl_ctl_logits(const bl_job_t *job);
 
 #endif

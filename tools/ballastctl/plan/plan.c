@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl plan: which way to run a model, what the others would cost or lack, and the job file of the best.
+// ballastctl plan: the best configuration to run a model, what the others would cost or lack, and the job file of the
+// best.
 #include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
 #include "ballastctl/plan/footprint_json.h"
@@ -14,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHOWN 8   // of the ways that fit
-#define WIDTH 120 // of a line of words
+#define SHOWN 8   // maximum number of fitting candidates in the table
+#define WIDTH 120 // of a line of text
 
 static const bl_flags_t flags = {
     .program = "ballastctl plan",
@@ -78,7 +79,8 @@ static json_t *candidate_json(const bl_plan_candidate_t *c) {
   return object;
 }
 
-// With the order that its job runs; under the policy auto a run chooses what it does with it.
+// Returns the candidate with the order that its job runs. Under the policy auto a run decides how to balance that
+// order.
 static json_t *best_json(const bl_plan_candidate_t *c) {
   json_t *object = candidate_json(c);
   if (object != NULL && c->operations != NULL) {
@@ -100,7 +102,7 @@ static json_t *best_json(const bl_plan_candidate_t *c) {
   return object;
 }
 
-// Its order's slots, and those that it makes do with where these are others.
+// Writes the slots of the candidate's order and, if different, the slots that it is balanced to.
 static void policy_text(const bl_plan_candidate_t *c, char text[64]) {
   const char *name = bl_policy_kind_name(c->policy);
   if (c->slots > 0 && c->policy != BL_POLICY_NONE && c->cap != c->slots) {
@@ -170,7 +172,7 @@ static const char *shape_of(const bl_plan_candidate_t *c, char text[32]) {
   snprintf(text, 32, "t %u, p %u, d %u", c->parallel.tensor, c->stages, c->parallel.data);
   return text;
 }
-// Only where evictions make it matter.
+// Returns the node order; only evictions make it matter.
 static const char *order_of(const bl_plan_candidate_t *c, char text[32]) {
   snprintf(text, 32, "%s", bl_node_order_name(c->order));
   return c->evictions == 0 || c->policy == BL_POLICY_OFFLOAD ? NULL : text;
@@ -219,7 +221,7 @@ static bool seen(const json_t *rows, const char *kind, const char *value) {
   return false;
 }
 
-// What no way was tried with, behind the others of its kind.
+// Adds the rejections of candidates that were not evaluated, after the other rows of their kind.
 static void add_rejections(json_t *rows, const bl_plan_t *plan, const char *kind) {
   for (uint32_t i = 0; i < plan->rejection_count; i++) {
     const bl_plan_rejection_t *r = &plan->rejections[i];
@@ -232,7 +234,7 @@ static void add_rejections(json_t *rows, const bl_plan_t *plan, const char *kind
   }
 }
 
-// The first of every kind in ranking order is its best.
+// In ranking order, the first candidate of every kind is its best.
 static json_t *families_json(const bl_plan_t *plan) {
   json_t *rows = json_array();
   for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
@@ -273,7 +275,7 @@ static const bl_ctl_column_t columns[] = {
 static const bl_ctl_column_t family_columns[] = {
     {.key = "kind", .title = "KIND"}, {.key = "value", .title = "VALUE"}, {.key = "result", .title = "BEST OF IT"}};
 
-// Lines of WIDTH, the words after the first indented.
+// Prints lines of at most WIDTH columns; all lines but the first are indented.
 static void print_wrapped(const char *text, int indent) {
   int column = indent;
   while (*text != '\0') {
@@ -292,7 +294,8 @@ static void print_wrapped(const char *text, int indent) {
   putchar('\n');
 }
 
-// What an optimizer on the host takes and costs; a profile has the latter in the time between steps.
+// Prints the memory and the time of an optimizer on the host. A profile includes that time in the overhead between
+// steps.
 static void print_offload(const bl_plan_request_t *r, const bl_plan_candidate_t *best) {
   char host[BL_BYTES_TEXT], link[BL_BYTES_TEXT];
   if (!r->optimizer_on_host) {

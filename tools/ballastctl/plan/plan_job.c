@@ -11,15 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of the job that was read, and about another schedule: without them the job takes what the planned one needs. The
-// slots of an order that was searched within them, and its groups, are written again.
+// Keys of the job that was read which describe another schedule. They are reset, so that the job uses the defaults of
+// the planned schedule. The slots of an order that was searched within them, and its groups, are set again.
 static const char *const resets[] = {"memory.slots",          "memory.activation_bytes", "pipeline.group",
                                      "pipeline.slices",       "parallel.tensor_parts",   "parallel.data_parts",
                                      "train.optimizer_memory"};
 
-#define SETTINGS 32 // most that set_all sets
+#define SETTINGS 32 // maximum number of settings of set_all
 
-// What is set on top of the job: "KEY=VALUE"s, malloc'd. The first failure sticks, so that each need not be looked at.
+// Settings on top of the job: "KEY=VALUE" texts, malloc'd. The first failure is kept, so that callers check once.
 typedef struct settings {
   char *texts[SETTINGS];
   size_t count;
@@ -40,7 +40,7 @@ static void set(settings_t *settings, const char *format, ...) {
   va_end(values);
 }
 
-// "KEY=[...]": what was written to `stream`, which is closed, stands in *text between the brackets. NULL: no memory.
+// Sets "KEY=[...]". The values were written to `stream`, which this closes, and are in *text. A NULL stream: no memory.
 static void set_list(settings_t *settings, const char *key, FILE *stream, char **text) {
   if (stream != NULL && fclose(stream) == 0 && *text != NULL) {
     set(settings, "%s=[%s]", key, *text);
@@ -60,7 +60,7 @@ static void set_layers(settings_t *settings, const bl_plan_candidate_t *c) {
   set_list(settings, "pipeline.layers_per_stage", stream, &text);
 }
 
-// One kind of cost, which lies at `offset` in those of a virtual stage; one number where all are the same.
+// Sets one kind of cost, at `offset` in the costs of a virtual stage; as one number if all are equal.
 static void set_costs(settings_t *settings, const char *key, const bl_plan_candidate_t *c, size_t offset) {
   char *text = NULL;
   size_t size, count = (size_t)c->stages * c->chunks, same = 1;
@@ -76,7 +76,7 @@ static void set_costs(settings_t *settings, const char *key, const bl_plan_candi
   set_list(settings, key, stream, &text);
 }
 
-// What the order was searched with, so that the run's search finds it again.
+// Sets the costs with which the order was searched, so that the run's search finds the same order.
 static void set_all_costs(settings_t *settings, const bl_plan_candidate_t *c) {
   set_costs(settings, "pipeline.costs.forward", c, offsetof(bl_chunk_costs_t, forward));
   set_costs(settings, "pipeline.costs.input", c, offsetof(bl_chunk_costs_t, input));
@@ -85,7 +85,7 @@ static void set_all_costs(settings_t *settings, const bl_plan_candidate_t *c) {
   set(settings, "pipeline.costs.boundary=%.6g", c->boundary);
 }
 
-// Paths between nodes, for policies that choose where blocks go.
+// Sets the paths between nodes, for policies that choose where blocks are parked.
 static void set_slow_paths(settings_t *settings, const bl_plan_request_t *r, const bl_plan_candidate_t *c) {
   const bool chooses = r->cluster.nodes > 0 && (c->policy == BL_POLICY_CAP || c->policy == BL_POLICY_AUTO);
   bl_nodes_t nodes = {0};

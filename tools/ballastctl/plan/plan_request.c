@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define OFFSET(member) offsetof(bl_ctl_plan_flags_t, member)
-// Of a device's memory: what the driver, communicators and fragmentation leave.
+// Share of a device's memory that remains after the driver, communicators and fragmentation.
 #define USABLE_SHARE 0.92
 
 static const char *const attention_names[] = {"any", "naive", "flash", NULL};
@@ -151,7 +151,7 @@ static bl_status_t read_costs(bl_ctl_plan_request_t *made, const bl_ctl_plan_fla
   if (flags->profiles.count == 0) {
     const char *name = flags->hardware != NULL ? flags->hardware : flags->cluster.nodes != NULL ? "a100-80g" : "host";
     bl_status_t status = bl_ctl_hardware_find(name, &r->hardware, err);
-    if (status == BL_OK && flags->cluster.nodes == NULL) { // there all is mixed precision
+    if (status == BL_OK && flags->cluster.nodes == NULL) { // a cluster always has mixed precision
       made->hardware = bl_hardware_in(r->hardware, r->dtype);
       r->hardware = &made->hardware;
     }
@@ -228,7 +228,7 @@ static bl_status_t copy_lists(bl_ctl_plan_request_t *made, const bl_ctl_plan_fla
   return check_schedules(&flags->schedules, err);
 }
 
-// Where the optimizer is: as the flag says, or the job.
+// Sets where the optimizer is: by the flag, else by the job.
 static bl_status_t read_optimizer(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, const bl_job_t *job,
                                   bl_error_t *err) {
   const bool jobs = job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST;
@@ -253,7 +253,7 @@ static bl_status_t read_optimizer(bl_ctl_plan_request_t *made, const bl_ctl_plan
   return BL_OK;
 }
 
-// The batch is a count of 32 bits everywhere.
+// Reads the batch, which must fit 32 bits.
 static bl_status_t read_batch(const bl_ctl_plan_flags_t *flags, const bl_job_t *job, uint32_t *batch, bl_error_t *err) {
   const int64_t wanted = flags->batch.set ? flags->batch.value : job->train.micro_batch * job->train.micro_batches;
   if (wanted > UINT32_MAX) {
@@ -287,7 +287,7 @@ static bl_status_t read_host(const bl_ctl_plan_flags_t *flags, const bl_job_t *j
   return BL_OK;
 }
 
-// They are not planned with, but a job with wrong ones runs nowhere.
+// Plans do not use these keys, but a job with wrong ones cannot run.
 static bl_status_t check_copies(const bl_job_t *job, bl_error_t *err) {
   double *copies = NULL;
   bl_status_t status = bl_job_copies_read(job, (uint32_t)job->pipeline.stages, &copies, err);
@@ -344,7 +344,7 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
     r->memory = USABLE_SHARE * r->hardware->memory_bytes;
   }
   if (r->cluster.nodes == 0) {
-    made->whole = *job; // plans are of whole sequences
+    made->whole = *job; // plans are for whole sequences
     made->whole.pipeline.slices.value = 1;
     bl_ctl_operations_init(&made->operations, &made->whole);
     r->logits = bl_ctl_logits(&made->whole);

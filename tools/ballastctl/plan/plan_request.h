@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `ballastctl plan` asks the planner, from its flags and a job.
+// The planner's request for `ballastctl plan`, from its flags and a job.
 #ifndef BALLAST_BALLASTCTL_PLAN_REQUEST_H
 #define BALLAST_BALLASTCTL_PLAN_REQUEST_H
 
@@ -25,27 +25,27 @@ typedef struct bl_ctl_plan_flags {
 #define BL_CTL_PLAN_ROWS (19 + BL_CTL_CLUSTER_ROWS)
 extern const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS]; // of bl_ctl_plan_flags_t
 
-// A request with what it borrows.
+// A request with everything that it borrows.
 typedef struct bl_ctl_plan_request {
   bl_plan_request_t request;
   bl_model_t model;
   bl_profile_t *profiles;        // [request.profile_count]
-  const bl_profile_t **borrowed; // the same
+  const bl_profile_t **borrowed; // pointers to `profiles`
   uint32_t *lists;               // stages, tensors, micro-batches, chunks
   bl_attention_t attention;
-  bl_profile_use_t use;   // of profiles: what the job says
+  bl_profile_use_t use;   // what the job asks of profiles
   bl_hardware_t hardware; // in the job's dtype
   bl_ctl_operations_t operations;
-  bl_job_t whole; // what they are asked about; borrows from the job
+  bl_job_t whole; // the job without slices, which profiles are asked about; borrows from the job
 } bl_ctl_plan_request_t;
 
-// BL_INVALID names the flag. The job outlives the request. Call bl_ctl_plan_request_cleanup after errors too.
+// BL_INVALID names the flag. The job must outlive the request. Call bl_ctl_plan_request_cleanup after errors too.
 BL_MUST_USE bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
                                                  const bl_job_t *job, bl_error_t *err);
-// Where the time of `way` is an approximation of its profile's: one line, with the file's name; else "".
+// If the candidate's time is an approximation from its profile, writes one line with the file's name; else "".
 void bl_ctl_plan_warning(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
                          const bl_plan_candidate_t *way, char warning[BL_CTL_WARNING]);
-// What the job says that plans do not take from it: one line; else "".
+// Returns one line about the keys of the job that plans ignore; else "".
 const char *bl_ctl_plan_unused(const bl_job_t *job);
 void bl_ctl_plan_request_cleanup(bl_ctl_plan_request_t *made);
 

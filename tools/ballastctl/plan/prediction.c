@@ -17,7 +17,7 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
   if (*hardware != NULL) {
     return BL_OK;
   }
-  // No guess: a name that is spelled alike is another device.
+  // Suggests no nearest name, since a similar name is a different device; lists all instead.
   for (size_t i = 0; i < count; i++) {
     const char *overhead = i == 0 ? "" : i + 1 < count ? ", " : " and ";
     const size_t used = strlen(known);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedules: what runs when, what it costs in time and slots, as a table, JSON, CSV or picture.
+// ballastctl schedule: the order of operations, and its cost in time and slots, as a table, JSON, CSV or picture.
 #include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
 #include "ballastctl/plan/order_json.h"
@@ -28,7 +28,7 @@ static json_t *counts_json(const bl_schedule_t *schedule, bl_verb_t verb) {
   return counts;
 }
 
-// The object that scripts read; of a building block also what its lifespans allow.
+// Returns the object for scripts; for a building block also the bound by its lifespans.
 static json_t *shown_json(const bl_ctl_schedule_case_t *shown) {
   const bl_simulation_t *simulation = &shown->simulation;
   json_t *peaks = json_array();
@@ -65,7 +65,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "start", .title = "START", .right = true, .wide = true},
     {.key = "end", .title = "END", .right = true},
     {.key = "operations", .title = "OPERATIONS", .right = true, .wide = true},
-    {.key = "lifespan_bound", .title = "BOUND", .right = true}, // the last: of building blocks alone
+    {.key = "lifespan_bound", .title = "BOUND", .right = true}, // must be last: only building blocks have it
 };
 
 static void print_hosts(const bl_ctl_schedule_flags_t *a, const bl_ctl_schedule_case_t *shown) {
@@ -301,7 +301,7 @@ static bl_status_t list_body(void *arguments, const bl_flags_result_t *words, bl
   for (size_t i = 0; i < count; i++) {
     json_array_append_new(names, json_pack("{s:s, s:i, s:b, s:b, s:s}", "name", infos[i].name, "chunks",
                                            (int)infos[i].default_chunks, "split_backward", infos[i].splits_backward,
-                                           "runs", true, // as all do since 0.1; scripts ask
+                                           "runs", true, // true for all schedules since 0.1; kept for scripts
                                            "summary", infos[i].summary));
   }
   bl_status_t status =

@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define FASTER 1.02 // from here on it is said
+#define FASTER 1.02 // advice is given from this ratio on
 
-// Of keys that are about the other schedule; the job is borrowed, and not to be cleaned up.
+// Returns the job with 1f1b and without keys about the other schedule. It borrows from `job`; do not clean it up.
 static bl_job_t as_1f1b(const bl_job_t *job) {
   bl_job_t other = *job;
   other.pipeline.schedule = BL_JOB_SCHEDULE_1F1B;
@@ -23,7 +23,7 @@ static bl_job_t as_1f1b(const bl_job_t *job) {
   return other;
 }
 
-// Those of them that the job gives: ", without KEY, KEY".
+// Writes those of the reset keys that the job sets: ", without KEY, KEY".
 static void name_resets(const bl_job_t *job, char text[256]) {
   static const char *const keys[] = {"pipeline.chunks",          "pipeline.group",          "pipeline.layers_per_stage",
                                      "pipeline.costs.forward",   "pipeline.costs.input",    "pipeline.costs.weight",
@@ -59,7 +59,7 @@ void bl_ctl_schedule_advice_find(const bl_ctl_prediction_t *prediction, const bl
   bl_ctl_prediction_source_t plain = *source;
   bl_training_t training = {0};
   bl_ctl_prediction_t other = {0};
-  bl_error_t fault; // what it cannot do is no news
+  bl_error_t fault; // ignored: if 1f1b is not possible, there is no advice
   plain.job = &job;
   plain.policy = &policy;
   if (bl_ctl_job_resolve(&job, &training, &fault) == BL_OK &&

@@ -33,7 +33,7 @@ static bl_status_t repeat_block(const bl_ctl_schedule_flags_t *flags, bl_ctl_sch
   return status == BL_OK ? check_shape(flags->block, "chunks", flags->chunks, shown->schedule->chunks, err) : status;
 }
 
-// Virtual stages of what is asked for, before it is made.
+// Returns the virtual stages of the requested schedule, before it is generated.
 static uint32_t virtual_stages_of(const bl_ctl_schedule_flags_t *flags, const bl_ctl_schedule_case_t *shown) {
   if (shown->schedule != NULL) {
     return shown->schedule->virtual_stages;
@@ -43,14 +43,14 @@ static uint32_t virtual_stages_of(const bl_ctl_schedule_flags_t *flags, const bl
   }
   const bl_schedule_info_t *info = bl_schedule_info_find(flags->schedule);
   int64_t chunks = flags->chunks != 0 ? flags->chunks : info != NULL ? info->default_chunks : 1;
-  return (uint32_t)(flags->stages * chunks); // both flags have limits
+  return (uint32_t)(flags->stages * chunks); // cannot overflow: both flags have limits
 }
 
 static bl_status_t find_chunk_costs(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown,
                                     bl_error_t *err) {
   uint32_t count = virtual_stages_of(flags, shown);
   if (count > BL_VIRTUAL_STAGES_MAX) {
-    return BL_OK; // the generator says that these are too many
+    return BL_OK; // the generator reports that these are too many
   }
   shown->chunk_costs = malloc((count + 1) * sizeof *shown->chunk_costs);
   if (shown->chunk_costs == NULL) {
@@ -90,7 +90,7 @@ static bl_status_t find_costs(const bl_ctl_schedule_flags_t *flags, bl_ctl_sched
     shown->costs.every = (bl_chunk_costs_t){lengths[0], lengths[1], lengths[2], lengths[0]};
   }
   shown->costs.path = flags->path_cost;
-  if (flags->host_cost.set && flags->balance == BL_POLICY_OFFLOAD) { // every copy is one at the host
+  if (flags->host_cost.set && flags->balance == BL_POLICY_OFFLOAD) { // every transfer is one to or from the host
     shown->costs.path = flags->host_cost.value;
   }
   return status == BL_OK && flags->chunk_costs.count > 0 ? find_chunk_costs(flags, shown, err) : status;
@@ -142,7 +142,7 @@ static bl_status_t generate(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedul
   return status;
 }
 
-// Reads what a file gives, finds costs, and makes the schedule.
+// Reads the file if one is given, determines costs, and generates the schedule.
 static bl_status_t make(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   const bool generates = flags->block == NULL && !bl_ctl_schedule_is_file(flags->schedule);
   const bl_schedule_info_t *info;
@@ -180,14 +180,14 @@ static bl_status_t make_within(const bl_ctl_schedule_flags_t *flags, bl_ctl_sche
     status = make(flags, shown, err);
   }
   const bl_schedule_info_t *info = flags->schedule != NULL ? bl_schedule_info_find(flags->schedule) : NULL;
-  const bool pooled = flags->pooled && info != NULL && info->limited; // keeps to it when it is balanced
+  const bool pooled = flags->pooled && info != NULL && info->limited; // stays within the limit once it is balanced
   if (status == BL_OK && !pooled) {
     status = bl_ctl_limits_check(&shown->limits, shown->schedule, err);
   }
   return status == BL_OK ? bl_ctl_limits_check_slots(flags->slots, shown->schedule, err) : status;
 }
 
-// In units of --path-cost for balancing, in those of costs for the simulator.
+// Sets transfer times: in units of --path-cost for balancing, in units of the costs for the simulator.
 static bl_status_t find_copies(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown, bl_error_t *err) {
   bl_status_t status = bl_costs_parse_paths(flags->slow_paths.items, flags->slow_paths.count, shown->schedule->stages,
                                             &shown->copies, err);
@@ -197,7 +197,8 @@ static bl_status_t find_copies(const bl_ctl_schedule_flags_t *flags, bl_ctl_sche
   return status;
 }
 
-// A link of the host is taken to be every stage's own, as paths between devices are.
+// Sets the times of transfers to the host. Every stage is assumed to have a host link of its own, as with paths between
+// devices.
 static bl_status_t find_host_paths(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule_case_t *shown,
                                    bl_error_t *err) {
   if (!flags->host_cost.set) {

@@ -63,7 +63,7 @@ static void print(const bl_frontier_t *frontier) {
   }
 }
 
-// What --schedule names, as the request borrows it.
+// The arguments of --schedule, in the form that the request borrows.
 typedef struct wanted {
   const char **names;
   const bl_schedule_t **given;
@@ -166,7 +166,7 @@ static bl_status_t run(const frontier_flags_t *a, bl_error_t *err) {
   return status;
 }
 
-// Files are orders already: with nothing else to compare nothing is searched.
+// Files hold finished orders, so with files alone nothing is searched and an effort has no effect.
 static bl_status_t check_effort(const frontier_flags_t *a, bool given, bl_error_t *err) {
   bool searches = a->schedules.count == 0;
   for (size_t i = 0; i < a->schedules.count; i++) {

@@ -61,7 +61,7 @@ bl_status_t bl_ctl_limits_check_count(const bl_ctl_limits_t *limits, uint32_t st
                             limits->count, stages, bl_plural(stages));
 }
 
-// The first of the stages that exceeds its limit by most says what works.
+// The error names the stage that exceeds its limit by the largest amount; the first of these.
 bl_status_t bl_ctl_limits_check(const bl_ctl_limits_t *limits, const bl_schedule_t *schedule, bl_error_t *err) {
   const uint32_t stages = schedule->stages;
   if (limits->every == 0 && limits->of_stage == NULL) {

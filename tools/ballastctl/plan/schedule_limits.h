@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of memory as `--memory` and `--slots` of `ballastctl schedule` give them, in device-micro-batches.
+// Memory limits from `--memory` and `--slots` of `ballastctl schedule`, in device-micro-batches.
 #ifndef BALLAST_BALLASTCTL_SCHEDULE_LIMITS_H
 #define BALLAST_BALLASTCTL_SCHEDULE_LIMITS_H
 
@@ -7,22 +7,23 @@
 #include "schedule/ir/schedule.h"
 
 typedef struct bl_ctl_limits {
-  double every;     // of all stages; 0: none, or they differ
-  double *of_stage; // [count]; NULL: they do not
+  double every;     // limit of every stage; 0: none, or limits differ
+  double *of_stage; // [count] limits that differ; NULL: they do not
   uint32_t count;
 } bl_ctl_limits_t;
 
-// Reads "K", or "K,K,..." with one for each stage; NULL is no limit. BL_INVALID names the stage whose limit is wrong.
+// Reads "K", or "K,K,..." with one limit for each stage; NULL: no limit. BL_INVALID names the stage whose limit is
+// wrong.
 BL_MUST_USE bl_status_t bl_ctl_limits_read(bl_ctl_limits_t *limits, const char *text, bl_error_t *err);
 void bl_ctl_limits_cleanup(bl_ctl_limits_t *limits); // a zeroed one is fine
-// BL_INVALID: other than one limit, or one for each of so many stages.
+// BL_INVALID: there is more than one limit, and not one for each of `stages`.
 BL_MUST_USE bl_status_t bl_ctl_limits_check_count(const bl_ctl_limits_t *limits, uint32_t stages, bl_error_t *err);
 
-// Orders that know no limit, and those that a file gives, keep what they keep: what exceeds the limits is refused, not
-// overlooked, with the stage and the smallest limit that works.
+// Checks orders whose search knows no limit, and those from a file. BL_INVALID names the stage that exceeds its limit
+// and the smallest limit that works.
 BL_MUST_USE bl_status_t bl_ctl_limits_check(const bl_ctl_limits_t *limits, const bl_schedule_t *schedule,
                                             bl_error_t *err);
-// The same of blocks from R on, for --slots.
+// The same for blocks from R on, for --slots.
 BL_MUST_USE bl_status_t bl_ctl_limits_check_slots(double slots, const bl_schedule_t *schedule, bl_error_t *err);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl simulate: what a job's step would take, before it runs.
+// ballastctl simulate: predicts the step of a job before it runs.
 #include "ballastctl/job_file.h"
 #include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
@@ -31,7 +31,7 @@ typedef struct arguments {
 
 #define AT(member) .offset = offsetof(arguments_t, member)
 
-static const char *const order_names[] = {"sequential", "pair-adjacent", NULL}; // as bl_node_order_t
+static const char *const order_names[] = {"sequential", "pair-adjacent", NULL}; // in the order of bl_node_order_t
 
 static const bl_option_t rows[] = {
     {.name = "profile",
@@ -120,7 +120,7 @@ static json_t *stages_json(const bl_ctl_prediction_t *p) {
   return stages;
 }
 
-// The same for people: bytes and percentages of the step.
+// Returns the rows of the table for people: bytes, and percentages of the step.
 static json_t *table_rows(const bl_ctl_prediction_t *p) {
   json_t *shown = json_array();
   const bl_simulation_t *simulation = &p->trial.simulation;
@@ -166,7 +166,7 @@ static const bl_ctl_column_t columns[] = {
     {.key = "card", .title = "CARD", .right = true, .wide = true},
     {.key = "core", .title = "CORE", .right = true},
     {.key = "end", .title = "END", .right = true},
-    {.key = "gather", .title = "GATHER", .right = true}, // the last two: with copies of the model
+    {.key = "gather", .title = "GATHER", .right = true}, // the last two: only with several replicas
     {.key = "reduction", .title = "REDUCTION", .right = true},
 };
 #define OF_REPLICAS 2
@@ -196,7 +196,7 @@ static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
   }
 }
 
-// Blocks for which hosts lend room, all of a plane's together.
+// Returns the number of blocks for which hosts lend memory, over the whole plane.
 static uint32_t at_hosts(const bl_ctl_prediction_t *p) {
   uint32_t rooms = 0;
   for (uint32_t h = p->plan.holdings.devices; h < p->plan.holdings.stores; h++) {
@@ -267,7 +267,7 @@ static bl_status_t read_cluster(const arguments_t *a, const bl_job_t *job, bl_ct
   return status;
 }
 
-// Flags that cannot mean what they say are refused.
+// Refuses flags that have no effect or contradict each other.
 static bl_status_t check_flags(const arguments_t *a, bool ordered, bl_error_t *err) {
   if (a->replay && a->profile == NULL) {
     return bl_error_set(err, BL_INVALID, "--replay needs --profile FILE: what is replayed");
@@ -283,7 +283,7 @@ static bl_status_t check_flags(const arguments_t *a, bool ordered, bl_error_t *e
 }
 
 static bl_status_t draw(const bl_ctl_prediction_t *p, bl_policy_t policy, const char *path, bl_error_t *err) {
-  bl_policy_settle(&policy, p->training); // auto: what it begins with
+  bl_policy_settle(&policy, p->training); // auto: the policy that it begins with
   const bl_policy_kind_t kind = policy.kind == BL_POLICY_AUTO ? policy.chosen : policy.kind;
   const bool balanced = kind != BL_POLICY_NONE;
   const uint32_t cap = bl_policy_cap(&policy, p->training);
@@ -320,7 +320,7 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     policy = bl_policy_of_job(&job);
     status = bl_ctl_job_resolve(&job, &training, err);
   }
-  if (status == BL_OK && source.hardware != NULL && a->cluster.nodes == NULL) { // there all is mixed precision
+  if (status == BL_OK && source.hardware != NULL && a->cluster.nodes == NULL) { // a cluster always has mixed precision
     device = bl_hardware_in(source.hardware, training.layout.dtype);
     source.hardware = &device;
   }

@@ -16,21 +16,21 @@
 
 #define WORDS_BYTES 2048
 
-// A store that died is started again after this long; doubled while it does not live for STEADY_MS.
+// A store that died is restarted after this long. The delay doubles while the store does not live for STEADY_MS.
 #define AGAIN_FIRST_MS 100
 #define AGAIN_LAST_MS  2000
 #define STEADY_MS      500
-#define STARTS_MAX     3                   // of a store that something kills before it is ready
+#define STARTS_MAX     3                   // of a store that is killed before it is ready
 #define THREADS_MAX    8                   // of a store that many stages use
-#define CAPACITY_MAX   (UINT64_C(1) << 50) // where the machine does not say what it has
+#define CAPACITY_MAX   (UINT64_C(1) << 50) // if the machine does not report its memory
 
 typedef struct process {
   bl_ctl_fleet_t *fleet;
   bl_child_t *child; // NULL before it starts
   int stage;         // or BL_CTL_DRIVER, or a BL_CTL_STORE
   bool ready, exited;
-  bl_timer_t *again; // of a store: starts it again
-  uint64_t again_ms; // how long that waits
+  bl_timer_t *again; // of a store: restarts it
+  uint64_t again_ms; // delay of that timer
   unsigned starts;
   uint64_t started_ms;
   pid_t pid;
@@ -47,7 +47,7 @@ struct bl_ctl_fleet {
   process_t *stages, *stores; // [stage_count], [store_count]
   const char **addresses;     // of stages, then of stores
   size_t stage_count, store_count, ready_count;
-  bl_timer_t *deadline; // for becoming ready, then for ending
+  bl_timer_t *deadline; // for startup, then for shutdown
   bl_message_t no_stages, all_ended;
   bool ending, ended;
   char words[WORDS_BYTES];
@@ -100,7 +100,7 @@ static process_t *find_process(bl_ctl_fleet_t *fleet, int stage) {
                                 : &fleet->stages[stage];
 }
 
-// All processes have numbers from this one to below stage_count.
+// Processes are numbered from this to below stage_count.
 static int first_process(const bl_ctl_fleet_t *fleet) {
   return BL_CTL_DRIVER - (int)fleet->store_count;
 }
@@ -121,7 +121,7 @@ static void tell_ended(bl_message_t *message) {
   fleet->options.ended(fleet->options.context);
 }
 
-// Nobody asks the stores to end: they do when nobody is left who could need them.
+// Stores are not asked to end. They end when no process is left that could need them.
 static void release_stores(bl_ctl_fleet_t *fleet) {
   for (size_t i = 0; i < fleet->store_count; i++) {
     if (fleet->stores[i].child != NULL && !fleet->stores[i].exited) {
@@ -141,7 +141,7 @@ static void check_ended(bl_ctl_fleet_t *fleet) {
   }
 }
 
-// A store that dies again and again is waited for longer each time.
+// Restarts a store after a delay, which grows with each death.
 static void start_later(process_t *process) {
   bool lived = bl_loop_now_ms(process->fleet->loop) - process->started_ms > STEADY_MS;
   process->again_ms = lived || process->again_ms == 0 ? AGAIN_FIRST_MS : 2 * process->again_ms;
@@ -149,7 +149,7 @@ static void start_later(process_t *process) {
   bl_timer_start(process->again, process->again_ms, 0);
 }
 
-// A store that ends by itself before it is ready cannot be had at all.
+// A store that exits by itself before it is ready cannot be started at all.
 static bool is_to_start_again(const process_t *process, int term_signal) {
   return is_store(process->stage) && (process->ready || (term_signal != 0 && process->starts < STARTS_MAX));
 }
@@ -187,7 +187,8 @@ static void cut_lifelines(bl_ctl_fleet_t *fleet) {
     process_t *process = find_process(fleet, stage);
     if (process->child != NULL && !process->exited) {
       bl_child_close_lifeline(process->child);
-      bl_child_kill(process->child, SIGCONT); // one that was stopped would not see it, and the grace would pass
+      // A stopped process would not notice the request until the grace has passed.
+      bl_child_kill(process->child, SIGCONT);
     }
   }
 }
@@ -233,7 +234,7 @@ static void ready(bl_child_t *child, const char *line, void *context) {
   process_t *process = context;
   bl_ctl_fleet_t *fleet = process->fleet;
   if (line == NULL || process->ready || fleet->ending) {
-    return; // it closed the pipe: its end follows, or the deadline; or a store that was started again
+    return; // the process closed the pipe: its exit or the deadline follows; or a restarted store is ready
   }
   process->ready = true;
   if (process->stage == BL_CTL_DRIVER) {
@@ -283,30 +284,31 @@ static void tell_no_stages(bl_message_t *message) {
   }
 }
 
-// It lends what plans reserve of it; what the machine has is its limit, and what the job says of memory of the host.
+// Starts a store. It lends what plans reserve at it, up to the memory of the machine, or for the host store up to the
+// limit of the job.
 static bl_status_t start_store(process_t *process, bl_error_t *err) {
   const bl_ctl_fleet_options_t *fleet = &process->fleet->options;
   char path[PATH_MAX], capacity[32], spill[32], threads[16], rate[32];
   uint64_t bytes = is_of_host(process) ? fleet->host_bytes : bl_memory_available_bytes();
   bytes = bytes < CAPACITY_MAX ? bytes : CAPACITY_MAX;
   snprintf(capacity, sizeof capacity, "%llu", (unsigned long long)bytes);
-  // On a GPU memory is taken when an arena is made: of the next plan, too, while the present one runs.
+  // On a GPU, memory is allocated when an arena is created, also for the next plan while the present one runs.
   snprintf(spill, sizeof spill, "%llu", (unsigned long long)(is_of_host(process) ? 2 * bytes : bytes));
-  const size_t users = is_of_host(process) ? process->fleet->stage_count : 1; // at a time
+  const size_t users = is_of_host(process) ? process->fleet->stage_count : 1; // concurrent clients
   snprintf(threads, sizeof threads, "%zu", users < THREADS_MAX ? users : THREADS_MAX);
   snprintf(rate, sizeof rate, "%llu", (unsigned long long)(is_of_host(process) ? fleet->host_rate : 0));
   const char *device = fleet->store_device;
   const char *const argv[] = {bl_ctl_program_path("activation-store", path),
                               "--device",
                               device != NULL ? device : "host",
-                              "--spill", // for holders that do not reach the device
+                              "--spill", // for clients that cannot reach the device
                               device != NULL ? spill : "0",
                               "--listen",
                               process->address,
                               "--health-listen",
                               process->health_address,
                               "--capacity",
-                              device != NULL && is_of_host(process) ? "64KiB" : capacity, // the least of a device
+                              device != NULL && is_of_host(process) ? "64KiB" : capacity, // the minimum for a device
                               "--threads",
                               threads,
                               "--rate",
@@ -342,7 +344,7 @@ static void start_again(bl_timer_t *timer, void *context) {
 bl_status_t bl_ctl_fleet_start_stages(bl_ctl_fleet_t *fleet, bl_error_t *err) {
   char path[PATH_MAX];
   const char *program = bl_ctl_program_path("stage-service", path);
-  char tokens[BL_CTL_RUN_PATH_BYTES]; // goes with the folder
+  char tokens[BL_CTL_RUN_PATH_BYTES]; // deleted with the folder
   bl_ctl_run_folder_path(fleet->options.folder, "cores", tokens);
   for (size_t i = 0; i < fleet->stage_count; i++) {
     process_t *process = &fleet->stages[i];

@@ -12,14 +12,14 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TRACED_STEPS 20 // most that are recorded
+#define TRACED_STEPS 20 // maximum number recorded
 
 static uint32_t cores_of_machine(void) {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 0;
 }
 
-// That the stages of this run share, or have each; 0: of several machines.
+// Returns the cores that the stages of this run share, or that each has; 0: it runs on several machines.
 static uint32_t cores_of_run(const bl_ctl_profiling_t *p) {
   if (p->job->pipeline.cores.set) {
     return (uint32_t)p->job->pipeline.cores.value;
@@ -41,7 +41,7 @@ static bl_status_t predict(bl_ctl_profiling_t *p, const char *name, bl_error_t *
   return status;
 }
 
-// Before the run, which could be another one.
+// Printed before the run, while another job can still be chosen.
 static void print_advice(const bl_ctl_profiling_t *p, bl_status_t status, const char *name) {
   char text[BL_CTL_SCHEDULE_ADVICE];
   const bl_ctl_prediction_source_t source = source_of(p, false);
@@ -51,13 +51,14 @@ static void print_advice(const bl_ctl_profiling_t *p, bl_status_t status, const 
   }
 }
 
-// The plan of the policy, and a recorder for its operations, in place of those before.
+// Makes the plan of the policy and a recorder for its operations, in place of the former ones.
 static bl_status_t begin_plan(bl_ctl_profiling_t *p, const bl_policy_t *policy, bl_error_t *err) {
   bl_recorder_destroy(p->recorder);
   p->recorder = NULL;
   bl_balance_plan_cleanup(&p->plan);
   p->policy = *policy;
-  bl_status_t status = bl_balance_plan_init(&p->plan, p->training, policy, err); // what it gives up is made again
+  // The plan includes recomputation of dropped blocks.
+  bl_status_t status = bl_balance_plan_init(&p->plan, p->training, policy, err);
   if (status == BL_OK && bl_recorder_create(p->plan.schedule, p->training->partition.spans, &p->recorder) != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);
   }
@@ -113,7 +114,7 @@ void bl_ctl_profiling_destroy(bl_ctl_profiling_t *p) {
 
 // ---- what the driver tells
 
-// One rank stands for all of its stage.
+// Returns whether the rank is the first of its stage, which represents all of them.
 static bool is_first(const bl_ctl_profiling_t *p, int stage, uint32_t tensor, uint32_t data) {
   return stage >= 0 && (uint32_t)stage < p->stage_count && tensor == 0 && data == 0;
 }
@@ -133,7 +134,7 @@ static void keep(bl__series_t *series, double value) {
   }
 }
 
-// Nothing of the plan before counts. Where the new one cannot be made, nothing is recorded any more.
+// Discards everything recorded under the former plan. If the new plan cannot be made, nothing more is recorded.
 static void change_plan(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
   bl_error_t err;
   for (uint32_t s = 0; s < p->stage_count; s++) {
@@ -224,7 +225,7 @@ void bl_ctl_profiling_trace_end(bl_ctl_profiling_t *p, bool complete) {
 
 // ---- at the end
 
-// What the recorded step would have taken by the simulator, with its own durations.
+// Simulates the recorded step with its own durations.
 static void replay(bl_ctl_profiling_t *p) {
   bl_error_t err;
   bl_ctl_prediction_t replayed;

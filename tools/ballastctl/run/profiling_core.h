@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of a run's profiling share.
+// Shared by the files of a run's profiling.
 //
-//   profiling.c        predicts, and takes down what the driver tells
-//   profiling_print.c  predicted beside measured, for people and for the report
+//   profiling.c        predicts, and records what the driver reports
+//   profiling_print.c  prints predicted and measured values, for people and for the report
 //
 // Thread: the loop's.
 #ifndef BALLAST_BALLASTCTL_PROFILING_CORE_H
@@ -15,20 +15,20 @@
 #include "plan/profile/recorder.h"
 #include "policy/policy.h"
 
-#define BL__MEASURED_STEPS 1024 // most of which medians are taken
+#define BL__MEASURED_STEPS 1024 // maximum for medians
 
 typedef struct bl__series {
   double values[BL__MEASURED_STEPS];
   size_t count;
 } bl__series_t;
 
-#define BL__WAIT_CAUSES (BL_STALL_CAUSES + 1) // the last: what is not predicted
+#define BL__WAIT_CAUSES (BL_STALL_CAUSES + 1) // the last one counts waits that are not predicted
 
 typedef struct bl__profiled_stage {
   uint32_t peak_slots;
   uint64_t slot_bytes;
-  double moved_bytes, moved_seconds; // at stores of devices
-  double host_bytes, host_seconds;   // at host stores
+  double moved_bytes, moved_seconds; // to and from stores of devices
+  double host_bytes, host_seconds;   // to and from host stores
   bl__series_t busy, stall;
   double waits[BL__WAIT_CAUSES]; // seconds in the traced steps
 } bl__profiled_stage_t;
@@ -37,19 +37,19 @@ struct bl_ctl_profiling {
   const char *record, *predict;
   const bl_job_t *job;
   bool local, finished;
-  bool tracing;         // a trace is being told of
-  bool skips_trace;     // it is of a plan that is no more
+  bool tracing;         // a trace is being received
+  bool skips_trace;     // the trace belongs to a plan that is no longer in force
   bl_policy_t policy;   // that steps run under
   uint64_t since;       // the first step under it; 0: from the start
-  bl_profile_t profile; // that is predicted from
+  bl_profile_t profile; // for the prediction
   bool has_prediction;
   bl_ctl_prediction_t prediction;
-  double replayed; // seconds from first to last operation of the recorded step, simulated; 0: none
+  double replayed; // simulated seconds from the first to the last operation of the recorded step; 0: none
   const bl_training_t *training;
   bl_balance_plan_t plan; // of the policy
   bl_recorder_t *recorder;
   uint64_t last_step, steps, traced;
-  double *waits; // [stage_count][BL__WAIT_CAUSES] of the step that is being told of
+  double *waits; // [stage_count][BL__WAIT_CAUSES] of the step whose trace is being received
   double last_seconds;
   bl__series_t seconds;
   bl__profiled_stage_t *stages; // [stage_count]

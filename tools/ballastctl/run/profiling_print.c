@@ -16,7 +16,7 @@ static double median(const bl__series_t *series) {
 
 static double stalled(const bl_ctl_profiling_t *p, uint32_t s) {
   const bl_simulation_t *simulation = &p->prediction.trial.simulation;
-  double sum = 0; // the end is no wait of the executor
+  double sum = 0; // the last cause is not a wait of the executor
   for (int cause = 0; cause < BL_STALL_END; cause++) {
     sum += simulation->stalls[s][cause];
   }
@@ -40,7 +40,7 @@ static json_t *stage_row(const bl_ctl_profiling_t *p, uint32_t s) {
                    pair(stall, sizeof stall, stalled(p, s), median(&stage->stall)));
 }
 
-// Seconds that a stage waited for one cause in a traced step, on average.
+// Returns the mean seconds per traced step that a stage waited for one cause.
 static double waited(const bl_ctl_profiling_t *p, uint32_t s, int cause) {
   return p->traced > 0 ? p->stages[s].waits[cause] / (double)p->traced : 0;
 }
@@ -61,7 +61,8 @@ static bool is_wait(const bl_ctl_profiling_t *p, int cause) {
   if (cause < BL_STALL_CAUSES && bl_stall_cause_is_of_replicas((bl_stall_cause_t)cause)) {
     return has_copies(p);
   }
-  return cause != BL_STALL_END && cause != BL_STALL_CARD; // the end is none, and no card stands inside of a machine
+  // The end is not a wait, and there is no card within a machine.
+  return cause != BL_STALL_END && cause != BL_STALL_CARD;
 }
 
 static json_t *waits_row(const bl_ctl_profiling_t *p, uint32_t s) {
@@ -84,7 +85,7 @@ static void print_waits(const bl_ctl_profiling_t *p, FILE *stream) {
                                             {.key = "other", .title = "OTHER", .right = true},
                                             {.key = "gather", .title = "GATHER", .right = true},
                                             {.key = "reduction", .title = "REDUCTION", .right = true}};
-  const size_t of_replicas = has_copies(p) ? 0 : 2; // columns that are left out
+  const size_t of_replicas = has_copies(p) ? 0 : 2; // columns to leave out
   json_t *rows = json_array();
   fprintf(stream, "\nwaits by cause, predicted / mean of %llu traced steps\n", (unsigned long long)p->traced);
   for (uint32_t s = 0; s < p->stage_count; s++) {

@@ -10,13 +10,13 @@
 #include <unistd.h>
 
 #define BAR_CELLS       24
-#define BAR_CELLS_LEAST 8  // of a narrow terminal: what the bar stands for in bytes goes first
-#define COLUMNS_LEAST   24 // of a narrower one: no bars
+#define BAR_CELLS_LEAST 8  // in a narrow terminal the bytes after the bar are left out first
+#define COLUMNS_LEAST   24 // below this no bars are drawn
 #define LINE_BYTES      256
-#define BARS_MAX        16          // of more stages the first ones are shown: a screen has an end
-#define DRAW_EVERY_NS   100000000u  // a terminal is drawn ten times a second at most
-#define PLAIN_EVERY_NS  2000000000u // a log gets a line every two seconds at most
-#define RATE_NEW_WEIGHT 0.1         // of the newest step in the running mean of step times
+#define BARS_MAX        16          // with more stages only the first ones are shown
+#define DRAW_EVERY_NS   100000000u  // a terminal is redrawn at most ten times a second
+#define PLAIN_EVERY_NS  2000000000u // a log gets at most one line in two seconds
+#define RATE_NEW_WEIGHT 0.1         // weight of the newest step in the running mean of step times
 
 typedef struct stage_bar {
   uint32_t own_slots, peak_slots;
@@ -25,7 +25,7 @@ typedef struct stage_bar {
 
 struct bl_ctl_progress {
   FILE *stream;
-  FILE *frame; // what is drawn, until it goes out in one write: stderr has no buffer
+  FILE *frame; // buffer of a drawing, written with one write, since stderr has no buffer
   char *frame_text;
   size_t frame_bytes;
   bl_ctl_progress_style_t style;
@@ -37,7 +37,7 @@ struct bl_ctl_progress {
   bool has_validation;
   bool drawn; // the last step is on the screen
   uint64_t drawn_ns;
-  int lines; // that the next drawing goes over
+  int lines; // lines of the last drawing, which the next one overwrites
 };
 
 bl_ctl_progress_style_t bl_ctl_progress_style_of(FILE *stream) {
@@ -85,7 +85,7 @@ void bl_ctl_progress_destroy(bl_ctl_progress_t *progress) {
 void bl_ctl_progress_plan(bl_ctl_progress_t *progress, const bl_ctl_plan_t *plan) {
   stage_bar_t *bars = calloc(plan->stage_count + 1, sizeof *bars);
   if (bars == NULL) {
-    return; // a picture less
+    return; // skips this drawing
   }
   for (size_t i = 0; i < plan->stage_count; i++) {
     bars[i] = (stage_bar_t){plan->stages[i].own_slots, 0, plan->stages[i].slot_bytes};
@@ -121,11 +121,10 @@ static const char *duration_text(double seconds, char text[24]) {
 
 // ---- lines that fit ----
 
-// A line that must not be wider than its room: a terminal would go on in the next row, and what is drawn over it later
-// would miss.
+// A line with a maximum width. A terminal would wrap a longer line, and the next drawing would miss the second row.
 typedef struct line {
   char text[LINE_BYTES];
-  size_t used, room; // bytes, of which each is a column
+  size_t used, room; // bytes, each of which is one column
 } line_t;
 
 static void put(line_t *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -139,12 +138,12 @@ static void put(line_t *line, const char *format, ...) {
   if (length > 0 && line->used + (size_t)length <= line->room) {
     line->used += (size_t)length;
   } else {
-    line->room = line->used; // and none of those that follow
+    line->room = line->used; // nor any later part
   }
   line->text[line->used] = '\0';
 }
 
-// The size of the terminal; 0 where it is not known.
+// Returns the size of the terminal; 0 if it is not known.
 static struct winsize size_of(FILE *stream) {
   struct winsize size = {0};
   int fd = fileno(stream);
@@ -152,7 +151,7 @@ static struct winsize size_of(FILE *stream) {
 }
 
 static size_t room_of(struct winsize size) {
-  size_t room = size.ws_col > 0 ? size.ws_col - 1u : LINE_BYTES; // the cursor needs a column, too
+  size_t room = size.ws_col > 0 ? size.ws_col - 1u : LINE_BYTES; // the cursor needs a column
   return room < LINE_BYTES ? room : LINE_BYTES - 1;
 }
 
@@ -171,7 +170,7 @@ static void print_line(bl_ctl_progress_t *progress, size_t room) {
   fputs(line.text, progress->frame);
 }
 
-// The bar is as long as the fullest device; what a stage used at its peak is filled.
+// Prints a bar. Its length is that of the fullest device; the filled part is what a stage used at its peak.
 static void print_bar(const bl_ctl_progress_t *progress, size_t stage, uint64_t longest_bytes, size_t room) {
   const stage_bar_t *bar = &progress->bars[stage];
   bool unicode = progress->style == BL_CTL_PROGRESS_UNICODE;
@@ -193,7 +192,7 @@ static void print_bar(const bl_ctl_progress_t *progress, size_t stage, uint64_t 
 
 // ---- drawing ----
 
-// As many bars as stand below the line without the terminal scrolling.
+// Returns the number of bars that fit below the line without scrolling the terminal.
 static size_t bars_of(const bl_ctl_progress_t *progress, struct winsize size) {
   if (size.ws_col > 0 && size.ws_col < COLUMNS_LEAST) {
     return 0;
@@ -226,7 +225,7 @@ static void draw(bl_ctl_progress_t *progress) {
 }
 
 static void put_out(bl_ctl_progress_t *progress) {
-  if (fflush(progress->frame) == 0) { // else no memory: a picture less
+  if (fflush(progress->frame) == 0) { // else no memory: skips this drawing
     fwrite(progress->frame_text, 1, progress->frame_bytes, progress->stream);
     fflush(progress->stream);
   }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a person sees while a run goes on. On a terminal: one line of progress and one memory bar per stage, drawn over
-// themselves. Elsewhere: a plain line now and then.
+// The live view of a run. A terminal shows one line of progress and one memory bar per stage, redrawn in place. Any
+// other stream gets a plain line from time to time.
 //
 //   step 120/400  loss 2.3451  18.3k tokens/s  0:42 left
 //     stage 0  ████████████████████████  4/4 slots  12.3 MiB
 //     stage 1  ██████████████████······  3/3 slots  9.2 MiB
 //
-// Time comes in as an argument. Thread: belongs to its caller.
+// Time is an argument. Thread: belongs to its caller.
 #ifndef BALLAST_BALLASTCTL_PROGRESS_H
 #define BALLAST_BALLASTCTL_PROGRESS_H
 
@@ -24,7 +24,8 @@ typedef enum bl_ctl_progress_style {
 
 typedef struct bl_ctl_progress bl_ctl_progress_t;
 
-// The style that suits a stream: is it a terminal that can move its cursor ($TERM), and does the locale say UTF-8.
+// Returns the style for a stream, by whether it is a terminal that can move its cursor ($TERM), and whether the locale
+// is UTF-8.
 bl_ctl_progress_style_t bl_ctl_progress_style_of(FILE *stream);
 
 BL_MUST_USE bl_status_t bl_ctl_progress_create(FILE *stream, bl_ctl_progress_style_t style,
@@ -34,8 +35,8 @@ void bl_ctl_progress_destroy(bl_ctl_progress_t *progress); // NULL is fine
 void bl_ctl_progress_plan(bl_ctl_progress_t *progress, const bl_ctl_plan_t *plan);
 void bl_ctl_progress_step(bl_ctl_progress_t *progress, const bl_ctl_step_t *step, uint64_t now_ns);
 void bl_ctl_progress_validation(bl_ctl_progress_t *progress, const bl_ctl_validation_t *validation, uint64_t now_ns);
-// Leaves what stands on the terminal as it is: what is printed next goes below it. Shows the last step if it has not
-// been drawn yet.
+// Leaves what the terminal shows: later output appears below it. Draws the last step first if it is not on the screen
+// yet.
 void bl_ctl_progress_finish(bl_ctl_progress_t *progress);
 
 #endif

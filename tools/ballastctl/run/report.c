@@ -20,7 +20,8 @@ struct bl_ctl_report {
   uint64_t last_step, last_validation;
 };
 
-// Two runs with one file would mix their lines. Held as long as the file is open; where there are no locks nobody is refused.
+// Locks the file while it is open, because two runs would mix their lines. On a file system without locks no process is
+// refused.
 static int take(int fd, bool append) {
   struct stat info;
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
@@ -61,7 +62,7 @@ bl_status_t bl_ctl_report_create(const char *path, bool append, bl_ctl_report_t 
   return BL_OK;
 }
 
-// Notes the line of an earlier run. False when it is of a step after `step`.
+// Records the line of an earlier run. Returns false if it is of a step after `step`.
 static bool note_line(bl_ctl_report_t *report, const json_t *line, uint64_t step) {
   const char *event = json_string_value(json_object_get(line, "event"));
   uint64_t number = (uint64_t)json_integer_value(json_object_get(line, "step"));
@@ -76,7 +77,7 @@ static bool note_line(bl_ctl_report_t *report, const json_t *line, uint64_t step
   return true;
 }
 
-// Sets *kept_bytes to the end of the last line that stays.
+// Reads all lines and sets *kept_bytes to the end of the last one to keep.
 static bl_status_t read_lines(bl_ctl_report_t *report, FILE *stream, uint64_t step, off_t *kept_bytes,
                               bl_error_t *err) {
   char *line = NULL;
@@ -138,8 +139,8 @@ void bl_ctl_report_destroy(bl_ctl_report_t *report) {
   free(report);
 }
 
-// Writes the line with one write where the system allows, the rest of a short write after it. What there is of a line that
-// cannot be finished, on a full disk, is taken back: a report has whole lines only.
+// Writes the line with one write if the system allows, and the rest of a short write after it. If the disk is full,
+// truncates the incomplete line, so that a report has complete lines only.
 static bl_status_t write_line(bl_ctl_report_t *report, const char *line, size_t line_bytes, bl_error_t *err) {
   const off_t end = report->fd == STDOUT_FILENO ? -1 : lseek(report->fd, 0, SEEK_END);
   while (line_bytes > 0) {
@@ -149,7 +150,7 @@ static bl_status_t write_line(bl_ctl_report_t *report, const char *line, size_t 
     }
     if (written < 0) {
       int cause = errno;
-      if (end >= 0) { // no pipe
+      if (end >= 0) { // not a pipe
         (void)!ftruncate(report->fd, end);
       }
       return bl_error_set(err, bl_status_from_errno(cause), "cannot write the report %s: %s", report->path,
@@ -188,7 +189,7 @@ static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool fir
   fputc('}', stream);
 }
 
-// A name from a peer: what could end a JSON string is left out.
+// Prints a name from a peer without characters that could end a JSON string.
 static void print_name(FILE *stream, const char *name) {
   fputc('"', stream);
   for (; *name != '\0'; name++) {
@@ -206,7 +207,7 @@ static void print_step(FILE *stream, const bl_ctl_step_t *step) {
           (unsigned long long)step->step, step->loss, step->grad_norm, (unsigned long long)step->tokens, step->seconds);
   print_name(stream, step->policy);
   fprintf(stream, ",\"policy_version\":%llu,\"stages\":[", (unsigned long long)step->policy_version);
-  bool seats = false; // there is more than a pipeline of whole layers
+  bool seats = false; // there is more than one pipeline of whole layers
   for (size_t i = 0; i < step->stage_count; i++) {
     seats = seats || step->stages[i].tensor > 0 || step->stages[i].data > 0;
   }
@@ -227,7 +228,7 @@ static void print_step(FILE *stream, const bl_ctl_step_t *step) {
   fputs("]}\n", stream);
 }
 
-// A line being made.
+// A line that is being written.
 typedef struct line {
   char *text;
   size_t text_bytes;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl run: checks a job to the end, then trains it.
+// ballastctl run: checks a job completely, then trains it.
 #include "ballastctl/job_file.h"
 #include "ballastctl/output_path.h"
 #include "ballastctl/plan/warning.h"
@@ -99,7 +99,7 @@ static bl_status_t load_job(const arguments_t *arguments, const char *path, bl_j
   return bl_ctl_job_read(path, &arguments->sets, arguments->steps.set ? steps : NULL, job, err);
 }
 
-// What cannot be written is found before the run, not after it.
+// Checks outputs before the run, so that a path that cannot be written is not found after it.
 static bl_status_t check_outputs(const arguments_t *arguments, bl_error_t *err) {
   bl_status_t status = bl_ctl_output_path_check("report", arguments->report, err);
   if (status == BL_OK) {
@@ -122,7 +122,7 @@ static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job
   return BL_OK;
 }
 
-// Stages that are started here compute here; those of services may be anywhere, and say for themselves what they lack.
+// Stages started here compute on this machine. Services may be anywhere, and report themselves what they lack.
 static bl_status_t check_device(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
   bl_error_t cause;
   uint32_t count;
@@ -130,7 +130,7 @@ static bl_status_t check_device(const arguments_t *arguments, const bl_job_t *jo
     return BL_OK;
   }
   const bl_status_t status = bl_device_list(BL_DEVICE_CUDA, NULL, 0, &count, &cause);
-  if (status != BL_OK) { // the key is named, the exit code is the cause's
+  if (status != BL_OK) { // the message names the key; the exit code is that of the cause
     (void)bl_job_fail(job, err, "pipeline.device", "%s", cause.text);
     err->status = status;
     return status;
@@ -138,7 +138,7 @@ static bl_status_t check_device(const arguments_t *arguments, const bl_job_t *jo
   return count > 0 ? BL_OK : bl_job_fail(job, err, "pipeline.device", "this machine has no GPU");
 }
 
-// The processors are those of stages that are started here alone.
+// Only stages that are started here use these processors.
 static void doubt_threads(const arguments_t *arguments, const bl_job_t *job) {
   char warning[BL_THREADS_WARNING];
   if (arguments->local && bl_threads_warning(job, warning)) {
@@ -153,12 +153,13 @@ static void doubt_resume(const bl_job_t *job, const bl_resume_t *resume) {
   }
 }
 
-// A driver that runs already knows what its job means and where it goes on; the files of the job may not even be here.
+// Returns whether the driver runs already. It knows its job and where it continues; the files of the job may not exist
+// here.
 static bool attaches(const arguments_t *arguments, const bl_job_t *job) {
   return !arguments->local && job->services.driver != NULL;
 }
 
-// Everything that can be wrong with a job is found here, before anything starts.
+// Finds every error of a job before anything starts.
 static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, bl_training_t *training,
                              bl_resume_t *resume, bl_error_t *err) {
   const bool predicts = arguments->profile != NULL || arguments->predict != NULL;
@@ -177,7 +178,7 @@ static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, 
   return status;
 }
 
-// The first step is not traced. A driver that runs already knows itself how many steps are left.
+// Checks that there are enough steps; the first one is not traced. A running driver itself knows how many are left.
 static bl_status_t check_profile(const arguments_t *arguments, const bl_job_t *job, const bl_resume_t *resume,
                                  bl_error_t *err) {
   const uint64_t steps = (uint64_t)job->train.steps, left = steps > resume->step ? steps - resume->step : 0;
@@ -190,7 +191,7 @@ static bl_status_t check_profile(const arguments_t *arguments, const bl_job_t *j
                       PROFILED_STEPS_MIN, left, steps);
 }
 
-// Checkpoints are written where we are: that they can be is found before the run, not after it.
+// Checkpoints are written on this machine, so check before the run that this is possible.
 static bl_status_t check_folder(const bl_job_t *job, bl_error_t *err) {
   bl_error_t cause;
   if (job->checkpoint.folder == NULL || bl_checkpoint_folder_try(job->checkpoint.folder, &cause) == BL_OK) {
@@ -199,16 +200,17 @@ static bl_status_t check_folder(const bl_job_t *job, bl_error_t *err) {
   return bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
 }
 
-// While another run writes there, what is in the folder says nothing of this one. Nobody does where there is none yet.
+// Claims the folder. While another run writes there, its contents mean nothing for this one. No run writes to a folder
+// that does not exist yet.
 static bl_status_t claim_folder(bl_checkpoint_claim_t *claim, const bl_job_t *job, bl_error_t *err) {
   const char *folder = job->checkpoint.folder;
   bl_error_t cause;
   if (folder == NULL || access(folder, F_OK) != 0 ||
-      bl_checkpoint_claim_take(claim, job, &cause) != BL_PRECONDITION) { // what else is wrong there is said in its turn
+      bl_checkpoint_claim_take(claim, job, &cause) != BL_PRECONDITION) { // other errors are reported later
     return BL_OK;
   }
   (void)bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
-  err->status = BL_PRECONDITION; // nothing is wrong with the job
+  err->status = BL_PRECONDITION; // the job itself is valid
   return err->status;
 }
 
@@ -268,7 +270,7 @@ static int run(int argc, char *const *argv) {
     doubt_threads(&arguments, &job);
     doubt_resume(&job, &resume);
   }
-  bl_checkpoint_claim_release(&claim); // the driver claims it itself
+  bl_checkpoint_claim_release(&claim); // the driver claims the folder itself
   if (status != BL_OK) {
     exit_code = bl_ctl_finish(status, &err);
   } else if (!arguments.check) {

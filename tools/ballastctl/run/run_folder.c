@@ -24,12 +24,13 @@ static bool fits(int printed, size_t room) {
   return printed >= 0 && (size_t)printed < room;
 }
 
-// Where runs of this user live: short enough for the names of sockets in it.
+// Finds the base folder for runs of this user: short enough for the names of sockets in it.
 static bl_status_t find_base(char base[BL_CTL_RUN_FOLDER_BYTES], bl_error_t *err) {
   return bl_runtime_path(base, BL_CTL_RUN_FOLDER_BYTES - sizeof "/" RUN_PREFIX "XXXXXX", err);
 }
 
-// Opens the base folder, made when absent, and locks it. It must be ours alone: sockets in it give control of runs.
+// Opens the base folder, created if absent, and locks it. It must belong to us alone, because sockets in it control
+// runs.
 static bl_status_t open_base(const char *base, int *fd, bl_error_t *err) {
   struct stat stat;
   if (mkdir(base, 0700) != 0 && errno != EEXIST) {
@@ -57,7 +58,7 @@ static bl_status_t open_base(const char *base, int *fd, bl_error_t *err) {
   return BL_OK;
 }
 
-// Removes a folder of files; what it cannot remove stays.
+// Removes a folder of files; leaves what it cannot remove.
 static void remove_folder(int base_fd, const char *name) {
   int fd = openat(base_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   DIR *listing = fd >= 0 ? fdopendir(fd) : NULL;
@@ -76,7 +77,7 @@ static void remove_folder(int base_fd, const char *name) {
   unlinkat(base_fd, name, AT_REMOVEDIR);
 }
 
-// Whether the run of this folder is over: nobody holds its lock.
+// Returns whether the run of this folder has ended: its lock is free.
 static bool is_stale(int base_fd, const char *name) {
   int fd = openat(base_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) {
@@ -105,7 +106,7 @@ static void remove_stale(int base_fd) {
   closedir(listing);
 }
 
-// Makes and locks the folder while the base is locked, so that nobody takes it for a stale one.
+// Creates and locks the folder while the base is locked, so that no other process takes it for stale.
 static bl_status_t make_locked(bl_ctl_run_folder_t *folder, bl_error_t *err) {
   snprintf(folder->path, sizeof folder->path, "%.*s/" RUN_PREFIX "XXXXXX",
            (int)(sizeof folder->path - sizeof "/" RUN_PREFIX "XXXXXX"), folder->base);
@@ -127,7 +128,7 @@ bl_status_t bl_ctl_run_folder_create(bl_ctl_run_folder_t *folder, bl_error_t *er
     return status;
   }
   status = BL_IO;
-  // Another run that ends may remove the base between our opening it and making a folder in it.
+  // Another run that ends may remove the base after we opened it and before we create a folder in it.
   for (int attempt = 0; status != BL_OK && attempt < 3; attempt++) {
     int base_fd = -1;
     status = open_base(folder->base, &base_fd, err);
@@ -146,7 +147,7 @@ void bl_ctl_run_folder_remove(bl_ctl_run_folder_t *folder) {
   if (base_fd >= 0) {
     (void)lock_folder(base_fd, LOCK_EX);
     remove_folder(base_fd, strrchr(folder->path, '/') + 1);
-    rmdir(folder->base); // when this was the only run
+    rmdir(folder->base); // succeeds only if this was the last run
     close(base_fd);
   }
   close(folder->lock_fd);

@@ -11,11 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-// How long a failed run waits for the death of a process that explains it: the driver may notice before we do.
+// How long a failed run waits for the exit of a process that explains it, since the driver may notice first.
 #define CAUSE_MS 1000
 // How long the driver may take to reach a step boundary.
 #define STOP_MS        60000
-#define STOP_SAVING_MS 900000 // where it writes a checkpoint first
+#define STOP_SAVING_MS 900000 // if it writes a checkpoint first
 
 // ---- ends
 
@@ -77,7 +77,7 @@ static void stop_answered(const bl_error_t *err, void *context) {
   if (err->status != BL_OK) {
     bl__session_say(session, "the driver did not stop in order: %s", err->text);
   }
-  // A driver answers at once and stops at the next step boundary.
+  // A driver responds at once and stops at the next step boundary.
   bl__session_end(session, err->status == BL_OK ? BL_CTL_END_WAIT : BL_CTL_END_ASK,
                   session->finished ? BL__SESSION_END_MS : stop_ms(session));
 }
@@ -86,7 +86,7 @@ void bl__session_stop(bl__session_t *session) {
   bl_error_t err;
   session->stopping = true;
   if (session->fleet == NULL) {
-    bl__session_end(session, BL_CTL_END_WAIT, 0); // somebody else's driver goes on
+    bl__session_end(session, BL_CTL_END_WAIT, 0); // a driver that another process started continues
   } else if (bl_ctl_driver_stop(session->driver, BL__SESSION_END_MS, stop_answered, session, &err) != BL_OK) {
     stop_answered(&err, session);
   }
@@ -104,7 +104,7 @@ static void finish(bl__session_t *session, int exit_code) {
   bl_ctl_summary_print_line(session->summary, stderr);
   if (session->interrupted) {
     session->exit_code = bl_status_exit_code(BL_CANCELLED);
-    return; // the answer to our stop ends it
+    return; // the response to our stop request ends the session
   }
   if (session->options->summary) {
     bl_ctl_summary_print_stages(session->summary, stdout);
@@ -152,7 +152,7 @@ static void on_validation(const bl_ctl_validation_t *validation, void *context) 
   bl_ctl_progress_validation(session->progress, validation, bl_clock_now_ns());
 }
 
-// One that fails is told at once; of the others the last is told when the run ends.
+// Reports a failed checkpoint at once; of the committed ones only the last, when the run ends.
 static void on_checkpoint(const bl_ctl_checkpoint_t *checkpoint, void *context) {
   bl__session_t *session = context;
   if (checkpoint->error[0] != '\0') {

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-// How long a sample or a trace may take to be made.
+// Timeout of a sample or a trace.
 #define COLLECT_MS         60000
 #define SAMPLE_TEMPERATURE 0.8
 
 // ---- sample
 
-// A terminal gets no control characters and no broken UTF-8: a young model draws any byte.
+// A terminal gets no control characters and no bytes beyond ASCII, because an untrained model draws any byte.
 static void sample_text(const uint8_t *text, size_t text_bytes, void *context) {
   (void)context;
   bool terminal = isatty(STDOUT_FILENO);
@@ -165,7 +165,7 @@ void bl__closing_tell_saved(bl__session_t *session) {
   size_t count;
   bl_error_t err;
   bl_checkpoint_claim_t claim = {0};
-  if (options->local && bl_checkpoint_claim_take(&claim, options->job, &err) == BL_OK) { // nobody writes there any more
+  if (options->local && bl_checkpoint_claim_take(&claim, options->job, &err) == BL_OK) { // no process writes now
     (void)!bl_checkpoint_folder_sweep(folder, &count, &err);
     bl_checkpoint_claim_release(&claim);
   }

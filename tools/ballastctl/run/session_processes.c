@@ -24,11 +24,12 @@ static void process_gone(int stage, const char *cause, int exit_code, void *cont
     return;
   }
   if (session->stopping) {
-    bl__session_end(session, BL_CTL_END_WAIT, BL__SESSION_END_MS); // as asked; its answer may come after its end
+    // The driver exits as requested. Its response may arrive after its exit.
+    bl__session_end(session, BL_CTL_END_WAIT, BL__SESSION_END_MS);
     return;
   }
   if (stage != BL_CTL_DRIVER && exit_code == 0) {
-    if (!session->failing) { // a driver that ends its stages in order has a reason, which is still to be read
+    if (!session->failing) { // a driver that ends its stages in order has a reason, which is still to be received
       bl__session_wait_for_cause(session, unavailable, cause);
       session->guessing = true;
     }
@@ -39,7 +40,7 @@ static void process_gone(int stage, const char *cause, int exit_code, void *cont
     bl__session_fail(session, session->exit_code, session->failure);
   } else {
     session->guessing = false;
-    // It may have told why on the watch, which is still to be read.
+    // It may have reported the reason on the watch, which is still to be received.
     print_last_words(session, stage);
     bl__session_wait_for_cause(session, exit_code > 0 && exit_code < 128 ? exit_code : unavailable, cause);
   }
@@ -52,7 +53,7 @@ static void fleet_ended(void *context) {
 
 // ---- what is written down
 
-// Puts addresses into the job that the driver reads.
+// Writes addresses into the job that the driver reads.
 static bl_status_t fill_in(bl__session_t *session, const char *key, const char *const *addresses, size_t count,
                            bl_error_t *err) {
   char *assignment = NULL;
@@ -88,7 +89,7 @@ static bl_status_t write_job(bl__session_t *session, bl_error_t *err) {
   return status;
 }
 
-// An order that was searched when the job was checked: the driver need not do it again.
+// Writes an order that was searched when the job was checked, so that the driver need not search it.
 static bl_status_t write_order(bl__session_t *session, const bl_schedule_t *order, const char *name, bl_error_t *err) {
   char *text;
   size_t text_bytes;
@@ -116,7 +117,7 @@ static json_t *list_of_stores(const bl_job_t *job) {
   return list;
 }
 
-// Whose memory each lends, in the same order.
+// Returns whose memory each store lends, in the order of stores.
 static json_t *list_of_owners(const bl_job_t *job) {
   const bl_grid_t grid = bl_job_grid(job);
   json_t *list = json_array();
@@ -127,7 +128,7 @@ static json_t *list_of_owners(const bl_job_t *job) {
   return list;
 }
 
-// What other commands find the run by.
+// Writes the file by which other commands find the run.
 static bl_status_t write_endpoints(bl__session_t *session, const char *driver_address, bl_error_t *err) {
   const bl_job_t *job = session->options->job;
   json_t *endpoints =
@@ -144,7 +145,7 @@ static bl_status_t write_endpoints(bl__session_t *session, const char *driver_ad
 
 // ---- their starts
 
-// Whether the run starts a store for memory of the host, after those of devices.
+// Returns whether the run starts a store for host memory, after those of devices.
 static bool starts_host_store(const bl__session_t *session) {
   const bl_job_t *job = session->options->job;
   return session->options->local && job->balance.host.set && job->services.host_stores.count == 0;
@@ -210,7 +211,7 @@ bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *err) {
   bool on_gpu = job->pipeline.device == BL_JOB_DEVICE_CUDA && job->balance.policy != BL_POLICY_NONE &&
                 path != BL_JOB_DATA_PATH_SHM && path != BL_JOB_DATA_PATH_TCP;
   bl_ctl_fleet_options_t options = {.folder = &session->folder,
-                                    .store_device = on_gpu ? "cuda:0" : NULL, // where the stages are, too
+                                    .store_device = on_gpu ? "cuda:0" : NULL, // on the stages' device
                                     .grid = grid,
                                     .host_bytes = starts_host_store(session) ? (uint64_t)job->balance.host.value : 0,
                                     .host_rate = job->balance.rate.set ? (uint64_t)job->balance.rate.value : 0,

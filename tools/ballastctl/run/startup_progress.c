@@ -14,7 +14,7 @@ struct bl_ctl_startup_progress {
   bl_timer_t *timer;
   bl_ctl_tell_fn tell;
   void *context;
-  char told[256]; // what was told last
+  char told[256]; // the last report
   bool ended;
 };
 
@@ -23,7 +23,7 @@ static void answered(json_t *value, const bl_error_t *err, void *context) {
   const char *waits = json_string_value(json_object_get(value, "waiting_for"));
   if (self->ended || err->status != BL_OK || waits == NULL || waits[0] == '\0' ||
       strncmp(waits, self->told, sizeof self->told - 1) == 0) {
-    return; // a driver that does not answer is the watch's business
+    return; // the watch handles a driver that does not answer
   }
   snprintf(self->told, sizeof self->told, "%s", waits);
   char text[sizeof self->told + 32];

@@ -30,7 +30,7 @@ struct bl_ctl_summary {
   uint64_t steps, tokens;
   double seconds, loss, validation_loss;
   bool has_validation;
-  char *saved; // the last checkpoint, NULL: none
+  char *saved; // folder of the last checkpoint; NULL: none
 };
 
 bl_status_t bl_ctl_summary_create(bl_ctl_summary_t **summary) {
