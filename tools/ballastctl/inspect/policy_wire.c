@@ -156,8 +156,7 @@ static json_t *read_history(const ProtobufCMessage *output) {
 bl_status_t bl_ctl_policy_set(const char *address, uint64_t timeout_ms, const bl_ctl_policy_change_t *change,
                               json_t **answer, bl_error_t *err) {
   Ballast__V1__SetPolicyRequest request = BALLAST__V1__SET_POLICY_REQUEST__INIT;
-  (void)!getrandom(&request.request, sizeof request.request,
-                   0); // 0 if it fails: made once
+  (void)!getrandom(&request.request, sizeof request.request, 0); // 0 if it fails: this call is made once
   request.name = (char *)(change->name != NULL ? change->name : "");
   request.cap = change->cap;
   request.mode = (char *)(change->mode != NULL ? change->mode : "");
