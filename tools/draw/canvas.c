@@ -12,14 +12,15 @@
 #include <string.h>
 
 #define PNG_SCALE 2.0
-#define SIDE_MAX  16000.0 // cairo's image surfaces end at 32767 pixels
+#define SIDE_MAX  16000.0 // an image surface of cairo has at most 32767 pixels
 
-// What cairo writes is kept until the picture is whole, so that a disk that is full costs no picture that was there.
+// Cairo's output is kept in memory until the picture is complete, so that a full disk does not destroy an existing
+// picture.
 struct bl_canvas {
   cairo_surface_t *surface;
   cairo_t *cairo;
   bool png;
-  FILE *file; // in memory: `bytes`, which are whole once it is closed
+  FILE *file; // in memory: `bytes`, which are complete once it is closed
   char *bytes;
   size_t size_bytes;
   char path[4096];
@@ -126,7 +127,7 @@ void bl_canvas_hatch_rect(bl_canvas_t *canvas, double x, double y, double width,
   cairo_clip(canvas->cairo);
   ink(canvas, color);
   cairo_set_line_width(canvas->cairo, 0.8);
-  // Lines lie on a grid of the page, so that neighbouring waits match.
+  // The lines are on a grid of the page, so that those of adjacent waits match.
   for (double at = floor((x + y) / step) * step; at < x + width + y + height; at += step) {
     cairo_move_to(canvas->cairo, at - y, y);
     cairo_line_to(canvas->cairo, at - y - height, y + height);

@@ -66,7 +66,7 @@ static void draw_line(const plot_t *plot, const bl_curve_point_t *points, size_t
   const bl_curve_point_t *before = NULL;
   for (size_t i = 0; i < count; i++) {
     if (!isfinite(points[i].loss)) {
-      before = NULL; // a gap says that there is nothing
+      before = NULL; // a gap is drawn as one
       continue;
     }
     if (before != NULL) {
@@ -96,7 +96,7 @@ bl_status_t bl_curve_draw(const bl_curve_t *curve, const char *path, bl_error_t 
   if (!(plot.steps.low <= plot.steps.high)) {
     return bl_error_set(err, BL_INVALID, "there is no loss to draw");
   }
-  if (plot.steps.high - plot.steps.low < 1) { // one step
+  if (plot.steps.high - plot.steps.low < 1) { // there is a single step
     plot.steps = (range_t){plot.steps.low - 1, plot.steps.high + 1};
   }
   double margin = fmax((plot.losses.high - plot.losses.low) * 0.05, 1e-6);

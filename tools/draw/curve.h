@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The picture of losses over steps: a line per training run, and dots for held-out losses. SVG or PNG by the file's name.
+// The picture of losses over steps: a line per training run, and dots for held-out losses. SVG or PNG by the ending of
+// the file name.
 // Thread: any; everything is borrowed for the call.
 #ifndef BALLAST_DRAW_CURVE_H
 #define BALLAST_DRAW_CURVE_H

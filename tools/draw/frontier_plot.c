@@ -15,13 +15,13 @@
 #define RIGHT  40.0
 #define TOP    98.0
 #define BOTTOM 62.0
-#define TICKS  10   // about
-#define APART  16.0 // pixels between ticks of the logarithmic axis
+#define TICKS  10   // approximate number
+#define APART  16.0 // minimum pixels between ticks of the logarithmic axis
 #define MARK   3.5
-#define SAME   1.5  // pixels: one place
-#define NAME   10.0 // size of names
-#define ROOM   0.06 // of both axes, beyond the points
-#define SPREAD 2.0  // longest over shortest time from which on the axis is logarithmic
+#define SAME   1.5  // pixels within which points are at the same place
+#define NAME   10.0 // text size of names
+#define ROOM   0.06 // margin of both axes beyond the points
+#define SPREAD 2.0  // ratio of longest to shortest time from which on the axis is logarithmic
 
 #define INK      BL_COLOR(0x22272e)
 #define INK_SOFT BL_COLOR(0x6b7480)
@@ -32,7 +32,7 @@
 
 typedef struct plot {
   bl_canvas_t *canvas;
-  double memory, first, last; // the axes: memory from 0, times from first to last
+  double memory, first, last; // axes: memory from 0, times from first to last
   bool logarithmic;
 } plot_t;
 
@@ -107,7 +107,7 @@ static void draw_head(plot_t *p, const char *title) {
                  false, BL_ALIGN_LEFT, INK);
 }
 
-// The best time of the points that count for at most this much memory.
+// Returns the best time of the points with at most this much memory; without `all`, of the unbalanced ones.
 static double best_within(const bl_frontier_t *frontier, double memory, bool all) {
   double best = INFINITY;
   for (size_t i = 0; i < frontier->count; i++) {
@@ -119,7 +119,7 @@ static double best_within(const bl_frontier_t *frontier, double memory, bool all
   return best;
 }
 
-// One step, and names beside it.
+// Draws one line of a step curve, which names then avoid.
 static void draw_step(plot_t *p, double x0, double y0, double x1, double y1, bool dashed, bl_color_t color,
                       bl_labels_t *labels) {
   const double left = fmin(x0, x1), top = fmin(y0, y1);
@@ -148,7 +148,7 @@ static void draw_steps(plot_t *p, const bl_frontier_t *frontier, bool all, bl_co
   }
 }
 
-// A balanced point stands behind the schedule as it is and those with larger caps.
+// Points of a balanced schedule follow its unbalanced point, in order of falling cap.
 static void join_points(plot_t *p, const bl_frontier_t *frontier) {
   for (size_t i = 1; i < frontier->count; i++) {
     const bl_frontier_point_t *from = &frontier->points[i - 1], *to = &frontier->points[i];
@@ -160,7 +160,7 @@ static void join_points(plot_t *p, const bl_frontier_t *frontier) {
 }
 
 static void draw_points(plot_t *p, const bl_frontier_t *frontier, bl_labels_t *labels) {
-  for (int plain = 0; plain < 2; plain++) { // those that are named lie above
+  for (int plain = 0; plain < 2; plain++) { // points with names are drawn on top
     for (size_t i = 0; i < frontier->count; i++) {
       const bl_frontier_point_t *point = &frontier->points[i];
       if ((point->cap == 0) != (plain == 1)) {
@@ -205,7 +205,7 @@ static void add_name(char *text, size_t bytes, const bl_frontier_point_t *point)
   }
 }
 
-// Of points at one place the first is named, with the names of all.
+// The first of several points at one place gets a name, made of the names of all.
 static void name_point(plot_t *p, const bl_frontier_t *frontier, size_t i, bl_labels_t *labels) {
   const bl_frontier_point_t *points = frontier->points, *point = &points[i];
   char text[160] = "";
@@ -224,7 +224,7 @@ static void name_point(plot_t *p, const bl_frontier_t *frontier, size_t i, bl_la
 }
 
 static void draw_names(plot_t *p, const bl_frontier_t *frontier, bl_labels_t *labels) {
-  for (int best = 1; best >= 0; best--) { // who lies on a line goes first
+  for (int best = 1; best >= 0; best--) { // points on a frontier are named first
     for (size_t i = 0; i < frontier->count; i++) {
       const bl_frontier_point_t *point = &frontier->points[i];
       if (named(point) && (point->best || point->best_plain) == (best == 1)) {

@@ -5,10 +5,10 @@
 #include <stdlib.h>
 
 #define NEAREST 7.0  // pixels between a point and its name
-#define STEP    11.0 // further away each time
+#define STEP    11.0 // added to the distance for each further ring
 #define RINGS   7
-#define SIDES   12   // directions that are tried
-#define LEADER  12.0 // from this distance on a line leads to the point
+#define SIDES   12   // number of directions to try
+#define LEADER  12.0 // from this distance on, a line leads to the point
 #define TURN    6.283185307179586
 #define THIN    0.6
 
@@ -82,7 +82,7 @@ static bool is_free(const bl_labels_t *labels, bl_area_t place, bool anywhere) {
   return inside && !overlaps_any(&labels->taken, place) && (anywhere || !overlaps_any(&labels->avoided, place));
 }
 
-// Where a name of this size stands when it lies at `distance` in a direction: towards the point with its nearest side.
+// Returns the area of a name at `distance` in a direction, with its nearest side towards the point.
 static bl_area_t place_at(double x, double y, double width, double height, double distance, double angle) {
   double along = cos(angle), up = sin(angle);
   double left = x + distance * along - (along < -0.3 ? width : along > 0.3 ? 0 : width / 2);
@@ -95,7 +95,7 @@ static bool put(bl_labels_t *labels, double x, double y, const char *text, doubl
   const double width = bl_canvas_text_width(labels->canvas, text, size, false) + 2, height = size + 1;
   for (int ring = 0; ring < RINGS; ring++) {
     for (int side = 0; side < SIDES; side++) {
-      // The upper right first, then to both sides of it.
+      // Tries the upper right first, and then directions alternately to both sides of it.
       int away = side % 2 == 0 ? side / 2 : -(side + 1) / 2;
       double distance = NEAREST + STEP * ring, angle = TURN * (0.125 + (double)away / SIDES);
       bl_area_t place = place_at(x, y, width, height, distance, angle);

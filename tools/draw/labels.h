@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of points that do not cover each other: each is written beside its point where there is room, else further away
+// Names of points that do not cover each other. Each is written next to its point if there is space, else further away
 // with a thin line to it, else not at all.
 //
 //   bl_labels_t *labels;
@@ -21,14 +21,14 @@ typedef struct bl_area {
 
 typedef struct bl_labels bl_labels_t;
 
-// Nothing is written outside of `area`. BL_EXHAUSTED.
+// Nothing is written outside `area`. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_labels_create(bl_canvas_t *canvas, bl_area_t area, bl_labels_t **labels);
 void bl_labels_destroy(bl_labels_t *labels); // NULL is fine
-// Keeps names away from an area. What does not fit into memory is not kept away from.
+// Keeps names away from an area. If memory runs out, the area is ignored.
 void bl_labels_block(bl_labels_t *labels, bl_area_t area);
-// Keeps names away from an area as long as there is room elsewhere.
+// Keeps names away from an area while there is space elsewhere.
 void bl_labels_avoid(bl_labels_t *labels, bl_area_t area);
-// False: there was no room.
+// Returns false if there was no space.
 bool bl_labels_put(bl_labels_t *labels, double x, double y, const char *text, double size, bl_color_t color);
 
 #endif

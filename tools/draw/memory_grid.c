@@ -14,7 +14,7 @@
 #define BOTTOM      40.0
 #define CELL_WIDTH  96.0
 #define CELL_HEIGHT 130.0
-#define LOW_HEIGHT  70.0 // where there are many rows
+#define LOW_HEIGHT  70.0 // with many rows
 #define MANY_ROWS   8
 #define BAR_WIDTH   46.0
 #define HEADROOM    20.0 // above the highest bar, for its number
@@ -56,7 +56,7 @@ static bool is_known(const bl_memory_grid_t *grid, uint32_t rank) {
   return grid->part_count > 0 && bytes_of(grid, rank)[0] >= 0;
 }
 
-// Only what some rank has, in two lines at most.
+// Draws only the parts that some rank has, in at most two lines.
 static void draw_legend(const page_t *page) {
   const bl_memory_grid_t *grid = page->grid;
   double x = LEFT, y = 52;

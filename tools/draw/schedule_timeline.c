@@ -11,7 +11,7 @@
 
 typedef struct change {
   bl_timeline_level_t by;
-  size_t turn; // when it was found, which is in the order of lists
+  size_t turn; // sequence number, which is the order of the lists
 } change_t;
 
 typedef struct builder {
@@ -21,12 +21,12 @@ typedef struct builder {
   size_t event_count;
   change_t *changes;
   size_t change_count;
-  bl_timeline_level_t *levels; // their sums
+  bl_timeline_level_t *levels; // sums of the changes
   uint8_t *recomputed;         // [blocks]
   double *caps;                // [stages]
 } builder_t;
 
-// Which chunk of its stage it is, among those of its direction.
+// Returns the index of the chunk among those of its stage and direction.
 static uint32_t chunk_on_stage(const bl_schedule_t *schedule, uint32_t virtual_stage) {
   uint32_t chunk = 0;
   for (uint32_t s = bl_schedule_pipe(schedule, virtual_stage) * bl_schedule_depth(schedule); s < virtual_stage; s++) {
@@ -40,7 +40,7 @@ static void add_change(builder_t *b, uint32_t stage, double time, double slots, 
   b->change_count++;
 }
 
-// A block is at its store from the start of its E to the end of its L.
+// A block occupies its store from the start of its E to the end of its L.
 static void add_parked(builder_t *b, bl_op_t op, bl_span_t span) {
   if (!bl_verb_computes((bl_verb_t)op.verb) && op.store < b->schedule->stages) {
     const bool evicts = op.verb == BL_VERB_E;
@@ -57,7 +57,7 @@ static void add_stage(builder_t *b, uint32_t stage) {
     bl_op_t op = list->ops[i];
     bl_span_t span = b->simulation->spans[stage][i];
     const char verb = bl_verb_letter((bl_verb_t)op.verb);
-    const bool at_host = op.store != BL_STORE_NONE && op.store >= b->schedule->stages; // of transfers only
+    const bool at_host = op.store != BL_STORE_NONE && op.store >= b->schedule->stages; // only transfers have a store
     b->events[b->event_count++] = (bl_timeline_event_t){.stage = stage,
                                                         .verb = at_host ? bl_timeline_host_verb(verb) : verb,
                                                         .chunk = chunk_on_stage(b->schedule, op.virtual_stage),
@@ -68,7 +68,7 @@ static void add_stage(builder_t *b, uint32_t stage) {
                                                         .end = span.end};
     const uint32_t before = walk.held;
     bl_slot_walk_next(&walk, op);
-    now = fmax(now, span.start); // in the order of the list, in which slots are counted
+    now = fmax(now, span.start); // slots are counted in the order of the list
     if (walk.during != before) {
       add_change(b, stage, now, (double)walk.during - before, 0);
     }
@@ -80,7 +80,8 @@ static void add_stage(builder_t *b, uint32_t stage) {
   }
 }
 
-// At one moment a stage's own slots change in the order of its list, and lent ones are given back first.
+// Sorts changes by stage and time. At equal times, returned lent slots come first, and own slots change in the order of
+// the list.
 static int compare_changes(const void *one, const void *other) {
   const change_t *a = one, *b = other;
   if (a->by.stage != b->by.stage) {
@@ -107,7 +108,7 @@ static void sum_up(builder_t *b) {
   }
 }
 
-// "4 stages, ...    end 33, ...    policy cap, cap 3 slots, mode overlap"
+// Writes "4 stages, ...    end 33, ...    policy cap, cap 3 slots, mode overlap".
 static void describe(const bl_schedule_timeline_t *picture, char *text, size_t bytes) {
   const bl_schedule_t *schedule = picture->schedule;
   const bl_simulation_t *simulation = picture->simulation;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The timeline of a simulated schedule: its operations, the slots they hold, and those lent to other stages.
 //
-//   bl_schedule_timeline_t picture = {.schedule = schedule, .simulation = &simulation, .unit = "s", .policy = "cap", .cap = 3};
+//   bl_schedule_timeline_t picture = {
+//       .schedule = schedule, .simulation = &simulation, .unit = "s", .policy = "cap", .cap = 3};
 //   status = bl_schedule_timeline_draw(&picture, "step.svg", &err);
 //
 // Thread: any; everything is borrowed for the call.
@@ -14,12 +15,12 @@ typedef struct bl_schedule_timeline {
   const bl_schedule_t *schedule;
   const bl_simulation_t *simulation;
   const char *unit;   // of the times, for the axis: "s", "units of cost"
-  const char *policy; // by which it is balanced; NULL: it is not
-  const char *mode;   // of its transfers; NULL: it has none
-  uint32_t cap;       // most slots of a device, own and lent; 0: no limit
+  const char *policy; // that it is balanced by; NULL: not balanced
+  const char *mode;   // of its transfers; NULL: it has no transfers
+  uint32_t cap;       // slot limit of a device, own and lent; 0: no limit
 } bl_schedule_timeline_t;
 
-// `path` ends in .svg or .png. Statuses of bl_timeline_draw.
+// `path` must end in .svg or .png. Statuses of bl_timeline_draw.
 BL_MUST_USE bl_status_t bl_schedule_timeline_draw(const bl_schedule_timeline_t *picture, const char *path,
                                                   bl_error_t *err);
 

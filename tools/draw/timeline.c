@@ -9,16 +9,16 @@
 #include <string.h>
 
 #define WIDTH_DEFAULT 1400.0
-#define WIDTH_MOST    4200.0 // where that lets boxes hold their numbers
+#define WIDTH_MOST    4200.0 // used only if boxes then hold their numbers
 #define NUMBER_WIDTH  16.0
-#define SLICE_WIDTH   24.0 // with the slice
-#define MANY_STAGES   24   // more of them get lower rows
+#define SLICE_WIDTH   24.0 // with the slice number
+#define MANY_STAGES   24   // above this, rows are lower
 #define MARGIN_LEFT   96.0
 #define MARGIN_RIGHT  104.0
 #define MARGIN_TOP    86.0
 #define AXIS_HEIGHT   52.0
 #define HAIRLINE      0.6  // boxes narrower than this get no outline
-#define SAME_PLACE    0.25 // changes of slots closer than this are one
+#define SAME_PLACE    0.25 // changes of slots that are closer than this are drawn as one
 
 #define INK       BL_COLOR(0x22272e)
 #define INK_SOFT  BL_COLOR(0x6b7480)
@@ -52,8 +52,8 @@ static const style_t styles[] = {
 // Heights within a row.
 typedef struct row {
   double bar;
-  double lane;  // of evicts and loads
-  double curve; // of slots in use
+  double lane;  // for evicts and loads
+  double curve; // for slots in use
   double gap;
 } row_t;
 
@@ -63,11 +63,11 @@ typedef struct page {
   const bl_timeline_t *timeline;
   bl_canvas_t *canvas;
   double width, height, first, last, pixels_per_unit;
-  bool lanes;    // some evict or load
-  bool chunks;   // some operation of a later one
-  bool pipes;    // some of the second direction
-  bool lent;     // some slots
-  bool numbered; // some box has its micro-batch
+  bool lanes;    // there is an evict or load
+  bool chunks;   // an operation belongs to a later chunk
+  bool pipes;    // an operation belongs to the second direction
+  bool lent;     // there are lent slots
+  bool numbered; // a box shows its micro-batch
   row_t row;
   double row_height, most_slots;
 } page_t;
@@ -124,7 +124,7 @@ static void draw_event(page_t *page, const bl_timeline_event_t *event) {
   }
 }
 
-// Which stage a row is, and below it its tensor rank and replica where there are several.
+// Draws the stage of a row and, if there are several, its tensor rank and replica below.
 static void draw_seat(page_t *page, uint32_t row, double middle) {
   const bl_timeline_t *t = page->timeline;
   const uint32_t tensor_ranks = t->tensor_ranks > 0 ? t->tensor_ranks : 1;
@@ -147,7 +147,7 @@ static void draw_seat(page_t *page, uint32_t row, double middle) {
 static void draw_rows(page_t *page) {
   const bl_timeline_t *t = page->timeline;
   double right = x_of(page, page->last);
-  for (uint32_t s = 0; s < t->stages; s++) { // all of a row is a wait until an operation covers it
+  for (uint32_t s = 0; s < t->stages; s++) { // a row is all wait until operations cover it
     double y = y_of(page, s);
     bl_canvas_fill_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, page->row.bar, WAIT_FILL);
     bl_canvas_hatch_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, page->row.bar, WAIT_LINE);
@@ -158,7 +158,7 @@ static void draw_rows(page_t *page) {
   }
 }
 
-// The share of the step in which the stage computes, right of its row.
+// Draws the share of the step in which the stage computes, right of its row.
 static void draw_busy(page_t *page, double *busy) {
   const bl_timeline_t *t = page->timeline;
   memset(busy, 0, t->stages * sizeof *busy);
@@ -183,7 +183,7 @@ static void draw_curve(page_t *page, uint32_t stage, double *xs, double *heights
   for (size_t i = 0; i < t->level_count; i++) {
     if (t->levels[i].stage == stage) {
       double x = x_of(page, fmin(fmax(t->levels[i].time, page->first), page->last));
-      count -= count > 0 && x - xs[count - 1] < SAME_PLACE; // of changes at one moment the last is drawn
+      count -= count > 0 && x - xs[count - 1] < SAME_PLACE; // of several changes at one moment the last is drawn
       xs[count] = x;
       totals[count] = (t->levels[i].slots + t->levels[i].lent) * scale;
       heights[count++] = t->levels[i].slots * scale;
@@ -285,7 +285,7 @@ static void draw_head(page_t *page) {
   }
 }
 
-// Wide enough for the numbers in the boxes of the shortest kind of operation, unless that takes too much.
+// Chooses a width at which boxes of the shortest kind of operation hold their numbers, unless that is too wide.
 static double choose_width(const bl_timeline_t *t, double span) {
   double least = INFINITY;
   for (size_t k = 0; k < sizeof styles / sizeof styles[0]; k++) {
@@ -344,7 +344,7 @@ bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl
     return status;
   }
   size_t room = timeline->level_count > timeline->stages ? timeline->level_count : timeline->stages;
-  double *xs = malloc((room + 1) * 3 * sizeof *xs); // of a curve: places, heights, and those with what is lent
+  double *xs = malloc((room + 1) * 3 * sizeof *xs); // for a curve: positions, heights, and heights with lent slots
   if (xs == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "%s: out of memory", path);
   }

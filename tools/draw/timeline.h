@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The picture of one step: a row per stage with its operations in time (waits hatched), under it the slots in use,
-// below all of them the time axis. Written as SVG or PNG by the ending of the file name.
+// The picture of one step. A row per stage shows its operations in time (waits hatched), and below them the slots in
+// use. The time axis is at the bottom. Written as SVG or PNG by the ending of the file name.
 //
 //   bl_timeline_event_t events[] = {{.stage = 0, .verb = 'F', .micro_batch = 0, .start = 0, .end = 1}, ...};
 //   bl_timeline_t timeline = {.title = "1f1b", .unit = "ms", .stages = 4, .events = events, .event_count = n};
@@ -15,23 +15,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// The verb of an eviction or a load whose store is a host's.
+// Returns the verb of an eviction to, or a load from, a host store.
 static inline char bl_timeline_host_verb(char verb) {
   return verb == 'E' ? 'e' : verb == 'L' ? 'l' : verb;
 }
 
 typedef struct bl_timeline_event {
   uint32_t stage;
-  char
-      verb; // F, B, I, W, R: a box with its micro-batch; E, L: a thin box below, e, l where the store is a host's; others
-            // are drawn grey
-  uint32_t chunk; // of the stage and its direction, from 0: later chunks are darker
-  uint32_t pipe;  // direction: 0, or 1 from the last stage to the first, which is darker, too
+  // F, B, I, W, R: a box with its micro-batch. E, L: a thin box below; e, l: with a host store. Any other: grey.
+  char verb;
+  uint32_t chunk; // index among the chunks of the stage and direction, from 0; later chunks are darker
+  uint32_t pipe;  // direction: 0, or 1 from the last stage to the first; 1 is darker, too
   uint32_t micro_batch, slice;
   double start, end; // in `unit`, on one clock for all stages
 } bl_timeline_event_t;
 
-// From `time` on, the stage has `slots` slots in use, and `lent` more hold blocks of other stages.
+// From `time` on, the stage has `slots` slots in use, and `lent` further slots hold blocks of other stages.
 typedef struct bl_timeline_level {
   uint32_t stage;
   double time;
@@ -43,19 +42,19 @@ typedef struct bl_timeline {
   const char *subtitle;              // NULL: none
   const char *unit;                  // of all times, for the axis: "ms", "s", "units of cost"
   uint32_t stages;                   // rows
-  uint32_t replica_stages;           // of each replica, replica by replica; 0: every row is a stage
+  uint32_t replica_stages;           // stages of each replica, replica by replica; 0: every row is a stage
   uint32_t tensor_ranks;             // of each stage, with `replica_stages`; 0: one
-  uint32_t slices;                   // of a sequence: above 1 boxes say "3.1", slice 1 of micro-batch 3
-  const bl_timeline_event_t *events; // of one stage ascending in start; stages in any order
+  uint32_t slices;                   // of a sequence; if above 1, boxes show "3.1" for slice 1 of micro-batch 3
+  const bl_timeline_event_t *events; // sorted by start within each stage; stages in any order
   size_t event_count;
-  const bl_timeline_level_t *levels; // of one stage ascending in time; NULL: no memory curves
+  const bl_timeline_level_t *levels; // sorted by time within each stage; NULL: no memory curves
   size_t level_count;
-  const double *slots_available; // [stages] dashed line over the memory curve, own and lent slots; or NULL
-  double width;                  // pixels; 0: 1400, or more where boxes then hold their numbers
+  const double *slots_available; // [stages] own and lent slots, as a dashed line over the memory curve; NULL: no line
+  double width;                  // pixels; 0: 1400, or more if boxes then hold their numbers
 } bl_timeline_t;
 
-// Where no box has room for its micro-batch the head says so. Times are shifted so that the first event starts at 0. BL_INVALID without events or for a path of another ending;
-// BL_IO.
+// If no box has space for its micro-batch, the title says so. Times are shifted so that the first event starts at 0.
+// BL_INVALID: no events, or another ending of the path; BL_IO.
 BL_MUST_USE bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl_error_t *err);
 
 #endif
