@@ -26,20 +26,20 @@ static const bl_automatic_option_t all_options[BL_AUTOMATIC_OPTIONS] = {
 
 _Static_assert(BL_AUTOMATIC_OPTIONS <= BL_MEASUREMENTS_PLANS, "predictions of all options are kept");
 
-// Copies of a mix are taken to be so many times as long as measured.
-#define MIX_COPY_MAX 1e6 // hundredths of a forward, beyond which nothing is parked
+// A mix is tried with copies of these multiples of the measured time.
+#define MIX_COPY_MAX 1e6 // in hundredths of a forward; longer copies park nothing
 static const double copies[] = {1, 0.25, 0.5, 0.75, 1.5, 2};
 
-// What the options have in common.
+// The inputs that all options share.
 typedef struct weighing {
   const bl_automatic_request_t *request;
   uint32_t *needed;   // [stages] slots without evictions
-  uint32_t most;      // of them
+  uint32_t most;      // maximum of these
   double *paths;      // [stages] seconds of one copy
-  double *host_paths; // [stages] the same at the host store
+  double *host_paths; // [stages] the same with the host store
 } weighing_t;
 
-// Seconds of one copy of every stage at these rates.
+// Computes the seconds of one copy for every stage at these rates.
 static bl_status_t fill_paths(const bl_automatic_request_t *request, const double *rates, double *paths,
                               bl_error_t *err) {
   for (uint32_t s = 0; rates != NULL && s < request->schedule->stages; s++) {
@@ -83,10 +83,10 @@ static bl_status_t simulate(const weighing_t *w, const bl_schedule_t *schedule, 
   return bl_simulate_on(schedule, w->request->costs, &machine, result, err);
 }
 
-// What an option makes of the schedule.
+// The schedule after an option is applied.
 typedef struct made {
   bl_schedule_t *schedule;
-  uint32_t *parked, *again; // [stages] blocks that are parked, and that are made again
+  uint32_t *parked, *again; // [stages] parked blocks and recomputed blocks
 } made_t;
 
 static void unmake(made_t *made) {
@@ -167,7 +167,7 @@ static void count_blocks(const weighing_t *w, const made_t *made, bl_automatic_o
   }
 }
 
-// Fills in what simulation says of the option; it does not fit where it cannot be.
+// Sets the simulated step of the option. It does not fit if it cannot be applied.
 static bl_status_t weigh_one(const weighing_t *w, bl_automatic_option_t *option, bl_error_t *err) {
   made_t made = {0};
   option->fits = false;
@@ -190,7 +190,7 @@ static bl_status_t weigh_one(const weighing_t *w, bl_automatic_option_t *option,
   return status;
 }
 
-// The longest copy of a stage, in its own forwards.
+// Returns the longest copy of a stage, in forwards of that stage.
 static double measured_copy(const weighing_t *w) {
   const double *paths = w->request->host_only ? w->host_paths : w->paths;
   double most = 0;
@@ -201,7 +201,7 @@ static double measured_copy(const weighing_t *w) {
   return most;
 }
 
-// The best of the mixes; the one in force unless another gains.
+// Finds the best mix. Keeps the mix in force unless another one gains enough.
 static bl_status_t weigh_mix(const weighing_t *w, bl_automatic_option_t *option, bl_error_t *err) {
   const bl_automatic_option_t *in_force = w->request->in_force;
   const double measured = 100 * measured_copy(w);
@@ -229,7 +229,7 @@ static bl_status_t weigh(const weighing_t *w, bl_automatic_option_t *option, bl_
   return option->kind == BL_POLICY_MIX ? weigh_mix(w, option, err) : weigh_one(w, option, err);
 }
 
-// A step of the same order with full recomputation; 0 where that does not fit either.
+// Simulates a step of the same order with full recomputation; 0: it does not fit.
 static bl_status_t weigh_recomputation(const weighing_t *w, double *step, bl_error_t *err) {
   bl_balance_result_t copy;
   bl_simulation_t result;
@@ -327,7 +327,7 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
     status = make(w, best, &made, err);
   }
   if (status == BL_OK && bl_schedule_peak_slots(order_of(w->request, best->kind), w->needed) != BL_OK) {
-    status = bl_error_set(err, BL_EXHAUSTED, "no memory to explain a policy"); // of the order that it has
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory to explain a policy"); // of the option's order
   }
   if (status == BL_OK) {
     status = simulate(w, stays ? w->request->schedule : made.schedule, &result, err);
@@ -354,7 +354,7 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
 
 // ---- deciding -------------------------------------------------------------------------------------------------------
 
-// Of all options; BL_AUTOMATIC_OPTIONS: none is in force.
+// Returns the index among all options; BL_AUTOMATIC_OPTIONS: none is in force.
 static size_t index_of(const bl_automatic_option_t *in_force) {
   size_t i = in_force != NULL ? 0 : BL_AUTOMATIC_OPTIONS;
   while (i < BL_AUTOMATIC_OPTIONS && (all_options[i].kind != in_force->kind ||
@@ -364,7 +364,7 @@ static size_t index_of(const bl_automatic_option_t *in_force) {
   return i;
 }
 
-// What steps under the option in force took, beside what is simulated of exactly that one.
+// Compares measured steps under the option in force with a simulation of exactly that option.
 static bl_status_t learn(const weighing_t *w, size_t in_force, bl_error_t *err) {
   const bl_automatic_request_t *request = w->request;
   if (request->measurements == NULL || in_force == BL_AUTOMATIC_OPTIONS) {
@@ -401,8 +401,8 @@ static bl_status_t choose(const weighing_t *w, bl_automatic_t *found, bl_error_t
     made_t made;
     bl_automatic_option_t least = {.kind = BL_POLICY_DROP};
     return w->request->recomputes
-               ? bl_error_set(err, BL_EXHAUSTED, "%u slots are needed, %u fit", w->most, w->request->budget)
-               : make(w, &least, &made, err); // says the smallest that works
+               ? bl_error_set(err, BL_EXHAUSTED, "%u slots are needed, %u are there", w->most, w->request->budget)
+               : make(w, &least, &made, err); // the message has the smallest budget that works
   }
   while (!found->options[found->best].fits || found->options[found->best].step > fastest * (1 + BL_AUTOMATIC_EQUAL)) {
     found->best++;

@@ -33,7 +33,7 @@ static double most_of(const bl_simulation_t *result) {
   return most;
 }
 
-// Times a schedule and fills in what that says.
+// Simulates a schedule and sets the results of the point.
 static bl_status_t measure(const bl_schedule_t *schedule, const bl_costs_t *costs, bl_frontier_point_t *point,
                            bl_error_t *err) {
   bl_simulation_t result;
@@ -49,7 +49,7 @@ static bl_status_t measure(const bl_schedule_t *schedule, const bl_costs_t *cost
   return BL_OK;
 }
 
-// From one slot below the worst peak down to the smallest cap that works.
+// Adds points from one slot below the worst peak down to the smallest cap that works.
 static bl_status_t add_balanced(const bl_frontier_request_t *request, const bl_schedule_t *schedule,
                                 const bl_costs_t *costs, const bl_frontier_point_t *plain, bl_frontier_t *frontier,
                                 bl_error_t *err) {
@@ -58,7 +58,7 @@ static bl_status_t add_balanced(const bl_frontier_request_t *request, const bl_s
   for (uint32_t cap = (uint32_t)lround(plain->memory / weight); cap-- > 1 && status == BL_OK;) {
     bl_balance_result_t balanced;
     if (bl_balance_cap(schedule, cap, false, request->mode, &balanced, NULL) != BL_OK) {
-      break; // nor does a smaller one
+      break; // a smaller cap does not work either
     }
     bl_frontier_point_t point = *plain;
     point.cap = point.memory = cap * weight;
@@ -74,7 +74,7 @@ static bl_status_t add_balanced(const bl_frontier_request_t *request, const bl_s
   return status;
 }
 
-// Costs of one operation that makes so much of a device-micro-batch.
+// Returns the costs of operations on this share of a device-micro-batch.
 static bl_costs_t share_costs(const bl_costs_t *costs, double weight) {
   bl_costs_t made = *costs;
   made.every = (bl_chunk_costs_t){costs->every.forward * weight, costs->every.input * weight,
@@ -83,7 +83,8 @@ static bl_costs_t share_costs(const bl_costs_t *costs, double weight) {
   return made;
 }
 
-// Of a schedule that is still to be made. Slices are left out: orders of theirs do not depend on costs.
+// Returns the weight of a schedule before it is generated. Slices are left out, because sliced orders do not depend on
+// costs.
 static double weight_of(const bl_schedule_info_t *info) {
   return info->placement == BL_PLACEMENT_BIDIRECTIONAL ? 1 : 1.0 / info->default_chunks;
 }
@@ -94,7 +95,7 @@ static bl_status_t add_schedule(const bl_frontier_request_t *request, const bl_s
   point.chunks = schedule->chunks;
   bl_status_t status = measure(schedule, &costs, &point, err);
   if (status == BL_OK && point.pooled && point.asked > 0 && point.memory <= point.asked + NEAR) {
-    return BL_OK; // it needs no balancing: the one that is not pooled is there already
+    return BL_OK; // it needs no balancing, so it equals the order that is not pooled
   }
   const size_t before = frontier->count;
   if (status == BL_OK) {
@@ -104,7 +105,7 @@ static bl_status_t add_schedule(const bl_frontier_request_t *request, const bl_s
     status = add_balanced(request, schedule, &costs, &point, frontier, err);
   }
   if (status == BL_OK && point.pooled && frontier->count == before + 1) {
-    frontier->count = before; // nothing to balance
+    frontier->count = before; // there was nothing to balance
   }
   return status;
 }
@@ -132,7 +133,7 @@ static bl_status_t add_built_in(const bl_frontier_request_t *request, const bl_s
   return status;
 }
 
-// As it is, and made to be balanced.
+// Adds the schedule, and its order for balancing.
 static bl_status_t add_both(const bl_frontier_request_t *request, const bl_schedule_info_t *info,
                             bl_frontier_point_t point, bl_frontier_t *frontier, bl_error_t *err) {
   bl_status_t status = add_built_in(request, info, point, frontier, err);
@@ -140,12 +141,13 @@ static bl_status_t add_both(const bl_frontier_request_t *request, const bl_sched
   return status == BL_OK ? add_built_in(request, info, point, frontier, err) : status;
 }
 
-// Those that stand for all that are searched within a limit, under every one: v-half and v-min are zb-v under theirs.
+// Returns whether the schedule is tried under every limit. These represent all schedules that are searched within a
+// limit: v-half and v-min are zb-v under their limits.
 static bool under_every_limit(const char *name) {
   return strcmp(name, "adaptive") == 0 || strcmp(name, "zb-h1") == 0 || strcmp(name, "zb-v") == 0;
 }
 
-// Grouped-interleaved in groups of every size.
+// Adds the named schedule; grouped-interleaved with groups of every size.
 static bl_status_t add_named(const bl_frontier_request_t *request, const char *name, bl_frontier_t *frontier,
                              bl_error_t *err) {
   const bl_schedule_info_t *info = bl_schedule_info_find(name);
@@ -190,7 +192,7 @@ static void mark_best(bl_frontier_t *frontier) {
   }
 }
 
-// All that are planned with, adaptive last.
+// Adds all schedules that plans use, adaptive last.
 static bl_status_t add_all(const bl_frontier_request_t *request, bl_frontier_t *frontier, bl_error_t *err) {
   size_t names;
   const bl_schedule_info_t *infos = bl_schedule_infos(&names);
@@ -218,7 +220,7 @@ bl_status_t bl_frontier_init(const bl_frontier_request_t *request, bl_frontier_t
     status = add_schedule(request, request->given[n], point, frontier, err);
   }
   if (status == BL_OK && frontier->count == 0) {
-    status = BL_INVALID; // err says why the last one is not possible
+    status = BL_INVALID; // err has the reason of the last one
   }
   if (status != BL_OK) {
     bl_frontier_cleanup(frontier);

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Whether two stages park blocks at one store, or reach their host through one link.
+// Returns whether two stages park blocks at one store, or reach their host through one link.
 static bool stores_are_shared(const bl_schedule_t *schedule, const bl_machine_t *machine, uint32_t *user) {
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
@@ -196,7 +196,7 @@ static bool allocate_replicas(const bl_schedule_t *schedule, const bl_machine_t 
   return true;
 }
 
-// Most blocks of a stage that are at its host store at once, when copies run in list order (balance/holdings.h).
+// Returns the maximum number of blocks of a stage at its host store, if copies run in list order (balance/holdings.h).
 static uint32_t count_rooms(const bl_schedule_t *schedule, uint32_t stage) {
   uint32_t away = 0, most = 0;
   for (size_t i = 0; i < schedule->lists[stage].count; i++) {
@@ -209,7 +209,7 @@ static uint32_t count_rooms(const bl_schedule_t *schedule, uint32_t stage) {
   return most;
 }
 
-// What says when slots are free, where some are given by evicts, and rooms at hosts.
+// Allocates the free lists of slots, and of reservations at host stores, if there are evicts.
 static bool allocate_slots(const bl_schedule_t *schedule, bl__timing_t *t) {
   bool evicts = false;
   size_t all = 0, next = 0;
@@ -221,7 +221,7 @@ static bool allocate_slots(const bl_schedule_t *schedule, bl__timing_t *t) {
   if (!evicts) {
     return true;
   }
-  uint32_t *peaks = calloc(schedule->stages, sizeof *peaks); // of slots; in rings there is one more
+  uint32_t *peaks = calloc(schedule->stages, sizeof *peaks); // of slots; a ring has one more
   t->recomputed = calloc(bl_schedule_block_count(schedule), 1);
   if (peaks == NULL || t->recomputed == NULL || bl_schedule_peak_slots(schedule, peaks) != BL_OK) {
     free(peaks);
@@ -271,7 +271,7 @@ static void free_clocks(bl__timing_t *t) {
   free(t->forward_end);
   free(t->backward_end);
   free(t->recomputed);
-  free(t->clocks != NULL ? t->clocks[0].slots.times : NULL); // of all stages
+  free(t->clocks != NULL ? t->clocks[0].slots.times : NULL); // one allocation for all stages
   free(t->clocks);
   free(t->gathered);
   free(t->left);
@@ -289,7 +289,7 @@ static bl_status_t time_operations(bl__timing_t *t, bl_error_t *err) {
     free(order);
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for the timing of %zu operations", count);
   }
-  bl_status_t status = bl_schedule_topological_order(t->schedule, order, err); // also: no cycle
+  bl_status_t status = bl_schedule_topological_order(t->schedule, order, err); // also fails for a cycle
   if (status == BL_OK && (t->core_free != NULL || t->store_free != NULL || t->out != NULL)) {
     status = bl__turns_run(t, count);
   } else {

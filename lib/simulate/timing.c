@@ -30,9 +30,10 @@ double bl__timing_boundary(const bl__timing_t *t, uint32_t from_virtual_stage, u
   return t->machine->boundaries != NULL ? t->machine->boundaries[lower] : t->costs->boundary;
 }
 
-// ---- evictions and loads -----------------------------------------------------------------------------------------------
+// ---- evictions and loads --------------------------------------------------------------------------------------------
 
-// When what is taken next is free, with `kept` at the end that are not given yet; what was never used is free.
+// Returns when the next item to take is free. The last `kept` entries are not returned yet. An item that was never used
+// is free at 0.
 static double free_from(const bl__free_list_t *list, uint32_t kept) {
   return list->count > kept ? list->times[list->head] : 0;
 }
@@ -44,7 +45,7 @@ static void take(bl__free_list_t *list, uint32_t kept) {
   }
 }
 
-// Before the last `kept`.
+// Inserts an entry before the last `kept`.
 static void give(bl__free_list_t *list, uint32_t kept, double time) {
   uint32_t at = list->head + list->count;
   for (uint32_t moved = 0; moved < kept; moved++, at--) {
@@ -58,7 +59,7 @@ static double slot_free(const bl__stage_clock_t *clock) {
   return free_from(&clock->slots, clock->leaving);
 }
 
-// All rooms of the stage are free at first.
+// All reservations of the stage are free at first.
 static double room_free(const bl__stage_clock_t *clock) {
   return free_from(&clock->rooms, 0);
 }
@@ -78,13 +79,13 @@ double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t 
 
 bl__passage_t bl__lane_pass(bl__lane_t *lane, double asks, double hold) {
   double start = fmax(asks, lane->tensors_free), beside = fmax(0, lane->copies_free - start);
-  double end = start + hold + fmin(hold, beside); // half as fast until one of both is through
+  double end = start + hold + fmin(hold, beside); // half as fast until one of both has passed
   lane->tensors_free = end;
   lane->copies_free = fmax(lane->copies_free, start) + hold;
   return (bl__passage_t){start, end};
 }
 
-// A copy between nodes, from `start` on: holds the lanes of both cards. Moves `start` to when it has them.
+// Times a copy between nodes, from `start` on, which holds the lanes of both cards. Moves `start` to when it gets them.
 static double copy_far(bl__timing_t *t, uint32_t stage, bl_op_t op, double *start) {
   const bl_network_t *network = t->machine->network;
   uint32_t from = network->cards[op.verb == BL_VERB_E ? stage : op.store],
@@ -146,9 +147,9 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   }
 }
 
-// ---- computing operations ----------------------------------------------------------------------------------------------
+// ---- computing operations -------------------------------------------------------------------------------------------
 
-// Later of the two, with its cause.
+// Sets the later of both times and its cause.
 static void wait_for(double *start, bl_stall_cause_t *cause, double until, bl_stall_cause_t why) {
   if (until > *start) {
     *start = until;
@@ -156,19 +157,20 @@ static void wait_for(double *start, bl_stall_cause_t *cause, double until, bl_st
   }
 }
 
-// What came from another virtual stage waited for cards for so long.
+// Returns how long the output of another virtual stage was delayed by cards.
 static double late_of(const bl__timing_t *t, bl_op_t needed) {
   return t->late != NULL ? t->late[bl__timing_late_index(t->schedule, needed)] : 0;
 }
 
-// F whose block is recomputed takes none, unless it has one while it runs.
+// Returns whether the operation takes a slot. An F whose block is recomputed takes none, unless it uses one while it
+// runs.
 static bool takes_slot(const bl__timing_t *t, bl_op_t op) {
   const bool writes = op.verb == BL_VERB_F && t->recomputed != NULL &&
                       (t->recomputed[bl_schedule_block(t->schedule, op)] == 0 || t->schedule->forward_slots);
   return writes || (op.verb == BL_VERB_R && t->recomputed != NULL);
 }
 
-// What a computing operation that ends at `end` takes and gives.
+// Takes and returns slots for a computing operation that ends at `end`.
 static void change_slots(const bl__timing_t *t, bl__stage_clock_t *clock, bl_op_t op, double end) {
   if (t->recomputed == NULL) {
     return;
@@ -208,12 +210,12 @@ double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl_st
   return start;
 }
 
-// Where it stood still, and for what, until all but a core was there. A tensor that waited for cards is one wait with two
-// causes.
+// Adds the wait before an operation, up to when only a core was missing. A tensor that was delayed by cards makes one
+// wait with two causes.
 static void add_stall(bl__timing_t *t, uint32_t stage, bl_op_t op, double ready, bl_stall_cause_t cause) {
   const bl__stage_clock_t *clock = &t->clocks[stage];
   double *stalls = t->result->stalls[stage], waited = ready - clock->free_at, card = 0;
-  const double slot = fmin(waited, fmax(0, clock->passed - clock->free_at)); // that a load before it stood still for
+  const double slot = fmin(waited, fmax(0, clock->passed - clock->free_at)); // waited for by a load before it
   bl_op_t needed;
   stalls[BL_STALL_SLOT] += slot;
   waited -= slot;
@@ -257,7 +259,7 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
     clock->reduced = fmax(clock->reduced, end) + t->machine->reductions[op.virtual_stage];
   }
   if (t->core_free != NULL) {
-    cores_put(NULL, t->core_free, t->machine->cores, 0, end); // that which is free first
+    cores_put(NULL, t->core_free, t->machine->cores, 0, end); // replaces the earliest
   }
 }
 

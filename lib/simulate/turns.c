@@ -9,24 +9,24 @@
 
 enum { RAN_FORWARD = 1, RAN_BACKWARD = 2 };
 
-// Those that ask at one time take turns in this order; tensors that are on their way, then stages by number.
+// Order of requests with equal times: tensors in flight first, then stages by number.
 typedef enum asker { ASKER_LANE_IN, ASKER_LANE_OUT, ASKER_STAGE } asker_t;
 
 typedef struct request {
-  double asks; // when
+  double asks; // time of the request
   asker_t asker;
-  uint32_t stage; // that runs, or sends
-  bl_op_t op;     // of a tensor: what made it
-  double through; // of a tensor: when it has left its sender
+  uint32_t stage; // that runs the operation, or sends the tensor
+  bl_op_t op;     // for a tensor: operation that produced it
+  double through; // for a tensor: when it has left its sender
 } request_t;
 
 typedef struct turns {
   bl__timing_t *timing;
-  request_t *heap; // the first asks first
+  request_t *heap; // the earliest request is first
   size_t count;
   uint8_t *ran;   // [blocks] bits RAN_*
-  uint32_t *next; // [stages] operation of its list
-  bool *waits;    // [stages] for one of another stage
+  uint32_t *next; // [stages] index of its next operation
+  bool *waits;    // [stages] whether it waits for an operation of another stage
 } turns_t;
 
 static bool before(const turns_t *turns, request_t a, request_t b) {
@@ -50,7 +50,7 @@ static void push(turns_t *u, request_t request) {
   requests_push(u, u->heap, &u->count, request);
 }
 
-// The next operation of the stage asks, if what it needs of others is on its way or there.
+// Makes the request of the stage's next operation, if the end of its dependency is known.
 static void ask(turns_t *u, uint32_t stage) {
   const bl__timing_t *t = u->timing;
   const bl_op_list_t *list = &t->schedule->lists[stage];
@@ -60,7 +60,7 @@ static void ask(turns_t *u, uint32_t stage) {
   }
   bl_op_t op = list->ops[u->next[stage]], needed;
   bl_stall_cause_t cause;
-  double asks = -INFINITY; // a copy that shares neither store nor cards changes its own stage's clocks alone
+  double asks = -INFINITY; // a copy that shares neither store nor cards changes only clocks of its own stage
   if (bl_verb_computes((bl_verb_t)op.verb)) {
     if (bl__op_dependency(t->schedule, op, &needed)) {
       uint8_t ran = u->ran[bl_schedule_block(t->schedule, needed)];
@@ -76,7 +76,7 @@ static void ask(turns_t *u, uint32_t stage) {
   push(u, (request_t){.asks = asks, .asker = ASKER_STAGE, .stage = stage});
 }
 
-// The virtual stage that needs what `op` makes; false: none.
+// Finds the virtual stage that needs the output of `op`; false: there is none.
 static bool receiver_of(const bl_schedule_t *schedule, bl_op_t op, uint32_t *virtual_stage) {
   const bool forward = op.verb == BL_VERB_F;
   *virtual_stage = forward ? op.virtual_stage + 1u : op.virtual_stage - 1u;
@@ -84,7 +84,7 @@ static bool receiver_of(const bl_schedule_t *schedule, bl_op_t op, uint32_t *vir
                  : bl_verb_starts_backward((bl_verb_t)op.verb) && !bl_schedule_is_first(schedule, op.virtual_stage);
 }
 
-// What `op` made is where it is needed, or it is known when it will be.
+// Marks the output of `op` as delivered, or its arrival as known.
 static void deliver(turns_t *u, bl_op_t op) {
   const bl_schedule_t *schedule = u->timing->schedule;
   uint32_t to;
@@ -119,7 +119,7 @@ static void run_stage(turns_t *u, uint32_t stage) {
   ask(u, stage);
 }
 
-// A tensor passes the card of its sender, then that of its receiver, to which it comes as soon as it begins to leave.
+// A tensor passes the card of its sender and then that of its receiver, where it arrives as soon as it begins to leave.
 static void run_tensor(turns_t *u, request_t request) {
   bl__timing_t *t = u->timing;
   const bl_network_t *network = t->machine->network;
