@@ -101,7 +101,8 @@ static bl_status_t partition(bl__evaluation_t *eval, const uint32_t *max_layers)
   return status;
 }
 
-// Where chunks go is known before the order is: the partition comes first, as costs decide the order.
+// The placement of chunks does not depend on the order, but the order search needs costs. So layers are partitioned
+// first.
 static bl_status_t first_partition(bl__evaluation_t *eval) {
   bl_schedule_t *empty;
   bl_status_t status =
@@ -116,7 +117,7 @@ static bl_status_t first_partition(bl__evaluation_t *eval) {
 
 // ---- schedule
 
-// Of a tensor; of stages that are spread over nodes: between two of these.
+// Returns the transfer time of a boundary tensor; for stages on several nodes, of a transfer between nodes.
 static double boundary_of(const bl__evaluation_t *eval) {
   const bl_plan_request_t *r = eval->request;
   if (eval->profile != NULL) {
@@ -129,7 +130,7 @@ static double boundary_of(const bl__evaluation_t *eval) {
                               eval->c->parallel, rate);
 }
 
-// As a job with this policy has it (bl_policy_pools of job/balance.h).
+// Returns whether the order is searched for balancing, as in a job with this policy (bl_policy_pools of job/balance.h).
 static bool pools(const bl__evaluation_t *eval) {
   return eval->c->policy == BL_POLICY_BPIPE || eval->c->policy == BL_POLICY_CAP;
 }
@@ -153,7 +154,7 @@ static bl_status_t find_order(bl__evaluation_t *eval) {
                                    .keep_placement = true, // the model is divided already
                                    .pooled = pools(eval),
                                    .effort = eval->effort};
-  if (eval->c->slots > 0) { // as a job with memory.slots has it
+  if (eval->c->slots > 0) { // like a job with memory.slots
     *(request.recompute ? &request.slots : &request.memory) = (double)eval->c->slots / (double)eval->c->chunks;
   }
   bl_schedule_destroy(eval->schedule);
@@ -168,9 +169,9 @@ static bl_status_t find_order(bl__evaluation_t *eval) {
 
 bl_status_t bl__evaluation_order(bl__evaluation_t *eval) {
   bl_status_t status = find_order(eval);
-  if (status == BL_OK && bl__evaluation_on_cluster(eval)) { // kept inputs are its blocks
+  if (status == BL_OK && bl__evaluation_on_cluster(eval)) { // kept inputs are the blocks
     bl_schedule_peak_blocks(eval->schedule, eval->peaks);
-  } else if (status == BL_OK) { // they are edges, and R fills a slot
+  } else if (status == BL_OK) { // kept inputs are edges, and R takes a slot
     status = bl_schedule_peak_slots(eval->schedule, eval->peaks);
   }
   if (status == BL_OK && !bl__evaluation_on_cluster(eval)) {
@@ -250,8 +251,8 @@ bl_status_t bl__evaluation_measure(bl__evaluation_t *eval) {
   return BL_OK;
 }
 
-// Fewer layers where a stage is too full: only with one chunk a stage, where a layer's memory is the stage's own
-// matter.
+// Moves layers away from stages that exceed the memory limit. Requires one chunk per stage, so that a stage's memory
+// depends only on its own chunk.
 bl_status_t bl__evaluation_move_layers(bl__evaluation_t *eval) {
   for (uint32_t v = 0; v < eval->chunks; v++) {
     bl_chunk_span_t kept = eval->spans[v];
@@ -269,7 +270,7 @@ bl_status_t bl__evaluation_move_layers(bl__evaluation_t *eval) {
     eval->spans[v] = kept;
     eval->max_layers[v] = fits;
     if (fits == 0) {
-      return BL_OK; // not even one layer
+      return BL_OK; // not even one layer fits
     }
   }
   bl_status_t status = partition(eval, eval->max_layers);
@@ -279,7 +280,8 @@ bl_status_t bl__evaluation_move_layers(bl__evaluation_t *eval) {
 
 // ---- time
 
-// What the busiest stage spends on blocks that were given up or parked.
+// Sets the fractions of the step in which the busiest stage recomputes, and waits for evictions, loads or network
+// cards. Also copies the overhead between steps.
 static void tell_shares(bl_plan_candidate_t *c, const bl_schedule_t *schedule, const bl_trial_t *trial) {
   const bl_simulation_t *simulation = &trial->simulation;
   uint32_t busiest = 0;
@@ -371,7 +373,7 @@ bl_plan_candidate_t bl__candidate_choice(const bl_plan_candidate_t *candidate) {
                                .order = candidate->order};
 }
 
-// What runs, for who wants to see it.
+// Keeps the operations that run, for callers that show them.
 static void keep_operations(bl__evaluation_t *eval) {
   bl_schedule_t **kept = eval->balanced.schedule != NULL ? &eval->balanced.schedule : &eval->schedule;
   eval->c->operations = *kept;
@@ -388,8 +390,9 @@ const bl_profile_t *bl_plan_nearest_profile(const bl_plan_request_t *r, uint32_t
   return best;
 }
 
-// Weights, gradients, optimizer and one block of every chunk, or one alone where blocks are made again or parked: no
-// order needs less. Lean blocks are smaller, and what they need beside may be more.
+// Computes the minimum memory of any order: weights, gradients, optimizer and one block per chunk, or one block in
+// total if blocks are recomputed or parked. If that does not fit, tries lean blocks, which are smaller but may need
+// more workspace.
 static bl_status_t measure_least(bl__evaluation_t *eval, bool *fits) {
   const bool one = eval->options.recompute == BL_RECOMPUTE_FULL || eval->c->policy != BL_POLICY_NONE;
   for (uint32_t s = 0; s < eval->c->stages; s++) {
@@ -401,7 +404,7 @@ static bl_status_t measure_least(bl__evaluation_t *eval, bool *fits) {
     status = bl__evaluation_measure(eval);
     eval->options.lean = false;
   }
-  *fits = eval->c->fits || eval->c->chunks == 1; // layers may move to where there is room
+  *fits = eval->c->fits || eval->c->chunks == 1; // with one chunk, layers may move to stages with free memory
   return status;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An order that does not fit as it is: blocks parked or made again, or an order that is searched within fewer.
+// Ways to make an order fit: park or drop blocks, or search an order within fewer slots.
 #include "plan/candidate/evaluation.h"
 
 #include "base/bytes.h"
@@ -20,7 +20,8 @@ static uint32_t most_peak(const bl__evaluation_t *eval) {
   return most;
 }
 
-// Slots of a device: as many as fit on every one, and as many as fit where fewer do than `needed` [stages].
+// Slots per device. min_slots: fit on every device. short_slots: fit on every device on which fewer than `needed`
+// [stages] fit; UINT32_MAX: there is none.
 typedef struct slot_range {
   uint32_t min_slots, short_slots;
 } slot_range_t;
@@ -42,7 +43,7 @@ static bl_status_t find_range(const bl__evaluation_t *eval, const uint32_t *need
   return BL_OK;
 }
 
-// Of the stage that has least room.
+// Reports the stage with the least free memory.
 static bl_status_t tell_no_room(bl__evaluation_t *eval) {
   char block[BL_BYTES_TEXT], rest[BL_BYTES_TEXT], limit[BL_BYTES_TEXT];
   double least = INFINITY;
@@ -67,7 +68,8 @@ static bl_status_t tell_no_room(bl__evaluation_t *eval) {
   return BL_OK;
 }
 
-// Gives up what the cap has no room for. `edges` [stages]: boundary buffers without the inputs that are kept for that.
+// Drops the blocks above the cap. `edges` [stages]: boundary buffers without the inputs that are kept for
+// recomputation.
 static bl_status_t drop_at_cap(bl__evaluation_t *eval, const uint32_t *edges, uint32_t *dropped) {
   const bl_parallel_t parallel = eval->c->parallel;
   bl_schedule_destroy(eval->balanced.schedule);
@@ -78,14 +80,15 @@ static bl_status_t drop_at_cap(bl__evaluation_t *eval, const uint32_t *edges, ui
     uint32_t gone = eval->peaks[s] > eval->c->cap ? eval->peaks[s] - eval->c->cap : 0;
     eval->c->dropped += dropped[s];
     eval->slots[s] = eval->peaks[s] - gone;
-    // Our executor's plan has them as edges already; tensor parallelism alone leaves them whole.
+    // On our executor the order already counts kept inputs as edges. On a cluster, tensor parallelism alone does not
+    // split them.
     eval->edges[s] =
         edges[s] + (bl__evaluation_on_cluster(eval) ? gone * (parallel.sequence ? 1 : parallel.tensor) : 0);
   }
   return status == BL_OK ? bl__evaluation_measure(eval) : status;
 }
 
-// Blocks above the cap are made again from their kept inputs, which need room, too; nothing moves.
+// Recomputes blocks above the cap from their kept inputs, which need memory, too. Nothing moves.
 static bl_status_t drop(bl__evaluation_t *eval) {
   uint32_t *dropped = eval->numbers + 3 * (size_t)eval->c->stages + eval->chunks, *edges = dropped + eval->c->stages;
   memcpy(edges, eval->edges, eval->c->stages * sizeof *edges);
@@ -103,7 +106,7 @@ static bl_status_t drop(bl__evaluation_t *eval) {
   return status;
 }
 
-// Own and lent slots of every device under the cap.
+// Counts own and lent slots of every device under the cap.
 static void count_slots(bl__evaluation_t *eval) {
   eval->c->evictions = eval->c->dropped = 0;
   for (uint32_t s = 0; s < eval->c->stages; s++) {
@@ -117,7 +120,7 @@ static void count_slots(bl__evaluation_t *eval) {
   }
 }
 
-// What is parked on the fullest machine.
+// Sets the bytes parked on the fullest machine.
 static void count_host(bl__evaluation_t *eval) {
   const uint32_t stages = eval->c->stages, stores = eval->balanced.stores;
   eval->c->host_bytes = 0;
@@ -130,7 +133,7 @@ static void count_host(bl__evaluation_t *eval) {
   }
 }
 
-// Whether devices take no blocks although they may: then the policy is offload under another name.
+// Returns whether no device lends slots although it may. Then the policy is the same as offload.
 static bool lends_nothing(const bl__evaluation_t *eval) {
   const uint32_t stages = eval->c->stages, stores = eval->balanced.stores;
   uint32_t lent = 0;
@@ -140,9 +143,9 @@ static bool lends_nothing(const bl__evaluation_t *eval) {
   return eval->c->policy != BL_POLICY_OFFLOAD && stores > stages && lent == 0 && eval->c->evictions > 0;
 }
 
-#define ROOM_BYTES 65536 // our executor's stores lend multiples of this
+#define ROOM_BYTES 65536 // stores of our executor lend multiples of this
 
-// Which memory of hosts stages reach, and for how many blocks.
+// Finds the host memory that stages reach, and how many blocks it holds.
 static bl_status_t find_host(bl__evaluation_t *eval) {
   const bl_plan_request_t *r = eval->request;
   if (r->host.bytes <= 0 || !(bl_policy_copies(eval->c->policy) || eval->c->policy == BL_POLICY_AUTO) ||
@@ -171,7 +174,7 @@ static void lend_host(const bl__evaluation_t *eval, bl_balance_cap_t *cap) {
   cap->host_only = eval->c->policy == BL_POLICY_OFFLOAD;
 }
 
-// Inside a node copies are shorter.
+// Sets the relative times of copies, which are shorter within a node.
 static bl_status_t measure_copies(bl__evaluation_t *eval) {
   const uint32_t stages = eval->c->stages;
   bl_nodes_t nodes;
@@ -206,8 +209,7 @@ static bl_status_t mix_at_cap(bl__evaluation_t *eval, const uint32_t *edges, dou
   }
   count_slots(eval);
   count_host(eval);
-  for (uint32_t s = 0; s < eval->c->stages;
-       s++) { // of kept inputs, as in drop_at_cap; those of parked blocks are among them
+  for (uint32_t s = 0; s < eval->c->stages; s++) { // kept inputs as in drop_at_cap, including those of parked blocks
     uint32_t gone = eval->peaks[s] > eval->c->cap && eval->balanced.dropped[s] > 0 ? eval->peaks[s] - eval->c->cap : 0;
     eval->edges[s] =
         edges[s] + (bl__evaluation_on_cluster(eval) ? gone * (parallel.sequence ? 1 : parallel.tensor) : 0);
@@ -215,7 +217,7 @@ static bl_status_t mix_at_cap(bl__evaluation_t *eval, const uint32_t *edges, dou
   return bl__evaluation_measure(eval);
 }
 
-// As many slots as leave room for kept inputs.
+// Mixes at the largest cap that leaves memory for kept inputs.
 static bl_status_t mix_at_largest(bl__evaluation_t *eval, const uint32_t *edges, double copy, uint32_t largest) {
   eval->c->cap = largest;
   bl_status_t status = mix_at_cap(eval, edges, copy);
@@ -226,7 +228,7 @@ static bl_status_t mix_at_largest(bl__evaluation_t *eval, const uint32_t *edges,
   return status;
 }
 
-// Some blocks are parked and some made again: the best of some lengths that a copy may be taken to have, in forwards.
+// Parks some blocks and drops others. Assumes several lengths of a copy, in forwards, and takes the best result.
 static bl_status_t mix(bl__evaluation_t *eval) {
   static const double copies[] = {0.25, 0.5, 1, 2};
   uint32_t *edges = eval->numbers + 4 * (size_t)eval->c->stages + eval->chunks, largest = eval->c->cap;
@@ -268,7 +270,7 @@ static void tell_no_parking(bl__evaluation_t *eval) {
   }
 }
 
-// At c->cap.
+// Parks blocks at c->cap.
 static bl_status_t park(bl__evaluation_t *eval) {
   bl_balance_cap_t cap = {.slots = eval->c->cap,
                           .pairs_only = eval->c->policy == BL_POLICY_BPIPE,
@@ -298,7 +300,7 @@ static bl_status_t park(bl__evaluation_t *eval) {
   return bl__evaluation_measure(eval);
 }
 
-// Lent slots count, too: at the largest cap with which those of every device fit.
+// Parks at the largest cap at which own and lent slots of every device fit.
 static bl_status_t park_at_largest(bl__evaluation_t *eval, slot_range_t range) {
   eval->c->cap = range.short_slots;
   bl_status_t status = park(eval);
@@ -324,9 +326,8 @@ bl_status_t bl__fit_balance(bl__evaluation_t *eval) {
   if (status != BL_OK) {
     return status;
   }
-  range.short_slots = range.short_slots == UINT32_MAX
-                          ? most_peak(eval)
-                          : range.short_slots; // an order made for balancing may fit as it is
+  // An order searched for balancing may fit as it is.
+  range.short_slots = range.short_slots == UINT32_MAX ? most_peak(eval) : range.short_slots;
   eval->c->cap = range.short_slots;
   return eval->c->policy == BL_POLICY_DROP   ? drop(eval)
          : eval->c->policy == BL_POLICY_AUTO ? mix(eval)
@@ -341,7 +342,7 @@ static bl_status_t refuse(bl__evaluation_t *eval, const char *why) {
   return BL_OK;
 }
 
-// A stage takes what its order needs of memory.slots.
+// Measures an order that was searched within memory.slots; each stage takes what its order needs.
 static bl_status_t keep_within(bl__evaluation_t *eval) {
   for (uint32_t s = 0; s < eval->c->stages; s++) {
     if (eval->peaks[s] > eval->c->slots) {
@@ -366,8 +367,8 @@ static bl_status_t search_within(bl__evaluation_t *eval, uint32_t slots) {
   return park(eval);
 }
 
-// With `slots`, or fewer down to `least`: as many as the devices have that the order before asked too much of, or one
-// fewer where that was not why.
+// Searches with `slots`, or fewer down to `least`. Each next search uses the slots of the devices that the former order
+// overfilled, or one slot fewer if none did.
 static bl_status_t search_down(bl__evaluation_t *eval, uint32_t slots, uint32_t least) {
   bl_status_t status = search_within(eval, slots);
   while (status == BL_OK && !eval->c->fits && slots > least) {
@@ -380,8 +381,8 @@ static bl_status_t search_down(bl__evaluation_t *eval, uint32_t slots, uint32_t 
   return status;
 }
 
-// Boundary buffers and kept inputs are the order's own: the order before allows for other slots than the one that is
-// made for them, mostly for fewer.
+// Boundary buffers and kept inputs depend on the order. Those of the former order are for another number of slots than
+// the order that is searched with them, usually a smaller number.
 static bl_status_t search_fitting(bl__evaluation_t *eval) {
   const uint32_t least = eval->options.recompute == BL_RECOMPUTE_FULL ? 1 : eval->c->chunks;
   const uint32_t max_slots = eval->c->micro_batches * eval->c->chunks;
@@ -416,7 +417,7 @@ static bl_status_t search_fitting(bl__evaluation_t *eval) {
   return status;
 }
 
-// Twice its own at most: what more would be for has been warmed up by then.
+// Tries at most twice the schedule's own limit. By then the warm-up is as long as more slots could make it.
 static bl_status_t search_larger(bl__evaluation_t *eval) {
   const uint32_t own = most_peak(eval), max_slots = eval->c->micro_batches * eval->c->chunks;
   slot_range_t range;
@@ -435,7 +436,7 @@ static bl_status_t squeeze_within(bl__evaluation_t *eval, uint32_t slots) {
   return status == BL_OK ? bl__fit_balance(eval) : status;
 }
 
-// A quarter of the way from what fits to the schedule's own limit, or half of it: whichever is faster.
+// Tries an eighth, a quarter and half of the way from what fits to the schedule's own limit, and takes the fastest.
 static bl_status_t search_between(bl__evaluation_t *eval) {
   static const double shares[] = {0.125, 0.25, 0.5};
   const uint32_t own = most_peak(eval);

@@ -43,8 +43,8 @@ static bl_status_t generate(const bl_schedule_request_t *request, bl_schedule_t 
   return status == BL_OK || status == BL_EXHAUSTED ? status : BL_INVALID;
 }
 
-// Names that make the same search once their limits are said: every V is zb-v within its own limit (on the V that the model
-// was divided for), zb-h2 is zb-h1 within twice the memory.
+// Maps names that make the same search with given limits: every V is zb-v within its own limit (on the V for which the
+// model was divided), and zb-h2 is zb-h1 within twice the memory.
 static bl_schedule_request_t common_request(const bl_schedule_request_t *request) {
   const uint32_t p = request->stages;
   const struct {
@@ -59,7 +59,7 @@ static bl_schedule_request_t common_request(const bl_schedule_request_t *request
       const bool limited = bl_schedule_info_find(request->name)->limited && request->memory > 0;
       common.name = same[i].common;
       common.memory = limited ? request->memory : same[i].memory;
-      common.pooled = request->pooled && limited; // its own limit is not one for all devices together
+      common.pooled = request->pooled && limited; // its own limit is not the same for all devices
     }
   }
   return common;
@@ -84,7 +84,7 @@ static bool is_of(const bl__order_t *order, const bl_schedule_request_t *request
                              memcmp(order->costs, request->costs->chunks, cost_bytes(request)) == 0));
 }
 
-// In place of the one that has been there for longest.
+// Replaces the oldest order.
 static bl_status_t keep(bl__order_cache_t *cache, const bl_schedule_request_t *request, uint32_t tensor,
                         const bl_schedule_t *made) {
   bl__order_t order = {.name = request->name,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/plan: orders of operations, made once for candidates that share them.
+// Private to lib/plan: orders of operations, made once for all candidates that share them.
 //
 //   bl__order_cache_t cache = {.exact = true};
-//   status = bl__order_find(&cache, &request, tensor, &schedule);   // the caller's
+//   bl__order_find(&cache, &request, tensor, &schedule);   // the caller's
 //   bl__order_cache_cleanup(&cache);
 #ifndef BALLAST_PLAN_ORDER_H
 #define BALLAST_PLAN_ORDER_H
@@ -13,31 +13,32 @@
 
 typedef struct bl__order {
   bl_schedule_t *schedule; // NULL: none
-  const char *name;        // of those that search the same, the one that stands for all
+  const char *name;        // representative of all names that make the same search
   uint32_t tensor, group;
-  bool recompute;          // the order has its R's
-  bool pooled;             // it was made for balancing
-  double memory, slots;    // within these; 0: the schedule's own limit
-  bl_chunk_costs_t *costs; // [virtual stages] that it was made for, with `boundary`
+  bool recompute;          // the order contains R operations
+  bool pooled;             // it was searched for balancing
+  double memory, slots;    // limits of the search; 0: the schedule's own limit
+  bl_chunk_costs_t *costs; // [virtual stages] costs of the search, with `boundary`
   double boundary, effort;
 } bl__order_t;
 
-// Orders that were made. Ways that differ in what is kept, where it is parked or how attention computes share those of
-// their shape, so that one may be made for the costs of another; exact: those that were made for the same costs.
+// Cached orders. Candidates that differ in what is kept, where it is parked or how attention is computed share the
+// orders of their shape, so an order may be made for the costs of another candidate. With `exact`, candidates share
+// only orders made for the same costs.
 typedef struct bl__order_cache {
   bool exact;
   bl__order_t orders[BL__ORDERS_KEPT]; // not exact: all of one shape
-  uint32_t next;                       // to be replaced
+  uint32_t next;                       // index to replace next
 } bl__order_cache_t;
 
 void bl__order_cache_cleanup(bl__order_cache_t *cache);
 
-// The order of a request of stages that are `tensor` devices each, from the cache or made anew. The caller destroys it.
-// BL_INVALID: a shape that the schedule does not have (says why). BL_EXHAUSTED.
+// Returns the order for a request with `tensor` devices per stage, from the cache or newly made. The caller destroys
+// it. BL_INVALID: the schedule does not have this shape (says why). BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__order_find(bl__order_cache_t *cache, const bl_schedule_request_t *request, uint32_t tensor,
                                        bl_schedule_t **order, bl_error_t *err);
 
-// A cost as a job file has it, with six digits: what is searched with what is written gives the same order.
+// Returns a cost as in a job file, with six digits. A search with the written costs then gives the same order.
 double bl__order_cost(double seconds);
 
 #endif

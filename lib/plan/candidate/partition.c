@@ -15,8 +15,8 @@ static uint32_t most_of(const bl_partition_request_t *r, uint32_t virtual_stage)
   return r->most != NULL && r->most[virtual_stage] < all ? r->most[virtual_stage] : all;
 }
 
-// best[v][n]: the slowest of the first v + 1 virtual stages when they hold n layers; choice: layers of the last of them.
-// Of equal choices the one with fewer layers later wins nothing: more layers go to the end, where 1F1B keeps fewer blocks.
+// best[v][n]: time of the slowest of the first v + 1 virtual stages if they hold n layers; choice: layers of the last
+// of these. Of equal choices it takes the one with more layers at the end, where 1F1B keeps fewer blocks.
 static bool solve(const bl_partition_request_t *r, double *best, uint32_t *choice) {
   const uint32_t width = r->layers + 1;
   for (uint32_t v = 0; v < r->virtual_stages; v++) {
@@ -51,8 +51,8 @@ static double slowest_device(const bl_partition_request_t *r, const uint32_t *la
   return slowest;
 }
 
-// One layer from a virtual stage to any other, as long as the slowest device gains. Layers are alike, so which ones move
-// does not matter.
+// Moves one layer at a time from a virtual stage to any other while the slowest device gains. Layers are alike, so it
+// does not matter which ones move.
 static void level_devices(const bl_partition_request_t *r, uint32_t *layers_of, double *loads) {
   double slowest = slowest_device(r, layers_of, loads);
   for (bool gained = true; gained;) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which node holds which pipeline stage, and through what it reaches the others. A stage takes t neighbouring devices of
-// one node; replicas of the pipeline follow each other.
+// Which node holds which pipeline stage, and through which cards it reaches the others. A stage has t neighbouring
+// devices of one node; replicas of the pipeline follow each other.
 //
-//   sequential     stages in order: neighbours share nodes, boundaries are short, evictions of pairs (s, p-1-s) are long
-//   pair-adjacent  0, p-1, 1, p-2, ...: pairs share nodes, evictions are short, boundaries are long
+//   sequential     stages in order: neighbours share nodes, boundaries are short, evictions of pairs (s, p-1-s) long
+//   pair-adjacent  0, p-1, 1, p-2, ...: pairs share nodes, evictions are short, boundaries long
 //
-// Devices reach other nodes through network cards, as many on every node, with neighbouring devices at each: stages at one
-// card share it (simulate/machine.h), and a stage that has several sends a part of every tensor over each.
+// Devices reach other nodes through network cards. Every node has the same number of cards, each for neighbouring
+// devices. Stages at one card share it (simulate/machine.h). A stage with several cards sends a part of every tensor
+// over each.
 //
 //   bl_nodes_t nodes;
 //   if (bl_nodes_init(&nodes, &cluster, BL_NODES_SEQUENTIAL, stages, tensor) == BL_OK) {
@@ -36,24 +37,25 @@ const char *bl_node_order_name(bl_node_order_t order); // "sequential", "pair-ad
 
 typedef struct bl_nodes {
   uint32_t stages;
-  uint32_t *nodes;            // [stages] of the first replica
-  uint32_t *cards;            // [stages] numbers from 0, of all nodes; of several the stage's first
+  uint32_t *nodes;            // [stages] in the first replica
+  uint32_t *cards;            // [stages] numbered from 0 over all nodes; the first one of a stage with several
   double near_rate, far_rate; // bytes per second and direction of one device, inside a node and between nodes
 } bl_nodes_t;
 
-// `tensor` divides devices_per_node. BL_EXHAUSTED.
+// `tensor` must divide devices_per_node. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_nodes_init(bl_nodes_t *nodes, const bl_cluster_t *cluster, bl_node_order_t order,
                                       uint32_t stages, uint32_t tensor);
 void bl_nodes_cleanup(bl_nodes_t *nodes); // a zeroed one is fine
-// Whether there is more than one node.
+// Returns whether there is more than one node.
 bool bl_nodes_spread(const bl_nodes_t *nodes);
-// How many times as long as inside a node a copy between the devices of two stages takes: 1, or between nodes the rates'
-// ratio. What balance.slow_paths of a job says.
+// Returns the time of a copy between the devices of two stages, relative to a copy within a node: 1, or the ratio of
+// the rates between nodes. The unit of a job's balance.slow_paths.
 double bl_nodes_copy(const bl_nodes_t *nodes, uint32_t a, uint32_t b);
 
-// What one of the `tensor` devices of a stage gets of the cards that are theirs, if no other stage uses them.
+// Returns the rate that one of the `tensor` devices of a stage gets from the stage's cards, if no other stage uses
+// them.
 double bl_cluster_far_rate(const bl_cluster_t *cluster, uint32_t tensor);
-// What a device gets when all of its node send at once, as between replicas.
+// Returns the rate that a device gets if all devices of its node send at once, as between replicas.
 double bl_cluster_shared_rate(const bl_cluster_t *cluster);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a schedule takes of every device on our executor, to the byte: what a planner's limit is about, of a schedule that is
-// there already, with its evictions, loads and recomputations.
+// The memory that a schedule needs on every device of our executor, to the byte. The planner's limit applies to it. The
+// schedule is complete, with its evictions, loads and recomputations.
 //
 //   bl_footprint_t stages[8];
 //   if (bl_demand_of_schedule(&request, stages, &err) == BL_OK) {
@@ -26,7 +26,8 @@ typedef struct bl_demand_request {
   bl_footprint_image_fn image;
 } bl_demand_request_t;
 
-// Fills `stages` [schedule->stages]. BL_INVALID: a block beyond all memory, or a schedule that cannot run. BL_EXHAUSTED.
+// Sets `stages` [schedule->stages]. BL_INVALID: a block that is larger than any memory, or a schedule that cannot run.
+// BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_demand_of_schedule(const bl_demand_request_t *request, bl_footprint_t *stages,
                                               bl_error_t *err);
 

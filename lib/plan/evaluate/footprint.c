@@ -3,12 +3,12 @@
 
 #include <math.h>
 
-// In bytes per token: what tensor parallelism leaves whole, and what it splits.
+// Bytes per token that tensor parallelism does not split, and that it splits.
 typedef struct layer_parts {
-  double whole, split, scores; // scores: per token and key, of all heads
+  double whole, split, scores; // scores: per token and key, over all heads
 } layer_parts_t;
 
-// 16-bit values, one byte for each element of a dropout mask.
+// Values take 16 bits, and each element of a dropout mask one byte.
 static layer_parts_t parts_of(const bl_model_t *model) {
   const double h = model->hidden, qkv = bl_model_qkv_width(model), q = bl_model_query_width(model), f = model->ffn;
   if (model->family == BL_FAMILY_GPT2) {
@@ -16,7 +16,7 @@ static layer_parts_t parts_of(const bl_model_t *model) {
     // projection, input and output of GELU. Scores: softmax, its dropout and mask.
     return (layer_parts_t){.whole = 10 * h, .split = 2 * qkv + 2 * q + 4 * f, .scores = 5.0 * model->heads};
   }
-  // Inputs of norms after the two projections, and of those of heads, are kept beside.
+  // Inputs of norms after the two projections, and of head norms, are kept in addition.
   const double norms = model->post_norm ? 4 * h : 0, heads = model->head_norm ? 2 * qkv : 0;
   return (layer_parts_t){
       .whole = 8 * h + norms, .split = 2 * qkv + heads + 2 * q + 6 * f, .scores = 2.0 * model->heads};
@@ -45,7 +45,7 @@ double bl_footprint_parameters(const bl_model_t *m, bl_chunk_span_t span) {
   return sum + (span.head ? norm + (m->tied && span.embedding ? 0 : words) : 0);
 }
 
-// Of one replica.
+// Measures one replica.
 static bl_status_t measure(const bl_footprint_request_t *request, uint32_t replica, bl_footprint_t *footprint) {
   const bl_copies_t copies = {.replicas = request->replicas, .pipes = request->pipes};
   bl_stage_memory_request_t stage = {.model = request->model,
@@ -118,10 +118,10 @@ bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, co
     if (span.embedding && model->family == BL_FAMILY_GPT2) {
       block += rows * model->hidden / t; // mask of the embedding's dropout
     }
-    if (span.head) { // input of the final norm and of the head, logits in fp32: of one micro-batch
+    if (span.head) { // input of the final norm and of the head, logits in fp32, for one micro-batch
       extra = 4 * rows * model->hidden / t * (1 + (double)model->vocab / model->hidden);
     }
-    if (request->options.recompute == BL_RECOMPUTE_FULL) { // one layer at a time is made again
+    if (request->options.recompute == BL_RECOMPUTE_FULL) { // one layer at a time is recomputed
       bl_layout_options_t kept = request->options;
       kept.recompute = BL_RECOMPUTE_NONE;
       sum.workspace = fmax(sum.workspace, bl_footprint_layer_bytes(model, kept, parallel));
@@ -132,8 +132,8 @@ bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, co
   sum.weights = parameters * weight_bytes;
   sum.gradients = parameters * gradient_bytes;
   sum.optimizer = parameters * hardware->moment_bytes / (parallel.shard ? parallel.data : 1);
-  sum.shadow = request->post_validation ? sum.optimizer : 0; // the master copy is among what the optimizer keeps
-  if (request->optimizer_on_host) { // master, two moments and the gradients that have come, in fp32
+  sum.shadow = request->post_validation ? sum.optimizer : 0; // the optimizer's state includes the master copy
+  if (request->optimizer_on_host) { // in fp32: master copy, two moments, and the gradients that have arrived
     const double updated = parameters / (parallel.shard ? parallel.data : 1);
     sum.host = updated * 4 * sizeof(float) + (request->post_validation ? updated * 3 * sizeof(float) : 0);
     sum.optimizer = sum.shadow = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stage keeps in the memory of one of its devices.
+// The memory that a stage uses on one of its devices.
 //
-// Two ways of counting. On our executor: what lib/model lays out, to the byte. On a cluster of GPUs: Korthikanti et al.
-// (arXiv 2205.05198), mixed precision with dropout, per layer and micro-batch of s tokens x b sequences, hidden h,
+// There are two counts. For our executor: what lib/model lays out, to the byte. For a cluster of GPUs: Korthikanti et
+// al. (arXiv 2205.05198), mixed precision with dropout, per layer and micro-batch of s tokens x b sequences, hidden h,
 // heads a, tensor parallelism t:
 //
 //   s b h (10 + 24/t + 5 a s / (h t))        tensor parallelism alone
@@ -10,8 +10,8 @@
 //   without 5 a s / h                        attention recomputed, or flash
 //   2 s b h (/ t with sequence parallelism)  everything recomputed
 //
-// generalised to any width of the feed-forward network. LLaMA, which the paper does not cover, is counted the same
-// candidate: no dropout, keys and values of kv_heads, gate and up kept beside the product of both.
+// generalised to any width of the feed-forward network. LLaMA, which the paper does not cover, is counted the same way:
+// no dropout, keys and values of kv_heads, gate and up kept in addition to their product.
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_PLAN_FOOTPRINT_H
@@ -25,14 +25,14 @@ typedef struct bl_footprint {
   double weights, gradients, optimizer;
   double activations; // blocks: slots * slot_bytes
   double edges;       // boundary buffers
-  double kv_cache;    // where sequences are in slices: keys and values of slices, and their gradients
+  double kv_cache;    // with slices: keys and values of slices, and their gradients
   double workspace;
   double data;        // tokens, labels, losses
-  double checkpoint;  // image of a checkpoint, where the job writes them
-  double shadow;      // of weights and optimizer, where updates may be taken back (train.post_validation)
-  double host;        // what lies in memory of the host instead (train.optimizer_memory): not part of the total
+  double checkpoint;  // image of a checkpoint, if the job writes them
+  double shadow;      // second copy of weights and optimizer, if updates may be taken back (train.post_validation)
+  double host;        // bytes in memory of the host instead (train.optimizer_memory), not part of the total
   double slot_bytes;  // of one block
-  double evict_bytes; // of what moves of it
+  double evict_bytes; // bytes moved for one block
 } bl_footprint_t;
 
 static inline double bl_footprint_total(const bl_footprint_t *f) {
@@ -40,12 +40,12 @@ static inline double bl_footprint_total(const bl_footprint_t *f) {
          f->checkpoint + f->kv_cache;
 }
 
-// Bytes that one layer keeps of one micro-batch.
+// Returns the bytes that one layer keeps of one micro-batch.
 double bl_footprint_layer_bytes(const bl_model_t *model, bl_layout_options_t options, bl_parallel_t parallel);
-// Parameters of a chunk, without padding: what adding up bl_parameter_get gives, at once.
+// Returns the parameters of a chunk without padding: the sum over bl_parameter_get, in closed form.
 double bl_footprint_parameters(const bl_model_t *model, bl_chunk_span_t span);
 
-// Bytes of the image of a checkpoint of these chunks (bl_checkpoint_image_bytes of job/checkpoint_image.h).
+// Computes the bytes of a checkpoint's image of these chunks (bl_checkpoint_image_bytes of job/checkpoint_image.h).
 typedef bl_status_t (*bl_footprint_image_fn)(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
                                              bl_copies_t copies, uint32_t replica, uint64_t *bytes);
 
@@ -59,19 +59,19 @@ typedef struct bl_footprint_request {
   bl_layout_options_t options;
   bool post_validation;   // train.post_validation: a second copy of weights and optimizer
   bool optimizer_on_host; // train.optimizer_memory: host
-  // Of our executor alone:
-  uint32_t micro_batches;                  // of a step, of one replica
-  uint32_t replicas;                       // parallel.data; 0: one. The one that takes most is counted
+  // For our executor only
+  uint32_t micro_batches;                  // per step and replica
+  uint32_t replicas;                       // parallel.data; 0: one. The replica that needs the most memory is counted
   uint32_t pipes;                          // of the schedule, as in bl_stage_memory_request_t
-  uint32_t fold_levels;                    // sums of gradients that wait (model/fold.h)
-  const bl_operation_memory_t *operations; // of these options, whose logits they set; NULL: unknown, and left out
-  bl_footprint_image_fn image;             // of a checkpoint; NULL: the job writes none
+  uint32_t fold_levels;                    // depth of pending sums of gradients (model/fold.h)
+  const bl_operation_memory_t *operations; // for these options, whose logits it sets; NULL: unknown, and left out
+  bl_footprint_image_fn image;             // for checkpoints; NULL: the job writes none
 } bl_footprint_request_t;
 
-// Our executor's on a CPU, of one step's stages alone: with `operations` to the byte what a stage reports as its
-// memory, with the blocks that it lends beside. BL_INVALID as bl_layout_init; what `image` says.
+// Counts a stage of our executor on a CPU. With `operations` the sum is to the byte what a stage reports as its memory,
+// including the blocks that it lends. BL_INVALID as bl_layout_init; statuses of `image`.
 BL_MUST_USE bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint);
-// A cluster's, per device.
+// Counts one device of a cluster.
 bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, const bl_hardware_t *hardware,
                                        bl_parallel_t parallel);
 

@@ -10,7 +10,7 @@
 // All of it in fp32: weights and gradients (4 + 4), two moments (8).
 #define FLOATS .value_bytes = 4, .state_bytes = 8, .moment_bytes = 8
 #define MIXED  .value_bytes = 2, .state_bytes = 6, .moment_bytes = 12
-// Shares of the peaks that large kernels reach on all of them.
+// Shares of the peaks that large kernels reach on all devices.
 #define SHARES .matmul = 0.72, .attention = 0.5, .stream = 0.8, .link = 0.75, .launch = 60e-6
 
 static const bl_hardware_t table[] = {
@@ -110,15 +110,15 @@ bl_hardware_t bl_hardware_in(const bl_hardware_t *hardware, bl_dtype_t dtype) {
   return in;
 }
 
-// Megatron's fused scale-mask-softmax kernel runs only where (micro-batch * heads of a rank) is a multiple of 4 and
-// sequences are (up to 4096, a multiple of 4); elsewhere single kernels go over the scores in fp32.
+// Megatron's fused scale-mask-softmax kernel runs only if (micro-batch * heads of a rank) is a multiple of 4 and
+// sequences are a multiple of 4 up to 4096. Otherwise single kernels process the scores in fp32.
 static bool fused_softmax(const bl_model_t *model, uint32_t micro_batch, uint32_t tensor) {
   uint64_t heads = (model->heads + tensor - 1) / tensor;
   return model->seq <= 4096 && model->seq % 4 == 0 && micro_batch * heads % 4 == 0;
 }
 
-// Bytes per score that its kernels move in one forward, mixed precision: softmax reads and writes (4), dropout and its
-// mask (5); unfused, conversions, scaling, masking and softmax in fp32 come one by one.
+// Returns bytes per score that its kernels move in one forward with mixed precision: softmax reads and writes (4),
+// dropout and its mask (5). Unfused, there are separate conversions, scaling, masking and softmax in fp32.
 static double score_bytes(const bl_hardware_t *hardware, const bl_model_t *model, bl_layout_options_t options,
                           uint32_t tensor) {
   if (options.attention == BL_ATTENTION_FLASH) {
@@ -143,9 +143,10 @@ static double seconds(const bl_hardware_t *hardware, work_t work) {
          work.link_bytes / (hardware->link * hardware->intra_rate);
 }
 
-// Values that element-wise kernels read and write in one forward of a layer, per token: two norms (read, write), two
-// residual additions with dropout (two reads, a write and a mask), of which tensor parallelism alone splits nothing;
-// and the activation function (read what the first product made, write what the second one reads), which it splits.
+// Returns the values that element-wise kernels read and write in one forward of a layer, per token. Two norms (read,
+// write) and two residual additions with dropout (two reads, a write and a mask), which tensor parallelism alone does
+// not split. The activation function (reads the output of the first product, writes the input of the second), which it
+// splits.
 static double element_values(const bl_model_t *model, bl_parallel_t parallel) {
   double whole = 11.0 * model->hidden, split = (double)bl_model_pre_width(model) + model->ffn;
   return (parallel.sequence ? whole / parallel.tensor : whole) + split / parallel.tensor;
@@ -166,7 +167,7 @@ static work_t forward_work(const bl_hardware_t *hardware, const bl_model_t *mode
       bl_flops_attention(model, body, options.micro_batch, options.attention, options.attention == BL_ATTENTION_FLASH);
   double scores = rows * model->seq * model->heads * layers;
   double values = rows * element_values(model, parallel) * layers + (span.embedding ? 2 * rows * model->hidden : 0);
-  const double slices = bl_layout_slices(options); // one on average
+  const double slices = bl_layout_slices(options); // of one on average
   return (work_t){
       .matmul = products.forward / t / slices,
       .attention = attention.forward / t / slices,
@@ -176,7 +177,7 @@ static work_t forward_work(const bl_hardware_t *hardware, const bl_model_t *mode
           2 * layers * all_reduce_bytes(rows * model->hidden * hardware->value_bytes, parallel.tensor) / slices};
 }
 
-// Scores and their values again: what recomputation of attention adds to the backward.
+// Returns the recomputation of scores and their values, which recomputed attention adds to the backward.
 static work_t attention_again(work_t forward, const bl_hardware_t *hardware, const bl_model_t *model,
                               bl_chunk_span_t span, bl_layout_options_t options, bl_parallel_t parallel) {
   double scores = (double)options.micro_batch * model->seq * model->seq * model->heads * span.layer_count;
@@ -206,7 +207,7 @@ bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hardware, const bl_model
                   .attention = attention.backward_input / parallel.tensor / bl_layout_slices(options),
                   .bytes = 1.5 * forward.bytes,
                   .link_bytes = forward.link_bytes};
-  // Gradients of weights are read, added to and written in fp32 by every micro-batch.
+  // Every micro-batch reads, adds to and writes weight gradients in fp32.
   double parameters = bl_footprint_parameters(model, span) / parallel.tensor;
   work_t weight = {.matmul = forward.matmul, .bytes = parameters * 2 * sizeof(float)};
   bl_chunk_costs_t costs = {.forward = seconds(hardware, forward) + launch,

@@ -10,14 +10,14 @@ static bl_status_t allocate(bl_host_places_t *places, bool links) {
   return places->of != NULL && (places->links != NULL || !links) ? BL_OK : BL_EXHAUSTED;
 }
 
-// Replicas that have stages on one machine, at most: they follow each other on its devices.
+// Returns the maximum number of replicas with stages on one machine. Replicas follow each other on its devices.
 static uint32_t replicas_of_machine(uint32_t devices_per_node, uint32_t devices, uint32_t replicas) {
   const uint32_t whole = devices_per_node / devices, rest = devices_per_node % devices;
   const uint32_t most = rest == 0 ? whole : devices % devices_per_node == 0 ? 1 : whole + 2;
   return most < replicas ? most : replicas;
 }
 
-// The machines in the order of stages, and links as network cards are numbered.
+// Numbers machines in the order of stages, and links like network cards.
 static bl_status_t place_on_nodes(bl_host_places_t *places, const bl_host_t *host, const bl_cluster_t *cluster,
                                   bl_node_order_t order, bl_parallel_t parallel) {
   const uint32_t stages = places->stages, share = host->devices_per_link;

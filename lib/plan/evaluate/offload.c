@@ -8,7 +8,7 @@
 // AdamW in fp32 reads gradient, weight and both moments, and writes all but the gradient.
 #define UPDATE_BYTES 28.0
 
-// A chunk's gradients, or its weights.
+// Returns the bytes of a chunk's gradients, which are those of its weights.
 static double bytes_in(const bl_offload_request_t *r, bl_chunk_span_t span) {
   const double parameters = bl_footprint_parameters(r->model, span) / r->parallel.tensor;
   return parameters / (r->parallel.shard ? r->parallel.data : 1) * sizeof(float);
@@ -17,7 +17,7 @@ static double bytes_of(const bl_offload_request_t *r, uint32_t chunk) {
   return bytes_in(r, r->spans[chunk]);
 }
 
-// Of them, those of its layers.
+// Returns the part of these bytes that belongs to layers.
 static double bytes_of_layers(const bl_offload_request_t *r, uint32_t chunk) {
   bl_chunk_span_t layers = r->spans[chunk];
   layers.embedding = layers.head = false;
@@ -28,8 +28,9 @@ static uint32_t layers_of(const bl_offload_request_t *r, uint32_t chunk) {
   return r->spans[chunk].layer_count > 0 ? r->spans[chunk].layer_count : 1;
 }
 
-// When all gradients of a stage are on the host: those of a chunk are completed layer by layer by its last W, and cross
-// the link one after the other; those of embedding and head after them, tied ones after the stage's last operation.
+// Returns when all gradients of a stage are on the host. The last W of a chunk completes its gradients layer by layer,
+// and they cross the link one after the other. Those of embedding and head follow them; tied ones follow the stage's
+// last operation.
 static double landed_at(const bl_offload_request_t *r, uint32_t stage) {
   const bl_op_list_t *list = &r->schedule->lists[stage];
   double at = 0, tied = 0;

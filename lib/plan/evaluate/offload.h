@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer in memory of the host (train.optimizer_memory: host) adds to a step: gradients that come to the host
-// after the last operation, AdamW on the CPU and weights that go back. What hides behind operations is not counted: a
-// layer's gradients leave as its last micro-batch completes them, and a tensor goes back while the next one is updated.
+// Seconds that an optimizer in host memory (train.optimizer_memory: host) adds to a step: gradients that reach the host
+// after the last operation, AdamW on the CPU, and weights that are sent back. What operations hide is not counted: a
+// layer's gradients leave when its last micro-batch completes them, and a tensor is sent back while the next one is
+// updated.
 //
 //   bl_offload_request_t request = {.schedule = schedule, .simulation = &simulation, .costs = costs, ...};
 //   bl_offload_t offload = bl_offload_of(&request);
 //   ... offload.landing + offload.update seconds after the last operation ...
 //
-// Rates are those of hardware.h: of data sheets and one measurement, none of them taken on a GPU.
+// Rates are those of hardware.h: from data sheets and one measurement, none of them made on a GPU.
 //
 // Pure. Thread: any.
 #ifndef BALLAST_PLAN_OFFLOAD_H
@@ -17,10 +18,10 @@
 #include "simulate/simulate.h"
 
 typedef struct bl_offload {
-  double landing;    // seconds after the last operation until all gradients are on the host
-  double update;     // seconds from then on: AdamW and weights, the longer of the two and what the other has left over
-  double link_bytes; // that cross the link of a device to its host, both ways
-  uint32_t stage;    // the slowest, whose numbers these are
+  double landing; // seconds after the last operation until all gradients are on the host
+  double update; // seconds after that: the longer one of AdamW and sending weights, plus the unhidden rest of the other
+  double link_bytes; // bytes over the link of a device to its host, in both directions
+  uint32_t stage;    // the slowest stage, to which these numbers belong
 } bl_offload_t;
 
 typedef struct bl_offload_request {
@@ -34,7 +35,7 @@ typedef struct bl_offload_request {
   uint32_t threads; // of a stage (pipeline.threads); 0: one
 } bl_offload_request_t;
 
-// hardware->host_source != NULL.
+// Precondition: hardware->host_source != NULL.
 bl_offload_t bl_offload_of(const bl_offload_request_t *request);
 
 #endif

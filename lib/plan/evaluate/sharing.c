@@ -21,7 +21,7 @@ static void count_rings(const bl_sharing_request_t *r, double *gathered, double 
   }
 }
 
-// Of one chunk of a pipe; `owners` are those of its parameters.
+// Counts one chunk of a pipe; `owners` are those of its parameters.
 static void count_chunk(const bl_sharing_request_t *r, bl_chunk_span_t span, uint32_t pipe, const uint32_t *owners,
                         double *gathered, double *reduced) {
   const bl_copies_t copies = copies_of(r);

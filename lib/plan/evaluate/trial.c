@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What a run of the simulator borrows.
+// Storage that a simulator run borrows.
 typedef struct setting {
   bl_costs_t costs;
   bl_machine_t machine;
@@ -20,7 +20,7 @@ typedef struct setting {
   double *host_paths; // [stages]; NULL: no host store
   bl_network_t network;
   double *gathers, *reductions; // [virtual stages]
-  double *evenly;               // durations of all operations, stage by stage, with those of E and L
+  double *evenly;               // durations of all operations, stage by stage, including E and L
   const double **times;
 } setting_t;
 
@@ -35,7 +35,7 @@ static void setting_cleanup(setting_t *s) {
   free(s->times);
 }
 
-// GPUs in mixed precision, which are not laid out as our executor does.
+// Returns whether devices are GPUs in mixed precision, whose memory is not laid out as in our executor.
 static bool is_mixed(const bl_trial_request_t *r) {
   return r->hardware != NULL && r->hardware->value_bytes != sizeof(float);
 }
@@ -58,8 +58,7 @@ static bl_status_t measure_stages(const bl_trial_request_t *r, bl_trial_t *trial
     for (size_t i = 0; i < r->schedule->lists[s].count; i++) {
       trial->stages[s].evictions += r->schedule->lists[s].ops[i].verb == BL_VERB_E;
       trial->stages[s].loads += r->schedule->lists[s].ops[i].verb == BL_VERB_L;
-      // Those of pipeline.recompute are part of every step and no work of a policy: a report does not count them
-      // either.
+      // R's of pipeline.recompute are part of every step and not due to a policy. A report does not count them either.
       trial->stages[s].recomputed += r->schedule->forward_slots && r->schedule->lists[s].ops[i].verb == BL_VERB_R;
     }
   }
@@ -83,10 +82,10 @@ static void fill_costs(const bl_trial_request_t *r, bl_trial_t *trial) {
   }
 }
 
-// A copy inside a machine, for profiles of runs in which nothing was copied.
+// Rate of a copy within a machine, for profiles of runs without copies.
 #define COPY_BYTES_PER_SECOND 4e9
 
-// Seen of the stage itself, else the mean of the stages of which it was seen; 0 where it was of none.
+// Returns the value of the stage itself if measured, else the mean of the stages that have it; 0: none has.
 static double seen(const bl_profile_t *profile, uint32_t stage, size_t offset) {
   double sum = 0, count = 0;
   for (uint32_t s = 0; s < profile->stage_count; s++) {
@@ -103,7 +102,7 @@ static double seen(const bl_profile_t *profile, uint32_t stage, size_t offset) {
 
 #define SEEN(profile, stage, member) seen((profile), (stage), offsetof(bl_profile_stage_t, member))
 
-// By a profile, of one machine.
+// Sets links from a profile, which is of one machine.
 static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
     double boundary = r->replay ? r->profile->replay.boundary : r->profile->boundary;
@@ -116,7 +115,7 @@ static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *t
   }
 }
 
-// By a device's model.
+// Sets links from a device's model.
 static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
   const bl_hardware_t *hardware = r->hardware;
   const bl_schedule_t *schedule = r->schedule;
@@ -178,7 +177,7 @@ static bl_status_t fill_times(const bl_trial_request_t *r, setting_t *setting, b
   return BL_OK;
 }
 
-// What copies of the model bring to each other. A recorded step is of operations alone.
+// Sets the exchange between copies of the model. A recorded step consists of operations only.
 static bl_status_t fill_sharing(const bl_trial_request_t *r, setting_t *setting, bl_error_t *err) {
   const uint32_t chunks = r->schedule->virtual_stages;
   if (r->parallel.data * r->schedule->pipes == 1 || r->replay) {
@@ -212,7 +211,7 @@ static bl_status_t fill_sharing(const bl_trial_request_t *r, setting_t *setting,
   return BL_OK;
 }
 
-// What a profile saw of copies at hosts; of no stage: of copies at all.
+// Returns the rate that a profile measured for copies at hosts; if no stage has one, for any copies.
 static double measured_host_rate(const bl_profile_t *profile, uint32_t stage) {
   const double rate = SEEN(profile, stage, host_rate), path = SEEN(profile, stage, path_rate);
   return rate > 0 ? rate : path > 0 ? path : COPY_BYTES_PER_SECOND;
@@ -303,7 +302,7 @@ static double overhead_of(const bl_trial_request_t *r, bl_trial_t *trial) {
   return bl_hardware_update(r->hardware, most, r->parallel);
 }
 
-// Planes on one machine have equal parts of its cores.
+// Returns the cores of one plane: planes on one machine share its cores equally.
 static uint32_t shared_cores(const bl_trial_request_t *r) {
   const uint32_t cores = r->cores > 0 ? r->cores : r->profile != NULL ? r->profile->cores : 0;
   return bl_machine_shared_cores(cores, r->schedule->stages, r->parallel.tensor * r->parallel.data);

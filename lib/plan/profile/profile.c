@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What changes how long operations take or what they keep; not where positions turn.
+// Writes what changes how long operations take or what they keep. Rotary positions do not.
 const char *bl_profile_model_text(const bl_model_t *m, char text[192]) {
   char window[48] = "";
   if (m->window > 0 && m->window < m->seq) {
@@ -62,7 +62,7 @@ static bl_chunk_costs_t added(bl_chunk_costs_t a, bl_chunk_costs_t b) {
   return (bl_chunk_costs_t){a.forward + b.forward, a.input + b.input, a.weight + b.weight, a.recompute + b.recompute};
 }
 
-// What lies above `layers` times the cost of one.
+// Returns the cost beyond that of `layers` layers.
 static double surplus(double whole, double layer, uint32_t layers) {
   return fmax(0, whole - layer * layers);
 }
@@ -74,7 +74,7 @@ static bl_chunk_costs_t surplus_of(bl_chunk_costs_t chunk, bl_chunk_costs_t laye
                             .recompute = surplus(chunk.recompute, layer.recompute, layers)};
 }
 
-// Of a chunk that was recorded, with an R that also makes the last product: such R's add up over layers.
+// Returns the costs of a recorded chunk, with an R that includes the last product, so that R's of layers can be added.
 static bl_chunk_costs_t additive(const bl_profile_t *profile, const bl_model_t *model, uint32_t chunk) {
   bl_chunk_costs_t costs = profile->chunks[chunk].costs;
   costs.recompute /= bl_flops_recompute_share(model, profile->chunks[chunk].span, profile->options.attention);
@@ -85,7 +85,7 @@ typedef struct parts {
   bl_chunk_costs_t layer, embedding, head;
 } parts_t;
 
-// One chunk that holds everything: the head is what its FLOPs say, in I.
+// Divides one chunk that holds everything. The head's cost is in I, by its share of the FLOPs.
 static parts_t parts_of_whole(const bl_profile_t *profile, const bl_model_t *model) {
   const bl_chunk_span_t span = profile->chunks[0].span;
   const bl_chunk_costs_t whole = additive(profile, model, 0);
@@ -98,9 +98,10 @@ static parts_t parts_of_whole(const bl_profile_t *profile, const bl_model_t *mod
   return parts;
 }
 
-// A layer costs what it does where neither embedding nor head is; with two chunks, what it does where it is cheaper.
+// Takes the cost of a layer from chunks without embedding and head; with two chunks, from the cheaper one.
 static parts_t parts_of(const bl_profile_t *profile, const bl_model_t *model) {
-  const uint32_t depth = profile->chunk_count / (profile->pipes > 1 ? profile->pipes : 1); // of the first pipe
+  // Number of chunks of the first pipe.
+  const uint32_t depth = profile->chunk_count / (profile->pipes > 1 ? profile->pipes : 1);
   if (depth == 1) {
     return parts_of_whole(profile, model);
   }
@@ -146,7 +147,7 @@ void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, cons
                       uint32_t count, bl_layout_options_t options, bl_chunk_costs_t *costs) {
   bool same = same_chunks(profile, spans, count);
   parts_t parts = parts_of(profile, model);
-  double batch = (double)options.micro_batch / profile->options.micro_batch; // of a block
+  double batch = (double)options.micro_batch / profile->options.micro_batch; // scale of a block
   batch *= (double)bl_layout_slices(profile->options) / bl_layout_slices(options);
   bool again = options.recompute == BL_RECOMPUTE_ATTENTION && profile->options.recompute != BL_RECOMPUTE_ATTENTION;
   for (uint32_t i = 0; i < count; i++) {
@@ -167,7 +168,7 @@ void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, cons
   }
 }
 
-// A cost of which `share` is attention, in a slice that sees `times` as many keys as the mean.
+// Returns a cost, of which `share` is attention, for a slice that sees `times` as many keys as the mean.
 static double spread(double mean, double share, double times) {
   return mean * (1 - share + share * times);
 }

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_MAX (1u << 24) // of any list: far above any run, and bounds what a broken file can ask for
-#define COST_MIN 1e-12      // seconds that an operation takes at least
+#define ROWS_MAX (1u << 24) // maximum rows of any list: far above any run, and a limit for broken files
+#define COST_MIN 1e-12      // minimum seconds of an operation
 
 static const char *const attentions[] = {"naive", "flash"};
 static const char *const recomputes[] = {"none", "attention", "full"};
@@ -50,12 +50,12 @@ static double read_seconds(reader_t *r, const json_t *object, const char *where,
   return read_number(r, object, where, key, 0, BL_PROFILE_MOST_SECONDS, "seconds");
 }
 
-// Of what cannot take no time.
+// Reads a cost that must be positive.
 static double read_cost(reader_t *r, const json_t *object, const char *where, const char *key) {
   return read_number(r, object, where, key, COST_MIN, BL_PROFILE_MOST_SECONDS, "seconds");
 }
 
-// Of what may not have been seen, or not by older programs.
+// Reads a value that may not have been measured, or that older programs did not write.
 static double read_or(reader_t *r, const json_t *object, const char *where, const char *key, double absent) {
   return json_object_get(object, key) != NULL ? read_seconds(r, object, where, key) : absent;
 }
@@ -185,7 +185,7 @@ static void read_times(reader_t *r, const json_t *times, const char *where, bl_p
   }
 }
 
-// 0: no copies were seen; profiles of older programs have it written.
+// Reads a rate. 0, which older programs wrote: no copies were measured.
 static double read_rate(reader_t *r, const json_t *object, const char *where, const char *key) {
   const json_t *rate = json_object_get(object, key);
   if (rate != NULL && !json_is_number(rate)) {
@@ -214,7 +214,7 @@ static void read_stage(reader_t *r, const json_t *object, bl_profile_t *p, uint3
   read_times(r, times, where, stage);
 }
 
-// They came together: a profile has all of them or was written by an older program.
+// Reads the setting. Its fields were added together: a profile has all of them, or an older program wrote it.
 static void read_setting(reader_t *r, const json_t *root, bl_profile_t *p) {
   static const char *const keys[] = {"dtype", "device", "threads", "order"};
   for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
@@ -225,7 +225,7 @@ static void read_setting(reader_t *r, const json_t *root, bl_profile_t *p) {
     p->setting.device = (bl_profile_device_t)read_choice(r, root, "device", devices, 2);
     p->setting.threads = read_count(r, root, "", "threads", 1, INT32_MAX);
     p->setting.order = read_digest(r, root, "order");
-    if (json_object_get(root, "tensor") != NULL) { // of layers that ranks share
+    if (json_object_get(root, "tensor") != NULL) { // layers are split over ranks
       p->options.split.ranks = read_count(r, root, "", "tensor", 1, BL_SPLIT_MOST_PARTS);
     }
   }
@@ -258,7 +258,7 @@ static void read_head(reader_t *r, const json_t *root, bl_profile_t *p) {
   p->replay.handover = read_or(r, root, "", "replay_handover", p->handover);
 }
 
-// Whether the second half of the chunks begins with the first layer: those of a second pipe.
+// Returns whether the second half of the chunks begins with the first layer; then they belong to a second pipe.
 static bool begins_again(const json_t *chunks) {
   const size_t count = json_array_size(chunks);
   const json_t *first = json_object_get(json_array_get(chunks, count / 2), "first_layer");
@@ -292,8 +292,8 @@ static void read_lists(reader_t *r, const json_t *root, bl_profile_t *p) {
   }
 }
 
-// Chunks lie along the model, one behind the other, those of a second pipe as those of the first; every stage has as
-// many.
+// Checks that chunks are contiguous along the model, that those of a second pipe are those of the first, and that every
+// stage has the same number.
 static void check_chunks(reader_t *r, const bl_profile_t *p) {
   char where[32], text[96];
   for (uint32_t v = 0, next = 0; v < p->chunk_count && !r->failed; v++) {
@@ -315,8 +315,8 @@ static void check_chunks(reader_t *r, const bl_profile_t *p) {
   }
 }
 
-// Of a stage: as many durations as its chunks have operations in a step, two to four for a block, or none in all
-// stages.
+// Checks a stage. It has as many durations as its chunks have operations in a step, two to four per block; or no stage
+// has any.
 static void check_stage(reader_t *r, const bl_profile_t *p, uint32_t s) {
   const uint64_t chunks = p->chunk_count / p->stage_count,
                  blocks = chunks * p->micro_batches * bl_layout_slices(p->options) / p->pipes,
@@ -385,7 +385,7 @@ bl_status_t bl_profile_read(bl_profile_t *profile, const char *bytes, size_t siz
 
 // ---- writing
 
-// What a stage never did is absent.
+// Sets the value unless the stage never did this.
 static void set_seen(json_t *object, const char *key, double value) {
   if (value > 0) {
     json_object_set_new(object, key, json_real(value));

@@ -140,7 +140,7 @@ bl_status_t bl_profile_check_pair(const bl_profile_t *first, const char *first_n
 
 // ---- what is near
 
-// Reasons, one after the other; what to do about them comes last.
+// Reasons, one after the other; the advice comes last.
 typedef struct warnings {
   char *text;
   size_t used;
@@ -159,7 +159,7 @@ __attribute__((format(printf, 2, 3))) static void add(warnings_t *warnings, cons
   warnings->used += (size_t)written < room ? (size_t)written : room - 1;
 }
 
-// Of stages that move blocks: those of which the profile saw no copy.
+// Warns about stages that move blocks but have no measured copies in the profile.
 static void doubt_copies(const bl_profile_t *profile, const bl_schedule_t *schedule, warnings_t *warnings) {
   uint32_t unseen = 0, first = 0;
   bool any = false;
@@ -181,7 +181,7 @@ static void doubt_copies(const bl_profile_t *profile, const bl_schedule_t *sched
   }
 }
 
-// The same of those that park at the host.
+// The same for stages that park at the host.
 static void doubt_host(const bl_profile_t *profile, const bl_schedule_t *schedule, warnings_t *warnings) {
   uint32_t unseen = 0, first = 0;
   for (uint32_t s = 0; s < schedule->stages && schedule->hosts > 0; s++) {
@@ -201,7 +201,7 @@ static void doubt_host(const bl_profile_t *profile, const bl_schedule_t *schedul
   }
 }
 
-// Whether the profile's stages shared cores, or would with `cores`, and not as many; 0: not known.
+// Returns whether the profile's stages shared cores differently than they would share `cores`; 0: not known.
 static bool share_otherwise(const bl_profile_t *profile, uint32_t cores) {
   const uint32_t fewer = cores < profile->cores ? cores : profile->cores;
   return fewer > 0 && profile->cores != cores && fewer < profile->stage_count;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the recorded steps have in common, as a profile.
+// Makes a profile from recorded steps.
 #include "plan/profile/recording.h"
 
 #include "base/sort.h"
@@ -15,7 +15,7 @@ static double quantile_gap(const bl__recorded_gaps_t *gaps, double share) {
   return gaps->count == 0 ? 0 : gaps->values[(size_t)(share * (double)(gaps->count - 1))];
 }
 
-// Over the steps in which some were seen, of one of the doubles of bl__recorded_step_t.
+// Returns the median of one double of bl__recorded_step_t over the steps that have it.
 static double median_gap(const bl_recorder_t *r, size_t offset) {
   double values[BL_RECORDER_STEPS];
   size_t count = 0;
@@ -26,13 +26,13 @@ static double median_gap(const bl_recorder_t *r, size_t offset) {
   return count > 0 ? bl_median(values, count) : 0;
 }
 
-// Where no waits were told of, by the starts of operations; where stages take turns on cores then, most of them waited
-// for a core, too.
+// Estimates the boundary from the starts of operations if no waits were recorded. If stages also share cores, most
+// operations waited for a core, too, so it takes a low quantile.
 static double guess_boundary(const bl__recorded_gaps_t *gaps, bool input_shows) {
   return fmax(0, quantile_gap(gaps, input_shows ? 0.5 : 0.1));
 }
 
-// Median over steps of one of the doubles of bl__recorded_means_t, of one slice.
+// Returns the median over steps of one double of bl__recorded_means_t, for one slice.
 static double median_mean(const bl_recorder_t *r, uint32_t index, size_t offset) {
   double values[BL_RECORDER_STEPS];
   for (uint32_t i = 0; i < r->count; i++) {
@@ -41,7 +41,7 @@ static double median_mean(const bl_recorder_t *r, uint32_t index, size_t offset)
   return bl_median(values, r->count);
 }
 
-// The mean of a virtual stage's slices, of those that have any.
+// Returns the mean over a virtual stage's slices that have a value.
 static double median_of_chunk(const bl_recorder_t *r, uint32_t virtual_stage, size_t offset) {
   double sum = 0;
   uint32_t seen = 0;
@@ -56,7 +56,7 @@ static double median_of_chunk(const bl_recorder_t *r, uint32_t virtual_stage, si
 #define MEDIAN(r, v, member) median_of_chunk((r), (v), offsetof(bl__recorded_means_t, member))
 #define SLICE(r, i, member)  median_mean((r), (i), offsetof(bl__recorded_means_t, member))
 
-// `input`: share of I in a fused backward; `again`: of F in an R that was not seen.
+// `input`: share of I in a fused backward; `again`: R as a share of F, if no R was recorded.
 static bl_chunk_costs_t costs_of(const bl_recorder_t *r, uint32_t v, double input, double again) {
   bl_chunk_costs_t costs = {.forward = MEDIAN(r, v, forward),
                             .input = MEDIAN(r, v, input),
@@ -71,7 +71,7 @@ static bl_chunk_costs_t costs_of(const bl_recorder_t *r, uint32_t v, double inpu
   return costs;
 }
 
-// Of a slice: W of a fused backward is as long in all.
+// Returns the costs of a slice. W of a fused backward takes the same time in every slice.
 static bl_chunk_costs_t costs_of_slice(const bl_recorder_t *r, uint32_t index, bl_chunk_costs_t mean, double again) {
   bl_chunk_costs_t costs = {.forward = SLICE(r, index, forward),
                             .input = SLICE(r, index, input),
@@ -88,7 +88,7 @@ static bl_chunk_costs_t costs_of_slice(const bl_recorder_t *r, uint32_t index, b
   return costs;
 }
 
-// Share of I in a fused backward by FLOPs.
+// Returns the share of I in a fused backward by FLOPs.
 static double input_share(const bl_model_t *model, bl_chunk_span_t span, bl_attention_t attention) {
   bl_flops_t products = bl_flops_matmul(model, span, 1);
   double input =
@@ -99,7 +99,7 @@ static double input_share(const bl_model_t *model, bl_chunk_span_t span, bl_atte
 
 static void fill_chunks(const bl_recorder_t *r, const bl_model_t *model, bl_attention_t attention, bool input_shows,
                         double boundary, bl_profile_t *p) {
-  // One share for all stages, against the FLOPs' mean: how much sooner than by FLOPs gradients came.
+  // One factor for all stages, relative to the mean by FLOPs: how much earlier gradients arrived.
   double expected = 0, seen = quantile_gap(&r->input, 0.5);
   for (uint32_t v = 1; v < p->chunk_count; v++) {
     expected += input_share(model, r->spans[v], attention) / (p->chunk_count - 1);
@@ -119,14 +119,15 @@ static void fill_chunks(const bl_recorder_t *r, const bl_model_t *model, bl_atte
     const uint32_t slices = r->schedule->slices;
     if (slices > 1) {
       p->chunks[v].slices = calloc(slices, sizeof *p->chunks[v].slices);
-      for (uint32_t i = 0; i < slices && p->chunks[v].slices != NULL; i++) { // without memory the mean is all there is
+      // Without memory only the mean is kept.
+      for (uint32_t i = 0; i < slices && p->chunks[v].slices != NULL; i++) {
         p->chunks[v].slices[i] = costs_of_slice(r, v * slices + i, p->chunks[v].costs, again);
       }
     }
   }
 }
 
-// The step that is kept for a replay: that of the median makespan.
+// Returns the recorded step for replays: that of the median makespan.
 static const bl__recorded_step_t *usual_step(const bl_recorder_t *r) {
   for (uint32_t i = 0;; i++) {
     uint32_t before = 0;

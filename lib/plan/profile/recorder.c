@@ -9,9 +9,9 @@
 #include <string.h>
 
 #define GAPS_MAX    4096
-#define STAGE_GAPS  256 // of one kind that are kept of a stage
-#define BLOCK_TIMES 9   // doubles that are kept of a block in the step under way
-// What counts as waiting: an operation that starts this long after the one before it on its stage.
+#define STAGE_GAPS  256 // gaps of one kind kept per stage
+#define BLOCK_TIMES 9   // doubles kept per block in the current step
+// Gaps shorter than this between two operations of a stage do not count as waits.
 #define IDLE_SECONDS 20e-6
 
 uint32_t bl__recorded_count(const bl_op_list_t *list) {
@@ -22,7 +22,7 @@ uint32_t bl__recorded_count(const bl_op_list_t *list) {
   return count;
 }
 
-// One block of memory.
+// A single allocation.
 static double **allocate_times(const bl_schedule_t *schedule) {
   size_t count = 0;
   for (uint32_t s = 0; s < schedule->stages; s++) {
@@ -229,8 +229,8 @@ void bl_recorder_wait(bl_recorder_t *r, uint32_t stage_index, const char *name, 
   }
 }
 
-// From the end of the operation that had a core to the start of the one that got it: of those that ended while it was
-// waited for the last one had it.
+// Measures core handover latency: from the end of the operation that held the core to the moment the waiter got it. The
+// holder is taken to be the last operation that ended during the wait.
 static void measure_turns(bl_recorder_t *r) {
   bl_sort_f64(r->op_ends, r->op_count);
   for (size_t i = 0; i < r->turn_count; i++) {
@@ -248,7 +248,8 @@ static void measure_turns(bl_recorder_t *r) {
   }
 }
 
-// When what an operation waited for came: by the wait that it told of; where no waits were told of, by its start.
+// Returns when the operation's input arrived: the end of its recorded wait or, if no waits were recorded, the
+// operation's start.
 static double arrival_of(const bl_recorder_t *r, size_t at) {
   return r->waits ? r->came[at] : r->started[at];
 }
@@ -258,7 +259,7 @@ static void keep_boundary(bl_recorder_t *r, uint32_t virtual_stage, double secon
   keep_gap(&r->own[r->schedule->stage_of[virtual_stage]].boundary, seconds);
 }
 
-// What lay between an operation that waited and the one it waited for.
+// Measures the time between an operation that waited and the one that it waited for.
 static void measure_gaps(bl_recorder_t *r) {
   const bl_schedule_t *schedule = r->schedule;
   for (uint32_t v = 0; v + 1 < schedule->virtual_stages; v++) {
@@ -313,7 +314,7 @@ static uint32_t count_recomputed(const bl_recorder_t *r, uint32_t virtual_stage,
   return count;
 }
 
-// Sums to means: of every verb as often as it occurs for the virtual stage (R may be rarer than F).
+// Divides sums by how often the verb occurs for the virtual stage (R may be rarer than F).
 static void divide_means(const bl_recorder_t *r, bl__recorded_means_t *means) {
   const uint32_t slices = r->schedule->slices;
   const double m = (double)r->schedule->micro_batches / r->schedule->pipes; // of a chunk
@@ -339,7 +340,7 @@ void bl_recorder_end(bl_recorder_t *r, double step_seconds) {
       .makespan = r->last_end - r->first_start,
       .shared = fmax(0, r->first_start - r->gather_start) + fmax(0, r->reduction_end - r->last_end),
       .means = calloc((size_t)r->schedule->virtual_stages * r->schedule->slices, sizeof *step.means),
-      .times = allocate_times(r->schedule), // for the next one, until they change places
+      .times = allocate_times(r->schedule), // for the next step, until it is swapped
       .ends = calloc(r->schedule->stages, sizeof *step.ends)};
   if (step.means == NULL || step.times == NULL || step.ends == NULL) {
     step_cleanup(&step);

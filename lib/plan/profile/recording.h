@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/plan: what a recorder (recorder.h) keeps of traced steps. Events become steps in recorder.c,
-// steps a profile in recorded.c.
+// Private to lib/plan: what a recorder (recorder.h) keeps of traced steps. recorder.c makes steps of events, recorded.c
+// a profile of steps.
 #ifndef BALLAST_PLAN_RECORDING_H
 #define BALLAST_PLAN_RECORDING_H
 
 #include "plan/profile/recorder.h"
 
-// Means of one step, of a virtual stage.
+// Means over one step, for a slice of a virtual stage.
 typedef struct bl__recorded_means {
   double forward, input, weight, backward, recompute; // 0: none seen
 } bl__recorded_means_t;
 
 typedef struct bl__recorded_step {
   double seconds, makespan;
-  double shared;             // before and after the makespan, in which replicas gathered weights and added up gradients
-  double boundary, handover; // means of the step; NAN: none seen
+  double shared; // seconds before and after the makespan, in which replicas gathered weights and reduced gradients
+  double boundary, handover;   // means of the step; NAN: none seen
   bl__recorded_means_t *means; // [virtual stages, slices]
   double **times;              // [stages][computing operations]
-  double *ends;                // [stages] from the first operation of any
+  double *ends;                // [stages] relative to the first operation of any stage
 } bl__recorded_step_t;
 
 typedef struct bl__recorded_gaps {
   double *values; // [room], in any order
   size_t count, room;
-  double sum; // of the step under way
+  double sum; // of the current step
   size_t seen;
 } bl__recorded_gaps_t;
 
-// Of what a stage did itself.
+// Gaps measured on a stage itself.
 typedef struct bl__recorded_own {
   bl__recorded_gaps_t boundary, evict, load;
 } bl__recorded_own_t;
 
 typedef struct bl__recorded_stage {
-  size_t next;       // operation of its list that is expected
-  uint32_t computed; // computing operations seen
+  size_t next;       // index of the operation in its list that is expected next
+  uint32_t computed; // computing operations added
   double previous_end;
-  double came;                 // end of a wait for a message before the operation that comes next; NAN: there was none
-  double asked_core, got_core; // of a wait for a core, likewise
+  double came;                 // end of the wait for a message before the next operation; NAN: there was none
+  double asked_core, got_core; // start and end of the wait for a core, likewise
 } bl__recorded_stage_t;
 
-// A core that changed hands.
+// A core handover.
 typedef struct bl__recorded_turn {
   double asked, got;
 } bl__recorded_turn_t;
@@ -51,16 +51,16 @@ struct bl_recorder {
   uint32_t stage_count;
   bl__recorded_step_t *steps; // [BL_RECORDER_STEPS]
   uint32_t count;
-  bl__recorded_stage_t *stages;                        // of the step under way
+  bl__recorded_stage_t *stages;                        // of the current step
   double **times;                                      // [stages][computing operations] of it
-  double *forward_end, *backward_start, *backward_end; // [blocks], of the step under way; NAN: not yet
+  double *forward_end, *backward_start, *backward_end; // [blocks], of the current step; NAN: not yet
   double *waited_since;                                // [blocks * 2] end of the operation before F and B of a block
   double *started;                                     // [blocks * 2] start of F and B
-  double *came;                                        // [blocks * 2] when the message for them came
-  double *op_ends;                                     // [op_count] of the step under way
+  double *came;                                        // [blocks * 2] arrival of the message for them
+  double *op_ends;                                     // [op_count] of the current step
   bl__recorded_turn_t *turns;                          // [turn_count]
   size_t op_count, turn_count;
-  bool waits; // were told of
+  bool waits; // waits were recorded
   double first_start, last_end;
   double gather_start, reduction_end; // of any stage
   bool whole;
@@ -69,9 +69,10 @@ struct bl_recorder {
   double *gap_values;      // of all gaps
 };
 
-// Of all gaps since they began, kept or not; NAN: there was none. Below 0, which clocks of several machines make, is 0.
+// Returns the mean of all gaps since they began, kept or not; NAN: there was none. Negative means, which clocks of
+// several machines cause, become 0.
 double bl__recorded_mean(const bl__recorded_gaps_t *gaps);
-// Computing operations of a list.
+// Returns the number of computing operations in a list.
 uint32_t bl__recorded_count(const bl_op_list_t *list);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of a generator that is asked for its reason alone.
+// Search budget of a generator that is called only for its error.
 #define HARDLY_ANY_EFFORT 1e-3
 
 typedef struct rejecting {
@@ -39,7 +39,7 @@ static bl_plan_rejection_t *add(rejecting_t *x, const char *kind, const char *va
 
 // ---- what was tried
 
-// Zero and NULL: any.
+// 0 and NULL: any.
 typedef struct choice {
   const char *schedule;
   uint32_t chunks, stages, tensor, micro_batch;
@@ -58,7 +58,7 @@ static bool tried(const bl_plan_t *plan, choice_t choice) {
   return false;
 }
 
-// Why the schedule cannot run in this shape; false: it can.
+// Returns why the schedule cannot run in this shape; false: it can.
 static bool refuses(const rejecting_t *x, const bl_schedule_info_t *info, uint32_t chunks, uint32_t stages,
                     uint32_t micro_batches, char why[BL_PLAN_WHY]) {
   const uint32_t layers = x->request->model->layers;
@@ -85,13 +85,14 @@ static bool refuses(const rejecting_t *x, const bl_schedule_info_t *info, uint32
     return false;
   }
   char name[64];
-  snprintf(name, sizeof name, "schedule %s: ", info->name); // which the row says already
+  snprintf(name, sizeof name, "schedule %s: ", info->name); // the row names it already
   const size_t skipped = strncmp(err.text, name, strlen(name)) == 0 ? strlen(name) : 0;
   snprintf(why, BL_PLAN_WHY, "%.*s", BL_PLAN_WHY - 1, err.text + skipped);
   return true;
 }
 
-// The smallest that others run on: nothing has more layers for every chunk. Without any, of the request.
+// Returns the smallest number of stages that other candidates run on, with which chunks have the most layers. Without
+// any, that of the request.
 static uint32_t fewest_stages(const rejecting_t *x) {
   uint32_t least = UINT32_MAX;
   for (uint32_t i = 0; i < x->plan->count; i++) {
@@ -103,7 +104,7 @@ static uint32_t fewest_stages(const rejecting_t *x) {
   return least == UINT32_MAX ? 1 : least;
 }
 
-// The first reason of the numbers of micro-batches that are asked for.
+// Writes the first reason over all requested numbers of micro-batches.
 static void explain(const rejecting_t *x, const bl_schedule_info_t *info, uint32_t chunks, uint32_t stages,
                     char why[BL_PLAN_WHY]) {
   static const uint32_t usual[] = {1, 2, 4, 8};
@@ -175,7 +176,7 @@ static void reject_schedules(rejecting_t *x) {
   }
 }
 
-// Of the first schedule that is asked for, with the fewest chunks that are.
+// Explains with the first requested schedule and its smallest requested number of chunks.
 static void explain_by_schedule(const rejecting_t *x, uint32_t stages, uint32_t micro_batches, char why[BL_PLAN_WHY]) {
   size_t count;
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);

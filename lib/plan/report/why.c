@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Of the best step: less is not worth a word.
+// Share of the best step below which a part is not reported.
 #define WORTH_TELLING 0.002
 
 typedef struct text {
@@ -34,7 +34,7 @@ static void tell_name(text_t *text, const bl_plan_candidate_t *c) {
 
 // ---- where the step goes
 
-// Seconds of the busiest stage.
+// Seconds of the busiest stage, by use.
 typedef struct parts {
   double work, recompute_share, transfers, bubble, overhead;
 } parts_t;
@@ -128,7 +128,7 @@ static void tell_runner_up(text_t *text, const bl_plan_t *plan) {
 
 // ---- what limits it
 
-// The same candidate with nothing given up for memory.
+// Returns the same candidate without balancing and recomputation.
 static const bl_plan_candidate_t *plain_of(const bl_plan_t *plan) {
   const bl_plan_candidate_t *best = &plan->candidates[0];
   for (uint32_t i = plan->fitting; i < plan->count; i++) {
@@ -182,7 +182,7 @@ static bool same_way(const bl_plan_candidate_t *a, const bl_plan_candidate_t *b)
          a->attention == b->attention && a->recompute == b->recompute;
 }
 
-// Ways, whatever their policy and limits, of which all that fit park at the host.
+// Counts candidates, without regard to policy and limits, that fit only with blocks parked at the host.
 static uint32_t count_opened(const bl_plan_t *plan) {
   uint32_t opened = 0;
   for (uint32_t i = 0; i < plan->fitting; i++) {
@@ -196,7 +196,7 @@ static uint32_t count_opened(const bl_plan_t *plan) {
   return opened;
 }
 
-// Of the kinds that park at the host, or of the others.
+// Returns the best candidate that parks at the host, or of all others.
 static const bl_plan_candidate_t *best_of(const bl_plan_t *plan, bool at_host) {
   for (uint32_t i = 0; i < plan->fitting; i++) {
     if ((plan->candidates[i].host_bytes > 0) == at_host) {
@@ -221,7 +221,7 @@ static void tell_way(text_t *text, const bl_plan_candidate_t *c) {
        bl_recompute_name(c->recompute), bl_policy_kind_name(c->policy));
 }
 
-// A copy out and back beside the forward and backward behind which it hides.
+// Compares a copy out and back with the forward and backward that hide it.
 static void tell_copies(text_t *text, const bl_plan_candidate_t *c) {
   char block[BL_BYTES_TEXT];
   double work = 0;

@@ -4,13 +4,13 @@
 #include <math.h>
 #include <string.h>
 
-// Of the ranking, how many rows are shown: with so many faster ones a candidate is in none.
+// Number of ranking rows that are shown. A candidate with this many faster ones is not shown.
 #define SHOWN 8
-// Of a ramp, what is left where layers move: fewer of them may then come before a stage.
+// Share of a ramp that remains if layers move, since fewer of them may then precede a stage.
 #define MOVED_SHARE 0.9
 
-// R of a block whose F stands directly before its backward is not there, but then its stage waits for what lies between
-// both (schedule/ir/recompute.h).
+// A block whose F is directly before its backward has no R. But then its stage waits for everything between both
+// (schedule/ir/recompute.h).
 static double again_seconds(const bl__evaluation_t *a, uint32_t v) {
   if (a->options.recompute != BL_RECOMPUTE_FULL || v + 1 == a->chunks) {
     return 0;
@@ -64,7 +64,7 @@ bool bl__bound_rules_out(const bl_plan_t *plan, const bl_plan_candidate_t *choic
   double own[KINDS], recomputes[3], policies[BL_POLICY_AUTO + 1], orders[2];
   uint32_t faster = 0;
   for (size_t i = 0; i < KINDS; i++) {
-    own[i] = INFINITY; // of these the candidate's own must have been seen
+    own[i] = INFINITY; // the candidate's own value must have been evaluated
   }
   memset(recomputes, 0, sizeof recomputes);
   memset(policies, 0, sizeof policies);

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/plan: what a candidate cannot be faster than, whatever its order, and which candidates that
-// rules out.
+// Private to lib/plan: a lower bound on a candidate's step for any order, and which candidates it rules out.
 #ifndef BALLAST_PLAN_BOUND_H
 #define BALLAST_PLAN_BOUND_H
 
 #include "plan/candidate/evaluation.h"
 
-// Seconds: the work of the busiest stage after the first of its forwards could start, or until the stages before it
-// have had the last gradient, for a->costs. It knows nothing of memory, transfers and boundaries. Where layers may move
-// to other stages it is lowered by what that may change.
+// Returns seconds, for a->costs: the work of the busiest stage, plus the time before its first forward can start, or
+// until the stages before it have the last gradient. Ignores memory, transfers and boundaries. If layers may move to
+// other stages, the bound is lowered by what that may change.
 double bl__bound_step(const bl__evaluation_t *a);
 
-// Whether a candidate that takes at least `bound` seconds changes nothing that is shown: enough others are faster,
-// among them the best of its schedule, micro-batch, attention and shape, and of every recomputation, policy and order
-// of nodes there is.
+// Returns whether a candidate that takes at least `bound` seconds cannot change anything that is shown. Then enough
+// others are faster, among them the best of its schedule, micro-batch, attention and shape, and of every existing
+// recomputation, policy and node order.
 bool bl__bound_rules_out(const bl_plan_t *plan, const bl_plan_candidate_t *choice, double bound);
 
 #endif

@@ -8,11 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Of searched schedules: to compare candidates with each other, and for those that are shown.
+// Search budgets: to compare candidates with each other, and for those that are shown.
 #define EXPLORING_EFFORT 0.01
-#define FAMILY_EFFORT    0.05 // the best of every schedule
+#define FAMILY_EFFORT    0.05 // for the best of every schedule
 #define LEADING_EFFORT   0.25
-#define USUAL_MOST       8 // micro-batches up to this that divide the batch; larger ones while the largest is the best
+// Micro-batches up to this, if they divide the batch; larger ones while the largest is the best.
+#define USUAL_MOST 8
 
 bool bl__explore_keep(bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
   if (e->plan->count == e->capacity) {
@@ -29,7 +30,7 @@ bool bl__explore_keep(bl__exploration_t *e, const bl_plan_candidate_t *candidate
   return true;
 }
 
-// Of leaders; a job's run makes the schedule with all effort, and this is what must be predicted.
+// Evaluates a leader. A job's run searches with the full budget, and the prediction must be for that order.
 bl_status_t bl__explore_exactly(bl__exploration_t *e, bl_plan_candidate_t *candidate) {
   const double effort = bl__runs_as_job(e->request, candidate) ? 0 : LEADING_EFFORT;
   return bl__evaluate(e->request, effort, &e->exact_cache, candidate);
@@ -43,7 +44,8 @@ bl_status_t bl__explore_further(bl__exploration_t *e, bl_plan_candidate_t *candi
   return status;
 }
 
-// Whether the candidate fits; *as_it_is (NULL: not asked): with the layers where they make it fastest.
+// Returns whether the candidate fits. *as_it_is (may be NULL): whether it fits with the layers where they make it
+// fastest.
 static bool explore_way(bl__exploration_t *e, bl_plan_candidate_t candidate, bool *as_it_is) {
   if (as_it_is != NULL) {
     *as_it_is = true;
@@ -71,7 +73,7 @@ bool bl__explore_candidate(bl__exploration_t *e, bl_plan_candidate_t choice) {
 
 // ---- orders within other limits than the schedule's own
 
-// Whether memory.slots limits blocks from R on of what a job with this schedule searches.
+// Returns whether memory.slots limits, for a job with this schedule, the blocks from R on in the search.
 static bool limits_again(const bl_schedule_info_t *info) {
   static const char *const searched[] = {"grouped-interleaved", "v-min", "v-half", "v-zb", "1f1b-v"};
   bool found = info->limited;
@@ -81,8 +83,8 @@ static bool limits_again(const bl_schedule_info_t *info) {
   return found;
 }
 
-// Whether a job can ask for an order within fewer slots than the schedule's own limit. On a cluster kept inputs are
-// what fills them, which no job limits.
+// Returns whether a job can request an order within fewer slots than the schedule's own limit. On a cluster, kept
+// inputs fill the slots, and no job limits those.
 static bool can_be_limited(const bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
   const bl_schedule_info_t *info = bl_schedule_info_find(candidate->schedule);
   if (candidate->recompute == BL_RECOMPUTE_FULL) {
@@ -98,8 +100,8 @@ static void explore_limited(bl__exploration_t *e, bl_plan_candidate_t candidate)
   }
 }
 
-// Within more than the schedule's own limit, where that fits: slow boundaries are hidden behind more forwards. zb-h1
-// with more is zb-h2; with full recomputation a job limits blocks from R on alone.
+// Tries more than the schedule's own limit if that fits: more forwards hide slow boundaries. zb-h1 with a larger limit
+// is zb-h2. With full recomputation a job limits only blocks from R on.
 static void explore_larger(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   candidate.limit = BL_PLAN_LIMIT_LARGER;
   if (bl_schedule_info_find(candidate.schedule)->limited && strcmp(candidate.schedule, "zb-h1") != 0 &&
@@ -116,7 +118,7 @@ bool bl__explore_order_matters(const bl__exploration_t *e, const bl_plan_candida
          candidate->stages * candidate->parallel.tensor > cluster->devices_per_node;
 }
 
-// Pairs first; where they do not do, any device with room.
+// Tries pairs first, and any device with free slots if pairs do not fit.
 static void explore_parked(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   static const bl_policy_kind_t policies[] = {BL_POLICY_BPIPE, BL_POLICY_CAP};
   for (size_t i = 0; i < 2; i++) {
@@ -133,8 +135,8 @@ static void explore_parked(bl__exploration_t *e, bl_plan_candidate_t candidate) 
   }
 }
 
-// In memory of the host, which nobody has to have spare: devices keep more of their own blocks than with others'
-// beside.
+// Tries host memory, for which no device needs free slots: devices keep more of their own blocks than when they lend
+// slots.
 static void explore_hosted(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   candidate.policy = BL_POLICY_OFFLOAD;
   if (e->request->host.bytes <= 0) {
@@ -147,7 +149,7 @@ static void explore_hosted(bl__exploration_t *e, bl_plan_candidate_t candidate) 
   }
 }
 
-// Without any copies, too.
+// Tries all policies, including drop, which needs no copies.
 static void explore_balanced(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   bl_plan_candidate_t drop = candidate;
   drop.policy = BL_POLICY_DROP;
@@ -166,7 +168,7 @@ static bool balances(const bl__exploration_t *e, const bl_plan_candidate_t *cand
   return candidate->recompute != BL_RECOMPUTE_FULL && candidate->stages > 1 && e->request->memory > 0;
 }
 
-// Smaller groups of micro-batches keep fewer blocks: down to the first that fits as it is.
+// Tries smaller groups of micro-batches, which keep fewer blocks, down to the first that fits as it is.
 static void explore_groups(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   const uint32_t p = candidate.stages, groups[] = {(7 * p + 7) / 8, (3 * p + 3) / 4, (5 * p + 7) / 8, (p + 1) / 2};
   if (strcmp(candidate.schedule, "grouped-interleaved") != 0 || e->request->memory <= 0) {
@@ -203,12 +205,12 @@ static bool ruled_out(bl__exploration_t *e, const bl_plan_candidate_t *candidate
   return out;
 }
 
-// With less and less kept, until the schedule fits as it is.
+// Keeps less and less, until the schedule fits as it is.
 static void explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t candidate, bl_recompute_t first) {
   for (int recompute = (int)first; recompute <= BL_RECOMPUTE_FULL; recompute++) {
     candidate.recompute = (bl_recompute_t)recompute;
     const bool nothing = recompute == BL_RECOMPUTE_ATTENTION && candidate.attention == BL_ATTENTION_FLASH;
-    if (nothing || ruled_out(e, &candidate)) { // nothing of it is kept
+    if (nothing || ruled_out(e, &candidate)) { // flash attention keeps nothing to recompute
       continue;
     }
     bool as_it_is, fits = explore_way(e, candidate, &as_it_is);
@@ -224,7 +226,7 @@ static void explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t can
   }
 }
 
-// Every way of this choice to make do with less, exactly: fewer slots, parking, giving up, recomputing more.
+// Tries every way in which this choice needs less memory, exactly: fewer slots, parking, dropping, more recomputation.
 static void explore_less_exactly(bl__exploration_t *e, bl_plan_candidate_t choice) {
   e->exact = true;
   explore_limited(e, choice);
@@ -245,7 +247,7 @@ void bl__explore_settle(bl__exploration_t *e, uint32_t index) {
   }
   const bl_plan_candidate_t *hurried = &e->plan->candidates[index];
   if (!bl__runs_as_job(e->request, &exact) && (!exact.fits || exact.step > hurried->step)) {
-    bl__candidate_cleanup(&exact); // no job will make this order: the better one will do
+    bl__candidate_cleanup(&exact); // no job can express this order: keep the better one
     return;
   }
   bl__candidate_cleanup(&e->plan->candidates[index]);
@@ -360,7 +362,8 @@ static bool listed(const uint32_t *list, uint32_t count, uint32_t value) {
   return count == 0;
 }
 
-// What the shape could take at most quickly: what others take is compared with the fastest.
+// Returns a quick lower bound for the shape. Shapes with low bounds go first, since others are compared with the
+// fastest.
 static double bound_of(const bl__exploration_t *e, bl_plan_candidate_t choice) {
   double least = INFINITY, bound;
   choice.schedule = "1f1b";

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Ways whose orders are searched again with more effort: so many, and of small ones, which do not take long, all that
-// the first search finds so near to the best.
+// Number of candidates whose orders are searched once more with a larger budget. If they are small, which is quick, all
+// candidates that the first search finds this near to the best.
 #define LEADERS      6
 #define LEADERS_MOST 12
 #define NEAR         1.02
@@ -27,7 +27,7 @@ static int compare(const void *a, const void *b) {
     return x->fits ? -1 : 1;
   }
   double of_x = x->fits ? x->step : x->memory, of_y = y->fits ? y->step : y->memory;
-  if (of_x == of_y) { // the same time: the one that needs less
+  if (of_x == of_y) { // equal times: by memory
     of_x = x->memory;
     of_y = y->memory;
   }
@@ -44,7 +44,7 @@ static void rank(bl_plan_t *plan) {
   }
 }
 
-// The best that parks at pairs, parking anywhere.
+// Evaluates the best candidate that parks at pairs with parking anywhere.
 static void attempt_twin(bl__exploration_t *s) {
   for (uint32_t i = 0; i < s->plan->fitting; i++) {
     if (s->plan->candidates[i].policy == BL_POLICY_BPIPE) {
@@ -56,7 +56,7 @@ static void attempt_twin(bl__exploration_t *s) {
   }
 }
 
-// The same candidate with some blocks parked and some made again, where that is faster; false otherwise.
+// Evaluates the same candidate with some blocks parked and some dropped. Returns false if that is not faster.
 static bool attempt_mix(bl__exploration_t *s, const bl_plan_candidate_t *candidate, bl_plan_candidate_t *mixed) {
   const int last = bl__explore_order_matters(s, candidate) ? BL_NODES_PAIR_ADJACENT : BL_NODES_SEQUENTIAL;
   bool found = false;
@@ -79,7 +79,7 @@ static bool attempt_mix(bl__exploration_t *s, const bl_plan_candidate_t *candida
   return found;
 }
 
-// With arrays of its own.
+// Copies a candidate with its arrays.
 static bl_status_t copy_candidate(const bl_plan_candidate_t *from, bl_plan_candidate_t *copy) {
   const size_t chunks = (size_t)from->stages * from->chunks;
   *copy = *from;
@@ -97,7 +97,8 @@ static bl_status_t copy_candidate(const bl_plan_candidate_t *from, bl_plan_candi
   return BL_OK;
 }
 
-// The policy auto beside the best that it would choose. Under it a job with memory.slots has another order.
+// Adds a candidate with policy auto, based on the best one that auto would choose. Under auto a job with memory.slots
+// has another order, so those are skipped.
 static void add_automatic(bl__exploration_t *s) {
   for (uint32_t i = 0; i < s->plan->fitting && s->status == BL_OK; i++) {
     const bl_plan_candidate_t *candidate = &s->plan->candidates[i];
@@ -128,7 +129,7 @@ static bool is_small(const bl_plan_candidate_t *c) {
   return 3ull * c->stages * c->chunks * c->micro_batches <= SMALL;
 }
 
-// Whether none before it in the ranking has its schedule.
+// Returns whether no candidate before it in the ranking has its schedule.
 static bool is_first(const bl_plan_t *plan, uint32_t index) {
   for (uint32_t i = 0; i < index; i++) {
     if (strcmp(plan->candidates[i].schedule, plan->candidates[index].schedule) == 0) {
@@ -138,7 +139,7 @@ static bool is_first(const bl_plan_t *plan, uint32_t index) {
   return true;
 }
 
-// The best of every schedule, which is what they are compared by: where a longer search finds a better order.
+// Searches longer for the best of every schedule, by which schedules are compared, and keeps a better order.
 static void improve_families(bl__exploration_t *s) {
   for (uint32_t i = 0; i < s->plan->fitting && s->status == BL_OK; i++) {
     bl_plan_candidate_t *hurried = &s->plan->candidates[i];
@@ -155,7 +156,7 @@ static void improve_families(bl__exploration_t *s) {
   rank(s->plan);
 }
 
-// More is made again where memory asks for it; what it would cost elsewhere is shown, too: for the best of every
+// Candidates recompute more only if memory requires it. Adds what it would cost otherwise, for the best of every
 // schedule.
 static void add_recomputations(bl__exploration_t *s) {
   const uint32_t fitting = s->plan->fitting;
@@ -179,7 +180,8 @@ static uint32_t count_leaders(const bl_plan_t *plan) {
   return count;
 }
 
-// Leaders again with more effort; their ranking may change, until the first is what a job's run would make.
+// Evaluates leaders with a larger budget. Their ranking may change, so repeats until the first is the one that a job's
+// run would make.
 static void improve_leaders(bl__exploration_t *s) {
   attempt_twin(s);
   rank(s->plan);
@@ -199,7 +201,7 @@ static void improve_leaders(bl__exploration_t *s) {
   rank(s->plan);
 }
 
-// Which of the given shapes leaves nothing to try.
+// Writes which of the given shapes leaves nothing to try.
 static void explain_nothing(const bl_plan_request_t *r, const bl_plan_t *plan, char *text, size_t bytes) {
   static const uint32_t one = 1;
   uint32_t least = UINT32_MAX, shared = 0, divides = 0;
@@ -248,7 +250,7 @@ static bl_status_t refuse_nothing(bl_plan_t *plan, const bl_plan_request_t *requ
   return bl_error_set(err, BL_INVALID, "no candidate can run this: %s", why);
 }
 
-// What the same limit does with the optimizer's state on the host, where nothing else does.
+// Adds to the message what the same limit allows with the optimizer's state on the host, if nothing else fits.
 static void tell_host(const bl_plan_request_t *request, bl_error_t *err) {
   bl_plan_request_t asked = *request;
   bl_plan_t plan = {0};
@@ -277,12 +279,12 @@ static void tell_host(const bl_plan_request_t *request, bl_error_t *err) {
   bl_plan_cleanup(&plan);
 }
 
-// Why blocks that are parked at the host do not make room enough; "" without one.
+// Writes why parking blocks at the host does not save enough memory; "" without a host.
 static void explain_host(const bl_plan_request_t *request, const bl_plan_t *plan, char *text, size_t bytes) {
   const bl_plan_candidate_t *nearest = NULL;
   for (uint32_t i = 0; i < plan->count && request->host.bytes > 0; i++) {
     const bl_plan_candidate_t *c = &plan->candidates[i];
-    const double memory = c->memory > 0 ? c->memory : INFINITY; // 0: its memory was not found
+    const double memory = c->memory > 0 ? c->memory : INFINITY; // 0: its memory is not known
     const bool nearer = nearest == NULL || nearest->memory <= 0 || memory < nearest->memory;
     nearest = c->policy == BL_POLICY_OFFLOAD && nearer ? c : nearest;
   }
@@ -313,7 +315,7 @@ static bl_status_t refuse(bl_plan_t *plan, const bl_plan_request_t *request, bl_
   char host[BL_PLAN_WHY + 80];
   explain_host(request, plan, host, sizeof host);
   bl_bytes_format((uint64_t)request->memory, limit);
-  if (smallest.bytes <= 0) { // no limit was found that does
+  if (smallest.bytes <= 0) { // no limit was found
     bl__smallest_name(least, name);
     return bl_error_set(err, BL_EXHAUSTED, "nothing fits into %s a device; the nearest is %s: %s%s", limit, name,
                         least->why, host);
@@ -336,7 +338,7 @@ bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl
     s.status = s.status == BL_OK ? bl__rejections_find(request, plan) : s.status;
     status = s.status == BL_OK ? BL_OK : bl_error_set(err, s.status, "no memory to plan");
   }
-  if (status == BL_OK && plan->fitting == 0) { // neither with hurried orders nor with those that run
+  if (status == BL_OK && plan->fitting == 0) { // nothing fits, with quick orders or with those that run
     status = refuse(plan, request, err);
     if (status == BL_EXHAUSTED && err != NULL) {
       tell_host(request, err);

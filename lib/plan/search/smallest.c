@@ -7,12 +7,12 @@
 #include <math.h>
 #include <stdio.h>
 
-// Of the search with hurried orders: how much larger the next limit is, or how much smaller, and when to stop.
+// For the search with quick orders: growth of the next limit, step by which it shrinks, and maximum number of tries.
 #define HURRIED_GROWTH 1.15
 #define STEP           1e-3
 #define HURRIED_TRIES  60
-// Of the search with exact ones, which take long: limits that are tried upwards, and downwards from one that works;
-// where no candidate says how much it needs, ever further from the one before.
+// For the search with exact orders, which takes long: numbers of limits to try upwards, and downwards from one that
+// works. If no candidate reports how much it needs, the distance to the next limit grows.
 #define EXACT_TRIES     12
 #define EXACT_STEP      1e-5
 #define EXACT_GROWTH_OF 6 // of the step
@@ -36,8 +36,8 @@ const bl_plan_candidate_t *bl__smallest_of(const bl_plan_t *plan, bool fitting) 
   return least;
 }
 
-// Up from a bound until something fits, then down until a limit that is a little smaller does not work. 0: nothing
-// does.
+// Increases the limit from a bound until something fits, then decreases it until a slightly smaller limit does not
+// work. *bytes 0: nothing fits.
 static bl_status_t find_hurried(const bl_plan_request_t *request, double bound, double *bytes) {
   bl_plan_request_t tried = *request;
   bl_status_t status = BL_OK;
@@ -61,8 +61,8 @@ static bl_status_t find_hurried(const bl_plan_request_t *request, double bound, 
   return status;
 }
 
-// Settles what fits, the smallest first, until one does with the order that runs. What a search would find first may be
-// another candidate: whether there is one is the same.
+// Evaluates fitting candidates exactly, the smallest first, until one fits with the order that runs. A full search may
+// find another candidate first, but it finds one if this does.
 static bl_status_t settle_smallest(bl__exploration_t *s, const bl_plan_candidate_t **found) {
   *found = NULL;
   while (s->status == BL_OK) {
@@ -86,8 +86,9 @@ static bl_status_t settle_smallest(bl__exploration_t *s, const bl_plan_candidate
   return s->status;
 }
 
-// Whether a search within `bytes` finds something, which then is the smallest. *next: the limit to try after that, a
-// smaller one if it did, otherwise one from which on it may (INFINITY: no candidate says how much it needs).
+// Checks whether a search within `bytes` finds a candidate; if so, sets the smallest. *next: the limit to try after
+// that. It is smaller if the search succeeded, else a limit that may work (INFINITY: no candidate reports how much it
+// needs).
 static bl_status_t check(const bl_plan_request_t *request, double bytes, bl__order_cache_t *cache,
                          bl__smallest_t *smallest, double *next) {
   bl_plan_request_t tried = *request;
@@ -107,7 +108,7 @@ static bl_status_t check(const bl_plan_request_t *request, double bytes, bl__ord
     const bl_plan_candidate_t *c = &plan.candidates[i];
     *next = c->exact && c->memory > bytes ? fmin(*next, ceil(c->memory)) : *next;
   }
-  *cache = s.exact_cache; // its orders do for the next limit, too
+  *cache = s.exact_cache; // its orders are valid for the next limit, too
   s.exact_cache = (bl__order_cache_t){0};
   bl__explore_cleanup(&s);
   bl_plan_cleanup(&plan);
@@ -123,7 +124,7 @@ bl_status_t bl__smallest_find(const bl_plan_request_t *request, const bl_plan_t 
     return BL_OK;
   }
   bl_status_t status = find_hurried(request, fmax(bound->memory, request->memory), &bytes);
-  bytes = bytes > 0 ? fmax(ceil(bytes), request->memory + 1) : 0; // the request's own is known not to do
+  bytes = bytes > 0 ? fmax(ceil(bytes), request->memory + 1) : 0; // the request's own limit is known to fail
   for (int i = 0; i < EXACT_TRIES && bytes > 0 && status == BL_OK && smallest->bytes <= 0; i++) {
     status = check(request, bytes, &cache, smallest, &next);
     bytes = ceil(isfinite(next) ? next : bytes * (1 + step));
