@@ -53,7 +53,7 @@ typedef struct bl_timeline {
   double width;                  // pixels; 0: 1400, or more if boxes then hold their numbers
 } bl_timeline_t;
 
-// If no box has space for its micro-batch, the title says so. Times are shifted so that the first event starts at 0.
+// If no box has space for its micro-batch, the heading says so. Times are shifted so that the first event starts at 0.
 // BL_INVALID: no events, or another ending of the path; BL_IO.
 BL_MUST_USE bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl_error_t *err);
 

@@ -5,9 +5,9 @@
 // For our executor, by the shares of model/shard.h: a rank gets, in fp32, every weight of a chunk that another copy
 // updates, and every other copy's gradient of what it updates itself. The count is that of the rank that receives the
 // most, because the receiver moves the bytes and all of them do so at once. For a cluster of GPUs: rings (Rajbhandari
-// et al., arXiv 1910.02054, section 7). Of P parameters, 4 P (d - 1) / d bytes of gradients are scattered, and as many
-// weights, in their value type, are gathered. If the optimizer is not sharded, gradients pass twice and no weights are
-// sent.
+// et al., arXiv 1910.02054, section 7). Of P parameters, 4 P (d - 1) / d bytes of gradients are scattered, and P (d -
+// 1) / d weights, in their value type, are gathered. If the optimizer is not sharded, gradients pass twice and no
+// weights are sent.
 //
 // Pure. Thread: any.
 #ifndef BALLAST_PLAN_SHARING_H

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Number of candidates whose orders are searched once more with a larger budget. If they are small, which is quick, all
-// candidates that the first search finds this near to the best.
+// Candidates whose orders are searched once more with a larger budget: so many leaders, and up to LEADERS_MOST if they
+// are small, which is quick, and the first search finds them this near to the best.
 #define LEADERS      6
 #define LEADERS_MOST 12
 #define NEAR         1.02

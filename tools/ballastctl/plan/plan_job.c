@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Keys of the job that was read which describe another schedule. They are reset, so that the job uses the defaults of
-// the planned schedule. The slots of an order that was searched within them, and its groups, are set again.
+// Keys of the job that describe another schedule. They are reset, so that the job uses the defaults of the planned
+// schedule. The slots of an order that was searched within them, and its groups, are set again.
 static const char *const resets[] = {"memory.slots",          "memory.activation_bytes", "pipeline.group",
                                      "pipeline.slices",       "parallel.tensor_parts",   "parallel.data_parts",
                                      "train.optimizer_memory"};
