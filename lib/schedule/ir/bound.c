@@ -19,11 +19,16 @@ typedef struct chunk {
   uint64_t count; // F's
   bool splits;    // some I
   bool again;     // some R
+  // Where R's are put in afterwards.
+  bool recomputed; // unless an F stands directly before its backward
+  double unhidden; // of an R, what its micro-batch waits for: all where the next virtual stage is on the same stage
+  double least;    // that its stage needs for an R, or stands still for without one
 } chunk_t;
 
 typedef struct stage {
   double work, head, finish;
-  bool ends_free; // some W: nothing must follow it
+  bool ends_free;  // some W: nothing must follow it
+  uint32_t chunks; // that were marked
 } stage_t;
 
 typedef struct paths {
@@ -71,7 +76,8 @@ static void fill_forward_paths(paths_t *p) {
       const double latency = boundary(p->schedule, p->costs, s - 1, s);
       const double own = p->chunks[s - 1].splits ? 0 : after_release(p, s - 1); // a split one's W may come whenever
       p->chunks[s].head = p->chunks[s - 1].head + cost_of(p, BL_VERB_F, s - 1) + latency;
-      p->chunks[s].tail = bl_max_f64(p->chunks[s - 1].tail, own) + releases(p, s - 1) + latency;
+      p->chunks[s].tail =
+          bl_max_f64(p->chunks[s - 1].tail, own) + p->chunks[s - 1].unhidden + releases(p, s - 1) + latency;
     }
   }
   for (uint32_t s = p->schedule->virtual_stages; p->schedule->forward_only && s-- > 0;) {
@@ -85,7 +91,7 @@ static void fill_backward_paths(paths_t *p) {
   double rest = 0; // of a micro-batch from the start of a backward
   for (uint32_t s = 0; s < p->schedule->virtual_stages; s++) {
     const bool first = bl_schedule_is_first(p->schedule, s);
-    const double before = first ? 0 : boundary(p->schedule, p->costs, s - 1, s) + rest;
+    const double before = first ? 0 : boundary(p->schedule, p->costs, s - 1, s) + p->chunks[s - 1].unhidden + rest;
     rest = releases(p, s) + bl_max_f64(before, after_release(p, s));
     p->chunks[s].home = rest; // of the last one of a pipe it is meant, see below
   }
@@ -95,8 +101,31 @@ static void fill_backward_paths(paths_t *p) {
       chunk->back = chunk->head + cost_of(p, BL_VERB_F, s);
     } else {
       const double latency = boundary(p->schedule, p->costs, s, s + 1);
-      chunk->back = p->chunks[s + 1].back + releases(p, s + 1) + latency;
+      chunk->back = p->chunks[s + 1].back + releases(p, s + 1) + latency + chunk->unhidden;
       chunk->home = p->chunks[s + 1].home + cost_of(p, BL_VERB_F, s + 1) + latency;
+    }
+  }
+}
+
+// Which R's are on the way of a micro-batch, before the ways are known. Chunks of a stage are counted along the model.
+static void mark_recomputed(paths_t *p, uint32_t chunks) {
+  const bl_schedule_t *schedule = p->schedule;
+  for (uint32_t s = 0; s < schedule->virtual_stages; s++) {
+    chunk_t *chunk = &p->chunks[s];
+    chunk->recomputed = chunks == 0 || p->stages[schedule->stage_of[s]].chunks++ < chunks;
+    const bool beside = !bl_schedule_is_last(schedule, s) && schedule->stage_of[s + 1] == schedule->stage_of[s];
+    chunk->unhidden = chunk->recomputed && beside ? cost_of(p, BL_VERB_R, s) : 0;
+  }
+}
+
+// What R's cost at least, from the ways.
+static void fill_recomputed(paths_t *p) {
+  for (uint32_t s = 0; s < p->schedule->virtual_stages; s++) {
+    chunk_t *chunk = &p->chunks[s];
+    if (chunk->recomputed) {
+      const double gap = fmax(0, chunk->back - chunk->head - cost_of(p, BL_VERB_F, s));
+      chunk->least = chunk->unhidden > 0 ? chunk->unhidden : fmin(cost_of(p, BL_VERB_R, s), gap);
+      p->stages[p->schedule->stage_of[s]].work += (double)chunk->count * chunk->least;
     }
   }
 }
@@ -127,7 +156,7 @@ static double bound_of(const paths_t *p) {
 // What is known of a stage's blocks, of all its chunks.
 typedef struct blocks {
   uint64_t count;
-  double back, home;     // the least
+  double back, home;     // the least, back less what the R of that backward may have taken of it
   double life;           // of all together
   double before, behind; // X and Y
 } blocks_t;
@@ -137,7 +166,7 @@ static double work_before(const paths_t *p, uint32_t s) {
 }
 
 static double work_behind(const paths_t *p, uint32_t s) {
-  return cost_of(p, BL_VERB_B, s) + (p->chunks[s].again ? cost_of(p, BL_VERB_R, s) : 0);
+  return cost_of(p, BL_VERB_B, s) + (p->chunks[s].again ? cost_of(p, BL_VERB_R, s) : p->chunks[s].least);
 }
 
 // The most that `room` blocks of the stage have of a work, those with the most first.
@@ -173,7 +202,7 @@ static blocks_t blocks_of(const paths_t *p, uint32_t stage, uint64_t limit) {
     const chunk_t *chunk = &p->chunks[s];
     if (p->schedule->stage_of[s] == stage && chunk->count > 0) {
       blocks.count += chunk->count;
-      blocks.back = fmin(blocks.back, chunk->back);
+      blocks.back = fmin(blocks.back, chunk->back - chunk->least);
       blocks.home = fmin(blocks.home, chunk->home);
       blocks.life += (double)chunk->count * (chunk->back - chunk->head + cost_of(p, BL_VERB_B, s));
     }
@@ -199,27 +228,40 @@ static double stage_within(const paths_t *p, uint32_t stage, uint64_t limit) {
   return bound;
 }
 
-static double bound_within(paths_t *p, const uint32_t *limits) {
+static double bound_within(const paths_t *p, const uint32_t *limits) {
   double bound = bound_of(p);
-  fill_backward_paths(p);
   for (uint32_t s = 0; s < p->schedule->stages; s++) {
     bound = fmax(bound, stage_within(p, s, limits != NULL ? limits[s] : UINT64_MAX));
   }
   return bound;
 }
 
-static bl_status_t find(const bl_schedule_t *schedule, const bl_costs_t *costs, bool early, bool within,
-                        const uint32_t *limits, double *bound) {
-  paths_t p = {.schedule = schedule, .costs = costs, .early = early && !schedule->forward_only};
+// What is asked for.
+typedef struct question {
+  bool early, within, recomputed;
+  const uint32_t *limits;
+  uint32_t chunks; // with recomputed
+} question_t;
+
+static bl_status_t find(const bl_schedule_t *schedule, const bl_costs_t *costs, question_t asked, double *bound) {
+  paths_t p = {.schedule = schedule, .costs = costs, .early = asked.early && !schedule->forward_only};
   p.chunks = calloc(schedule->virtual_stages, sizeof p.chunks[0]);
   p.stages = calloc(schedule->stages, sizeof p.stages[0]);
+  const bool alike = costs->slices == NULL; // what is counted of memory and R takes all blocks of a chunk to be
+  const bool recomputed = asked.recomputed && alike && !schedule->forward_only;
   bl_status_t status = p.chunks != NULL && p.stages != NULL ? BL_OK : BL_EXHAUSTED;
   if (status == BL_OK) {
     fill_work(&p);
+    if (recomputed) {
+      mark_recomputed(&p, asked.chunks);
+    }
     fill_forward_paths(&p);
+    fill_backward_paths(&p);
+    if (recomputed) {
+      fill_recomputed(&p);
+    }
     fill_stages(&p);
-    const bool alike = costs->slices == NULL; // what is counted of memory takes all blocks of a chunk to be
-    *bound = within && alike && !schedule->forward_only ? bound_within(&p, limits) : bound_of(&p);
+    *bound = asked.within && alike && !schedule->forward_only ? bound_within(&p, asked.limits) : bound_of(&p);
   }
   free(p.stages);
   free(p.chunks);
@@ -227,14 +269,20 @@ static bl_status_t find(const bl_schedule_t *schedule, const bl_costs_t *costs, 
 }
 
 bl_status_t bl_schedule_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs, double *bound) {
-  return find(schedule, costs, false, false, NULL, bound);
+  return find(schedule, costs, (question_t){0}, bound);
 }
 
 bl_status_t bl_schedule_early_lower_bound(const bl_schedule_t *schedule, const bl_costs_t *costs, double *bound) {
-  return find(schedule, costs, true, false, NULL, bound);
+  return find(schedule, costs, (question_t){.early = true}, bound);
 }
 
 bl_status_t bl_schedule_bound_within(const bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits,
                                      bool early, double *bound) {
-  return find(schedule, costs, early, true, limits, bound);
+  return find(schedule, costs, (question_t){.early = early, .within = true, .limits = limits}, bound);
+}
+
+bl_status_t bl_schedule_bound_recomputed(const bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits,
+                                         uint32_t chunks, double *bound) {
+  return find(schedule, costs, (question_t){.within = true, .recomputed = true, .limits = limits, .chunks = chunks},
+              bound);
 }

@@ -38,4 +38,23 @@ BL_MUST_USE bl_status_t bl_schedule_early_lower_bound(const bl_schedule_t *sched
 BL_MUST_USE bl_status_t bl_schedule_bound_within(const bl_schedule_t *schedule, const bl_costs_t *costs,
                                                  const uint32_t *limits, bool early, double *bound);
 
+// The same of what bl_schedule_recompute_chunks(schedule, chunks) makes of an order with these operations, which have no R yet;
+// a fused B releases nothing early. Where costs of slices differ, R counts for nothing.
+//
+// A block whose F stands directly before its backward has no R, so that an R must not simply be added for every block. Let `gap` of
+// a virtual stage be the least time from the end of an F there to the start of its backward: the way of the micro-batch to the end
+// of the model and back. A block without R has nothing between the two, so that its stage stands still for at least its gap, and
+// no two blocks share that time. So of every block the stage is busy or kept for at least its operations and
+//   again = 0 on the last virtual stage (gap 0); R where the next virtual stage is on the same stage, whose F and backward of that
+//           micro-batch stand between the two; min(R, gap) elsewhere,
+// all between the start of its first operation and the end of its last one: `work` counts that. Where the next virtual stage is
+// on the same stage, R, which stands directly before its backward, comes after the backward of that one, and is on the way of
+// the micro-batch: `back`, `home`, `finish` and gap count it there, and nowhere else, since elsewhere it may run while the
+// gradient is on its way.
+// In (1) and (3), before the first backward of the stage only its own R (or gap) can have come: X is the most that L blocks have in
+// F, and back - again, the least of any virtual stage of the stage, stands for back. Y is the most that L blocks have in
+// `again`, I and W, or B.
+BL_MUST_USE bl_status_t bl_schedule_bound_recomputed(const bl_schedule_t *schedule, const bl_costs_t *costs,
+                                                     const uint32_t *limits, uint32_t chunks, double *bound);
+
 #endif
