@@ -284,23 +284,36 @@ static bool is_searched(const bl_schedule_t *made) {
   return rows[bl_schedule_info_find(made->name) - infos].searched;
 }
 
-// An order that was found without R is taken where it ends earlier with it all the same: both searches are cut short.
-// Large schedules have less to gain and no time for that.
+// No order of the name ends before that, whatever memory it takes: of adaptive on none of its placements.
+static bl_status_t least_end(const bl_schedule_request_t *request, const bl_schedule_t *made, const bl_costs_t *costs,
+                             double *bound) {
+  if (strcmp(made->name, "adaptive") == 0 && !request->keep_placement) {
+    return bl__adaptive_bound(request, costs, made, bound);
+  }
+  return bl__bound_within(made, costs, NULL, bl__again_of(request, made), bound);
+}
+
+// An order that was found without R is taken where it ends earlier with it all the same: both searches are cut short. There is
+// none where the other one ends as early as any can. Large schedules have less to gain and no time for that.
 static bl_status_t try_without(const bl_schedule_request_t *request, bl_schedule_t **made) {
   const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;
   bl_schedule_request_t plain = *request;
   bl_schedule_t *other;
-  double ends[2];
+  double ends[2], bound;
   plain.recompute = false;
-  bl_status_t status = make(&plain, &other, NULL);
+  const bl__again_t again = bl__again_of(request, *made);
+  bl_status_t status = bl__dispatch_end(*made, costs, again, &ends[0]);
+  if (status == BL_OK) {
+    status = least_end(request, *made, costs, &bound);
+  }
+  if (status != BL_OK || ends[0] <= bound * (1 + 1e-12)) {
+    return status;
+  }
+  status = make(&plain, &other, NULL);
   if (status != BL_OK) {
     return status;
   }
-  const bl__again_t again = bl__again_of(request, other);
-  status = bl__dispatch_end(*made, costs, again, &ends[0]);
-  if (status == BL_OK) {
-    status = bl__dispatch_end(other, costs, again, &ends[1]);
-  }
+  status = bl__dispatch_end(other, costs, again, &ends[1]);
   bool fits = again.slots == 0 || bl__filled_most(other, again) <= again.slots;
   bool better = status == BL_OK && fits && ends[1] < ends[0] * (1 - 1e-12);
   bl_schedule_destroy(better ? *made : other);

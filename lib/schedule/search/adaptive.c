@@ -6,7 +6,6 @@
 // than 1f1b, eager-1f1b or gpipe within the same memory. With few micro-batches a loop, as grouped-interleaved has it, may
 // warm up faster. Both get a short search first, and a whole one if that comes near the V. Last, the orders of all other names
 // that stay within the limit are looked at, so that none of them is faster in that memory (named.h).
-#include "schedule/ir/bound.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/recompute.h"
 #include "schedule/ir/timing.h"
@@ -101,7 +100,7 @@ static bl_status_t search_loop(const bl_schedule_request_t *request, const uint3
   return status == BL_INVALID ? BL_NOT_FOUND : status;
 }
 
-// No order of this placement ends earlier within the limits. `side` is scratch.
+// No order of this placement ends earlier within the limits, or none where they are NULL. `side` is scratch.
 static bl_status_t bound_of(const bl_schedule_request_t *request, const uint32_t *limits, bl_schedule_t *side,
                             double *bound) {
   static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_I, BL_VERB_W};
@@ -112,10 +111,31 @@ static bl_status_t bound_of(const bl_schedule_request_t *request, const uint32_t
     }
   }
   if (status == BL_OK) {
-    status = bl_schedule_bound_within(side, request->costs, limits, false, bound);
+    status = bl__bound_within(side, request->costs, limits, bl__again_of(request, side), bound);
   }
   for (uint32_t s = 0; s < side->stages; s++) {
     side->lists[s].count = 0;
+  }
+  return status;
+}
+
+bl_status_t bl__adaptive_bound(const bl_schedule_request_t *request, const bl_costs_t *costs, const bl_schedule_t *made,
+                               double *bound) {
+  static const bl_placement_t placements[] = {BL_PLACEMENT_V, BL_PLACEMENT_CONTIGUOUS, BL_PLACEMENT_LOOPED};
+  bl_schedule_request_t priced = *request;
+  bl_status_t status = BL_OK;
+  priced.costs = costs;
+  *bound = INFINITY;
+  for (size_t k = 0; k < sizeof placements / sizeof placements[0] && status == BL_OK; k++) {
+    bl_schedule_t *side;
+    double own = 0;
+    status =
+        bl_schedule_create(made->name, placements[k], made->stages, made->chunks, made->micro_batches, &side, NULL);
+    if (status == BL_OK) {
+      status = bound_of(&priced, NULL, side, &own);
+      bl_schedule_destroy(side);
+    }
+    *bound = fmin(*bound, own);
   }
   return status;
 }
@@ -135,9 +155,10 @@ static void swap(bl_schedule_t *a, bl_schedule_t *b) {
   *b = kept;
 }
 
-// Puts an order of another placement into `best` where it ends before *t_end, the end of the one that is there.
+// Puts an order of another placement into `best` where it ends before *t_end, the end of the one that is there. *searched: the
+// whole search was done.
 static bl_status_t try_placement(const bl_schedule_request_t *request, const uint32_t *limits, bl_placement_t placement,
-                                 bl_schedule_t *best, double *t_end) {
+                                 bl_schedule_t *best, double *t_end, bool *searched) {
   const double efforts[] = {FIRST_EFFORT * request->effort, request->effort};
   bl_schedule_t *side;
   double bound = 0, side_end = INFINITY;
@@ -150,6 +171,7 @@ static bl_status_t try_placement(const bl_schedule_request_t *request, const uin
   for (int k = 0; k < 2 && status == BL_OK && bound < *t_end * (1 - 1e-9); k++) {
     status = search_placement(request, limits, efforts[k], side, &side_end);
     bool near = side_end < *t_end * NEAR;
+    *searched = status == BL_OK && k == 1;
     if (status == BL_OK && side_end < *t_end * (1 - 1e-9)) {
       *t_end = side_end;
       swap(best, side);
@@ -166,6 +188,7 @@ static bl_status_t try_placement(const bl_schedule_request_t *request, const uin
 
 bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   double t_end = INFINITY;
+  bool beside = false, looped = false;
   bl_status_t status = bl__generate_zb_v(request, schedule, err);
   if (status != BL_OK || request->stages == 1) {
     return status;
@@ -177,13 +200,13 @@ bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_sched
   bl__memory_limits(schedule, request->memory, request->memory_of_stage, limits);
   status = bl__dispatch_end(schedule, request->costs, bl__again_of(request, schedule), &t_end);
   if (status == BL_OK && !request->keep_placement) {
-    status = try_placement(request, limits, BL_PLACEMENT_CONTIGUOUS, schedule, &t_end);
+    status = try_placement(request, limits, BL_PLACEMENT_CONTIGUOUS, schedule, &t_end, &beside);
   }
   if (status == BL_OK && !request->keep_placement) {
-    status = try_placement(request, limits, BL_PLACEMENT_LOOPED, schedule, &t_end);
+    status = try_placement(request, limits, BL_PLACEMENT_LOOPED, schedule, &t_end, &looped);
   }
   if (status == BL_OK) {
-    status = bl__take_named(request, limits, schedule, &t_end);
+    status = bl__take_named(request, limits, looped, schedule, &t_end);
   }
   free(limits);
   return status;

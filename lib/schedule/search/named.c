@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/search/named.h"
 
-#include "schedule/ir/bound.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/search/cut.h"
 #include "schedule/search/drain.h"
@@ -56,6 +55,7 @@ static const name_t names[] = {
 typedef struct taking {
   const bl_schedule_request_t *request;
   const uint32_t *limits;
+  bool looped;       // grouped-interleaved was searched within them
   uint32_t *scratch; // [stages]
   bl_schedule_t *best;
   double *t_end;
@@ -83,7 +83,7 @@ static bl_status_t bound_of(const taking_t *t, const name_t *name, bl_schedule_t
     t->scratch[s] = own < t->limits[s] ? own : t->limits[s];
   }
   if (status == BL_OK) {
-    status = bl_schedule_bound_within(shape, t->request->costs, t->scratch, false, bound);
+    status = bl__bound_within(shape, t->request->costs, t->scratch, bl__again_of(t->request, shape), bound);
   }
   for (uint32_t s = 0; s < shape->stages; s++) {
     shape->lists[s].count = 0;
@@ -152,13 +152,46 @@ static bl_status_t take(const taking_t *t, const name_t *name) {
   return status == BL_INVALID || status == BL_NOT_FOUND ? BL_OK : status;
 }
 
-// Has the search for `best` looked for the same already?
-static bool is_searched(const taking_t *t, const name_t *name) {
-  bool same = name->generate == bl__generate_zb_v;
+static bool all_limits_are(const taking_t *t, uint32_t blocks) {
   for (uint32_t s = 0; s < t->best->stages; s++) {
-    same = same && t->limits[s] == name->memory(t->best->stages) * t->best->chunks;
+    if (t->limits[s] != blocks) {
+      return false;
+    }
   }
-  return same;
+  return true;
+}
+
+// Blocks of the fullest stage in the timetable of grouped-interleaved, within which the name is searched; 0 where it has none.
+static bl_status_t peak_of_groups(const taking_t *t, uint32_t *worst) {
+  const bl_schedule_t *best = t->best;
+  bl_schedule_t *base;
+  *worst = 0;
+  bl_status_t status =
+      bl_schedule_create(best->name, BL_PLACEMENT_LOOPED, best->stages, best->chunks, best->micro_batches, &base, NULL);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl__grouped_interleaved_base(base, base->stages);
+  if (status == BL_OK) {
+    status = bl_schedule_peak_slots(base, t->scratch);
+  }
+  for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
+    *worst = t->scratch[s] > *worst ? t->scratch[s] : *worst;
+  }
+  bl_schedule_destroy(base);
+  return status == BL_INVALID ? BL_OK : status;
+}
+
+// Has the search for `best` looked for the same already?
+static bl_status_t is_searched(const taking_t *t, const name_t *name, bool *searched) {
+  uint32_t worst;
+  *searched = name->generate == bl__generate_zb_v && all_limits_are(t, name->memory(t->best->stages) * t->best->chunks);
+  if (name->generate != bl__generate_grouped_interleaved || !t->looped || t->request->pooled) {
+    return BL_OK;
+  }
+  bl_status_t status = peak_of_groups(t, &worst);
+  *searched = status == BL_OK && all_limits_are(t, worst);
+  return status;
 }
 
 // Is it to be made? Of huge schedules one that may use more memory than there is would be made in vain.
@@ -169,16 +202,20 @@ static bool is_wanted(const taking_t *t, const name_t *name) {
       return false;
     }
   }
-  return (!t->request->keep_placement || name->placement == BL_PLACEMENT_V) && !is_searched(t, name);
+  return !t->request->keep_placement || name->placement == BL_PLACEMENT_V;
 }
 
-bl_status_t bl__take_named(const bl_schedule_request_t *request, const uint32_t *limits, bl_schedule_t *best,
-                           double *t_end) {
-  taking_t taking = {.request = request, .limits = limits, .best = best, .t_end = t_end};
+bl_status_t bl__take_named(const bl_schedule_request_t *request, const uint32_t *limits, bool looped,
+                           bl_schedule_t *best, double *t_end) {
+  taking_t taking = {.request = request, .limits = limits, .looped = looped, .best = best, .t_end = t_end};
   taking.scratch = malloc(best->stages * sizeof *taking.scratch);
   bl_status_t status = taking.scratch != NULL ? BL_OK : BL_EXHAUSTED;
   for (size_t k = 0; k < sizeof names / sizeof names[0] && status == BL_OK; k++) {
-    if (is_wanted(&taking, &names[k])) {
+    bool searched = !is_wanted(&taking, &names[k]);
+    if (!searched) {
+      status = is_searched(&taking, &names[k], &searched);
+    }
+    if (status == BL_OK && !searched) {
       status = take(&taking, &names[k]);
     }
   }

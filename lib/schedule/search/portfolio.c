@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/search/portfolio.h"
 
-#include "schedule/ir/bound.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/search/drain.h"
 #include "schedule/search/polish.h"
@@ -10,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATE 1e-8 // share by which an end is later than another beyond doubt
+#define LATE  1e-8  // share by which an end is later than another beyond doubt
+#define SAME  1e-9  // share by which ends are the same
+#define EXACT 1e-12 // share by which an end is above the bound that it has reached
 
 bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape, const bl_costs_t *costs,
                                const uint32_t *limits, uint32_t bases, double effort) {
@@ -50,7 +51,7 @@ void bl__portfolio_grant(bl__portfolio_t *portfolio, uint32_t dispatches) {
 }
 
 static bool better(const bl__result_t *a, const bl__result_t *b) {
-  double slack = 1e-9 * fabs(b->t_end);
+  double slack = SAME * fabs(b->t_end);
   return a->t_end < b->t_end - slack || (a->t_end <= b->t_end + slack && a->worst_peak < b->worst_peak);
 }
 
@@ -264,11 +265,12 @@ bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base
   return status;
 }
 
-static bl_status_t polish(bl__portfolio_t *portfolio, bl__result_t *result, size_t evaluations, double bound) {
+static bl_status_t polish(bl__portfolio_t *portfolio, bl__result_t *result, bl__polish_rounds_t rounds,
+                          size_t evaluations, double bound) {
   bl_status_t status = BL_OK;
-  if (evaluations > 0 && result->t_end > bound * (1 + 1e-12)) {
-    status = bl__polish(result->schedule, portfolio->costs, portfolio->limits, portfolio->again, evaluations,
-                        bound * (1 + 1e-12), &result->t_end);
+  if (evaluations > 0 && result->t_end > bound * (1 + EXACT)) {
+    status = bl__polish(result->schedule, portfolio->costs, portfolio->limits, portfolio->again, rounds, evaluations,
+                        bound * (1 + EXACT), &result->t_end);
     if (status == BL_OK) {
       status = measure(portfolio, result->schedule, &result->worst_peak);
     }
@@ -276,30 +278,53 @@ static bl_status_t polish(bl__portfolio_t *portfolio, bl__result_t *result, size
   return status;
 }
 
+// Orders that the local search of a portfolio times at most.
+static size_t orders_of(const bl__portfolio_t *portfolio, size_t count) {
+  const size_t most = portfolio->again.on && count * BL__PORTFOLIO_ORDERS_EACH < BL__PORTFOLIO_ORDERS
+                          ? count * BL__PORTFOLIO_ORDERS_EACH
+                          : BL__PORTFOLIO_ORDERS;
+  const size_t orders =
+      (size_t)by_size(count, BL__PORTFOLIO_POLISH, BL__PORTFOLIO_POLISH_LARGE, BL__PORTFOLIO_POLISH_HUGE) / count;
+  return (size_t)((double)(orders < most ? orders : most) * portfolio->effort);
+}
+
+// Polishes the best one, to which `alike` of those that were tried have come, further.
+static bl_status_t polish_further(bl__portfolio_t *portfolio, bl__result_t *best, uint32_t alike, size_t orders,
+                                  double bound) {
+  if (!portfolio->again.on) {
+    return polish(portfolio, best, BL__POLISH_FRESH, orders / 2, bound);
+  }
+  return alike == BL__PORTFOLIO_POLISHED ? polish(portfolio, best, BL__POLISH_LAST, orders / 8, bound)
+                                         : polish(portfolio, best, BL__POLISH_FURTHER, orders / 4, bound);
+}
+
+// Orders that recompute have more operations than their lists, and are searched with R and without: they get less of the search
+// where that has brought nothing.
 bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
   if (portfolio->found == 0) {
     return BL_NOT_FOUND;
   }
   double bound;
-  bl__result_t *best = &portfolio->results[0];
-  bl_status_t status = bl_schedule_bound_within(best->schedule, portfolio->costs, portfolio->limits, false, &bound);
-  size_t count = bl_schedule_op_count(best->schedule);
-  size_t evaluations =
-      (size_t)by_size(count, BL__PORTFOLIO_POLISH, BL__PORTFOLIO_POLISH_LARGE, BL__PORTFOLIO_POLISH_HUGE) / count;
-  evaluations = evaluations < BL__PORTFOLIO_ORDERS ? evaluations : BL__PORTFOLIO_ORDERS;
-  evaluations = (size_t)((double)evaluations * portfolio->effort);
-  // Half of the search for the first few, the other half for the one that came farthest.
-  uint32_t tried = portfolio->found < BL__PORTFOLIO_POLISHED ? portfolio->found : BL__PORTFOLIO_POLISHED;
-  for (uint32_t r = 0; r < tried && status == BL_OK; r++) {
-    bl__result_t *result = &portfolio->results[r];
-    status = polish(portfolio, result, evaluations / 2 / tried, bound);
-    best = status == BL_OK && better(result, best) ? result : best;
+  bl__result_t *results = portfolio->results, *best = results;
+  bl_status_t status = bl__bound_within(best->schedule, portfolio->costs, portfolio->limits, portfolio->again, &bound);
+  const size_t orders = orders_of(portfolio, bl_schedule_op_count(best->schedule));
+  const bool brief = portfolio->again.on && portfolio->follower == NULL; // with other costs all of them are bases
+  const double enough = brief ? bound * (1 + EXACT) : 0;
+  // Half of the search for the first few, the other half or less for the one that came farthest.
+  const uint32_t tried = portfolio->found < BL__PORTFOLIO_POLISHED ? portfolio->found : BL__PORTFOLIO_POLISHED;
+  for (uint32_t r = 0; r < tried && best->t_end > enough && status == BL_OK; r++) {
+    status = polish(portfolio, &results[r], BL__POLISH_FRESH, orders / 2 / tried, bound);
+    best = status == BL_OK && better(&results[r], best) ? &results[r] : best;
+  }
+  uint32_t alike = 0;
+  for (uint32_t r = 0; r < tried; r++) {
+    alike += results[r].t_end <= best->t_end * (1 + SAME);
   }
   if (status == BL_OK) {
-    status = polish(portfolio, best, evaluations / 2, bound);
+    status = polish_further(portfolio, best, alike, orders, bound);
   }
-  bl__result_t kept = portfolio->results[0];
-  portfolio->results[0] = *best;
+  bl__result_t kept = results[0];
+  results[0] = *best;
   *best = kept;
   return status;
 }
@@ -308,8 +333,8 @@ bool bl__portfolio_is_done(const bl__portfolio_t *portfolio) {
   const bl__result_t *best = &portfolio->results[0];
   double bound;
   return portfolio->found > 0 &&
-         bl_schedule_bound_within(best->schedule, portfolio->costs, portfolio->limits, false, &bound) == BL_OK &&
-         best->t_end <= bound * (1 + 1e-12);
+         bl__bound_within(best->schedule, portfolio->costs, portfolio->limits, portfolio->again, &bound) == BL_OK &&
+         best->t_end <= bound * (1 + EXACT);
 }
 
 bl_status_t bl__portfolio_end(bl__portfolio_t *portfolio, bl_status_t status, bl_schedule_t *schedule) {

@@ -54,7 +54,8 @@ typedef struct bl__portfolio {
 #define BL__PORTFOLIO_HUGE         30000
 #define BL__PORTFOLIO_BUDGET_HUGE  1000000
 #define BL__PORTFOLIO_POLISH_HUGE  2000000
-#define BL__PORTFOLIO_ORDERS       150000 // orders that the local search times at most
+#define BL__PORTFOLIO_ORDERS       150000 // orders that the local search times at most,
+#define BL__PORTFOLIO_ORDERS_EACH  800    // and with R for every operation of the schedule
 #define BL__PORTFOLIO_OTHER_EFFORT 0.3    // share of the search with other costs, before the one with the real ones
 
 BL_MUST_USE bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape,

@@ -20,6 +20,10 @@ bl__generator_t bl__generate_adaptive;
 // with its own, where that ends earlier within the memory of the request. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_schedule_t **made);
 
+// No order of adaptive on any placement ends before *bound, whatever memory it takes. `made`: one of the request. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__adaptive_bound(const bl_schedule_request_t *request, const bl_costs_t *costs,
+                                           const bl_schedule_t *made, double *bound);
+
 // The timetable of grouped-interleaved on `base`, for any cost. BL_INVALID: a group of that size cannot run.
 BL_MUST_USE bl_status_t bl__grouped_interleaved_base(bl_schedule_t *base, uint32_t group);
 

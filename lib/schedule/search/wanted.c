@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/search/wanted.h"
 
+#include "schedule/ir/bound.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -59,4 +61,10 @@ void bl__costs_merge_cleanup(const bl_costs_t *costs, bl_costs_t *merged) {
   if (merged->chunks != costs->chunks) {
     free((void *)(uintptr_t)merged->chunks);
   }
+}
+
+bl_status_t bl__bound_within(const bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits,
+                             bl__again_t again, double *bound) {
+  return again.on ? bl_schedule_bound_recomputed(schedule, costs, limits, again.chunks, bound)
+                  : bl_schedule_bound_within(schedule, costs, limits, false, bound);
 }

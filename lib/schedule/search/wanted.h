@@ -20,4 +20,8 @@ BL_MUST_USE bl_status_t bl__memory_limits_check(const bl_schedule_request_t *req
 // What the request says of recomputation, for a schedule of that shape.
 bl__again_t bl__again_of(const bl_schedule_request_t *request, const bl_schedule_t *shape);
 
+// No order of these operations, which have no R, ends earlier within `limits` [stages], with the R's of `again`. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl__bound_within(const bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits,
+                                         bl__again_t again, double *bound);
+
 #endif
