@@ -5,7 +5,7 @@
 #include "schedule/ir/recompute.h"
 #include "schedule/search/drain.h"
 #include "schedule/search/pooled.h"
-#include "schedule/search/portfolio.h"
+#include "schedule/search/search.h"
 #include "schedule/search/searched.h"
 
 #include <math.h>
@@ -205,14 +205,43 @@ static double limit_of_units(double memory, uint32_t slices) {
   return memory * slices - (slices - 1);
 }
 
+// Shares of a search: of the order of units, and of what is cut from it.
+#define UNITS_EFFORT 0.25
+#define CUT_EFFORT   0.5
+
+// What was the best order of units need not be the best of slices, whose backwards were put off: searched once more, within what
+// every stage keeps of it, and where it recomputes in no more slots.
+static bl_status_t improve_cut(const bl_schedule_request_t *full, bl_schedule_t *schedule) {
+  bl_schedule_request_t request = *full;
+  bl_schedule_t *cut;
+  if (bl_schedule_op_count(schedule) > BL__PORTFOLIO_LARGE) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_schedule_create_like(schedule, &cut, NULL);
+  if (status != BL_OK) {
+    return status;
+  }
+  request.effort *= CUT_EFFORT;
+  if (request.recompute && request.slots == 0) {
+    request.slots = bl__filled_most(schedule, bl__again_of(full, schedule)) * bl_schedule_block_weight(schedule);
+  }
+  status = bl_schedule_copy_lists(schedule, cut);
+  if (status == BL_OK) {
+    status = bl__improve_within(cut, true, (bl__orders_t){&cut, 1, NULL}, &request, schedule);
+  }
+  bl_schedule_destroy(cut);
+  return status == BL_NOT_FOUND ? BL_OK : status;
+}
+
 static bl_status_t generate_slices(bl__generator_t *generate, const bl_schedule_request_t *full, bool limited,
-                                   bl_schedule_t *schedule, bl_error_t *err) {
+                                   bool searched, bl_schedule_t *schedule, bl_error_t *err) {
   const uint32_t slices = full->slices;
   bl_schedule_request_t of_units = *full;
   double *limits = NULL, least = INFINITY;
   of_units.slices = 1;
   of_units.micro_batches *= slices;
   of_units.slots *= slices;
+  of_units.effort *= UNITS_EFFORT;
   of_units.keep_placement = true; // lists are cut, places stay
   if (limited) {
     of_units.memory = limit_of_units(full->memory, slices);
@@ -234,6 +263,9 @@ static bl_status_t generate_slices(bl__generator_t *generate, const bl_schedule_
                  : bl_error_set(err, BL_INVALID, "memory: %g device-micro-batches hold no sequence of %u slices",
                                 (least + slices - 1) / slices, slices);
   free(limits);
+  if (status == BL_OK && searched) {
+    status = improve_cut(full, schedule);
+  }
   return status == BL_INVALID && least >= 1 ? bl_error_prefix(err, "slices count as micro-batches here") : status;
 }
 
@@ -265,9 +297,9 @@ static bl_status_t make(const bl_schedule_request_t *request, bl_schedule_t **sc
   }
   if (status == BL_OK) {
     bl_error_clear(err);
-    status = full.slices > 1
-                 ? generate_slices(rows[row].generate, &full, info->limited && request->memory > 0, made, err)
-                 : rows[row].generate(&full, made, err);
+    status = full.slices > 1 ? generate_slices(rows[row].generate, &full, info->limited && request->memory > 0,
+                                               rows[row].searched, made, err)
+                             : rows[row].generate(&full, made, err);
     if (status == BL_EXHAUSTED && (err == NULL || err->text[0] == '\0')) {
       status = bl_error_set(err, BL_EXHAUSTED, "out of memory for schedule %s", info->name);
     }

@@ -210,6 +210,21 @@ static void a_limit_is_of_what_is_kept(void **state) {
   assert_non_null(strstr(err.text, "no sequence of 4 slices"));
 }
 
+// Nor does the order of whole sequences that 1f1b has with recomputation take the place of one over slices.
+static void adaptive_stays_cut_when_it_recomputes(void **state) {
+  (void)state;
+  bl_schedule_request_t request = {
+      .name = "adaptive", .stages = 4, .micro_batches = 8, .slices = 2, .recompute = true, .effort = SEARCH_EFFORT};
+  bl_schedule_t *schedule = generate_request(&request);
+  size_t forwards = 0;
+  for (size_t i = 0; i < schedule->lists[0].count; i++) {
+    forwards += schedule->lists[0].ops[i].verb == BL_VERB_F;
+  }
+  assert_int_equal(schedule->slices, 2);
+  assert_int_equal(forwards, 2 * 8 * 2); // chunks, micro-batches, slices
+  bl_schedule_destroy(schedule);
+}
+
 // Where another placement would be faster.
 static void chunks_stay_where_they_are(void **state) {
   (void)state;
@@ -230,6 +245,7 @@ int main(void) {
       cmocka_unit_test(stages_keep_a_sequence_of_slices_more_than_1f1b_blocks),
       cmocka_unit_test(a_limit_is_of_what_is_kept),
       cmocka_unit_test(chunks_stay_where_they_are),
+      cmocka_unit_test(adaptive_stays_cut_when_it_recomputes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

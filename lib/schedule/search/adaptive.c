@@ -263,7 +263,7 @@ bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_sche
       .name = "1f1b", .stages = shape->stages, .micro_batches = shape->micro_batches, .chunks = 1};
   bl_schedule_t *whole, *cut = NULL;
   bool better = false;
-  if (again.chunks > 0 || (again.slots > 0 && again.slots < shape->chunks)) {
+  if (again.chunks > 0 || (again.slots > 0 && again.slots < shape->chunks) || shape->slices > 1) {
     return BL_OK;
   }
   bl_status_t status = bl__generate_with(bl__generate_1f1b, BL_PLACEMENT_LOOPED, &wanted, &whole, NULL);

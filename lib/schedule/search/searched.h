@@ -17,7 +17,7 @@ bl__generator_t bl__generate_adaptive;
 
 // With recomputation the orders of 1f1b and of the same cut in two chunks differ: one R makes both blocks before the
 // backward, or each has its own directly before its part. Replaces *made, which has its R's, by the cut of what 1f1b is
-// with its own, where that ends earlier within the memory of the request. BL_EXHAUSTED.
+// with its own, where that ends earlier within the memory of the request. Orders over slices stay. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_schedule_t **made);
 
 // No order of adaptive on any placement ends before *bound, whatever memory it takes. `made`: one of the request. BL_EXHAUSTED.
