@@ -5,9 +5,8 @@
 
 #include <inttypes.h>
 
-#define ROWS_MULTIPLE                                                                                                  \
-  64 // rows of a part of a table, if it is large enough: products are faster with such column                        \
-      // counts
+// Rows of a part of a large table are a multiple of this: products are faster with such column counts.
+#define ROWS_MULTIPLE 64
 
 uint64_t bl_split_table_rows(uint64_t rows, uint32_t parts) {
   const uint64_t exact = (rows + parts - 1) / parts, round = bl_align_up(exact, ROWS_MULTIPLE);

@@ -401,7 +401,7 @@ static bl_status_t choose(const weighing_t *w, bl_automatic_t *found, bl_error_t
     made_t made;
     bl_automatic_option_t least = {.kind = BL_POLICY_DROP};
     return w->request->recomputes
-               ? bl_error_set(err, BL_EXHAUSTED, "%u slots are needed, %u are there", w->most, w->request->budget)
+               ? bl_error_set(err, BL_EXHAUSTED, "%u slots are needed, %u fit", w->most, w->request->budget)
                : make(w, &least, &made, err); // the message has the smallest budget that works
   }
   while (!found->options[found->best].fits || found->options[found->best].step > fastest * (1 + BL_AUTOMATIC_EQUAL)) {

@@ -54,6 +54,10 @@ typedef struct bl_machine {
   const double *const *times;
 } bl_machine_t;
 
+// Returns bl_machine_t.cores of one plane out of `planes` on a machine with `cores` for all of them: 0 if every stage has
+// a core of its own, or if cores is 0 (not known, or several machines).
+uint32_t bl_machine_shared_cores(uint32_t cores, uint32_t stages, uint32_t planes);
+
 // Why a stage waited. A wait has one cause, the input that arrived last; a wait for a core after that is counted on its
 // own.
 // X(identifier, name)

@@ -146,11 +146,11 @@ static void improve_families(bl__exploration_t *s) {
     if (!is_first(s->plan, i)) {
       continue;
     }
-    bl_plan_candidate_t recompute_share = bl__candidate_choice(hurried);
-    bl_status_t status = bl__explore_further(s, &recompute_share);
-    const bool better = status == BL_OK && recompute_share.fits && recompute_share.step < hurried->step;
-    bl__candidate_cleanup(better ? hurried : &recompute_share);
-    *hurried = better ? recompute_share : *hurried;
+    bl_plan_candidate_t longer = bl__candidate_choice(hurried);
+    bl_status_t status = bl__explore_further(s, &longer);
+    const bool better = status == BL_OK && longer.fits && longer.step < hurried->step;
+    bl__candidate_cleanup(better ? hurried : &longer);
+    *hurried = better ? longer : *hurried;
     s->status = status == BL_EXHAUSTED ? status : s->status;
   }
   rank(s->plan);

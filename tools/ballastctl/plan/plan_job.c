@@ -89,7 +89,7 @@ static void set_all_costs(settings_t *settings, const bl_plan_candidate_t *c) {
 static void set_slow_paths(settings_t *settings, const bl_plan_request_t *r, const bl_plan_candidate_t *c) {
   const bool chooses = r->cluster.nodes > 0 && (c->policy == BL_POLICY_CAP || c->policy == BL_POLICY_AUTO);
   bl_nodes_t nodes = {0};
-  const char *overhead = "";
+  const char *separator = "";
   char *text = NULL;
   size_t size;
   if (chooses && bl_nodes_init(&nodes, &r->cluster, c->order, c->stages, c->parallel.tensor) != BL_OK) {
@@ -101,8 +101,8 @@ static void set_slow_paths(settings_t *settings, const bl_plan_request_t *r, con
     for (uint32_t d = s + 1; d < nodes.stages; d++) {
       double longer = bl_nodes_copy(&nodes, s, d);
       if (longer != 1) {
-        fprintf(stream, "%s\"%u-%u=%.6g\"", overhead, s, d, longer);
-        overhead = ", ";
+        fprintf(stream, "%s\"%u-%u=%.6g\"", separator, s, d, longer);
+        separator = ", ";
       }
     }
   }

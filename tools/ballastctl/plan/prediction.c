@@ -19,9 +19,9 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
   }
   // Suggests no nearest name, since a similar name is a different device; lists all instead.
   for (size_t i = 0; i < count; i++) {
-    const char *overhead = i == 0 ? "" : i + 1 < count ? ", " : " and ";
+    const char *separator = i == 0 ? "" : i + 1 < count ? ", " : " and ";
     const size_t used = strlen(known);
-    snprintf(known + used, sizeof known - used, "%s%s", overhead, all[i].name);
+    snprintf(known + used, sizeof known - used, "%s%s", separator, all[i].name);
   }
   return bl_error_set(err, BL_INVALID, "--hardware %s: no such device is built in; %s are", name, known);
 }

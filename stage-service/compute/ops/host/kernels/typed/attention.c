@@ -64,10 +64,10 @@ static inline size_t query_of(const bl__head_t *head, size_t i, size_t r) {
 }
 
 // A tile of queries and a tile of keys that are multiplied. whole: every row sees every key.
-typedef struct peer_probe {
+typedef struct tile_pair {
   size_t i, j, rows, keys;
   bool whole;
-} rendezvous_t;
+} tile_pair_t;
 
 // The part of them that is computed: `rows` rows from `row` on, and keys [first, keys); `first` begins a group of
 // BL_HEAD_ALIGN. If every row sees every key, it is everything. Otherwise it is a group of BL_HEAD_ALIGN rows with the
@@ -82,9 +82,9 @@ static inline size_t hidden_of(const bl__head_t *head, size_t i, size_t j, size_
   return head->window == 0 || end <= head->window ? 0 : bl_min_u64(end - head->window, keys);
 }
 
-static inline rendezvous_t rendezvous_of(const bl__head_t *head, size_t i, size_t j) {
+static inline tile_pair_t tile_pair_of(const bl__head_t *head, size_t i, size_t j) {
   const size_t rows = bl_min_u64(BL_TILE, head->seq - i * BL_TILE), keys = bl_min_u64(BL_TILE, head->seq - j * BL_TILE);
-  return (rendezvous_t){i, j, rows, keys, i != j && hidden_of(head, i, j, rows - 1, keys) == 0};
+  return (tile_pair_t){i, j, rows, keys, i != j && hidden_of(head, i, j, rows - 1, keys) == 0};
 }
 
 // Tile i of queries is multiplied with tiles [first_tile, i] of keys, and tile j of keys with tiles [j, last_tile] of
@@ -99,11 +99,11 @@ static inline size_t last_tile(const bl__head_t *head, size_t j) {
   return head->window == 0 ? last : bl_min_u64(last, ((j + 1) * BL_TILE + head->window - 2) / BL_TILE);
 }
 
-static inline size_t pieces_of(const rendezvous_t *m) {
+static inline size_t pieces_of(const tile_pair_t *m) {
   return m->whole ? 1 : padded(m->rows) / BL_HEAD_ALIGN;
 }
 
-static inline piece_t piece_of(const bl__head_t *head, const rendezvous_t *m, size_t n) {
+static inline piece_t piece_of(const bl__head_t *head, const tile_pair_t *m, size_t n) {
   if (m->whole) {
     return (piece_t){0, m->rows, 0, m->keys};
   }
@@ -204,7 +204,7 @@ static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *
     memset(output, 0, rows * head->width * sizeof(float));
   }
   for (size_t j = first_tile(head, i); j <= i; j++) {
-    const rendezvous_t m = rendezvous_of(head, i, j);
+    const tile_pair_t m = tile_pair_of(head, i, j);
     for (size_t n = 0; n < pieces_of(&m); n++) {
       const piece_t piece = piece_of(head, &m, n);
       scores_of(head, i, j, piece, scores, BL_TILE);
@@ -323,7 +323,7 @@ static void cap_slopes(const bl__head_t *head, piece_t piece, const float *score
 }
 
 // P of one piece, as stored. The slopes of a cap (NULL: no cap) need the scores, which are recomputed.
-static void probabilities_stored(const bl__head_t *head, const rendezvous_t *m, piece_t piece,
+static void probabilities_stored(const bl__head_t *head, const tile_pair_t *m, piece_t piece,
                                  const bl__element_t *probabilities, float *p, float *slopes) {
   for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
     const size_t query = query_of(head, m->i, r);
@@ -344,8 +344,8 @@ static void probabilities_stored(const bl__head_t *head, const rendezvous_t *m, 
 }
 
 // P of one piece, recomputed from scores and log-sum-exp; slopes as above.
-static void probabilities_again(const bl__head_t *head, const rendezvous_t *m, piece_t piece, const float *lse,
-                                float *p, float *slopes) {
+static void probabilities_again(const bl__head_t *head, const tile_pair_t *m, piece_t piece, const float *lse, float *p,
+                                float *slopes) {
   scores_of(head, m->i, m->j, piece, p, BL_TILE);
   if (slopes) {
     cap_slopes(head, piece, p, slopes);
@@ -371,7 +371,7 @@ static void probabilities_again(const bl__head_t *head, const rendezvous_t *m, p
 }
 
 // Adds the gradients from one piece of tiles (i, j). p, slopes (NULL: no cap) and ds are scratch tiles.
-static void backward_piece(const bl__head_t *head, const rendezvous_t *m, piece_t piece, const float *datt,
+static void backward_piece(const bl__head_t *head, const tile_pair_t *m, piece_t piece, const float *datt,
                            const float *deltas, const float *p, const float *slopes, float *ds, float *dq, float *dk,
                            float *dv) {
   const size_t width = head->width, row = m->i * BL_TILE + piece.row, key = m->j * BL_TILE + piece.first;
@@ -427,7 +427,7 @@ void BL_KERNEL(attention_backward)(const bl__head_t *head, const float *datt, co
   memset(dq + first * BL_TILE * head->width, 0, (tiles - first) * BL_TILE * head->width * sizeof(float));
   for (size_t j = 0; j < tiles; j++) {
     for (size_t i = bl_max_u64(j, first); i <= last_tile(head, j); i++) {
-      const rendezvous_t m = rendezvous_of(head, i, j);
+      const tile_pair_t m = tile_pair_of(head, i, j);
       for (size_t n = 0; n < pieces_of(&m); n++) {
         const piece_t piece = piece_of(head, &m, n);
         if (probabilities) {
