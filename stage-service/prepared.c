@@ -79,7 +79,7 @@ static bl_status_t open_stores(bl_engine_t *engine, bl_store_parking_options_t *
   return open_way(options, request, ahead, parking, err);
 }
 
-static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const bl_holdings_t *holdings,
+static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const bl_device_slots_t *device_slots,
                            const bl_executor_plan_request_t *request, bl_reserving_t *ahead,
                            struct bl_client_runtime *runtime, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
@@ -106,7 +106,7 @@ static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const b
                                         .stage = engine->stage,
                                         .rank = engine->rank,
                                         .host_planes = hosts->planes,
-                                        .holdings = holdings,
+                                        .device_slots = device_slots,
                                         .stores = stores,
                                         .evict_bytes = evict_bytes,
                                         .own_slots = prepared->own_slots,
@@ -134,16 +134,16 @@ static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const b
 // Takes slots and store slots for a plan that trains.
 static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_executor_plan_request_t *request,
                         bl_reserving_t *ahead, struct bl_client_runtime *runtime, bl_error_t *err) {
-  bl_holdings_t holdings;
-  bl_status_t status = bl_holdings_init(&holdings, prepared->plan->schedule, err);
+  bl_device_slots_t device_slots;
+  bl_status_t status = bl_device_slots_init(&device_slots, prepared->plan->schedule, err);
   if (status != BL_OK) {
     return status;
   }
   const uint32_t before = engine->slots.count;
-  prepared->own_slots = holdings.own[engine->stage];
+  prepared->own_slots = device_slots.own[engine->stage];
   status = bl_engine_hold_edges(engine, prepared->plan->stage.edges, err);
-  if (status == BL_OK && holdings.evicted[engine->stage] > 0) {
-    status = reserve(prepared, engine, &holdings, request, ahead, runtime, err);
+  if (status == BL_OK && device_slots.evicted[engine->stage] > 0) {
+    status = reserve(prepared, engine, &device_slots, request, ahead, runtime, err);
   }
   if (status == BL_OK) { // stores may also have created communicators
     const bool takes = prepared->own_slots > before && !engine->device->whole_ranges;
@@ -162,7 +162,7 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
       bl_log(BL_LOG_ERROR, "slots of a plan that was refused are kept: %s", ignored.text);
     }
   }
-  bl_holdings_cleanup(&holdings);
+  bl_device_slots_cleanup(&device_slots);
   return status;
 }
 

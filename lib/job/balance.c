@@ -205,10 +205,10 @@ bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *t
   made.schedule = made.balanced != NULL ? made.balanced : bl_training_order(training, false);
   made.order = training->other == NULL ? "" : bl_policy_pools(policy->kind) ? "for balancing" : "for none";
   if (status == BL_OK) {
-    status = bl_holdings_init(&made.holdings, made.schedule, err);
+    status = bl_device_slots_init(&made.device_slots, made.schedule, err);
   }
   if (status == BL_OK && training->budget != UINT32_MAX) {
-    status = bl_holdings_check(&made.holdings, training->budget, err);
+    status = bl_device_slots_check(&made.device_slots, training->budget, err);
   }
   if (status != BL_OK) {
     bl_balance_plan_cleanup(&made);
@@ -220,6 +220,6 @@ bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *t
 
 void bl_balance_plan_cleanup(bl_balance_plan_t *plan) {
   bl_schedule_destroy(plan->balanced);
-  bl_holdings_cleanup(&plan->holdings);
+  bl_device_slots_cleanup(&plan->device_slots);
   *plan = (bl_balance_plan_t){0};
 }

@@ -5,7 +5,7 @@
 //   bl_policy_t policy = bl_policy_of_job(&job);
 //   bl_balance_plan_t plan;
 //   if (bl_balance_plan_init(&plan, &training, &policy, &err) == BL_OK) {
-//     ... plan.schedule, plan.holdings.own[stage], plan.holdings.lent[device] ...
+//     ... plan.schedule, plan.device_slots.own[stage], plan.device_slots.lent[device] ...
 //     bl_balance_plan_cleanup(&plan);
 //   }
 //
@@ -20,7 +20,7 @@
 #include "job/training.h"
 #include "policy/policy.h"
 #include "schedule/balance/balance.h"
-#include "schedule/balance/holdings.h"
+#include "schedule/balance/device_slots.h"
 
 bl_policy_t bl_policy_of_job(const bl_job_t *job);
 // Resolves an auto that has not chosen to what it uses while nothing is measured: none if that fits the devices or
@@ -44,7 +44,7 @@ typedef struct bl_balance_plan {
   const bl_schedule_t *schedule; // an order of the training, or `balanced`
   bl_schedule_t *balanced;       // NULL: nothing is parked and nothing is dropped
   const char *order;             // which of two orders it has: "for balancing", "for none"; "": there is one
-  bl_holdings_t holdings;
+  bl_device_slots_t device_slots;
 } bl_balance_plan_t;
 
 // The training must outlive the plan. BL_EXHAUSTED: the cap is too small; names stage and operation, and the smallest

@@ -91,7 +91,7 @@ bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *p
     stage_bytes_t stage;
     status = count_stage(training, s, &stage, err);
     if (status == BL_OK) {
-      uint64_t slots = plan->holdings.own[s] * training->stages[s].slot_bytes;
+      uint64_t slots = plan->device_slots.own[s] * training->stages[s].slot_bytes;
       most.stage_bytes =
           bl_max_u64(most.stage_bytes, stage.kept + stage.shard + slots + edges[s] * stage.edge + stage.workspace);
       most.shard_bytes = bl_max_u64(most.shard_bytes, stage.shard);
@@ -104,7 +104,7 @@ bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *p
   }
   block = (block + BL_PODS_GRANULE_BYTES - 1) / BL_PODS_GRANULE_BYTES * BL_PODS_GRANULE_BYTES;
   for (uint32_t d = 0; d < stages; d++) {
-    most.capacity_bytes = bl_max_u64(most.capacity_bytes, plan->holdings.lent[d] * block);
+    most.capacity_bytes = bl_max_u64(most.capacity_bytes, plan->device_slots.lent[d] * block);
   }
   most.stage_bytes += BL_PODS_STAGE_OVERHEAD_BYTES;
   most.store_bytes = most.capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES;

@@ -194,7 +194,7 @@ static void advise_host(const bl_training_t *training, const bl_policy_t *policy
     return;
   }
   for (uint32_t h = 0; h < training->hosts.count; h++) {
-    const uint64_t slots = bl_holdings_lent(&plan.holdings, training->stage_count + h);
+    const uint64_t slots = bl_device_slots_lent(&plan.device_slots, training->stage_count + h);
     most = slots > most ? slots : most;
   }
   bl_balance_plan_cleanup(&plan);

@@ -25,7 +25,8 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
 // Whether the order is searched, with the costs and limits that it is given, or known from the shape alone.
 #define SEARCHED true
 #define FIXED    false
-// X(name, summary, default chunks, default slices, placement, splits, searched, why it is not planned, chunks rule, default
+// X(name, summary, default chunks, default slices, placement, splits, searched, why it is not planned, chunks rule,
+// default
 //   memory in p, generator)
 #define SCHEDULE_TABLE(X)                                                                                              \
   X("gpipe", "all forwards, then all backwards", 1, 1, LOOPED, false, FIXED, NULL, CHUNKS_ANY, 0, bl__generate_gpipe)  \
@@ -138,9 +139,9 @@ static bl_status_t check_memory(const bl_schedule_request_t *request, bl_error_t
 // Blocks that are kept from F on, of one micro-batch at a time, are the fewest slots that work.
 static bl_status_t check_recomputation(const bl_schedule_request_t *request, const bl_schedule_t *shape,
                                        bl_error_t *err) {
-  const bl__again_t again = bl__again_of(request, shape);
-  const uint32_t kept = again.chunks > 0 ? shape->chunks - again.chunks : 0;
-  if (again.slots > 0 && again.slots < kept) {
+  const bl__recompute_options_t recompute = bl__recompute_options_of(request, shape);
+  const uint32_t kept = recompute.chunks > 0 ? shape->chunks - recompute.chunks : 0;
+  if (recompute.slots > 0 && recompute.slots < kept) {
     return bl_error_set(err, BL_INVALID, "slots: must be at least %g where %u of %u chunks keep their blocks, is %g",
                         kept * bl_schedule_block_weight(shape), kept, shape->chunks, request->slots);
   }
@@ -177,8 +178,8 @@ static bl_schedule_request_t with_defaults(const bl_schedule_request_t *request,
   return full;
 }
 
-// Over slices: the order of as many micro-batches as there are slices, put off (sliced.c). A limit of memory that was given
-// holds for what is kept in the end; the schedule's own is that of its order.
+// Over slices: the order of as many micro-batches as there are slices, put off (sliced.c). A limit of memory that was
+// given holds for what is kept in the end; the schedule's own is that of its order.
 static bl_status_t generate_units(bl__generator_t *generate, const bl_schedule_request_t *of_units, uint32_t slices,
                                   bl_schedule_t *schedule, bl_error_t *err) {
   bl_schedule_request_t request = *of_units;
@@ -209,8 +210,8 @@ static double limit_of_units(double memory, uint32_t slices) {
 #define UNITS_EFFORT 0.25
 #define CUT_EFFORT   0.5
 
-// What was the best order of units need not be the best of slices, whose backwards were put off: searched once more, within what
-// every stage keeps of it, and where it recomputes in no more slots.
+// What was the best order of units need not be the best of slices, whose backwards were put off: searched once more,
+// within what every stage keeps of it, and where it recomputes in no more slots.
 static bl_status_t improve_cut(const bl_schedule_request_t *full, bl_schedule_t *schedule) {
   bl_schedule_request_t request = *full;
   bl_schedule_t *cut;
@@ -223,7 +224,8 @@ static bl_status_t improve_cut(const bl_schedule_request_t *full, bl_schedule_t 
   }
   request.effort *= CUT_EFFORT;
   if (request.recompute && request.slots == 0) {
-    request.slots = bl__filled_most(schedule, bl__again_of(full, schedule)) * bl_schedule_block_weight(schedule);
+    request.slots =
+        bl__filled_most(schedule, bl__recompute_options_of(full, schedule)) * bl_schedule_block_weight(schedule);
   }
   status = bl_schedule_copy_lists(schedule, cut);
   if (status == BL_OK) {
@@ -322,19 +324,19 @@ static bl_status_t least_end(const bl_schedule_request_t *request, const bl_sche
   if (strcmp(made->name, "adaptive") == 0 && !request->keep_placement) {
     return bl__adaptive_bound(request, costs, made, bound);
   }
-  return bl__bound_within(made, costs, NULL, bl__again_of(request, made), bound);
+  return bl__bound_within(made, costs, NULL, bl__recompute_options_of(request, made), bound);
 }
 
-// An order that was found without R is taken where it ends earlier with it all the same: both searches are cut short. There is
-// none where the other one ends as early as any can. Large schedules have less to gain and no time for that.
+// An order that was found without R is taken where it ends earlier with it all the same: both searches are cut short.
+// There is none where the other one ends as early as any can. Large schedules have less to gain and no time for that.
 static bl_status_t try_without(const bl_schedule_request_t *request, bl_schedule_t **made) {
   const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;
   bl_schedule_request_t plain = *request;
   bl_schedule_t *other;
   double ends[2], bound;
   plain.recompute = false;
-  const bl__again_t again = bl__again_of(request, *made);
-  bl_status_t status = bl__dispatch_end(*made, costs, again, &ends[0]);
+  const bl__recompute_options_t recompute = bl__recompute_options_of(request, *made);
+  bl_status_t status = bl__dispatch_end(*made, costs, recompute, &ends[0]);
   if (status == BL_OK) {
     status = least_end(request, *made, costs, &bound);
   }
@@ -345,8 +347,8 @@ static bl_status_t try_without(const bl_schedule_request_t *request, bl_schedule
   if (status != BL_OK) {
     return status;
   }
-  status = bl__dispatch_end(other, costs, again, &ends[1]);
-  bool fits = again.slots == 0 || bl__filled_most(other, again) <= again.slots;
+  status = bl__dispatch_end(other, costs, recompute, &ends[1]);
+  bool fits = recompute.slots == 0 || bl__filled_most(other, recompute) <= recompute.slots;
   bool better = status == BL_OK && fits && ends[1] < ends[0] * (1 - 1e-12);
   bl_schedule_destroy(better ? *made : other);
   *made = better ? other : *made;
@@ -442,7 +444,8 @@ bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batche
   memcpy(made->stage_of, like->stage_of, made->virtual_stages * sizeof like->stage_of[0]);
   made->forward_only = true;
   made->slices = like->slices;
-  // By groups of p micro-batches, or slices, so that with several chunks a stage no stage waits for a whole round of the model.
+  // By groups of p micro-batches, or slices, so that with several chunks a stage no stage waits for a whole round of
+  // the model.
   const uint32_t units = micro_batches * made->slices;
   for (uint32_t group = 0; group < units; group += made->stages) {
     for (uint32_t s = 0; s < made->virtual_stages; s++) {

@@ -86,21 +86,21 @@ static bl_status_t simulate(const weighing_t *w, const bl_schedule_t *schedule, 
 // The schedule after an option is applied.
 typedef struct made {
   bl_schedule_t *schedule;
-  uint32_t *parked, *again; // [stages] parked blocks and recomputed blocks
+  uint32_t *parked, *recomputed; // [stages] parked blocks and recomputed blocks
 } made_t;
 
 static void unmake(made_t *made) {
   bl_schedule_destroy(made->schedule);
   free(made->parked);
-  free(made->again);
+  free(made->recomputed);
 }
 
 static bl_status_t make_drop(const weighing_t *w, made_t *made, bl_error_t *err) {
   const bl_schedule_t *schedule = w->request->schedule;
   made->parked = calloc(schedule->stages, sizeof *made->parked);
-  made->again = calloc(schedule->stages, sizeof *made->again);
-  bl_status_t status = made->parked != NULL && made->again != NULL
-                           ? bl_schedule_drop(schedule, w->request->budget, &made->schedule, made->again, err)
+  made->recomputed = calloc(schedule->stages, sizeof *made->recomputed);
+  bl_status_t status = made->parked != NULL && made->recomputed != NULL
+                           ? bl_schedule_drop(schedule, w->request->budget, &made->schedule, made->recomputed, err)
                            : bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
   if (status != BL_OK) {
     unmake(made);
@@ -132,7 +132,7 @@ static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option
   bl_balance_result_t result;
   bl_status_t status = bl_balance_within(order_of(request, option->kind), &cap, &result, err);
   if (status == BL_OK) {
-    *made = (made_t){.schedule = result.schedule, .parked = result.evictions, .again = result.dropped};
+    *made = (made_t){.schedule = result.schedule, .parked = result.evictions, .recomputed = result.dropped};
     result.schedule = NULL;
     result.evictions = result.dropped = NULL;
     bl_balance_result_cleanup(&result);
@@ -163,7 +163,7 @@ static void count_blocks(const weighing_t *w, const made_t *made, bl_automatic_o
   option->evictions = option->dropped = 0;
   for (uint32_t s = 0; made->schedule != NULL && s < w->request->schedule->stages; s++) {
     option->evictions += made->parked[s];
-    option->dropped += made->again[s];
+    option->dropped += made->recomputed[s];
   }
 }
 
@@ -308,7 +308,7 @@ static void explain_mix(const weighing_t *w, uint32_t s, const made_t *made, cha
   snprintf(text, BL_AUTOMATIC_REASON,
            "parks %u of its blocks and recomputes %u: %u are needed, %u fit; a copy takes %.3g ms at %.3g MB/s, a "
            "forward %.3g ms, recomputing a block %.3g ms: it parks what hides and fits at a store",
-           made->parked[s], made->again[s], w->needed[s], request->budget, 1e3 * w->paths[s],
+           made->parked[s], made->recomputed[s], w->needed[s], request->budget, 1e3 * w->paths[s],
            1e-6 * request->path_rates[s], 1e3 * forward_of(request, s), 1e3 * recompute_of(request, s));
 }
 
@@ -335,10 +335,10 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
   if (status == BL_OK) {
     for (uint32_t s = 0; s < found->stages; s++) {
       double waited = result.stalls[s][BL_STALL_LOAD] + result.stalls[s][BL_STALL_SLOT];
-      if (stays || made.parked[s] + made.again[s] == 0) {
+      if (stays || made.parked[s] + made.recomputed[s] == 0) {
         explain_still(w, s, found->reasons[s]);
       } else if (best->kind == BL_POLICY_DROP) {
-        explain_drop(w, s, made.again[s], found->reasons[s]);
+        explain_drop(w, s, made.recomputed[s], found->reasons[s]);
       } else if (best->kind == BL_POLICY_MIX) {
         explain_mix(w, s, &made, found->reasons[s]);
       } else {
@@ -441,7 +441,7 @@ bl_status_t bl_automatic_decide(const bl_automatic_request_t *request, bl_automa
 bl_status_t bl_automatic_foresee(const bl_automatic_request_t *request, const bl_automatic_option_t *start,
                                  bl_automatic_start_t *found, bl_error_t *err) {
   weighing_t w;
-  bl_automatic_option_t parked = *start, again = {.kind = BL_POLICY_DROP};
+  bl_automatic_option_t parked = *start, recomputed = {.kind = BL_POLICY_DROP};
   bl_status_t status = prepare(request, &w, err);
   if (status == BL_OK) {
     status = bl_costs_check(request->costs, request->schedule->virtual_stages, err);
@@ -450,14 +450,14 @@ bl_status_t bl_automatic_foresee(const bl_automatic_request_t *request, const bl
     status = weigh_one(&w, &parked, err);
   }
   if (status == BL_OK) {
-    status = weigh_one(&w, &again, err);
+    status = weigh_one(&w, &recomputed, err);
   }
   finish(&w);
   if (status == BL_OK) {
-    *found =
-        (bl_automatic_start_t){.parked = parked.fits ? parked.step : 0,
-                               .again = again.fits ? again.step : 0,
-                               .slow = parked.fits && again.fits && parked.step > BL_AUTOMATIC_SLOWER * again.step};
+    *found = (bl_automatic_start_t){.parked = parked.fits ? parked.step : 0,
+                                    .recomputed = recomputed.fits ? recomputed.step : 0,
+                                    .slow = parked.fits && recomputed.fits &&
+                                            parked.step > BL_AUTOMATIC_SLOWER * recomputed.step};
   }
   return status;
 }

@@ -92,7 +92,7 @@ BL_MUST_USE bl_status_t bl_automatic_decide(const bl_automatic_request_t *reques
 // The prediction for `start`, an option that parks blocks, before its steps are measured. It is based on the times of
 // one block per stage.
 typedef struct bl_automatic_start {
-  double parked, again; // seconds of a step with parking and with recomputation; 0: does not fit
+  double parked, recomputed; // seconds of a step with parking and with recomputation; 0: does not fit
   bool slow; // `parked` is above BL_AUTOMATIC_SLOWER times `again`, so that measuring such steps costs too much
 } bl_automatic_start_t;
 // Ignores `in_force`, `measured` and `measurements`. Fails as bl_automatic_decide does with bad costs and rates.

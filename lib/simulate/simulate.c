@@ -196,7 +196,8 @@ static bool allocate_replicas(const bl_schedule_t *schedule, const bl_machine_t 
   return true;
 }
 
-// Returns the maximum number of blocks of a stage at its host store, if copies run in list order (balance/holdings.h).
+// Returns the maximum number of blocks of a stage at its host store, if copies run in list order
+// (balance/device_slots.h).
 static uint32_t count_rooms(const bl_schedule_t *schedule, uint32_t stage) {
   uint32_t away = 0, most = 0;
   for (size_t i = 0; i < schedule->lists[stage].count; i++) {

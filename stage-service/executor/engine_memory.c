@@ -197,7 +197,7 @@ static bl_status_t own_slots(const bl_engine_t *engine, uint32_t *own, bl_error_
   bl_balance_plan_t plan;
   bl_status_t status = bl_balance_plan_init(&plan, &engine->training, &policy, err);
   if (status == BL_OK) {
-    *own = plan.holdings.own[engine->stage];
+    *own = plan.device_slots.own[engine->stage];
     bl_balance_plan_cleanup(&plan);
   }
   return status;

@@ -374,16 +374,17 @@ bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t 
 // Returns the memory that all stages together reserve at a store: the first one that opens a session creates it.
 static uint64_t arena_bytes(const bl_store_parking_options_t *options, uint32_t store) {
   uint64_t bytes = 0;
-  for (uint32_t s = 0; s < options->holdings->devices; s++) {
-    bytes += bl_holdings_reserved(options->holdings, s, store) * bl_align_up(options->evict_bytes[s], GRANULE_BYTES);
+  for (uint32_t s = 0; s < options->device_slots->devices; s++) {
+    bytes +=
+        bl_device_slots_reserved(options->device_slots, s, store) * bl_align_up(options->evict_bytes[s], GRANULE_BYTES);
   }
-  return store < options->holdings->devices ? bytes : bytes * options->host_planes;
+  return store < options->device_slots->devices ? bytes : bytes * options->host_planes;
 }
 
 // Returns the size of the largest block that any stage parks.
 static uint64_t unit_bytes(const bl_store_parking_options_t *options) {
   uint64_t most = 0;
-  for (uint32_t s = 0; s < options->holdings->devices; s++) {
+  for (uint32_t s = 0; s < options->device_slots->devices; s++) {
     most = options->evict_bytes[s] > most ? options->evict_bytes[s] : most;
   }
   return most;
@@ -392,16 +393,16 @@ static uint64_t unit_bytes(const bl_store_parking_options_t *options) {
 static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_options_t *options, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t d = 0; d < self->stores && status == BL_OK; d++) {
-    bl_acceptor_options_t acceptor = {.of_host = d >= options->holdings->devices,
+    bl_acceptor_options_t acceptor = {.of_host = d >= options->device_slots->devices,
                                       .plan = options->plan,
-                                      .stage = d < options->holdings->devices ? options->stage : options->rank,
+                                      .stage = d < options->device_slots->devices ? options->stage : options->rank,
                                       .regions = self->regions,
                                       .region_count = self->region_count,
-                                      .store_slots = bl_holdings_reserved(options->holdings, options->stage, d),
+                                      .store_slots = bl_device_slots_reserved(options->device_slots, options->stage, d),
                                       .room_bytes = options->evict_bytes[options->stage],
                                       .arena_bytes = arena_bytes(options, d),
                                       .bytes_per_second =
-                                          d < options->holdings->devices ? options->bytes_per_second : 0,
+                                          d < options->device_slots->devices ? options->bytes_per_second : 0,
                                       .path = options->path,
                                       .region_device = options->device,
                                       .nccl = options->nccl,
@@ -508,8 +509,8 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   }
   bl__acceptors_init(&made->shared, destroy, made);
   made->seam = (bl_parking_t){.ops = &ops, .timeout_ns = TIMEOUT_NS, .device_memory = options->device != NULL};
-  made->stages = options->holdings->devices;
-  made->stores = options->holdings->stores;
+  made->stages = options->device_slots->devices;
+  made->stores = options->device_slots->stores;
   made->virtual_stages = options->virtual_stages;
   made->micro_batches = options->micro_batches;
   made->own_slots = options->own_slots;

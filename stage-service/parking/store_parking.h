@@ -26,23 +26,23 @@
 #include "datapath/path.h"
 #include "device/segments.h"
 #include "executor/parking.h"
-#include "schedule/balance/holdings.h"
+#include "schedule/balance/device_slots.h"
 
 typedef struct bl_store_parking bl_store_parking_t;
 
 typedef struct bl_store_parking_options {
-  const char *job;               // its name
-  uint64_t plan;                 // its version
-  uint32_t stage;                // this one
-  uint32_t rank;                 // rank of this process in the run, by which stores that several planes use know it
-  uint32_t host_planes;          // planes that share a host store
-  const bl_holdings_t *holdings; // of the plan
-  const char *const *stores;     // [holdings->stores] addresses of the stores that this stage uses
-  const uint64_t *evict_bytes;   // [holdings->devices] largest block that each stage evicts
-  const bl_segments_t *slots;    // of this stage: blocks are evicted from them
-  bl_device_t *device;           // device of the slots, if the CPU cannot reach them; NULL: the host
-  uint32_t own_slots;            // number of them that the plan uses
-  uint32_t slots_there;          // number of those that exist now; bl_store_parking_extend adds the rest
+  const char *job;      // its name
+  uint64_t plan;        // its version
+  uint32_t stage;       // this one
+  uint32_t rank;        // rank of this process in the run, by which stores that several planes use know it
+  uint32_t host_planes; // planes that share a host store
+  const bl_device_slots_t *device_slots; // of the plan
+  const char *const *stores;             // [device_slots->stores] addresses of the stores that this stage uses
+  const uint64_t *evict_bytes;           // [device_slots->devices] largest block that each stage evicts
+  const bl_segments_t *slots;            // of this stage: blocks are evicted from them
+  bl_device_t *device;                   // device of the slots, if the CPU cannot reach them; NULL: the host
+  uint32_t own_slots;                    // number of them that the plan uses
+  uint32_t slots_there;                  // number of those that exist now; bl_store_parking_extend adds the rest
   uint32_t virtual_stages, micro_batches;
   uint64_t bytes_per_second; // of every path to a device; 0: unlimited. A host store limits its own link
   bl_client_path_t path;

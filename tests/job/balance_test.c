@@ -36,9 +36,9 @@ static void expect(const char *sets, const uint32_t own[4], const uint32_t lent[
     fail_msg("%s: %s", sets, err.text);
   }
   for (uint32_t d = 0; d < 4; d++) {
-    if (plan.holdings.own[d] != own[d] || plan.holdings.lent[d] != lent[d]) {
-      fail_msg("%s: device %u has %u own and %u lent slots, expected %u and %u", sets, d, plan.holdings.own[d],
-               plan.holdings.lent[d], own[d], lent[d]);
+    if (plan.device_slots.own[d] != own[d] || plan.device_slots.lent[d] != lent[d]) {
+      fail_msg("%s: device %u has %u own and %u lent slots, expected %u and %u", sets, d, plan.device_slots.own[d],
+               plan.device_slots.lent[d], own[d], lent[d]);
     }
   }
   bl_balance_plan_cleanup(&plan);
@@ -103,9 +103,9 @@ static void hosts_hold_what_leaves(void **state) {
     if (plan_of(sets, &training, &plan, &err) != BL_OK) {
       fail_msg("%s: %s", sets, err.text);
     }
-    assert_memory_equal(plan.holdings.own, cases[i].own, sizeof cases[i].own);
-    assert_memory_equal(plan.holdings.lent, cases[i].lent, sizeof cases[i].lent);
-    assert_int_equal(bl_holdings_lent(&plan.holdings, 4), cases[i].host);
+    assert_memory_equal(plan.device_slots.own, cases[i].own, sizeof cases[i].own);
+    assert_memory_equal(plan.device_slots.lent, cases[i].lent, sizeof cases[i].lent);
+    assert_int_equal(bl_device_slots_lent(&plan.device_slots, 4), cases[i].host);
     bl_balance_plan_cleanup(&plan);
     bl_training_cleanup(&training);
   }
@@ -156,8 +156,8 @@ static void auto_begins_with_one_block(void **state) {
     assert_int_equal(bl_balance_plan_init(&plan, &training, &policy, &err), BL_OK);
     uint32_t evicted = 0;
     for (uint32_t s = 0; s < 4; s++) {
-      evicted += plan.holdings.evicted[s];
-      assert_true(plan.holdings.own[s] + plan.holdings.lent[s] <= training.budget);
+      evicted += plan.device_slots.evicted[s];
+      assert_true(plan.device_slots.own[s] + plan.device_slots.lent[s] <= training.budget);
     }
     assert_int_equal(evicted, cases[i].evicted);
     bl_balance_plan_cleanup(&plan);
@@ -180,13 +180,13 @@ static void a_budget_in_bytes_counts_slots(void **state) {
            (unsigned long long)(4 * bytes - 1));
   assert_int_equal(plan_of(sets, &training, &plan, &err), BL_OK);
   assert_int_equal(training.budget, 3);
-  assert_int_equal(plan.holdings.own[0], 3);
+  assert_int_equal(plan.device_slots.own[0], 3);
   bl_balance_plan_cleanup(&plan);
   bl_training_cleanup(&training);
 }
 
-// Of a schedule that is made for balancing a run has two orders: every policy has the one that a job has which begins with
-// it, whatever the run began with, and what is searched within memory.slots as well.
+// Of a schedule that is made for balancing a run has two orders: every policy has the one that a job has which begins
+// with it, whatever the run began with, and what is searched within memory.slots as well.
 static void check_orders(const char *schedule, const char *cap, size_t count) {
   static const struct {
     const char *policy, *order;
@@ -227,10 +227,10 @@ static void check_orders(const char *schedule, const char *cap, size_t count) {
         fail_msg("%s: '%s', expected '%s'", sets, plan.order, cases[i].order);
       }
       assert_true(same_order(plan.schedule, beginning.schedule));
-      assert_memory_equal(plan.holdings.own, beginning.holdings.own, 4 * sizeof *plan.holdings.own);
-      assert_memory_equal(plan.holdings.lent, beginning.holdings.lent, 4 * sizeof *plan.holdings.lent);
+      assert_memory_equal(plan.device_slots.own, beginning.device_slots.own, 4 * sizeof *plan.device_slots.own);
+      assert_memory_equal(plan.device_slots.lent, beginning.device_slots.lent, 4 * sizeof *plan.device_slots.lent);
       for (uint32_t d = 0; d < 4; d++) {
-        assert_true(plan.holdings.own[d] + plan.holdings.lent[d] <= whole[begins].budget);
+        assert_true(plan.device_slots.own[d] + plan.device_slots.lent[d] <= whole[begins].budget);
       }
       bl_balance_plan_cleanup(&plan);
     }

@@ -3,7 +3,7 @@
 
 #include "base/random.h"
 #include "lease/holder.h"
-#include "schedule/balance/holdings.h"
+#include "schedule/balance/device_slots.h"
 #include "schedule/ir/dependency.h"
 #include "schedule/ir/slots.h"
 #include "schedule/ir/validate.h"
@@ -398,12 +398,12 @@ static bool something_happens(world_t *world) {
 
 // ---- worlds ---------------------------------------------------------------------------------------------------------
 
-static void open_pairs(world_t *world, const bl_holdings_t *holdings) {
+static void open_pairs(world_t *world, const bl_device_slots_t *device_slots) {
   for (uint32_t d = 0; d < world->devices; d++) {
     uint64_t arena = 0, bytes[CROSSING_DEVICES];
     for (uint32_t s = 0; s < world->devices; s++) {
       bytes[s] = GRANULE * (1 + draw(world, 3));
-      arena += bl_holdings_reserved(holdings, s, d) * bytes[s];
+      arena += bl_device_slots_reserved(device_slots, s, d) * bytes[s];
     }
     if (arena == 0) {
       continue;
@@ -418,7 +418,7 @@ static void open_pairs(world_t *world, const bl_holdings_t *holdings) {
                                       .session_flow_bytes = draw(world, 4) * 2 * GRANULE};
     require(world, bl_lease_table_create(&config, 0, &world->tables[d], NULL) == BL_OK, "no table");
     for (uint32_t s = 0; s < world->devices; s++) {
-      const uint32_t slots = bl_holdings_reserved(holdings, s, d);
+      const uint32_t slots = bl_device_slots_reserved(device_slots, s, d);
       if (slots == 0) {
         continue;
       }
@@ -438,10 +438,10 @@ static void open_pairs(world_t *world, const bl_holdings_t *holdings) {
 
 static void open_world(world_t *world) {
   const uint64_t blocks = bl_schedule_block_count(world->schedule);
-  bl_holdings_t holdings;
+  bl_device_slots_t device_slots;
   bl_error_t err = {0};
   if (bl_schedule_validate(world->schedule, NULL, &err) != BL_OK ||
-      bl_holdings_init(&holdings, world->schedule, &err) != BL_OK) {
+      bl_device_slots_init(&device_slots, world->schedule, &err) != BL_OK) {
     fail_msg("seed %" PRIu64 ": %s", world->seed, err.text);
   }
   world->devices = world->schedule->stages;
@@ -463,8 +463,8 @@ static void open_world(world_t *world) {
     world->stage_slots[s] = 1 + (uint32_t)draw(world, most);
     world->store_slots[s] = 1 + (uint32_t)draw(world, most);
   }
-  open_pairs(world, &holdings);
-  bl_holdings_cleanup(&holdings);
+  open_pairs(world, &device_slots);
+  bl_device_slots_cleanup(&device_slots);
 }
 
 static bool is_finished(const world_t *world) {

@@ -18,7 +18,7 @@ typedef struct world {
   bl_memory_account_t account;
   bl_segments_t slots;
   uint32_t own[2], lent[2], reserved[4], evicted[2], dropped[2];
-  bl_holdings_t holdings;
+  bl_device_slots_t device_slots;
   uint64_t evict_bytes[2];
   const char *stores[2];
   uint64_t plan;
@@ -33,13 +33,13 @@ static void begin(world_t *world, fixture_t *fixture) {
                      .reserved = {0, PLANNED, 0, 0},
                      .evict_bytes = {BYTES, BYTES},
                      .stores = {fixture->store.address, fixture->store.address}};
-  world->holdings = (bl_holdings_t){.devices = 2,
-                                    .stores = 2,
-                                    .own = world->own,
-                                    .lent = world->lent,
-                                    .reserved = world->reserved,
-                                    .evicted = world->evicted,
-                                    .dropped = world->dropped};
+  world->device_slots = (bl_device_slots_t){.devices = 2,
+                                            .stores = 2,
+                                            .own = world->own,
+                                            .lent = world->lent,
+                                            .reserved = world->reserved,
+                                            .evicted = world->evicted,
+                                            .dropped = world->dropped};
   bl_memory_plan(&world->account, BL_MEMORY_SLOTS, SLOTS * BYTES);
   must(bl_segments_init(&world->slots, bl_device_host(), &world->account, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, SLOTS,
                         BYTES, &err),
@@ -58,7 +58,7 @@ static bl_store_parking_t *create(world_t *world) {
   bl_error_t err = {0};
   const bl_store_parking_options_t options = {.job = "job",
                                               .plan = ++world->plan,
-                                              .holdings = &world->holdings,
+                                              .device_slots = &world->device_slots,
                                               .stores = world->stores,
                                               .evict_bytes = world->evict_bytes,
                                               .slots = &world->slots,

@@ -37,7 +37,7 @@ typedef struct world {
   bl_segments_t slots;
   uint32_t own[STORES + 1], lent[STORES + 1], reserved[(STORES + 1) * (STORES + 1)], evicted[STORES + 1],
       dropped[STORES + 1];
-  bl_holdings_t holdings;
+  bl_device_slots_t device_slots;
   uint64_t evict_bytes[STORES + 1];
   const char *stores[STORES + 1];
   bl_store_parking_t *parking;
@@ -74,13 +74,13 @@ static void set_up(world_t *world, uint64_t seed) {
     world->stores[d] = "store";
     world->reserved[d] = d == 0 ? 0 : STORE_SLOTS; // by stage 0
   }
-  world->holdings = (bl_holdings_t){.devices = STORES, // the last one is a host store
-                                    .stores = STORES + 1,
-                                    .own = world->own,
-                                    .lent = world->lent,
-                                    .reserved = world->reserved,
-                                    .evicted = world->evicted,
-                                    .dropped = world->dropped};
+  world->device_slots = (bl_device_slots_t){.devices = STORES, // the last one is a host store
+                                            .stores = STORES + 1,
+                                            .own = world->own,
+                                            .lent = world->lent,
+                                            .reserved = world->reserved,
+                                            .evicted = world->evicted,
+                                            .dropped = world->dropped};
   bl_memory_plan(&world->account, BL_MEMORY_SLOTS, SLOTS * BYTES);
   must(bl_segments_init(&world->slots, bl_device_host(), &world->account, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, SLOTS,
                         BYTES, &err),
@@ -101,7 +101,7 @@ static void create(world_t *world, uint64_t bytes_per_second, uint32_t slots_the
                                               .plan = 1,
                                               .rank = 5,
                                               .host_planes = 1,
-                                              .holdings = &world->holdings,
+                                              .device_slots = &world->device_slots,
                                               .stores = world->stores,
                                               .evict_bytes = world->evict_bytes,
                                               .slots = &world->slots,

@@ -124,7 +124,8 @@ static void budgets_hold_on_every_schedule(void **state) {
   assert_in_range(balanced, 10, 1000000);
 }
 
-// Grouped-interleaved, and V's of few micro-batches, whose stages differ by themselves; and zb-h1 where boundaries are slow.
+// Grouped-interleaved, and V's of few micro-batches, whose stages differ by themselves; and zb-h1 where boundaries are
+// slow.
 static void orders_made_for_balancing_come_down_to_the_limit(void **state) {
   (void)state;
   static const struct {
@@ -282,8 +283,8 @@ static void a_full_store_moves_others_to_their_second_choice(void **state) {
   assert_int_equal(result.reserved[2], result.parked_peak[1]);
   assert_true(result.reserved[0] + result.reserved[2] <= 2 && result.reserved[1] > 0);
   assert_int_equal(bl_schedule_validate(result.schedule, NULL, NULL), BL_OK);
-  bl_balance_result_t again;
-  assert_int_equal(bl_balance(result.schedule, &request, &again, &err), BL_INVALID);
+  bl_balance_result_t recompute;
+  assert_int_equal(bl_balance(result.schedule, &request, &recompute, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "evictions already"));
   bl_balance_result_cleanup(&result);
   const uint32_t little[] = {1, 0};
@@ -326,7 +327,8 @@ static void hosts_take_what_devices_do_not(void **state) {
   }
 }
 
-// The host has only what pairs have no room for; the middle stage of an odd number has no pair; every stage has its own.
+// The host has only what pairs have no room for; the middle stage of an odd number has no pair; every stage has its
+// own.
 static void devices_come_before_hosts(void **state) {
   (void)state;
   const uint16_t host_of[] = {0, 0, 1, 1, 1};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies giving blocks up: which ones and where their R stands, that every schedule stays valid, within its slots and
-// free of deadlock down to the fewest slots that work, that plans free the slot of such an F at its end, that CSV carries
-// it, and what is refused.
+// free of deadlock down to the fewest slots that work, that plans free the slot of such an F at its end, that CSV
+// carries it, and what is refused.
 #include "schedule/balance/drop.h"
 
 #include "schedule/csv/csv.h"
@@ -124,13 +124,13 @@ static void plans_free_the_slot_of_its_forward(void **state) {
 
 static void what_cannot_be_is_refused(void **state) {
   (void)state;
-  bl_schedule_t *plain = generate("1f1b", 2, 4), *schedule, *again;
+  bl_schedule_t *plain = generate("1f1b", 2, 4), *schedule, *recompute;
   uint32_t dropped[2];
   bl_error_t err;
   assert_int_equal(bl_schedule_drop(plain, 0, &schedule, dropped, &err), BL_EXHAUSTED);
   assert_non_null(strstr(err.text, "stage 0, operation 0 (0F0): no slot is free among the stage's own 0"));
   assert_int_equal(bl_schedule_drop(plain, 1, &schedule, dropped, &err), BL_OK);
-  assert_int_equal(bl_schedule_drop(schedule, 1, &again, dropped, &err), BL_INVALID);
+  assert_int_equal(bl_schedule_drop(schedule, 1, &recompute, dropped, &err), BL_INVALID);
   bl_schedule_destroy(schedule);
   bl_schedule_destroy(plain);
 }

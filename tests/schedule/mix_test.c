@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies plans in which some blocks are parked and others made again: all that leaves is one or the other, once; slots,
-// stores and buffers hold under every cap and in both modes, for every name; short copies park what stores have room for,
-// long ones nothing; what stores lack in room is made again where parking alone is refused; and what is refused still.
+// Verifies plans in which some blocks are parked and others made again: all that leaves is one or the other, once;
+// slots, stores and buffers hold under every cap and in both modes, for every name; short copies park what stores have
+// room for, long ones nothing; what stores lack in room is made again where parking alone is refused; and what is
+// refused still.
 #include "schedule/balance/balance.h"
 
+#include "schedule/balance/device_slots.h"
 #include "schedule/balance/drop.h"
-#include "schedule/balance/holdings.h"
 #include "schedule/generated.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/recompute.h"
@@ -27,7 +28,7 @@
 static void check_operations(const bl_schedule_t *plain, const bl_balance_result_t *result, uint32_t s) {
   const bl_schedule_t *schedule = result->schedule;
   uint8_t *seen = calloc(bl_schedule_block_count(schedule), 1);
-  uint32_t evicted = 0, loaded = 0, again = 0;
+  uint32_t evicted = 0, loaded = 0, recompute = 0;
   size_t next = 0;
   for (size_t i = 0; i < schedule->lists[s].count; i++) {
     bl_op_t op = schedule->lists[s].ops[i];
@@ -38,7 +39,7 @@ static void check_operations(const bl_schedule_t *plain, const bl_balance_result
     }
     evicted += op.verb == BL_VERB_E;
     loaded += op.verb == BL_VERB_L;
-    again += op.verb == BL_VERB_R;
+    recompute += op.verb == BL_VERB_R;
     if (bl_verb_computes((bl_verb_t)op.verb) && op.verb != BL_VERB_R) {
       assert_memory_equal(&op, &plain->lists[s].ops[next++], sizeof op);
     }
@@ -47,7 +48,7 @@ static void check_operations(const bl_schedule_t *plain, const bl_balance_result
   assert_int_equal(next, plain->lists[s].count);
   assert_int_equal(evicted, result->evictions[s]);
   assert_int_equal(loaded, evicted);
-  assert_int_equal(again, result->dropped[s]);
+  assert_int_equal(recompute, result->dropped[s]);
 }
 
 static void check(const bl_schedule_t *plain, const bl_balance_result_t *result, uint32_t cap) {
@@ -59,19 +60,19 @@ static void check(const bl_schedule_t *plain, const bl_balance_result_t *result,
     fail_msg("%s, cap %u: %s", schedule->name, cap, err.text);
   }
   assert_int_equal(bl_schedule_peak_slots(schedule, peaks), BL_OK);
-  bl_holdings_t holdings;
-  assert_int_equal(bl_holdings_init(&holdings, schedule, &err), BL_OK);
+  bl_device_slots_t device_slots;
+  assert_int_equal(bl_device_slots_init(&device_slots, schedule, &err), BL_OK);
   for (uint32_t s = 0; s < P; s++) {
     check_operations(plain, result, s);
     assert_int_equal(slots[s], peaks[s]);
-    assert_int_equal(holdings.evicted[s], result->evictions[s]);
-    assert_int_equal(holdings.dropped[s], result->dropped[s]);
-    if (holdings.own[s] + holdings.lent[s] > cap) {
-      fail_msg("%s, cap %u, device %u: %u own and %u lent slots", schedule->name, cap, s, holdings.own[s],
-               holdings.lent[s]);
+    assert_int_equal(device_slots.evicted[s], result->evictions[s]);
+    assert_int_equal(device_slots.dropped[s], result->dropped[s]);
+    if (device_slots.own[s] + device_slots.lent[s] > cap) {
+      fail_msg("%s, cap %u, device %u: %u own and %u lent slots", schedule->name, cap, s, device_slots.own[s],
+               device_slots.lent[s]);
     }
   }
-  bl_holdings_cleanup(&holdings);
+  bl_device_slots_cleanup(&device_slots);
 }
 
 static uint32_t sum_of(const uint32_t *values) {
@@ -179,9 +180,9 @@ static void what_has_no_room_is_made_again(void **state) {
   assert_true(sum_of(result.evictions) > 0);
   assert_in_range(sum_of(result.parked_peak), 1, 1);
   assert_int_equal(result.parked_peak[0], 1); // from which most blocks leave
-  uint32_t again[P];
-  assert_int_equal(bl_schedule_drop(plain, 2, &dropped, again, NULL), BL_OK);
-  assert_true(sum_of(result.dropped) < sum_of(again));
+  uint32_t recompute[P];
+  assert_int_equal(bl_schedule_drop(plain, 2, &dropped, recompute, NULL), BL_OK);
+  assert_true(sum_of(result.dropped) < sum_of(recompute));
   bl_schedule_destroy(dropped);
   bl_balance_result_cleanup(&result);
   bl_schedule_destroy(plain);
@@ -204,7 +205,8 @@ static void what_cannot_be_is_refused(void **state) {
   bl_schedule_destroy(plain);
 }
 
-// A machine's host has room for few blocks of its own stages: they give up what is left, those of the other one nothing.
+// A machine's host has room for few blocks of its own stages: they give up what is left, those of the other one
+// nothing.
 static void every_host_is_shared_by_its_own_stages(void **state) {
   (void)state;
   const uint16_t host_of[] = {0, 0, 1, 1};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies full recomputation as a pass: where R stands, that every schedule stays valid and free of deadlock with one
-// slot where the backward is fused, that plans give the slot to R and not to F, that CSV carries it, and what is refused.
+// slot where the backward is fused, that plans give the slot to R and not to F, that CSV carries it, and what is
+// refused.
 #include "schedule/ir/recompute.h"
 
 #include "schedule/csv/csv.h"
@@ -88,14 +89,14 @@ static void plans_give_the_slot_to_r(void **state) {
   bl_stage_plan_t plan;
   bl_error_t err;
   assert_int_equal(bl_stage_plan_init(schedule, 0, (bl_plan_limits_t){.slots = 1, .prefetch = 1}, &plan, &err), BL_OK);
-  const bl_planned_op_t *forward = &plan.ops[0], *again = &plan.ops[2], *backward = &plan.ops[3];
+  const bl_planned_op_t *forward = &plan.ops[0], *recompute = &plan.ops[2], *backward = &plan.ops[3];
   assert_int_equal(forward->slot, BL_NONE);
   assert_int_equal(forward->send_to, 1);
-  assert_int_equal(again->op.verb, BL_VERB_R);
-  assert_int_equal(again->slot, 0);
-  assert_int_equal(again->input, forward->input);
-  assert_int_equal(again->send_to, BL_NONE);
-  assert_int_equal(again->receive, BL_NONE); // it runs while the gradient is on its way
+  assert_int_equal(recompute->op.verb, BL_VERB_R);
+  assert_int_equal(recompute->slot, 0);
+  assert_int_equal(recompute->input, forward->input);
+  assert_int_equal(recompute->send_to, BL_NONE);
+  assert_int_equal(recompute->receive, BL_NONE); // it runs while the gradient is on its way
   assert_int_equal(backward->slot, 0);
   assert_true(backward->releases_slot && backward->receive != BL_NONE);
   bl_stage_plan_cleanup(&plan);
@@ -153,17 +154,17 @@ static void some_chunks_keep_their_blocks(void **state) {
                                      .effort = 0.02};
     bl_schedule_t *schedule;
     bl_error_t err;
-    uint32_t again[2] = {0};
+    uint32_t recompute[2] = {0};
     assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
     assert_int_equal(bl_schedule_validate(schedule, NULL, &err), BL_OK);
     for (uint32_t s = 0; s < 4; s++) {
       for (size_t i = 0; i < schedule->lists[s].count; i++) {
         bl_op_t op = schedule->lists[s].ops[i];
-        again[op.virtual_stage / 4] += op.verb == BL_VERB_R;
+        recompute[op.virtual_stage / 4] += op.verb == BL_VERB_R;
       }
     }
-    assert_int_equal(again[0], 4 * 8);
-    assert_int_equal(again[1], 0);
+    assert_int_equal(recompute[0], 4 * 8);
+    assert_int_equal(recompute[1], 0);
     bl_schedule_destroy(schedule);
     request.recompute_chunks = 3;
     assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_INVALID);

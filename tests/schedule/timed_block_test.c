@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that building blocks in the real times of their operations can run and hold no more than they may, on random
-// shapes, costs and limits; that a step with more micro-batches takes an interval more for each; that blocks known from the
-// paper are among them; and that large schedules are made from them.
+// shapes, costs and limits; that a step with more micro-batches takes an interval more for each; that blocks known from
+// the paper are among them; and that large schedules are made from them.
 #include "schedule/generate/timed_block.h"
 
 #include "base/random.h"
@@ -66,7 +66,7 @@ static double end_of(const bl__timed_blocks_t *blocks, const shape_t *shape, uin
                shape->limits[s]);
     }
   }
-  assert_int_equal(bl__dispatch_end(schedule, &shape->costs, (bl__again_t){0}, &t_end), BL_OK);
+  assert_int_equal(bl__dispatch_end(schedule, &shape->costs, (bl__recompute_options_t){0}, &t_end), BL_OK);
   bl_schedule_destroy(schedule);
   return t_end;
 }
@@ -141,7 +141,7 @@ static void large_schedules_come_from_them(void **state) {
     bl_error_t err;
     double t_end, bound;
     assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
-    assert_int_equal(bl__dispatch_end(schedule, &costs, (bl__again_t){0}, &t_end), BL_OK);
+    assert_int_equal(bl__dispatch_end(schedule, &costs, (bl__recompute_options_t){0}, &t_end), BL_OK);
     assert_int_equal(bl_schedule_lower_bound(schedule, &costs, &bound), BL_OK);
     printf("%g device-micro-batches: %g, bound %g\n", cases[k].memory, t_end, bound);
     if (t_end > cases[k].most * bound) {

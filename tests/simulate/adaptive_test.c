@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the memory-limited search: never slower than 1F1B within 1F1B's memory, whatever stages, micro-batches and
 // costs; on or beyond the frontier of all public records with one copy of the weights, whole sequences and up to two
-// chunks; and beyond them never slower than any other generator within that one's memory. By default a part of each with
-// a part of the search, and a fixed seed (BALLAST_TEST_SEED sets it); BALLAST_SOAK=1 does all.
+// chunks; and beyond them never slower than any other generator within that one's memory. By default a part of each
+// with a part of the search, and a fixed seed (BALLAST_TEST_SEED sets it); BALLAST_SOAK=1 does all.
 #include "reference.h"
 
 #include "base/random.h"
@@ -120,12 +120,12 @@ static void it_is_never_slower_than_1f1b(void **state) {
   }
   add_up(&known);
   compare(&known);
-  drawn_t again = {.p = 3, .m = 7, .boundary = 10, .recompute = true}; // R takes longer than a backward
+  drawn_t recompute = {.p = 3, .m = 7, .boundary = 10, .recompute = true}; // R takes longer than a backward
   for (uint32_t s = 0; s < 6; s++) {
-    again.chunks[s] = (bl_chunk_costs_t){34, 1, 0, 17};
+    recompute.chunks[s] = (bl_chunk_costs_t){34, 1, 0, 17};
   }
-  add_up(&again);
-  compare(&again);
+  add_up(&recompute);
+  compare(&recompute);
   uint64_t key = bl_random_key(test_seed(SEED), "adaptive"), n = 0;
   static const double boundaries[] = {0, 1, 10, 100, 1000}; // beside chunks of 1 to 40
   for (uint32_t k = 0; k < (getenv("BALLAST_SOAK") != NULL ? 20 * DRAWN : DRAWN); k++) {

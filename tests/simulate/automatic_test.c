@@ -232,7 +232,7 @@ static void a_path_that_hides_nothing_is_not_taken(void **state) {
 // Stores have room for one of the three blocks that two slots cannot hold.
 static void what_has_no_room_is_made_again(void **state) {
   (void)state;
-  bl_automatic_t found, again;
+  bl_automatic_t found, recompute;
   decided(0.1, 2, NULL, &found);
   bl_automatic_option_t best = found.options[found.best];
   assert_int_equal(best.kind, BL_POLICY_MIX);
@@ -250,9 +250,9 @@ static void what_has_no_room_is_made_again(void **state) {
   }
   assert_true(parks);
   assert_string_equal(found.reasons[3], "needs 1 of 2 slots: nothing moves");
-  decided(0.1001, 2, &best, &again); // measured again, a little otherwise: the plan stays
-  assert_int_equal(again.options[again.best].copy, best.copy);
-  bl_automatic_cleanup(&again);
+  decided(0.1001, 2, &best, &recompute); // measured again, a little otherwise: the plan stays
+  assert_int_equal(recompute.options[recompute.best].copy, best.copy);
+  bl_automatic_cleanup(&recompute);
   bl_automatic_cleanup(&found);
   decided(40, 2, &best, &found); // now copies hide nowhere
   assert_int_equal(found.options[found.best].kind, BL_POLICY_DROP);
@@ -600,10 +600,10 @@ static void what_is_far_too_slow_is_foreseen(void **state) {
     const bl_automatic_start_t found = foreseen(rows[i].copy, rows[i].budget, &start);
     bl_automatic_t decision;
     decided(rows[i].copy, rows[i].budget, NULL, &decision);
-    assert_true(found.again == decision.options[7].step);
+    assert_true(found.recomputed == decision.options[7].step);
     if ((found.parked > 0) != rows[i].fits || found.slow != rows[i].slow ||
-        (rows[i].fits && found.slow != (found.parked > BL_AUTOMATIC_SLOWER * found.again))) {
-      fail_msg("row %zu: %g s parked, %g s again, slow %d", i, found.parked, found.again, found.slow);
+        (rows[i].fits && found.slow != (found.parked > BL_AUTOMATIC_SLOWER * found.recomputed))) {
+      fail_msg("row %zu: %g s parked, %g s again, slow %d", i, found.parked, found.recomputed, found.slow);
     }
     if (rows[i].kind == BL_POLICY_BPIPE) {
       assert_true(found.parked == (rows[i].fits ? decision.options[1].step : 0));

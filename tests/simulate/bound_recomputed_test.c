@@ -118,7 +118,7 @@ static double optimum(const orders_t *orders, const shape_t *shape, const bl_cos
   }
   const uint64_t step = all > EVERY_MOST ? all / EVERY_MOST | 1 : 1;
   for (uint64_t choice = 0; choice < all; choice += step) {
-    bl_schedule_t *plain, *again;
+    bl_schedule_t *plain, *recompute;
     bl_simulation_t result;
     uint64_t rest = choice;
     assert_int_equal(bl_schedule_create("every", shape->placement, shape->p, shape->chunks, shape->m, &plain, NULL),
@@ -131,14 +131,14 @@ static double optimum(const orders_t *orders, const shape_t *shape, const bl_cos
       }
     }
     if (bl_schedule_validate(plain, NULL, NULL) == BL_OK) {
-      assert_int_equal(bl_schedule_create_like(plain, &again, NULL), BL_OK);
-      assert_int_equal(bl_schedule_copy_lists(plain, again), BL_OK);
-      assert_int_equal(bl_schedule_recompute_chunks(again, chunks, NULL), BL_OK);
-      assert_int_equal(bl_simulate(again, costs, &result, NULL), BL_OK);
+      assert_int_equal(bl_schedule_create_like(plain, &recompute, NULL), BL_OK);
+      assert_int_equal(bl_schedule_copy_lists(plain, recompute), BL_OK);
+      assert_int_equal(bl_schedule_recompute_chunks(recompute, chunks, NULL), BL_OK);
+      assert_int_equal(bl_simulate(recompute, costs, &result, NULL), BL_OK);
       hold_to(plain, costs, chunks, result.t_end, bound);
       best = fmin(best, result.t_end);
       bl_simulation_cleanup(&result);
-      bl_schedule_destroy(again);
+      bl_schedule_destroy(recompute);
     }
     bl_schedule_destroy(plain);
   }
@@ -239,7 +239,8 @@ static void no_search_ends_before_it(void **state) {
   print_message("%zu orders, %zu of them end at the bound of any memory\n", compared, met);
 }
 
-// At unit costs, in 1F1B's memory, it is reached, so that a search stops there: all R's but those of the last virtual stage.
+// At unit costs, in 1F1B's memory, it is reached, so that a search stops there: all R's but those of the last virtual
+// stage.
 static void searches_reach_it(void **state) {
   (void)state;
   static const struct {

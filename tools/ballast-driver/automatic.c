@@ -16,10 +16,10 @@ static const bl_policy_record_t *current_of(const bl_driver_t *driver) {
 }
 
 static bl_choice_now_t now_of(bl_driver_t *driver) {
-  const bl_holdings_t *holdings = &driver->plans.balance.holdings;
+  const bl_device_slots_t *device_slots = &driver->plans.balance.device_slots;
   return (bl_choice_now_t){.in_force = bl_policy_history_current(&driver->plans.changes.history),
                            .drives = driver->state == BL__RUN_STEPS,
-                           .moves = bl_holdings_move(holdings) || bl_holdings_drop(holdings),
+                           .moves = bl_device_slots_move(device_slots) || bl_device_slots_drop(device_slots),
                            .applied = driver->step.applied,
                            .seconds = driver->attempts.seconds,
                            .measurements = &driver->automatic.measurements};
@@ -94,7 +94,8 @@ static void add_step(bl_driver_t *driver) {
 
 // ---- deciding -------------------------------------------------------------------------------------------------------
 
-// Returns the cores that the stages of a plane share: those of this machine, if all stages run on one. 0: each has its own.
+// Returns the cores that the stages of a plane share: those of this machine, if all stages run on one. 0: each has its
+// own.
 static uint32_t shared_cores(const bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
   const bl_grid_t *grid = &driver->options.training->grid;
@@ -120,7 +121,7 @@ static uint32_t shared_cores(const bl_driver_t *driver) {
 static bl_status_t learn_rates(bl_driver_t *driver, bl_error_t *err) {
   bl__automatic_t *self = &driver->automatic;
   if (!bl_measurements_rates(&self->measurements)) {
-    return bl_holdings_move(&driver->plans.balance.holdings)
+    return bl_device_slots_move(&driver->plans.balance.device_slots)
                ? bl_error_set(err, BL_PRECONDITION, "no block reached a store, so that paths could not be measured")
                : BL_OK;
   }
@@ -346,7 +347,7 @@ static void begin(bl_driver_t *driver, const bl_choice_now_t *now) {
     snprintf(self->start, bytes,
              "not measured yet: by one block of each stage until step %" PRIu64
              " steps would take %.4g ms parking what has no slot, %.4g ms recomputing it; begins with %s",
-             now->applied, 1e3 * foreseen.parked, 1e3 * foreseen.again, bl_policy_kind_name(wanted.chosen));
+             now->applied, 1e3 * foreseen.parked, 1e3 * foreseen.recomputed, bl_policy_kind_name(wanted.chosen));
   }
   bl_log(BL_LOG_INFO, "auto: %s", self->start);
   (void)ask_for(driver, now, BL_CHOICE_START, &wanted);

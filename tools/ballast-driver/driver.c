@@ -402,7 +402,7 @@ const bl_training_t *bl_driver_training(const bl_driver_t *driver) {
 bl_policies_view_t bl_driver_policies(const bl_driver_t *driver) {
   const bl__plans_t *plans = &driver->plans;
   return (bl_policies_view_t){.history = &plans->changes.history,
-                              .holdings = &plans->balance.holdings,
+                              .device_slots = &plans->balance.device_slots,
                               .order = plans->balance.order,
                               .waiting = bl_changes_open_count(&plans->changes),
                               .decision = bl__automatic_decision(driver),

@@ -96,8 +96,8 @@ BL_MUST_USE bl_status_t bl_driver_checkpoint(bl_driver_t *driver, bl_driver_save
 typedef struct bl_policy_answer {
   const bl_policy_record_t *record; // in force on all stages from its from_step on; of a dry run version and step are 0
   bool unchanged;                   // it was already in force
-  const bl_holdings_t *holdings;    // slots that it needs of the devices; NULL if another one is in force by now
-  const char *order;                // as in bl_balance_plan_t; NULL with no holdings
+  const bl_device_slots_t *device_slots; // slots that it needs of the devices; NULL if another one is in force by now
+  const char *order;                     // as in bl_balance_plan_t; NULL with no device slots
 } bl_policy_answer_t;
 typedef void (*bl_driver_policy_fn)(const bl_policy_answer_t *answer, const bl_error_t *err, void *context);
 // Puts a policy in force at the next step boundary (policy/change.h); `begun` of the request is ignored. `done` fires
@@ -169,17 +169,17 @@ const bl_job_t *bl_driver_job(const bl_driver_t *driver);
 const bl_training_t *bl_driver_training(const bl_driver_t *driver);
 
 typedef struct bl_policies_view {
-  const bl_policy_history_t *history; // empty before the first plan
-  const bl_holdings_t *holdings;      // of the policy in force; devices 0 before the first plan
-  const char *order;                  // as in bl_balance_plan_t; NULL before the first plan
-  size_t waiting;                     // changes that wait for a step boundary
+  const bl_policy_history_t *history;    // empty before the first plan
+  const bl_device_slots_t *device_slots; // of the policy in force; devices 0 before the first plan
+  const char *order;                     // as in bl_balance_plan_t; NULL before the first plan
+  size_t waiting;                        // changes that wait for a step boundary
   uint64_t plan_version;
   const char *decision;                       // of auto, for people; "" under any other policy
   const char (*reasons)[BL_AUTOMATIC_REASON]; // [devices] of the decision; NULL: nothing has been measured
 } bl_policies_view_t;
 bl_policies_view_t bl_driver_policies(const bl_driver_t *driver);
 // Returns the slots that a plan reserves at a store of the run (bl_job_store), for all ranks that use it.
-uint32_t bl_driver_lent(const bl_driver_t *driver, const bl_holdings_t *holdings, size_t store);
+uint32_t bl_driver_lent(const bl_driver_t *driver, const bl_device_slots_t *device_slots, size_t store);
 // Returns the recorder of the last commit, even of one that the driver before this one decided; 0: none.
 uint64_t bl_driver_recorder(const bl_driver_t *driver);
 

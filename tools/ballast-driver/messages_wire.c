@@ -149,8 +149,8 @@ static Ballast__V1__StagePlan *make_stage_plan(block_t *block, const bl_driver_t
     tag->planned_bytes = view.place->memory[i].planned_bytes;
     plan->memory[plan->n_memory++] = tag;
   }
-  const bl_holdings_t *holdings = bl_driver_policies(driver).holdings;
-  plan->own_slots = s < holdings->devices ? holdings->own[s] : training->stages[s].slots;
+  const bl_device_slots_t *device_slots = bl_driver_policies(driver).device_slots;
+  plan->own_slots = s < device_slots->devices ? device_slots->own[s] : training->stages[s].slots;
   plan->peak_slots = plan->own_slots;
   plan->slot_bytes = view.place->slot_bytes;
   plan->instruction_set = (char *)view.place->instruction_set;

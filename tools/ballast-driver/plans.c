@@ -208,7 +208,7 @@ static void answer(caller_t *caller, const bl_policy_answer_t *answer, const bl_
 static bl_policy_answer_t present(const bl_driver_t *driver, const bl_changes_answer_t *said) {
   bl_policy_answer_t answered = {.record = said->record, .unchanged = said->unchanged};
   if (said->in_force) {
-    answered.holdings = &driver->plans.balance.holdings;
+    answered.device_slots = &driver->plans.balance.device_slots;
     answered.order = driver->plans.balance.order;
   }
   return answered;
@@ -230,10 +230,10 @@ static void refuse_change(const bl_driver_t *driver, const bl_policy_t *wanted, 
 // not hold up the boundary. BL_UNAVAILABLE: not yet; `err` names one. Stores that this driver never reached are left to
 // the stages.
 static bl_status_t check_stores(const bl_driver_t *driver, uint64_t asked_ms, bl_error_t *err) {
-  const bl_holdings_t *holdings = &driver->plans.next_balance.holdings;
+  const bl_device_slots_t *device_slots = &driver->plans.next_balance.device_slots;
   for (size_t i = 0; i < bl_stores_count(driver->stores); i++) {
     bl_store_view_t store = bl_stores_get(driver->stores, i);
-    if (bl_driver_lent(driver, holdings, i) > 0 && store.seen_ms != 0 && store.seen_ms < asked_ms) {
+    if (bl_driver_lent(driver, device_slots, i) > 0 && store.seen_ms != 0 && store.seen_ms < asked_ms) {
       char name[BL_STORE_TEXT];
       return bl_error_set(err, BL_UNAVAILABLE, "the %s (%.150s) has not answered for %.1f s",
                           bl_store_format((uint32_t)driver->options.job->services.stores.count, (uint32_t)i, name),
@@ -277,7 +277,7 @@ static bool look_at(bl_driver_t *driver, const bl_policy_request_t *request, bl_
   bool answered = status != BL_OK || request->dry_run;
   if (answered) {
     wanted->from_step = 0;
-    bl_policy_answer_t done = {.record = wanted, .holdings = &plan.holdings, .order = plan.order};
+    bl_policy_answer_t done = {.record = wanted, .device_slots = &plan.device_slots, .order = plan.order};
     answer(caller, &done, status != BL_OK ? &err : NULL);
   }
   bl_balance_plan_cleanup(&plan);
@@ -305,7 +305,8 @@ static void conclude(bl_driver_t *driver) {
   const bl_policy_record_t *record = bl_policy_history_current(&changes->history);
   bl_log(BL_LOG_INFO, "policy %s, version %" PRIu64 ", is in force from step %" PRIu64 " on",
          bl_policy_format(&record->policy, text), record->version, record->from_step);
-  bl_policy_answer_t done = {.record = record, .holdings = &plans->balance.holdings, .order = plans->balance.order};
+  bl_policy_answer_t done = {
+      .record = record, .device_slots = &plans->balance.device_slots, .order = plans->balance.order};
   answer(changes->change.caller, &done, NULL);
 }
 

@@ -18,18 +18,18 @@ static void free_shares(shares_t *shares) {
 }
 
 // Without memory the result is empty.
-static shares_t make_shares(const bl_holdings_t *holdings, const char (*reasons)[BL_AUTOMATIC_REASON]) {
-  size_t count = holdings != NULL ? holdings->devices : 0;
+static shares_t make_shares(const bl_device_slots_t *device_slots, const char (*reasons)[BL_AUTOMATIC_REASON]) {
+  size_t count = device_slots != NULL ? device_slots->devices : 0;
   shares_t shares = {.messages = calloc(count + 1, sizeof *shares.messages),
                      .pointers = calloc(count + 1, sizeof(Ballast__V1__DeviceShare *))};
   for (size_t i = 0; shares.messages != NULL && shares.pointers != NULL && i < count; i++) {
     Ballast__V1__DeviceShare *share = &shares.messages[i];
     *share = (Ballast__V1__DeviceShare)BALLAST__V1__DEVICE_SHARE__INIT;
     share->device = (int32_t)i;
-    share->own_slots = holdings->own[i];
-    share->lent_slots = holdings->lent[i];
-    share->evictions = holdings->evicted[i];
-    share->dropped = holdings->dropped[i];
+    share->own_slots = device_slots->own[i];
+    share->lent_slots = device_slots->lent[i];
+    share->evictions = device_slots->evicted[i];
+    share->dropped = device_slots->dropped[i];
     if (reasons != NULL) {
       share->reason = (char *)reasons[i];
     }
@@ -52,16 +52,16 @@ static void free_host_shares(host_shares_t *shares) {
 }
 
 // Without memory the result is empty.
-static host_shares_t make_host_shares(const bl_driver_t *driver, const bl_holdings_t *holdings) {
+static host_shares_t make_host_shares(const bl_driver_t *driver, const bl_device_slots_t *device_slots) {
   const bl_job_t *job = bl_driver_job(driver);
   const size_t devices = job->services.stores.count, count = bl_job_store_count(job) - devices;
   host_shares_t shares = {.messages = calloc(count + 1, sizeof *shares.messages),
                           .pointers = calloc(count + 1, sizeof(Ballast__V1__HostShare *))};
-  for (size_t i = 0; holdings != NULL && shares.messages != NULL && shares.pointers != NULL && i < count; i++) {
+  for (size_t i = 0; device_slots != NULL && shares.messages != NULL && shares.pointers != NULL && i < count; i++) {
     Ballast__V1__HostShare *share = &shares.messages[i];
     *share = (Ballast__V1__HostShare)BALLAST__V1__HOST_SHARE__INIT;
     share->host = (uint32_t)i;
-    share->lent_slots = bl_driver_lent(driver, holdings, devices + i);
+    share->lent_slots = bl_driver_lent(driver, device_slots, devices + i);
     shares.pointers[i] = share;
     shares.count = i + 1;
   }
@@ -87,8 +87,8 @@ static void was_set(const bl_policy_answer_t *answer, const bl_error_t *err, voi
   Ballast__V1__SetPolicyResponse output = BALLAST__V1__SET_POLICY_RESPONSE__INIT;
   bl_policy_wire_t policy;
   bl_policy_to_wire(answer->record, &policy);
-  shares_t shares = make_shares(answer->holdings, NULL);
-  host_shares_t hosts = make_host_shares(driver, answer->holdings);
+  shares_t shares = make_shares(answer->device_slots, NULL);
+  host_shares_t hosts = make_host_shares(driver, answer->device_slots);
   output.policy = &policy.message;
   output.unchanged = answer->unchanged;
   output.devices = shares.pointers;
@@ -155,8 +155,8 @@ void bl__handle_get_policy(bl_rpc_call_t *call, const ProtobufCMessage *input, v
   Ballast__V1__GetPolicyResponse output = BALLAST__V1__GET_POLICY_RESPONSE__INIT;
   bl_policy_wire_t policy;
   bl_policy_to_wire(current, &policy);
-  shares_t shares = make_shares(view.holdings, view.reasons);
-  host_shares_t hosts = make_host_shares(driver, view.holdings);
+  shares_t shares = make_shares(view.device_slots, view.reasons);
+  host_shares_t hosts = make_host_shares(driver, view.device_slots);
   uint32_t budget = bl_driver_training(driver)->budget;
   output.policy = &policy.message;
   output.plan_version = view.plan_version;

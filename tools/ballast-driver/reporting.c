@@ -39,9 +39,10 @@ static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares
   const bl_optional_int_t *limit = &driver->options.job->balance.max_recomputes_per_hour;
   uint64_t now_ns = bl_clock_now_ns();
   for (size_t i = 0; i < driver->stage_count; i++) {
-    const bl_holdings_t *holdings = &driver->plans.balance.holdings; // planned recomputation is not a loss
+    const bl_device_slots_t *device_slots = &driver->plans.balance.device_slots; // planned recomputation is not a loss
     const uint32_t stage = bl__driver_seat(driver, i).stage;
-    uint32_t planned = stage < holdings->devices ? holdings->dropped[stage] : 0, made = shares[i].counters.recomputed;
+    uint32_t planned = stage < device_slots->devices ? device_slots->dropped[stage] : 0,
+             made = shares[i].counters.recomputed;
     bl_recomputes_add(&driver->recomputes, now_ns, made > planned ? made - planned : 0);
   }
   uint64_t count = bl_recomputes_count(&driver->recomputes, now_ns);
@@ -77,11 +78,11 @@ static uint32_t number_in_plans(const bl_driver_t *driver, size_t store, size_t 
   return of.data == seat.data && of.tensor == seat.tensor ? seat.stage : UINT32_MAX;
 }
 
-uint32_t bl_driver_lent(const bl_driver_t *driver, const bl_holdings_t *holdings, size_t store) {
+uint32_t bl_driver_lent(const bl_driver_t *driver, const bl_device_slots_t *device_slots, size_t store) {
   uint32_t lent = 0;
   for (size_t rank = 0; rank < driver->stage_count; rank++) {
     const uint32_t number = number_in_plans(driver, store, rank), stage = bl__driver_seat(driver, rank).stage;
-    lent += stage < holdings->devices ? bl_holdings_reserved(holdings, stage, number) : 0;
+    lent += stage < device_slots->devices ? bl_device_slots_reserved(device_slots, stage, number) : 0;
   }
   return lent;
 }
@@ -93,7 +94,7 @@ static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
     shares[i] = (bl_store_share_t){.process = bl_stores_get(driver->stores, i).process,
                                    .of_host = i >= of_devices,
                                    .device = (uint32_t)(i < of_devices ? i : i - of_devices),
-                                   .lent_slots = bl_driver_lent(driver, &driver->plans.balance.holdings, i)};
+                                   .lent_slots = bl_driver_lent(driver, &driver->plans.balance.device_slots, i)};
     for (size_t rank = 0; rank < driver->stage_count; rank++) {
       const bl_rank_vote_t *vote = &driver->attempts.votes[rank];
       const uint32_t number = number_in_plans(driver, i, rank);

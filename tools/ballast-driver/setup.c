@@ -50,10 +50,10 @@ static bl_status_t prepare_stores(bl_driver_t *driver, bl_error_t *err) {
     return status;
   }
   bool to_devices = false, to_hosts = false;
-  for (uint32_t store = 0; store < plan.holdings.stores; store++) {
-    const bool lends = plan.holdings.lent[store] > 0;
-    to_devices = to_devices || (lends && store < plan.holdings.devices);
-    to_hosts = to_hosts || (lends && store >= plan.holdings.devices);
+  for (uint32_t store = 0; store < plan.device_slots.stores; store++) {
+    const bool lends = plan.device_slots.lent[store] > 0;
+    to_devices = to_devices || (lends && store < plan.device_slots.devices);
+    to_hosts = to_hosts || (lends && store >= plan.device_slots.devices);
   }
   bl_balance_plan_cleanup(&plan);
   if (to_hosts && job->services.host_stores.count == 0) {

@@ -26,7 +26,7 @@ static void add_stages(const bl_driver_t *driver, Ballast__V1__DriverStatusRespo
     stages[i].address = (char *)stage.address;
     stages[i].reachable = stage.reachable;
     stages[i].age_ns = stage.status_age_ms * 1000000;
-    stages[i].own_slots = seat.stage < policies.holdings->devices ? policies.holdings->own[seat.stage] : 0;
+    stages[i].own_slots = seat.stage < policies.device_slots->devices ? policies.device_slots->own[seat.stage] : 0;
     stages[i].status = stage.status == NULL
                            ? NULL
                            : ballast__v1__stage_status_response__unpack(NULL, stage.status_bytes, stage.status);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/evaluate/demand.h"
 
-#include "schedule/balance/holdings.h"
+#include "schedule/balance/device_slots.h"
 #include "schedule/ir/slots.h"
 
 #include <stdlib.h>
@@ -45,17 +45,17 @@ bl_status_t bl_demand_of_schedule(const bl_demand_request_t *request, bl_footpri
   const bl_schedule_t *schedule = request->schedule;
   uint32_t *edges = calloc(schedule->stages, sizeof *edges);
   bl_chunk_span_t *spans = calloc(schedule->virtual_stages, sizeof *spans);
-  bl_holdings_t holdings = {0};
+  bl_device_slots_t device_slots = {0};
   bl_status_t status = edges != NULL && spans != NULL
-                           ? bl_holdings_init(&holdings, schedule, err)
+                           ? bl_device_slots_init(&device_slots, schedule, err)
                            : bl_error_set(err, BL_EXHAUSTED, "no memory for what %u stages take", schedule->stages);
   if (status == BL_OK) {
     status = bl_plan_counts(schedule, 1, NULL, edges, NULL, err);
   }
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    status = fill_stage(request, s, holdings.own[s] + holdings.lent[s], edges[s], spans, &stages[s], err);
+    status = fill_stage(request, s, device_slots.own[s] + device_slots.lent[s], edges[s], spans, &stages[s], err);
   }
-  bl_holdings_cleanup(&holdings);
+  bl_device_slots_cleanup(&device_slots);
   free(spans);
   free(edges);
   return status;

@@ -56,7 +56,7 @@ typedef struct pass {
   bl_balance_result_t result;
 } pass_t;
 
-static bool is_given_up(const pass_t *pass, const bl_schedule_t *schedule, bl_op_t op) {
+static bool is_dropped(const pass_t *pass, const bl_schedule_t *schedule, bl_op_t op) {
   return pass->mix.given_up != NULL && pass->mix.given_up[bl_schedule_block(schedule, op)] != 0;
 }
 
@@ -99,11 +99,11 @@ static bl_status_t weave(pass_t *pass, const bl_schedule_t *schedule, uint32_t s
         return BL_EXHAUSTED;
       }
     }
-    bl_op_t again = list->ops[i];
-    again.verb = BL_VERB_R;
-    if (bl_verb_starts_backward((bl_verb_t)list->ops[i].verb) && is_given_up(pass, schedule, again)) {
+    bl_op_t recompute = list->ops[i];
+    recompute.verb = BL_VERB_R;
+    if (bl_verb_starts_backward((bl_verb_t)list->ops[i].verb) && is_dropped(pass, schedule, recompute)) {
       made->forward_slots = true;
-      if (bl_schedule_append(made, stage, again) != BL_OK) {
+      if (bl_schedule_append(made, stage, recompute) != BL_OK) {
         return BL_EXHAUSTED;
       }
     }
@@ -294,8 +294,8 @@ static bl_status_t plan_stages(pass_t *pass, const bl_schedule_t *schedule, cons
   return status;
 }
 
-// The stage of `among`, or of all, that gets less room: the one that has most, of those the one from which the fewest blocks
-// leave.
+// The stage of `among`, or of all, that gets less room: the one that has most, of those the one from which the fewest
+// blocks leave.
 static uint32_t richest(const bl_balance_result_t *result, const uint32_t *most, const bool *among) {
   uint32_t found = UINT32_MAX;
   for (uint32_t s = 0; s < result->stages; s++) {

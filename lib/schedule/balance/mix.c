@@ -81,8 +81,8 @@ bool bl__mix_hides(const bl__mix_t *mix, uint32_t index, uint32_t backward) {
   double queue = mix->link != NULL ? begin - (begin_of(mix, index) + mix->late) : 0;
   double leaving = fmax(0, begin + mix->copy - until_of(mix, index) - mix->late);
   double returning = fmax(0, queue + mix->copy - (until_of(mix, load) - begin_of(mix, load)));
-  double again = fmax(0, AGAIN - (start_of(mix, backward) - begin_of(mix, backward))); // R needs no gradient
-  return leaving + returning <= again;
+  double recompute = fmax(0, AGAIN - (start_of(mix, backward) - begin_of(mix, backward))); // R needs no gradient
+  return leaving + returning <= recompute;
 }
 
 void bl__mix_move(bl__mix_t *mix, uint32_t index) {
@@ -93,6 +93,6 @@ void bl__mix_move(bl__mix_t *mix, uint32_t index) {
   mix->late += fmax(0, mix->path - until_of(mix, index) - mix->late);
 }
 
-void bl__mix_run(bl__mix_t *mix, uint32_t index, bool again) {
-  mix->late = fmax(0, begin_of(mix, index) + mix->late + (again ? AGAIN : 0) - start_of(mix, index));
+void bl__mix_run(bl__mix_t *mix, uint32_t index, bool recompute) {
+  mix->late = fmax(0, begin_of(mix, index) + mix->late + (recompute ? AGAIN : 0) - start_of(mix, index));
 }

@@ -18,7 +18,7 @@ typedef struct chunk {
   double home;    // from the end of an F to the end of all that its micro-batch still needs
   uint64_t count; // F's
   bool splits;    // some I
-  bool again;     // some R
+  bool recompute; // some R
   // Where R's are put in afterwards.
   bool recomputed; // unless an F stands directly before its backward
   double unhidden; // of an R, what its micro-batch waits for: all where the next virtual stage is on the same stage
@@ -50,7 +50,7 @@ static void fill_work(paths_t *p) {
       }
       chunk->count += op.verb == BL_VERB_F;
       chunk->splits |= op.verb == BL_VERB_I;
-      chunk->again |= op.verb == BL_VERB_R;
+      chunk->recompute |= op.verb == BL_VERB_R;
       p->stages[s].ends_free |= op.verb == BL_VERB_W;
     }
   }
@@ -162,11 +162,11 @@ typedef struct blocks {
 } blocks_t;
 
 static double work_before(const paths_t *p, uint32_t s) {
-  return cost_of(p, BL_VERB_F, s) + (p->chunks[s].again ? cost_of(p, BL_VERB_R, s) : 0);
+  return cost_of(p, BL_VERB_F, s) + (p->chunks[s].recompute ? cost_of(p, BL_VERB_R, s) : 0);
 }
 
 static double work_behind(const paths_t *p, uint32_t s) {
-  return cost_of(p, BL_VERB_B, s) + (p->chunks[s].again ? cost_of(p, BL_VERB_R, s) : p->chunks[s].least);
+  return cost_of(p, BL_VERB_B, s) + (p->chunks[s].recompute ? cost_of(p, BL_VERB_R, s) : p->chunks[s].least);
 }
 
 // The most that `room` blocks of the stage have of a work, those with the most first.

@@ -3,9 +3,9 @@
 // micro-batch passes every boundary twice as often as with one chunk. Where boundaries are slow that costs more than it
 // gains, so chunks that lie side by side are searched as well: from the orders of one chunk a stage, each operation cut
 // in two. Cut like that an order takes no more time and no more memory than before, so that the result is never slower
-// than 1f1b, eager-1f1b or gpipe within the same memory. With few micro-batches a loop, as grouped-interleaved has it, may
-// warm up faster. Both get a short search first, and a whole one if that comes near the V. Last, the orders of all other names
-// that stay within the limit are looked at, so that none of them is faster in that memory (named.h).
+// than 1f1b, eager-1f1b or gpipe within the same memory. With few micro-batches a loop, as grouped-interleaved has it,
+// may warm up faster. Both get a short search first, and a whole one if that comes near the V. Last, the orders of all
+// other names that stay within the limit are looked at, so that none of them is faster in that memory (named.h).
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/recompute.h"
 #include "schedule/ir/timing.h"
@@ -111,7 +111,7 @@ static bl_status_t bound_of(const bl_schedule_request_t *request, const uint32_t
     }
   }
   if (status == BL_OK) {
-    status = bl__bound_within(side, request->costs, limits, bl__again_of(request, side), bound);
+    status = bl__bound_within(side, request->costs, limits, bl__recompute_options_of(request, side), bound);
   }
   for (uint32_t s = 0; s < side->stages; s++) {
     side->lists[s].count = 0;
@@ -146,7 +146,8 @@ static bl_status_t search_placement(const bl_schedule_request_t *request, const 
   wanted.effort = effort;
   bl_status_t status = side->placement == BL_PLACEMENT_CONTIGUOUS ? search_side_by_side(&wanted, limits, side)
                                                                   : search_loop(&wanted, limits, side);
-  return status == BL_OK ? bl__dispatch_end(side, request->costs, bl__again_of(request, side), t_end) : status;
+  return status == BL_OK ? bl__dispatch_end(side, request->costs, bl__recompute_options_of(request, side), t_end)
+                         : status;
 }
 
 static void swap(bl_schedule_t *a, bl_schedule_t *b) {
@@ -155,8 +156,8 @@ static void swap(bl_schedule_t *a, bl_schedule_t *b) {
   *b = kept;
 }
 
-// Puts an order of another placement into `best` where it ends before *t_end, the end of the one that is there. *searched: the
-// whole search was done.
+// Puts an order of another placement into `best` where it ends before *t_end, the end of the one that is there.
+// *searched: the whole search was done.
 static bl_status_t try_placement(const bl_schedule_request_t *request, const uint32_t *limits, bl_placement_t placement,
                                  bl_schedule_t *best, double *t_end, bool *searched) {
   const double efforts[] = {FIRST_EFFORT * request->effort, request->effort};
@@ -198,7 +199,7 @@ bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_sched
     return BL_EXHAUSTED;
   }
   bl__memory_limits(schedule, request->memory, request->memory_of_stage, limits);
-  status = bl__dispatch_end(schedule, request->costs, bl__again_of(request, schedule), &t_end);
+  status = bl__dispatch_end(schedule, request->costs, bl__recompute_options_of(request, schedule), &t_end);
   if (status == BL_OK && !request->keep_placement) {
     status = try_placement(request, limits, BL_PLACEMENT_CONTIGUOUS, schedule, &t_end, &beside);
   }
@@ -238,8 +239,8 @@ static bl_status_t stays_within(const bl_schedule_request_t *request, const bl_s
   return status;
 }
 
-// Does `whole` end before `made`, both with their R's? Searches see an R start no earlier than what the gradient after it
-// comes from, which is late where R takes longer than a backward.
+// Does `whole` end before `made`, both with their R's? Searches see an R start no earlier than what the gradient after
+// it comes from, which is late where R takes longer than a backward.
 static bl_status_t is_faster(const bl_schedule_request_t *request, const bl_schedule_t *whole,
                              const bl_schedule_t *made, bool *faster) {
   const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;
@@ -258,12 +259,12 @@ static bl_status_t is_faster(const bl_schedule_request_t *request, const bl_sche
 
 bl_status_t bl__adaptive_take_1f1b(const bl_schedule_request_t *request, bl_schedule_t **made) {
   const bl_schedule_t *shape = *made;
-  const bl__again_t again = bl__again_of(request, shape);
+  const bl__recompute_options_t recompute = bl__recompute_options_of(request, shape);
   const bl_schedule_request_t wanted = {
       .name = "1f1b", .stages = shape->stages, .micro_batches = shape->micro_batches, .chunks = 1};
   bl_schedule_t *whole, *cut = NULL;
   bool better = false;
-  if (again.chunks > 0 || (again.slots > 0 && again.slots < shape->chunks) || shape->slices > 1) {
+  if (recompute.chunks > 0 || (recompute.slots > 0 && recompute.slots < shape->chunks) || shape->slices > 1) {
     return BL_OK;
   }
   bl_status_t status = bl__generate_with(bl__generate_1f1b, BL_PLACEMENT_LOOPED, &wanted, &whole, NULL);

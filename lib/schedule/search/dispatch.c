@@ -2,8 +2,8 @@
 #include "schedule/search/dispatch.h"
 
 #include "base/minmax.h"
-#include "schedule/search/earliest.h"
 #include "schedule/search/passes.h"
+#include "schedule/search/tournament_tree.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ typedef struct device {
 
 struct bl__dispatcher {
   const bl_schedule_t *base;
-  bl__again_t again;
+  bl__recompute_options_t recompute;
   bl__dispatch_rule_t rule;
   bl__pass_t *passes;
   device_t *devices;
@@ -56,7 +56,7 @@ struct bl__dispatcher {
   entry_t *entries;
   uint8_t *effects, *left; // [operations] of all devices
   double *ends;
-  bl__earliest_t wake; // when a stage is looked at: when it is free, or when what it waits for arrives
+  bl__tournament_tree_t wake; // when a stage is looked at: when it is free, or when what it waits for arrives
   double t_end;
 };
 
@@ -81,32 +81,32 @@ static bool fits_before(const device_t *device, uint32_t place) {
   return true;
 }
 
-// May the next operation of the queue overtake what stands before it? Only an F, and where slots are limited an I, takes
-// memory earlier by that.
+// May the next operation of the queue overtake what stands before it? Only an F, and where slots are limited an I,
+// takes memory earlier by that.
 static bool may_overtake(const bl__dispatcher_t *d, const device_t *device, queue_t *queue) {
   uint32_t place = queue->at->place;
   if (place == device->head) {
     return true;
   }
   if (queue->overtakes == UNKNOWN) {
-    bool takes = queue->verb == BL_VERB_F || (d->again.slots > 0 && bl_verb_starts_backward(queue->verb));
+    bool takes = queue->verb == BL_VERB_F || (d->recompute.slots > 0 && bl_verb_starts_backward(queue->verb));
     bool may = place - device->head <= d->rule.window && (!takes || fits_before(device, place));
     queue->overtakes = may ? MAY : MAY_NOT;
   }
   return queue->overtakes == MAY;
 }
 
-// Time by which the next operation of the queue may start before what it needs from another stage arrives: that of the R
-// before a backward.
+// Time by which the next operation of the queue may start before what it needs from another stage arrives: that of the
+// R before a backward.
 static double lead_of(const bl__dispatcher_t *d, const bl_schedule_t *made, const queue_t *queue) {
-  if (queue->pass->again == 0) {
+  if (queue->pass->recompute == 0) {
     return 0;
   }
   const bl_op_list_t *list = &made->lists[queue->stage];
   bl_op_t last = list->count > 0 ? list->ops[list->count - 1] : (bl_op_t){.verb = BL_VERB_W};
   bl_op_t op = d->base->lists[queue->stage].ops[queue->at->place];
   bool fresh = last.verb == BL_VERB_F && bl_schedule_block(d->base, last) == bl_schedule_block(d->base, op);
-  return fresh ? 0 : queue->pass->again;
+  return fresh ? 0 : queue->pass->recompute;
 }
 
 static int rank_of(const bl__dispatcher_t *d, bl_verb_t verb) {
@@ -175,7 +175,7 @@ static void feed(bl__dispatcher_t *d, const bl_schedule_t *made, const queue_t *
       double at = bl_max_f64(now, queue->ready - lead_of(d, made, queue));
       at = bl_max_f64(at, d->devices[queue->stage].free_at);
       if (at < d->wake.times[queue->stage]) {
-        bl__earliest_set(&d->wake, queue->stage, at);
+        bl__tournament_tree_set(&d->wake, queue->stage, at);
       }
     }
   }
@@ -208,7 +208,7 @@ static double start(bl__dispatcher_t *d, bl_schedule_t *made, uint32_t chosen, d
       look_up(d, &d->queues[q]);
     }
   }
-  bl__earliest_set(&d->wake, from->stage, end);
+  bl__tournament_tree_set(&d->wake, from->stage, end);
   feed(d, made, from, entry.end, now);
   return end + device->work_left;
 }
@@ -239,7 +239,7 @@ static void begin(bl__dispatcher_t *d) {
     device->free_at = 0;
     device->work_left = device->work;
   }
-  bl__earliest_fill(&d->wake, d->base->stages, 0);
+  bl__tournament_tree_fill(&d->wake, d->base->stages, 0);
   d->t_end = 0;
 }
 
@@ -253,14 +253,14 @@ bl_status_t bl__dispatcher_run(bl__dispatcher_t *d, bl__dispatch_rule_t rule, do
   d->rule = rule;
   begin(d);
   while (left > 0) {
-    uint32_t stage = bl__earliest_stage(&d->wake);
+    uint32_t stage = bl__tournament_tree_stage(&d->wake);
     double now = d->wake.times[stage], wake;
     if (isinf(now)) {
       return BL_INTERNAL; // the base order cannot run within its limits
     }
     uint32_t queue = choose(d, made, &d->devices[stage], now, &wake);
     if (queue == NONE) {
-      bl__earliest_set(&d->wake, stage, wake);
+      bl__tournament_tree_set(&d->wake, stage, wake);
       continue;
     }
     left--;
@@ -346,14 +346,14 @@ static void fill_queues(bl__dispatcher_t *d, const uint32_t *queue_at) {
 }
 
 bl_status_t bl__dispatcher_create(const bl_schedule_t *base, const bl_costs_t *costs, const uint32_t *limits,
-                                  bl__again_t again, bl__dispatcher_t **dispatcher) {
+                                  bl__recompute_options_t recompute, bl__dispatcher_t **dispatcher) {
   size_t count = bl_schedule_op_count(base);
   bl__dispatcher_t *d = calloc(1, sizeof *d);
   if (d == NULL) {
     return BL_EXHAUSTED;
   }
   d->base = base;
-  d->again = again;
+  d->recompute = recompute;
   d->devices = calloc(base->stages, sizeof d->devices[0]);
   d->entries = malloc((count + 1) * sizeof d->entries[0]);
   d->effects = malloc(2 * count + 1);
@@ -361,9 +361,9 @@ bl_status_t bl__dispatcher_create(const bl_schedule_t *base, const bl_costs_t *c
   uint32_t *queue_at = malloc((size_t)base->virtual_stages * BL__PASS_VERBS * sizeof *queue_at);
   bool allocated =
       d->devices != NULL && d->entries != NULL && d->effects != NULL && d->ends != NULL && queue_at != NULL;
-  bl_status_t status = allocated ? bl__earliest_init(&d->wake, base->stages) : BL_EXHAUSTED;
+  bl_status_t status = allocated ? bl__tournament_tree_init(&d->wake, base->stages) : BL_EXHAUSTED;
   if (status == BL_OK) {
-    status = bl__passes_create(base, costs, again, &d->passes);
+    status = bl__passes_create(base, costs, recompute, &d->passes);
   }
   if (status == BL_OK) {
     status = make_queues(d, queue_at);
@@ -373,7 +373,7 @@ bl_status_t bl__dispatcher_create(const bl_schedule_t *base, const bl_costs_t *c
     for (uint32_t s = 0; s < base->stages; s++) {
       d->devices[s].base = &base->lists[s];
       d->devices[s].limit = limits[s];
-      d->devices[s].slots = again.slots > 0 ? again.slots : UINT32_MAX;
+      d->devices[s].slots = recompute.slots > 0 ? recompute.slots : UINT32_MAX;
     }
     link_queues(d, queue_at);
     fill_queues(d, queue_at);
@@ -389,7 +389,7 @@ void bl__dispatcher_destroy(bl__dispatcher_t *d) {
   if (d == NULL) {
     return;
   }
-  bl__earliest_cleanup(&d->wake);
+  bl__tournament_tree_cleanup(&d->wake);
   free(d->ends);
   free(d->effects);
   free(d->entries);

@@ -21,11 +21,11 @@ typedef enum bl__preference {
 } bl__preference_t;
 
 // Full recomputation of what is searched, whose lists have no R yet (recompute.h).
-typedef struct bl__again {
+typedef struct bl__recompute_options {
   bool on;         // a backward is an R and itself, unless its F stands directly before it. R needs no gradient
   uint32_t slots;  // most blocks of a stage between I and the end of W at once: what R's fill; 0: no limit
   uint32_t chunks; // of a stage, those that recompute; the others fill slots from F on. 0: all
-} bl__again_t;
+} bl__recompute_options_t;
 
 // The chunk of its stage that a virtual stage is, counted along the model.
 static inline uint32_t bl__chunk_of(const bl_schedule_t *shape, uint32_t virtual_stage) {
@@ -33,8 +33,9 @@ static inline uint32_t bl__chunk_of(const bl_schedule_t *shape, uint32_t virtual
 }
 
 // Does it keep its blocks where others are recomputed?
-static inline bool bl__chunk_kept(const bl_schedule_t *shape, bl__again_t again, uint32_t virtual_stage) {
-  return again.chunks > 0 && bl__chunk_of(shape, virtual_stage) >= again.chunks;
+static inline bool bl__chunk_kept(const bl_schedule_t *shape, bl__recompute_options_t recompute,
+                                  uint32_t virtual_stage) {
+  return recompute.chunks > 0 && bl__chunk_of(shape, virtual_stage) >= recompute.chunks;
 }
 
 typedef struct bl__dispatch_rule {
@@ -48,7 +49,8 @@ typedef struct bl__dispatcher bl__dispatcher_t;
 
 // `base`, `costs` and `limits` [stages], blocks, are borrowed until the dispatcher is destroyed. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__dispatcher_create(const bl_schedule_t *base, const bl_costs_t *costs,
-                                              const uint32_t *limits, bl__again_t again, bl__dispatcher_t **dispatcher);
+                                              const uint32_t *limits, bl__recompute_options_t recompute,
+                                              bl__dispatcher_t **dispatcher);
 void bl__dispatcher_destroy(bl__dispatcher_t *dispatcher); // NULL is fine
 // Fills `made` (a schedule of the same shape), whose end is *t_end. BL_INTERNAL: the base order cannot run within the
 // limits. BL_NOT_FOUND: it would end after `latest`; `made` is unfinished. BL_EXHAUSTED.
@@ -56,10 +58,10 @@ BL_MUST_USE bl_status_t bl__dispatcher_run(bl__dispatcher_t *dispatcher, bl__dis
                                            bl_schedule_t *made, double *t_end);
 // When the lists end as they are, with the R's of `again`. BL_INTERNAL: they cannot run. BL_NOT_FOUND: they end after
 // `latest`. BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl__dispatch_in_order(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again,
-                                              double latest, double *t_end);
+BL_MUST_USE bl_status_t bl__dispatch_in_order(const bl_schedule_t *schedule, const bl_costs_t *costs,
+                                              bl__recompute_options_t recompute, double latest, double *t_end);
 // The same, however late that is.
-BL_MUST_USE bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again,
-                                         double *t_end);
+BL_MUST_USE bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs,
+                                         bl__recompute_options_t recompute, double *t_end);
 
 #endif

@@ -3,14 +3,14 @@
 
 #include <stdlib.h>
 
-uint32_t bl__filled_most(const bl_schedule_t *schedule, bl__again_t again) {
+uint32_t bl__filled_most(const bl_schedule_t *schedule, bl__recompute_options_t recompute) {
   uint32_t most = 0;
   for (uint32_t s = 0; s < schedule->stages; s++) {
     uint32_t filled = 0;
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
       bl_verb_t verb = (bl_verb_t)op.verb;
-      bool kept = bl__chunk_kept(schedule, again, op.virtual_stage);
+      bool kept = bl__chunk_kept(schedule, recompute, op.virtual_stage);
       filled += kept ? verb == BL_VERB_F : bl_verb_starts_backward(verb);
       most = filled > most ? filled : most;
       filled -= bl_verb_ends_block(verb);
@@ -29,12 +29,12 @@ typedef struct drain {
 } drain_t;
 
 static uint32_t take_earliest(drain_t *d) {
-  uint32_t earliest = 0;
+  uint32_t tree = 0;
   for (uint32_t k = 1; k < d->due_count; k++) {
-    earliest = d->due[k] < d->due[earliest] ? k : earliest;
+    tree = d->due[k] < d->due[tree] ? k : tree;
   }
-  uint32_t place = d->due[earliest];
-  d->due[earliest] = d->due[--d->due_count];
+  uint32_t place = d->due[tree];
+  d->due[tree] = d->due[--d->due_count];
   return place;
 }
 

@@ -20,12 +20,13 @@ typedef struct walk {
 } walk_t;
 
 // When the operation may start, its R included, which starts no earlier than what the gradient after it comes from.
-static double ready_at(const walk_t *w, bl_op_t op, const bl__pass_t *pass, bl_op_t last, double *again) {
+static double ready_at(const walk_t *w, bl_op_t op, const bl__pass_t *pass, bl_op_t last, double *recompute) {
   uint32_t needed = bl__end_needed(w->schedule, pass, op);
   double ready = bl_max_f64(w->ends[needed] + pass->latency, w->ends[bl__end_own(w->schedule, op)]);
   bool fresh = last.verb == BL_VERB_F && bl_schedule_block(w->schedule, last) == bl_schedule_block(w->schedule, op);
-  *again = fresh ? 0 : pass->again;
-  return *again > 0 && needed != BL__END_ZERO ? bl_max_f64(ready - *again, w->starts[needed]) : ready - *again;
+  *recompute = fresh ? 0 : pass->recompute;
+  return *recompute > 0 && needed != BL__END_ZERO ? bl_max_f64(ready - *recompute, w->starts[needed])
+                                                  : ready - *recompute;
 }
 
 // Runs a stage until it waits. False when it would end after `latest`.
@@ -39,14 +40,14 @@ static bool run(walk_t *w, uint32_t stage, double latest) {
   for (; w->next[stage] < list->count; w->next[stage]++) {
     bl_op_t op = list->ops[w->next[stage]];
     const bl__pass_t *pass = bl__pass_of(w->passes, op);
-    double again, ready = ready_at(w, op, pass, last, &again);
+    double recompute, ready = ready_at(w, op, pass, last, &recompute);
     if (isinf(ready)) {
       w->waits[stage] = bl__end_needed(w->schedule, pass, op);
       return true;
     }
     uint32_t end = bl__end_of(w->schedule, op);
     double start = bl_max_f64(w->now[stage], ready);
-    w->now[stage] = start + again + pass->cost;
+    w->now[stage] = start + recompute + pass->cost;
     w->work_left[stage] -= pass->cost;
     if (w->now[stage] + w->work_left[stage] > latest) {
       return false;
@@ -87,15 +88,15 @@ static bl_status_t run_all(walk_t *w, double latest) {
   return BL_OK;
 }
 
-bl_status_t bl__dispatch_in_order(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again,
-                                  double latest, double *t_end) {
+bl_status_t bl__dispatch_in_order(const bl_schedule_t *schedule, const bl_costs_t *costs,
+                                  bl__recompute_options_t recompute, double latest, double *t_end) {
   walk_t w = {.schedule = schedule};
   w.ends = bl__ends_create(schedule);
-  w.starts = again.on ? bl__ends_create(schedule) : NULL;
+  w.starts = recompute.on ? bl__ends_create(schedule) : NULL;
   w.now = calloc(2 * (size_t)schedule->stages, sizeof w.now[0]);
   w.next = calloc(3 * (size_t)schedule->stages, sizeof w.next[0]);
-  bool allocated = w.ends != NULL && (w.starts != NULL || !again.on) && w.now != NULL && w.next != NULL;
-  bl_status_t status = allocated ? bl__passes_create(schedule, costs, again, &w.passes) : BL_EXHAUSTED;
+  bool allocated = w.ends != NULL && (w.starts != NULL || !recompute.on) && w.now != NULL && w.next != NULL;
+  bl_status_t status = allocated ? bl__passes_create(schedule, costs, recompute, &w.passes) : BL_EXHAUSTED;
   if (status == BL_OK) {
     w.work_left = w.now + schedule->stages;
     w.waits = w.next + schedule->stages;
@@ -113,6 +114,7 @@ bl_status_t bl__dispatch_in_order(const bl_schedule_t *schedule, const bl_costs_
   return status;
 }
 
-bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again, double *t_end) {
-  return bl__dispatch_in_order(schedule, costs, again, INFINITY, t_end);
+bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__recompute_options_t recompute,
+                             double *t_end) {
+  return bl__dispatch_in_order(schedule, costs, recompute, INFINITY, t_end);
 }

@@ -83,7 +83,7 @@ static bl_status_t bound_of(const taking_t *t, const name_t *name, bl_schedule_t
     t->scratch[s] = own < t->limits[s] ? own : t->limits[s];
   }
   if (status == BL_OK) {
-    status = bl__bound_within(shape, t->request->costs, t->scratch, bl__again_of(t->request, shape), bound);
+    status = bl__bound_within(shape, t->request->costs, t->scratch, bl__recompute_options_of(t->request, shape), bound);
   }
   for (uint32_t s = 0; s < shape->stages; s++) {
     shape->lists[s].count = 0;
@@ -117,9 +117,9 @@ static bl_status_t make(const taking_t *t, const name_t *name, bl_schedule_t *ma
 }
 
 static bl_status_t stays_within(const taking_t *t, const bl_schedule_t *made, bool *within) {
-  const bl__again_t again = bl__again_of(t->request, made);
+  const bl__recompute_options_t recompute = bl__recompute_options_of(t->request, made);
   bl_status_t status = bl_schedule_peak_slots(made, t->scratch);
-  *within = status == BL_OK && (again.slots == 0 || bl__filled_most(made, again) <= again.slots);
+  *within = status == BL_OK && (recompute.slots == 0 || bl__filled_most(made, recompute) <= recompute.slots);
   for (uint32_t s = 0; s < made->stages && *within; s++) {
     *within = t->scratch[s] <= t->limits[s];
   }
@@ -141,7 +141,7 @@ static bl_status_t take(const taking_t *t, const name_t *name) {
     status = stays_within(t, made, &within);
   }
   if (status == BL_OK && may && within) {
-    status = bl__dispatch_end(made, t->request->costs, bl__again_of(t->request, made), &end);
+    status = bl__dispatch_end(made, t->request->costs, bl__recompute_options_of(t->request, made), &end);
     if (status == BL_OK && end < *t->t_end * (1 - SAME)) {
       *t->t_end = end;
       *t->best = *made;
@@ -161,7 +161,8 @@ static bool all_limits_are(const taking_t *t, uint32_t blocks) {
   return true;
 }
 
-// Blocks of the fullest stage in the timetable of grouped-interleaved, within which the name is searched; 0 where it has none.
+// Blocks of the fullest stage in the timetable of grouped-interleaved, within which the name is searched; 0 where it
+// has none.
 static bl_status_t peak_of_groups(const taking_t *t, uint32_t *worst) {
   const bl_schedule_t *best = t->best;
   bl_schedule_t *base;

@@ -6,12 +6,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bl__pass_t pass_of(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again, bl_op_t op) {
+static bl__pass_t pass_of(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__recompute_options_t recompute,
+                          bl_op_t op) {
   bl_verb_t verb = (bl_verb_t)op.verb;
-  bool kept = bl__chunk_kept(schedule, again, op.virtual_stage);
+  bool kept = bl__chunk_kept(schedule, recompute, op.virtual_stage);
   bl__pass_t pass = {
       .cost = bl_costs_op(costs, verb, op.virtual_stage), .needs = BL__PASS_NONE, .feeds = BL__PASS_NONE};
-  pass.again = again.on && !kept && bl_verb_starts_backward(verb) ? bl_costs_op(costs, BL_VERB_R, op.virtual_stage) : 0;
+  pass.recompute =
+      recompute.on && !kept && bl_verb_starts_backward(verb) ? bl_costs_op(costs, BL_VERB_R, op.virtual_stage) : 0;
   pass.fills = kept ? verb == BL_VERB_F : bl_verb_starts_backward(verb);
   bl_op_t needed;
   if (bl__op_dependency(schedule, op, &needed)) {
@@ -27,7 +29,7 @@ static bl__pass_t pass_of(const bl_schedule_t *schedule, const bl_costs_t *costs
   return pass;
 }
 
-bl_status_t bl__passes_create(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again,
+bl_status_t bl__passes_create(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__recompute_options_t recompute,
                               bl__pass_t **passes) {
   bl__pass_t *made = malloc((size_t)schedule->virtual_stages * BL__PASS_VERBS * sizeof *made);
   if (made == NULL) {
@@ -36,7 +38,7 @@ bl_status_t bl__passes_create(const bl_schedule_t *schedule, const bl_costs_t *c
   for (uint32_t s = 0; s < schedule->virtual_stages; s++) {
     for (uint32_t verb = 0; verb < BL__PASS_VERBS; verb++) {
       bl_op_t op = {.verb = (uint8_t)verb, .virtual_stage = (uint16_t)s};
-      made[s * BL__PASS_VERBS + verb] = pass_of(schedule, costs, again, op);
+      made[s * BL__PASS_VERBS + verb] = pass_of(schedule, costs, recompute, op);
     }
   }
   *passes = made;

@@ -16,16 +16,16 @@
 
 typedef struct bl__pass {
   double cost;
-  double latency; // from the end of what it needs to its start
-  double again;   // R before it, unless its F stands directly before; 0 for none
-  uint32_t needs; // virtual stage of whose F (for an F) or backward it needs the end; or BL__PASS_NONE
-  uint32_t feeds; // virtual stage whose F or backward needs its end; or BL__PASS_NONE
-  bool fills;     // takes a slot
+  double latency;   // from the end of what it needs to its start
+  double recompute; // R before it, unless its F stands directly before; 0 for none
+  uint32_t needs;   // virtual stage of whose F (for an F) or backward it needs the end; or BL__PASS_NONE
+  uint32_t feeds;   // virtual stage whose F or backward needs its end; or BL__PASS_NONE
+  bool fills;       // takes a slot
 } bl__pass_t;
 
 // *passes [virtual stages * BL__PASS_VERBS] is on the heap. BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl__passes_create(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__again_t again,
-                                          bl__pass_t **passes);
+BL_MUST_USE bl_status_t bl__passes_create(const bl_schedule_t *schedule, const bl_costs_t *costs,
+                                          bl__recompute_options_t recompute, bl__pass_t **passes);
 
 static inline const bl__pass_t *bl__pass_of(const bl__pass_t *passes, bl_op_t op) {
   return &passes[(size_t)op.virtual_stage * BL__PASS_VERBS + op.verb];

@@ -8,8 +8,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-// By what share of the limit the first stage is heavier (lighter, below 0) than that. Loops and few micro-batches on a V
-// lean to opposite sides.
+// By what share of the limit the first stage is heavier (lighter, below 0) than that. Loops and few micro-batches on a
+// V lean to opposite sides.
 static const double tilts[] = {0.125, 0.25, 0.5, 0.75, -0.125, -0.25, -0.5, -0.75};
 #define TILTS (sizeof tilts / sizeof tilts[0])
 // With a host: by what share of the limit all stages are heavier, the smallest first, as it moves the fewest blocks.
@@ -112,7 +112,7 @@ static bl_status_t try_limits(pool_t *pool, double share, bool lifts_all, double
     return status == BL_INVALID || status == BL_NOT_FOUND ? BL_OK : status;
   }
   double end;
-  status = bl__dispatch_end(made, pool->request->costs, (bl__again_t){0}, &end);
+  status = bl__dispatch_end(made, pool->request->costs, (bl__recompute_options_t){0}, &end);
   if (status == BL_OK && can_be_balanced(pool, made)) {
     *t_end = end;
   }
@@ -152,8 +152,9 @@ bl_status_t bl__pool(bl__generator_t *generate, bl_placement_t placement, const 
   pool.chunks = pool.best->chunks;
   pool.cap = (uint32_t)floor(request->memory / bl_schedule_block_weight(pool.best) + 1e-9);
   pool.memory = malloc(request->stages * sizeof *pool.memory);
-  bl_status_t status =
-      pool.memory != NULL ? bl__dispatch_end(pool.best, request->costs, (bl__again_t){0}, &pool.t_end) : BL_EXHAUSTED;
+  bl_status_t status = pool.memory != NULL
+                           ? bl__dispatch_end(pool.best, request->costs, (bl__recompute_options_t){0}, &pool.t_end)
+                           : BL_EXHAUSTED;
   if (status == BL_OK) {
     status = try_all(&pool);
   }

@@ -3,7 +3,7 @@
 
 #include "schedule/ir/peaks.h"
 #include "schedule/search/drain.h"
-#include "schedule/search/polish.h"
+#include "schedule/search/local_search.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *
 
 void bl__portfolio_recompute(bl__portfolio_t *portfolio, const bl_schedule_request_t *request) {
   if (portfolio->results[0].schedule != NULL) {
-    portfolio->again = bl__again_of(request, portfolio->results[0].schedule);
+    portfolio->recompute = bl__recompute_options_of(request, portfolio->results[0].schedule);
   }
 }
 
@@ -126,7 +126,8 @@ static bl_status_t keep(bl__portfolio_t *portfolio, bl_status_t status, double t
 static bl_status_t attempt_as_it_is(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
   double t_end = INFINITY;
   spend(portfolio, bl_schedule_op_count(base));
-  bl_status_t status = bl__dispatch_in_order(base, portfolio->costs, portfolio->again, latest_kept(portfolio), &t_end);
+  bl_status_t status =
+      bl__dispatch_in_order(base, portfolio->costs, portfolio->recompute, latest_kept(portfolio), &t_end);
   if (status == BL_OK) {
     status = bl_schedule_copy_lists(base, portfolio->results[BL__PORTFOLIO_KEPT].schedule);
   }
@@ -150,14 +151,14 @@ bool bl__portfolio_wants(const bl__portfolio_t *portfolio, size_t count) {
   return portfolio->found == 0 || portfolio->budget >= count;
 }
 
-// The base itself, or one like it within the limit of slots; NULL where there is none, since blocks that are kept from F on
-// leave no room to run W's earlier.
+// The base itself, or one like it within the limit of slots; NULL where there is none, since blocks that are kept from
+// F on leave no room to run W's earlier.
 static bl_status_t within_slots(bl__portfolio_t *portfolio, const bl_schedule_t **base) {
   bl_status_t status = BL_OK;
-  if (portfolio->again.slots == 0 || bl__filled_most(*base, portfolio->again) <= portfolio->again.slots) {
+  if (portfolio->recompute.slots == 0 || bl__filled_most(*base, portfolio->recompute) <= portfolio->recompute.slots) {
     return status;
   }
-  if (portfolio->again.chunks > 0) {
+  if (portfolio->recompute.chunks > 0) {
     *base = NULL;
     return status;
   }
@@ -165,7 +166,7 @@ static bl_status_t within_slots(bl__portfolio_t *portfolio, const bl_schedule_t 
     status = bl_schedule_create_like(*base, &portfolio->drained, NULL);
   }
   if (status == BL_OK) {
-    status = bl__drain(*base, portfolio->again.slots, portfolio->drained);
+    status = bl__drain(*base, portfolio->recompute.slots, portfolio->drained);
     *base = portfolio->drained;
   }
   return status;
@@ -242,7 +243,7 @@ bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *b
     }
     tried->rules = r + 1;
     if (dispatcher == NULL) {
-      status = bl__dispatcher_create(base, portfolio->costs, portfolio->limits, portfolio->again, &dispatcher);
+      status = bl__dispatcher_create(base, portfolio->costs, portfolio->limits, portfolio->recompute, &dispatcher);
     }
     if (status == BL_OK) {
       status = attempt(portfolio, dispatcher, count, rule_at(r));
@@ -265,12 +266,12 @@ bl_status_t bl__portfolio_refine(bl__portfolio_t *portfolio, bl_schedule_t *base
   return status;
 }
 
-static bl_status_t polish(bl__portfolio_t *portfolio, bl__result_t *result, bl__polish_rounds_t rounds,
-                          size_t evaluations, double bound) {
+static bl_status_t improve(bl__portfolio_t *portfolio, bl__result_t *result, bl__local_search_rounds_t rounds,
+                           size_t evaluations, double bound) {
   bl_status_t status = BL_OK;
   if (evaluations > 0 && result->t_end > bound * (1 + EXACT)) {
-    status = bl__polish(result->schedule, portfolio->costs, portfolio->limits, portfolio->again, rounds, evaluations,
-                        bound * (1 + EXACT), &result->t_end);
+    status = bl__local_search(result->schedule, portfolio->costs, portfolio->limits, portfolio->recompute, rounds,
+                              evaluations, bound * (1 + EXACT), &result->t_end);
     if (status == BL_OK) {
       status = measure(portfolio, result->schedule, &result->worst_peak);
     }
@@ -280,40 +281,43 @@ static bl_status_t polish(bl__portfolio_t *portfolio, bl__result_t *result, bl__
 
 // Orders that the local search of a portfolio times at most.
 static size_t orders_of(const bl__portfolio_t *portfolio, size_t count) {
-  const size_t most = portfolio->again.on && count * BL__PORTFOLIO_ORDERS_EACH < BL__PORTFOLIO_ORDERS
+  const size_t most = portfolio->recompute.on && count * BL__PORTFOLIO_ORDERS_EACH < BL__PORTFOLIO_ORDERS
                           ? count * BL__PORTFOLIO_ORDERS_EACH
                           : BL__PORTFOLIO_ORDERS;
-  const size_t orders =
-      (size_t)by_size(count, BL__PORTFOLIO_POLISH, BL__PORTFOLIO_POLISH_LARGE, BL__PORTFOLIO_POLISH_HUGE) / count;
+  const size_t orders = (size_t)by_size(count, BL__PORTFOLIO_LOCAL_SEARCH, BL__PORTFOLIO_LOCAL_SEARCH_LARGE,
+                                        BL__PORTFOLIO_LOCAL_SEARCH_HUGE) /
+                        count;
   return (size_t)((double)(orders < most ? orders : most) * portfolio->effort);
 }
 
 // Polishes the best one, to which `alike` of those that were tried have come, further.
-static bl_status_t polish_further(bl__portfolio_t *portfolio, bl__result_t *best, uint32_t alike, size_t orders,
+static bl_status_t search_further(bl__portfolio_t *portfolio, bl__result_t *best, uint32_t alike, size_t orders,
                                   double bound) {
-  if (!portfolio->again.on) {
-    return polish(portfolio, best, BL__POLISH_FRESH, orders / 2, bound);
+  if (!portfolio->recompute.on) {
+    return improve(portfolio, best, BL__LOCAL_SEARCH_FRESH, orders / 2, bound);
   }
-  return alike == BL__PORTFOLIO_POLISHED ? polish(portfolio, best, BL__POLISH_LAST, orders / 8, bound)
-                                         : polish(portfolio, best, BL__POLISH_FURTHER, orders / 4, bound);
+  return alike == BL__PORTFOLIO_LOCAL_SEARCHED ? improve(portfolio, best, BL__LOCAL_SEARCH_LAST, orders / 8, bound)
+                                               : improve(portfolio, best, BL__LOCAL_SEARCH_FURTHER, orders / 4, bound);
 }
 
-// Orders that recompute have more operations than their lists, and are searched with R and without: they get less of the search
-// where that has brought nothing.
-bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
+// Orders that recompute have more operations than their lists, and are searched with R and without: they get less of
+// the search where that has brought nothing.
+bl_status_t bl__portfolio_search_locally(bl__portfolio_t *portfolio) {
   if (portfolio->found == 0) {
     return BL_NOT_FOUND;
   }
   double bound;
   bl__result_t *results = portfolio->results, *best = results;
-  bl_status_t status = bl__bound_within(best->schedule, portfolio->costs, portfolio->limits, portfolio->again, &bound);
+  bl_status_t status =
+      bl__bound_within(best->schedule, portfolio->costs, portfolio->limits, portfolio->recompute, &bound);
   const size_t orders = orders_of(portfolio, bl_schedule_op_count(best->schedule));
-  const bool brief = portfolio->again.on && portfolio->follower == NULL; // with other costs all of them are bases
+  const bool brief = portfolio->recompute.on && portfolio->follower == NULL; // with other costs all of them are bases
   const double enough = brief ? bound * (1 + EXACT) : 0;
   // Half of the search for the first few, the other half or less for the one that came farthest.
-  const uint32_t tried = portfolio->found < BL__PORTFOLIO_POLISHED ? portfolio->found : BL__PORTFOLIO_POLISHED;
+  const uint32_t tried =
+      portfolio->found < BL__PORTFOLIO_LOCAL_SEARCHED ? portfolio->found : BL__PORTFOLIO_LOCAL_SEARCHED;
   for (uint32_t r = 0; r < tried && best->t_end > enough && status == BL_OK; r++) {
-    status = polish(portfolio, &results[r], BL__POLISH_FRESH, orders / 2 / tried, bound);
+    status = improve(portfolio, &results[r], BL__LOCAL_SEARCH_FRESH, orders / 2 / tried, bound);
     best = status == BL_OK && better(&results[r], best) ? &results[r] : best;
   }
   uint32_t alike = 0;
@@ -321,7 +325,7 @@ bl_status_t bl__portfolio_polish(bl__portfolio_t *portfolio) {
     alike += results[r].t_end <= best->t_end * (1 + SAME);
   }
   if (status == BL_OK) {
-    status = polish_further(portfolio, best, alike, orders, bound);
+    status = search_further(portfolio, best, alike, orders, bound);
   }
   bl__result_t kept = results[0];
   results[0] = *best;
@@ -333,13 +337,13 @@ bool bl__portfolio_is_done(const bl__portfolio_t *portfolio) {
   const bl__result_t *best = &portfolio->results[0];
   double bound;
   return portfolio->found > 0 &&
-         bl__bound_within(best->schedule, portfolio->costs, portfolio->limits, portfolio->again, &bound) == BL_OK &&
+         bl__bound_within(best->schedule, portfolio->costs, portfolio->limits, portfolio->recompute, &bound) == BL_OK &&
          best->t_end <= bound * (1 + EXACT);
 }
 
 bl_status_t bl__portfolio_end(bl__portfolio_t *portfolio, bl_status_t status, bl_schedule_t *schedule) {
   if (status == BL_OK) {
-    status = bl__portfolio_polish(portfolio);
+    status = bl__portfolio_search_locally(portfolio);
   }
   if (status == BL_OK) {
     bl_op_list_t *lists = schedule->lists;

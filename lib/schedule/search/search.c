@@ -3,7 +3,7 @@
 
 #include "schedule/generate/groups.h"
 #include "schedule/ir/peaks.h"
-#include "schedule/search/extend.h"
+#include "schedule/search/steady_state.h"
 
 #include <stdlib.h>
 
@@ -34,17 +34,17 @@ typedef struct search {
 
 static bl_status_t try_bases(search_t *search, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
   bl_schedule_t *scratch = search->scratch;
-  bl__again_t again = portfolio->again;
+  bl__recompute_options_t recompute = portfolio->recompute;
   if (search->apart) {
     return search->bases->try_apart(search->bases->context, costs, portfolio);
   }
   bl_status_t status = search->bases->try(search->bases->context, costs, portfolio);
   uint32_t group = scratch->micro_batches;
-  if (again.chunks > 0 && again.slots > 0) {
-    uint32_t room = again.slots / (scratch->chunks - again.chunks);
+  if (recompute.chunks > 0 && recompute.slots > 0) {
+    uint32_t room = recompute.slots / (scratch->chunks - recompute.chunks);
     group = room < group ? room : group;
   }
-  bool none = again.chunks > 0 && portfolio->found == 0;
+  bool none = recompute.chunks > 0 && portfolio->found == 0;
   portfolio->bases = group < GROUPS_MAX ? group : GROUPS_MAX;
   for (uint32_t k = 0; none && k < GROUPS_MAX && group > 0 && status == BL_OK; k++, group--) {
     // One at a time always fits.
@@ -63,7 +63,7 @@ static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *c
     status = bl__portfolio_refine(&search->other, search->scratch);
   }
   if (status == BL_OK && search->other.found > 0 && !search->apart) {
-    status = bl__portfolio_polish(&search->other);
+    status = bl__portfolio_search_locally(&search->other);
   }
   if (status == BL_OK && search->bases->generate != NULL && !search->apart) {
     status = bl__portfolio_from_shorter(&search->real, search->bases->generate, search->request, search->scratch);
@@ -132,7 +132,7 @@ static bl_status_t run(search_t *search, search_t *apart, const priced_t *costs,
   status = bl__portfolio_end(&search->real, status, schedule);
   const double end = search->real.results[0].t_end, near = is_huge(schedule) ? NEAR_HUGE : NEAR;
   if (status == BL_OK && apart->real.found > 0 && apart->real.results[0].t_end < near * end) {
-    status = bl__portfolio_polish(&apart->real);
+    status = bl__portfolio_search_locally(&apart->real);
     if (status == BL_OK && apart->real.results[0].t_end < end) {
       status = bl_schedule_copy_lists(apart->real.results[0].schedule, schedule);
     }
@@ -144,11 +144,11 @@ bl_status_t bl__search(const bl__bases_t *bases, const bl_schedule_request_t *re
                        bl_schedule_t *schedule) {
   search_t search = {.bases = bases, .request = request}, apart = {.apart = true, .bases = bases, .request = request};
   priced_t costs = {.other = other_costs(request->costs, schedule->virtual_stages), .merged = *request->costs};
-  const bl__again_t again = bl__again_of(request, schedule);
+  const bl__recompute_options_t recompute = bl__recompute_options_of(request, schedule);
   costs.merged_other = costs.other;
-  bl_status_t status = bl__costs_merge(request->costs, again, schedule, &costs.merged);
+  bl_status_t status = bl__costs_merge(request->costs, recompute, schedule, &costs.merged);
   if (status == BL_OK) {
-    status = bl__costs_merge(&costs.other, again, schedule, &costs.merged_other);
+    status = bl__costs_merge(&costs.other, recompute, schedule, &costs.merged_other);
   }
   if (status == BL_OK) {
     status = run(&search, &apart, &costs, limits, schedule);

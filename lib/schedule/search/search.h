@@ -17,9 +17,9 @@ typedef struct bl__bases {
 } bl__bases_t;
 
 // The base orders with the real costs; unless one of them ends as early as possible, the same with other costs, whose
-// results and the extension of a schedule for fewer micro-batches (extend.h) are further bases; then the local search. The
-// best goes into the lists of `schedule`. Where base orders apart end as early as any can within the limits, that is all.
-// BL_NOT_FOUND when nothing fitted the limits.
+// results and the extension of a schedule for fewer micro-batches (steady_state.h) are further bases; then the local
+// search. The best goes into the lists of `schedule`. Where base orders apart end as early as any can within the
+// limits, that is all. BL_NOT_FOUND when nothing fitted the limits.
 BL_MUST_USE bl_status_t bl__search(const bl__bases_t *bases, const bl_schedule_request_t *request,
                                    const uint32_t *limits, bl_schedule_t *schedule);
 

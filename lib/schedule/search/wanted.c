@@ -26,30 +26,30 @@ bl_status_t bl__memory_limits_check(const bl_schedule_request_t *request, double
   return BL_OK;
 }
 
-bl__again_t bl__again_of(const bl_schedule_request_t *request, const bl_schedule_t *shape) {
-  bl__again_t again = {.on = request->recompute};
+bl__recompute_options_t bl__recompute_options_of(const bl_schedule_request_t *request, const bl_schedule_t *shape) {
+  bl__recompute_options_t recompute = {.on = request->recompute};
   if (request->recompute && request->recompute_chunks < shape->chunks) {
-    again.chunks = request->recompute_chunks;
+    recompute.chunks = request->recompute_chunks;
   }
   if (request->recompute && request->slots > 0) {
     double slots = floor(request->slots / bl_schedule_block_weight(shape) + 1e-9);
-    again.slots = (uint32_t)fmin(fmax(slots, 1), (double)bl_schedule_block_count(shape));
+    recompute.slots = (uint32_t)fmin(fmax(slots, 1), (double)bl_schedule_block_count(shape));
   }
-  return again;
+  return recompute;
 }
 
-bl_status_t bl__costs_merge(const bl_costs_t *costs, bl__again_t again, const bl_schedule_t *shape,
+bl_status_t bl__costs_merge(const bl_costs_t *costs, bl__recompute_options_t recompute, const bl_schedule_t *shape,
                             bl_costs_t *merged) {
   *merged = *costs;
-  if (!again.on) {
+  if (!recompute.on) {
     return BL_OK;
   }
   merged->every.input += costs->every.recompute;
-  if (costs->chunks != NULL || again.chunks > 0) {
+  if (costs->chunks != NULL || recompute.chunks > 0) {
     bl_chunk_costs_t *chunks = malloc(shape->virtual_stages * sizeof *chunks);
     for (uint32_t s = 0; chunks != NULL && s < shape->virtual_stages; s++) {
       chunks[s] = *bl_costs_chunk(costs, s);
-      chunks[s].input += bl__chunk_kept(shape, again, s) ? 0 : chunks[s].recompute;
+      chunks[s].input += bl__chunk_kept(shape, recompute, s) ? 0 : chunks[s].recompute;
     }
     merged->chunks = chunks;
     return chunks != NULL ? BL_OK : BL_EXHAUSTED;
@@ -64,7 +64,7 @@ void bl__costs_merge_cleanup(const bl_costs_t *costs, bl_costs_t *merged) {
 }
 
 bl_status_t bl__bound_within(const bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits,
-                             bl__again_t again, double *bound) {
-  return again.on ? bl_schedule_bound_recomputed(schedule, costs, limits, again.chunks, bound)
-                  : bl_schedule_bound_within(schedule, costs, limits, false, bound);
+                             bl__recompute_options_t recompute, double *bound) {
+  return recompute.on ? bl_schedule_bound_recomputed(schedule, costs, limits, recompute.chunks, bound)
+                      : bl_schedule_bound_within(schedule, costs, limits, false, bound);
 }

@@ -3,8 +3,8 @@
 // within a memory limit per stage, with real costs. The limit is p device-micro-batches for zb-h1, 2p for zb-h2.
 #include "base/minmax.h"
 #include "schedule/generate/zero_bubble_heuristic.h"
-#include "schedule/search/extend.h"
 #include "schedule/search/searched.h"
+#include "schedule/search/steady_state.h"
 
 #include <stdlib.h>
 
@@ -42,7 +42,7 @@ bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_sc
   bl_schedule_t *base = NULL;
   bl_costs_t merged;
   uint32_t *limits = malloc(p * sizeof *limits);
-  bl_status_t status = bl__costs_merge(request->costs, bl__again_of(request, schedule), schedule, &merged);
+  bl_status_t status = bl__costs_merge(request->costs, bl__recompute_options_of(request, schedule), schedule, &merged);
   if (status == BL_OK) {
     status = limits != NULL ? bl_schedule_create_like(schedule, &base, NULL) : BL_EXHAUSTED;
   }

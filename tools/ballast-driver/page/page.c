@@ -93,9 +93,9 @@ static json_t *stages_json(const bl_driver_t *driver) {
     if (view.place != NULL) {
       json_object_set_new(stage, "slot_bytes", json_integer((json_int_t)view.place->slot_bytes));
     }
-    if (policies.holdings != NULL && seat.stage < policies.holdings->devices) {
-      json_object_set_new(stage, "own", json_integer(policies.holdings->own[seat.stage]));
-      json_object_set_new(stage, "lent", json_integer(policies.holdings->lent[seat.stage]));
+    if (policies.device_slots != NULL && seat.stage < policies.device_slots->devices) {
+      json_object_set_new(stage, "own", json_integer(policies.device_slots->own[seat.stage]));
+      json_object_set_new(stage, "lent", json_integer(policies.device_slots->lent[seat.stage]));
     }
     json_array_append_new(stages, stage);
   }
@@ -110,9 +110,9 @@ static json_t *hosts_json(const bl_driver_t *driver) {
   for (size_t h = 0; h < host_count(job); h++) {
     json_t *host = json_pack("{s:I, s:I}", "host", (json_int_t)h, "room_bytes",
                              (json_int_t)bl_driver_training(driver)->hosts.room_bytes);
-    if (policies.holdings != NULL) {
+    if (policies.device_slots != NULL) {
       const size_t store = job->services.stores.count + h;
-      json_object_set_new(host, "lent", json_integer(bl_driver_lent(driver, policies.holdings, store)));
+      json_object_set_new(host, "lent", json_integer(bl_driver_lent(driver, policies.device_slots, store)));
     }
     json_array_append_new(hosts, host);
   }

@@ -113,7 +113,7 @@ static bool check_name(bl_ctl_checklist_t *list, const char *subject, const char
   return failure == 0;
 }
 
-// ---- certificate and clock -----------------------------------------------------------------------------------------
+// ---- certificate and clock ------------------------------------------------------------------------------------------
 
 // Returns false if the certificate cannot be used for calls.
 static bool check_security(bl_ctl_checklist_t *list, bl_job_t *job) {
@@ -160,40 +160,40 @@ static const char *subject_of(const bl_job_t *job, const bl_ctl_probe_t *probe, 
 }
 
 // Returns the bytes that a plan reserves at one of its stores, for one plane.
-static uint64_t plan_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t store) {
+static uint64_t plan_bytes(const bl_training_t *training, const bl_device_slots_t *device_slots, uint32_t store) {
   uint64_t bytes = 0;
-  for (uint32_t s = 0; s < holdings->devices; s++) {
-    bytes +=
-        bl_holdings_reserved(holdings, s, store) * bl_align_up(training->stages[s].evict_bytes, BL_PODS_GRANULE_BYTES);
+  for (uint32_t s = 0; s < device_slots->devices; s++) {
+    bytes += bl_device_slots_reserved(device_slots, s, store) *
+             bl_align_up(training->stages[s].evict_bytes, BL_PODS_GRANULE_BYTES);
   }
   return bytes;
 }
 
 // Returns the bytes that the plan reserves at the store of a rank; 0 if there is no such device.
-static uint64_t room_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t rank) {
+static uint64_t room_bytes(const bl_training_t *training, const bl_device_slots_t *device_slots, uint32_t rank) {
   const uint32_t device = bl_grid_seat(&training->grid, rank).stage;
-  return device < holdings->devices ? plan_bytes(training, holdings, device) : 0;
+  return device < device_slots->devices ? plan_bytes(training, device_slots, device) : 0;
 }
 
 // The same for a host store, summed over all planes that share it.
-static uint64_t host_bytes(const bl_training_t *training, const bl_holdings_t *holdings, uint32_t host) {
+static uint64_t host_bytes(const bl_training_t *training, const bl_device_slots_t *device_slots, uint32_t host) {
   const bl_hosts_t *hosts = &training->hosts;
   uint64_t most = 0;
   for (uint32_t rank = 0; hosts->count > 0 && rank < bl_grid_ranks(&training->grid); rank++) {
     const uint32_t stage = bl_grid_seat(&training->grid, rank).stage;
     if (hosts->of_rank[rank] == host) {
-      most = bl_max_u64(most, plan_bytes(training, holdings, training->stage_count + hosts->of[stage]));
+      most = bl_max_u64(most, plan_bytes(training, device_slots, training->stage_count + hosts->of[stage]));
     }
   }
   return most * hosts->planes;
 }
 
-static uint64_t needed_bytes(const bl_job_t *job, const bl_training_t *training, const bl_holdings_t *holdings,
+static uint64_t needed_bytes(const bl_job_t *job, const bl_training_t *training, const bl_device_slots_t *device_slots,
                              const bl_ctl_probe_t *probe) {
   const uint32_t devices = (uint32_t)job->services.stores.count;
   return !probe->store             ? 0
-         : probe->number < devices ? room_bytes(training, holdings, probe->number)
-                                   : host_bytes(training, holdings, probe->number - devices);
+         : probe->number < devices ? room_bytes(training, device_slots, probe->number)
+                                   : host_bytes(training, device_slots, probe->number - devices);
 }
 
 static void note_probe(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_ctl_probe_t *probe, uint64_t needed) {
@@ -240,10 +240,10 @@ static void note_probe(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_c
 
 // Notes devices whose store the plan needs but the job does not name.
 static void note_missing(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
-                         const bl_holdings_t *holdings) {
+                         const bl_device_slots_t *device_slots) {
   const uint32_t stores = (uint32_t)job->services.stores.count;
   for (uint32_t d = stores; d < bl_grid_ranks(&training->grid); d++) {
-    if (room_bytes(training, holdings, d) > 0) {
+    if (room_bytes(training, device_slots, d) > 0) {
       char subject[SUBJECT_BYTES];
       bl_error_t err;
       snprintf(subject, sizeof subject, "store %u", d);
@@ -314,11 +314,11 @@ static void check_names(bl_ctl_checklist_t *list, const bl_job_t *job, bool stor
 }
 
 static void note_probes(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
-                        const bl_holdings_t *holdings, services_t *services) {
+                        const bl_device_slots_t *device_slots, services_t *services) {
   for (size_t i = 0; i < services->count; i++) {
     const bl_ctl_probe_t *probe = &services->probes[i];
     const size_t failed = list->failed;
-    note_probe(list, job, probe, needed_bytes(job, training, holdings, probe));
+    note_probe(list, job, probe, needed_bytes(job, training, device_slots, probe));
     const bool well = list->failed == failed;
     if (probe->store) {
       services->stores[probe->number] =
@@ -330,7 +330,7 @@ static void note_probes(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_
 }
 
 static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const bl_training_t *training,
-                                  const bl_holdings_t *holdings, double timeout_seconds, bl_error_t *err) {
+                                  const bl_device_slots_t *device_slots, double timeout_seconds, bl_error_t *err) {
   const uint64_t timeout_ms = (uint64_t)(timeout_seconds * 1000);
   const uint64_t deadline_ns = bl_clock_now_ns() + timeout_ms * BL_NS_PER_MS;
   services_t services;
@@ -346,14 +346,14 @@ static bl_status_t check_services(bl_ctl_checklist_t *list, bl_job_t *job, const
   if (!check_security(list, job)) {
     goto cleanup;
   }
-  note_missing(list, job, training, holdings);
+  note_missing(list, job, training, device_slots);
   status = bl_ctl_probe_all(services.probes, services.count, timeout_ms, err);
   if (status != BL_OK) {
     goto cleanup;
   }
-  note_probes(list, job, training, holdings, &services);
+  note_probes(list, job, training, device_slots, &services);
   note_clocks(list, job, &services);
-  status = bl_ctl_preflight_paths(list, job, training, holdings, services.well, services.stores, err);
+  status = bl_ctl_preflight_paths(list, job, training, device_slots, services.well, services.stores, err);
 cleanup:
   services_cleanup(&services);
   return status;
@@ -393,7 +393,7 @@ static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, bl_err
   status = bl_balance_plan_init(&plan, &training, &policy, err); // for auto, the first plan
   if (status == BL_OK) {
     bl_ctl_checklist_t list = {.rows = json_array()};
-    status = check_services(&list, job, &training, &plan.holdings, arguments->timeout_seconds, err);
+    status = check_services(&list, job, &training, &plan.device_slots, arguments->timeout_seconds, err);
     if (status == BL_OK) {
       status = print(&list, (bl_ctl_output_t)arguments->output, err);
     }

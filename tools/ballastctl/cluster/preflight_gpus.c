@@ -93,7 +93,7 @@ static bool was_said(uint32_t number, const bl_ctl_explorer_t *stages, uint32_t 
 
 // Adds one row of the matrix: the stages that this one reads directly, and each reason why it cannot read others once.
 static void note_access(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
-                        const bl_holdings_t *holdings, uint32_t number, const bl_ctl_explorer_t *stages,
+                        const bl_device_slots_t *device_slots, uint32_t number, const bl_ctl_explorer_t *stages,
                         uint32_t count) {
   char subject[SUBJECT_BYTES];
   row_t row = {.used = 0};
@@ -107,8 +107,8 @@ static void note_access(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_
     }
   }
   for (uint32_t d = 0; d < count && err.status == BL_OK; d++) {
-    const bool parks = d < holdings->devices &&
-                       (bl_holdings_reserved(holdings, number, d) > 0 || bl_holdings_reserved(holdings, d, number) > 0);
+    const bool parks = d < device_slots->devices && (bl_device_slots_reserved(device_slots, number, d) > 0 ||
+                                                     bl_device_slots_reserved(device_slots, d, number) > 0);
     const bool blocks = parks && bl_job_block_path(job) == BL_JOB_DATA_PATH_CUDA_IPC,
                tensors =
                    bl_training_exchange(training, number, d) && bl_job_boundary_path(job) == BL_JOB_DATA_PATH_CUDA_IPC;
@@ -180,7 +180,7 @@ static void note_nccl(bl_ctl_checklist_t *list, const bl_ctl_explorer_t *stages,
 }
 
 void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
-                           const bl_holdings_t *holdings, const bl_ctl_explorer_t *stages, uint32_t count) {
+                           const bl_device_slots_t *device_slots, const bl_ctl_explorer_t *stages, uint32_t count) {
   static const char *const checks[] = {"gpu", "peer access", "nccl"};
   const bool host = job->pipeline.device == BL_JOB_DEVICE_HOST;
   for (size_t i = 0; host && i < sizeof checks / sizeof checks[0]; i++) {
@@ -193,7 +193,7 @@ void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const 
   }
   for (uint32_t s = 0; s < count && !host; s++) {
     if (has_gpu(&stages[s])) {
-      note_access(list, job, training, holdings, s, stages, count);
+      note_access(list, job, training, device_slots, s, stages, count);
     }
   }
   if (!host) {

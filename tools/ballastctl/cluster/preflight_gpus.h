@@ -12,6 +12,6 @@
 
 // `stages` have answered bl_ctl_paths_explore. For a job that computes on the host there is nothing to check.
 void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
-                           const bl_holdings_t *holdings, const bl_ctl_explorer_t *stages, uint32_t count);
+                           const bl_device_slots_t *device_slots, const bl_ctl_explorer_t *stages, uint32_t count);
 
 #endif

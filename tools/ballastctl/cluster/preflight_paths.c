@@ -38,7 +38,7 @@ static bool host_store_of(const bl_job_t *job, const bl_training_t *training, ui
 // Sets which stores and stages a rank tests. `numbers` must have capacity for two lists of all ranks, and for a host
 // store.
 static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbers, const bl_job_t *job,
-                      const bl_training_t *training, const bl_holdings_t *holdings, const bool *stage_well,
+                      const bl_training_t *training, const bl_device_slots_t *device_slots, const bool *stage_well,
                       const bl_ctl_store_seen_t *stores) {
   const bl_grid_t *grid = &training->grid;
   const bl_seat_t own = bl_grid_seat(grid, number);
@@ -48,7 +48,7 @@ static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbe
   for (uint32_t d = 0; d < bl_grid_ranks(grid); d++) {
     const bl_seat_t seat = bl_grid_seat(grid, d);
     if (d < job->services.stores.count && stores[d].well && seat.data == own.data && seat.tensor == own.tensor &&
-        seat.stage < holdings->devices && bl_holdings_reserved(holdings, own.stage, seat.stage) > 0) {
+        seat.stage < device_slots->devices && bl_device_slots_reserved(device_slots, own.stage, seat.stage) > 0) {
       numbers[stage->store_count++] = d;
     }
     if (stage_well[d] && bl_training_exchange(training, number, d)) {
@@ -57,7 +57,7 @@ static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbe
   }
   uint32_t host;
   if (host_store_of(job, training, number, &host) && stores[host].well &&
-      bl_holdings_reserved(holdings, own.stage, training->stage_count + training->hosts.of[own.stage]) > 0) {
+      bl_device_slots_reserved(device_slots, own.stage, training->stage_count + training->hosts.of[own.stage]) > 0) {
     numbers[stage->store_count++] = host;
   }
 }
@@ -172,8 +172,8 @@ static void note_machines(bl_ctl_checklist_t *list, const bl_job_t *job, const b
 }
 
 bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
-                                   const bl_holdings_t *holdings, const bool *well, const bl_ctl_store_seen_t *stores,
-                                   bl_error_t *err) {
+                                   const bl_device_slots_t *device_slots, const bool *well,
+                                   const bl_ctl_store_seen_t *stores, bl_error_t *err) {
   const uint32_t count = bl_grid_ranks(&training->grid);
   const size_t room = 2 * (size_t)count + 1;
   bl_ctl_explorer_t *stages = calloc(count, sizeof *stages);
@@ -195,7 +195,7 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
   for (uint32_t s = 0; s < count && status == BL_OK; s++) {
     if (well[s]) {
       stages[s].address = job->services.stages.items[s];
-      plan_tour(&stages[s], s, numbers + s * room, job, training, holdings, well, stores);
+      plan_tour(&stages[s], s, numbers + s * room, job, training, device_slots, well, stores);
     }
   }
   if (status == BL_OK) {
@@ -208,7 +208,7 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
     note_machines(list, job, training, stages, stores);
   }
   if (status == BL_OK && training->grid.data == 1) { // replicas do not run on GPUs
-    bl_ctl_preflight_gpus(list, job, training, holdings, stages, count);
+    bl_ctl_preflight_gpus(list, job, training, device_slots, stages, count);
   }
   for (uint32_t s = 0; s < count && stages != NULL; s++) {
     bl_ctl_explorer_cleanup(&stages[s]);

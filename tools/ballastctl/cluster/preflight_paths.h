@@ -35,7 +35,7 @@ static inline const char *bl_ctl_preflight_store_name(const bl_job_t *job, uint3
 // `well` [ranks]: the stages that may be asked; `stores` [bl_job_store_count]. If the job's own reservations fill a
 // store, there is no memory for a test block: that path is not tested, and is not a failure.
 BL_MUST_USE bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job,
-                                               const bl_training_t *training, const bl_holdings_t *holdings,
+                                               const bl_training_t *training, const bl_device_slots_t *device_slots,
                                                const bool *well, const bl_ctl_store_seen_t *stores, bl_error_t *err);
 
 #endif

@@ -267,7 +267,7 @@ bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown, const
 uint32_t bl_ctl_schedule_case_at_hosts(const bl_ctl_schedule_case_t *shown) {
   uint32_t rooms = 0;
   for (uint32_t h = 0; h < shown->schedule->hosts; h++) {
-    rooms += bl_holdings_lent(&shown->holdings, shown->schedule->stages + h);
+    rooms += bl_device_slots_lent(&shown->device_slots, shown->schedule->stages + h);
   }
   return rooms;
 }
@@ -281,7 +281,7 @@ void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {
   free(shown->chunk_costs);
   free(shown->copies);
   free(shown->host_paths);
-  bl_holdings_cleanup(&shown->holdings);
+  bl_device_slots_cleanup(&shown->device_slots);
 }
 
 bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ctl_schedule_flags_t *flags,
@@ -301,7 +301,7 @@ bl_status_t bl_ctl_schedule_case_init(bl_ctl_schedule_case_t *shown, const bl_ct
     status = bl_schedule_validate(shown->schedule, &shown->facts, err);
   }
   if (status == BL_OK && shown->schedule->hosts > 0) {
-    status = bl_holdings_init(&shown->holdings, shown->schedule, err);
+    status = bl_device_slots_init(&shown->device_slots, shown->schedule, err);
   }
   if (status == BL_OK) {
     status = time_it(flags, shown, err);

@@ -8,7 +8,7 @@
 #include "ballastctl/plan/schedule_request.h"
 
 #include "schedule/balance/balance.h"
-#include "schedule/balance/holdings.h"
+#include "schedule/balance/device_slots.h"
 #include "schedule/ir/validate.h"
 #include "simulate/simulate.h"
 
@@ -19,11 +19,11 @@ typedef struct bl_ctl_schedule_case {
   uint32_t cap;                 // of the balanced schedule, in slots; 0: not balanced
   bl_schedule_facts_t facts;
   bl_costs_t costs;
-  bl_ctl_limits_t limits;        // of --memory
-  bl_chunk_costs_t *chunk_costs; // borrowed by costs.chunks
-  double *copies;                // [stages * stages] duration of one evict or load; NULL: costs.path
-  double *host_paths;            // [stages] duration of one evict or load at the host; NULL: costs.path
-  bl_holdings_t holdings;        // if there are host stores, else zeroed
+  bl_ctl_limits_t limits;         // of --memory
+  bl_chunk_costs_t *chunk_costs;  // borrowed by costs.chunks
+  double *copies;                 // [stages * stages] duration of one evict or load; NULL: costs.path
+  double *host_paths;             // [stages] duration of one evict or load at the host; NULL: costs.path
+  bl_device_slots_t device_slots; // if there are host stores, else zeroed
   bl_simulation_t simulation;
 } bl_ctl_schedule_case_t;
 

@@ -110,7 +110,7 @@ static json_t *stages_json(const bl_ctl_prediction_t *p) {
                      peak = p->trial.simulation.peak_slots[s];
     json_array_append_new(stages,
                           json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:i, s:f, s:o, s:f, s:o}", "stage",
-                                    (int)s, "peak_slots", (int)peak, "lent_slots", (int)p->plan.holdings.lent[s],
+                                    (int)s, "peak_slots", (int)peak, "lent_slots", (int)p->plan.device_slots.lent[s],
                                     "slot_bytes", slot_bytes, "peak_slot_bytes", peak * slot_bytes, "evict_bytes",
                                     (json_int_t)stage->evict_bytes, "evictions", (int)stage->evictions, "loads",
                                     (int)stage->loads, "recomputed", (int)stage->recomputed, "busy_seconds",
@@ -130,7 +130,7 @@ static json_t *table_rows(const bl_ctl_prediction_t *p) {
     uint64_t slot_bytes = p->training->stages[s].slot_bytes;
     json_object_set_new(row, "stage", json_integer(s));
     json_object_set_new(row, "slots", json_integer(simulation->peak_slots[s]));
-    json_object_set_new(row, "lent", json_integer(p->plan.holdings.lent[s]));
+    json_object_set_new(row, "lent", json_integer(p->plan.device_slots.lent[s]));
     json_object_set_new(row, "slot", json_string(bl_bytes_format(slot_bytes, slot)));
     json_object_set_new(row, "peak", json_string(bl_bytes_format(slot_bytes * simulation->peak_slots[s], peak)));
     json_object_set_new(row, "memory",
@@ -199,8 +199,8 @@ static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
 // Returns the number of blocks for which hosts lend memory, over the whole plane.
 static uint32_t at_hosts(const bl_ctl_prediction_t *p) {
   uint32_t rooms = 0;
-  for (uint32_t h = p->plan.holdings.devices; h < p->plan.holdings.stores; h++) {
-    rooms += bl_holdings_lent(&p->plan.holdings, h);
+  for (uint32_t h = p->plan.device_slots.devices; h < p->plan.device_slots.stores; h++) {
+    rooms += bl_device_slots_lent(&p->plan.device_slots, h);
   }
   return rooms;
 }

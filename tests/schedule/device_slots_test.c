@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies what balanced lists take of every device: own and lent slots within the cap the lists were made for, the same
-// reservations as the pass made or fewer, and stores that do not exist refused.
-#include "schedule/balance/holdings.h"
+// Verifies what balanced lists take of every device: own and lent slots within the cap the lists were made for, the
+// same reservations as the pass made or fewer, and stores that do not exist refused.
+#include "schedule/balance/device_slots.h"
 
 #include "schedule/balance/balance.h"
 #include "schedule/generated.h"
@@ -16,18 +16,18 @@
 static void without_evictions_nothing_is_lent(void **state) {
   (void)state;
   bl_schedule_t *schedule = generate("1f1b", 4, 8);
-  bl_holdings_t holdings;
-  assert_int_equal(bl_holdings_init(&holdings, schedule, NULL), BL_OK);
-  assert_false(bl_holdings_move(&holdings));
+  bl_device_slots_t device_slots;
+  assert_int_equal(bl_device_slots_init(&device_slots, schedule, NULL), BL_OK);
+  assert_false(bl_device_slots_move(&device_slots));
   for (uint32_t d = 0; d < 4; d++) {
-    assert_int_equal(holdings.own[d], 4 - d);
-    assert_int_equal(holdings.lent[d], 0);
+    assert_int_equal(device_slots.own[d], 4 - d);
+    assert_int_equal(device_slots.lent[d], 0);
   }
   bl_error_t err;
-  assert_int_equal(bl_holdings_check(&holdings, 4, &err), BL_OK);
-  assert_int_equal(bl_holdings_check(&holdings, 3, &err), BL_EXHAUSTED);
+  assert_int_equal(bl_device_slots_check(&device_slots, 4, &err), BL_OK);
+  assert_int_equal(bl_device_slots_check(&device_slots, 3, &err), BL_EXHAUSTED);
   assert_non_null(strstr(err.text, "device 0: 4 own slots and 0 lent are"));
-  bl_holdings_cleanup(&holdings);
+  bl_device_slots_cleanup(&device_slots);
   bl_schedule_destroy(schedule);
 }
 
@@ -43,20 +43,20 @@ static void budgets_hold(void **state) {
       if (bl_balance_cap(schedule, cap, way % 2, way / 2 ? BL_BALANCE_FEWEST : BL_BALANCE_OVERLAP, &result, &err)) {
         fail_msg("p = %u: %s", p, err.text);
       }
-      bl_holdings_t holdings;
-      assert_int_equal(bl_holdings_init(&holdings, result.schedule, &err), BL_OK);
-      if (bl_holdings_check(&holdings, cap, &err) != BL_OK) {
+      bl_device_slots_t device_slots;
+      assert_int_equal(bl_device_slots_init(&device_slots, result.schedule, &err), BL_OK);
+      if (bl_device_slots_check(&device_slots, cap, &err) != BL_OK) {
         fail_msg("p = %u: %s", p, err.text);
       }
       for (uint32_t s = 0; s < p; s++) {
-        assert_int_equal(holdings.evicted[s], result.evictions[s]);
-        evicted += holdings.evicted[s];
+        assert_int_equal(device_slots.evicted[s], result.evictions[s]);
+        evicted += device_slots.evicted[s];
         for (uint32_t d = 0; d < p; d++) {
-          assert_in_range(bl_holdings_reserved(&holdings, s, d), 0, result.reserved[s * p + d]);
+          assert_in_range(bl_device_slots_reserved(&device_slots, s, d), 0, result.reserved[s * p + d]);
         }
       }
-      assert_int_equal(bl_holdings_move(&holdings), evicted > 0);
-      bl_holdings_cleanup(&holdings);
+      assert_int_equal(bl_device_slots_move(&device_slots), evicted > 0);
+      bl_device_slots_cleanup(&device_slots);
       bl_balance_result_cleanup(&result);
     }
     bl_schedule_destroy(schedule);
@@ -75,18 +75,18 @@ static void stores_of_no_device_are_refused(void **state) {
     for (size_t i = 0; i < 3; i++) {
       assert_int_equal(bl_schedule_append(schedule, 0, ops[i]), BL_OK);
     }
-    bl_holdings_t holdings;
+    bl_device_slots_t device_slots;
     bl_error_t err;
-    bl_status_t status = bl_holdings_init(&holdings, schedule, &err);
+    bl_status_t status = bl_device_slots_init(&device_slots, schedule, &err);
     assert_int_equal(status, store % 4 == 1 || (hosts == 1 && store % 4 == 2) ? BL_OK : BL_INVALID);
     if (status == BL_OK) {
       for (uint32_t of = 0; of < 4; of++) { // store 3 is none of the plan's
-        assert_int_equal(bl_holdings_reserved(&holdings, 0, of), of == store % 4);
-        assert_int_equal(bl_holdings_lent(&holdings, of), of == store % 4);
+        assert_int_equal(bl_device_slots_reserved(&device_slots, 0, of), of == store % 4);
+        assert_int_equal(bl_device_slots_lent(&device_slots, of), of == store % 4);
       }
-      assert_true(bl_holdings_move(&holdings));
-      assert_int_equal(bl_holdings_check(&holdings, 1, NULL), BL_OK);
-      bl_holdings_cleanup(&holdings);
+      assert_true(bl_device_slots_move(&device_slots));
+      assert_int_equal(bl_device_slots_check(&device_slots, 1, NULL), BL_OK);
+      bl_device_slots_cleanup(&device_slots);
     } else {
       assert_non_null(strstr(err.text, "names store"));
     }

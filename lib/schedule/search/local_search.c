@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/polish.h"
+#include "schedule/search/local_search.h"
 
 #include "base/minmax.h"
 #include "base/random.h"
-#include "schedule/search/retiming.h"
+#include "schedule/search/incremental_timing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,8 +17,8 @@
 #define FRUITLESS_MAX  1000 // moves in a row that change nothing and count as one order
 #define FRUITLESS_NODE 1000 // moves in a row, per operation, that come to nothing where none is possible
 
-typedef struct polisher {
-  bl__retiming_t order;
+typedef struct local_search {
+  bl__incremental_timing_t order;
   const uint32_t *limits;
   uint32_t slots;  // from I on; 0: no limit
   bool *fitted;    // [stages] within their limits
@@ -26,19 +26,19 @@ typedef struct polisher {
   uint32_t swap_count;
   uint32_t *best;  // all lists of the best order
   uint64_t random; // counter of the random stream
-} polisher_t;
+} local_search_t;
 
 // When the node may start for what it needs, its R included.
-static double ready_of(const polisher_t *p, const bl__retimed_node_t *node) {
+static double ready_of(const local_search_t *p, const bl__retimed_node_t *node) {
   if (node->needs == BL__NO_NODE) {
     return 0;
   }
   bool fresh = node->place > 0 && p->order.lists[node->stage][node->place - 1] == node->own;
-  return p->order.times[node->needs].end + node->latency - (fresh ? 0 : node->again);
+  return p->order.times[node->needs].end + node->latency - (fresh ? 0 : node->recompute);
 }
 
 // May the neighbours `a`, `b` of one list change places?
-static bool may_swap(const polisher_t *p, const bl__retimed_node_t *a, const bl__retimed_node_t *b) {
+static bool may_swap(const local_search_t *p, const bl__retimed_node_t *a, const bl__retimed_node_t *b) {
   bl_op_t x = a->op, y = b->op;
   if (b->needs != BL__NO_NODE && &p->order.nodes[b->needs] == a) {
     return false;
@@ -49,7 +49,7 @@ static bool may_swap(const polisher_t *p, const bl__retimed_node_t *a, const bl_
 }
 
 // Walks back from the end and collects the neighbours whose exchange might let the second of them start earlier.
-static void collect_swaps(polisher_t *p, double t_end) {
+static void collect_swaps(local_search_t *p, double t_end) {
   uint32_t at = BL__NO_NODE;
   p->swap_count = 0;
   for (uint32_t s = 0; s < p->order.schedule->stages; s++) {
@@ -79,7 +79,8 @@ static void collect_swaps(polisher_t *p, double t_end) {
 }
 
 // Does a stage stay within its limit from place `first` to before `end`, before which nothing has changed?
-static bool fits(const polisher_t *p, uint32_t stage, uint32_t first, uint32_t end, uint32_t held, uint32_t filled) {
+static bool fits(const local_search_t *p, uint32_t stage, uint32_t first, uint32_t end, uint32_t held,
+                 uint32_t filled) {
   const uint32_t slots = p->slots > 0 ? p->slots : UINT32_MAX;
   for (uint32_t i = first; i < end; i++) {
     const bl__retimed_node_t *node = &p->order.nodes[p->order.lists[stage][i]];
@@ -96,7 +97,7 @@ static bool fits(const polisher_t *p, uint32_t stage, uint32_t first, uint32_t e
 }
 
 // Notes what the stage holds from place `first` to before `end`.
-static void note_held(polisher_t *p, uint32_t stage, uint32_t first, uint32_t end, uint32_t held, uint32_t filled) {
+static void note_held(local_search_t *p, uint32_t stage, uint32_t first, uint32_t end, uint32_t held, uint32_t filled) {
   for (uint32_t i = first; i < end; i++) {
     bl__retimed_node_t *node = &p->order.nodes[p->order.lists[stage][i]];
     bl_verb_t verb = (bl_verb_t)node->op.verb;
@@ -110,7 +111,7 @@ static void note_held(polisher_t *p, uint32_t stage, uint32_t first, uint32_t en
 }
 
 // Moves a node by up to `places` and returns by how many it went: it stops where it may not pass a neighbour.
-static uint32_t shift(polisher_t *p, uint32_t n, bool later, uint32_t places) {
+static uint32_t shift(local_search_t *p, uint32_t n, bool later, uint32_t places) {
   const bl__retimed_node_t *node = &p->order.nodes[n];
   const uint32_t *list = p->order.lists[node->stage];
   uint32_t done = 0;
@@ -122,23 +123,23 @@ static uint32_t shift(polisher_t *p, uint32_t n, bool later, uint32_t places) {
     if (!may_swap(p, &p->order.nodes[first], &p->order.nodes[second])) {
       break;
     }
-    bl__retiming_swap(&p->order, first);
+    bl__incremental_timing_swap(&p->order, first);
   }
   return done;
 }
 
 // What is to become small. Of orders that end at the same time the one whose stages end earlier is nearer to a better.
-static double score_of(const polisher_t *p, double t_end) {
+static double score_of(const local_search_t *p, double t_end) {
   double sum = 0;
   for (uint32_t s = 0; s < p->order.schedule->stages; s++) {
-    sum += bl__retiming_stage_end(&p->order, s);
+    sum += bl__incremental_timing_stage_end(&p->order, s);
   }
   return t_end + EVENNESS * sum / p->order.schedule->stages;
 }
 
 // How much worse, in heats, an order may be and still be accepted: about -ln of a uniform number, but by exact
 // arithmetic, so that every machine finds the same order.
-static double patience(polisher_t *p) {
+static double patience(local_search_t *p) {
   uint64_t bits = bl_random_bits(4, p->random++);
   double halvings = 0;
   for (; (bits & 1) != 0 && halvings < 32; bits >>= 1) {
@@ -153,7 +154,7 @@ typedef struct move {
 } move_t;
 
 // Mostly one of two neighbours on the critical path that might change places; now and then any node.
-static move_t draw_move(polisher_t *p) {
+static move_t draw_move(local_search_t *p) {
   move_t move = {.places = 1};
   bool aimed = p->swap_count > 0 && bl_random_below(2, p->random++, 10) < AIMED;
   if (aimed) {
@@ -171,7 +172,7 @@ static move_t draw_move(polisher_t *p) {
   return move;
 }
 
-static void restore(polisher_t *p, const uint32_t *order) {
+static void restore(local_search_t *p, const uint32_t *order) {
   for (uint32_t s = 0, n = 0; s < p->order.schedule->stages; s++) {
     for (uint32_t i = 0; i < p->order.schedule->lists[s].count; i++, n++) {
       p->order.lists[s][i] = order[n];
@@ -187,7 +188,7 @@ typedef struct window {
   uint32_t was_first, held, filled;
 } window_t;
 
-static window_t window_of(const polisher_t *p, move_t move, uint32_t moved) {
+static window_t window_of(const local_search_t *p, move_t move, uint32_t moved) {
   const bl__retimed_node_t *node = &p->order.nodes[move.node];
   uint32_t first = move.later ? node->place - moved : node->place;
   uint32_t was_first =
@@ -197,23 +198,24 @@ static window_t window_of(const polisher_t *p, move_t move, uint32_t moved) {
 }
 
 // Times the order after a move.
-static double try_move(polisher_t *p, const window_t *window, double latest) {
+static double try_move(local_search_t *p, const window_t *window, double latest) {
   uint32_t s = window->stage;
   if (p->fitted[s] ? !fits(p, s, window->first, window->end, window->held, window->filled)
                    : !fits(p, s, 0, (uint32_t)p->order.schedule->lists[s].count, 0, 0)) {
     return INFINITY;
   }
-  return bl__retiming_try(&p->order, s, window->first, window->end, p->order.times[window->was_first].start, latest);
+  return bl__incremental_timing_try(&p->order, s, window->first, window->end, p->order.times[window->was_first].start,
+                                    latest);
 }
 
-static void accept_move(polisher_t *p, const window_t *window) {
-  bl__retiming_accept(&p->order);
+static void accept_move(local_search_t *p, const window_t *window) {
+  bl__incremental_timing_accept(&p->order);
   p->fitted[window->stage] = true;
   note_held(p, window->stage, window->first, window->end, window->held, window->filled);
 }
 
 // Simulated annealing from the present order, which ends at `now`.
-static void anneal(polisher_t *p, size_t evaluations, double heat, double goal, double now, double *t_end) {
+static void anneal(local_search_t *p, size_t evaluations, double heat, double goal, double now, double *t_end) {
   double score = score_of(p, now), least = 0; // least: what evenness adds to the score of any order
   uint32_t fruitless = 0;
   for (uint32_t s = 0; s < p->order.schedule->stages; s++) {
@@ -251,15 +253,18 @@ static void anneal(polisher_t *p, size_t evaluations, double heat, double goal, 
   }
 }
 
-// Of 175 orders of 6 names that were polished further (p = 4 and 8, m = p to 4 p, unit and uneven costs) the heats 2 and 1 brought one
-// and 2 on, 0.5 and 0.2 brought 13 and 14; of the 84 that four had come to, 0.2 brought one on and nothing else any.
+// Of 175 orders of 6 names that were improved further (p = 4 and 8, m = p to 4 p, unit and uneven costs) the heats 2
+// and 1 brought one and 2 on, 0.5 and 0.2 brought 13 and 14; of the 84 that four had come to, 0.2 brought one on and
+// nothing else any.
 static const struct {
   double heats[ROUNDS];
   uint32_t count;
-} plans[] = {
-    [BL__POLISH_FRESH] = {{2, 0.5, 0.2, 1}, 4}, [BL__POLISH_FURTHER] = {{0.5, 0.2}, 2}, [BL__POLISH_LAST] = {{0.2}, 1}};
+} plans[] = {[BL__LOCAL_SEARCH_FRESH] = {{2, 0.5, 0.2, 1}, 4},
+             [BL__LOCAL_SEARCH_FURTHER] = {{0.5, 0.2}, 2},
+             [BL__LOCAL_SEARCH_LAST] = {{0.2}, 1}};
 
-static void search(polisher_t *p, bl__polish_rounds_t rounds, size_t evaluations, double goal, double *t_end) {
+static void search(local_search_t *p, bl__local_search_rounds_t rounds, size_t evaluations, double goal,
+                   double *t_end) {
   const uint32_t count = plans[rounds].count;
   double mean = 0;
   for (uint32_t n = 0; n < p->order.count; n++) {
@@ -267,21 +272,23 @@ static void search(polisher_t *p, bl__polish_rounds_t rounds, size_t evaluations
   }
   memcpy(p->best, p->order.lists[0], p->order.count * sizeof *p->best); // the lists lie one behind the other
   for (uint32_t round = 0; round < count && evaluations >= count && *t_end > goal; round++) {
-    anneal(p, evaluations / count, plans[rounds].heats[round] * mean, goal, bl__retiming_all(&p->order), t_end);
+    anneal(p, evaluations / count, plans[rounds].heats[round] * mean, goal, bl__incremental_timing_all(&p->order),
+           t_end);
     restore(p, p->best);
   }
 }
 
-bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits, bl__again_t again,
-                       bl__polish_rounds_t rounds, size_t evaluations, double goal, double *t_end) {
+bl_status_t bl__local_search(bl_schedule_t *schedule, const bl_costs_t *costs, const uint32_t *limits,
+                             bl__recompute_options_t recompute, bl__local_search_rounds_t rounds, size_t evaluations,
+                             double goal, double *t_end) {
   const size_t count = bl_schedule_op_count(schedule);
-  polisher_t p = {.limits = limits, .slots = again.slots};
+  local_search_t p = {.limits = limits, .slots = recompute.slots};
   p.fitted = calloc(schedule->stages, sizeof p.fitted[0]);
   p.swaps = calloc(2 * count + 1, sizeof p.swaps[0]);
   p.best = p.swaps != NULL ? p.swaps + count : NULL;
   bl_status_t status = p.fitted != NULL && p.swaps != NULL ? BL_OK : BL_EXHAUSTED;
   if (status == BL_OK) {
-    status = bl__retiming_init(&p.order, schedule, costs, again);
+    status = bl__incremental_timing_init(&p.order, schedule, costs, recompute);
   }
   if (status == BL_OK) {
     for (uint32_t s = 0; s < schedule->stages; s++) {
@@ -289,7 +296,7 @@ bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const u
       p.fitted[s] = fits(&p, s, 0, operations, 0, 0);
       note_held(&p, s, 0, operations, 0, 0);
     }
-    *t_end = bl__retiming_all(&p.order);
+    *t_end = bl__incremental_timing_all(&p.order);
     search(&p, rounds, evaluations, goal, t_end);
     for (uint32_t s = 0; s < schedule->stages; s++) {
       for (size_t i = 0; i < schedule->lists[s].count; i++) {
@@ -297,7 +304,7 @@ bl_status_t bl__polish(bl_schedule_t *schedule, const bl_costs_t *costs, const u
       }
     }
   }
-  bl__retiming_cleanup(&p.order);
+  bl__incremental_timing_cleanup(&p.order);
   free(p.swaps);
   free(p.fitted);
   return status;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/extend.h"
+#include "schedule/search/steady_state.h"
 
 #include "schedule/ir/timing.h"
 #include "schedule/ir/validate.h"
@@ -78,13 +78,13 @@ static bl_status_t emit(bl_schedule_t *base, uint32_t stage, const bl_op_t *ops,
   return status;
 }
 
-// Fills `base` with the order, of every stage a piece near `moment` run as often as it takes. *possible is false when the
-// stages do not repeat themselves there.
+// Fills `base` with the order, of every stage a piece near `moment` run as often as it takes. *possible is false when
+// the stages do not repeat themselves there.
 static bl_status_t fill(const timed_t *timed, double moment, uint32_t period, uint32_t *counts, size_t *pieces,
                         bl_schedule_t *base, bool *possible) {
   const bl_schedule_t *schedule = timed->schedule;
   size_t count_bytes = (size_t)schedule->virtual_stages * BL_VERB_COUNT * sizeof *counts;
-  uint32_t again = (base->micro_batches - schedule->micro_batches) / period;
+  uint32_t recompute = (base->micro_batches - schedule->micro_batches) / period;
   bl_status_t status = BL_OK;
   memset(counts, 0, count_bytes);
   *possible = true;
@@ -97,7 +97,7 @@ static bl_status_t fill(const timed_t *timed, double moment, uint32_t period, ui
     base->lists[s].count = 0;
     memset(counts, 0, count_bytes);
     status = emit(base, s, list->ops, first, counts);
-    for (uint32_t k = 0; k < again && status == BL_OK; k++) {
+    for (uint32_t k = 0; k < recompute && status == BL_OK; k++) {
       status = emit(base, s, list->ops + first, length, counts);
     }
     if (status == BL_OK) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/balance/holdings.h"
+#include "schedule/balance/device_slots.h"
 
 #include "base/words.h"
 #include "schedule/ir/peaks.h"
@@ -9,40 +9,40 @@
 
 // Blocks of one stage that are away, by store.
 static bl_status_t count_parked(const bl_schedule_t *schedule, uint32_t stage, uint32_t *parked,
-                                bl_holdings_t *holdings, bl_error_t *err) {
+                                bl_device_slots_t *device_slots, bl_error_t *err) {
   const bl_op_list_t *list = &schedule->lists[stage];
-  uint32_t *peak = &holdings->reserved[(size_t)stage * holdings->stores];
-  memset(parked, 0, holdings->stores * sizeof *parked);
+  uint32_t *peak = &device_slots->reserved[(size_t)stage * device_slots->stores];
+  memset(parked, 0, device_slots->stores * sizeof *parked);
   for (size_t i = 0; i < list->count; i++) {
     bl_op_t op = list->ops[i];
     if (bl_verb_computes((bl_verb_t)op.verb)) {
-      holdings->dropped[stage] += op.verb == BL_VERB_R && schedule->forward_slots;
+      device_slots->dropped[stage] += op.verb == BL_VERB_R && schedule->forward_slots;
       continue;
     }
-    if (op.store >= holdings->stores || op.store == stage) {
+    if (op.store >= device_slots->stores || op.store == stage) {
       char cell[BL_OP_TEXT];
       return bl_error_set(err, BL_INVALID,
                           "stage %u: %s names store %u; a block goes to the store of another of the %u devices, or to "
                           "one of the %u host stores after them",
-                          stage, bl_op_format(op, cell), op.store, holdings->devices, schedule->hosts);
+                          stage, bl_op_format(op, cell), op.store, device_slots->devices, schedule->hosts);
     }
     if (op.verb == BL_VERB_E) {
-      holdings->evicted[stage]++;
+      device_slots->evicted[stage]++;
       parked[op.store]++;
       peak[op.store] = parked[op.store] > peak[op.store] ? parked[op.store] : peak[op.store];
     } else {
       parked[op.store]--;
     }
   }
-  for (uint32_t store = 0; store < holdings->stores; store++) {
-    holdings->lent[store] += peak[store];
+  for (uint32_t store = 0; store < device_slots->stores; store++) {
+    device_slots->lent[store] += peak[store];
   }
   return BL_OK;
 }
 
-bl_status_t bl_holdings_init(bl_holdings_t *holdings, const bl_schedule_t *schedule, bl_error_t *err) {
+bl_status_t bl_device_slots_init(bl_device_slots_t *device_slots, const bl_schedule_t *schedule, bl_error_t *err) {
   const size_t devices = schedule->stages, stores = bl_schedule_stores(schedule);
-  bl_holdings_t made = {.devices = schedule->stages, .stores = bl_schedule_stores(schedule)};
+  bl_device_slots_t made = {.devices = schedule->stages, .stores = bl_schedule_stores(schedule)};
   uint32_t *parked = calloc(stores, sizeof *parked);
   made.own = calloc(devices * (stores + 3) + stores, sizeof *made.own); // all five arrays
   bl_status_t status = BL_OK;
@@ -63,39 +63,39 @@ bl_status_t bl_holdings_init(bl_holdings_t *holdings, const bl_schedule_t *sched
 done:
   free(parked);
   if (status != BL_OK) {
-    bl_holdings_cleanup(&made);
+    bl_device_slots_cleanup(&made);
     return status;
   }
-  *holdings = made;
+  *device_slots = made;
   return BL_OK;
 }
 
-void bl_holdings_cleanup(bl_holdings_t *holdings) {
-  free(holdings->own);
-  *holdings = (bl_holdings_t){0};
+void bl_device_slots_cleanup(bl_device_slots_t *device_slots) {
+  free(device_slots->own);
+  *device_slots = (bl_device_slots_t){0};
 }
 
-bool bl_holdings_move(const bl_holdings_t *holdings) {
-  for (uint32_t store = 0; store < holdings->stores; store++) {
-    if (holdings->lent[store] > 0) {
+bool bl_device_slots_move(const bl_device_slots_t *device_slots) {
+  for (uint32_t store = 0; store < device_slots->stores; store++) {
+    if (device_slots->lent[store] > 0) {
       return true;
     }
   }
   return false;
 }
 
-bool bl_holdings_drop(const bl_holdings_t *holdings) {
-  for (uint32_t device = 0; device < holdings->devices; device++) {
-    if (holdings->dropped[device] > 0) {
+bool bl_device_slots_drop(const bl_device_slots_t *device_slots) {
+  for (uint32_t device = 0; device < device_slots->devices; device++) {
+    if (device_slots->dropped[device] > 0) {
       return true;
     }
   }
   return false;
 }
 
-bl_status_t bl_holdings_check(const bl_holdings_t *holdings, uint32_t budget, bl_error_t *err) {
-  for (uint32_t device = 0; device < holdings->devices; device++) {
-    uint32_t own = holdings->own[device], lent = holdings->lent[device];
+bl_status_t bl_device_slots_check(const bl_device_slots_t *device_slots, uint32_t budget, bl_error_t *err) {
+  for (uint32_t device = 0; device < device_slots->devices; device++) {
+    uint32_t own = device_slots->own[device], lent = device_slots->lent[device];
     if (own > budget || lent > budget - own) {
       return bl_error_set(err, BL_EXHAUSTED, "device %u: %u own slot%s and %u lent are more than its budget of %u",
                           device, own, bl_plural(own), lent, budget);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/retiming.h"
+#include "schedule/search/incremental_timing.h"
 
 #include "base/minmax.h"
 #include "schedule/ir/dependency.h"
@@ -7,7 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bl_status_t index_nodes(bl__retiming_t *r, const bl_costs_t *costs, bl__again_t again) {
+static bl_status_t index_nodes(bl__incremental_timing_t *r, const bl_costs_t *costs,
+                               bl__recompute_options_t recompute) {
   const bl_schedule_t *schedule = r->schedule;
   size_t blocks = bl_schedule_block_count(schedule);
   uint32_t *node_of = calloc(2 * blocks, sizeof *node_of); // [F, backward][blocks]
@@ -31,13 +32,13 @@ static bl_status_t index_nodes(bl__retiming_t *r, const bl_costs_t *costs, bl__a
   }
   for (uint32_t n = 0; n < r->count; n++) {
     bl_op_t op = r->nodes[n].op, needed;
-    bool kept = bl__chunk_kept(schedule, again, op.virtual_stage);
+    bool kept = bl__chunk_kept(schedule, recompute, op.virtual_stage);
     r->nodes[n].needs = r->nodes[n].own = BL__NO_NODE;
     r->nodes[n].fills = kept ? op.verb == BL_VERB_F : bl_verb_starts_backward((bl_verb_t)op.verb);
-    if (again.on && !kept && bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    if (recompute.on && !kept && bl_verb_starts_backward((bl_verb_t)op.verb)) {
       r->nodes[n].own = node_of[bl_schedule_block(schedule, op)];
-      r->nodes[n].again = bl_costs_op(costs, BL_VERB_R, op.virtual_stage);
-      r->again_most = bl_max_f64(r->again_most, r->nodes[n].again);
+      r->nodes[n].recompute = bl_costs_op(costs, BL_VERB_R, op.virtual_stage);
+      r->again_most = bl_max_f64(r->again_most, r->nodes[n].recompute);
     }
     if (bl__op_dependency(schedule, op, &needed)) {
       uint32_t node = node_of[(needed.verb != BL_VERB_F) * blocks + bl_schedule_block(schedule, needed)];
@@ -52,8 +53,10 @@ static bl_status_t index_nodes(bl__retiming_t *r, const bl_costs_t *costs, bl__a
 }
 
 // Cuts the lists before what may start at `moment` or later, an R before what arrives then included; that of `stage` at
-// `place`. Puts the stages that have something to time on the stack, `stage` on its top, and returns how many nodes that is.
-static uint32_t cut_lists(bl__retiming_t *r, uint32_t stage, uint32_t place, double moment, uint32_t *stack_count) {
+// `place`. Puts the stages that have something to time on the stack, `stage` on its top, and returns how many nodes
+// that is.
+static uint32_t cut_lists(bl__incremental_timing_t *r, uint32_t stage, uint32_t place, double moment,
+                          uint32_t *stack_count) {
   uint32_t left = 0;
   moment -= r->again_most;
   *stack_count = 0;
@@ -81,14 +84,14 @@ static uint32_t cut_lists(bl__retiming_t *r, uint32_t stage, uint32_t place, dou
 }
 
 // The end of a node: NULL while it is not timed.
-static const double *end_of(const bl__retiming_t *r, uint32_t n) {
+static const double *end_of(const bl__incremental_timing_t *r, uint32_t n) {
   const bl__stage_walk_t *walk = &r->walks[r->nodes[n].stage];
   uint32_t place = r->nodes[n].place;
   return place < walk->cut ? &r->times[n].end : place < walk->next ? &r->trial[n].end : NULL;
 }
 
 // Times a stage until it waits and returns how many nodes that was; BL__NO_NODE when it ends after `latest`.
-static uint32_t time_stage(bl__retiming_t *r, uint32_t s, double latest, uint32_t *stack_count) {
+static uint32_t time_stage(bl__incremental_timing_t *r, uint32_t s, double latest, uint32_t *stack_count) {
   bl__stage_walk_t *walk = &r->walks[s];
   uint32_t count = (uint32_t)r->schedule->lists[s].count, first = walk->next;
   const uint32_t *list = r->lists[s];
@@ -102,7 +105,8 @@ static uint32_t time_stage(bl__retiming_t *r, uint32_t s, double latest, uint32_
   for (; walk->next < count; walk->next++) {
     uint32_t n = list[walk->next];
     const bl__retimed_node_t *node = &r->nodes[n];
-    double again = node->again != 0 && walk->next > 0 && list[walk->next - 1] == node->own ? 0 : node->again;
+    double recompute =
+        node->recompute != 0 && walk->next > 0 && list[walk->next - 1] == node->own ? 0 : node->recompute;
     double start = now;
     if (node->needs != BL__NO_NODE) {
       const double *needed = end_of(r, node->needs);
@@ -110,12 +114,12 @@ static uint32_t time_stage(bl__retiming_t *r, uint32_t s, double latest, uint32_
         walk->waits = node->needs;
         break;
       }
-      start = bl_max_f64(now, *needed + node->latency - again);
+      start = bl_max_f64(now, *needed + node->latency - recompute);
     }
     if (start + walk->work - done > latest) {
       return BL__NO_NODE;
     }
-    now = start + again + node->cost;
+    now = start + recompute + node->cost;
     r->trial[n] = (bl__node_times_t){start, now, done};
     done += node->cost;
     if (node->wakes != BL__NO_STAGE && r->walks[node->wakes].waits == n) {
@@ -126,11 +130,11 @@ static uint32_t time_stage(bl__retiming_t *r, uint32_t s, double latest, uint32_
   return walk->next - first;
 }
 
-static const bl__node_times_t *times_in_cone(const bl__retiming_t *r, uint32_t n) {
+static const bl__node_times_t *times_in_cone(const bl__incremental_timing_t *r, uint32_t n) {
   return r->cone.round[n] == r->cone.now ? &r->trial[n] : &r->times[n];
 }
 
-double bl__retiming_stage_end(const bl__retiming_t *r, uint32_t s) {
+double bl__incremental_timing_stage_end(const bl__incremental_timing_t *r, uint32_t s) {
   size_t count = r->schedule->lists[s].count;
   if (count == 0) {
     return 0;
@@ -142,17 +146,17 @@ double bl__retiming_stage_end(const bl__retiming_t *r, uint32_t s) {
   return r->walks[s].cut < count ? r->trial[last].end : r->times[last].end;
 }
 
-static double latest_end(const bl__retiming_t *r) {
+static double latest_end(const bl__incremental_timing_t *r) {
   double t_end = 0;
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
-    t_end = bl_max_f64(t_end, bl__retiming_stage_end(r, s));
+    t_end = bl_max_f64(t_end, bl__incremental_timing_stage_end(r, s));
   }
   return t_end;
 }
 
 // Times the present order, which is as the accepted one but for `stage` from `place` on, where an operation started at
 // `moment`. Infinite when it cannot run or ends after `latest`.
-static double time_from(bl__retiming_t *r, uint32_t stage, uint32_t place, double moment, double latest) {
+static double time_from(bl__incremental_timing_t *r, uint32_t stage, uint32_t place, double moment, double latest) {
   r->in_cone = false;
   uint32_t stack_count, left = cut_lists(r, stage, place, moment, &stack_count);
   while (stack_count > 0) {
@@ -166,22 +170,22 @@ static double time_from(bl__retiming_t *r, uint32_t stage, uint32_t place, doubl
 }
 
 // Times the node anew. False: it has changed, and that is one change too many.
-static bool look_at(bl__retiming_t *r, uint32_t n, bool moved) {
+static bool look_at(bl__incremental_timing_t *r, uint32_t n, bool moved) {
   bl__cone_t *cone = &r->cone;
   const bl__retimed_node_t *node = &r->nodes[n];
   bl__node_times_t times = {0, 0, 0};
-  double again = node->again;
+  double recompute = node->recompute;
   if (node->place > 0) {
     uint32_t last = r->lists[node->stage][node->place - 1];
     const bl__node_times_t *before = times_in_cone(r, last);
-    again = last == node->own ? 0 : again;
+    recompute = last == node->own ? 0 : recompute;
     times.start = before->end;
     times.before = before->before + r->nodes[last].cost;
   }
   if (node->needs != BL__NO_NODE) {
-    times.start = bl_max_f64(times.start, times_in_cone(r, node->needs)->end + node->latency - again);
+    times.start = bl_max_f64(times.start, times_in_cone(r, node->needs)->end + node->latency - recompute);
   }
-  times.end = times.start + again + node->cost;
+  times.end = times.start + recompute + node->cost;
   const bl__node_times_t *was = times_in_cone(r, n);
   bool later = times.end != was->end;
   if (!later && !moved && times.start == was->start) {
@@ -212,7 +216,7 @@ static bool look_at(bl__retiming_t *r, uint32_t n, bool moved) {
 
 // Times the present order, which is the accepted one but for the places of `stage` from `first` to before `end`, where
 // that changes the times of few nodes. False: of too many.
-static bool time_cone(bl__retiming_t *r, uint32_t stage, uint32_t first, uint32_t end) {
+static bool time_cone(bl__incremental_timing_t *r, uint32_t stage, uint32_t first, uint32_t end) {
   bl__cone_t *cone = &r->cone;
   if (!cone->possible) {
     return false;
@@ -235,7 +239,7 @@ static bool time_cone(bl__retiming_t *r, uint32_t stage, uint32_t first, uint32_
   return true;
 }
 
-void bl__retiming_accept(bl__retiming_t *r) {
+void bl__incremental_timing_accept(bl__incremental_timing_t *r) {
   if (r->in_cone) {
     for (uint32_t k = 0; k < r->cone.changed_count; k++) {
       r->times[r->cone.changed[k]] = r->trial[r->cone.changed[k]];
@@ -256,18 +260,19 @@ void bl__retiming_accept(bl__retiming_t *r) {
   }
 }
 
-double bl__retiming_all(bl__retiming_t *r) {
+double bl__incremental_timing_all(bl__incremental_timing_t *r) {
   double t_end = time_from(r, 0, 0, -1, INFINITY);
-  bl__retiming_accept(r);
+  bl__incremental_timing_accept(r);
   return t_end;
 }
 
-double bl__retiming_try(bl__retiming_t *r, uint32_t stage, uint32_t first, uint32_t end, double moment, double latest) {
+double bl__incremental_timing_try(bl__incremental_timing_t *r, uint32_t stage, uint32_t first, uint32_t end,
+                                  double moment, double latest) {
   r->in_cone = end - first <= BL__CONE_MOVE && time_cone(r, stage, first, end);
   return r->in_cone ? latest_end(r) : time_from(r, stage, first, moment, latest);
 }
 
-void bl__retiming_swap(bl__retiming_t *r, uint32_t first) {
+void bl__incremental_timing_swap(bl__incremental_timing_t *r, uint32_t first) {
   uint32_t *list = r->lists[r->nodes[first].stage];
   uint32_t place = r->nodes[first].place, second = list[place + 1];
   list[place] = second;
@@ -276,7 +281,7 @@ void bl__retiming_swap(bl__retiming_t *r, uint32_t first) {
   r->nodes[first].place = place + 1;
 }
 
-static void know_costs(bl__retiming_t *r) {
+static void know_costs(bl__incremental_timing_t *r) {
   r->cone.possible = true;
   for (uint32_t n = 0; n < r->count; n++) {
     r->walks[r->nodes[n].stage].work += r->nodes[n].cost;
@@ -284,10 +289,10 @@ static void know_costs(bl__retiming_t *r) {
   }
 }
 
-bl_status_t bl__retiming_init(bl__retiming_t *r, const bl_schedule_t *schedule, const bl_costs_t *costs,
-                              bl__again_t again) {
+bl_status_t bl__incremental_timing_init(bl__incremental_timing_t *r, const bl_schedule_t *schedule,
+                                        const bl_costs_t *costs, bl__recompute_options_t recompute) {
   const size_t count = bl_schedule_op_count(schedule), stages = schedule->stages;
-  *r = (bl__retiming_t){.schedule = schedule, .count = (uint32_t)count};
+  *r = (bl__incremental_timing_t){.schedule = schedule, .count = (uint32_t)count};
   r->nodes = calloc(count + 1, sizeof r->nodes[0]);
   r->lists = calloc(stages, sizeof r->lists[0]);
   r->walks = calloc(stages, sizeof r->walks[0]);
@@ -305,21 +310,21 @@ bl_status_t bl__retiming_init(bl__retiming_t *r, const bl_schedule_t *schedule, 
     r->cone.round = next;
     r->stack = next + count;
     r->trial = r->times + count + 1;
-    status = index_nodes(r, costs, again);
+    status = index_nodes(r, costs, recompute);
   }
   if (status == BL_OK) {
     know_costs(r);
   } else {
-    bl__retiming_cleanup(r);
+    bl__incremental_timing_cleanup(r);
   }
   return status;
 }
 
-void bl__retiming_cleanup(bl__retiming_t *r) {
+void bl__incremental_timing_cleanup(bl__incremental_timing_t *r) {
   free(r->places);
   free(r->times);
   free(r->walks);
   free(r->lists);
   free(r->nodes);
-  *r = (bl__retiming_t){0};
+  *r = (bl__incremental_timing_t){0};
 }
