@@ -34,7 +34,7 @@ static void decide_training(bl_driver_t *driver) {
   if (driver->attempts.again) {
     bl_log(BL_LOG_INFO,
            "step %" PRIu64 ": its gradients (norm %.6g) are to be clipped to %.6g, stages have applied them as they "
-                           "are: that is undone and the step is repeated",
+           "are: that is undone and the step is repeated",
            step, result.grad_norm, job->train.clip);
   }
 }
