@@ -69,9 +69,8 @@ static const bl_option_t rows[] = {
     {.name = "nccl-shared-gpu",
      .type = BL_OPTION_BOOL,
      .offset = ROW(nccl_shared_gpu),
-     .help =
-         "Other processes of the job use the same GPU, and tensors shall go between them by NCCL: over sockets, which "
-         "is the only way that it has there. The others need the flag too."},
+     .help = "Lets processes of a job that share this GPU exchange tensors over NCCL, which then uses sockets. All of "
+             "them need the flag."},
     {.name = "list-devices",
      .type = BL_OPTION_BOOL,
      .offset = ROW(list_devices),

@@ -13,7 +13,7 @@ const bl_exit_t bl_exits[BL_EXITS] = {
     {5, "no process answers there, or a stage of the run has died", false},
     {6, "no answer in time", false},
     {7, "not allowed, or not authenticated", true},
-    {8, "memory, room or quota is exhausted", false},
+    {8, "memory, slots or quota are exhausted", false},
     {9, "unhealthy: a part of a run does not answer, or a check failed", false},
     {10, "done in part: messages say for what it was not", false},
     {130, "interrupted; a run: before its last step", false},

@@ -309,8 +309,8 @@ static const bl_option_t rows[] = {
      OPTIONAL,
      IN(1, MOST_SLICES),
      .preset_help = "2 for seq1f1b, else 1",
-     .help = "Slices that sequences are cut into: a block is that of one, attention reads keys and values of those "
-             "before."},
+     .help = "Slices that sequences are cut into. A block is that of one slice; attention reads keys and values of the "
+             "slices before."},
     {.name = "pipeline.layers_per_stage",
      .type = BL_OPTION_INT_LIST,
      AT(pipeline.layers_per_stage),
@@ -374,8 +374,8 @@ static const bl_option_t rows[] = {
      OPTIONAL,
      IN(1, 65536),
      .preset_help = "the processors of the machine / threads",
-     .help = "Of stages on one machine, as in a local run, at most so many compute at a time, in the order of asking. "
-             "Given only where it matters: with no more stages than cores nobody waits."},
+     .help = "How many stages of one machine, as in a local run, compute at a time, first come first served. Not "
+             "needed if there are no more stages than cores."},
     {.name = "pipeline.device",
      .type = BL_OPTION_ENUM,
      AT(pipeline.device),
@@ -435,9 +435,9 @@ static const bl_option_t rows[] = {
      .choices = policies,
      .preset = "none",
      .help = "Which activation blocks move to other devices. bpipe: pairs (s, p-1-s) level at balance.cap. cap: any "
-             "device with room, above balance.cap. drop: none; blocks above balance.cap are made again. offload: to "
-             "memory of the own host, above balance.cap. auto: the fastest of these, or some blocks parked and some "
-             "made again, by what the run measures."},
+             "device with free slots, above balance.cap. drop: none; blocks above balance.cap are recomputed. offload: "
+             "to memory of the own host, above balance.cap. auto: the fastest of these, or some blocks parked and some "
+             "recomputed, by what the run measures."},
     {.name = "balance.cap",
      .type = BL_OPTION_INT,
      AT(balance.cap),
@@ -453,7 +453,7 @@ static const bl_option_t rows[] = {
      .preset_help = "hosts lend nothing",
      .help =
          "Memory that the host of a machine lends to its stages together, by a store of its own. The policy offload "
-         "parks blocks there; bpipe and cap what devices have no room for."},
+         "parks blocks there; bpipe and cap those that devices have no slots for."},
     {.name = "balance.mode",
      .type = BL_OPTION_ENUM,
      AT(balance.mode),
@@ -474,8 +474,8 @@ static const bl_option_t rows[] = {
      AT(balance.require),
      .choices = requirable_paths,
      .preset = "any",
-     .help = "The path that blocks must take to the stores they are parked at. A stage that could only reach one by "
-             "another is not ready, and the run waits for it, instead of being slower than was planned."},
+     .help = "The path that blocks must take to the stores they are parked at. If a stage can only use another path it "
+             "is not ready, and the run waits for it instead of running slower than planned."},
     {.name = "balance.max_recomputes_per_hour",
      .type = BL_OPTION_INT,
      AT(balance.max_recomputes_per_hour),
@@ -495,7 +495,7 @@ static const bl_option_t rows[] = {
      AT(balance.trials),
      .preset = "0.01",
      IN(0, 0.5),
-     .help = "Under the policy auto, where blocks are made again because copies take too long: the share of the run's "
+     .help = "Under the policy auto, when blocks are recomputed because copies take too long: the share of the run's "
              "time that it may spend on parking some, to see whether paths have become faster. 0: none."},
     {.name = "balance.rate",
      .type = BL_OPTION_BYTES,
@@ -504,8 +504,9 @@ static const bl_option_t rows[] = {
      FROM(1),
      .unit = "bytes per second",
      .preset_help = "as fast as it goes",
-     .help = "Slows the path of every pair of devices down to this, to see what a slower one would do. The same of the "
-             "link to memory of the host, which all stages share; of services.host_stores by their own --rate."},
+     .help =
+         "Slows the path of every pair of devices down to this rate, to see the effect of a slower one; likewise the "
+         "link to memory of the host, which all stages share. Stores of services.host_stores have their own --rate."},
     {.name = "balance.slow_paths",
      .type = BL_OPTION_TEXT_LIST,
      AT(balance.slow_paths),

@@ -55,15 +55,15 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_BOOL,
      .offset = ROW(resume),
      .help =
-         "Go on from the newest checkpoint of checkpoint.folder, if there is one. Stages that hold this job already "
-         "go on where they are; when one has lost it, all begin again from there, or else from the first step."},
+         "Resume from the newest checkpoint of checkpoint.folder, if there is one. Stages that already hold this job "
+         "continue where they are. If one has lost it, all restart from the checkpoint, or from the first step."},
 };
 
 static const bl_flags_t flags = {
     .program = "ballast-driver",
     .usage = "--job FILE [options]",
     .about = "Drives one training run: configures the stages, starts steps, decides commits. It may be killed and "
-             "started again with the same job at any time: it goes on where the stages are.",
+             "restarted with the same job at any time: it continues where the stages are.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
 };
 

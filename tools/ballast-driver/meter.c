@@ -99,7 +99,7 @@ const bl_metric_row_t bl_meter_rows[] = {
                       .label = "of",
                       .value_of = owner_name,
                       .series = 2,
-                      .help = "Of these, the most that were leased at once, added up over stores."},
+                      .help = "The peak number of them that were leased at once, summed over stores."},
     [CHECKPOINTS] = {.name = "ballast_run_checkpoints_total",
                      .kind = BL_REGISTRY_COUNTER,
                      .label = "outcome",

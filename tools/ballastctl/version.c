@@ -17,11 +17,9 @@ static const bl_option_t rows[] = {BL_CTL_OUTPUT_FLAG(arguments_t, output)};
 static const bl_flags_t flags = {
     .program = "ballastctl version",
     .usage = "[-o FORMAT]",
-    .about = "Prints the version of this program; with -o wide and its like also the "
-             "revision of its sources, the versions of the libraries it is linked with, and of "
-             "NVIDIA's driver and libraries that a GPU of this machine would be used with, none "
-             "where there is no such thing. --version in the place of a verb prints what is "
-             "there as lines, as the services do.",
+    .about = "Prints the version of this program; with -o wide, json and others also the revision of its sources and "
+             "the versions of its libraries, of NVIDIA's driver and of the libraries that a GPU would be used with. "
+             "--version in place of a verb prints those that exist as lines, as the services do.",
     .table = {rows, 1, "command line"}};
 static const bl_ctl_column_t columns[] = {{.key = "name", .title = "NAME"},
                                           {.key = "version", .title = "VERSION"},

@@ -364,8 +364,8 @@ static const bl_flags_t flags = {
     .program = "ballastctl leases watch",
     .usage = "[STORE/NUMBER] [--from-revision N] [-o FORMAT]",
     .about = "Prints every change of leases, sessions and stores, each once and in order; if the connection is lost it "
-             "continues where it was. It ends with exit code 4 rather than leave out a change. Of one lease: until "
-             "that is over, exit code 3 when nobody holds it. --timeout bounds the first connection.",
+             "continues where it was. If it would have to leave out a change it ends with exit code 4. With a lease it "
+             "ends when that is over, with exit code 3 if no session holds it. --timeout bounds the first connection.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_maximum = 1};
 

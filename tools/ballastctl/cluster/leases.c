@@ -244,13 +244,12 @@ static const bl_option_t revoke_rows[] = {COMMON,
                                           {.name = "dry-run",
                                            .type = BL_OPTION_BOOL,
                                            .offset = offsetof(arguments_t, dry_run),
-                                           .help = "Only say what would be revoked."}};
+                                           .help = "Only print what would be revoked."}};
 
 #define TABLE(rows_) .table = {rows_, sizeof rows_ / sizeof rows_[0], "command line"}
 static const bl_flags_t list_flags = {.program = "ballastctl leases list",
                                       .usage = "[--job NAME] [--state STATE] [-o FORMAT]",
-                                      .about = "Lists the leases of stores: whose block is where, in what state, "
-                                               "since when.",
+                                      .about = "Lists the leases of stores: each block's holder, place, state and age.",
                                       TABLE(list_rows)};
 static const bl_flags_t get_flags = {.program = "ballastctl leases get",
                                      .usage = "STORE/NUMBER [-o FORMAT]",
@@ -261,8 +260,8 @@ static const bl_flags_t get_flags = {.program = "ballastctl leases get",
 static const bl_flags_t revoke_flags = {
     .program = "ballastctl leases revoke",
     .usage = "STORE/NUMBER... | --session HEX",
-    .about = "Takes leases from their holders: their room is free, their block is lost, and its stage makes it again. "
-             "Exit code 3 when nobody holds it, 4 when it is of another generation, 10 when some were not revoked.",
+    .about = "Revokes leases: their slots are freed, their blocks are lost, and the stages recompute them. Exit code 3 "
+             "if no session holds the lease, 4 if it is of another generation, 10 if some were not revoked.",
     TABLE(revoke_rows),
     .positional_maximum = BL_FLAGS_POSITIONAL};
 

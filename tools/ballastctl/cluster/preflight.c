@@ -47,21 +47,20 @@ static const bl_option_t rows[] = {
      .minimum = 0.001,
      .maximum = 86400,
      .unit = "seconds",
-     .help = "How long names may take to appear and services to answer: they are asked again until then."},
+     .help = "How long names may take to appear and services to answer; they are retried until then."},
     BL_CTL_SET_FLAG(arguments_t, sets),
 };
 
 static const bl_flags_t flags = {
     .program = "ballastctl preflight",
     .usage = "JOB.yaml [--timeout SECONDS] [--set KEY=VALUE]... [-o FORMAT]",
-    .about = "Checks what a job needs before it runs on services that were started by themselves: the names in "
-             "services.*, the certificate, the clocks, that every stage and store answers as what it should be, that "
-             "the stores have the room that the plan takes of them, and the data paths: every stage sends blocks to "
-             "the stores and stages that the plan has it send to, and gets them back; that host stores are on the "
-             "machine of "
-             "the stages that use them (a warning); of a job for GPUs also each "
-             "stage's GPU, whose memory it can read directly, and that all have one NCCL. One line per check; one that "
-             "failed says what to do. Exit code 9 when one failed: fit for an init container of the driver.",
+    .about =
+        "Checks what a job needs on services that already run: the names in services.*, the certificate, the clocks, "
+        "that every stage and store answers as such, that the stores have enough free memory, and the data paths: "
+        "every stage sends blocks to the stores and stages that it will use, and gets them back. Host stores on "
+        "another machine than their stages give a warning. For a job on GPUs it also checks each stage's GPU, whose "
+        "memory it can read directly, and that all have the same NCCL. It prints a line per check; a failed one says "
+        "what to do. Exit code 9 if one failed, so that it can be an init container of the driver.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_minimum = 1,
     .positional_maximum = 1};

@@ -86,9 +86,9 @@ static const bl_option_t rows[] = {BL_CTL_STORE_ROWS(arguments_t, common),
 static const bl_flags_t flags = {
     .program = "ballastctl quota",
     .usage = "JOB BYTES|unlimited [--stage N]",
-    .about = "Limits what a job, or one stage of it, may reserve at every store. In force for the next reservation; "
-             "nobody loses anything. It is about one plan: two of a job are never in use together. A store that "
-             "begins anew has none.",
+    .about = "Limits what a job, or one stage of it, may reserve at every store. The quota applies from the next "
+             "reservation on; nothing is revoked. It counts one plan, since two plans of a job are never in use "
+             "together. A store that is restarted has no quotas.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_minimum = 2,
     .positional_maximum = 2};

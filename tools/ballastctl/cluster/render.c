@@ -105,8 +105,8 @@ static const bl_flags_t flags = {
     .usage = "JOB.yaml --output FOLDER [--name NAME] [--pairing none|node|pod] [--tls] [--jobset] [--set KEY=VALUE]...",
     .about =
         "Writes a kustomize overlay over deploy/k8s/base that runs the job: pods, their memory from the plan and their "
-        "processors from its threads, room of the stores, addresses, grace periods. Prints what it worked out. kubectl "
-        "apply -k FOLDER does the rest.",
+        "processors from its threads, memory of the stores, addresses, grace periods. It prints the numbers; apply the "
+        "folder with kubectl apply -k FOLDER.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_minimum = 1,
     .positional_maximum = 1};

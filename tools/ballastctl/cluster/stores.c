@@ -184,17 +184,16 @@ static const bl_option_t drain_rows[] = {
      .unit = "seconds",
      .help = "Wait so long for the last lease to go; exit code 6 when some are left."}};
 
-static const bl_flags_t list_flags = {
-    .program = "ballastctl stores",
-    .usage = "[-o FORMAT]",
-    .about = "Lists the stores of a run: what each has, lends and moves. Exit code 10 when some do not answer, that of "
-             "the first when none does.",
-    .table = {list_rows, sizeof list_rows / sizeof list_rows[0], "command line"}};
+static const bl_flags_t list_flags = {.program = "ballastctl stores",
+                                      .usage = "[-o FORMAT]",
+                                      .about = "Lists the stores of a run: what each has, lends and moves. Exit code "
+                                               "10 if some do not answer; if none answers, that of the first.",
+                                      .table = {list_rows, sizeof list_rows / sizeof list_rows[0], "command line"}};
 static const bl_flags_t drain_flags = {
     .program = "ballastctl drain",
     .usage = "[STORE] [--wait SECONDS] [--undrain]",
-    .about = "Makes a store take nothing new: what it holds goes on until its holders are done. STORE is its number or "
-             "address; the only one when there is one.",
+    .about = "Stops a store from taking new blocks; what it holds stays until its holders are done. STORE is its "
+             "number or address, and may be left out if there is only one.",
     .table = {drain_rows, sizeof drain_rows / sizeof drain_rows[0], "command line"},
     .positional_maximum = 1};
 

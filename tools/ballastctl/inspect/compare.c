@@ -45,11 +45,9 @@ static const bl_flags_t flags = {
     .program = "ballastctl compare",
     .usage = "REPORT... [--bars] [--to FILE.svg|FILE.png] [--equal] [-o FORMAT]",
     .about =
-        "Shows reports of runs (run --report) beside each other. Of a device the most activation blocks in any step "
-        "are "
-        "shown, own+lent: those of its own stage, and room lent to others. Tokens per second are those of the quickest "
-        "quarter of the steps, which say most on a machine that does other things, and speed is relative to the "
-        "first report.",
+        "Compares reports of runs (run --report). Of each device it shows the peak number of activation blocks over "
+        "all steps, own+lent: those of its own stage, and slots lent to others. Tokens per second are those of the "
+        "fastest quarter of the steps, which vary least on a busy machine. Speed is relative to the first report.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_minimum = 1,
     .positional_maximum = BL_FLAGS_POSITIONAL};

@@ -163,9 +163,8 @@ static int run(int argc, char *const *argv) {
   const bl_flags_t flags = {
       .program = "ballastctl health",
       .usage = "[--endpoint ADDRESS] [--port ADDRESS [--service NAME]] [-o FORMAT]",
-      .about =
-          "Asks whether the driver answers and reaches all its stages and stores; exit code 9 when it does not reach "
-          "one. With --port it asks one health port whether it serves: 0 or 9, for probes and health checks.",
+      .about = "Asks whether the driver answers and reaches all its stages and stores; exit code 9 if it does not. "
+               "With --port it asks one health port whether it serves: exit code 0 or 9, for probes.",
       .table = {rows, BL_CTL_ASK_ROWS + OWN_ROWS, "command line"}};
   arguments_t arguments = {0};
   return bl_ctl_run(&flags, &arguments, body, argc, argv);

@@ -20,11 +20,11 @@ static const bl_option_t rows[] = {{.name = "to",
                                     .offset = offsetof(arguments_t, to),
                                     .argument = "FILE.svg",
                                     .required = true,
-                                    .help = "Where to draw it; the ending .svg or .png says how."}};
+                                    .help = "File to draw, .svg or .png."}};
 static const bl_flags_t flags = {.program = "ballastctl plot",
                                  .usage = "REPORT --to FILE.svg|FILE.png",
                                  .about = "Draws the training and held-out losses of a report (run --report) over its "
-                                          "steps. A report that is still being written is drawn as far as it goes.",
+                                          "steps. A report that is still being written is drawn up to its last step.",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"},
                                  .positional_minimum = 1,
                                  .positional_maximum = 1};

@@ -28,7 +28,7 @@ typedef struct arguments {
 #define ROW_DRY_RUN                                                                                                    \
   {                                                                                                                    \
     .name = "dry-run", .type = BL_OPTION_BOOL, .offset = ROW(dry_run),                                                 \
-    .help = "Only say what it would take of every device and host store, or why it cannot be."                         \
+    .help = "Only print what it would need of every device and host store, or why it is impossible."                   \
   }
 
 static const bl_option_t set_rows[] = {
@@ -183,7 +183,7 @@ static int run_get(int argc, char *const *argv) {
       .program = "ballastctl policy get",
       .usage = "[--endpoint ADDRESS] [-o FORMAT]",
       .about =
-          "Shows the balancing policy in force; -o wide and json say what it takes of every device and host store."};
+          "Shows the balancing policy in force; -o wide and json add what it needs of every device and host store."};
   return run_verb(flags, NULL, 0, act_get, argc, argv);
 }
 
@@ -275,8 +275,8 @@ static int run_set(int argc, char *const *argv) {
   bl_flags_t flags = {.program = "ballastctl policy set",
                       .usage = "none | bpipe [CAP] | cap CAP | drop [CAP] | offload [CAP] | auto [CAP] [--mode MODE] "
                                "[--device N]... [--wait | --dry-run]",
-                      .about = "Puts another balancing policy in force while the run goes on: at one step boundary on "
-                               "all stages, or, when one of them refuses, not at all. Answers once it is so.",
+                      .about = "Changes the balancing policy of a run: at one step boundary on all stages, or not at "
+                               "all if one of them refuses. Returns when it is in force.",
                       .positional_minimum = 1,
                       .positional_maximum = 2};
   return run_verb(flags, set_rows, sizeof set_rows / sizeof set_rows[0], act_set, argc, argv);
@@ -297,8 +297,8 @@ static bl_status_t act_rollback(const char *address, uint64_t timeout_ms, const 
 static int run_rollback(int argc, char *const *argv) {
   bl_flags_t flags = {.program = "ballastctl policy rollback",
                       .usage = "[VERSION] [--wait | --dry-run]",
-                      .about = "Puts an earlier policy in force again, as a new version: that of VERSION, else the one "
-                               "before the present one.",
+                      .about =
+                          "Restores an earlier policy as a new version: VERSION, or the one before the current one.",
                       .positional_maximum = 1};
   return run_verb(flags, rollback_rows, sizeof rollback_rows / sizeof rollback_rows[0], act_rollback, argc, argv);
 }

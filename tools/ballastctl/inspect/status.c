@@ -173,8 +173,8 @@ static int stages_run(int argc, char *const *argv) {
   memcpy(rows + BL_CTL_ASK_ROWS, own_rows, sizeof own_rows);
   const bl_flags_t flags = {.program = "ballastctl stages",
                             .usage = "[--endpoint ADDRESS] [-o FORMAT] [--to FILE.svg|FILE.png]",
-                            .about = "Lists the stages of a run and what each does: as it said AGE seconds ago, "
-                                     "the driver asks about once a second. With --to their memory is drawn.",
+                            .about = "Lists the stages of a run and what each does, as it reported AGE seconds ago; "
+                                     "the driver asks about once a second. With --to it draws their memory.",
                             .table = {rows, BL_CTL_ASK_ROWS + OWN_ROWS, "command line"}};
   arguments_t arguments = {0};
   return bl_ctl_run(&flags, &arguments, stages_body, argc, argv);

@@ -22,8 +22,8 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_TEXT,
      .offset = offsetof(arguments_t, to),
      .argument = "FILE",
-     .help = "Where to write the trace; the ending says what: .svg and .png are pictures of the operations with memory "
-             "curves, .json (or none) is what chrome://tracing and ui.perfetto.dev open."},
+     .help = "File to write: .svg and .png are pictures of the operations with memory curves, .json (or no ending) is "
+             "for chrome://tracing and ui.perfetto.dev."},
     {.name = "endpoint",
      .type = BL_OPTION_TEXT,
      .offset = offsetof(arguments_t, endpoint),
@@ -42,8 +42,8 @@ static const bl_option_t rows[] = {
 
 static const bl_flags_t flags = {.program = "ballastctl trace",
                                  .usage = "--to FILE.json|FILE.svg|FILE.png [--endpoint ADDRESS]",
-                                 .about = "Writes what every stage did in the last step: with every wait under its "
-                                          "reason in Chrome's trace format, or drawn.",
+                                 .about = "Writes what every stage did in the last step, as a picture or in Chrome's "
+                                          "trace format with every wait and its reason.",
                                  .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
 typedef struct question {

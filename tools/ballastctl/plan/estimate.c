@@ -60,10 +60,9 @@ static const bl_option_t rows[] = {
 static const bl_flags_t flags = {
     .program = "ballastctl estimate",
     .usage = "--batch B --stages P --mfu b:MFU --mfu b:MFU | --profile FILE --profile FILE [--explain]",
-    .about =
-        "Says what a larger micro-batch (or any change of a stage's efficiency) can gain at most on a pipeline, from "
-        "how well a stage alone uses its device: the estimator of arXiv 2401.02088. Moving activations to make "
-        "room for it is taken to cost nothing, so this is an upper bound.",
+    .about = "Estimates the largest gain of a larger micro-batch (or any change of a stage's efficiency) on a pipeline "
+             "from how well one stage uses its device: the estimator of arXiv 2401.02088. It assumes that moving "
+             "activations costs nothing, so this is an upper bound.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
 #define MFU_MIN         1e-9 // of a utilisation: far below any realistic value, and quotients stay finite

@@ -23,9 +23,10 @@ static const bl_flags_t flags = {
     .usage = "JOB.yaml [--profile FILE]... [--nodes NxG --hardware NAME] [--memory BYTES] [--host BYTES] [--write "
              "FILE.yaml] "
              "[options]",
-    .about = "Tries ways of running the job's model (schedule, micro-batch, recomputation, attention, balancing; on a "
-             "cluster also tensor and data parallelism and the order of stages on nodes), drops what does not fit, "
-             "ranks the rest by predicted time, and says what the best of every other kind would cost or lacks.",
+    .about =
+        "Evaluates candidates for running the job's model (schedule, micro-batch, recomputation, attention, balancing; "
+        "on a cluster also tensor and data parallelism and the order of stages on nodes), leaves out those that do not "
+        "fit, ranks the others by predicted time, and says what the best of every other kind would cost or lacks.",
     .table = {bl_ctl_plan_rows, BL_CTL_PLAN_ROWS, "command line"},
     .positional_minimum = 1,
     .positional_maximum = 1};

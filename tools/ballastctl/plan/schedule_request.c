@@ -122,11 +122,10 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .offset = OFFSET(balance),
      .choices = bl_ctl_balance_names,
      .preset = "none",
-     .help =
-         "Evict blocks to other devices: bpipe to stage P-1-s alone, cap to any with room; offload: to --host alone; "
-         "drop: none, they are recomputed; mix: parked as far as copies of --path-cost hide and there is room, the "
-         "rest "
-         "made again."},
+     .help = "Evict blocks to other devices: bpipe to stage P-1-s alone, cap to any with free slots; offload: to "
+             "--host alone; "
+             "drop: none, they are recomputed; mix: parked as far as copies of --path-cost hide and slots are free, "
+             "the others recomputed."},
     {.name = "cap",
      .type = BL_OPTION_INT,
      .offset = OFFSET(cap),
@@ -143,8 +142,8 @@ const bl_option_t bl_ctl_schedule_rows[BL_CTL_SCHEDULE_ROWS] = {
      .minimum = 1,
      .maximum = 1 << 30,
      .preset_help = "none",
-     .help = "Blocks that memory of the host has room for: all that leave with --balance offload, otherwise those that "
-             "devices have no room for."},
+     .help = "Slots in memory of the host: for all evicted blocks with --balance offload, otherwise for those that "
+             "devices have no slots for."},
     {.name = "host-cost",
      .type = BL_OPTION_REAL,
      .offset = OFFSET(host_cost),

@@ -77,8 +77,8 @@ static const bl_flags_t flags = {
     .usage =
         "JOB.yaml [--profile FILE | --hardware NAME] [--nodes NxG] [--set KEY=VALUE]... [--svg FILE] [--perfetto FILE]",
     .about = "Times one step of a job without running it: seconds, bubble, and for every stage its slots, memory, "
-             "evictions and loads, and what it would stand still for. With a profile costs are measured ones; without "
-             "they come from a model of a device, which says how ways of running compare, not how long they take.",
+             "evictions, loads and waits by cause. With a profile costs are measured. Without one they come from a "
+             "model of a device, which is good for comparing candidates, not for absolute times.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"},
     .positional_minimum = 1,
     .positional_maximum = 1};
