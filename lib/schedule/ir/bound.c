@@ -10,31 +10,32 @@ static double boundary(const bl_schedule_t *schedule, const bl_costs_t *costs, u
   return schedule->stage_of[a] != schedule->stage_of[b] ? costs->boundary : 0;
 }
 
-// Of one virtual stage. Least times, with nothing in the way.
+// One virtual stage. Times are minima for a micro-batch that never waits.
 typedef struct chunk {
   double head;    // before an F can start: the forwards before it
   double tail;    // after a backward: the backwards of the virtual stages before it
-  double back;    // before a backward can start: all forwards, and the backwards of the virtual stages behind it
+  double back;    // before a backward can start: all forwards, and the backwards of the virtual stages after it
   double home;    // from the end of an F to the end of all that its micro-batch still needs
   uint64_t count; // F's
   bool splits;    // some I
   bool recompute; // some R
-  // Where R's are put in afterwards.
-  bool recomputed; // unless an F stands directly before its backward
-  double unhidden; // of an R, what its micro-batch waits for: all where the next virtual stage is on the same stage
-  double least;    // that its stage needs for an R, or stands still for without one
+  // For R's that are inserted later (bl_schedule_bound_recomputed).
+  bool recomputed; // gets R's, except where an F stands directly before its backward
+  double
+      unhidden; // part of R that delays its micro-batch: all of R if the next virtual stage is on the same stage, or 0
+  double least; // `extra` of bound.h: the time that the stage computes R or, without an R, is idle
 } chunk_t;
 
 typedef struct stage {
   double work, head, finish;
-  bool ends_free;  // some W: nothing must follow it
-  uint32_t chunks; // that were marked
+  bool ends_free;  // some W: nothing need follow it
+  uint32_t chunks; // counter of mark_recomputed
 } stage_t;
 
 typedef struct paths {
   const bl_schedule_t *schedule;
   const bl_costs_t *costs;
-  bool early; // a fused B releases the virtual stage before it when its I has ended
+  bool early; // a fused B releases the previous virtual stage when its I has ended
   chunk_t *chunks;
   stage_t *stages;
 } paths_t;
@@ -56,12 +57,12 @@ static void fill_work(paths_t *p) {
   }
 }
 
-// Where slices differ, of the first one: the first that a stage runs forward and the last that it runs back.
+// The cost of the first slice: the first that a stage runs forward and the last that it runs backward.
 static double cost_of(const paths_t *p, bl_verb_t verb, uint32_t s) {
   return bl_costs_slice(p->costs, verb, s, 0);
 }
 
-// Of a backward, the part that the virtual stage before it waits for, and what is left of it then.
+// The part of a backward that the previous virtual stage waits for. after_release() is the rest.
 static double releases(const paths_t *p, uint32_t s) {
   return cost_of(p, p->chunks[s].splits || p->early ? BL_VERB_I : BL_VERB_B, s);
 }
@@ -74,7 +75,7 @@ static void fill_forward_paths(paths_t *p) {
   for (uint32_t s = 0; s < p->schedule->virtual_stages; s++) {
     if (!bl_schedule_is_first(p->schedule, s)) {
       const double latency = boundary(p->schedule, p->costs, s - 1, s);
-      const double own = p->chunks[s - 1].splits ? 0 : after_release(p, s - 1); // a split one's W may come whenever
+      const double own = p->chunks[s - 1].splits ? 0 : after_release(p, s - 1); // a split W may run later
       p->chunks[s].head = p->chunks[s - 1].head + cost_of(p, BL_VERB_F, s - 1) + latency;
       p->chunks[s].tail =
           bl_max_f64(p->chunks[s - 1].tail, own) + p->chunks[s - 1].unhidden + releases(p, s - 1) + latency;
@@ -88,12 +89,12 @@ static void fill_forward_paths(paths_t *p) {
 }
 
 static void fill_backward_paths(paths_t *p) {
-  double rest = 0; // of a micro-batch from the start of a backward
+  double rest = 0; // of a micro-batch, from the start of the backward on s
   for (uint32_t s = 0; s < p->schedule->virtual_stages; s++) {
     const bool first = bl_schedule_is_first(p->schedule, s);
     const double before = first ? 0 : boundary(p->schedule, p->costs, s - 1, s) + p->chunks[s - 1].unhidden + rest;
     rest = releases(p, s) + bl_max_f64(before, after_release(p, s));
-    p->chunks[s].home = rest; // of the last one of a pipe it is meant, see below
+    p->chunks[s].home = rest; // right for the last virtual stage of a pipe; the loop below sets the rest
   }
   for (uint32_t s = p->schedule->virtual_stages; s-- > 0;) {
     chunk_t *chunk = &p->chunks[s];
@@ -107,7 +108,8 @@ static void fill_backward_paths(paths_t *p) {
   }
 }
 
-// Which R's are on the way of a micro-batch, before the ways are known. Chunks of a stage are counted along the model.
+// Marks the chunks that get R's, and those whose R delays its micro-batch, before path times are known. The chunks of a
+// stage are counted along the model.
 static void mark_recomputed(paths_t *p, uint32_t chunks) {
   const bl_schedule_t *schedule = p->schedule;
   for (uint32_t s = 0; s < schedule->virtual_stages; s++) {
@@ -118,7 +120,7 @@ static void mark_recomputed(paths_t *p, uint32_t chunks) {
   }
 }
 
-// What R's cost at least, from the ways.
+// Adds the least time of R's to the stages' work, from the path times.
 static void fill_recomputed(paths_t *p) {
   for (uint32_t s = 0; s < p->schedule->virtual_stages; s++) {
     chunk_t *chunk = &p->chunks[s];
@@ -137,7 +139,7 @@ static void fill_stages(paths_t *p) {
   for (uint32_t s = 0; s < p->schedule->virtual_stages; s++) {
     stage_t *stage = &p->stages[p->schedule->stage_of[s]];
     const chunk_t *chunk = &p->chunks[s];
-    const double own = p->early && !chunk->splits ? cost_of(p, BL_VERB_W, s) : 0; // which is work
+    const double own = p->early && !chunk->splits ? cost_of(p, BL_VERB_W, s) : 0; // counted as work
     stage->head = fmin(stage->head, chunk->head);
     stage->finish = fmin(stage->finish, stage->ends_free ? 0 : fmax(0, chunk->tail - own));
   }
@@ -153,11 +155,11 @@ static double bound_of(const paths_t *p) {
   return bound;
 }
 
-// What is known of a stage's blocks, of all its chunks.
+// The blocks of a stage, of all its chunks.
 typedef struct blocks {
   uint64_t count;
-  double back, home;     // the least, back less what the R of that backward may have taken of it
-  double life;           // of all together
+  double back, home;     // minima over the chunks; `back` less the `least` of the chunk
+  double life;           // sum over all blocks
   double before, behind; // X and Y
 } blocks_t;
 
@@ -169,7 +171,7 @@ static double work_behind(const paths_t *p, uint32_t s) {
   return cost_of(p, BL_VERB_B, s) + (p->chunks[s].recompute ? cost_of(p, BL_VERB_R, s) : p->chunks[s].least);
 }
 
-// The most that `room` blocks of the stage have of a work, those with the most first.
+// Returns the maximum work that `room` blocks of the stage can have.
 static double most_work(const paths_t *p, uint32_t stage, uint64_t room,
                         double (*work)(const paths_t *p, uint32_t virtual_stage)) {
   double sum = 0, below = INFINITY;
@@ -236,7 +238,7 @@ static double bound_within(const paths_t *p, const uint32_t *limits) {
   return bound;
 }
 
-// What is asked for.
+// Which bound is wanted.
 typedef struct question {
   bool early, within, recomputed;
   const uint32_t *limits;
@@ -247,7 +249,7 @@ static bl_status_t find(const bl_schedule_t *schedule, const bl_costs_t *costs, 
   paths_t p = {.schedule = schedule, .costs = costs, .early = asked.early && !schedule->forward_only};
   p.chunks = calloc(schedule->virtual_stages, sizeof p.chunks[0]);
   p.stages = calloc(schedule->stages, sizeof p.stages[0]);
-  const bool alike = costs->slices == NULL; // what is counted of memory and R takes all blocks of a chunk to be
+  const bool alike = costs->slices == NULL; // the bounds with limits or R assume equal costs for all blocks of a chunk
   const bool recomputed = asked.recomputed && alike && !schedule->forward_only;
   bl_status_t status = p.chunks != NULL && p.stages != NULL ? BL_OK : BL_EXHAUSTED;
   if (status == BL_OK) {

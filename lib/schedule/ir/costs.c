@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A decimal number of up to BL_COSTS_MOST at *at, which goes on behind it.
+// Reads a decimal number of up to BL_COSTS_MOST at *at and moves *at past it.
 static bool read_number(const char **at, double *value) {
   char *end;
   if (strspn(*at, "0123456789.") == 0) {
@@ -17,7 +17,7 @@ static bool read_number(const char **at, double *value) {
   return decimal && *value <= BL_COSTS_MOST;
 }
 
-// Reads `least` to `most` numbers, separated by commas, from `at` on, which is in `text`; *count is how many there are.
+// Reads `least` to `most` numbers, separated by commas, from `at` on, which is in `text`. Sets *count to their number.
 static bl_status_t read_numbers(const char *text, const char *at, const char *const *names, const char *form, int least,
                                 int most, double *values, int *count, bl_error_t *err) {
   for (*count = 0;; at++) {
@@ -80,7 +80,7 @@ bl_status_t bl_costs_parse_chunk(const char *text, uint32_t virtual_stages, bl_c
   return status;
 }
 
-#define UNSAID (-1.0) // of a path that no text was about so far
+#define UNSAID (-1.0) // a path that no text has named yet
 
 static bl_status_t parse_path(const char *text, uint32_t stages, double *copies, bl_error_t *err) {
   static const char *const names[] = {"X"};
@@ -140,10 +140,10 @@ bl_status_t bl_costs_parse_paths(char *const *texts, size_t count, uint32_t stag
   return BL_OK;
 }
 
-#define MOST_SUMMED 1e100 // of costs that a program computed: sums of them over any schedule are numbers
+#define MOST_SUMMED 1e100 // largest cost that a program may compute: sums over any schedule stay finite
 
 static bool can_be_summed(double value) {
-  return value >= 0 && value <= MOST_SUMMED; // false of what is no number
+  return value >= 0 && value <= MOST_SUMMED; // false for NaN
 }
 
 static bl_status_t check_value(double value, const char *name, uint32_t virtual_stage, bl_error_t *err) {

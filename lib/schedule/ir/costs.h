@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What operations cost: times of F, I, W and R per virtual stage, the latency of a boundary, and of evict and load.
+// Costs of operations: times of F, I, W and R per virtual stage, latency of a boundary, time of an evict or load.
 // Any unit of time, the same for all. A fused B costs I + W; a recomputation costs F unless given.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SCHEDULE_COSTS_H
@@ -13,20 +13,20 @@ typedef struct bl_chunk_costs {
 } bl_chunk_costs_t;
 
 typedef struct bl_costs {
-  bl_chunk_costs_t every;         // of one chunk, when `chunks` is NULL
+  bl_chunk_costs_t every;         // of every chunk, if `chunks` is NULL
   const bl_chunk_costs_t *chunks; // [virtual stages] or NULL; borrowed
-  // Where sequences are in slices, of every slice in place of that: [virtual stages, slice_count], or NULL, then a slice
-  // costs what its chunk does; borrowed. Searches take those of the chunk.
+  // With slices: the costs of every slice, [virtual stages, slice_count], borrowed. NULL: a slice costs what its chunk
+  // does. Searches use the costs of the chunk.
   const bl_chunk_costs_t *slices;
   uint32_t slice_count;
   double boundary; // latency between different stages; occupies no stage
   double path;     // of one evict or one load; occupies the path between stage and store
 } bl_costs_t;
 
-// Largest number of one that text gives: sums over any schedule are far from what a double can hold.
+// Largest cost in a text: sums over any schedule stay far below the range of a double.
 #define BL_COSTS_MOST 1e12
 
-// F, I and W of one unit each, nothing else: what is meant where no costs are given.
+// One unit each for F, I, W and R, 0 for the rest: the default when no costs are given.
 #define BL_COSTS_UNIT ((bl_costs_t){.every = {1, 1, 1, 1}})
 
 static inline const bl_chunk_costs_t *bl_costs_chunk(const bl_costs_t *costs, uint32_t virtual_stage) {
@@ -54,7 +54,7 @@ static inline double bl_costs_op(const bl_costs_t *costs, bl_verb_t verb, uint32
   return bl_costs_of(costs, bl_costs_chunk(costs, virtual_stage), verb);
 }
 
-// Of one slice.
+// The cost of `verb` for one slice.
 static inline double bl_costs_slice(const bl_costs_t *costs, bl_verb_t verb, uint32_t virtual_stage, uint32_t slice) {
   const bl_chunk_costs_t *chunk = costs->slices != NULL
                                       ? &costs->slices[(size_t)virtual_stage * costs->slice_count + slice]
@@ -63,18 +63,19 @@ static inline double bl_costs_slice(const bl_costs_t *costs, bl_verb_t verb, uin
 }
 
 // Reads "F,B,W,COMM" or "F,B,W,COMM,R" as `--cost` gives it (B is the backward for the input; R is F if not given).
-// BL_INVALID names the number that is missing, negative, above BL_COSTS_MOST or none.
+// BL_INVALID names the number that is missing, negative, above BL_COSTS_MOST or not a number.
 BL_MUST_USE bl_status_t bl_costs_parse(const char *text, bl_costs_t *costs, bl_error_t *err);
 // Reads "S=F,B,W" or "S=F,B,W,R" as `--chunk-cost` gives it into chunks[S], of `virtual_stages`. BL_INVALID likewise.
 BL_MUST_USE bl_status_t bl_costs_parse_chunk(const char *text, uint32_t virtual_stages, bl_chunk_costs_t *chunks,
                                              bl_error_t *err);
-// Reads `count` texts "S-D=X": copies between the stages S and D, and the stores of their devices, take X times as long as
-// others. *copies [stages * stages] is on the heap, has X at both places and 1 where no text says otherwise; NULL without
-// any text. BL_INVALID: names the text, and the stage that does not exist or the two that were given before. BL_EXHAUSTED.
+// Reads `count` texts "S-D=X": copies between the stages S and D, and the stores of their devices, take X times as long
+// as other copies. *copies [stages * stages] is on the heap; it holds X in both directions, and 1 for pairs that no
+// text names. NULL if `count` is 0. BL_INVALID names the text, and the stage that does not exist or the pair that is
+// given twice. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_costs_parse_paths(char *const *texts, size_t count, uint32_t stages, double **copies,
                                              bl_error_t *err);
-// BL_INVALID unless all costs are numbers, not negative and so small that their sums are numbers, and some F is positive;
-// names the virtual stage and cost.
+// Checks all costs but `slices`. BL_INVALID unless all are numbers, not negative and so small that their sums are
+// finite, and some F is positive; names the virtual stage and the cost.
 BL_MUST_USE bl_status_t bl_costs_check(const bl_costs_t *costs, uint32_t virtual_stages, bl_error_t *err);
 
 #endif

@@ -30,7 +30,7 @@ const char *bl_op_format(bl_op_t op, char text[BL_OP_TEXT]) {
   return bl_op_format_slice(op, false, text);
 }
 
-// Reads digits at *at into *value (at most `most`); false if there are none or too many.
+// Reads digits at *at into *value. Returns false if there are none or the number is above `most`.
 static bool read_number(const char *text, size_t length, size_t *at, uint32_t most, uint32_t *value) {
   size_t start = *at;
   uint64_t number = 0;

@@ -5,8 +5,8 @@
 //   char cell[BL_OP_TEXT];
 //   bl_op_format(op, cell);                                       // "2F7"
 //
-// Beyond PyTorch's letters: R (recompute), E (evict) and L (load); "@store" after the micro-batch of an E or L
-// ("0E3@7"), and ".slice" after the micro-batch when sequences are cut into slices ("0F3.1").
+// Additions to PyTorch's format: the letters R (recompute), E (evict) and L (load); "@store" after the micro-batch of
+// an E or L ("0E3@7"); ".slice" after the micro-batch if sequences are cut into slices ("0F3.1").
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SCHEDULE_OP_H
 #define BALLAST_SCHEDULE_OP_H
@@ -39,7 +39,7 @@ typedef struct bl_op {
   uint8_t slice;          // slice of the sequence, 0 unless the schedule has slices > 1
   uint16_t virtual_stage; // position of the chunk along the model; its stage is bl_schedule_t.stage_of
   uint32_t micro_batch;   // from 0
-  uint16_t store; // E and L: index of the store (schedule.h), or BL_STORE_NONE when it is chosen later; others: 0
+  uint16_t store; // E and L: index of the store (schedule.h), or BL_STORE_NONE if it is chosen later; other verbs: 0
 } bl_op_t;
 
 char bl_verb_letter(bl_verb_t verb);
@@ -57,10 +57,10 @@ static inline bool bl_verb_ends_block(bl_verb_t verb) {
 }
 
 #define BL_OP_TEXT 40
-// Writes the cell of `op` and returns `text`. The slice is written when it is not 0 or `with_slice` asks for it.
+// Writes the cell of `op` and returns `text`. The slice is written if it is not 0 or `with_slice` is true.
 const char *bl_op_format(bl_op_t op, char text[BL_OP_TEXT]);
 const char *bl_op_format_slice(bl_op_t op, bool with_slice, char text[BL_OP_TEXT]);
-// Reads one cell of `length` characters without surrounding spaces. False if it is none of ours.
+// Reads one cell of `length` characters without surrounding spaces. Returns false if it is not a valid cell.
 bool bl_op_parse(const char *text, size_t length, bl_op_t *op);
 
 #endif

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many blocks a stage holds: the peaks of `reference` definition "peak_release_at_W".
+// The peak numbers of slots and of blocks that each stage holds.
 // Thread: pure functions, any thread.
 #ifndef BALLAST_SCHEDULE_PEAKS_H
 #define BALLAST_SCHEDULE_PEAKS_H
 
 #include "schedule/ir/schedule.h"
 
-// The most slots in use at once on each stage: an F takes one (a recomputed F none, its R does), W or fused B gives it
-// back when it ends; E gives back and L takes as the schedule's transfer mode says. Slots count blocks; in
-// device-micro-batches a block weighs bl_schedule_block_weight. `peak_slots` has room for [stages].
-// Precondition: the schedule is valid. BL_EXHAUSTED without memory.
+// Sets peak_slots[stages] to the maximum number of slots in use at once on each stage, as slot_walk.h counts them: an F
+// takes a slot, and W or fused B frees it at its end. Of a recomputed block R takes the slot (with forward_slots its F
+// takes one as well, while it runs). When E frees and L takes a slot depends on the schedule's transfer mode. Slots
+// count blocks; a block weighs bl_schedule_block_weight in device-micro-batches. Precondition: the schedule is valid.
+// BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl_schedule_peak_slots(const bl_schedule_t *schedule, uint32_t *peak_slots);
 
-// The same as if no block were recomputed: from F to W or fused B. What kept inputs take room for.
+// Sets peak_blocks[stages] to the maximum number of blocks between F and W or fused B, as if no block were recomputed.
+// Kept inputs need that many buffers.
 void bl_schedule_peak_blocks(const bl_schedule_t *schedule, uint32_t *peak_blocks);
 
 #endif

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounded-buffer simulation: do the planned receives and buffers let every stage come to its end?
+// Bounded-buffer simulation: do the planned receives and buffers let every stage finish its list?
 #include "schedule/ir/slots.h"
 
 #include "schedule/ir/work_list.h"
@@ -9,7 +9,7 @@
 
 enum { SENT = 1, POSTED = 2, ARRIVED = 3 };
 
-// One message, known by the block of its receiving chunk and its kind.
+// One message, identified by its kind and the block of the receiving chunk.
 typedef struct message {
   uint8_t state;
   uint32_t sender_buffer;
@@ -29,7 +29,7 @@ static message_t *message_of(proof_t *p, bl_edge_kind_t kind, bl_op_t receiver) 
   return &p->messages[kind][bl_schedule_block(p->schedule, receiver)];
 }
 
-// Sent and posted: the message moves; its sender's buffer is idle again.
+// Marks a message as sent or posted. Once it is both, it has arrived and its sender's buffer is idle.
 static void mark(proof_t *p, bl_edge_kind_t kind, bl_op_t receiver, uint8_t what) {
   message_t *message = message_of(p, kind, receiver);
   message->state |= what;
@@ -48,7 +48,7 @@ static bl_op_t receiver_of(const bl_planned_receive_t *receive) {
       .virtual_stage = receive->virtual_stage, .micro_batch = receive->micro_batch, .slice = receive->slice};
 }
 
-// Posts what may be posted now, in order. True if something was.
+// Posts, in order, the receives that may be posted now. Returns whether it posted any.
 static bool post(proof_t *p, uint32_t stage) {
   const bl_stage_plan_t *plan = &p->plans[stage];
   bool moved = false;
@@ -65,7 +65,7 @@ static bool post(proof_t *p, uint32_t stage) {
   return moved;
 }
 
-// What keeps the next operation of `stage` from running: NULL if nothing does.
+// Returns what keeps the next operation of `stage` from running, or NULL if it can run.
 static const char *obstacle(proof_t *p, uint32_t stage, const bl_planned_op_t *op) {
   if (op->receive != BL_NONE) {
     const bl_planned_receive_t *receive = &p->plans[stage].receives[op->receive];

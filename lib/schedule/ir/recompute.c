@@ -7,7 +7,7 @@ static bool same_block(bl_op_t a, bl_op_t b) {
   return a.virtual_stage == b.virtual_stage && a.micro_batch == b.micro_batch && a.slice == b.slice;
 }
 
-// True when the operation at `index` starts a backward whose block is no longer there.
+// Returns whether the operation at `index` starts a backward that needs an R.
 static bool needs_again(const bl_op_list_t *list, size_t index, const uint8_t *keeps) {
   bl_op_t op = list->ops[index];
   if (!bl_verb_starts_backward((bl_verb_t)op.verb) || keeps[op.virtual_stage] != 0) {
@@ -32,7 +32,7 @@ bl_status_t bl_schedule_check_plain(const bl_schedule_t *schedule, bl_error_t *e
   return BL_OK;
 }
 
-// `list` with an R before each operation that needs one, in a list of its own.
+// Sets *made to a new list: `list` with an R before each operation that needs one.
 static bl_status_t with_recomputation(const bl_op_list_t *list, const uint8_t *keeps, bl_op_list_t *made) {
   size_t count = list->count;
   for (size_t i = 0; i < list->count; i++) {
@@ -52,9 +52,9 @@ static bl_status_t with_recomputation(const bl_op_list_t *list, const uint8_t *k
   return BL_OK;
 }
 
-// Virtual stages whose blocks stay. The caller frees it; NULL without memory.
+// Returns [virtual stages], not 0 if the virtual stage keeps its blocks. The caller frees it; NULL without memory.
 static uint8_t *kept_ones(const bl_schedule_t *schedule, uint32_t chunks) {
-  uint32_t *before = calloc(schedule->stages, sizeof *before); // virtual stages of the stage so far
+  uint32_t *before = calloc(schedule->stages, sizeof *before); // virtual stages of each stage so far
   uint8_t *keeps = calloc(schedule->virtual_stages, 1);
   for (uint32_t s = 0; before != NULL && keeps != NULL && chunks > 0 && s < schedule->virtual_stages; s++) {
     keeps[s] = before[schedule->stage_of[s]]++ >= chunks;
@@ -88,7 +88,7 @@ bl_status_t bl_schedule_recompute_chunks(bl_schedule_t *schedule, uint32_t chunk
   if (lists == NULL || keeps == NULL || status != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "out of memory for the recomputation of schedule %s", schedule->name);
   }
-  // What goes: on success the old lists, otherwise those made so far.
+  // Free the old lists on success, otherwise the new ones.
   for (uint32_t s = 0; lists != NULL && s < schedule->stages; s++) {
     bl_op_list_t made = lists[s];
     free(status == BL_OK ? schedule->lists[s].ops : made.ops);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The schedule of one training step: per stage, the ordered list of operations. Generators (generate.h) and the CSV
-// reader (csv.h) make one; validation, slots, simulator, balancing and executor read it.
+// The schedule of one training step: an ordered list of operations for every stage. Generators (generate.h) and the CSV
+// reader (csv.h) create schedules; validation, slots, simulator, balancing and executor read them.
 //
 //   bl_schedule_t *schedule;
 //   bl_schedule_request_t request = {.name = "1f1b", .stages = 4, .micro_batches = 8};
@@ -11,8 +11,8 @@
 //
 // Words: a *stage* is a device of the pipeline, a *chunk* a run of layers, a *virtual stage* the position of a chunk
 // along the model. `stage_of` maps virtual stages to stages; a stage holds `chunks` of them.
-// A bidirectional schedule has two *pipes*, each a whole copy of the model: pipe k consists of the virtual stages
-// [k * depth, (k + 1) * depth); a micro-batch goes through one of them.
+// A bidirectional schedule has two *pipes*, each a full copy of the model: pipe k consists of the virtual stages
+// [k * depth, (k + 1) * depth); a micro-batch passes through one of them.
 // Thread: a schedule belongs to one thread while it is built; afterwards it may be read from any.
 #ifndef BALLAST_SCHEDULE_SCHEDULE_H
 #define BALLAST_SCHEDULE_SCHEDULE_H
@@ -36,13 +36,13 @@ typedef enum bl_placement {
   BL_PLACEMENT_OTHER,         // as read from a file
 } bl_placement_t;
 
-// When an evicted block's slot is free, and when a loaded one is taken. In the list, an E or L stands before the
-// operation with which it starts.
+// When E frees the slot of its block, and when L takes one. In the list, an E or L stands before the operation with
+// which it starts.
 typedef enum bl_transfer_mode {
   BL_TRANSFER_SERIAL,  // E and L run between the operations: E frees its slot before the next one starts
-  BL_TRANSFER_OVERLAP, // E and L run during the next computing operation; E frees its slot at that one's end, L
-                       // takes its slot at that one's start. An L directly before its block's I or B is *late*: that
-                       // one begins when it has ended
+  BL_TRANSFER_OVERLAP, // E and L run during the next computing operation: E frees its slot at the end of that
+                       // operation, L takes its slot at the start. An L directly before its block's I or B is *late*:
+                       // the I or B starts when the L has ended
 } bl_transfer_mode_t;
 
 typedef struct bl_op_list {
@@ -53,43 +53,43 @@ typedef struct bl_op_list {
 typedef struct bl_schedule {
   char name[BL_SCHEDULE_NAME];
   uint32_t stages;         // p
-  uint32_t chunks;         // v: chunks a stage holds (the most of any stage, when a file makes them differ)
+  uint32_t chunks;         // v: chunks of a stage (the maximum, if they differ in a file)
   uint32_t micro_batches;  // m
-  uint32_t slices;         // sequences are cut into so many; usually 1
+  uint32_t slices;         // per sequence; usually 1
   uint32_t pipes;          // 1, or 2 when bidirectional
   uint32_t virtual_stages; // all pipes together
-  uint32_t hosts;          // host stores: stores stages ... stages + hosts - 1 lend memory of hosts and are on no stage
+  uint32_t hosts;          // host stores: stores stages ... stages + hosts - 1 lend host memory and belong to no stage
   bl_placement_t placement;
   bl_transfer_mode_t transfers;
-  bool forward_only;   // F alone: validation and sampling. A slot is free again when its F ends
-  bool forward_slots;  // F of a block with an R writes a slot, which is free when it ends; else it takes none
+  bool forward_only;   // only F's: validation and sampling. A slot is free when its F has ended
+  bool forward_slots;  // the F of a recomputed block takes a slot and frees it at its end; otherwise it takes none
   uint16_t *stage_of;  // [virtual_stages]
   bl_op_list_t *lists; // [stages]
 } bl_schedule_t;
 
-// An empty schedule of the given shape with its placement filled in (BL_PLACEMENT_OTHER: all on stage 0, for the
-// caller to set). BL_INVALID beyond the limits above or when the placement does not fit; BL_EXHAUSTED.
-// `virtual_stages` follows: stages * chunks, or with two pipes 2 * stages (chunks must then be 2).
+// Creates an empty schedule of the given shape with its placement filled in (BL_PLACEMENT_OTHER: all on stage 0, for
+// the caller to set). `virtual_stages` is stages * chunks; with two pipes chunks must be 2. BL_INVALID: beyond the
+// limits above, or the placement does not fit. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_schedule_create(const char *name, bl_placement_t placement, uint32_t stages, uint32_t chunks,
                                            uint32_t micro_batches, bl_schedule_t **schedule, bl_error_t *err);
-// The same with the shape, the placement and all switches of `like`.
+// Creates an empty schedule with the shape, the placement and all switches of `like`.
 BL_MUST_USE bl_status_t bl_schedule_create_like(const bl_schedule_t *like, bl_schedule_t **schedule, bl_error_t *err);
 void bl_schedule_destroy(bl_schedule_t *schedule); // NULL is fine
-// Makes room for `count` operations in the list of `stage`. BL_EXHAUSTED without memory.
+// Reserves space for `count` operations in the list of `stage`. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl_schedule_reserve(bl_schedule_t *schedule, uint32_t stage, size_t count);
 // Appends to the list of `stage`. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl_schedule_append(bl_schedule_t *schedule, uint32_t stage, bl_op_t op);
 // Replaces the lists of `to` by those of `from`, which has as many stages. BL_EXHAUSTED: some may be replaced.
 BL_MUST_USE bl_status_t bl_schedule_copy_lists(const bl_schedule_t *from, bl_schedule_t *to);
 
-// Stores that an E may name: one of every stage's device, then the host stores.
+// Number of stores that an E may name: one of every stage's device, then the host stores.
 static inline uint32_t bl_schedule_stores(const bl_schedule_t *schedule) {
   return schedule->stages + schedule->hosts;
 }
 static inline bool bl_schedule_is_host(const bl_schedule_t *schedule, uint32_t store) {
   return store >= schedule->stages && store < bl_schedule_stores(schedule);
 }
-// "store of device 3" or "host store 0"; returns `text`.
+// Writes "store of device 3" or "host store 0"; returns `text`.
 #define BL_STORE_TEXT 40
 const char *bl_store_format(uint32_t stages, uint32_t store, char text[BL_STORE_TEXT]);
 // Virtual stages of one pipe.
@@ -106,16 +106,15 @@ static inline bool bl_schedule_is_first(const bl_schedule_t *schedule, uint32_t 
 static inline bool bl_schedule_is_last(const bl_schedule_t *schedule, uint32_t virtual_stage) {
   return (virtual_stage + 1) % bl_schedule_depth(schedule) == 0;
 }
-// Activations that one F stores, in device-micro-batches: 1/v, 1/slices, or 1 per direction.
+// Activations that one F stores, in device-micro-batches: 1 / (v slices), or with two pipes 1.
 double bl_schedule_block_weight(const bl_schedule_t *schedule);
 size_t bl_schedule_op_count(const bl_schedule_t *schedule);
-// Key of the block an operation works on: dense in [0, bl_schedule_block_count).
+// Key of the block that an operation works on: dense in [0, bl_schedule_block_count).
 static inline size_t bl_schedule_block(const bl_schedule_t *schedule, bl_op_t op) {
   return ((size_t)op.virtual_stage * schedule->micro_batches + op.micro_batch) * schedule->slices + op.slice;
 }
 size_t bl_schedule_block_count(const bl_schedule_t *schedule);
-// The number of a block among those of its virtual stage: of its micro-batch where sequences are whole, of its slice where
-// they are cut.
+// Index of a block among those of its virtual stage: that of its micro-batch, or with slices that of its slice.
 static inline uint32_t bl_schedule_unit(const bl_schedule_t *schedule, uint32_t micro_batch, uint32_t slice) {
   return micro_batch * schedule->slices + slice;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots that a stage holds while its list runs: an F takes one (a recomputed F none, or one that it gives back when it ends,
-// with forward_slots), R and L take one; W or fused B give theirs back when they end, an E at its end or, with transfers
-// that overlap, at the end of the computing operation behind it.
+// Counts the slots that a stage holds while its list runs. F, R and L take one. The F of a recomputed block takes none,
+// or with forward_slots one that it frees at its end. W and fused B free theirs at their end. E frees its slot at its
+// end or, with transfers that overlap, at the end of the next computing operation.
 //
 //   bl_slot_walk_t walk = {.schedule = schedule, .recomputed = recomputed};   // of bl_schedule_mark_recomputed
 //   for (...) bl_slot_walk_next(&walk, ops[i]);                               // in list order: walk.during, walk.held
@@ -15,12 +15,12 @@
 typedef struct bl_slot_walk {
   const bl_schedule_t *schedule;
   const uint8_t *recomputed; // [blocks]
-  uint32_t during;           // held while the last operation ran
-  uint32_t held;             // after it
-  uint32_t leaving;          // of these, by evictions that overlap
+  uint32_t during;           // slots held while the last operation ran
+  uint32_t held;             // slots held after it
+  uint32_t leaving;          // of these, those that overlapping evictions will free
 } bl_slot_walk_t;
 
-// Marks the blocks that are made again, recomputed[blocks], which is zero before.
+// Sets recomputed[blocks] to 1 for every block with an R. Precondition: the array is zero.
 void bl_schedule_mark_recomputed(const bl_schedule_t *schedule, uint8_t *recomputed);
 
 static inline void bl_slot_walk_next(bl_slot_walk_t *walk, bl_op_t op) {

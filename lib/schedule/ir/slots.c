@@ -4,15 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-// One block of the stage: where its operations stand, and its buffers.
+// One block of the stage: the positions of its operations, and its buffers.
 typedef struct block {
-  uint32_t forward, recompute, backward, end; // indices into the list, BL_NONE if there is none
+  uint32_t forward, recompute, backward, end; // indices into the list, or BL_NONE
   uint32_t slot;
   uint32_t input, output;
 } block_t;
 
-// A first-in first-out list of free indices: the buffer that has been free longest is used first, so that its send has
-// had the most time to end.
+// A first-in first-out list of free indices. The buffer that has been free longest is reused first, so that its send
+// has had the most time to end.
 typedef struct pool {
   uint32_t *ring;
   size_t capacity, head, count;
@@ -62,7 +62,7 @@ static bool is_here(const planner_t *p, uint32_t virtual_stage) {
   return p->schedule->stage_of[virtual_stage] == p->stage;
 }
 
-// The virtual stage whose output buffer is the input buffer of `virtual_stage`, when both are on this stage.
+// Returns whether the input buffer of `virtual_stage` is the output buffer of the previous one: both are on this stage.
 static bool shares_input(const planner_t *p, uint32_t virtual_stage) {
   return !bl_schedule_is_first(p->schedule, virtual_stage) && is_here(p, virtual_stage - 1);
 }
@@ -92,7 +92,7 @@ static void find_operations(planner_t *p) {
   }
 }
 
-// Steps back over `prefetch` computing operations before `index`.
+// Returns the index `prefetch` computing operations before `index`.
 static uint32_t earlier(const planner_t *p, uint32_t index) {
   for (uint32_t left = p->limits.prefetch; left > 0 && index > 0;) {
     index--;
@@ -101,7 +101,7 @@ static uint32_t earlier(const planner_t *p, uint32_t index) {
   return index;
 }
 
-// Appends the messages that arrive for the chunk `virtual_stage` from its neighbour `sender`, in the sender's order.
+// Appends the receives of the chunk `virtual_stage` from its neighbour `sender`, in the sender's order.
 static void add_stream(planner_t *p, bl_edge_kind_t kind, uint32_t virtual_stage, uint32_t sender) {
   uint32_t from = p->schedule->stage_of[sender];
   const bl_op_list_t *list = &p->schedule->lists[from];
@@ -124,8 +124,8 @@ static void add_stream(planner_t *p, bl_edge_kind_t kind, uint32_t virtual_stage
                                     .post_at = kind == BL_EDGE_X ? earlier(p, needed) : block->forward + 1,
                                     .needed = needed};
   }
-  // In the sender's order: x is posted no later than any x behind it, dy (its buffer must hold y until then) no
-  // earlier than any dy before it.
+  // Keep the sender's order: a receive of x is posted no later than any x after it, a receive of dy (whose buffer must
+  // hold y until then) no earlier than any dy before it.
   for (bl_planned_receive_t *r = end - 1; kind == BL_EDGE_X && r > first; r--) {
     r[-1].post_at = r->post_at < r[-1].post_at ? r->post_at : r[-1].post_at;
   }
@@ -181,7 +181,7 @@ static bl_op_t op_of_receive(const bl_planned_receive_t *receive) {
       .virtual_stage = receive->virtual_stage, .micro_batch = receive->micro_batch, .slice = receive->slice};
 }
 
-// Gives a buffer to every receive posted before operation `index`.
+// Gives a buffer to every receive that is posted directly before operation `index`.
 static void post_receives(planner_t *p, uint32_t index, size_t *next) {
   bl_stage_plan_t *plan = p->plan;
   for (; *next < plan->receive_count && plan->receives[*next].post_at == index; (*next)++) {
@@ -234,7 +234,7 @@ static void assign(planner_t *p, bl_planned_op_t *planned, block_t *block) {
   }
 }
 
-// What an operation gives back when it ends the block. A buffer that two chunks share goes with the later of them.
+// Releases what the block holds, when an operation ends it. The later of two chunks that share a buffer releases it.
 static void release(planner_t *p, bl_planned_op_t *planned, block_t *block, uint32_t index) {
   bl_op_t op = planned->op;
   planned->releases_slot = true;
@@ -255,7 +255,7 @@ static uint32_t *page_at(const planner_t *p, uint32_t *table, bl_op_t op, uint32
   return &table[bl_schedule_block(p->schedule, op)];
 }
 
-// Gives the operation's block the pages that it needs from here on, and takes back those that it is the last to need.
+// Takes the pages that are needed from this operation on, and releases those that it is the last to need.
 static void turn_pages(planner_t *p, bl_op_t op) {
   const uint32_t last = p->schedule->slices - 1;
   uint32_t *pages = p->plan->page_of, *gradients = p->plan->page_gradient_of;
@@ -277,7 +277,8 @@ static void turn_pages(planner_t *p, bl_op_t op) {
 
 static bl_status_t walk(planner_t *p) {
   size_t next_receive = 0;
-  uint32_t leaving_from = BL_NONE, refused = BL_NONE; // first of the evicts that free their slots together
+  uint32_t leaving_from = BL_NONE,
+           refused = BL_NONE; // first evict of a group that frees its slots together; first operation without a slot
   for (uint32_t i = 0; i < p->list->count; i++) {
     bl_planned_op_t *planned = &p->plan->ops[i];
     post_receives(p, i, &next_receive);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the executor of one stage follows: its operation list with a slot and edge buffers for every operation, and the
-// receives to post, all fixed before the step starts.
+// The plan that the executor of one stage follows: its operation list with a slot and edge buffers for every operation,
+// and the receives to post. All of it is fixed before the step starts.
 //
 //   bl_stage_plan_t plan;
 //   status = bl_stage_plan_init(schedule, stage, (bl_plan_limits_t){.prefetch = 1}, &plan, &err);
@@ -13,28 +13,30 @@
 //   }
 //   bl_stage_plan_cleanup(&plan);
 //
-// Slots: F (or R, of a recomputed block; with forward_slots its F takes one while it runs) takes one; I uses it; W or fused
-// B releases it at its end. E releases it and
-// L takes one (perhaps another) as the schedule's transfer mode says. A slot index is an index into the slot arena.
+// Slots: F takes one; of a recomputed block R takes it (with forward_slots its F takes one as well, while it runs). I
+// uses the slot; W or fused B releases it at its end. E releases it and L takes one (perhaps another one), at the times
+// that the schedule's transfer mode gives. A slot index is an index into the slot arena.
 //
 // Edge buffers (EXECUTION.md 4, 11): each operation of a block uses an input buffer (x, after I dx) and an output
 // buffer (y, later dy). Both are indices into one pool of equal buffers of tokens x hidden values.
 //   1. The input buffer lives from the post of its receive (virtual stage 0: from its F) to the end of W; the output
 //      buffer from the start of F to the end of W.
-//   2. Where the next virtual stage is on the same stage (a V turn), its input buffer *is* the output buffer: nothing
-//      is sent, and the buffer lives to the later of both W's.
-//   3. y leaves from the output buffer after F; dy is received into the same buffer; dx leaves from the input buffer
-//      after I or B. A send never blocks compute. A buffer whose send is unfinished is busy: whoever writes into it
-//      next (a receive of x, an F) waits for that send. Only dx sends (and y sends of a forward-only schedule) can be
-//      unfinished when a buffer is used again. A receive of dy is posted while y may still be leaving: dy cannot
-//      come before y has arrived.
+//   2. If the next virtual stage is on the same stage (a V turn), its input buffer *is* the output buffer: nothing is
+//      sent, and the buffer lives to the later of both W's.
+//   3. y is sent from the output buffer after F; dy is received into the same buffer; dx is sent from the input buffer
+//      after I or B. A send never blocks compute. A buffer whose send is unfinished is busy: the next operation that
+//      writes into it (a receive of x, an F) waits for that send. Only dx sends (and y sends of a forward-only
+//      schedule) can be unfinished when a buffer is reused. A receive of dy is posted while the send of y may still be
+//      in flight: dy cannot arrive before y has arrived at the peer.
 //   4. Messages of one boundary and direction are received in the order in which the peer sends them; `receives` is
-//      in the order of posting and keeps that.
+//      in the order of posting and keeps that order.
 //   5. A receive with post_at = i is posted when operations [0, i) have ended. The receive of x for operation k is
 //      posted `prefetch` operations early, that of dy as soon as its F has ended.
-// Pages of the KV cache, where sequences are cut into slices (model/layout.h): a block has one from its F to the end of its I
-// or B (of a forward-only schedule, of its last slice's F), and but for the last slice of its micro-batch one of gradients, from
-// the I or B of that one to the end of its own. Both are indices into pools of equal pages.
+//
+// Pages of the KV cache, if sequences are cut into slices (model/layout.h): a block has a page from its F to the end of
+// its I or B (in a forward-only schedule to the end of the last slice's F). Unless it is the last slice of its
+// micro-batch, it also has a page of gradients, from the I or B of the last slice to the end of its own. Both are
+// indices into pools of equal pages.
 //
 // bl_plan_prove (below) shows by simulation with these rules that no stage waits for ever.
 // Thread: pure functions, any thread; a plan is read-only after init.
@@ -46,8 +48,8 @@
 #define BL_NONE UINT32_MAX
 
 typedef struct bl_plan_limits {
-  uint32_t slots;    // slots the stage has; 0: as many as are needed
-  uint32_t prefetch; // operations by which the receive of x is posted early; 0: none, which needs the fewest buffers
+  uint32_t slots;    // slots of the stage; 0: as many as are needed
+  uint32_t prefetch; // operations by which the receive of x is posted early; 0 needs the fewest buffers
 } bl_plan_limits_t;
 
 typedef enum bl_edge_kind {
@@ -57,14 +59,14 @@ typedef enum bl_edge_kind {
 
 typedef struct bl_planned_op {
   bl_op_t op;
-  uint32_t slot;         // BL_NONE: uses none (F of a recomputed block without forward_slots). E: source, L: target
+  uint32_t slot;         // BL_NONE: no slot (F of a recomputed block without forward_slots). E: source, L: target
   uint32_t input;        // edge buffer of x, later dx. E and L: BL_NONE
   uint32_t output;       // edge buffer of y, later dy. E and L: BL_NONE
-  uint32_t receive;      // index into receives of the message this operation needs first, or BL_NONE
-  uint32_t send_to;      // stage to which its result goes (F: y from output; I or B: dx from input), or BL_NONE
-  uint32_t slot_free_at; // E: index of the operation at whose start the slot may be used again; others: BL_NONE
+  uint32_t receive;      // index into receives of the message that this operation waits for, or BL_NONE
+  uint32_t send_to;      // stage that receives its result (F: y from output; I or B: dx from input), or BL_NONE
+  uint32_t slot_free_at; // E: index of the operation at whose start the slot may be reused; other verbs: BL_NONE
   bool releases_slot;    // at its end (E: see slot_free_at)
-  bool releases_input;   // at its end (and its send's)
+  bool releases_input;   // at its end and that of its send
   bool releases_output;
 } bl_planned_op_t;
 
@@ -74,7 +76,7 @@ typedef struct bl_planned_receive {
   uint8_t slice;
   uint32_t micro_batch;
   uint32_t from;    // stage that sends
-  uint32_t buffer;  // edge buffer it lands in
+  uint32_t buffer;  // edge buffer that receives it
   uint32_t post_at; // index of the operation before which it is posted
   uint32_t needed;  // index of the operation that waits for it
 } bl_planned_receive_t;
@@ -83,28 +85,28 @@ typedef struct bl_stage_plan {
   uint32_t stage;
   uint32_t slots;                 // needed, at most the limit
   uint32_t edges;                 // edge buffers needed
-  uint32_t pages, page_gradients; // needed of the KV cache, and of gradients
+  uint32_t pages, page_gradients; // pages needed: of the KV cache, of gradients
   uint32_t *page_of,
-      *page_gradient_of; // of every block of this stage, by bl_schedule_block; NULL where sequences are whole
+      *page_gradient_of; // page of every block of this stage, by bl_schedule_block; NULL without slices
   bl_planned_op_t *ops;
   size_t op_count;
   bl_planned_receive_t *receives; // ascending in post_at
   size_t receive_count;
 } bl_stage_plan_t;
 
-// BL_EXHAUSTED when the limit has fewer slots than needed: names stage, operation, needed and available.
-// Precondition: the schedule is valid.
+// Plans one stage. Precondition: the schedule is valid. BL_EXHAUSTED if the limit is below the slots that are needed
+// (names stage, operation, needed and available), or without memory.
 BL_MUST_USE bl_status_t bl_stage_plan_init(const bl_schedule_t *schedule, uint32_t stage, bl_plan_limits_t limits,
                                            bl_stage_plan_t *plan, bl_error_t *err);
 void bl_stage_plan_cleanup(bl_stage_plan_t *plan);
 
-// Runs all plans of a schedule (plans[schedule->stages]) against each other with bounded buffers: a message moves only
-// when it is sent and its receive is posted, a busy buffer is not written. BL_INTERNAL names, for every stage that
-// waits for ever, the operation and what it waits for. This is the proof that the planned buffers suffice.
+// Simulates all plans of a schedule (plans[schedule->stages]) together with bounded buffers: a message moves only when
+// it is sent and its receive is posted; a busy buffer is not written. This proves that the planned buffers suffice.
+// BL_INTERNAL names, for every stage that waits for ever, the operation and what it waits for.
 BL_MUST_USE bl_status_t bl_plan_prove(const bl_schedule_t *schedule, const bl_stage_plan_t *plans, bl_error_t *err);
 
-// Slots and edge buffers of every stage at once, proved: peak_slots, edges and edges_least (prefetch 0) have room for
-// [stages] and may be NULL.
+// Plans and proves all stages, and returns their slots and edge buffers. peak_slots, edges and edges_least (edge
+// buffers with prefetch 0) are [stages], and may be NULL.
 BL_MUST_USE bl_status_t bl_plan_counts(const bl_schedule_t *schedule, uint32_t prefetch, uint32_t *peak_slots,
                                        uint32_t *edges, uint32_t *edges_least, bl_error_t *err);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/schedule: when the operations of an order start, each as early as the order allows. What
-// lib/simulate says of the same order without evictions, for passes that choose by it.
+// Private to lib/schedule: the start times of the operations of an order, each as early as the order allows. They equal
+// those of lib/simulate for the same order without evictions. Passes that compare orders use them.
 //
 //   bl__timing_t timing;
 //   status = bl__timing_init(&timing, schedule, &costs);
@@ -19,6 +19,6 @@ typedef struct bl__timing {
 
 // Precondition: the schedule is valid and evicts nothing. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl__timing_init(bl__timing_t *timing, const bl_schedule_t *schedule, const bl_costs_t *costs);
-void bl__timing_cleanup(bl__timing_t *timing); // a zeroed one is fine
+void bl__timing_cleanup(bl__timing_t *timing); // a zeroed struct is fine
 
 #endif

@@ -24,7 +24,7 @@ static bool satisfied(const walk_t *w, bl_op_t op, bl_op_t *needed) {
   return (done & (needed->verb == BL_VERB_F ? DONE_F : DONE_BACKWARD)) != 0;
 }
 
-// Marks `op` done and makes the stage that may wait for it look again.
+// Marks `op` done and adds the stage that may wait for it to the work list.
 static void finish(walk_t *w, bl_op_t op) {
   const bl_schedule_t *schedule = w->schedule;
   uint8_t *done = &w->done[bl_schedule_block(schedule, op)];
@@ -41,7 +41,7 @@ static void finish(walk_t *w, bl_op_t op) {
   }
 }
 
-// The operations that wait for each other.
+// Operations that wait for each other in a cycle.
 typedef struct circle {
   const bl_schedule_t *schedule;
   const bl__places_t *places;
@@ -52,7 +52,7 @@ static bl_op_t op_of(const bl_schedule_t *schedule, bl_op_ref_t at) {
   return schedule->lists[at.stage].ops[at.index];
 }
 
-// "0B0 (row 1, column 2)".
+// Writes "0B0 (row 1, column 2)".
 static void say_operation(const void *context, uint32_t link, bool needed, char text[BL__CYCLE_PART]) {
   const circle_t *circle = context;
   bl_op_ref_t at = circle->waiting[link];
@@ -65,8 +65,8 @@ static void say_operation(const void *context, uint32_t link, bool needed, char 
   snprintf(text, BL__CYCLE_PART, "%s (%s)", bl_op_format(op, cell), bl__place_text(circle->places, at, place));
 }
 
-// The walk is stuck: follows "waits for" from stage to stage until one comes again, and names that circle. `waiting` has
-// room for every operation.
+// No stage can proceed. Follows the waits from stage to stage until a stage repeats, and reports that cycle. `waiting`
+// has room for every operation.
 static bl_status_t name_cycle(walk_t *w, bl_op_ref_t *waiting, const bl__places_t *places, bl_error_t *err) {
   const bl_schedule_t *schedule = w->schedule;
   uint32_t stage = 0;
@@ -74,10 +74,10 @@ static bl_status_t name_cycle(walk_t *w, bl_op_ref_t *waiting, const bl__places_
     stage++;
   }
   bl_op_t needed;
-  while (bl__work_list_add(&w->work, stage)) { // into the circle, until a stage comes again
+  while (bl__work_list_add(&w->work, stage)) { // enter the cycle: until a stage repeats
     (void)satisfied(w, schedule->lists[stage].ops[w->next[stage]], &needed);
     stage = schedule->stage_of[needed.virtual_stage];
-    if (w->next[stage] == schedule->lists[stage].count) { // of lists that are not validated
+    if (w->next[stage] == schedule->lists[stage].count) { // possible in lists that are not validated
       char cell[BL_OP_TEXT];
       return bl_error_set(err, BL_INVALID, "the lists cannot run: %s is missing", bl_op_format(needed, cell));
     }

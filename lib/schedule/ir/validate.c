@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-// What has been seen of a block.
+// Which operations of a block have been seen, and whether it is or was evicted.
 enum { SEEN_F = 1, SEEN_R = 2, SEEN_BACKWARD = 4, SEEN_END = 8, AWAY = 16, WAS_AWAY = 32 };
 
 typedef struct checker {
   const bl_schedule_t *schedule;
   uint8_t *seen;        // [blocks]
   uint32_t *last_ended; // [virtual stages] 1 + micro-batch of the last W or fused B
-  uint16_t *store_of;   // [blocks] where the block is, while it is away
-  bl_op_ref_t where;    // of the operation looked at
+  uint16_t *store_of;   // [blocks] the store that has the block while it is evicted
+  bl_op_ref_t where;    // position of the current operation
   const bl__places_t *places;
   bl_schedule_facts_t facts;
   bl_error_t *err;
@@ -65,7 +65,7 @@ static bl_status_t check_names(const checker_t *c, bl_op_t op) {
   return BL_OK;
 }
 
-// A slice attends to those before it: its F comes after theirs, its backward after that of those behind it.
+// A slice attends to the slices before it: its F comes after theirs, its backward after those of the slices after it.
 static bl_status_t check_slices(const checker_t *c, bl_op_t op, size_t block) {
   if (op.verb == BL_VERB_F && op.slice > 0 && !(c->seen[block - 1] & SEEN_F)) {
     return refuse(c, "before the forward of the slice before it");
@@ -79,7 +79,7 @@ static bl_status_t check_slices(const checker_t *c, bl_op_t op, size_t block) {
 
 static void note_end(checker_t *c, bl_op_t op) {
   uint32_t *last = &c->last_ended[op.virtual_stage];
-  const uint32_t number = op.micro_batch * c->schedule->slices + c->schedule->slices - op.slice; // slices go backwards
+  const uint32_t number = op.micro_batch * c->schedule->slices + c->schedule->slices - op.slice; // slices descend
   if (number < *last && c->facts.ascending) {
     c->facts.ascending = false;
     c->facts.not_ascending = op;
@@ -128,7 +128,7 @@ static bl_status_t check_recompute(checker_t *c, uint8_t *seen) {
   return BL_OK;
 }
 
-// A store is a host's or another device's than that of the stage, and for a load the one that has the block.
+// A stage may evict to a host store or to another device's store. A load must name the store that has the block.
 static bl_status_t check_store(const checker_t *c, bl_op_t op, size_t block) {
   const uint32_t devices = c->schedule->stages, hosts = c->schedule->hosts;
   char why[160];
@@ -179,7 +179,7 @@ static bl_status_t check_transfer(checker_t *c, bl_op_t op, size_t block) {
   return check_store(c, op, block);
 }
 
-// One operation against what has been seen of its block.
+// Checks one operation against what has been seen of its block.
 static bl_status_t check_op(checker_t *c) {
   bl_op_t op = op_at(c);
   bl_status_t status = check_names(c, op);
@@ -211,7 +211,7 @@ static bl_status_t check_op(checker_t *c) {
   }
 }
 
-// Every micro-batch has passed every virtual stage of exactly one pipe, to its end.
+// Returns which operation a block lacks, or NULL. Every micro-batch must pass every virtual stage of exactly one pipe.
 static const char *missing_of(const checker_t *c, uint8_t seen, bool uses) {
   if (!uses) {
     return seen != 0 ? "forward on the first virtual stage of its pipe" : NULL;
@@ -225,7 +225,7 @@ static const char *missing_of(const checker_t *c, uint8_t seen, bool uses) {
   return seen & SEEN_BACKWARD ? "backward for the weights" : "backward";
 }
 
-// The last operation that the block of `op` has stands where the message says, if it has one.
+// The message names the position of the block's backward, else of its F, else its stage.
 static bl_status_t refuse_incomplete(const checker_t *c, bl_op_t op, const char *missing) {
   char cell[BL_OP_TEXT], place[BL__PLACE_TEXT];
   bl_op_ref_t at;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/schedule: the stages that are to be looked at (again) because something that they wait for may
-// have happened. Each stands in it at most once; the one that came last is taken first.
+// Private to lib/schedule: the list of stages to check (again) because what they wait for may have happened. A stage is
+// in the list at most once. The stage that was added last is taken first.
 //
 //   bl__work_list_t work;
 //   if (bl__work_list_init(&work, stages)) {     // all stages, the first on top
 //     uint32_t stage;
 //     while (bl__work_list_take(&work, &stage)) {
-//       ... go on with the stage; for each that this may help: bl__work_list_add(&work, other)
+//       ... advance the stage; for each stage that this may unblock: bl__work_list_add(&work, other)
 //     }
 //   }
 //   bl__work_list_cleanup(&work);
@@ -18,12 +18,12 @@
 #include <stdlib.h>
 
 typedef struct bl__work_list {
-  uint32_t *stages; // [count] the last on top
+  uint32_t *stages; // [count] a stack, top last
   bool *listed;     // [stages]
   uint32_t count;
 } bl__work_list_t;
 
-// False: the stage was there already.
+// Returns false if the stage is already in the list.
 static inline bool bl__work_list_add(bl__work_list_t *list, uint32_t stage) {
   const bool added = !list->listed[stage];
   if (added) {
@@ -33,7 +33,7 @@ static inline bool bl__work_list_add(bl__work_list_t *list, uint32_t stage) {
   return added;
 }
 
-// False: nothing is left to do.
+// Returns false if the list is empty.
 static inline bool bl__work_list_take(bl__work_list_t *list, uint32_t *stage) {
   if (list->count == 0) {
     return false;
@@ -43,7 +43,7 @@ static inline bool bl__work_list_take(bl__work_list_t *list, uint32_t *stage) {
   return true;
 }
 
-// False: no memory. Cleanup is due after that, too.
+// Adds all stages. Returns false without memory; the caller must call cleanup in that case, too.
 static inline bool bl__work_list_init(bl__work_list_t *list, uint32_t stages) {
   *list =
       (bl__work_list_t){.stages = calloc(stages, sizeof *list->stages), .listed = calloc(stages, sizeof *list->listed)};
