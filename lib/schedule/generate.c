@@ -15,19 +15,18 @@
 
 typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } chunks_rule_t;
 
-// One row per name: what users may ask, whether it can run, and the generator behind it.
+// One row per name: what users may ask for, and the generator that implements it.
 #define LOOPED        BL_PLACEMENT_LOOPED
 #define VSHAPED       BL_PLACEMENT_V
 #define BIDIRECTIONAL BL_PLACEMENT_BIDIRECTIONAL
-// Why a planner, which cuts one model into whole sequences, leaves a schedule out.
+// Why the planner, which plans one copy of the model and whole sequences, leaves a schedule out.
 #define SLICED     "plans are of whole sequences"
 #define TWO_COPIES "plans are of one copy of the model"
-// Whether the order is searched, with the costs and limits that it is given, or known from the shape alone.
+// Whether the order is searched, with the costs and limits of the request, or follows from the shape alone.
 #define SEARCHED true
 #define FIXED    false
 // X(name, summary, default chunks, default slices, placement, splits, searched, why it is not planned, chunks rule,
-// default
-//   memory in p, generator)
+//   default memory in p, generator)
 #define SCHEDULE_TABLE(X)                                                                                              \
   X("gpipe", "all forwards, then all backwards", 1, 1, LOOPED, false, FIXED, NULL, CHUNKS_ANY, 0, bl__generate_gpipe)  \
   X("1f1b", "one forward, one backward", 1, 1, LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)           \
@@ -71,7 +70,7 @@ static const bl_schedule_info_t infos[] = {
 
 static const struct {
   chunks_rule_t chunks;
-  double memory; // default limit in units of p; 0: takes no limit
+  double memory; // default limit in units of p; 0: accepts no limit
   bool searched;
   bl__generator_t *generate;
 } rows[] = {
@@ -136,7 +135,7 @@ static bl_status_t check_memory(const bl_schedule_request_t *request, bl_error_t
   return BL_OK;
 }
 
-// Blocks that are kept from F on, of one micro-batch at a time, are the fewest slots that work.
+// The minimum number of slots is that of the blocks of one micro-batch that are kept from F on.
 static bl_status_t check_recomputation(const bl_schedule_request_t *request, const bl_schedule_t *shape,
                                        bl_error_t *err) {
   const bl__recompute_options_t recompute = bl__recompute_options_of(request, shape);
@@ -165,7 +164,7 @@ static bl_status_t check_slices(const bl_schedule_request_t *request, const bl_s
   return BL_OK;
 }
 
-// What the request leaves out is the schedule's own.
+// Returns the request with the schedule's defaults in the fields that are 0.
 static bl_schedule_request_t with_defaults(const bl_schedule_request_t *request, const bl_schedule_info_t *info) {
   static const bl_costs_t unit = BL_COSTS_UNIT;
   bl_schedule_request_t full = *request;
@@ -178,8 +177,8 @@ static bl_schedule_request_t with_defaults(const bl_schedule_request_t *request,
   return full;
 }
 
-// Over slices: the order of as many micro-batches as there are slices, put off (sliced.c). A limit of memory that was
-// given holds for what is kept in the end; the schedule's own is that of its order.
+// With slices: generates the order of as many micro-batches as there are slices, and delays its backwards (sliced.c). A
+// memory limit of the request applies to the sliced order; the schedule's default limit applies to the order of units.
 static bl_status_t generate_units(bl__generator_t *generate, const bl_schedule_request_t *of_units, uint32_t slices,
                                   bl_schedule_t *schedule, bl_error_t *err) {
   bl_schedule_request_t request = *of_units;
@@ -201,17 +200,18 @@ static bl_status_t generate_units(bl__generator_t *generate, const bl_schedule_r
   return status;
 }
 
-// What is left of a limit when slices - 1 blocks of each chunk are kept besides.
+// The limit for the order of units: slices - 1 blocks of each chunk are kept in addition.
 static double limit_of_units(double memory, uint32_t slices) {
   return memory * slices - (slices - 1);
 }
 
-// Shares of a search: of the order of units, and of what is cut from it.
+// Shares of the search: for the order of units, and for the sliced order.
 #define UNITS_EFFORT 0.25
 #define CUT_EFFORT   0.5
 
-// What was the best order of units need not be the best of slices, whose backwards were put off: searched once more,
-// within what every stage keeps of it, and where it recomputes in no more slots.
+// Searches once more, from the sliced order: the best order of units need not be the best once its backwards are
+// delayed. The limits are the blocks that each stage holds in the sliced order and, with recomputation, the slots that
+// it uses, unless the request has a limit for them.
 static bl_status_t improve_cut(const bl_schedule_request_t *full, bl_schedule_t *schedule) {
   bl_schedule_request_t request = *full;
   bl_schedule_t *cut;
@@ -244,7 +244,7 @@ static bl_status_t generate_slices(bl__generator_t *generate, const bl_schedule_
   of_units.micro_batches *= slices;
   of_units.slots *= slices;
   of_units.effort *= UNITS_EFFORT;
-  of_units.keep_placement = true; // lists are cut, places stay
+  of_units.keep_placement = true; // the lists are cut, the placement stays
   if (limited) {
     of_units.memory = limit_of_units(full->memory, slices);
     least = of_units.memory;
@@ -271,7 +271,7 @@ static bl_status_t generate_slices(bl__generator_t *generate, const bl_schedule_
   return status == BL_INVALID && least >= 1 ? bl_error_prefix(err, "slices count as micro-batches here") : status;
 }
 
-// Without the R's of a request that recomputes: they are counted, but not in the lists.
+// The lists do not contain the R's of a request that recomputes yet; the search includes their cost.
 static bl_status_t make(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
   if (info == NULL) {
@@ -318,7 +318,8 @@ static bool is_searched(const bl_schedule_t *made) {
   return rows[bl_schedule_info_find(made->name) - infos].searched;
 }
 
-// No order of the name ends before that, whatever memory it takes: of adaptive on none of its placements.
+// Sets *bound to a lower bound of the time of any order of this name, however much memory it takes; for adaptive on any
+// of its placements.
 static bl_status_t least_end(const bl_schedule_request_t *request, const bl_schedule_t *made, const bl_costs_t *costs,
                              double *bound) {
   if (strcmp(made->name, "adaptive") == 0 && !request->keep_placement) {
@@ -327,8 +328,9 @@ static bl_status_t least_end(const bl_schedule_request_t *request, const bl_sche
   return bl__bound_within(made, costs, NULL, bl__recompute_options_of(request, made), bound);
 }
 
-// An order that was found without R is taken where it ends earlier with it all the same: both searches are cut short.
-// There is none where the other one ends as early as any can. Large schedules have less to gain and no time for that.
+// Searches without R as well, and takes that order if it ends earlier once its R's are inserted: both searches are
+// limited in time and can miss it. Skipped if the first order already reaches the lower bound. Large schedules gain
+// less and take too long, so the caller leaves them out.
 static bl_status_t try_without(const bl_schedule_request_t *request, bl_schedule_t **made) {
   const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;
   bl_schedule_request_t plain = *request;
@@ -366,7 +368,8 @@ static bl_status_t recompute(const bl_schedule_request_t *request, bl_schedule_t
              : bl_error_set(err, status, "out of memory for the recomputation of schedule %s", (*made)->name);
 }
 
-// Whether the order is searched with limits that differ by stage. Others that are pooled know their own peaks.
+// Returns whether the order is searched with limits that differ by stage. Other schedules with `pooled` know their own
+// peaks.
 static bool pools_limits(const bl_schedule_request_t *request) {
   const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
   return request->pooled && request->slices <= 1 && !request->recompute && request->memory > 0 &&
@@ -444,8 +447,8 @@ bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batche
   memcpy(made->stage_of, like->stage_of, made->virtual_stages * sizeof like->stage_of[0]);
   made->forward_only = true;
   made->slices = like->slices;
-  // By groups of p micro-batches, or slices, so that with several chunks a stage no stage waits for a whole round of
-  // the model.
+  // In groups of p micro-batches (or slices), so that with several chunks a stage no stage waits while a micro-batch
+  // passes the whole model.
   const uint32_t units = micro_batches * made->slices;
   for (uint32_t group = 0; group < units; group += made->stages) {
     for (uint32_t s = 0; s < made->virtual_stages; s++) {

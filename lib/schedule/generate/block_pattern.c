@@ -11,7 +11,7 @@ typedef struct passage {
   uint32_t at, length;
 } passage_t;
 
-// The operations of a virtual stage; returns how many.
+// Writes the operations of a virtual stage and returns their number.
 static int passages_of(const bl_block_pattern_t *block, uint32_t v, passage_t passages[3]) {
   const uint32_t *lengths = block->lengths;
   passages[0] = (passage_t){BL_VERB_F, block->forward[v], lengths[0]};
@@ -90,7 +90,7 @@ static bl_status_t check_times(const bl_block_pattern_t *block, bl_error_t *err)
   return BL_OK;
 }
 
-// `later` must not start before `earlier` has ended.
+// Checks that `later` does not start before `earlier` has ended.
 static bl_status_t check_order(uint32_t v, passage_t earlier, uint32_t w, passage_t later, bl_error_t *err) {
   if (later.at < earlier.at + earlier.length) {
     return bl_error_set(err, BL_INVALID, "%u%c starts at %u, but needs %u%c, which runs from %u to %u", w,
@@ -120,7 +120,7 @@ static bl_status_t check_dependencies(const bl_block_pattern_t *block, bl_error_
   return status;
 }
 
-// Where two operations of a stage meet when both are repeated every `interval`; UINT32_MAX: nowhere.
+// Returns the time, modulo `interval`, at which two operations of a stage collide when repeated; UINT32_MAX: never.
 static uint32_t collision(uint32_t interval, passage_t a, passage_t b) {
   uint32_t first = a.at % interval, second = b.at % interval;
   uint32_t after = (second + interval - first) % interval; // from the start of a to that of b

@@ -9,14 +9,15 @@
 
 enum { F0, F1, I1, I0, W1, W0, PASSES };
 
-// One stage's order while it is made: runs of passes, each the micro-batches in turn, so that a pass says it all.
+// One stage's order while it is built. Each pass runs its micro-batches in ascending order, so the pass alone
+// identifies the next operation.
 typedef struct ramps {
   bl_schedule_t *base;
   uint32_t stage, held;
   uint8_t *steady; // passes of the repeated block, in order
   size_t count;
-  uint32_t done[PASSES]; // so often emitted
-  uint8_t *pending;      // chunks (I1 or I0) whose W has not come, in the order of their I's
+  uint32_t done[PASSES]; // operations emitted
+  uint8_t *pending;      // W's (W1 or W0) not emitted yet, in the order of their I's
   size_t pending_first, pending_end;
   bl_status_t status;
 } ramps_t;
@@ -34,7 +35,7 @@ static void emit(ramps_t *r, int pass) {
   }
 }
 
-// A W of whichever chunk has waited the longest.
+// Emits the W that has waited longest, of either chunk.
 static void emit_weight(ramps_t *r) {
   if (r->pending_first < r->pending_end) {
     emit(r, r->pending[r->pending_first++]);
@@ -49,7 +50,7 @@ static void emit_any(ramps_t *r, int pass) {
   }
 }
 
-// The repeated block for at least 2 p micro-batches, of which those that are not there are left out.
+// Lays out the repeated block for at least 2 p micro-batches; emit() skips those above m.
 static void repeat(ramps_t *r, const bl__block_row_t *row) {
   const uint32_t m = r->base->micro_batches, all = bl_max_u32(m, 2 * r->base->stages);
   const uint32_t end = row->at[W0] + row->at[W1] + BL__BLOCK_PERIOD * all;
@@ -64,7 +65,8 @@ static void repeat(ramps_t *r, const bl__block_row_t *row) {
   }
 }
 
-// What the steady order has before its first I of the first chunk, laid out anew. Returns how many operations that was.
+// Emits a new beginning: the operations before the first I of the first chunk in the steady order, in another order.
+// Returns their number.
 static size_t begin(ramps_t *r) {
   const uint32_t p = r->base->stages, s = r->stage;
   uint32_t had[PASSES] = {0}, done[PASSES] = {0};
@@ -100,8 +102,9 @@ static size_t begin(ramps_t *r) {
   return first;
 }
 
-// I's and W's after the last F. Counted from when the last F of stage 0 ended, the last micro-batch is here at cell s of the
-// way down and 2 p - 1 - s of the way up; those before it every second cell earlier.
+// Emits the I's and W's after the last F. Cells count from the end of the last F of stage 0. The last micro-batch is on
+// this stage in cell s on the path down and in cell 2 p - 1 - s on the path up; each earlier micro-batch is two cells
+// before the next one.
 static void end(ramps_t *r, uint32_t last_second, uint32_t last_first) {
   const uint32_t p = r->base->stages, s = r->stage, m = r->base->micro_batches;
   for (int cell = -(int)(2 * m); cell <= (int)(2 * p - 1 - s); cell++) {

@@ -5,7 +5,7 @@
 
 enum { F0, F1, I1, I0, W1, W0, PASSES };
 
-// The first cell after `at` that no pass of the row uses, modulo the period; marks it used.
+// Returns the first cell after `at` that no pass of the row uses, modulo the period, and marks it used.
 static uint32_t next_free(uint32_t at, uint8_t *used) {
   do {
     at++;
@@ -57,9 +57,9 @@ bool bl__block_rows(const bl__block_shape_t *shape, uint32_t stages, bl__block_r
   return true;
 }
 
-// Micro-batches that are between `from` and the end of `to` at the cell `at`, in the middle of the repetition.
+// Returns the number of micro-batches between `from` and the end of `to` in cell `at`, in the middle of the repetition.
 static uint32_t alive(uint32_t from, uint32_t to, uint32_t at) {
-  uint32_t phase = (at + BL__BLOCK_PERIOD - from % BL__BLOCK_PERIOD) % BL__BLOCK_PERIOD; // since the last one began
+  uint32_t phase = (at + BL__BLOCK_PERIOD - from % BL__BLOCK_PERIOD) % BL__BLOCK_PERIOD; // since the last start
   uint32_t life = to - from;
   return life >= phase ? (life - phase) / BL__BLOCK_PERIOD + 1 : 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/schedule: building blocks of V-shaped schedules (Qi et al., "Pipeline Parallelism with
-// Controllable Memory", NeurIPS 2024). A block says when one micro-batch passes every stage, in cells of unit time; the
-// schedule is the block repeated every 6 cells: two chunks, each with F, I and W.
+// Private to lib/schedule: building blocks of V-shaped schedules (Qi et al., "Pipeline Parallelism with Controllable
+// Memory", NeurIPS 2024). A building block gives the cells of unit time in which one micro-batch passes every stage.
+// The schedule is the block repeated every 6 cells: two chunks, each with F, I and W.
 #ifndef BALLAST_SCHEDULE_BUILDING_BLOCK_H
 #define BALLAST_SCHEDULE_BUILDING_BLOCK_H
 
@@ -9,14 +9,14 @@
 
 #define BL__BLOCK_PERIOD 6
 
-// The family of the paper's adaptive search: the way down (F of the first chunk, I of the second) takes `down` cells
-// from stage to stage, the way up (F of the second, I of the first) `up`. The way down may change once, as the paper lets it:
-// its first steps take `bend` cells. The turns take `turn` cells: at the last stage between the F's, at stage 0 from F to I, at
-// the last stage between the I's.
+// The family of the paper's adaptive search. The path down (F of the first chunk, I of the second) takes `down` cells
+// from stage to stage, the path up (F of the second, I of the first) `up` cells. The path down may change once, as in
+// the paper: its first steps take `bend` cells. The turns take `turn` cells: at the last stage between the F's, at
+// stage 0 from F to I, at the last stage between the I's.
 typedef struct bl__block_shape {
   uint32_t down, up;
   uint32_t turn[3];
-  uint32_t first, bend; // steps on the way down, counted from stage 0, that take `bend` cells instead
+  uint32_t first, bend; // the first `first` steps down from stage 0 take `bend` cells instead of `down`
 } bl__block_shape_t;
 
 // Cells of one stage, in the order F0, F1, I1, I0, W1, W0.
@@ -24,9 +24,10 @@ typedef struct bl__block_row {
   uint32_t at[6];
 } bl__block_row_t;
 
-// Fills rows[stages]; W goes into the first free cell after its I. False when two passes collide modulo the period.
+// Fills rows[stages]; each W takes the first free cell after its I. Returns false if two passes collide modulo the
+// period.
 bool bl__block_rows(const bl__block_shape_t *shape, uint32_t stages, bl__block_row_t *rows);
-// The most blocks a stage holds in the repeated order.
+// Returns the maximum number of blocks that a stage holds in the repeated order.
 uint32_t bl__block_peak(const bl__block_row_t *row);
 // Fills the lists of `base` (V-shaped, two chunks) with the repeated block.
 BL_MUST_USE bl_status_t bl__block_repeat(const bl__block_row_t *rows, bl_schedule_t *base);

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// DualPipe and DualPipeV (DeepSeek-V3 technical report, 2024; deepseek-ai/DualPipe): eight steps, in the steady one of
-// which a forward in one direction goes with a backward in the other. Here the two stand one after the other.
-// DualPipe sends half of the micro-batches through a second copy of the model, from the last stage to the first;
-// DualPipeV folds that into one V, whose second chunk takes the part of the other direction.
+// DualPipe and DualPipeV (DeepSeek-V3 technical report, 2024; deepseek-ai/DualPipe): eight steps. In the steady step a
+// forward in one direction overlaps with a backward in the other; here one follows the other. DualPipe sends half of
+// the micro-batches through a second copy of the model, from the last stage to the first. DualPipeV folds that into one
+// V, whose second chunk replaces the other direction.
 #include "base/words.h"
 #include "schedule/generate/generators.h"
 
 #include <stdlib.h>
 
-// One stage on its way through the steps. Direction 0 is the one whose beginning is nearer.
+// The state of one stage in the steps. Direction 0 is the one that begins nearer to the stage.
 typedef struct walker {
   bl_schedule_t *schedule;
   uint32_t virtual_stage[2]; // by direction
-  uint32_t first[2];         // micro-batch with which the direction begins
+  uint32_t first[2];         // first micro-batch of the direction
   uint32_t forwards[2], backwards[2];
   bl_op_t *pending; // W's of split backwards, first in first out
   size_t pending_first, pending_count;
@@ -45,8 +45,9 @@ static void weight(walker_t *w) {
   }
 }
 
-// `depth` stages are passed before the turn to the other direction, `at` of them before this one; each direction has
-// `count` micro-batches, at least 2 depth.
+// Emits the eight steps of one stage. `depth` is the number of stages from the beginning of direction 0 to the middle
+// of the pipeline, or to the turn of the V; `at` of them come before this stage. Each direction has `count`
+// micro-batches, at least 2 depth.
 static void walk(walker_t *w, uint32_t depth, uint32_t at, uint32_t count) {
   uint32_t after = depth - at - 1;
   for (uint32_t i = 0; i < 2 * after; i++) { // 1
@@ -73,7 +74,7 @@ static void walk(walker_t *w, uint32_t depth, uint32_t at, uint32_t count) {
     backward(w, 0, false);
   }
   bool split = false;
-  for (uint32_t i = 0; i < at + 1; i++) { // 6: its second half leaves W's for later
+  for (uint32_t i = 0; i < at + 1; i++) { // 6: the second half delays its W's
     split = split || (i == (at + 1) / 2 && at % 2 == 1);
     backward(w, 1, split);
     split = split || (i == (at + 1) / 2 && at % 2 == 0);

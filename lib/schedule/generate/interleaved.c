@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Interleaved 1F1B over v chunks a stage (Narayanan et al., SC 2021), in the order of Megatron-LM: forwards go by
-// groups of p micro-batches, each group through all chunks of the stage before the next.
+// Interleaved 1F1B over v chunks a stage (Narayanan et al., SC 2021), in the order of Megatron-LM: forwards run in
+// groups of p micro-batches, each group through all chunks of the stage before the next group.
 #include "schedule/generate/generators.h"
 
 #include <stdlib.h>
@@ -10,8 +10,9 @@ typedef struct turn {
   uint32_t chunk, micro_batch;
 } turn_t;
 
-// m micro-batches in groups of p; a rest is spread over the groups, larger ones first. (A group of fewer than p - 1
-// would make the first stage wait for a forward that the last one runs after a backward that waits for the first.)
+// Divides m micro-batches into groups of p; the remainder is spread over the groups, larger groups first. (With a group
+// of fewer than p - 1 the first stage would wait for a forward that the last stage runs after a backward that waits for
+// the first stage.)
 static void fill_turns(turn_t *turns, uint32_t p, uint32_t m, uint32_t v) {
   uint32_t groups = m / p > 0 ? m / p : 1, n = 0, first = 0;
   for (uint32_t g = 0; g < groups; g++) {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any order over slices of sequences, as Seq1F1B (Sun et al., 2024) has 1F1B: the order of slices x m units, each of them a
-// slice. A slice attends to those before it, so that backwards go from the last slice of a micro-batch to the first, and wait
-// until the last one's forward is over. Two ways to put them off:
+// Turns any order into one over slices of sequences, as Seq1F1B (Sun et al., 2024) does with 1F1B. The order of slices
+// x m units is used, and each unit becomes a slice. A slice attends to the slices before it, so the backwards of a
+// micro-batch run from its last slice to its first, and wait for the forward of the last slice. There are two ways to
+// delay them:
 //
-//   by forwards   everything but forwards comes so many forwards later, slices - 1 where the forwards of a sequence follow each
-//                 other. Least memory; stages whose forwards stand in other orders than their neighbours' (a V) may wait for
-//                 each other
-//   by units      of an order of slices - 1 units more, every unit's backward is that of the unit so many before it; forwards
-//                 of the last and backwards of the first are left out. What waited for what still does, so that no stage waits
-//                 for ever, and a stage keeps slices - 1 blocks more of each chunk
+//   by forwards   Every operation but the forwards is delayed by a number of forwards: slices - 1 if the forwards of a
+//                 sequence follow each other. Needs least memory. Stages whose forwards are ordered differently from
+//                 their neighbours' (a V) may wait for each other.
+//   by units      Uses an order of slices - 1 more units: the backward of a unit becomes that of the unit slices - 1
+//                 before it. The forwards of the last and the backwards of the first units are left out. All waits
+//                 stay as they were, so no stage waits for ever. A stage keeps slices - 1 more blocks of each chunk.
 #include "schedule/generate/sliced.h"
 
 #include "schedule/ir/validate.h"
@@ -28,8 +29,8 @@ static bl_op_t cut(bl_op_t op, uint32_t slices) {
   return op;
 }
 
-// Forwards that a stage's backwards must wait for beside those that stand before them: `place` [virtual stages x units] is
-// scratch.
+// Returns the least delay, in forwards, with which every backward comes after the forwards that it needs on its own
+// stage. `place` [virtual stages x units] is scratch.
 static uint32_t least_delay(const bl_schedule_t *units, uint32_t slices, uint32_t *place) {
   const uint64_t m = units->micro_batches;
   uint32_t delay = 0;
@@ -63,7 +64,7 @@ static size_t seek(const bl_op_list_t *list, size_t i, bool forward) {
   return i;
 }
 
-// A stage's list with everything but forwards `delay` forwards later.
+// Appends a stage's list in which all operations but forwards are delayed by `delay` forwards.
 static bl_status_t put_off(const bl_op_list_t *list, uint32_t delay, bl_schedule_t *sliced, uint32_t stage) {
   size_t forward = seek(list, 0, true), other = seek(list, 0, false), forwards = 0, others = 0;
   bl_status_t status = BL_OK;
@@ -89,7 +90,7 @@ static bl_status_t put_off_all(const bl_schedule_t *units, uint32_t delay, bl_sc
 }
 
 bl_status_t bl__schedule_cut(const bl_schedule_t *units, uint32_t slices, bl_schedule_t *sliced) {
-  const uint32_t most = units->chunks * (slices - 1); // what units would cost
+  const uint32_t most = units->chunks * (slices - 1); // the delay by units
   uint32_t *place = calloc((size_t)units->virtual_stages * units->micro_batches, sizeof *place);
   bl_op_ref_t *order = malloc((bl_schedule_op_count(units) + 1) * sizeof *order);
   bl_status_t status = place != NULL && order != NULL ? BL_NOT_FOUND : BL_EXHAUSTED;

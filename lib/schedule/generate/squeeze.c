@@ -10,7 +10,7 @@
 
 #define NOTHING UINT32_MAX
 
-// One run of a pass: index of the pass among those of its stage, times the micro-batches, plus the micro-batch.
+// A run is one pass for one micro-batch: (index of the pass on its stage) x micro-batches + micro-batch.
 typedef struct squeeze {
   bl_schedule_t *schedule;
   const bl__timetable_entry_t *passes;
@@ -19,8 +19,8 @@ typedef struct squeeze {
   uint32_t *planned;  // [stages][cells] the run that starts there in the timetable, or NOTHING
   uint32_t *placed;   // [stages][cells] the run that starts there now
   uint8_t *busy;      // [stages][cells]
-  uint32_t *held;     // [stages][cells] blocks when the cell ends
-  uint32_t *start_of; // [verbs F, B, I, W][blocks] where a run starts now
+  uint32_t *held;     // [stages][cells] blocks at the end of the cell
+  uint32_t *start_of; // [verbs F, B, I, W][blocks] the cell in which a run starts now
   uint32_t most;      // blocks of the fullest stage in the timetable
 } squeeze_t;
 
@@ -39,13 +39,14 @@ static uint32_t *place_of(const squeeze_t *q, bl_op_t op) {
   return &q->start_of[op.verb * bl_schedule_block_count(q->schedule) + bl_schedule_block(q->schedule, op)];
 }
 
-// The cell after the run has ended.
+// Returns the first cell after the end of the run.
 static uint32_t after(const squeeze_t *q, bl_op_t op, bl_verb_t verb) {
   op.verb = (uint8_t)verb;
   return *place_of(q, op) + length_of(verb);
 }
 
-// The first cell at which all that the operation needs has ended, and the one before it of its kind has started.
+// Returns the first cell at which all that the operation needs has ended and the same pass of the previous micro-batch
+// has started.
 static uint32_t tree(const squeeze_t *q, bl_op_t op) {
   uint32_t cell = 0;
   bl_op_t needed;
@@ -75,7 +76,7 @@ static void move(squeeze_t *q, uint32_t stage, uint32_t run, uint32_t from, uint
   *place_of(q, op) = to;
 }
 
-// Where the run that the timetable has at `cell` goes.
+// Moves the run that the timetable has at `cell` to its squeezed cell.
 static void squeeze_run(squeeze_t *q, uint32_t stage, uint32_t run, uint32_t cell) {
   bl_op_t op = op_of(q, stage, run);
   const uint8_t *busy = q->busy + (size_t)stage * q->cells;
@@ -91,7 +92,7 @@ static void squeeze_run(squeeze_t *q, uint32_t stage, uint32_t run, uint32_t cel
   move(q, stage, run, cell, to < cell ? to : cell);
 }
 
-// The timetable, and what it holds.
+// Fills in the timetable and the blocks that its stages hold.
 static void lay_out(squeeze_t *q) {
   uint32_t m = q->schedule->micro_batches;
   for (uint32_t s = 0; s < q->schedule->stages; s++) {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The block is repeated every `interval`. Modulo that a stage has a pattern: the places of its passes on a circle that is
-// as long as the interval. F0, F1, I1 and I0 go from stage to stage; how long they wait between two follows from the
-// patterns of both and from how far one is turned against the other. The shortest way through all stages, pattern after
-// pattern, is the block. Memory is what a block's two chunks live, divided by the interval: what they wait counts. All
-// numbers are whole, so that every machine finds the same block.
+// The block is repeated every `interval`. Modulo the interval a stage has a pattern: the positions of its passes on a
+// circle as long as the interval. F0, F1, I1 and I0 pass from stage to stage. How long they wait between two stages
+// follows from both patterns and the rotation of one against the other. The block is a shortest path through all stages
+// that chooses a pattern for each. Memory is the lifetime of the block's two chunks, waits included, divided by the
+// interval. All numbers are integers, so that every machine finds the same block.
+//
+// In this file a *way* is one of the four passes that move from stage to stage: F0, F1, I1, I0.
 #include "schedule/generate/timed_block.h"
 
 #include "base/minmax.h"
@@ -14,20 +16,21 @@
 #include <string.h>
 
 enum { F0, F1, I1, I0, W1, W0, PASSES };
-enum { WAYS = 4, GAP = PASSES, ITEMS = GAP + 2 }; // what lies on the circle: up to two gaps, too
+enum { WAYS = 4, GAP = PASSES, ITEMS = GAP + 2 }; // on the circle: passes and up to two gaps
 
 #define WORK_CELLS   2400 // of a stage, for one micro-batch
-#define INTERVALS    44   // that are tried,
-#define FINE         24   // so many of them longer than the one before by one in
+#define INTERVALS    44   // number of intervals tried
+#define FINE         24   // number of fine steps between them, each 1 / FINE_GROWTH of the shortest interval
 #define FINE_GROWTH  240
-#define GROWTH       24 // the others by one in so many
-#define SHORTEST_MAX 4  // times the work, above which groups of micro-batches do as well
-#define TWO_GAPS     12 // share of the work that is worth two gaps
-#define PAIR         16 // times what a stage takes, to find out what two patterns wait
+#define GROWTH       24 // coarse steps are 1 / GROWTH of the shortest interval
+#define SHORTEST_MAX 4  // in units of the work: with longer intervals groups of micro-batches are as good
+#define TWO_GAPS     12 // a gap above 1 / TWO_GAPS of the work is split into two
+#define PAIR         16 // cost of evaluating the waits of two patterns, in units of one stage in find_way
 #define PATTERNS_MAX 1024
 
-// What a search prefers: how much the ways into the V (F0, I0) count and those in it (F1, I1), since the former fill the
-// stages at the ends and the latter the one at the turn; and how late W's may be, in tenths of an interval.
+// Preferences of a search: the weight of waits of F0 and I0 (`outer`) and of F1 and I1 (`inner`), since the former fill
+// the stages at the ends of the V and the latter the stage at the turn; and how late W's may be, in tenths of an
+// interval.
 typedef struct variant {
   uint32_t outer, inner;
   uint32_t delay;
@@ -37,7 +40,7 @@ static const variant_t variants[] = {{1, 1, 20}, {1, 1, 7}, {1, 1, 4}, {2, 3, 20
 #define VARIANTS (sizeof variants / sizeof variants[0])
 
 typedef struct pattern {
-  uint32_t at[PASSES]; // from F0 on; of a W: from the end of its I
+  uint32_t at[PASSES]; // relative to F0; W1 and W0: relative to the end of their I
 } pattern_t;
 
 typedef struct step {
@@ -49,11 +52,11 @@ struct bl__timed_blocks {
   uint32_t stages, hop;
   uint32_t lengths[3]; // F, I, W
   const uint32_t *limits;
-  uint64_t life;               // of both blocks of a stage that never wait
-  uint32_t shortest, interval; // the former 0: no block is sensible
+  uint64_t life;               // sum over the two blocks of a stage, if nothing waits
+  uint32_t shortest, interval; // shortest 0: no block is sensible
   uint32_t round, variant;     // the next to try
-  bool fine;                   // small steps from interval to interval
-  uint64_t budget;             // pairs of patterns that may still be looked at
+  bool fine;                   // begin with fine steps between intervals
+  uint64_t budget;             // pairs of patterns that may still be tried
   uint32_t gaps[2];            // between passes
   pattern_t patterns[PATTERNS_MAX];
   uint32_t count;
@@ -71,7 +74,8 @@ static uint32_t work_of(const bl__timed_blocks_t *b) {
   return 2 * (b->lengths[0] + b->lengths[1] + b->lengths[2]);
 }
 
-// The lengths of the mean chunk; the interval that the stage with most to do and the memory allow. False: none is sensible.
+// Sets the lengths of the mean chunk and the shortest interval that memory and the stage with the most work allow.
+// Returns false if no block is sensible.
 static bool measure(bl__timed_blocks_t *b, const bl_costs_t *costs) {
   const uint32_t p = b->stages;
   double sums[3] = {0, 0, 0}, most = 0;
@@ -88,7 +92,7 @@ static bool measure(bl__timed_blocks_t *b, const bl_costs_t *costs) {
   }
   const double scale = WORK_CELLS * (double)p / (sums[0] + sums[1] + sums[2]);
   if (costs->boundary * scale > WORK_CELLS || most * scale > 2 * WORK_CELLS) {
-    return false; // such boundaries, such stages, leave nothing of a V
+    return false; // boundaries or differences of stages too large for a V
   }
   for (int k = 0; k < 3; k++) {
     b->lengths[k] = cells_of(sums[k] / (2 * p), scale);
@@ -105,7 +109,8 @@ static bool measure(bl__timed_blocks_t *b, const bl_costs_t *costs) {
   return shortest <= SHORTEST_MAX * WORK_CELLS;
 }
 
-// Notes the pattern unless its W's come too late, once for the same F's and I's: the one whose W's come sooner.
+// Adds the pattern unless its W's come too late. Of patterns with the same F's and I's the one with earlier W's is
+// kept.
 static void add_pattern(bl__timed_blocks_t *b, const uint32_t *at, const uint32_t *weights_at) {
   pattern_t made = {{0, at[F1], at[I1], at[I0], 0, 0}};
   const uint32_t t = b->interval, i = b->lengths[1], sum = weights_at[0] + weights_at[1];
@@ -136,7 +141,7 @@ static void add_pattern(bl__timed_blocks_t *b, const uint32_t *at, const uint32_
   }
 }
 
-// All orders of the items behind F0. `left`: those not placed yet, by bits.
+// Enumerates all orders of the items after F0. `left`: bit mask of the items not placed yet.
 static void place(bl__timed_blocks_t *b, uint32_t left, uint32_t now, uint32_t *at, uint32_t *weights_at) {
   static const int length_of[] = {0, 0, 1, 1, 2, 2};
   if (left == 0) {
@@ -145,7 +150,7 @@ static void place(bl__timed_blocks_t *b, uint32_t left, uint32_t now, uint32_t *
   }
   for (uint32_t item = F1; item < ITEMS; item++) {
     const uint32_t rest = left & ~(1u << item);
-    const bool second = item == W0 || item == GAP + 1; // of two that are alike the same one goes first
+    const bool second = item == W0 || item == GAP + 1; // the two are equivalent: fix their order
     if (rest == left || (second && (left & 1u << (item - 1)) != 0)) {
       continue;
     }
@@ -158,7 +163,7 @@ static void place(bl__timed_blocks_t *b, uint32_t left, uint32_t now, uint32_t *
   }
 }
 
-// One gap where the interval leaves hardly any time, else two.
+// Uses one gap if the interval leaves little idle time, two if it leaves more.
 static void make_patterns(bl__timed_blocks_t *b) {
   const uint32_t gap = b->interval - work_of(b);
   uint32_t at[PASSES] = {0}, weights_at[2] = {0, 0}, items = (1u << GAP) - 1 - (1u << F0);
@@ -176,7 +181,7 @@ static void make_patterns(bl__timed_blocks_t *b) {
   place(b, items, b->lengths[0], at, weights_at);
 }
 
-// From the turn outwards F0 and I1 come earlier from stage to stage, F1 and I0 later.
+// From the turn outwards, F0 and I1 run earlier on each stage, F1 and I0 later.
 static bool is_earlier(int way) {
   return way == F0 || way == I1;
 }
@@ -191,7 +196,7 @@ static uint32_t wrap(const bl__timed_blocks_t *b, int64_t cells) {
   return (uint32_t)(rest < 0 ? rest + b->interval : rest);
 }
 
-// Where the ways of a pattern would lie one stage farther out if they did not wait and it were not turned.
+// Sets `ahead` to the positions of the ways one stage farther out, without waits and rotation.
 static void look_ahead(const bl__timed_blocks_t *b, const pattern_t *from, uint32_t *ahead) {
   for (int way = 0; way < WAYS; way++) {
     const int64_t latency = latency_of(b, way);
@@ -199,14 +204,14 @@ static void look_ahead(const bl__timed_blocks_t *b, const pattern_t *from, uint3
   }
 }
 
-// Where each way lies in the outer pattern, from there on.
+// Sets `offsets` to the distance of each way in the outer pattern from that position.
 static void offsets_of(const bl__timed_blocks_t *b, const uint32_t *ahead, const pattern_t *to, uint32_t *offsets) {
   for (int way = 0; way < WAYS; way++) {
     offsets[way] = to->at[way] >= ahead[way] ? to->at[way] - ahead[way] : to->at[way] + b->interval - ahead[way];
   }
 }
 
-// What a way waits where the outer pattern is turned so that way `free` does not.
+// Returns how long a way waits if the outer pattern is rotated so that way `free` does not wait.
 static uint32_t wait_of(const bl__timed_blocks_t *b, const uint32_t *offsets, int way, int free) {
   const uint32_t ahead = offsets[is_earlier(way) ? free : way], behind = offsets[is_earlier(way) ? way : free];
   return ahead >= behind ? ahead - behind : ahead + b->interval - behind;
@@ -231,7 +236,7 @@ static void make_steps(bl__timed_blocks_t *b, const variant_t *variant) {
   }
 }
 
-// The way of least cost through all stages, from the turn to the first; returns its last pattern.
+// Finds the path of least cost through all stages, from the turn to stage 0; returns its last pattern.
 static uint32_t find_way(bl__timed_blocks_t *b, uint32_t *cost_of_way) {
   uint32_t *now = b->costs, *next = b->costs + PATTERNS_MAX;
   memset(now, 0, b->count * sizeof *now);
@@ -259,17 +264,17 @@ static uint32_t find_way(bl__timed_blocks_t *b, uint32_t *cost_of_way) {
   return best;
 }
 
-// The first moment from `least` on that lies where `at` does, modulo the interval.
+// Returns the first time from `least` on that is congruent to `at` modulo the interval.
 static int64_t not_before(const bl__timed_blocks_t *b, int64_t at, int64_t least) {
   const int64_t t = b->interval, behind = (at - least) % t;
   return least + (behind < 0 ? behind + t : behind);
 }
 
-// Puts the passes of all stages on the way that ends with pattern `last` in their places.
+// Sets the times of the passes of all stages, for the path that ends with pattern `last`.
 static void lay_out(bl__timed_blocks_t *b, uint32_t last) {
   const uint32_t p = b->stages;
   const int64_t forward = b->lengths[0], input = b->lengths[1];
-  // Every way from stage 0 inwards, which is where F0 begins and I0 ends.
+  // Follow every way from stage 0 inwards; F0 begins and I0 ends on stage 0.
   for (int way = 0; way < WAYS; way++) {
     b->at[way] = b->patterns[last].at[way];
   }
@@ -311,7 +316,7 @@ static int64_t rounds(int64_t cells, int64_t interval) {
   return cells >= 0 ? cells / interval : -((-cells + interval - 1) / interval);
 }
 
-// Blocks of a chunk that live from `from` to `to` at the cell `at`, in the middle of the repetition.
+// Returns how many blocks that live from `from` to `to` a chunk has in cell `at`, in the middle of the repetition.
 static int64_t alive(const bl__timed_blocks_t *b, int64_t from, int64_t to, int64_t at) {
   return rounds(at - from, b->interval) - rounds(at - to, b->interval);
 }
@@ -330,7 +335,8 @@ static bool fits(const bl__timed_blocks_t *b) {
   return true;
 }
 
-// Looks for the block of the present interval and variant. False: it needs too much memory; *hopeless: so do all variants.
+// Looks for the block of the current interval and variant. Returns false if it needs too much memory; *hopeless is true
+// if all variants do.
 static bool find_block(bl__timed_blocks_t *b, bool *hopeless) {
   *hopeless = false;
   make_patterns(b);
@@ -342,7 +348,7 @@ static bool find_block(bl__timed_blocks_t *b, bool *hopeless) {
   make_steps(b, &variants[b->variant]);
   uint32_t waited;
   const uint32_t last = find_way(b, &waited);
-  // The first variant waits the least, and all of that on stage 0.
+  // The first variant waits least, and all of its waits count on stage 0.
   *hopeless = b->variant == 0 && b->life + waited > (uint64_t)b->limits[0] * b->interval;
   if (*hopeless) {
     return false;
@@ -351,7 +357,8 @@ static bool find_block(bl__timed_blocks_t *b, bool *hopeless) {
   return fits(b);
 }
 
-// In small steps as long as it is the work that bounds the interval; where memory does, waits are long anyway.
+// Returns the interval of a round. Steps are fine if the work bounds the shortest interval; if memory does, waits are
+// long anyway.
 static uint32_t interval_of(const bl__timed_blocks_t *b, uint32_t round) {
   const uint32_t fine = b->fine ? bl_min_u32(round, FINE) : 0, coarse = round - fine;
   return b->shortest + b->shortest * fine / FINE_GROWTH + b->shortest * coarse / GROWTH;

@@ -37,7 +37,7 @@ bl_status_t bl__timetable_fill(bl_schedule_t *schedule, uint32_t stage, const bl
     turn.round++;
     turn.at = pass->at + (uint64_t)period * turn.round;
     if (pass->first + (uint64_t)step * turn.round >= schedule->micro_batches) {
-      turn = heap[--count]; // its last round
+      turn = heap[--count]; // its last run
     }
     if (count > 0) {
       turns_put(NULL, heap, count, 0, turn);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/schedule: orders from timetables. A timetable says at which cell of unit time every pass of
-// the first micro-batches runs on a stage; every `period` cells each pass runs again, `step` micro-batches later.
+// Private to lib/schedule: orders from timetables. A timetable gives the cell of unit time in which every pass of the
+// first micro-batches runs on a stage. Each pass repeats every `period` cells, `step` micro-batches later.
 #ifndef BALLAST_SCHEDULE_TIMETABLE_H
 #define BALLAST_SCHEDULE_TIMETABLE_H
 
@@ -13,8 +13,8 @@ typedef struct bl__pass {
   uint32_t first; // that micro-batch
 } bl__timetable_entry_t;
 
-// Replaces the list of `stage` by its passes for all micro-batches in order of time; of equal cells the earlier entry
-// of `passes` goes first.
+// Replaces the list of `stage` by its passes for all micro-batches in order of time. If cells are equal, the earlier
+// entry of `passes` comes first.
 BL_MUST_USE bl_status_t bl__timetable_fill(bl_schedule_t *schedule, uint32_t stage, const bl__timetable_entry_t *passes,
                                            uint32_t pass_count, uint32_t period, uint32_t step);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warm up with as many forwards as memory and the first backward's arrival allow; then, micro-batch after micro-batch,
-// one F and one I on every stage, W going where a stage would wait or where memory is full. A gap too short for a W
-// is left only while another stage has lost more time already.
+// Each stage warms up with as many forwards as memory and the arrival of the first backward allow. Then it runs one F
+// and one I per micro-batch. A W runs when the stage would wait or its memory is full. A gap too short for a W stays
+// idle only while another stage has lost more time already.
 #include "schedule/generate/zero_bubble_heuristic.h"
 
 #include "schedule/generate/generators.h"
@@ -31,7 +31,7 @@ static double cost_of(const heuristic_t *h, bl_verb_t verb, uint32_t s) {
   return bl_costs_op(h->costs, verb, s);
 }
 
-// When what the next operation of `verb` waits for has ended and arrived.
+// Returns when the input of the next operation of `verb` has arrived.
 static double arrival(const heuristic_t *h, bl_verb_t verb, uint32_t s) {
   const stage_t *stage = &h->stages[s];
   if (verb == BL_VERB_F && s > 0) {
@@ -100,7 +100,7 @@ static void warm_up(heuristic_t *h) {
     }
     first_end = fmax(now, arrives) + cost_of(h, BL_VERB_I, s);
   }
-  for (uint32_t s = 1; s < h->p; s++) { // each stage at least one F ahead of the next
+  for (uint32_t s = 1; s < h->p; s++) { // each stage warms up with at least one F more than the next
     stage_t *stage = &h->stages[s];
     while (stage->warm_up > 0 && stage->warm_up >= h->stages[s - 1].warm_up && 1 + stage->warm_up < h->m) {
       stage->warm_up--;
@@ -116,7 +116,7 @@ static void warm_up(heuristic_t *h) {
   }
 }
 
-// Should stage s run an F in this round?
+// Returns whether stage s should run an F in this round.
 static bool wants_forward(const heuristic_t *h, uint32_t s) {
   const stage_t *stage = &h->stages[s], *next = stage + 1;
   if (stage->forwards >= h->m) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Warm up along the V until every stage has run the second chunk's first forward; then rounds of one I and one F on
-// every stage. A W goes where a stage would wait, where memory is full, and into shorter gaps as long as the stage has
-// not lost less than others. The pass is repeated with what each stage lost, while that helps.
+// Stages warm up along the V until each has run the first forward of its second chunk. Then every stage runs one I and
+// one F per round. A W runs when the stage would wait or its memory is full. It also runs in a gap that is too short
+// for it, unless the stage has lost less time than others. The pass is repeated, with the time that each stage lost,
+// while that helps.
 #include "schedule/generate/zero_bubble_v.h"
 
 #include "schedule/generate/generators.h"
@@ -21,7 +22,7 @@ typedef struct stage {
   pending_t *pending;                 // [2 m] I's in order; W's follow in the same order
   uint32_t pending_count, weights;
   double free_at, gap;
-  double allowed; // gap of the pass before: a stage that lost less may lose more now
+  double allowed; // gap in the previous pass: a stage that lost less then may lose more now
 } stage_t;
 
 typedef struct pass {
@@ -48,7 +49,8 @@ static uint32_t count_of(const pass_t *p, bl_verb_t verb, uint32_t s, uint32_t c
   return verb == BL_VERB_F ? p->stages[s].forwards[chunk] : p->stages[s].backwards[chunk];
 }
 
-// End of what the stage's next `verb` on `chunk` depends on, latency included; NOT_DONE while it has not run. 0: none.
+// Returns when the input of the stage's next `verb` on `chunk` arrives, latency included; NOT_DONE if the operation
+// that it depends on has not run; 0 if there is none.
 static double arrival(pass_t *p, bl_verb_t verb, uint32_t s, uint32_t chunk) {
   uint32_t at = virtual_of(p, s, chunk), i = count_of(p, verb, s, chunk);
   if (verb == BL_VERB_F ? at == 0 : at + 1 == 2 * p->p) {
@@ -88,7 +90,7 @@ static uint32_t held(const stage_t *stage) {
   return stage->forwards[0] + stage->forwards[1] - stage->weights;
 }
 
-// Runs the next `verb` of the chunk; stuck when it cannot.
+// Runs the next `verb` of the chunk; sets the status to BL_NOT_FOUND (stuck) if it cannot run.
 static void put(pass_t *p, bl_verb_t verb, uint32_t s, uint32_t chunk) {
   stage_t *stage = &p->stages[s];
   uint32_t micro_batch = count_of(p, verb, s, chunk);
@@ -156,7 +158,7 @@ static void warm_up(pass_t *p) {
   }
 }
 
-// The chunk whose I the stage runs in this round: the second until the first one's can run.
+// Returns the chunk whose I the stage runs in this round: the second, until an I of the first can run.
 static uint32_t backward_chunk(pass_t *p, uint32_t s) {
   const uint32_t *done = p->stages[s].backwards;
   if (done[0] >= done[1]) {

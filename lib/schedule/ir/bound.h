@@ -22,8 +22,8 @@ BL_MUST_USE bl_status_t bl_schedule_early_lower_bound(const bl_schedule_t *sched
 //
 // For a stage let `work` be the time of all its operations, n its number of blocks, L the smaller of n and its limit,
 // `head` the earliest start of its first operation, `finish` the least time after its last operation, and
-//   back  the earliest start of a backward on the stage: a micro-batch passes straight through the model and back to the
-//         stage;
+//   back  the earliest start of a backward on the stage: a micro-batch passes straight through the model and back to
+//         the stage;
 //   home  the least time from the end of an F on the stage to the end of all that its micro-batch still needs, on any
 //         stage;
 //   X, Y  the maximum work of L blocks on the stage: X in F and R, Y in R, I and W (or B). No more blocks of a chunk
