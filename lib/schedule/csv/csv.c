@@ -18,11 +18,11 @@ typedef struct reader {
   size_t count, capacity;
   bl__comm_t *comms;
   size_t comm_count, comm_capacity;
-  uint32_t rows;  // up to the last one with a cell
-  bool overlap;   // said by a comment
-  uint32_t hosts; // the same
+  uint32_t rows;  // up to the last row with a cell
+  bool overlap;   // from a comment
+  uint32_t hosts; // from a comment
   uint32_t virtual_stages, micro_batches, slices;
-  size_t last_virtual_stage, last_micro_batch, last_slice; // the cells that say so
+  size_t last_virtual_stage, last_micro_batch, last_slice; // the cells that give these counts
   bool forward_only;
   bl_error_t *err;
 } reader_t;
@@ -47,7 +47,7 @@ static span_t trim(span_t span) {
   return span;
 }
 
-// Takes the quotes off a trimmed cell. False: it has one at one end only.
+// Removes the quotes of a trimmed cell. Returns false if only one end has a quote.
 static bool unquote(span_t *span) {
   if (span->length == 0 || (span->text[0] != '"' && span->text[span->length - 1] != '"')) {
     return true;
@@ -62,7 +62,7 @@ static bool unquote(span_t *span) {
 static bl_status_t refuse(reader_t *r, uint32_t row, uint32_t column, span_t cell, const char *why) {
   char shown[CELL_SHOWN + 1];
   size_t length = cell.length < CELL_SHOWN ? cell.length : CELL_SHOWN;
-  for (size_t i = 0; i < length; i++) { // a terminal must not act on it
+  for (size_t i = 0; i < length; i++) { // a terminal must not interpret them
     bool control = (unsigned char)cell.text[i] < ' ' || cell.text[i] == 0x7f;
     shown[i] = control ? '?' : cell.text[i];
   }
@@ -76,7 +76,7 @@ static bl_status_t refuse_op(reader_t *r, const bl__csv_cell_t *at, const char *
   return refuse(r, at->row, at->column, (span_t){text, strlen(text)}, why);
 }
 
-// Raises *count to hold `number`, said by the cell read last.
+// Raises *count to `number` + 1 if it is lower, and then records that the cell read last is the reason.
 static void count_to(reader_t *r, uint32_t number, uint32_t *count, size_t *said_by) {
   if (number >= *count) {
     *count = number + 1;
@@ -119,7 +119,7 @@ static bl_status_t add_comm(reader_t *r, uint32_t row, uint32_t column, bl__comm
   return BL_OK;
 }
 
-// Whether a cell that is not taken would be one of ours with small numbers.
+// Returns whether a rejected cell would be a valid one with smaller numbers.
 static bool only_too_large(span_t cell) {
   char text[CELL_SHOWN];
   size_t used = 0;
@@ -157,7 +157,7 @@ static bl_status_t read_op(reader_t *r, uint32_t row, uint32_t column, span_t ce
   return refuse(r, row, column, cell, why);
 }
 
-// "(0F3;3B1)OVERLAP_F_B": its operations one after the other.
+// Reads "(0F3;3B1)OVERLAP_F_B" as its two operations, in order.
 static bl_status_t read_pair(reader_t *r, uint32_t row, uint32_t column, span_t cell) {
   static const char tail[] = ")OVERLAP_F_B";
   size_t tail_length = sizeof tail - 1;
@@ -205,7 +205,7 @@ static bl_status_t read_row(reader_t *r, uint32_t row, span_t line) {
   }
 }
 
-// What our comments say; others are only that.
+// Reads the comments of csv.h; ignores other comments.
 static void read_comment(reader_t *r, span_t comment) {
   static const char overlap[] = BL_CSV_OVERLAP, hosts[] = BL_CSV_HOSTS;
   const size_t overlap_length = sizeof overlap - 1, hosts_length = sizeof hosts - 1;
@@ -226,7 +226,7 @@ static void read_comment(reader_t *r, span_t comment) {
   r->hosts = count <= BL_STAGES_MAX ? count : 0;
 }
 
-// Some programs begin UTF-8 with it.
+// Some programs write it at the beginning of UTF-8 text.
 static const char byte_order_mark[] = "\xef\xbb\xbf";
 
 static bl_status_t read_rows(reader_t *r, const char *text, size_t size_bytes) {
@@ -252,14 +252,14 @@ static bl_status_t read_rows(reader_t *r, const char *text, size_t size_bytes) {
     if (status != BL_OK) {
       return status;
     }
-    if (line.length > 0) { // blank lines at the end are none, cells without an operation are a stage without work
+    if (line.length > 0) { // ignores blank lines at the end; a row of empty cells is a stage without work
       r->rows = row;
     }
   }
   return r->count > 0 ? BL_OK : bl_error_set(r->err, BL_INVALID, "%s: has no operation", r->name);
 }
 
-// The map from virtual stages to rows, each on one row only.
+// Fills the map from virtual stages to rows, and checks that each virtual stage is on one row only.
 static bl_status_t map_stages(reader_t *r, uint16_t *stage_of, uint32_t *chunks) {
   memset(stage_of, 0xff, r->virtual_stages * sizeof *stage_of);
   for (size_t i = 0; i < r->count; i++) {
@@ -298,7 +298,8 @@ static bl_status_t map_stages(reader_t *r, uint16_t *stage_of, uint32_t *chunks)
   return status;
 }
 
-// Two pipes of p: no micro-batch passes the first virtual stages of both. `passed` has room for all micro-batches.
+// Returns whether the map has two pipes of p virtual stages: no micro-batch passes the first virtual stages of both.
+// `passed` has room for all micro-batches.
 static bool has_two_pipes(const reader_t *r, uint32_t stages, uint8_t *passed) {
   bool both = false;
   uint32_t first_forwards = 0;
@@ -313,7 +314,7 @@ static bool has_two_pipes(const reader_t *r, uint32_t stages, uint8_t *passed) {
   return !both && first_forwards < r->micro_batches * r->slices;
 }
 
-// Which of the known placements the map is. Two pipes are a V in which no micro-batch passes both halves.
+// Sets the placement that the map equals. Two pipes are a V in which no micro-batch passes both halves.
 static bl_status_t recognise_placement(const reader_t *r, bl_schedule_t *schedule) {
   uint32_t p = schedule->stages;
   bool even = schedule->virtual_stages == p * schedule->chunks, looped = true, v = even, contiguous = even;
@@ -339,7 +340,8 @@ static bl_status_t recognise_placement(const reader_t *r, bl_schedule_t *schedul
   return BL_OK;
 }
 
-// Fewer cells than blocks are not worth arrays of that size (an attacker may write 0F1000000).
+// Refuses files with less than half as many operations as blocks, before arrays of blocks are allocated (an attacker
+// may write 0F1000000).
 static bl_status_t check_size(reader_t *r) {
   if ((uint64_t)r->virtual_stages * r->micro_batches * r->slices <= 2 * (uint64_t)r->count) {
     return BL_OK;
@@ -371,7 +373,7 @@ static void say_place(const void *context, bl_op_ref_t at, char text[BL__PLACE_T
   snprintf(text, BL__PLACE_TEXT, "row %u, column %u", r->cells[i].row, r->cells[i].column);
 }
 
-// Puts the cells into a schedule and validates it, and the messages beside it.
+// Builds the schedule from the cells; validates it and the messages.
 static bl_status_t build(reader_t *r, const uint16_t *stage_of, uint32_t chunks, bl_schedule_t **made) {
   bl_status_t status = check_size(r);
   if (status == BL_OK) {

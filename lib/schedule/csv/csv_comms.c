@@ -19,7 +19,7 @@ const char *bl__comm_format(bl__comm_t comm, char text[BL__COMM_TEXT]) {
   return text;
 }
 
-// Reads digits at *at; false when there are none or the number is above `most`.
+// Reads digits at *at into *value. Returns false if there are none or the number is above `most`.
 static bool read_number(const char *text, size_t length, size_t *at, uint32_t most, uint32_t *value) {
   size_t start = *at;
   uint64_t number = 0;

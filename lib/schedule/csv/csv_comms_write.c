@@ -16,8 +16,8 @@ typedef struct writer {
   bool waits;
   text_t *rows;   // [stages]
   text_t *tails;  // [stages] waits at the end of the row
-  size_t *next;   // [stages] operation that comes next
-  uint8_t *ended; // [blocks] bit 0: its F is written, bit 1: its I or B
+  size_t *next;   // [stages] next operation
+  uint8_t *ended; // [blocks] bit 0: the F is written, bit 1: the I or B is
 } writer_t;
 
 static bl_status_t put(text_t *text, const char *cell) {
@@ -46,9 +46,9 @@ static bl_status_t put_comm(text_t *text, bl__comm_kind_t kind, bl_op_t op, uint
   return put(text, bl__comm_format(comm, cell));
 }
 
-// What PyTorch puts behind an operation. A message goes into both rows at once, so that all rows have messages in one
-// common order. A stage waits for a send of its F after the backward of the same block, which shows that the other side
-// has it; for all others at the end.
+// Writes the cells that PyTorch puts after an operation. A message is written to both rows at once, so that all rows
+// have messages in one common order. A stage waits for the send of an F after the backward of the same block, which
+// shows that the peer has received it. It waits for all other sends at the end of the row.
 static bl_status_t put_messages(writer_t *w, uint32_t stage, bl_op_t op) {
   const bl_schedule_t *schedule = w->schedule;
   bool forward = op.verb == BL_VERB_F;
@@ -82,7 +82,7 @@ static bool ready(const writer_t *w, bl_op_t op) {
   return (w->ended[bl_schedule_block(w->schedule, needed)] & (needed.verb == BL_VERB_F ? 1 : 2)) != 0;
 }
 
-// Round after round, one operation of every stage that can go on: PyTorch's own way of adding messages.
+// In each round writes one operation of every stage that can proceed, as PyTorch does when it adds messages.
 static bl_status_t fill_rows(writer_t *w) {
   const bl_schedule_t *schedule = w->schedule;
   bl_status_t status = BL_OK;

@@ -15,8 +15,8 @@ enum { WHY = 160 };
 typedef struct checker {
   const bl__csv_messages_t *file;
   const bl_schedule_t *schedule;
-  uint32_t *column_of[2];            // [blocks] of the F and of the I or B; 0: there is none
-  uint32_t *found[BL__COMM_UNSHARD]; // [blocks] 1 + index of the message of that kind; 0: there is none
+  uint32_t *column_of[2];            // [blocks] of the F and of the I or B; 0: none
+  uint32_t *found[BL__COMM_UNSHARD]; // [blocks] 1 + index of the message of that kind; 0: none
   bool any[BL__COMM_UNSHARD];
   bl_error_t *err;
 } checker_t;
@@ -44,7 +44,7 @@ static bl_status_t refuse(const checker_t *c, const bl__comm_t *at, const char *
                       bl__comm_format(*at, text), why);
 }
 
-// The operation that makes a message or needs it, as a cell.
+// Writes the cell of the operation that makes or needs a message.
 static const char *operation_of(bl__comm_t comm, char text[BL_OP_TEXT]) {
   bl_op_t op = {.verb = forward(comm.kind) ? BL_VERB_F : BL_VERB_B,
                 .virtual_stage = comm.virtual_stage,
@@ -53,7 +53,8 @@ static const char *operation_of(bl__comm_t comm, char text[BL_OP_TEXT]) {
   return bl_op_format(op, text);
 }
 
-// The other end of a message; false if its virtual stage has nobody on that side, or on its own row.
+// Sets *partner to the other end of a message. Returns false if the virtual stage has no neighbour on that side, or has
+// it on its own row.
 static bool partner_of(const checker_t *c, bl__comm_t comm, bl__comm_t *partner, char why[WHY]) {
   bool receives = role_of(comm.kind) == RECV, up = forward(comm.kind) != receives;
   uint32_t v = comm.virtual_stage;
@@ -98,7 +99,7 @@ static bl_status_t check_row(const checker_t *c, const bl__comm_t *comm) {
   return BL_OK;
 }
 
-// A message beside the operation that makes it or needs it.
+// Checks the position of a message relative to the operation that makes or needs it.
 static bl_status_t check_place(const checker_t *c, const bl__comm_t *comm) {
   uint32_t column = c->column_of[!forward(comm->kind)][block_of(c, *comm)];
   char why[WHY], cell[BL_OP_TEXT];
@@ -148,7 +149,7 @@ static bool has(const checker_t *c, bl__comm_t comm) {
   return c->found[comm.kind][block_of(c, comm)] != 0;
 }
 
-// The other ends of a message, and a wait beside its send.
+// Checks that the other end of a message exists, and that a wait comes after its send.
 static bl_status_t check_ends(const checker_t *c, const bl__comm_t *comm) {
   char why[WHY], text[BL__COMM_TEXT];
   bl__comm_t partner, other = *comm;
@@ -182,7 +183,7 @@ static bl_status_t check_ends(const checker_t *c, const bl__comm_t *comm) {
   return BL_OK;
 }
 
-// In a file with messages: those of one operation.
+// In a file with messages, checks that those of one operation exist.
 static bl_status_t check_operation(const checker_t *c, const bl__csv_cell_t *at) {
   bl_op_t op = at->op;
   bool goes_forward = op.verb == BL_VERB_F;
@@ -208,12 +209,12 @@ static bl_status_t check_operation(const checker_t *c, const bl__csv_cell_t *at)
 
 typedef struct queues {
   const checker_t *checker;
-  size_t *next, *end;   // [stages] into comms: the next message of the row, and where the row ends
-  size_t *waiting;      // [stages] messages of a circle
+  size_t *next, *end;   // [stages] into comms: the next message of the row, and the end of the row
+  size_t *waiting;      // [stages] messages of a cycle
   bl__work_list_t work; // rows
 } queues_t;
 
-// Whether the row has a next message.
+// Sets *index to the next message of the row. Returns false if there is none.
 static bool head(queues_t *q, uint32_t row, size_t *index) {
   const bl__comm_t *comms = q->checker->file->comms;
   while (q->next[row] < q->end[row] &&
@@ -253,7 +254,7 @@ static void say_message(const void *context, uint32_t link, bool needed, char te
   snprintf(text, BL__CYCLE_PART, "%s (row %u, column %u)", bl__comm_format(*comm, cell), comm->row, comm->column);
 }
 
-// `row` waits for ever: follows what it waits for until a row comes again.
+// `row` waits for ever. Follows the waits until a row repeats, and reports that cycle.
 static bl_status_t name_deadlock(queues_t *q, uint32_t row) {
   const bl__comm_t *comms = q->checker->file->comms;
   size_t index;
