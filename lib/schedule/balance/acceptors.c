@@ -5,19 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SWEEPS         64  // over all rooms, at most; a few are usual
-#define EXCHANGE_LIMIT 128 // stages up to which rooms are exchanged, which takes their number squared
+#define SWEEPS         64  // maximum of passes over all reservations; a few are usual
+#define EXCHANGE_LIMIT 128 // stages up to which slots are exchanged, which takes their number squared
 
 typedef struct division {
   const bl_balance_request_t *request;
   uint32_t stages, stores;
   uint32_t *reserved; // [stages * stores]
   uint32_t *room;     // [stores] lent and not reserved
-  double *traffic;    // [stages] blocks evicted for every slot that is reserved
+  double *traffic;    // [stages] evictions per reserved slot
   bool *reaches;      // [stages * stores]
 } division_t;
 
-// To BL_STORE_NONE it takes for ever.
+// Returns the time of one copy; infinite for BL_STORE_NONE.
 static double copy_of(const bl_balance_request_t *request, uint32_t stage, uint32_t store) {
   return store >= request->stores ? INFINITY : request->copies[(size_t)stage * request->stores + store];
 }
@@ -51,7 +51,7 @@ void bl__acceptors_sort(const bl_balance_request_t *request, uint32_t stages, ui
   }
 }
 
-// All copies that a stage could make are equally long.
+// Returns whether all possible copies are equally long.
 static bool all_equal(const division_t *v) {
   double first = -1;
   for (size_t i = 0; i < (size_t)v->stages * v->stores; i++) {
@@ -70,7 +70,7 @@ static double load_of(const division_t *v, uint32_t stage, uint32_t store) {
   return slots == 0 ? 0 : slots * v->traffic[stage] * copy_of(v->request, stage, store);
 }
 
-// Of all copies to one store: their own time, and that of all but the largest user's once more.
+// Returns the cost of all copies to one store: their time, and once more the time of all but the largest user's.
 static double cost_of(const division_t *v, uint32_t store) {
   double sum = 0, largest = 0;
   for (uint32_t s = 0; s < v->stages; s++) {
@@ -85,14 +85,14 @@ static void shift(division_t *v, uint32_t stage, uint32_t from, uint32_t to, uin
   v->reserved[(size_t)stage * v->stores + from] -= slots;
   v->reserved[(size_t)stage * v->stores + to] += slots;
   v->room[from] += slots;
-  v->room[to] -= slots; // within an exchange it may pass below 0 and come back
+  v->room[to] -= slots; // wraps below 0 and back within an exchange
 }
 
 static bool is_less(double after, double before) {
   return after < before - 1e-9 * fmax(1e-300, fabs(before));
 }
 
-// One slot, or as many as there is room for, from one store to another.
+// Moves as many slots as fit, otherwise one, from one store to another, if that lowers the cost.
 static bool try_move(division_t *v, uint32_t stage, uint32_t from, uint32_t to) {
   const uint32_t held = v->reserved[(size_t)stage * v->stores + from], most = held < v->room[to] ? held : v->room[to];
   const double before = cost_of(v, from) + cost_of(v, to);
@@ -118,7 +118,7 @@ static bool try_exchange(division_t *v, uint32_t a, uint32_t of_a, uint32_t b, u
   return false;
 }
 
-// Whatever stage `a` has at `from` elsewhere: where there is room, or in exchange for another stage's.
+// Moves slots of stage `a` from store `from` to other stores, into free slots or in exchange for another stage's slot.
 static bool improve_one(division_t *v, uint32_t a, uint32_t from) {
   bool better = false;
   for (uint32_t to = 0; to < v->stores && v->reserved[(size_t)a * v->stores + from] > 0; to++) {

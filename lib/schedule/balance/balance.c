@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The fewest own slots with which the stage gets through, more than `own`; as many as it has blocks always do.
+// Returns the minimum of own slots that the stage can run with. It is more than `own`; one slot per block always works.
 static uint32_t fewest_own(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, bl_balance_mode_t mode,
                            bl__mix_t *mix) {
   uint32_t low = own,
@@ -43,16 +43,16 @@ static bl_status_t refuse(const bl_schedule_t *schedule, const bl_balance_reques
       stage, failed_at, bl_op_format(op, cell), request->own[stage], fewest);
 }
 
-// All that a pass holds.
+// State of one balancing pass.
 typedef struct pass {
   bl__evictions_t *evictions; // [stages]
   uint16_t *store_of;         // [blocks]
-  uint16_t *stores;           // [stores reached] those that keep slots for a stage
+  uint16_t *stores;           // [stores reached] stores at which a stage has slots
   uint16_t *reach;            // [stages * reach_count] of the request, nearest first
   uint32_t *parked;           // [stores]
-  bl__mix_t mix;              // with a request that has `copy`
-  bl__mix_t *mixes;           // [stages] the same where stages share links; NULL: they do not
-  double *links;              // [stores] when each is free
+  bl__mix_t mix;              // if the request has `copy`
+  bl__mix_t *mixes;           // [stages] copies of `mix` if stages share links; NULL: they do not
+  double *links;              // [stores] when the link to each is free
   bl_balance_result_t result;
 } pass_t;
 
@@ -60,8 +60,8 @@ static bool is_dropped(const pass_t *pass, const bl_schedule_t *schedule, bl_op_
   return pass->mix.given_up != NULL && pass->mix.given_up[bl_schedule_block(schedule, op)] != 0;
 }
 
-// Copies the list of a stage with its transfers between, each to a store with a reserved slot left, and an R before the
-// backward of every block that is given up.
+// Copies the list of a stage and inserts its transfers, each to or from a store with a reserved slot, and an R before
+// the backward of every dropped block.
 static bl_status_t weave(pass_t *pass, const bl_schedule_t *schedule, uint32_t stage,
                          const bl_balance_request_t *request) {
   const bl_op_list_t *list = &schedule->lists[stage];
@@ -71,7 +71,7 @@ static bl_status_t weave(pass_t *pass, const bl_schedule_t *schedule, uint32_t s
   uint32_t *parked = pass->parked;
   bl_schedule_t *made = pass->result.schedule;
   size_t next = 0;
-  uint32_t count = 0; // of the stores that keep slots for the stage
+  uint32_t count = 0; // stores at which the stage has slots
   memset(parked, 0, request->stores * sizeof *parked);
   for (uint32_t r = 0; r < request->reach_count; r++) {
     uint16_t store = request->reach[(size_t)stage * request->reach_count + r];
@@ -114,7 +114,7 @@ static bl_status_t weave(pass_t *pass, const bl_schedule_t *schedule, uint32_t s
   return BL_OK;
 }
 
-// Stages and stores as the request has them, with the nearest stores first.
+// Returns the request with the nearest stores of each stage first.
 static bl_balance_request_t nearest_first(pass_t *pass, uint32_t stages, const bl_balance_request_t *request) {
   bl_balance_request_t sorted = *request;
   if (request->copies != NULL) {
@@ -186,7 +186,7 @@ static bl_status_t pass_init(pass_t *pass, const bl_schedule_t *schedule, const 
   return status;
 }
 
-// Whether each stage reaches one store at most, which is a host's: what is parked goes over that host's link.
+// Returns whether each stage reaches at most one store and it is a host's: all copies then use that host's link.
 static bool share_links(const bl_schedule_t *schedule, const bl_balance_request_t *request) {
   bool share = request->copy > 0 && request->reach_count == 1;
   for (uint32_t s = 0; share && s < schedule->stages; s++) {
@@ -231,7 +231,7 @@ static void count(pass_t *pass, uint32_t stage) {
   pass->result.parked_peak[stage] = evictions->parked_peak;
 }
 
-// What a stage parks, `most` at once, and what it gives up.
+// Plans which blocks a stage parks, at most `most` at once, and which it drops.
 static bl_status_t plan_stage(pass_t *pass, const bl_schedule_t *schedule, uint32_t stage,
                               const bl_balance_request_t *request, uint32_t most, bl_error_t *err) {
   bl__evictions_t *evictions = &pass->evictions[stage];
@@ -253,7 +253,7 @@ static bl_status_t plan_stage(pass_t *pass, const bl_schedule_t *schedule, uint3
   return BL_OK;
 }
 
-// All stages at once, each with `most` blocks away at once.
+// Plans all stages together, each with at most most[stage] blocks evicted at once. NULL: no limit.
 static bl_status_t plan_together(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
                                  const uint32_t *most, bl_error_t *err) {
   uint32_t failed_stage, failed_at;
@@ -275,7 +275,7 @@ static bl_status_t plan_together(pass_t *pass, const bl_schedule_t *schedule, co
   return status == BL_OK ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing %s", schedule->name);
 }
 
-// Those that want more than `most` again, or all where it is NULL.
+// Plans the stages whose peak exceeds `most` once more, or all stages if `most` is NULL or stages share links.
 static bl_status_t plan_stages(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
                                const uint32_t *most, bl_error_t *err) {
   bl_status_t status = BL_OK;
@@ -294,8 +294,8 @@ static bl_status_t plan_stages(pass_t *pass, const bl_schedule_t *schedule, cons
   return status;
 }
 
-// The stage of `among`, or of all, that gets less room: the one that has most, of those the one from which the fewest
-// blocks leave.
+// Returns the stage of `among`, or of all if NULL, that loses a slot: the stage with the largest `most`, and of several
+// the one from which the fewest blocks leave.
 static uint32_t richest(const bl_balance_result_t *result, const uint32_t *most, const bool *among) {
   uint32_t found = UINT32_MAX;
   for (uint32_t s = 0; s < result->stages; s++) {
@@ -313,7 +313,8 @@ static uint32_t richest(const bl_balance_result_t *result, const uint32_t *most,
   return found;
 }
 
-// What is left where some stages reach less than others, as their own host's store.
+// Lowers `most` until all stages find their slots at the stores that they reach, if some stages reach fewer stores than
+// others, for example only their own host's.
 static bl_status_t fit_within_reach(const pass_t *pass, const bl_balance_request_t *request, uint32_t *most) {
   const uint32_t stages = pass->result.stages;
   const size_t cells = (size_t)stages * request->stores;
@@ -326,7 +327,7 @@ static bl_status_t fit_within_reach(const pass_t *pass, const bl_balance_request
     fits = bl__reserve(request, stages, most, reserved, rivals, NULL) == BL_OK;
     const uint32_t less = fits ? UINT32_MAX : richest(&pass->result, most, rivals);
     if (!fits && (less == UINT32_MAX || most[less] == 0)) {
-      break; // no memory: who lacks slots wants some
+      break; // no memory: a stage that lacks slots has most > 0
     }
     if (!fits) {
       most[less]--;
@@ -338,7 +339,7 @@ static bl_status_t fit_within_reach(const pass_t *pass, const bl_balance_request
   return status;
 }
 
-// Where stores have less room than stages would like, those that would like most get less, and give up the rest.
+// If the stores have fewer slots than the stages want, gives fewer to the stages that want the most and drops the rest.
 static bl_status_t fit_into_stores(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
                                    bl_error_t *err) {
   uint64_t room = 0, wanted = 0;

@@ -15,33 +15,34 @@ typedef struct bl_balance_request {
   const uint32_t *own;  // [stages] own slots of each stage
   const uint32_t *lent; // [stores] slots of each store; store d lives on stage d, those after the last stage on hosts
   uint32_t stores;
-  // Who reaches whom, preferred first: stage s may use reach[s * reach_count ...], BL_STORE_NONE ends a row.
+  // Stores that each stage reaches, preferred first: reach[s * reach_count ...] for stage s. BL_STORE_NONE ends a row.
   const uint16_t *reach;
   uint32_t reach_count;
-  // Bandwidth: what one copy takes between stage s and store d, copies[s * stores + d], in any unit. NULL: all the same.
-  // Otherwise rooms are given out so that the copies of a step take the least time, those that wait at a store for
-  // another stage's counted (acceptors.h), and `reach` decides where that leaves a choice.
+  // Time of one copy between stage s and store d: copies[s * stores + d], in any unit. NULL: all take the same.
+  // Otherwise slots are divided so that the copies of a step take the least time, including the time for which they
+  // wait at a store for another stage's copies (acceptors.h). `reach` decides between equal divisions.
   const double *copies;
-  // 0: all that leave are parked. Above: what one copy takes, in forwards; blocks whose copies would hold their stage up for
-  // longer than making them again, or for which stores have no room, are given up and made again instead (drop.h).
+  // 0: all blocks that leave are parked. Above 0: the time of one copy, in forwards. A block is then dropped and
+  // recomputed (drop.h) if its copies would delay its stage for longer than R takes, or if the stores lack slots.
   double copy;
-  uint32_t parks; // with `copy`: the most blocks that a stage parks in a step, the others are given up; 0: any number
+  uint32_t parks; // with `copy`: maximum of blocks that a stage parks in a step, the rest is dropped; 0: any number
 } bl_balance_request_t;
 
 typedef struct bl_balance_result {
-  bl_schedule_t *schedule; // a new one; the caller destroys it
+  bl_schedule_t *schedule; // new, owned by the caller; bl_balance_result_cleanup destroys it
   uint32_t *evictions;     // [stages]; loads are as many
   uint32_t *late;          // [stages] loads directly before the backward that waits for them, in mode overlap
-  uint32_t *dropped;       // [stages] blocks that are given up instead, where the request has `copy`
-  uint32_t *parked_peak;   // [stages] most blocks of the stage away at once; transfers run in list order,
-                           // so that an E may take the room of the L before it
+  uint32_t *dropped;       // [stages] blocks that are dropped instead, if the request has `copy`
+  uint32_t *parked_peak;   // [stages] maximum of the stage's blocks that are evicted at once. Transfers run in list
+                           // order, so an E may take the slot of the L before it
   uint32_t *reserved;      // [stages * stores] slots that stage s reserves at store d: reserved[s * stores + d]
   uint32_t stages, stores;
 } bl_balance_result_t;
 
-// BL_EXHAUSTED: names stage and operation for which no block can be evicted and the fewest own slots that work, or the
-// stage for whose blocks the stores have no room. BL_INVALID: the schedule has evictions already (with `copy` also: it
-// recomputes), or `copy` or one of `copies` is no time.
+// BL_EXHAUSTED: names the stage and operation for which no block can be evicted, and the minimum of own slots that
+// works; or the stage for whose blocks the stores lack slots; or no memory. BL_INVALID: the schedule already evicts
+// (with `copy` also: recomputes), `reach` names a store that does not exist, or `copy` or one of `copies` is not a
+// valid time.
 BL_MUST_USE bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t *request,
                                    bl_balance_result_t *result, bl_error_t *err);
 void bl_balance_result_cleanup(bl_balance_result_t *result);
@@ -50,32 +51,33 @@ void bl_balance_result_cleanup(bl_balance_result_t *result);
 static inline uint32_t bl_balance_bpipe_cap(uint32_t stages) {
   return (stages + 3) / 2;
 }
-// In slots: for every chunk of a pipe. Where sequences are in slices, each chunk keeps the others of one sequence beside.
+// The same in slots: once for every chunk of a pipe. With slices, each chunk also keeps the other slices of one
+// sequence.
 static inline uint32_t bl_balance_bpipe_slots(const bl_schedule_t *schedule) {
   return (bl_balance_bpipe_cap(schedule->stages) + schedule->slices - 1) * schedule->chunks / schedule->pipes;
 }
 
 // Budgets of all devices under one cap.
 typedef struct bl_balance_cap {
-  uint32_t slots;  // of a device, its own and those it lends (slots, that is blocks)
-  bool pairs_only; // bpipe: stage s evicts to stage p-1-s alone; else to any, that one preferred
+  uint32_t slots;  // of a device: own and lent
+  bool pairs_only; // bpipe: stage s evicts only to stage p-1-s; otherwise to any, that one preferred
   bl_balance_mode_t mode;
-  uint64_t lenders;        // bit d: the store of device d takes blocks (beyond 63: none do); 0: all do
-  const double *copies;    // [stages * stages] as in bl_balance_request_t, or NULL; for pairs only it changes nothing
+  uint64_t lenders;        // bit d: the store of device d takes blocks (those beyond 63 take none); 0: all do
+  const double *copies;    // [stages * stages] as in bl_balance_request_t, or NULL; no effect with pairs_only
   double copy;             // as in bl_balance_request_t
   uint32_t parks;          // as in bl_balance_request_t
   uint32_t hosts;          // host stores; a stage reaches one of them, after all devices
-  const uint16_t *host_of; // [stages] which; NULL: the first
-  uint32_t host_slots;     // that each lends
+  const uint16_t *host_of; // [stages] the host store that a stage reaches; NULL: the first
+  uint32_t host_slots;     // that each host store lends
   bool host_only;          // devices lend nothing
 } bl_balance_cap_t;
 
-// Balances `schedule` under a cap: every stage whose peak exceeds it evicts to the stages that have room below it, lent
-// slots being the cap minus the store's own peak, and what they have no room for to its host store. BL_EXHAUSTED also says the smallest cap that works, which takes several
-// tries: `err` NULL spares them.
+// Balances `schedule` under a cap. Every stage whose peak exceeds the cap evicts to stages whose peak is below it, each
+// of which lends the cap minus its own peak. Blocks for which they lack slots are evicted to the stage's host store.
+// BL_EXHAUSTED also names the smallest cap that works; finding it takes several tries, which `err` NULL saves.
 BL_MUST_USE bl_status_t bl_balance_within(const bl_schedule_t *schedule, const bl_balance_cap_t *cap,
                                           bl_balance_result_t *result, bl_error_t *err);
-// The same with all lenders, and all that leave is parked.
+// The same with all devices as lenders and no host store; all blocks that leave are parked.
 BL_MUST_USE bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only,
                                        bl_balance_mode_t mode, bl_balance_result_t *result, bl_error_t *err);
 

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-// Budgets of all devices under one cap: heavy stages keep all of it, light ones lend what they do not need.
+// Budgets of all devices under one cap: heavy stages use all of it, light ones lend what they do not need.
 typedef struct budget {
   const bl_balance_cap_t *cap;
   uint32_t *own, *peaks; // [stages]
@@ -15,7 +15,8 @@ typedef struct budget {
   bl_balance_request_t request;
 } budget_t;
 
-// Every stage reaches its mirror image first (BPipe's pair), then all others, its host store last.
+// Fills the rows of `reach`: first the mirror image of the stage (BPipe's pair), then all other stages, last its host
+// store.
 static void fill_reach(budget_t *b, uint32_t stages) {
   const bl_balance_cap_t *cap = b->cap;
   const bool with_host = cap->hosts > 0;
@@ -41,7 +42,7 @@ static void fill_reach(budget_t *b, uint32_t stages) {
   }
 }
 
-// As those of the cap; hosts are farther than any device.
+// Sets the copy times to those of the cap. A copy to a host takes twice as long as the longest between devices.
 static bl_status_t fill_copies(budget_t *b, uint32_t stages) {
   const uint32_t stores = b->request.stores;
   double farthest = 0;
@@ -86,7 +87,7 @@ static bl_status_t try_cap(const bl_schedule_t *schedule, budget_t *b, uint32_t 
   return status;
 }
 
-// Says which cap works, in addition to why this one does not.
+// Prefixes `err` with the smallest cap that works.
 static void name_smallest(const bl_schedule_t *schedule, budget_t *b, uint32_t cap, bl_error_t *err) {
   uint32_t low = cap, high = cap;
   for (uint32_t s = 0; s < schedule->stages; s++) {

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Blocks of one stage that are away, by store.
+// Counts the blocks of one stage that are evicted or dropped, and its slots at each store. `parked` [stores] is
+// scratch.
 static bl_status_t count_parked(const bl_schedule_t *schedule, uint32_t stage, uint32_t *parked,
                                 bl_device_slots_t *device_slots, bl_error_t *err) {
   const bl_op_list_t *list = &schedule->lists[stage];

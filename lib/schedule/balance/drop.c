@@ -11,7 +11,7 @@ static bl_status_t no_memory(const bl_schedule_t *schedule, bl_error_t *err) {
   return bl_error_set(err, BL_EXHAUSTED, "out of memory for giving up blocks of schedule %s", schedule->name);
 }
 
-// Blocks of a stage that have no slot until their backward.
+// Chooses the blocks of a stage that have no slot until their backward.
 static bl_status_t choose(const bl_schedule_t *schedule, uint32_t stage, uint32_t own, bl__evictions_t *gone,
                           uint32_t *failed_at) {
   if (own == UINT32_MAX) {
@@ -21,10 +21,10 @@ static bl_status_t choose(const bl_schedule_t *schedule, uint32_t stage, uint32_
   return bl__evictions_plan(schedule, stage, own, BL_BALANCE_FEWEST, NULL, gone, failed_at);
 }
 
-// The fewest slots with which every stage gets along, `own` being too few for `stage`.
+// Returns the minimum of slots that works for every stage; `own` is too few for `stage`.
 static uint32_t find_fewest(const bl_schedule_t *schedule, uint32_t stage, uint32_t own) {
   uint32_t fewest = own + 1;
-  for (uint32_t s = stage; s < schedule->stages;) { // those before get along with `own`
+  for (uint32_t s = stage; s < schedule->stages;) { // `own` is enough for the stages before
     bl__evictions_t gone = {0};
     uint32_t ignored;
     if (choose(schedule, s, fewest, &gone, &ignored) == BL_EXHAUSTED) {
@@ -47,7 +47,7 @@ static bl_status_t refuse(const bl_schedule_t *schedule, uint32_t stage, uint32_
                       stage, failed_at, bl_op_format(schedule->lists[stage].ops[failed_at], cell), own, fewest);
 }
 
-// Appends the list of a stage, with an R before the backward of every block that was chosen.
+// Appends the list of a stage, with an R before the backward of every chosen block.
 static bl_status_t weave(const bl_schedule_t *schedule, uint32_t stage, const bl__evictions_t *gone, uint8_t *chosen,
                          bl_schedule_t *made) {
   const bl_op_list_t *list = &schedule->lists[stage];

@@ -14,9 +14,9 @@ typedef struct block {
   uint32_t backward; // index of its I or B
   uint8_t where;     // where_t
   bool recomputed;
-  bool given_up;
-  bool late;   // while it is away: its load stands directly before its backward
-  bool queued; // an entry of the heap stands for it
+  bool given_up; // dropped
+  bool late;     // while it is evicted: its load stands directly before its backward
+  bool queued;   // is in the heap
 } block_t;
 
 typedef struct planner {
@@ -27,11 +27,11 @@ typedef struct planner {
   uint32_t *local; // [virtual stages] index among the chunks of this stage
   block_t *blocks;
   size_t block_count;
-  // Blocks that can be evicted, the one whose backward is farthest first. Entries of blocks that left are dropped when they
-  // come up.
+  // Blocks that can be evicted, the one whose backward is farthest first. Entries of blocks that are no longer resident
+  // are removed when they reach the top.
   uint32_t *heap;
   size_t heap_count;
-  bl__mix_t *mix; // NULL: all that leave are parked
+  bl__mix_t *mix; // NULL: all blocks that leave are parked
   bl__evictions_t *out;
 } planner_t;
 
@@ -83,7 +83,8 @@ static bool may_park(const planner_t *p, uint32_t block, uint32_t before) {
                             bl__mix_hides(p->mix, before, p->blocks[block].backward));
 }
 
-// Evicts the resident block whose backward is farthest and stands after `latest`, beside operation `before`.
+// Evicts the resident block whose backward is farthest, which must be after `latest`. The E stands before operation
+// `before`.
 static bl_status_t evict(planner_t *p, uint32_t before, uint32_t latest) {
   while (p->heap_count > 0) {
     uint32_t block = p->heap[0];
@@ -105,8 +106,8 @@ static bl_status_t evict(planner_t *p, uint32_t before, uint32_t latest) {
   return BL_EXHAUSTED;
 }
 
-// Gives up the block whose backward is farthest and stands after `latest`: a resident one, or `made`, which the operation
-// that runs makes (NEVER: it makes none).
+// Drops the block whose backward is farthest, which must be after `latest`: a resident block, or `made`, the block that
+// the current operation makes (NEVER: none).
 static bl_status_t give_up(planner_t *p, uint32_t latest, uint32_t made) {
   if (p->mix == NULL) {
     return BL_EXHAUSTED;
@@ -131,7 +132,7 @@ static bl_status_t give_up(planner_t *p, uint32_t latest, uint32_t made) {
   return BL_OK;
 }
 
-// F, and R, which stands before the backward of a block that was given up.
+// Returns whether the operation takes a slot: an F whose block has no R, an R, or the backward of a dropped block.
 static bool takes_slot(const planner_t *p, bl_op_t op) {
   const block_t *block = &p->blocks[block_of(p, op)];
   return op.verb == BL_VERB_R || (op.verb == BL_VERB_F && !block->recomputed) ||
@@ -145,7 +146,7 @@ static void run(planner_t *p, uint32_t index, uint32_t block) {
   }
 }
 
-// Evict when full, load just before use.
+// Plans operation i in mode fewest: evicts when full, loads just before use.
 static bl_status_t step_fewest(planner_t *p, uint32_t i, uint32_t *failed_at) {
   bl_status_t status = BL_OK;
   bl_op_t op = p->list->ops[i];
@@ -169,7 +170,7 @@ static bl_status_t step_fewest(planner_t *p, uint32_t i, uint32_t *failed_at) {
     heap_push(p, block);
   }
   if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-    p->blocks[block].where = ABSENT; // for eviction: its slot stays taken until W
+    p->blocks[block].where = ABSENT; // not evictable; its slot stays taken until W
   }
   run(p, i, block);
   p->held -= bl_verb_ends_block((bl_verb_t)op.verb);
@@ -188,7 +189,7 @@ static bool loads_early(const planner_t *p, uint32_t index) {
   return loads_at(p, index) && !p->blocks[block_of(p, p->list->ops[index])].late;
 }
 
-// The load of the block that operation `index` uses stands before operation `before`.
+// Loads the block that operation `index` uses; the L stands before operation `before`.
 static bl_status_t load(planner_t *p, uint32_t index, uint32_t before) {
   uint32_t block = block_of(p, p->list->ops[index]);
   p->held++;
@@ -198,7 +199,7 @@ static bl_status_t load(planner_t *p, uint32_t index, uint32_t before) {
   return record(p, BL_VERB_L, block, before);
 }
 
-// Slots that operation `index` takes, with its block's load if that is late and the load beside it.
+// Returns the slots that operation `index` takes, including the late load of its block and the load during it.
 static uint32_t demand_of(const planner_t *p, uint32_t index) {
   if (index >= p->list->count) {
     return 0;
@@ -206,8 +207,8 @@ static uint32_t demand_of(const planner_t *p, uint32_t index) {
   return (uint32_t)takes_slot(p, p->list->ops[index]) + loads_at(p, index) + loads_early(p, index + 1);
 }
 
-// The block that operation `index` uses is loaded directly before it: it stays away until then or, if it is here, leaves
-// beside operation `index` - 2.
+// Delays the load of the block that operation `index` uses until directly before it. A block that is resident is
+// evicted during operation `index` - 2.
 static bl_status_t load_late(planner_t *p, uint32_t index) {
   if (!loads_early(p, index)) {
     bl_status_t status = evict(p, index - 2, index - 1);
@@ -220,8 +221,8 @@ static bl_status_t load_late(planner_t *p, uint32_t index) {
   return BL_OK;
 }
 
-// One slot fewer is held or needed after operation `index`. Late loads are the last resort; with a mix blocks are given up
-// instead, of which `made` is the one that the operation makes.
+// Frees a slot, or saves the need for one, after operation `index`. The last resort is a late load, or with a mix
+// dropping a block, possibly `made`, the block that the operation makes.
 static bl_status_t make_room(planner_t *p, uint32_t index, uint32_t made) {
   bl_status_t status = evict(p, index, index + 2);
   if (status == BL_EXHAUSTED && p->mix == NULL) {
@@ -232,9 +233,10 @@ static bl_status_t make_room(planner_t *p, uint32_t index, uint32_t made) {
   return status;
 }
 
-// Before operation i: take what it takes, load its block if that is late, and load what operation i + 1 uses; then evict,
-// beside operation i, what operation i + 1 and the load beside it will need. A block that is used by then, or made by
-// operation i, stays. Where that leaves too few slots, the load beside operation i + 1 is late.
+// Plans operation i in mode overlap. Takes its slot, loads its block if that is late, and loads during it the block
+// that operation i + 1 uses. Then evicts during it as many blocks as operation i + 1 and the load during that one need
+// slots. Blocks that are used by then, or made by operation i, stay. If slots are still too few, the load during
+// operation i + 1 becomes late.
 static bl_status_t step_overlap(planner_t *p, uint32_t i, uint32_t *failed_at) {
   bl_status_t status = BL_OK;
   bl_op_t op = p->list->ops[i];
@@ -306,7 +308,7 @@ static bl_status_t prepare(planner_t *p, uint32_t stage) {
   return BL_OK;
 }
 
-// All that is known is in `evictions` and the mix; what is not whole goes.
+// Ends a plan: writes the dropped blocks to the mix and frees the rest. An incomplete plan frees its evictions too.
 static void finish(planner_t *p, bool whole) {
   for (size_t i = 0; p->mix != NULL && whole && i < p->list->count; i++) {
     const bl_op_t op = p->list->ops[i];
@@ -339,12 +341,12 @@ bl_status_t bl__evictions_plan(const bl_schedule_t *schedule, uint32_t stage, ui
   return status;
 }
 
-// ---- stages that share a link ------------------------------------------------------------------------------------------
+// ---- stages that share a link ---------------------------------------------------------------------------------------
 
 typedef struct walk {
   planner_t *planners; // [stages]
-  uint32_t *next;      // [stages] operation
-  double *times;       // [stages] when that runs
+  uint32_t *next;      // [stages] next operation
+  double *times;       // [stages] when it runs
 } walk_t;
 
 static bool runs_sooner(const walk_t *walk, uint32_t a, uint32_t b) {

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define AGAIN 1.0 // what R takes, in forwards
+#define AGAIN 1.0 // time of an R, in forwards
 
 static const bl_costs_t equal_costs = BL_COSTS_UNIT;
 
@@ -51,12 +51,12 @@ static double end_of(const bl__mix_t *mix, uint32_t index) {
   return start_of(mix, index) + bl_costs_op(&equal_costs, (bl_verb_t)op.verb, op.virtual_stage);
 }
 
-// When the operation before `index` ends: then the copies begin that stand before `index`.
+// Returns when the operation before `index` ends, which is when the copies that stand before `index` may begin.
 static double begin_of(const bl__mix_t *mix, uint32_t index) {
   return index > 0 ? end_of(mix, index - 1) : 0;
 }
 
-// When something waits for a copy that stands before `index`.
+// Returns when the stage needs the end of a copy that stands before `index`.
 static double until_of(const bl__mix_t *mix, uint32_t index) {
   if (mix->mode == BL_BALANCE_FEWEST) {
     return start_of(mix, index);
@@ -64,7 +64,7 @@ static double until_of(const bl__mix_t *mix, uint32_t index) {
   return index + 1 < mix->schedule->lists[mix->stage].count ? start_of(mix, index + 1) : end_of(mix, index);
 }
 
-// When a copy begins that stands before `index`.
+// Returns when a copy that stands before `index` begins.
 static double copy_begins(const bl__mix_t *mix, uint32_t index) {
   double begin = fmax(mix->path, begin_of(mix, index) + mix->late);
   return mix->link != NULL ? fmax(*mix->link, begin) : begin;
@@ -74,7 +74,7 @@ double bl__mix_time(const bl__mix_t *mix, uint32_t index) {
   return start_of(mix, index) + mix->late;
 }
 
-// A load will wait for the link as long as a copy would now.
+// Assumes that the load will wait for the link as long as a copy would now.
 bool bl__mix_hides(const bl__mix_t *mix, uint32_t index, uint32_t backward) {
   uint32_t load = mix->mode == BL_BALANCE_FEWEST ? backward : backward - 1;
   double begin = copy_begins(mix, index);

@@ -13,7 +13,7 @@ typedef struct table {
   uint32_t stages;
   uint32_t *reserved; // [stages * stores]
   uint32_t *room;     // [stores] lent and not reserved
-  // A breadth-first search from the stage that lacks a slot: stage -> store it reaches -> stage that holds a slot there
+  // Breadth-first search from the stage that lacks a slot: stage -> store that it reaches -> stage with a slot there
   uint32_t *store_from; // [stores] stage from which the store was reached
   uint32_t *stage_from; // [stages] store from which the stage was reached
   uint32_t *queue;      // [stages]
@@ -35,7 +35,7 @@ static void take_preferred(table_t *t, uint32_t stage, uint32_t *lacking) {
   }
 }
 
-// Shifts one reservation along the path that ends in `store`, which has room.
+// Moves one reservation along the path that ends at `store`, which has a free slot.
 static void shift_along(table_t *t, uint32_t store, uint32_t root) {
   t->room[store]--;
   for (;;) {
@@ -49,7 +49,7 @@ static void shift_along(table_t *t, uint32_t store, uint32_t root) {
   }
 }
 
-// Finds one more slot for `root`, moving others where needed. False if there is none.
+// Finds one more slot for `root` and moves other stages' reservations if needed. False if there is none.
 static bool augment(table_t *t, uint32_t root) {
   memset(t->store_from, 0xff, t->request->stores * sizeof *t->store_from);
   memset(t->stage_from, 0xff, t->stages * sizeof *t->stage_from);
@@ -99,7 +99,7 @@ bl_status_t bl__reserve(const bl_balance_request_t *request, uint32_t stages, co
     for (; lacking > 0 && augment(&t, s); lacking--) {
     }
     for (uint32_t other = 0; lacking > 0 && rivals != NULL && other < stages; other++) {
-      rivals[other] = other == s || t.stage_from[other] != UNSEEN; // of the search that ended in vain
+      rivals[other] = other == s || t.stage_from[other] != UNSEEN; // visited by the failed search
     }
     if (lacking > 0) {
       status = bl_error_set(err, BL_EXHAUSTED,
