@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fastest order of two chunks a stage within a memory limit. On a V (Qi et al., NeurIPS 2024) memory is even, but a
-// micro-batch passes every boundary twice as often as with one chunk. Where boundaries are slow that costs more than it
-// gains, so chunks that lie side by side are searched as well: from the orders of one chunk a stage, each operation cut
-// in two. Cut like that an order takes no more time and no more memory than before, so that the result is never slower
-// than 1f1b, eager-1f1b or gpipe within the same memory. With few micro-batches a loop, as grouped-interleaved has it,
-// may warm up faster. Both get a short search first, and a whole one if that comes near the V. Last, the orders of all
-// other names that stay within the limit are looked at, so that none of them is faster in that memory (named.h).
+// adaptive: the fastest order of two chunks a stage within a memory limit. On a V (Qi et al., NeurIPS 2024) memory is
+// even, but a micro-batch passes every boundary twice as often as with one chunk. If boundaries are slow, this costs
+// more than the V gains. So the search also tries adjacent chunks: it starts from orders of one chunk a stage and cuts
+// each operation in two. This takes no more time and no more memory, so the result is never slower than 1f1b,
+// eager-1f1b or gpipe within the same memory. With few micro-batches a loop, as in grouped-interleaved, may warm up
+// faster. Both placements get a short search first, and a full one if that comes near the V. Finally the search tries
+// the orders of all other names that stay within the limit, so that none of them is faster in that memory (named.h).
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/recompute.h"
 #include "schedule/ir/timing.h"
@@ -18,10 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_EFFORT 0.1  // share of the search that shows whether a placement is worth all of it
-#define NEAR         1.05 // times the best end so far, for which it is
+#define FIRST_EFFORT 0.1  // share of the search that is tried first on a placement
+#define NEAR         1.05 // a full one follows if the end is below this multiple of the best end so far
 
-// Tries an order of one chunk a stage, cut. Every one is looked at, however little search was asked for.
+// Cuts an order of one chunk a stage and tries it, even if the budget is too small for it.
 static bl_status_t try_cut(const bl_schedule_request_t *request, bl__generator_t *generate, bl__portfolio_t *portfolio,
                            bl_schedule_t *base) {
   bl_schedule_t *whole;
@@ -52,7 +52,7 @@ static bl_status_t try_cut_orders(const bl_schedule_request_t *request, const bl
   return status == BL_OK ? bl__portfolio_refine(portfolio, base) : status;
 }
 
-// Fills `schedule`, whose chunks lie side by side.
+// Fills `schedule`, whose chunks are adjacent.
 static bl_status_t search_side_by_side(const bl_schedule_request_t *request, const uint32_t *limits,
                                        bl_schedule_t *schedule) {
   bl__portfolio_t portfolio = {0};
@@ -75,8 +75,8 @@ static bl_status_t search_side_by_side(const bl_schedule_request_t *request, con
   return status;
 }
 
-// Fills `schedule`, whose chunks lie in a loop, with groups as large as memory allows. BL_NOT_FOUND: not even the
-// smallest fit.
+// Fills `schedule`, whose chunks are looped, with groups as large as memory allows. BL_NOT_FOUND: not even the smallest
+// groups fit.
 static bl_status_t search_loop(const bl_schedule_request_t *request, const uint32_t *limits, bl_schedule_t *schedule) {
   uint32_t p = request->stages, room = UINT32_MAX;
   bl_schedule_request_t wanted = *request;
@@ -100,7 +100,8 @@ static bl_status_t search_loop(const bl_schedule_request_t *request, const uint3
   return status == BL_INVALID ? BL_NOT_FOUND : status;
 }
 
-// No order of this placement ends earlier within the limits, or none where they are NULL. `side` is scratch.
+// Sets *bound so that no order of the placement of `side` ends before it within `limits`; NULL: without limits. `side`
+// is scratch and empty afterwards.
 static bl_status_t bound_of(const bl_schedule_request_t *request, const uint32_t *limits, bl_schedule_t *side,
                             double *bound) {
   static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_I, BL_VERB_W};
@@ -156,8 +157,8 @@ static void swap(bl_schedule_t *a, bl_schedule_t *b) {
   *b = kept;
 }
 
-// Puts an order of another placement into `best` where it ends before *t_end, the end of the one that is there.
-// *searched: the whole search was done.
+// Puts an order of another placement into `best` if it ends before *t_end, the end of `best`. Sets *searched if the
+// full search was done.
 static bl_status_t try_placement(const bl_schedule_request_t *request, const uint32_t *limits, bl_placement_t placement,
                                  bl_schedule_t *best, double *t_end, bool *searched) {
   const double efforts[] = {FIRST_EFFORT * request->effort, request->effort};
@@ -223,7 +224,7 @@ static bl_status_t end_of(const bl_schedule_t *schedule, const bl_costs_t *costs
   return status;
 }
 
-// Does `whole`, of one chunk a stage, stay within the memory of the request?
+// Sets *within: `whole`, of one chunk a stage, stays within the memory of the request.
 static bl_status_t stays_within(const bl_schedule_request_t *request, const bl_schedule_t *whole, bool *within) {
   const double memory = request->memory > 0 ? request->memory : request->stages;
   uint32_t *limits = malloc(2 * (size_t)whole->stages * sizeof *limits);
@@ -239,8 +240,9 @@ static bl_status_t stays_within(const bl_schedule_request_t *request, const bl_s
   return status;
 }
 
-// Does `whole` end before `made`, both with their R's? Searches see an R start no earlier than what the gradient after
-// it comes from, which is late where R takes longer than a backward.
+// Sets *faster: `whole` ends before `made`, both with their R's. Times them with timing.h, because a search lets R
+// start no earlier than the operation that produces the gradient for its backward (in_order.c, ready_at). That is too
+// late if R takes longer than that operation.
 static bl_status_t is_faster(const bl_schedule_request_t *request, const bl_schedule_t *whole,
                              const bl_schedule_t *made, bool *faster) {
   const bl_costs_t unit = BL_COSTS_UNIT, *costs = request->costs != NULL ? request->costs : &unit;

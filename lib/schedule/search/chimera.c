@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chimera (Li and Hoefler, SC 2021): two pipes in opposite directions on the same stages, each with a copy of the
-// model. A unit sends p/2 micro-batches through each of them by 1F1B; in slots of one operation the two never want a
-// stage at the same time. Units follow each other; the order is then improved with real costs, within its memory.
+// model. A unit sends p/2 micro-batches through each pipe by 1F1B. In time slots of one operation the two pipes never
+// need a stage at the same time. Units follow each other. The order is then improved with real costs, within its
+// memory.
 #include "base/minmax.h"
 #include "schedule/search/search.h"
 #include "schedule/search/searched.h"
 
 #include <stdlib.h>
 
-// Slot of the operation of a unit's micro-batch `i` at depth `d` of its pipe of p stages.
+// Return the time slot of a unit's micro-batch `i` at depth `d` of its pipe of p stages.
 static uint32_t forward_slot(uint32_t p, uint32_t d, uint32_t i) {
   return i < p - d ? d + i : d + 2 * i;
 }
@@ -17,7 +18,7 @@ static uint32_t backward_slot(uint32_t p, uint32_t d, uint32_t i) {
   return 2 * i + 2 * p - 1 - d;
 }
 
-// Micro-batches of one direction in one unit.
+// The micro-batches of one direction in one unit.
 typedef struct share {
   uint32_t first, count;
 } share_t;
@@ -37,7 +38,7 @@ static int by_slot(const void *a, const void *b) {
   return x->pipe != y->pipe ? (x->pipe < y->pipe ? -1 : 1) : 0;
 }
 
-// `cells` is scratch for [2 p].
+// Appends one unit to all lists. `cells` [2 p] is scratch.
 static bl_status_t fill_unit(bl_schedule_t *base, const share_t shares[2], cell_t *cells) {
   uint32_t p = base->stages;
   bl_status_t status = BL_OK;
@@ -62,7 +63,7 @@ static bl_status_t fill_unit(bl_schedule_t *base, const share_t shares[2], cell_
 }
 
 static bl_status_t fill_base(bl_schedule_t *base) {
-  uint32_t m = base->micro_batches, unit = base->stages / 2, down = (m + 1) / 2; // the others go up
+  uint32_t m = base->micro_batches, unit = base->stages / 2, down = (m + 1) / 2; // of pipe 0; the rest are of pipe 1
   cell_t *cells = malloc(2 * (size_t)base->stages * sizeof *cells);
   bl_status_t status = cells != NULL ? BL_OK : BL_EXHAUSTED;
   for (uint32_t first = 0; first < down && status == BL_OK; first += unit) {

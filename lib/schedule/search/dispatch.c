@@ -11,7 +11,7 @@
 
 #define NONE UINT32_MAX
 
-// What an operation that has not run yet does to memory, one byte for each place of a base list; 0 when it has run.
+// Effect of an operation on memory, one byte for each position of a base list; 0: it has run.
 enum { PENDING = 1, TAKES = 2, FILLS = 4, FREES = 8 };
 
 typedef enum overtakes { UNKNOWN, MAY, MAY_NOT } overtakes_t;
@@ -19,28 +19,28 @@ typedef enum overtakes { UNKNOWN, MAY, MAY_NOT } overtakes_t;
 // One operation of a queue.
 typedef struct entry {
   uint32_t place;           // index into the base list
-  uint32_t needs, own, end; // indices of ends: what must have ended before, elsewhere and of its block, and its own
+  uint32_t needs, own, end; // indices of ends (passes.h): what it needs elsewhere, what of its block, and its own end
 } entry_t;
 
 // The operations of one verb on one chunk, in base order.
 typedef struct queue {
   const bl__pass_t *pass;
-  const entry_t *at, *end; // the next one, and behind the last
-  uint32_t first, count;   // in all entries
-  uint32_t feeds[2];       // queues whose operations need those of this one, or NONE
+  const entry_t *at, *end; // the next entry, and the end of the queue
+  uint32_t first, count;   // its range in all entries
+  uint32_t feeds[2];       // queues whose operations need those of this queue, or NONE
   uint32_t stage;
   bl_verb_t verb;
-  overtakes_t overtakes; // whether the next one may, until an operation of the stage starts
-  double ready;          // when what the next one needs has ended; infinite while that is not known
+  overtakes_t overtakes; // whether the next operation may overtake; valid until an operation of the stage starts
+  double ready;          // when everything that the next operation needs has ended; infinite while unknown
 } queue_t;
 
 typedef struct device {
   const bl_op_list_t *base;
-  uint8_t *left; // [base->count] effects of what has not run
-  uint32_t head; // first that has not
+  uint8_t *left; // [base->count] effects of the operations that have not run
+  uint32_t head; // position of the first that has not run
   uint32_t first_queue, queue_count;
-  uint32_t held, limit;
-  uint32_t filled, slots; // of those, from I on
+  uint32_t held, limit;   // blocks from F on
+  uint32_t filled, slots; // blocks that fill slots of recomputation: from I on, or from F on if their chunk keeps them
   double free_at;
   double work, work_left;
 } device_t;
@@ -56,11 +56,11 @@ struct bl__dispatcher {
   entry_t *entries;
   uint8_t *effects, *left; // [operations] of all devices
   double *ends;
-  bl__tournament_tree_t wake; // when a stage is looked at: when it is free, or when what it waits for arrives
+  bl__tournament_tree_t wake; // when to look at a stage: when it is free, or when its next operation may start
   double t_end;
 };
 
-// Whether the base order from the device's head up to `place` still fits when the operation there has run before it.
+// Returns whether the base order from the head up to `place` still fits if the operation at `place` runs first.
 static bool fits_before(const device_t *device, uint32_t place) {
   uint8_t effect = device->left[place];
   uint32_t held = device->held + ((effect & TAKES) != 0), filled = device->filled + ((effect & FILLS) != 0);
@@ -81,8 +81,8 @@ static bool fits_before(const device_t *device, uint32_t place) {
   return true;
 }
 
-// May the next operation of the queue overtake what stands before it? Only an F, and where slots are limited an I,
-// takes memory earlier by that.
+// Returns whether the next operation of the queue may overtake those before it. Only an F takes memory earlier by that,
+// and also a backward if slots are limited.
 static bool may_overtake(const bl__dispatcher_t *d, const device_t *device, queue_t *queue) {
   uint32_t place = queue->at->place;
   if (place == device->head) {
@@ -96,8 +96,8 @@ static bool may_overtake(const bl__dispatcher_t *d, const device_t *device, queu
   return queue->overtakes == MAY;
 }
 
-// Time by which the next operation of the queue may start before what it needs from another stage arrives: that of the
-// R before a backward.
+// Returns by how much the next operation of the queue may start before its input from another stage arrives: the time
+// of the R before a backward.
 static double lead_of(const bl__dispatcher_t *d, const bl_schedule_t *made, const queue_t *queue) {
   if (queue->pass->recompute == 0) {
     return 0;
@@ -120,7 +120,7 @@ static int rank_of(const bl__dispatcher_t *d, bl_verb_t verb) {
   return ranks[d->rule.preference][verb];
 }
 
-// The queue whose next operation starts at `now`; or NONE, and *wake is when the stage should be looked at again.
+// Returns the queue whose next operation starts at `now`, or NONE; then *wake is when to look at the stage next.
 static uint32_t choose(bl__dispatcher_t *d, const bl_schedule_t *made, const device_t *device, double now,
                        double *wake) {
   uint32_t best = NONE;
@@ -163,7 +163,8 @@ static void look_up(const bl__dispatcher_t *d, queue_t *queue) {
                      : bl_max_f64(d->ends[queue->at->needs] + queue->pass->latency, d->ends[queue->at->own]);
 }
 
-// The operation whose end is ends[end] has started at `now`: what waits for it on another stage is told when it may.
+// Updates the queues of other stages that wait for the operation whose end is ends[end] and which started at `now`:
+// sets when they are ready, and wakes their stages then.
 static void feed(bl__dispatcher_t *d, const bl_schedule_t *made, const queue_t *from, uint32_t end, double now) {
   for (int k = 0; k < 2 && from->feeds[k] != NONE; k++) {
     queue_t *queue = &d->queues[from->feeds[k]];
@@ -181,7 +182,7 @@ static void feed(bl__dispatcher_t *d, const bl_schedule_t *made, const queue_t *
   }
 }
 
-// Starts the next operation of a queue and returns when the stage comes to its end if it never waits again.
+// Starts the next operation of a queue. Returns when the stage ends if it never waits after that.
 static double start(bl__dispatcher_t *d, bl_schedule_t *made, uint32_t chosen, double now) {
   queue_t *from = &d->queues[chosen];
   device_t *device = &d->devices[from->stage];
@@ -213,7 +214,7 @@ static double start(bl__dispatcher_t *d, bl_schedule_t *made, uint32_t chosen, d
   return end + device->work_left;
 }
 
-// Makes room for all lists of the base, and empties them.
+// Empties the lists of `made` and reserves memory for those of the base.
 static bl_status_t clear(const bl_schedule_t *base, bl_schedule_t *made) {
   bl_status_t status = BL_OK;
   for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
@@ -277,7 +278,7 @@ static uint8_t effect_of(const bl__pass_t *pass, bl_verb_t verb) {
                    (bl_verb_ends_block(verb) ? FREES : 0));
 }
 
-// One queue for each pass that the base has: `queue_at` [passes] says which, or NONE.
+// Makes one queue for each pass that the base has. `queue_at` [passes] is set to its index, or NONE.
 static bl_status_t make_queues(bl__dispatcher_t *d, uint32_t *queue_at) {
   const bl_schedule_t *base = d->base;
   size_t passes = (size_t)base->virtual_stages * BL__PASS_VERBS;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/schedule: list scheduling with real costs under a memory limit.
+// Private to lib/schedule: list scheduling with real costs under a memory limit.
 //
-// Takes a base schedule that is known to run within the limits and lets every stage, whenever it is free, start the
-// operation that suits best among those whose dependencies have ended ("squeeze and reorder" of Qi et al., NeurIPS
-// 2024, with the costs given). It can neither deadlock nor exceed the limits: an operation may overtake others of its
-// stage only if the rest of the base order, from there on, still fits in memory, and what is left of the base orders
-// can always run. Operations of one verb and chunk keep their order, so W and B ascend in micro-batch.
+// Takes a base schedule that runs within the limits. Whenever a stage is free, it starts the operation that a rule
+// prefers among those whose dependencies have ended ("squeeze and reorder" of Qi et al., NeurIPS 2024, with the given
+// costs). The result neither deadlocks nor exceeds the limits: an operation may overtake others of its stage only if
+// the rest of the base order still fits in memory, and the rest of the base orders can always run. Operations of one
+// verb and chunk keep their order, so W and B ascend in micro-batch.
 #ifndef BALLAST_SCHEDULE_DISPATCH_H
 #define BALLAST_SCHEDULE_DISPATCH_H
 
@@ -20,19 +20,19 @@ typedef enum bl__preference {
   BL__PREFERENCES
 } bl__preference_t;
 
-// Full recomputation of what is searched, whose lists have no R yet (recompute.h).
+// Full recomputation of the order that is searched; its lists have no R yet (recompute.h).
 typedef struct bl__recompute_options {
-  bool on;         // a backward is an R and itself, unless its F stands directly before it. R needs no gradient
-  uint32_t slots;  // most blocks of a stage between I and the end of W at once: what R's fill; 0: no limit
-  uint32_t chunks; // of a stage, those that recompute; the others fill slots from F on. 0: all
+  bool on;         // an R precedes every backward, unless its F stands directly before it. R needs no gradient
+  uint32_t slots;  // maximum of blocks of a stage between I and the end of W, which R's fill; 0: no limit
+  uint32_t chunks; // the first so many of a stage recompute; the others fill slots from F on. 0: all recompute
 } bl__recompute_options_t;
 
-// The chunk of its stage that a virtual stage is, counted along the model.
+// Returns the index of a virtual stage among the chunks of its stage, counted along the model.
 static inline uint32_t bl__chunk_of(const bl_schedule_t *shape, uint32_t virtual_stage) {
   return shape->placement == BL_PLACEMENT_CONTIGUOUS ? virtual_stage % shape->chunks : virtual_stage / shape->stages;
 }
 
-// Does it keep its blocks where others are recomputed?
+// Returns whether the chunk keeps its blocks while other chunks recompute theirs.
 static inline bool bl__chunk_kept(const bl_schedule_t *shape, bl__recompute_options_t recompute,
                                   uint32_t virtual_stage) {
   return recompute.chunks > 0 && bl__chunk_of(shape, virtual_stage) >= recompute.chunks;
@@ -40,11 +40,11 @@ static inline bool bl__chunk_kept(const bl_schedule_t *shape, bl__recompute_opti
 
 typedef struct bl__dispatch_rule {
   bl__preference_t preference;
-  double patience; // how much of a W may delay an operation that is known to become ready: 0 wait for it, 1 never wait
+  double patience; // share of a W that may delay an operation known to become ready: 0 wait for it, 1 never wait
   uint32_t window; // operations of the base order that may be overtaken; at least 1
 } bl__dispatch_rule_t;
 
-// A base order ready to be dispatched by several rules, one after the other.
+// A base order that can be dispatched by several rules, one after the other.
 typedef struct bl__dispatcher bl__dispatcher_t;
 
 // `base`, `costs` and `limits` [stages], blocks, are borrowed until the dispatcher is destroyed. BL_EXHAUSTED.
@@ -52,15 +52,15 @@ BL_MUST_USE bl_status_t bl__dispatcher_create(const bl_schedule_t *base, const b
                                               const uint32_t *limits, bl__recompute_options_t recompute,
                                               bl__dispatcher_t **dispatcher);
 void bl__dispatcher_destroy(bl__dispatcher_t *dispatcher); // NULL is fine
-// Fills `made` (a schedule of the same shape), whose end is *t_end. BL_INTERNAL: the base order cannot run within the
-// limits. BL_NOT_FOUND: it would end after `latest`; `made` is unfinished. BL_EXHAUSTED.
+// Fills `made`, a schedule of the same shape, and sets *t_end to its end. BL_INTERNAL: the base order cannot run within
+// the limits. BL_NOT_FOUND: the result would end after `latest`; `made` is incomplete. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__dispatcher_run(bl__dispatcher_t *dispatcher, bl__dispatch_rule_t rule, double latest,
                                            bl_schedule_t *made, double *t_end);
-// When the lists end as they are, with the R's of `again`. BL_INTERNAL: they cannot run. BL_NOT_FOUND: they end after
-// `latest`. BL_EXHAUSTED.
+// Sets *t_end to the end of the lists in their order, with the R's of `recompute`. BL_INTERNAL: they cannot run.
+// BL_NOT_FOUND: they end after `latest`. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__dispatch_in_order(const bl_schedule_t *schedule, const bl_costs_t *costs,
                                               bl__recompute_options_t recompute, double latest, double *t_end);
-// The same, however late that is.
+// The same without a latest end.
 BL_MUST_USE bl_status_t bl__dispatch_end(const bl_schedule_t *schedule, const bl_costs_t *costs,
                                          bl__recompute_options_t recompute, double *t_end);
 

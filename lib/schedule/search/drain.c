@@ -19,12 +19,12 @@ uint32_t bl__filled_most(const bl_schedule_t *schedule, bl__recompute_options_t 
   return most;
 }
 
-// The list of a stage: places of the W's that are due, the earliest first out.
+// The list of a stage and the positions of the W's that are due.
 typedef struct drain {
   const bl_op_list_t *list;
-  uint32_t *weight_of; // [blocks] place of the W
-  uint8_t *done;       // [places]
-  uint32_t *due;       // places of W's whose I has run
+  uint32_t *weight_of; // [blocks] position of the W
+  uint8_t *done;       // [positions] 1: appended before its position
+  uint32_t *due;       // positions of W's whose I has run
   uint32_t due_count;
 } drain_t;
 

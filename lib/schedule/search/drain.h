@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/schedule: orders of a schedule that recomputes, whose blocks take slots from R, that is from
-// their I, to the end of their W.
+// Private to lib/schedule: orders of a schedule that recomputes. Its blocks take slots from their R, which in lists
+// without R is their I, to the end of their W.
 #ifndef BALLAST_SCHEDULE_DRAIN_H
 #define BALLAST_SCHEDULE_DRAIN_H
 
 #include "schedule/search/dispatch.h"
 
-// Most blocks of a stage between I, or F of a chunk that keeps its own, and the end of W at once, of lists without R.
+// Returns the maximum, over all stages, of blocks that fill slots at once, for lists without R. A block fills one from
+// its I, or from its F if its chunk keeps its blocks, to the end of its W.
 uint32_t bl__filled_most(const bl_schedule_t *schedule, bl__recompute_options_t recompute);
-// Fills `made`, of the same shape, with the order of `base` where no stage has more than `slots` (at least 1) such
-// blocks: a W runs before the I that would be one too many. BL_EXHAUSTED without memory.
+// Fills `made`, of the same shape, with the order of `base`, changed so that no stage has more than `slots` (at least
+// 1) blocks between I and the end of W: a W runs before the I that would exceed them. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl__drain(const bl_schedule_t *base, uint32_t slots, bl_schedule_t *made);
 
 #endif

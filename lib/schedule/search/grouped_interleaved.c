@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grouped interleaved 1F1B with split backward (PipeOffload, Wan et al., ICML 2025): the chunks of a stage follow each
-// other G micro-batches apart, in a timetable of cells of unit time that repeats every 3 v cells. G from ceil(p / 2) to
-// p trades memory, G (v - 1) + p blocks on stage 0 and one less on each after it, for bubble. The order is then improved
-// with real costs, within the memory of stage 0; for who balances it, within what every stage has in the timetable.
+// Grouped interleaved 1F1B with split backward (PipeOffload, Wan et al., ICML 2025). The chunks of a stage follow each
+// other G micro-batches apart, in a timetable of unit-time cells that repeats every 3 v cells. G from ceil(p / 2) to p
+// trades memory, G (v - 1) + p blocks on stage 0 and one less on each stage after it, for bubble. The order is then
+// improved with real costs, within the memory of stage 0. If it will be balanced (request->pooled), every stage stays
+// within its own memory in the timetable.
 #include "schedule/generate/timetable.h"
 #include "schedule/ir/validate.h"
 #include "schedule/search/search.h"
@@ -10,7 +11,8 @@
 
 #include <stdlib.h>
 
-// The passes of one group: its micro-batches follow each other 3 cells apart, F, I and W of each taking turns.
+// Fills the list of a stage from the passes of one group. Its micro-batches follow each other 3 cells apart, with F, I
+// and W in turn.
 static bl_status_t fill_stage(bl_schedule_t *base, uint32_t stage, uint32_t group, bl__timetable_entry_t *passes) {
   uint32_t p = base->stages, v = base->chunks, behind = p - 1 - stage, n = 0;
   uint32_t first_backward = 3 * group * (v - 1) + stage + 3 * behind + 1;

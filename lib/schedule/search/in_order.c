@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times an order as it is.
+// Timing of an order without changing it.
 #include "base/minmax.h"
 #include "schedule/search/dispatch.h"
 #include "schedule/search/passes.h"
@@ -10,16 +10,17 @@
 typedef struct walk {
   const bl_schedule_t *schedule;
   bl__pass_t *passes;
-  double *ends, *starts;   // starts: of backwards with an R before them, by the same index
+  double *ends, *starts;   // by index of end (passes.h); starts: only with recomputation, otherwise NULL
   double *now, *work_left; // [stages]
   uint32_t *next;          // [stages]
-  uint32_t *waits;         // [stages] index of the end that it stopped at, or BL__END_ZERO
-  uint32_t *stack;         // [stages] to look at
+  uint32_t *waits;         // [stages] index of the end that the stage waits for, or BL__END_ZERO
+  uint32_t *stack;         // [stages] stages to run
   uint32_t stack_count;
   double t_end;
 } walk_t;
 
-// When the operation may start, its R included, which starts no earlier than what the gradient after it comes from.
+// Returns when the operation may start, including its R. The R starts no earlier than the operation that produces the
+// gradient for the backward after it.
 static double ready_at(const walk_t *w, bl_op_t op, const bl__pass_t *pass, bl_op_t last, double *recompute) {
   uint32_t needed = bl__end_needed(w->schedule, pass, op);
   double ready = bl_max_f64(w->ends[needed] + pass->latency, w->ends[bl__end_own(w->schedule, op)]);
@@ -29,7 +30,7 @@ static double ready_at(const walk_t *w, bl_op_t op, const bl__pass_t *pass, bl_o
                                                   : ready - *recompute;
 }
 
-// Runs a stage until it waits. False when it would end after `latest`.
+// Runs a stage until it waits. False if it would end after `latest`.
 static bool run(walk_t *w, uint32_t stage, double latest) {
   const bl_op_list_t *list = &w->schedule->lists[stage];
   bl_op_t last = {.verb = BL_VERB_W};

@@ -52,9 +52,9 @@ static bl_status_t index_nodes(bl__incremental_timing_t *r, const bl_costs_t *co
   return BL_OK;
 }
 
-// Cuts the lists before what may start at `moment` or later, an R before what arrives then included; that of `stage` at
-// `place`. Puts the stages that have something to time on the stack, `stage` on its top, and returns how many nodes
-// that is.
+// Cuts the list of `stage` at `place`, and the other lists before the first operation that may start at `moment` or
+// later. An R may start before the input of its backward arrives, so the cut is earlier by the longest R. Puts the
+// stages with operations to time on the stack, `stage` on top. Returns the number of nodes to time.
 static uint32_t cut_lists(bl__incremental_timing_t *r, uint32_t stage, uint32_t place, double moment,
                           uint32_t *stack_count) {
   uint32_t left = 0;
@@ -83,14 +83,14 @@ static uint32_t cut_lists(bl__incremental_timing_t *r, uint32_t stage, uint32_t 
   return left;
 }
 
-// The end of a node: NULL while it is not timed.
+// Returns the end of a node, or NULL while it is not timed.
 static const double *end_of(const bl__incremental_timing_t *r, uint32_t n) {
   const bl__stage_walk_t *walk = &r->walks[r->nodes[n].stage];
   uint32_t place = r->nodes[n].place;
   return place < walk->cut ? &r->times[n].end : place < walk->next ? &r->trial[n].end : NULL;
 }
 
-// Times a stage until it waits and returns how many nodes that was; BL__NO_NODE when it ends after `latest`.
+// Times a stage until it waits. Returns the number of nodes timed, or BL__NO_NODE if the stage ends after `latest`.
 static uint32_t time_stage(bl__incremental_timing_t *r, uint32_t s, double latest, uint32_t *stack_count) {
   bl__stage_walk_t *walk = &r->walks[s];
   uint32_t count = (uint32_t)r->schedule->lists[s].count, first = walk->next;
@@ -154,8 +154,8 @@ static double latest_end(const bl__incremental_timing_t *r) {
   return t_end;
 }
 
-// Times the present order, which is as the accepted one but for `stage` from `place` on, where an operation started at
-// `moment`. Infinite when it cannot run or ends after `latest`.
+// Times the current order, which differs from the accepted one only in `stage` from `place` on, where an operation
+// started at `moment`. Returns its end, infinite if it cannot run or ends after `latest`.
 static double time_from(bl__incremental_timing_t *r, uint32_t stage, uint32_t place, double moment, double latest) {
   r->in_cone = false;
   uint32_t stack_count, left = cut_lists(r, stage, place, moment, &stack_count);
@@ -169,7 +169,7 @@ static double time_from(bl__incremental_timing_t *r, uint32_t stage, uint32_t pl
   return left == 0 ? latest_end(r) : INFINITY;
 }
 
-// Times the node anew. False: it has changed, and that is one change too many.
+// Retimes the node. False if it has changed and the cone is full.
 static bool look_at(bl__incremental_timing_t *r, uint32_t n, bool moved) {
   bl__cone_t *cone = &r->cone;
   const bl__retimed_node_t *node = &r->nodes[n];
@@ -214,8 +214,8 @@ static bool look_at(bl__incremental_timing_t *r, uint32_t n, bool moved) {
   return true;
 }
 
-// Times the present order, which is the accepted one but for the places of `stage` from `first` to before `end`, where
-// that changes the times of few nodes. False: of too many.
+// Times the current order, which differs from the accepted one only in the positions of `stage` from `first` to before
+// `end`. False if that changes the times of too many nodes, or the cone cannot be used.
 static bool time_cone(bl__incremental_timing_t *r, uint32_t stage, uint32_t first, uint32_t end) {
   bl__cone_t *cone = &r->cone;
   if (!cone->possible) {

@@ -9,26 +9,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The search. Times are in mean lengths of an operation, so that the unit of the costs does not matter.
-#define ROUNDS         4    // at most, from the best order on, each with a heat of its own that falls to nothing
-#define EVENNESS       0.02 // weight of the stages' mean end beside the last one's
-#define FARTHEST       8    // places by which an operation moves at once
+// Heats are multiples of the mean cost of an operation, so that the unit of the costs does not matter.
+#define ROUNDS         4    // maximum; each starts from the best order with its own heat, which falls to 0
+#define EVENNESS       0.02 // weight of the stages' mean end, added to the last end
+#define FARTHEST       8    // maximum of positions by which an operation moves at once
 #define AIMED          8    // of ten moves, those on the critical path
-#define FRUITLESS_MAX  1000 // moves in a row that change nothing and count as one order
-#define FRUITLESS_NODE 1000 // moves in a row, per operation, that come to nothing where none is possible
+#define FRUITLESS_MAX  1000 // moves in a row without effect that count as one timed order
+#define FRUITLESS_NODE 1000 // moves in a row without effect, per operation, after which no move is possible
 
 typedef struct local_search {
   bl__incremental_timing_t order;
   const uint32_t *limits;
-  uint32_t slots;  // from I on; 0: no limit
-  bool *fitted;    // [stages] within their limits
+  uint32_t slots;  // limit of blocks that fill slots (dispatch.h); 0: no limit
+  bool *fitted;    // [stages] the accepted order is within the stage's limits
   uint32_t *swaps; // nodes: the first of two neighbours on the critical path
   uint32_t swap_count;
   uint32_t *best;  // all lists of the best order
   uint64_t random; // counter of the random stream
 } local_search_t;
 
-// When the node may start for what it needs, its R included.
+// Returns when the input of the node from another virtual stage lets it start, including its R.
 static double ready_of(const local_search_t *p, const bl__retimed_node_t *node) {
   if (node->needs == BL__NO_NODE) {
     return 0;
@@ -37,18 +37,19 @@ static double ready_of(const local_search_t *p, const bl__retimed_node_t *node) 
   return p->order.times[node->needs].end + node->latency - (fresh ? 0 : node->recompute);
 }
 
-// May the neighbours `a`, `b` of one list change places?
+// Returns whether the neighbours `a`, `b` of one list may change places.
 static bool may_swap(const local_search_t *p, const bl__retimed_node_t *a, const bl__retimed_node_t *b) {
   bl_op_t x = a->op, y = b->op;
   if (b->needs != BL__NO_NODE && &p->order.nodes[b->needs] == a) {
     return false;
   }
-  // One chunk keeps each verb in order of micro-batches, and a block its F, backward, W.
+  // Each verb of a chunk stays in order of micro-batches, and F, backward and W of a block stay in this order.
   return x.virtual_stage != y.virtual_stage ||
          (x.verb != y.verb && (x.micro_batch != y.micro_batch || x.slice != y.slice));
 }
 
-// Walks back from the end and collects the neighbours whose exchange might let the second of them start earlier.
+// Walks the critical path back from the end and collects the neighbours whose exchange might let the second start
+// earlier.
 static void collect_swaps(local_search_t *p, double t_end) {
   uint32_t at = BL__NO_NODE;
   p->swap_count = 0;
@@ -70,7 +71,7 @@ static void collect_swaps(local_search_t *p, double t_end) {
       if (ready < start && may_swap(p, &p->order.nodes[before], node)) {
         p->swaps[p->swap_count++] = before;
       }
-      // Both bind: go on along either.
+      // Both are critical: continue along one at random.
       at = ready == start && node->needs != BL__NO_NODE && (bl_random_bits(1, p->random++) & 1) ? node->needs : before;
     } else {
       at = node->needs;
@@ -78,7 +79,8 @@ static void collect_swaps(local_search_t *p, double t_end) {
   }
 }
 
-// Does a stage stay within its limit from place `first` to before `end`, before which nothing has changed?
+// Returns whether a stage stays within its limits from position `first` to before `end`. `held` and `filled`: its
+// blocks at `first`.
 static bool fits(const local_search_t *p, uint32_t stage, uint32_t first, uint32_t end, uint32_t held,
                  uint32_t filled) {
   const uint32_t slots = p->slots > 0 ? p->slots : UINT32_MAX;
@@ -96,7 +98,7 @@ static bool fits(const local_search_t *p, uint32_t stage, uint32_t first, uint32
   return true;
 }
 
-// Notes what the stage holds from place `first` to before `end`.
+// Sets `held` and `filled` of the nodes from position `first` to before `end`.
 static void note_held(local_search_t *p, uint32_t stage, uint32_t first, uint32_t end, uint32_t held, uint32_t filled) {
   for (uint32_t i = first; i < end; i++) {
     bl__retimed_node_t *node = &p->order.nodes[p->order.lists[stage][i]];
@@ -110,7 +112,7 @@ static void note_held(local_search_t *p, uint32_t stage, uint32_t first, uint32_
   }
 }
 
-// Moves a node by up to `places` and returns by how many it went: it stops where it may not pass a neighbour.
+// Moves a node by up to `places` positions, until it may not pass a neighbour. Returns by how many.
 static uint32_t shift(local_search_t *p, uint32_t n, bool later, uint32_t places) {
   const bl__retimed_node_t *node = &p->order.nodes[n];
   const uint32_t *list = p->order.lists[node->stage];
@@ -128,7 +130,8 @@ static uint32_t shift(local_search_t *p, uint32_t n, bool later, uint32_t places
   return done;
 }
 
-// What is to become small. Of orders that end at the same time the one whose stages end earlier is nearer to a better.
+// Returns the objective, which the search minimizes. Of orders with the same end, the one whose stages end earlier is
+// nearer to a better order.
 static double score_of(const local_search_t *p, double t_end) {
   double sum = 0;
   for (uint32_t s = 0; s < p->order.schedule->stages; s++) {
@@ -137,8 +140,8 @@ static double score_of(const local_search_t *p, double t_end) {
   return t_end + EVENNESS * sum / p->order.schedule->stages;
 }
 
-// How much worse, in heats, an order may be and still be accepted: about -ln of a uniform number, but by exact
-// arithmetic, so that every machine finds the same order.
+// Returns how much worse, in heats, an accepted order may be: about -ln of a uniform number, but in exact arithmetic,
+// so that every machine finds the same order.
 static double patience(local_search_t *p) {
   uint64_t bits = bl_random_bits(4, p->random++);
   double halvings = 0;
@@ -153,7 +156,7 @@ typedef struct move {
   bool later;
 } move_t;
 
-// Mostly one of two neighbours on the critical path that might change places; now and then any node.
+// Draws a move: usually of one of two neighbours on the critical path that might change places, sometimes of any node.
 static move_t draw_move(local_search_t *p) {
   move_t move = {.places = 1};
   bool aimed = p->swap_count > 0 && bl_random_below(2, p->random++, 10) < AIMED;
@@ -182,17 +185,16 @@ static void restore(local_search_t *p, const uint32_t *order) {
   }
 }
 
-// A move that was made: the places of `stage` that it changed, and what stood first there and what it held.
+// A move that was made.
 typedef struct window {
-  uint32_t stage, first, end;
-  uint32_t was_first, held, filled;
+  uint32_t stage, first, end;       // the positions that it changed: from `first` to before `end`
+  uint32_t was_first, held, filled; // the node that stood first there before, and the blocks before it
 } window_t;
 
 static window_t window_of(const local_search_t *p, move_t move, uint32_t moved) {
   const bl__retimed_node_t *node = &p->order.nodes[move.node];
   uint32_t first = move.later ? node->place - moved : node->place;
-  uint32_t was_first =
-      move.later ? move.node : p->order.lists[node->stage][first + 1]; // it stood there before the move
+  uint32_t was_first = move.later ? move.node : p->order.lists[node->stage][first + 1]; // stood there before the move
   const bl__retimed_node_t *was = &p->order.nodes[was_first];
   return (window_t){node->stage, first, first + moved + 1, was_first, was->held, was->filled};
 }
@@ -214,9 +216,9 @@ static void accept_move(local_search_t *p, const window_t *window) {
   note_held(p, window->stage, window->first, window->end, window->held, window->filled);
 }
 
-// Simulated annealing from the present order, which ends at `now`.
+// Runs simulated annealing from the current order, which ends at `now`.
 static void anneal(local_search_t *p, size_t evaluations, double heat, double goal, double now, double *t_end) {
-  double score = score_of(p, now), least = 0; // least: what evenness adds to the score of any order
+  double score = score_of(p, now), least = 0; // least: minimum that EVENNESS adds to any score
   uint32_t fruitless = 0;
   for (uint32_t s = 0; s < p->order.schedule->stages; s++) {
     least += EVENNESS * p->order.walks[s].work / p->order.schedule->stages;
@@ -228,7 +230,7 @@ static void anneal(local_search_t *p, size_t evaluations, double heat, double go
     fruitless = moved == 0 ? fruitless + 1 : 0;
     if (moved == 0) {
       if (fruitless / FRUITLESS_NODE >= p->order.count) {
-        return; // no order but this one, as with a single micro-batch
+        return; // there is no other order, as with a single micro-batch
       }
       left -= fruitless % FRUITLESS_MAX == 0;
       continue;
@@ -253,9 +255,9 @@ static void anneal(local_search_t *p, size_t evaluations, double heat, double go
   }
 }
 
-// Of 175 orders of 6 names that were improved further (p = 4 and 8, m = p to 4 p, unit and uneven costs) the heats 2
-// and 1 brought one and 2 on, 0.5 and 0.2 brought 13 and 14; of the 84 that four had come to, 0.2 brought one on and
-// nothing else any.
+// Measured on 175 orders of 6 names that were improved further (p = 4 and 8, m = p to 4 p, unit and uneven costs): the
+// heats 2 and 1 improved one and 2 orders, 0.5 and 0.2 improved 13 and 14. Of the 84 orders whose end all four results
+// had reached, 0.2 improved one and no other heat any.
 static const struct {
   double heats[ROUNDS];
   uint32_t count;
@@ -270,7 +272,7 @@ static void search(local_search_t *p, bl__local_search_rounds_t rounds, size_t e
   for (uint32_t n = 0; n < p->order.count; n++) {
     mean += p->order.nodes[n].cost / p->order.count;
   }
-  memcpy(p->best, p->order.lists[0], p->order.count * sizeof *p->best); // the lists lie one behind the other
+  memcpy(p->best, p->order.lists[0], p->order.count * sizeof *p->best); // all lists are contiguous
   for (uint32_t round = 0; round < count && evaluations >= count && *t_end > goal; round++) {
     anneal(p, evaluations / count, plans[rounds].heats[round] * mean, goal, bl__incremental_timing_all(&p->order),
            t_end);

@@ -18,7 +18,7 @@ typedef struct name {
   bl_placement_t placement;
   uint32_t chunks;
   bool fused;
-  uint32_t (*memory)(uint32_t stages); // the limit that it has by itself; NULL: whatever it takes
+  uint32_t (*memory)(uint32_t stages); // its default limit; NULL: no limit
 } name_t;
 
 static uint32_t half(uint32_t p) {
@@ -55,20 +55,21 @@ static const name_t names[] = {
 typedef struct taking {
   const bl_schedule_request_t *request;
   const uint32_t *limits;
-  bool looped;       // grouped-interleaved was searched within them
+  bool looped;       // grouped-interleaved was searched within the limits
   uint32_t *scratch; // [stages]
   bl_schedule_t *best;
   double *t_end;
 } taking_t;
 
-// Room for the order of a name: where its chunks would lie.
+// Creates an empty schedule with the placement that the order of a name has in two chunks a stage.
 static bl_status_t create_like(const taking_t *t, const name_t *name, bl_schedule_t **made) {
   const bl_placement_t placement = name->chunks == 1 ? BL_PLACEMENT_CONTIGUOUS : name->placement;
   const bl_schedule_t *best = t->best;
   return bl_schedule_create(best->name, placement, best->stages, best->chunks, best->micro_batches, made, NULL);
 }
 
-// No order of a name ends before that, as the name has it. `shape` is scratch, and empty afterwards.
+// Sets *bound so that no order of a name ends before it within the limits, with the name's own kind of backward.
+// `shape` is scratch and empty afterwards.
 static bl_status_t bound_of(const taking_t *t, const name_t *name, bl_schedule_t *shape, double *bound) {
   static const bl_verb_t verbs[2][3] = {{BL_VERB_F, BL_VERB_I, BL_VERB_W}, {BL_VERB_F, BL_VERB_B}};
   const uint32_t count = name->fused ? 2 : 3;
@@ -91,7 +92,7 @@ static bl_status_t bound_of(const taking_t *t, const name_t *name, bl_schedule_t
   return status;
 }
 
-// Fills `made` with the order of a name. BL_INVALID, BL_NOT_FOUND: it has none for this request.
+// Fills `made` with the order of a name. BL_INVALID, BL_NOT_FOUND: there is none for this request.
 static bl_status_t make(const taking_t *t, const name_t *name, bl_schedule_t *made) {
   bl_schedule_request_t wanted = *t->request;
   bl_schedule_t *own;
@@ -161,8 +162,8 @@ static bool all_limits_are(const taking_t *t, uint32_t blocks) {
   return true;
 }
 
-// Blocks of the fullest stage in the timetable of grouped-interleaved, within which the name is searched; 0 where it
-// has none.
+// Sets *worst to the blocks of the fullest stage in the timetable of grouped-interleaved. The name is searched within
+// this limit. 0: there is no timetable.
 static bl_status_t peak_of_groups(const taking_t *t, uint32_t *worst) {
   const bl_schedule_t *best = t->best;
   bl_schedule_t *base;
@@ -183,7 +184,7 @@ static bl_status_t peak_of_groups(const taking_t *t, uint32_t *worst) {
   return status == BL_INVALID ? BL_OK : status;
 }
 
-// Has the search for `best` looked for the same already?
+// Sets *searched: the search for `best` already covered the same orders.
 static bl_status_t is_searched(const taking_t *t, const name_t *name, bool *searched) {
   uint32_t worst;
   *searched = name->generate == bl__generate_zb_v && all_limits_are(t, name->memory(t->best->stages) * t->best->chunks);
@@ -195,7 +196,8 @@ static bl_status_t is_searched(const taking_t *t, const name_t *name, bool *sear
   return status;
 }
 
-// Is it to be made? Of huge schedules one that may use more memory than there is would be made in vain.
+// Returns whether the order of a name is worth making. In a huge schedule, one whose memory may exceed the limits is
+// not.
 static bool is_wanted(const taking_t *t, const name_t *name) {
   bool fits = name->memory == NULL || 3 * bl_schedule_block_count(t->best) <= BL__PORTFOLIO_HUGE;
   for (uint32_t s = 0; s < t->best->stages && !fits; s++) {

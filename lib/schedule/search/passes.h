@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/schedule: what the operations of a pass (one verb on one virtual stage) cost, what they wait
-// for and what waits for them, looked up once for all micro-batches.
+// Private to lib/schedule: what the operations of a pass (one verb on one virtual stage) cost, what they wait for and
+// what waits for them, computed once for all micro-batches.
 //
 //   bl__pass_t *passes;
-//   status = bl__passes_create(schedule, costs, again, &passes);
+//   status = bl__passes_create(schedule, costs, recompute, &passes);
 //   const bl__pass_t *pass = bl__pass_of(passes, op);
 //   free(passes);
 #ifndef BALLAST_SCHEDULE_PASSES_H
@@ -16,10 +16,10 @@
 
 typedef struct bl__pass {
   double cost;
-  double latency;   // from the end of what it needs to its start
-  double recompute; // R before it, unless its F stands directly before; 0 for none
-  uint32_t needs;   // virtual stage of whose F (for an F) or backward it needs the end; or BL__PASS_NONE
-  uint32_t feeds;   // virtual stage whose F or backward needs its end; or BL__PASS_NONE
+  double latency;   // from the end of the operation that it needs to its start
+  double recompute; // cost of the R before it, unless its F stands directly before; 0: none
+  uint32_t needs;   // virtual stage whose F (for an F) or backward it needs, or BL__PASS_NONE
+  uint32_t feeds;   // virtual stage whose F or backward needs it, or BL__PASS_NONE
   bool fills;       // takes a slot
 } bl__pass_t;
 
@@ -31,10 +31,11 @@ static inline const bl__pass_t *bl__pass_of(const bl__pass_t *passes, bl_op_t op
   return &passes[(size_t)op.virtual_stage * BL__PASS_VERBS + op.verb];
 }
 
-// Ends of operations: of every block that of its F and that of its backward, behind those of no operation.
+// Indices into an array of ends: two entries without an operation, then for every block the ends of its F and of its
+// backward.
 enum {
-  BL__END_ZERO,  // of what needs nothing
-  BL__END_OTHER, // of W's, which nothing needs
+  BL__END_ZERO,  // needed by operations that need nothing: always 0
+  BL__END_OTHER, // of all W's, which nothing needs
   BL__ENDS_FIRST
 };
 
@@ -43,23 +44,24 @@ static inline uint32_t bl__end_index(const bl_schedule_t *schedule, bl_op_t op, 
   return (uint32_t)(BL__ENDS_FIRST + 2 * bl_schedule_block(schedule, op) + backward);
 }
 
-// That of the operation itself.
+// Returns the index of the end of the operation itself.
 static inline uint32_t bl__end_of(const bl_schedule_t *schedule, bl_op_t op) {
   return op.verb == BL_VERB_W ? BL__END_OTHER : bl__end_index(schedule, op, op.virtual_stage, op.verb != BL_VERB_F);
 }
 
-// That of what it needs from a neighbouring virtual stage.
+// Returns the index of the end that it needs from a neighbouring virtual stage.
 static inline uint32_t bl__end_needed(const bl_schedule_t *schedule, const bl__pass_t *pass, bl_op_t op) {
   return pass->needs == BL__PASS_NONE ? BL__END_ZERO : bl__end_index(schedule, op, pass->needs, op.verb != BL_VERB_F);
 }
 
-// That of what it needs of its own block.
+// Returns the index of the end that it needs of its own block.
 static inline uint32_t bl__end_own(const bl_schedule_t *schedule, bl_op_t op) {
   return op.verb == BL_VERB_F ? BL__END_ZERO : bl__end_index(schedule, op, op.virtual_stage, op.verb == BL_VERB_W);
 }
 
-// As many ends on the heap, none of which is known (infinite) but that of what needs nothing. NULL without memory.
+// Returns an array of ends on the heap, all unknown (infinite) except BL__END_ZERO. NULL without memory.
 double *bl__ends_create(const bl_schedule_t *schedule);
+// Sets all ends to unknown except BL__END_ZERO.
 void bl__ends_forget(const bl_schedule_t *schedule, double *ends);
 
 #endif

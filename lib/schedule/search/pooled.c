@@ -8,14 +8,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-// By what share of the limit the first stage is heavier (lighter, below 0) than that. Loops and few micro-batches on a
-// V lean to opposite sides.
+// Share of the limit by which the first stage exceeds it (below 0: stays below it). Loops, and few micro-batches on a
+// V, gain from opposite signs.
 static const double tilts[] = {0.125, 0.25, 0.5, 0.75, -0.125, -0.25, -0.5, -0.75};
 #define TILTS (sizeof tilts / sizeof tilts[0])
-// With a host: by what share of the limit all stages are heavier, the smallest first, as it moves the fewest blocks.
+// With a host: share of the limit by which all stages exceed it. The smallest is first because it moves the fewest
+// blocks.
 static const double lifts[] = {0.125, 0.25, 0.375, 0.5};
 #define LIFTS        (sizeof lifts / sizeof lifts[0])
-#define FIRST_EFFORT 0.1 // share of the search that shows which tilt is worth all of it
+#define FIRST_EFFORT 0.1 // share of the search for each tilt or lift, before a full one for the best
 
 typedef struct pool {
   bl__generator_t *generate;
@@ -27,7 +28,7 @@ typedef struct pool {
   double t_end;
 } pool_t;
 
-// False: at this limit the lift is none.
+// Sets the limits of a lift. False if it rounds to no block.
 static bool lift_limits(pool_t *pool, double lift) {
   const uint32_t more = (uint32_t)lround(lift * pool->cap);
   for (uint32_t s = 0; s < pool->request->stages; s++) {
@@ -36,7 +37,7 @@ static bool lift_limits(pool_t *pool, double lift) {
   return more > 0;
 }
 
-// False: at this limit the tilt is none.
+// Sets the limits of a tilt. False if it changes no stage's limit.
 static bool tilt_limits(pool_t *pool, double tilt) {
   const uint32_t p = pool->request->stages;
   bool tilted = false;
@@ -66,7 +67,7 @@ static bool loads_late(const bl_balance_result_t *result) {
   return late;
 }
 
-// Copies at a host hide beside operations while none takes longer than a forward.
+// Returns whether copies to a host hide behind operations: none takes longer than a forward. True without a host.
 static bool copies_hide(const pool_t *pool) {
   const bl_costs_t *costs = pool->request->costs;
   bool hide = true;
@@ -76,7 +77,8 @@ static bool copies_hide(const pool_t *pool) {
   return hide;
 }
 
-// In both modes, with all loads beside operations, as the time of an order knows of none.
+// Returns whether the order can be balanced in both modes without late loads, which the end of an order does not
+// include.
 static bool can_be_balanced(const pool_t *pool, const bl_schedule_t *schedule) {
   static const bl_balance_mode_t modes[] = {BL_BALANCE_OVERLAP, BL_BALANCE_FEWEST};
   bl_status_t status = BL_OK;
@@ -97,7 +99,8 @@ static bool can_be_balanced(const pool_t *pool, const bl_schedule_t *schedule) {
   return status == BL_OK;
 }
 
-// Keeps what ends earlier than the best so far and can be balanced. *t_end is infinite where nothing was found.
+// Searches with one tilt or lift. Keeps the order if it can be balanced and ends before the best so far. Sets *t_end to
+// its end, infinite if none that can be balanced was found.
 static bl_status_t try_limits(pool_t *pool, double share, bool lifts_all, double effort, double *t_end) {
   bl_schedule_request_t wanted = *pool->request;
   bl_schedule_t *made;
@@ -108,7 +111,7 @@ static bl_status_t try_limits(pool_t *pool, double share, bool lifts_all, double
   wanted.memory_of_stage = pool->memory;
   wanted.effort = effort * wanted.effort;
   bl_status_t status = bl__generate_with(pool->generate, pool->placement, &wanted, &made, NULL);
-  if (status != BL_OK) { // limits that one stage cannot do with: another tilt may
+  if (status != BL_OK) { // too low for one stage; another tilt may work
     return status == BL_INVALID || status == BL_NOT_FOUND ? BL_OK : status;
   }
   double end;

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LATE  1e-8  // share by which an end is later than another beyond doubt
-#define SAME  1e-9  // share by which ends are the same
-#define EXACT 1e-12 // share by which an end is above the bound that it has reached
+#define LATE  1e-8  // share beyond which an end is certainly later than another
+#define SAME  1e-9  // share within which ends are equal
+#define EXACT 1e-12 // share within which an end has reached its bound
 
 bl_status_t bl__portfolio_init(bl__portfolio_t *portfolio, const bl_schedule_t *shape, const bl_costs_t *costs,
                                const uint32_t *limits, uint32_t bases, double effort) {
@@ -55,7 +55,7 @@ static bool better(const bl__result_t *a, const bl__result_t *b) {
   return a->t_end < b->t_end - slack || (a->t_end <= b->t_end + slack && a->worst_peak < b->worst_peak);
 }
 
-// Puts the attempt in its place among the results; one that equals another in time and peak counts as the same.
+// Inserts the attempt into the results. One that equals a result in end and peak counts as the same.
 static void keep_if_better(bl__portfolio_t *portfolio, double t_end, uint32_t worst) {
   bl__result_t *results = portfolio->results, attempt = results[BL__PORTFOLIO_KEPT];
   attempt.t_end = t_end;
@@ -73,7 +73,7 @@ static void keep_if_better(bl__portfolio_t *portfolio, double t_end, uint32_t wo
   portfolio->found += portfolio->found < BL__PORTFOLIO_KEPT;
 }
 
-// The worst peak of a schedule, or UINT32_MAX when some stage exceeds its limit.
+// Sets *worst to the worst peak of a schedule, or to UINT32_MAX if a stage exceeds its limit.
 static bl_status_t measure(bl__portfolio_t *portfolio, const bl_schedule_t *schedule, uint32_t *worst) {
   bl_status_t status = bl_schedule_peak_slots(schedule, portfolio->peaks);
   *worst = 0;
@@ -87,7 +87,7 @@ static bl_status_t measure(bl__portfolio_t *portfolio, const bl_schedule_t *sche
   return status;
 }
 
-// The rules in the order in which they are tried, after the base order as it is: the most promising ones first.
+// Returns a rule. Rules are tried in order of `index`, the most promising first, after the unchanged base order.
 static bl__dispatch_rule_t rule_at(uint32_t index) {
   static const uint32_t windows[] = {UINT32_MAX, 2, 1, 4, 8};
   static const double patience[] = {1, 0, 0.5};
@@ -97,7 +97,7 @@ static bl__dispatch_rule_t rule_at(uint32_t index) {
 }
 #define RULES (4 * 3 * 5)
 
-// What ends later than that is not kept.
+// Returns the end after which an attempt is not kept.
 static double latest_kept(const bl__portfolio_t *portfolio) {
   bool full = portfolio->found == BL__PORTFOLIO_KEPT;
   return full ? portfolio->results[BL__PORTFOLIO_KEPT - 1].t_end * (1 + LATE) : INFINITY;
@@ -107,7 +107,7 @@ static void spend(bl__portfolio_t *portfolio, size_t count) {
   portfolio->budget -= portfolio->budget < count ? portfolio->budget : count;
 }
 
-// Keeps an attempt that came to `status` if it is good.
+// Keeps an attempt, whose status is `status`, if it is good.
 static bl_status_t keep(bl__portfolio_t *portfolio, bl_status_t status, double t_end) {
   uint32_t worst;
   if (status == BL_INTERNAL || status == BL_NOT_FOUND) {
@@ -122,7 +122,7 @@ static bl_status_t keep(bl__portfolio_t *portfolio, bl_status_t status, double t
   return status;
 }
 
-// Keeps `base` as it is, if it is good.
+// Keeps `base` unchanged if it is good.
 static bl_status_t attempt_as_it_is(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
   double t_end = INFINITY;
   spend(portfolio, bl_schedule_op_count(base));
@@ -134,7 +134,7 @@ static bl_status_t attempt_as_it_is(bl__portfolio_t *portfolio, const bl_schedul
   return keep(portfolio, status, t_end);
 }
 
-// Dispatches the base by one rule and keeps the result if it is good. A follower sees all results.
+// Dispatches the base by one rule and keeps the result if it is good. A follower tries every result.
 static bl_status_t attempt(bl__portfolio_t *portfolio, bl__dispatcher_t *dispatcher, size_t count,
                            bl__dispatch_rule_t rule) {
   bl_schedule_t *made = portfolio->results[BL__PORTFOLIO_KEPT].schedule;
@@ -151,8 +151,8 @@ bool bl__portfolio_wants(const bl__portfolio_t *portfolio, size_t count) {
   return portfolio->found == 0 || portfolio->budget >= count;
 }
 
-// The base itself, or one like it within the limit of slots; NULL where there is none, since blocks that are kept from
-// F on leave no room to run W's earlier.
+// Replaces *base by an order like it if it exceeds the limit of slots. Sets it to NULL instead if some chunks keep
+// their blocks, because those leave no slots for running W's earlier.
 static bl_status_t within_slots(bl__portfolio_t *portfolio, const bl_schedule_t **base) {
   bl_status_t status = BL_OK;
   if (portfolio->recompute.slots == 0 || bl__filled_most(*base, portfolio->recompute) <= portfolio->recompute.slots) {
@@ -186,7 +186,7 @@ static uint64_t digest_of(const bl_schedule_t *schedule) {
   return digest;
 }
 
-// What is known of the base, nothing at first. NULL without memory.
+// Returns the entry of the base, a new one at its first try. NULL without memory.
 static bl__tried_t *tried_of(bl__portfolio_t *portfolio, const bl_schedule_t *base) {
   uint64_t digest = digest_of(base);
   for (size_t i = 0; i < portfolio->tried_count; i++) {
@@ -223,7 +223,7 @@ bl_status_t bl__portfolio_try(bl__portfolio_t *portfolio, const bl_schedule_t *b
     return status;
   }
   size_t count = bl_schedule_op_count(base);
-  // Every base gets its share of what is left, and the first rule in any case while there is a budget at all.
+  // Every base gets its share of the remaining budget. Until a result is found, the budget limits no rule.
   size_t share = portfolio->budget / (portfolio->bases > 0 ? portfolio->bases : 1);
   portfolio->bases -= portfolio->bases > 0;
   status = attempt_as_it_is(portfolio, base);
@@ -279,7 +279,7 @@ static bl_status_t improve(bl__portfolio_t *portfolio, bl__result_t *result, bl_
   return status;
 }
 
-// Orders that the local search of a portfolio times at most.
+// Returns the maximum of orders that the local search of a portfolio times.
 static size_t orders_of(const bl__portfolio_t *portfolio, size_t count) {
   const size_t most = portfolio->recompute.on && count * BL__PORTFOLIO_ORDERS_EACH < BL__PORTFOLIO_ORDERS
                           ? count * BL__PORTFOLIO_ORDERS_EACH
@@ -290,7 +290,7 @@ static size_t orders_of(const bl__portfolio_t *portfolio, size_t count) {
   return (size_t)((double)(orders < most ? orders : most) * portfolio->effort);
 }
 
-// Polishes the best one, to which `alike` of those that were tried have come, further.
+// Polishes the best result further. `alike`: how many of the polished results have the same end.
 static bl_status_t search_further(bl__portfolio_t *portfolio, bl__result_t *best, uint32_t alike, size_t orders,
                                   double bound) {
   if (!portfolio->recompute.on) {
@@ -300,8 +300,8 @@ static bl_status_t search_further(bl__portfolio_t *portfolio, bl__result_t *best
                                                : improve(portfolio, best, BL__LOCAL_SEARCH_FURTHER, orders / 4, bound);
 }
 
-// Orders that recompute have more operations than their lists, and are searched with R and without: they get less of
-// the search where that has brought nothing.
+// Orders that recompute have more operations than their lists, and are searched with R and without. So they get less
+// search if it has improved nothing.
 bl_status_t bl__portfolio_search_locally(bl__portfolio_t *portfolio) {
   if (portfolio->found == 0) {
     return BL_NOT_FOUND;
@@ -311,9 +311,9 @@ bl_status_t bl__portfolio_search_locally(bl__portfolio_t *portfolio) {
   bl_status_t status =
       bl__bound_within(best->schedule, portfolio->costs, portfolio->limits, portfolio->recompute, &bound);
   const size_t orders = orders_of(portfolio, bl_schedule_op_count(best->schedule));
-  const bool brief = portfolio->recompute.on && portfolio->follower == NULL; // with other costs all of them are bases
+  const bool brief = portfolio->recompute.on && portfolio->follower == NULL; // with other costs all results are bases
   const double enough = brief ? bound * (1 + EXACT) : 0;
-  // Half of the search for the first few, the other half or less for the one that came farthest.
+  // Half of the search is for the first few results, the other half or less for the best of them.
   const uint32_t tried =
       portfolio->found < BL__PORTFOLIO_LOCAL_SEARCHED ? portfolio->found : BL__PORTFOLIO_LOCAL_SEARCHED;
   for (uint32_t r = 0; r < tried && best->t_end > enough && status == BL_OK; r++) {

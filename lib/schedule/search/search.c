@@ -7,8 +7,9 @@
 
 #include <stdlib.h>
 
-// Other costs to search with first. Unit cells, which timetables are made for; where the real ones are those, slightly
-// uneven ones: with equal costs most changes of an order change nothing, so a search does not see where to go.
+// Returns the other costs to search with: unit costs, for which timetables are made. If the real costs are all equal
+// and without latency, returns slightly uneven ones: with equal costs most changes of an order do not change its end,
+// so the search has no direction.
 static bl_costs_t other_costs(const bl_costs_t *costs, uint32_t virtual_stages) {
   static const bl_costs_t uneven = {.every = {10, 11, 9, 10}, .boundary = 1};
   bool equal = costs->boundary == 0;
@@ -19,18 +20,19 @@ static bl_costs_t other_costs(const bl_costs_t *costs, uint32_t virtual_stages) 
   return equal ? uneven : BL_COSTS_UNIT;
 }
 
-// Both portfolios of a search.
+// A search with its two portfolios.
 typedef struct search {
-  bool apart; // with the bases apart
+  bool apart; // searches the bases of try_apart
   const bl__bases_t *bases;
   const bl_schedule_request_t *request;
   bl__portfolio_t real, other;
   bl_schedule_t *scratch;
 } search_t;
 
-// The base orders, and where chunks that keep their blocks leave none that fits into the slots, groups of as many
-// micro-batches as do.
-#define GROUPS_MAX 8 // sizes that are tried
+#define GROUPS_MAX 8 // group sizes that are tried
+
+// Tries the base orders. If some chunks keep their blocks and no base fits into the slots, tries groups of as many
+// micro-batches as fit.
 
 static bl_status_t try_bases(search_t *search, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
   bl_schedule_t *scratch = search->scratch;
@@ -47,7 +49,7 @@ static bl_status_t try_bases(search_t *search, const bl_costs_t *costs, bl__port
   bool none = recompute.chunks > 0 && portfolio->found == 0;
   portfolio->bases = group < GROUPS_MAX ? group : GROUPS_MAX;
   for (uint32_t k = 0; none && k < GROUPS_MAX && group > 0 && status == BL_OK; k++, group--) {
-    // One at a time always fits.
+    // Groups of one micro-batch always fit.
     status = bl__groups_fill(scratch, k + 1 < GROUPS_MAX ? group : 1);
     if (status == BL_OK) {
       status = bl__portfolio_try(portfolio, scratch);
@@ -75,12 +77,12 @@ static bl_status_t search_with_other_costs(search_t *search, const bl_costs_t *c
   return status == BL_OK ? bl__portfolio_refine(&search->real, search->scratch) : status;
 }
 
-// What a search takes for its costs.
+// The costs of a search in addition to the real ones; merged: with R in I, for making base orders.
 typedef struct priced {
   bl_costs_t other, merged, merged_other;
 } priced_t;
 
-// Too large to be searched twice.
+// Returns whether a schedule is too large to be searched twice.
 static bool is_huge(const bl_schedule_t *shape) {
   return 3 * bl_schedule_block_count(shape) > BL__PORTFOLIO_HUGE;
 }
@@ -116,9 +118,11 @@ static void clean_up(search_t *search) {
   bl_schedule_destroy(search->scratch);
 }
 
-// Both searches, to their ends. The one apart is worth that where it came near.
+// Maximal end of the separate search, as a multiple of the other end, for which its results are polished.
 #define NEAR      1.03
 #define NEAR_HUGE 1
+
+// Runs both searches and puts the better result into `schedule`.
 
 static bl_status_t run(search_t *search, search_t *apart, const priced_t *costs, const uint32_t *limits,
                        bl_schedule_t *schedule) {

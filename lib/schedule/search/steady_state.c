@@ -8,18 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PERIOD_MAX     4    // micro-batches after which an order repeats itself
+#define PERIOD_MAX     4    // maximum of micro-batches after which an order repeats itself
 #define SHORTER_EFFORT 1    // share of the search for the shorter schedule
-#define EFFORT_LEAST   0.05 // of a search for which a shorter schedule is worth making
-#define MOMENTS_MAX    24   // moments at which one is looked for
+#define EFFORT_LEAST   0.05 // minimum effort of a search for which a shorter schedule is worth making
+#define MOMENTS_MAX    24   // the step is divided into so many parts; a piece is looked for at each division
 
-// One order and when its operations start.
+// An order and the times of its operations.
 typedef struct timed {
   const bl_schedule_t *schedule;
   bl__timing_t timing;
 } timed_t;
 
-// The first operation of a stage that starts at `moment` or later.
+// Returns the first operation of a stage that starts at `moment` or later.
 static size_t first_from(const timed_t *timed, uint32_t stage, double moment) {
   size_t low = 0, high = timed->schedule->lists[stage].count;
   while (low < high) {
@@ -33,7 +33,8 @@ static size_t first_from(const timed_t *timed, uint32_t stage, double moment) {
   return low;
 }
 
-// Does the stage run every pass `period` times from `first` on, before it runs one once more? `counts` is scratch.
+// Returns whether the stage, from `first` on, runs every pass `period` times before it runs any pass once more.
+// `counts` is scratch, zero on entry and on return.
 static bool repeats(const bl_schedule_t *schedule, uint32_t stage, size_t first, uint32_t period, uint32_t *counts) {
   const bl_op_list_t *list = &schedule->lists[stage];
   size_t length = list->count / schedule->micro_batches * period;
@@ -50,8 +51,8 @@ static bool repeats(const bl_schedule_t *schedule, uint32_t stage, size_t first,
   return even;
 }
 
-// The piece of a stage's order that can be run again: the one that starts nearest to operation `near`. False if there
-// is none within its own length.
+// Finds the piece of a stage's order that can be repeated and starts nearest to operation `near`. False if none starts
+// within the length of a piece.
 static bool find_piece(const bl_schedule_t *schedule, uint32_t stage, size_t near, uint32_t period, uint32_t *counts,
                        size_t *first) {
   size_t length = schedule->lists[stage].count / schedule->micro_batches * period;
@@ -78,8 +79,8 @@ static bl_status_t emit(bl_schedule_t *base, uint32_t stage, const bl_op_t *ops,
   return status;
 }
 
-// Fills `base` with the order, of every stage a piece near `moment` run as often as it takes. *possible is false when
-// the stages do not repeat themselves there.
+// Fills `base` with the order, in which every stage repeats a piece near `moment` as often as needed. Sets *possible to
+// false if the stages do not repeat themselves there.
 static bl_status_t fill(const timed_t *timed, double moment, uint32_t period, uint32_t *counts, size_t *pieces,
                         bl_schedule_t *base, bool *possible) {
   const bl_schedule_t *schedule = timed->schedule;
@@ -146,9 +147,9 @@ static bl_status_t extend(bl__portfolio_t *portfolio, const bl_schedule_t *short
   return status;
 }
 
-// Micro-batches of the shorter schedule that is worth making before one of m on p stages; 0: none.
+// Returns the micro-batches of the shorter schedule to make first; 0: none.
 static uint32_t fewer_micro_batches(uint32_t stages, uint32_t micro_batches) {
-  // Just enough for a steady middle, and steps up to there: a short order is found more easily than a long one.
+  // The largest is just enough for a steady middle, the others lead up to it: short orders are easier to find.
   const uint32_t steps[] = {2 * stages, stages + (stages + 1) / 2, stages + (stages + 3) / 4};
   for (size_t k = 0; k < sizeof steps / sizeof steps[0] && stages > 1; k++) {
     if (micro_batches > steps[k]) {

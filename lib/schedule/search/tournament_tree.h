@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between the files of lib/schedule: one time per stage, and the stage whose time is the earliest, the first of several
-// with the same. Changing a time takes log(stages).
+// Private to lib/schedule: one time per stage, and the stage with the earliest time (of several, the first). Changing a
+// time takes log(stages).
 #ifndef BALLAST_SCHEDULE_TOURNAMENT_TREE_H
 #define BALLAST_SCHEDULE_TOURNAMENT_TREE_H
 
@@ -9,15 +9,15 @@
 #include <stdint.h>
 
 typedef struct bl__tournament_tree {
-  double *times;     // [leaves] infinite beyond the stages; to read
-  uint32_t *winners; // [leaves] of the subtree below, [1] of all
+  double *times;     // [leaves] infinite beyond the stages; read-only for callers
+  uint32_t *winners; // [leaves] stage with the earliest time of each subtree; [1]: of all
   uint32_t leaves;   // a power of two
 } bl__tournament_tree_t;
 
-// All times are infinite. BL_EXHAUSTED.
+// Sets all times to infinity. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__tournament_tree_init(bl__tournament_tree_t *tree, uint32_t stages);
 void bl__tournament_tree_cleanup(bl__tournament_tree_t *tree); // a zeroed one is fine
-// All times are `time`.
+// Sets all times to `time`.
 void bl__tournament_tree_fill(bl__tournament_tree_t *tree, uint32_t stages, double time);
 
 static inline void bl__tournament_tree_set(bl__tournament_tree_t *tree, uint32_t stage, double time) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// 1F1B-V (Qi et al., NeurIPS 2024, appendix): a V with fused backward that stays at two thirds of 1F1B's memory. The
-// timetable's cells are the paper's; the order is then improved with real costs, within its memory.
+// 1F1B-V (Qi et al., NeurIPS 2024, appendix): a V with fused backward that takes two thirds of 1F1B's memory. The cells
+// of the timetable are the paper's. The order is then improved with real costs, within its memory.
 #include "schedule/generate/squeeze.h"
 #include "schedule/generate/timetable.h"
 #include "schedule/search/search.h"
@@ -8,16 +8,17 @@
 
 #include <stdlib.h>
 
-#define PERIOD 6 // two F of one cell, two B of two
+#define PERIOD 6 // cells: two F of one cell, two B of two
 #define PASSES 4 // of a stage
 
-// Timetables that are tried: when the first backward starts after the last forward, and where in the rhythm below.
+// Timetables that are tried: STARTS start cells of the first backward, TURNS positions in the rhythm of
+// backward_clock_t.
 #define STARTS   6
 #define TURNS    3
 #define VARIANTS (STARTS * TURNS)
 
-// Backwards move on by two cells a stage, and by three more after every third, where the cells of the next period
-// would collide.
+// Start cells of backwards: two cells later per stage, and three more after every third one, because otherwise they
+// collide with the cells of the next period.
 typedef struct backward_clock {
   uint32_t now, turn;
 } backward_clock_t;
@@ -46,7 +47,7 @@ static bool collides(const bl__timetable_entry_t *passes) {
   return false;
 }
 
-// One timetable; the caller frees it. *possible is false when its passes collide.
+// Returns one timetable, which the caller frees. Sets *possible to false if its passes collide. NULL without memory.
 static bl__timetable_entry_t *make_passes(uint32_t p, backward_clock_t clock, bool *possible) {
   bl__timetable_entry_t *passes = calloc(PASSES * (size_t)p, sizeof *passes);
   for (uint32_t k = 0; passes != NULL && k < 2 * p; k++) { // k-th backward: down the second chunk, up the first
@@ -67,7 +68,7 @@ static bl__timetable_entry_t *make_passes(uint32_t p, backward_clock_t clock, bo
   return passes;
 }
 
-// Fills `base` with one timetable, and `squeezed`, if there is one, with the same squeezed.
+// Fills `base` with one timetable and `squeezed`, unless NULL, with the same timetable squeezed.
 static bl_status_t fill_base(bl_schedule_t *base, backward_clock_t clock, bl_schedule_t *squeezed, bool *possible) {
   uint32_t p = base->stages;
   bl__timetable_entry_t *passes = make_passes(p, clock, possible);
@@ -87,13 +88,13 @@ bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedul
   uint32_t p = request->stages, count = 0;
   bl_schedule_t *bases[1 + VARIANTS + 1] = {NULL};
   bl_status_t status = BL_OK;
-  // Large schedules have no time to be squeezed, and little to gain.
+  // Squeezing a large schedule takes too long and gains little.
   const bool squeezes = PASSES * (size_t)p * schedule->micro_batches <= BL__PORTFOLIO_HUGE;
   if (squeezes) {
     status = bl_schedule_create_like(schedule, &bases[count++], NULL);
   }
   for (uint32_t k = 0; k <= VARIANTS && status == BL_OK; k++) {
-    // The published one first: its memory is the limit for all.
+    // The published timetable is first: its memory is the limit for all.
     backward_clock_t published = {2 * p + (p % 3 == 0 ? 3 : 0), (3 - (p + 2) % 3) % 3};
     backward_clock_t other = {2 * p + (k - 1) / TURNS, (k - 1) % TURNS};
     bool possible = false;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// V-shaped schedules with split backward (Qi et al., ICLR 2024 and NeurIPS 2024): building blocks, repeated, then
+// V-shaped schedules with split backward (Qi et al., ICLR 2024 and NeurIPS 2024): building blocks are repeated, then
 // squeezed and reordered with real costs within a memory limit per stage.
 //   zb-v    limit p device-micro-batches       v-half  limit floor((p + 2) / 2)
 //   v-zb    limit p                            v-min   limit floor((p + 4) / 3)
-// Below the limit of v-min no block of the period searched fits; there groups of as many micro-batches as memory holds
-// follow each other, and are reordered likewise. One micro-batch at a time always works.
+// Below the limit of v-min no block of the searched period fits. Then groups of as many micro-batches as memory holds
+// follow each other and are reordered likewise. One micro-batch at a time always works.
 #include "schedule/generate/block_ramps.h"
 #include "schedule/generate/building_block.h"
 #include "schedule/generate/groups.h"
@@ -18,11 +18,11 @@
 
 #define STEP_MAX     5                // cells from stage to stage
 #define TURN_MAX     BL__BLOCK_PERIOD // cells of a turn
-#define BLOCKS_MAX   160              // building blocks that one search tries,
-#define BLOCKS_HEAD  8                // so many of them because they use all of the memory
-#define RAMPS_STAGES 9       // from which on blocks with ramps are tried: with fewer the search gets there, and farther
+#define BLOCKS_MAX   160              // building blocks that one search tries
+#define BLOCKS_HEAD  8                // of them, those that are tried because they use the most memory
+#define RAMPS_STAGES 9       // minimum of stages for blocks with ramps; with fewer the search finds better orders
 #define RAMPS_BUDGET 1500000 // operations of orders with ramps that one search times or dispatches
-#define TIMED_EFFORT 0.2     // share of a search for which blocks in real times are worth making
+#define TIMED_EFFORT 0.2     // minimum effort of a search for which blocks in real times are worth making
 
 typedef struct candidate {
   bl__block_shape_t shape;
@@ -31,8 +31,8 @@ typedef struct candidate {
 
 // What a search spends on blocks in real times.
 typedef struct timed {
-  uint64_t budget;             // to find them
-  uint32_t blocks, dispatches; // that are tried, and how often each
+  uint64_t budget;             // for finding them
+  uint32_t blocks, dispatches; // number of blocks that are tried, and dispatches of each
 } timed_t;
 
 typedef struct search {
@@ -41,11 +41,11 @@ typedef struct search {
   uint32_t *limits;
   bl__block_row_t *rows; // [stages]
   candidate_t *candidates;
-  size_t count, bent, capacity, operations; // the last `bent` of `count` candidates are tried with ramps alone
-  bool thorough;                            // the largest schedules may take a second more
+  size_t count, bent, capacity, operations; // the last `bent` of `count` candidates are tried only with ramps
+  bool thorough;                            // finds blocks in real times with a larger budget
 } search_t;
 
-// The published blocks: down and up cells from stage to stage. With them all turns are tried.
+// Adds the block unless its passes collide or a stage would exceed its limit.
 static bl_status_t add_candidate(search_t *search, const bl__block_shape_t *shape) {
   uint32_t p = search->request->stages, peak = 0;
   if (!bl__block_rows(shape, p, search->rows)) {
@@ -71,7 +71,8 @@ static bl_status_t add_candidate(search_t *search, const bl__block_shape_t *shap
   return BL_OK;
 }
 
-// Blocks whose first steps down wait nearly a period, of which some fit into memory between half and all of 1F1B's.
+// Adds blocks whose first steps down take nearly a period. Some of them fit into memory between half of 1F1B's and all
+// of it.
 static bl_status_t find_bent_candidates(search_t *search) {
   const size_t straight = search->count;
   bl_status_t status = BL_OK;
@@ -89,6 +90,7 @@ static bl_status_t find_bent_candidates(search_t *search) {
   return status;
 }
 
+// Adds the blocks of the published family (building_block.h): every number of cells down and up, with all turns.
 static bl_status_t find_candidates(search_t *search) {
   bl_status_t status = BL_OK;
   for (uint32_t down = 1; down <= STEP_MAX; down++) {
@@ -109,7 +111,7 @@ static bl_status_t find_candidates(search_t *search) {
   return status;
 }
 
-// Short blocks leave most of the memory to the reordering.
+// Sorts short blocks first: they leave most of the memory to the reordering.
 static int by_latency(const void *a, const void *b) {
   const candidate_t *x = a, *y = b;
   if (x->latency != y->latency) {
@@ -118,7 +120,7 @@ static int by_latency(const void *a, const void *b) {
   return x->peak != y->peak ? (x->peak < y->peak ? -1 : 1) : memcmp(&x->shape, &y->shape, sizeof x->shape);
 }
 
-// Blocks that use all of the memory by themselves.
+// Sorts the blocks that use the most memory first.
 static int by_peak(const void *a, const void *b) {
   const candidate_t *x = a, *y = b;
   return x->peak != y->peak ? (x->peak > y->peak ? -1 : 1) : by_latency(a, b);
@@ -141,7 +143,8 @@ static bl_status_t try_ramp(search_t *search, bl__portfolio_t *portfolio, const 
   return status == BL_OK ? bl__portfolio_try(portfolio, search->base) : status;
 }
 
-// Blocks with ramps (block_ramps.h), straight and bent ones in turn, those that hold the most first: as they are, and dispatched once.
+// Tries blocks with ramps (block_ramps.h), straight and bent ones in turn, those with the largest peak first:
+// unchanged, and dispatched once.
 static bl_status_t try_ramps(void *context, const bl_costs_t *costs, bl__portfolio_t *portfolio) {
   search_t *search = context;
   (void)costs;
@@ -165,7 +168,8 @@ static bl_status_t try_ramps(void *context, const bl_costs_t *costs, bl__portfol
   return status;
 }
 
-// First the promising end of one order, then that of the other; what is left of the budget goes to the best result.
+// Tries the first candidates by peak, then the first of the rest by latency. The remaining budget is spent on the best
+// result.
 static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) {
   bl_status_t status = BL_OK;
   const size_t straight = search->count - search->bent, count = straight < BLOCKS_MAX ? straight : BLOCKS_MAX;
@@ -185,7 +189,7 @@ static bl_status_t try_candidates(search_t *search, bl__portfolio_t *portfolio) 
   return status == BL_OK ? bl__portfolio_refine(portfolio, search->base) : status;
 }
 
-// Groups of as many micro-batches as the tightest stage holds, one after the other.
+// Fills the base with groups of as many micro-batches as the tightest stage holds, one after the other.
 static bl_status_t fill_groups(search_t *search) {
   uint32_t group = search->base->micro_batches;
   for (uint32_t s = 0; s < search->base->stages; s++) {
@@ -194,7 +198,8 @@ static bl_status_t fill_groups(search_t *search) {
   return group > 0 ? bl__groups_fill(search->base, group) : BL_OK;
 }
 
-// Large schedules get too little search to find by changes of an order what blocks in real times have from the start.
+// Returns whether blocks in real times are tried. The search of a large schedule is too short to find orders as good as
+// these by changes.
 static bool wants_timed_blocks(const search_t *search, const bl__portfolio_t *portfolio) {
   const bl_schedule_request_t *request = search->request;
   const bool real = portfolio->follower == NULL; // costs
@@ -243,7 +248,8 @@ static bl_status_t try_bases(void *context, const bl_costs_t *costs, bl__portfol
   return status == BL_OK ? try_candidates(search, portfolio) : status;
 }
 
-// adaptive's blocks are searched for where memory is tight: with that of 1F1B the short search comes as far.
+// Returns whether to search longer for blocks in real times: for adaptive if memory is tight. With the memory of 1F1B
+// the short search finds orders that are as good.
 static bool wants_thorough(const bl_schedule_t *schedule, const uint32_t *limits) {
   bool tight = false;
   for (uint32_t s = 0; s < schedule->stages; s++) {
@@ -252,8 +258,8 @@ static bool wants_thorough(const bl_schedule_t *schedule, const uint32_t *limits
   return tight && strcmp(schedule->name, "adaptive") == 0;
 }
 
-// The fastest order found within `memory` device-micro-batches. `shorter` makes the same for fewer micro-batches, to be
-// extended: without ramps, of which what is made for more micro-batches is no longer one.
+// Fills `schedule` with the fastest order found within `memory` device-micro-batches. `shorter` makes the same schedule
+// for fewer micro-batches, to be extended. It does so without ramps, because an extended order loses its ramps.
 static bl_status_t search_within(const bl_schedule_request_t *request, double memory, bool ramps,
                                  bl__generator_t *shorter, bl_schedule_t *schedule, bl_error_t *err) {
   search_t search = {.request = request, .operations = 3 * bl_schedule_block_count(schedule)};

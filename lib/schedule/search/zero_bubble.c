@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZB-H1 and ZB-H2 (Qi et al., ICLR 2024) as what they are examples of: the fastest split-backward order that is found
-// within a memory limit per stage, with real costs. The limit is p device-micro-batches for zb-h1, 2p for zb-h2.
+// ZB-H1 and ZB-H2 (Qi et al., ICLR 2024), generalized: the fastest split-backward order found within a memory limit per
+// stage, with real costs. The default limit is p device-micro-batches for zb-h1, 2p for zb-h2.
 #include "base/minmax.h"
 #include "schedule/generate/zero_bubble_heuristic.h"
 #include "schedule/search/searched.h"
@@ -8,8 +8,8 @@
 
 #include <stdlib.h>
 
-// 1F1B with split backward: `in_flight` forwards ahead of the backwards, W `lag` micro-batches behind I. Holds
-// in_flight + lag blocks.
+// Fills a stage with 1F1B with split backward: `in_flight` forwards ahead of the backwards, W `lag` micro-batches after
+// I. Holds in_flight + lag blocks.
 static bl_status_t fill_base(bl_schedule_t *base, uint32_t stage, uint32_t in_flight, uint32_t lag) {
   uint32_t m = base->micro_batches, forwards = 0, weights = 0;
   bl_status_t status = BL_OK;
@@ -34,7 +34,7 @@ static bl_status_t fill_base(bl_schedule_t *base, uint32_t stage, uint32_t in_fl
   return status;
 }
 
-#define SHAPES (4 * 5) // base orders: how far F runs ahead, how far W stays behind
+#define SHAPES (4 * 5) // base orders: how far F runs ahead, by how much W lags
 
 bl_status_t bl__generate_zero_bubble(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
   uint32_t p = request->stages;
