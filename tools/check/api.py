@@ -46,7 +46,7 @@ def headers_of(folder):
             if name.endswith(".h"):
                 with open(os.path.join(base, name)) as file:
                     text = file.read()
-                if "bl__" not in text and not re.match(r"//.*\n// (Between the files|Shared inside|Inside)", text):
+                if "bl__" not in text and not re.match(r"//.*\n// (Private to|Between the files|Shared inside|Inside)", text):
                     yield os.path.relpath(os.path.join(base, name), os.path.dirname(folder)), purpose_of(text)
 
 

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define AGAIN 1.0 // time of an R, in forwards
+#define RECOMPUTE_TIME 1.0 // time of an R, in forwards
 
 static const bl_costs_t equal_costs = BL_COSTS_UNIT;
 
@@ -81,7 +81,8 @@ bool bl__mix_hides(const bl__mix_t *mix, uint32_t index, uint32_t backward) {
   double queue = mix->link != NULL ? begin - (begin_of(mix, index) + mix->late) : 0;
   double leaving = fmax(0, begin + mix->copy - until_of(mix, index) - mix->late);
   double returning = fmax(0, queue + mix->copy - (until_of(mix, load) - begin_of(mix, load)));
-  double recompute = fmax(0, AGAIN - (start_of(mix, backward) - begin_of(mix, backward))); // R needs no gradient
+  double recompute =
+      fmax(0, RECOMPUTE_TIME - (start_of(mix, backward) - begin_of(mix, backward))); // R needs no gradient
   return leaving + returning <= recompute;
 }
 
@@ -94,5 +95,5 @@ void bl__mix_move(bl__mix_t *mix, uint32_t index) {
 }
 
 void bl__mix_run(bl__mix_t *mix, uint32_t index, bool recompute) {
-  mix->late = fmax(0, begin_of(mix, index) + mix->late + (recompute ? AGAIN : 0) - start_of(mix, index));
+  mix->late = fmax(0, begin_of(mix, index) + mix->late + (recompute ? RECOMPUTE_TIME : 0) - start_of(mix, index));
 }

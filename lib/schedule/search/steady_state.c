@@ -85,7 +85,7 @@ static bl_status_t fill(const timed_t *timed, double moment, uint32_t period, ui
                         bl_schedule_t *base, bool *possible) {
   const bl_schedule_t *schedule = timed->schedule;
   size_t count_bytes = (size_t)schedule->virtual_stages * BL_VERB_COUNT * sizeof *counts;
-  uint32_t recompute = (base->micro_batches - schedule->micro_batches) / period;
+  uint32_t repetitions = (base->micro_batches - schedule->micro_batches) / period;
   bl_status_t status = BL_OK;
   memset(counts, 0, count_bytes);
   *possible = true;
@@ -98,7 +98,7 @@ static bl_status_t fill(const timed_t *timed, double moment, uint32_t period, ui
     base->lists[s].count = 0;
     memset(counts, 0, count_bytes);
     status = emit(base, s, list->ops, first, counts);
-    for (uint32_t k = 0; k < recompute && status == BL_OK; k++) {
+    for (uint32_t k = 0; k < repetitions && status == BL_OK; k++) {
       status = emit(base, s, list->ops + first, length, counts);
     }
     if (status == BL_OK) {
