@@ -211,7 +211,8 @@ static double limit_of_units(double memory, uint32_t slices) {
 
 // Searches once more, from the sliced order: the best order of units need not be the best once its backwards are
 // delayed. The limits are the blocks that each stage holds in the sliced order and, with recomputation, the slots that
-// it uses, unless the request has a limit for them.
+// it uses, unless the request has a limit for them. Keeps the sliced order if the new one has more blocks between I and W
+// at once: an eviction cannot free those slots, so a job that parks blocks in few slots could no longer run.
 static bl_status_t improve_cut(const bl_schedule_request_t *full, bl_schedule_t *schedule) {
   bl_schedule_request_t request = *full;
   bl_schedule_t *cut;
@@ -229,7 +230,11 @@ static bl_status_t improve_cut(const bl_schedule_request_t *full, bl_schedule_t 
   }
   status = bl_schedule_copy_lists(schedule, cut);
   if (status == BL_OK) {
+    const uint32_t filled = bl__filled_most(schedule, (bl__recompute_options_t){0});
     status = bl__improve_within(cut, true, (bl__orders_t){&cut, 1, NULL}, &request, schedule);
+    if (status == BL_OK && bl__filled_most(schedule, (bl__recompute_options_t){0}) > filled) {
+      status = bl_schedule_copy_lists(cut, schedule);
+    }
   }
   bl_schedule_destroy(cut);
   return status == BL_NOT_FOUND ? BL_OK : status;

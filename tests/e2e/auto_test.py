@@ -39,7 +39,7 @@ def check_decision(now):
         assert part in now["decision"], now["decision"]
     for device in now["devices"]:
         assert device["own_slots"] + device["lent_slots"] <= 3, device
-        word = "parks " if device["evictions"] > 0 else "makes " if drops and device["device"] == 0 else "needs "
+        word = "parks " if device["evictions"] > 0 else "recomputes " if drops and device["device"] == 0 else "needs "
         mixed = now["chosen"] == "mix" and device["dropped"] > 0
         assert device["reason"].startswith("parks " if mixed else word), device
     first = now["devices"][0]

@@ -225,7 +225,7 @@ def test_stage_deaths(folder, choice):
             services[victim] = Service(folder, "stage-service", "--listen", services[victim].address)
             running = driver()
             code = running.process.wait(60)
-            assert code == 0 and "all stages begin again" in running.log(), f"exit {code}: {running.log()[-2000:]}"
+            assert code == 0 and "all stages restart" in running.log(), f"exit {code}: {running.log()[-2000:]}"
         first = read_report(report)
         assert losses(first) == losses(reference)[:len(losses(first))]
         saved = checkpoints(place)
@@ -276,7 +276,7 @@ def test_refusals(folder):
         change(good)
         done = run(folder, job, report, "--resume", expect=2)
         assert all(word in done.stderr for word in words), f"{what}: {done.stderr}"
-        advised = f"move {good} away to go on from step 2" in done.stderr
+        advised = f"move {good} away to continue from step 2" in done.stderr
         assert advised == (what != "a newer format"), f"{what}: {done.stderr}"
         print(f"ok refused: {what}")
     shutil.rmtree(good)

@@ -99,7 +99,7 @@ def refusals(folder, model):
     for more in ([], ["--check"]):
         done = run_job(folder, job, "--local", *more, expect=2)[1]
         words = f"model.init: {broken}/tokenizer_config.json: is a link to a file that is not there"
-        assert words in done.stderr and "remove it to go on without" in done.stderr, done.stderr
+        assert words in done.stderr and "remove it to continue without" in done.stderr, done.stderr
     run_job(folder, job, "--local", "--set", "checkpoint.folder=null")  # nothing is saved, so nothing is copied
     print("ok refusals")
 

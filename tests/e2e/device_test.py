@@ -239,9 +239,9 @@ def memory_beside_the_plan(folder):
         finally:
             said = run.end(130, signal.SIGINT)
         assert done.returncode == code, (done.returncode, done.stderr)
-        assert said.count("taken beside it by libraries, communicators") == 4, said
+        assert said.count("taken in addition by libraries, communicators") == 4, said
         if taken == "100":
-            assert said.count(" planned and taken; 100 MiB taken beside it ") == 4, said
+            assert said.count(" planned and taken; 100 MiB taken in addition ") == 4, said
         elif code != 0:
             for words in ("more of device memory, 0 B are free", "communicators and other processes have taken 8.00 GiB"):
                 assert words in done.stderr, done.stderr

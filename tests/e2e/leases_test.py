@@ -155,7 +155,7 @@ def a_watch_is_of_one_store_process(folder):
         store.kill()
         store = start_store(folder, "again")
         _, error = watch.communicate(timeout=120)
-        assert watch.returncode == 4 and "was started again" in error, (watch.returncode, error)
+        assert watch.returncode == 4 and "was restarted" in error, (watch.returncode, error)
     finally:
         if watch.poll() is None:
             watch.kill()

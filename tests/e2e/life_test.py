@@ -132,7 +132,7 @@ def drain_node(world, job, kept):
     world.start_node(1)
     world.start_driver(job)
     world.wait_step(2 * EVERY)
-    wait_until(lambda: re.search("all stages begin (again )?from", world.driver.log()), 60,
+    wait_until(lambda: re.search("all stages (re)?start from", world.driver.log()), 60,
                "the driver did not begin at a checkpoint" + world.logs())
     print("ok a node was drained: the driver ended with 5, its successor went on from the checkpoint")
 

@@ -30,7 +30,7 @@ def standing_still(folder, faults, services):
     run.end(0)
     assert losses(read_report(run.report)) == losses(expected), "other bits after a transfer stood still"
     assert not os.listdir(faults), "no transfer stood still"
-    again = [len(re.findall(f"{CHOSEN}.*made again", service.log())) for service in services]
+    again = [len(re.findall(f"{CHOSEN}.*created again", service.log())) for service in services]
     causes = [service.log() for service in services if "was not over after" in service.log()]
     words = "\n".join(service.log()[-3000:] for service in services)
     pair = r"NCCL, stage (1 to stage [02]|[02] to stage 1): a transfer of "

@@ -155,7 +155,7 @@ static void addresses_are_checked(void **state) {
     assert_int_equal(bl_http_create(fixture->loop, wrong[i], answer, fixture, bound, &http, &err), BL_INVALID);
   }
   assert_int_equal(bl_http_create(fixture->loop, fixture->bound, answer, fixture, bound, &http, &err), BL_PRECONDITION);
-  assert_non_null(strstr(err.text, "somebody listens there already"));
+  assert_non_null(strstr(err.text, "another process listens there"));
 }
 
 int main(void) {

@@ -470,13 +470,14 @@ static void impossible_shapes_are_refused(void **state) {
   bl_error_t err;
   bl_plan_request_t request = small_request(&model, 0);
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_INVALID);
-  assert_string_equal(err.text, "no way to run this: 4 stages are more than its 3 layers");
+  assert_string_equal(err.text, "no candidate can run this: 4 stages are more than its 3 layers");
   static const uint32_t three[] = {3};
   model = gpt(8, 64, 4);
   request.micro_batches = three;
   request.micro_batch_count = 1;
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_INVALID);
-  assert_string_equal(err.text, "no way to run this: a batch of 16 sequences is no multiple of a micro-batch of 3");
+  assert_string_equal(err.text,
+                      "no candidate can run this: a batch of 16 sequences is no multiple of a micro-batch of 3");
   request = small_request(&model, 0);
   request.hardware = bl_hardware_find("a100-80g");
   request.cluster = (bl_cluster_t){.nodes = 1, .devices_per_node = 8, .intra_rate = 300e9, .inter_rate = 25e9};

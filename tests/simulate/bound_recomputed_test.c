@@ -251,7 +251,7 @@ static void searches_reach_it(void **state) {
   const bl_costs_t costs = BL_COSTS_UNIT;
   for (size_t k = 0; k < sizeof reached / sizeof reached[0]; k++) {
     const bl_schedule_request_t request = {
-        .name = reached[k].name, .stages = 4, .micro_batches = 8, .recompute = true, .effort = 10 * EFFORT};
+        .name = reached[k].name, .stages = 4, .micro_batches = 8, .recompute = true, .effort = 1};
     bl_schedule_t *made;
     bl_simulation_t result;
     assert_int_equal(bl_schedule_generate(&request, &made, NULL), BL_OK);

@@ -352,7 +352,7 @@ static void what_does_not_fit_is_refused(void **state) {
   assert_int_equal(bl_core_tokens_attach(path, 3, 1, &other, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "has tokens for 2 cores, 3 are asked for"));
   assert_int_equal(bl_core_tokens_attach(path, 2, 0, &other, &err), BL_PRECONDITION);
-  assert_non_null(strstr(err.text, "member 0 is there already"));
+  assert_non_null(strstr(err.text, "member 0 exists already"));
   assert_int_equal(bl_core_tokens_attach("/nonexistent/cores", 2, 0, &other, &err), BL_NOT_FOUND);
   bl_core_tokens_detach(tokens);
   assert_int_equal(truncate(path, 10), 0);

@@ -369,7 +369,7 @@ void bl__setup_begin(bl_driver_t *driver) {
            bl__stage_name(&driver->stages[driver->step.end_stage], name), from, path);
     round_begin(driver, BL__ROUND_FORGET);
   } else {
-    bl_log(BL_LOG_INFO, "all stages begin %s%s", from, path);
+    bl_log(BL_LOG_INFO, "all stages start %s%s", from, path);
     round_begin(driver, BL__ROUND_CONFIGURE);
   }
 }

@@ -47,7 +47,7 @@ static uint32_t after(const squeeze_t *q, bl_op_t op, bl_verb_t verb) {
 
 // Returns the first cell at which all that the operation needs has ended and the same pass of the previous micro-batch
 // has started.
-static uint32_t tree(const squeeze_t *q, bl_op_t op) {
+static uint32_t earliest(const squeeze_t *q, bl_op_t op) {
   uint32_t cell = 0;
   bl_op_t needed;
   if (op.micro_batch > 0) {
@@ -81,7 +81,7 @@ static void squeeze_run(squeeze_t *q, uint32_t stage, uint32_t run, uint32_t cel
   bl_op_t op = op_of(q, stage, run);
   const uint8_t *busy = q->busy + (size_t)stage * q->cells;
   const uint32_t *held = q->held + (size_t)stage * q->cells;
-  uint32_t first = tree(q, op), to = first, length = length_of((bl_verb_t)op.verb);
+  uint32_t first = earliest(q, op), to = first, length = length_of((bl_verb_t)op.verb);
   if (op.verb == BL_VERB_F) {
     for (to = cell; to > first && held[to - 1] < q->most; to--) {
     }

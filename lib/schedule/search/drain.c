@@ -29,12 +29,12 @@ typedef struct drain {
 } drain_t;
 
 static uint32_t take_earliest(drain_t *d) {
-  uint32_t tree = 0;
+  uint32_t first = 0;
   for (uint32_t k = 1; k < d->due_count; k++) {
-    tree = d->due[k] < d->due[tree] ? k : tree;
+    first = d->due[k] < d->due[first] ? k : first;
   }
-  uint32_t place = d->due[tree];
-  d->due[tree] = d->due[--d->due_count];
+  uint32_t place = d->due[first];
+  d->due[first] = d->due[--d->due_count];
   return place;
 }
 
