@@ -184,11 +184,11 @@ bl_status_t bl__evaluation_order(bl__evaluation_t *eval) {
 }
 
 static void choose_lean(bl__evaluation_t *eval) {
-  uint32_t max_layers = 0;
+  uint32_t peak = 0;
   for (uint32_t s = 0; s < eval->c->stages; s++) {
-    max_layers = eval->peaks[s] > max_layers ? eval->peaks[s] : max_layers;
+    peak = eval->peaks[s] > peak ? eval->peaks[s] : peak;
   }
-  eval->c->lean = eval->options.lean = max_layers > 1 && eval->options.backward == BL_BACKWARD_FUSED;
+  eval->c->lean = eval->options.lean = peak > 1 && eval->options.backward == BL_BACKWARD_FUSED;
 }
 
 // ---- memory
