@@ -198,12 +198,11 @@ static void why_it_is_the_best_is_said(void **state) {
   search(&request, &plan);
   printf("%s\n", plan.why);
   assert_non_null(strstr(plan.why, "memory limits it"));
-  bool recompute_share = false;
+  bool recomputes = false;
   for (uint32_t i = 0; i < plan.fitting; i++) {
-    recompute_share =
-        recompute_share || (plan.candidates[i].recompute_share > 0 && plan.candidates[i].recompute_share < 1);
+    recomputes = recomputes || (plan.candidates[i].recompute_share > 0 && plan.candidates[i].recompute_share < 1);
   }
-  assert_true(recompute_share);
+  assert_true(recomputes);
   bl_plan_cleanup(&plan);
   static const char *const alike[] = {"v-half", "v-min"}; // one search on two stages: neither is behind the other
   request.schedules = alike;

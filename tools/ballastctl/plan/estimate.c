@@ -113,8 +113,8 @@ static bl_status_t read_points(const arguments_t *a, bl_estimate_request_t *requ
 // measured R had none (the last stage of 1f1b keeps its block). Recomputed attention is part of I.
 static double seconds_of(const bl_profile_t *profile, const bl_profile_chunk_t *chunk) {
   const bl_chunk_costs_t *costs = &chunk->costs;
-  const bool recompute_share = profile->options.recompute == BL_RECOMPUTE_FULL && chunk->measured_recompute;
-  return costs->forward + costs->input + costs->weight + (recompute_share ? costs->recompute : 0);
+  const bool recomputes = profile->options.recompute == BL_RECOMPUTE_FULL && chunk->measured_recompute;
+  return costs->forward + costs->input + costs->weight + (recomputes ? costs->recompute : 0);
 }
 
 // Returns sequences per second of the slowest stage. This is the utilisation up to a factor that both profiles share.
