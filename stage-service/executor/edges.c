@@ -36,20 +36,8 @@ static void end_wait(bl_edges_t *edges, const char *what, uint32_t peer, uint32_
 
 // ---- what the device still uses
 
-// Whether tensors of a peer are moved from and to the device's own memory, and not a twin. This does not change during
-// an attempt: if a link is lost meanwhile, nothing moves over it any more, and the transport reports that. Without
-// twins it can only be the device's own memory.
-static bool direct(const bl_edges_t *edges, uint32_t peer) {
-  const bl_engine_t *engine = edges->engine;
-  bool reached = !edges->twins;
-  for (uint32_t i = 0; i < edges->direct_count && !reached; i++) {
-    reached = edges->direct[i] == peer;
-  }
-  return !engine->device->host_memory && reached;
-}
-
 static bool staged(const bl_edges_t *edges, uint32_t peer) {
-  return !edges->engine->device->host_memory && !direct(edges, peer);
+  return !edges->engine->device->host_memory && !bl_engine_is_direct(edges->engine, peer);
 }
 
 static bl_status_t give(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
@@ -94,7 +82,7 @@ static bl_status_t give_ready(bl_edges_t *edges, bl_error_t *err) {
 }
 
 static uint64_t next_look_ns(const bl_edges_t *edges) {
-  return bl_clock_now_ns() + (edges->direct_count > 0 ? LOOK_DIRECT_NS : LOOK_NS);
+  return bl_clock_now_ns() + (edges->engine->direct_count > 0 ? LOOK_DIRECT_NS : LOOK_NS);
 }
 
 // Waits for the device, and meanwhile gives the transport what becomes ready: peers may need that first.
@@ -203,7 +191,7 @@ static bl_status_t post_receive(bl_edges_t *edges, const bl_planned_receive_t *r
   bl_edge_state_t *edge = &engine->edge_states[receive->buffer];
   const uint32_t from = bl_engine_rank_of(engine, receive->from);
   bl_status_t status = BL_OK;
-  if (direct(edges, from)) {
+  if (bl_engine_is_direct(engine, from)) {
     status = bl_device_event_record(engine->device, edge->taken, engine->stream, err);
     edge->wanted = status == BL_OK;
     edges->held += edge->wanted;
@@ -224,15 +212,7 @@ static bl_status_t post_receive(bl_edges_t *edges, const bl_planned_receive_t *r
 
 bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
-  uint32_t peers[BL_TRANSPORT_MAX_PEERS];
-  const uint32_t peer_count = bl_engine_peers(engine, peers, BL_TRANSPORT_MAX_PEERS);
-  edges->twins = engine->edge_twins.base != NULL;
-  edges->direct_count = 0;
-  for (uint32_t i = 0; i < peer_count && i < BL_TRANSPORT_MAX_PEERS; i++) {
-    if (bl_transport_is_direct(engine->transport, (int32_t)peers[i])) {
-      edges->direct[edges->direct_count++] = peers[i];
-    }
-  }
+  bl_engine_note_paths(engine);
   for (uint32_t i = 0; i < engine->edge_count; i++) {
     engine->edge_states[i].pending = false; // bl_transport_begin waits for older transfers
     engine->edge_states[i].held = false;    // the previous run waited for the device
@@ -320,7 +300,7 @@ bl_status_t bl_edges_send(bl_edges_t *edges, const bl_planned_op_t *op, bl_error
   edge->peer = bl_engine_rank_of(engine, op->send_to);
   edge->bytes = engine->edge_bytes;
   edge->key = key_of_send(op);
-  edge->direct = direct(edges, edge->peer);
+  edge->direct = bl_engine_is_direct(engine, edge->peer);
   if (!engine->device->host_memory) {
     return let_out(edges, buffer, err);
   }
@@ -379,7 +359,7 @@ bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
   if (engine->device->host_memory) {
     return exchange(edges, gradient, engine->tied_part, bytes, err);
   }
-  if (direct(edges, engine->tied_peer)) {
+  if (bl_engine_is_direct(engine, engine->tied_peer)) {
     bl_status_t gone = bl_edges_finish(edges, err);
     gone = gone == BL_OK ? bl_engine_finish(engine, err) : gone;
     return gone == BL_OK ? exchange(edges, gradient, engine->tied_part, bytes, err) : gone;

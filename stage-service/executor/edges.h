@@ -24,10 +24,6 @@ typedef struct bl_edges {
   bl_stall_t *stall;   // of the run
   size_t next_receive; // next receive to post
   size_t held;         // sends and receives not yet given to the transport
-  // When the attempt began: the ranks that the transport reached directly, and whether buffers had twins.
-  uint32_t direct[BL_TRANSPORT_MAX_PEERS];
-  uint32_t direct_count;
-  bool twins;
 } bl_edges_t;
 
 // Begins attempt `attempt` on the transport and forgets the sends of earlier attempts.

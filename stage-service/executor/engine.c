@@ -379,9 +379,11 @@ static bl_status_t make_twins(void *context, bl_arena_t *twins, size_t *count, b
   bl_engine_t *engine = context;
   bl_status_t status = bl_engine_hold_edge_twins(engine, err);
   if (status == BL_OK) {
-    twins[(*count)++] = engine->edge_twins;
-    twins[*count] = engine->tied_twins;
-    *count += bl__engine_exchanges_tied(engine);
+    const bl_arena_t made[] = {engine->edge_twins, engine->tied_twins, engine->weight_twins, engine->gradient_twins};
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+      twins[*count] = made[i];
+      *count += made[i].bytes > 0;
+    }
   }
   return status;
 }
@@ -529,12 +531,12 @@ void bl_engine_destroy(bl_engine_t *engine) {
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_chunk_destroy(engine->chunks[i].chunk);
   }
-  free(engine->chunks);
   bl_host_optimizer_destroy(engine->host);
   bl_tensor_group_destroy(engine->tensor_group);
   free(engine->owners);
   free(engine->shared);
   bl__engine_free_events(engine);
+  free(engine->chunks);
   free(engine->blocks);
   free(engine->pages);
   free(engine->page_gradients);
@@ -583,4 +585,24 @@ uint32_t bl_engine_peers(const bl_engine_t *engine, uint32_t *peers, uint32_t ca
     }
   }
   return count;
+}
+
+void bl_engine_note_paths(bl_engine_t *engine) {
+  uint32_t peers[BL_TRANSPORT_MAX_PEERS];
+  const uint32_t peer_count = bl_engine_peers(engine, peers, BL_TRANSPORT_MAX_PEERS);
+  engine->has_twins = engine->edge_twins.base != NULL;
+  engine->direct_count = 0;
+  for (uint32_t i = 0; i < peer_count && i < BL_TRANSPORT_MAX_PEERS; i++) {
+    if (bl_transport_is_direct(engine->transport, (int32_t)peers[i])) {
+      engine->direct[engine->direct_count++] = peers[i];
+    }
+  }
+}
+
+bool bl_engine_is_direct(const bl_engine_t *engine, uint32_t rank) {
+  bool reached = !engine->has_twins;
+  for (uint32_t i = 0; i < engine->direct_count && !reached; i++) {
+    reached = engine->direct[i] == rank;
+  }
+  return !engine->device->host_memory && reached;
 }

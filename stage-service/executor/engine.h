@@ -77,6 +77,8 @@ typedef struct bl_engine_chunk {
   uint32_t shared_first, shared_count; // range in engine->shared
   bool current;                        // all weights have arrived in this run
   bool sent;                           // the gradients are being sent in this run
+  bool held;                           // sent, but not yet given to the transport, because the device computes them
+  bl_device_event_t *computed;         // on an asynchronous device: they are what is to be sent. NULL elsewhere
 } bl_engine_chunk_t;
 
 // The phases of a stage's configuration, in order.
@@ -174,13 +176,15 @@ typedef struct bl_engine {
 
   bl_memory_account_t account;
   bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory; // optimizer: on device or host
-  bl_arena_t windows;                // of the tensor group (model/windows.h)
-  bl_arena_t kv_cache;               // executor/kv_cache.h: pages, then pages of gradients; empty without slices
-  bl_arena_t edge_twins, tied_twins; // in pinned memory of the host; none before bl_engine_hold_edge_twins
-  bl_segments_t slots;               // slots.count of them exist: the stage's own slots
-  bl_segments_t slot_twins;          // as many, in pinned memory of the host; none before bl_engine_hold_twins
-  uint32_t slot_count;               // maximum over all plans
-  uint32_t edge_count;               // maximum over all plans; the first edges_held of them exist
+  bl_arena_t windows;  // of the tensor group (model/windows.h)
+  bl_arena_t kv_cache; // executor/kv_cache.h: pages, then pages of gradients; empty without slices
+  // In pinned memory of the host; none before bl_engine_hold_edge_twins. Those of weights and gradients are for what the
+  // copies of a chunk exchange; that of gradients leaves out the waiting sums.
+  bl_arena_t edge_twins, tied_twins, weight_twins, gradient_twins;
+  bl_segments_t slots;      // slots.count of them exist: the stage's own slots
+  bl_segments_t slot_twins; // as many, in pinned memory of the host; none before bl_engine_hold_twins
+  uint32_t slot_count;      // maximum over all plans
+  uint32_t edge_count;      // maximum over all plans; the first edges_held of them exist
   uint32_t edges_held;
   uint32_t page_count, page_gradient_count; // of the KV cache: maximum over all plans
   uint64_t slot_bytes;                      // of one slot, a multiple of 64
@@ -217,6 +221,10 @@ typedef struct bl_engine {
   bl_core_tokens_t *core_tokens; // taken for each operation; NULL: every stage has a core of its own
 
   bl_transport_t *transport;
+  // When the attempt began: the ranks that the transport reached directly, and whether buffers had twins.
+  uint32_t direct[BL_TRANSPORT_MAX_PEERS];
+  uint32_t direct_count;
+  bool has_twins;
   bl_trace_t *trace;       // of the last run
   bl_timeline_t *timeline; // on an asynchronous device; NULL elsewhere
   bl_nccl_engine_t *nccl;  // of this process and its device, for other stages and stores; NULL: none
@@ -312,6 +320,12 @@ static inline uint32_t bl_engine_first_micro_batch(const bl_engine_t *engine, ui
 static inline const char *bl_engine_name(const bl_engine_t *engine, char text[BL_GRID_NAME_BYTES]) {
   return bl_grid_name(&engine->training.grid, engine->rank, text);
 }
+// Notes by which paths other ranks are reached, which does not change during an attempt: if a link is lost meanwhile,
+// nothing moves over it any more, and the transport reports that.
+void bl_engine_note_paths(bl_engine_t *engine);
+// Whether tensors of a rank are moved from and to the device's own memory, and not a twin. False for memory of the
+// host. Without twins it can only be the device's own memory.
+bool bl_engine_is_direct(const bl_engine_t *engine, uint32_t rank);
 // Writes the ranks that this one exchanges tensors with, ascending, at most `capacity`. Returns their number.
 uint32_t bl_engine_peers(const bl_engine_t *engine, uint32_t *peers, uint32_t capacity);
 

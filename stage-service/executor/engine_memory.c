@@ -172,23 +172,33 @@ bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err) {
   return status;
 }
 
-bl_status_t bl_engine_hold_edge_twins(bl_engine_t *engine, bl_error_t *err) {
+static bl_status_t make_edge_twins(bl_engine_t *engine, bl_error_t *err) {
+  const bool shares = bl_engine_copies(engine) > 1;
   const uint64_t tied_bytes =
       bl__engine_exchanges_tied(engine) ? 2 * bl_chunk_tied_elements(engine->tied) * sizeof(float) : 0;
-  if (engine->edge_twins.base != NULL) {
-    return BL_OK;
+  const uint64_t sums_bytes = engine->received_at - engine->sums_at;
+  const struct {
+    bl_arena_t *arena;
+    uint64_t bytes;
+  } twins[] = {{&engine->edge_twins, engine->edge_count * engine->edge_bytes},
+               {&engine->tied_twins, tied_bytes},
+               {&engine->weight_twins, shares ? engine->weights.bytes : 0},
+               {&engine->gradient_twins, shares ? engine->gradients.bytes - sums_bytes : 0}};
+  bl_status_t status = BL_OK;
+  size_t made = 0;
+  for (; made < sizeof twins / sizeof twins[0] && status == BL_OK; made++) {
+    status = bl__engine_reserve(engine, BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, twins[made].bytes,
+                                twins[made].arena, err);
   }
-  bl_status_t status = bl__engine_reserve(engine, BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE,
-                                          engine->edge_count * engine->edge_bytes, &engine->edge_twins, err);
-  if (status == BL_OK) {
-    status =
-        bl__engine_reserve(engine, BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, tied_bytes, &engine->tied_twins, err);
-  }
-  if (status != BL_OK && engine->edge_twins.base != NULL) {
-    bl_arena_destroy(&engine->edge_twins);
-    bl_memory_unplan(&engine->account, BL_MEMORY_STAGING, engine->edge_count * engine->edge_bytes);
+  for (size_t i = 0; i + 1 < made && status != BL_OK; i++) {
+    bl_arena_destroy(twins[i].arena);
+    bl_memory_unplan(&engine->account, BL_MEMORY_STAGING, twins[i].bytes);
   }
   return status;
+}
+
+bl_status_t bl_engine_hold_edge_twins(bl_engine_t *engine, bl_error_t *err) {
+  return engine->edge_twins.base != NULL ? BL_OK : make_edge_twins(engine, err);
 }
 
 // The slots that the job's own policy leaves this stage.
@@ -374,6 +384,9 @@ static bl_status_t create_events(bl_engine_t *engine, bl_error_t *err) {
       status = bl_device_event_create(engine->device, false, events[k], err);
     }
   }
+  for (uint32_t i = 0; i < engine->chunk_count && bl_engine_copies(engine) > 1 && status == BL_OK; i++) {
+    status = bl_device_event_create(engine->device, false, &engine->chunks[i].computed, err);
+  }
   engine->settled = calloc(engine->slot_count + 1u, sizeof(bl_device_event_t *));
   if (status == BL_OK && engine->settled == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for the table of slots");
@@ -392,6 +405,9 @@ void bl__engine_free_events(bl_engine_t *engine) {
     bl_device_event_destroy(engine->device, edge->taken);
   }
   free(engine->edge_states);
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    bl_device_event_destroy(engine->device, engine->chunks[i].computed);
+  }
   for (uint32_t i = 0; i < engine->slot_count && engine->settled != NULL; i++) {
     bl_device_event_destroy(engine->device, engine->settled[i]);
   }
@@ -530,9 +546,10 @@ void bl__engine_release_all(bl_engine_t *engine) {
   if (engine->edges.base != NULL && engine->edges.account == NULL) {
     bl_memory_release(&engine->account, BL_MEMORY_EDGES, engine->edges_held * engine->edge_bytes);
   }
-  bl_arena_t *arenas[] = {&engine->weights,         &engine->gradients, &engine->optimizer,  &engine->edges,
-                          &engine->workspace,       &engine->data,      &engine->edge_twins, &engine->tied_twins,
-                          &engine->snapshot_memory, &engine->shadow,    &engine->windows,    &engine->kv_cache};
+  bl_arena_t *arenas[] = {&engine->weights,      &engine->gradients,      &engine->optimizer,       &engine->edges,
+                          &engine->workspace,    &engine->data,           &engine->edge_twins,      &engine->tied_twins,
+                          &engine->weight_twins, &engine->gradient_twins, &engine->snapshot_memory, &engine->shadow,
+                          &engine->windows,      &engine->kv_cache};
   for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
     bl_arena_destroy(arenas[i]);
   }

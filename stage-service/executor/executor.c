@@ -370,7 +370,10 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   if (cancelled(pass)) {
     return bl_error_set(err, BL_CANCELLED, "the attempt was aborted");
   }
-  bl_status_t status = wait_ready(pass, index, op, err);
+  bl_status_t status = bl_replicas_give(engine, err);
+  if (status == BL_OK) {
+    status = wait_ready(pass, index, op, err);
+  }
   if (status == BL_OK && computes) {
     status = bl_replicas_wait_weights(engine, bl_engine_find_chunk(engine, op->op.virtual_stage), &pass->stall, err);
   }
@@ -477,9 +480,13 @@ static bl_status_t join_tied(pass_t *pass, bl_error_t *err) {
 static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
   uint64_t start_ns = bl_clock_now_ns(), stalled_ns = pass->stall.total_ns;
-  bl_status_t status = bl_timeline_start(engine->timeline, err);
+  // Peers may need sends that the device has not reached before they can finish theirs.
+  bl_status_t status = engine->shared_count > 0 ? bl_edges_finish(&pass->edges, err) : BL_OK;
   if (status == BL_OK) {
     status = bl_replicas_reduce(engine, &pass->stall, err);
+  }
+  if (status == BL_OK) { // of the device's time, the additions of a reduction count as waits
+    status = bl_timeline_start(engine->timeline, err);
   }
   if (status == BL_OK && engine->replica == 0) { // this replica updates a tied embedding
     status = join_tied(pass, err);

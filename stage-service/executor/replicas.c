@@ -33,6 +33,45 @@ static float *received_from(const bl_engine_t *engine, const bl_engine_shared_t 
   return tensor->received + (from < copy_of(engine, tensor) ? from : from - 1) * room;
 }
 
+// ---- memory of a device
+
+static void *twin_of(const bl_engine_t *engine, const void *address) {
+  const uint8_t *at = address;
+  if (at >= engine->weights.base && at < engine->weights.base + engine->weights.bytes) {
+    return engine->weight_twins.base + (at - engine->weights.base);
+  }
+  const uint64_t offset = (uint64_t)(at - engine->gradients.base);
+  const uint64_t sums_bytes = engine->received_at - engine->sums_at; // have no twins
+  return engine->gradient_twins.base + (offset < engine->received_at ? offset : offset - sums_bytes);
+}
+
+static bool staged(const bl_engine_t *engine, int32_t rank) {
+  return !engine->device->host_memory && !bl_engine_is_direct(engine, (uint32_t)rank);
+}
+
+// The memory that the transport uses for a tensor of this rank.
+static void *reached(const bl_engine_t *engine, int32_t rank, float *tensor) {
+  return staged(engine, rank) ? twin_of(engine, tensor) : tensor;
+}
+
+// Copies a tensor to its twin, if this rank needs it there, after the work queued so far.
+static bl_status_t copy_out(bl_engine_t *engine, int32_t rank, const float *from, uint64_t elements, bl_error_t *err) {
+  return staged(engine, rank) ? bl_device_copy(engine->device, engine->stream, twin_of(engine, from), from,
+                                               elements * sizeof(float), err)
+                              : BL_OK;
+}
+
+// Copies what was received from its twin, before the work that is queued next.
+static bl_status_t copy_in(bl_engine_t *engine, int32_t rank, float *to, uint64_t elements, bl_error_t *err) {
+  return staged(engine, rank)
+             ? bl_device_copy(engine->device, engine->stream, to, twin_of(engine, to), elements * sizeof(float), err)
+             : BL_OK;
+}
+
+static bl_status_t wait_for_device(bl_engine_t *engine, const bl_engine_chunk_t *chunk, bl_error_t *err) {
+  return bl_device_event_wait(engine->device, chunk->computed, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
+}
+
 typedef bl_status_t (*visit_fn)(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy, bl_error_t *err);
 
 // Calls `visit` for every other copy of a tensor.
@@ -54,28 +93,65 @@ static bl_status_t wait_for(bl_engine_t *engine, transport_wait_fn wait, const b
               bl_clock_now_ns() + PEER_DEADLINE_NS, err);
 }
 
+static bl_status_t post_send(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,
+                             bl_direction_t direction, float *from, bl_error_t *err) {
+  const int32_t rank = rank_of(engine, tensor, copy);
+  return bl_transport_post_send(engine->transport, rank, key_of(engine, tensor, direction), reached(engine, rank, from),
+                                tensor->elements * sizeof(float), err);
+}
+
+static bl_status_t post_receive(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,
+                                bl_direction_t direction, float *to, bl_error_t *err) {
+  const int32_t rank = rank_of(engine, tensor, copy);
+  return bl_transport_post_receive(engine->transport, rank, key_of(engine, tensor, direction),
+                                   reached(engine, rank, to), tensor->elements * sizeof(float), err);
+}
+
+static bl_status_t receive(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,
+                           bl_direction_t direction, float *to, bl_error_t *err) {
+  bl_status_t status = wait_for(engine, bl_transport_wait_received, tensor, copy, direction, err);
+  return status == BL_OK ? copy_in(engine, rank_of(engine, tensor, copy), to, tensor->elements, err) : status;
+}
+
 // ---- weights
 
+static bl_status_t copy_weight_out(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,
+                                   bl_error_t *err) {
+  return copy_out(engine, rank_of(engine, tensor, copy), tensor->weight, tensor->elements, err);
+}
+
+// Between runs the device has no work that uses weights, so only copies to twins must be waited for.
+static bl_status_t copy_weights_out(bl_engine_t *engine, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  bool any = false;
+  for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {
+    const bl_engine_shared_t *tensor = &engine->shared[i];
+    for (uint32_t c = 0; c < bl_engine_copies(engine); c++) {
+      any = any || (c != copy_of(engine, tensor) && staged(engine, rank_of(engine, tensor, c)));
+    }
+    if (tensor->weight != NULL && is_here(engine, tensor)) {
+      status = for_each_other(engine, tensor, copy_weight_out, err);
+    }
+  }
+  return any && status == BL_OK ? bl_engine_finish(engine, err) : status;
+}
+
 static bl_status_t send_weight(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy, bl_error_t *err) {
-  return bl_transport_post_send(engine->transport, rank_of(engine, tensor, copy), key_of(engine, tensor, BL_GATHER),
-                                tensor->weight, tensor->elements * sizeof(float), err);
+  return post_send(engine, tensor, copy, BL_GATHER, tensor->weight, err);
 }
 
 static bl_status_t post_weight(bl_engine_t *engine, const bl_engine_shared_t *tensor, bl_error_t *err) {
-  if (is_here(engine, tensor)) {
-    return for_each_other(engine, tensor, send_weight, err);
-  }
-  return bl_transport_post_receive(engine->transport, rank_of(engine, tensor, tensor->owner),
-                                   key_of(engine, tensor, BL_GATHER), tensor->weight, tensor->elements * sizeof(float),
-                                   err);
+  return is_here(engine, tensor) ? for_each_other(engine, tensor, send_weight, err)
+                                 : post_receive(engine, tensor, tensor->owner, BL_GATHER, tensor->weight, err);
 }
 
 bl_status_t bl_replicas_begin(bl_engine_t *engine, bl_error_t *err) {
-  bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     engine->chunks[i].current = engine->shared_count == 0;
     engine->chunks[i].sent = engine->shared_count == 0;
+    engine->chunks[i].held = false;
   }
+  bl_status_t status = engine->device->host_memory ? BL_OK : copy_weights_out(engine, err);
   for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {
     status = engine->shared[i].weight != NULL ? post_weight(engine, &engine->shared[i], err) : BL_OK;
   }
@@ -87,7 +163,7 @@ static bl_status_t receive_weights(bl_engine_t *engine, const bl_engine_chunk_t 
   for (uint32_t k = 0; k < chunk->shared_count && status == BL_OK; k++) {
     const bl_engine_shared_t *tensor = &engine->shared[chunk->shared_first + k];
     if (tensor->weight != NULL && !is_here(engine, tensor)) {
-      status = wait_for(engine, bl_transport_wait_received, tensor, tensor->owner, BL_GATHER, err);
+      status = receive(engine, tensor, tensor->owner, BL_GATHER, tensor->weight, err);
     }
   }
   return status;
@@ -111,17 +187,32 @@ bl_status_t bl_replicas_wait_weights(bl_engine_t *engine, bl_engine_chunk_t *chu
 // ---- gradients
 
 static bl_status_t offer_room(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy, bl_error_t *err) {
-  return bl_transport_post_receive(engine->transport, rank_of(engine, tensor, copy), key_of(engine, tensor, BL_REDUCE),
-                                   received_from(engine, tensor, copy), tensor->elements * sizeof(float), err);
+  return post_receive(engine, tensor, copy, BL_REDUCE, received_from(engine, tensor, copy), err);
 }
 
-static bl_status_t post_gradient(bl_engine_t *engine, const bl_engine_shared_t *tensor, bl_error_t *err) {
-  if (is_here(engine, tensor)) {
-    return for_each_other(engine, tensor, offer_room, err);
+typedef bl_status_t (*tensor_fn)(bl_engine_t *engine, const bl_engine_shared_t *tensor, bl_error_t *err);
+
+static bl_status_t for_each_tensor(bl_engine_t *engine, const bl_engine_chunk_t *chunk, tensor_fn call,
+                                   bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t k = 0; k < chunk->shared_count && status == BL_OK; k++) {
+    status = call(engine, &engine->shared[chunk->shared_first + k], err);
   }
-  return bl_transport_post_send(engine->transport, rank_of(engine, tensor, tensor->owner),
-                                key_of(engine, tensor, BL_REDUCE), tensor->gradient, tensor->elements * sizeof(float),
-                                err);
+  return status;
+}
+
+static bl_status_t receive_gradient(bl_engine_t *engine, const bl_engine_shared_t *tensor, bl_error_t *err) {
+  return is_here(engine, tensor) ? for_each_other(engine, tensor, offer_room, err) : BL_OK;
+}
+
+static bl_status_t copy_gradient_out(bl_engine_t *engine, const bl_engine_shared_t *tensor, bl_error_t *err) {
+  return is_here(engine, tensor)
+             ? BL_OK
+             : copy_out(engine, rank_of(engine, tensor, tensor->owner), tensor->gradient, tensor->elements, err);
+}
+
+static bl_status_t send_gradient(bl_engine_t *engine, const bl_engine_shared_t *tensor, bl_error_t *err) {
+  return is_here(engine, tensor) ? BL_OK : post_send(engine, tensor, tensor->owner, BL_REDUCE, tensor->gradient, err);
 }
 
 static float *sum_at(const bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy) {
@@ -138,18 +229,60 @@ static void add_up(bl_engine_t *engine, const bl_engine_shared_t *tensor) {
   }
 }
 
+// The transport may send them once the device has computed them.
+static bl_status_t hold_gradients(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_error_t *err) {
+  bl_status_t status = for_each_tensor(engine, chunk, copy_gradient_out, err);
+  status = status == BL_OK ? bl_device_event_record(engine->device, chunk->computed, engine->stream, err) : status;
+  chunk->held = status == BL_OK;
+  return status;
+}
+
+static bl_status_t give_gradients(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_error_t *err) {
+  chunk->held = false;
+  return for_each_tensor(engine, chunk, send_gradient, err);
+}
+
 bl_status_t bl_replicas_send_gradients(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (uint32_t k = 0; k < chunk->shared_count && !chunk->sent && status == BL_OK; k++) {
-    status = post_gradient(engine, &engine->shared[chunk->shared_first + k], err);
+  if (chunk->sent) {
+    return BL_OK;
   }
   chunk->sent = true;
+  bl_status_t status = for_each_tensor(engine, chunk, receive_gradient, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  return engine->device->host_memory ? give_gradients(engine, chunk, err) : hold_gradients(engine, chunk, err);
+}
+
+bl_status_t bl_replicas_give(bl_engine_t *engine, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
+    bool computed = false;
+    if (engine->chunks[i].held) {
+      status = bl_device_event_query(engine->device, engine->chunks[i].computed, &computed, err);
+    }
+    if (status == BL_OK && computed) {
+      status = give_gradients(engine, &engine->chunks[i], err);
+    }
+  }
+  return status;
+}
+
+// Gives the transport everything that it has not been given.
+static bl_status_t give_rest(bl_engine_t *engine, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
+    if (engine->chunks[i].held) {
+      status = wait_for_device(engine, &engine->chunks[i], err);
+      status = status == BL_OK ? give_gradients(engine, &engine->chunks[i], err) : status;
+    }
+  }
   return status;
 }
 
 static bl_status_t wait_gradient(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,
                                  bl_error_t *err) {
-  return wait_for(engine, bl_transport_wait_received, tensor, copy, BL_REDUCE, err);
+  return receive(engine, tensor, copy, BL_REDUCE, received_from(engine, tensor, copy), err);
 }
 
 bl_status_t bl_replicas_reduce(bl_engine_t *engine, bl_stall_t *stall, bl_error_t *err) {
@@ -158,6 +291,7 @@ bl_status_t bl_replicas_reduce(bl_engine_t *engine, bl_stall_t *stall, bl_error_
     return BL_OK;
   }
   const uint64_t start_ns = bl_stall_begin(stall);
+  status = give_rest(engine, err);
   for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {
     const bl_engine_shared_t *tensor = &engine->shared[i];
     if (is_here(engine, tensor)) {

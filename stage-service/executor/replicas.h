@@ -8,11 +8,15 @@
 //   bl_replicas_begin(engine, err);                       // after bl_transport_begin
 //   bl_replicas_wait_weights(engine, chunk, stall, err);  // before an operation of this chunk
 //   bl_replicas_send_gradients(engine, chunk, err);       // after its last one
+//   bl_replicas_give(engine, err);                        // between operations
 //   bl_replicas_reduce(engine, stall, err);               // of a run that trains
 //   bl_replicas_settle(engine, stall, reduced, err);
 //
 // A run that ended well has received all weights and sent all gradients. Afterwards a rank changes only what it updates
 // itself, so a commit needs no communication, and a run that is repeated finds everything unchanged.
+//
+// A device computes a gradient after bl_replicas_send_gradients has returned, so the transport is given it later. Ranks
+// that are not reached directly (bl_engine_is_direct) exchange the twins of weights and gradients.
 //
 // With one copy all functions do nothing. Statuses: BL_UNAVAILABLE, ...: a peer, from the transport. Thread: the
 // compute thread.
@@ -26,6 +30,9 @@ BL_MUST_USE bl_status_t bl_replicas_begin(bl_engine_t *engine, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_replicas_wait_weights(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_stall_t *stall,
                                                  bl_error_t *err);
 BL_MUST_USE bl_status_t bl_replicas_send_gradients(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_error_t *err);
+// Gives the transport the gradients that the device has computed since.
+BL_MUST_USE bl_status_t bl_replicas_give(bl_engine_t *engine, bl_error_t *err);
+// Call it when peers need nothing else from this rank any more: it waits for the device.
 // When it returns, the gradients of what this rank updates are those of the step. Gradients of other parameters are
 // unchanged.
 BL_MUST_USE bl_status_t bl_replicas_reduce(bl_engine_t *engine, bl_stall_t *stall, bl_error_t *err);

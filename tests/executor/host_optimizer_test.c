@@ -221,7 +221,8 @@ static void too_little_memory_of_the_host(void **state) {
 static void what_is_refused(void **state) {
   (void)state;
   refused("", "", BL_UNIMPLEMENTED, "train.optimizer_memory: host saves nothing where the device is the host itself");
-  refused(", device: cuda", "parallel: {data: 2}\n", BL_UNIMPLEMENTED, "parallel.data: replicas compute on the host");
+  refused(", device: cuda", "parallel: {data: 2}\n", BL_UNIMPLEMENTED,
+          "train.optimizer_memory: host takes gradients that are one sum");
   refused(", device: cuda", "parallel: {tensor: 2}\n", BL_UNIMPLEMENTED, "parallel.tensor: layers in parts");
 }
 
