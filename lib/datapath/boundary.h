@@ -56,6 +56,7 @@
 
 #include "base/error.h"
 #include "datapath/endpoint.h"
+#include "datapath/frame.h"
 #include "datapath/key.h"
 #include "datapath/nccl/engine.h"
 #include "datapath/path.h"
@@ -188,6 +189,15 @@ BL_MUST_USE bl_status_t bl_transport_peer_arena(bl_transport_t *transport, int32
 // is the same and up. A peer that was lost and has a new link has other arenas. Cheap enough to call every few
 // milliseconds.
 bool bl_transport_peer_arenas_live(bl_transport_t *transport, int32_t peer);
+
+// A note is a message from this compute thread to that of a peer, for what ranks agree on between their operations on
+// devices. Numbers are unique within an attempt, in each direction. An end posts its next note to a peer only when it
+// has read the peer's last one, so that few wait. Failures as for posts and waits of tensors.
+#define BL_NOTE_BYTES BL_FRAME_NOTE_BYTES
+BL_MUST_USE bl_status_t bl_transport_post_note(bl_transport_t *transport, int32_t peer, uint32_t number,
+                                               const uint8_t body[BL_NOTE_BYTES], bl_error_t *err);
+BL_MUST_USE bl_status_t bl_transport_wait_note(bl_transport_t *transport, int32_t peer, uint32_t number,
+                                               uint64_t deadline_ns, uint8_t body[BL_NOTE_BYTES], bl_error_t *err);
 
 // Wakes every wait with BL_CANCELLED. Idempotent.
 void bl_transport_abort(bl_transport_t *transport);

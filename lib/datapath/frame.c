@@ -58,13 +58,23 @@ const char *bl_frame_kind_name(bl_frame_kind_t kind) {
       [BL_FRAME_RELEASE] = "RELEASE",
       [BL_FRAME_KEEP] = "KEEP",
       [BL_FRAME_ANSWER] = "ANSWER",
+      [BL_FRAME_NOTE] = "NOTE",
   };
   return kind >= BL_FRAME_GREET && kind <= BL_FRAME_LAST ? names[kind] : "unknown";
 }
 
 uint32_t bl_frame_fixed_body_bytes(bl_frame_kind_t kind) {
-  const bool greets = kind == BL_FRAME_GREET || kind == BL_FRAME_WELCOME;
-  return greets ? BL_FRAME_GREETING_BYTES : kind == BL_FRAME_RENDEZVOUS ? BL_FRAME_RENDEZVOUS_BYTES : 0;
+  switch (kind) {
+  case BL_FRAME_GREET:
+  case BL_FRAME_WELCOME:
+    return BL_FRAME_GREETING_BYTES;
+  case BL_FRAME_RENDEZVOUS:
+    return BL_FRAME_RENDEZVOUS_BYTES;
+  case BL_FRAME_NOTE:
+    return BL_FRAME_NOTE_BYTES;
+  default:
+    return 0;
+  }
 }
 
 void bl_frame_encode(const bl_frame_t *frame, uint8_t header[BL_FRAME_HEADER_BYTES]) {
@@ -136,6 +146,8 @@ static const char *check_fields(const bl_frame_t *frame) {
   case BL_FRAME_RENDEZVOUS:
   case BL_FRAME_ANSWER:
     return NULL;
+  case BL_FRAME_NOTE:
+    return frame->attempt == 0 ? "attempt is 0" : NULL;
   case BL_FRAME_BYE:
     return frame->status == BL_OK ? "a goodbye without a cause" : NULL;
   case BL_FRAME_OFFER:
@@ -175,6 +187,7 @@ static const char *check_body(const bl_frame_t *frame) {
   case BL_FRAME_GREET:
   case BL_FRAME_WELCOME:
   case BL_FRAME_RENDEZVOUS:
+  case BL_FRAME_NOTE:
     return frame->body_bytes != bl_frame_fixed_body_bytes(frame->kind) ? "wrong body size" : NULL;
   case BL_FRAME_BYE:
   case BL_FRAME_REGISTERED:

@@ -21,6 +21,9 @@
 //   ACK           receiver -> sender    -                        shm: pulled, the source is yours again
 //   CREDIT        receiver -> sender    -                        tcp, nccl: a destination of `bytes` is free
 //
+//   NOTE          either                a note                   stages: message number `key.boundary` of the attempt,
+//                                                                from one compute thread to the other (boundary.h)
+//
 //   of blocks: between a client and its store
 //   REGISTER      client -> store       - (+ descriptor)         shm: sealed memory `region` of `bytes`, to evict from
 //   REGISTERED    store -> client       text                     status: it is mapped, or why not
@@ -68,6 +71,7 @@
 #define BL_FRAME_ID_BYTES         128 // of a communicator
 #define BL_FRAME_GREETING_BYTES   368ul
 #define BL_FRAME_RENDEZVOUS_BYTES 464ul
+#define BL_FRAME_NOTE_BYTES       128ul
 #define BL_FRAME_MAX_BODY_BYTES   BL_FRAME_RENDEZVOUS_BYTES // except DATA
 
 typedef enum bl_frame_kind {
@@ -90,7 +94,8 @@ typedef enum bl_frame_kind {
   BL_FRAME_RELEASE,
   BL_FRAME_KEEP,
   BL_FRAME_ANSWER,
-  BL_FRAME_LAST = BL_FRAME_ANSWER,
+  BL_FRAME_NOTE,
+  BL_FRAME_LAST = BL_FRAME_NOTE,
 } bl_frame_kind_t;
 
 // Fields that a kind does not use are 0.

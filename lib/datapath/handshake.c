@@ -141,6 +141,7 @@ static void come_up(bl__link_t *link) {
   peer->link = link;
   peer->lost = BL_OK;
   peer->mapped_bytes = mapped_bytes;
+  peer->said.count = peer->heard.count = 0;
   link->exchange = peer->exchange;
   bl__link_settle(link);
   link->nccl_link = link->meets ? bl__nccl_link_of(transport, peer) : NULL;

@@ -12,8 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SPARE_FRAMES 16 // free frames kept in the writer for messages about communicators
-
 bool bl__link_is_pinned(const bl__link_t *link) {
   return link->pinned_attempt != 0 && link->pinned_attempt == link->transport->attempt;
 }
@@ -248,9 +246,11 @@ static void prepare(bl__link_t *link) {
     return;
   }
   bl_frame_t frame;
-  while (bl_frame_writer_room(&link->writer) > SPARE_FRAMES && bl_exchange_next_frame(link->exchange, &frame)) {
+  while (bl_frame_writer_room(&link->writer) > BL__LINK_SPARE_FRAMES &&
+         bl_exchange_next_frame(link->exchange, &frame)) {
     (void)!bl__link_put(link, &frame, NULL, NULL, 0); // it fits
   }
+  link->transport->link_ops->put_notes(link);
   if (bl__link_is_direct(link)) {
     link->transport->link_ops->launch(link);
   } else if (link->path == BL_PATH_TCP && link->send == NULL && (link->send = bl__link_next_transfer(link)) != NULL) {
@@ -334,7 +334,7 @@ static bool expected(const bl__link_t *link) {
   case BL__LINK_AWAIT_READY:
     return kind == BL_FRAME_READY || kind == BL_FRAME_BYE;
   case BL__LINK_UP:
-    return kind == BL_FRAME_RENDEZVOUS ||
+    return kind == BL_FRAME_RENDEZVOUS || kind == BL_FRAME_NOTE ||
            (kind >= BL_FRAME_GO && kind <= BL_FRAME_CREDIT && link->reader.frame.sequence == 0);
   default:
     return false;

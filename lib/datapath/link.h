@@ -16,8 +16,9 @@
 #include "datapath/transport_pull.h"
 #include "loop/watch.h"
 
-#define BL__LINK_TURN_BYTES (4u << 20)   // moved per turn, so that links share the transfer thread
-#define BL__LINK_PULL_BYTES (512u << 10) // copied at once: bounds how long bl_transport_begin waits
+#define BL__LINK_TURN_BYTES   (4u << 20)   // moved per turn, so that links share the transfer thread
+#define BL__LINK_PULL_BYTES   (512u << 10) // copied at once: bounds how long bl_transport_begin waits
+#define BL__LINK_SPARE_FRAMES 16           // free frames kept in the writer for messages about communicators
 
 typedef enum {
   BL__LINK_CONNECTING,     // outgoing: connect in progress
@@ -70,6 +71,8 @@ typedef struct bl__link_ops {
   void (*connected)(bl__link_t *link); // outgoing: AWAIT_WELCOME has begun
   // A frame that is not for the link's exchange is in link->reader.
   void (*on_frame)(bl__link_t *link);
+  // [m] Queues notes that wait for this peer.
+  void (*put_notes)(bl__link_t *link);
   // [m] Tensors move from device to device: starts those that can move now.
   void (*launch)(bl__link_t *link);
   // The link is closed. `state` is its state before, and `status` and `text` say why it ended.

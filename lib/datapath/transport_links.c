@@ -6,11 +6,40 @@
 #include "sys/log.h"
 
 #include <stdio.h>
+#include <string.h>
+
+static void on_note(bl__link_t *link) {
+  bl_transport_t *transport = link->transport;
+  const bl_frame_t *frame = &link->reader.frame;
+  bl__note_t note = {.attempt = frame->attempt, .number = frame->key.boundary};
+  memcpy(note.body, link->reader.body, sizeof note.body);
+  pthread_mutex_lock(&transport->mutex);
+  const bool stale = note.attempt < transport->attempt;
+  const bool taken = stale || bl__notes_put(&bl__transport_find(transport, link->stage)->heard, &note);
+  transport->counters.stale_dropped += stale;
+  bl__transport_changed(transport);
+  pthread_mutex_unlock(&transport->mutex);
+  if (!taken) {
+    bl__link_lose(link, BL_INTERNAL, "%s sends notes that were not asked for", BL__NAME(transport, link->stage));
+  }
+}
+
+static void put_notes(bl__link_t *link) {
+  bl__notes_t *notes = &bl__transport_find(link->transport, link->stage)->said;
+  bl__note_t note;
+  // A note needs as much as a header and a body, which is no longer than one.
+  while (bl_frame_writer_room(&link->writer) > BL__LINK_SPARE_FRAMES + 2 && bl__notes_next(notes, &note)) {
+    const bl_frame_t frame = {.kind = BL_FRAME_NOTE, .attempt = note.attempt, .key.boundary = note.number};
+    (void)!bl__link_put(link, &frame, note.body, NULL, 0); // it fits
+  }
+}
 
 static void on_frame(bl__link_t *link) {
   const bl_frame_kind_t kind = link->reader.frame.kind;
   if (link->state != BL__LINK_UP) {
     bl__handshake_frame(link);
+  } else if (kind == BL_FRAME_NOTE) {
+    on_note(link);
   } else if (kind == BL_FRAME_RENDEZVOUS) {
     bl__nccl_link_heard(link);
   } else if (link->nccl_link != NULL) {
@@ -72,5 +101,8 @@ static void launch(bl__link_t *link) {
   }
 }
 
-const bl__link_ops_t bl__transport_link_ops = {
-    .connected = bl__handshake_begin, .on_frame = on_frame, .launch = launch, .ended = on_ended};
+const bl__link_ops_t bl__transport_link_ops = {.connected = bl__handshake_begin,
+                                               .on_frame = on_frame,
+                                               .put_notes = put_notes,
+                                               .launch = launch,
+                                               .ended = on_ended};

@@ -64,6 +64,8 @@ bl_status_t bl_transport_begin(bl_transport_t *transport, uint64_t attempt, bl_e
   }
   for (size_t i = 0; i < transport->peer_count; i++) {
     bl_exchange_begin(transport->peers[i]->exchange, attempt);
+    bl__notes_begin(&transport->peers[i]->said, attempt);
+    bl__notes_begin(&transport->peers[i]->heard, attempt);
   }
   for (size_t i = 0; i < transport->peer_count; i++) {
     bl__peer_t *peer = transport->peers[i];
@@ -285,14 +287,14 @@ static void spin(bl_transport_t *transport, uint32_t changes) {
 }
 
 // Mutex held. Makes the wait visible to bl_transport_waits. NULL if all entries are in use; the wait is then not shown.
-static bl_transport_wait_t *show_wait(bl_transport_t *transport, bl_tensor_role_t role, int32_t stage,
-                                      bl_tensor_key_t key) {
+static bl_transport_wait_t *show_wait(bl_transport_t *transport, int32_t stage, int32_t micro_batch,
+                                      const char what[TEXT_BYTES]) {
   for (size_t i = 0; i < BL__TRANSPORT_MAX_WAITS; i++) {
     bl_transport_wait_t *wait = &transport->waits[i];
     if (wait->since_ns == 0) {
-      describe(transport, role, stage, key, wait->what);
+      memcpy(wait->what, what, TEXT_BYTES);
       wait->peer = stage;
-      wait->micro_batch = (int32_t)key.micro_batch;
+      wait->micro_batch = micro_batch;
       wait->since_ns = bl_clock_now_ns();
       return wait;
     }
@@ -308,7 +310,9 @@ static bl_status_t wait_for(bl_transport_t *transport, bl_tensor_role_t role, in
     pthread_mutex_unlock(&transport->mutex);
     return status;
   }
-  bl_transport_wait_t *shown = show_wait(transport, role, stage, key);
+  char what[TEXT_BYTES];
+  bl_transport_wait_t *shown =
+      show_wait(transport, stage, (int32_t)key.micro_batch, describe(transport, role, stage, key, what));
   uint32_t changes = atomic_load(&transport->changes);
   pthread_mutex_unlock(&transport->mutex);
   spin(transport, changes);
@@ -349,6 +353,83 @@ bool bl_transport_received(bl_transport_t *transport, int32_t stage, bl_tensor_k
               (has_channels(peer) && bl__nccl_link_is_broken(peer->nccl_link, transport->attempt, &why));
   pthread_mutex_unlock(&transport->mutex);
   return over;
+}
+
+// ---- notes
+
+// Mutex held. Returns why nothing comes from this peer any more, or BL_OK.
+static bl_status_t check_note_peer(bl_transport_t *transport, const bl__peer_t *peer, const char *what,
+                                   bl_error_t *err) {
+  if (transport->aborted) {
+    return bl_error_set(err, BL_CANCELLED, "%s: the attempt was aborted", what);
+  }
+  if (peer == NULL) {
+    return bl_error_set(err, BL_INVALID, "%s: no such peer is connected", what);
+  }
+  return peer->link == NULL ? bl_error_set(err, peer->lost, "%s: %s", what, peer->reason) : BL_OK;
+}
+
+bl_status_t bl_transport_post_note(bl_transport_t *transport, int32_t stage, uint32_t number,
+                                   const uint8_t body[BL_NOTE_BYTES], bl_error_t *err) {
+  char what[TEXT_BYTES];
+  snprintf(what, sizeof what, "note %u to %s", number, BL__NAME(transport, stage));
+  pthread_mutex_lock(&transport->mutex);
+  bl__peer_t *peer = bl__transport_find(transport, stage);
+  bl_status_t status = check_note_peer(transport, peer, what, err);
+  bl__note_t note = {.attempt = transport->attempt, .number = number};
+  memcpy(note.body, body, sizeof note.body);
+  if (status == BL_OK && !bl__notes_put(&peer->said, &note)) {
+    status = bl_error_set(err, BL_EXHAUSTED, "%s: %u wait already", what, BL__NOTES);
+  }
+  pthread_mutex_unlock(&transport->mutex);
+  if (status == BL_OK) {
+    bl__transport_wake(transport);
+  }
+  return status;
+}
+
+// Mutex held. Returns true if the wait is over with *status.
+static bool note_settled(bl_transport_t *transport, int32_t stage, uint32_t number, const char *what, bl__note_t *note,
+                         bl_status_t *status, bl_error_t *err) {
+  bl__peer_t *peer = bl__transport_find(transport, stage);
+  *status = BL_OK;
+  if (peer != NULL && !transport->aborted && bl__notes_take(&peer->heard, transport->attempt, number, note)) {
+    return true;
+  }
+  *status = check_note_peer(transport, peer, what, err);
+  return *status != BL_OK;
+}
+
+bl_status_t bl_transport_wait_note(bl_transport_t *transport, int32_t stage, uint32_t number, uint64_t deadline_ns,
+                                   uint8_t body[BL_NOTE_BYTES], bl_error_t *err) {
+  bl_status_t status;
+  bl__note_t note;
+  char what[TEXT_BYTES];
+  snprintf(what, sizeof what, "note %u from %s", number, BL__NAME(transport, stage));
+  pthread_mutex_lock(&transport->mutex);
+  bool over = note_settled(transport, stage, number, what, &note, &status, err);
+  bl_transport_wait_t *shown = over ? NULL : show_wait(transport, stage, -1, what);
+  const uint32_t changes = atomic_load(&transport->changes);
+  if (!over) {
+    pthread_mutex_unlock(&transport->mutex);
+    spin(transport, changes);
+    pthread_mutex_lock(&transport->mutex);
+  }
+  while (!over && !(over = note_settled(transport, stage, number, what, &note, &status, err))) {
+    if (bl_clock_now_ns() >= deadline_ns) {
+      status = bl_error_set(err, BL_DEADLINE, "%s: nothing came before the deadline", what);
+      break;
+    }
+    (void)bl_condition_wait(&transport->changed, &transport->mutex, deadline_ns);
+  }
+  if (shown != NULL) {
+    shown->since_ns = 0;
+  }
+  pthread_mutex_unlock(&transport->mutex);
+  if (status == BL_OK) {
+    memcpy(body, note.body, sizeof note.body);
+  }
+  return status;
 }
 
 size_t bl_transport_waits(bl_transport_t *transport, bl_transport_wait_t *waits, size_t capacity) {

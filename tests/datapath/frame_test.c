@@ -36,6 +36,10 @@ static bl_frame_t example(bl_frame_kind_t kind) {
     frame.body_bytes = kind == BL_FRAME_DATA ? BL_FRAME_CHUNK_BYTES : 0;
     frame.checksum = kind == BL_FRAME_DATA ? 0xfedcba9876543210ull : 0;
     break;
+  case BL_FRAME_NOTE:
+    frame.attempt = 77;
+    frame.key.boundary = 3;
+    break;
   case BL_FRAME_REGISTER:
   case BL_FRAME_UNREGISTER:
     frame.region = 4095;
