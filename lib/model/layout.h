@@ -117,7 +117,7 @@ static inline uint64_t bl_segment_end(const bl_segment_t *segment, uint64_t inde
 // How a back end wants the logits of the head, which are computed piece by piece (workspace.h). Zeros: as on the host.
 typedef struct bl_logits {
   uint64_t most;         // scalars of a piece, approximately; 0: BL_HEAD_LOGITS_ELEMENTS
-  uint64_t row_multiple; // the row stride is a multiple of so many floats if layers are whole; 0: rows are dense
+  uint64_t row_multiple; // the row stride is a multiple of so many floats; 0: rows are dense
 } bl_logits_t;
 
 // For GPUs of any kind: pieces of 512 MiB. Every piece reads and writes the head's fp32 weight gradient: 8 bytes for 6

@@ -21,9 +21,9 @@ uint64_t bl_workspace_head_rows(const bl_model_t *model, bl_layout_options_t opt
 static uint64_t head_bytes(bl_workspace_t *workspace, const bl_layout_t *layout, uint64_t rows) {
   const bl_model_t *model = &layout->model;
   const bl_split_t split = layout->options.split;
-  uint64_t columns = bl_split_table_rows(model->vocab, bl_split_parts(split)) * bl_split_here(split);
-  if (layout->options.logits.row_multiple != 0 && bl_split_parts(split) == 1) {
-    columns = workspace->logits_stride = bl_logits_stride(layout->options.logits, model->vocab);
+  uint64_t columns = bl_split_table_rows(model->vocab, bl_split_parts(split)); // of a part
+  if (layout->options.logits.row_multiple != 0) {
+    columns = workspace->logits_stride = bl_logits_stride(layout->options.logits, columns);
   }
   workspace->head_rows = bl_workspace_head_rows(model, layout->options);
   uint64_t bytes = aligned_bytes(rows * model->hidden, bl_dtype_bytes(layout->options.dtype));
@@ -32,7 +32,7 @@ static uint64_t head_bytes(bl_workspace_t *workspace, const bl_layout_t *layout,
   workspace->losses_offset_bytes = bytes;
   bytes += aligned_bytes(rows, sizeof(double));
   workspace->logits_offset_bytes = bytes;
-  return bytes + aligned_bytes(workspace->head_rows * columns, sizeof(float));
+  return bytes + aligned_bytes(bl_split_here(split) * workspace->head_rows * columns, sizeof(float));
 }
 
 // Returns the bytes that an F that keeps nothing needs. They overlay the bytes that only I needs.

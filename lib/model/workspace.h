@@ -34,10 +34,11 @@ typedef struct bl_workspace {
   // Rows of one piece of logits; 0 in a chunk without head. The remaining rows run as one smaller piece. The number
   // depends on vocabulary, T and the back end alone, so that no bit depends on memory.
   uint64_t head_rows;
-  uint64_t stats_offset_bytes;   // of the final norm, after the normalised state [T, hidden]
-  uint64_t losses_offset_bytes;  // [T] doubles
-  uint64_t logits_stride;        // floats between rows of logits; 0: dense. Floats after the columns are never read
-  uint64_t logits_offset_bytes;  // float [head_rows, vocab]; in parts: [parts here][head_rows, columns of a part]
+  uint64_t stats_offset_bytes;  // of the final norm, after the normalised state [T, hidden]
+  uint64_t losses_offset_bytes; // [T] doubles
+  // Floats between rows of logits, of every part; 0: dense. Floats after the columns are never read.
+  uint64_t logits_stride;
+  uint64_t logits_offset_bytes;  // float [parts here][head_rows, columns of a part]
   uint64_t windows_offset_bytes; // used if one rank has all parts of a layer
   bl_windows_t windows;
 } bl_workspace_t;

@@ -3,7 +3,9 @@
 // apart, are computed piece by piece in workspace and are replaced there with their own gradient. They are never stored
 // whole (EXECUTION.md 6).
 //
-// If the vocabulary is in parts, the columns of each part are a head of their own. Parts exchange the statistics of
+// If the vocabulary is in parts, the columns of each part are a head of their own, with logits of their own. Their rows
+// are as far apart as those of a whole vocabulary would be: products and kernels want rows on whole cache lines, and the
+// last part's columns are any number. Parts exchange the statistics of
 // their columns, a few floats per row. Their gradients of the hidden state are summed like those of a layer.
 #include "compute/model/chunk_internal.h"
 
@@ -97,7 +99,7 @@ static bl_linear_op_t *op_for(const bl__head_t *head, const piece_t *piece) {
 // Logits of the columns of the chunk's `index`-th part.
 static float *logits_at(const bl_chunk_t *chunk, uint32_t index) {
   float *logits = workspace_at(chunk, chunk->workspace.logits_offset_bytes);
-  return logits + index * chunk->workspace.head_rows * bl_split_table_rows(chunk->model.vocab, chunk->parts);
+  return logits + index * chunk->workspace.head_rows * stride_of(chunk, &chunk->head[0]);
 }
 
 // Computes the losses of the rows, and replaces logits with their gradient.
@@ -115,15 +117,15 @@ static void lose(bl_chunk_t *chunk, const piece_t *piece) {
   for (uint32_t i = 0; i < chunk->here; i++) {
     const bl__head_t *head = &chunk->head[i];
     logits_of(chunk, head, op_for(head, piece), piece->normalised, piece->rows, logits_at(chunk, i));
-    ops->softmax_statistics(chunk->compute, piece->rows, head->tokens.count, head->tokens.first, piece->labels,
-                            logits_at(chunk, i), statistics + (chunk->rank * chunk->here + i) * floats);
+    ops->softmax_statistics(chunk->compute, piece->rows, head->tokens.count, stride_of(chunk, head), head->tokens.first,
+                            piece->labels, logits_at(chunk, i), statistics + (chunk->rank * chunk->here + i) * floats);
   }
   bl_group_gather(chunk->group, BL_WINDOW_SCORES, chunk->here * floats * sizeof(float));
   for (uint32_t i = 0; i < chunk->here; i++) {
-    const bl_split_range_t tokens = chunk->head[i].tokens;
-    ops->cross_entropy_part(chunk->compute, piece->rows, tokens.count, tokens.first, chunk->dtype, piece->labels,
-                            chunk->loss_scale, (float)chunk->model.logit_cap, chunk->parts, statistics,
-                            logits_at(chunk, i), i == 0 ? piece->row_losses : NULL);
+    const bl__head_t *head = &chunk->head[i];
+    ops->cross_entropy_part(chunk->compute, piece->rows, head->tokens.count, stride_of(chunk, head), head->tokens.first,
+                            chunk->dtype, piece->labels, chunk->loss_scale, (float)chunk->model.logit_cap, chunk->parts,
+                            statistics, logits_at(chunk, i), i == 0 ? piece->row_losses : NULL);
   }
 }
 
@@ -180,27 +182,34 @@ void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const void *out, bl
   sum_losses(chunk, loss);
 }
 
-// Returns the logits of a row, valid until the next operation.
-static float *logits_of_row(bl_chunk_t *chunk, const void *out, uint64_t row) {
-  const void *normalised = normalise_row(chunk, out, row);
+static void copy(bl_chunk_t *chunk, float *to, const float *from, uint64_t count) {
+  bl_error_t err;
+  bl_group_fail(chunk->group,
+                bl_device_copy(chunk->device, bl__chunk_stream(chunk), to, from, count * sizeof *to, &err), &err);
+}
+
+// Returns the logits of one row, of all parts, one after the other.
+static float *join_row(bl_chunk_t *chunk) {
   const uint64_t columns = bl_split_table_rows(chunk->model.vocab, chunk->parts), floats = chunk->here * columns;
-  float *logits = bl__chunk_is_in_parts(chunk) ? bl_group_window(chunk->group, BL_WINDOW_SCORES) : logits_at(chunk, 0);
+  float *logits = bl_group_window(chunk->group, BL_WINDOW_SCORES);
   for (uint32_t i = 0; i < chunk->here; i++) {
-    const bl__head_t *head = &chunk->head[i];
-    logits_of(chunk, head, head->row, normalised, 1, logits + chunk->rank * floats + i * columns);
+    copy(chunk, logits + chunk->rank * floats + i * columns, logits_at(chunk, i), chunk->head[i].tokens.count);
   }
-  if (bl__chunk_is_in_parts(chunk)) {
-    bl_group_gather(chunk->group, BL_WINDOW_SCORES, floats * sizeof *logits);
-  }
+  bl_group_gather(chunk->group, BL_WINDOW_SCORES, floats * sizeof *logits);
   return logits;
 }
 
+// Returns the logits of a row, valid until the next operation.
+static float *logits_of_row(bl_chunk_t *chunk, const void *out, uint64_t row) {
+  const void *normalised = normalise_row(chunk, out, row);
+  for (uint32_t i = 0; i < chunk->here; i++) {
+    logits_of(chunk, &chunk->head[i], chunk->head[i].row, normalised, 1, logits_at(chunk, i));
+  }
+  return bl__chunk_is_in_parts(chunk) ? join_row(chunk) : logits_at(chunk, 0);
+}
+
 void bl_chunk_logits(bl_chunk_t *chunk, const void *out, uint64_t row, float *logits) {
-  const float *found = logits_of_row(chunk, out, row);
-  bl_device_stream_t *stream = chunk->ops->stream == NULL ? NULL : chunk->ops->stream(chunk->compute);
-  bl_error_t err;
-  bl_group_fail(chunk->group,
-                bl_device_copy(chunk->device, stream, logits, found, chunk->model.vocab * sizeof *logits, &err), &err);
+  copy(chunk, logits, logits_of_row(chunk, out, row), chunk->model.vocab);
 }
 
 int32_t bl_chunk_draw(bl_chunk_t *chunk, const void *out, uint64_t row, float temperature, double uniform) {

@@ -374,9 +374,9 @@ typedef struct bl_ops {
   // ---- parts of a layer (model/split.h) ----------------------------------------------------------------
   // All NULL in a back end that computes whole layers only.
   //
-  // y [rows, width] = sum over parts + bias + residual; bias and residual may be NULL. The parts [count], a power of
-  // two, are added as a binary tree, neighbours first, in float; then the bias and the residual are added, and the
-  // result is rounded once. y may be residual or one of the parts.
+  // y [rows, width] = sum over parts + bias + residual; bias and residual may be NULL. The parts [count], a power of two
+  // from 2 on, are added as a binary tree, neighbours first, in float; then the bias and the residual are added, and the
+  // result is rounded once. y may be residual or one of the parts. The array of pointers is read during the call.
   void (*sum_parts)(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype, uint32_t count,
                     const void *const *parts, const float *bias, const void *residual, void *y);
   // embedding_forward for the rows that a part has. A token or position that the part does not have adds 0. The tables
@@ -385,13 +385,13 @@ typedef struct bl_ops {
                                  const float *wte, const float *wpe, void *x);
   void (*embedding_part_backward)(bl_compute_t *compute, const bl_embedding_part_t *part, const int32_t *tokens,
                                   const void *dx, float *dwte, float *dwpe);
-  // What the other parts of the vocabulary need to know of these logits [rows, vocab]: statistics [rows,
-  // BL_SOFTMAX_STATISTICS]. first: the token of the first column.
-  void (*softmax_statistics)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first,
+  // What the other parts of the vocabulary need to know of these logits [rows, vocab], rows `stride` floats apart:
+  // statistics [rows, BL_SOFTMAX_STATISTICS]. first: the token of the first column.
+  void (*softmax_statistics)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
                              const int32_t *labels, const float *logits, float *statistics);
   // cross_entropy over all parts, for the columns of this part: statistics [parts][rows, BL_SOFTMAX_STATISTICS],
   // combined in the order of the parts. row_losses NULL: not wanted.
-  void (*cross_entropy_part)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first,
+  void (*cross_entropy_part)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
                              bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
                              const float *statistics, float *logits, double *row_losses);
 

@@ -176,12 +176,12 @@ static void parts_host(const op_host_t *h, const op_case_t *c, float **t) {
     if (c->flags & OP_CAP) {
       h->ops->cap_logits(h->compute, rows, count, count, CAP, here);
     }
-    h->ops->softmax_statistics(h->compute, rows, count, first, labels, here, statistics + part * floats);
+    h->ops->softmax_statistics(h->compute, rows, count, count, first, labels, here, statistics + part * floats);
   }
   for (size_t part = 0; part < parts; part++) {
     const size_t first = part * vocab / parts, count = (part + 1) * vocab / parts - first;
     float *here = logits + rows * first;
-    h->ops->cross_entropy_part(h->compute, rows, count, first, op_dtype(c), labels, SCALE, cap, (uint32_t)parts,
+    h->ops->cross_entropy_part(h->compute, rows, count, count, first, op_dtype(c), labels, SCALE, cap, (uint32_t)parts,
                                statistics, here, part + 1 == parts ? losses : NULL);
     for (size_t row = 0; row < rows; row++) {
       op_move(h, (char *)t[DLOGITS] + (row * vocab + first) * element, here + row * count, count * element);

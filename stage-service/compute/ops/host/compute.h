@@ -130,9 +130,9 @@ void bl__embedding_part_forward(bl_compute_t *compute, const bl_embedding_part_t
                                 const float *wte, const float *wpe, void *x);
 void bl__embedding_part_backward(bl_compute_t *compute, const bl_embedding_part_t *part, const int32_t *tokens,
                                  const void *dx, float *dwte, float *dwpe);
-void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first, const int32_t *labels,
-                            const float *logits, float *statistics);
-void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first,
+void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
+                            const int32_t *labels, const float *logits, float *statistics);
+void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
                             bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
                             const float *statistics, float *logits, double *row_losses);
 

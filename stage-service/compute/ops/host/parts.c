@@ -64,11 +64,11 @@ static size_t column_of(int32_t label, uint64_t first, uint64_t vocab) {
   return token >= first && token - first < vocab ? token - first : vocab;
 }
 
-void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first, const int32_t *labels,
-                            const float *logits, float *statistics) {
+void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
+                            const int32_t *labels, const float *logits, float *statistics) {
   BL__PARALLEL(compute, rows, 1, range) {
     for (size_t row = range.first; row < range.last; row++) {
-      const float *line = logits + row * vocab;
+      const float *line = logits + row * stride;
       float *to = statistics + row * BL_SOFTMAX_STATISTICS;
       const size_t label = column_of(labels[row], first, vocab);
       compute->kernels->softmax_statistics(vocab, line, &to[0], &to[1]);
@@ -77,7 +77,7 @@ void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab
   }
 }
 
-void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t first,
+void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
                             bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
                             const float *statistics, float *logits, double *row_losses) {
   BL__PARALLEL(compute, rows, 1, range) {
@@ -95,7 +95,7 @@ void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab
       }
       bl__typed(compute, dtype)
           ->softmax_gradient(vocab, column_of(labels[row], first, vocab), scale, cap, largest,
-                             (float)((double)scale / total), logits + row * vocab);
+                             (float)((double)scale / total), logits + row * stride);
       if (row_losses) {
         row_losses[row] = log(total) + ((double)largest - (double)label_logit);
       }
