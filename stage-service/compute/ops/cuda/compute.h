@@ -85,6 +85,11 @@ void bl__cuda_note(bl_compute_t *compute, const char *format, ...) __attribute__
   X(cross_entropy)                                                                                                     \
   X(loss_sum)                                                                                                          \
   X(draw)                                                                                                              \
+  X(sum_parts)                                                                                                         \
+  X(embedding_part_forward)                                                                                            \
+  X(embedding_part_backward)                                                                                           \
+  X(softmax_statistics)                                                                                                \
+  X(cross_entropy_part)                                                                                                \
   X(add_columns)                                                                                                       \
   X(adamw)                                                                                                             \
   X(sum_squares)                                                                                                       \

@@ -104,11 +104,23 @@ typedef struct bl__scatter_table {
   bl__scattered_t entries[3];
 } bl__scatter_table_t;
 
+// Pointers to what the parts of a layer contribute to the same `elements` elements.
+#define BL__PARTS_MAX 64
+
+typedef struct bl__parts_table {
+  unsigned count;
+  uint64_t elements;
+  const void *entries[BL__PARTS_MAX];
+} bl__parts_table_t;
+
 // ---- elements.cu
 int bl__launch_add(bl__stream_t stream, bool bf16, uint64_t count, const void *a, const void *b, void *y);
 int bl__launch_accumulate(bl__stream_t stream, uint64_t count, const float *x, float *y);
 int bl__launch_fill(bl__stream_t stream, uint64_t count, float value, float *y);
 int bl__launch_narrow(bl__stream_t stream, uint64_t count, const float *x, void *y); // to bf16
+// y [rows, width] = sum of the parts, a power of two of them from 2 on, + bias + residual (NULL: none).
+int bl__launch_sum_parts(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t width, const bl__parts_table_t *parts,
+                         const float *bias, const void *residual, void *y);
 
 // ---- activation.cu
 int bl__launch_gelu_forward(bl__stream_t stream, bool bf16, uint64_t count, const void *pre, void *act);
@@ -153,14 +165,18 @@ int bl__launch_sum_squares(bl__stream_t stream, unsigned count, const bl__square
 int bl__launch_rope(bl__stream_t stream, bool bf16, const bl__heads_t *shape, uint64_t dims, const float *cosines,
                     const float *sines, float sign, void *rows);
 
-// ---- embedding.cu: `scale` is a factor of tokens' rows
-int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
-                                 float scale, const int32_t *tokens, const float *wte, const float *wpe, void *x,
-                                 void *scratch);
+// ---- embedding.cu: the part of the tables that a bl_embedding_part_t describes. The tables begin with its first row.
+// `scale` is a factor of tokens' rows.
+typedef struct bl__embedding {
+  uint64_t batch, seq, start, width;
+  uint64_t first_token, tokens, first_position, positions;
+  float scale;
+} bl__embedding_t;
+int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, const bl__embedding_t *part, const int32_t *tokens,
+                                 const float *wte, const float *wpe, void *x, void *scratch);
 // Adds the rows of dx in token order; dwpe may be NULL.
-int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
-                                  float scale, const int32_t *tokens, const void *dx, float *dwte, float *dwpe,
-                                  void *scratch);
+int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, const bl__embedding_t *part, const int32_t *tokens,
+                                  const void *dx, float *dwte, float *dwpe, void *scratch);
 
 // ---- loss.cu
 // Rows are `stride` floats apart. If stride is a multiple of 4, all accesses are packs of 16 bytes. The columns that
@@ -170,6 +186,12 @@ int bl__launch_cap_logits(bl__stream_t stream, uint64_t rows, uint64_t vocab, ui
 // cap 0: no cap.
 int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,
                              const int32_t *labels, float scale, float cap, float *logits, double *row_losses);
+// As bl_ops_t's softmax_statistics and cross_entropy_part; at most BL__PARTS_MAX parts.
+int bl__launch_softmax_statistics(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
+                                  const int32_t *labels, const float *logits, float *statistics);
+int bl__launch_cross_entropy_part(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,
+                                  uint64_t first, const int32_t *labels, float scale, float cap, unsigned parts,
+                                  const float *statistics, float *logits, double *row_losses);
 int bl__launch_loss_sum(bl__stream_t stream, uint64_t rows, const double *row_losses, double *loss,
                         int64_t *first_bad_row);
 

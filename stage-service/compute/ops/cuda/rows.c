@@ -104,21 +104,29 @@ void bl__cuda_gated_backward(bl_compute_t *compute, bl_gate_t gate, uint64_t row
                     "gated backward");
 }
 
+// Whoever loaded the tokens has checked them against the vocabulary.
+static bl__embedding_t whole_embedding(uint64_t batch, uint64_t seq, uint64_t width, float scale) {
+  return (bl__embedding_t){
+      .batch = batch, .seq = seq, .width = width, .tokens = UINT32_MAX, .positions = seq, .scale = scale};
+}
+
 void bl__cuda_embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                                 bl_compute_dtype_t dtype, const int32_t *tokens, const float *wte, const float *wpe,
                                 void *x) {
-  bl__cuda_launched(compute,
-                    bl__launch_embedding_forward(compute->stream, bl__is_bf16(dtype), batch, seq, width, scale, tokens,
-                                                 wte, wpe, x, compute->scratch),
-                    "embedding forward");
+  const bl__embedding_t whole = whole_embedding(batch, seq, width, scale);
+  bl__cuda_launched(
+      compute,
+      bl__launch_embedding_forward(compute->stream, bl__is_bf16(dtype), &whole, tokens, wte, wpe, x, compute->scratch),
+      "embedding forward");
 }
 
 void bl__cuda_embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                                  bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte,
                                  float *dwpe) {
+  const bl__embedding_t whole = whole_embedding(batch, seq, width, scale);
   bl__cuda_launched(compute,
-                    bl__launch_embedding_backward(compute->stream, bl__is_bf16(dtype), batch, seq, width, scale, tokens,
-                                                  dx, dwte, dwpe, compute->scratch),
+                    bl__launch_embedding_backward(compute->stream, bl__is_bf16(dtype), &whole, tokens, dx, dwte, dwpe,
+                                                  compute->scratch),
                     "embedding backward");
 }
 

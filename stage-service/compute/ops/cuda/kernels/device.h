@@ -535,6 +535,10 @@ static inline bl_count bl_least(bl_count a, bl_count b) {
   return a < b ? a : b;
 }
 
+static inline bl_count bl_most(bl_count a, bl_count b) {
+  return a > b ? a : b;
+}
+
 // Makes the launch for the pair of element type and width of access that `bf16` and `wide` select at run time.
 // BL_TYPED(bf16, wide, BL_LAUNCH((add<E, W>), ...)) uses them as E and W.
 #define BL_TYPED(bf16, wide, launch)                                                                                   \

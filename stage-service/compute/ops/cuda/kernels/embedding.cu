@@ -7,6 +7,9 @@
 // piece by token: a row's place is the number of smaller tokens plus that of equal tokens before it. This takes count^2
 // comparisons, shared by SLICES threads a row, so that 8192 rows take a few percent of the time of moving them.
 // `scatter` then processes the runs of equal tokens. There are no atomics.
+//
+// Tables in parts: a token or position of another part is an addend of 0 forward and is skipped backward. Every part
+// sorts all rows, also those whose tokens it does not have. A whole table is one part.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
@@ -30,6 +33,11 @@ template <typename E> static BL_DEVICE bl_count column_of_thread() {
   return ((bl_count)blockIdx.y * THREADS + threadIdx.x) * bl_pack<E>::WIDTH;
 }
 
+// Rows of a table that a part has.
+struct part_rows {
+  bl_count first, count;
+};
+
 // Copies tokens from pinned host memory once, so that not every warp reads them from there.
 __global__ void __launch_bounds__(256) take(int count, const int32_t *__restrict__ tokens, int32_t *__restrict__ here) {
   const int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
@@ -40,20 +48,25 @@ __global__ void __launch_bounds__(256) take(int count, const int32_t *__restrict
 
 template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
-    embed(bl_count seq, bl_count width, float scale, const int32_t *__restrict__ tokens, const float *__restrict__ wte,
-          const float *__restrict__ wpe, E *__restrict__ x) {
+    embed(part_rows token_rows, part_rows position_rows, bl_count start, bl_count seq, bl_count width, float scale,
+          const int32_t *__restrict__ tokens, const float *__restrict__ wte, const float *__restrict__ wpe,
+          E *__restrict__ x) {
   const bl_count row = blockIdx.x, at = column_of_thread<E>();
   if (at >= width) {
     return;
   }
-  float values[bl_pack<E>::WIDTH], positions[bl_pack<E>::WIDTH];
-  bl_load_floats<E, Wide>(wte + (bl_count)tokens[row] * width, at, width, values);
+  float values[bl_pack<E>::WIDTH] = {}, positions[bl_pack<E>::WIDTH];
+  const bl_count token = (bl_count)tokens[row] - token_rows.first;
+  if (token < token_rows.count) {
+    bl_load_floats<E, Wide>(wte + token * width, at, width, values);
 #pragma unroll
-  for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-    values[i] *= scale;
+    for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
+      values[i] *= scale;
+    }
   }
-  if (wpe != NULL) {
-    bl_load_floats<E, Wide>(wpe + (bl_count)((uint32_t)row % (uint32_t)seq) * width, at, width, positions);
+  const bl_count position = start + (uint32_t)row % (uint32_t)seq - position_rows.first;
+  if (wpe != NULL && position < position_rows.count) {
+    bl_load_floats<E, Wide>(wpe + position * width, at, width, positions);
 #pragma unroll
     for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
       values[i] += positions[i];
@@ -128,15 +141,15 @@ static BL_DEVICE int run_from(int place, int count, const int32_t *__restrict__ 
 
 template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS)
-    scatter(int count, bl_count width, float scale, const int32_t *__restrict__ order,
+    scatter(int count, part_rows token_rows, bl_count width, float scale, const int32_t *__restrict__ order,
             const int32_t *__restrict__ sorted, const E *__restrict__ dx, float *__restrict__ dwte) {
   const int place = (int)blockIdx.x;
-  const bl_count at = column_of_thread<E>();
-  if (at >= width || (place > 0 && sorted[place - 1] == sorted[place])) {
+  const bl_count at = column_of_thread<E>(), token = (bl_count)sorted[place] - token_rows.first;
+  if (at >= width || token >= token_rows.count || (place > 0 && sorted[place - 1] == sorted[place])) {
     return;
   }
   const int run = run_from(place, count, sorted);
-  float *line = dwte + (bl_count)sorted[place] * width;
+  float *line = dwte + token * width;
   float sums[bl_pack<E>::WIDTH];
   bl_load_floats<E, Wide>(line, at, width, sums);
 #pragma unroll 4
@@ -151,6 +164,7 @@ __global__ void __launch_bounds__(THREADS)
   store_floats<E, Wide>(line, at, width, sums);
 }
 
+// dx and dwpe begin with the first position of the part.
 template <typename E, bool Wide>
 __global__ void __launch_bounds__(THREADS) scatter_positions(bl_count batch, bl_count seq, bl_count width,
                                                              const E *__restrict__ dx, float *__restrict__ dwpe) {
@@ -184,13 +198,14 @@ static int launch_take(bl__stream_t stream, int count, const int32_t *tokens, in
   return BL_LAUNCH((take), (unsigned)bl_over((bl_count)count, 256), 256, stream, count, tokens, here);
 }
 
-int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
-                                 float scale, const int32_t *tokens, const float *wte, const float *wpe, void *x,
-                                 void *scratch) {
+int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, const bl__embedding_t *part, const int32_t *tokens,
+                                 const float *wte, const float *wpe, void *x, void *scratch) {
   int32_t *here = (int32_t *)scratch;
+  const bl_count seq = part->seq, width = part->width;
+  const part_rows token_rows = {part->first_token, part->tokens}, positions = {part->first_position, part->positions};
   const bool wide = lines_are_wide(bf16, width, x, wte, wpe);
-  // If not all rows fit, a piece is a number of whole sequences, because positions start at 0 in every piece.
-  const bl_count rows = batch * seq, room = BL__SCRATCH_BYTES / sizeof *here;
+  // If not all rows fit, a piece is a number of whole sequences, because positions start anew in every piece.
+  const bl_count rows = part->batch * seq, room = BL__SCRATCH_BYTES / sizeof *here;
   const bl_count piece = rows <= room ? rows : room / seq * seq;
   int result = piece == 0 && rows > 0 ? BL_TOO_LARGE : 0;
   for (bl_count row = 0; result == 0 && row < rows; row += piece) {
@@ -198,19 +213,34 @@ int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, uint64_t batch,
     result = launch_take(stream, (int)count, tokens + row, here);
     if (result == 0) {
       result = BL_TYPED(bf16, wide,
-                        BL_LAUNCH((embed<E, W>), grid_for(bf16, count, width), THREADS, stream, seq, width, scale, here,
-                                  wte, wpe, (E *)x + row * width));
+                        BL_LAUNCH((embed<E, W>), grid_for(bf16, count, width), THREADS, stream, token_rows, positions,
+                                  part->start, seq, width, part->scale, here, wte, wpe, (E *)x + row * width));
     }
   }
   return result;
 }
 
-int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch, uint64_t seq, uint64_t width,
-                                  float scale, const int32_t *tokens, const void *dx, float *dwte, float *dwpe,
-                                  void *scratch) {
+// Adds the gradients of the positions of this slice that the part has.
+static int launch_positions(bl__stream_t stream, bool bf16, const bl__embedding_t *part, const void *dx, float *dwpe) {
+  const bl_count seq = part->seq, width = part->width;
+  const bl_count first = bl_most(part->start, part->first_position);
+  const bl_count end = bl_least(part->start + seq, part->first_position + part->positions);
+  if (first >= end) {
+    return 0;
+  }
+  float *lines = dwpe + (first - part->first_position) * width;
+  const bool wide = lines_are_wide(bf16, width, dx, lines, NULL);
+  return BL_TYPED(bf16, wide,
+                  BL_LAUNCH((scatter_positions<E, W>), grid_for(bf16, end - first, width), THREADS, stream, part->batch,
+                            seq, width, (const E *)dx + (first - part->start) * width, lines));
+}
+
+int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, const bl__embedding_t *part, const int32_t *tokens,
+                                  const void *dx, float *dwte, float *dwpe, void *scratch) {
   int32_t *here = (int32_t *)scratch, *order = here + PIECE, *sorted = order + PIECE;
-  const bool wide = lines_are_wide(bf16, width, dx, dwte, dwpe);
-  const bl_count rows = batch * seq;
+  const bl_count width = part->width, rows = part->batch * part->seq;
+  const part_rows token_rows = {part->first_token, part->tokens};
+  const bool wide = lines_are_wide(bf16, width, dx, dwte, NULL);
   int result = 0;
   for (bl_count row = 0; result == 0 && row < rows; row += PIECE) {
     const int count = (int)bl_least(rows - row, PIECE);
@@ -222,13 +252,8 @@ int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, uint64_t batch
     if (result == 0) {
       result = BL_TYPED(bf16, wide,
                         BL_LAUNCH((scatter<E, W>), grid_for(bf16, (bl_count)count, width), THREADS, stream, count,
-                                  width, scale, order, sorted, (const E *)dx + row * width, dwte));
+                                  token_rows, width, part->scale, order, sorted, (const E *)dx + row * width, dwte));
     }
   }
-  if (result != 0 || dwpe == NULL) {
-    return result;
-  }
-  return BL_TYPED(bf16, wide,
-                  BL_LAUNCH((scatter_positions<E, W>), grid_for(bf16, seq, width), THREADS, stream, batch, seq, width,
-                            (const E *)dx, dwpe));
+  return result != 0 || dwpe == NULL ? result : launch_positions(stream, bf16, part, dx, dwpe);
 }

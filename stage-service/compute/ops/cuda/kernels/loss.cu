@@ -6,6 +6,9 @@
 // the gradient of a row, its next row is copied to the shared memory that this frees. Shared memory holds 28672 columns
 // of each row on an H100 (20480 on an A100). The rest of longer rows is read from the L2 cache: with 50257 columns and
 // two rows on each of 132 multiprocessors, it needs 23 of the cache's 50 MB.
+//
+// A vocabulary in parts takes two kernels, because the parts exchange their statistics in between: one reads a part's
+// logits, 4 bytes each, and one reads them and writes their gradient, 8 bytes in fp32, 6 in bf16. A block has one row.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
@@ -17,6 +20,7 @@
 #define STATIC_BYTES 256 // of shared memory, an upper bound
 #define CAP_THREADS  256
 #define LOWEST       (-3.402823466e38f)
+#define STATISTICS   3 // of a row and part (ops.h)
 
 // Loads this thread's packs of COLUMNS columns of a row; columns after the end of the row are -infinity and add nothing
 // to a sum.
@@ -70,6 +74,66 @@ static BL_DEVICE void fetch_packs(bl_words *cache, const float *row, unsigned fi
   }
 }
 
+// The largest logit that a thread has seen, and the sum of exp(logit - largest) over these logits.
+struct softmax_t {
+  float largest = LOWEST, sum = 0.0f;
+};
+
+static BL_DEVICE void include(const float (&values)[PACKS][4], softmax_t *seen) {
+  float here = values[0][0];
+#pragma unroll
+  for (int n = 0; n < PACKS; n++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      here = fmaxf(here, values[n][i]);
+    }
+  }
+  here = fmaxf(seen->largest, here);
+  seen->sum *= bl_exp(seen->largest - here);
+  seen->largest = here;
+#pragma unroll
+  for (int n = 0; n < PACKS; n++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      seen->sum += bl_exp(values[n][i] - here);
+    }
+  }
+}
+
+// Returns the same of the whole row, in every thread.
+static BL_DEVICE softmax_t combine(softmax_t seen, float (&rooms)[2][THREADS / 32]) {
+  softmax_t all;
+  all.largest = bl_block_all(seen.largest, rooms[0], bl_larger());
+  all.sum = bl_block_all(seen.sum * bl_exp(seen.largest - all.largest), rooms[1], bl_plus());
+  return all;
+}
+
+// Computes the gradients of four logits, of which the first has column `at`. `label` is a column too, `share` is scale /
+// the sum of exponentials. Returns whether the label is among the four.
+template <bool Capped>
+static BL_DEVICE bool gradients_of(const float (&values)[4], float top, float share, float scale, float inverse_cap,
+                                   unsigned at, unsigned label, unsigned vocab, float (&gradients)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    gradients[i] = bl_exp(values[i] - top) * share;
+  }
+  const bool has_label = label < vocab && label - at < 4;
+  if (has_label) {
+#pragma unroll
+    for (unsigned i = 0; i < 4; i++) {
+      gradients[i] -= at + i == label ? scale : 0.0f;
+    }
+  }
+  if constexpr (Capped) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const float t = values[i] * inverse_cap;
+      gradients[i] *= 1.0f - t * t;
+    }
+  }
+  return has_label;
+}
+
 // `kept` columns of a row are in shared memory, where each thread reads its own packs.
 //
 // bf16: elements of the gradient overlay the first half of the row's logits. If they overwrite kept columns, no thread
@@ -94,7 +158,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
       label_rooms[turn] = fetched;
       fetched = more ? (unsigned)labels[at_row + gridDim.x] : 0;
     }
-    float largest = LOWEST, sum = 0.0f; // of this thread; the sum is in units of exp(largest)
+    softmax_t seen;
     unsigned groups = kept / COLUMNS;
     for (unsigned first = 0; first < vocab; first += COLUMNS) {
       float values[PACKS][4];
@@ -102,29 +166,11 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
         bl_fetch_wait(--groups);
       }
       load_packs<Wide>(cache, row, first, kept, vocab, values);
-      float here = values[0][0];
-#pragma unroll
-      for (int n = 0; n < PACKS; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          here = fmaxf(here, values[n][i]);
-        }
-      }
-      here = fmaxf(largest, here);
-      sum *= bl_exp(largest - here);
-      largest = here;
-#pragma unroll
-      for (int n = 0; n < PACKS; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          sum += bl_exp(values[n][i] - here);
-        }
-      }
+      include(values, &seen);
     }
-    const float top = bl_block_all(largest, rooms[0], bl_larger());
-    const float total = bl_block_all(sum * bl_exp(largest - top), rooms[1], bl_plus());
+    const softmax_t all = combine(seen, rooms);
     const unsigned label = label_rooms[turn];
-    const float share = scale / total;
+    const float share = scale / all.sum;
     float of_label = 0.0f;
     bool says_loss = label >= vocab && threadIdx.x == 0;
     for (unsigned first = 0; first < vocab; first += COLUMNS) {
@@ -140,23 +186,11 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
       for (int n = 0; n < PACKS; n++) {
         const unsigned at = first + n * STRIP + threadIdx.x * 4;
         float gradients[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-          gradients[i] = bl_exp(values[n][i] - top) * share;
-        }
-        if (label < vocab && label - at < 4) {
+        if (gradients_of<Capped>(values[n], all.largest, share, scale, inverse_cap, at, label, vocab, gradients)) {
           says_loss = true;
 #pragma unroll
           for (unsigned i = 0; i < 4; i++) {
-            gradients[i] -= at + i == label ? scale : 0.0f;
             of_label = at + i == label ? values[n][i] : of_label;
-          }
-        }
-        if constexpr (Capped) {
-#pragma unroll
-          for (int i = 0; i < 4; i++) {
-            const float t = values[n][i] * inverse_cap;
-            gradients[i] *= 1.0f - t * t;
           }
         }
         if (at < vocab) {
@@ -165,8 +199,85 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
       }
     }
     if (says_loss) {
-      row_losses[at_row] = (double)top + log((double)total) - (double)of_label;
+      row_losses[at_row] = (double)all.largest + log((double)all.sum) - (double)of_label;
     }
+  }
+}
+
+// The statistics of a row's columns in one part. first: the token of the first column.
+template <bool Wide>
+__global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
+    softmax_statistics(unsigned vocab, bl_count stride, unsigned first_token, const int32_t *__restrict__ labels,
+                       const float *__restrict__ logits, float *__restrict__ statistics) {
+  __shared__ float rooms[2][THREADS / 32];
+  const float *row = logits + (bl_count)blockIdx.x * stride;
+  // Thread 0 asks for the label, which is in host memory, before it reads logits.
+  const unsigned label = threadIdx.x == 0 ? (unsigned)labels[blockIdx.x] - first_token : 0;
+  softmax_t seen;
+  for (unsigned first = 0; first < vocab; first += COLUMNS) {
+    float values[PACKS][4];
+    load_packs<Wide>(NULL, row, first, 0, vocab, values);
+    include(values, &seen);
+  }
+  const softmax_t all = combine(seen, rooms);
+  if (threadIdx.x == 0) {
+    float *to = statistics + (bl_count)blockIdx.x * STATISTICS;
+    to[0] = all.largest;
+    to[1] = all.sum;
+    to[2] = label < vocab ? row[label] : 0.0f;
+  }
+}
+
+// Combines the statistics of all parts, in their order, and writes the gradient of one part's columns. In bf16 it
+// overlays logits as in cross_entropy.
+template <typename E, bool Wide, bool Capped>
+__global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
+    cross_entropy_part(unsigned vocab, bl_count stride, unsigned first_token, const int32_t *__restrict__ labels,
+                       float scale, float inverse_cap, unsigned parts, const float *__restrict__ statistics,
+                       float *logits, double *row_losses) {
+  __shared__ float of_parts[BL__PARTS_MAX * STATISTICS];
+  __shared__ unsigned label_room;
+  float *row = logits + (bl_count)blockIdx.x * stride;
+  for (unsigned first = 0; first < vocab; first += COLUMNS) {
+    fetch_packs<Wide>(NULL, row, first, 0, vocab);
+  }
+  if (threadIdx.x == 0) {
+    label_room = (unsigned)labels[blockIdx.x] - first_token;
+  }
+  if (threadIdx.x < parts * STATISTICS) {
+    const bl_count line = (bl_count)(threadIdx.x / STATISTICS) * gridDim.x + blockIdx.x;
+    of_parts[threadIdx.x] = statistics[line * STATISTICS + threadIdx.x % STATISTICS];
+  }
+  __syncthreads();
+  softmax_t all;
+  float of_label = 0.0f; // one part has it, the others add 0
+  for (unsigned part = 0; part < parts; part++) {
+    all.largest = fmaxf(all.largest, of_parts[part * STATISTICS]);
+    of_label += of_parts[part * STATISTICS + 2];
+  }
+  for (unsigned part = 0; part < parts; part++) {
+    all.sum += of_parts[part * STATISTICS + 1] * bl_exp(of_parts[part * STATISTICS] - all.largest);
+  }
+  const unsigned label = label_room;
+  const float share = scale / all.sum;
+  for (unsigned first = 0; first < vocab; first += COLUMNS) {
+    float values[PACKS][4];
+    load_packs<Wide>(NULL, row, first, 0, vocab, values);
+    if (sizeof(E) < sizeof(float)) {
+      __syncthreads();
+    }
+#pragma unroll
+    for (int n = 0; n < PACKS; n++) {
+      const unsigned at = first + n * STRIP + threadIdx.x * 4;
+      float gradients[4];
+      (void)gradients_of<Capped>(values[n], all.largest, share, scale, inverse_cap, at, label, vocab, gradients);
+      if (at < vocab) {
+        bl_store_four<E, Wide>((E *)row, at, vocab, gradients);
+      }
+    }
+  }
+  if (row_losses != NULL && threadIdx.x == 0) {
+    row_losses[blockIdx.x] = (double)all.largest + log((double)all.sum) - (double)of_label;
   }
 }
 
@@ -250,6 +361,36 @@ int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint
   return BL_TYPED(bf16, wide,
                   BL_LAUNCH_SHARED((cross_entropy<E, W, false>), blocks, THREADS, parts * part_bytes, stream,
                                    (unsigned)rows, columns, stride, kept, labels, scale, 0.0f, logits, row_losses));
+}
+
+int bl__launch_softmax_statistics(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
+                                  const int32_t *labels, const float *logits, float *statistics) {
+  if (rows == 0) {
+    return 0;
+  }
+  return stride % 4 == 0 && bl_is_wide(logits)
+             ? BL_LAUNCH((softmax_statistics<true>), (unsigned)rows, THREADS, stream, (unsigned)vocab, stride,
+                         (unsigned)first, labels, logits, statistics)
+             : BL_LAUNCH((softmax_statistics<false>), (unsigned)rows, THREADS, stream, (unsigned)vocab, stride,
+                         (unsigned)first, labels, logits, statistics);
+}
+
+int bl__launch_cross_entropy_part(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,
+                                  uint64_t first, const int32_t *labels, float scale, float cap, unsigned parts,
+                                  const float *statistics, float *logits, double *row_losses) {
+  if (rows == 0) {
+    return 0;
+  }
+  const bool wide = stride % 4 == 0 && bl_is_wide(logits);
+  if (cap != 0.0f) {
+    return BL_TYPED(bf16, wide,
+                    BL_LAUNCH((cross_entropy_part<E, W, true>), (unsigned)rows, THREADS, stream, (unsigned)vocab,
+                              stride, (unsigned)first, labels, scale, 1.0f / cap, parts, statistics, logits,
+                              row_losses));
+  }
+  return BL_TYPED(bf16, wide,
+                  BL_LAUNCH((cross_entropy_part<E, W, false>), (unsigned)rows, THREADS, stream, (unsigned)vocab, stride,
+                            (unsigned)first, labels, scale, 0.0f, parts, statistics, logits, row_losses));
 }
 
 int bl__launch_loss_sum(bl__stream_t stream, uint64_t rows, const double *row_losses, double *loss,
