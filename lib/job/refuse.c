@@ -15,8 +15,6 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
     bool asked;
     const char *key, *text;
   } rules[] = {
-      {job->parallel.tensor_parts.value > 1 && job->pipeline.device == BL_JOB_DEVICE_CUDA, "parallel.tensor",
-       "layers in parts are computed on the host only in this version; leave it out with pipeline.device cuda"},
       {job->pipeline.slices.value > 1 && job->pipeline.device == BL_JOB_DEVICE_CUDA, "pipeline.slices",
        "slices are computed on the host only in this version; leave it out with pipeline.device cuda"},
       {job->balance.data_path == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA,
@@ -34,8 +32,9 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
       {(pipes > 1 || job->parallel.data_parts.value > 1) && job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
        "train.optimizer_memory",
        "host takes gradients that are one sum: not those of replicas, of parallel.data_parts, or of the two copies of "
-       "chimera "
-       "and dualpipe: take device with them"},
+       "chimera and dualpipe; take device with them"},
+      {job->parallel.tensor_parts.value > 1 && job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
+       "train.optimizer_memory", "host takes whole layers in this version; leave it out, or parallel.tensor_parts"},
       {pipes > 1 && job->parallel.data > 1, "parallel.data",
        "replicas of a schedule of two directions, each with two copies of the model, are not there in this version; "
        "leave it out with chimera and dualpipe"},

@@ -22,6 +22,7 @@ static void run_chunk(bl_engine_t *engine, bl_chunk_t *chunk) {
     bl_chunk_backward_input(chunk, labels, in, slot, out, true, loss);
     bl_chunk_backward_weight(chunk, tokens, in, slot, out);
   }
+  bl_chunk_sum_norms(chunk);
   for (uint32_t i = 0; i < bl_chunk_parameter_count(chunk); i++) {
     bl_chunk_ask_squares(chunk, i, engine->squares);
   }

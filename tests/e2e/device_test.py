@@ -37,6 +37,24 @@ def same_bits(folder):
                                              data=held_out, pipeline={"stages": 2}))
 
 
+def layers_in_parts(folder):
+    """All parts of a layer on one device, whose vocabularies have 76, 76, 76 and 73 tokens, or 64 and 37."""
+    gpt2 = {"init": None, "family": "gpt2", "layers": 8, "hidden": 40, "heads": 4, "vocab": 301, "seq": 32}
+    llama = {**gpt2, "family": "llama", "ffn": 52, "kv_heads": 2, "vocab": 101, "tied": False}
+    train = {"steps": 3, "micro_batch": 1, "micro_batches": 8, "validate_every": 2}
+    for model, parts, dtype, pipeline, policy in (
+            (gpt2, 4, "fp32", {"stages": 4, "schedule": "1f1b"}, "bpipe"),
+            (gpt2, 2, "bf16", {"stages": 2, "schedule": "zb-v", "recompute": "attention"}, "none"),
+            (llama, 2, "bf16", {"stages": 2, "schedule": "1f1b", "recompute": "full"}, "none")):
+        job = write_job(folder, model=model, train={**train, "dtype": dtype}, data={"validation": 0.1}, pipeline=pipeline,
+                        parallel={"tensor_parts": parts}, balance={"policy": policy})
+        report = compare(folder, f"{parts} parts, {model['family']}, {dtype}, {pipeline}, {policy}", job)
+        evicted = max(stage["evicted"] for stage in stages_of(report))
+        assert (evicted > 0) == (policy == "bpipe"), evicted
+    _, done = run_job(folder, job, "--local", *ON_DEVICE, "--set", "parallel.tensor=2", expect=2)
+    assert "parallel.tensor: tensor ranks compute on the host only" in done.stderr, done.stderr
+
+
 def device_to_device(folder):
     """Blocks go from device to device (cuda-ipc), with stores on the device, which are killed; or they are made to go
     through memory of the host: the same bits."""
@@ -262,5 +280,5 @@ def refusals(folder):
     print("ok refusals")
 
 
-on_late_device(same_bits, device_to_device, twins_of_slots, host_memory, a_store_is_killed, checkpoints,
+on_late_device(same_bits, layers_in_parts, device_to_device, twins_of_slots, host_memory, a_store_is_killed, checkpoints,
                optimizer_on_the_host, memory_beside_the_plan, refusals)

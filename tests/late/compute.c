@@ -235,6 +235,41 @@ static void late_checksum(bl_compute_t *compute, uint64_t bytes, const void *blo
 
 LATE_OPERATIONS(QUEUED_CALL)
 
+// The caller's array of parts ends with the call; what it points to is read later.
+typedef struct {
+  bl_compute_t *compute;
+  uint64_t rows, width;
+  bl_compute_dtype_t dtype;
+  uint32_t count;
+  const float *bias;
+  const void *residual;
+  void *y;
+  const void *parts[BL_SPLIT_MOST_PARTS];
+} sum_parts_call_t;
+_Static_assert(sizeof(sum_parts_call_t) <= LATE_TASK_BYTES, "late.h");
+
+static void do_sum_parts(void *arguments) {
+  const sum_parts_call_t *call = arguments;
+  host()->sum_parts(call->compute->inner, call->rows, call->width, call->dtype, call->count, call->parts, call->bias,
+                    call->residual, call->y);
+  note_failure(call->compute);
+}
+
+static void late_sum_parts(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
+                           uint32_t count, const void *const *parts, const float *bias, const void *residual, void *y) {
+  if (count < 2 || count > BL_SPLIT_MOST_PARTS || (count & (count - 1)) != 0) {
+    abort();
+  }
+  sum_parts_call_t call = {.compute = compute, .rows = rows, .width = width, .dtype = dtype, .count = count};
+  call.bias = late_real(bias);
+  call.residual = late_real(residual);
+  call.y = late_real(y);
+  for (uint32_t i = 0; i < count; i++) {
+    call.parts[i] = late_real(parts[i]);
+  }
+  late_put(compute->stream, "sum_parts", do_sum_parts, &call, sizeof call);
+}
+
 // Those that take many tensors: each by itself.
 #define QUEUED_EACH(operation, type)                                                                                   \
   typedef struct {                                                                                                     \
@@ -295,6 +330,7 @@ static const bl_ops_t late_ops = {.name = "late",
                                   .adamw = late_adamw,
                                   .sum_squares = late_sum_squares,
                                   .add_columns = late_add_columns,
+                                  .sum_parts = late_sum_parts,
                                   LATE_OPERATIONS(QUEUED_MEMBER)};
 
 static const void *interface(const char *name, size_t table_bytes) {

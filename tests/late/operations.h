@@ -61,6 +61,18 @@
     (DEVICE, float *, logits), (DEVICE, double *, row_losses))                                                         \
   X(loss_sum, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (DEVICE, const double *, row_losses),                 \
     (PLAIN, double *, loss), (PLAIN, int64_t *, first_bad_row))                                                        \
+  X(embedding_part_forward, bl_compute_t, of_compute, (STRUCT, bl_embedding_part_t, part),                             \
+    (PLAIN, const int32_t *, tokens), (DEVICE, const float *, wte), (DEVICE, const float *, wpe),                      \
+    (DEVICE, void *, x))                                                                                               \
+  X(embedding_part_backward, bl_compute_t, of_compute, (STRUCT, bl_embedding_part_t, part),                            \
+    (PLAIN, const int32_t *, tokens), (DEVICE, const void *, dx), (DEVICE, float *, dwte), (DEVICE, float *, dwpe))    \
+  X(softmax_statistics, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (PLAIN, uint64_t, vocab),                   \
+    (PLAIN, uint64_t, stride), (PLAIN, uint64_t, first), (PLAIN, const int32_t *, labels),                             \
+    (DEVICE, const float *, logits), (DEVICE, float *, statistics))                                                    \
+  X(cross_entropy_part, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (PLAIN, uint64_t, vocab),                   \
+    (PLAIN, uint64_t, stride), (PLAIN, uint64_t, first), (PLAIN, bl_compute_dtype_t, dtype),                           \
+    (PLAIN, const int32_t *, labels), (PLAIN, float, scale), (PLAIN, float, cap), (PLAIN, uint32_t, parts),            \
+    (DEVICE, const float *, statistics), (DEVICE, float *, logits), (DEVICE, double *, row_losses))                    \
   X(accumulate, bl_compute_t, of_compute,                                                                              \
     (PLAIN, uint64_t, count), (DEVICE, const float *, x), (DEVICE, float *, y))                                        \
   X(add, bl_compute_t, of_compute, (PLAIN, uint64_t, count), (PLAIN, bl_compute_dtype_t, dtype),                       \

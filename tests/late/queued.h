@@ -18,19 +18,24 @@ typedef struct {
   void *inner;
 } target_t;
 
-// EACH(m, (a, b), (c, d)) is m(a, b) m(c, d); up to nine of them.
-#define EACH_1(m, a)                                             m a
-#define EACH_2(m, a, ...)                                        m a EACH_1(m, __VA_ARGS__)
-#define EACH_3(m, a, ...)                                        m a EACH_2(m, __VA_ARGS__)
-#define EACH_4(m, a, ...)                                        m a EACH_3(m, __VA_ARGS__)
-#define EACH_5(m, a, ...)                                        m a EACH_4(m, __VA_ARGS__)
-#define EACH_6(m, a, ...)                                        m a EACH_5(m, __VA_ARGS__)
-#define EACH_7(m, a, ...)                                        m a EACH_6(m, __VA_ARGS__)
-#define EACH_8(m, a, ...)                                        m a EACH_7(m, __VA_ARGS__)
-#define EACH_9(m, a, ...)                                        m a EACH_8(m, __VA_ARGS__)
-#define EACH_OF(_1, _2, _3, _4, _5, _6, _7, _8, _9, chosen, ...) chosen
+// EACH(m, (a, b), (c, d)) is m(a, b) m(c, d); up to twelve of them.
+#define EACH_1(m, a)                                                            m a
+#define EACH_2(m, a, ...)                                                       m a EACH_1(m, __VA_ARGS__)
+#define EACH_3(m, a, ...)                                                       m a EACH_2(m, __VA_ARGS__)
+#define EACH_4(m, a, ...)                                                       m a EACH_3(m, __VA_ARGS__)
+#define EACH_5(m, a, ...)                                                       m a EACH_4(m, __VA_ARGS__)
+#define EACH_6(m, a, ...)                                                       m a EACH_5(m, __VA_ARGS__)
+#define EACH_7(m, a, ...)                                                       m a EACH_6(m, __VA_ARGS__)
+#define EACH_8(m, a, ...)                                                       m a EACH_7(m, __VA_ARGS__)
+#define EACH_9(m, a, ...)                                                       m a EACH_8(m, __VA_ARGS__)
+#define EACH_10(m, a, ...)                                                      m a EACH_9(m, __VA_ARGS__)
+#define EACH_11(m, a, ...)                                                      m a EACH_10(m, __VA_ARGS__)
+#define EACH_12(m, a, ...)                                                      m a EACH_11(m, __VA_ARGS__)
+#define EACH_OF(_1, _2, _3, _4, _5, _6, _7, _8, _9, _10, _11, _12, chosen, ...) chosen
 #define EACH(m, ...)                                                                                                   \
-  EACH_OF(__VA_ARGS__, EACH_9, EACH_8, EACH_7, EACH_6, EACH_5, EACH_4, EACH_3, EACH_2, EACH_1, )(m, __VA_ARGS__)
+  EACH_OF(__VA_ARGS__, EACH_12, EACH_11, EACH_10, EACH_9, EACH_8, EACH_7, EACH_6, EACH_5, EACH_4, EACH_3, EACH_2,      \
+          EACH_1, )                                                                                                    \
+  (m, __VA_ARGS__)
 
 #define FIELD(kind, type, name)      type name;
 #define PARAMETER(kind, type, name)  , PARAMETER_##kind(type, name)
