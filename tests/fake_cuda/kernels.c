@@ -231,6 +231,11 @@ static unsigned table_uses(const kernel_t *kernel, const void *value, fake_use_t
       count = put_use(uses, count, table->entries[i].from, 1, false);
       count = put_use(uses, count, table->entries[i].rows, 1, true);
     }
+  } else if (strstr(kernel->table, "bl__parts_table") != NULL) {
+    const bl__parts_table_t *table = value;
+    for (unsigned i = 0; i < table->count; i++) {
+      count = put_use(uses, count, table->entries[i], table->elements * element, false);
+    }
   } else {
     (void)fake_broken("%s: a table of which nothing is known", kernel->name);
     return 0;

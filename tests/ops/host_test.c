@@ -190,57 +190,6 @@ static void drawing_follows_the_distribution(void **state) {
   ops->destroy(compute);
 }
 
-// Whether the vocabulary is one part or several: all agree with the whole one's reference.
-static void parts_of_the_vocabulary_agree(void **state) {
-  (void)state;
-  static const op_case_t cases[] = {
-      {&op_cross_entropy_parts, {7, 257, 1}, 0},
-      {&op_cross_entropy_parts, {7, 257, 1}, OP_CAP},
-      {&op_cross_entropy_parts, {7, 257, 2}, OP_CAP},
-      {&op_cross_entropy_parts, {7, 257, 4}, OP_CAP},
-      {&op_cross_entropy_parts, {3, 3001, 8}, 0},
-      {&op_cross_entropy_parts, {3, 3001, 8}, OP_CAP},
-      {&op_cross_entropy_parts, {7, 257, 1}, OP_BF16},
-      {&op_cross_entropy_parts, {7, 257, 4}, OP_CAP | OP_BF16},
-      {&op_cross_entropy_parts, {3, 3001, 8}, OP_CAP | OP_LARGE | OP_BF16},
-  };
-  op_host_t host = {bl_ops_host(), open_compute(1), NULL};
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    assert_int_equal(op_case_compare(&host, 1, &cases[i]), 0);
-  }
-  host.ops->destroy(host.compute);
-}
-
-// An embedding's parts add up to the whole one, scale and all: what a part has not is 0.
-static void parts_of_an_embedding_agree(void **state) {
-  (void)state;
-  const bl_ops_t *ops = bl_ops_host();
-  bl_compute_t *compute = open_compute(1);
-  enum { SEQ = 9, WIDTH = 5, VOCAB = 8, TABLE = VOCAB * WIDTH };
-  float wte[TABLE], x[SEQ * WIDTH], whole[SEQ * WIDTH], gradient[TABLE] = {0}, whole_gradient[TABLE] = {0};
-  int32_t tokens[SEQ];
-  for (int i = 0; i < TABLE; i++) {
-    wte[i] = (float)(i % 13) - 6;
-  }
-  for (int i = 0; i < SEQ; i++) {
-    tokens[i] = i * 5 % VOCAB;
-  }
-  ops->embedding_forward(compute, 1, SEQ, WIDTH, 5.5f, BL_COMPUTE_FP32, tokens, wte, NULL, whole);
-  ops->embedding_backward(compute, 1, SEQ, WIDTH, 5.5f, BL_COMPUTE_FP32, tokens, whole, whole_gradient, NULL);
-  for (uint64_t part = 0; part < 2; part++) {
-    const bl_embedding_part_t shape = {
-        .batch = 1, .seq = SEQ, .width = WIDTH, .first_token = part * 4, .tokens = 4, .scale = 5.5f};
-    ops->embedding_part_forward(compute, &shape, tokens, wte + part * 4 * WIDTH, NULL, x);
-    for (int i = 0; i < SEQ * WIDTH; i++) {
-      const bool here = (uint64_t)tokens[i / WIDTH] / 4 == part;
-      assert_true(x[i] == (here ? whole[i] : 0.0f));
-    }
-    ops->embedding_part_backward(compute, &shape, tokens, whole, gradient + part * 4 * WIDTH, NULL);
-  }
-  assert_memory_equal(gradient, whole_gradient, sizeof gradient);
-  ops->destroy(compute);
-}
-
 typedef struct attended {
   float *att, *saved, *dqkv;
 } attended_t;
@@ -382,8 +331,6 @@ int main(void) {
       cmocka_unit_test(attention_does_not_look_ahead),
       cmocka_unit_test(a_wide_window_is_none),
       cmocka_unit_test(attention_does_not_look_behind_its_window),
-      cmocka_unit_test(parts_of_the_vocabulary_agree),
-      cmocka_unit_test(parts_of_an_embedding_agree),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

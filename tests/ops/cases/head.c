@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // embedding dims: batch, seq, width, vocab; BIAS: with learned positions; SCALE: tokens' rows have one. cross_entropy dims:
 // rows, vocab, floats between rows (0: dense); CAP: of logits that are capped first, of which losses and gradients are then functions of what was capped.
-// cross_entropy_parts dims: rows, vocab, parts.
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
 
@@ -154,53 +153,4 @@ const op_kind_t op_cross_entropy = {
     .dy = -1,
     .slopes = {{LOGITS, DLOGITS}},
     .slopes_count = 1,
-};
-
-static void parts_host(const op_host_t *h, const op_case_t *c, float **t) {
-  const size_t rows = c->dims[0], vocab = c->dims[1], parts = c->dims[2];
-  const int32_t *labels = (const int32_t *)(const void *)t[LABELS];
-  const float cap = c->flags & OP_CAP ? CAP : 0.0f;
-  const size_t element = c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float);
-  const size_t floats = rows * BL_SOFTMAX_STATISTICS; // of one part
-  float *logits = op_block(h, BL_ARENA_PRIVATE, rows * vocab * sizeof *logits);
-  float *statistics = op_block(h, BL_ARENA_PRIVATE, parts * floats * sizeof *statistics);
-  float *values = malloc(rows * sizeof *values);
-  double *losses = op_block(h, BL_ARENA_STAGING, rows * sizeof *losses), sum = 0;
-  for (size_t part = 0; part < parts;
-       part++) { // each part's logits are a tensor of their own, behind the ones before it
-    const size_t first = part * vocab / parts, count = (part + 1) * vocab / parts - first;
-    float *here = logits + rows * first;
-    for (size_t row = 0; row < rows; row++) {
-      op_move(h, here + row * count, t[LOGITS] + row * vocab + first, count * sizeof *here);
-    }
-    if (c->flags & OP_CAP) {
-      h->ops->cap_logits(h->compute, rows, count, count, CAP, here);
-    }
-    h->ops->softmax_statistics(h->compute, rows, count, count, first, labels, here, statistics + part * floats);
-  }
-  for (size_t part = 0; part < parts; part++) {
-    const size_t first = part * vocab / parts, count = (part + 1) * vocab / parts - first;
-    float *here = logits + rows * first;
-    h->ops->cross_entropy_part(h->compute, rows, count, count, first, op_dtype(c), labels, SCALE, cap, (uint32_t)parts,
-                               statistics, here, part + 1 == parts ? losses : NULL);
-    for (size_t row = 0; row < rows; row++) {
-      op_move(h, (char *)t[DLOGITS] + (row * vocab + first) * element, here + row * count, count * element);
-    }
-  }
-  for (size_t row = 0; row < rows; row++) {
-    values[row] = (float)losses[row];
-    sum += losses[row];
-  }
-  op_move(h, t[LOSS], values, rows * sizeof *values);
-  values[0] = (float)sum;
-  op_move(h, t[SUM], values, sizeof *values);
-  free(values);
-}
-
-const op_kind_t op_cross_entropy_parts = {
-    .name = "cross_entropy_parts",
-    .tolerance = 3e-6,
-    .tensors = cross_entropy_tensors,
-    .host = parts_host,
-    .reference = cross_entropy_reference,
 };

@@ -33,7 +33,7 @@ typedef struct buffers {
   float *t[OP_TENSORS];
 } buffers_t;
 
-#define BLOCKS 64 // of one case on a device
+#define BLOCKS 96 // of one case on a device: its tensors, and one for each part of a layer
 
 static bl_arena_t workspace;      // the last back end's
 static bl_arena_t blocks[BLOCKS]; // of the case under way

@@ -105,6 +105,27 @@ const op_case_t op_cases[] = {
     {&op_cross_entropy, {5, 3001, 3008}, OP_CAP},
     {&op_cross_entropy, {3, 61, 67}, OP_CAP}, // apart, and not aligned
     {&op_cross_entropy, {2, 33001}, 0},       // five pieces of a row on a GPU
+    // rows, width, parts
+    {&op_sum_parts, {1, 1, 2}, 0},
+    {&op_sum_parts, {5, 37, 2}, OP_BIAS | OP_RESIDUAL},
+    {&op_sum_parts, {5, 40, 4}, OP_RESIDUAL | OP_IN_PLACE},
+    {&op_sum_parts, {5, 37, 8}, OP_BIAS | OP_IN_PLACE},
+    {&op_sum_parts, {3, 150, 16}, OP_BIAS | OP_RESIDUAL | OP_IN_PLACE},
+    {&op_sum_parts, {3, 152, 64}, OP_BIAS | OP_RESIDUAL},
+    // batch, seq, width, vocab, parts, first position
+    {&op_embedding_parts, {1, 1, 1, 2, 2}, 0},
+    {&op_embedding_parts, {3, 19, 35, 11, 2}, OP_BIAS},
+    {&op_embedding_parts, {3, 19, 35, 11, 4, 7}, OP_BIAS | OP_SCALE},
+    {&op_embedding_parts, {3, 19, 40, 101, 2}, OP_SCALE},
+    {&op_embedding_parts, {2, 601, 8, 29, 8}, 0},
+    // rows, vocab, parts, multiple
+    {&op_cross_entropy_parts, {1, 2, 2}, 0},
+    {&op_cross_entropy_parts, {7, 257, 1}, 0},
+    {&op_cross_entropy_parts, {7, 257, 2}, OP_CAP},
+    {&op_cross_entropy_parts, {7, 257, 4, 32}, OP_CAP},
+    {&op_cross_entropy_parts, {3, 3001, 8}, 0},
+    {&op_cross_entropy_parts, {3, 3001, 8, 32}, OP_LARGE},
+    {&op_cross_entropy_parts, {2, 129, 64}, 0},
     // count
     {&op_adamw, {1}, 0},
     {&op_adamw, {1037}, 0},
@@ -210,6 +231,19 @@ const op_case_t op_cases[] = {
     {&op_cross_entropy, {5, 3001, 3008}, OP_CAP | OP_BF16},
     {&op_cross_entropy, {3, 61, 67}, OP_CAP | OP_BF16},
     {&op_cross_entropy, {2, 33000}, OP_BF16},
+    {&op_sum_parts, {1, 1, 2}, OP_BF16},
+    {&op_sum_parts, {5, 37, 2}, OP_BIAS | OP_RESIDUAL | OP_BF16},
+    {&op_sum_parts, {5, 40, 4}, OP_RESIDUAL | OP_IN_PLACE | OP_BF16},
+    {&op_sum_parts, {5, 37, 8}, OP_BIAS | OP_IN_PLACE | OP_BF16},
+    {&op_sum_parts, {3, 150, 32}, OP_BIAS | OP_RESIDUAL | OP_IN_PLACE | OP_BF16},
+    {&op_sum_parts, {3, 152, 64}, OP_BIAS | OP_RESIDUAL | OP_BF16},
+    {&op_embedding_parts, {3, 19, 35, 11, 2}, OP_BIAS | OP_BF16},
+    {&op_embedding_parts, {3, 19, 35, 11, 4, 7}, OP_BIAS | OP_SCALE | OP_BF16},
+    {&op_embedding_parts, {3, 19, 40, 101, 2}, OP_SCALE | OP_BF16},
+    {&op_cross_entropy_parts, {7, 257, 1}, OP_BF16},
+    {&op_cross_entropy_parts, {7, 257, 4, 32}, OP_CAP | OP_BF16},
+    {&op_cross_entropy_parts, {3, 3001, 8}, OP_CAP | OP_LARGE | OP_BF16},
+    {&op_cross_entropy_parts, {3, 3001, 8, 32}, OP_BF16},
     {&op_linear, {19, 32, 24}, OP_OUT_IN | OP_FLOAT_Y | OP_BF16},
     {&op_linear, {40, 48, 95}, OP_OUT_IN | OP_FLOAT_Y | OP_BF16 | OP_PREPACK | OP_ADD_WEIGHT},
     // logits whose rows are further apart than they are long

@@ -194,6 +194,14 @@ static void bad_shapes_are_refused(void **state) {
   assert_int_equal(host.ops->status(host.compute, &err), BL_INTERNAL);
   assert_non_null(strstr(err.text, "head norm forward"));
   close_emulated(&host);
+  static const uint32_t counts[] = {0, 1, 3, 65, 128};
+  for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+    host = open_emulated();
+    host.ops->sum_parts(host.compute, 1, 1, BL_COMPUTE_FP32, counts[i], NULL, NULL, NULL, NULL);
+    assert_int_equal(host.ops->status(host.compute, &err), BL_INTERNAL);
+    assert_non_null(strstr(err.text, "sum of parts"));
+    close_emulated(&host);
+  }
 }
 
 static void workspace_is_asked_for(void **state) {
@@ -312,6 +320,69 @@ static void losses_that_are_not_finite_are_found(void **state) {
     }
   }
   close_emulated(&host);
+}
+
+// The parts of a vocabulary find the same of huge logits, of those that are not finite and of labels that are none as the
+// whole does, in whichever part they are.
+static void parts_of_a_vocabulary_find_what_is_wrong(void **state) {
+  (void)state;
+  skip_under_tsan();
+  op_host_t host = open_emulated();
+  enum { VOCAB = 70, PARTS = 2, COLUMNS = VOCAB / PARTS };
+  static const struct {
+    float logit, of_one; // of all columns, and of one
+    int32_t label;
+    double loss;
+  } rows[] = {{0, 0, 3, 4.2484952420493594},
+              {0, 0, 69, 4.2484952420493594},
+              {0, 0, 70, 4.2484952420493594},
+              {0, 0, -1, 4.2484952420493594},
+              {1e38f, 1e38f, 3, 0},
+              {-1e38f, -1e38f, 3, 0},
+              {0, -INFINITY, 3, log(VOCAB - 1)},
+              {0, NAN, 3, NAN},
+              {0, INFINITY, 3, NAN}};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    for (uint64_t column = 0; column < VOCAB; column += 23) {
+      float logits[PARTS][COLUMNS], statistics[PARTS * BL_SOFTMAX_STATISTICS];
+      double loss = 0;
+      for (uint64_t k = 0; k < VOCAB; k++) {
+        logits[k / COLUMNS][k % COLUMNS] = k == column ? rows[i].of_one : rows[i].logit;
+      }
+      for (uint64_t part = 0; part < PARTS; part++) {
+        host.ops->softmax_statistics(host.compute, 1, COLUMNS, COLUMNS, part * COLUMNS, &rows[i].label, logits[part],
+                                     statistics + part * BL_SOFTMAX_STATISTICS);
+      }
+      for (uint64_t part = 0; part < PARTS; part++) {
+        host.ops->cross_entropy_part(host.compute, 1, COLUMNS, COLUMNS, part * COLUMNS, BL_COMPUTE_FP32, &rows[i].label,
+                                     1.0f, 0.0f, PARTS, statistics, logits[part], part == 0 ? &loss : NULL);
+      }
+      const bool is_finite = isfinite(rows[i].loss);
+      assert_int_equal(isfinite(loss) != 0, is_finite);
+      assert_true(!is_finite || fabs(loss - rows[i].loss) <= 1e-6 + 1e-7 * fabs((double)rows[i].logit));
+    }
+  }
+  close_emulated(&host);
+}
+
+// The tree is the host's: sums have its bits, in fp32 and in bf16.
+static void sums_of_parts_are_those_of_the_host(void **state) {
+  (void)state;
+  skip_under_tsan();
+  op_host_t emulated = open_emulated(), host = {.ops = bl_ops_host()};
+  bl_error_t err = {0};
+  assert_int_equal(host.ops->create(&(bl_compute_options_t){.threads = 1}, &host.compute, &err), BL_OK);
+  for (size_t parts = 2; parts <= 64; parts *= 2) {
+    const unsigned flags[] = {OP_BIAS | OP_RESIDUAL, OP_BIAS | OP_RESIDUAL | OP_BF16, OP_BF16};
+    for (size_t i = 0; i < 3; i++) {
+      const op_case_t even = {&op_sum_parts, {3, 264, parts}, flags[i]},
+                      odd = {&op_sum_parts, {3, 35, parts}, flags[i]};
+      assert_true(op_case_same_bits(&emulated, &host, &even));
+      assert_true(op_case_same_bits(&emulated, &host, &odd));
+    }
+  }
+  host.ops->destroy(host.compute);
+  close_emulated(&emulated);
 }
 
 // Sums of more rows than a tile, in row order: the bits of a loop.
@@ -455,6 +526,8 @@ int main(void) {
       cmocka_unit_test(labels_that_are_none_have_one_loss),
       cmocka_unit_test(logits_may_be_huge),
       cmocka_unit_test(losses_that_are_not_finite_are_found),
+      cmocka_unit_test(parts_of_a_vocabulary_find_what_is_wrong),
+      cmocka_unit_test(sums_of_parts_are_those_of_the_host),
       cmocka_unit_test(losses_are_summed_in_row_order),
       cmocka_unit_test(embedding_gradients_come_in_token_order),
       cmocka_unit_test(checksums_show_any_change),

@@ -553,6 +553,115 @@ static int32_t draw(bl_compute_t *compute, uint64_t vocab, const float *logits, 
   return (int32_t)largest;
 }
 
+// ---- parts of a layer
+
+static void sum_parts(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype, uint32_t count,
+                      const void *const *parts, const float *bias, const void *residual, void *y) {
+  (void)compute;
+  double *sum = widen(dtype, residual, rows * width);
+  sum = sum == NULL ? calloc(rows * width, sizeof *sum) : sum;
+  for (size_t i = 0; bias != NULL && i < rows * width; i++) {
+    sum[i] += (double)bias[i % width];
+  }
+  for (uint32_t part = 0; part < count; part++) {
+    double *values = widen(dtype, parts[part], rows * width);
+    for (size_t i = 0; i < rows * width; i++) {
+      sum[i] += values[i];
+    }
+    free(values);
+  }
+  narrow(dtype, sum, rows * width, y);
+  free(sum);
+}
+
+// Row `index` of a table that begins with row `first`; NULL: the part does not have it.
+static float *part_row(const float *table, uint64_t index, uint64_t first, uint64_t count, uint64_t width) {
+  const bool here = table != NULL && index >= first && index - first < count;
+  return here ? (float *)(uintptr_t)table + (index - first) * width : NULL;
+}
+
+static void embedding_part_forward(bl_compute_t *compute, const bl_embedding_part_t *part, const int32_t *tokens,
+                                   const float *wte, const float *wpe, void *x) {
+  (void)compute;
+  const size_t rows = part->batch * part->seq, width = part->width;
+  double *made = calloc(rows * width, sizeof *made);
+  for (size_t row = 0; row < rows; row++) {
+    const float *token = part_row(wte, (uint64_t)tokens[row], part->first_token, part->tokens, width);
+    const float *position = part_row(wpe, part->start + row % part->seq, part->first_position, part->positions, width);
+    for (size_t i = 0; i < width; i++) {
+      made[row * width + i] =
+          (token == NULL ? 0 : (double)part->scale * (double)token[i]) + (position == NULL ? 0 : (double)position[i]);
+    }
+  }
+  narrow(part->dtype, made, rows * width, x);
+  free(made);
+}
+
+static void add_row(float *to, double scale, const double *values, size_t width) {
+  for (size_t i = 0; to != NULL && i < width; i++) {
+    to[i] = (float)((double)to[i] + scale * values[i]);
+  }
+}
+
+static void embedding_part_backward(bl_compute_t *compute, const bl_embedding_part_t *part, const int32_t *tokens,
+                                    const void *dx, float *dwte, float *dwpe) {
+  (void)compute;
+  const size_t rows = part->batch * part->seq, width = part->width;
+  double *values = widen(part->dtype, dx, rows * width);
+  for (size_t row = 0; row < rows; row++) {
+    add_row(part_row(dwte, (uint64_t)tokens[row], part->first_token, part->tokens, width), (double)part->scale,
+            values + row * width, width);
+    add_row(part_row(dwpe, part->start + row % part->seq, part->first_position, part->positions, width), 1,
+            values + row * width, width);
+  }
+  free(values);
+}
+
+static void softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
+                               const int32_t *labels, const float *logits, float *statistics) {
+  (void)compute;
+  for (size_t row = 0; row < rows; row++) {
+    const float *line = logits + row * stride;
+    const uint64_t label = (uint64_t)labels[row] - first; // of another part: too large
+    double largest = -INFINITY, sum = 0;
+    for (size_t i = 0; i < vocab; i++) {
+      largest = (double)line[i] > largest ? (double)line[i] : largest;
+    }
+    for (size_t i = 0; i < vocab; i++) {
+      sum += exp((double)line[i] - largest);
+    }
+    float *to = statistics + row * BL_SOFTMAX_STATISTICS;
+    to[0] = (float)largest;
+    to[1] = (float)sum;
+    to[2] = label < vocab ? line[label] : 0;
+  }
+}
+
+static void cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
+                               bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
+                               const float *statistics, float *logits, double *row_losses) {
+  (void)compute;
+  for (size_t row = 0; row < rows; row++) {
+    double *values = widen(BL_COMPUTE_FP32, logits + row * stride, vocab), log_sum = 0, label_logit = 0;
+    for (uint32_t part = 0; part < parts; part++) {
+      const float *of = statistics + (part * rows + row) * BL_SOFTMAX_STATISTICS;
+      const double more = (double)of[0] + log((double)of[1]);
+      const double larger = part == 0 || more > log_sum ? more : log_sum;
+      log_sum = part == 0 ? more : larger + log(exp(log_sum - larger) + exp(more - larger));
+      label_logit += (double)of[2];
+    }
+    for (size_t i = 0; i < vocab; i++) {
+      const double share = exp(values[i] - log_sum) - ((uint64_t)labels[row] == first + i ? 1 : 0);
+      values[i] = share * (double)scale * reference_cap_slope((double)cap, values[i]);
+    }
+    narrow(dtype, values, vocab, logits + row * stride);
+    free(values);
+    if (row_losses != NULL) {
+      row_losses[row] = log_sum - label_logit;
+    }
+  }
+}
+
 // ---- parameters
 
 static void update(const bl_adamw_tensor_t *t) {
@@ -660,6 +769,11 @@ const bl_ops_t *bl_ops_reference(void) {
                                .cross_entropy = cross_entropy,
                                .loss_sum = loss_sum,
                                .draw = draw,
+                               .sum_parts = sum_parts,
+                               .embedding_part_forward = embedding_part_forward,
+                               .embedding_part_backward = embedding_part_backward,
+                               .softmax_statistics = softmax_statistics,
+                               .cross_entropy_part = cross_entropy_part,
                                .adamw = adamw,
                                .sum_squares = sum_squares,
                                .add_columns = add_columns,
