@@ -288,9 +288,6 @@ static void follow_parts(const char *name, uint32_t parts) {
 
 static void layers_in_parts_follow_pytorch(void **state) {
   (void)state;
-  if (device != NULL) {
-    skip(); // of the host only
-  }
   follow_parts("gpt2", 2);
   follow_parts("gpt2", 4);
   follow_parts("llama", 2);

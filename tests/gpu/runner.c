@@ -161,21 +161,25 @@ typedef struct {
   bl_attention_t attention;
   bool lean;
   uint32_t chunks;
+  uint32_t parts; // of a layer
 } run_t;
 
 static const run_t runs[] = {
-    {"gpt2-fp32-naive", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 1},
-    {"gpt2-fp32-flash", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_FLASH, true, 2},
-    {"llama-fp32-flash", BL_FAMILY_LLAMA, 0, BL_DTYPE_FP32, BL_ATTENTION_FLASH, false, 2},
-    {"gpt2-bf16-naive", BL_FAMILY_GPT2, 0, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 1},
-    {"llama-bf16-flash", BL_FAMILY_LLAMA, 0, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2},
-    {"gemma2-fp32-naive", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 2},
-    {"gemma2-bf16-naive", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 2},
-    {"gemma2-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1},
-    {"gemma3-fp32-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA3, BL_DTYPE_FP32, BL_ATTENTION_FLASH, false, 1},
-    {"gemma3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1},
-    {"qwen3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_QWEN3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2},
-    {"phi3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_PHI3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2},
+    {"gpt2-fp32-naive", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 1, 1},
+    {"gpt2-fp32-flash", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_FLASH, true, 2, 1},
+    {"llama-fp32-flash", BL_FAMILY_LLAMA, 0, BL_DTYPE_FP32, BL_ATTENTION_FLASH, false, 2, 1},
+    {"gpt2-bf16-naive", BL_FAMILY_GPT2, 0, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 1, 1},
+    {"llama-bf16-flash", BL_FAMILY_LLAMA, 0, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1},
+    {"gemma2-fp32-naive", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 2, 1},
+    {"gemma2-bf16-naive", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 2, 1},
+    {"gemma2-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1, 1},
+    {"gemma3-fp32-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA3, BL_DTYPE_FP32, BL_ATTENTION_FLASH, false, 1, 1},
+    {"gemma3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1, 1},
+    {"qwen3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_QWEN3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1},
+    {"phi3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_PHI3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1},
+    {"gpt2-fp32-parts", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 2, 2},
+    {"gpt2-bf16-parts", BL_FAMILY_GPT2, 0, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1, 2},
+    {"gemma2-bf16-parts", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 2, 2},
 };
 #define RUNS (sizeof runs / sizeof runs[0])
 
@@ -219,10 +223,10 @@ static bl_model_t model_of(const run_t *run) {
                       .layers = 2,
                       .hidden = 64,
                       .heads = 2,
-                      .kv_heads = llama ? 1 : 2,
+                      .kv_heads = llama && run->parts == 1 ? 1 : 2,
                       .head_dim = 32,
                       .ffn = llama ? 128 : 256,
-                      .vocab = 128,
+                      .vocab = run->parts == 1 ? 128 : 131, // the last part has 3
                       .seq = 32,
                       .positions = llama ? 0 : 32,
                       .tied = !llama,
@@ -256,7 +260,8 @@ static void train(const run_t *run, const back_end_t *back_end, double losses[ST
                                           .attention = run->attention,
                                           .backward = run->lean ? BL_BACKWARD_FUSED : BL_BACKWARD_SPLIT,
                                           .lean = run->lean,
-                                          .dtype = run->dtype},
+                                          .dtype = run->dtype,
+                                          .split.parts = run->parts},
                                .seed = 1,
                                .ops = back_end->ops,
                                .device = back_end->device};

@@ -187,6 +187,7 @@ int bl__launch_cap_logits(bl__stream_t stream, uint64_t rows, uint64_t vocab, ui
 int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,
                              const int32_t *labels, float scale, float cap, float *logits, double *row_losses);
 // As bl_ops_t's softmax_statistics and cross_entropy_part; at most BL__PARTS_MAX parts.
+#define BL__STATISTICS 3 // of a row and part
 int bl__launch_softmax_statistics(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
                                   const int32_t *labels, const float *logits, float *statistics);
 int bl__launch_cross_entropy_part(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,

@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(THREADS) sum_parts(bl_count width, const __gri
   }
   float sum[bl_pack<E>::WIDTH], pairs[bl_pack<E>::WIDTH] = {}, fours[bl_pack<E>::WIDTH] = {},
                                 eights[bl_pack<E>::WIDTH] = {};
-  const unsigned groups = parts.count / Count;
+  const unsigned groups = Count < 8 ? 1 : parts.count / Count;
 #pragma unroll 1
   for (unsigned group = 0; group < groups; group++) {
     sum_tree<E, Wide, Count>(parts, group * Count, line, at, width, sum);

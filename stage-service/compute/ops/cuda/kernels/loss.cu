@@ -12,15 +12,16 @@
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
-#define THREADS      512
-#define ROW_BLOCKS   2             // per multiprocessor
-#define STRIP        (THREADS * 4) // columns: a pack of four per thread
-#define PACKS        2             // per thread at a time
-#define COLUMNS      (STRIP * PACKS)
-#define STATIC_BYTES 256 // of shared memory, an upper bound
-#define CAP_THREADS  256
-#define LOWEST       (-3.402823466e38f)
-#define STATISTICS   3 // of a row and part (ops.h)
+#define THREADS           512
+#define ROW_BLOCKS        2 // per multiprocessor
+#define STATISTICS_BLOCKS 4
+#define PART_BLOCKS       3
+#define STRIP             (THREADS * 4) // columns: a pack of four per thread
+#define PACKS             2             // per thread at a time
+#define COLUMNS           (STRIP * PACKS)
+#define STATIC_BYTES      256 // of shared memory, an upper bound
+#define CAP_THREADS       256
+#define LOWEST            (-3.402823466e38f)
 
 // Loads this thread's packs of COLUMNS columns of a row; columns after the end of the row are -infinity and add nothing
 // to a sum.
@@ -206,7 +207,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
 
 // The statistics of a row's columns in one part. first: the token of the first column.
 template <bool Wide>
-__global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
+__global__ void __launch_bounds__(THREADS, STATISTICS_BLOCKS)
     softmax_statistics(unsigned vocab, bl_count stride, unsigned first_token, const int32_t *__restrict__ labels,
                        const float *__restrict__ logits, float *__restrict__ statistics) {
   __shared__ float rooms[2][THREADS / 32];
@@ -221,7 +222,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
   }
   const softmax_t all = combine(seen, rooms);
   if (threadIdx.x == 0) {
-    float *to = statistics + (bl_count)blockIdx.x * STATISTICS;
+    float *to = statistics + (bl_count)blockIdx.x * BL__STATISTICS;
     to[0] = all.largest;
     to[1] = all.sum;
     to[2] = label < vocab ? row[label] : 0.0f;
@@ -231,11 +232,11 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
 // Combines the statistics of all parts, in their order, and writes the gradient of one part's columns. In bf16 it
 // overlays logits as in cross_entropy.
 template <typename E, bool Wide, bool Capped>
-__global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
+__global__ void __launch_bounds__(THREADS, PART_BLOCKS)
     cross_entropy_part(unsigned vocab, bl_count stride, unsigned first_token, const int32_t *__restrict__ labels,
                        float scale, float inverse_cap, unsigned parts, const float *__restrict__ statistics,
                        float *logits, double *row_losses) {
-  __shared__ float of_parts[BL__PARTS_MAX * STATISTICS];
+  __shared__ float of_parts[BL__PARTS_MAX * BL__STATISTICS];
   __shared__ unsigned label_room;
   float *row = logits + (bl_count)blockIdx.x * stride;
   for (unsigned first = 0; first < vocab; first += COLUMNS) {
@@ -244,19 +245,19 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
   if (threadIdx.x == 0) {
     label_room = (unsigned)labels[blockIdx.x] - first_token;
   }
-  if (threadIdx.x < parts * STATISTICS) {
-    const bl_count line = (bl_count)(threadIdx.x / STATISTICS) * gridDim.x + blockIdx.x;
-    of_parts[threadIdx.x] = statistics[line * STATISTICS + threadIdx.x % STATISTICS];
+  if (threadIdx.x < parts * BL__STATISTICS) {
+    const bl_count line = (bl_count)(threadIdx.x / BL__STATISTICS) * gridDim.x + blockIdx.x;
+    of_parts[threadIdx.x] = statistics[line * BL__STATISTICS + threadIdx.x % BL__STATISTICS];
   }
   __syncthreads();
   softmax_t all;
   float of_label = 0.0f; // one part has it, the others add 0
   for (unsigned part = 0; part < parts; part++) {
-    all.largest = fmaxf(all.largest, of_parts[part * STATISTICS]);
-    of_label += of_parts[part * STATISTICS + 2];
+    all.largest = fmaxf(all.largest, of_parts[part * BL__STATISTICS]);
+    of_label += of_parts[part * BL__STATISTICS + 2];
   }
   for (unsigned part = 0; part < parts; part++) {
-    all.sum += of_parts[part * STATISTICS + 1] * bl_exp(of_parts[part * STATISTICS] - all.largest);
+    all.sum += of_parts[part * BL__STATISTICS + 1] * bl_exp(of_parts[part * BL__STATISTICS] - all.largest);
   }
   const unsigned label = label_room;
   const float share = scale / all.sum;
