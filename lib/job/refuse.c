@@ -33,8 +33,6 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
        "train.optimizer_memory",
        "host takes gradients that are one sum: not those of replicas, of parallel.data_parts, or of the two copies of "
        "chimera and dualpipe; take device with them"},
-      {job->parallel.tensor_parts.value > 1 && job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
-       "train.optimizer_memory", "host takes whole layers in this version; leave it out, or parallel.tensor_parts"},
       {pipes > 1 && job->parallel.data > 1, "parallel.data",
        "replicas of a schedule of two directions, each with two copies of the model, are not there in this version; "
        "leave it out with chimera and dualpipe"},

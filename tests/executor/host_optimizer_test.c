@@ -223,8 +223,6 @@ static void what_is_refused(void **state) {
   refused("", "", BL_UNIMPLEMENTED, "train.optimizer_memory: host saves nothing where the device is the host itself");
   refused(", device: cuda", "parallel: {data: 2}\n", BL_UNIMPLEMENTED,
           "train.optimizer_memory: host takes gradients that are one sum");
-  refused(", device: cuda", "parallel: {tensor: 2}\n", BL_UNIMPLEMENTED,
-          "train.optimizer_memory: host takes whole layers");
 }
 
 int main(void) {

@@ -411,7 +411,9 @@ static void list_shapes(bl__exploration_t *e, shapes_t *shapes) {
     }
     for (uint32_t p = 1; p * t <= devices; p++) {
       uint32_t d = devices / (p * t);
-      if (p * t * d == devices && r->batch % d == 0 && p <= r->model->layers && listed(r->stages, r->stage_count, p)) {
+      const bool runs = !r->optimizer_on_host || d == 1; // a job that is refused otherwise (lib/job/refuse.h)
+      if (runs && p * t * d == devices && r->batch % d == 0 && p <= r->model->layers &&
+          listed(r->stages, r->stage_count, p)) {
         bl_parallel_t parallel = {.tensor = t, .data = d, .shard = r->shard, .sequence = r->sequence && t > 1};
         add_shape(e, shapes, p, parallel);
       }

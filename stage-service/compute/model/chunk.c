@@ -30,10 +30,9 @@ static bl_status_t check_options(const bl_chunk_options_t *options, bl_error_t *
   if (options->model->seq % slices != 0) {
     return bl_error_set(err, BL_INVALID, "%u slices do not divide sequences of %u tokens", slices, options->model->seq);
   }
-  if (options->host != NULL && (options->owners != NULL || parts > 1 || options->fold_levels > 0)) {
-    return bl_error_set(
-        err, BL_UNIMPLEMENTED,
-        "train.optimizer_memory: host: neither with copies of the model nor with layers in parts in this version");
+  if (options->host != NULL && (options->owners != NULL || options->fold_levels > 0)) {
+    return bl_error_set(err, BL_UNIMPLEMENTED,
+                        "train.optimizer_memory: host: not with copies of the model in this version");
   }
   if (options->micro_batches < 1) {
     return bl_error_set(err, BL_INVALID, "train.micro_batches: must be at least 1, is 0");

@@ -103,6 +103,15 @@ void bl__chunk_land_ends(bl_chunk_t *chunk) {
   }
 }
 
+// Copies the gradients of norms once more: of layers in parts they are complete only once the parts have been added.
+static void land_norms(bl_chunk_t *chunk) {
+  for (uint32_t i = 0; i < chunk->parameter_count && bl__chunk_is_in_parts(chunk); i++) {
+    if (bl_chunk_span_is_norm(bl_parameter_get(&chunk->model, chunk->places[i].canonical_index).role)) {
+      land(chunk, i, i + 1);
+    }
+  }
+}
+
 void bl_chunk_land_rest(bl_chunk_t *chunk) {
   if (chunk->host == NULL) {
     return;
@@ -110,6 +119,7 @@ void bl_chunk_land_rest(bl_chunk_t *chunk) {
   if (bl_chunk_has_tied_gradient(chunk)) { // its sum was complete only now
     land_ends(chunk);
   }
+  land_norms(chunk);
   chunk->last = false;
   bl_error_t err;
   (void)keep(chunk, bl_device_event_record(chunk->device, chunk->landed, chunk->host->copies, &err), &err);
