@@ -5,8 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define SUBJECT_BYTES 32
-#define ROW_BYTES     768
+#define ROW_BYTES 768
 
 static bool answered(const bl_ctl_explorer_t *stage) {
   return stage->address != NULL && stage->err.status == BL_OK;
@@ -16,18 +15,13 @@ static bool has_gpu(const bl_ctl_explorer_t *stage) {
   return answered(stage) && stage->gpu[0] != '\0';
 }
 
-static void name_stage(uint32_t number, char subject[SUBJECT_BYTES]) {
-  snprintf(subject, SUBJECT_BYTES, "stage %u", number);
-}
-
-static void note_gpu(bl_ctl_checklist_t *list, uint32_t number, const bl_ctl_explorer_t *stage) {
-  char subject[SUBJECT_BYTES];
+static void note_gpu(bl_ctl_checklist_t *list, const bl_grid_t *grid, uint32_t number, const bl_ctl_explorer_t *stage) {
+  char subject[BL_GRID_NAME_BYTES];
   bl_error_t err = {0};
-  name_stage(number, subject);
   if (stage->gpu[0] == '\0') {
     (void)bl_error_set(&err, BL_UNHEALTHY, "%.400s; give its container a GPU and the CUDA image", stage->device_text);
   }
-  bl_ctl_checklist_note(list, "gpu", subject, &err, stage->device_text);
+  bl_ctl_checklist_note(list, "gpu", bl_grid_name(grid, number, subject), &err, stage->device_text);
 }
 
 // ---- peer access
@@ -91,38 +85,53 @@ static bool was_said(uint32_t number, const bl_ctl_explorer_t *stages, uint32_t 
   return false;
 }
 
+// Blocks are parked within a plane: the same tensor rank of the same replica.
+static bool exchanges_blocks(const bl_grid_t *grid, const bl_device_slots_t *device_slots, uint32_t a, uint32_t b) {
+  const bl_seat_t one = bl_grid_seat(grid, a), two = bl_grid_seat(grid, b);
+  return one.tensor == two.tensor && one.data == two.data && one.stage < device_slots->devices &&
+         two.stage < device_slots->devices &&
+         (bl_device_slots_reserved(device_slots, one.stage, two.stage) > 0 ||
+          bl_device_slots_reserved(device_slots, two.stage, one.stage) > 0);
+}
+
 // Adds one row of the matrix: the stages that this one reads directly, and each reason why it cannot read others once.
 static void note_access(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_training_t *training,
                         const bl_device_slots_t *device_slots, uint32_t number, const bl_ctl_explorer_t *stages,
                         uint32_t count) {
-  char subject[SUBJECT_BYTES];
+  const bl_grid_t *grid = &training->grid;
+  const bool single = grid->tensor * grid->data == 1; // ranks are stages
+  char subject[BL_GRID_NAME_BYTES], other[BL_GRID_NAME_BYTES];
   row_t row = {.used = 0};
   bl_error_t err = {0};
-  (void)append_stages(&row, "reads memory of stages ", number, stages, 0, count, NULL);
+  (void)append_stages(&row, single ? "reads memory of stages " : "reads memory of ranks ", number, stages, 0, count,
+                      NULL);
   for (uint32_t d = 0; d < count; d++) {
     const char *why = d != number ? obstacle(&stages[number], &stages[d]) : NULL;
     if (why != NULL && !was_said(number, stages, d, why)) {
-      (void)append_stages(&row, row.used == 0 ? "not of stages " : "; not of ", number, stages, d, count, why);
+      (void)append_stages(&row,
+                          row.used > 0 ? "; not of "
+                          : single     ? "not of stages "
+                                       : "not of ranks ",
+                          number, stages, d, count, why);
       append(&row, ": %s", why);
     }
   }
   for (uint32_t d = 0; d < count && err.status == BL_OK; d++) {
-    const bool parks = d < device_slots->devices && (bl_device_slots_reserved(device_slots, number, d) > 0 ||
-                                                     bl_device_slots_reserved(device_slots, d, number) > 0);
-    const bool blocks = parks && bl_job_block_path(job) == BL_JOB_DATA_PATH_CUDA_IPC,
+    const bool blocks = exchanges_blocks(grid, device_slots, number, d) &&
+                        bl_job_block_path(job) == BL_JOB_DATA_PATH_CUDA_IPC,
                tensors =
                    bl_training_exchange(training, number, d) && bl_job_boundary_path(job) == BL_JOB_DATA_PATH_CUDA_IPC;
     if (d != number && (blocks || tensors) && obstacle(&stages[number], &stages[d]) != NULL) {
       const bool required = !tensors && job->balance.require == BL_JOB_DATA_PATH_CUDA_IPC;
       (void)bl_error_set(&err, BL_PRECONDITION,
-                         "%.500s. %s go between it and stage %u, and balance.%s is cuda-ipc: give both GPUs to "
+                         "%.500s. %s go between it and %s, and balance.%s is cuda-ipc: give both GPUs to "
                          "the containers of both (ballastctl render --pairing pod, or a shared claim), or %s less",
-                         row.text, tensors ? "Tensors" : "Blocks", d, required ? "require" : "data_path",
-                         required ? "require" : "ask for");
+                         row.text, tensors ? "Tensors" : "Blocks", bl_grid_name(grid, d, other),
+                         required ? "require" : "data_path", required ? "require" : "ask for");
     }
   }
-  name_stage(number, subject);
-  bl_ctl_checklist_note(list, "peer access", subject, &err, row.used == 0 ? "there is no other stage" : row.text);
+  bl_ctl_checklist_note(list, "peer access", bl_grid_name(grid, number, subject), &err,
+                        row.used == 0 ? "there is no other stage" : row.text);
 }
 
 // ---- NCCL
@@ -147,10 +156,11 @@ static uint32_t most_common(const bl_ctl_explorer_t *stages, uint32_t count) {
   return best;
 }
 
-static void note_nccl(bl_ctl_checklist_t *list, const bl_ctl_explorer_t *stages, uint32_t count) {
+static void note_nccl(bl_ctl_checklist_t *list, const bl_grid_t *grid, const bl_ctl_explorer_t *stages,
+                      uint32_t count) {
   const uint32_t common = most_common(stages, count);
   const size_t failed = list->failed;
-  char subject[SUBJECT_BYTES], text[320];
+  char subject[BL_GRID_NAME_BYTES], other[BL_GRID_NAME_BYTES], text[320];
   for (uint32_t s = 0; s < count; s++) {
     const bl_ctl_explorer_t *stage = &stages[s];
     bl_error_t err = {0};
@@ -159,17 +169,22 @@ static void note_nccl(bl_ctl_checklist_t *list, const bl_ctl_explorer_t *stages,
     }
     if (common == count) {
       snprintf(text, sizeof text, "no stage has NCCL: %s", stage->no_nccl);
-      bl_ctl_checklist_skip(list, "nccl", "all stages", text);
+      if (grid->tensor > 1) {
+        (void)bl_error_set(&err, BL_PRECONDITION, "%s; tensor ranks need it", text);
+        bl_ctl_checklist_note(list, "nccl", "all stages", &err, "");
+      } else {
+        bl_ctl_checklist_skip(list, "nccl", "all stages", text);
+      }
       return;
     }
-    name_stage(s, subject);
+    (void)bl_grid_name(grid, s, subject);
     if (!has_nccl(stage)) {
-      (void)bl_error_set(&err, BL_PRECONDITION, "it has no NCCL (%s), stage %u has %s: run all stages from one image",
-                         stage->no_nccl, common, stages[common].nccl);
+      (void)bl_error_set(&err, BL_PRECONDITION, "it has no NCCL (%s), %s has %s: run all stages from one image",
+                         stage->no_nccl, bl_grid_name(grid, common, other), stages[common].nccl);
       bl_ctl_checklist_note(list, "nccl", subject, &err, "");
     } else if (strcmp(stage->nccl, stages[common].nccl) != 0) {
-      (void)bl_error_set(&err, BL_PRECONDITION, "it has NCCL %s, stage %u has %s: run all stages from one image",
-                         stage->nccl, common, stages[common].nccl);
+      (void)bl_error_set(&err, BL_PRECONDITION, "it has NCCL %s, %s has %s: run all stages from one image", stage->nccl,
+                         bl_grid_name(grid, common, other), stages[common].nccl);
       bl_ctl_checklist_note(list, "nccl", subject, &err, "");
     }
   }
@@ -188,7 +203,7 @@ void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const 
   }
   for (uint32_t s = 0; s < count && !host; s++) {
     if (answered(&stages[s])) {
-      note_gpu(list, s, &stages[s]);
+      note_gpu(list, &training->grid, s, &stages[s]);
     }
   }
   for (uint32_t s = 0; s < count && !host; s++) {
@@ -197,6 +212,6 @@ void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const 
     }
   }
   if (!host) {
-    note_nccl(list, stages, count);
+    note_nccl(list, &training->grid, stages, count);
   }
 }

@@ -207,7 +207,7 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
   if (status == BL_OK) {
     note_machines(list, job, training, stages, stores);
   }
-  if (status == BL_OK && training->grid.data == 1) { // replicas do not run on GPUs
+  if (status == BL_OK) {
     bl_ctl_preflight_gpus(list, job, training, device_slots, stages, count);
   }
   for (uint32_t s = 0; s < count && stages != NULL; s++) {
