@@ -56,8 +56,14 @@ void bl_group_exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes,
 }
 
 bool bl_group_agree(bl_group_t *group, uint32_t window, bool here) {
+  const bl_group_transport_t *transport = transport_of(group);
+  bool any = here;
+  if (transport != NULL && transport->agree != NULL) {
+    bl_error_t err;
+    bl_group_fail(group, transport->agree(group, here, &any, &err), &err);
+    return any;
+  }
   uint8_t *says = bl_group_window(group, window);
-  bool any = false;
   says[(size_t)group->rank * BL_GROUP_AGREE_BYTES] = here;
   bl_group_gather(group, window, BL_GROUP_AGREE_BYTES);
   for (uint32_t rank = 0; rank < group->ranks; rank++) {

@@ -16,7 +16,8 @@
 // calls return at once, and the memory that they return may be read but its contents are meaningless.
 //
 // In a group of one rank gathers do nothing, and blocks point to where the parts lie. With several ranks, `transport`
-// does the work (stage-service/executor/tensor_group.h).
+// does the work (stage-service/executor/tensor_group.h). On a device the calls only queue it: windows and blocks are
+// addresses of the device, and what is queued next finds the result.
 //
 // Thread: the compute thread.
 #ifndef BALLAST_COLLECTIVE_GROUP_H
@@ -38,6 +39,8 @@ typedef struct bl_group_transport {
   bl_status_t (*gather)(bl_group_t *group, uint32_t window, uint64_t block_bytes, bl_error_t *err);
   bl_status_t (*exchange)(bl_group_t *group, uint32_t window, uint64_t block_bytes, const void **blocks,
                           bl_error_t *err);
+  // Sets *any to whether `here` is true at any member. NULL: a gather does that, in memory that the CPU reaches.
+  bl_status_t (*agree)(bl_group_t *group, bool here, bool *any, bl_error_t *err);
 } bl_group_transport_t;
 
 struct bl_group {
@@ -53,7 +56,7 @@ void *bl_group_window(bl_group_t *group, uint32_t window);
 void bl_group_gather(bl_group_t *group, uint32_t window, uint64_t block_bytes);
 // `blocks` has `parts` elements.
 void bl_group_exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes, const void **blocks);
-// Returns whether `here` is true at any member. `window` has BL_GROUP_AGREE_BYTES for each member.
+// Returns whether `here` is true at any member, also after a failure here. `window` has BL_GROUP_AGREE_BYTES for each member.
 bool bl_group_agree(bl_group_t *group, uint32_t window, bool here);
 // Keeps a failure that occurred between the calls. BL_OK is ignored.
 void bl_group_fail(bl_group_t *group, bl_status_t status, const bl_error_t *err);

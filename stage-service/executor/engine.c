@@ -99,16 +99,17 @@ static bl_status_t create_compute(bl_engine_t *engine, bl_error_t *err) {
   return status == BL_OK ? bl_device_event_create(engine->device, false, &engine->finished, err) : status;
 }
 
-// Loads NCCL if the job's tensors may use it. If another path may be used as well, a missing NCCL is no error.
+// Loads NCCL if the job's tensors may use it, or tensor ranks need it. If tensors may use another path as well, a
+// missing NCCL is no error.
 static bl_status_t start_nccl(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
   const bl_job_data_path_t path = bl_job_boundary_path(&engine->job);
-  const bool asked = path == BL_JOB_DATA_PATH_NCCL;
+  const bool asked = path == BL_JOB_DATA_PATH_NCCL, grouped = engine->training.grid.tensor > 1;
   bl_status_t status = BL_OK;
-  if (!engine->device->host_memory && (asked || path == BL_JOB_DATA_PATH_AUTO)) {
+  if (!engine->device->host_memory && (asked || grouped || path == BL_JOB_DATA_PATH_AUTO)) {
     status = bl_nccl_start(engine->device, options->nccl_shared_gpu, &engine->nccl, err);
   }
-  if (status != BL_OK && asked) {
-    return bl_error_prefix(err, "nccl is asked for");
+  if (status != BL_OK && (asked || grouped)) {
+    return bl_error_prefix(err, "%s", asked ? "nccl is asked for" : "tensor ranks on GPUs need NCCL");
   }
   if (status != BL_OK) {
     bl_log(BL_LOG_INFO, "tensors do not go by NCCL: %s", err->text);
@@ -393,8 +394,7 @@ static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options
   const bool shares = bl_engine_copies(engine) > 1;
   bl_arena_t arenas[BL_TRANSPORT_MAX_ARENAS];
   size_t arena_count = 0;
-  if (engine->tensor_group != NULL) {
-    bl_tensor_group_place(engine->tensor_group);
+  if (engine->tensor_group != NULL && engine->device->host_memory) {
     arenas[arena_count++] = engine->windows; // BL_WINDOWS_ARENA
   }
   arenas[arena_count++] = engine->edges;
@@ -460,6 +460,7 @@ bl_status_t bl_engine_create(const bl_engine_options_t *options, bl_engine_t **e
   }
   if (status == BL_OK) {
     bl__engine_hand_out(made);
+    bl_tensor_group_place(made->tensor_group);
     status = bl__engine_list_shared(made, err);
   }
   end_phase(made, BL_START_MEMORY, &since_ns);
@@ -527,12 +528,12 @@ void bl_engine_destroy(bl_engine_t *engine) {
   if (engine->transport != NULL) {
     bl_transport_destroy(engine->transport); // before the arenas from which it sends
   }
+  bl_tensor_group_destroy(engine->tensor_group);
   bl_nccl_engine_destroy(engine->nccl);
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_chunk_destroy(engine->chunks[i].chunk);
   }
   bl_host_optimizer_destroy(engine->host);
-  bl_tensor_group_destroy(engine->tensor_group);
   free(engine->owners);
   free(engine->shared);
   bl__engine_free_events(engine);

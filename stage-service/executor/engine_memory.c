@@ -262,7 +262,8 @@ static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wa
       {BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, edges, &engine->edges},
       {BL_MEMORY_KV_CACHE, BL_ARENA_PRIVATE, pages, &engine->kv_cache},
       {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, memory->chunk_bytes + memory->operation_bytes, &engine->workspace},
-      {BL_MEMORY_WORKSPACE, BL_ARENA_SHAREABLE, memory->window_bytes, &engine->windows},
+      {BL_MEMORY_WORKSPACE, engine->device->host_memory ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, memory->window_bytes,
+       &engine->windows},
       {BL_MEMORY_DATA, BL_ARENA_STAGING, memory->data_bytes, &engine->data},
   };
   for (size_t i = 0; i < WANTED; i++) {
@@ -270,13 +271,24 @@ static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wa
   }
 }
 
+// Whether tensors between stages may go by NCCL. It is also loaded for tensor ranks alone.
+static bool may_use_channels(const bl_engine_t *engine) {
+  const bl_job_data_path_t path = bl_job_boundary_path(&engine->job);
+  return engine->nccl != NULL && (path == BL_JOB_DATA_PATH_NCCL || path == BL_JOB_DATA_PATH_AUTO);
+}
+
+// What the communicator of the tensor ranks is expected to take.
+static uint64_t group_bytes(const bl_engine_t *engine) {
+  return engine->tensor_group != NULL && !engine->device->host_memory ? BL_NCCL_GROUP_BYTES : 0;
+}
+
 // Checks before any allocation that the device has memory for everything. The error lists every tag.
 static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTED], uint64_t slots, uint64_t held,
                                 bl_error_t *err) {
   // The maximum that NCCL will take in addition to the plan, once stages are connected and it is known which peers use
   // it.
-  const uint64_t ways = engine->nccl == NULL ? 0 : 2 * (uint64_t)bl_engine_peers(engine, NULL, 0);
-  const uint64_t communicators = ways * BL_NCCL_CHANNEL_BYTES;
+  const uint64_t ways = may_use_channels(engine) ? 2 * (uint64_t)bl_engine_peers(engine, NULL, 0) : 0;
+  const uint64_t communicators = ways * BL_NCCL_CHANNEL_BYTES + group_bytes(engine);
   uint64_t free_bytes, total_bytes, planned = slots + held + communicators;
   if (engine->device->ops->memory == NULL) {
     return BL_OK;
@@ -313,12 +325,12 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
                       bl_bytes_format(free_bytes, one), bl_bytes_format(total_bytes, total), away);
 }
 
-// Counts the communicators that this stage has with others.
+// Memory of the communicators that this stage has with others.
 static uint64_t count_communicators(const bl_engine_t *engine) {
   bl_transport_path_t paths[BL_TRANSPORT_MAX_PEERS];
   const size_t count =
       engine->transport == NULL ? 0 : bl_transport_paths(engine->transport, paths, BL_TRANSPORT_MAX_PEERS);
-  uint64_t bytes = 0;
+  uint64_t bytes = group_bytes(engine);
   for (size_t i = 0; i < count && i < BL_TRANSPORT_MAX_PEERS; i++) {
     bytes += paths[i].path == BL_PATH_NCCL ? 2 * BL_NCCL_CHANNEL_BYTES : 0;
   }

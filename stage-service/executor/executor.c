@@ -517,6 +517,9 @@ static bl_status_t finish(pass_t *pass, bl_error_t *err) {
     status = bl_engine_finish(engine, err);
   }
   if (status == BL_OK) {
+    status = bl_tensor_group_finish(engine->tensor_group, err);
+  }
+  if (status == BL_OK) {
     status = bl_parked_judge(&pass->parked, err);
   }
   if (status != BL_OK) {
@@ -537,6 +540,7 @@ static bl_status_t finish(pass_t *pass, bl_error_t *err) {
 // Called after a run that failed. Waits until the device is idle, so that its work does not write during the next run.
 static void come_to_rest(pass_t *pass) {
   bl_error_t ignored;
+  bl_tensor_group_interrupt(pass->engine->tensor_group);
   if (pass->engine->stream != NULL && bl_engine_finish(pass->engine, &ignored) != BL_OK) {
     bl_log(BL_LOG_ERROR, "the device does not come to rest: %s", ignored.text);
   }
@@ -634,6 +638,7 @@ void bl_executor_interrupt(bl_engine_t *engine, bl_run_progress_t *progress) {
   // First, so that a run that is just beginning on the transport or the parking sees it.
   atomic_store(&progress->cancelled, true);
   bl_transport_abort(engine->transport);
+  bl_tensor_group_interrupt(engine->tensor_group);
   if (engine->parking != NULL) {
     engine->parking->ops->interrupt(engine->parking);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "executor/tensor_group.h"
 
+#include "executor/device_group.h"
 #include "sys/clock.h"
 
 #include <stdio.h>
@@ -17,10 +18,14 @@ static bl_tensor_group_t *self_of(bl_group_t *group) {
   return (bl_tensor_group_t *)(void *)group;
 }
 
-static int32_t rank_of(const bl_tensor_group_t *self, uint32_t member) {
-  const bl_engine_t *engine = self->engine;
+uint32_t bl_tensor_group_rank(const bl_tensor_group_t *group, uint32_t member) {
+  const bl_engine_t *engine = group->engine;
   const bl_seat_t seat = {.stage = engine->stage, .tensor = member, .data = engine->replica};
-  return (int32_t)bl_grid_rank(&engine->training.grid, seat);
+  return bl_grid_rank(&engine->training.grid, seat);
+}
+
+static int32_t rank_of(const bl_tensor_group_t *self, uint32_t member) {
+  return (int32_t)bl_tensor_group_rank(self, member);
 }
 
 static bl_tensor_key_t key_of(uint32_t number, uint32_t piece) {
@@ -178,8 +183,7 @@ static bl_status_t gather(bl_group_t *group, uint32_t window, uint64_t block_byt
   return status;
 }
 
-// Where a part of another rank is received.
-static uint8_t *staged(const bl_tensor_group_t *self, uint32_t part, uint64_t block_bytes) {
+uint8_t *bl_tensor_group_staged(const bl_tensor_group_t *self, uint32_t part, uint64_t block_bytes) {
   const bl_group_t *group = &self->group;
   const uint32_t first = group->rank * here(group);
   return self->engine->windows.base + self->windows.staging_offset_bytes +
@@ -194,7 +198,7 @@ static bl_status_t post_pieces(bl_tensor_group_t *self, uint32_t window, uint32_
   bl_status_t status = BL_OK;
   for (uint32_t piece = 0; piece < here(group) && status == BL_OK; piece++) {
     const uint32_t part = member * here(group) + piece;
-    uint8_t *to = staged(self, part, block_bytes);
+    uint8_t *to = bl_tensor_group_staged(self, part, block_bytes);
     blocks[part] = to;
     status = bl_transport_post_receive(transport, peer, key_of(number, piece), to, block_bytes, err);
     if (status == BL_OK) {
@@ -257,22 +261,29 @@ bl_status_t bl_tensor_group_create(bl_engine_t *engine, bl_tensor_group_t **grou
   }
   made->engine = engine;
   made->windows = bl_windows_plan(&training->model, training->layout, head);
-  made->group = (bl_group_t){
-      .parts = bl_split_parts(split), .ranks = bl_split_ranks(split), .rank = split.rank, .transport = &between_ranks};
+  made->group = (bl_group_t){.parts = bl_split_parts(split), .ranks = bl_split_ranks(split), .rank = split.rank};
   *group = made;
-  return BL_OK;
+  return engine->device->host_memory ? BL_OK : bl_device_group_create(made, &made->device, err);
 }
 
 void bl_tensor_group_destroy(bl_tensor_group_t *group) {
+  if (group != NULL) {
+    bl_device_group_destroy(group->device);
+  }
   free(group);
 }
 
 void bl_tensor_group_place(bl_tensor_group_t *group) {
+  if (group == NULL) {
+    return;
+  }
   uint8_t *base = group->engine->windows.base;
   for (int i = 0; i < BL_GROUP_WINDOWS; i++) {
     group->group.windows[i] = base + group->windows.offset_bytes[i];
   }
-  bl_group_progress_init(&group->progress, (bl_group_page_t *)(void *)base, group->group.rank, group->group.ranks);
+  if (group->device == NULL) {
+    bl_group_progress_init(&group->progress, (bl_group_page_t *)(void *)base, group->group.rank, group->group.ranks);
+  }
 }
 
 // Maps the windows of peers on this machine. Exchanges with other peers use the transport.
@@ -307,13 +318,17 @@ bl_status_t bl_tensor_group_begin(bl_tensor_group_t *group, uint64_t attempt, co
   group->resting = false;
   group->count = group->taken = 0;
   bl_group_clear(&group->group);
+  group->group.transport = group->device != NULL ? &bl_device_group_transport : &between_ranks;
+  if (group->device != NULL) {
+    return bl_device_group_begin(group->device, err);
+  }
   bl_group_progress_begin(&group->progress, attempt);
   return find_peers(group, err);
 }
 
 bl_status_t bl_tensor_group_settle(bl_tensor_group_t *group, bl_error_t *err) {
   bl_status_t status = BL_OK;
-  if (group == NULL) {
+  if (group == NULL || group->device != NULL) { // the order of the stream settles it
     return BL_OK;
   }
   for (uint32_t window = 0; window < BL_GROUP_WINDOWS && status == BL_OK; window++) {
@@ -325,6 +340,16 @@ bl_status_t bl_tensor_group_settle(bl_tensor_group_t *group, bl_error_t *err) {
     }
   }
   return status;
+}
+
+bl_status_t bl_tensor_group_finish(bl_tensor_group_t *group, bl_error_t *err) {
+  return group == NULL || group->device == NULL ? BL_OK : bl_device_group_settle(group->device, err);
+}
+
+void bl_tensor_group_interrupt(bl_tensor_group_t *group) {
+  if (group != NULL && group->device != NULL) {
+    bl_device_group_interrupt(group->device);
+  }
 }
 
 bool bl_tensor_group_wait(const bl_tensor_group_t *group, bl_transport_wait_t *wait) {

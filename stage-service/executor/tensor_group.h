@@ -10,10 +10,12 @@
 //   ... operations ...; bl_group_status(&group->group, err)
 //   bl_tensor_group_settle(group, err);                // the peers have read all that is here
 //
+// Ranks on devices are a group of NCCL (executor/device_group.h), with notes for what their CPUs agree on.
+//
 // A wait for a peer may be long, and if ranks share cores the peer may need this rank's core: `rest` releases it
 // meanwhile.
 //
-// Thread: the compute thread, except bl_tensor_group_wait.
+// Thread: the compute thread, except bl_tensor_group_wait and bl_tensor_group_interrupt.
 #ifndef BALLAST_EXECUTOR_TENSOR_GROUP_H
 #define BALLAST_EXECUTOR_TENSOR_GROUP_H
 
@@ -32,35 +34,47 @@ typedef struct bl_tensor_rest {
   bl_status_t (*end)(void *context, bl_error_t *err); // before continuing, if begin was called
 } bl_tensor_rest_t;
 
+typedef struct bl_device_group bl_device_group_t;
+
 typedef struct bl_tensor_group {
   bl_group_t group; // first, so that the transport finds the struct by it
   bl_engine_t *engine;
+  bl_device_group_t *device; // NULL: the host. What follows `rest` is of the host
   bl_windows_t windows;
-  bl_group_progress_t progress;
-  const uint8_t *peers[BL_GROUP_PROGRESS_MEMBERS]; // their windows, mapped here; NULL: over the transport, or this rank
-  const atomic_bool *cancelled;                    // of the run
-  bl_stall_t *stall;                               // of the run
+  const atomic_bool *cancelled; // of the run
+  bl_stall_t *stall;            // of the run
   bl_tensor_rest_t rest;
   bool resting;
-  _Atomic uint64_t awaited;        // on the progress page: number << 32 | member + 1; 0: no member
-  uint32_t count;                  // collectives in this attempt
-  uint32_t taken;                  // of them: those whose data from other ranks are no longer read
-  uint32_t used[BL_GROUP_WINDOWS]; // last collective that used each window; 0: none
-  uint32_t sent[BL_GROUP_WINDOWS]; // pieces sent to each peer
+  bl_group_progress_t progress;
+  const uint8_t *peers[BL_GROUP_PROGRESS_MEMBERS]; // their windows, mapped here; NULL: over the transport, or this rank
+  _Atomic uint64_t awaited;                        // on the progress page: number << 32 | member + 1; 0: no member
+  uint32_t count;                                  // collectives in this attempt
+  uint32_t taken;                                  // of them: those whose data from other ranks are no longer read
+  uint32_t used[BL_GROUP_WINDOWS];                 // last collective that used each window; 0: none
+  uint32_t sent[BL_GROUP_WINDOWS];                 // pieces sent to each peer
 } bl_tensor_group_t;
 
 // Needs engine->windows. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_tensor_group_create(bl_engine_t *engine, bl_tensor_group_t **group, bl_error_t *err);
 void bl_tensor_group_destroy(bl_tensor_group_t *group); // NULL is fine
+// All do nothing if group is NULL: layers are not shared.
 // Call it once engine->windows has memory.
 void bl_tensor_group_place(bl_tensor_group_t *group);
-// All do nothing if group is NULL: layers are not shared.
 BL_MUST_USE bl_status_t bl_tensor_group_begin(bl_tensor_group_t *group, uint64_t attempt, const atomic_bool *cancelled,
                                               bl_stall_t *stall, const bl_tensor_rest_t *rest, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_tensor_group_settle(bl_tensor_group_t *group, bl_error_t *err);
+// Call it when all work of the run has ended on the device. Returns why collectives in it were not complete, or BL_OK.
+BL_MUST_USE bl_status_t bl_tensor_group_finish(bl_tensor_group_t *group, bl_error_t *err);
+// Ends collectives that a device waits in, so that it comes to rest. Any thread.
+void bl_tensor_group_interrupt(bl_tensor_group_t *group);
 BL_MUST_USE bl_status_t bl_tensor_group_status(const bl_tensor_group_t *group, bl_error_t *err);
 // Sets *wait to what the group waits for on the progress page; false: nothing. bl_transport_waits returns what it waits
 // for in the transport. Thread: any.
 bool bl_tensor_group_wait(const bl_tensor_group_t *group, bl_transport_wait_t *wait);
+
+// The rank of a member in the grid.
+uint32_t bl_tensor_group_rank(const bl_tensor_group_t *group, uint32_t member);
+// Where a part of another rank is received, in the windows.
+uint8_t *bl_tensor_group_staged(const bl_tensor_group_t *group, uint32_t part, uint64_t block_bytes);
 
 #endif

@@ -51,8 +51,6 @@ def layers_in_parts(folder):
         report = compare(folder, f"{parts} parts, {model['family']}, {dtype}, {pipeline}, {policy}", job)
         evicted = max(stage["evicted"] for stage in stages_of(report))
         assert (evicted > 0) == (policy == "bpipe"), evicted
-    _, done = run_job(folder, job, "--local", *ON_DEVICE, "--set", "parallel.tensor=2", expect=2)
-    assert "parallel.tensor: tensor ranks compute on the host only" in done.stderr, done.stderr
 
 
 def device_to_device(folder):

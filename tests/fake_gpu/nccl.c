@@ -2,6 +2,7 @@
 #include "fake_gpu/nccl.h"
 
 #include "datapath/device_path.h"
+#include "fake_gpu/nccl_group.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -44,17 +45,13 @@ typedef struct launch {
   bool over;
 } launch_t;
 
-// What a rank tells the other of itself, as it was when this process asked for NCCL.
-typedef struct identity {
-  char host[128], gpu[BL_GPU_BYTES];
-} identity_t;
-
-static identity_t own;
+static fake_identity_t own; // as it was when this process asked for NCCL
 
 struct bl_nccl_comm {
+  fake_group_t *group;    // NULL: a channel
   int rank, listener, fd; // -1: none
   bool introduced, made;
-  identity_t peer;
+  fake_identity_t peer;
   size_t peer_bytes;
   bl_nccl_result_t failed; // DONE: it has not
   char why[128];
@@ -139,7 +136,6 @@ static bl_nccl_result_t peer_gone(bl_nccl_comm_t *comm, char *text) {
 static bl_nccl_result_t create(const bl_nccl_api_t *api, const uint8_t id[BL_NCCL_ID_BYTES], int rank,
                                const bl_nccl_config_t *config, bl_nccl_comm_t **made, char *text) {
   (void)api;
-  (void)config;
   char name[BL_NCCL_ID_BYTES];
   memcpy(name, id, sizeof name);
   name[sizeof name - 1] = '\0';
@@ -147,6 +143,14 @@ static bl_nccl_result_t create(const bl_nccl_api_t *api, const uint8_t id[BL_NCC
   *comm = (bl_nccl_comm_t){.rank = rank, .listener = take_listener(name), .fd = -1};
   *made = comm;
   atomic_fetch_add(&fake_nccl_faults.made, 1);
+  if (config->group_ranks > 0) {
+    if (comm->listener >= 0) { // the ranks have sockets of their own
+      close(comm->listener);
+      comm->listener = -1;
+    }
+    comm->group = fake_group_create(name, rank, config->group_ranks, &own);
+    return BL_NCCL_IN_PROGRESS;
+  }
   if (comm->listener >= 0) {
     return BL_NCCL_IN_PROGRESS;
   }
@@ -297,6 +301,9 @@ static bl_nccl_result_t rendezvous(bl_nccl_comm_t *comm, char *text) {
 
 static bl_nccl_result_t poll_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, char *text) {
   (void)api;
+  if (comm->group != NULL) {
+    return fake_group_poll(comm->group, text);
+  }
   if (comm->failed != BL_NCCL_DONE) {
     return fail(comm, comm->failed, comm->why, text);
   }
@@ -318,6 +325,9 @@ static bl_nccl_result_t poll_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm
 static bl_nccl_result_t launch(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, void *buffer, uint64_t bytes,
                                uint32_t ticket, char *text) {
   (void)api;
+  if (comm->group != NULL) {
+    return BL_NCCL_DONE; // all ranks have met
+  }
   const bool greets = buffer == NULL; // faults are of what users send
   if (!greets && atomic_load(&fake_nccl_faults.launch_fails)) {
     return fail(comm, BL_NCCL_BROKEN, "unhandled cuda error", text);
@@ -338,6 +348,9 @@ static bl_nccl_result_t launch(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, v
 
 static bl_nccl_result_t over(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, uint32_t ticket, char *text) {
   (void)api;
+  if (comm->group != NULL) {
+    return BL_NCCL_DONE;
+  }
   bl_nccl_result_t result = advance(comm, text);
   if (result != BL_NCCL_DONE) {
     return result;
@@ -345,11 +358,50 @@ static bl_nccl_result_t over(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, uin
   return comm->counts[ticket] < comm->ended ? BL_NCCL_DONE : BL_NCCL_IN_PROGRESS;
 }
 
+static bl_nccl_result_t exchange(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, bl_device_stream_t *stream,
+                                 const bl_nccl_piece_t *pieces, uint32_t count, char *text) {
+  (void)api;
+  bl_nccl_piece_t *found = calloc(count, sizeof *found);
+  bool known = true;
+  for (uint32_t i = 0; i < count; i++) {
+    found[i] = pieces[i];
+    found[i].buffer = translate(pieces[i].buffer, pieces[i].bytes, !pieces[i].sends);
+    known = known && found[i].buffer != NULL;
+  }
+  bl_nccl_result_t result = BL_NCCL_BROKEN;
+  if (known) {
+    result = fake_group_collect(comm->group, stream, found, count, text);
+  } else {
+    snprintf(text, BL_NCCL_TEXT_BYTES, "invalid argument: no memory of the device");
+  }
+  free(found);
+  return result;
+}
+
+static bl_nccl_result_t gather(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, bl_device_stream_t *stream, void *window,
+                               uint64_t block_bytes, char *text) {
+  bl_nccl_piece_t pieces[2 * BL_NCCL_GROUP_RANKS];
+  const uint32_t own_rank = fake_group_rank(comm->group), ranks = fake_group_ranks(comm->group);
+  uint32_t count = 0;
+  for (uint32_t rank = 0; rank < ranks; rank++) {
+    for (int sends = 0; sends < 2 && rank != own_rank; sends++) {
+      pieces[count++] = (bl_nccl_piece_t){.buffer = (char *)window + (sends ? own_rank : rank) * block_bytes,
+                                          .bytes = block_bytes,
+                                          .rank = rank,
+                                          .sends = sends != 0};
+    }
+  }
+  return exchange(api, comm, stream, pieces, count, text);
+}
+
 static void abort_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm) {
   (void)api;
   const char *held = getenv("FAKE_NCCL_HELD");
   while (held != NULL && access(held, F_OK) == 0) {
     usleep(2000);
+  }
+  if (comm->group != NULL) {
+    fake_group_abort(comm->group);
   }
   if (comm->launching) {
     pthread_mutex_lock(&order.mutex);
@@ -368,7 +420,7 @@ static void abort_comm(const bl_nccl_api_t *api, bl_nccl_comm_t *comm) {
 
 static void introduce(const char *gpu) {
   const char *host = getenv("NCCL_HOSTID");
-  own = (identity_t){0};
+  own = (fake_identity_t){0};
   if (host != NULL) {
     snprintf(own.host, sizeof own.host, "%s", host);
   } else {
@@ -395,6 +447,8 @@ const bl_nccl_api_t *fake_nccl_api(fake_nccl_translate_fn where, const char *gpu
                           .poll = poll_comm,
                           .launch = launch,
                           .over = over,
+                          .gather = gather,
+                          .exchange = exchange,
                           .abort = abort_comm};
   return &table;
 }

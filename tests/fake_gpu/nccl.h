@@ -6,7 +6,7 @@
 //     size is an error on both sides.
 //   - Nothing moves but while somebody asks (poll, over), a piece at a time.
 //   - A rank whose process is gone is an error of its peer's; one that stands still is silence.
-//   - An id serves one communicator of two ranks.
+//   - An id serves one communicator, of two ranks or of a group (nccl_group.h).
 //   - Two ranks on one GPU are refused, in NCCL's words, unless NCCL_HOSTID calls them different hosts.
 //   - Communicators are non-blocking: a launch is over some questions later, as from a thread of its own. Under
 //     NCCL_LAUNCH_ORDER_IMPLICIT a second communicator that launches meanwhile is refused, and a launch is not over before the
@@ -21,6 +21,7 @@
 #include "datapath/nccl/api.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 
 #define FAKE_NCCL_INTERFACE "fake_nccl"
 
@@ -33,6 +34,11 @@ typedef struct fake_nccl_faults {
 } fake_nccl_faults_t;
 
 extern fake_nccl_faults_t fake_nccl_faults;
+
+// Puts a task with a copy of its arguments on a stream; NULL: collectives run where they are called.
+typedef void (*fake_nccl_queue_fn)(bl_device_stream_t *stream, void (*run)(void *arguments), const void *arguments,
+                                   size_t bytes);
+extern fake_nccl_queue_fn fake_nccl_queue;
 
 // Where the bytes of an address of the device are; NULL: it may not be used so.
 typedef uint8_t *(*fake_nccl_translate_fn)(const void *address, uint64_t bytes, bool writes);

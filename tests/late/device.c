@@ -475,6 +475,11 @@ static bl_nccl_result_t over(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, uin
   return real_nccl->over(api, comm, ticket, text);
 }
 
+static void queue_collective(bl_device_stream_t *stream, void (*run)(void *arguments), const void *arguments,
+                             size_t bytes) {
+  late_put(stream, "collective", run, arguments, bytes);
+}
+
 static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_t **api, bl_error_t *err) {
   static bl_nccl_api_t table;
   char gpu[BL_GPU_BYTES];
@@ -484,6 +489,7 @@ static bl_status_t nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_api_
   }
   name_gpu(device, gpu);
   real_nccl = fake_nccl_api(bytes_of, gpu);
+  fake_nccl_queue = queue_collective;
   table = *real_nccl;
   table.launch = launch;
   table.over = over;

@@ -26,6 +26,9 @@
   X(ncclCommGetAsyncError)                                                                                             \
   X(ncclCommAbort)                                                                                                     \
   X(ncclSend)                                                                                                          \
+  X(ncclAllGather)                                                                                                     \
+  X(ncclGroupStart)                                                                                                    \
+  X(ncclGroupEnd)                                                                                                      \
   X(ncclRecv)                                                                                                          \
   X(ncclGetErrorString)                                                                                                \
   X(ncclGetLastError)
@@ -44,10 +47,11 @@ struct bl_nccl_comm {
   ncclComm_t comm;
   cudaStream_t stream;
   cudaEvent_t over[BL_NCCL_IN_FLIGHT];
-  // Device memory of BL_NCCL_GREETING_BYTES.
-  void *greeting;
+  // Device memory of BL_NCCL_GREETING_BYTES; of a group: for each rank that it is sent to, and that it comes from.
+  char *greeting;
   uint32_t launching; // ticket whose launch is in progress, or NO_TICKET
   int rank;
+  uint32_t group_ranks; // 0: a channel
 };
 
 static int ordinal_of(const bl_nccl_api_t *api) {
@@ -116,7 +120,8 @@ static bl_nccl_result_t prepare(bl_nccl_comm_t *comm, char *text) {
     result = cuda_result(cudaEventCreateWithFlags(&comm->over[i], cudaEventDisableTiming), "cudaEventCreate", text);
   }
   if (result == BL_NCCL_DONE) {
-    result = cuda_result(cudaMalloc(&comm->greeting, BL_NCCL_GREETING_BYTES), "cudaMalloc", text);
+    const size_t greetings = comm->group_ranks > 0 ? 2 * (size_t)comm->group_ranks : 1;
+    result = cuda_result(cudaMalloc((void **)&comm->greeting, greetings * BL_NCCL_GREETING_BYTES), "cudaMalloc", text);
   }
   return result;
 }
@@ -130,6 +135,7 @@ static bl_nccl_result_t create(const bl_nccl_api_t *api, const uint8_t id[BL_NCC
     return BL_NCCL_BROKEN;
   }
   comm->rank = rank;
+  comm->group_ranks = wanted->group_ranks;
   comm->launching = NO_TICKET;
   bl_nccl_result_t result = make_current(api, text);
   if (result == BL_NCCL_DONE) {
@@ -144,12 +150,15 @@ static bl_nccl_result_t create(const bl_nccl_api_t *api, const uint8_t id[BL_NCC
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.cgaClusterSize = 0;
-  config.minCTAs = (int)wanted->min_ctas;
-  config.maxCTAs = (int)wanted->max_ctas;
+  if (wanted->max_ctas > 0) {
+    config.minCTAs = (int)wanted->min_ctas;
+    config.maxCTAs = (int)wanted->max_ctas;
+  }
   config.splitShare = 0;
   config.commName = wanted->name;
-  result = result_of(nccl.ncclCommInitRankConfig(&comm->comm, 2, unique, rank, &config), NULL, "ncclCommInitRankConfig",
-                     text);
+  const int ranks = wanted->group_ranks > 0 ? (int)wanted->group_ranks : 2;
+  result = result_of(nccl.ncclCommInitRankConfig(&comm->comm, ranks, unique, rank, &config), NULL,
+                     "ncclCommInitRankConfig", text);
   if (comm->comm == NULL) { // nothing to abort
     destroy(comm);
     return result == BL_NCCL_PEER_FAILED ? result : BL_NCCL_BROKEN;
@@ -173,22 +182,78 @@ static bl_nccl_result_t poll(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, cha
   return result;
 }
 
+// Between ncclGroupStart and ncclGroupEnd: nothing starts before the latter, which returns the first failure.
+static bl_nccl_result_t send_pieces(bl_nccl_comm_t *comm, cudaStream_t stream, const bl_nccl_piece_t *pieces,
+                                    uint32_t count, char *text) {
+  bl_nccl_result_t result = result_of(nccl.ncclGroupStart(), comm->comm, "ncclGroupStart", text);
+  ncclResult_t put = ncclSuccess;
+  for (uint32_t i = 0; i < count && result == BL_NCCL_DONE && (put == ncclSuccess || put == ncclInProgress); i++) {
+    const bl_nccl_piece_t *piece = &pieces[i];
+    put = piece->sends ? nccl.ncclSend(piece->buffer, piece->bytes, ncclUint8, (int)piece->rank, comm->comm, stream)
+                       : nccl.ncclRecv(piece->buffer, piece->bytes, ncclUint8, (int)piece->rank, comm->comm, stream);
+  }
+  if (result != BL_NCCL_DONE) {
+    return result;
+  }
+  const ncclResult_t ended = nccl.ncclGroupEnd();
+  result = result_of(put, comm->comm, "ncclSend or ncclRecv", text);
+  return result == BL_NCCL_DONE || result == BL_NCCL_IN_PROGRESS ? result_of(ended, comm->comm, "ncclGroupEnd", text)
+                                                                 : result;
+}
+
+static bl_nccl_result_t greet(bl_nccl_comm_t *comm, char *text) {
+  bl_nccl_piece_t pieces[2 * BL_NCCL_GROUP_RANKS];
+  uint32_t count = 0;
+  for (uint32_t rank = 0; rank < comm->group_ranks; rank++) {
+    for (int sends = 0; sends < 2 && (int)rank != comm->rank; sends++) {
+      pieces[count++] =
+          (bl_nccl_piece_t){.buffer = comm->greeting + (2 * rank + (unsigned)sends) * BL_NCCL_GREETING_BYTES,
+                            .bytes = BL_NCCL_GREETING_BYTES,
+                            .rank = rank,
+                            .sends = sends != 0};
+    }
+  }
+  return send_pieces(comm, comm->stream, pieces, count, text);
+}
+
+static bl_nccl_result_t transfer(bl_nccl_comm_t *comm, void *buffer, uint64_t bytes, char *text) {
+  ncclResult_t launched = comm->rank == 0 ? nccl.ncclSend(buffer, bytes, ncclUint8, 1, comm->comm, comm->stream)
+                                          : nccl.ncclRecv(buffer, bytes, ncclUint8, 0, comm->comm, comm->stream);
+  return result_of(launched, comm->comm, comm->rank == 0 ? "ncclSend" : "ncclRecv", text);
+}
+
 static bl_nccl_result_t launch(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, void *buffer, uint64_t bytes,
                                uint32_t ticket, char *text) {
   bl_nccl_result_t result = make_current(api, text);
   if (result != BL_NCCL_DONE) {
     return result;
   }
-  buffer = buffer != NULL ? buffer : comm->greeting;
-  ncclResult_t launched = comm->rank == 0 ? nccl.ncclSend(buffer, bytes, ncclUint8, 1, comm->comm, comm->stream)
-                                          : nccl.ncclRecv(buffer, bytes, ncclUint8, 0, comm->comm, comm->stream);
-  result = result_of(launched, comm->comm, comm->rank == 0 ? "ncclSend" : "ncclRecv", text);
+  result =
+      comm->group_ranks > 0 ? greet(comm, text) : transfer(comm, buffer != NULL ? buffer : comm->greeting, bytes, text);
   if (result == BL_NCCL_IN_PROGRESS) {
     comm->launching = ticket;
   } else if (result == BL_NCCL_DONE) {
     result = cuda_result(cudaEventRecord(comm->over[ticket], comm->stream), "cudaEventRecord", text);
   }
   return result;
+}
+
+// The order of the ranks' additions is ours, so NCCL only moves bytes.
+static bl_nccl_result_t gather(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, bl_device_stream_t *stream, void *window,
+                               uint64_t block_bytes, char *text) {
+  bl_nccl_result_t result = make_current(api, text);
+  if (result != BL_NCCL_DONE) {
+    return result;
+  }
+  const char *own = (const char *)window + (uint64_t)comm->rank * block_bytes;
+  return result_of(nccl.ncclAllGather(own, window, block_bytes, ncclUint8, comm->comm, stream->handle), comm->comm,
+                   "ncclAllGather", text);
+}
+
+static bl_nccl_result_t exchange(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, bl_device_stream_t *stream,
+                                 const bl_nccl_piece_t *pieces, uint32_t count, char *text) {
+  bl_nccl_result_t result = make_current(api, text);
+  return result == BL_NCCL_DONE ? send_pieces(comm, stream->handle, pieces, count, text) : result;
 }
 
 static bl_nccl_result_t over(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, uint32_t ticket, char *text) {
@@ -267,6 +332,8 @@ bl_status_t bl__cuda_nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_ap
                               .poll = poll,
                               .launch = launch,
                               .over = over,
+                              .gather = gather,
+                              .exchange = exchange,
                               .abort = abort_comm,
                               .context = &ordinal};
     }

@@ -2,14 +2,20 @@
 // The table of NCCL functions that the NCCL path needs. The CUDA module fills it with the library's own. Tests fill it
 // with functions that never complete, fail or die on request. No NCCL type is visible outside the module.
 //
-// A communicator has two ranks: 0 sends, 1 receives. It is non-blocking: every call returns at once. If the call is not
-// over, it returns BL_NCCL_IN_PROGRESS, and `poll` returns its result later. The implementation owns the stream of a
-// communicator and the events that mark the end of its transfers.
+// A communicator is that of a channel or of a group. A channel has two ranks: 0 sends, 1 receives, on a stream that the
+// implementation owns, with events that mark the end of its transfers. A group has any number of ranks, whose
+// collectives run on a stream of the caller.
+//
+// Communicators are non-blocking: every call returns at once. If the call is not over, it returns BL_NCCL_IN_PROGRESS,
+// and `poll` returns its result later. What is put on the stream of a collective next, is put there once the call is
+// over.
 //
 // Thread: calls on one communicator come from one thread at a time, except `abort`. It comes from a thread of its own
 // while no other call on that communicator is in progress, or when such a call has not returned for too long.
 #ifndef BALLAST_DATAPATH_NCCL_API_H
 #define BALLAST_DATAPATH_NCCL_API_H
+
+#include "device/device.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,6 +25,7 @@
 #define BL_NCCL_IN_FLIGHT  16u // transfers per communicator that are launched and not over
 // Size of a communicator's first transfer, between buffers of the implementation: with it NCCL connects two ranks.
 #define BL_NCCL_GREETING_BYTES 16u
+#define BL_NCCL_GROUP_RANKS    64u // of a group, at most
 
 typedef struct bl_nccl_comm bl_nccl_comm_t; // defined by the implementation
 
@@ -30,9 +37,18 @@ typedef enum bl_nccl_result {
 } bl_nccl_result_t;
 
 typedef struct bl_nccl_config {
-  uint32_t min_ctas, max_ctas; // blocks of threads that a transfer occupies
+  uint32_t group_ranks;        // of a group; 0: a channel
+  uint32_t min_ctas, max_ctas; // blocks of threads that a transfer occupies; 0: the library decides
   const char *name;            // of the communicator, in the library's own messages
 } bl_nccl_config_t;
+
+// What a rank of a group sends to, or receives from, another one.
+typedef struct bl_nccl_piece {
+  void *buffer; // of the device
+  uint64_t bytes;
+  uint32_t rank;
+  bool sends;
+} bl_nccl_piece_t;
 
 typedef struct bl_nccl_api {
   const char *name; // "NCCL"
@@ -45,13 +61,22 @@ typedef struct bl_nccl_api {
   // Returns the result of the last call that was in progress, or an asynchronous error since then.
   bl_nccl_result_t (*poll)(const struct bl_nccl_api *api, bl_nccl_comm_t *comm, char *text);
   // Starts to send or receive, by rank, `bytes` of device memory. `ticket` is below BL_NCCL_IN_FLIGHT and not in use.
-  // `buffer` NULL: BL_NCCL_GREETING_BYTES of the implementation's own buffer.
+  // `buffer` NULL: BL_NCCL_GREETING_BYTES of the implementation's own buffer. A group launches only this: every rank
+  // sends to and receives from every other one.
   bl_nccl_result_t (*launch)(const struct bl_nccl_api *api, bl_nccl_comm_t *comm, void *buffer, uint64_t bytes,
                              uint32_t ticket, char *text);
   // Returns whether a transfer is over, once its launch is: nothing touches its buffer any more, and a receiver's bytes
   // have arrived.
   bl_nccl_result_t (*over)(const struct bl_nccl_api *api, bl_nccl_comm_t *comm, uint32_t ticket, char *text);
-  // Aborts everything on the communicator and frees it. Afterwards nothing touches any of its buffers. May take long.
+  // Of a group: puts a collective on `stream`, which all ranks call in the same order. gather: afterwards the window has
+  // the blocks of all ranks in their order; the own block is in its place before. exchange: what one rank sends to
+  // another meets what that rank receives from it, in the order of the pieces. Windows and pieces are read and written
+  // after the work that was put on the stream before, and before what is put there next.
+  bl_nccl_result_t (*gather)(const struct bl_nccl_api *api, bl_nccl_comm_t *comm, bl_device_stream_t *stream,
+                             void *window, uint64_t block_bytes, char *text);
+  bl_nccl_result_t (*exchange)(const struct bl_nccl_api *api, bl_nccl_comm_t *comm, bl_device_stream_t *stream,
+                               const bl_nccl_piece_t *pieces, uint32_t count, char *text);
+  // Aborts everything on the communicator and frees it. Collectives that a stream waits in end. Afterwards nothing touches any of its buffers. May take long.
   void (*abort)(const struct bl_nccl_api *api, bl_nccl_comm_t *comm);
   void *context; // of the implementation
 } bl_nccl_api_t;

@@ -5,6 +5,7 @@
 #include "sys/condition.h"
 #include "sys/thread.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,7 +131,11 @@ static bool check(bl_nccl_channel_t *channel, bl_nccl_result_t result, const cha
 static bl_nccl_result_t create(bl_nccl_channel_t *channel) {
   const bl_nccl_engine_t *engine = channel->engine;
   char text[BL_NCCL_TEXT_BYTES] = "";
-  bl_nccl_config_t config = {.min_ctas = 1, .max_ctas = engine->max_ctas, .name = channel->name};
+  const bool pair = channel->options.group_ranks == 0; // the operations of a group wait for its collectives
+  bl_nccl_config_t config = {.group_ranks = channel->options.group_ranks,
+                             .min_ctas = pair ? 1 : 0,
+                             .max_ctas = pair ? engine->max_ctas : 0,
+                             .name = channel->name};
   bl_nccl_comm_t *comm = NULL;
   channel->create_due = false;
   begin_call(channel);
@@ -260,6 +265,14 @@ static bl__nccl_pace_t use(bl_nccl_channel_t *channel) {
   return moved ? BL__NCCL_MOVES : !STAILQ_EMPTY(&channel->running) ? BL__NCCL_WAITS : BL__NCCL_LISTENS;
 }
 
+// The owner of a group makes its calls itself. Between them the group is polled for errors.
+static bl__nccl_pace_t look_at_group(bl_nccl_channel_t *channel) {
+  if (!channel->calling && !channel->launching && bl_clock_now_ns() - channel->looked_ns >= LISTEN_NS) {
+    (void)poll(channel);
+  }
+  return BL__NCCL_LISTENS;
+}
+
 // A communicator counts as created once a first transfer has completed on it. NCCL connects two ranks only then, which
 // takes longer than the deadline of a transfer allows.
 static bl__nccl_pace_t make(bl_nccl_channel_t *channel) {
@@ -286,7 +299,7 @@ bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel) {
   if (channel->life.state == BL_NCCL_CREATING) {
     pace = make(channel);
   } else if (is_usable(channel)) {
-    pace = use(channel);
+    pace = channel->options.group_ranks > 0 ? look_at_group(channel) : use(channel);
   }
   const bool dead = channel->life.state == BL_NCCL_DEAD && !channel->ended; // it may die during a callback too
   if (dead) {
@@ -307,8 +320,9 @@ bl__nccl_pace_t bl__nccl_step(bl_nccl_channel_t *channel) {
 
 bl_status_t bl_nccl_channel_open(bl_nccl_engine_t *engine, const bl_nccl_channel_options_t *options,
                                  bl_nccl_channel_t **out, bl_error_t *err) {
-  if (options->rank != 0 && options->rank != 1) {
-    return bl_error_set(err, BL_INVALID, "a channel has the ranks 0 and 1, not %d", options->rank);
+  const uint32_t ranks = options->group_ranks > 0 ? options->group_ranks : 2;
+  if (options->rank < 0 || (uint32_t)options->rank >= ranks || ranks < 2) {
+    return bl_error_set(err, BL_INVALID, "a channel of %u ranks has no rank %d", ranks, options->rank);
   }
   bl_nccl_channel_t *channel = calloc(1, sizeof *channel);
   if (channel == NULL) {
@@ -375,6 +389,74 @@ bl_status_t bl_nccl_channel_post(bl_nccl_channel_t *channel, bl_nccl_transfer_t 
   }
   pthread_mutex_unlock(&engine->mutex);
   return status;
+}
+
+// ---- collectives of a group
+
+typedef struct {
+  bl_device_stream_t *stream;
+  void *window; // NULL: an exchange
+  uint64_t block_bytes;
+  const bl_nccl_piece_t *pieces;
+  uint32_t count;
+} collective_t;
+
+static bl_nccl_result_t put(bl_nccl_channel_t *channel, const collective_t *collective, char *text) {
+  const bl_nccl_api_t *api = channel->engine->api;
+  begin_call(channel);
+  const bl_nccl_result_t result =
+      collective->window != NULL
+          ? api->gather(api, channel->comm, collective->stream, collective->window, collective->block_bytes, text)
+          : api->exchange(api, channel->comm, collective->stream, collective->pieces, collective->count, text);
+  end_call(channel);
+  return result;
+}
+
+// Mutex held. The launcher does not poll meanwhile.
+static void put_to_end(bl_nccl_channel_t *channel, const collective_t *collective) {
+  const bl_nccl_engine_t *engine = channel->engine;
+  char text[BL_NCCL_TEXT_BYTES] = "";
+  channel->launching = true;
+  bl_nccl_result_t result = put(channel, collective, text);
+  while (check(channel, result, text) && result == BL_NCCL_IN_PROGRESS && is_usable(channel)) {
+    begin_call(channel);
+    sched_yield();
+    result = engine->api->poll(engine->api, channel->comm, text);
+    end_call(channel);
+  }
+  channel->launching = false;
+}
+
+static bl_status_t collect(bl_nccl_channel_t *channel, const collective_t *collective, bl_error_t *err) {
+  bl_nccl_engine_t *engine = channel->engine;
+  bl_status_t status = BL_OK;
+  pthread_mutex_lock(&engine->mutex);
+  while (channel->calling && is_usable(channel)) {
+    (void)bl_condition_wait(&engine->changed, &engine->mutex, UINT64_MAX);
+  }
+  if (is_usable(channel)) {
+    put_to_end(channel, collective);
+  } else if (!has_failed(channel)) {
+    status = bl_error_set(err, BL_PRECONDITION, "NCCL, %s: it is not made yet", channel->name);
+  }
+  if (has_failed(channel)) {
+    status = channel->err.status;
+    if (err != NULL) {
+      *err = channel->err;
+    }
+  }
+  pthread_mutex_unlock(&engine->mutex);
+  return status;
+}
+
+bl_status_t bl_nccl_channel_gather(bl_nccl_channel_t *group, bl_device_stream_t *stream, void *window,
+                                   uint64_t block_bytes, bl_error_t *err) {
+  return collect(group, &(collective_t){.stream = stream, .window = window, .block_bytes = block_bytes}, err);
+}
+
+bl_status_t bl_nccl_channel_exchange(bl_nccl_channel_t *group, bl_device_stream_t *stream,
+                                     const bl_nccl_piece_t *pieces, uint32_t count, bl_error_t *err) {
+  return collect(group, &(collective_t){.stream = stream, .pieces = pieces, .count = count}, err);
 }
 
 void bl_nccl_channel_abort(bl_nccl_channel_t *channel, bl_status_t cause, const char *why) {

@@ -11,8 +11,12 @@
 //   ... sent(&transfer) is called, transfer.status is the outcome ...
 //   bl_nccl_channel_close(channel);
 //
-// A channel is one direction between two processes: one communicator of two ranks, of which 0 sends and 1 receives. A
-// failure affects only that pair; other channels continue. Post only what the peer posts too: a transfer that the peer
+// A channel is one direction between two processes: one communicator of two ranks, of which 0 sends and 1 receives. Or
+// it is a group: the communicator of several processes, whose collectives the owner puts on a stream of its own
+// (bl_nccl_channel_gather, bl_nccl_channel_exchange). A collective has no deadline, because it waits for what its peers
+// compute before it; if one is lost, the owner aborts the group, and the streams continue with undefined contents.
+//
+// A failure affects only that pair or group; other channels continue. Post only what the peer posts too: a transfer that the peer
 // never starts occupies the device until its deadline.
 //
 // Threads inside: one launches and polls for all channels, so that a process passes work to NCCL in one order. One
@@ -42,6 +46,7 @@
 #define BL_NCCL_MAX_CTAS   4u // default: a small part of more than a hundred multiprocessors
 // Device memory that one communicator is expected to use with that many CTAs. Only a GPU shows how much it really uses.
 #define BL_NCCL_CHANNEL_BYTES (UINT64_C(64) << 20)
+#define BL_NCCL_GROUP_BYTES   (UINT64_C(512) << 20) // the same for the communicator of a group
 
 typedef struct bl_nccl_engine bl_nccl_engine_t;
 typedef struct bl_nccl_channel bl_nccl_channel_t;
@@ -65,7 +70,8 @@ BL_MUST_USE bl_status_t bl_nccl_engine_new_id(bl_nccl_engine_t *engine, uint8_t 
 typedef struct bl_nccl_channel_options {
   const char *name; // its direction, for messages: "stage 1 to the store at unix:/run/s"
   uint8_t id[BL_NCCL_ID_BYTES];
-  int rank;                      // 0 sends, 1 receives
+  int rank;                      // 0 sends, 1 receives; of a group: below group_ranks
+  uint32_t group_ranks;          // at least 2; 0: a channel
   bl_nccl_deadlines_t deadlines; // zeros: the engine's
   // The channel is ready or dead. May be NULL.
   void (*on_change)(void *context, bl_nccl_channel_t *channel);
@@ -90,6 +96,13 @@ struct bl_nccl_transfer {
 // Queues a transfer after all that were posted before, even before the channel is ready. Fails with the cause if the
 // channel has failed; `over` is then not called.
 BL_MUST_USE bl_status_t bl_nccl_channel_post(bl_nccl_channel_t *channel, bl_nccl_transfer_t *transfer, bl_error_t *err);
+
+// Of a group that is ready, from one thread at a time: puts a collective on the stream (api.h) and returns once it is
+// there. Fails with the cause if the group has failed. That a collective has been put there says nothing of its peers.
+BL_MUST_USE bl_status_t bl_nccl_channel_gather(bl_nccl_channel_t *group, bl_device_stream_t *stream, void *window,
+                                               uint64_t block_bytes, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_nccl_channel_exchange(bl_nccl_channel_t *group, bl_device_stream_t *stream,
+                                                 const bl_nccl_piece_t *pieces, uint32_t count, bl_error_t *err);
 
 // Aborts the channel: everything on it ends with `cause` once nothing touches memory any more. Returns at once.
 void bl_nccl_channel_abort(bl_nccl_channel_t *channel, bl_status_t cause, const char *why);
