@@ -198,20 +198,33 @@ static bool are_parts(int64_t candidate, int64_t copies) {
 
 // Half of the micro-batches run in each direction.
 static bl_status_t check_pipes(const bl_job_t *job, bl_error_t *err) {
-  const int64_t pipes = bl_job_pipes(job->pipeline.schedule), parts = job->parallel.data_parts.value,
-                m = job->train.micro_batches;
-  const char *name = bl_job_schedule_name(job->pipeline.schedule);
-  if (m % pipes != 0) {
-    return bl_job_fail(job, err, "train.micro_batches", "%lld cannot go half each way, as %s sends them; %lld can",
-                       (long long)m, name, nearest(m > pipes ? m : pipes, is_multiple, pipes));
+  const int64_t pipes = bl_job_pipes(job->pipeline.schedule), m = job->train.micro_batches;
+  if (m % pipes == 0) {
+    return BL_OK;
   }
-  if (!are_parts(parts, pipes)) {
-    return bl_job_fail(
-        job, err, "parallel.data_parts",
-        "%lld parts cannot be shared by the two directions of %s; %lld can: a power of two, and 2 at least",
-        (long long)parts, name, nearest(parts, are_parts, pipes));
+  return bl_job_fail(job, err, "train.micro_batches", "%lld cannot go half each way, as %s sends them; %lld can",
+                     (long long)m, bl_job_schedule_name(job->pipeline.schedule),
+                     nearest(m > pipes ? m : pipes, is_multiple, pipes));
+}
+
+// Every copy of the model, over replicas and pipes, adds up as many parts of the gradient.
+static bl_status_t check_data_parts(const bl_job_t *job, bl_error_t *err) {
+  const int64_t pipes = bl_job_pipes(job->pipeline.schedule), data = job->parallel.data, copies = data * pipes,
+                parts = job->parallel.data_parts.value;
+  if (are_parts(parts, copies)) {
+    return BL_OK;
   }
-  return BL_OK;
+  const bool can = bl_grid_is_power_of_two((uint32_t)copies);
+  char each[64] = "";
+  if (pipes > 1) {
+    snprintf(each, sizeof each, ", each with a copy for either direction of %s",
+             bl_job_schedule_name(job->pipeline.schedule));
+  }
+  return bl_job_fail(job, err, "parallel.data_parts",
+                     "%lld part%s cannot be shared by %lld replica%s (parallel.data)%s; %lld can: as many as %s%s",
+                     (long long)parts, bl_plural(parts), (long long)data, bl_plural(data), each,
+                     can ? nearest(parts, are_parts, copies) : (long long)copies, pipes > 1 ? "copies" : "replicas",
+                     can ? ", or a power of two that they divide" : "");
 }
 
 static bool is_power_of_two(int64_t candidate, int64_t unused) {
@@ -245,14 +258,11 @@ static bl_status_t check_parallel(const bl_job_t *job, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  const int64_t data = job->parallel.data, parts = job->parallel.data_parts.value, m = job->train.micro_batches;
-  if (!are_parts(parts, data)) {
-    const bool can = bl_grid_is_power_of_two((uint32_t)data);
-    return bl_job_fail(job, err, "parallel.data_parts",
-                       "%lld parts cannot be shared by %lld replicas (parallel.data); %lld can: as many as replicas%s",
-                       (long long)parts, (long long)data, can ? nearest(parts, are_parts, data) : (long long)data,
-                       can ? ", or a power of two that they divide" : "");
+  status = check_data_parts(job, err);
+  if (status != BL_OK) {
+    return status;
   }
+  const int64_t data = job->parallel.data, parts = job->parallel.data_parts.value, m = job->train.micro_batches;
   if (m % parts != 0) {
     const char *key = bl_job_given(job, "parallel.data_parts") ? "parallel.data_parts" : "parallel.data";
     return bl_job_fail(

@@ -33,12 +33,6 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
        "train.optimizer_memory",
        "host takes gradients that are one sum: not those of replicas, of parallel.data_parts, or of the two copies of "
        "chimera and dualpipe; take device with them"},
-      {pipes > 1 && job->parallel.data > 1, "parallel.data",
-       "replicas of a schedule of two directions, each with two copies of the model, are not there in this version; "
-       "leave it out with chimera and dualpipe"},
-      {pipes > 1 && job->parallel.tensor > 1, "parallel.tensor",
-       "tensor ranks of a schedule of two directions are not there in this version; leave it out with chimera and "
-       "dualpipe"},
       {pipes > 1 && job->pipeline.slices.value > 1, "pipeline.slices",
        "schedules of two directions, chimera and dualpipe, have whole sequences; leave it out with them"},
   };

@@ -376,13 +376,13 @@ bool bl_training_exchange(const bl_training_t *training, uint32_t a, uint32_t b)
   if (first.tensor != second.tensor) {
     return first.stage == second.stage && first.data == second.data;
   }
-  if (first.data != second.data) {
-    return first.stage == second.stage;
-  }
   a = first.stage;
   b = second.stage;
   if (schedule->pipes > 1 && a + b == schedule->stages - 1) {
     return true; // they have copies of the same chunk; the number of stages is even, so the two differ
+  }
+  if (first.data != second.data) {
+    return a == b;
   }
   uint32_t last = bl_schedule_depth(schedule) - 1;
   bool ends = (schedule->stage_of[0] == a && schedule->stage_of[last] == b) ||

@@ -55,6 +55,8 @@ def two_copies(folder):
     for schedule, dtype, path in (("chimera", "fp32", "auto"), ("dualpipe", "bf16", "auto"), ("chimera", "bf16", "shm")):
         job = job_of(folder, "gpt2", dtype=dtype, pipeline={"stages": 4, "schedule": schedule})
         check(folder, expected_of(folder, job), job, balance__data_path=path)
+    job = job_of(folder, "gpt2", pipeline={"stages": 2, "schedule": "chimera"}, parallel={"data_parts": 4, "tensor_parts": 2})
+    check(folder, expected_of(folder, job), job, *SHARED_GPU, parallel__data=2, parallel__tensor=2)
     print("ok the two copies of chimera and dualpipe")
 
 

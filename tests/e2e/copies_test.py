@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two pipes in opposite directions (chimera, dualpipe), each with a copy of the model: the bits of one pipe with
-parallel.data_parts: 2, for every policy, path, recomputation and dtype, twice the same; within 1e-5 of 1f1b. Held-out losses
-and samples. Resumed from one pipe and back. A store and a stage killed, policies changed live: the same bits. What cannot be
+parallel.data_parts: 2, for every policy, path, recomputation and dtype, on replicas and tensor ranks, twice the same; within
+1e-5 of 1f1b. Held-out losses and samples. Resumed from one pipe and back. A store and a stage killed, policies changed live: the same bits. What cannot be
 is refused by name."""
 import json
 import os
@@ -60,6 +60,29 @@ def bits(folder):
             assert losses(run(folder, job, {**values, "pipeline.schedule": schedule})) == alone, (name, schedule)
         print(f"ok {name}")
     return job, expected
+
+
+def shared(folder):
+    """By replicas, each with both copies, and by tensor ranks; gone on with by one pipe on one rank."""
+    base = os.path.join(folder, "shared")
+    os.mkdir(base, 0o700)
+    job = job_of(base, checkpoint={"folder": os.path.join(base, "saved"), "every": 2}, parallel={"data_parts": 4, "tensor_parts": 2})
+    whole = losses(run(folder, job_of(folder, name="parts.yaml", steps=6, parallel={"data_parts": 4, "tensor_parts": 2}),
+                       {"pipeline.schedule": "1f1b", "pipeline.stages": 1}))
+    grids = [("chimera", 2, 2, 2, "shm", {}), ("dualpipe", 2, 2, 1, "tcp", {}),
+             ("chimera", 4, 1, 2, "tcp", {"balance.policy": "drop", "memory.slots": 3})]
+    more = [("dualpipe", 2, 2, 2, "tcp", {}), ("chimera", 4, 2, 2, "shm", {"pipeline.recompute": "full"}),
+            ("chimera", 4, 2, 1, "shm", {"balance.policy": "offload", "memory.slots": 3, "balance.host": "64MiB"})]
+    for schedule, count, data, tensor, path, values in grids + (more if LONG else []):
+        shape = {"pipeline.schedule": schedule, "pipeline.stages": count, "parallel.data": data, "parallel.tensor": tensor,
+                 "balance.data_path": path, **values}
+        report = run(base, job, {**shape, "checkpoint.every": 0, "checkpoint.folder": "null"})
+        assert losses(report) == whole[:4], f"{shape}: other losses"
+        print(f"ok {schedule} on {count} stages, {data} replicas, {tensor} tensor ranks, {path}")
+    run(base, job, {"pipeline.stages": 2, "parallel.data": 2, "parallel.tensor": 2})
+    report = run(base, job, {"pipeline.schedule": "1f1b", "pipeline.stages": 1}, "--resume", "--steps", "6")
+    again = [(event["loss"].hex(), event["grad_norm"].hex()) for event in report if event["event"] == "step"]
+    assert again == whole[4:], "other losses after a run of two copies on replicas"
 
 
 def policies(folder, job, expected):
@@ -162,8 +185,12 @@ def refusals(folder, job):
                             ({"pipeline.schedule": "dualpipe", "train.micro_batches": 6}, "at least twice as many micro-batches"),
                             ({"pipeline.chunks": 4}, "pipeline.chunks: is 4; the schedule chimera has 2 per stage"),
                             ({"pipeline.layers_per_stage": "[1, 1, 1, 1, 1, 1, 1, 1]"}, "pipeline.layers_per_stage"),
-                            ({"parallel.data_parts": 1}, "parallel.data_parts: 1 parts cannot be shared by the two directions"),
-                            ({"parallel.data": 2}, "parallel.data: "), ({"parallel.tensor": 2}, "parallel.tensor: "),
+                            ({"parallel.data_parts": 1}, "1 part cannot be shared by 1 replica (parallel.data), each with a copy for either "
+                             "direction of chimera; 2 can"),
+                            ({"parallel.data": 2, "parallel.data_parts": 2}, "2 parts cannot be shared by 2 replicas"),
+                            ({"parallel.data": 3, "train.micro_batches": 12, "parallel.data_parts": 3},
+                             "3 parts cannot be shared by 3 replicas (parallel.data), each with a copy for either direction of "
+                             "chimera; 6 can: as many as copies"),
                             ({"pipeline.slices": 2}, "pipeline.slices: "),
                             ({"balance.policy": "cap", "balance.cap": 3}, "the smallest that works is 4"),
                             ({"balance.policy": "cap", "balance.cap": 4, "pipeline.schedule": "dualpipe"},
@@ -211,6 +238,7 @@ def main():
         refusals(folder, job)
         told(folder, job)
         policies(folder, *bits(folder))
+        shared(folder)
         held_out(folder)
         resumed(folder)
         disturbed(folder, choice)
