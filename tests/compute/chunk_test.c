@@ -25,9 +25,19 @@ static const bl_model_t model = {.family = BL_FAMILY_GPT2,
                                  .seq = 9,
                                  .norm_epsilon = 1e-5};
 
-static trainer_t *make_trainer(bl_model_t of) {
-  trainer_options_t options = {.model = of, .chunks = 1, .micro_batches = 1, .layout = {.micro_batch = 2}, .seed = 5};
+// In layers of `parts` parts; `ops` NULL: the host's.
+static trainer_t *make_trainer_of(bl_model_t of, uint32_t parts, const bl_ops_t *ops) {
+  trainer_options_t options = {.model = of,
+                               .chunks = 1,
+                               .micro_batches = 1,
+                               .layout = {.micro_batch = 2, .split.parts = parts},
+                               .seed = 5,
+                               .ops = ops};
   return trainer_create(&options);
+}
+
+static trainer_t *make_trainer(bl_model_t of) {
+  return make_trainer_of(of, 1, NULL);
 }
 
 static void expect_refused(bl_model_t refused, bl_chunk_span_t span, uint32_t micro_batch, uint32_t micro_batches,
@@ -213,15 +223,18 @@ static double row_loss(bl_chunk_t *chunk, const trainer_buffers_t *b, uint64_t r
   return log(sum) - logits[b->labels[row]];
 }
 
-static void check_logits(bl_model_t of, uint64_t bad_row) {
-  trainer_t *trainer = make_trainer(of);
+static void check_logits(bl_model_t of, uint32_t parts, const bl_ops_t *ops, uint64_t bad_row) {
+  trainer_t *trainer = make_trainer_of(of, parts, ops);
   bl_chunk_t *chunk = trainer_chunk(trainer, 0);
   trainer_buffers_t b = trainer_make_buffers(trainer, 0);
   float *logits = malloc(of.vocab * sizeof *logits);
   assert_non_null(logits);
-  bl_chunk_parameter_t head = bl_chunk_parameter(chunk, bl_chunk_parameter_count(chunk) - 1);
-  for (uint64_t i = 0; i < head.parameter.elements; i++) {
-    head.weight[i] *= 30; // so that rows differ
+  for (uint32_t part = 1; part <= parts; part++) {
+    bl_chunk_parameter_t head = bl_chunk_parameter(chunk, bl_chunk_parameter_count(chunk) - part);
+    assert_int_equal(head.parameter.role, BL_PARAMETER_HEAD_WEIGHT);
+    for (uint64_t i = 0; i < head.elements; i++) {
+      head.weight[i] *= 30; // so that rows differ
+    }
   }
   bl_chunk_weights_changed(chunk);
   bl_chunk_forward(chunk, b.tokens, b.in, b.slot, b.out);
@@ -250,7 +263,16 @@ static void check_logits(bl_model_t of, uint64_t bad_row) {
 
 static void logits_and_draws_agree_with_the_loss(void **state) {
   (void)state;
-  check_logits(model, 5);
+  check_logits(model, 1, NULL, 5);
+}
+
+// Parts of 17 and 16 columns, whose rows are dense, or 32 floats apart.
+static void parts_of_the_vocabulary_agree_too(void **state) {
+  (void)state;
+  bl_ops_t own = *bl_ops_host();
+  check_logits(model, 2, NULL, 5);
+  own.logits = (bl_logits_t){.row_multiple = 32};
+  check_logits(model, 2, &own, 5);
 }
 
 // So many tokens that the loss is made in two pieces, of 64 and 2 rows.
@@ -261,7 +283,7 @@ static void the_same_in_pieces(void **state) {
   wide.hidden = wide.head_dim = 4;
   wide.vocab = 262145;
   wide.seq = 33;
-  check_logits(wide, 65);
+  check_logits(wide, 1, NULL, 65);
 }
 
 int main(void) {
@@ -273,6 +295,7 @@ int main(void) {
       cmocka_unit_test(a_forward_that_keeps_nothing_makes_the_same_output),
       cmocka_unit_test(recomputation_leaves_the_output_alone),
       cmocka_unit_test(logits_and_draws_agree_with_the_loss),
+      cmocka_unit_test(parts_of_the_vocabulary_agree_too),
       cmocka_unit_test(the_same_in_pieces),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -178,16 +178,17 @@ def a_store_is_killed(folder):
 
 
 def checkpoints(folder):
-    """A checkpoint written from a device is that of the host, and both go on from it alike."""
-    reference, _ = run_job(folder, write_job(folder), "--local")
-    for writer, reader in ((ON_DEVICE, ()), ((), ON_DEVICE)):
-        kept = os.path.join(folder, f"kept{len(writer)}")
-        job = write_job(folder, checkpoint={"folder": kept, "every": 3})
-        run_job(folder, job, "--local", "--steps", "3", *writer)
-        report, _ = run_job(folder, job, "--local", "--resume", *reader)
-        steps = [event for event in report if event["event"] == "step"]
-        bits = [(event["loss"].hex(), event["grad_norm"].hex()) for event in steps]
-        assert bits == losses(reference)[3:], f"{bits} {losses(reference)[3:]}"
+    """A checkpoint written from a device is that of the host, and both go on from it alike, in layers of parts too."""
+    for parts in (1, 2):
+        reference, _ = run_job(folder, write_job(folder, parallel={"tensor_parts": parts}), "--local")
+        for writer, reader in ((ON_DEVICE, ()), ((), ON_DEVICE)):
+            kept = os.path.join(folder, f"kept{len(writer)}-{parts}")
+            job = write_job(folder, parallel={"tensor_parts": parts}, checkpoint={"folder": kept, "every": 3})
+            run_job(folder, job, "--local", "--steps", "3", *writer)
+            report, _ = run_job(folder, job, "--local", "--resume", *reader)
+            steps = [event for event in report if event["event"] == "step"]
+            bits = [(event["loss"].hex(), event["grad_norm"].hex()) for event in steps]
+            assert bits == losses(reference)[3:], f"{parts} parts: {bits} {losses(reference)[3:]}"
     print("ok checkpoints from and to a device")
 
 

@@ -68,8 +68,9 @@ def main():
     train = {"steps": 3, "micro_batch": 1, "micro_batches": 8}
     parks = {"policy": "bpipe", "require": "cuda-ipc"}
     with scratch() as folder:
-        for what, model, pipeline, balance, more in (
+        for what, model, pipeline, balance, more, *parts in (
                 ("one stage", inline, {"stages": 1}, {}, {}),
+                ("four parts, parked", {**inline, "vocab": 301}, {"stages": 4}, parks, {"dtype": "bf16"}, 4),
                 ("llama, bf16, zb-h1", llama, {"stages": 2, "schedule": "zb-h1"}, {}, {"dtype": "bf16"}),
                 ("full recomputation", inline, {"stages": 2, "recompute": "full"}, {}, {}),
                 ("flash", inline, {"stages": 2, "attention": "flash", "recompute": "attention"}, {}, {}),
@@ -78,7 +79,8 @@ def main():
                 ("parked by cuda-ipc", inline, {"stages": 4}, parks, {}),
                 ("chunks in a V", inline, {"stages": 2, "schedule": "zb-v"}, {}, {}),
                 ("parked by shm", inline, {"stages": 4}, {"policy": "bpipe", "data_path": "shm"}, {})):
-            job = write_job(folder, model=model, train={**train, **more}, pipeline=pipeline, balance=balance)
+            job = write_job(folder, model=model, train={**train, **more}, pipeline=pipeline, balance=balance,
+                            parallel={"tensor_parts": parts[0] if parts else 1})
             report, done = run_job(folder, job, "--local", "--verbose", *ON_DEVICE)
             broken = [line for line in done.stderr.splitlines() if "fake CUDA:" in line]
             assert not broken, f"{what}:\n" + "\n".join(broken[:20])
