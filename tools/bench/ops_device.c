@@ -169,6 +169,19 @@ static void cap_logits(bench_t *b) {
 static void cross_entropy(bench_t *b) {
   b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, b->stride, b->dtype, b->ids, 1e-3f, 0.0f, b->logits, b->sums);
 }
+static void sum_of_parts(bench_t *b) { // four tensors that lie one after the other in a block
+  const size_t bytes = b->tokens * b->hidden * (b->dtype == BL_COMPUTE_BF16 ? 2 : 4);
+  const char *first = b->block[0];
+  const void *const parts[] = {first, first + bytes, first + 2 * bytes, first + 3 * bytes};
+  b->ops->sum_parts(b->compute, b->tokens, b->hidden, b->dtype, 4, parts, b->vector[1], b->block[1], b->block[2]);
+}
+static void softmax_statistics(bench_t *b) {
+  b->ops->softmax_statistics(b->compute, HEAD_ROWS, b->vocab, b->stride, 0, b->ids, b->logits, b->stats);
+}
+static void cross_entropy_of_a_part(bench_t *b) {
+  b->ops->cross_entropy_part(b->compute, HEAD_ROWS, b->vocab, b->stride, 0, b->dtype, b->ids, 1e-3f, 0.0f, 1, b->stats,
+                             b->logits, NULL);
+}
 static void update(bench_t *b, void *packed) {
   const bl_adamw_tensor_t tensor = {.options = {1e-6f, 0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, 0.5f, 1.0f},
                                     .count = b->layer,
@@ -233,7 +246,7 @@ static bl_status_t make_memory(bench_t *b, bl_error_t *err) {
     bl_arena_kind_t kind;
     uint64_t bytes;
     void *place;
-  } wanted[] = {{BL_ARENA_PRIVATE, 2 * b->tokens * sizeof(float) + HEAD_ROWS * sizeof(double), &b->stats},
+  } wanted[] = {{BL_ARENA_PRIVATE, 2 * (b->tokens + 2 * HEAD_ROWS) * sizeof(float), &b->stats},
                 {BL_ARENA_PRIVATE, HEAD_ROWS * b->stride * sizeof(float), &b->logits},
                 {BL_ARENA_PRIVATE, b->ops->linear_packed_bytes(b->linear) + b->layer * sizeof(uint16_t), &b->packed},
                 {BL_ARENA_PRIVATE, b->ops->workspace_bytes(b->compute) + 64, &workspace},
@@ -398,6 +411,9 @@ static bl_status_t measure_part(bench_t *b, const bl_ops_kernel_t *part, double 
 static bool is_there(const bench_t *b, const operation_t *operation) {
   return (operation->run != adamw_packed || b->ops->adamw_packs) &&
          (operation->run != checksum || b->ops->checksum != NULL) &&
+         (operation->run != sum_of_parts || b->ops->sum_parts != NULL) &&
+         (operation->run != softmax_statistics || b->ops->softmax_statistics != NULL) &&
+         (operation->run != cross_entropy_of_a_part || b->ops->cross_entropy_part != NULL) &&
          (operation->run != pack || b->ops->linear_packed_bytes(b->linear) > 0);
 }
 
@@ -435,6 +451,9 @@ static bl_status_t measure_operations(bench_t *b, least_t *least, bl_error_t *er
       {"embedding backward", embedding_backward, 8 * elements + thin},
       {"cap of logits", cap_logits, 8.0 * HEAD_ROWS * (double)b->vocab},
       {"cross entropy", cross_entropy, (4 + element) * HEAD_ROWS * (double)b->vocab},
+      {"sum of four parts", sum_of_parts, 6 * thin},
+      {"softmax statistics", softmax_statistics, 4.0 * HEAD_ROWS * (double)b->vocab},
+      {"cross entropy of a part", cross_entropy_of_a_part, (4 + element) * HEAD_ROWS * (double)b->vocab},
       {"adamw", adamw, 28 * layer},
       {"adamw, packed", adamw_packed, 30 * layer},
       {"pack", pack, 6 * layer},
