@@ -17,7 +17,7 @@
 
 #define LATE_BIT        (UINT64_C(1) << 47) // above all addresses of a process
 #define LATE_TASKS      4096                // a full queue makes who asks wait
-#define LATE_TASK_BYTES 592 // pointers to 64 parts, and more
+#define LATE_TASK_BYTES 592                 // pointers to 64 parts, and more
 
 typedef void (*late_fn)(void *arguments);
 

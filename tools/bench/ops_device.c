@@ -246,7 +246,7 @@ static bl_status_t make_memory(bench_t *b, bl_error_t *err) {
     bl_arena_kind_t kind;
     uint64_t bytes;
     void *place;
-  } wanted[] = {{BL_ARENA_PRIVATE, 2 * (b->tokens + 2 * HEAD_ROWS) * sizeof(float), &b->stats},
+  } wanted[] = {{BL_ARENA_PRIVATE, (2 * b->tokens + 4ull * HEAD_ROWS) * sizeof(float), &b->stats},
                 {BL_ARENA_PRIVATE, HEAD_ROWS * b->stride * sizeof(float), &b->logits},
                 {BL_ARENA_PRIVATE, b->ops->linear_packed_bytes(b->linear) + b->layer * sizeof(uint16_t), &b->packed},
                 {BL_ARENA_PRIVATE, b->ops->workspace_bytes(b->compute) + 64, &workspace},
