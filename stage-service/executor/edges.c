@@ -7,7 +7,8 @@
 // A peer that is alive but silent for this long is broken. The driver notices dead and stopped peers much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
 // How often a waiting thread checks whether something can be given to the transport. LOOK_DIRECT_NS is for the device's
-// own memory, which reaches the peer within some ten microseconds.
+// own memory, which reaches the peer within some ten microseconds. It needs a processor meanwhile, so if the ranks of
+// this machine have few, the longer pause is taken: what is waited for needs them more.
 #define LOOK_NS        200000u
 #define LOOK_DIRECT_NS 20000u
 
@@ -82,7 +83,9 @@ static bl_status_t give_ready(bl_edges_t *edges, bl_error_t *err) {
 }
 
 static uint64_t next_look_ns(const bl_edges_t *edges) {
-  return bl_clock_now_ns() + (edges->engine->direct_count > 0 ? LOOK_DIRECT_NS : LOOK_NS);
+  const bl_engine_t *engine = edges->engine;
+  const bool looks_often = engine->direct_count > 0 && !engine->few_processors;
+  return bl_clock_now_ns() + (looks_often ? LOOK_DIRECT_NS : LOOK_NS);
 }
 
 // Waits for the device, and meanwhile gives the transport what becomes ready: peers may need that first.

@@ -589,15 +589,18 @@ uint32_t bl_engine_peers(const bl_engine_t *engine, uint32_t *peers, uint32_t ca
 }
 
 void bl_engine_note_paths(bl_engine_t *engine) {
-  uint32_t peers[BL_TRANSPORT_MAX_PEERS];
-  const uint32_t peer_count = bl_engine_peers(engine, peers, BL_TRANSPORT_MAX_PEERS);
+  bl_transport_path_t paths[BL_TRANSPORT_MAX_PEERS];
+  const size_t count = bl_transport_paths(engine->transport, paths, BL_TRANSPORT_MAX_PEERS);
+  int near = 1;
   engine->has_twins = engine->edge_twins.base != NULL;
   engine->direct_count = 0;
-  for (uint32_t i = 0; i < peer_count && i < BL_TRANSPORT_MAX_PEERS; i++) {
-    if (bl_transport_is_direct(engine->transport, (int32_t)peers[i])) {
-      engine->direct[engine->direct_count++] = peers[i];
+  for (size_t i = 0; i < count && i < BL_TRANSPORT_MAX_PEERS; i++) {
+    near += bl_path_is_unix(paths[i].path);
+    if (bl_transport_is_direct(engine->transport, paths[i].peer)) {
+      engine->direct[engine->direct_count++] = (uint32_t)paths[i].peer;
     }
   }
+  engine->few_processors = bl_thread_processors() < 2 * near;
 }
 
 bool bl_engine_is_direct(const bl_engine_t *engine, uint32_t rank) {

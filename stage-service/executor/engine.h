@@ -225,6 +225,7 @@ typedef struct bl_engine {
   uint32_t direct[BL_TRANSPORT_MAX_PEERS];
   uint32_t direct_count;
   bool has_twins;
+  bool few_processors; // ... and whether this machine has fewer than two for each rank that is known to be on it
   bl_trace_t *trace;       // of the last run
   bl_timeline_t *timeline; // on an asynchronous device; NULL elsewhere
   bl_nccl_engine_t *nccl;  // of this process and its device, for other stages and stores; NULL: none

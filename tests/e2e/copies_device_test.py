@@ -26,7 +26,7 @@ def expected_of(folder, job, **keys):
 def replicas(folder):
     for model, dtype, schedule, stages, data, paths in (("gpt2", "fp32", "1f1b", 2, 2, ("auto", "shm", "nccl", *["tcp"] * LONG)),
                                                         ("llama", "bf16", "zb-v", 2, 4 if LONG else 2, ("auto",)),
-                                                        ("gpt2", "bf16", "interleaved", 2, 1, ("auto",))):
+                                                        ("gpt2", "bf16", "interleaved", 2, 1, ("auto",) * LONG)):
         job = job_of(folder, model, dtype=dtype, pipeline={"stages": stages, "schedule": schedule})
         expected = expected_of(folder, job)
         for path in paths:
@@ -47,12 +47,14 @@ def balanced(folder):
             firsts = [stage for stage in last["stages"] if stage["stage"] == 0]
             assert len(firsts) == 2 and all(stage["evicted"] > 0 for stage in firsts), firsts
     check(folder, expected, job, parallel__data=2, pipeline__recompute="full", balance__data_path="shm")
-    check(folder, expected, job, parallel__data=2, train__post_validation="true")
+    if LONG:
+        check(folder, expected, job, parallel__data=2, train__post_validation="true")
     print("ok replicas beside parked, dropped and recomputed blocks")
 
 
 def two_copies(folder):
-    for schedule, dtype, path in (("chimera", "fp32", "auto"), ("dualpipe", "bf16", "auto"), ("chimera", "bf16", "shm")):
+    ways = [("dualpipe", "bf16", "auto"), ("chimera", "fp32", "auto"), ("chimera", "bf16", "shm")]
+    for schedule, dtype, path in ways if LONG else ways[:1]:
         job = job_of(folder, "gpt2", dtype=dtype, pipeline={"stages": 4, "schedule": schedule})
         check(folder, expected_of(folder, job), job, balance__data_path=path)
     job = job_of(folder, "gpt2", pipeline={"stages": 2, "schedule": "chimera"}, parallel={"data_parts": 4, "tensor_parts": 2})

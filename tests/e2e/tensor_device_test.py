@@ -29,11 +29,11 @@ def job_of(folder, model, dtype="fp32", micro_batches=4, **more):
 
 def same_bits(folder):
     """Tensor ranks, replicas, stages, path between stages."""
-    ways = [("gpt2", "fp32", "1f1b", [(2, 1, 2, "auto"), (4, 1, 1, "auto"), (2, 2, 1, "shm")], [(2, 2, 2, "nccl")]),
-            ("llama", "bf16", "zb-v", [(2, 1, 2, "nccl")], [(4, 1, 2, "tcp"), (2, 2, 2, "auto")]),
-            ("gpt2", "bf16", "interleaved", [], [(2, 1, 2, "auto")])]
-    for model, dtype, schedule, grids, more in ways:
-        job = job_of(folder, model, dtype, pipeline={"schedule": schedule})
+    ways = [("gpt2", "fp32", "1f1b", 2, [(2, 2, 1, "shm")], [(2, 2, 2, "nccl"), (2, 1, 2, "auto")]),
+            ("llama", "bf16", "zb-v", 2, [(2, 1, 2, "auto")], [(2, 1, 2, "nccl"), (2, 2, 2, "tcp")]),
+            ("gpt2", "bf16", "interleaved", 4, [], [(2, 1, 2, "auto"), (4, 1, 1, "auto"), (4, 2, 2, "auto")])]
+    for model, dtype, schedule, parts, grids, more in ways:
+        job = job_of(folder, model, dtype, pipeline={"schedule": schedule}, parallel={"tensor_parts": parts, "data_parts": 2})
         grids = grids + (more if LONG else [])
         expected = None
         for tensor, replicas, count, path in grids:
@@ -49,12 +49,12 @@ def same_bits(folder):
 def balanced(folder):
     job = job_of(folder, "gpt2", micro_batches=8, pipeline={"stages": 4}, parallel={"tensor_parts": 2})
     expected = bits_of(run_job(folder, job, "--local", *sets(pipeline__stages=1))[0])
-    every = [("bpipe", {"memory__slots": 3}), ("none", {"pipeline__recompute": "full", "pipeline__stages": 2}),
+    every = [("none", {"pipeline__recompute": "full", "pipeline__stages": 2}), ("bpipe", {"memory__slots": 3}),
              ("auto", {"memory__slots": 3}), ("drop", {"memory__slots": 2, "balance__data_path": "shm"}),
              ("none", {"train__post_validation": "true", "pipeline__stages": 2}),
              ("none", {"pipeline__recompute": "attention", "pipeline__stages": 2}),
              ("none", {"train__optimizer_memory": "host", "pipeline__stages": 2})]
-    for policy, keys in every if LONG else [*every[:2], every[-1]]:
+    for policy, keys in every if LONG else [every[0], every[-1]]:  # loses_a_store is of bpipe
         report, done = run_job(folder, job, *LOCAL, *sets(parallel__tensor=2, balance__policy=policy, **keys))
         assert bits_of(report) == expected, f"{policy}, {keys}: {done.stderr[-2000:]}"
         firsts = [stage for event in report if event["event"] == "step" for stage in event["stages"] if stage["stage"] == 0]
@@ -91,7 +91,7 @@ def loses_a_store(folder):
     choice = seed()
     shared = shared_memory_files()
     parts = {"model": small_inline(hidden=32, layers=4, seq=32), "data": {"train": f"{GOLDEN}/gpt2/tokens.bin"},
-             "train": {"steps": 1000000, "micro_batch": 1, "micro_batches": 8}, "pipeline": {"stages": 4}}
+             "train": {"steps": 1000000, "micro_batch": 1, "micro_batches": 6}, "pipeline": {"stages": 4}}
     for on_loss in ("recompute", "abort"):
         job = write_job(folder, **parts, parallel={"tensor": 2}, memory={"slots": 3},
                         balance={"policy": "bpipe", "on_loss": on_loss})
@@ -121,7 +121,7 @@ def killed(folder):
     job = write_job(folder, model=small_inline(), data={"train": [os.path.abspath(__file__)], "format": "text"},
                     train={"steps": 1000000, "micro_batch": 1, "micro_batches": 4}, pipeline={"stages": 2},
                     parallel={"tensor": 2})
-    for number in (signal.SIGKILL, signal.SIGSTOP, *[signal.SIGKILL] * (10 * LONG)):
+    for number in (signal.SIGKILL, *[signal.SIGSTOP, signal.SIGKILL] * (5 * LONG)):
         run = Run(folder, job, *LOCAL, start_new_session=True)
         steps = run.wait_for(lambda steps: len(steps) >= 2, "no steps")
         pids = descendants(run.pid)
