@@ -381,6 +381,7 @@ if [ "$parts" = quick ]; then
   if [ -n "${BALLAST_BIN:-}" ]; then # each with up to eight processes that take turns on the GPU
     check bits-flash python3 -B tests/gpu/claims.py bits flash
     check stores-2 python3 -B tests/gpu/stores.py 2
+    check ranks python3 -B tests/gpu/ranks.py quick
     limit=300
     check services python3 -B tests/gpu/services.py
   fi
@@ -424,6 +425,7 @@ if [[ $parts == *2* ]]; then
   need_device "$bin/stage-service" --list-devices
   [ -n "${BALLAST_BIN:-}" ] || check tests tests_of_gpu
   BALLAST_BIN=$bin check services python3 -B tests/gpu/services.py
+  BALLAST_BIN=$bin check ranks python3 -B tests/gpu/ranks.py
   BALLAST_BIN=$bin check stores python3 -B tests/gpu/stores.py
   check path-blocks "$bin/ballast-bench" path --device cuda:0 "${path_sizes[@]}"
   check path-judged judge path build-gpu/logs/path-blocks.log

@@ -85,7 +85,7 @@ tail -5 "$work/out"
 [ $code = 1 ] || wrong "ended with $code; figures of a device that is none should be below"
 expected=()
 [[ $parts == *1* ]] && expected+=(operations trajectories path-ipc path-ipc-legacy path-edges path-edges-legacy path-nccl path-nccl-stress ops stage)
-[[ $parts == *2* ]] && expected+=(services stores path-blocks)
+[[ $parts == *2* ]] && expected+=(services ranks stores path-blocks)
 if [ "$parts" = quick ]; then # all of it has time, on a device that is not there
   expected=(path-ipc path-edges path-nccl-stress path-nccl ops stage)
   for name in $("$build/tests/gpu-runner" runs); do
