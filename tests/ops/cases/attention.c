@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dims: batch, seq, heads, kv_heads, head_dim; of attention then the window, of rope the dimensions that turn. attention
+// dims: batch, seq, heads, kv_heads, head_dim; of attention then the window, of rope the dimensions that turn, the first
+// position and the length of the sequence (0: seq): seq positions of it are a slice. attention
 // IN_PLACE: dqkv over qkv; SCALE and CAP: it has them.
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
@@ -125,10 +126,12 @@ static void rope_tensors(const op_case_t *c, op_tensor_t *t) {
 
 static void rope_host(const op_host_t *h, const op_case_t *c, float **t) {
   const bl_rope_shape_t shape = {.batch = c->dims[0],
-                                 .seq = c->dims[1],
+                                 .seq = c->dims[7] == 0 ? c->dims[1] : c->dims[7],
                                  .heads = c->dims[2],
                                  .kv_heads = c->dims[3],
                                  .head_dim = c->dims[4],
+                                 .first = c->dims[6],
+                                 .count = c->dims[7] == 0 ? 0 : c->dims[1],
                                  .rope = {.theta = THETA, .dims = (uint32_t)c->dims[5]},
                                  .dtype = op_dtype(c)};
   bl_rope_op_t *op;
@@ -146,15 +149,20 @@ static size_t turning(const op_case_t *c) {
   return c->dims[5] == 0 ? c->dims[4] : c->dims[5];
 }
 
+static void turn(const op_case_t *c, double direction, double *qkv) {
+  reference_rope(c->dims[0], c->dims[6], c->dims[1], c->dims[2], c->dims[3], c->dims[4], turning(c), THETA, direction,
+                 qkv);
+}
+
 static void rope_forward(const op_case_t *c, double **t) {
   memcpy(t[ROPE_Y], t[ROPE_X], qkv_count(c) * sizeof(double));
-  reference_rope(c->dims[0], c->dims[1], c->dims[2], c->dims[3], c->dims[4], turning(c), THETA, 1, t[ROPE_Y]);
+  turn(c, 1, t[ROPE_Y]);
 }
 
 static void rope_reference(const op_case_t *c, double **t) {
   rope_forward(c, t);
   memcpy(t[ROPE_DX], t[ROPE_DY], qkv_count(c) * sizeof(double));
-  reference_rope(c->dims[0], c->dims[1], c->dims[2], c->dims[3], c->dims[4], turning(c), THETA, -1, t[ROPE_DX]);
+  turn(c, -1, t[ROPE_DX]);
 }
 
 const op_kind_t op_rope = {

@@ -13,7 +13,7 @@
 #include <stdio.h>
 
 #define OP_TENSORS 12
-#define OP_DIMS    6
+#define OP_DIMS    8
 
 typedef enum op_role {
   OP_INPUT,  // standard normal, must come back unchanged
@@ -71,7 +71,8 @@ extern const size_t op_cases_count;
 extern const op_case_t op_wide_cases[], op_gpu_cases[]; // wide.c: what kernels of a GPU have to be shown beside
 extern const size_t op_wide_cases_count, op_gpu_cases_count;
 extern const op_kind_t op_linear, op_norm, op_gelu, op_gated, op_rope, op_attention, op_embedding, op_cross_entropy,
-    op_adamw, op_sums, op_columns, op_head_norm, op_sum_parts, op_embedding_parts, op_cross_entropy_parts;
+    op_adamw, op_sums, op_columns, op_head_norm, op_sum_parts, op_embedding_parts, op_cross_entropy_parts,
+    op_attention_slices;
 
 enum { // flags of several kinds
   OP_IN_PLACE = 1u << 0,

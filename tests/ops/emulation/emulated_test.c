@@ -114,7 +114,8 @@ static void rows_of_scores_come_in_strips(void **state) {
                                     {&op_attention, {1, 513, 1, 1, 4}, OP_CAP | OP_BF16},
                                     {&op_attention, {1, 600, 1, 1, 4, 70}, OP_BF16},
                                     {&op_attention, {1, 601, 1, 1, 4, 530}, OP_CAP | OP_FLASH},
-                                    {&op_attention, {1, 1100, 1, 1, 4, 513}, 0}};
+                                    {&op_attention, {1, 1100, 1, 1, 4, 513}, 0},
+                                    {&op_attention_slices, {1, 1040, 1, 1, 4, 2, 530}, OP_FLASH | OP_BF16}};
   const unsigned before = bl_emulated_threads;
   bl_emulated_threads = 32;
   compare_some(cases, sizeof cases / sizeof cases[0], EVERY(2));

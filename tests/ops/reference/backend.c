@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/reference/backend.h"
 
+#include "compute/ops/shapes.h"
 #include "ops/reference/reference.h"
 
 #include <math.h>
@@ -376,9 +377,10 @@ static bl_status_t rope_plan(bl_compute_t *compute, const bl_rope_shape_t *shape
 }
 
 static void rotate(const bl_rope_shape_t *s, double direction, void *qkv) {
-  const size_t count = s->batch * s->seq * (s->heads + 2 * s->kv_heads) * s->head_dim;
+  const size_t rows = bl_slice_rows(s->seq, s->count);
+  const size_t count = s->batch * rows * (s->heads + 2 * s->kv_heads) * s->head_dim;
   double *values = widen(s->dtype, qkv, count);
-  reference_rope(s->batch, s->seq, s->heads, s->kv_heads, s->head_dim, bl_rope_dims(&s->rope, s->head_dim),
+  reference_rope(s->batch, s->first, rows, s->heads, s->kv_heads, s->head_dim, bl_rope_dims(&s->rope, s->head_dim),
                  s->rope.theta, direction, values);
   narrow(s->dtype, values, count, qkv);
   free(values);
@@ -398,19 +400,26 @@ static bl_status_t attention_plan(bl_compute_t *compute, const bl_attention_shap
   return planned(*op, err);
 }
 
+// A slice is computed as the sequence up to its end, whose earlier keys and values come from pages, and whose earlier
+// queries get no gradient. Pages of gradients hold sums as they are.
 typedef struct {
-  size_t qkv, att, scores, sums; // elements
+  size_t rows, keys;             // own positions, positions up to the slice's end
+  size_t qkv_row, att_row, page; // elements of a row; of a row of a page
+  size_t scores, sums;           // elements
   reference_attention_t shape;
 } attention_sizes_t;
 
 static attention_sizes_t attention_sizes(const bl_attention_shape_t *s) {
-  const size_t tokens = s->batch * s->seq;
-  return (attention_sizes_t){.qkv = tokens * (s->heads + 2 * s->kv_heads) * s->head_dim,
-                             .att = tokens * s->heads * s->head_dim,
-                             .scores = tokens * s->heads * s->seq,
-                             .sums = tokens * s->heads,
+  const size_t rows = bl_slice_rows(s->seq, s->count), keys = s->first + rows;
+  return (attention_sizes_t){.rows = rows,
+                             .keys = keys,
+                             .qkv_row = (s->heads + 2 * s->kv_heads) * s->head_dim,
+                             .att_row = s->heads * s->head_dim,
+                             .page = 2 * s->kv_heads * s->head_dim,
+                             .scores = s->batch * s->heads * keys * keys,
+                             .sums = s->batch * s->heads * keys,
                              .shape = {.batch = s->batch,
-                                       .seq = s->seq,
+                                       .seq = keys,
                                        .heads = s->heads,
                                        .kv_heads = s->kv_heads,
                                        .head_dim = s->head_dim,
@@ -419,17 +428,60 @@ static attention_sizes_t attention_sizes(const bl_attention_shape_t *s) {
                                        .cap = (double)s->cap}};
 }
 
-static void attention_forward(bl_attention_op_t *op, const void *qkv, void *att, void *saved) {
+// Own rows of [groups, rows, width] as the last ones of [groups, keys, width], zeros before them; freed by the caller.
+static double *widen_own(const attention_sizes_t *n, bl_compute_dtype_t dtype, const void *from, size_t groups,
+                         size_t width) {
+  double *own = widen(dtype, from, groups * n->rows * width);
+  double *made = calloc(groups * n->keys * width, sizeof *made);
+  for (size_t i = 0; i < groups; i++) {
+    memcpy(made + ((i + 1) * n->keys - n->rows) * width, own + i * n->rows * width, n->rows * width * sizeof *made);
+  }
+  free(own);
+  return made;
+}
+
+static void narrow_own(const attention_sizes_t *n, bl_compute_dtype_t dtype, const double *from, size_t groups,
+                       size_t width, void *to) {
+  for (size_t i = 0; i < groups; i++) {
+    narrow(dtype, from + ((i + 1) * n->keys - n->rows) * width, n->rows * width,
+           (char *)to + i * n->rows * width * element_bytes(dtype));
+  }
+}
+
+// The keys and values of row `row` of page `page`, in sequences of `keys` rows.
+static double *keys_of_row(const attention_sizes_t *n, double *qkv, size_t page, size_t row) {
+  const size_t sequence = row / n->rows, position = page * n->rows + row % n->rows;
+  return qkv + (sequence * n->keys + position) * n->qkv_row + n->att_row;
+}
+
+static double *widen_qkv(const attention_sizes_t *n, bl_compute_dtype_t dtype, const void *qkv, void *const *pages) {
+  double *made = widen_own(n, dtype, qkv, n->shape.batch, n->qkv_row);
+  for (size_t i = 0; pages != NULL && i + 1 < n->keys / n->rows; i++) {
+    double *page = widen(dtype, pages[i], n->shape.batch * n->rows * n->page);
+    for (size_t row = 0; row < n->shape.batch * n->rows; row++) {
+      memcpy(keys_of_row(n, made, i, row), page + row * n->page, n->page * sizeof *page);
+    }
+    free(page);
+  }
+  return made;
+}
+
+static void attention_slice_forward(bl_attention_op_t *op, const void *qkv, void *const *pages, void *att,
+                                    void *saved) {
   const bl_attention_shape_t *s = &op->shape;
   const attention_sizes_t n = attention_sizes(s);
-  double *qkv64 = widen(s->dtype, qkv, n.qkv), *att64 = malloc(n.att * sizeof *att64);
+  double *qkv64 = widen_qkv(&n, s->dtype, qkv, pages), *att64 = malloc(s->batch * n.keys * n.att_row * sizeof *att64);
   double *scores = calloc(n.scores, sizeof *scores), *sums = calloc(n.sums, sizeof *sums);
+  for (size_t row = 0; pages != NULL && row < s->batch * n.rows; row++) {
+    narrow(s->dtype, keys_of_row(&n, qkv64, n.keys / n.rows - 1, row), n.page,
+           (char *)pages[n.keys / n.rows - 1] + row * n.page * element_bytes(s->dtype));
+  }
   reference_attention_forward(&n.shape, qkv64, att64, scores, sums);
-  narrow(s->dtype, att64, n.att, att);
+  narrow_own(&n, s->dtype, att64, s->batch, n.att_row, att);
   if (s->flash) {
-    narrow(BL_COMPUTE_FP32, sums, n.sums, saved);
+    narrow_own(&n, BL_COMPUTE_FP32, sums, s->batch * s->heads, 1, saved);
   } else {
-    narrow(s->dtype, scores, n.scores, saved);
+    narrow_own(&n, s->dtype, scores, s->batch * s->heads, n.keys, saved);
   }
   free(qkv64);
   free(att64);
@@ -437,24 +489,54 @@ static void attention_forward(bl_attention_op_t *op, const void *qkv, void *att,
   free(sums);
 }
 
-static void attention_backward(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
-                               const void *saved, void *dqkv) {
+static void attention_forward(bl_attention_op_t *op, const void *qkv, void *att, void *saved) {
+  attention_slice_forward(op, qkv, NULL, att, saved);
+}
+
+// Moves gradients of keys between the pages and dqkv.
+static void move_gradients(const attention_sizes_t *n, bool last, double *dqkv, float *const *gradients) {
+  const size_t slices = n->keys / n->rows;
+  for (size_t i = 0; i < slices; i++) {
+    for (size_t row = 0; row < n->shape.batch * n->rows; row++) {
+      double *sums = keys_of_row(n, dqkv, i, row);
+      for (size_t k = 0; k < n->page; k++) {
+        sums[k] += last ? 0 : (double)gradients[i][row * n->page + k];
+        if (i + 1 < slices) {
+          gradients[i][row * n->page + k] = (float)sums[k];
+        }
+      }
+    }
+  }
+}
+
+static void attention_slice_backward(bl_attention_op_t *op, const void *datt, const void *qkv, void *const *pages,
+                                     float *const *gradients, const void *att, const void *saved, void *dqkv) {
   (void)att;
   (void)saved; // made again without their rounding
   const bl_attention_shape_t *s = &op->shape;
   const attention_sizes_t n = attention_sizes(s);
-  double *qkv64 = widen(s->dtype, qkv, n.qkv), *datt64 = widen(s->dtype, datt, n.att);
-  double *att64 = malloc(n.att * sizeof *att64), *dqkv64 = calloc(n.qkv, sizeof *dqkv64);
+  double *qkv64 = widen_qkv(&n, s->dtype, qkv, pages);
+  double *datt64 = widen_own(&n, s->dtype, datt, s->batch, n.att_row);
+  double *att64 = malloc(s->batch * n.keys * n.att_row * sizeof *att64);
+  double *dqkv64 = calloc(s->batch * n.keys * n.qkv_row, sizeof *dqkv64);
   double *scores = calloc(n.scores, sizeof *scores), *sums = calloc(n.sums, sizeof *sums);
   reference_attention_forward(&n.shape, qkv64, att64, scores, sums);
   reference_attention_backward(&n.shape, datt64, qkv64, scores, dqkv64);
-  narrow(s->dtype, dqkv64, n.qkv, dqkv);
+  if (pages != NULL) {
+    move_gradients(&n, n.keys == s->seq, dqkv64, gradients);
+  }
+  narrow_own(&n, s->dtype, dqkv64, s->batch, n.qkv_row, dqkv);
   free(qkv64);
   free(datt64);
   free(att64);
   free(dqkv64);
   free(scores);
   free(sums);
+}
+
+static void attention_backward(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
+                               const void *saved, void *dqkv) {
+  attention_slice_backward(op, datt, qkv, NULL, NULL, att, saved, dqkv);
 }
 
 // ---- embedding
@@ -763,6 +845,8 @@ const bl_ops_t *bl_ops_reference(void) {
                                .attention_plan = attention_plan,
                                .attention_forward = attention_forward,
                                .attention_backward = attention_backward,
+                               .attention_slice_forward = attention_slice_forward,
+                               .attention_slice_backward = attention_slice_backward,
                                .embedding_forward = embedding_forward,
                                .embedding_backward = embedding_backward,
                                .cap_logits = cap_logits,

@@ -181,14 +181,14 @@ double reference_gate_slope(bl_gate_t gate, double x) {
   return gate == BL_GATE_GELU ? reference_gelu_slope(x) : reference_silu_slope(x);
 }
 
-void reference_rope(size_t batch, size_t seq, size_t heads, size_t kv_heads, size_t head_dim, size_t dims, double theta,
-                    double direction, double *qkv) {
+void reference_rope(size_t batch, size_t first, size_t seq, size_t heads, size_t kv_heads, size_t head_dim, size_t dims,
+                    double theta, double direction, double *qkv) {
   const size_t stride = (heads + 2 * kv_heads) * head_dim, half = dims / 2;
   for (size_t row = 0; row < batch * seq; row++) {
     for (size_t head = 0; head < heads + kv_heads; head++) {
       double *v = qkv + row * stride + head * head_dim;
       for (size_t i = 0; i < half; i++) {
-        const double angle = (double)(row % seq) * pow(theta, -2.0 * (double)i / (double)dims);
+        const double angle = (double)(first + row % seq) * pow(theta, -2.0 * (double)i / (double)dims);
         const double c = cos(angle), s = direction * sin(angle), a = v[i], b = v[half + i];
         v[i] = a * c - b * s;
         v[half + i] = b * c + a * s;

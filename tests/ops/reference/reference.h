@@ -48,9 +48,10 @@ double reference_silu_slope(double x);
 double reference_gate(bl_gate_t gate, double x);
 double reference_gate_slope(bl_gate_t gate, double x);
 
-// direction 1 forward, -1 backward; in place on the first `dims` dimensions of the first heads + kv_heads heads of qkv.
-void reference_rope(size_t batch, size_t seq, size_t heads, size_t kv_heads, size_t head_dim, size_t dims, double theta,
-                    double direction, double *qkv);
+// direction 1 forward, -1 backward; in place on the first `dims` dimensions of the first heads + kv_heads heads of qkv,
+// whose `seq` positions begin at `first`.
+void reference_rope(size_t batch, size_t first, size_t seq, size_t heads, size_t kv_heads, size_t head_dim, size_t dims,
+                    double theta, double direction, double *qkv);
 
 typedef struct reference_attention {
   size_t batch, seq, heads, kv_heads, head_dim;

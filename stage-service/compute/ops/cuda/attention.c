@@ -16,7 +16,11 @@
 // dK and dV are summed over the query heads in fp32, in the order of the heads. dqkv may be qkv: dQ is written over a
 // query that the products before it have read, and dK and dV over the keys and values of a piece when all its query
 // heads are done.
-// the products before it have read, dK and dV over keys and values of a piece when all its query heads are done.
+//
+// A slice of a sequence has `rows` queries, the last of `keys` positions. Its matrices are [rows, keys]. The keys and
+// values of a piece are gathered from the pages into a block [keys, 2, piece, head_dim] in workspace, except in the
+// first slice, which reads its own rows. The gradients of all keys form such a block of floats, which is then taken
+// apart: into the pages of sums and the own rows.
 #include "compute/ops/cuda/compute.h"
 #include "compute/ops/shapes.h"
 
@@ -32,12 +36,16 @@ struct bl_attention_op {
   bl_attention_shape_t shape;
   bl__flash_t *flash; // NULL: composed; the fields below are for that form
   bl__matmul_t *products[PRODUCTS];
-  uint64_t group; // query heads per key head
-  uint64_t piece; // key heads per batch
-  uint64_t row;   // elements between positions of qkv
+  uint64_t group;   // query heads per key head
+  uint64_t piece;   // key heads per batch
+  uint64_t row;     // elements between positions of qkv
+  uint64_t rows;    // of a sequence in qkv: queries
+  uint64_t keys;    // that the last query of a sequence sees
+  bool gathered;    // keys and values are read from a block in workspace, not from qkv
+  uint64_t key_row; // elements between positions of keys and values
   bl__bounds_t bounds;
   float scale;
-  size_t scores_at, probabilities_at, dscores_at, dkeys_at, dvalues_at;
+  size_t keys_at, scores_at, probabilities_at, dscores_at, dkeys_at, dvalues_at;
   size_t dprobabilities_at; // the same as scores_at, unless a cap's slope needs the scores
   size_t workspace_bytes;
 };
@@ -60,8 +68,8 @@ void bl__cuda_attention_destroy_all(bl_compute_t *compute) {
 
 // ---- the composed form: plan -------------------------------------------------------------------------------------
 
-static uint64_t piece_of(const bl_attention_shape_t *shape) {
-  const uint64_t bytes = shape->seq * shape->seq * sizeof(float);
+static uint64_t piece_of(const bl_attention_shape_t *shape, uint64_t rows, uint64_t keys) {
+  const uint64_t bytes = rows * keys * sizeof(float);
   uint64_t piece = shape->kv_heads;
   while (piece > 1 && (shape->kv_heads % piece != 0 || piece * bytes > SCORES_BYTES_MAX)) {
     piece--;
@@ -71,46 +79,46 @@ static uint64_t piece_of(const bl_attention_shape_t *shape) {
 
 static bl__matmul_shape_t product_shape(const bl_attention_op_t *op, int which) {
   const bl_attention_shape_t *shape = &op->shape;
-  const uint64_t seq = shape->seq, d = shape->head_dim, square = seq * seq, element = bl__element_bytes(shape->dtype);
+  const uint64_t d = shape->head_dim, matrix = op->rows * op->keys, element = bl__element_bytes(shape->dtype);
   const uint64_t att_row = shape->heads * d, q_stride = op->group * d;
-  const uint64_t p_stride = shape->flash ? square : op->group * square;
-  const bool aligned = d * element % 16 == 0 && square * element % 16 == 0;
+  const uint64_t p_stride = shape->flash ? matrix : op->group * matrix;
+  const bool is_slice = shape->count != 0, aligned = d * element % 16 == 0 && matrix * element % 16 == 0;
   bl__matmul_shape_t p = {
       .batch = op->piece, .bf16 = bl__is_bf16(shape->dtype), .alignment_bytes = aligned ? 16 : (uint32_t)element};
   switch (which) {
   case SCORES:
   case DPROBABILITIES:
-    p.m = seq, p.n = seq, p.k = d;
+    p.m = op->keys, p.n = op->rows, p.k = d;
     p.transpose_a = true;
-    p.a_ld = op->row, p.a_stride = d;
+    p.a_ld = op->key_row, p.a_stride = d;
     p.b_ld = which == SCORES ? op->row : att_row, p.b_stride = q_stride;
-    p.d_ld = seq, p.d_stride = square;
+    p.d_ld = op->keys, p.d_stride = matrix;
     p.float_d = true;
     break;
   case ATTEND:
-    p.m = d, p.n = seq, p.k = seq;
-    p.a_ld = op->row, p.a_stride = d;
-    p.b_ld = seq, p.b_stride = p_stride;
+    p.m = d, p.n = op->rows, p.k = op->keys;
+    p.a_ld = op->key_row, p.a_stride = d;
+    p.b_ld = op->keys, p.b_stride = p_stride;
     p.d_ld = att_row, p.d_stride = q_stride;
     break;
   case DQUERIES:
-    p.m = d, p.n = seq, p.k = seq;
-    p.a_ld = op->row, p.a_stride = d;
-    p.b_ld = seq, p.b_stride = square;
+    p.m = d, p.n = op->rows, p.k = op->keys;
+    p.a_ld = op->key_row, p.a_stride = d;
+    p.b_ld = op->keys, p.b_stride = matrix;
     p.d_ld = op->row, p.d_stride = q_stride;
     break;
-  default: // products for keys and values; if heads share no values, dV is rounded directly into rows
-    p.m = d, p.n = seq, p.k = seq;
+  default: // products for keys and values; if heads share no values, dV of a whole sequence is rounded into rows
+    p.m = d, p.n = op->keys, p.k = op->rows;
     p.transpose_b = true;
-    if (which == DVALUES && op->group == 1) {
+    if (which == DVALUES && op->group == 1 && !is_slice) {
       p.a_ld = att_row, p.a_stride = d;
-      p.b_ld = seq, p.b_stride = p_stride;
+      p.b_ld = op->keys, p.b_stride = p_stride;
       p.d_ld = op->row, p.d_stride = d;
       break;
     }
     p.a_ld = which == DKEYS || which == DKEYS_ADD ? op->row : att_row, p.a_stride = q_stride;
-    p.b_ld = seq, p.b_stride = which == DKEYS || which == DKEYS_ADD ? square : p_stride;
-    p.d_ld = d, p.d_stride = seq * d;
+    p.b_ld = op->keys, p.b_stride = which == DKEYS || which == DKEYS_ADD ? matrix : p_stride;
+    p.d_ld = is_slice ? 2 * op->piece * d : d, p.d_stride = is_slice ? d : op->keys * d;
     p.float_d = true;
     p.add = which == DKEYS_ADD || which == DVALUES_ADD;
     break;
@@ -118,10 +126,34 @@ static bl__matmul_shape_t product_shape(const bl_attention_op_t *op, int which) 
   return p;
 }
 
-static bl_status_t plan_composed(bl_attention_op_t *op, bl_error_t *err) {
+// Lays out the workspace, after `end` bytes for the library.
+static void size_workspace(bl_attention_op_t *op, size_t end) {
   const bl_attention_shape_t *shape = &op->shape;
-  const uint64_t square = shape->seq * shape->seq * op->piece, element = bl__element_bytes(shape->dtype);
+  const bool is_slice = shape->count != 0;
+  const uint64_t matrices = op->rows * op->keys * op->piece, heads = op->piece * op->keys * shape->head_dim;
+  const uint64_t element = bl__element_bytes(shape->dtype);
+  const size_t parts[] = {
+      op->gathered ? 2 * heads * element : 0,         matrices * sizeof(float),
+      shape->flash ? matrices * element : 0,          matrices * element,
+      (is_slice ? 2 * heads : heads) * sizeof(float), op->group == 1 || is_slice ? 0 : heads * sizeof(float),
+      shape->cap != 0 ? matrices * sizeof(float) : 0};
+  size_t *at[] = {&op->keys_at,  &op->scores_at,  &op->probabilities_at, &op->dscores_at,
+                  &op->dkeys_at, &op->dvalues_at, &op->dprobabilities_at};
+  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    *at[i] = bl_align_up(end, 256);
+    end = *at[i] + parts[i];
+  }
+  if (is_slice) {
+    op->dvalues_at = op->dkeys_at + op->piece * shape->head_dim * sizeof(float);
+  }
+  op->dprobabilities_at = shape->cap != 0 ? op->dprobabilities_at : op->scores_at;
+  op->workspace_bytes = end;
+}
+
+static bl_status_t plan_composed(bl_attention_op_t *op, bl_error_t *err) {
   size_t end = 0;
+  op->piece = piece_of(&op->shape, op->rows, op->keys);
+  op->key_row = op->gathered ? 2 * op->piece * op->shape.head_dim : op->row;
   for (int i = 0; i < PRODUCTS; i++) {
     if (op->group == 1 && (i == DVALUES_ADD || i == DKEYS_ADD)) {
       continue;
@@ -134,20 +166,7 @@ static bl_status_t plan_composed(bl_attention_op_t *op, bl_error_t *err) {
     const size_t bytes = bl__matmul_workspace_bytes(op->products[i]);
     end = bytes > end ? bytes : end;
   }
-  const size_t parts[] = {square * sizeof(float),
-                          shape->flash ? square * element : 0,
-                          square * element,
-                          op->piece * shape->seq * shape->head_dim * sizeof(float),
-                          op->group == 1 ? 0 : op->piece * shape->seq * shape->head_dim * sizeof(float),
-                          shape->cap != 0 ? square * sizeof(float) : 0};
-  size_t *at[] = {&op->scores_at, &op->probabilities_at, &op->dscores_at,
-                  &op->dkeys_at,  &op->dvalues_at,       &op->dprobabilities_at};
-  for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
-    *at[i] = bl_align_up(end, 256);
-    end = *at[i] + parts[i];
-  }
-  op->dprobabilities_at = shape->cap != 0 ? op->dprobabilities_at : op->scores_at;
-  op->workspace_bytes = end;
+  size_workspace(op, end);
   return BL_OK;
 }
 
@@ -199,6 +218,10 @@ bl_status_t bl__cuda_attention_plan(bl_compute_t *compute, const bl_attention_sh
   if (status != BL_OK) {
     return status;
   }
+  if (shape->count != 0 && shape->first / shape->count >= BL__PAGES_MAX) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "attention: slice %llu of a sequence; a GPU takes %d",
+                        (unsigned long long)(shape->first / shape->count), BL__PAGES_MAX);
+  }
   for (bl_attention_op_t *known = compute->attentions; known; known = known->next) {
     if (bl_attention_shapes_match(&known->shape, shape)) {
       *op = known;
@@ -212,10 +235,12 @@ bl_status_t bl__cuda_attention_plan(bl_compute_t *compute, const bl_attention_sh
   made->compute = compute;
   made->shape = *shape;
   made->group = shape->heads / shape->kv_heads;
-  made->piece = piece_of(shape);
   made->row = (shape->heads + 2 * shape->kv_heads) * shape->head_dim;
+  made->rows = bl_slice_rows(shape->seq, shape->count);
+  made->keys = shape->first + made->rows;
+  made->gathered = shape->first > 0;
   made->scale = (float)bl_attention_scale(shape);
-  made->bounds = (bl__bounds_t){.window = shape->window < shape->seq ? shape->window : 0,
+  made->bounds = (bl__bounds_t){.window = shape->window < made->keys ? shape->window : 0,
                                 .cap = shape->cap,
                                 .inverse_cap = shape->cap != 0 ? 1 / shape->cap : 0};
   status = plan(made, err);
@@ -235,27 +260,32 @@ bl_status_t bl__cuda_attention_plan(bl_compute_t *compute, const bl_attention_sh
 // One batch of products: the positions of its first head. Offsets count elements.
 typedef struct batch {
   char *workspace;
-  size_t q, k, v;       // of qkv
-  size_t att;           // of att and datt
-  size_t probabilities; // of saved (naive)
-  size_t lse;           // of saved (flash)
+  const void *keys, *values;
+  size_t q, own_keys, own_values; // of qkv
+  size_t att;                     // of att and datt
+  size_t probabilities;           // of saved (naive)
+  size_t lse;                     // of saved (flash)
 } batch_t;
-
-static batch_t batch_of(const bl_attention_op_t *op, char *workspace, uint64_t sequence, uint64_t key, uint64_t g) {
-  const bl_attention_shape_t *shape = &op->shape;
-  const uint64_t query = key * op->group + g, d = shape->head_dim, first = sequence * shape->seq;
-  const uint64_t head = sequence * shape->heads + query;
-  return (batch_t){.workspace = workspace,
-                   .q = first * op->row + query * d,
-                   .k = first * op->row + (shape->heads + key) * d,
-                   .v = first * op->row + (shape->heads + shape->kv_heads + key) * d,
-                   .att = first * shape->heads * d + query * d,
-                   .probabilities = head * shape->seq * shape->seq,
-                   .lse = head * shape->seq};
-}
 
 static const void *element(const bl_attention_op_t *op, const void *x, size_t index) {
   return bl__element(op->shape.dtype, x, index);
+}
+
+static batch_t batch_of(const bl_attention_op_t *op, char *workspace, const void *qkv, uint64_t sequence, uint64_t key,
+                        uint64_t g) {
+  const bl_attention_shape_t *shape = &op->shape;
+  const uint64_t query = key * op->group + g, d = shape->head_dim, first = sequence * op->rows;
+  const uint64_t head = sequence * shape->heads + query;
+  batch_t at = {.workspace = workspace,
+                .q = first * op->row + query * d,
+                .own_keys = first * op->row + (shape->heads + key) * d,
+                .own_values = first * op->row + (shape->heads + shape->kv_heads + key) * d,
+                .att = first * shape->heads * d + query * d,
+                .probabilities = head * op->rows * op->keys,
+                .lse = head * op->rows};
+  at.keys = op->gathered ? workspace + op->keys_at : element(op, qkv, at.own_keys);
+  at.values = op->gathered ? element(op, at.keys, op->piece * d) : element(op, qkv, at.own_values);
+  return at;
 }
 
 static void multiply(bl_attention_op_t *op, int which, float alpha, const void *a, const void *b, void *d,
@@ -266,23 +296,27 @@ static void multiply(bl_attention_op_t *op, int which, float alpha, const void *
   }
 }
 
+static bl__scores_t scores_of(const bl_attention_op_t *op) {
+  return (bl__scores_t){.matrices = op->piece, .rows = op->rows, .keys = op->keys};
+}
+
 static void forward_batch(bl_attention_op_t *op, const batch_t *at, const void *qkv, void *att, void *saved) {
   static const char name[] = "attention forward";
   const bl_attention_shape_t *shape = &op->shape;
-  const uint64_t square = shape->seq * shape->seq;
+  const uint64_t matrix = op->rows * op->keys;
+  const bl__scores_t matrices = scores_of(op);
   const bool bf16 = bl__is_bf16(shape->dtype);
   float *scores = (float *)(void *)(at->workspace + op->scores_at);
   void *probabilities =
       shape->flash ? at->workspace + op->probabilities_at : bl__element_to(shape->dtype, saved, at->probabilities);
   float *lse = shape->flash ? (float *)saved + at->lse : NULL;
-  multiply(op, SCORES, op->scale, element(op, qkv, at->k), element(op, qkv, at->q), scores, at->workspace, name);
+  multiply(op, SCORES, op->scale, at->keys, element(op, qkv, at->q), scores, at->workspace, name);
   bl__cuda_launched(op->compute,
-                    bl__launch_softmax_forward(op->compute->stream, bf16, &op->bounds, op->piece, shape->seq, scores,
-                                               probabilities, shape->flash ? square : op->group * square, lse,
-                                               op->group * shape->seq),
+                    bl__launch_softmax_forward(op->compute->stream, bf16, &op->bounds, &matrices, scores, probabilities,
+                                               shape->flash ? matrix : op->group * matrix, lse, op->group * op->rows),
                     name);
-  multiply(op, ATTEND, 1.0f, element(op, qkv, at->v), probabilities, bl__element_to(shape->dtype, att, at->att),
-           at->workspace, name);
+  multiply(op, ATTEND, 1.0f, at->values, probabilities, bl__element_to(shape->dtype, att, at->att), at->workspace,
+           name);
 }
 
 static void backward_batch(bl_attention_op_t *op, const batch_t *at, bool first, const void *datt, const void *qkv,
@@ -290,68 +324,191 @@ static void backward_batch(bl_attention_op_t *op, const batch_t *at, bool first,
   static const char name[] = "attention backward";
   const bl_attention_shape_t *shape = &op->shape;
   bl_compute_t *compute = op->compute;
-  const uint64_t square = shape->seq * shape->seq;
-  const bool bf16 = bl__is_bf16(shape->dtype);
+  const uint64_t matrix = op->rows * op->keys;
+  const bl__scores_t matrices = scores_of(op);
+  const bool bf16 = bl__is_bf16(shape->dtype), direct = op->group == 1 && shape->count == 0;
   float *scores = (float *)(void *)(at->workspace + op->scores_at);
   float *dprobabilities = (float *)(void *)(at->workspace + op->dprobabilities_at);
   void *dscores = at->workspace + op->dscores_at, *dkeys = at->workspace + op->dkeys_at;
-  void *dvalues = op->group == 1 ? bl__element_to(shape->dtype, dqkv, at->v) : at->workspace + op->dvalues_at;
-  const void *q = element(op, qkv, at->q), *k = element(op, qkv, at->k), *gradient = element(op, datt, at->att);
+  void *dvalues = direct ? bl__element_to(shape->dtype, dqkv, at->own_values) : at->workspace + op->dvalues_at;
+  const void *q = element(op, qkv, at->q), *gradient = element(op, datt, at->att);
   const void *probabilities = element(op, saved, at->probabilities);
   if (shape->flash || shape->cap != 0) {
-    multiply(op, SCORES, op->scale, k, q, scores, at->workspace, name);
+    multiply(op, SCORES, op->scale, at->keys, q, scores, at->workspace, name);
   }
   if (shape->flash) {
     void *again = at->workspace + op->probabilities_at;
     bl__cuda_launched(compute,
-                      bl__launch_softmax_again(compute->stream, bf16, &op->bounds, op->piece, shape->seq, scores,
-                                               (const float *)saved + at->lse, op->group * shape->seq, again),
+                      bl__launch_softmax_again(compute->stream, bf16, &op->bounds, &matrices, scores,
+                                               (const float *)saved + at->lse, op->group * op->rows, again),
                       name);
     probabilities = again;
   }
-  multiply(op, DPROBABILITIES, 1.0f, element(op, qkv, at->v), gradient, dprobabilities, at->workspace, name);
+  multiply(op, DPROBABILITIES, 1.0f, at->values, gradient, dprobabilities, at->workspace, name);
   multiply(op, first ? DVALUES : DVALUES_ADD, 1.0f, gradient, probabilities, dvalues, at->workspace, name);
   bl__cuda_launched(compute,
-                    bl__launch_softmax_backward(compute->stream, bf16, &op->bounds, op->piece, shape->seq, scores,
-                                                probabilities, shape->flash ? square : op->group * square,
-                                                dprobabilities, op->scale, dscores),
+                    bl__launch_softmax_backward(compute->stream, bf16, &op->bounds, &matrices, scores, probabilities,
+                                                shape->flash ? matrix : op->group * matrix, dprobabilities, op->scale,
+                                                dscores),
                     name);
   multiply(op, first ? DKEYS : DKEYS_ADD, 1.0f, q, dscores, dkeys, at->workspace, name);
-  multiply(op, DQUERIES, 1.0f, k, dscores, bl__element_to(shape->dtype, dqkv, at->q), at->workspace, name);
+  multiply(op, DQUERIES, 1.0f, at->keys, dscores, bl__element_to(shape->dtype, dqkv, at->q), at->workspace, name);
 }
 
 // Writes the sums of a piece's keys into rows, and those of its values if heads share them.
 static void put_keys(bl_attention_op_t *op, const batch_t *at, void *dqkv) {
   const bl_attention_shape_t *shape = &op->shape;
-  const bl__heads_t where = {.batch = 1, .seq = shape->seq, .head_dim = shape->head_dim, .row_stride = op->row};
+  const bl__heads_t where = {.batch = 1, .seq = op->rows, .head_dim = shape->head_dim, .row_stride = op->row};
   const bl__scattered_t sets[] = {
-      {at->workspace + op->dkeys_at, bl__element_to(shape->dtype, dqkv, at->k), op->piece},
-      {at->workspace + op->dvalues_at, bl__element_to(shape->dtype, dqkv, at->v), op->piece}};
+      {at->workspace + op->dkeys_at, bl__element_to(shape->dtype, dqkv, at->own_keys), op->piece},
+      {at->workspace + op->dvalues_at, bl__element_to(shape->dtype, dqkv, at->own_values), op->piece}};
   bl__cuda_launched(
       op->compute,
       bl__launch_scatter(op->compute->stream, bl__is_bf16(shape->dtype), true, &where, op->group == 1 ? 1 : 2, sets),
       "attention backward");
 }
 
+// ---- slices --------------------------------------------------------------------------------------------------------
+
+static unsigned pages_of(const bl_attention_op_t *op) { // slices up to this one
+  return (unsigned)(op->keys / op->rows);
+}
+
+// Rows of a page, and of qkv from the first key head on.
+static bl__key_rows_t page_rows(const bl_attention_op_t *op) {
+  const uint64_t width = op->shape.kv_heads * op->shape.head_dim;
+  return (bl__key_rows_t){.sequence = op->rows * 2 * width, .row = 2 * width, .values = width};
+}
+
+static bl__key_rows_t own_rows(const bl_attention_op_t *op) {
+  return (bl__key_rows_t){
+      .sequence = op->rows * op->row, .row = op->row, .values = op->shape.kv_heads * op->shape.head_dim};
+}
+
+// Pages and block of a piece of one sequence.
+static bl__pages_t piece_pages(const bl_attention_op_t *op) {
+  const uint64_t width = op->piece * op->shape.head_dim;
+  return (bl__pages_t){.sequences = 1,
+                       .rows = op->rows,
+                       .width = width,
+                       .page = page_rows(op),
+                       .block = {.row = 2 * width, .values = width}};
+}
+
+// Returns where a piece begins in a page.
+static uint64_t piece_start(const bl_attention_op_t *op, uint64_t sequence, uint64_t key) {
+  return sequence * page_rows(op).sequence + key * op->shape.head_dim;
+}
+
+// Copies the keys and values of the slice to its page.
+static void keep_keys(bl_attention_op_t *op, const void *qkv, void *page) {
+  const bl_attention_shape_t *shape = &op->shape;
+  const bl__pages_t all = {.sequences = shape->batch,
+                           .rows = op->rows,
+                           .width = shape->kv_heads * shape->head_dim,
+                           .page = own_rows(op),
+                           .block = page_rows(op)};
+  const void *own = element(op, qkv, shape->heads * shape->head_dim);
+  bl__cuda_launched(op->compute,
+                    bl__launch_copy_pages(op->compute->stream, bl__is_bf16(shape->dtype), &all, 1, &own, page),
+                    "attention forward");
+}
+
+static void gather_piece(bl_attention_op_t *op, char *workspace, void *const *pages, uint64_t sequence, uint64_t key,
+                         const char *name) {
+  const void *starts[BL__PAGES_MAX];
+  const bl__pages_t shape = piece_pages(op);
+  for (unsigned i = 0; i < pages_of(op); i++) {
+    starts[i] = element(op, pages[i], piece_start(op, sequence, key));
+  }
+  bl__cuda_launched(op->compute,
+                    bl__launch_copy_pages(op->compute->stream, bl__is_bf16(op->shape.dtype), &shape, pages_of(op),
+                                          starts, workspace + op->keys_at),
+                    name);
+}
+
+// Takes the gradients of a piece apart.
+static void put_piece(bl_attention_op_t *op, const batch_t *at, float *const *gradients, uint64_t sequence,
+                      uint64_t key, void *dqkv) {
+  float *starts[BL__PAGES_MAX];
+  const bl__pages_t shape = piece_pages(op);
+  const bl__key_rows_t own = own_rows(op);
+  const bool adds = op->keys < op->shape.seq;
+  for (unsigned i = 0; i < pages_of(op); i++) {
+    starts[i] = gradients[i] == NULL ? NULL : gradients[i] + piece_start(op, sequence, key);
+  }
+  bl__cuda_launched(op->compute,
+                    bl__launch_put_gradients(op->compute->stream, bl__is_bf16(op->shape.dtype), true, &shape,
+                                             pages_of(op), starts, at->workspace + op->dkeys_at, adds, &own,
+                                             bl__element_to(op->shape.dtype, dqkv, at->own_keys)),
+                    "attention backward");
+}
+
 // ---- runs --------------------------------------------------------------------------------------------------------
 
-void bl__cuda_attention_forward(bl_attention_op_t *op, const void *qkv, void *att, void *saved) {
-  char *workspace = bl__cuda_workspace(op->compute, op->workspace_bytes, "attention forward");
+// pages NULL: a whole sequence.
+void bl__cuda_attention_slice_forward(bl_attention_op_t *op, const void *qkv, void *const *pages, void *att,
+                                      void *saved) {
+  static const char name[] = "attention forward";
+  char *workspace = bl__cuda_workspace(op->compute, op->workspace_bytes, name);
   if (!workspace) {
     return;
+  }
+  if (pages != NULL) {
+    keep_keys(op, qkv, pages[pages_of(op) - 1]);
   }
   if (op->flash) {
     const char *fault = bl__flash_forward(op->flash, qkv, att, saved, workspace);
     if (fault) {
-      bl__cuda_fail(op->compute, "attention forward: %s", fault);
+      bl__cuda_fail(op->compute, "%s: %s", name, fault);
     }
     return;
   }
   for (uint64_t sequence = 0; sequence < op->shape.batch; sequence++) {
     for (uint64_t key = 0; key < op->shape.kv_heads; key += op->piece) {
+      if (op->gathered) {
+        gather_piece(op, workspace, pages, sequence, key, name);
+      }
       for (uint64_t g = 0; g < op->group; g++) {
-        const batch_t at = batch_of(op, workspace, sequence, key, g);
+        const batch_t at = batch_of(op, workspace, qkv, sequence, key, g);
         forward_batch(op, &at, qkv, att, saved);
+      }
+    }
+  }
+}
+
+void bl__cuda_attention_forward(bl_attention_op_t *op, const void *qkv, void *att, void *saved) {
+  bl__cuda_attention_slice_forward(op, qkv, NULL, att, saved);
+}
+
+void bl__cuda_attention_slice_backward(bl_attention_op_t *op, const void *datt, const void *qkv, void *const *pages,
+                                       float *const *gradients, const void *att, const void *saved, void *dqkv) {
+  static const char name[] = "attention backward";
+  char *workspace = bl__cuda_workspace(op->compute, op->workspace_bytes, name);
+  if (!workspace) {
+    return;
+  }
+  if (op->flash) {
+    const char *fault = bl__flash_backward(op->flash, datt, qkv, att, saved, dqkv, workspace);
+    if (fault) {
+      bl__cuda_fail(op->compute, "%s: %s", name, fault);
+    }
+    return;
+  }
+  for (uint64_t sequence = 0; sequence < op->shape.batch; sequence++) {
+    for (uint64_t key = 0; key < op->shape.kv_heads; key += op->piece) {
+      batch_t at = {0};
+      if (op->gathered) {
+        gather_piece(op, workspace, pages, sequence, key, name);
+      }
+      for (uint64_t g = 0; g < op->group; g++) {
+        at = batch_of(op, workspace, qkv, sequence, key, g);
+        backward_batch(op, &at, g == 0, datt, qkv, saved, dqkv);
+      }
+      if (pages != NULL) {
+        put_piece(op, &at, gradients, sequence, key, dqkv);
+      } else {
+        put_keys(op, &at, dqkv);
       }
     }
   }
@@ -359,25 +516,5 @@ void bl__cuda_attention_forward(bl_attention_op_t *op, const void *qkv, void *at
 
 void bl__cuda_attention_backward(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
                                  const void *saved, void *dqkv) {
-  char *workspace = bl__cuda_workspace(op->compute, op->workspace_bytes, "attention backward");
-  if (!workspace) {
-    return;
-  }
-  if (op->flash) {
-    const char *fault = bl__flash_backward(op->flash, datt, qkv, att, saved, dqkv, workspace);
-    if (fault) {
-      bl__cuda_fail(op->compute, "attention backward: %s", fault);
-    }
-    return;
-  }
-  for (uint64_t sequence = 0; sequence < op->shape.batch; sequence++) {
-    for (uint64_t key = 0; key < op->shape.kv_heads; key += op->piece) {
-      batch_t at = batch_of(op, workspace, sequence, key, 0);
-      for (uint64_t g = 0; g < op->group; g++) {
-        at = batch_of(op, workspace, sequence, key, g);
-        backward_batch(op, &at, g == 0, datt, qkv, saved, dqkv);
-      }
-      put_keys(op, &at, dqkv);
-    }
-  }
+  bl__cuda_attention_slice_backward(op, datt, qkv, NULL, NULL, att, saved, dqkv);
 }

@@ -80,6 +80,8 @@ void bl__cuda_note(bl_compute_t *compute, const char *format, ...) __attribute__
   X(attention_plan)                                                                                                    \
   X(attention_forward)                                                                                                 \
   X(attention_backward)                                                                                                \
+  X(attention_slice_forward)                                                                                           \
+  X(attention_slice_backward)                                                                                          \
   X(embedding_forward)                                                                                                 \
   X(embedding_backward)                                                                                                \
   X(cross_entropy)                                                                                                     \

@@ -113,6 +113,13 @@ typedef struct bl__parts_table {
   const void *entries[BL__PARTS_MAX];
 } bl__parts_table_t;
 
+#define BL__PAGES_MAX 255 // slices of a sequence at most
+
+typedef struct bl__page_table { // pages of the KV cache, or of gradients
+  unsigned count;
+  void *pages[BL__PAGES_MAX];
+} bl__page_table_t;
+
 // ---- elements.cu
 int bl__launch_add(bl__stream_t stream, bool bf16, uint64_t count, const void *a, const void *b, void *y);
 int bl__launch_accumulate(bl__stream_t stream, uint64_t count, const float *x, float *y);
@@ -203,25 +210,49 @@ typedef struct bl__bounds {
   uint64_t window;
   float cap, inverse_cap;
 } bl__bounds_t;
-// Computes the causal softmax of `matrices` matrices of scaled scores [seq, seq]. `scores` are floats, one matrix after
-// the other. `probabilities` are elements, zero where a query does not see, with matrices `matrix_stride` elements
-// apart. lse: NULL, or the log-sum-exps, float [matrices, seq], with matrices `lse_stride` apart.
-int bl__launch_softmax_forward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, uint64_t matrices,
-                               uint64_t seq, const float *scores, void *probabilities, uint64_t matrix_stride,
-                               float *lse, uint64_t lse_stride);
+// Matrices of scores [rows, keys]: the queries at the last `rows` of `keys` positions.
+typedef struct bl__scores {
+  uint64_t matrices, rows, keys;
+} bl__scores_t;
+// Computes the causal softmax of scaled scores. `scores` are floats, one matrix after the other. `probabilities` are
+// elements, zero where a query does not see, with matrices `matrix_stride` elements apart. lse: NULL, or the
+// log-sum-exps, float [matrices, rows], with matrices `lse_stride` apart.
+int bl__launch_softmax_forward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, const bl__scores_t *shape,
+                               const float *scores, void *probabilities, uint64_t matrix_stride, float *lse,
+                               uint64_t lse_stride);
 // probabilities = exp(scores - lse): recomputes them, dense, for a backward that kept lse alone.
-int bl__launch_softmax_again(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, uint64_t matrices,
-                             uint64_t seq, const float *scores, const float *lse, uint64_t lse_stride,
-                             void *probabilities);
+int bl__launch_softmax_again(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, const bl__scores_t *shape,
+                             const float *scores, const float *lse, uint64_t lse_stride, void *probabilities);
 // dscores = probabilities (dprobabilities - row sum of their product) scale, times the slope of the cap: elements,
 // dense, zero where a query does not see. `scores` are those of the forward; they are read only if there is a cap.
-int bl__launch_softmax_backward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, uint64_t matrices,
-                                uint64_t seq, const float *scores, const void *probabilities, uint64_t matrix_stride,
+int bl__launch_softmax_backward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, const bl__scores_t *shape,
+                                const float *scores, const void *probabilities, uint64_t matrix_stride,
                                 const float *dprobabilities, float scale, void *dscores);
 // Copies at most three sets of heads, dense [batch, heads, seq, head_dim], into rows of shape->row_stride. Elements are
 // copied; `floats` are rounded to elements. shape->heads is not read.
 int bl__launch_scatter(bl__stream_t stream, bool bf16, bool floats, const bl__heads_t *shape, unsigned count,
                        const bl__scattered_t *sets);
+
+// ---- pages.cu: keys and values of sequences in slices
+// Rows of keys and values: elements between sequences, between rows, and from a row's keys to its values.
+typedef struct bl__key_rows {
+  uint64_t sequence, row, values;
+} bl__key_rows_t;
+// Pages have `rows` rows of each sequence, `width` elements of keys and as many of values. A block has the rows of all
+// pages, page after page in each sequence.
+typedef struct bl__pages {
+  uint64_t sequences, rows, width;
+  bl__key_rows_t page, block;
+} bl__pages_t;
+// Copies `count` pages into a block of the same elements.
+int bl__launch_copy_pages(bl__stream_t stream, bool bf16, const bl__pages_t *shape, unsigned count,
+                          const void *const *pages, void *block);
+// Takes a block of gradients of keys and values (`floats`: floats, otherwise elements) apart. The last part goes to the
+// rows `own`, rounded to elements, the others to float pages. `adds`: pages have sums already, which are added, and the
+// last page's sums are added to the last part. Otherwise the last page is not read.
+int bl__launch_put_gradients(bl__stream_t stream, bool bf16, bool floats, const bl__pages_t *shape, unsigned count,
+                             float *const *pages, const void *block, bool adds, const bl__key_rows_t *own_rows,
+                             void *own);
 
 // ---- checksum.cu: `bytes` bytes, a multiple of 16
 int bl__launch_checksum(bl__stream_t stream, uint64_t bytes, const void *block, uint64_t *hash, uint64_t *scratch);

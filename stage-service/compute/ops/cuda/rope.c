@@ -8,7 +8,7 @@ struct bl_rope_op {
   bl_rope_op_t *next;
   bl_compute_t *compute;
   bl_rope_shape_t shape;
-  float *table; // on the device: cosines [seq, bl_rope_dims / 2], then sines
+  float *table; // on the device: cosines [rows of a sequence, bl_rope_dims / 2], then sines
 };
 
 void bl__cuda_rope_destroy_all(bl_compute_t *compute) {
@@ -21,7 +21,7 @@ void bl__cuda_rope_destroy_all(bl_compute_t *compute) {
 }
 
 static uint64_t table_elements(const bl_rope_shape_t *shape) { // number of cosines
-  return shape->seq * (bl_rope_dims(&shape->rope, shape->head_dim) / 2);
+  return bl_slice_rows(shape->seq, shape->count) * (bl_rope_dims(&shape->rope, shape->head_dim) / 2);
 }
 
 static bl_status_t place_table(bl_rope_op_t *op, bl_error_t *err) {
@@ -75,7 +75,7 @@ bl_status_t bl__cuda_rope_plan(bl_compute_t *compute, const bl_rope_shape_t *sha
 static void rotate(bl_rope_op_t *op, void *qkv, float sign, const char *name) {
   const bl_rope_shape_t *shape = &op->shape;
   const bl__heads_t heads = {.batch = shape->batch,
-                             .seq = shape->seq,
+                             .seq = bl_slice_rows(shape->seq, shape->count),
                              .heads = shape->heads + shape->kv_heads,
                              .head_dim = shape->head_dim,
                              .row_stride = (shape->heads + 2 * shape->kv_heads) * shape->head_dim};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Causal softmax over stored scores, its gradient, and the copy of heads back into rows. One block per row of a matrix.
+// Causal softmax over stored scores, its gradient, and the copy of heads back into rows. One block per row of a matrix,
+// which is a query: row `line` of `rows` sees the first keys - rows + line + 1 of `keys` keys.
 // Bytes per pair of positions, half of which causality excludes from reading: forward 4 and an element written;
 // backward 4 and two elements (the second read is from the cache), and 4 more for a cap. With a window, only what a row
 // sees is read.
@@ -28,7 +29,7 @@ template <bool Bounded> static BL_DEVICE bool sees(bl_count column, bl_count fro
 
 struct row_of_scores {
   const float *scores;
-  uint32_t seq, from, seen;
+  uint32_t keys, from, seen;
 };
 
 // Returns the column of a thread's group of four c in a strip. A strip is blockDim KEEP groups of a row.
@@ -60,9 +61,9 @@ static BL_DEVICE void load_strip(const row_of_scores &row, uint32_t strip, const
     const uint32_t at = column_of(strip, c);
     const float nothing[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (sees_four<Bounded>(at, row)) {
-      bl_load_four<float, Wide>(row.scores, at, row.seq, values[c]);
-    } else if (zeros != NULL && at < row.seq) {
-      bl_store_four<E, Wide>(zeros, at, row.seq, nothing);
+      bl_load_four<float, Wide>(row.scores, at, row.keys, values[c]);
+    } else if (zeros != NULL && at < row.keys) {
+      bl_store_four<E, Wide>(zeros, at, row.keys, nothing);
     }
   }
 #pragma unroll
@@ -104,20 +105,21 @@ static BL_DEVICE float exponentials(const row_of_scores &row, uint32_t strip, fl
 // nothing is summed. At first a warp sums relative to its own largest score, so that one barrier is enough.
 template <typename E, bool Wide, bool Again, bool Bounded>
 __global__ void __launch_bounds__(THREADS_MAX, 2)
-    softmax_forward(bl_count seq, const bl__bounds_t bounds, const float *__restrict__ scores,
+    softmax_forward(bl_count rows, bl_count keys, const bl__bounds_t bounds, const float *__restrict__ scores,
                     E *__restrict__ probabilities, bl_count matrix_stride, float *lse, bl_count lse_stride) {
   __shared__ float largests[THREADS_MAX / 32], sums[THREADS_MAX / 32];
-  const bl_count matrix = blockIdx.x / (uint32_t)seq, line = blockIdx.x % (uint32_t)seq;
-  const row_of_scores row = {scores + (bl_count)blockIdx.x * seq, (uint32_t)seq,
-                             (uint32_t)first_seen<Bounded>(line + 1, bounds), (uint32_t)line + 1};
-  E *out = probabilities + matrix * matrix_stride + line * seq;
+  const bl_count matrix = blockIdx.x / (uint32_t)rows, line = blockIdx.x % (uint32_t)rows;
+  const bl_count seen = keys - rows + line + 1;
+  const row_of_scores row = {scores + (bl_count)blockIdx.x * keys, (uint32_t)keys,
+                             (uint32_t)first_seen<Bounded>(seen, bounds), (uint32_t)seen};
+  E *out = probabilities + matrix * matrix_stride + line * keys;
   const uint32_t step = blockDim.x * KEEP * 4;
   float values[KEEP][4], top, share = 1.0f;
   if constexpr (Again) {
     top = lse[matrix * lse_stride + line];
   } else {
     float largest = LOWEST, sum = 0.0f;
-    for (uint32_t strip = 0; strip < row.seq; strip += step) {
+    for (uint32_t strip = 0; strip < row.keys; strip += step) {
       load_strip<E, Wide, Bounded>(row, strip, bounds, out, values);
       float here = -INFINITY;
 #pragma unroll
@@ -154,12 +156,12 @@ __global__ void __launch_bounds__(THREADS_MAX, 2)
     if (lse != NULL && threadIdx.x == 0) {
       lse[matrix * lse_stride + line] = top + logf(sum);
     }
-    if (row.seq <= step) { // values are relative to the warp's largest score
+    if (row.keys <= step) { // values are relative to the warp's largest score
       share *= bl_exp(largest - top);
     }
   }
-  for (uint32_t strip = 0; strip < row.seq; strip += step) {
-    if (Again || row.seq > step) {
+  for (uint32_t strip = 0; strip < row.keys; strip += step) {
+    if (Again || row.keys > step) {
       load_strip<E, Wide, Bounded>(row, strip, bounds, Again ? out : NULL, values);
       exponentials<Bounded>(row, strip, top, values);
     }
@@ -177,7 +179,7 @@ __global__ void __launch_bounds__(THREADS_MAX, 2)
             values[c][i] = sees<Bounded>(at + i, row) ? values[c][i] : 0.0f;
           }
         }
-        bl_store_four<E, Wide>(out, at, row.seq, values[c]);
+        bl_store_four<E, Wide>(out, at, row.keys, values[c]);
       }
     }
   }
@@ -186,35 +188,36 @@ __global__ void __launch_bounds__(THREADS_MAX, 2)
 // scores: read only if they are capped, for the slope of the cap.
 template <typename E, bool Wide, bool Bounded>
 __global__ void __launch_bounds__(THREADS)
-    softmax_backward(bl_count seq, const bl__bounds_t bounds, const float *__restrict__ scores,
+    softmax_backward(bl_count rows, bl_count keys, const bl__bounds_t bounds, const float *__restrict__ scores,
                      const E *__restrict__ probabilities, bl_count matrix_stride,
                      const float *__restrict__ dprobabilities, float scale, E *__restrict__ dscores) {
   __shared__ float room[THREADS / 32];
-  const bl_count matrix = blockIdx.x / (uint32_t)seq, row = blockIdx.x % (uint32_t)seq, seen = row + 1;
+  const bl_count matrix = blockIdx.x / (uint32_t)rows, row = blockIdx.x % (uint32_t)rows;
+  const bl_count seen = keys - rows + row + 1;
   const bl_count from = first_seen<Bounded>(seen, bounds);
-  const E *line = probabilities + matrix * matrix_stride + row * seq;
-  const float *gradient = dprobabilities + (bl_count)blockIdx.x * seq;
+  const E *line = probabilities + matrix * matrix_stride + row * keys;
+  const float *gradient = dprobabilities + (bl_count)blockIdx.x * keys;
   float dot = 0.0f;
   for (bl_count at = first_four<Bounded>(from); at < seen; at += THREADS * 4) {
     float p[4], g[4];
-    bl_load_four<E, Wide>(line, at, seq, p);
-    bl_load_four<float, Wide>(gradient, at, seq, g);
+    bl_load_four<E, Wide>(line, at, keys, p);
+    bl_load_four<float, Wide>(gradient, at, keys, g);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       dot += sees<Bounded>(at + i, from, seen) ? p[i] * g[i] : 0.0f; // g is arbitrary where the row does not see
     }
   }
   dot = bl_block_all(dot, room, bl_plus());
-  E *out = dscores + (bl_count)blockIdx.x * seq;
-  for (bl_count at = (bl_count)threadIdx.x * 4; at < seq; at += THREADS * 4) {
+  E *out = dscores + (bl_count)blockIdx.x * keys;
+  for (bl_count at = (bl_count)threadIdx.x * 4; at < keys; at += THREADS * 4) {
     float p[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     if (at < seen && (!Bounded || at + 4 > from)) {
       float g[4];
-      bl_load_four<E, Wide>(line, at, seq, p);
-      bl_load_four<float, Wide>(gradient, at, seq, g);
+      bl_load_four<E, Wide>(line, at, keys, p);
+      bl_load_four<float, Wide>(gradient, at, keys, g);
       float slope[4] = {scale, scale, scale, scale};
       if (Bounded && bounds.cap != 0.0f) {
-        bl_load_four<float, Wide>(scores + (bl_count)blockIdx.x * seq, at, seq, slope);
+        bl_load_four<float, Wide>(scores + (bl_count)blockIdx.x * keys, at, keys, slope);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
           const float t = tanhf(slope[i] * bounds.inverse_cap);
@@ -226,7 +229,7 @@ __global__ void __launch_bounds__(THREADS)
         p[i] = sees<Bounded>(at + i, from, seen) ? p[i] * (g[i] - dot) * slope[i] : 0.0f;
       }
     }
-    bl_store_four<E, Wide>(out, at, seq, p);
+    bl_store_four<E, Wide>(out, at, keys, p);
   }
 }
 
@@ -309,8 +312,8 @@ int bl__launch_scatter(bl__stream_t stream, bool bf16, bool floats, const bl__he
   return BL_TYPED(bf16, wide, (scatter_of<E, E, W>(stream, shape, table)));
 }
 
-static bool matrices_are_wide(bl_count seq, bl_count matrix_stride, const void *a, const void *b) {
-  return seq % 4 == 0 && matrix_stride % 4 == 0 && bl_is_wide(a) && bl_is_wide(b);
+static bool matrices_are_wide(bl_count keys, bl_count matrix_stride, const void *a, const void *b) {
+  return keys % 4 == 0 && matrix_stride % 4 == 0 && bl_is_wide(a) && bl_is_wide(b);
 }
 
 static bool is_bounded(const bl__bounds_t *bounds) {
@@ -318,49 +321,50 @@ static bool is_bounded(const bl__bounds_t *bounds) {
 }
 
 template <bool Again, bool Bounded>
-static int forward_of(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, bl_count matrices, bl_count seq,
+static int forward_of(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, const bl__scores_t *shape,
                       const float *scores, void *probabilities, bl_count matrix_stride, float *lse,
                       bl_count lse_stride) {
-  const unsigned threads = (unsigned)bl_least(bl_over(seq, 32 * KEEP * 4) * 32, bl_most_threads(THREADS_MAX));
-  return BL_TYPED(bf16, matrices_are_wide(seq, matrix_stride, scores, probabilities),
-                  BL_LAUNCH((softmax_forward<E, W, Again, Bounded>), (unsigned)(matrices * seq), threads, stream, seq,
-                            *bounds, scores, (E *)probabilities, matrix_stride, lse, lse_stride));
+  const unsigned threads = (unsigned)bl_least(bl_over(shape->keys, 32 * KEEP * 4) * 32, bl_most_threads(THREADS_MAX));
+  return BL_TYPED(bf16, matrices_are_wide(shape->keys, matrix_stride, scores, probabilities),
+                  BL_LAUNCH((softmax_forward<E, W, Again, Bounded>), (unsigned)(shape->matrices * shape->rows), threads,
+                            stream, shape->rows, shape->keys, *bounds, scores, (E *)probabilities, matrix_stride, lse,
+                            lse_stride));
 }
 
 template <bool Bounded>
-static int backward_of(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, bl_count matrices, bl_count seq,
+static int backward_of(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, const bl__scores_t *shape,
                        const float *scores, const void *probabilities, bl_count matrix_stride,
                        const float *dprobabilities, float scale, void *dscores) {
-  return BL_TYPED(
-      bf16,
-      matrices_are_wide(seq, matrix_stride, probabilities, dprobabilities) && bl_is_wide(dscores) && bl_is_wide(scores),
-      BL_LAUNCH((softmax_backward<E, W, Bounded>), (unsigned)(matrices * seq), THREADS, stream, seq, *bounds, scores,
-                (const E *)probabilities, matrix_stride, dprobabilities, scale, (E *)dscores));
+  return BL_TYPED(bf16,
+                  matrices_are_wide(shape->keys, matrix_stride, probabilities, dprobabilities) && bl_is_wide(dscores) &&
+                      bl_is_wide(scores),
+                  BL_LAUNCH((softmax_backward<E, W, Bounded>), (unsigned)(shape->matrices * shape->rows), THREADS,
+                            stream, shape->rows, shape->keys, *bounds, scores, (const E *)probabilities, matrix_stride,
+                            dprobabilities, scale, (E *)dscores));
 }
 
-int bl__launch_softmax_forward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, uint64_t matrices,
-                               uint64_t seq, const float *scores, void *probabilities, uint64_t matrix_stride,
-                               float *lse, uint64_t lse_stride) {
-  return is_bounded(bounds) ? forward_of<false, true>(stream, bf16, bounds, matrices, seq, scores, probabilities,
-                                                      matrix_stride, lse, lse_stride)
-                            : forward_of<false, false>(stream, bf16, bounds, matrices, seq, scores, probabilities,
+int bl__launch_softmax_forward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, const bl__scores_t *shape,
+                               const float *scores, void *probabilities, uint64_t matrix_stride, float *lse,
+                               uint64_t lse_stride) {
+  return is_bounded(bounds) ? forward_of<false, true>(stream, bf16, bounds, shape, scores, probabilities, matrix_stride,
+                                                      lse, lse_stride)
+                            : forward_of<false, false>(stream, bf16, bounds, shape, scores, probabilities,
                                                        matrix_stride, lse, lse_stride);
 }
 
-int bl__launch_softmax_again(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, uint64_t matrices,
-                             uint64_t seq, const float *scores, const float *lse, uint64_t lse_stride,
-                             void *probabilities) {
-  return is_bounded(bounds) ? forward_of<true, true>(stream, bf16, bounds, matrices, seq, scores, probabilities,
-                                                     seq * seq, (float *)lse, lse_stride)
-                            : forward_of<true, false>(stream, bf16, bounds, matrices, seq, scores, probabilities,
-                                                      seq * seq, (float *)lse, lse_stride);
+int bl__launch_softmax_again(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, const bl__scores_t *shape,
+                             const float *scores, const float *lse, uint64_t lse_stride, void *probabilities) {
+  return is_bounded(bounds) ? forward_of<true, true>(stream, bf16, bounds, shape, scores, probabilities,
+                                                     shape->rows * shape->keys, (float *)lse, lse_stride)
+                            : forward_of<true, false>(stream, bf16, bounds, shape, scores, probabilities,
+                                                      shape->rows * shape->keys, (float *)lse, lse_stride);
 }
 
-int bl__launch_softmax_backward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, uint64_t matrices,
-                                uint64_t seq, const float *scores, const void *probabilities, uint64_t matrix_stride,
+int bl__launch_softmax_backward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, const bl__scores_t *shape,
+                                const float *scores, const void *probabilities, uint64_t matrix_stride,
                                 const float *dprobabilities, float scale, void *dscores) {
-  return is_bounded(bounds) ? backward_of<true>(stream, bf16, bounds, matrices, seq, scores, probabilities,
-                                                matrix_stride, dprobabilities, scale, dscores)
-                            : backward_of<false>(stream, bf16, bounds, matrices, seq, scores, probabilities,
-                                                 matrix_stride, dprobabilities, scale, dscores);
+  return is_bounded(bounds) ? backward_of<true>(stream, bf16, bounds, shape, scores, probabilities, matrix_stride,
+                                                dprobabilities, scale, dscores)
+                            : backward_of<false>(stream, bf16, bounds, shape, scores, probabilities, matrix_stride,
+                                                 dprobabilities, scale, dscores);
 }
