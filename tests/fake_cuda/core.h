@@ -42,7 +42,7 @@ void fake_memory_leaks(void);
 bool fake_work_uses(uint64_t address, uint64_t bytes); // queued work needs memory there
 void fake_work_drain(void);                            // the CPU waits for everything
 void fake_work_leaks(void);
-#define FAKE_USES 256u // of a launch, at most
+#define FAKE_USES 264u // of a launch, at most
 // Memory that a launch reads or writes: `bytes` of it, or as many as there are where that is not known (1).
 typedef struct fake_use {
   uint64_t address, bytes;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define WORKSPACE (UINT64_C(1) << 20) // of every plan
-#define TENSORS   16                  // of a graph that have memory
+#define TENSORS   20                  // of a graph that have memory
 #define OPERANDS  6
 
 typedef struct tensor {

@@ -192,8 +192,22 @@ static unsigned put_use(fake_use_t *uses, unsigned count, const void *address, u
   return count + 1;
 }
 
+// Pages of the KV cache, whose shape is the first parameter; of gradients they are floats, and are written.
+static unsigned page_uses(const kernel_t *kernel, const bl__pages_t *shape, const bl__page_table_t *table,
+                          uint64_t element, fake_use_t *uses, unsigned count) {
+  const bool gradients = strstr(kernel->name, "put_gradients") != NULL;
+  const bl__key_rows_t rows = shape->page;
+  const uint64_t elements =
+      (shape->sequences - 1) * rows.sequence + (shape->rows - 1) * rows.row + rows.values + shape->width;
+  for (unsigned i = 0; i < table->count; i++) {
+    count = put_use(uses, count, table->pages[i], elements * (gradients ? 4 : element), gradients);
+  }
+  return count;
+}
+
 // What the table of a kernel points to, added to `count` uses. Returns the new count, or 0 and a broken rule.
-static unsigned table_uses(const kernel_t *kernel, const void *value, fake_use_t *uses, unsigned count) {
+static unsigned table_uses(const kernel_t *kernel, void **arguments, fake_use_t *uses, unsigned count) {
+  const void *value = arguments[kernel->table_at];
   const uint64_t element = strstr(kernel->name, "bf16") != NULL ? 2 : 4;
   if (strstr(kernel->table, "bl__column_table") != NULL) {
     const bl__column_table_t *table = value;
@@ -236,6 +250,8 @@ static unsigned table_uses(const kernel_t *kernel, const void *value, fake_use_t
     for (unsigned i = 0; i < table->count; i++) {
       count = put_use(uses, count, table->entries[i], table->elements * element, false);
     }
+  } else if (strstr(kernel->table, "bl__page_table") != NULL) {
+    count = page_uses(kernel, arguments[0], value, element, uses, count);
   } else {
     (void)fake_broken("%s: a table of which nothing is known", kernel->name);
     return 0;
@@ -268,7 +284,7 @@ FAKE_EXPORT cudaError_t __cudaLaunchKernel(cudaKernel_t handle, dim3 grid, dim3 
       }
     }
     if (kernel->table[0] != '\0') {
-      count = table_uses(kernel, arguments[kernel->table_at], uses, count);
+      count = table_uses(kernel, arguments, uses, count);
       result = count == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     }
     result = result == CUDA_SUCCESS ? fake_work_launch(stream, kernel->name, uses, count) : result;

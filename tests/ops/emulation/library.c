@@ -209,22 +209,26 @@ size_t bl__flash_workspace_bytes(const bl__flash_t *flash) {
   return 0;
 }
 
-const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, void *att, float *lse, void *workspace) {
+const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, const void *keys, void *att, float *lse,
+                              void *workspace) {
   (void)flash;
   (void)qkv;
+  (void)keys;
   (void)att;
   (void)lse;
   (void)workspace;
   return "not here";
 }
 
-const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void *qkv, const void *att, const float *lse,
-                               void *dqkv, void *workspace) {
+const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void *qkv, const void *keys, const void *att,
+                               const float *lse, void *dqkv, void *dkeys, void *workspace) {
   (void)datt;
   (void)qkv;
+  (void)keys;
   (void)att;
   (void)lse;
   (void)dqkv;
+  (void)dkeys;
   (void)flash;
   (void)workspace;
   return "not here";

@@ -60,22 +60,30 @@ static void describe(const gpu_t *gpu, char *text, size_t bytes) {
 }
 
 static const bl__flash_shape_t shapes[] = {
-    {1, 2048, 16, 16, 128, 0, 0.088f, 0}, // a quarter of LLaMA 65B's heads
-    {2, 130, 4, 2, 64, 0, 0.125f, 0},     // key heads that are shared, positions that fill no tile
-    {1, 65, 2, 2, 16, 0, 0.25f, 0},
-    {1, 200, 3, 1, 80, 0, 0.112f, 0},
+    {1, 2048, 16, 16, 128, 0, 0.088f, 0, false, 0}, // a quarter of LLaMA 65B's heads
+    {2, 130, 4, 2, 64, 0, 0.125f, 0, false, 0},     // key heads that are shared, positions that fill no tile
+    {1, 65, 2, 2, 16, 0, 0.25f, 0, false, 0},
+    {1, 200, 3, 1, 80, 0, 0.112f, 0, false, 0},
 };
 // A window, a cap, or both, and heads that are larger than of other models. The scale is a number of the run.
 static const bl__flash_shape_t bounded_shapes[] = {
-    {1, 8192, 32, 8, 128, 4096, 0.088f, 0},   // Mistral 7B
-    {1, 4096, 32, 32, 96, 2047, 0.102f, 0},   // Phi-3 mini
-    {1, 130, 4, 2, 64, 7, 0.125f, 0},         // a window inside of a tile
-    {1, 8192, 32, 16, 128, 4096, 0.083f, 50}, // Gemma 2 27B, a layer with a window
-    {1, 8192, 32, 16, 128, 0, 0.083f, 50},    // and one without
-    {1, 8192, 16, 8, 256, 4096, 0.0625f, 50}, // Gemma 2 9B: heads that an A100 has no engine for
-    {1, 8192, 8, 4, 256, 1024, 0.0625f, 0},   // Gemma 3 4B
+    {1, 8192, 32, 8, 128, 4096, 0.088f, 0, false, 0},   // Mistral 7B
+    {1, 4096, 32, 32, 96, 2047, 0.102f, 0, false, 0},   // Phi-3 mini
+    {1, 130, 4, 2, 64, 7, 0.125f, 0, false, 0},         // a window inside of a tile
+    {1, 8192, 32, 16, 128, 4096, 0.083f, 50, false, 0}, // Gemma 2 27B, a layer with a window
+    {1, 8192, 32, 16, 128, 0, 0.083f, 50, false, 0},    // and one without
+    {1, 8192, 16, 8, 256, 4096, 0.0625f, 50, false, 0}, // Gemma 2 9B: heads that an A100 has no engine for
+    {1, 8192, 8, 4, 256, 1024, 0.0625f, 0, false, 0},   // Gemma 3 4B
 };
 #define BOUNDED_SMALL 5 // up to 128 elements a head
+// Slices of sequences: queries after keys.
+static const bl__flash_shape_t slice_shapes[] = {
+    {2, 32, 4, 2, 64, 0, 0.125f, 0, true, 32},
+    {1, 2048, 32, 16, 128, 4096, 0.083f, 50, true, 6144}, // Gemma 2 27B, the last slice of four
+    {2, 2048, 16, 16, 128, 0, 0.088f, 0, true, 0},        // a first slice
+    {1, 65, 3, 1, 80, 0, 0.112f, 0, true, 130},           // an H100's, as of whole sequences
+};
+#define SLICES_SMALL 2 // that an A100 takes too
 
 static void plan_all(const gpu_t *gpu, const bl__flash_shape_t *shapes_of, size_t count) {
   char text[1024];
@@ -101,16 +109,16 @@ static void plan_all(const gpu_t *gpu, const bl__flash_shape_t *shapes_of, size_
       fail();
     }
     bl__flash_engines(flash, &forward, &backward);
-    printf("%s: batch %llu, %llu positions, %llu over %llu heads of %llu, window %llu, cap %g: engines %lld and %lld, "
-           "workspace %zu bytes\n",
+    printf("%s: batch %llu, %llu positions after %llu, %llu over %llu heads of %llu, window %llu, cap %g: engines %lld "
+           "and %lld, workspace %zu bytes\n",
            gpu->name, (unsigned long long)shape->batch, (unsigned long long)shape->seq,
-           (unsigned long long)shape->heads, (unsigned long long)shape->kv_heads, (unsigned long long)shape->head_dim,
-           (unsigned long long)shape->window, (double)shape->cap, (long long)forward, (long long)backward,
-           bl__flash_workspace_bytes(flash));
+           (unsigned long long)shape->first, (unsigned long long)shape->heads, (unsigned long long)shape->kv_heads,
+           (unsigned long long)shape->head_dim, (unsigned long long)shape->window, (double)shape->cap,
+           (long long)forward, (long long)backward, bl__flash_workspace_bytes(flash));
     assert_true(forward >= 0 && backward >= 0);
-    // Gradients of the heads are in it at least.
-    assert_true(bl__flash_workspace_bytes(flash) >
-                shape->batch * shape->seq * shape->head_dim * 2 * (shape->heads + 2 * shape->kv_heads));
+    // Gradients of the heads are in it at least; of a slice's keys the caller has room.
+    const uint64_t heads = shape->heads + (shape->slice ? 0 : 2 * shape->kv_heads);
+    assert_true(bl__flash_workspace_bytes(flash) > shape->batch * shape->seq * shape->head_dim * 2 * heads);
     bl__flash_destroy(flash);
   }
   bl__flash_engine_destroy(engine);
@@ -120,12 +128,14 @@ static void an_a100_has_engines(void **state) {
   (void)state;
   plan_all(&gpus[0], shapes, 2);
   plan_all(&gpus[0], bounded_shapes, BOUNDED_SMALL);
+  plan_all(&gpus[0], slice_shapes, SLICES_SMALL);
 }
 
 static void an_h100_has_engines(void **state) {
   (void)state;
   plan_all(&gpus[1], shapes, sizeof shapes / sizeof shapes[0]);
   plan_all(&gpus[1], bounded_shapes, sizeof bounded_shapes / sizeof bounded_shapes[0]);
+  plan_all(&gpus[1], slice_shapes, sizeof slice_shapes / sizeof slice_shapes[0]);
 }
 
 static void an_h200_has_engines(void **state) {
@@ -144,7 +154,7 @@ static void heads_that_no_engine_takes_are_refused(void **state) {
     printf("skipped: %s\n", err.text);
     skip();
   }
-  const bl__flash_shape_t odd = {1, 64, 2, 2, 1024, 0, 0.03f, 0};
+  const bl__flash_shape_t odd = {1, 64, 2, 2, 1024, 0, 0.03f, 0, false, 0};
   assert_int_equal(bl__flash_create(engine, &odd, &flash, &err), BL_UNIMPLEMENTED); // attention is composed then
   assert_null(flash);
   bl__flash_engine_destroy(engine);

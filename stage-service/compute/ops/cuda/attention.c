@@ -175,13 +175,15 @@ static bl_status_t plan_composed(bl_attention_op_t *op, bl_error_t *err) {
 static bl_status_t plan_flash(bl_attention_op_t *op, bl_error_t *err) {
   const bl_attention_shape_t *shape = &op->shape;
   const bl__flash_shape_t flash = {.batch = shape->batch,
-                                   .seq = shape->seq,
+                                   .seq = op->rows,
                                    .heads = shape->heads,
                                    .kv_heads = shape->kv_heads,
                                    .head_dim = shape->head_dim,
                                    .window = op->bounds.window,
                                    .scale = op->scale,
-                                   .cap = shape->cap};
+                                   .cap = shape->cap,
+                                   .slice = shape->count != 0,
+                                   .first = shape->first};
   if (!bl__is_bf16(shape->dtype)) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "not in fp32");
   }
@@ -191,7 +193,10 @@ static bl_status_t plan_flash(bl_attention_op_t *op, bl_error_t *err) {
   }
   bl_status_t status = bl__flash_create(op->compute->flash, &flash, &op->flash, err);
   if (status == BL_OK) {
-    op->workspace_bytes = bl__flash_workspace_bytes(op->flash);
+    const uint64_t block = shape->batch * op->keys * 2 * shape->kv_heads * shape->head_dim * 2; // bytes
+    op->keys_at = bl_align_up(bl__flash_workspace_bytes(op->flash), 256);
+    op->dkeys_at = bl_align_up(op->keys_at + (op->gathered ? block : 0), 256);
+    op->workspace_bytes = op->dkeys_at + (shape->count != 0 ? block : 0);
   }
   return status;
 }
@@ -206,8 +211,10 @@ static bl_status_t plan(bl_attention_op_t *op, bl_error_t *err) {
     if (status != BL_UNIMPLEMENTED) {
       return bl_error_set(err, status, "attention: flash: %s", why.text);
     }
-    bl__cuda_note(op->compute, "; flash attention of %llu x %llu by products, with scores in workspace (%s)",
-                  (unsigned long long)op->shape.seq, (unsigned long long)op->shape.head_dim, why.text);
+    if (op->shape.first == 0) { // of slices, those after the first differ in length alone
+      bl__cuda_note(op->compute, "; flash attention of %llu x %llu by products, with scores in workspace (%s)",
+                    (unsigned long long)op->shape.seq, (unsigned long long)op->shape.head_dim, why.text);
+    }
   }
   return plan_composed(op, err);
 }
@@ -385,7 +392,17 @@ static bl__key_rows_t own_rows(const bl_attention_op_t *op) {
       .sequence = op->rows * op->row, .row = op->row, .values = op->shape.kv_heads * op->shape.head_dim};
 }
 
-// Pages and block of a piece of one sequence.
+// Pages, and a block of all sequences and key heads.
+static bl__pages_t all_pages(const bl_attention_op_t *op) {
+  const bl__key_rows_t page = page_rows(op);
+  return (bl__pages_t){.sequences = op->shape.batch,
+                       .rows = op->rows,
+                       .width = page.values,
+                       .page = page,
+                       .block = {.sequence = op->keys * page.row, .row = page.row, .values = page.values}};
+}
+
+// Pages, and a block of a piece of one sequence.
 static bl__pages_t piece_pages(const bl_attention_op_t *op) {
   const uint64_t width = op->piece * op->shape.head_dim;
   return (bl__pages_t){.sequences = 1,
@@ -414,34 +431,71 @@ static void keep_keys(bl_attention_op_t *op, const void *qkv, void *page) {
                     "attention forward");
 }
 
-static void gather_piece(bl_attention_op_t *op, char *workspace, void *const *pages, uint64_t sequence, uint64_t key,
-                         const char *name) {
+// Copies what begins at `start` of every page to the block in workspace.
+static void gather(bl_attention_op_t *op, const bl__pages_t *shape, char *workspace, void *const *pages, uint64_t start,
+                   const char *name) {
   const void *starts[BL__PAGES_MAX];
-  const bl__pages_t shape = piece_pages(op);
   for (unsigned i = 0; i < pages_of(op); i++) {
-    starts[i] = element(op, pages[i], piece_start(op, sequence, key));
+    starts[i] = element(op, pages[i], start);
   }
   bl__cuda_launched(op->compute,
-                    bl__launch_copy_pages(op->compute->stream, bl__is_bf16(op->shape.dtype), &shape, pages_of(op),
+                    bl__launch_copy_pages(op->compute->stream, bl__is_bf16(op->shape.dtype), shape, pages_of(op),
                                           starts, workspace + op->keys_at),
                     name);
 }
 
-// Takes the gradients of a piece apart.
-static void put_piece(bl_attention_op_t *op, const batch_t *at, float *const *gradients, uint64_t sequence,
-                      uint64_t key, void *dqkv) {
+// Takes a block of gradients apart, of what begins at `start` of every page and at `own_start` of dqkv.
+static void put_gradients(bl_attention_op_t *op, const bl__pages_t *shape, char *workspace, float *const *gradients,
+                          uint64_t start, void *dqkv, uint64_t own_start) {
   float *starts[BL__PAGES_MAX];
-  const bl__pages_t shape = piece_pages(op);
   const bl__key_rows_t own = own_rows(op);
-  const bool adds = op->keys < op->shape.seq;
+  const bool adds = op->keys < op->shape.seq, floats = op->flash == NULL;
   for (unsigned i = 0; i < pages_of(op); i++) {
-    starts[i] = gradients[i] == NULL ? NULL : gradients[i] + piece_start(op, sequence, key);
+    starts[i] = gradients[i] == NULL ? NULL : gradients[i] + start;
   }
   bl__cuda_launched(op->compute,
-                    bl__launch_put_gradients(op->compute->stream, bl__is_bf16(op->shape.dtype), true, &shape,
-                                             pages_of(op), starts, at->workspace + op->dkeys_at, adds, &own,
-                                             bl__element_to(op->shape.dtype, dqkv, at->own_keys)),
+                    bl__launch_put_gradients(op->compute->stream, bl__is_bf16(op->shape.dtype), floats, shape,
+                                             pages_of(op), starts, workspace + op->dkeys_at, adds, &own,
+                                             bl__element_to(op->shape.dtype, dqkv, own_start)),
                     "attention backward");
+}
+
+// ---- flash ---------------------------------------------------------------------------------------------------------
+
+// Returns the block of keys and values that cuDNN reads: of a slice's pages; NULL for a whole sequence. The block of a
+// first slice is its page.
+static const void *flash_keys(bl_attention_op_t *op, char *workspace, void *const *pages, const char *name) {
+  if (!op->gathered) {
+    return pages == NULL ? NULL : pages[0];
+  }
+  const bl__pages_t shape = all_pages(op);
+  gather(op, &shape, workspace, pages, 0, name);
+  return workspace + op->keys_at;
+}
+
+static void flash_forward(bl_attention_op_t *op, char *workspace, const void *qkv, void *const *pages, void *att,
+                          void *saved) {
+  static const char name[] = "attention forward";
+  const void *keys = flash_keys(op, workspace, pages, name);
+  const char *fault = bl__flash_forward(op->flash, qkv, keys, att, saved, workspace);
+  if (fault) {
+    bl__cuda_fail(op->compute, "%s: %s", name, fault);
+  }
+}
+
+static void flash_backward(bl_attention_op_t *op, char *workspace, const void *datt, const void *qkv,
+                           void *const *pages, float *const *gradients, const void *att, const void *saved,
+                           void *dqkv) {
+  static const char name[] = "attention backward";
+  const void *keys = flash_keys(op, workspace, pages, name);
+  void *dkeys = pages == NULL ? NULL : workspace + op->dkeys_at;
+  const char *fault = bl__flash_backward(op->flash, datt, qkv, keys, att, saved, dqkv, dkeys, workspace);
+  if (fault) {
+    bl__cuda_fail(op->compute, "%s: %s", name, fault);
+  } else if (pages != NULL) {
+    const bl__pages_t shape = all_pages(op);
+    put_gradients(op, &shape, workspace, gradients, 0, dqkv, op->shape.heads * op->shape.head_dim);
+  }
 }
 
 // ---- runs --------------------------------------------------------------------------------------------------------
@@ -458,16 +512,14 @@ void bl__cuda_attention_slice_forward(bl_attention_op_t *op, const void *qkv, vo
     keep_keys(op, qkv, pages[pages_of(op) - 1]);
   }
   if (op->flash) {
-    const char *fault = bl__flash_forward(op->flash, qkv, att, saved, workspace);
-    if (fault) {
-      bl__cuda_fail(op->compute, "%s: %s", name, fault);
-    }
+    flash_forward(op, workspace, qkv, pages, att, saved);
     return;
   }
   for (uint64_t sequence = 0; sequence < op->shape.batch; sequence++) {
     for (uint64_t key = 0; key < op->shape.kv_heads; key += op->piece) {
       if (op->gathered) {
-        gather_piece(op, workspace, pages, sequence, key, name);
+        const bl__pages_t shape = piece_pages(op);
+        gather(op, &shape, workspace, pages, piece_start(op, sequence, key), name);
       }
       for (uint64_t g = 0; g < op->group; g++) {
         const batch_t at = batch_of(op, workspace, qkv, sequence, key, g);
@@ -481,35 +533,40 @@ void bl__cuda_attention_forward(bl_attention_op_t *op, const void *qkv, void *at
   bl__cuda_attention_slice_forward(op, qkv, NULL, att, saved);
 }
 
+// One sequence's query heads of a piece of key heads.
+static void backward_piece(bl_attention_op_t *op, char *workspace, uint64_t sequence, uint64_t key, const void *datt,
+                           const void *qkv, void *const *pages, float *const *gradients, const void *saved,
+                           void *dqkv) {
+  const bl__pages_t shape = piece_pages(op);
+  const uint64_t start = piece_start(op, sequence, key);
+  batch_t at = {0};
+  if (op->gathered) {
+    gather(op, &shape, workspace, pages, start, "attention backward");
+  }
+  for (uint64_t g = 0; g < op->group; g++) {
+    at = batch_of(op, workspace, qkv, sequence, key, g);
+    backward_batch(op, &at, g == 0, datt, qkv, saved, dqkv);
+  }
+  if (pages != NULL) {
+    put_gradients(op, &shape, workspace, gradients, start, dqkv, at.own_keys);
+  } else {
+    put_keys(op, &at, dqkv);
+  }
+}
+
 void bl__cuda_attention_slice_backward(bl_attention_op_t *op, const void *datt, const void *qkv, void *const *pages,
                                        float *const *gradients, const void *att, const void *saved, void *dqkv) {
-  static const char name[] = "attention backward";
-  char *workspace = bl__cuda_workspace(op->compute, op->workspace_bytes, name);
+  char *workspace = bl__cuda_workspace(op->compute, op->workspace_bytes, "attention backward");
   if (!workspace) {
     return;
   }
   if (op->flash) {
-    const char *fault = bl__flash_backward(op->flash, datt, qkv, att, saved, dqkv, workspace);
-    if (fault) {
-      bl__cuda_fail(op->compute, "%s: %s", name, fault);
-    }
+    flash_backward(op, workspace, datt, qkv, pages, gradients, att, saved, dqkv);
     return;
   }
   for (uint64_t sequence = 0; sequence < op->shape.batch; sequence++) {
     for (uint64_t key = 0; key < op->shape.kv_heads; key += op->piece) {
-      batch_t at = {0};
-      if (op->gathered) {
-        gather_piece(op, workspace, pages, sequence, key, name);
-      }
-      for (uint64_t g = 0; g < op->group; g++) {
-        at = batch_of(op, workspace, qkv, sequence, key, g);
-        backward_batch(op, &at, g == 0, datt, qkv, saved, dqkv);
-      }
-      if (pages != NULL) {
-        put_piece(op, &at, gradients, sequence, key, dqkv);
-      } else {
-        put_keys(op, &at, dqkv);
-      }
+      backward_piece(op, workspace, sequence, key, datt, qkv, pages, gradients, saved, dqkv);
     }
   }
 }

@@ -23,12 +23,12 @@ struct bl__flash {
   bool bounded, capped;     // a window, a cap: graphs then have nodes and runs have scalars for them
   float scale, lowest, one; // the library reads these in each run
   float cap, inverse_cap;
-  int32_t window;
+  int32_t window, first;
   size_t dq_at, dk_at, dv_at, delta_at; // of the backward, after the library's part of the workspace
   size_t workspace_bytes;
 };
 
-enum { Q = 1, K, V, ATT, LSE, DATT, DQ, DK, DV, DELTA, SCALE, LOWEST, ONE, WINDOW, CAP, INVERSE_CAP };
+enum { Q = 1, K, V, ATT, LSE, DATT, DQ, DK, DV, DELTA, SCALE, LOWEST, ONE, WINDOW, CAP, INVERSE_CAP, FIRST };
 
 // ---- engine ------------------------------------------------------------------------------------------------------
 
@@ -122,8 +122,8 @@ static bl_status_t prepare(bl__flash_engine_t *engine, bl_error_t *err) {
 
 // Dimensions and strides that forward and backward share.
 typedef struct common {
-  int64_t b, h, g, s, d; // batch, query heads, key heads, positions, head_dim
-  int64_t row, att_row;  // elements between positions of qkv, of att
+  int64_t b, h, g, s, t, d;      // batch, query heads, key heads, queries, keys, head_dim
+  int64_t row, key_row, att_row; // elements between positions of queries, of keys, of att
 } common_t;
 
 static common_t common_of(const bl__flash_shape_t *shape) {
@@ -131,18 +131,28 @@ static common_t common_of(const bl__flash_shape_t *shape) {
                 .h = (int64_t)shape->heads,
                 .g = (int64_t)shape->kv_heads,
                 .s = (int64_t)shape->seq,
+                .t = (int64_t)(shape->first + shape->seq),
                 .d = (int64_t)shape->head_dim};
   c.row = (c.h + 2 * c.g) * c.d;
+  c.key_row = shape->slice ? 2 * c.g * c.d : c.row;
   c.att_row = c.h * c.d;
   return c;
 }
 
-// Returns a tensor of heads [b, heads, s, d] inside rows, or transposed [b, heads, d, s].
-static bl__graph_tensor_t *heads_in_rows(bl__graph_t *graph, int64_t uid, const common_t *c, int64_t heads, int64_t row,
-                                         bool transposed) {
-  const int64_t dims[4] = {c->b, heads, transposed ? c->d : c->s, transposed ? c->s : c->d};
-  const int64_t strides[4] = {c->s * row, c->d, transposed ? 1 : row, transposed ? row : 1};
+// Returns a tensor of heads [b, heads, positions, d] inside rows, or transposed [b, heads, d, positions].
+static bl__graph_tensor_t *heads_in_rows(bl__graph_t *graph, int64_t uid, const common_t *c, int64_t heads,
+                                         int64_t positions, int64_t row, bool transposed) {
+  const int64_t dims[4] = {c->b, heads, transposed ? c->d : positions, transposed ? positions : c->d};
+  const int64_t strides[4] = {positions * row, c->d, transposed ? 1 : row, transposed ? row : 1};
   return bl__graph_given(graph, uid, CUDNN_DATA_BFLOAT16, dims, strides);
+}
+
+static bl__graph_tensor_t *queries(bl__graph_t *graph, int64_t uid, const common_t *c, int64_t row) {
+  return heads_in_rows(graph, uid, c, c->h, c->s, row, false);
+}
+
+static bl__graph_tensor_t *keys(bl__graph_t *graph, int64_t uid, const common_t *c, bool transposed) {
+  return heads_in_rows(graph, uid, c, c->g, c->t, c->key_row, transposed);
 }
 
 static bl__graph_tensor_t *heads_dense(bl__graph_t *graph, int64_t uid, const common_t *c, int64_t heads) {
@@ -157,12 +167,12 @@ static bl__graph_tensor_t *row_values(bl__graph_t *graph, int64_t uid, const com
 }
 
 static bl__graph_tensor_t *scores_between(bl__graph_t *graph, const common_t *c) {
-  const int64_t dims[4] = {c->b, c->h, c->s, c->s};
+  const int64_t dims[4] = {c->b, c->h, c->s, c->t};
   return bl__graph_between_dense(graph, CUDNN_DATA_FLOAT, dims);
 }
 
 static bl__graph_tensor_t *scalar(bl__graph_t *graph, int64_t uid) {
-  return bl__graph_scalar(graph, uid, uid == WINDOW ? CUDNN_DATA_INT32 : CUDNN_DATA_FLOAT);
+  return bl__graph_scalar(graph, uid, uid == WINDOW || uid == FIRST ? CUDNN_DATA_INT32 : CUDNN_DATA_FLOAT);
 }
 
 // Returns the scores, with the lowest float in place of those whose indices do not satisfy a >= b or, for CMP_GT, a >
@@ -177,21 +187,31 @@ static bl__graph_tensor_t *kept_where(bl__graph_t *graph, cudnnPointwiseMode_t c
   return result;
 }
 
-// Masks scores above the diagonal and, with a window, left of it: a row sees a column if column + window > row.
+// Returns the indices of scores along an axis plus a scalar.
+static bl__graph_tensor_t *moved_indices(bl__graph_t *graph, const bl__graph_tensor_t *scores, int64_t axis,
+                                         int64_t uid) {
+  bl__graph_tensor_t *indices = bl__graph_indices(graph, scores, axis);
+  bl__graph_tensor_t *moved = bl__graph_between_dense(graph, CUDNN_DATA_INT32, scores->dims);
+  bl__graph_pointwise_to(graph, CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, indices, scalar(graph, uid), NULL, moved);
+  return moved;
+}
+
+// Masks the keys after a row's position, which is the row + FIRST, and with a window those before it: a row sees a
+// column if column + WINDOW > row. WINDOW contains -FIRST.
 static bl__graph_tensor_t *masked(bl__graph_t *graph, const bl__flash_t *flash, bl__graph_tensor_t *scores) {
   if (scores == NULL) {
     return NULL;
   }
   bl__graph_tensor_t *lowest = scalar(graph, LOWEST);
-  bl__graph_tensor_t *rows = bl__graph_indices(graph, scores, 2), *columns = bl__graph_indices(graph, scores, 3);
-  bl__graph_tensor_t *result = kept_where(graph, CUDNN_POINTWISE_CMP_GE, rows, columns, scores, lowest);
+  bl__graph_tensor_t *rows =
+      flash->first > 0 ? moved_indices(graph, scores, 2, FIRST) : bl__graph_indices(graph, scores, 2);
+  bl__graph_tensor_t *result =
+      kept_where(graph, CUDNN_POINTWISE_CMP_GE, rows, bl__graph_indices(graph, scores, 3), scores, lowest);
   if (!flash->bounded || result == NULL) {
     return result;
   }
-  rows = bl__graph_indices(graph, result, 2), columns = bl__graph_indices(graph, result, 3);
-  bl__graph_tensor_t *ends = bl__graph_between_dense(graph, CUDNN_DATA_INT32, result->dims);
-  bl__graph_pointwise_to(graph, CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, columns, scalar(graph, WINDOW), NULL, ends);
-  return kept_where(graph, CUDNN_POINTWISE_CMP_GT, ends, rows, result, lowest);
+  rows = bl__graph_indices(graph, result, 2);
+  return kept_where(graph, CUDNN_POINTWISE_CMP_GT, moved_indices(graph, result, 3, WINDOW), rows, result, lowest);
 }
 
 // Returns scale Q K', capped if there is a cap. *bent: tanh of scale Q K' / cap, for the slope; NULL without a cap.
@@ -214,11 +234,10 @@ static bl_status_t plan_forward(bl__flash_t *flash, bl_error_t *err) {
   bl__graph_t graph;
   bl__graph_init(&graph);
   const common_t c = common_of(&flash->shape);
-  const int64_t square[4] = {c.b, c.h, c.s, c.s};
-  bl__graph_tensor_t *q = heads_in_rows(&graph, Q, &c, c.h, c.row, false);
-  bl__graph_tensor_t *k = heads_in_rows(&graph, K, &c, c.g, c.row, true);
-  bl__graph_tensor_t *v = heads_in_rows(&graph, V, &c, c.g, c.row, false);
-  bl__graph_tensor_t *att = heads_in_rows(&graph, ATT, &c, c.h, c.att_row, false);
+  const int64_t matrix[4] = {c.b, c.h, c.s, c.t};
+  bl__graph_tensor_t *q = queries(&graph, Q, &c, c.row);
+  bl__graph_tensor_t *k = keys(&graph, K, &c, true), *v = keys(&graph, V, &c, false);
+  bl__graph_tensor_t *att = queries(&graph, ATT, &c, c.att_row);
   bl__graph_tensor_t *lse = row_values(&graph, LSE, &c);
   bl__graph_tensor_t *bent, *scores = scores_of(&graph, flash, &c, q, k, scalar(&graph, SCALE), &bent);
   scores = masked(&graph, flash, scores);
@@ -230,7 +249,7 @@ static bl_status_t plan_forward(bl__flash_t *flash, bl_error_t *err) {
   bl__graph_tensor_t *log_sum = row_values(&graph, 0, &c);
   bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_LOG, CUDNN_DATA_FLOAT, sum, NULL, NULL, log_sum);
   bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, largest, log_sum, NULL, lse);
-  bl__graph_tensor_t *probabilities = bl__graph_between_dense(&graph, CUDNN_DATA_BFLOAT16, square);
+  bl__graph_tensor_t *probabilities = bl__graph_between_dense(&graph, CUDNN_DATA_BFLOAT16, matrix);
   bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, powers, sum, NULL, probabilities);
   bl__graph_matmul(&graph, probabilities, v, att);
 
@@ -239,9 +258,9 @@ static bl_status_t plan_forward(bl__flash_t *flash, bl_error_t *err) {
   return status == BL_OK ? BL_OK : bl_error_prefix(err, "forward");
 }
 
-// Returns x [b, h, s, s] transposed, as bf16: the left operand of a product over queries.
+// Returns x [b, h, s, t] transposed, as bf16: the left operand of a product over queries.
 static bl__graph_tensor_t *turned(bl__graph_t *graph, const common_t *c, const bl__graph_tensor_t *x) {
-  const int64_t dims[4] = {c->b, c->h, c->s, c->s}, strides[4] = {c->h * c->s * c->s, c->s * c->s, 1, c->s};
+  const int64_t dims[4] = {c->b, c->h, c->t, c->s}, strides[4] = {c->h * c->s * c->t, c->s * c->t, 1, c->t};
   bl__graph_tensor_t *y = bl__graph_between(graph, CUDNN_DATA_BFLOAT16, dims, strides);
   bl__graph_reshape(graph, x, y);
   return y;
@@ -254,7 +273,7 @@ static void shared_product(bl__graph_t *graph, const common_t *c, const bl__grap
     bl__graph_matmul(graph, x, z, y);
     return;
   }
-  const int64_t dims[4] = {c->b, c->h, c->s, c->d};
+  const int64_t dims[4] = {c->b, c->h, c->t, c->d};
   bl__graph_tensor_t *each = bl__graph_between_dense(graph, CUDNN_DATA_BFLOAT16, dims);
   bl__graph_matmul(graph, x, z, each);
   bl__graph_reduce(graph, CUDNN_REDUCE_TENSOR_ADD, each, y);
@@ -266,14 +285,14 @@ static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
   bl__graph_t graph;
   bl__graph_init(&graph);
   const common_t c = common_of(&flash->shape);
-  bl__graph_tensor_t *q = heads_in_rows(&graph, Q, &c, c.h, c.row, false);
-  bl__graph_tensor_t *k = heads_in_rows(&graph, K, &c, c.g, c.row, true);
-  bl__graph_tensor_t *v = heads_in_rows(&graph, V, &c, c.g, c.row, true);
-  bl__graph_tensor_t *att = heads_in_rows(&graph, ATT, &c, c.h, c.att_row, false);
-  bl__graph_tensor_t *datt = heads_in_rows(&graph, DATT, &c, c.h, c.att_row, false);
+  bl__graph_tensor_t *q = queries(&graph, Q, &c, c.row);
+  bl__graph_tensor_t *k = keys(&graph, K, &c, true), *v = keys(&graph, V, &c, true);
+  bl__graph_tensor_t *att = queries(&graph, ATT, &c, c.att_row), *datt = queries(&graph, DATT, &c, c.att_row);
   bl__graph_tensor_t *lse = row_values(&graph, LSE, &c), *delta = row_values(&graph, DELTA, &c);
   bl__graph_tensor_t *dq = heads_dense(&graph, DQ, &c, c.h);
-  bl__graph_tensor_t *dk = heads_dense(&graph, DK, &c, c.g), *dv = heads_dense(&graph, DV, &c, c.g);
+  const bool in_rows = flash->shape.slice;
+  bl__graph_tensor_t *dk = in_rows ? keys(&graph, DK, &c, false) : heads_dense(&graph, DK, &c, c.g);
+  bl__graph_tensor_t *dv = in_rows ? keys(&graph, DV, &c, false) : heads_dense(&graph, DV, &c, c.g);
   bl__graph_tensor_t *scale = scalar(&graph, SCALE), *one = scalar(&graph, ONE);
 
   bl__graph_tensor_t *dots = row_values(&graph, 0, &c);
@@ -297,7 +316,7 @@ static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
   slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, scale);
   shared_product(&graph, &c, turned(&graph, &c, slopes), q, dk);
 
-  const int64_t k_dims[4] = {c.b, c.g, c.s, c.d}, k_strides[4] = {c.s * c.row, c.d, c.row, 1};
+  const int64_t k_dims[4] = {c.b, c.g, c.t, c.d}, k_strides[4] = {c.t * c.key_row, c.d, c.key_row, 1};
   bl__graph_tensor_t *k_rows = bl__graph_between(&graph, CUDNN_DATA_BFLOAT16, k_dims, k_strides);
   bl__graph_reshape(&graph, k, k_rows);
   bl__graph_matmul(&graph, slopes, k_rows, dq);
@@ -312,7 +331,8 @@ static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
 static void size_workspace(bl__flash_t *flash) {
   const bl__flash_shape_t *shape = &flash->shape;
   const size_t head = shape->batch * shape->seq * shape->head_dim * 2; // bytes
-  const size_t parts[] = {shape->heads * head, shape->kv_heads * head, shape->kv_heads * head,
+  const size_t key_heads = shape->slice ? 0 : shape->kv_heads;         // of a slice the caller has room
+  const size_t parts[] = {shape->heads * head, key_heads * head, key_heads * head,
                           shape->batch * shape->heads * shape->seq * sizeof(float)};
   size_t *at[] = {&flash->dq_at, &flash->dk_at, &flash->dv_at, &flash->delta_at};
   const int64_t library = flash->forward.workspace_bytes > flash->backward.workspace_bytes
@@ -338,9 +358,10 @@ bl_status_t bl__flash_create(bl__flash_engine_t *engine, const bl__flash_shape_t
   }
   made->engine = engine;
   made->shape = *shape;
-  made->bounded = shape->window > 0 && shape->window < shape->seq;
+  made->bounded = shape->window > 0 && shape->window < shape->first + shape->seq;
   made->capped = shape->cap != 0;
-  made->window = made->bounded ? (int32_t)shape->window : 0;
+  made->first = (int32_t)shape->first;
+  made->window = made->bounded ? (int32_t)shape->window - made->first : 0;
   made->scale = shape->scale;
   made->cap = shape->cap;
   made->inverse_cap = made->capped ? 1 / shape->cap : 0;
@@ -379,7 +400,7 @@ void bl__flash_engines(const bl__flash_t *flash, int64_t *forward, int64_t *back
 // ---- runs --------------------------------------------------------------------------------------------------------
 
 // Tensors of a run: those of every graph, then the scalars for the nodes that this graph has, in a fixed order.
-#define BINDINGS_MAX 16
+#define BINDINGS_MAX 20
 typedef struct bindings {
   int count;
   int64_t uids[BINDINGS_MAX];
@@ -394,6 +415,9 @@ static void bind(bindings_t *b, int64_t uid, void *pointer) {
 static void bind_scalars(bindings_t *b, bl__flash_t *flash) {
   bind(b, SCALE, &flash->scale);
   bind(b, LOWEST, &flash->lowest);
+  if (flash->first > 0) {
+    bind(b, FIRST, &flash->first);
+  }
   if (flash->bounded) {
     bind(b, WINDOW, &flash->window);
   }
@@ -412,48 +436,56 @@ static void *at(const void *x, uint64_t element) {
   return (char *)(uintptr_t)x + element * 2;
 }
 
-const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, void *att, float *lse, void *workspace) {
-  const bl__flash_shape_t *shape = &flash->shape;
-  const uint64_t keys = shape->heads * shape->head_dim, values = keys + shape->kv_heads * shape->head_dim;
+// Binds keys and values: of qkv, or of a slice's block.
+static void bind_keys(bindings_t *b, const bl__flash_shape_t *shape, const void *qkv, const void *keys_of) {
+  const uint64_t width = shape->kv_heads * shape->head_dim;
+  const void *first = keys_of != NULL ? keys_of : at(qkv, shape->heads * shape->head_dim);
+  bind(b, K, at(first, 0));
+  bind(b, V, at(first, width));
+}
+
+const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, const void *keys_of, void *att, float *lse,
+                              void *workspace) {
   bindings_t b = {0};
   bind(&b, Q, at(qkv, 0));
-  bind(&b, K, at(qkv, keys));
-  bind(&b, V, at(qkv, values));
+  bind_keys(&b, &flash->shape, qkv, keys_of);
   bind(&b, ATT, att);
   bind(&b, LSE, lse);
   bind_scalars(&b, flash);
   return run(flash, &flash->forward, &b, workspace);
 }
 
-const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void *qkv, const void *att, const float *lse,
-                               void *dqkv, void *workspace) {
+// Copies dense gradients of heads into the rows of dqkv.
+static const char *scatter(const bl__flash_t *flash, char *room, void *dqkv) {
   const bl__flash_shape_t *shape = &flash->shape;
-  const uint64_t keys = shape->heads * shape->head_dim, values = keys + shape->kv_heads * shape->head_dim;
+  const uint64_t keys_at = shape->heads * shape->head_dim, values_at = keys_at + shape->kv_heads * shape->head_dim;
+  const bl__heads_t where = {.batch = shape->batch,
+                             .seq = shape->seq,
+                             .head_dim = shape->head_dim,
+                             .row_stride = values_at + shape->kv_heads * shape->head_dim};
+  const bl__scattered_t sets[] = {{room + flash->dq_at, at(dqkv, 0), shape->heads},
+                                  {room + flash->dk_at, at(dqkv, keys_at), shape->kv_heads},
+                                  {room + flash->dv_at, at(dqkv, values_at), shape->kv_heads}};
+  const int error =
+      bl__launch_scatter(bl__gpu_stream(flash->engine->gpu), true, false, &where, shape->slice ? 1 : 3, sets);
+  return error ? bl__gpu_error_text(error) : NULL;
+}
+
+const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void *qkv, const void *keys_of,
+                               const void *att, const float *lse, void *dqkv, void *dkeys, void *workspace) {
   char *room = workspace;
   bindings_t b = {0};
   bind(&b, Q, at(qkv, 0));
-  bind(&b, K, at(qkv, keys));
-  bind(&b, V, at(qkv, values));
+  bind_keys(&b, &flash->shape, qkv, keys_of);
   bind(&b, ATT, at(att, 0));
   bind(&b, DATT, at(datt, 0));
   bind(&b, LSE, (void *)(uintptr_t)lse);
   bind(&b, DELTA, room + flash->delta_at);
   bind(&b, DQ, room + flash->dq_at);
-  bind(&b, DK, room + flash->dk_at);
-  bind(&b, DV, room + flash->dv_at);
+  bind(&b, DK, dkeys != NULL ? dkeys : room + flash->dk_at);
+  bind(&b, DV, dkeys != NULL ? at(dkeys, flash->shape.kv_heads * flash->shape.head_dim) : room + flash->dv_at);
   bind(&b, ONE, &flash->one);
   bind_scalars(&b, flash);
   const char *fault = run(flash, &flash->backward, &b, workspace);
-  if (fault) {
-    return fault;
-  }
-  const bl__heads_t where = {.batch = shape->batch,
-                             .seq = shape->seq,
-                             .head_dim = shape->head_dim,
-                             .row_stride = values + shape->kv_heads * shape->head_dim};
-  const bl__scattered_t sets[] = {{room + flash->dq_at, at(dqkv, 0), shape->heads},
-                                  {room + flash->dk_at, at(dqkv, keys), shape->kv_heads},
-                                  {room + flash->dv_at, at(dqkv, values), shape->kv_heads}};
-  const int error = bl__launch_scatter(bl__gpu_stream(flash->engine->gpu), true, false, &where, 3, sets);
-  return error ? bl__gpu_error_text(error) : NULL;
+  return fault ? fault : scatter(flash, room, dqkv);
 }
