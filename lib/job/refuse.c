@@ -15,8 +15,6 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
     bool asked;
     const char *key, *text;
   } rules[] = {
-      {job->pipeline.slices.value > 1 && job->pipeline.device == BL_JOB_DEVICE_CUDA, "pipeline.slices",
-       "slices are computed on the host only in this version; leave it out with pipeline.device cuda"},
       {job->balance.data_path == BL_JOB_DATA_PATH_NCCL && job->pipeline.device != BL_JOB_DEVICE_CUDA,
        "balance.data_path", "nccl moves memory of GPUs: it needs pipeline.device cuda"},
       {job->balance.data_path == BL_JOB_DATA_PATH_CUDA_IPC && job->pipeline.device != BL_JOB_DEVICE_CUDA,

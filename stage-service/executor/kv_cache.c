@@ -23,3 +23,15 @@ void bl_kv_cache_use(const bl_engine_t *engine, const bl_executor_plan_t *plan, 
   }
   bl_chunk_use_slice(bl_engine_chunk(engine, op.virtual_stage), &slice);
 }
+
+void bl_kv_cache_use_first(const bl_engine_t *engine, bl_chunk_t *chunk, uint32_t slice) {
+  if (engine->page_bytes == 0) {
+    return;
+  }
+  for (uint32_t i = 0; i <= slice; i++) {
+    engine->pages[i] = page_at(engine, i);
+    engine->page_gradients[i] = gradients_at(engine, i + 1 < engine->training.schedule->slices ? i : BL_NONE);
+  }
+  bl_chunk_use_slice(chunk,
+                     &(bl_chunk_slice_t){.index = slice, .pages = engine->pages, .gradients = engine->page_gradients});
+}

@@ -11,5 +11,7 @@
 
 // Sets the slice and the pages on the chunk of an operation. Does nothing for whole sequences.
 void bl_kv_cache_use(const bl_engine_t *engine, const bl_executor_plan_t *plan, bl_op_t op);
+// Sets a slice on a chunk, with the first pages of the cache as its pages, for a run before there is a plan.
+void bl_kv_cache_use_first(const bl_engine_t *engine, bl_chunk_t *chunk, uint32_t slice);
 
 #endif

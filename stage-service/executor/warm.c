@@ -2,25 +2,57 @@
 #include "executor/warm.h"
 
 #include "base/bytes.h"
+#include "executor/kv_cache.h"
 
 #include <string.h>
 
-static void run_chunk(bl_engine_t *engine, bl_chunk_t *chunk) {
+// What a chunk runs on: the first slot and edge buffers, its tokens, labels and loss if it has embedding or head.
+typedef struct place {
+  const int32_t *tokens, *labels;
+  bl_chunk_loss_t *loss;
+  void *slot, *in, *out;
+} place_t;
+
+static place_t place_of(const bl_engine_t *engine, const bl_chunk_t *chunk) {
   const bl_chunk_span_t span = bl_chunk_layout(chunk)->span;
+  return (place_t){.tokens = span.embedding ? engine->tokens : NULL,
+                   .labels = span.head ? engine->labels : NULL,
+                   .loss = span.head ? engine->losses : NULL,
+                   .slot = bl_engine_slot(engine, 0),
+                   .in = bl_engine_edge(engine, 0),
+                   .out = bl_engine_edge(engine, 1)};
+}
+
+static void run_forward(bl_engine_t *engine, bl_chunk_t *chunk, const place_t *p) {
   const bool full = engine->training.layout.recompute == BL_RECOMPUTE_FULL;
-  const int32_t *tokens = span.embedding ? engine->tokens : NULL, *labels = span.head ? engine->labels : NULL;
-  bl_chunk_loss_t *loss = span.head ? engine->losses : NULL;
-  void *slot = bl_engine_slot(engine, 0), *in = bl_engine_edge(engine, 0), *out = bl_engine_edge(engine, 1);
-  bl_chunk_forward(chunk, tokens, in, full ? NULL : slot, out);
-  bl_chunk_recompute(chunk, in, slot);
-  if (span.head) {
-    bl_chunk_loss(chunk, labels, out, loss);
+  bl_chunk_forward(chunk, p->tokens, p->in, full ? NULL : p->slot, p->out);
+  bl_chunk_recompute(chunk, p->in, p->slot);
+  if (p->labels != NULL) {
+    bl_chunk_loss(chunk, p->labels, p->out, p->loss);
   }
+}
+
+static void run_backward(bl_engine_t *engine, bl_chunk_t *chunk, const place_t *p) {
   if (engine->training.layout.backward == BL_BACKWARD_FUSED) {
-    bl_chunk_backward(chunk, tokens, labels, in, slot, out, true, loss);
+    bl_chunk_backward(chunk, p->tokens, p->labels, p->in, p->slot, p->out, true, p->loss);
   } else {
-    bl_chunk_backward_input(chunk, labels, in, slot, out, true, loss);
-    bl_chunk_backward_weight(chunk, tokens, in, slot, out);
+    bl_chunk_backward_input(chunk, p->labels, p->in, p->slot, p->out, true, p->loss);
+    bl_chunk_backward_weight(chunk, p->tokens, p->in, p->slot, p->out);
+  }
+}
+
+// Every slice has operations of its own. A stage has pages for all slices of a sequence: F of the last one runs before I
+// of the first.
+static void run_chunk(bl_engine_t *engine, bl_chunk_t *chunk) {
+  const place_t place = place_of(engine, chunk);
+  const uint32_t slices = engine->training.schedule->slices;
+  for (uint32_t i = 0; i < slices; i++) {
+    bl_kv_cache_use_first(engine, chunk, i);
+    run_forward(engine, chunk, &place);
+  }
+  for (uint32_t i = slices; i-- > 0;) {
+    bl_kv_cache_use_first(engine, chunk, i);
+    run_backward(engine, chunk, &place);
   }
   bl_chunk_sum_norms(chunk);
   for (uint32_t i = 0; i < bl_chunk_parameter_count(chunk); i++) {
@@ -55,6 +87,7 @@ bl_status_t bl__engine_warm(bl_engine_t *engine, bl_error_t *err) {
         engine->host == NULL ? engine->optimizer.bytes : 0);
   clear(engine, engine->edges.base, 2 * engine->edge_bytes);
   clear(engine, bl_engine_slot(engine, 0), engine->slot_bytes);
+  clear(engine, engine->kv_cache.base, engine->kv_cache.bytes);
   bl_status_t status = bl_engine_finish(engine, err);
   memset(engine->losses, 0, sizeof *engine->losses);
   return status == BL_OK ? BL_OK : bl_error_prefix(err, "the first run of what is planned");

@@ -29,7 +29,7 @@ static void zeros(const bl_engine_t *engine, const bl_arena_t *arena) {
   free(bytes);
 }
 
-static void check(const char *recompute, const char *schedule, uint32_t stage) {
+static void check(const char *recompute, const char *schedule, uint32_t slices, uint32_t stage) {
   char job[1024], folder[64] = "/tmp/ballast-warm-test-XXXXXX", path[96];
   assert_non_null(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/data", folder);
@@ -37,8 +37,8 @@ static void check(const char *recompute, const char *schedule, uint32_t stage) {
            "model: {family: gpt2, layers: 4, hidden: 32, heads: 2, vocab: 101, seq: 16, tied: true}\n"
            "data: {train: '%s/tests/golden/gpt2/tokens.bin', format: bin, order: sequential}\n"
            "train: {steps: 3, micro_batch: 2, micro_batches: 4}\n"
-           "pipeline: {stages: 2, schedule: %s, recompute: %s, device: cuda}\n",
-           BALLAST_SOURCE_DIR, schedule, recompute);
+           "pipeline: {stages: 2, schedule: %s, recompute: %s, slices: %u, device: cuda}\n",
+           BALLAST_SOURCE_DIR, schedule, recompute, slices);
   bl_engine_options_t options = {.job = job,
                                  .job_bytes = strlen(job),
                                  .rank = stage,
@@ -71,6 +71,9 @@ static void check(const char *recompute, const char *schedule, uint32_t stage) {
   zeros(engine, &engine->edges);
   const bl_arena_t slot = {.base = bl_engine_slot(engine, 0), .bytes = engine->slot_bytes};
   zeros(engine, &slot);
+  if (slices > 1) {
+    zeros(engine, &engine->kv_cache);
+  }
   assert_int_equal(engine->losses[0].first_bad_row, 0);
   bl_engine_destroy(engine);
   assert_int_equal(rmdir(folder), 0);
@@ -79,9 +82,11 @@ static void check(const char *recompute, const char *schedule, uint32_t stage) {
 static void all_that_is_planned_runs_first(void **state) {
   (void)state;
   for (uint32_t stage = 0; stage < 2; stage++) {
-    check("none", "1f1b", stage);
-    check("full", "1f1b", stage);
-    check("attention", "zb-h1", stage);
+    check("none", "1f1b", 1, stage);
+    check("full", "1f1b", 1, stage);
+    check("attention", "zb-h1", 1, stage);
+    check("none", "seq1f1b", 4, stage);
+    check("full", "zb-h1", 2, stage);
   }
 }
 

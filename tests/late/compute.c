@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HANDLES 256
+#define HANDLES 1024
+#define PAGES   255 // slices of a sequence at most
 
 struct bl_compute {
   bl_compute_t *inner;
@@ -21,6 +22,8 @@ struct bl_compute {
   bl_error_t failure; // of the inner context, by the stream's thread
   void *handles[HANDLES];
   size_t handle_count;
+  void *pages[PAGES]; // of the next operation on a slice; written and read by the stream's thread
+  float *gradients[PAGES];
 };
 
 // Every planned operation there has been, and what it was asked for: bit 0 a forward, bit 1 a backward.
@@ -54,7 +57,7 @@ static const bl_ops_t *host(void) {
 }
 
 static target_t of_compute(bl_compute_t *compute) {
-  return (target_t){compute, compute->inner};
+  return (target_t){.compute = compute, .inner = compute->inner};
 }
 
 // What stands for a planned operation, of all three kinds, is a target.
@@ -70,7 +73,7 @@ static target_t *wrap(bl_compute_t *compute, void *inner) {
     }
   }
   target_t *made = calloc(1, sizeof *made);
-  *made = (target_t){compute, inner};
+  *made = (target_t){.compute = compute, .inner = inner};
   if (compute->handle_count == HANDLES) {
     abort();
   }
@@ -188,7 +191,9 @@ static bl_status_t late_attention_plan(bl_compute_t *compute, const bl_attention
   bl_attention_op_t *inner;
   bl_status_t status = host()->attention_plan(compute->inner, shape, &inner, err);
   if (status == BL_OK) {
-    *op = (bl_attention_op_t *)(void *)wrap(compute, inner);
+    target_t *made = wrap(compute, inner);
+    made->pages = shape->count == 0 ? 0 : (uint32_t)(shape->first / shape->count + 1);
+    *op = (bl_attention_op_t *)(void *)made;
   }
   return status;
 }
@@ -270,6 +275,77 @@ static void late_sum_parts(bl_compute_t *compute, uint64_t rows, uint64_t width,
   late_put(compute->stream, "sum_parts", do_sum_parts, &call, sizeof call);
 }
 
+// ---- slices: the pages that a call names are read during the call and go ahead of it, some at a time
+
+#define PAGES_A_TASK 16
+
+typedef struct {
+  void **to; // of the context
+  uint32_t count;
+  void *pages[PAGES_A_TASK];
+} put_pages_t;
+_Static_assert(sizeof(put_pages_t) <= LATE_TASK_BYTES, "late.h");
+
+static void do_put_pages(void *arguments) {
+  const put_pages_t *call = arguments;
+  memcpy(call->to, call->pages, call->count * sizeof *call->to);
+}
+
+static void put_pages(bl_compute_t *compute, uint32_t count, void *const *pages, void **to) {
+  for (uint32_t first = 0; first < count; first += PAGES_A_TASK) {
+    put_pages_t call = {.to = to + first, .count = count - first < PAGES_A_TASK ? count - first : PAGES_A_TASK};
+    for (uint32_t i = 0; i < call.count; i++) {
+      call.pages[i] = late_real(pages[first + i]);
+    }
+    late_put(compute->stream, NULL, do_put_pages, &call, sizeof call);
+  }
+}
+
+typedef struct {
+  target_t target;
+  const void *datt, *qkv, *att, *saved;
+  void *dqkv;
+} slice_backward_t;
+
+typedef struct {
+  target_t target;
+  const void *qkv;
+  void *att, *saved;
+} slice_forward_t;
+
+static void do_attention_slice_forward(void *arguments) {
+  const slice_forward_t *call = arguments;
+  bl_compute_t *compute = call->target.compute;
+  host()->attention_slice_forward(call->target.inner, call->qkv, compute->pages, call->att, call->saved);
+  note_failure(compute);
+}
+
+static void late_attention_slice_forward(bl_attention_op_t *op, const void *qkv, void *const *pages, void *att,
+                                         void *saved) {
+  const slice_forward_t call = {of_plan(op), late_real(qkv), late_real(att), late_real(saved)};
+  late_note(op, "attention_slice_forward");
+  put_pages(call.target.compute, call.target.pages, pages, call.target.compute->pages);
+  late_put(call.target.compute->stream, "attention_slice_forward", do_attention_slice_forward, &call, sizeof call);
+}
+
+static void do_attention_slice_backward(void *arguments) {
+  const slice_backward_t *call = arguments;
+  bl_compute_t *compute = call->target.compute;
+  host()->attention_slice_backward(call->target.inner, call->datt, call->qkv, compute->pages, compute->gradients,
+                                   call->att, call->saved, call->dqkv);
+  note_failure(compute);
+}
+
+static void late_attention_slice_backward(bl_attention_op_t *op, const void *datt, const void *qkv, void *const *pages,
+                                          float *const *gradients, const void *att, const void *saved, void *dqkv) {
+  const slice_backward_t call = {of_plan(op),    late_real(datt),  late_real(qkv),
+                                 late_real(att), late_real(saved), late_real(dqkv)};
+  late_note(op, "attention_slice_backward");
+  put_pages(call.target.compute, call.target.pages, pages, call.target.compute->pages);
+  put_pages(call.target.compute, call.target.pages, (void *const *)gradients, (void **)call.target.compute->gradients);
+  late_put(call.target.compute->stream, "attention_slice_backward", do_attention_slice_backward, &call, sizeof call);
+}
+
 // Those that take many tensors: each by itself.
 #define QUEUED_EACH(operation, type)                                                                                   \
   typedef struct {                                                                                                     \
@@ -324,6 +400,8 @@ static const bl_ops_t late_ops = {.name = "late",
                                   .linear_plan = late_linear_plan,
                                   .linear_packed_bytes = late_linear_packed_bytes,
                                   .attention_plan = late_attention_plan,
+                                  .attention_slice_forward = late_attention_slice_forward,
+                                  .attention_slice_backward = late_attention_slice_backward,
                                   .rope_plan = late_rope_plan,
                                   .draw = late_draw,
                                   .checksum = late_checksum,

@@ -16,6 +16,7 @@
 typedef struct {
   bl_compute_t *compute;
   void *inner;
+  uint32_t pages; // of attention: the slice's and those before it; 0: a whole sequence
 } target_t;
 
 // EACH(m, (a, b), (c, d)) is m(a, b) m(c, d); up to twelve of them.
