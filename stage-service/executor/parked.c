@@ -56,21 +56,33 @@ void bl_parked_abort(bl_parked_t *parked) {
   }
 }
 
+// Sets bytes to 0: on the device's stream, or where the CPU reaches them.
+static bl_status_t clear(const bl_engine_t *engine, bool on_device, uint8_t *from, uint64_t bytes, bl_error_t *err) {
+  if (!on_device) {
+    memset(from, 0, bytes);
+    return BL_OK;
+  }
+  return bytes == 0 ? BL_OK : bl_device_fill(engine->device, engine->stream, from, 0, bytes, err);
+}
+
 // Clears the bytes between the end of a segment and the next segment, which begins at a multiple of 64, and what a
 // slice leaves unused. They would differ between two slots.
-static void clear_padding(const bl_layout_t *layout, uint32_t slice, uint8_t *slot) {
+static bl_status_t clear_padding(const bl_engine_t *engine, bool on_device, const bl_layout_t *layout, uint32_t slice,
+                                 uint8_t *slot, bl_error_t *err) {
+  bl_status_t status = BL_OK;
   for (uint32_t layer = 0; layer < layout->span.layer_count; layer++) {
     for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
       bl_segment_t segment;
       if (bl_layout_segment(layout, layer, (bl_segment_kind_t)kind, &segment) &&
           (segment.lifetime == BL_LIFETIME_F_TO_I || segment.lifetime == BL_LIFETIME_F_TO_W)) {
-        for (uint64_t part = 0; part < bl_segment_parts(&segment); part++) {
+        for (uint64_t part = 0; part < bl_segment_parts(&segment) && status == BL_OK; part++) {
           const uint64_t end = bl_segment_end(&segment, part), used = end - bl_layout_unused(layout, &segment, slice);
-          memset(slot + used, 0, bl_align_up(end, BL_CACHE_LINE_BYTES) - used);
+          status = clear(engine, on_device, slot + used, bl_align_up(end, BL_CACHE_LINE_BYTES) - used, err);
         }
       }
     }
   }
+  return status;
 }
 
 // Whether blocks leave from the slots themselves although the CPU cannot reach them.
@@ -83,23 +95,6 @@ static uint8_t *parked_memory(const bl_engine_t *engine, uint32_t slot) {
   return parks_device_memory(engine) ? bl_engine_slot(engine, slot) : bl_engine_slot_twin(engine, slot);
 }
 
-static bl_status_t clear_padding_of_device(const bl_engine_t *engine, const bl_layout_t *layout, uint8_t *slot,
-                                           bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (uint32_t layer = 0; layer < layout->span.layer_count; layer++) {
-    for (int kind = 0; kind < BL_SEGMENT_KINDS && status == BL_OK; kind++) {
-      bl_segment_t segment;
-      if (bl_layout_segment(layout, layer, (bl_segment_kind_t)kind, &segment) &&
-          (segment.lifetime == BL_LIFETIME_F_TO_I || segment.lifetime == BL_LIFETIME_F_TO_W)) {
-        uint64_t end = segment.offset_bytes + segment.bytes;
-        status = bl_device_fill(engine->device, engine->stream, slot + end, 0,
-                                bl_align_up(end, BL_CACHE_LINE_BYTES) - end, err);
-      }
-    }
-  }
-  return status;
-}
-
 // Where the device writes the checksum of a block as it left, followed by that of the block as it was loaded.
 static uint64_t *hashes_of(const bl_engine_t *engine, bl_op_t op) {
   return &engine->block_hashes[2 * index_of(engine, op)];
@@ -109,7 +104,7 @@ static uint64_t *hashes_of(const bl_engine_t *engine, bl_op_t op) {
 static bl_status_t hash_on_device(bl_engine_t *engine, bl_op_t op, uint32_t slot, uint64_t *hash, bl_error_t *err) {
   const bl_chunk_t *chunk = bl_engine_chunk(engine, op.virtual_stage);
   uint8_t *block = bl_engine_slot(engine, slot);
-  bl_status_t status = clear_padding_of_device(engine, bl_chunk_layout(chunk), block, err);
+  bl_status_t status = clear_padding(engine, true, bl_chunk_layout(chunk), op.slice, block, err);
   if (status == BL_OK) {
     engine->ops->checksum(engine->compute, bl_chunk_sizes(chunk).evict_bytes, block, hash);
   }
@@ -144,9 +139,9 @@ static bl_status_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t s
       return status;
     }
   }
-  clear_padding(bl_chunk_layout(chunk), op.slice, block);
+  bl_status_t status = clear_padding(engine, false, bl_chunk_layout(chunk), op.slice, block, err);
   *checksum = bl_block_checksum(block, bytes);
-  return BL_OK;
+  return status;
 }
 
 // Copies a block that its slot's twin received into the slot, before the work that is queued next. Hashes a block that

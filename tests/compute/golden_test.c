@@ -303,8 +303,8 @@ static void layers_in_parts_follow_pytorch(void **state) {
 }
 
 // Sequences in slices, which attend to those before them.
-static void follow_slices(const char *name) {
-  for (uint32_t slices = 2; slices <= 8; slices *= 4) {
+static void follow_slices(const char *name, bool few) {
+  for (uint32_t slices = few ? 8 : 2; slices <= 8; slices *= 4) {
     follow(name, 1, (trainer_order_t){0}, (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .slices = slices});
     follow(name, 3, (trainer_order_t){.one_forward_one_backward = true, .split = true, .delay = 1},
            (bl_layout_options_t){.attention = BL_ATTENTION_FLASH, .slices = slices});
@@ -332,7 +332,7 @@ static void slices_follow_pytorch(void **state) {
   // On a device that is told ahead a few steps are asked for, of the model with windows, caps and shared key heads.
   const bool few = device != NULL && steps_compared() != SIZE_MAX;
   for (size_t i = 0; i < (few ? 1 : sizeof names / sizeof names[0]); i++) {
-    follow_slices(names[i]);
+    follow_slices(names[i], few);
   }
   if (device != NULL) {
     return; // layers in parts are of the host only

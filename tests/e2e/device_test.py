@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stage that computes on a device which is told ahead and whose memory the CPU cannot touch does what a stage on the
-host does: the same bits for every schedule, data path, eviction, kind of recomputation, validation and resumed run, wherever its
-optimizer's state lies. The device is not there (tests/late): its modules take the place of the CUDA back end's. And what is
+host does: the same bits for every schedule, data path, eviction, kind of recomputation, validation and resumed run, of sequences
+in slices, wherever its optimizer's state lies. The device is not there (tests/late): its modules take the place of the CUDA back end's. And what is
 said where there is none."""
 import json
 import os
@@ -151,6 +151,33 @@ def host_memory(folder):
     print(f"ok the host store of devices lends pinned memory, and was killed: {len(steps)} steps")
 
 
+def slices(folder):
+    """Sequences in slices: the bits of the host, whose slices have those of one stage (slices_test.py)."""
+    gpt2 = {"init": None, "family": "gpt2", "layers": 8, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
+    llama = {**gpt2, "family": "llama", "ffn": 64, "tied": False, "kv_heads": 1}
+    train = {"steps": 3, "micro_batch": 2, "micro_batches": 4, "validate_every": 2}
+    short = ((llama, 2, "zb-h1", {"attention": "flash", "recompute": "attention"}), (gpt2, 4, "interleaved", {"recompute": "full"}))
+    every = [(model, count, schedule, more) for model in (gpt2, llama) for count in (2, 4)
+             for schedule, more in (("seq1f1b", {}), ("zb-h1", {"attention": "flash"}), ("interleaved", {}), ("zb-v", {}),
+                                    ("gpipe", {"attention": "flash"}), ("seq1f1b", {"recompute": "full"}),
+                                    ("zb-h1", {"recompute": "attention"}))]
+    for model, count, schedule, more in every if LONG else short:
+        job = write_job(folder, model=model, train=train, data={"validation": 0.1}, balance={"data_path": "shm"},
+                        pipeline={"stages": 4, "schedule": schedule, "slices": count, **more})
+        compare(folder, f"{model['family']} in {count} slices, {schedule} {more}", job)
+    for words in (("bpipe",), ("drop", "memory.slots=3"), ("offload", "memory.slots=2", "balance.host=64MiB"),
+                  ("auto", "memory.slots=3", "balance.host=64MiB")) if LONG else ():
+        settings = [word for value in (f"balance.policy={words[0]}", *words[1:]) for word in ("--set", value)]
+        job = write_job(folder, model=llama, train={**train, "dtype": "bf16"},
+                        pipeline={"stages": 4, "schedule": "seq1f1b", "slices": 4})
+        expected, _ = run_job(folder, job, "--local", "--set", "pipeline.stages=1")
+        for path in ("cuda-ipc", "shm"):
+            report, _ = run_job(folder, job, "--local", *ON_DEVICE, *settings, "--set", f"balance.data_path={path}")
+            assert losses(report) == losses(expected), f"{words}, {path}:\n {losses(report)}\n {losses(expected)}"
+            assert any(stage["loaded"] or stage["recomputed"] for stage in stages_of(report)), (words, path)
+        print(f"ok slices, {words[0]}")
+
+
 def run_with_a_kill(folder, job):
     """The report of a run on the device whose store of device 3 is killed once it has blocks; how many were made again."""
     run = Run(folder, job, "--local", *ON_DEVICE)
@@ -164,17 +191,20 @@ def run_with_a_kill(folder, job):
 
 
 def a_store_is_killed(folder):
+    """Blocks that are lost are made again, and have the checksums with which they left; also in slices, which leave parts of their
+    slots unused."""
     inline = {"init": None, "family": "gpt2", "layers": 4, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
-    job = write_job(folder, model=inline, train={"steps": 15, "micro_batch": 1, "micro_batches": 8},
-                    pipeline={"stages": 4}, balance={"policy": "bpipe"})
-    expected, _ = run_job(folder, job, "--local")
-    killed = kills = 0
-    while killed == 0 and kills < 5:  # it may have held nothing at that moment
-        kills += 1
-        report, killed = run_with_a_kill(folder, job)
-        assert losses(report) == losses(expected), f"{losses(report)}\n {losses(expected)}"
-    assert killed > 0, f"{kills} stores were killed and no block was made again"
-    print(f"ok a store on the device was killed: {killed} blocks were made again")
+    for pipeline in ({}, {"schedule": "seq1f1b", "slices": 4}):
+        job = write_job(folder, model=inline, train={"steps": 15, "micro_batch": 1, "micro_batches": 8},
+                        pipeline={"stages": 4, **pipeline}, balance={"policy": "bpipe"})
+        expected, _ = run_job(folder, job, "--local")
+        killed = kills = 0
+        while killed == 0 and kills < 5:  # it may have held nothing at that moment
+            kills += 1
+            report, killed = run_with_a_kill(folder, job)
+            assert losses(report) == losses(expected), f"{losses(report)}\n {losses(expected)}"
+        assert killed > 0, f"{kills} stores were killed and no block was made again"
+        print(f"ok a store on the device was killed: {killed} blocks were made again {pipeline}")
 
 
 def checkpoints(folder):
@@ -279,5 +309,5 @@ def refusals(folder):
     print("ok refusals")
 
 
-on_late_device(same_bits, layers_in_parts, device_to_device, twins_of_slots, host_memory, a_store_is_killed, checkpoints,
-               optimizer_on_the_host, memory_beside_the_plan, refusals)
+on_late_device(same_bits, slices, layers_in_parts, device_to_device, twins_of_slots, host_memory, a_store_is_killed,
+               checkpoints, optimizer_on_the_host, memory_beside_the_plan, refusals)
