@@ -77,6 +77,9 @@ def main():
                 ("an optimizer on the host", inline, {"stages": 2}, {}, {"optimizer_memory": "host", "dtype": "bf16"}),
                 ("post-validation", inline, {"stages": 2}, {}, {"post_validation": True, "clip": 1.0}),
                 ("parked by cuda-ipc", inline, {"stages": 4}, parks, {}),
+                ("slices, parked", inline, {"stages": 4, "schedule": "seq1f1b", "slices": 4}, parks, {}),
+                ("slices, flash, bf16", llama, {"stages": 2, "schedule": "zb-h1", "slices": 2, "attention": "flash"}, {},
+                 {"dtype": "bf16"}),
                 ("chunks in a V", inline, {"stages": 2, "schedule": "zb-v"}, {}, {}),
                 ("parked by shm", inline, {"stages": 4}, {"policy": "bpipe", "data_path": "shm"}, {})):
             job = write_job(folder, model=model, train={**train, **more}, pipeline=pipeline, balance=balance,

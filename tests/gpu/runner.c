@@ -161,25 +161,29 @@ typedef struct {
   bl_attention_t attention;
   bool lean;
   uint32_t chunks;
-  uint32_t parts; // of a layer
+  uint32_t parts;  // of a layer
+  uint32_t slices; // of sequences
 } run_t;
 
 static const run_t runs[] = {
-    {"gpt2-fp32-naive", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 1, 1},
-    {"gpt2-fp32-flash", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_FLASH, true, 2, 1},
-    {"llama-fp32-flash", BL_FAMILY_LLAMA, 0, BL_DTYPE_FP32, BL_ATTENTION_FLASH, false, 2, 1},
-    {"gpt2-bf16-naive", BL_FAMILY_GPT2, 0, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 1, 1},
-    {"llama-bf16-flash", BL_FAMILY_LLAMA, 0, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1},
-    {"gemma2-fp32-naive", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 2, 1},
-    {"gemma2-bf16-naive", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 2, 1},
-    {"gemma2-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1, 1},
-    {"gemma3-fp32-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA3, BL_DTYPE_FP32, BL_ATTENTION_FLASH, false, 1, 1},
-    {"gemma3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1, 1},
-    {"qwen3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_QWEN3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1},
-    {"phi3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_PHI3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1},
-    {"gpt2-fp32-parts", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 2, 2},
-    {"gpt2-bf16-parts", BL_FAMILY_GPT2, 0, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1, 2},
-    {"gemma2-bf16-parts", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 2, 2},
+    {"gpt2-fp32-naive", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 1, 1, 1},
+    {"gpt2-fp32-flash", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_FLASH, true, 2, 1, 1},
+    {"llama-fp32-flash", BL_FAMILY_LLAMA, 0, BL_DTYPE_FP32, BL_ATTENTION_FLASH, false, 2, 1, 1},
+    {"gpt2-bf16-naive", BL_FAMILY_GPT2, 0, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 1, 1, 1},
+    {"llama-bf16-flash", BL_FAMILY_LLAMA, 0, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1, 1},
+    {"gemma2-fp32-naive", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 2, 1, 1},
+    {"gemma2-bf16-naive", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 2, 1, 1},
+    {"gemma2-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1, 1, 1},
+    {"gemma3-fp32-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA3, BL_DTYPE_FP32, BL_ATTENTION_FLASH, false, 1, 1, 1},
+    {"gemma3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1, 1, 1},
+    {"qwen3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_QWEN3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1, 1},
+    {"phi3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_PHI3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1, 1},
+    {"gpt2-fp32-parts", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 2, 2, 1},
+    {"gpt2-bf16-parts", BL_FAMILY_GPT2, 0, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1, 2, 1},
+    {"gemma2-bf16-parts", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_NAIVE, true, 2, 2, 1},
+    {"gpt2-fp32-naive-slices", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 2, 1, 4},
+    {"llama-bf16-flash-slices", BL_FAMILY_LLAMA, 0, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1, 2},
+    {"gemma2-bf16-flash-slices", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 2, 1, 4},
 };
 #define RUNS (sizeof runs / sizeof runs[0])
 
@@ -260,6 +264,7 @@ static void train(const run_t *run, const back_end_t *back_end, double losses[ST
                                           .attention = run->attention,
                                           .backward = run->lean ? BL_BACKWARD_FUSED : BL_BACKWARD_SPLIT,
                                           .lean = run->lean,
+                                          .slices = run->slices,
                                           .dtype = run->dtype,
                                           .split.parts = run->parts},
                                .seed = 1,
@@ -270,8 +275,8 @@ static void train(const run_t *run, const back_end_t *back_end, double losses[ST
   int32_t *tokens = malloc(count * sizeof *tokens), *labels = malloc(count * sizeof *labels);
   MUST(tokens != NULL && labels != NULL);
   trainer_op_t ops[TRAINER_OPS_MAX];
-  const size_t op_count =
-      trainer_make_order((trainer_order_t){.one_forward_one_backward = true}, run->chunks, MICRO_BATCHES, ops);
+  const size_t op_count = trainer_make_order((trainer_order_t){.one_forward_one_backward = true, .slices = run->slices},
+                                             run->chunks, MICRO_BATCHES, ops);
   const bl_adamw_settings_t settings = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
   for (uint64_t step = 1; step <= STEPS; step++) {
     double parts[MICRO_BATCHES];

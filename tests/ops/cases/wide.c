@@ -103,6 +103,10 @@ const op_case_t op_wide_cases[] = {
     {&op_attention, {2, 132, 6, 2, 16, 33}, OP_CAP | OP_SCALE},
     {&op_attention, {1, 65, 2, 2, 17, 20}, OP_CAP | OP_FLASH | OP_SCALE | OP_IN_PLACE},
     {&op_attention, {1, 65, 2, 2, 17, 20}, OP_CAP | OP_SCALE | OP_BF16},
+    // slices: pages of whole packs and of none, several key heads a page, more slices than rows of a thread
+    {&op_attention_slices, {2, 132, 6, 2, 16, 4, 40}, OP_CAP | OP_BF16 | OP_IN_PLACE},
+    {&op_attention_slices, {3, 35, 4, 2, 12, 7}, OP_BF16},
+    {&op_attention_slices, {3, 35, 4, 2, 12, 7, 5}, OP_FLASH},
     {&op_sums, {1100003}, 0},
     {&op_adamw, {4096}, 0},
 };
@@ -129,5 +133,7 @@ const op_case_t op_gpu_cases[] = {
     {&op_cross_entropy_parts, {600, 9002, 2, 32}, OP_CAP},
     {&op_attention, {1, 1100, 1, 1, 8}, OP_BF16},
     {&op_attention, {1, 2100, 1, 1, 8, 600}, OP_BF16},
+    {&op_attention_slices, {1, 1024, 2, 1, 64, 4}, OP_FLASH | OP_BF16},
+    {&op_attention_slices, {2, 512, 2, 2, 128, 2, 300}, OP_BF16 | OP_IN_PLACE},
 };
 const size_t op_gpu_cases_count = sizeof op_gpu_cases / sizeof op_gpu_cases[0];
