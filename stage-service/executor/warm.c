@@ -41,17 +41,31 @@ static void run_backward(bl_engine_t *engine, bl_chunk_t *chunk, const place_t *
   }
 }
 
-// Every slice has operations of its own. A stage has pages for all slices of a sequence: F of the last one runs before I
-// of the first.
+// Sets a slice on a chunk, with the first pages of the cache. A stage has pages for all slices of a sequence: F of the
+// last one runs before I of any.
+static void use_slice(bl_engine_t *engine, bl_chunk_t *chunk, uint32_t slice) {
+  const uint32_t slices = engine->training.schedule->slices;
+  if (slices == 1) {
+    return;
+  }
+  for (uint32_t i = 0; i <= slice; i++) {
+    engine->pages[i] = bl_kv_cache_page(engine, i);
+    engine->page_gradients[i] = bl_kv_cache_gradients(engine, i + 1 < slices ? i : BL_NONE);
+  }
+  bl_chunk_use_slice(chunk,
+                     &(bl_chunk_slice_t){.index = slice, .pages = engine->pages, .gradients = engine->page_gradients});
+}
+
+// Every slice has operations of its own.
 static void run_chunk(bl_engine_t *engine, bl_chunk_t *chunk) {
   const place_t place = place_of(engine, chunk);
   const uint32_t slices = engine->training.schedule->slices;
   for (uint32_t i = 0; i < slices; i++) {
-    bl_kv_cache_use_first(engine, chunk, i);
+    use_slice(engine, chunk, i);
     run_forward(engine, chunk, &place);
   }
   for (uint32_t i = slices; i-- > 0;) {
-    bl_kv_cache_use_first(engine, chunk, i);
+    use_slice(engine, chunk, i);
     run_backward(engine, chunk, &place);
   }
   bl_chunk_sum_norms(chunk);
