@@ -456,7 +456,7 @@ const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, const void *k
 }
 
 // Copies dense gradients of heads into the rows of dqkv.
-static const char *scatter(const bl__flash_t *flash, char *room, void *dqkv) {
+static const char *scatter(const bl__flash_t *flash, const char *room, void *dqkv) {
   const bl__flash_shape_t *shape = &flash->shape;
   const uint64_t keys_at = shape->heads * shape->head_dim, values_at = keys_at + shape->kv_heads * shape->head_dim;
   const bl__heads_t where = {.batch = shape->batch,
