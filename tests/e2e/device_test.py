@@ -176,6 +176,12 @@ def slices(folder):
             assert losses(report) == losses(expected), f"{words}, {path}:\n {losses(report)}\n {losses(expected)}"
             assert any(stage["loaded"] or stage["recomputed"] for stage in stages_of(report)), (words, path)
         print(f"ok slices, {words[0]}")
+    for parts, ranks in (("tensor_parts", "tensor"), ("data_parts", "data")) if LONG else ():
+        job = write_job(folder, model=gpt2, train=train, pipeline={"stages": 2, "schedule": "seq1f1b", "slices": 4}, parallel={parts: 2})
+        expected, _ = run_job(folder, job, "--local", "--set", "pipeline.stages=1")
+        report, _ = run_job(folder, job, "--local", "--nccl-shared-gpu", *ON_DEVICE, "--set", f"parallel.{ranks}=2")
+        assert losses(report) == losses(expected), f"{ranks}:\n {losses(report)}\n {losses(expected)}"
+        print(f"ok slices on two {ranks} ranks")
 
 
 def run_with_a_kill(folder, job):
