@@ -49,8 +49,9 @@ static void read_by_number_and_attempt(void **state) {
     expect(&pair, 1, 0, 7);
     uint8_t body[BL_NOTE_BYTES];
     bl_error_t err;
-    assert_int_equal(bl_transport_wait_note(pair.transport[1], 0, 1000, bl_clock_now_ns() + 20 * BL_NS_PER_MS, body, &err),
-                     BL_DEADLINE);
+    assert_int_equal(
+        bl_transport_wait_note(pair.transport[1], 0, 1000, bl_clock_now_ns() + 20 * BL_NS_PER_MS, body, &err),
+        BL_DEADLINE);
     assert_string_equal(err.text, "note 1000 from stage 0: nothing came before the deadline");
     pair_close(&pair);
   }
@@ -96,7 +97,8 @@ static void waits_end(void **state) {
       const uint8_t body[BL_NOTE_BYTES] = {0};
       assert_int_equal(bl_transport_post_note(pair.transport[1], 0, 6, body, &waiter.err),
                        lost ? BL_UNAVAILABLE : BL_CANCELLED);
-      assert_int_equal(bl_transport_post_note(pair.transport[1], 7, 6, body, &waiter.err), lost ? BL_INVALID : BL_CANCELLED);
+      assert_int_equal(bl_transport_post_note(pair.transport[1], 7, 6, body, &waiter.err),
+                       lost ? BL_INVALID : BL_CANCELLED);
       pair_close(&pair);
     }
   }
