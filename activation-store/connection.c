@@ -16,7 +16,7 @@
 
 // ---- the end of a connection ----------------------------------------------------------------------------------------
 
-void bl__connection_settle(bl_connection_t *connection) {
+void bl__connection_free_if_unused(bl_connection_t *connection) {
   if (!connection->gone || connection->users > 0) {
     return;
   }
@@ -42,7 +42,7 @@ void bl__connection_hang_up(bl_connection_t *connection) {
   connection->users++;
   connection->connections->ops->on_ended(connection);
   connection->users--;
-  bl__connection_settle(connection);
+  bl__connection_free_if_unused(connection);
 }
 
 void bl__connection_lose(bl_connection_t *connection, const char *format, ...) {
@@ -149,7 +149,7 @@ static void put_answer(bl_connection_t *connection, uint64_t sequence, const bl_
   bl__connection_put(connection, frame, text);
   bl__connection_flush(connection);
   connection->users--;
-  bl__connection_settle(connection);
+  bl__connection_free_if_unused(connection);
 }
 
 void bl__connection_asked(bl_connection_t *connection, const bl_frame_t *frame) {
@@ -229,7 +229,7 @@ void bl__connection_read(bl_connection_t *connection) {
   bl__connection_flush(connection);
   arm(connection);
   connection->users--;
-  bl__connection_settle(connection);
+  bl__connection_free_if_unused(connection);
 }
 
 static void on_ready(bl_watch_t *watch, unsigned events, void *context) {

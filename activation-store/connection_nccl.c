@@ -35,7 +35,7 @@ static void died(bl_message_t *message) {
     bl__connection_lose(connection, "%s", err.text);
   }
   connection->users--;
-  bl__connection_settle(connection);
+  bl__connection_free_if_unused(connection);
 }
 
 static void met(bl_message_t *message) {
@@ -83,7 +83,7 @@ void bl__nccl_channels_meet(bl_connection_t *connection) {
     (void)open_channel(connection, BL_PAIR_OUT, &rendezvous);
   }
   connection->users--;
-  bl__connection_settle(connection);
+  bl__connection_free_if_unused(connection);
 }
 
 bool bl__nccl_transfer(bl_connection_t *connection, bl_pair_direction_t direction, const bl_store_transfer_t *what) {

@@ -58,7 +58,7 @@ static void memory_mapped(bl_message_t *message) {
   region->up = region->err.status == BL_OK;
   region->unregistering = region->unregistering || !region->up;
   bl__region_release(region);
-  bl__connection_settle(connection);
+  bl__connection_free_if_unused(connection);
 }
 
 // Returns the entry of a number, or NULL if memory is short.

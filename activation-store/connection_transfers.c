@@ -136,7 +136,7 @@ static void received(bl_message_t *message) {
     bl__connection_read(connection);
   }
   connection->users--;
-  bl__connection_settle(connection);
+  bl__connection_free_if_unused(connection);
 }
 
 static void sent(bl_message_t *message) {
@@ -159,7 +159,7 @@ static void sent(bl_message_t *message) {
     connection->users--;
   }
   bl__connection_flush(connection);
-  bl__connection_settle(connection);
+  bl__connection_free_if_unused(connection);
 }
 
 // ---- beginning and ending -------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved) {
   bl__store_transfer_drop(transfer);
   connections->callbacks.on_moved(connections->context, &what, moved, hash);
   connection->users--;
-  bl__connection_settle(connection);
+  bl__connection_free_if_unused(connection);
 }
 
 bool bl__store_transfer_pull(bl_connection_t *connection, const bl_store_transfer_t *what, uint32_t number,

@@ -147,9 +147,9 @@ void bl__connection_lose(bl_connection_t *connection, const char *format, ...) _
 void bl__connection_hang_up(bl_connection_t *connection); // closes it without a message
 // Sends a final message, if the writer has space for it.
 void bl__connection_goodbye(bl_connection_t *connection, bl_status_t status, const char *why);
-void bl__connection_settle(bl_connection_t *connection); // frees it if it is gone and has no users
-void bl__connection_read(bl_connection_t *connection);   // handles what has arrived
-void bl__connection_flush(bl_connection_t *connection);  // writes what is queued, and continues to send blocks
+void bl__connection_free_if_unused(bl_connection_t *connection); // frees it if it is gone and has no users
+void bl__connection_read(bl_connection_t *connection);           // handles what has arrived
+void bl__connection_flush(bl_connection_t *connection);          // writes what is queued, and continues to send blocks
 void bl__connection_put(bl_connection_t *connection, const bl_frame_t *frame, const char *text);
 void bl__connection_asked(bl_connection_t *connection,
                           const bl_frame_t *frame); // records a request that waits for its answer from now on

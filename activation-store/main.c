@@ -202,7 +202,7 @@ static void signalled(bl_daemon_t *daemon, int number, void *context) {
   self->draining = true;
   bl_daemon_set_serving(daemon, false);
   bl_lease_table_drain(bl_store_table(bl_service_store(self->service)), true);
-  bl_store_settle(bl_service_store(self->service));
+  bl_store_carry_out(bl_service_store(self->service));
   self->drain_until_ms = bl_loop_now_ms(bl_daemon_loop(daemon)) + (uint64_t)(self->arguments.drain_seconds * 1000);
   bl_timer_start(self->drain_timer, 0, DRAIN_POLL_MS);
 }

@@ -239,7 +239,7 @@ void bl_operator_revoke(bl_operator_t *self, bl_rpc_call_t *call, const Protobuf
     Ballast__V1__RevokeResponse output = BALLAST__V1__REVOKE_RESPONSE__INIT;
     bl_rpc_call_reply(call, &output.base);
   }
-  bl_store_settle(self->store);
+  bl_store_carry_out(self->store);
 }
 
 void bl_operator_drain(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
@@ -251,7 +251,7 @@ void bl_operator_drain(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufC
   Ballast__V1__StoreDrainResponse output = BALLAST__V1__STORE_DRAIN_RESPONSE__INIT;
   output.drained = bl_lease_table_is_drained(bl_store_table(self->store));
   bl_rpc_call_reply(call, &output.base);
-  bl_store_settle(self->store);
+  bl_store_carry_out(self->store);
 }
 
 void bl_operator_quota(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
@@ -266,7 +266,7 @@ void bl_operator_quota(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufC
     Ballast__V1__SetQuotaResponse output = BALLAST__V1__SET_QUOTA_RESPONSE__INIT;
     bl_rpc_call_reply(call, &output.base);
   }
-  bl_store_settle(self->store);
+  bl_store_carry_out(self->store);
 }
 
 // ---- status ---------------------------------------------------------------------------------------------------------
@@ -393,5 +393,5 @@ void bl_operator_status(bl_operator_t *self, bl_rpc_call_t *call, const Protobuf
   fill_counts(&stats, &output);
   fill_sessions(self->store, table, &output);
   bl_rpc_call_reply(call, &output.base);
-  bl_store_settle(self->store);
+  bl_store_carry_out(self->store);
 }

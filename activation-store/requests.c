@@ -7,7 +7,7 @@
 //   3  begin             granted: the transfer begins (connection_transfers.c; over NCCL connection_nccl.c)
 //   4                    a transfer thread or NCCL moves the bytes
 //   5  bl__on_moved      the outcome is reported to the table
-//   6  settle            the table has the answer: bl__request_answered
+//   6  done              the table has the answer: bl__request_answered
 //   7  connection.c      the answer is sent (bl_connection_answer)
 //
 // A request that is refused or done at once skips from 2 to 7. Requests that arrive as remote calls (service_wire.c)
@@ -84,7 +84,7 @@ static void serve(bl_store_t *store, bl_connection_t *connection, const bl_frame
   if (decision == BL_LEASE_DONE && !loads) {
     end_turn(store, bl_connection_session(connection), frame);
   }
-  bl_store_settle(store);
+  bl_store_carry_out(store);
 }
 
 // Returns the bytes that an EVICT or LOAD moves.
@@ -186,7 +186,7 @@ void bl__on_moved(void *context, const bl_store_transfer_t *transfer, bool whole
   if (store->queue != NULL) {
     bl_transfer_queue_end(store->queue, 0, transfer->id, transfer->generation);
   }
-  bl_store_settle(store);
+  bl_store_carry_out(store);
 }
 
 void bl__request_answered(bl_store_t *store, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {

@@ -106,7 +106,7 @@ static void decide(bl_service_t *self, bl_rpc_call_t *call, const bl_lease_reque
                                                         .kind = kind,
                                                         .began_ns = request->now_ns});
   }
-  bl_store_settle(self->store);
+  bl_store_carry_out(self->store);
 }
 
 typedef struct slots_wire {
@@ -278,7 +278,7 @@ static void handle_keep_alive(bl_rpc_call_t *call, const ProtobufCMessage *input
     output.draining = bl_lease_table_is_draining(table);
     bl_rpc_call_reply(call, &output.base);
   }
-  bl_store_settle(self->store);
+  bl_store_carry_out(self->store);
 }
 
 static void handle_close(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
@@ -297,7 +297,7 @@ static void handle_close(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
     Ballast__V1__CloseSessionResponse output = BALLAST__V1__CLOSE_SESSION_RESPONSE__INIT;
     bl_rpc_call_reply(call, &output.base);
   }
-  bl_store_settle(self->store);
+  bl_store_carry_out(self->store);
 }
 
 // ---- requests -------------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, v
     bl_rpc_call_reply(call, &output.base);
     free_slots(&slots);
   }
-  bl_store_settle(self->store);
+  bl_store_carry_out(self->store);
 }
 
 static void handle_unreserve(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
@@ -358,7 +358,7 @@ static void handle_unreserve(bl_rpc_call_t *call, const ProtobufCMessage *input,
     bl_rpc_call_reply(call, &output.base);
     free_slots(&slots);
   }
-  bl_store_settle(self->store);
+  bl_store_carry_out(self->store);
 }
 
 static void handle_evict(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {

@@ -66,7 +66,7 @@ static void arena_made(void *context, uint32_t job, const bl_error_t *err) {
   bl_lease_table_arena_made(store->table, job, err->status == BL_OK);
   store->observer.on_arena(store->observer.context, job, err);
   fill_arenas(store);
-  bl_store_settle(store);
+  bl_store_carry_out(store);
 }
 
 const bl_endpoint_t *bl_store_endpoint(const bl_store_t *store) {
@@ -101,13 +101,13 @@ bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, cons
     }
     *arena_waits = bl_arenas_is_making(store->arenas, opened->job);
   }
-  bl_store_settle(store);
+  bl_store_carry_out(store);
   return decision;
 }
 
 // ---- actions of the table -------------------------------------------------------------------------------------------
 
-void bl_store_settle(bl_store_t *store) {
+void bl_store_carry_out(bl_store_t *store) {
   bl_lease_action_t action;
   while (bl_lease_table_next_action(store->table, &action)) {
     switch (action.kind) {
@@ -150,7 +150,7 @@ static void on_timer(bl_timer_t *timer, void *context) {
   (void)timer;
   bl_store_t *store = context;
   bl_lease_table_advance(store->table, bl_clock_now_ns());
-  bl_store_settle(store);
+  bl_store_carry_out(store);
 }
 
 // ---- sessions on the data path --------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ static void holder_gone(void *context, uint64_t session) {
   bl_store_t *store = context;
   bl_log(BL_LOG_INFO, "session %" PRIx64 ": its process is gone; its slots are free", session);
   bl_lease_table_holder_gone(store->table, session, bl_clock_now_ns());
-  bl_store_settle(store);
+  bl_store_carry_out(store);
 }
 
 // ---- creation -------------------------------------------------------------------------------------------------------

@@ -53,10 +53,10 @@ BL_MUST_USE bl_status_t bl_store_create(bl_loop_t *loop, const bl_store_options_
 // Waits for running transfers. NULL is fine.
 void bl_store_destroy(bl_store_t *store);
 
-// Returns the table, for calls that need no shell. Call bl_store_settle, which does what the table decides, after each
-// that may have changed something.
+// Returns the table, for calls that need no shell. Call bl_store_carry_out, which does what the table decides, after
+// each that may have changed something.
 bl_lease_table_t *bl_store_table(bl_store_t *store);
-void bl_store_settle(bl_store_t *store);
+void bl_store_carry_out(bl_store_t *store);
 uint64_t bl_store_now_ns(void);
 
 // As bl_lease_table_open, for a holder that describes its memory (NULL: the host's) and its machine and asks for a

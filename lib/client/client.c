@@ -171,7 +171,7 @@ static void turn(bl_client_t *client, bool tick) {
     pthread_mutex_lock(&client->mutex);
     bl__requests_lose(&client->requests, &lost);
     pthread_mutex_unlock(&client->mutex);
-    bl__transfer_settle(client);
+    bl__transfer_finish_ended(client);
     bl__control_calls_end(client, &lost);
     if (client->phase < BL__PHASE_OPEN) {
       opening_failed(client, &lost);
@@ -218,13 +218,13 @@ static void on_tick(bl_timer_t *timer, void *context) {
 
 // ---- opening, step by step ------------------------------------------------------------------------------------------
 
-static void settle(bl_client_t *client, bl__phase_t phase, const bl_error_t *err) {
+static void end_opening(bl_client_t *client, bl__phase_t phase, const bl_error_t *err) {
   const bl_client_opened_fn opened = client->opened;
   client->phase = phase;
   client->opened = NULL;
   pthread_mutex_lock(&client->mutex);
-  client->settled = true;
-  client->settled_err = *err;
+  client->opening_ended = true;
+  client->outcome = *err;
   pthread_cond_broadcast(&client->changed);
   pthread_mutex_unlock(&client->mutex);
   if (opened != NULL) {
@@ -240,12 +240,12 @@ static void opening_failed(bl_client_t *client, const bl_error_t *err) {
   client->phase = BL__PHASE_FAILED;
   client->says_goodbye = client->session != 0 && bl_client_state(client, NULL) == BL_OK;
   bl__lose(client, &cause);
-  settle(client, BL__PHASE_FAILED, &cause);
+  end_opening(client, BL__PHASE_FAILED, &cause);
 }
 
 static void be_open(bl_client_t *client) {
   const bl_error_t well = {0};
-  settle(client, BL__PHASE_OPEN, &well);
+  end_opening(client, BL__PHASE_OPEN, &well);
 }
 
 static void reserved(bl__control_call_t *call) {
@@ -376,7 +376,7 @@ static void end_operations(bl_client_t *client) {
   pthread_mutex_lock(&client->mutex);
   bl__requests_lose(&client->requests, &cause);
   pthread_mutex_unlock(&client->mutex);
-  bl__transfer_settle(client);
+  bl__transfer_finish_ended(client);
   bl__control_calls_end(client, &cause);
 }
 
@@ -386,7 +386,7 @@ static void be_gone(bl_client_t *client) {
   client->channel = NULL;
   bl_timer_destroy(client->timer);
   client->timer = NULL;
-  bl__transfer_settle(client);
+  bl__transfer_finish_ended(client);
   client->gone = true;
   if (!atomic_load(&client->woken)) {
     free_client(client);
@@ -673,12 +673,12 @@ bl_status_t bl_client_open_start(const bl_client_options_t *options, const bl_cl
   return open_start(options, demands, demand_count, opened, client, err);
 }
 
-static void wait_settled(bl_client_t *client, bl_error_t *err) {
+static void wait_opened(bl_client_t *client, bl_error_t *err) {
   pthread_mutex_lock(&client->mutex);
-  while (!client->settled) {
+  while (!client->opening_ended) {
     pthread_cond_wait(&client->changed, &client->mutex);
   }
-  *err = client->settled_err;
+  *err = client->outcome;
   pthread_mutex_unlock(&client->mutex);
 }
 
@@ -689,7 +689,7 @@ bl_status_t bl_client_open(const bl_client_options_t *options, bl_client_t **out
   if (status != BL_OK) {
     return status;
   }
-  wait_settled(client, &outcome);
+  wait_opened(client, &outcome);
   if (outcome.status != BL_OK) {
     bl_client_close(client);
   } else {
@@ -707,11 +707,11 @@ bl_status_t bl_client_reopen(bl_client_t *client, bl_error_t *err) {
     return BL_PRECONDITION;
   }
   pthread_mutex_lock(&client->mutex);
-  client->settled = false;
+  client->opening_ended = false;
   pthread_mutex_unlock(&client->mutex);
   client->reopens = true;
   bl_loop_post(client->loop, &client->end);
-  wait_settled(client, &outcome);
+  wait_opened(client, &outcome);
   if (err != NULL) {
     *err = outcome;
   }

@@ -205,8 +205,8 @@ struct bl_client {
   pthread_mutex_t mutex;  // guards the fields below, and those marked [m]
   pthread_cond_t changed; // opening has ended; a control call or operation is unused again
   bl_error_t lost;        // BL_OK while the session lives
-  bool settled;           // opening has ended, with `settled_err`
-  bl_error_t settled_err;
+  bool opening_ended;     // opening has ended, with `outcome`
+  bl_error_t outcome;
   bool draining;
   bl__control_call_t calls[BL__CONTROL_CALLS];
   pthread_cond_t ended[BL__CONTROL_CALLS]; // one per control call: wakes only its caller
@@ -242,7 +242,7 @@ void bl__connection_arm(bl_client_t *client);                   // watches for t
 // transfer.c
 void bl__transfer_turn(bl_client_t *client, uint64_t now_ns, bool *more);
 // Finishes the operations that have ended: releases their memory and notifies their callers.
-void bl__transfer_settle(bl_client_t *client);
+void bl__transfer_finish_ended(bl_client_t *client);
 void bl__transfer_answer(bl_client_t *client, const bl__answer_t *answer);
 
 // nccl.c

@@ -423,7 +423,7 @@ bl__operation_t *bl__requests_copying(const bl__requests_t *r) {
 // ---- the end of loads -----------------------------------------------------------------------------------------------
 
 static void set_slot(bl__requests_t *r, const bl__operation_t *operation, bl__slot_state_t state) {
-  bl__slot_settle(&r->slots, operation->slot, state, operation->generation);
+  bl__slot_set_state(&r->slots, operation->slot, state, operation->generation);
 }
 
 // Reports to the store that the block has left it, with the checksum that arrived: this use of the slot is over.
@@ -435,7 +435,7 @@ static void release_loaded(bl__requests_t *r, const bl__operation_t *operation, 
                                      .checksum = checksum,
                                      .loaded = true});
   }
-  bl__slot_settle(&r->slots, operation->slot, BL__SLOT_EMPTY, operation->generation + 1);
+  bl__slot_set_state(&r->slots, operation->slot, BL__SLOT_EMPTY, operation->generation + 1);
 }
 
 // The same, but the block stays: this use of the slot continues. If the load was aborted, the checksum is the store's
@@ -447,7 +447,7 @@ static void keep_loaded(bl__requests_t *r, uint64_t id, uint64_t generation, uin
         (bl__release_t){
             .id = id, .generation = generation, .bytes = bytes, .checksum = checksum, .loaded = true, .keeps = true});
   }
-  bl__slot_settle(&r->slots, id, BL__SLOT_FULL, generation);
+  bl__slot_set_state(&r->slots, id, BL__SLOT_FULL, generation);
 }
 
 static void loaded(bl__requests_t *r, bl__operation_t *operation, uint64_t checksum, bool copied) {
@@ -518,7 +518,7 @@ static bool comes_too_early(bl__requests_t *r, const bl__answer_t *answer, uint6
 static void resolve_slot(bl__requests_t *r, const bl__sent_t *sent, uint64_t next) {
   const bl__slot_t *slot = bl__slot_find(&r->slots, sent->id);
   if (slot != NULL && slot->state == BL__SLOT_UNKNOWN && slot->generation == sent->generation) {
-    bl__slot_settle(&r->slots, sent->id, BL__SLOT_EMPTY, next);
+    bl__slot_set_state(&r->slots, sent->id, BL__SLOT_EMPTY, next);
   }
 }
 
@@ -553,7 +553,7 @@ static void evict_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__
   } else {
     const bool over = answer->status == BL_DATA_LOSS || answer->status == BL_IO || answer->status == BL_CANCELLED;
     r->counters.checksum_failures += answer->status == BL_DATA_LOSS ? 1 : 0;
-    bl__slot_settle(&r->slots, operation->slot, BL__SLOT_EMPTY, over ? answer->generation : operation->generation);
+    bl__slot_set_state(&r->slots, operation->slot, BL__SLOT_EMPTY, over ? answer->generation : operation->generation);
   }
   end(r, operation, answer->status, answer->text);
 }
@@ -569,7 +569,7 @@ static void load_answered(bl__requests_t *r, const bl__sent_t *sent, const bl__a
     if (answer->status == BL_DATA_LOSS) {
       release_given_up(r, sent->id, sent->generation);
     } else if (RULE(4)) {
-      bl__slot_settle(&r->slots, sent->id, BL__SLOT_FULL, sent->generation);
+      bl__slot_set_state(&r->slots, sent->id, BL__SLOT_FULL, sent->generation);
     }
     return;
   }
@@ -624,17 +624,17 @@ static void release_answered(bl__requests_t *r, const bl__sent_t *sent, const bl
   const bool sets = sent->sets || operation != NULL;
   if (answer->status == BL_OK || answer->status == BL_DATA_LOSS) {
     if (sets || answer->generation == 0) {
-      bl__slot_settle(&r->slots, sent->id, BL__SLOT_EMPTY, answer->generation);
+      bl__slot_set_state(&r->slots, sent->id, BL__SLOT_EMPTY, answer->generation);
     }
   } else if (sets && (operation != NULL || answer->status != BL_FENCED)) {
     // An evict that was refused before it was aborted left the slot as it was. BL_FENCED: the use had ended, and that
     // is known.
     const bool unused = operation == NULL && answer->status == BL_PRECONDITION && answer->id != 0;
-    bl__slot_settle(&r->slots, sent->id,
-                    unused              ? BL__SLOT_EMPTY
-                    : operation != NULL ? BL__SLOT_FULL
-                                        : BL__SLOT_UNKNOWN,
-                    unused ? answer->generation : sent->generation);
+    bl__slot_set_state(&r->slots, sent->id,
+                       unused              ? BL__SLOT_EMPTY
+                       : operation != NULL ? BL__SLOT_FULL
+                                           : BL__SLOT_UNKNOWN,
+                       unused ? answer->generation : sent->generation);
   }
   if (operation != NULL) {
     r->counters.released += answer->status == BL_OK ? 1 : 0;

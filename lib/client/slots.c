@@ -25,7 +25,7 @@ bl__slot_t *bl__slot_find(const bl__slots_t *slots, uint64_t id) {
   return at < slots->count && slots->slots[at].id == id ? &slots->slots[at] : NULL;
 }
 
-void bl__slot_settle(bl__slots_t *slots, uint64_t id, bl__slot_state_t state, uint64_t generation) {
+void bl__slot_set_state(bl__slots_t *slots, uint64_t id, bl__slot_state_t state, uint64_t generation) {
   bl__slot_t *slot = bl__slot_find(slots, id);
   if (slot != NULL && generation == 0) {
     size_t index = (size_t)(slot - slots->slots);

@@ -30,7 +30,7 @@ typedef struct bl__slots {
 
 bl__slot_t *bl__slot_find(const bl__slots_t *slots, uint64_t id); // NULL: no such slot
 // Sets state and generation of a slot. Generation 0: the slot no longer exists.
-void bl__slot_settle(bl__slots_t *slots, uint64_t id, bl__slot_state_t state, uint64_t generation);
+void bl__slot_set_state(bl__slots_t *slots, uint64_t id, bl__slot_state_t state, uint64_t generation);
 // Applies a list of slots of the store: begin, one call per slot, end. False: no memory, or more than BL_CLIENT_SLOTS.
 void bl__slots_begin(bl__slots_t *slots);
 bool bl__slots_add(bl__slots_t *slots, uint64_t id, uint64_t generation, uint64_t bytes, bool empty);

@@ -47,7 +47,7 @@ static void show_ended(bl_client_t *client, const bl__operation_t *operation) {
   }
 }
 
-void bl__transfer_settle(bl_client_t *client) {
+void bl__transfer_finish_ended(bl_client_t *client) {
   bl__operation_t *operation;
   pthread_mutex_lock(&client->mutex);
   while ((operation = bl__requests_take_ended(&client->requests)) != NULL) {
@@ -257,7 +257,7 @@ static bool copy_blocks(bl_client_t *client) {
     pthread_mutex_lock(&client->mutex);
     bl__requests_copied(&client->requests, operation, operation->hash, &err);
     pthread_mutex_unlock(&client->mutex);
-    bl__transfer_settle(client);
+    bl__transfer_finish_ended(client);
   }
   return true;
 }
@@ -304,7 +304,7 @@ void bl__transfer_answer(bl_client_t *client, const bl__answer_t *answer) {
   pthread_mutex_lock(&client->mutex);
   bl__requests_answer(&client->requests, answer, bl_clock_now_ns());
   pthread_mutex_unlock(&client->mutex);
-  bl__transfer_settle(client);
+  bl__transfer_finish_ended(client);
 }
 
 static void on_answer(bl_client_t *client) {
@@ -329,7 +329,7 @@ static void on_shown(bl_client_t *client) {
   bl__requests_registered(&client->requests, frame->kind == BL_FRAME_REGISTERED ? BL__REGISTER : BL__UNREGISTER,
                           frame->region, frame->status, client->reader.text);
   pthread_mutex_unlock(&client->mutex);
-  bl__transfer_settle(client);
+  bl__transfer_finish_ended(client);
 }
 
 static void on_frame(bl_client_t *client) {
@@ -401,7 +401,7 @@ static void look_at_time(bl_client_t *client, uint64_t now_ns) {
   pthread_mutex_lock(&client->mutex);
   bl__requests_tick(&client->requests, now_ns, down ? client->link_why : NULL);
   pthread_mutex_unlock(&client->mutex);
-  bl__transfer_settle(client);
+  bl__transfer_finish_ended(client);
 }
 
 void bl__transfer_turn(bl_client_t *client, uint64_t now_ns, bool *more) {
@@ -409,7 +409,7 @@ void bl__transfer_turn(bl_client_t *client, uint64_t now_ns, bool *more) {
   bool moved = false;
   if (client->link == BL__CONNECTION_UP) {
     send_requests(client, now_ns);
-    bl__transfer_settle(client); // operations that needed no message to the store
+    bl__transfer_finish_ended(client); // operations that needed no message to the store
   }
   if (client->link == BL__CONNECTION_UP) {
     write_out(client);

@@ -73,7 +73,7 @@ static bl_status_t fail(const waiter_t *waiter, bl_status_t status, const char *
 }
 
 // Reads the flag. True: the wait is over with *status.
-static bool settled(waiter_t *waiter, bl_status_t *status, bl_error_t *err) {
+static bool is_over(waiter_t *waiter, bl_status_t *status, bl_error_t *err) {
   const uint64_t attempt = waiter->progress->attempt;
   if (waiter->how->cancelled != NULL && atomic_load_explicit(waiter->how->cancelled, memory_order_relaxed)) {
     *status = fail(waiter, BL_CANCELLED, "the attempt was aborted", err);
@@ -91,7 +91,7 @@ static bool settled(waiter_t *waiter, bl_status_t *status, bl_error_t *err) {
 static bool spin(waiter_t *waiter, uint64_t end_ns, bl_status_t *status, bl_error_t *err) {
   do {
     for (int i = 0; i < 32; i++) {
-      if (settled(waiter, status, err)) {
+      if (is_over(waiter, status, err)) {
         return true;
       }
       bl_thread_relax();
@@ -100,12 +100,12 @@ static bool spin(waiter_t *waiter, uint64_t end_ns, bl_status_t *status, bl_erro
   return false;
 }
 
-static bl_status_t sleep_until_settled(waiter_t *waiter, uint64_t start_ns, bl_error_t *err) {
+static bl_status_t sleep_until_over(waiter_t *waiter, uint64_t start_ns, bl_error_t *err) {
   const bl_group_progress_wait_t *how = waiter->how;
   bl_status_t status;
   bool slow = false, lost = false;
   // Checked before `lost`: what the member published before its loss counts.
-  while (!settled(waiter, &status, err)) {
+  while (!is_over(waiter, &status, err)) {
     const uint64_t now_ns = bl_clock_now_ns();
     if (lost) {
       return fail(waiter, BL_UNAVAILABLE, "it is lost", err);
@@ -130,14 +130,14 @@ static bl_status_t sleep_until_settled(waiter_t *waiter, uint64_t start_ns, bl_e
 
 static bl_status_t wait_for(waiter_t *waiter, bl_error_t *err) {
   bl_status_t status;
-  if (settled(waiter, &status, err)) {
+  if (is_over(waiter, &status, err)) {
     return status;
   }
   const uint64_t start_ns = bl_clock_now_ns();
   if (start_ns < waiter->how->deadline_ns && spin(waiter, start_ns + BL_GROUP_PROGRESS_SPIN_NS, &status, err)) {
     return status;
   }
-  return sleep_until_settled(waiter, start_ns, err);
+  return sleep_until_over(waiter, start_ns, err);
 }
 
 bl_status_t bl_group_progress_wait_ready(const bl_group_progress_t *progress, uint32_t member, uint32_t n,

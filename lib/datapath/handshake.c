@@ -143,7 +143,7 @@ static void come_up(bl__link_t *link) {
   peer->mapped_bytes = mapped_bytes;
   peer->said.count = peer->heard.count = 0;
   link->exchange = peer->exchange;
-  bl__link_settle(link);
+  bl__link_take_over(link);
   link->nccl_link = link->meets ? bl__nccl_link_of(transport, peer) : NULL;
   if (link->nccl_link != NULL) {
     bl_exchange_reset(peer->exchange, BL_EXCHANGE_PUSH, transport->attempt);

@@ -165,7 +165,7 @@ static void broke(bl__link_t *link, int errno_value) {
   }
 }
 
-void bl__link_settle(bl__link_t *link) {
+void bl__link_take_over(bl__link_t *link) {
   bl_transport_t *transport = link->transport;
   bl__peer_t *peer = bl__transport_find(transport, link->stage);
   bl_exchange_reset(peer->exchange, bl_path_is_unix(link->path) ? BL_EXCHANGE_PULL : BL_EXCHANGE_PUSH,

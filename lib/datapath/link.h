@@ -102,7 +102,7 @@ bool bl__link_turn(bl__link_t *link);
 // free.
 void bl__link_let_go(bl__link_t *link);
 // Mutex held. Makes the link itself move tensors: resets its exchange and sets the peer's path to the link's.
-void bl__link_settle(bl__link_t *link);
+void bl__link_take_over(bl__link_t *link);
 // Mutex held. Returns the next tensor to move, and drops stale ones.
 bl_tensor_t *bl__link_next_transfer(bl__link_t *link);
 // Queues a frame with its body. False: the queue is full, because the peer does not read.

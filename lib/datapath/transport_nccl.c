@@ -116,8 +116,8 @@ static void tell_up(bl__link_t *link) {
   snprintf(reason, sizeof reason, "nccl: both ends have NCCL %s, credits by %.120s",
            bl_nccl_version_format(transport->endpoint.nccl, version), link->reason);
   pthread_mutex_lock(&transport->mutex);
-  const bool first = !nccl_link->settled;
-  nccl_link->settled = true;
+  const bool first = !nccl_link->decided;
+  nccl_link->decided = true;
   bl__peer_t *peer = bl__transport_find(transport, nccl_link->stage);
   peer->path = BL_PATH_NCCL;
   snprintf(peer->reason, sizeof peer->reason, "%s", reason);
@@ -136,19 +136,19 @@ static void tell_failed(bl__link_t *link, const bl_error_t *err) {
   bl__nccl_link_t *nccl_link = link->nccl_link;
   bl_transport_t *transport = link->transport;
   bl_error_t no_twins = {0};
-  // Only this thread sets `settled`.
-  if (!nccl_link->settled && bl__transport_hold_twins(transport, &no_twins) != BL_OK) {
+  // Only this thread sets `decided`.
+  if (!nccl_link->decided && bl__transport_hold_twins(transport, &no_twins) != BL_OK) {
     bl__link_lose(link, no_twins.status, "%s", no_twins.text);
     return;
   }
   pthread_mutex_lock(&transport->mutex);
-  const bool first = !nccl_link->settled;
+  const bool first = !nccl_link->decided;
   if (first) {
-    nccl_link->settled = true;
+    nccl_link->decided = true;
     snprintf(link->obstacle, sizeof link->obstacle, "%.190s", err->text);
     link->obstacle_status = err->status;
     link->nccl_link = NULL; // bl__nccl_link_sweep frees its communicators once they have ended
-    bl__link_settle(link);
+    bl__link_take_over(link);
   }
   bl__transport_changed(transport);
   pthread_mutex_unlock(&transport->mutex);
@@ -190,7 +190,7 @@ void bl__nccl_link_meet(bl__link_t *link) {
   bl__nccl_link_t *nccl_link = link->nccl_link;
   pthread_mutex_lock(&link->transport->mutex);
   bl_nccl_rendezvous_begin(&nccl_link->rendezvous);
-  nccl_link->settled = false;
+  nccl_link->decided = false;
   nccl_link->since_ns = bl_clock_now_ns();
   pthread_mutex_unlock(&link->transport->mutex);
   bl__transport_wake(link->transport);

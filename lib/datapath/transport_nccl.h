@@ -39,7 +39,7 @@ typedef struct bl__nccl_link {
   // Of the generation that is being created.
   uint8_t ids[BL_RENDEZVOUS_CHANNELS][BL_FRAME_ID_BYTES];
   bl_nccl_pair_t pair;     // its first end is the lower stage
-  bool settled;            // [m] it was up, or was abandoned for good: connect need not wait
+  bool decided;            // [m] it was up, or was abandoned for good: connect need not wait
   uint64_t since_ns;       // [m] when the rendezvous began to wait
   uint32_t moving;         // [m] transfers that may touch memory
   uint64_t broken_attempt; // [m] the attempt that lost tensors

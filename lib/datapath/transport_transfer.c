@@ -235,7 +235,7 @@ bl_status_t bl_transport_post_send(bl_transport_t *transport, int32_t peer, bl_t
 }
 
 // Mutex held. Returns true if the wait is over with *status.
-static bool settled(bl_transport_t *transport, bl_tensor_role_t role, int32_t stage, bl_tensor_key_t key,
+static bool is_over(bl_transport_t *transport, bl_tensor_role_t role, int32_t stage, bl_tensor_key_t key,
                     bl_status_t *status, bl_error_t *err) {
   char text[TEXT_BYTES];
   bl__peer_t *peer = bl__transport_find(transport, stage);
@@ -306,7 +306,7 @@ static bl_status_t wait_for(bl_transport_t *transport, bl_tensor_role_t role, in
                             uint64_t deadline_ns, bl_error_t *err) {
   bl_status_t status = BL_OK;
   pthread_mutex_lock(&transport->mutex);
-  if (settled(transport, role, stage, key, &status, err)) {
+  if (is_over(transport, role, stage, key, &status, err)) {
     pthread_mutex_unlock(&transport->mutex);
     return status;
   }
@@ -317,7 +317,7 @@ static bl_status_t wait_for(bl_transport_t *transport, bl_tensor_role_t role, in
   pthread_mutex_unlock(&transport->mutex);
   spin(transport, changes);
   pthread_mutex_lock(&transport->mutex);
-  while (!settled(transport, role, stage, key, &status, err)) {
+  while (!is_over(transport, role, stage, key, &status, err)) {
     uint64_t now = bl_clock_now_ns();
     if (now >= deadline_ns) {
       char text[TEXT_BYTES];
@@ -389,7 +389,7 @@ bl_status_t bl_transport_post_note(bl_transport_t *transport, int32_t stage, uin
 }
 
 // Mutex held. Returns true if the wait is over with *status.
-static bool note_settled(bl_transport_t *transport, int32_t stage, uint32_t number, const char *what, bl__note_t *note,
+static bool note_is_over(bl_transport_t *transport, int32_t stage, uint32_t number, const char *what, bl__note_t *note,
                          bl_status_t *status, bl_error_t *err) {
   bl__peer_t *peer = bl__transport_find(transport, stage);
   *status = BL_OK;
@@ -407,7 +407,7 @@ bl_status_t bl_transport_wait_note(bl_transport_t *transport, int32_t stage, uin
   char what[TEXT_BYTES];
   snprintf(what, sizeof what, "note %u from %s", number, BL__NAME(transport, stage));
   pthread_mutex_lock(&transport->mutex);
-  bool over = note_settled(transport, stage, number, what, &note, &status, err);
+  bool over = note_is_over(transport, stage, number, what, &note, &status, err);
   bl_transport_wait_t *shown = over ? NULL : show_wait(transport, stage, -1, what);
   const uint32_t changes = atomic_load(&transport->changes);
   if (!over) {
@@ -415,7 +415,7 @@ bl_status_t bl_transport_wait_note(bl_transport_t *transport, int32_t stage, uin
     spin(transport, changes);
     pthread_mutex_lock(&transport->mutex);
   }
-  while (!over && !(over = note_settled(transport, stage, number, what, &note, &status, err))) {
+  while (!over && !(over = note_is_over(transport, stage, number, what, &note, &status, err))) {
     if (bl_clock_now_ns() >= deadline_ns) {
       status = bl_error_set(err, BL_DEADLINE, "%s: nothing came before the deadline", what);
       break;

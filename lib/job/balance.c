@@ -66,7 +66,7 @@ static bool can_park(const bl_policy_t *policy, bl_policy_kind_t kind, uint32_t 
   return parks;
 }
 
-void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
+void bl_policy_resolve(bl_policy_t *policy, const bl_training_t *training) {
   if (policy->kind != BL_POLICY_AUTO || policy->chosen != BL_POLICY_AUTO) {
     return;
   }
@@ -86,7 +86,7 @@ void bl_policy_settle(bl_policy_t *policy, const bl_training_t *training) {
 
 void bl_policy_begin(bl_policy_t *policy, const bl_training_t *training) {
   const bl_policy_t asked = *policy;
-  bl_policy_settle(policy, training);
+  bl_policy_resolve(policy, training);
   if (asked.chosen == BL_POLICY_AUTO && bl_policy_copies(policy->chosen) &&
       can_park(&asked, BL_POLICY_MIX, bl_policy_limit(&asked, training), BL_POLICY_COPY_PROBE, training)) {
     policy->chosen = BL_POLICY_MIX;
@@ -96,23 +96,23 @@ void bl_policy_begin(bl_policy_t *policy, const bl_training_t *training) {
 
 // Returns what auto stands for, as a policy of that kind. Returns any other policy as it is.
 static bl_policy_t carry_out(const bl_policy_t *policy, const bl_training_t *training) {
-  bl_policy_t settled = *policy;
+  bl_policy_t resolved = *policy;
   if (policy->kind == BL_POLICY_AUTO) {
-    bl_policy_settle(&settled, training);
-    settled.kind = settled.chosen;
-    settled.chosen = BL_POLICY_NONE;
-    settled.cap = settled.kind == BL_POLICY_NONE ? 0 : bl_policy_limit(policy, training);
+    bl_policy_resolve(&resolved, training);
+    resolved.kind = resolved.chosen;
+    resolved.chosen = BL_POLICY_NONE;
+    resolved.cap = resolved.kind == BL_POLICY_NONE ? 0 : bl_policy_limit(policy, training);
   }
-  return settled;
+  return resolved;
 }
 
 uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training) {
-  const bl_policy_t settled = carry_out(policy, training);
+  const bl_policy_t resolved = carry_out(policy, training);
   const bl_schedule_t *schedule = training->schedule;
   uint32_t cap = UINT32_MAX;
-  if (settled.kind != BL_POLICY_NONE) {
-    bool free = settled.kind == BL_POLICY_DROP || settled.kind == BL_POLICY_OFFLOAD; // these have no cap of their own
-    cap = settled.cap != 0 ? settled.cap : free ? cap : bl_balance_bpipe_slots(schedule);
+  if (resolved.kind != BL_POLICY_NONE) {
+    bool free = resolved.kind == BL_POLICY_DROP || resolved.kind == BL_POLICY_OFFLOAD; // these have no cap of their own
+    cap = resolved.cap != 0 ? resolved.cap : free ? cap : bl_balance_bpipe_slots(schedule);
   }
   return cap < training->budget ? cap : training->budget;
 }

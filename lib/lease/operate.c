@@ -70,14 +70,14 @@ bl_status_t bl_lease_table_set_quota(bl_lease_table_t *table, const char *name, 
   } else {
     uint32_t holder = bl__holder_make(table, job, *stage);
     if (holder == 0) {
-      bl__job_settle(table, job);
+      bl__job_free_if_unused(table, job);
       return bl_error_set(err, BL_EXHAUSTED, "the store knows %u stage%s already, which is its limit",
                           table->max_holders, bl_plural(table->max_holders));
     }
     table->holders[holder].quota_bytes = bytes;
-    bl__holder_settle(table, holder);
+    bl__holder_free_if_unused(table, holder);
     return BL_OK;
   }
-  bl__job_settle(table, job);
+  bl__job_free_if_unused(table, job);
   return BL_OK;
 }

@@ -69,7 +69,7 @@ uint32_t bl__job_charge(const bl_lease_table_t *table, const char *name, int tie
 
 // If no session holds or may take a slot of the job any more, closes its arena; without one frees its record, unless it
 // has a quota.
-void bl__job_settle(bl_lease_table_t *table, uint32_t index) {
+void bl__job_free_if_unused(bl_lease_table_t *table, uint32_t index) {
   bl__job_t *job = &table->jobs[index];
   if (job->sessions != 0 || job->held_bytes != 0) {
     return;
@@ -99,7 +99,7 @@ uint32_t bl__holder_make(bl_lease_table_t *table, uint32_t job, uint32_t stage) 
   return index;
 }
 
-void bl__holder_settle(bl_lease_table_t *table, uint32_t index) {
+void bl__holder_free_if_unused(bl_lease_table_t *table, uint32_t index) {
   bl__holder_t *holder = &table->holders[index];
   uint32_t job = holder->job;
   if (holder->session == 0 && holder->held_bytes == 0 && holder->quota_bytes == BL_LEASE_NO_QUOTA) {
@@ -111,7 +111,7 @@ void bl__holder_settle(bl_lease_table_t *table, uint32_t index) {
     *holder = (bl__holder_t){.next = table->unused_holder};
     table->unused_holder = index;
   }
-  bl__job_settle(table, job);
+  bl__job_free_if_unused(table, job);
 }
 
 // ---- states of a session --------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ static void end_session(bl_lease_table_t *table, uint32_t index, bl_session_end_
 void bl__session_end(bl_lease_table_t *table, uint32_t index, bl_session_end_t end) {
   uint32_t holder = table->sessions[index].holder;
   end_session(table, index, end);
-  bl__holder_settle(table, holder);
+  bl__holder_free_if_unused(table, holder);
 }
 
 uint32_t bl__session_suspect(const bl_lease_table_t *table, uint32_t job) {
@@ -399,7 +399,7 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
   }
   if (holder == 0) {
     if (job != 0) {
-      bl__job_settle(table, job);
+      bl__job_free_if_unused(table, job);
     }
     return bl__refuse(table, BL_LEASE_TABLE_FULL, answer);
   }
@@ -410,7 +410,7 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
       answer->free_bytes += bl__granule_bytes(free_for(table, open->job, i));
     }
     answer->largest_free_bytes = answer->free_bytes;
-    bl__holder_settle(table, holder);
+    bl__holder_free_if_unused(table, holder);
     return bl__refuse(table, reason, answer);
   }
   table->closes -= table->jobs[job].close_queued ? 1 : 0;

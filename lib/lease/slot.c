@@ -170,7 +170,7 @@ void bl__slot_drop(bl_lease_table_t *table, uint32_t index) {
   table->unused_lease = index;
   table->unused_leases++;
   if (table->holders[holder].session == 0) {
-    bl__holder_settle(table, holder);
+    bl__holder_free_if_unused(table, holder);
   }
 }
 

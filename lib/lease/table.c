@@ -233,7 +233,7 @@ static bool next_close(bl_lease_table_t *table, bl_lease_action_t *action) {
     }
   }
   *action = (bl_lease_action_t){.kind = BL_LEASE_CLOSE_ARENA, .job = index - 1};
-  bl__job_settle(table, index);
+  bl__job_free_if_unused(table, index);
   return true;
 }
 

@@ -124,8 +124,8 @@ void bl__session_end(bl_lease_table_t *table, uint32_t index, bl_session_end_t e
 // Returns the SUSPECT session of the job that was renewed longest ago, or 0.
 uint32_t bl__session_suspect(const bl_lease_table_t *table, uint32_t job);
 // Frees a holder, and then its job, if nothing needs them any more.
-void bl__holder_settle(bl_lease_table_t *table, uint32_t index);
-void bl__job_settle(bl_lease_table_t *table, uint32_t index);
+void bl__holder_free_if_unused(bl_lease_table_t *table, uint32_t index);
+void bl__job_free_if_unused(bl_lease_table_t *table, uint32_t index);
 // Returns the holder record of (job, stage), and creates it if necessary. 0: the table is full.
 uint32_t bl__holder_make(bl_lease_table_t *table, uint32_t job, uint32_t stage);
 // Returns the record of a plan of the job of this name, and creates it if necessary. 0: the table is full.

@@ -111,9 +111,9 @@ bl_status_t bl_rpc_create_beside(bl_rpc_t *first, bl_loop_t *loop, bl_rpc_t **re
 
 static void destroy_beside(bl_rpc_t *rpc) {
   bl_rpc_t *first = rpc->first;
-  bl__rpc_settle_one(rpc); // the count for its life
+  bl__rpc_end_pending(rpc); // the count for its life
   pthread_mutex_lock(&first->mutex);
-  while (!rpc->settled) { // cancelled requests have yet to end
+  while (!rpc->drained) { // cancelled requests have yet to end
     pthread_cond_wait(&first->changed, &first->mutex);
   }
   pthread_mutex_unlock(&first->mutex);

@@ -5,11 +5,11 @@
 
 #include <limits.h>
 
-void bl__rpc_settle_one(bl_rpc_t *rpc) {
+void bl__rpc_end_pending(bl_rpc_t *rpc) {
   bl_rpc_t *first = rpc->first;
   if (atomic_fetch_sub(&rpc->pending, 1) == 1) {
     pthread_mutex_lock(&first->mutex);
-    rpc->settled = true;
+    rpc->drained = true;
     pthread_cond_broadcast(&first->changed);
     pthread_mutex_unlock(&first->mutex);
   }
@@ -18,7 +18,7 @@ void bl__rpc_settle_one(bl_rpc_t *rpc) {
 void bl__rpc_hand_over(bl__rpc_tag_t *tag) {
   bl_rpc_t *rpc = tag->rpc;
   bl_loop_post(rpc->loop, &tag->message); // from here on the receiver owns the tag
-  bl__rpc_settle_one(rpc);
+  bl__rpc_end_pending(rpc);
 }
 
 void bl__rpc_tag_arm(bl_rpc_t *rpc, bl__rpc_tag_t *tag, bl_message_fn handle) {

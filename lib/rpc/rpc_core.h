@@ -26,14 +26,14 @@ struct bl_rpc {
   LIST_HEAD(, bl__explanation) explanations; // in progress (explanation.h)
   unsigned explanation_count;
   atomic_uint_fast64_t pending; // armed tags whose event was not handed over, plus one during its life
-  bool settled;                 // `pending` is 0; guarded by `mutex` of `first`
+  bool drained;                 // `pending` is 0; guarded by `mutex` of `first`
 
   // Used only in the first rpc.
   pthread_t thread;
   atomic_uint_fast64_t armed; // tags armed so far; also passes them to the queue's thread in the C memory model
   atomic_uint beside;         // number of rpcs created by bl_rpc_create_beside
   pthread_mutex_t mutex;
-  pthread_cond_t changed; // one of them has settled
+  pthread_cond_t changed; // one of them has drained
 };
 
 // One gRPC operation in flight. It is embedded in the call or request that it belongs to, so that no event allocates.
@@ -52,7 +52,7 @@ void bl__rpc_tag_arm(bl_rpc_t *rpc, bl__rpc_tag_t *tag, bl_message_fn handle);
 // Posts the tag to its loop when its event has arrived. Any thread.
 void bl__rpc_hand_over(bl__rpc_tag_t *tag);
 // Decrements the pending count. If bl_rpc_destroy waits, `rpc` may be freed as soon as this returns. Any thread.
-void bl__rpc_settle_one(bl_rpc_t *rpc);
+void bl__rpc_end_pending(bl_rpc_t *rpc);
 // Starts a batch that ends in an armed tag. gRPC refuses a batch only because of a mistake in this library. That is
 // logged, and the batch ends as a failed one, so that callers need no second path.
 void bl__rpc_start(grpc_call *call, const grpc_op *ops, size_t count, bl__rpc_tag_t *tag);

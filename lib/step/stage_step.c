@@ -14,7 +14,7 @@ static const char *kind_name(bl_run_kind_t kind) {
   return names[kind];
 }
 
-// ---- drivers -------------------------------------------------------------------------------------------------------
+// ---- drivers --------------------------------------------------------------------------------------------------------
 
 bool bl_stage_step_takeover(bl_stage_step_t *step, bl_driver_id_t driver) {
   if (driver.epoch == 0 || driver.epoch < step->driver.epoch) {
@@ -69,7 +69,7 @@ static bool is_at_rest(const bl_stage_step_t *step) {
   return step->phase == BL_STAGE_IDLE || (step->phase == BL_STAGE_VOTED && step->run.kind != BL_RUN_TRAIN);
 }
 
-// ---- configuration -------------------------------------------------------------------------------------------------
+// ---- configuration --------------------------------------------------------------------------------------------------
 
 static void forget_job(bl_stage_step_t *step) {
   bl_stage_step_t fresh = {.driver = step->driver, .highest_attempt = step->highest_attempt};
@@ -134,7 +134,7 @@ bl_stage_decision_t bl_stage_step_release(bl_stage_step_t *step, bl_driver_id_t 
   return BL_STAGE_ANSWER;
 }
 
-// ---- plans ---------------------------------------------------------------------------------------------------------
+// ---- plans ----------------------------------------------------------------------------------------------------------
 
 // Returns the kind's plan of this version, or NULL.
 static const bl_plan_record_t *find_plan(const bl_stage_step_t *step, bl_run_kind_t kind, uint64_t version) {
@@ -195,14 +195,14 @@ void bl_stage_step_plan_refused(bl_stage_step_t *step, uint64_t version) {
 }
 
 // The plan `version` runs, so it is the one in force. Drops the other plan of its kind.
-static void settle_plans(bl_plan_record_t *plans, uint64_t version) {
+static void drop_other_plan(bl_plan_record_t *plans, uint64_t version) {
   if (plans[1].version == version) {
     plans[0] = plans[1];
   }
   plans[1] = (bl_plan_record_t){0};
 }
 
-// ---- steps ---------------------------------------------------------------------------------------------------------
+// ---- steps ----------------------------------------------------------------------------------------------------------
 
 static bool run_fits(const bl_stage_step_t *step, const bl_run_id_t *run, bl_error_t *err) {
   uint64_t expected = step->applied + (run->kind == BL_RUN_TRAIN ? 1 : 0);
@@ -248,7 +248,7 @@ bl_stage_decision_t bl_stage_step_run(bl_stage_step_t *step, bl_driver_id_t driv
   if (!is_at_rest(step)) {
     return refuse_busy(step, "run", err);
   }
-  settle_plans(step->plans[run->kind], run->plan_version);
+  drop_other_plan(step->plans[run->kind], run->plan_version);
   step->run = *run;
   step->offer = (bl_offer_t){0};
   step->highest_attempt = run->attempt;
@@ -288,7 +288,7 @@ bl_stage_outcome_t bl_stage_step_run_ended(bl_stage_step_t *step, bool voted) {
   return voted ? BL_STAGE_KEEP : BL_STAGE_FAILED;
 }
 
-// ---- ahead of the commit -------------------------------------------------------------------------------------------
+// ---- ahead of the commit --------------------------------------------------------------------------------------------
 
 bool bl_stage_step_go_on(bl_stage_step_t *step) {
   if (!bl_stage_step_is_prepared(step) || step->offer.attempt == 0 || step->ahead != BL_AHEAD_NONE) {
@@ -411,7 +411,7 @@ bl_stage_decision_t bl_stage_step_abort(bl_stage_step_t *step, bl_driver_id_t dr
   }
 }
 
-// ---- snapshots -----------------------------------------------------------------------------------------------------
+// ---- snapshots ------------------------------------------------------------------------------------------------------
 
 bl_stage_decision_t bl_stage_step_snapshot(const bl_stage_step_t *step, bl_driver_id_t driver, uint64_t applied,
                                            bl_error_t *err) {

@@ -188,7 +188,7 @@ bl_status_t bl_device_group_begin(bl_device_group_t *group, bl_error_t *err) {
   return status != BL_OK || same ? status : create_channel(group, highest + 1, err);
 }
 
-bl_status_t bl_device_group_settle(bl_device_group_t *group, bl_error_t *err) {
+bl_status_t bl_device_group_check(bl_device_group_t *group, bl_error_t *err) {
   bl_error_t why = {0};
   (void)bl_nccl_channel_state(group->channel, &why);
   if (why.status != BL_OK) {

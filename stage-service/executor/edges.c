@@ -324,7 +324,7 @@ bl_status_t bl_edges_finish(bl_edges_t *edges, bl_error_t *err) {
   return status;
 }
 
-bl_status_t bl_edges_settle(bl_edges_t *edges, bl_error_t *err) {
+bl_status_t bl_edges_wait_all_sent(bl_edges_t *edges, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < edges->engine->edge_count && status == BL_OK; i++) {
     status = wait_free(edges, i, err);

@@ -37,7 +37,7 @@ BL_MUST_USE bl_status_t bl_edges_send(bl_edges_t *edges, const bl_planned_op_t *
 // Called after the last operation. Gives every pending send to the transport.
 BL_MUST_USE bl_status_t bl_edges_finish(bl_edges_t *edges, bl_error_t *err);
 // Waits until everything was sent.
-BL_MUST_USE bl_status_t bl_edges_settle(bl_edges_t *edges, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_edges_wait_all_sent(bl_edges_t *edges, bl_error_t *err);
 // Exchanges tied gradients with the peer. When this returns, the peer's part is in engine->tied_part and this rank's
 // part was sent.
 BL_MUST_USE bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err);

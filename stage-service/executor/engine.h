@@ -178,8 +178,8 @@ typedef struct bl_engine {
   bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory; // optimizer: on device or host
   bl_arena_t windows;  // of the tensor group (model/windows.h)
   bl_arena_t kv_cache; // executor/kv_cache.h: pages, then pages of gradients; empty without slices
-  // In pinned memory of the host; none before bl_engine_hold_edge_twins. Those of weights and gradients are for what the
-  // copies of a chunk exchange; that of gradients leaves out the waiting sums.
+  // In pinned memory of the host; none before bl_engine_hold_edge_twins. Those of weights and gradients are for what
+  // the copies of a chunk exchange; that of gradients leaves out the waiting sums.
   bl_arena_t edge_twins, tied_twins, weight_twins, gradient_twins;
   bl_segments_t slots;      // slots.count of them exist: the stage's own slots
   bl_segments_t slot_twins; // as many, in pinned memory of the host; none before bl_engine_hold_twins
@@ -213,10 +213,10 @@ typedef struct bl_engine {
   bl_snapshot_t *snapshot; // NULL: the job writes no checkpoints
   bl_arena_t shadow;       // executor/shadow.h; empty: updates wait for their commit
 
-  bl_parking_t *parking;        // where evicted blocks are kept; set by the owner between runs, NULL: nowhere
-  bl_engine_block_t *blocks;    // [chunk_count, micro_batches, slices]
-  bl_engine_leaving_t *leaving; // [slot_count]
-  bl_device_event_t **settled;  // [slot_count] of a slot: reached after the work queued before its transfer
+  bl_parking_t *parking;          // where evicted blocks are kept; set by the owner between runs, NULL: nowhere
+  bl_engine_block_t *blocks;      // [chunk_count, micro_batches, slices]
+  bl_engine_leaving_t *leaving;   // [slot_count]
+  bl_device_event_t **slot_marks; // [slot_count] of a slot: reached after the work queued before its transfer
 
   bl_core_tokens_t *core_tokens; // taken for each operation; NULL: every stage has a core of its own
 
@@ -225,7 +225,7 @@ typedef struct bl_engine {
   uint32_t direct[BL_TRANSPORT_MAX_PEERS];
   uint32_t direct_count;
   bool has_twins;
-  bool few_processors; // ... and whether this machine has fewer than two for each rank that is known to be on it
+  bool few_processors;     // ... and whether this machine has fewer than two for each rank that is known to be on it
   bl_trace_t *trace;       // of the last run
   bl_timeline_t *timeline; // on an asynchronous device; NULL elsewhere
   bl_nccl_engine_t *nccl;  // of this process and its device, for other stages and stores; NULL: none

@@ -399,12 +399,12 @@ static bl_status_t create_events(bl_engine_t *engine, bl_error_t *err) {
   for (uint32_t i = 0; i < engine->chunk_count && bl_engine_copies(engine) > 1 && status == BL_OK; i++) {
     status = bl_device_event_create(engine->device, false, &engine->chunks[i].computed, err);
   }
-  engine->settled = calloc(engine->slot_count + 1u, sizeof(bl_device_event_t *));
-  if (status == BL_OK && engine->settled == NULL) {
+  engine->slot_marks = calloc(engine->slot_count + 1u, sizeof(bl_device_event_t *));
+  if (status == BL_OK && engine->slot_marks == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for the table of slots");
   }
   for (uint32_t i = 0; i < engine->slot_count && status == BL_OK; i++) {
-    status = bl_device_event_create(engine->device, false, &engine->settled[i], err);
+    status = bl_device_event_create(engine->device, false, &engine->slot_marks[i], err);
   }
   return status;
 }
@@ -420,10 +420,10 @@ void bl__engine_free_events(bl_engine_t *engine) {
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     bl_device_event_destroy(engine->device, engine->chunks[i].computed);
   }
-  for (uint32_t i = 0; i < engine->slot_count && engine->settled != NULL; i++) {
-    bl_device_event_destroy(engine->device, engine->settled[i]);
+  for (uint32_t i = 0; i < engine->slot_count && engine->slot_marks != NULL; i++) {
+    bl_device_event_destroy(engine->device, engine->slot_marks[i]);
   }
-  free(engine->settled);
+  free(engine->slot_marks);
 }
 
 // Plans and counts what the back end holds itself, like an arena.

@@ -613,13 +613,13 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
     status = finish_gradients(&pass, err);
   }
   if (status == BL_OK && engine->shadow.bytes > 0) { // the next attempt may begin before peers have ended this one
-    status = bl_edges_settle(&pass.edges, err);
+    status = bl_edges_wait_all_sent(&pass.edges, err);
   }
   if (status == BL_OK) {
-    status = bl_replicas_settle(engine, &pass.stall, run->id.kind == BL_RUN_TRAIN, err);
+    status = bl_replicas_finish(engine, &pass.stall, run->id.kind == BL_RUN_TRAIN, err);
   }
   if (status == BL_OK) {
-    status = bl_tensor_group_settle(engine->tensor_group, err);
+    status = bl_tensor_group_wait_read(engine->tensor_group, err);
   }
   if (status == BL_OK) {
     status = finish(&pass, err);

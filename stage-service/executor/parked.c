@@ -112,9 +112,9 @@ static bl_status_t hash_on_device(bl_engine_t *engine, bl_op_t op, uint32_t slot
 }
 
 // Makes the next transfer of this slot begin after the work queued so far.
-static bl_status_t settle_slot(const bl_engine_t *engine, uint32_t slot, bl_parked_block_t *parked, bl_error_t *err) {
-  parked->ready = engine->settled[slot];
-  return bl_device_event_record(engine->device, engine->settled[slot], engine->stream, err);
+static bl_status_t mark_slot(const bl_engine_t *engine, uint32_t slot, bl_parked_block_t *parked, bl_error_t *err) {
+  parked->ready = engine->slot_marks[slot];
+  return bl_device_event_record(engine->device, engine->slot_marks[slot], engine->stream, err);
 }
 
 // Returns the checksum of the block in a slot. If the CPU cannot reach the slot, copies it to its twin first.
@@ -214,7 +214,7 @@ static bl_status_t leave(bl_parked_t *parked, const bl_planned_op_t *op, bl_engi
   bl_status_t status = block->hashed ? BL_OK : hash_on_device(engine, op->op, op->slot, hash, err);
   block->hashed = true;
   leaves->hash = hash;
-  return status == BL_OK ? settle_slot(engine, op->slot, leaves, err) : status;
+  return status == BL_OK ? mark_slot(engine, op->slot, leaves, err) : status;
 }
 
 bl_status_t bl_parked_evict(bl_parked_t *parked, const bl_planned_op_t *op, bl_error_t *err) {
@@ -285,7 +285,7 @@ bl_status_t bl_parked_load(bl_parked_t *parked, const bl_planned_op_t *op, bl_er
     return status;
   }
   if (parks_device_memory(engine)) { // work queued on the slot may not have run yet
-    status = settle_slot(engine, op->slot, &block->parked, err);
+    status = mark_slot(engine, op->slot, &block->parked, err);
     if (status != BL_OK) {
       return status;
     }

@@ -312,7 +312,7 @@ static bl_status_t wait_weight_sent(bl_engine_t *engine, const bl_engine_shared_
   return wait_for(engine, bl_transport_wait_sent, tensor, copy, BL_GATHER, err);
 }
 
-bl_status_t bl_replicas_settle(bl_engine_t *engine, bl_stall_t *stall, bool reduced, bl_error_t *err) {
+bl_status_t bl_replicas_finish(bl_engine_t *engine, bl_stall_t *stall, bool reduced, bl_error_t *err) {
   bl_status_t status = BL_OK;
   if (engine->shared_count == 0) {
     return BL_OK;

@@ -10,7 +10,7 @@
 //   bl_replicas_send_gradients(engine, chunk, err);       // after its last one
 //   bl_replicas_give(engine, err);                        // between operations
 //   bl_replicas_reduce(engine, stall, err);               // of a run that trains
-//   bl_replicas_settle(engine, stall, reduced, err);
+//   bl_replicas_finish(engine, stall, reduced, err);
 //
 // A run that ended well has received all weights and sent all gradients. Afterwards a rank changes only what it updates
 // itself, so a commit needs no communication, and a run that is repeated finds everything unchanged.
@@ -38,6 +38,6 @@ BL_MUST_USE bl_status_t bl_replicas_give(bl_engine_t *engine, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_replicas_reduce(bl_engine_t *engine, bl_stall_t *stall, bl_error_t *err);
 // Waits until other ranks have read everything that they read from this one, and for weights of chunks that had no
 // operation.
-BL_MUST_USE bl_status_t bl_replicas_settle(bl_engine_t *engine, bl_stall_t *stall, bool reduced, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_replicas_finish(bl_engine_t *engine, bl_stall_t *stall, bool reduced, bl_error_t *err);
 
 #endif

@@ -326,9 +326,9 @@ bl_status_t bl_tensor_group_begin(bl_tensor_group_t *group, uint64_t attempt, co
   return find_peers(group, err);
 }
 
-bl_status_t bl_tensor_group_settle(bl_tensor_group_t *group, bl_error_t *err) {
+bl_status_t bl_tensor_group_wait_read(bl_tensor_group_t *group, bl_error_t *err) {
   bl_status_t status = BL_OK;
-  if (group == NULL || group->device != NULL) { // the order of the stream settles it
+  if (group == NULL || group->device != NULL) { // the order of the stream is enough
     return BL_OK;
   }
   for (uint32_t window = 0; window < BL_GROUP_WINDOWS && status == BL_OK; window++) {
@@ -343,7 +343,7 @@ bl_status_t bl_tensor_group_settle(bl_tensor_group_t *group, bl_error_t *err) {
 }
 
 bl_status_t bl_tensor_group_finish(bl_tensor_group_t *group, bl_error_t *err) {
-  return group == NULL || group->device == NULL ? BL_OK : bl_device_group_settle(group->device, err);
+  return group == NULL || group->device == NULL ? BL_OK : bl_device_group_check(group->device, err);
 }
 
 void bl_tensor_group_interrupt(bl_tensor_group_t *group) {

@@ -8,7 +8,7 @@
 //   bl_tensor_group_place(group);                      // the windows have memory
 //   bl_tensor_group_begin(group, attempt, &cancelled, &stall, &rest, err);   // after bl_transport_begin
 //   ... operations ...; bl_group_status(&group->group, err)
-//   bl_tensor_group_settle(group, err);                // the peers have read all that is here
+//   bl_tensor_group_wait_read(group, err);                // the peers have read all that is here
 //
 // Ranks on devices are a group of NCCL (executor/device_group.h), with notes for what their CPUs agree on.
 //
@@ -62,7 +62,7 @@ void bl_tensor_group_destroy(bl_tensor_group_t *group); // NULL is fine
 void bl_tensor_group_place(bl_tensor_group_t *group);
 BL_MUST_USE bl_status_t bl_tensor_group_begin(bl_tensor_group_t *group, uint64_t attempt, const atomic_bool *cancelled,
                                               bl_stall_t *stall, const bl_tensor_rest_t *rest, bl_error_t *err);
-BL_MUST_USE bl_status_t bl_tensor_group_settle(bl_tensor_group_t *group, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_tensor_group_wait_read(bl_tensor_group_t *group, bl_error_t *err);
 // Call it when all work of the run has ended on the device. Returns why collectives in it were not complete, or BL_OK.
 BL_MUST_USE bl_status_t bl_tensor_group_finish(bl_tensor_group_t *group, bl_error_t *err);
 // Ends collectives that a device waits in, so that it comes to rest. Any thread.

@@ -233,7 +233,7 @@ static void count_moved(bl_acceptor_t *self, const bl_transfer_t *transfer, uint
 }
 
 // The transfer has ended, or could not begin.
-static void settle(bl_acceptor_t *self, bl_transfer_t *transfer, bl_status_t status, const bl_error_t *err) {
+static void end_transfer(bl_acceptor_t *self, bl_transfer_t *transfer, bl_status_t status, const bl_error_t *err) {
   const uint64_t now_ns = bl_clock_now_ns();
   const bool well = status == BL_OK;
   if (well) {
@@ -280,7 +280,7 @@ static void start(bl_acceptor_t *self, bl_transfer_t *transfer) {
                                                              transfer->block.bytes, &transfer->ticket, &err)
                                       : start_evict(self, transfer, &err);
   if (status != BL_OK) {
-    settle(self, transfer, status, &err);
+    end_transfer(self, transfer, status, &err);
     return;
   }
   transfer->state = BL_TRANSFER_MOVING;
@@ -373,7 +373,7 @@ static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket
   bl_error_t err = {0};
   bl_status_t status = bl_client_wait(client, ticket, UINT64_MAX, &err);
   if (!self->showing || !is_same(self->show, ticket)) {
-    settle(self, take_moving(self, ticket), status, &err);
+    end_transfer(self, take_moving(self, ticket), status, &err);
   } else {
     self->showing = false;
     self->shown++;

@@ -129,16 +129,16 @@ static void test_text_from_a_finished_run(void **state) {
   world_start_driver(&world);
   bl_error_t err;
   drawn_text = (drawn_text_t){0};
-  bl_generation_t generation = {.prompt = (const uint8_t *)"It was the best of times",
-                                .prompt_bytes = 24,
-                                .tokens = 20, // more than the model's context of 8
-                                .drawn = drawn,
-                                .done = drawing_done,
-                                .context = &drawn_text};
+  bl_sampling_t generation = {.prompt = (const uint8_t *)"It was the best of times",
+                              .prompt_bytes = 24,
+                              .tokens = 20, // more than the model's context of 8
+                              .drawn = drawn,
+                              .done = drawing_done,
+                              .context = &drawn_text};
   assert_int_equal(bl_driver_generate(world.driver, &generation, &err), BL_PRECONDITION); // it runs
   world_wait(&world, is_finished);
   assert_int_equal(bl_driver_generate(world.driver, &generation, &err), BL_OK);
-  bl_generation_t other = generation;
+  bl_sampling_t other = generation;
   assert_int_equal(bl_driver_generate(world.driver, &other, &err), BL_PRECONDITION); // one at a time
   world_wait(&world, is_drawn);
   assert_int_equal(drawn_text.status, BL_OK);

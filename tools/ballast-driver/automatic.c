@@ -326,7 +326,7 @@ static void begin(bl_driver_t *driver, const bl_choice_now_t *now) {
   bl_error_t err;
   wanted.chosen = BL_POLICY_AUTO;
   wanted.copy = 0;
-  bl_policy_settle(&wanted, driver->options.training);
+  bl_policy_resolve(&wanted, driver->options.training);
   bl_status_t status = fill_profile(driver, &profile, &err);
   if (status == BL_OK) {
     status = weigh(driver, &wanted, &profile, NULL, &foreseen, &err);

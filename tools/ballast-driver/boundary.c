@@ -75,7 +75,7 @@ void bl__decide(bl_driver_t *driver) {
     decide_validation(driver);
     break;
   case BL_RUN_GENERATE:
-    bl__generation_take(driver);
+    bl__sampling_take(driver);
     break;
   case BL_RUN_KINDS:
     break;

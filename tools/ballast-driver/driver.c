@@ -18,7 +18,7 @@
 
 // Answers all callers that wait for something.
 static void end_waits(bl_driver_t *driver, const bl_error_t *err) {
-  bl__generation_end(driver, err);
+  bl__sampling_end(driver, err);
   bl__traces_answer(driver, err);
   bl__save_end_waits(driver, err);
   bl__plans_end_waits(driver, err);

@@ -106,7 +106,7 @@ typedef void (*bl_driver_policy_fn)(const bl_policy_answer_t *answer, const bl_e
 void bl_driver_set_policy(bl_driver_t *driver, const bl_policy_request_t *request, bl_driver_policy_fn done,
                           void *context);
 
-typedef struct bl_generation {
+typedef struct bl_sampling {
   const uint8_t *prompt; // copied; bytes are tokens. Empty: the first tokens of the held-out data, else of training
   size_t prompt_bytes;
   uint32_t tokens;
@@ -115,10 +115,10 @@ typedef struct bl_generation {
   void (*drawn)(uint32_t token, void *context);
   void (*done)(const bl_error_t *err, void *context); // exactly once if bl_driver_generate returns BL_OK
   void *context;
-} bl_generation_t;
+} bl_sampling_t;
 // BL_PRECONDITION: the run is neither held nor finished, or another generation is in progress; BL_INVALID: no tokens
 // requested, a prompt for a model whose tokens are not bytes, or a byte that is not in the vocabulary.
-BL_MUST_USE bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_generation_t *generation, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_sampling_t *sampling, bl_error_t *err);
 // Ends the generation of that context early; its `done` does not fire.
 void bl_driver_generate_cancel(bl_driver_t *driver, const void *context);
 

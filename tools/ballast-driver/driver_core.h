@@ -11,7 +11,7 @@
 //   automatic.h   the policy auto
 //   boundary.h    chooses what follows
 //   attempts.h    votes and reports of steps (reporting.c)
-//   generation.h  text
+//   sampling.h  text
 //   checkpoint.h  copies, files, commits
 //   traces.h      operations of the last step
 // Calls go downward in the first list and from there to parts. A part calls its driver through hooks.
@@ -24,8 +24,8 @@
 #include "boundary.h"
 #include "checkpoint.h"
 #include "driver.h"
-#include "generation.h"
 #include "plans.h"
+#include "sampling.h"
 #include "setup.h"
 #include "traces.h"
 

@@ -99,17 +99,17 @@ void bl__handle_generate(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
                        .tokens = tokens,
                        .bytes = bl_driver_job(service->driver)->data.format == BL_JOB_FORMAT_TEXT};
   service->text = text;
-  bl_generation_t generation = {.prompt = request->prompt.data,
-                                .prompt_bytes = request->prompt.len,
-                                .tokens = request->tokens,
-                                .seed = request->seed,
-                                .temperature = request->temperature,
-                                .drawn = text_drawn,
-                                .done = text_done,
-                                .context = text};
+  bl_sampling_t sampling = {.prompt = request->prompt.data,
+                            .prompt_bytes = request->prompt.len,
+                            .tokens = request->tokens,
+                            .seed = request->seed,
+                            .temperature = request->temperature,
+                            .drawn = text_drawn,
+                            .done = text_done,
+                            .context = text};
   bl_error_t err;
   bl_rpc_call_on_cancel(call, text_gone, text);
-  if (bl_driver_generate(service->driver, &generation, &err) != BL_OK) {
+  if (bl_driver_generate(service->driver, &sampling, &err) != BL_OK) {
     bl_rpc_call_fail(call, &err);
     text_free(text);
   }

@@ -106,7 +106,7 @@ static void keep_status(bl_remote_t *stage, const bl_stage_answer_t *answer) {
 static void probe(bl_remote_t *stage);
 
 // It is still the process that was met at first.
-static void settle_blame(bl_remote_t *stage) {
+static void count_blame_answer(bl_remote_t *stage) {
   if (stage->blame_answers == 0) {
     return;
   }
@@ -136,7 +136,7 @@ static void met(bl_remote_t *stage, const bl_stage_answer_t *answer) {
   stage->met = true;
   stage->silent_since_ms = 0;
   if (driver->state != BL__RUN_CONNECTING) {
-    settle_blame(stage);
+    count_blame_answer(stage);
     return;
   }
   note_business(stage, &answer->said);

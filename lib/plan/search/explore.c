@@ -237,7 +237,7 @@ static void explore_less_exactly(bl__exploration_t *e, bl_plan_candidate_t choic
   e->exact = false;
 }
 
-void bl__explore_settle(bl__exploration_t *e, uint32_t index) {
+void bl__explore_leader(bl__exploration_t *e, uint32_t index) {
   bl_plan_candidate_t exact = bl__candidate_choice(&e->plan->candidates[index]);
   bl_status_t status = bl__explore_exactly(e, &exact);
   if (status != BL_OK) {

@@ -30,7 +30,7 @@ void bl__explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t choice
 BL_MUST_USE bl_status_t bl__explore_exactly(bl__exploration_t *e, bl_plan_candidate_t *candidate);
 // Evaluates a candidate of the plan once more, as leaders are. If it no longer fits, because this order keeps more,
 // adds candidates that need less memory.
-void bl__explore_settle(bl__exploration_t *e, uint32_t index);
+void bl__explore_leader(bl__exploration_t *e, uint32_t index);
 // Evaluates for exactly its costs, with a search budget between the usual one and that of leaders.
 BL_MUST_USE bl_status_t bl__explore_further(bl__exploration_t *e, bl_plan_candidate_t *candidate);
 // Transfers a candidate to the plan. False: no memory; it stays the caller's.

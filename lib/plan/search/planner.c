@@ -189,12 +189,12 @@ static void improve_leaders(bl__exploration_t *s) {
   add_recomputations(s);
   const uint32_t leaders = count_leaders(s->plan);
   for (uint32_t i = 0; i < leaders && s->status == BL_OK; i++) {
-    bl__explore_settle(s, i);
+    bl__explore_leader(s, i);
   }
   rank(s->plan);
   while (s->status == BL_OK && s->plan->fitting > 0 && !s->plan->candidates[0].exact &&
          bl__runs_as_job(s->request, &s->plan->candidates[0])) {
-    bl__explore_settle(s, 0);
+    bl__explore_leader(s, 0);
     rank(s->plan);
   }
   add_automatic(s);

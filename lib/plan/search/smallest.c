@@ -63,7 +63,7 @@ static bl_status_t find_hurried(const bl_plan_request_t *request, double bound, 
 
 // Evaluates fitting candidates exactly, the smallest first, until one fits with the order that runs. A full search may
 // find another candidate first, but it finds one if this does.
-static bl_status_t settle_smallest(bl__exploration_t *s, const bl_plan_candidate_t **found) {
+static bl_status_t check_smallest(bl__exploration_t *s, const bl_plan_candidate_t **found) {
   *found = NULL;
   while (s->status == BL_OK) {
     uint32_t least = UINT32_MAX;
@@ -81,7 +81,7 @@ static bl_status_t settle_smallest(bl__exploration_t *s, const bl_plan_candidate
       *found = c;
       return BL_OK;
     }
-    bl__explore_settle(s, least);
+    bl__explore_leader(s, least);
   }
   return s->status;
 }
@@ -97,7 +97,7 @@ static bl_status_t check(const bl_plan_request_t *request, double bytes, bl__ord
   const bl_plan_candidate_t *found;
   tried.memory = bytes;
   bl__explore(&s);
-  bl_status_t status = settle_smallest(&s, &found);
+  bl_status_t status = check_smallest(&s, &found);
   *next = INFINITY;
   if (status == BL_OK && found != NULL) {
     smallest->bytes = bytes;

@@ -283,7 +283,7 @@ static bl_status_t check_flags(const arguments_t *a, bool ordered, bl_error_t *e
 }
 
 static bl_status_t draw(const bl_ctl_prediction_t *p, bl_policy_t policy, const char *path, bl_error_t *err) {
-  bl_policy_settle(&policy, p->training); // auto: the policy that it begins with
+  bl_policy_resolve(&policy, p->training); // auto: the policy that it begins with
   const bl_policy_kind_t kind = policy.kind == BL_POLICY_AUTO ? policy.chosen : policy.kind;
   const bool balanced = kind != BL_POLICY_NONE;
   const uint32_t cap = bl_policy_cap(&policy, p->training);

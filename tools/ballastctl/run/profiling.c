@@ -81,7 +81,7 @@ bl_status_t bl_ctl_profiling_create(const bl_job_t *job, const bl_training_t *tr
   p->stages = calloc(p->stage_count, sizeof *p->stages);
   p->waits = calloc(p->stage_count, BL__WAIT_CAUSES * sizeof *p->waits);
   bl_policy_t policy = bl_policy_of_job(job);
-  bl_policy_settle(&policy, training);
+  bl_policy_resolve(&policy, training);
   bl_status_t status = p->stages != NULL && p->waits != NULL
                            ? begin_plan(p, &policy, err)
                            : bl_error_set(err, BL_EXHAUSTED, "no memory to record %u stages", p->stage_count);

@@ -2,13 +2,13 @@
 // Generates text from the model while the run is held or finished.
 //
 // Thread: the driver's loop.
-#ifndef BALLAST_DRIVER_GENERATION_H
-#define BALLAST_DRIVER_GENERATION_H
+#ifndef BALLAST_DRIVER_SAMPLING_H
+#define BALLAST_DRIVER_SAMPLING_H
 
 #include "driver.h"
 
 typedef struct bl__text {
-  bl_generation_t asked;
+  bl_sampling_t asked;
   uint32_t *tokens; // [seq] the context
   uint32_t count;   // tokens in it
   uint32_t drawn;
@@ -17,7 +17,7 @@ typedef struct bl__text {
 } bl__text_t;
 
 // An attempt of BL_RUN_GENERATE has ended: passes its token on, and closes the attempt.
-void bl__generation_take(bl_driver_t *driver);
-void bl__generation_end(bl_driver_t *driver, const bl_error_t *err);
+void bl__sampling_take(bl_driver_t *driver);
+void bl__sampling_end(bl_driver_t *driver, const bl_error_t *err);
 
 #endif

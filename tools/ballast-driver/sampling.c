@@ -6,14 +6,14 @@
 
 #define PROMPT_TOKENS 16 // of the data, if no prompt is given
 
-void bl__generation_end(bl_driver_t *driver, const bl_error_t *err) {
+void bl__sampling_end(bl_driver_t *driver, const bl_error_t *err) {
   if (driver->text.runs) {
     driver->text.runs = false;
     driver->text.asked.done(err, driver->text.asked.context);
   }
 }
 
-void bl__generation_take(bl_driver_t *driver) {
+void bl__sampling_take(bl_driver_t *driver) {
   const bl_schedule_t *schedule = driver->options.training->schedule;
   uint32_t head = schedule->stage_of[bl_schedule_depth(schedule) - 1];
   uint32_t token = driver->stages[bl_grid_rank(&driver->options.training->grid, (bl_seat_t){.stage = head})].token;
@@ -32,11 +32,11 @@ void bl__generation_take(bl_driver_t *driver) {
   driver->text.asked.drawn(token, driver->text.asked.context);
   if (driver->text.runs && driver->text.drawn >= driver->text.asked.tokens) {
     bl_error_t none = {.status = BL_OK};
-    bl__generation_end(driver, &none);
+    bl__sampling_end(driver, &none);
   }
 }
 
-static bl_status_t take_prompt(bl_driver_t *driver, const bl_generation_t *generation, bl_error_t *err) {
+static bl_status_t take_prompt(bl_driver_t *driver, const bl_sampling_t *generation, bl_error_t *err) {
   const bl_training_t *training = driver->options.training;
   uint32_t seq = training->model.seq;
   if (generation->prompt_bytes > 0) {
@@ -66,7 +66,7 @@ static bl_status_t take_prompt(bl_driver_t *driver, const bl_generation_t *gener
   return BL_OK;
 }
 
-bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_generation_t *generation, bl_error_t *err) {
+bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_sampling_t *generation, bl_error_t *err) {
   bool held =
       driver->state == BL__RUN_FINISHED || (driver->state == BL__RUN_STEPS && strcmp(driver->phase, "paused") == 0);
   if (!held) {
