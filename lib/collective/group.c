@@ -58,6 +58,9 @@ void bl_group_exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes,
 bool bl_group_agree(bl_group_t *group, uint32_t window, bool here) {
   const bl_group_transport_t *transport = transport_of(group);
   bool any = here;
+  if (group->status != BL_OK) {
+    return here;
+  }
   if (transport != NULL && transport->agree != NULL) {
     bl_error_t err;
     bl_group_fail(group, transport->agree(group, here, &any, &err), &err);

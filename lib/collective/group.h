@@ -56,7 +56,7 @@ void *bl_group_window(bl_group_t *group, uint32_t window);
 void bl_group_gather(bl_group_t *group, uint32_t window, uint64_t block_bytes);
 // `blocks` has `parts` elements.
 void bl_group_exchange(bl_group_t *group, uint32_t window, uint64_t block_bytes, const void **blocks);
-// Returns whether `here` is true at any member, also after a failure here. `window` has BL_GROUP_AGREE_BYTES for each member.
+// Returns whether `here` is true at any member; after a failure `here` itself. `window` has BL_GROUP_AGREE_BYTES for each member.
 bool bl_group_agree(bl_group_t *group, uint32_t window, bool here);
 // Keeps a failure that occurred between the calls. BL_OK is ignored.
 void bl_group_fail(bl_group_t *group, bl_status_t status, const bl_error_t *err);

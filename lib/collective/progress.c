@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 #define NUMBER_BITS 24
-_Static_assert(BL_GROUP_PROGRESS_NUMBERS == 1u << NUMBER_BITS, "bits of a number");
+_Static_assert(BL_GROUP_PROGRESS_NUMBERS >> NUMBER_BITS == 1, "bits of a number");
 _Static_assert(sizeof(bl_group_page_t) == 128, "two cache lines");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the lower half of a flag is its first word");
 

@@ -158,6 +158,9 @@ size_t bl_transport_paths(bl_transport_t *transport, bl_transport_path_t *paths,
 // change between connects.
 bool bl_transport_is_direct(bl_transport_t *transport, int32_t peer);
 
+// Returns whether no communicators are being created with any peer.
+bool bl_transport_is_whole(bl_transport_t *transport);
+
 // Makes `attempt` (> 0, above the last) the only valid one. See lifetime rules 5 and 6. BL_PRECONDITION otherwise.
 BL_MUST_USE bl_status_t bl_transport_begin(bl_transport_t *transport, uint64_t attempt, bl_error_t *err);
 
@@ -192,7 +195,8 @@ bool bl_transport_peer_arenas_live(bl_transport_t *transport, int32_t peer);
 
 // A note is a message from this compute thread to that of a peer, for what ranks agree on between their operations on
 // devices. Numbers are unique within an attempt, in each direction. An end posts its next note to a peer only when it
-// has read the peer's last one, so that few wait. Failures as for posts and waits of tensors.
+// has read the peer's last one, so that few wait. Failures as for posts and waits of tensors; BL_UNAVAILABLE also if the
+// link is another one than when the attempt began, because notes may be lost with a link.
 #define BL_NOTE_BYTES BL_FRAME_NOTE_BYTES
 BL_MUST_USE bl_status_t bl_transport_post_note(bl_transport_t *transport, int32_t peer, uint32_t number,
                                                const uint8_t body[BL_NOTE_BYTES], bl_error_t *err);

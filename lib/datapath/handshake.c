@@ -142,6 +142,7 @@ static void come_up(bl__link_t *link) {
   peer->lost = BL_OK;
   peer->mapped_bytes = mapped_bytes;
   peer->said.count = peer->heard.count = 0;
+  peer->links++;
   link->exchange = peer->exchange;
   bl__link_take_over(link);
   link->nccl_link = link->meets ? bl__nccl_link_of(transport, peer) : NULL;

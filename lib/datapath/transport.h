@@ -45,6 +45,7 @@ typedef struct bl__peer {
   bl_status_t lost;                       // [m] status that waits return while there is no link
   uint64_t mapped_bytes;                  // [m]
   bool crosses;                           // [m] it is on another machine (machine.h)
+  uint32_t links, links_at_begin;         // [m] that were up so far; ... when the attempt began
   bl__notes_t said, heard;                // [m] notes for this peer that are not yet sent; from it, not yet read
   bl__nccl_link_t *nccl_link;             // NULL: no rendezvous yet; while link->nccl_link is set, it moves the tensors
 } bl__peer_t;

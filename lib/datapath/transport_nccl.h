@@ -76,6 +76,11 @@ void bl__nccl_link_go(bl__link_t *link);
 static inline bool bl__nccl_link_is_still(const bl__nccl_link_t *nccl_link) {
   return nccl_link == NULL || nccl_link->moving == 0;
 }
+// Mutex held. Returns whether no communicators are being created or ended.
+static inline bool bl__nccl_link_is_quiet(const bl__nccl_link_t *nccl_link) {
+  const bl_nccl_rendezvous_state_t state = nccl_link->rendezvous.state;
+  return state == BL_NCCL_RENDEZVOUS_UP || state == BL_NCCL_RENDEZVOUS_APART;
+}
 // Returns whether tensors of `attempt` were lost or cannot move; *err has the status and the reason.
 bool bl__nccl_link_is_broken(const bl__nccl_link_t *nccl_link, uint64_t attempt, bl_error_t *err);
 // Called when a new attempt has begun: a pair that failed is tried again.

@@ -48,6 +48,16 @@ bool bl_transport_is_direct(bl_transport_t *transport, int32_t stage) {
   return nccl_link;
 }
 
+bool bl_transport_is_whole(bl_transport_t *transport) {
+  bool whole = true;
+  pthread_mutex_lock(&transport->mutex);
+  for (size_t i = 0; i < transport->peer_count; i++) {
+    whole = whole && (!has_channels(transport->peers[i]) || bl__nccl_link_is_quiet(transport->peers[i]->nccl_link));
+  }
+  pthread_mutex_unlock(&transport->mutex);
+  return whole;
+}
+
 bl_status_t bl_transport_begin(bl_transport_t *transport, uint64_t attempt, bl_error_t *err) {
   bl_status_t status = BL_OK;
   pthread_mutex_lock(&transport->mutex);
@@ -66,6 +76,7 @@ bl_status_t bl_transport_begin(bl_transport_t *transport, uint64_t attempt, bl_e
     bl_exchange_begin(transport->peers[i]->exchange, attempt);
     bl__notes_begin(&transport->peers[i]->said, attempt);
     bl__notes_begin(&transport->peers[i]->heard, attempt);
+    transport->peers[i]->links_at_begin = transport->peers[i]->links;
   }
   for (size_t i = 0; i < transport->peer_count; i++) {
     bl__peer_t *peer = transport->peers[i];
@@ -366,7 +377,12 @@ static bl_status_t check_note_peer(bl_transport_t *transport, const bl__peer_t *
   if (peer == NULL) {
     return bl_error_set(err, BL_INVALID, "%s: no such peer is connected", what);
   }
-  return peer->link == NULL ? bl_error_set(err, peer->lost, "%s: %s", what, peer->reason) : BL_OK;
+  if (peer->link == NULL) {
+    return bl_error_set(err, peer->lost, "%s: %s", what, peer->reason);
+  }
+  return peer->links != peer->links_at_begin
+             ? bl_error_set(err, BL_UNAVAILABLE, "%s: its link was replaced during the attempt", what)
+             : BL_OK;
 }
 
 bl_status_t bl_transport_post_note(bl_transport_t *transport, int32_t stage, uint32_t number,

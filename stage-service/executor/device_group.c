@@ -7,12 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 // A peer that is alive but silent for this long is broken. The driver notices dead and stopped peers much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
-// An abort ends once the stream has passed all operations that are queued before its collectives.
-#define ABORT_NS (600ull * BL_NS_PER_S)
-#define LOOK_NS  (20ull * BL_NS_PER_MS) // at the cancellation of the run, while a communicator is created
+#define LOOK_NS          (20ull * BL_NS_PER_MS) // at the cancellation of the run, while a communicator is created
 
 static const bl_group_t *ranks_of(const bl_device_group_t *group) {
   return &group->owner->group;
@@ -25,6 +24,31 @@ static int32_t rank_of(const bl_device_group_t *group, uint32_t member) {
 // ---- notes
 
 typedef uint8_t note_t[BL_NOTE_BYTES];
+
+static bool is_cancelled(const bl_device_group_t *group) {
+  return atomic_load(group->owner->cancelled);
+}
+
+// Waits for a note. Meanwhile it gives the transport what other ranks may need first.
+static bl_status_t wait_note(bl_device_group_t *group, uint32_t member, uint32_t number, note_t note, bl_error_t *err) {
+  bl_engine_t *engine = group->owner->engine;
+  const uint64_t deadline_ns = bl_clock_now_ns() + PEER_DEADLINE_NS;
+  for (;;) {
+    bool pending;
+    bl_status_t status = bl_engine_give(engine, &pending, err);
+    if (status != BL_OK) {
+      return status;
+    }
+    const uint64_t look_ns = bl_clock_now_ns() + BL_ENGINE_LOOK_NS;
+    const bool looks = pending && look_ns < deadline_ns;
+    status = bl_transport_wait_note(engine->transport, rank_of(group, member), number, looks ? look_ns : deadline_ns,
+                                    note, err);
+    if (status != BL_DEADLINE || !looks) {
+      return status;
+    }
+    bl_error_clear(err);
+  }
+}
 
 // Sends a note to every other rank, and reads theirs. `notes` has one for each rank; the own one is set.
 static bl_status_t exchange_notes(bl_device_group_t *group, note_t *notes, bl_error_t *err) {
@@ -40,8 +64,7 @@ static bl_status_t exchange_notes(bl_device_group_t *group, note_t *notes, bl_er
   }
   for (uint32_t member = 0; member < ranks->ranks && status == BL_OK; member++) {
     if (member != ranks->rank) {
-      status = bl_transport_wait_note(transport, rank_of(group, member), number, start_ns + PEER_DEADLINE_NS,
-                                      notes[member], err);
+      status = wait_note(group, member, number, notes[member], err);
     }
   }
   bl_stall_count(group->owner->stall, start_ns);
@@ -80,17 +103,13 @@ static bl_status_t share_id(bl_device_group_t *group, uint8_t id[BL_NCCL_ID_BYTE
   return status;
 }
 
-static bool is_cancelled(const bl_device_group_t *group) {
-  return atomic_load(group->owner->cancelled);
-}
-
 static bl_status_t wait_ready(const bl_device_group_t *group, bl_nccl_channel_t *channel, bl_error_t *err) {
   bl_status_t status;
   do {
     bl_error_clear(err);
     status = is_cancelled(group) ? bl_error_set(err, BL_CANCELLED, "the attempt was aborted")
                                  : bl_nccl_channel_wait(channel, bl_clock_now_ns() + LOOK_NS, err);
-  } while (status == BL_DEADLINE && bl_nccl_channel_state(channel, NULL) == BL_NCCL_CREATING);
+  } while (status == BL_DEADLINE && !bl_nccl_state_has_ended(bl_nccl_channel_state(channel, NULL)));
   return status;
 }
 
@@ -100,8 +119,7 @@ static bl_status_t create_channel(bl_device_group_t *group, uint32_t generation,
   char name[BL_NCCL_NAME_BYTES];
   snprintf(name, sizeof name, "the %u tensor ranks of stage %" PRIu32 " of replica %" PRIu32, ranks->ranks,
            engine->stage, engine->replica);
-  bl_nccl_channel_options_t options = {
-      .name = name, .rank = (int)ranks->rank, .group_ranks = ranks->ranks, .deadlines = {.abort_ns = ABORT_NS}};
+  bl_nccl_channel_options_t options = {.name = name, .rank = (int)ranks->rank, .group_ranks = ranks->ranks};
   bl_nccl_channel_t *channel = NULL;
   close_channel(group);
   bl_status_t status = share_id(group, options.id, err);
@@ -154,20 +172,46 @@ static hello_t own_hello(const bl_device_group_t *group) {
   return hello;
 }
 
-// Refuses a pair that NCCL refuses, in words that say what to do.
-static bl_status_t check_member(const bl_device_group_t *group, uint32_t member, const hello_t *theirs,
-                                bl_error_t *err) {
-  const bl_engine_t *engine = group->owner->engine;
-  char own_name[BL_GRID_NAME_BYTES], name[BL_GRID_NAME_BYTES], why[BL_PATH_REASON_BYTES];
-  const bl_path_end_t own = bl_endpoint_end(&engine->endpoint, bl_engine_name(engine, own_name), NULL, true, true);
-  const bl_path_end_t peer = {.name = bl_grid_name(&engine->training.grid, (uint32_t)rank_of(group, member), name),
-                              .gpu = theirs->gpu,
-                              .nccl = theirs->nccl,
-                              .shared_gpu = theirs->shared_gpu != 0,
-                              .tcp_address = true};
-  return bl_path_obstacle(&own, &peer, BL_PATH_NCCL, why)
-             ? bl_error_set(err, BL_PRECONDITION, "tensor ranks exchange rows by NCCL: %s", why)
+static bl_path_end_t end_of(const bl_device_group_t *group, uint32_t member, const hello_t *hello,
+                            char name[BL_GRID_NAME_BYTES]) {
+  const bl_grid_t *grid = &group->owner->engine->training.grid;
+  return (bl_path_end_t){.name = bl_grid_name(grid, (uint32_t)rank_of(group, member), name),
+                         .gpu = hello->gpu,
+                         .nccl = hello->nccl,
+                         .shared_gpu = hello->shared_gpu != 0,
+                         .tcp_address = true};
+}
+
+// Refuses what NCCL refuses, in words that say what to do. All ranks come to the same result.
+static bl_status_t check_pair(const bl_device_group_t *group, const note_t *notes, uint32_t a, uint32_t b,
+                              bl_error_t *err) {
+  const hello_t first = hello_of(notes[a]), second = hello_of(notes[b]);
+  char names[2][BL_GRID_NAME_BYTES], why[BL_PATH_REASON_BYTES];
+  const bl_path_end_t one = end_of(group, a, &first, names[0]), two = end_of(group, b, &second, names[1]);
+  return bl_path_obstacle(&one, &two, BL_PATH_NCCL, why)
+             ? bl_error_set(err, BL_PRECONDITION, "%s exchanges rows with other tensor ranks by NCCL: %s", names[0],
+                            why)
              : BL_OK;
+}
+
+static bl_status_t check_pairs(const bl_device_group_t *group, const note_t *notes, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t b = 1; b < ranks_of(group)->ranks && status == BL_OK; b++) {
+    for (uint32_t a = 0; a < b && status == BL_OK; a++) {
+      status = check_pair(group, notes, a, b, err);
+    }
+  }
+  return status;
+}
+
+// Communicators with other ranks that were lost are created anew when an attempt begins. NCCL waits for the device
+// then, which must not have collectives yet, because these wait for other ranks.
+static bl_status_t wait_for_links(const bl_device_group_t *group, bl_error_t *err) {
+  const struct timespec pause = {.tv_nsec = BL_ENGINE_LOOK_NS};
+  while (!is_cancelled(group) && !bl_transport_is_whole(group->owner->engine->transport)) {
+    nanosleep(&pause, NULL);
+  }
+  return is_cancelled(group) ? bl_error_set(err, BL_CANCELLED, "the attempt was aborted") : BL_OK;
 }
 
 bl_status_t bl_device_group_begin(bl_device_group_t *group, bl_error_t *err) {
@@ -176,25 +220,26 @@ bl_status_t bl_device_group_begin(bl_device_group_t *group, bl_error_t *err) {
   const hello_t own = own_hello(group);
   memcpy(notes[ranks->rank], &own, sizeof own);
   group->notes = 0;
-  bl_status_t status = exchange_notes(group, notes, err);
+  // An interrupt may have come before the transport began the attempt, which then does not know of it.
+  bl_status_t status = wait_for_links(group, err);
+  if (status == BL_OK) {
+    status = exchange_notes(group, notes, err);
+  }
+  if (status == BL_OK) {
+    status = check_pairs(group, notes, err);
+  }
   uint32_t highest = 0;
   bool same = own.usable != 0;
   for (uint32_t member = 0; member < ranks->ranks && status == BL_OK; member++) {
     const hello_t theirs = hello_of(notes[member]);
     same = same && theirs.usable == own.usable;
     highest = theirs.generation > highest ? theirs.generation : highest;
-    status = member == ranks->rank ? BL_OK : check_member(group, member, &theirs, err);
   }
   return status != BL_OK || same ? status : create_channel(group, highest + 1, err);
 }
 
 bl_status_t bl_device_group_check(bl_device_group_t *group, bl_error_t *err) {
-  bl_error_t why = {0};
-  (void)bl_nccl_channel_state(group->channel, &why);
-  if (why.status != BL_OK) {
-    *err = why;
-  }
-  return why.status;
+  return bl_nccl_channel_check(group->channel, err);
 }
 
 void bl_device_group_interrupt(bl_device_group_t *group) {

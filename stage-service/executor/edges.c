@@ -59,8 +59,7 @@ static bl_status_t offer(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
                                    bl_engine_edge(engine, buffer), engine->edge_bytes, err);
 }
 
-// Gives the transport what the device no longer uses.
-static bl_status_t give_ready(bl_edges_t *edges, bl_error_t *err) {
+bl_status_t bl_edges_give(bl_edges_t *edges, bl_error_t *err) {
   const bl_engine_t *engine = edges->engine;
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < engine->edge_count && edges->held > 0 && status == BL_OK; i++) {
@@ -91,7 +90,7 @@ static uint64_t next_look_ns(const bl_edges_t *edges) {
 // Waits for the device, and meanwhile gives the transport what becomes ready: peers may need that first.
 static bl_status_t wait_for_device(bl_edges_t *edges, bl_device_event_t *event, uint64_t deadline_ns, bl_error_t *err) {
   for (;;) {
-    bl_status_t status = give_ready(edges, err);
+    bl_status_t status = bl_edges_give(edges, err);
     if (status != BL_OK) {
       return status;
     }
@@ -112,7 +111,7 @@ typedef bl_status_t (*transport_wait_fn)(bl_transport_t *transport, int32_t peer
 static bl_status_t wait_at_transport(bl_edges_t *edges, transport_wait_fn wait, uint32_t peer, bl_tensor_key_t key,
                                      uint64_t deadline_ns, bl_error_t *err) {
   for (;;) {
-    bl_status_t status = give_ready(edges, err);
+    bl_status_t status = bl_edges_give(edges, err);
     if (status != BL_OK) {
       return status;
     }
@@ -203,7 +202,7 @@ static bl_status_t post_receive(bl_edges_t *edges, const bl_planned_receive_t *r
     return status;
   }
   if (staged(edges, from)) { // what the twin received before must have been copied
-    status = bl_device_event_wait(engine->device, edge->taken, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
+    status = bl_engine_wait(engine, edge->taken, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
   }
   return status == BL_OK
              ? bl_transport_post_receive(engine->transport, (int32_t)from, key_of_receive(receive),
@@ -226,7 +225,7 @@ bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err)
 
 bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err) {
   const bl_stage_plan_t *plan = edges->plan;
-  bl_status_t status = give_ready(edges, err);
+  bl_status_t status = bl_edges_give(edges, err);
   for (; edges->next_receive < plan->receive_count && status == BL_OK; edges->next_receive++) {
     const bl_planned_receive_t *receive = &plan->receives[edges->next_receive];
     if (receive->post_at > index) {

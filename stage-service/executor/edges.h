@@ -30,6 +30,8 @@ typedef struct bl_edges {
 BL_MUST_USE bl_status_t bl_edges_begin(bl_edges_t *edges, uint64_t attempt, bl_error_t *err);
 // Posts the receives that are due before operation `index`.
 BL_MUST_USE bl_status_t bl_edges_post(bl_edges_t *edges, size_t index, bl_error_t *err);
+// Gives the transport what the device no longer uses. edges->held counts what it still uses.
+BL_MUST_USE bl_status_t bl_edges_give(bl_edges_t *edges, bl_error_t *err);
 // Waits for the tensors that the operation receives, and until the buffers that it writes are free.
 BL_MUST_USE bl_status_t bl_edges_wait(bl_edges_t *edges, const bl_planned_op_t *op, bl_error_t *err);
 // Sends the result of the operation: y from its output after F, dx from its input after I or B.

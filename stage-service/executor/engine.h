@@ -153,6 +153,16 @@ typedef struct bl_engine_shared {
   float *received; // if that is this copy, gradients from the other copies: [copies - 1], each on its own cache line
 } bl_engine_shared_t;
 
+// What the compute thread does while it waits for its device, its blocks or other tensor ranks: it gives the transport
+// what the device has finished since. Somebody may need that before the wait can end: a device that shares its layers
+// waits for the devices of other ranks, whose CPUs wait for tensors. Set by the executor during a run.
+typedef struct bl_engine_meanwhile {
+  bl_status_t (*give)(void *context, bool *pending, bl_error_t *err); // *pending: more will follow. NULL: nothing to do
+  void *context;
+} bl_engine_meanwhile_t;
+
+#define BL_ENGINE_LOOK_NS UINT64_C(200000) // between two calls of it
+
 typedef struct bl_engine {
   bl_job_t job;
   bl_training_t training;
@@ -213,6 +223,7 @@ typedef struct bl_engine {
   bl_snapshot_t *snapshot; // NULL: the job writes no checkpoints
   bl_arena_t shadow;       // executor/shadow.h; empty: updates wait for their commit
 
+  bl_engine_meanwhile_t meanwhile;
   bl_parking_t *parking;          // where evicted blocks are kept; set by the owner between runs, NULL: nowhere
   bl_engine_block_t *blocks;      // [chunk_count, micro_batches, slices]
   bl_engine_leaving_t *leaving;   // [slot_count]
@@ -263,7 +274,12 @@ BL_MUST_USE bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t comin
 // number is unchanged.
 BL_MUST_USE bl_status_t bl_engine_hold_edges(bl_engine_t *engine, uint32_t count, bl_error_t *err);
 
-// Waits until all work queued on the device has ended. BL_DEADLINE; BL_INTERNAL: compute.
+// Calls engine->meanwhile. *pending: call it again soon.
+BL_MUST_USE bl_status_t bl_engine_give(bl_engine_t *engine, bool *pending, bl_error_t *err);
+// Waits until the device has reached the event, and calls it meanwhile.
+BL_MUST_USE bl_status_t bl_engine_wait(bl_engine_t *engine, bl_device_event_t *event, uint64_t deadline_ns,
+                                       bl_error_t *err);
+// Waits until all work queued on the device has ended, and calls engine->meanwhile. BL_DEADLINE; BL_INTERNAL: compute.
 BL_MUST_USE bl_status_t bl_engine_finish(bl_engine_t *engine, bl_error_t *err);
 
 // Blocks of one chunk in a step: micro-batches, or slices of them.

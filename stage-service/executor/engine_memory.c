@@ -2,6 +2,7 @@
 #include "executor/engine_memory.h"
 
 #include "base/bytes.h"
+#include "executor/tensor_group.h"
 #include "job/balance.h"
 #include "model/memory.h"
 #include "sys/log.h"
@@ -172,6 +173,19 @@ bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err) {
   return status;
 }
 
+// The kernel cannot reclaim pinned memory.
+static bl_status_t check_twins(const bl_engine_t *engine, uint64_t bytes, bl_error_t *err) {
+  const uint64_t free_bytes = bl_memory_available_bytes();
+  char all[BL_BYTES_TEXT], left[BL_BYTES_TEXT], seat[BL_GRID_NAME_BYTES];
+  return bytes <= free_bytes
+             ? BL_OK
+             : bl_error_set(
+                   err, BL_EXHAUSTED,
+                   "%s exchanges weights and gradients with other copies through memory of the host, and needs "
+                   "%s of it, %s are free: let them go by cuda-ipc or NCCL (balance.data_path)",
+                   bl_engine_name(engine, seat), bl_bytes_format(bytes, all), bl_bytes_format(free_bytes, left));
+}
+
 static bl_status_t make_edge_twins(bl_engine_t *engine, bl_error_t *err) {
   const bool shares = bl_engine_copies(engine) > 1;
   const uint64_t tied_bytes =
@@ -184,7 +198,7 @@ static bl_status_t make_edge_twins(bl_engine_t *engine, bl_error_t *err) {
                {&engine->tied_twins, tied_bytes},
                {&engine->weight_twins, shares ? engine->weights.bytes : 0},
                {&engine->gradient_twins, shares ? engine->gradients.bytes - sums_bytes : 0}};
-  bl_status_t status = BL_OK;
+  bl_status_t status = shares ? check_twins(engine, twins[2].bytes + twins[3].bytes, err) : BL_OK;
   size_t made = 0;
   for (; made < sizeof twins / sizeof twins[0] && status == BL_OK; made++) {
     status = bl__engine_reserve(engine, BL_MEMORY_STAGING, BL_ARENA_STAGING_SHAREABLE, twins[made].bytes,
@@ -330,7 +344,7 @@ static uint64_t count_communicators(const bl_engine_t *engine) {
   bl_transport_path_t paths[BL_TRANSPORT_MAX_PEERS];
   const size_t count =
       engine->transport == NULL ? 0 : bl_transport_paths(engine->transport, paths, BL_TRANSPORT_MAX_PEERS);
-  uint64_t bytes = group_bytes(engine);
+  uint64_t bytes = group_bytes(engine) - bl_tensor_group_coming_bytes(engine->tensor_group);
   for (size_t i = 0; i < count && i < BL_TRANSPORT_MAX_PEERS; i++) {
     bytes += paths[i].path == BL_PATH_NCCL ? 2 * BL_NCCL_CHANNEL_BYTES : 0;
   }
@@ -343,6 +357,7 @@ bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_
     return BL_OK;
   }
   bl_status_t status = engine->device->ops->memory(engine->device, &free_bytes, &total_bytes, err);
+  coming_bytes += bl_tensor_group_coming_bytes(engine->tensor_group);
   if (status != BL_OK || (engine->room_told && coming_bytes <= free_bytes)) {
     return status;
   }

@@ -571,6 +571,18 @@ static void reset_vote(pass_t *pass) {
   memset(vote->losses, 0, losses * sizeof *vote->losses);
 }
 
+// For waits that need something else first (engine.h).
+static bl_status_t give(void *context, bool *pending, bl_error_t *err) {
+  pass_t *pass = context;
+  bl_status_t status = bl_edges_give(&pass->edges, err);
+  status = status == BL_OK ? bl_replicas_give(pass->engine, err) : status;
+  *pending = pass->edges.held > 0;
+  for (uint32_t i = 0; i < pass->engine->chunk_count; i++) {
+    *pending = *pending || pass->engine->chunks[i].held;
+  }
+  return status;
+}
+
 bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_progress_t *progress, bl_vote_t *vote,
                             bl_error_t *err) {
   const bl_stage_plan_t *plan = &run->plan->stage;
@@ -600,6 +612,7 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   for (uint32_t i = 0; i < engine->chunk_count && run->id.kind == BL_RUN_TRAIN; i++) {
     bl_chunk_begin_step(engine->chunks[i].chunk);
   }
+  engine->meanwhile = (bl_engine_meanwhile_t){.give = give, .context = &pass};
   core_rest_t resting = {.pass = &pass};
   const bl_tensor_rest_t rest = {.context = &resting, .begin = begin_rest, .end = end_rest};
   status = bl_tensor_group_begin(engine->tensor_group, run->id.attempt, &progress->cancelled, &pass.stall, &rest, err);
@@ -624,6 +637,7 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   if (status == BL_OK) {
     status = finish(&pass, err);
   }
+  engine->meanwhile = (bl_engine_meanwhile_t){0};
   give_core(&pass); // after an operation that failed while the core was released
   if (status != BL_OK) {
     bl_parked_abort(&pass.parked);

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static uint32_t unit_of(const bl_engine_t *engine, bl_op_t op) {
   return bl_schedule_unit(engine->training.schedule, op.micro_batch, op.slice);
@@ -160,6 +161,21 @@ static bl_status_t take_in(const bl_parked_t *parked, bl_op_t op, bl_engine_bloc
   return status == BL_OK ? bl_engine_finish(engine, err) : status; // frees the twin
 }
 
+// A transfer may wait for this device, and so for other ranks (bl_engine_give). Returns when nothing is left to give.
+static bl_status_t give_until_moved(const bl_parked_t *parked, bl_parking_key_t key, uint64_t deadline_ns,
+                                    bl_error_t *err) {
+  bl_parking_t *parking = parked->engine->parking;
+  const struct timespec pause = {.tv_nsec = BL_ENGINE_LOOK_NS};
+  for (;;) {
+    bool pending;
+    bl_status_t status = bl_engine_give(parked->engine, &pending, err);
+    if (status != BL_OK || !pending || parking->ops->poll(parking, key) || bl_clock_now_ns() >= deadline_ns) {
+      return status;
+    }
+    nanosleep(&pause, NULL);
+  }
+}
+
 // Waits for the transfer of a block.
 static bl_status_t wait_transfer(bl_parked_t *parked, const bl_engine_block_t *block, const char *name,
                                  bl_parking_outcome_t *outcome, bl_error_t *err) {
@@ -169,7 +185,10 @@ static bl_status_t wait_transfer(bl_parked_t *parked, const bl_engine_block_t *b
     return parking->ops->wait(parking, key, bl_clock_now_ns() + parking->timeout_ns, outcome, err);
   }
   uint64_t start_ns = bl_stall_begin(parked->stall);
-  bl_status_t status = parking->ops->wait(parking, key, start_ns + parking->timeout_ns, outcome, err);
+  bl_status_t status = give_until_moved(parked, key, start_ns + parking->timeout_ns, err);
+  if (status == BL_OK) {
+    status = parking->ops->wait(parking, key, start_ns + parking->timeout_ns, outcome, err);
+  }
   bl_stall_end(parked->stall, name, key.micro_batch / parked->engine->training.schedule->slices, start_ns);
   return status;
 }

@@ -69,7 +69,7 @@ static bl_status_t copy_in(bl_engine_t *engine, int32_t rank, float *to, uint64_
 }
 
 static bl_status_t wait_for_device(bl_engine_t *engine, const bl_engine_chunk_t *chunk, bl_error_t *err) {
-  return bl_device_event_wait(engine->device, chunk->computed, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
+  return bl_engine_wait(engine, chunk->computed, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
 }
 
 typedef bl_status_t (*visit_fn)(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy, bl_error_t *err);
@@ -273,8 +273,8 @@ static bl_status_t give_rest(bl_engine_t *engine, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
     if (engine->chunks[i].held) {
-      status = wait_for_device(engine, &engine->chunks[i], err);
-      status = status == BL_OK ? give_gradients(engine, &engine->chunks[i], err) : status;
+      status = wait_for_device(engine, &engine->chunks[i], err); // which may give them
+      status = status == BL_OK && engine->chunks[i].held ? give_gradients(engine, &engine->chunks[i], err) : status;
     }
   }
   return status;

@@ -183,11 +183,11 @@ static bl_status_t gather(bl_group_t *group, uint32_t window, uint64_t block_byt
   return status;
 }
 
-uint8_t *bl_tensor_group_staged(const bl_tensor_group_t *self, uint32_t part, uint64_t block_bytes) {
-  const bl_group_t *group = &self->group;
-  const uint32_t first = group->rank * here(group);
-  return self->engine->windows.base + self->windows.staging_offset_bytes +
-         (part < first ? part : part - here(group)) * block_bytes;
+uint8_t *bl_tensor_group_staged(const bl_tensor_group_t *group, uint32_t part, uint64_t block_bytes) {
+  const bl_group_t *ranks = &group->group;
+  const uint32_t first = ranks->rank * here(ranks);
+  return group->engine->windows.base + group->windows.staging_offset_bytes +
+         (part < first ? part : part - here(ranks)) * block_bytes;
 }
 
 static bl_status_t post_pieces(bl_tensor_group_t *self, uint32_t window, uint32_t member, uint32_t number,
@@ -344,6 +344,10 @@ bl_status_t bl_tensor_group_wait_read(bl_tensor_group_t *group, bl_error_t *err)
 
 bl_status_t bl_tensor_group_finish(bl_tensor_group_t *group, bl_error_t *err) {
   return group == NULL || group->device == NULL ? BL_OK : bl_device_group_check(group->device, err);
+}
+
+uint64_t bl_tensor_group_coming_bytes(const bl_tensor_group_t *group) {
+  return group != NULL && group->device != NULL && group->device->channel == NULL ? BL_NCCL_GROUP_BYTES : 0;
 }
 
 void bl_tensor_group_interrupt(bl_tensor_group_t *group) {

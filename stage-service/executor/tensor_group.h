@@ -39,7 +39,7 @@ typedef struct bl_device_group bl_device_group_t;
 typedef struct bl_tensor_group {
   bl_group_t group; // first, so that the transport finds the struct by it
   bl_engine_t *engine;
-  bl_device_group_t *device; // NULL: the host. What follows `rest` is of the host
+  bl_device_group_t *device; // NULL: the host. What follows `resting` is of the host
   bl_windows_t windows;
   const atomic_bool *cancelled; // of the run
   bl_stall_t *stall;            // of the run
@@ -72,6 +72,8 @@ BL_MUST_USE bl_status_t bl_tensor_group_status(const bl_tensor_group_t *group, b
 // for in the transport. Thread: any.
 bool bl_tensor_group_wait(const bl_tensor_group_t *group, bl_transport_wait_t *wait);
 
+// Memory of the device that the group will take and has not taken yet. NULL: 0.
+uint64_t bl_tensor_group_coming_bytes(const bl_tensor_group_t *group);
 // The rank of a member in the grid.
 uint32_t bl_tensor_group_rank(const bl_tensor_group_t *group, uint32_t member);
 // Where a part of another rank is received, in the windows.

@@ -47,7 +47,8 @@ struct bl_nccl_comm {
   ncclComm_t comm;
   cudaStream_t stream;
   cudaEvent_t over[BL_NCCL_IN_FLIGHT];
-  // Device memory of BL_NCCL_GREETING_BYTES; of a group: for each rank that it is sent to, and that it comes from.
+  // Device memory of BL_NCCL_GREETING_BYTES; of a group: for each rank that it is sent to, that it comes from, and of
+  // which it is gathered.
   char *greeting;
   uint32_t launching; // ticket whose launch is in progress, or NO_TICKET
   int rank;
@@ -120,7 +121,7 @@ static bl_nccl_result_t prepare(bl_nccl_comm_t *comm, char *text) {
     result = cuda_result(cudaEventCreateWithFlags(&comm->over[i], cudaEventDisableTiming), "cudaEventCreate", text);
   }
   if (result == BL_NCCL_DONE) {
-    const size_t greetings = comm->group_ranks > 0 ? 2 * (size_t)comm->group_ranks : 1;
+    const size_t greetings = comm->group_ranks > 0 ? 3 * (size_t)comm->group_ranks : 1;
     result = cuda_result(cudaMalloc((void **)&comm->greeting, greetings * BL_NCCL_GREETING_BYTES), "cudaMalloc", text);
   }
   return result;
@@ -182,25 +183,37 @@ static bl_nccl_result_t poll(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, cha
   return result;
 }
 
-// Between ncclGroupStart and ncclGroupEnd: nothing starts before the latter, which returns the first failure.
+static ncclResult_t start_gather(bl_nccl_comm_t *comm, cudaStream_t stream, void *window, uint64_t block_bytes) {
+  const char *own = (const char *)window + (uint64_t)comm->rank * block_bytes;
+  return nccl.ncclAllGather(own, window, block_bytes, ncclUint8, comm->comm, stream);
+}
+
+static bool started(ncclResult_t result) {
+  return result == ncclSuccess || result == ncclInProgress;
+}
+
+// Between ncclGroupStart and ncclGroupEnd: nothing starts before the latter. `greeted`: of a gather; NULL: none.
 static bl_nccl_result_t send_pieces(bl_nccl_comm_t *comm, cudaStream_t stream, const bl_nccl_piece_t *pieces,
-                                    uint32_t count, char *text) {
+                                    uint32_t count, void *greeted, char *text) {
   bl_nccl_result_t result = result_of(nccl.ncclGroupStart(), comm->comm, "ncclGroupStart", text);
   ncclResult_t put = ncclSuccess;
-  for (uint32_t i = 0; i < count && result == BL_NCCL_DONE && (put == ncclSuccess || put == ncclInProgress); i++) {
+  if (result != BL_NCCL_DONE) {
+    return result;
+  }
+  for (uint32_t i = 0; i < count && started(put); i++) {
     const bl_nccl_piece_t *piece = &pieces[i];
     put = piece->sends ? nccl.ncclSend(piece->buffer, piece->bytes, ncclUint8, (int)piece->rank, comm->comm, stream)
                        : nccl.ncclRecv(piece->buffer, piece->bytes, ncclUint8, (int)piece->rank, comm->comm, stream);
   }
-  if (result != BL_NCCL_DONE) {
-    return result;
+  if (started(put) && greeted != NULL) {
+    put = start_gather(comm, stream, greeted, BL_NCCL_GREETING_BYTES);
   }
   const ncclResult_t ended = nccl.ncclGroupEnd();
-  result = result_of(put, comm->comm, "ncclSend or ncclRecv", text);
-  return result == BL_NCCL_DONE || result == BL_NCCL_IN_PROGRESS ? result_of(ended, comm->comm, "ncclGroupEnd", text)
-                                                                 : result;
+  result = result_of(put, comm->comm, "ncclSend, ncclRecv or ncclAllGather", text);
+  return started(put) ? result_of(ended, comm->comm, "ncclGroupEnd", text) : result;
 }
 
+// NCCL connects ranks with the first operation of a kind, so the greeting has both kinds.
 static bl_nccl_result_t greet(bl_nccl_comm_t *comm, char *text) {
   bl_nccl_piece_t pieces[2 * BL_NCCL_GROUP_RANKS];
   uint32_t count = 0;
@@ -213,7 +226,8 @@ static bl_nccl_result_t greet(bl_nccl_comm_t *comm, char *text) {
                             .sends = sends != 0};
     }
   }
-  return send_pieces(comm, comm->stream, pieces, count, text);
+  char *gathered = comm->greeting + 2 * (size_t)comm->group_ranks * BL_NCCL_GREETING_BYTES;
+  return send_pieces(comm, comm->stream, pieces, count, gathered, text);
 }
 
 static bl_nccl_result_t transfer(bl_nccl_comm_t *comm, void *buffer, uint64_t bytes, char *text) {
@@ -245,15 +259,13 @@ static bl_nccl_result_t gather(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, b
   if (result != BL_NCCL_DONE) {
     return result;
   }
-  const char *own = (const char *)window + (uint64_t)comm->rank * block_bytes;
-  return result_of(nccl.ncclAllGather(own, window, block_bytes, ncclUint8, comm->comm, stream->handle), comm->comm,
-                   "ncclAllGather", text);
+  return result_of(start_gather(comm, stream->handle, window, block_bytes), comm->comm, "ncclAllGather", text);
 }
 
 static bl_nccl_result_t exchange(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, bl_device_stream_t *stream,
                                  const bl_nccl_piece_t *pieces, uint32_t count, char *text) {
   bl_nccl_result_t result = make_current(api, text);
-  return result == BL_NCCL_DONE ? send_pieces(comm, stream->handle, pieces, count, text) : result;
+  return result == BL_NCCL_DONE ? send_pieces(comm, stream->handle, pieces, count, NULL, text) : result;
 }
 
 static bl_nccl_result_t over(const bl_nccl_api_t *api, bl_nccl_comm_t *comm, uint32_t ticket, char *text) {

@@ -427,25 +427,44 @@ static void put_to_end(bl_nccl_channel_t *channel, const collective_t *collectiv
   channel->launching = false;
 }
 
+// Mutex held. Waits until no other thread is in a call, and returns whether calls can be made.
+static bool enter(bl_nccl_channel_t *channel) {
+  while (channel->calling && is_usable(channel)) {
+    (void)bl_condition_wait(&channel->engine->changed, &channel->engine->mutex, UINT64_MAX);
+  }
+  return is_usable(channel);
+}
+
+// Mutex held.
+static bl_status_t failure_of(const bl_nccl_channel_t *channel, bl_error_t *err) {
+  if (has_failed(channel) && err != NULL) {
+    *err = channel->err;
+  }
+  return channel->err.status;
+}
+
 static bl_status_t collect(bl_nccl_channel_t *channel, const collective_t *collective, bl_error_t *err) {
   bl_nccl_engine_t *engine = channel->engine;
-  bl_status_t status = BL_OK;
   pthread_mutex_lock(&engine->mutex);
-  while (channel->calling && is_usable(channel)) {
-    (void)bl_condition_wait(&engine->changed, &engine->mutex, UINT64_MAX);
-  }
-  if (is_usable(channel)) {
+  const bool usable = enter(channel);
+  if (usable) {
     put_to_end(channel, collective);
-  } else if (!has_failed(channel)) {
+  }
+  bl_status_t status = failure_of(channel, err);
+  if (status == BL_OK && !usable) {
     status = bl_error_set(err, BL_PRECONDITION, "NCCL, %s: it is not made yet", channel->name);
   }
-  if (has_failed(channel)) {
-    status = channel->err.status;
-    if (err != NULL) {
-      *err = channel->err;
-    }
-  }
   pthread_mutex_unlock(&engine->mutex);
+  return status;
+}
+
+bl_status_t bl_nccl_channel_check(bl_nccl_channel_t *group, bl_error_t *err) {
+  pthread_mutex_lock(&group->engine->mutex);
+  if (enter(group)) {
+    (void)poll(group);
+  }
+  bl_status_t status = failure_of(group, err);
+  pthread_mutex_unlock(&group->engine->mutex);
   return status;
 }
 

@@ -150,6 +150,12 @@ void bl_nccl_engine_destroy(bl_nccl_engine_t *engine) {
   free(engine);
 }
 
+void bl_nccl_engine_expect_waits(bl_nccl_engine_t *engine) {
+  pthread_mutex_lock(&engine->mutex);
+  engine->deadlines.abort_ns = BL_NCCL_WAITING_ABORT_NS;
+  pthread_mutex_unlock(&engine->mutex);
+}
+
 const bl_nccl_api_t *bl_nccl_engine_api(const bl_nccl_engine_t *engine) {
   return engine->api;
 }

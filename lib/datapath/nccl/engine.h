@@ -19,8 +19,8 @@
 // A failure affects only that pair or group; other channels continue. Post only what the peer posts too: a transfer that the peer
 // never starts occupies the device until its deadline.
 //
-// Threads inside: one launches and polls for all channels, so that a process passes work to NCCL in one order. One
-// watches deadlines. Each abort has a thread of its own, because it may never return.
+// Threads inside: one launches and polls for all channels, so that a process passes their transfers to NCCL in one order
+// (collectives of a group are passed by its owner's thread). One watches deadlines. Each abort has a thread of its own, because it may never return.
 //
 // Lifetime rules
 //   1. The buffer of a transfer belongs to the channel from post until its `over`.
@@ -63,6 +63,9 @@ BL_MUST_USE bl_status_t bl_nccl_engine_create(const bl_nccl_engine_options_t *op
                                               bl_error_t *err);
 // All channels must be closed before. NULL is allowed.
 void bl_nccl_engine_destroy(bl_nccl_engine_t *engine);
+// Called before channels are opened if work on the device may wait for peers (collectives of a group): calls that wait
+// for the device, as those that end a communicator, may take as long, within BL_NCCL_WAITING_ABORT_NS.
+void bl_nccl_engine_expect_waits(bl_nccl_engine_t *engine);
 const bl_nccl_api_t *bl_nccl_engine_api(const bl_nccl_engine_t *engine);
 // Draws an id for one channel, which both of its ends need. BL_IO.
 BL_MUST_USE bl_status_t bl_nccl_engine_new_id(bl_nccl_engine_t *engine, uint8_t id[BL_NCCL_ID_BYTES], bl_error_t *err);
@@ -103,6 +106,8 @@ BL_MUST_USE bl_status_t bl_nccl_channel_gather(bl_nccl_channel_t *group, bl_devi
                                                uint64_t block_bytes, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_nccl_channel_exchange(bl_nccl_channel_t *group, bl_device_stream_t *stream,
                                                  const bl_nccl_piece_t *pieces, uint32_t count, bl_error_t *err);
+// Of a group: asks NCCL, and returns why the group has failed, or BL_OK.
+BL_MUST_USE bl_status_t bl_nccl_channel_check(bl_nccl_channel_t *group, bl_error_t *err);
 
 // Aborts the channel: everything on it ends with `cause` once nothing touches memory any more. Returns at once.
 void bl_nccl_channel_abort(bl_nccl_channel_t *channel, bl_status_t cause, const char *why);

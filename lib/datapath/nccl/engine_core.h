@@ -17,7 +17,7 @@ struct bl_nccl_channel {
   bl_nccl_comm_t *comm;
   bl_error_t err; // why it failed
   bool create_due, greeted;
-  bool calling;                                     // the launcher is in a call on `comm`
+  bool calling;                                     // a thread is in a call on `comm`
   bool changed;                                     // on_change is due
   bool telling;                                     // a callback runs
   bool ended;                                       // dead, and all callbacks were made

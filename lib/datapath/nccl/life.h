@@ -39,6 +39,10 @@ typedef enum bl_nccl_state {
       BL_NCCL_STATES
 } bl_nccl_state_t;
 const char *bl_nccl_state_name(bl_nccl_state_t state); // "in use"; never NULL
+// Returns whether it is of no use any more.
+static inline bool bl_nccl_state_has_ended(bl_nccl_state_t state) {
+  return state == BL_NCCL_ABORTING || state == BL_NCCL_STUCK || state == BL_NCCL_DEAD;
+}
 
 typedef enum bl_nccl_event {
   BL_NCCL_EVENT_CREATE,   // create the communicator
@@ -72,6 +76,7 @@ typedef struct bl_nccl_deadlines { // 0: BL_NCCL_*_NS below
 #define BL_NCCL_TRANSFER_NS      (UINT64_C(5) * 1000000000)
 #define BL_NCCL_BYTES_PER_SECOND UINT64_C(50000000) // a slow socket; NVLink moves a thousand times that
 #define BL_NCCL_ABORT_NS         (UINT64_C(5) * 1000000000)
+#define BL_NCCL_WAITING_ABORT_NS (UINT64_C(600) * 1000000000) // the same, behind work that waits for peers
 
 typedef struct bl_nccl_life {
   bl_nccl_deadlines_t deadlines;

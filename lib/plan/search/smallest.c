@@ -118,7 +118,7 @@ static bl_status_t check(const bl_plan_request_t *request, double bytes, bl__ord
 bl_status_t bl__smallest_find(const bl_plan_request_t *request, const bl_plan_t *failed, bl__smallest_t *smallest) {
   const bl_plan_candidate_t *bound = bl__smallest_of(failed, false);
   bl__order_cache_t cache = {.exact = true};
-  double bytes = 0, next, step = EXACT_STEP;
+  double bytes = 0, next = INFINITY, step = EXACT_STEP;
   *smallest = (bl__smallest_t){0};
   if (bound == NULL) {
     return BL_OK;

@@ -19,6 +19,7 @@
 #include "draw/schedule_timeline.h"
 #include "policy/policy.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 typedef struct arguments {
@@ -208,11 +209,11 @@ static uint32_t at_hosts(const bl_ctl_prediction_t *p) {
 static void print_hosts(const bl_ctl_prediction_t *p) {
   const bl_hosts_t *hosts = &p->training->hosts;
   const uint32_t rooms = at_hosts(p);
+  const uint64_t all = (uint64_t)hosts->count * hosts->slots;
   char held[BL_BYTES_TEXT], room[BL_BYTES_TEXT];
   if (hosts->count > 0) {
-    printf("\nmemory of the host: room for %u of %u block%s, %s of %s\n", rooms, hosts->count * hosts->slots,
-           bl_plural(hosts->count * hosts->slots), bl_bytes_format(rooms * hosts->room_bytes, held),
-           bl_bytes_format((uint64_t)hosts->count * hosts->slots * hosts->room_bytes, room));
+    printf("\nmemory of the host: room for %u of %" PRIu64 " block%s, %s of %s\n", rooms, all, bl_plural(all),
+           bl_bytes_format(rooms * hosts->room_bytes, held), bl_bytes_format(all * hosts->room_bytes, room));
   }
 }
 
@@ -240,7 +241,8 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
     bl_ctl_warning_append(json_object_get(shown, "warnings"), alternative);
     if (p->training->hosts.count > 0) {
       json_object_set_new(shown, "host_slots", json_integer(at_hosts(p)));
-      json_object_set_new(shown, "host_bytes", json_integer((json_int_t)(at_hosts(p) * p->training->hosts.room_bytes)));
+      json_object_set_new(shown, "host_bytes",
+                          json_integer((json_int_t)at_hosts(p) * (json_int_t)p->training->hosts.room_bytes));
     }
     bl_ctl_footprint_left_out(shown, unknown);
     static const bl_ctl_column_t name = {.key = "schedule", .title = "SCHEDULE"};
