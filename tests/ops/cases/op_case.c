@@ -110,8 +110,27 @@ void op_case_name(const op_case_t *c, char *text, size_t bytes) {
   snprintf(text + used, bytes - (size_t)used, " flags %x", c->flags);
 }
 
+// Element i of what inputs in that place are made of. All cases share these: each is drawn once.
+static float drawn(size_t tensor_index, size_t i) {
+  static struct {
+    float *values;
+    size_t count;
+  } places[OP_TENSORS];
+  if (i >= places[tensor_index].count) {
+    const size_t before = places[tensor_index].count, count = 2 * i + 1024;
+    float *values = realloc(places[tensor_index].values, count * sizeof *values);
+    MUST(values != NULL);
+    for (size_t k = before; k < count; k++) {
+      values[k] = (float)bl_random_normal(17 + tensor_index, k);
+    }
+    places[tensor_index].values = values;
+    places[tensor_index].count = count;
+  }
+  return places[tensor_index].values[i];
+}
+
 static float input_value(const op_case_t *c, const op_tensor_t *tensor, size_t tensor_index, size_t i) {
-  float value = (float)bl_random_normal(17 + tensor_index, i);
+  float value = drawn(tensor_index, i);
   value = c->flags & OP_LARGE ? 30 * value : value;
   value = tensor->positive ? fabsf(value) : value;
   return c->flags & OP_BF16 && tensor->typed ? op_from_bf16(op_to_bf16(value)) : value;

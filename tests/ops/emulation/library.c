@@ -150,6 +150,18 @@ static void put(bool bf16, void *x, uint64_t i, float value) {
   }
 }
 
+// The elements of a matrix, in double and one column of `rows` after the other; (i, p) lies at i * by_row + p * by_column.
+static double *widened(bool bf16, const void *x, uint64_t first, uint64_t rows, uint64_t columns, uint64_t by_row,
+                       uint64_t by_column) {
+  double *values = calloc(rows * columns + 1, sizeof *values);
+  for (uint64_t p = 0; values != NULL && p < columns; p++) {
+    for (uint64_t i = 0; i < rows; i++) {
+      values[p * rows + i] = (double)get(bf16, x, first + i * by_row + p * by_column);
+    }
+  }
+  return values;
+}
+
 const char *bl__matmul_execute(bl__matmul_t *matmul, float alpha, const void *a, const void *b, const void *c,
                                const void *bias, void *d, void *workspace) {
   const bl__matmul_shape_t *s = &matmul->shape;
@@ -158,20 +170,32 @@ const char *bl__matmul_execute(bl__matmul_t *matmul, float alpha, const void *a,
     return "the workspace is not 256-byte aligned"; // as cuBLASLt asks
   }
   memset(workspace, 0xff, 128);
+  double *sums = calloc(s->m + 1, sizeof *sums);
   for (uint64_t n = 0; n < s->batch; n++) {
+    double *as =
+        widened(bf16, a, n * s->a_stride, s->m, s->k, s->transpose_a ? s->a_ld : 1, s->transpose_a ? 1 : s->a_ld);
+    double *bs =
+        widened(bf16, b, n * s->b_stride, s->k, s->n, s->transpose_b ? s->b_ld : 1, s->transpose_b ? 1 : s->b_ld);
+    if (sums == NULL || as == NULL || bs == NULL) {
+      abort();
+    }
     for (uint64_t j = 0; j < s->n; j++) {
-      for (uint64_t i = 0; i < s->m; i++) {
-        double sum = 0;
-        for (uint64_t p = 0; p < s->k; p++) {
-          sum += (double)get(bf16, a, n * s->a_stride + (s->transpose_a ? p + i * s->a_ld : i + p * s->a_ld)) *
-                 (double)get(bf16, b, n * s->b_stride + (s->transpose_b ? j + p * s->b_ld : p + j * s->b_ld));
+      memset(sums, 0, s->m * sizeof *sums);
+      for (uint64_t p = 0; p < s->k; p++) { // each sum in the order of p, many of them beside each other
+        for (uint64_t i = 0; i < s->m; i++) {
+          sums[i] += as[p * s->m + i] * bs[j * s->k + p];
         }
+      }
+      for (uint64_t i = 0; i < s->m; i++) {
         const uint64_t at = n * s->d_stride + i + j * s->d_ld;
-        sum = (double)alpha * sum + (s->add ? (double)get(d_bf16, c, at) : 0);
+        const double sum = (double)alpha * sums[i] + (s->add ? (double)get(d_bf16, c, at) : 0);
         put(d_bf16, d, at, (float)(sum + (s->bias ? (double)get(d_bf16, bias, i) : 0)));
       }
     }
+    free(as);
+    free(bs);
   }
+  free(sums);
   return NULL;
 }
 
