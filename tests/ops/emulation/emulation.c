@@ -2,8 +2,7 @@
 // A fiber takes threads of a block one after the other for as long as they run through; one that has to wait keeps its
 // fiber, and another fiber goes on with the threads that are left.
 //
-// Fibers change places by what the compiler has for that, which saves little and makes no system call. The address
-// sanitizer is told by its own calls, around swapcontext.
+// Fibers change places by what the compiler has for that, which saves little and makes no system call.
 #include "ops/emulation/emulation.h"
 
 #include <stdio.h>
@@ -24,7 +23,7 @@
 typedef enum state { READY, AT_BARRIER, AT_EXCHANGE, OVER } state_t;
 
 typedef struct fiber {
-  ucontext_t context; // of its first entry; with the address sanitizer of every one
+  ucontext_t context; // of its first entry
   void *place[5];     // as __builtin_setjmp has it
   void *fake_stack;   // of the address sanitizer
   size_t index;       // of its stack
@@ -65,30 +64,44 @@ static uint64_t rooms[THREADS_MAX / WARP][2][WARP];
 static void (*kernel)(const void *argument);
 static const void *kernel_argument;
 
+// The address sanitizer is told which stack is left and entered.
 #if defined(__SANITIZE_ADDRESS__)
 static const void *scheduler_stack;
 static size_t scheduler_stack_bytes;
 
-static void switch_to(fiber_t *from, fiber_t *to) {
+static void leave(fiber_t *from, const fiber_t *to) {
   const bool home = to == &scheduler;
-  running = to;
   __sanitizer_start_switch_fiber(&from->fake_stack, home ? scheduler_stack : stacks + to->index * STACK_BYTES,
                                  home ? scheduler_stack_bytes : STACK_BYTES);
-  swapcontext(&from->context, &to->context);
-  if (from == &scheduler) {
-    __sanitizer_finish_switch_fiber(from->fake_stack, NULL, NULL);
+}
+
+static void arrive(fiber_t *at) {
+  if (at == &scheduler) {
+    __sanitizer_finish_switch_fiber(at->fake_stack, NULL, NULL);
   } else {
-    __sanitizer_finish_switch_fiber(from->fake_stack, &scheduler_stack, &scheduler_stack_bytes);
+    __sanitizer_finish_switch_fiber(at->fake_stack, &scheduler_stack, &scheduler_stack_bytes);
   }
 }
 #else
-// A function of its own: the compiler asks for that.
-__attribute__((noinline, noreturn)) static void jump(void **place) {
+static void leave(fiber_t *from, const fiber_t *to) {
+  (void)from;
+  (void)to;
+}
+
+static void arrive(fiber_t *at) {
+  (void)at;
+}
+#endif
+
+// A function of its own: the compiler asks for that. Not said to be one that never returns, or the sanitizer would forget
+// what it knows of the stack that is left.
+__attribute__((noinline, no_sanitize_address)) static void jump(void **place) {
   __builtin_longjmp(place, 1);
 }
 
 __attribute__((noinline)) static void switch_to(fiber_t *from, fiber_t *to) {
   running = to;
+  leave(from, to);
   if (__builtin_setjmp(from->place) == 0) {
     if (to->started) {
       jump(to->place);
@@ -96,8 +109,8 @@ __attribute__((noinline)) static void switch_to(fiber_t *from, fiber_t *to) {
     to->started = true;
     setcontext(&to->context);
   }
+  arrive(from);
 }
-#endif
 
 static void refuse(const char *what) {
   fprintf(stderr, "emulated kernel: thread %u of block %u,%u %s\n", running_thread, bl_emulated.block.x,
