@@ -199,8 +199,7 @@ static bool successor(const void *context, const explore_state_t *state, unsigne
   if (!is_there(&before, action)) {
     return false;
   }
-  world = before;
-  world_relink(&world);
+  world_copy(&world, &before);
   if (!act(&world, action)) {
     return false;
   }

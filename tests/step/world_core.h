@@ -71,12 +71,12 @@ typedef struct world {
   world_stage_t stages[STAGES];
   world_driver_t drivers[DRIVERS];
   uint8_t deaths;
-  uint8_t policies;         // asked for so far
-  uint8_t told_from[PLANS]; // a driver said that this plan is in force from this step on
-  uint8_t refused, begun;   // plans that a driver said are refused; that some stage ran. One bit per version
-  message_set_t requests, answers;
-  unsigned attempts;  // limit
-  const char *broken; // the first violation
+  uint8_t policies;                // asked for so far
+  uint8_t told_from[PLANS];        // a driver said that this plan is in force from this step on
+  uint8_t refused, begun;          // plans that a driver said are refused; that some stage ran. One bit per version
+  unsigned attempts;               // limit
+  const char *broken;              // the first violation
+  message_set_t requests, answers; // last: most of their rooms are empty
 } world_t;
 
 static inline bool world_breaks(const world_t *world, world_rule_t rule) {
@@ -98,8 +98,9 @@ static inline bl_offer_t world_offer(uint64_t behind, uint64_t attempt) {
 // world_pack.c
 void world_pack(world_t *world, explore_state_t *state);
 void world_unpack(world_t *world, const world_options_t *options, const explore_state_t *state);
-// The machines of drivers point to what they know of stages: after a world was copied.
+// The machines of drivers point to what they know of stages.
 void world_relink(world_t *world);
+void world_copy(world_t *to, const world_t *from);
 
 // world_network.c
 bl_driver_id_t world_sender(const message_t *message);

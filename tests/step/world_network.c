@@ -101,7 +101,6 @@ void world_remove_messages_of(message_set_t *set, unsigned s) {
       set->items[kept++] = set->items[i];
     }
   }
-  memset(&set->items[kept], 0, (set->count - kept) * sizeof set->items[0]);
   set->count = kept;
 }
 
@@ -119,24 +118,44 @@ void world_answer_anew(world_t *world, const message_t *answer) {
   add(set, ANSWERS, answer);
 }
 
+// What each driver asks of each stage now.
+typedef struct questions {
+  message_t asked[DRIVERS][STAGES];
+  bool asks[DRIVERS][STAGES];
+} questions_t;
+
+static void find_questions(const world_t *world, questions_t *questions) {
+  for (unsigned d = 0; d < DRIVERS; d++) {
+    for (unsigned s = 0; s < world->options->stages; s++) {
+      questions->asks[d][s] = world->drivers[d].started && world_question(world, d, s, &questions->asked[d][s]);
+    }
+  }
+}
+
+// A driver waits for what this is about.
+static bool is_wanted(const questions_t *questions, const message_t *message) {
+  return questions->asks[message->driver][message->stage] &&
+         same_question(&questions->asked[message->driver][message->stage], message);
+}
+
 // Answers that no driver will ever look at again are dropped, after making sure that they change nothing.
 void world_drop_stale_answers(world_t *world) {
-  message_set_t kept = {0};
-  for (unsigned i = 0; i < world->answers.count; i++) {
-    const message_t *answer = &world->answers.items[i];
+  questions_t questions;
+  message_set_t *set = &world->answers;
+  unsigned kept = 0;
+  find_questions(world, &questions);
+  for (unsigned i = 0; i < set->count; i++) {
+    const message_t copy = set->items[i], *answer = &copy;
     const world_driver_t *driver = &world->drivers[answer->driver];
-    message_t asked;
-    bool wanted = world_question(world, answer->driver, answer->stage, &asked) && same_question(&asked, answer);
     bool fences = answer->kind == ANSWER_FENCED && answer->epoch == driver->step.id.epoch &&
                   driver->step.phase != BL_DRIVER_ENDED && driver->step.phase != BL_DRIVER_TAKEOVER;
-    if (wanted || fences) {
-      kept.items[kept.count++] = *answer;
+    if (is_wanted(&questions, answer) || fences) {
+      set->items[kept++] = *answer;
       continue;
     }
     if (world->options->broken_rule == RULE_NONE) {
       static world_t after; // large; the search is one thread
-      after = *world;
-      world_relink(&after);
+      world_copy(&after, world);
       world_hear(&after, answer->driver, answer);
       world_check(world,
                   memcmp(after.drivers[answer->driver].peers, driver->peers, sizeof driver->peers) == 0 &&
@@ -144,7 +163,7 @@ void world_drop_stale_answers(world_t *world) {
                   "a late answer changes a driver");
     }
   }
-  world->answers = kept;
+  set->count = kept;
 }
 
 // Whether handling this request, now or at any later time, leaves its stage as it is: what it could do is done, or was
@@ -180,7 +199,7 @@ static bool is_spent(const world_t *world, const message_t *message) {
 static void check_spent(world_t *world, const message_t *request) {
   static world_t after; // large; the search is one thread
   message_t answer;
-  after = *world;
+  world_copy(&after, world);
   (void)world_handle(&after, request, &answer);
   const bl_stage_step_t *is = &after.stages[request->stage].step, *was = &world->stages[request->stage].step;
   world_check(world, memcmp(is, was, sizeof *is) == 0, "a request that was taken for spent changes a stage");
@@ -192,16 +211,17 @@ void world_drop_spent_requests(world_t *world) {
   if (world->options->broken_rule != RULE_NONE) {
     return;
   }
-  message_set_t kept = {0};
-  for (unsigned i = 0; i < world->requests.count; i++) {
-    const message_t *request = &world->requests.items[i];
-    message_t asked;
-    bool wanted = world_question(world, request->driver, request->stage, &asked) && same_question(&asked, request);
-    if (wanted || !is_spent(world, request)) {
-      kept.items[kept.count++] = *request;
+  questions_t questions;
+  message_set_t *set = &world->requests;
+  unsigned kept = 0;
+  find_questions(world, &questions);
+  for (unsigned i = 0; i < set->count; i++) {
+    const message_t request = set->items[i];
+    if (is_wanted(&questions, &request) || !is_spent(world, &request)) {
+      set->items[kept++] = request;
     } else {
-      check_spent(world, request);
+      check_spent(world, &request);
     }
   }
-  world->requests = kept;
+  set->count = kept;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "step/world_core.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -230,6 +231,18 @@ void world_relink(world_t *world) {
   for (unsigned i = 0; i < DRIVERS; i++) {
     world->drivers[i].step.peers = world->drivers[i].peers;
   }
+}
+
+static void copy_messages(message_set_t *to, const message_set_t *from) {
+  to->count = from->count;
+  memcpy(to->items, from->items, from->count * sizeof from->items[0]);
+}
+
+void world_copy(world_t *to, const world_t *from) {
+  memcpy(to, from, offsetof(world_t, requests));
+  copy_messages(&to->requests, &from->requests);
+  copy_messages(&to->answers, &from->answers);
+  world_relink(to);
 }
 
 void world_unpack(world_t *world, const world_options_t *options, const explore_state_t *state) {

@@ -13,8 +13,7 @@ static bool has_started_steps(const world_t *world) {
 // From this very state on nothing is lost any more: does driver d finish the run (or learn that it is fenced)?
 static bool finishes(const world_t *from, unsigned d) {
   static world_t world; // large; the search is one thread
-  world = *from;
-  world_relink(&world);
+  world_copy(&world, from);
   world.attempts = UNLIMITED;
   bl_driver_step_t *step = &world.drivers[d].step;
   bool had_begun = has_started_steps(&world);
@@ -56,12 +55,11 @@ static bool finishes(const world_t *from, unsigned d) {
 
 const char *world_check_recovery(const world_t *world) {
   static world_t fresh; // large; the search is one thread
-  fresh = *world;
+  world_copy(&fresh, world);
   uint64_t epoch = 0;
   for (unsigned s = 0; s < world->options->stages; s++) {
     epoch = fresh.stages[s].step.driver.epoch > epoch ? fresh.stages[s].step.driver.epoch : epoch;
   }
-  world_relink(&fresh);
   world_start_driver(&fresh, DRIVERS - 1, epoch + 1);
   if (!finishes(&fresh, DRIVERS - 1)) {
     return "a new driver cannot finish the run";
