@@ -74,6 +74,13 @@ static bl_stage_counters_t sum_counters(const rig_outcome_t *outcome) {
   return sum;
 }
 
+// Whether the address sanitizer slows the kernels: the larger of several jobs are left out then.
+#if defined(__SANITIZE_ADDRESS__)
+#define INSTRUMENTED true
+#else
+#define INSTRUMENTED false
+#endif
+
 static void keep_bits(uint32_t stages) {
   rig_setting_t unbalanced = plain(stages);
   rig_outcome_t expected = rig_train(unbalanced);
@@ -110,6 +117,9 @@ static void six_stages(void **state) {
 
 static void eight_stages(void **state) {
   (void)state;
+  if (INSTRUMENTED) {
+    skip(); // six are as many there
+  }
   keep_bits(8);
 }
 
@@ -159,7 +169,9 @@ static void late_loads_keep_bits(const char *name, uint32_t stages, double troub
 static void late_loads(void **state) {
   (void)state;
   late_loads_keep_bits("1f1b", 4, 0);
-  late_loads_keep_bits("1f1b", 8, 0);
+  if (!INSTRUMENTED) {
+    late_loads_keep_bits("1f1b", 8, 0);
+  }
   late_loads_keep_bits("gpipe", 4, 0);
   late_loads_keep_bits("interleaved", 4, 0);
   late_loads_keep_bits("v-min", 4, 0); // backwards in two parts
