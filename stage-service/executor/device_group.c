@@ -77,6 +77,7 @@ static void close_channel(bl_device_group_t *group) {
   pthread_mutex_lock(&group->mutex);
   bl_nccl_channel_t *channel = group->channel;
   group->channel = NULL;
+  group->owner->engine->has_group = false;
   group->generation = 0;
   pthread_mutex_unlock(&group->mutex);
   bl_nccl_channel_close(channel);
@@ -132,6 +133,7 @@ static bl_status_t create_channel(bl_device_group_t *group, uint32_t generation,
   bl_stall_count(group->owner->stall, start_ns);
   pthread_mutex_lock(&group->mutex);
   group->channel = channel;
+  group->owner->engine->has_group = true;
   group->generation = generation;
   pthread_mutex_unlock(&group->mutex);
   if (is_cancelled(group)) { // an interrupt may not have seen it

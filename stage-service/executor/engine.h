@@ -182,6 +182,7 @@ typedef struct bl_engine {
   bl_engine_shared_t *shared; // [shared_count], executor/replicas.h
   uint32_t shared_count;
   struct bl_tensor_group *tensor_group; // executor/tensor_group.h; NULL: this rank has whole layers
+  bool has_group;                       // on a device: its communicator exists
   uint64_t sums_at, received_at;        // offsets in the gradients arena: waiting sums, what other copies send
 
   bl_memory_account_t account;

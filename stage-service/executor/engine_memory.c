@@ -2,7 +2,6 @@
 #include "executor/engine_memory.h"
 
 #include "base/bytes.h"
-#include "executor/tensor_group.h"
 #include "job/balance.h"
 #include "model/memory.h"
 #include "sys/log.h"
@@ -344,7 +343,7 @@ static uint64_t count_communicators(const bl_engine_t *engine) {
   bl_transport_path_t paths[BL_TRANSPORT_MAX_PEERS];
   const size_t count =
       engine->transport == NULL ? 0 : bl_transport_paths(engine->transport, paths, BL_TRANSPORT_MAX_PEERS);
-  uint64_t bytes = group_bytes(engine) - bl_tensor_group_coming_bytes(engine->tensor_group);
+  uint64_t bytes = engine->has_group ? group_bytes(engine) : 0;
   for (size_t i = 0; i < count && i < BL_TRANSPORT_MAX_PEERS; i++) {
     bytes += paths[i].path == BL_PATH_NCCL ? 2 * BL_NCCL_CHANNEL_BYTES : 0;
   }
@@ -357,7 +356,7 @@ bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_
     return BL_OK;
   }
   bl_status_t status = engine->device->ops->memory(engine->device, &free_bytes, &total_bytes, err);
-  coming_bytes += bl_tensor_group_coming_bytes(engine->tensor_group);
+  coming_bytes += engine->has_group ? 0 : group_bytes(engine); // the communicator is created with the first attempt
   if (status != BL_OK || (engine->room_told && coming_bytes <= free_bytes)) {
     return status;
   }

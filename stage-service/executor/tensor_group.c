@@ -346,10 +346,6 @@ bl_status_t bl_tensor_group_finish(bl_tensor_group_t *group, bl_error_t *err) {
   return group == NULL || group->device == NULL ? BL_OK : bl_device_group_check(group->device, err);
 }
 
-uint64_t bl_tensor_group_coming_bytes(const bl_tensor_group_t *group) {
-  return group != NULL && group->device != NULL && group->device->channel == NULL ? BL_NCCL_GROUP_BYTES : 0;
-}
-
 void bl_tensor_group_interrupt(bl_tensor_group_t *group) {
   if (group != NULL && group->device != NULL) {
     bl_device_group_interrupt(group->device);

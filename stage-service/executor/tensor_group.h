@@ -72,8 +72,6 @@ BL_MUST_USE bl_status_t bl_tensor_group_status(const bl_tensor_group_t *group, b
 // for in the transport. Thread: any.
 bool bl_tensor_group_wait(const bl_tensor_group_t *group, bl_transport_wait_t *wait);
 
-// Memory of the device that the group will take and has not taken yet. NULL: 0.
-uint64_t bl_tensor_group_coming_bytes(const bl_tensor_group_t *group);
 // The rank of a member in the grid.
 uint32_t bl_tensor_group_rank(const bl_tensor_group_t *group, uint32_t member);
 // Where a part of another rank is received, in the windows.
