@@ -65,7 +65,7 @@ static bl_status_t make_room(bl_stage_t *stage, bl_error_t *err) {
            stores = engine->training.stage_count + engine->training.hosts.count;
   bl_status_t status = BL_OK;
   for (size_t i = 0; i < sizeof stage->votes / sizeof stage->votes[0] && status == BL_OK; i++) {
-    status = bl_vote_init(&stage->votes[i], losses, engine->parameter_count, stores);
+    status = bl_vote_init(&stage->votes[i], losses, engine->square_count, stores);
   }
   stage->context = calloc(engine->training.model.seq, sizeof *stage->context);
   return status == BL_OK && stage->context != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for votes");

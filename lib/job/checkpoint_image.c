@@ -15,49 +15,84 @@ uint64_t bl_checkpoint_image_room(uint64_t head_bytes, uint64_t size_bytes) {
   return bl_align_up(bl_checkpoint_image_gap(head_bytes) + size_bytes, BL_CACHE_LINE_BYTES);
 }
 
-// Adds one part of every tensor of the chunk that this copy owns and that the chunk saves.
-static void add_part(const bl_model_t *model, bl_chunk_span_t span, const uint32_t *owners, uint32_t copy,
-                     bl_checkpoint_part_t part, bl_safetensors_length_t *length) {
-  const uint32_t count = bl_chunk_span_parameter_count(model, span);
+typedef struct request {
+  const bl_model_t *model;
+  bl_split_t split;
+  bl_copies_t copies;
+  uint32_t replica;
+} request_t;
+
+// Adds the chunk's tensors, which are in the file whoever writes them, to the head.
+static void add_names(const request_t *r, bl_chunk_span_t span, bl_checkpoint_part_t part,
+                      bl_safetensors_length_t *head) {
+  const uint32_t count = bl_chunk_span_parameter_count(r->model, span);
   for (uint32_t i = 0; i < count; i++) {
-    const uint32_t index = bl_chunk_span_parameter(model, span, i);
-    if (owners[i] == copy && bl_chunk_span_owns(model, span, index)) {
-      const bl_parameter_t parameter = bl_parameter_get(model, index);
+    const uint32_t index = bl_chunk_span_parameter(r->model, span, i);
+    if (bl_chunk_span_owns(r->model, span, index)) {
+      const bl_parameter_t parameter = bl_parameter_get(r->model, index);
       const uint64_t shape[] = {parameter.shape[0], parameter.shape[1]};
       char name[BL_CHECKPOINT_NAME_BYTES];
-      bl_safetensors_length_add(length, bl_checkpoint_tensor_name(&parameter, part, name), BL_TENSOR_F32, shape,
+      bl_safetensors_length_add(head, bl_checkpoint_tensor_name(&parameter, part, name), BL_TENSOR_F32, shape,
                                 parameter.rank);
     }
   }
 }
 
+// Adds the bytes that this rank writes of one part of the chunk's tensors.
+static bl_status_t add_data(const request_t *r, bl_chunk_span_t span, const uint32_t *owners, uint32_t copy,
+                            uint64_t *bytes) {
+  const bl_ownership_t ownership = {.owners = bl_copies_count(r->copies) > 1 ? owners : NULL, .copies = r->copies};
+  const uint32_t count = bl_chunk_span_place_count(r->model, span, r->split);
+  bl_parameter_place_t *places = calloc(count + 1u, sizeof *places);
+  if (places == NULL) {
+    return BL_EXHAUSTED;
+  }
+  (void)bl_chunk_span_places(r->model, span, r->split, places);
+  for (uint32_t i = 0; i < count; i++) {
+    const bl_parameter_t parameter = bl_parameter_get(r->model, places[i].canonical_index);
+    const bool whole = bl_split_parts(r->split) > 1 && !bl_split_cuts(parameter.role);
+    if (bl_chunk_span_owns(r->model, span, parameter.index) && (!whole || r->split.rank == 0)) {
+      *bytes += bl_shard_range(&ownership, &places[i], copy).count * sizeof(float);
+    }
+  }
+  free(places);
+  return BL_OK;
+}
+
+// Chunk `i` of a file. Two stages that have copies of the same two chunks write them in the order of their layers.
+static bl_chunk_span_t in_file(const bl_chunk_span_t *spans, uint32_t span_count, bl_copies_t copies, uint32_t i) {
+  const bool back = bl_copies_pipes(copies) > 1 && spans[0].first_layer > spans[1].first_layer;
+  return spans[back ? span_count - 1 - i : i];
+}
+
+static uint64_t image_room(const bl_safetensors_length_t *head, uint64_t data_bytes) {
+  const uint64_t head_bytes = bl_safetensors_length_header(head);
+  return bl_checkpoint_image_room(head_bytes, head_bytes + data_bytes);
+}
+
 bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
-                                      bl_copies_t copies, uint32_t replica, uint64_t *bytes) {
-  uint64_t sum = 0;
-  bl_safetensors_length_t length = {0};
+                                      bl_split_t split, bl_copies_t copies, uint32_t replica, uint64_t *bytes) {
+  const request_t request = {.model = model, .split = split, .copies = copies, .replica = replica};
   if (bl_model_check(model, NULL) != BL_OK) {
     return BL_INVALID;
   }
   uint32_t *owners = calloc(bl_shard_parameters(model, spans, span_count) + 1u, sizeof *owners);
   bl_status_t status = owners != NULL ? bl_shard_assign(model, spans, span_count, copies, owners) : BL_EXHAUSTED;
-  if (status != BL_OK) {
-    free(owners);
-    return status;
+  bl_safetensors_length_t weights = {0}, moments = {0};
+  uint64_t data_bytes = 0;
+  const uint32_t *next = owners;
+  for (uint32_t i = 0; i < span_count && status == BL_OK; i++) {
+    const uint32_t copy = bl_copies_number(copies, replica, bl_copies_pipes(copies) > 1 ? i : 0);
+    add_names(&request, in_file(spans, span_count, copies, i), BL_CHECKPOINT_WEIGHT, &weights);
+    status = add_data(&request, spans[i], next, copy, &data_bytes);
+    next += bl_chunk_span_parameter_count(model, spans[i]);
   }
-  for (int part = 0; part < BL_CHECKPOINT_PARTS; part++) {
-    const uint32_t *next = owners;
+  for (int part = BL_CHECKPOINT_FIRST_MOMENT; part < BL_CHECKPOINT_PARTS; part++) {
     for (uint32_t i = 0; i < span_count; i++) {
-      const uint32_t copy = bl_copies_number(copies, replica, bl_copies_pipes(copies) > 1 ? i : 0);
-      add_part(model, spans[i], next, copy, (bl_checkpoint_part_t)part, &length);
-      next += bl_chunk_span_parameter_count(model, spans[i]);
-    }
-    if (part == BL_CHECKPOINT_WEIGHT || part + 1 == BL_CHECKPOINT_PARTS) { // end of a file
-      const uint64_t head_bytes = bl_safetensors_length_header(&length);
-      sum += bl_checkpoint_image_room(head_bytes, head_bytes + length.data_bytes);
-      length = (bl_safetensors_length_t){0};
+      add_names(&request, in_file(spans, span_count, copies, i), (bl_checkpoint_part_t)part, &moments);
     }
   }
   free(owners);
-  *bytes = sum;
-  return BL_OK;
+  *bytes = image_room(&weights, data_bytes) + image_room(&moments, 2 * data_bytes);
+  return status;
 }

@@ -94,6 +94,16 @@ typedef struct walk {
   uint64_t end;
 } walk_t;
 
+// The fewest whole rows of a slice of a matrix that fill cache lines.
+static uint64_t unit_of(const bl_parameter_t *parameter, const bl_slice_t *slice) {
+  const uint64_t row = bl_slice_row(parameter, slice);
+  uint64_t unit = row;
+  while (unit % CACHE_LINE_ELEMENTS != 0) {
+    unit += row;
+  }
+  return parameter->rank == 1 ? 0 : unit;
+}
+
 static void place(walk_t *walk, uint32_t number, uint32_t part) {
   const uint32_t parts = bl_split_parts(walk->split), here = bl_split_here(walk->split);
   const bl_parameter_t parameter =
@@ -116,6 +126,7 @@ static void place(walk_t *walk, uint32_t number, uint32_t part) {
                                                        .offset_elements = walk->end,
                                                        .elements = elements,
                                                        .room = room,
+                                                       .unit = unit_of(&parameter, &slice),
                                                        .decays = parameter.decays};
   }
   walk->count++;
@@ -140,11 +151,6 @@ static walk_t walk_places(const bl_model_t *model, bl_chunk_span_t span, bl_spli
 
 uint32_t bl_chunk_span_place_count(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split) {
   return walk_places(model, span, split, NULL).count;
-}
-
-uint32_t bl_chunk_span_owned_count(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split) {
-  const uint32_t copies = has_copy(model, span) ? bl_split_here(split) : 0;
-  return bl_chunk_span_place_count(model, span, split) - copies;
 }
 
 uint64_t bl_chunk_span_places(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split,

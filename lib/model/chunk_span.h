@@ -44,13 +44,14 @@ typedef struct bl_parameter_place {
   uint64_t offset_elements;
   uint64_t elements; // of this part
   uint64_t room;     // elements from here that belong to this place
-  bool decays;       // as bl_parameter_t says
+  // Of a matrix: elements of the rows between whose beginnings it may be cut among copies (model/shard.h), a multiple of
+  // a cache line. 0: a vector, which is not cut.
+  uint64_t unit;
+  bool decays; // as bl_parameter_t says
 } bl_parameter_place_t;
 
 // Returns the number of places that a rank has in a chunk.
 uint32_t bl_chunk_span_place_count(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split);
-// Returns how many of these belong to parameters that the chunk reports on.
-uint32_t bl_chunk_span_owned_count(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split);
 // Writes all places to `places` [bl_chunk_span_place_count] (NULL: none are written). Returns the elements of the
 // arena, a multiple of a cache line.
 uint64_t bl_chunk_span_places(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split,

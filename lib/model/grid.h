@@ -84,10 +84,10 @@ static inline bl_seat_t bl_grid_seat(const bl_grid_t *grid, uint32_t rank) {
 // "stage 2 of replica 0" if there are replicas.
 const char *bl_grid_name(const bl_grid_t *grid, uint32_t rank, char text[BL_GRID_NAME_BYTES]);
 
-// Returns the number of a sum of squared gradients, which parameter and part identify. A parameter that is not cut has
-// part 0.
-static inline uint32_t bl_square_number(uint32_t parameter, uint32_t part, uint32_t parts) {
-  return parameter * parts + part;
+// Returns the number of a sum of squared gradients, which parameter, part of the layer and share (model/shard.h)
+// identify. A parameter that is not cut has part 0, and share 0. Numbers are below parameters tensor_parts data_parts.
+static inline uint32_t bl_square_number(const bl_grid_t *grid, uint32_t parameter, uint32_t part, uint32_t share) {
+  return (parameter * grid->tensor_parts + part) * grid->data_parts + share;
 }
 
 static inline bool bl_grid_is_power_of_two(uint32_t count) {

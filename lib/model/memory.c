@@ -67,17 +67,34 @@ static void add_chunk(const bl_stage_memory_request_t *request, bl_chunk_span_t 
   sum->page_gradient_bytes = bl_max_u64(sum->page_gradient_bytes, chunk->page_gradient_bytes);
 }
 
-// Lays out the losses, one square per tensor, two checksums per block, the tokens and the labels.
-static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t tensors, bl_stage_memory_t *memory) {
+// Lays out the losses, the squares, two checksums per block, the tokens and the labels.
+static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t squares, bl_stage_memory_t *memory) {
   const uint64_t batch =
       (uint64_t)request->options.micro_batch * request->model->seq * sizeof(int32_t) * request->batches;
   const uint64_t losses = (uint64_t)request->micro_batches * bl_layout_slices(request->options);
   memory->squares_at = lines(losses * BL_STAGE_LOSS_BYTES);
-  memory->hash_at = lines(memory->squares_at + tensors * sizeof(double));
+  memory->hash_at = lines(memory->squares_at + squares * sizeof(double));
   memory->tokens_at = lines(memory->hash_at + 2ull * request->span_count * losses * sizeof(uint64_t));
   memory->labels_at = lines(memory->tokens_at + batch);
   memory->data_bytes = memory->labels_at + batch;
 }
+
+static bl_copies_t copies_of(const bl_stage_memory_request_t *request) {
+  return (bl_copies_t){.replicas = request->replicas, .pipes = request->pipes};
+}
+
+// `owners` of the chunk's parameters; NULL: there is one copy.
+static bl_ownership_t ownership_of(const bl_stage_memory_request_t *request, const uint32_t *owners) {
+  const bl_copies_t copies = copies_of(request);
+  return (bl_ownership_t){.owners = owners, .copies = copies, .parts = bl_copies_count(copies) << request->fold_levels};
+}
+
+// What one copy of a chunk updates.
+typedef struct share {
+  uint64_t moment_bytes; // each
+  uint64_t received_bytes;
+  uint64_t squares;
+} share_t;
 
 // Returns the places of a chunk's parameters, which the caller frees. NULL: no memory.
 static bl_parameter_place_t *places_of(const bl_stage_memory_request_t *request, bl_chunk_span_t span,
@@ -92,21 +109,23 @@ static bl_parameter_place_t *places_of(const bl_stage_memory_request_t *request,
 }
 
 // Computes the bytes of each moment that one copy of a chunk keeps, and of the gradients that it receives from every
-// other copy.
+// other copy, and counts the squares that it reports.
 static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_chunk_span_t span, uint32_t copy,
-                                 const uint32_t *owners, uint64_t *moment_bytes, uint64_t *received_bytes) {
+                                 const uint32_t *owners, share_t *share) {
+  const bl_ownership_t ownership = ownership_of(request, owners);
   uint32_t count;
   bl_parameter_place_t *places = places_of(request, span, &count);
   if (places == NULL) {
     return BL_EXHAUSTED;
   }
-  *moment_bytes = bl_shard_moments(places, count, owners, copy, NULL) * sizeof(float);
-  *received_bytes = 0;
+  *share = (share_t){.moment_bytes = bl_shard_moments(&ownership, places, count, copy, NULL) * sizeof(float),
+                     .squares = bl_shard_squares(&ownership, places, count)};
   const bool two = bl_chunk_span_two_gradients(request->model, span);
   // A norm counts with the sums of all parts, a tied embedding with both gradients.
-  for (uint32_t i = 0; i < count; i++) {
-    const bool twice = two && places[i].number == 0;
-    *received_bytes += owners[places[i].number] == copy ? lines(places[i].room * sizeof(float)) * (twice ? 2 : 1) : 0;
+  for (uint32_t i = 0; i < count && owners != NULL; i++) {
+    const uint64_t elements = bl_shard_range(&ownership, &places[i], copy).count;
+    const uint64_t bytes = lines((elements == places[i].elements ? places[i].room : elements) * sizeof(float));
+    share->received_bytes += elements == 0 ? 0 : bytes * (two && places[i].number == 0 ? 2 : 1);
   }
   free(places);
   return BL_OK;
@@ -124,12 +143,9 @@ static bl_status_t measure_resident(const bl_stage_memory_request_t *request, bl
   return BL_OK;
 }
 
-static bl_copies_t copies_of(const bl_stage_memory_request_t *request) {
-  return (bl_copies_t){.replicas = request->replicas, .pipes = request->pipes};
-}
-
 // `owners` has space for all parameters; NULL: there is one copy.
-static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t *owners, bl_stage_memory_t *sum) {
+static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t *owners, uint64_t *squares,
+                              bl_stage_memory_t *sum) {
   const bl_model_t *model = request->model;
   const bl_copies_t copies = copies_of(request);
   bl_status_t status = BL_OK;
@@ -138,23 +154,20 @@ static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t
   }
   for (uint32_t i = 0; i < request->span_count && status == BL_OK; i++) {
     const bl_chunk_span_t span = request->spans[i];
-    bl_chunk_memory_t chunk;
+    bl_chunk_memory_t chunk = {0};
     status = bl_chunk_memory(model, span, request->options, &chunk);
-    uint64_t received_bytes = 0;
-    state_t state = {0};
+    const uint32_t pipe = bl_copies_pipes(copies) > 1 ? i : 0, copy = bl_copies_number(copies, request->replica, pipe);
+    share_t share = {0};
     if (status == BL_OK) {
-      state = (state_t){.weight_bytes = chunk.weight_bytes, .moment_bytes = lines(chunk.optimizer_bytes / 2)};
+      status = measure_share(request, span, copy, owners, &share);
     }
+    state_t state = {.weight_bytes = chunk.weight_bytes, .moment_bytes = share.moment_bytes};
     if (status == BL_OK && request->optimizer_on_host) {
       status = measure_resident(request, span, &state.weight_bytes);
     }
-    if (status == BL_OK && owners != NULL) {
-      const uint32_t pipe = bl_copies_pipes(copies) > 1 ? i : 0,
-                     copy = bl_copies_number(copies, request->replica, pipe);
-      status = measure_share(request, span, copy, owners, &state.moment_bytes, &received_bytes);
-      sum->reduce_bytes += (bl_copies_count(copies) - 1) * received_bytes;
-      owners += bl_chunk_span_parameter_count(model, span);
-    }
+    sum->reduce_bytes += (bl_copies_count(copies) - 1) * share.received_bytes;
+    *squares += share.squares;
+    owners += owners != NULL ? bl_chunk_span_parameter_count(model, span) : 0;
     if (status == BL_OK) {
       add_chunk(request, span, &chunk, state, sum);
     }
@@ -165,7 +178,7 @@ static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t
 bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_memory_t *memory) {
   const bl_model_t *model = request->model;
   bl_stage_memory_t sum = {0};
-  uint64_t tensors = 0;
+  uint64_t squares = 0;
   bool head = false, exchanges = false; // exchanges the gradient of a tied embedding with another chunk
   uint32_t *owners = NULL;
   if (bl_copies_count(copies_of(request)) > 1) {
@@ -174,14 +187,13 @@ bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_m
       return BL_EXHAUSTED;
     }
   }
-  bl_status_t status = add_chunks(request, owners, &sum);
+  bl_status_t status = add_chunks(request, owners, &squares, &sum);
   free(owners);
   if (status != BL_OK) {
     return status;
   }
   for (uint32_t i = 0; i < request->span_count; i++) {
     const bl_chunk_span_t span = request->spans[i];
-    tensors += bl_chunk_span_owned_count(model, span, request->options.split);
     head = head || span.head;
     exchanges = exchanges || (model->tied && span.embedding != span.head);
   }
@@ -189,7 +201,7 @@ bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_m
   sum.window_bytes =
       bl_split_ranks(request->options.split) > 1 ? bl_windows_plan(model, request->options, head).bytes : 0;
   sum.operation_bytes = head ? request->operations.head_workspace_bytes : request->operations.layer_workspace_bytes;
-  lay_out_data(request, tensors, &sum);
+  lay_out_data(request, squares, &sum);
   *memory = sum;
   return BL_OK;
 }

@@ -148,6 +148,20 @@ bl_slice_t bl_split_slice(const bl_model_t *model, const bl_parameter_t *paramet
   }
 }
 
+bl_slice_t bl_slice_range(const bl_slice_t *slice, uint64_t first, uint64_t count, uint64_t *taken) {
+  bl_slice_t range = *slice;
+  if (slice->rows > 1) { // whole rows
+    const uint64_t row = slice->groups * slice->run;
+    range.first += first / row * slice->row_stride;
+    range.rows = count / row;
+    *taken = count;
+    return range;
+  }
+  const uint64_t inside = first % slice->run, left = slice->run - inside;
+  *taken = count < left ? count : left;
+  return (bl_slice_t){.first = bl_slice_run(slice, first / slice->run) + inside, .rows = 1, .groups = 1, .run = *taken};
+}
+
 void bl_slice_initial(const bl_model_t *model, const bl_parameter_t *parameter, const bl_slice_t *slice, uint64_t seed,
                       uint64_t first, uint64_t count, float *values) {
   for (uint64_t done = 0; done < count;) {

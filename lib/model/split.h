@@ -79,6 +79,13 @@ static inline uint64_t bl_slice_run(const bl_slice_t *slice, uint64_t i) {
   }
   return row + slice->after + (group - slice->lead) * slice->group_stride;
 }
+// Returns the elements of a row of a slice: one contiguous row of the whole tensor, or the runs of one row of it.
+static inline uint64_t bl_slice_row(const bl_parameter_t *parameter, const bl_slice_t *slice) {
+  return slice->rows > 1 ? slice->groups * slice->run : parameter->rank > 1 ? parameter->shape[1] : slice->run;
+}
+// Returns the slice of the first elements of [first, first + count) of a part that one slice can describe: all of them,
+// or up to the end of a run. *taken: how many. `first` and `count` are multiples of bl_slice_row.
+bl_slice_t bl_slice_range(const bl_slice_t *slice, uint64_t first, uint64_t count, uint64_t *taken);
 // True if the slice is one contiguous run.
 static inline bool bl_slice_is_dense(const bl_slice_t *slice) {
   return slice->rows * slice->groups == 1;

@@ -3,13 +3,16 @@
 
 #include <stdlib.h>
 
-// Reads a part into its place. `room` [elements] is a buffer for a place that the CPU cannot write; else NULL.
+// Reads elements of a part into their place. `room` is a buffer for a place that the CPU cannot write; else NULL.
 static bl_status_t restore(const bl_checkpoint_t *checkpoint, const bl_chunk_parameter_t *p, bl_checkpoint_part_t part,
-                           bl_device_t *device, float *room, float *to, bl_error_t *err) {
-  bl_status_t status =
-      bl_checkpoint_read_slice(checkpoint, &p->parameter, part, &p->slice, room == NULL ? to : room, err);
-  if (status == BL_OK && room != NULL) {
-    status = bl_device_copy(device, NULL, to, room, p->elements * sizeof(float), err);
+                           bl_shard_range_t range, bl_device_t *device, float *room, float *to, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint64_t done = 0, taken; done < range.count && status == BL_OK; done += taken) {
+    const bl_slice_t slice = bl_slice_range(&p->slice, range.first + done, range.count - done, &taken);
+    status = bl_checkpoint_read_slice(checkpoint, &p->parameter, part, &slice, room == NULL ? to + done : room, err);
+    if (status == BL_OK && room != NULL) {
+      status = bl_device_copy(device, NULL, to + done, room, taken * sizeof(float), err);
+    }
   }
   return status;
 }
@@ -36,10 +39,11 @@ bl_status_t bl_chunk_restore(bl_chunk_t *chunk, const bl_checkpoint_t *checkpoin
                                          [BL_CHECKPOINT_FIRST_MOMENT] = p.first_moment,
                                          [BL_CHECKPOINT_SECOND_MOMENT] = p.second_moment};
     for (int part = 0; part < BL_CHECKPOINT_PARTS && status == BL_OK; part++) {
-      if (parts[part] == NULL) { // another replica has it
-        continue;
+      const bl_shard_range_t all = {.count = p.elements};
+      if (parts[part] != NULL) { // otherwise another copy has it
+        status = restore(checkpoint, &p, (bl_checkpoint_part_t)part, part == BL_CHECKPOINT_WEIGHT ? all : p.range,
+                         device, room, parts[part], err);
       }
-      status = restore(checkpoint, &p, (bl_checkpoint_part_t)part, device, room, parts[part], err);
     }
   }
   free(room);

@@ -2,6 +2,7 @@
 #include "checkpoint/shard.h"
 
 #include "base/hash.h"
+#include "base/minmax.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -89,9 +90,13 @@ static void set_checksums(const bl_shard_image_t *image, bl_shard_checksums_t *c
   for (size_t p = 0; p < image->piece_count; p++) {
     const bl_shard_piece_t *piece = &image->pieces[p];
     for (uint64_t i = 0; i < run_count(piece); i++) {
-      const uint64_t number = bl_slice_run(&piece->slice, i) / image->tiles[piece->tensor];
+      const uint64_t tile = image->tiles[piece->tensor], tile_bytes = tile * sizeof(float);
       const extent_t run = run_of(image, piece, i);
-      checksums->tensors[piece->tensor] += bl_hash64(image->bytes + run.from, run.bytes, number);
+      uint64_t number = bl_slice_run(&piece->slice, i) / tile;
+      for (uint64_t done = 0; done < run.bytes; done += tile_bytes, number++) {
+        checksums->tensors[piece->tensor] +=
+            bl_hash64(image->bytes + run.from + done, bl_min_u64(tile_bytes, run.bytes - done), number);
+      }
     }
   }
 }

@@ -333,41 +333,88 @@ bl_status_t bl_edges_wait_all_sent(bl_edges_t *edges, bl_error_t *err) {
 
 // ---- tied gradients
 
-// Exchanges memory that the transport can reach.
-static bl_status_t exchange(bl_edges_t *edges, const void *ours, void *theirs, uint64_t bytes, bl_error_t *err) {
-  bl_engine_t *engine = edges->engine;
-  bl_tensor_key_t key = {.direction = BL_EXCHANGE};
-  int32_t peer = (int32_t)engine->tied_peer;
-  bl_status_t status = bl_transport_post_receive(engine->transport, peer, key, theirs, bytes, err);
-  if (status == BL_OK) {
-    status = bl_transport_post_send(engine->transport, peer, key, ours, bytes, err);
+// The ranges that are exchanged, at most one for each part of the layers. Both ends have the same.
+typedef struct tied {
+  bl_shard_range_t ranges[BL_SPLIT_MOST_PARTS];
+  uint32_t count;
+} tied_t;
+
+static bl_tensor_key_t tied_key(uint32_t range) {
+  return (bl_tensor_key_t){.direction = BL_EXCHANGE, .micro_batch = range};
+}
+
+static bl_status_t post_tied(bl_engine_t *engine, const tied_t *tied, const float *ours, float *theirs,
+                             bl_error_t *err) {
+  const int32_t peer = (int32_t)engine->tied_peer;
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < tied->count && status == BL_OK; i++) {
+    const bl_shard_range_t range = tied->ranges[i];
+    const uint64_t bytes = range.count * sizeof(float);
+    status = bl_transport_post_receive(engine->transport, peer, tied_key(i), theirs + range.first, bytes, err);
+    if (status == BL_OK) {
+      status = bl_transport_post_send(engine->transport, peer, tied_key(i), ours + range.first, bytes, err);
+    }
   }
+  return status;
+}
+
+// Exchanges memory that the transport can reach.
+static bl_status_t exchange(bl_edges_t *edges, const tied_t *tied, const float *ours, float *theirs, bl_error_t *err) {
+  bl_engine_t *engine = edges->engine;
+  const int32_t peer = (int32_t)engine->tied_peer;
+  bl_status_t status = post_tied(engine, tied, ours, theirs, err);
   if (status != BL_OK) {
     return status;
   }
   uint64_t start_ns = bl_stall_begin(edges->stall);
-  status = bl_transport_wait_received(engine->transport, peer, key, start_ns + PEER_DEADLINE_NS, err);
-  if (status == BL_OK) {
-    status = bl_transport_wait_sent(engine->transport, peer, key, start_ns + PEER_DEADLINE_NS, err);
+  for (uint32_t i = 0; i < tied->count && status == BL_OK; i++) {
+    status = bl_transport_wait_received(engine->transport, peer, tied_key(i), start_ns + PEER_DEADLINE_NS, err);
+    if (status == BL_OK) {
+      status = bl_transport_wait_sent(engine->transport, peer, tied_key(i), start_ns + PEER_DEADLINE_NS, err);
+    }
   }
   end_wait(edges, "tied gradient from", (uint32_t)peer, 0, start_ns);
   return status;
 }
 
+static bl_status_t copy_tied(const bl_engine_t *engine, const tied_t *tied, float *to, const float *from,
+                             bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < tied->count && status == BL_OK; i++) {
+    const bl_shard_range_t range = tied->ranges[i];
+    status = bl_device_copy(engine->device, engine->stream, to + range.first, from + range.first,
+                            range.count * sizeof(float), err);
+  }
+  return status;
+}
+
+// Leaves out the parts of which this replica updates nothing.
+static tied_t list_tied(const bl_engine_t *engine) {
+  tied_t tied = {0};
+  bl_shard_range_t ranges[BL_SPLIT_MOST_PARTS];
+  const uint32_t count = bl_chunk_tied_ranges(engine->tied, ranges);
+  for (uint32_t i = 0; i < count; i++) {
+    if (ranges[i].count > 0) {
+      tied.ranges[tied.count++] = ranges[i];
+    }
+  }
+  return tied;
+}
+
 bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
-  uint64_t bytes = bl_chunk_tied_elements(engine->tied) * sizeof(float);
+  const tied_t tied = list_tied(engine);
   float *gradient = bl_chunk_tied_gradient(engine->tied);
   if (engine->device->host_memory) {
-    return exchange(edges, gradient, engine->tied_part, bytes, err);
+    return exchange(edges, &tied, gradient, engine->tied_part, err);
   }
   if (bl_engine_is_direct(engine, engine->tied_peer)) {
     bl_status_t gone = bl_edges_finish(edges, err);
     gone = gone == BL_OK ? bl_engine_finish(engine, err) : gone;
-    return gone == BL_OK ? exchange(edges, gradient, engine->tied_part, bytes, err) : gone;
+    return gone == BL_OK ? exchange(edges, &tied, gradient, engine->tied_part, err) : gone;
   }
-  uint8_t *ours = engine->tied_twins.base, *theirs = ours + bytes;
-  bl_status_t status = bl_device_copy(engine->device, engine->stream, ours, gradient, bytes, err);
+  float *ours = (float *)(void *)engine->tied_twins.base, *theirs = ours + bl_chunk_tied_elements(engine->tied);
+  bl_status_t status = copy_tied(engine, &tied, ours, gradient, err);
   if (status == BL_OK) {
     status = bl_edges_finish(edges, err); // the peer needs these sends first
   }
@@ -375,8 +422,7 @@ bl_status_t bl_edges_exchange_tied(bl_edges_t *edges, bl_error_t *err) {
     status = bl_engine_finish(engine, err);
   }
   if (status == BL_OK) {
-    status = exchange(edges, ours, theirs, bytes, err);
+    status = exchange(edges, &tied, ours, theirs, err);
   }
-  return status == BL_OK ? bl_device_copy(engine->device, engine->stream, engine->tied_part, theirs, bytes, err)
-                         : status;
+  return status == BL_OK ? copy_tied(engine, &tied, engine->tied_part, theirs, err) : status;
 }

@@ -193,19 +193,20 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
     }
     const uint32_t pipe = bl_schedule_pipe(schedule, virtual_stage),
                    copy = bl_copies_number(bl_grid_copies(&training->grid), engine->replica, pipe);
-    bl_chunk_options_t options = {.ops = engine->ops,
-                                  .compute = engine->compute,
-                                  .device = engine->device,
-                                  .model = &training->model,
-                                  .span = training->partition.spans[virtual_stage],
-                                  .layout = training->layout,
-                                  .group = engine->tensor_group != NULL ? &engine->tensor_group->group : NULL,
-                                  .micro_batches = (uint32_t)engine->job.train.micro_batches,
-                                  .owners = owners,
-                                  .host = engine->host,
-                                  .copy = copy,
-                                  .fold_levels = bl_engine_fold_levels(engine),
-                                  .prepack = true};
+    bl_chunk_options_t options = {
+        .ops = engine->ops,
+        .compute = engine->compute,
+        .device = engine->device,
+        .model = &training->model,
+        .span = training->partition.spans[virtual_stage],
+        .layout = training->layout,
+        .group = engine->tensor_group != NULL ? &engine->tensor_group->group : NULL,
+        .micro_batches = (uint32_t)engine->job.train.micro_batches,
+        .ownership = {.owners = owners, .copies = bl_grid_copies(&training->grid), .parts = training->grid.data_parts},
+        .host = engine->host,
+        .copy = copy,
+        .fold_levels = bl_engine_fold_levels(engine),
+        .prepack = true};
     bl_engine_chunk_t *chunk = &engine->chunks[engine->chunk_count];
     chunk->virtual_stage = virtual_stage;
     chunk->pipe = pipe;
@@ -217,8 +218,7 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
     engine->chunk_count++;
     owners += owners != NULL ? bl_chunk_span_parameter_count(&training->model, options.span) : 0;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk->chunk); k++) {
-      const bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk->chunk, k);
-      engine->parameter_count += parameter.owned && parameter.updated; // other ranks' parts are in the files, too
+      engine->square_count += bl_chunk_shares(chunk->chunk, k).count;
     }
     if (pipe > 0 || !bl_chunk_tied_needs_peer(chunk->chunk)) {
       continue; // the second pipe's copy sends its gradient to the first pipe's
@@ -338,36 +338,63 @@ static bl_status_t load_weights(bl_engine_t *engine, const bl_engine_options_t *
   return status;
 }
 
+// Lists what this rank saves of a parameter, or that other ranks save all of it. Returns how many entries were added.
+static size_t list_saved(const bl_engine_t *engine, const bl_chunk_parameter_t *p, bl_snapshot_tensor_t *tensors) {
+  const bl_split_t split = engine->training.layout.split;
+  const bl_slice_t first = bl_split_slice(&engine->training.model, &p->parameter, bl_split_parts(split), 0);
+  const bool shared = bl_engine_copies(engine) > 1 && p->parameter.rank > 1;
+  const bl_snapshot_tensor_t nothing = {.parameter = p->parameter,
+                                        .slice = p->slice,
+                                        .tile = shared && first.rows == 1 ? bl_slice_row(&p->parameter, &first)
+                                                                          : first.run};
+  if (p->range.count == 0 || (!p->cut && split.rank > 0)) { // the first tensor rank writes what all have
+    tensors[0] = nothing;
+    return 1;
+  }
+  size_t count = 0;
+  for (uint64_t done = 0, taken; done < p->range.count; done += taken) {
+    bl_snapshot_tensor_t *tensor = &tensors[count++];
+    *tensor = nothing;
+    tensor->slice = bl_slice_range(&p->slice, p->range.first + done, p->range.count - done, &taken);
+    tensor->parts[BL_CHECKPOINT_WEIGHT] = p->weight + p->range.first + done;
+    tensor->parts[BL_CHECKPOINT_FIRST_MOMENT] = p->first_moment + done;
+    tensor->parts[BL_CHECKPOINT_SECOND_MOMENT] = p->second_moment + done;
+  }
+  return count;
+}
+
+// Chunks in the order of their layers, in which all ranks with copies of them write one file.
+static const bl_engine_chunk_t *saved_chunk(const bl_engine_t *engine, uint32_t i) {
+  const uint32_t depth = bl_schedule_depth(engine->training.schedule);
+  const bool back = bl_copies_pipes(bl_grid_copies(&engine->training.grid)) > 1 &&
+                    engine->chunks[0].virtual_stage % depth > engine->chunks[1].virtual_stage % depth;
+  return &engine->chunks[back ? 1 - i : i];
+}
+
 // Reserves memory for a copy of all that this stage saves, if the job writes checkpoints.
 static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
   if (engine->job.checkpoint.folder == NULL) {
     return BL_OK;
   }
-  const bl_model_t *model = &engine->training.model;
-  const bl_split_t split = engine->training.layout.split;
-  bl_snapshot_tensor_t *tensors = calloc(engine->parameter_count + 1, sizeof *tensors);
+  size_t count = 0;
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    count += (size_t)bl_chunk_parameter_count(engine->chunks[i].chunk) * (engine->training.model.heads + 2);
+  }
+  bl_snapshot_tensor_t *tensors = calloc(count, sizeof *tensors);
   if (tensors == NULL) {
     return no_memory(err);
   }
-  size_t count = 0;
+  count = 0;
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
-    const bl_chunk_t *chunk = engine->chunks[i].chunk;
+    const bl_chunk_t *chunk = saved_chunk(engine, i)->chunk;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
-      bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
-      if (p.owned && p.updated) {
-        bl_snapshot_tensor_t *tensor = &tensors[count++];
-        *tensor = (bl_snapshot_tensor_t){.parameter = p.parameter, .slice = p.slice};
-        tensor->tile = bl_split_slice(model, &p.parameter, bl_split_parts(split), 0).run;
-        if (p.cut || split.rank == 0) { // the first tensor rank writes what all have
-          tensor->parts[BL_CHECKPOINT_WEIGHT] = p.weight;
-          tensor->parts[BL_CHECKPOINT_FIRST_MOMENT] = p.first_moment;
-          tensor->parts[BL_CHECKPOINT_SECOND_MOMENT] = p.second_moment;
-        }
-      }
+      const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
+      count += p.owned ? list_saved(engine, &p, &tensors[count]) : 0;
     }
   }
+  const bool writes_head = engine->training.layout.split.rank == 0 && saved_chunk(engine, 0)->copy == 0;
   bl_status_t status =
-      bl_snapshot_create(tensors, count, split.rank == 0, bl_engine_updating_device(engine), &engine->snapshot, err);
+      bl_snapshot_create(tensors, count, writes_head, bl_engine_updating_device(engine), &engine->snapshot, err);
   free(tensors);
   if (status == BL_OK) {
     status = bl__engine_reserve(engine, BL_MEMORY_CHECKPOINT, BL_ARENA_STAGING, bl_snapshot_bytes(engine->snapshot),

@@ -204,7 +204,7 @@ typedef struct bl_engine {
   void **pages;                 // [slices], of the operation in progress; NULL without slices
   float **page_gradients;       // likewise
   bl_edge_state_t *edge_states; // [edge_count], executor/edges.h
-  uint32_t parameter_count;     // tensors that this rank reports and saves
+  uint32_t square_count;        // sums of squares that this rank reports
   bl_chunk_t *tied;             // chunk of copy 0 whose tied gradient needs the part of another chunk, or NULL
   bl_chunk_t *tied_twin;        // that other chunk, if a V-shaped schedule puts both on this stage
   uint32_t tied_peer;           // rank that has the other part
@@ -213,7 +213,7 @@ typedef struct bl_engine {
   int32_t *tokens;              // [batch_count, slices, micro_batch, seq / slices]
   int32_t *labels;              // likewise
   bl_chunk_loss_t *losses;      // [micro_batches, slices], written by the head
-  double *squares;              // [parameter_count], for the vote
+  double *squares;              // [square_count], for the vote
   uint64_t *block_hashes;       // [blocks][2], by ops->checksum: of a block as it left, and as it was loaded
   uint64_t free_at_plan;        // free bytes of the device when the plan was compared with them
   uint64_t device_bytes;        // bytes planned on it, except slots

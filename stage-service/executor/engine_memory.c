@@ -529,7 +529,7 @@ static uint64_t line_elements(uint64_t elements) {
   return bl_align_up(elements, BL_CACHE_LINE_BYTES / sizeof(float));
 }
 
-static void share(bl_engine_t *engine, bl_engine_shared_t tensor, float **received) {
+static void add_shared(bl_engine_t *engine, bl_engine_shared_t tensor, float **received) {
   if (tensor.owner == engine->chunks[tensor.chunk].copy) {
     tensor.received = *received;
     *received += (bl_engine_copies(engine) - 1) * line_elements(tensor.elements);
@@ -538,10 +538,39 @@ static void share(bl_engine_t *engine, bl_engine_shared_t tensor, float **receiv
   engine->shared[engine->shared_count++] = tensor;
 }
 
+// Adds what each copy updates of a parameter.
+static void share(bl_engine_t *engine, uint32_t index, uint32_t k, float **received) {
+  bl_chunk_t *chunk = engine->chunks[index].chunk;
+  const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
+  const bool table = p.parameter.role == BL_PARAMETER_TOKEN_EMBEDDING;
+  float *second = table ? bl_chunk_second_gradient(chunk, p.part) : NULL;
+  for (uint32_t copy = 0; copy < bl_engine_copies(engine); copy++) {
+    const bl_shard_range_t range = bl_chunk_range(chunk, k, copy);
+    if (range.count == 0) {
+      continue;
+    }
+    const uint64_t elements = range.count == p.elements ? p.room : range.count; // a norm's sums of all parts
+    add_shared(engine,
+               (bl_engine_shared_t){.chunk = index,
+                                    .weight = p.weight + range.first,
+                                    .gradient = p.gradient + range.first,
+                                    .elements = elements,
+                                    .owner = copy},
+               received);
+    if (second != NULL) {
+      add_shared(
+          engine,
+          (bl_engine_shared_t){.chunk = index, .gradient = second + range.first, .elements = elements, .owner = copy},
+          received);
+    }
+  }
+}
+
 bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
   uint32_t count = 0;
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
-    count += 2 * bl_chunk_parameter_count(engine->chunks[i].chunk); // some have a second gradient
+    // Each copy updates a range of a matrix, and some have a second gradient.
+    count += 2 * bl_engine_copies(engine) * bl_chunk_parameter_count(engine->chunks[i].chunk);
   }
   engine->shared = calloc(count + 1u, sizeof *engine->shared);
   if (engine->shared == NULL) {
@@ -549,19 +578,9 @@ bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
   }
   float *received = (float *)(void *)(engine->gradients.base + engine->received_at);
   for (uint32_t i = 0; i < engine->chunk_count && engine->owners != NULL; i++) {
-    bl_chunk_t *chunk = engine->chunks[i].chunk;
     engine->chunks[i].shared_first = engine->shared_count;
-    for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
-      const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
-      bl_engine_shared_t tensor = {
-          .chunk = i, .weight = p.weight, .gradient = p.gradient, .elements = p.room, .owner = p.owner};
-      share(engine, tensor, &received);
-      tensor.weight = NULL;
-      const bool table = p.parameter.role == BL_PARAMETER_TOKEN_EMBEDDING;
-      tensor.gradient = table ? bl_chunk_second_gradient(chunk, p.part) : NULL;
-      if (tensor.gradient != NULL) {
-        share(engine, tensor, &received);
-      }
+    for (uint32_t k = 0; k < bl_chunk_parameter_count(engine->chunks[i].chunk); k++) {
+      share(engine, i, k, &received);
     }
     engine->chunks[i].shared_count = engine->shared_count - engine->chunks[i].shared_first;
   }

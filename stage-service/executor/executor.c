@@ -425,16 +425,19 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
 static void ask_squares(pass_t *pass) {
   bl_engine_t *engine = pass->engine;
   bl_vote_t *vote = pass->vote;
-  for (uint32_t i = 0; i < engine->chunk_count; i++) {
-    bl_chunk_t *chunk = engine->chunks[i].chunk;
+  for (uint32_t c = 0; c < engine->chunk_count; c++) {
+    bl_chunk_t *chunk = engine->chunks[c].chunk;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
-      bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk, k);
-      if (!parameter.owned || !parameter.updated || (!parameter.cut && engine->training.layout.split.rank > 0)) {
+      const bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk, k);
+      const bl_shard_shares_t shares = bl_chunk_shares(chunk, k);
+      if (!parameter.owned || (!parameter.cut && engine->training.layout.split.rank > 0)) {
         continue;
       }
-      vote->parameters[vote->square_count] =
-          bl_square_number(parameter.parameter.index, parameter.part, engine->training.grid.tensor_parts);
-      bl_chunk_ask_squares(chunk, k, &engine->squares[vote->square_count++]);
+      bl_chunk_ask_squares(chunk, k, &engine->squares[vote->square_count]);
+      for (uint32_t i = 0; i < shares.count; i++) {
+        vote->parameters[vote->square_count++] =
+            bl_square_number(&engine->training.grid, parameter.parameter.index, parameter.part, shares.first + i);
+      }
     }
     bl_chunk_make_squares(chunk);
   }
@@ -488,7 +491,7 @@ static bl_status_t finish_gradients(pass_t *pass, bl_error_t *err) {
   if (status == BL_OK) { // of the device's time, the additions of a reduction count as waits
     status = bl_timeline_start(engine->timeline, err);
   }
-  if (status == BL_OK && engine->replica == 0) { // this replica updates a tied embedding
+  if (status == BL_OK) {
     status = join_tied(pass, err);
   }
   for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {

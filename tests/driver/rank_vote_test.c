@@ -3,6 +3,9 @@
 // what is missing, doubled or not finite.
 #include "rank_vote.h"
 
+#include "model/models.h"
+#include "model/shard.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,12 +14,19 @@
 #include <math.h>
 #include <string.h>
 
-#define TENSORS 6
+#define TENSORS 16 // of GPT-2 with one layer
+#define SHARES  2
 
 static double losses[] = {2.1, 2.3, 1.9};
 // Sums of these depend on the order.
-static double squares[TENSORS] = {1e16, 1.0, 3.0, 1e-3, 7e8, 1.0};
-static uint32_t indices[TENSORS] = {0, 1, 2, 3, 4, 5};
+static double squares[TENSORS] = {1e16, 1.0, 3.0, 1e-3, 7e8, 1.0, 2e15, 5.0, 1e9, 1e-2, 3.0, 1e16, 1.0, 7.0, 1e7, 0.1};
+static uint32_t indices[TENSORS] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+static bl_model_t small(void) {
+  bl_model_t model = gpt2_small();
+  model.layers = 1;
+  return model;
+}
 
 static bl_rank_vote_t vote(size_t first, size_t count, bool head) {
   return (bl_rank_vote_t){.step = 4,
@@ -33,8 +43,10 @@ static bl_rank_vote_t vote(size_t first, size_t count, bool head) {
 
 static bl_status_t count(const bl_rank_vote_t *votes, uint32_t stages, bl_vote_result_t *result, bl_error_t *err) {
   double scratch[TENSORS];
+  const bl_model_t model = small();
   const bl_grid_t grid = {.stages = stages, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = 1};
-  return bl_vote_result_count(votes, &grid, 3, TENSORS, scratch, result, err);
+  assert_int_equal(bl_vote_result_squares(&grid, bl_parameter_count(&model)), TENSORS);
+  return bl_vote_result_count(votes, &grid, 3, &model, scratch, result, err);
 }
 
 static void test_bits_do_not_depend_on_the_cut(void **state) {
@@ -60,34 +72,77 @@ static void test_bits_do_not_depend_on_the_cut(void **state) {
   }
 }
 
-// Two replicas of two stages: each head has its micro-batches, each tensor is reported where it is updated.
+// Squares of tensors [first, end) in shares: of matrices those of [0, SHARES) that are in `mask`, of vectors the only
+// one, if the mask has share 0.
+typedef struct shares {
+  double squares[TENSORS * SHARES];
+  uint32_t numbers[TENSORS * SHARES];
+} shares_t;
+
+static bl_rank_vote_t share_vote(const bl_grid_t *grid, shares_t *shares, uint32_t first, uint32_t end, uint32_t mask) {
+  const bl_model_t model = small();
+  bl_rank_vote_t made = vote(0, 0, false);
+  made.parameters = shares->numbers;
+  made.squares = shares->squares;
+  for (uint32_t i = first; i < end; i++) {
+    const bl_parameter_t parameter = bl_parameter_get(&model, i);
+    for (uint32_t share = 0; share < bl_shard_count(&parameter, SHARES); share++) {
+      if ((mask >> share & 1) != 0) {
+        made.parameters[made.square_count] = bl_square_number(grid, i, 0, share);
+        made.squares[made.square_count++] = squares[i] * (share + 0.3);
+      }
+    }
+  }
+  return made;
+}
+
+static void have_losses(bl_rank_vote_t *of, size_t first, size_t count_of) {
+  of->losses = losses + first;
+  of->loss_count = count_of;
+  of->tokens = 32 * count_of;
+}
+
+// Two replicas of two stages: each head has its micro-batches, and each share is reported where it is updated.
 static void test_bits_do_not_depend_on_replicas(void **state) {
   (void)state;
   bl_vote_result_t whole, shared;
   bl_error_t err;
-  double scratch[TENSORS];
-  const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 2, .tensor_parts = 1, .data_parts = 2};
-  const bl_rank_vote_t one = vote(0, TENSORS, true);
-  assert_int_equal(count(&one, 1, &whole, &err), BL_OK);
-  bl_rank_vote_t four[] = {vote(0, 1, false), vote(3, 1, true), vote(1, 2, false), vote(4, 2, true)};
-  four[1].loss_count = 1;
-  four[1].tokens = 32;
-  four[3].losses = losses + 1;
-  four[3].loss_count = 2;
-  four[3].tokens = 64;
-  assert_int_equal(bl_vote_result_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_OK);
+  double scratch[TENSORS * SHARES];
+  const bl_model_t model = small();
+  const bl_grid_t alone = {.stages = 1, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = SHARES};
+  const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 2, .tensor_parts = 1, .data_parts = SHARES};
+  shares_t of_one, of[4];
+  bl_rank_vote_t one = share_vote(&alone, &of_one, 0, TENSORS, 3);
+  have_losses(&one, 0, 3);
+  assert_int_equal(bl_vote_result_count(&one, &alone, 3, &model, scratch, &whole, &err), BL_OK);
+  double sum = 0;
+  for (uint32_t i = 0; i < TENSORS; i++) {
+    sum += bl_parameter_get(&model, i).rank > 1 ? squares[i] * 0.3 + squares[i] * 1.3 : squares[i] * 0.3;
+  }
+  assert_true(whole.grad_norm == sqrt(sum));
+  bl_rank_vote_t four[] = {share_vote(&grid, &of[0], 0, 5, 1), share_vote(&grid, &of[1], 5, TENSORS, 1),
+                           share_vote(&grid, &of[2], 0, 5, 2), share_vote(&grid, &of[3], 5, TENSORS, 2)};
+  have_losses(&four[1], 0, 1);
+  have_losses(&four[3], 1, 2);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_OK);
   assert_memory_equal(&shared, &whole, sizeof shared);
 
+  four[2].square_count--;
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_INTERNAL);
+  assert_non_null(strstr(err.text, "no stage reports the gradient of tensor 4"));
+  four[2].square_count++;
+  of[2].numbers[0] = bl_square_number(&grid, 2, 0, 1); // a vector has one share
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_INTERNAL);
   four[2].finite = false;
-  assert_int_equal(bl_vote_result_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_PRECONDITION);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_PRECONDITION);
   assert_non_null(strstr(err.text, "a gradient of stage 0 of replica 1"));
   four[3].finite = false;
   four[3].nonfinite_micro_batch = 2;
-  assert_int_equal(bl_vote_result_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_PRECONDITION);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_PRECONDITION);
   assert_non_null(strstr(err.text, "micro-batch 2 is not finite (stage 1 of replica 1)"));
-  four[2] = vote(0, 1, false);
+  four[2] = share_vote(&grid, &of[2], 0, 1, 1);
   four[3].finite = true;
-  assert_int_equal(bl_vote_result_count(four, &grid, 3, TENSORS, scratch, &shared, &err), BL_INTERNAL);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_INTERNAL);
   assert_non_null(strstr(err.text, "stage 0 of replica 1 reports tensor 0, which another rank has reported"));
 }
 
@@ -96,17 +151,18 @@ static void test_bits_do_not_depend_on_pipes(void **state) {
   (void)state;
   bl_vote_result_t whole, shared;
   bl_error_t err;
-  double scratch[TENSORS];
-  const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = 2, .pipes = 2};
-  const bl_rank_vote_t one = vote(0, TENSORS, true);
-  assert_int_equal(count(&one, 1, &whole, &err), BL_OK);
-  bl_rank_vote_t two[] = {vote(3, 3, true), vote(0, 3, true)};
-  two[1].loss_count = 1;
-  two[1].tokens = 32;
-  two[0].losses = losses + 1;
-  two[0].loss_count = 2;
-  two[0].tokens = 64;
-  assert_int_equal(bl_vote_result_count(two, &grid, 3, TENSORS, scratch, &shared, &err), BL_OK);
+  double scratch[TENSORS * SHARES];
+  const bl_model_t model = small();
+  const bl_grid_t alone = {.stages = 1, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = SHARES};
+  const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = SHARES, .pipes = 2};
+  shares_t of_one, of[2];
+  bl_rank_vote_t one = share_vote(&alone, &of_one, 0, TENSORS, 3);
+  have_losses(&one, 0, 3);
+  assert_int_equal(bl_vote_result_count(&one, &alone, 3, &model, scratch, &whole, &err), BL_OK);
+  bl_rank_vote_t two[] = {share_vote(&grid, &of[0], 0, TENSORS, 2), share_vote(&grid, &of[1], 0, TENSORS, 1)};
+  have_losses(&two[1], 0, 1);
+  have_losses(&two[0], 1, 2);
+  assert_int_equal(bl_vote_result_count(two, &grid, 3, &model, scratch, &shared, &err), BL_OK);
   assert_memory_equal(&shared, &whole, sizeof shared);
 }
 
@@ -122,7 +178,7 @@ static void expect(const bl_rank_vote_t *votes, uint32_t stages, bl_status_t sta
 
 static void test_what_is_refused(void **state) {
   (void)state;
-  bl_rank_vote_t two[] = {vote(0, 3, false), vote(3, 3, true)};
+  bl_rank_vote_t two[] = {vote(0, 3, false), vote(3, TENSORS - 3, true)};
   two[0].square_count = 2;
   expect(two, 2, BL_INTERNAL, "tensor 2");
   two[0] = vote(0, 4, false);
@@ -132,14 +188,14 @@ static void test_what_is_refused(void **state) {
   two[0] = vote(0, 3, false);
   two[1].loss_count = 2;
   expect(two, 2, BL_INTERNAL, "2 losses");
-  two[1] = vote(3, 3, true);
+  two[1] = vote(3, TENSORS - 3, true);
   two[0].finite = false;
   expect(two, 2, BL_PRECONDITION, "a gradient of stage 0");
   two[1].finite = false;
   two[1].nonfinite_micro_batch = 2;
   expect(two, 2, BL_PRECONDITION, "step 4: the loss of micro-batch 2 is not finite (stage 1)");
   // Every square is finite, their sum is not.
-  double large[TENSORS] = {1e308, 1e308, 1, 1, 1, 1};
+  double large[TENSORS] = {1e308, 1e308};
   bl_rank_vote_t overflow = vote(0, TENSORS, true);
   overflow.squares = large;
   expect(&overflow, 1, BL_PRECONDITION, "gradient norm");
@@ -155,11 +211,11 @@ static void test_clipping(void **state) {
 static void test_copies_own_what_they_hold(void **state) {
   (void)state;
   bl_rank_vote_t copy = {0};
-  bl_rank_vote_t from = vote(0, TENSORS, true), small = vote(1, 2, false);
+  bl_rank_vote_t from = vote(0, TENSORS, true), less = vote(1, 2, false);
   assert_int_equal(bl_rank_vote_copy(&copy, &from), BL_OK);
   assert_memory_equal(copy.squares, squares, sizeof squares);
   assert_ptr_not_equal(copy.squares, squares);
-  assert_int_equal(bl_rank_vote_copy(&copy, &small), BL_OK);
+  assert_int_equal(bl_rank_vote_copy(&copy, &less), BL_OK);
   assert_null(copy.losses);
   assert_int_equal(copy.parameters[1], 2);
   bl_rank_vote_cleanup(&copy);

@@ -257,7 +257,7 @@ static void *sit(void *argument) {
   if (rig->setting.balanced != NULL) {
     attach_parking(rig, seat->stage);
   }
-  check(rig, bl_vote_init(&rig->votes[seat->stage], MICRO_BATCHES_MAX, engine->parameter_count, 0), &err, "vote");
+  check(rig, bl_vote_init(&rig->votes[seat->stage], MICRO_BATCHES_MAX, engine->square_count, 0), &err, "vote");
   pthread_barrier_wait(&rig->barrier);
   connect(rig, seat->stage);
   bl_executor_plan_t *plan = make_plan(rig, engine);

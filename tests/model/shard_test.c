@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies who updates which tensor: every one has an owner, they are even, a tied embedding is the first replica's on both
-// of its stages, and the memory that is planned for moments and received gradients is what the owners' tensors take.
+// Verifies who updates what: every element has one owner, ranges are even and their shares the same for any number of
+// copies, both ends of a tied embedding are the first pipe's, and the memory that is planned for moments and received
+// gradients is what the ranges take.
 #include "model/shard.h"
 
 #include "base/bytes.h"
@@ -18,17 +19,38 @@ static uint64_t line(uint64_t bytes) {
   return bl_align_up(bytes, BL_CACHE_LINE_BYTES);
 }
 
-// Moments of one replica of a stage with this one chunk, each; the plan of it agrees.
-static uint64_t check_replica(const bl_model_t *model, bl_chunk_span_t span, const uint32_t *owners, uint32_t replicas,
+// A chunk's places and owners.
+typedef struct chunk {
+  bl_parameter_place_t *places;
+  uint32_t *owners;
+  uint32_t count;
+} chunk_t;
+
+static chunk_t chunk_of(const bl_model_t *model, bl_chunk_span_t span, bl_copies_t copies) {
+  chunk_t chunk = {.count = bl_chunk_span_place_count(model, span, (bl_split_t){0})};
+  chunk.places = calloc(chunk.count, sizeof *chunk.places);
+  chunk.owners = calloc(chunk.count, sizeof *chunk.owners);
+  assert_true(chunk.places != NULL && chunk.owners != NULL);
+  (void)bl_chunk_span_places(model, span, (bl_split_t){0}, chunk.places);
+  assert_int_equal(bl_shard_parameters(model, &span, 1), chunk.count);
+  assert_int_equal(bl_shard_assign(model, &span, 1, copies, chunk.owners), BL_OK);
+  return chunk;
+}
+
+static void free_chunk(chunk_t *chunk) {
+  free(chunk->places);
+  free(chunk->owners);
+}
+
+// Returns the bytes of one moment of one replica of a stage with this one chunk. The plan of it agrees.
+static uint64_t check_replica(const bl_model_t *model, bl_chunk_span_t span, const chunk_t *chunk, uint32_t replicas,
                               uint32_t replica) {
-  const uint32_t count = bl_chunk_span_parameter_count(model, span);
+  const bl_ownership_t ownership = {.owners = chunk->owners, .copies = {.replicas = replicas}};
   uint64_t bytes = 0, second = 0;
-  for (uint32_t i = 0; i < count; i++) {
-    const bl_parameter_t parameter = bl_parameter_get(model, bl_chunk_span_parameter(model, span, i));
-    bytes += owners[i] == replica ? line(parameter.elements * sizeof(float)) : 0;
-    second += owners[i] == replica && i == 0 && bl_chunk_span_two_gradients(model, span)
-                  ? line(parameter.elements * sizeof(float))
-                  : 0;
+  for (uint32_t i = 0; i < chunk->count; i++) {
+    const uint64_t own = line(bl_shard_range(&ownership, &chunk->places[i], replica).count * sizeof(float));
+    bytes += own;
+    second += i == 0 && bl_chunk_span_two_gradients(model, span) ? own : 0;
   }
   const bl_stage_memory_request_t request = {
       .model = model,
@@ -49,30 +71,29 @@ static uint64_t check_replica(const bl_model_t *model, bl_chunk_span_t span, con
 }
 
 static void check_stage(const bl_model_t *model, bl_chunk_span_t span, uint32_t replicas) {
-  const uint32_t count = bl_chunk_span_parameter_count(model, span);
-  uint32_t *owners = malloc(count * sizeof *owners);
-  assert_non_null(owners);
-  assert_int_equal(bl_shard_parameters(model, &span, 1), count);
-  assert_int_equal(bl_shard_assign(model, &span, 1, (bl_copies_t){.replicas = replicas}, owners), BL_OK);
-  uint64_t all = 0, largest = 0, most = 0, sum = 0;
-  for (uint32_t i = 0; i < count; i++) {
-    const uint64_t bytes =
-        line(bl_parameter_get(model, bl_chunk_span_parameter(model, span, i)).elements * sizeof(float));
-    assert_in_range(owners[i], 0, replicas - 1);
-    all += bytes;
-    largest = bytes > largest ? bytes : largest;
-    if (model->tied && bl_chunk_span_parameter(model, span, i) == 0) {
-      assert_int_equal(owners[i], 0);
+  chunk_t chunk = chunk_of(model, span, (bl_copies_t){.replicas = replicas});
+  uint64_t all = 0, rows = 0, most = 0, vector = 0;
+  for (uint32_t i = 0; i < chunk.count; i++) { // every element has one owner: ranges follow each other
+    const bl_ownership_t ownership = {.owners = chunk.owners, .copies = {.replicas = replicas}};
+    uint64_t end = 0;
+    for (uint32_t r = 0; r < replicas; r++) {
+      const bl_shard_range_t range = bl_shard_range(&ownership, &chunk.places[i], r);
+      assert_true(range.count == 0 || range.first == end);
+      end += range.count;
     }
+    assert_true(end == chunk.places[i].elements);
+    assert_true(chunk.places[i].unit % (BL_CACHE_LINE_BYTES / sizeof(float)) == 0);
+    all += line(end * sizeof(float));
+    rows += chunk.places[i].unit * sizeof(float);
+    vector = chunk.places[i].unit == 0 && end * sizeof(float) > vector ? end * sizeof(float) : vector;
   }
   for (uint32_t r = 0; r < replicas; r++) {
-    const uint64_t bytes = check_replica(model, span, owners, replicas, r);
+    const uint64_t bytes = check_replica(model, span, &chunk, replicas, r);
     most = bytes > most ? bytes : most;
-    sum += bytes;
   }
-  assert_int_equal(sum, all);
-  assert_true(most <= all / replicas + largest); // the rule of giving the largest first
-  free(owners);
+  // Less than a row of every matrix, and the rule of giving the largest first.
+  assert_true(most <= all / replicas + rows + vector + replicas);
+  free_chunk(&chunk);
 }
 
 static void every_tensor_has_an_owner(void **state) {
@@ -95,18 +116,42 @@ static void every_tensor_has_an_owner(void **state) {
   }
 }
 
-// The layers of a stage without embedding and head: their tensors are many and alike.
-static void layers_are_shared_evenly(void **state) {
+// GPT-2's embedding is most of a first stage: to the byte.
+static void two_replicas_have_half_each(void **state) {
+  (void)state;
+  bl_model_t model = gpt2_small();
+  model.vocab = 50256;
+  const bl_chunk_span_t span = {.first_layer = 0, .layer_count = 4, .embedding = true};
+  chunk_t chunk = chunk_of(&model, span, (bl_copies_t){.replicas = 2});
+  const uint64_t first = check_replica(&model, span, &chunk, 2, 0), second = check_replica(&model, span, &chunk, 2, 1);
+  assert_true(first == second);
+  free_chunk(&chunk);
+}
+
+// Shares depend on the number of parts; copies have consecutive ones.
+static void shares_do_not_depend_on_copies(void **state) {
   (void)state;
   const bl_model_t model = tiny_llama();
-  const bl_chunk_span_t span = {.first_layer = 4, .layer_count = 8};
-  uint32_t owners[8 * 9];
-  uint64_t loads[2] = {0};
-  assert_int_equal(bl_shard_assign(&model, &span, 1, (bl_copies_t){.replicas = 2}, owners), BL_OK);
-  for (uint32_t i = 0; i < 8 * 9; i++) {
-    loads[owners[i]] += bl_parameter_get(&model, bl_chunk_span_parameter(&model, span, i)).elements;
+  const bl_chunk_span_t span = {.first_layer = 4, .layer_count = 1};
+  const bl_ownership_t alone = {.parts = 8};
+  for (uint32_t replicas = 2; replicas <= 8; replicas *= 2) {
+    chunk_t chunk = chunk_of(&model, span, (bl_copies_t){.replicas = replicas});
+    const bl_ownership_t shared = {.owners = chunk.owners, .copies = {.replicas = replicas}, .parts = 8};
+    for (uint32_t i = 0; i < chunk.count; i++) {
+      const bl_shard_shares_t all = bl_shard_shares(&alone, &chunk.places[i], 0);
+      uint32_t next = 0;
+      assert_int_equal(all.count, chunk.places[i].unit > 0 ? 8 : 1);
+      for (uint32_t r = 0; r < replicas; r++) {
+        const bl_shard_shares_t some = bl_shard_shares(&shared, &chunk.places[i], r);
+        assert_int_equal(some.of, all.of);
+        assert_true(some.count == 0 || some.first == next);
+        next += some.count;
+      }
+      assert_int_equal(next, all.count);
+    }
+    assert_int_equal(bl_shard_squares(&shared, chunk.places, chunk.count), 2 + 7 * 8 / replicas);
+    free_chunk(&chunk);
   }
-  assert_true(loads[0] == loads[1]);
 }
 
 // Two pipes: both stages that have copies of two chunks agree on who updates what, whichever chunk is whose first.
@@ -126,8 +171,8 @@ static void both_ends_of_two_pipes_agree(void **state) {
   assert_int_equal(bl_shard_assign(&model, there, 2, copies, owners[1]), BL_OK);
   assert_memory_equal(owners[0], owners[1] + rest, count * sizeof owners[0][0]);
   assert_memory_equal(owners[0] + count, owners[1], rest * sizeof owners[0][0]);
-  assert_int_equal(owners[0][0], 0);     // a tied embedding is the first pipe's
-  assert_int_equal(owners[0][count], 0); // at both of its ends
+  assert_true(owners[0][0] == BL_SHARD_FIRST_PIPE);     // a tied embedding
+  assert_true(owners[0][count] == BL_SHARD_FIRST_PIPE); // at both of its ends
   uint64_t planned[2] = {0}, all = 0;
   for (int end = 0; end < 2; end++) {
     const bl_stage_memory_request_t request = {
@@ -144,6 +189,14 @@ static void both_ends_of_two_pipes_agree(void **state) {
     all = 2 * (memory.gradient_bytes); // of both chunks: moments of one copy, were they all here
   }
   assert_int_equal(planned[0] + planned[1], all);
+  // Of two replicas, the first pipes share it.
+  const bl_ownership_t ownership = {.owners = owners[0], .copies = {.replicas = 2, .pipes = 2}};
+  const bl_parameter_place_t table = {.elements = 768 * 50256, .unit = 768};
+  for (uint32_t copy = 0; copy < 4; copy++) {
+    const bl_shard_range_t range = bl_shard_range(&ownership, &table, copy);
+    assert_true(range.count == (copy % 2 == 0 ? table.elements / 2 : 0));
+    assert_true(range.first == (copy == 2 ? table.elements / 2 : 0));
+  }
 }
 
 static void moments_of_one_replica_lie_where_weights_do(void **state) {
@@ -155,7 +208,7 @@ static void moments_of_one_replica_lie_where_weights_do(void **state) {
   uint64_t *offsets = calloc(count, sizeof *offsets);
   assert_true(places != NULL && offsets != NULL);
   const uint64_t elements = bl_chunk_span_places(&model, span, (bl_split_t){0}, places);
-  assert_true(bl_shard_moments(places, count, NULL, 0, offsets) == elements);
+  assert_true(bl_shard_moments(&(bl_ownership_t){0}, places, count, 0, offsets) == elements);
   for (uint32_t i = 0; i < count; i++) {
     assert_true(offsets[i] == places[i].offset_elements);
   }
@@ -166,7 +219,8 @@ static void moments_of_one_replica_lie_where_weights_do(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_tensor_has_an_owner),
-      cmocka_unit_test(layers_are_shared_evenly),
+      cmocka_unit_test(two_replicas_have_half_each),
+      cmocka_unit_test(shares_do_not_depend_on_copies),
       cmocka_unit_test(both_ends_of_two_pipes_agree),
       cmocka_unit_test(moments_of_one_replica_lie_where_weights_do),
   };

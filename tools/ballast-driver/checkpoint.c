@@ -358,6 +358,18 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
   }
 }
 
+// All ranks with copies of the same layers write one file together: those of a stage, and with two pipes those of the
+// stage at the other end as well.
+static uint32_t count_files(const bl_driver_t *driver) {
+  const bl_grid_t *grid = &driver->options.training->grid;
+  return grid->stages / bl_copies_pipes(bl_grid_copies(grid));
+}
+
+static uint32_t number_of_file(const bl_driver_t *driver, size_t rank) {
+  const uint32_t stage = bl_grid_seat(&driver->options.training->grid, (uint32_t)rank).stage;
+  return stage < count_files(driver) ? stage : driver->options.training->grid.stages - 1 - stage;
+}
+
 static void ask(bl__save_part_t *part) {
   bl_driver_t *driver = part->driver;
   const bl__save_t *save = &driver->save;
@@ -376,9 +388,8 @@ static void ask(bl__save_part_t *part) {
   char texts[SHARDS_OF_STAGE][BL_CHECKPOINT_SHARD_BYTES];
   const char *names[SHARDS_OF_STAGE];
   for (int kind = 0; kind < SHARDS_OF_STAGE; kind++) {
-    const uint32_t tensor = driver->options.training->grid.tensor; // ranks that share layers share files
-    names[kind] = bl_checkpoint_shard_name((bl_checkpoint_shard_kind_t)kind, (uint32_t)part->stage / tensor,
-                                           (uint32_t)driver->stage_count / tensor, texts[kind]);
+    names[kind] = bl_checkpoint_shard_name((bl_checkpoint_shard_kind_t)kind, number_of_file(driver, part->stage),
+                                           count_files(driver), texts[kind]);
   }
   bl_stage_client_write_snapshot(client, driver->step.id, save->step, save->partial, names, heard, asked);
 }

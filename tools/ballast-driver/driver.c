@@ -186,13 +186,13 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
   made->loop = bl_rpc_loop(options->rpc);
   made->phase = "";
   made->stage_count = count;
-  made->attempts.parameter_count = bl_parameter_count(&options->training->model);
   made->stages = calloc(count, sizeof *made->stages);
   made->peers = calloc(count, sizeof *made->peers);
   made->attempts.votes = calloc(count, sizeof *made->attempts.votes);
   made->tracing.stages = calloc(count, sizeof *made->tracing.stages);
   made->attempts.squares =
-      calloc(made->attempts.parameter_count * options->training->grid.tensor_parts + 1, sizeof *made->attempts.squares);
+      calloc(bl_vote_result_squares(&options->training->grid, bl_parameter_count(&options->training->model)) + 1,
+             sizeof *made->attempts.squares);
   made->text.tokens = calloc(options->training->model.seq, sizeof *made->text.tokens);
   if (made->stages == NULL || made->peers == NULL || made->attempts.votes == NULL || made->tracing.stages == NULL ||
       made->attempts.squares == NULL || made->text.tokens == NULL || bl_journal_init(&made->journal) != BL_OK) {

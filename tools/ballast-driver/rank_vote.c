@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rank_vote.h"
 
+#include "model/shard.h"
+#include "model/split.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -83,55 +86,75 @@ static bl_status_t sum_losses(const bl_rank_vote_t *votes, const bl_grid_t *grid
   return BL_OK;
 }
 
-static bl_status_t sum_squares(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t parameters, double *scratch,
-                               bl_vote_result_t *result, bl_error_t *err) {
-  const uint32_t parts = grid->tensor_parts;
-  for (size_t i = 0; i < parameters * parts; i++) {
-    scratch[i] = -1; // none yet: squares are not negative
+// Sets squares[] of all numbers (bl_square_number); -1: not reported.
+static bl_status_t collect_squares(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t parameters,
+                                   double *squares, bl_error_t *err) {
+  const size_t numbers = bl_vote_result_squares(grid, parameters);
+  for (size_t i = 0; i < numbers; i++) {
+    squares[i] = -1; // squares are not negative
   }
   char name[BL_GRID_NAME_BYTES];
   for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
     for (size_t i = 0; i < votes[s].square_count; i++) {
-      uint32_t index = votes[s].parameters[i];
-      if (index >= parameters * parts || scratch[index] >= 0) {
+      const uint32_t number = votes[s].parameters[i];
+      if (number >= numbers || squares[number] >= 0) {
         return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %s reports tensor %" PRIu32 ", %s", votes[s].step,
-                            bl_grid_name(grid, (uint32_t)s, name), index / parts,
-                            index < parameters * parts
-                                ? (bl_grid_ranks(grid) > grid->stages ? "which another rank has reported"
-                                                                      : "which another stage has reported")
-                                : "which does not exist");
+                            bl_grid_name(grid, (uint32_t)s, name), number / (grid->tensor_parts * grid->data_parts),
+                            number >= numbers                    ? "which does not exist"
+                            : bl_grid_ranks(grid) > grid->stages ? "which another rank has reported"
+                                                                 : "which another stage has reported");
       }
-      scratch[index] = votes[s].squares[i];
+      squares[number] = votes[s].squares[i];
     }
   }
-  double sum = 0;
-  for (size_t i = 0; i < parameters; i++) {
-    double of_parts = 0;
-    uint32_t found = 0;
-    for (uint32_t part = 0; part < parts; part++) { // all parts, or the first one of a tensor that is not divided
-      const double squares = scratch[i * parts + part];
-      of_parts += squares >= 0 || isnan(squares) ? squares : 0;
-      found += !(squares < 0);
-    }
-    if (found == 0 || (found > 1 && found < parts) || scratch[i * parts] < 0) {
-      return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": no stage reports the gradient of tensor %zu",
-                          votes[0].step, i);
-    }
-    sum += of_parts;
-  }
-  result->grad_norm = sqrt(sum);
   return BL_OK;
 }
 
+// Adds the squares of a tensor, part by part and in a part share by share. Returns false if some are missing, or if
+// others are there.
+static bool add_tensor(const bl_model_t *model, const bl_grid_t *grid, uint32_t index, const double *squares,
+                       double *sum) {
+  const bl_parameter_t parameter = bl_parameter_get(model, index);
+  const uint32_t parts = bl_split_cuts(parameter.role) ? grid->tensor_parts : 1,
+                 shares = bl_shard_count(&parameter, grid->data_parts);
+  bool complete = true;
+  double of_tensor = 0;
+  for (uint32_t part = 0; part < grid->tensor_parts; part++) {
+    for (uint32_t share = 0; share < grid->data_parts; share++) {
+      const double of_share = squares[bl_square_number(grid, index, part, share)];
+      const bool wanted = part < parts && share < shares;
+      complete = complete && wanted == !(of_share < 0);
+      of_tensor += wanted ? of_share : 0;
+    }
+  }
+  *sum += of_tensor;
+  return complete;
+}
+
+static bl_status_t sum_squares(const bl_rank_vote_t *votes, const bl_grid_t *grid, const bl_model_t *model,
+                               double *scratch, bl_vote_result_t *result, bl_error_t *err) {
+  const uint32_t parameters = bl_parameter_count(model);
+  bl_status_t status = collect_squares(votes, grid, parameters, scratch, err);
+  double sum = 0;
+  for (uint32_t i = 0; i < parameters && status == BL_OK; i++) {
+    if (!add_tensor(model, grid, i, scratch, &sum)) {
+      return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": no stage reports the gradient of tensor %" PRIu32,
+                          votes[0].step, i);
+    }
+  }
+  result->grad_norm = sqrt(sum);
+  return status;
+}
+
 bl_status_t bl_vote_result_count(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t micro_batches,
-                                 size_t parameters, double *scratch, bl_vote_result_t *result, bl_error_t *err) {
+                                 const bl_model_t *model, double *scratch, bl_vote_result_t *result, bl_error_t *err) {
   bl_vote_result_t counted = {0};
   bl_status_t status = check_finite(votes, grid, err);
   if (status == BL_OK) {
     status = sum_losses(votes, grid, micro_batches, &counted, err);
   }
   if (status == BL_OK) {
-    status = sum_squares(votes, grid, parameters, scratch, &counted, err);
+    status = sum_squares(votes, grid, model, scratch, &counted, err);
   }
   if (status == BL_OK && !(isfinite(counted.loss) && isfinite(counted.grad_norm))) {
     status =

@@ -31,7 +31,7 @@ bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_vote_resul
     return bl_error_set(err, BL_INTERNAL, "attempt %" PRIu64 ": a vote is missing", attempt);
   }
   return bl_vote_result_count(votes, &driver->options.training->grid, (size_t)driver->options.job->train.micro_batches,
-                              driver->attempts.parameter_count, driver->attempts.squares, result, err);
+                              &driver->options.training->model, driver->attempts.squares, result, err);
 }
 
 // Blocks that stores lost cost time without being noticed. Beyond the job's limit they are an error.

@@ -68,7 +68,8 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
   bl_status_t status = bl_stage_memory(&stage, &memory);
   uint64_t image = 0;
   if (status == BL_OK && request->image != NULL) {
-    status = request->image(request->model, request->spans, request->span_count, copies, replica, &image);
+    status = request->image(request->model, request->spans, request->span_count, request->options.split, copies,
+                            replica, &image);
   }
   if (status != BL_OK) {
     return status;

@@ -22,24 +22,31 @@ static void count_rings(const bl_sharing_request_t *r, double *gathered, double 
 }
 
 // Counts one chunk of a pipe; `owners` are those of its parameters.
-static void count_chunk(const bl_sharing_request_t *r, bl_chunk_span_t span, uint32_t pipe, const uint32_t *owners,
-                        double *gathered, double *reduced) {
-  const bl_copies_t copies = copies_of(r);
-  const uint32_t count = bl_chunk_span_parameter_count(r->model, span);
+static bl_status_t count_chunk(const bl_sharing_request_t *r, bl_chunk_span_t span, uint32_t pipe,
+                               const uint32_t *owners, double *gathered, double *reduced) {
+  const bl_ownership_t ownership = {.owners = owners, .copies = copies_of(r)};
+  const uint32_t copies = bl_copies_count(ownership.copies);
+  const bl_split_t split = {.parts = r->parallel.tensor, .ranks = r->parallel.tensor};
+  const uint32_t count = bl_chunk_span_place_count(r->model, span, split);
+  bl_parameter_place_t *places = calloc(count + 1u, sizeof *places);
+  if (places == NULL) {
+    return BL_EXHAUSTED;
+  }
+  (void)bl_chunk_span_places(r->model, span, split, places);
   for (uint32_t replica = 0; replica < r->parallel.data; replica++) {
-    const uint32_t copy = bl_copies_number(copies, replica, pipe);
+    const uint32_t copy = bl_copies_number(ownership.copies, replica, pipe);
     double own = 0, others = 0, second = 0;
     for (uint32_t i = 0; i < count; i++) {
-      const bl_parameter_t parameter = bl_parameter_get(r->model, bl_chunk_span_parameter(r->model, span, i));
-      const double bytes = (double)parameter.elements * sizeof(float);
-      *(owners[i] == copy ? &own : &others) += bytes;
-      if (i == 0 && owners[i] == copy && bl_chunk_span_two_gradients(r->model, span)) {
-        second = bytes;
-      }
+      const double bytes = (double)bl_shard_range(&ownership, &places[i], copy).count * sizeof(float);
+      own += bytes;
+      others += (double)places[i].elements * sizeof(float) - bytes;
+      second += places[i].number == 0 && bl_chunk_span_two_gradients(r->model, span) ? bytes : 0;
     }
     *gathered = fmax(*gathered, others);
-    *reduced = fmax(*reduced, (own + second) * (bl_copies_count(copies) - 1));
+    *reduced = fmax(*reduced, (own + second) * (copies - 1));
   }
+  free(places);
+  return BL_OK;
 }
 
 static bl_status_t count_stage(const bl_sharing_request_t *r, uint32_t stage, bl_chunk_span_t *spans, double *gathered,
@@ -55,7 +62,7 @@ static bl_status_t count_stage(const bl_sharing_request_t *r, uint32_t stage, bl
   const uint32_t *next = owners;
   for (uint32_t v = 0; v < r->schedule->virtual_stages && status == BL_OK; v++) {
     if (r->schedule->stage_of[v] == stage) {
-      count_chunk(r, r->spans[v], bl_schedule_pipe(r->schedule, v), next, &gathered[v], &reduced[v]);
+      status = count_chunk(r, r->spans[v], bl_schedule_pipe(r->schedule, v), next, &gathered[v], &reduced[v]);
       next += bl_chunk_span_parameter_count(r->model, r->spans[v]);
     }
   }

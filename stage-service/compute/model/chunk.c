@@ -30,7 +30,7 @@ static bl_status_t check_options(const bl_chunk_options_t *options, bl_error_t *
   if (options->model->seq % slices != 0) {
     return bl_error_set(err, BL_INVALID, "%u slices do not divide sequences of %u tokens", slices, options->model->seq);
   }
-  if (options->host != NULL && (options->owners != NULL || options->fold_levels > 0)) {
+  if (options->host != NULL && (options->ownership.owners != NULL || options->fold_levels > 0)) {
     return bl_error_set(err, BL_UNIMPLEMENTED,
                         "train.optimizer_memory: host: not with copies of the model in this version");
   }
@@ -73,10 +73,9 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->places = calloc(made->parameter_count, sizeof *made->places);
   made->layers = calloc(options->span.layer_count, sizeof *made->layers);
   made->copies = calloc(made->parameter_count, sizeof *made->copies);
-  made->squares = calloc(made->parameter_count, sizeof *made->squares);
   made->updates = calloc(made->parameter_count, sizeof *made->updates);
   made->moments = calloc(made->parameter_count, sizeof *made->moments);
-  made->owners = options->owners != NULL ? calloc(whole, sizeof *made->owners) : NULL;
+  made->owners = options->ownership.owners != NULL ? calloc(whole, sizeof *made->owners) : NULL;
   made->linears = calloc((size_t)options->span.layer_count * BL__PRODUCTS * made->here, sizeof *made->linears);
   made->embedding = options->span.embedding ? calloc(made->here, sizeof *made->embedding) : NULL;
   made->head = options->span.head ? calloc(made->here, sizeof *made->head) : NULL;
@@ -85,16 +84,18 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->host = options->host;
   made->copy = options->copy;
   made->fold_levels = options->fold_levels;
-  if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->squares == NULL ||
-      made->updates == NULL || made->moments == NULL || made->resident == NULL || made->positions == NULL ||
-      made->linears == NULL || (options->owners != NULL && made->owners == NULL) ||
+  if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->updates == NULL ||
+      made->moments == NULL || made->resident == NULL || made->positions == NULL || made->linears == NULL ||
+      (options->ownership.owners != NULL && made->owners == NULL) ||
       (options->span.embedding && made->embedding == NULL) || (options->span.head && made->head == NULL)) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
     goto destroy;
   }
   for (uint32_t i = 0; i < whole && made->owners != NULL; i++) {
-    made->owners[i] = options->owners[i];
+    made->owners[i] = options->ownership.owners[i];
   }
+  made->ownership = options->ownership;
+  made->ownership.owners = made->owners;
   status = bl__chunk_host_create(made, err);
   if (status == BL_OK) {
     status = bl__chunk_plan(made, err);

@@ -11,7 +11,7 @@
 //     bl_chunk_begin_step(chunk);
 //     per micro-batch: bl_chunk_forward, ..., bl_chunk_backward_input, bl_chunk_backward_weight
 //     bl_chunk_join_tied_gradient(chunk, peer);     // where bl_chunk_has_tied_gradient says so
-//     bl_chunk_ask_squares(chunk, i, &sum);         // for each parameter
+//     bl_chunk_ask_squares(chunk, i, sums);         // for each parameter
 //     bl_chunk_make_squares(chunk);                 // then the driver decides
 //     bl_chunk_update(chunk, &settings, &step);
 //
@@ -45,6 +45,7 @@
 #include "model/layout.h"
 #include "model/model.h"
 #include "model/parameters.h"
+#include "model/shard.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -60,9 +61,8 @@ typedef struct bl_chunk_options {
   bl_layout_options_t layout; // `logits` is ignored: the layout that `ops` wants is used
   bl_group_t *group;          // ranks that share its layers; borrowed. NULL: the chunk has all parts
   uint32_t micro_batches;     // per step: the loss scale is 1 / (micro_batches micro_batch seq)
-  // [bl_chunk_span_parameter_count]: the copy that updates each parameter (model/shard.h); copied. NULL: this chunk
-  // updates all.
-  const uint32_t *owners;
+  bl_ownership_t
+      ownership;        // what the copies of the chunk update; its owners [bl_chunk_span_parameter_count] are copied
   uint32_t copy;        // number of this copy of the chunk
   uint32_t fold_levels; // maximum number of partial gradient sums that wait (model/fold.h)
   // Optimizer that updates the chunk; borrowed, outlives the chunk. NULL: the device does. Not with owners, layers in
@@ -116,11 +116,11 @@ typedef struct bl_chunk_parameter {
   uint64_t room;   // elements reserved for this parameter at the weight, and at the gradient (bl_chunk_span_places)
   float *weight;   // the copy that is updated: on the host with options.host
   float *gradient; // of the embedding lookup, if a tied head has a second gradient in this chunk
+  // The elements of it that this chunk updates, and their moments [range.count]; NULL if there are none.
+  bl_shard_range_t range;
   float *first_moment;
-  float *second_moment; // both NULL if another copy updates it
-  uint32_t owner;       // the copy that updates it
-  bool updated;         // by this chunk
-  bool owned;           // false: the tied head's copy of the embedding, which the first chunk reports and saves
+  float *second_moment;
+  bool owned; // false: the tied head's copy of the embedding, which the first chunk reports and saves
 } bl_chunk_parameter_t;
 
 // What the head writes, in staging memory of the device. Read it after the operation has ended (ops.h, rule 9).
@@ -198,6 +198,9 @@ bool bl_chunk_has_tied_gradient(const bl_chunk_t *chunk);
 bool bl_chunk_tied_needs_peer(const bl_chunk_t *chunk);
 float *bl_chunk_tied_gradient(bl_chunk_t *chunk);
 uint64_t bl_chunk_tied_elements(const bl_chunk_t *chunk); // bl_chunk_span_table_elements
+// Writes the ranges of these elements that this chunk updates, one for each part that it has, to `ranges`
+// [BL_SPLIT_MOST_PARTS] and returns how many. Only there is the gradient joined.
+uint32_t bl_chunk_tied_ranges(const bl_chunk_t *chunk, bl_shard_range_t *ranges);
 // Adds the peer's share (NULL if there is no peer), once per step, after the last micro-batch. Both sides add the
 // embedding's share and the head's share. Addition of two numbers commutes, so both get the same bits.
 void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer);
@@ -205,9 +208,13 @@ void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer);
 // per step, after the last micro-batch and after what copies add. All ranks of the group call it, for the same
 // parameters.
 void bl_chunk_sum_norms(bl_chunk_t *chunk);
-// Requests the fp64 sum of squares of the i-th parameter's gradient, in an order that depends on its size alone. Called
-// once per parameter before bl_chunk_make_squares, which computes all requested sums. *sum is in staging memory.
-void bl_chunk_ask_squares(bl_chunk_t *chunk, uint32_t i, double *sum);
+// Requests the fp64 sums of squares of the gradient of each share of the i-th parameter that this chunk updates, each
+// in an order that depends on its size alone. Called once per parameter before bl_chunk_make_squares, which computes
+// all requested sums. sums [bl_chunk_shares.count] is staging memory.
+void bl_chunk_ask_squares(bl_chunk_t *chunk, uint32_t i, double *sums);
+bl_shard_shares_t bl_chunk_shares(const bl_chunk_t *chunk, uint32_t i);
+// Returns the elements of the i-th parameter that `copy` updates.
+bl_shard_range_t bl_chunk_range(const bl_chunk_t *chunk, uint32_t i, uint32_t copy);
 void bl_chunk_make_squares(bl_chunk_t *chunk);
 // Ends one part of the step's gradient (model/fold.h): adds `merges` waiting sums to the accumulated part, and lets the
 // result wait unless it is the rank's last. The gradient of the head's weight is complete after I of the part's last

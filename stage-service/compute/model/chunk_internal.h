@@ -96,9 +96,10 @@ struct bl_chunk {
   // Parameters.
   uint32_t parameter_count;
   bl_parameter_place_t *places; // [parameter_count]
-  uint32_t *owners;             // [bl_chunk_span_parameter_count]; NULL: this chunk updates all
+  uint32_t *owners;             // [bl_chunk_span_parameter_count], of `ownership`; NULL: this chunk updates all
+  bl_ownership_t ownership;
   uint32_t copy, fold_levels;
-  uint64_t *moments;          // [parameter_count] element offsets; undefined for tensors that another copy updates
+  uint64_t *moments;          // [parameter_count] element offsets; undefined where another copy updates all
   uint64_t *resident;         // [parameter_count] element offsets (model/resident.h)
   void **copies;              // [parameter_count]: where the update writes the weight rounded (adamw_packs), or NULL
   bl__layer_t *layers;        // [span.layer_count], pointers valid after use_arenas
@@ -110,7 +111,7 @@ struct bl_chunk {
   // Requested one by one and executed together (operations that take many tensors).
   bl_column_sum_t sums[BL__SUMS];
   uint32_t sum_count;
-  bl_squares_t *squares; // [parameter_count]
+  bl_squares_t *squares; // [bl_shard_squares]
   uint32_t squares_count;
   bl_adamw_tensor_t *updates; // [parameter_count]
 

@@ -239,13 +239,13 @@ uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk) {
   return chunk->parameter_count;
 }
 
-static bool updates(const bl_chunk_t *chunk, uint32_t i) {
-  return chunk->owners == NULL || chunk->owners[chunk->places[i].number] == chunk->copy;
+static bl_shard_range_t range_of(const bl_chunk_t *chunk, uint32_t i) {
+  return bl_shard_range(&chunk->ownership, &chunk->places[i], chunk->copy);
 }
 
 bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
   const bl_parameter_place_t *place = &chunk->places[i];
-  const bool here = updates(chunk, i);
+  const bl_shard_range_t range = range_of(chunk, i);
   const bl_parameter_t parameter = bl_parameter_get(&chunk->model, place->canonical_index);
   return (bl_chunk_parameter_t){
       .parameter = parameter,
@@ -256,10 +256,9 @@ bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
       .room = place->room,
       .weight = at(updated_weights(chunk), place->offset_elements),
       .gradient = at(chunk->arenas.gradients, place->offset_elements),
-      .first_moment = here ? at(chunk->arenas.first_moments, chunk->moments[i]) : NULL,
-      .second_moment = here ? at(chunk->arenas.second_moments, chunk->moments[i]) : NULL,
-      .owner = chunk->owners != NULL ? chunk->owners[place->number] : 0,
-      .updated = here,
+      .range = range,
+      .first_moment = range.count > 0 ? at(chunk->arenas.first_moments, chunk->moments[i]) : NULL,
+      .second_moment = range.count > 0 ? at(chunk->arenas.second_moments, chunk->moments[i]) : NULL,
       .owned = bl_chunk_span_owns(&chunk->model, chunk->span, place->canonical_index),
   };
 }
@@ -338,9 +337,26 @@ uint64_t bl_chunk_tied_elements(const bl_chunk_t *chunk) {
   return bl_chunk_span_table_elements(&chunk->model, chunk->layout.options.split);
 }
 
+uint32_t bl_chunk_tied_ranges(const bl_chunk_t *chunk, bl_shard_range_t *ranges) {
+  const uint32_t first = place_of(chunk, BL_PARAMETER_TOKEN_EMBEDDING, 0, part_number(chunk, 0));
+  for (uint32_t i = 0; i < chunk->here; i++) {
+    const uint32_t place = place_of(chunk, BL_PARAMETER_TOKEN_EMBEDDING, 0, part_number(chunk, i));
+    ranges[i] = range_of(chunk, place);
+    ranges[i].first += chunk->places[place].offset_elements - chunk->places[first].offset_elements;
+  }
+  return chunk->here;
+}
+
 void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer) {
   const float *other = bl_chunk_tied_needs_peer(chunk) ? peer : chunk->head->linear.weight_gradient;
-  chunk->ops->accumulate(chunk->compute, bl_chunk_tied_elements(chunk), other, bl_chunk_tied_gradient(chunk));
+  float *own = bl_chunk_tied_gradient(chunk);
+  bl_shard_range_t ranges[BL_SPLIT_MOST_PARTS];
+  const uint32_t count = bl_chunk_tied_ranges(chunk, ranges);
+  for (uint32_t i = 0; i < count; i++) {
+    if (ranges[i].count > 0) {
+      chunk->ops->accumulate(chunk->compute, ranges[i].count, other + ranges[i].first, own + ranges[i].first);
+    }
+  }
 }
 
 // Replaces the gradient of a norm with the sum over the rows of all parts.
@@ -368,17 +384,34 @@ static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
 void bl_chunk_sum_norms(bl_chunk_t *chunk) {
   for (uint32_t i = 0; i < chunk->parameter_count && bl__chunk_is_in_parts(chunk); i++) {
     const bl_parameter_t parameter = bl_parameter_get(&chunk->model, chunk->places[i].canonical_index);
-    if (bl_chunk_span_is_norm(parameter.role) && updates(chunk, i)) {
+    if (bl_chunk_span_is_norm(parameter.role) && range_of(chunk, i).count > 0) {
       sum_norm(chunk, &chunk->places[i]);
     }
   }
 }
 
-void bl_chunk_ask_squares(bl_chunk_t *chunk, uint32_t i, double *sum) {
-  bl_squares_t *squares = &chunk->squares[chunk->squares_count++];
-  squares->count = chunk->places[i].elements;
-  squares->x = at(chunk->arenas.gradients, chunk->places[i].offset_elements);
-  squares->sum = sum;
+bl_shard_range_t bl_chunk_range(const bl_chunk_t *chunk, uint32_t i, uint32_t copy) {
+  return bl_shard_range(&chunk->ownership, &chunk->places[i], copy);
+}
+
+bl_shard_shares_t bl_chunk_shares(const bl_chunk_t *chunk, uint32_t i) {
+  return bl_shard_shares(&chunk->ownership, &chunk->places[i], chunk->copy);
+}
+
+void bl_chunk_ask_squares(bl_chunk_t *chunk, uint32_t i, double *sums) {
+  const bl_shard_shares_t shares = bl_chunk_shares(chunk, i);
+  for (uint32_t k = 0; k < shares.count; k++) {
+    const bl_shard_range_t share = bl_shard_share(&chunk->places[i], shares.first + k, shares.of);
+    if (share.count == 0) {
+      sums[k] = 0;
+      continue;
+    }
+    chunk->squares[chunk->squares_count++] = (bl_squares_t){
+        .count = share.count,
+        .x = at(chunk->arenas.gradients, chunk->places[i].offset_elements + share.first),
+        .sum = &sums[k],
+    };
+  }
 }
 
 void bl_chunk_make_squares(bl_chunk_t *chunk) {
@@ -395,11 +428,13 @@ void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, con
   uint32_t count = 0;
   for (uint32_t i = 0; i < chunk->parameter_count; i++) {
     const bl_parameter_place_t *place = &chunk->places[i];
-    if (updates(chunk, i)) {
+    const bl_shard_range_t range = range_of(chunk, i);
+    const uint64_t first = place->offset_elements + range.first;
+    if (range.count > 0) {
       chunk->updates[count++] = (bl_adamw_tensor_t){.options = bl_adamw_for_step(settings, step, place->decays),
-                                                    .count = place->elements,
-                                                    .dw = at(arenas->gradients, place->offset_elements),
-                                                    .w = at(arenas->weights, place->offset_elements),
+                                                    .count = range.count,
+                                                    .dw = at(arenas->gradients, first),
+                                                    .w = at(arenas->weights, first),
                                                     .m = at(arenas->first_moments, chunk->moments[i]),
                                                     .v = at(arenas->second_moments, chunk->moments[i]),
                                                     .packed = chunk->owners == NULL ? chunk->copies[i] : NULL};

@@ -7,6 +7,7 @@
 #include "model/shard.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
   const bl_model_t part = bl_split_model(&chunk->model, chunk->parts), *model = &part;
@@ -189,8 +190,13 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   chunk->workspace = bl_workspace_plan(&chunk->layout);
   bl_chunk_span_places(&chunk->model, chunk->span, chunk->layout.options.split, chunk->places);
   chunk->sizes.moment_bytes =
-      bl_shard_moments(chunk->places, chunk->parameter_count, chunk->owners, chunk->copy, chunk->moments) *
+      bl_shard_moments(&chunk->ownership, chunk->places, chunk->parameter_count, chunk->copy, chunk->moments) *
       sizeof(float);
+  chunk->squares =
+      calloc(bl_shard_squares(&chunk->ownership, chunk->places, chunk->parameter_count) + 1u, sizeof *chunk->squares);
+  if (chunk->squares == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", chunk->span.layer_count);
+  }
   const bl_dtype_t dtype = chunk->host != NULL ? chunk->layout.options.dtype : BL_DTYPE_FP32; // fp32: all weights stay
   chunk->sizes.resident_bytes =
       bl_resident_weights(&chunk->model, chunk->span, dtype, chunk->places, chunk->parameter_count, chunk->resident) *
