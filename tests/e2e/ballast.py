@@ -148,12 +148,13 @@ def run_job(folder, job, *arguments, expect=0, timeout=120):
 class Run:
     """`ballastctl run` while a test does something to it. Its report and what it says are files."""
 
-    def __init__(self, folder, job, *arguments, **more):
+    def __init__(self, folder, job, *arguments, prefix=(), **more):
         self.report = os.path.join(folder, f"report-{time.monotonic_ns()}.jsonl")
         self.log_path = self.report + ".log"
         with open(self.log_path, "w") as file:
-            self.process = subprocess.Popen([CTL, "run", job, "--report", self.report, *arguments], env=environment(folder),
-                                            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=file, **more)
+            self.process = subprocess.Popen([*prefix, CTL, "run", job, "--report", self.report, *arguments],
+                                            env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                            stderr=file, **more)
 
     @property
     def pid(self):
