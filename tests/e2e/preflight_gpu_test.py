@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ballastctl preflight of a job for GPUs, on fake ones (tests/fake_gpu) that stages and stores each see as their containers
-would: which GPU each stage has, whose memory it can read directly and why not the others', one version of NCCL in all of
-them or the stages that differ, and blocks sent from GPU to GPU, or through memory of the host, where balance.require says
-whether that will do."""
+would: which GPU each stage has, that tensor ranks have one each, whose memory it can read directly and why not the others',
+one version of NCCL in all of them or the stages that differ, and blocks sent from GPU to GPU, or through memory of the
+host, where balance.require says whether that will do."""
 import contextlib
 import json
 import os
@@ -134,6 +134,22 @@ def no_way(pods, job):
     print("ok GPUs without a way between them")
 
 
+def tensor_ranks_on_one_gpu(pods, job):
+    """NCCL takes one rank of a group on a GPU."""
+    tensor = ("--set", "pipeline.stages=2", "--set", "parallel.tensor=2", "--set", "balance.policy=none")
+    rows = pods.preflight(job, *tensor)
+    assert failed(rows) == [], rows
+    pods.replace(3, **{**ALL, "FAKE_GPU_COUNT": "1", "FAKE_GPU_FIRST": "2"})
+    rows = pods.preflight(job, *tensor)
+    pair = {"tensor rank 0 of stage 1", "tensor rank 1 of stage 1"}
+    assert set(failed(rows)) == {("gpu", seat) for seat in pair}, rows
+    assert "tensor rank 0 of stage 1 is on the same GPU" in of(rows, "gpu")["tensor rank 1 of stage 1"][1], rows
+    rows = pods.preflight(job)  # stages may share one
+    assert not any(check == "gpu" for check, _ in failed(rows)), rows
+    pods.replace(3, **ALL)
+    print("ok tensor ranks on one GPU")
+
+
 def main():
     with scratch() as folder:
         job = write_job(folder, model=small_inline(hidden=32, layers=STAGES, seq=16),
@@ -145,6 +161,7 @@ def main():
             all_see_all(pods, job)
             another_nccl(pods, job)
             one_gpu_each(pods, job)
+            tensor_ranks_on_one_gpu(pods, job)
             no_way(pods, job)
         finally:
             pods.end()

@@ -15,11 +15,33 @@ static bool has_gpu(const bl_ctl_explorer_t *stage) {
   return answered(stage) && stage->gpu[0] != '\0';
 }
 
-static void note_gpu(bl_ctl_checklist_t *list, const bl_grid_t *grid, uint32_t number, const bl_ctl_explorer_t *stage) {
-  char subject[BL_GRID_NAME_BYTES];
+// Returns a tensor rank of the same layers that would compute on the same GPU; `number` if there is none.
+static uint32_t shares_gpu(const bl_grid_t *grid, uint32_t number, const bl_ctl_explorer_t *stages) {
+  bl_seat_t seat = bl_grid_seat(grid, number);
+  for (seat.tensor = 0; seat.tensor < grid->tensor; seat.tensor++) {
+    const uint32_t other = bl_grid_rank(grid, seat);
+    if (other != number && has_gpu(&stages[other]) && bl_ctl_explorers_are_near(&stages[number], &stages[other]) &&
+        strcmp(stages[number].gpu, stages[other].gpu) == 0) {
+      return other;
+    }
+  }
+  return number;
+}
+
+static void note_gpu(bl_ctl_checklist_t *list, const bl_grid_t *grid, uint32_t number,
+                     const bl_ctl_explorer_t *stages) {
+  const bl_ctl_explorer_t *stage = &stages[number];
+  char subject[BL_GRID_NAME_BYTES], other[BL_GRID_NAME_BYTES];
   bl_error_t err = {0};
+  const uint32_t same = stage->gpu[0] == '\0' ? number : shares_gpu(grid, number, stages);
   if (stage->gpu[0] == '\0') {
     (void)bl_error_set(&err, BL_UNHEALTHY, "%.400s; give its container a GPU and the CUDA image", stage->device_text);
+  } else if (same != number) {
+    (void)bl_error_set(
+        &err, BL_PRECONDITION,
+        "%.300s; %s is on the same GPU, and NCCL takes one rank of a group on each: give every container "
+        "its own, or a smaller parallel.tensor",
+        stage->device_text, bl_grid_name(grid, same, other));
   }
   bl_ctl_checklist_note(list, "gpu", bl_grid_name(grid, number, subject), &err, stage->device_text);
 }
@@ -203,7 +225,7 @@ void bl_ctl_preflight_gpus(bl_ctl_checklist_t *list, const bl_job_t *job, const 
   }
   for (uint32_t s = 0; s < count && !host; s++) {
     if (answered(&stages[s])) {
-      note_gpu(list, &training->grid, s, &stages[s]);
+      note_gpu(list, &training->grid, s, stages);
     }
   }
   for (uint32_t s = 0; s < count && !host; s++) {
