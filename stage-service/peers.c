@@ -58,8 +58,17 @@ static bl_status_t check_peers(const bl_stage_t *stage, const bl_transport_peer_
   return BL_OK;
 }
 
-bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, const bl_transport_peer_t *peers,
-                                     size_t count, bl_path_t path, uint64_t deadline_ns, bl_error_t *err) {
+// Tensor ranks on devices have a communicator of their group (executor/device_group.h) and tell each other the rest in
+// notes.
+static bool notes_only(const bl_stage_t *stage, int32_t peer) {
+  const bl_engine_t *engine = stage->engine;
+  const bl_grid_t *grid = &engine->training.grid;
+  return !engine->device->host_memory && (uint32_t)peer < bl_grid_ranks(grid) &&
+         bl_grid_seat(grid, (uint32_t)peer).tensor != engine->training.layout.split.rank;
+}
+
+bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, bl_transport_peer_t *peers, size_t count,
+                                     bl_path_t path, uint64_t deadline_ns, bl_error_t *err) {
   bl_stage_decision_t decision = bl_stage_step_connect(&stage->step, driver, err);
   if (decision != BL_STAGE_ANSWER) {
     return decision;
@@ -69,6 +78,9 @@ bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, c
   }
   if (check_peers(stage, peers, count, err) != BL_OK) {
     return BL_STAGE_REFUSE;
+  }
+  for (size_t i = 0; i < count; i++) {
+    peers[i].notes_only = notes_only(stage, peers[i].stage);
   }
   stage->connecting = true;
   stage->connect_since_ns = bl_clock_now_ns();

@@ -73,9 +73,9 @@ typedef struct bl_stage_configuration {
 // Strings are copied.
 bl_stage_decision_t bl_stage_configure(bl_stage_t *stage, bl_driver_id_t driver,
                                        const bl_stage_configuration_t *configuration, bl_error_t *err);
-// `peers` must hold every stage that this one exchanges tensors with. They are copied.
-bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, const bl_transport_peer_t *peers,
-                                     size_t count, bl_path_t path, uint64_t deadline_ns, bl_error_t *err);
+// `peers` must hold every stage that this one exchanges tensors with. Sets their `notes_only`. They are copied.
+bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, bl_transport_peer_t *peers, size_t count,
+                                     bl_path_t path, uint64_t deadline_ns, bl_error_t *err);
 bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, const bl_executor_plan_request_t *plan,
                                      bl_error_t *err);
 

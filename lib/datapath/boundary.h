@@ -111,6 +111,9 @@ typedef struct bl_transport_peer {
   const char *tcp_address;  // "host:port"; "" or NULL: none
   uint8_t token[BL_TRANSPORT_TOKEN_BYTES];
   const char *machine;
+  // Only notes go to and from it, whatever path is requested: no communicators, no memory that the peer can reach. Both
+  // ends say the same.
+  bool notes_only;
 } bl_transport_peer_t;
 
 // Starts listening. BL_INVALID (options), BL_DENIED (not loopback and not plaintext_ok), BL_IO.

@@ -19,7 +19,7 @@ enum {
   AT_REASON = AT_FLAGS + 4,
   AT_END = AT_REASON + BL_GREETING_REASON_BYTES,
 };
-enum { SHARED_GPU = 1, WANTS_NCCL = 2, UNVERIFIED = 4, FLAGS_KNOWN = 7 };
+enum { SHARED_GPU = 1, WANTS_NCCL = 2, UNVERIFIED = 4, NOTES_ONLY = 8, FLAGS_KNOWN = 15 };
 _Static_assert(AT_END + 8 == BL_FRAME_GREETING_BYTES, "8 reserved bytes end a greeting");
 
 void bl_greeting_encode(const bl_greeting_t *greeting, uint8_t body[BL_FRAME_GREETING_BYTES]) {
@@ -37,7 +37,8 @@ void bl_greeting_encode(const bl_greeting_t *greeting, uint8_t body[BL_FRAME_GRE
   bl_wire_put_text(body + AT_GPU, BL_GREETING_GPU_BYTES, greeting->gpu);
   bl_wire_put32(body + AT_NCCL, (uint32_t)greeting->nccl);
   bl_wire_put32(body + AT_FLAGS, (greeting->shared_gpu ? SHARED_GPU : 0u) | (greeting->wants_nccl ? WANTS_NCCL : 0u) |
-                                     (greeting->unverified ? UNVERIFIED : 0u));
+                                     (greeting->unverified ? UNVERIFIED : 0u) |
+                                     (greeting->notes_only ? NOTES_ONLY : 0u));
   bl_wire_put_text(body + AT_REASON, BL_GREETING_REASON_BYTES, greeting->reason);
 }
 
@@ -75,6 +76,7 @@ bl_status_t bl_greeting_decode(const uint8_t body[BL_FRAME_GREETING_BYTES], bl_g
                         .nccl = (int32_t)bl_wire_get32(body + AT_NCCL),
                         .shared_gpu = (flags & SHARED_GPU) != 0,
                         .wants_nccl = (flags & WANTS_NCCL) != 0,
+                        .notes_only = (flags & NOTES_ONLY) != 0,
                         .unverified = (flags & UNVERIFIED) != 0};
   memcpy(read.token, body + AT_TOKEN, BL_FRAME_TOKEN_BYTES);
   memcpy(read.own_token, body + AT_OWN_TOKEN, BL_FRAME_TOKEN_BYTES);

@@ -35,6 +35,7 @@ typedef struct bl_greeting {
   int32_t nccl;                              // version; 0: none
   bool shared_gpu;                           // NCCL is set up for several processes per GPU
   bool wants_nccl;                           // of the connector: tensors shall move by NCCL if they can
+  bool notes_only;                           // of the connector: no tensors
   bool unverified;                           // of the connector: no checksums, for measurements
 } bl_greeting_t;
 

@@ -16,14 +16,15 @@ static void greet(bl__link_t *link, bl_frame_kind_t kind) {
                             .path = link->path,
                             .nccl = transport->nccl != NULL ? transport->endpoint.nccl : 0,
                             .shared_gpu = transport->endpoint.shared_gpu,
-                            .wants_nccl = link->wants_nccl};
+                            .wants_nccl = link->wants_nccl,
+                            .notes_only = link->notes_only};
   int fds[BL_FRAME_MAX_ARENAS];
   memcpy(greeting.token, link->peer_token, sizeof greeting.token);
   memcpy(greeting.own_token, transport->token, sizeof greeting.own_token);
   snprintf(greeting.reason, sizeof greeting.reason, "%s", link->reason);
   snprintf(greeting.gpu, sizeof greeting.gpu, "%s", transport->endpoint.gpu);
   const bl__arenas_t *shown = link->path == BL_PATH_CUDA_IPC ? &transport->of_device : &transport->of_host;
-  for (size_t i = 0; i < shown->count && bl_path_is_unix(link->path); i++) {
+  for (size_t i = 0; i < shown->count && bl_path_is_unix(link->path) && !link->notes_only; i++) {
     greeting.arena_bytes[i] = shown->at[i].bytes;
     fds[greeting.arena_count++] = shown->at[i].fd;
   }
@@ -36,7 +37,8 @@ static void greet(bl__link_t *link, bl_frame_kind_t kind) {
 // On shm the greeting shares memory of the host, whatever path tensors take in the end. The time limit of the handshake
 // starts after the twins are created.
 static bl_status_t hold_shown(bl__link_t *link, bl_error_t *err) {
-  bl_status_t status = link->path == BL_PATH_SHM ? bl__transport_hold_twins(link->transport, err) : BL_OK;
+  const bool shows = link->path == BL_PATH_SHM && !link->notes_only;
+  bl_status_t status = shows ? bl__transport_hold_twins(link->transport, err) : BL_OK;
   link->opened_ns = bl_clock_now_ns();
   return status;
 }
@@ -119,7 +121,8 @@ static void come_up(bl__link_t *link) {
   bl_transport_t *transport = link->transport;
   uint64_t mapped_bytes = 0;
   bl_error_t err = {0};
-  if (!link->meets && link->path != BL_PATH_CUDA_IPC && bl__transport_hold_twins(transport, &err) != BL_OK) {
+  const bool staged = !link->meets && link->path != BL_PATH_CUDA_IPC && !link->notes_only;
+  if (staged && bl__transport_hold_twins(transport, &err) != BL_OK) {
     bl__link_lose(link, err.status, "%s", err.text);
     return;
   }
@@ -197,6 +200,7 @@ static void on_greeting(bl__link_t *link, const bl_greeting_t *greeting) {
   }
   // Over the kind of socket on which it arrived.
   link->path = greeting->path;
+  link->notes_only = greeting->notes_only;
   bl_error_t err = {0};
   if (map_arenas(link, greeting, &err) != BL_OK || hold_shown(link, &err) != BL_OK) {
     bl__link_refuse(link, err.status, err.text);

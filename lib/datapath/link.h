@@ -45,6 +45,7 @@ typedef struct bl__link {
   uint64_t opened_ns;
   uint8_t peer_token[BL_FRAME_TOKEN_BYTES];
   char reason[BL_GREETING_REASON_BYTES];   // why this path
+  bool notes_only;                         // no tensors (bl_transport_peer_t)
   bool wants_nccl;                         // the connector wants NCCL
   bool meets;                              // communicators are to be created
   char obstacle[BL_GREETING_REASON_BYTES]; // why tensors cannot move by NCCL,

@@ -58,8 +58,9 @@ typedef struct bl__connect_peer {
   char tcp_address[BL_TRANSPORT_ADDRESS_BYTES];
   char machine[BL_TRANSPORT_MACHINE_BYTES];
   char no_ipc[BL_TRANSPORT_REASON_BYTES]; // transfer: why not cuda-ipc, once it was tried; "": not tried
-  bool up;                                // [m]
-  bl__link_t *opening;                    // transfer
+  bool notes_only;
+  bool up;             // [m]
+  bl__link_t *opening; // transfer
 } bl__connect_peer_t;
 
 typedef struct bl__connect {

@@ -63,9 +63,10 @@ static void fail(bl_transport_t *transport, const bl__connect_peer_t *peer, bl_s
   bl__connect_finish(transport, status, &err);
 }
 
-// Returns whether the link may be of either kind: on nccl it carries only frames.
-static bool is_free(const bl__connect_t *connect) {
-  return connect->path == BL_PATH_AUTO || connect->path == BL_PATH_NCCL;
+// Returns whether the link may be of either kind: on nccl, and for notes, it carries only frames.
+static bool is_free(const bl__connect_t *connect, const bl__connect_peer_t *peer) {
+  return connect->path == BL_PATH_AUTO || connect->path == BL_PATH_NCCL ||
+         (peer->notes_only && connect->path != BL_PATH_TCP);
 }
 
 // Returns the path to try now, and why.
@@ -73,7 +74,7 @@ static bl_path_t choose(const bl_transport_t *transport, const bl__connect_t *co
                         char *reason, size_t reason_bytes) {
   bl_path_t path = BL_PATH_TCP;
   const char *why, *no_ipc = peer->no_ipc;
-  if (!is_free(connect)) {
+  if (!is_free(connect, peer)) {
     path = connect->path;
     why = "asked for";
   } else if (transport->unix_address[0] == '\0' || peer->unix_address[0] == '\0') {
@@ -81,12 +82,14 @@ static bl_path_t choose(const bl_transport_t *transport, const bl__connect_t *co
   } else if (!bl_machine_same(transport->machine, peer->machine)) {
     why = "peer is on another machine";
   } else {
-    const bool ipc = connect->path == BL_PATH_AUTO && transport->puller != NULL && peer->no_ipc[0] == '\0';
+    const bool ipc =
+        connect->path == BL_PATH_AUTO && transport->puller != NULL && peer->no_ipc[0] == '\0' && !peer->notes_only;
     path = ipc ? BL_PATH_CUDA_IPC : BL_PATH_SHM;
     why = "same machine";
-    no_ipc = transport->device != NULL && transport->puller == NULL ? transport->endpoint.closed : no_ipc;
+    const bool closed = transport->device != NULL && transport->puller == NULL && !peer->notes_only;
+    no_ipc = closed ? transport->endpoint.closed : no_ipc;
   }
-  const char *note = "";
+  const char *note = peer->notes_only ? ", notes only" : "";
   if (path == BL_PATH_TCP && transport->tls != NULL) {
     note = ", encrypted";
   } else if (path == BL_PATH_CUDA_IPC && transport->endpoint.legacy_ipc) {
@@ -126,7 +129,8 @@ static bl_status_t open_link(bl_transport_t *transport, const bl__connect_t *con
   if (peer->opening == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a link");
   }
-  peer->opening->wants_nccl = is_free(connect) && path != BL_PATH_CUDA_IPC;
+  peer->opening->notes_only = peer->notes_only;
+  peer->opening->wants_nccl = is_free(connect, peer) && path != BL_PATH_CUDA_IPC && !peer->notes_only;
   bl__link_name(peer->opening, peer->stage, peer->token, reason);
   return BL_OK;
 }
@@ -175,7 +179,7 @@ static bool open_peer(bl_transport_t *transport, const bl__connect_t *connect, b
   if (path == BL_PATH_CUDA_IPC) {
     return fall_from_ipc(transport, connect, peer, err.status, err.text);
   }
-  if (path == BL_PATH_SHM && is_free(connect)) {
+  if (path == BL_PATH_SHM && is_free(connect, peer)) {
     return fall_back(transport, connect, peer, err.text);
   }
   fail(transport, peer, err.status, err.text);
@@ -198,7 +202,7 @@ static bool has_link(bl_transport_t *transport, const bl__connect_peer_t *wanted
   if (link->nccl_link != NULL && (path == BL_PATH_AUTO || path == BL_PATH_NCCL)) {
     return bl__nccl_link_is_up(link);
   }
-  if (path != BL_PATH_AUTO && (link->nccl_link != NULL || link->path != path)) {
+  if (path != BL_PATH_AUTO && !link->notes_only && (link->nccl_link != NULL || link->path != path)) {
     if (transport->stage < wanted->stage) { // the side that opens may change the path
       bl__link_lose(link, BL_UNAVAILABLE, "%s is asked for now", bl_path_name(path));
     }
@@ -305,7 +309,7 @@ void bl__connect_up(bl_transport_t *transport, bl__link_t *link) {
     fail_without_nccl(transport, peer, link);
     return;
   }
-  if (connect->path != BL_PATH_AUTO && connect->path != path) {
+  if (connect->path != BL_PATH_AUTO && connect->path != path && !link->notes_only) {
     char text[96];
     snprintf(text, sizeof text, "it connected by %s, %s is asked for; give all stages the same path",
              bl_path_name(path), bl_path_name(connect->path));
@@ -327,7 +331,7 @@ void bl__connect_failed(bl_transport_t *transport, bl__link_t *link, bl_status_t
   peer->opening = NULL;
   if (link->path == BL_PATH_CUDA_IPC) {
     (void)fall_from_ipc(transport, connect, peer, status, text);
-  } else if (link->path == BL_PATH_SHM && is_free(connect)) {
+  } else if (link->path == BL_PATH_SHM && is_free(connect, peer)) {
     fall_back(transport, connect, peer, text);
   } else {
     fail(transport, peer, status, text);
@@ -358,6 +362,7 @@ static bl_status_t copy_peer(const bl_transport_t *transport, bl__connect_t *con
                         BL__NAME(transport, from->stage), BL__NAME(transport, transport->stage));
   }
   bl__connect_peer_t *to = &connect->peers[connect->peer_count++];
+  to->notes_only = from->notes_only;
   to->stage = from->stage;
   memcpy(to->token, from->token, sizeof to->token);
   bl_status_t status =

@@ -300,7 +300,8 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
                                 bl_error_t *err) {
   // The maximum that NCCL will take in addition to the plan, once stages are connected and it is known which peers use
   // it.
-  const uint64_t ways = may_use_channels(engine) ? 2 * (uint64_t)bl_engine_peers(engine, NULL, 0) : 0;
+  const uint64_t peers = bl_engine_peers(engine, NULL, 0) - (engine->training.grid.tensor - 1); // those get notes only
+  const uint64_t ways = may_use_channels(engine) ? 2 * peers : 0;
   const uint64_t communicators = ways * BL_NCCL_CHANNEL_BYTES + group_bytes(engine);
   uint64_t free_bytes, total_bytes, planned = slots + held + communicators;
   if (engine->device->ops->memory == NULL) {

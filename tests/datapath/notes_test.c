@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies notes between the compute threads of two stages, over shm and tcp: they are read by number, those of an attempt
 // that has not begun here wait for it, older ones are dropped, aborts and lost peers end waits, and a peer that sends more than
-// it may loses its link.
+// it may loses its link. A link for notes alone shares no memory.
 #include "pair.h"
 
 #define FOR_EACH_PATH(path) for (bl_path_t path = BL_PATH_SHM; path <= BL_PATH_TCP; path++)
@@ -104,6 +104,33 @@ static void waits_end(void **state) {
   }
 }
 
+// Between ends that exchange nothing else, whatever path is requested: no memory of the other end is mapped.
+static void a_link_for_notes_alone(void **state) {
+  (void)state;
+  const bl_path_t asked[] = {BL_PATH_AUTO, BL_PATH_SHM, BL_PATH_TCP, BL_PATH_NCCL};
+  for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+    pair_t pair;
+    pair_init(&pair);
+    pair.notes_only = true;
+    pair_listen(&pair);
+    pair_connect(&pair, asked[i]);
+    pair_connect(&pair, asked[i]); // keeps the link
+    pair_begin(&pair, 1);
+    post(&pair, 0, 0, 3);
+    post(&pair, 1, 0, 4);
+    expect(&pair, 1, 0, 3);
+    expect(&pair, 0, 0, 4);
+    for (int side = 0; side < 2; side++) {
+      bl_transport_path_t path;
+      assert_int_equal(bl_transport_paths(pair.transport[side], &path, 1), 1);
+      assert_int_equal(path.path, asked[i] == BL_PATH_TCP ? BL_PATH_TCP : BL_PATH_SHM);
+      assert_int_equal(path.mapped_bytes, 0);
+      assert_non_null(strstr(path.reason, "notes only"));
+    }
+    pair_close(&pair);
+  }
+}
+
 static void too_many_end_the_link(void **state) {
   (void)state;
   pair_t pair;
@@ -126,6 +153,6 @@ static void too_many_end_the_link(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(read_by_number_and_attempt), cmocka_unit_test(waits_end),
-                                     cmocka_unit_test(too_many_end_the_link)};
+                                     cmocka_unit_test(a_link_for_notes_alone), cmocka_unit_test(too_many_end_the_link)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,7 @@ typedef struct {
   bl_arena_t arena[2];
   bl_transport_t *transport[2];
   bl_transport_options_t options[2];
+  bool notes_only;
   char unix_path[2][96];
 } pair_t;
 
@@ -44,7 +45,8 @@ static inline void pair_peer(const pair_t *pair, int side, bl_transport_peer_t *
   *peer = (bl_transport_peer_t){.stage = side,
                                 .unix_address = bl_transport_unix_address(transport),
                                 .tcp_address = bl_transport_tcp_address(transport),
-                                .machine = bl_transport_machine(transport)};
+                                .machine = bl_transport_machine(transport),
+                                .notes_only = pair->notes_only};
   memcpy(peer->token, bl_transport_token(transport), sizeof peer->token);
 }
 

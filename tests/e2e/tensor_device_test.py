@@ -71,6 +71,7 @@ def served(folder):
             report, _ = run_job(folder, job, *on(services), *ON_DEVICE,
                                 *sets(parallel__tensor=2, pipeline__stages=1, balance__data_path=path))
             assert bits_of(report) == expected, path
+            assert "is up, shm: same machine, notes only" in services[0].log(), services[0].log()
         endless = write_job(folder, "endless.yaml", model=MODELS["gpt2"], pipeline={"stages": 1}, parallel={"tensor": 2},
                             train={"steps": 1000000, "micro_batch": 1, "micro_batches": 4})
         run = Run(folder, endless, *on(services), *ON_DEVICE)
