@@ -22,9 +22,9 @@
 #define BL_PODS_IDLE_STORE_MILLICPUS 50
 
 typedef struct bl_pods {
-  uint64_t stage_bytes;    // memory limit of a stage's pod: weights, gradients, optimizer, own slots, boundary buffers,
-                           // workspace, the copy that a checkpoint is written from, and the overhead
-  uint64_t store_bytes;    // memory limit of a store's pod: its capacity and the overhead
+  uint64_t stage_bytes; // memory limit of a stage's pod: what it holds (model/memory.h), the copy that a checkpoint is
+                        // written from, and the overhead
+  uint64_t store_bytes; // memory limit of a store's pod: its capacity and the overhead
   uint64_t capacity_bytes; // --capacity of a store; a granule at least
   uint64_t host_bytes;     // memory limit of a machine's host store: what it lends, and the overhead; 0: there is none
   uint64_t host_capacity_bytes;
@@ -34,10 +34,10 @@ typedef struct bl_pods {
   uint32_t store_millicpus;
 } bl_pods_t;
 
-// `threads`: pipeline.threads. `host_bytes`: balance.host, 0 without. `disk_rate`: bytes per second that one stage can
-// write to the checkpoint's folder. Statuses as bl_plan_counts.
-BL_MUST_USE bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, uint32_t threads,
-                                   uint64_t host_bytes, double disk_rate, bl_pods_t *pods, bl_error_t *err);
+// `training` and `plan` are those of `job`. `disk_rate`: bytes per second that one stage can write to the checkpoint's
+// folder. Statuses as bl_plan_counts.
+BL_MUST_USE bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *plan, const bl_job_t *job,
+                                   double disk_rate, bl_pods_t *pods, bl_error_t *err);
 
 // Returns the pod of a stage if pairs follow each other: pod i has stage i / 2 for even i, stage p - 1 - (i - 1) / 2
 // for odd i.

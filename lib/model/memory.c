@@ -69,8 +69,9 @@ static void add_chunk(const bl_stage_memory_request_t *request, bl_chunk_span_t 
 
 // Lays out the losses, the squares, two checksums per block, the tokens and the labels.
 static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t squares, bl_stage_memory_t *memory) {
+  memory->batches = request->asynchronous ? request->micro_batches : 1;
   const uint64_t batch =
-      (uint64_t)request->options.micro_batch * request->model->seq * sizeof(int32_t) * request->batches;
+      (uint64_t)request->options.micro_batch * request->model->seq * sizeof(int32_t) * memory->batches;
   const uint64_t losses = (uint64_t)request->micro_batches * bl_layout_slices(request->options);
   memory->squares_at = lines(losses * BL_STAGE_LOSS_BYTES);
   memory->hash_at = lines(memory->squares_at + squares * sizeof(double));
@@ -204,4 +205,12 @@ bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_m
   lay_out_data(request, squares, &sum);
   *memory = sum;
   return BL_OK;
+}
+
+uint64_t bl_stage_memory_total(const bl_stage_memory_t *memory, bl_stage_pieces_t pieces) {
+  const uint64_t gradients = memory->gradient_bytes + memory->tied_bytes + memory->fold_bytes + memory->reduce_bytes;
+  const uint64_t workspace = memory->window_bytes + memory->chunk_bytes + memory->operation_bytes;
+  return memory->weight_bytes + gradients + memory->optimizer_bytes + memory->host_bytes + memory->shadow_bytes +
+         workspace + memory->data_bytes + pieces.slots * memory->slot_bytes + pieces.edges * memory->edge_bytes +
+         pieces.kv_cache_bytes;
 }

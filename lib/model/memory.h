@@ -53,7 +53,7 @@ typedef struct bl_stage_memory_request {
   bl_layout_options_t options;
   bl_operation_memory_t operations;
   uint32_t micro_batches; // of a step
-  uint32_t batches;       // micro-batches of tokens and labels in memory: 1, or all if a device receives them ahead
+  bool asynchronous;      // the device runs operations after the CPU has gone on (pipeline.device: cuda)
   bool post_validation;   // train.post_validation: a second copy of weights and moments
   bool optimizer_on_host; // train.optimizer_memory: host
   uint32_t replicas;      // parallel.data; 0: one
@@ -78,12 +78,22 @@ typedef struct bl_stage_memory {
   uint64_t evict_bytes;                     // of what moves of a block
   uint64_t edge_bytes;                      // of one boundary buffer
   uint64_t page_bytes, page_gradient_bytes; // of one page of the KV cache, and of its gradients
+  uint32_t batches; // micro-batches of tokens and labels in memory: 1, or all, as an asynchronous device reads late
   uint64_t squares_at, hash_at, tokens_at, labels_at; // offsets in the data, which begins with the losses
   uint64_t data_bytes;
 } bl_stage_memory_t;
 
+// How much of what comes in pieces a stage holds: what the schedule needs.
+typedef struct bl_stage_pieces {
+  uint32_t slots; // own and lent
+  uint32_t edges; // boundary buffers
+  uint64_t kv_cache_bytes;
+} bl_stage_pieces_t;
+
 // Computes the memory of a stage. BL_INVALID as bl_layout_init; BL_EXHAUSTED. The numbers of slots, boundary buffers
 // and pages come from the schedule.
 bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_memory_t *memory) BL_MUST_USE;
+// Returns the sum of it, on the device and on the host.
+uint64_t bl_stage_memory_total(const bl_stage_memory_t *memory, bl_stage_pieces_t pieces);
 
 #endif

@@ -43,7 +43,7 @@ static bl_status_t plan_memory(bl_engine_t *engine, bl_stage_memory_t *memory, b
                                              .options = options,
                                              .operations = operations_of(engine),
                                              .micro_batches = training->schedule->micro_batches,
-                                             .batches = engine->batch_count,
+                                             .asynchronous = engine->stream != NULL,
                                              .replicas = training->grid.data,
                                              .replica = engine->replica,
                                              .pipes = training->schedule->pipes,
@@ -55,6 +55,7 @@ static bl_status_t plan_memory(bl_engine_t *engine, bl_stage_memory_t *memory, b
   if (status != BL_OK) {
     return bl_error_set(err, status, "train.micro_batch: no valid activation block");
   }
+  engine->batch_count = memory->batches;
   engine->slot_bytes = memory->slot_bytes;
   engine->edge_bytes = memory->edge_bytes;
   engine->page_bytes = memory->page_bytes;
@@ -453,8 +454,6 @@ bl_status_t bl__engine_reserve_all(bl_engine_t *engine, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  // An asynchronous device reads a batch long after the CPU has continued to the next one.
-  engine->batch_count = engine->stream == NULL ? 1 : engine->training.schedule->micro_batches;
   bl_stage_memory_t memory;
   status = plan_memory(engine, &memory, err);
   if (status != BL_OK) {

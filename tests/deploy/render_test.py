@@ -129,7 +129,8 @@ def main():
         check_hosts(os.path.join(copy, "overlays", "host"), made["host"], made["pairs"])
         print("ok memory and processors follow the plan, files and checkpoints go to claims")
         check_certificates(made["secure"])
-        check_jobset(made["set"], mebibytes(made["bpipe"], "bpipe-stage"))
+        assert mebibytes(made["node"], "node-stage") > mebibytes(made["bpipe"], "bpipe-stage")  # it writes checkpoints
+        check_jobset(made["set"], mebibytes(made["node"], "node-stage"))
         for path in (os.path.join(folder, "else", "where"), os.path.join(copy, "overlays", "inside")):
             render(path, "--name", "far", "--base", copy, *BPIPE)
             manifests.check(f"rendered to {path}", manifests.render(path))

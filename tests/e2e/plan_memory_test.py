@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `ballastctl plan` says the fullest device needs is what the fullest stage of the written job holds, to the byte, in fp32
 and bf16, with checkpoints and without, ahead of commits, with a head of its own, uneven layers and several chunks; and under
---memory no stage holds more. Without stage-service to ask, the plan says what it leaves out. (Every tag of a stage in many more
+--memory no stage holds more. On a device, which has the tokens of all micro-batches, plan, simulate and stages agree too. Without stage-service to ask, the plan says what it leaves out. (Every tag of a stage in many more
 settings: executor/footprint.)"""
 import json
 import os
@@ -20,16 +20,21 @@ def plan(folder, job, *arguments, program=ballast.CTL, **more):
 
 
 def reported(folder):
-    """Bytes of every stage as the driver knows them by now; empty until it has asked all."""
+    """Bytes of every stage by use as the driver knows them by now; empty until it has asked all."""
     done = subprocess.run([ballast.CTL, "stages", "-o", "json", "--timeout", "60"], env=ballast.environment(folder), text=True,
                           timeout=120, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     stages = [stage["memory"] for stage in json.loads(done.stdout)]
-    return [sum(memory.values()) for memory in stages] if all(stages) else []
+    return stages if all(stages) else []
+
+
+def of_device(memory):
+    """Bytes that plans count: on a device there are also twins of buffers in memory of the host."""
+    return sum(memory.values()) - memory.get("staging", 0)
 
 
 def held(folder, job):
-    """Bytes of every stage, while the job runs."""
+    """Bytes of every stage by use, while the job runs."""
     run = ballast.Run(folder, job, "--local", "--steps", "1000000")
     try:
         run.wait_for(lambda steps: len(steps) >= 1, "no step ended")
@@ -57,12 +62,31 @@ def check(folder, limit=None, **settings):
     answer = plan(folder, job, *arguments)
     best = answer["best"]
     assert "memory_without" not in answer, answer["memory_unknown"]
-    bytes_held = held(folder, path)
+    bytes_held = [of_device(stage) for stage in held(folder, path)]
     assert max(bytes_held) == best["memory_bytes"] or best["policy"] in ("bpipe", "cap", "auto"), (best, bytes_held)
     if limit is not None:
         assert max(bytes_held) <= int(free * limit), (best, bytes_held)
     print("ok", settings, words, best["layers"], best["policy"], best["recompute"], max(bytes_held))
     return best["memory_bytes"]
+
+
+def check_on_device(folder):
+    """A device that is not there: its stages hold tokens and labels of all micro-batches, as plan and simulate say."""
+    if not os.path.exists(os.path.join(ballast.LATE, "libballast-cuda.so")):
+        print("skipped: tests/late is not built")
+        return
+    os.environ["BALLAST_MODULES"] = ballast.LATE
+    check(folder, words=["--schedule", "1f1b", "--attention", "naive", *ballast.ON_DEVICE])
+    path = os.path.join(folder, "planned.yaml")
+    done = subprocess.run([ballast.CTL, "simulate", path, "-o", "json"], env=ballast.environment(folder), text=True, timeout=120,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    simulated, stages = json.loads(done.stdout)["stages"], held(folder, path)
+    assert [stage["memory_bytes"] for stage in simulated] == [of_device(stage) for stage in stages], (simulated, stages)
+    tokens = 4 * 2 * 2 * 48 * 4 # micro-batches, tokens and labels, sequences of them, seq, bytes
+    assert all(tokens < one["memory"]["data"] == stage["data"] for one, stage in zip(simulated, stages)), (simulated, stages)
+    del os.environ["BALLAST_MODULES"]
+    print("ok on a device:", [stage["data"] for stage in stages], "bytes of data")
 
 
 def check_without_service(folder):
@@ -83,6 +107,7 @@ def main():
         assert saved > plain > short, (saved, plain, short)
         check(folder, dtype="bf16", saves=True, words=["--schedule", "v-half"])
         check(folder, saves=True, limit=0.9, words=["--schedule", "1f1b", "--attention", "naive"])
+        check_on_device(folder)
         check_without_service(folder)
 
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that what the planner counts for the executor is what a stage holds, to the byte and tag by tag, the operations of
 // the back end, the second copy where stages go on ahead of commits and the image of a checkpoint among them: for both
-// families and the norms, windows and fused tensors of others (tests/golden), both dtypes, both kinds of attention, every recomputation, heads with and without a weight of their own, with
-// fused and with split backwards, with several chunks a stage and with two copies of each.
+// families and the norms, windows and fused tensors of others (tests/golden), both dtypes, both kinds of attention, every
+// recomputation, heads with and without a weight of their own, with fused and with split backwards, with several chunks a
+// stage and with two copies of each; and on a device that runs operations later and needs the tokens of all micro-batches
+// (tests/late).
 #include "plan/evaluate/footprint.h"
 
 #include "compute/model/operations.h"
@@ -24,6 +26,7 @@
 typedef struct setting {
   const char *family, *dtype, *attention, *recompute, *schedule;
   bool ahead, saves, other; // of commits; checkpoints; a head that is not what the family has by itself
+  bool late;                // on a device
   uint32_t data;            // replicas, of four parts
   uint32_t slices;          // of sequences; 0: one
 } setting_t;
@@ -51,11 +54,11 @@ static void write_job(const setting_t *s, char *job, size_t bytes) {
            "model: %s\n"
            "data: {train: '%s/tests/golden/gpt2/tokens.bin', format: bin, order: sequential}\n"
            "train: {steps: 3, micro_batch: 3, micro_batches: 4, dtype: %s, post_validation: %s}\n"
-           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: %u, slices: %u}\n"
+           "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: %u, slices: %u%s}\n"
            "parallel: {data: %u, data_parts: %u}\n%s",
            model, BALLAST_SOURCE_DIR, s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule, s->attention,
-           s->recompute, s->ahead ? 2 : 1, s->slices > 0 ? s->slices : 1, s->data, s->data > 1 || is_of_both(s) ? 4 : 1,
-           s->saves ? "checkpoint: {folder: /nowhere, every: 1}\n" : "");
+           s->recompute, s->ahead ? 2 : 1, s->slices > 0 ? s->slices : 1, s->late ? ", device: cuda" : "", s->data,
+           s->data > 1 || is_of_both(s) ? 4 : 1, s->saves ? "checkpoint: {folder: /nowhere, every: 1}\n" : "");
 }
 
 static void expect(const setting_t *s, uint32_t stage, const char *what, double planned, uint64_t held) {
@@ -75,6 +78,7 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
                                     .pages = engine->page_count,
                                     .page_gradients = engine->page_gradient_count,
                                     .options = training->layout,
+                                    .asynchronous = setting->late,
                                     .post_validation = setting->ahead,
                                     .micro_batches = training->schedule->micro_batches,
                                     .replicas = setting->data,
@@ -242,9 +246,30 @@ static void planned_bytes_of_two_copies_are_held(void **state) {
   }
 }
 
+static void planned_bytes_of_a_device_are_held(void **state) {
+  (void)state;
+  static const char *const schedules[] = {"1f1b", "zb-h1", "v-half"}, *const recomputes[] = {"none", "attention",
+                                                                                             "full"};
+  for (size_t i = 0; i < 2 * 3; i++) {
+    const setting_t setting = {.family = i % 2 == 0 ? "gpt2" : "llama",
+                               .dtype = i / 2 % 2 == 0 ? "fp32" : "bf16",
+                               .attention = i % 3 == 0 ? "naive" : "flash",
+                               .recompute = recomputes[i % 3],
+                               .schedule = schedules[i / 2],
+                               .ahead = i % 3 == 1,
+                               .late = true,
+                               .data = 1};
+    check(&setting);
+  }
+}
+
 int main(void) {
+  if (setenv("BALLAST_MODULES", BALLAST_BINARY_DIR "/tests/late", 1) != 0 || setenv("LATE_DEVICES", "1", 1) != 0) {
+    return 1;
+  }
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(planned_bytes_are_held), cmocka_unit_test(planned_bytes_of_other_models_are_held),
-      cmocka_unit_test(planned_bytes_of_slices_are_held), cmocka_unit_test(planned_bytes_of_two_copies_are_held)};
+      cmocka_unit_test(planned_bytes_of_slices_are_held), cmocka_unit_test(planned_bytes_of_two_copies_are_held),
+      cmocka_unit_test(planned_bytes_of_a_device_are_held)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

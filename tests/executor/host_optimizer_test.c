@@ -156,7 +156,7 @@ static void planned_bytes_are_held(void **state) {
         .options = engine->training.layout,
         .operations = {.packed_layer_bytes = sizes.packed_layer_bytes, .packed_head_bytes = sizes.packed_head_bytes},
         .micro_batches = 4,
-        .batches = engine->batch_count,
+        .asynchronous = true,
         .optimizer_on_host = true,
         .post_validation = ahead};
     bl_stage_memory_t memory;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies what pods need: pairs follow each other, memory grows by exactly what a job's slots, checkpoints and lent rooms
-// add, the grace period follows the disk, processors the threads.
+// Verifies what pods need: pairs follow each other, memory is what the planner counts and grows by exactly what a job's
+// slots, checkpoints and lent rooms add, the grace period follows the disk, processors the threads.
 #include "job/pods.h"
 
+#include "job/checkpoint_image.h"
 #include "job/job_text.h"
+#include "model/fold.h"
 #include "model/memory.h"
+#include "plan/evaluate/demand.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -38,6 +41,71 @@ static void replicas_have_their_pods_after_each_other(void **state) {
   }
 }
 
+// What `ballastctl simulate` counts for the fullest stage, on the device and on the host.
+static uint64_t simulated(const bl_training_t *training, const bl_balance_plan_t *plan, const bl_job_t *job) {
+  bl_layout_options_t options = training->layout;
+  options.logits = bl_job_logits(job);
+  const bl_demand_request_t request = {.schedule = plan->schedule,
+                                       .model = &training->model,
+                                       .spans = training->partition.spans,
+                                       .options = options,
+                                       .post_validation = job->train.post_validation,
+                                       .optimizer_on_host = job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
+                                       .asynchronous = job->pipeline.device == BL_JOB_DEVICE_CUDA,
+                                       .replicas = training->grid.data,
+                                       .fold_levels = bl_fold_levels(bl_grid_copy_parts(&training->grid)),
+                                       .image = job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL};
+  bl_footprint_t stages[8];
+  bl_error_t err;
+  double most = 0;
+  assert_in_range(training->stage_count, 1, 8);
+  assert_int_equal(bl_demand_of_schedule(&request, stages, &err), BL_OK);
+  for (uint32_t s = 0; s < training->stage_count; s++) {
+    const double bytes = bl_footprint_total(&stages[s]) + stages[s].host;
+    most = bytes > most ? bytes : most;
+  }
+  return (uint64_t)most;
+}
+
+// Where nothing is lent: a device's lent slots are memory of its store.
+static void memory_is_what_is_simulated(void **state) {
+  (void)state;
+  static const char *const jobs[] = {
+      "",
+      "pipeline.device=cuda",
+      "pipeline.device=cuda\ntrain.optimizer_memory=host\ntrain.post_validation=true",
+      "train.post_validation=true\ntrain.dtype=bf16\ncheckpoint.folder=/nowhere",
+      "pipeline.schedule=seq1f1b\npipeline.slices=2",
+      "pipeline.device=cuda\nmodel.tied=false\npipeline.schedule=zb-h1",
+      "parallel.data=2\npipeline.device=cuda\ntrain.micro_batches=8",
+      "pipeline.recompute=full\npipeline.device=cuda",
+  };
+  uint64_t seen[sizeof jobs / sizeof jobs[0]];
+  for (size_t i = 0; i < sizeof jobs / sizeof jobs[0]; i++) {
+    bl_job_t job;
+    bl_training_t training;
+    bl_balance_plan_t plan;
+    bl_pods_t pods;
+    bl_error_t err = {0};
+    if (job_text_parse(&job, jobs[i], &err) != BL_OK || bl_training_init(&training, &job, &err) != BL_OK) {
+      fail_msg("%s: %s", jobs[i], err.text);
+    }
+    const bl_policy_t policy = bl_policy_of_job(&job);
+    assert_int_equal(bl_balance_plan_init(&plan, &training, &policy, &err), BL_OK);
+    assert_int_equal(bl_pods_of(&training, &plan, &job, 1e6, &pods, &err), BL_OK);
+    seen[i] = pods.stage_bytes - BL_PODS_STAGE_OVERHEAD_BYTES;
+    const uint64_t expected = simulated(&training, &plan, &job);
+    if (seen[i] != expected) {
+      fail_msg("%s: %llu bytes simulated, %llu of a pod", jobs[i], (unsigned long long)expected,
+               (unsigned long long)seen[i]);
+    }
+    bl_balance_plan_cleanup(&plan);
+    bl_training_cleanup(&training);
+    bl_job_cleanup(&job);
+  }
+  assert_true(seen[1] > seen[0]); // tokens and labels of all micro-batches
+}
+
 static bl_pods_t pods_of(const char *sets, double disk_rate, uint64_t *slot_bytes, uint64_t *evict_bytes) {
   bl_job_t job;
   bl_training_t training;
@@ -48,8 +116,7 @@ static bl_pods_t pods_of(const char *sets, double disk_rate, uint64_t *slot_byte
   assert_int_equal(bl_training_init(&training, &job, &err), BL_OK);
   const bl_policy_t policy = bl_policy_of_job(&job);
   assert_int_equal(bl_balance_plan_init(&plan, &training, &policy, &err), BL_OK);
-  if (bl_pods_of(&training, &plan, (uint32_t)job.pipeline.threads, (uint64_t)job.balance.host.value, disk_rate, &pods,
-                 &err) != BL_OK) {
+  if (bl_pods_of(&training, &plan, &job, disk_rate, &pods, &err) != BL_OK) {
     fail_msg("%s: %s", sets, err.text);
   }
   bl_chunk_memory_t chunk;
@@ -72,7 +139,9 @@ static void memory_is_what_the_plan_says(void **state) {
   assert_int_equal(level.capacity_bytes % BL_PODS_GRANULE_BYTES, 0);
   assert_in_range(level.capacity_bytes, 2 * evict, 2 * (evict + BL_PODS_GRANULE_BYTES));
   assert_int_equal(level.store_bytes, level.capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES);
-  assert_true(level.stage_bytes > BL_PODS_STAGE_OVERHEAD_BYTES + 2 * level.shard_bytes);
+  assert_true(level.stage_bytes > BL_PODS_STAGE_OVERHEAD_BYTES + level.shard_bytes);
+  assert_int_equal(pods_of("checkpoint.folder=/nowhere", 1e6, &slot, &evict).stage_bytes - plain.stage_bytes,
+                   plain.shard_bytes); // the copy that it is written from
   bl_pods_t slow = pods_of("", (double)plain.shard_bytes / 100, &slot, &evict);
   assert_int_equal(slow.grace_seconds, 160);
   assert_int_equal(slow.stage_bytes, plain.stage_bytes);
@@ -100,6 +169,7 @@ int main(void) {
       cmocka_unit_test(pairs_follow_each_other),
       cmocka_unit_test(replicas_have_their_pods_after_each_other),
       cmocka_unit_test(memory_is_what_the_plan_says),
+      cmocka_unit_test(memory_is_what_is_simulated),
       cmocka_unit_test(processors_are_those_of_the_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,7 +58,6 @@ static uint64_t check_replica(const bl_model_t *model, bl_chunk_span_t span, con
       .span_count = 1,
       .options = {.micro_batch = 1, .attention = BL_ATTENTION_FLASH, .backward = BL_BACKWARD_FUSED},
       .micro_batches = 4,
-      .batches = 1,
       .replicas = replicas,
       .replica = replica,
       .fold_levels = 2};
@@ -181,7 +180,6 @@ static void both_ends_of_two_pipes_agree(void **state) {
         .span_count = 2,
         .options = {.micro_batch = 1, .attention = BL_ATTENTION_FLASH, .backward = BL_BACKWARD_FUSED},
         .micro_batches = 4,
-        .batches = 1,
         .pipes = 2};
     bl_stage_memory_t memory;
     assert_int_equal(bl_stage_memory(&request, &memory), BL_OK);

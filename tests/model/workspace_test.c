@@ -45,7 +45,7 @@ static void pieces_are_the_back_ends(void **state) {
   const bl_chunk_span_t span = {0, 2, false, true};
   bl_layout_options_t options = {.micro_batch = 4, .attention = BL_ATTENTION_FLASH};
   bl_stage_memory_request_t request = {
-      .model = &model, .spans = &span, .span_count = 1, .options = options, .micro_batches = 1, .batches = 1};
+      .model = &model, .spans = &span, .span_count = 1, .options = options, .micro_batches = 1};
   bl_stage_memory_t host, gpu;
   assert_int_equal(bl_stage_memory(&request, &host), BL_OK);
   options.logits = request.options.logits = (bl_logits_t)BL_LOGITS_GPU;

@@ -215,6 +215,7 @@ bl_status_t bl__evaluation_footprint(const bl__evaluation_t *eval, uint32_t stag
                                     .options = eval->options,
                                     .post_validation = eval->request->post_validation,
                                     .optimizer_on_host = eval->request->optimizer_on_host,
+                                    .asynchronous = eval->request->asynchronous,
                                     .micro_batches = eval->c->micro_batches,
                                     .image = eval->request->image};
   if (!bl__evaluation_on_cluster(eval)) {

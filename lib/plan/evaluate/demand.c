@@ -15,6 +15,7 @@ static bl_status_t fill_stage(const bl_demand_request_t *r, uint32_t stage, uint
                                 .options = r->options,
                                 .post_validation = r->post_validation,
                                 .optimizer_on_host = r->optimizer_on_host,
+                                .asynchronous = r->asynchronous,
                                 .micro_batches = r->schedule->micro_batches,
                                 .replicas = r->replicas,
                                 .pipes = r->schedule->pipes,

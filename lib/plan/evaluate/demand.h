@@ -21,6 +21,7 @@ typedef struct bl_demand_request {
   bl_layout_options_t options;
   bool post_validation;                    // train.post_validation
   bool optimizer_on_host;                  // train.optimizer_memory: host
+  bool asynchronous;                       // as in bl_footprint_request_t
   uint32_t replicas, fold_levels;          // as in bl_footprint_request_t
   const bl_operation_memory_t *operations; // as in bl_footprint_request_t
   bl_footprint_image_fn image;

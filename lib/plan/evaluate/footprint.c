@@ -53,7 +53,7 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
                                      .span_count = request->span_count,
                                      .options = request->options,
                                      .micro_batches = request->micro_batches,
-                                     .batches = 1,
+                                     .asynchronous = request->asynchronous,
                                      .post_validation = request->post_validation,
                                      .optimizer_on_host = request->optimizer_on_host,
                                      .replicas = request->replicas,

@@ -60,6 +60,7 @@ typedef struct bl_footprint_request {
   bool post_validation;   // train.post_validation: a second copy of weights and optimizer
   bool optimizer_on_host; // train.optimizer_memory: host
   // For our executor only
+  bool asynchronous;                       // as in bl_stage_memory_request_t
   uint32_t micro_batches;                  // per step and replica
   uint32_t replicas;                       // parallel.data; 0: one. The replica that needs the most memory is counted
   uint32_t pipes;                          // of the schedule, as in bl_stage_memory_request_t
@@ -68,7 +69,7 @@ typedef struct bl_footprint_request {
   bl_footprint_image_fn image;             // for checkpoints; NULL: the job writes none
 } bl_footprint_request_t;
 
-// Counts a stage of our executor on a CPU. With `operations` the sum is to the byte what a stage reports as its memory,
+// Counts a stage of our executor. With `operations` the sum is to the byte what a stage reports as its memory,
 // including the blocks that it lends. BL_INVALID as bl_layout_init; statuses of `image`.
 BL_MUST_USE bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint);
 // Counts one device of a cluster.

@@ -258,7 +258,7 @@ static void tell_host(const bl_plan_request_t *request, bl_error_t *err) {
   if (request->optimizer_on_host || request->hardware == NULL || request->hardware->host_source == NULL) {
     return;
   }
-  asked.optimizer_on_host = true;
+  asked.optimizer_on_host = asked.asynchronous = true; // only a GPU has it there
   bl__explore(&s);
   rank(&plan);
   if (s.status == BL_OK && plan.fitting > 0) {

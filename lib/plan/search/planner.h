@@ -74,6 +74,7 @@ typedef struct bl_plan_request {
   bl_balance_mode_t mode;
   bool post_validation;   // train.post_validation: every stage keeps a second copy of weights and optimizer
   bool optimizer_on_host; // train.optimizer_memory: host
+  bool asynchronous;      // as in bl_footprint_request_t
   uint32_t threads;       // pipeline.threads, which update the optimizer on the host; 0: one
   bl_dtype_t dtype;       // train.dtype of our executor; a cluster's device has its own
   // For memory on our executor: returns what operations need at that micro-batch and attention, with the request's

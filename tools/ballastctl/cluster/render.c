@@ -428,9 +428,7 @@ static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *er
     overlay.grid = training.grid;
     overlay.cuda = job.pipeline.device == BL_JOB_DEVICE_CUDA;
     overlay.volumes = needs_volumes(&job);
-    const uint64_t host = job.balance.host.set ? (uint64_t)job.balance.host.value : 0;
-    status =
-        bl_pods_of(&training, &plan, (uint32_t)job.pipeline.threads, host, (double)a->disk_rate, &overlay.pods, err);
+    status = bl_pods_of(&training, &plan, &job, (double)a->disk_rate, &overlay.pods, err);
   }
   if (status == BL_OK) {
     status = rewrite(a, path, &job, &overlay, &text, &text_bytes, err);

@@ -161,10 +161,6 @@ void bl_ctl_operations_cleanup(bl_ctl_operations_t *operations) {
   free(operations->answers);
 }
 
-bl_logits_t bl_ctl_logits(const bl_job_t *job) {
-  return job->pipeline.device == BL_JOB_DEVICE_CUDA ? (bl_logits_t)BL_LOGITS_GPU : (bl_logits_t){0};
-}
-
 const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t micro_batch, bl_attention_t attention) {
   bl_ctl_operations_t *self = operations;
   const bl_operation_memory_t *found = find(self, micro_batch, attention);

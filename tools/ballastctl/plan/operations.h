@@ -29,7 +29,5 @@ void bl_ctl_operations_cleanup(bl_ctl_operations_t *operations); // a zeroed one
 // The result lives as long as `operations` (a bl_ctl_operations_t *). NULL: the query failed; `unknown` has the cause,
 // and no further query is made.
 const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t micro_batch, bl_attention_t attention);
-// Returns the layout of logits by the job's device, for when no query succeeded.
-bl_logits_t bl_ctl_logits(const bl_job_t *job);
 
 #endif

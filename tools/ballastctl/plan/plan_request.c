@@ -234,6 +234,7 @@ static bl_status_t read_optimizer(bl_ctl_plan_request_t *made, const bl_ctl_plan
   const bool jobs = job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST;
   const bool asked = flags->optimizer_memory == OPTIMIZER_OF_JOB ? jobs : flags->optimizer_memory == OPTIMIZER_ON_HOST;
   made->request.optimizer_on_host = asked;
+  made->request.asynchronous = asked || job->pipeline.device == BL_JOB_DEVICE_CUDA; // as the written job has it
   made->request.threads = (uint32_t)job->pipeline.threads;
   if (made->request.profile_count > 0 && asked != jobs) {
     return bl_error_set(
@@ -347,7 +348,7 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
     made->whole = *job; // plans are for whole sequences
     made->whole.pipeline.slices.value = 1;
     bl_ctl_operations_init(&made->operations, &made->whole);
-    r->logits = bl_ctl_logits(&made->whole);
+    r->logits = bl_job_logits(&made->whole);
     r->operations = bl_ctl_operations_find;
     r->operations_context = &made->operations;
   }

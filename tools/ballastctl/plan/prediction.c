@@ -29,7 +29,7 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
 static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_prediction_source_t *source, bl_error_t *err) {
   const bl_grid_t *grid = &made->training->grid;
   bl_layout_options_t options = made->training->layout;
-  options.logits = bl_ctl_logits(source->job);
+  options.logits = bl_job_logits(source->job);
   const bl_demand_request_t request = {
       .schedule = made->plan.schedule,
       .model = &made->training->model,
@@ -37,6 +37,7 @@ static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_predicti
       .options = options,
       .post_validation = source->job->train.post_validation,
       .optimizer_on_host = source->job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
+      .asynchronous = source->job->pipeline.device == BL_JOB_DEVICE_CUDA,
       .replicas = grid->data,
       .fold_levels = bl_fold_levels(bl_grid_copy_parts(grid)),
       .operations = source->operations,
