@@ -49,6 +49,7 @@ static void send_trace(bl_rpc_call_t *call, void *context) {
     events[i].end_ns = event->end_ns;
     events[i].micro_batch = event->micro_batch;
     events[i].slots_in_use = event->slots_in_use;
+    events[i].moved_bytes = event->moved_bytes;
     pointers[i] = &events[i];
   }
   reader->next += count;

@@ -35,22 +35,33 @@ void bl_trace_clear(bl_trace_t *trace) {
   trace->count = 0;
 }
 
-void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_batch, uint32_t slots_in_use,
-                  uint64_t start_ns, uint64_t end_ns) {
+// Copies an event, without its name, over the oldest one if there is no space.
+static void add(bl_trace_t *trace, const char *name, const bl_trace_event_t *added) {
   bl_trace_event_t *event = &trace->events[(trace->first + trace->count) % trace->capacity];
   if (trace->count < trace->capacity) {
     trace->count++;
   } else { // `event` was the oldest
     trace->first = (trace->first + 1) % trace->capacity;
   }
-  event->start_ns = start_ns;
-  event->end_ns = end_ns;
-  event->micro_batch = micro_batch;
-  event->slots_in_use = slots_in_use;
-  event->wait = wait;
+  *event = *added;
   size_t length = strnlen(name, BL_TRACE_NAME_BYTES - 1);
   memcpy(event->name, name, length);
   event->name[length] = '\0';
+}
+
+void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_batch, uint32_t slots_in_use,
+                  uint64_t start_ns, uint64_t end_ns) {
+  const bl_trace_event_t event = {
+      .start_ns = start_ns, .end_ns = end_ns, .micro_batch = micro_batch, .slots_in_use = slots_in_use, .wait = wait};
+  add(trace, name, &event);
+}
+
+void bl_trace_add_transfer(bl_trace_t *trace, const char *name, int32_t micro_batch, uint64_t bytes, uint64_t start_ns,
+                           uint64_t end_ns) {
+  assert(bytes > 0);
+  const bl_trace_event_t event = {
+      .start_ns = start_ns, .end_ns = end_ns, .micro_batch = micro_batch, .moved_bytes = bytes};
+  add(trace, name, &event);
 }
 
 size_t bl_trace_count(const bl_trace_t *trace) {

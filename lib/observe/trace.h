@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The events of one thread in a bounded ring: the operations of a schedule and the waits between them, with their
-// times. When the ring is full, the oldest event is overwritten, so tracing can always be on.
+// times, and the transfers of blocks that ran beside them. When the ring is full, the oldest event is overwritten, so tracing can always be on.
 //
 // Thread: one thread adds. Other threads read only while it does not (after a step, handed over by a message).
 // Memory: allocated once at creation.
@@ -19,7 +19,8 @@ typedef struct bl_trace_event {
   uint64_t start_ns;              // monotonic clock of the machine
   uint64_t end_ns;                // >= start_ns
   int32_t micro_batch;            // -1: none
-  uint32_t slots_in_use;          // after the event
+  uint32_t slots_in_use;          // after the event; 0 for a transfer
+  uint64_t moved_bytes;           // of a transfer, from its request to its end; 0: an operation or a wait
   bool wait;                      // true: a wait, and `name` is its reason; false: an operation, and `name` is its
                                   // cell, e.g. "0F3"
   char name[BL_TRACE_NAME_BYTES]; // terminated
@@ -35,6 +36,11 @@ void bl_trace_clear(bl_trace_t *trace);
 // Copies the event. A `name` that is too long is truncated.
 void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_batch, uint32_t slots_in_use,
                   uint64_t start_ns, uint64_t end_ns);
+
+// Copies the event of a transfer of `bytes`, more than 0, with the cell of its E or L: requested at `start_ns`, over at
+// `end_ns`.
+void bl_trace_add_transfer(bl_trace_t *trace, const char *name, int32_t micro_batch, uint64_t bytes, uint64_t start_ns,
+                           uint64_t end_ns);
 
 size_t bl_trace_count(const bl_trace_t *trace); // number of events held
 // Returns the i-th event held, 0 the oldest; i < bl_trace_count. Borrowed until the next add or clear.

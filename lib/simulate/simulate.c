@@ -37,11 +37,15 @@ static bl_status_t allocate(const bl_schedule_t *schedule, bl_simulation_t *r) {
   r->stalls = calloc(stages, sizeof r->stalls[0]);
   r->spans = calloc(stages, sizeof(bl_span_t *));
   r->causes = calloc(stages, sizeof(uint8_t *));
+  r->asked = calloc(stages, sizeof(double *));
+  r->host_links = calloc(stages, sizeof *r->host_links);
   bl_span_t *spans = calloc(bl_schedule_op_count(schedule) + 1, sizeof *spans);
+  double *asked = calloc(bl_schedule_op_count(schedule) + 1, sizeof *asked);
   uint8_t *causes = calloc(bl_schedule_op_count(schedule) + 1, sizeof *causes);
   if (r->busy == NULL || r->peak_slots == NULL || r->spans == NULL || r->stalls == NULL || spans == NULL ||
-      r->causes == NULL || causes == NULL) {
+      r->causes == NULL || causes == NULL || r->asked == NULL || asked == NULL || r->host_links == NULL) {
     free(spans);
+    free(asked);
     free(causes);
     return BL_EXHAUSTED;
   }
@@ -51,6 +55,7 @@ static bl_status_t allocate(const bl_schedule_t *schedule, bl_simulation_t *r) {
   for (size_t s = 0, used = 0; s < stages; s++) {
     r->spans[s] = spans + used;
     r->causes[s] = causes + used;
+    r->asked[s] = asked + used;
     used += schedule->lists[s].count;
   }
   return BL_OK;
@@ -80,6 +85,7 @@ static bl_status_t sum_up(const bl__timing_t *t, bl_simulation_t *r) {
   const bl_machine_t *machine = t->machine;
   double busiest = 0;
   for (uint32_t s = 0; s < r->stages; s++) {
+    r->host_links[s] = !machine->shared_stores ? s : machine->host_links != NULL ? machine->host_links[s] : 0;
     r->stalls[s][BL_STALL_REDUCTION] = fmax(0, t->clocks[s].reduced - r->end[s]);
     r->t_end = fmax(r->t_end, r->end[s] + r->stalls[s][BL_STALL_REDUCTION]);
     r->max_span = fmax(r->max_span, r->end[s] - r->start[s]);
@@ -338,6 +344,11 @@ void bl_simulation_cleanup(bl_simulation_t *result) {
   if (result->causes != NULL) {
     free(result->causes[0]);
   }
+  if (result->asked != NULL) {
+    free(result->asked[0]);
+  }
+  free(result->asked);
+  free(result->host_links);
   free(result->spans);
   free(result->causes);
   free(result->stalls);

@@ -137,6 +137,7 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
     *store = end;
   }
   t->result->spans[at.stage][at.index] = (bl_span_t){start, end};
+  t->result->asked[at.stage][at.index] = asks;
   if (op.verb == BL_VERB_L) {
     clock->passed = fmax(clock->passed, slot_free(clock));
     take(&clock->slots, clock->leaving);

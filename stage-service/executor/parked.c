@@ -176,9 +176,24 @@ static bl_status_t give_until_moved(const bl_parked_t *parked, bl_parking_key_t 
   }
 }
 
+// Adds a transfer that has moved its block to the trace.
+static void trace_transfer(const bl_parked_t *parked, const bl_parked_block_t *block, bl_verb_t verb) {
+  const bl_engine_t *engine = parked->engine;
+  const uint32_t slices = engine->training.schedule->slices;
+  const bl_parking_span_t span = engine->parking->ops->span(engine->parking, block->key);
+  const bl_op_t op = {.verb = (uint8_t)verb,
+                      .slice = (uint8_t)(block->key.micro_batch % slices),
+                      .virtual_stage = (uint16_t)block->key.virtual_stage,
+                      .micro_batch = block->micro_batch,
+                      .store = block->store};
+  char cell[BL_OP_TEXT];
+  bl_trace_add_transfer(engine->trace, bl_op_format_slice(op, slices > 1, cell), (int32_t)block->micro_batch,
+                        block->bytes, span.asked_ns, span.ended_ns);
+}
+
 // Waits for the transfer of a block.
-static bl_status_t wait_transfer(bl_parked_t *parked, const bl_engine_block_t *block, const char *name,
-                                 bl_parking_outcome_t *outcome, bl_error_t *err) {
+static bl_status_t wait_over(bl_parked_t *parked, const bl_engine_block_t *block, const char *name,
+                             bl_parking_outcome_t *outcome, bl_error_t *err) {
   bl_parking_t *parking = parked->engine->parking;
   bl_parking_key_t key = block->parked.key;
   if (parking->ops->poll(parking, key)) {
@@ -190,6 +205,15 @@ static bl_status_t wait_transfer(bl_parked_t *parked, const bl_engine_block_t *b
     status = parking->ops->wait(parking, key, start_ns + parking->timeout_ns, outcome, err);
   }
   bl_stall_end(parked->stall, name, key.micro_batch / parked->engine->training.schedule->slices, start_ns);
+  return status;
+}
+
+static bl_status_t wait_transfer(bl_parked_t *parked, const bl_engine_block_t *block, bl_verb_t verb,
+                                 bl_parking_outcome_t *outcome, bl_error_t *err) {
+  bl_status_t status = wait_over(parked, block, verb == BL_VERB_E ? "eviction" : "load", outcome, err);
+  if (status == BL_OK && *outcome == BL_PARKING_DONE && parked->engine->parking->ops->span != NULL) {
+    trace_transfer(parked, &block->parked, verb);
+  }
   return status;
 }
 
@@ -207,7 +231,7 @@ static void drop(bl_parked_t *parked, bl_engine_block_t *block) {
 
 static bl_status_t finish_leaving(bl_parked_t *parked, bl_engine_block_t *block, bl_error_t *err) {
   bl_parking_outcome_t outcome;
-  bl_status_t status = wait_transfer(parked, block, "eviction", &outcome, err);
+  bl_status_t status = wait_transfer(parked, block, BL_VERB_E, &outcome, err);
   if (status != BL_OK) {
     return status;
   }
@@ -373,7 +397,7 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
   }
   if (block->place == BL_BLOCK_RETURNING) {
     bl_parking_outcome_t outcome;
-    bl_status_t status = wait_transfer(parked, block, "load", &outcome, err);
+    bl_status_t status = wait_transfer(parked, block, BL_VERB_L, &outcome, err);
     if (status == BL_OK && outcome == BL_PARKING_DONE) {
       status = take_in(parked, op->op, block, err);
     }

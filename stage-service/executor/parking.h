@@ -78,6 +78,11 @@ typedef enum bl_parking_outcome {
   BL_PARKING_LOST,
 } bl_parking_outcome_t;
 
+// On bl_clock_now_ns(). A transfer that the device has not reached is requested when it has.
+typedef struct bl_parking_span {
+  uint64_t asked_ns, ended_ns;
+} bl_parking_span_t;
+
 typedef struct bl_parking bl_parking_t;
 
 typedef struct bl_parking_ops {
@@ -97,6 +102,9 @@ typedef struct bl_parking_ops {
                       bl_error_t *err);
   // True if `wait` would return at once.
   bool (*poll)(bl_parking_t *parking, bl_parking_key_t key);
+  // When the transfer that `wait` returned last for this block was requested, and when it was over, until the block's
+  // next begin. NULL: not known.
+  bl_parking_span_t (*span)(bl_parking_t *parking, bl_parking_key_t key);
   // Ends every transfer of the attempt and releases the blocks that it parked. Rule 4 holds when this returns, within a
   // time that does not depend on a peer.
   void (*abort)(bl_parking_t *parking, uint64_t attempt);

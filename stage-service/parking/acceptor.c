@@ -44,6 +44,7 @@ void bl__acceptors_release(bl_acceptors_t *shared) {
 static void end(bl_acceptor_t *self, bl_transfer_t *transfer, bl_parking_outcome_t outcome) {
   transfer->outcome = outcome;
   transfer->state = BL_TRANSFER_OVER;
+  transfer->ended_ns = bl_max_u64(bl_clock_now_ns(), transfer->over_ns);
   pthread_cond_broadcast(&self->shared->over);
 }
 
@@ -339,11 +340,18 @@ static bool is_ready(const bl_acceptor_t *self, bl_transfer_t *transfer) {
   return done;
 }
 
+static void look_at(const bl_acceptor_t *self, bl_transfer_t *transfer) {
+  if (!transfer->ready && is_ready(self, transfer)) {
+    transfer->ready = true;
+    transfer->asked_ns = bl_clock_now_ns();
+  }
+}
+
 bool bl__acceptor_look(bl_acceptor_t *acceptor) {
   bool waits = false;
   bl_transfer_t *transfer;
   STAILQ_FOREACH(transfer, &acceptor->queue, queued) {
-    transfer->ready = transfer->ready || is_ready(acceptor, transfer);
+    look_at(acceptor, transfer);
     if (!transfer->ready) { // the device reaches them one after the other
       waits = true;
       break;
@@ -387,7 +395,7 @@ static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket
 
 void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
   transfer->state = BL_TRANSFER_QUEUED;
-  transfer->ready = is_ready(acceptor, transfer);
+  look_at(acceptor, transfer);
   STAILQ_INSERT_TAIL(&acceptor->queue, transfer, queued);
   if (acceptor->state == BL_ACCEPTOR_RESTING || acceptor->state == BL_ACCEPTOR_FAILED) {
     lose_queue(acceptor);

@@ -66,6 +66,8 @@ typedef struct bl_transfer {
   uint64_t session;             // that parked the block; 0: none
   uint64_t store_slot;          // its lease at the store; 0: none yet
   bl_client_ticket_t ticket;    // while it moves
+  uint64_t asked_ns;            // when it was queued and ready
+  uint64_t ended_ns;            // when over
   uint64_t begun_ns, over_ns;   // with a throttle, a transfer that is over counts as over from over_ns on
 } bl_transfer_t;
 

@@ -263,6 +263,15 @@ static bool poll(bl_parking_t *parking, bl_parking_key_t key) {
   return over;
 }
 
+static bl_parking_span_t span(bl_parking_t *parking, bl_parking_key_t key) {
+  bl_store_parking_t *self = self_of(parking);
+  pthread_mutex_lock(&self->shared.mutex);
+  const bl_transfer_t *transfer = transfer_of(self, key);
+  const bl_parking_span_t found = {.asked_ns = transfer->asked_ns, .ended_ns = transfer->ended_ns};
+  pthread_mutex_unlock(&self->shared.mutex);
+  return found;
+}
+
 static void abort_attempt(bl_parking_t *parking, uint64_t attempt) {
   bl_store_parking_t *self = self_of(parking);
   (void)attempt;
@@ -501,6 +510,7 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
                                        .begin_load = begin_load,
                                        .wait = wait,
                                        .poll = poll,
+                                       .span = span,
                                        .abort = abort_attempt,
                                        .interrupt = interrupt};
   bl_store_parking_t *made = calloc(1, sizeof *made);

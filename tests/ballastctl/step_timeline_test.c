@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies what a picture of a step is made of: every operation, evictions and loads with their stores among them, and no
-// wait.
+// Verifies what a picture of a step is made of: every operation, evictions and loads with their stores among them, rows of
+// hosts, and no wait.
 #include "ballastctl/inspect/step_timeline.h"
 
 #include <setjmp.h>
@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -49,6 +50,39 @@ static void draw(bl_ctl_step_timeline_t *timeline, char *text, size_t bytes) {
   assert_int_equal(unlink(path), 0);
 }
 
+// Pictures differ by a row where there is a host, and more by two: the page is as much higher.
+static void hosts_have_rows(void **state) {
+  (void)state;
+  static char picture[1 << 18];
+  int heights[3];
+  for (uint32_t hosts = 0; hosts < 3; hosts++) {
+    bl_ctl_step_timeline_t *timeline;
+    assert_int_equal(bl_ctl_step_timeline_create(&timeline), BL_OK);
+    const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 1};
+    for (int rank = 0; rank < 2; rank++) {
+      bl_ctl_step_timeline_add(
+          timeline,
+          &(bl_ctl_trace_event_t){.stage = rank, .name = rank == 0 ? "0F0" : "1F0", .end_ns = 9000000, .grid = grid});
+      if (hosts > 0) {
+        bl_ctl_step_timeline_add(timeline, &(bl_ctl_trace_event_t){.stage = rank,
+                                                                   .name = rank == 0 ? "0E0@2" : "1E0@2",
+                                                                   .start_ns = 1000000,
+                                                                   .end_ns = 5000000,
+                                                                   .grid = grid,
+                                                                   .transfer = true,
+                                                                   .bytes = 1 << 20,
+                                                                   .host = hosts > 1 ? (uint32_t)rank : 0});
+      }
+    }
+    draw(timeline, picture, sizeof picture);
+    const char *height = strstr(picture, "height=\"");
+    assert_non_null(height);
+    heights[hosts] = atoi(height + strlen("height=\""));
+    bl_ctl_step_timeline_destroy(timeline);
+  }
+  assert_true(heights[0] < heights[1] && heights[1] < heights[2]);
+}
+
 // Two replicas of two stages: four rows, with names that differ from those of four stages; chunks are those of a replica's
 // stages, so that virtual stage 2 is a second chunk.
 static void ranks_are_rows_of_replicas(void **state) {
@@ -74,6 +108,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(operations_count_and_waits_do_not),
       cmocka_unit_test(ranks_are_rows_of_replicas),
+      cmocka_unit_test(hosts_have_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

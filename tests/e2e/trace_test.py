@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ballastctl trace` of a running job: every stage's operations of one whole step, each once and none overlapping on its
 line, waits under their reasons, slot counters, and a file that is replaced whole or not at all; the same
-as pictures."""
+as pictures. A job that parks at the host has a row of its link: the blocks of the simulated step, each out and back, one at a
+time, with the bytes that stages report."""
 import json
 import os
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import ballast
 
 STAGES, MICRO_BATCHES = 3, 8
+LINK_STAGES = 4  # of which two park
 
 
 def trace(folder, *arguments):
@@ -39,7 +41,62 @@ def check(document):
     print(f"{len(events)} events, waits such as: {waits[0]}")
 
 
+def link(document):
+    """What the link to host 0 moves: (rank, direction, chunk, micro-batch) in its order, bytes of each, most that waited."""
+    events = document["traceEvents"]
+    pid, = (e["pid"] for e in events if e["name"] == "process_name" and e["args"]["name"] == "host 0")
+    assert pid not in [e["pid"] for e in events if e["name"] == "process_name" and e["args"]["name"] != "host 0"], pid
+    turns = sorted((e for e in events if e["ph"] == "X" and e["pid"] == pid), key=lambda e: e["ts"])
+    assert turns and all(e["cat"] == "transfer" and e["tid"] == 0 and e["args"]["waited_us"] >= 0 for e in turns), turns
+    for before, after in zip(turns, turns[1:]):
+        assert before["ts"] + before["dur"] <= after["ts"] + 0.01, f"{before} overlaps {after}"
+    for turn in turns:
+        args, way = turn["args"], "E" if turn["args"]["direction"] == "out" else "L"
+        assert args["operation"] == f"{args['chunk']}{way}{args['micro_batch']}@{LINK_STAGES}", turn
+        assert turn["name"] == f"stage {args['rank']} {args['direction']}: chunk {args['chunk']}, micro-batch {args['micro_batch']}"
+    waiting = [e["args"]["transfers"] for e in events if e["ph"] == "C" and e["pid"] == pid]
+    assert min(waiting) == 0, waiting
+    return [tuple(e["args"][key] for key in ("rank", "direction", "chunk", "micro_batch")) for e in turns], \
+        [e["args"]["bytes"] for e in turns], max(waiting)
+
+
+def check_link(folder):
+    """The link is slow enough for stages to wait for each other."""
+    job = ballast.write_job(folder, model=ballast.small_inline(), data={"train": [__file__], "format": "text"},
+                            train={"steps": 100000, "micro_batch": 4, "micro_batches": MICRO_BATCHES},
+                            pipeline={"stages": LINK_STAGES}, memory={"slots": 2},
+                            balance={"policy": "offload", "host": "64MiB", "rate": 20000000})
+    simulated, path, picture = (os.path.join(folder, name) for name in ("simulated.json", "recorded.json", "recorded.svg"))
+    done = subprocess.run([ballast.CTL, "simulate", job, "--perfetto", simulated, "--svg", picture, "-o", "json"], text=True,
+                          env=ballast.environment(folder), timeout=60, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert done.returncode == 0, done.stderr
+    evict_bytes = [stage["evict_bytes"] for stage in json.loads(done.stdout)["stages"]]
+    with open(simulated) as file:
+        expected, expected_bytes, most = link(json.load(file))
+    assert sorted(expected_bytes) == sorted(evict_bytes[rank] for rank, *_ in expected), (expected_bytes, evict_bytes)
+    assert len(expected) == len(set(expected)) >= 2 * MICRO_BATCHES and most >= 1, (expected, most)
+    run = ballast.Run(folder, job, "--local")
+    try:
+        run.wait_for(lambda steps: len(steps) >= 1, "no step was made")
+        done = trace(folder, "--to", path)
+        assert done.returncode == 0, done.stderr
+        with open(path) as file:
+            moved, moved_bytes, most = link(json.load(file))
+        assert sorted(moved) == sorted(expected) and sorted(moved_bytes) == sorted(expected_bytes), (moved, expected)
+        assert most >= 1, "no transfer waited for the link"
+        for one, back in ((m, m[:1] + ("back",) + m[2:]) for m in moved if m[1] == "out"):
+            assert moved.index(one) < moved.index(back), (one, back)
+        done = trace(folder, "--to", picture)
+        assert done.returncode == 0 and os.path.getsize(picture) > 5000, done.stderr
+        run.end(expect=130, number=signal.SIGINT)
+    finally:
+        run.kill()
+    print(f"host 0: {len(moved)} transfers, {sum(moved_bytes)} bytes, at most {most} waited; first {moved[:4]}")
+
+
 def main():
+    with ballast.scratch() as folder:
+        check_link(folder)
     with ballast.scratch() as folder:
         assert trace(folder, "--to", "x.json").returncode == 3, "no run"
         assert trace(folder).returncode == 2, "no file"

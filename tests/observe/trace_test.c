@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the ring of trace events: order, overwriting, cutting of names.
+// Verifies the ring of trace events: order, overwriting, transfers, cutting of names.
 #include "observe/trace.h"
 
 #include <setjmp.h>
@@ -48,6 +48,24 @@ static void the_last_events_are_kept_in_order(void **state) {
   bl_trace_destroy(trace);
 }
 
+static void transfers_have_bytes(void **state) {
+  (void)state;
+  bl_trace_t *trace;
+  assert_int_equal(bl_trace_create(2, &trace), BL_OK);
+  add(trace, 2);
+  bl_trace_add_transfer(trace, "0E3@4", 3, 4096, 100, 700);
+  assert_int_equal(bl_trace_get(trace, 0)->moved_bytes, 0);
+  const bl_trace_event_t *event = bl_trace_get(trace, 1);
+  assert_string_equal(event->name, "0E3@4");
+  assert_true(event->moved_bytes == 4096 && event->micro_batch == 3 && event->start_ns == 100 && event->end_ns == 700);
+  assert_true(!event->wait && event->slots_in_use == 0);
+  add(trace, 4);
+  add(trace, 5);
+  check(bl_trace_get(trace, 1), 5);
+  assert_int_equal(bl_trace_get(trace, 1)->moved_bytes, 0);
+  bl_trace_destroy(trace);
+}
+
 static void long_names_are_cut(void **state) {
   (void)state;
   bl_trace_t *trace;
@@ -64,6 +82,7 @@ static void long_names_are_cut(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_last_events_are_kept_in_order),
+      cmocka_unit_test(transfers_have_bytes),
       cmocka_unit_test(long_names_are_cut),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

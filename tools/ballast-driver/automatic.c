@@ -75,7 +75,7 @@ static void add_step(bl_driver_t *driver) {
       const bl_trace_item_t *item = &trace->records[i].item;
       if (item->wait) {
         bl_recorder_wait(self->recorder, (uint32_t)s, item->name, item->start_ns, item->end_ns);
-      } else {
+      } else if (item->moved_bytes == 0) {
         bl_recorder_add(self->recorder, (uint32_t)s, item->name, item->start_ns, item->end_ns);
       }
     }

@@ -325,7 +325,8 @@ static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, vo
                             .start_ns = event->start_ns,
                             .end_ns = event->end_ns,
                             .micro_batch = event->micro_batch,
-                            .slots_in_use = event->slots_in_use};
+                            .slots_in_use = event->slots_in_use,
+                            .moved_bytes = event->moved_bytes};
     pending->event(&item, pending->context);
   }
 }

@@ -41,11 +41,13 @@ static void tracing_feed(bl__tracing_t *tracing) {
   Ballast__V1__TraceEvent events[TRACE_BATCH], *pointers[TRACE_BATCH];
   const bl_stage_trace_t *trace = &tracing->traces[tracing->stage];
   Ballast__V1__DriverTraceResponse output = BALLAST__V1__DRIVER_TRACE_RESPONSE__INIT;
-  const bl_grid_t *grid = &bl_driver_training(tracing->service->driver)->grid;
+  const bl_training_t *training = bl_driver_training(tracing->service->driver);
+  const bl_grid_t *grid = &training->grid;
   output.stage = (int32_t)tracing->stage;
   output.replica_stages = grid->stages;
   output.tensor_ranks = grid->tensor;
   output.replicas = grid->data;
+  output.host = training->hosts.count > 0 ? training->hosts.of_rank[tracing->stage] : 0;
   output.events = pointers;
   while (output.n_events < TRACE_BATCH && tracing->record < trace->count) {
     bl_trace_record_t *record = &trace->records[tracing->record++];
@@ -57,6 +59,7 @@ static void tracing_feed(bl__tracing_t *tracing) {
     event->end_ns = record->item.end_ns;
     event->micro_batch = record->item.micro_batch;
     event->slots_in_use = record->item.slots_in_use;
+    event->moved_bytes = record->item.moved_bytes;
     pointers[output.n_events++] = event;
   }
   (void)!bl_rpc_call_send(tracing->call, &output.base, tracing_sent, tracing); // cancelled: tracing_gone follows

@@ -22,8 +22,13 @@ typedef struct builder {
   change_t *changes;
   size_t change_count;
   bl_timeline_level_t *levels; // sums of the changes
-  uint8_t *recomputed;         // [blocks]
-  double *caps;                // [stages]
+  const uint64_t *block_bytes; // [virtual stages]; NULL: not known
+  bl_timeline_link_t *links;   // [stages] those to hosts, in the order of rows
+  size_t link_count;
+  bl_timeline_transfer_t *transfers;
+  size_t transfer_count;
+  uint8_t *recomputed; // [blocks]
+  double *caps;        // [stages]
 } builder_t;
 
 // Returns the index of the chunk among those of its stage and direction.
@@ -48,6 +53,28 @@ static void add_parked(builder_t *b, bl_op_t op, bl_span_t span) {
   }
 }
 
+// Returns the row of a link, which it adds if no stage before this one has used it.
+static uint32_t row_of(builder_t *b, bl_timeline_link_t link) {
+  uint32_t row = 0;
+  while (row < b->link_count && (b->links[row].host != link.host || b->links[row].link != link.link)) {
+    row++;
+  }
+  if (row == b->link_count) {
+    b->links[b->link_count++] = link;
+  }
+  return row;
+}
+
+static void add_transfer(builder_t *b, uint32_t stage, size_t index, const bl_timeline_event_t *event) {
+  const bl_op_t op = b->schedule->lists[stage].ops[index];
+  const bl_timeline_link_t link = {.host = op.store - b->schedule->stages, .link = b->simulation->host_links[stage]};
+  b->transfers[b->transfer_count++] =
+      (bl_timeline_transfer_t){.row = row_of(b, link),
+                               .of = *event,
+                               .asked = b->simulation->asked[stage][index],
+                               .bytes = b->block_bytes != NULL ? (double)b->block_bytes[op.virtual_stage] : 0};
+}
+
 static void add_stage(builder_t *b, uint32_t stage) {
   const bl_op_list_t *list = &b->schedule->lists[stage];
   bl_slot_walk_t walk = {.schedule = b->schedule, .recomputed = b->recomputed};
@@ -66,6 +93,9 @@ static void add_stage(builder_t *b, uint32_t stage) {
                                                         .slice = op.slice,
                                                         .start = span.start,
                                                         .end = span.end};
+    if (at_host) {
+      add_transfer(b, stage, i, &b->events[b->event_count - 1]);
+    }
     const uint32_t before = walk.held;
     bl_slot_walk_next(&walk, op);
     now = fmax(now, span.start); // slots are counted in the order of the list
@@ -148,13 +178,17 @@ static bl_status_t draw(builder_t *b, const bl_schedule_timeline_t *picture, con
                                   .event_count = b->event_count,
                                   .levels = b->levels,
                                   .level_count = b->change_count,
+                                  .links = b->links,
+                                  .link_count = b->link_count,
+                                  .transfers = b->transfers,
+                                  .transfer_count = b->transfer_count,
                                   .slots_available = picture->cap > 0 ? b->caps : NULL};
   return bl_timeline_draw(&timeline, path, err);
 }
 
 bl_status_t bl_schedule_timeline_draw(const bl_schedule_timeline_t *picture, const char *path, bl_error_t *err) {
   const bl_schedule_t *schedule = picture->schedule;
-  builder_t b = {.schedule = schedule, .simulation = picture->simulation};
+  builder_t b = {.schedule = schedule, .simulation = picture->simulation, .block_bytes = picture->block_bytes};
   size_t count = bl_schedule_op_count(schedule);
   b.events = malloc((count + 1) * sizeof b.events[0]);
   const size_t room = 3 * count + schedule->stages + 1;
@@ -162,12 +196,17 @@ bl_status_t bl_schedule_timeline_draw(const bl_schedule_timeline_t *picture, con
   b.levels = malloc(room * sizeof b.levels[0]);
   b.recomputed = calloc(bl_schedule_block_count(schedule), 1);
   b.caps = calloc(schedule->stages, sizeof b.caps[0]);
+  b.links = malloc(schedule->stages * sizeof b.links[0]);
+  b.transfers = malloc((count + 1) * sizeof b.transfers[0]);
   bl_status_t status = BL_OK;
-  if (b.events == NULL || b.changes == NULL || b.levels == NULL || b.recomputed == NULL || b.caps == NULL) {
+  if (b.events == NULL || b.changes == NULL || b.levels == NULL || b.recomputed == NULL || b.caps == NULL ||
+      b.links == NULL || b.transfers == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "%s: out of memory", path);
   } else {
     status = draw(&b, picture, path, err);
   }
+  free(b.transfers);
+  free(b.links);
   free(b.caps);
   free(b.recomputed);
   free(b.levels);

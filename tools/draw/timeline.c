@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "draw/timeline.h"
 
+#include "base/bytes.h"
 #include "draw/canvas.h"
 
 #include <math.h>
@@ -30,6 +31,9 @@
 #define LENT      BL_COLOR(0xf3d3a2)
 #define LENT_TOP  BL_COLOR(0xb9791f)
 #define LIMIT     BL_COLOR(0xc0392b)
+#define QUEUE     BL_COLOR(0xd9e2b8)
+#define QUEUE_TOP BL_COLOR(0x7d8f3a)
+#define PAPER     BL_COLOR(0xffffff)
 
 typedef struct style {
   char verb;
@@ -211,8 +215,132 @@ static void draw_curve(page_t *page, uint32_t stage, double *xs, double *heights
   bl_canvas_text(page->canvas, page->width - MARGIN_RIGHT + 10, base - 3, label, 11.5, false, BL_ALIGN_LEFT, CURVE_TOP);
 }
 
+// ---- links to hosts
+
+static double y_of_link(const page_t *page, uint32_t row) {
+  return y_of(page, page->timeline->stages + row);
+}
+
+static void draw_transfer(page_t *page, const bl_timeline_transfer_t *transfer) {
+  const bl_timeline_event_t *event = &transfer->of;
+  const double x = x_of(page, event->start), width = x_of(page, event->end) - x, y = y_of_link(page, transfer->row);
+  char text[40];
+  bl_canvas_fill_rect(page->canvas, x, y, width, page->row.bar,
+                      shade(style_of(event->verb)->color, event->chunk + event->pipe));
+  if (width > 5 * HAIRLINE) {
+    bl_canvas_stroke_rect(page->canvas, x, y, width, page->row.bar, HAIRLINE, PAPER);
+  }
+  snprintf(text, sizeof text, page->timeline->slices > 1 ? "%u:%u.%u" : "%u:%u", event->stage, event->micro_batch,
+           event->slice);
+  const double size = bl_canvas_text_width(page->canvas, text, 12, false) + 3 < width ? 12 : 9;
+  if (bl_canvas_text_width(page->canvas, text, size, false) + 3 < width) {
+    bl_canvas_text(page->canvas, x + width / 2, y + page->row.bar / 2 + size * 0.36, text, size, false, BL_ALIGN_CENTER,
+                   PAPER);
+  }
+}
+
+typedef struct queue_change {
+  double time;
+  int by;
+} queue_change_t;
+
+// Leaving comes before joining at the same time.
+static int compare_queue_changes(const void *one, const void *other) {
+  const queue_change_t *a = one, *b = other;
+  return a->time != b->time ? (a->time < b->time ? -1 : 1) : a->by - b->by;
+}
+
+// Draws how many transfers wait for a link. `changes` and `xs` have space for two of each transfer.
+static void draw_queue(page_t *page, uint32_t row, queue_change_t *changes, double *xs, double *heights) {
+  const bl_timeline_t *t = page->timeline;
+  const double base = y_of_link(page, row) + page->row_height - page->row.gap;
+  size_t count = 0;
+  int waiting = 0, most = 0;
+  for (size_t i = 0; i < t->transfer_count; i++) {
+    const bl_timeline_transfer_t *transfer = &t->transfers[i];
+    if (transfer->row == row && transfer->of.start > transfer->asked) {
+      changes[count++] = (queue_change_t){fmax(transfer->asked, page->first), 1};
+      changes[count++] = (queue_change_t){transfer->of.start, -1};
+    }
+  }
+  qsort(changes, count, sizeof changes[0], compare_queue_changes);
+  uint32_t drawn = 0;
+  for (size_t i = 0; i < count; i++) {
+    waiting += changes[i].by;
+    most = waiting > most ? waiting : most;
+    const double x = x_of(page, changes[i].time);
+    drawn -= drawn > 0 && x - xs[drawn - 1] < SAME_PLACE;
+    xs[drawn] = x;
+    heights[drawn++] = waiting;
+  }
+  for (uint32_t i = 0; i < drawn; i++) {
+    heights[i] *= (page->row.curve - 6) / fmax(most, 1);
+  }
+  if (drawn > 0) {
+    bl_canvas_steps(page->canvas, xs, heights, drawn, x_of(page, page->last), base, QUEUE, QUEUE_TOP);
+  }
+  char label[32];
+  snprintf(label, sizeof label, "most %d", most);
+  bl_canvas_text(page->canvas, MARGIN_LEFT - 12, base - 3, "waiting", 11, false, BL_ALIGN_RIGHT, INK_SOFT);
+  bl_canvas_text(page->canvas, page->width - MARGIN_RIGHT + 10, base - 3, label, 11.5, false, BL_ALIGN_LEFT, QUEUE_TOP);
+}
+
+// Draws the name of a link left of its row, and right of it for how long it was busy and what it moved.
+static void label_link(page_t *page, uint32_t row) {
+  const bl_timeline_t *t = page->timeline;
+  const double middle = y_of_link(page, row) + page->row.bar / 2, right = page->width - MARGIN_RIGHT + 10;
+  double busy = 0, bytes = 0;
+  uint32_t out = 0, back = 0;
+  bool several = false; // of this host
+  char label[64], moved[BL_BYTES_TEXT];
+  for (size_t i = 0; i < t->transfer_count; i++) {
+    const bl_timeline_transfer_t *transfer = &t->transfers[i];
+    const bool here = transfer->row == row, leaves = transfer->of.verb == 'e';
+    busy += here ? transfer->of.end - transfer->of.start : 0;
+    bytes += here ? transfer->bytes : 0;
+    out += here && leaves;
+    back += here && !leaves;
+  }
+  for (size_t i = 0; i < t->link_count; i++) {
+    several = several || (t->links[i].host == t->links[row].host && i != row);
+  }
+  snprintf(label, sizeof label, "host %u", t->links[row].host);
+  bl_canvas_text(page->canvas, MARGIN_LEFT - 12, middle + 4.5, label, 13, true, BL_ALIGN_RIGHT, INK);
+  if (several) {
+    snprintf(label, sizeof label, "link %u", t->links[row].link);
+    bl_canvas_text(page->canvas, MARGIN_LEFT - 12, middle + 18, label, 10.5, false, BL_ALIGN_RIGHT, INK_SOFT);
+  }
+  snprintf(label, sizeof label, "%.0f %% busy", 100 * busy / (page->last - page->first));
+  bl_canvas_text(page->canvas, right, middle - 4, label, 11.5, false, BL_ALIGN_LEFT, INK_SOFT);
+  snprintf(label, sizeof label, "%u out, %u back", out, back);
+  bl_canvas_text(page->canvas, right, middle + 9, label, 10.5, false, BL_ALIGN_LEFT, INK_SOFT);
+  if (bytes > 0) {
+    bl_canvas_text(page->canvas, right, middle + 22, bl_bytes_format((uint64_t)bytes, moved), 11.5, false,
+                   BL_ALIGN_LEFT, INK_SOFT);
+  }
+}
+
+static void draw_links(page_t *page, queue_change_t *changes, double *xs, double *heights) {
+  const bl_timeline_t *t = page->timeline;
+  for (uint32_t row = 0; row < t->link_count; row++) {
+    bl_canvas_fill_rect(page->canvas, MARGIN_LEFT, y_of_link(page, row), x_of(page, page->last) - MARGIN_LEFT,
+                        page->row.bar, WAIT_FILL);
+    label_link(page, row);
+    if (t->levels != NULL) {
+      draw_queue(page, row, changes, xs, heights);
+    }
+  }
+  for (size_t i = 0; i < t->transfer_count; i++) {
+    draw_transfer(page, &t->transfers[i]);
+  }
+}
+
+static double y_of_axis(const page_t *page) {
+  return y_of_link(page, (uint32_t)page->timeline->link_count) - page->row.gap + 6;
+}
+
 static void draw_axis(page_t *page, bool grid) {
-  double bottom = y_of(page, page->timeline->stages) - page->row.gap + 6, right = x_of(page, page->last);
+  double bottom = y_of_axis(page), right = x_of(page, page->last);
   double span = page->last - page->first, step = bl_canvas_round_step(span, 12);
   for (double at = 0; at <= span * (1 + 1e-9); at += step) {
     double x = x_of(page, page->first + at);
@@ -279,6 +407,13 @@ static void draw_head(page_t *page) {
   if (page->lent) {
     x = draw_key(page, x, "lent to other stages", LENT, false);
   }
+  if (t->link_count > 0) {
+    const bool ranks = t->replica_stages > 0 && t->stages > t->replica_stages;
+    x = draw_key(page, x,
+                 ranks ? "waiting for the link; on it rank:micro-batch"
+                       : "waiting for the link; on it stage:micro-batch",
+                 QUEUE, false);
+  }
   if (t->levels != NULL && t->slots_available != NULL) {
     bl_canvas_line(page->canvas, x, 60.5, x + 16, 60.5, 1, true, LIMIT);
     bl_canvas_text(page->canvas, x + 22, 65, "most slots", 12, false, BL_ALIGN_LEFT, INK);
@@ -320,6 +455,15 @@ static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err
     page->chunks = page->chunks || event->chunk > 0;
     page->pipes = page->pipes || event->pipe > 0;
   }
+  for (size_t i = 0; i < t->transfer_count; i++) {
+    const bl_timeline_transfer_t *transfer = &t->transfers[i];
+    if (transfer->row >= t->link_count || !(transfer->of.end >= transfer->of.start)) {
+      return bl_error_set(err, BL_INVALID, "timeline \"%s\": transfer %zu is on link %u from %g to %g", t->title, i,
+                          transfer->row, transfer->of.start, transfer->of.end);
+    }
+    page->first = fmin(page->first, transfer->of.start);
+    page->last = fmax(page->last, transfer->of.end);
+  }
   for (size_t i = 0; i < t->level_count; i++) {
     page->most_slots = fmax(page->most_slots, t->levels[i].slots + t->levels[i].lent);
     page->lent = page->lent || t->levels[i].lent > 0;
@@ -333,7 +477,7 @@ static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err
   page->pixels_per_unit = (page->width - MARGIN_LEFT - MARGIN_RIGHT) / (page->last - page->first);
   page->row_height =
       page->row.bar + (page->lanes ? page->row.lane : 0) + (t->levels != NULL ? page->row.curve : 0) + page->row.gap;
-  page->height = MARGIN_TOP + t->stages * page->row_height + AXIS_HEIGHT;
+  page->height = MARGIN_TOP + ((double)t->stages + (double)t->link_count) * page->row_height + AXIS_HEIGHT;
   return BL_OK;
 }
 
@@ -344,8 +488,12 @@ bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl
     return status;
   }
   size_t room = timeline->level_count > timeline->stages ? timeline->level_count : timeline->stages;
+  room = 2 * timeline->transfer_count > room ? 2 * timeline->transfer_count : room;
   double *xs = malloc((room + 1) * 3 * sizeof *xs); // for a curve: positions, heights, and heights with lent slots
-  if (xs == NULL) {
+  queue_change_t *changes = malloc((2 * timeline->transfer_count + 1) * sizeof *changes);
+  if (xs == NULL || changes == NULL) {
+    free(xs);
+    free(changes);
     return bl_error_set(err, BL_EXHAUSTED, "%s: out of memory", path);
   }
   status = bl_canvas_open(path, page.width, page.height, &page.canvas, err);
@@ -356,10 +504,12 @@ bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl
       draw_curve(&page, s, xs, xs + room + 1, xs + 2 * (room + 1));
     }
     draw_busy(&page, xs);
+    draw_links(&page, changes, xs, xs + room + 1);
     draw_axis(&page, false);
     draw_head(&page);
     status = bl_canvas_close(page.canvas, err);
   }
+  free(changes);
   free(xs);
   return status;
 }

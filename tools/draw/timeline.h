@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The picture of one step. A row per stage shows its operations in time (waits hatched), and below them the slots in
-// use. The time axis is at the bottom. Written as SVG or PNG by the ending of the file name.
+// use. A row per link to memory of a host shows which transfer it moves, and below how many wait for it. The time axis is at the bottom. Written as SVG or PNG by the ending of the file name.
 //
 //   bl_timeline_event_t events[] = {{.stage = 0, .verb = 'F', .micro_batch = 0, .start = 0, .end = 1}, ...};
 //   bl_timeline_t timeline = {.title = "1f1b", .unit = "ms", .stages = 4, .events = events, .event_count = n};
@@ -37,6 +37,19 @@ typedef struct bl_timeline_level {
   double slots, lent;
 } bl_timeline_level_t;
 
+// A link of a machine's devices to memory of its host, by the number of the host store.
+typedef struct bl_timeline_link {
+  uint32_t host, link;
+} bl_timeline_link_t;
+
+// A transfer to the host (e) or back (l): from start to end it has the link.
+typedef struct bl_timeline_transfer {
+  uint32_t row; // of `links`
+  bl_timeline_event_t of;
+  double asked; // when it was requested, at its start or before
+  double bytes; // 0: not known
+} bl_timeline_transfer_t;
+
 typedef struct bl_timeline {
   const char *title;
   const char *subtitle;              // NULL: none
@@ -49,6 +62,10 @@ typedef struct bl_timeline {
   size_t event_count;
   const bl_timeline_level_t *levels; // sorted by time within each stage; NULL: no memory curves
   size_t level_count;
+  const bl_timeline_link_t *links; // [link_count] rows below those of stages
+  size_t link_count;
+  const bl_timeline_transfer_t *transfers; // one at a time per link, in any order
+  size_t transfer_count;
   const double *slots_available; // [stages] own and lent slots, as a dashed line over the memory curve; NULL: no line
   double width;                  // pixels; 0: 1400, or more if boxes then hold their numbers
 } bl_timeline_t;

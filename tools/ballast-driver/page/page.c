@@ -150,12 +150,15 @@ static json_t *run_json(const bl_page_t *page) {
 
 // ---- /api/timeline --------------------------------------------------------------------------------------------------
 
+// Transfers are left out: the page shows when they were begun.
 static json_t *trace_json(const bl_stage_trace_t *trace, uint64_t begin_ns, size_t *room) {
   json_t *events = json_array();
-  const size_t count = trace->count < *room ? trace->count : *room;
-  *room -= count;
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i<trace->count && * room> 0; i++) {
     const bl_trace_item_t *item = &trace->records[i].item;
+    if (item->moved_bytes > 0) {
+      continue;
+    }
+    --*room;
     json_array_append_new(events, json_pack("[s, b, f, f, i]", item->name, item->wait,
                                             (double)(item->start_ns - begin_ns) * 1e-9,
                                             (double)(item->end_ns - begin_ns) * 1e-9, (int)item->slots_in_use));

@@ -131,7 +131,10 @@ static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, vo
                                   .start_ns = from->start_ns,
                                   .end_ns = from->end_ns,
                                   .micro_batch = from->micro_batch,
-                                  .slots_in_use = from->slots_in_use};
+                                  .slots_in_use = from->slots_in_use,
+                                  .transfer = from->moved_bytes > 0,
+                                  .bytes = from->moved_bytes,
+                                  .host = response->host};
     asked->trace(&event, asked->context);
   }
 }

@@ -106,6 +106,12 @@ typedef struct bl_ctl_trace_event {
   uint32_t slots_in_use;
   bool copy;      // an operation that runs during others: an eviction or a load in a simulation
   bl_grid_t grid; // of all ranks, without parts; no stages: not known, every rank is a stage
+  // A transfer to a store or back, requested at start_ns and over at end_ns. It changes no slots: the operation that
+  // began it does.
+  bool transfer;
+  uint64_t bytes;      // that it moved; 0: not known
+  uint64_t turn_ns;    // when its turn on the link began, in a simulation; 0: not known
+  uint32_t host, link; // of its stage: number of the host store, and of the link to it
 } bl_ctl_trace_event_t;
 
 #endif

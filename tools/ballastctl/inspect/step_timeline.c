@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/step_timeline.h"
 
+#include "ballastctl/inspect/link_turns.h"
 #include "ballastctl/inspect/slot_levels.h"
 
 #include "draw/timeline.h"
@@ -14,9 +15,11 @@ struct bl_ctl_step_timeline {
   bl_grid_t grid;              // of the events
   bl_timeline_event_t *events; // .chunk is the virtual stage until the picture is drawn
   bl_timeline_level_t *levels;
-  size_t count, room; // of both
-  uint32_t slices;    // of a sequence, as far as events show
+  size_t count, level_count, room; // room: of both
+  uint32_t slices;                 // of a sequence, as far as events show
   bl_ctl_slot_levels_t slots;
+  bl_ctl_link_turns_t turns; // at hosts
+  size_t first_turn;         // their events, once the picture is drawn
   bool out_of_memory, divided;
 };
 
@@ -34,6 +37,7 @@ void bl_ctl_step_timeline_destroy(bl_ctl_step_timeline_t *timeline) {
     free(timeline->events);
     free(timeline->levels);
     bl_ctl_slot_levels_cleanup(&timeline->slots);
+    bl_ctl_link_turns_cleanup(&timeline->turns);
     free(timeline);
   }
 }
@@ -57,13 +61,33 @@ static bool reserve(bl_ctl_step_timeline_t *timeline) {
   return true;
 }
 
+static bool is_at_host(const bl_grid_t *grid, bl_op_t op) {
+  return grid->stages > 0 && !bl_verb_computes((bl_verb_t)op.verb) && op.store != BL_STORE_NONE &&
+         op.store >= grid->stages;
+}
+
+// The caller has reserved space.
+static void add_event(bl_ctl_step_timeline_t *timeline, uint32_t stage, bl_op_t op, uint64_t start_ns,
+                      uint64_t end_ns) {
+  const char verb = bl_verb_letter((bl_verb_t)op.verb);
+  timeline->events[timeline->count++] =
+      (bl_timeline_event_t){.stage = stage,
+                            .verb = is_at_host(&timeline->grid, op) ? bl_timeline_host_verb(verb) : verb,
+                            .chunk = op.virtual_stage,
+                            .micro_batch = op.micro_batch,
+                            .slice = op.slice,
+                            .start = (double)start_ns * 1e-6,
+                            .end = (double)end_ns * 1e-6};
+}
+
 void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_trace_event_t *event) {
   bl_op_t op;
   if (event->wait || event->stage < 0 || !bl_op_parse(event->name, strlen(event->name), &op)) {
     return;
   }
   uint64_t since_ns = 0;
-  if (!reserve(timeline) || bl_ctl_slot_levels_next(&timeline->slots, event, &since_ns) != BL_OK) {
+  if (!reserve(timeline) || bl_ctl_link_turns_add(&timeline->turns, event) != BL_OK ||
+      (!event->transfer && bl_ctl_slot_levels_next(&timeline->slots, event, &since_ns) != BL_OK)) {
     timeline->out_of_memory = true;
     return;
   }
@@ -71,19 +95,13 @@ void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_tra
   timeline->grid = event->grid;
   timeline->stage_count = stages > timeline->stage_count ? stages : timeline->stage_count;
   timeline->slices = op.slice + 1u > timeline->slices ? op.slice + 1u : timeline->slices;
-  const char verb = bl_verb_letter((bl_verb_t)op.verb);
-  const bool at_host = event->grid.stages > 0 && op.store != BL_STORE_NONE && op.store >= event->grid.stages;
-  double start_ms = (double)event->start_ns * 1e-6, end_ms = (double)event->end_ns * 1e-6;
-  timeline->events[timeline->count] = (bl_timeline_event_t){.stage = (uint32_t)event->stage,
-                                                            .verb = at_host ? bl_timeline_host_verb(verb) : verb,
-                                                            .chunk = op.virtual_stage,
-                                                            .micro_batch = op.micro_batch,
-                                                            .slice = op.slice,
-                                                            .start = start_ms,
-                                                            .end = end_ms};
-  timeline->levels[timeline->count] = (bl_timeline_level_t){
-      .stage = (uint32_t)event->stage, .time = (double)since_ns * 1e-6, .slots = event->slots_in_use};
-  timeline->count++;
+  if (!event->transfer || !is_at_host(&event->grid, op)) { // the others follow with their turns
+    add_event(timeline, (uint32_t)event->stage, op, event->start_ns, event->end_ns);
+  }
+  if (!event->transfer) {
+    timeline->levels[timeline->level_count++] = (bl_timeline_level_t){
+        .stage = (uint32_t)event->stage, .time = (double)since_ns * 1e-6, .slots = event->slots_in_use};
+  }
 }
 
 double bl_ctl_step_timeline_ms(const bl_ctl_step_timeline_t *timeline) {
@@ -130,9 +148,44 @@ static bl_status_t tell_pipes(bl_ctl_step_timeline_t *timeline) {
   return BL_OK;
 }
 
+// Adds what each link moves as events of its stage.
+static bl_status_t add_turns(bl_ctl_step_timeline_t *timeline) {
+  bl_ctl_link_turns_sort(&timeline->turns);
+  timeline->first_turn = timeline->count;
+  for (size_t i = 0; i < timeline->turns.count; i++) {
+    const bl_ctl_link_turn_t *turn = &timeline->turns.of[i];
+    if (!reserve(timeline)) {
+      return BL_EXHAUSTED;
+    }
+    add_event(timeline, turn->stage, turn->op, turn->turn_ns, turn->end_ns);
+  }
+  return BL_OK;
+}
+
+// Adds the events of the links to the picture. Both arrays have space for all turns.
+static void add_links(const bl_ctl_step_timeline_t *timeline, bl_timeline_link_t *links,
+                      bl_timeline_transfer_t *transfers, bl_timeline_t *picture) {
+  for (size_t i = 0; i < timeline->turns.count; i++) {
+    const bl_ctl_link_turn_t *turn = &timeline->turns.of[i];
+    if (i == 0 || !bl_ctl_link_turns_same_link(turn, turn - 1)) {
+      links[picture->link_count++] = (bl_timeline_link_t){.host = turn->host, .link = turn->link};
+    }
+    transfers[i] = (bl_timeline_transfer_t){.row = (uint32_t)picture->link_count - 1,
+                                            .of = timeline->events[timeline->first_turn + i],
+                                            .asked = (double)turn->asked_ns * 1e-6,
+                                            .bytes = (double)turn->bytes};
+  }
+  picture->links = links;
+  picture->transfers = transfers;
+  picture->transfer_count = timeline->turns.count;
+}
+
 bl_status_t bl_ctl_step_timeline_draw(bl_ctl_step_timeline_t *timeline, const char *title, const char *subtitle,
                                       const char *path, bl_error_t *err) {
   if (timeline->out_of_memory) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the timeline");
+  }
+  if (!timeline->divided && add_turns(timeline) != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the timeline");
   }
   const bool known = timeline->grid.stages > 0;
@@ -154,6 +207,17 @@ bl_status_t bl_ctl_step_timeline_draw(bl_ctl_step_timeline_t *timeline, const ch
                            .events = timeline->events,
                            .event_count = timeline->count,
                            .levels = timeline->levels,
-                           .level_count = timeline->count};
-  return bl_timeline_draw(&picture, path, err);
+                           .level_count = timeline->level_count};
+  bl_timeline_link_t *links = malloc((timeline->turns.count + 1) * sizeof *links);
+  bl_timeline_transfer_t *transfers = malloc((timeline->turns.count + 1) * sizeof *transfers);
+  bl_status_t status;
+  if (links == NULL || transfers == NULL) {
+    status = bl_error_set(err, BL_EXHAUSTED, "no memory for the timeline");
+  } else {
+    add_links(timeline, links, transfers, &picture);
+    status = bl_timeline_draw(&picture, path, err);
+  }
+  free(transfers);
+  free(links);
+  return status;
 }

@@ -148,7 +148,7 @@ static bl_status_t show_body(void *arguments, const bl_flags_result_t *words, bl
     status = bl_ctl_schedule_case_draw(&shown, a, err);
   }
   if (status == BL_OK && a->perfetto != NULL) {
-    status = bl_ctl_simulated_trace_write(shown.schedule, &shown.simulation, 1e-3, a->perfetto, err);
+    status = bl_ctl_simulated_trace_write(shown.schedule, &shown.simulation, 1e-3, NULL, a->perfetto, err);
   }
   bl_ctl_schedule_case_cleanup(&shown);
   return status;

@@ -284,7 +284,20 @@ static bl_status_t check_flags(const arguments_t *a, bool ordered, bl_error_t *e
   return BL_OK;
 }
 
-static bl_status_t draw(const bl_ctl_prediction_t *p, bl_policy_t policy, const char *path, bl_error_t *err) {
+// Returns what moves of a block of every virtual stage, which the caller frees. NULL: no memory.
+static uint64_t *block_bytes(const bl_training_t *training) {
+  uint64_t *bytes = calloc(training->partition.count + 1u, sizeof *bytes);
+  for (uint32_t v = 0; v < training->partition.count && bytes != NULL; v++) {
+    bl_chunk_memory_t chunk;
+    if (bl_chunk_memory(&training->model, training->partition.spans[v], training->layout, &chunk) == BL_OK) {
+      bytes[v] = chunk.evict_bytes;
+    }
+  }
+  return bytes;
+}
+
+static bl_status_t draw(const bl_ctl_prediction_t *p, bl_policy_t policy, const uint64_t *bytes, const char *path,
+                        bl_error_t *err) {
   bl_policy_resolve(&policy, p->training); // auto: the policy that it begins with
   const bl_policy_kind_t kind = policy.kind == BL_POLICY_AUTO ? policy.chosen : policy.kind;
   const bool balanced = kind != BL_POLICY_NONE;
@@ -292,11 +305,25 @@ static bl_status_t draw(const bl_ctl_prediction_t *p, bl_policy_t policy, const 
   const bl_schedule_timeline_t picture = {.schedule = p->plan.schedule,
                                           .simulation = &p->trial.simulation,
                                           .unit = "s",
+                                          .block_bytes = bytes,
                                           .policy = bl_policy_kind_name(kind),
                                           .mode = balanced && kind != BL_POLICY_DROP ? bl_policy_mode_name(policy.mode)
                                                                                      : NULL,
                                           .cap = balanced && cap != UINT32_MAX ? cap : 0};
   return bl_schedule_timeline_draw(&picture, path, err);
+}
+
+static bl_status_t draw_all(const arguments_t *a, const bl_ctl_prediction_t *p, bl_policy_t policy, bl_error_t *err) {
+  uint64_t *bytes = block_bytes(p->training);
+  bl_status_t status = bytes != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for the pictures");
+  if (status == BL_OK && a->svg != NULL) {
+    status = draw(p, policy, bytes, a->svg, err);
+  }
+  if (status == BL_OK && a->perfetto != NULL) {
+    status = bl_ctl_simulated_trace_write(p->plan.schedule, &p->trial.simulation, 1, bytes, a->perfetto, err);
+  }
+  free(bytes);
+  return status;
 }
 
 static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *err) {
@@ -340,11 +367,8 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     bl_ctl_warning_tell(alternative);
     status = print(a, &prediction, &operations.unknown, alternative, err);
   }
-  if (status == BL_OK && a->svg != NULL) {
-    status = draw(&prediction, policy, a->svg, err);
-  }
-  if (status == BL_OK && a->perfetto != NULL) {
-    status = bl_ctl_simulated_trace_write(prediction.plan.schedule, &prediction.trial.simulation, 1, a->perfetto, err);
+  if (status == BL_OK) {
+    status = draw_all(a, &prediction, policy, err);
   }
   bl_ctl_prediction_cleanup(&prediction);
   bl_ctl_operations_cleanup(&operations);

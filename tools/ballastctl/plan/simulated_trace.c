@@ -12,13 +12,18 @@ typedef struct tracing {
   bl_ctl_chrome_trace_t *trace;
   const bl_schedule_t *schedule;
   const bl_simulation_t *simulation;
-  uint8_t *recomputed; // [blocks]
+  const uint64_t *block_bytes; // [virtual stages]; NULL: not known
+  uint8_t *recomputed;         // [blocks]
   double unit_ns;
 } tracing_t;
 
+static uint64_t ns_of(const tracing_t *t, double time) {
+  return (uint64_t)llround(time * t->unit_ns);
+}
+
 static void add(const tracing_t *t, bl_ctl_trace_event_t event, double start, double end) {
-  event.start_ns = (uint64_t)llround(start * t->unit_ns);
-  event.end_ns = (uint64_t)llround(end * t->unit_ns);
+  event.start_ns = ns_of(t, start);
+  event.end_ns = ns_of(t, end);
   bl_ctl_chrome_trace_add(t->trace, &event);
 }
 
@@ -29,6 +34,24 @@ static void add_wait(const tracing_t *t, uint32_t stage, bl_stall_cause_t cause,
         (bl_ctl_trace_event_t){
             .stage = (int)stage, .name = bl_stall_cause_name(cause), .wait = true, .micro_batch = (int)micro_batch},
         start, end);
+  }
+}
+
+// Adds the transfer of a block to its host or back, from its request on.
+static void add_transfer(const tracing_t *t, uint32_t stage, size_t index, const char *cell) {
+  const bl_op_t op = t->schedule->lists[stage].ops[index];
+  const bl_span_t span = t->simulation->spans[stage][index];
+  if (bl_schedule_is_host(t->schedule, op.store)) {
+    add(t,
+        (bl_ctl_trace_event_t){.stage = (int)stage,
+                               .name = cell,
+                               .grid = {.stages = t->schedule->stages, .tensor = 1, .data = 1},
+                               .transfer = true,
+                               .bytes = t->block_bytes != NULL ? t->block_bytes[op.virtual_stage] : 0,
+                               .turn_ns = ns_of(t, span.start),
+                               .host = op.store - t->schedule->stages,
+                               .link = t->simulation->host_links[stage]},
+        t->simulation->asked[stage][index], span.end);
   }
 }
 
@@ -54,6 +77,9 @@ static void add_stage(const tracing_t *t, uint32_t stage) {
                                .micro_batch = (int)op.micro_batch,
                                .slots_in_use = walk.held},
         span.start, span.end);
+    if (!computes) {
+      add_transfer(t, stage, i, cell);
+    }
   }
   const double reduced = free_at + t->simulation->stalls[stage][BL_STALL_REDUCTION];
   add_wait(t, stage, BL_STALL_REDUCTION, 0, free_at, reduced);
@@ -61,8 +87,10 @@ static void add_stage(const tracing_t *t, uint32_t stage) {
 }
 
 bl_status_t bl_ctl_simulated_trace_write(const bl_schedule_t *schedule, const bl_simulation_t *simulation,
-                                         double unit_seconds, const char *path, bl_error_t *err) {
-  tracing_t t = {.schedule = schedule, .simulation = simulation, .unit_ns = unit_seconds * 1e9};
+                                         double unit_seconds, const uint64_t *block_bytes, const char *path,
+                                         bl_error_t *err) {
+  tracing_t t = {
+      .schedule = schedule, .simulation = simulation, .block_bytes = block_bytes, .unit_ns = unit_seconds * 1e9};
   t.recomputed = calloc(bl_schedule_block_count(schedule), 1);
   if (t.recomputed == NULL || bl_ctl_chrome_trace_create(&t.trace) != BL_OK) {
     free(t.recomputed);

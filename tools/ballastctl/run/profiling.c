@@ -204,7 +204,7 @@ void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *e
     p->waits[stage * BL__WAIT_CAUSES + bl_stall_cause_of(event->name)] +=
         1e-9 * (double)(event->end_ns - event->start_ns);
     bl_recorder_wait(p->recorder, stage, event->name, event->start_ns, event->end_ns);
-  } else {
+  } else if (!event->transfer) {
     bl_recorder_add(p->recorder, stage, event->name, event->start_ns, event->end_ns);
   }
 }
