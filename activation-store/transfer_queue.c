@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transfer_queue.h"
 
+#include "base/minmax.h"
 #include "loop/timer.h"
 #include "sys/clock.h"
 
@@ -12,6 +13,7 @@
 typedef struct waiting {
   TAILQ_ENTRY(waiting) queued;
   bl_transfer_queue_entry_t turn;
+  uint64_t asked_ns;
 } waiting_t;
 
 struct bl_transfer_queue {
@@ -49,16 +51,17 @@ static bool is_slowed(const bl_transfer_queue_t *queue) {
   return queue->bytes_per_second != 0;
 }
 
-// Starts the turn of `turn`: it lasts until it ends, or with a rate until its bytes would have passed.
-static void occupy(bl_transfer_queue_t *queue, const bl_transfer_queue_entry_t *turn) {
+// Starts the turn of `turn`: it lasts until it ends, or with a rate until its bytes would have passed, which begin when it
+// has asked and the bytes before them have passed. The timer is late, but the link is as fast as its rate says.
+static void occupy(bl_transfer_queue_t *queue, const bl_transfer_queue_entry_t *turn, uint64_t asked_ns) {
   uint64_t wait_ms = BL_TRANSFER_QUEUE_TIMEOUT_MS;
   queue->busy = true;
   queue->current = *turn;
   if (is_slowed(queue)) {
     const uint64_t now_ns = bl_clock_now_ns();
-    queue->free_ns = (queue->free_ns > now_ns ? queue->free_ns : now_ns) +
-                     (uint64_t)((double)turn->bytes / (double)queue->bytes_per_second * 1e9);
-    wait_ms = (queue->free_ns - now_ns + BL_NS_PER_MS / 2) / BL_NS_PER_MS;
+    queue->free_ns =
+        bl_max_u64(queue->free_ns, asked_ns) + (uint64_t)((double)turn->bytes / (double)queue->bytes_per_second * 1e9);
+    wait_ms = queue->free_ns > now_ns ? (queue->free_ns - now_ns + BL_NS_PER_MS / 2) / BL_NS_PER_MS : 0;
   }
   bl_timer_start(queue->timer, wait_ms, 0);
 }
@@ -68,10 +71,11 @@ static void go_on(bl_transfer_queue_t *queue) {
   waiting_t *first;
   while (!queue->busy && (first = TAILQ_FIRST(&queue->waiting)) != NULL) {
     const bl_transfer_queue_entry_t turn = first->turn;
+    const uint64_t asked_ns = first->asked_ns;
     TAILQ_REMOVE(&queue->waiting, first, queued);
     free(first);
     if (is_slowed(queue) || !stands_still(queue, turn.session)) {
-      occupy(queue, &turn);
+      occupy(queue, &turn, asked_ns);
     }
     if (!is_slowed(queue)) {
       queue->begin(queue->context, &turn); // may end the turn
@@ -148,7 +152,7 @@ bool bl_transfer_queue_ask(bl_transfer_queue_t *queue, const bl_transfer_queue_e
     return true;
   }
   if (!queue->busy && !is_slowed(queue)) {
-    occupy(queue, turn);
+    occupy(queue, turn, bl_clock_now_ns());
     return true;
   }
   waiting = malloc(sizeof *waiting);
@@ -156,6 +160,7 @@ bool bl_transfer_queue_ask(bl_transfer_queue_t *queue, const bl_transfer_queue_e
     return true;
   }
   waiting->turn = *turn;
+  waiting->asked_ns = bl_clock_now_ns();
   TAILQ_INSERT_TAIL(&queue->waiting, waiting, queued);
   go_on(queue);
   return false;

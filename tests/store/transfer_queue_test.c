@@ -210,6 +210,19 @@ static void a_rate_is_kept(void **state) {
   }
 }
 
+// Bytes pass while the loop does something else, too: a late timer makes no later turn later.
+static void a_late_timer_does_not_add_up(void **state) {
+  (void)state;
+  const uint64_t began_ns = bl_clock_now_ns();
+  for (uint64_t id = 1; id <= 40; id++) {
+    assert_false(ask(id, id));
+  }
+  while (bl_clock_now_ns() < began_ns + UINT64_C(380) * BL_NS_PER_MS) {
+  }
+  run_until(40);
+  assert_in_range(world.begun_ns[39] - began_ns, UINT64_C(399) * BL_NS_PER_MS, UINT64_C(650) * BL_NS_PER_MS);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(one_at_a_time_in_order, set_up, tear_down),
@@ -218,6 +231,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(sessions_that_are_over_wait_no_more, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_holder_that_stands_still_lets_others_pass, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_rate_is_kept, set_up_slow, tear_down),
+      cmocka_unit_test_setup_teardown(a_late_timer_does_not_add_up, set_up_slow, tear_down),
       cmocka_unit_test_setup_teardown(a_rate_holds_for_what_follows, set_up_slow, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
