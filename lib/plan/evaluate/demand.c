@@ -6,12 +6,19 @@
 
 #include <stdlib.h>
 
-static bl_status_t fill_stage(const bl_demand_request_t *r, uint32_t stage, uint32_t slots, uint32_t edges,
-                              bl_chunk_span_t *spans, bl_footprint_t *footprint, bl_error_t *err) {
+// Counts of what a stage needs.
+typedef struct counts {
+  uint32_t slots, edges, pages, page_gradients;
+} counts_t;
+
+static bl_status_t fill_stage(const bl_demand_request_t *r, uint32_t stage, counts_t counts, bl_chunk_span_t *spans,
+                              bl_footprint_t *footprint, bl_error_t *err) {
   bl_footprint_request_t one = {.model = r->model,
                                 .spans = spans,
-                                .slots = slots,
-                                .edges = edges,
+                                .slots = counts.slots,
+                                .edges = counts.edges,
+                                .pages = counts.pages,
+                                .page_gradients = counts.page_gradients,
                                 .options = r->options,
                                 .post_validation = r->post_validation,
                                 .optimizer_on_host = r->optimizer_on_host,
@@ -27,16 +34,6 @@ static bl_status_t fill_stage(const bl_demand_request_t *r, uint32_t stage, uint
       spans[one.span_count++] = r->spans[v];
     }
   }
-  if (r->schedule->slices > 1) {
-    bl_stage_plan_t plan;
-    bl_status_t status = bl_stage_plan_init(r->schedule, stage, (bl_plan_limits_t){0}, &plan, err);
-    if (status != BL_OK) {
-      return status;
-    }
-    one.pages = plan.pages;
-    one.page_gradients = plan.page_gradients;
-    bl_stage_plan_cleanup(&plan);
-  }
   return bl_footprint_of_executor(&one, footprint) == BL_OK
              ? BL_OK
              : bl_error_set(err, BL_INVALID, "an activation block of stage %u would exceed all memory", stage);
@@ -44,7 +41,8 @@ static bl_status_t fill_stage(const bl_demand_request_t *r, uint32_t stage, uint
 
 bl_status_t bl_demand_of_schedule(const bl_demand_request_t *request, bl_footprint_t *stages, bl_error_t *err) {
   const bl_schedule_t *schedule = request->schedule;
-  uint32_t *edges = calloc(schedule->stages, sizeof *edges);
+  const uint32_t p = schedule->stages;
+  uint32_t *edges = calloc(3 * (size_t)p, sizeof *edges); // then pages, and pages of gradients
   bl_chunk_span_t *spans = calloc(schedule->virtual_stages, sizeof *spans);
   bl_device_slots_t device_slots = {0};
   bl_status_t status = edges != NULL && spans != NULL
@@ -53,8 +51,15 @@ bl_status_t bl_demand_of_schedule(const bl_demand_request_t *request, bl_footpri
   if (status == BL_OK) {
     status = bl_plan_counts(schedule, 1, NULL, edges, NULL, err);
   }
-  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    status = fill_stage(request, s, device_slots.own[s] + device_slots.lent[s], edges[s], spans, &stages[s], err);
+  if (status == BL_OK) {
+    status = bl_plan_pages(schedule, edges + p, edges + 2 * (size_t)p, err);
+  }
+  for (uint32_t s = 0; s < p && status == BL_OK; s++) {
+    const counts_t counts = {.slots = device_slots.own[s] + device_slots.lent[s],
+                             .edges = edges[s],
+                             .pages = edges[p + s],
+                             .page_gradients = edges[2 * (size_t)p + s]};
+    status = fill_stage(request, s, counts, spans, &stages[s], err);
   }
   bl_device_slots_cleanup(&device_slots);
   free(spans);

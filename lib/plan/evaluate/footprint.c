@@ -23,7 +23,7 @@ static layer_parts_t parts_of(const bl_model_t *model) {
 }
 
 double bl_footprint_layer_bytes(const bl_model_t *model, bl_layout_options_t options, bl_parallel_t parallel) {
-  const double rows = (double)options.micro_batch * model->seq, t = parallel.tensor;
+  const double rows = (double)bl_layout_rows(model, options), t = parallel.tensor;
   const double whole_over = parallel.sequence ? t : 1;
   if (options.recompute == BL_RECOMPUTE_FULL) {
     return 2 * rows * model->hidden / whole_over;
@@ -109,8 +109,8 @@ bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_f
 bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, const bl_hardware_t *hardware,
                                        bl_parallel_t parallel) {
   const bl_model_t *model = request->model;
-  const double rows = (double)request->options.micro_batch * model->seq, t = parallel.tensor;
-  double parameters = 0, extra = 0;
+  const double rows = (double)bl_layout_rows(model, request->options), t = parallel.tensor;
+  double parameters = 0, extra = 0, most_layers = 0;
   bl_footprint_t sum = {0};
   for (uint32_t i = 0; i < request->span_count; i++) {
     bl_chunk_span_t span = request->spans[i];
@@ -128,6 +128,7 @@ bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, co
       sum.workspace = fmax(sum.workspace, bl_footprint_layer_bytes(model, kept, parallel));
     }
     sum.slot_bytes = fmax(sum.slot_bytes, block);
+    most_layers = fmax(most_layers, span.layer_count);
   }
   double weight_bytes = hardware->value_bytes, gradient_bytes = hardware->state_bytes - weight_bytes;
   sum.weights = parameters * weight_bytes;
@@ -142,6 +143,9 @@ bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, co
   sum.activations = sum.slot_bytes * request->slots;
   sum.evict_bytes = sum.slot_bytes;
   sum.edges = request->edges * rows * model->hidden * hardware->value_bytes / t;
+  // Keys and values of a slice in every layer, and their gradients in fp32.
+  const double page = 2 * rows * bl_model_kv_width(model) / t * most_layers;
+  sum.kv_cache = page * (request->pages * hardware->value_bytes + request->page_gradients * (double)sizeof(float));
   sum.workspace += extra;
   return sum;
 }

@@ -11,7 +11,8 @@
 //   2 s b h (/ t with sequence parallelism)  everything recomputed
 //
 // generalised to any width of the feed-forward network. LLaMA, which the paper does not cover, is counted the same way:
-// no dropout, keys and values of kv_heads, gate and up kept in addition to their product.
+// no dropout, keys and values of kv_heads, gate and up kept in addition to their product. With slices, s is that of a
+// slice except in 5 a s, which counts all keys; a page holds keys and values of all layers, t-th part each.
 //
 // Pure. Thread: values, any thread.
 #ifndef BALLAST_PLAN_FOOTPRINT_H
@@ -40,7 +41,7 @@ static inline double bl_footprint_total(const bl_footprint_t *f) {
          f->checkpoint + f->kv_cache;
 }
 
-// Returns the bytes that one layer keeps of one micro-batch.
+// Returns the bytes that one layer keeps of one micro-batch, or of one slice of it.
 double bl_footprint_layer_bytes(const bl_model_t *model, bl_layout_options_t options, bl_parallel_t parallel);
 // Returns the parameters of a chunk without padding: the sum over bl_parameter_get, in closed form.
 double bl_footprint_parameters(const bl_model_t *model, bl_chunk_span_t span);

@@ -157,6 +157,20 @@ static double all_reduce_bytes(double bytes, uint32_t devices) {
   return 2.0 * bytes * (devices - 1) / devices;
 }
 
+// Returns the share of the square of scores that slices compute on average: each those of the keys so far. Whole
+// sequences compute all, and flash attention is counted without what the mask hides.
+static double square_share(bl_layout_options_t options) {
+  const double slices = bl_layout_slices(options);
+  return options.attention == BL_ATTENTION_FLASH ? 1 : (slices + 1) / (2 * slices);
+}
+
+// Returns the values of keys and values that a slice reads from the pages of the slices before it, on average.
+static double page_values(const bl_model_t *model, bl_chunk_span_t span, bl_layout_options_t options,
+                          bl_parallel_t parallel) {
+  const double slices = bl_layout_slices(options), tokens = (double)options.micro_batch * model->seq;
+  return tokens * (slices - 1) / (2 * slices) * 2 * bl_model_kv_width(model) * span.layer_count / parallel.tensor;
+}
+
 static work_t forward_work(const bl_hardware_t *hardware, const bl_model_t *model, bl_chunk_span_t span,
                            bl_layout_options_t options, bl_parallel_t parallel) {
   const double rows = (double)options.micro_batch * model->seq, layers = span.layer_count, t = parallel.tensor;
@@ -165,14 +179,17 @@ static work_t forward_work(const bl_hardware_t *hardware, const bl_model_t *mode
   bl_flops_t products = bl_flops_matmul(model, body, options.micro_batch);
   bl_flops_t attention =
       bl_flops_attention(model, body, options.micro_batch, options.attention, options.attention == BL_ATTENTION_FLASH);
-  double scores = rows * model->seq * model->heads * layers;
+  double scores = rows * model->seq * model->heads * layers * square_share(options);
   double values = rows * element_values(model, parallel) * layers + (span.embedding ? 2 * rows * model->hidden : 0);
   const double slices = bl_layout_slices(options); // of one on average
+  // Pages are gathered in workspace: read and written.
+  const double gathered = 2 * page_values(model, span, options, parallel) * hardware->value_bytes;
   return (work_t){
       .matmul = products.forward / t / slices,
-      .attention = attention.forward / t / slices,
+      .attention = attention.forward * square_share(options) / t / slices,
       .bytes = (values * hardware->value_bytes + scores * score_bytes(hardware, model, options, parallel.tensor) / t) /
-               slices,
+                   slices +
+               gathered,
       .link_bytes =
           2 * layers * all_reduce_bytes(rows * model->hidden * hardware->value_bytes, parallel.tensor) / slices};
 }
@@ -180,7 +197,8 @@ static work_t forward_work(const bl_hardware_t *hardware, const bl_model_t *mode
 // Returns the recomputation of scores and their values, which recomputed attention adds to the backward.
 static work_t attention_again(work_t forward, const bl_hardware_t *hardware, const bl_model_t *model,
                               bl_chunk_span_t span, bl_layout_options_t options, bl_parallel_t parallel) {
-  double scores = (double)options.micro_batch * model->seq * model->seq * model->heads * span.layer_count;
+  double scores =
+      (double)options.micro_batch * model->seq * model->seq * model->heads * span.layer_count * square_share(options);
   return (work_t){.attention = forward.attention,
                   .bytes = scores * score_bytes(hardware, model, options, parallel.tensor) / parallel.tensor /
                            bl_layout_slices(options)};
@@ -204,8 +222,10 @@ bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hardware, const bl_model
   bl_flops_t attention =
       bl_flops_attention(model, span, options.micro_batch, options.attention, options.attention == BL_ATTENTION_FLASH);
   work_t input = {.matmul = forward.matmul,
-                  .attention = attention.backward_input / parallel.tensor / bl_layout_slices(options),
-                  .bytes = 1.5 * forward.bytes,
+                  .attention =
+                      attention.backward_input * square_share(options) / parallel.tensor / bl_layout_slices(options),
+                  // Gradients of the keys and values in pages are added to, in fp32.
+                  .bytes = 1.5 * forward.bytes + 3 * sizeof(float) * page_values(model, span, options, parallel),
                   .link_bytes = forward.link_bytes};
   // Every micro-batch reads, adds to and writes weight gradients in fp32.
   double parameters = bl_footprint_parameters(model, span) / parallel.tensor;

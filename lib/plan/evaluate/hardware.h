@@ -6,6 +6,9 @@
 // Time of an operation = products with weights at `matmul` of the peak + attention products at `attention` of it
 //   + bytes that element-wise kernels move, over `stream` of the memory's bandwidth
 //   + tensor-parallel collectives over `link` of the link's, + `launch` seconds a layer.
+// A slice of a sequence takes its share of that, and in addition: the launches and the traffic of weight gradients of a
+// whole operation, and the keys and values of the slices before it, which are gathered and whose gradients are added
+// to. That products of few rows reach less of the peak is not counted.
 //
 // tests/plan compares it with published times of a layer (Korthikanti et al., arXiv 2205.05198, table 4).
 //

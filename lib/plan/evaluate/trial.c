@@ -106,8 +106,7 @@ static double seen(const bl_profile_t *profile, uint32_t stage, size_t offset) {
 static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
     double boundary = r->replay ? r->profile->replay.boundary : r->profile->boundary;
-    setting->boundaries[v] = boundary * r->options.micro_batch / r->profile->options.micro_batch *
-                             bl_layout_slices(r->profile->options) / r->schedule->slices;
+    setting->boundaries[v] = bl_profile_boundary(r->profile, boundary, r->options);
   }
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
     double calls = (SEEN(r->profile, s, evict) + SEEN(r->profile, s, load)) / 2, rate = SEEN(r->profile, s, path_rate);

@@ -215,3 +215,21 @@ bl_status_t bl_plan_counts(const bl_schedule_t *schedule, uint32_t prefetch, uin
   free(plans);
   return status;
 }
+
+bl_status_t bl_plan_pages(const bl_schedule_t *schedule, uint32_t *pages, uint32_t *page_gradients, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    bl_stage_plan_t plan;
+    pages[s] = page_gradients[s] = 0;
+    if (schedule->slices == 1) {
+      continue;
+    }
+    status = bl_stage_plan_init(schedule, s, (bl_plan_limits_t){0}, &plan, err);
+    if (status == BL_OK) {
+      pages[s] = plan.pages;
+      page_gradients[s] = plan.page_gradients;
+      bl_stage_plan_cleanup(&plan);
+    }
+  }
+  return status;
+}

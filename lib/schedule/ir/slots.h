@@ -110,4 +110,8 @@ BL_MUST_USE bl_status_t bl_plan_prove(const bl_schedule_t *schedule, const bl_st
 BL_MUST_USE bl_status_t bl_plan_counts(const bl_schedule_t *schedule, uint32_t prefetch, uint32_t *peak_slots,
                                        uint32_t *edges, uint32_t *edges_least, bl_error_t *err);
 
+// Returns the pages that every stage needs, of the KV cache and of gradients, [stages] each; 0 without slices.
+BL_MUST_USE bl_status_t bl_plan_pages(const bl_schedule_t *schedule, uint32_t *pages, uint32_t *page_gradients,
+                                      bl_error_t *err);
+
 #endif
