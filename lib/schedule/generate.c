@@ -19,8 +19,7 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
 #define LOOPED        BL_PLACEMENT_LOOPED
 #define VSHAPED       BL_PLACEMENT_V
 #define BIDIRECTIONAL BL_PLACEMENT_BIDIRECTIONAL
-// Why the planner, which plans one copy of the model and whole sequences, leaves a schedule out.
-#define SLICED     "plans are of whole sequences"
+// Why the planner, which plans one copy of the model, leaves a schedule out.
 #define TWO_COPIES "plans are of one copy of the model"
 // Whether the order is searched, with the costs and limits of the request, or follows from the shape alone.
 #define SEARCHED true
@@ -36,7 +35,7 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
     CHUNKS_SEVERAL, 0, bl__generate_interleaved)                                                                       \
   X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, 1, LOOPED, true, SEARCHED,     \
     NULL, CHUNKS_SEVERAL, 0, bl__generate_grouped_interleaved)                                                         \
-  X("seq1f1b", "1f1b over slices of sequences", 1, 2, LOOPED, false, FIXED, SLICED, CHUNKS_ONE, 0, bl__generate_1f1b)  \
+  X("seq1f1b", "1f1b over slices of sequences", 1, 2, LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)    \
   X("zb-h1", "zero bubble within 1f1b's memory", 1, 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 1,                    \
     bl__generate_zero_bubble)                                                                                          \
   X("zb-h2", "zero bubble with twice 1f1b's memory", 1, 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 2,                \

@@ -192,13 +192,14 @@ static void mark_best(bl_frontier_t *frontier) {
   }
 }
 
-// Adds all schedules that plans use, adaptive last.
+// Adds all schedules that plans use and that have whole sequences, adaptive last.
 static bl_status_t add_all(const bl_frontier_request_t *request, bl_frontier_t *frontier, bl_error_t *err) {
   size_t names;
   const bl_schedule_info_t *infos = bl_schedule_infos(&names);
   bl_status_t status = BL_OK;
   for (size_t n = 0; n < names && status == BL_OK; n++) {
-    if (infos[n].not_planned == NULL && strcmp(infos[n].name, "adaptive") != 0) {
+    const bool whole = infos[n].not_planned == NULL && infos[n].default_slices == 1;
+    if (whole && strcmp(infos[n].name, "adaptive") != 0) {
       status = add_named(request, infos[n].name, frontier, err);
     }
   }

@@ -46,9 +46,12 @@ def layer_bytes(name, b, t, sequence, recompute, attention):
 
 
 def device_bytes(name, stage, p, layers, b, t, blocks, best, sequence):
+    """In k slices a block is a k-th; keys and values of every block stay, and while a sequence goes back, gradients of all
+    slices but the last."""
     _, h, _, _, vocab = MODELS[name]
-    sbh = SEQ * b * h
-    block = layers * layer_bytes(name, b, t, sequence, best["recompute"], best["attention"])
+    k = best["slices"]
+    sbh = SEQ * b * h / k
+    block = layers * layer_bytes(name, b, t, sequence, best["recompute"], best["attention"]) / k
     if stage == 0 and name.startswith("gpt3"):
         block += sbh / t  # mask of the embedding's dropout
     total = 18 * parameters(name, layers, stage == 0, stage == p - 1) / t + blocks * block
@@ -56,24 +59,29 @@ def device_bytes(name, stage, p, layers, b, t, blocks, best, sequence):
     if stage == p - 1:
         total += 4 * sbh / t * (1 + vocab / h)
     if best["recompute"] == "full":  # one layer is made again
-        total += layer_bytes(name, b, t, sequence, "none", best["attention"])
+        total += layer_bytes(name, b, t, sequence, "none", best["attention"]) / k
+    if k > 1:
+        total += layers * 2 * sbh / t * (2 * (p - stage + k - 1) + 4 * (k - 1))
     return total
 
 
-def check_memory(folder, name, nodes, p, t, b, attention, *words):
+def check_memory(folder, name, nodes, p, t, b, attention, *words, slices=1):
     path = os.path.join(EXAMPLES, "llama-65b.yaml" if name == "llama-65b" else "gpt3-96b.yaml")
     sets = []
     if name == "gpt3-134b":
         for key, value in zip(("layers", "hidden", "heads"), MODELS[name]):
             sets += ["--set", f"model.{key}={value}"]
     plan = ctl(folder, "plan", path, *sets, "--nodes", nodes, "--hardware", "a100-80g", "--stages", str(p), "--tensor",
-               str(t), "--micro-batch", str(b), "--schedule", "1f1b", "--attention", attention, "-o", "json", *words)
+               str(t), "--micro-batch", str(b), "--slices", str(slices), "--schedule", "1f1b", "--attention", attention,
+               "-o", "json", *words)
     best = plan["best"]
     assert sum(best["layers"]) == MODELS[name][0] and best["data"] == 1 and len(best["layers"]) == p, best
+    assert best["slices"] == slices, best
     if best["policy"] == "none":
         said = best["stage_memory_bytes"]
-        for stage in range(p):  # of 1f1b: p - s blocks
-            mine = device_bytes(name, stage, p, best["layers"][stage], b, t, p - stage, best, "--sequence" in words)
+        for stage in range(p):  # of 1f1b: p - s blocks, and in slices all of one sequence
+            blocks = p - stage + slices - 1
+            mine = device_bytes(name, stage, p, best["layers"][stage], b, t, blocks, best, "--sequence" in words)
             assert abs(said[stage] / mine - 1) < 1e-9, (name, stage, said[stage] / GIB, mine / GIB, best)
         assert best["memory_bytes"] == max(said) <= plan["memory_bytes"], best
     else:  # own and lent blocks: as many on every device as the cap, or fewer; kept inputs of those that are made again
@@ -85,8 +93,8 @@ def check_memory(folder, name, nodes, p, t, b, attention, *words):
             assert said <= mine * (1 + 1e-9), (name, stage, said / GIB, mine / GIB, best)
             if best["policy"] == "drop" and gone:
                 assert said >= mine * (1 - 1e-9), (name, stage, said / GIB, mine / GIB, best)
-    print(f"{name}, t {t}, p {p}, b {b}, {attention}, recompute {best['recompute']}, {best['policy']}: stage "
-          f"{best['memory_stage']} has {best['memory_bytes'] / GIB:.2f} GiB")
+    print(f"{name}, t {t}, p {p}, b {b}, slices {slices}, {attention}, recompute {best['recompute']}, {best['policy']}: "
+          f"stage {best['memory_stage']} has {best['memory_bytes'] / GIB:.2f} GiB")
     return best
 
 
@@ -132,6 +140,9 @@ def main():
         check_memory(folder, "llama-65b", "4x8", 8, 4, 1, "flash")
         check_memory(folder, "llama-65b", "4x8", 4, 8, 2, "naive")
         check_memory(folder, "llama-65b", "4x8", 4, 8, 2, "naive", "--sequence")
+        for slices in (2, 8):
+            assert check_memory(folder, "gpt3-96b", "6x8", 12, 4, 1, "naive", slices=slices)["policy"] == "none"
+        check_memory(folder, "llama-65b", "4x8", 4, 8, 1, "naive", "--sequence", slices=4)
         check_copies(folder)
 
 

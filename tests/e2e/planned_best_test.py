@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `ballastctl plan` calls the best is: of jobs that a person could write by hand for the same model, batch and memory
-(schedule, chunks, groups, micro-batch, attention, recomputation, policy, cap, slots, mode, with and without the planned
-layers and costs) none is faster by `ballastctl simulate` by more than half a per cent. The planned time and memory are
+(schedule, chunks, groups, micro-batch, slices of long sequences, attention, recomputation, policy, cap, slots, mode, with and
+without the planned layers and costs) none is faster by `ballastctl simulate` by more than half a per cent. The planned time and memory are
 those that are simulated. The soak tries larger shapes and more jobs (BALLAST_TEST_LONG)."""
 import json
 import os
@@ -12,6 +12,7 @@ import ballast
 LONG = os.environ.get("BALLAST_TEST_LONG") is not None  # larger shapes, whose searches take a while, and many of them
 CASES = int(os.environ.get("BALLAST_TEST_CASES", "10" if LONG else "2"))
 TRIES = int(os.environ.get("BALLAST_TEST_TRIES", "300" if LONG else "15"))
+SLICE_LEAST = 1024  # tokens of a slice that plan tries without being asked
 SCHEDULES = ["gpipe", "1f1b", "eager-1f1b", "interleaved", "grouped-interleaved", "zb-h1", "zb-h2", "zb-v", "v-min",
              "v-half", "v-zb", "1f1b-v", "adaptive", "dualpipe-v"]
 TWO = {"interleaved", "grouped-interleaved", "zb-v", "v-min", "v-half", "v-zb", "1f1b-v", "adaptive", "dualpipe-v"}
@@ -27,19 +28,21 @@ def model_of(random):
     stages = random.choice([2, 3, 4, 5, 6, 8] if LONG else [2, 2, 3])
     batch = random.choice([8, 12, 16, 24, 32] if LONG else [4, 6])
     inline = ballast.small_inline(hidden=32 * random.randint(1, 4), layers=stages * random.choice([2, 3, 4]),
-                                  seq=random.choice([64, 128, 256]), vocab=random.choice([256, 512, 2048]))
+                                  seq=random.choice([64, 128, 256, *((4096,) if LONG else ())]), vocab=random.choice([256, 512, 2048]))
     return stages, batch, inline
 
 
-def by_hand(random, stages, batch, planned):
+def by_hand(random, stages, batch, seq, planned):
     """Settings of one job, on top of the planned one: what does not fit another number of chunks is left out."""
     schedule = random.choice(SCHEDULES)
     chunks = 2 if schedule in TWO else 1
     if schedule in ("interleaved", "grouped-interleaved"):
         chunks = random.choice([2, 2, 3, 4])
     micro = random.choice([b for b in range(1, batch + 1) if batch % b == 0])
+    slices = random.choice([k for k in (1, 2, 4) if k == 1 or seq // k >= SLICE_LEAST])
+    blocks = chunks * slices
     keys = {"pipeline.schedule": schedule, "pipeline.chunks": chunks, "train.micro_batch": micro,
-            "train.micro_batches": batch // micro, "pipeline.group": "null", "memory.slots": "null",
+            "train.micro_batches": batch // micro, "pipeline.slices": slices, "pipeline.group": "null", "memory.slots": "null",
             "pipeline.attention": random.choice(["flash", "flash", "naive"]),
             "pipeline.recompute": random.choice(["none", "none", "attention", "full"]),
             "balance.policy": random.choice(["none", "none", "bpipe", "cap", "drop"]), "balance.cap": "null",
@@ -47,16 +50,17 @@ def by_hand(random, stages, batch, planned):
     if schedule == "grouped-interleaved" and random.random() < 0.5:
         keys["pipeline.group"] = random.randint((stages + 1) // 2, stages)
     if random.random() < 0.4:
-        keys["memory.slots"] = random.randint(chunks, 2 * stages * chunks)
+        keys["memory.slots"] = random.randint(blocks, 2 * stages * blocks)
     if keys["balance.policy"] != "none":
-        keys["balance.cap"] = random.randint(chunks, stages * chunks)
+        keys["balance.cap"] = random.randint(blocks, stages * blocks)
     if chunks != planned["chunks"] or random.random() < 0.3:
         keys["pipeline.layers_per_stage"] = "[]"
-    if chunks != planned["chunks"] or random.random() < 0.5:
+    if (chunks, slices) != (planned["chunks"], planned["slices"]) or random.random() < 0.5:
         keys |= {f"pipeline.costs.{kind}": "null" for kind in ("forward", "input", "weight", "recompute", "boundary")}
     if random.random() < 0.5:  # near to the planned one
         kept = random.sample(sorted(keys), random.randint(len(keys) // 2, len(keys) - 1))
         near = {key: value for key, value in keys.items() if key not in kept}
+        near["pipeline.slices"] = keys["pipeline.slices"]  # which slots and costs are of
         if "pipeline.chunks" not in near and "pipeline.schedule" not in near:
             micro = ["train.micro_batch", "train.micro_batches"]
             keys = {key: keys[key] for key in near} | ({key: keys[key] for key in micro} if set(micro) & set(near) else {})
@@ -87,7 +91,7 @@ def check_case(folder, random):
     ran = fitted = 0
     beaten, fastest = [], float("inf")
     for _ in range(TRIES):
-        keys = by_hand(random, stages, batch, best or {"chunks": 0})
+        keys = by_hand(random, stages, batch, inline["seq"], best or {"chunks": 0, "slices": 0})
         sets = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
         done = ctl(folder, "simulate", base, *sets)
         assert done.returncode in (0, 2, 8), (name, keys, done.returncode, done.stderr)
@@ -102,7 +106,7 @@ def check_case(folder, random):
         if best is None or made["step_seconds"] < best["step_seconds"] * (1 - MARGIN):
             gain = 1 - made["step_seconds"] / best["step_seconds"] if best else 1
             beaten.append((gain, max(stage["memory_bytes"] for stage in made["stages"]), keys))
-    chosen = {key: best[key] for key in ("schedule", "chunks", "micro_batch", "recompute", "policy")} if best else None
+    chosen = {key: best[key] for key in ("schedule", "chunks", "micro_batch", "slices", "recompute", "policy")} if best else None
     print(f"{name}: {chosen}; of {TRIES} by hand {ran} run, {fitted} fit, the fastest takes "
           f"{fastest / best['step_seconds'] if best else float('nan'):.4f} of it", flush=True)
     for gain, memory, keys in sorted(beaten, key=lambda row: -row[0])[:5]:

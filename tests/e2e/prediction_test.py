@@ -276,7 +276,7 @@ def check_published(folder):
     """Llama 3 405B with half as many micro-batches a replica: 400 of 430 TFLOP/s a device are published."""
     words = ["plan", os.path.join(ballast.ROOT, "examples", "llama-405b.yaml"), "--hardware", "h100", "--tensor", "8",
              "--stages", "16", "--schedule", "interleaved", "--shard", "--sequence", "--attention", "flash", "--micro-batch",
-             "1", "-o", "json"]
+             "1", "-o", "json", "--slices", "1"]
     for chunks in (4, 7):
         many, few = (json.loads(ctl(folder, *words, "--chunks", str(chunks), "--nodes", f"{nodes}x8").stdout)["best"]
                      for nodes in (1024, 2048))

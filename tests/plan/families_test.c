@@ -89,6 +89,8 @@ static void values_that_were_asked_for_say_what_they_lack(void **state) {
   static const uint32_t stages[] = {2, 64}, micro_batches[] = {1, 2};
   const bl_model_t model = gpt(8, 64, 4);
   bl_plan_request_t request = request_of(&model, 3, stages);
+  request.slices = one; // in two, there are twice as many units
+  request.slice_count = 1;
   request.stage_count = 2;
   request.micro_batches = micro_batches;
   request.micro_batch_count = 2;
@@ -115,6 +117,8 @@ static void values_that_were_asked_for_say_what_they_lack(void **state) {
   bl_plan_cleanup(&plan);
   bl_error_t err;
   request = request_of(&model, 3, two);
+  request.slices = one;
+  request.slice_count = 1;
   request.schedules = names;
   request.schedule_count = 1;
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_INVALID);

@@ -52,6 +52,7 @@ static bl_plan_candidate_t choice_of(layout_t layout, uint32_t stages) {
                                .chunks = layout == PLAIN ? 1 : 2,
                                .micro_batch = 1,
                                .micro_batches = PER_STAGE * stages,
+                               .slices = 1,
                                .parallel = BL_PARALLEL_NONE,
                                .attention = BL_ATTENTION_FLASH,
                                .policy = layout >= HALF_AWAY ? BL_POLICY_OFFLOAD : BL_POLICY_NONE,

@@ -218,7 +218,8 @@ static void the_best_is_what_its_costs_give(void **state) {
                                                .stages = best->stages,
                                                .micro_batches = best->micro_batches,
                                                .chunks = best->chunks,
-                                               .memory = (double)best->slots / best->chunks,
+                                               .slices = best->slices,
+                                               .memory = (double)best->slots / (best->chunks * best->slices),
                                                .costs = known ? &costs : NULL,
                                                .keep_placement = true};
       assert_int_equal(bl_schedule_generate(&recompute_share, &made[known], &err), BL_OK);

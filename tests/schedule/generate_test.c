@@ -75,8 +75,6 @@ static void names_that_are_not_planned_say_why(void **state) {
     const char *why = infos[n].not_planned;
     if (infos[n].placement == BL_PLACEMENT_BIDIRECTIONAL) {
       assert_non_null(strstr(why, "one copy"));
-    } else if (infos[n].default_slices > 1) {
-      assert_non_null(strstr(why, "whole sequences"));
     } else {
       assert_null(why);
     }

@@ -24,19 +24,22 @@ static bl_status_t allocate(bl__evaluation_t *eval) {
   uint32_t stages = eval->c->stages;
   eval->spans = calloc(eval->chunks, sizeof *eval->spans);
   eval->costs = calloc(eval->chunks, sizeof *eval->costs);
-  eval->numbers = calloc(5 * (size_t)stages + eval->chunks, sizeof *eval->numbers);
+  eval->slice_costs = calloc((size_t)eval->chunks * eval->c->slices, sizeof *eval->slice_costs);
+  eval->numbers = calloc(7 * (size_t)stages + eval->chunks, sizeof *eval->numbers);
   eval->c->layers = calloc(eval->chunks, sizeof *eval->c->layers);
   eval->c->costs = calloc(eval->chunks, sizeof *eval->c->costs);
   eval->c->memory_of_stage = calloc(stages, sizeof *eval->c->memory_of_stage);
   eval->stage_of = calloc(eval->chunks, sizeof *eval->stage_of);
-  if (eval->stage_of == NULL || eval->spans == NULL || eval->costs == NULL || eval->numbers == NULL ||
-      eval->c->layers == NULL || eval->c->costs == NULL || eval->c->memory_of_stage == NULL) {
+  if (eval->stage_of == NULL || eval->spans == NULL || eval->costs == NULL || eval->slice_costs == NULL ||
+      eval->numbers == NULL || eval->c->layers == NULL || eval->c->costs == NULL || eval->c->memory_of_stage == NULL) {
     return BL_EXHAUSTED;
   }
   eval->peaks = eval->numbers;
   eval->slots = eval->peaks + stages;
   eval->edges = eval->slots + stages;
-  eval->max_layers = eval->edges + stages;
+  eval->pages = eval->edges + stages;
+  eval->page_gradients = eval->pages + stages;
+  eval->max_layers = eval->page_gradients + stages;
   return BL_OK;
 }
 
@@ -47,6 +50,7 @@ static void clean_up(bl__evaluation_t *eval) {
   bl_host_places_cleanup(&eval->host);
   free(eval->stage_of);
   free(eval->numbers);
+  free(eval->slice_costs);
   free(eval->costs);
   free(eval->spans);
 }
@@ -62,6 +66,22 @@ static void fill_costs(const bl__evaluation_t *eval, const bl_chunk_span_t *span
   for (uint32_t i = 0; i < count; i++) {
     costs[i] =
         bl_hardware_costs(eval->request->hardware, eval->request->model, spans[i], eval->options, eval->c->parallel);
+  }
+}
+
+// Sets what every slice costs, by the same rules as a trial. Without slices, the costs of whole sequences.
+static void fill_slice_costs(bl__evaluation_t *eval) {
+  const bl_model_t *model = eval->request->model;
+  const uint32_t slices = eval->c->slices;
+  if (slices == 1) {
+    memcpy(eval->slice_costs, eval->costs, eval->chunks * sizeof *eval->costs);
+  } else if (eval->profile != NULL) {
+    bl_profile_slice_costs(eval->profile, model, eval->spans, eval->chunks, eval->options, eval->costs,
+                           eval->slice_costs);
+  } else {
+    for (uint32_t v = 0; v < eval->chunks; v++) {
+      bl_profile_spread(model, eval->spans[v], eval->options, eval->costs[v], &eval->slice_costs[(size_t)v * slices]);
+    }
   }
 }
 
@@ -97,6 +117,7 @@ static bl_status_t partition(bl__evaluation_t *eval, const uint32_t *max_layers)
   if (status == BL_OK) {
     fill_spans(eval);
     fill_costs(eval, eval->spans, eval->chunks, eval->costs);
+    fill_slice_costs(eval);
   }
   return status;
 }
@@ -117,22 +138,22 @@ static bl_status_t first_partition(bl__evaluation_t *eval) {
 
 // ---- schedule
 
-// Returns the transfer time of a boundary tensor; for stages on several nodes, of a transfer between nodes.
+// Returns the transfer time of a boundary tensor, with slices that of one of them; for stages on several nodes, of a
+// transfer between nodes.
 static double boundary_of(const bl__evaluation_t *eval) {
   const bl_plan_request_t *r = eval->request;
   if (eval->profile != NULL) {
-    return eval->profile->boundary * bl_layout_slices(eval->profile->options) * eval->c->micro_batch /
-           eval->profile->options.micro_batch;
+    return bl_profile_boundary(eval->profile, eval->profile->boundary, eval->options);
   }
   double rate = bl__evaluation_on_cluster(eval) ? bl_cluster_far_rate(&r->cluster, eval->c->parallel.tensor)
                                                 : r->hardware->intra_rate;
-  return bl_hardware_boundary(r->hardware, r->model, (bl_layout_options_t){.micro_batch = eval->c->micro_batch},
-                              eval->c->parallel, rate);
+  return bl_hardware_boundary(r->hardware, r->model, eval->options, eval->c->parallel, rate);
 }
 
 // Returns whether the order is searched for balancing, as in a job with this policy (bl_policy_pools of job/balance.h).
+// Orders over slices are not (bl_schedule_pools).
 static bool pools(const bl__evaluation_t *eval) {
-  return eval->c->policy == BL_POLICY_BPIPE || eval->c->policy == BL_POLICY_CAP;
+  return (eval->c->policy == BL_POLICY_BPIPE || eval->c->policy == BL_POLICY_CAP) && eval->c->slices == 1;
 }
 
 static bl_status_t find_order(bl__evaluation_t *eval) {
@@ -149,13 +170,14 @@ static bl_status_t find_order(bl__evaluation_t *eval) {
                                    .micro_batches = eval->c->micro_batches,
                                    .chunks = eval->c->chunks,
                                    .group = eval->c->group,
+                                   .slices = eval->c->slices,
                                    .costs = &costs,
                                    .recompute = eval->options.recompute == BL_RECOMPUTE_FULL,
                                    .keep_placement = true, // the model is divided already
                                    .pooled = pools(eval),
                                    .effort = eval->effort};
   if (eval->c->slots > 0) { // like a job with memory.slots
-    *(request.recompute ? &request.slots : &request.memory) = (double)eval->c->slots / (double)eval->c->chunks;
+    *(request.recompute ? &request.slots : &request.memory) = (double)eval->c->slots / bl__candidate_blocks(eval->c);
   }
   bl_schedule_destroy(eval->schedule);
   eval->schedule = NULL;
@@ -167,8 +189,15 @@ static bl_status_t find_order(bl__evaluation_t *eval) {
   return status;
 }
 
+uint32_t bl__candidate_blocks(const bl_plan_candidate_t *candidate) {
+  return candidate->chunks * candidate->slices;
+}
+
 bl_status_t bl__evaluation_order(bl__evaluation_t *eval) {
   bl_status_t status = find_order(eval);
+  if (status == BL_OK) {
+    status = bl_plan_pages(eval->schedule, eval->pages, eval->page_gradients, NULL);
+  }
   if (status == BL_OK && bl__evaluation_on_cluster(eval)) { // kept inputs are the blocks
     bl_schedule_peak_blocks(eval->schedule, eval->peaks);
   } else if (status == BL_OK) { // kept inputs are edges, and R takes a slot
@@ -195,7 +224,9 @@ static void choose_lean(bl__evaluation_t *eval) {
 
 static const bl_operation_memory_t *find_operations(const bl__evaluation_t *eval) {
   const bl_plan_request_t *r = eval->request;
-  return r->operations == NULL ? NULL : r->operations(r->operations_context, eval->c->micro_batch, eval->c->attention);
+  return r->operations == NULL
+             ? NULL
+             : r->operations(r->operations_context, eval->c->micro_batch, eval->c->slices, eval->c->attention);
 }
 
 bl_status_t bl__evaluation_footprint(const bl__evaluation_t *eval, uint32_t stage, uint32_t slots,
@@ -212,6 +243,8 @@ bl_status_t bl__evaluation_footprint(const bl__evaluation_t *eval, uint32_t stag
                                     .span_count = count,
                                     .slots = slots,
                                     .edges = eval->edges[stage],
+                                    .pages = eval->pages[stage],
+                                    .page_gradients = eval->page_gradients[stage],
                                     .options = eval->options,
                                     .post_validation = eval->request->post_validation,
                                     .optimizer_on_host = eval->request->optimizer_on_host,
@@ -365,6 +398,7 @@ bl_plan_candidate_t bl__candidate_choice(const bl_plan_candidate_t *candidate) {
                                .chunks = candidate->chunks,
                                .micro_batch = candidate->micro_batch,
                                .micro_batches = candidate->micro_batches,
+                               .slices = candidate->slices,
                                .parallel = candidate->parallel,
                                .attention = candidate->attention,
                                .recompute = candidate->recompute,
@@ -381,23 +415,30 @@ static void keep_operations(bl__evaluation_t *eval) {
   *kept = NULL;
 }
 
-const bl_profile_t *bl_plan_nearest_profile(const bl_plan_request_t *r, uint32_t micro_batch) {
+// Returns how far a profile's blocks are from those of a candidate, as ratios of micro-batch and slices.
+static double distance_to(const bl_profile_t *profile, uint32_t micro_batch, uint32_t slices) {
+  return fabs(log((double)profile->options.micro_batch / micro_batch)) +
+         fabs(log((double)bl_layout_slices(profile->options) / slices));
+}
+
+const bl_profile_t *bl_plan_nearest_profile(const bl_plan_request_t *r, uint32_t micro_batch, uint32_t slices) {
   const bl_profile_t *best = NULL;
   for (uint32_t i = 0; i < r->profile_count; i++) {
-    double distance = fabs(log((double)r->profiles[i]->options.micro_batch / micro_batch));
-    double of_best = best == NULL ? INFINITY : fabs(log((double)best->options.micro_batch / micro_batch));
-    best = distance < of_best ? r->profiles[i] : best;
+    const bool nearer =
+        best == NULL || distance_to(r->profiles[i], micro_batch, slices) < distance_to(best, micro_batch, slices);
+    best = nearer ? r->profiles[i] : best;
   }
   return best;
 }
 
-// Computes the minimum memory of any order: weights, gradients, optimizer and one block per chunk, or one block in
-// total if blocks are recomputed or parked. If that does not fit, tries lean blocks, which are smaller but may need
-// more workspace.
+// Computes the minimum memory of any order: weights, gradients, optimizer and all blocks of one micro-batch, or one
+// block in total if blocks are recomputed or parked. With slices, keys and values of a whole sequence stay. If that
+// does not fit, tries lean blocks, which are smaller but may need more workspace.
 static bl_status_t measure_least(bl__evaluation_t *eval, bool *fits) {
   const bool one = eval->options.recompute == BL_RECOMPUTE_FULL || eval->c->policy != BL_POLICY_NONE;
   for (uint32_t s = 0; s < eval->c->stages; s++) {
-    eval->slots[s] = one ? 1 : eval->c->chunks;
+    eval->slots[s] = one ? 1 : bl__candidate_blocks(eval->c);
+    eval->pages[s] = eval->c->slices > 1 ? bl__candidate_blocks(eval->c) : 0;
   }
   bl_status_t status = bl__evaluation_measure(eval);
   if (status == BL_OK && !eval->c->fits && eval->options.backward == BL_BACKWARD_FUSED) {
@@ -450,9 +491,10 @@ static bl__evaluation_t evaluation_of(const bl_plan_request_t *request, bl_plan_
   bl__evaluation_t eval = {.request = request,
                            .c = candidate,
                            .info = bl_schedule_info_find(candidate->schedule),
-                           .profile = bl_plan_nearest_profile(request, candidate->micro_batch),
+                           .profile = bl_plan_nearest_profile(request, candidate->micro_batch, candidate->slices),
                            .chunks = candidate->stages * candidate->chunks};
   eval.options = (bl_layout_options_t){.micro_batch = candidate->micro_batch,
+                                       .slices = candidate->slices,
                                        .attention = candidate->attention,
                                        .recompute = candidate->recompute,
                                        .backward = eval.info->splits_backward ? BL_BACKWARD_SPLIT : BL_BACKWARD_FUSED,

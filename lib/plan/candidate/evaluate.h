@@ -9,6 +9,8 @@
 // Returns whether a job file can express this candidate. If so, a run searches its order with the full budget, and the
 // planner must do the same.
 bool bl__runs_as_job(const bl_plan_request_t *request, const bl_plan_candidate_t *candidate);
+// Returns the blocks of one micro-batch on a stage.
+uint32_t bl__candidate_blocks(const bl_plan_candidate_t *candidate);
 
 // Evaluates a choice (schedule to order are set): sets partition, cap, time, memory, fits and why. `effort`: search
 // budget of schedules that are searched; 0: all of it. BL_OK also if the candidate does not fit. BL_INVALID: the

@@ -17,17 +17,19 @@ typedef struct bl__evaluation {
   bl__order_cache_t *cache;
   bl_schedule_t *schedule;
   bl_balance_result_t balanced;
-  bl_chunk_span_t *spans;  // [chunks]
-  bl_chunk_costs_t *costs; // [chunks]
-  uint32_t *numbers;       // [5 * stages + chunks] storage of the arrays below
-  uint32_t *peaks;         // [stages] slots without balancing
-  uint32_t *slots;         // [stages] own and lent
-  uint32_t *edges;         // [stages]
-  uint32_t *max_layers;    // [chunks] maximum number of layers that fit
-  uint16_t *stage_of;      // [chunks]
-  double *copies;          // [stages * stages] relative time of copies between two stages; NULL: all equal
-  bl_host_places_t host;   // if the request has a host and the policy parks
-  uint32_t host_slots;     // blocks of a pipeline that fit in the memory of one machine
+  bl_chunk_span_t *spans;           // [chunks]
+  bl_chunk_costs_t *costs;          // [chunks]; with slices, the mean of one slice
+  bl_chunk_costs_t *slice_costs;    // [chunks, c->slices]
+  uint32_t *numbers;                // [7 * stages + chunks] storage of the arrays below
+  uint32_t *peaks;                  // [stages] slots without balancing
+  uint32_t *slots;                  // [stages] own and lent
+  uint32_t *edges;                  // [stages]
+  uint32_t *pages, *page_gradients; // [stages] of the KV cache, 0 without slices
+  uint32_t *max_layers;             // [chunks] maximum number of layers that fit
+  uint16_t *stage_of;               // [chunks]
+  double *copies;                   // [stages * stages] relative time of copies between two stages; NULL: all equal
+  bl_host_places_t host;            // if the request has a host and the policy parks
+  uint32_t host_slots;              // blocks of a pipeline that fit in the memory of one machine
 } bl__evaluation_t;
 
 bool bl__evaluation_on_cluster(const bl__evaluation_t *eval);

@@ -90,7 +90,7 @@ static bl_status_t drop_at_cap(bl__evaluation_t *eval, const uint32_t *edges, ui
 
 // Recomputes blocks above the cap from their kept inputs, which need memory, too. Nothing moves.
 static bl_status_t drop(bl__evaluation_t *eval) {
-  uint32_t *dropped = eval->numbers + 3 * (size_t)eval->c->stages + eval->chunks, *edges = dropped + eval->c->stages;
+  uint32_t *dropped = eval->max_layers + eval->chunks, *edges = dropped + eval->c->stages;
   memcpy(edges, eval->edges, eval->c->stages * sizeof *edges);
   bl_status_t status = drop_at_cap(eval, edges, dropped);
   while (status == BL_OK && !eval->c->fits && eval->c->cap > 1) {
@@ -231,7 +231,7 @@ static bl_status_t mix_at_largest(bl__evaluation_t *eval, const uint32_t *edges,
 // Parks some blocks and drops others. Assumes several lengths of a copy, in forwards, and takes the best result.
 static bl_status_t mix(bl__evaluation_t *eval) {
   static const double copies[] = {0.25, 0.5, 1, 2};
-  uint32_t *edges = eval->numbers + 4 * (size_t)eval->c->stages + eval->chunks, largest = eval->c->cap;
+  uint32_t *edges = eval->max_layers + eval->chunks + eval->c->stages, largest = eval->c->cap;
   double best = INFINITY, of_best = 0;
   memcpy(edges, eval->edges, eval->c->stages * sizeof *edges);
   for (size_t i = 0; i < sizeof copies / sizeof copies[0]; i++) {
@@ -384,8 +384,9 @@ static bl_status_t search_down(bl__evaluation_t *eval, uint32_t slots, uint32_t 
 // Boundary buffers and kept inputs depend on the order. Those of the former order are for another number of slots than
 // the order that is searched with them, usually a smaller number.
 static bl_status_t search_fitting(bl__evaluation_t *eval) {
-  const uint32_t least = eval->options.recompute == BL_RECOMPUTE_FULL ? 1 : eval->c->chunks;
-  const uint32_t max_slots = eval->c->micro_batches * eval->c->chunks;
+  const uint32_t blocks = bl__candidate_blocks(eval->c);
+  const uint32_t least = eval->options.recompute == BL_RECOMPUTE_FULL ? 1 : blocks;
+  const uint32_t max_slots = eval->c->micro_batches * blocks;
   slot_range_t range;
   bl_status_t status = find_range(eval, eval->peaks, &range);
   if (status == BL_OK && eval->c->policy != BL_POLICY_NONE) {
@@ -419,7 +420,7 @@ static bl_status_t search_fitting(bl__evaluation_t *eval) {
 
 // Tries at most twice the schedule's own limit. By then the warm-up is as long as more slots could make it.
 static bl_status_t search_larger(bl__evaluation_t *eval) {
-  const uint32_t own = most_peak(eval), max_slots = eval->c->micro_batches * eval->c->chunks;
+  const uint32_t own = most_peak(eval), max_slots = eval->c->micro_batches * bl__candidate_blocks(eval->c);
   slot_range_t range;
   bl_status_t status = find_range(eval, eval->peaks, &range);
   uint32_t slots = bl_min_u32(bl_min_u32(range.min_slots, max_slots), 2 * own);
@@ -449,7 +450,7 @@ static bl_status_t search_between(bl__evaluation_t *eval) {
   }
   for (size_t i = 0; i < sizeof shares / sizeof shares[0] && status == BL_OK; i++) {
     const uint32_t slots = range.short_slots + (uint32_t)ceil(shares[i] * (own - range.short_slots));
-    if (slots >= own || slots == before || slots < eval->c->chunks) {
+    if (slots >= own || slots == before || slots < bl__candidate_blocks(eval->c)) {
       continue;
     }
     before = slots;

@@ -49,13 +49,14 @@ static bl_schedule_request_t common_request(const bl_schedule_request_t *request
   const uint32_t p = request->stages;
   const struct {
     const char *name, *common;
-    double memory;
-  } same[] = {{"zb-h1", "zb-h1", p},         {"zb-h2", "zb-h1", 2.0 * p}, {"zb-v", "zb-v", p},
-              {"adaptive", "zb-v", p},       {"v-zb", "zb-v", p},         {"v-half", "zb-v", (p + 2) / 2},
+    uint32_t memory;
+  } same[] = {{"zb-h1", "zb-h1", p},         {"zb-h2", "zb-h1", 2 * p}, {"zb-v", "zb-v", p},
+              {"adaptive", "zb-v", p},       {"v-zb", "zb-v", p},       {"v-half", "zb-v", (p + 2) / 2},
               {"v-min", "zb-v", (p + 4) / 3}};
   bl_schedule_request_t common = *request;
   for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
-    if (strcmp(request->name, same[i].name) == 0 && request->keep_placement) {
+    // With slices a schedule's own limit is that of the units before they are cut (generate.c).
+    if (strcmp(request->name, same[i].name) == 0 && request->keep_placement && request->slices <= 1) {
       const bool limited = bl_schedule_info_find(request->name)->limited && request->memory > 0;
       common.name = same[i].common;
       common.memory = limited ? request->memory : same[i].memory;
@@ -72,7 +73,7 @@ static size_t cost_bytes(const bl_schedule_request_t *request) {
 static bool is_shaped(const bl__order_t *order, const bl_schedule_request_t *request, uint32_t tensor) {
   const bl_schedule_t *schedule = order->schedule;
   return schedule != NULL && schedule->stages == request->stages && schedule->micro_batches == request->micro_batches &&
-         order->tensor == tensor;
+         schedule->slices == (request->slices > 1 ? request->slices : 1) && order->tensor == tensor;
 }
 
 static bool is_of(const bl__order_t *order, const bl_schedule_request_t *request, uint32_t tensor, bool exact) {

@@ -3,6 +3,7 @@
 
 #include "base/words.h"
 #include "plan/candidate/chunks.h"
+#include "plan/candidate/slices.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +43,7 @@ static bl_plan_rejection_t *add(rejecting_t *x, const char *kind, const char *va
 // 0 and NULL: any.
 typedef struct choice {
   const char *schedule;
-  uint32_t chunks, stages, tensor, micro_batch;
+  uint32_t chunks, stages, tensor, micro_batch, slices;
 } choice_t;
 
 static bool tried(const bl_plan_t *plan, choice_t choice) {
@@ -51,11 +52,64 @@ static bool tried(const bl_plan_t *plan, choice_t choice) {
     if ((choice.schedule == NULL || strcmp(c->schedule, choice.schedule) == 0) &&
         (choice.chunks == 0 || c->chunks == choice.chunks) && (choice.stages == 0 || c->stages == choice.stages) &&
         (choice.tensor == 0 || c->parallel.tensor == choice.tensor) &&
-        (choice.micro_batch == 0 || c->micro_batch == choice.micro_batch)) {
+        (choice.micro_batch == 0 || c->micro_batch == choice.micro_batch) &&
+        (choice.slices == 0 || c->slices == choice.slices)) {
       return true;
     }
   }
   return false;
+}
+
+// Returns whether sequences can be cut into `slices`, without tensor parallelism; if not, *why is set.
+static bool cuts(const bl_plan_request_t *r, uint32_t slices, char why[BL_PLAN_WHY]) {
+  const bl_plan_candidate_t choice = {.slices = slices, .micro_batch = 1, .parallel = BL_PARALLEL_NONE};
+  return bl__slices_possible(r->model, &choice, why);
+}
+
+// Returns the first requested number of slices in which the schedule can be tried, else its own.
+static uint32_t slices_of(const bl_plan_request_t *r, const bl_schedule_info_t *info) {
+  for (uint32_t i = 0; i < r->slice_count; i++) {
+    if (bl__slices_apply(r, info, r->slices[i]) && cuts(r, r->slices[i], NULL)) {
+      return r->slices[i];
+    }
+  }
+  return info->default_slices;
+}
+
+// Returns why the schedule is tried in none of the slices of the request; false: it is in some.
+static bool refuses_slices(const bl_plan_request_t *r, const bl_schedule_info_t *info, char why[BL_PLAN_WHY]) {
+  uint32_t applied = 0;
+  for (uint32_t i = 0; i < r->slice_count; i++) {
+    if (bl__slices_apply(r, info, r->slices[i])) {
+      applied++;
+      if (cuts(r, r->slices[i], why)) {
+        return false;
+      }
+    }
+  }
+  if (r->slice_count > 0 && applied == 0) {
+    snprintf(why, BL_PLAN_WHY,
+             info->default_slices > 1 ? "is for slices, and only whole sequences are asked for"
+                                      : "seq1f1b is its name in slices");
+  } else if (r->slice_count == 0 && info->default_slices == 1) {
+    return false;
+  } else if (r->slice_count == 0 && r->model->seq / 2 < BL_PLAN_SLICE_LEAST) {
+    snprintf(why, BL_PLAN_WHY,
+             "is for slices; those of %u tokens would have less than %u, and are tried only if they are asked for",
+             r->model->seq, BL_PLAN_SLICE_LEAST);
+  } else if (r->slice_count == 0 && cuts(r, 2, why)) {
+    snprintf(why, BL_PLAN_WHY, "in slices its bare work takes longer than the best");
+  }
+  return true;
+}
+
+// Returns whether none of a schedule for slices fits, and others were left out because they can only be slower.
+static bool leaves_out(const bl_plan_t *plan, const bl_schedule_info_t *info) {
+  bool fits = false;
+  for (uint32_t i = 0; i < plan->fitting && !fits; i++) {
+    fits = strcmp(plan->candidates[i].schedule, info->name) == 0;
+  }
+  return info->default_slices > 1 && plan->slices_left_out && !fits;
 }
 
 // Returns why the schedule cannot run in this shape; false: it can.
@@ -77,6 +131,7 @@ static bool refuses(const rejecting_t *x, const bl_schedule_info_t *info, uint32
                                          .stages = stages,
                                          .micro_batches = micro_batches,
                                          .chunks = chunks,
+                                         .slices = slices_of(x->request, info),
                                          .effort = HARDLY_ANY_EFFORT};
   bl_schedule_t *made;
   bl_error_t err = {0};
@@ -112,6 +167,9 @@ static void explain(const rejecting_t *x, const bl_schedule_info_t *info, uint32
   const uint32_t *list = r->micro_batch_count > 0 ? r->micro_batches : usual;
   const uint32_t count = r->micro_batch_count > 0 ? r->micro_batch_count : 4;
   bool some = false;
+  if (refuses_slices(r, info, why)) {
+    return;
+  }
   for (uint32_t i = 0; i < count; i++) {
     if (list[i] > 0 && r->batch % list[i] == 0) {
       some = true;
@@ -161,7 +219,7 @@ static void reject_schedules(rejecting_t *x) {
     if (!wanted(r, &infos[i])) {
       continue;
     }
-    if (tried(x->plan, (choice_t){.schedule = infos[i].name})) {
+    if (tried(x->plan, (choice_t){.schedule = infos[i].name}) && !leaves_out(x->plan, &infos[i])) {
       reject_chunks_of(x, &infos[i]);
       continue;
     }
@@ -231,6 +289,18 @@ static void reject_micro_batches(rejecting_t *x) {
   }
 }
 
+static void reject_slices(rejecting_t *x) {
+  const bl_plan_request_t *r = x->request;
+  for (uint32_t i = 0; i < r->slice_count; i++) {
+    const uint32_t slices = r->slices[i];
+    bl_plan_rejection_t *row = tried(x->plan, (choice_t){.slices = slices}) ? NULL : add(x, "slices", NULL, slices);
+    if (row != NULL && cuts(r, slices, row->why)) {
+      snprintf(row->why, sizeof row->why, "no schedule that is asked for runs in %u slice%s", slices,
+               bl_plural(slices));
+    }
+  }
+}
+
 static void reject_stages(rejecting_t *x) {
   const bl_plan_request_t *r = x->request;
   const uint32_t layers = r->model->layers, devices = r->cluster.nodes * r->cluster.devices_per_node;
@@ -296,6 +366,7 @@ bl_status_t bl__rejections_find(const bl_plan_request_t *request, bl_plan_t *pla
   reject_schedules(&x);
   reject_chunks(&x);
   reject_micro_batches(&x);
+  reject_slices(&x);
   reject_stages(&x);
   reject_tensors(&x);
   reject_host(&x);

@@ -30,6 +30,15 @@ static void tell(text_t *text, const char *format, ...) {
 
 static void tell_name(text_t *text, const bl_plan_candidate_t *c) {
   tell(text, c->chunks > 2 ? "%s with %u chunks" : "%s", c->schedule, c->chunks);
+  if (c->slices > 1) {
+    tell(text, " in %u slices", c->slices);
+  }
+}
+
+static void tell_way(text_t *text, const bl_plan_candidate_t *c) {
+  tell_name(text, c);
+  tell(text, " (t %u, p %u, micro-batch %u, recompute %s, policy %s)", c->parallel.tensor, c->stages, c->micro_batch,
+       bl_recompute_name(c->recompute), bl_policy_kind_name(c->policy));
 }
 
 // ---- where the step goes
@@ -70,7 +79,7 @@ static void tell_parts(text_t *text, const bl_plan_candidate_t *c) {
 // ---- against others
 
 static bool same_schedule(const bl_plan_candidate_t *a, const bl_plan_candidate_t *b) {
-  return a->chunks == b->chunks && strcmp(a->schedule, b->schedule) == 0;
+  return a->chunks == b->chunks && a->slices == b->slices && strcmp(a->schedule, b->schedule) == 0;
 }
 
 static void tell_difference(text_t *text, const bl_plan_candidate_t *best, const bl_plan_candidate_t *other) {
@@ -105,9 +114,8 @@ static void tell_runner_up(text_t *text, const bl_plan_t *plan) {
     return;
   }
   tell(text, other->fits ? "The best of another schedule, " : "No other schedule fits; the nearest, ");
-  tell_name(text, other);
-  tell(text, " (t %u, p %u, micro-batch %u, recompute %s, policy %s), ", other->parallel.tensor, other->stages,
-       other->micro_batch, bl_recompute_name(other->recompute), bl_policy_kind_name(other->policy));
+  tell_way(text, other);
+  tell(text, ", ");
   if (!other->fits) {
     tell(text, "lacks memory: %s. ", other->why);
     return;
@@ -174,6 +182,28 @@ static void tell_limit(text_t *text, const bl_plan_request_t *request, const bl_
   }
 }
 
+// ---- slices
+
+// Tells what whole sequences would cost or lack, if the best has slices and whole ones were evaluated.
+static void tell_whole(text_t *text, const bl_plan_t *plan) {
+  const bl_plan_candidate_t *best = &plan->candidates[0], *whole = NULL;
+  for (uint32_t i = 0; i < plan->count && whole == NULL; i++) {
+    whole = plan->candidates[i].slices == 1 ? &plan->candidates[i] : NULL;
+  }
+  if (best->slices == 1 || whole == NULL) {
+    return;
+  }
+  tell(text, whole->fits ? " In whole sequences the best, " : " Whole sequences do not fit; the nearest, ");
+  tell_way(text, whole);
+  if (!whole->fits) {
+    tell(text, ", lacks memory: %s.", whole->why);
+    return;
+  }
+  tell(text, ", takes %.1f %% longer: ", 100 * (whole->step / best->step - 1));
+  tell_difference(text, best, whole);
+  tell(text, ".");
+}
+
 // ---- memory of the host
 
 static bool same_way(const bl_plan_candidate_t *a, const bl_plan_candidate_t *b) {
@@ -213,12 +243,6 @@ static const bl_plan_candidate_t *nearest_at_host(const bl_plan_t *plan) {
     }
   }
   return NULL;
-}
-
-static void tell_way(text_t *text, const bl_plan_candidate_t *c) {
-  tell_name(text, c);
-  tell(text, " (t %u, p %u, micro-batch %u, recompute %s, policy %s)", c->parallel.tensor, c->stages, c->micro_batch,
-       bl_recompute_name(c->recompute), bl_policy_kind_name(c->policy));
 }
 
 // Compares a copy out and back with the forward and backward that hide it.
@@ -280,5 +304,6 @@ void bl__plan_tell_why(const bl_plan_request_t *request, bl_plan_t *plan) {
   tell_parts(&text, &plan->candidates[0]);
   tell_runner_up(&text, plan);
   tell_limit(&text, request, plan);
+  tell_whole(&text, plan);
   tell_host(&text, request, plan);
 }

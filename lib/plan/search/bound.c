@@ -9,13 +9,34 @@
 // Share of a ramp that remains if layers move, since fewer of them may then precede a stage.
 #define MOVED_SHARE 0.9
 
+// Costs of a micro-batch on a virtual stage: of all its slices, and the least of one. The first slice attends to the
+// fewest keys, so it is the first to pass the stages and the last to come back.
+typedef struct work {
+  bl_chunk_costs_t all, least;
+} work_t;
+
+static work_t work_of(const bl__evaluation_t *a, uint32_t v) {
+  const bl_chunk_costs_t *slices = &a->slice_costs[(size_t)v * a->c->slices];
+  work_t work = {.least = slices[0]};
+  for (uint32_t k = 0; k < a->c->slices; k++) {
+    work.all.forward += slices[k].forward;
+    work.all.input += slices[k].input;
+    work.all.weight += slices[k].weight;
+    work.least.forward = fmin(work.least.forward, slices[k].forward);
+    work.least.input = fmin(work.least.input, slices[k].input);
+    work.least.recompute = fmin(work.least.recompute, slices[k].recompute);
+  }
+  return work;
+}
+
 // A block whose F is directly before its backward has no R. But then its stage waits for everything between both
 // (schedule/ir/recompute.h).
 static double again_seconds(const bl__evaluation_t *a, uint32_t v) {
   if (a->options.recompute != BL_RECOMPUTE_FULL || v + 1 == a->chunks) {
     return 0;
   }
-  return fmin(a->costs[v].recompute, a->costs[v + 1].forward + a->costs[v + 1].input);
+  const bl_chunk_costs_t next = work_of(a, v + 1).least;
+  return a->c->slices * fmin(work_of(a, v).least.recompute, next.forward + next.input);
 }
 
 static double stage_bound(const bl__evaluation_t *a, uint32_t stage, double share) {
@@ -23,14 +44,14 @@ static double stage_bound(const bl__evaluation_t *a, uint32_t stage, double shar
   double before = 0, after = 0, forward_input = 0, weight = 0;
   bool seen = false;
   for (uint32_t v = 0; v < a->chunks; v++) {
-    const bl_chunk_costs_t *costs = &a->costs[v];
+    const work_t work = work_of(a, v);
     if (a->stage_of[v] == stage) {
       seen = true;
-      forward_input += costs->forward + costs->input + again_seconds(a, v);
-      weight += costs->weight;
+      forward_input += work.all.forward + work.all.input + again_seconds(a, v);
+      weight += work.all.weight;
     } else if (!seen) {
-      before += costs->forward;
-      after += costs->input;
+      before += work.least.forward;
+      after += work.least.input;
     }
   }
   const double work = m * (forward_input + weight);
@@ -60,7 +81,7 @@ static void lower(double *best, double step) {
 }
 
 bool bl__bound_rules_out(const bl_plan_t *plan, const bl_plan_candidate_t *choice, double bound) {
-  enum { SCHEDULE, MICRO_BATCH, ATTENTION, SHAPE, RECOMPUTE, KINDS };
+  enum { SCHEDULE, MICRO_BATCH, SLICES, ATTENTION, SHAPE, RECOMPUTE, KINDS };
   double own[KINDS], recomputes[3], policies[BL_POLICY_AUTO + 1], orders[2];
   uint32_t faster = 0;
   for (size_t i = 0; i < KINDS; i++) {
@@ -81,6 +102,7 @@ bool bl__bound_rules_out(const bl_plan_t *plan, const bl_plan_candidate_t *choic
     faster += c->step <= bound;
     lower(&own[SCHEDULE], same_schedule(c, choice) ? c->step : INFINITY);
     lower(&own[MICRO_BATCH], c->micro_batch == choice->micro_batch ? c->step : INFINITY);
+    lower(&own[SLICES], c->slices == choice->slices ? c->step : INFINITY);
     lower(&own[ATTENTION], c->attention == choice->attention ? c->step : INFINITY);
     lower(&own[SHAPE], same_shape(c, choice) ? c->step : INFINITY);
     lower(&own[RECOMPUTE], c->recompute == choice->recompute ? c->step : INFINITY);

@@ -11,8 +11,8 @@
 double bl__bound_step(const bl__evaluation_t *a);
 
 // Returns whether a candidate that takes at least `bound` seconds cannot change anything that is shown. Then enough
-// others are faster, among them the best of its schedule, micro-batch, attention and shape, and of every existing
-// recomputation, policy and node order.
+// others are faster, among them the best of its schedule, micro-batch, slices, attention and shape, and of every
+// existing recomputation, policy and node order.
 bool bl__bound_rules_out(const bl_plan_t *plan, const bl_plan_candidate_t *choice, double bound);
 
 #endif

@@ -2,6 +2,7 @@
 #include "plan/search/explore.h"
 
 #include "plan/candidate/chunks.h"
+#include "plan/candidate/slices.h"
 #include "plan/search/bound.h"
 
 #include <math.h>
@@ -14,6 +15,8 @@
 #define LEADING_EFFORT   0.25
 // Micro-batches up to this, if they divide the batch; larger ones while the largest is the best.
 #define USUAL_MOST 8
+// In place of a number of slices: 2, 4, 8 ...
+#define SLICES_THAT_MAY_GAIN 0
 
 bool bl__explore_keep(bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
   if (e->plan->count == e->capacity) {
@@ -197,10 +200,26 @@ static void explore_less(bl__exploration_t *e, bl_plan_candidate_t candidate) {
 
 // ---- what is kept
 
+static double fastest(const bl_plan_t *plan) {
+  double least = INFINITY;
+  for (uint32_t i = 0; i < plan->count; i++) {
+    least = plan->candidates[i].fits ? fmin(least, plan->candidates[i].step) : least;
+  }
+  return least;
+}
+
+// Slices that nobody asked for are evaluated only if they may be the best: all of them would take too long.
+static bool hopeless(const bl__exploration_t *e, const bl_plan_candidate_t *candidate, double bound) {
+  return e->request->slice_count == 0 && candidate->slices > 1 && bound >= fastest(e->plan);
+}
+
 static bool ruled_out(bl__exploration_t *e, const bl_plan_candidate_t *candidate) {
   double bound;
-  bool out = !e->all && !e->exact && e->status == BL_OK && bl__evaluate_bound(e->request, candidate, &bound) == BL_OK &&
-             bl__bound_rules_out(e->plan, candidate, bound);
+  if (e->all || e->exact || e->status != BL_OK || bl__evaluate_bound(e->request, candidate, &bound) != BL_OK) {
+    return false;
+  }
+  const bool slower = hopeless(e, candidate, bound), out = slower || bl__bound_rules_out(e->plan, candidate, bound);
+  e->plan->slices_left_out = e->plan->slices_left_out || slower;
   e->plan->ruled_out += out;
   return out;
 }
@@ -265,12 +284,31 @@ static uint32_t list_attentions(const bl_plan_request_t *r, const bl_attention_t
   return r->attention_count > 0 ? r->attention_count : r->profile_count > 0 ? 1 : 2;
 }
 
+// Tries the most slices first: where they gain, they rule out most of the others.
+static void explore_slices(bl__exploration_t *e, bl_plan_candidate_t candidate) {
+  const bl_model_t *model = e->request->model;
+  uint32_t slices = 1;
+  while (model->seq / (2 * slices) >= BL_PLAN_SLICE_LEAST && 2 * slices <= BL_SLICES_MAX) {
+    slices *= 2;
+  }
+  for (; slices > 1; slices /= 2) {
+    candidate.slices = slices;
+    if (bl__slices_possible(model, &candidate, NULL)) {
+      explore_recomputations(e, candidate, BL_RECOMPUTE_NONE);
+    }
+  }
+}
+
 static void explore_attentions(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   const bl_attention_t *list;
   const uint32_t count = list_attentions(e->request, &list);
   for (uint32_t i = 0; i < count; i++) {
     candidate.attention = list[i];
-    explore_recomputations(e, candidate, BL_RECOMPUTE_NONE);
+    if (candidate.slices == SLICES_THAT_MAY_GAIN) {
+      explore_slices(e, candidate);
+    } else {
+      explore_recomputations(e, candidate, BL_RECOMPUTE_NONE);
+    }
   }
 }
 
@@ -278,10 +316,10 @@ static bool is_there(const bl_plan_t *plan, const bl_plan_candidate_t *choice) {
   for (uint32_t i = 0; i < plan->count; i++) {
     const bl_plan_candidate_t *c = &plan->candidates[i];
     if (strcmp(c->schedule, choice->schedule) == 0 && c->stages == choice->stages && c->chunks == choice->chunks &&
-        c->micro_batch == choice->micro_batch && c->parallel.tensor == choice->parallel.tensor &&
-        c->parallel.data == choice->parallel.data && c->attention == choice->attention &&
-        c->recompute == choice->recompute && c->policy == choice->policy && c->limit == choice->limit &&
-        c->group == choice->group) {
+        c->micro_batch == choice->micro_batch && c->slices == choice->slices &&
+        c->parallel.tensor == choice->parallel.tensor && c->parallel.data == choice->parallel.data &&
+        c->attention == choice->attention && c->recompute == choice->recompute && c->policy == choice->policy &&
+        c->limit == choice->limit && c->group == choice->group) {
       return true;
     }
   }
@@ -319,7 +357,7 @@ static void explore_schedules(bl__exploration_t *e, bl_plan_candidate_t candidat
   size_t count;
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   for (size_t i = 0; i < count; i++) {
-    if (!wanted(e->request, &infos[i])) {
+    if (!wanted(e->request, &infos[i]) || !bl__slices_apply(e->request, &infos[i], candidate.slices)) {
       continue;
     }
     candidate.schedule = infos[i].name;
@@ -334,8 +372,10 @@ static void explore_schedules(bl__exploration_t *e, bl_plan_candidate_t candidat
 
 static void explore_micro_batch(bl__exploration_t *e, bl_plan_candidate_t candidate, uint32_t micro_batch) {
   const uint32_t of_replica = e->request->batch / candidate.parallel.data;
-  if (of_replica % micro_batch == 0) {
-    candidate.micro_batch = micro_batch;
+  candidate.micro_batch = micro_batch;
+  const bool possible =
+      candidate.slices == SLICES_THAT_MAY_GAIN || bl__slices_possible(e->request->model, &candidate, NULL);
+  if (of_replica % micro_batch == 0 && possible) {
     candidate.micro_batches = of_replica / micro_batch;
     explore_schedules(e, candidate);
   }
@@ -367,6 +407,7 @@ static bool listed(const uint32_t *list, uint32_t count, uint32_t value) {
 static double bound_of(const bl__exploration_t *e, bl_plan_candidate_t choice) {
   double least = INFINITY, bound;
   choice.schedule = "1f1b";
+  choice.slices = 1;
   choice.chunks = 1;
   choice.attention = BL_ATTENTION_FLASH;
   for (uint32_t b = 1; b <= USUAL_MOST && b <= e->request->batch; b *= 2) {
@@ -430,25 +471,25 @@ static uint32_t best_micro_batch(const bl_plan_t *plan) {
   return best != NULL ? best->micro_batch : 0;
 }
 
-static void explore_shapes(bl__exploration_t *e, const shapes_t *shapes, uint32_t micro_batch) {
+static void explore_shapes(bl__exploration_t *e, const shapes_t *shapes, uint32_t micro_batch, uint32_t slices) {
   for (uint32_t i = 0; i < shapes->count; i++) {
-    explore_micro_batch(e, shapes->list[i].choice, micro_batch);
+    bl_plan_candidate_t choice = shapes->list[i].choice;
+    choice.slices = slices;
+    explore_micro_batch(e, choice, micro_batch);
   }
 }
 
-void bl__explore(bl__exploration_t *e) {
+// Explores all shapes and micro-batches with sequences in so many slices.
+static void explore_sliced(bl__exploration_t *e, const shapes_t *shapes, uint32_t slices) {
   const bl_plan_request_t *r = e->request;
-  shapes_t shapes = {0};
-  list_shapes(e, &shapes);
-  if (shapes.count > 0) {
-    qsort(shapes.list, shapes.count, sizeof *shapes.list, by_bound);
-  }
-  for (uint32_t s = 0; s < shapes.count; s++) { // the promising ones with all micro-batches first
+  for (uint32_t s = 0; s < shapes->count; s++) { // the promising ones with all micro-batches first
+    bl_plan_candidate_t choice = shapes->list[s].choice;
+    choice.slices = slices;
     for (uint32_t i = 0; i < r->micro_batch_count; i++) {
-      explore_micro_batch(e, shapes.list[s].choice, r->micro_batches[i]);
+      explore_micro_batch(e, choice, r->micro_batches[i]);
     }
     for (uint32_t b = 1; r->micro_batch_count == 0 && b <= USUAL_MOST; b++) {
-      explore_micro_batch(e, shapes.list[s].choice, b);
+      explore_micro_batch(e, choice, b);
     }
   }
   uint32_t largest = USUAL_MOST;
@@ -460,7 +501,33 @@ void bl__explore(bl__exploration_t *e) {
     do {
       largest++;
     } while (r->batch % largest != 0);
-    explore_shapes(e, &shapes, largest);
+    explore_shapes(e, shapes, largest, slices);
+  }
+}
+
+// Returns the smallest micro-batch that is tried. A larger one in slices has blocks of as many tokens as a smaller one
+// in fewer slices, which need not wait for each other.
+static uint32_t least_micro_batch(const bl_plan_request_t *r) {
+  uint32_t least = r->micro_batch_count > 0 ? r->micro_batches[0] : 1;
+  for (uint32_t i = 1; i < r->micro_batch_count; i++) {
+    least = r->micro_batches[i] < least ? r->micro_batches[i] : least;
+  }
+  return least;
+}
+
+void bl__explore(bl__exploration_t *e) {
+  const bl_plan_request_t *r = e->request;
+  shapes_t shapes = {0};
+  list_shapes(e, &shapes);
+  if (shapes.count > 0) {
+    qsort(shapes.list, shapes.count, sizeof *shapes.list, by_bound);
+  }
+  for (uint32_t i = 0; i < r->slice_count; i++) {
+    explore_sliced(e, &shapes, r->slices[i]);
+  }
+  if (r->slice_count == 0) { // whole sequences first, with whose times slices are compared
+    explore_sliced(e, &shapes, 1);
+    explore_shapes(e, &shapes, least_micro_batch(r), SLICES_THAT_MAY_GAIN);
   }
   free(shapes.list);
 }

@@ -126,7 +126,7 @@ static void add_automatic(bl__exploration_t *s) {
 }
 
 static bool is_small(const bl_plan_candidate_t *c) {
-  return 3ull * c->stages * c->chunks * c->micro_batches <= SMALL;
+  return 3ull * c->stages * c->chunks * c->micro_batches * c->slices <= SMALL;
 }
 
 // Returns whether no candidate before it in the ranking has its schedule.
@@ -204,7 +204,7 @@ static void improve_leaders(bl__exploration_t *s) {
 // Writes which of the given shapes leaves nothing to try.
 static void explain_nothing(const bl_plan_request_t *r, const bl_plan_t *plan, char *text, size_t bytes) {
   static const uint32_t one = 1;
-  uint32_t least = UINT32_MAX, shared = 0, divides = 0;
+  uint32_t least = UINT32_MAX, shared = 0, divides = 0, cut = 0;
   bl_error_t err = {0};
   const uint32_t *micro_batches = r->micro_batch_count > 0 ? r->micro_batches : &one;
   for (uint32_t i = 0; i < r->stage_count; i++) {
@@ -212,6 +212,9 @@ static void explain_nothing(const bl_plan_request_t *r, const bl_plan_t *plan, c
   }
   for (uint32_t i = 0; i < (r->micro_batch_count > 0 ? r->micro_batch_count : 1); i++) {
     divides += r->batch % micro_batches[i] == 0;
+  }
+  for (uint32_t i = 0; i < r->slice_count; i++) {
+    cut += r->model->seq % r->slices[i] == 0;
   }
   for (uint32_t i = 0; i < r->tensor_count; i++) {
     const bool node = r->cluster.nodes == 0 || r->cluster.devices_per_node % r->tensors[i] == 0;
@@ -223,6 +226,8 @@ static void explain_nothing(const bl_plan_request_t *r, const bl_plan_t *plan, c
   } else if (divides == 0) {
     snprintf(text, bytes, "a batch of %u sequence%s is no multiple of a micro-batch of %u", r->batch,
              bl_plural(r->batch), micro_batches[0]);
+  } else if (r->slice_count > 0 && cut == 0) {
+    snprintf(text, bytes, "%u slices do not divide sequences of %u tokens", r->slices[0], r->model->seq);
   } else if (r->tensor_count > 0 && shared == 0) {
     snprintf(text, bytes, "tensor parallelism of %u does not divide the model, or not the devices of a node%s%.120s",
              r->tensors[0], err.text[0] != '\0' ? ": " : "", err.text);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The planner: searches partition, schedule, chunks, micro-batch, recomputation, attention, balancing policy, tensor
-// and data parallelism and placement on nodes under a memory limit, and ranks candidates by predicted time. It keeps
-// the others with what they would have cost or lacked.
+// The planner: searches partition, schedule, chunks, micro-batch, slices of sequences, recomputation, attention,
+// balancing policy, tensor and data parallelism and placement on nodes under a memory limit, and ranks candidates by
+// predicted time. It keeps the others with what they would have cost or lacked.
 //
 //   bl_plan_t plan;
 //   if (bl_plan_search(&request, &plan, &err) == BL_OK) {
@@ -35,7 +35,10 @@
 #include "schedule/balance/balance.h"
 
 #define BL_PLAN_WHY   200
-#define BL_PLAN_STORY 1900
+#define BL_PLAN_STORY 2300
+// Without a list of slices, none is shorter. Times of operations are assumed to be in proportion to their tokens, which
+// shorter ones are not.
+#define BL_PLAN_SLICE_LEAST 1024
 
 // The limit within which a schedule with a memory limit is searched.
 typedef enum bl_plan_limit {
@@ -67,6 +70,10 @@ typedef struct bl_plan_request {
   // V; empty: that of the schedule. If it takes any number: up to 4, and those up to 8 that divide the layers.
   const uint32_t *chunks;
   uint32_t chunk_count;
+  // K; empty: 1, and in addition, with the smallest micro-batch, 2, 4, 8 ... of at least BL_PLAN_SLICE_LEAST tokens
+  // that may be faster than all others. Those that do not divide sequences are left out.
+  const uint32_t *slices;
+  uint32_t slice_count;
   const char *const *schedules; // empty: all that the executor can run
   uint32_t schedule_count;
   const bl_attention_t *attentions; // empty: naive and flash (with profiles: the profile's)
@@ -77,9 +84,10 @@ typedef struct bl_plan_request {
   bool asynchronous;      // as in bl_footprint_request_t
   uint32_t threads;       // pipeline.threads, which update the optimizer on the host; 0: one
   bl_dtype_t dtype;       // train.dtype of our executor; a cluster's device has its own
-  // For memory on our executor: returns what operations need at that micro-batch and attention, with the request's
-  // model and dtype; valid as long as the request. NULL: unknown, and left out. A NULL function: all unknown.
-  const bl_operation_memory_t *(*operations)(void *context, uint32_t micro_batch, bl_attention_t attention);
+  // For memory on our executor: returns what operations need at that micro-batch, slices and attention, with the
+  // request's model and dtype; valid as long as the request. NULL: unknown, and left out. A NULL function: all unknown.
+  const bl_operation_memory_t *(*operations)(void *context, uint32_t micro_batch, uint32_t slices,
+                                             bl_attention_t attention);
   void *operations_context;
   bl_logits_t logits;          // if operations are unknown
   bl_footprint_image_fn image; // if the job writes checkpoints, else NULL
@@ -88,6 +96,7 @@ typedef struct bl_plan_request {
 typedef struct bl_plan_candidate {
   const char *schedule; // a built-in name
   uint32_t stages, chunks, micro_batch, micro_batches;
+  uint32_t slices; // of a sequence; 1: whole sequences
   bl_parallel_t parallel;
   bl_attention_t attention;
   bl_recompute_t recompute;
@@ -117,7 +126,7 @@ typedef struct bl_plan_candidate {
   double host_copy;
   bool lean;
   uint32_t *layers;        // [stages * chunks]; NULL: not partitioned
-  bl_chunk_costs_t *costs; // [stages * chunks] for the search of the order, in six digits; NULL likewise
+  bl_chunk_costs_t *costs; // [stages * chunks] for the search of the order, in six digits, of a slice; NULL likewise
   double boundary;         // likewise
   bool exact;              // the order is the one that a job with these costs makes
   // If exact and fitting: the order, with its evictions or recomputations. NULL under the policy auto, because a run
@@ -128,7 +137,7 @@ typedef struct bl_plan_candidate {
 
 // A requested or known value with which no candidate was evaluated.
 typedef struct bl_plan_rejection {
-  const char *kind; // "schedule", "chunks", "micro-batch", "stages" or "tensor"
+  const char *kind; // "schedule", "chunks", "micro-batch", "slices", "stages" or "tensor"
   char value[64];
   char why[BL_PLAN_WHY]; // what it lacks
 } bl_plan_rejection_t;
@@ -142,6 +151,7 @@ typedef struct bl_plan {
   char why[BL_PLAN_STORY]; // why the first is the best: sentences with numbers
   // Number not evaluated, because their compute work alone takes longer than the best of their kinds.
   uint32_t ruled_out;
+  bool slices_left_out; // among them are slices that can only be slower than the best, but perhaps not than their kinds
 } bl_plan_t;
 
 // BL_EXHAUSTED: nothing fits. The message names the smallest limit that works and the candidate that fits it. The limit
@@ -150,7 +160,8 @@ typedef struct bl_plan {
 // also: no memory to plan. BL_INVALID: there is nothing to choose from (says why).
 BL_MUST_USE bl_status_t bl_plan_search(const bl_plan_request_t *request, bl_plan_t *plan, bl_error_t *err);
 void bl_plan_cleanup(bl_plan_t *plan);
-// Returns the profile of the request whose costs a candidate with this micro-batch uses; NULL without profiles.
-const bl_profile_t *bl_plan_nearest_profile(const bl_plan_request_t *request, uint32_t micro_batch);
+// Returns the profile of the request whose costs a candidate with this micro-batch and slices uses; NULL without
+// profiles.
+const bl_profile_t *bl_plan_nearest_profile(const bl_plan_request_t *request, uint32_t micro_batch, uint32_t slices);
 
 #endif

@@ -89,12 +89,13 @@ static void keep(bl_ctl_operations_t *operations, const bl_ctl_operations_answer
   grown[operations->count++] = kept;
 }
 
-static void read_answer(bl_ctl_operations_t *operations, FILE *from, char said[LINE_BYTES]) {
+static void read_answer(bl_ctl_operations_t *operations, uint32_t slices, FILE *from, char said[LINE_BYTES]) {
   char line[LINE_BYTES];
   said[0] = '\0';
   while (fgets(line, sizeof line, from) != NULL) {
     bl_ctl_operations_answer_t answer;
     if (read_line(line, &answer)) {
+      answer.slices = slices;
       keep(operations, &answer);
     } else {
       line[strcspn(line, "\n")] = '\0';
@@ -113,19 +114,22 @@ static void send_job(FILE *job, const char *text, size_t bytes) {
   signal(SIGPIPE, before);
 }
 
-// Asks for both kinds of attention of one micro-batch.
-static bl_status_t ask(bl_ctl_operations_t *operations, uint32_t micro_batch, bl_error_t *err) {
+// Asks for both kinds of attention of one micro-batch in `slices`.
+static bl_status_t ask(bl_ctl_operations_t *operations, uint32_t micro_batch, uint32_t slices, bl_error_t *err) {
+  bl_job_t job = *operations->job; // borrows
   char *text = NULL, list[16], said[LINE_BYTES] = "";
   size_t bytes = 0;
   asked_t asked = {0};
   snprintf(list, sizeof list, "%" PRIu32, micro_batch);
-  bl_status_t status = bl_job_dump(operations->job, &text, &bytes) == BL_OK
+  job.pipeline.slices.value = slices;
+  job.pipeline.slices.set = true;
+  bl_status_t status = bl_job_dump(&job, &text, &bytes) == BL_OK
                            ? start(list, &asked, err)
                            : bl_error_set(err, BL_EXHAUSTED, "no memory to ask what operations need");
   if (status == BL_OK) {
     send_job(asked.job, text, bytes);
     if (asked.answer != NULL) {
-      read_answer(operations, asked.answer, said);
+      read_answer(operations, slices, asked.answer, said);
       fclose(asked.answer);
     }
     int ended = 0;
@@ -139,11 +143,11 @@ static bl_status_t ask(bl_ctl_operations_t *operations, uint32_t micro_batch, bl
   return status;
 }
 
-static const bl_operation_memory_t *find(const bl_ctl_operations_t *operations, uint32_t micro_batch,
+static const bl_operation_memory_t *find(const bl_ctl_operations_t *operations, uint32_t micro_batch, uint32_t slices,
                                          bl_attention_t attention) {
   for (uint32_t i = 0; i < operations->count; i++) {
     const bl_ctl_operations_answer_t *answer = operations->answers[i];
-    if (answer->micro_batch == micro_batch && answer->attention == attention) {
+    if (answer->micro_batch == micro_batch && answer->slices == slices && answer->attention == attention) {
       return &answer->memory;
     }
   }
@@ -161,18 +165,19 @@ void bl_ctl_operations_cleanup(bl_ctl_operations_t *operations) {
   free(operations->answers);
 }
 
-const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t micro_batch, bl_attention_t attention) {
+const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t micro_batch, uint32_t slices,
+                                                    bl_attention_t attention) {
   bl_ctl_operations_t *self = operations;
-  const bl_operation_memory_t *found = find(self, micro_batch, attention);
+  const bl_operation_memory_t *found = find(self, micro_batch, slices, attention);
   if (found == NULL && self->unknown.text[0] == '\0') {
     bl_error_t err;
-    if (ask(self, micro_batch, &err) != BL_OK) {
+    if (ask(self, micro_batch, slices, &err) != BL_OK) {
       self->unknown = err;
-    } else if (find(self, micro_batch, attention) ==
-               NULL) { // not a valid block: stores zeros, so that it is not asked for again
-      keep(self, &(bl_ctl_operations_answer_t){.micro_batch = micro_batch, .attention = attention});
+    } else if (find(self, micro_batch, slices, attention) == NULL) {
+      // Not a valid block: stores zeros, so that it is not asked for again.
+      keep(self, &(bl_ctl_operations_answer_t){.micro_batch = micro_batch, .slices = slices, .attention = attention});
     }
-    found = find(self, micro_batch, attention);
+    found = find(self, micro_batch, slices, attention);
   }
   return found;
 }

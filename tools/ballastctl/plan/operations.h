@@ -10,7 +10,7 @@
 #define BL_CTL_OPERATIONS_LEFT_OUT "copies of weights that products read, and workspace of operations"
 
 typedef struct bl_ctl_operations_answer {
-  uint32_t micro_batch;
+  uint32_t micro_batch, slices;
   bl_attention_t attention;
   bl_operation_memory_t memory;
 } bl_ctl_operations_answer_t;
@@ -25,9 +25,11 @@ typedef struct bl_ctl_operations {
 // Starts no query yet.
 void bl_ctl_operations_init(bl_ctl_operations_t *operations, const bl_job_t *job);
 void bl_ctl_operations_cleanup(bl_ctl_operations_t *operations); // a zeroed one is fine
-// Returns the memory of operations for the job's model, dtype, threads and device at this micro-batch and attention.
+// Returns the memory of operations for the job's model, dtype, threads and device at this micro-batch, slices of
+// sequences and attention.
 // The result lives as long as `operations` (a bl_ctl_operations_t *). NULL: the query failed; `unknown` has the cause,
 // and no further query is made.
-const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t micro_batch, bl_attention_t attention);
+const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t micro_batch, uint32_t slices,
+                                                    bl_attention_t attention);
 
 #endif

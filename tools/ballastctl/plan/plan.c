@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/words.h"
+#include "schedule/generate.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,8 @@ static const bl_flags_t flags = {
              "FILE.yaml] "
              "[options]",
     .about =
-        "Evaluates candidates for running the job's model (schedule, micro-batch, recomputation, attention, balancing; "
+        "Evaluates candidates for running the job's model (schedule, micro-batch, slices of sequences, recomputation, "
+        "attention, balancing; "
         "on a cluster also tensor and data parallelism and the order of stages on nodes), leaves out those that do not "
         "fit, ranks the others by predicted time, and says what the best of every other kind would cost or lacks.",
     .table = {bl_ctl_plan_rows, BL_CTL_PLAN_ROWS, "command line"},
@@ -43,12 +45,12 @@ static json_t *layers_json(const bl_plan_candidate_t *c) {
 
 static json_t *candidate_json(const bl_plan_candidate_t *c) {
   json_t *object =
-      json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:b, s:f, s:o}", "schedule", c->schedule,
+      json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:b, s:f, s:o}", "schedule", c->schedule,
                 "stages", (int)c->stages, "chunks", (int)c->chunks, "tensor", (int)c->parallel.tensor, "data",
                 (int)c->parallel.data, "micro_batch", (int)c->micro_batch, "micro_batches", (int)c->micro_batches,
-                "recompute", bl_recompute_name(c->recompute), "attention", bl_attention_name(c->attention), "policy",
-                bl_policy_kind_name(c->policy), "nodes", bl_node_order_name(c->order), "fits", c->fits, "memory_bytes",
-                c->memory, "layers", layers_json(c));
+                "slices", (int)c->slices, "recompute", bl_recompute_name(c->recompute), "attention",
+                bl_attention_name(c->attention), "policy", bl_policy_kind_name(c->policy), "nodes",
+                bl_node_order_name(c->order), "fits", c->fits, "memory_bytes", c->memory, "layers", layers_json(c));
   if (object != NULL && c->fits) {
     json_object_set_new(object, "step_seconds", json_real(c->step));
     json_object_set_new(object, "bubble", json_real(c->bubble));
@@ -115,16 +117,25 @@ static void policy_text(const bl_plan_candidate_t *c, char text[64]) {
   }
 }
 
+static void schedule_text(const bl_plan_candidate_t *c, char text[64]) {
+  char slices[24] = "", groups[24] = "";
+  if (c->slices > 1) {
+    snprintf(slices, sizeof slices, ", %u slices", c->slices);
+  }
+  if (c->group > 0) {
+    snprintf(groups, sizeof groups, ", groups of %u", c->group);
+  }
+  snprintf(text, 64, "%s%s%s", c->schedule, slices, groups);
+}
+
 static json_t *candidate_row(const bl_plan_candidate_t *c, uint32_t rank, double best) {
   char text[64], memory[BL_BYTES_TEXT];
   json_t *row = candidate_json(c);
   json_object_set_new(row, "rank", json_integer(rank));
   policy_text(c, text);
   json_object_set_new(row, "policy", json_string(text));
-  if (c->group > 0) {
-    snprintf(text, sizeof text, "%s, groups of %u", c->schedule, c->group);
-    json_object_set_new(row, "schedule", json_string(text));
-  }
+  schedule_text(c, text);
+  json_object_set_new(row, "schedule", json_string(text));
   snprintf(text, sizeof text, "%.4g", c->step);
   json_object_set_new(row, "seconds", json_string(text));
   snprintf(text, sizeof text, rank == 1 ? "best" : "+%.1f %%", 100 * (c->step / best - 1));
@@ -169,6 +180,10 @@ static const char *micro_batch_of(const bl_plan_candidate_t *c, char text[32]) {
   snprintf(text, 32, "%u", c->micro_batch);
   return text;
 }
+static const char *slices_of(const bl_plan_candidate_t *c, char text[32]) {
+  snprintf(text, 32, "%u", c->slices);
+  return text;
+}
 static const char *shape_of(const bl_plan_candidate_t *c, char text[32]) {
   snprintf(text, 32, "t %u, p %u, d %u", c->parallel.tensor, c->stages, c->parallel.data);
   return text;
@@ -185,6 +200,7 @@ static const struct {
 } kinds[] = {{"schedule", schedule_of},
              {"chunks", chunks_of},
              {"micro-batch", micro_batch_of},
+             {"slices", slices_of},
              {"recompute", recompute_of},
              {"attention", attention_of},
              {"policy", policy_of},
@@ -235,6 +251,13 @@ static void add_rejections(json_t *rows, const bl_plan_t *plan, const char *kind
   }
 }
 
+// Returns whether the candidate does not tell what its slices, or seq1f1b, need: those that fit may have been left out.
+static bool is_leftover(const bl_plan_t *plan, size_t kind, const bl_plan_candidate_t *c) {
+  const bool sliced = kinds[kind].of == slices_of ||
+                      (kinds[kind].of == schedule_of && bl_schedule_info_find(c->schedule)->default_slices > 1);
+  return sliced && plan->slices_left_out && c->slices > 1 && !c->fits;
+}
+
 // In ranking order, the first candidate of every kind is its best.
 static json_t *families_json(const bl_plan_t *plan) {
   json_t *rows = json_array();
@@ -242,7 +265,7 @@ static json_t *families_json(const bl_plan_t *plan) {
     for (uint32_t i = 0; i < plan->count && kinds[k].of != NULL; i++) {
       char text[32];
       const char *value = kinds[k].of(&plan->candidates[i], text);
-      if (value != NULL && !seen(rows, kinds[k].name, value)) {
+      if (value != NULL && !is_leftover(plan, k, &plan->candidates[i]) && !seen(rows, kinds[k].name, value)) {
         json_array_append_new(rows, family_row(kinds[k].name, value, &plan->candidates[i], &plan->candidates[0]));
       }
     }

@@ -137,6 +137,9 @@ static void set_all(settings_t *settings, const bl_plan_request_t *r, const bl_p
   if (c->slots > 0) {
     set(settings, "memory.slots=%u", c->slots);
   }
+  if (c->slices > 1) {
+    set(settings, "pipeline.slices=%u", c->slices);
+  }
   if (c->group > 0) {
     set(settings, "pipeline.group=%u", c->group);
   }

@@ -106,6 +106,14 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
      .maximum = 65536,
      .preset_help = "up to 8, and larger while the largest is the best",
      .help = "Micro-batches to try, of those that divide the batch; may be repeated."},
+    {.name = "slices",
+     .type = BL_OPTION_INT_LIST,
+     .offset = OFFSET(slices),
+     .argument = "K",
+     .minimum = 1,
+     .maximum = BL_SLICES_MAX,
+     .preset_help = "1, and 2, 4, 8 ... of at least 1024 tokens that may be the fastest",
+     .help = "Slices of sequences to try, of those that divide model.seq; may be repeated."},
     {.name = "chunks",
      .type = BL_OPTION_INT_LIST,
      .offset = OFFSET(chunks),
@@ -204,9 +212,9 @@ static const uint32_t *copy_list(uint32_t **next, const bl_int_list_t *list) {
 static bl_status_t copy_lists(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, const bl_job_t *job,
                               bl_error_t *err) {
   bl_plan_request_t *r = &made->request;
-  made->lists =
-      calloc(flags->stages.count + flags->tensors.count + flags->micro_batches.count + flags->chunks.count + 1,
-             sizeof(uint32_t));
+  made->lists = calloc(flags->stages.count + flags->tensors.count + flags->micro_batches.count + flags->slices.count +
+                           flags->chunks.count + 1,
+                       sizeof(uint32_t));
   if (made->lists == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for lists");
   }
@@ -221,6 +229,8 @@ static bl_status_t copy_lists(bl_ctl_plan_request_t *made, const bl_ctl_plan_fla
   r->tensor_count = (uint32_t)flags->tensors.count;
   r->micro_batches = copy_list(&next, &flags->micro_batches);
   r->micro_batch_count = (uint32_t)flags->micro_batches.count;
+  r->slices = copy_list(&next, &flags->slices);
+  r->slice_count = (uint32_t)flags->slices.count;
   r->chunks = copy_list(&next, &flags->chunks);
   r->chunk_count = (uint32_t)flags->chunks.count;
   r->schedules = (const char *const *)flags->schedules.items;
@@ -345,10 +355,8 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
     r->memory = USABLE_SHARE * r->hardware->memory_bytes;
   }
   if (r->cluster.nodes == 0) {
-    made->whole = *job; // plans are for whole sequences
-    made->whole.pipeline.slices.value = 1;
-    bl_ctl_operations_init(&made->operations, &made->whole);
-    r->logits = bl_job_logits(&made->whole);
+    bl_ctl_operations_init(&made->operations, job);
+    r->logits = bl_job_logits(job);
     r->operations = bl_ctl_operations_find;
     r->operations_context = &made->operations;
   }
@@ -365,9 +373,10 @@ const char *bl_ctl_plan_unused(const bl_job_t *job) {
 
 void bl_ctl_plan_warning(const bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
                          const bl_plan_candidate_t *way, char warning[BL_CTL_WARNING]) {
-  const bl_profile_t *profile = bl_plan_nearest_profile(&made->request, way->micro_batch);
+  const bl_profile_t *profile = bl_plan_nearest_profile(&made->request, way->micro_batch, way->slices);
   bl_profile_use_t use = made->use;
   use.options.micro_batch = way->micro_batch;
+  use.options.slices = way->slices;
   use.options.attention = way->attention;
   use.options.recompute = way->recompute;
   use.schedule = way->operations;

@@ -17,12 +17,12 @@ typedef struct bl_ctl_plan_flags {
   bl_text_list_t profiles, schedules, sets;
   bl_optional_int_t batch, memory, host, host_share;
   bl_optional_real_t host_gbps;
-  bl_int_list_t stages, tensors, micro_batches, chunks;
+  bl_int_list_t stages, tensors, micro_batches, slices, chunks;
   bool shard, sequence;
   int attention, optimizer_memory, output;
 } bl_ctl_plan_flags_t;
 
-#define BL_CTL_PLAN_ROWS (19 + BL_CTL_CLUSTER_ROWS)
+#define BL_CTL_PLAN_ROWS (20 + BL_CTL_CLUSTER_ROWS)
 extern const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS]; // of bl_ctl_plan_flags_t
 
 // A request with everything that it borrows.
@@ -31,12 +31,11 @@ typedef struct bl_ctl_plan_request {
   bl_model_t model;
   bl_profile_t *profiles;        // [request.profile_count]
   const bl_profile_t **borrowed; // pointers to `profiles`
-  uint32_t *lists;               // stages, tensors, micro-batches, chunks
+  uint32_t *lists;               // stages, tensors, micro-batches, slices, chunks
   bl_attention_t attention;
   bl_profile_use_t use;   // what the job asks of profiles
   bl_hardware_t hardware; // in the job's dtype
   bl_ctl_operations_t operations;
-  bl_job_t whole; // the job without slices, which profiles are asked about; borrows from the job
 } bl_ctl_plan_request_t;
 
 // BL_INVALID names the flag. The job must outlive the request. Call bl_ctl_plan_request_cleanup after errors too.

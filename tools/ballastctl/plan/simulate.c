@@ -355,7 +355,8 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
   }
   if (status == BL_OK) {
     bl_ctl_operations_init(&operations, &job);
-    source.operations = bl_ctl_operations_find(&operations, training.layout.micro_batch, training.layout.attention);
+    source.operations = bl_ctl_operations_find(&operations, training.layout.micro_batch, training.layout.slices,
+                                               training.layout.attention);
     source.job = &job;
     source.cores = job.pipeline.cores.set ? (uint32_t)job.pipeline.cores.value : 0;
     status = bl_ctl_prediction_init(&prediction, &training, &source, a->profile, err);
