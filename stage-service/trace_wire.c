@@ -50,6 +50,7 @@ static void send_trace(bl_rpc_call_t *call, void *context) {
     events[i].micro_batch = event->micro_batch;
     events[i].slots_in_use = event->slots_in_use;
     events[i].moved_bytes = event->moved_bytes;
+    events[i].waited_ns = event->waited_ns;
     pointers[i] = &events[i];
   }
   reader->next += count;

@@ -56,6 +56,16 @@ void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_
   add(trace, name, &event);
 }
 
+void bl_trace_add_operation(bl_trace_t *trace, const char *name, int32_t micro_batch, uint32_t slots_in_use,
+                            uint64_t start_ns, uint64_t end_ns, uint64_t waited_ns) {
+  const bl_trace_event_t event = {.start_ns = start_ns,
+                                  .end_ns = end_ns,
+                                  .micro_batch = micro_batch,
+                                  .slots_in_use = slots_in_use,
+                                  .waited_ns = waited_ns};
+  add(trace, name, &event);
+}
+
 void bl_trace_add_transfer(bl_trace_t *trace, const char *name, int32_t micro_batch, uint64_t bytes, uint64_t start_ns,
                            uint64_t end_ns) {
   assert(bytes > 0);

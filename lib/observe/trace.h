@@ -20,6 +20,7 @@ typedef struct bl_trace_event {
   uint64_t end_ns;                // >= start_ns
   int32_t micro_batch;            // -1: none
   uint32_t slots_in_use;          // after the event; 0 for a transfer
+  uint64_t waited_ns;             // of an operation: time in it that waited for other tensor ranks
   uint64_t moved_bytes;           // of a transfer, from its request to its end; 0: an operation or a wait
   bool wait;                      // true: a wait, and `name` is its reason; false: an operation, and `name` is its
                                   // cell, e.g. "0F3"
@@ -36,6 +37,10 @@ void bl_trace_clear(bl_trace_t *trace);
 // Copies the event. A `name` that is too long is truncated.
 void bl_trace_add(bl_trace_t *trace, const char *name, bool wait, int32_t micro_batch, uint32_t slots_in_use,
                   uint64_t start_ns, uint64_t end_ns);
+
+// Copies the event of an operation that waited in its collectives for `waited_ns` of its time.
+void bl_trace_add_operation(bl_trace_t *trace, const char *name, int32_t micro_batch, uint32_t slots_in_use,
+                            uint64_t start_ns, uint64_t end_ns, uint64_t waited_ns);
 
 // Copies the event of a transfer of `bytes`, more than 0, with the cell of its E or L: requested at `start_ns`, over at
 // `end_ns`.

@@ -410,7 +410,9 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
                  ? bl_timeline_stop(timeline, cell, (int32_t)op->op.micro_batch, pass->stall.slots_in_use, err)
                  : status;
   } else {
-    bl_trace_add(engine->trace, cell, false, (int32_t)op->op.micro_batch, pass->stall.slots_in_use, start_ns, end_ns);
+    const uint64_t waited_ns = computes ? pass->stall.total_ns - stalled_ns : 0; // E and L trace their waits themselves
+    bl_trace_add_operation(engine->trace, cell, (int32_t)op->op.micro_batch, pass->stall.slots_in_use, start_ns, end_ns,
+                           waited_ns);
   }
   if (computes && timeline == NULL) { // E and L count their own time
     pass->vote->counters.busy_ns += end_ns - start_ns - (pass->stall.total_ns - stalled_ns);

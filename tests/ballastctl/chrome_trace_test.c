@@ -62,6 +62,7 @@ static void a_step_becomes_a_file(void **state) {
                  .stage = 1, .name = "1F4", .start_ns = 9500, .end_ns = 12000, .micro_batch = 4, .slots_in_use = 2});
   bl_ctl_chrome_trace_add(trace, &(bl_ctl_trace_event_t){.stage = 0,
                                                          .name = "0F4",
+                                                         .waited_ns = 250,
                                                          .start_ns = 5000,
                                                          .end_ns = 6000,
                                                          .micro_batch = 4,
@@ -73,6 +74,8 @@ static void a_step_becomes_a_file(void **state) {
   const json_t *wait = find(events, "X", "activation from stage 0"), *forward = find(events, "X", "1F4");
   assert_true(number(wait, "ts") == 2.0 && number(wait, "dur") == 2.5);
   assert_true(number(forward, "ts") == 4.5 && number(find(events, "X", "0F4"), "ts") == 0.0);
+  assert_true(number(json_object_get(find(events, "X", "0F4"), "args"), "waited_for_tensor_ranks_us") == 0.25);
+  assert_null(json_object_get(json_object_get(forward, "args"), "waited_for_tensor_ranks_us"));
   assert_true(number(wait, "tid") != number(forward, "tid"));
   assert_true(number(wait, "pid") == 1 && number(json_object_get(wait, "args"), "micro_batch") == 4);
   assert_true(number(json_object_get(find(events, "C", "slots in use"), "args"), "slots") == 2);

@@ -2,7 +2,7 @@
 """`ballastctl trace` of a running job: every stage's operations of one whole step, each once and none overlapping on its
 line, waits under their reasons, slot counters, and a file that is replaced whole or not at all; the same
 as pictures. A job that parks at the host has a row of its link: the blocks of the simulated step, each out and back, one at a
-time, with the bytes that stages report."""
+time, with the bytes that stages report. Operations of tensor ranks say how long they waited for each other."""
 import json
 import os
 import signal
@@ -94,9 +94,33 @@ def check_link(folder):
     print(f"host 0: {len(moved)} transfers, {sum(moved_bytes)} bytes, at most {most} waited; first {moved[:4]}")
 
 
+def check_waits_in_operations(folder):
+    """Tensor ranks wait for each other within operations: less than these take, and others' operations have no such waits."""
+    for tensor in 1, 2:
+        job = ballast.write_job(folder, model=ballast.small_inline(), data={"train": [__file__], "format": "text"},
+                                train={"steps": 100000, "micro_batch": 2, "micro_batches": 4}, pipeline={"stages": 1},
+                                parallel={"tensor": tensor})
+        run, path = ballast.Run(folder, job, "--local"), os.path.join(folder, "waits.json")
+        try:
+            run.wait_for(lambda steps: len(steps) >= 2, "no steps")
+            done = trace(folder, "--to", path)
+            assert done.returncode == 0, done.stderr
+        finally:
+            run.end(130, signal.SIGINT)
+        with open(path) as file:
+            events = [e for e in json.load(file)["traceEvents"] if e.get("cat") == "operation"]
+        waited = [(e["args"].get("waited_for_tensor_ranks_us", 0), e["dur"]) for e in events]
+        assert {e["pid"] for e in events} == set(range(tensor)), events
+        assert all(w < dur for w, dur in waited), waited
+        assert any(w > 0 for w, _ in waited) == (tensor > 1), waited
+    print(f"tensor ranks waited for each other {sum(w for w, _ in waited) / sum(d for _, d in waited):.0%} of their operations")
+
+
 def main():
     with ballast.scratch() as folder:
         check_link(folder)
+    with ballast.scratch() as folder:
+        check_waits_in_operations(folder)
     with ballast.scratch() as folder:
         assert trace(folder, "--to", "x.json").returncode == 3, "no run"
         assert trace(folder).returncode == 2, "no file"

@@ -326,7 +326,8 @@ static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, vo
                             .end_ns = event->end_ns,
                             .micro_batch = event->micro_batch,
                             .slots_in_use = event->slots_in_use,
-                            .moved_bytes = event->moved_bytes};
+                            .moved_bytes = event->moved_bytes,
+                            .waited_ns = event->waited_ns};
     pending->event(&item, pending->context);
   }
 }

@@ -159,6 +159,7 @@ typedef struct bl_trace_item {
   int32_t micro_batch;
   uint32_t slots_in_use;
   uint64_t moved_bytes; // of a transfer; 0: an operation or a wait
+  uint64_t waited_ns;   // of an operation: time in it that waited for other tensor ranks
 } bl_trace_item_t;
 typedef void (*bl_stage_trace_fn)(const bl_trace_item_t *item, void *context);
 void bl_stage_client_trace(bl_stage_client_t *client, bl_stage_trace_fn event, bl_stage_answer_fn done, void *context);

@@ -60,6 +60,7 @@ static void tracing_feed(bl__tracing_t *tracing) {
     event->micro_batch = record->item.micro_batch;
     event->slots_in_use = record->item.slots_in_use;
     event->moved_bytes = record->item.moved_bytes;
+    event->waited_ns = record->item.waited_ns;
     pointers[output.n_events++] = event;
   }
   (void)!bl_rpc_call_send(tracing->call, &output.base, tracing_sent, tracing); // cancelled: tracing_gone follows

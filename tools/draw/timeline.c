@@ -70,6 +70,7 @@ typedef struct page {
   bool lanes;    // there is an evict or load
   bool chunks;   // an operation belongs to a later chunk
   bool pipes;    // an operation belongs to the second direction
+  bool waits;    // an operation waited for tensor ranks
   bool lent;     // there are lent slots
   bool numbered; // a box shows its micro-batch
   row_t row;
@@ -116,6 +117,11 @@ static void draw_event(page_t *page, const bl_timeline_event_t *event) {
   bl_canvas_fill_rect(page->canvas, x, y, width, page->row.bar, color);
   if (width > 5 * HAIRLINE) {
     bl_canvas_stroke_rect(page->canvas, x, y, width, page->row.bar, HAIRLINE, BL_COLOR(0xffffff));
+  }
+  if (event->waited > 0) {
+    const double from = x_of(page, event->end - event->waited);
+    bl_canvas_fill_rect(page->canvas, from, y, x + width - from, page->row.bar, WAIT_FILL);
+    bl_canvas_hatch_rect(page->canvas, from, y, x + width - from, page->row.bar, color);
   }
   char text[24];
   const bool sliced = page->timeline->slices > 1;
@@ -168,7 +174,7 @@ static void draw_busy(page_t *page, double *busy) {
   memset(busy, 0, t->stages * sizeof *busy);
   for (size_t i = 0; i < t->event_count; i++) {
     if (!is_transfer(t->events[i].verb)) {
-      busy[t->events[i].stage] += t->events[i].end - t->events[i].start;
+      busy[t->events[i].stage] += t->events[i].end - t->events[i].start - t->events[i].waited;
     }
   }
   for (uint32_t s = 0; s < t->stages; s++) {
@@ -365,7 +371,7 @@ static double draw_key(page_t *page, double x, const char *text, bl_color_t colo
   const double y = 54, box = 13;
   if (hatched) {
     bl_canvas_fill_rect(page->canvas, x, y, box, box, WAIT_FILL);
-    bl_canvas_hatch_rect(page->canvas, x, y, box, box, WAIT_LINE);
+    bl_canvas_hatch_rect(page->canvas, x, y, box, box, color);
   } else {
     bl_canvas_fill_rect(page->canvas, x, y, box, box, color);
   }
@@ -401,6 +407,9 @@ static void draw_head(page_t *page) {
     x = draw_key(page, x, "darker: from the last stage to the first", shade(styles[0].color, 1), false);
   }
   x = draw_key(page, x, "wait", WAIT_LINE, true);
+  if (page->waits) {
+    x = draw_key(page, x, "in colour: for tensor ranks, within an operation", shade(styles[0].color, 0), true);
+  }
   if (t->levels != NULL) {
     x = draw_key(page, x, "slots in use", CURVE, false);
   }
@@ -454,6 +463,7 @@ static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err
     page->lanes = page->lanes || is_transfer(event->verb);
     page->chunks = page->chunks || event->chunk > 0;
     page->pipes = page->pipes || event->pipe > 0;
+    page->waits = page->waits || event->waited > 0;
   }
   for (size_t i = 0; i < t->transfer_count; i++) {
     const bl_timeline_transfer_t *transfer = &t->transfers[i];

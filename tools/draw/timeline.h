@@ -28,6 +28,8 @@ typedef struct bl_timeline_event {
   uint32_t pipe;  // direction: 0, or 1 from the last stage to the first; 1 is darker, too
   uint32_t micro_batch, slice;
   double start, end; // in `unit`, on one clock for all stages
+  // Of a box: how much of it was waits for other ranks. They are short and many; the end of the box shows their sum.
+  double waited;
 } bl_timeline_event_t;
 
 // From `time` on, the stage has `slots` slots in use, and `lent` further slots hold blocks of other stages.

@@ -63,11 +63,12 @@ void bl_ctl_chrome_trace_add(bl_ctl_chrome_trace_t *trace, const bl_ctl_trace_ev
     trace->out_of_memory = true;
     return;
   }
-  json_t *one = json_pack("{s:i, s:s, s:b, s:b, s:b, s:I, s:I, s:I, s:i, s:i}", "stage", event->stage, "name",
-                          event->name, "wait", (int)event->wait, "copy", (int)(event->copy || event->transfer),
-                          "counts", (int)(!event->wait && !event->transfer), "start", (json_int_t)event->start_ns,
-                          "end", (json_int_t)event->end_ns, "since", (json_int_t)since_ns, "micro_batch",
-                          event->micro_batch, "slots", (int)event->slots_in_use);
+  json_t *one =
+      json_pack("{s:i, s:s, s:b, s:b, s:b, s:I, s:I, s:I, s:i, s:i, s:I}", "stage", event->stage, "name", event->name,
+                "wait", (int)event->wait, "copy", (int)(event->copy || event->transfer), "counts",
+                (int)(!event->wait && !event->transfer), "start", (json_int_t)event->start_ns, "end",
+                (json_int_t)event->end_ns, "since", (json_int_t)since_ns, "micro_batch", event->micro_batch, "slots",
+                (int)event->slots_in_use, "waited", (json_int_t)event->waited_ns);
   if (json_array_append_new(trace->events, one) != 0) {
     trace->out_of_memory = true;
   }
@@ -216,10 +217,14 @@ static json_t *convert(bl_ctl_chrome_trace_t *trace) {
       json_object_set_new(introduced, key, json_true());
       json_array_append_new(out, named("thread_name", stage, COPIES, "copies"));
     }
-    json_array_append_new(out, json_pack("{s:s, s:O, s:s, s:f, s:f, s:O, s:i, s:{s:O}}", "ph", "X", "name",
+    json_t *args = json_pack("{s:O}", "micro_batch", json_object_get(event, "micro_batch"));
+    const json_int_t waited_ns = json_integer_value(json_object_get(event, "waited"));
+    if (waited_ns > 0) {
+      json_object_set_new(args, "waited_for_tensor_ranks_us", json_real((double)waited_ns * 1e-3));
+    }
+    json_array_append_new(out, json_pack("{s:s, s:O, s:s, s:f, s:f, s:O, s:i, s:o}", "ph", "X", "name",
                                          json_object_get(event, "name"), "cat", wait ? "wait" : "operation", "ts",
-                                         start, "dur", end - start, "pid", stage, "tid", thread, "args", "micro_batch",
-                                         json_object_get(event, "micro_batch")));
+                                         start, "dur", end - start, "pid", stage, "tid", thread, "args", args));
     if (json_is_true(json_object_get(event, "counts"))) {
       json_array_append_new(out, json_pack("{s:s, s:s, s:f, s:O, s:i, s:{s:O}}", "ph", "C", "name", "slots in use",
                                            "ts", microseconds(trace, event, "since"), "pid", stage, "tid", OPERATIONS,

@@ -132,6 +132,7 @@ static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, vo
                                   .end_ns = from->end_ns,
                                   .micro_batch = from->micro_batch,
                                   .slots_in_use = from->slots_in_use,
+                                  .waited_ns = from->waited_ns,
                                   .transfer = from->moved_bytes > 0,
                                   .bytes = from->moved_bytes,
                                   .host = response->host};

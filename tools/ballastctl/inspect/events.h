@@ -104,8 +104,9 @@ typedef struct bl_ctl_trace_event {
   uint64_t start_ns, end_ns; // the machine's monotonic clock
   int micro_batch;
   uint32_t slots_in_use;
-  bool copy;      // an operation that runs during others: an eviction or a load in a simulation
-  bl_grid_t grid; // of all ranks, without parts; no stages: not known, every rank is a stage
+  uint64_t waited_ns; // of an operation: time in it that waited for other tensor ranks
+  bool copy;          // an operation that runs during others: an eviction or a load in a simulation
+  bl_grid_t grid;     // of all ranks, without parts; no stages: not known, every rank is a stage
   // A transfer to a store or back, requested at start_ns and over at end_ns. It changes no slots: the operation that
   // began it does.
   bool transfer;

@@ -97,6 +97,7 @@ void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_tra
   timeline->slices = op.slice + 1u > timeline->slices ? op.slice + 1u : timeline->slices;
   if (!event->transfer || !is_at_host(&event->grid, op)) { // the others follow with their turns
     add_event(timeline, (uint32_t)event->stage, op, event->start_ns, event->end_ns);
+    timeline->events[timeline->count - 1].waited = (double)event->waited_ns * 1e-6;
   }
   if (!event->transfer) {
     timeline->levels[timeline->level_count++] = (bl_timeline_level_t){
