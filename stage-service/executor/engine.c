@@ -419,6 +419,16 @@ static bl_status_t make_twins(void *context, bl_arena_t *twins, size_t *count, b
   return status;
 }
 
+// The most that is posted between two copies at once, each way: the weights of one, and the gradients, of which some
+// tables have two, of what the other updates.
+static uint32_t copies_in_flight(const bl_engine_t *engine) {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < engine->chunk_count && bl_engine_copies(engine) > 1; i++) {
+    count += 3 * bl_chunk_parameter_count(engine->chunks[i].chunk);
+  }
+  return count;
+}
+
 static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
   const bl_grid_t *grid = &engine->training.grid;
   const bool shares = bl_engine_copies(engine) > 1;
@@ -452,7 +462,7 @@ static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options
                                       .endpoint = &engine->endpoint,
                                       .thread = options->transfer,
                                       .max_in_flight =
-                                          2 * bl_engine_units(engine) + 16 + 2 * engine->shared_count + pieces};
+                                          2 * bl_engine_units(engine) + 16 + copies_in_flight(engine) + pieces};
   return bl_transport_create(&transport, &engine->transport, err);
 }
 
