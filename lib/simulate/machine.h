@@ -38,6 +38,9 @@ typedef struct bl_machine {
   const double *copies;
   // [stages] duration of one evict or load at a host store, alone on the host's link. NULL: as at other stores.
   const double *host_paths;
+  // [stages] after an evict or load at a host store has had its turn on the link, the time until its block has arrived,
+  // while the link moves the next one: of links that are slowed down (balance.rate). NULL: none.
+  const double *host_tails;
   // Copies of all stages to and from one store run one at a time, in the order of requests. A host store stands for the
   // link of a machine's devices to its memory.
   bool shared_stores;
@@ -58,8 +61,8 @@ typedef struct bl_machine {
 // a core of its own, or if cores is 0 (not known, or several machines).
 uint32_t bl_machine_shared_cores(uint32_t cores, uint32_t stages, uint32_t planes);
 
-// Why a stage waited. A wait has one cause, the input that arrived last; a wait for a core after that is counted on its
-// own.
+// Why a stage waited. An operation waits for one thing after the other, in the order in which a stage does: for slots,
+// its block, its tensor, its weights, a core. What is there by then is not waited for.
 // X(identifier, name)
 #define BL_STALL_TABLE(X)                                                                                              \
   X(BL_STALL_ACTIVATION, "activation") /* from the virtual stage before; the wait for the first one is the ramp */     \

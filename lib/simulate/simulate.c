@@ -148,6 +148,13 @@ static bl_status_t check_machine(const bl_schedule_t *schedule, const bl_machine
                           machine->host_paths[s]);
     }
   }
+  for (uint32_t s = 0; machine->host_tails != NULL && s < schedule->stages; s++) {
+    if (!isfinite(machine->host_tails[s]) || machine->host_tails[s] < 0) {
+      return bl_error_set(err, BL_INVALID,
+                          "end of an evict or load of stage %u at the host: must be a number from 0 upwards, is %g", s,
+                          machine->host_tails[s]);
+    }
+  }
   for (uint32_t s = 0; machine->host_links != NULL && s < schedule->stages; s++) {
     if (machine->host_links[s] >= schedule->stages) {
       return bl_error_set(err, BL_INVALID, "link of stage %u to its host: must be below %u, is %u", s, schedule->stages,

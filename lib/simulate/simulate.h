@@ -41,7 +41,7 @@ typedef struct bl_simulation {
   uint32_t *peak_slots; // [stages] the same, in slots
   double (*stalls)[BL_STALL_CAUSES]; // [stages] waiting time between 0 and t_end, by cause; its sum and busy make t_end
   bl_span_t **spans;                 // [stages][operations of the stage]
-  double **asked;                    // [stages][operations] when an E or L requested its path; other operations: 0
+  double **asked;                    // [stages][operations] when its stage got to an E or L; other operations: 0
   uint32_t *host_links;              // [stages] link to its host, as in machine.h; one each if stores are not shared
   uint8_t **causes;                  // [stages][operations] bl_stall_cause_t of the wait before a computing one, if any
 } bl_simulation_t;

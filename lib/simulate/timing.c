@@ -68,9 +68,15 @@ static bool at_host(const bl__timing_t *t, bl_op_t op) {
   return bl_schedule_is_host(t->schedule, op.store);
 }
 
+// Returns when a stage gets to an E or L and has the slot of an L.
+static double reached(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
+  const bl__stage_clock_t *clock = &t->clocks[stage];
+  return fmax(fmax(clock->free_at, clock->passed), op.verb == BL_VERB_L ? slot_free(clock) : 0);
+}
+
 double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
   const bl__stage_clock_t *clock = &t->clocks[stage];
-  const double here = fmax(fmax(clock->free_at, clock->passed), op.verb == BL_VERB_L ? slot_free(clock) : 0);
+  const double here = reached(t, stage, op);
   if (t->store_free == NULL || !at_host(t, op)) {
     return fmax(here, clock->path_free);
   }
@@ -107,13 +113,18 @@ static double path_of(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
   return machine->paths != NULL ? machine->paths[stage] : t->costs->path;
 }
 
+// Returns how much later than its turn on the link a block has arrived.
+static double tail_of(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
+  return at_host(t, op) && t->machine->host_tails != NULL ? t->machine->host_tails[stage] : 0;
+}
+
 // E and L start when the operation before them has ended and the path is free.
 static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   bl__stage_clock_t *clock = &t->clocks[at.stage];
   const bl_machine_t *machine = t->machine;
   const bool of_device = op.store < t->schedule->stages;
   const bool known = op.store < bl_schedule_stores(t->schedule);
-  const double asks = bl__timing_transfer_ready(t, at.stage, op);
+  const double asked = reached(t, at.stage, op), asks = bl__timing_transfer_ready(t, at.stage, op);
   double start = fmax(asks, clock->path_free);
   double *store =
       t->store_free != NULL && known ? &t->store_free[bl__timing_way(t->schedule, machine, at.stage, op.store)] : NULL;
@@ -125,10 +136,11 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
     end = start + path_of(t, at.stage, op);
   }
   clock->path_free = end;
+  const double there = end + tail_of(t, at.stage, op);
   if (at_host(t, op)) {
     clock->asked = asks;
     if (op.verb == BL_VERB_L) {
-      give(&clock->rooms, 0, end);
+      give(&clock->rooms, 0, there);
     } else {
       take(&clock->rooms, 0);
     }
@@ -137,24 +149,25 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
     *store = end;
   }
   t->result->spans[at.stage][at.index] = (bl_span_t){start, end};
-  t->result->asked[at.stage][at.index] = asks;
+  t->result->asked[at.stage][at.index] = asked;
   if (op.verb == BL_VERB_L) {
     clock->passed = fmax(clock->passed, slot_free(clock));
     take(&clock->slots, clock->leaving);
-    t->backward_end[bl_schedule_block(t->schedule, op)] = end;
+    t->backward_end[bl_schedule_block(t->schedule, op)] = there;
   } else {
-    give(&clock->slots, 0, end);
+    give(&clock->slots, 0, there);
     clock->leaving = t->schedule->transfers == BL_TRANSFER_OVERLAP ? clock->leaving + 1 : 0;
   }
 }
 
 // ---- computing operations -------------------------------------------------------------------------------------------
 
-// Sets the later of both times and its cause.
-static void wait_for(double *start, bl_stall_cause_t *cause, double until, bl_stall_cause_t why) {
+// Moves `start` to the later of both times, and counts the wait.
+static void wait_for(double *start, bl__waits_t *waits, double until, bl_stall_cause_t why) {
   if (until > *start) {
+    waits->of[why] += until - *start;
+    waits->last = why;
     *start = until;
-    *cause = why;
   }
 }
 
@@ -187,52 +200,38 @@ static void change_slots(const bl__timing_t *t, bl__stage_clock_t *clock, bl_op_
   clock->leaving = 0;
 }
 
-double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl_stall_cause_t *cause) {
+// In the order in which a stage waits, so that waits have the causes that stages report: for a load before it to get its
+// slot, for its own slot, its block, its tensor, its weights.
+double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl__waits_t *waits) {
   const bl__stage_clock_t *clock = &t->clocks[stage];
   bl_op_t needed;
   double start = clock->free_at;
-  if (t->gathered != NULL) {
-    wait_for(&start, cause, t->gathered[op.virtual_stage], BL_STALL_GATHER);
+  *waits = (bl__waits_t){.last = BL_STALL_END};
+  if (t->recomputed != NULL) {
+    wait_for(&start, waits, clock->passed, BL_STALL_SLOT);
   }
   if (op.verb == BL_VERB_F || op.verb == BL_VERB_R) {
-    wait_for(&start, cause, takes_slot(t, op) ? slot_free(clock) : 0, BL_STALL_SLOT);
+    wait_for(&start, waits, takes_slot(t, op) ? slot_free(clock) : 0, BL_STALL_SLOT);
   }
-  if (t->recomputed != NULL) {
-    wait_for(&start, cause, clock->passed, BL_STALL_SLOT);
+  if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    wait_for(&start, waits, *end_of(t, op), BL_STALL_LOAD);
   }
   if (bl__op_dependency(t->schedule, op, &needed)) {
     double sent = *end_of(t, needed) + bl__timing_boundary(t, needed.virtual_stage, op.virtual_stage);
-    wait_for(&start, cause, sent, op.verb == BL_VERB_F ? BL_STALL_ACTIVATION : BL_STALL_GRADIENT);
-    wait_for(&start, cause, sent + late_of(t, needed), BL_STALL_CARD);
+    wait_for(&start, waits, sent, op.verb == BL_VERB_F ? BL_STALL_ACTIVATION : BL_STALL_GRADIENT);
+    wait_for(&start, waits, sent + late_of(t, needed), BL_STALL_CARD);
   }
-  if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-    wait_for(&start, cause, *end_of(t, op), BL_STALL_LOAD);
+  if (t->gathered != NULL) {
+    wait_for(&start, waits, t->gathered[op.virtual_stage], BL_STALL_GATHER);
   }
   return start;
-}
-
-// Adds the wait before an operation, up to when only a core was missing. A tensor that was delayed by cards makes one
-// wait with two causes.
-static void add_stall(bl__timing_t *t, uint32_t stage, bl_op_t op, double ready, bl_stall_cause_t cause) {
-  const bl__stage_clock_t *clock = &t->clocks[stage];
-  double *stalls = t->result->stalls[stage], waited = ready - clock->free_at, card = 0;
-  const double slot = fmin(waited, fmax(0, clock->passed - clock->free_at)); // waited for by a load before it
-  bl_op_t needed;
-  stalls[BL_STALL_SLOT] += slot;
-  waited -= slot;
-  if (cause == BL_STALL_CARD && bl__op_dependency(t->schedule, op, &needed)) {
-    card = fmin(waited, late_of(t, needed));
-    stalls[BL_STALL_CARD] += card;
-    cause = op.verb == BL_VERB_F ? BL_STALL_ACTIVATION : BL_STALL_GRADIENT;
-  }
-  stalls[cause] += waited - card;
 }
 
 static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   bl__stage_clock_t *clock = &t->clocks[at.stage];
   bl_simulation_t *r = t->result;
-  bl_stall_cause_t cause = BL_STALL_END;
-  double ready = bl__timing_ready(t, at.stage, op, &cause), start = ready;
+  bl__waits_t waits;
+  double ready = bl__timing_ready(t, at.stage, op, &waits), start = ready;
   if (t->core_free != NULL && t->core_free[0] > ready) {
     start = t->core_free[0] + t->machine->handover;
   }
@@ -245,7 +244,9 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   if (op.verb == BL_VERB_F || bl_verb_starts_backward((bl_verb_t)op.verb)) {
     *end_of(t, op) = share < 1 ? start + share * cost : end;
   }
-  add_stall(t, at.stage, op, ready, cause);
+  for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
+    r->stalls[at.stage][cause] += waits.of[cause];
+  }
   r->stalls[at.stage][BL_STALL_CORE] += start - ready;
   change_slots(t, clock, op, end);
   if (!clock->started) {
@@ -253,7 +254,7 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
     r->start[at.stage] = start;
   }
   r->spans[at.stage][at.index] = (bl_span_t){start, end};
-  r->causes[at.stage][at.index] = (uint8_t)cause;
+  r->causes[at.stage][at.index] = (uint8_t)waits.last;
   r->end[at.stage] = clock->free_at = end;
   r->busy[at.stage] += cost;
   if (t->left != NULL && --t->left[op.virtual_stage] == 0) {

@@ -65,8 +65,13 @@ static inline size_t bl__timing_way(const bl_schedule_t *schedule, const bl_mach
 // Returns when an E or L has everything except its store and its cards. At a shared host store it makes its request at
 // once, while earlier copies of the stage may still run.
 double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op);
-// Returns when a computing operation has everything except a core. Sets `cause` if it waited for something.
-double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl_stall_cause_t *cause);
+// What a computing operation waits for, one after the other.
+typedef struct bl__waits {
+  double of[BL_STALL_CAUSES];
+  bl_stall_cause_t last; // BL_STALL_END: it waits for nothing
+} bl__waits_t;
+// Returns when a computing operation has everything except a core, and sets its waits until then.
+double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl__waits_t *waits);
 // Times an operation. All its dependencies must be timed already.
 void bl__timing_run(bl__timing_t *t, bl_op_ref_t at);
 

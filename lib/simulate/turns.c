@@ -59,7 +59,7 @@ static void ask(turns_t *u, uint32_t stage) {
     return;
   }
   bl_op_t op = list->ops[u->next[stage]], needed;
-  bl_stall_cause_t cause;
+  bl__waits_t waits;
   double asks = -INFINITY; // a copy that shares neither store nor cards changes only clocks of its own stage
   if (bl_verb_computes((bl_verb_t)op.verb)) {
     if (bl__op_dependency(t->schedule, op, &needed)) {
@@ -69,7 +69,7 @@ static void ask(turns_t *u, uint32_t stage) {
     if (u->waits[stage]) {
       return;
     }
-    asks = bl__timing_ready(t, stage, op, &cause);
+    asks = bl__timing_ready(t, stage, op, &waits);
   } else if (t->store_free != NULL || t->out != NULL) {
     asks = bl__timing_transfer_ready(t, stage, op);
   }

@@ -220,6 +220,18 @@ def check_copies(folder):
     assert len(doubted) == 1 and "path_rate: no copies of stage 0 were measured, taken is 4 GB/s" in doubted[0], doubted
 
 
+def check_slow_link(folder):
+    """A link that two stages keep busy: copies wait for it, which is not the time of a copy. So the run predicts itself."""
+    job = ballast.write_job(folder, model=ballast.small_inline(layers=4, seq=32),
+                            data={"train": [__file__], "format": "text"}, train={"steps": 8, "micro_batches": 8},
+                            pipeline={"stages": 4}, memory={"slots": 2},
+                            balance={"policy": "offload", "host": "64MiB", "rate": 10000000})
+    report, _ = ballast.run_job(folder, job, "--local", "--profile", os.path.join(folder, "slow.json"))
+    found = report[-1]["seconds"]
+    assert abs(found["predicted"] / found["measured"] - 1) < 0.15, found
+    print("ok slow link:", found)
+
+
 def check_auto(folder):
     """Under auto the plan changes while the run goes on: what is predicted in the end is about the one that ran last."""
     job = ballast.write_job(folder, model=ballast.small_inline(layers=4, seq=32),
@@ -403,6 +415,7 @@ def main():
         check_automatic(folder)
         check_profile(folder)
         check_copies(folder)
+        check_slow_link(folder)
         check_auto(folder)
         check_plan(folder)
         check_published(folder)

@@ -66,7 +66,8 @@ static void replicas_gather_and_add_up(void **state) {
   assert_time(result.stalls[0][BL_STALL_GATHER], 0.5);
   assert_time(result.stalls[0][BL_STALL_REDUCTION], 4);
   assert_time(result.stalls[0][BL_STALL_END], 0);
-  assert_time(result.stalls[1][BL_STALL_GATHER], 3);
+  assert_time(result.stalls[1][BL_STALL_ACTIVATION], 1.5); // which a stage waits for first
+  assert_time(result.stalls[1][BL_STALL_GATHER], 3 - 1.5);
   assert_time(result.stalls[1][BL_STALL_REDUCTION], 0.5);
   assert_time(result.stalls[1][BL_STALL_END], 15 - 9.5);
   bl_simulation_cleanup(&result);
@@ -393,6 +394,75 @@ static void planes_share_the_cores_of_their_machine(void **state) {
   assert_int_equal(bl_machine_shared_cores(8, 4, 2), 0);
 }
 
+// Adds what a stage with one slot waits for it: until the last block has left, with the end of its copy, or its backward has
+// ended; a load before an operation waits for it, too.
+static double waits_for_the_slot(const bl_schedule_t *schedule, const bl_simulation_t *simulation, uint32_t stage,
+                                 double tail) {
+  const bl_op_list_t *list = &schedule->lists[stage];
+  double free_at = 0, slot_at = 0, passed = 0, sum = 0;
+  for (size_t i = 0; i < list->count; i++) {
+    const bl_span_t span = simulation->spans[stage][i];
+    const bl_op_t op = list->ops[i];
+    if (op.verb == BL_VERB_E) {
+      slot_at = span.end + tail;
+    } else if (op.verb == BL_VERB_L) {
+      passed = fmax(passed, slot_at);
+    } else {
+      const double until = op.verb == BL_VERB_F ? fmax(passed, slot_at) : passed;
+      sum += fmax(0, until - free_at);
+      assert_true(span.start >= until);
+      free_at = span.end;
+      slot_at = op.verb == BL_VERB_B ? span.end : slot_at;
+    }
+  }
+  return sum;
+}
+
+// Every wait for a slot counts as such, also if the tensor comes even later. On a link that is slowed down a copy ends after
+// its turn, which delays its own block and slot, but not the turn of the next one.
+static void waits_come_one_after_the_other(void **state) {
+  (void)state;
+  bl_schedule_t *plain = generate("1f1b", 3, 6);
+  const bl_balance_cap_t cap = {.slots = 1, .mode = BL_BALANCE_FEWEST, .hosts = 1, .host_slots = 99, .host_only = true};
+  bl_balance_result_t result;
+  assert_int_equal(bl_balance_within(plain, &cap, &result, NULL), BL_OK);
+  const double turns[] = {3, 3, 3}, longer[] = {3.5, 3.5, 3.5}, tails[] = {0.5, 0.5, 0.5}, bad[] = {0, -1, 0};
+  const bl_costs_t costs = {.every = {2, 2, 2, 2}};
+  const bl_machine_t machines[] = {
+      {.host_paths = turns, .shared_stores = true},
+      {.host_paths = turns, .host_tails = tails, .shared_stores = true},
+      {.host_paths = longer, .shared_stores = true},
+  };
+  double ends[3];
+  for (int i = 0; i < 3; i++) {
+    bl_simulation_t simulation = simulate(result.schedule, &costs, &machines[i]);
+    const double tail = i == 1 ? 0.5 : 0;
+    ends[i] = simulation.t_end;
+    assert_true(simulation.stalls[1][BL_STALL_ACTIVATION] > 0 && simulation.stalls[1][BL_STALL_SLOT] > 0);
+    for (uint32_t s = 0; s < 3; s++) {
+      assert_time(simulation.stalls[s][BL_STALL_SLOT], waits_for_the_slot(result.schedule, &simulation, s, tail));
+      const bl_op_list_t *list = &result.schedule->lists[s];
+      for (size_t k = 0; k < list->count; k++) {
+        const bl_span_t span = simulation.spans[s][k];
+        if (list->ops[k].verb == BL_VERB_L) { // its backward follows
+          assert_time(span.end - span.start, i == 2 ? 3.5 : 3);
+          assert_true(simulation.spans[s][k + 1].start >= span.end + tail);
+        }
+      }
+    }
+    bl_simulation_cleanup(&simulation);
+  }
+  assert_true(ends[0] < ends[1] && ends[1] < ends[2]);
+  bl_simulation_t none;
+  bl_error_t err;
+  const bl_machine_t wrong = {.host_paths = turns, .host_tails = bad, .shared_stores = true};
+  assert_int_equal(bl_simulate_on(result.schedule, &costs, &wrong, &none, &err), BL_INVALID);
+  assert_string_equal(err.text,
+                      "end of an evict or load of stage 1 at the host: must be a number from 0 upwards, is -1");
+  bl_balance_result_cleanup(&result);
+  bl_schedule_destroy(plain);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_core_runs_everything_after_each_other),
@@ -408,6 +478,7 @@ int main(void) {
       cmocka_unit_test(copies_at_one_store_take_turns),
       cmocka_unit_test(copies_at_the_host_take_turns),
       cmocka_unit_test(copies_wait_for_those_of_their_link),
+      cmocka_unit_test(waits_come_one_after_the_other),
       cmocka_unit_test(bad_times_are_named),
       cmocka_unit_test(no_step_is_below_its_bound),
       cmocka_unit_test(waits_of_stages_have_causes),

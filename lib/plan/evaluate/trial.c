@@ -18,6 +18,7 @@ typedef struct setting {
   double *paths;      // [stages]
   double *far_paths;  // [stages]
   double *host_paths; // [stages]; NULL: no host store
+  double *host_tails; // [stages]; likewise
   bl_network_t network;
   double *gathers, *reductions; // [virtual stages]
   double *evenly;               // durations of all operations, stage by stage, including E and L
@@ -29,6 +30,7 @@ static void setting_cleanup(setting_t *s) {
   free(s->paths);
   free(s->far_paths);
   free(s->host_paths);
+  free(s->host_tails);
   free(s->gathers);
   free(s->reductions);
   free(s->evenly);
@@ -216,13 +218,23 @@ static double measured_host_rate(const bl_profile_t *profile, uint32_t stage) {
   return rate > 0 ? rate : path > 0 ? path : COPY_BYTES_PER_SECOND;
 }
 
+// On a link that is slowed down (balance.rate) a copy has its turn for as long as its bytes would take, and is made
+// after that, beside the next one's turn.
+static void slow_host(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting, uint32_t stage) {
+  const double turn = trial->stages[stage].evict_bytes / r->rate, copy = setting->host_paths[stage];
+  // Costs that were recorded on such a link contain the turn.
+  setting->host_tails[stage] = copy > turn ? copy - turn : copy;
+  setting->host_paths[stage] = turn;
+}
+
 static bl_status_t fill_host(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting,
                              bl_error_t *err) {
   if (r->schedule->hosts == 0) {
     return BL_OK;
   }
   setting->host_paths = calloc(r->schedule->stages, sizeof(double));
-  if (setting->host_paths == NULL) {
+  setting->host_tails = calloc(r->schedule->stages, sizeof(double));
+  if (setting->host_paths == NULL || setting->host_tails == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", r->schedule->stages);
   }
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
@@ -232,7 +244,11 @@ static bl_status_t fill_host(const bl_trial_request_t *r, const bl_trial_t *tria
                         : r->profile != NULL ? measured_host_rate(r->profile, s)
                                              : r->hardware->host_rate;
     setting->host_paths[s] = calls + trial->stages[s].evict_bytes / rate;
+    if (r->rate > 0) {
+      slow_host(r, trial, setting, s);
+    }
   }
+  setting->machine.host_tails = setting->host_tails;
   setting->machine.host_paths = setting->host_paths;
   setting->machine.host_links = r->host_links;
   return BL_OK;
@@ -270,9 +286,6 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
     const double least = trial->stages[s].evict_bytes / r->rate;
     setting->paths[s] = fmax(setting->paths[s], least);
     setting->far_paths[s] = fmax(setting->far_paths[s], least);
-    if (setting->host_paths != NULL) {
-      setting->host_paths[s] = fmax(setting->host_paths[s], least);
-    }
   }
   status = status == BL_OK ? fill_sharing(r, setting, err) : status;
   return status == BL_OK && r->replay ? fill_times(r, setting, err) : status;

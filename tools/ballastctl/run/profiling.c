@@ -5,14 +5,13 @@
 #include "ballastctl/plan/schedule_advice.h"
 
 #include "base/minmax.h"
+#include "base/sort.h"
 #include "sys/log.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define TRACED_STEPS 20 // maximum number recorded
 
 static uint32_t cores_of_machine(void) {
   cpu_set_t set;
@@ -107,6 +106,7 @@ void bl_ctl_profiling_destroy(bl_ctl_profiling_t *p) {
   bl_ctl_prediction_cleanup(&p->prediction);
   bl_balance_plan_cleanup(&p->plan);
   bl_profile_cleanup(&p->profile);
+  bl_ctl_link_turns_cleanup(&p->turns);
   free(p->stages);
   free(p->waits);
   free(p);
@@ -183,7 +183,7 @@ void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
 }
 
 bool bl_ctl_profiling_wants_trace(const bl_ctl_profiling_t *p) {
-  return !p->tracing && p->recorder != NULL && p->steps > 1 && p->traced < TRACED_STEPS;
+  return !p->tracing && p->recorder != NULL && p->steps > 1 && p->traced < BL__TRACED_STEPS;
 }
 
 void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *event) {
@@ -191,9 +191,13 @@ void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *e
     p->tracing = true;
     p->skips_trace = p->recorder == NULL;
     memset(p->waits, 0, (size_t)p->stage_count * BL__WAIT_CAUSES * sizeof *p->waits);
+    p->turns.count = 0;
     if (!p->skips_trace) {
       bl_recorder_begin(p->recorder);
     }
+  }
+  if (!p->skips_trace && bl_ctl_link_turns_add(&p->turns, event) != BL_OK) { // of all ranks, as they share the link
+    p->skips_trace = true;
   }
   const bl_seat_t seat = bl_grid_seat(&p->training->grid, event->stage < 0 ? 0 : (uint32_t)event->stage);
   if (p->skips_trace || event->stage < 0 || !is_first(p, (int)seat.stage, seat.tensor, seat.data)) {
@@ -209,16 +213,48 @@ void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *e
   }
 }
 
+// Returns seconds a byte of a host's quickest transfer in the step, of those that found its link idle; 0: there was none.
+static double quickest_pace(const bl_ctl_link_turns_t *turns, uint32_t host) {
+  double quickest = 0;
+  for (size_t i = 0; i < turns->count; i++) {
+    const bl_ctl_link_turn_t *turn = &turns->of[i];
+    if (turn->host == host && turn->turn_ns == turn->asked_ns && turn->bytes > 0) {
+      const double pace = 1e-9 * (double)(turn->end_ns - turn->turn_ns) / (double)turn->bytes;
+      quickest = quickest == 0 || pace < quickest ? pace : quickest;
+    }
+  }
+  return quickest;
+}
+
+// Keeps how fast copies at the host of each stage were. What a stage counts itself contains waits for the link. Some of
+// its transfers wait for room at the store, and few find the link idle, so the others of its host count, too.
+static void keep_host_paces(bl_ctl_profiling_t *p) {
+  bl_ctl_link_turns_sort(&p->turns);
+  for (uint32_t s = 0; s < p->stage_count; s++) {
+    size_t i = 0;
+    while (i < p->turns.count && bl_grid_seat(&p->training->grid, p->turns.of[i].stage).stage != s) {
+      i++;
+    }
+    const double quickest = i < p->turns.count ? quickest_pace(&p->turns, p->turns.of[i].host) : 0;
+    if (quickest > 0) {
+      keep(&p->stages[s].host_paces, quickest);
+    }
+  }
+}
+
 void bl_ctl_profiling_trace_end(bl_ctl_profiling_t *p, bool complete) {
   if (complete && p->tracing && !p->skips_trace) {
     bl_recorder_end(p->recorder, p->last_seconds);
     const bool whole = bl_recorder_steps(p->recorder) > p->traced;
-    p->traced = bl_recorder_steps(p->recorder);
+    if (whole) {
+      keep_host_paces(p);
+    }
     for (uint32_t s = 0; s < p->stage_count; s++) {
       for (int cause = 0; whole && cause < BL__WAIT_CAUSES; cause++) {
-        p->stages[s].waits[cause] += p->waits[s * BL__WAIT_CAUSES + cause];
+        p->stages[s].waits[cause][p->traced] = p->waits[s * BL__WAIT_CAUSES + cause];
       }
     }
+    p->traced = bl_recorder_steps(p->recorder);
   }
   p->tracing = p->skips_trace = false;
 }
@@ -234,6 +270,15 @@ static void replay(bl_ctl_profiling_t *p) {
     p->replayed = replayed.trial.simulation.t_end;
     bl_ctl_prediction_cleanup(&replayed);
   }
+}
+
+// Returns the rate of a stage's copies at its host, alone on the link; 0: there were none.
+static double host_rate(const bl__profiled_stage_t *stage) {
+  if (stage->host_paces.count > 0) {
+    bl__series_t sorted = stage->host_paces;
+    return 1 / bl_median(sorted.values, sorted.count);
+  }
+  return stage->host_seconds > 0 ? stage->host_bytes / stage->host_seconds : 0; // its quickest copy, waits included
 }
 
 bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
@@ -264,7 +309,7 @@ bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
     const bl__profiled_stage_t *stage = &p->stages[s];
     profile.stages[s].slot_bytes = stage->slot_bytes;
     profile.stages[s].path_rate = stage->moved_seconds > 0 ? stage->moved_bytes / stage->moved_seconds : 0;
-    profile.stages[s].host_rate = stage->host_seconds > 0 ? stage->host_bytes / stage->host_seconds : 0;
+    profile.stages[s].host_rate = host_rate(stage);
   }
   status = bl_ctl_profile_write(p->record, &profile, err);
   if (p->predict == NULL && status == BL_OK) {

@@ -10,12 +10,14 @@
 
 #include "ballastctl/run/profiling.h"
 
+#include "ballastctl/inspect/link_turns.h"
 #include "ballastctl/plan/prediction.h"
 
 #include "plan/profile/recorder.h"
 #include "policy/policy.h"
 
 #define BL__MEASURED_STEPS 1024 // maximum for medians
+#define BL__TRACED_STEPS   20   // maximum number of steps whose traces are recorded
 
 typedef struct bl__series {
   double values[BL__MEASURED_STEPS];
@@ -29,8 +31,9 @@ typedef struct bl__profiled_stage {
   uint64_t slot_bytes;
   double moved_bytes, moved_seconds; // to and from stores of devices
   double host_bytes, host_seconds;   // to and from host stores
+  bl__series_t host_paces;           // of each traced step, seconds a byte of its host's quickest copy
   bl__series_t busy, stall;
-  double waits[BL__WAIT_CAUSES]; // seconds in the traced steps
+  double waits[BL__WAIT_CAUSES][BL__TRACED_STEPS]; // seconds in each traced step
 } bl__profiled_stage_t;
 
 struct bl_ctl_profiling {
@@ -49,7 +52,8 @@ struct bl_ctl_profiling {
   bl_balance_plan_t plan; // of the policy
   bl_recorder_t *recorder;
   uint64_t last_step, steps, traced;
-  double *waits; // [stage_count][BL__WAIT_CAUSES] of the step whose trace is being received
+  bl_ctl_link_turns_t turns; // at hosts, of that step
+  double *waits;             // [stage_count][BL__WAIT_CAUSES] of the step whose trace is being received
   double last_seconds;
   bl__series_t seconds;
   bl__profiled_stage_t *stages; // [stage_count]

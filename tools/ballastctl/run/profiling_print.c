@@ -8,6 +8,7 @@
 #include "base/words.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static double median(const bl__series_t *series) {
   bl__series_t sorted = *series;
@@ -40,9 +41,12 @@ static json_t *stage_row(const bl_ctl_profiling_t *p, uint32_t s) {
                    pair(stall, sizeof stall, stalled(p, s), median(&stage->stall)));
 }
 
-// Returns the mean seconds per traced step that a stage waited for one cause.
+// Returns the median seconds of the traced steps that a stage waited for one cause: as of all that is measured, because
+// one step in which another process took a core says nothing.
 static double waited(const bl_ctl_profiling_t *p, uint32_t s, int cause) {
-  return p->traced > 0 ? p->stages[s].waits[cause] / (double)p->traced : 0;
+  double sorted[BL__TRACED_STEPS];
+  memcpy(sorted, p->stages[s].waits[cause], sizeof sorted);
+  return bl_median(sorted, (size_t)p->traced);
 }
 
 static const char *cause_name(int cause) {
@@ -87,7 +91,7 @@ static void print_waits(const bl_ctl_profiling_t *p, FILE *stream) {
                                             {.key = "reduction", .title = "REDUCTION", .right = true}};
   const size_t of_replicas = has_copies(p) ? 0 : 2; // columns to leave out
   json_t *rows = json_array();
-  fprintf(stream, "\nwaits by cause, predicted / mean of %llu traced steps\n", (unsigned long long)p->traced);
+  fprintf(stream, "\nwaits by cause, predicted / median of %llu traced steps\n", (unsigned long long)p->traced);
   for (uint32_t s = 0; s < p->stage_count; s++) {
     json_array_append_new(rows, waits_row(p, s));
   }
