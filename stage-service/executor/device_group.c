@@ -29,25 +29,20 @@ static bool is_cancelled(const bl_device_group_t *group) {
   return atomic_load(group->owner->cancelled);
 }
 
-// Waits for a note. Meanwhile it gives the transport what other ranks may need first.
+typedef struct awaited {
+  int32_t rank;
+  uint32_t number;
+  uint8_t *note;
+} awaited_t;
+
+static bl_status_t wait_for_note(bl_engine_t *engine, const void *what, uint64_t deadline_ns, bl_error_t *err) {
+  const awaited_t *awaited = what;
+  return bl_transport_wait_note(engine->transport, awaited->rank, awaited->number, deadline_ns, awaited->note, err);
+}
+
 static bl_status_t wait_note(bl_device_group_t *group, uint32_t member, uint32_t number, note_t note, bl_error_t *err) {
-  bl_engine_t *engine = group->owner->engine;
-  const uint64_t deadline_ns = bl_clock_now_ns() + PEER_DEADLINE_NS;
-  for (;;) {
-    bool pending;
-    bl_status_t status = bl_engine_give(engine, &pending, err);
-    if (status != BL_OK) {
-      return status;
-    }
-    const uint64_t look_ns = bl_clock_now_ns() + BL_ENGINE_LOOK_NS;
-    const bool looks = pending && look_ns < deadline_ns;
-    status = bl_transport_wait_note(engine->transport, rank_of(group, member), number, looks ? look_ns : deadline_ns,
-                                    note, err);
-    if (status != BL_DEADLINE || !looks) {
-      return status;
-    }
-    bl_error_clear(err);
-  }
+  const awaited_t awaited = {.rank = rank_of(group, member), .number = number, .note = note};
+  return bl_engine_wait_for(group->owner->engine, wait_for_note, &awaited, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
 }
 
 // Sends a note to every other rank, and reads theirs. `notes` has one for each rank; the own one is set.

@@ -6,11 +6,6 @@
 
 // A peer that is alive but silent for this long is broken. The driver notices dead and stopped peers much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
-// How often a waiting thread checks whether something can be given to the transport. LOOK_DIRECT_NS is for the device's
-// own memory, which reaches the peer within some ten microseconds. It needs a processor meanwhile, so if the ranks of
-// this machine have few, the longer pause is taken: what is waited for needs them more.
-#define LOOK_NS        200000u
-#define LOOK_DIRECT_NS 20000u
 
 static bl_tensor_key_t key_of_receive(const bl_planned_receive_t *receive) {
   bool forward = receive->kind == BL_EDGE_X;
@@ -81,48 +76,24 @@ bl_status_t bl_edges_give(bl_edges_t *edges, bl_error_t *err) {
   return status;
 }
 
-static uint64_t next_look_ns(const bl_edges_t *edges) {
-  const bl_engine_t *engine = edges->engine;
-  const bool looks_often = engine->direct_count > 0 && !engine->few_processors;
-  return bl_clock_now_ns() + (looks_often ? LOOK_DIRECT_NS : LOOK_NS);
-}
-
-// Waits for the device, and meanwhile gives the transport what becomes ready: peers may need that first.
-static bl_status_t wait_for_device(bl_edges_t *edges, bl_device_event_t *event, uint64_t deadline_ns, bl_error_t *err) {
-  for (;;) {
-    bl_status_t status = bl_edges_give(edges, err);
-    if (status != BL_OK) {
-      return status;
-    }
-    const uint64_t look_ns = next_look_ns(edges);
-    const bool looks = edges->held > 0 && look_ns < deadline_ns;
-    status = bl_device_event_wait(edges->engine->device, event, looks ? look_ns : deadline_ns, err);
-    if (status != BL_DEADLINE || !looks) {
-      return status;
-    }
-    bl_error_clear(err);
-  }
-}
-
 typedef bl_status_t (*transport_wait_fn)(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key,
                                          uint64_t deadline_ns, bl_error_t *err);
 
-// The same for a wait in the transport.
+typedef struct awaited {
+  transport_wait_fn wait;
+  int32_t peer;
+  bl_tensor_key_t key;
+} awaited_t;
+
+static bl_status_t wait_for_tensor(bl_engine_t *engine, const void *what, uint64_t deadline_ns, bl_error_t *err) {
+  const awaited_t *awaited = what;
+  return awaited->wait(engine->transport, awaited->peer, awaited->key, deadline_ns, err);
+}
+
 static bl_status_t wait_at_transport(bl_edges_t *edges, transport_wait_fn wait, uint32_t peer, bl_tensor_key_t key,
                                      uint64_t deadline_ns, bl_error_t *err) {
-  for (;;) {
-    bl_status_t status = bl_edges_give(edges, err);
-    if (status != BL_OK) {
-      return status;
-    }
-    const uint64_t look_ns = next_look_ns(edges);
-    const bool looks = edges->held > 0 && look_ns < deadline_ns;
-    status = wait(edges->engine->transport, (int32_t)peer, key, looks ? look_ns : deadline_ns, err);
-    if (status != BL_DEADLINE || !looks) {
-      return status;
-    }
-    bl_error_clear(err);
-  }
+  const awaited_t awaited = {.wait = wait, .peer = (int32_t)peer, .key = key};
+  return bl_engine_wait_for(edges->engine, wait_for_tensor, &awaited, deadline_ns, err);
 }
 
 // Sends the content of the buffer, directly or from its twin, after the work queued so far.
@@ -164,7 +135,7 @@ static bl_status_t copy_in(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) 
 
 static bl_status_t wait_left(bl_edges_t *edges, bl_edge_state_t *edge, uint64_t deadline_ns, bl_error_t *err) {
   if (edge->held) {
-    bl_status_t status = wait_for_device(edges, edge->left, deadline_ns, err);
+    bl_status_t status = bl_engine_wait(edges->engine, edge->left, deadline_ns, err);
     if (status == BL_OK && edge->held) {
       status = give(edges, (uint32_t)(edge - edges->engine->edge_states), err);
     }
@@ -250,7 +221,7 @@ static bl_status_t wait_offered(bl_edges_t *edges, uint32_t buffer, uint64_t dea
   if (!edge->wanted) {
     return BL_OK;
   }
-  bl_status_t status = wait_for_device(edges, edge->taken, deadline_ns, err);
+  bl_status_t status = bl_engine_wait(edges->engine, edge->taken, deadline_ns, err);
   return status == BL_OK && edge->wanted ? offer(edges, buffer, err) : status;
 }
 
@@ -316,7 +287,7 @@ bl_status_t bl_edges_finish(bl_edges_t *edges, bl_error_t *err) {
   for (uint32_t i = 0; i < engine->edge_count && edges->held > 0 && status == BL_OK; i++) {
     bl_edge_state_t *edge = &engine->edge_states[i];
     if (edge->held) {
-      status = wait_for_device(edges, edge->left, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
+      status = bl_engine_wait(edges->engine, edge->left, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
       status = status == BL_OK && edge->held ? give(edges, i, err) : status;
     }
   }

@@ -277,6 +277,11 @@ BL_MUST_USE bl_status_t bl_engine_hold_edges(bl_engine_t *engine, uint32_t count
 
 // Calls engine->meanwhile. *pending: call it again soon.
 BL_MUST_USE bl_status_t bl_engine_give(bl_engine_t *engine, bool *pending, bl_error_t *err);
+// Waits for what `wait` waits for, until the deadline, and calls engine->meanwhile. `wait` is called again if its own,
+// earlier deadline has passed (BL_DEADLINE).
+typedef bl_status_t (*bl_engine_wait_fn)(bl_engine_t *engine, const void *what, uint64_t deadline_ns, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_engine_wait_for(bl_engine_t *engine, bl_engine_wait_fn wait, const void *what,
+                                           uint64_t deadline_ns, bl_error_t *err);
 // Waits until the device has reached the event, and calls it meanwhile.
 BL_MUST_USE bl_status_t bl_engine_wait(bl_engine_t *engine, bl_device_event_t *event, uint64_t deadline_ns,
                                        bl_error_t *err);
