@@ -258,6 +258,13 @@ static bl_status_t check_parallel(const bl_job_t *job, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
+  const int64_t pipes = bl_job_pipes(job->pipeline.schedule);
+  if (job->parallel.data * pipes > BL_GRID_MOST_REPLICAS) {
+    return bl_job_fail(job, err, "parallel.data",
+                       "%lld replicas with %lld copies of the model each (%s); %lld can: a run has at most %d copies",
+                       (long long)job->parallel.data, (long long)pipes, bl_job_schedule_name(job->pipeline.schedule),
+                       (long long)(BL_GRID_MOST_REPLICAS / pipes), BL_GRID_MOST_REPLICAS);
+  }
   status = check_data_parts(job, err);
   if (status != BL_OK) {
     return status;

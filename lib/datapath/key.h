@@ -18,7 +18,8 @@ typedef enum bl_direction {
 
 typedef struct bl_tensor_key {
   // Chunks: the boundary is between virtual stages `boundary` and `boundary + 1`. Copies of a chunk (BL_REDUCE,
-  // BL_GATHER): `boundary` is the chunk's depth in the model, and `micro_batch` the number of the tensor in the chunk.
+  // BL_GATHER): `boundary` is the chunk's depth in the model, `micro_batch` the number of the tensor in the chunk, and
+  // `piece` the copy that updates the range of it that is sent.
   // Tensor ranks (BL_SHARE): `boundary` is the number of the collective, and `piece` the number of the part.
   uint32_t boundary;
   bl_direction_t direction;

@@ -20,7 +20,7 @@ static const char *describe(const bl_transport_t *transport, bl_tensor_role_t ro
   const char *way = role == BL_TENSOR_RECEIVE ? "from" : "to";
   if (key.direction == BL_REDUCE || key.direction == BL_GATHER) {
     snprintf(text, TEXT_BYTES, "%s of tensor %u of chunk %u %s %s", name, key.micro_batch, key.boundary, way,
-             BL__NAME(transport, peer));
+             BL__NAME(transport, peer)); // the piece follows from the peer, or from this end
     return text;
   }
   if (key.direction == BL_SHARE) {

@@ -10,7 +10,7 @@
 // a whole file without tensors. `tensors` has the checksum of each tensor's bytes. So a reader checks only what it
 // reads and can name a damaged tensor.
 //
-// A tensor that several ranks wrote together (model/split.h) is covered by equal tiles, the last of which may be
+// A tensor that several ranks wrote together (model/split.h, model/shard.h) is covered by equal tiles, the last of which may be
 // shorter; "tiles": {"<name>": BYTES} follows "tensors". The tensor's checksum is the sum, modulo 2^64, of the
 // checksums of its tiles, each seeded with the tile's number, so that every rank contributes what it knows. A file with
 // tiles has version 2.

@@ -259,18 +259,25 @@ bl_status_t bl_checkpoint_verify(const bl_checkpoint_t *checkpoint, bl_error_t *
   return BL_OK;
 }
 
-bl_status_t bl_checkpoint_read_slice(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
-                                     bl_checkpoint_part_t part, const bl_slice_t *slice, float *values,
-                                     bl_error_t *err) {
+static void copy_slice(const place_t *place, const bl_slice_t *slice, float *values) {
+  const uint8_t *from = place->shard->map.bytes + place->entry->offset_bytes;
+  for (uint64_t i = 0; i < slice->rows * slice->groups; i++) {
+    memcpy(values + i * slice->run, from + bl_slice_run(slice, i) * sizeof(float), slice->run * sizeof(float));
+  }
+}
+
+bl_status_t bl_checkpoint_read_range(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
+                                     bl_checkpoint_part_t part, const bl_slice_t *slice, uint64_t first, uint64_t count,
+                                     float *values, bl_error_t *err) {
   place_t place;
   bl_status_t status = find(checkpoint, parameter, part, &place, err);
-  if (status == BL_OK) {
+  const bool begins = count > 0 && first == 0 && bl_slice_run(slice, 0) == 0;
+  if (status == BL_OK && begins) {
     status = verify(checkpoint, place.shard, place.entry, err);
   }
-  for (uint64_t i = 0; i < slice->rows * slice->groups && status == BL_OK; i++) {
-    memcpy(values + i * slice->run,
-           place.shard->map.bytes + place.entry->offset_bytes + bl_slice_run(slice, i) * sizeof(float),
-           slice->run * sizeof(float));
+  for (uint64_t done = 0, taken; done < count && status == BL_OK; done += taken) {
+    const bl_slice_t range = bl_slice_range(slice, first + done, count - done, &taken);
+    copy_slice(&place, &range, values + done);
   }
   return status;
 }
@@ -278,5 +285,5 @@ bl_status_t bl_checkpoint_read_slice(const bl_checkpoint_t *checkpoint, const bl
 bl_status_t bl_checkpoint_read(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
                                bl_checkpoint_part_t part, float *values, bl_error_t *err) {
   const bl_slice_t all = {.rows = 1, .groups = 1, .run = parameter->elements};
-  return bl_checkpoint_read_slice(checkpoint, parameter, part, &all, values, err);
+  return bl_checkpoint_read_range(checkpoint, parameter, part, &all, 0, parameter->elements, values, err);
 }

@@ -73,9 +73,11 @@ BL_MUST_USE bl_status_t bl_checkpoint_verify(const bl_checkpoint_t *checkpoint, 
 // BL_INVALID as bl_checkpoint_check; BL_DATA_LOSS: its bytes are not those that were written (names file and tensor).
 BL_MUST_USE bl_status_t bl_checkpoint_read(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
                                            bl_checkpoint_part_t part, float *values, bl_error_t *err);
-// Reads a slice of it into values [bl_slice_elements]. The checksum of the whole tensor is checked.
-BL_MUST_USE bl_status_t bl_checkpoint_read_slice(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
-                                                 bl_checkpoint_part_t part, const bl_slice_t *slice, float *values,
-                                                 bl_error_t *err);
+// Reads elements [first, first + count) of a slice of it, whole rows (bl_slice_range), into values [count]. The checksum
+// of the whole tensor is checked if the tensor's first element is among them: of ranks that read it in parts one checks
+// it, and a run begins only if all have read what they need.
+BL_MUST_USE bl_status_t bl_checkpoint_read_range(const bl_checkpoint_t *checkpoint, const bl_parameter_t *parameter,
+                                                 bl_checkpoint_part_t part, const bl_slice_t *slice, uint64_t first,
+                                                 uint64_t count, float *values, bl_error_t *err);
 
 #endif

@@ -19,7 +19,6 @@ typedef struct request {
   const bl_model_t *model;
   bl_split_t split;
   bl_copies_t copies;
-  uint32_t replica;
 } request_t;
 
 // Adds the chunk's tensors, which are in the file whoever writes them, to the head.
@@ -72,7 +71,7 @@ static uint64_t image_room(const bl_safetensors_length_t *head, uint64_t data_by
 
 bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
                                       bl_split_t split, bl_copies_t copies, uint32_t replica, uint64_t *bytes) {
-  const request_t request = {.model = model, .split = split, .copies = copies, .replica = replica};
+  const request_t request = {.model = model, .split = split, .copies = copies};
   if (bl_model_check(model, NULL) != BL_OK) {
     return BL_INVALID;
   }

@@ -28,7 +28,6 @@ bl_status_t bl_chunk_memory(const bl_model_t *model, bl_chunk_span_t span, bl_la
   }
   *memory = (bl_chunk_memory_t){.weight_bytes = weight_bytes,
                                 .gradient_bytes = gradient_bytes,
-                                .optimizer_bytes = 2 * weight_bytes,
                                 .slot_bytes = layout.slot_bytes,
                                 .evict_bytes = layout.evict_bytes,
                                 .edge_bytes = layout.edge_bytes,

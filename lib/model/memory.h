@@ -19,7 +19,6 @@
 typedef struct bl_chunk_memory {
   uint64_t weight_bytes;
   uint64_t gradient_bytes;      // two buffers of the token embedding if embedding and tied head are both here
-  uint64_t optimizer_bytes;     // first and second moment
   uint64_t slot_bytes;          // of one slot
   uint64_t evict_bytes;         // of the bytes that move when a block is evicted
   uint64_t edge_bytes;          // of one edge buffer

@@ -6,13 +6,10 @@
 // Reads elements of a part into their place. `room` is a buffer for a place that the CPU cannot write; else NULL.
 static bl_status_t restore(const bl_checkpoint_t *checkpoint, const bl_chunk_parameter_t *p, bl_checkpoint_part_t part,
                            bl_shard_range_t range, bl_device_t *device, float *room, float *to, bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (uint64_t done = 0, taken; done < range.count && status == BL_OK; done += taken) {
-    const bl_slice_t slice = bl_slice_range(&p->slice, range.first + done, range.count - done, &taken);
-    status = bl_checkpoint_read_slice(checkpoint, &p->parameter, part, &slice, room == NULL ? to + done : room, err);
-    if (status == BL_OK && room != NULL) {
-      status = bl_device_copy(device, NULL, to + done, room, taken * sizeof(float), err);
-    }
+  bl_status_t status = bl_checkpoint_read_range(checkpoint, &p->parameter, part, &p->slice, range.first, range.count,
+                                                room == NULL ? to : room, err);
+  if (status == BL_OK && room != NULL) {
+    status = bl_device_copy(device, NULL, to, room, range.count * sizeof(float), err);
   }
   return status;
 }

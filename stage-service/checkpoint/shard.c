@@ -123,8 +123,5 @@ bl_status_t bl_shard_write(const bl_shard_image_t *image, const char *path, bl_s
   if (close(fd) != 0 && status == BL_OK) {
     status = fail(err, "close", path);
   }
-  if (status != BL_OK) {
-    (void)unlink(path);
-  }
   return status;
 }

@@ -40,7 +40,7 @@ typedef struct bl_shard_checksums {
 
 // Writes and syncs this rank's part of the file `path` and sets its checksums. Parts of other ranks stay. The folder is
 // not synced. BL_EXHAUSTED: no space (or over a limit); BL_DENIED, BL_NOT_FOUND, BL_IO; all name the path. On failure
-// the file is removed, so that it does not take space.
+// the file stays, because other ranks may have written to it: who asked discards the folder.
 BL_MUST_USE bl_status_t bl_shard_write(const bl_shard_image_t *image, const char *path, bl_shard_checksums_t *checksums,
                                        bl_error_t *err);
 

@@ -145,7 +145,7 @@ typedef struct bl_engine_leaving {
 // What the copies of a chunk add up and distribute: a parameter, or the second gradient of one.
 typedef struct bl_engine_shared {
   uint32_t chunk;  // index in engine->chunks
-  uint32_t number; // number among those of its chunk, the same on all ranks with a copy
+  uint32_t number; // of the tensor in its chunk, the same on all ranks with a copy; second gradients follow parameters
   float *weight;   // NULL for a second gradient
   float *gradient;
   uint64_t elements;

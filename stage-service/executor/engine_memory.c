@@ -534,11 +534,10 @@ static void add_shared(bl_engine_t *engine, bl_engine_shared_t tensor, float **r
     tensor.received = *received;
     *received += (bl_engine_copies(engine) - 1) * line_elements(tensor.elements);
   }
-  tensor.number = engine->shared_count - engine->chunks[tensor.chunk].shared_first;
   engine->shared[engine->shared_count++] = tensor;
 }
 
-// Adds what each copy updates of a parameter.
+// Adds what each copy updates of parameter `k`.
 static void share(bl_engine_t *engine, uint32_t index, uint32_t k, float **received) {
   bl_chunk_t *chunk = engine->chunks[index].chunk;
   const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
@@ -552,16 +551,20 @@ static void share(bl_engine_t *engine, uint32_t index, uint32_t k, float **recei
     const uint64_t elements = range.count == p.elements ? p.room : range.count; // a norm's sums of all parts
     add_shared(engine,
                (bl_engine_shared_t){.chunk = index,
+                                    .number = k,
                                     .weight = p.weight + range.first,
                                     .gradient = p.gradient + range.first,
                                     .elements = elements,
                                     .owner = copy},
                received);
     if (second != NULL) {
-      add_shared(
-          engine,
-          (bl_engine_shared_t){.chunk = index, .gradient = second + range.first, .elements = elements, .owner = copy},
-          received);
+      add_shared(engine,
+                 (bl_engine_shared_t){.chunk = index,
+                                      .number = bl_chunk_parameter_count(chunk) + k,
+                                      .gradient = second + range.first,
+                                      .elements = elements,
+                                      .owner = copy},
+                 received);
     }
   }
 }

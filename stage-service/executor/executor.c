@@ -24,6 +24,7 @@ typedef struct {
   bl_edges_t edges;
   bl_parked_t parked;
   bool has_core;             // if stages share cores
+  uint64_t core_inside_ns;   // for which the operation in progress waited for a core that it had given up
   uint32_t core_micro_batch; // micro-batch that it computes on the core
 } pass_t;
 
@@ -323,7 +324,9 @@ static bl_status_t take_core(pass_t *pass, uint32_t micro_batch, bool inside, bl
   pass->core_micro_batch = micro_batch;
   atomic_store_explicit(&pass->progress->core_since_ns, 0, memory_order_relaxed);
   if (inside) {
+    const uint64_t before_ns = pass->stall.total_ns;
     bl_stall_count(&pass->stall, start_ns);
+    pass->core_inside_ns += pass->stall.total_ns - before_ns;
   } else {
     bl_stall_end(&pass->stall, "core", micro_batch, start_ns);
   }
@@ -385,6 +388,7 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   }
   count_slots(pass, op);
   uint64_t start_ns = bl_clock_now_ns(), stalled_ns = pass->stall.total_ns;
+  pass->core_inside_ns = 0;
   bl_timeline_t *timeline = computes ? engine->timeline : NULL;
   status = bl_timeline_start(timeline, err);
   if (status == BL_OK) {
@@ -410,7 +414,8 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
                  ? bl_timeline_stop(timeline, cell, (int32_t)op->op.micro_batch, pass->stall.slots_in_use, err)
                  : status;
   } else {
-    const uint64_t waited_ns = computes ? pass->stall.total_ns - stalled_ns : 0; // E and L trace their waits themselves
+    // E and L trace their waits themselves.
+    const uint64_t waited_ns = computes ? pass->stall.total_ns - stalled_ns - pass->core_inside_ns : 0;
     bl_trace_add_operation(engine->trace, cell, (int32_t)op->op.micro_batch, pass->stall.slots_in_use, start_ns, end_ns,
                            waited_ns);
   }

@@ -11,7 +11,8 @@ static bl_tensor_key_t key_of(const bl_engine_t *engine, const bl_engine_shared_
   const uint32_t depth = bl_schedule_depth(engine->training.schedule);
   return (bl_tensor_key_t){.boundary = engine->chunks[tensor->chunk].virtual_stage % depth,
                            .direction = direction,
-                           .micro_batch = tensor->number};
+                           .micro_batch = tensor->number,
+                           .piece = tensor->owner};
 }
 
 // The number of this rank's copy of the tensor.

@@ -296,6 +296,11 @@ static void replicas_that_cannot_share(void **state) {
        "and so "
        "does 4 with 4 micro-batches"},
       {GOOD "parallel: {data: 65}\n", "job.yaml:4:18: parallel.data: must be ..."},
+      {MODEL DATA "train: {steps: 1, micro_batches: 128}\npipeline: {stages: 2, schedule: chimera}\n"
+                  "parallel: {data: 64}\n",
+       "job.yaml:5:18: parallel.data: 64 replicas with 2 copies of the model each (chimera); 32 can: a run has at most "
+       "64 "
+       "copies"},
   };
   REFUSE(cases);
 }

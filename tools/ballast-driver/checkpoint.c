@@ -225,7 +225,8 @@ static bool add_file(bl_checkpoint_file_t *to, const bl_checkpoint_file_t *from)
   bool same = to->size_bytes == from->size_bytes && to->head_checksum == from->head_checksum &&
               to->tensor_count == from->tensor_count;
   for (size_t k = 0; same && k < to->tensor_count; k++) {
-    same = strcmp(to->tensors[k].name, from->tensors[k].name) == 0;
+    same = strcmp(to->tensors[k].name, from->tensors[k].name) == 0 &&
+           to->tensors[k].tile_bytes == from->tensors[k].tile_bytes;
     to->tensors[k].checksum += from->tensors[k].checksum;
   }
   return same;
@@ -326,8 +327,13 @@ static bool take_answer(bl__save_part_t *part, const bl_stage_answer_t *answer) 
     return false;
   }
   bl_error_t err = *answer->err;
-  if (err.status == BL_OK && save->phase == BL__SAVE_WRITING && keep_files(save, answer) != BL_OK) {
-    (void)bl_error_set(&err, BL_INTERNAL, "no memory for what it has written");
+  if (err.status == BL_OK && save->phase == BL__SAVE_WRITING) {
+    const bl_status_t kept = keep_files(save, answer);
+    if (kept != BL_OK) {
+      (void)bl_error_set(&err, kept,
+                         kept == BL_EXHAUSTED ? "no memory for what it has written"
+                                              : "it wrote another file than the ranks that share it");
+    }
   }
   if (err.status != BL_OK) {
     part_failed(part, &err);

@@ -134,6 +134,12 @@ static void draw_event(page_t *page, const bl_timeline_event_t *event) {
   }
 }
 
+static uint32_t stage_of(const bl_timeline_t *t, uint32_t row) {
+  const uint32_t tensor_ranks = t->tensor_ranks > 0 ? t->tensor_ranks : 1;
+  const uint32_t stages = t->replica_stages > 0 ? t->replica_stages : t->stages / tensor_ranks;
+  return row / tensor_ranks % (stages > 0 ? stages : 1);
+}
+
 // Draws the stage of a row and, if there are several, its tensor rank and replica below.
 static void draw_seat(page_t *page, uint32_t row, double middle) {
   const bl_timeline_t *t = page->timeline;
@@ -141,7 +147,7 @@ static void draw_seat(page_t *page, uint32_t row, double middle) {
   const uint32_t stages = t->replica_stages > 0 ? t->replica_stages : t->stages / tensor_ranks;
   const bool replicas = t->stages > stages * tensor_ranks;
   char label[24], below[48] = "";
-  snprintf(label, sizeof label, "stage %u", row / tensor_ranks % stages);
+  snprintf(label, sizeof label, "stage %u", stage_of(t, row));
   bl_canvas_text(page->canvas, MARGIN_LEFT - 12, middle + 4.5, label, 13, true, BL_ALIGN_RIGHT, INK);
   if (tensor_ranks > 1) {
     snprintf(below, sizeof below, replicas ? "tensor %u" : "tensor rank %u", row % tensor_ranks);
@@ -236,8 +242,8 @@ static void draw_transfer(page_t *page, const bl_timeline_transfer_t *transfer) 
   if (width > 5 * HAIRLINE) {
     bl_canvas_stroke_rect(page->canvas, x, y, width, page->row.bar, HAIRLINE, PAPER);
   }
-  snprintf(text, sizeof text, page->timeline->slices > 1 ? "%u:%u.%u" : "%u:%u", event->stage, event->micro_batch,
-           event->slice);
+  snprintf(text, sizeof text, page->timeline->slices > 1 ? "%u:%u.%u" : "%u:%u", stage_of(page->timeline, event->stage),
+           event->micro_batch, event->slice);
   const double size = bl_canvas_text_width(page->canvas, text, 12, false) + 3 < width ? 12 : 9;
   if (bl_canvas_text_width(page->canvas, text, size, false) + 3 < width) {
     bl_canvas_text(page->canvas, x + width / 2, y + page->row.bar / 2 + size * 0.36, text, size, false, BL_ALIGN_CENTER,

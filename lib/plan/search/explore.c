@@ -220,7 +220,7 @@ static bool ruled_out(bl__exploration_t *e, const bl_plan_candidate_t *candidate
   }
   const bool slower = hopeless(e, candidate, bound), out = slower || bl__bound_rules_out(e->plan, candidate, bound);
   e->plan->slices_left_out = e->plan->slices_left_out || slower;
-  e->plan->ruled_out += out;
+  e->plan->ruled_out += out && !slower;
   return out;
 }
 
@@ -505,14 +505,28 @@ static void explore_sliced(bl__exploration_t *e, const shapes_t *shapes, uint32_
   }
 }
 
-// Returns the smallest micro-batch that is tried. A larger one in slices has blocks of as many tokens as a smaller one
-// in fewer slices, which need not wait for each other.
-static uint32_t least_micro_batch(const bl_plan_request_t *r) {
-  uint32_t least = r->micro_batch_count > 0 ? r->micro_batches[0] : 1;
-  for (uint32_t i = 1; i < r->micro_batch_count; i++) {
-    least = r->micro_batches[i] < least ? r->micro_batches[i] : least;
+// Returns the smallest micro-batch that is tried and divides what a replica of this shape has; 0: none does.
+static uint32_t least_micro_batch(const bl_plan_request_t *r, const bl_plan_candidate_t *shape) {
+  const uint32_t of_replica = r->batch / shape->parallel.data;
+  uint32_t least = r->micro_batch_count > 0 ? 0 : 1;
+  for (uint32_t i = 0; i < r->micro_batch_count; i++) {
+    const uint32_t b = r->micro_batches[i];
+    least = of_replica % b == 0 && (least == 0 || b < least) ? b : least;
   }
   return least;
+}
+
+// Tries slices that may gain. A larger micro-batch in slices has blocks of as many tokens as a smaller one in fewer
+// slices, which need not wait for each other: the smallest is enough.
+static void explore_gaining_slices(bl__exploration_t *e, const shapes_t *shapes) {
+  for (uint32_t i = 0; i < shapes->count; i++) {
+    bl_plan_candidate_t choice = shapes->list[i].choice;
+    const uint32_t micro_batch = least_micro_batch(e->request, &choice);
+    choice.slices = SLICES_THAT_MAY_GAIN;
+    if (micro_batch > 0) {
+      explore_micro_batch(e, choice, micro_batch);
+    }
+  }
 }
 
 void bl__explore(bl__exploration_t *e) {
@@ -527,7 +541,7 @@ void bl__explore(bl__exploration_t *e) {
   }
   if (r->slice_count == 0) { // whole sequences first, with whose times slices are compared
     explore_sliced(e, &shapes, 1);
-    explore_shapes(e, &shapes, least_micro_batch(r), SLICES_THAT_MAY_GAIN);
+    explore_gaining_slices(e, &shapes);
   }
   free(shapes.list);
 }
