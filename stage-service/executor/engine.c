@@ -21,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_SQUARES 1000000u // of 12 bytes each: less than BL_RPC_MESSAGE_LIMIT_BYTES
+
 // The operation itself, its waits (for its message, and for its slot or block), a recomputed block, and its part of E
 // and L.
 #define TRACE_EVENTS_PER_OPERATION 6
@@ -466,6 +468,20 @@ static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options
   return bl_transport_create(&transport, &engine->transport, err);
 }
 
+// A vote is one message.
+static bl_status_t check_squares(const bl_engine_t *engine, bl_error_t *err) {
+  const bl_grid_t *grid = &engine->training.grid;
+  char seat[BL_GRID_NAME_BYTES];
+  return engine->square_count <= MOST_SQUARES
+             ? BL_OK
+             : bl_error_set(
+                   err, BL_INVALID,
+                   "parallel.data_parts: %u parts of the gradient and %u of a layer (parallel.tensor_parts) are "
+                   "%u sums of squares on %s, at most %u: fewer parts, or more ranks that share them",
+                   grid->data_parts, grid->tensor_parts, engine->square_count, bl_engine_name(engine, seat),
+                   MOST_SQUARES);
+}
+
 // Plans everything that determines the size of memory.
 static bl_status_t make_plans(bl_engine_t *engine, size_t *op_count, bl_error_t *err) {
   bl_status_t status = assign_owners(engine, err);
@@ -475,6 +491,7 @@ static bl_status_t make_plans(bl_engine_t *engine, size_t *op_count, bl_error_t 
   if (status == BL_OK) {
     status = create_chunks(engine, err);
   }
+  status = status == BL_OK ? check_squares(engine, err) : status;
   return status == BL_OK ? count_buffers(engine, op_count, err) : status;
 }
 
