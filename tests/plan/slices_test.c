@@ -110,6 +110,24 @@ static void slices_are_found_where_they_gain(void **state) {
   }
 }
 
+// Slices are tried with the smallest micro-batch of the list that divides the batch.
+static void a_micro_batch_that_does_not_divide_hides_none(void **state) {
+  (void)state;
+  skip_when_instrumented();
+  const bl_model_t model = long_model(4);
+  static const uint32_t listed[] = {3, 4};
+  bl_plan_request_t request = request_of(&model, 0);
+  request.batch = 8;
+  request.micro_batches = listed;
+  request.micro_batch_count = 2;
+  request.schedule_count = 2;
+  bl_plan_t plan;
+  search(&request, &plan);
+  assert_true(plan.candidates[0].slices > 1);
+  assert_int_equal(plan.candidates[0].micro_batch, 4);
+  bl_plan_cleanup(&plan);
+}
+
 // The limit that is named in a refusal is one for slices, where they are allowed.
 static void the_smallest_limit_is_one_for_slices(void **state) {
   (void)state;
@@ -485,6 +503,7 @@ static void devices_of_a_cluster_hold_pages(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(slices_are_found_where_they_gain),
+      cmocka_unit_test(a_micro_batch_that_does_not_divide_hides_none),
       cmocka_unit_test(the_smallest_limit_is_one_for_slices),
       cmocka_unit_test(the_best_is_what_its_job_does),
       cmocka_unit_test(the_bound_is_below_the_step),
