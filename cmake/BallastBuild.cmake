@@ -22,6 +22,9 @@ if(BALLAST_SERVICES)
   set(BALLAST_REQUIRED REQUIRED)
 endif()
 find_package(PkgConfig ${BALLAST_REQUIRED})
+# What requirements of requirements link to is their own matter. gRPC's are a graph of Abseil's libraries in which every
+# question takes pkgconf most of a second, and CMake asks some 15 about each package.
+set(ENV{PKG_CONFIG_MAXIMUM_TRAVERSE_DEPTH} 3)
 macro(ballast_find prefix package) # sets ${prefix}_FOUND
   set(${prefix}_FOUND "")
   if(PKG_CONFIG_FOUND)
