@@ -306,6 +306,41 @@ def on(services, stores=()):
     return [word for place in places for word in ("--set", place)]
 
 
+class Place:
+    """Stage services and stores that stay, for one run after the other, started as they are needed: most of a small run
+    is the start of its processes. place(4) are the words of a run on four ranks."""
+
+    def __init__(self, folder):
+        self.folder, self.stages, self.stores, self.host = folder, [], [], None
+
+    def store(self):
+        return Service(self.folder, "activation-store", "--listen", "127.0.0.1:0", "--data-tcp", "127.0.0.1:0", "--capacity",
+                       "64 MiB")
+
+    def __call__(self, ranks, stores=False, host=False):
+        while len(self.stages) < ranks:
+            self.stages.append(Service(self.folder, "stage-service", "--listen", "127.0.0.1:0"))
+        while stores and len(self.stores) < ranks:
+            self.stores.append(self.store())
+        if host and self.host is None:
+            self.host = self.store()
+        return on(self.stages[:ranks], self.stores[:ranks] if stores else ()) + (
+            ["--set", f"services.host_stores=['{self.host.address}']"] if host else [])
+
+    def end(self):
+        for service in self.stages + self.stores + ([self.host] if self.host else []):
+            service.end()
+
+
+@contextlib.contextmanager
+def served(folder):
+    place = Place(folder)
+    try:
+        yield place
+    finally:
+        place.end()
+
+
 class Proxy:
     """A port that leads to another address of this machine; nobody else gets through while `open` is clear."""
 

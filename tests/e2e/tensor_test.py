@@ -11,7 +11,7 @@ import struct
 import time
 
 from ballast import (CTL, GOLDEN, LONG, Run, assert_nothing_left, descendants, environment, losses, run_job, scratch, seed,
-                     shared_memory_files, small_inline, state_of, write_job)
+                     served, shared_memory_files, small_inline, state_of, write_job)
 
 PARTS, LAYERS, LONGEST_S = 4, 8, 10
 MODELS = {
@@ -35,13 +35,17 @@ def bits_of(report):
     return losses(report) + [event["loss"].hex() for event in report if event["event"] == "validation"]
 
 
-def run_grid(folder, job, tensor, replicas, *words, **more):
-    report, _ = run_job(folder, job, "--local", *words, *sets(parallel__tensor=tensor, parallel__data=replicas, **more))
+def run_grid(folder, job, place, grid, *words, stores=False, **more):
+    """grid: (tensor ranks, replicas, stages). Without a place the run starts processes of its own."""
+    tensor, replicas, count = grid
+    where = place(tensor * replicas * count, stores) if place else ["--local"]
+    shape = sets(parallel__tensor=tensor, parallel__data=replicas, pipeline__stages=count)
+    report, _ = run_job(folder, job, *where, *words, *shape, *sets(**more))
     return report
 
 
-def same_bits(folder):
-    """(tensor ranks, replicas, stages); the first run of each model is on one rank. Most of a run is the start of its ranks."""
+def same_bits(folder, place):
+    """The first run of each model is on one rank; those over tcp have processes of their own."""
     ways = [("gpt2", "fp32", "1f1b", "shm", [(1, 1, 1), (2, 2, 2), (4, 1, 1)], [(2, 1, 1), (4, 1, 2), (4, 4, 1)]),
             ("gpt2", "fp32", "zb-v", "tcp", [(2, 1, 2)], [(4, 2, 2)]),
             ("gpt2", "bf16", "interleaved", "shm", [(1, 1, 1), (2, 1, 2)], [(2, 2, 2), (4, 1, 4)]),
@@ -50,26 +54,27 @@ def same_bits(folder):
     reference, runs = {}, 0
     for model, dtype, schedule, path, grids, more in ways:
         job = job_of(folder, model, dtype=dtype, pipeline={"schedule": schedule})
-        for tensor, replicas, count in grids + (more if LONG else []):
-            report = run_grid(folder, job, tensor, replicas, balance__data_path=path, pipeline__stages=count,
-                              pipeline__schedule="1f1b" if count == 1 else schedule)
+        for grid in grids + (more if LONG else []):
+            report = run_grid(folder, job, place if path == "shm" else None, grid, balance__data_path=path,
+                              pipeline__schedule="1f1b" if grid[2] == 1 else schedule)
             expected = reference.setdefault((model, dtype), bits_of(report))
-            assert bits_of(report) == expected, f"{model}, {dtype}, {schedule}, {path}, {tensor} x {replicas} x {count}"
+            assert bits_of(report) == expected, f"{model}, {dtype}, {schedule}, {path}, {grid}"
             runs += 1
     print(f"ok {runs} runs: the same bits")
     return reference["gpt2", "fp32"]
 
 
-def same_bits_balanced(folder, expected):
+def same_bits_balanced(folder, place, expected):
     """Every plane has stores of its own. Of 1f1b with 4 stages the first keeps four blocks."""
     seen = {}
     for policy, path, replicas, more in (("bpipe", "shm", 1, {"memory.slots": 3}),
                                          ("bpipe", "tcp", 2 if LONG else 1, {"memory.slots": 3}),
                                          ("drop", "shm", 1, {"memory.slots": 2}), ("auto", "shm", 1, {"memory.slots": 3}),
-                                         ("none", "shm", 1, {"pipeline.recompute": "full", "pipeline.stages": 2}),
-                                         ("none", "shm", 1, {"pipeline.recompute": "attention", "pipeline.stages": 2})):
-        job = job_of(folder, "gpt2", pipeline={"stages": 4}, balance={"policy": policy})
-        report = run_grid(folder, job, 2, replicas, balance__data_path=path, **more)
+                                         ("none", "shm", 1, {"pipeline.recompute": "full"}),
+                                         ("none", "shm", 1, {"pipeline.recompute": "attention"})):
+        job = job_of(folder, "gpt2", balance={"policy": policy})
+        report = run_grid(folder, job, place, (2, replicas, 2 if policy == "none" else 4), stores=policy != "none",
+                          balance__data_path=path, **more)
         assert bits_of(report) == expected, f"{policy}, {path}, {more}"
         firsts = [stage for event in report if event["event"] == "step" for stage in event["stages"] if stage["stage"] == 0]
         assert len(firsts) == 3 * 2 * replicas, firsts
@@ -78,25 +83,25 @@ def same_bits_balanced(folder, expected):
     print("ok the same bits with blocks parked and made again, every plane at its own stores")
 
 
-def other_parts(folder, expected):
+def other_parts(folder, place, expected):
     """Only the order of additions differs."""
     whole = [float.fromhex(loss) for loss, _ in expected[:3]]
     for parts in (1, 2):
         job = job_of(folder, "gpt2", parallel={"tensor_parts": parts, "data_parts": 4})
-        report = run_grid(folder, job, parts, 1)
+        report = run_grid(folder, job, place, (parts, 1, 2))
         got = [float.fromhex(loss) for loss, _ in losses(report)]
         assert all(abs(a - b) <= 1e-4 * abs(a) for a, b in zip(whole, got)), f"{parts} parts: {got}, not {whole}"
         assert bits_of(report) != expected, f"{parts} parts: the parts make no difference"
     print("ok other numbers of parts are within rounding")
 
 
-def trajectories_of_pytorch(folder):
+def trajectories_of_pytorch(folder, place):
     for model, tensor in (("gpt2", 4), ("llama", 2)):
         with open(f"{GOLDEN}/{model}/golden.json") as file:
             golden = json.load(file)
         job = write_job(folder, model={"init": f"{GOLDEN}/{model}", "seq": golden["seq"]},
                         data={"train": f"{GOLDEN}/{model}/tokens.bin"}, train=golden["train"])
-        steps = [event for event in run_grid(folder, job, tensor, 1, pipeline__stages=2) if event["event"] == "step"]
+        steps = [event for event in run_grid(folder, job, place, (tensor, 1, 2)) if event["event"] == "step"]
         for key, of_event in (("losses", "loss"), ("grad_norms", "grad_norm")):
             worst = max(abs(step[of_event] - value) / abs(value) for step, value in zip(steps, golden[key]))
             assert len(steps) == len(golden[key]) and worst <= 1e-4, f"{model}: {key} differ by {worst:.2g}"
@@ -122,25 +127,25 @@ def made(events):
     return {event["step"]: (event["loss"].hex(), event["grad_norm"].hex()) for event in events if event["event"] == "step"}
 
 
-def checkpoints(folder):
+def checkpoints(folder, place):
     """Written by one grid, gone on with from the middle by the next; tensors are the same bytes whoever wrote them."""
     every = [(1, 1, 1), (2, 1, 2), (4, 2, 1), (2, 2, 2)]
     for model, grids in (("gpt2", every if LONG else every[:3]), ("llama", every if LONG else every[:2])):
         whole = None
-        for i, (tensor, replicas, count) in enumerate(grids):
+        for i, grid in enumerate(grids):
             at = os.path.join(folder, f"{model}-{i}")
             job = job_of(folder, model, checkpoint={"folder": at, "every": 2})
-            report = run_grid(folder, job, tensor, replicas, pipeline__stages=count)
+            report = run_grid(folder, job, place, grid)
             saved = [tensors_of(at, step, kind) for step in (2, 3) for kind in ("model", "optimizer")]
             whole = whole or (losses(report), saved)
-            assert losses(report) == whole[0], f"{model}, {grids[i]}: other bits"
-            assert saved == whole[1], f"{model}, {grids[i]}: another checkpoint"
+            assert losses(report) == whole[0], f"{model}, {grid}: other bits"
+            assert saved == whole[1], f"{model}, {grid}: another checkpoint"
             for name in os.listdir(os.path.join(at, "step-000003")):
                 os.remove(os.path.join(at, "step-000003", name))
             os.rmdir(os.path.join(at, "step-000003"))
-            tensor, replicas, count = grids[(i + 1) % len(grids)]
-            report = run_grid(folder, job, tensor, replicas, "--resume", pipeline__stages=count)
-            assert list(made(report).values()) == whole[0][2:], f"{model}: {(tensor, replicas, count)} went on from {grids[i]} to other bits"
+            other = grids[(i + 1) % len(grids)]
+            report = run_grid(folder, job, place, other, "--resume")
+            assert list(made(report).values()) == whole[0][2:], f"{model}: {other} went on from {grid} to other bits"
             assert [tensors_of(at, 3, kind) for kind in ("model", "optimizer")] == whole[1][2:]
     # A piece that is damaged is found by whoever reads the tensor.
     path = next(os.path.join(at, "step-000003", name) for name in sorted(os.listdir(os.path.join(at, "step-000003")))
@@ -231,12 +236,12 @@ def disturbed(folder, choice, number):
 
 def main():
     choice = seed()
-    with scratch() as folder:
-        expected = same_bits(folder)
-        same_bits_balanced(folder, expected)
-        other_parts(folder, expected)
-        trajectories_of_pytorch(folder)
-        checkpoints(folder)
+    with scratch() as folder, served(folder) as place:
+        expected = same_bits(folder, place)
+        same_bits_balanced(folder, place, expected)
+        other_parts(folder, place, expected)
+        trajectories_of_pytorch(folder, place)
+        checkpoints(folder, place)
     with scratch() as folder:
         a_plane_loses_its_store(folder, choice)
         disturbed(folder, choice, choice.choice([signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV]))
