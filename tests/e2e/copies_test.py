@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 
-from ballast import (CTL, GOLDEN, LONG, Run, environment, losses, on, run_job, scratch, seed, small_inline, stages, stages_of,
+from ballast import (CTL, GOLDEN, LONG, Run, environment, losses, run_job, scratch, seed, served, small_inline, stages_of,
                      write_job)
 
 BOTH = ("chimera", "dualpipe")
@@ -27,48 +27,55 @@ def job_of(folder, name="job.yaml", steps=4, tied=True, **sections):
                      train={"steps": steps, "micro_batch": 2, "micro_batches": 8}, **sections)
 
 
-def run(folder, job, values, *words):
-    return run_job(folder, job, "--local", *sets(values), *words)[0]
+def run(folder, job, values, *words, place=None):
+    """At that place, or by processes of its own."""
+    where = ["--local"]
+    if place:
+        ranks = values.get("pipeline.stages", 4) * values.get("parallel.data", 1) * values.get("parallel.tensor", 1)
+        where = place(ranks, stores="balance.policy" in values, host="balance.host" in values)
+    return run_job(folder, job, *where, *sets(values), *words)[0]
 
 
-def bits(folder):
+def bits(folder, place):
     """Of every shape, with heads tied and untied, and in four parts of which every copy adds up two."""
     for tied in (True, False):
         job = job_of(folder, tied=tied)
-        expected, quarters = losses(run(folder, job, ALONE)), losses(run(folder, job, {**ALONE, "parallel.data_parts": 4}))
+        expected = losses(run(folder, job, ALONE, place=place))
+        quarters = losses(run(folder, job, {**ALONE, "parallel.data_parts": 4}, place=place))
         assert quarters != expected
         for schedule in BOTH:
             for count in (2, 4) if LONG or tied else (4,):
                 shape = {"pipeline.schedule": schedule, "pipeline.stages": count}
-                assert losses(run(folder, job, shape)) == expected, f"{schedule} on {count} stages: other losses"
+                assert losses(run(folder, job, shape, place=place)) == expected, f"{schedule} on {count} stages: other losses"
             if LONG or tied:
-                assert losses(run(folder, job, shape)) == expected, "other losses the second time"
-                assert losses(run(folder, job, {**shape, "parallel.data_parts": 4})) == quarters, f"{schedule} in four parts"
+                assert losses(run(folder, job, shape, place=place)) == expected, "other losses the second time"
+                shape["parallel.data_parts"] = 4
+                assert losses(run(folder, job, shape, place=place)) == quarters, f"{schedule} in four parts"
     job = job_of(folder)
-    expected = losses(run(folder, job, ALONE))
-    whole = [event["loss"] for event in run(folder, job, {"pipeline.schedule": "1f1b"}) if event["event"] == "step"]
-    both = [event["loss"] for event in run(folder, job, {}) if event["event"] == "step"]
+    expected = losses(run(folder, job, ALONE, place=place))
+    whole = [event["loss"] for event in run(folder, job, {"pipeline.schedule": "1f1b"}, place=place) if event["event"] == "step"]
+    both = [event["loss"] for event in run(folder, job, {}, place=place) if event["event"] == "step"]
     assert all(abs(a / b - 1) < 1e-5 for a, b in zip(whole, both)), (whole, both)
     uneven = {"pipeline.layers_per_stage": "[1, 2, 4, 1]"}
-    assert losses(run(folder, job, uneven)) == expected, "uneven layers: other losses"
+    assert losses(run(folder, job, uneven, place=place)) == expected, "uneven layers: other losses"
     print(f"ok bits: {both[-1]}, 1f1b {whole[-1]}")
     for i, (name, values) in enumerate([("bf16", {"train.dtype": "bf16"}), ("flash", {"pipeline.attention": "flash"}),
                                         ("clipped", {"train.clip": 0.5}), ("a layer in parts", {"parallel.tensor_parts": 2}),
                                         ("ahead of commits", {"train.post_validation": "true"})]):
-        alone = losses(run(folder, job, {**values, **ALONE}))
+        alone = losses(run(folder, job, {**values, **ALONE}, place=place))
         for schedule in BOTH if LONG else [BOTH[i % 2]]:
-            assert losses(run(folder, job, {**values, "pipeline.schedule": schedule})) == alone, (name, schedule)
+            assert losses(run(folder, job, {**values, "pipeline.schedule": schedule}, place=place)) == alone, (name, schedule)
         print(f"ok {name}")
     return job, expected
 
 
-def shared(folder):
+def shared(folder, place):
     """By replicas, each with both copies, and by tensor ranks; gone on with by one pipe on one rank."""
     base = os.path.join(folder, "shared")
     os.mkdir(base, 0o700)
     job = job_of(base, checkpoint={"folder": os.path.join(base, "saved"), "every": 2}, parallel={"data_parts": 4, "tensor_parts": 2})
     whole = losses(run(folder, job_of(folder, name="parts.yaml", steps=6, parallel={"data_parts": 4, "tensor_parts": 2}),
-                       {"pipeline.schedule": "1f1b", "pipeline.stages": 1}))
+                       {"pipeline.schedule": "1f1b", "pipeline.stages": 1}, place=place))
     grids = [("chimera", 2, 2, 2, "shm", {}), ("dualpipe", 2, 2, 1, "tcp", {}),
              ("chimera", 4, 1, 2, "tcp", {"balance.policy": "drop", "memory.slots": 3})]
     more = [("dualpipe", 2, 2, 2, "tcp", {}), ("chimera", 4, 2, 2, "shm", {"pipeline.recompute": "full"}),
@@ -76,16 +83,16 @@ def shared(folder):
     for schedule, count, data, tensor, path, values in grids + (more if LONG else []):
         shape = {"pipeline.schedule": schedule, "pipeline.stages": count, "parallel.data": data, "parallel.tensor": tensor,
                  "balance.data_path": path, **values}
-        report = run(base, job, {**shape, "checkpoint.every": 0, "checkpoint.folder": "null"})
+        report = run(base, job, {**shape, "checkpoint.every": 0, "checkpoint.folder": "null"}, place=place)
         assert losses(report) == whole[:4], f"{shape}: other losses"
         print(f"ok {schedule} on {count} stages, {data} replicas, {tensor} tensor ranks, {path}")
-    run(base, job, {"pipeline.stages": 2, "parallel.data": 2, "parallel.tensor": 2})
-    report = run(base, job, {"pipeline.schedule": "1f1b", "pipeline.stages": 1}, "--resume", "--steps", "6")
+    run(base, job, {"pipeline.stages": 2, "parallel.data": 2, "parallel.tensor": 2}, place=place)
+    report = run(base, job, {"pipeline.schedule": "1f1b", "pipeline.stages": 1}, "--resume", "--steps", "6", place=place)
     again = [(event["loss"].hex(), event["grad_norm"].hex()) for event in report if event["event"] == "step"]
     assert again == whole[4:], "other losses after a run of two copies on replicas"
 
 
-def policies(folder, job, expected):
+def policies(folder, place, job, expected):
     """Stages keep alike much, so that devices have no room for each other; the host has, and blocks can be given up."""
     host = {"balance.host": "64MiB"}
     ways = [("chimera", "shm"), ("chimera", "tcp"), ("dualpipe", "shm")]
@@ -98,13 +105,10 @@ def policies(folder, job, expected):
              ("attention recomputed", {"pipeline.recompute": "attention"}, None))
     for i, (name, values, key) in enumerate(every):  # the others are in combinations_test.py
         for schedule, path in ways if LONG else [ways[i % 3]]:
-            report = run(folder, job, {**values, "pipeline.schedule": schedule, "balance.data_path": path})
+            report = run(folder, job, {**values, "pipeline.schedule": schedule, "balance.data_path": path}, place=place)
             assert losses(report) == expected, f"{name} of {schedule} over {path}: other losses"
             assert key is None or sum(stage[key] for stage in stages_of(report)) > 0, (name, stages_of(report))
         print(f"ok {name}")
-    with stages(folder, 4, listen="127.0.0.1:0") as services:
-        assert losses(run_job(folder, job, *on(services))[0]) == expected, "services over tcp: other losses"
-    print("ok services")
 
 
 def held_out(folder):
@@ -121,17 +125,17 @@ def held_out(folder):
     print(f"ok held-out losses {told[0]}")
 
 
-def resumed(folder):
+def resumed(folder, place):
     """To one pipe, to the other schedule and back: what is saved knows nothing of copies."""
     base = os.path.join(folder, "resumed")
     os.mkdir(base, 0o700)
     job = job_of(base, steps=2, checkpoint={"folder": os.path.join(base, "saved"), "every": 2})
-    seen = losses(run(base, job, {}))
+    seen = losses(run(base, job, {}, place=place))
     for steps, values in ((4, {**ONE_PIPE, "pipeline.stages": 2}), (6, {"pipeline.schedule": "dualpipe"}),
                           (8, {**ONE_PIPE, "pipeline.schedule": "zb-v"}), (10, {"pipeline.stages": 2})):
-        report = run(base, job, values, "--resume", "--steps", str(steps))
+        report = run(base, job, values, "--resume", "--steps", str(steps), place=place)
         seen += [(event["loss"].hex(), event["grad_norm"].hex()) for event in report if event["event"] == "step"]
-    whole = losses(run(folder, job_of(folder, name="whole.yaml", steps=10), ALONE))
+    whole = losses(run(folder, job_of(folder, name="whole.yaml", steps=10), ALONE, place=place))
     assert len(seen) == 10 and seen == whole, (seen, whole)
     print("ok resumed")
 
@@ -237,10 +241,11 @@ def main():
         job = job_of(folder)
         refusals(folder, job)
         told(folder, job)
-        policies(folder, *bits(folder))
-        shared(folder)
+        with served(folder) as place:
+            policies(folder, place, *bits(folder, place))
+            shared(folder, place)
+            resumed(folder, place)
         held_out(folder)
-        resumed(folder)
         disturbed(folder, choice)
         killed(folder, choice)
 
