@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 
-from ballast import (CTL, GOLDEN, LONG, Run, environment, losses, on, run_job, scratch, seed, small_inline, stages, stages_of,
+from ballast import (CTL, GOLDEN, LONG, Run, environment, losses, run_job, scratch, seed, served, small_inline, stages_of,
                      write_job)
 
 SLICES = ("--set", "pipeline.slices=4")
@@ -25,31 +25,31 @@ def values(report):
     return [event["loss"] for event in report if event["event"] == "step"]
 
 
-def bits(folder, job):
-    expected = losses(run_job(folder, job, "--local", "--set", "pipeline.stages=1")[0])
-    report, _ = run_job(folder, job, "--local")
+def bits(folder, place, job):
+    expected = losses(run_job(folder, job, *place(1), "--set", "pipeline.stages=1")[0])
+    report, _ = run_job(folder, job, *place(4))
     assert losses(report) == expected, "four stages: other losses than one"
     assert [stage["peak_slots"] for stage in report[-1]["stages"]] == [7, 6, 5, 4], report[-1]["stages"]
     assert losses(run_job(folder, job, "--local")[0]) == expected, "other losses the second time"
-    whole, _ = run_job(folder, job, "--local", "--set", "pipeline.schedule=1f1b", "--set", "pipeline.slices=1")
+    whole, _ = run_job(folder, job, *place(4), "--set", "pipeline.schedule=1f1b", "--set", "pipeline.slices=1")
     assert losses(whole) != expected
     assert all(abs(a / b - 1) < 1e-5 for a, b in zip(values(whole), values(report))), (values(whole), values(report))
     print(f"ok seq1f1b: {values(report)[-1]}, whole sequences {values(whole)[-1]}")
     for schedule in ("zb-h1", "interleaved", *(("gpipe", "v-half", "1f1b-v") if LONG else ())):  # see combinations_test.py
-        assert losses(run_job(folder, job, "--local", "--set", f"pipeline.schedule={schedule}")[0]) == expected, schedule
+        assert losses(run_job(folder, job, *place(4), "--set", f"pipeline.schedule={schedule}")[0]) == expected, schedule
     print("ok other schedules")
     for name, words in (("flash", ("pipeline.attention=flash",)), ("bf16", ("train.dtype=bf16",)),
                         ("two parts", ("parallel.tensor_parts=2",)), ("two halves", ("parallel.data_parts=2",))):
         settings = [word for value in words for word in ("--set", value)]
-        alone = losses(run_job(folder, job, "--local", *settings, "--set", "pipeline.stages=1")[0])
+        alone = losses(run_job(folder, job, *place(1), *settings, "--set", "pipeline.stages=1")[0])
         more = {"two parts": ("--set", "parallel.tensor=2", "--set", "pipeline.stages=2"),
                 "two halves": ("--set", "parallel.data=2", "--set", "pipeline.stages=2")}.get(name, ())
-        assert losses(run_job(folder, job, "--local", *settings, *more)[0]) == alone, name
+        assert losses(run_job(folder, job, *place(4), *settings, *more)[0]) == alone, name
         print(f"ok {name}")
     return expected
 
 
-def policies(folder, job, expected):
+def policies(folder, place, job, expected):
     host = ("balance.host=64MiB",)
     for name, words, key in (("bpipe", ("balance.policy=bpipe",), "loaded"),
                              ("cap", ("balance.policy=cap", "balance.cap=6", "balance.mode=fewest"), "loaded"),
@@ -60,13 +60,11 @@ def policies(folder, job, expected):
                              ("attention recomputed", ("pipeline.recompute=attention",), None)):
         settings = [word for value in words for word in ("--set", value)]
         for path in ("shm", "tcp") if LONG or name in ("bpipe", "offload") else ("tcp",):
-            report, _ = run_job(folder, job, "--local", *settings, "--set", f"balance.data_path={path}")
+            report, _ = run_job(folder, job, *place(4, stores=True, host=host[0] in words), *settings, "--set",
+                                f"balance.data_path={path}")
             assert losses(report) == expected, f"{name} over {path}: other losses"
             assert key is None or sum(stage[key] for stage in stages_of(report)) > 0, (name, stages_of(report))
         print(f"ok {name}")
-    with stages(folder, 4, listen="127.0.0.1:0") as services:
-        assert losses(run_job(folder, job, *on(services))[0]) == expected, "services over tcp: other losses"
-    print("ok services")
 
 
 def held_out(folder):
@@ -85,19 +83,20 @@ def held_out(folder):
     print(f"ok held-out losses {told[0]}")
 
 
-def resumed(folder):
+def resumed(folder, place):
     """To slices of another number, to whole sequences and another schedule, and back: each as the same steps on one stage."""
     outcome = []
     for where in ("one", "four"):
         base = os.path.join(folder, where)
         os.mkdir(base, 0o700)
         job = job_of(base, steps=2, checkpoint={"folder": os.path.join(base, "saved"), "every": 2})
-        count = ("--set", f"pipeline.stages={1 if where == 'one' else 4}")
-        seen = losses(run_job(base, job, "--local", *count)[0])
+        ranks = 1 if where == "one" else 4
+        words_of_all = (*place(ranks), "--set", f"pipeline.stages={ranks}")
+        seen = losses(run_job(base, job, *words_of_all)[0])
         for steps, words in ((4, ("pipeline.schedule=1f1b", "pipeline.slices=1")), (6, ("pipeline.schedule=zb-h1", "pipeline.slices=2")),
                              (8, ())):
             settings = [word for value in words for word in ("--set", value)]
-            report, _ = run_job(base, job, "--local", "--resume", "--steps", str(steps), *count, *settings)
+            report, _ = run_job(base, job, "--resume", "--steps", str(steps), *words_of_all, *settings)
             seen += [(event["loss"].hex(), event["grad_norm"].hex()) for event in report if event["event"] == "step"]
         outcome.append(seen)
     assert len(outcome[0]) == 8 and outcome[0] == outcome[1], outcome
@@ -166,9 +165,10 @@ def main():
     with scratch() as folder:
         job = job_of(folder)
         refusals(folder, job)
-        policies(folder, job, bits(folder, job))
+        with served(folder) as place:
+            policies(folder, place, job, bits(folder, place, job))
+            resumed(folder, place)
         held_out(folder)
-        resumed(folder)
         disturbed(folder, choice)
         killed(folder, choice)
 
