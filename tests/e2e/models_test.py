@@ -8,7 +8,7 @@ a run goes on from it as a folder of its own."""
 import json
 import os
 
-from ballast import GOLDEN, losses, run_job, scratch, write_job
+from ballast import GOLDEN, losses, run_job, scratch, served, write_job
 
 FAMILIES = ("llama3", "mistral", "qwen2", "mistral-window", "qwen2-window", "qwen3", "phi3", "phi3-long", "gemma",
             "gemma2", "gemma3")
@@ -37,7 +37,13 @@ def layers_of(family):
         return json.load(file)["num_hidden_layers"]
 
 
-def trajectory(folder, family):
+def run_way(folder, place, family, way, *words):
+    """A job of two stages unless the way says otherwise."""
+    ranks = way.get("pipeline", {}).get("stages", 2) * way.get("parallel", {}).get("tensor", 1)
+    return run_job(folder, job_of(folder, family, **way), *place(ranks, stores="balance" in way), *words)[0]
+
+
+def trajectory(folder, place, family):
     """The first way leaves a checkpoint."""
     golden = golden_of(family)
     reference = None
@@ -50,7 +56,7 @@ def trajectory(folder, family):
                  {"pipeline": {"stages": 3, "attention": "naive"}},
                  {"pipeline": {"stages": 3}, "balance": {"policy": "drop", "cap": 2}}]
     for way in ways:
-        report, _ = run_job(folder, job_of(folder, family, **way), "--local")
+        report = run_way(folder, place, family, way)
         if "naive" not in str(way):
             reference = reference or losses(report)
             assert losses(report) == reference, f"{family}, {way}: other bits"
@@ -63,17 +69,17 @@ def trajectory(folder, family):
     print(f"ok {family} follows PyTorch in {len(ways)} ways")
 
 
-def tensor_ranks(folder):
+def tensor_ranks(folder, place):
     for family in TENSOR if SOAK else TENSOR[-4:]:
         ways = [{"parallel": {"tensor": ranks, "tensor_parts": 2}} for ranks in (1, 2)]
         if SOAK or family == TENSOR[-1]:
             ways.append({**ways[1], "pipeline": {"stages": 3}, "balance": {"policy": "bpipe", "cap": 2, "mode": "fewest"}})
-        found = [losses(run_job(folder, job_of(folder, family, **way), "--local")[0]) for way in ways]
+        found = [losses(run_way(folder, place, family, way)) for way in ways]
         assert all(bits == found[0] for bits in found), (family, found)
     print("ok on two tensor ranks")
 
 
-def checkpoints(folder, family):
+def checkpoints(folder, place, family):
     saved = os.path.join(folder, f"kept-{family}", "step-000020")
     with open(os.path.join(saved, "config.json")) as file:
         config = json.load(file)
@@ -87,8 +93,7 @@ def checkpoints(folder, family):
                                   for key, value in config["rope_scaling"].items()}
     for key in KEPT:
         assert given.get(key) is None or config.get(key) == given[key], (family, key, config.get(key), given[key])
-    train = {**golden_of(family)["train"], "steps": 1}
-    run_job(folder, job_of(folder, family, init=saved, train=train), "--local")
+    run_way(folder, place, family, {"init": saved, "train": {**golden_of(family)["train"], "steps": 1}})
     print(f"ok a checkpoint of {family} is a folder to begin with")
 
 
@@ -130,10 +135,11 @@ def refusals(folder):
 
 def main():
     with scratch() as folder:
-        for family in FAMILIES:
-            trajectory(folder, family)
-            checkpoints(folder, family)
-        tensor_ranks(folder)
+        with served(folder) as place:
+            for family in FAMILIES:
+                trajectory(folder, place, family)
+                checkpoints(folder, place, family)
+            tensor_ranks(folder, place)
         other_ranks(folder)
         refusals(folder)
 
