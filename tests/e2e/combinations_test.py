@@ -24,10 +24,10 @@ SLOTS = {"gpipe": (8, 1, 2), "1f1b": (3, 1, 2), "eager-1f1b": (5, 1, 2), "interl
          "grouped-interleaved": (7, 7, 7), "zb-h1": (3, 4, 4), "zb-h2": (4, 4, 4), "zb-v": (7, 8, 8), "v-min": (4, 2, 3),
          "v-half": (6, 4, 5), "v-zb": (8, 8, 8), "1f1b-v": (6, 1, 2), "adaptive": (7, 8, 8), "dualpipe-v": (9, 4, 4),
          "chimera": (4, 1, 2), "dualpipe": (5, 3, 3)}
-# The same of sequences in two slices, each a block.
+# The same of sequences in two slices, each a block; more where the search for an order of the fewest takes most of a second.
 SLICED = {"gpipe": (16, 1, 2), "1f1b": (4, 1, 2), "eager-1f1b": (6, 1, 2), "interleaved": (10, 1, 2), "seq1f1b": (4, 1, 2),
-          "grouped-interleaved": (8, 7, 7), "zb-h1": (4, 4, 4), "zb-h2": (4, 4, 4), "zb-v": (7, 7, 7), "v-min": (6, 2, 2),
-          "v-half": (7, 4, 4), "v-zb": (10, 8, 8), "1f1b-v": (8, 1, 2), "adaptive": (7, 7, 7), "dualpipe-v": (10, 4, 4)}
+          "grouped-interleaved": (8, 7, 7), "zb-h1": (5, 5, 5), "zb-h2": (5, 5, 5), "zb-v": (10, 10, 10), "v-min": (6, 2, 2),
+          "v-half": (7, 4, 4), "v-zb": (10, 8, 8), "1f1b-v": (8, 1, 2), "adaptive": (10, 10, 10), "dualpipe-v": (10, 4, 4)}
 
 Combination = collections.namedtuple("Combination", "policy path require schedule recompute slices host place")
 AXES = Combination(
@@ -132,14 +132,15 @@ def pairs(one):
 
 
 def covering(choice, combinations, chosen=()):
-    """`chosen` and some of `combinations`, so that every pair of values that any of these holds is in one of them."""
+    """`chosen` and some of `combinations`, so that every pair of values that any of these holds is in one of them. On
+    services where either would do: a run that starts its own costs twice as much."""
     combinations, chosen = list(combinations), list(chosen)
     missing = {pair for one in combinations for pair in pairs(one)}.difference(*map(pairs, chosen))
     while missing:
         (i, a), (j, b) = choice.choice(sorted(missing))  # still to come; as many others as can be with it
         holding = [one for one in combinations if one[i] == a and one[j] == b]
         chosen.append(max(choice.sample(holding, min(len(holding), 200)),
-                          key=lambda one: sum(pair in missing for pair in pairs(one))))
+                          key=lambda one: (sum(pair in missing for pair in pairs(one)), one.place == "services")))
         missing.difference_update(pairs(chosen[-1]))
     return chosen
 
