@@ -16,8 +16,10 @@
 #include <cmocka.h>
 
 #if defined(__SANITIZE_ADDRESS__) // which sees the same code for each
+#define INSTRUMENTED    true
 #define SINGLE_ELEMENTS 1
 #else
+#define INSTRUMENTED    false
 #define SINGLE_ELEMENTS 6
 #endif
 #define STEP 1e-2
@@ -233,6 +235,9 @@ static void fused_projections(void **state) {
 // A vocabulary so large that the head runs in two pieces of different length, 64 and 2 rows.
 static void head_in_pieces(void **state) {
   (void)state;
+  if (INSTRUMENTED) {
+    skip(); // the next has such pieces of a small vocabulary
+  }
   bl_model_t wide = gpt2;
   wide.layers = wide.heads = wide.kv_heads = 1;
   wide.hidden = wide.head_dim = 4;
