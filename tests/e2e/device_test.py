@@ -9,19 +9,20 @@ import signal
 import subprocess
 import time
 
-from ballast import CTL, LATE, LONG, ON_DEVICE, Run, environment, losses, on_late_device, read_report, run_job, stages_of, state_of, write_job
+from ballast import (CTL, LATE, LONG, ON_DEVICE, Run, environment, losses, on_late_device, read_report, run_job, served, stages_of,
+                     state_of, write_job)
 
 
-def compare(folder, what, job, *arguments):
+def compare(folder, what, job, where=("--local",)):
     """The run on the host and on the device; the report of the latter."""
-    expected, _ = run_job(folder, job, "--local", *arguments)
-    report, _ = run_job(folder, job, "--local", *arguments, *ON_DEVICE)
+    expected, _ = run_job(folder, job, *where)
+    report, _ = run_job(folder, job, *where, *ON_DEVICE)
     assert losses(report) == losses(expected), f"{what}:\n {losses(report)}\n {losses(expected)}"
     print(f"ok {what}")
     return report
 
 
-def same_bits(folder):
+def same_bits(folder, place):
     inline = {"init": None, "family": "gpt2", "layers": 8, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
     train = {"steps": 3, "micro_batch": 1, "micro_batches": 8, "validate_every": 2}
     held_out = {"validation": 0.1}
@@ -30,14 +31,14 @@ def same_bits(folder):
                                         (2, "zb-h1", "tcp", {"recompute": "attention", "attention": "flash"})):
         job = write_job(folder, model=inline, train=train, data=held_out, balance={"data_path": path},
                         pipeline={"stages": count, "schedule": schedule, **more})
-        report = compare(folder, f"{count} stages, {schedule}, {path} {more}", job)
+        report = compare(folder, f"{count} stages, {schedule}, {path} {more}", job, place(count))
         assert any(event["event"] != "step" for event in report), "validation ran"
     llama = {**inline, "family": "llama", "ffn": 64, "tied": False}
     compare(folder, "llama, bf16", write_job(folder, model=llama, train={**train, "dtype": "bf16"},
-                                             data=held_out, pipeline={"stages": 2}))
+                                             data=held_out, pipeline={"stages": 2}), place(2))
 
 
-def layers_in_parts(folder):
+def layers_in_parts(folder, place):
     """All parts of a layer on one device, whose vocabularies have 76, 76, 76 and 73 tokens, or 64 and 37."""
     gpt2 = {"init": None, "family": "gpt2", "layers": 8, "hidden": 40, "heads": 4, "vocab": 301, "seq": 32}
     llama = {**gpt2, "family": "llama", "ffn": 52, "kv_heads": 2, "vocab": 101, "tied": False}
@@ -48,7 +49,8 @@ def layers_in_parts(folder):
             (llama, 2, "bf16", {"stages": 2, "schedule": "1f1b", "recompute": "full"}, "none")):
         job = write_job(folder, model=model, train={**train, "dtype": dtype}, data={"validation": 0.1}, pipeline=pipeline,
                         parallel={"tensor_parts": parts}, balance={"policy": policy})
-        report = compare(folder, f"{parts} parts, {model['family']}, {dtype}, {pipeline}, {policy}", job)
+        report = compare(folder, f"{parts} parts, {model['family']}, {dtype}, {pipeline}, {policy}", job,
+                         place(pipeline["stages"]) if policy == "none" else ["--local"])
         evicted = max(stage["evicted"] for stage in stages_of(report))
         assert (evicted > 0) == (policy == "bpipe"), evicted
 
@@ -151,7 +153,7 @@ def host_memory(folder):
     print(f"ok the host store of devices lends pinned memory, and was killed: {len(steps)} steps")
 
 
-def slices(folder):
+def slices(folder, place):
     """Sequences in slices: the bits of the host, whose slices have those of one stage (slices_test.py)."""
     gpt2 = {"init": None, "family": "gpt2", "layers": 8, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
     llama = {**gpt2, "family": "llama", "ffn": 64, "tied": False, "kv_heads": 1}
@@ -164,7 +166,7 @@ def slices(folder):
     for model, count, schedule, more in every if LONG else short:
         job = write_job(folder, model=model, train=train, data={"validation": 0.1}, balance={"data_path": "shm"},
                         pipeline={"stages": 4, "schedule": schedule, "slices": count, **more})
-        compare(folder, f"{model['family']} in {count} slices, {schedule} {more}", job)
+        compare(folder, f"{model['family']} in {count} slices, {schedule} {more}", job, place(4))
     for words in (("bpipe",), ("drop", "memory.slots=3"), ("offload", "memory.slots=2", "balance.host=64MiB"),
                   ("auto", "memory.slots=3", "balance.host=64MiB")) if LONG else ():
         settings = [word for value in (f"balance.policy={words[0]}", *words[1:]) for word in ("--set", value)]
@@ -213,15 +215,15 @@ def a_store_is_killed(folder):
         print(f"ok a store on the device was killed: {killed} blocks were made again {pipeline}")
 
 
-def checkpoints(folder):
+def checkpoints(folder, place):
     """A checkpoint written from a device is that of the host, and both go on from it alike, in layers of parts too."""
     for parts in (1, 2):
-        reference, _ = run_job(folder, write_job(folder, parallel={"tensor_parts": parts}), "--local")
+        reference, _ = run_job(folder, write_job(folder, parallel={"tensor_parts": parts}), *place(2))
         for writer, reader in ((ON_DEVICE, ()), ((), ON_DEVICE)):
             kept = os.path.join(folder, f"kept{len(writer)}-{parts}")
             job = write_job(folder, parallel={"tensor_parts": parts}, checkpoint={"folder": kept, "every": 3})
-            run_job(folder, job, "--local", "--steps", "3", *writer)
-            report, _ = run_job(folder, job, "--local", "--resume", *reader)
+            run_job(folder, job, *place(2), "--steps", "3", *writer)
+            report, _ = run_job(folder, job, *place(2), "--resume", *reader)
             steps = [event for event in report if event["event"] == "step"]
             bits = [(event["loss"].hex(), event["grad_norm"].hex()) for event in steps]
             assert bits == losses(reference)[3:], f"{parts} parts: {bits} {losses(reference)[3:]}"
@@ -243,31 +245,31 @@ def plan_with_it(folder, job):
     assert done.returncode == 2 and "--optimizer-memory host: it saves nothing" in done.stderr, done.stderr
 
 
-def optimizer_on_the_host(folder):
+def optimizer_on_the_host(folder, place):
     """With the optimizer's state in memory of the host: the same bits, also where stages go ahead of commits and take steps
     back, the same checkpoints, and either goes on from the other's."""
     inline = {"init": None, "family": "llama", "layers": 4, "hidden": 32, "heads": 2, "ffn": 64, "vocab": 128, "seq": 32}
     on_host = ("--set", "train.optimizer_memory=host")
     for dtype in ("fp32", "bf16"):
         train = {"steps": 6, "dtype": dtype, "clip": 0.5}
-        expected, _ = run_job(folder, write_job(folder, model=inline, train=train), "--local")
+        expected, _ = run_job(folder, write_job(folder, model=inline, train=train), *place(2))
         kept = []
         for which, words in (("device", ()), ("host", on_host)):
             kept.append(os.path.join(folder, f"{dtype}-{which}"))
             job = write_job(folder, model=inline, train=train, checkpoint={"folder": kept[-1], "every": 3})
-            report, _ = run_job(folder, job, "--local", "--steps", "3", *ON_DEVICE, *words)
+            report, _ = run_job(folder, job, *place(2), "--steps", "3", *ON_DEVICE, *words)
             assert losses(report) == losses(expected)[:3], f"{dtype}, {which}: {losses(report)}\n {losses(expected)}"
         assert state_of(kept[0], 3) == state_of(kept[1], 3), f"{dtype}: the two checkpoints differ"
         if dtype == "fp32" and not LONG:
             continue  # the rest is the same for either
-        for place, words in ((kept[0], on_host), (kept[1], ())):  # each goes on with the other
-            job = write_job(folder, model=inline, train=train, checkpoint={"folder": place, "every": 3})
-            report, _ = run_job(folder, job, "--local", "--resume", *ON_DEVICE, *words)
+        for saved, words in ((kept[0], on_host), (kept[1], ())):  # each goes on with the other
+            job = write_job(folder, model=inline, train=train, checkpoint={"folder": saved, "every": 3})
+            report, _ = run_job(folder, job, *place(2), "--resume", *ON_DEVICE, *words)
             bits = [(event["loss"].hex(), event["grad_norm"].hex()) for event in report if event["event"] == "step"]
             assert bits == losses(expected)[3:], f"{dtype}, {words}: {bits}\n {losses(expected)[3:]}"
         assert state_of(kept[0], 6) == state_of(kept[1], 6), f"{dtype}: the two checkpoints differ at the end"
         ahead = write_job(folder, model=inline, train={**train, "post_validation": True})
-        report, _ = run_job(folder, ahead, "--local", *ON_DEVICE, *on_host)
+        report, _ = run_job(folder, ahead, *place(2), *ON_DEVICE, *on_host)
         assert losses(report) == losses(expected), f"{dtype}, ahead: {losses(report)}\n {losses(expected)}"
     job = write_job(folder, model=inline)
     _, done = run_job(folder, job, "--local", *on_host, expect=2)
@@ -315,5 +317,11 @@ def refusals(folder):
     print("ok refusals")
 
 
-on_late_device(same_bits, slices, layers_in_parts, device_to_device, twins_of_slots, host_memory, a_store_is_killed,
-               checkpoints, optimizer_on_the_host, memory_beside_the_plan, refusals)
+def at_one_place(folder):
+    """On services that stay, one run on the host and on the device after the other."""
+    with served(folder) as place:
+        for check in (same_bits, slices, layers_in_parts, checkpoints, optimizer_on_the_host):
+            check(folder, place)
+
+
+on_late_device(at_one_place, device_to_device, twins_of_slots, host_memory, a_store_is_killed, memory_beside_the_plan, refusals)
