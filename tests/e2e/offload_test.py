@@ -150,8 +150,8 @@ def faults(folder, choice):
     finally:
         run.end(130, signal.SIGINT)
     steps = run.steps()
-    expected = losses(run_job(folder, job, "--local", "--steps", str(len(steps)), *policy("none"), "--set",
-                              "memory.slots=4", timeout=600)[0])
+    expected = losses(run_job(folder, job, "--local", "--steps", str(len(steps)), *policy("none"), *slots(16), "--set",
+                              "pipeline.stages=1", timeout=600)[0])
     assert losses(steps) == expected, "other losses"
     print(f"ok killed and stopped, policies changed: {len(steps)} steps")
 
