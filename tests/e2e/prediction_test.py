@@ -22,12 +22,12 @@ def ctl(folder, *arguments, expect=0):
     return done
 
 
-def check_peaks(folder, schedule, keys, stages, balance=None):
+def check_peaks(folder, place, schedule, keys, stages, balance=None):
     job = ballast.write_job(folder, model=ballast.small_inline(layers=8, seq=32),
                             data={"train": [__file__], "format": "text"}, train={"steps": 2, "micro_batches": 8},
                             pipeline={"stages": stages, "schedule": schedule, **keys}, balance=balance or {})
     predicted = json.loads(ctl(folder, "simulate", job, "-o", "json").stdout)
-    report, _ = ballast.run_job(folder, job, "--local")
+    report, _ = ballast.run_job(folder, job, *place(stages, stores=balance is not None))
     for event in report:
         for plan, real in zip(predicted["stages"], event["stages"]):
             assert plan["peak_slots"] == real["peak_slots"], (schedule, keys, plan, real)
@@ -408,10 +408,11 @@ def check_nodes(folder):
 
 def main():
     with ballast.scratch() as folder:
-        for schedule, keys, stages in SHAPES:
-            check_peaks(folder, schedule, keys, stages)
-        for schedule, balance, stages in POLICIES:
-            check_peaks(folder, schedule, {}, stages, balance)
+        with ballast.served(folder) as place:
+            for schedule, keys, stages in SHAPES:
+                check_peaks(folder, place, schedule, keys, stages)
+            for schedule, balance, stages in POLICIES:
+                check_peaks(folder, place, schedule, {}, stages, balance)
         check_automatic(folder)
         check_profile(folder)
         check_copies(folder)
