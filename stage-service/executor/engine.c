@@ -380,7 +380,10 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
   }
   size_t count = 0;
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
-    count += (size_t)bl_chunk_parameter_count(engine->chunks[i].chunk) * (engine->training.model.heads + 2);
+    for (uint32_t k = 0; k < bl_chunk_parameter_count(engine->chunks[i].chunk); k++) { // at most one for each run
+      const bl_slice_t slice = bl_chunk_parameter(engine->chunks[i].chunk, k).slice;
+      count += slice.rows > 1 ? 1 : slice.groups;
+    }
   }
   bl_snapshot_tensor_t *tensors = calloc(count, sizeof *tensors);
   if (tensors == NULL) {

@@ -197,6 +197,25 @@ class Run:
             self.process.wait()
 
 
+def held_memory(folder, job):
+    """Bytes of every stage by use, while the job runs."""
+    def reported():  # as the driver knows them by now; empty until it has asked all
+        done = subprocess.run([CTL, "stages", "-o", "json", "--timeout", "60"], env=environment(folder), text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        assert done.returncode == 0, done.stderr
+        stages = [stage["memory"] for stage in json.loads(done.stdout)]
+        return stages if all(stages) else []
+
+    run = Run(folder, job, "--local", "--steps", "1000000")
+    try:
+        run.wait_for(lambda steps: len(steps) >= 1, "no step ended")
+        found = wait_until(reported, 120, "no stage told its memory")
+        run.end(expect=130, number=signal.SIGINT)
+    finally:
+        run.kill()
+    return found
+
+
 def descendants(pid):
     """All living descendants of a process, by /proc."""
     children = {}

@@ -6,7 +6,6 @@ settings: executor/footprint.)"""
 import json
 import os
 import shutil
-import signal
 import subprocess
 
 import ballast
@@ -19,30 +18,9 @@ def plan(folder, job, *arguments, program=ballast.CTL, **more):
     return json.loads(done.stdout)
 
 
-def reported(folder):
-    """Bytes of every stage by use as the driver knows them by now; empty until it has asked all."""
-    done = subprocess.run([ballast.CTL, "stages", "-o", "json", "--timeout", "60"], env=ballast.environment(folder), text=True,
-                          timeout=120, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
-    assert done.returncode == 0, done.stderr
-    stages = [stage["memory"] for stage in json.loads(done.stdout)]
-    return stages if all(stages) else []
-
-
 def of_device(memory):
     """Bytes that plans count: on a device there are also twins of buffers in memory of the host."""
     return sum(memory.values()) - memory.get("staging", 0)
-
-
-def held(folder, job):
-    """Bytes of every stage by use, while the job runs."""
-    run = ballast.Run(folder, job, "--local", "--steps", "1000000")
-    try:
-        run.wait_for(lambda steps: len(steps) >= 1, "no step ended")
-        found = ballast.wait_until(lambda: reported(folder), 120, "no stage told its memory")
-        run.end(expect=130, number=signal.SIGINT)
-    finally:
-        run.kill()
-    return found
 
 
 def write(folder, saves=False, **train):
@@ -62,7 +40,7 @@ def check(folder, limit=None, **settings):
     answer = plan(folder, job, *arguments)
     best = answer["best"]
     assert "memory_without" not in answer, answer["memory_unknown"]
-    bytes_held = [of_device(stage) for stage in held(folder, path)]
+    bytes_held = [of_device(stage) for stage in ballast.held_memory(folder, path)]
     assert max(bytes_held) == best["memory_bytes"] or best["policy"] in ("bpipe", "cap", "auto"), (best, bytes_held)
     if limit is not None:
         assert max(bytes_held) <= int(free * limit), (best, bytes_held)
@@ -81,7 +59,7 @@ def check_on_device(folder):
     done = subprocess.run([ballast.CTL, "simulate", path, "-o", "json"], env=ballast.environment(folder), text=True, timeout=120,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
-    simulated, stages = json.loads(done.stdout)["stages"], held(folder, path)
+    simulated, stages = json.loads(done.stdout)["stages"], ballast.held_memory(folder, path)
     assert [stage["memory_bytes"] for stage in simulated] == [of_device(stage) for stage in stages], (simulated, stages)
     tokens = 4 * 2 * 2 * 48 * 4 # micro-batches, tokens and labels, sequences of them, seq, bytes
     assert all(tokens < one["memory"]["data"] == stage["data"] for one, stage in zip(simulated, stages)), (simulated, stages)

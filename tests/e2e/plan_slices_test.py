@@ -6,7 +6,6 @@ sequences and of slices, which are predicted from the nearest of both. Two pipes
 import json
 import os
 import re
-import signal
 import subprocess
 
 import ballast
@@ -28,24 +27,6 @@ def write(folder):
                              data={"train": [os.path.join(ballast.ROOT, "LICENSE")] * 4, "format": "text"},
                              train={"steps": 3, "micro_batch": 1, "micro_batches": 3},
                              pipeline={"stages": 2, "attention": "flash"})
-
-
-def reported(folder):
-    """Bytes of every stage as the driver knows them by now; empty until it has asked all."""
-    found = json.loads(ctl(folder, "stages", "-o", "json", "--timeout", "60").stdout)
-    return [sum(stage["memory"].values()) for stage in found] if all(stage["memory"] for stage in found) else []
-
-
-def held(folder, job):
-    """Bytes of every stage, while the job runs."""
-    run = ballast.Run(folder, job, "--local", "--steps", "1000000")
-    try:
-        run.wait_for(lambda steps: len(steps) >= 1, "no step ended")
-        found = ballast.wait_until(lambda: reported(folder), 120, "no stage told its memory")
-        run.end(expect=130, number=signal.SIGINT)
-    finally:
-        run.kill()
-    return found
 
 
 def check_written(folder, planned, best):
@@ -70,7 +51,7 @@ def check_budget(folder, job):
     rows = {row["value"]: row["fits"] for row in answer["families"] if row["kind"] == "slices"}
     assert rows[str(best["slices"])] and not rows["1"], rows
     check_written(folder, planned, best)
-    found = held(folder, planned)
+    found = [sum(stage.values()) for stage in ballast.held_memory(folder, planned)]
     assert max(found) == best["memory_bytes"] or best["policy"] in ("bpipe", "cap", "auto"), (best, found)
     assert max(found) <= limit, (limit, found)
     print(f"ok {limit} bytes, in which whole sequences are refused: {best['schedule']} in {best['slices']} slices, recompute "

@@ -11,53 +11,23 @@ BALLAST_TEST_ROUNDS: so often every phase with either signal; 0: every phase onc
 import contextlib
 import json
 import os
-import re
 import signal
 import subprocess
 import time
 
 from ballast import (CTL, Run, assert_nothing_left, descendants, environment, run_job, scratch, seed, shared_memory_files,
                      small_inline, write_job)
+from phases import PHASES, phase_of, took
 
-PHASES = ["gather", "layer", "reduction", "commit", "checkpoint"]
 NUMBERS = [signal.SIGKILL, signal.SIGSTOP]
 LONGEST_S = 10
 AFTER = 3  # steps after the last disturbance
-WAITS = [("gather", r"weight of tensor"), ("reduction", r"gradient of tensor"), ("operations", r"of boundary"),
-         ("layer", r"of collective|collective \d+")]
 
 
 def told(folder, verb):
     done = subprocess.run([CTL, verb, "-o", "json"], env=environment(folder), stdin=subprocess.DEVNULL, text=True,
                           capture_output=True, timeout=30)
     return json.loads(done.stdout) if done.returncode == 0 else None
-
-
-def half_written(kept):
-    return {name for name in os.listdir(kept) if ".partial-" in name}
-
-
-def phase_of(folder, kept, seat, since):
-    """The phase in which the rank of that seat stands still since then, or None. Stages are asked once a second."""
-    writing = half_written(kept)
-    while time.monotonic() < since + 2.5:
-        if writing and time.monotonic() > since + 1 and writing & half_written(kept):
-            return "checkpoint"
-        status = told(folder, "status")
-        if status is None:
-            return None
-        if f"{seat}: Commit" in status["waiting_for"]:
-            return "commit"
-        if writing:
-            continue
-        for stage in status["stages"]:
-            if stage.get("age_seconds", 99) >= time.monotonic() - since:
-                continue
-            for wait in stage.get("waits", []):
-                for phase, pattern in WAITS:
-                    if re.search(f"({pattern}).* (from|to|with) {seat}$", wait["what"]):
-                        return phase
-    return None
 
 
 def disturb(run, folder, kept, choice, wanted):
@@ -69,7 +39,7 @@ def disturb(run, folder, kept, choice, wanted):
         time.sleep(choice.uniform(0, 0.2))
         begin = time.monotonic()
         os.kill(victim["pid"], signal.SIGSTOP)
-        phase = phase_of(folder, kept, seat, begin)
+        phase = phase_of(lambda: told(folder, "status"), kept, seat, begin)
         for number in NUMBERS:
             if (phase, number) in wanted:
                 wanted.remove((phase, number))
@@ -101,13 +71,6 @@ def one(folder, job, kept, choice, wanted, seen):
     assert_nothing_left(folder, pids, shared)
     took(seen, run.steps())
     print(f"ok {phase}: {seat}, {number.name} in step {max(seen) + 1}: exit 5 after {seconds:.2f} s", flush=True)
-
-
-def took(seen, steps):
-    """Every step has the same bits whenever it is made."""
-    for step in steps:
-        bits = (step["loss"].hex(), step["grad_norm"].hex())
-        assert seen.setdefault(step["step"], bits) == bits, f"step {step['step']} has other bits when it is made again"
 
 
 def main():

@@ -10,15 +10,13 @@ mended and another moment is tried. BALLAST_TEST_ROUNDS: so often every phase; 0
 Skipped where network namespaces cannot be made."""
 import json
 import os
-import re
 import subprocess
 import time
 
 from ballast import CTL, Run, Service, environment, run_job, scratch, seed, small_inline, write_job
 from hosts import Hosts
+from phases import PHASES, phase_of, took
 
-PHASES = ["gather", "layer", "reduction", "commit", "checkpoint"]
-WAITS = [("gather", r"weight of tensor"), ("reduction", r"gradient of tensor"), ("layer", r"of collective|collective \d+")]
 LONGEST_S = 10
 AFTER = 3  # steps after the last disturbance
 RANKS, STAGE_PORT, DRIVER_PORT = 4, 7700, 7600
@@ -26,10 +24,6 @@ RANKS, STAGE_PORT, DRIVER_PORT = 4, 7700, 7600
 
 def seat_of(rank):
     return f"tensor rank {rank % 2} of stage 0 of replica {rank // 2}"
-
-
-def half_written(kept):
-    return {name for name in os.listdir(kept) if ".partial-" in name} if os.path.isdir(kept) else set()
 
 
 class Cluster:
@@ -69,34 +63,6 @@ def shape():
             "parallel": {"tensor": 2, "data": 2}}
 
 
-def phase_of(cluster, kept, seat, since):
-    """The phase in which the link was cut, or None. Stages are asked once a second."""
-    writing = half_written(kept)
-    while time.monotonic() < since + 2:
-        if writing and time.monotonic() > since + 1 and writing & half_written(kept):
-            return "checkpoint"
-        status = cluster.told()
-        if status is None:
-            return None
-        if f"{seat}: Commit" in status["waiting_for"]:
-            return "commit"
-        for stage in status["stages"] if not writing else []:
-            if stage.get("age_seconds", 99) >= time.monotonic() - since:
-                continue
-            for wait in stage.get("waits", []):
-                for phase, pattern in WAITS:
-                    if re.search(f"({pattern}).* (from|to|with) {seat}$", wait["what"]):
-                        return phase
-    return None
-
-
-def took(seen, steps):
-    """Every step has the same bits whenever it is made."""
-    for step in steps:
-        bits = (step["loss"].hex(), step["grad_norm"].hex())
-        assert seen.setdefault(step["step"], bits) == bits, f"step {step['step']} has other bits when it is made again"
-
-
 def disturb(cluster, run, kept, choice, wanted):
     """Cuts the link of a rank in a phase that is wanted; the phase, the seat, when, and how often it was mended before."""
     mended = 0
@@ -107,7 +73,7 @@ def disturb(cluster, run, kept, choice, wanted):
         time.sleep(choice.uniform(0, 0.2))
         begin = time.monotonic()
         cluster.hosts.cut(rank)
-        phase = phase_of(cluster, kept, seat_of(rank), begin)
+        phase = phase_of(cluster.told, kept, seat_of(rank), begin, seconds=2)
         if phase in wanted:
             wanted.remove(phase)
             return phase, rank, begin, mended

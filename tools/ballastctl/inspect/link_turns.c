@@ -6,15 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_at_host(const bl_ctl_trace_event_t *event, bl_op_t op) {
-  return event->grid.stages > 0 && !bl_verb_computes((bl_verb_t)op.verb) && op.store != BL_STORE_NONE &&
-         op.store >= event->grid.stages;
-}
-
 bl_status_t bl_ctl_link_turns_add(bl_ctl_link_turns_t *turns, const bl_ctl_trace_event_t *event) {
   bl_op_t op;
   if (!event->transfer || event->stage < 0 || !bl_op_parse(event->name, strlen(event->name), &op) ||
-      !is_at_host(event, op)) {
+      !bl_ctl_op_is_at_host(&event->grid, op)) {
     return BL_OK;
   }
   if (turns->count == turns->room) {

@@ -32,6 +32,12 @@ typedef struct bl_ctl_link_turns {
   bool sliced; // operations are of slices
 } bl_ctl_link_turns_t;
 
+// Returns whether an operation of a run on this grid moves a block to or from a host store.
+static inline bool bl_ctl_op_is_at_host(const bl_grid_t *grid, bl_op_t op) {
+  return grid->stages > 0 && !bl_verb_computes((bl_verb_t)op.verb) && op.store != BL_STORE_NONE &&
+         op.store >= grid->stages;
+}
+
 // Adds a transfer to or from a host store. Leaves out all other events. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_ctl_link_turns_add(bl_ctl_link_turns_t *turns, const bl_ctl_trace_event_t *event);
 // Sorts by host, link and time, and sets the turns that are not known.

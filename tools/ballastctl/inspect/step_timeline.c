@@ -61,18 +61,13 @@ static bool reserve(bl_ctl_step_timeline_t *timeline) {
   return true;
 }
 
-static bool is_at_host(const bl_grid_t *grid, bl_op_t op) {
-  return grid->stages > 0 && !bl_verb_computes((bl_verb_t)op.verb) && op.store != BL_STORE_NONE &&
-         op.store >= grid->stages;
-}
-
 // The caller has reserved space.
 static void add_event(bl_ctl_step_timeline_t *timeline, uint32_t stage, bl_op_t op, uint64_t start_ns,
                       uint64_t end_ns) {
   const char verb = bl_verb_letter((bl_verb_t)op.verb);
   timeline->events[timeline->count++] =
       (bl_timeline_event_t){.stage = stage,
-                            .verb = is_at_host(&timeline->grid, op) ? bl_timeline_host_verb(verb) : verb,
+                            .verb = bl_ctl_op_is_at_host(&timeline->grid, op) ? bl_timeline_host_verb(verb) : verb,
                             .chunk = op.virtual_stage,
                             .micro_batch = op.micro_batch,
                             .slice = op.slice,
@@ -95,7 +90,7 @@ void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_tra
   timeline->grid = event->grid;
   timeline->stage_count = stages > timeline->stage_count ? stages : timeline->stage_count;
   timeline->slices = op.slice + 1u > timeline->slices ? op.slice + 1u : timeline->slices;
-  if (!event->transfer || !is_at_host(&event->grid, op)) { // the others follow with their turns
+  if (!event->transfer || !bl_ctl_op_is_at_host(&event->grid, op)) { // the others follow with their turns
     add_event(timeline, (uint32_t)event->stage, op, event->start_ns, event->end_ns);
     timeline->events[timeline->count - 1].waited = (double)event->waited_ns * 1e-6;
   }
