@@ -385,7 +385,7 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
       count += slice.rows > 1 ? 1 : slice.groups;
     }
   }
-  bl_snapshot_tensor_t *tensors = calloc(count, sizeof *tensors);
+  bl_snapshot_tensor_t *tensors = calloc(count + 1, sizeof *tensors);
   if (tensors == NULL) {
     return no_memory(err);
   }
