@@ -28,6 +28,7 @@ typedef struct setting {
   bool ahead, saves, other; // of commits; checkpoints; a head that is not what the family has by itself
   bool late;                // on a device
   uint32_t data;            // replicas, of four parts
+  uint32_t tensor;          // ranks that share layers of four parts; 0: whole layers
   uint32_t slices;          // of sequences; 0: one
 } setting_t;
 
@@ -38,8 +39,12 @@ static void write_model(const setting_t *s, char *model, size_t bytes) {
     snprintf(model, bytes, "{config: '%s/tests/golden/%s/config.json', seq: 15}", BALLAST_SOURCE_DIR, s->family);
     return;
   }
-  snprintf(model, bytes, "{family: %s, layers: 8, hidden: 36, heads: 2, vocab: 101, seq: 15, tied: %s%s}", s->family,
-           gpt2 != s->other ? "true" : "false", gpt2 ? "" : ", ffn: 100, kv_heads: 2");
+  const uint32_t heads = s->tensor > 0 ? 4 : 2; // micro_batch x seq, heads and ffn must divide by the parts
+  snprintf(model, bytes, "{family: %s, layers: 8, hidden: %u, heads: %u, vocab: 101, seq: %u, tied: %s%s}", s->family,
+           s->tensor > 0 ? 40 : 36, heads, s->tensor > 0 ? 12 : 15, gpt2 != s->other ? "true" : "false",
+           gpt2            ? ""
+           : s->tensor > 0 ? ", ffn: 100, kv_heads: 4"
+                           : ", ffn: 100, kv_heads: 2");
 }
 
 // Two pipes, each with a copy of the model.
@@ -55,10 +60,11 @@ static void write_job(const setting_t *s, char *job, size_t bytes) {
            "data: {train: '%s/tests/golden/gpt2/tokens.bin', format: bin, order: sequential}\n"
            "train: {steps: 3, micro_batch: 3, micro_batches: 4, dtype: %s, post_validation: %s}\n"
            "pipeline: {stages: %u, schedule: %s, attention: %s, recompute: %s, threads: %u, slices: %u%s}\n"
-           "parallel: {data: %u, data_parts: %u}\n%s",
+           "parallel: {data: %u, data_parts: %u, tensor: %u, tensor_parts: %u}\n%s",
            model, BALLAST_SOURCE_DIR, s->dtype, s->ahead ? "true" : "false", STAGES, s->schedule, s->attention,
            s->recompute, s->ahead ? 2 : 1, s->slices > 0 ? s->slices : 1, s->late ? ", device: cuda" : "", s->data,
-           s->data > 1 || is_of_both(s) ? 4 : 1, s->saves ? "checkpoint: {folder: /nowhere, every: 1}\n" : "");
+           s->data > 1 || is_of_both(s) ? 4 : 1, s->tensor > 0 ? s->tensor : 1, s->tensor > 0 ? 4 : 1,
+           s->saves ? "checkpoint: {folder: /nowhere, every: 1}\n" : "");
 }
 
 static void expect(const setting_t *s, uint32_t stage, const char *what, double planned, uint64_t held) {
@@ -153,9 +159,11 @@ static void check(const setting_t *setting) {
   assert_non_null(mkdtemp(folder));
   snprintf(path, sizeof path, "%s/data", folder);
   for (uint32_t stage = 0; stage < STAGES; stage++) {
-    uint32_t fullest = stage;
+    const uint32_t tensor = setting->tensor > 0 ? setting->tensor : 1;
+    uint32_t fullest = stage * tensor;
     uint64_t most = 0;
-    for (uint32_t rank = stage; rank < setting->data * STAGES && setting->data > 1; rank += STAGES) {
+    for (uint32_t rank = stage * tensor; rank < setting->data * STAGES * tensor && setting->data > 1;
+         rank += STAGES * tensor) {
       bl_engine_t *engine = make(job, rank, path);
       const uint64_t bytes = bl_memory_usage_total(&engine->account).current_bytes;
       fullest = bytes > most ? rank : fullest;
@@ -196,16 +204,17 @@ static void planned_bytes_are_held(void **state) {
 
 static void planned_bytes_of_other_models_are_held(void **state) {
   (void)state;
-  static const char *const families[] = {"gemma3", "gemma2", "phi3", "qwen3"}, *const recomputes[] = {
-                                                                                   "none", "attention", "full"};
-  for (size_t i = 0; i < 4 * 3; i++) {
-    const setting_t setting = {.family = families[i % 4],
+  static const char *const families[] = {"gemma3", "gemma2", "phi3", "qwen3", "qwen2"}, *const recomputes[] = {
+                                                                                            "none", "attention",
+                                                                                            "full"};
+  for (size_t i = 0; i < 5 * 3; i++) {
+    const setting_t setting = {.family = families[i % 5],
                                .dtype = i / 2 % 2 == 0 ? "fp32" : "bf16",
                                .attention = i % 3 == 0 ? "naive" : "flash",
-                               .recompute = recomputes[i / 4],
-                               .schedule = i % 5 == 1 ? "zb-h1" : "1f1b",
+                               .recompute = recomputes[i / 5],
+                               .schedule = i % 4 == 1 ? "zb-h1" : "1f1b",
                                .saves = i % 3 == 1,
-                               .data = i % 4 == 3 ? 2 : 1};
+                               .data = i % 5 == 3 ? 2 : 1};
     check(&setting);
   }
 }
@@ -246,6 +255,26 @@ static void planned_bytes_of_two_copies_are_held(void **state) {
   }
 }
 
+// With the windows in which tensor ranks exchange their parts. Four parts on one rank have none.
+static void planned_bytes_of_tensor_ranks_are_held(void **state) {
+  (void)state;
+  static const char *const schedules[] = {"1f1b", "zb-h1", "interleaved"},
+                           *const recomputes[] = {"none", "attention", "full"}, *const families[] = {"gpt2", "llama"};
+  static const uint32_t ranks[] = {1, 2, 4};
+  for (size_t i = 0; i < 2 * 3; i++) {
+    const setting_t setting = {.family = families[i % 2],
+                               .dtype = i / 2 % 2 == 0 ? "fp32" : "bf16",
+                               .attention = i % 3 == 0 ? "naive" : "flash",
+                               .recompute = recomputes[i / 2],
+                               .schedule = schedules[i % 3],
+                               .saves = i % 3 == 1,
+                               .other = i >= 3,
+                               .data = i == 5 ? 2 : 1,
+                               .tensor = ranks[i % 3]};
+    check(&setting);
+  }
+}
+
 static void planned_bytes_of_a_device_are_held(void **state) {
   (void)state;
   static const char *const schedules[] = {"1f1b", "zb-h1", "v-half"}, *const recomputes[] = {"none", "attention",
@@ -267,9 +296,11 @@ int main(void) {
   if (setenv("BALLAST_MODULES", BALLAST_BINARY_DIR "/tests/late", 1) != 0 || setenv("LATE_DEVICES", "1", 1) != 0) {
     return 1;
   }
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(planned_bytes_are_held), cmocka_unit_test(planned_bytes_of_other_models_are_held),
-      cmocka_unit_test(planned_bytes_of_slices_are_held), cmocka_unit_test(planned_bytes_of_two_copies_are_held),
-      cmocka_unit_test(planned_bytes_of_a_device_are_held)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(planned_bytes_are_held),
+                                     cmocka_unit_test(planned_bytes_of_other_models_are_held),
+                                     cmocka_unit_test(planned_bytes_of_slices_are_held),
+                                     cmocka_unit_test(planned_bytes_of_two_copies_are_held),
+                                     cmocka_unit_test(planned_bytes_of_tensor_ranks_are_held),
+                                     cmocka_unit_test(planned_bytes_of_a_device_are_held)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,7 +82,8 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
       .edges = (double)memory.edge_bytes * request->edges,
       .kv_cache =
           (double)memory.page_bytes * request->pages + (double)memory.page_gradient_bytes * request->page_gradients,
-      .workspace = (double)(memory.chunk_bytes + memory.operation_bytes + stage.operations.held_bytes),
+      .workspace =
+          (double)(memory.window_bytes + memory.chunk_bytes + memory.operation_bytes + stage.operations.held_bytes),
       .data = (double)memory.data_bytes,
       .checkpoint = (double)image,
       .shadow = request->optimizer_on_host ? 0 : (double)memory.shadow_bytes,
