@@ -131,6 +131,7 @@ static const rule_t rules[] = {
     {"final_logit_softcapping", ONLY_EMPTY, LLAMAS & ~(OF(BL_VARIANT_GEMMA2) | OF(BL_VARIANT_GEMMA3)), NULL},
     // Not listed: pretraining_tp, which only splits the products; the mathematics is the same.
     {"per_layer_config", ONLY_EMPTY, GPT2 | LLAMAS, NULL},
+    {"is_causal", ONLY_TRUE, GPT2 | LLAMAS, NULL}, // in no config of transformers, but its masks follow it
     {"is_encoder_decoder", ONLY_FALSE, GPT2 | LLAMAS, NULL},
     {"pruned_heads", ONLY_EMPTY, GPT2 | LLAMAS, NULL},
     {"quantization_config", ONLY_EMPTY, GPT2 | LLAMAS, NULL},

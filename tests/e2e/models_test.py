@@ -2,8 +2,8 @@
 """Models as people have them, from Hugging Face folders: Llama 3's slowed positions (tied, heads of another size), Mistral,
 Qwen2 (biases of queries, keys and values), Qwen3 (norms of heads), Phi3 (fused matrices, heads of which a part turns, and with longrope), Gemma,
 Gemma 2 (caps, norms after, windows in every second layer) and 3 (two rotations), windows shorter than the sequences. Each
-follows the trajectory that PyTorch and transformers made of the same weights and tokens, with the same bits for 1 to 3 stages,
-recomputed, given up, parked, and on two tensor ranks where its key heads divide; its checkpoint says in config.json what was read, and
+follows the trajectory that PyTorch and transformers made of the same weights and tokens, with the same bits for 1 to 3 stages
+(4 of the Gemmas, which have more layers), recomputed, dropped, parked, and on two tensor ranks where its key heads divide; its checkpoint says in config.json what was read, and
 a run goes on from it as a folder of its own."""
 import json
 import os
@@ -48,10 +48,13 @@ def trajectory(folder, place, family):
     golden = golden_of(family)
     reference = None
     ways = [{"checkpoint": {"folder": os.path.join(folder, f"kept-{family}"), "every": 20}},
+            {"pipeline": {"stages": 1}},
             {"pipeline": {"stages": 2, "schedule": "zb-h1", "recompute": "attention"}},
             {"pipeline": {"stages": 3}, "balance": {"policy": "bpipe", "cap": 2, "mode": "fewest"}}]
+    if layers_of(family) > 3:
+        ways.append({"pipeline": {"stages": layers_of(family), "schedule": "zb-h1"}})
     if SOAK:
-        ways += [{"pipeline": {"stages": layers_of(family), "schedule": "zb-h1"}}, {"pipeline": {"stages": 2}},
+        ways += [{"pipeline": {"stages": 2}},
                  {"pipeline": {"stages": 2, "recompute": "attention"}}, {"pipeline": {"stages": 3, "recompute": "full"}},
                  {"pipeline": {"stages": 3, "attention": "naive"}},
                  {"pipeline": {"stages": 3}, "balance": {"policy": "drop", "cap": 2}}]

@@ -154,6 +154,7 @@ static void other_mathematics_is_refused_by_name(void **state) {
       {"\"scale_attn_weights\":false", "scale_attn_weights: false"},
       {"\"scale_attn_by_inverse_layer_idx\":true", "scale_attn_by_inverse_layer_idx"},
       {"\"add_cross_attention\":true", "add_cross_attention"},
+      {"\"is_causal\":false", "is_causal: false is not supported"},
       {"\"pruned_heads\":{\"0\":[1]}", "pruned_heads"},
       {"\"quantization_config\":{\"bits\":4}", "quantization_config: {\"bits\":4}"},
   };
@@ -161,6 +162,7 @@ static void other_mathematics_is_refused_by_name(void **state) {
       {"\"hidden_act\":\"gelu\"", "hidden_act"},
       {"\"attention_bias\":true", "attention_bias: true"},
       {"\"mlp_bias\":true", "mlp_bias"},
+      {"\"is_causal\":false", "is_causal: false"},
       {"\"sliding_window\":4096", "sliding_window: 4096"},
       {"\"layer_types\":[\"full_attention\",\"sliding_attention\"]", "layer_types"},
       {"\"partial_rotary_factor\":0.5", "partial_rotary_factor: 0.5"},
@@ -611,6 +613,7 @@ static void mathematics_of_new_families_is_refused_by_name(void **state) {
       {GEMMA2 ",\"quantization_config\":{\"bits\":4}", "quantization_config"},
       {GEMMA3 ",\"use_bidirectional_attention\":true", "use_bidirectional_attention: true"},
       {GEMMA3 ",\"attn_logit_softcapping\":50.0", "attn_logit_softcapping: 50.0"}, // transformers does not apply it
+      {GEMMA3 ",\"is_causal\":false", "is_causal: false"},
       {GEMMA3 ",\"per_layer_config\":{\"0\":{\"head_dim\":8}}", "per_layer_config"},
   };
   static const char *const invalid[][2] = {

@@ -180,6 +180,7 @@ static const run_t runs[] = {
     {"gemma2-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA2, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1, 1, 1},
     {"gemma3-fp32-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA3, BL_DTYPE_FP32, BL_ATTENTION_FLASH, false, 1, 1, 1},
     {"gemma3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_GEMMA3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, false, 1, 1, 1},
+    {"qwen2-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_QWEN2, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1, 1},
     {"qwen3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_QWEN3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1, 1},
     {"phi3-bf16-flash", BL_FAMILY_LLAMA, BL_VARIANT_PHI3, BL_DTYPE_BF16, BL_ATTENTION_FLASH, true, 2, 1, 1},
     {"gpt2-fp32-parts", BL_FAMILY_GPT2, 0, BL_DTYPE_FP32, BL_ATTENTION_NAIVE, false, 2, 2, 1},
@@ -205,6 +206,9 @@ static void add_properties(bl_model_t *model, bool fp32) {
     model->score_scale = 0.15;
     model->window_rope.theta = 500;
     break;
+  case BL_VARIANT_QWEN2:
+    model->qkv_bias = true;
+    return;
   case BL_VARIANT_QWEN3:
     model->head_norm = true;
     return;
