@@ -16,6 +16,7 @@
 enum {
   RANK,
   REPLICA,
+  TENSOR_RANK,
   STEP,
   POLICY_VERSION,
   STEPS,
@@ -106,6 +107,8 @@ static unsigned cause_of(const char *wait) {
 const bl_metric_row_t bl_meter_rows[] = {
     [RANK] = GAUGE("ballast_stage_rank", "Number of the stage in its job, -1 while it has none."),
     [REPLICA] = GAUGE("ballast_stage_replica", "Replica of the pipeline that the stage is of, -1 while it has no job."),
+    [TENSOR_RANK] =
+        GAUGE("ballast_stage_tensor_rank", "Tensor rank of the process in its stage, -1 while it has no job."),
     [STEP] = GAUGE("ballast_stage_step", "The last step applied to the weights."),
     [POLICY_VERSION] = GAUGE("ballast_policy_version", "Version of the plan that the last applied step followed."),
     [STEPS] = COUNTER("ballast_steps_total", "Steps applied by this process."),
@@ -203,6 +206,7 @@ void bl_meter_collect(bl_registry_t *registry, const bl_stage_t *stage) {
   const bl_engine_t *engine = bl_stage_engine(stage);
   bl_registry_set(registry, RANK, 0, engine == NULL ? -1 : (double)engine->stage);
   bl_registry_set(registry, REPLICA, 0, engine == NULL ? -1 : (double)engine->replica);
+  bl_registry_set(registry, TENSOR_RANK, 0, engine == NULL ? -1 : (double)engine->training.layout.split.rank);
   bl_registry_set(registry, STEP, 0, (double)bl_stage_step(stage)->applied);
   bl_registry_set(registry, SLOTS_USED, 0, atomic_load(&bl_stage_progress(stage)->slots));
   bl_registry_set(registry, SLOT_BYTES, 0, engine == NULL ? 0 : (double)engine->slot_bytes);

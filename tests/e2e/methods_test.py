@@ -59,6 +59,19 @@ def call_all(channel, service, methods):
             print(f"{service}.{method.name}: {code.name} {text[:70]}")
 
 
+def other_versions(known, address):
+    """A stage takes no job from a driver of another version, nor from one that names none."""
+    request = known.message("ballast.v1.ConfigureRequest")
+    with grpc.insecure_channel(address) as channel:
+        for version, named in (("0.0.1", "the driver is 0.0.1"), ("", "of an earlier version")):
+            try:
+                known.call(channel, "ballast.v1.Stage", "Configure", request(version=version))
+                assert False, f"version '{version}' was accepted"
+            except grpc.RpcError as error:
+                assert error.code() == grpc.StatusCode.FAILED_PRECONDITION and named in error.details(), error
+    print("other versions are refused")
+
+
 def main():
     if shutil.which("protoc") is None:
         ballast.skip("no protoc")
@@ -82,6 +95,7 @@ def main():
             with grpc.insecure_channel(driver.address) as channel:  # else answers depend on how far it is
                 ballast.wait_until(lambda: known.call(channel, "ballast.v1.Driver", "Status").phase == "finished", 100,
                                    "the run has not finished")
+            other_versions(known, stage.address)
             called = set()
             for service, address in (("ballast.v1.Store", store.address), ("ballast.v1.Driver", driver.address),
                                      ("ballast.v1.Stage", stage.address),

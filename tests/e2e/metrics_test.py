@@ -69,6 +69,25 @@ def a_run():
                 service.end()
 
 
+def seats(folder):
+    """Every rank of a grid says which one it is."""
+    services = [Service(folder, "stage-service", "--listen", "127.0.0.1:0", *METRICS) for _ in range(4)]
+    try:
+        job = write_job(folder, "grid.yaml", services={"stages": [s.address for s in services]}, model=small_inline(),
+                        pipeline={"stages": 1}, parallel={"tensor": 2, "data": 2}, train={"steps": 1})
+        services.append(Service(folder, "ballast-driver", "--job", job, "--listen", "127.0.0.1:0", "--linger", *METRICS))
+        run = metrics_address(services[-1])
+        wait_until(lambda: prometheus.scrape(run).get("ballast_run_phase", phase="finished") == 1, 120,
+                   "the run has not finished")
+        found = [prometheus.scrape(metrics_address(service)) for service in services[:4]]
+        names = ("ballast_stage_replica", "ballast_stage_rank", "ballast_stage_tensor_rank")
+        assert [tuple(metrics.get(name) for name in names) for metrics in found] == \
+            [(data, 0, tensor) for data in range(2) for tensor in range(2)]
+    finally:
+        for service in services:
+            service.end()
+
+
 def check_stage(metrics, rank):
     assert metrics.get("ballast_stage_rank") == rank and metrics.get("ballast_stage_replica") == 0
     assert metrics.get("ballast_stage_step") == metrics.get("ballast_steps_total") == 8
@@ -114,3 +133,5 @@ def documentation():
 if __name__ == "__main__":
     documentation()
     a_run()
+    with ballast.scratch() as of_seats:
+        seats(of_seats)
