@@ -80,7 +80,7 @@ def nothing_parked(store):
     while True:
         held, client = store.stats()["held"], store._client
         if held == store._alive == store._under_way == 0:
-            assert len(client._rooms) == sum(map(len, client._free.values())), "a room is not given back"
+            assert len(client._slots) == sum(map(len, client._free.values())), "a slot is not given back"
             return
         assert time.monotonic() < deadline, (store.stats(), store._alive, store._under_way)
         time.sleep(0.01)
