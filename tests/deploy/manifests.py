@@ -259,16 +259,21 @@ def check_job(where, documents):
             for part in document["spec"]["replicatedJobs"]:
                 name = document["metadata"]["name"]
                 names.update(f"{name}-{part['name']}-0-{i}.{name}" for i in range(part["template"]["spec"]["completions"]))
-    stages = job["services"]["stages"]
-    assert len(stages) == job["pipeline"]["stages"], where
-    for address in stages + job["services"]["stores"] + job["services"].get("host_stores", []):
+    addresses, stages = job["services"]["stages"], job["pipeline"]["stages"]
+    tensor, data = (job.get("parallel", {}).get(name, 1) for name in ("tensor", "data"))
+    assert len(addresses) == stages * tensor * data, where
+    for address in addresses + job["services"]["stores"] + job["services"].get("host_stores", []):
         assert address.rsplit(":", 1)[0] in names, f"{where}: no pod is called {address}"
-    index = [int(re.search(r"-(\d+)\.", address).group(1)) for address in stages]
-    last = len(stages) - 1
-    for stage, pod in enumerate(index):
-        assert pod // 2 == index[last - stage] // 2 or pod == index[last - stage], (where, stages)
-    if len(set(index)) == len(index):
-        assert all(stage == (pod // 2 if pod % 2 == 0 else last - pod // 2) for stage, pod in enumerate(index)), where
+    index = [int(re.search(r"-(\d+)\.", address).group(1)) for address in addresses]
+    last, together = stages - 1, 2 * tensor  # pods of a pair
+    for rank, pod in enumerate(index):  # replica by replica, in each stage by stage, tensor rank by tensor rank
+        stage, seat = rank // tensor % stages, rank % tensor
+        partner = index[rank + (last - 2 * stage) * tensor]
+        first = rank // (tensor * stages) * tensor * stages
+        assert (pod - first) // together == (partner - first) // together or pod == partner, (where, addresses)
+        if len(set(index)) == len(index):
+            expected = 2 * stage if 2 * stage < stages else 2 * (last - stage) + 1
+            assert pod == first + expected * tensor + seat, (where, rank, pod)
 
 
 def need_schemas():

@@ -55,6 +55,16 @@ def check_jobset(documents, memory):
     assert not [d for d in documents if (d["kind"], d["metadata"]["name"]) in (("Job", "set-driver"), ("StatefulSet", "set-stage"))]
 
 
+def check_grid(documents):
+    """A pod for every rank; on one node go both stages of a pair with all of their tensor ranks."""
+    sets = {d["metadata"]["name"]: d["spec"] for d in documents if d["kind"] == "StatefulSet"}
+    stages, tensor, data = 4, 2, 2
+    for name in ("grid-stage", "grid-store"):
+        assert sets[name]["replicas"] == stages * tensor * data, (name, sets[name]["replicas"])
+    notes = sets["grid-stage"]["template"]["metadata"]["annotations"]
+    assert notes["kueue.x-k8s.io/podset-slice-size"] == str(2 * tensor), notes
+
+
 def check_certificates(documents):
     """A pair-pod has a certificate for its stages and one for its stores, of names that are made."""
     spec = container(documents, "StatefulSet", "secure-stage")
@@ -102,6 +112,7 @@ def main():
         "secure": ["--pairing", "pod", "--tls", *BPIPE],
         "node": ["--pairing", "node", "--tls", "--monitor", "--set", "checkpoint.folder=/somewhere", *BPIPE],
         "set": ["--jobset", "--pairing", "node", "--tls", "--set", "checkpoint.folder=/somewhere", *BPIPE],
+        "grid": ["--pairing", "node", "--set", "parallel.tensor=2", "--set", "parallel.data=2"],
         "host": [*HOST, "--monitor"],
         "mirror": ["--images", "registry.example/team/", "--tag", "1.2.3"],
     }
@@ -126,6 +137,7 @@ def main():
             "registry.example/team/ballast-tools:1.2.3"
         volumes = [v for v in container(made["node"], "StatefulSet", "node-stage")["volumes"] if "persistentVolumeClaim" in v]
         assert {v["persistentVolumeClaim"]["claimName"] for v in volumes} == {"node-data", "node-checkpoints"}
+        check_grid(made["grid"])
         check_hosts(os.path.join(copy, "overlays", "host"), made["host"], made["pairs"])
         print("ok memory and processors follow the plan, files and checkpoints go to claims")
         check_certificates(made["secure"])
