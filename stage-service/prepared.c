@@ -58,8 +58,9 @@ static bl_status_t open_stores(bl_engine_t *engine, bl_store_parking_options_t *
   if (engine->device->host_memory) {
     return open_way(options, request, ahead, parking, err);
   }
-  if (directly && engine->ops->checksum != NULL) {
-    options->device = engine->device;
+  options->device = engine->device;
+  if (directly) {
+    options->device_memory = true;
     options->nccl = engine->nccl;
     options->nccl_shared_gpu = engine->endpoint.shared_gpu;
     bl_status_t status = open_way(options, request, ahead, parking, err);
@@ -73,7 +74,7 @@ static bl_status_t open_stores(bl_engine_t *engine, bl_store_parking_options_t *
   if (status != BL_OK) {
     return status;
   }
-  options->device = NULL;
+  options->device_memory = false;
   options->nccl = NULL;
   options->slots = &engine->slot_twins;
   return open_way(options, request, ahead, parking, err);

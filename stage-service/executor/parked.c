@@ -57,19 +57,15 @@ void bl_parked_abort(bl_parked_t *parked) {
   }
 }
 
-// Sets bytes to 0: on the device's stream, or where the CPU reaches them.
-static bl_status_t clear(const bl_engine_t *engine, bool on_device, uint8_t *from, uint64_t bytes, bl_error_t *err) {
-  if (!on_device) {
-    memset(from, 0, bytes);
-    return BL_OK;
-  }
+// Sets bytes to 0, after the work queued so far.
+static bl_status_t clear(const bl_engine_t *engine, uint8_t *from, uint64_t bytes, bl_error_t *err) {
   return bytes == 0 ? BL_OK : bl_device_fill(engine->device, engine->stream, from, 0, bytes, err);
 }
 
 // Clears the bytes between the end of a segment and the next segment, which begins at a multiple of 64, and what a
 // slice leaves unused. They would differ between two slots.
-static bl_status_t clear_padding(const bl_engine_t *engine, bool on_device, const bl_layout_t *layout, uint32_t slice,
-                                 uint8_t *slot, bl_error_t *err) {
+static bl_status_t clear_padding(const bl_engine_t *engine, const bl_layout_t *layout, uint32_t slice, uint8_t *slot,
+                                 bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t layer = 0; layer < layout->span.layer_count; layer++) {
     for (int kind = 0; kind < BL_SEGMENT_KINDS; kind++) {
@@ -78,7 +74,7 @@ static bl_status_t clear_padding(const bl_engine_t *engine, bool on_device, cons
           (segment.lifetime == BL_LIFETIME_F_TO_I || segment.lifetime == BL_LIFETIME_F_TO_W)) {
         for (uint64_t part = 0; part < bl_segment_parts(&segment) && status == BL_OK; part++) {
           const uint64_t end = bl_segment_end(&segment, part), used = end - bl_layout_unused(layout, &segment, slice);
-          status = clear(engine, on_device, slot + used, bl_align_up(end, BL_CACHE_LINE_BYTES) - used, err);
+          status = clear(engine, slot + used, bl_align_up(end, BL_CACHE_LINE_BYTES) - used, err);
         }
       }
     }
@@ -86,14 +82,14 @@ static bl_status_t clear_padding(const bl_engine_t *engine, bool on_device, cons
   return status;
 }
 
-// Whether blocks leave from the slots themselves although the CPU cannot reach them.
-static bool parks_device_memory(const bl_engine_t *engine) {
-  return !engine->device->host_memory && engine->parking->device_memory;
+// Whether blocks leave from twins of slots in memory of the host.
+static bool parks_twins(const bl_engine_t *engine) {
+  return !engine->device->host_memory && !engine->parking->device_memory;
 }
 
 // The memory from which blocks leave and into which they are loaded.
 static uint8_t *parked_memory(const bl_engine_t *engine, uint32_t slot) {
-  return parks_device_memory(engine) ? bl_engine_slot(engine, slot) : bl_engine_slot_twin(engine, slot);
+  return parks_twins(engine) ? bl_engine_slot_twin(engine, slot) : bl_engine_slot(engine, slot);
 }
 
 // Where the device writes the checksum of a block as it left, followed by that of the block as it was loaded.
@@ -105,7 +101,7 @@ static uint64_t *hashes_of(const bl_engine_t *engine, bl_op_t op) {
 static bl_status_t hash_on_device(bl_engine_t *engine, bl_op_t op, uint32_t slot, uint64_t *hash, bl_error_t *err) {
   const bl_chunk_t *chunk = bl_engine_chunk(engine, op.virtual_stage);
   uint8_t *block = bl_engine_slot(engine, slot);
-  bl_status_t status = clear_padding(engine, true, bl_chunk_layout(chunk), op.slice, block, err);
+  bl_status_t status = clear_padding(engine, bl_chunk_layout(chunk), op.slice, block, err);
   if (status == BL_OK) {
     engine->ops->checksum(engine->compute, bl_chunk_sizes(chunk).evict_bytes, block, hash);
   }
@@ -118,30 +114,21 @@ static bl_status_t mark_slot(const bl_engine_t *engine, uint32_t slot, bl_parked
   return bl_device_event_record(engine->device, engine->slot_marks[slot], engine->stream, err);
 }
 
-// Returns the checksum of the block in a slot. If the CPU cannot reach the slot, copies it to its twin first.
+// Returns the checksum of the block in a slot. A device is waited for, but only for a recomputed block.
 static bl_status_t checksum_of(const bl_parked_t *parked, bl_op_t op, uint32_t slot, uint64_t *checksum,
                                bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
   const bl_chunk_t *chunk = bl_engine_chunk(engine, op.virtual_stage);
-  const uint64_t bytes = bl_chunk_sizes(chunk).evict_bytes;
-  if (parks_device_memory(engine)) { // only for a recomputed block, so its duration does not matter
+  if (!engine->device->host_memory) {
     uint64_t *hash = hashes_of(engine, op) + 1;
     bl_status_t status = hash_on_device(engine, op, slot, hash, err);
     status = status == BL_OK ? bl_engine_finish(engine, err) : status;
     *checksum = status == BL_OK ? *hash : *checksum;
     return status;
   }
-  uint8_t *block = bl_engine_slot_twin(engine, slot);
-  if (!engine->device->host_memory) {
-    bl_status_t status =
-        bl_device_copy(engine->device, engine->stream, block, bl_engine_slot(engine, slot), bytes, err);
-    status = status == BL_OK ? bl_engine_finish(engine, err) : status;
-    if (status != BL_OK) {
-      return status;
-    }
-  }
-  bl_status_t status = clear_padding(engine, false, bl_chunk_layout(chunk), op.slice, block, err);
-  *checksum = bl_block_checksum(block, bytes);
+  uint8_t *block = bl_engine_slot(engine, slot);
+  bl_status_t status = clear_padding(engine, bl_chunk_layout(chunk), op.slice, block, err);
+  *checksum = bl_block_checksum(block, bl_chunk_sizes(chunk).evict_bytes);
   return status;
 }
 
@@ -152,13 +139,12 @@ static bl_status_t take_in(const bl_parked_t *parked, bl_op_t op, bl_engine_bloc
   if (engine->device->host_memory) {
     return BL_OK;
   }
-  if (parks_device_memory(engine)) {
-    block->checked = true;
-    return hash_on_device(engine, op, block->slot, hashes_of(engine, op) + 1, err);
+  if (parks_twins(engine)) {
+    return bl_device_copy(engine->device, engine->stream, bl_engine_slot(engine, block->slot),
+                          bl_engine_slot_twin(engine, block->slot), block->parked.bytes, err);
   }
-  bl_status_t status = bl_device_copy(engine->device, engine->stream, bl_engine_slot(engine, block->slot),
-                                      bl_engine_slot_twin(engine, block->slot), block->parked.bytes, err);
-  return status == BL_OK ? bl_engine_finish(engine, err) : status; // frees the twin
+  block->checked = true;
+  return hash_on_device(engine, op, block->slot, hashes_of(engine, op) + 1, err);
 }
 
 // A transfer may wait for this device, and so for other ranks (bl_engine_give). Returns when nothing is left to give.
@@ -246,17 +232,22 @@ static bl_status_t finish_leaving(bl_parked_t *parked, bl_engine_block_t *block,
   return BL_OK;
 }
 
-// Sets the block's checksum, or where it will be. A block that left before keeps the checksum that it had then.
+// Sets the block's checksum, or what makes it known later. A block that left before keeps the hash that it had then.
 static bl_status_t leave(bl_parked_t *parked, const bl_planned_op_t *op, bl_engine_block_t *block,
                          bl_parked_block_t *leaves, bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
-  if (!parks_device_memory(engine)) {
+  if (engine->device->host_memory) {
     return checksum_of(parked, op->op, op->slot, &leaves->checksum, err);
   }
   uint64_t *hash = hashes_of(engine, op->op);
   bl_status_t status = block->hashed ? BL_OK : hash_on_device(engine, op->op, op->slot, hash, err);
   block->hashed = true;
-  leaves->hash = hash;
+  if (status == BL_OK && parks_twins(engine)) {
+    status = bl_device_copy(engine->device, engine->stream, bl_engine_slot_twin(engine, op->slot),
+                            bl_engine_slot(engine, op->slot), leaves->bytes, err);
+  } else {
+    leaves->hash = hash;
+  }
   return status == BL_OK ? mark_slot(engine, op->slot, leaves, err) : status;
 }
 
@@ -327,7 +318,7 @@ bl_status_t bl_parked_load(bl_parked_t *parked, const bl_planned_op_t *op, bl_er
   if (status != BL_OK || block->place == BL_BLOCK_DROPPED) {
     return status;
   }
-  if (parks_device_memory(engine)) { // work queued on the slot may not have run yet
+  if (!engine->device->host_memory) { // work queued on the slot, or on its twin, may not have run yet
     status = mark_slot(engine, op->slot, &block->parked, err);
     if (status != BL_OK) {
       return status;

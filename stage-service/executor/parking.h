@@ -66,9 +66,10 @@ typedef struct bl_parked_block {
   uint32_t micro_batch; // number for messages
   uint16_t store;       // chosen by the plan: index of the device whose store it is (schedule/ir/op.h)
   uint64_t bytes;       // evict_bytes: the prefix of the slot that lives between F and I, padding defined
-  uint64_t checksum;    // bl_block_checksum(block, bytes), datapath/block.h, where `hash` is NULL
-  // With device_memory, on an asynchronous device. ready: the event that the device must have reached (NULL: begin at
-  // once). hash: where the checksum by ops->checksum is then. Both stay valid until the transfer has ended.
+  uint64_t checksum;    // bl_block_checksum(block, bytes), datapath/block.h, where `ready` is NULL
+  // On an asynchronous device. ready: the event that the device must have reached (NULL: begin at once). hash: where
+  // the checksum by ops->checksum is then; without device_memory NULL: the parking computes bl_block_checksum then.
+  // Both stay valid until the transfer has ended.
   bl_device_event_t *ready;
   const uint64_t *hash;
 } bl_parked_block_t;

@@ -2,6 +2,7 @@
 #include "parking/acceptor.h"
 
 #include "base/minmax.h"
+#include "datapath/block.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
 #include "sys/log.h"
@@ -154,7 +155,7 @@ static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket
 
 static void open_session(bl_acceptor_t *self) {
   const bl_acceptor_options_t *options = &self->options;
-  const uint64_t pin_ms = options->region_device != NULL && options->of_host ? options->arena_bytes / 1000000 : 0;
+  const uint64_t pin_ms = options->device_memory && options->of_host ? options->arena_bytes / 1000000 : 0;
   const uint64_t first_ms =
       options->nccl != NULL ? BL_ACCEPTOR_JOIN_MS : BL_ACCEPTOR_OPEN_MS + bl_min_u64(pin_ms, BL_ACCEPTOR_PIN_MS);
   const bl_client_options_t client = {.size = sizeof client,
@@ -166,7 +167,7 @@ static void open_session(bl_acceptor_t *self) {
                                       .regions = options->regions,
                                       .region_count = options->region_count,
                                       .path = options->path,
-                                      .device = options->region_device,
+                                      .device = options->device_memory ? options->device : NULL,
                                       .nccl = options->nccl,
                                       .nccl_shared_gpu = options->nccl_shared_gpu,
                                       .unit_bytes = options->unit_bytes,
@@ -330,14 +331,18 @@ static void advance(bl_acceptor_t *self) {
 
 // False: not yet. A device that fails reports it to the caller that waits for it at the end of the run.
 static bool is_ready(const bl_acceptor_t *self, bl_transfer_t *transfer) {
-  bool done = transfer->block.ready == NULL;
-  if (!done && bl_device_event_query(self->options.region_device, transfer->block.ready, &done, NULL) != BL_OK) {
-    done = false;
+  const bl_parked_block_t *block = &transfer->block;
+  bool done = block->ready == NULL;
+  if (done) {
+    return true;
   }
-  if (done && transfer->block.hash != NULL) {
-    transfer->block.checksum = *transfer->block.hash;
+  if (bl_device_event_query(self->options.device, block->ready, &done, NULL) != BL_OK || !done) {
+    return false;
   }
-  return done;
+  if (!transfer->load) {
+    transfer->block.checksum = block->hash != NULL ? *block->hash : bl_block_checksum(transfer->memory, block->bytes);
+  }
+  return true;
 }
 
 static void look_at(const bl_acceptor_t *self, bl_transfer_t *transfer) {

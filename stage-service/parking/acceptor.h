@@ -95,7 +95,8 @@ typedef struct bl_acceptor_options {
   uint64_t room_bytes, arena_bytes;
   uint64_t bytes_per_second; // 0: unlimited
   bl_client_path_t path;
-  bl_device_t *region_device;  // device of the regions; NULL: the host
+  bl_device_t *device;         // that computes the blocks, asynchronously; NULL: the host
+  bool device_memory;          // the regions lie on it
   struct bl_nccl_engine *nccl; // of that device; NULL: none
   bool nccl_shared_gpu;
   uint64_t unit_bytes; // of the largest block of all stages

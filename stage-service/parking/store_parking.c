@@ -29,7 +29,7 @@ struct bl_store_parking {
   uint32_t virtual_stages, micro_batches;
   uint64_t attempt;  // [m]
   bool interrupted;  // [m]
-  pthread_t watcher; // of transfers that the device has not reached; only if slots lie on a device
+  pthread_t watcher; // of transfers that the device has not reached; only if it computes asynchronously
   pthread_cond_t told;
   bool watches, ending;         // ending: [m]
   const bl_transfer_t *waiting; // [m] the transfer that the compute thread waits for; NULL: none
@@ -68,9 +68,6 @@ static void *watch(void *argument) {
 }
 
 static bl_status_t begin_watching(bl_store_parking_t *self, bl_error_t *err) {
-  if (!self->seam.device_memory) {
-    return BL_OK;
-  }
   bl_condition_init(&self->told);
   self->watches = pthread_create(&self->watcher, NULL, watch, self) == 0;
   return self->watches ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "the system gives no thread for parking");
@@ -208,7 +205,6 @@ static bl_status_t begin_load(bl_parking_t *parking, const bl_parked_block_t *bl
                             bl_store_format(self->stages, block->store, name));
     } else {
       *transfer = (bl_transfer_t){.block = *block, .memory = slot, .load = true, .store_slot = transfer->store_slot};
-      transfer->block.hash = NULL; // the checksum of its eviction is known
       bl__acceptor_queue(acceptor, transfer);
       tell_watcher(self, transfer);
     }
@@ -413,7 +409,8 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
                                       .bytes_per_second =
                                           d < options->device_slots->devices ? options->bytes_per_second : 0,
                                       .path = options->path,
-                                      .region_device = options->device,
+                                      .device = options->device,
+                                      .device_memory = options->device_memory,
                                       .nccl = options->nccl,
                                       .nccl_shared_gpu = options->nccl_shared_gpu,
                                       .unit_bytes = unit_bytes(options),
@@ -518,7 +515,7 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
     return bl_error_set(err, BL_EXHAUSTED, "no memory for parking");
   }
   bl__acceptors_init(&made->shared, destroy, made);
-  made->seam = (bl_parking_t){.ops = &ops, .timeout_ns = TIMEOUT_NS, .device_memory = options->device != NULL};
+  made->seam = (bl_parking_t){.ops = &ops, .timeout_ns = TIMEOUT_NS, .device_memory = options->device_memory};
   made->stages = options->device_slots->devices;
   made->stores = options->device_slots->stores;
   made->virtual_stages = options->virtual_stages;
@@ -533,7 +530,7 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   } else {
     status = add_regions(made, options->slots, options->slots_there, err);
     status = status == BL_OK ? open_all(made, options, err) : status;
-    status = status == BL_OK ? begin_watching(made, err) : status;
+    status = status == BL_OK && options->device != NULL ? begin_watching(made, err) : status;
   }
   if (status != BL_OK) {
     bl_store_parking_destroy(made);

@@ -40,7 +40,8 @@ typedef struct bl_store_parking_options {
   const char *const *stores;             // [device_slots->stores] addresses of the stores that this stage uses
   const uint64_t *evict_bytes;           // [device_slots->devices] largest block that each stage evicts
   const bl_segments_t *slots;            // of this stage: blocks are evicted from them
-  bl_device_t *device;                   // device of the slots, if the CPU cannot reach them; NULL: the host
+  bl_device_t *device;                   // that computes the blocks, asynchronously; NULL: the host
+  bool device_memory;                    // the slots lie on it; false: in memory of the host
   uint32_t own_slots;                    // number of them that the plan uses
   uint32_t slots_there;                  // number of those that exist now; bl_store_parking_extend adds the rest
   uint32_t virtual_stages, micro_batches;

@@ -17,6 +17,7 @@ typedef enum { ABSENT, QUEUED, MOVING, OVER, KEPT } state_t;
 
 typedef struct {
   bl_parked_block_t block;
+  uint64_t checksum; // of its eviction
   state_t state;
   bool load;     // direction of the transfer
   bool given_up; // its waiter left
@@ -73,21 +74,30 @@ static uint8_t *room_of(const arena_parking_t *arena, const entry_t *entry) {
   return arena->arena + entry->room * arena->options.room_bytes;
 }
 
-// Waits for the device where it is told ahead, and copies; the room is where the checksum of a block is looked at.
+// Waits for the device where it is told ahead, and copies; the room is where the checksum of a block is looked at. The
+// checksum of a block that leaves from a twin of its slot is known now.
 static void move_bytes(const arena_parking_t *arena, entry_t *entry, void *to, const void *from) {
   bl_device_t *device = arena->options.device;
-  if (device == NULL) {
-    memcpy(to, from, entry->block.bytes);
-  } else if (bl_device_event_wait(device, entry->block.ready, UINT64_MAX, NULL) != BL_OK ||
-             bl_device_copy(device, NULL, to, from, entry->block.bytes, NULL) != BL_OK) {
+  if (device != NULL && bl_device_event_wait(device, entry->block.ready, UINT64_MAX, NULL) != BL_OK) {
     abort();
   }
+  if (device != NULL && !arena->options.twins) {
+    if (bl_device_copy(device, NULL, to, from, entry->block.bytes, NULL) != BL_OK) {
+      abort();
+    }
+    return;
+  }
+  if (device != NULL && !entry->load) {
+    entry->checksum = bl_block_checksum(from, entry->block.bytes);
+  }
+  memcpy(to, from, entry->block.bytes);
 }
 
-// As the device hashes, where there is one; what comes back is then the executor's to look at.
+// Of slots on a device the executor looks at what comes back, by the device's own checksum.
 static bool is_whole(const arena_parking_t *arena, const entry_t *entry) {
-  return arena->options.device != NULL || bl_block_checksum(entry->load ? entry->slot : room_of(arena, entry),
-                                                            entry->block.bytes) == entry->block.checksum;
+  const bool on_device = arena->options.device != NULL && !arena->options.twins;
+  return on_device ||
+         bl_block_checksum(entry->load ? entry->slot : room_of(arena, entry), entry->block.bytes) == entry->checksum;
 }
 
 static void flip_bit(arena_parking_t *arena, entry_t *entry) {
@@ -233,6 +243,7 @@ static bl_status_t queue(arena_parking_t *arena, const bl_parked_block_t *block,
                         block->key.attempt, (int)entry->state, (int)from);
   }
   entry->block = *block;
+  entry->checksum = load ? entry->checksum : block->checksum;
   entry->state = QUEUED;
   entry->load = load;
   entry->given_up = false;
@@ -329,8 +340,8 @@ arena_parking_t *arena_parking_create(const arena_parking_options_t *options) {
   if (arena == NULL) {
     abort();
   }
-  arena->parking =
-      (bl_parking_t){.ops = &ops, .timeout_ns = options->timeout_ns, .device_memory = options->device != NULL};
+  arena->parking = (bl_parking_t){
+      .ops = &ops, .timeout_ns = options->timeout_ns, .device_memory = options->device != NULL && !options->twins};
   arena->options = *options;
   arena->entry_count = options->virtual_stages * options->micro_batches;
   arena->entries = calloc(arena->entry_count, sizeof *arena->entries);

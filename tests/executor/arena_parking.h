@@ -22,6 +22,7 @@ typedef struct arena_parking_options {
   double refuse, fail, lose, flip;
   uint64_t flip_attempt; // the one in which bits flip; 0: all
   bl_device_t *device;   // that slots lie on, which the CPU cannot reach; NULL: the host
+  bool twins;            // with a device: blocks leave from twins of slots in memory of the host
   void (*on_load)(void *user, const bl_parked_block_t *block); // in begin_load, on the compute thread; may be NULL
   void *user;
 } arena_parking_options_t;

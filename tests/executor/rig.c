@@ -233,6 +233,10 @@ static void attach_parking(rig_t *rig, uint32_t stage) {
           &err, "slots");
   }
   options.device = engine->device->host_memory ? NULL : engine->device;
+  if (options.twins) {
+    bl_error_t err = {0};
+    check(rig, bl_engine_hold_twins(engine, &err), &err, "twins");
+  }
   options.on_load = stage == 0 ? at_load : NULL;
   options.user = rig;
   rig->parkings[stage] = arena_parking_create(&options);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies blocks that leave a device which is told ahead and come back to it (tests/late), without a twin in memory of
-// the host: the CPU waits for the device once in a step (twice where tied gradients are exchanged), however many blocks
-// are parked; losses have the bits of a run that parks
-// nothing, with blocks that are late, lost and refused, too; and a block that comes back changed is found at the end of
-// its step, which is run again.
+// Verifies blocks that leave a device which is told ahead and come back to it (tests/late), with and without twins in
+// memory of the host: the CPU waits for the device once in a step (twice where tied gradients are exchanged), however
+// many blocks are parked; losses have the bits of a run that parks nothing, with blocks that are late, lost and refused,
+// too. A block that comes back changed is found by the device at the end of its step, which is run again, or by the CPU
+// in the twin, and recomputed.
 #include "executor/rig.h"
 #include "schedule/generate.h"
 #include "sys/clock.h"
@@ -69,15 +69,20 @@ static void train(arena_parking_options_t parking, rig_fault_t fault, bool parks
 static void one_wait_a_step(void **state) {
   (void)state;
   rig_outcome_t outcome;
-  train((arena_parking_options_t){.delay_ns = BL_NS_PER_MS}, RIG_NONE, true, &outcome);
+  for (int twins = 0; twins < 2; twins++) {
+    train((arena_parking_options_t){.delay_ns = BL_NS_PER_MS, .twins = twins}, RIG_NONE, true, &outcome);
+  }
 }
 
 static void late_lost_and_refused(void **state) {
   (void)state;
   rig_outcome_t outcome;
-  train((arena_parking_options_t){.seed = 5, .delay_ns = BL_NS_PER_MS, .lose = 0.3, .refuse = 0.2, .fail = 0.2},
-        RIG_NONE, false, &outcome);
-  assert_true(outcome.counters[0].recomputed > 0);
+  for (int twins = 0; twins < 2; twins++) {
+    const arena_parking_options_t parking = {
+        .seed = 5, .delay_ns = BL_NS_PER_MS, .lose = 0.3, .refuse = 0.2, .fail = 0.2, .twins = twins};
+    train(parking, RIG_NONE, false, &outcome);
+    assert_true(outcome.counters[0].recomputed > 0);
+  }
 }
 
 static void changed_blocks_are_found(void **state) {
@@ -85,6 +90,8 @@ static void changed_blocks_are_found(void **state) {
   rig_outcome_t outcome;
   train((arena_parking_options_t){.flip = 1, .flip_attempt = 2}, RIG_CHANGED, true, &outcome);
   assert_true(outcome.parking[0].flipped > 0);
+  train((arena_parking_options_t){.flip = 0.5, .twins = true}, RIG_NONE, false, &outcome);
+  assert_true(outcome.parking[0].found > 0 && outcome.counters[0].recomputed > 0);
 }
 
 int main(void) {
