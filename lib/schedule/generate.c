@@ -3,7 +3,9 @@
 
 #include "schedule/generate/sliced.h"
 #include "schedule/ir/recompute.h"
+#include "schedule/search/cut.h"
 #include "schedule/search/drain.h"
+#include "schedule/search/named_sliced.h"
 #include "schedule/search/pooled.h"
 #include "schedule/search/search.h"
 #include "schedule/search/searched.h"
@@ -204,6 +206,11 @@ static double limit_of_units(double memory, uint32_t slices) {
   return memory * slices - (slices - 1);
 }
 
+// The limit of an order over slices whose order of units has that limit.
+static double limit_of_slices(double of_units, uint32_t slices) {
+  return (of_units + slices - 1) / slices;
+}
+
 // Shares of the search: for the order of units, and for the sliced order.
 #define UNITS_EFFORT 0.25
 #define CUT_EFFORT   0.5
@@ -267,7 +274,7 @@ static bl_status_t generate_slices(bl__generator_t *generate, const bl_schedule_
   bl_status_t status =
       least >= 1 ? generate_units(generate, &of_units, slices, schedule, err)
                  : bl_error_set(err, BL_INVALID, "memory: %g device-micro-batches hold no sequence of %u slices",
-                                (least + slices - 1) / slices, slices);
+                                limit_of_slices(least, slices), slices);
   free(limits);
   if (status == BL_OK && searched) {
     status = improve_cut(full, schedule);
@@ -420,6 +427,82 @@ static bl_status_t make_pooled(const bl_schedule_request_t *request, bl_schedule
   return BL_OK;
 }
 
+// Returns whether adaptive over slices compares its order with that of a name. Left out are v-zb and seq1f1b, which make
+// the orders of zb-v and 1f1b, and where one of two chunks recomputes, names with a single one.
+static bool is_compared(const bl_schedule_request_t *request, const bl_schedule_info_t *info) {
+  static const char *const out[] = {"adaptive", "v-zb", "seq1f1b"};
+  for (size_t i = 0; i < sizeof out / sizeof out[0]; i++) {
+    if (strcmp(info->name, out[i]) == 0) {
+      return false;
+    }
+  }
+  return info->placement != BIDIRECTIONAL && (info->placement == VSHAPED || !request->keep_placement) &&
+         (info->default_chunks == 2 || request->recompute_chunks == 0);
+}
+
+// Returns what an order of the name keeps at most over slices; INFINITY: it has no limit of its own.
+static double own_limit(const bl_schedule_info_t *info, uint32_t stages, uint32_t slices) {
+  const size_t row = (size_t)(info - infos);
+  const double units = rows[row].generate == bl__generate_v_half  ? bl__v_half_memory(stages)
+                       : rows[row].generate == bl__generate_v_min ? bl__v_min_memory(stages)
+                       : info->limited                            ? rows[row].memory * stages
+                                                                  : INFINITY;
+  return limit_of_slices(units, slices);
+}
+
+// Replaces *best, an order of adaptive over slices, by the order of a name over the same slices if that ends earlier
+// within the limits of `full`. `whole` are the costs of the name's chunks.
+static bl_status_t take_name(const bl_schedule_request_t *full, const bl_schedule_info_t *info, const bl_costs_t *whole,
+                             bl_schedule_t **best) {
+  bl_schedule_request_t wanted = *full;
+  bl_schedule_t *named = NULL;
+  bool may = false;
+  wanted.name = info->name;
+  wanted.chunks = info->default_chunks;
+  wanted.group = 0;
+  wanted.memory = 0;
+  wanted.memory_of_stage = NULL;
+  wanted.pooled = wanted.hosted = false;
+  wanted.costs = whole;
+  bl_status_t status =
+      bl_schedule_create(info->name, info->placement, full->stages, wanted.chunks, full->micro_batches, &named, NULL);
+  if (status == BL_OK) {
+    const bl__sliced_name_t name = {
+        .costs = whole, .fused = !info->splits_backward, .memory = own_limit(info, full->stages, full->slices)};
+    status = bl__sliced_may_be_faster(full, &name, *best, named, &may);
+    bl_schedule_destroy(named);
+  }
+  if (status != BL_OK || !may) {
+    return status;
+  }
+  status = bl_schedule_generate(&wanted, &named, NULL);
+  if (status != BL_OK) {
+    return status == BL_EXHAUSTED ? status : BL_OK; // the name does not allow the shape
+  }
+  status = bl__sliced_take(full, named, best);
+  bl_schedule_destroy(named);
+  return status;
+}
+
+// Over slices adaptive searches on a V alone. Here it takes the fastest of what the other names make over the same
+// slices, as the last step: a comparison before slices or R's are there would be one of other ends. The default limit is
+// that of the units, and of what slices keep in addition.
+static bl_status_t take_fastest_name(const bl_schedule_request_t *request, bl_schedule_t **best) {
+  bl_schedule_request_t full = with_defaults(request, bl_schedule_info_find(request->name));
+  bl_chunk_costs_t *chunks = bl__cut_costs(full.costs, full.stages, full.chunks);
+  bl_costs_t whole = *full.costs;
+  bl_status_t status = chunks != NULL ? BL_OK : BL_EXHAUSTED;
+  whole.chunks = chunks;
+  full.memory = request->memory > 0 ? full.memory : limit_of_slices(full.memory, full.slices);
+  for (size_t i = 0; i < sizeof infos / sizeof infos[0] && status == BL_OK; i++) {
+    if (is_compared(&full, &infos[i])) {
+      status = take_name(&full, &infos[i], infos[i].default_chunks == full.chunks ? full.costs : &whole, best);
+    }
+  }
+  free(chunks);
+  return status;
+}
+
 bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   bl_schedule_t *made = NULL;
   bl_status_t status = pools_limits(request) ? make_pooled(request, &made, err) : make(request, &made, err);
@@ -429,6 +512,10 @@ bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedu
   }
   if (status == BL_OK && request->recompute) {
     status = recompute(request, &made, err);
+  }
+  if (status == BL_OK && made->slices > 1 && strcmp(made->name, "adaptive") == 0) {
+    status = take_fastest_name(request, &made);
+    status = status == BL_OK ? BL_OK : bl_error_set(err, status, "out of memory for schedule %s", made->name);
   }
   if (status != BL_OK) {
     bl_schedule_destroy(made);

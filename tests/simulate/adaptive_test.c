@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the memory-limited search: never slower than 1F1B within 1F1B's memory, whatever stages, micro-batches and
 // costs; on or beyond the frontier of all public records with one copy of the weights, whole sequences and up to two
-// chunks; and beyond them never slower than any other generator within that one's memory. By default a part of each
-// with a part of the search, and a fixed seed (BALLAST_TEST_SEED sets it); BALLAST_SOAK=1 does all.
+// chunks; beyond them never slower than any other generator within that one's memory, or, over slices and with
+// recomputation too, than what fits into its own. By default a part of each with a part of the search, and a fixed seed
+// (BALLAST_TEST_SEED sets it); BALLAST_SOAK=1 does all.
 #include "reference.h"
 
 #include "base/random.h"
 #include "schedule/generate.h"
+#include "schedule/ir/peaks.h"
 #include "schedule/ir/validate.h"
 #include "seed.h"
 #include "simulate/simulate.h"
@@ -21,8 +23,9 @@
 
 #include <cmocka.h>
 
-#define STAGES_MAX 8
-#define SEED       20260405
+#define STAGES_MAX  8  // of drawn shapes
+#define STAGES_MOST 64 // of any
+#define SEED        20260405
 #ifdef __SANITIZE_ADDRESS__
 #define DRAWN   20
 #define AT_MOST 16 // stages times micro-batches of the records that every run compares
@@ -33,6 +36,7 @@
 
 typedef struct outcome {
   double t_end, peak; // of the fullest stage
+  double kept;        // the same, as if nothing were recomputed: what a limit of memory counts
   uint32_t chunks;
 } outcome_t;
 
@@ -54,8 +58,13 @@ static bool make(const bl_schedule_request_t *request, outcome_t *made) {
   assert_true(facts.ascending);
   assert_true(result.lower_bound <= result.t_end * (1 + 1e-9));
   *made = (outcome_t){.t_end = result.t_end, .chunks = schedule->chunks};
+  uint32_t blocks[STAGES_MOST];
+  assert_in_range(request->stages, 1, STAGES_MOST);
+  bl_schedule_peak_blocks(schedule, blocks);
   for (uint32_t s = 0; s < request->stages; s++) {
+    const double kept = blocks[s] * bl_schedule_block_weight(schedule);
     made->peak = result.peak[s] > made->peak ? result.peak[s] : made->peak;
+    made->kept = kept > made->kept ? kept : made->kept;
   }
   bl_simulation_cleanup(&result);
   bl_schedule_destroy(schedule);
@@ -251,39 +260,63 @@ static void no_other_generator_is_faster_within_its_memory(void **state) {
   }
 }
 
+// A limit, and what an order is asked for besides it.
+typedef struct limited {
+  double memory;
+  bool keeps; // the chunks stay on a V
+  uint32_t slices;
+} limited_t;
+
 // Every limit, however little search there is: what fits into it under another name is not faster.
-static void compare_with_what_fits(drawn_t *d, double memory, bool keeps) {
+static void compare_with_what_fits(drawn_t *d, const limited_t *limited) {
   const bl_costs_t cut = {.chunks = d->chunks, .boundary = d->boundary},
                    whole = {.chunks = d->whole, .boundary = d->boundary};
+  const double memory = limited->memory;
   bl_schedule_request_t request = {.name = "adaptive",
                                    .stages = d->p,
                                    .micro_batches = d->m,
+                                   .slices = limited->slices,
                                    .memory = memory,
                                    .costs = &cut,
-                                   .keep_placement = keeps,
+                                   .recompute = d->recompute,
+                                   .keep_placement = limited->keeps,
                                    .effort = 0.001};
   outcome_t made, other;
   size_t count;
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   assert_true(make(&request, &made));
-  assert_true(made.peak <= memory + 1e-9);
+  assert_true(made.kept <= memory + 1e-9);
   request.memory = 0;
   for (size_t n = 0; n < count; n++) {
     const bool family = infos[n].placement != BL_PLACEMENT_BIDIRECTIONAL && strcmp(infos[n].name, "seq1f1b") != 0;
-    const bool allowed = family && (!keeps || infos[n].placement == BL_PLACEMENT_V);
+    const bool allowed = family && (!limited->keeps || infos[n].placement == BL_PLACEMENT_V);
     request.name = infos[n].name;
     request.costs = infos[n].default_chunks == 1 ? &whole : &cut;
-    if (!allowed || strcmp(request.name, "adaptive") == 0 || !make(&request, &other) || other.peak > memory) {
+    if (!allowed || strcmp(request.name, "adaptive") == 0 || !make(&request, &other) || other.kept > memory + 1e-9) {
       continue;
     }
     if (made.t_end > other.t_end * (1 + 1e-9)) {
-      fail_msg(
-          "p=%u m=%u, F, I, W = %g, %g, %g on the first chunk, boundary %g, memory %g%s: adaptive ends at %g, %s at %g "
-          "with %g",
-          d->p, d->m, d->chunks[0].forward, d->chunks[0].input, d->chunks[0].weight, d->boundary, memory,
-          keeps ? " on a V" : "", made.t_end, request.name, other.t_end, other.peak);
+      fail_msg("p=%u m=%u in %u slice(s)%s, F, I, W, R = %g, %g, %g, %g on the first chunk, boundary %g, memory %g%s: "
+               "adaptive ends at %g, %s at %g with %g",
+               d->p, d->m, limited->slices, d->recompute ? ", recomputing" : "", d->chunks[0].forward,
+               d->chunks[0].input, d->chunks[0].weight, d->chunks[0].recompute, d->boundary, memory,
+               limited->keeps ? " on a V" : "", made.t_end, request.name, other.t_end, other.kept);
     }
   }
+}
+
+// Draws the costs of all chunks, in half of all cases the same for each. `recompute` is of R.
+static void draw_costs(drawn_t *d, bool uneven, bool recompute, uint64_t key, uint64_t *n) {
+  const bool costly = bl_random_below(key, (*n)++, 2) == 0; // boundaries
+  d->boundary = costly ? 40 * bl_random_uniform(key, (*n)++) : 0;
+  for (uint32_t s = 0; s < 2 * d->p; s++) {
+    const bl_chunk_costs_t chunk = {1 + 39 * bl_random_uniform(key, *n), 1 + 39 * bl_random_uniform(key, *n + 1),
+                                    40 * bl_random_uniform(key, *n + 2),
+                                    recompute ? 40 * bl_random_uniform(key, *n + 3) : 0};
+    *n += recompute ? 4 : 3;
+    d->chunks[s] = uneven || s == 0 ? chunk : d->chunks[0];
+  }
+  add_up(d);
 }
 
 static void no_name_that_fits_is_faster(void **state) {
@@ -294,16 +327,29 @@ static void no_name_that_fits_is_faster(void **state) {
                  .m = 1 + (uint32_t)bl_random_below(key, n++, 16)};
     const bool uneven = bl_random_below(key, n++, 2) == 0, keeps = bl_random_below(key, n++, 4) == 0;
     const double memory = 1 + 0.5 * (double)bl_random_below(key, n++, 4 * d.p - 1);
-    const bool costly = bl_random_below(key, n++, 2) == 0; // boundaries
-    d.boundary = costly ? 40 * bl_random_uniform(key, n++) : 0;
-    for (uint32_t s = 0; s < 2 * d.p; s++) {
-      const bl_chunk_costs_t chunk = {1 + 39 * bl_random_uniform(key, n), 1 + 39 * bl_random_uniform(key, n + 1),
-                                      40 * bl_random_uniform(key, n + 2), 0};
-      n += 3;
-      d.chunks[s] = uneven || s == 0 ? chunk : d.chunks[0];
-    }
-    add_up(&d);
-    compare_with_what_fits(&d, memory, keeps);
+    draw_costs(&d, uneven, false, key, &n);
+    compare_with_what_fits(&d, &(limited_t){memory, keeps, 1});
+  }
+}
+
+static void no_name_that_fits_is_faster_over_slices(void **state) {
+  (void)state;
+  uint64_t key = bl_random_key(test_seed(SEED), "sliced"), n = 0;
+  drawn_t even = {.p = 4, .m = 4};
+  for (uint32_t s = 0; s < 8; s++) {
+    even.chunks[s] = (bl_chunk_costs_t){1, 1, 1, 1};
+  }
+  add_up(&even);
+  compare_with_what_fits(&even, &(limited_t){2.5, false, 4});
+  for (uint32_t k = 0; k < (getenv("BALLAST_SOAK") != NULL ? 10 * DRAWN : DRAWN / 4); k++) {
+    drawn_t d = {.p = 1 + (uint32_t)bl_random_below(key, n++, 5), .m = 1 + (uint32_t)bl_random_below(key, n++, 8)};
+    const limited_t limited = {.slices = 2 + (uint32_t)bl_random_below(key, n++, 3),
+                               .keeps = bl_random_below(key, n++, 3) == 0,
+                               .memory = 1 + 0.25 * (double)bl_random_below(key, n++, 8 * d.p - 3)};
+    const bool uneven = bl_random_below(key, n++, 2) == 0;
+    d.recompute = bl_random_below(key, n++, 3) == 0;
+    draw_costs(&d, uneven, true, key, &n);
+    compare_with_what_fits(&d, &limited);
   }
 }
 
@@ -313,6 +359,7 @@ int main(void) {
       cmocka_unit_test(it_reaches_the_frontier_of_the_records),
       cmocka_unit_test(no_other_generator_is_faster_within_its_memory),
       cmocka_unit_test(no_name_that_fits_is_faster),
+      cmocka_unit_test(no_name_that_fits_is_faster_over_slices),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/search/cut.h"
 
-#include "schedule/generate/generators.h"
-
 #include <stdlib.h>
+
+// Appends `op`, turned into an operation of a new chunk.
+static bl_status_t append(bl_schedule_t *cut, bl_op_t op, bl_verb_t verb, uint32_t chunk) {
+  op.verb = verb;
+  op.virtual_stage = (uint16_t)chunk;
+  return bl_schedule_append(cut, cut->stage_of[chunk], op);
+}
 
 bl_status_t bl__cut_order(const bl_schedule_t *whole, bl_schedule_t *cut) {
   const uint32_t v = cut->chunks / whole->chunks;
@@ -16,10 +21,10 @@ bl_status_t bl__cut_order(const bl_schedule_t *whole, bl_schedule_t *cut) {
       const bool fused = op.verb == BL_VERB_B;
       for (uint32_t k = 0; k < v && status == BL_OK; k++) {
         const uint32_t chunk = op.verb == BL_VERB_F ? first + k : first + v - 1 - k;
-        status = bl__schedule_emit(cut, fused ? BL_VERB_I : (bl_verb_t)op.verb, chunk, op.micro_batch);
+        status = append(cut, op, fused ? BL_VERB_I : (bl_verb_t)op.verb, chunk);
       }
       for (uint32_t k = v; k-- > 0 && fused && status == BL_OK;) {
-        status = bl__schedule_emit(cut, BL_VERB_W, first + k, op.micro_batch);
+        status = append(cut, op, BL_VERB_W, first + k);
       }
     }
   }

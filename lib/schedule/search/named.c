@@ -21,14 +21,6 @@ typedef struct name {
   uint32_t (*memory)(uint32_t stages); // its default limit; NULL: no limit
 } name_t;
 
-static uint32_t half(uint32_t p) {
-  return (p + 2) / 2;
-}
-
-static uint32_t third(uint32_t p) {
-  return (p + 4) / 3;
-}
-
 static uint32_t all(uint32_t p) {
   return p;
 }
@@ -43,8 +35,8 @@ static const name_t names[] = {
     {bl__generate_gpipe, BL_PLACEMENT_LOOPED, 1, true, NULL},
     {bl__generate_interleaved, BL_PLACEMENT_LOOPED, 2, true, NULL},
     {bl__generate_dualpipe_v, BL_PLACEMENT_V, 2, false, NULL},
-    {bl__generate_v_half, BL_PLACEMENT_V, 2, false, half},
-    {bl__generate_v_min, BL_PLACEMENT_V, 2, false, third},
+    {bl__generate_v_half, BL_PLACEMENT_V, 2, false, bl__v_half_memory},
+    {bl__generate_v_min, BL_PLACEMENT_V, 2, false, bl__v_min_memory},
     {bl__generate_zb_v, BL_PLACEMENT_V, 2, false, all},
     {bl__generate_1f1b_v, BL_PLACEMENT_V, 2, true, NULL},
     {bl__generate_zero_bubble, BL_PLACEMENT_LOOPED, 1, false, all},

@@ -15,6 +15,10 @@ bl__generator_t bl__generate_grouped_interleaved;
 bl__generator_t bl__generate_1f1b_v;
 bl__generator_t bl__generate_adaptive;
 
+// The limits of v-half and v-min in device-micro-batches.
+uint32_t bl__v_half_memory(uint32_t stages);
+uint32_t bl__v_min_memory(uint32_t stages);
+
 // With recomputation, 1f1b cut in two chunks after its R's were placed differs from the order whose R's are placed
 // after the cut: the former recomputes both blocks before the whole backward, the latter each block directly before its
 // own. Replaces *made, which has its R's, by the former if that ends earlier within the memory of the request. Leaves

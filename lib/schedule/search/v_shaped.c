@@ -290,11 +290,11 @@ static bl_status_t search_within(const bl_schedule_request_t *request, double me
   return status;
 }
 
-static uint32_t half_of(uint32_t stages) {
+uint32_t bl__v_half_memory(uint32_t stages) {
   return (stages + 2) / 2;
 }
 
-static uint32_t third_of(uint32_t stages) {
+uint32_t bl__v_min_memory(uint32_t stages) {
   return (stages + 4) / 3;
 }
 
@@ -307,11 +307,11 @@ static bl_status_t v_zb(const bl_schedule_request_t *request, bl_schedule_t *sch
 }
 
 static bl_status_t v_half(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return search_within(request, half_of(request->stages), false, v_half, schedule, err);
+  return search_within(request, bl__v_half_memory(request->stages), false, v_half, schedule, err);
 }
 
 static bl_status_t v_min(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return search_within(request, third_of(request->stages), false, v_min, schedule, err);
+  return search_within(request, bl__v_min_memory(request->stages), false, v_min, schedule, err);
 }
 
 bl_status_t bl__generate_zb_v(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
@@ -323,9 +323,9 @@ bl_status_t bl__generate_v_zb(const bl_schedule_request_t *request, bl_schedule_
 }
 
 bl_status_t bl__generate_v_half(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return search_within(request, half_of(request->stages), true, v_half, schedule, err);
+  return search_within(request, bl__v_half_memory(request->stages), true, v_half, schedule, err);
 }
 
 bl_status_t bl__generate_v_min(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
-  return search_within(request, third_of(request->stages), true, v_min, schedule, err);
+  return search_within(request, bl__v_min_memory(request->stages), true, v_min, schedule, err);
 }
