@@ -247,6 +247,8 @@ def draw(choice):
     slices = choice.choice([1, 1, 2])
     fewest = SLICED if slices > 1 else SLOTS
     schedule, stages = choice.choice(sorted(fewest)), choice.randint(1, 4)
+    if schedule in BOTH:  # as many stages for each direction
+        stages = 2 if stages < 3 else 4
     recompute = choice.choice(["none", "attention", "full"])
     policy = choice.choice(["none", "bpipe", "cap", "drop", "offload", "auto"])
     if recompute == "full" and policy in ("bpipe", "cap", "drop", "offload"):
@@ -257,8 +259,6 @@ def draw(choice):
     if policy in ("bpipe", "cap"):
         balance["cap"] = slots or 2 * 8 * slices  # no less than any schedule needs
     tensor, data = choice.choice([1, 1, 2]), choice.choice([1, 1, 2])
-    if schedule in BOTH:  # neither on replicas, nor on tensor ranks, nor on an odd number of stages
-        tensor, data, stages = 1, 1, 2 if stages < 3 else 4
     return {"stages": stages, "tensor": tensor, "data": data, "layers": 8, "micro_batches": 8 * data,
             "dtype": choice.choice(["fp32", "bf16"]), "slots": slots,
             "pipeline": {"schedule": schedule, "recompute": recompute, "slices": slices}, "balance": balance}
