@@ -93,7 +93,8 @@ def shared(folder, place):
 
 
 def policies(folder, place, job, expected):
-    """Stages keep alike much, so that devices have no room for each other; the host has, and blocks can be given up."""
+    """Stages keep alike much, so that devices have little room for each other; the host has, and blocks can be given up.
+    Eight stages of chimera keep 5, 6, 8, 8, 8, 8, 7 and 6 blocks: the outer ones have room for one of each inner one."""
     host = {"balance.host": "64MiB"}
     ways = [("chimera", "shm"), ("chimera", "tcp"), ("dualpipe", "shm")]
     every = (("bpipe", {"balance.policy": "bpipe", "balance.cap": 5}, None),
@@ -109,6 +110,12 @@ def policies(folder, place, job, expected):
             assert losses(report) == expected, f"{name} of {schedule} over {path}: other losses"
             assert key is None or sum(stage[key] for stage in stages_of(report)) > 0, (name, stages_of(report))
         print(f"ok {name}")
+    report = run(folder, job, {"pipeline.stages": 8, "balance.policy": "cap", "balance.cap": 7}, place=place)
+    assert losses(report) == expected, "parked at other devices: other losses"
+    step = next(event for event in report if event["event"] == "step")
+    loaded = [stage["loaded"] for stage in step["stages"]]
+    assert loaded == [0, 0, 1, 1, 1, 1, 0, 0] and max(stage["peak_slots"] for stage in step["stages"]) == 7, step
+    print(f"ok parked at other devices: {loaded} blocks a step")
 
 
 def held_out(folder):
@@ -141,7 +148,9 @@ def resumed(folder, place):
 
 
 def disturbed(folder, choice):
-    job = job_of(folder, name="disturbed.yaml", steps=1000000, balance={"policy": "cap", "cap": 3, "host": "64MiB"})
+    schedule = choice.choice(BOTH)
+    job = job_of(folder, name="disturbed.yaml", steps=1000000, pipeline={"stages": 4, "schedule": schedule},
+                 balance={"policy": "cap", "cap": 3, "host": "64MiB"})
     running = Run(folder, job, "--local")
     try:
         steps = running.wait_for(lambda s: s and s[-1]["stages"][0]["loaded"] > 0, "nothing is parked")
@@ -162,7 +171,7 @@ def disturbed(folder, choice):
     expected = losses(run_job(folder, job, "--local", "--steps", str(len(steps)), *sets({**ALONE, "balance.policy": "none"}),
                               timeout=600)[0])
     assert losses(steps) == expected, "other losses"
-    print(f"ok a store killed and policies changed: {len(steps)} steps")
+    print(f"ok a store killed and policies changed under {schedule}: {len(steps)} steps")
 
 
 def killed(folder, choice):
