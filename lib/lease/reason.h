@@ -30,8 +30,8 @@
   X(BL_LEASE_STAGE_QUOTA, "stage_quota", BL_EXHAUSTED, "the quota of the stage does not allow it")                     \
   X(BL_LEASE_CREDIT, "credit", BL_EXHAUSTED, "too many bytes of this session are in flight")                           \
   X(BL_LEASE_CAPACITY, "capacity", BL_EXHAUSTED,                                                                       \
-    "the memory of the store is given to other jobs, or lies on a GPU that the holder cannot reach: --spill adds the " \
-    "host's")                                                                                                          \
+    "the store has too little free memory for this: start it with a larger --capacity, or end jobs that use it; if "   \
+    "its memory lies on a GPU that the holder cannot reach, --spill adds the host's")                                  \
   X(BL_LEASE_TABLE_FULL, "table_full", BL_EXHAUSTED, "the store cannot keep that many leases, sessions or jobs")       \
   X(BL_LEASE_DRAINING, "draining", BL_PRECONDITION, "the store is being drained and takes nothing new")                \
   X(BL_LEASE_NO_ARENA, "no_arena", BL_EXHAUSTED, "the memory of the job is not there yet")                             \

@@ -28,6 +28,9 @@ SLOTS = {"gpipe": (8, 1, 2), "1f1b": (3, 1, 2), "eager-1f1b": (5, 1, 2), "interl
 SLICED = {"gpipe": (16, 1, 2), "1f1b": (4, 1, 2), "eager-1f1b": (6, 1, 2), "interleaved": (10, 1, 2), "seq1f1b": (4, 1, 2),
           "grouped-interleaved": (8, 7, 7), "zb-h1": (5, 5, 5), "zb-h2": (5, 5, 5), "zb-v": (10, 10, 10), "v-min": (6, 2, 2),
           "v-half": (7, 4, 4), "v-zb": (10, 8, 8), "1f1b-v": (8, 1, 2), "adaptive": (10, 10, 10), "dualpipe-v": (10, 4, 4)}
+# Schedules with split backwards that park at the host have an order within more slots than the cap: blocks keep their slots
+# from I to W. (memory.slots, balance.cap)
+SPLIT = {"zb-v": (6, 4), "adaptive": (6, 4)}
 
 Combination = collections.namedtuple("Combination", "policy path require schedule recompute slices host place")
 AXES = Combination(
@@ -43,6 +46,7 @@ AXES = Combination(
 OF_GPUS = ("cuda-ipc", "nccl")
 BOTH = ("chimera", "dualpipe")  # two copies of the model: the bits of two parts
 OFFLOADING = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "1f1b-v")
+OFFLOADING_WHOLE = (*OFFLOADING, *SPLIT)  # with sequences that are not in slices
 PARKING = ("1f1b", "eager-1f1b", "interleaved", "grouped-interleaved", "zb-h1", "zb-v", "adaptive")  # within SLOTS
 PARKING_SLICED = ("1f1b", "eager-1f1b", "seq1f1b")  # within SLICED
 
@@ -62,7 +66,8 @@ def reason_to_refuse(one):
 
 def parks(one):
     parking = PARKING_SLICED if one.slices == "2" else PARKING
-    at = {"bpipe": parking, "cap": parking, "offload": OFFLOADING}.get(one.policy, ())
+    offloading = OFFLOADING if one.slices == "2" else OFFLOADING_WHOLE
+    at = {"bpipe": parking, "cap": parking, "offload": offloading}.get(one.policy, ())
     return one.schedule in at and reason_to_refuse(one) is None
 
 
@@ -74,6 +79,8 @@ def write(folder, one, name="job.yaml"):
         memory["slots"] = {"drop": dropping, "offload": offloading}.get(one.policy, parking)
     if one.policy in ("bpipe", "cap"):
         balance["cap"] = parking
+    if one.policy == "offload" and one.slices == "1" and one.schedule in SPLIT:
+        memory["slots"], balance["cap"] = SPLIT[one.schedule]
     return write_job(folder, name, model=small_inline(hidden=16, layers=LAYERS, seq=8, vocab=256),
                      data={"train": __file__, "format": "text"},
                      train={"steps": 2, "micro_batch": 1, "micro_batches": MICRO_BATCHES},

@@ -89,6 +89,22 @@ def schedules(folder):
         print(f"ok {schedule} within {cap} slots")
 
 
+def split_schedules(folder):
+    """Split backwards, whose blocks keep their slots from I to W: orders within more slots than the cap."""
+    job = write_job(folder, name="split.yaml", model=small_inline(hidden=32, layers=8, seq=16),
+                    data={"train": f"{GOLDEN}/gpt2/tokens.bin"}, train={"steps": 2, "micro_batch": 1, "micro_batches": 8},
+                    pipeline={"stages": 4})
+    expected = losses(run_job(folder, job, "--local")[0])
+    for schedule, most, cap in (("zb-v", 6, 4), *((("adaptive", 12, 6), ("zb-v", 6, 5)) if LONG else ())):
+        for mode in ((), FEWEST):
+            report, _ = run_job(folder, job, "--local", *HOST, *policy("offload"), "--set", f"pipeline.schedule={schedule}",
+                                *slots(most), "--set", f"balance.cap={cap}", *mode)
+            assert losses(report) == expected, f"{schedule}: other losses"
+            assert all(stage["evicted"] > 0 for stage in stages_of(report)), f"{schedule}: a stage parked nothing"
+            check(report, cap)
+        print(f"ok {schedule} within {cap} slots")
+
+
 def one_stage(folder):
     """A pipeline of one stage has no peer, but a host."""
     job = write_job(folder, name="one.yaml", model=small_inline(hidden=32, layers=2, seq=16),
@@ -183,9 +199,17 @@ def named(folder, job, expected):
         assert "host store 0" in done.stderr and "nobody" in done.stderr, done.stderr
         _, done = run_job(folder, job, *on(services), *on_hosts[2:], *policy("offload"), expect=2)
         assert "services.host_stores: is missing" in done.stderr, done.stderr
-        _, done = run_job(folder, job, *on(services), *policy("offload"), *slots(2), *FEWEST, "--set", "balance.host=64GiB",
-                          "--set", "services.host_stores=['%s']" % hosts[1].address)
-        print("ok host stores that are not there, or lend less than the job says but enough")
+        report, _ = run_job(folder, job, *on(services), *policy("offload"), *slots(2), *FEWEST, "--set", "balance.host=64GiB",
+                            "--set", "services.host_stores=['%s']" % hosts[1].address)
+        assert losses(report) == expected, "less than the job says but enough: other losses"
+        assert report[-1]["stages"][0]["loaded"] > 0, report[-1]
+        small = Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64KiB", "--turns")
+        stack.callback(small.kill)
+        report, done = run_job(folder, job, *on(services), *policy("offload"), *slots(2), *FEWEST, *HOST, "--set",
+                               f"services.host_stores=['{small.address}']", expect=8)
+        assert not report and f"host store 0 ({small.address})" in done.stderr, done.stderr
+        assert "a larger --capacity" in done.stderr and "free 64.0 KiB" in done.stderr, done.stderr
+        print("ok host stores that are not there, or full, or lend less than the job says but enough")
 
 
 def quotas(folder, job):
@@ -236,6 +260,7 @@ def main():
         named(folder, job, pipelines(folder, job))
         quotas(folder, job)
         schedules(folder)
+        split_schedules(folder)
         one_stage(folder)
         planes(folder)
         faults(folder, choice)
