@@ -69,7 +69,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS      79   // number of rows of the table; the compiler checks it
+#define BL_JOB_KEYS      80   // number of rows of the table; the compiler checks it
 #define BL_JOB_MOST_COST 1e12 // maximum of pipeline.costs: sums of them stay far below the limit of a double
 
 typedef struct bl_job {
@@ -117,6 +117,7 @@ typedef struct bl_job {
       bl_real_list_t forward, input, weight; // one entry for all virtual stages or one for each; all three or none
       bl_real_list_t recompute;              // likewise; empty: as forward
       bl_optional_real_t boundary;           // not set: 0
+      bl_optional_real_t host_copy;          // of a block to memory of the host or back; not set: half a forward
     } costs;
     bl_job_attention_t attention;
     bl_job_recompute_t recompute;

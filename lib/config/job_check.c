@@ -129,7 +129,7 @@ static bl_status_t check_costs(const bl_job_t *job, bl_error_t *err) {
                {"pipeline.costs.weight", &job->pipeline.costs.weight, true},
                {"pipeline.costs.recompute", &job->pipeline.costs.recompute, false}};
   const size_t count = sizeof lists / sizeof lists[0];
-  bool any = job->pipeline.costs.boundary.set, some_forward = false;
+  bool any = job->pipeline.costs.boundary.set || job->pipeline.costs.host_copy.set, some_forward = false;
   for (size_t i = 0; i < count; i++) {
     any = any || lists[i].list->count > 0;
   }

@@ -3,6 +3,7 @@
 
 #include "base/words.h"
 #include "schedule/balance/drop.h"
+#include "simulate/host_order.h"
 
 #include <inttypes.h>
 
@@ -47,6 +48,23 @@ static bl_balance_cap_t lenders_of(bl_policy_kind_t kind, uint32_t slots, const 
                             .host_only = kind == BL_POLICY_OFFLOAD || bl_training_host_only(training)};
 }
 
+// Balances the order of this kind of policy. Sets *pools: it is the one for policies that park. With an order made for
+// the host, offload takes the faster of both; any other policy takes the one for none where that order does not fit.
+static bl_status_t balance_within(const bl_training_t *training, bl_policy_kind_t kind, const bl_balance_cap_t *cap,
+                                  bl_balance_result_t *result, bool *pools, bl_error_t *err) {
+  const bl_schedule_t *plain = bl_training_order(training, false), *pooled = bl_training_order(training, true);
+  *pools = bl_policy_pools(kind);
+  if (training->hosted && training->other != NULL && kind == BL_POLICY_OFFLOAD) {
+    return bl_host_order_balance(plain, pooled, &training->costs.costs, cap, result, pools, err);
+  }
+  bl_status_t status = bl_balance_within(*pools ? pooled : plain, cap, result, err);
+  if (status == BL_EXHAUSTED && *pools && training->hosted && training->other != NULL) {
+    *pools = false;
+    status = bl_balance_within(plain, cap, result, err);
+  }
+  return status;
+}
+
 // Returns whether the plan fits and some block is parked under the cap. With copy 0 none has to be parked.
 static bool can_park(const bl_policy_t *policy, bl_policy_kind_t kind, uint32_t limit, uint32_t copy,
                      const bl_training_t *training) {
@@ -54,9 +72,8 @@ static bool can_park(const bl_policy_t *policy, bl_policy_kind_t kind, uint32_t 
   cap.copy = forwards_of(copy);
   cap.parks = copy == BL_POLICY_COPY_PROBE;
   bl_balance_result_t result;
-  bool parks = copy == 0; // with copy 0 the order for balancing may need no parking
-  const bl_schedule_t *order = bl_training_order(training, copy == 0);
-  if ((training->storeless && cap.hosts == 0) || bl_balance_within(order, &cap, &result, NULL) != BL_OK) {
+  bool parks = copy == 0, pools; // with copy 0 the order for balancing may need no parking
+  if ((training->storeless && cap.hosts == 0) || balance_within(training, kind, &cap, &result, &pools, NULL) != BL_OK) {
     return false;
   }
   for (uint32_t s = 0; s < result.stages; s++) {
@@ -186,9 +203,10 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
   cap.copy = mix ? forwards_of(policy->copy) : 0;
   cap.parks = mix && policy->copy == BL_POLICY_COPY_PROBE;
   bl_balance_result_t result;
-  const bl_schedule_t *order = bl_training_order(training, bl_policy_pools(policy->kind));
-  status = bl_balance_within(order, &cap, &result, err);
+  bool pools;
+  status = balance_within(training, policy->kind, &cap, &result, &pools, err);
   if (status == BL_OK) {
+    plan->order = pools ? "for balancing" : "for none";
     plan->balanced = result.schedule;
     result.schedule = NULL;
     bl_balance_result_cleanup(&result);
@@ -199,11 +217,11 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
 bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_training_t *training, const bl_policy_t *any,
                                  bl_error_t *err) {
   const bl_policy_t carried_out = carry_out(any, training), *policy = &carried_out;
-  bl_balance_plan_t made = {0};
+  bl_balance_plan_t made = {.order = "for none"};
   bl_status_t status =
       policy->kind == BL_POLICY_NONE ? check_unbalanced(training, err) : balance(&made, training, policy, err);
   made.schedule = made.balanced != NULL ? made.balanced : bl_training_order(training, false);
-  made.order = training->other == NULL ? "" : bl_policy_pools(policy->kind) ? "for balancing" : "for none";
+  made.order = training->other == NULL ? "" : made.order;
   if (status == BL_OK) {
     status = bl_device_slots_init(&made.device_slots, made.schedule, err);
   }

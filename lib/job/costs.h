@@ -4,7 +4,7 @@
 //
 //   bl_job_costs_t costs;
 //   if (bl_job_costs_init(&costs, &job, &err) == BL_OK) {
-//     request.costs = costs.given ? &costs.costs : NULL;
+//     request.costs = &costs.costs;
 //     ...
 //     bl_job_costs_cleanup(&costs);
 //   }
@@ -17,9 +17,8 @@
 #include "schedule/ir/costs.h"
 
 typedef struct bl_job_costs {
-  bool given;               // false: the job gives none, and all costs are equal
-  bl_costs_t costs;         // costs.chunks is `chunks`
-  bl_chunk_costs_t *chunks; // [stages * chunks]
+  bl_costs_t costs;         // costs.chunks is `chunks`; costs.path is a copy to memory of the host
+  bl_chunk_costs_t *chunks; // [stages * chunks]; NULL: the job gives none, and all are equal
 } bl_job_costs_t;
 
 // BL_EXHAUSTED. On failure there is nothing to clean up.

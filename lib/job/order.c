@@ -48,6 +48,22 @@ static bl_schedule_request_t request_of(const bl_job_t *job) {
   return request;
 }
 
+static bool takes_limit(const bl_job_t *job) {
+  const bl_schedule_info_t *info = bl_schedule_info_find(bl_job_schedule_name(job->pipeline.schedule));
+  const bl_schedule_request_t request = request_of(job);
+  return info != NULL && info->limited && bl_schedule_pools(&request);
+}
+
+bool bl_job_order_hosted(const bl_job_t *job) {
+  const bl_policy_kind_t kind = job->balance.policy;
+  const bool at_devices = bl_policy_pools(kind) || kind == BL_POLICY_AUTO;
+  return job->balance.host.set && !at_devices && takes_limit(job);
+}
+
+bool bl_job_order_pooled(const bl_job_t *job, bl_policy_kind_t kind) {
+  return bl_policy_pools(kind) || (kind == BL_POLICY_OFFLOAD && bl_job_order_hosted(job));
+}
+
 static bl_status_t make(const bl_job_t *job, bool pooled, const bl_schedule_t *unpooled, bl_schedule_t **schedule,
                         bl_error_t *err) {
   bl_schedule_request_t request = request_of(job);
@@ -59,8 +75,9 @@ static bl_status_t make(const bl_job_t *job, bool pooled, const bl_schedule_t *u
     return status;
   }
   request.pooled = pooled;
+  request.hosted = pooled && bl_job_order_hosted(job);
   request.unpooled = unpooled;
-  request.costs = costs.given ? &costs.costs : NULL;
+  request.costs = &costs.costs;
   status = bl_schedule_generate(&request, schedule, &fault);
   bl_job_costs_cleanup(&costs);
   const int64_t least = blocks_of(job);

@@ -14,6 +14,14 @@
 #include "config/job.h"
 #include "schedule/ir/schedule.h"
 
+// Returns whether the order for policies that park is made for memory of the host: a job with balance.host and
+// memory.slots whose schedule is searched within a limit has such an order, unless it begins with bpipe, cap or auto,
+// which park at devices.
+bool bl_job_order_hosted(const bl_job_t *job);
+// Returns whether a policy of this job has the order for policies that park. Of offload only in jobs with such an
+// order (bl_job_order_hosted), and only where it is faster (simulate/host_order.h).
+bool bl_job_order_pooled(const bl_job_t *job, bl_policy_kind_t kind);
+
 // `pooled`: for policies that park (schedule/generate.h). With R if pipeline.recompute is full. BL_INVALID,
 // BL_NOT_FOUND: no such schedule can be generated; names pipeline.schedule, or memory.slots if these are too few for
 // any order. BL_EXHAUSTED.

@@ -61,7 +61,7 @@ static bool fits_searched(const bl_training_t *training, const bl_job_t *job) {
   }
   other.memory.slots.set = true;
   other.memory.slots.value = training->budget;
-  if (bl_job_order_make(&other, bl_policy_pools(job->balance.policy), &schedule, NULL) != BL_OK) {
+  if (bl_job_order_make(&other, bl_job_order_pooled(job, job->balance.policy), &schedule, NULL) != BL_OK) {
     return false;
   }
   uint32_t *peaks = calloc(schedule->stages, sizeof *peaks), most = 0;

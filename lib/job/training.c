@@ -269,8 +269,10 @@ static bl_status_t find_order(const bl_job_t *job, bool pools, const char *broug
 
 static bl_status_t find_orders(bl_training_t *training, const bl_job_t *job, const bl_training_orders_t *orders,
                                bl_error_t *err) {
-  const bool makes = orders->own == NULL && (orders->all || job->balance.policy == BL_POLICY_AUTO);
-  training->pools = bl_policy_pools(job->balance.policy);
+  training->hosted = bl_job_order_hosted(job);
+  training->pools = bl_job_order_pooled(job, job->balance.policy);
+  const bool chooses = job->balance.policy == BL_POLICY_AUTO || (training->hosted && training->pools);
+  const bool makes = orders->own == NULL && (orders->all || chooses);
   if (makes && orders->other == NULL && bl_job_order_pools(job)) {
     return bl_job_orders_make(job, training->pools ? &training->other : &training->schedule,
                               training->pools ? &training->schedule : &training->other, err);
@@ -306,6 +308,9 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const b
   }
   if (status == BL_OK) {
     status = bl_dataset_open(&training->dataset, job, &training->model, err);
+  }
+  if (status == BL_OK) {
+    status = bl_job_costs_init(&training->costs, job, err);
   }
   if (status == BL_OK) {
     status = find_orders(training, job, orders, err);
@@ -364,6 +369,7 @@ void bl_training_cleanup(bl_training_t *training) {
   free(training->stages);
   free(training->copies);
   bl_hosts_cleanup(&training->hosts);
+  bl_job_costs_cleanup(&training->costs);
   bl_schedule_destroy(training->schedule);
   bl_schedule_destroy(training->other);
   bl_partition_cleanup(&training->partition);

@@ -16,6 +16,7 @@
 #define BALLAST_JOB_TRAINING_H
 
 #include "config/job.h"
+#include "job/costs.h"
 #include "job/dataset.h"
 #include "job/hosts.h"
 #include "job/partition.h"
@@ -40,7 +41,9 @@ typedef struct bl_training {
   bl_dataset_t dataset;
   bl_schedule_t *schedule;    // of one training step of one replica; with R if pipeline.recompute is full
   bl_schedule_t *other;       // for the policies that `schedule` is not for (see `pools`); NULL: the same for all
-  bool pools;                 // `schedule` is for policies that park (bl_policy_pools)
+  bool pools;                 // `schedule` is for policies that park (bl_job_order_pooled)
+  bool hosted;                // the order for those is made for memory of the host (bl_job_order_hosted)
+  bl_job_costs_t costs;       // with which orders are searched
   bl_layout_options_t layout; // the same for every chunk
   bl_training_stage_t *stages;
   uint32_t stage_count;
@@ -67,7 +70,8 @@ typedef struct bl_training_orders {
   const char *other; // for policies of the other kind; NULL: not given
   bool all;          // the policy may change: if `own` is searched here, the other one is too
 } bl_training_orders_t;
-// The same with orders. Without `all` the other order is made only if the job's own policy may choose it (auto).
+// The same with orders. Without `all` the other order is made only if the job's own policy may choose it (auto, and
+// offload with an order made for the host).
 BL_MUST_USE bl_status_t bl_training_init_with(bl_training_t *training, const bl_job_t *job,
                                               const bl_training_orders_t *orders, bl_error_t *err);
 // Returns the order of policies that park blocks (`pools`), or of those that do not.

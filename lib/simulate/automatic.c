@@ -5,6 +5,7 @@
 #include "schedule/balance/drop.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/recompute.h"
+#include "simulate/host_order.h"
 #include "simulate/simulate.h"
 
 #include <math.h>
@@ -86,6 +87,7 @@ static bl_status_t simulate(const weighing_t *w, const bl_schedule_t *schedule, 
 // The schedule after an option is applied.
 typedef struct made {
   bl_schedule_t *schedule;
+  const bl_schedule_t *order;    // that the option was applied to
   uint32_t *parked, *recomputed; // [stages] parked blocks and recomputed blocks
 } made_t;
 
@@ -106,11 +108,27 @@ static bl_status_t make_drop(const weighing_t *w, made_t *made, bl_error_t *err)
     unmake(made);
     *made = (made_t){0};
   }
+  made->order = schedule;
   return status;
 }
 
-static const bl_schedule_t *order_of(const bl_automatic_request_t *request, bl_policy_kind_t kind) {
-  return bl_policy_pools(kind) && request->pooled != NULL ? request->pooled : request->schedule;
+// Balances the order of this kind of policy, the one that a job takes under it (job/balance.h). Sets *order to it.
+static bl_status_t balance(const bl_automatic_request_t *request, bl_policy_kind_t kind, const bl_balance_cap_t *cap,
+                           bl_balance_result_t *result, const bl_schedule_t **order, bl_error_t *err) {
+  bool pools = bl_policy_pools(kind);
+  bl_status_t status;
+  if (kind == BL_POLICY_OFFLOAD && request->pooled != NULL && request->hosted != NULL) {
+    status = bl_host_order_balance(request->schedule, request->pooled, request->hosted, cap, result, &pools, err);
+    *order = pools ? request->pooled : request->schedule;
+    return status;
+  }
+  *order = pools && request->pooled != NULL ? request->pooled : request->schedule;
+  status = bl_balance_within(*order, cap, result, err);
+  if (status == BL_EXHAUSTED && *order != request->schedule && request->hosted != NULL) {
+    *order = request->schedule;
+    status = bl_balance_within(*order, cap, result, err);
+  }
+  return status;
 }
 
 static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option, made_t *made, bl_error_t *err) {
@@ -130,9 +148,11 @@ static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option
                                 .host_slots = request->host_slots,
                                 .host_only = option->kind == BL_POLICY_OFFLOAD || request->host_only};
   bl_balance_result_t result;
-  bl_status_t status = bl_balance_within(order_of(request, option->kind), &cap, &result, err);
+  const bl_schedule_t *order;
+  bl_status_t status = balance(request, option->kind, &cap, &result, &order, err);
   if (status == BL_OK) {
-    *made = (made_t){.schedule = result.schedule, .parked = result.evictions, .recomputed = result.dropped};
+    *made =
+        (made_t){.order = order, .schedule = result.schedule, .parked = result.evictions, .recomputed = result.dropped};
     result.schedule = NULL;
     result.evictions = result.dropped = NULL;
     bl_balance_result_cleanup(&result);
@@ -326,7 +346,7 @@ static bl_status_t explain(const weighing_t *w, bl_automatic_t *found, bl_error_
   if (!stays) {
     status = make(w, best, &made, err);
   }
-  if (status == BL_OK && bl_schedule_peak_slots(order_of(w->request, best->kind), w->needed) != BL_OK) {
+  if (status == BL_OK && bl_schedule_peak_slots(stays ? w->request->schedule : made.order, w->needed) != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory to explain a policy"); // of the option's order
   }
   if (status == BL_OK) {

@@ -56,16 +56,20 @@ typedef struct bl_automatic_option {
 typedef struct bl_automatic_request {
   const bl_schedule_t *schedule; // without evictions
   const bl_schedule_t *pooled;   // order to balance with pairs or any devices; NULL: the same
-  const bl_costs_t *costs;       // seconds; `path` is ignored
-  const double *block_bytes;     // [stages] bytes of one eviction of the stage
-  const double *path_rates;      // [stages] bytes per second to the stores, above 0; NULL: not known, nothing moves
-  double overhead;               // seconds of a step outside its operations
-  uint32_t cores;                // shared by all stages; 0: every stage has its own
-  double handover;               // seconds to hand a core from one operation to the next
-  uint32_t budget;               // slots of a device, own and lent; UINT32_MAX: no limit
-  uint64_t lenders;              // bit d: the store of device d may take blocks; 0: all stores may
-  const double *copies;          // [stages * stages] as in balance/balance.h: which stores are near; NULL: all alike
-  uint32_t hosts;                // number of host stores; host_of, host_slots, host_only as in balance/balance.h
+  // `pooled` is made for memory of the host: offload takes the faster of both orders by these costs, those of the
+  // search (simulate/host_order.h), and pairs and devices that of `schedule` where `pooled` does not fit. NULL: it is
+  // not.
+  const bl_costs_t *hosted;
+  const bl_costs_t *costs;   // seconds; `path` is ignored
+  const double *block_bytes; // [stages] bytes of one eviction of the stage
+  const double *path_rates;  // [stages] bytes per second to the stores, above 0; NULL: not known, nothing moves
+  double overhead;           // seconds of a step outside its operations
+  uint32_t cores;            // shared by all stages; 0: every stage has its own
+  double handover;           // seconds to hand a core from one operation to the next
+  uint32_t budget;           // slots of a device, own and lent; UINT32_MAX: no limit
+  uint64_t lenders;          // bit d: the store of device d may take blocks; 0: all stores may
+  const double *copies;      // [stages * stages] as in balance/balance.h: which stores are near; NULL: all alike
+  uint32_t hosts;            // number of host stores; host_of, host_slots, host_only as in balance/balance.h
   const uint16_t *host_of;
   uint32_t host_slots;
   bool host_only;

@@ -28,9 +28,9 @@ SLOTS = {"gpipe": (8, 1, 2), "1f1b": (3, 1, 2), "eager-1f1b": (5, 1, 2), "interl
 SLICED = {"gpipe": (16, 1, 2), "1f1b": (4, 1, 2), "eager-1f1b": (6, 1, 2), "interleaved": (10, 1, 2), "seq1f1b": (4, 1, 2),
           "grouped-interleaved": (8, 7, 7), "zb-h1": (5, 5, 5), "zb-h2": (5, 5, 5), "zb-v": (10, 10, 10), "v-min": (6, 2, 2),
           "v-half": (7, 4, 4), "v-zb": (10, 8, 8), "1f1b-v": (8, 1, 2), "adaptive": (10, 10, 10), "dualpipe-v": (10, 4, 4)}
-# Schedules with split backwards that park at the host have an order within more slots than the cap: blocks keep their slots
-# from I to W. (memory.slots, balance.cap)
-SPLIT = {"zb-v": (6, 4), "adaptive": (6, 4)}
+# Schedules with split backwards that park at the host have an order within more slots than the cap, or one made for the
+# host: blocks keep their slots from I to W. (memory.slots, balance.cap)
+SPLIT = {"zb-h1": (3, 3), "zb-v": (6, 4), "adaptive": (4, 4)}
 
 Combination = collections.namedtuple("Combination", "policy path require schedule recompute slices host place")
 AXES = Combination(

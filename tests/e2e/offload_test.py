@@ -105,6 +105,50 @@ def split_schedules(folder):
         print(f"ok {schedule} within {cap} slots")
 
 
+def simulated(folder, job, *arguments):
+    done = subprocess.run([CTL, "simulate", job, "-o", "json", *arguments], env=environment(folder), text=True,
+                          stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def made_for_the_host(folder):
+    """Within memory.slots alone offload has an order made for the host, and parks what that keeps above the slots: as
+    simulated, with the bits of none, also where the policy changes to none and back while it runs."""
+    job = write_job(folder, name="hosted.yaml", model=small_inline(hidden=32, layers=8, seq=16),
+                    data={"train": f"{GOLDEN}/gpt2/tokens.bin"}, train={"steps": 2, "micro_batch": 1, "micro_batches": 8},
+                    pipeline={"stages": 4})
+    expected = losses(run_job(folder, job, "--local")[0])
+    for schedule, most in (("zb-h1", 3), ("zb-v", 4)):
+        words = ("--set", f"pipeline.schedule={schedule}", *slots(most), *HOST)
+        found = simulated(folder, job, *words, *policy("offload"))
+        evicted = [stage["evictions"] for stage in found["stages"]]
+        assert sum(evicted) > 0 and found["order"] != simulated(folder, job, *words, *policy("none"))["order"], found
+        report, _ = run_job(folder, job, "--local", *words, *policy("offload"))
+        assert losses(report) == expected, f"{schedule}: other losses"
+        check(report, most, evicted, found["host_slots"])
+        print(f"ok {schedule} made for the host within {most} slots, {evicted} evictions")
+    run = Run(folder, job, "--local", *words, *policy("offload"), "--set", "train.steps=100000")
+    try:
+        run.wait_for(lambda steps: steps, "no step")
+        for change, order in ("none", "for none"), ("offload", "for balancing"):
+            done = subprocess.run([CTL, "policy", "set", change, "--wait", "-o", "json"], env=environment(folder), text=True,
+                                  stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+            assert done.returncode == 0, (change, done.stderr)
+            answer = json.loads(done.stdout)
+            assert answer["order"] == order, answer
+            run.wait_for(lambda steps, at=answer["from_step"]: len(steps) > at, "no steps under it")
+    finally:
+        run.end(130, signal.SIGINT)
+    steps = run.steps()
+    for step in steps:
+        assert [stage["evicted"] for stage in step["stages"]] == (evicted if step["policy"] == "offload" else [0] * 4), step
+    assert {step["policy"] for step in steps} == {"none", "offload"} and steps[-1]["policy"] == "offload", steps[-1]
+    again = run_job(folder, job, "--local", "--steps", str(len(steps)), "--set", "pipeline.stages=1", timeout=600)[0]
+    assert losses(steps) == losses(again), "other losses"
+    print(f"ok from offload to none and back in {len(steps)} steps")
+
+
 def one_stage(folder):
     """A pipeline of one stage has no peer, but a host."""
     job = write_job(folder, name="one.yaml", model=small_inline(hidden=32, layers=2, seq=16),
@@ -261,6 +305,7 @@ def main():
         quotas(folder, job)
         schedules(folder)
         split_schedules(folder)
+        made_for_the_host(folder)
         one_stage(folder)
         planes(folder)
         faults(folder, choice)

@@ -39,6 +39,30 @@ def check_written(folder, job):
     print("ok written:", sorted(seen))
 
 
+def check_hosted(folder):
+    """Orders made for the host within the slots that fit: the written job has the same, with the copies of the plan, and
+    another one, or none that fits, if its copies are said to be slow."""
+    job = ballast.write_job(folder, name="hosted.yaml", model=ballast.small_inline(layers=8, seq=128),
+                            data={"train": [__file__], "format": "text"}, train={"micro_batch": 1, "micro_batches": 8},
+                            pipeline={"stages": 4})
+    path = os.path.join(folder, "hosted-written.yaml")
+    for schedule, percent in (("zb-h1", 75), *((("zb-v", 65),) if ballast.LONG else ())):
+        free = plan(folder, job, path, "--schedule", schedule)["best"]["memory_bytes"]
+        best = plan(folder, job, path, "--schedule", schedule, "--memory", str(int(free * percent / 100)), "--host", "64MiB",
+                    "--host-gbps", "1000")["best"]
+        assert best["policy"] == "offload" and best["evictions"] > 0, best
+        told = json.loads(ctl(folder, "simulate", path, "-o", "json"))
+        assert told["order"] == best["order"] and told["host_bytes"] == best["host_bytes"], schedule
+        slow = subprocess.run([ballast.CTL, "simulate", path, "-o", "json", "--set", "pipeline.costs.host_copy=1"],
+                              env=ballast.environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        assert slow.returncode == 2 or json.loads(slow.stdout)["order"] != best["order"], slow
+        report, _ = ballast.run_job(folder, path, "--local", "--steps", "2")
+        for step in (event for event in report if event["event"] == "step"):
+            assert sum(stage["evicted"] for stage in step["stages"]) == best["evictions"], step["stages"]
+            assert all(stage["peak_slots"] <= best["slots"] for stage in step["stages"]), step["stages"]
+        print("ok made for the host:", schedule, best["slots"], best["cap"], best["evictions"])
+
+
 def check_run(folder, job):
     path, profile = os.path.join(folder, "run.yaml"), os.path.join(folder, "profile.json")
     free = plan(folder, job, path, "--schedule", "gpipe")["best"]["memory_bytes"]
@@ -76,6 +100,7 @@ def main():
                                 data={"train": [__file__], "format": "text"},
                                 train={"steps": 4, "micro_batch": 1, "micro_batches": 8}, pipeline={"stages": 4})
         check_written(folder, job)
+        check_hosted(folder)
         check_run(folder, job)
         check_refused(folder, job)
 

@@ -248,6 +248,65 @@ static void policies_have_the_order_of_a_job_that_begins_with_them(void **state)
   check_orders("pipeline.schedule=zb-h1\ntrain.micro_batches=8\nmemory.slots=3", "3", 3); // each search takes a while
 }
 
+static uint32_t evictions_of(const bl_schedule_t *schedule) {
+  uint32_t count = 0;
+  for (uint32_t s = 0; s < schedule->stages; s++) {
+    for (size_t i = 0; i < schedule->lists[s].count; i++) {
+      count += schedule->lists[s].ops[i].verb == BL_VERB_E;
+    }
+  }
+  return count;
+}
+
+// With balance.host a schedule that is searched within memory.slots has an order made for the host, which offload takes
+// where it ends earlier, whatever the run began with; none and a host with too little memory keep the order for none.
+static void offload_takes_the_order_made_for_the_host(void **state) {
+  (void)state;
+  static const char shape[] = "pipeline.schedule=zb-h1\ntrain.micro_batches=8\nmemory.slots=3\nbalance.host=64MiB";
+  static const struct {
+    const char *sets;
+    bl_policy_kind_t kind;
+    const char *order;
+    uint32_t evictions;
+  } cases[] = {{"", BL_POLICY_NONE, "for none", 0},
+               {"", BL_POLICY_OFFLOAD, "for balancing", 4},
+               {"pipeline.costs.forward=[1]\npipeline.costs.input=[1]\npipeline.costs.weight=[1]\n"
+                "pipeline.costs.host_copy=9",
+                BL_POLICY_OFFLOAD, "for none", 0},
+               {"balance.host=128KiB", BL_POLICY_OFFLOAD, "for none", 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    const char *const begins[] = {bl_policy_kind_name(cases[i].kind),
+                                  cases[i].kind == BL_POLICY_NONE ? "offload" : "none"};
+    const bl_policy_t policy = {.kind = cases[i].kind};
+    bl_training_t own, changed;
+    bl_balance_plan_t plan, after;
+    bl_error_t err;
+    bl_job_t job;
+    char sets[512];
+    snprintf(sets, sizeof sets, "%s\n%s\nbalance.policy=%s", shape, cases[i].sets, begins[0]);
+    if (plan_of(sets, &own, &plan, &err) != BL_OK) {
+      fail_msg("%s: %s", sets, err.text);
+    }
+    if (evictions_of(plan.schedule) != cases[i].evictions) {
+      fail_msg("%s: %u evictions, expected %u", sets, evictions_of(plan.schedule), cases[i].evictions);
+    }
+    for (uint32_t s = 0; s < 4; s++) {
+      assert_true(plan.device_slots.own[s] <= 3 && plan.device_slots.lent[s] == 0);
+    }
+    snprintf(sets, sizeof sets, "%s\n%s\nbalance.policy=%s", shape, cases[i].sets, begins[1]);
+    assert_int_equal(job_text_parse(&job, sets, &err), BL_OK);
+    assert_int_equal(bl_training_init_with(&changed, &job, &(bl_training_orders_t){.all = true}, &err), BL_OK);
+    bl_job_cleanup(&job);
+    assert_int_equal(bl_balance_plan_init(&after, &changed, &policy, &err), BL_OK);
+    assert_string_equal(after.order, cases[i].order);
+    assert_true(same_order(plan.schedule, after.schedule));
+    bl_balance_plan_cleanup(&plan);
+    bl_balance_plan_cleanup(&after);
+    bl_training_cleanup(&own);
+    bl_training_cleanup(&changed);
+  }
+}
+
 static void refuses(const char *sets, bl_status_t expected, const char *message) {
   bl_training_t training;
   bl_balance_plan_t plan;
@@ -292,6 +351,7 @@ int main(void) {
       cmocka_unit_test(auto_begins_with_one_block),
       cmocka_unit_test(a_budget_in_bytes_counts_slots),
       cmocka_unit_test(policies_have_the_order_of_a_job_that_begins_with_them),
+      cmocka_unit_test(offload_takes_the_order_made_for_the_host),
       cmocka_unit_test(what_cannot_work_is_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,7 +31,7 @@ static char *text_of(const char *sets) {
   bl_error_t err;
   char *text;
   size_t bytes;
-  if (bl_job_order_make(&job, bl_policy_pools(job.balance.policy), &made, &err) != BL_OK ||
+  if (bl_job_order_make(&job, bl_job_order_pooled(&job, job.balance.policy), &made, &err) != BL_OK ||
       bl_csv_write(made, &text, &bytes) != BL_OK) {
     fail_msg("%s: %s", sets, err.text);
   }
@@ -47,7 +47,7 @@ static bool round_trip(const char *sets) {
   bl_error_t err;
   char *text;
   size_t bytes;
-  if (bl_job_order_make(&job, bl_policy_pools(job.balance.policy), &made, &err) != BL_OK) {
+  if (bl_job_order_make(&job, bl_job_order_pooled(&job, job.balance.policy), &made, &err) != BL_OK) {
     bl_job_cleanup(&job);
     return false;
   }

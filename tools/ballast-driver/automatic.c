@@ -154,6 +154,7 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
     bl_automatic_option_t in_force = option_of(policy);
     bl_automatic_request_t request = {.schedule = bl_training_order(training, false),
                                       .pooled = bl_training_order(training, true),
+                                      .hosted = training->hosted ? &training->costs.costs : NULL,
                                       .costs = &costs,
                                       .block_bytes = bytes,
                                       .path_rates = bl_measurements_tier(&self->measurements, BL_MEASUREMENTS_PEERS),

@@ -35,7 +35,7 @@ BEGIN {
   allow("schedule", "model policy")
   allow("simulate", "schedule model policy")
   allow("plan", "simulate schedule model policy")
-  allow("job", "config formats model schedule policy sys")
+  allow("job", "config formats model schedule simulate policy sys")
   allow("tls", "sys")
   allow("loop", "sys")
   allow("rpc", "tls loop sys")

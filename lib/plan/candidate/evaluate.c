@@ -6,6 +6,7 @@
 #include "plan/search/bound.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/slots.h"
+#include "simulate/host_order.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -46,6 +47,7 @@ static bl_status_t allocate(bl__evaluation_t *eval) {
 static void clean_up(bl__evaluation_t *eval) {
   bl_balance_result_cleanup(&eval->balanced);
   bl_schedule_destroy(eval->schedule);
+  bl_schedule_destroy(eval->hosted);
   free(eval->copies);
   bl_host_places_cleanup(&eval->host);
   free(eval->stage_of);
@@ -150,10 +152,50 @@ static double boundary_of(const bl__evaluation_t *eval) {
   return bl_hardware_boundary(r->hardware, r->model, eval->options, eval->c->parallel, rate);
 }
 
-// Returns whether the order is searched for balancing, as in a job with this policy (bl_policy_pools of job/balance.h).
+// Returns whether the order is searched for balancing, as in a job with this policy (bl_policy_pools).
 // Orders over slices are not (bl_schedule_pools).
 static bool pools(const bl__evaluation_t *eval) {
   return (eval->c->policy == BL_POLICY_BPIPE || eval->c->policy == BL_POLICY_CAP) && eval->c->slices == 1;
+}
+
+// Returns whether there is an order that is made for memory of the host, too (bl_job_order_hosted).
+static bool is_hosted(const bl__evaluation_t *eval, const bl_schedule_request_t *request) {
+  return eval->c->policy == BL_POLICY_OFFLOAD && eval->c->slots > 0 && eval->info->limited &&
+         bl_schedule_pools(request);
+}
+
+// Returns what a copy to memory of the host takes; if no rate of it is known, what a job assumes.
+static double host_path_of(const bl__evaluation_t *eval) {
+  const bl_plan_request_t *r = eval->request;
+  const bl_costs_t costs = {.chunks = eval->c->costs};
+  double rate = r->host.rate / fmax(1, eval->host.sharers), most = 0;
+  rate = rate > 0 ? rate : eval->profile == NULL ? r->hardware->host_rate : 0;
+  for (uint32_t s = 0; s < eval->c->stages; s++) {
+    bl_footprint_t footprint;
+    if (bl__evaluation_footprint(eval, s, 0, &footprint) == BL_OK) {
+      most = fmax(most, footprint.evict_bytes);
+    }
+  }
+  return bl__order_cost(rate > 0 && most > 0 ? most / rate : bl_host_copy_assumed(&costs, eval->chunks));
+}
+
+bl_costs_t bl__evaluation_costs(const bl__evaluation_t *eval) {
+  return (bl_costs_t){.chunks = eval->c->costs, .boundary = eval->c->boundary, .path = eval->c->host_path};
+}
+
+static bl_status_t find_hosted(bl__evaluation_t *eval, bl_schedule_request_t request, bl_error_t *err) {
+  bl_schedule_destroy(eval->hosted);
+  eval->hosted = NULL;
+  eval->c->host_path = 0;
+  if (!is_hosted(eval, &request)) {
+    return BL_OK;
+  }
+  eval->c->host_path = host_path_of(eval);
+  const bl_costs_t costs = bl__evaluation_costs(eval);
+  request.costs = &costs;
+  request.pooled = request.hosted = true;
+  request.unpooled = eval->schedule;
+  return bl__order_find(eval->cache, &request, eval->c->parallel.tensor, &eval->hosted, err);
 }
 
 static bl_status_t find_order(bl__evaluation_t *eval) {
@@ -183,6 +225,9 @@ static bl_status_t find_order(bl__evaluation_t *eval) {
   eval->schedule = NULL;
   bl_error_t fault = {0};
   bl_status_t status = bl__order_find(eval->cache, &request, eval->c->parallel.tensor, &eval->schedule, &fault);
+  if (status == BL_OK) {
+    status = find_hosted(eval, request, &fault);
+  }
   if (status == BL_INVALID) {
     snprintf(eval->c->why, sizeof eval->c->why, "%.*s", BL_PLAN_WHY - 1, fault.text);
   }
@@ -195,16 +240,18 @@ uint32_t bl__candidate_blocks(const bl_plan_candidate_t *candidate) {
 
 bl_status_t bl__evaluation_order(bl__evaluation_t *eval) {
   bl_status_t status = find_order(eval);
-  if (status == BL_OK) {
-    status = bl_plan_pages(eval->schedule, eval->pages, eval->page_gradients, NULL);
-  }
+  return status == BL_OK ? bl__evaluation_count(eval, eval->schedule) : status;
+}
+
+bl_status_t bl__evaluation_count(bl__evaluation_t *eval, const bl_schedule_t *order) {
+  bl_status_t status = bl_plan_pages(order, eval->pages, eval->page_gradients, NULL);
   if (status == BL_OK && bl__evaluation_on_cluster(eval)) { // kept inputs are the blocks
-    bl_schedule_peak_blocks(eval->schedule, eval->peaks);
+    bl_schedule_peak_blocks(order, eval->peaks);
   } else if (status == BL_OK) { // kept inputs are edges, and R takes a slot
-    status = bl_schedule_peak_slots(eval->schedule, eval->peaks);
+    status = bl_schedule_peak_slots(order, eval->peaks);
   }
   if (status == BL_OK && !bl__evaluation_on_cluster(eval)) {
-    return bl_plan_counts(eval->schedule, 1, NULL, eval->edges, NULL, NULL);
+    return bl_plan_counts(order, 1, NULL, eval->edges, NULL, NULL);
   }
   for (uint32_t s = 0; s < eval->c->stages; s++) {
     eval->edges[s] = 2 * eval->c->chunks;

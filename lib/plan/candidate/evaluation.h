@@ -16,6 +16,7 @@ typedef struct bl__evaluation {
   double effort;   // search budget
   bl__order_cache_t *cache;
   bl_schedule_t *schedule;
+  bl_schedule_t *hosted; // made for memory of the host, beside `schedule`; NULL: none
   bl_balance_result_t balanced;
   bl_chunk_span_t *spans;           // [chunks]
   bl_chunk_costs_t *costs;          // [chunks]; with slices, the mean of one slice
@@ -33,8 +34,12 @@ typedef struct bl__evaluation {
 } bl__evaluation_t;
 
 bool bl__evaluation_on_cluster(const bl__evaluation_t *eval);
-// Makes eval->schedule, within c->slots if set, in place of the former one. Sets peaks and edges.
+// Makes eval->schedule, within c->slots if set, in place of the former one, and eval->hosted. Sets peaks and edges.
 BL_MUST_USE bl_status_t bl__evaluation_order(bl__evaluation_t *eval);
+// Sets peaks, pages and edges to those of one of the two orders.
+BL_MUST_USE bl_status_t bl__evaluation_count(bl__evaluation_t *eval, const bl_schedule_t *order);
+// Returns the costs with which orders are searched, as in the written job.
+bl_costs_t bl__evaluation_costs(const bl__evaluation_t *eval);
 // Computes the footprint of `stage` with `slots` blocks.
 BL_MUST_USE bl_status_t bl__evaluation_footprint(const bl__evaluation_t *eval, uint32_t stage, uint32_t slots,
                                                  bl_footprint_t *footprint);

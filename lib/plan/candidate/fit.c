@@ -6,6 +6,7 @@
 #include "base/minmax.h"
 #include "base/words.h"
 #include "schedule/balance/drop.h"
+#include "simulate/host_order.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -276,9 +277,15 @@ static bl_status_t park(bl__evaluation_t *eval) {
                           .pairs_only = eval->c->policy == BL_POLICY_BPIPE,
                           .mode = eval->request->mode,
                           .copies = eval->copies};
+  const bl_costs_t costs = bl__evaluation_costs(eval);
+  bool takes_hosted;
   lend_host(eval, &cap);
   bl_balance_result_cleanup(&eval->balanced);
-  bl_status_t status = bl_balance_within(eval->schedule, &cap, &eval->balanced, NULL);
+  bl_status_t status =
+      bl_host_order_balance(eval->schedule, eval->hosted, &costs, &cap, &eval->balanced, &takes_hosted, NULL);
+  if (status == BL_OK && eval->hosted != NULL) {
+    status = bl__evaluation_count(eval, takes_hosted ? eval->hosted : eval->schedule);
+  }
   if (status == BL_EXHAUSTED) {
     eval->c->fits = false;
     memset(eval->slots, 0, eval->c->stages * sizeof *eval->slots);

@@ -61,6 +61,7 @@ static bl_schedule_request_t common_request(const bl_schedule_request_t *request
       common.name = same[i].common;
       common.memory = limited ? request->memory : same[i].memory;
       common.pooled = request->pooled && limited; // its own limit is not the same for all devices
+      common.hosted = request->hosted && limited;
     }
   }
   return common;
@@ -80,8 +81,9 @@ static bool is_of(const bl__order_t *order, const bl_schedule_request_t *request
   bool same = is_shaped(order, request, tensor) && strcmp(order->name, request->name) == 0 &&
               order->schedule->chunks == request->chunks && order->group == request->group &&
               order->recompute == request->recompute && order->pooled == request->pooled &&
-              order->memory == request->memory && order->slots == request->slots;
+              order->hosted == request->hosted && order->memory == request->memory && order->slots == request->slots;
   return same && (!exact || (order->effort == request->effort && order->boundary == request->costs->boundary &&
+                             order->path == request->costs->path &&
                              memcmp(order->costs, request->costs->chunks, cost_bytes(request)) == 0));
 }
 
@@ -93,10 +95,12 @@ static bl_status_t keep(bl__order_cache_t *cache, const bl_schedule_request_t *r
                        .group = request->group,
                        .recompute = request->recompute,
                        .pooled = request->pooled,
+                       .hosted = request->hosted,
                        .memory = request->memory,
                        .slots = request->slots,
                        .costs = malloc(cost_bytes(request)),
                        .boundary = request->costs->boundary,
+                       .path = request->costs->path,
                        .effort = request->effort};
   if (order.costs == NULL || copy_order(made, &order.schedule) != BL_OK) {
     free(order.costs);

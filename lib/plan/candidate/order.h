@@ -16,10 +16,10 @@ typedef struct bl__order {
   const char *name;        // representative of all names that make the same search
   uint32_t tensor, group;
   bool recompute;          // the order contains R operations
-  bool pooled;             // it was searched for balancing
+  bool pooled, hosted;     // it was searched for balancing, and for memory of the host
   double memory, slots;    // limits of the search; 0: the schedule's own limit
   bl_chunk_costs_t *costs; // [virtual stages] costs of the search, with `boundary`
-  double boundary, effort;
+  double boundary, path, effort;
 } bl__order_t;
 
 // Cached orders. Candidates that differ in what is kept, where it is parked or how attention is computed share the

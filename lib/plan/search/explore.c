@@ -149,6 +149,8 @@ static void explore_hosted(bl__exploration_t *e, bl_plan_candidate_t candidate) 
   if (can_be_limited(e, &candidate)) {
     candidate.limit = BL_PLAN_LIMIT_BETWEEN;
     (void)bl__explore_candidate(e, candidate);
+    candidate.limit = BL_PLAN_LIMIT_FITTING;
+    (void)bl__explore_candidate(e, candidate);
   }
 }
 

@@ -102,10 +102,11 @@ typedef struct bl_plan_candidate {
   bl_recompute_t recompute;
   bl_policy_kind_t policy; // auto: the fastest policy that parks or drops, or a mix of both, with the same slots
   bl_plan_limit_t limit;
-  uint32_t slots; // limit of the search for its order (a job's memory.slots); 0: the schedule's own limit
-  uint32_t cap;   // of the policy, in slots
-  uint32_t group; // of grouped-interleaved (a job's pipeline.group); 0: p
-  bool moved;     // layers were moved to stages with more free memory
+  double host_path; // of pipeline.costs.host_copy, with which the order is chosen; 0: no order is made for the host
+  uint32_t slots;   // limit of the search for its order (a job's memory.slots); 0: the schedule's own limit
+  uint32_t cap;     // of the policy, in slots
+  uint32_t group;   // of grouped-interleaved (a job's pipeline.group); 0: p
+  bool moved;       // layers were moved to stages with more free memory
   bl_node_order_t order;
   bool fits;
   double step, bubble;    // seconds, share of the operations' time

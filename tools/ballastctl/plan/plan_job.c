@@ -83,6 +83,11 @@ static void set_all_costs(settings_t *settings, const bl_plan_candidate_t *c) {
   set_costs(settings, "pipeline.costs.weight", c, offsetof(bl_chunk_costs_t, weight));
   set_costs(settings, "pipeline.costs.recompute", c, offsetof(bl_chunk_costs_t, recompute));
   set(settings, "pipeline.costs.boundary=%.6g", c->boundary);
+  if (c->host_path > 0) {
+    set(settings, "pipeline.costs.host_copy=%.6g", c->host_path);
+  } else {
+    set(settings, "pipeline.costs.host_copy=null");
+  }
 }
 
 // Sets the paths between nodes, for policies that choose where blocks are parked.
