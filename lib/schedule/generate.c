@@ -325,6 +325,78 @@ static bl_status_t make(const bl_schedule_request_t *request, bl_schedule_t **sc
   return BL_OK;
 }
 
+// The boundary that orders are compared with if they end at once and the costs have none, as a share of a forward. Among
+// equally fast orders those that cross boundaries in time are better on a machine, where tensors take some.
+#define SMALL_BOUNDARY 0.05
+
+static bl_costs_t with_small_boundary(const bl_costs_t *costs, uint32_t virtual_stages) {
+  bl_costs_t with = *costs;
+  double longest = 0;
+  for (uint32_t v = 0; v < virtual_stages; v++) {
+    longest = fmax(longest, bl_costs_chunk(costs, v)->forward);
+  }
+  with.boundary = costs->boundary > 0 ? costs->boundary : SMALL_BOUNDARY * longest;
+  return with;
+}
+
+// Sets *earlier: `a` ends before `b`, or at once and before it with a small boundary.
+static bl_status_t ends_earlier(const bl_schedule_t *a, const bl_schedule_t *b, const bl_costs_t *costs,
+                                bool *earlier) {
+  const bl_costs_t with = with_small_boundary(costs, a->virtual_stages);
+  const bl_costs_t *const both[2] = {costs, &with};
+  bl_status_t status = BL_OK;
+  *earlier = false;
+  for (int i = 0; i < 2 && status == BL_OK && !*earlier; i++) {
+    double ends[2];
+    status = bl__dispatch_end(a, both[i], (bl__recompute_options_t){0}, &ends[0]);
+    if (status == BL_OK) {
+      status = bl__dispatch_end(b, both[i], (bl__recompute_options_t){0}, &ends[1]);
+    }
+    if (status == BL_OK && ends[1] < ends[0] * (1 - 1e-12)) {
+      return BL_OK;
+    }
+    *earlier = status == BL_OK && ends[0] < ends[1] * (1 - 1e-12);
+  }
+  return status;
+}
+
+// Returns whether the limit of a request is above the schedule's own one.
+static bool exceeds_own(const bl_schedule_request_t *request, const bl_schedule_t *made) {
+  const bl_schedule_info_t *info = bl_schedule_info_find(made->name);
+  return info->limited && request->memory > rows[info - infos].memory * request->stages && request->slices <= 1 &&
+         !request->recompute && request->memory_of_stage == NULL && bl_schedule_op_count(made) <= BL__PORTFOLIO_LARGE;
+}
+
+// Takes the order within the schedule's own limit if that one is better: a search with more memory may miss it.
+static bl_status_t try_own_limit(const bl_schedule_request_t *request, bl_schedule_t **made) {
+  const bl_costs_t unit = BL_COSTS_UNIT;
+  bl_schedule_request_t own = *request;
+  bl_schedule_t *other;
+  bool earlier;
+  own.memory = 0;
+  bl_status_t status = make(&own, &other, NULL);
+  if (status != BL_OK) {
+    return status == BL_EXHAUSTED ? status : BL_OK;
+  }
+  status = ends_earlier(other, *made, request->costs != NULL ? request->costs : &unit, &earlier);
+  bl_schedule_destroy(earlier ? *made : other);
+  *made = earlier ? other : *made;
+  return status;
+}
+
+// Makes the order of a request that is not pooled.
+static bl_status_t make_alone(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
+  bl_status_t status = make(request, schedule, err);
+  if (status == BL_OK && exceeds_own(request, *schedule)) {
+    status = try_own_limit(request, schedule);
+    if (status != BL_OK) {
+      bl_schedule_destroy(*schedule);
+      return bl_error_set(err, status, "out of memory for schedule %s", request->name);
+    }
+  }
+  return status;
+}
+
 static bool is_searched(const bl_schedule_t *made) {
   return rows[bl_schedule_info_find(made->name) - infos].searched;
 }
@@ -414,7 +486,8 @@ static bl_status_t make_pooled(const bl_schedule_request_t *request, bl_schedule
   const bl_schedule_info_t *info = bl_schedule_info_find(request->name);
   const bl_schedule_request_t full = with_defaults(request, info);
   bl_schedule_t *made;
-  bl_status_t status = request->unpooled != NULL ? copy(request->unpooled, &made, err) : make(request, &made, err);
+  bl_status_t status =
+      request->unpooled != NULL ? copy(request->unpooled, &made, err) : make_alone(request, &made, err);
   if (status != BL_OK) {
     return status;
   }
@@ -505,7 +578,7 @@ static bl_status_t take_fastest_name(const bl_schedule_request_t *request, bl_sc
 
 bl_status_t bl_schedule_generate(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
   bl_schedule_t *made = NULL;
-  bl_status_t status = pools_limits(request) ? make_pooled(request, &made, err) : make(request, &made, err);
+  bl_status_t status = pools_limits(request) ? make_pooled(request, &made, err) : make_alone(request, &made, err);
   bool small = status == BL_OK && bl_schedule_op_count(made) <= BL__PORTFOLIO_LARGE;
   if (status == BL_OK && request->recompute && small && is_searched(made) && made->slices == 1) {
     status = try_without(request, &made);
