@@ -6,6 +6,7 @@
 #include "base/words.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,19 +109,35 @@ static bl_status_t count_planes(bl_hosts_t *hosts, const bl_grid_t *grid, size_t
   return status;
 }
 
-static bl_status_t share_room(bl_hosts_t *hosts, const bl_job_t *job, uint64_t block_bytes, bl_error_t *err) {
+static void share_room(bl_hosts_t *hosts, const bl_job_t *job, uint64_t block_bytes) {
   const uint64_t bytes = (uint64_t)job->balance.host.value, room = bl_align_up(block_bytes, ROOM_BYTES);
   const uint64_t slots = room > 0 ? bytes / hosts->planes / room : 0;
-  if (room > 0 && slots == 0) {
-    char given[BL_BYTES_TEXT], block[BL_BYTES_TEXT];
-    return bl_job_fail(job, err, "balance.host",
-                       "%s has no room for a block of %s of each of the %" PRIu32 " rank%s of a stage on the machine",
-                       bl_bytes_format(bytes, given), bl_bytes_format(block_bytes, block), hosts->planes,
-                       bl_plural(hosts->planes));
-  }
   hosts->room_bytes = room;
   hosts->slots = slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots;
-  return BL_OK;
+}
+
+const char *bl_hosts_size(const bl_hosts_t *hosts, uint64_t blocks, char text[BL_BYTES_TEXT]) {
+  static const char *const units[] = {"KiB", "MiB", "GiB"};
+  const uint64_t bytes = (blocks > 0 ? blocks : 1) * hosts->planes * hosts->room_bytes;
+  size_t unit = 0;
+  uint64_t scale = 1024;
+  while (unit < 2 && bytes >= 10 * 1024 * scale) {
+    unit++;
+    scale *= 1024;
+  }
+  (void)snprintf(text, BL_BYTES_TEXT, "%" PRIu64 " %s", bytes / scale + (bytes % scale > 0), units[unit]);
+  return text;
+}
+
+bool bl_hosts_warning(const bl_job_t *job, char text[BL_HOSTS_WARNING]) {
+  const bool limited = job->memory.slots.set || job->memory.activation_bytes.set || job->balance.cap.set;
+  if (job->balance.policy != BL_POLICY_OFFLOAD || limited) {
+    return false;
+  }
+  (void)snprintf(text, BL_HOSTS_WARNING,
+                 "balance.policy: offload parks nothing here, because nothing says how many blocks a device keeps: set "
+                 "memory.slots or balance.cap");
+  return true;
 }
 
 bl_status_t bl_hosts_init(bl_hosts_t *hosts, const bl_job_t *job, uint64_t block_bytes, bl_error_t *err) {
@@ -145,7 +162,7 @@ bl_status_t bl_hosts_init(bl_hosts_t *hosts, const bl_job_t *job, uint64_t block
     status = count_planes(&made, &grid, named > 0 ? named : 1);
   }
   if (status == BL_OK) {
-    status = share_room(&made, job, block_bytes, err);
+    share_room(&made, job, block_bytes);
   }
   if (status != BL_OK) {
     bl_hosts_cleanup(&made);

@@ -183,23 +183,51 @@ static bl_status_t count_slots(bl_training_t *training, bl_error_t *err) {
 }
 
 #define ADVICE_BYTES 80
-// Formats how much memory hosts would have to lend for the policy, if that is what is missing.
-static void advise_host(const bl_training_t *training, const bl_policy_t *policy, char text[ADVICE_BYTES]) {
+// Finds how many blocks a host would have to hold for the policy. False if no host makes it fit.
+static bool count_at_hosts(const bl_training_t *training, const bl_policy_t *policy, uint64_t *most) {
   bl_training_t roomy = *training;
   bl_balance_plan_t plan;
-  uint64_t most = 0;
-  text[0] = '\0';
+  *most = 0;
   roomy.hosts.slots = UINT32_MAX / 2;
   if (training->hosts.count == 0 || bl_balance_plan_init(&plan, &roomy, policy, NULL) != BL_OK) {
-    return;
+    return false;
   }
   for (uint32_t h = 0; h < training->hosts.count; h++) {
     const uint64_t slots = bl_device_slots_lent(&plan.device_slots, training->stage_count + h);
-    most = slots > most ? slots : most;
+    *most = slots > *most ? slots : *most;
   }
   bl_balance_plan_cleanup(&plan);
-  (void)snprintf(text, ADVICE_BYTES, "; balance.host: %" PRIu64 " is enough for this cap",
-                 most * training->hosts.planes * training->hosts.room_bytes);
+  return true;
+}
+
+// Formats how much memory hosts would have to lend for the policy, if that is what is missing.
+static void advise_host(const bl_training_t *training, const bl_policy_t *policy, char text[ADVICE_BYTES]) {
+  char size[BL_BYTES_TEXT];
+  uint64_t most;
+  text[0] = '\0';
+  if (count_at_hosts(training, policy, &most)) {
+    (void)snprintf(text, ADVICE_BYTES, "; balance.host: %s is enough for this cap",
+                   bl_hosts_size(&training->hosts, most, size));
+  }
+}
+
+// Refuses memory of the host that holds no block, with what would do for the policy of the job.
+static bl_status_t refuse_host(const bl_training_t *training, const bl_job_t *job, uint64_t block_bytes,
+                               bl_error_t *err) {
+  const bl_policy_t policy = bl_policy_of_job(job);
+  const uint32_t planes = training->hosts.planes;
+  char given[BL_BYTES_TEXT], block[BL_BYTES_TEXT], size[BL_BYTES_TEXT], each[64] = "";
+  uint64_t most;
+  if (!count_at_hosts(training, &policy, &most)) {
+    most = 1;
+  }
+  if (planes > 1) {
+    (void)snprintf(each, sizeof each, ", which each of %" PRIu32 " ranks on the machine needs", planes);
+  }
+  return bl_job_fail(job, err, "balance.host", "%s has no room for a block of %s%s; %s is enough for %" PRIu64 "%s",
+                     bl_bytes_format((uint64_t)job->balance.host.value, given), bl_bytes_format(block_bytes, block),
+                     each, bl_hosts_size(&training->hosts, most, size), most > 0 ? most : 1,
+                     most > 1 ? ", as many as are parked there at once" : "");
 }
 
 // Checks that the policy works with the slots of the job: one that evicts or drops needs fewer, if its cap is not too
@@ -240,6 +268,9 @@ static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_
   bl_status_t status = bl_hosts_init(&training->hosts, job, block_bytes, err);
   if (status != BL_OK) {
     return status;
+  }
+  if (training->hosts.count > 0 && training->hosts.slots == 0 && block_bytes > 0) {
+    return refuse_host(training, job, block_bytes, err);
   }
   if (job->balance.policy != BL_POLICY_NONE) {
     return check_balance(training, job, err);

@@ -48,12 +48,18 @@ contains "message of a plan of a job with paths" "warning: balance.slow_paths: t
 contains "warnings of a plan of a job with paths" '"balance.slow_paths: the job' "$out"
 try "$ctl" plan job.yaml --schedule gpipe -o json
 equal "messages of a plan of a job without paths" "" "$err"
+try "$ctl" simulate job.yaml --set balance.policy=offload --set balance.host=1GiB -o json
+equal "exit code of offload without a limit" 0 "$code"
+contains "message of offload without a limit" "warning: balance.policy: offload parks nothing here" "$err"
+contains "warnings of offload without a limit" '"balance.policy: offload parks nothing here' "$out"
 printf 'modle: {layers: 4}\n' >wrong.yaml
 refused 2 "wrong.yaml:1:1: unknown section 'modle'; did you mean 'model'?" "$ctl" run wrong.yaml --local
 
 refused 2 "the name must end in .json, .svg or .png" "$ctl" trace --to x.gif
 refused 3 "no local run is live" "$ctl" trace --to x.json
 refused 3 "no local run is live" "$ctl" status
+refused 2 "--numa-node 1023: this machine has no NUMA node 1023; its nodes are" "$bin/activation-store" --listen \
+  "unix:$work/store" --numa-node 1023
 refused 2 "a port from 0 to 65535" "$bin/activation-store" --listen "unix:$work/store" --data-tcp 127.0.0.1:nowhere
 refused 2 "a port from 0 to 65535" "$bin/stage-service" --listen 127.0.0.1:99999
 refused 2 "drop" "$ctl" policy set

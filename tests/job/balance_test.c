@@ -333,9 +333,20 @@ static void what_cannot_work_is_refused(void **state) {
       "balance.policy=offload\nmemory.slots=1\nbalance.mode=fewest\nbalance.host=128KiB", BL_INVALID,
       "the smallest that works is 3): stage 0: evicts up to 4 blocks at once, the stores it reaches have room for ");
   refuses("balance.policy=offload\nmemory.slots=1\nbalance.mode=fewest\nbalance.host=128KiB", BL_INVALID,
-          "; balance.host: 589824 is enough for this cap");
+          "; balance.host: 576 KiB is enough for this cap");
   refuses("balance.policy=offload\nmemory.slots=2\nparallel.data=2\nbalance.host=64KiB", BL_INVALID,
           "--set balance.host: 64.0 KiB has no room for a block of ");
+  refuses("balance.policy=offload\nmemory.slots=2\nparallel.data=2\nbalance.host=64KiB", BL_INVALID,
+          ", which each of 2 ranks on the machine needs; 512 KiB is enough for 4, as many as are parked there at once");
+  refuses("parallel.data=2\nbalance.host=64KiB", BL_INVALID, "on the machine needs; 128 KiB is enough for 1");
+  bl_training_t training;
+  bl_balance_plan_t plan;
+  bl_error_t err;
+  assert_int_equal(
+      plan_of("balance.policy=offload\nmemory.slots=2\nparallel.data=2\nbalance.host=512KiB", &training, &plan, &err),
+      BL_OK); // what was named is enough
+  bl_balance_plan_cleanup(&plan);
+  bl_training_cleanup(&training);
   refuses("balance.policy=offload\nbalance.host=1GiB\npipeline.recompute=full", BL_INVALID, "nothing to evict");
   refuses("balance.host=1GiB\nservices.stages=['a:1','b:1','c:1','d:1']", BL_INVALID,
           "services.host_stores: is missing; balance.host asks for a store on every machine");

@@ -51,6 +51,7 @@ static void ranks_use_the_store_of_their_machine(void **state) {
       {"balance.host=1GiB", 1, 1, 10, {0, 0, 0, 0}, 4, {0, 0, 0, 0}},
       {"balance.host=1GiB\nparallel.data=2", 1, 2, 5, {0, 0, 0, 0}, 8, {0, 0, 0, 0, 0, 0, 0, 0}},
       {"balance.host=1GiB\nparallel.data=2\nparallel.tensor=2", 1, 4, 2, {0, 0, 0, 0}, 16, {0}},
+      {"balance.host=150MiB\nparallel.data=2", 1, 2, 0, {0, 0, 0, 0}, 8, {0}}, // too little for a block of both
       {STAGES4 "balance.host=1GiB\nservices.host_stores=['b:9','a:9']", 2, 1, 10, {0, 1, 0, 1}, 4, {1, 0, 1, 0}},
       // The third machine has no stage.
       {STAGES4 "balance.host=1GiB\nservices.host_stores=['b:9','c:9','a:9']", 2, 1, 10, {0, 1, 0, 1}, 4, {2, 0, 2, 0}},
@@ -110,8 +111,6 @@ static void what_cannot_be_told_is_refused(void **state) {
       {"balance.host=1GiB\nparallel.data=2\nservices.host_stores=['a:9','b:9']\n"
        "services.stages=['a:1','a:2','b:1','b:2','a:3','b:3','b:4','b:5']",
        "--set services.host_stores: stage 1 of replica 1 does not share a store with stage 0 of its pipeline"},
-      {"balance.host=150MiB\nparallel.data=2",
-       "--set balance.host: 150 MiB has no room for a block of 95.4 MiB of each of the 2 ranks"},
       {"services.host_stores=['e:1']", "balance.host: is missing; it says how much each of services.host_stores lends"},
       {"balance.host=1GiB\nservices.host_stores=['e:1','e:1']", "--set services.host_stores: names e:1 twice"},
       {"balance.host=1GiB\nservices.host_stores=['e']", "--set services.host_stores: 'e' is no address"},
@@ -127,10 +126,53 @@ static void what_cannot_be_told_is_refused(void **state) {
   }
 }
 
+// What is named is a size that people write, and enough.
+static void sizes_are_those_that_people_write(void **state) {
+  (void)state;
+  static const struct {
+    uint64_t blocks, room_bytes;
+    uint32_t planes;
+    const char *text;
+  } cases[] = {{9, 65536, 1, "576 KiB"},  {0, 65536, 2, "128 KiB"},     {100, 131072, 1, "13 MiB"},
+               {80, 131072, 1, "10 MiB"}, {5, 100007936, 2, "954 MiB"}, {200, 100007936, 1, "19 GiB"}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    const bl_hosts_t hosts = {.planes = cases[i].planes, .room_bytes = cases[i].room_bytes};
+    char text[BL_BYTES_TEXT];
+    uint64_t bytes;
+    assert_string_equal(bl_hosts_size(&hosts, cases[i].blocks, text), cases[i].text);
+    assert_true(bl_bytes_parse(text, &bytes));
+    assert_true(bytes >= (cases[i].blocks > 0 ? cases[i].blocks : 1) * cases[i].planes * cases[i].room_bytes);
+  }
+}
+
+static void offload_without_a_limit_is_warned_of(void **state) {
+  (void)state;
+  static const struct {
+    const char *sets;
+    bool warns;
+  } cases[] = {{"balance.policy=offload\nbalance.host=1GiB", true},
+               {"balance.policy=offload\nbalance.host=1GiB\nmemory.slots=2", false},
+               {"balance.policy=offload\nbalance.host=1GiB\nmemory.activation_bytes=1MiB", false},
+               {"balance.policy=offload\nbalance.host=1GiB\nbalance.cap=2", false},
+               {"balance.policy=cap\nbalance.host=1GiB\nbalance.cap=2", false},
+               {"balance.host=1GiB", false}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    bl_job_t job;
+    bl_error_t err;
+    char text[BL_HOSTS_WARNING] = "";
+    assert_int_equal(job_text_parse(&job, cases[i].sets, &err), BL_OK);
+    assert_int_equal(bl_hosts_warning(&job, text), cases[i].warns);
+    assert_int_equal(strstr(text, "parks nothing") != NULL, cases[i].warns);
+    bl_job_cleanup(&job);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(ranks_use_the_store_of_their_machine),
       cmocka_unit_test(what_cannot_be_told_is_refused),
+      cmocka_unit_test(sizes_are_those_that_people_write),
+      cmocka_unit_test(offload_without_a_limit_is_warned_of),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -218,7 +218,7 @@ static void print_hosts(const bl_ctl_prediction_t *p) {
 }
 
 static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, const bl_error_t *unknown,
-                         const char *alternative, bl_error_t *err) {
+                         const char *const warnings[2], bl_error_t *err) {
   bl_status_t status;
   json_t *shown;
   if (a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE) {
@@ -238,7 +238,9 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
                   "bubble", s->bubble_total, "costs", a->profile != NULL ? a->profile : hardware_of(a), "measured",
                   a->profile != NULL, "cores", (int)p->trial.cores, "stages", stages_json(p), "order",
                   bl_ctl_order_json(p->plan.schedule), "warnings", bl_ctl_warning_json(p->warning));
-    bl_ctl_warning_append(json_object_get(shown, "warnings"), alternative);
+    for (int i = 0; i < 2; i++) {
+      bl_ctl_warning_append(json_object_get(shown, "warnings"), warnings[i]);
+    }
     if (p->training->hosts.count > 0) {
       json_object_set_new(shown, "host_slots", json_integer(at_hosts(p)));
       json_object_set_new(shown, "host_bytes",
@@ -362,11 +364,13 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     status = bl_ctl_prediction_init(&prediction, &training, &source, a->profile, err);
   }
   if (status == BL_OK) {
-    char alternative[BL_CTL_SCHEDULE_ADVICE];
+    char alternative[BL_CTL_SCHEDULE_ADVICE], parks_nothing[BL_HOSTS_WARNING] = "";
     bl_ctl_schedule_advice_find(&prediction, &source, a->profile, alternative);
     bl_ctl_warning_tell(prediction.warning);
+    (void)bl_hosts_warning(&job, parks_nothing);
+    bl_ctl_warning_tell(parks_nothing);
     bl_ctl_warning_tell(alternative);
-    status = print(a, &prediction, &operations.unknown, alternative, err);
+    status = print(a, &prediction, &operations.unknown, (const char *const[]){alternative, parks_nothing}, err);
   }
   if (status == BL_OK) {
     status = draw_all(a, &prediction, policy, err);

@@ -146,6 +146,13 @@ static void doubt_threads(const arguments_t *arguments, const bl_job_t *job) {
   }
 }
 
+static void doubt_host(const bl_job_t *job) {
+  char warning[BL_HOSTS_WARNING];
+  if (bl_hosts_warning(job, warning)) {
+    bl_ctl_warning_tell(warning);
+  }
+}
+
 static void doubt_resume(const bl_job_t *job, const bl_resume_t *resume) {
   char warning[BL_RESUME_WARNING];
   if (bl_resume_warning(resume, job, warning)) {
@@ -268,6 +275,7 @@ static int run(int argc, char *const *argv) {
   }
   if (status == BL_OK) {
     doubt_threads(&arguments, &job);
+    doubt_host(&job);
     doubt_resume(&job, &resume);
   }
   bl_checkpoint_claim_release(&claim); // the driver claims the folder itself
