@@ -8,7 +8,8 @@ tight      the smallest budget that can be balanced
 loose      as many slots as the schedule needs
 small      as fast, with a quarter of the tokens in a block
 host       two slots and memory of the host over a link that all blocks together keep busy for longer than a step takes;
-           the alternatives are offload, drop and full recomputation
+           the alternatives are offload, bpipe with what devices have no room for at the host, drop and full
+           recomputation
 
 In each round every alternative that fits the budget runs once in every setting, in an order that turns from round to round;
 the median of its last steps counts (before them auto has decided). The best is the alternative whose median over
@@ -32,6 +33,7 @@ STAGES = 6
 MICRO_BATCHES = 12
 SLOTS = STAGES - 1
 TIGHT = (STAGES + 3) // 2
+AT_HOST = 2  # slots where the host takes the rest
 BOUND = 0.02
 SETTINGS = ["fast", "throttled", "tight", "loose", "small", "host"]
 RIVALS = ("none", "bpipe", "recompute", "offload")  # of auto; and drop, where the host is
@@ -48,8 +50,8 @@ class Setting:
         if not limited:
             self.alternatives["none"] = []
         if name == "host":
-            del self.alternatives["bpipe"]
-            self.alternatives.update(offload=["balance.policy=offload"], drop=ALSO["drop"])
+            self.alternatives.update(bpipe=["balance.policy=bpipe", f"balance.cap={AT_HOST}"],
+                                     offload=["balance.policy=offload"], drop=ALSO["drop"])
         self.alternatives.update({other: ALSO[other] for other in also})
         self.taken = {alternative: [] for alternative in self.alternatives}  # medians of runs
         self.steps = {alternative: [] for alternative in self.alternatives}
@@ -112,7 +114,7 @@ def sets_of(name, runs, job, options):
     if name == "throttled":
         return [f"memory.slots={SLOTS}", f"balance.rate={rate_of_forwards(runs, job, 2)}"]
     if name == "host":
-        return ["memory.slots=2", "balance.host=4GiB", f"balance.rate={rate_of_forwards(runs, job, 1.5)}"]
+        return [f"memory.slots={AT_HOST}", "balance.host=4GiB", f"balance.rate={rate_of_forwards(runs, job, 1.5)}"]
     return {"fast": [f"memory.slots={SLOTS}"], "tight": [f"memory.slots={TIGHT}"], "loose": [f"memory.slots={STAGES}"],
             "small": [f"memory.slots={SLOTS}", f"model.seq={options.seq // 4}"]}[name]
 
