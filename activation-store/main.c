@@ -14,6 +14,7 @@
 #include "sys/clock.h"
 #include "sys/log.h"
 #include "sys/memory.h"
+#include "sys/numa.h"
 #include "sys/runtime.h"
 
 #include <limits.h>
@@ -24,11 +25,12 @@
 #include <unistd.h>
 
 #define DRAIN_POLL_MS 50
+#define DEVICES_MAX   64
 
 typedef struct arguments {
   bl_daemon_arguments_t common;
   char *data_listen, *data_tcp;
-  int64_t threads;
+  int64_t threads, numa_node;
   int64_t capacity_bytes, spill_bytes, flow_bytes, rate;
   bool turns;
   char *device;
@@ -79,6 +81,14 @@ static const bl_option_t rows[] = {
      .help = "Memory of the host in addition to that of --device, for slots that do not fit there, and for holders "
              "that cannot "
              "reach it."},
+    {.name = "numa-node",
+     .type = BL_OPTION_INT,
+     .offset = ROW(numa_node),
+     .preset = "-1",
+     .minimum = -1,
+     .maximum = BL_NUMA_NODES - 1,
+     .help = "Take memory of the host on this NUMA node while it has any. -1: on that of the GPU of --device, if the "
+             "system tells it."},
     {.name = "max-jobs",
      .type = BL_OPTION_INT,
      .offset = ROW(max_jobs),
@@ -294,10 +304,45 @@ static void doubt_capacity(const program_t *self) {
   }
 }
 
+// Returns the NUMA node of the GPU of --device, -1: not known, or there is no GPU.
+static int32_t node_of_device(const program_t *self) {
+  bl_device_summary_t all[DEVICES_MAX];
+  uint32_t count = 0, ordinal = 0;
+  bl_error_t ignored;
+  if (self->device->host_memory || bl_device_list(BL_DEVICE_CUDA, all, DEVICES_MAX, &count, &ignored) != BL_OK) {
+    return -1;
+  }
+  (void)sscanf(self->arguments.device, "cuda:%u", &ordinal);
+  return ordinal < count && ordinal < DEVICES_MAX ? bl_numa_node_of_pci(BL_NUMA_ROOT, all[ordinal].address) : -1;
+}
+
+// Chooses where memory of the host lies, before threads exist that take some.
+static bl_status_t choose_node(const program_t *self, bl_error_t *err) {
+  const bool asked = self->arguments.numa_node >= 0;
+  const int32_t node = asked ? (int32_t)self->arguments.numa_node : node_of_device(self);
+  bl_error_t fault;
+  if (node < 0) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_numa_prefer(BL_NUMA_ROOT, (uint32_t)node, &fault);
+  if (status == BL_OK) {
+    bl_log(BL_LOG_INFO, "memory of the host is taken on NUMA node %d", node);
+    return BL_OK;
+  }
+  if (!asked) { // slower, but right
+    bl_log(BL_LOG_WARNING, "%s is at NUMA node %d: %s", self->arguments.device, node, fault.text);
+    return BL_OK;
+  }
+  return bl_error_set(err, BL_INVALID, "--numa-node %d: %s", node, fault.text);
+}
+
 static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   program_t *self = context;
   self->daemon = daemon;
   bl_status_t status = open_device(self, err);
+  if (status == BL_OK) {
+    status = choose_node(self, err);
+  }
   if (status == BL_OK) {
     doubt_capacity(self);
     status = choose_data_path(self, err);

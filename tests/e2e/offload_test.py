@@ -247,6 +247,14 @@ def named(folder, job, expected):
                             "--set", "services.host_stores=['%s']" % hosts[1].address)
         assert losses(report) == expected, "less than the job says but enough: other losses"
         assert report[-1]["stages"][0]["loaded"] > 0, report[-1]
+        near = Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64MiB", "--turns", "--numa-node",
+                       "0")
+        stack.callback(near.kill)
+        report, _ = run_job(folder, job, *on(services), *policy("offload"), *slots(2), *FEWEST, *HOST, "--set",
+                            f"services.host_stores=['{near.address}']")
+        assert losses(report) == expected and report[-1]["stages"][0]["loaded"] > 0, "on a NUMA node: other losses"
+        with open(near.log_path, encoding="utf-8") as file:
+            assert "memory of the host is taken on NUMA node 0" in file.read()
         small = Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64KiB", "--turns")
         stack.callback(small.kill)
         report, done = run_job(folder, job, *on(services), *policy("offload"), *slots(2), *FEWEST, *HOST, "--set",
