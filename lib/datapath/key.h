@@ -10,16 +10,16 @@ typedef enum bl_direction {
   BL_FORWARD,  // an activation, towards the head
   BL_BACKWARD, // a gradient, towards the embedding
   BL_EXCHANGE, // gradients of tied weights, both ways
-  BL_REDUCE,   // gradient of a tensor, from one copy to the owner, which updates the weight
-  BL_GATHER,   // updated weight, from the owner to all copies
+  BL_REDUCE,   // gradients, from one copy to the owner, which updates the weights
+  BL_GATHER,   // updated weights, from the owner to all copies
   BL_SHARE,    // data that tensor ranks which share a layer exchange
   BL_DIRECTIONS
 } bl_direction_t;
 
 typedef struct bl_tensor_key {
   // Chunks: the boundary is between virtual stages `boundary` and `boundary + 1`. Copies of a chunk (BL_REDUCE,
-  // BL_GATHER): `boundary` is the chunk's depth in the model, `micro_batch` the number of the tensor in the chunk, and
-  // `piece` the copy that updates the range of it that is sent.
+  // BL_GATHER): `boundary` is the chunk's depth in the model, `micro_batch` the number of the message in the chunk, and
+  // `piece` the copy that updates what is sent.
   // Tensor ranks (BL_SHARE): `boundary` is the number of the collective, and `piece` the number of the part.
   uint32_t boundary;
   bl_direction_t direction;

@@ -15,11 +15,11 @@
 static const char *describe(const bl_transport_t *transport, bl_tensor_role_t role, int32_t peer, bl_tensor_key_t key,
                             char text[TEXT_BYTES]) {
   static const char *const names[BL_DIRECTIONS] = {"activation", "gradient", "tied gradient",
-                                                   "gradient",   "weight",   "rows"};
+                                                   "gradients",  "weights",  "rows"};
   const char *name = (unsigned)key.direction < BL_DIRECTIONS ? names[key.direction] : "tensor";
   const char *way = role == BL_TENSOR_RECEIVE ? "from" : "to";
   if (key.direction == BL_REDUCE || key.direction == BL_GATHER) {
-    snprintf(text, TEXT_BYTES, "%s of tensor %u of chunk %u %s %s", name, key.micro_batch, key.boundary, way,
+    snprintf(text, TEXT_BYTES, "%s of chunk %u, message %u, %s %s", name, key.boundary, key.micro_batch, way,
              BL__NAME(transport, peer)); // the piece follows from the peer, or from this end
     return text;
   }

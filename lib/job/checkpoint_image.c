@@ -18,7 +18,6 @@ uint64_t bl_checkpoint_image_room(uint64_t head_bytes, uint64_t size_bytes) {
 typedef struct request {
   const bl_model_t *model;
   bl_split_t split;
-  bl_copies_t copies;
 } request_t;
 
 // Adds the chunk's tensors, which are in the file whoever writes them, to the head.
@@ -37,21 +36,21 @@ static void add_names(const request_t *r, bl_chunk_span_t span, bl_checkpoint_pa
   }
 }
 
-// Adds the bytes that this rank writes of one part of the chunk's tensors.
-static bl_status_t add_data(const request_t *r, bl_chunk_span_t span, const uint32_t *owners, uint32_t copy,
+// Goes on to the next chunk of the stage, and adds the bytes that this rank writes of one part of its tensors.
+static bl_status_t add_data(const request_t *r, bl_chunk_span_t span, bl_ownership_t *ownership, uint32_t copy,
                             uint64_t *bytes) {
-  const bl_ownership_t ownership = {.owners = bl_copies_count(r->copies) > 1 ? owners : NULL, .copies = r->copies};
   const uint32_t count = bl_chunk_span_place_count(r->model, span, r->split);
   bl_parameter_place_t *places = calloc(count + 1u, sizeof *places);
   if (places == NULL) {
     return BL_EXHAUSTED;
   }
   (void)bl_chunk_span_places(r->model, span, r->split, places);
+  bl_shard_cut(ownership, places, count);
   for (uint32_t i = 0; i < count; i++) {
     const bl_parameter_t parameter = bl_parameter_get(r->model, places[i].canonical_index);
     const bool whole = bl_split_parts(r->split) > 1 && !bl_split_cuts(parameter.role);
     if (bl_chunk_span_owns(r->model, span, parameter.index) && (!whole || r->split.rank == 0)) {
-      *bytes += bl_shard_range(&ownership, &places[i], copy).count * sizeof(float);
+      *bytes += bl_shard_range(ownership, &places[i], copy).count * sizeof(float);
     }
   }
   free(places);
@@ -71,27 +70,24 @@ static uint64_t image_room(const bl_safetensors_length_t *head, uint64_t data_by
 
 bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
                                       bl_split_t split, bl_copies_t copies, uint32_t replica, uint64_t *bytes) {
-  const request_t request = {.model = model, .split = split, .copies = copies};
+  const request_t request = {.model = model, .split = split};
   if (bl_model_check(model, NULL) != BL_OK) {
     return BL_INVALID;
   }
-  uint32_t *owners = calloc(bl_shard_parameters(model, spans, span_count) + 1u, sizeof *owners);
-  bl_status_t status = owners != NULL ? bl_shard_assign(model, spans, span_count, copies, owners) : BL_EXHAUSTED;
+  bl_ownership_t ownership = {.copies = copies};
+  bl_status_t status = BL_OK;
   bl_safetensors_length_t weights = {0}, moments = {0};
   uint64_t data_bytes = 0;
-  const uint32_t *next = owners;
   for (uint32_t i = 0; i < span_count && status == BL_OK; i++) {
     const uint32_t copy = bl_copies_number(copies, replica, bl_copies_pipes(copies) > 1 ? i : 0);
     add_names(&request, in_file(spans, span_count, copies, i), BL_CHECKPOINT_WEIGHT, &weights);
-    status = add_data(&request, spans[i], next, copy, &data_bytes);
-    next += bl_chunk_span_parameter_count(model, spans[i]);
+    status = add_data(&request, spans[i], &ownership, copy, &data_bytes);
   }
   for (int part = BL_CHECKPOINT_FIRST_MOMENT; part < BL_CHECKPOINT_PARTS; part++) {
     for (uint32_t i = 0; i < span_count; i++) {
       add_names(&request, in_file(spans, span_count, copies, i), (bl_checkpoint_part_t)part, &moments);
     }
   }
-  free(owners);
   *bytes = image_room(&weights, data_bytes) + image_room(&moments, 2 * data_bytes);
   return status;
 }

@@ -60,11 +60,15 @@ static bool continues_previous(bl_parameter_role_t role) {
          role == BL_PARAMETER_V_BIAS || role == BL_PARAMETER_UP_WEIGHT;
 }
 
+static bool is_in_layer(const bl_model_t *model, const bl_parameter_t *parameter) {
+  return parameter->layer >= 0 && parameter->layer < (int32_t)model->layers;
+}
+
 // Returns the number of parameters from `first` on that are placed together: those of one layer, or one outside of
 // layers.
 static uint32_t group_count(const bl_model_t *model, bl_chunk_span_t span, uint32_t first) {
   const bl_parameter_t parameter = bl_parameter_get(model, bl_chunk_span_parameter(model, span, first));
-  return parameter.layer >= 0 && parameter.layer < (int32_t)model->layers ? layer_count(model) : 1;
+  return is_in_layer(model, &parameter) ? layer_count(model) : 1;
 }
 
 bool bl_chunk_span_is_norm(bl_parameter_role_t role) {
@@ -120,14 +124,16 @@ static void place(walk_t *walk, uint32_t number, uint32_t part) {
   const uint64_t room =
       here > 1 && bl_chunk_span_is_norm(parameter.role) ? here * bl_align_up(elements, CACHE_LINE_ELEMENTS) : elements;
   if (walk->places != NULL) {
-    walk->places[walk->count] = (bl_parameter_place_t){.canonical_index = parameter.index,
-                                                       .number = number,
-                                                       .part = cut ? part : 0,
-                                                       .offset_elements = walk->end,
-                                                       .elements = elements,
-                                                       .room = room,
-                                                       .unit = unit_of(&parameter, &slice),
-                                                       .decays = parameter.decays};
+    walk->places[walk->count] =
+        (bl_parameter_place_t){.canonical_index = parameter.index,
+                               .part = cut ? part : 0,
+                               .offset_elements = walk->end,
+                               .elements = elements,
+                               .room = room,
+                               .unit = unit_of(&parameter, &slice),
+                               .table = parameter.rank > 1 && !is_in_layer(walk->model, &parameter),
+                               .tied = walk->model->tied && parameter.role == BL_PARAMETER_TOKEN_EMBEDDING,
+                               .decays = parameter.decays};
   }
   walk->count++;
   walk->end += room;

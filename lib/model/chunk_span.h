@@ -39,14 +39,15 @@ bool bl_chunk_span_owns(const bl_model_t *model, bl_chunk_span_t span, uint32_t 
 // per part of this rank, each on a cache line. The total, like the weight, ends up in the first of them.
 typedef struct bl_parameter_place {
   uint32_t canonical_index;
-  uint32_t number; // as bl_chunk_span_parameter counts parameters
-  uint32_t part;   // of the layer; 0 if the parameter is not cut
+  uint32_t part; // of the layer; 0 if the parameter is not cut
   uint64_t offset_elements;
   uint64_t elements; // of this part
   uint64_t room;     // elements from here that belong to this place
   // Of a matrix: elements of the rows between whose beginnings it may be cut among copies (model/shard.h), a multiple of
   // a cache line. 0: a vector, which is not cut.
   uint64_t unit;
+  bool table;  // a matrix outside of layers
+  bool tied;   // the token embedding, or a tied head's copy of it
   bool decays; // as bl_parameter_t says
 } bl_parameter_place_t;
 

@@ -38,6 +38,7 @@ typedef struct bl_grid {
 // copy c sees those of part c.
 typedef struct bl_copies {
   uint32_t replicas, pipes; // 0: one
+  uint32_t parts;           // bl_grid_t.data_parts; 0: as many as copies
 } bl_copies_t;
 
 static inline uint32_t bl_copies_pipes(bl_copies_t copies) {
@@ -45,6 +46,9 @@ static inline uint32_t bl_copies_pipes(bl_copies_t copies) {
 }
 static inline uint32_t bl_copies_count(bl_copies_t copies) {
   return (copies.replicas > 1 ? copies.replicas : 1) * bl_copies_pipes(copies);
+}
+static inline uint32_t bl_copies_parts(bl_copies_t copies) {
+  return copies.parts > 0 ? copies.parts : bl_copies_count(copies);
 }
 static inline uint32_t bl_copies_number(bl_copies_t copies, uint32_t replica, uint32_t pipe) {
   return replica * bl_copies_pipes(copies) + pipe;
@@ -61,7 +65,7 @@ static inline uint32_t bl_grid_ranks(const bl_grid_t *grid) {
 }
 
 static inline bl_copies_t bl_grid_copies(const bl_grid_t *grid) {
-  return (bl_copies_t){.replicas = grid->data, .pipes = grid->pipes};
+  return (bl_copies_t){.replicas = grid->data, .pipes = grid->pipes, .parts = grid->data_parts};
 }
 
 // Returns the number of parts of a step's gradient that one copy of a chunk adds up.
@@ -84,10 +88,20 @@ static inline bl_seat_t bl_grid_seat(const bl_grid_t *grid, uint32_t rank) {
 // "stage 2 of replica 0" if there are replicas.
 const char *bl_grid_name(const bl_grid_t *grid, uint32_t rank, char text[BL_GRID_NAME_BYTES]);
 
-// Returns the number of a sum of squared gradients, which parameter, part of the layer and share (model/shard.h)
-// identify. A parameter that is not cut has part 0, and share 0. Numbers are below parameters tensor_parts data_parts.
+#define BL_GRID_FEWEST_SHARES 16 // so that copies can have equally much of few matrices
+// Returns how many shares a matrix has (model/shard.h): of this the order depends in which squares of its gradient are
+// added. So it depends on the gradient's parts alone. All copies can have equally many.
+static inline uint32_t bl_grid_shares(uint32_t data_parts) {
+  return data_parts > 1 ? (BL_GRID_FEWEST_SHARES + data_parts - 1) / data_parts * data_parts : 1;
+}
+
+// Returns the number of a sum of squared gradients, which parameter, part of the layer and share identify. A parameter
+// that is not cut has part 0, and a vector share 0. Numbers are below bl_square_numbers.
 static inline uint32_t bl_square_number(const bl_grid_t *grid, uint32_t parameter, uint32_t part, uint32_t share) {
-  return (parameter * grid->tensor_parts + part) * grid->data_parts + share;
+  return (parameter * grid->tensor_parts + part) * bl_grid_shares(grid->data_parts) + share;
+}
+static inline uint32_t bl_square_numbers(const bl_grid_t *grid, uint32_t parameters) {
+  return bl_square_number(grid, parameters, 0, 0);
 }
 
 static inline bool bl_grid_is_power_of_two(uint32_t count) {

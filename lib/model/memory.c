@@ -80,13 +80,9 @@ static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t squa
 }
 
 static bl_copies_t copies_of(const bl_stage_memory_request_t *request) {
-  return (bl_copies_t){.replicas = request->replicas, .pipes = request->pipes};
-}
-
-// `owners` of the chunk's parameters; NULL: there is one copy.
-static bl_ownership_t ownership_of(const bl_stage_memory_request_t *request, const uint32_t *owners) {
-  const bl_copies_t copies = copies_of(request);
-  return (bl_ownership_t){.owners = owners, .copies = copies, .parts = bl_copies_count(copies) << request->fold_levels};
+  bl_copies_t copies = {.replicas = request->replicas, .pipes = request->pipes};
+  copies.parts = bl_copies_count(copies) << request->fold_levels;
+  return copies;
 }
 
 // What one copy of a chunk updates.
@@ -108,24 +104,22 @@ static bl_parameter_place_t *places_of(const bl_stage_memory_request_t *request,
   return places;
 }
 
-// Computes the bytes of each moment that one copy of a chunk keeps, and of the gradients that it receives from every
-// other copy, and counts the squares that it reports.
+// Goes on to the next chunk of the stage. Computes the bytes of each moment that one copy of it keeps, and of the
+// gradients that it receives from every other copy, and counts the squares that it reports.
 static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_chunk_span_t span, uint32_t copy,
-                                 const uint32_t *owners, share_t *share) {
-  const bl_ownership_t ownership = ownership_of(request, owners);
+                                 bl_ownership_t *ownership, share_t *share) {
   uint32_t count;
   bl_parameter_place_t *places = places_of(request, span, &count);
   if (places == NULL) {
     return BL_EXHAUSTED;
   }
-  *share = (share_t){.moment_bytes = bl_shard_moments(&ownership, places, count, copy, NULL) * sizeof(float),
-                     .squares = bl_shard_squares(&ownership, places, count)};
+  bl_shard_cut(ownership, places, count);
+  *share = (share_t){.moment_bytes = bl_shard_moments(ownership, places, count, copy, NULL) * sizeof(float),
+                     .squares = bl_shard_squares(ownership, places, count, copy)};
   const bool two = bl_chunk_span_two_gradients(request->model, span);
-  // A norm counts with the sums of all parts, a tied embedding with both gradients.
-  for (uint32_t i = 0; i < count && owners != NULL; i++) {
-    const uint64_t elements = bl_shard_range(&ownership, &places[i], copy).count;
-    const uint64_t bytes = lines((elements == places[i].elements ? places[i].room : elements) * sizeof(float));
-    share->received_bytes += elements == 0 ? 0 : bytes * (two && places[i].number == 0 ? 2 : 1);
+  for (uint32_t i = 0; i < count; i++) { // of a tied embedding both gradients
+    const uint64_t bytes = lines(bl_shard_message(ownership, places, i, copy).count * sizeof(float));
+    share->received_bytes += bytes * (two && places[i].tied ? 2 : 1);
   }
   free(places);
   return BL_OK;
@@ -143,15 +137,11 @@ static bl_status_t measure_resident(const bl_stage_memory_request_t *request, bl
   return BL_OK;
 }
 
-// `owners` has space for all parameters; NULL: there is one copy.
-static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t *owners, uint64_t *squares,
-                              bl_stage_memory_t *sum) {
+static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint64_t *squares, bl_stage_memory_t *sum) {
   const bl_model_t *model = request->model;
   const bl_copies_t copies = copies_of(request);
+  bl_ownership_t ownership = {.copies = copies};
   bl_status_t status = BL_OK;
-  if (owners != NULL) {
-    status = bl_shard_assign(model, request->spans, request->span_count, copies, owners);
-  }
   for (uint32_t i = 0; i < request->span_count && status == BL_OK; i++) {
     const bl_chunk_span_t span = request->spans[i];
     bl_chunk_memory_t chunk = {0};
@@ -159,7 +149,7 @@ static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t
     const uint32_t pipe = bl_copies_pipes(copies) > 1 ? i : 0, copy = bl_copies_number(copies, request->replica, pipe);
     share_t share = {0};
     if (status == BL_OK) {
-      status = measure_share(request, span, copy, owners, &share);
+      status = measure_share(request, span, copy, &ownership, &share);
     }
     state_t state = {.weight_bytes = chunk.weight_bytes, .moment_bytes = share.moment_bytes};
     if (status == BL_OK && request->optimizer_on_host) {
@@ -167,7 +157,6 @@ static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint32_t
     }
     sum->reduce_bytes += (bl_copies_count(copies) - 1) * share.received_bytes;
     *squares += share.squares;
-    owners += owners != NULL ? bl_chunk_span_parameter_count(model, span) : 0;
     if (status == BL_OK) {
       add_chunk(request, span, &chunk, state, sum);
     }
@@ -180,15 +169,7 @@ bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_m
   bl_stage_memory_t sum = {0};
   uint64_t squares = 0;
   bool head = false, exchanges = false; // exchanges the gradient of a tied embedding with another chunk
-  uint32_t *owners = NULL;
-  if (bl_copies_count(copies_of(request)) > 1) {
-    owners = calloc(bl_shard_parameters(model, request->spans, request->span_count) + 1u, sizeof *owners);
-    if (owners == NULL) {
-      return BL_EXHAUSTED;
-    }
-  }
-  bl_status_t status = add_chunks(request, owners, &squares, &sum);
-  free(owners);
+  bl_status_t status = add_chunks(request, &squares, &sum);
   if (status != BL_OK) {
     return status;
   }

@@ -4,102 +4,12 @@
 #include "base/bytes.h"
 #include "base/minmax.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 #define CACHE_LINE_ELEMENTS (BL_CACHE_LINE_BYTES / sizeof(float))
 
-typedef struct tensor {
-  uint64_t elements;
-  uint32_t position; // in owners
-} tensor_t;
-
-uint32_t bl_shard_parameters(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < span_count; i++) {
-    count += bl_chunk_span_parameter_count(model, spans[i]);
-  }
-  return count;
-}
-
-// Orders tensors by size, the largest first; equal ones by position.
-static int by_size(const void *left, const void *right) {
-  const tensor_t *a = left, *b = right;
-  if (a->elements != b->elements) {
-    return a->elements > b->elements ? -1 : 1;
-  }
-  return a->position < b->position ? -1 : 1;
-}
-
-static void give(const tensor_t *tensor, uint32_t copy, uint64_t loads[], uint32_t *owners) {
-  owners[tensor->position] = copy;
-  loads[copy] += tensor->elements;
-}
-
-static uint32_t least(const uint64_t loads[], uint32_t copies) {
-  uint32_t found = 0;
-  for (uint32_t r = 1; r < copies; r++) {
-    found = loads[r] < loads[found] ? r : found;
-  }
-  return found;
-}
-
-// Assigns owners for spans whose copies are on the same ranks.
-static bl_status_t assign(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
-                          bl_copies_t copies, uint32_t *owners) {
-  const uint32_t pipes = bl_copies_pipes(copies), count = bl_copies_count(copies);
-  const uint32_t tied = bl_parameter_index(model, BL_PARAMETER_TOKEN_EMBEDDING, 0);
-  uint64_t loads[BL_GRID_MOST_REPLICAS] = {0};
-  uint32_t position = 0, vectors_count = 0;
-  tensor_t *vectors = calloc(bl_shard_parameters(model, spans, span_count) + 1u, sizeof *vectors);
-  if (vectors == NULL) {
-    return BL_EXHAUSTED;
-  }
-  for (uint32_t s = 0; s < span_count; s++) {
-    for (uint32_t i = 0; i < bl_chunk_span_parameter_count(model, spans[s]); i++, position++) {
-      const uint32_t index = bl_chunk_span_parameter(model, spans[s], i);
-      const bl_parameter_t parameter = bl_parameter_get(model, index);
-      const bool first_pipe = pipes > 1 && model->tied && index == tied;
-      if (parameter.rank == 1) {
-        vectors[vectors_count++] = (tensor_t){.elements = parameter.elements, .position = position};
-        continue;
-      }
-      owners[position] = first_pipe ? BL_SHARD_FIRST_PIPE : BL_SHARD_ALL;
-      for (uint32_t c = 0; c < count && first_pipe; c += pipes) {
-        loads[c] += parameter.elements * pipes / count;
-      }
-    }
-  }
-  qsort(vectors, vectors_count, sizeof *vectors, by_size);
-  for (uint32_t i = 0; i < vectors_count; i++) {
-    give(&vectors[i], least(loads, count), loads, owners);
-  }
-  free(vectors);
-  return BL_OK;
-}
-
-bl_status_t bl_shard_assign(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
-                            bl_copies_t copies, uint32_t *owners) {
-  const uint32_t together = bl_copies_pipes(copies) > 1 ? 1 : span_count;
-  bl_status_t status = BL_OK;
-  for (uint32_t s = 0; s < span_count && status == BL_OK; s += together) {
-    status = assign(model, &spans[s], together, copies, owners);
-    owners += bl_shard_parameters(model, &spans[s], together);
-  }
-  return status;
-}
-
-bl_shard_shares_t bl_shard_shares(const bl_ownership_t *ownership, const bl_parameter_place_t *place, uint32_t copy) {
-  const uint32_t owner = ownership->owners == NULL ? BL_SHARD_ALL : ownership->owners[place->number];
-  const uint32_t pipes = bl_copies_pipes(ownership->copies), copies = bl_copies_count(ownership->copies);
-  if (place->unit == 0) {
-    return (bl_shard_shares_t){.count = owner == BL_SHARD_ALL || owner == copy, .of = 1};
-  }
-  const uint32_t of = ownership->parts > 0 ? ownership->parts : copies;
-  if (owner == BL_SHARD_FIRST_PIPE) {
-    const uint32_t each = of / (copies / pipes);
-    return (bl_shard_shares_t){.first = copy / pipes * each, .count = copy % pipes == 0 ? each : 0, .of = of};
-  }
-  return (bl_shard_shares_t){.first = copy * (of / copies), .count = of / copies, .of = of};
+static uint32_t shares_of(const bl_ownership_t *ownership, const bl_parameter_place_t *place) {
+  return place->unit == 0 ? 1 : bl_grid_shares(bl_copies_parts(ownership->copies));
 }
 
 bl_shard_range_t bl_shard_share(const bl_parameter_place_t *place, uint32_t number, uint32_t of) {
@@ -109,6 +19,98 @@ bl_shard_range_t bl_shard_share(const bl_parameter_place_t *place, uint32_t numb
   const uint64_t units = (place->elements + place->unit - 1) / place->unit;
   const uint64_t first = units * number / of * place->unit, end = units * (number + 1) / of * place->unit;
   return (bl_shard_range_t){.first = first, .count = bl_min_u64(end, place->elements) - first};
+}
+
+// ---- cuts of the layers
+
+typedef struct cutting {
+  bl_ownership_t *ownership;
+  uint64_t first, all; // elements of the layers
+  uint32_t next;       // the next cut
+  uint64_t last;       // where the arena could be cut last
+} cutting_t;
+
+// Returns where the next cut would be if it could be anywhere.
+static uint64_t wanted(const cutting_t *c) {
+  const bl_ownership_t *o = c->ownership;
+  const uint32_t copies = bl_copies_count(o->copies);
+  const uint64_t below = (o->below[copies] + c->all) * c->next / copies;
+  return c->first + (below > o->below[c->next] ? bl_min_u64(below - o->below[c->next], c->all) : 0);
+}
+
+// The arena can be cut at `at`: makes the cuts that are not wanted after it, there or where it could be cut before.
+static void offer(cutting_t *c, uint64_t at) {
+  for (; c->next < bl_copies_count(c->ownership->copies) && wanted(c) <= at; c->next++) {
+    const uint64_t here = wanted(c);
+    c->ownership->cuts[c->next] = here < c->last || here - c->last < at - here ? c->last : at;
+  }
+  c->last = at;
+}
+
+// Offers the beginnings of a place, and of its shares if a cut is wanted before the place ends.
+static void offer_place(cutting_t *c, const bl_parameter_place_t *place) {
+  offer(c, place->offset_elements);
+  const uint32_t shares = shares_of(c->ownership, place);
+  for (uint32_t k = 1; k < shares && wanted(c) < place->offset_elements + place->elements; k++) {
+    offer(c, place->offset_elements + bl_shard_share(place, k, shares).first);
+  }
+}
+
+void bl_shard_cut(bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t count) {
+  const uint32_t copies = bl_copies_count(ownership->copies);
+  uint32_t first = 0, end = count;
+  while (first < count && places[first].table) {
+    first++;
+  }
+  while (end > first && places[end - 1].table) {
+    end--;
+  }
+  if (bl_copies_pipes(ownership->copies) > 1) {
+    memset(ownership->below, 0, sizeof ownership->below);
+  }
+  cutting_t c = {.ownership = ownership, .next = 1};
+  if (end > first) {
+    c.first = c.last = places[first].offset_elements;
+    c.all = places[end - 1].offset_elements + places[end - 1].room - c.first;
+  }
+  for (uint32_t i = first; i < end; i++) {
+    offer_place(&c, &places[i]);
+  }
+  offer(&c, c.first + c.all);
+  ownership->cuts[0] = c.first;
+  ownership->cuts[copies] = c.first + c.all;
+  for (uint32_t k = 0; k <= copies; k++) {
+    ownership->below[k] += ownership->cuts[k] - c.first;
+  }
+}
+
+// ---- what a copy owns
+
+// Returns the shares of a place that begin before element `cut` of the arena.
+static uint32_t shares_before(const bl_parameter_place_t *place, uint32_t of, uint64_t cut) {
+  uint32_t count = cut >= place->offset_elements + place->elements ? of : 0;
+  while (count < of && place->offset_elements + bl_shard_share(place, count, of).first < cut) {
+    count++;
+  }
+  return count;
+}
+
+bl_shard_shares_t bl_shard_shares(const bl_ownership_t *ownership, const bl_parameter_place_t *place, uint32_t copy) {
+  const uint32_t of = shares_of(ownership, place), copies = bl_copies_count(ownership->copies),
+                 pipes = bl_copies_pipes(ownership->copies);
+  if (copies == 1) {
+    return (bl_shard_shares_t){.count = of, .of = of};
+  }
+  if (place->tied && pipes > 1) {
+    const uint32_t each = of / (copies / pipes);
+    return (bl_shard_shares_t){.first = copy / pipes * each, .count = copy % pipes == 0 ? each : 0, .of = of};
+  }
+  if (place->table) {
+    return (bl_shard_shares_t){.first = of / copies * copy, .count = of / copies, .of = of};
+  }
+  const uint32_t first = shares_before(place, of, ownership->cuts[copy]);
+  return (bl_shard_shares_t){
+      .first = first, .count = shares_before(place, of, ownership->cuts[copy + 1]) - first, .of = of};
 }
 
 bl_shard_range_t bl_shard_range(const bl_ownership_t *ownership, const bl_parameter_place_t *place, uint32_t copy) {
@@ -121,26 +123,41 @@ bl_shard_range_t bl_shard_range(const bl_ownership_t *ownership, const bl_parame
   return (bl_shard_range_t){.first = first.first, .count = last.first + last.count - first.first};
 }
 
-uint32_t bl_shard_squares(const bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t count) {
+bl_shard_range_t bl_shard_message(const bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t i,
+                                  uint32_t copy) {
+  if (places[i].table) {
+    bl_shard_range_t range = bl_shard_range(ownership, &places[i], copy);
+    range.first += places[i].offset_elements;
+    return range;
+  }
+  if (i > 0 && !places[i - 1].table) {
+    return (bl_shard_range_t){0};
+  }
+  const uint64_t *cuts = &ownership->cuts[copy];
+  return (bl_shard_range_t){.first = cuts[0], .count = cuts[1] - cuts[0]};
+}
+
+uint32_t bl_shard_squares(const bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t count,
+                          uint32_t copy) {
   uint32_t squares = 0;
-  for (uint32_t i = 0; i < count; i++) { // the first copy is in the first pipe
-    squares += places[i].unit == 0 ? 1 : bl_shard_shares(ownership, &places[i], 0).count;
+  for (uint32_t i = 0; i < count; i++) {
+    squares += bl_shard_shares(ownership, &places[i], copy).count;
   }
   return squares;
 }
 
 uint64_t bl_shard_moments(const bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t count,
                           uint32_t copy, uint64_t *offsets) {
+  const bool alone = bl_copies_count(ownership->copies) == 1;
   uint64_t end = 0;
   for (uint32_t i = 0; i < count; i++) {
     const bl_shard_range_t range = bl_shard_range(ownership, &places[i], copy);
-    const uint64_t offset = ownership->owners == NULL ? places[i].offset_elements : end;
+    const uint64_t offset = alone ? places[i].offset_elements : end;
     if (range.count > 0 && offsets != NULL) {
       offsets[i] = offset;
     }
     if (range.count > 0) {
-      end =
-          ownership->owners == NULL ? offset + places[i].room : bl_align_up(offset + range.count, CACHE_LINE_ELEMENTS);
+      end = alone ? offset + places[i].room : bl_align_up(offset + range.count, CACHE_LINE_ELEMENTS);
     }
   }
   return bl_align_up(end, CACHE_LINE_ELEMENTS);

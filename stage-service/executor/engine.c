@@ -158,29 +158,6 @@ static uint32_t stage_at_end(const bl_training_t *training, bool last) {
   return schedule->stage_of[last ? bl_schedule_depth(schedule) - 1 : 0];
 }
 
-// Assigns the owner, the copy that updates it, to each of this stage's parameters.
-static bl_status_t assign_owners(bl_engine_t *engine, bl_error_t *err) {
-  const bl_training_t *training = &engine->training;
-  const bl_schedule_t *schedule = training->schedule;
-  if (bl_engine_copies(engine) == 1) {
-    return BL_OK;
-  }
-  bl_chunk_span_t *spans = calloc(schedule->virtual_stages, sizeof *spans);
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < schedule->virtual_stages && spans != NULL; i++) {
-    if (schedule->stage_of[i] == engine->stage) {
-      spans[count++] = training->partition.spans[i];
-    }
-  }
-  bl_status_t status = BL_EXHAUSTED;
-  engine->owners = calloc(bl_shard_parameters(&training->model, spans, count) + 1u, sizeof *engine->owners);
-  if (spans != NULL && engine->owners != NULL) {
-    status = bl_shard_assign(&training->model, spans, count, bl_grid_copies(&training->grid), engine->owners);
-  }
-  free(spans);
-  return status == BL_OK ? BL_OK : no_memory(err);
-}
-
 static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
   const bl_schedule_t *schedule = training->schedule;
@@ -188,27 +165,26 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
   if (engine->chunks == NULL) {
     return no_memory(err);
   }
-  const uint32_t *owners = engine->owners;
+  bl_ownership_t ownership = {.copies = bl_grid_copies(&training->grid)};
   for (uint32_t virtual_stage = 0; virtual_stage < schedule->virtual_stages; virtual_stage++) {
     if (schedule->stage_of[virtual_stage] != engine->stage) {
       continue;
     }
     const uint32_t pipe = bl_schedule_pipe(schedule, virtual_stage),
-                   copy = bl_copies_number(bl_grid_copies(&training->grid), engine->replica, pipe);
-    bl_chunk_options_t options = {
-        .ops = engine->ops,
-        .compute = engine->compute,
-        .device = engine->device,
-        .model = &training->model,
-        .span = training->partition.spans[virtual_stage],
-        .layout = training->layout,
-        .group = engine->tensor_group != NULL ? &engine->tensor_group->group : NULL,
-        .micro_batches = (uint32_t)engine->job.train.micro_batches,
-        .ownership = {.owners = owners, .copies = bl_grid_copies(&training->grid), .parts = training->grid.data_parts},
-        .host = engine->host,
-        .copy = copy,
-        .fold_levels = bl_engine_fold_levels(engine),
-        .prepack = true};
+                   copy = bl_copies_number(ownership.copies, engine->replica, pipe);
+    bl_chunk_options_t options = {.ops = engine->ops,
+                                  .compute = engine->compute,
+                                  .device = engine->device,
+                                  .model = &training->model,
+                                  .span = training->partition.spans[virtual_stage],
+                                  .layout = training->layout,
+                                  .group = engine->tensor_group != NULL ? &engine->tensor_group->group : NULL,
+                                  .micro_batches = (uint32_t)engine->job.train.micro_batches,
+                                  .ownership = &ownership,
+                                  .host = engine->host,
+                                  .copy = copy,
+                                  .fold_levels = bl_engine_fold_levels(engine),
+                                  .prepack = true};
     bl_engine_chunk_t *chunk = &engine->chunks[engine->chunk_count];
     chunk->virtual_stage = virtual_stage;
     chunk->pipe = pipe;
@@ -218,7 +194,6 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
       return status;
     }
     engine->chunk_count++;
-    owners += owners != NULL ? bl_chunk_span_parameter_count(&training->model, options.span) : 0;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk->chunk); k++) {
       engine->square_count += bl_chunk_shares(chunk->chunk, k).count;
     }
@@ -424,14 +399,10 @@ static bl_status_t make_twins(void *context, bl_arena_t *twins, size_t *count, b
   return status;
 }
 
-// The most that is posted between two copies at once, each way: the weights of one, and the gradients, of which some
-// tables have two, of what the other updates.
+// The most that is posted between two copies at once, each way: the weights of one, and the gradients of what the other
+// updates.
 static uint32_t copies_in_flight(const bl_engine_t *engine) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < engine->chunk_count && bl_engine_copies(engine) > 1; i++) {
-    count += 3 * bl_chunk_parameter_count(engine->chunks[i].chunk);
-  }
-  return count;
+  return 2 * engine->shared_count;
 }
 
 static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options_t *options, bl_error_t *err) {
@@ -487,8 +458,8 @@ static bl_status_t check_squares(const bl_engine_t *engine, bl_error_t *err) {
 
 // Plans everything that determines the size of memory.
 static bl_status_t make_plans(bl_engine_t *engine, size_t *op_count, bl_error_t *err) {
-  bl_status_t status = assign_owners(engine, err);
-  if (status == BL_OK && engine->training.grid.tensor > 1) {
+  bl_status_t status = BL_OK;
+  if (engine->training.grid.tensor > 1) {
     status = bl_tensor_group_create(engine, &engine->tensor_group, err);
   }
   if (status == BL_OK) {
@@ -594,7 +565,6 @@ void bl_engine_destroy(bl_engine_t *engine) {
     bl_chunk_destroy(engine->chunks[i].chunk);
   }
   bl_host_optimizer_destroy(engine->host);
-  free(engine->owners);
   free(engine->shared);
   bl__engine_free_events(engine);
   free(engine->chunks);

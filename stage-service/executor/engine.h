@@ -87,7 +87,7 @@ typedef enum bl_start_phase {
   BL_START_DEVICE,  // open it
   BL_START_HANDLES, // libraries of the back end, kernels
   BL_START_NCCL,    // load it; communicators are created when the stage connects
-  BL_START_PLANS,   // operations of the chunks, owners, the group of tensor ranks
+  BL_START_PLANS,   // operations of the chunks, the group of tensor ranks
   BL_START_MEMORY,  // allocate and fault in; snapshot
   BL_START_WARM,    // executor/warm.h
   BL_START_WEIGHTS, // draw or read, and pack
@@ -142,10 +142,10 @@ typedef struct bl_engine_leaving {
   uint32_t free_at;         // the plan counts the slot as free before this operation
 } bl_engine_leaving_t;
 
-// What the copies of a chunk add up and distribute: a parameter, or the second gradient of one.
+// What the copies of a chunk add up and distribute as one message (bl_chunk_message), or a second gradient.
 typedef struct bl_engine_shared {
   uint32_t chunk;  // index in engine->chunks
-  uint32_t number; // of the tensor in its chunk, the same on all ranks with a copy; second gradients follow parameters
+  uint32_t number; // of the message in its chunk, the same on all ranks with a copy; second gradients follow the others
   float *weight;   // NULL for a second gradient
   float *gradient;
   uint64_t elements;
@@ -178,7 +178,6 @@ typedef struct bl_engine {
   bl_host_optimizer_t *host; // updates the chunks (train.optimizer_memory: host); NULL: the device does
   bl_engine_chunk_t *chunks;
   uint32_t chunk_count;
-  uint32_t *owners;           // of the chunks' parameters (model/shard.h); NULL: there is one copy
   bl_engine_shared_t *shared; // [shared_count], executor/replicas.h
   uint32_t shared_count;
   struct bl_tensor_group *tensor_group; // executor/tensor_group.h; NULL: this rank has whole layers

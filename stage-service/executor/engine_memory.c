@@ -534,59 +534,55 @@ static void add_shared(bl_engine_t *engine, bl_engine_shared_t tensor, float **r
     tensor.received = *received;
     *received += (bl_engine_copies(engine) - 1) * line_elements(tensor.elements);
   }
-  engine->shared[engine->shared_count++] = tensor;
+  if (engine->shared != NULL) {
+    engine->shared[engine->shared_count] = tensor;
+  }
+  engine->shared_count++;
 }
 
-// Adds what each copy updates of parameter `k`.
+// Adds message `k` of each copy of a chunk.
 static void share(bl_engine_t *engine, uint32_t index, uint32_t k, float **received) {
-  bl_chunk_t *chunk = engine->chunks[index].chunk;
-  const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, k);
-  const bool table = p.parameter.role == BL_PARAMETER_TOKEN_EMBEDDING;
-  float *second = table ? bl_chunk_second_gradient(chunk, p.part) : NULL;
+  const bl_chunk_t *chunk = engine->chunks[index].chunk;
   for (uint32_t copy = 0; copy < bl_engine_copies(engine); copy++) {
-    const bl_shard_range_t range = bl_chunk_range(chunk, k, copy);
-    if (range.count == 0) {
-      continue;
+    const bl_chunk_message_t message = bl_chunk_message(chunk, k, copy);
+    bl_engine_shared_t shared = {.chunk = index,
+                                 .number = k,
+                                 .weight = message.weight,
+                                 .gradient = message.gradient,
+                                 .elements = message.elements,
+                                 .owner = copy};
+    if (message.elements > 0) {
+      add_shared(engine, shared, received);
     }
-    const uint64_t elements = range.count == p.elements ? p.room : range.count; // a norm's sums of all parts
-    add_shared(engine,
-               (bl_engine_shared_t){.chunk = index,
-                                    .number = k,
-                                    .weight = p.weight + range.first,
-                                    .gradient = p.gradient + range.first,
-                                    .elements = elements,
-                                    .owner = copy},
-               received);
-    if (second != NULL) {
-      add_shared(engine,
-                 (bl_engine_shared_t){.chunk = index,
-                                      .number = bl_chunk_parameter_count(chunk) + k,
-                                      .gradient = second + range.first,
-                                      .elements = elements,
-                                      .owner = copy},
-                 received);
+    if (message.elements > 0 && message.second != NULL) {
+      shared.number += bl_chunk_parameter_count(chunk);
+      shared.weight = NULL;
+      shared.gradient = message.second;
+      add_shared(engine, shared, received);
     }
   }
 }
 
-bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
-  uint32_t count = 0;
-  for (uint32_t i = 0; i < engine->chunk_count; i++) {
-    // Each copy updates a range of a matrix, and some have a second gradient.
-    count += 2 * bl_engine_copies(engine) * bl_chunk_parameter_count(engine->chunks[i].chunk);
-  }
-  engine->shared = calloc(count + 1u, sizeof *engine->shared);
-  if (engine->shared == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "no memory for the stage's tables");
-  }
+// Lists all messages; without memory for them it counts them.
+static void list_all(bl_engine_t *engine) {
   float *received = (float *)(void *)(engine->gradients.base + engine->received_at);
-  for (uint32_t i = 0; i < engine->chunk_count && engine->owners != NULL; i++) {
+  engine->shared_count = 0;
+  for (uint32_t i = 0; i < engine->chunk_count && bl_engine_copies(engine) > 1; i++) {
     engine->chunks[i].shared_first = engine->shared_count;
     for (uint32_t k = 0; k < bl_chunk_parameter_count(engine->chunks[i].chunk); k++) {
       share(engine, i, k, &received);
     }
     engine->chunks[i].shared_count = engine->shared_count - engine->chunks[i].shared_first;
   }
+}
+
+bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
+  list_all(engine);
+  engine->shared = calloc(engine->shared_count + 1u, sizeof *engine->shared);
+  if (engine->shared == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for the stage's tables");
+  }
+  list_all(engine);
   return BL_OK;
 }
 

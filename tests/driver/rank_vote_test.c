@@ -15,7 +15,8 @@
 #include <string.h>
 
 #define TENSORS 16 // of GPT-2 with one layer
-#define SHARES  2
+#define PARTS   2  // of a gradient
+#define SHARES  16 // of its matrices
 
 static double losses[] = {2.1, 2.3, 1.9};
 // Sums of these depend on the order.
@@ -45,7 +46,7 @@ static bl_status_t count(const bl_rank_vote_t *votes, uint32_t stages, bl_vote_r
   double scratch[TENSORS];
   const bl_model_t model = small();
   const bl_grid_t grid = {.stages = stages, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = 1};
-  assert_int_equal(bl_vote_result_squares(&grid, bl_parameter_count(&model)), TENSORS);
+  assert_int_equal(bl_square_numbers(&grid, bl_parameter_count(&model)), TENSORS);
   return bl_vote_result_count(votes, &grid, 3, &model, scratch, result, err);
 }
 
@@ -86,7 +87,7 @@ static bl_rank_vote_t share_vote(const bl_grid_t *grid, shares_t *shares, uint32
   made.squares = shares->squares;
   for (uint32_t i = first; i < end; i++) {
     const bl_parameter_t parameter = bl_parameter_get(&model, i);
-    for (uint32_t share = 0; share < bl_shard_count(&parameter, SHARES); share++) {
+    for (uint32_t share = 0; share < bl_shard_count(&parameter, PARTS); share++) {
       if ((mask >> share & 1) != 0) {
         made.parameters[made.square_count] = bl_square_number(grid, i, 0, share);
         made.squares[made.square_count++] = squares[i] * (share + 0.3);
@@ -109,19 +110,23 @@ static void test_bits_do_not_depend_on_replicas(void **state) {
   bl_error_t err;
   double scratch[TENSORS * SHARES];
   const bl_model_t model = small();
-  const bl_grid_t alone = {.stages = 1, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = SHARES};
-  const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 2, .tensor_parts = 1, .data_parts = SHARES};
+  const bl_grid_t alone = {.stages = 1, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = PARTS};
+  const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 2, .tensor_parts = 1, .data_parts = PARTS};
   shares_t of_one, of[4];
-  bl_rank_vote_t one = share_vote(&alone, &of_one, 0, TENSORS, 3);
+  bl_rank_vote_t one = share_vote(&alone, &of_one, 0, TENSORS, 0xffff);
   have_losses(&one, 0, 3);
   assert_int_equal(bl_vote_result_count(&one, &alone, 3, &model, scratch, &whole, &err), BL_OK);
   double sum = 0;
   for (uint32_t i = 0; i < TENSORS; i++) {
-    sum += bl_parameter_get(&model, i).rank > 1 ? squares[i] * 0.3 + squares[i] * 1.3 : squares[i] * 0.3;
+    double of_tensor = 0;
+    for (int share = 0; share < (bl_parameter_get(&model, i).rank > 1 ? SHARES : 1); share++) {
+      of_tensor += squares[i] * (share + 0.3);
+    }
+    sum += of_tensor;
   }
   assert_true(whole.grad_norm == sqrt(sum));
-  bl_rank_vote_t four[] = {share_vote(&grid, &of[0], 0, 5, 1), share_vote(&grid, &of[1], 5, TENSORS, 1),
-                           share_vote(&grid, &of[2], 0, 5, 2), share_vote(&grid, &of[3], 5, TENSORS, 2)};
+  bl_rank_vote_t four[] = {share_vote(&grid, &of[0], 0, 5, 0xff), share_vote(&grid, &of[1], 5, TENSORS, 0xff),
+                           share_vote(&grid, &of[2], 0, 5, 0xff00), share_vote(&grid, &of[3], 5, TENSORS, 0xff00)};
   have_losses(&four[1], 0, 1);
   have_losses(&four[3], 1, 2);
   assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_OK);
@@ -153,13 +158,13 @@ static void test_bits_do_not_depend_on_pipes(void **state) {
   bl_error_t err;
   double scratch[TENSORS * SHARES];
   const bl_model_t model = small();
-  const bl_grid_t alone = {.stages = 1, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = SHARES};
-  const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = SHARES, .pipes = 2};
+  const bl_grid_t alone = {.stages = 1, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = PARTS};
+  const bl_grid_t grid = {.stages = 2, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = PARTS, .pipes = 2};
   shares_t of_one, of[2];
-  bl_rank_vote_t one = share_vote(&alone, &of_one, 0, TENSORS, 3);
+  bl_rank_vote_t one = share_vote(&alone, &of_one, 0, TENSORS, 0xffff);
   have_losses(&one, 0, 3);
   assert_int_equal(bl_vote_result_count(&one, &alone, 3, &model, scratch, &whole, &err), BL_OK);
-  bl_rank_vote_t two[] = {share_vote(&grid, &of[0], 0, TENSORS, 2), share_vote(&grid, &of[1], 0, TENSORS, 1)};
+  bl_rank_vote_t two[] = {share_vote(&grid, &of[0], 0, TENSORS, 0xfff0), share_vote(&grid, &of[1], 0, TENSORS, 0xf)};
   have_losses(&two[1], 0, 1);
   have_losses(&two[0], 1, 2);
   assert_int_equal(bl_vote_result_count(two, &grid, 3, &model, scratch, &shared, &err), BL_OK);

@@ -5,7 +5,7 @@ import re
 import time
 
 PHASES = ["gather", "layer", "reduction", "commit", "checkpoint"]
-WAITS = [("gather", r"weight of tensor"), ("reduction", r"gradient of tensor"), ("operations", r"of boundary"),
+WAITS = [("gather", r"weights of chunk"), ("reduction", r"gradients of chunk"), ("operations", r"of boundary"),
          ("layer", r"of collective|collective \d+")]
 
 

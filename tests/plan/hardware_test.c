@@ -143,19 +143,21 @@ static void replicas_share_what_the_shards_say(void **state) {
   assert_int_equal(bl_schedule_generate(&wanted, &schedule, &err), BL_OK);
   const bl_chunk_span_t spans[] = {{.layer_count = 2, .embedding = true},
                                    {.first_layer = 2, .layer_count = 2, .head = true}};
-  double gathered[2], reduced[2];
+  bl_sharing_t gathered[2], reduced[2];
   bl_sharing_request_t request = {
       .schedule = schedule, .model = &model, .spans = spans, .parallel = {1, false, 1, true}};
-  assert_int_equal(bl_sharing_bytes(&request, gathered, reduced), BL_OK);
-  assert_true(gathered[0] == 0 && reduced[1] == 0);
+  assert_int_equal(bl_sharing_count(&request, gathered, reduced), BL_OK);
+  assert_true(gathered[0].bytes == 0 && reduced[1].bytes == 0);
   for (uint32_t d = 2; d <= 4; d++) {
     request.parallel.data = d;
-    assert_int_equal(bl_sharing_bytes(&request, gathered, reduced), BL_OK);
+    assert_int_equal(bl_sharing_count(&request, gathered, reduced), BL_OK);
     for (size_t v = 0; v < 2; v++) {
       const double all = 4 * bl_footprint_parameters(&model, spans[v]);
-      assert_true(gathered[v] >= all * (d - 1) / d && gathered[v] < all);
-      assert_true(reduced[v] >= all * (d - 1) / d && reduced[v] < all * (d - 1));
-      assert_true(d > 2 || reduced[v] == gathered[v]);
+      assert_true(gathered[v].bytes >= all * (d - 1) / d && gathered[v].bytes < all);
+      assert_true(reduced[v].bytes >= all * (d - 1) / d && reduced[v].bytes < all * (d - 1));
+      assert_true(d > 2 || reduced[v].bytes == gathered[v].bytes);
+      assert_true(gathered[v].messages == (v == 0 ? 3 : 2) * (d - 1)); // two tables or the head, and the layers
+      assert_true(reduced[v].messages == gathered[v].messages);
     }
   }
   // The whole of a tied model in one chunk has a second gradient of its embedding.
@@ -164,8 +166,8 @@ static void replicas_share_what_the_shards_say(void **state) {
   const bl_schedule_request_t one = {.name = "1f1b", .stages = 1, .micro_batches = 4};
   assert_int_equal(bl_schedule_generate(&one, &alone, &err), BL_OK);
   request = (bl_sharing_request_t){.schedule = alone, .model = &tied, .spans = &whole, .parallel = {1, false, 2, true}};
-  assert_int_equal(bl_sharing_bytes(&request, gathered, reduced), BL_OK);
-  assert_true(reduced[0] == gathered[0] + 4.0 * tied.vocab * tied.hidden / 2);
+  assert_int_equal(bl_sharing_count(&request, gathered, reduced), BL_OK);
+  assert_true(reduced[0].bytes == gathered[0].bytes + 4.0 * tied.vocab * tied.hidden / 2);
 
   request = (bl_sharing_request_t){.schedule = schedule,
                                    .model = &model,
@@ -173,11 +175,13 @@ static void replicas_share_what_the_shards_say(void **state) {
                                    .hardware = bl_hardware_find("a100-80g"),
                                    .parallel = {.tensor = 2, .data = 4, .shard = true}};
   const double moved = bl_footprint_parameters(&model, spans[1]) / 2 * 3 / 4;
-  assert_int_equal(bl_sharing_bytes(&request, gathered, reduced), BL_OK);
-  assert_true(gathered[1] == 2 * moved && reduced[1] == 4 * moved);
+  assert_int_equal(bl_sharing_count(&request, gathered, reduced), BL_OK);
+  assert_true(gathered[1].bytes == 2 * moved && reduced[1].bytes == 4 * moved);
+  assert_true(gathered[1].messages == 3 && reduced[1].messages == 3);
   request.parallel.shard = false;
-  assert_int_equal(bl_sharing_bytes(&request, gathered, reduced), BL_OK);
-  assert_true(gathered[1] == 0 && reduced[1] == 8 * moved);
+  assert_int_equal(bl_sharing_count(&request, gathered, reduced), BL_OK);
+  assert_true(gathered[1].bytes == 0 && reduced[1].bytes == 8 * moved);
+  assert_true(gathered[1].messages == 0 && reduced[1].messages == 6);
   bl_schedule_destroy(schedule);
   bl_schedule_destroy(alone);
 }

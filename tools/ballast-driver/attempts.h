@@ -15,7 +15,7 @@ typedef struct bl__attempts {
   double norm;    // of the gradients of the last step that was decided; 0: none was
   unsigned failures;
   bl_error_t failure;    // why the last one failed
-  double *squares;       // scratch, [bl_vote_result_squares]
+  double *squares;       // scratch, [bl_square_numbers]
   bl_rank_vote_t *votes; // scratch, [stage_count], borrows
   bool fatal;            // `failure` ends the run at the next boundary
   bool again;            // the next attempt repeats one that stages applied ahead with numbers that were not committed

@@ -191,7 +191,7 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
   made->attempts.votes = calloc(count, sizeof *made->attempts.votes);
   made->tracing.stages = calloc(count, sizeof *made->tracing.stages);
   made->attempts.squares =
-      calloc(bl_vote_result_squares(&options->training->grid, bl_parameter_count(&options->training->model)) + 1,
+      calloc(bl_square_numbers(&options->training->grid, bl_parameter_count(&options->training->model)) + 1,
              sizeof *made->attempts.squares);
   made->text.tokens = calloc(options->training->model.seq, sizeof *made->text.tokens);
   if (made->stages == NULL || made->peers == NULL || made->attempts.votes == NULL || made->tracing.stages == NULL ||

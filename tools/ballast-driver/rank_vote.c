@@ -87,10 +87,10 @@ static bl_status_t sum_losses(const bl_rank_vote_t *votes, const bl_grid_t *grid
 }
 
 // Sets squares[] of all numbers (bl_square_number); -1: not reported.
-static bl_status_t collect_squares(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t parameters,
+static bl_status_t collect_squares(const bl_rank_vote_t *votes, const bl_grid_t *grid, uint32_t parameters,
                                    double *squares, bl_error_t *err) {
-  const size_t numbers = bl_vote_result_squares(grid, parameters);
-  for (size_t i = 0; i < numbers; i++) {
+  const uint32_t numbers = bl_square_numbers(grid, parameters);
+  for (uint32_t i = 0; i < numbers; i++) {
     squares[i] = -1; // squares are not negative
   }
   char name[BL_GRID_NAME_BYTES];
@@ -99,7 +99,7 @@ static bl_status_t collect_squares(const bl_rank_vote_t *votes, const bl_grid_t 
       const uint32_t number = votes[s].parameters[i];
       if (number >= numbers || squares[number] >= 0) {
         return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %s reports tensor %" PRIu32 ", %s", votes[s].step,
-                            bl_grid_name(grid, (uint32_t)s, name), number / (grid->tensor_parts * grid->data_parts),
+                            bl_grid_name(grid, (uint32_t)s, name), number / bl_square_numbers(grid, 1),
                             number >= numbers                    ? "which does not exist"
                             : bl_grid_ranks(grid) > grid->stages ? "which another rank has reported"
                                                                  : "which another stage has reported");
@@ -116,11 +116,11 @@ static bool add_tensor(const bl_model_t *model, const bl_grid_t *grid, uint32_t 
                        double *sum) {
   const bl_parameter_t parameter = bl_parameter_get(model, index);
   const uint32_t parts = bl_split_cuts(parameter.role) ? grid->tensor_parts : 1,
-                 shares = bl_shard_count(&parameter, grid->data_parts);
+                 shares = bl_shard_count(&parameter, grid->data_parts), most = bl_grid_shares(grid->data_parts);
   bool complete = true;
   double of_tensor = 0;
   for (uint32_t part = 0; part < grid->tensor_parts; part++) {
-    for (uint32_t share = 0; share < grid->data_parts; share++) {
+    for (uint32_t share = 0; share < most; share++) {
       const double of_share = squares[bl_square_number(grid, index, part, share)];
       const bool wanted = part < parts && share < shares;
       complete = complete && wanted == !(of_share < 0);

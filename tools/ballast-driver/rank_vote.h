@@ -45,12 +45,7 @@ typedef struct bl_vote_result {
   uint64_t tokens;
 } bl_vote_result_t;
 
-// Returns how many squares a model of `parameters` tensors may have on this grid.
-static inline size_t bl_vote_result_squares(const bl_grid_t *grid, size_t parameters) {
-  return parameters * grid->tensor_parts * grid->data_parts;
-}
-// Sums up the votes of all ranks of `grid` for a step of `micro_batches` micro-batches. scratch
-// [bl_vote_result_squares]. BL_INTERNAL: a loss or a tensor is missing, or was counted twice; names rank and tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch
+// Sums up the votes of all ranks of `grid` for a step of `micro_batches` micro-batches. scratch [bl_square_numbers]. BL_INTERNAL: a loss or a tensor is missing, or was counted twice; names rank and tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch
 // and rank.
 BL_MUST_USE bl_status_t bl_vote_result_count(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t micro_batches,
                                              const bl_model_t *model, double *scratch, bl_vote_result_t *result,

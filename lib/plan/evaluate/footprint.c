@@ -47,7 +47,8 @@ double bl_footprint_parameters(const bl_model_t *m, bl_chunk_span_t span) {
 
 // Measures one replica.
 static bl_status_t measure(const bl_footprint_request_t *request, uint32_t replica, bl_footprint_t *footprint) {
-  const bl_copies_t copies = {.replicas = request->replicas, .pipes = request->pipes};
+  bl_copies_t copies = {.replicas = request->replicas, .pipes = request->pipes};
+  copies.parts = bl_copies_count(copies) << request->fold_levels;
   bl_stage_memory_request_t stage = {.model = request->model,
                                      .spans = request->spans,
                                      .span_count = request->span_count,

@@ -186,27 +186,33 @@ static bl_status_t fill_sharing(const bl_trial_request_t *r, setting_t *setting,
   }
   setting->gathers = calloc(chunks, sizeof(double));
   setting->reductions = calloc(chunks, sizeof(double));
+  bl_sharing_t *gathered = calloc(chunks, sizeof *gathered), *reduced = calloc(chunks, sizeof *reduced);
   const bl_sharing_request_t request = {.schedule = r->schedule,
                                         .model = r->model,
                                         .spans = r->spans,
                                         .hardware = is_mixed(r) ? r->hardware : NULL,
                                         .parallel = r->parallel};
-  if (setting->gathers == NULL || setting->reductions == NULL ||
-      bl_sharing_bytes(&request, setting->gathers, setting->reductions) != BL_OK) {
+  if (setting->gathers == NULL || setting->reductions == NULL || gathered == NULL || reduced == NULL ||
+      bl_sharing_count(&request, gathered, reduced) != BL_OK) {
+    free(gathered);
+    free(reduced);
     return bl_error_set(err, BL_EXHAUSTED, "no memory for what copies of the model share");
   }
   for (uint32_t v = 0; v < chunks; v++) {
-    double rate, latency = 0;
+    double rate, latency;
     if (r->profile != NULL) {
       rate = SEEN(r->profile, r->schedule->stage_of[v], path_rate);
       rate = rate > 0 ? rate : COPY_BYTES_PER_SECOND;
+      latency = bl_profile_message(r->profile->boundary);
     } else {
       rate = r->hardware->link * (r->update_rate > 0 ? r->update_rate : r->hardware->inter_rate);
       latency = r->hardware->latency;
     }
-    setting->gathers[v] = setting->gathers[v] > 0 ? latency + setting->gathers[v] / rate : 0;
-    setting->reductions[v] = latency + setting->reductions[v] / rate;
+    setting->gathers[v] = gathered[v].messages * latency + gathered[v].bytes / rate;
+    setting->reductions[v] = reduced[v].messages * latency + reduced[v].bytes / rate;
   }
+  free(gathered);
+  free(reduced);
   setting->machine.gathers = setting->gathers;
   setting->machine.reductions = setting->reductions;
   return BL_OK;

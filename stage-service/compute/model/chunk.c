@@ -6,6 +6,10 @@
 #include <assert.h>
 #include <stdlib.h>
 
+static uint32_t copies_of(const bl_chunk_options_t *options) {
+  return options->ownership == NULL ? 1 : bl_copies_count(options->ownership->copies);
+}
+
 static bl_status_t check_options(const bl_chunk_options_t *options, bl_error_t *err) {
   const bl_chunk_span_t span = options->span;
   bl_status_t status = bl_model_check(options->model, err);
@@ -30,7 +34,7 @@ static bl_status_t check_options(const bl_chunk_options_t *options, bl_error_t *
   if (options->model->seq % slices != 0) {
     return bl_error_set(err, BL_INVALID, "%u slices do not divide sequences of %u tokens", slices, options->model->seq);
   }
-  if (options->host != NULL && (options->ownership.owners != NULL || options->fold_levels > 0)) {
+  if (options->host != NULL && (copies_of(options) > 1 || options->fold_levels > 0)) {
     return bl_error_set(err, BL_UNIMPLEMENTED,
                         "train.optimizer_memory: host: not with copies of the model in this version");
   }
@@ -69,13 +73,11 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->group = options->group != NULL ? options->group : &made->alone;
   made->loss_scale = (float)(1.0 / ((double)options->micro_batches * (double)made->rows * made->slices));
   made->parameter_count = bl_chunk_span_place_count(options->model, options->span, options->layout.split);
-  const uint32_t whole = bl_chunk_span_parameter_count(options->model, options->span);
   made->places = calloc(made->parameter_count, sizeof *made->places);
   made->layers = calloc(options->span.layer_count, sizeof *made->layers);
   made->copies = calloc(made->parameter_count, sizeof *made->copies);
   made->updates = calloc(made->parameter_count, sizeof *made->updates);
   made->moments = calloc(made->parameter_count, sizeof *made->moments);
-  made->owners = options->ownership.owners != NULL ? calloc(whole, sizeof *made->owners) : NULL;
   made->linears = calloc((size_t)options->span.layer_count * BL__PRODUCTS * made->here, sizeof *made->linears);
   made->embedding = options->span.embedding ? calloc(made->here, sizeof *made->embedding) : NULL;
   made->head = options->span.head ? calloc(made->here, sizeof *made->head) : NULL;
@@ -86,16 +88,15 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->fold_levels = options->fold_levels;
   if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->updates == NULL ||
       made->moments == NULL || made->resident == NULL || made->positions == NULL || made->linears == NULL ||
-      (options->ownership.owners != NULL && made->owners == NULL) ||
       (options->span.embedding && made->embedding == NULL) || (options->span.head && made->head == NULL)) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
     goto destroy;
   }
-  for (uint32_t i = 0; i < whole && made->owners != NULL; i++) {
-    made->owners[i] = options->ownership.owners[i];
+  bl_chunk_span_places(&made->model, made->span, options->layout.split, made->places);
+  if (options->ownership != NULL) {
+    bl_shard_cut(options->ownership, made->places, made->parameter_count);
+    made->ownership = *options->ownership;
   }
-  made->ownership = options->ownership;
-  made->ownership.owners = made->owners;
   status = bl__chunk_host_create(made, err);
   if (status == BL_OK) {
     status = bl__chunk_plan(made, err);
@@ -121,7 +122,6 @@ void bl_chunk_destroy(bl_chunk_t *chunk) {
     free(chunk->squares);
     free(chunk->updates);
     free(chunk->moments);
-    free(chunk->owners);
     free(chunk->linears);
     free(chunk->embedding);
     free(chunk->head);

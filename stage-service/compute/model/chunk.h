@@ -61,12 +61,12 @@ typedef struct bl_chunk_options {
   bl_layout_options_t layout; // `logits` is ignored: the layout that `ops` wants is used
   bl_group_t *group;          // ranks that share its layers; borrowed. NULL: the chunk has all parts
   uint32_t micro_batches;     // per step: the loss scale is 1 / (micro_batches micro_batch seq)
-  bl_ownership_t
-      ownership;        // what the copies of the chunk update; its owners [bl_chunk_span_parameter_count] are copied
+  // What the copies of the stage's last chunk update; bl_chunk_create goes on to this one. NULL: there is one copy.
+  bl_ownership_t *ownership;
   uint32_t copy;        // number of this copy of the chunk
   uint32_t fold_levels; // maximum number of partial gradient sums that wait (model/fold.h)
-  // Optimizer that updates the chunk; borrowed, outlives the chunk. NULL: the device does. Not with owners, layers in
-  // parts or fold levels.
+  // Optimizer that updates the chunk; borrowed, outlives the chunk. NULL: the device does. Not with copies or fold
+  // levels.
   const bl_host_optimizer_t *host;
   bool prepack; // let products read packed copies of the weights; in bf16 they always read copies
 } bl_chunk_options_t;
@@ -213,17 +213,19 @@ void bl_chunk_sum_norms(bl_chunk_t *chunk);
 // all requested sums. sums [bl_chunk_shares.count] is staging memory.
 void bl_chunk_ask_squares(bl_chunk_t *chunk, uint32_t i, double *sums);
 bl_shard_shares_t bl_chunk_shares(const bl_chunk_t *chunk, uint32_t i);
-// Returns the elements of the i-th parameter that `copy` updates.
-bl_shard_range_t bl_chunk_range(const bl_chunk_t *chunk, uint32_t i, uint32_t copy);
 void bl_chunk_make_squares(bl_chunk_t *chunk);
 // Ends one part of the step's gradient (model/fold.h): adds `merges` waiting sums to the accumulated part, and lets the
 // result wait unless it is the rank's last. The gradient of the head's weight is complete after I of the part's last
 // micro-batch, all others after its W.
 BL_MUST_USE bl_status_t bl_chunk_fold(bl_chunk_t *chunk, bool head, uint32_t merges, bool last, bl_error_t *err);
-// Returns the gradient of a tied head in a chunk that also has the embedding: a second buffer next to that of the
-// lookup, as long as the parameter. If the vocabulary is in parts, it is that of the part `part`, which this chunk has.
-// NULL in other chunks.
-float *bl_chunk_second_gradient(bl_chunk_t *chunk, uint32_t part);
+// What all copies exchange with one copy that updates it: a range of weights and of gradients (bl_shard_message).
+typedef struct bl_chunk_message {
+  float *weight, *gradient; // [elements]
+  float *second;     // likewise: the gradient of a tied head in a chunk that also has the embedding; NULL in others
+  uint64_t elements; // 0: this number has none
+} bl_chunk_message_t;
+// Returns message `i` < bl_chunk_parameter_count of the copy `copy`.
+bl_chunk_message_t bl_chunk_message(const bl_chunk_t *chunk, uint32_t i, uint32_t copy);
 // Both do nothing without options.host. expect_last, which every step needs, says that the next W is the step's last: W
 // then copies gradients to the host as it completes them, layer by layer. land_rest also copies what a tied gradient
 // was added to. Only bl_chunk_update and the next step may follow it.

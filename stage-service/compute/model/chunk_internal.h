@@ -96,10 +96,9 @@ struct bl_chunk {
   // Parameters.
   uint32_t parameter_count;
   bl_parameter_place_t *places; // [parameter_count]
-  uint32_t *owners;             // [bl_chunk_span_parameter_count], of `ownership`; NULL: this chunk updates all
   bl_ownership_t ownership;
   uint32_t copy, fold_levels;
-  uint64_t *moments;          // [parameter_count] element offsets; undefined where another copy updates all
+  uint64_t *moments;          // [parameter_count] element offsets; undefined where other copies update all
   uint64_t *resident;         // [parameter_count] element offsets (model/resident.h)
   void **copies;              // [parameter_count]: where the update writes the weight rounded (adamw_packs), or NULL
   bl__layer_t *layers;        // [span.layer_count], pointers valid after use_arenas
@@ -122,6 +121,9 @@ struct bl_chunk {
   bl_error_t failure;
 };
 
+static inline bool bl__chunk_is_alone(const bl_chunk_t *chunk) {
+  return bl_copies_count(chunk->ownership.copies) == 1;
+}
 static inline bool bl__chunk_is_in_parts(const bl_chunk_t *chunk) {
   return chunk->parts > 1;
 }

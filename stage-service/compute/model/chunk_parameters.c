@@ -390,8 +390,17 @@ void bl_chunk_sum_norms(bl_chunk_t *chunk) {
   }
 }
 
-bl_shard_range_t bl_chunk_range(const bl_chunk_t *chunk, uint32_t i, uint32_t copy) {
-  return bl_shard_range(&chunk->ownership, &chunk->places[i], copy);
+bl_chunk_message_t bl_chunk_message(const bl_chunk_t *chunk, uint32_t i, uint32_t copy) {
+  const bl_parameter_place_t *place = &chunk->places[i];
+  const bl_shard_range_t range = bl_shard_message(&chunk->ownership, chunk->places, i, copy);
+  bl_chunk_message_t message = {.weight = at(chunk->arenas.weights, range.first),
+                                .gradient = at(chunk->arenas.gradients, range.first),
+                                .elements = range.count};
+  if (place->tied && bl_chunk_span_two_gradients(&chunk->model, chunk->span)) {
+    const uint32_t index = place->part - part_number(chunk, 0);
+    message.second = chunk->head[index].linear.weight_gradient + (range.first - place->offset_elements);
+  }
+  return message;
 }
 
 bl_shard_shares_t bl_chunk_shares(const bl_chunk_t *chunk, uint32_t i) {
@@ -437,18 +446,13 @@ void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, con
                                                     .w = at(arenas->weights, first),
                                                     .m = at(arenas->first_moments, chunk->moments[i]),
                                                     .v = at(arenas->second_moments, chunk->moments[i]),
-                                                    .packed = chunk->owners == NULL ? chunk->copies[i] : NULL};
+                                                    .packed = bl__chunk_is_alone(chunk) ? chunk->copies[i] : NULL};
     }
   }
   chunk->ops->adamw(chunk->compute, count, chunk->updates);
-  if (!chunk->ops->adamw_packs && chunk->owners == NULL) {
+  if (!chunk->ops->adamw_packs && bl__chunk_is_alone(chunk)) {
     bl_chunk_weights_changed(chunk);
   }
-}
-
-float *bl_chunk_second_gradient(bl_chunk_t *chunk, uint32_t part) {
-  const uint32_t index = part - part_number(chunk, 0);
-  return bl_chunk_span_two_gradients(&chunk->model, chunk->span) ? chunk->head[index].linear.weight_gradient : NULL;
 }
 
 // Finds elements [first, end) of the gradients: that of the head's weight, which lies at one end, or all others.

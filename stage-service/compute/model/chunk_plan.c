@@ -188,12 +188,11 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   }
   size_arenas(chunk, &memory);
   chunk->workspace = bl_workspace_plan(&chunk->layout);
-  bl_chunk_span_places(&chunk->model, chunk->span, chunk->layout.options.split, chunk->places);
   chunk->sizes.moment_bytes =
       bl_shard_moments(&chunk->ownership, chunk->places, chunk->parameter_count, chunk->copy, chunk->moments) *
       sizeof(float);
-  chunk->squares =
-      calloc(bl_shard_squares(&chunk->ownership, chunk->places, chunk->parameter_count) + 1u, sizeof *chunk->squares);
+  const uint32_t squares = bl_shard_squares(&chunk->ownership, chunk->places, chunk->parameter_count, chunk->copy);
+  chunk->squares = calloc(squares + 1u, sizeof *chunk->squares);
   if (chunk->squares == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", chunk->span.layer_count);
   }
