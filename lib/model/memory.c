@@ -42,6 +42,12 @@ static uint64_t lines(uint64_t bytes) {
   return bl_align_up(bytes, BL_CACHE_LINE_BYTES);
 }
 
+static bl_copies_t copies_of(const bl_stage_memory_request_t *request) {
+  bl_copies_t copies = {.replicas = request->replicas, .pipes = request->pipes};
+  copies.parts = bl_copies_count(copies) << request->fold_levels;
+  return copies;
+}
+
 // What a device holds of a chunk: its fp32 weights and each of its two moments.
 typedef struct state {
   uint64_t weight_bytes, moment_bytes;
@@ -55,6 +61,7 @@ static void add_chunk(const bl_stage_memory_request_t *request, bl_chunk_span_t 
   sum->weight_bytes += lines(state.weight_bytes) + lines(packed);
   sum->gradient_bytes += lines(chunk->gradient_bytes);
   sum->optimizer_bytes += away ? 0 : 2 * state.moment_bytes;
+  sum->even_bytes += away ? 0 : 2 * chunk->weight_bytes / bl_copies_count(copies_of(request));
   sum->host_bytes += away ? 2 * lines(chunk->weight_bytes) + 2 * state.moment_bytes : 0;
   sum->shadow_bytes += request->post_validation ? lines(chunk->weight_bytes) + 2 * state.moment_bytes : 0;
   sum->fold_bytes += request->fold_levels * lines(chunk->gradient_bytes);
@@ -77,12 +84,6 @@ static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t squa
   memory->tokens_at = lines(memory->hash_at + 2ull * request->span_count * losses * sizeof(uint64_t));
   memory->labels_at = lines(memory->tokens_at + batch);
   memory->data_bytes = memory->labels_at + batch;
-}
-
-static bl_copies_t copies_of(const bl_stage_memory_request_t *request) {
-  bl_copies_t copies = {.replicas = request->replicas, .pipes = request->pipes};
-  copies.parts = bl_copies_count(copies) << request->fold_levels;
-  return copies;
 }
 
 // What one copy of a chunk updates.

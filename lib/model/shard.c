@@ -40,9 +40,10 @@ static uint64_t wanted(const cutting_t *c) {
 
 // The arena can be cut at `at`: makes the cuts that are not wanted after it, there or where it could be cut before.
 static void offer(cutting_t *c, uint64_t at) {
+  uint64_t *cuts = c->ownership->cuts;
   for (; c->next < bl_copies_count(c->ownership->copies) && wanted(c) <= at; c->next++) {
-    const uint64_t here = wanted(c);
-    c->ownership->cuts[c->next] = here < c->last || here - c->last < at - here ? c->last : at;
+    const uint64_t here = wanted(c), nearest = here < c->last || here - c->last < at - here ? c->last : at;
+    cuts[c->next] = bl_max_u64(nearest, cuts[c->next - 1]);
   }
   c->last = at;
 }
@@ -73,11 +74,11 @@ void bl_shard_cut(bl_ownership_t *ownership, const bl_parameter_place_t *places,
     c.first = c.last = places[first].offset_elements;
     c.all = places[end - 1].offset_elements + places[end - 1].room - c.first;
   }
+  ownership->cuts[0] = c.first;
   for (uint32_t i = first; i < end; i++) {
     offer_place(&c, &places[i]);
   }
   offer(&c, c.first + c.all);
-  ownership->cuts[0] = c.first;
   ownership->cuts[copies] = c.first + c.all;
   for (uint32_t k = 0; k <= copies; k++) {
     ownership->below[k] += ownership->cuts[k] - c.first;

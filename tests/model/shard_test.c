@@ -194,6 +194,25 @@ static void many_chunks_are_as_even_as_one(void **state) {
   }
 }
 
+// Of chunks that are smaller than what their stage is uneven by, after one that is not.
+static void small_chunks_have_no_overlaps(void **state) {
+  (void)state;
+  bl_model_t model = tiny_llama();
+  const bl_chunk_span_t spans[MOST_CHUNKS] = {{.first_layer = 0, .layer_count = 1},
+                                              {.first_layer = 1, .layer_count = 1},
+                                              {.first_layer = 2, .layer_count = 0, .head = true},
+                                              {.first_layer = 2, .layer_count = 0, .embedding = true}};
+  for (uint32_t replicas = 2; replicas <= BL_GRID_MOST_REPLICAS; replicas++) {
+    stage_t stage = {.model = &model, .spans = spans, .chunks = MOST_CHUNKS, .copies = {.replicas = replicas}};
+    init_stage(&stage);
+    for (uint32_t c = 0; c + 1 < MOST_CHUNKS; c++) {
+      check_chunk(&stage, c);
+    }
+    assert_true(stage.owners[3].cuts[0] == 0 && stage.owners[3].cuts[replicas] == 0); // tables only
+    free_stage(&stage);
+  }
+}
+
 // GPT-2's embedding is most of a first stage.
 static void two_replicas_have_half_each(void **state) {
   (void)state;
@@ -313,9 +332,13 @@ static void moments_of_one_replica_lie_where_weights_do(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_tensor_has_an_owner),    cmocka_unit_test(many_chunks_are_as_even_as_one),
-      cmocka_unit_test(two_replicas_have_half_each),  cmocka_unit_test(shares_do_not_depend_on_copies),
-      cmocka_unit_test(both_ends_of_two_pipes_agree), cmocka_unit_test(moments_of_one_replica_lie_where_weights_do),
+      cmocka_unit_test(every_tensor_has_an_owner),
+      cmocka_unit_test(many_chunks_are_as_even_as_one),
+      cmocka_unit_test(small_chunks_have_no_overlaps),
+      cmocka_unit_test(two_replicas_have_half_each),
+      cmocka_unit_test(shares_do_not_depend_on_copies),
+      cmocka_unit_test(both_ends_of_two_pipes_agree),
+      cmocka_unit_test(moments_of_one_replica_lie_where_weights_do),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,6 +79,7 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
       .weights = (double)memory.weight_bytes,
       .gradients = (double)(memory.gradient_bytes + memory.tied_bytes + memory.fold_bytes + memory.reduce_bytes),
       .optimizer = (double)memory.optimizer_bytes,
+      .uneven = fmax(0, (double)memory.optimizer_bytes - (double)memory.even_bytes),
       .activations = (double)memory.slot_bytes * request->slots,
       .edges = (double)memory.edge_bytes * request->edges,
       .kv_cache =

@@ -24,6 +24,7 @@
 
 typedef struct bl_footprint {
   double weights, gradients, optimizer;
+  double uneven;      // of optimizer: more than an even share of what all copies have (model/shard.h)
   double activations; // blocks: slots * slot_bytes
   double edges;       // boundary buffers
   double kv_cache;    // with slices: keys and values of slices, and their gradients

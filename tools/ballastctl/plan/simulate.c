@@ -110,13 +110,14 @@ static json_t *stages_json(const bl_ctl_prediction_t *p) {
     const json_int_t slot_bytes = (json_int_t)p->training->stages[s].slot_bytes,
                      peak = p->trial.simulation.peak_slots[s];
     json_array_append_new(stages,
-                          json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:i, s:f, s:o, s:f, s:o}", "stage",
+                          json_pack("{s:i, s:i, s:i, s:I, s:I, s:I, s:i, s:i, s:i, s:f, s:o, s:f, s:o, s:f}", "stage",
                                     (int)s, "peak_slots", (int)peak, "lent_slots", (int)p->plan.device_slots.lent[s],
                                     "slot_bytes", slot_bytes, "peak_slot_bytes", peak * slot_bytes, "evict_bytes",
                                     (json_int_t)stage->evict_bytes, "evictions", (int)stage->evictions, "loads",
                                     (int)stage->loads, "recomputed", (int)stage->recomputed, "busy_seconds",
                                     p->trial.simulation.busy[s], "stall_seconds", stalls_json(p, s), "memory_bytes",
-                                    bl_footprint_total(&p->demand[s]), "memory", bl_ctl_footprint_json(&p->demand[s])));
+                                    bl_footprint_total(&p->demand[s]), "memory", bl_ctl_footprint_json(&p->demand[s]),
+                                    "optimizer_uneven_bytes", p->demand[s].uneven));
   }
   return stages;
 }
@@ -206,6 +207,20 @@ static uint32_t at_hosts(const bl_ctl_prediction_t *p) {
   return rooms;
 }
 
+// How uneven copies of the model are, where they are the most uneven.
+static void print_uneven(const bl_ctl_prediction_t *p) {
+  uint32_t most = 0;
+  for (uint32_t s = 1; s < p->plan.schedule->stages; s++) {
+    most = p->demand[s].uneven > p->demand[most].uneven ? s : most;
+  }
+  char all[BL_BYTES_TEXT], uneven[BL_BYTES_TEXT];
+  if (has_copies(p)) {
+    printf("\noptimizer of stage %u: %s on its fullest rank, %s more than an even share of the stage\n", most,
+           bl_bytes_format((uint64_t)p->demand[most].optimizer, all),
+           bl_bytes_format((uint64_t)p->demand[most].uneven, uneven));
+  }
+}
+
 static void print_hosts(const bl_ctl_prediction_t *p) {
   const bl_hosts_t *hosts = &p->training->hosts;
   const uint32_t rooms = at_hosts(p);
@@ -229,6 +244,7 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
     shown = table_rows(p);
     const size_t shown_columns = sizeof columns / sizeof columns[0] - (has_copies(p) ? 0 : OF_REPLICAS);
     status = bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, shown_columns, shown, stdout);
+    print_uneven(p);
     print_hosts(p);
   } else {
     const bl_simulation_t *s = &p->trial.simulation;
