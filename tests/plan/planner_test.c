@@ -493,6 +493,32 @@ static void impossible_shapes_are_refused(void **state) {
   assert_non_null(strstr(err.text, "fill 13 x 8 devices exactly"));
 }
 
+// Our executor has at most 64 copies of the model.
+static void no_candidate_has_too_many_replicas(void **state) {
+  (void)state;
+  static const uint32_t stages[] = {1, 2}, one[] = {1};
+  static const char *const schedules[] = {"1f1b"};
+  const bl_model_t model = gpt(4, 64, 4);
+  bl_plan_t plan;
+  bl_error_t err;
+  bl_plan_request_t request = small_request(&model, 0);
+  request.hardware = bl_hardware_find("host");
+  request.cluster = (bl_cluster_t){.nodes = 128, .devices_per_node = 1, .intra_rate = 300e9, .inter_rate = 25e9};
+  request.batch = 128;
+  request.stages = stages;
+  request.stage_count = 2;
+  request.micro_batches = one;
+  request.micro_batch_count = 1;
+  request.schedules = schedules;
+  request.schedule_count = 1;
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_OK);
+  assert_true(plan.count > 0);
+  for (uint32_t i = 0; i < plan.count; i++) {
+    assert_true(plan.candidates[i].parallel.data == 64 && plan.candidates[i].stages == 2);
+  }
+  bl_plan_cleanup(&plan);
+}
+
 // On 6 nodes of 8 A100: fits, keeps the cluster busy, and pairs on one node beat pairs on two.
 static void published_models_are_planned(void **state) {
   (void)state;
@@ -602,6 +628,7 @@ int main(void) {
       cmocka_unit_test(what_a_way_needs_is_a_limit_that_works),
       cmocka_unit_test(a_limit_that_is_said_works),
       cmocka_unit_test(impossible_shapes_are_refused),
+      cmocka_unit_test(no_candidate_has_too_many_replicas),
       cmocka_unit_test(published_models_are_planned),
       cmocka_unit_test(devices_share_cards),
       cmocka_unit_test(fewer_cards_are_slower),

@@ -22,14 +22,13 @@ static void count_rings(const bl_sharing_request_t *r, bl_sharing_t *gathered, b
   }
 }
 
-static void add(bl_sharing_t *sum, bl_shard_range_t message, double times) {
-  sum->bytes += times * (double)message.count * sizeof(float);
+static void add(bl_sharing_t *sum, bl_shard_range_t message, uint32_t times) {
+  sum->bytes += (double)times * (double)message.count * sizeof(float);
   sum->messages += message.count > 0 ? times : 0;
 }
 
-static void keep_most(bl_sharing_t *most, bl_sharing_t one) {
-  most->bytes = fmax(most->bytes, one.bytes);
-  most->messages = fmax(most->messages, one.messages);
+static void keep_most(bl_sharing_t *most, double bytes, double messages) {
+  *most = (bl_sharing_t){.bytes = fmax(most->bytes, bytes), .messages = fmax(most->messages, messages)};
 }
 
 // Goes on to the next chunk of a stage, and counts it.
@@ -45,17 +44,18 @@ static bl_status_t count_chunk(const bl_sharing_request_t *r, bl_chunk_span_t sp
   (void)bl_chunk_span_places(r->model, span, split, places);
   bl_shard_cut(ownership, places, count);
   const bool two = bl_chunk_span_two_gradients(r->model, span);
-  for (uint32_t copy = pipe; copy < copies; copy += pipes) {
-    bl_sharing_t gather = {0}, reduction = {0};
-    for (uint32_t i = 0; i < count; i++) {
-      for (uint32_t owner = 0; owner < copies; owner++) {
-        const bl_shard_range_t message = bl_shard_message(ownership, places, i, owner);
-        add(owner == copy ? &reduction : &gather, message,
-            owner == copy ? (copies - 1.0) * (two && places[i].tied ? 2 : 1) : 1);
-      }
+  bl_sharing_t weights[BL_GRID_MOST_REPLICAS] = {{0}}, gradients[BL_GRID_MOST_REPLICAS] = {{0}}, all = {0};
+  for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t copy = 0; copy < copies; copy++) {
+      const bl_shard_range_t message = bl_shard_message(ownership, places, i, copy);
+      add(&weights[copy], message, 1);
+      add(&all, message, 1);
+      add(&gradients[copy], message, (copies - 1) * (two && places[i].tied ? 2 : 1));
     }
-    keep_most(gathered, gather);
-    keep_most(reduced, reduction);
+  }
+  for (uint32_t copy = pipe; copy < copies; copy += pipes) {
+    keep_most(gathered, all.bytes - weights[copy].bytes, all.messages - weights[copy].messages);
+    keep_most(reduced, gradients[copy].bytes, gradients[copy].messages);
   }
   free(places);
   return BL_OK;

@@ -203,7 +203,7 @@ static bl_status_t fill_sharing(const bl_trial_request_t *r, setting_t *setting,
     if (r->profile != NULL) {
       rate = SEEN(r->profile, r->schedule->stage_of[v], path_rate);
       rate = rate > 0 ? rate : COPY_BYTES_PER_SECOND;
-      latency = bl_profile_message(r->profile->boundary);
+      latency = bl_profile_message(r->profile);
     } else {
       rate = r->hardware->link * (r->update_rate > 0 ? r->update_rate : r->hardware->inter_rate);
       latency = r->hardware->latency;

@@ -171,14 +171,14 @@ void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, cons
 // Of a message, which smaller tensors do not take less than.
 #define MESSAGE_SECONDS 50e-6
 
-double bl_profile_message(double boundary) {
-  return fmin(boundary, MESSAGE_SECONDS);
+double bl_profile_message(const bl_profile_t *profile) {
+  return profile->boundary > 0 ? fmin(profile->boundary, MESSAGE_SECONDS) : MESSAGE_SECONDS;
 }
 
 double bl_profile_boundary(const bl_profile_t *profile, double boundary, bl_layout_options_t options) {
   const double same = boundary * options.micro_batch / profile->options.micro_batch;
   const double smaller = (double)bl_layout_slices(profile->options) / bl_layout_slices(options);
-  const double message = bl_profile_message(same);
+  const double message = fmin(same, MESSAGE_SECONDS);
   return message + (same - message) * smaller;
 }
 

@@ -108,11 +108,11 @@ void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, cons
                       uint32_t count, bl_layout_options_t options, bl_chunk_costs_t *costs);
 
 // Returns the latency of a boundary between blocks of `options`, if it is `boundary` between blocks of the profile. It
-// is in proportion to the micro-batch. Of what slices divide, a message keeps at least bl_profile_message.
+// is in proportion to the micro-batch. Of what slices divide, a message keeps at least 50 us, or what it took.
 double bl_profile_boundary(const bl_profile_t *profile, double boundary, bl_layout_options_t options);
 
-// Returns what a message takes however small it is, if a boundary takes `boundary`: 50 us, or that.
-double bl_profile_message(double boundary);
+// Returns what a message takes at least: 50 us, or less if a boundary does.
+double bl_profile_message(const bl_profile_t *profile);
 
 // Sets the costs of every slice of options.slices, slices[count, options.slices], from the mean of its chunk,
 // costs[count]: as measured if the profile has these slices of these chunks, else by how many keys attention sees.

@@ -355,11 +355,19 @@ static bool wanted(const bl_plan_request_t *r, const bl_schedule_info_t *info) {
   return r->schedule_count == 0 && info->not_planned == NULL;
 }
 
+// Returns whether our executor would refuse so many copies of the model. Candidates of GPUs in mixed precision are not
+// of our executor.
+static bool has_too_many_copies(const bl_plan_request_t *r, const bl_schedule_info_t *info, uint32_t replicas) {
+  const uint32_t pipes = info->placement == BL_PLACEMENT_BIDIRECTIONAL ? 2 : 1;
+  return replicas * pipes > BL_GRID_MOST_REPLICAS && (r->hardware == NULL || r->hardware->value_bytes == sizeof(float));
+}
+
 static void explore_schedules(bl__exploration_t *e, bl_plan_candidate_t candidate) {
   size_t count;
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   for (size_t i = 0; i < count; i++) {
-    if (!wanted(e->request, &infos[i]) || !bl__slices_apply(e->request, &infos[i], candidate.slices)) {
+    if (!wanted(e->request, &infos[i]) || !bl__slices_apply(e->request, &infos[i], candidate.slices) ||
+        has_too_many_copies(e->request, &infos[i], candidate.parallel.data)) {
       continue;
     }
     candidate.schedule = infos[i].name;
