@@ -132,8 +132,7 @@ static void replicas_are_no_part_of_what_lies_between(void **state) {
   assert_int_equal(bl_trial_run(&request, &two, &err), BL_OK);
   // Each replica updates half of stage 0: it gets the other half's weights, and its own half's gradients, in a message
   // for each of two tables and one for the layers. Stage 1 has its weights in time.
-  const double half =
-      4.0 * bl_footprint_parameters(&w.model, w.spans[0]) / 2 / 1e9 + 3 * bl_profile_message(&profile);
+  const double half = 4.0 * bl_footprint_parameters(&w.model, w.spans[0]) / 2 / 1e9 + 3 * bl_profile_message(&profile);
   assert_near(two.simulation.stalls[0][BL_STALL_GATHER], half);
   assert_near(two.simulation.stalls[0][BL_STALL_REDUCTION], half);
   assert_near(two.simulation.t_end, one.simulation.t_end + 2 * half);
