@@ -8,10 +8,7 @@ bl_status_t bl_extents_init(bl_extents_t *extents, uint32_t capacity) {
   if (nodes == NULL) {
     return BL_EXHAUSTED;
   }
-  for (uint32_t i = 1; i < capacity; i++) {
-    nodes[i].next = i + 1;
-  }
-  *extents = (bl_extents_t){.nodes = nodes, .capacity = capacity, .unused = capacity > 0 ? 1 : 0};
+  *extents = (bl_extents_t){.nodes = nodes, .capacity = capacity};
   return BL_OK;
 }
 
@@ -25,6 +22,8 @@ static uint32_t node_new(bl_extents_t *extents) {
   if (node != 0) {
     extents->unused = extents->nodes[node].next;
     extents->nodes[node] = (bl_extent_node_t){0};
+  } else if (extents->ever_used < extents->capacity) {
+    node = ++extents->ever_used;
   }
   return node;
 }

@@ -33,7 +33,9 @@ typedef struct bl_extent_node {
 
 typedef struct bl_extents {
   bl_extent_node_t *nodes; // [0] is unused
-  uint32_t capacity, unused;
+  uint32_t capacity;
+  uint32_t unused;    // list of nodes that were in use
+  uint32_t ever_used; // nodes above have never been touched
 } bl_extents_t;
 
 typedef struct bl_extent_space {

@@ -128,6 +128,9 @@ uint32_t bl__slot_new(bl_lease_table_t *table, uint32_t session, uint32_t size, 
   }
   bl__lease_t *lease = &table->leases[index];
   table->unused_lease = lease->next;
+  if (table->unused_lease == 0 && table->linked_leases < table->config.max_leases) {
+    table->unused_lease = ++table->linked_leases;
+  }
   table->unused_leases--;
   *lease = (bl__lease_t){.generation = lease->generation + 1,
                          .extent = extent,

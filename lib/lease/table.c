@@ -30,10 +30,6 @@ static void *take(bl_lease_table_t *table, uint64_t count, uint64_t bytes) {
 
 static void link_unused(bl_lease_table_t *table) {
   const bl_lease_config_t *config = &table->config;
-  for (uint32_t i = config->max_leases; i > 0; i--) {
-    table->leases[i].next = table->unused_lease;
-    table->unused_lease = i;
-  }
   for (uint32_t i = config->max_sessions; i > 0; i--) {
     table->sessions[i].window =
         (bl_window_t){.entries = &table->entries[(uint64_t)(i - 1) * config->window], .capacity = config->window};
@@ -44,6 +40,7 @@ static void link_unused(bl_lease_table_t *table) {
     table->holders[i].next = table->unused_holder;
     table->unused_holder = i;
   }
+  table->unused_lease = table->linked_leases = 1;
   table->unused_leases = config->max_leases;
 }
 

@@ -91,6 +91,7 @@ struct bl_lease_table {
   uint32_t max_holders;
   uint32_t unused_lease, unused_session, unused_holder;
   uint32_t unused_leases; // how many
+  uint32_t linked_leases; // those above come into the list when it ends: their memory has never been touched
   uint32_t arena_granules[BL_LEASE_TIERS], capacity_granules[BL_LEASE_TIERS];
   uint64_t last_serial; // of sessions
   uint32_t closes;      // jobs with close_queued
