@@ -2,6 +2,7 @@
 // Verifies the CUDA back end without a GPU: its plans and layouts, and its kernels thread by thread, against the fp64
 // reference; the same bits whichever order threads and blocks take, which sums in a fixed order have; refusals.
 #include "compute/ops/cuda/compute.h"
+#include "instrumented.h"
 #include "ops/cases/op_case.h"
 #include "ops/emulation/emulation.h"
 
@@ -64,15 +65,8 @@ static void compare_some(const op_case_t *cases, size_t count, size_t step) {
   assert_int_equal(failed, 0);
 }
 
-// A fiber's change of place is costly under the address sanitizer: of many cases some are enough there.
-#if defined(__SANITIZE_ADDRESS__)
-#define EVERY(instrumented) (instrumented)
-#else
-#define EVERY(instrumented) 1
-#endif
-
 static void compare_all(const op_case_t *cases, size_t count) {
-  compare_some(cases, count, EVERY(16));
+  compare_some(cases, count, FEW_OR_ALL(24, 1)); // a fiber's change of place is costly there
 }
 
 static void all_cases_agree(void **state) {
@@ -98,7 +92,7 @@ static void rows_of_logits_need_no_shared_memory(void **state) {
                                     {&op_cross_entropy, {2, 33001}, OP_BF16}};
   static const unsigned strips[] = {0, 2, 4, 10, 14};
   const unsigned before = bl_emulated_shared_bytes;
-  for (size_t i = 0; i < sizeof strips / sizeof strips[0]; i++) {
+  for (size_t i = 0; i < sizeof strips / sizeof strips[0]; i += FEW_OR_ALL(2, 1)) {
     bl_emulated_shared_bytes = 2 * (strips[i] * 8192 + 256);
     compare_some(cases, sizeof cases / sizeof cases[0], 1);
   }
@@ -118,7 +112,7 @@ static void rows_of_scores_come_in_strips(void **state) {
                                     {&op_attention_slices, {1, 1040, 1, 1, 4, 2, 530}, OP_FLASH | OP_BF16}};
   const unsigned before = bl_emulated_threads;
   bl_emulated_threads = 32;
-  compare_some(cases, sizeof cases / sizeof cases[0], EVERY(2));
+  compare_some(cases, sizeof cases / sizeof cases[0], FEW_OR_ALL(4, 1));
   bl_emulated_threads = before;
 }
 
@@ -147,13 +141,13 @@ static void shared_memory_does_not_change_bits(void **state) {
       {{&op_norm, {1300, 64}, OP_RMS | OP_OVER_X | OP_BF16}, 6144, {1, 2, 3, 5}},
   };
   const unsigned before = bl_emulated_shared_bytes;
-  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i += FEW_OR_ALL(2, 1)) {
     original = cases[i].one.kind;
     op_kind_t kind = *original;
     kind.host = run_rationed;
     op_case_t rationed = cases[i].one;
     rationed.kind = &kind;
-    for (size_t part = 0; part < 4; part += EVERY(4)) {
+    for (size_t part = 0; part < 4; part += FEW_OR_ALL(4, 1)) {
       runs = 0;
       rations[0] = before;
       rations[1] = 2 * (cases[i].parts[part] * cases[i].part_bytes + 256);
