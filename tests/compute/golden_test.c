@@ -10,6 +10,7 @@
 #include "formats/safetensors.h"
 #include "formats/sampler.h"
 #include "formats/tokens.h"
+#include "instrumented.h"
 #include "sys/file.h"
 
 #include <jansson.h>
@@ -41,12 +42,8 @@ typedef struct {
 
 // Steps that are compared. Sanitized kernels touch in a few steps what they touch in all; BALLAST_TEST_STEPS limits others.
 static size_t steps_compared(void) {
-#if defined(__SANITIZE_ADDRESS__)
-  return 2;
-#else
   const char *limit = getenv("BALLAST_TEST_STEPS");
-  return limit != NULL ? strtoul(limit, NULL, 10) : SIZE_MAX;
-#endif
+  return INSTRUMENTED ? 2 : limit != NULL ? strtoul(limit, NULL, 10) : SIZE_MAX;
 }
 
 static bl_decay_t decay; // of what
@@ -290,7 +287,7 @@ static void layers_in_parts_follow_pytorch(void **state) {
   (void)state;
   follow_parts("gpt2", 4);
   follow_parts("gemma2", 2);
-  if (device != NULL) {
+  if (device != NULL || INSTRUMENTED) {
     return; // the other models take long there
   }
   follow_parts("gpt2", 2);
@@ -331,11 +328,7 @@ static void slices_follow_pytorch(void **state) {
                                       "qwen3",  "mistral-window", "qwen2-window", "phi3-long"};
   // On a device that is told ahead a few steps are asked for, of the model with windows, caps and shared key heads.
   const bool few = device != NULL && steps_compared() != SIZE_MAX;
-#if defined(__SANITIZE_ADDRESS__)
-  const size_t count = few ? 1 : 3; // which run the kernels of the others, too
-#else
-  const size_t count = few ? 1 : sizeof names / sizeof names[0];
-#endif
+  const size_t count = few || INSTRUMENTED ? 1 : sizeof names / sizeof names[0];
   for (size_t i = 0; i < count; i++) {
     follow_slices(names[i], few);
   }

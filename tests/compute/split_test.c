@@ -3,6 +3,7 @@
 // after two steps on t threads, each a rank of its own, against one that has all parts. The ranks meet at barriers here.
 #include "compute/properties.h"
 #include "compute/trainer.h"
+#include "instrumented.h"
 #include "model/windows.h"
 
 #include <setjmp.h>
@@ -235,7 +236,7 @@ static void compare(const bl_model_t *model, variant_t variant, uint32_t parts) 
   variant.layout.split.parts = parts;
   outcome_t alone;
   train(model, variant, 1, &alone);
-  for (uint32_t ranks = 2; ranks <= parts; ranks *= 2) {
+  for (uint32_t ranks = FEW_OR_ALL(parts, 2); ranks <= parts; ranks *= 2) {
     outcome_t shared;
     char what[160];
     snprintf(what, sizeof what, "%s %s in %u parts on %u ranks", bl_family_name(model->family), variant.name, parts,
