@@ -5,6 +5,7 @@
 #include "plan/search/planner.h"
 #include "schedule/generate.h"
 
+#include "instrumented.h"
 #include "models.h"
 
 #include <math.h>
@@ -65,7 +66,7 @@ static bool is_tried(const bl_plan_t *plan, const char *schedule, uint32_t chunk
 static void every_schedule_is_tried_or_says_what_it_lacks(void **state) {
   (void)state;
   const bl_model_t model = gpt(4, 64, 4);
-  const bl_plan_request_t request = request_of(&model, 8, four);
+  const bl_plan_request_t request = request_of(&model, FEW_OR_ALL(4, 8), four);
   bl_plan_t plan;
   search(&request, &plan);
   size_t count;
