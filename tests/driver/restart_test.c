@@ -6,6 +6,7 @@
 // died before it answered: what was said to be in force is, from the step that was named on; what was refused is not;
 // nothing asked for once is carried out twice.
 #include "driver/driver_world.h"
+#include "instrumented.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -149,17 +150,10 @@ static unsigned run_with_deaths(unsigned first, unsigned second) {
   return plan.events;
 }
 
-// Under the address sanitizer most of the time is that of allocations within gRPC: some edges are enough there.
-#if defined(__SANITIZE_ADDRESS__)
-#define EVERY(instrumented) (instrumented)
-#else
-#define EVERY(instrumented) 1
-#endif
-
 static void test_death_at_every_edge(void **state) {
   (void)state;
   unsigned events = run_with_deaths(0, 0), seen = 0;
-  for (unsigned strike_at = 1; strike_at <= events; strike_at += EVERY(3), seen++) {
+  for (unsigned strike_at = 1; strike_at <= events; strike_at += FEW_OR_ALL(7, 1), seen++) {
     (void)run_with_deaths(strike_at, 0);
   }
   printf("%u of %u edges\n", seen, events);
@@ -168,7 +162,7 @@ static void test_death_at_every_edge(void **state) {
 static void test_the_successor_dies_too(void **state) {
   (void)state;
   unsigned events = run_with_deaths(0, 0);
-  for (unsigned strike_at = 3; strike_at <= events; strike_at += 3 * EVERY(2)) {
+  for (unsigned strike_at = 3; strike_at <= events; strike_at += FEW_OR_ALL(13, 3)) {
     (void)run_with_deaths(strike_at, strike_at + 17 + strike_at % 7);
   }
 }

@@ -5,6 +5,7 @@
 #include "lease/holder.h"
 
 #include "base/random.h"
+#include "instrumented.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,7 +98,7 @@ static void test_memory_is_flat(void **state) {
   holder_t a = {0};
   assert_int_equal(holder_open(&a, table, "job", 0, 1, 64 * GRANULE), BL_LEASE_GRANTED);
   struct mallinfo2 before = mallinfo2();
-  for (uint64_t plan = 1; plan <= MILLION; plan++) { // grant and release of whole reservations
+  for (uint64_t plan = 1; plan <= FEW_OR_ALL(100000, MILLION); plan++) { // grant and release of whole reservations
     bl_lease_token_t slot;
     if (holder_reserve(&a, plan, (1 + plan % 7) * GRANULE, 2) != BL_LEASE_GRANTED || holder_slots(&a, &slot, 1) != 2 ||
         holder_store(&a, &slot, 100, 1) != BL_LEASE_GRANTED || holder_unreserve(&a, plan) != BL_LEASE_GRANTED ||
@@ -179,7 +180,7 @@ static void test_mixed_sizes_at_95_percent(void **state) {
   uint64_t key = bl_random_key(7, "mixed"), draws = 0, refused = 0, granted = 0;
   double most = 0;
   static bl_lease_token_t slots[GRANULES];
-  for (int i = 0; i < 20000; i++) {
+  for (int i = 0; i < FEW_OR_ALL(5000, 20000); i++) {
     holder_t *holder = &holders[bl_random_below(key, draws++, HOLDERS)];
     bool *plans = planned[holder - holders];
     uint64_t plan = 1 + bl_random_below(key, draws++, PLANS);
