@@ -833,19 +833,20 @@ static void initial(const void *context, explore_state_t *state) {
   pack(world, state);
 }
 
-static bool successor(const void *context, const explore_state_t *state, unsigned action, explore_step_t *step) {
-  static world_t from;
-  static explore_state_t of;
+static world_t from;
+static const explore_state_t *state_of_from;
+
+static void enter(const void *context, const explore_state_t *state) {
+  unpack(&from, context, state);
+  state_of_from = state;
+}
+
+static bool successor(const void *context, unsigned action, explore_step_t *step) {
   world_t *world = &scratch;
-  if (action == 0 || from.options != context || of.size != state->size ||
-      memcmp(of.bytes, state->bytes, of.size) != 0) {
-    unpack(&from, context, state);
-    of = *state;
-  }
   if (!is_possible(&from, action)) {
     return false;
   }
-  unpack(world, context, state); // callers are known by where they lie
+  unpack(world, context, state_of_from); // callers are known by where they lie
   if (!act(world, action)) {
     return false;
   }
@@ -923,6 +924,7 @@ static void describe(const void *context, const explore_state_t *state, unsigned
 explore_model_t change_model(const change_options_t *options) {
   return (explore_model_t){.context = options,
                            .initial = initial,
+                           .enter = enter,
                            .successor = successor,
                            .inspect = inspect,
                            .actions = ACTIONS,

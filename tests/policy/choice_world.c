@@ -457,9 +457,15 @@ static void initial(const void *context, explore_state_t *state) {
   pack(&world, state);
 }
 
-static bool successor(const void *context, const explore_state_t *state, unsigned action, explore_step_t *step) {
-  world_t world;
-  unpack(&world, context, state);
+static world_t before;
+
+static void enter(const void *context, const explore_state_t *state) {
+  unpack(&before, context, state);
+}
+
+static bool successor(const void *context, unsigned action, explore_step_t *step) {
+  (void)context;
+  world_t world = before;
   if (!act(&world, action)) {
     return false;
   }
@@ -505,6 +511,7 @@ static void describe(const void *context, const explore_state_t *state, unsigned
 explore_model_t choice_model(const choice_options_t *options) {
   return (explore_model_t){.context = options,
                            .initial = initial,
+                           .enter = enter,
                            .successor = successor,
                            .inspect = inspect,
                            .actions = ACTIONS,

@@ -112,8 +112,9 @@ explore_result_t explore(const explore_model_t *model, size_t limit) {
   while (now.count > 0 && !result.broken) {
     next.count = 0;
     for (size_t i = 0; i < now.count && !result.broken; i++) {
+      model->enter(model->context, &now.states[i]);
       for (unsigned action = 0; action < model->actions && !result.broken; action++) {
-        if (!model->successor(model->context, &now.states[i], action, &step)) {
+        if (!model->successor(model->context, action, &step)) {
           continue;
         }
         result.transitions++;
@@ -159,7 +160,8 @@ void explore_print_trace(const explore_model_t *model, const explore_result_t *r
     char text[256];
     model->describe(model->context, &state, result->trace[i], text, sizeof text);
     printf("  %2u %s\n", i + 1, text);
-    if (!model->successor(model->context, &state, result->trace[i], &step)) {
+    model->enter(model->context, &state);
+    if (!model->successor(model->context, result->trace[i], &step)) {
       printf("  (the trace is longer than what is kept)\n");
       return;
     }

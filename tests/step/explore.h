@@ -25,8 +25,10 @@ typedef struct explore_step {
 typedef struct explore_model {
   const void *context;
   void (*initial)(const void *context, explore_state_t *state);
-  // Fills in the transition number `action` of `state`. False when that one is not possible here.
-  bool (*successor)(const void *context, const explore_state_t *state, unsigned action, explore_step_t *step);
+  // The next successors are of this state, which stays where it is meanwhile.
+  void (*enter)(const void *context, const explore_state_t *state);
+  // Fills in the transition number `action` of the state entered. False when that one is not possible here.
+  bool (*successor)(const void *context, unsigned action, explore_step_t *step);
   // Looks at a state that is new (may be missing): NULL, or the invariant that does not hold in it.
   const char *(*inspect)(const void *context, const explore_state_t *state);
   unsigned actions; // numbers are 0 .. actions - 1

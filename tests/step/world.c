@@ -188,14 +188,15 @@ static bool is_there(const world_t *world, unsigned action) {
   return action >= FIRST_STAGE || action - FIRST_ANSWER < world->answers.count;
 }
 
-static bool successor(const void *context, const explore_state_t *state, unsigned action, explore_step_t *step) {
-  static world_t before, world; // large; the search is one thread
-  static explore_state_t of;    // what `before` is: a state's actions come one after the other, from 0 on
-  if (action == 0 || before.options != context || of.size != state->size ||
-      memcmp(of.bytes, state->bytes, state->size) != 0) {
-    world_unpack(&before, context, state);
-    of = *state;
-  }
+static world_t before; // large; the search is one thread
+
+static void enter(const void *context, const explore_state_t *state) {
+  world_unpack(&before, context, state);
+}
+
+static bool successor(const void *context, unsigned action, explore_step_t *step) {
+  static world_t world;
+  (void)context;
   if (!is_there(&before, action)) {
     return false;
   }
@@ -255,6 +256,7 @@ static void describe(const void *context, const explore_state_t *state, unsigned
 explore_model_t world_model(const world_options_t *options) {
   return (explore_model_t){.context = options,
                            .initial = initial,
+                           .enter = enter,
                            .successor = successor,
                            .inspect = inspect,
                            .actions = ACTIONS,
