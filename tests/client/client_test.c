@@ -80,7 +80,7 @@ static void flip(const fixture_t *fixture, unsigned long address, unsigned bit) 
 static void test_a_flipped_bit_is_found(void **state) {
   fixture_t *fixture = *state;
   enum { BYTES = 2 * GRANULE - 5 };
-  const uint64_t places = data_path == BL_CLIENT_PATH_TCP ? 512 : 4096;
+  const uint64_t places = getenv("BALLAST_SOAK") != NULL && data_path != BL_CLIENT_PATH_TCP ? 4096 : 512;
   bl_client_t *client = must_open(fixture, 0);
   uint64_t slot, key = bl_random_key(2, "flips");
   bl_error_t err = {0};
