@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run whose policy is changed 100 times keeps its processes and its losses: bit for bit those of a run under one
+"""A run whose policy is changed often keeps its processes and its losses: bit for bit those of a run under one
 policy. What `policy set` answers is so: the step that it names, and none before it, ran under that version. Every step
 keeps to the cap of its policy, own and lent slots together, and moves blocks when the policy says so. A rollback brings
-the policy before back. BALLAST_TEST_FLIPS sets how often (default 40)."""
+the policy before back. BALLAST_TEST_FLIPS sets how often (default 20)."""
 import json
 import os
 import signal
@@ -11,7 +11,7 @@ import subprocess
 from ballast import (CTL, assert_nothing_left, descendants, environment, losses, read_report, run_job, scratch,
                      shared_memory_files, small_inline, wait_until, write_job)
 
-FLIPS = int(os.environ.get("BALLAST_TEST_FLIPS", "40"))
+FLIPS = int(os.environ.get("BALLAST_TEST_FLIPS", "20"))
 POLICIES = [["bpipe"], ["none"], ["cap", "3"], ["drop", "2"], ["cap", "5"]]  # 4 slots are what stage 0 needs without evictions
 
 
@@ -39,7 +39,7 @@ def check_step(event, cap):
 def main():
     shared = shared_memory_files()
     with scratch() as folder:
-        job = write_job(folder, model=small_inline(hidden=64), pipeline={"stages": 4},
+        job = write_job(folder, model=small_inline(hidden=32, seq=32), pipeline={"stages": 4},
                         train={"steps": 100000, "micro_batch": 1, "micro_batches": 8})
         report = os.path.join(folder, "report.jsonl")
         with open(os.path.join(folder, "stderr.txt"), "w+") as errors:
