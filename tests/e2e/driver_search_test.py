@@ -89,6 +89,7 @@ def check_killed(folder, job, address, reference):
             time.sleep(1)
             driver.kill()
             driver.wait()
+            time.sleep(1)
             starts += 1
         assert control.poll() is None, f"the watcher has given up: {open(errors.name).read()}"
         driver = start(folder, job, address)
