@@ -48,6 +48,7 @@ BOTH = ("chimera", "dualpipe")  # two copies of the model: the bits of two parts
 OFFLOADING = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "1f1b-v")
 OFFLOADING_WHOLE = (*OFFLOADING, *SPLIT)  # with sequences that are not in slices
 PARKING = ("1f1b", "eager-1f1b", "interleaved", "grouped-interleaved", "zb-h1", "zb-v", "adaptive")  # within SLOTS
+DEAR = ("grouped-interleaved", "zb-v", "adaptive")  # an order to park by takes a second to find, within SLOTS
 PARKING_SLICED = ("1f1b", "eager-1f1b", "seq1f1b")  # within SLICED
 
 
@@ -197,7 +198,12 @@ def main():
         choice.shuffle(product)
         chosen = product
     else:
-        chosen = covering(choice, running, covering(choice, filter(parks, running))) + covering(choice, refused)
+        dear = [one for one in running if one.schedule in DEAR and parks(one)]
+        others = sorted(set(running).difference(dear))
+        parked = [choice.choice([one for one in dear if (one.schedule, one.policy) == pair])
+                  for pair in sorted({(one.schedule, one.policy) for one in dear})]
+        parked = covering(choice, filter(parks, others), parked)
+        chosen = covering(choice, others, parked) + covering(choice, refused)
     print(f"{len(chosen)} of {len(product)} combinations", flush=True)
     with scratch() as folder:
         check(folder, chosen)
