@@ -75,10 +75,10 @@ void bl__handle_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, vo
   bl_error_t err = {0};
   if (request->stage < 0) {
     (void)bl_error_set(&err, BL_INVALID, "stage %d: not a stage number", request->stage);
-  } else if (strcmp(request->version, bl_version()) != 0) {
+  } else if (strcmp(request->version, bl_build()) != 0) {
     (void)bl_error_set(&err, BL_PRECONDITION,
                        "this stage-service is Ballast %s, the driver is %s; all programs of a run need one version",
-                       bl_version(), request->version[0] != '\0' ? request->version : "of an earlier version");
+                       bl_build(), request->version[0] != '\0' ? request->version : "of an earlier version");
   }
   if (err.status != BL_OK) {
     bl_rpc_call_fail(call, &err);

@@ -386,13 +386,17 @@ static bl_status_t try_own_limit(const bl_schedule_request_t *request, bl_schedu
 
 // Makes the order of a request that is not pooled.
 static bl_status_t make_alone(const bl_schedule_request_t *request, bl_schedule_t **schedule, bl_error_t *err) {
-  bl_status_t status = make(request, schedule, err);
-  if (status == BL_OK && exceeds_own(request, *schedule)) {
-    status = try_own_limit(request, schedule);
+  bl_schedule_t *made;
+  bl_status_t status = make(request, &made, err);
+  if (status == BL_OK && exceeds_own(request, made)) {
+    status = try_own_limit(request, &made);
     if (status != BL_OK) {
-      bl_schedule_destroy(*schedule);
+      bl_schedule_destroy(made);
       return bl_error_set(err, status, "out of memory for schedule %s", request->name);
     }
+  }
+  if (status == BL_OK) {
+    *schedule = made;
   }
   return status;
 }

@@ -9,12 +9,12 @@ const char *bl_revision(void) {
   return BALLAST_REVISION;
 }
 
+const char *bl_build(void) {
+  return BALLAST_REVISION[0] == '\0' ? BALLAST_VERSION : BALLAST_VERSION " (" BALLAST_REVISION ")";
+}
+
 void bl_version_print(const char *program, FILE *stream) {
-  if (bl_revision()[0] == '\0') {
-    fprintf(stream, "%s %s\n", program, bl_version());
-  } else {
-    fprintf(stream, "%s %s (%s)\n", program, bl_version(), bl_revision());
-  }
+  fprintf(stream, "%s %s\n", program, bl_build());
 }
 
 void bl_version_print_library(const char *name, const char *version, FILE *stream) {

@@ -14,6 +14,7 @@
 
 const char *bl_version(void);  // "0.1.0"
 const char *bl_revision(void); // of the source; "": unknown
+const char *bl_build(void);    // "0.1.0 (1a2b3c4)", without the revision if it is unknown
 // Prints "stage-service 0.1.0 (1a2b3c4)\n".
 void bl_version_print(const char *program, FILE *stream);
 // Prints a line for each library that a program links.

@@ -8,9 +8,10 @@
 // the gradient is still being received. This holds in both transfer modes (schedule/ir/schedule.h): they differ in
 // where the plan puts E and L, and from when on it counts the slot as free.
 //
-// On an asynchronous device (engine.h) the CPU waits for none of this. The device hashes what leaves and what is
-// loaded, and transfers begin when the device reaches them (parking.h, rule 9). A block that was loaded with a wrong
-// hash is found at the end of the run (bl_parked_judge); the run is then repeated.
+// On an asynchronous device (engine.h) the CPU waits for none of this. Transfers begin when the device reaches them
+// (parking.h, rule 9). The device hashes what leaves, and what is loaded into its own memory: a block with a wrong hash
+// is found at the end of the run (bl_parked_judge), which is then repeated. Blocks that move through twins of slots are
+// copied there, and back, in the order of the device's stream; the parking checks them in the twin.
 //
 // Thread: the compute thread. The engine owns the tables, one entry per block and slot, so that a run allocates
 // nothing.

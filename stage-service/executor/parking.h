@@ -24,9 +24,9 @@
 //   3. At most one transfer is in flight per slot, so at most as many as the stage has slots. The parking itself bounds
 //      how many of them move bytes at once.
 //   4. Only the owner of a destination writes it. The source of an eviction is only read, by the parking or by a peer
-//      that mapped it read-only. Only a thread of this process writes the slot of a load. From begin until wait returns
-//      its outcome, the slot belongs to the transfer: the executor neither writes the source nor touches the
-//      destination. After wait returned BL_OK, or abort returned, nothing touches the slot any more. (A store that
+//      that mapped it read-only. Only a thread of this process writes the slot of a load. From begin, or once the device
+//      has reached `ready`, until wait returns its outcome, the slot belongs to the transfer: the executor neither
+//      writes the source nor touches the destination. After wait returned BL_OK, or abort returned, nothing touches the slot any more. (A store that
 //      reads the source of a cancelled eviction reads bytes that fail their checksum; it must not keep them.)
 //   5. A block that was parked (eviction BL_PARKING_DONE) is kept until its load or the end of the attempt. The load
 //      consumes it whatever its outcome.

@@ -2,7 +2,6 @@
 #include "parking/acceptor.h"
 
 #include "base/minmax.h"
-#include "datapath/block.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
 #include "sys/log.h"
@@ -330,26 +329,41 @@ static void advance(bl_acceptor_t *self) {
 }
 
 // False: not yet. A device that fails reports it to the caller that waits for it at the end of the run.
-static bool is_ready(const bl_acceptor_t *self, bl_transfer_t *transfer) {
-  const bl_parked_block_t *block = &transfer->block;
-  bool done = block->ready == NULL;
-  if (done) {
-    return true;
-  }
-  if (bl_device_event_query(self->options.device, block->ready, &done, NULL) != BL_OK || !done) {
-    return false;
-  }
-  if (!transfer->load) {
-    transfer->block.checksum = block->hash != NULL ? *block->hash : bl_block_checksum(transfer->memory, block->bytes);
-  }
-  return true;
+static bool is_reached(const bl_acceptor_t *self, const bl_transfer_t *transfer) {
+  bool done = transfer->block.ready == NULL;
+  return done || (bl_device_event_query(self->options.device, transfer->block.ready, &done, NULL) == BL_OK && done);
 }
 
 static void look_at(const bl_acceptor_t *self, bl_transfer_t *transfer) {
-  if (!transfer->ready && is_ready(self, transfer)) {
-    transfer->ready = true;
-    transfer->asked_ns = bl_clock_now_ns();
+  bl_parked_block_t *block = &transfer->block;
+  if (transfer->ready || transfer->unhashed || !is_reached(self, transfer)) {
+    return;
   }
+  const bool evicted_late = block->ready != NULL && !transfer->load;
+  if (evicted_late && block->hash == NULL) {
+    transfer->unhashed = true;
+    return;
+  }
+  if (evicted_late) {
+    block->checksum = *block->hash;
+  }
+  bl__transfer_ready(transfer);
+}
+
+void bl__transfer_ready(bl_transfer_t *transfer) {
+  transfer->unhashed = false;
+  transfer->ready = true;
+  transfer->asked_ns = bl_clock_now_ns();
+}
+
+bl_transfer_t *bl__acceptor_unhashed(const bl_acceptor_t *acceptor) {
+  bl_transfer_t *transfer;
+  STAILQ_FOREACH(transfer, &acceptor->queue, queued) {
+    if (transfer->unhashed) {
+      return transfer;
+    }
+  }
+  return NULL;
 }
 
 bool bl__acceptor_look(bl_acceptor_t *acceptor) {

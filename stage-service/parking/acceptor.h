@@ -60,7 +60,8 @@ typedef struct bl_transfer {
   bl_parked_block_t block;
   uint8_t *memory; // the slot: it belongs to its owner again when this is over
   bool load;
-  bool ready; // the device has reached the point where it may begin
+  bool ready;    // the device has reached the point where it may begin, and the checksum of its block is known
+  bool unhashed; // the device has, but the checksum is not: the parking computes it
   bl_transfer_state_t state;
   bl_parking_outcome_t outcome; // when over
   uint64_t session;             // that parked the block; 0: none
@@ -154,8 +155,11 @@ void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t region_count);
 
 // Queues a transfer. It is lost at once if no session is open or being opened.
 void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer);
-// Begins the queued transfers that the device has reached. True: some are not reached yet.
+// Begins the queued transfers that are ready. True: some are not yet.
 bool bl__acceptor_look(bl_acceptor_t *acceptor);
+// Returns a queued transfer whose checksum is to be computed, NULL: none. bl__transfer_ready says that this was done.
+bl_transfer_t *bl__acceptor_unhashed(const bl_acceptor_t *acceptor);
+void bl__transfer_ready(bl_transfer_t *transfer);
 // Ends the queued transfers, and soon those in flight.
 void bl__acceptor_flush(bl_acceptor_t *acceptor);
 // The same for one transfer.

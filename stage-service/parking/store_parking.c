@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "client/arena_region.h"
+#include "datapath/block.h"
 #include "parking/acceptor.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
@@ -32,6 +33,7 @@ struct bl_store_parking {
   pthread_t watcher; // of transfers that the device has not reached; only if it computes asynchronously
   pthread_cond_t told;
   bool watches, ending;         // ending: [m]
+  const bl_transfer_t *hashing; // [m] whose memory the watcher reads without the mutex; NULL: none
   const bl_transfer_t *waiting; // [m] the transfer that the compute thread waits for; NULL: none
   uint64_t waiting_since_ns;    // [m]
 };
@@ -50,6 +52,27 @@ static bl_status_t cancelled(bl_error_t *err) {
 
 // ---- waiting for the device -----------------------------------------------------------------------------------------
 
+// [m] Computes the checksum of a block that its device has copied to memory of the host. The mutex is free meanwhile: a
+// block takes milliseconds. A transfer that is ended then is not over before this returns. False: there is none.
+static bool hash_one(bl_store_parking_t *self) {
+  bl_transfer_t *transfer = NULL;
+  for (uint32_t d = 0; d < self->stores && transfer == NULL; d++) {
+    transfer = self->acceptors[d] != NULL ? bl__acceptor_unhashed(self->acceptors[d]) : NULL;
+  }
+  if (transfer == NULL) {
+    return false;
+  }
+  self->hashing = transfer;
+  pthread_mutex_unlock(&self->shared.mutex);
+  const uint64_t checksum = bl_block_checksum(transfer->memory, transfer->block.bytes);
+  pthread_mutex_lock(&self->shared.mutex);
+  self->hashing = NULL;
+  transfer->block.checksum = checksum;
+  bl__transfer_ready(transfer);
+  pthread_cond_broadcast(&self->shared.over);
+  return true;
+}
+
 // Waits for the device, so that the compute thread need not.
 static void *watch(void *argument) {
   bl_store_parking_t *self = argument;
@@ -61,7 +84,9 @@ static void *watch(void *argument) {
     for (uint32_t d = 0; d < self->stores; d++) {
       waits |= self->acceptors[d] != NULL && bl__acceptor_look(self->acceptors[d]);
     }
-    (void)bl_condition_wait(&self->told, &self->shared.mutex, waits ? bl_clock_now_ns() + LOOK_NS : UINT64_MAX);
+    if (!hash_one(self)) {
+      (void)bl_condition_wait(&self->told, &self->shared.mutex, waits ? bl_clock_now_ns() + LOOK_NS : UINT64_MAX);
+    }
   }
   pthread_mutex_unlock(&self->shared.mutex);
   return NULL;
@@ -100,7 +125,7 @@ static void give_up(bl_store_parking_t *self, bl_transfer_t *transfer) {
   if (transfer->state != BL_TRANSFER_IDLE) {
     bl__acceptor_cancel(self->acceptors[transfer->block.store], transfer);
   }
-  while (transfer->state == BL_TRANSFER_MOVING) {
+  while (transfer->state == BL_TRANSFER_MOVING || self->hashing == transfer) {
     pthread_cond_wait(&self->shared.over, &self->shared.mutex);
   }
 }
@@ -116,6 +141,9 @@ static void give_up_all(bl_store_parking_t *self) {
     while (self->acceptors[d] != NULL && self->acceptors[d]->moving_count > 0) {
       pthread_cond_wait(&self->shared.over, &self->shared.mutex);
     }
+  }
+  while (self->hashing != NULL) {
+    pthread_cond_wait(&self->shared.over, &self->shared.mutex);
   }
 }
 
@@ -213,17 +241,19 @@ static bl_status_t begin_load(bl_parking_t *parking, const bl_parked_block_t *bl
   return status;
 }
 
-static bool is_over(const bl_transfer_t *transfer) {
-  return transfer->state == BL_TRANSFER_OVER && (transfer->over_ns == 0 || bl_clock_now_ns() >= transfer->over_ns);
+static bool is_over(const bl_store_parking_t *self, const bl_transfer_t *transfer) {
+  return transfer->state == BL_TRANSFER_OVER && self->hashing != transfer &&
+         (transfer->over_ns == 0 || bl_clock_now_ns() >= transfer->over_ns);
 }
 
 // [m] Waits until it is over or the attempt is interrupted. False: the deadline passed first.
 static bool wait_over(bl_store_parking_t *self, const bl_transfer_t *transfer, uint64_t deadline_ns) {
-  while (!is_over(transfer) && !self->interrupted) {
-    const bool slowed = transfer->state == BL_TRANSFER_OVER && transfer->over_ns < deadline_ns;
+  while (!is_over(self, transfer) && !self->interrupted) {
+    const bool slowed =
+        transfer->state == BL_TRANSFER_OVER && self->hashing != transfer && transfer->over_ns < deadline_ns;
     const uint64_t until_ns = slowed ? transfer->over_ns : deadline_ns;
     if (!bl_condition_wait(&self->shared.over, &self->shared.mutex, until_ns) && !slowed) {
-      return is_over(transfer);
+      return is_over(self, transfer);
     }
   }
   return true;
@@ -254,7 +284,7 @@ static bl_status_t wait(bl_parking_t *parking, bl_parking_key_t key, uint64_t de
 static bool poll(bl_parking_t *parking, bl_parking_key_t key) {
   bl_store_parking_t *self = self_of(parking);
   pthread_mutex_lock(&self->shared.mutex);
-  const bool over = is_over(transfer_of(self, key)) || self->interrupted;
+  const bool over = is_over(self, transfer_of(self, key)) || self->interrupted;
   pthread_mutex_unlock(&self->shared.mutex);
   return over;
 }

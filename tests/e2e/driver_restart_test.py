@@ -53,7 +53,7 @@ def main():
     with scratch() as folder:
         restarts(folder, choice, kills, 2)
     with scratch() as folder:  # two replicas of two tensor ranks
-        restarts(folder, choice, (kills + 2) // 6, 4, pipeline={"stages": 1}, parallel={"tensor": 2, "data": 2})
+        restarts(folder, choice, max(1, (kills + 2) // 6), 4, pipeline={"stages": 1}, parallel={"tensor": 2, "data": 2})
 
 
 main()

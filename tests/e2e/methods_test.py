@@ -63,7 +63,7 @@ def other_versions(known, address):
     """A stage takes no job from a driver of another version, nor from one that names none."""
     request = known.message("ballast.v1.ConfigureRequest")
     with grpc.insecure_channel(address) as channel:
-        for version, named in (("0.0.1", "the driver is 0.0.1"), ("", "of an earlier version")):
+        for version, named in (("0.1.0 (another)", "the driver is 0.1.0 (another)"), ("", "of an earlier version")):
             try:
                 known.call(channel, "ballast.v1.Stage", "Configure", request(version=version))
                 assert False, f"version '{version}' was accepted"

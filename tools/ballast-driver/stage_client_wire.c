@@ -176,7 +176,7 @@ void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
   request.digest = bl_stage_configuration_digest(configuration);
   request.resume = (char *)(configuration->resume != NULL ? configuration->resume : "");
   request.resume_digest = configuration->resume_digest;
-  request.version = (char *)bl_version();
+  request.version = (char *)bl_build();
   call(client, "Configure", &request.base, CONFIGURE_DEADLINE_MS, pend(client, bl__answer_place, done, context));
 }
 

@@ -452,6 +452,12 @@ static bl_status_t search_between(bl__evaluation_t *eval) {
   double best = INFINITY;
   uint32_t of_best = 0, before = 0;
   bl_status_t status = find_range(eval, eval->peaks, &range);
+  if (status == BL_OK) { // what an order made for the host is judged by
+    status = measure_copies(eval);
+  }
+  if (status == BL_OK) {
+    status = find_host(eval);
+  }
   if (status == BL_OK && range.short_slots >= own) {
     return refuse(eval, "nothing lies between what fits and the schedule's own limit");
   }
