@@ -48,22 +48,33 @@ static bl_copies_t copies_of(const bl_stage_memory_request_t *request) {
   return copies;
 }
 
-// What a device holds of a chunk: its fp32 weights and each of its two moments.
-typedef struct state {
-  uint64_t weight_bytes, moment_bytes;
-} state_t;
+static bool shares_masters(const bl_stage_memory_request_t *request) {
+  return bl_resident_shares_masters(request->options.dtype, copies_of(request), request->optimizer_on_host);
+}
+
+// What one copy of a chunk holds, and what it updates.
+typedef struct share {
+  uint64_t resident_bytes; // fp32 weights on the device
+  uint64_t master_bytes;   // of other weights, if copies share them out
+  uint64_t moment_bytes;   // each
+  uint64_t received_bytes;
+  uint64_t squares;
+} share_t;
 
 static void add_chunk(const bl_stage_memory_request_t *request, bl_chunk_span_t span, const bl_chunk_memory_t *chunk,
-                      state_t state, bl_stage_memory_t *sum) {
+                      share_t share, bl_stage_memory_t *sum) {
   const bool away = request->optimizer_on_host;
+  const uint64_t shared_out = shares_masters(request) ? chunk->weight_bytes - share.resident_bytes : 0;
+  const uint64_t masters = away ? lines(chunk->weight_bytes) : lines(share.master_bytes),
+                 updated = (away ? 0 : lines(share.resident_bytes)) + masters + 2 * share.moment_bytes;
   const uint64_t packed = span.layer_count * request->operations.packed_layer_bytes +
                           (span.head ? request->operations.packed_head_bytes : 0);
-  sum->weight_bytes += lines(state.weight_bytes) + lines(packed);
+  sum->weight_bytes += lines(share.resident_bytes) + lines(packed);
   sum->gradient_bytes += lines(chunk->gradient_bytes);
-  sum->optimizer_bytes += away ? 0 : 2 * state.moment_bytes;
-  sum->even_bytes += away ? 0 : 2 * chunk->weight_bytes / bl_copies_count(copies_of(request));
-  sum->host_bytes += away ? 2 * lines(chunk->weight_bytes) + 2 * state.moment_bytes : 0;
-  sum->shadow_bytes += request->post_validation ? lines(chunk->weight_bytes) + 2 * state.moment_bytes : 0;
+  sum->optimizer_bytes += away ? 0 : masters + 2 * share.moment_bytes;
+  sum->even_bytes += away ? 0 : (2 * chunk->weight_bytes + shared_out) / bl_copies_count(copies_of(request));
+  sum->host_bytes += away ? lines(chunk->weight_bytes) + masters + 2 * share.moment_bytes : 0;
+  sum->shadow_bytes += request->post_validation ? updated : 0;
   sum->fold_bytes += request->fold_levels * lines(chunk->gradient_bytes);
   sum->chunk_bytes = bl_max_u64(sum->chunk_bytes, lines(chunk->workspace_bytes));
   sum->slot_bytes = bl_max_u64(sum->slot_bytes, lines(chunk->slot_bytes));
@@ -86,13 +97,6 @@ static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t squa
   memory->data_bytes = memory->labels_at + batch;
 }
 
-// What one copy of a chunk updates.
-typedef struct share {
-  uint64_t moment_bytes; // each
-  uint64_t received_bytes;
-  uint64_t squares;
-} share_t;
-
 // Returns the places of a chunk's parameters, which the caller frees. NULL: no memory.
 static bl_parameter_place_t *places_of(const bl_stage_memory_request_t *request, bl_chunk_span_t span,
                                        uint32_t *count) {
@@ -105,8 +109,25 @@ static bl_parameter_place_t *places_of(const bl_stage_memory_request_t *request,
   return places;
 }
 
-// Goes on to the next chunk of the stage. Computes the bytes of each moment that one copy of it keeps, and of the
-// gradients that it receives from every other copy, and counts the squares that it reports.
+// Computes the bytes of the fp32 weights that the device keeps, and of the masters that it keeps of others.
+static bl_status_t measure_weights(const bl_stage_memory_request_t *request, bl_chunk_span_t span, uint32_t copy,
+                                   const bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t count,
+                                   share_t *share) {
+  const bool shared_out = shares_masters(request), all = !shared_out && !request->optimizer_on_host;
+  uint64_t *resident = calloc(count + 1u, sizeof *resident);
+  if (resident == NULL) {
+    return BL_EXHAUSTED;
+  }
+  const bl_dtype_t dtype = all ? BL_DTYPE_FP32 : request->options.dtype;
+  share->resident_bytes = bl_resident_weights(request->model, span, dtype, places, count, resident) * sizeof(float);
+  share->master_bytes =
+      shared_out ? bl_shard_masters(ownership, places, count, copy, resident, NULL) * sizeof(float) : 0;
+  free(resident);
+  return BL_OK;
+}
+
+// Goes on to the next chunk of the stage. Computes the bytes of what one copy of it keeps, and of the gradients that it
+// receives from every other copy, and counts the squares that it reports.
 static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_chunk_span_t span, uint32_t copy,
                                  bl_ownership_t *ownership, share_t *share) {
   uint32_t count;
@@ -117,25 +138,14 @@ static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_ch
   bl_shard_cut(ownership, places, count);
   *share = (share_t){.moment_bytes = bl_shard_moments(ownership, places, count, copy, NULL) * sizeof(float),
                      .squares = bl_shard_squares(ownership, places, count, copy)};
+  bl_status_t status = measure_weights(request, span, copy, ownership, places, count, share);
   const bool two = bl_chunk_span_two_gradients(request->model, span);
   for (uint32_t i = 0; i < count; i++) { // of a tied embedding both gradients
     const uint64_t bytes = lines(bl_shard_message(ownership, places, i, copy).count * sizeof(float));
     share->received_bytes += bytes * (two && places[i].tied ? 2 : 1);
   }
   free(places);
-  return BL_OK;
-}
-
-// Computes the bytes of the weights that the device keeps although their masters are on the host.
-static bl_status_t measure_resident(const bl_stage_memory_request_t *request, bl_chunk_span_t span, uint64_t *bytes) {
-  uint32_t count;
-  bl_parameter_place_t *places = places_of(request, span, &count);
-  if (places == NULL) {
-    return BL_EXHAUSTED;
-  }
-  *bytes = bl_resident_weights(request->model, span, request->options.dtype, places, count, NULL) * sizeof(float);
-  free(places);
-  return BL_OK;
+  return status;
 }
 
 static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint64_t *squares, bl_stage_memory_t *sum) {
@@ -152,14 +162,10 @@ static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint64_t
     if (status == BL_OK) {
       status = measure_share(request, span, copy, &ownership, &share);
     }
-    state_t state = {.weight_bytes = chunk.weight_bytes, .moment_bytes = share.moment_bytes};
-    if (status == BL_OK && request->optimizer_on_host) {
-      status = measure_resident(request, span, &state.weight_bytes);
-    }
     sum->reduce_bytes += (bl_copies_count(copies) - 1) * share.received_bytes;
     *squares += share.squares;
     if (status == BL_OK) {
-      add_chunk(request, span, &chunk, state, sum);
+      add_chunk(request, span, &chunk, share, sum);
     }
   }
   return status;

@@ -65,7 +65,8 @@ typedef struct bl_stage_memory {
   uint64_t weight_bytes;   // on the device, including the copies that products read
   uint64_t gradient_bytes; // without tied_bytes
   uint64_t tied_bytes; // after the gradients: receives the gradient of a tied embedding from the chunk at its other end
-  uint64_t optimizer_bytes;                 // both moments of what this stage updates; 0 if they are on the host
+  // Both moments of what this stage updates, and its masters if copies share them out; 0 if they are on the host.
+  uint64_t optimizer_bytes;
   uint64_t even_bytes;                      // of optimizer_bytes: what they were if all copies had equally much
   uint64_t host_bytes;                      // on the host: masters of the weights, both moments, and received gradients
   uint64_t fold_bytes;                      // waiting sums of gradients, after gradients and tied_bytes

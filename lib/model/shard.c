@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/minmax.h"
+#include "model/resident.h"
 
 #include <string.h>
 
@@ -147,12 +148,15 @@ uint32_t bl_shard_squares(const bl_ownership_t *ownership, const bl_parameter_pl
   return squares;
 }
 
-uint64_t bl_shard_moments(const bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t count,
-                          uint32_t copy, uint64_t *offsets) {
+// Places what `copy` owns of the places that are not resident (NULL: of all places).
+static uint64_t place_owned(const bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t count,
+                            uint32_t copy, const uint64_t *resident, uint64_t *offsets) {
   const bool alone = bl_copies_count(ownership->copies) == 1;
   uint64_t end = 0;
   for (uint32_t i = 0; i < count; i++) {
-    const bl_shard_range_t range = bl_shard_range(ownership, &places[i], copy);
+    const bool placed = resident == NULL || resident[i] == BL_RESIDENT_NOWHERE;
+    const bl_shard_range_t range =
+        placed ? bl_shard_range(ownership, &places[i], copy) : (bl_shard_range_t){.count = 0};
     const uint64_t offset = alone ? places[i].offset_elements : end;
     if (range.count > 0 && offsets != NULL) {
       offsets[i] = offset;
@@ -162,4 +166,14 @@ uint64_t bl_shard_moments(const bl_ownership_t *ownership, const bl_parameter_pl
     }
   }
   return bl_align_up(end, CACHE_LINE_ELEMENTS);
+}
+
+uint64_t bl_shard_moments(const bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t count,
+                          uint32_t copy, uint64_t *offsets) {
+  return place_owned(ownership, places, count, copy, NULL, offsets);
+}
+
+uint64_t bl_shard_masters(const bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t count,
+                          uint32_t copy, const uint64_t *resident, uint64_t *offsets) {
+  return place_owned(ownership, places, count, copy, resident, offsets);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which copy of a chunk updates what (ZeRO stage 1). The copy that updates an element, its owner, adds the gradients of
-// all copies, holds the two moments, which exist nowhere else, writes weight and moments into checkpoints, and sends
+// all copies, holds the two moments, which exist nowhere else, in bf16 the fp32 master too, writes weight and moments into checkpoints, and sends
 // the weight to every other copy. Copies are replicas, or the two copies of a schedule with two pipes (model/grid.h).
 //
 // Weights and gradients of a chunk lie in arenas, place after place (bl_chunk_span_places). The layers, with the final
@@ -72,5 +72,9 @@ uint32_t bl_shard_squares(const bl_ownership_t *ownership, const bl_parameter_pl
 // that is placed (offsets NULL: nothing is written). Returns the elements of the arena.
 uint64_t bl_shard_moments(const bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t count,
                           uint32_t copy, uint64_t *offsets);
+// Likewise for the masters of what `copy` owns of the weights that do not stay in fp32 on every copy: those of which
+// `resident` [count] (bl_resident_weights) says BL_RESIDENT_NOWHERE. There are several copies.
+uint64_t bl_shard_masters(const bl_ownership_t *ownership, const bl_parameter_place_t *places, uint32_t count,
+                          uint32_t copy, const uint64_t *resident, uint64_t *offsets);
 
 #endif

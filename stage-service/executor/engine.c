@@ -275,7 +275,7 @@ static bl_status_t load_initial(bl_engine_t *engine, bl_error_t *err) {
                                     .split = training->layout.split,
                                     .device = bl_engine_updating_device(engine),
                                     .threads = threads};
-    // The first parameter of a chunk lies at the start of the chunk's arena (bl_chunk_span_places).
+    // The first parameter of a chunk lies at the start of an arena of the chunk (bl_chunk_span_places).
     bl_status_t status = bl_chunk_weights_load(&start, bl_chunk_parameter(chunk, 0).weight, err);
     if (status != BL_OK) {
       return status;
@@ -333,7 +333,7 @@ static size_t list_saved(const bl_engine_t *engine, const bl_chunk_parameter_t *
     bl_snapshot_tensor_t *tensor = &tensors[count++];
     *tensor = nothing;
     tensor->slice = bl_slice_range(&p->slice, p->range.first + done, p->range.count - done, &taken);
-    tensor->parts[BL_CHECKPOINT_WEIGHT] = p->weight + p->range.first + done;
+    tensor->parts[BL_CHECKPOINT_WEIGHT] = p->updated + done;
     tensor->parts[BL_CHECKPOINT_FIRST_MOMENT] = p->first_moment + done;
     tensor->parts[BL_CHECKPOINT_SECOND_MOMENT] = p->second_moment + done;
   }
@@ -417,7 +417,7 @@ static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options
   if (shares || bl__engine_exchanges_tied(engine)) {
     arenas[arena_count++] = engine->gradients;
   }
-  if (shares) {
+  if (shares && !bl_engine_shares_masters(engine)) {
     arenas[arena_count++] = engine->weights;
   }
   const uint32_t pieces = 4 * BL_GROUP_WINDOWS * bl_split_here(engine->training.layout.split);

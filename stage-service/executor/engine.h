@@ -9,8 +9,10 @@
 // Memory of a stage, by tag:
 // - weights, with their packed copies;
 // - gradients, with space for the peer's part of a tied embedding, for partial sums that wait to be added, and for what
-//   other copies send; shareable if ranks pull from them;
-// - optimizer, or optimizer-host if the job keeps the optimizer's state on the host (train.optimizer_memory): masters
+//   other copies send; shareable if ranks pull from them. If copies share out the masters, weights that arrive lie here
+//   until the first backward of their chunk;
+// - optimizer: moments, and the masters of this rank if copies share them out;
+// - optimizer-host instead if the job keeps the optimizer's state on the host (train.optimizer_memory): masters
 //   of the weights, moments, and gradients copied there, in staging memory;
 // - KV cache;
 // - slots, all of slot_bytes: as many as the job's policy leaves the stage, until a plan changes that; shareable, so
@@ -43,6 +45,7 @@
 #include "executor/timeline.h"
 #include "job/training.h"
 #include "model/fold.h"
+#include "model/resident.h"
 #include "model/shard.h"
 #include "observe/trace.h"
 #include "sys/core_tokens.h"
@@ -76,6 +79,8 @@ typedef struct bl_engine_chunk {
   bl_chunk_t *chunk;
   uint32_t shared_first, shared_count; // range in engine->shared
   bool current;                        // all weights have arrived in this run
+  bool left;                           // all weights that other copies need from this one have been sent to them
+  bool begun;                          // the gradients were cleared in this run
   bool sent;                           // the gradients are being sent in this run
   bool held;                           // sent, but not yet given to the transport, because the device computes them
   bl_device_event_t *computed;         // on an asynchronous device: they are what is to be sent. NULL elsewhere
@@ -324,6 +329,11 @@ static inline uint32_t bl_engine_fold_levels(const bl_engine_t *engine) {
 // Copies of every chunk, over replicas and pipes.
 static inline uint32_t bl_engine_copies(const bl_engine_t *engine) {
   return bl_copies_count(bl_grid_copies(&engine->training.grid));
+}
+// Whether weights are exchanged through the place of their gradients (compute/model/chunk_masters.c).
+static inline bool bl_engine_shares_masters(const bl_engine_t *engine) {
+  return bl_resident_shares_masters(engine->training.layout.dtype, bl_grid_copies(&engine->training.grid),
+                                    engine->host != NULL);
 }
 // The rank with this copy of the chunk.
 static inline uint32_t bl_engine_copy_rank(const bl_engine_t *engine, const bl_engine_chunk_t *chunk, uint32_t copy) {

@@ -196,7 +196,7 @@ static bl_status_t make_edge_twins(bl_engine_t *engine, bl_error_t *err) {
     uint64_t bytes;
   } twins[] = {{&engine->edge_twins, engine->edge_count * engine->edge_bytes},
                {&engine->tied_twins, tied_bytes},
-               {&engine->weight_twins, shares ? engine->weights.bytes : 0},
+               {&engine->weight_twins, shares && !bl_engine_shares_masters(engine) ? engine->weights.bytes : 0},
                {&engine->gradient_twins, shares ? engine->gradients.bytes - sums_bytes : 0}};
   bl_status_t status = shares ? check_twins(engine, twins[2].bytes + twins[3].bytes, err) : BL_OK;
   size_t made = 0;
@@ -263,11 +263,12 @@ static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wa
   const bool exchanges = bl__engine_exchanges_tied(engine);
   const bool shares = bl_engine_copies(engine) > 1;
   const bool away = engine->host != NULL;
+  const bool pulled = shares && !bl_engine_shares_masters(engine); // peers pull weights from their own arena
   const uint64_t edges = engine->edge_count * engine->edge_bytes;
   const uint64_t pages =
       engine->page_count * engine->page_bytes + engine->page_gradient_count * engine->page_gradient_bytes;
   const wanted_t list[WANTED] = {
-      {BL_MEMORY_WEIGHTS, shares ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, memory->weight_bytes, &engine->weights},
+      {BL_MEMORY_WEIGHTS, pulled ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, memory->weight_bytes, &engine->weights},
       {BL_MEMORY_GRADIENTS, exchanges || shares ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE,
        memory->gradient_bytes + memory->tied_bytes + memory->fold_bytes + memory->reduce_bytes, &engine->gradients},
       {away ? BL_MEMORY_OPTIMIZER_HOST : BL_MEMORY_OPTIMIZER, away ? BL_ARENA_STAGING : BL_ARENA_PRIVATE,
@@ -503,7 +504,6 @@ void bl__engine_hand_out(bl_engine_t *engine) {
     bl_chunk_t *chunk = engine->chunks[i].chunk;
     bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
     uint64_t weight_bytes = bl_align_up(sizes.resident_bytes, BL_CACHE_LINE_BYTES);
-    uint64_t master_bytes = engine->host != NULL ? bl_align_up(sizes.weight_bytes, BL_CACHE_LINE_BYTES) : 0;
     uint64_t moment_bytes = bl_align_up(sizes.moment_bytes, BL_CACHE_LINE_BYTES);
     bl_chunk_arenas_t arenas = {.weights = (float *)(void *)weights,
                                 .gradients = (float *)(void *)gradients,
@@ -513,10 +513,11 @@ void bl__engine_hand_out(bl_engine_t *engine) {
                                 .packed = sizes.packed_bytes == 0 ? NULL : weights + weight_bytes,
                                 .workspace = engine->workspace.base};
     moments += 2 * moment_bytes;
+    arenas.masters = sizes.master_bytes == 0 ? NULL : (float *)(void *)moments;
+    moments += bl_align_up(sizes.master_bytes, BL_CACHE_LINE_BYTES);
     if (engine->host != NULL) { // everything that is updated lies together
-      arenas.masters = (float *)(void *)moments;
-      arenas.landed = (float *)(void *)(moments + master_bytes);
-      moments += 2 * master_bytes;
+      arenas.landed = (float *)(void *)moments;
+      moments += bl_align_up(sizes.weight_bytes, BL_CACHE_LINE_BYTES);
     }
     bl_chunk_use_arenas(chunk, &arenas);
     weights += weight_bytes + bl_align_up(sizes.packed_bytes, BL_CACHE_LINE_BYTES);

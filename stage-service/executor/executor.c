@@ -291,9 +291,33 @@ static bool takes_slot(const bl_planned_op_t *op) {
   return op->slot != BL_NONE && (op->op.verb == BL_VERB_F || op->op.verb == BL_VERB_R || op->op.verb == BL_VERB_L);
 }
 
+static void clear_gradients(bl_engine_chunk_t *chunk) {
+  bl_chunk_begin_step(chunk->chunk);
+  chunk->begun = true;
+}
+
+// Clears the gradients of a chunk before its first backward, if weights were in their place until now.
+static bl_status_t begin_backward(pass_t *pass, bl_op_t op, bl_error_t *err) {
+  bl_engine_chunk_t *chunk = bl_engine_find_chunk(pass->engine, op.virtual_stage);
+  if (chunk->begun) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_replicas_wait_weights(pass->engine, chunk, &pass->stall, err);
+  if (status == BL_OK) {
+    status = bl_replicas_wait_left(pass->engine, chunk, &pass->stall, err);
+  }
+  if (status == BL_OK) {
+    clear_gradients(chunk);
+  }
+  return status;
+}
+
 // Waits until everything that the operation reads has arrived, and what it writes is free.
 static bl_status_t wait_ready(pass_t *pass, size_t index, const bl_planned_op_t *op, bl_error_t *err) {
   bl_status_t status = bl_edges_post(&pass->edges, index, err);
+  if (status == BL_OK && bl_verb_starts_backward((bl_verb_t)op->op.verb)) {
+    status = begin_backward(pass, op->op, err);
+  }
   if (status == BL_OK) {
     status = bl_parked_reap(&pass->parked, index, err);
   }
@@ -619,8 +643,11 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   if (status != BL_OK) {
     return status;
   }
-  for (uint32_t i = 0; i < engine->chunk_count && run->id.kind == BL_RUN_TRAIN; i++) {
-    bl_chunk_begin_step(engine->chunks[i].chunk);
+  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+    engine->chunks[i].begun = false;
+    if (run->id.kind == BL_RUN_TRAIN && !bl_engine_shares_masters(engine)) { // while the first input is on its way
+      clear_gradients(&engine->chunks[i]);
+    }
   }
   engine->meanwhile = (bl_engine_meanwhile_t){.give = give, .context = &pass};
   core_rest_t resting = {.pass = &pass};

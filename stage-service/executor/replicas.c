@@ -88,10 +88,22 @@ static bl_status_t for_each_other(bl_engine_t *engine, const bl_engine_shared_t 
 typedef bl_status_t (*transport_wait_fn)(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key,
                                          uint64_t deadline_ns, bl_error_t *err);
 
+typedef struct awaited {
+  transport_wait_fn wait;
+  int32_t peer;
+  bl_tensor_key_t key;
+} awaited_t;
+
+static bl_status_t wait_for_tensor(bl_engine_t *engine, const void *what, uint64_t deadline_ns, bl_error_t *err) {
+  const awaited_t *awaited = what;
+  return awaited->wait(engine->transport, awaited->peer, awaited->key, deadline_ns, err);
+}
+
 static bl_status_t wait_for(bl_engine_t *engine, transport_wait_fn wait, const bl_engine_shared_t *tensor,
                             uint32_t copy, bl_direction_t direction, bl_error_t *err) {
-  return wait(engine->transport, rank_of(engine, tensor, copy), key_of(engine, tensor, direction),
-              bl_clock_now_ns() + PEER_DEADLINE_NS, err);
+  const awaited_t awaited = {
+      .wait = wait, .peer = rank_of(engine, tensor, copy), .key = key_of(engine, tensor, direction)};
+  return bl_engine_wait_for(engine, wait_for_tensor, &awaited, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
 }
 
 static bl_status_t post_send(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,
@@ -121,10 +133,11 @@ static bl_status_t copy_weight_out(bl_engine_t *engine, const bl_engine_shared_t
   return copy_out(engine, rank_of(engine, tensor, copy), tensor->weight, tensor->elements, err);
 }
 
-// Between runs the device has no work that uses weights, so only copies to twins must be waited for.
+// Between runs the device has no work that uses weights, so only copies to twins, and to where weights are sent from,
+// must be waited for.
 static bl_status_t copy_weights_out(bl_engine_t *engine, bl_error_t *err) {
   bl_status_t status = BL_OK;
-  bool any = false;
+  bool any = engine->shared_count > 0 && bl_engine_shares_masters(engine);
   for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {
     const bl_engine_shared_t *tensor = &engine->shared[i];
     for (uint32_t c = 0; c < bl_engine_copies(engine); c++) {
@@ -147,12 +160,18 @@ static bl_status_t post_weight(bl_engine_t *engine, const bl_engine_shared_t *te
 }
 
 bl_status_t bl_replicas_begin(bl_engine_t *engine, bl_error_t *err) {
-  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+  bl_status_t status = BL_OK;
+  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
+    bl_chunk_show_weights(engine->chunks[i].chunk);
+    status = bl_chunk_status(engine->chunks[i].chunk, err);
     engine->chunks[i].current = engine->shared_count == 0;
+    engine->chunks[i].left = engine->shared_count == 0;
     engine->chunks[i].sent = engine->shared_count == 0;
     engine->chunks[i].held = false;
   }
-  bl_status_t status = engine->device->host_memory ? BL_OK : copy_weights_out(engine, err);
+  if (status == BL_OK && !engine->device->host_memory) {
+    status = copy_weights_out(engine, err);
+  }
   for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {
     status = engine->shared[i].weight != NULL ? post_weight(engine, &engine->shared[i], err) : BL_OK;
   }
@@ -181,7 +200,35 @@ bl_status_t bl_replicas_wait_weights(bl_engine_t *engine, bl_engine_chunk_t *chu
   if (status == BL_OK) {
     bl_chunk_weights_changed(chunk->chunk);
     chunk->current = true;
+    status = bl_chunk_status(chunk->chunk, err);
   }
+  return status;
+}
+
+static bl_status_t wait_weight_sent(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,
+                                    bl_error_t *err) {
+  return wait_for(engine, bl_transport_wait_sent, tensor, copy, BL_GATHER, err);
+}
+
+static bl_status_t wait_weights_sent(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t k = 0; k < chunk->shared_count && !chunk->left && status == BL_OK; k++) {
+    const bl_engine_shared_t *tensor = &engine->shared[chunk->shared_first + k];
+    if (tensor->weight != NULL && is_here(engine, tensor)) {
+      status = for_each_other(engine, tensor, wait_weight_sent, err);
+    }
+  }
+  chunk->left = chunk->left || status == BL_OK;
+  return status;
+}
+
+bl_status_t bl_replicas_wait_left(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_stall_t *stall, bl_error_t *err) {
+  if (chunk->left) {
+    return BL_OK;
+  }
+  const uint64_t start_ns = bl_stall_begin(stall);
+  bl_status_t status = wait_weights_sent(engine, chunk, err);
+  bl_stall_end(stall, "gather of weights", 0, start_ns);
   return status;
 }
 
@@ -308,11 +355,6 @@ bl_status_t bl_replicas_reduce(bl_engine_t *engine, bl_stall_t *stall, bl_error_
 
 // ---- the end
 
-static bl_status_t wait_weight_sent(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,
-                                    bl_error_t *err) {
-  return wait_for(engine, bl_transport_wait_sent, tensor, copy, BL_GATHER, err);
-}
-
 bl_status_t bl_replicas_finish(bl_engine_t *engine, bl_stall_t *stall, bool reduced, bl_error_t *err) {
   bl_status_t status = BL_OK;
   if (engine->shared_count == 0) {
@@ -322,13 +364,13 @@ bl_status_t bl_replicas_finish(bl_engine_t *engine, bl_stall_t *stall, bool redu
   for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) { // forward-only runs leave out the second pipe
     status = engine->chunks[i].current ? BL_OK : receive_weights(engine, &engine->chunks[i], err);
   }
-  for (uint32_t i = 0; i < engine->shared_count && status == BL_OK; i++) {
+  for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
+    status = wait_weights_sent(engine, &engine->chunks[i], err);
+  }
+  for (uint32_t i = 0; i < engine->shared_count && reduced && status == BL_OK; i++) {
     const bl_engine_shared_t *tensor = &engine->shared[i];
-    if (!is_here(engine, tensor)) {
-      status = reduced ? wait_for(engine, bl_transport_wait_sent, tensor, tensor->owner, BL_REDUCE, err) : BL_OK;
-    } else if (tensor->weight != NULL) {
-      status = for_each_other(engine, tensor, wait_weight_sent, err);
-    }
+    status = is_here(engine, tensor) ? BL_OK
+                                     : wait_for(engine, bl_transport_wait_sent, tensor, tensor->owner, BL_REDUCE, err);
   }
   bl_stall_end(stall, "send to copies", 0, start_ns);
   return status;

@@ -7,6 +7,7 @@
 //
 //   bl_replicas_begin(engine, err);                       // after bl_transport_begin
 //   bl_replicas_wait_weights(engine, chunk, stall, err);  // before an operation of this chunk
+//   bl_replicas_wait_left(engine, chunk, stall, err);     // before its gradients are cleared
 //   bl_replicas_send_gradients(engine, chunk, err);       // after its last one
 //   bl_replicas_give(engine, err);                        // between operations
 //   bl_replicas_reduce(engine, stall, err);               // of a run that trains
@@ -17,6 +18,10 @@
 //
 // A device computes a gradient after bl_replicas_send_gradients has returned, so the transport is given it later. Ranks
 // that are not reached directly (bl_engine_is_direct) exchange the twins of weights and gradients.
+//
+// If copies share out the masters (bl_engine_shares_masters), weights are sent from the place of their gradients and
+// received there. So a chunk's gradients can be cleared only when its weights have been sent. All ranks post all
+// receives of weights when they begin a run, so waiting for that needs nothing else from anyone.
 //
 // With one copy all functions do nothing. Statuses: BL_UNAVAILABLE, ...: a peer, from the transport. Thread: the
 // compute thread.
@@ -29,6 +34,9 @@
 BL_MUST_USE bl_status_t bl_replicas_begin(bl_engine_t *engine, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_replicas_wait_weights(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_stall_t *stall,
                                                  bl_error_t *err);
+// Waits until other ranks have the weights that this one sends them.
+BL_MUST_USE bl_status_t bl_replicas_wait_left(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_stall_t *stall,
+                                              bl_error_t *err);
 BL_MUST_USE bl_status_t bl_replicas_send_gradients(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_error_t *err);
 // Gives the transport the gradients that the device has computed since.
 BL_MUST_USE bl_status_t bl_replicas_give(bl_engine_t *engine, bl_error_t *err);

@@ -7,10 +7,22 @@ static uint64_t aligned(uint64_t bytes) {
   return bl_align_up(bytes, BL_CACHE_LINE_BYTES);
 }
 
-// Bytes of a chunk's copy.
-static uint64_t bytes_of(const bl_chunk_t *chunk) {
-  bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
-  return aligned(sizes.weight_bytes) + 2 * aligned(sizes.moment_bytes);
+// A part of the copy.
+typedef struct part {
+  float *live;
+  uint64_t bytes;
+} part_t;
+
+#define PARTS 4
+
+// Lists what a chunk updates.
+static void list_parts(const bl_engine_t *engine, const bl_chunk_t *chunk, part_t parts[PARTS]) {
+  const bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
+  const bl_chunk_arenas_t *live = bl_chunk_arenas(chunk);
+  parts[0] = (part_t){live->weights, engine->host != NULL ? 0 : sizes.resident_bytes};
+  parts[1] = (part_t){live->masters, sizes.master_bytes};
+  parts[2] = (part_t){live->first_moments, sizes.moment_bytes};
+  parts[3] = (part_t){live->second_moments, sizes.moment_bytes};
 }
 
 static bl_status_t copy(bl_engine_t *engine, void *live, uint8_t *kept, uint64_t bytes, bool back, bl_error_t *err) {
@@ -19,24 +31,17 @@ static bl_status_t copy(bl_engine_t *engine, void *live, uint8_t *kept, uint64_t
                         back ? (void *)kept : live, bytes, err);
 }
 
-// Copies in or out. Weights and moments of a chunk are contiguous each.
+// Copies in or out.
 static bl_status_t copy_all(bl_engine_t *engine, bool back, bl_error_t *err) {
   uint8_t *kept = engine->shadow.base;
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < engine->chunk_count && status == BL_OK; i++) {
-    bl_chunk_t *chunk = engine->chunks[i].chunk;
-    bl_chunk_sizes_t sizes = bl_chunk_sizes(chunk);
-    const bl_chunk_arenas_t *live = bl_chunk_arenas(chunk);
-    uint8_t *moments = kept + aligned(sizes.weight_bytes), *second = moments + aligned(sizes.moment_bytes);
-    float *weights = engine->host != NULL ? live->masters : live->weights;
-    status = copy(engine, weights, kept, sizes.weight_bytes, back, err);
-    if (status == BL_OK) {
-      status = copy(engine, live->first_moments, moments, sizes.moment_bytes, back, err);
+    part_t parts[PARTS];
+    list_parts(engine, engine->chunks[i].chunk, parts);
+    for (size_t k = 0; k < PARTS && status == BL_OK; k++) {
+      status = parts[k].bytes > 0 ? copy(engine, parts[k].live, kept, parts[k].bytes, back, err) : BL_OK;
+      kept += aligned(parts[k].bytes);
     }
-    if (status == BL_OK) {
-      status = copy(engine, live->second_moments, second, sizes.moment_bytes, back, err);
-    }
-    kept += bytes_of(chunk);
   }
   return status;
 }
@@ -50,7 +55,8 @@ bl_status_t bl_shadow_restore(bl_engine_t *engine, bl_error_t *err) {
   if (status != BL_OK) {
     return status;
   }
-  for (uint32_t i = 0; i < engine->chunk_count; i++) {
+  const bool gathered = bl_engine_shares_masters(engine); // then the next run brings what products read
+  for (uint32_t i = 0; i < engine->chunk_count && !gathered; i++) {
     bl_chunk_weights_changed(engine->chunks[i].chunk);
   }
   return bl_engine_finish(engine, err);

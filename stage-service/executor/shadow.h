@@ -14,7 +14,8 @@
 
 // Makes the copy, ordered before any work queued on the device later. BL_INTERNAL: the device.
 BL_MUST_USE bl_status_t bl_shadow_keep(bl_engine_t *engine, bl_error_t *err);
-// Restores weights, the packed copies that products read, and moments before it returns. BL_INTERNAL.
+// Restores weights, the packed copies that products read, and moments before it returns. If copies share out the
+// masters, products' weights are restored by the next run, as by every run. BL_INTERNAL.
 BL_MUST_USE bl_status_t bl_shadow_restore(bl_engine_t *engine, bl_error_t *err);
 
 #endif

@@ -2,6 +2,7 @@
 #include "compute/model/chunk.h"
 
 #include "compute/model/chunk_internal.h"
+#include "model/resident.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -78,6 +79,7 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->copies = calloc(made->parameter_count, sizeof *made->copies);
   made->updates = calloc(made->parameter_count, sizeof *made->updates);
   made->moments = calloc(made->parameter_count, sizeof *made->moments);
+  made->masters = calloc(made->parameter_count, sizeof *made->masters);
   made->linears = calloc((size_t)options->span.layer_count * BL__PRODUCTS * made->here, sizeof *made->linears);
   made->embedding = options->span.embedding ? calloc(made->here, sizeof *made->embedding) : NULL;
   made->head = options->span.head ? calloc(made->here, sizeof *made->head) : NULL;
@@ -87,8 +89,9 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->copy = options->copy;
   made->fold_levels = options->fold_levels;
   if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->updates == NULL ||
-      made->moments == NULL || made->resident == NULL || made->positions == NULL || made->linears == NULL ||
-      (options->span.embedding && made->embedding == NULL) || (options->span.head && made->head == NULL)) {
+      made->moments == NULL || made->masters == NULL || made->resident == NULL || made->positions == NULL ||
+      made->linears == NULL || (options->span.embedding && made->embedding == NULL) ||
+      (options->span.head && made->head == NULL)) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
     goto destroy;
   }
@@ -97,6 +100,7 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
     bl_shard_cut(options->ownership, made->places, made->parameter_count);
     made->ownership = *options->ownership;
   }
+  made->sharded = bl_resident_shares_masters(options->layout.dtype, made->ownership.copies, options->host != NULL);
   status = bl__chunk_host_create(made, err);
   if (status == BL_OK) {
     status = bl__chunk_plan(made, err);
@@ -122,11 +126,24 @@ void bl_chunk_destroy(bl_chunk_t *chunk) {
     free(chunk->squares);
     free(chunk->updates);
     free(chunk->moments);
+    free(chunk->masters);
     free(chunk->linears);
     free(chunk->embedding);
     free(chunk->head);
     free(chunk);
   }
+}
+
+bool bl__chunk_keep(bl_chunk_t *chunk, bl_status_t status, const bl_error_t *err) {
+  if (status != BL_OK && chunk->failure.status == BL_OK) {
+    chunk->failure = *err;
+    chunk->failure.status = status;
+  }
+  return status == BL_OK;
+}
+
+bl_status_t bl_chunk_status(const bl_chunk_t *chunk, bl_error_t *err) {
+  return chunk->failure.status == BL_OK ? BL_OK : bl_error_set(err, chunk->failure.status, "%s", chunk->failure.text);
 }
 
 bl_chunk_sizes_t bl_chunk_sizes(const bl_chunk_t *chunk) {

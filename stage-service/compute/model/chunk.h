@@ -74,7 +74,10 @@ typedef struct bl_chunk_options {
 // Bytes of each arena. Weights, gradients and moments are the parameters as bl_chunk_span_places lays them out.
 typedef struct bl_chunk_sizes {
   uint64_t weight_bytes;
-  uint64_t resident_bytes; // weights in fp32 on the device: weight_bytes unless options.host is set (model/resident.h)
+  uint64_t resident_bytes; // weights in fp32 on the device (model/resident.h)
+  // Weights that are updated elsewhere than in the resident ones: all with options.host; if copies share out the
+  // masters, what the chunk updates of those that are not resident; 0 otherwise.
+  uint64_t master_bytes;
   uint64_t gradient_bytes;
   uint64_t moment_bytes;       // each of the two moments of what the chunk updates
   uint64_t fold_bytes;         // partial gradient sums that wait
@@ -92,14 +95,14 @@ typedef struct bl_chunk_sizes {
 
 // Blocks of at least those sizes, 64-byte aligned. The caller owns them; they outlive the chunk. Both moments may be
 // NULL in a chunk that is never updated, and gradients too in one that only runs forward. With options.host masters,
-// moments and `landed` are staging memory of the device, and `weights` has resident_bytes.
+// moments and `landed` are staging memory of the device. `weights` has resident_bytes.
 typedef struct bl_chunk_arenas {
   float *weights;
   float *gradients;
   float *first_moments;
   float *second_moments;
   float *sums;    // [fold_levels], each laid out as the gradients; NULL without fold levels
-  float *masters; // [weight_bytes], the weights that are updated; NULL without options.host
+  float *masters; // [master_bytes]; NULL if there are none
   float *landed;  // [weight_bytes], gradients copied to the host; NULL without options.host
   void *packed;
   void *workspace;
@@ -113,11 +116,14 @@ typedef struct bl_chunk_parameter {
   bool cut;         // the parameter is cut, and this is one of its parts
   bl_slice_t slice; // of the whole tensor
   uint64_t elements;
-  uint64_t room;   // elements reserved for this parameter at the weight, and at the gradient (bl_chunk_span_places)
-  float *weight;   // the copy that is updated: on the host with options.host
+  uint64_t room; // elements reserved for this parameter at the weight, and at the gradient (bl_chunk_span_places)
+  // Where a weight from elsewhere is written before bl_chunk_weights_changed: on the host with options.host. If copies
+  // share out the masters, this is the gradient, and holds the weight only then.
+  float *weight;
   float *gradient; // of the embedding lookup, if a tied head has a second gradient in this chunk
-  // The elements of it that this chunk updates, and their moments [range.count]; NULL if there are none.
+  // The elements of it that this chunk updates, these weights and their moments [range.count]; NULL if there are none.
   bl_shard_range_t range;
+  float *updated;
   float *first_moment;
   float *second_moment;
   bool owned; // false: the tied head's copy of the embedding, which the first chunk reports and saves
@@ -145,8 +151,13 @@ bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i);
 // Draws initial weights (EXECUTION.md 18) on `threads` threads (compute/model/drawing.h) and sets moments to zero.
 // BL_EXHAUSTED; the status of copying to the device.
 bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, uint32_t threads, bl_error_t *err) BL_MUST_USE;
-// Refreshes packed copies after weights were written from elsewhere. (initialize and update do it themselves.)
+// Takes all weights after they were written from elsewhere (bl_chunk_parameter, bl_chunk_message), and refreshes packed
+// copies. (initialize and update do it themselves.) If copies share out the masters, the weights are then in the place
+// of the gradients; the next bl_chunk_begin_step clears it.
 void bl_chunk_weights_changed(bl_chunk_t *chunk);
+// If copies share out the masters: copies the weights that this chunk updates to the place of their gradients, from
+// where its messages send them. The gradients are lost.
+void bl_chunk_show_weights(bl_chunk_t *chunk);
 
 // ---- one micro-batch
 // The slice of the micro-batch that the next operations compute, and this chunk's KV cache pages (model/layout.h) of
@@ -220,7 +231,7 @@ void bl_chunk_make_squares(bl_chunk_t *chunk);
 BL_MUST_USE bl_status_t bl_chunk_fold(bl_chunk_t *chunk, bool head, uint32_t merges, bool last, bl_error_t *err);
 // What all copies exchange with one copy that updates it: a range of weights and of gradients (bl_shard_message).
 typedef struct bl_chunk_message {
-  float *weight, *gradient; // [elements]
+  float *weight, *gradient; // [elements]; the same memory if copies share out the masters
   float *second;     // likewise: the gradient of a tied head in a chunk that also has the embedding; NULL in others
   uint64_t elements; // 0: this number has none
 } bl_chunk_message_t;
@@ -231,8 +242,8 @@ bl_chunk_message_t bl_chunk_message(const bl_chunk_t *chunk, uint32_t i, uint32_
 // was added to. Only bl_chunk_update and the next step may follow it.
 void bl_chunk_expect_last(bl_chunk_t *chunk);
 void bl_chunk_land_rest(bl_chunk_t *chunk);
-// Returns the first failure of copies to and from the host, BL_OK without options.host. BL_DEADLINE; the status of the
-// device.
+// Returns the first failure of copies of weights and gradients to and from host or masters. BL_DEADLINE; the status of
+// the device.
 BL_MUST_USE bl_status_t bl_chunk_status(const bl_chunk_t *chunk, bl_error_t *err);
 // Applies AdamW to every parameter that the chunk updates. With options.host it waits for the gradients to reach the
 // host. If the chunk updates all its weights, their packed copies are current afterwards. Otherwise they are current

@@ -14,19 +14,6 @@
 
 #define LANDING_NS (600ull * BL_NS_PER_S)
 
-// Keeps the first failure, which bl_chunk_status returns.
-static bool keep(bl_chunk_t *chunk, bl_status_t status, const bl_error_t *err) {
-  if (status != BL_OK && chunk->failure.status == BL_OK) {
-    chunk->failure = *err;
-    chunk->failure.status = status;
-  }
-  return status == BL_OK;
-}
-
-bl_status_t bl_chunk_status(const bl_chunk_t *chunk, bl_error_t *err) {
-  return chunk->failure.status == BL_OK ? BL_OK : bl_error_set(err, chunk->failure.status, "%s", chunk->failure.text);
-}
-
 bl_status_t bl__chunk_host_create(bl_chunk_t *chunk, bl_error_t *err) {
   bl_device_event_t **events[] = {&chunk->complete, &chunk->landed, &chunk->returned};
   bl_status_t status = BL_OK;
@@ -78,7 +65,7 @@ static void land(bl_chunk_t *chunk, uint32_t first, uint32_t last) {
     status = bl_device_copy(chunk->device, host->copies, chunk->arenas.landed + from, chunk->arenas.gradients + from,
                             count * sizeof(float), &err);
   }
-  (void)keep(chunk, status, &err);
+  (void)bl__chunk_keep(chunk, status, &err);
 }
 
 void bl_chunk_expect_last(bl_chunk_t *chunk) {
@@ -122,7 +109,7 @@ void bl_chunk_land_rest(bl_chunk_t *chunk) {
   land_norms(chunk);
   chunk->last = false;
   bl_error_t err;
-  (void)keep(chunk, bl_device_event_record(chunk->device, chunk->landed, chunk->host->copies, &err), &err);
+  (void)bl__chunk_keep(chunk, bl_device_event_record(chunk->device, chunk->landed, chunk->host->copies, &err), &err);
 }
 
 void bl__chunk_wait_copies(bl_chunk_t *chunk) {
@@ -134,7 +121,7 @@ void bl__chunk_wait_copies(bl_chunk_t *chunk) {
   if (chunk->host != NULL && status == BL_OK) {
     status = bl_device_stream_wait_event(chunk->device, bl__chunk_stream(chunk), chunk->landed, &err);
   }
-  (void)keep(chunk, status, &err);
+  (void)bl__chunk_keep(chunk, status, &err);
 }
 
 // ---- weights back to the device
@@ -152,7 +139,7 @@ void bl__chunk_send_weights(bl_chunk_t *chunk) {
   for (uint32_t i = 0; i < chunk->parameter_count && chunk->host != NULL && status == BL_OK; i++) {
     status = send_back(chunk, i, bl__chunk_stream(chunk), &err);
   }
-  (void)keep(chunk, status, &err);
+  (void)bl__chunk_keep(chunk, status, &err);
 }
 
 // Makes operations queued from now on wait until all weights have been copied back.
@@ -184,7 +171,7 @@ void bl__chunk_update_on_host(bl_chunk_t *chunk, const bl_adamw_settings_t *sett
   if (status == BL_OK) {
     status = host->ops->status(host->compute, &err);
   }
-  if (keep(chunk, status, &err)) {
+  if (bl__chunk_keep(chunk, status, &err)) {
     bl__chunk_pack(chunk);
   }
 }

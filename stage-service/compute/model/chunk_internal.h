@@ -98,7 +98,9 @@ struct bl_chunk {
   bl_parameter_place_t *places; // [parameter_count]
   bl_ownership_t ownership;
   uint32_t copy, fold_levels;
+  bool sharded;               // copies share out the masters (bl_resident_shares_masters)
   uint64_t *moments;          // [parameter_count] element offsets; undefined where other copies update all
+  uint64_t *masters;          // likewise, if sharded, and undefined where the weight is resident
   uint64_t *resident;         // [parameter_count] element offsets (model/resident.h)
   void **copies;              // [parameter_count]: where the update writes the weight rounded (adamw_packs), or NULL
   bl__layer_t *layers;        // [span.layer_count], pointers valid after use_arenas
@@ -118,7 +120,8 @@ struct bl_chunk {
   const bl_host_optimizer_t *host;
   bl_device_event_t *complete, *landed, *returned;
   bool last; // the next W is the step's last
-  bl_error_t failure;
+
+  bl_error_t failure; // of a copy (bl__chunk_keep)
 };
 
 static inline bool bl__chunk_is_alone(const bl_chunk_t *chunk) {
@@ -176,10 +179,21 @@ void *bl__sum_of(const bl_chunk_t *chunk, void *sums, uint32_t index);
 // y [own rows] = the sum of all parts + bias + residual (NULL: none).
 void bl__sum_end(bl_chunk_t *chunk, uint32_t window, const float *bias, const void *residual, void *y);
 
-// Returns the device memory of a place's weight, or the buffer from which that weight is packed (chunk_host.c).
+// Returns the device memory of a place's weight, or the buffer from which that weight is packed (chunk_host.c,
+// chunk_masters.c).
 float *bl__chunk_weight(const bl_chunk_t *chunk, uint32_t place);
+float *bl__chunk_gradient(const bl_chunk_t *chunk, uint32_t place);
+// Returns the range of a place that the chunk updates, and the first of the weights that are updated.
+bl_shard_range_t bl__chunk_range(const bl_chunk_t *chunk, uint32_t place);
+float *bl__chunk_updated(const bl_chunk_t *chunk, uint32_t place);
 // Refreshes the packed copies.
 void bl__chunk_pack(bl_chunk_t *chunk);
+
+// Keeps the first failure, which bl_chunk_status returns. Returns whether there was none.
+bool bl__chunk_keep(bl_chunk_t *chunk, bl_status_t status, const bl_error_t *err);
+
+// chunk_masters.c: copies all weights from the place of their gradients. Does nothing unless the chunk is sharded.
+void bl__chunk_take_weights(bl_chunk_t *chunk);
 
 // chunk_host.c: all do nothing without options.host.
 bl_status_t bl__chunk_host_create(bl_chunk_t *chunk, bl_error_t *err) BL_MUST_USE;

@@ -31,31 +31,45 @@ static float *at(float *arena, uint64_t offset_elements) {
   return arena != NULL ? arena + offset_elements : NULL;
 }
 
-static float *gradient_at(const bl_chunk_t *chunk, uint32_t place) {
+float *bl__chunk_gradient(const bl_chunk_t *chunk, uint32_t place) {
   return at(chunk->arenas.gradients, chunk->places[place].offset_elements);
 }
 
 float *bl__chunk_weight(const bl_chunk_t *chunk, uint32_t place) {
   const uint64_t offset = chunk->resident[place];
-  return offset == BL_RESIDENT_NOWHERE ? gradient_at(chunk, place) : at(chunk->arenas.weights, offset);
+  return offset == BL_RESIDENT_NOWHERE ? bl__chunk_gradient(chunk, place) : at(chunk->arenas.weights, offset);
 }
 
 // The device on which weights and moments are updated.
 static bl_device_t *updating_device(const bl_chunk_t *chunk) {
   return chunk->host != NULL ? bl_device_host() : chunk->device;
 }
-static float *updated_weights(const bl_chunk_t *chunk) {
-  return chunk->host != NULL ? chunk->arenas.masters : chunk->arenas.weights;
+// Where weights from elsewhere are written, each in its place.
+static float *written_weights(const bl_chunk_t *chunk) {
+  return chunk->host != NULL ? chunk->arenas.masters : chunk->sharded ? chunk->arenas.gradients : chunk->arenas.weights;
+}
+
+bl_shard_range_t bl__chunk_range(const bl_chunk_t *chunk, uint32_t place) {
+  return bl_shard_range(&chunk->ownership, &chunk->places[place], chunk->copy);
+}
+
+float *bl__chunk_updated(const bl_chunk_t *chunk, uint32_t place) {
+  if (chunk->host != NULL) {
+    return at(chunk->arenas.masters, chunk->places[place].offset_elements);
+  }
+  return chunk->resident[place] == BL_RESIDENT_NOWHERE
+             ? at(chunk->arenas.masters, chunk->masters[place])
+             : at(chunk->arenas.weights, chunk->resident[place] + bl__chunk_range(chunk, place).first);
 }
 
 static void bind_norm(const bl_chunk_t *chunk, bl__norm_t *norm, uint32_t model_layer, bl_parameter_role_t gain,
                       bl_parameter_role_t bias) {
   uint32_t place = place_of(chunk, gain, model_layer, 0);
-  *norm = (bl__norm_t){.gain = bl__chunk_weight(chunk, place), .gain_gradient = gradient_at(chunk, place)};
+  *norm = (bl__norm_t){.gain = bl__chunk_weight(chunk, place), .gain_gradient = bl__chunk_gradient(chunk, place)};
   if (chunk->model.family == BL_FAMILY_GPT2) {
     place = place_of(chunk, bias, model_layer, 0);
     norm->bias = bl__chunk_weight(chunk, place);
-    norm->bias_gradient = gradient_at(chunk, place);
+    norm->bias_gradient = bl__chunk_gradient(chunk, place);
   }
 }
 
@@ -91,7 +105,7 @@ static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t p
   const uint32_t model_layer = chunk->span.first_layer + layer, part = part_number(chunk, index);
   uint32_t place = place_of(chunk, role.weight, model_layer, part);
   bl__linear_t linear = {.weight = bl__chunk_weight(chunk, place),
-                         .weight_gradient = gradient_at(chunk, place),
+                         .weight_gradient = bl__chunk_gradient(chunk, place),
                          .elements = chunk->in[product] * chunk->out[product],
                          .outputs = chunk->out[product]};
   const uint64_t packed = bl_align_up(chunk->ops->linear_packed_bytes(chunk->linear[product]), BL_CACHE_LINE_BYTES);
@@ -103,7 +117,7 @@ static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t p
   if (role.bias != BL_PARAMETER_ROLES && (index == 0 || !bl__chunk_is_in_parts(chunk) || bl_split_cuts(role.bias))) {
     place = place_of(chunk, role.bias, model_layer, part);
     linear.bias = bl__chunk_weight(chunk, place);
-    linear.bias_gradient = gradient_at(chunk, place);
+    linear.bias_gradient = bl__chunk_gradient(chunk, place);
   }
   chunk->layers[layer].linear[product][index] = linear;
 }
@@ -113,11 +127,11 @@ static void bind_embedding(bl_chunk_t *chunk, uint32_t index) {
   bl__embedding_t *embedding = &chunk->embedding[index];
   uint32_t place = place_of(chunk, BL_PARAMETER_TOKEN_EMBEDDING, 0, part);
   embedding->tokens = bl__chunk_weight(chunk, place);
-  embedding->token_gradient = gradient_at(chunk, place);
+  embedding->token_gradient = bl__chunk_gradient(chunk, place);
   if (chunk->model.family == BL_FAMILY_GPT2) {
     place = place_of(chunk, BL_PARAMETER_POSITION_EMBEDDING, 0, part);
     embedding->positions = bl__chunk_weight(chunk, place);
-    embedding->position_gradient = gradient_at(chunk, place);
+    embedding->position_gradient = bl__chunk_gradient(chunk, place);
   }
 }
 
@@ -126,7 +140,7 @@ static void bind_head(bl_chunk_t *chunk, uint32_t index) {
   const uint32_t first = place_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0, part_number(chunk, 0));
   const uint32_t place = place_of(chunk, BL_PARAMETER_HEAD_WEIGHT, 0, part_number(chunk, index));
   head->linear = (bl__linear_t){.weight = bl__chunk_weight(chunk, place),
-                                .weight_gradient = gradient_at(chunk, place),
+                                .weight_gradient = bl__chunk_gradient(chunk, place),
                                 .elements = chunk->places[place].elements};
   if (chunk->ops->linear_packed_bytes(head->whole) > 0) {
     head->linear.packed = (char *)chunk->arenas.packed + head->packed_offset_bytes;
@@ -229,7 +243,7 @@ void bl__chunk_bind(bl_chunk_t *chunk) {
   for (int i = 0; i < BL_WINDOWS; i++) {
     chunk->alone.windows[i] = windows + chunk->workspace.windows.offset_bytes[i];
   }
-  if (chunk->ops->adamw_packs && chunk->host == NULL) {
+  if (chunk->ops->adamw_packs && chunk->host == NULL && !chunk->sharded) {
     memset(chunk->copies, 0, chunk->parameter_count * sizeof *chunk->copies);
     visit_linears(chunk, bind_copies);
   }
@@ -239,13 +253,9 @@ uint32_t bl_chunk_parameter_count(const bl_chunk_t *chunk) {
   return chunk->parameter_count;
 }
 
-static bl_shard_range_t range_of(const bl_chunk_t *chunk, uint32_t i) {
-  return bl_shard_range(&chunk->ownership, &chunk->places[i], chunk->copy);
-}
-
 bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
   const bl_parameter_place_t *place = &chunk->places[i];
-  const bl_shard_range_t range = range_of(chunk, i);
+  const bl_shard_range_t range = bl__chunk_range(chunk, i);
   const bl_parameter_t parameter = bl_parameter_get(&chunk->model, place->canonical_index);
   return (bl_chunk_parameter_t){
       .parameter = parameter,
@@ -254,9 +264,10 @@ bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
       .slice = bl_split_slice(&chunk->model, &parameter, chunk->parts, place->part),
       .elements = place->elements,
       .room = place->room,
-      .weight = at(updated_weights(chunk), place->offset_elements),
+      .weight = at(written_weights(chunk), place->offset_elements),
       .gradient = at(chunk->arenas.gradients, place->offset_elements),
       .range = range,
+      .updated = range.count > 0 ? bl__chunk_updated(chunk, i) : NULL,
       .first_moment = range.count > 0 ? at(chunk->arenas.first_moments, chunk->moments[i]) : NULL,
       .second_moment = range.count > 0 ? at(chunk->arenas.second_moments, chunk->moments[i]) : NULL,
       .owned = bl_chunk_span_owns(&chunk->model, chunk->span, place->canonical_index),
@@ -278,7 +289,7 @@ bl_status_t bl_chunk_initialize(bl_chunk_t *chunk, uint64_t seed, uint32_t threa
   bl_drawing_t drawing = {.model = &chunk->model, .seed = seed, .threads = threads, .device = updating_device(chunk)};
   bl_status_t status = bl_drawing_begin(&drawing, err);
   if (status == BL_OK) { // so that padding is defined
-    status = bl_device_fill(drawing.device, NULL, updated_weights(chunk), 0, chunk->sizes.weight_bytes, err);
+    status = bl_device_fill(drawing.device, NULL, written_weights(chunk), 0, chunk->sizes.weight_bytes, err);
   }
   for (uint32_t i = 0; i < chunk->parameter_count && status == BL_OK; i++) {
     const bl_chunk_parameter_t p = bl_chunk_parameter(chunk, i);
@@ -301,6 +312,7 @@ static void pack(bl_chunk_t *chunk, bl_linear_op_t *op, const bl__linear_t *line
 }
 
 void bl_chunk_weights_changed(bl_chunk_t *chunk) {
+  bl__chunk_take_weights(chunk);
   bl__chunk_send_weights(chunk);
   bl__chunk_pack(chunk);
 }
@@ -341,7 +353,7 @@ uint32_t bl_chunk_tied_ranges(const bl_chunk_t *chunk, bl_shard_range_t *ranges)
   const uint32_t first = place_of(chunk, BL_PARAMETER_TOKEN_EMBEDDING, 0, part_number(chunk, 0));
   for (uint32_t i = 0; i < chunk->here; i++) {
     const uint32_t place = place_of(chunk, BL_PARAMETER_TOKEN_EMBEDDING, 0, part_number(chunk, i));
-    ranges[i] = range_of(chunk, place);
+    ranges[i] = bl__chunk_range(chunk, place);
     ranges[i].first += chunk->places[place].offset_elements - chunk->places[first].offset_elements;
   }
   return chunk->here;
@@ -384,7 +396,7 @@ static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
 void bl_chunk_sum_norms(bl_chunk_t *chunk) {
   for (uint32_t i = 0; i < chunk->parameter_count && bl__chunk_is_in_parts(chunk); i++) {
     const bl_parameter_t parameter = bl_parameter_get(&chunk->model, chunk->places[i].canonical_index);
-    if (bl_chunk_span_is_norm(parameter.role) && range_of(chunk, i).count > 0) {
+    if (bl_chunk_span_is_norm(parameter.role) && bl__chunk_range(chunk, i).count > 0) {
       sum_norm(chunk, &chunk->places[i]);
     }
   }
@@ -393,7 +405,7 @@ void bl_chunk_sum_norms(bl_chunk_t *chunk) {
 bl_chunk_message_t bl_chunk_message(const bl_chunk_t *chunk, uint32_t i, uint32_t copy) {
   const bl_parameter_place_t *place = &chunk->places[i];
   const bl_shard_range_t range = bl_shard_message(&chunk->ownership, chunk->places, i, copy);
-  bl_chunk_message_t message = {.weight = at(chunk->arenas.weights, range.first),
+  bl_chunk_message_t message = {.weight = at(written_weights(chunk), range.first),
                                 .gradient = at(chunk->arenas.gradients, range.first),
                                 .elements = range.count};
   if (place->tied && bl_chunk_span_two_gradients(&chunk->model, chunk->span)) {
@@ -437,13 +449,13 @@ void bl_chunk_update(bl_chunk_t *chunk, const bl_adamw_settings_t *settings, con
   uint32_t count = 0;
   for (uint32_t i = 0; i < chunk->parameter_count; i++) {
     const bl_parameter_place_t *place = &chunk->places[i];
-    const bl_shard_range_t range = range_of(chunk, i);
+    const bl_shard_range_t range = bl__chunk_range(chunk, i);
     const uint64_t first = place->offset_elements + range.first;
     if (range.count > 0) {
       chunk->updates[count++] = (bl_adamw_tensor_t){.options = bl_adamw_for_step(settings, step, place->decays),
                                                     .count = range.count,
                                                     .dw = at(arenas->gradients, first),
-                                                    .w = at(arenas->weights, first),
+                                                    .w = bl__chunk_updated(chunk, i),
                                                     .m = at(arenas->first_moments, chunk->moments[i]),
                                                     .v = at(arenas->second_moments, chunk->moments[i]),
                                                     .packed = bl__chunk_is_alone(chunk) ? chunk->copies[i] : NULL};

@@ -196,10 +196,17 @@ bl_status_t bl__chunk_plan(bl_chunk_t *chunk, bl_error_t *err) {
   if (chunk->squares == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", chunk->span.layer_count);
   }
-  const bl_dtype_t dtype = chunk->host != NULL ? chunk->layout.options.dtype : BL_DTYPE_FP32; // fp32: all weights stay
+  const bool all = chunk->host == NULL && !chunk->sharded;
+  const bl_dtype_t dtype = all ? BL_DTYPE_FP32 : chunk->layout.options.dtype; // fp32: all weights stay
   chunk->sizes.resident_bytes =
       bl_resident_weights(&chunk->model, chunk->span, dtype, chunk->places, chunk->parameter_count, chunk->resident) *
       sizeof(float);
+  chunk->sizes.master_bytes = chunk->host != NULL ? chunk->sizes.weight_bytes : 0;
+  if (chunk->sharded) {
+    chunk->sizes.master_bytes = bl_shard_masters(&chunk->ownership, chunk->places, chunk->parameter_count, chunk->copy,
+                                                 chunk->resident, chunk->masters) *
+                                sizeof(float);
+  }
   chunk->sizes.fold_bytes = chunk->fold_levels * chunk->sizes.gradient_bytes;
   chunk->norm = (bl_norm_shape_t){.rows = chunk->rows / chunk->parts,
                                   .width = chunk->model.hidden,
