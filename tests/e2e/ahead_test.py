@@ -2,7 +2,7 @@
 """train.post_validation: stages apply a step and begin the next one before it is committed. Losses and norms are those of
 a run that waits, bit by bit: for schedules with fused and split backwards, with several chunks a stage, with evictions,
 where gradients are clipped now and then (the step is taken back), over a checkpoint and its resume, and with drivers that
-are killed. The metrics say that steps were applied ahead, and the second copy of the weights is planned memory."""
+are killed, and on replicas in bf16. The metrics say that steps were applied ahead, and the second copy of the weights is planned memory."""
 import os
 import re
 import signal
@@ -40,14 +40,24 @@ def check_schedules(folder, train):
 
 
 def check_clipping(alone, folder, services, train, _):
+    clip_now_and_then(alone, folder, services, {**train, "lr": 0.02}, {"pipeline": {"stages": len(services)}})
+
+
+def check_masters(alone, folder, services, train, _):
+    """Two replicas in bf16 take back masters of which each has a part, and gather the rest again."""
+    clip_now_and_then(alone, folder, services, {**train, "lr": 0.2, "dtype": "bf16"},
+                      {"pipeline": {"stages": len(services) // 2}, "parallel": {"data": 2}})
+
+
+def clip_now_and_then(alone, folder, services, train, shape):
     """A limit between a norm and a larger one that follows it: the offer that the first one allows cannot be kept."""
-    job = write_job(alone, model=MODEL, train={**train, "clip": 0, "lr": 0.02}, pipeline={"stages": len(services)})
+    job = write_job(alone, model=MODEL, train={**train, "clip": 0}, **shape)
     report, _ = run_job(alone, job, "--local")
     norms = [event["grad_norm"] for event in report if event["event"] == "step"]
     jumps = [i for i in range(1, len(norms)) if norms[i] > 1.3 * norms[i - 1]]
     assert jumps, f"no norm is much above the one before it: {norms}"
     clip = norms[jumps[0]] / 1.1
-    job = write_job(folder, model=MODEL, train={**train, "clip": clip, "lr": 0.02}, pipeline={"stages": len(services)},
+    job = write_job(folder, model=MODEL, train={**train, "clip": clip}, **shape,
                     services={"stages": [service.address for service in services]})
     waits, _ = run_job(folder, job)
     clipped = [event["grad_norm"] > clip for event in waits if event["event"] == "step"]
@@ -137,11 +147,11 @@ def main():
         check_schedules(folder, train)
         check_not_finite(folder, train)
         check_resume(folder, train)
-    for check in (check_clipping, check_drivers):
+    for check, count in ((check_clipping, 3), (check_masters, 4), (check_drivers, 3)):
         services = []
         with scratch() as alone, scratch() as folder:  # services live on in the second one
             try:
-                for _ in range(3):
+                for _ in range(count):
                     services.append(Service(folder, "stage-service", "--listen", "127.0.0.1:0", *metrics))
                 check(alone, folder, services, train, choice)
                 check_memory(services)

@@ -25,7 +25,8 @@ def expected_of(folder, job, **keys):
 
 def replicas(folder):
     for model, dtype, schedule, stages, data, paths in (("gpt2", "fp32", "1f1b", 2, 2, ("auto", "shm", "nccl", *["tcp"] * LONG)),
-                                                        ("llama", "bf16", "zb-v", 2, 4 if LONG else 2, ("auto",)),
+                                                        ("llama", "bf16", "zb-v", 2, 4 if LONG else 2,
+                                                         ("auto", "shm", "nccl", *["tcp"] * LONG)),
                                                         ("gpt2", "bf16", "interleaved", 2, 1, ("auto",) * LONG)):
         job = job_of(folder, model, dtype=dtype, pipeline={"stages": stages, "schedule": schedule})
         expected = expected_of(folder, job)
@@ -49,12 +50,14 @@ def balanced(folder):
     check(folder, expected, job, parallel__data=2, pipeline__recompute="full", balance__data_path="shm")
     if LONG:
         check(folder, expected, job, parallel__data=2, train__post_validation="true")
+    job = job_of(folder, "gpt2", dtype="bf16", pipeline={"stages": 2})
+    check(folder, expected_of(folder, job), job, parallel__data=2, train__post_validation="true")
     print("ok replicas beside parked, dropped and recomputed blocks")
 
 
 def two_copies(folder):
     ways = [("dualpipe", "bf16", "auto"), ("chimera", "fp32", "auto"), ("chimera", "bf16", "shm")]
-    for schedule, dtype, path in ways if LONG else ways[:1]:
+    for schedule, dtype, path in ways if LONG else ways[::2]:
         job = job_of(folder, "gpt2", dtype=dtype, pipeline={"stages": 4, "schedule": schedule})
         check(folder, expected_of(folder, job), job, balance__data_path=path)
     job = job_of(folder, "gpt2", pipeline={"stages": 2, "schedule": "chimera"}, parallel={"data_parts": 4, "tensor_parts": 2})

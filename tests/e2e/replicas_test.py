@@ -135,25 +135,25 @@ def tensors_of(folder, step, kind):
 
 def checkpoints(folder, place):
     """Written by (replicas, stages), gone on with from the middle by others."""
-    for model in ("gpt2", "llama"):
+    for model, dtype in (("gpt2", "fp32"), ("llama", "fp32"), ("gpt2", "bf16"), *[("llama", "bf16")] * LONG):
         whole, kept = None, {}
         for replicas, count in ((1, 1), (2, 2), *([(4, 1)] if LONG or model == "gpt2" else [])):
-            at = os.path.join(folder, f"{model}-{replicas}-{count}")
-            job = job_of(folder, model, pipeline={"stages": count}, checkpoint={"folder": at, "every": 2})
+            at = os.path.join(folder, f"{model}-{dtype}-{replicas}-{count}")
+            job = job_of(folder, model, dtype=dtype, pipeline={"stages": count}, checkpoint={"folder": at, "every": 2})
             report, _ = run_job(folder, job, *place(replicas * count), *sets(parallel__data=replicas))
             saved = [tensors_of(at, step, kind) for step in (2, 3) for kind in ("model", "optimizer")]
             whole = whole or (losses(report), saved)
-            assert losses(report) == whole[0] and saved == whole[1], f"{model}, {replicas} x {count}: another checkpoint"
+            assert losses(report) == whole[0] and saved == whole[1], f"{model}, {dtype}, {replicas} x {count}: another checkpoint"
             kept[replicas, count] = at
         for (replicas, count), at in kept.items():
             other = {(1, 1): (2, 2), (2, 2): (1, 1), (4, 1): (2, 4)}[replicas, count]
             for path in os.listdir(os.path.join(at, "step-000003")):
                 os.remove(os.path.join(at, "step-000003", path))
             os.rmdir(os.path.join(at, "step-000003"))
-            job = job_of(folder, model, pipeline={"stages": other[1]}, checkpoint={"folder": at, "every": 2})
+            job = job_of(folder, model, dtype=dtype, pipeline={"stages": other[1]}, checkpoint={"folder": at, "every": 2})
             report, _ = run_job(folder, job, *place(other[0] * other[1]), "--resume", *sets(parallel__data=other[0]))
             steps = [(event["loss"].hex(), event["grad_norm"].hex()) for event in report if event["event"] == "step"]
-            assert steps == whole[0][2:], f"{model}: {other} went on from {replicas} x {count} to other bits"
+            assert steps == whole[0][2:], f"{model}, {dtype}: {other} went on from {replicas} x {count} to other bits"
             assert [tensors_of(at, 3, kind) for kind in ("model", "optimizer")] == whole[1][2:]
     print("ok checkpoints are whole and the same for every grid, and every grid goes on from those of others")
 

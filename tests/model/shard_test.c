@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "model/memory.h"
 #include "model/models.h"
+#include "model/resident.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -313,6 +314,63 @@ static void both_ends_of_two_pipes_agree(void **state) {
   free_stage(&ends[1]);
 }
 
+// In bf16 d replicas have 1/d each of the masters of what products read, and all fp32 weights that are read as such.
+static void masters_in_bf16_are_shared_out(void **state) {
+  (void)state;
+  const bl_model_t model = gpt2_small();
+  const bl_chunk_span_t span = bl_chunk_span_whole(&model);
+  const uint32_t count = bl_chunk_span_parameter_count(&model, span);
+  bl_parameter_place_t *places = calloc(count, sizeof *places);
+  uint64_t *resident = calloc(count, sizeof *resident), *offsets = calloc(count, sizeof *offsets);
+  assert_true(places != NULL && resident != NULL && offsets != NULL);
+  const uint64_t elements = bl_chunk_span_places(&model, span, (bl_split_t){0}, places);
+  const uint64_t kept = bl_resident_weights(&model, span, BL_DTYPE_BF16, places, count, resident);
+  for (uint32_t replicas = 2; replicas <= 8; replicas *= 2) {
+    bl_ownership_t ownership = {.copies = {.replicas = replicas, .parts = 4 * replicas}};
+    bl_shard_cut(&ownership, places, count);
+    uint64_t all = 0, optimizer = 0;
+    for (uint32_t r = 0; r < replicas; r++) {
+      const uint64_t masters = bl_shard_masters(&ownership, places, count, r, resident, offsets);
+      uint64_t end = 0, own = 0;
+      for (uint32_t i = 0; i < count; i++) { // they follow each other
+        const uint64_t updated = bl_shard_range(&ownership, &places[i], r).count;
+        if (resident[i] == BL_RESIDENT_NOWHERE && updated > 0) {
+          assert_true(offsets[i] >= end && offsets[i] % (BL_CACHE_LINE_BYTES / sizeof(float)) == 0);
+          end = offsets[i] + updated;
+          own += updated;
+        }
+      }
+      assert_true(end <= masters && masters < own + count * BL_CACHE_LINE_BYTES / sizeof(float));
+      all += own;
+      const bl_stage_memory_request_t request = {.model = &model,
+                                                 .spans = &span,
+                                                 .span_count = 1,
+                                                 .options = {.micro_batch = 1,
+                                                             .attention = BL_ATTENTION_FLASH,
+                                                             .backward = BL_BACKWARD_FUSED,
+                                                             .dtype = BL_DTYPE_BF16},
+                                                 .micro_batches = 4,
+                                                 .post_validation = true,
+                                                 .replicas = replicas,
+                                                 .replica = r,
+                                                 .fold_levels = 2};
+      bl_stage_memory_t memory;
+      assert_int_equal(bl_stage_memory(&request, &memory), BL_OK);
+      const uint64_t moments = bl_shard_moments(&ownership, places, count, r, NULL);
+      assert_int_equal(memory.weight_bytes, kept * sizeof(float)); // nothing is packed here
+      assert_int_equal(memory.optimizer_bytes, (2 * moments + masters) * sizeof(float));
+      assert_int_equal(memory.shadow_bytes, memory.weight_bytes + memory.optimizer_bytes);
+      assert_true(memory.even_bytes < memory.optimizer_bytes + line(1) * count);
+      optimizer += memory.optimizer_bytes;
+    }
+    assert_true(all + kept >= elements - count * BL_CACHE_LINE_BYTES / sizeof(float) && all + kept <= elements);
+    assert_true(optimizer < (3 * elements - kept + 3ull * replicas * count * BL_CACHE_LINE_BYTES) * sizeof(float));
+  }
+  free(places);
+  free(resident);
+  free(offsets);
+}
+
 static void moments_of_one_replica_lie_where_weights_do(void **state) {
   (void)state;
   const bl_model_t model = gpt2_small();
@@ -332,13 +390,10 @@ static void moments_of_one_replica_lie_where_weights_do(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_tensor_has_an_owner),
-      cmocka_unit_test(many_chunks_are_as_even_as_one),
-      cmocka_unit_test(small_chunks_have_no_overlaps),
-      cmocka_unit_test(two_replicas_have_half_each),
-      cmocka_unit_test(shares_do_not_depend_on_copies),
-      cmocka_unit_test(both_ends_of_two_pipes_agree),
-      cmocka_unit_test(moments_of_one_replica_lie_where_weights_do),
+      cmocka_unit_test(every_tensor_has_an_owner),      cmocka_unit_test(many_chunks_are_as_even_as_one),
+      cmocka_unit_test(small_chunks_have_no_overlaps),  cmocka_unit_test(two_replicas_have_half_each),
+      cmocka_unit_test(shares_do_not_depend_on_copies), cmocka_unit_test(both_ends_of_two_pipes_agree),
+      cmocka_unit_test(masters_in_bf16_are_shared_out), cmocka_unit_test(moments_of_one_replica_lie_where_weights_do),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
