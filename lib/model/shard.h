@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which copy of a chunk updates what (ZeRO stage 1). The copy that updates an element, its owner, adds the gradients of
-// all copies, holds the two moments, which exist nowhere else, in bf16 the fp32 master too, writes weight and moments into checkpoints, and sends
-// the weight to every other copy. Copies are replicas, or the two copies of a schedule with two pipes (model/grid.h).
+// all copies, holds the two moments, which exist nowhere else, writes weight and moments into checkpoints, and sends
+// the weight to every other copy. In bf16 the master of a weight that only products read exists nowhere else either.
+// Copies are replicas, or the two copies of a schedule with two pipes (model/grid.h).
 //
 // Weights and gradients of a chunk lie in arenas, place after place (bl_chunk_span_places). The layers, with the final
 // norm, are cut into one range of the arena per copy, and two copies exchange such a range as one message: what lies

@@ -134,18 +134,6 @@ void bl_chunk_destroy(bl_chunk_t *chunk) {
   }
 }
 
-bool bl__chunk_keep(bl_chunk_t *chunk, bl_status_t status, const bl_error_t *err) {
-  if (status != BL_OK && chunk->failure.status == BL_OK) {
-    chunk->failure = *err;
-    chunk->failure.status = status;
-  }
-  return status == BL_OK;
-}
-
-bl_status_t bl_chunk_status(const bl_chunk_t *chunk, bl_error_t *err) {
-  return chunk->failure.status == BL_OK ? BL_OK : bl_error_set(err, chunk->failure.status, "%s", chunk->failure.text);
-}
-
 bl_chunk_sizes_t bl_chunk_sizes(const bl_chunk_t *chunk) {
   return chunk->sizes;
 }

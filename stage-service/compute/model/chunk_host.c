@@ -14,6 +14,18 @@
 
 #define LANDING_NS (600ull * BL_NS_PER_S)
 
+bool bl__chunk_keep(bl_chunk_t *chunk, bl_status_t status, const bl_error_t *err) {
+  if (status != BL_OK && chunk->failure.status == BL_OK) {
+    chunk->failure = *err;
+    chunk->failure.status = status;
+  }
+  return status == BL_OK;
+}
+
+bl_status_t bl_chunk_status(const bl_chunk_t *chunk, bl_error_t *err) {
+  return chunk->failure.status == BL_OK ? BL_OK : bl_error_set(err, chunk->failure.status, "%s", chunk->failure.text);
+}
+
 bl_status_t bl__chunk_host_create(bl_chunk_t *chunk, bl_error_t *err) {
   bl_device_event_t **events[] = {&chunk->complete, &chunk->landed, &chunk->returned};
   bl_status_t status = BL_OK;

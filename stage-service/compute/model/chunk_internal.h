@@ -189,13 +189,12 @@ float *bl__chunk_updated(const bl_chunk_t *chunk, uint32_t place);
 // Refreshes the packed copies.
 void bl__chunk_pack(bl_chunk_t *chunk);
 
-// Keeps the first failure, which bl_chunk_status returns. Returns whether there was none.
-bool bl__chunk_keep(bl_chunk_t *chunk, bl_status_t status, const bl_error_t *err);
-
 // chunk_masters.c: copies all weights from the place of their gradients. Does nothing unless the chunk is sharded.
 void bl__chunk_take_weights(bl_chunk_t *chunk);
 
-// chunk_host.c: all do nothing without options.host.
+// chunk_host.c: keeps the first failure, which bl_chunk_status returns. Returns whether `status` is none.
+bool bl__chunk_keep(bl_chunk_t *chunk, bl_status_t status, const bl_error_t *err);
+// The others do nothing without options.host.
 bl_status_t bl__chunk_host_create(bl_chunk_t *chunk, bl_error_t *err) BL_MUST_USE;
 void bl__chunk_host_destroy(bl_chunk_t *chunk); // waits for copies in flight
 void bl__chunk_land_layer(bl_chunk_t *chunk, uint32_t layer);
