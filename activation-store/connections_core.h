@@ -24,7 +24,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
-#define BL__CONNECTION_WINDOW  64u  // unanswered requests of a session (lib/lease/window.h)
+#define BL__CONNECTION_WINDOW  64u  // unanswered requests of a session (lib/lease/request_window.h)
 #define BL__CONNECTION_BACKLOG 128u // frames for a holder while its writer is busy: the window, and answers to REGISTER
 
 typedef struct bl__region {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sequence numbers of a session, one per request, acknowledged in order (lib/lease/window.h at the store's side).
-// Pure. Thread: the client's mutex is held.
+// The sequence numbers of a session, one per request, acknowledged in order (lib/lease/request_window.h at the store's
+// side). Pure. Thread: the client's mutex is held.
 #ifndef BALLAST_CLIENT_SEQUENCES_H
 #define BALLAST_CLIENT_SEQUENCES_H
 

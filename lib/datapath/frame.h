@@ -43,9 +43,9 @@
 // store, the two communicators live as long as the connection. If one fails, either end closes the connection; the
 // client opens a new one, with other ids, and repeats its request.
 //
-// EVICT, LOAD, RELEASE and KEEP are requests of the lease table (lib/lease/window.h). Their `sequence` is a number of
-// the session, shared with its RPCs, and `acknowledged` is as there. A request that is repeated under the same number
-// gets the same answer.
+// EVICT, LOAD, RELEASE and KEEP are requests of the lease table (lib/lease/request_window.h). Their `sequence` is a
+// number of the session, shared with its RPCs, and `acknowledged` is as there. A request that is repeated under the
+// same number gets the same answer.
 //
 // Thread: pure functions, any thread.
 #ifndef BALLAST_DATAPATH_FRAME_H

@@ -80,7 +80,7 @@ bl_lease_decision_t bl_lease_table_evict(bl_lease_table_t *table, const bl_lease
                                          const bl_lease_block_t *block, bl_lease_answer_t *answer) {
   uint64_t digest = digest_of(DIGEST_EVICT, &block->token, block->bytes, block->checksum);
   uint32_t session;
-  bl_window_entry_t *entry;
+  bl_request_window_entry_t *entry;
   bl_lease_decision_t decision;
   if (!bl__request_begin(table, request, digest, &session, &entry, &decision, answer)) {
     return decision;
@@ -124,7 +124,7 @@ static bl_lease_reason_t check_load(const bl_lease_table_t *table, uint32_t sess
 bl_lease_decision_t bl_lease_table_load(bl_lease_table_t *table, const bl_lease_request_t *request,
                                         const bl_lease_token_t *token, bool store_moves, bl_lease_answer_t *answer) {
   uint32_t session;
-  bl_window_entry_t *entry;
+  bl_request_window_entry_t *entry;
   bl_lease_decision_t decision;
   if (!bl__request_begin(table, request, digest_of(DIGEST_LOAD, token, store_moves, 0), &session, &entry, &decision,
                          answer)) {
@@ -182,7 +182,7 @@ bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lea
                                            bl_lease_answer_t *answer) {
   uint64_t digest = digest_of(DIGEST_RELEASE, token, checksum != NULL, checksum != NULL ? *checksum : 0);
   uint32_t session;
-  bl_window_entry_t *entry;
+  bl_request_window_entry_t *entry;
   bl_lease_decision_t decision;
   if (!bl__request_begin(table, request, digest, &session, &entry, &decision, answer)) {
     return decision;
@@ -241,7 +241,7 @@ bl_lease_decision_t bl_lease_table_keep(bl_lease_table_t *table, const bl_lease_
                                         const bl_lease_token_t *token, uint64_t checksum, bl_lease_answer_t *answer) {
   uint64_t digest = digest_of(DIGEST_KEEP, token, checksum, 0);
   uint32_t session;
-  bl_window_entry_t *entry;
+  bl_request_window_entry_t *entry;
   bl_lease_decision_t decision;
   if (!bl__request_begin(table, request, digest, &session, &entry, &decision, answer)) {
     return decision;

@@ -4,12 +4,12 @@
 
 #include <stddef.h>
 
-static bl_lease_reason_t reason_of(bl_window_verdict_t verdict) {
-  return verdict == BL_WINDOW_FULL ? BL_LEASE_WINDOW : BL_LEASE_SEQUENCE;
+static bl_lease_reason_t reason_of(bl_request_window_verdict_t verdict) {
+  return verdict == BL_REQUEST_WINDOW_FULL ? BL_LEASE_WINDOW : BL_LEASE_SEQUENCE;
 }
 
 bool bl__request_begin(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t digest, uint32_t *session,
-                       bl_window_entry_t **entry, bl_lease_decision_t *decision, bl_lease_answer_t *answer) {
+                       bl_request_window_entry_t **entry, bl_lease_decision_t *decision, bl_lease_answer_t *answer) {
   bl__set_time(table, request->now_ns);
   *answer = (bl_lease_answer_t){0};
   bl_lease_reason_t reason;
@@ -18,30 +18,31 @@ bool bl__request_begin(bl_lease_table_t *table, const bl_lease_request_t *reques
     *decision = bl__refuse(table, reason, answer);
     return false;
   }
-  bl_window_t *window = &table->sessions[*session].window;
-  bl_window_verdict_t verdict = bl_window_begin(window, request->sequence, request->acknowledged, digest, entry);
+  bl_request_window_t *window = &table->sessions[*session].window;
+  bl_request_window_verdict_t verdict =
+      bl_request_window_begin(window, request->sequence, request->acknowledged, digest, entry);
   switch (verdict) {
-  case BL_WINDOW_NEW:
+  case BL_REQUEST_WINDOW_NEW:
     return true;
-  case BL_WINDOW_PENDING:
+  case BL_REQUEST_WINDOW_PENDING:
     table->stats.repeated++;
     *decision = BL_LEASE_WAIT;
     return false;
-  case BL_WINDOW_DONE:
+  case BL_REQUEST_WINDOW_DONE:
     table->stats.repeated++;
     *answer = (*entry)->answer;
     *decision = BL_LEASE_DONE;
     return false;
-  case BL_WINDOW_DEAD:
-  case BL_WINDOW_FULL:
+  case BL_REQUEST_WINDOW_DEAD:
+  case BL_REQUEST_WINDOW_FULL:
     break;
   }
   *decision = bl__refuse(table, reason_of(verdict), answer);
   return false;
 }
 
-bl_lease_decision_t bl__request_done(bl_lease_table_t *table, bl_window_entry_t *entry, const bl_lease_answer_t *answer,
-                                     bl_lease_answer_t *out) {
+bl_lease_decision_t bl__request_done(bl_lease_table_t *table, bl_request_window_entry_t *entry,
+                                     const bl_lease_answer_t *answer, bl_lease_answer_t *out) {
   if (answer->reason != BL_LEASE_GRANTED) {
     table->stats.refused[answer->reason]++;
   }
@@ -51,8 +52,8 @@ bl_lease_decision_t bl__request_done(bl_lease_table_t *table, bl_window_entry_t 
   return BL_LEASE_DONE;
 }
 
-bl_lease_decision_t bl__request_refuse(bl_lease_table_t *table, bl_window_entry_t *entry, bl_lease_reason_t reason,
-                                       bl_lease_answer_t *out) {
+bl_lease_decision_t bl__request_refuse(bl_lease_table_t *table, bl_request_window_entry_t *entry,
+                                       bl_lease_reason_t reason, bl_lease_answer_t *out) {
   (void)bl__refuse(table, reason, &entry->answer); // also counts it
   entry->done = true;
   *out = entry->answer;
@@ -60,7 +61,7 @@ bl_lease_decision_t bl__request_refuse(bl_lease_table_t *table, bl_window_entry_
 }
 
 void bl__request_answer(bl_lease_table_t *table, uint32_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
-  bl_window_entry_t *entry = bl_window_find(&table->sessions[session].window, sequence);
+  bl_request_window_entry_t *entry = bl_request_window_find(&table->sessions[session].window, sequence);
   if (entry == NULL || entry->done) {
     return;
   }

@@ -233,7 +233,7 @@ bl_lease_decision_t bl_lease_table_reserve(bl_lease_table_t *table, const bl_lea
     digest = bl_hash64(words, sizeof words, digest);
   }
   uint32_t session;
-  bl_window_entry_t *entry;
+  bl_request_window_entry_t *entry;
   bl_lease_decision_t decision;
   if (!bl__request_begin(table, request, digest, &session, &entry, &decision, answer)) {
     return decision;
@@ -253,7 +253,7 @@ bl_lease_decision_t bl_lease_table_unreserve(bl_lease_table_t *table, const bl_l
                                              bl_lease_answer_t *answer) {
   uint64_t digest = bl_hash64(&plan, sizeof plan, DIGEST_UNRESERVE);
   uint32_t index;
-  bl_window_entry_t *entry;
+  bl_request_window_entry_t *entry;
   bl_lease_decision_t decision;
   if (!bl__request_begin(table, request, digest, &index, &entry, &decision, answer)) {
     return decision;

@@ -342,7 +342,7 @@ static void start_session(bl_lease_table_t *table, uint32_t holder, const bl_lea
   uint32_t index = table->unused_session;
   bl__session_t *session = &table->sessions[index];
   table->unused_session = session->next;
-  bl_window_t window = session->window;
+  bl_request_window_t window = session->window;
   uint64_t ttl_ns = open->ttl_ns != 0 ? open->ttl_ns : table->config.ttl_ns;
   *session = (bl__session_t){.number = ++table->last_serial << 32 | index,
                              .process = open->process,
@@ -351,7 +351,7 @@ static void start_session(bl_lease_table_t *table, uint32_t holder, const bl_lea
                              .ttl_ns = ttl_ns > table->config.ttl_floor_ns ? ttl_ns : table->config.ttl_floor_ns,
                              .holder = holder,
                              .window = window};
-  bl_window_reset(&session->window);
+  bl_request_window_reset(&session->window);
   table->holders[holder].session = index;
   table->jobs[table->holders[holder].job].sessions++;
   table->stats.sessions[BL_SESSION_NONE]++; // set_state undoes this

@@ -31,8 +31,8 @@ static void *take(bl_lease_table_t *table, uint64_t count, uint64_t bytes) {
 static void link_unused(bl_lease_table_t *table) {
   const bl_lease_config_t *config = &table->config;
   for (uint32_t i = config->max_sessions; i > 0; i--) {
-    table->sessions[i].window =
-        (bl_window_t){.entries = &table->entries[(uint64_t)(i - 1) * config->window], .capacity = config->window};
+    table->sessions[i].window = (bl_request_window_t){.entries = &table->entries[(uint64_t)(i - 1) * config->window],
+                                                      .capacity = config->window};
     table->sessions[i].next = table->unused_session;
     table->unused_session = i;
   }
@@ -162,7 +162,7 @@ uint64_t bl_lease_table_next_deadline_ns(const bl_lease_table_t *table) {
 static bool next_answer(bl_lease_table_t *table, bl_lease_action_t *action) {
   while (table->answers.first != 0) {
     uint32_t index = table->answers.first - 1;
-    bl_window_entry_t *entry = &table->entries[index];
+    bl_request_window_entry_t *entry = &table->entries[index];
     table->answers.first = entry->next_queued;
     table->answers.last = table->answers.first != 0 ? table->answers.last : 0;
     entry->queued = false;
@@ -202,9 +202,9 @@ static bool next_end(bl_lease_table_t *table, bl_lease_action_t *action) {
   *action = (bl_lease_action_t){
       .kind = BL_LEASE_END_SESSION, .session = session->number, .end = (bl_session_end_t)session->end};
   table->stats.sessions[BL_SESSION_OVER]--;
-  bl_window_t window = session->window;
+  bl_request_window_t window = session->window;
   *session = (bl__session_t){.window = window, .next = table->unused_session};
-  bl_window_reset(&session->window);
+  bl_request_window_reset(&session->window);
   table->unused_session = index;
   return true;
 }

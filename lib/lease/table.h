@@ -42,8 +42,9 @@
 // Sessions: ALIVE -> SUSPECT when not renewed for its TTL (no new reservations and evictions; it keeps what it has) ->
 // over after a grace, or as soon as a reservation of the same job needs the space. Only KeepAlive renews.
 //
-// Requests carry the session's number and key, a sequence number and an acknowledgement (window.h), so they can be
-// resent. A refusal changes nothing. Requests about a session that is over are refused with BL_LEASE_SESSION_OVER.
+// Requests carry the session's number and key, a sequence number and an acknowledgement (request_window.h), so they
+// can be resent. A refusal changes nothing. Requests about a session that is over are refused with
+// BL_LEASE_SESSION_OVER.
 //
 // The caller passes the time as `now_ns` of one monotonic clock; it never goes back. Every call first ends what is due.
 //
@@ -165,7 +166,7 @@ void bl_lease_table_holder_gone(bl_lease_table_t *table, uint64_t number, uint64
 typedef struct bl_lease_request {
   uint64_t session;
   bl_incarnation_t key;
-  uint64_t sequence, acknowledged; // window.h
+  uint64_t sequence, acknowledged; // request_window.h
   uint64_t now_ns;
 } bl_lease_request_t;
 

@@ -3,9 +3,9 @@
 #ifndef BALLAST_LEASE_TABLE_CORE_H
 #define BALLAST_LEASE_TABLE_CORE_H
 
+#include "lease/request_window.h"
 #include "lease/table.h"
 #include "lease/wheel.h"
-#include "lease/window.h"
 
 // What a QUARANTINED slot becomes when nothing can touch it any more.
 typedef enum { BL__AFTER_RESERVED, BL__AFTER_LOST, BL__AFTER_FREE } bl__after_t;
@@ -50,7 +50,7 @@ typedef struct bl__session {
   uint32_t next; // unused records, or sessions that are over and not reported yet
   uint8_t state, end;
   bool mapped;
-  bl_window_t window;
+  bl_request_window_t window;
   bl__size_t sizes[BL_LEASE_SIZES];
   bl__plan_t plans[BL_LEASE_PLANS];
 } bl__session_t;
@@ -87,7 +87,7 @@ struct bl_lease_table {
   bl__session_t *sessions;
   bl__holder_t *holders;
   bl__job_t *jobs;
-  bl_window_entry_t *entries; // window of session s: entries[(s - 1) * window ...]
+  bl_request_window_entry_t *entries; // window of session s: entries[(s - 1) * window ...]
   uint32_t max_holders;
   uint32_t unused_lease, unused_session, unused_holder;
   uint32_t unused_leases; // how many
@@ -141,12 +141,12 @@ uint32_t bl__job_charge(const bl_lease_table_t *table, const char *name, int tie
 // Checks session, key and window. True: continue, with *session and the entry to pass to bl__request_done. False:
 // return *decision and *answer.
 bool bl__request_begin(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t digest, uint32_t *session,
-                       bl_window_entry_t **entry, bl_lease_decision_t *decision, bl_lease_answer_t *answer);
+                       bl_request_window_entry_t **entry, bl_lease_decision_t *decision, bl_lease_answer_t *answer);
 // Ends the request: `answer` (may be that of the entry) is the answer of its number from now on.
-bl_lease_decision_t bl__request_done(bl_lease_table_t *table, bl_window_entry_t *entry, const bl_lease_answer_t *answer,
-                                     bl_lease_answer_t *out);
-bl_lease_decision_t bl__request_refuse(bl_lease_table_t *table, bl_window_entry_t *entry, bl_lease_reason_t reason,
-                                       bl_lease_answer_t *out);
+bl_lease_decision_t bl__request_done(bl_lease_table_t *table, bl_request_window_entry_t *entry,
+                                     const bl_lease_answer_t *answer, bl_lease_answer_t *out);
+bl_lease_decision_t bl__request_refuse(bl_lease_table_t *table, bl_request_window_entry_t *entry,
+                                       bl_lease_reason_t reason, bl_lease_answer_t *out);
 // Answers a waiting request through an action. Does nothing if the request no longer exists.
 void bl__request_answer(bl_lease_table_t *table, uint32_t session, uint64_t sequence, const bl_lease_answer_t *answer);
 

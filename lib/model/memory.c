@@ -3,9 +3,9 @@
 
 #include "base/bytes.h"
 #include "base/minmax.h"
+#include "model/exchange_buffers.h"
 #include "model/resident.h"
 #include "model/shard.h"
-#include "model/windows.h"
 #include "model/workspace.h"
 
 #include <stddef.h>
@@ -187,7 +187,7 @@ bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_m
   }
   sum.tied_bytes = exchanges ? bl_chunk_span_table_elements(model, request->options.split) * sizeof(float) : 0;
   sum.window_bytes =
-      bl_split_ranks(request->options.split) > 1 ? bl_windows_plan(model, request->options, head).bytes : 0;
+      bl_split_ranks(request->options.split) > 1 ? bl_exchange_buffers_plan(model, request->options, head).bytes : 0;
   sum.operation_bytes = head ? request->operations.head_workspace_bytes : request->operations.layer_workspace_bytes;
   lay_out_data(request, squares, &sum);
   *memory = sum;

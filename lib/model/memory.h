@@ -67,17 +67,17 @@ typedef struct bl_stage_memory {
   uint64_t tied_bytes; // after the gradients: receives the gradient of a tied embedding from the chunk at its other end
   // Both moments of what this stage updates, and its masters if copies share them out; 0 if they are on the host.
   uint64_t optimizer_bytes;
-  uint64_t even_bytes;                      // of optimizer_bytes: what they were if all copies had equally much
-  uint64_t host_bytes;                      // on the host: masters of the weights, both moments, and received gradients
-  uint64_t fold_bytes;                      // waiting sums of gradients, after gradients and tied_bytes
-  uint64_t reduce_bytes;                    // receives from other copies the gradients that are added here
-  uint64_t shadow_bytes;                    // of weights and moments; on the host if these are there
-  uint64_t window_bytes;                    // in which ranks that share layers exchange their parts (model/windows.h)
-  uint64_t chunk_bytes;                     // workspace of the largest chunk
-  uint64_t operation_bytes;                 // workspace of the operations, after it
-  uint64_t slot_bytes;                      // of one slot
-  uint64_t evict_bytes;                     // of what moves of a block
-  uint64_t edge_bytes;                      // of one boundary buffer
+  uint64_t even_bytes;      // of optimizer_bytes: what they were if all copies had equally much
+  uint64_t host_bytes;      // on the host: masters of the weights, both moments, and received gradients
+  uint64_t fold_bytes;      // waiting sums of gradients, after gradients and tied_bytes
+  uint64_t reduce_bytes;    // receives from other copies the gradients that are added here
+  uint64_t shadow_bytes;    // of weights and moments; on the host if these are there
+  uint64_t window_bytes;    // in which ranks that share layers exchange their parts (model/exchange_buffers.h)
+  uint64_t chunk_bytes;     // workspace of the largest chunk
+  uint64_t operation_bytes; // workspace of the operations, after it
+  uint64_t slot_bytes;      // of one slot
+  uint64_t evict_bytes;     // of what moves of a block
+  uint64_t edge_bytes;      // of one boundary buffer
   uint64_t page_bytes, page_gradient_bytes; // of one page of the KV cache, and of its gradients
   uint32_t batches; // micro-batches of tokens and labels in memory: 1, or all, as an asynchronous device reads late
   uint64_t squares_at, hash_at, tokens_at, labels_at; // offsets in the data, which begins with the losses

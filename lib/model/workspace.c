@@ -68,7 +68,7 @@ bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
     workspace.bytes = bl_max_u64(workspace.bytes, head_bytes(&workspace, layout, rows));
   }
   if (bl_split_ranks(split) == 1) {
-    workspace.windows = bl_windows_plan(model, layout->options, layout->span.head);
+    workspace.windows = bl_exchange_buffers_plan(model, layout->options, layout->span.head);
     workspace.windows_offset_bytes = bl_align_up(workspace.bytes, BL_CACHE_LINE_BYTES);
     workspace.bytes =
         workspace.windows.bytes > 0 ? workspace.windows_offset_bytes + workspace.windows.bytes : workspace.bytes;

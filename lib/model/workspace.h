@@ -14,8 +14,8 @@
 #ifndef BALLAST_MODEL_WORKSPACE_H
 #define BALLAST_MODEL_WORKSPACE_H
 
+#include "model/exchange_buffers.h"
 #include "model/layout.h"
-#include "model/windows.h"
 
 #include <stdint.h>
 
@@ -40,7 +40,7 @@ typedef struct bl_workspace {
   uint64_t logits_stride;
   uint64_t logits_offset_bytes;  // float [parts here][head_rows, columns of a part]
   uint64_t windows_offset_bytes; // used if one rank has all parts of a layer
-  bl_windows_t windows;
+  bl_exchange_buffers_t windows;
 } bl_workspace_t;
 
 bl_workspace_t bl_workspace_plan(const bl_layout_t *layout);

@@ -411,7 +411,7 @@ static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options
   bl_arena_t arenas[BL_TRANSPORT_MAX_ARENAS];
   size_t arena_count = 0;
   if (engine->tensor_group != NULL && engine->device->host_memory) {
-    arenas[arena_count++] = engine->windows; // BL_WINDOWS_ARENA
+    arenas[arena_count++] = engine->windows; // BL_EXCHANGE_BUFFERS_ARENA
   }
   arenas[arena_count++] = engine->edges;
   if (shares || bl__engine_exchanges_tied(engine)) {

@@ -191,7 +191,7 @@ typedef struct bl_engine {
 
   bl_memory_account_t account;
   bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory; // optimizer: on device or host
-  bl_arena_t windows;  // of the tensor group (model/windows.h)
+  bl_arena_t windows;  // of the tensor group (model/exchange_buffers.h)
   bl_arena_t kv_cache; // executor/kv_cache.h: pages, then pages of gradients; empty without slices
   // In pinned memory of the host; none before bl_engine_hold_edge_twins. Those of weights and gradients are for what
   // the copies of a chunk exchange; that of gradients leaves out the waiting sums.

@@ -11,7 +11,7 @@
 // A peer that is alive but silent for this long is broken. The driver notices dead and stopped peers much earlier.
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
 
-_Static_assert(sizeof(bl_group_page_t) <= BL_WINDOWS_PAGE_BYTES, "the progress page");
+_Static_assert(sizeof(bl_group_page_t) <= BL_EXCHANGE_BUFFERS_PAGE_BYTES, "the progress page");
 _Static_assert(BL_SPLIT_MOST_PARTS <= BL_GROUP_PROGRESS_MEMBERS, "a rank has at least one part");
 
 static bl_tensor_group_t *self_of(bl_group_t *group) {
@@ -260,7 +260,7 @@ bl_status_t bl_tensor_group_create(bl_engine_t *engine, bl_tensor_group_t **grou
     head = head || (training->schedule->stage_of[v] == engine->stage && training->partition.spans[v].head);
   }
   made->engine = engine;
-  made->windows = bl_windows_plan(&training->model, training->layout, head);
+  made->windows = bl_exchange_buffers_plan(&training->model, training->layout, head);
   made->group = (bl_group_t){.parts = bl_split_parts(split), .ranks = bl_split_ranks(split), .rank = split.rank};
   *group = made;
   return engine->device->host_memory ? BL_OK : bl_device_group_create(made, &made->device, err);
@@ -295,7 +295,7 @@ static bl_status_t find_peers(bl_tensor_group_t *self, bl_error_t *err) {
     if (member == self->group.rank) {
       continue;
     }
-    status = bl_transport_peer_arena(self->engine->transport, rank_of(self, member), BL_WINDOWS_ARENA,
+    status = bl_transport_peer_arena(self->engine->transport, rank_of(self, member), BL_EXCHANGE_BUFFERS_ARENA,
                                      &self->peers[member], &bytes, err);
     if (status == BL_PRECONDITION) {
       self->peers[member] = NULL;

@@ -4,7 +4,7 @@
 // the same on all ranks. Ranks on this machine map each other's windows and publish their progress on a progress page
 // (collective/progress.h). With other ranks, data are exchanged as tensors of the transport.
 //
-//   bl_tensor_group_create(engine, &group, err);       // with the engine; its windows are BL_WINDOWS_ARENA
+//   bl_tensor_group_create(engine, &group, err);       // with the engine; its windows are BL_EXCHANGE_BUFFERS_ARENA
 //   bl_tensor_group_place(group);                      // the windows have memory
 //   bl_tensor_group_begin(group, attempt, &cancelled, &stall, &rest, err);   // after bl_transport_begin
 //   ... operations ...; bl_group_status(&group->group, err)
@@ -23,9 +23,9 @@
 #include "collective/progress.h"
 #include "executor/engine.h"
 #include "executor/stall.h"
-#include "model/windows.h"
+#include "model/exchange_buffers.h"
 
-#define BL_WINDOWS_ARENA 0 // of the transport of a rank that shares its layers
+#define BL_EXCHANGE_BUFFERS_ARENA 0 // of the transport of a rank that shares its layers
 
 // Calls around a wait; NULL members: nothing.
 typedef struct bl_tensor_rest {
@@ -40,7 +40,7 @@ typedef struct bl_tensor_group {
   bl_group_t group; // first, so that the transport finds the struct by it
   bl_engine_t *engine;
   bl_device_group_t *device; // NULL: the host. What follows `resting` is of the host
-  bl_windows_t windows;
+  bl_exchange_buffers_t windows;
   const atomic_bool *cancelled; // of the run
   bl_stall_t *stall;            // of the run
   bl_tensor_rest_t rest;

@@ -4,7 +4,7 @@
 #include "compute/properties.h"
 #include "compute/trainer.h"
 #include "instrumented.h"
-#include "model/windows.h"
+#include "model/exchange_buffers.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -97,14 +97,14 @@ static const bl_group_transport_t threads = {.acquire = acquire, .gather = gathe
 static void make_member(team_t *team, uint32_t rank) {
   member_t *member = &team->members[rank];
   const bl_layout_options_t layout = team->variant->layout;
-  const bl_windows_t windows = bl_windows_plan(team->model, layout, true);
+  const bl_exchange_buffers_t windows = bl_exchange_buffers_plan(team->model, layout, true);
   member->team = team;
   member->memory = aligned_alloc(64, windows.bytes);
   assert_non_null(member->memory);
   memset(member->memory, 0xff, windows.bytes);
   member->group = (bl_group_t){
       .parts = layout.split.parts, .ranks = team->ranks, .rank = rank, .transport = team->ranks > 1 ? &threads : NULL};
-  for (int i = 0; i < BL_WINDOWS; i++) {
+  for (int i = 0; i < BL_EXCHANGE_BUFFERS; i++) {
     member->group.windows[i] = member->memory + windows.offset_bytes[i];
   }
 }

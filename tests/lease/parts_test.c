@@ -4,8 +4,8 @@
 #include "base/random.h"
 #include "lease/extent.h"
 #include "lease/journal.h"
+#include "lease/request_window.h"
 #include "lease/wheel.h"
-#include "lease/window.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -117,20 +117,20 @@ static void test_wheel_fires_in_time(void **state) {
 
 static void test_a_number_has_one_answer(void **state) {
   (void)state;
-  bl_window_entry_t entries[4] = {{0}}, *entry;
-  bl_window_t window = {.entries = entries, .capacity = 4};
-  assert_int_equal(bl_window_begin(&window, 1, 0, 11, &entry), BL_WINDOW_NEW);
-  assert_int_equal(bl_window_begin(&window, 1, 0, 11, &entry), BL_WINDOW_PENDING);
+  bl_request_window_entry_t entries[4] = {{0}}, *entry;
+  bl_request_window_t window = {.entries = entries, .capacity = 4};
+  assert_int_equal(bl_request_window_begin(&window, 1, 0, 11, &entry), BL_REQUEST_WINDOW_NEW);
+  assert_int_equal(bl_request_window_begin(&window, 1, 0, 11, &entry), BL_REQUEST_WINDOW_PENDING);
   entry->done = true;
-  assert_int_equal(bl_window_begin(&window, 1, 0, 11, &entry), BL_WINDOW_DONE);
-  assert_int_equal(bl_window_begin(&window, 1, 0, 12, &entry), BL_WINDOW_DEAD); // another request
-  assert_int_equal(bl_window_begin(&window, 4, 0, 14, &entry), BL_WINDOW_NEW);
-  assert_int_equal(bl_window_begin(&window, 5, 0, 15, &entry), BL_WINDOW_FULL);
-  assert_int_equal(bl_window_begin(&window, 5, 5, 15, &entry), BL_WINDOW_DEAD); // acknowledges itself
-  assert_int_equal(bl_window_begin(&window, 5, 1, 15, &entry), BL_WINDOW_NEW);
-  assert_int_equal(bl_window_begin(&window, 1, 0, 11, &entry), BL_WINDOW_DEAD); // acknowledged
-  assert_null(bl_window_find(&window, 1));
-  assert_non_null(bl_window_find(&window, 4));
+  assert_int_equal(bl_request_window_begin(&window, 1, 0, 11, &entry), BL_REQUEST_WINDOW_DONE);
+  assert_int_equal(bl_request_window_begin(&window, 1, 0, 12, &entry), BL_REQUEST_WINDOW_DEAD); // another request
+  assert_int_equal(bl_request_window_begin(&window, 4, 0, 14, &entry), BL_REQUEST_WINDOW_NEW);
+  assert_int_equal(bl_request_window_begin(&window, 5, 0, 15, &entry), BL_REQUEST_WINDOW_FULL);
+  assert_int_equal(bl_request_window_begin(&window, 5, 5, 15, &entry), BL_REQUEST_WINDOW_DEAD); // acknowledges itself
+  assert_int_equal(bl_request_window_begin(&window, 5, 1, 15, &entry), BL_REQUEST_WINDOW_NEW);
+  assert_int_equal(bl_request_window_begin(&window, 1, 0, 11, &entry), BL_REQUEST_WINDOW_DEAD); // acknowledged
+  assert_null(bl_request_window_find(&window, 1));
+  assert_non_null(bl_request_window_find(&window, 4));
 }
 
 static void test_history_has_no_gaps(void **state) {

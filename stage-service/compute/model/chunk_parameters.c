@@ -240,7 +240,7 @@ void bl__chunk_bind(bl_chunk_t *chunk) {
     bind_head(chunk, i);
   }
   uint8_t *windows = (uint8_t *)chunk->arenas.workspace + chunk->workspace.windows_offset_bytes;
-  for (int i = 0; i < BL_WINDOWS; i++) {
+  for (int i = 0; i < BL_EXCHANGE_BUFFERS; i++) {
     chunk->alone.windows[i] = windows + chunk->workspace.windows.offset_bytes[i];
   }
   if (chunk->ops->adamw_packs && chunk->host == NULL && !chunk->sharded) {
@@ -378,12 +378,12 @@ static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
   const float *all = own; // [parts][room]
   if (chunk->ranks > 1) {
     const uint64_t bytes = ((chunk->here - 1) * room + place->elements) * sizeof *own;
-    float *window = bl_group_window(chunk->group, BL_WINDOW_ROWS);
+    float *window = bl_group_window(chunk->group, BL_EXCHANGE_ROWS);
     bl_error_t err;
     bl_group_fail(
         chunk->group,
         bl_device_copy(chunk->device, bl__chunk_stream(chunk), window + chunk->rank * floats, own, bytes, &err), &err);
-    bl_group_gather(chunk->group, BL_WINDOW_ROWS, floats * sizeof *own);
+    bl_group_gather(chunk->group, BL_EXCHANGE_ROWS, floats * sizeof *own);
     all = window;
   }
   const void *sums[BL_SPLIT_MOST_PARTS];
