@@ -92,7 +92,8 @@ static void note_step(driver_world_t *world, const bl_step_event_t *event) {
 static void changed(void *context) {
   driver_world_t *world = context;
   const bl_event_t *event;
-  while (world->driver != NULL && (event = bl_journal_after(bl_driver_journal(world->driver), world->seen)) != NULL) {
+  while (world->driver != NULL &&
+         (event = bl_run_journal_after(bl_driver_journal(world->driver), world->seen)) != NULL) {
     world->seen = event->revision;
     if (event->kind == BL_EVENT_STEP) {
       note_step(world, &event->step);

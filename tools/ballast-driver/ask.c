@@ -28,11 +28,11 @@ static void keep_vote(bl_driver_t *driver, bl_rank_vote_t *to, const bl_rank_vot
 static void hear_takeover(bl_remote_t *stage, const bl_driver_request_t *request, const bl_stage_answer_t *answer) {
   bl_driver_t *driver = stage->driver;
   const bl_stage_said_t *said = &answer->said;
-  bl_stage_configuration_t has = stage->configuration;
+  bl_configure_request_t has = stage->configuration;
   has.resume_digest = said->resumed;
   stage->resumed = said->resumed;
   bl_stage_report_t report = {.epoch = said->epoch,
-                              .ours = said->configured == bl_stage_configuration_digest(&has),
+                              .ours = said->configured == bl_configure_request_digest(&has),
                               .applied = said->applied,
                               .highest_attempt = said->highest_attempt,
                               .prepared = said->prepared,

@@ -62,7 +62,7 @@ static void decide_validation(bl_driver_t *driver) {
                                  .loss = driver->validation.sum / (double)wanted,
                                  .tokens =
                                      wanted * (uint64_t)job->train.micro_batch * driver->options.training->model.seq};
-  bl_journal_add_validation(&driver->journal, &event);
+  bl_run_journal_add_validation(&driver->journal, &event);
   driver->options.observer.changed(driver->options.observer.context);
 }
 

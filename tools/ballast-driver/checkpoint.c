@@ -145,7 +145,7 @@ static void end(bl_driver_t *driver, const bl_error_t *err) {
   } else {
     bl_log(BL_LOG_ERROR, "no checkpoint of step %" PRIu64 ": %s", save->step, err->text);
   }
-  bl_journal_add_checkpoint(&driver->journal, &event);
+  bl_run_journal_add_checkpoint(&driver->journal, &event);
   drop_shards(save);
   save->phase = BL__SAVE_IDLE;
   save->tried = save->step;

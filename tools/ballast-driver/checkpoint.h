@@ -18,8 +18,8 @@
 
 #include "driver.h"
 #include "job/companions.h"
-#include "journal.h"
 #include "loop/worker.h"
+#include "run_journal.h"
 
 typedef enum {
   BL__SAVE_IDLE,

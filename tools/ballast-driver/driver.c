@@ -195,7 +195,7 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
              sizeof *made->attempts.squares);
   made->text.tokens = calloc(options->training->model.seq, sizeof *made->text.tokens);
   if (made->stages == NULL || made->peers == NULL || made->attempts.votes == NULL || made->tracing.stages == NULL ||
-      made->attempts.squares == NULL || made->text.tokens == NULL || bl_journal_init(&made->journal) != BL_OK) {
+      made->attempts.squares == NULL || made->text.tokens == NULL || bl_run_journal_init(&made->journal) != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for the run");
     made->stage_count = made->stages == NULL ? 0 : count;
     goto destroy;
@@ -257,7 +257,7 @@ void bl_driver_destroy(bl_driver_t *driver) {
   bl__plans_cleanup(driver);
   bl__automatic_cleanup(driver);
   bl__traces_cleanup(driver);
-  bl_journal_cleanup(&driver->journal);
+  bl_run_journal_cleanup(&driver->journal);
   free(driver->stages);
   free(driver->peers);
   free(driver->attempts.votes);
@@ -306,7 +306,7 @@ void bl_driver_stop(bl_driver_t *driver) {
 
 // ---- views ----------------------------------------------------------------------------------------------------------
 
-const bl_journal_t *bl_driver_journal(const bl_driver_t *driver) {
+const bl_run_journal_t *bl_driver_journal(const bl_driver_t *driver) {
   return &driver->journal;
 }
 

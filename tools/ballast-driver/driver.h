@@ -20,9 +20,9 @@
 #include "job/checkpoint_claim.h"
 #include "job/resume.h"
 #include "job/training.h"
-#include "journal.h"
 #include "policy/change.h"
 #include "rpc/rpc.h"
+#include "run_journal.h"
 #include "simulate/automatic.h"
 #include "stage_client_wire.h"
 #include "step/driver_step.h"
@@ -138,7 +138,7 @@ void bl_driver_trace_cancel(bl_driver_t *driver, const void *context);
 
 // ---- views ----------------------------------------------------------------------------------------------------------
 
-const bl_journal_t *bl_driver_journal(const bl_driver_t *driver);
+const bl_run_journal_t *bl_driver_journal(const bl_driver_t *driver);
 
 typedef struct bl_driver_view {
   const char *phase; // as in DriverStatusResponse

@@ -41,7 +41,7 @@ typedef struct bl_remote {
   bl_driver_t *driver;
   size_t index;
   bl_stage_client_t *client;
-  bl_stage_configuration_t configuration;
+  bl_configure_request_t configuration;
   uint64_t digest;  // of the configuration that it must get
   uint64_t resumed; // digest of the checkpoint that its present configuration began from
 
@@ -99,7 +99,7 @@ struct bl_driver {
   bl_driver_options_t options;
   bl_loop_t *loop;
   bl_timer_t *tick;
-  bl_journal_t journal;
+  bl_run_journal_t journal;
   bl__run_state_t state;
   uint64_t busy_since_ms; // since a stage belongs to another run; 0: none does
   const char *phase;

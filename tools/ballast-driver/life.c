@@ -28,7 +28,7 @@ void bl__driver_set_phase(bl_driver_t *driver, const char *phase, const char *er
     return;
   }
   driver->phase = phase;
-  bl_journal_add_phase(&driver->journal, phase, error, exit_code);
+  bl_run_journal_add_phase(&driver->journal, phase, error, exit_code);
   bl_log(BL_LOG_INFO, "%s%s%s", phase, error[0] != '\0' ? ": " : "", error);
   driver->options.observer.changed(driver->options.observer.context);
 }

@@ -179,7 +179,7 @@ void bl_meter_collect(bl_registry_t *registry, const bl_driver_t *driver, uint64
   }
   const bl_event_t *event;
   const bl_event_t *saved = NULL;
-  while ((event = bl_journal_after(bl_driver_journal(driver), *revision)) != NULL) {
+  while ((event = bl_run_journal_after(bl_driver_journal(driver), *revision)) != NULL) {
     add_event(registry, event);
     saved = event->kind == BL_EVENT_CHECKPOINT && event->checkpoint->error[0] == '\0' ? event : saved;
     *revision = event->revision;

@@ -34,9 +34,9 @@ static bl_status_t check_distinct(const bl_driver_t *driver, bl_error_t *err) {
 
 // Sets stage->busy if the stage runs another job for a driver that is alive.
 static void note_business(bl_remote_t *stage, const bl_stage_said_t *said) {
-  bl_stage_configuration_t ours = stage->configuration;
+  bl_configure_request_t ours = stage->configuration;
   ours.resume_digest = said->resumed;
-  bool other = said->configured != 0 && said->configured != bl_stage_configuration_digest(&ours);
+  bool other = said->configured != 0 && said->configured != bl_configure_request_digest(&ours);
   stage->busy[0] = '\0';
   if (other && said->epoch != 0 && said->driver_silent_ms != 0 && said->driver_silent_ms < ALIVE_MS) {
     char name[BL__STAGE_NAME_BYTES];

@@ -147,7 +147,7 @@ void bl__step_report(bl_driver_t *driver) {
                                  .stage_count = driver->stage_count,
                                  .stores = stores,
                                  .store_count = store_count};
-  bl_journal_add_step(&driver->journal, &event);
+  bl_run_journal_add_step(&driver->journal, &event);
   count_recomputes(driver, shares);
   driver->attempts.failures = 0;
   driver->options.observer.changed(driver->options.observer.context);

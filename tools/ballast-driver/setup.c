@@ -88,14 +88,14 @@ bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
   for (size_t i = 0; i < driver->stage_count; i++) {
     bl_remote_t *stage = &driver->stages[i];
     stage->configuration =
-        (bl_stage_configuration_t){.job = driver->setup.job_text,
-                                   .orders = {.own = driver->setup.own_order, .other = driver->setup.other_order},
-                                   .stage = (uint32_t)i};
+        (bl_configure_request_t){.job = driver->setup.job_text,
+                                 .orders = {.own = driver->setup.own_order, .other = driver->setup.other_order},
+                                 .stage = (uint32_t)i};
     if (driver->options.resume != NULL) {
       stage->configuration.resume = driver->options.resume->path;
       stage->configuration.resume_digest = driver->options.resume->digest;
     }
-    stage->digest = bl_stage_configuration_digest(&stage->configuration);
+    stage->digest = bl_configure_request_digest(&stage->configuration);
   }
   if (training->dataset.validation_windows > 0) {
     status = make_forward_plan(driver, BL_RUN_VALIDATE, validation_micro_batches(driver), err);
@@ -198,7 +198,7 @@ void bl__setup_end(bl_driver_t *driver) {
     return;
   }
   driver->state = BL__RUN_STEPS;
-  bl_journal_add_plan(&driver->journal);
+  bl_run_journal_add_plan(&driver->journal);
   bl__driver_set_phase(driver, "running", "", 0);
 }
 
@@ -352,7 +352,7 @@ void bl__setup_begin(bl_driver_t *driver) {
     // They continue with what they have, whatever checkpoint that began from.
     bl_remote_t *stage = &driver->stages[i];
     stage->configuration.resume_digest = stage->resumed;
-    stage->digest = bl_stage_configuration_digest(&stage->configuration);
+    stage->digest = bl_configure_request_digest(&stage->configuration);
   }
   if (!driver->setup.anew && !driver->step.starts_over) {
     bl_log(BL_LOG_INFO, "stages hold this job at step %" PRIu64 ": going on", driver->step.applied);

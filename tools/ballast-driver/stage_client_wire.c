@@ -155,7 +155,7 @@ void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, 
   call(client, "Takeover", &request.base, SHORT_DEADLINE_MS, pend(client, bl__answer_takeover, done, context));
 }
 
-uint64_t bl_stage_configuration_digest(const bl_stage_configuration_t *configuration) {
+uint64_t bl_configure_request_digest(const bl_configure_request_t *configuration) {
   uint64_t digest = bl_hash64(configuration->job, strlen(configuration->job), (uint64_t)configuration->stage);
   if (configuration->resume_digest != 0) {
     digest = bl_hash64(&configuration->resume_digest, sizeof configuration->resume_digest, digest);
@@ -164,7 +164,7 @@ uint64_t bl_stage_configuration_digest(const bl_stage_configuration_t *configura
 }
 
 void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
-                               const bl_stage_configuration_t *configuration, bl_stage_answer_fn done, void *context) {
+                               const bl_configure_request_t *configuration, bl_stage_answer_fn done, void *context) {
   Ballast__V1__DriverIdentity who = identity(driver);
   Ballast__V1__ConfigureRequest request = BALLAST__V1__CONFIGURE_REQUEST__INIT;
   request.driver = &who;
@@ -173,7 +173,7 @@ void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
   request.orders = orders;
   request.n_orders = orders[1] != NULL ? 2 : 1;
   request.stage = (int32_t)configuration->stage;
-  request.digest = bl_stage_configuration_digest(configuration);
+  request.digest = bl_configure_request_digest(configuration);
   request.resume = (char *)(configuration->resume != NULL ? configuration->resume : "");
   request.resume_digest = configuration->resume_digest;
   request.version = (char *)bl_build();

@@ -91,15 +91,15 @@ BL_MUST_USE bl_status_t bl_stage_client_create(bl_rpc_t *rpc, const char *addres
 void bl_stage_client_destroy(bl_stage_client_t *client); // NULL is fine
 const char *bl_stage_client_address(const bl_stage_client_t *client);
 
-typedef struct bl_stage_configuration {
+typedef struct bl_configure_request {
   const char *job;             // canonical YAML; with `stage` and `orders` everything that the stage must know
   bl_training_orders_t orders; // the orders of a step, as text
   uint32_t stage;
   const char *resume; // folder of a checkpoint to continue from; NULL or "": start from scratch
   uint64_t resume_digest;
-} bl_stage_configuration_t;
+} bl_configure_request_t;
 // Returns the digest that Configure carries: of all fields except the name of the folder and the orders. Never 0.
-uint64_t bl_stage_configuration_digest(const bl_stage_configuration_t *configuration);
+uint64_t bl_configure_request_digest(const bl_configure_request_t *configuration);
 
 typedef struct bl_stage_peer {
   int32_t stage;
@@ -130,7 +130,7 @@ void bl_stage_client_status(bl_stage_client_t *client, bl_driver_id_t driver, bl
 void bl_stage_client_takeover(bl_stage_client_t *client, bl_driver_id_t driver, const char *run, const char *address,
                               bl_stage_answer_fn done, void *context);
 void bl_stage_client_configure(bl_stage_client_t *client, bl_driver_id_t driver,
-                               const bl_stage_configuration_t *configuration, bl_stage_answer_fn done, void *context);
+                               const bl_configure_request_t *configuration, bl_stage_answer_fn done, void *context);
 void bl_stage_client_connect(bl_stage_client_t *client, bl_driver_id_t driver, const bl_stage_peer_t *peers,
                              size_t peer_count, const char *data_path, bl_stage_answer_fn done, void *context);
 void bl_stage_client_prepare(bl_stage_client_t *client, bl_driver_id_t driver, const bl_stage_plan_text_t *plan,

@@ -68,7 +68,7 @@ static void watcher_feed(bl__watcher_t *watcher) {
     feed_at_start(watcher);
     return;
   }
-  const bl_event_t *event = bl_journal_after(bl_driver_journal(service->driver), watcher->sent);
+  const bl_event_t *event = bl_run_journal_after(bl_driver_journal(service->driver), watcher->sent);
   if (event == NULL) {
     if (service->ended) {
       bl_rpc_call_finish(watcher->call, BL_OK, "");
@@ -150,8 +150,8 @@ void bl__handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *
 
 void bl_driver_service_changed(void *context) {
   bl_driver_service_t *service = context;
-  const bl_journal_t *journal = service->driver != NULL ? bl_driver_journal(service->driver) : NULL;
-  for (const bl_event_t *event; journal != NULL && (event = bl_journal_after(journal, service->seen)) != NULL;) {
+  const bl_run_journal_t *journal = service->driver != NULL ? bl_driver_journal(service->driver) : NULL;
+  for (const bl_event_t *event; journal != NULL && (event = bl_run_journal_after(journal, service->seen)) != NULL;) {
     service->seen = event->revision;
     service->last_step = event->kind == BL_EVENT_STEP ? event->revision : service->last_step;
   }

@@ -54,7 +54,7 @@ static void add_step(bl_page_history_t *history, const bl_step_event_t *event) {
 
 void bl_page_history_take(bl_page_history_t *history, const bl_driver_t *driver) {
   const bl_event_t *event;
-  while ((event = bl_journal_after(bl_driver_journal(driver), history->revision)) != NULL) {
+  while ((event = bl_run_journal_after(bl_driver_journal(driver), history->revision)) != NULL) {
     history->revision = event->revision;
     if (event->kind == BL_EVENT_STEP) {
       add_step(history, &event->step);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What happened in a run, as numbered events. Watchers can read them from any point on. Revisions count from 1.
 //
-// The newest BL_JOURNAL_EVENTS are kept, so a watcher that connects late misses the oldest. Memory grows with the
+// The newest BL_RUN_JOURNAL_EVENTS are kept, so a watcher that connects late misses the oldest. Memory grows with the
 // events up to that bound. Thread: one owner, the loop's.
-#ifndef BALLAST_DRIVER_JOURNAL_H
-#define BALLAST_DRIVER_JOURNAL_H
+#ifndef BALLAST_DRIVER_RUN_JOURNAL_H
+#define BALLAST_DRIVER_RUN_JOURNAL_H
 
 #include "policy/history.h"
 #include "rank_vote.h"
@@ -12,8 +12,8 @@
 #include <limits.h>
 
 // At 8 stages a step takes about 700 bytes: 45 MB if full. Bounds the memory of a run of a million steps.
-#define BL_JOURNAL_EVENTS 65536
-#define BL_PHASE_BYTES    16
+#define BL_RUN_JOURNAL_EVENTS 65536
+#define BL_PHASE_BYTES        16
 
 typedef struct bl_stage_share {
   int64_t process; // pid
@@ -79,23 +79,23 @@ typedef struct bl_event {
   bl_checkpoint_event_t *checkpoint; // BL_EVENT_CHECKPOINT
 } bl_event_t;                        // BL_EVENT_PLAN: the run itself has it, see driver.h
 
-typedef struct bl_journal {
+typedef struct bl_run_journal {
   bl_event_t *events; // ring
   size_t capacity, first, count;
   uint64_t revision; // of the newest event, 0: none
-} bl_journal_t;
+} bl_run_journal_t;
 
-BL_MUST_USE bl_status_t bl_journal_init(bl_journal_t *journal);
-void bl_journal_cleanup(bl_journal_t *journal);
+BL_MUST_USE bl_status_t bl_run_journal_init(bl_run_journal_t *journal);
+void bl_run_journal_cleanup(bl_run_journal_t *journal);
 
 // Each appends one event. If memory is exhausted, the event is lost and logged, and the run continues.
-void bl_journal_add_step(bl_journal_t *journal, const bl_step_event_t *step); // copies `stages` and `stores`
-void bl_journal_add_validation(bl_journal_t *journal, const bl_validation_event_t *validation);
-void bl_journal_add_phase(bl_journal_t *journal, const char *phase, const char *error, int32_t exit_code);
-void bl_journal_add_checkpoint(bl_journal_t *journal, const bl_checkpoint_event_t *checkpoint);
-void bl_journal_add_plan(bl_journal_t *journal);
+void bl_run_journal_add_step(bl_run_journal_t *journal, const bl_step_event_t *step); // copies `stages` and `stores`
+void bl_run_journal_add_validation(bl_run_journal_t *journal, const bl_validation_event_t *validation);
+void bl_run_journal_add_phase(bl_run_journal_t *journal, const char *phase, const char *error, int32_t exit_code);
+void bl_run_journal_add_checkpoint(bl_run_journal_t *journal, const bl_checkpoint_event_t *checkpoint);
+void bl_run_journal_add_plan(bl_run_journal_t *journal);
 
 // Returns the oldest kept event with a revision above `revision`, or NULL. Borrowed until the next event is added.
-const bl_event_t *bl_journal_after(const bl_journal_t *journal, uint64_t revision);
+const bl_event_t *bl_run_journal_after(const bl_run_journal_t *journal, uint64_t revision);
 
 #endif

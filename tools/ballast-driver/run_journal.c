@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "journal.h"
+#include "run_journal.h"
 
 #include "sys/log.h"
 
@@ -9,8 +9,8 @@
 
 #define FIRST_CAPACITY 256
 
-bl_status_t bl_journal_init(bl_journal_t *journal) {
-  *journal = (bl_journal_t){.capacity = FIRST_CAPACITY};
+bl_status_t bl_run_journal_init(bl_run_journal_t *journal) {
+  *journal = (bl_run_journal_t){.capacity = FIRST_CAPACITY};
   journal->events = calloc(journal->capacity, sizeof *journal->events);
   return journal->events != NULL ? BL_OK : BL_EXHAUSTED;
 }
@@ -23,16 +23,16 @@ static void free_event(bl_event_t *event) {
   *event = (bl_event_t){0};
 }
 
-void bl_journal_cleanup(bl_journal_t *journal) {
+void bl_run_journal_cleanup(bl_run_journal_t *journal) {
   for (size_t i = 0; i < journal->count; i++) {
     free_event(&journal->events[(journal->first + i) % journal->capacity]);
   }
   free(journal->events);
-  *journal = (bl_journal_t){0};
+  *journal = (bl_run_journal_t){0};
 }
 
 // Doubles the ring and unwraps it. Returns false if memory is exhausted.
-static bool widen(bl_journal_t *journal) {
+static bool widen(bl_run_journal_t *journal) {
   bl_event_t *events = calloc(journal->capacity * 2, sizeof *events);
   if (events == NULL) {
     return false;
@@ -48,9 +48,9 @@ static bool widen(bl_journal_t *journal) {
 }
 
 // Returns the slot of a new, numbered event.
-static bl_event_t *append(bl_journal_t *journal, bl_event_kind_t kind) {
+static bl_event_t *append(bl_run_journal_t *journal, bl_event_kind_t kind) {
   bool full = journal->count == journal->capacity;
-  if (full && (journal->capacity >= BL_JOURNAL_EVENTS || !widen(journal))) {
+  if (full && (journal->capacity >= BL_RUN_JOURNAL_EVENTS || !widen(journal))) {
     free_event(&journal->events[journal->first]);
     journal->first = (journal->first + 1) % journal->capacity;
     journal->count--;
@@ -61,7 +61,7 @@ static bl_event_t *append(bl_journal_t *journal, bl_event_kind_t kind) {
   return event;
 }
 
-void bl_journal_add_step(bl_journal_t *journal, const bl_step_event_t *step) {
+void bl_run_journal_add_step(bl_run_journal_t *journal, const bl_step_event_t *step) {
   bl_stage_share_t *stages = malloc(step->stage_count * sizeof *stages);
   bl_store_share_t *stores = malloc((step->store_count + 1) * sizeof *stores);
   if (stages == NULL || stores == NULL) {
@@ -80,11 +80,11 @@ void bl_journal_add_step(bl_journal_t *journal, const bl_step_event_t *step) {
   event->step.stores = stores;
 }
 
-void bl_journal_add_validation(bl_journal_t *journal, const bl_validation_event_t *validation) {
+void bl_run_journal_add_validation(bl_run_journal_t *journal, const bl_validation_event_t *validation) {
   append(journal, BL_EVENT_VALIDATION)->validation = *validation;
 }
 
-void bl_journal_add_phase(bl_journal_t *journal, const char *phase, const char *error, int32_t exit_code) {
+void bl_run_journal_add_phase(bl_run_journal_t *journal, const char *phase, const char *error, int32_t exit_code) {
   bl_phase_event_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     bl_log(BL_LOG_ERROR, "no memory to report phase %s", phase);
@@ -96,7 +96,7 @@ void bl_journal_add_phase(bl_journal_t *journal, const char *phase, const char *
   append(journal, BL_EVENT_PHASE)->phase = made;
 }
 
-void bl_journal_add_checkpoint(bl_journal_t *journal, const bl_checkpoint_event_t *checkpoint) {
+void bl_run_journal_add_checkpoint(bl_run_journal_t *journal, const bl_checkpoint_event_t *checkpoint) {
   bl_checkpoint_event_t *made = malloc(sizeof *made);
   if (made == NULL) {
     bl_log(BL_LOG_ERROR, "no memory to report the checkpoint of step %lu", (unsigned long)checkpoint->step);
@@ -106,11 +106,11 @@ void bl_journal_add_checkpoint(bl_journal_t *journal, const bl_checkpoint_event_
   append(journal, BL_EVENT_CHECKPOINT)->checkpoint = made;
 }
 
-void bl_journal_add_plan(bl_journal_t *journal) {
+void bl_run_journal_add_plan(bl_run_journal_t *journal) {
   append(journal, BL_EVENT_PLAN);
 }
 
-const bl_event_t *bl_journal_after(const bl_journal_t *journal, uint64_t revision) {
+const bl_event_t *bl_run_journal_after(const bl_run_journal_t *journal, uint64_t revision) {
   if (journal->count == 0 || revision >= journal->revision) {
     return NULL;
   }
