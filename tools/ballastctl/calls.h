@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Remote calls that a verb makes and waits for: a loop, an rpc on it, and the number of calls in flight.
+// Remote calls that a command makes and waits for: a loop, an rpc on it, and the number of calls in flight.
 //
 //   status = bl_ctl_calls_init(&calls, err);
 //   ... a channel on calls.rpc, a call on it, calls.open++; the call's last callback: bl_ctl_calls_ended(&calls)
@@ -7,7 +7,7 @@
 //   ... the channel is destroyed
 //   bl_ctl_calls_cleanup(&calls);
 //
-// Thread: the verb's, which blocks while it waits.
+// Thread: the command's, which blocks while it waits.
 #ifndef BALLAST_BALLASTCTL_CALLS_H
 #define BALLAST_BALLASTCTL_CALLS_H
 

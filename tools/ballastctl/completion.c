@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl completion: scripts that complete verbs, flags and the values of flags, from the tables of all verbs.
+// ballastctl completion: scripts that complete commands, flags and the values of flags, from the tables of all
+// commands.
+#include "ballastctl/commands.h"
 #include "ballastctl/output.h"
-#include "ballastctl/verbs.h"
 
 #include <string.h>
 
@@ -32,17 +33,17 @@ static void print_choices(const bl_option_t *row) {
 }
 
 // Returns "leases list" of "ballastctl leases list".
-static const char *path_of(const bl_flags_t *verb) {
-  return strchr(verb->program, ' ') + 1;
+static const char *path_of(const bl_flags_t *command) {
+  return strchr(command->program, ' ') + 1;
 }
 
 // ---- bash, and zsh through its bashcompinit
 
-static void bash_flags(const bl_flags_t *verb, void *context) {
+static void bash_flags(const bl_flags_t *command, void *context) {
   (void)context;
-  printf("    '%s') flags='--help", path_of(verb));
-  for (size_t i = 0; i < verb->table.count; i++) {
-    const bl_option_t *row = &verb->table.rows[i];
+  printf("    '%s') flags='--help", path_of(command));
+  for (size_t i = 0; i < command->table.count; i++) {
+    const bl_option_t *row = &command->table.rows[i];
     if (!row->hidden) {
       printf(" --%s", row->name);
       if (row->letter != 0) {
@@ -53,16 +54,16 @@ static void bash_flags(const bl_flags_t *verb, void *context) {
   printf("' ;;\n");
 }
 
-static void bash_values(const bl_flags_t *verb, void *context) {
+static void bash_values(const bl_flags_t *command, void *context) {
   (void)context;
-  for (size_t i = 0; i < verb->table.count; i++) {
-    const bl_option_t *row = &verb->table.rows[i];
+  for (size_t i = 0; i < command->table.count; i++) {
+    const bl_option_t *row = &command->table.rows[i];
     if (row->hidden || row->type == BL_OPTION_BOOL) {
       continue;
     }
-    printf("    '%s --%s'", path_of(verb), row->name);
+    printf("    '%s --%s'", path_of(command), row->name);
     if (row->letter != 0) {
-      printf(" | '%s -%c'", path_of(verb), row->letter);
+      printf(" | '%s -%c'", path_of(command), row->letter);
     }
     printf(") ");
     if (row->choices != NULL) {
@@ -76,8 +77,8 @@ static void bash_values(const bl_flags_t *verb, void *context) {
 }
 
 // Completes the second argument of groups: "get" of "leases get".
-static void bash_groups(const bl_flags_t *verb, void *context) {
-  const char *group = context, *path = path_of(verb);
+static void bash_groups(const bl_flags_t *command, void *context) {
+  const char *group = context, *path = path_of(command);
   size_t length = strlen(group);
   if (strncmp(path, group, length) == 0 && path[length] == ' ') {
     printf(" %s", path + length + 1);
@@ -86,7 +87,7 @@ static void bash_groups(const bl_flags_t *verb, void *context) {
 
 static void print_bash(void) {
   size_t count;
-  const bl_ctl_verb_t *verbs = bl_ctl_verbs(&count);
+  const bl_ctl_command_t *commands = bl_ctl_commands(&count);
   printf(
       "# bash completion for ballastctl; made by 'ballastctl completion bash'\n_ballastctl() {\n"
       "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} verb='' second='' seconds=''\n"
@@ -96,12 +97,12 @@ static void print_bash(void) {
       "\"$second\" ]; then second=${COMP_WORDS[i]}; fi ;;\n    esac\n  done\n"
       "  if [ -z \"$verb\" ]; then\n    COMPREPLY=($(compgen -W '--help");
   for (size_t i = 0; i < count; i++) {
-    printf(" %s", verbs[i].name);
+    printf(" %s", commands[i].name);
   }
   printf("' -- \"$current\"))\n    return\n  fi\n  case $verb in\n");
   for (size_t i = 0; i < count; i++) {
-    printf("    %s) seconds='", verbs[i].name);
-    bl_ctl_visit(bash_groups, (void *)(uintptr_t)verbs[i].name);
+    printf("    %s) seconds='", commands[i].name);
+    bl_ctl_visit(bash_groups, (void *)(uintptr_t)commands[i].name);
     printf("' ;;\n");
   }
   printf("  esac\n  if [ -n \"$seconds\" ]; then\n    if [ -z \"$second\" ]; then\n"
@@ -143,15 +144,15 @@ static void fish_condition(const char *path) {
   }
 }
 
-static void fish_verb(const bl_flags_t *verb, void *context) {
+static void fish_command(const bl_flags_t *command, void *context) {
   (void)context;
-  const char *path = path_of(verb), *space = strchr(path, ' ');
+  const char *path = path_of(command), *space = strchr(path, ' ');
   if (space != NULL) {
     printf("complete -c ballastctl -f -n '__fish_seen_subcommand_from %.*s' -a %s\n", (int)(space - path), path,
            space + 1);
   }
-  for (size_t i = 0; i < verb->table.count; i++) {
-    const bl_option_t *row = &verb->table.rows[i];
+  for (size_t i = 0; i < command->table.count; i++) {
+    const bl_option_t *row = &command->table.rows[i];
     if (row->hidden) {
       continue;
     }
@@ -176,20 +177,20 @@ static void fish_verb(const bl_flags_t *verb, void *context) {
 
 static void print_fish(void) {
   size_t count;
-  const bl_ctl_verb_t *verbs = bl_ctl_verbs(&count);
+  const bl_ctl_command_t *commands = bl_ctl_commands(&count);
   printf("# fish completion for ballastctl; made by 'ballastctl completion fish'\n");
   for (size_t i = 0; i < count; i++) {
-    if (verbs[i].summary != NULL) {
-      printf("complete -c ballastctl -f -n __fish_use_subcommand -a %s -d '", verbs[i].name);
-      fish_text(verbs[i].summary);
+    if (commands[i].summary != NULL) {
+      printf("complete -c ballastctl -f -n __fish_use_subcommand -a %s -d '", commands[i].name);
+      fish_text(commands[i].summary);
       printf("'\n");
     }
   }
   printf("complete -c ballastctl -f -n '__fish_seen_subcommand_from completion' -a 'bash zsh fish'\n");
-  bl_ctl_visit(fish_verb, NULL);
+  bl_ctl_visit(fish_command, NULL);
 }
 
-// ---- the verb
+// ---- the command
 
 static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
   (void)arguments;
@@ -211,4 +212,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_completion_verb = {"completion", "completion for bash, zsh and fish", run};
+const bl_ctl_command_t bl_ctl_completion_command = {"completion", "completion for bash, zsh and fish", run};

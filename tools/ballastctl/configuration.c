@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl configuration: every key of a job file, from the table that reads them. docs/configuration.md is the
 // output of --markdown.
+#include "ballastctl/commands.h"
 #include "ballastctl/output.h"
-#include "ballastctl/verbs.h"
 
 #include "config/flags.h"
 #include "config/job.h"
@@ -54,4 +54,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_configuration_verb = {"configuration", "every key of a job file", run};
+const bl_ctl_command_t bl_ctl_configuration_command = {"configuration", "every key of a job file", run};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Input files that a command line names. All verbs that read one report the same exit code and the same message.
+// Input files that a command line names. All commands that read one report the same exit code and the same message.
 // (Output files: output_path.h.)
 #ifndef BALLAST_BALLASTCTL_INPUT_FILE_H
 #define BALLAST_BALLASTCTL_INPUT_FILE_H

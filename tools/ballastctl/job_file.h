@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The job file and the overrides of a command line, for every verb that takes them.
+// The job file and the overrides of a command line, for every command that takes them.
 #ifndef BALLAST_BALLASTCTL_JOB_FILE_H
 #define BALLAST_BALLASTCTL_JOB_FILE_H
 

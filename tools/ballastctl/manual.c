@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ballastctl manual: the manual page and its Markdown form, from the tables of all verbs.
+// ballastctl manual: the manual page and its Markdown form, from the tables of all commands.
+#include "ballastctl/commands.h"
 #include "ballastctl/output.h"
-#include "ballastctl/verbs.h"
 
 #include "base/exit.h"
 #include "base/status.h"
@@ -27,10 +27,10 @@ static const bl_flags_t flags = {.program = "ballastctl manual",
                                  .about = "Prints the manual of ballastctl: 'ballastctl manual | man -l -'.",
                                  .table = {rows, 1, "command line"}};
 
-static void visit_man(const bl_flags_t *verb, void *context) {
+static void visit_man(const bl_flags_t *command, void *context) {
   (void)context;
-  printf(".SS %s\n", strchr(verb->program, ' ') + 1);
-  bl_flags_print_man(verb, stdout);
+  printf(".SS %s\n", strchr(command->program, ' ') + 1);
+  bl_flags_print_man(command, stdout);
 }
 
 static void print_man(void) {
@@ -52,19 +52,19 @@ static void print_man(void) {
          ".SH SEE ALSO\n.BR stage\\-service (1),\n.BR activation\\-store (1),\n.BR ballast\\-driver (1)\n");
 }
 
-static void visit_markdown(const bl_flags_t *verb, void *context) {
+static void visit_markdown(const bl_flags_t *command, void *context) {
   (void)context;
-  printf("\n## %s\n\n", strchr(verb->program, ' ') + 1);
-  bl_flags_print_markdown(verb, stdout);
+  printf("\n## %s\n\n", strchr(command->program, ' ') + 1);
+  bl_flags_print_markdown(command, stdout);
 }
 
 static void print_markdown(void) {
   size_t count;
-  const bl_ctl_verb_t *verbs = bl_ctl_verbs(&count);
+  const bl_ctl_command_t *commands = bl_ctl_commands(&count);
   printf("| verb | what it does |\n| --- | --- |\n");
   for (size_t i = 0; i < count; i++) {
-    if (verbs[i].summary != NULL) {
-      printf("| `%s` | %s |\n", verbs[i].name, verbs[i].summary);
+    if (commands[i].summary != NULL) {
+      printf("| `%s` | %s |\n", commands[i].name, commands[i].summary);
     }
   }
   printf("\n| exit code | meaning |\n| --- | --- |\n");
@@ -109,4 +109,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_manual_verb = {"manual", "the manual of this program", run};
+const bl_ctl_command_t bl_ctl_manual_command = {"manual", "the manual of this program", run};

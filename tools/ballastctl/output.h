@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What verbs print: rows of JSON objects, shown as the user asked with -o.
+// What commands print: rows of JSON objects, shown as the user asked with -o.
 //
 //   static const bl_ctl_column_t columns[] = {{"stage", "STAGE", .right = true}, {"address", "ADDRESS", .wide = true}};
 //   bl_ctl_print_rows(arguments.output, columns, 2, rows, stdout);
@@ -47,7 +47,7 @@ BL_MUST_USE bl_status_t bl_ctl_print_rows(bl_ctl_output_t output, const bl_ctl_c
 // Prints one object: alone as json and yaml, as a table of one row in the other formats.
 BL_MUST_USE bl_status_t bl_ctl_print_object(bl_ctl_output_t output, const bl_ctl_column_t *columns, size_t column_count,
                                             const json_t *object, FILE *stream);
-// Converts the status of printing into the status of the verb: on an error, `err` gets a message with the cause. A
+// Converts the status of printing into the status of the command: on an error, `err` gets a message with the cause. A
 // reader that closed the pipe, as in `... | head -1`, is not an error: BL_OK. Call it right after printing, because it
 // reads errno.
 BL_MUST_USE bl_status_t bl_ctl_printed(bl_status_t status, bl_error_t *err);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of output files before a verb starts to work, so that no work is lost to a missing folder.
+// Checks of output files before a command starts to work, so that no work is lost to a missing folder.
 #ifndef BALLAST_BALLASTCTL_OUTPUT_PATH_H
 #define BALLAST_BALLASTCTL_OUTPUT_PATH_H
 

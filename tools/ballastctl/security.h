@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS for every verb: --tls-ca, --tls-certificate, --tls-key and --plaintext may stand anywhere on the command line.
+// TLS for every command: --tls-ca, --tls-certificate, --tls-key and --plaintext may stand anywhere on the command line.
 #ifndef BALLAST_BALLASTCTL_SECURITY_H
 #define BALLAST_BALLASTCTL_SECURITY_H
 

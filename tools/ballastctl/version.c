@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ballastctl/commands.h"
 #include "ballastctl/output.h"
-#include "ballastctl/verbs.h"
 
 #include "config/flags.h"
 #include "device/libraries.h"
@@ -90,4 +90,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_version_verb = {"version", "the version of this program", run};
+const bl_ctl_command_t bl_ctl_version_command = {"version", "the version of this program", run};

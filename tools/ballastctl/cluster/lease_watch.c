@@ -4,7 +4,7 @@
 // restarted), it ends with a message.
 #include "ballastctl/calls.h"
 #include "ballastctl/cluster/store_ask.h"
-#include "ballastctl/verbs.h"
+#include "ballastctl/commands.h"
 
 #include "loop/signal.h"
 #include "loop/timer.h"
@@ -167,7 +167,7 @@ static void lost(watched_t *store, const bl_error_t *err) {
   if (store->away_since_ms == 0) {
     store->away_since_ms = now_ms;
   }
-  // Before the first connection the timeout is that of --timeout, as for every other verb.
+  // Before the first connection the timeout is that of --timeout, as for every other command.
   uint64_t timeout_ms =
       store->incarnation[0] == '\0' ? (uint64_t)(watch->arguments->common.timeout_seconds * 1000) : TIMEOUT_MS;
   if (away && store->incarnation[0] != '\0' && now_ms - store->away_since_ms < timeout_ms) {
@@ -257,7 +257,7 @@ static void interrupted(bl_signal_t *signal, int number, void *context) {
   end(context, BL_CANCELLED, "interrupted");
 }
 
-// ---- the verb
+// ---- the command
 
 static bl_status_t run_watch(watch_t *watch, const bl_text_list_t *addresses, bl_error_t *err) {
   bl_signal_t *interrupt = NULL, *terminate = NULL;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl leases: what stores hold, and for whom; list, get, revoke. watch is in lease_watch.c.
 #include "ballastctl/cluster/store_ask.h"
-#include "ballastctl/verbs.h"
+#include "ballastctl/commands.h"
 
 #include "base/words.h"
 
@@ -214,7 +214,7 @@ static bl_status_t revoke(void *context, const bl_ctl_stores_t *stores, const bl
   return status;
 }
 
-// ---- verbs
+// ---- commands
 
 #define COMMON BL_CTL_STORE_ROWS(arguments_t, common)
 static const bl_option_t list_rows[] = {COMMON,
@@ -292,13 +292,13 @@ static int revoke_run(int argc, char *const *argv) {
   return bl_ctl_run(&revoke_flags, &arguments, revoke_body, argc, argv);
 }
 
-static const bl_ctl_verb_t verbs[] = {{"list", "the leases of stores", list_run},
-                                      {"get", "one lease", get_run},
-                                      {"watch", "changes as they happen, without gaps", bl_ctl_leases_watch},
-                                      {"revoke", "take leases from their holders", revoke_run}};
+static const bl_ctl_command_t commands[] = {{"list", "the leases of stores", list_run},
+                                            {"get", "one lease", get_run},
+                                            {"watch", "changes as they happen, without gaps", bl_ctl_leases_watch},
+                                            {"revoke", "take leases from their holders", revoke_run}};
 
 static int run(int argc, char *const *argv) {
-  return bl_ctl_dispatch("ballastctl leases", verbs, sizeof verbs / sizeof verbs[0], argc, argv);
+  return bl_ctl_dispatch("ballastctl leases", commands, sizeof commands / sizeof commands[0], argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_leases_verb = {"leases", "what stores hold: list, get, watch, revoke", run};
+const bl_ctl_command_t bl_ctl_leases_command = {"leases", "what stores hold: list, get, watch, revoke", run};

@@ -3,10 +3,10 @@
 #include "ballastctl/cluster/checklist.h"
 #include "ballastctl/cluster/preflight_paths.h"
 #include "ballastctl/cluster/probe_wire.h"
+#include "ballastctl/commands.h"
 #include "ballastctl/job_file.h"
 #include "ballastctl/output.h"
 #include "ballastctl/security.h"
-#include "ballastctl/verbs.h"
 
 #include "base/bytes.h"
 #include "base/minmax.h"
@@ -358,7 +358,7 @@ cleanup:
   return status;
 }
 
-// ---- verb -----------------------------------------------------------------------------------------------------------
+// ---- command --------------------------------------------------------------------------------------------------------
 
 static bl_status_t print(bl_ctl_checklist_t *list, bl_ctl_output_t output, bl_error_t *err) {
   static const bl_ctl_column_t columns[] = {{.key = "check", .title = "CHECK"},
@@ -419,4 +419,5 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_preflight_verb = {"preflight", "is everything there that a job needs of its services", run};
+const bl_ctl_command_t bl_ctl_preflight_command = {"preflight", "is everything there that a job needs of its services",
+                                                   run};

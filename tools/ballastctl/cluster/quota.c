@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl quota: limits what a job may reserve at stores.
 #include "ballastctl/cluster/store_ask.h"
-#include "ballastctl/verbs.h"
+#include "ballastctl/commands.h"
 
 #include "base/bytes.h"
 
@@ -102,4 +102,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_quota_verb = {"quota", "what a job may reserve at stores", run};
+const bl_ctl_command_t bl_ctl_quota_command = {"quota", "what a job may reserve at stores", run};

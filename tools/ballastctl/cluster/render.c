@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl render: makes a kustomize overlay that runs a job.
 #include "ballastctl/cluster/overlay.h"
+#include "ballastctl/commands.h"
 #include "ballastctl/job_file.h"
-#include "ballastctl/verbs.h"
 
 #include "base/bytes.h"
 #include "base/words.h"
@@ -464,4 +464,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_render_verb = {"render", "an overlay for Kubernetes that runs a job", run};
+const bl_ctl_command_t bl_ctl_render_command = {"render", "an overlay for Kubernetes that runs a job", run};

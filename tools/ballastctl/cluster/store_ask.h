@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by verbs about stores: flags, the list of stores, and calls to several of them at once.
+// Shared by commands about stores: flags, the list of stores, and calls to several of them at once.
 //
 // Stores are numbered from 0 in the order in which they were found: from --store flags, else from the run. A lease of
 // store 1 is called 1/17; if there is one store, 17 is enough.
@@ -44,11 +44,11 @@ typedef struct bl_ctl_stores {
   bl_text_list_t of;        // whose memory each lends, "device 3" or "host 0"; empty: not known, from --store
 } bl_ctl_stores_t;
 
-// The body of a verb, called once its stores are found.
+// The body of a command, called once its stores are found.
 typedef bl_status_t (*bl_ctl_stores_fn)(void *arguments, const bl_ctl_stores_t *stores, const bl_flags_result_t *words,
                                         bl_error_t *err);
 // Finds the stores that `arguments` names and calls `act`. `arguments` must begin with a bl_ctl_store_arguments_t.
-// Called from the body of a verb. BL_NOT_FOUND: no run, or one without stores.
+// Called from the body of a command. BL_NOT_FOUND: no run, or one without stores.
 BL_MUST_USE bl_status_t bl_ctl_stores_act(bl_ctl_stores_fn act, void *arguments, const bl_flags_result_t *words,
                                           bl_error_t *err);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl stores: shows what stores have and lend. ballastctl drain: empties one.
 #include "ballastctl/cluster/store_ask.h"
-#include "ballastctl/verbs.h"
+#include "ballastctl/commands.h"
 
 #include "sys/clock.h"
 
@@ -167,7 +167,7 @@ static bl_status_t drain(void *context, const bl_ctl_stores_t *stores, const bl_
   return BL_OK;
 }
 
-// ---- verbs
+// ---- commands
 
 static const bl_option_t list_rows[] = {BL_CTL_STORE_ROWS(arguments_t, common)};
 static const bl_option_t drain_rows[] = {
@@ -215,5 +215,5 @@ static int drain_run(int argc, char *const *argv) {
   return bl_ctl_run(&drain_flags, &arguments, drain_body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_stores_verb = {"stores", "what stores have and lend", list_run};
-const bl_ctl_verb_t bl_ctl_drain_verb = {"drain", "makes a store take nothing new", drain_run};
+const bl_ctl_command_t bl_ctl_stores_command = {"stores", "what stores have and lend", list_run};
+const bl_ctl_command_t bl_ctl_drain_command = {"drain", "makes a store take nothing new", drain_run};

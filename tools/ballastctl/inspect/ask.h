@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the verbs that make one call to a driver: flags, connection, loop, printing.
+// Shared by the commands that make one call to a driver: flags, connection, loop, printing.
 #ifndef BALLAST_BALLASTCTL_ASK_H
 #define BALLAST_BALLASTCTL_ASK_H
 

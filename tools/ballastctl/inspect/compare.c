@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl compare: compares reports of several runs of a job: blocks on every device, speed, and whether the losses
 // are equal.
+#include "ballastctl/commands.h"
 #include "ballastctl/inspect/report_lines.h"
 #include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
 #include "ballastctl/run/progress.h"
-#include "ballastctl/verbs.h"
 
 #include "base/minmax.h"
 #include "base/sort.h"
@@ -384,4 +384,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_compare_verb = {"compare", "compares reports of runs: memory, speed, losses", run};
+const bl_ctl_command_t bl_ctl_compare_command = {"compare", "compares reports of runs: memory, speed, losses", run};

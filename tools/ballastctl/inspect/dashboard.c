@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl dashboard: prints the address of a run's dashboard.
+#include "ballastctl/commands.h"
 #include "ballastctl/inspect/ask.h"
-#include "ballastctl/verbs.h"
 
 static int run(int argc, char *const *argv) {
   static const bl_ctl_column_t columns[] = {
@@ -31,4 +31,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_finish(status, &err);
 }
 
-const bl_ctl_verb_t bl_ctl_dashboard_verb = {"dashboard", "where the page of a run is", run};
+const bl_ctl_command_t bl_ctl_dashboard_command = {"dashboard", "where the page of a run is", run};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl doctor: which process waits for which while the job is stuck.
+#include "ballastctl/commands.h"
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/diagnosis.h"
-#include "ballastctl/verbs.h"
 
 static int run(int argc, char *const *argv) {
   static const bl_ctl_column_t columns[] = {
@@ -46,4 +46,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_finish(status, &err);
 }
 
-const bl_ctl_verb_t bl_ctl_doctor_verb = {"doctor", "who waits for what, also while the job is stuck", run};
+const bl_ctl_command_t bl_ctl_doctor_command = {"doctor", "who waits for what, also while the job is stuck", run};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The run that a verb contacts: that of the driver named by --endpoint, else the newest local run.
+// The run that a command contacts: that of the driver named by --endpoint, else the newest local run.
 #ifndef BALLAST_BALLASTCTL_ENDPOINT_H
 #define BALLAST_BALLASTCTL_ENDPOINT_H
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl health: asks a run's driver whether all services answer, or checks one health port like a probe.
 #include "ballastctl/calls.h"
+#include "ballastctl/commands.h"
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/endpoint.h"
 #include "ballastctl/inspect/seat.h"
-#include "ballastctl/verbs.h"
 
 #include "rpc/health.h"
 
@@ -170,4 +170,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_health_verb = {"health", "does everything of a run answer", run};
+const bl_ctl_command_t bl_ctl_health_command = {"health", "does everything of a run answer", run};

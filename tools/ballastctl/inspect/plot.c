@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl plot: the losses of a report as a picture.
+#include "ballastctl/commands.h"
 #include "ballastctl/inspect/report_lines.h"
 #include "ballastctl/output_path.h"
-#include "ballastctl/verbs.h"
 
 #include "config/flags.h"
 #include "draw/curve.h"
@@ -95,4 +95,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_plot_verb = {"plot", "the losses of a report as a picture", run};
+const bl_ctl_command_t bl_ctl_plot_command = {"plot", "the losses of a report as a picture", run};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl policy: shows the balancing policy in force, sets another one, or goes back to an earlier one.
+#include "ballastctl/commands.h"
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/endpoint.h"
 #include "ballastctl/inspect/policy_wire.h"
-#include "ballastctl/verbs.h"
 
 #include "config/flags.h"
 
@@ -101,7 +101,7 @@ static bl_status_t print_policy(const arguments_t *arguments, json_t *answer, bl
   return bl_ctl_printed(bl_ctl_print_object(output, COLUMNS(change_columns), answer, stdout), err);
 }
 
-// The body of a verb, called once its command line is read and the driver is found.
+// The body of a command, called once its command line is read and the driver is found.
 typedef bl_status_t (*act_fn)(const char *address, uint64_t timeout_ms, const arguments_t *arguments,
                               const bl_flags_result_t *result, bl_error_t *err);
 
@@ -304,13 +304,13 @@ static int run_rollback(int argc, char *const *argv) {
 }
 
 static int run(int argc, char *const *argv) {
-  static const bl_ctl_verb_t verbs[] = {
+  static const bl_ctl_command_t commands[] = {
       {"get", "the policy in force", run_get},
       {"set", "another one: none, bpipe, cap K, drop, offload, auto", run_set},
       {"history", "policies and since when", run_history},
       {"rollback", "an earlier one again", run_rollback},
   };
-  return bl_ctl_dispatch("ballastctl policy", verbs, sizeof verbs / sizeof verbs[0], argc, argv);
+  return bl_ctl_dispatch("ballastctl policy", commands, sizeof commands / sizeof commands[0], argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_policy_verb = {"policy", "the balancing policy: get, set, history, rollback", run};
+const bl_ctl_command_t bl_ctl_policy_command = {"policy", "the balancing policy: get, set, history, rollback", run};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl status and stages: what a run does now, asked of its driver.
+#include "ballastctl/commands.h"
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/endpoint.h"
 #include "ballastctl/inspect/seat.h"
 #include "ballastctl/output_path.h"
-#include "ballastctl/verbs.h"
 
 #include "base/words.h"
 #include "device/account.h"
@@ -180,5 +180,5 @@ static int stages_run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, stages_body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_status_verb = {"status", "what a run does now", status_run};
-const bl_ctl_verb_t bl_ctl_stages_verb = {"stages", "the stages of a run and what each does now", stages_run};
+const bl_ctl_command_t bl_ctl_status_command = {"status", "what a run does now", status_run};
+const bl_ctl_command_t bl_ctl_stages_command = {"stages", "the stages of a run and what each does now", stages_run};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl trace: the operations and waits of the last step, as a file for a trace viewer or as a picture.
 #include "ballastctl/calls.h"
+#include "ballastctl/commands.h"
 #include "ballastctl/inspect/ask.h"
 #include "ballastctl/inspect/chrome_trace.h"
 #include "ballastctl/inspect/driver_wire.h"
 #include "ballastctl/inspect/endpoint.h"
 #include "ballastctl/inspect/step_timeline.h"
 #include "ballastctl/output_path.h"
-#include "ballastctl/verbs.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -145,4 +145,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_trace_verb = {"trace", "the last step for a trace viewer, or as a picture", run};
+const bl_ctl_command_t bl_ctl_trace_command = {"trace", "the last step for a trace viewer, or as a picture", run};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags that describe a cluster, for the verbs that predict step times on one.
+// Flags that describe a cluster, for the commands that predict step times on one.
 #ifndef BALLAST_BALLASTCTL_CLUSTER_FLAGS_H
 #define BALLAST_BALLASTCTL_CLUSTER_FLAGS_H
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl estimate: an upper bound on what a larger micro-batch can gain.
+#include "ballastctl/commands.h"
 #include "ballastctl/output.h"
 #include "ballastctl/plan/profile_file.h"
 #include "ballastctl/plan/warning.h"
-#include "ballastctl/verbs.h"
 
 #include "config/flags.h"
 #include "plan/evaluate/estimator.h"
@@ -280,4 +280,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_estimate_verb = {"estimate", "what a larger micro-batch can gain at most", run};
+const bl_ctl_command_t bl_ctl_estimate_command = {"estimate", "what a larger micro-batch can gain at most", run};

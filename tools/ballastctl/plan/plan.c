@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl plan: the best configuration to run a model, what the others would cost or lack, and the job file of the
 // best.
+#include "ballastctl/commands.h"
 #include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
 #include "ballastctl/plan/footprint_json.h"
 #include "ballastctl/plan/order_json.h"
 #include "ballastctl/plan/plan_job.h"
 #include "ballastctl/plan/plan_request.h"
-#include "ballastctl/verbs.h"
 
 #include "base/bytes.h"
 #include "base/words.h"
@@ -485,4 +485,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_plan_verb = {"plan", "how to run a model, and what the alternatives would cost", run};
+const bl_ctl_command_t bl_ctl_plan_command = {"plan", "how to run a model, and what the alternatives would cost", run};

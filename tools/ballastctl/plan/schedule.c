@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl schedule: the order of operations, and its cost in time and slots, as a table, JSON, CSV or picture.
+#include "ballastctl/commands.h"
 #include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
 #include "ballastctl/plan/order_json.h"
 #include "ballastctl/plan/schedule_case.h"
 #include "ballastctl/plan/schedule_name.h"
 #include "ballastctl/plan/simulated_trace.h"
-#include "ballastctl/verbs.h"
 
 #include "base/words.h"
 #include "schedule/csv/csv.h"
@@ -321,7 +321,7 @@ static int list(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, list_body, argc, argv);
 }
 
-static const bl_ctl_verb_t verbs[] = {
+static const bl_ctl_command_t commands[] = {
     {"show", "order, time, bubble and peaks of a schedule", show},
     {"export", "a schedule as CSV", export},
     {"check", "whether a CSV file is a schedule that can run", check},
@@ -330,7 +330,7 @@ static const bl_ctl_verb_t verbs[] = {
 };
 
 static int run(int argc, char *const *argv) {
-  return bl_ctl_dispatch("ballastctl schedule", verbs, sizeof verbs / sizeof verbs[0], argc, argv);
+  return bl_ctl_dispatch("ballastctl schedule", commands, sizeof commands / sizeof commands[0], argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_schedule_verb = {"schedule", "schedules: show, export, check, frontier, list", run};
+const bl_ctl_command_t bl_ctl_schedule_command = {"schedule", "schedules: show, export, check, frontier, list", run};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows of flag tables that verbs about schedules share. Values that differ (help, preset, required) follow the member.
+// Rows of flag tables that commands about schedules share. Values that differ (help, preset, required) follow the
+// member.
 #ifndef BALLAST_BALLASTCTL_SCHEDULE_FLAGS_H
 #define BALLAST_BALLASTCTL_SCHEDULE_FLAGS_H
 

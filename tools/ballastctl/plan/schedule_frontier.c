@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl schedule frontier: time against memory of all schedules, balanced and not, as CSV and picture.
+#include "ballastctl/commands.h"
 #include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
 #include "ballastctl/plan/schedule_flags.h"
 #include "ballastctl/plan/schedule_name.h"
-#include "ballastctl/verbs.h"
 
 #include "base/words.h"
 #include "draw/frontier_plot.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl simulate: predicts the step of a job before it runs.
+#include "ballastctl/commands.h"
 #include "ballastctl/job_file.h"
 #include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
@@ -11,7 +12,6 @@
 #include "ballastctl/plan/profile_file.h"
 #include "ballastctl/plan/schedule_advice.h"
 #include "ballastctl/plan/simulated_trace.h"
-#include "ballastctl/verbs.h"
 
 #include "base/bytes.h"
 #include "base/words.h"
@@ -416,4 +416,4 @@ static int run(int argc, char *const *argv) {
   return bl_ctl_run(&flags, &arguments, body, argc, argv);
 }
 
-const bl_ctl_verb_t bl_ctl_simulate_verb = {"simulate", "what a step of a job would take", run};
+const bl_ctl_command_t bl_ctl_simulate_command = {"simulate", "what a step of a job would take", run};

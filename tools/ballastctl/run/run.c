@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl run: checks a job completely, then trains it.
+#include "ballastctl/commands.h"
 #include "ballastctl/job_file.h"
 #include "ballastctl/output_path.h"
 #include "ballastctl/plan/warning.h"
 #include "ballastctl/run/session.h"
-#include "ballastctl/verbs.h"
 
 #include "config/flags.h"
 #include "config/job.h"
@@ -292,4 +292,4 @@ cleanup:
   return exit_code;
 }
 
-const bl_ctl_verb_t bl_ctl_run_verb = {"run", "train a job", run};
+const bl_ctl_command_t bl_ctl_run_command = {"run", "train a job", run};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ballastctl/verb.h"
+#include "ballastctl/command.h"
 
 #include "config/nearest.h"
 
@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static void print_verbs(const char *program, const bl_ctl_verb_t *verbs, size_t verb_count, FILE *stream) {
+static void print_commands(const char *program, const bl_ctl_command_t *commands, size_t command_count, FILE *stream) {
   fprintf(stream, "usage: %s VERB [arguments]\n\n", program);
-  for (size_t i = 0; i < verb_count; i++) {
-    if (verbs[i].summary != NULL) {
-      fprintf(stream, "  %-14s %s\n", verbs[i].name, verbs[i].summary);
+  for (size_t i = 0; i < command_count; i++) {
+    if (commands[i].summary != NULL) {
+      fprintf(stream, "  %-14s %s\n", commands[i].name, commands[i].summary);
     }
   }
   fprintf(stream, "\n%s VERB --help says more.\n", program);
@@ -21,15 +21,15 @@ static void print_verbs(const char *program, const bl_ctl_verb_t *verbs, size_t 
         stream);
 }
 
-static const bl_ctl_verb_t *root;
+static const bl_ctl_command_t *root;
 static size_t root_count;
 static bool visiting;
 
-static void visit_verbs(const bl_ctl_verb_t *verbs, size_t verb_count) {
+static void visit_commands(const bl_ctl_command_t *commands, size_t command_count) {
   char help[] = "--help", *words[] = {help, NULL};
-  for (size_t i = 0; i < verb_count; i++) {
-    if (verbs[i].summary != NULL) {
-      (void)verbs[i].run(1, words);
+  for (size_t i = 0; i < command_count; i++) {
+    if (commands[i].summary != NULL) {
+      (void)commands[i].run(1, words);
     }
   }
 }
@@ -37,39 +37,40 @@ static void visit_verbs(const bl_ctl_verb_t *verbs, size_t verb_count) {
 void bl_ctl_visit(bl_flags_visit_fn visit, void *context) {
   visiting = true;
   bl_flags_divert_help(visit, context);
-  visit_verbs(root, root_count);
+  visit_commands(root, root_count);
   bl_flags_divert_help(NULL, NULL);
   visiting = false;
 }
 
-const bl_ctl_verb_t *bl_ctl_verbs(size_t *count) {
+const bl_ctl_command_t *bl_ctl_commands(size_t *count) {
   *count = root_count;
   return root;
 }
 
-int bl_ctl_dispatch(const char *program, const bl_ctl_verb_t *verbs, size_t verb_count, int argc, char *const *argv) {
+int bl_ctl_dispatch(const char *program, const bl_ctl_command_t *commands, size_t command_count, int argc,
+                    char *const *argv) {
   if (root == NULL) {
-    root = verbs;
-    root_count = verb_count;
+    root = commands;
+    root_count = command_count;
   }
-  if (visiting) { // help was requested for a group of verbs
-    visit_verbs(verbs, verb_count);
+  if (visiting) { // help was requested for a group of commands
+    visit_commands(commands, command_count);
     return 0;
   }
   if (argc == 0) {
-    print_verbs(program, verbs, verb_count, stderr);
+    print_commands(program, commands, command_count, stderr);
     return bl_status_exit_code(BL_INVALID);
   }
   if (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0 || strcmp(argv[0], "help") == 0) {
-    print_verbs(program, verbs, verb_count, stdout);
+    print_commands(program, commands, command_count, stdout);
     return 0;
   }
   bl_nearest_t nearest = {.name = argv[0]};
-  for (size_t i = 0; i < verb_count; i++) {
-    if (strcmp(argv[0], verbs[i].name) == 0) {
-      return verbs[i].run(argc - 1, argv + 1);
+  for (size_t i = 0; i < command_count; i++) {
+    if (strcmp(argv[0], commands[i].name) == 0) {
+      return commands[i].run(argc - 1, argv + 1);
     }
-    bl_nearest_offer(&nearest, verbs[i].name);
+    bl_nearest_offer(&nearest, commands[i].name);
   }
   bl_error_t err;
   char advice[BL_NEAREST_ADVICE_BYTES];
@@ -93,7 +94,7 @@ int bl_ctl_run(const bl_flags_t *flags, void *arguments, bl_ctl_body_fn body, in
 }
 
 int bl_ctl_finish(bl_status_t status, const bl_error_t *err) {
-  if (status != BL_OK) { // an error of the command line names the verb, too: "ballastctl run: ..."
+  if (status != BL_OK) { // an error of the command line names the command, too: "ballastctl run: ..."
     bool named = strncmp(err->text, "ballastctl ", strlen("ballastctl ")) == 0;
     fprintf(stderr, "%s%s\n", named ? "" : "ballastctl: ", err->text);
   }
