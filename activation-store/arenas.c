@@ -18,14 +18,14 @@ typedef struct work {
   bl_arenas_t *arenas;
   uint32_t job;
   bool abandoned;
-  bl_arena_t parts[BL_LEASE_TIERS]; // base NULL: none (yet)
+  bl_arena_t tiers[BL_LEASE_TIERS]; // base NULL: none (yet)
   bool whole;                       // created in memory of its own, not of another plan: all of it must be available
-  uint64_t filled_bytes;            // of all parts, one after the other
+  uint64_t filled_bytes;            // of all tiers, one after the other
   bl_error_t err;
 } work_t;
 
 typedef struct job {
-  bl_arena_t parts[BL_LEASE_TIERS]; // base NULL: none
+  bl_arena_t tiers[BL_LEASE_TIERS]; // base NULL: none
   work_t *making, *filling;
 } job_t;
 
@@ -51,7 +51,7 @@ bl_status_t bl_arenas_create(bl_pool_t *pool, bl_device_t *device, uint32_t max_
   self->context = context;
   self->count = max_jobs;
   for (uint32_t i = 0; i < max_jobs; i++) {
-    self->jobs[i].parts[0].fd = self->jobs[i].parts[1].fd = -1;
+    self->jobs[i].tiers[0].fd = self->jobs[i].tiers[1].fd = -1;
   }
   *arenas = self;
   return BL_OK;
@@ -74,24 +74,24 @@ static work_t *begin(bl_arenas_t *arenas, uint32_t job, void (*run)(bl_work_t *)
   work_t *work = calloc(1, sizeof *work);
   if (work != NULL) {
     *work = (work_t){.work = {.run = run, .done = {.handle = done}}, .arenas = arenas, .job = job};
-    memcpy(work->parts, arenas->jobs[job].parts, sizeof work->parts);
+    memcpy(work->tiers, arenas->jobs[job].tiers, sizeof work->tiers);
   }
   return work;
 }
 
 // ---- creating
 
-static void destroy(bl_arena_t parts[BL_LEASE_TIERS]) {
+static void destroy(bl_arena_t tiers[BL_LEASE_TIERS]) {
   for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {
-    if (parts[i].base != NULL) {
-      bl_arena_destroy(&parts[i]);
+    if (tiers[i].base != NULL) {
+      bl_arena_destroy(&tiers[i]);
     }
-    parts[i] = (bl_arena_t){.fd = -1};
+    tiers[i] = (bl_arena_t){.fd = -1};
   }
 }
 
 static uint64_t bytes_of(const work_t *work) {
-  return work->parts[0].bytes + work->parts[1].bytes;
+  return work->tiers[0].bytes + work->tiers[1].bytes;
 }
 
 // Checks that the memory exists: the kernel grants shared memory beyond that, and later kills some process.
@@ -110,13 +110,13 @@ static void make(bl_work_t *base) {
     ask_machine(work, bytes_of(work));
   }
   for (uint32_t i = 0; i < BL_LEASE_TIERS && work->err.status == BL_OK; i++) {
-    if (work->parts[i].bytes > 0) {
-      work->err.status = bl_arena_create(work->arenas->device, NULL, BL_MEMORY_SLOTS, work->parts[i].kind,
-                                         work->parts[i].bytes, &work->parts[i], &work->err);
+    if (work->tiers[i].bytes > 0) {
+      work->err.status = bl_arena_create(work->arenas->device, NULL, BL_MEMORY_SLOTS, work->tiers[i].kind,
+                                         work->tiers[i].bytes, &work->tiers[i], &work->err);
     }
   }
   if (work->err.status != BL_OK) {
-    destroy(work->parts);
+    destroy(work->tiers);
   }
 }
 
@@ -124,7 +124,7 @@ static void made(bl_message_t *message) {
   work_t *work = BL_MESSAGE_OWNER(message, work_t, work.done);
   bl_arenas_t *arenas = work->arenas;
   if (work->abandoned) {
-    destroy(work->parts);
+    destroy(work->tiers);
     free(work);
     return;
   }
@@ -132,10 +132,10 @@ static void made(bl_message_t *message) {
   job->making = NULL;
   char text[BL_BYTES_TEXT];
   if (work->err.status == BL_OK) {
-    memcpy(job->parts, work->parts, sizeof job->parts);
-    bool later = job->parts[0].kind == BL_ARENA_SHAREABLE_LATER || job->parts[1].kind == BL_ARENA_SHAREABLE_LATER;
+    memcpy(job->tiers, work->tiers, sizeof job->tiers);
+    bool later = job->tiers[0].kind == BL_ARENA_SHAREABLE_LATER || job->tiers[1].kind == BL_ARENA_SHAREABLE_LATER;
     bl_log(BL_LOG_INFO, "an arena of %s for job %" PRIu32 "%s",
-           bl_bytes_format(job->parts[0].bytes + job->parts[1].bytes, text), work->job,
+           bl_bytes_format(job->tiers[0].bytes + job->tiers[1].bytes, text), work->job,
            !later        ? ""
            : work->whole ? ", filled while it is used"
                          : ", in the memory of the plan before");
@@ -157,7 +157,7 @@ bool bl_arenas_make(bl_arenas_t *arenas, uint32_t job, const uint64_t bytes[BL_L
   const bl_arena_kind_t kinds[BL_LEASE_TIERS] = {host ? of_host : BL_ARENA_SHAREABLE,
                                                  host ? of_host : BL_ARENA_STAGING_SHAREABLE};
   for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {
-    work->parts[i] = (bl_arena_t){.fd = -1, .bytes = bytes[i], .kind = kinds[i]};
+    work->tiers[i] = (bl_arena_t){.fd = -1, .bytes = bytes[i], .kind = kinds[i]};
   }
   arenas->jobs[job].making = work;
   bl_pool_submit(arenas->pool, &work->work);
@@ -173,14 +173,14 @@ bool bl_arenas_is_making(const bl_arenas_t *arenas, uint32_t job) {
 // Fills the next bytes.
 static void fill(bl_work_t *base) {
   work_t *work = BL_WORK_OWNER(base, work_t, work);
-  const uint64_t first_bytes = work->parts[0].base != NULL ? work->parts[0].bytes : 0;
+  const uint64_t first_bytes = work->tiers[0].base != NULL ? work->tiers[0].bytes : 0;
   const bool of_first = work->filled_bytes < first_bytes;
-  const bl_arena_t *part = &work->parts[of_first ? 0 : 1];
-  const uint64_t offset = work->filled_bytes - (of_first ? 0 : first_bytes), left = part->bytes - offset;
+  const bl_arena_t *tier = &work->tiers[of_first ? 0 : 1];
+  const uint64_t offset = work->filled_bytes - (of_first ? 0 : first_bytes), left = tier->bytes - offset;
   const uint64_t bytes = left < PART_BYTES ? left : PART_BYTES;
   ask_machine(work, work->filled_bytes == 0 ? bytes_of(work) : bytes);
   if (work->err.status == BL_OK) {
-    work->err.status = bl_arena_fill(part, offset, bytes, &work->err);
+    work->err.status = bl_arena_fill(tier, offset, bytes, &work->err);
     work->filled_bytes += bytes;
   }
 }
@@ -188,7 +188,7 @@ static void fill(bl_work_t *base) {
 static void filled(bl_message_t *message) {
   work_t *work = BL_MESSAGE_OWNER(message, work_t, work.done);
   if (work->abandoned) {
-    destroy(work->parts);
+    destroy(work->tiers);
     free(work);
     return;
   }
@@ -201,7 +201,7 @@ static void filled(bl_message_t *message) {
   job->filling = NULL;
   if (work->err.status == BL_OK && whole) {
     for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {
-      job->parts[i].kind = job->parts[i].kind == BL_ARENA_SHAREABLE_LATER ? BL_ARENA_SHAREABLE : job->parts[i].kind;
+      job->tiers[i].kind = job->tiers[i].kind == BL_ARENA_SHAREABLE_LATER ? BL_ARENA_SHAREABLE : job->tiers[i].kind;
     }
   } else if (!work->arenas->stopping) {
     bl_log(BL_LOG_INFO, "memory for job %" PRIu32 " is taken block by block: %s", work->job, work->err.text);
@@ -213,7 +213,7 @@ void bl_arenas_fill(bl_arenas_t *arenas, uint32_t job) {
   job_t *entry = &arenas->jobs[job];
   bool due = false;
   for (uint32_t i = 0; i < BL_LEASE_TIERS && entry->filling == NULL; i++) {
-    due = due || (entry->parts[i].base != NULL && entry->parts[i].kind == BL_ARENA_SHAREABLE_LATER);
+    due = due || (entry->tiers[i].base != NULL && entry->tiers[i].kind == BL_ARENA_SHAREABLE_LATER);
   }
   work_t *work = due ? begin(arenas, job, fill, filled) : NULL;
   if (work != NULL) {
@@ -232,12 +232,12 @@ void bl_arenas_close(bl_arenas_t *arenas, uint32_t job) {
   if (entry->filling != NULL) {
     entry->filling->abandoned = true; // it then owns the arena
   } else {
-    destroy(entry->parts);
+    destroy(entry->tiers);
   }
-  *entry = (job_t){.parts = {{.fd = -1}, {.fd = -1}}};
+  *entry = (job_t){.tiers = {{.fd = -1}, {.fd = -1}}};
 }
 
 const bl_arena_t *bl_arenas_get(const bl_arenas_t *arenas, uint32_t job, uint32_t tier) {
-  const bl_arena_t *arena = &arenas->jobs[job].parts[tier];
+  const bl_arena_t *arena = &arenas->jobs[job].tiers[tier];
   return arena->base != NULL ? arena : NULL;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of jobs: one arena per job of the lease table, with one part per tier of memory (the store's device, and
+// The memory of jobs: one arena per job of the lease table, with memory of every tier (the store's device, and
 // pinned host memory next to it). Arenas are created, filled and closed without blocking the loop.
 //
 //   bl_arenas_make(arenas, job, tier_bytes, false);      // then the callback, and bl_arenas_get
@@ -38,7 +38,7 @@ bool bl_arenas_is_making(const bl_arenas_t *arenas, uint32_t job);
 // Commits the memory of an arena created `later`, if the machine has it now. Otherwise blocks commit it one by one.
 void bl_arenas_fill(bl_arenas_t *arenas, uint32_t job);
 void bl_arenas_close(bl_arenas_t *arenas, uint32_t job); // nothing may use it any more
-// Returns the part of a tier. NULL: none (yet). Valid until it is closed.
+// Returns the memory of a tier. NULL: none (yet). Valid until it is closed.
 const bl_arena_t *bl_arenas_get(const bl_arenas_t *arenas, uint32_t job, uint32_t tier);
 
 #endif

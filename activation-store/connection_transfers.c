@@ -164,14 +164,14 @@ static void sent(bl_message_t *message) {
 
 // ---- beginning and ending -------------------------------------------------------------------------------------------
 
-// Returns the part of the arena in which a slot lies, and makes *offset_bytes the offset in it. NULL: in none.
-static const bl_arena_t *find_part(const bl_connection_t *connection, uint64_t bytes, uint64_t *offset_bytes) {
-  for (unsigned i = 0; i < BL_CONNECTIONS_PARTS; i++) {
-    const bl_arena_t *part = connection->slot.parts[i];
-    if (part != NULL && *offset_bytes < part->bytes) {
-      return bytes <= part->bytes - *offset_bytes ? part : NULL;
+// Returns the tier of the arena in which a slot lies, and makes *offset_bytes the offset in it. NULL: in none.
+static const bl_arena_t *find_tier(const bl_connection_t *connection, uint64_t bytes, uint64_t *offset_bytes) {
+  for (unsigned i = 0; i < BL_LEASE_TIERS; i++) {
+    const bl_arena_t *tier = connection->arenas.tiers[i];
+    if (tier != NULL && *offset_bytes < tier->bytes) {
+      return bytes <= tier->bytes - *offset_bytes ? tier : NULL;
     }
-    *offset_bytes -= part != NULL ? part->bytes : 0;
+    *offset_bytes -= tier != NULL ? tier->bytes : 0;
   }
   return NULL;
 }
@@ -180,8 +180,8 @@ bl__store_transfer_t *bl__store_transfer_begin(bl_connection_t *connection, bl__
                                                const bl_store_transfer_t *what) {
   bl_connections_t *connections = connection->connections;
   uint64_t offset = what->offset_bytes;
-  const bl_arena_t *part = find_part(connection, what->bytes, &offset);
-  if (connection->gone || what->bytes == 0 || part == NULL) {
+  const bl_arena_t *tier = find_tier(connection, what->bytes, &offset);
+  if (connection->gone || what->bytes == 0 || tier == NULL) {
     return NULL;
   }
   bl__store_transfer_t *transfer = STAILQ_FIRST(&connections->unused);
@@ -193,9 +193,9 @@ bl__store_transfer_t *bl__store_transfer_begin(bl_connection_t *connection, bl__
   *transfer = (bl__store_transfer_t){.connection = connection,
                                      .kind = kind,
                                      .what = *what,
-                                     .arena = *part,
+                                     .arena = *tier,
                                      .offset = offset,
-                                     .to = part->base + offset,
+                                     .to = tier->base + offset,
                                      .verified = !connection->unverified};
   atomic_init(&transfer->cancelled, false);
   STAILQ_INSERT_TAIL(&connection->transfers, transfer, listed);

@@ -13,14 +13,14 @@
 
 // ---- frames of a connection
 
-// Sends the welcome, on shm with the parts of the arena. False: the peer does not read it.
-static bool welcome(bl_connection_t *connection, const bl_greeting_t *greeting, const bl_connection_arenas_t *slot) {
+// Sends the welcome, on shm with the tiers of the arena. False: the peer does not read it.
+static bool welcome(bl_connection_t *connection, const bl_greeting_t *greeting, const bl_connection_arenas_t *arenas) {
   bl_greeting_t answer = {.session = greeting->session, .path = greeting->path};
-  int fds[BL_CONNECTIONS_PARTS];
-  for (unsigned i = 0; i < BL_CONNECTIONS_PARTS && connection->stream.is_unix; i++) {
-    if (slot->parts[i] != NULL) {
-      fds[answer.arena_count] = slot->parts[i]->fd;
-      answer.arena_bytes[answer.arena_count++] = slot->parts[i]->bytes;
+  int fds[BL_LEASE_TIERS];
+  for (unsigned i = 0; i < BL_LEASE_TIERS && connection->stream.is_unix; i++) {
+    if (arenas->tiers[i] != NULL) {
+      fds[answer.arena_count] = arenas->tiers[i]->fd;
+      answer.arena_bytes[answer.arena_count++] = arenas->tiers[i]->bytes;
     }
   }
   uint8_t body[BL_FRAME_GREETING_BYTES];
@@ -36,7 +36,7 @@ static void greet(bl_connection_t *connection) {
   bl_greeting_t greeting;
   bl_error_t err = {0};
   const char *reason = NULL;
-  bl_connection_arenas_t slot = {0};
+  bl_connection_arenas_t arenas = {0};
   if (bl_greeting_decode(connection->reader.body, &greeting, &reason) != BL_OK) {
     bl__connection_lose(connection, "%s", reason);
     return;
@@ -44,14 +44,14 @@ static void greet(bl_connection_t *connection) {
   if (bl_path_is_unix(greeting.path) != connection->stream.is_unix) {
     (void)bl_error_set(&err, BL_INVALID, "shm requires the unix socket, tcp requires TCP");
   } else {
-    err.status = connections->callbacks.admit(connections->context, &greeting, connection->stream.fd, &slot, &err);
+    err.status = connections->callbacks.admit(connections->context, &greeting, connection->stream.fd, &arenas, &err);
   }
   if (err.status != BL_OK) {
     bl__connection_goodbye(connection, err.status, err.text);
     bl__connection_lose(connection, "%s", err.text);
     return;
   }
-  if (!welcome(connection, &greeting, &slot)) {
+  if (!welcome(connection, &greeting, &arenas)) {
     bl__connection_lose(connection, "it does not read its welcome");
     return;
   }
@@ -63,7 +63,7 @@ static void greet(bl_connection_t *connection) {
   connection->by = greeting.path;
   connections->counters.up[connection->by]++;
   connection->unverified = greeting.unverified || greeting.path == BL_PATH_CUDA_IPC || greeting.path == BL_PATH_NCCL;
-  connection->slot = slot;
+  connection->arenas = arenas;
   snprintf(connection->path, sizeof connection->path, "%s", greeting.reason);
 }
 

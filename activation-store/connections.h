@@ -17,6 +17,7 @@
 #include "datapath/path.h"
 #include "device/device.h"
 #include "lease/answer.h"
+#include "lease/table.h"
 #include "lease/token.h"
 #include "loop/loop.h"
 #include "pool.h"
@@ -29,11 +30,9 @@
 typedef struct bl_connections bl_connections_t;
 typedef struct bl_connection bl_connection_t;
 
-#define BL_CONNECTIONS_PARTS 2u // of an arena: one per tier of memory
-
-typedef struct bl_connection_arenas { // what a session may use: the parts that exist, one after the other
+typedef struct bl_connection_arenas { // what a session may use: the tiers that exist, one after the other
   uint32_t job;
-  const bl_arena_t *parts[BL_CONNECTIONS_PARTS]; // of the job; NULL: none. Valid while its sessions live
+  const bl_arena_t *tiers[BL_LEASE_TIERS]; // of the job; NULL: none. Valid while its sessions live
 } bl_connection_arenas_t;
 
 typedef struct bl_store_transfer { // one block in transfer, for the table
@@ -43,8 +42,8 @@ typedef struct bl_store_transfer { // one block in transfer, for the table
 } bl_store_transfer_t;
 
 typedef struct bl_connections_callbacks {
-  // Admits a connection with this greeting to a session, and sets *slot. `fd` is its socket.
-  bl_status_t (*admit)(void *context, const bl_greeting_t *greeting, int fd, bl_connection_arenas_t *slot,
+  // Admits a connection with this greeting to a session, and sets *arenas. `fd` is its socket.
+  bl_status_t (*admit)(void *context, const bl_greeting_t *greeting, int fd, bl_connection_arenas_t *arenas,
                        bl_error_t *err);
   // Handles EVICT, LOAD or RELEASE of a session. Answer now or later with bl_connection_answer.
   void (*on_request)(void *context, bl_connection_t *connection, const bl_frame_t *frame);

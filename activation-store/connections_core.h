@@ -60,8 +60,8 @@ struct bl__store_transfer {
   bl_connection_t *connection;
   bl__store_transfer_kind_t kind;
   bl_store_transfer_t what;
-  bl_arena_t arena;     // part that contains the slot, as it was at the beginning
-  uint64_t offset;      // of the slot in that part
+  bl_arena_t arena;     // tier that contains the slot, as it was at the beginning
+  uint64_t offset;      // of the slot in that tier
   bl__region_t *region; // PULL
   const uint8_t *from;
   uint8_t *to;
@@ -93,7 +93,7 @@ struct bl_connection {
   bool write_blocked;    // the socket accepts no more bytes
   bool frame_pending;    // a transfer thread has read a frame for the loop, which is in the reader
   uint64_t session, since_ms;
-  bl_connection_arenas_t slot;
+  bl_connection_arenas_t arenas;
   char path[208];
   unsigned users;
   struct {

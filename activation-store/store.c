@@ -156,7 +156,7 @@ static void on_timer(bl_timer_t *timer, void *context) {
 // ---- sessions on the data path --------------------------------------------------------------------------------------
 
 // Checks the identity of a peer, and returns the arena that it may use.
-static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, bl_connection_arenas_t *slot,
+static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, bl_connection_arenas_t *arenas,
                          bl_error_t *err) {
   bl_store_t *store = context;
   bl_lease_answer_t answer = {.reason = BL_LEASE_INCARNATION};
@@ -171,20 +171,20 @@ static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, b
     return status;
   }
   bl_lease_opened_t opened;
-  const bl_arena_t *parts[BL_LEASE_TIERS] = {NULL, NULL};
+  const bl_arena_t *tiers[BL_LEASE_TIERS] = {NULL, NULL};
   if (bl_lease_table_opened(store->table, greeting->session, &opened)) {
     for (uint32_t i = 0; i < BL_LEASE_TIERS; i++) {
-      parts[i] = bl_arenas_get(store->arenas, opened.job, i);
+      tiers[i] = bl_arenas_get(store->arenas, opened.job, i);
     }
   }
-  if (parts[0] == NULL && parts[1] == NULL) {
+  if (tiers[0] == NULL && tiers[1] == NULL) {
     return bl_error_set(err, BL_UNAVAILABLE, "the memory of the job is not there yet");
   }
   const bool ipc = greeting->path == BL_PATH_CUDA_IPC, nccl = greeting->path == BL_PATH_NCCL, nccl_link = ipc || nccl;
   if ((nccl && store->nccl == NULL) || (ipc && store->device->host_memory)) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "this store has no path %s", bl_path_name(greeting->path));
   }
-  if (!nccl_link && !store->device->host_memory && parts[0] != NULL) {
+  if (!nccl_link && !store->device->host_memory && tiers[0] != NULL) {
     return bl_error_set(err, BL_PRECONDITION,
                         "the memory of the job is on %s, which is not reached by %s; all holders of a job must reach "
                         "it, or none",
@@ -197,7 +197,7 @@ static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, b
     }
     bl_lease_table_set_mapped(store->table, greeting->session);
   }
-  *slot = (bl_connection_arenas_t){.job = opened.job, .parts = {parts[0], parts[1]}};
+  *arenas = (bl_connection_arenas_t){.job = opened.job, .tiers = {tiers[0], tiers[1]}};
   return BL_OK;
 }
 

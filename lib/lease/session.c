@@ -234,33 +234,33 @@ uint64_t bl_lease_table_room_for(const bl_lease_table_t *table, const char *name
   return bytes;
 }
 
-// Divides an arena into its parts, between slots of `unit` granules if possible. False: it does not fit.
+// Divides an arena into its tiers, between slots of `unit` granules if possible. False: it does not fit.
 static bool cut_arena(const bl_lease_table_t *table, const char *name, uint32_t granules, uint32_t unit,
-                      bool second_tier, uint32_t parts[BL_LEASE_TIERS]) {
+                      bool second_tier, uint32_t tiers[BL_LEASE_TIERS]) {
   uint32_t free[BL_LEASE_TIERS];
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
     free[i] = free_for(table, name, i);
   }
   free[0] = second_tier ? 0 : free[0];
-  parts[0] = granules < free[0] ? granules : free[0];
-  parts[1] = 0;
-  if (parts[0] == granules) {
+  tiers[0] = granules < free[0] ? granules : free[0];
+  tiers[1] = 0;
+  if (tiers[0] == granules) {
     return true;
   }
-  parts[0] -= parts[0] % unit;
+  tiers[0] -= tiers[0] % unit;
   // Slots of other sizes end before the boundary.
-  uint32_t rest = granules - parts[0], slack = parts[0] > 0 ? unit - 1 : 0;
+  uint32_t rest = granules - tiers[0], slack = tiers[0] > 0 ? unit - 1 : 0;
   if (rest > free[1]) {
     return false;
   }
-  parts[1] = slack < free[1] - rest ? rest + slack : free[1];
+  tiers[1] = slack < free[1] - rest ? rest + slack : free[1];
   return true;
 }
 
-static bool open_spaces(bl_lease_table_t *table, bl__job_t *job, const uint32_t parts[BL_LEASE_TIERS]) {
+static bool open_spaces(bl_lease_table_t *table, bl__job_t *job, const uint32_t tiers[BL_LEASE_TIERS]) {
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
-    if (parts[i] > 0 && !bl_extent_space_open(&table->extents, &job->spaces[i], parts[i])) {
-      if (i > 0 && parts[0] > 0) {
+    if (tiers[i] > 0 && !bl_extent_space_open(&table->extents, &job->spaces[i], tiers[i])) {
+      if (i > 0 && tiers[0] > 0) {
         bl_extent_space_close(&table->extents, &job->spaces[0]);
       }
       memset(job->spaces, 0, sizeof job->spaces);
@@ -282,19 +282,19 @@ static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, con
   if (granules == 0) {
     return BL_LEASE_BAD_BYTES;
   }
-  uint32_t unit = bl__granules(open->unit_bytes), parts[BL_LEASE_TIERS], charges[BL_LEASE_TIERS];
+  uint32_t unit = bl__granules(open->unit_bytes), tiers[BL_LEASE_TIERS], charges[BL_LEASE_TIERS];
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
     charges[i] = bl__job_charge(table, job->name, i);
   }
-  if (!cut_arena(table, job->name, granules, unit == 0 ? 1 : unit, open->second_tier, parts)) {
+  if (!cut_arena(table, job->name, granules, unit == 0 ? 1 : unit, open->second_tier, tiers)) {
     return BL_LEASE_CAPACITY;
   }
-  if (!open_spaces(table, job, parts)) {
+  if (!open_spaces(table, job, tiers)) {
     return BL_LEASE_TABLE_FULL;
   }
   job->arena_made = false;
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
-    job->arena_granules += parts[i];
+    job->arena_granules += tiers[i];
     table->arena_granules[i] += bl__job_charge(table, job->name, i) - charges[i];
   }
   *needed = true;

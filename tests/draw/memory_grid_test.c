@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #define RANKS 8
-#define PARTS 3
+#define USES  3
 
 // Fontconfig, which cairo asks for fonts, keeps some memory to the end of the process. Named for the leak checker.
 const char *__lsan_default_suppressions(void);
@@ -21,7 +21,7 @@ const char *__lsan_default_suppressions(void) {
   return "leak:libfontconfig";
 }
 
-static const char *const parts[PARTS] = {"weights", "slots", "staging"};
+static const char *const uses[USES] = {"weights", "slots", "staging"};
 
 static char *drawn(const double *bytes) {
   const char *const path = BALLAST_BINARY_DIR "/memory.svg";
@@ -30,8 +30,8 @@ static char *drawn(const double *bytes) {
                                  .stages = 2,
                                  .tensor = 2,
                                  .data = 2,
-                                 .parts = parts,
-                                 .part_count = PARTS,
+                                 .uses = uses,
+                                 .use_count = USES,
                                  .bytes = bytes};
   bl_error_t err;
   assert_int_equal(bl_memory_grid_draw(&grid, path, &err), BL_OK);
@@ -55,14 +55,14 @@ static size_t boxes_of(const char *text) {
 
 static void ranks_become_bars(void **state) {
   (void)state;
-  double bytes[RANKS * PARTS];
-  for (int i = 0; i < RANKS * PARTS; i++) {
-    bytes[i] = i % PARTS == 2 ? 0 : 1e6;
+  double bytes[RANKS * USES];
+  for (int i = 0; i < RANKS * USES; i++) {
+    bytes[i] = i % USES == 2 ? 0 : 1e6;
   }
   char *same = drawn(bytes);
-  bytes[4 * PARTS + 1] *= 2;
+  bytes[4 * USES + 1] *= 2;
   char *more = drawn(bytes);
-  bytes[4 * PARTS] = -1;
+  bytes[4 * USES] = -1;
   char *unknown = drawn(bytes);
   assert_true(boxes_of(same) >= (size_t)RANKS * 2);
   assert_true(strcmp(same, more) != 0);
@@ -75,13 +75,13 @@ static void ranks_become_bars(void **state) {
 static void rows_of_runs_have_their_names(void **state) {
   (void)state;
   static const char *const rows[] = {"with", "without"};
-  static const double bytes[2 * 2 * PARTS] = {3, 2, 1, 3, 2, 1, 3, 2, 1, 6, 4, 2};
+  static const double bytes[2 * 2 * USES] = {3, 2, 1, 3, 2, 1, 3, 2, 1, 6, 4, 2};
   const bl_memory_grid_t grid = {.title = "runs",
                                  .stages = 2,
                                  .tensor = 1,
                                  .data = 2,
-                                 .parts = parts,
-                                 .part_count = PARTS,
+                                 .uses = uses,
+                                 .use_count = USES,
                                  .rows = rows,
                                  .bytes = bytes};
   bl_memory_grid_t ranks = grid;
@@ -94,9 +94,9 @@ static void rows_of_runs_have_their_names(void **state) {
 
 static void what_cannot_be_drawn_is_refused(void **state) {
   (void)state;
-  static const double bytes[PARTS] = {1, 2, 3};
+  static const double bytes[USES] = {1, 2, 3};
   bl_memory_grid_t grid = {
-      .title = "a run", .stages = 1, .tensor = 1, .data = 1, .parts = parts, .part_count = PARTS, .bytes = bytes};
+      .title = "a run", .stages = 1, .tensor = 1, .data = 1, .uses = uses, .use_count = USES, .bytes = bytes};
   bl_error_t err;
   assert_int_equal(bl_memory_grid_draw(&grid, BALLAST_BINARY_DIR "/memory.png", &err), BL_OK);
   assert_int_equal(bl_memory_grid_draw(&grid, BALLAST_BINARY_DIR "/memory.jpg", &err), BL_INVALID);

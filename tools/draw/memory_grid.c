@@ -41,38 +41,38 @@ static bl_color_t color_of(size_t part) {
 }
 
 static const double *bytes_of(const bl_memory_grid_t *grid, uint32_t rank) {
-  return grid->bytes + (size_t)rank * grid->part_count;
+  return grid->bytes + (size_t)rank * grid->use_count;
 }
 
 static double total_of(const bl_memory_grid_t *grid, uint32_t rank) {
   double sum = 0;
-  for (size_t i = 0; i < grid->part_count; i++) {
+  for (size_t i = 0; i < grid->use_count; i++) {
     sum += fmax(bytes_of(grid, rank)[i], 0);
   }
   return sum;
 }
 
 static bool is_known(const bl_memory_grid_t *grid, uint32_t rank) {
-  return grid->part_count > 0 && bytes_of(grid, rank)[0] >= 0;
+  return grid->use_count > 0 && bytes_of(grid, rank)[0] >= 0;
 }
 
-// Draws only the parts that some rank has, in at most two lines.
+// Draws only the uses that some rank has, in at most two lines.
 static void draw_legend(const page_t *page) {
   const bl_memory_grid_t *grid = page->grid;
   double x = LEFT, y = 52;
-  for (size_t i = 0; i < grid->part_count; i++) {
+  for (size_t i = 0; i < grid->use_count; i++) {
     bool any = false;
     for (uint32_t rank = 0; rank < grid->stages * grid->tensor * grid->data; rank++) {
       any = any || bytes_of(grid, rank)[i] > 0;
     }
     if (any) {
-      const double width = 34 + bl_canvas_text_width(page->canvas, grid->parts[i], 12, false);
+      const double width = 34 + bl_canvas_text_width(page->canvas, grid->uses[i], 12, false);
       if (x + width > page->width) {
         x = LEFT;
         y += 19;
       }
       bl_canvas_fill_rect(page->canvas, x, y, 12, 12, color_of(i));
-      bl_canvas_text(page->canvas, x + 17, y + 10.5, grid->parts[i], 12, false, BL_ALIGN_LEFT, INK);
+      bl_canvas_text(page->canvas, x + 17, y + 10.5, grid->uses[i], 12, false, BL_ALIGN_LEFT, INK);
       x += width;
     }
   }
@@ -88,7 +88,7 @@ static void draw_rank(const page_t *page, uint32_t rank, double x, double base) 
     return;
   }
   double y = base;
-  for (size_t i = 0; i < grid->part_count; i++) {
+  for (size_t i = 0; i < grid->use_count; i++) {
     const double height = bytes_of(grid, rank)[i] * page->pixels_per_byte;
     y -= height;
     bl_canvas_fill_rect(page->canvas, left, y, BAR_WIDTH, height, color_of(i));

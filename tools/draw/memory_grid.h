@@ -15,10 +15,10 @@ typedef struct bl_memory_grid {
   const char *title;
   const char *subtitle;          // NULL: none
   uint32_t stages, tensor, data; // at least 1 each
-  const char *const *parts;      // [part_count] uses of memory: "weights"
-  size_t part_count;
+  const char *const *uses;       // [use_count] what memory is used for: "weights"
+  size_t use_count;
   const char *const *rows; // [data] names of rows that are runs; then tensor is 1. NULL: rows are replicas
-  // [data * stages * tensor][part_count], in the order of ranks (model/grid.h); negative: the rank is not known
+  // [data * stages * tensor][use_count], in the order of ranks (model/grid.h); negative: the rank is not known
   const double *bytes;
 } bl_memory_grid_t;
 

@@ -303,7 +303,7 @@ static void print_bars(const report_t *reports, size_t count) {
 }
 
 static bl_status_t draw(const report_t *reports, size_t count, const char *path, bl_error_t *err) {
-  static const char *const parts[] = {"own blocks", "lent to others"};
+  static const char *const uses[] = {"own blocks", "lent to others"};
   const size_t devices = most_devices(reports, count);
   const char *names[BL_FLAGS_POSITIONAL];
   double *bytes = calloc(count * devices * 2, sizeof *bytes);
@@ -323,8 +323,8 @@ static bl_status_t draw(const report_t *reports, size_t count, const char *path,
                                  .stages = (uint32_t)devices,
                                  .tensor = 1,
                                  .data = (uint32_t)count,
-                                 .parts = parts,
-                                 .part_count = 2,
+                                 .uses = uses,
+                                 .use_count = 2,
                                  .rows = names,
                                  .bytes = bytes};
   bl_status_t status = bl_memory_grid_draw(&grid, path, err);

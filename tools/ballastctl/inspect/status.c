@@ -83,7 +83,7 @@ static const bl_option_t own_rows[] = {
 #define OWN_ROWS (sizeof own_rows / sizeof own_rows[0])
 
 static bl_status_t draw_memory(const json_t *answer, const char *name, const char *path, bl_error_t *err) {
-  static const char *parts[BL_MEMORY_TAGS];
+  static const char *uses[BL_MEMORY_TAGS];
   const json_t *stages = json_object_get(answer, "stages");
   const bl_grid_t grid = bl_ctl_seats_grid(stages);
   const size_t ranks = json_array_size(stages);
@@ -97,8 +97,8 @@ static bl_status_t draw_memory(const json_t *answer, const char *name, const cha
   for (size_t i = 0; i < ranks; i++) {
     const json_t *memory = json_object_get(json_array_get(stages, i), "memory");
     for (int tag = 0; tag < BL_MEMORY_TAGS; tag++) {
-      parts[tag] = bl_memory_tag_name((bl_memory_tag_t)tag);
-      const json_t *planned = json_object_get(memory, parts[tag]);
+      uses[tag] = bl_memory_tag_name((bl_memory_tag_t)tag);
+      const json_t *planned = json_object_get(memory, uses[tag]);
       bytes[i * BL_MEMORY_TAGS + (size_t)tag] = memory != NULL ? (double)json_integer_value(planned) : -1;
     }
   }
@@ -110,8 +110,8 @@ static bl_status_t draw_memory(const json_t *answer, const char *name, const cha
                                     .stages = grid.stages,
                                     .tensor = grid.tensor,
                                     .data = grid.data,
-                                    .parts = parts,
-                                    .part_count = BL_MEMORY_TAGS,
+                                    .uses = uses,
+                                    .use_count = BL_MEMORY_TAGS,
                                     .bytes = bytes};
   bl_status_t status = bl_memory_grid_draw(&picture, path, err);
   free(bytes);
