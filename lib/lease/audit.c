@@ -9,7 +9,7 @@
 // Checks one list of a session: every lease of it is in the right state and linked both ways, and counted in `seen`.
 static bl_status_t audit_list(const bl_lease_table_t *table, uint32_t session, uint32_t size, bool idle, uint32_t *held,
                               uint32_t *seen, bl_error_t *err) {
-  const bl__size_t *entry = &table->sessions[session].sizes[size];
+  const bl__size_class_t *entry = &table->sessions[session].sizes[size];
   uint32_t previous = 0;
   for (uint32_t i = idle ? entry->idle : entry->busy; i != 0; previous = i, i = table->leases[i].next) {
     const bl__lease_t *lease = &table->leases[i];
@@ -76,7 +76,7 @@ static void add_lease(const bl_lease_table_t *table, uint32_t index, sums_t *sum
 static uint64_t charged_granules(const bl_lease_table_t *table, int tier) {
   uint64_t charged = 0;
   for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
-    const bl__job_t *job = &table->jobs[i];
+    const bl__job_plan_t *job = &table->jobs[i];
     bool first = job->arena_granules != 0; // arena of its name
     for (uint32_t k = 1; k < i; k++) {
       first = first && (table->jobs[k].arena_granules == 0 || strcmp(table->jobs[k].name, job->name) != 0);
@@ -107,10 +107,11 @@ static bl_status_t compare(const bl_lease_table_t *table, const sums_t *sums, bl
     }
   }
   for (uint32_t i = 1; i <= table->config.max_jobs; i++) {
-    const bl__job_t *job = &table->jobs[i];
+    const bl__job_plan_t *job = &table->jobs[i];
     uint32_t granules = job->spaces[0].granules + job->spaces[1].granules;
     bool sound = sums->jobs[i] == job->held_bytes &&
-                 bl__granule_bytes(granules - bl__job_free(job)) == job->held_bytes && granules == job->arena_granules;
+                 bl__granule_bytes(granules - bl__job_free_granules(job)) == job->held_bytes &&
+                 granules == job->arena_granules;
     for (int t = 0; t < BL_LEASE_TIERS && sound; t++) {
       sound = job->spaces[t].granules == 0 || bl_extent_space_is_sound(&table->extents, &job->spaces[t]);
     }

@@ -204,7 +204,7 @@ bl_lease_decision_t bl_lease_table_release(bl_lease_table_t *table, const bl_lea
   }
   table->stats.released++;
   if (lease->state == BL_LEASE_LOST) {
-    bl__slot_drop(table, index);
+    bl__slot_free(table, index);
     result.id = index;
     return bl__request_done(table, entry, &result, answer);
   }

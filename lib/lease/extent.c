@@ -28,7 +28,7 @@ static uint32_t node_new(bl_extents_t *extents) {
   return node;
 }
 
-static void node_drop(bl_extents_t *extents, uint32_t node) {
+static void node_free(bl_extents_t *extents, uint32_t node) {
   extents->nodes[node] = (bl_extent_node_t){.next = extents->unused};
   extents->unused = node;
 }
@@ -128,13 +128,13 @@ bool bl_extent_space_open(bl_extents_t *extents, bl_extent_space_t *space, uint3
 void bl_extent_space_close(bl_extents_t *extents, bl_extent_space_t *space) {
   for (uint32_t node = space->first; node != 0;) {
     uint32_t next = extents->nodes[node].next;
-    node_drop(extents, node);
+    node_free(extents, node);
     node = next;
   }
   *space = (bl_extent_space_t){0};
 }
 
-bl_extent_t bl_extent_take(bl_extents_t *extents, bl_extent_space_t *space, uint32_t granules) {
+bl_extent_t bl_extent_allocate(bl_extents_t *extents, bl_extent_space_t *space, uint32_t granules) {
   bl_extent_node_t *nodes = extents->nodes;
   uint32_t node = best_fit(extents, space, granules);
   if (node == 0) {
@@ -172,10 +172,10 @@ static void join_next(bl_extents_t *extents, bl_extent_space_t *space, uint32_t 
   if (nodes[node].next != 0) {
     nodes[nodes[node].next].previous = node;
   }
-  node_drop(extents, next);
+  node_free(extents, next);
 }
 
-void bl_extent_give(bl_extents_t *extents, bl_extent_space_t *space, bl_extent_t extent) {
+void bl_extent_free(bl_extents_t *extents, bl_extent_space_t *space, bl_extent_t extent) {
   bl_extent_node_t *nodes = extents->nodes;
   uint32_t node = extent;
   space->free_granules += nodes[node].granules;
@@ -192,7 +192,7 @@ void bl_extent_give(bl_extents_t *extents, bl_extent_space_t *space, bl_extent_t
     if (nodes[node].next != 0) {
       nodes[nodes[node].next].previous = previous;
     }
-    node_drop(extents, node);
+    node_free(extents, node);
     node = previous;
   }
   insert(extents, space, node);

@@ -8,10 +8,10 @@
 
 enum { DIGEST_RESERVE = 1, DIGEST_UNRESERVE = 2 };
 
-static bl__plan_t *find_plan(bl__session_t *session, uint64_t version) {
+static bl__reservation_t *find_reservation(bl__session_t *session, uint64_t version) {
   for (uint32_t i = 0; i < BL_LEASE_PLANS; i++) {
-    if (session->plans[i].version == version) {
-      return &session->plans[i];
+    if (session->reservations[i].version == version) {
+      return &session->reservations[i];
     }
   }
   return NULL;
@@ -34,9 +34,9 @@ static uint32_t find_size(const bl__session_t *session, uint32_t granules) {
 
 static void forget_unused_sizes(bl__session_t *session) {
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
-    bl__size_t *size = &session->sizes[i];
+    bl__size_class_t *size = &session->sizes[i];
     if (size->wanted == 0 && size->idle == 0 && size->busy == 0) {
-      *size = (bl__size_t){0};
+      *size = (bl__size_class_t){0};
     }
   }
 }
@@ -45,8 +45,8 @@ static void count_wanted(bl__session_t *session) {
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
     uint32_t most = 0;
     for (uint32_t j = 0; j < BL_LEASE_PLANS; j++) {
-      const bl__plan_t *plan = &session->plans[j];
-      most = plan->version != 0 && plan->counts[i] > most ? plan->counts[i] : most;
+      const bl__reservation_t *reservation = &session->reservations[j];
+      most = reservation->version != 0 && reservation->counts[i] > most ? reservation->counts[i] : most;
     }
     session->sizes[i].wanted = most;
   }
@@ -55,9 +55,9 @@ static void count_wanted(bl__session_t *session) {
 // Frees idle slots that no plan wants. Busy ones follow when their lease is over. LOST ones have no memory.
 static void shrink(bl_lease_table_t *table, bl__session_t *session) {
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
-    bl__size_t *size = &session->sizes[i];
+    bl__size_class_t *size = &session->sizes[i];
     while (size->held > size->wanted && size->idle != 0) {
-      bl__slot_drop(table, size->idle);
+      bl__slot_free(table, size->idle);
     }
   }
   forget_unused_sizes(session);
@@ -68,7 +68,7 @@ static bool grow(bl_lease_table_t *table, uint32_t index, bl_lease_reason_t *rea
   bl__session_t *session = &table->sessions[index];
   uint32_t added[BL_LEASE_SIZES] = {0};
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
-    bl__size_t *size = &session->sizes[i];
+    bl__size_class_t *size = &session->sizes[i];
     while (size->held < size->wanted) {
       if (bl__slot_new(table, index, i, reason) == 0) {
         goto undo;
@@ -80,7 +80,7 @@ static bool grow(bl_lease_table_t *table, uint32_t index, bl_lease_reason_t *rea
 undo:
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
     for (; added[i] > 0; added[i]--) {
-      bl__slot_drop(table, session->sizes[i].idle);
+      bl__slot_free(table, session->sizes[i].idle);
     }
   }
   return false;
@@ -90,11 +90,11 @@ undo:
 // slot is taken.
 static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_t *session) {
   const bl__holder_t *holder = &table->holders[session->holder];
-  const bl__job_t *job = &table->jobs[holder->job];
+  const bl__job_plan_t *job = &table->jobs[holder->job];
   uint64_t granules = 0, slots = 0;
   uint32_t longest = 0;
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
-    const bl__size_t *size = &session->sizes[i];
+    const bl__size_class_t *size = &session->sizes[i];
     if (size->wanted > size->held) {
       slots += size->wanted - size->held;
       granules += (uint64_t)(size->wanted - size->held) * size->granules;
@@ -116,22 +116,23 @@ static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_
   if (slots > table->unused_leases) {
     return BL_LEASE_TABLE_FULL;
   }
-  if (granules > bl__job_free(job) || longest > bl__job_largest(table, job)) {
+  if (granules > bl__job_free_granules(job) || longest > bl__job_largest_run(table, job)) {
     return BL_LEASE_SPACE;
   }
   return BL_LEASE_GRANTED;
 }
 
 // Returns the granules of one demand, or 0 if it can never be met.
-static uint32_t demand_granules(const bl__job_t *job, const bl_lease_demand_t *demand) {
+static uint32_t demand_granules(const bl__job_plan_t *job, const bl_lease_demand_t *demand) {
   uint32_t granules = bl__granules(demand->bytes);
   return granules <= job->spaces[0].granules || granules <= job->spaces[1].granules ? granules : 0;
 }
 
 // Reads the demands as a plan. Sizes that are new to the session get an entry.
-static bl_lease_reason_t read_plan(bl__session_t *session, const bl__job_t *job, uint64_t version,
-                                   const bl_lease_demand_t *demands, size_t demand_count, bl__plan_t *plan) {
-  *plan = (bl__plan_t){.version = version};
+static bl_lease_reason_t read_reservation(bl__session_t *session, const bl__job_plan_t *job, uint64_t version,
+                                          const bl_lease_demand_t *demands, size_t demand_count,
+                                          bl__reservation_t *reservation) {
+  *reservation = (bl__reservation_t){.version = version};
   if (version == 0 || demand_count == 0) {
     return BL_LEASE_BAD_REQUEST;
   }
@@ -141,16 +142,16 @@ static bl_lease_reason_t read_plan(bl__session_t *session, const bl__job_t *job,
       return BL_LEASE_BAD_BYTES;
     }
     uint32_t size = find_size(session, granules);
-    if (size == BL_LEASE_SIZES || demands[i].count > UINT32_MAX - plan->counts[size]) {
+    if (size == BL_LEASE_SIZES || demands[i].count > UINT32_MAX - reservation->counts[size]) {
       return BL_LEASE_BAD_REQUEST;
     }
     session->sizes[size].granules = granules;
-    plan->counts[size] += demands[i].count;
+    reservation->counts[size] += demands[i].count;
   }
   // More than the whole arena would not fit later either.
   uint64_t granules = 0;
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
-    granules += (uint64_t)plan->counts[i] * session->sizes[i].granules;
+    granules += (uint64_t)reservation->counts[i] * session->sizes[i].granules;
     if (granules > job->arena_granules) {
       return BL_LEASE_BAD_BYTES;
     }
@@ -158,7 +159,7 @@ static bl_lease_reason_t read_plan(bl__session_t *session, const bl__job_t *job,
   return BL_LEASE_GRANTED;
 }
 
-static bool same_counts(const bl__plan_t *a, const bl__plan_t *b) {
+static bool same_counts(const bl__reservation_t *a, const bl__reservation_t *b) {
   bool same = true;
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
     same = same && a->counts[i] == b->counts[i];
@@ -187,7 +188,7 @@ static bl_lease_reason_t take_slots(bl_lease_table_t *table, uint32_t index) {
 static bl_lease_reason_t reserve(bl_lease_table_t *table, uint32_t index, uint64_t version,
                                  const bl_lease_demand_t *demands, size_t demand_count) {
   bl__session_t *session = &table->sessions[index];
-  const bl__job_t *job = &table->jobs[table->holders[session->holder].job];
+  const bl__job_plan_t *job = &table->jobs[table->holders[session->holder].job];
   if (session->state == BL_SESSION_SUSPECT) {
     return BL_LEASE_SUSPECT;
   }
@@ -197,29 +198,29 @@ static bl_lease_reason_t reserve(bl_lease_table_t *table, uint32_t index, uint64
   if (!job->arena_made) {
     return BL_LEASE_NO_ARENA;
   }
-  bl__plan_t plan;
-  bl_lease_reason_t reason = read_plan(session, job, version, demands, demand_count, &plan);
+  bl__reservation_t reservation;
+  bl_lease_reason_t reason = read_reservation(session, job, version, demands, demand_count, &reservation);
   if (reason != BL_LEASE_GRANTED) {
     return reason;
   }
-  bl__plan_t *known = find_plan(session, version);
+  bl__reservation_t *known = find_reservation(session, version);
   if (known != NULL) {
-    return same_counts(known, &plan) ? BL_LEASE_GRANTED : BL_LEASE_PLAN;
+    return same_counts(known, &reservation) ? BL_LEASE_GRANTED : BL_LEASE_PLAN;
   }
-  bl__plan_t *entry = find_plan(session, 0);
+  bl__reservation_t *entry = find_reservation(session, 0);
   if (entry == NULL) {
     return BL_LEASE_BAD_REQUEST;
   }
-  *entry = plan;
+  *entry = reservation;
   count_wanted(session);
   reason = take_slots(table, index);
   if (reason != BL_LEASE_GRANTED) {
-    *entry = (bl__plan_t){0};
+    *entry = (bl__reservation_t){0};
     count_wanted(session);
     return reason;
   }
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
-    table->stats.reserved += plan.counts[i];
+    table->stats.reserved += reservation.counts[i];
   }
   return BL_LEASE_GRANTED;
 }
@@ -243,9 +244,9 @@ bl_lease_decision_t bl_lease_table_reserve(bl_lease_table_t *table, const bl_lea
   if (reason == BL_LEASE_GRANTED) {
     return bl__request_done(table, entry, &(bl_lease_answer_t){.reason = BL_LEASE_GRANTED}, answer);
   }
-  const bl__job_t *job = &table->jobs[table->holders[table->sessions[session].holder].job];
-  entry->answer.free_bytes = bl__granule_bytes(bl__job_free(job));
-  entry->answer.largest_free_bytes = bl__granule_bytes(bl__job_largest(table, job));
+  const bl__job_plan_t *job = &table->jobs[table->holders[table->sessions[session].holder].job];
+  entry->answer.free_bytes = bl__granule_bytes(bl__job_free_granules(job));
+  entry->answer.largest_free_bytes = bl__granule_bytes(bl__job_largest_run(table, job));
   return bl__request_refuse(table, entry, reason, answer);
 }
 
@@ -259,11 +260,11 @@ bl_lease_decision_t bl_lease_table_unreserve(bl_lease_table_t *table, const bl_l
     return decision;
   }
   bl__session_t *session = &table->sessions[index];
-  bl__plan_t *known = plan != 0 ? find_plan(session, plan) : NULL;
+  bl__reservation_t *known = plan != 0 ? find_reservation(session, plan) : NULL;
   if (known == NULL) {
     return bl__request_refuse(table, entry, BL_LEASE_PLAN, answer);
   }
-  *known = (bl__plan_t){0};
+  *known = (bl__reservation_t){0};
   count_wanted(session);
   shrink(table, session);
   return bl__request_done(table, entry, &(bl_lease_answer_t){.reason = BL_LEASE_GRANTED}, answer);

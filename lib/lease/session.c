@@ -36,7 +36,7 @@ static uint32_t find_job(const bl_lease_table_t *table, const char *name, uint64
 uint32_t bl__job_make(bl_lease_table_t *table, const char *name, uint64_t plan) {
   uint32_t job = find_job(table, name, plan);
   if (job == 0 && (job = find_job(table, "", 0)) != 0) {
-    table->jobs[job] = (bl__job_t){.plan = plan, .quota_bytes = BL_LEASE_NO_QUOTA};
+    table->jobs[job] = (bl__job_plan_t){.plan = plan, .quota_bytes = BL_LEASE_NO_QUOTA};
     memcpy(table->jobs[job].name, name, strlen(name) + 1);
   }
   return job;
@@ -70,7 +70,7 @@ uint32_t bl__job_charge(const bl_lease_table_t *table, const char *name, int tie
 // If no session holds or may take a slot of the job any more, closes its arena; without one frees its record, unless it
 // has a quota.
 void bl__job_free_if_unused(bl_lease_table_t *table, uint32_t index) {
-  bl__job_t *job = &table->jobs[index];
+  bl__job_plan_t *job = &table->jobs[index];
   if (job->sessions != 0 || job->held_bytes != 0) {
     return;
   }
@@ -257,7 +257,7 @@ static bool cut_arena(const bl_lease_table_t *table, const char *name, uint32_t 
   return true;
 }
 
-static bool open_spaces(bl_lease_table_t *table, bl__job_t *job, const uint32_t tiers[BL_LEASE_TIERS]) {
+static bool open_spaces(bl_lease_table_t *table, bl__job_plan_t *job, const uint32_t tiers[BL_LEASE_TIERS]) {
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
     if (tiers[i] > 0 && !bl_extent_space_open(&table->extents, &job->spaces[i], tiers[i])) {
       if (i > 0 && tiers[0] > 0) {
@@ -271,8 +271,8 @@ static bool open_spaces(bl_lease_table_t *table, bl__job_t *job, const uint32_t 
 }
 
 // Reserves the memory for the job's arena, or returns why it cannot.
-static bl_lease_reason_t give_arena(bl_lease_table_t *table, bl__job_t *job, const bl_lease_open_t *open,
-                                    bool *needed) {
+static bl_lease_reason_t allocate_arena(bl_lease_table_t *table, bl__job_plan_t *job, const bl_lease_open_t *open,
+                                        bool *needed) {
   uint64_t bytes = open->arena_bytes;
   *needed = false;
   uint32_t granules = bl__granules(bytes);
@@ -404,7 +404,7 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
     return bl__refuse(table, BL_LEASE_TABLE_FULL, answer);
   }
   bool needed;
-  bl_lease_reason_t reason = give_arena(table, &table->jobs[job], open, &needed);
+  bl_lease_reason_t reason = allocate_arena(table, &table->jobs[job], open, &needed);
   if (reason != BL_LEASE_GRANTED) {
     for (int i = 0; i < BL_LEASE_TIERS; i++) {
       answer->free_bytes += bl__granule_bytes(free_for(table, open->job, i));
@@ -426,7 +426,7 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
 }
 
 void bl_lease_table_arena_made(bl_lease_table_t *table, uint32_t job_index, bool well) {
-  bl__job_t *job = &table->jobs[job_index + 1];
+  bl__job_plan_t *job = &table->jobs[job_index + 1];
   job->arena_made = well && job->arena_granules != 0;
   for (uint32_t i = job->holders; !well && i != 0;) {
     uint32_t next = table->holders[i].next;

@@ -2,14 +2,14 @@
 // Slots and the states of their leases: lists, counts, bytes held, history.
 #include "lease/table_core.h"
 
-static bl__job_t *job_of(bl_lease_table_t *table, const bl__lease_t *lease) {
+static bl__job_plan_t *job_of(bl_lease_table_t *table, const bl__lease_t *lease) {
   return &table->jobs[table->holders[lease->holder].job];
 }
 
 // ---- lists of a session ---------------------------------------------------------------------------------------------
 
 static uint32_t *list_of(bl_lease_table_t *table, const bl__lease_t *lease) {
-  bl__size_t *size = &table->sessions[lease->session].sizes[lease->size];
+  bl__size_class_t *size = &table->sessions[lease->session].sizes[lease->size];
   return lease->state == BL_LEASE_RESERVED ? &size->idle : &size->busy;
 }
 
@@ -112,13 +112,13 @@ uint32_t bl__slot_new(bl_lease_table_t *table, uint32_t session, uint32_t size, 
   }
   bl__session_t *owner = &table->sessions[session];
   bl__holder_t *holder = &table->holders[owner->holder];
-  bl__job_t *job = &table->jobs[holder->job];
+  bl__job_plan_t *job = &table->jobs[holder->job];
   uint32_t granules = owner->sizes[size].granules;
   bl_extent_t extent = 0;
   uint8_t tier = 0;
   for (; tier < BL_LEASE_TIERS; tier++) {
     if (job->spaces[tier].granules > 0 &&
-        (extent = bl_extent_take(&table->extents, &job->spaces[tier], granules)) != 0) {
+        (extent = bl_extent_allocate(&table->extents, &job->spaces[tier], granules)) != 0) {
       break;
     }
   }
@@ -148,13 +148,13 @@ uint32_t bl__slot_new(bl_lease_table_t *table, uint32_t session, uint32_t size, 
   return index;
 }
 
-static void give_extent(bl_lease_table_t *table, bl__lease_t *lease) {
+static void free_extent(bl_lease_table_t *table, bl__lease_t *lease) {
   if (lease->extent == 0) {
     return;
   }
-  bl__job_t *job = job_of(table, lease);
+  bl__job_plan_t *job = job_of(table, lease);
   uint64_t bytes = bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent));
-  bl_extent_give(&table->extents, &job->spaces[lease->tier], lease->extent);
+  bl_extent_free(&table->extents, &job->spaces[lease->tier], lease->extent);
   lease->extent = 0;
   table->holders[lease->holder].held_bytes -= bytes;
   job->held_bytes -= bytes;
@@ -162,10 +162,10 @@ static void give_extent(bl_lease_table_t *table, bl__lease_t *lease) {
   table->stats.tier_held_bytes[lease->tier] -= bytes;
 }
 
-void bl__slot_drop(bl_lease_table_t *table, uint32_t index) {
+void bl__slot_free(bl_lease_table_t *table, uint32_t index) {
   bl__lease_t *lease = &table->leases[index];
   bl__lease_set(table, index, BL_LEASE_FREE);
-  give_extent(table, lease);
+  free_extent(table, lease);
   uint32_t holder = lease->holder;
   lease->session = lease->holder = 0;
   lease->bytes = lease->checksum = 0;
@@ -230,9 +230,9 @@ void bl__lease_over(bl_lease_table_t *table, uint32_t index) {
     return;
   }
   next_generation(table, index, BL_LEASE_RESERVED, BL__AFTER_RESERVED);
-  const bl__size_t *size = &table->sessions[lease->session].sizes[lease->size];
+  const bl__size_class_t *size = &table->sessions[lease->session].sizes[lease->size];
   if (size->held > size->wanted) {
-    bl__slot_drop(table, index);
+    bl__slot_free(table, index);
   }
 }
 
@@ -243,7 +243,7 @@ void bl__lease_lose(bl_lease_table_t *table, uint32_t index) {
     return;
   }
   bl__lease_set(table, index, BL_LEASE_LOST);
-  give_extent(table, lease);
+  free_extent(table, lease);
 }
 
 void bl__quarantine_end(bl_lease_table_t *table, uint32_t index) {
@@ -251,9 +251,9 @@ void bl__quarantine_end(bl_lease_table_t *table, uint32_t index) {
   switch ((bl__after_t)lease->after) {
   case BL__AFTER_RESERVED: {
     bl__lease_set(table, index, BL_LEASE_RESERVED);
-    const bl__size_t *size = &table->sessions[lease->session].sizes[lease->size];
+    const bl__size_class_t *size = &table->sessions[lease->session].sizes[lease->size];
     if (size->held > size->wanted) {
-      bl__slot_drop(table, index);
+      bl__slot_free(table, index);
     }
     break;
   }
@@ -261,7 +261,7 @@ void bl__quarantine_end(bl_lease_table_t *table, uint32_t index) {
     bl__lease_lose(table, index);
     break;
   case BL__AFTER_FREE:
-    bl__slot_drop(table, index);
+    bl__slot_free(table, index);
     break;
   }
 }
@@ -272,7 +272,7 @@ static void end_list(bl_lease_table_t *table, const uint32_t *list, bool foreign
     bl__lease_t *lease = &table->leases[index];
     lease->waiting = 0;
     if (!lease->moving && (!foreign || lease->extent == 0)) {
-      bl__slot_drop(table, index);
+      bl__slot_free(table, index);
       continue;
     }
     lease->foreign = foreign ? table->sessions[lease->session].number : 0;

@@ -117,11 +117,11 @@ uint32_t bl__granules(uint64_t bytes) {
   return granules < UINT32_MAX ? (uint32_t)granules : 0;
 }
 
-uint32_t bl__job_free(const bl__job_t *job) {
+uint32_t bl__job_free_granules(const bl__job_plan_t *job) {
   return job->spaces[0].free_granules + job->spaces[1].free_granules;
 }
 
-uint32_t bl__job_largest(const bl_lease_table_t *table, const bl__job_t *job) {
+uint32_t bl__job_largest_run(const bl_lease_table_t *table, const bl__job_plan_t *job) {
   uint32_t largest = 0;
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
     uint32_t of_tier = job->spaces[i].granules > 0 ? bl_extent_largest(&table->extents, &job->spaces[i]) : 0;
@@ -131,7 +131,7 @@ uint32_t bl__job_largest(const bl_lease_table_t *table, const bl__job_t *job) {
 }
 
 uint64_t bl__slot_offset(const bl_lease_table_t *table, const bl__lease_t *lease) {
-  const bl__job_t *job = &table->jobs[table->holders[lease->holder].job];
+  const bl__job_plan_t *job = &table->jobs[table->holders[lease->holder].job];
   return bl__granule_bytes(bl_extent_offset(&table->extents, lease->extent)) +
          (lease->tier > 0 ? bl__granule_bytes(job->spaces[0].granules) : 0);
 }
@@ -217,7 +217,7 @@ static bool next_close(bl_lease_table_t *table, bl_lease_action_t *action) {
   while (!table->jobs[index].close_queued) {
     index++;
   }
-  bl__job_t *job = &table->jobs[index];
+  bl__job_plan_t *job = &table->jobs[index];
   table->closes--;
   job->close_queued = job->arena_made = false;
   job->arena_granules = 0;

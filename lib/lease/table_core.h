@@ -27,18 +27,18 @@ typedef struct bl__lease {
   bool cancel_queued;
 } bl__lease_t;
 
-typedef struct bl__size {
+typedef struct bl__size_class {
   uint32_t granules; // 0: unused entry
   uint32_t held;     // slots, without LOST ones and those QUARANTINED on the way to LOST or FREE
   uint32_t wanted;   // maximum that one plan asks for
   uint32_t idle;     // list of RESERVED leases
   uint32_t busy;     // list of all others of this size
-} bl__size_t;
+} bl__size_class_t;
 
-typedef struct bl__plan {
+typedef struct bl__reservation {
   uint64_t version; // 0: unused entry
   uint32_t counts[BL_LEASE_SIZES];
-} bl__plan_t;
+} bl__reservation_t;
 
 typedef struct bl__session {
   uint64_t number; // index in the low 32 bits, so that finding one is a look-up; 0: unused record
@@ -51,8 +51,8 @@ typedef struct bl__session {
   uint8_t state, end;
   bool mapped;
   bl_request_window_t window;
-  bl__size_t sizes[BL_LEASE_SIZES];
-  bl__plan_t plans[BL_LEASE_PLANS];
+  bl__size_class_t sizes[BL_LEASE_SIZES];
+  bl__reservation_t reservations[BL_LEASE_PLANS];
 } bl__session_t;
 
 // One stage of a job's plan. It exists while it has a session, slots or a quota.
@@ -65,7 +65,7 @@ typedef struct bl__holder {
 
 // One plan of a job. It exists while it has holders, an arena or a quota. Quotas for all plans are kept in plan 0 and
 // its holders.
-typedef struct bl__job {
+typedef struct bl__job_plan {
   char name[BL_LEASE_JOB_BYTES]; // "": unused record
   uint64_t plan;
   uint64_t quota_bytes, held_bytes;
@@ -73,7 +73,7 @@ typedef struct bl__job {
   bool arena_made, close_queued;
   uint32_t sessions, holders;               // number; list
   bl_extent_space_t spaces[BL_LEASE_TIERS]; // zero for tiers in which the arena has no granules
-} bl__job_t;
+} bl__job_plan_t;
 
 typedef struct bl__queue {
   uint32_t first, last;
@@ -86,7 +86,7 @@ struct bl_lease_table {
   bl__lease_t *leases;
   bl__session_t *sessions;
   bl__holder_t *holders;
-  bl__job_t *jobs;
+  bl__job_plan_t *jobs;
   bl_request_window_entry_t *entries; // window of session s: entries[(s - 1) * window ...]
   uint32_t max_holders;
   uint32_t unused_lease, unused_session, unused_holder;
@@ -110,8 +110,8 @@ static inline uint64_t bl__granule_bytes(uint32_t granules) {
 // Rounds up. Returns 0 if that is more than an arena can have.
 uint32_t bl__granules(uint64_t bytes);
 // Return the free granules in the arena of the job, and its largest free run.
-uint32_t bl__job_free(const bl__job_t *job);
-uint32_t bl__job_largest(const bl_lease_table_t *table, const bl__job_t *job);
+uint32_t bl__job_free_granules(const bl__job_plan_t *job);
+uint32_t bl__job_largest_run(const bl_lease_table_t *table, const bl__job_plan_t *job);
 // Returns where a slot begins in the arena, counted through all tiers.
 uint64_t bl__slot_offset(const bl_lease_table_t *table, const bl__lease_t *lease);
 bl_lease_decision_t bl__refuse(bl_lease_table_t *table, bl_lease_reason_t reason, bl_lease_answer_t *answer);
@@ -161,7 +161,7 @@ void bl__lease_over(bl_lease_table_t *table, uint32_t index);
 // Takes the lease from its holder.
 void bl__lease_lose(bl_lease_table_t *table, uint32_t index);
 // Frees the slot and the record of a RESERVED or LOST lease.
-void bl__slot_drop(bl_lease_table_t *table, uint32_t index);
+void bl__slot_free(bl_lease_table_t *table, uint32_t index);
 // Ends the slots of a session that is over: they are free or quarantined. `foreign`: its holder's engine may still read
 // them.
 void bl__session_slots_end(bl_lease_table_t *table, uint32_t session, bool foreign);

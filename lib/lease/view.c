@@ -67,7 +67,7 @@ bool bl_lease_table_slots(const bl_lease_table_t *table, uint64_t number, uint64
     if (list == 2 * BL_LEASE_SIZES) {
       return false;
     }
-    const bl__size_t *size = &session->sizes[list / 2];
+    const bl__size_class_t *size = &session->sizes[list / 2];
     lease = list % 2 == 0 ? size->idle : size->busy;
     list++;
   }
@@ -103,15 +103,15 @@ bool bl_lease_table_sessions(const bl_lease_table_t *table, uint32_t *cursor, bl
 
 bool bl_lease_table_jobs(const bl_lease_table_t *table, uint32_t *cursor, bl_lease_job_view_t *view) {
   for (uint32_t i = *cursor + 1; i <= table->config.max_jobs; i++) {
-    const bl__job_t *job = &table->jobs[i];
+    const bl__job_plan_t *job = &table->jobs[i];
     if (job->name[0] != '\0') {
       *cursor = i;
       *view = (bl_lease_job_view_t){.job = i - 1,
                                     .name = job->name,
                                     .plan = job->plan,
                                     .arena_bytes = bl__granule_bytes(job->arena_granules),
-                                    .free_bytes = bl__granule_bytes(bl__job_free(job)),
-                                    .largest_free_bytes = bl__granule_bytes(bl__job_largest(table, job)),
+                                    .free_bytes = bl__granule_bytes(bl__job_free_granules(job)),
+                                    .largest_free_bytes = bl__granule_bytes(bl__job_largest_run(table, job)),
                                     .held_bytes = job->held_bytes,
                                     .quota_bytes = bl__job_quota(table, i)};
       return true;

@@ -47,12 +47,12 @@ static void test_extents_are_best_fit(void **state) {
     uint32_t slot = (uint32_t)bl_random_below(key, draws++, SLOTS);
     if (slots[slot] != 0) {
       memset(taken + bl_extent_offset(&extents, slots[slot]), 0, bl_extent_granules(&extents, slots[slot]));
-      bl_extent_give(&extents, &space, slots[slot]);
+      bl_extent_free(&extents, &space, slots[slot]);
       slots[slot] = 0;
     } else {
       uint32_t granules = 1 + (uint32_t)bl_random_below(key, draws++, 16);
       uint32_t offset = place(taken, granules);
-      slots[slot] = bl_extent_take(&extents, &space, granules);
+      slots[slot] = bl_extent_allocate(&extents, &space, granules);
       assert_int_equal(slots[slot] == 0, offset == GRANULES);
       if (slots[slot] != 0) {
         assert_int_equal(bl_extent_offset(&extents, slots[slot]), offset);
@@ -63,7 +63,7 @@ static void test_extents_are_best_fit(void **state) {
   }
   for (int i = 0; i < SLOTS; i++) {
     if (slots[i] != 0) {
-      bl_extent_give(&extents, &space, slots[i]);
+      bl_extent_free(&extents, &space, slots[i]);
     }
   }
   assert_int_equal(bl_extent_largest(&extents, &space), GRANULES);
