@@ -2,7 +2,7 @@
 #include "compute/ops/cuda/flash.h"
 
 #include "base/bytes.h"
-#include "compute/ops/cuda/graph.h"
+#include "compute/ops/cuda/cudnn_graph.h"
 #include "device/cuda/verdict.h"
 
 #include <cudnn.h>
@@ -13,13 +13,13 @@
 
 struct bl__flash_engine {
   bl__gpu_t *gpu; // NULL: a described GPU only
-  bl__graph_target_t target;
+  bl__cudnn_graph_target_t target;
 };
 
 struct bl__flash {
   bl__flash_engine_t *engine;
   bl__flash_shape_t shape;
-  bl__graph_plan_t forward, backward;
+  bl__cudnn_graph_plan_t forward, backward;
   bool bounded, capped;     // a window, a cap: graphs then have nodes and runs have scalars for them
   float scale, lowest, one; // the library reads these in each run
   float cap, inverse_cap;
@@ -140,189 +140,193 @@ static common_t common_of(const bl__flash_shape_t *shape) {
 }
 
 // Returns a tensor of heads [b, heads, positions, d] inside rows, or transposed [b, heads, d, positions].
-static bl__graph_tensor_t *heads_in_rows(bl__graph_t *graph, int64_t uid, const common_t *c, int64_t heads,
-                                         int64_t positions, int64_t row, bool transposed) {
+static bl__cudnn_graph_tensor_t *heads_in_rows(bl__cudnn_graph_t *graph, int64_t uid, const common_t *c, int64_t heads,
+                                               int64_t positions, int64_t row, bool transposed) {
   const int64_t dims[4] = {c->b, heads, transposed ? c->d : positions, transposed ? positions : c->d};
   const int64_t strides[4] = {positions * row, c->d, transposed ? 1 : row, transposed ? row : 1};
-  return bl__graph_given(graph, uid, CUDNN_DATA_BFLOAT16, dims, strides);
+  return bl__cudnn_graph_input_output(graph, uid, CUDNN_DATA_BFLOAT16, dims, strides);
 }
 
-static bl__graph_tensor_t *queries(bl__graph_t *graph, int64_t uid, const common_t *c, int64_t row) {
+static bl__cudnn_graph_tensor_t *queries(bl__cudnn_graph_t *graph, int64_t uid, const common_t *c, int64_t row) {
   return heads_in_rows(graph, uid, c, c->h, c->s, row, false);
 }
 
-static bl__graph_tensor_t *keys(bl__graph_t *graph, int64_t uid, const common_t *c, bool transposed) {
+static bl__cudnn_graph_tensor_t *keys(bl__cudnn_graph_t *graph, int64_t uid, const common_t *c, bool transposed) {
   return heads_in_rows(graph, uid, c, c->g, c->t, c->key_row, transposed);
 }
 
-static bl__graph_tensor_t *heads_dense(bl__graph_t *graph, int64_t uid, const common_t *c, int64_t heads) {
+static bl__cudnn_graph_tensor_t *heads_dense(bl__cudnn_graph_t *graph, int64_t uid, const common_t *c, int64_t heads) {
   const int64_t dims[4] = {c->b, heads, c->s, c->d}, strides[4] = {heads * c->s * c->d, c->s * c->d, c->d, 1};
-  return bl__graph_given(graph, uid, CUDNN_DATA_BFLOAT16, dims, strides);
+  return bl__cudnn_graph_input_output(graph, uid, CUDNN_DATA_BFLOAT16, dims, strides);
 }
 
-static bl__graph_tensor_t *row_values(bl__graph_t *graph, int64_t uid, const common_t *c) {
+static bl__cudnn_graph_tensor_t *row_values(bl__cudnn_graph_t *graph, int64_t uid, const common_t *c) {
   const int64_t dims[4] = {c->b, c->h, c->s, 1}, strides[4] = {c->h * c->s, c->s, 1, 1};
-  return uid ? bl__graph_given(graph, uid, CUDNN_DATA_FLOAT, dims, strides)
-             : bl__graph_between(graph, CUDNN_DATA_FLOAT, dims, strides);
+  return uid ? bl__cudnn_graph_input_output(graph, uid, CUDNN_DATA_FLOAT, dims, strides)
+             : bl__cudnn_graph_virtual(graph, CUDNN_DATA_FLOAT, dims, strides);
 }
 
-static bl__graph_tensor_t *scores_between(bl__graph_t *graph, const common_t *c) {
+static bl__cudnn_graph_tensor_t *virtual_scores(bl__cudnn_graph_t *graph, const common_t *c) {
   const int64_t dims[4] = {c->b, c->h, c->s, c->t};
-  return bl__graph_between_dense(graph, CUDNN_DATA_FLOAT, dims);
+  return bl__cudnn_graph_virtual_dense(graph, CUDNN_DATA_FLOAT, dims);
 }
 
-static bl__graph_tensor_t *scalar(bl__graph_t *graph, int64_t uid) {
-  return bl__graph_scalar(graph, uid, uid == WINDOW || uid == FIRST ? CUDNN_DATA_INT32 : CUDNN_DATA_FLOAT);
+static bl__cudnn_graph_tensor_t *scalar(bl__cudnn_graph_t *graph, int64_t uid) {
+  return bl__cudnn_graph_scalar(graph, uid, uid == WINDOW || uid == FIRST ? CUDNN_DATA_INT32 : CUDNN_DATA_FLOAT);
 }
 
 // Returns the scores, with the lowest float in place of those whose indices do not satisfy a >= b or, for CMP_GT, a >
 // b.
-static bl__graph_tensor_t *kept_where(bl__graph_t *graph, cudnnPointwiseMode_t compare, const bl__graph_tensor_t *a,
-                                      const bl__graph_tensor_t *b, const bl__graph_tensor_t *scores,
-                                      const bl__graph_tensor_t *lowest) {
-  bl__graph_tensor_t *seen = bl__graph_between_dense(graph, CUDNN_DATA_BOOLEAN, scores->dims);
-  bl__graph_pointwise_to(graph, compare, CUDNN_DATA_BOOLEAN, a, b, NULL, seen);
-  bl__graph_tensor_t *result = bl__graph_between_dense(graph, CUDNN_DATA_FLOAT, scores->dims);
-  bl__graph_pointwise_to(graph, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, scores, lowest, seen, result);
+static bl__cudnn_graph_tensor_t *kept_where(bl__cudnn_graph_t *graph, cudnnPointwiseMode_t compare,
+                                            const bl__cudnn_graph_tensor_t *a, const bl__cudnn_graph_tensor_t *b,
+                                            const bl__cudnn_graph_tensor_t *scores,
+                                            const bl__cudnn_graph_tensor_t *lowest) {
+  bl__cudnn_graph_tensor_t *seen = bl__cudnn_graph_virtual_dense(graph, CUDNN_DATA_BOOLEAN, scores->dims);
+  bl__cudnn_graph_pointwise_to(graph, compare, CUDNN_DATA_BOOLEAN, a, b, NULL, seen);
+  bl__cudnn_graph_tensor_t *result = bl__cudnn_graph_virtual_dense(graph, CUDNN_DATA_FLOAT, scores->dims);
+  bl__cudnn_graph_pointwise_to(graph, CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT, scores, lowest, seen, result);
   return result;
 }
 
 // Returns the indices of scores along an axis plus a scalar.
-static bl__graph_tensor_t *moved_indices(bl__graph_t *graph, const bl__graph_tensor_t *scores, int64_t axis,
-                                         int64_t uid) {
-  bl__graph_tensor_t *indices = bl__graph_indices(graph, scores, axis);
-  bl__graph_tensor_t *moved = bl__graph_between_dense(graph, CUDNN_DATA_INT32, scores->dims);
-  bl__graph_pointwise_to(graph, CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, indices, scalar(graph, uid), NULL, moved);
+static bl__cudnn_graph_tensor_t *moved_indices(bl__cudnn_graph_t *graph, const bl__cudnn_graph_tensor_t *scores,
+                                               int64_t axis, int64_t uid) {
+  bl__cudnn_graph_tensor_t *indices = bl__cudnn_graph_indices(graph, scores, axis);
+  bl__cudnn_graph_tensor_t *moved = bl__cudnn_graph_virtual_dense(graph, CUDNN_DATA_INT32, scores->dims);
+  bl__cudnn_graph_pointwise_to(graph, CUDNN_POINTWISE_ADD, CUDNN_DATA_INT32, indices, scalar(graph, uid), NULL, moved);
   return moved;
 }
 
 // Masks the keys after a row's position, which is the row + FIRST, and with a window those before it: a row sees a
 // column if column + WINDOW > row. WINDOW contains -FIRST.
-static bl__graph_tensor_t *masked(bl__graph_t *graph, const bl__flash_t *flash, bl__graph_tensor_t *scores) {
+static bl__cudnn_graph_tensor_t *masked(bl__cudnn_graph_t *graph, const bl__flash_t *flash,
+                                        bl__cudnn_graph_tensor_t *scores) {
   if (scores == NULL) {
     return NULL;
   }
-  bl__graph_tensor_t *lowest = scalar(graph, LOWEST);
-  bl__graph_tensor_t *rows =
-      flash->first > 0 ? moved_indices(graph, scores, 2, FIRST) : bl__graph_indices(graph, scores, 2);
-  bl__graph_tensor_t *result =
-      kept_where(graph, CUDNN_POINTWISE_CMP_GE, rows, bl__graph_indices(graph, scores, 3), scores, lowest);
+  bl__cudnn_graph_tensor_t *lowest = scalar(graph, LOWEST);
+  bl__cudnn_graph_tensor_t *rows =
+      flash->first > 0 ? moved_indices(graph, scores, 2, FIRST) : bl__cudnn_graph_indices(graph, scores, 2);
+  bl__cudnn_graph_tensor_t *result =
+      kept_where(graph, CUDNN_POINTWISE_CMP_GE, rows, bl__cudnn_graph_indices(graph, scores, 3), scores, lowest);
   if (!flash->bounded || result == NULL) {
     return result;
   }
-  rows = bl__graph_indices(graph, result, 2);
+  rows = bl__cudnn_graph_indices(graph, result, 2);
   return kept_where(graph, CUDNN_POINTWISE_CMP_GT, moved_indices(graph, result, 3, WINDOW), rows, result, lowest);
 }
 
 // Returns scale Q K', capped if there is a cap. *bent: tanh of scale Q K' / cap, for the slope; NULL without a cap.
-static bl__graph_tensor_t *scores_of(bl__graph_t *graph, const bl__flash_t *flash, const common_t *c,
-                                     const bl__graph_tensor_t *q, const bl__graph_tensor_t *k,
-                                     const bl__graph_tensor_t *scale, bl__graph_tensor_t **bent) {
-  bl__graph_tensor_t *scores = scores_between(graph, c);
-  bl__graph_matmul(graph, q, k, scores);
-  scores = bl__graph_pointwise(graph, CUDNN_POINTWISE_MUL, scores, scale);
+static bl__cudnn_graph_tensor_t *scores_of(bl__cudnn_graph_t *graph, const bl__flash_t *flash, const common_t *c,
+                                           const bl__cudnn_graph_tensor_t *q, const bl__cudnn_graph_tensor_t *k,
+                                           const bl__cudnn_graph_tensor_t *scale, bl__cudnn_graph_tensor_t **bent) {
+  bl__cudnn_graph_tensor_t *scores = virtual_scores(graph, c);
+  bl__cudnn_graph_matmul(graph, q, k, scores);
+  scores = bl__cudnn_graph_pointwise(graph, CUDNN_POINTWISE_MUL, scores, scale);
   *bent = NULL;
   if (flash->capped) {
-    scores = bl__graph_pointwise(graph, CUDNN_POINTWISE_MUL, scores, scalar(graph, INVERSE_CAP));
-    *bent = bl__graph_pointwise(graph, CUDNN_POINTWISE_TANH_FWD, scores, NULL);
-    scores = bl__graph_pointwise(graph, CUDNN_POINTWISE_MUL, *bent, scalar(graph, CAP));
+    scores = bl__cudnn_graph_pointwise(graph, CUDNN_POINTWISE_MUL, scores, scalar(graph, INVERSE_CAP));
+    *bent = bl__cudnn_graph_pointwise(graph, CUDNN_POINTWISE_TANH_FWD, scores, NULL);
+    scores = bl__cudnn_graph_pointwise(graph, CUDNN_POINTWISE_MUL, *bent, scalar(graph, CAP));
   }
   return scores;
 }
 
 static bl_status_t plan_forward(bl__flash_t *flash, bl_error_t *err) {
-  bl__graph_t graph;
-  bl__graph_init(&graph);
+  bl__cudnn_graph_t graph;
+  bl__cudnn_graph_init(&graph);
   const common_t c = common_of(&flash->shape);
   const int64_t matrix[4] = {c.b, c.h, c.s, c.t};
-  bl__graph_tensor_t *q = queries(&graph, Q, &c, c.row);
-  bl__graph_tensor_t *k = keys(&graph, K, &c, true), *v = keys(&graph, V, &c, false);
-  bl__graph_tensor_t *att = queries(&graph, ATT, &c, c.att_row);
-  bl__graph_tensor_t *lse = row_values(&graph, LSE, &c);
-  bl__graph_tensor_t *bent, *scores = scores_of(&graph, flash, &c, q, k, scalar(&graph, SCALE), &bent);
+  bl__cudnn_graph_tensor_t *q = queries(&graph, Q, &c, c.row);
+  bl__cudnn_graph_tensor_t *k = keys(&graph, K, &c, true), *v = keys(&graph, V, &c, false);
+  bl__cudnn_graph_tensor_t *att = queries(&graph, ATT, &c, c.att_row);
+  bl__cudnn_graph_tensor_t *lse = row_values(&graph, LSE, &c);
+  bl__cudnn_graph_tensor_t *bent, *scores = scores_of(&graph, flash, &c, q, k, scalar(&graph, SCALE), &bent);
   scores = masked(&graph, flash, scores);
-  bl__graph_tensor_t *largest = row_values(&graph, 0, &c), *sum = row_values(&graph, 0, &c);
-  bl__graph_reduce(&graph, CUDNN_REDUCE_TENSOR_MAX, scores, largest);
-  bl__graph_tensor_t *powers = bl__graph_pointwise(
-      &graph, CUDNN_POINTWISE_EXP, bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, scores, largest), NULL);
-  bl__graph_reduce(&graph, CUDNN_REDUCE_TENSOR_ADD, powers, sum);
-  bl__graph_tensor_t *log_sum = row_values(&graph, 0, &c);
-  bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_LOG, CUDNN_DATA_FLOAT, sum, NULL, NULL, log_sum);
-  bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, largest, log_sum, NULL, lse);
-  bl__graph_tensor_t *probabilities = bl__graph_between_dense(&graph, CUDNN_DATA_BFLOAT16, matrix);
-  bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, powers, sum, NULL, probabilities);
-  bl__graph_matmul(&graph, probabilities, v, att);
+  bl__cudnn_graph_tensor_t *largest = row_values(&graph, 0, &c), *sum = row_values(&graph, 0, &c);
+  bl__cudnn_graph_reduce(&graph, CUDNN_REDUCE_TENSOR_MAX, scores, largest);
+  bl__cudnn_graph_tensor_t *powers = bl__cudnn_graph_pointwise(
+      &graph, CUDNN_POINTWISE_EXP, bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_SUB, scores, largest), NULL);
+  bl__cudnn_graph_reduce(&graph, CUDNN_REDUCE_TENSOR_ADD, powers, sum);
+  bl__cudnn_graph_tensor_t *log_sum = row_values(&graph, 0, &c);
+  bl__cudnn_graph_pointwise_to(&graph, CUDNN_POINTWISE_LOG, CUDNN_DATA_FLOAT, sum, NULL, NULL, log_sum);
+  bl__cudnn_graph_pointwise_to(&graph, CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, largest, log_sum, NULL, lse);
+  bl__cudnn_graph_tensor_t *probabilities = bl__cudnn_graph_virtual_dense(&graph, CUDNN_DATA_BFLOAT16, matrix);
+  bl__cudnn_graph_pointwise_to(&graph, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, powers, sum, NULL, probabilities);
+  bl__cudnn_graph_matmul(&graph, probabilities, v, att);
 
-  bl_status_t status = bl__graph_plan(&graph, &flash->engine->target, &flash->forward, err);
-  bl__graph_cleanup(&graph);
+  bl_status_t status = bl__cudnn_graph_plan(&graph, &flash->engine->target, &flash->forward, err);
+  bl__cudnn_graph_cleanup(&graph);
   return status == BL_OK ? BL_OK : bl_error_prefix(err, "forward");
 }
 
 // Returns x [b, h, s, t] transposed, as bf16: the left operand of a product over queries.
-static bl__graph_tensor_t *turned(bl__graph_t *graph, const common_t *c, const bl__graph_tensor_t *x) {
+static bl__cudnn_graph_tensor_t *turned(bl__cudnn_graph_t *graph, const common_t *c,
+                                        const bl__cudnn_graph_tensor_t *x) {
   const int64_t dims[4] = {c->b, c->h, c->t, c->s}, strides[4] = {c->h * c->s * c->t, c->s * c->t, 1, c->t};
-  bl__graph_tensor_t *y = bl__graph_between(graph, CUDNN_DATA_BFLOAT16, dims, strides);
-  bl__graph_reshape(graph, x, y);
+  bl__cudnn_graph_tensor_t *y = bl__cudnn_graph_virtual(graph, CUDNN_DATA_BFLOAT16, dims, strides);
+  bl__cudnn_graph_reshape(graph, x, y);
   return y;
 }
 
 // Computes y (with key heads) = x' z, summed over the query heads that share a key head.
-static void shared_product(bl__graph_t *graph, const common_t *c, const bl__graph_tensor_t *x,
-                           const bl__graph_tensor_t *z, bl__graph_tensor_t *y) {
+static void shared_product(bl__cudnn_graph_t *graph, const common_t *c, const bl__cudnn_graph_tensor_t *x,
+                           const bl__cudnn_graph_tensor_t *z, bl__cudnn_graph_tensor_t *y) {
   if (c->h == c->g) {
-    bl__graph_matmul(graph, x, z, y);
+    bl__cudnn_graph_matmul(graph, x, z, y);
     return;
   }
   const int64_t dims[4] = {c->b, c->h, c->t, c->d};
-  bl__graph_tensor_t *each = bl__graph_between_dense(graph, CUDNN_DATA_BFLOAT16, dims);
-  bl__graph_matmul(graph, x, z, each);
-  bl__graph_reduce(graph, CUDNN_REDUCE_TENSOR_ADD, each, y);
+  bl__cudnn_graph_tensor_t *each = bl__cudnn_graph_virtual_dense(graph, CUDNN_DATA_BFLOAT16, dims);
+  bl__cudnn_graph_matmul(graph, x, z, each);
+  bl__cudnn_graph_reduce(graph, CUDNN_REDUCE_TENSOR_ADD, each, y);
 }
 
 // P = exp(scale Q K' - lse), dV = P' dO, dP = dO V', dS = P (dP - rowsum(dO O)) scale, dK = dS' Q, dQ = dS K. One
 // product over all keys gives dQ. Partial sums that are added in memory would be added in an arbitrary order.
 static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
-  bl__graph_t graph;
-  bl__graph_init(&graph);
+  bl__cudnn_graph_t graph;
+  bl__cudnn_graph_init(&graph);
   const common_t c = common_of(&flash->shape);
-  bl__graph_tensor_t *q = queries(&graph, Q, &c, c.row);
-  bl__graph_tensor_t *k = keys(&graph, K, &c, true), *v = keys(&graph, V, &c, true);
-  bl__graph_tensor_t *att = queries(&graph, ATT, &c, c.att_row), *datt = queries(&graph, DATT, &c, c.att_row);
-  bl__graph_tensor_t *lse = row_values(&graph, LSE, &c), *delta = row_values(&graph, DELTA, &c);
-  bl__graph_tensor_t *dq = heads_dense(&graph, DQ, &c, c.h);
+  bl__cudnn_graph_tensor_t *q = queries(&graph, Q, &c, c.row);
+  bl__cudnn_graph_tensor_t *k = keys(&graph, K, &c, true), *v = keys(&graph, V, &c, true);
+  bl__cudnn_graph_tensor_t *att = queries(&graph, ATT, &c, c.att_row), *datt = queries(&graph, DATT, &c, c.att_row);
+  bl__cudnn_graph_tensor_t *lse = row_values(&graph, LSE, &c), *delta = row_values(&graph, DELTA, &c);
+  bl__cudnn_graph_tensor_t *dq = heads_dense(&graph, DQ, &c, c.h);
   const bool in_rows = flash->shape.slice;
-  bl__graph_tensor_t *dk = in_rows ? keys(&graph, DK, &c, false) : heads_dense(&graph, DK, &c, c.g);
-  bl__graph_tensor_t *dv = in_rows ? keys(&graph, DV, &c, false) : heads_dense(&graph, DV, &c, c.g);
-  bl__graph_tensor_t *scale = scalar(&graph, SCALE), *one = scalar(&graph, ONE);
+  bl__cudnn_graph_tensor_t *dk = in_rows ? keys(&graph, DK, &c, false) : heads_dense(&graph, DK, &c, c.g);
+  bl__cudnn_graph_tensor_t *dv = in_rows ? keys(&graph, DV, &c, false) : heads_dense(&graph, DV, &c, c.g);
+  bl__cudnn_graph_tensor_t *scale = scalar(&graph, SCALE), *one = scalar(&graph, ONE);
 
-  bl__graph_tensor_t *dots = row_values(&graph, 0, &c);
-  bl__graph_reduce(&graph, CUDNN_REDUCE_TENSOR_ADD, bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, datt, att), dots);
-  bl__graph_pointwise_to(&graph, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, dots, one, NULL, delta);
+  bl__cudnn_graph_tensor_t *dots = row_values(&graph, 0, &c);
+  bl__cudnn_graph_reduce(&graph, CUDNN_REDUCE_TENSOR_ADD,
+                         bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_MUL, datt, att), dots);
+  bl__cudnn_graph_pointwise_to(&graph, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, dots, one, NULL, delta);
 
-  bl__graph_tensor_t *bent, *scores = scores_of(&graph, flash, &c, q, k, scale, &bent);
-  scores = masked(&graph, flash, bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, scores, lse));
-  bl__graph_tensor_t *probabilities = bl__graph_pointwise(&graph, CUDNN_POINTWISE_EXP, scores, NULL);
+  bl__cudnn_graph_tensor_t *bent, *scores = scores_of(&graph, flash, &c, q, k, scale, &bent);
+  scores = masked(&graph, flash, bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_SUB, scores, lse));
+  bl__cudnn_graph_tensor_t *probabilities = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_EXP, scores, NULL);
   shared_product(&graph, &c, turned(&graph, &c, probabilities), datt, dv);
 
-  bl__graph_tensor_t *slopes = scores_between(&graph, &c);
-  bl__graph_matmul(&graph, datt, v, slopes);
-  slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, slopes, delta);
-  slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, probabilities);
+  bl__cudnn_graph_tensor_t *slopes = virtual_scores(&graph, &c);
+  bl__cudnn_graph_matmul(&graph, datt, v, slopes);
+  slopes = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_SUB, slopes, delta);
+  slopes = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, probabilities);
   if (flash->capped) { // multiplies by 1 - tanh^2
-    bl__graph_tensor_t *lost = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, bent, bent);
-    lost = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, lost);
-    slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_SUB, slopes, lost);
+    bl__cudnn_graph_tensor_t *lost = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_MUL, bent, bent);
+    lost = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, lost);
+    slopes = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_SUB, slopes, lost);
   }
-  slopes = bl__graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, scale);
+  slopes = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, scale);
   shared_product(&graph, &c, turned(&graph, &c, slopes), q, dk);
 
   const int64_t k_dims[4] = {c.b, c.g, c.t, c.d}, k_strides[4] = {c.t * c.key_row, c.d, c.key_row, 1};
-  bl__graph_tensor_t *k_rows = bl__graph_between(&graph, CUDNN_DATA_BFLOAT16, k_dims, k_strides);
-  bl__graph_reshape(&graph, k, k_rows);
-  bl__graph_matmul(&graph, slopes, k_rows, dq);
+  bl__cudnn_graph_tensor_t *k_rows = bl__cudnn_graph_virtual(&graph, CUDNN_DATA_BFLOAT16, k_dims, k_strides);
+  bl__cudnn_graph_reshape(&graph, k, k_rows);
+  bl__cudnn_graph_matmul(&graph, slopes, k_rows, dq);
 
-  bl_status_t status = bl__graph_plan(&graph, &flash->engine->target, &flash->backward, err);
-  bl__graph_cleanup(&graph);
+  bl_status_t status = bl__cudnn_graph_plan(&graph, &flash->engine->target, &flash->backward, err);
+  bl__cudnn_graph_cleanup(&graph);
   return status == BL_OK ? BL_OK : bl_error_prefix(err, "backward");
 }
 
@@ -382,8 +386,8 @@ bl_status_t bl__flash_create(bl__flash_engine_t *engine, const bl__flash_shape_t
 
 void bl__flash_destroy(bl__flash_t *flash) {
   if (flash) {
-    bl__graph_plan_cleanup(&flash->forward);
-    bl__graph_plan_cleanup(&flash->backward);
+    bl__cudnn_graph_plan_cleanup(&flash->forward);
+    bl__cudnn_graph_plan_cleanup(&flash->backward);
     free(flash);
   }
 }
@@ -427,8 +431,9 @@ static void bind_scalars(bindings_t *b, bl__flash_t *flash) {
   }
 }
 
-static const char *run(const bl__flash_t *flash, const bl__graph_plan_t *plan, const bindings_t *b, void *workspace) {
-  return bl__graph_run(plan, flash->engine->target.handle, b->count, b->uids, b->pointers, workspace);
+static const char *run(const bl__flash_t *flash, const bl__cudnn_graph_plan_t *plan, const bindings_t *b,
+                       void *workspace) {
+  return bl__cudnn_graph_run(plan, flash->engine->target.handle, b->count, b->uids, b->pointers, workspace);
 }
 
 // The library takes inputs by pointers to non-const memory.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "compute/ops/cuda/graph.h"
+#include "compute/ops/cuda/cudnn_graph.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -18,31 +18,31 @@ static bl_status_t failed(bl_error_t *err, const char *call, cudnnStatus_t statu
                       more[0] ? ": " : "", more);
 }
 
-static bool fine(bl__graph_t *graph, const char *call, cudnnStatus_t status) {
+static bool fine(bl__cudnn_graph_t *graph, const char *call, cudnnStatus_t status) {
   if (status != CUDNN_STATUS_SUCCESS && graph->error.status == BL_OK) {
     failed(&graph->error, call, status);
   }
   return graph->error.status == BL_OK;
 }
 
-void bl__graph_init(bl__graph_t *graph) {
+void bl__cudnn_graph_init(bl__cudnn_graph_t *graph) {
   memset(graph, 0, sizeof *graph);
   graph->next_uid = VIRTUAL_UIDS;
 }
 
-void bl__graph_cleanup(bl__graph_t *graph) {
+void bl__cudnn_graph_cleanup(bl__cudnn_graph_t *graph) {
   while (graph->owned_count > 0) {
     cudnnBackendDestroyDescriptor(graph->owned[--graph->owned_count]);
   }
 }
 
-static cudnnBackendDescriptor_t create(bl__graph_t *graph, cudnnBackendDescriptorType_t type) {
+static cudnnBackendDescriptor_t create(bl__cudnn_graph_t *graph, cudnnBackendDescriptorType_t type) {
   cudnnBackendDescriptor_t made = NULL;
   if (graph->error.status != BL_OK) {
     return NULL;
   }
-  if (graph->owned_count == BL__GRAPH_NODES) {
-    bl_error_set(&graph->error, BL_INTERNAL, "more than %d descriptors in a graph", BL__GRAPH_NODES);
+  if (graph->owned_count == BL__CUDNN_GRAPH_NODES) {
+    bl_error_set(&graph->error, BL_INTERNAL, "more than %d descriptors in a graph", BL__CUDNN_GRAPH_NODES);
     return NULL;
   }
   if (fine(graph, "cudnnBackendCreateDescriptor", cudnnBackendCreateDescriptor(type, &made))) {
@@ -51,27 +51,27 @@ static cudnnBackendDescriptor_t create(bl__graph_t *graph, cudnnBackendDescripto
   return made;
 }
 
-static void set(bl__graph_t *graph, cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
+static void set(bl__cudnn_graph_t *graph, cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
                 cudnnBackendAttributeType_t type, int64_t count, const void *values) {
   if (graph->error.status == BL_OK) {
     fine(graph, "cudnnBackendSetAttribute", cudnnBackendSetAttribute(of, name, type, count, values));
   }
 }
 
-static void set_tensor(bl__graph_t *graph, cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
-                       const bl__graph_tensor_t *tensor) {
+static void set_tensor(bl__cudnn_graph_t *graph, cudnnBackendDescriptor_t of, cudnnBackendAttributeName_t name,
+                       const bl__cudnn_graph_tensor_t *tensor) {
   if (tensor != NULL) {
     set(graph, of, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &tensor->descriptor);
   }
 }
 
-static void finish(bl__graph_t *graph, cudnnBackendDescriptor_t of, const char *what) {
+static void finish(bl__cudnn_graph_t *graph, cudnnBackendDescriptor_t of, const char *what) {
   if (graph->error.status == BL_OK) {
     fine(graph, what, cudnnBackendFinalize(of));
   }
 }
 
-static void add_operation(bl__graph_t *graph, cudnnBackendDescriptor_t operation, const char *what) {
+static void add_operation(bl__cudnn_graph_t *graph, cudnnBackendDescriptor_t operation, const char *what) {
   finish(graph, operation, what);
   if (graph->error.status == BL_OK) {
     graph->operations[graph->operations_count++] = operation;
@@ -80,8 +80,9 @@ static void add_operation(bl__graph_t *graph, cudnnBackendDescriptor_t operation
 
 // ---- tensors -----------------------------------------------------------------------------------------------------
 
-static bl__graph_tensor_t *tensor(bl__graph_t *graph, int64_t uid, cudnnDataType_t type, const int64_t dims[4],
-                                  const int64_t strides[4], bool is_virtual, bool is_scalar) {
+static bl__cudnn_graph_tensor_t *tensor(bl__cudnn_graph_t *graph, int64_t uid, cudnnDataType_t type,
+                                        const int64_t dims[4], const int64_t strides[4], bool is_virtual,
+                                        bool is_scalar) {
   const int64_t alignment = is_virtual || is_scalar ? 4 : 16;
   cudnnBackendDescriptor_t made = create(graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   set(graph, made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
@@ -95,36 +96,37 @@ static bl__graph_tensor_t *tensor(bl__graph_t *graph, int64_t uid, cudnnDataType
   if (graph->error.status != BL_OK) {
     return NULL;
   }
-  bl__graph_tensor_t *place = &graph->tensors[graph->tensors_count++];
-  *place = (bl__graph_tensor_t){.descriptor = made, .type = type};
+  bl__cudnn_graph_tensor_t *place = &graph->tensors[graph->tensors_count++];
+  *place = (bl__cudnn_graph_tensor_t){.descriptor = made, .type = type};
   memcpy(place->dims, dims, sizeof place->dims);
   return place;
 }
 
-bl__graph_tensor_t *bl__graph_given(bl__graph_t *graph, int64_t uid, cudnnDataType_t type, const int64_t dims[4],
-                                    const int64_t strides[4]) {
+bl__cudnn_graph_tensor_t *bl__cudnn_graph_input_output(bl__cudnn_graph_t *graph, int64_t uid, cudnnDataType_t type,
+                                                       const int64_t dims[4], const int64_t strides[4]) {
   return tensor(graph, uid, type, dims, strides, false, false);
 }
 
-bl__graph_tensor_t *bl__graph_scalar(bl__graph_t *graph, int64_t uid, cudnnDataType_t type) {
+bl__cudnn_graph_tensor_t *bl__cudnn_graph_scalar(bl__cudnn_graph_t *graph, int64_t uid, cudnnDataType_t type) {
   static const int64_t ones[4] = {1, 1, 1, 1};
   return tensor(graph, uid, type, ones, ones, false, true);
 }
 
-bl__graph_tensor_t *bl__graph_between(bl__graph_t *graph, cudnnDataType_t type, const int64_t dims[4],
-                                      const int64_t strides[4]) {
+bl__cudnn_graph_tensor_t *bl__cudnn_graph_virtual(bl__cudnn_graph_t *graph, cudnnDataType_t type, const int64_t dims[4],
+                                                  const int64_t strides[4]) {
   return tensor(graph, graph->next_uid++, type, dims, strides, true, false);
 }
 
-bl__graph_tensor_t *bl__graph_between_dense(bl__graph_t *graph, cudnnDataType_t type, const int64_t dims[4]) {
+bl__cudnn_graph_tensor_t *bl__cudnn_graph_virtual_dense(bl__cudnn_graph_t *graph, cudnnDataType_t type,
+                                                        const int64_t dims[4]) {
   const int64_t strides[4] = {dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1};
-  return bl__graph_between(graph, type, dims, strides);
+  return bl__cudnn_graph_virtual(graph, type, dims, strides);
 }
 
 // ---- operations --------------------------------------------------------------------------------------------------
 
-void bl__graph_matmul(bl__graph_t *graph, const bl__graph_tensor_t *a, const bl__graph_tensor_t *b,
-                      bl__graph_tensor_t *y) {
+void bl__cudnn_graph_matmul(bl__cudnn_graph_t *graph, const bl__cudnn_graph_tensor_t *a,
+                            const bl__cudnn_graph_tensor_t *b, bl__cudnn_graph_tensor_t *y) {
   const cudnnDataType_t precision = CUDNN_DATA_FLOAT;
   cudnnBackendDescriptor_t how = create(graph, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   set(graph, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &precision);
@@ -137,8 +139,8 @@ void bl__graph_matmul(bl__graph_t *graph, const bl__graph_tensor_t *a, const bl_
   add_operation(graph, operation, "a product of cuDNN");
 }
 
-static cudnnBackendDescriptor_t pointwise(bl__graph_t *graph, cudnnPointwiseMode_t mode, cudnnDataType_t precision,
-                                          const int64_t *axis) {
+static cudnnBackendDescriptor_t pointwise(bl__cudnn_graph_t *graph, cudnnPointwiseMode_t mode,
+                                          cudnnDataType_t precision, const int64_t *axis) {
   cudnnBackendDescriptor_t how = create(graph, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   set(graph, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
   set(graph, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &precision);
@@ -149,8 +151,8 @@ static cudnnBackendDescriptor_t pointwise(bl__graph_t *graph, cudnnPointwiseMode
   return how;
 }
 
-static void apply(bl__graph_t *graph, cudnnBackendDescriptor_t how, const bl__graph_tensor_t *x,
-                  const bl__graph_tensor_t *b, const bl__graph_tensor_t *t, bl__graph_tensor_t *y) {
+static void apply(bl__cudnn_graph_t *graph, cudnnBackendDescriptor_t how, const bl__cudnn_graph_tensor_t *x,
+                  const bl__cudnn_graph_tensor_t *b, const bl__cudnn_graph_tensor_t *t, bl__cudnn_graph_tensor_t *y) {
   cudnnBackendDescriptor_t operation = create(graph, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   set(graph, operation, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &how);
   set_tensor(graph, operation, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
@@ -160,33 +162,35 @@ static void apply(bl__graph_t *graph, cudnnBackendDescriptor_t how, const bl__gr
   add_operation(graph, operation, "an element-wise operation of cuDNN");
 }
 
-void bl__graph_pointwise_to(bl__graph_t *graph, cudnnPointwiseMode_t mode, cudnnDataType_t precision,
-                            const bl__graph_tensor_t *x, const bl__graph_tensor_t *b, const bl__graph_tensor_t *t,
-                            bl__graph_tensor_t *y) {
+void bl__cudnn_graph_pointwise_to(bl__cudnn_graph_t *graph, cudnnPointwiseMode_t mode, cudnnDataType_t precision,
+                                  const bl__cudnn_graph_tensor_t *x, const bl__cudnn_graph_tensor_t *b,
+                                  const bl__cudnn_graph_tensor_t *t, bl__cudnn_graph_tensor_t *y) {
   apply(graph, pointwise(graph, mode, precision, NULL), x, b, t, y);
 }
 
-bl__graph_tensor_t *bl__graph_pointwise(bl__graph_t *graph, cudnnPointwiseMode_t mode, const bl__graph_tensor_t *x,
-                                        const bl__graph_tensor_t *b) {
+bl__cudnn_graph_tensor_t *bl__cudnn_graph_pointwise(bl__cudnn_graph_t *graph, cudnnPointwiseMode_t mode,
+                                                    const bl__cudnn_graph_tensor_t *x,
+                                                    const bl__cudnn_graph_tensor_t *b) {
   if (x == NULL) {
     return NULL;
   }
-  bl__graph_tensor_t *y = bl__graph_between_dense(graph, CUDNN_DATA_FLOAT, x->dims);
-  bl__graph_pointwise_to(graph, mode, CUDNN_DATA_FLOAT, x, b, NULL, y);
+  bl__cudnn_graph_tensor_t *y = bl__cudnn_graph_virtual_dense(graph, CUDNN_DATA_FLOAT, x->dims);
+  bl__cudnn_graph_pointwise_to(graph, mode, CUDNN_DATA_FLOAT, x, b, NULL, y);
   return y;
 }
 
-bl__graph_tensor_t *bl__graph_indices(bl__graph_t *graph, const bl__graph_tensor_t *x, int64_t axis) {
+bl__cudnn_graph_tensor_t *bl__cudnn_graph_indices(bl__cudnn_graph_t *graph, const bl__cudnn_graph_tensor_t *x,
+                                                  int64_t axis) {
   if (x == NULL) {
     return NULL;
   }
-  bl__graph_tensor_t *y = bl__graph_between_dense(graph, CUDNN_DATA_INT32, x->dims);
+  bl__cudnn_graph_tensor_t *y = bl__cudnn_graph_virtual_dense(graph, CUDNN_DATA_INT32, x->dims);
   apply(graph, pointwise(graph, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, &axis), x, NULL, NULL, y);
   return y;
 }
 
-void bl__graph_reduce(bl__graph_t *graph, cudnnReduceTensorOp_t mode, const bl__graph_tensor_t *x,
-                      bl__graph_tensor_t *y) {
+void bl__cudnn_graph_reduce(bl__cudnn_graph_t *graph, cudnnReduceTensorOp_t mode, const bl__cudnn_graph_tensor_t *x,
+                            bl__cudnn_graph_tensor_t *y) {
   const cudnnDataType_t precision = CUDNN_DATA_FLOAT;
   cudnnBackendDescriptor_t how = create(graph, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
   set(graph, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode);
@@ -199,7 +203,7 @@ void bl__graph_reduce(bl__graph_t *graph, cudnnReduceTensorOp_t mode, const bl__
   add_operation(graph, operation, "a reduction of cuDNN");
 }
 
-void bl__graph_reshape(bl__graph_t *graph, const bl__graph_tensor_t *x, bl__graph_tensor_t *y) {
+void bl__cudnn_graph_reshape(bl__cudnn_graph_t *graph, const bl__cudnn_graph_tensor_t *x, bl__cudnn_graph_tensor_t *y) {
   cudnnBackendDescriptor_t operation = create(graph, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
   set_tensor(graph, operation, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
   set_tensor(graph, operation, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
@@ -209,7 +213,7 @@ void bl__graph_reshape(bl__graph_t *graph, const bl__graph_tensor_t *x, bl__grap
 // ---- plans -------------------------------------------------------------------------------------------------------
 
 // True if the engine of a configuration is not marked as nondeterministic. *index: the engine's number.
-static bool is_deterministic(bl__graph_t *graph, cudnnBackendDescriptor_t config, int64_t *index) {
+static bool is_deterministic(bl__cudnn_graph_t *graph, cudnnBackendDescriptor_t config, int64_t *index) {
   cudnnBackendDescriptor_t engine = NULL;
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
   int64_t count = 0, found = 0;
@@ -233,10 +237,10 @@ static bool is_deterministic(bl__graph_t *graph, cudnnBackendDescriptor_t config
   return is;
 }
 
-static bool make_plan(bl__graph_t *graph, cudnnBackendDescriptor_t config, const bl__graph_target_t *target,
-                      bl__graph_plan_t *plan, bl_error_t *why) {
+static bool make_plan(bl__cudnn_graph_t *graph, cudnnBackendDescriptor_t config, const bl__cudnn_graph_target_t *target,
+                      bl__cudnn_graph_plan_t *plan, bl_error_t *why) {
   cudnnBackendDescriptor_t made = NULL;
-  bl__graph_plan_t result = {0};
+  bl__cudnn_graph_plan_t result = {0};
   int64_t found = 0;
   if (!is_deterministic(graph, config, &result.engine)) {
     bl_error_set(why, BL_UNIMPLEMENTED, "engine %lld is not deterministic", (long long)result.engine);
@@ -273,8 +277,9 @@ static bool make_plan(bl__graph_t *graph, cudnnBackendDescriptor_t config, const
 }
 
 // Tries the configurations that one heuristic proposes, in its order.
-static bool try_mode(bl__graph_t *graph, cudnnBackendDescriptor_t operations, const bl__graph_target_t *target,
-                     cudnnBackendHeurMode_t mode, bl__graph_plan_t *plan, bl_error_t *why) {
+static bool try_mode(bl__cudnn_graph_t *graph, cudnnBackendDescriptor_t operations,
+                     const bl__cudnn_graph_target_t *target, cudnnBackendHeurMode_t mode, bl__cudnn_graph_plan_t *plan,
+                     bl_error_t *why) {
   cudnnBackendDescriptor_t heuristic = NULL, configs[CONFIGS_MAX];
   int64_t found = 0, created = 0;
   bool made = false;
@@ -317,8 +322,8 @@ static bool try_mode(bl__graph_t *graph, cudnnBackendDescriptor_t operations, co
   return made;
 }
 
-bl_status_t bl__graph_plan(bl__graph_t *graph, const bl__graph_target_t *target, bl__graph_plan_t *plan,
-                           bl_error_t *err) {
+bl_status_t bl__cudnn_graph_plan(bl__cudnn_graph_t *graph, const bl__cudnn_graph_target_t *target,
+                                 bl__cudnn_graph_plan_t *plan, bl_error_t *err) {
   cudnnBackendDescriptor_t operations = create(graph, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   set(graph, operations, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, graph->operations_count,
       graph->operations);
@@ -337,15 +342,15 @@ bl_status_t bl__graph_plan(bl__graph_t *graph, const bl__graph_target_t *target,
   return bl_error_set(err, BL_UNIMPLEMENTED, "no engine: %s", why.text[0] ? why.text : "none was proposed");
 }
 
-void bl__graph_plan_cleanup(bl__graph_plan_t *plan) {
+void bl__cudnn_graph_plan_cleanup(bl__cudnn_graph_plan_t *plan) {
   if (plan->plan != NULL) {
     cudnnBackendDestroyDescriptor(plan->plan);
     plan->plan = NULL;
   }
 }
 
-const char *bl__graph_run(const bl__graph_plan_t *plan, cudnnHandle_t handle, int count, const int64_t *uids,
-                          void *const *pointers, void *workspace) {
+const char *bl__cudnn_graph_run(const bl__cudnn_graph_plan_t *plan, cudnnHandle_t handle, int count,
+                                const int64_t *uids, void *const *pointers, void *workspace) {
   cudnnBackendDescriptor_t pack = NULL;
   cudnnStatus_t status = cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
   if (status == CUDNN_STATUS_SUCCESS) {
