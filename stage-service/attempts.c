@@ -61,7 +61,7 @@ static void submit_run(bl_stage_t *stage, const bl_run_id_t *id, bl_vote_t *vote
   bl_log_step(id->step, id->attempt);
   atomic_store(&stage->progress.done, 0);
   atomic_store(&stage->progress.slots, 0);
-  atomic_store(&stage->progress.waiting_ns, 0);
+  atomic_store(&stage->progress.wait_since_ns, 0);
   atomic_store(&stage->progress.cancelled, false);
   bl_worker_submit(stage->worker, &stage->run.task);
 }

@@ -46,7 +46,7 @@ static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_t
 
 // Describes the wait for a rank that shares this one's layers. Returns the number of waits, 0 or 1.
 static size_t collective_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_transport_wait_t *wait) {
-  const uint64_t since_ns = atomic_load(&bl_stage_progress(stage)->waiting_ns);
+  const uint64_t since_ns = atomic_load(&bl_stage_progress(stage)->wait_since_ns);
   if (since_ns == 0 || !bl_tensor_group_wait(engine->tensor_group, wait)) {
     return 0;
   }

@@ -624,7 +624,7 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
                  .run = run,
                  .progress = progress,
                  .vote = vote,
-                 .stall = {.trace = engine->trace, .waiting_ns = &progress->waiting_ns}};
+                 .stall = {.trace = engine->trace, .wait_since_ns = &progress->wait_since_ns}};
   pass.edges = (bl_edges_t){.engine = engine, .plan = plan, .stall = &pass.stall};
   pass.parked = (bl_parked_t){.engine = engine,
                               .stall = &pass.stall,

@@ -25,7 +25,7 @@ typedef struct bl_run {
 typedef struct bl_run_progress {
   _Atomic uint32_t done;          // operations finished
   _Atomic uint32_t slots;         // in use
-  _Atomic uint64_t waiting_ns;    // start of its wait for a peer or a store; 0: it computes
+  _Atomic uint64_t wait_since_ns; // start of its wait for a peer or a store; 0: it computes
   _Atomic uint64_t core_since_ns; // start of its wait for a core; 0: it does not wait
   _Atomic uint32_t core_micro_batch;
   atomic_bool cancelled;
