@@ -6,7 +6,7 @@
 #include "job/checkpoint_image.h"
 #include "model/fold.h"
 #include "model/memory.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include "job/order.h"
 #include "schedule/generate.h"
 #include "schedule/ir/peaks.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 
 #include <inttypes.h>
 #include <stdio.h>

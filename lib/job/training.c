@@ -11,7 +11,7 @@
 #include "job/shortage.h"
 #include "job/weights.h"
 #include "schedule/ir/peaks.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 #include "schedule/ir/validate.h"
 
 #include <inttypes.h>

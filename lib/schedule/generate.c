@@ -556,7 +556,7 @@ static bl_status_t take_name(const bl_schedule_request_t *full, const bl_schedul
   if (status != BL_OK) {
     return status == BL_EXHAUSTED ? status : BL_OK; // the name does not allow the shape
   }
-  status = bl__sliced_take(full, named, best);
+  status = bl__sliced_adopt_if_faster(full, named, best);
   bl_schedule_destroy(named);
   return status;
 }

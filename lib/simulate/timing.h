@@ -20,7 +20,7 @@ typedef struct bl__stage_clock {
   double free_at;   // end of its last computing operation
   double passed;    // a load, and all operations after it, wait until its slot is free; later than free_at only then
   double path_free; // end of its last evict or load
-  bl__free_list_t slots; // schedule/ir/slots.h
+  bl__free_list_t slots; // schedule/ir/stage_plan.h
   // Number of entries at the end of `slots` that are free only when the next computing operation ends: those of evicts
   // (overlap).
   uint32_t leaving;

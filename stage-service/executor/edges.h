@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The edge buffers of one run. This code posts the receives of a plan when they are due, waits for them, and tracks
-// what is still being sent from each buffer, so that nothing is overwritten before it is sent (schedule/ir/slots.h,
-// rules 3 to 5).
+// what is still being sent from each buffer, so that nothing is overwritten before it is sent
+// (schedule/ir/stage_plan.h, rules 3 to 5).
 //
 // There are three cases. If buffers lie in memory of the host, the transport moves them. If they lie on a device, the
 // transport moves them directly to and from peers that it reaches that way (bl_transport_is_direct: cuda-ipc, nccl).
@@ -16,7 +16,7 @@
 
 #include "executor/engine.h"
 #include "executor/stall.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 
 typedef struct bl_edges {
   bl_engine_t *engine;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The KV cache of a stage, for sequences cut into slices (pipeline.slices). Pages hold keys and values of the slices
 // between their forward and their backward; other pages hold their gradients (model/layout.h). The plan assigns pages
-// to blocks (schedule/ir/slots.h).
+// to blocks (schedule/ir/stage_plan.h).
 // Thread: the compute thread.
 #ifndef BALLAST_EXECUTOR_KV_CACHE_H
 #define BALLAST_EXECUTOR_KV_CACHE_H

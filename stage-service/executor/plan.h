@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "schedule/ir/schedule.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 #include "step/record.h"
 
 #include <stdint.h>

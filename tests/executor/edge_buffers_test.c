@@ -4,7 +4,7 @@
 #include "executor/engine.h"
 
 #include "schedule/csv/csv.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 
 #include "job/order.h"
 

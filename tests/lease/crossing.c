@@ -5,7 +5,7 @@
 #include "lease/holder.h"
 #include "schedule/balance/device_slots.h"
 #include "schedule/ir/dependency.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 #include "schedule/ir/validate.h"
 
 #include <inttypes.h>

@@ -4,7 +4,7 @@
 #include "schedule/balance/balance.h"
 #include "schedule/generate.h"
 #include "schedule/ir/dependency.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 
 #include "schedule/balance/balance.h"
 #include "schedule/generate.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 
 #include "models.h"
 

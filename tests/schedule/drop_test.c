@@ -7,7 +7,7 @@
 #include "schedule/csv/csv.h"
 #include "schedule/generated.h"
 #include "schedule/ir/peaks.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 #include "schedule/ir/validate.h"
 
 #include <setjmp.h>

@@ -10,7 +10,7 @@
 #include "schedule/generated.h"
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/recompute.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 #include "schedule/ir/validate.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #include "schedule/generated.h"
 #include "schedule/ir/dependency.h"
 #include "schedule/ir/peaks.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 #include "schedule/ir/validate.h"
 #include "seed.h"
 
@@ -109,7 +109,7 @@ static void check_plans(const bl_balance_result_t *result, uint32_t stage, uint3
     }
     assert_int_equal(plans[s].slots, peaks[s]);
   }
-  if (bl_plan_prove(schedule, plans, &err) != BL_OK) {
+  if (bl_plan_check_deadlock(schedule, plans, &err) != BL_OK) {
     fail_msg("%s", err.text);
   }
   for (uint32_t s = 0; s < schedule->stages; s++) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies every name over all small shapes: 1 to 6 stages, 1 to 9 micro-batches, 1 to 3 chunks, with even and uneven
-// costs. Each gives a schedule that validation and the bounded-buffer proof accept, or is refused with a reason that names
-// the schedule, and the same shape is refused or not whatever the costs.
+// costs. Each gives a schedule that validation and the check for deadlocks accept, or is refused with a reason that
+// names the schedule, and the same shape is refused or not whatever the costs.
 #include "schedule/generate.h"
 #include "schedule/ir/peaks.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 #include "schedule/ir/validate.h"
 
 #include <setjmp.h>

@@ -5,7 +5,7 @@
 #include "plan/candidate/partition.h"
 #include "plan/search/bound.h"
 #include "schedule/ir/peaks.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 #include "simulate/host_order.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "plan/evaluate/demand.h"
 
 #include "schedule/balance/device_slots.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 
 #include <stdlib.h>
 

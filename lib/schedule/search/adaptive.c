@@ -214,7 +214,7 @@ bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_sched
   return status;
 }
 
-static bl_status_t end_of(const bl_schedule_t *schedule, const bl_costs_t *costs, double *t_end) {
+static bl_status_t makespan(const bl_schedule_t *schedule, const bl_costs_t *costs, double *t_end) {
   bl__timing_t timing;
   bl_status_t status = bl__timing_init(&timing, schedule, costs);
   if (status == BL_OK) {
@@ -250,9 +250,9 @@ static bl_status_t is_faster(const bl_schedule_request_t *request, const bl_sche
   bl_costs_t whole_ones = *costs;
   double ends[2] = {INFINITY, INFINITY};
   whole_ones.chunks = chunks;
-  bl_status_t status = chunks != NULL ? end_of(whole, &whole_ones, &ends[0]) : BL_EXHAUSTED;
+  bl_status_t status = chunks != NULL ? makespan(whole, &whole_ones, &ends[0]) : BL_EXHAUSTED;
   if (status == BL_OK) {
-    status = end_of(made, costs, &ends[1]);
+    status = makespan(made, costs, &ends[1]);
   }
   *faster = status == BL_OK && ends[0] < ends[1] * (1 - 1e-12);
   free(chunks);

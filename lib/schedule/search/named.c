@@ -5,8 +5,8 @@
 #include "schedule/search/cut.h"
 #include "schedule/search/drain.h"
 #include "schedule/search/portfolio.h"
+#include "schedule/search/request_limits.h"
 #include "schedule/search/searched.h"
-#include "schedule/search/wanted.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,13 +5,13 @@
 #include "schedule/ir/peaks.h"
 #include "schedule/ir/timing.h"
 #include "schedule/search/cut.h"
-#include "schedule/search/wanted.h"
+#include "schedule/search/request_limits.h"
 
 #include <stdlib.h>
 
 #define SAME 1e-12 // share by which ends are the same
 
-static bl_status_t end_of(const bl_schedule_t *schedule, const bl_costs_t *costs, double *t_end) {
+static bl_status_t makespan(const bl_schedule_t *schedule, const bl_costs_t *costs, double *t_end) {
   bl__timing_t timing;
   bl_status_t status = bl__timing_init(&timing, schedule, costs);
   if (status == BL_OK) {
@@ -55,7 +55,7 @@ bl_status_t bl__sliced_may_be_faster(const bl_schedule_request_t *request, const
     status = bl__bound_within(shape, name->costs, limits, bl__recompute_options_of(request, shape), &bound);
   }
   if (status == BL_OK) {
-    status = end_of(best, request->costs, &t_end);
+    status = makespan(best, request->costs, &t_end);
   }
   if (status == BL_OK) {
     *may = bound < t_end * (1 - SAME);
@@ -83,7 +83,8 @@ static bl_status_t stays_within(const bl_schedule_request_t *request, const bl_s
   return status;
 }
 
-bl_status_t bl__sliced_take(const bl_schedule_request_t *request, const bl_schedule_t *named, bl_schedule_t **best) {
+bl_status_t bl__sliced_adopt_if_faster(const bl_schedule_request_t *request, const bl_schedule_t *named,
+                                       bl_schedule_t **best) {
   const bl_placement_t placement = named->chunks < (*best)->chunks ? BL_PLACEMENT_CONTIGUOUS : named->placement;
   bl_schedule_t *cut;
   bool better = false;
@@ -99,10 +100,10 @@ bl_status_t bl__sliced_take(const bl_schedule_request_t *request, const bl_sched
     status = stays_within(request, cut, &better);
   }
   if (status == BL_OK && better) {
-    status = end_of(cut, request->costs, &ends[0]);
+    status = makespan(cut, request->costs, &ends[0]);
   }
   if (status == BL_OK && better) {
-    status = end_of(*best, request->costs, &ends[1]);
+    status = makespan(*best, request->costs, &ends[1]);
     better = status == BL_OK && ends[0] < ends[1] * (1 - SAME);
   }
   bl_schedule_destroy(better ? *best : cut);

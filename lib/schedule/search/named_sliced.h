@@ -21,7 +21,7 @@ BL_MUST_USE bl_status_t bl__sliced_may_be_faster(const bl_schedule_request_t *re
                                                  const bl_schedule_t *best, bl_schedule_t *shape, bool *may);
 // Replaces *best by `named`, as an order with as many chunks a stage as *best, if that ends earlier within the limits.
 // BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl__sliced_take(const bl_schedule_request_t *request, const bl_schedule_t *named,
-                                        bl_schedule_t **best);
+BL_MUST_USE bl_status_t bl__sliced_adopt_if_faster(const bl_schedule_request_t *request, const bl_schedule_t *named,
+                                                   bl_schedule_t **best);
 
 #endif

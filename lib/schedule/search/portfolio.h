@@ -10,7 +10,7 @@
 #ifndef BALLAST_SCHEDULE_PORTFOLIO_H
 #define BALLAST_SCHEDULE_PORTFOLIO_H
 
-#include "schedule/search/wanted.h"
+#include "schedule/search/request_limits.h"
 
 // Results that are kept: the local search may improve the second best further than the best.
 #define BL__PORTFOLIO_KEPT           8

@@ -11,7 +11,7 @@
 #include "base/words.h"
 #include "schedule/csv/csv.h"
 #include "schedule/generate.h"
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 #include "sys/file.h"
 
 #include <stdlib.h>

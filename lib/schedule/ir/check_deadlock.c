@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bounded-buffer simulation: do the planned receives and buffers let every stage finish its list?
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 
 #include "schedule/ir/work_list.h"
 
@@ -15,7 +15,7 @@ typedef struct message {
   uint32_t sender_buffer;
 } message_t;
 
-typedef struct proof {
+typedef struct simulation {
   const bl_schedule_t *schedule;
   const bl_stage_plan_t *plans;
   message_t *messages[2];   // [kind][blocks]
@@ -23,14 +23,14 @@ typedef struct proof {
   uint32_t *next_receive;   // [stages]
   uint32_t **pending_sends; // [stages][edges] sends that have not left the buffer
   bl__work_list_t work;
-} proof_t;
+} simulation_t;
 
-static message_t *message_of(proof_t *p, bl_edge_kind_t kind, bl_op_t receiver) {
+static message_t *message_of(simulation_t *p, bl_edge_kind_t kind, bl_op_t receiver) {
   return &p->messages[kind][bl_schedule_block(p->schedule, receiver)];
 }
 
 // Marks a message as sent or posted. Once it is both, it has arrived and its sender's buffer is idle.
-static void mark(proof_t *p, bl_edge_kind_t kind, bl_op_t receiver, uint8_t what) {
+static void mark(simulation_t *p, bl_edge_kind_t kind, bl_op_t receiver, uint8_t what) {
   message_t *message = message_of(p, kind, receiver);
   message->state |= what;
   if (message->state == ARRIVED) {
@@ -49,7 +49,7 @@ static bl_op_t receiver_of(const bl_planned_receive_t *receive) {
 }
 
 // Posts, in order, the receives that may be posted now. Returns whether it posted any.
-static bool post(proof_t *p, uint32_t stage) {
+static bool post(simulation_t *p, uint32_t stage) {
   const bl_stage_plan_t *plan = &p->plans[stage];
   bool moved = false;
   while (p->next_receive[stage] < plan->receive_count) {
@@ -66,7 +66,7 @@ static bool post(proof_t *p, uint32_t stage) {
 }
 
 // Returns what keeps the next operation of `stage` from running, or NULL if it can run.
-static const char *obstacle(proof_t *p, uint32_t stage, const bl_planned_op_t *op) {
+static const char *obstacle(simulation_t *p, uint32_t stage, const bl_planned_op_t *op) {
   if (op->receive != BL_NONE) {
     const bl_planned_receive_t *receive = &p->plans[stage].receives[op->receive];
     uint8_t state = message_of(p, receive->kind, receiver_of(receive))->state;
@@ -80,7 +80,7 @@ static const char *obstacle(proof_t *p, uint32_t stage, const bl_planned_op_t *o
   return NULL;
 }
 
-static void run(proof_t *p, uint32_t stage) {
+static void run(simulation_t *p, uint32_t stage) {
   const bl_stage_plan_t *plan = &p->plans[stage];
   for (bool moved = true; moved;) {
     moved = post(p, stage);
@@ -106,7 +106,7 @@ static void run(proof_t *p, uint32_t stage) {
   }
 }
 
-static bl_status_t explain(proof_t *p, bl_error_t *err) {
+static bl_status_t explain(simulation_t *p, bl_error_t *err) {
   char text[BL_ERROR_TEXT_BYTES] = "", cell[BL_OP_TEXT];
   size_t used = 0;
   for (uint32_t s = 0; s < p->schedule->stages && used < sizeof text; s++) {
@@ -120,7 +120,7 @@ static bl_status_t explain(proof_t *p, bl_error_t *err) {
                       text);
 }
 
-static bool all_done(const proof_t *p) {
+static bool all_done(const simulation_t *p) {
   for (uint32_t s = 0; s < p->schedule->stages; s++) {
     if (p->next_op[s] < p->plans[s].op_count || p->next_receive[s] < p->plans[s].receive_count) {
       return false;
@@ -129,7 +129,7 @@ static bool all_done(const proof_t *p) {
   return true;
 }
 
-static bool allocate(proof_t *p) {
+static bool allocate(simulation_t *p) {
   size_t blocks = bl_schedule_block_count(p->schedule), stages = p->schedule->stages, edges = 0;
   for (size_t s = 0; s < stages; s++) {
     edges += p->plans[s].edges;
@@ -151,8 +151,8 @@ static bool allocate(proof_t *p) {
   return bl__work_list_init(&p->work, p->schedule->stages);
 }
 
-bl_status_t bl_plan_prove(const bl_schedule_t *schedule, const bl_stage_plan_t *plans, bl_error_t *err) {
-  proof_t p = {.schedule = schedule, .plans = plans};
+bl_status_t bl_plan_check_deadlock(const bl_schedule_t *schedule, const bl_stage_plan_t *plans, bl_error_t *err) {
+  simulation_t p = {.schedule = schedule, .plans = plans};
   bl_status_t status = BL_OK;
   if (!allocate(&p)) {
     status = bl_error_set(err, BL_EXHAUSTED, "out of memory for the bounded-buffer simulation");
@@ -172,64 +172,5 @@ bl_status_t bl_plan_prove(const bl_schedule_t *schedule, const bl_stage_plan_t *
   bl__work_list_cleanup(&p.work);
   free(p.next_op);
   free(p.messages[0]);
-  return status;
-}
-
-static bl_status_t plan_all(const bl_schedule_t *schedule, uint32_t prefetch, bl_stage_plan_t *plans, bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    status = bl_stage_plan_init(schedule, s, (bl_plan_limits_t){.prefetch = prefetch}, &plans[s], err);
-  }
-  return status == BL_OK ? bl_plan_prove(schedule, plans, err) : status;
-}
-
-static void cleanup_all(bl_stage_plan_t *plans, uint32_t stages) {
-  for (uint32_t s = 0; s < stages; s++) {
-    bl_stage_plan_cleanup(&plans[s]);
-  }
-}
-
-bl_status_t bl_plan_counts(const bl_schedule_t *schedule, uint32_t prefetch, uint32_t *peak_slots, uint32_t *edges,
-                           uint32_t *edges_least, bl_error_t *err) {
-  bl_stage_plan_t *plans = calloc(schedule->stages, sizeof *plans);
-  if (plans == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the plans of %u stages", schedule->stages);
-  }
-  bl_status_t status = plan_all(schedule, prefetch, plans, err);
-  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    if (peak_slots != NULL) {
-      peak_slots[s] = plans[s].slots;
-    }
-    if (edges != NULL) {
-      edges[s] = plans[s].edges;
-    }
-  }
-  if (status == BL_OK && edges_least != NULL) {
-    cleanup_all(plans, schedule->stages);
-    status = plan_all(schedule, 0, plans, err);
-    for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-      edges_least[s] = plans[s].edges;
-    }
-  }
-  cleanup_all(plans, schedule->stages);
-  free(plans);
-  return status;
-}
-
-bl_status_t bl_plan_pages(const bl_schedule_t *schedule, uint32_t *pages, uint32_t *page_gradients, bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    bl_stage_plan_t plan;
-    pages[s] = page_gradients[s] = 0;
-    if (schedule->slices == 1) {
-      continue;
-    }
-    status = bl_stage_plan_init(schedule, s, (bl_plan_limits_t){0}, &plan, err);
-    if (status == BL_OK) {
-      pages[s] = plan.pages;
-      page_gradients[s] = plan.page_gradients;
-      bl_stage_plan_cleanup(&plan);
-    }
-  }
   return status;
 }

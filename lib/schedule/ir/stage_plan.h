@@ -38,10 +38,10 @@
 // micro-batch, it also has a page of gradients, from the I or B of the last slice to the end of its own. Both are
 // indices into pools of equal pages.
 //
-// bl_plan_prove (below) shows by simulation with these rules that no stage waits for ever.
+// bl_plan_check_deadlock (below) simulates all plans with these rules: no stage may wait for ever.
 // Thread: pure functions, any thread; a plan is read-only after init.
-#ifndef BALLAST_SCHEDULE_SLOTS_H
-#define BALLAST_SCHEDULE_SLOTS_H
+#ifndef BALLAST_SCHEDULE_STAGE_PLAN_H
+#define BALLAST_SCHEDULE_STAGE_PLAN_H
 
 #include "schedule/ir/schedule.h"
 
@@ -101,12 +101,13 @@ BL_MUST_USE bl_status_t bl_stage_plan_init(const bl_schedule_t *schedule, uint32
 void bl_stage_plan_cleanup(bl_stage_plan_t *plan);
 
 // Simulates all plans of a schedule (plans[schedule->stages]) together with bounded buffers: a message moves only when
-// it is sent and its receive is posted; a busy buffer is not written. This proves that the planned buffers suffice.
+// it is sent and its receive is posted; a busy buffer is not written. If all stages end, the planned buffers suffice.
 // BL_INTERNAL names, for every stage that waits for ever, the operation and what it waits for.
-BL_MUST_USE bl_status_t bl_plan_prove(const bl_schedule_t *schedule, const bl_stage_plan_t *plans, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_plan_check_deadlock(const bl_schedule_t *schedule, const bl_stage_plan_t *plans,
+                                               bl_error_t *err);
 
-// Plans and proves all stages, and returns their slots and edge buffers. peak_slots, edges and edges_least (edge
-// buffers with prefetch 0) are [stages], and may be NULL.
+// Plans all stages, checks them for deadlocks, and returns their slots and edge buffers. peak_slots, edges and
+// edges_least (edge buffers with prefetch 0) are [stages], and may be NULL.
 BL_MUST_USE bl_status_t bl_plan_counts(const bl_schedule_t *schedule, uint32_t prefetch, uint32_t *peak_slots,
                                        uint32_t *edges, uint32_t *edges_least, bl_error_t *err);
 

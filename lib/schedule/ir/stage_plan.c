@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/ir/slots.h"
+#include "schedule/ir/stage_plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -411,4 +411,65 @@ void bl_stage_plan_cleanup(bl_stage_plan_t *plan) {
   free(plan->page_of);
   free(plan->page_gradient_of);
   memset(plan, 0, sizeof *plan);
+}
+
+// ---- counts of all stages
+
+static bl_status_t plan_all(const bl_schedule_t *schedule, uint32_t prefetch, bl_stage_plan_t *plans, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    status = bl_stage_plan_init(schedule, s, (bl_plan_limits_t){.prefetch = prefetch}, &plans[s], err);
+  }
+  return status == BL_OK ? bl_plan_check_deadlock(schedule, plans, err) : status;
+}
+
+static void cleanup_all(bl_stage_plan_t *plans, uint32_t stages) {
+  for (uint32_t s = 0; s < stages; s++) {
+    bl_stage_plan_cleanup(&plans[s]);
+  }
+}
+
+bl_status_t bl_plan_counts(const bl_schedule_t *schedule, uint32_t prefetch, uint32_t *peak_slots, uint32_t *edges,
+                           uint32_t *edges_least, bl_error_t *err) {
+  bl_stage_plan_t *plans = calloc(schedule->stages, sizeof *plans);
+  if (plans == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the plans of %u stages", schedule->stages);
+  }
+  bl_status_t status = plan_all(schedule, prefetch, plans, err);
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    if (peak_slots != NULL) {
+      peak_slots[s] = plans[s].slots;
+    }
+    if (edges != NULL) {
+      edges[s] = plans[s].edges;
+    }
+  }
+  if (status == BL_OK && edges_least != NULL) {
+    cleanup_all(plans, schedule->stages);
+    status = plan_all(schedule, 0, plans, err);
+    for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+      edges_least[s] = plans[s].edges;
+    }
+  }
+  cleanup_all(plans, schedule->stages);
+  free(plans);
+  return status;
+}
+
+bl_status_t bl_plan_pages(const bl_schedule_t *schedule, uint32_t *pages, uint32_t *page_gradients, bl_error_t *err) {
+  bl_status_t status = BL_OK;
+  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
+    bl_stage_plan_t plan;
+    pages[s] = page_gradients[s] = 0;
+    if (schedule->slices == 1) {
+      continue;
+    }
+    status = bl_stage_plan_init(schedule, s, (bl_plan_limits_t){0}, &plan, err);
+    if (status == BL_OK) {
+      pages[s] = plan.pages;
+      page_gradients[s] = plan.page_gradients;
+      bl_stage_plan_cleanup(&plan);
+    }
+  }
+  return status;
 }

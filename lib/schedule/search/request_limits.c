@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "schedule/search/wanted.h"
+#include "schedule/search/request_limits.h"
 
 #include "schedule/ir/bound.h"
 

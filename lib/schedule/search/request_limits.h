@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Private to lib/schedule: limits and options of a request as a search needs them, in blocks.
-#ifndef BALLAST_SCHEDULE_WANTED_H
-#define BALLAST_SCHEDULE_WANTED_H
+#ifndef BALLAST_SCHEDULE_REQUEST_LIMITS_H
+#define BALLAST_SCHEDULE_REQUEST_LIMITS_H
 
 #include "schedule/ir/request.h"
 #include "schedule/search/dispatch.h"
