@@ -71,9 +71,9 @@ static const char *path_name(unsigned index) {
 // ---- the table
 
 #define COUNTER(name_, help_)                                                                                          \
-  { .name = name_, .kind = BL_REGISTRY_COUNTER, .help = help_ }
+  { .name = name_, .kind = BL_METRIC_COUNTER, .help = help_ }
 #define GAUGE(name_, help_)                                                                                            \
-  { .name = name_, .kind = BL_REGISTRY_GAUGE, .help = help_ }
+  { .name = name_, .kind = BL_METRIC_GAUGE, .help = help_ }
 #define BY(kind_, name_, label_, value_of_, series_, help_)                                                            \
   { .name = name_, .kind = kind_, .label = label_, .value_of = value_of_, .series = series_, .help = help_ }
 
@@ -90,10 +90,10 @@ const bl_metric_row_t bl_meter_rows[] = {
     [LARGEST_FREE] = GAUGE("ballast_store_largest_free_bytes", "The largest slot that could be reserved at once."),
     [QUARANTINED] = GAUGE("ballast_store_quarantined_bytes", "Memory that a transfer may still touch."),
     [IN_FLIGHT] = GAUGE("ballast_store_in_flight_bytes", "Bytes being evicted or loaded now."),
-    [LEASES] = BY(BL_REGISTRY_GAUGE, "ballast_store_leases", "state", lease_state, BL_LEASE_STATES - BL_LEASE_RESERVED,
+    [LEASES] = BY(BL_METRIC_GAUGE, "ballast_store_leases", "state", lease_state, BL_LEASE_STATES - BL_LEASE_RESERVED,
                   "Leases by state."),
-    [SESSIONS] = BY(BL_REGISTRY_GAUGE, "ballast_store_sessions", "state", session_state, 2, "Sessions by state."),
-    [SESSION_ENDS] = BY(BL_REGISTRY_COUNTER, "ballast_store_session_ends_total", "cause", end_name, BL_SESSION_ENDS,
+    [SESSIONS] = BY(BL_METRIC_GAUGE, "ballast_store_sessions", "state", session_state, 2, "Sessions by state."),
+    [SESSION_ENDS] = BY(BL_METRIC_COUNTER, "ballast_store_session_ends_total", "cause", end_name, BL_SESSION_ENDS,
                         "Sessions that ended, by why."),
     [RENEW_LAG] = GAUGE("ballast_store_renew_lag_seconds",
                         "Time since its last renewal of the session that was renewed least recently."),
@@ -104,7 +104,7 @@ const bl_metric_row_t bl_meter_rows[] = {
     [LOADED_BYTES] = COUNTER("ballast_store_loaded_bytes_total", "Bytes of these."),
     [RELEASED] = COUNTER("ballast_store_releases_total", "Leases released by their holder."),
     [REVOKED] = COUNTER("ballast_store_revocations_total", "Leases revoked by an operator."),
-    [REFUSALS] = BY(BL_REGISTRY_COUNTER, "ballast_store_refusals_total", "reason", refusal, BL_LEASE_REASONS - 1,
+    [REFUSALS] = BY(BL_METRIC_COUNTER, "ballast_store_refusals_total", "reason", refusal, BL_LEASE_REASONS - 1,
                     "Requests refused, by why."),
     [FENCED] = COUNTER("ballast_store_fenced_total",
                        "Requests refused because their session, incarnation or generation is out of date."),
@@ -115,7 +115,7 @@ const bl_metric_row_t bl_meter_rows[] = {
         COUNTER("ballast_store_repeated_requests_total", "Requests that were repeated and got their old answer."),
     [VISITORS_REFUSED] =
         COUNTER("ballast_store_data_refused_total", "Data connections shown out before they belonged to a session."),
-    [LINES] = BY(BL_REGISTRY_GAUGE, "ballast_store_data_connections", "path", path_name, BL_PATHS - 1,
+    [LINES] = BY(BL_METRIC_GAUGE, "ballast_store_data_connections", "path", path_name, BL_PATHS - 1,
                  "Data connections of sessions, by the path that their blocks take."),
     [CONNECTIONS_LOST] = COUNTER("ballast_store_data_lost_total", "Data connections that ended before their session."),
     [CONNECTIONS_BROKEN] =
@@ -125,7 +125,7 @@ const bl_metric_row_t bl_meter_rows[] = {
                              "Bytes copied into arenas by the store itself: those evicted over shared memory, once; "
                              "none over TCP."),
     [CALL_SECONDS] = {.name = "ballast_store_call_seconds",
-                      .kind = BL_REGISTRY_HISTOGRAM,
+                      .kind = BL_METRIC_HISTOGRAM,
                       .label = "call",
                       .value_of = call_name,
                       .series = 4,

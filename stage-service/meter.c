@@ -95,12 +95,12 @@ static unsigned cause_of(const char *wait) {
 // ---- the table
 
 #define COUNTER(name_, help_)                                                                                          \
-  { .name = name_, .kind = BL_REGISTRY_COUNTER, .help = help_ }
+  { .name = name_, .kind = BL_METRIC_COUNTER, .help = help_ }
 #define GAUGE(name_, help_)                                                                                            \
-  { .name = name_, .kind = BL_REGISTRY_GAUGE, .help = help_ }
+  { .name = name_, .kind = BL_METRIC_GAUGE, .help = help_ }
 #define BY_TAG(name_, help_)                                                                                           \
   {                                                                                                                    \
-    .name = name_, .kind = BL_REGISTRY_GAUGE, .label = "tag", .value_of = tag_name, .series = BL_MEMORY_TAGS,          \
+    .name = name_, .kind = BL_METRIC_GAUGE, .label = "tag", .value_of = tag_name, .series = BL_MEMORY_TAGS,            \
     .help = help_                                                                                                      \
   }
 
@@ -114,18 +114,18 @@ const bl_metric_row_t bl_meter_rows[] = {
     [STEPS] = COUNTER("ballast_steps_total", "Steps applied by this process."),
     [STEPS_AHEAD] = COUNTER("ballast_steps_ahead_total", "Steps applied by this process ahead of their commit."),
     [ATTEMPTS] = {.name = "ballast_attempts_total",
-                  .kind = BL_REGISTRY_COUNTER,
+                  .kind = BL_METRIC_COUNTER,
                   .label = "outcome",
                   .value_of = outcome_name,
                   .series = sizeof outcomes / sizeof outcomes[0],
                   .help = "Attempts at a step, a validation or a token that ended, by how."},
     [STEP_SECONDS] = {.name = "ballast_step_seconds",
-                      .kind = BL_REGISTRY_HISTOGRAM,
+                      .kind = BL_METRIC_HISTOGRAM,
                       .bounds = BL_REGISTRY_STEP_SECONDS,
                       .help = "Time of an applied step on this stage, computing and waiting."},
     [BUSY] = COUNTER("ballast_busy_seconds_total", "Time spent computing in applied steps."),
     [STALLS] = {.name = "ballast_stall_seconds_total",
-                .kind = BL_REGISTRY_COUNTER,
+                .kind = BL_METRIC_COUNTER,
                 .label = "cause",
                 .value_of = cause_name,
                 .series = CAUSES,
@@ -139,13 +139,13 @@ const bl_metric_row_t bl_meter_rows[] = {
     [SLOTS_PEAK] = GAUGE("ballast_peak_slots", "The most slots in use at one instant of the last applied step."),
     [SLOT_BYTES] = GAUGE("ballast_slot_bytes", "Size of one slot."),
     [PATHS] = {.name = "ballast_data_path_peers",
-               .kind = BL_REGISTRY_GAUGE,
+               .kind = BL_METRIC_GAUGE,
                .label = "path",
                .value_of = path_name,
                .series = PEER_PATH_COUNT,
                .help = "Peer stages by the data path chosen for them."},
     [STORE_PATHS] = {.name = "ballast_data_path_stores",
-                     .kind = BL_REGISTRY_GAUGE,
+                     .kind = BL_METRIC_GAUGE,
                      .label = "path",
                      .value_of = store_path_name,
                      .series = STORE_PATH_COUNT,

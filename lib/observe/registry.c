@@ -28,11 +28,11 @@ static bl_status_t register_series(bl_registry_t *registry, const bl_metric_row_
   }
   size_t bounds = 0;
   switch (row->kind) {
-  case BL_REGISTRY_COUNTER:
+  case BL_METRIC_COUNTER:
     return bl_metrics_counter(registry->metrics, row->name, row->help, labels, metric, err);
-  case BL_REGISTRY_GAUGE:
+  case BL_METRIC_GAUGE:
     return bl_metrics_gauge(registry->metrics, row->name, row->help, labels, metric, err);
-  case BL_REGISTRY_HISTOGRAM:
+  case BL_METRIC_HISTOGRAM:
     while (row->bounds[bounds] != 0) {
       bounds++;
     }
@@ -90,7 +90,7 @@ static bl_metric_t *find(const bl_registry_t *registry, size_t row, unsigned ind
 
 void bl_registry_set(bl_registry_t *registry, size_t row, unsigned index, double value) {
   bl_metric_t *metric = find(registry, row, index);
-  if (metric != NULL && registry->rows[row].kind == BL_REGISTRY_COUNTER) {
+  if (metric != NULL && registry->rows[row].kind == BL_METRIC_COUNTER) {
     bl_metric_reach(metric, value);
   } else if (metric != NULL) {
     bl_metric_set(metric, value);

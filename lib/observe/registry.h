@@ -3,10 +3,10 @@
 //
 //   enum { STEPS, MEMORY, STEP_SECONDS };
 //   static const bl_metric_row_t rows[] = {
-//       [STEPS] = {.name = "ballast_stage_steps_total", .kind = BL_REGISTRY_COUNTER, .help = "Steps applied."},
-//       [MEMORY] = {.name = "ballast_memory_bytes", .kind = BL_REGISTRY_GAUGE, .label = "tag", .value_of = tag_name,
+//       [STEPS] = {.name = "ballast_stage_steps_total", .kind = BL_METRIC_COUNTER, .help = "Steps applied."},
+//       [MEMORY] = {.name = "ballast_memory_bytes", .kind = BL_METRIC_GAUGE, .label = "tag", .value_of = tag_name,
 //                   .series = TAGS, .help = "Memory held now, by what it is for."},
-//       [STEP_SECONDS] = {.name = "...", .kind = BL_REGISTRY_HISTOGRAM, bounds = BL_REGISTRY_STEP_SECONDS, ...}};
+//       [STEP_SECONDS] = {.name = "...", .kind = BL_METRIC_HISTOGRAM, .bounds = BL_REGISTRY_STEP_SECONDS, ...}};
 //   bl_registry_create(rows, N, &registry, err);
 //   bl_registry_set(registry, MEMORY, tag, bytes);        // gauges; counters that are counted elsewhere
 //   bl_registry_add(registry, STEPS, 0, 1);
@@ -20,7 +20,7 @@
 
 #include "observe/metrics.h"
 
-typedef enum bl_metric_kind { BL_REGISTRY_COUNTER, BL_REGISTRY_GAUGE, BL_REGISTRY_HISTOGRAM } bl_metric_kind_t;
+typedef enum bl_metric_kind { BL_METRIC_COUNTER, BL_METRIC_GAUGE, BL_METRIC_HISTOGRAM } bl_metric_kind_t;
 
 typedef struct bl_metric_row {
   const char *name; // with its unit; a counter ends in _total

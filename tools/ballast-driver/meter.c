@@ -61,13 +61,13 @@ static const char *owner_name(unsigned index) {
 // ---- the table
 
 #define COUNTER(name_, help_)                                                                                          \
-  { .name = name_, .kind = BL_REGISTRY_COUNTER, .help = help_ }
+  { .name = name_, .kind = BL_METRIC_COUNTER, .help = help_ }
 #define GAUGE(name_, help_)                                                                                            \
-  { .name = name_, .kind = BL_REGISTRY_GAUGE, .help = help_ }
+  { .name = name_, .kind = BL_METRIC_GAUGE, .help = help_ }
 
 const bl_metric_row_t bl_meter_rows[] = {
     [PHASE] = {.name = "ballast_run_phase",
-               .kind = BL_REGISTRY_GAUGE,
+               .kind = BL_METRIC_GAUGE,
                .label = "phase",
                .value_of = phase_name,
                .series = PHASES,
@@ -80,7 +80,7 @@ const bl_metric_row_t bl_meter_rows[] = {
     [GRAD_NORM] = GAUGE("ballast_run_gradient_norm", "Gradient norm of that step, before clipping."),
     [VALIDATION_LOSS] = GAUGE("ballast_run_validation_loss", "Loss of the last look at held-out data; NaN before."),
     [STEP_SECONDS] = {.name = "ballast_run_step_seconds",
-                      .kind = BL_REGISTRY_HISTOGRAM,
+                      .kind = BL_METRIC_HISTOGRAM,
                       .bounds = BL_REGISTRY_STEP_SECONDS,
                       .help = "Time of a committed step, from its start to the decision."},
     [POLICY_VERSION] = GAUGE("ballast_policy_version", "Version of the policy that the last committed step followed."),
@@ -89,19 +89,19 @@ const bl_metric_row_t bl_meter_rows[] = {
     [STORES] = GAUGE("ballast_stores", "Stores of the job, of devices and of hosts."),
     [STORES_REACHABLE] = GAUGE("ballast_stores_reachable", "Stores that answer."),
     [LENT_SLOTS] = {.name = "ballast_run_lent_slots",
-                    .kind = BL_REGISTRY_GAUGE,
+                    .kind = BL_METRIC_GAUGE,
                     .label = "of",
                     .value_of = owner_name,
                     .series = 2,
                     .help = "Slots that all stores lent in the last committed step, by whose memory it is."},
     [LEASED_SLOTS] = {.name = "ballast_run_leased_slots",
-                      .kind = BL_REGISTRY_GAUGE,
+                      .kind = BL_METRIC_GAUGE,
                       .label = "of",
                       .value_of = owner_name,
                       .series = 2,
                       .help = "The peak number of them that were leased at once, summed over stores."},
     [CHECKPOINTS] = {.name = "ballast_run_checkpoints_total",
-                     .kind = BL_REGISTRY_COUNTER,
+                     .kind = BL_METRIC_COUNTER,
                      .label = "outcome",
                      .value_of = outcome_name,
                      .series = 2,
