@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "service_wire.h"
 
+#include "admin_wire.h"
 #include "announce_wire.h"
 #include "meter.h"
-#include "operator_wire.h"
 #include "sys/clock.h"
 #include "waiting.h"
 
@@ -17,7 +17,7 @@
 
 struct bl_service {
   bl_store_t *store;
-  bl_operator_t operators;
+  bl_admin_t admin;
   bl_waiting_t waiting;
   bl_registry_t *registry;      // NULL: no metrics
   bl_policy_forward_t *forward; // NULL: drivers are not recorded
@@ -137,13 +137,13 @@ static bool slots_to_wire(const bl_lease_table_t *table, uint64_t session, slots
   }
   cursor = 0;
   while (bl_lease_table_slots(table, session, &cursor, &view)) {
-    if (view.room_bytes != 0) {
+    if (view.slot_bytes != 0) {
       Ballast__V1__Slot *message = &wire->messages[wire->count];
       *message = (Ballast__V1__Slot)BALLAST__V1__SLOT__INIT;
       message->id = view.id;
       message->generation = view.generation;
       message->offset_bytes = view.offset_bytes;
-      message->bytes = view.room_bytes;
+      message->bytes = view.slot_bytes;
       message->empty = view.state == BL_LEASE_RESERVED;
       wire->pointers[wire->count++] = message;
     }
@@ -440,22 +440,22 @@ static void on_session_over(void *context, uint64_t session, bl_session_end_t en
 
 static void on_change(void *context) {
   bl_service_t *self = context;
-  bl_operator_tell(&self->operators);
+  bl_admin_tell(&self->admin);
 }
 
 // ---- operators ------------------------------------------------------------------------------------------------------
 
-#define OPERATOR_CALL(verb)                                                                                            \
+#define ADMIN_CALL(verb)                                                                                               \
   static void handle_##verb(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {                       \
-    bl_operator_##verb(&((bl_service_t *)context)->operators, call, input);                                            \
+    bl_admin_##verb(&((bl_service_t *)context)->admin, call, input);                                                   \
   }
-OPERATOR_CALL(list)
-OPERATOR_CALL(get)
-OPERATOR_CALL(watch)
-OPERATOR_CALL(revoke)
-OPERATOR_CALL(drain)
-OPERATOR_CALL(quota)
-OPERATOR_CALL(status)
+ADMIN_CALL(list)
+ADMIN_CALL(get)
+ADMIN_CALL(watch)
+ADMIN_CALL(revoke)
+ADMIN_CALL(drain)
+ADMIN_CALL(quota)
+ADMIN_CALL(status)
 
 static void handle_announce(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   const bl_service_t *self = context;
@@ -494,7 +494,7 @@ bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *options
     free(self);
     return status;
   }
-  self->operators.store = self->store;
+  self->admin.store = self->store;
   *out = self;
   return BL_OK;
 }
@@ -512,9 +512,9 @@ void bl_service_set_forward(bl_service_t *self, bl_policy_forward_t *forward) {
   self->forward = forward;
 }
 
-void bl_service_set_on_drain(bl_service_t *self, bl_operator_on_drain_t *on_drain, void *context) {
-  self->operators.on_drain = on_drain;
-  self->operators.drain_context = context;
+void bl_service_set_on_drain(bl_service_t *self, bl_admin_on_drain_t *on_drain, void *context) {
+  self->admin.on_drain = on_drain;
+  self->admin.drain_context = context;
 }
 
 void bl_service_set_registry(bl_service_t *self, bl_registry_t *registry) {
@@ -525,7 +525,7 @@ void bl_service_end_calls(bl_service_t *self) {
   bl_error_t err;
   (void)bl_error_set(&err, BL_UNAVAILABLE, "the store is ending");
   bl_waiting_fail(&self->waiting, 0, &err);
-  bl_operator_end_watches(&self->operators);
+  bl_admin_end_watches(&self->admin);
 }
 
 void bl_service_destroy(bl_service_t *self) {

@@ -4,8 +4,8 @@
 #ifndef BALLAST_ACTIVATION_STORE_SERVICE_WIRE_H
 #define BALLAST_ACTIVATION_STORE_SERVICE_WIRE_H
 
+#include "admin_wire.h"
 #include "observe/registry.h"
-#include "operator_wire.h"
 #include "rpc/server.h"
 #include "service/policy_forward_wire.h"
 #include "store.h"
@@ -21,7 +21,7 @@ void bl_service_set_forward(bl_service_t *self, bl_policy_forward_t *forward);
 BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *self, bl_rpc_server_t *server, bl_error_t *err);
 bl_store_t *bl_service_store(bl_service_t *self);
 // Sets the callback that reports to probes that the store drains. Call it before serve.
-void bl_service_set_on_drain(bl_service_t *self, bl_operator_on_drain_t *on_drain, void *context);
+void bl_service_set_on_drain(bl_service_t *self, bl_admin_on_drain_t *on_drain, void *context);
 // Sends metrics to `registry` (meter.h) from now on; borrowed.
 void bl_service_set_registry(bl_service_t *self, bl_registry_t *registry);
 // Fails every waiting call and ends every watch, so that the server can drain.

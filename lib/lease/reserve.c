@@ -181,7 +181,7 @@ static bl_lease_reason_t take_slots(bl_lease_table_t *table, uint32_t index) {
     if (suspect == 0) {
       return reason;
     }
-    bl__session_end(table, suspect, BL_SESSION_EVICTED);
+    bl__session_end(table, suspect, BL_SESSION_PREEMPTED);
   }
 }
 

@@ -226,7 +226,7 @@ static uint32_t free_for(const bl_lease_table_t *table, const char *name, int ti
   return table->config.plans_add ? free : free + bl__job_charge(table, name, tier);
 }
 
-uint64_t bl_lease_table_room_for(const bl_lease_table_t *table, const char *name) {
+uint64_t bl_lease_table_arena_bytes_max(const bl_lease_table_t *table, const char *name) {
   uint64_t bytes = 0;
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
     bytes += bl__granule_bytes(free_for(table, name, i));

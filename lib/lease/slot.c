@@ -53,7 +53,7 @@ void bl__lease_set(bl_lease_table_t *table, uint32_t index, bl_lease_state_t sta
   bl__lease_t *lease = &table->leases[index];
   bl__session_t *session = lease->session != 0 ? &table->sessions[lease->session] : NULL;
   bl_lease_state_t from = (bl_lease_state_t)lease->state;
-  uint64_t room_bytes = lease->extent != 0 ? bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent)) : 0;
+  uint64_t slot_bytes = lease->extent != 0 ? bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent)) : 0;
   if (session != NULL) {
     if (from != BL_LEASE_FREE) {
       unlink_lease(table, index);
@@ -62,12 +62,12 @@ void bl__lease_set(bl_lease_table_t *table, uint32_t index, bl_lease_state_t sta
     session->in_flight_bytes -= is_in_flight(from) ? lease->bytes : 0;
   }
   table->stats.in_flight_bytes -= is_in_flight(from) ? lease->bytes : 0;
-  table->stats.quarantined_bytes -= from == BL_LEASE_QUARANTINED ? room_bytes : 0;
+  table->stats.quarantined_bytes -= from == BL_LEASE_QUARANTINED ? slot_bytes : 0;
   table->stats.leases[from]--;
   lease->state = (uint8_t)state;
   lease->since_ns = table->now_ns;
   table->stats.leases[state]++;
-  table->stats.quarantined_bytes += state == BL_LEASE_QUARANTINED ? room_bytes : 0;
+  table->stats.quarantined_bytes += state == BL_LEASE_QUARANTINED ? slot_bytes : 0;
   table->stats.in_flight_bytes += is_in_flight(state) ? lease->bytes : 0;
   if (session != NULL) {
     session->sizes[lease->size].held += is_held(lease, state) ? 1 : 0;
@@ -79,7 +79,7 @@ void bl__lease_set(bl_lease_table_t *table, uint32_t index, bl_lease_state_t sta
   const bl__holder_t *holder = &table->holders[lease->holder];
   bl_journal_append(&table->journal, (bl_journal_event_t){.id = index,
                                                           .generation = lease->generation,
-                                                          .bytes = room_bytes,
+                                                          .bytes = slot_bytes,
                                                           .job = holder->job - 1,
                                                           .stage = holder->stage,
                                                           .kind = BL_JOURNAL_LEASE,

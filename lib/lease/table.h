@@ -243,12 +243,12 @@ typedef enum bl_lease_action_kind {
 } bl_lease_action_kind_t;
 
 typedef enum bl_session_end {
-  BL_SESSION_CLOSED,   // by its holder
-  BL_SESSION_EXPIRED,  // not renewed
-  BL_SESSION_REPLACED, // by a newer incarnation of the stage
-  BL_SESSION_EVICTED,  // SUSPECT, and its space was needed
-  BL_SESSION_NO_ARENA, // the memory of the job could not be allocated
-  BL_SESSION_REVOKED,  // by an operator
+  BL_SESSION_CLOSED,    // by its holder
+  BL_SESSION_EXPIRED,   // not renewed
+  BL_SESSION_REPLACED,  // by a newer incarnation of the stage
+  BL_SESSION_PREEMPTED, // SUSPECT, and its space was needed
+  BL_SESSION_NO_ARENA,  // the memory of the job could not be allocated
+  BL_SESSION_REVOKED,   // by an operator
   BL_SESSION_ENDS
 } bl_session_end_t;
 const char *bl_session_end_text(bl_session_end_t end); // "it was not renewed"; never NULL
@@ -310,7 +310,7 @@ typedef struct bl_lease_view {
   const char *job;  // valid until the next call that changes the table
   uint64_t plan;
   uint32_t stage;
-  uint64_t offset_bytes, room_bytes; // 0 if LOST
+  uint64_t offset_bytes, slot_bytes; // 0 if LOST
   uint32_t tier;                     // of the slot
   uint64_t block_bytes, checksum;    // 0 if it holds none
   bl_lease_label_t label;
@@ -346,7 +346,7 @@ bool bl_lease_table_jobs(const bl_lease_table_t *table, uint32_t *cursor, bl_lea
 
 // Returns how large an arena of the job of this name may be, over all tiers: it may replace that of another plan of the
 // job. For an unknown name: what no job has.
-uint64_t bl_lease_table_room_for(const bl_lease_table_t *table, const char *name);
+uint64_t bl_lease_table_arena_bytes_max(const bl_lease_table_t *table, const char *name);
 
 typedef struct bl_lease_stats {
   uint64_t leases[BL_LEASE_STATES];

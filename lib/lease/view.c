@@ -31,7 +31,7 @@ static void fill_lease(const bl_lease_table_t *table, uint32_t index, bl_lease_v
                             .tier = lease->tier};
   if (lease->extent != 0) {
     view->offset_bytes = bl__slot_offset(table, lease);
-    view->room_bytes = bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent));
+    view->slot_bytes = bl__granule_bytes(bl_extent_granules(&table->extents, lease->extent));
   }
 }
 

@@ -520,7 +520,7 @@ static void begin(world_t *w, uint64_t seed, bool pulls) {
   bl__slots_begin(&w->requests->slots);
   for (uint64_t cursor = 0; bl_lease_table_list(w->table, &cursor, &view);) {
     assert_true(view.id <= STORE_SLOTS);
-    assert_true(bl__slots_add(&w->requests->slots, view.id, view.generation, view.room_bytes, true));
+    assert_true(bl__slots_add(&w->requests->slots, view.id, view.generation, view.slot_bytes, true));
   }
   bl__slots_end(&w->requests->slots);
   settle_store(w);

@@ -27,11 +27,11 @@ static void test_walks(void **state) {
          " requests repeated, %" PRIu64 " sessions ended (%" PRIu64 " for their room), %" PRIu64
          " reasons to refuse in one walk\n",
          result.calls, result.granted, result.sealed, result.loaded, result.repeated, result.ended,
-         result.suspects_evicted, result.refused_reasons);
+         result.suspects_preempted, result.refused_reasons);
   if (only == NULL) { // the walk goes everywhere
     const uint64_t many = FEW_OR_ALL(5000, 10000);
     assert_true(result.sealed > many && result.loaded > 1000 && result.repeated > many);
-    assert_true(result.ended > 1000 && result.suspects_evicted > 10 && result.refused_reasons > 15);
+    assert_true(result.ended > 1000 && result.suspects_preempted > 10 && result.refused_reasons > 15);
   }
 }
 

@@ -289,7 +289,7 @@ static void test_time(void **state) {
   bl_lease_stats_t stats;
   bl_lease_table_stats(table, &stats);
   assert_int_equal(stats.held_bytes, 0);
-  assert_int_equal(stats.ended[BL_SESSION_EVICTED], 1);
+  assert_int_equal(stats.ended[BL_SESSION_PREEMPTED], 1);
   assert_int_equal(stats.ended[BL_SESSION_EXPIRED], 1);
   assert_int_equal(bl_lease_table_next_deadline_ns(table), UINT64_MAX);
   check(table);

@@ -70,7 +70,7 @@ static void rooms_are_on_the_device_first(void **state) {
   bl_lease_view_t view;
   while (bl_lease_table_list(table, &cursor, &view)) {
     count[view.tier]++;
-    assert_true(view.tier == 0 ? view.offset_bytes + view.room_bytes <= opened.tier_bytes[0]
+    assert_true(view.tier == 0 ? view.offset_bytes + view.slot_bytes <= opened.tier_bytes[0]
                                : view.offset_bytes >= opened.tier_bytes[0]);
   }
   assert_int_equal(count[0], 2);

@@ -108,7 +108,7 @@ bool walk_run(uint64_t seed, uint64_t calls, walk_result_t *result) {
   for (int i = 0; i < BL_SESSION_ENDS; i++) {
     result->ended += stats.ended[i];
   }
-  result->suspects_evicted += stats.ended[BL_SESSION_EVICTED];
+  result->suspects_preempted += stats.ended[BL_SESSION_PREEMPTED];
   uint64_t reasons = 0;
   for (int i = 0; i < BL_LEASE_REASONS; i++) {
     reasons += stats.refused[i] != 0 ? 1 : 0;

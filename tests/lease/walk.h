@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 typedef struct walk_result {
-  uint64_t calls, granted, sealed, loaded, repeated, ended, suspects_evicted;
+  uint64_t calls, granted, sealed, loaded, repeated, ended, suspects_preempted;
   uint64_t refused_reasons; // how many different ones were seen
 } walk_result_t;
 

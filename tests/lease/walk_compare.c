@@ -23,9 +23,9 @@ static void compare_lease(walk_t *walk, uint32_t id) {
   walk_expect(walk, view.session == lease->session, "lease %" PRIu32 " belongs to session %" PRIx64 ", not %" PRIx64,
               id, view.session, lease->session);
   bool same_slot = lease->state == BL_LEASE_LOST
-                       ? view.room_bytes == 0
+                       ? view.slot_bytes == 0
                        : view.offset_bytes == (uint64_t)lease->offset * BL_LEASE_GRANULE_BYTES &&
-                             view.room_bytes == (uint64_t)lease->granules * BL_LEASE_GRANULE_BYTES;
+                             view.slot_bytes == (uint64_t)lease->granules * BL_LEASE_GRANULE_BYTES;
   walk_expect(walk, same_slot, "lease %" PRIu32 " has another slot than in the model", id);
   walk_expect(walk, view.block_bytes == lease->bytes && view.checksum == lease->checksum,
               "lease %" PRIu32 " holds %" PRIu64 " bytes, in the model %" PRIu64, id, view.block_bytes, lease->bytes);
@@ -89,7 +89,7 @@ void walk_adopt_new_slots(walk_t *walk, const model_session_t *session) {
                           .job = session->job,
                           .stage = session->stage,
                           .offset = (uint32_t)(view.offset_bytes / BL_LEASE_GRANULE_BYTES),
-                          .granules = (uint32_t)(view.room_bytes / BL_LEASE_GRANULE_BYTES)};
+                          .granules = (uint32_t)(view.slot_bytes / BL_LEASE_GRANULE_BYTES)};
     walk_expect(walk, view.generation > lease->generation, "lease %" PRIu32 ": generation %" PRIu64 " again", i,
                 view.generation);
     walk_expect(walk, !overlaps(&walk->model, &slot), "lease %" PRIu32 " overlaps another slot", i);

@@ -148,7 +148,7 @@ static bl_status_t send(raw_store_t *store, const char *method, const ProtobufCM
                              NULL, &store->err);
 }
 
-static bl_status_t send_operator(raw_store_t *store, raw_verb_t verb, const raw_input_t *input) {
+static bl_status_t send_admin(raw_store_t *store, raw_verb_t verb, const raw_input_t *input) {
   switch (verb) {
   case RAW_LIST: {
     Ballast__V1__ListLeasesRequest message = BALLAST__V1__LIST_LEASES_REQUEST__INIT;
@@ -260,7 +260,7 @@ bl_status_t raw_call(raw_store_t *store, raw_verb_t verb, const raw_input_t *inp
   if (output != NULL) {
     *output = (raw_output_t){0};
   }
-  bl_status_t status = verb >= RAW_LIST ? send_operator(store, verb, input) : send_request(store, verb, input);
+  bl_status_t status = verb >= RAW_LIST ? send_admin(store, verb, input) : send_request(store, verb, input);
   while (status == BL_OK && !store->over) {
     bl_loop_run(store->loop);
   }

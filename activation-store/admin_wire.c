@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operator_wire.h"
+#include "admin_wire.h"
 
 #include "sys/clock.h"
 
@@ -35,7 +35,7 @@ static void lease_to_wire(const bl_lease_view_t *view, lease_wire_t *wire) {
   wire->message.plan = view->plan;
   wire->message.stage = view->stage;
   wire->message.session = view->session;
-  wire->message.room_bytes = view->room_bytes;
+  wire->message.room_bytes = view->slot_bytes;
   wire->message.block_bytes = view->block_bytes;
   wire->message.checksum = view->checksum;
   wire->message.label = view->block_bytes != 0 ? &wire->label : NULL;
@@ -50,7 +50,7 @@ static bool matches(const Ballast__V1__ListLeasesRequest *request, const bl_leas
          (request->state[0] == '\0' || strcmp(request->state, bl_lease_state_name(view->state)) == 0);
 }
 
-void bl_operator_list(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
+void bl_admin_list(bl_admin_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
   const Ballast__V1__ListLeasesRequest *request = (const Ballast__V1__ListLeasesRequest *)input;
   const bl_lease_table_t *table = bl_store_table(self->store);
   size_t limit = request->limit == 0 || request->limit > PAGE_LEASES ? PAGE_LEASES : request->limit;
@@ -83,7 +83,7 @@ free_wires:
   free(pointers);
 }
 
-void bl_operator_get(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
+void bl_admin_get(bl_admin_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
   const Ballast__V1__GetLeaseRequest *request = (const Ballast__V1__GetLeaseRequest *)input;
   bl_lease_view_t view;
   if (bl_lease_table_get(bl_store_table(self->store), request->id, &view) != BL_OK) {
@@ -124,11 +124,11 @@ static void event_to_wire(const bl_journal_event_t *event, Ballast__V1__LeaseEve
   message->room_bytes = event->bytes;
 }
 
-static void tell(bl_operator_t *self, bl_watcher_t *watcher);
+static void tell(bl_admin_t *self, bl_watcher_t *watcher);
 
 static void sent(bl_rpc_call_t *call, void *context) {
-  bl_operator_t *self = context;
-  for (size_t i = 0; i < BL_OPERATOR_WATCHERS; i++) {
+  bl_admin_t *self = context;
+  for (size_t i = 0; i < BL_ADMIN_WATCHERS; i++) {
     if (self->watchers[i].call == call) {
       tell(self, &self->watchers[i]);
       return;
@@ -143,7 +143,7 @@ static void end_watch(bl_watcher_t *watcher, bl_status_t status, const char *tex
 }
 
 // Sends the next events if the call can take them.
-static void tell(bl_operator_t *self, bl_watcher_t *watcher) {
+static void tell(bl_admin_t *self, bl_watcher_t *watcher) {
   const bl_journal_t *journal = bl_lease_table_journal(bl_store_table(self->store));
   if (!bl_rpc_call_can_send(watcher->call) || watcher->next > journal->revision) {
     return;
@@ -173,8 +173,8 @@ static void tell(bl_operator_t *self, bl_watcher_t *watcher) {
   }
 }
 
-void bl_operator_tell(bl_operator_t *self) {
-  for (size_t i = 0; i < BL_OPERATOR_WATCHERS; i++) {
+void bl_admin_tell(bl_admin_t *self) {
+  for (size_t i = 0; i < BL_ADMIN_WATCHERS; i++) {
     if (self->watchers[i].call != NULL) {
       tell(self, &self->watchers[i]);
     }
@@ -182,8 +182,8 @@ void bl_operator_tell(bl_operator_t *self) {
 }
 
 static void watch_cancelled(bl_rpc_call_t *call, void *context) {
-  bl_operator_t *self = context;
-  for (size_t i = 0; i < BL_OPERATOR_WATCHERS; i++) {
+  bl_admin_t *self = context;
+  for (size_t i = 0; i < BL_ADMIN_WATCHERS; i++) {
     if (self->watchers[i].call == call) {
       end_watch(&self->watchers[i], BL_CANCELLED, "the caller gave up");
       return;
@@ -191,7 +191,7 @@ static void watch_cancelled(bl_rpc_call_t *call, void *context) {
   }
 }
 
-void bl_operator_watch(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
+void bl_admin_watch(bl_admin_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
   const Ballast__V1__WatchLeasesRequest *request = (const Ballast__V1__WatchLeasesRequest *)input;
   uint64_t revision = bl_lease_table_journal(bl_store_table(self->store))->revision;
   if (request->from_revision > revision + 1) {
@@ -201,7 +201,7 @@ void bl_operator_watch(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufC
     bl_rpc_call_fail(call, &err);
     return;
   }
-  for (size_t i = 0; i < BL_OPERATOR_WATCHERS; i++) {
+  for (size_t i = 0; i < BL_ADMIN_WATCHERS; i++) {
     if (self->watchers[i].call == NULL) {
       self->watchers[i].call = call;
       self->watchers[i].next = request->from_revision != 0 ? request->from_revision : revision + 1;
@@ -215,8 +215,8 @@ void bl_operator_watch(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufC
   bl_rpc_call_finish(call, BL_EXHAUSTED, "too many watchers");
 }
 
-void bl_operator_end_watches(bl_operator_t *self) {
-  for (size_t i = 0; i < BL_OPERATOR_WATCHERS; i++) {
+void bl_admin_end_watches(bl_admin_t *self) {
+  for (size_t i = 0; i < BL_ADMIN_WATCHERS; i++) {
     if (self->watchers[i].call != NULL) {
       bl_rpc_call_on_cancel(self->watchers[i].call, NULL, NULL);
       end_watch(&self->watchers[i], BL_UNAVAILABLE, "the store is ending");
@@ -226,7 +226,7 @@ void bl_operator_end_watches(bl_operator_t *self) {
 
 // ---- what operators change ------------------------------------------------------------------------------------------
 
-void bl_operator_revoke(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
+void bl_admin_revoke(bl_admin_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
   const Ballast__V1__RevokeRequest *request = (const Ballast__V1__RevokeRequest *)input;
   bl_lease_table_t *table = bl_store_table(self->store);
   bl_error_t err = {0};
@@ -242,7 +242,7 @@ void bl_operator_revoke(bl_operator_t *self, bl_rpc_call_t *call, const Protobuf
   bl_store_carry_out(self->store);
 }
 
-void bl_operator_drain(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
+void bl_admin_drain(bl_admin_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
   const Ballast__V1__StoreDrainRequest *request = (const Ballast__V1__StoreDrainRequest *)input;
   if (self->on_drain != NULL) {
     self->on_drain(!request->undrain, self->drain_context);
@@ -254,7 +254,7 @@ void bl_operator_drain(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufC
   bl_store_carry_out(self->store);
 }
 
-void bl_operator_quota(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
+void bl_admin_quota(bl_admin_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
   const Ballast__V1__SetQuotaRequest *request = (const Ballast__V1__SetQuotaRequest *)input;
   bl_error_t err = {0};
   uint64_t bytes = request->unlimited ? BL_LEASE_NO_QUOTA : request->bytes;
@@ -297,15 +297,13 @@ static void add_counters(const bl_lease_stats_t *stats, counts_wire_t *wire) {
   add_count(wire, "stale_events", stats->stale_events);
   add_count(wire, "repeated", stats->repeated);
   add_count(wire, "suspected", stats->suspected);
-  static const char *const ends[BL_SESSION_ENDS] = {"sessions_closed",  "sessions_expired",  "sessions_replaced",
-                                                    "sessions_evicted", "sessions_no_arena", "sessions_revoked"};
   uint64_t fenced = 0;
   for (int i = BL_SESSION_EXPIRED; i < BL_SESSION_ENDS; i++) {
     fenced += stats->ended[i];
   }
-  add_count(wire, ends[BL_SESSION_CLOSED], stats->ended[BL_SESSION_CLOSED]);
-  add_count(wire, ends[BL_SESSION_EXPIRED], stats->ended[BL_SESSION_EXPIRED]);
-  add_count(wire, ends[BL_SESSION_REPLACED], stats->ended[BL_SESSION_REPLACED]);
+  add_count(wire, "sessions_closed", stats->ended[BL_SESSION_CLOSED]);
+  add_count(wire, "sessions_expired", stats->ended[BL_SESSION_EXPIRED]);
+  add_count(wire, "sessions_replaced", stats->ended[BL_SESSION_REPLACED]);
   add_count(wire, "sessions_fenced", fenced);
 }
 
@@ -366,7 +364,7 @@ static void fill_sessions(const bl_store_t *store, bl_lease_table_t *table, Ball
   }
 }
 
-void bl_operator_status(bl_operator_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
+void bl_admin_status(bl_admin_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
   const Ballast__V1__StoreStatusRequest *request = (const Ballast__V1__StoreStatusRequest *)input;
   bl_lease_table_t *table = bl_store_table(self->store);
   bl_lease_stats_t stats;
@@ -381,7 +379,7 @@ void bl_operator_status(bl_operator_t *self, bl_rpc_call_t *call, const Protobuf
   output.draining = bl_lease_table_is_draining(table);
   output.revision = bl_lease_table_journal(table)->revision;
   output.capacity_bytes = config->capacity_bytes + config->spill_bytes;
-  output.room_bytes = bl_lease_table_room_for(table, request->job);
+  output.room_bytes = bl_lease_table_arena_bytes_max(table, request->job);
   output.device = (char *)bl_store_device(self->store);
   output.arena_bytes = stats.arena_bytes;
   output.held_bytes = stats.held_bytes;
