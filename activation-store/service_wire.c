@@ -4,8 +4,8 @@
 #include "admin_wire.h"
 #include "announce_wire.h"
 #include "meter.h"
+#include "pending_calls.h"
 #include "sys/clock.h"
-#include "waiting.h"
 
 #include "ballast/v1/store.pb-c.h"
 
@@ -18,7 +18,7 @@
 struct bl_service {
   bl_store_t *store;
   bl_admin_t admin;
-  bl_waiting_t waiting;
+  bl_pending_calls_t pending;
   bl_registry_t *registry;      // NULL: no metrics
   bl_policy_forward_t *forward; // NULL: drivers are not recorded
 };
@@ -100,7 +100,7 @@ static void decide(bl_service_t *self, bl_rpc_call_t *call, const bl_lease_reque
     reply_lease(call, answer, verbs[kind]);
     bl_meter_answered(self->registry, kind, request->now_ns);
   } else {
-    bl_waiting_add(&self->waiting, &(bl_waiting_call_t){.call = call,
+    bl_pending_add(&self->pending, &(bl_pending_call_t){.call = call,
                                                         .session = request->session,
                                                         .sequence = request->sequence,
                                                         .kind = kind,
@@ -238,7 +238,7 @@ static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void
   if (answer.reason != BL_LEASE_GRANTED) {
     fail_refused(call, &answer, "open a session");
   } else if (waits) {
-    bl_waiting_add(&self->waiting, &(bl_waiting_call_t){.call = call, .session = opened.session, .job = opened.job});
+    bl_pending_add(&self->pending, &(bl_pending_call_t){.call = call, .session = opened.session, .job = opened.job});
   } else {
     reply_opened(self, call, &opened);
   }
@@ -248,7 +248,7 @@ static void on_arena(void *context, uint32_t job, const bl_error_t *err) {
   bl_service_t *self = context;
   bl_rpc_call_t *call;
   uint64_t session;
-  while ((call = bl_waiting_take_job(&self->waiting, job, &session)) != NULL) {
+  while ((call = bl_pending_take_job(&self->pending, job, &session)) != NULL) {
     bl_lease_opened_t opened;
     if (err->status != BL_OK) {
       bl_rpc_call_fail(call, err);
@@ -415,10 +415,10 @@ static void handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, v
 
 static void on_answer(void *context, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
   bl_service_t *self = context;
-  bl_waiting_call_t waiting;
-  while (bl_waiting_take(&self->waiting, session, sequence, &waiting)) {
-    reply_lease(waiting.call, answer, "finish the transfer of");
-    bl_meter_answered(self->registry, (bl_meter_call_t)waiting.kind, waiting.began_ns);
+  bl_pending_call_t pending;
+  while (bl_pending_take(&self->pending, session, sequence, &pending)) {
+    reply_lease(pending.call, answer, "finish the transfer of");
+    bl_meter_answered(self->registry, (bl_meter_call_t)pending.kind, pending.began_ns);
   }
 }
 
@@ -435,7 +435,7 @@ static void on_session_over(void *context, uint64_t session, bl_session_end_t en
   bl_service_t *self = context;
   bl_error_t err;
   (void)bl_error_set(&err, BL_FENCED, "the session is over: %s", bl_session_end_text(end));
-  bl_waiting_fail(&self->waiting, session, &err);
+  bl_pending_fail(&self->pending, session, &err);
 }
 
 static void on_change(void *context) {
@@ -524,7 +524,7 @@ void bl_service_set_registry(bl_service_t *self, bl_registry_t *registry) {
 void bl_service_end_calls(bl_service_t *self) {
   bl_error_t err;
   (void)bl_error_set(&err, BL_UNAVAILABLE, "the store is ending");
-  bl_waiting_fail(&self->waiting, 0, &err);
+  bl_pending_fail(&self->pending, 0, &err);
   bl_admin_end_watches(&self->admin);
 }
 
