@@ -92,7 +92,7 @@ static bool work_is_pending(bl_driver_t *driver) {
                    step % (uint64_t)job->train.validate_every == 0;
   bool saves =
       job->checkpoint.folder != NULL && job->checkpoint.every > 0 && step % (uint64_t)job->checkpoint.every == 0;
-  bool asked = driver->control.paused || driver->control.stopping || driver->text.runs ||
+  bool asked = driver->control.paused || driver->control.stopping || driver->generation.has_caller ||
                driver->tracing.waits != NULL || driver->save.waits != NULL || driver->plans.changes.waiting_count > 0;
   return validates || saves || asked || step >= (uint64_t)job->train.steps || bl__automatic_will_look(driver);
 }
@@ -123,10 +123,11 @@ bl_stage_run_text_t bl__run_text(const bl_driver_t *driver, const bl_driver_requ
   if (run->kind == BL_RUN_VALIDATE) {
     text.first_window = driver->validation.windows_seen * (uint64_t)driver->options.job->train.micro_batch;
   } else if (run->kind == BL_RUN_GENERATE) {
-    text.tokens = driver->text.tokens;
-    text.token_count = driver->text.count;
-    text.draw_seed = bl_random_bits(bl_random_key(driver->text.asked.seed, "generate"), driver->text.drawn);
-    text.temperature = driver->text.asked.temperature;
+    text.tokens = driver->generation.tokens;
+    text.token_count = driver->generation.count;
+    text.draw_seed =
+        bl_random_bits(bl_random_key(driver->generation.request.seed, "generate"), driver->generation.generated);
+    text.temperature = driver->generation.request.temperature;
   }
   return text;
 }
@@ -171,7 +172,7 @@ static void hold(bl_driver_t *driver) {
 
 // Begins one thing that is due between two steps. Returns true if it has begun, or the run has ended.
 static bool next_pending_work(bl_driver_t *driver) {
-  bool looks = validation_is_due(driver) || driver->text.runs || bl__automatic_wants(driver);
+  bool looks = validation_is_due(driver) || driver->generation.has_caller || bl__automatic_wants(driver);
   if ((looks || driver->tracing.waits != NULL || all_steps_done(driver)) && !bl__traces_ready(driver)) {
     return true; // traces of the last step, before something else runs
   }
@@ -233,8 +234,8 @@ void bl__boundary(bl_driver_t *driver) {
   }
   if (held) {
     hold(driver);
-    if (driver->text.runs && !driver->text.draws) {
-      driver->text.draws = true;
+    if (driver->generation.has_caller && !driver->generation.attempt_running) {
+      driver->generation.attempt_running = true;
       start(driver, BL_RUN_GENERATE);
     }
     return;

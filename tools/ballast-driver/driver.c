@@ -193,9 +193,10 @@ bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **d
   made->attempts.squares =
       calloc(bl_square_numbers(&options->training->grid, bl_parameter_count(&options->training->model)) + 1,
              sizeof *made->attempts.squares);
-  made->text.tokens = calloc(options->training->model.seq, sizeof *made->text.tokens);
+  made->generation.tokens = calloc(options->training->model.seq, sizeof *made->generation.tokens);
   if (made->stages == NULL || made->peers == NULL || made->attempts.votes == NULL || made->tracing.stages == NULL ||
-      made->attempts.squares == NULL || made->text.tokens == NULL || bl_run_journal_init(&made->journal) != BL_OK) {
+      made->attempts.squares == NULL || made->generation.tokens == NULL ||
+      bl_run_journal_init(&made->journal) != BL_OK) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for the run");
     made->stage_count = made->stages == NULL ? 0 : count;
     goto destroy;
@@ -262,7 +263,7 @@ void bl_driver_destroy(bl_driver_t *driver) {
   free(driver->peers);
   free(driver->attempts.votes);
   free(driver->attempts.squares);
-  free(driver->text.tokens);
+  free(driver->generation.tokens);
   free(driver);
 }
 

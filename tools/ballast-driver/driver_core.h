@@ -120,7 +120,7 @@ struct bl_driver {
   bl__attempts_t attempts;
   bl__validation_t validation;
   bl__control_t control;
-  bl__text_t text;
+  bl__generation_t generation;
   bl__save_t save;
   bl__tracing_t tracing;
 };

@@ -6,7 +6,7 @@
 #define GENERATION_MAX 65536 // per text: bounds what is kept for a slow reader
 
 // A text that is being generated. Keeps what the reader has not taken yet.
-typedef struct bl__text {
+typedef struct bl__text_stream {
   bl_driver_service_t *service;
   bl_rpc_call_t *call;
   uint32_t *tokens;
@@ -14,9 +14,9 @@ typedef struct bl__text {
   bool bytes; // tokens are bytes
   bool done;
   bl_error_t err;
-} bl__text_t;
+} bl__text_stream_t;
 
-static void text_free(bl__text_t *text) {
+static void text_free(bl__text_stream_t *text) {
   if (text->service->text == text) {
     text->service->text = NULL;
   }
@@ -24,14 +24,14 @@ static void text_free(bl__text_t *text) {
   free(text);
 }
 
-static void text_feed(bl__text_t *text);
+static void text_feed(bl__text_stream_t *text);
 
 static void text_sent(bl_rpc_call_t *call, void *context) {
   (void)call;
   text_feed(context);
 }
 
-static void text_feed(bl__text_t *text) {
+static void text_feed(bl__text_stream_t *text) {
   if (!bl_rpc_call_can_send(text->call)) {
     return;
   }
@@ -53,20 +53,20 @@ static void text_feed(bl__text_t *text) {
 }
 
 static void text_drawn(uint32_t token, void *context) {
-  bl__text_t *text = context;
+  bl__text_stream_t *text = context;
   text->tokens[text->count++] = token;
   text_feed(text);
 }
 
 static void text_done(const bl_error_t *err, void *context) {
-  bl__text_t *text = context;
+  bl__text_stream_t *text = context;
   text->done = true;
   text->err = *err;
   text_feed(text);
 }
 
 static void text_gone(bl_rpc_call_t *call, void *context) {
-  bl__text_t *text = context;
+  bl__text_stream_t *text = context;
   bl_driver_generate_cancel(text->service->driver, text);
   bl_rpc_call_finish(call, BL_CANCELLED, "the reader has gone");
   text_free(text);
@@ -86,7 +86,7 @@ void bl__handle_generate(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
     bl_rpc_call_finish(call, BL_PRECONDITION, "another text is being drawn: ask again when it is done");
     return;
   }
-  bl__text_t *text = calloc(1, sizeof *text);
+  bl__text_stream_t *text = calloc(1, sizeof *text);
   uint32_t *tokens = calloc(request->tokens + 1, sizeof *tokens);
   if (text == NULL || tokens == NULL) {
     free(text);
@@ -94,10 +94,10 @@ void bl__handle_generate(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
     bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for a text");
     return;
   }
-  *text = (bl__text_t){.service = service,
-                       .call = call,
-                       .tokens = tokens,
-                       .bytes = bl_driver_job(service->driver)->data.format == BL_JOB_FORMAT_TEXT};
+  *text = (bl__text_stream_t){.service = service,
+                              .call = call,
+                              .tokens = tokens,
+                              .bytes = bl_driver_job(service->driver)->data.format == BL_JOB_FORMAT_TEXT};
   service->text = text;
   bl_sampling_t sampling = {.prompt = request->prompt.data,
                             .prompt_bytes = request->prompt.len,

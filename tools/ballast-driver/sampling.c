@@ -7,9 +7,9 @@
 #define PROMPT_TOKENS 16 // of the data, if no prompt is given
 
 void bl__sampling_end(bl_driver_t *driver, const bl_error_t *err) {
-  if (driver->text.runs) {
-    driver->text.runs = false;
-    driver->text.asked.done(err, driver->text.asked.context);
+  if (driver->generation.has_caller) {
+    driver->generation.has_caller = false;
+    driver->generation.request.done(err, driver->generation.request.context);
   }
 }
 
@@ -18,36 +18,36 @@ void bl__sampling_take(bl_driver_t *driver) {
   uint32_t head = schedule->stage_of[bl_schedule_depth(schedule) - 1];
   uint32_t token = driver->stages[bl_grid_rank(&driver->options.training->grid, (bl_seat_t){.stage = head})].token;
   bl_driver_step_close(&driver->step);
-  driver->text.draws = false;
-  if (!driver->text.runs) {
+  driver->generation.attempt_running = false;
+  if (!driver->generation.has_caller) {
     return; // the caller has gone
   }
   uint32_t seq = driver->options.training->model.seq;
-  if (driver->text.count == seq) {
-    memmove(driver->text.tokens, driver->text.tokens + 1, (seq - 1) * sizeof *driver->text.tokens);
-    driver->text.count--;
+  if (driver->generation.count == seq) {
+    memmove(driver->generation.tokens, driver->generation.tokens + 1, (seq - 1) * sizeof *driver->generation.tokens);
+    driver->generation.count--;
   }
-  driver->text.tokens[driver->text.count++] = token;
-  driver->text.drawn++;
-  driver->text.asked.drawn(token, driver->text.asked.context);
-  if (driver->text.runs && driver->text.drawn >= driver->text.asked.tokens) {
+  driver->generation.tokens[driver->generation.count++] = token;
+  driver->generation.generated++;
+  driver->generation.request.drawn(token, driver->generation.request.context);
+  if (driver->generation.has_caller && driver->generation.generated >= driver->generation.request.tokens) {
     bl_error_t none = {.status = BL_OK};
     bl__sampling_end(driver, &none);
   }
 }
 
-static bl_status_t take_prompt(bl_driver_t *driver, const bl_sampling_t *generation, bl_error_t *err) {
+static bl_status_t take_prompt(bl_driver_t *driver, const bl_sampling_t *request, bl_error_t *err) {
   const bl_training_t *training = driver->options.training;
   uint32_t seq = training->model.seq;
-  if (generation->prompt_bytes > 0) {
+  if (request->prompt_bytes > 0) {
     if (driver->options.job->data.format != BL_JOB_FORMAT_TEXT) {
       return bl_error_set(err, BL_INVALID, "a prompt needs data.format text: this model's tokens are not bytes");
     }
-    size_t skip = generation->prompt_bytes > seq ? generation->prompt_bytes - seq : 0;
-    driver->text.count = (uint32_t)(generation->prompt_bytes - skip);
-    for (uint32_t i = 0; i < driver->text.count; i++) {
-      driver->text.tokens[i] = generation->prompt[skip + i];
-      if (driver->text.tokens[i] >= training->model.vocab) {
+    size_t skip = request->prompt_bytes > seq ? request->prompt_bytes - seq : 0;
+    driver->generation.count = (uint32_t)(request->prompt_bytes - skip);
+    for (uint32_t i = 0; i < driver->generation.count; i++) {
+      driver->generation.tokens[i] = request->prompt[skip + i];
+      if (driver->generation.tokens[i] >= training->model.vocab) {
         return bl_error_set(err, BL_INVALID, "byte %" PRIu32 " of the prompt is not in the vocabulary", i);
       }
     }
@@ -60,38 +60,38 @@ static bl_status_t take_prompt(bl_driver_t *driver, const bl_sampling_t *generat
   count = tokens->count < count ? tokens->count : count;
   bl_tokens_read(tokens, 0, count, start_tokens);
   for (uint64_t i = 0; i < count; i++) {
-    driver->text.tokens[i] = (uint32_t)start_tokens[i];
+    driver->generation.tokens[i] = (uint32_t)start_tokens[i];
   }
-  driver->text.count = (uint32_t)count;
+  driver->generation.count = (uint32_t)count;
   return BL_OK;
 }
 
-bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_sampling_t *generation, bl_error_t *err) {
+bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_sampling_t *request, bl_error_t *err) {
   bool held =
       driver->state == BL__RUN_FINISHED || (driver->state == BL__RUN_STEPS && strcmp(driver->phase, "paused") == 0);
   if (!held) {
     return bl_error_set(err, BL_PRECONDITION, "the run is %s: text is drawn while it is paused or finished",
                         driver->phase);
   }
-  if (driver->text.runs || driver->text.draws) {
+  if (driver->generation.has_caller || driver->generation.attempt_running) {
     return bl_error_set(err, BL_PRECONDITION, "another text is being drawn: ask again when it is done");
   }
-  if (generation->tokens == 0) {
+  if (request->tokens == 0) {
     return bl_error_set(err, BL_INVALID, "tokens: at least 1");
   }
-  bl_status_t status = take_prompt(driver, generation, err);
+  bl_status_t status = take_prompt(driver, request, err);
   if (status != BL_OK) {
     return status;
   }
-  driver->text.asked = *generation;
-  driver->text.drawn = 0;
-  driver->text.runs = true;
+  driver->generation.request = *request;
+  driver->generation.generated = 0;
+  driver->generation.has_caller = true;
   bl__driver_pump(driver);
   return BL_OK;
 }
 
 void bl_driver_generate_cancel(bl_driver_t *driver, const void *context) {
-  if (driver->text.runs && driver->text.asked.context == context) {
-    driver->text.runs = false;
+  if (driver->generation.has_caller && driver->generation.request.context == context) {
+    driver->generation.has_caller = false;
   }
 }

@@ -7,14 +7,14 @@
 
 #include "driver.h"
 
-typedef struct bl__text {
-  bl_sampling_t asked;
-  uint32_t *tokens; // [seq] the context
-  uint32_t count;   // tokens in it
-  uint32_t drawn;
-  bool runs;  // a caller waits for it
-  bool draws; // an attempt is in progress
-} bl__text_t;
+typedef struct bl__generation {
+  bl_sampling_t request;
+  uint32_t *tokens;     // [seq] the context
+  uint32_t count;       // tokens in it
+  uint32_t generated;   // tokens of the answer so far
+  bool has_caller;      // who waits for the text
+  bool attempt_running; // of BL_RUN_GENERATE
+} bl__generation_t;
 
 // An attempt of BL_RUN_GENERATE has ended: passes its token on, and closes the attempt.
 void bl__sampling_take(bl_driver_t *driver);

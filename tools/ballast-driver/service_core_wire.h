@@ -39,11 +39,11 @@ struct bl_driver_service {
   const char *page; // address; NULL or "": none
   bl_driver_t *driver;
   LIST_HEAD(, bl__watcher) watchers;
-  struct bl__text *text;    // at most one is generated at a time
-  uint64_t seen, last_step; // revisions
-  uint64_t recorder;        // whose acknowledgement commits wait for; 0: none
-  bl_timer_t *startup;      // runs while the recorder is away and a commit waits for it, and while the end waits for it
-  bool recorder_known;      // false: read it from the last commit
+  struct bl__text_stream *text; // at most one is generated at a time
+  uint64_t seen, last_step;     // revisions
+  uint64_t recorder;            // whose acknowledgement commits wait for; 0: none
+  bl_timer_t *startup; // runs while the recorder is away and a commit waits for it, and while the end waits for it
+  bool recorder_known; // false: read it from the last commit
   bool waiting, ended;
   void (*recorded)(void *context); // for an end that waits for the recorder; NULL: none waits
   void *recorded_context;
