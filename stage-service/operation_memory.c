@@ -56,7 +56,8 @@ static bl_status_t print_shape(const machine_t *machine, uint32_t micro_batch, b
   if (status == BL_OK) {
     fprintf(out, "%" PRIu32 " %s %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
             micro_batch, bl_attention_name(attention), m.packed_layer_bytes, m.packed_head_bytes,
-            m.layer_workspace_bytes, m.head_workspace_bytes, m.held_bytes, m.logits.most, m.logits.row_multiple);
+            m.layer_workspace_bytes, m.head_workspace_bytes, m.held_bytes, m.logits.piece_elements,
+            m.logits.row_multiple);
   }
   return status == BL_INVALID ? BL_OK : status;
 }

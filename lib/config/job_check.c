@@ -259,11 +259,11 @@ static bl_status_t check_parallel(const bl_job_t *job, bl_error_t *err) {
     return status;
   }
   const int64_t pipes = bl_job_pipes(job->pipeline.schedule);
-  if (job->parallel.data * pipes > BL_GRID_MOST_REPLICAS) {
+  if (job->parallel.data * pipes > BL_GRID_REPLICAS_MAX) {
     return bl_job_fail(job, err, "parallel.data",
                        "%lld replicas with %lld copies of the model each (%s); %lld can: a run has at most %d copies",
                        (long long)job->parallel.data, (long long)pipes, bl_job_schedule_name(job->pipeline.schedule),
-                       (long long)(BL_GRID_MOST_REPLICAS / pipes), BL_GRID_MOST_REPLICAS);
+                       (long long)(BL_GRID_REPLICAS_MAX / pipes), BL_GRID_REPLICAS_MAX);
   }
   status = check_data_parts(job, err);
   if (status != BL_OK) {
@@ -280,11 +280,10 @@ static bl_status_t check_parallel(const bl_job_t *job, bl_error_t *err) {
   }
   const long long tensor = job->parallel.tensor, stages = job->pipeline.stages,
                   ranks = stages * tensor * (long long)data;
-  if (ranks > BL_GRID_MOST_RANKS) {
+  if (ranks > BL_GRID_RANKS_MAX) {
     return bl_job_fail(job, err, tensor > data ? "parallel.tensor" : "parallel.data",
                        "%lld replicas of %lld stage%s of %lld tensor rank%s are %lld ranks; a run has at most %d",
-                       (long long)data, stages, bl_plural(stages), tensor, bl_plural(tensor), ranks,
-                       BL_GRID_MOST_RANKS);
+                       (long long)data, stages, bl_plural(stages), tensor, bl_plural(tensor), ranks, BL_GRID_RANKS_MAX);
   }
   return BL_OK;
 }

@@ -394,14 +394,14 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_INT,
      AT(parallel.tensor),
      .preset = "1",
-     IN(1, BL_GRID_MOST_TENSOR_RANKS),
+     IN(1, BL_GRID_TENSOR_RANKS_MAX),
      .help =
          "Ranks that share every layer: heads, feed-forward width and vocabulary, and rows of norms and residuals."},
     {.name = "parallel.tensor_parts",
      .type = BL_OPTION_INT,
      AT(parallel.tensor_parts),
      OPTIONAL,
-     IN(1, BL_GRID_MOST_TENSOR_RANKS),
+     IN(1, BL_GRID_TENSOR_RANKS_MAX),
      .preset_help = "parallel.tensor",
      .help = "Parts that a layer is added from, a power of two: runs with the same number of parts have the same bits, "
              "however many ranks share a layer."},
@@ -409,13 +409,13 @@ static const bl_option_t rows[] = {
      .type = BL_OPTION_INT,
      AT(parallel.data),
      .preset = "1",
-     IN(1, BL_GRID_MOST_REPLICAS),
+     IN(1, BL_GRID_REPLICAS_MAX),
      .help = "Replicas of the pipeline, which share out the micro-batches of a step and the optimizer."},
     {.name = "parallel.data_parts",
      .type = BL_OPTION_INT,
      AT(parallel.data_parts),
      OPTIONAL,
-     IN(1, BL_GRID_MOST_REPLICAS),
+     IN(1, BL_GRID_REPLICAS_MAX),
      .preset_help = "parallel.data, twice that with chimera and dualpipe",
      .help =
          "Parts that a step's gradient is added from: runs with the same number of parts have the same bits, however "

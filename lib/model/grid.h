@@ -19,9 +19,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define BL_GRID_MOST_REPLICAS     64 // bounds staging and connections: a rank receives from its data group
-#define BL_GRID_MOST_TENSOR_RANKS 64
-#define BL_GRID_MOST_RANKS        512 // the driver calls every rank in every step
+#define BL_GRID_REPLICAS_MAX     64 // bounds staging and connections: a rank receives from its data group
+#define BL_GRID_TENSOR_RANKS_MAX 64
+#define BL_GRID_RANKS_MAX        512 // the driver calls every rank in every step
 
 typedef struct bl_grid {
   uint32_t stages;       // of the pipeline

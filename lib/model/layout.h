@@ -116,8 +116,8 @@ static inline uint64_t bl_segment_end(const bl_segment_t *segment, uint64_t inde
 
 // How a back end wants the logits of the head, which are computed piece by piece (workspace.h). Zeros: as on the host.
 typedef struct bl_logits {
-  uint64_t most;         // scalars of a piece, approximately; 0: BL_HEAD_LOGITS_ELEMENTS
-  uint64_t row_multiple; // the row stride is a multiple of so many floats; 0: rows are dense
+  uint64_t piece_elements; // of a piece, approximately; 0: BL_HEAD_LOGITS_ELEMENTS
+  uint64_t row_multiple;   // the row stride is a multiple of so many floats; 0: rows are dense
 } bl_logits_t;
 
 // For GPUs of any kind: pieces of 512 MiB. Every piece reads and writes the head's fp32 weight gradient: 8 bytes for 6
@@ -125,7 +125,7 @@ typedef struct bl_logits {
 // piece's products. 2^27 logits are 2670 rows of 50257 columns, or 4194 rows of 32000. Row strides are multiples of 128
 // bytes, because products whose rows begin at any float have no loads wider than 4 bytes.
 #define BL_LOGITS_GPU                                                                                                  \
-  { .most = (uint64_t)1 << 27, .row_multiple = 32 }
+  { .piece_elements = (uint64_t)1 << 27, .row_multiple = 32 }
 
 static inline uint64_t bl_logits_stride(bl_logits_t logits, uint64_t columns) {
   const uint64_t multiple = logits.row_multiple == 0 ? 1 : logits.row_multiple;
@@ -170,7 +170,7 @@ typedef struct bl_layout {
   uint64_t page_gradient_bytes;      // one page of gradients
 } bl_layout_t;
 
-#define BL_LAYOUT_MOST_SLICES 255 // equals BL_SLICES_MAX (schedule/ir/schedule.h)
+#define BL_LAYOUT_SLICES_MAX 255 // equals BL_SLICES_MAX (schedule/ir/schedule.h)
 static inline uint32_t bl_layout_slices(bl_layout_options_t options) {
   return options.slices > 1 ? options.slices : 1;
 }

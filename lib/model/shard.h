@@ -28,11 +28,11 @@
 
 // How the state of one chunk is shared out. Zeroed: there is one copy, which updates everything.
 typedef struct bl_ownership {
-  bl_copies_t copies; // at most BL_GRID_MOST_REPLICAS
+  bl_copies_t copies; // at most BL_GRID_REPLICAS_MAX
   // Copy c has layers from element cuts[c] of the arena up to cuts[c + 1].
-  uint64_t cuts[BL_GRID_MOST_REPLICAS + 1];
+  uint64_t cuts[BL_GRID_REPLICAS_MAX + 1];
   // Elements of the layers of all chunks so far that copies below c have.
-  uint64_t below[BL_GRID_MOST_REPLICAS + 1];
+  uint64_t below[BL_GRID_REPLICAS_MAX + 1];
 } bl_ownership_t;
 
 // Goes on to the next chunk of a stage, whose parameters have the places `places` [count]. At first everything but

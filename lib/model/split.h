@@ -18,7 +18,7 @@
 #include "model/model.h"
 #include "model/parameters.h"
 
-#define BL_SPLIT_MOST_PARTS 64 // of a layer
+#define BL_SPLIT_PARTS_MAX 64 // of a layer
 
 // Zeroed: a layer is one part, held by one rank.
 typedef struct bl_split {

@@ -11,7 +11,7 @@ static uint64_t aligned_bytes(uint64_t elements, uint64_t element_bytes) {
 // Divides the rows into pieces of equal length if possible.
 uint64_t bl_workspace_head_rows(const bl_model_t *model, bl_layout_options_t options) {
   const uint64_t rows = bl_layout_rows(model, options);
-  const uint64_t logits = options.logits.most != 0 ? options.logits.most : BL_HEAD_LOGITS_ELEMENTS;
+  const uint64_t logits = options.logits.piece_elements != 0 ? options.logits.piece_elements : BL_HEAD_LOGITS_ELEMENTS;
   uint64_t most = logits / model->vocab / BL_HEAD_ROWS_MULTIPLE * BL_HEAD_ROWS_MULTIPLE;
   most = bl_max_u64(most, BL_HEAD_ROWS_MULTIPLE);
   const uint64_t pieces = (rows + most - 1) / most;

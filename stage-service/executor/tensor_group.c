@@ -12,7 +12,7 @@
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
 
 _Static_assert(sizeof(bl_group_page_t) <= BL_EXCHANGE_BUFFERS_PAGE_BYTES, "the progress page");
-_Static_assert(BL_SPLIT_MOST_PARTS <= BL_GROUP_PROGRESS_MEMBERS, "a rank has at least one part");
+_Static_assert(BL_SPLIT_PARTS_MAX <= BL_GROUP_PROGRESS_MEMBERS, "a rank has at least one part");
 
 static bl_tensor_group_t *self_of(bl_group_t *group) {
   return (bl_tensor_group_t *)(void *)group;

@@ -250,7 +250,7 @@ static void head_in_pieces(void **state) {
 static void head_as_the_back_end_wants_it(void **state) {
   (void)state;
   bl_ops_t own = *bl_ops_host();
-  own.logits = (bl_logits_t){.most = 64ull * gpt2.vocab, .row_multiple = 32};
+  own.logits = (bl_logits_t){.piece_elements = 64ull * gpt2.vocab, .row_multiple = 32};
   back_end = &own;
   bl_model_t model = gpt2;
   model.seq = 33;

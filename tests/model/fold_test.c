@@ -47,8 +47,8 @@ static uint64_t fold(uint32_t first, uint32_t count) {
 }
 
 static uint64_t add_ranks(uint32_t parts, uint32_t ranks, uint32_t keep) {
-  uint64_t sums[BL_GRID_MOST_REPLICAS];
-  bool gone[BL_GRID_MOST_REPLICAS] = {false};
+  uint64_t sums[BL_GRID_REPLICAS_MAX];
+  bool gone[BL_GRID_REPLICAS_MAX] = {false};
   for (uint32_t r = 0; r < ranks; r++) {
     sums[r] = fold(r * (parts / ranks), parts / ranks);
   }
@@ -72,7 +72,7 @@ static uint64_t tree(uint32_t first, uint32_t count) {
 static void one_tree_for_every_number_of_ranks(void **state) {
   (void)state;
   uint32_t checked = 0;
-  for (uint32_t parts = 1; parts <= BL_GRID_MOST_REPLICAS; parts *= 2) {
+  for (uint32_t parts = 1; parts <= BL_GRID_REPLICAS_MAX; parts *= 2) {
     for (uint32_t ranks = 1; ranks <= parts; ranks *= 2) {
       for (uint32_t keep = 0; keep < ranks; keep++, checked++) {
         assert_true(add_ranks(parts, ranks, keep) == tree(0, parts));
@@ -84,7 +84,7 @@ static void one_tree_for_every_number_of_ranks(void **state) {
 
 static void other_numbers_of_ranks_add_from_the_left(void **state) {
   (void)state;
-  for (uint32_t ranks = 1; ranks <= BL_GRID_MOST_REPLICAS; ranks++) {
+  for (uint32_t ranks = 1; ranks <= BL_GRID_REPLICAS_MAX; ranks++) {
     uint64_t left = leaf(0);
     for (uint32_t r = 1; r < ranks; r++) {
       left = sum(left, leaf(r));

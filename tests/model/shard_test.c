@@ -163,7 +163,7 @@ static void every_tensor_has_an_owner(void **state) {
                                      {.first_layer = layers / 2, .layer_count = layers - layers / 2, .head = true}};
     for (size_t s = 0; s < sizeof spans / sizeof spans[0]; s++) {
       stage_t stage = {.model = model, .spans = &spans[s], .chunks = 1};
-      for (uint32_t replicas = 2; replicas <= BL_GRID_MOST_REPLICAS; replicas *= 2) {
+      for (uint32_t replicas = 2; replicas <= BL_GRID_REPLICAS_MAX; replicas *= 2) {
         stage.copies = (bl_copies_t){.replicas = replicas, .parts = PARTS * replicas};
         check_stage(&stage);
       }
@@ -203,7 +203,7 @@ static void small_chunks_have_no_overlaps(void **state) {
                                               {.first_layer = 1, .layer_count = 1},
                                               {.first_layer = 2, .layer_count = 0, .head = true},
                                               {.first_layer = 2, .layer_count = 0, .embedding = true}};
-  for (uint32_t replicas = 2; replicas <= BL_GRID_MOST_REPLICAS; replicas++) {
+  for (uint32_t replicas = 2; replicas <= BL_GRID_REPLICAS_MAX; replicas++) {
     stage_t stage = {.model = &model, .spans = spans, .chunks = MOST_CHUNKS, .copies = {.replicas = replicas}};
     init_stage(&stage);
     for (uint32_t c = 0; c + 1 < MOST_CHUNKS; c++) {

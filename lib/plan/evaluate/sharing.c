@@ -44,7 +44,7 @@ static bl_status_t count_chunk(const bl_sharing_request_t *r, bl_chunk_span_t sp
   (void)bl_chunk_span_places(r->model, span, split, places);
   bl_shard_cut(ownership, places, count);
   const bool two = bl_chunk_span_two_gradients(r->model, span);
-  bl_sharing_t weights[BL_GRID_MOST_REPLICAS] = {{0}}, gradients[BL_GRID_MOST_REPLICAS] = {{0}}, all = {0};
+  bl_sharing_t weights[BL_GRID_REPLICAS_MAX] = {{0}}, gradients[BL_GRID_REPLICAS_MAX] = {{0}}, all = {0};
   for (uint32_t i = 0; i < count; i++) {
     for (uint32_t copy = 0; copy < copies; copy++) {
       const bl_shard_range_t message = bl_shard_message(ownership, places, i, copy);

@@ -226,7 +226,7 @@ static void read_setting(reader_t *r, const json_t *root, bl_profile_t *p) {
     p->setting.threads = read_count(r, root, "", "threads", 1, INT32_MAX);
     p->setting.order = read_digest(r, root, "order");
     if (json_object_get(root, "tensor") != NULL) { // layers are split over ranks
-      p->options.split.ranks = read_count(r, root, "", "tensor", 1, BL_SPLIT_MOST_PARTS);
+      p->options.split.ranks = read_count(r, root, "", "tensor", 1, BL_SPLIT_PARTS_MAX);
     }
   }
 }

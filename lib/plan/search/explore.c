@@ -359,7 +359,7 @@ static bool wanted(const bl_plan_request_t *r, const bl_schedule_info_t *info) {
 // of our executor.
 static bool has_too_many_copies(const bl_plan_request_t *r, const bl_schedule_info_t *info, uint32_t replicas) {
   const uint32_t pipes = info->placement == BL_PLACEMENT_BIDIRECTIONAL ? 2 : 1;
-  return replicas * pipes > BL_GRID_MOST_REPLICAS && (r->hardware == NULL || r->hardware->value_bytes == sizeof(float));
+  return replicas * pipes > BL_GRID_REPLICAS_MAX && (r->hardware == NULL || r->hardware->value_bytes == sizeof(float));
 }
 
 static void explore_schedules(bl__exploration_t *e, bl_plan_candidate_t candidate) {

@@ -210,7 +210,7 @@ bool bl_chunk_tied_needs_peer(const bl_chunk_t *chunk);
 float *bl_chunk_tied_gradient(bl_chunk_t *chunk);
 uint64_t bl_chunk_tied_elements(const bl_chunk_t *chunk); // bl_chunk_span_table_elements
 // Writes the ranges of these elements that this chunk updates, one for each part that it has, to `ranges`
-// [BL_SPLIT_MOST_PARTS] and returns how many. Only there is the gradient joined.
+// [BL_SPLIT_PARTS_MAX] and returns how many. Only there is the gradient joined.
 uint32_t bl_chunk_tied_ranges(const bl_chunk_t *chunk, bl_shard_range_t *ranges);
 // Adds the peer's share (NULL if there is no peer), once per step, after the last micro-batch. Both sides add the
 // embedding's share and the head's share. Addition of two numbers commutes, so both get the same bits.

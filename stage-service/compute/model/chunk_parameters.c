@@ -362,7 +362,7 @@ uint32_t bl_chunk_tied_ranges(const bl_chunk_t *chunk, bl_shard_range_t *ranges)
 void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer) {
   const float *other = bl_chunk_tied_needs_peer(chunk) ? peer : chunk->head->linear.weight_gradient;
   float *own = bl_chunk_tied_gradient(chunk);
-  bl_shard_range_t ranges[BL_SPLIT_MOST_PARTS];
+  bl_shard_range_t ranges[BL_SPLIT_PARTS_MAX];
   const uint32_t count = bl_chunk_tied_ranges(chunk, ranges);
   for (uint32_t i = 0; i < count; i++) {
     if (ranges[i].count > 0) {
@@ -386,7 +386,7 @@ static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
     bl_group_gather(chunk->group, BL_EXCHANGE_ROWS, floats * sizeof *own);
     all = window;
   }
-  const void *sums[BL_SPLIT_MOST_PARTS];
+  const void *sums[BL_SPLIT_PARTS_MAX];
   for (uint32_t part = 0; part < chunk->parts; part++) {
     sums[part] = all + part * room;
   }

@@ -226,7 +226,7 @@ static void attend(bl_chunk_t *chunk, const bl__layer_t *layer, const bl__tensor
     chunk->ops->attention_forward(op, heads, attention, scores_of(chunk, t, part));
     return;
   }
-  void *pages[BL_LAYOUT_MOST_SLICES];
+  void *pages[BL_LAYOUT_SLICES_MAX];
   pages_of(chunk, layer, part, pages);
   chunk->ops->attention_slice_forward(op, heads, pages, attention, scores_of(chunk, t, part));
 }
@@ -240,8 +240,8 @@ static void attend_backward(bl_chunk_t *chunk, const bl__layer_t *layer, const b
     chunk->ops->attention_backward(op, dattention, heads, attention, scores, heads);
     return;
   }
-  void *pages[BL_LAYOUT_MOST_SLICES];
-  float *gradients[BL_LAYOUT_MOST_SLICES];
+  void *pages[BL_LAYOUT_SLICES_MAX];
+  float *gradients[BL_LAYOUT_SLICES_MAX];
   pages_of(chunk, layer, part, pages);
   gradient_pages_of(chunk, layer, part, gradients);
   chunk->ops->attention_slice_backward(op, dattention, heads, pages, gradients, attention, scores, heads);

@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 
-#define MOST_PARTS BL_SPLIT_MOST_PARTS
+#define PARTS_MAX BL_SPLIT_PARTS_MAX
 
 // Norms run over the rows of one part after the other, because the result for a part's rows must not depend on the rank
 // that has them. Statistics and gradients are stored part by part, too.
@@ -110,7 +110,7 @@ void *bl__sum_of(const bl_chunk_t *chunk, void *sums, uint32_t index) {
 }
 
 void bl__sum_end(bl_chunk_t *chunk, uint32_t window, const float *bias, const void *residual, void *y) {
-  const void *blocks[MOST_PARTS];
+  const void *blocks[PARTS_MAX];
   bl_group_exchange(chunk->group, window, chunk->own_rows * bl__chunk_row_bytes(chunk), blocks);
   chunk->ops->sum_parts(chunk->compute, chunk->own_rows, chunk->model.hidden, chunk->dtype, chunk->parts, blocks, bias,
                         residual, y);

@@ -34,7 +34,7 @@ static void sum_tensors(const op_case_t *c, op_tensor_t *t) {
 
 static void sum_host(const op_host_t *h, const op_case_t *c, float **t) {
   const size_t count = c->dims[0] * c->dims[1], parts = c->dims[2];
-  const void *addends[BL_SPLIT_MOST_PARTS], *residual = t[RESIDUAL];
+  const void *addends[BL_SPLIT_PARTS_MAX], *residual = t[RESIDUAL];
   for (size_t i = 0; i < parts; i++) {
     addends[i] = element_at(c, t[PARTS], i * count);
   }
@@ -205,7 +205,7 @@ static void loss_host(const op_host_t *h, const op_case_t *c, float **t) {
   float *statistics = op_block(h, BL_ARENA_PRIVATE, parts * floats * sizeof *statistics);
   double *losses = op_block(h, BL_ARENA_STAGING, rows * sizeof *losses);
   float *here = malloc(rows * vocab * sizeof *here);
-  columns_t columns[BL_SPLIT_MOST_PARTS];
+  columns_t columns[BL_SPLIT_PARTS_MAX];
   op_move(h, here, t[LOGITS], rows * vocab * sizeof *here);
   for (uint32_t part = 0; part < parts; part++) {
     columns[part] = put_columns(h, c, here, part);

@@ -67,7 +67,7 @@ static bool read_line(const char *line, bl_ctl_operations_answer_t *answer) {
   const int fields =
       sscanf(line, "%" SCNu32 " %15s %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64,
              &answer->micro_batch, attention, &m->packed_layer_bytes, &m->packed_head_bytes, &m->layer_workspace_bytes,
-             &m->head_workspace_bytes, &m->held_bytes, &m->logits.most, &m->logits.row_multiple);
+             &m->head_workspace_bytes, &m->held_bytes, &m->logits.piece_elements, &m->logits.row_multiple);
   const bool flash = strcmp(attention, bl_attention_name(BL_ATTENTION_FLASH)) == 0;
   answer->attention = flash ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE;
   return fields == 9;

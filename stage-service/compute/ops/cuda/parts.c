@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-_Static_assert(BL__PARTS_MAX == BL_SPLIT_MOST_PARTS && BL__STATISTICS == BL_SOFTMAX_STATISTICS, "kernels.h");
+_Static_assert(BL__PARTS_MAX == BL_SPLIT_PARTS_MAX && BL__STATISTICS == BL_SOFTMAX_STATISTICS, "kernels.h");
 
 static bool are_parts(bl_compute_t *compute, uint32_t parts, uint32_t least, const char *name) {
   const bool are = parts >= least && parts <= BL__PARTS_MAX && (parts & (parts - 1)) == 0;
