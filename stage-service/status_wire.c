@@ -44,7 +44,7 @@ static size_t core_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_t
   return 1;
 }
 
-// Describes the wait for a rank that shares this one's layers. Returns the number of waits, 0 or 1.
+// Describes the wait for a rank that shares this rank's layers. Returns the number of waits, 0 or 1.
 static size_t collective_wait(const bl_stage_t *stage, const bl_engine_t *engine, bl_transport_wait_t *wait) {
   const uint64_t since_ns = atomic_load(&bl_stage_progress(stage)->wait_since_ns);
   if (since_ns == 0 || !bl_tensor_group_wait(engine->tensor_group, wait)) {
@@ -54,7 +54,7 @@ static size_t collective_wait(const bl_stage_t *stage, const bl_engine_t *engine
   return 1;
 }
 
-// The number, among the stores of the run, of a store of this stage's plans.
+// `store`: as the plans of this stage number it. Returns the number that it has among all stores of the run.
 static int32_t number_in_run(const bl_engine_t *engine, uint32_t store) {
   const bl_training_t *training = &engine->training;
   return store < training->stage_count
@@ -62,7 +62,7 @@ static int32_t number_in_run(const bl_engine_t *engine, uint32_t store) {
              : (int32_t)(engine->job.services.stores.count + training->hosts.of_rank[engine->rank]);
 }
 
-// Describes the wait for a store, if the run is in one.
+// Describes the wait for a store. Returns false if the stage waits for none.
 static bool describe_store_wait(const bl_stage_t *stage, Ballast__V1__Wait *message, char what[64]) {
   bl_store_parking_wait_t wait;
   if (!bl_stage_store_wait(stage, &wait)) {

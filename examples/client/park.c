@@ -103,9 +103,8 @@ int main(int argc, char **argv) {
       .arena_bytes = (uint64_t)blocks * BLOCK_BYTES,
       .regions = &buffers,
       .region_count = 1,
-      .plaintext =
-          plaintext, // off the loopback interface a client needs an identity (.tls_ca ...), or leave to do without
-      .path = tcp ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_AUTO, // inside of a machine otherwise: shared memory
+      .plaintext = plaintext, // allow connections without TLS also beyond the loopback interface (else: .tls_ca ...)
+      .path = tcp ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_AUTO, // auto: on one machine through shared memory
       .deadline_ms = 60000};
   status = bl_client_open(&options, &client, &err);
   if (status == BL_OK) {

@@ -16,7 +16,7 @@ uint64_t bl_random_bits(uint64_t key, uint64_t index);
 double bl_random_uniform(uint64_t key, uint64_t index);
 // Uniform integer in [0, bound), without modulo bias beyond 2^-64 * bound; bound >= 1.
 uint64_t bl_random_below(uint64_t key, uint64_t index, uint64_t bound);
-// Standard normal at `index` (Box-Muller of two uniforms of the same block).
+// Standard normal at `index`: Box-Muller of two uniforms of one Philox output.
 double bl_random_normal(uint64_t key, uint64_t index);
 
 #endif

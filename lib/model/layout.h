@@ -15,7 +15,8 @@
 // dx over x1. The gradients of the inputs of post norms are written over these inputs (the last of them is the output
 // gradient of the layer below). So a split backward needs no second slot: I leaves in the same bytes what W reads.
 //
-// Segments that I can recompute need not be kept. The bits are the same: the same kernels run on the same values.
+// Segments that the backward for inputs (I) can recompute need not be kept. The bits are the same: the same kernels
+// run on the same values.
 //   lean                  norm1, norm2, act: 10 units instead of 16, for about 1 % of the time
 //   recompute attention   scores and attention from qkv (selective recomputation, Korthikanti et al., arXiv 2205.05198)
 //   recompute full        everything: the input edge is the block. F runs in workspace, one layer at a time; R fills a
@@ -71,7 +72,7 @@ typedef enum bl_lifetime {
 
 typedef enum bl_segment_kind {
   BL_SEGMENT_X1,          // [T, hidden]: input of the layer, then its gradient
-  BL_SEGMENT_NORM1_STATS, // float [T] mean (gpt2), then [T] 1 / deviation
+  BL_SEGMENT_NORM1_STATS, // float [T] mean (gpt2), then [T] reciprocal standard deviation
   BL_SEGMENT_NORM1,       // [T, hidden]
   BL_SEGMENT_QKV,         // [T, qkv_width], then its gradient
   BL_SEGMENT_HEADS,       // [T, qkv_width] of one part: qkv after the norm of query and key heads, if the model has it
@@ -88,7 +89,7 @@ typedef enum bl_segment_kind {
   BL_SEGMENT_POST2_STATS, // as norm 1's
   BL_SEGMENT_NORM1_GRADIENT, // float [norm_vectors, hidden]: this micro-batch's contribution
   BL_SEGMENT_NORM2_GRADIENT, // as norm 1's
-  BL_SEGMENT_HEADS_GRADIENT, // float [2, head_dim]: gains of the norms of queries and keys
+  BL_SEGMENT_HEADS_GRADIENT, // float [2, head_dim]: weights of the norms of queries and keys
   BL_SEGMENT_POST1_GRADIENT, // as norm 1's
   BL_SEGMENT_POST2_GRADIENT, // as norm 1's
   BL_SEGMENT_FINAL_GRADIENT, // as norm 1's, of the final norm; once per last chunk, not per layer

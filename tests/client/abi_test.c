@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies what programs that were built with another version of the library rely on: options and counters of another
-// size, the numbers of statuses, paths and states; memory that they ask for is shareable, zero and given back.
+// Verifies what programs rely on that were built with another version of the library: it accepts options and counters
+// of another size, and does not change the numbers of statuses, paths and states. Also that the memory which it
+// allocates for a program is zero, can be shared, and is freed.
 #include "client/fixture.h"
 
 #include <sys/mman.h>
@@ -80,7 +81,7 @@ static void test_memory(void **state) {
   bl_client_region_destroy(&source);
 }
 
-// A new one goes to the end of its table.
+// Numbers never change: a new status, path or state is added at the end of its table.
 static void test_numbers(void **state) {
   (void)state;
   assert_int_equal(BL_OK, 0);

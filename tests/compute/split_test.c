@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers in T parts give the same bits however many ranks share them: losses, the norm of the gradients and all weights
-// after two steps on t threads, each a rank of its own, against one that has all parts. The ranks meet at barriers here.
+// Verifies that layers in T parts give the same bits however many ranks share them. It runs two steps on t threads,
+// each of which is one rank, and compares losses, the norm of the gradients and all weights with those of one rank
+// that has all parts. Barriers take the place of the communication between ranks.
 #include "compute/properties.h"
 #include "compute/trainer.h"
 #include "instrumented.h"
@@ -58,7 +59,7 @@ static member_t *member_of(bl_group_t *group) {
   return (member_t *)(void *)group;
 }
 
-// Whoever asks for a window is done with what it had of others' in it.
+// A rank that acquires a buffer no longer reads what the others wrote into it before.
 static bl_status_t acquire(bl_group_t *group, uint32_t window, bl_error_t *err) {
   (void)window;
   (void)err;
@@ -150,7 +151,7 @@ static void train_rank(team_t *team, uint32_t rank) {
   for (int step = 0; step < STEPS; step++) {
     trainer_random_tokens(team->model, (uint64_t)step, count, tokens, labels);
     trainer_run(trainer, tokens, labels, ops, op_count, losses[step]);
-    trainer_squares(trainer, team->squares); // each its own, the first one what is not cut
+    trainer_squares(trainer, team->squares); // each rank those of its parts, the first rank also those of whole tensors
     pthread_barrier_wait(&team->barrier);
     const double norm = trainer_norm_of(trainer, team->squares);
     pthread_barrier_wait(&team->barrier);
@@ -159,10 +160,10 @@ static void train_rank(team_t *team, uint32_t rank) {
     }
     trainer_update(trainer, &settings, (uint64_t)step + 1, 1e-2, 1.0, norm);
   }
-  if (rank == team->ranks - 1) { // whoever: they are the same
+  if (rank == team->ranks - 1) { // any rank: all have the same losses
     memcpy(team->outcome->losses, losses, sizeof losses);
   }
-  for (uint32_t turn = 0; turn < team->ranks; turn++) { // what is not cut all write
+  for (uint32_t turn = 0; turn < team->ranks; turn++) { // one after the other: all write the whole tensors
     if (turn == rank) {
       collect_weights(trainer, team);
     }
@@ -258,11 +259,11 @@ static const variant_t variants[] = {
      {.attention = BL_ATTENTION_FLASH, .lean = true},
      {.one_forward_one_backward = true, .split = true, .delay = 1},
      2},
-    {"all made again",
+    {"everything recomputed",
      {.attention = BL_ATTENTION_FLASH, .recompute = BL_RECOMPUTE_FULL},
      {.one_forward_one_backward = true, .recompute = true, .gradient_first = true},
      1},
-    {"attention made again",
+    {"attention recomputed",
      {.attention = BL_ATTENTION_NAIVE, .recompute = BL_RECOMPUTE_ATTENTION, .backward = BL_BACKWARD_FUSED},
      {.one_forward_one_backward = true},
      1},

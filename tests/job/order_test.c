@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies orders that travel from one process of a run to another: whatever is searched for a job is taken as it is, by
-// every schedule that runs; what is no order of the job is refused with what is wrong with it, and leaves nothing behind.
+// Verifies orders that one process of a run sends to another. A process accepts every order that a search found for the
+// job, for every schedule, and does not change it. It refuses an order that does not belong to the job, says what is
+// wrong with it, and frees everything.
 #include "job/order.h"
 
 #include "job/balance.h"
@@ -24,7 +25,7 @@ static bl_job_t parse(const char *sets) {
   return job;
 }
 
-// The order of another job, as it travels; the caller frees it.
+// Returns the order of another job as text, which the caller frees.
 static char *text_of(const char *sets) {
   bl_job_t job = parse(sets);
   bl_schedule_t *made;
@@ -40,7 +41,7 @@ static char *text_of(const char *sets) {
   return text;
 }
 
-// False: the schedule cannot be made so.
+// Returns false if the schedule cannot be made for this job.
 static bool round_trip(const char *sets) {
   bl_job_t job = parse(sets);
   bl_schedule_t *made, *taken;
@@ -69,7 +70,8 @@ static bool round_trip(const char *sets) {
   return true;
 }
 
-// One stage of what is searched for long: sanitizers make it longer.
+// Returns the largest number of stages to test. It is small for schedules whose search is long, as sanitizers make it
+// longer.
 static uint32_t most_stages(const char *name) {
   static const char *const quick[] = {"gpipe", "1f1b", "eager-1f1b", "interleaved", "zb-h1", "1f1b-v"};
   for (size_t i = 0; i < sizeof quick / sizeof quick[0]; i++) {
@@ -135,7 +137,7 @@ static void both_orders_are_what_each_is_alone(void **state) {
   bl_job_cleanup(&job);
 }
 
-// Refuses `order`, and what is said has `says`.
+// Verifies that `order` is refused and that the message contains `says`.
 static void check_refused(const char *sets, const char *order, const char *says) {
   bl_job_t job = parse(sets);
   bl_schedule_t *taken = NULL;
@@ -197,7 +199,7 @@ static void what_is_no_order_is_refused(void **state) {
   }
 }
 
-// An order may be another than the one that would be searched; what it needs is counted like that one's.
+// An order may differ from the one that a search would find. Its slots and buffers are counted in the same way.
 static void what_is_taken_is_what_counts(void **state) {
   (void)state;
   char *order = text_of("pipeline.schedule=gpipe");
@@ -218,7 +220,7 @@ static void what_is_taken_is_what_counts(void **state) {
   free(order);
 }
 
-// Copies of the model add up what goes through them: the first half of the micro-batches goes through pipe 0.
+// Each copy of the model adds up the gradients of its own micro-batches: pipe 0 must have the first half of them.
 static void micro_batches_that_go_the_other_way_are_refused(void **state) {
   (void)state;
   bl_job_t job = parse("pipeline.schedule=chimera\npipeline.stages=2\ntrain.micro_batches=2");

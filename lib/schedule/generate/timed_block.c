@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The block is repeated every `interval`. Modulo the interval a stage has a pattern: the positions of its passes on a
-// circle as long as the interval. F0, F1, I1 and I0 pass from stage to stage. How long they wait between two stages
-// follows from both patterns and the rotation of one against the other. The block is a shortest path through all stages
-// that chooses a pattern for each. Memory is the lifetime of the block's two chunks, waits included, divided by the
-// interval. All numbers are integers, so that every machine finds the same block.
+// The block is repeated every `interval`. Modulo the interval a stage has a pattern: the positions of its operations
+// on a circle as long as the interval. F0, F1, I1 and I0 pass from stage to stage. How long they wait between two
+// stages follows from both patterns and the rotation of one against the other. The block is a shortest path through
+// all stages that chooses a pattern for each. Memory is the lifetime of the block's two chunks, waits included,
+// divided by the interval. All numbers are integers, so that every machine finds the same block.
 //
-// In this file a *way* is one of the four passes that move from stage to stage: F0, F1, I1, I0.
+// In this file a *way* is one of the four operations that move from stage to stage: F0, F1, I1, I0.
 #include "schedule/generate/timed_block.h"
 
 #include "base/minmax.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { F0, F1, I1, I0, W1, W0, PASSES };
-enum { WAYS = 4, GAP = PASSES, ITEMS = GAP + 2 }; // on the circle: passes and up to two gaps
+enum { WAYS = 4, GAP = PASSES, ITEMS = GAP + 2 }; // on the circle: operations and up to two gaps
 
 #define WORK_CELLS   2400 // of a stage, for one micro-batch
 #define INTERVALS    44   // number of intervals tried
@@ -57,7 +57,7 @@ struct bl__timed_blocks {
   uint32_t round, variant;     // the next to try
   bool fine;                   // begin with fine steps between intervals
   uint64_t budget;             // pairs of patterns that may still be tried
-  uint32_t gaps[2];            // between passes
+  uint32_t gaps[2];            // between operations
   pattern_t patterns[PATTERNS_MAX];
   uint32_t count;
   step_t *steps;    // [pattern][pattern]
@@ -270,7 +270,7 @@ static int64_t not_before(const bl__timed_blocks_t *b, int64_t at, int64_t least
   return least + (behind < 0 ? behind + t : behind);
 }
 
-// Sets the times of the passes of all stages, for the path that ends with pattern `last`.
+// Sets the times of the operations of all stages, for the path that ends with pattern `last`.
 static void lay_out(bl__timed_blocks_t *b, uint32_t last) {
   const uint32_t p = b->stages;
   const int64_t forward = b->lengths[0], input = b->lengths[1];

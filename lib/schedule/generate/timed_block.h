@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to lib/schedule: building blocks of V-shaped schedules whose passes have the lengths that costs give. The
-// blocks of building_block.h count cells of unit time and move from stage to stage in even steps; if F, I and W differ
-// or boundaries take time, they need little less than the memory of 1F1B. Here each stage may have an order of its own
-// for its six passes. The orders are chosen so that a micro-batch waits as little as possible on its path, since
-// waiting takes memory.
+// Building blocks of V-shaped schedules (Qi et al., NeurIPS 2024) with real operation times. Private to lib/schedule.
+//
+// The blocks of building_block.h count cells of unit time and move from stage to stage in even steps. If F, I and W
+// differ or boundaries take time, they save hardly any memory compared with 1F1B. Here each stage may have an order of
+// its own for its six operations. The orders are chosen so that a micro-batch waits as little as possible on its path,
+// since waiting takes memory.
 //
 //   bl__timed_blocks_t *blocks;
 //   status = bl__timed_blocks_create(stages, costs, limits, BL__TIMED_BLOCKS_BUDGET, &blocks);
