@@ -2,9 +2,9 @@
 #include "base/exit.h"
 
 const bl_exit_t bl_exits[BL_EXITS] = {
-    {0, "it went well; a service or a run: ended as asked", true},
+    {0, "success; a service or run ended as requested", true},
     {1, "an internal error, or input and output that failed", false},
-    {2, "wrong words, or a job that cannot be", true},
+    {2, "invalid command line or job", true},
     {3, "there is no such thing", false},
     {4,
      "not possible in this state, such as an address that is taken; or fenced by a newer process, such as another "
@@ -15,6 +15,6 @@ const bl_exit_t bl_exits[BL_EXITS] = {
     {7, "not allowed, or not authenticated", true},
     {8, "memory, slots or quota are exhausted", false},
     {9, "unhealthy: a part of a run does not answer, or a check failed", false},
-    {10, "done in part: messages say for what it was not", false},
-    {130, "interrupted; a run: before its last step", false},
+    {10, "partly done: messages name what was not", false},
+    {130, "interrupted; of a run: before its last step", false},
 };

@@ -364,13 +364,18 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const 
     printf(" into %s a device", bl_bytes_format((uint64_t)r->memory, limit));
   }
   if (plan->ruled_out > 0) {
-    printf("; %u more would by their bare work take longer than the best of their kind", plan->ruled_out);
+    printf("; %u more %s skipped: %s work alone takes longer than the best of %s kind", plan->ruled_out,
+           bl_one_or_many(plan->ruled_out, "was", "were"), bl_one_or_many(plan->ruled_out, "its", "their"),
+           bl_one_or_many(plan->ruled_out, "its", "their"));
   }
   if (r->host.bytes > 0) {
     print_host(r);
   }
-  printf("\ncosts: %s%s\n", r->hardware != NULL ? "a MODEL of " : "measured",
-         r->hardware != NULL ? r->hardware->name : "");
+  if (r->hardware != NULL) {
+    printf("\ncosts: estimated from data sheets for %s, not measured\n", r->hardware->name);
+  } else {
+    printf("\ncosts: measured\n");
+  }
   printf("best: stage %u is the fullest with %s: %s\n", best->memory_stage,
          bl_bytes_format((uint64_t)best->memory, memory), bl_ctl_footprint_text(&best->fullest, text, sizeof text));
   printf("      layers by virtual stage:");

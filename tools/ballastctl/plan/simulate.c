@@ -194,7 +194,8 @@ static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
     }
     printf("\n\n");
   } else {
-    printf("costs: a MODEL of %s, not measurements (%s)\n\n", hardware_of(a), bl_hardware_find(hardware_of(a))->source);
+    printf("costs: estimated from data sheets for %s, not measured (%s)\n\n", hardware_of(a),
+           bl_hardware_find(hardware_of(a))->source);
   }
 }
 
