@@ -105,9 +105,10 @@ def steps_so_far(report):
     """The steps that a run has reported; its last line may be on its way."""
     try:
         with open(report) as file:
-            events = [json.loads(line) for line in file if line.endswith("\n")]
+            text = file.read()  # at once: a loop over lines would give a line that grows meanwhile in two pieces
     except OSError:
         return []
+    events = [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
     return [event for event in events if event["event"] == "step"]
 
 
