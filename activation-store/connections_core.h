@@ -167,7 +167,7 @@ bool bl__store_transfer_receive(bl_connection_t *connection, const bl_store_tran
 bool bl__store_transfer_send(bl_connection_t *connection, const bl_store_transfer_t *what);
 bl__store_transfer_t *bl__store_transfer_begin(bl_connection_t *connection, bl__store_transfer_kind_t kind,
                                                const bl_store_transfer_t *what); // NULL: not possible
-void bl__store_transfer_drop(bl__store_transfer_t *transfer);                    // frees a transfer that was not begun
+void bl__store_transfer_drop(bl__store_transfer_t *transfer);                    // puts it on the list of unused ones
 void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved);         // nothing touches the slot any more
 void bl__store_transfers_data(bl_connection_t *connection);                      // a DATA frame is in the reader
 void bl__store_transfers_continue_reading(bl_connection_t *connection);

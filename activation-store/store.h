@@ -4,8 +4,8 @@
 // later.
 //
 // Memory: of the host, or of a GPU with a second tier in pinned memory of the host. On the host there is one sealed
-// memfd per job (PROTOCOL.md section 1). It is created on a transfer thread when the first session of a job opens, and
-// closed when no session holds a slot of it any more, so another job never sees its bytes. Holders only read it. The
+// memfd per plan of a job (PROTOCOL.md section 1). It is created on a transfer thread when the first session of the plan
+// opens, and closed when no session holds a slot of it any more, so another job never sees its bytes. Holders only read it. The
 // store pulls evicted blocks from their sealed memory, or receives them in frames.
 //
 // Thread: the loop's.

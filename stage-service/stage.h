@@ -7,7 +7,7 @@
 //   case BL_STAGE_REFUSE: ...   err says why; nothing changed
 //   case BL_STAGE_ANSWER: ...   answer now
 //   case BL_STAGE_WAIT:
-//   case BL_STAGE_BEGIN: ...    answer when the observer's function of that name is called
+//   case BL_STAGE_BEGIN: ...    answer when the observer's `ran` is called (`configured` for configure, ...)
 //   }
 //
 // Thread: the loop's. Observer functions are called there, never from within the request that started the work.
@@ -30,7 +30,7 @@ typedef struct bl_stage_observer {
   void (*configured)(void *context, const bl_error_t *err);
   void (*connected)(void *context, const bl_error_t *err);
   void (*prepared)(void *context, const bl_error_t *err);
-  // bl_stage_vote returns the vote. BL_STAGE_UNDO is reported as BL_STAGE_DROP, when it is done.
+  // bl_stage_vote returns the vote. An attempt that was undone is reported as BL_STAGE_DROP, after that.
   void (*ran)(void *context, bl_stage_outcome_t outcome, const bl_error_t *err);
   void (*committed)(void *context);
   void (*copied)(void *context);                         // of bl_stage_snapshot
@@ -81,9 +81,9 @@ bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, c
 
 typedef struct bl_stage_run_request {
   bl_run_id_t id;
-  bl_offer_t offer; // of a training attempt; attempt 0: none
-  uint64_t first_window;
-  const uint32_t *tokens; // copied
+  bl_offer_t offer;       // lets a training attempt be applied before its commit (step/record.h); attempt 0: none
+  uint64_t first_window;  // of training and of held-out data
+  const uint32_t *tokens; // of a generation, like all that follows; copied
   uint32_t token_count;
   uint64_t draw_seed;
   double temperature;

@@ -34,8 +34,8 @@ typedef struct bl_grid {
 
 // The copies of every chunk: one for each pipe of each replica. Pipe 1 runs from the last stage to the first, so its
 // copy of the chunk that stage s holds for pipe 0 is on stage `stages - 1 - s`. Copies are numbered with the pipe
-// running fastest, then the replica. The micro-batches of a step are divided into as many parts as there are copies;
-// copy c sees those of part c.
+// running fastest, then the replica. The micro-batches of a step are divided into as many equal ranges as there are
+// copies; copy c sees range c, which is bl_grid_copy_parts parts of the gradient.
 typedef struct bl_copies {
   uint32_t replicas, pipes; // 0: one
   uint32_t parts;           // bl_grid_t.data_parts; 0: as many as copies
@@ -89,8 +89,9 @@ static inline bl_seat_t bl_grid_seat(const bl_grid_t *grid, uint32_t rank) {
 const char *bl_grid_name(const bl_grid_t *grid, uint32_t rank, char text[BL_GRID_NAME_BYTES]);
 
 #define BL_GRID_FEWEST_SHARES 16 // so that copies can have equally much of few matrices
-// Returns how many shares a matrix has (model/shard.h): of this the order depends in which squares of its gradient are
-// added. So it depends on the gradient's parts alone. All copies can have equally many.
+// Returns into how many shares a matrix is cut (model/shard.h). The order in which the squares of its gradient are added
+// follows from this number, so it depends on `data_parts` alone. It is a multiple of `data_parts`, so that every copy
+// can have the same number of shares.
 static inline uint32_t bl_grid_shares(uint32_t data_parts) {
   return data_parts > 1 ? (BL_GRID_FEWEST_SHARES + data_parts - 1) / data_parts * data_parts : 1;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks recomputed in the last hour because stores lost them. balance.max_recomputes_per_hour turns a run that
+// Blocks recomputed in the last hour that the policy did not plan to recompute: lost by a store, or dropped because none
+// took them. balance.max_recomputes_per_hour turns a run that
 // silently computes everything twice into an error.
 //
 //   bl_recomputes_t recomputes = {0};
