@@ -76,26 +76,6 @@ bl_status_t bl_edges_give(bl_edges_t *edges, bl_error_t *err) {
   return status;
 }
 
-typedef bl_status_t (*transport_wait_fn)(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key,
-                                         uint64_t deadline_ns, bl_error_t *err);
-
-typedef struct awaited {
-  transport_wait_fn wait;
-  int32_t peer;
-  bl_tensor_key_t key;
-} awaited_t;
-
-static bl_status_t wait_for_tensor(bl_engine_t *engine, const void *what, uint64_t deadline_ns, bl_error_t *err) {
-  const awaited_t *awaited = what;
-  return awaited->wait(engine->transport, awaited->peer, awaited->key, deadline_ns, err);
-}
-
-static bl_status_t wait_at_transport(bl_edges_t *edges, transport_wait_fn wait, uint32_t peer, bl_tensor_key_t key,
-                                     uint64_t deadline_ns, bl_error_t *err) {
-  const awaited_t awaited = {.wait = wait, .peer = (int32_t)peer, .key = key};
-  return bl_engine_wait_for(edges->engine, wait_for_tensor, &awaited, deadline_ns, err);
-}
-
 // Sends the content of the buffer, directly or from its twin, after the work queued so far.
 static bl_status_t let_out(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) {
   bl_engine_t *engine = edges->engine;
@@ -143,7 +123,8 @@ static bl_status_t wait_left(bl_edges_t *edges, bl_edge_state_t *edge, uint64_t 
       return status;
     }
   }
-  return wait_at_transport(edges, bl_transport_wait_sent, edge->peer, edge->key, deadline_ns, err);
+  return bl_engine_wait_transport(edges->engine, bl_transport_wait_sent, (int32_t)edge->peer, edge->key, deadline_ns,
+                                  err);
 }
 
 // Waits until the last send from `buffer` has ended.
@@ -235,7 +216,7 @@ static bl_status_t wait_received(bl_edges_t *edges, const bl_planned_receive_t *
   uint64_t deadline_ns = start_ns + PEER_DEADLINE_NS;
   bl_status_t status = wait_offered(edges, receive->buffer, deadline_ns, err);
   if (status == BL_OK) {
-    status = wait_at_transport(edges, bl_transport_wait_received, from, key, deadline_ns, err);
+    status = bl_engine_wait_transport(edges->engine, bl_transport_wait_received, (int32_t)from, key, deadline_ns, err);
   }
   if (!there) {
     end_wait(edges, receive->kind == BL_EDGE_X ? "activation from" : "gradient from", from, receive->micro_batch,

@@ -286,6 +286,11 @@ BL_MUST_USE bl_status_t bl_engine_give(bl_engine_t *engine, bool *pending, bl_er
 typedef bl_status_t (*bl_engine_wait_fn)(bl_engine_t *engine, const void *what, uint64_t deadline_ns, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_engine_wait_for(bl_engine_t *engine, bl_engine_wait_fn wait, const void *what,
                                            uint64_t deadline_ns, bl_error_t *err);
+// The same for a tensor: `wait` is bl_transport_wait_received or bl_transport_wait_sent.
+typedef bl_status_t (*bl_engine_transport_wait_fn)(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key,
+                                                   uint64_t deadline_ns, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_engine_wait_transport(bl_engine_t *engine, bl_engine_transport_wait_fn wait, int32_t peer,
+                                                 bl_tensor_key_t key, uint64_t deadline_ns, bl_error_t *err);
 // Waits until the device has reached the event, and calls it meanwhile.
 BL_MUST_USE bl_status_t bl_engine_wait(bl_engine_t *engine, bl_device_event_t *event, uint64_t deadline_ns,
                                        bl_error_t *err);

@@ -40,6 +40,23 @@ bl_status_t bl_engine_wait_for(bl_engine_t *engine, bl_engine_wait_fn wait, cons
   }
 }
 
+typedef struct awaited {
+  bl_engine_transport_wait_fn wait;
+  int32_t peer;
+  bl_tensor_key_t key;
+} awaited_t;
+
+static bl_status_t wait_for_tensor(bl_engine_t *engine, const void *what, uint64_t deadline_ns, bl_error_t *err) {
+  const awaited_t *awaited = what;
+  return awaited->wait(engine->transport, awaited->peer, awaited->key, deadline_ns, err);
+}
+
+bl_status_t bl_engine_wait_transport(bl_engine_t *engine, bl_engine_transport_wait_fn wait, int32_t peer,
+                                     bl_tensor_key_t key, uint64_t deadline_ns, bl_error_t *err) {
+  const awaited_t awaited = {.wait = wait, .peer = peer, .key = key};
+  return bl_engine_wait_for(engine, wait_for_tensor, &awaited, deadline_ns, err);
+}
+
 static bl_status_t wait_for_event(bl_engine_t *engine, const void *what, uint64_t deadline_ns, bl_error_t *err) {
   bl_device_event_t *const *event = what;
   return bl_device_event_wait(engine->device, *event, deadline_ns, err);

@@ -85,25 +85,10 @@ static bl_status_t for_each_other(bl_engine_t *engine, const bl_engine_shared_t 
   return status;
 }
 
-typedef bl_status_t (*transport_wait_fn)(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key,
-                                         uint64_t deadline_ns, bl_error_t *err);
-
-typedef struct awaited {
-  transport_wait_fn wait;
-  int32_t peer;
-  bl_tensor_key_t key;
-} awaited_t;
-
-static bl_status_t wait_for_tensor(bl_engine_t *engine, const void *what, uint64_t deadline_ns, bl_error_t *err) {
-  const awaited_t *awaited = what;
-  return awaited->wait(engine->transport, awaited->peer, awaited->key, deadline_ns, err);
-}
-
-static bl_status_t wait_for(bl_engine_t *engine, transport_wait_fn wait, const bl_engine_shared_t *tensor,
+static bl_status_t wait_for(bl_engine_t *engine, bl_engine_transport_wait_fn wait, const bl_engine_shared_t *tensor,
                             uint32_t copy, bl_direction_t direction, bl_error_t *err) {
-  const awaited_t awaited = {
-      .wait = wait, .peer = rank_of(engine, tensor, copy), .key = key_of(engine, tensor, direction)};
-  return bl_engine_wait_for(engine, wait_for_tensor, &awaited, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
+  return bl_engine_wait_transport(engine, wait, rank_of(engine, tensor, copy), key_of(engine, tensor, direction),
+                                  bl_clock_now_ns() + PEER_DEADLINE_NS, err);
 }
 
 static bl_status_t post_send(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,

@@ -63,3 +63,13 @@ void bl__timing_cleanup(bl__timing_t *timing) {
   free(timing->starts);
   *timing = (bl__timing_t){0};
 }
+
+bl_status_t bl__makespan(const bl_schedule_t *schedule, const bl_costs_t *costs, double *t_end) {
+  bl__timing_t timing;
+  bl_status_t status = bl__timing_init(&timing, schedule, costs);
+  if (status == BL_OK) {
+    *t_end = timing.t_end;
+    bl__timing_cleanup(&timing);
+  }
+  return status;
+}

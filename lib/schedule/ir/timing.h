@@ -20,5 +20,7 @@ typedef struct bl__timing {
 // Precondition: the schedule is valid and evicts nothing. BL_EXHAUSTED without memory.
 BL_MUST_USE bl_status_t bl__timing_init(bl__timing_t *timing, const bl_schedule_t *schedule, const bl_costs_t *costs);
 void bl__timing_cleanup(bl__timing_t *timing); // a zeroed struct is fine
+// Sets *t_end of such a schedule alone.
+BL_MUST_USE bl_status_t bl__makespan(const bl_schedule_t *schedule, const bl_costs_t *costs, double *t_end);
 
 #endif

@@ -214,16 +214,6 @@ bl_status_t bl__generate_adaptive(const bl_schedule_request_t *request, bl_sched
   return status;
 }
 
-static bl_status_t makespan(const bl_schedule_t *schedule, const bl_costs_t *costs, double *t_end) {
-  bl__timing_t timing;
-  bl_status_t status = bl__timing_init(&timing, schedule, costs);
-  if (status == BL_OK) {
-    *t_end = timing.t_end;
-    bl__timing_cleanup(&timing);
-  }
-  return status;
-}
-
 // Sets *within: `whole`, of one chunk a stage, stays within the memory of the request.
 static bl_status_t stays_within(const bl_schedule_request_t *request, const bl_schedule_t *whole, bool *within) {
   const double memory = request->memory > 0 ? request->memory : request->stages;
@@ -250,9 +240,9 @@ static bl_status_t is_faster(const bl_schedule_request_t *request, const bl_sche
   bl_costs_t whole_ones = *costs;
   double ends[2] = {INFINITY, INFINITY};
   whole_ones.chunks = chunks;
-  bl_status_t status = chunks != NULL ? makespan(whole, &whole_ones, &ends[0]) : BL_EXHAUSTED;
+  bl_status_t status = chunks != NULL ? bl__makespan(whole, &whole_ones, &ends[0]) : BL_EXHAUSTED;
   if (status == BL_OK) {
-    status = makespan(made, costs, &ends[1]);
+    status = bl__makespan(made, costs, &ends[1]);
   }
   *faster = status == BL_OK && ends[0] < ends[1] * (1 - 1e-12);
   free(chunks);

@@ -11,16 +11,6 @@
 
 #define SAME 1e-12 // share by which ends are the same
 
-static bl_status_t makespan(const bl_schedule_t *schedule, const bl_costs_t *costs, double *t_end) {
-  bl__timing_t timing;
-  bl_status_t status = bl__timing_init(&timing, schedule, costs);
-  if (status == BL_OK) {
-    *t_end = timing.t_end;
-    bl__timing_cleanup(&timing);
-  }
-  return status;
-}
-
 // Appends all operations of a virtual stage.
 static bl_status_t fill(bl_schedule_t *shape, uint32_t virtual_stage, bool fused) {
   static const bl_verb_t verbs[2][3] = {{BL_VERB_F, BL_VERB_I, BL_VERB_W}, {BL_VERB_F, BL_VERB_B}};
@@ -55,7 +45,7 @@ bl_status_t bl__sliced_may_be_faster(const bl_schedule_request_t *request, const
     status = bl__bound_within(shape, name->costs, limits, bl__recompute_options_of(request, shape), &bound);
   }
   if (status == BL_OK) {
-    status = makespan(best, request->costs, &t_end);
+    status = bl__makespan(best, request->costs, &t_end);
   }
   if (status == BL_OK) {
     *may = bound < t_end * (1 - SAME);
@@ -100,10 +90,10 @@ bl_status_t bl__sliced_adopt_if_faster(const bl_schedule_request_t *request, con
     status = stays_within(request, cut, &better);
   }
   if (status == BL_OK && better) {
-    status = makespan(cut, request->costs, &ends[0]);
+    status = bl__makespan(cut, request->costs, &ends[0]);
   }
   if (status == BL_OK && better) {
-    status = makespan(*best, request->costs, &ends[1]);
+    status = bl__makespan(*best, request->costs, &ends[1]);
     better = status == BL_OK && ends[0] < ends[1] * (1 - SAME);
   }
   bl_schedule_destroy(better ? *best : cut);
