@@ -3,8 +3,8 @@
 // devices, paths to particular stores. All of it is optional; a zeroed machine is that of the reference definitions.
 //
 // Cores are tokens. An operation requests one when all its other inputs are available, gets it in the order of
-// requests, and returns it at its end (EXECUTION.md 16). An operation that waited for a core starts `handover` later.
-// Operations get a store that several stages use in the same order.
+// requests, and returns it at its end, or after the evicts that follow (EXECUTION.md 16). An operation that waited for a
+// core starts `handover` later. Operations get a store that several stages use in the same order.
 //
 // Nodes of a cluster reach each other through network cards. A tensor that crosses a boundary holds the card of its
 // sender on the way out, and then that of its receiver on the way in, each for the time on the wire. Tensors that
@@ -41,6 +41,9 @@ typedef struct bl_machine {
   // [stages] after an evict or load at a host store has had its turn on the link, the time until its block has arrived,
   // while the link moves the next one: of links that are slowed down (balance.rate). NULL: none.
   const double *host_tails;
+  // [stages] time of the compute thread for one evict, before the copy: the checksum of its block. It counts as busy,
+  // and directly after a computing operation the stage keeps its core for it. NULL: none.
+  const double *evict_calls;
   // Copies of all stages to and from one store run one at a time, in the order of requests. A host store stands for the
   // link of a machine's devices to its memory.
   bool shared_stores;

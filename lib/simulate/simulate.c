@@ -155,6 +155,12 @@ static bl_status_t check_machine(const bl_schedule_t *schedule, const bl_machine
                           machine->host_tails[s]);
     }
   }
+  for (uint32_t s = 0; machine->evict_calls != NULL && s < schedule->stages; s++) {
+    if (!isfinite(machine->evict_calls[s]) || machine->evict_calls[s] < 0) {
+      return bl_error_set(err, BL_INVALID, "call of an evict of stage %u: must be a number from 0 upwards, is %g", s,
+                          machine->evict_calls[s]);
+    }
+  }
   for (uint32_t s = 0; machine->host_links != NULL && s < schedule->stages; s++) {
     if (machine->host_links[s] >= schedule->stages) {
       return bl_error_set(err, BL_INVALID, "link of stage %u to its host: must be below %u, is %u", s, schedule->stages,

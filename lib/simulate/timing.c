@@ -68,10 +68,24 @@ static bool at_host(const bl__timing_t *t, bl_op_t op) {
   return bl_schedule_is_host(t->schedule, op.store);
 }
 
-// Returns when a stage gets to an E or L and has the slot of an L.
+// Returns the time of the compute thread for an E or L, before the copy.
+static double call_of(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
+  return op.verb == BL_VERB_E && t->machine->evict_calls != NULL ? t->machine->evict_calls[stage] : 0;
+}
+
+// Returns when a stage has done its part of an E or L, and has the slot of an L.
 static double reached(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
   const bl__stage_clock_t *clock = &t->clocks[stage];
-  return fmax(fmax(clock->free_at, clock->passed), op.verb == BL_VERB_L ? slot_free(clock) : 0);
+  return fmax(fmax(clock->free_at, clock->passed), op.verb == BL_VERB_L ? slot_free(clock) : 0) + call_of(t, stage, op);
+}
+
+// Moves the compute thread of a stage past its part of an E.
+static void run_call(bl__timing_t *t, uint32_t stage, double seconds) {
+  bl__stage_clock_t *clock = &t->clocks[stage];
+  const double start = fmax(clock->free_at, clock->passed);
+  t->result->stalls[stage][BL_STALL_SLOT] += start - clock->free_at;
+  t->result->busy[stage] += seconds;
+  clock->free_at = start + seconds;
 }
 
 double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
@@ -124,7 +138,11 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   const bl_machine_t *machine = t->machine;
   const bool of_device = op.store < t->schedule->stages;
   const bool known = op.store < bl_schedule_stores(t->schedule);
-  const double asked = reached(t, at.stage, op), asks = bl__timing_transfer_ready(t, at.stage, op);
+  const double call = call_of(t, at.stage, op), asked = reached(t, at.stage, op),
+               asks = bl__timing_transfer_ready(t, at.stage, op);
+  if (call > 0) {
+    run_call(t, at.stage, call);
+  }
   double start = fmax(asks, clock->path_free);
   double *store =
       t->store_free != NULL && known ? &t->store_free[bl__timing_way(t->schedule, machine, at.stage, op.store)] : NULL;
@@ -227,6 +245,15 @@ double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl__w
   return start;
 }
 
+// Returns when a stage returns the core of an operation that ends at `end`: after the evicts that follow directly.
+static double core_until(const bl__timing_t *t, bl_op_ref_t at, double end) {
+  const bl_op_list_t *list = &t->schedule->lists[at.stage];
+  for (size_t i = at.index + 1; i < list->count && list->ops[i].verb == BL_VERB_E; i++) {
+    end += call_of(t, at.stage, list->ops[i]);
+  }
+  return end;
+}
+
 static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   bl__stage_clock_t *clock = &t->clocks[at.stage];
   bl_simulation_t *r = t->result;
@@ -261,7 +288,7 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
     clock->reduced = fmax(clock->reduced, end) + t->machine->reductions[op.virtual_stage];
   }
   if (t->core_free != NULL) {
-    cores_put(NULL, t->core_free, t->machine->cores, 0, end); // replaces the earliest
+    cores_put(NULL, t->core_free, t->machine->cores, 0, core_until(t, at, end)); // replaces the earliest
   }
 }
 

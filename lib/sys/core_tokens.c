@@ -335,6 +335,13 @@ void bl_core_tokens_release(bl_core_tokens_t *tokens) {
   pthread_mutex_unlock(&shared->lock);
 }
 
+bool bl_core_tokens_keep(bl_core_tokens_t *tokens) {
+  lock(tokens->shared);
+  const bool kept = tokens->shared->members[tokens->member].state == HOLDS && tokens->shared->first == 0;
+  pthread_mutex_unlock(&tokens->shared->lock);
+  return kept;
+}
+
 static void look_for_dead(bl_core_tokens_t *tokens) {
   lock(tokens->shared);
   drop_dead(tokens->shared, tokens->member);

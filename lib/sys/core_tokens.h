@@ -47,6 +47,9 @@ void bl_core_tokens_bind(bl_core_tokens_t *tokens);
 // Waits for a token. Returns false if `give_up` returned true while it waited. The member must not hold one.
 BL_MUST_USE bool bl_core_tokens_acquire(bl_core_tokens_t *tokens, bool (*give_up)(void *context), void *context);
 void bl_core_tokens_release(bl_core_tokens_t *tokens);
+// The same as a release and an acquire if no member waits. Returns false, and does nothing, if one does or if this
+// member holds no token.
+BL_MUST_USE bool bl_core_tokens_keep(bl_core_tokens_t *tokens);
 // Returns a member other than this one that holds a token. BL_CORE_TOKENS_MEMBERS: none. Any thread.
 uint32_t bl_core_tokens_holder(const bl_core_tokens_t *tokens);
 // Returns the number of members that wait now.

@@ -23,7 +23,8 @@ typedef struct {
   bl_stall_t stall;
   bl_edges_t edges;
   bl_parked_t parked;
-  bool has_core;             // if stages share cores
+  bool has_core;             // if stages share cores; kept after an operation until the next wait
+  bool computes;             // waits inside an operation keep the core, but for those of tensor groups
   uint64_t core_inside_ns;   // for which the operation in progress waited for a core that it had given up
   uint32_t core_micro_batch; // micro-batch that it computes on the core
 } pass_t;
@@ -335,9 +336,26 @@ static bool cancelled(void *context) {
   return atomic_load_explicit(&pass->progress->cancelled, memory_order_relaxed);
 }
 
+static void give_core(pass_t *pass) {
+  if (pass->has_core) {
+    bl_core_tokens_release(pass->engine->core_tokens);
+    pass->has_core = false;
+  }
+}
+
+// Called before every wait. Until then the stage has kept the core of its last operation: without one, its sends and
+// checksums would compete with the operation of another stage on the same processor.
+static void before_wait(void *context) {
+  pass_t *pass = context;
+  if (!pass->computes) {
+    give_core(pass);
+  }
+}
+
 // Takes a core to compute on, if stages share cores. A wait inside an operation is one of many and is not traced.
 static bl_status_t take_core(pass_t *pass, uint32_t micro_batch, bool inside, bl_error_t *err) {
-  if (pass->engine->core_tokens == NULL) {
+  if (pass->engine->core_tokens == NULL || (pass->has_core && bl_core_tokens_keep(pass->engine->core_tokens))) {
+    pass->core_micro_batch = micro_batch;
     return BL_OK;
   }
   uint64_t start_ns = bl_stall_begin(&pass->stall);
@@ -355,13 +373,6 @@ static bl_status_t take_core(pass_t *pass, uint32_t micro_batch, bool inside, bl
     bl_stall_end(&pass->stall, "core", micro_batch, start_ns);
   }
   return taken ? BL_OK : bl_error_set(err, BL_CANCELLED, "the attempt was aborted");
-}
-
-static void give_core(pass_t *pass) {
-  if (pass->has_core) {
-    bl_core_tokens_release(pass->engine->core_tokens);
-    pass->has_core = false;
-  }
 }
 
 // For waits for a rank of the tensor group, which may need this core itself.
@@ -415,9 +426,11 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   pass->core_inside_ns = 0;
   bl_timeline_t *timeline = computes ? engine->timeline : NULL;
   status = bl_timeline_start(timeline, err);
+  pass->computes = computes;
   if (status == BL_OK) {
     status = compute(pass, op, err);
   }
+  pass->computes = false;
   if (status == BL_OK) {
     status = engine->ops->status(engine->compute, err);
   }
@@ -425,9 +438,6 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
     status = bl_tensor_group_status(engine->tensor_group, err);
   }
   uint64_t end_ns = bl_clock_now_ns();
-  if (computes) {
-    give_core(pass);
-  }
   if (op->op.verb != BL_VERB_E) { // E frees its slot when the block has left
     pass->stall.slots_in_use -= op->releases_slot;
   }
@@ -625,6 +635,8 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
                  .progress = progress,
                  .vote = vote,
                  .stall = {.trace = engine->trace, .wait_since_ns = &progress->wait_since_ns}};
+  pass.stall.before = before_wait;
+  pass.stall.context = &pass;
   pass.edges = (bl_edges_t){.engine = engine, .plan = plan, .stall = &pass.stall};
   pass.parked = (bl_parked_t){.engine = engine,
                               .stall = &pass.stall,
@@ -659,6 +671,7 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   for (size_t i = 0; i < plan->op_count && status == BL_OK; i++) {
     status = run_operation(&pass, i, err);
   }
+  give_core(&pass);
   if (status == BL_OK && run->id.kind == BL_RUN_TRAIN) {
     status = finish_gradients(&pass, err);
   }
@@ -675,7 +688,6 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
     status = finish(&pass, err);
   }
   engine->meanwhile = (bl_engine_meanwhile_t){0};
-  give_core(&pass); // after an operation that failed while the core was released
   if (status != BL_OK) {
     bl_parked_abort(&pass.parked);
     come_to_rest(&pass);

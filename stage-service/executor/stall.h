@@ -15,12 +15,17 @@ typedef struct bl_stall {
   _Atomic uint64_t *wait_since_ns; // set to the start of a wait, 0 otherwise
   uint64_t total_ns;               // spent in waits
   uint32_t slots_in_use;           // for the trace
+  void (*before)(void *context);   // called at the start of every wait; NULL: nothing
+  void *context;
 } bl_stall_t;
 
 // Returns the start of the wait. bl_stall_end ends it.
 static inline uint64_t bl_stall_begin(bl_stall_t *stall) {
   uint64_t start_ns = bl_clock_now_ns();
   atomic_store_explicit(stall->wait_since_ns, start_ns, memory_order_relaxed);
+  if (stall->before != NULL) {
+    stall->before(stall->context);
+  }
   return start_ns;
 }
 

@@ -463,6 +463,51 @@ static void waits_come_one_after_the_other(void **state) {
   bl_schedule_destroy(plain);
 }
 
+// An evict takes the compute thread for its call, which counts as busy. Then the copy begins. All of a stage's time is
+// busy or has a cause.
+static void an_evict_takes_the_compute_thread(void **state) {
+  (void)state;
+  bl_schedule_t *plain = generate("1f1b", 3, 6);
+  const bl_balance_cap_t cap = {.slots = 1, .mode = BL_BALANCE_FEWEST, .hosts = 1, .host_slots = 99, .host_only = true};
+  bl_balance_result_t result;
+  assert_int_equal(bl_balance_within(plain, &cap, &result, NULL), BL_OK);
+  const double turns[] = {0.5, 0.5, 0.5}, calls[] = {0.25, 0.5, 0}, bad[] = {0, INFINITY, 0};
+  const bl_costs_t costs = {.every = {2, 2, 2, 2}};
+  const bl_machine_t idle = {.host_paths = turns, .shared_stores = true},
+                     calling = {.host_paths = turns, .shared_stores = true, .evict_calls = calls};
+  bl_simulation_t without = simulate(result.schedule, &costs, &idle),
+                  with = simulate(result.schedule, &costs, &calling);
+  assert_true(with.t_end > without.t_end);
+  for (uint32_t s = 0; s < 3; s++) {
+    const bl_op_list_t *list = &result.schedule->lists[s];
+    uint32_t evicts = 0;
+    double sum = with.busy[s];
+    for (size_t k = 0; k < list->count; k++) {
+      if (list->ops[k].verb != BL_VERB_E) {
+        continue;
+      }
+      evicts++;
+      assert_time(with.asked[s][k], with.spans[s][k - 1].end + calls[s]); // directly after its F
+      assert_true(with.spans[s][k].start >= with.asked[s][k]);
+      assert_time(with.spans[s][k].end - with.spans[s][k].start, turns[s]);
+    }
+    assert_true(evicts > 0 || s == 2);
+    assert_time(with.busy[s], without.busy[s] + evicts * calls[s]);
+    for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
+      sum += with.stalls[s][cause];
+    }
+    assert_time(sum, with.t_end);
+  }
+  bl_simulation_cleanup(&with);
+  bl_simulation_cleanup(&without);
+  bl_error_t err;
+  const bl_machine_t wrong = {.host_paths = turns, .evict_calls = bad};
+  assert_int_equal(bl_simulate_on(result.schedule, &costs, &wrong, &with, &err), BL_INVALID);
+  assert_string_equal(err.text, "call of an evict of stage 1: must be a number from 0 upwards, is inf");
+  bl_balance_result_cleanup(&result);
+  bl_schedule_destroy(plain);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_core_runs_everything_after_each_other),
@@ -479,6 +524,7 @@ int main(void) {
       cmocka_unit_test(copies_at_the_host_take_turns),
       cmocka_unit_test(copies_wait_for_those_of_their_link),
       cmocka_unit_test(waits_come_one_after_the_other),
+      cmocka_unit_test(an_evict_takes_the_compute_thread),
       cmocka_unit_test(bad_times_are_named),
       cmocka_unit_test(no_step_is_below_its_bound),
       cmocka_unit_test(waits_of_stages_have_causes),

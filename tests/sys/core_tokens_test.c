@@ -138,6 +138,22 @@ static void who_asks_first_is_served_first(void **state) {
   bl_core_tokens_detach(tokens);
 }
 
+static void a_token_is_kept_while_nobody_waits(void **state) {
+  (void)state;
+  bl_core_tokens_t *tokens = attach(1, 0);
+  assert_false(bl_core_tokens_keep(tokens)); // it has none
+  assert_true(bl_core_tokens_acquire(tokens, never, NULL));
+  assert_true(bl_core_tokens_keep(tokens));
+  pid_t waiter = start(ask_once, 5);
+  wait_for_waiting(tokens, 1);
+  assert_false(bl_core_tokens_keep(tokens));
+  assert_int_equal(board->taken, 0); // it still holds the token
+  bl_core_tokens_release(tokens);
+  expect_end(waiter);
+  assert_int_equal(board->taken, 1);
+  bl_core_tokens_detach(tokens);
+}
+
 static void hold_for_ever(uint32_t number) {
   bl_core_tokens_t *tokens = attach(1, number);
   if (!bl_core_tokens_acquire(tokens, never, NULL)) {
@@ -382,6 +398,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(never_more_than_cores, set_up, tear_down),
       cmocka_unit_test_setup_teardown(who_asks_first_is_served_first, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_token_is_kept_while_nobody_waits, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_killed_holder_and_waiter_give_theirs_back, set_up, tear_down),
       cmocka_unit_test_setup_teardown(waiting_can_be_given_up, set_up, tear_down),
       cmocka_unit_test_setup_teardown(the_end_of_a_thread_is_the_end_of_the_member, set_up, tear_down),

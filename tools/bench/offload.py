@@ -42,7 +42,7 @@ def told(met):
 def measure(runs, name, options):
     stages, chunks, schedule, slots = SHAPES[name]
     slots = options.slots or slots
-    job = runs.job(model={"layers": stages * chunks, "hidden": options.hidden, "seq": options.seq},
+    job = runs.job(model={"layers": stages * chunks * options.layers, "hidden": options.hidden, "seq": options.seq},
                    train={"steps": options.steps, "micro_batch": 1, "micro_batches": 2 * stages},
                    pipeline={"stages": stages, "schedule": schedule})
     variants = {"unlimited": [], "recompute": ["pipeline.recompute=full", f"memory.slots={slots}"],
@@ -61,7 +61,7 @@ def measure(runs, name, options):
              f"offload {quotients['offload'][-1]:.3f}x, recompute {quotients['recompute'][-1]:.3f}x")
     faster = [slow / fast for slow, fast in zip(quotients["recompute"], quotients["offload"])]
     peak = max(stage["peak_slots"] for event in found["offload"] for stage in event["stages"])
-    print(f"{name}, {slots} slots ({peak} used), hidden {options.hidden}, seq {options.seq}, m {2 * stages}, "
+    print(f"{name}, {slots} slots ({peak} used), {options.layers} layers a chunk, hidden {options.hidden}, seq {options.seq}, m {2 * stages}, "
           f"{options.rounds} rounds, step of unlimited slots {took['unlimited']:.3f} s, equal losses")
     for variant, values in quotients.items():
         print(f"  {variant:10} {statistics.median(values):.3f}x the step of unlimited slots ({measuring.spread(values)})")
@@ -75,6 +75,7 @@ def main():
     flags = measuring.parser(__doc__)
     flags.add_argument("--only", choices=SHAPES, help="one of the three shapes (all)")
     flags.add_argument("--hidden", type=measuring.heads, default=768, metavar="N", help="of the model (default 768)")
+    flags.add_argument("--layers", type=measuring.count(1), default=2, metavar="N", help="of a chunk (default 2)")
     flags.add_argument("--seq", type=measuring.count(8), default=256, metavar="N",
                        help="tokens of a sequence (default 256)")
     flags.add_argument("--slots", type=measuring.count(1), metavar="N", help="of a device (by the shape)")

@@ -16,6 +16,7 @@ typedef struct setting {
   bl_machine_t machine;
   double *boundaries; // [virtual stages]
   double *paths;      // [stages]
+  double *calls;      // [stages] of the compute thread for an evict
   double *far_paths;  // [stages]
   double *host_paths; // [stages]; NULL: no host store
   double *host_tails; // [stages]; likewise
@@ -28,6 +29,7 @@ typedef struct setting {
 static void setting_cleanup(setting_t *s) {
   free(s->boundaries);
   free(s->paths);
+  free(s->calls);
   free(s->far_paths);
   free(s->host_paths);
   free(s->host_tails);
@@ -104,6 +106,25 @@ static double seen(const bl_profile_t *profile, uint32_t stage, size_t offset) {
 
 #define SEEN(profile, stage, member) seen((profile), (stage), offsetof(bl_profile_stage_t, member))
 
+// Rate of the checksum of a block on a CPU, for the same.
+#define CHECKSUM_BYTES_PER_SECOND 2e10
+
+// Returns the time of the compute thread for an evict of a stage. On a GPU the checksum is queued, and no operation
+// waits for the thread.
+static double evict_call(const bl_profile_t *profile, const bl_trial_t *trial, uint32_t stage) {
+  if (profile->setting.device == BL_PROFILE_CUDA) {
+    return 0;
+  }
+  const double measured = SEEN(profile, stage, evict);
+  return measured > 0 ? measured : trial->stages[stage].evict_bytes / CHECKSUM_BYTES_PER_SECOND;
+}
+
+// Returns what a copy of a stage takes in addition to its bytes.
+static double path_latency(const bl_profile_t *profile, uint32_t stage) {
+  return profile->setting.device == BL_PROFILE_CUDA ? (SEEN(profile, stage, evict) + SEEN(profile, stage, load)) / 2
+                                                    : SEEN(profile, stage, load);
+}
+
 // Sets links from a profile, which is of one machine.
 static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *trial, setting_t *setting) {
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
@@ -111,8 +132,10 @@ static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *t
     setting->boundaries[v] = bl_profile_boundary(r->profile, boundary, r->options);
   }
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
-    double calls = (SEEN(r->profile, s, evict) + SEEN(r->profile, s, load)) / 2, rate = SEEN(r->profile, s, path_rate);
-    setting->paths[s] = calls + trial->stages[s].evict_bytes / (rate > 0 ? rate : COPY_BYTES_PER_SECOND);
+    const double rate = SEEN(r->profile, s, path_rate);
+    setting->paths[s] =
+        path_latency(r->profile, s) + trial->stages[s].evict_bytes / (rate > 0 ? rate : COPY_BYTES_PER_SECOND);
+    setting->calls[s] = evict_call(r->profile, trial, s);
   }
 }
 
@@ -244,12 +267,11 @@ static bl_status_t fill_host(const bl_trial_request_t *r, const bl_trial_t *tria
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", r->schedule->stages);
   }
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
-    const double calls =
-        r->profile != NULL ? (SEEN(r->profile, s, evict) + SEEN(r->profile, s, load)) / 2 : r->hardware->latency;
+    const double latency = r->profile != NULL ? path_latency(r->profile, s) : r->hardware->latency;
     const double rate = r->host_rate > 0     ? r->host_rate
                         : r->profile != NULL ? measured_host_rate(r->profile, s)
                                              : r->hardware->host_rate;
-    setting->host_paths[s] = calls + trial->stages[s].evict_bytes / rate;
+    setting->host_paths[s] = latency + trial->stages[s].evict_bytes / rate;
     if (r->rate > 0) {
       slow_host(r, trial, setting, s);
     }
@@ -268,7 +290,8 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
   setting->boundaries = calloc(r->schedule->virtual_stages, sizeof(double));
   setting->paths = calloc(r->schedule->stages, sizeof(double));
   setting->far_paths = calloc(r->schedule->stages, sizeof(double));
-  if (setting->boundaries == NULL || setting->paths == NULL || setting->far_paths == NULL) {
+  setting->calls = calloc(r->schedule->stages, sizeof(double));
+  if (setting->boundaries == NULL || setting->paths == NULL || setting->far_paths == NULL || setting->calls == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for a trial of %u stages", r->schedule->stages);
   }
   setting->costs = (bl_costs_t){.chunks = trial->costs};
@@ -281,6 +304,7 @@ static bl_status_t set_up(const bl_trial_request_t *r, const bl_trial_t *trial, 
                                     .early_gradient = true,
                                     .boundaries = setting->boundaries,
                                     .paths = setting->paths,
+                                    .evict_calls = setting->calls,
                                     .shared_stores = true};
   if (r->profile != NULL) {
     fill_measured_links(r, trial, setting);
