@@ -326,6 +326,8 @@ static void what_cannot_work_is_refused(void **state) {
   refuses("balance.policy=cap\nbalance.cap=2", BL_INVALID,
           "--set balance.cap: a cap of 2 slots a device is too small for schedule 1f1b (the smallest that works is 3): "
           "stage ");
+  refuses("model.layers=8\npipeline.schedule=zb-v\nbalance.policy=bpipe", BL_INVALID,
+          "--set balance.policy: without balance.cap bpipe has the cap of its paper: a cap of 6 slots");
   refuses("balance.policy=bpipe\nmemory.slots=2", BL_INVALID, "--set memory.slots: a cap of 2 slots");
   refuses("balance.policy=bpipe\nmemory.slots=1", BL_INVALID, "the smallest that works is 3");
   refuses("balance.policy=bpipe\npipeline.recompute=full", BL_INVALID,
