@@ -54,7 +54,7 @@ void bl_pod_compare(int64_t pod, uint32_t rank, const bl_grid_t *grid) {
   }
   const uint32_t due = bl_rank_of_pod(grid, (uint32_t)pod);
   if (due == rank) {
-    bl_seat_t partner = bl_grid_seat(grid, rank);
+    bl_coords_t partner = bl_grid_coords(grid, rank);
     partner.stage = grid->stages - 1 - partner.stage;
     const uint32_t partner_rank = bl_grid_rank(grid, partner);
     bl_log(BL_LOG_INFO, "pod %" PRId64 " of %u is %s; its partner, %s, is pod %u", pod, pods,

@@ -18,7 +18,7 @@
 int64_t bl_pod_index(int64_t given);
 // Logs which stage pod `pod` will be, as far as that is known without the number of stages and if there is one replica.
 void bl_pod_announce(int64_t pod);
-// Logs its seat in the grid, and warns if another rank is expected there. Does nothing for BL_POD_NONE.
+// Logs its coordinates in the grid, and warns if another rank is expected there. Does nothing for BL_POD_NONE.
 void bl_pod_compare(int64_t pod, uint32_t rank, const bl_grid_t *grid);
 
 #endif

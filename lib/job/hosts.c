@@ -62,8 +62,8 @@ static bl_status_t number_stores(bl_hosts_t *hosts, const bl_job_t *job, const b
   memset(hosts->of, 0xff, grid->stages * sizeof hosts->of[0]);
   for (uint32_t s = 0; s < grid->stages; s++) {
     for (uint32_t before = 0; before < s && hosts->of[s] == NOT_ASSIGNED; before++) {
-      if (hosts->of_rank[bl_grid_rank(grid, (bl_seat_t){.stage = before})] ==
-          hosts->of_rank[bl_grid_rank(grid, (bl_seat_t){.stage = s})]) {
+      if (hosts->of_rank[bl_grid_rank(grid, (bl_coords_t){.stage = before})] ==
+          hosts->of_rank[bl_grid_rank(grid, (bl_coords_t){.stage = s})]) {
         hosts->of[s] = hosts->of[before];
       }
     }
@@ -72,16 +72,16 @@ static bl_status_t number_stores(bl_hosts_t *hosts, const bl_job_t *job, const b
     }
   }
   for (uint32_t rank = 0; rank < bl_grid_ranks(grid); rank++) {
-    const bl_seat_t seat = bl_grid_seat(grid, rank);
-    for (bl_seat_t other = {0, seat.tensor, seat.data}; other.stage < seat.stage; other.stage++) {
+    const bl_coords_t coords = bl_grid_coords(grid, rank);
+    for (bl_coords_t other = {0, coords.tensor, coords.data}; other.stage < coords.stage; other.stage++) {
       const bool share = hosts->of_rank[rank] == hosts->of_rank[bl_grid_rank(grid, other)];
-      if (share != (hosts->of[seat.stage] == hosts->of[other.stage])) {
+      if (share != (hosts->of[coords.stage] == hosts->of[other.stage])) {
         char name[BL_GRID_NAME_BYTES];
         return bl_job_fail(job, err, "services.host_stores",
                            "%s %s a store with stage %" PRIu32 " of its pipeline, and stage %" PRIu32
                            " of the first one does not; place all pipelines of the run alike on machines",
                            bl_grid_name(grid, rank, name), share ? "shares" : "does not share", other.stage,
-                           seat.stage);
+                           coords.stage);
       }
     }
   }
@@ -96,8 +96,8 @@ static bl_status_t count_planes(bl_hosts_t *hosts, const bl_grid_t *grid, size_t
     memset(last, 0xff, stores * sizeof *last);
     for (uint32_t plane = 0; plane < planes; plane++) {
       for (uint32_t s = 0; s < grid->stages; s++) {
-        const bl_seat_t seat = {s, plane % grid->tensor, plane / grid->tensor};
-        const uint32_t store = hosts->of_rank[bl_grid_rank(grid, seat)];
+        const bl_coords_t coords = {s, plane % grid->tensor, plane / grid->tensor};
+        const uint32_t store = hosts->of_rank[bl_grid_rank(grid, coords)];
         of_store[store] += last[store] != plane;
         last[store] = plane;
         hosts->planes = of_store[store] > hosts->planes ? of_store[store] : hosts->planes;

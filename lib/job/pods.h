@@ -50,15 +50,15 @@ static inline uint32_t bl_stage_of_pod(uint32_t pod, uint32_t stages) {
 
 // Returns the pod of a rank: replica by replica, each as above, with the tensor ranks of a stage one after the other.
 static inline uint32_t bl_pod_of_rank(const bl_grid_t *grid, uint32_t rank) {
-  const bl_seat_t seat = bl_grid_seat(grid, rank);
-  return (seat.data * grid->stages + bl_pod_of_stage(seat.stage, grid->stages)) * grid->tensor + seat.tensor;
+  const bl_coords_t coords = bl_grid_coords(grid, rank);
+  return (coords.data * grid->stages + bl_pod_of_stage(coords.stage, grid->stages)) * grid->tensor + coords.tensor;
 }
 static inline uint32_t bl_rank_of_pod(const bl_grid_t *grid, uint32_t pod) {
   const uint32_t group = pod / grid->tensor;
-  const bl_seat_t seat = {.stage = bl_stage_of_pod(group % grid->stages, grid->stages),
-                          .tensor = pod % grid->tensor,
-                          .data = group / grid->stages};
-  return bl_grid_rank(grid, seat);
+  const bl_coords_t coords = {.stage = bl_stage_of_pod(group % grid->stages, grid->stages),
+                              .tensor = pod % grid->tensor,
+                              .data = group / grid->stages};
+  return bl_grid_rank(grid, coords);
 }
 
 #endif

@@ -411,7 +411,7 @@ void bl_training_cleanup(bl_training_t *training) {
 
 bool bl_training_exchange(const bl_training_t *training, uint32_t a, uint32_t b) {
   const bl_schedule_t *schedule = training->schedule;
-  const bl_seat_t first = bl_grid_seat(&training->grid, a), second = bl_grid_seat(&training->grid, b);
+  const bl_coords_t first = bl_grid_coords(&training->grid, a), second = bl_grid_coords(&training->grid, b);
   if (first.tensor != second.tensor) {
     return first.stage == second.stage && first.data == second.data;
   }

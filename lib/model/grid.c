@@ -5,14 +5,14 @@
 #include <stdio.h>
 
 const char *bl_grid_name(const bl_grid_t *grid, uint32_t rank, char text[BL_GRID_NAME_BYTES]) {
-  const bl_seat_t seat = bl_grid_seat(grid, rank);
+  const bl_coords_t coords = bl_grid_coords(grid, rank);
   char tensor[32] = "", replica[32] = "";
   if (grid->tensor > 1) {
-    snprintf(tensor, sizeof tensor, "tensor rank %" PRIu32 " of ", seat.tensor);
+    snprintf(tensor, sizeof tensor, "tensor rank %" PRIu32 " of ", coords.tensor);
   }
   if (grid->data > 1) {
-    snprintf(replica, sizeof replica, " of replica %" PRIu32, seat.data);
+    snprintf(replica, sizeof replica, " of replica %" PRIu32, coords.data);
   }
-  snprintf(text, BL_GRID_NAME_BYTES, "%sstage %" PRIu32 "%s", tensor, seat.stage, replica);
+  snprintf(text, BL_GRID_NAME_BYTES, "%sstage %" PRIu32 "%s", tensor, coords.stage, replica);
   return text;
 }

@@ -54,11 +54,11 @@ static inline uint32_t bl_copies_number(bl_copies_t copies, uint32_t replica, ui
   return replica * bl_copies_pipes(copies) + pipe;
 }
 
-typedef struct bl_seat {
+typedef struct bl_coords {
   uint32_t stage;
   uint32_t tensor; // tensor rank
   uint32_t data;   // replica
-} bl_seat_t;
+} bl_coords_t;
 
 static inline uint32_t bl_grid_ranks(const bl_grid_t *grid) {
   return grid->stages * grid->tensor * grid->data;
@@ -73,14 +73,14 @@ static inline uint32_t bl_grid_copy_parts(const bl_grid_t *grid) {
   return grid->data_parts / bl_copies_count(bl_grid_copies(grid));
 }
 
-static inline uint32_t bl_grid_rank(const bl_grid_t *grid, bl_seat_t seat) {
-  return (seat.data * grid->stages + seat.stage) * grid->tensor + seat.tensor;
+static inline uint32_t bl_grid_rank(const bl_grid_t *grid, bl_coords_t coords) {
+  return (coords.data * grid->stages + coords.stage) * grid->tensor + coords.tensor;
 }
 
 // `rank` < bl_grid_ranks.
-static inline bl_seat_t bl_grid_seat(const bl_grid_t *grid, uint32_t rank) {
+static inline bl_coords_t bl_grid_coords(const bl_grid_t *grid, uint32_t rank) {
   const uint32_t stage = rank / grid->tensor;
-  return (bl_seat_t){.stage = stage % grid->stages, .tensor = rank % grid->tensor, .data = stage / grid->stages};
+  return (bl_coords_t){.stage = stage % grid->stages, .tensor = rank % grid->tensor, .data = stage / grid->stages};
 }
 
 #define BL_GRID_NAME_BYTES 72

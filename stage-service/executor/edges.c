@@ -26,7 +26,7 @@ static bl_tensor_key_t key_of_send(const bl_planned_op_t *op) {
 // `what` ends in "from" or "to". The trace shows it followed by the peer.
 static void end_wait(bl_edges_t *edges, const char *what, uint32_t peer, uint32_t micro_batch, uint64_t start_ns) {
   char name[BL_TRACE_NAME_BYTES];
-  snprintf(name, sizeof name, "%s stage %" PRIu32, what, bl_grid_seat(&edges->engine->training.grid, peer).stage);
+  snprintf(name, sizeof name, "%s stage %" PRIu32, what, bl_grid_coords(&edges->engine->training.grid, peer).stage);
   bl_stall_end(edges->stall, name, micro_batch, start_ns);
 }
 

@@ -57,10 +57,10 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
     return bl_error_set(err, BL_INVALID, "rank %u of a job with %u rank%s", engine->rank, bl_grid_ranks(grid),
                         bl_plural(bl_grid_ranks(grid)));
   }
-  const bl_seat_t seat = bl_grid_seat(grid, engine->rank);
-  engine->stage = seat.stage;
-  engine->replica = seat.data;
-  engine->training.layout.split.rank = seat.tensor;
+  const bl_coords_t coords = bl_grid_coords(grid, engine->rank);
+  engine->stage = coords.stage;
+  engine->replica = coords.data;
+  engine->training.layout.split.rank = coords.tensor;
   return BL_OK;
 }
 
@@ -445,14 +445,14 @@ static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options
 // A vote is one message.
 static bl_status_t check_squares(const bl_engine_t *engine, bl_error_t *err) {
   const bl_grid_t *grid = &engine->training.grid;
-  char seat[BL_GRID_NAME_BYTES];
+  char rank_name[BL_GRID_NAME_BYTES];
   return engine->square_count <= MOST_SQUARES
              ? BL_OK
              : bl_error_set(
                    err, BL_INVALID,
                    "parallel.data_parts: %u parts of the gradient and %u of a layer (parallel.tensor_parts) are "
                    "%u sums of squares on %s, at most %u: fewer parts, or more ranks that share them",
-                   grid->data_parts, grid->tensor_parts, engine->square_count, bl_engine_name(engine, seat),
+                   grid->data_parts, grid->tensor_parts, engine->square_count, bl_engine_name(engine, rank_name),
                    MOST_SQUARES);
 }
 

@@ -176,14 +176,14 @@ bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err) {
 // The kernel cannot reclaim pinned memory.
 static bl_status_t check_twins(const bl_engine_t *engine, uint64_t bytes, bl_error_t *err) {
   const uint64_t free_bytes = bl_memory_available_bytes();
-  char all[BL_BYTES_TEXT], left[BL_BYTES_TEXT], seat[BL_GRID_NAME_BYTES];
+  char all[BL_BYTES_TEXT], left[BL_BYTES_TEXT], rank_name[BL_GRID_NAME_BYTES];
   return bytes <= free_bytes
              ? BL_OK
              : bl_error_set(
                    err, BL_EXHAUSTED,
                    "%s exchanges weights and gradients with other copies through memory of the host, and needs "
                    "%s of it, %s are free: let them go by cuda-ipc or NCCL (balance.data_path)",
-                   bl_engine_name(engine, seat), bl_bytes_format(bytes, all), bl_bytes_format(free_bytes, left));
+                   bl_engine_name(engine, rank_name), bl_bytes_format(bytes, all), bl_bytes_format(free_bytes, left));
 }
 
 static bl_status_t make_edge_twins(bl_engine_t *engine, bl_error_t *err) {
@@ -332,12 +332,12 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
   if (communicators > 0) {
     snprintf(list + used, sizeof list - (size_t)used, ", communicators %s", bl_bytes_format(communicators, one));
   }
-  char total[BL_BYTES_TEXT], seat[BL_GRID_NAME_BYTES];
+  char total[BL_BYTES_TEXT], rank_name[BL_GRID_NAME_BYTES];
   const char *away = engine->host == NULL ? ", or the optimizer on the host (train.optimizer_memory: host)" : "";
   return bl_error_set(err, BL_EXHAUSTED,
                       "%s needs %s of device memory (%s), %s of %s are free: more stages, fewer slots "
                       "(memory.slots, balance), a smaller train.micro_batch or pipeline.recompute%s",
-                      bl_engine_name(engine, seat), bl_bytes_format(planned, all), list,
+                      bl_engine_name(engine, rank_name), bl_bytes_format(planned, all), list,
                       bl_bytes_format(free_bytes, one), bl_bytes_format(total_bytes, total), away);
 }
 
@@ -372,12 +372,12 @@ bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_
   bl_bytes_format(count_communicators(engine), counted);
   bl_bytes_format(free_bytes, left);
   if (coming_bytes > free_bytes) {
-    char seat[BL_GRID_NAME_BYTES];
+    char rank_name[BL_GRID_NAME_BYTES];
     return bl_error_set(
         err, BL_EXHAUSTED,
         "%s needs %s more of device memory, %s are free: in addition to the %s that it planned, libraries, "
         "communicators and other processes have taken %s",
-        bl_engine_name(engine, seat), bl_bytes_format(coming_bytes, coming), left, plan, beside);
+        bl_engine_name(engine, rank_name), bl_bytes_format(coming_bytes, coming), left, plan, beside);
   }
   engine->room_told = true;
   bl_log(
@@ -394,11 +394,12 @@ static bl_status_t check_host(bl_engine_t *engine, const bl_stage_memory_t *memo
   if (engine->host == NULL || memory->host_bytes + memory->shadow_bytes <= free_bytes) {
     return BL_OK;
   }
-  char all[BL_BYTES_TEXT], free_text[BL_BYTES_TEXT], seat[BL_GRID_NAME_BYTES];
+  char all[BL_BYTES_TEXT], free_text[BL_BYTES_TEXT], rank_name[BL_GRID_NAME_BYTES];
   return bl_error_set(err, BL_EXHAUSTED,
                       "train.optimizer_memory: host: %s needs %s of the host's memory for master weights, moments and "
                       "gradients, %s are free: more stages on more hosts, or device",
-                      bl_engine_name(engine, seat), bl_bytes_format(memory->host_bytes + memory->shadow_bytes, all),
+                      bl_engine_name(engine, rank_name),
+                      bl_bytes_format(memory->host_bytes + memory->shadow_bytes, all),
                       bl_bytes_format(free_bytes, free_text));
 }
 

@@ -361,12 +361,13 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   block->checked = false; // the loaded bytes, if any, were overwritten
   const uint64_t expected = block->hashed ? *hashes_of(engine, op->op) : block->parked.checksum;
   if (found != expected) {
-    char seat[BL_GRID_NAME_BYTES], text[BLOCK_TEXT];
+    char rank_name[BL_GRID_NAME_BYTES], text[BLOCK_TEXT];
     return bl_error_set(err, BL_DATA_LOSS,
                         "%s: the block of %s was evicted with checksum %016lx and recomputed with %016lx: memory of "
                         "this machine changed under it, or its operations do not repeat "
                         "their bits",
-                        bl_engine_name(engine, seat), block_name(engine, block->parked.key, text), expected, found);
+                        bl_engine_name(engine, rank_name), block_name(engine, block->parked.key, text), expected,
+                        found);
   }
   return BL_OK;
 }
@@ -400,11 +401,11 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
     parked->counters->lost += outcome == BL_PARKING_LOST;
   }
   if (block->place == BL_BLOCK_LOST && parked->engine->job.balance.on_loss == BL_JOB_ON_LOSS_ABORT) {
-    char seat[BL_GRID_NAME_BYTES], name[BL_STORE_TEXT], text[BLOCK_TEXT];
+    char rank_name[BL_GRID_NAME_BYTES], name[BL_STORE_TEXT], text[BLOCK_TEXT];
     return bl_error_set(err, BL_DATA_LOSS,
                         "%s: the %s lost the block of %s; with "
                         "balance.on_loss: abort the step is repeated",
-                        bl_engine_name(parked->engine, seat),
+                        bl_engine_name(parked->engine, rank_name),
                         bl_store_format(parked->engine->training.stage_count, block->parked.store, name),
                         block_name(parked->engine, block->parked.key, text));
   }
@@ -417,9 +418,9 @@ bl_status_t bl_parked_judge(const bl_parked_t *parked, bl_error_t *err) {
   for (size_t i = 0; engine->parking != NULL && i < (size_t)engine->chunk_count * units; i++) {
     const bl_engine_block_t *block = &engine->blocks[i];
     if (block->checked && engine->block_hashes[2 * i] != engine->block_hashes[2 * i + 1]) {
-      char name[BL_STORE_TEXT], seat[BL_GRID_NAME_BYTES], text[BLOCK_TEXT];
+      char name[BL_STORE_TEXT], rank_name[BL_GRID_NAME_BYTES], text[BLOCK_TEXT];
       return bl_error_set(err, BL_DATA_LOSS, "%s: the block of %s came back changed from the %s; the step is run again",
-                          bl_engine_name(engine, seat), block_name(engine, block->parked.key, text),
+                          bl_engine_name(engine, rank_name), block_name(engine, block->parked.key, text),
                           bl_store_format(engine->training.stage_count, block->parked.store, name));
     }
   }

@@ -20,8 +20,8 @@ static bl_tensor_group_t *self_of(bl_group_t *group) {
 
 uint32_t bl_tensor_group_rank(const bl_tensor_group_t *group, uint32_t member) {
   const bl_engine_t *engine = group->engine;
-  const bl_seat_t seat = {.stage = engine->stage, .tensor = member, .data = engine->replica};
-  return bl_grid_rank(&engine->training.grid, seat);
+  const bl_coords_t coords = {.stage = engine->stage, .tensor = member, .data = engine->replica};
+  return bl_grid_rank(&engine->training.grid, coords);
 }
 
 static int32_t rank_of(const bl_tensor_group_t *self, uint32_t member) {

@@ -236,7 +236,7 @@ static void simulated_turns_are_kept(void **state) {
   bl_ctl_chrome_trace_destroy(trace);
 }
 
-static void processes_are_named_by_seats(void **state) {
+static void processes_are_named_by_coordinates(void **state) {
   (void)state;
   bl_error_t err;
   static const struct {
@@ -282,7 +282,7 @@ int main(void) {
       cmocka_unit_test(a_link_moves_one_block_at_a_time),
       cmocka_unit_test(simulated_turns_are_kept),
       cmocka_unit_test(nothing_is_not_written),
-      cmocka_unit_test(processes_are_named_by_seats),
+      cmocka_unit_test(processes_are_named_by_coordinates),
   };
   return cmocka_run_group_tests(tests, make_file, remove_file);
 }

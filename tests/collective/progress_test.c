@@ -65,8 +65,8 @@ static void world_close(world_t *world) {
   }
 }
 
-// Takes a seat: its own page writable, those of others as they come over a link.
-static void sit(world_t *world, uint32_t rank, uint32_t members, uint64_t attempt) {
+// Joins: its own page writable, those of others as they come over a link.
+static void join(world_t *world, uint32_t rank, uint32_t members, uint64_t attempt) {
   bl_group_progress_init(&world->progress, &own(world, rank)->page, rank, members);
   for (uint32_t i = 0; i < members; i++) {
     if (i != rank) {
@@ -111,7 +111,7 @@ static bool run(world_t *world, uint32_t rank, uint32_t members, bl_error_t *err
   for (uint32_t i = 0; i < members; i++) {
     peers[i] = world->peers[i]->windows;
   }
-  sit(world, rank, members, 1);
+  join(world, rank, members, 1);
   for (uint32_t n = 1; n <= COLLECTIVES; n++) {
     if (!gather(&world->progress, own(world, rank)->windows, peers, n, err)) {
       return false;
@@ -200,8 +200,8 @@ static void flags_are_of_attempts(void **state) {
   const bl_group_progress_wait_t look = {0}; // does not wait
   world_open(&world);
   other = world;
-  sit(&world, 0, 2, 5);
-  sit(&other, 1, 2, 4);
+  join(&world, 0, 2, 5);
+  join(&other, 1, 2, 4);
   const bl_group_progress_t *progress = &world.progress;
   bl_group_progress_publish(&other.progress, 3);
   bl_group_progress_take(&other.progress, 3);
@@ -232,7 +232,7 @@ static void flags_are_of_attempts(void **state) {
 
 static bool begin_later(world_t *world, uint32_t rank, uint32_t members, bl_error_t *err) {
   (void)err;
-  sit(world, rank, members, 1);
+  join(world, rank, members, 1);
   const struct timespec past_the_spin = {.tv_nsec = 5000000};
   nanosleep(&past_the_spin, NULL);
   bl_group_progress_begin(&world->progress, 2);
@@ -244,7 +244,7 @@ static void a_later_attempt_ends_a_wait(void **state) {
   world_t world;
   bl_error_t err;
   world_open(&world);
-  sit(&world, 0, 2, 1);
+  join(&world, 0, 2, 1);
   const pid_t pid = start(begin_later, &world, 1, 2);
   const bl_group_progress_wait_t wait = patiently();
   assert_int_equal(bl_group_progress_wait_ready(&world.progress, 1, 1, &wait, &err), BL_UNAVAILABLE);
@@ -259,7 +259,7 @@ static void deadlines_hold(void **state) {
   bl_error_t err;
   atomic_int slow = 0;
   world_open(&world);
-  sit(&world, 0, 2, 1);
+  join(&world, 0, 2, 1);
   const uint64_t start_ns = bl_clock_now_ns();
   bl_group_progress_wait_t wait = {.deadline_ns = start_ns + 50 * BL_NS_PER_MS, .slow = count_slow, .user = &slow};
   assert_int_equal(bl_group_progress_wait_ready(&world.progress, 1, 1, &wait, &err), BL_DEADLINE);
@@ -295,7 +295,7 @@ static void another_thread_cancels(void **state) {
   world_t world;
   pthread_t thread;
   world_open(&world);
-  sit(&world, 0, 2, 1);
+  join(&world, 0, 2, 1);
   waiting_t waiting = {.world = &world};
   assert_int_equal(pthread_create(&thread, NULL, wait_in_vain, &waiting), 0);
   while (waiting.slow == 0) {
@@ -331,7 +331,7 @@ static bool is_dead(void *user, uint32_t member) {
 
 static bool publish_one(world_t *world, uint32_t rank, uint32_t members, bl_error_t *err) {
   (void)err;
-  sit(world, rank, members, 1);
+  join(world, rank, members, 1);
   bl_group_progress_publish(&world->progress, 1);
   pause();
   return false; // it is killed
@@ -342,7 +342,7 @@ static void lost_peers_end_waits(void **state) {
   world_t world;
   bl_error_t err;
   world_open(&world);
-  sit(&world, 0, 2, 1);
+  join(&world, 0, 2, 1);
   peer_t peer = {.pid = start(publish_one, &world, 1, 2)};
   const bl_group_progress_wait_t wait = {.deadline_ns = FAR_NS, .slow = kill_peer, .lost = is_dead, .user = &peer};
   const bl_group_progress_wait_t first = patiently();

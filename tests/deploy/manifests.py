@@ -267,13 +267,13 @@ def check_job(where, documents):
     index = [int(re.search(r"-(\d+)\.", address).group(1)) for address in addresses]
     last, together = stages - 1, 2 * tensor  # pods of a pair
     for rank, pod in enumerate(index):  # replica by replica, in each stage by stage, tensor rank by tensor rank
-        stage, seat = rank // tensor % stages, rank % tensor
+        stage, tensor_rank = rank // tensor % stages, rank % tensor
         partner = index[rank + (last - 2 * stage) * tensor]
         first = rank // (tensor * stages) * tensor * stages
         assert (pod - first) // together == (partner - first) // together or pod == partner, (where, addresses)
         if len(set(index)) == len(index):
             expected = 2 * stage if 2 * stage < stages else 2 * (last - stage) + 1
-            assert pod == first + expected * tensor + seat, (where, rank, pod)
+            assert pod == first + expected * tensor + tensor_rank, (where, rank, pod)
 
 
 def need_schemas():

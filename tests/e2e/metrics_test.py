@@ -69,7 +69,7 @@ def a_run():
                 service.end()
 
 
-def seats(folder):
+def coordinates(folder):
     """Every rank of a grid says which one it is."""
     services = [Service(folder, "stage-service", "--listen", "127.0.0.1:0", *METRICS) for _ in range(4)]
     try:
@@ -133,5 +133,5 @@ def documentation():
 if __name__ == "__main__":
     documentation()
     a_run()
-    with ballast.scratch() as of_seats:
-        seats(of_seats)
+    with ballast.scratch() as of_ranks:
+        coordinates(of_ranks)

@@ -13,8 +13,8 @@ def half_written(kept):
     return {name for name in os.listdir(kept) if ".partial-" in name} if os.path.isdir(kept) else set()
 
 
-def phase_of(told, kept, seat, since, seconds=2.5):
-    """The phase in which the rank of that seat stands still since then, or None. told(): the status of the run, or None;
+def phase_of(told, kept, name, since, seconds=2.5):
+    """The phase in which the rank of that name stands still since then, or None. told(): the status of the run, or None;
     stages are asked once a second. kept: the folder of checkpoints."""
     writing = half_written(kept)
     while time.monotonic() < since + seconds:
@@ -23,14 +23,14 @@ def phase_of(told, kept, seat, since, seconds=2.5):
         status = told()
         if status is None:
             return None
-        if f"{seat}: Commit" in status["waiting_for"]:
+        if f"{name}: Commit" in status["waiting_for"]:
             return "commit"
         for stage in status["stages"] if not writing else []:
             if stage.get("age_seconds", 99) >= time.monotonic() - since:
                 continue
             for wait in stage.get("waits", []):
                 for phase, pattern in WAITS:
-                    if re.search(f"({pattern}).* (from|to|with) {seat}$", wait["what"]):
+                    if re.search(f"({pattern}).* (from|to|with) {name}$", wait["what"]):
                         return phase
     return None
 

@@ -142,7 +142,7 @@ def tensor_ranks_on_one_gpu(pods, job):
     pods.replace(3, **{**ALL, "FAKE_GPU_COUNT": "1", "FAKE_GPU_FIRST": "2"})
     rows = pods.preflight(job, *tensor)
     pair = {"tensor rank 0 of stage 1", "tensor rank 1 of stage 1"}
-    assert set(failed(rows)) == {("gpu", seat) for seat in pair}, rows
+    assert set(failed(rows)) == {("gpu", rank) for rank in pair}, rows
     assert "tensor rank 0 of stage 1 is on the same GPU" in of(rows, "gpu")["tensor rank 1 of stage 1"][1], rows
     rows = pods.preflight(job)  # stages may share one
     assert not any(check == "gpu" for check, _ in failed(rows)), rows

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank of two replicas of two tensor ranks (in the soak of two stages, too) is killed, or stands still, in every phase of a
 step: while weights are handed round, in a collective of a layer, between operations, while gradients are added up, at the
-commit and while a checkpoint is written. Each time the run ends with 5 within 10 s, names the seat and leaves nothing, and the
+commit and while a checkpoint is written. Each time the run ends with 5 within 10 s, names the rank and leaves nothing, and the
 next run goes on from the last checkpoint to the bits of a run that was never disturbed.
 
 A rank stands still at a random moment. What the others then wait for says in which phase that was; where the phase has been
@@ -31,22 +31,22 @@ def told(folder, verb):
 
 
 def disturb(run, folder, kept, choice, wanted):
-    """Stops a rank in a phase that is wanted; the phase, the signal, the seat and when."""
+    """Stops a rank in a phase that is wanted; the phase, the signal, the rank and when."""
     while True:
         steps = run.wait_for(lambda steps: len(steps) >= 2, "no steps")
         victim = steps[-1]["stages"][choice.randrange(len(steps[-1]["stages"]))]
-        seat = f"tensor rank {victim['tensor']} of stage {victim['stage']} of replica {victim['data']}"
+        name = f"tensor rank {victim['tensor']} of stage {victim['stage']} of replica {victim['data']}"
         time.sleep(choice.uniform(0, 0.2))
         begin = time.monotonic()
         os.kill(victim["pid"], signal.SIGSTOP)
-        phase = phase_of(lambda: told(folder, "status"), kept, seat, begin)
+        phase = phase_of(lambda: told(folder, "status"), kept, name, begin)
         for number in NUMBERS:
             if (phase, number) in wanted:
                 wanted.remove((phase, number))
                 if number == signal.SIGKILL:
                     begin = time.monotonic()
                     os.kill(victim["pid"], number)
-                return phase, number, seat, begin
+                return phase, number, name, begin
         os.kill(victim["pid"], signal.SIGCONT)
 
 
@@ -58,7 +58,7 @@ def one(folder, job, kept, choice, wanted, seen):
     try:
         run.wait_for(lambda steps: len(steps) >= 2, "no steps")
         pids = descendants(run.pid)
-        phase, number, seat, begin = disturb(run, folder, kept, choice, wanted)
+        phase, number, name, begin = disturb(run, folder, kept, choice, wanted)
         message = run.end(5)
         seconds = time.monotonic() - begin
     finally:
@@ -66,11 +66,11 @@ def one(folder, job, kept, choice, wanted, seen):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         run.kill()
-    assert seat in message, f"{phase}, {number.name}: does not name {seat}:\n{message[-3000:]}"
+    assert name in message, f"{phase}, {number.name}: does not name {name}:\n{message[-3000:]}"
     assert seconds < LONGEST_S, f"{phase}, {number.name}: took {seconds:.1f} s"
     assert_nothing_left(folder, pids, shared)
     took(seen, run.steps())
-    print(f"ok {phase}: {seat}, {number.name} in step {max(seen) + 1}: exit 5 after {seconds:.2f} s", flush=True)
+    print(f"ok {phase}: {name}, {number.name} in step {max(seen) + 1}: exit 5 after {seconds:.2f} s", flush=True)
 
 
 def main():

@@ -2,7 +2,7 @@
 """Two replicas of two tensor ranks, each rank a host of its own: the link of one is cut in every phase of a step, while
 weights are handed round, in a collective of a layer, while gradients are added up, at the commit and while a checkpoint is
 written. A link that comes back within seconds costs no step: the run goes on. One that stays away ends the run with 5 within
-LONGEST_S seconds, the message names the seat, the services live on, and the next run on them goes on from the last
+LONGEST_S seconds, the message names the rank, the services live on, and the next run on them goes on from the last
 checkpoint. Every step has the bits of a run that was never disturbed.
 
 What the others wait for says in which phase the link was cut; where that phase has been had, or cannot be told, the link is
@@ -22,7 +22,7 @@ AFTER = 3  # steps after the last disturbance
 RANKS, STAGE_PORT, DRIVER_PORT = 4, 7700, 7600
 
 
-def seat_of(rank):
+def name_of(rank):
     return f"tensor rank {rank % 2} of stage 0 of replica {rank // 2}"
 
 
@@ -64,7 +64,7 @@ def shape():
 
 
 def disturb(cluster, run, kept, choice, wanted):
-    """Cuts the link of a rank in a phase that is wanted; the phase, the seat, when, and how often it was mended before."""
+    """Cuts the link of a rank in a phase that is wanted; the phase, the rank, when, and how often it was mended before."""
     mended = 0
     while True:
         made = len(run.steps())
@@ -73,7 +73,7 @@ def disturb(cluster, run, kept, choice, wanted):
         time.sleep(choice.uniform(0, 0.2))
         begin = time.monotonic()
         cluster.hosts.cut(rank)
-        phase = phase_of(cluster.told, kept, seat_of(rank), begin, seconds=2)
+        phase = phase_of(cluster.told, kept, name_of(rank), begin, seconds=2)
         if phase in wanted:
             wanted.remove(phase)
             return phase, rank, begin, mended
@@ -92,11 +92,11 @@ def one(cluster, kept, choice, wanted, seen):
     finally:
         run.kill()
         driver.kill()
-    assert seat_of(rank) in message, f"{phase}: does not name {seat_of(rank)}:\n{message[-3000:]}"
+    assert name_of(rank) in message, f"{phase}: does not name {name_of(rank)}:\n{message[-3000:]}"
     assert seconds < LONGEST_S, f"{phase}: took {seconds:.1f} s"
     assert all(stage.process.poll() is None for stage in cluster.stages), "a stage service has ended"
     took(seen, run.steps())
-    print(f"ok {phase}: {seat_of(rank)} cut off in step {max(seen) + 1}: exit 5 after {seconds:.2f} s; {mended} cuts before "
+    print(f"ok {phase}: {name_of(rank)} cut off in step {max(seen) + 1}: exit 5 after {seconds:.2f} s; {mended} cuts before "
           "were mended in time", flush=True)
 
 

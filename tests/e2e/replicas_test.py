@@ -37,12 +37,12 @@ def bits_of(report):
     return losses(report) + [event["loss"].hex() for event in report if event["event"] == "validation"]
 
 
-def check_seats(report, replicas, count):
+def check_coords(report, replicas, count):
     for event in report:
         if event["event"] != "step":
             continue
-        seats = [(stage.get("data", 0), stage["stage"]) for stage in event["stages"]]
-        assert seats == [(r, s) for r in range(replicas) for s in range(count)], seats
+        coords = [(stage.get("data", 0), stage["stage"]) for stage in event["stages"]]
+        assert coords == [(r, s) for r in range(replicas) for s in range(count)], coords
         assert all(("data" in stage) == (replicas > 1) for stage in event["stages"]), event
 
 
@@ -60,7 +60,7 @@ def same_bits(folder, place):
             report, _ = run_job(folder, job, *where, *sets(parallel__data=replicas, balance__data_path=path))
             expected = reference.setdefault((model, dtype), bits_of(report))
             assert bits_of(report) == expected, f"{model}, {dtype}, {schedule}, {path}, {replicas} x {count}"
-            check_seats(report, replicas, count)
+            check_coords(report, replicas, count)
             runs += 1
     print(f"ok {runs} runs: the same bits")
     return reference["gpt2", "fp32"]
@@ -181,7 +181,7 @@ def services(folder, expected):
             for path in ("shm", "tcp"):
                 report, _ = run_job(folder, job, *on(ranks, stores), *sets(balance__data_path=path))
                 assert bits_of(report) == expected, f"services, {path}"
-                check_seats(report, 2, 2)
+                check_coords(report, 2, 2)
             seen = told(folder, "preflight", job, *on(ranks, stores))
             assert all(f"stage {s} of replica {r}" in seen for r in (0, 1) for s in (0, 1)), seen
             assert "stage 0 of replica 1 to stage 1 of replica 1" in seen and "failed" not in seen, seen
@@ -245,8 +245,8 @@ def a_rank_hangs(folder):
     os.kill(victim["pid"], signal.SIGSTOP)
     begin = time.monotonic()
     try:
-        waits, seat = [told(folder, "doctor")], "stage 1 of replica 1"
-        named = [f"from {seat}", f"to {seat}", f"{seat}: Commit"]  # it may have been about to commit: then nobody else waits
+        waits, name = [told(folder, "doctor")], "stage 1 of replica 1"
+        named = [f"from {name}", f"to {name}", f"{name}: Commit"]  # it may have been about to commit: then nobody else waits
         while not any(words in waits[-1] for words in named) and run.process.poll() is None:
             waits.append(told(folder, "doctor"))
         assert any(words in text for text in waits for words in named), waits

@@ -132,11 +132,11 @@ def killed(folder):
         begin = time.monotonic()
         os.kill(victim["pid"], number)
         message = run.end(5)
-        seat = f"tensor rank {victim['tensor']} of stage {victim['stage']}"
-        assert seat in message, f"does not name {seat}:\n{message[-3000:]}"
+        name = f"tensor rank {victim['tensor']} of stage {victim['stage']}"
+        assert name in message, f"does not name {name}:\n{message[-3000:]}"
         assert time.monotonic() - begin < 10, f"{number}: took {time.monotonic() - begin:.1f} s"
         assert_nothing_left(folder, pids, shared)
-        print(f"ok {seat}, {number.name}: exit 5 after {time.monotonic() - begin:.2f} s", flush=True)
+        print(f"ok {name}, {number.name}: exit 5 after {time.monotonic() - begin:.2f} s", flush=True)
 
 
 def refused(folder):

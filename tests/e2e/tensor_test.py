@@ -3,7 +3,7 @@
 held-out loss have the same bits on 1, 2 and 4 tensor ranks, of any number of stages and replicas, whatever the schedule, the
 data path and the policy, as long as a layer has the same number of parts. Two parts follow PyTorch's trajectories. Checkpoints
 are whole, written by all who have a piece, and every grid goes on from those of others. A store that one tensor rank alone
-loses costs no bits, and a rank that dies or hangs ends the run with 5, by its seat."""
+loses costs no bits, and a rank that dies or hangs ends the run with 5, by its name."""
 import json
 import os
 import signal
@@ -206,7 +206,7 @@ def disturbed(folder, choice, number):
     run.wait_for(lambda steps: len(steps) >= 5, "no steps")
     pids, rank = descendants(run.pid), choice.randrange(8)
     victim = run.steps()[-1]["stages"][rank]
-    seat = f"tensor rank {rank % 2} of stage {rank // 2 % 2} of replica {rank // 4}"
+    name = f"tensor rank {rank % 2} of stage {rank // 2 % 2} of replica {rank // 4}"
     time.sleep(choice.uniform(0, 0.2))
     begin = time.monotonic()
     os.kill(victim["pid"], number)
@@ -220,7 +220,7 @@ def disturbed(folder, choice, number):
             except ProcessLookupError:
                 pass
         run.kill()
-    assert seat in message, f"{number.name}: does not name {seat}:\n{message[-2000:]}"
+    assert name in message, f"{number.name}: does not name {name}:\n{message[-2000:]}"
     assert seconds < LONGEST_S, f"{number.name}: took {seconds:.1f} s"
     assert_nothing_left(folder, pids, shared)
     seen = made(run.steps())
@@ -231,7 +231,7 @@ def disturbed(folder, choice, number):
     alone = write_job(folder, "alone.yaml", **{**parts, "parallel": {"tensor_parts": 2, "data_parts": 2}, "pipeline": {"stages": 1}})
     report, _ = run_job(folder, alone, "--local", "--steps", str(last), timeout=300)
     assert losses(report)[-3:] == [again[step] for step in range(last - 2, last + 1)], "it did not go on to the same bits"
-    print(f"ok {seat}, {number.name}: exit 5 after {seconds:.2f} s, and on to the same bits")
+    print(f"ok {name}, {number.name}: exit 5 after {seconds:.2f} s, and on to the same bits")
 
 
 def main():

@@ -16,13 +16,13 @@ from ballast import (CTL, Run, Service, assert_nothing_left, descendants, enviro
 PARKING = {"policy": "bpipe"}  # of 1f1b on four stages, the first ones park
 
 
-def seats_of(count, tensor, data):
+def coords_of_grid(count, tensor, data):
     """In the order of ranks."""
     return [(s, t, d) for d in range(data) for s in range(count) for t in range(tensor)]
 
 
-SEATS = seats_of(2, 2, 2)
-NAMES = [f"tensor rank {t} of stage {s} of replica {d}" for s, t, d in SEATS]
+COORDS = coords_of_grid(2, 2, 2)
+NAMES = [f"tensor rank {t} of stage {s} of replica {d}" for s, t, d in COORDS]
 
 
 def job_of(folder, count=2, data=2, **more):
@@ -39,23 +39,23 @@ def told(folder, *words, code=0):
     return done.stdout + done.stderr
 
 
-def seat_of(entry):
+def coords_of(entry):
     return entry["stage"], entry["tensor"], entry["data"]
 
 
 def report_and_pictures(folder):
-    """Entries by seats, times that add up, a store of every plane, and rows and processes with names."""
+    """Entries by coordinates, times that add up, a store of every plane, and rows and processes with names."""
     picture = os.path.join(folder, "step.svg")
-    seats = seats_of(4, 2, 2)
+    coords = coords_of_grid(4, 2, 2)
     job = job_of(folder, count=4, balance=PARKING)
     report, done = run_job(folder, job, "--local", "--summary", "--timeline", picture)
     steps = [event for event in report if event["event"] == "step"]
     for step in steps:
-        assert [seat_of(stage) for stage in step["stages"]] == seats, step
+        assert [coords_of(stage) for stage in step["stages"]] == coords, step
         for stage in step["stages"]:
             assert 0 <= stage["busy_seconds"] + stage["stall_seconds"] <= 1.5 * step["seconds"] + 0.05, (stage, step["seconds"])
         stores = step["stores"]
-        assert [(store["device"], store["tensor"], store["data"]) for store in stores] == seats, stores
+        assert [(store["device"], store["tensor"], store["data"]) for store in stores] == coords, stores
         assert all(store["peak_leased"] == store["lent_slots"] for store in stores), stores
         assert {stage["evicted"] > 0 for stage in step["stages"] if stage["stage"] == 0} == {True}, step
     assert "4 stages of 2 tensor ranks in 2 replicas" in done.stdout + done.stderr, done.stdout + done.stderr
@@ -70,11 +70,11 @@ def look(folder):
     """All views of a run."""
     listed = wait_until(lambda: (lambda rows: rows if all(row["paths"] for row in rows) else None)(
         json.loads(told(folder, "stages", "-o", "json"))), 30, "no paths are told")
-    assert [seat_of(row) for row in listed] == SEATS, listed
+    assert [coords_of(row) for row in listed] == COORDS, listed
     for row in listed:
-        s, t, d = seat_of(row)
+        s, t, d = coords_of(row)
         expected = {(s, 1 - t, d), (1 - s, t, d), (s, t, 1 - d)}  # its group, its boundary, its replica
-        assert {seat_of(path) for path in row["paths"]} == expected, row["paths"]
+        assert {coords_of(path) for path in row["paths"]} == expected, row["paths"]
     table = told(folder, "stages", "-o", "wide")
     assert "TENSOR" in table and f"{NAMES[1]}: shm" in table, table
     healthy = told(folder, "health")
@@ -93,18 +93,18 @@ def look(folder):
     page = json.loads(told(folder, "status", "-o", "json"))["page"]
     with urllib.request.urlopen(f"{page.rstrip('/')}/api/run", timeout=10) as answer:
         names = json.load(answer)["names"]
-    assert names == [f"{s}, tensor rank {t} of replica {d}" for s, t, d in SEATS], names
+    assert names == [f"{s}, tensor rank {t} of replica {d}" for s, t, d in COORDS], names
 
 
 def while_it_runs(folder):
-    """Then a rank hangs: who waits for it says so, and the run ends by its seat."""
+    """Then a rank hangs: who waits for it says so, and the run ends by its name."""
     shared = shared_memory_files()
     run = Run(folder, job_of(folder, train={"steps": 100000, "micro_batch": 2, "micro_batches": 8}), "--local")
     try:
         run.wait_for(lambda steps: len(steps) >= 2, "no steps")
         look(folder)
         pids, victim = descendants(run.pid), run.steps()[-1]["stages"][5]
-        assert seat_of(victim) == SEATS[5], victim
+        assert coords_of(victim) == COORDS[5], victim
         named = [f"with {NAMES[5]}", f"from {NAMES[5]}", f"to {NAMES[5]}", f"{NAMES[5]}: Commit"]
         waits = [""]
         while not any(words in waits[-1] for words in named) and run.process.poll() is None:
@@ -123,11 +123,11 @@ def while_it_runs(folder):
             os.kill(victim["pid"], signal.SIGCONT)
         run.kill()
     assert_nothing_left(folder, pids, shared)
-    print("ok stages, health, trace, page and doctor name seats; a rank that hangs is named by those that wait")
+    print("ok stages, health, trace, page and doctor name ranks; a rank that hangs is named by those that wait")
 
 
 def services(folder, expected):
-    names = [f"tensor rank {t} of stage {s}" for s, t, _ in seats_of(4, 2, 1)]
+    names = [f"tensor rank {t} of stage {s}" for s, t, _ in coords_of_grid(4, 2, 1)]
     with stages(folder, len(names)) as ranks:
         stores = [Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64 MiB") for _ in ranks]
         try:
@@ -143,7 +143,7 @@ def services(folder, expected):
         finally:
             for store in stores:
                 store.kill(signal.SIGKILL)
-    print("ok separate services, shm and tcp: the same bits, preflight by seats, too few addresses refused")
+    print("ok separate services, shm and tcp: the same bits, preflight by coordinates, too few addresses refused")
 
 
 def refusals(folder):

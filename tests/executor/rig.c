@@ -38,7 +38,7 @@ typedef struct {
 typedef struct {
   rig_t *rig;
   uint32_t stage;
-} seat_t;
+} rig_stage_t;
 
 static void check(rig_t *rig, bl_status_t status, const bl_error_t *err, const char *what) {
   if (status != BL_OK) {
@@ -243,37 +243,37 @@ static void attach_parking(rig_t *rig, uint32_t stage) {
   engine->parking = arena_parking_seam(rig->parkings[stage]);
 }
 
-static void *sit(void *argument) {
-  seat_t *seat = argument;
-  rig_t *rig = seat->rig;
+static void *run_stage(void *argument) {
+  rig_stage_t *own = argument;
+  rig_t *rig = own->rig;
   char path[96];
-  snprintf(path, sizeof path, "%s/%u.data", rig->folder, seat->stage);
+  snprintf(path, sizeof path, "%s/%u.data", rig->folder, own->stage);
   bl_engine_options_t options = {.job = rig->job,
                                  .job_bytes = strlen(rig->job),
-                                 .rank = seat->stage,
+                                 .rank = own->stage,
                                  .gpu = -1,
                                  .first_core = -1,
                                  .unix_path = path,
                                  .tcp_host = "127.0.0.1"};
   bl_error_t err = {0};
-  check(rig, bl_engine_create(&options, &rig->engines[seat->stage], &err), &err, "engine");
-  bl_engine_t *engine = rig->engines[seat->stage];
+  check(rig, bl_engine_create(&options, &rig->engines[own->stage], &err), &err, "engine");
+  bl_engine_t *engine = rig->engines[own->stage];
   if (rig->setting.balanced != NULL) {
-    attach_parking(rig, seat->stage);
+    attach_parking(rig, own->stage);
   }
-  check(rig, bl_vote_init(&rig->votes[seat->stage], MICRO_BATCHES_MAX, engine->square_count, 0), &err, "vote");
+  check(rig, bl_vote_init(&rig->votes[own->stage], MICRO_BATCHES_MAX, engine->square_count, 0), &err, "vote");
   pthread_barrier_wait(&rig->barrier);
-  connect(rig, seat->stage);
+  connect(rig, own->stage);
   bl_executor_plan_t *plan = make_plan(rig, engine);
   uint64_t attempt = 0;
   for (int step = 0; step < RIG_STEPS; step++) {
-    run_step(rig, seat->stage, plan, step, &attempt);
+    run_step(rig, own->stage, plan, step, &attempt);
   }
-  if (rig->parkings[seat->stage] != NULL) {
-    expect(rig, seat->stage, "blocks kept at the end", arena_parking_kept(rig->parkings[seat->stage]), 0);
-    rig->outcome.parking[seat->stage] = arena_parking_count(rig->parkings[seat->stage]);
+  if (rig->parkings[own->stage] != NULL) {
+    expect(rig, own->stage, "blocks kept at the end", arena_parking_kept(rig->parkings[own->stage]), 0);
+    rig->outcome.parking[own->stage] = arena_parking_count(rig->parkings[own->stage]);
   }
-  if (seat->stage == 0) {
+  if (own->stage == 0) {
     rig->outcome.slot_bytes = engine->training.stages[0].slot_bytes;
     for (int tag = 0; tag < BL_MEMORY_TAGS; tag++) {
       rig->outcome.memory[tag] = bl_memory_usage(&engine->account, (bl_memory_tag_t)tag);
@@ -282,9 +282,9 @@ static void *sit(void *argument) {
   }
   pthread_barrier_wait(&rig->barrier);
   bl_executor_plan_destroy(plan);
-  bl_vote_cleanup(&rig->votes[seat->stage]);
+  bl_vote_cleanup(&rig->votes[own->stage]);
   bl_engine_destroy(engine);
-  arena_parking_destroy(rig->parkings[seat->stage]);
+  arena_parking_destroy(rig->parkings[own->stage]);
   return NULL;
 }
 
@@ -321,10 +321,10 @@ rig_outcome_t rig_train(rig_setting_t setting) {
   write_job(rig);
   pthread_barrier_init(&rig->barrier, NULL, setting.stages);
   pthread_t threads[RIG_STAGES_MAX];
-  seat_t seats[RIG_STAGES_MAX];
+  rig_stage_t stages[RIG_STAGES_MAX];
   for (uint32_t i = 0; i < setting.stages; i++) {
-    seats[i] = (seat_t){.rig = rig, .stage = i};
-    assert_int_equal(pthread_create(&threads[i], NULL, sit, &seats[i]), 0);
+    stages[i] = (rig_stage_t){.rig = rig, .stage = i};
+    assert_int_equal(pthread_create(&threads[i], NULL, run_stage, &stages[i]), 0);
   }
   for (uint32_t i = 0; i < setting.stages; i++) {
     pthread_join(threads[i], NULL);

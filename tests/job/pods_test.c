@@ -35,13 +35,13 @@ static void replicas_have_their_pods_after_each_other(void **state) {
     for (uint32_t t = 1; t <= 4; t *= 2) {
       const bl_grid_t grid = {.stages = p, .tensor = t, .data = 3, .tensor_parts = t, .data_parts = 3};
       for (uint32_t rank = 0; rank < 3 * p * t; rank++) {
-        const bl_seat_t seat = bl_grid_seat(&grid, rank);
+        const bl_coords_t coords = bl_grid_coords(&grid, rank);
         const uint32_t pod = bl_pod_of_rank(&grid, rank);
-        assert_int_equal(pod / (p * t), seat.data);
-        assert_int_equal(pod % (p * t) / t, bl_pod_of_stage(seat.stage, p));
-        assert_int_equal(pod % t, seat.tensor);
+        assert_int_equal(pod / (p * t), coords.data);
+        assert_int_equal(pod % (p * t) / t, bl_pod_of_stage(coords.stage, p));
+        assert_int_equal(pod % t, coords.tensor);
         assert_int_equal(bl_rank_of_pod(&grid, pod), rank);
-        const bl_seat_t partner = {.stage = p - 1 - seat.stage, .tensor = seat.tensor, .data = seat.data};
+        const bl_coords_t partner = {.stage = p - 1 - coords.stage, .tensor = coords.tensor, .data = coords.data};
         assert_int_equal(pod % (p * t) / (2 * t),
                          bl_pod_of_rank(&grid, bl_grid_rank(&grid, partner)) % (p * t) / (2 * t));
       }

@@ -100,10 +100,10 @@ static void ranks_count_replica_by_replica(void **state) {
   const bl_grid_t grid = {.stages = 3, .tensor = 1, .data = 4, .tensor_parts = 1, .data_parts = 4};
   assert_int_equal(bl_grid_ranks(&grid), 12);
   for (uint32_t rank = 0; rank < 12; rank++) {
-    const bl_seat_t seat = bl_grid_seat(&grid, rank);
-    assert_int_equal(seat.stage, rank % 3);
-    assert_int_equal(seat.data, rank / 3);
-    assert_int_equal(bl_grid_rank(&grid, seat), rank);
+    const bl_coords_t coords = bl_grid_coords(&grid, rank);
+    assert_int_equal(coords.stage, rank % 3);
+    assert_int_equal(coords.data, rank / 3);
+    assert_int_equal(bl_grid_rank(&grid, coords), rank);
   }
 }
 

@@ -69,7 +69,7 @@ static void add_step(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   bl_recorder_begin(self->recorder);
   for (size_t s = 0; s < driver->options.training->stage_count; s++) { // the first plane stands for all
-    const uint32_t rank = bl_grid_rank(&driver->options.training->grid, (bl_seat_t){.stage = (uint32_t)s});
+    const uint32_t rank = bl_grid_rank(&driver->options.training->grid, (bl_coords_t){.stage = (uint32_t)s});
     const bl_stage_trace_t *trace = &driver->tracing.stages[rank];
     for (size_t i = 0; i < trace->count; i++) {
       const bl_trace_item_t *item = &trace->records[i].item;

@@ -372,7 +372,7 @@ static uint32_t count_files(const bl_driver_t *driver) {
 }
 
 static uint32_t number_of_file(const bl_driver_t *driver, size_t rank) {
-  const uint32_t stage = bl_grid_seat(&driver->options.training->grid, (uint32_t)rank).stage;
+  const uint32_t stage = bl_grid_coords(&driver->options.training->grid, (uint32_t)rank).stage;
   return stage < count_files(driver) ? stage : driver->options.training->grid.stages - 1 - stage;
 }
 

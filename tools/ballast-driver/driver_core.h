@@ -143,8 +143,8 @@ void bl__driver_set_phase(bl_driver_t *driver, const char *phase, const char *er
 uint64_t bl__driver_now_ms(const bl_driver_t *driver);
 // "stage 2 (127.0.0.1:7702)"
 #define BL__STAGE_NAME_BYTES (BL_RPC_ADDRESS_BYTES + 32)
-// Returns the seat of a rank, or of a store.
-bl_seat_t bl__driver_seat(const bl_driver_t *driver, size_t rank);
+// Returns the coordinates of a rank, or of a device store.
+bl_coords_t bl__driver_coords(const bl_driver_t *driver, size_t rank);
 const char *bl__stage_name(const bl_remote_t *stage, char text[BL__STAGE_NAME_BYTES]);
 
 // ask.c

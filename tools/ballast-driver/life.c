@@ -12,14 +12,14 @@ uint64_t bl__driver_now_ms(const bl_driver_t *driver) {
   return bl_clock_now_ns() / BL_NS_PER_MS;
 }
 
-bl_seat_t bl__driver_seat(const bl_driver_t *driver, size_t rank) {
-  return bl_grid_seat(&driver->options.training->grid, (uint32_t)rank);
+bl_coords_t bl__driver_coords(const bl_driver_t *driver, size_t rank) {
+  return bl_grid_coords(&driver->options.training->grid, (uint32_t)rank);
 }
 
 const char *bl__stage_name(const bl_remote_t *stage, char text[BL__STAGE_NAME_BYTES]) {
-  char seat[BL_GRID_NAME_BYTES];
-  (void)bl_grid_name(&stage->driver->options.training->grid, (uint32_t)stage->index, seat);
-  snprintf(text, BL__STAGE_NAME_BYTES, "%s (%s)", seat, bl_stage_client_address(stage->client));
+  char rank_name[BL_GRID_NAME_BYTES];
+  (void)bl_grid_name(&stage->driver->options.training->grid, (uint32_t)stage->index, rank_name);
+  snprintf(text, BL__STAGE_NAME_BYTES, "%s (%s)", rank_name, bl_stage_client_address(stage->client));
   return text;
 }
 

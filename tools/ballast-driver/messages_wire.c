@@ -59,10 +59,10 @@ static void make_step(block_t *block, const bl_grid_t *grid, const bl_step_event
     BL_STAGE_COUNTERS(BL_COUNTER_COPY, counters, &step->stages[i].counters)
     Ballast__V1__StageStep *stage = take(block, sizeof *stage);
     *stage = (Ballast__V1__StageStep)BALLAST__V1__STAGE_STEP__INIT;
-    const bl_seat_t seat = bl_grid_seat(grid, (uint32_t)i);
-    stage->stage = (int32_t)seat.stage;
-    stage->data = seat.data;
-    stage->tensor = seat.tensor;
+    const bl_coords_t coords = bl_grid_coords(grid, (uint32_t)i);
+    stage->stage = (int32_t)coords.stage;
+    stage->data = coords.data;
+    stage->tensor = coords.tensor;
     stage->process = step->stages[i].process;
     stage->counters = counters;
     event->stages[i] = stage;
@@ -75,10 +75,10 @@ static void make_step(block_t *block, const bl_grid_t *grid, const bl_step_event
     store->of_host = step->stores[i].of_host;
     store->device = step->stores[i].device;
     if (!store->of_host) {
-      const bl_seat_t seat = bl_grid_seat(grid, step->stores[i].device);
-      store->device = seat.stage;
-      store->data = seat.data;
-      store->tensor = seat.tensor;
+      const bl_coords_t coords = bl_grid_coords(grid, step->stores[i].device);
+      store->device = coords.stage;
+      store->data = coords.data;
+      store->tensor = coords.tensor;
     }
     store->process = step->stores[i].process;
     store->lent_slots = step->stores[i].lent_slots;
@@ -105,11 +105,12 @@ static uint64_t elements_of(const bl_training_t *training, uint32_t index, uint3
   return elements;
 }
 
-static void make_chunks(block_t *block, const bl_training_t *training, bl_seat_t seat, Ballast__V1__StagePlan *plan) {
+static void make_chunks(block_t *block, const bl_training_t *training, bl_coords_t coords,
+                        Ballast__V1__StagePlan *plan) {
   const bl_schedule_t *schedule = training->schedule;
   plan->chunks = take(block, schedule->virtual_stages * sizeof(Ballast__V1__ChunkLayers *));
   for (uint32_t i = 0; i < schedule->virtual_stages; i++) {
-    if (schedule->stage_of[i] != seat.stage) {
+    if (schedule->stage_of[i] != coords.stage) {
       continue;
     }
     const bl_chunk_span_t *span = &training->partition.spans[i];
@@ -122,7 +123,7 @@ static void make_chunks(block_t *block, const bl_training_t *training, bl_seat_t
     for (uint32_t k = 0; k < bl_chunk_span_parameter_count(&training->model, *span); k++) {
       uint32_t index = bl_chunk_span_parameter(&training->model, *span, k);
       if (bl_chunk_span_owns(&training->model, *span, index)) {
-        plan->parameters += elements_of(training, index, seat.tensor);
+        plan->parameters += elements_of(training, index, coords.tensor);
       }
     }
   }
@@ -130,17 +131,17 @@ static void make_chunks(block_t *block, const bl_training_t *training, bl_seat_t
 
 static Ballast__V1__StagePlan *make_stage_plan(block_t *block, const bl_driver_t *driver, size_t rank) {
   const bl_training_t *training = bl_driver_training(driver);
-  const bl_seat_t seat = bl_grid_seat(&training->grid, (uint32_t)rank);
-  const uint32_t s = seat.stage;
+  const bl_coords_t coords = bl_grid_coords(&training->grid, (uint32_t)rank);
+  const uint32_t s = coords.stage;
   bl_stage_view_t view = bl_driver_stage(driver, rank);
   Ballast__V1__StagePlan *plan = take(block, sizeof *plan);
   *plan = (Ballast__V1__StagePlan)BALLAST__V1__STAGE_PLAN__INIT;
   plan->stage = (int32_t)s;
-  plan->data = seat.data;
-  plan->tensor = seat.tensor;
+  plan->data = coords.data;
+  plan->tensor = coords.tensor;
   plan->address = (char *)view.address;
   plan->process = view.process;
-  make_chunks(block, training, seat, plan);
+  make_chunks(block, training, coords, plan);
   plan->memory = take(block, view.place->memory_count * sizeof(Ballast__V1__MemoryTag *));
   for (size_t i = 0; i < view.place->memory_count; i++) {
     Ballast__V1__MemoryTag *tag = take(block, sizeof *tag);

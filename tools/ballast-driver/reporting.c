@@ -40,7 +40,7 @@ static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares
   uint64_t now_ns = bl_clock_now_ns();
   for (size_t i = 0; i < driver->stage_count; i++) {
     const bl_device_slots_t *device_slots = &driver->plans.balance.device_slots; // planned recomputation is not a loss
-    const uint32_t stage = bl__driver_seat(driver, i).stage;
+    const uint32_t stage = bl__driver_coords(driver, i).stage;
     uint32_t planned = stage < device_slots->devices ? device_slots->dropped[stage] : 0,
              made = shares[i].counters.recomputed;
     bl_recomputes_add(&driver->recomputes, now_ns, made > planned ? made - planned : 0);
@@ -68,20 +68,20 @@ static bl_stage_share_t *stage_shares(const bl_driver_t *driver) {
 // Returns the index in plans of a store of the run, for one rank; UINT32_MAX: the rank does not reach it.
 static uint32_t number_in_plans(const bl_driver_t *driver, size_t store, size_t rank) {
   const size_t of_devices = driver->options.job->services.stores.count;
-  const bl_seat_t of = bl__driver_seat(driver, rank);
+  const bl_coords_t of = bl__driver_coords(driver, rank);
   if (store >= of_devices) {
     const bl_hosts_t *hosts = &driver->options.training->hosts;
     const bool own = hosts->count > 0 && hosts->of_rank[rank] == store - of_devices;
     return own ? driver->options.training->stage_count + hosts->of[of.stage] : UINT32_MAX;
   }
-  const bl_seat_t seat = bl__driver_seat(driver, store); // device stores have the same seats as stages
-  return of.data == seat.data && of.tensor == seat.tensor ? seat.stage : UINT32_MAX;
+  const bl_coords_t coords = bl__driver_coords(driver, store); // those of the rank whose device it is
+  return of.data == coords.data && of.tensor == coords.tensor ? coords.stage : UINT32_MAX;
 }
 
 uint32_t bl_driver_lent(const bl_driver_t *driver, const bl_device_slots_t *device_slots, size_t store) {
   uint32_t lent = 0;
   for (size_t rank = 0; rank < driver->stage_count; rank++) {
-    const uint32_t number = number_in_plans(driver, store, rank), stage = bl__driver_seat(driver, rank).stage;
+    const uint32_t number = number_in_plans(driver, store, rank), stage = bl__driver_coords(driver, rank).stage;
     lent += stage < device_slots->devices ? bl_device_slots_reserved(device_slots, stage, number) : 0;
   }
   return lent;

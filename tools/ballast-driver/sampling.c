@@ -16,7 +16,7 @@ void bl__sampling_end(bl_driver_t *driver, const bl_error_t *err) {
 void bl__sampling_take(bl_driver_t *driver) {
   const bl_schedule_t *schedule = driver->options.training->schedule;
   uint32_t head = schedule->stage_of[bl_schedule_depth(schedule) - 1];
-  uint32_t token = driver->stages[bl_grid_rank(&driver->options.training->grid, (bl_seat_t){.stage = head})].token;
+  uint32_t token = driver->stages[bl_grid_rank(&driver->options.training->grid, (bl_coords_t){.stage = head})].token;
   bl_driver_step_close(&driver->step);
   driver->generation.attempt_running = false;
   if (!driver->generation.has_caller) {

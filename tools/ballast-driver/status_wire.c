@@ -19,14 +19,14 @@ static void add_stages(const bl_driver_t *driver, Ballast__V1__DriverStatusRespo
   for (size_t i = 0; i < count; i++) {
     const bl_stage_view_t stage = bl_driver_stage(driver, i);
     stages[i] = (Ballast__V1__StageHealth)BALLAST__V1__STAGE_HEALTH__INIT;
-    const bl_seat_t seat = bl_grid_seat(&bl_driver_training(driver)->grid, (uint32_t)i);
-    stages[i].stage = (int32_t)seat.stage;
-    stages[i].data = seat.data;
-    stages[i].tensor = seat.tensor;
+    const bl_coords_t coords = bl_grid_coords(&bl_driver_training(driver)->grid, (uint32_t)i);
+    stages[i].stage = (int32_t)coords.stage;
+    stages[i].data = coords.data;
+    stages[i].tensor = coords.tensor;
     stages[i].address = (char *)stage.address;
     stages[i].reachable = stage.reachable;
     stages[i].age_ns = stage.status_age_ms * 1000000;
-    stages[i].own_slots = seat.stage < policies.device_slots->devices ? policies.device_slots->own[seat.stage] : 0;
+    stages[i].own_slots = coords.stage < policies.device_slots->devices ? policies.device_slots->own[coords.stage] : 0;
     stages[i].status = stage.status == NULL
                            ? NULL
                            : ballast__v1__stage_status_response__unpack(NULL, stage.status_bytes, stage.status);

@@ -40,12 +40,12 @@ static const bl_flags_t flags = {.program = "ballast-bench collective",
 // Memory that the processes share: a progress page and a window of each.
 typedef struct {
   uint8_t *memory;
-  uint64_t seat_bytes, bytes;
+  uint64_t member_bytes, bytes;
   uint32_t ranks;
 } world_t;
 
 static uint8_t *page_of(const world_t *world, uint32_t rank) {
-  return world->memory + rank * world->seat_bytes;
+  return world->memory + rank * world->member_bytes;
 }
 
 static uint8_t *window_of(const world_t *world, uint32_t rank) {
@@ -123,8 +123,8 @@ static bl_status_t run(const void *values, bl_error_t *err) {
   const settings_t *settings = values;
   const uint32_t calls = (uint32_t)settings->calls;
   world_t world = {.bytes = (uint64_t)settings->bytes, .ranks = (uint32_t)settings->ranks};
-  world.seat_bytes = bl_align_up(sizeof(bl_group_page_t) + world.ranks * world.bytes, BL_CACHE_LINE_BYTES);
-  const uint64_t bytes = world.ranks * world.seat_bytes;
+  world.member_bytes = bl_align_up(sizeof(bl_group_page_t) + world.ranks * world.bytes, BL_CACHE_LINE_BYTES);
+  const uint64_t bytes = world.ranks * world.member_bytes;
   uint64_t *times = calloc(calls, sizeof *times);
   void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   bl_status_t status = BL_OK;

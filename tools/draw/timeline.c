@@ -141,7 +141,7 @@ static uint32_t stage_of(const bl_timeline_t *t, uint32_t row) {
 }
 
 // Draws the stage of a row and, if there are several, its tensor rank and replica below.
-static void draw_seat(page_t *page, uint32_t row, double middle) {
+static void draw_coords(page_t *page, uint32_t row, double middle) {
   const bl_timeline_t *t = page->timeline;
   const uint32_t tensor_ranks = t->tensor_ranks > 0 ? t->tensor_ranks : 1;
   const uint32_t stages = t->replica_stages > 0 ? t->replica_stages : t->stages / tensor_ranks;
@@ -167,7 +167,7 @@ static void draw_rows(page_t *page) {
     double y = y_of(page, s);
     bl_canvas_fill_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, page->row.bar, WAIT_FILL);
     bl_canvas_hatch_rect(page->canvas, MARGIN_LEFT, y, right - MARGIN_LEFT, page->row.bar, WAIT_LINE);
-    draw_seat(page, s, y + page->row.bar / 2);
+    draw_coords(page, s, y + page->row.bar / 2);
   }
   for (size_t i = 0; i < t->event_count; i++) {
     draw_event(page, &t->events[i]);

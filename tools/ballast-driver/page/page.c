@@ -69,15 +69,15 @@ static json_t *names_json(const bl_driver_t *driver) {
   const bl_grid_t *grid = &bl_driver_training(driver)->grid;
   json_t *names = json_array();
   for (uint32_t rank = 0; rank < bl_grid_ranks(grid); rank++) {
-    const bl_seat_t seat = bl_grid_seat(grid, rank);
+    const bl_coords_t coords = bl_grid_coords(grid, rank);
     char tensor[32] = "", replica[32] = "";
     if (grid->tensor > 1) {
-      snprintf(tensor, sizeof tensor, ", tensor rank %u", seat.tensor);
+      snprintf(tensor, sizeof tensor, ", tensor rank %u", coords.tensor);
     }
     if (grid->data > 1) {
-      snprintf(replica, sizeof replica, " of replica %u", seat.data);
+      snprintf(replica, sizeof replica, " of replica %u", coords.data);
     }
-    json_array_append_new(names, json_sprintf("%u%s%s", seat.stage, tensor, replica));
+    json_array_append_new(names, json_sprintf("%u%s%s", coords.stage, tensor, replica));
   }
   return names;
 }
@@ -87,15 +87,15 @@ static json_t *stages_json(const bl_driver_t *driver) {
   bl_policies_view_t policies = bl_driver_policies(driver);
   for (size_t i = 0; i < bl_driver_stage_count(driver); i++) {
     bl_stage_view_t view = bl_driver_stage(driver, i);
-    const bl_seat_t seat = bl_grid_seat(&bl_driver_training(driver)->grid, (uint32_t)i);
-    json_t *stage = json_pack("{s:I, s:s, s:b, s:I}", "stage", (json_int_t)seat.stage, "address", view.address,
+    const bl_coords_t coords = bl_grid_coords(&bl_driver_training(driver)->grid, (uint32_t)i);
+    json_t *stage = json_pack("{s:I, s:s, s:b, s:I}", "stage", (json_int_t)coords.stage, "address", view.address,
                               "reachable", view.reachable, "pid", (json_int_t)view.process);
     if (view.place != NULL) {
       json_object_set_new(stage, "slot_bytes", json_integer((json_int_t)view.place->slot_bytes));
     }
-    if (policies.device_slots != NULL && seat.stage < policies.device_slots->devices) {
-      json_object_set_new(stage, "own", json_integer(policies.device_slots->own[seat.stage]));
-      json_object_set_new(stage, "lent", json_integer(policies.device_slots->lent[seat.stage]));
+    if (policies.device_slots != NULL && coords.stage < policies.device_slots->devices) {
+      json_object_set_new(stage, "own", json_integer(policies.device_slots->own[coords.stage]));
+      json_object_set_new(stage, "lent", json_integer(policies.device_slots->lent[coords.stage]));
     }
     json_array_append_new(stages, stage);
   }

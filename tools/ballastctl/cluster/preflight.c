@@ -170,7 +170,7 @@ static uint64_t plan_bytes(const bl_training_t *training, const bl_device_slots_
 
 // Returns the bytes that the plan reserves at the store of a rank; 0 if there is no such device.
 static uint64_t room_bytes(const bl_training_t *training, const bl_device_slots_t *device_slots, uint32_t rank) {
-  const uint32_t device = bl_grid_seat(&training->grid, rank).stage;
+  const uint32_t device = bl_grid_coords(&training->grid, rank).stage;
   return device < device_slots->devices ? plan_bytes(training, device_slots, device) : 0;
 }
 
@@ -179,7 +179,7 @@ static uint64_t host_bytes(const bl_training_t *training, const bl_device_slots_
   const bl_hosts_t *hosts = &training->hosts;
   uint64_t most = 0;
   for (uint32_t rank = 0; hosts->count > 0 && rank < bl_grid_ranks(&training->grid); rank++) {
-    const uint32_t stage = bl_grid_seat(&training->grid, rank).stage;
+    const uint32_t stage = bl_grid_coords(&training->grid, rank).stage;
     if (hosts->of_rank[rank] == host) {
       most = bl_max_u64(most, plan_bytes(training, device_slots, training->stage_count + hosts->of[stage]));
     }

@@ -17,9 +17,9 @@ static bool has_gpu(const bl_ctl_explorer_t *stage) {
 
 // Returns a tensor rank of the same layers that would compute on the same GPU; `number` if there is none.
 static uint32_t shares_gpu(const bl_grid_t *grid, uint32_t number, const bl_ctl_explorer_t *stages) {
-  bl_seat_t seat = bl_grid_seat(grid, number);
-  for (seat.tensor = 0; seat.tensor < grid->tensor; seat.tensor++) {
-    const uint32_t other = bl_grid_rank(grid, seat);
+  bl_coords_t coords = bl_grid_coords(grid, number);
+  for (coords.tensor = 0; coords.tensor < grid->tensor; coords.tensor++) {
+    const uint32_t other = bl_grid_rank(grid, coords);
     if (other != number && has_gpu(&stages[other]) && bl_ctl_explorers_are_near(&stages[number], &stages[other]) &&
         strcmp(stages[number].gpu, stages[other].gpu) == 0) {
       return other;
@@ -109,7 +109,7 @@ static bool was_said(uint32_t number, const bl_ctl_explorer_t *stages, uint32_t 
 
 // Blocks are parked within a plane: the same tensor rank of the same replica.
 static bool exchanges_blocks(const bl_grid_t *grid, const bl_device_slots_t *device_slots, uint32_t a, uint32_t b) {
-  const bl_seat_t one = bl_grid_seat(grid, a), two = bl_grid_seat(grid, b);
+  const bl_coords_t one = bl_grid_coords(grid, a), two = bl_grid_coords(grid, b);
   return one.tensor == two.tensor && one.data == two.data && one.stage < device_slots->devices &&
          two.stage < device_slots->devices &&
          (bl_device_slots_reserved(device_slots, one.stage, two.stage) > 0 ||

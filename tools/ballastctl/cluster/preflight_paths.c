@@ -41,14 +41,14 @@ static void plan_tour(bl_ctl_explorer_t *stage, uint32_t number, uint32_t *numbe
                       const bl_training_t *training, const bl_device_slots_t *device_slots, const bool *stage_well,
                       const bl_ctl_store_seen_t *stores) {
   const bl_grid_t *grid = &training->grid;
-  const bl_seat_t own = bl_grid_seat(grid, number);
+  const bl_coords_t own = bl_grid_coords(grid, number);
   uint32_t *peers = numbers + bl_grid_ranks(grid) + 1;
   stage->stores = numbers;
   stage->peers = peers;
   for (uint32_t d = 0; d < bl_grid_ranks(grid); d++) {
-    const bl_seat_t seat = bl_grid_seat(grid, d);
-    if (d < job->services.stores.count && stores[d].well && seat.data == own.data && seat.tensor == own.tensor &&
-        seat.stage < device_slots->devices && bl_device_slots_reserved(device_slots, own.stage, seat.stage) > 0) {
+    const bl_coords_t coords = bl_grid_coords(grid, d);
+    if (d < job->services.stores.count && stores[d].well && coords.data == own.data && coords.tensor == own.tensor &&
+        coords.stage < device_slots->devices && bl_device_slots_reserved(device_slots, own.stage, coords.stage) > 0) {
       numbers[stage->store_count++] = d;
     }
     if (stage_well[d] && bl_training_exchange(training, number, d)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/diagnosis.h"
 
-#include "ballastctl/inspect/seat.h"
+#include "ballastctl/inspect/coords.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -69,8 +69,8 @@ static bool is_waited_for(const json_t *stages, const json_t *stage) {
 
 static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
   char who[BL_GRID_NAME_BYTES];
-  const bl_grid_t grid = bl_ctl_seats_grid(stages);
-  (void)bl_ctl_seat_name(&grid, stage, who);
+  const bl_grid_t grid = bl_ctl_coords_grid(stages);
+  (void)bl_ctl_coords_name(&grid, stage, who);
   const json_t *phase = json_object_get(stage, "phase"), *operation = json_object_get(stage, "operation");
   const json_t *waits = json_object_get(stage, "waits");
   const char *state = !answers(stage) ? "does not answer" : phase != NULL ? json_string_value(phase) : "unknown";
@@ -127,8 +127,8 @@ static size_t add_stores(json_t *rows, const json_t *stores, char verdict[BL_CTL
 }
 
 static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDICT_BYTES]) {
-  char seat[BL_GRID_NAME_BYTES];
-  const bl_grid_t grid = bl_ctl_seats_grid(stages);
+  char rank_name[BL_GRID_NAME_BYTES];
+  const bl_grid_t grid = bl_ctl_coords_grid(stages);
   size_t i;
   json_t *stage;
   json_array_foreach(stages, i, stage) {
@@ -144,8 +144,8 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
         operation = "";
         words = answers(stage) ? "waits for no process" : "does not answer";
       }
-      snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s, pid %lld) %s%s%s", bl_ctl_seat_name(&grid, stage, seat),
-               json_string_value(json_object_get(stage, "address")),
+      snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s, pid %lld) %s%s%s",
+               bl_ctl_coords_name(&grid, stage, rank_name), json_string_value(json_object_get(stage, "address")),
                (long long)json_integer_value(json_object_get(stage, "pid")), words, operation,
                waited_for ? "; others wait for it" : "");
       return;
@@ -162,7 +162,7 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
       snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages pass tensors to each other; none is stuck");
     } else {
       snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages have waited for each other in a circle for %.1f s, %s in it",
-               seconds, bl_ctl_seat_name(&grid, member, seat));
+               seconds, bl_ctl_coords_name(&grid, member, rank_name));
       return;
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/driver_core_wire.h"
 
-#include "ballastctl/inspect/seat.h"
+#include "ballastctl/inspect/coords.h"
 
 #include "model/grid.h"
 #include "step/stage_counters.h"
@@ -27,10 +27,10 @@ static json_t *waits_json(const Ballast__V1__StageStatusResponse *status) {
   return waits;
 }
 
-static void set_seat(json_t *row, const bl_grid_t *grid, bl_seat_t seat) {
+static void set_coords(json_t *row, const bl_grid_t *grid, bl_coords_t coords) {
   if (grid->tensor * grid->data > 1) {
-    json_object_set_new(row, "tensor", json_integer(seat.tensor));
-    json_object_set_new(row, "data", json_integer(seat.data));
+    json_object_set_new(row, "tensor", json_integer(coords.tensor));
+    json_object_set_new(row, "data", json_integer(coords.data));
   }
 }
 
@@ -39,10 +39,10 @@ static json_t *paths_json(const Ballast__V1__StageStatusResponse *status, const 
   json_t *paths = json_array();
   for (size_t i = 0; i < status->n_paths; i++) {
     const Ballast__V1__PeerPath *path = status->paths[i];
-    const bl_seat_t seat = bl_grid_seat(grid, (uint32_t)path->stage);
+    const bl_coords_t coords = bl_grid_coords(grid, (uint32_t)path->stage);
     json_t *row =
-        json_pack("{s:i, s:s, s:s}", "stage", (int)seat.stage, "path", path->data_path, "reason", path->reason);
-    set_seat(row, grid, seat);
+        json_pack("{s:i, s:s, s:s}", "stage", (int)coords.stage, "path", path->data_path, "reason", path->reason);
+    set_coords(row, grid, coords);
     json_array_append_new(paths, row);
   }
   return paths;
@@ -64,7 +64,7 @@ static json_t *memory_json(const Ballast__V1__StageStatusResponse *status) {
 static json_t *stage_json(const Ballast__V1__StageHealth *health, const bl_grid_t *grid) {
   json_t *stage =
       json_pack("{s:i, s:s, s:b}", "stage", health->stage, "address", health->address, "reachable", health->reachable);
-  set_seat(stage, grid, (bl_seat_t){.tensor = health->tensor, .data = health->data});
+  set_coords(stage, grid, (bl_coords_t){.tensor = health->tensor, .data = health->data});
   if (stage != NULL && health->own_slots > 0) {
     json_object_set_new(stage, "own_slots",
                         json_integer(health->own_slots)); // the plan's; below, the last step's
@@ -96,7 +96,7 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health, const bl_grid_
   return stage;
 }
 
-// The last rank has the last seat.
+// The last rank has the largest coordinates.
 static bl_grid_t grid_of(const Ballast__V1__DriverStatusResponse *response) {
   bl_grid_t grid = {.stages = 1, .tensor = 1, .data = 1};
   if (response->n_stages > 0) {

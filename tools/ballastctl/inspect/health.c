@@ -3,8 +3,8 @@
 #include "ballastctl/calls.h"
 #include "ballastctl/commands.h"
 #include "ballastctl/inspect/ask.h"
+#include "ballastctl/inspect/coords.h"
 #include "ballastctl/inspect/endpoint.h"
-#include "ballastctl/inspect/seat.h"
 
 #include "rpc/health.h"
 
@@ -40,13 +40,13 @@ static const bl_ctl_column_t columns[] = {
 static json_t *health_rows(const json_t *answer, bool *healthy) {
   json_t *rows = json_array(), *stage;
   size_t i;
-  const bl_grid_t grid = bl_ctl_seats_grid(json_object_get(answer, "stages"));
+  const bl_grid_t grid = bl_ctl_coords_grid(json_object_get(answer, "stages"));
   json_array_append_new(rows, json_pack("{s:s, s:s}", "service", "driver", "state", "serving"));
   *healthy = true;
   json_array_foreach(json_object_get(answer, "stages"), i, stage) {
     char name[BL_GRID_NAME_BYTES];
     bool reachable = json_is_true(json_object_get(stage, "reachable"));
-    (void)bl_ctl_seat_name(&grid, stage, name);
+    (void)bl_ctl_coords_name(&grid, stage, name);
     *strchr(strstr(name, "stage "), ' ') = '-'; // the name of the service: stage-0
     json_array_append_new(rows,
                           json_pack("{s:s, s:s, s:O?}", "service", name, "state", reachable ? "serving" : "unreachable",

@@ -2,8 +2,8 @@
 // ballastctl status and stages: what a run does now, asked of its driver.
 #include "ballastctl/commands.h"
 #include "ballastctl/inspect/ask.h"
+#include "ballastctl/inspect/coords.h"
 #include "ballastctl/inspect/endpoint.h"
-#include "ballastctl/inspect/seat.h"
 #include "ballastctl/output_path.h"
 
 #include "base/words.h"
@@ -48,7 +48,7 @@ static void append(json_t **cell, json_t *item) {
 }
 
 static void lists_to_cells(json_t *stages) {
-  const bl_grid_t grid = bl_ctl_seats_grid(stages);
+  const bl_grid_t grid = bl_ctl_coords_grid(stages);
   size_t i, k;
   json_t *stage, *item;
   json_array_foreach(stages, i, stage) {
@@ -59,7 +59,7 @@ static void lists_to_cells(json_t *stages) {
     }
     json_array_foreach(json_object_get(stage, "paths"), k, item) { // the reason begins with the path
       char peer[BL_GRID_NAME_BYTES];
-      append(&paths, json_sprintf("%s: %s", bl_ctl_seat_name(&grid, item, peer),
+      append(&paths, json_sprintf("%s: %s", bl_ctl_coords_name(&grid, item, peer),
                                   json_string_value(json_object_get(item, "reason"))));
     }
     json_object_set_new(stage, "waits", waits == NULL ? json_null() : waits);
@@ -85,7 +85,7 @@ static const bl_option_t own_rows[] = {
 static bl_status_t draw_memory(const json_t *answer, const char *name, const char *path, bl_error_t *err) {
   static const char *uses[BL_MEMORY_TAGS];
   const json_t *stages = json_object_get(answer, "stages");
-  const bl_grid_t grid = bl_ctl_seats_grid(stages);
+  const bl_grid_t grid = bl_ctl_coords_grid(stages);
   const size_t ranks = json_array_size(stages);
   if (ranks == 0 || ranks != bl_grid_ranks(&grid)) {
     return bl_error_set(err, BL_PRECONDITION, "%s is not written: the driver knows no stages yet", path);
@@ -120,7 +120,7 @@ static bl_status_t draw_memory(const json_t *answer, const char *name, const cha
 
 static bl_status_t print_stages(const arguments_t *a, const json_t *answer, bl_error_t *err) {
   static const bl_ctl_column_t columns[] = {
-      BL_CTL_SEAT_COLUMNS,
+      BL_CTL_COORDS_COLUMNS,
       {.key = "phase", .title = "PHASE"},
       {.key = "applied", .title = "APPLIED", .right = true},
       {.key = "operation", .title = "OPERATION"},
@@ -137,10 +137,10 @@ static bl_status_t print_stages(const arguments_t *a, const json_t *answer, bl_e
   };
   const bl_ctl_output_t output = (bl_ctl_output_t)a->ask.output;
   json_t *stages = json_object_get(answer, "stages");
-  const bl_grid_t grid = bl_ctl_seats_grid(stages);
+  const bl_grid_t grid = bl_ctl_coords_grid(stages);
   bl_ctl_column_t shown[sizeof columns / sizeof columns[0]];
   const size_t count =
-      bl_ctl_seat_columns(columns, sizeof columns / sizeof columns[0], grid.tensor > 1, grid.data > 1, shown);
+      bl_ctl_coords_columns(columns, sizeof columns / sizeof columns[0], grid.tensor > 1, grid.data > 1, shown);
   if (output == BL_CTL_TABLE || output == BL_CTL_WIDE) {
     lists_to_cells(stages);
   }

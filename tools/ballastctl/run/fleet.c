@@ -64,14 +64,14 @@ static bool is_of_host(const process_t *process) {
 
 static void name_store(process_t *process, uint32_t rank) {
   const bl_grid_t *grid = &process->fleet->options.grid;
-  char seat[BL_GRID_NAME_BYTES];
+  char rank_name[BL_GRID_NAME_BYTES];
   if (is_of_host(process)) {
     snprintf(process->name, sizeof process->name, "the host store");
   } else if (grid->tensor > 1) {
-    snprintf(process->name, sizeof process->name, "the store of %s", bl_grid_name(grid, rank, seat));
+    snprintf(process->name, sizeof process->name, "the store of %s", bl_grid_name(grid, rank, rank_name));
   } else { // "device 2", "device 2 of replica 0"
     snprintf(process->name, sizeof process->name, "the store of device%s",
-             bl_grid_name(grid, rank, seat) + strlen("stage"));
+             bl_grid_name(grid, rank, rank_name) + strlen("stage"));
   }
 }
 
@@ -85,8 +85,8 @@ static void process_init(process_t *process, bl_ctl_fleet_t *fleet, int stage) {
     name_store(process, (uint32_t)BL_CTL_STORE(stage));
     snprintf(process->stem, sizeof process->stem, is_of_host(process) ? "host-store" : "store-%d", BL_CTL_STORE(stage));
   } else {
-    char seat[BL_GRID_NAME_BYTES];
-    snprintf(process->name, sizeof process->name, "%s", bl_grid_name(&fleet->options.grid, (uint32_t)stage, seat));
+    char rank_name[BL_GRID_NAME_BYTES];
+    snprintf(process->name, sizeof process->name, "%s", bl_grid_name(&fleet->options.grid, (uint32_t)stage, rank_name));
     snprintf(process->stem, sizeof process->stem, "stage-%d", stage);
   }
   const char *folder = fleet->options.folder->path;

@@ -199,11 +199,11 @@ void bl_ctl_profiling_event(bl_ctl_profiling_t *p, const bl_ctl_trace_event_t *e
   if (!p->skips_trace && bl_ctl_link_turns_add(&p->turns, event) != BL_OK) { // of all ranks, as they share the link
     p->skips_trace = true;
   }
-  const bl_seat_t seat = bl_grid_seat(&p->training->grid, event->stage < 0 ? 0 : (uint32_t)event->stage);
-  if (p->skips_trace || event->stage < 0 || !is_first(p, (int)seat.stage, seat.tensor, seat.data)) {
+  const bl_coords_t coords = bl_grid_coords(&p->training->grid, event->stage < 0 ? 0 : (uint32_t)event->stage);
+  if (p->skips_trace || event->stage < 0 || !is_first(p, (int)coords.stage, coords.tensor, coords.data)) {
     return;
   }
-  const uint32_t stage = seat.stage;
+  const uint32_t stage = coords.stage;
   if (event->wait) {
     p->waits[stage * BL__WAIT_CAUSES + bl_stall_cause_of(event->name)] +=
         1e-9 * (double)(event->end_ns - event->start_ns);
@@ -232,7 +232,7 @@ static void keep_host_paces(bl_ctl_profiling_t *p) {
   bl_ctl_link_turns_sort(&p->turns);
   for (uint32_t s = 0; s < p->stage_count; s++) {
     size_t i = 0;
-    while (i < p->turns.count && bl_grid_seat(&p->training->grid, p->turns.of[i].stage).stage != s) {
+    while (i < p->turns.count && bl_grid_coords(&p->training->grid, p->turns.of[i].stage).stage != s) {
       i++;
     }
     const double quickest = i < p->turns.count ? quickest_pace(&p->turns, p->turns.of[i].host) : 0;

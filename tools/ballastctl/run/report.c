@@ -175,15 +175,15 @@ static void print_counter(FILE *stream, const char *key, bl_counter_unit_t unit,
 
 #define PRINT(stream, counters, type, name, key, unit, ...) print_counter(stream, key, unit, (counters)->name);
 
-static void print_seat(FILE *stream, unsigned tensor, unsigned data, bool shown) {
+static void print_coords(FILE *stream, unsigned tensor, unsigned data, bool shown) {
   if (shown) {
     fprintf(stream, "\"tensor\":%u,\"data\":%u,", tensor, data);
   }
 }
 
-static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool first, bool seats) {
+static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool first, bool coords) {
   fprintf(stream, "%s{\"stage\":%d,", first ? "" : ",", stage->stage);
-  print_seat(stream, stage->tensor, stage->data, seats);
+  print_coords(stream, stage->tensor, stage->data, coords);
   fprintf(stream, "\"pid\":%lld", (long long)stage->process);
   BL_STAGE_COUNTERS(PRINT, stream, &stage->counters)
   fputc('}', stream);
@@ -207,12 +207,12 @@ static void print_step(FILE *stream, const bl_ctl_step_t *step) {
           (unsigned long long)step->step, step->loss, step->grad_norm, (unsigned long long)step->tokens, step->seconds);
   print_name(stream, step->policy);
   fprintf(stream, ",\"policy_version\":%llu,\"stages\":[", (unsigned long long)step->policy_version);
-  bool seats = false; // there is more than one pipeline of whole layers
+  bool coords = false; // there is more than one pipeline of whole layers
   for (size_t i = 0; i < step->stage_count; i++) {
-    seats = seats || step->stages[i].tensor > 0 || step->stages[i].data > 0;
+    coords = coords || step->stages[i].tensor > 0 || step->stages[i].data > 0;
   }
   for (size_t i = 0; i < step->stage_count; i++) {
-    print_stage(stream, &step->stages[i], i == 0, seats);
+    print_stage(stream, &step->stages[i], i == 0, coords);
   }
   fputs("],\"stores\":[", stream);
   for (size_t i = 0; i < step->store_count; i++) {
@@ -220,7 +220,7 @@ static void print_step(FILE *stream, const bl_ctl_step_t *step) {
     fprintf(stream, "%s{\"store\":%u,\"%s\":%u,", i == 0 ? "" : ",", store->store, store->of_host ? "host" : "device",
             store->device);
     if (!store->of_host) {
-      print_seat(stream, store->tensor, store->data, seats);
+      print_coords(stream, store->tensor, store->data, coords);
     }
     fprintf(stream, "\"pid\":%lld,\"lent_slots\":%u,\"peak_leased\":%u}", (long long)store->process, store->lent_slots,
             store->peak_leased);

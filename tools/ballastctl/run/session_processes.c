@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/run/session_core.h"
 
-#include "ballastctl/inspect/seat.h"
+#include "ballastctl/inspect/coords.h"
 
 #include "schedule/csv/csv.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/run/summary.h"
 
-#include "ballastctl/inspect/seat.h"
+#include "ballastctl/inspect/coords.h"
 #include "ballastctl/output.h"
 
 #include "base/bytes.h"
@@ -180,7 +180,7 @@ static json_t *stage_row(const bl_ctl_summary_t *summary, size_t i) {
 
 void bl_ctl_summary_print_stages(const bl_ctl_summary_t *summary, FILE *stream) {
   static const bl_ctl_column_t columns[] = {
-      BL_CTL_SEAT_COLUMNS,
+      BL_CTL_COORDS_COLUMNS,
       {.key = "layers", .title = "LAYERS"},
       {.key = "parameters", .title = "PARAMETERS", .right = true},
       {.key = "memory", .title = "MEMORY", .right = true},
@@ -195,8 +195,8 @@ void bl_ctl_summary_print_stages(const bl_ctl_summary_t *summary, FILE *stream) 
     json_array_append_new(rows, stage_row(summary, i));
   }
   bl_ctl_column_t shown[sizeof columns / sizeof columns[0]];
-  const size_t count = bl_ctl_seat_columns(columns, sizeof columns / sizeof columns[0], summary->tensor_ranks > 1,
-                                           summary->replicas > 1, shown);
+  const size_t count = bl_ctl_coords_columns(columns, sizeof columns / sizeof columns[0], summary->tensor_ranks > 1,
+                                             summary->replicas > 1, shown);
   if (rows == NULL || bl_ctl_print_rows(BL_CTL_TABLE, shown, count, rows, stream) != BL_OK) {
     fputs("(the table of stages could not be printed)\n", stderr);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Seats of ranks, as a driver's status lists them: entries in the order of ranks with `stage` and, if there is more
-// than one pipeline of whole layers, with `tensor` and `data`.
-#ifndef BALLAST_BALLASTCTL_SEAT_H
-#define BALLAST_BALLASTCTL_SEAT_H
+// Coordinates of ranks, as a driver's status lists them: entries in the order of ranks with `stage` and, if there is
+// more than one pipeline of whole layers, with `tensor` and `data`.
+#ifndef BALLAST_BALLASTCTL_COORDS_H
+#define BALLAST_BALLASTCTL_COORDS_H
 
 #include "ballastctl/output.h"
 
@@ -13,9 +13,9 @@
 #include <stddef.h>
 
 // Returns the grid of all entries, without parts. It has no stages if the list is empty.
-bl_grid_t bl_ctl_seats_grid(const json_t *stages);
+bl_grid_t bl_ctl_coords_grid(const json_t *stages);
 // "tensor rank 1 of stage 0 of replica 2", with only the coordinates that the grid has.
-const char *bl_ctl_seat_name(const bl_grid_t *grid, const json_t *stage, char text[BL_GRID_NAME_BYTES]);
+const char *bl_ctl_coords_name(const bl_grid_t *grid, const json_t *stage, char text[BL_GRID_NAME_BYTES]);
 
 #define BL_CTL_OWNER_BYTES (BL_GRID_NAME_BYTES + 8)
 // Writes whose memory store `store` of a run lends: "device 3", "device 1 of replica 0", "tensor rank 1 of stage 0",
@@ -26,13 +26,13 @@ const char *bl_ctl_store_name(const json_t *store, char text[BL_CTL_OWNER_BYTES]
 
 // The first columns of a table of ranks.
 // clang-format off
-#define BL_CTL_SEAT_COLUMNS                                                                                            \
+#define BL_CTL_COORDS_COLUMNS                                                                                          \
   {.key = "data", .title = "REPLICA", .right = true},                                                                  \
   {.key = "tensor", .title = "TENSOR", .right = true},                                                                 \
   {.key = "stage", .title = "STAGE", .right = true}
 // clang-format on
 // Copies the columns that vary in this grid to `shown` [count]; returns how many.
-size_t bl_ctl_seat_columns(const bl_ctl_column_t *columns, size_t count, bool tensor, bool data,
-                           bl_ctl_column_t *shown);
+size_t bl_ctl_coords_columns(const bl_ctl_column_t *columns, size_t count, bool tensor, bool data,
+                             bl_ctl_column_t *shown);
 
 #endif
