@@ -178,7 +178,7 @@ typedef struct program {
   bl_daemon_t *daemon;
   bl_device_t *device;
   bl_service_t *service;
-  bl_policy_forward_t *forward;
+  bl_policy_proxy_t *policy_proxy;
   bl_timer_t *drain_timer;
   uint64_t drain_until_ms;
   char data_address[PATH_MAX];
@@ -377,10 +377,10 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   if (status == BL_OK) {
     bl_service_set_registry(self->service, bl_daemon_registry(daemon));
     bl_service_set_on_drain(self->service, on_drain, self);
-    status = bl_policy_forward_create(bl_daemon_rpc(daemon), BL_ANNOUNCE_KEEP_MS, &self->forward, err);
+    status = bl_policy_proxy_create(bl_daemon_rpc(daemon), BL_ANNOUNCE_KEEP_MS, &self->policy_proxy, err);
   }
   if (status == BL_OK) {
-    bl_service_set_forward(self->service, self->forward);
+    bl_service_set_policy_proxy(self->service, self->policy_proxy);
   }
   return status;
 }
@@ -394,19 +394,19 @@ static void collect(bl_registry_t *registry, void *context) {
 static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err) {
   const program_t *self = context;
   bl_status_t status = bl_service_serve(self->service, server, err);
-  return status == BL_OK ? bl_policy_forward_serve(self->forward, server, err) : status;
+  return status == BL_OK ? bl_policy_proxy_serve(self->policy_proxy, server, err) : status;
 }
 
 static void end_calls(void *context) {
   const program_t *self = context;
   bl_service_end_calls(self->service);
-  bl_policy_forward_end_calls(self->forward);
+  bl_policy_proxy_end_calls(self->policy_proxy);
 }
 
 static void destroy(void *context) {
   const program_t *self = context;
   bl_service_destroy(self->service);
-  bl_policy_forward_destroy(self->forward);
+  bl_policy_proxy_destroy(self->policy_proxy);
   bl_timer_destroy(self->drain_timer);
   bl_device_close(self->device);
 }

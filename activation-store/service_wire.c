@@ -19,8 +19,8 @@ struct bl_service {
   bl_store_t *store;
   bl_admin_t admin;
   bl_pending_calls_t pending;
-  bl_registry_t *registry;      // NULL: no metrics
-  bl_policy_forward_t *forward; // NULL: drivers are not recorded
+  bl_registry_t *registry;         // NULL: no metrics
+  bl_policy_proxy_t *policy_proxy; // NULL: drivers are not recorded
 };
 
 // ---- from the wire --------------------------------------------------------------------------------------------------
@@ -459,11 +459,11 @@ ADMIN_CALL(status)
 
 static void handle_announce(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   const bl_service_t *self = context;
-  if (self->forward == NULL) {
-    bl_rpc_call_finish(call, BL_UNIMPLEMENTED, "this store passes nothing on");
+  if (self->policy_proxy == NULL) {
+    bl_rpc_call_finish(call, BL_UNIMPLEMENTED, "this store relays no policy calls");
     return;
   }
-  bl_announce_handle(call, input, self->forward);
+  bl_announce_handle(call, input, self->policy_proxy);
 }
 
 static const bl_rpc_method_t methods[] = {
@@ -508,8 +508,8 @@ bl_store_t *bl_service_store(bl_service_t *self) {
   return self->store;
 }
 
-void bl_service_set_forward(bl_service_t *self, bl_policy_forward_t *forward) {
-  self->forward = forward;
+void bl_service_set_policy_proxy(bl_service_t *self, bl_policy_proxy_t *proxy) {
+  self->policy_proxy = proxy;
 }
 
 void bl_service_set_on_drain(bl_service_t *self, bl_admin_on_drain_t *on_drain, void *context) {

@@ -7,7 +7,7 @@
 #include "admin_wire.h"
 #include "observe/registry.h"
 #include "rpc/server.h"
-#include "service/policy_forward_wire.h"
+#include "service/policy_proxy_wire.h"
 #include "store.h"
 
 typedef struct bl_service bl_service_t;
@@ -15,8 +15,8 @@ typedef struct bl_service bl_service_t;
 // The service ignores `options.observer` and installs its own.
 BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *options, bl_service_t **out,
                                           bl_error_t *err);
-// Sets the registry that records drivers which call Announce; borrowed. Call it before serve.
-void bl_service_set_forward(bl_service_t *self, bl_policy_forward_t *forward);
+// Sets what relays policy calls to drivers that call Announce; borrowed. Call it before serve.
+void bl_service_set_policy_proxy(bl_service_t *self, bl_policy_proxy_t *proxy);
 // Adds the service to a server that has not started.
 BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *self, bl_rpc_server_t *server, bl_error_t *err);
 bl_store_t *bl_service_store(bl_service_t *self);

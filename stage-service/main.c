@@ -111,7 +111,7 @@ typedef struct program {
   arguments_t arguments;
   bl_daemon_t *daemon;
   bl_service_t *service;
-  bl_policy_forward_t *forward;
+  bl_policy_proxy_t *policy_proxy;
   char data_path[PATH_MAX], data_host[256], data_name[256];
 } program_t;
 
@@ -215,10 +215,10 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
   if (status == BL_OK) {
     bl_service_set_registry(self->service, bl_daemon_registry(daemon));
     bl_service_on_ready(self->service, ready, self);
-    status = bl_policy_forward_create(bl_daemon_rpc(daemon), 0, &self->forward, err);
+    status = bl_policy_proxy_create(bl_daemon_rpc(daemon), 0, &self->policy_proxy, err);
   }
   if (status == BL_OK) {
-    bl_service_set_forward(self->service, self->forward);
+    bl_service_set_policy_proxy(self->service, self->policy_proxy);
   }
   return status;
 }
@@ -232,19 +232,19 @@ static void collect(bl_registry_t *registry, void *context) {
 static bl_status_t serve(bl_rpc_server_t *server, void *context, bl_error_t *err) {
   const program_t *self = context;
   bl_status_t status = bl_service_serve(self->service, server, err);
-  return status == BL_OK ? bl_policy_forward_serve(self->forward, server, err) : status;
+  return status == BL_OK ? bl_policy_proxy_serve(self->policy_proxy, server, err) : status;
 }
 
 static void end_calls(void *context) {
   const program_t *self = context;
   bl_service_end_calls(self->service);
-  bl_policy_forward_end_calls(self->forward);
+  bl_policy_proxy_end_calls(self->policy_proxy);
 }
 
 static void destroy(void *context) {
   const program_t *self = context;
   bl_service_destroy(self->service);
-  bl_policy_forward_destroy(self->forward);
+  bl_policy_proxy_destroy(self->policy_proxy);
 }
 
 int main(int argc, char **argv) {

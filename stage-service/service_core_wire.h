@@ -29,7 +29,7 @@ struct bl_service {
   bl_registry_t *registry; // NULL: no metrics
   bl_plan_notes_t notes;
   uint64_t preparing_version;
-  bl_policy_forward_t *forward; // NULL: none
+  bl_policy_proxy_t *policy_proxy; // NULL: none
   bl_waiters_t configuring, connecting, preparing, running, committing, aborting, copying, writing;
   bl_current_driver_t current_driver;
   bl_prober_t *prober;

@@ -68,8 +68,8 @@ bl_status_t bl_service_serve(bl_service_t *service, bl_rpc_server_t *server, bl_
                                    service, err);
 }
 
-void bl_service_set_forward(bl_service_t *service, bl_policy_forward_t *forward) {
-  service->forward = forward;
+void bl_service_set_policy_proxy(bl_service_t *service, bl_policy_proxy_t *proxy) {
+  service->policy_proxy = proxy;
 }
 
 void bl_service_on_ready(bl_service_t *service, bl_service_ready_fn ready, void *context) {

@@ -11,7 +11,7 @@
 
 #include "observe/registry.h"
 #include "rpc/server.h"
-#include "service/policy_forward_wire.h"
+#include "service/policy_proxy_wire.h"
 #include "stage.h"
 
 typedef struct bl_service bl_service_t;
@@ -20,8 +20,8 @@ typedef void (*bl_service_stop_fn)(void *context, int exit_code);
 // The service sets `options.observer` itself. `stop` is called when a driver asks the process to end.
 BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_service_stop_fn stop,
                                           void *context, bl_service_t **service, bl_error_t *err);
-// Passes requests about policies on to the driver that the stage follows. `forward` is borrowed.
-void bl_service_set_forward(bl_service_t *service, bl_policy_forward_t *forward);
+// Relays requests about policies to the driver that the stage follows. `proxy` is borrowed.
+void bl_service_set_policy_proxy(bl_service_t *service, bl_policy_proxy_t *proxy);
 // Adds the service to a server that has not started.
 BL_MUST_USE bl_status_t bl_service_serve(bl_service_t *service, bl_rpc_server_t *server, bl_error_t *err);
 // `ready` is called with false when the stage starts to wait for a data path that its job requires, and with true when

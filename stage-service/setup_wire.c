@@ -20,8 +20,8 @@ void bl__handle_takeover(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
     bl_current_driver_take(&self->current_driver, request->run, request->address);
   }
   bl__service_driver_seen(self, request->driver);
-  if (output.accepted && self->forward != NULL) {
-    bl_policy_forward_learn(self->forward, "", request->address); // one driver at a time
+  if (output.accepted && self->policy_proxy != NULL) {
+    bl_policy_proxy_learn(self->policy_proxy, "", request->address); // one driver at a time
   }
   bl_state_wire_t state;
   bl_state_to_wire(self->stage, &state);

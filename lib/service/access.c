@@ -52,7 +52,7 @@ static const bl_access_row_t rows[] = {
     {DRIVER("Checkpoint"), OWNERS},
     {DRIVER("Generate"), OWNERS},
     {DRIVER("Trace"), OWNERS},
-    // Stages and stores forward the calls of people (lib/service/policy_forward_wire.h).
+    // Stages and stores relay the calls of people (lib/service/policy_proxy_wire.h).
     {DRIVER("GetPolicy"), OWNERS | BL_STAGES | BL_STORES},
     {DRIVER("SetPolicy"), OWNERS | BL_STAGES | BL_STORES},
     {DRIVER("PolicyHistory"), OWNERS | BL_STAGES | BL_STORES},

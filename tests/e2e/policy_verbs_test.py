@@ -165,7 +165,7 @@ def check_full_recomputation(folder):
 
 
 def check_forwarding(folder):
-    """Stages know their driver, stores those that announce themselves, and pass policies on."""
+    """Stages know their driver, stores those that announce themselves, and both relay policy calls."""
     with stages(folder, 2) as services:
         stores, driver = [], None
         try:
@@ -182,7 +182,7 @@ def check_forwarding(folder):
                     return subprocess.run([CTL, "policy", "get", "--endpoint", service.address, "--timeout", "60"],
                                           env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                           stderr=subprocess.DEVNULL, timeout=120).returncode == 0
-                wait_until(known, 60, f"{service.address} passes nothing on")
+                wait_until(known, 60, f"{service.address} relays nothing")
                 answer = json.loads(policy(folder, "set", "cap", str(2 + at), "--endpoint", service.address, "--wait",
                                            "-o", "json").stdout)
                 assert (answer["version"], answer["cap"]) == (2 + at, 2 + at), answer
@@ -192,7 +192,7 @@ def check_forwarding(folder):
             for service in (driver, *stores):
                 if service is not None:
                     service.end()
-    print("ok forwarding")
+    print("ok relayed by stages and stores")
 
 
 def main():

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Announces the driver's address to the stores of a run, so that they can forward requests about policies to it
+// Announces the driver's address to the stores of a run, so that they can relay requests about policies to it
 // (ballast.v1.Store.Announce). The announcement is repeated every few seconds: a store that was restarted learns the
 // address, and one that receives no more forgets it. Nothing depends on it, so an unreachable store is ignored.
 //

@@ -68,7 +68,7 @@ typedef struct bl_driver_options {
 
 // BL_INVALID: services.stages does not fit pipeline.stages, or has an invalid address.
 BL_MUST_USE bl_status_t bl_driver_create(const bl_driver_options_t *options, bl_driver_t **driver, bl_error_t *err);
-// `address`: where the driver is served, for stages and stores that forward requests; borrowed, "": nowhere.
+// `address`: where the driver is served, for stages and stores that relay requests; borrowed, "": nowhere.
 void bl_driver_start(bl_driver_t *driver, const char *address);
 void bl_driver_destroy(bl_driver_t *driver); // NULL is fine
 

@@ -74,7 +74,7 @@ typedef struct bl_stage_answer {
   bool accepted;                     // Takeover
   bl_stage_said_t said;              // Takeover; Status, without plans
   bl_error_t refusal;                // PreparePlan: status BL_OK if it is prepared
-  const void *packed;                // Status: the StageStatusResponse as received, to be forwarded
+  const void *packed;                // Status: the StageStatusResponse as received, to be passed on
   size_t packed_bytes;               //
   bl_stage_place_t place;            // Configure
   const bl_path_share_t *paths;      // Connect
