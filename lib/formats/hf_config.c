@@ -82,13 +82,13 @@ static bl_status_t read_heads(const json_t *document, bl_model_t *model, bl_erro
   return BL_OK;
 }
 
-// An absent key means the family's default, null means no cap.
-static bl_status_t read_cap(const json_t *document, const char *key, double *cap, bl_error_t *err) {
+// An absent key means the family's default, null means no softcap.
+static bl_status_t read_softcap(const json_t *document, const char *key, double *softcap, bl_error_t *err) {
   const json_t *given = json_object_get(document, key);
   if (given != NULL && json_is_null(given)) {
-    *cap = 0;
+    *softcap = 0;
   }
-  return bl__hf_number_read(document, key, cap, err);
+  return bl__hf_number_read(document, key, softcap, err);
 }
 
 static bl_status_t read_scales(const json_t *document, const bl__hf_family_t *family, bl_model_t *model,
@@ -102,11 +102,11 @@ static bl_status_t read_scales(const json_t *document, const bl__hf_family_t *fa
     status = bl__hf_size_read(document, "query_pre_attn_scalar", 1, &scalar, err);
     model->score_scale = scalar == model->head_dim ? 0 : pow(scalar, -0.5);
   }
-  if (status == BL_OK && family->caps_scores) {
-    status = read_cap(document, "attn_logit_softcapping", &model->score_cap, err);
+  if (status == BL_OK && family->softcaps_scores) {
+    status = read_softcap(document, "attn_logit_softcapping", &model->score_softcap, err);
   }
-  if (status == BL_OK && family->caps_logits) {
-    status = read_cap(document, "final_logit_softcapping", &model->logit_cap, err);
+  if (status == BL_OK && family->softcaps_logits) {
+    status = read_softcap(document, "final_logit_softcapping", &model->logit_softcap, err);
   }
   return status;
 }

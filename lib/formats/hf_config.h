@@ -3,7 +3,7 @@
 //
 // model_type is gpt2, llama, mistral, qwen2, qwen3, phi3, gemma, gemma2 or gemma3_text. There are three kinds of keys
 // (the tables in hf_family.c list them):
-//   - read: sizes, epsilons, tying, rotation, windows, caps and scales, in both spellings if there are two
+//   - read: sizes, epsilons, tying, rotation, windows, softcaps and scales, in both spellings if there are two
 //     (n_embd | hidden_size, ...; rope_theta | rope_parameters.rope_theta; sliding_window_pattern | layer_types);
 //   - refused by name, because they change the mathematics and are not supported: another activation, biases other
 //     than qwen2's, yarn and dynamic rotations, longrope in models other than phi3, bidirectional attention, windows in

@@ -39,11 +39,11 @@ static int write_scales(json_t *document, const bl__hf_family_t *family, const b
     const double scalar = model->score_scale == 0 ? model->head_dim : 1 / (model->score_scale * model->score_scale);
     failed |= json_object_set_new(document, "query_pre_attn_scalar", json_integer((json_int_t)round(scalar)));
   }
-  if (family->caps_scores) {
-    failed |= json_object_set_new(document, "attn_logit_softcapping", number_or_null(model->score_cap));
+  if (family->softcaps_scores) {
+    failed |= json_object_set_new(document, "attn_logit_softcapping", number_or_null(model->score_softcap));
   }
-  if (family->caps_logits) {
-    failed |= json_object_set_new(document, "final_logit_softcapping", number_or_null(model->logit_cap));
+  if (family->softcaps_logits) {
+    failed |= json_object_set_new(document, "final_logit_softcapping", number_or_null(model->logit_softcap));
   }
   return failed;
 }

@@ -67,15 +67,15 @@ const bl__hf_family_t bl__hf_families[BL_VARIANTS] = {
     [BL_VARIANT_GEMMA2] = {.model_type = "gemma2",
                            .architecture = "Gemma2ForCausalLM",
                            .preset = {GEMMA(1e4), .variant = BL_VARIANT_GEMMA2, .kv_heads = 4, .post_norm = true,
-                                      .score_cap = 50, .logit_cap = 30, .window = 4096, .window_period = 2},
+                                      .score_softcap = 50, .logit_softcap = 30, .window = 4096, .window_period = 2},
                            .windows = BL__HF_WINDOWS_BETWEEN,
                            .rotations = ROTATIONS,
                            .scales_embedding = true,
                            .score_scalar = 256,
-                           .caps_scores = true,
-                           .caps_logits = true},
-    // The config has a key for a cap of scores, but transformers' layers do not apply it. The rules below refuse the
-    // key.
+                           .softcaps_scores = true,
+                           .softcaps_logits = true},
+    // The config has a key for a softcap of scores, but transformers' layers do not apply it. The rules below refuse
+    // the key.
     [BL_VARIANT_GEMMA3] = {.model_type = "gemma3_text",
                            .architecture = "Gemma3ForCausalLM",
                            .preset = {GEMMA(1e6), .variant = BL_VARIANT_GEMMA3, .kv_heads = 4, .head_norm = true,
@@ -85,7 +85,7 @@ const bl__hf_family_t bl__hf_families[BL_VARIANTS] = {
                            .turns_by_layer = true,
                            .scales_embedding = true,
                            .score_scalar = 256,
-                           .caps_logits = true},
+                           .softcaps_logits = true},
 };
 
 // A key that may only have the value that Ballast computes with. Absent and null are always accepted: they mean the

@@ -42,8 +42,8 @@ typedef struct bl__hf_family {
                          // rope_parameters
   bool scales_embedding; // by sqrt(hidden)
   uint32_t score_scalar; // default of query_pre_attn_scalar; 0: no such key
-  bool caps_scores;      // has attn_logit_softcapping
-  bool caps_logits;      // has final_logit_softcapping
+  bool softcaps_scores;  // has attn_logit_softcapping
+  bool softcaps_logits;  // has final_logit_softcapping
 } bl__hf_family_t;
 
 // Indexed by variant; all have layers of the llama kind.

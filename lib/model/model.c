@@ -70,8 +70,8 @@ static bl_status_t check_llama(const bl_model_t *model, bl_error_t *err) {
     double value;
   } scales[] = {{"embedding_scale", model->embedding_scale},
                 {"score_scale", model->score_scale},
-                {"score_cap", model->score_cap},
-                {"logit_cap", model->logit_cap}};
+                {"score_softcap", model->score_softcap},
+                {"logit_softcap", model->logit_softcap}};
   for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
     if (!isfinite(scales[i].value) || scales[i].value < 0) {
       return bl_error_set(err, BL_INVALID, "model.%s: must be above 0, is %g", scales[i].name, scales[i].value);

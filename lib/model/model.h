@@ -66,8 +66,8 @@ typedef struct bl_model {
   bool gains_from_one;    // gains of norms are stored as gain - 1
   double embedding_scale; // factor of token embeddings where they enter the first layer; 0: 1
   double score_scale;     // factor of query times key; 0: 1 / sqrt(head_dim)
-  double score_cap;       // scores s become cap tanh(s / cap) before they are masked; 0: no cap
-  double logit_cap;       // likewise for the head's logits
+  double score_softcap;   // scores s become softcap tanh(s / softcap) before they are masked; 0: no softcap
+  double logit_softcap;   // likewise for the head's logits
   uint32_t window;        // tokens that a query sees, including itself, in layers with a window; 0: no layer has one
   uint32_t window_first;  // the first layer with a window
   uint32_t window_period; // from there on, every layer with (layer + 1) % period == 0 has none; 0: all have one

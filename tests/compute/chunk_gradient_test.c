@@ -218,9 +218,9 @@ static void llama_grouped_tied_flash(void **state) {
   check_model(tied, BL_ATTENTION_FLASH, 0);
 }
 
-static void norms_caps_and_windows(void **state) {
+static void norms_softcaps_and_windows(void **state) {
   (void)state;
-  bl_model_t model = with_norms_caps_and_windows(llama);
+  bl_model_t model = with_norms_softcaps_and_windows(llama);
   check_model(model, BL_ATTENTION_NAIVE, 0);
   model.tied = true;
   check_model(model, BL_ATTENTION_FLASH, 0);
@@ -255,7 +255,7 @@ static void head_as_the_back_end_wants_it(void **state) {
   bl_model_t model = gpt2;
   model.seq = 33;
   check_model(model, BL_ATTENTION_FLASH, bl_parameter_index(&model, BL_PARAMETER_FINAL_NORM_WEIGHT, 0));
-  model = with_norms_caps_and_windows(llama); // logits with a cap, a tied head
+  model = with_norms_softcaps_and_windows(llama); // logits with a softcap, a tied head
   model.tied = true;
   check_model(model, BL_ATTENTION_NAIVE, 0);
   back_end = NULL;
@@ -271,7 +271,7 @@ static void slices(void **state) {
   model.seq = 8;
   check_slices(model, BL_ATTENTION_FLASH, 4, 0);
   model.seq = 6;
-  model = with_norms_caps_and_windows(model);
+  model = with_norms_softcaps_and_windows(model);
   check_slices(model, BL_ATTENTION_FLASH, 3, 0);
   model = llama;
   model.seq = 128;
@@ -284,7 +284,7 @@ int main(void) {
       cmocka_unit_test(gpt2_tied_flash),
       cmocka_unit_test(llama_grouped_naive),
       cmocka_unit_test(llama_grouped_tied_flash),
-      cmocka_unit_test(norms_caps_and_windows),
+      cmocka_unit_test(norms_softcaps_and_windows),
       cmocka_unit_test(fused_projections),
       cmocka_unit_test(head_in_pieces),
       cmocka_unit_test(head_as_the_back_end_wants_it),

@@ -222,9 +222,9 @@ static void llama_bf16(void **state) {
   check_model(llama, BL_ATTENTION_NAIVE, BL_DTYPE_BF16, false, 2);
 }
 
-static void norms_caps_and_windows(void **state) {
+static void norms_softcaps_and_windows(void **state) {
   (void)state;
-  bl_model_t model = with_norms_caps_and_windows(llama);
+  bl_model_t model = with_norms_softcaps_and_windows(llama);
   check_model(model, BL_ATTENTION_NAIVE, BL_DTYPE_FP32, true, 1);
   model.tied = true;
   check_model(model, BL_ATTENTION_FLASH, BL_DTYPE_BF16, false, 2);
@@ -248,7 +248,7 @@ int main(void) {
       cmocka_unit_test(gpt2_tied_naive),    cmocka_unit_test(gpt2_untied_flash),
       cmocka_unit_test(llama_untied_flash), cmocka_unit_test(llama_tied_naive),
       cmocka_unit_test(two_threads),        cmocka_unit_test(gpt2_bf16),
-      cmocka_unit_test(llama_bf16),         cmocka_unit_test(norms_caps_and_windows),
+      cmocka_unit_test(llama_bf16),         cmocka_unit_test(norms_softcaps_and_windows),
       cmocka_unit_test(fused_projections),  cmocka_unit_test(bf16_without_instructions_for_it),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

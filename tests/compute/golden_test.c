@@ -326,7 +326,7 @@ static void slices_follow_pytorch(void **state) {
   (void)state;
   static const char *const names[] = {"gemma2", "gpt2",           "phi3",         "llama",    "llama3",
                                       "qwen3",  "mistral-window", "qwen2-window", "phi3-long"};
-  // On a device that is told ahead a few steps are asked for, of the model with windows, caps and shared key heads.
+  // On a device that is told ahead a few steps are asked for, of the model with windows, softcaps and shared key heads.
   const bool few = device != NULL && steps_compared() != SIZE_MAX;
   const size_t count = few || INSTRUMENTED ? 1 : sizeof names / sizeof names[0];
   for (size_t i = 0; i < count; i++) {
@@ -403,7 +403,8 @@ static void gemma_follows_pytorch(void **state) {
   follow_bf16("gemma");
 }
 
-// Besides: norms of what a layer makes, caps of scores and logits, a scale of scores, windows in every second layer.
+// Besides: norms of what a layer makes, softcaps of scores and logits, a scale of scores, windows in every second
+// layer.
 static void gemma2_follows_pytorch(void **state) {
   (void)state;
   follow_all("gemma2");

@@ -318,9 +318,9 @@ static void llama_has_the_same_bits(void **state) {
   compare_all(&llama);
 }
 
-static void norms_caps_and_windows_have_the_same_bits(void **state) {
+static void norms_softcaps_and_windows_have_the_same_bits(void **state) {
   (void)state;
-  const bl_model_t model = with_norms_caps_and_windows(llama);
+  const bl_model_t model = with_norms_softcaps_and_windows(llama);
   compare_all(&model);
 }
 
@@ -334,7 +334,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gpt2_has_the_same_bits),
       cmocka_unit_test(llama_has_the_same_bits),
-      cmocka_unit_test(norms_caps_and_windows_have_the_same_bits),
+      cmocka_unit_test(norms_softcaps_and_windows_have_the_same_bits),
       cmocka_unit_test(fused_projections_have_the_same_bits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

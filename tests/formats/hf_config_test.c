@@ -234,13 +234,13 @@ static void expect_model(const bl_model_t *found, const bl_model_t *expected, co
   const struct {
     const char *name;
     double found, expected;
-  } fields[] = {FIELD(family),       FIELD(layers),       FIELD(hidden),        FIELD(heads),
-                FIELD(kv_heads),     FIELD(head_dim),     FIELD(ffn),           FIELD(vocab),
-                FIELD(seq),          FIELD(positions),    FIELD(tied),          FIELD(shard),
-                FIELD(norm_epsilon), FIELD(variant),      FIELD(gate),          FIELD(qkv_bias),
-                FIELD(fused),        FIELD(head_norm),    FIELD(post_norm),     FIELD(gains_from_one),
-                FIELD(window),       FIELD(window_first), FIELD(window_period), FIELD(embedding_scale),
-                FIELD(score_scale),  FIELD(score_cap),    FIELD(logit_cap)};
+  } fields[] = {FIELD(family),       FIELD(layers),        FIELD(hidden),        FIELD(heads),
+                FIELD(kv_heads),     FIELD(head_dim),      FIELD(ffn),           FIELD(vocab),
+                FIELD(seq),          FIELD(positions),     FIELD(tied),          FIELD(shard),
+                FIELD(norm_epsilon), FIELD(variant),       FIELD(gate),          FIELD(qkv_bias),
+                FIELD(fused),        FIELD(head_norm),     FIELD(post_norm),     FIELD(gains_from_one),
+                FIELD(window),       FIELD(window_first),  FIELD(window_period), FIELD(embedding_scale),
+                FIELD(score_scale),  FIELD(score_softcap), FIELD(logit_softcap)};
 #undef FIELD
   for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
     if (fields[i].found != fields[i].expected) {
@@ -456,10 +456,10 @@ static void families_have_their_properties(void **state) {
   assert_true(gemma.embedding_scale > 6.9282 && gemma.embedding_scale < 6.9283 && gemma.score_scale == 0);
   const bl_model_t gemma2 = parse("{" GEMMA2 "}");
   assert_true(gemma2.post_norm && gemma2.gains_from_one && !gemma2.head_norm && gemma2.gate == BL_GATE_GELU);
-  assert_true(gemma2.score_cap == 50 && gemma2.logit_cap == 30 && gemma2.score_scale == 0);
+  assert_true(gemma2.score_softcap == 50 && gemma2.logit_softcap == 30 && gemma2.score_scale == 0);
   const bl_model_t gemma3 = parse("{" GEMMA3 "}");
   assert_true(gemma3.post_norm && gemma3.head_norm && gemma3.gains_from_one && gemma3.embedding_scale > 6.9);
-  assert_true(gemma3.score_cap == 0 && gemma3.logit_cap == 0 && gemma3.rope.theta == 1e6);
+  assert_true(gemma3.score_softcap == 0 && gemma3.logit_softcap == 0 && gemma3.rope.theta == 1e6);
   assert_true(gemma3.window_rope.theta == 10000);
   assert_true(parse("{" QWEN2 "}").qkv_bias && !parse("{" LLAMA "}").qkv_bias);
   assert_true(parse("{" GEMMA2 ",\"query_pre_attn_scalar\":144}").score_scale == 1.0 / 12);

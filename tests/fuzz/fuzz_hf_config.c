@@ -15,9 +15,9 @@ static bool same(const bl_model_t *a, const bl_model_t *b) {
          bl_rope_equal(&a->rope, &b->rope) && bl_rope_equal(&a->window_rope, &b->window_rope) && a->gate == b->gate &&
          a->qkv_bias == b->qkv_bias && a->fused == b->fused && a->head_norm == b->head_norm &&
          a->post_norm == b->post_norm && a->gains_from_one == b->gains_from_one &&
-         a->embedding_scale == b->embedding_scale && a->score_scale == b->score_scale && a->score_cap == b->score_cap &&
-         a->logit_cap == b->logit_cap && a->window == b->window && a->window_first == b->window_first &&
-         a->window_period == b->window_period;
+         a->embedding_scale == b->embedding_scale && a->score_scale == b->score_scale &&
+         a->score_softcap == b->score_softcap && a->logit_softcap == b->logit_softcap && a->window == b->window &&
+         a->window_first == b->window_first && a->window_period == b->window_period;
 }
 
 static void check_round(const bl_model_t *model) {
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size_bytes) {
   FUZZ_CHECK(model.window_rope.theta == 0 || bl_rope_fault(&model.window_rope, model.head_dim) == NULL);
   FUZZ_CHECK(model.window != 0 ? model.window_first < model.layers && model.window_period <= model.layers
                                : model.window_first == 0 && model.window_period == 0);
-  FUZZ_CHECK(isfinite(model.score_scale) && model.score_scale >= 0 && isfinite(model.score_cap));
+  FUZZ_CHECK(isfinite(model.score_scale) && model.score_scale >= 0 && isfinite(model.score_softcap));
   if (bl_model_check(&model, &err) == BL_OK) { // its layers are few enough to list
     check_round(&model);
   }

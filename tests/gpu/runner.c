@@ -192,14 +192,14 @@ static const run_t runs[] = {
 };
 #define RUNS (sizeof runs / sizeof runs[0])
 
-// Windows are shorter than sequences, and the first of the two layers has one; caps are small enough to matter. Norms of what
-// projections make are left to fp32: they turn roundings of bf16 into 2e-3 of a loss within 20 steps.
+// Windows are shorter than sequences, and the first of the two layers has one; softcaps are small enough to matter.
+// Norms of what projections make are left to fp32: they turn roundings of bf16 into 2e-3 of a loss within 20 steps.
 static void add_properties(bl_model_t *model, bool fp32) {
   switch (model->variant) {
   case BL_VARIANT_GEMMA2:
     model->score_scale = 2;
-    model->score_cap = 0.5;
-    model->logit_cap = 6;
+    model->score_softcap = 0.5;
+    model->logit_softcap = 6;
     break;
   case BL_VARIANT_GEMMA3:
     model->head_norm = true;

@@ -53,11 +53,11 @@
     (PLAIN, uint64_t, batch), (PLAIN, uint64_t, seq), (PLAIN, uint64_t, width), (PLAIN, float, scale),                 \
     (PLAIN, bl_compute_dtype_t, dtype), (PLAIN, const int32_t *, tokens),                                                                                  \
     (DEVICE, const void *, dx), (DEVICE, float *, dwte), (DEVICE, float *, dwpe))                                      \
-  X(cap_logits, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (PLAIN, uint64_t, vocab),                            \
-    (PLAIN, uint64_t, stride), (PLAIN, float, cap), (DEVICE, float *, logits))                                         \
+  X(softcap_logits, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (PLAIN, uint64_t, vocab),                       \
+    (PLAIN, uint64_t, stride), (PLAIN, float, softcap), (DEVICE, float *, logits))                                     \
   X(cross_entropy, bl_compute_t, of_compute,                                                                           \
     (PLAIN, uint64_t, rows), (PLAIN, uint64_t, vocab), (PLAIN, uint64_t, stride), (PLAIN, bl_compute_dtype_t, dtype),  \
-    (PLAIN, const int32_t *, labels), (PLAIN, float, scale), (PLAIN, float, cap),                                                           \
+    (PLAIN, const int32_t *, labels), (PLAIN, float, scale), (PLAIN, float, softcap),                                  \
     (DEVICE, float *, logits), (DEVICE, double *, row_losses))                                                         \
   X(loss_sum, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (DEVICE, const double *, row_losses),                 \
     (PLAIN, double *, loss), (PLAIN, int64_t *, first_bad_row))                                                        \
@@ -71,7 +71,7 @@
     (DEVICE, const float *, logits), (DEVICE, float *, statistics))                                                    \
   X(cross_entropy_part, bl_compute_t, of_compute, (PLAIN, uint64_t, rows), (PLAIN, uint64_t, vocab),                   \
     (PLAIN, uint64_t, stride), (PLAIN, uint64_t, first), (PLAIN, bl_compute_dtype_t, dtype),                           \
-    (PLAIN, const int32_t *, labels), (PLAIN, float, scale), (PLAIN, float, cap), (PLAIN, uint32_t, parts),            \
+    (PLAIN, const int32_t *, labels), (PLAIN, float, scale), (PLAIN, float, softcap), (PLAIN, uint32_t, parts),        \
     (DEVICE, const float *, statistics), (DEVICE, float *, logits), (DEVICE, double *, row_losses))                    \
   X(accumulate, bl_compute_t, of_compute,                                                                              \
     (PLAIN, uint64_t, count), (DEVICE, const float *, x), (DEVICE, float *, y))                                        \

@@ -62,8 +62,8 @@ static void bad_models_are_refused_by_field(void **state) {
   bad.window_rope.theta = -1;
   expect_refused(bad, "model.rope:");
   bad = llama;
-  bad.logit_cap = -30;
-  expect_refused(bad, "model.logit_cap:");
+  bad.logit_softcap = -30;
+  expect_refused(bad, "model.logit_softcap:");
   bad = good;
   bad.post_norm = true;
   expect_refused(bad, "model.family:");

@@ -89,8 +89,8 @@ static inline bl_model_t gemma2_2b(void) {
                       .post_norm = true,
                       .gains_from_one = true,
                       .embedding_scale = 48,
-                      .score_cap = 50,
-                      .logit_cap = 30,
+                      .score_softcap = 50,
+                      .logit_softcap = 30,
                       .window = 4096,
                       .window_period = 2};
 }
@@ -103,7 +103,7 @@ static inline bl_model_t gemma3_1b(void) {
   model.ffn = 6912;
   model.vocab = 262144;
   model.head_norm = true;
-  model.score_cap = model.logit_cap = 0;
+  model.score_softcap = model.logit_softcap = 0;
   model.rope.theta = 1e6;
   model.window_rope = (bl_rope_t){.theta = 1e4};
   model.window = 512;

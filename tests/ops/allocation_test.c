@@ -60,7 +60,7 @@ static void run_step(bl_compute_dtype_t dtype) {
   bl_attention_shape_t window = a;
   window.flash = false;
   window.window = 20;
-  window.cap = 30;
+  window.softcap = 30;
   const bl_rope_shape_t r = {.batch = 1,
                              .seq = SEQ,
                              .heads = HEADS,
@@ -102,7 +102,7 @@ static void run_step(bl_compute_dtype_t dtype) {
   ops->attention_backward(narrow, w, x, y, stats, x);
   ops->head_norm_backward(compute, &h, x, y, w, w, v, m);
   ops->linear_forward(linear, x, w, packed, NULL, NULL, y);
-  ops->cap_logits(compute, SEQ, VOCAB, VOCAB, 30.0f, y);
+  ops->softcap_logits(compute, SEQ, VOCAB, VOCAB, 30.0f, y);
   ops->cross_entropy(compute, SEQ, VOCAB, VOCAB, dtype, ids, 1.0f, 30.0f, y, losses);
   ops->loss_sum(compute, SEQ, losses, &loss, &bad);
   ops->linear_backward_input(linear, y, w, packed, false, x);

@@ -25,7 +25,7 @@
 #define HEAD_ROWS  128 // rows of logits per piece
 #define BLOCKS     5
 #define WINDOW     256   // of attention with a window
-#define CAP        50.0f // of attention with a cap, and of logits
+#define SOFTCAP    50.0f // of attention with a softcap, and of logits
 
 typedef struct settings {
   int64_t hidden, seq, micro_batch, vocab, threads, pairs, processor;
@@ -55,13 +55,13 @@ static const struct {
   uint64_t in, out; // 0: the vocabulary
 } linears[LINEARS] = {{"qkv", 1, 3}, {"projection", 1, 1}, {"up", 1, 4}, {"down", 4, 1}, {"head", 1, 0}};
 
-// Kinds of attention, the number of keys that a query sees (0: all), and the caps of scores.
-enum { NAIVE, FLASH, FLASH_WINDOW, FLASH_CAP, ATTENTIONS };
+// Kinds of attention, the number of keys that a query sees (0: all), and the softcaps of scores.
+enum { NAIVE, FLASH, FLASH_WINDOW, FLASH_SOFTCAP, ATTENTIONS };
 static const struct {
   bool flash;
   uint64_t window;
-  float cap;
-} attentions[ATTENTIONS] = {{false, 0, 0}, {true, 0, 0}, {true, WINDOW, 0}, {true, 0, CAP}};
+  float softcap;
+} attentions[ATTENTIONS] = {{false, 0, 0}, {true, 0, 0}, {true, WINDOW, 0}, {true, 0, SOFTCAP}};
 
 typedef struct bench {
   uint64_t hidden, seq, batch, tokens, vocab, heads;
@@ -173,14 +173,14 @@ static void embedding_backward(bench_t *b, int which) {
                              b->gradients, b->block[1]);
 }
 
-static void cap_logits(bench_t *b, int which) {
+static void softcap_logits(bench_t *b, int which) {
   (void)which;
-  b->ops->cap_logits(b->compute, HEAD_ROWS, b->vocab, b->vocab, CAP, b->block[1]);
+  b->ops->softcap_logits(b->compute, HEAD_ROWS, b->vocab, b->vocab, SOFTCAP, b->block[1]);
 }
 
-static void cross_entropy(bench_t *b, int capped) {
-  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, b->vocab, BL_COMPUTE_FP32, b->ids, 1e-3f, capped ? CAP : 0.0f,
-                        b->block[1], b->row_losses);
+static void cross_entropy(bench_t *b, int softcapped) {
+  b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, b->vocab, BL_COMPUTE_FP32, b->ids, 1e-3f,
+                        softcapped ? SOFTCAP : 0.0f, b->block[1], b->row_losses);
 }
 
 static void adamw(bench_t *b, int which) {
@@ -251,7 +251,7 @@ static bl_status_t plan(bench_t *b, bl_error_t *err) {
                                         .head_dim = HEAD_DIM,
                                         .flash = attentions[i].flash,
                                         .window = attentions[i].window,
-                                        .cap = attentions[i].cap};
+                                        .softcap = attentions[i].softcap};
     status = b->ops->attention_plan(b->compute, &shape, &b->attention[i], err);
   }
   if (status == BL_OK) {
@@ -403,8 +403,8 @@ static void measure_all(bench_t *b, const settings_t *settings) {
       {"attention backward, flash", attention_backward, FLASH, 2 * attention, 0}, // recomputed scores are not counted
       {"attention forward, window", attention_forward, FLASH_WINDOW, window, 0},
       {"attention backward, window", attention_backward, FLASH_WINDOW, 2 * window, 0},
-      {"attention forward, cap", attention_forward, FLASH_CAP, attention, 0},
-      {"attention backward, cap", attention_backward, FLASH_CAP, 2 * attention, 0},
+      {"attention forward, softcap", attention_forward, FLASH_SOFTCAP, attention, 0},
+      {"attention backward, softcap", attention_backward, FLASH_SOFTCAP, 2 * attention, 0},
       {"copy", copy, 0, 0, 2 * wide},
       {"norm forward", norm_forward, 0, 0, 2 * thin},
       {"norm backward", norm_backward, 0, 0, 4 * thin},
@@ -419,9 +419,9 @@ static void measure_all(bench_t *b, const settings_t *settings) {
       {"rope", rope_forward, 0, 0, 4 * thin},
       {"embedding forward", embedding_forward, 0, 0, 3 * thin},
       {"embedding backward", embedding_backward, 0, 0, 5 * thin},
-      {"cap of logits", cap_logits, 0, 0, 8.0 * HEAD_ROWS * (double)b->vocab},
+      {"softcap of logits", softcap_logits, 0, 0, 8.0 * HEAD_ROWS * (double)b->vocab},
       {"cross entropy", cross_entropy, 0, 0, 8.0 * HEAD_ROWS * (double)b->vocab},
-      {"cross entropy, capped", cross_entropy, 1, 0, 8.0 * HEAD_ROWS * (double)b->vocab},
+      {"cross entropy, softcapped", cross_entropy, 1, 0, 8.0 * HEAD_ROWS * (double)b->vocab},
       {"adamw", adamw, 0, 0, 7 * layer},
       {"sum of squares", sum_squares, 0, 0, layer},
       {"accumulate", accumulate, 0, 0, 3 * thin},

@@ -163,8 +163,8 @@ static void embedding_backward(bench_t *b) {
   b->ops->embedding_backward(b->compute, b->batch, b->seq, b->hidden, 1.0f, b->dtype, b->ids, b->block[1], b->vector[0],
                              NULL);
 }
-static void cap_logits(bench_t *b) {
-  b->ops->cap_logits(b->compute, HEAD_ROWS, b->vocab, b->stride, 50.0f, b->logits);
+static void softcap_logits(bench_t *b) {
+  b->ops->softcap_logits(b->compute, HEAD_ROWS, b->vocab, b->stride, 50.0f, b->logits);
 }
 static void cross_entropy(bench_t *b) {
   b->ops->cross_entropy(b->compute, HEAD_ROWS, b->vocab, b->stride, b->dtype, b->ids, 1e-3f, 0.0f, b->logits, b->sums);
@@ -449,7 +449,7 @@ static bl_status_t measure_operations(bench_t *b, least_t *least, bl_error_t *er
       {"add", add, 3 * thin},
       {"embedding forward", embedding_forward, 4 * elements + thin},
       {"embedding backward", embedding_backward, 8 * elements + thin},
-      {"cap of logits", cap_logits, 8.0 * HEAD_ROWS * (double)b->vocab},
+      {"softcap of logits", softcap_logits, 8.0 * HEAD_ROWS * (double)b->vocab},
       {"cross entropy", cross_entropy, (4 + element) * HEAD_ROWS * (double)b->vocab},
       {"sum of four parts", sum_of_parts, 6 * thin},
       {"softmax statistics", softmax_statistics, 4.0 * HEAD_ROWS * (double)b->vocab},

@@ -196,16 +196,16 @@ static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t s
   TIMED(EMBEDDING, inner->embedding_backward(compute, batch, seq, width, scale, dtype, tokens, dx, dwte, dwpe));
 }
 
-static void cap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float cap,
-                       float *logits) {
-  TIMED(CROSS_ENTROPY, inner->cap_logits(compute, rows, vocab, stride, cap, logits));
+static void softcap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float softcap,
+                           float *logits) {
+  TIMED(CROSS_ENTROPY, inner->softcap_logits(compute, rows, vocab, stride, softcap, logits));
 }
 
 static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride,
-                          bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, float *logits,
+                          bl_compute_dtype_t dtype, const int32_t *labels, float scale, float softcap, float *logits,
                           double *row_losses) {
   TIMED(CROSS_ENTROPY,
-        inner->cross_entropy(compute, rows, vocab, stride, dtype, labels, scale, cap, logits, row_losses));
+        inner->cross_entropy(compute, rows, vocab, stride, dtype, labels, scale, softcap, logits, row_losses));
 }
 
 static void accumulate(bl_compute_t *compute, uint64_t count, const float *x, float *y) {
@@ -255,7 +255,7 @@ const bl_ops_t *bl_timed_ops(const bl_ops_t *ops) {
   timed.attention_backward = attention_backward;
   timed.embedding_forward = embedding_forward;
   timed.embedding_backward = embedding_backward;
-  timed.cap_logits = cap_logits;
+  timed.softcap_logits = softcap_logits;
   timed.cross_entropy = cross_entropy;
   timed.accumulate = accumulate;
   timed.add = add;

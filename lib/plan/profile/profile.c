@@ -19,7 +19,7 @@ const char *bl_profile_model_text(const bl_model_t *m, char text[192]) {
            bl_family_name(m->family), m->layers, m->hidden, m->heads, m->kv_heads, m->head_dim, m->ffn, m->vocab,
            m->seq, m->tied ? ", tied" : "", m->gate == BL_GATE_GELU ? ", geglu" : "", m->qkv_bias ? ", biases" : "",
            m->head_norm ? ", head norms" : "", m->post_norm ? ", post norms" : "",
-           m->score_cap > 0 || m->logit_cap > 0 ? ", caps" : "", window);
+           m->score_softcap > 0 || m->logit_softcap > 0 ? ", caps" : "", window);
   return text;
 }
 

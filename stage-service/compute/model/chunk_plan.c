@@ -130,7 +130,7 @@ static bl_status_t plan_attention_of(bl_chunk_t *chunk, uint32_t slice, bool win
                                     .flash = options->attention == BL_ATTENTION_FLASH,
                                     .window = window ? model->window : 0,
                                     .scale = (float)model->score_scale,
-                                    .cap = (float)model->score_cap,
+                                    .softcap = (float)model->score_softcap,
                                     .first = first,
                                     .count = count,
                                     .dtype = chunk->dtype};

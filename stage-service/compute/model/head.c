@@ -53,9 +53,9 @@ static uint64_t stride_of(const bl_chunk_t *chunk, const bl__head_t *head) {
 static void logits_of(bl_chunk_t *chunk, const bl__head_t *head, bl_linear_op_t *op, const void *normalised,
                       uint64_t rows, float *logits) {
   chunk->ops->linear_forward(op, normalised, head->linear.weight, packed_for(head, op), NULL, NULL, logits);
-  if (chunk->model.logit_cap != 0) {
-    chunk->ops->cap_logits(chunk->compute, rows, head->tokens.count, stride_of(chunk, head),
-                           (float)chunk->model.logit_cap, logits);
+  if (chunk->model.logit_softcap != 0) {
+    chunk->ops->softcap_logits(chunk->compute, rows, head->tokens.count, stride_of(chunk, head),
+                               (float)chunk->model.logit_softcap, logits);
   }
 }
 
@@ -108,7 +108,7 @@ static void lose(bl_chunk_t *chunk, const piece_t *piece) {
   if (!bl__chunk_is_in_parts(chunk)) {
     logits_of(chunk, chunk->head, op_for(chunk->head, piece), piece->normalised, piece->rows, logits_at(chunk, 0));
     ops->cross_entropy(chunk->compute, piece->rows, chunk->model.vocab, stride_of(chunk, chunk->head), chunk->dtype,
-                       piece->labels, chunk->loss_scale, (float)chunk->model.logit_cap, logits_at(chunk, 0),
+                       piece->labels, chunk->loss_scale, (float)chunk->model.logit_softcap, logits_at(chunk, 0),
                        piece->row_losses);
     return;
   }
@@ -124,8 +124,8 @@ static void lose(bl_chunk_t *chunk, const piece_t *piece) {
   for (uint32_t i = 0; i < chunk->here; i++) {
     const bl__head_t *head = &chunk->head[i];
     ops->cross_entropy_part(chunk->compute, piece->rows, head->tokens.count, stride_of(chunk, head), head->tokens.first,
-                            chunk->dtype, piece->labels, chunk->loss_scale, (float)chunk->model.logit_cap, chunk->parts,
-                            statistics, logits_at(chunk, i), i == 0 ? piece->row_losses : NULL);
+                            chunk->dtype, piece->labels, chunk->loss_scale, (float)chunk->model.logit_softcap,
+                            chunk->parts, statistics, logits_at(chunk, i), i == 0 ? piece->row_losses : NULL);
   }
 }
 

@@ -144,8 +144,8 @@ typedef struct bl_head_norm_shape {
 } bl_head_norm_shape_t;
 
 // Causal self-attention, softmax(scale Q K^T) V. Query head h reads key/value head h / (heads / kv_heads), as
-// transformers' repeat_kv. With a window the query at position i sees keys (i - window, i]. With a cap the scores s
-// become cap tanh(s / cap) before the mask.
+// transformers' repeat_kv. With a window the query at position i sees keys (i - window, i]. With a softcap the scores s
+// become softcap tanh(s / softcap) before the mask.
 //
 // qkv is ONE tensor [batch seq, (heads + 2 kv_heads) head_dim]: the columns of all query heads, then of all key heads,
 // then of all value heads. GPT-2's c_attn produces this by itself. LLaMA's q, k and v weights are [out, in], so the
@@ -160,7 +160,7 @@ typedef struct bl_attention_shape {
   bool flash;      // false: probabilities are stored
   uint64_t window; // 0: a query sees all keys up to its own
   float scale;     // 0: 1 / sqrt(head_dim)
-  float cap;       // 0: none
+  float softcap;   // 0: none
   // A slice of every sequence: rows of qkv, and so queries, are the positions [first, first + count). seq is the length
   // of the whole sequence. count 0: all of it.
   uint64_t first, count;
@@ -324,7 +324,7 @@ typedef struct bl_ops {
   bl_status_t (*attention_plan)(bl_compute_t *compute, const bl_attention_shape_t *shape, bl_attention_op_t **op,
                                 bl_error_t *err);
   // saved: naive: probabilities [batch, heads, seq, seq] of the dtype (zero where a query does not see a key); flash:
-  // float log-sum-exp [batch, heads, seq] of the scaled and capped scores. att [batch seq, heads head_dim].
+  // float log-sum-exp [batch, heads, seq] of the scaled and softcapped scores. att [batch seq, heads head_dim].
   void (*attention_forward)(bl_attention_op_t *op, const void *qkv, void *att, void *saved);
   // dqkv from datt; dqkv may be qkv. `att` is the output of forward (only flash reads it; datt may not be att).
   void (*attention_backward)(bl_attention_op_t *op, const void *datt, const void *qkv, const void *att,
@@ -354,14 +354,15 @@ typedef struct bl_ops {
   // ---- head: logits come from a linear operation over a chunk of rows ------------------------------------
   // Rows of logits are `stride` floats apart. What follows the vocab of a row is not read, and is undefined afterwards.
   //
-  // z becomes cap tanh(z / cap), in place. cap > 0.
-  void (*cap_logits)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float cap, float *logits);
+  // z becomes softcap tanh(z / softcap), in place. softcap > 0.
+  void (*softcap_logits)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float softcap,
+                         float *logits);
   // row_losses [rows] = log-sum-exp(logits) - logits[label], nats. Then logits [rows, vocab] become their gradient:
   // (softmax - onehot) scale, scale = 1 / (micro_batches b seq), of the dtype. Each row of the gradient starts where
-  // its logits start (in bf16 rows of the gradient are 2 stride elements apart). If cap is not 0, logits are the output
-  // of cap_logits, and the gradient is that of the input of cap_logits: times 1 - (logit / cap)^2.
+  // its logits start (in bf16 rows of the gradient are 2 stride elements apart). If softcap is not 0, logits are the
+  // output of softcap_logits, and the gradient is that of the input of softcap_logits: times 1 - (logit / softcap)^2.
   void (*cross_entropy)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, bl_compute_dtype_t dtype,
-                        const int32_t *labels, float scale, float cap, float *logits, double *row_losses);
+                        const int32_t *labels, float scale, float softcap, float *logits, double *row_losses);
   // *loss = sum of row_losses in row order. *first_bad_row = index of the first row that is not finite, -1: none. Both
   // in staging memory (rule 9).
   void (*loss_sum)(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss,
@@ -392,8 +393,8 @@ typedef struct bl_ops {
   // cross_entropy over all parts, for the columns of this part: statistics [parts][rows, BL_SOFTMAX_STATISTICS],
   // combined in the order of the parts. row_losses NULL: not wanted.
   void (*cross_entropy_part)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
-                             bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
-                             const float *statistics, float *logits, double *row_losses);
+                             bl_compute_dtype_t dtype, const int32_t *labels, float scale, float softcap,
+                             uint32_t parts, const float *statistics, float *logits, double *row_losses);
 
   // ---- parameters --------------------------------------------------------------------------------------
   // PyTorch's AdamW (decoupled decay): g = gradient_scale dw; w *= 1 - rate weight_decay; m, v moments of g; w -= rate

@@ -44,7 +44,7 @@ static inline uint64_t bl_slice_rows(uint64_t seq, uint64_t count) {
 static inline bool bl_attention_shapes_match(const bl_attention_shape_t *a, const bl_attention_shape_t *b) {
   return a->batch == b->batch && a->seq == b->seq && a->heads == b->heads && a->kv_heads == b->kv_heads &&
          a->head_dim == b->head_dim && a->flash == b->flash && a->window == b->window && a->scale == b->scale &&
-         a->cap == b->cap && a->first == b->first && a->count == b->count && a->dtype == b->dtype;
+         a->softcap == b->softcap && a->first == b->first && a->count == b->count && a->dtype == b->dtype;
 }
 
 // BL_INVALID.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // dims: batch, seq, heads, kv_heads, head_dim; of attention then the window, of rope the dimensions that turn, the first
 // position and the length of the sequence (0: seq): seq positions of it are a slice. attention
-// IN_PLACE: dqkv over qkv; SCALE and CAP: it has them.
+// IN_PLACE: dqkv over qkv; SCALE and SOFTCAP: it has them.
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
 
@@ -37,8 +37,8 @@ static void tensors(const op_case_t *c, op_tensor_t *t) {
   op_set_typed(t, 1u << QKV | 1u << ATT | 1u << DATT | 1u << DQKV | (c->flags & OP_FLASH ? 0 : 1u << SAVED));
 }
 
-#define SCALE 0.3f
-#define CAP   1.5f // of scores of about 1
+#define SCALE   0.3f
+#define SOFTCAP 1.5f // of scores of about 1
 
 static void host(const op_host_t *h, const op_case_t *c, float **t) {
   const bl_attention_shape_t shape = {.batch = c->dims[0],
@@ -49,7 +49,7 @@ static void host(const op_host_t *h, const op_case_t *c, float **t) {
                                       .flash = c->flags & OP_FLASH,
                                       .window = c->dims[5],
                                       .scale = c->flags & OP_SCALE ? SCALE : 0.0f,
-                                      .cap = c->flags & OP_CAP ? CAP : 0.0f,
+                                      .softcap = c->flags & OP_SOFTCAP ? SOFTCAP : 0.0f,
                                       .dtype = op_dtype(c)};
   bl_attention_op_t *op;
   bl_error_t err = {0};
@@ -74,7 +74,7 @@ static void run_reference(const op_case_t *c, double **t, bool backward) {
                                        .head_dim = c->dims[4],
                                        .window = c->dims[5],
                                        .scale = c->flags & OP_SCALE ? (double)SCALE : 0,
-                                       .cap = c->flags & OP_CAP ? (double)CAP : 0};
+                                       .softcap = c->flags & OP_SOFTCAP ? (double)SOFTCAP : 0};
   double *probabilities = calloc(scores_count(c), sizeof(double));
   double *log_sums = calloc(tokens_of(c) * c->dims[2], sizeof(double));
   reference_attention_forward(&shape, t[QKV], t[ATT], probabilities, log_sums);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // embedding dims: batch, seq, width, vocab; BIAS: with learned positions; SCALE: tokens' rows have one. cross_entropy dims:
-// rows, vocab, floats between rows (0: dense); CAP: of logits that are capped first, of which losses and gradients are then functions of what was capped.
+// rows, vocab, floats between rows (0: dense); SOFTCAP: of logits that are softcapped first, of which losses and
+// gradients are then functions of what was softcapped.
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
 
@@ -58,8 +59,8 @@ const op_kind_t op_embedding = {
 };
 
 enum { LABELS, LOGITS, LOSS, DLOGITS, SUM };
-#define SCALE 0.25f
-#define CAP   2.0f
+#define SCALE   0.25f
+#define SOFTCAP 2.0f
 
 static void cross_entropy_tensors(const op_case_t *c, op_tensor_t *t) {
   t[LABELS] = (op_tensor_t){"labels", c->dims[0], OP_INDEX, c->dims[1], false, false};
@@ -85,11 +86,11 @@ static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t
     op_move(h, logits + row * stride + vocab, bad_bytes, (stride - vocab) * sizeof *logits);
   }
   free(bad_bytes);
-  if (c->flags & OP_CAP) {
-    h->ops->cap_logits(h->compute, rows, vocab, stride, CAP, logits);
+  if (c->flags & OP_SOFTCAP) {
+    h->ops->softcap_logits(h->compute, rows, vocab, stride, SOFTCAP, logits);
   }
   h->ops->cross_entropy(h->compute, rows, vocab, stride, op_dtype(c), (const int32_t *)(const void *)t[LABELS], SCALE,
-                        c->flags & OP_CAP ? CAP : 0.0f, logits, losses);
+                        c->flags & OP_SOFTCAP ? SOFTCAP : 0.0f, logits, losses);
   const size_t row_bytes = vocab * (c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float));
   for (size_t row = 0; row < rows; row++) { // a row of the gradient starts where its logits do
     op_move(h, (char *)t[DLOGITS] + row * row_bytes, logits + row * stride, row_bytes);
@@ -105,19 +106,19 @@ static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t
   free(values);
 }
 
-// Of one row: logits are capped where the case says so, and the gradient is that of what they were.
+// Of one row: logits are softcapped where the case says so, and the gradient is that of what they were.
 static double loss_of(const op_case_t *c, const double *logits, size_t label, double *gradient) {
   const size_t vocab = c->dims[1];
-  const double cap = c->flags & OP_CAP ? (double)CAP : 0;
-  double *capped = calloc(vocab, sizeof *capped);
+  const double softcap = c->flags & OP_SOFTCAP ? (double)SOFTCAP : 0;
+  double *softcapped = calloc(vocab, sizeof *softcapped);
   for (size_t i = 0; i < vocab; i++) {
-    capped[i] = reference_cap(cap, logits[i]);
+    softcapped[i] = reference_softcap(softcap, logits[i]);
   }
-  const double loss = reference_cross_entropy(vocab, capped, label, gradient);
+  const double loss = reference_cross_entropy(vocab, softcapped, label, gradient);
   for (size_t i = 0; i < vocab; i++) {
-    gradient[i] *= reference_cap_slope(cap, capped[i]);
+    gradient[i] *= reference_softcap_slope(softcap, softcapped[i]);
   }
-  free(capped);
+  free(softcapped);
   return loss;
 }
 

@@ -91,7 +91,7 @@ enum { // flags of several kinds
   OP_OFFSET = 1u << 13,  // norms: gains from 1
   OP_GELU = 1u << 14,    // gated: not SiLU
   OP_SCALE = 1u << 15,   // attention, embedding: a scale of its own
-  OP_CAP = 1u << 16,     // attention, cross entropy: capped
+  OP_SOFTCAP = 1u << 16, // attention, cross entropy: softcapped
 };
 
 static inline bl_compute_dtype_t op_dtype(const op_case_t *c) {

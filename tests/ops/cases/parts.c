@@ -2,8 +2,8 @@
 // sum_parts dims: rows, width, parts. BIAS, RESIDUAL: adds one. IN_PLACE: y over the residual, or over the last part.
 // embedding_parts dims: batch, rows of a sequence, width, vocab, parts, first position. BIAS: with learned positions.
 // SCALE: of tokens' rows. The tables are cut as those of a model.
-// cross_entropy_parts dims: rows, vocab, parts, multiple of floats between rows (0: dense). CAP: logits are capped
-// first.
+// cross_entropy_parts dims: rows, vocab, parts, multiple of floats between rows (0: dense). SOFTCAP: logits are
+// softcapped first.
 #include "model/split.h"
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
@@ -151,8 +151,8 @@ const op_kind_t op_embedding_parts = {
 // ---- loss
 
 enum { LABELS, LOGITS, LOSS, DLOGITS };
-#define SCALE 0.25f
-#define CAP   2.0f
+#define SCALE   0.25f
+#define SOFTCAP 2.0f
 
 static void loss_tensors(const op_case_t *c, op_tensor_t *t) {
   t[LABELS] = (op_tensor_t){"labels", c->dims[0], OP_INDEX, c->dims[1], false, false};
@@ -201,7 +201,7 @@ static void loss_host(const op_host_t *h, const op_case_t *c, float **t) {
   const size_t rows = c->dims[0], vocab = c->dims[1], floats = rows * BL_SOFTMAX_STATISTICS; // of one part
   const uint32_t parts = (uint32_t)c->dims[2];
   const int32_t *labels = (const int32_t *)(const void *)t[LABELS];
-  const float cap = c->flags & OP_CAP ? CAP : 0.0f;
+  const float softcap = c->flags & OP_SOFTCAP ? SOFTCAP : 0.0f;
   float *statistics = op_block(h, BL_ARENA_PRIVATE, parts * floats * sizeof *statistics);
   double *losses = op_block(h, BL_ARENA_STAGING, rows * sizeof *losses);
   float *here = malloc(rows * vocab * sizeof *here);
@@ -212,8 +212,8 @@ static void loss_host(const op_host_t *h, const op_case_t *c, float **t) {
   }
   for (uint32_t part = 0; part < parts; part++) {
     const columns_t *of = &columns[part];
-    if (c->flags & OP_CAP) {
-      h->ops->cap_logits(h->compute, rows, of->tokens.count, of->stride, CAP, of->logits);
+    if (c->flags & OP_SOFTCAP) {
+      h->ops->softcap_logits(h->compute, rows, of->tokens.count, of->stride, SOFTCAP, of->logits);
     }
     h->ops->softmax_statistics(h->compute, rows, of->tokens.count, of->stride, of->tokens.first, labels, of->logits,
                                statistics + part * floats);
@@ -221,7 +221,7 @@ static void loss_host(const op_host_t *h, const op_case_t *c, float **t) {
   for (uint32_t part = 0; part < parts; part++) {
     const columns_t *of = &columns[part];
     h->ops->cross_entropy_part(h->compute, rows, of->tokens.count, of->stride, of->tokens.first, op_dtype(c), labels,
-                               SCALE, cap, parts, statistics, of->logits, part + 1 == parts ? losses : NULL);
+                               SCALE, softcap, parts, statistics, of->logits, part + 1 == parts ? losses : NULL);
   }
   for (uint32_t part = 0; part < parts; part++) {
     take_columns(h, c, &columns[part], here);
@@ -236,19 +236,19 @@ static void loss_host(const op_host_t *h, const op_case_t *c, float **t) {
 
 static void loss_reference(const op_case_t *c, double **t) {
   const size_t vocab = c->dims[1];
-  const double cap = c->flags & OP_CAP ? (double)CAP : 0;
-  double *capped = calloc(vocab, sizeof *capped);
+  const double softcap = c->flags & OP_SOFTCAP ? (double)SOFTCAP : 0;
+  double *softcapped = calloc(vocab, sizeof *softcapped);
   for (size_t row = 0; row < c->dims[0]; row++) {
     double *gradient = t[DLOGITS] + row * vocab;
     for (size_t i = 0; i < vocab; i++) {
-      capped[i] = reference_cap(cap, t[LOGITS][row * vocab + i]);
+      softcapped[i] = reference_softcap(softcap, t[LOGITS][row * vocab + i]);
     }
-    t[LOSS][row] = reference_cross_entropy(vocab, capped, (size_t)t[LABELS][row], gradient);
+    t[LOSS][row] = reference_cross_entropy(vocab, softcapped, (size_t)t[LABELS][row], gradient);
     for (size_t i = 0; i < vocab; i++) {
-      gradient[i] *= (double)SCALE * reference_cap_slope(cap, capped[i]);
+      gradient[i] *= (double)SCALE * reference_softcap_slope(softcap, softcapped[i]);
     }
   }
-  free(capped);
+  free(softcapped);
 }
 
 const op_kind_t op_cross_entropy_parts = {

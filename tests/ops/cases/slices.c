@@ -14,7 +14,7 @@
 #define PART       64 // elements: every part of a tensor begins at a multiple of 16 bytes
 #define SLICES_MAX 8
 #define SCALE      0.3f
-#define CAP        1.5f // of scores of about 1
+#define SOFTCAP    1.5f // of scores of about 1
 
 enum { QKV, ATT, SAVED, DATT, DQKV, PAGES };
 
@@ -87,7 +87,7 @@ static bl_attention_op_t *plan(const op_host_t *h, const op_case_t *c, size_t sl
                                       .flash = c->flags & OP_FLASH,
                                       .window = c->dims[6],
                                       .scale = c->flags & OP_SCALE ? SCALE : 0.0f,
-                                      .cap = c->flags & OP_CAP ? CAP : 0.0f,
+                                      .softcap = c->flags & OP_SOFTCAP ? SOFTCAP : 0.0f,
                                       .first = slice * rows_of(c),
                                       .count = rows_of(c),
                                       .dtype = op_dtype(c)};
@@ -180,7 +180,7 @@ static void run_reference(const op_case_t *c, double **t, bool backward) {
                                        .head_dim = c->dims[4],
                                        .window = c->dims[6],
                                        .scale = c->flags & OP_SCALE ? (double)SCALE : 0,
-                                       .cap = c->flags & OP_CAP ? (double)CAP : 0};
+                                       .softcap = c->flags & OP_SOFTCAP ? (double)SOFTCAP : 0};
   const size_t tokens = c->dims[0] * c->dims[1];
   double *qkv = calloc(tokens * qkv_row(c), sizeof(double)), *att = calloc(tokens * att_row(c), sizeof(double));
   double *probabilities = calloc(tokens * c->dims[2] * c->dims[1], sizeof(double));

@@ -88,7 +88,7 @@ static void rows_of_logits_need_no_shared_memory(void **state) {
   skip_under_tsan();
   static const op_case_t cases[] = {{&op_cross_entropy, {2, 33000}, 0},
                                     {&op_cross_entropy, {2, 50257, 50272}, OP_BF16},
-                                    {&op_cross_entropy, {2, 50257, 50272}, OP_CAP | OP_BF16},
+                                    {&op_cross_entropy, {2, 50257, 50272}, OP_SOFTCAP | OP_BF16},
                                     {&op_cross_entropy, {2, 33001}, OP_BF16}};
   static const unsigned strips[] = {0, 2, 4, 10, 14};
   const unsigned before = bl_emulated_shared_bytes;
@@ -105,9 +105,9 @@ static void rows_of_scores_come_in_strips(void **state) {
   skip_under_tsan();
   static const op_case_t cases[] = {{&op_attention, {1, 600, 1, 1, 4}, 0},
                                     {&op_attention, {1, 600, 1, 1, 8}, OP_FLASH | OP_BF16},
-                                    {&op_attention, {1, 513, 1, 1, 4}, OP_CAP | OP_BF16},
+                                    {&op_attention, {1, 513, 1, 1, 4}, OP_SOFTCAP | OP_BF16},
                                     {&op_attention, {1, 600, 1, 1, 4, 70}, OP_BF16},
-                                    {&op_attention, {1, 601, 1, 1, 4, 530}, OP_CAP | OP_FLASH},
+                                    {&op_attention, {1, 601, 1, 1, 4, 530}, OP_SOFTCAP | OP_FLASH},
                                     {&op_attention, {1, 1100, 1, 1, 4, 513}, 0},
                                     {&op_attention_slices, {1, 1040, 1, 1, 4, 2, 530}, OP_FLASH | OP_BF16}};
   const unsigned before = bl_emulated_threads;

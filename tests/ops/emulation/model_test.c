@@ -40,7 +40,7 @@ static bl_model_t model_of(bl_family_t family) {
                       .gains_from_one = llama,
                       .post_norm = llama,
                       .embedding_scale = llama ? 2 : 0,
-                      .logit_cap = llama ? 6 : 0,
+                      .logit_softcap = llama ? 6 : 0,
                       .rope.theta = BL_ROPE_THETA_DEFAULT};
 }
 

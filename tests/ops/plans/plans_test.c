@@ -74,7 +74,7 @@ static const planned_t planned[] = {
     {{2, 130, 4, 2, 64, 0, 0.125f, 0, false, 0}, A100, A100 | H100},
     {{1, 65, 2, 2, 16, 0, 0.25f, 0, false, 0}, H100, H100},
     {{1, 200, 3, 1, 80, 0, 0.112f, 0, false, 0}, H100, H100},
-    // A window, a cap, or both, and heads that are larger than of other models.
+    // A window, a softcap, or both, and heads that are larger than of other models.
     {{1, 8192, 32, 8, 128, 4096, 0.088f, 0, false, 0}, H100, A100 | H100},   // Mistral 7B
     {{1, 4096, 32, 32, 96, 2047, 0.102f, 0, false, 0}, H100, A100 | H100},   // Phi-3 mini
     {{1, 130, 4, 2, 64, 7, 0.125f, 0, false, 0}, A100, A100 | H100},         // a window inside of a tile
@@ -118,11 +118,11 @@ static void plan_all(const gpu_t *gpu, unsigned engines, size_t count) {
       fail();
     }
     bl__flash_engines(flash, &forward, &backward);
-    printf("%s: batch %llu, %llu positions after %llu, %llu over %llu heads of %llu, window %llu, cap %g: engines %lld "
-           "and %lld, workspace %zu bytes\n",
+    printf("%s: batch %llu, %llu positions after %llu, %llu over %llu heads of %llu, window %llu, softcap %g: "
+           "engines %lld and %lld, workspace %zu bytes\n",
            gpu->name, (unsigned long long)shape->batch, (unsigned long long)shape->seq,
            (unsigned long long)shape->first, (unsigned long long)shape->heads, (unsigned long long)shape->kv_heads,
-           (unsigned long long)shape->head_dim, (unsigned long long)shape->window, (double)shape->cap,
+           (unsigned long long)shape->head_dim, (unsigned long long)shape->window, (double)shape->softcap,
            (long long)forward, (long long)backward, bl__flash_workspace_bytes(flash));
     assert_true(forward >= 0 && backward >= 0);
     // Gradients of the heads are in it at least; of a slice's keys the caller has room.

@@ -425,7 +425,7 @@ static attention_sizes_t attention_sizes(const bl_attention_shape_t *s) {
                                        .head_dim = s->head_dim,
                                        .window = s->window,
                                        .scale = (double)s->scale,
-                                       .cap = (double)s->cap}};
+                                       .softcap = (double)s->softcap}};
 }
 
 // Own rows of [groups, rows, width] as the last ones of [groups, keys, width], zeros before them; freed by the caller.
@@ -574,17 +574,17 @@ static void embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t s
 
 // ---- head
 
-static void cap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float cap,
-                       float *logits) {
+static void softcap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float softcap,
+                           float *logits) {
   (void)compute;
   for (size_t i = 0; i < rows * vocab; i++) {
     float *z = logits + i / vocab * stride + i % vocab;
-    *z = (float)reference_cap((double)cap, (double)*z);
+    *z = (float)reference_softcap((double)softcap, (double)*z);
   }
 }
 
 static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride,
-                          bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, float *logits,
+                          bl_compute_dtype_t dtype, const int32_t *labels, float scale, float softcap, float *logits,
                           double *row_losses) {
   (void)compute;
   double *gradient = malloc(vocab * sizeof *gradient);
@@ -592,7 +592,7 @@ static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, 
     double *values = widen(BL_COMPUTE_FP32, logits + row * stride, vocab);
     row_losses[row] = reference_cross_entropy(vocab, values, (size_t)labels[row], gradient);
     for (size_t i = 0; i < vocab; i++) {
-      gradient[i] *= (double)scale * reference_cap_slope((double)cap, values[i]);
+      gradient[i] *= (double)scale * reference_softcap_slope((double)softcap, values[i]);
     }
     narrow(dtype, gradient, vocab, logits + row * stride);
     free(values);
@@ -720,8 +720,8 @@ static void softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vo
 }
 
 static void cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
-                               bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
-                               const float *statistics, float *logits, double *row_losses) {
+                               bl_compute_dtype_t dtype, const int32_t *labels, float scale, float softcap,
+                               uint32_t parts, const float *statistics, float *logits, double *row_losses) {
   (void)compute;
   for (size_t row = 0; row < rows; row++) {
     double *values = widen(BL_COMPUTE_FP32, logits + row * stride, vocab), log_sum = 0, label_logit = 0;
@@ -734,7 +734,7 @@ static void cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vo
     }
     for (size_t i = 0; i < vocab; i++) {
       const double share = exp(values[i] - log_sum) - ((uint64_t)labels[row] == first + i ? 1 : 0);
-      values[i] = share * (double)scale * reference_cap_slope((double)cap, values[i]);
+      values[i] = share * (double)scale * reference_softcap_slope((double)softcap, values[i]);
     }
     narrow(dtype, values, vocab, logits + row * stride);
     free(values);
@@ -849,7 +849,7 @@ const bl_ops_t *bl_ops_reference(void) {
                                .attention_slice_backward = attention_slice_backward,
                                .embedding_forward = embedding_forward,
                                .embedding_backward = embedding_backward,
-                               .cap_logits = cap_logits,
+                               .softcap_logits = softcap_logits,
                                .cross_entropy = cross_entropy,
                                .loss_sum = loss_sum,
                                .draw = draw,

@@ -211,12 +211,12 @@ static double scale_of(const reference_attention_t *s) {
   return s->scale != 0 ? s->scale : 1 / sqrt((double)s->head_dim);
 }
 
-double reference_cap(double cap, double x) {
-  return cap == 0 ? x : cap * tanh(x / cap);
+double reference_softcap(double softcap, double x) {
+  return softcap == 0 ? x : softcap * tanh(x / softcap);
 }
 
-double reference_cap_slope(double cap, double capped) {
-  return cap == 0 ? 1 : 1 - capped / cap * (capped / cap);
+double reference_softcap_slope(double softcap, double softcapped) {
+  return softcap == 0 ? 1 : 1 - softcapped / softcap * (softcapped / softcap);
 }
 
 static double score_of(const reference_attention_t *s, const double *qkv, size_t b, size_t head, size_t i, size_t j) {
@@ -225,7 +225,7 @@ static double score_of(const reference_attention_t *s, const double *qkv, size_t
   for (size_t d = 0; d < s->head_dim; d++) {
     sum += qkv[at(s, b, i, head, d)] * qkv[at(s, b, j, key, d)];
   }
-  return reference_cap(s->cap, scale_of(s) * sum);
+  return reference_softcap(s->softcap, scale_of(s) * sum);
 }
 
 void reference_attention_forward(const reference_attention_t *s, const double *qkv, double *att, double *probabilities,
@@ -285,7 +285,7 @@ void reference_attention_backward(const reference_attention_t *s, const double *
         }
         for (size_t j = 0; j <= i; j++) {
           const double slope =
-              s->cap == 0 || p[j] == 0 ? 1 : reference_cap_slope(s->cap, score_of(s, qkv, b, head, i, j));
+              s->softcap == 0 || p[j] == 0 ? 1 : reference_softcap_slope(s->softcap, score_of(s, qkv, b, head, i, j));
           const double ds = p[j] * (dp[j] - dot) * slope * scale;
           for (size_t d = 0; d < s->head_dim; d++) {
             dqkv[at(s, b, i, head, d)] += ds * qkv[at(s, b, j, key, d)];

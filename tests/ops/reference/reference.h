@@ -55,8 +55,8 @@ void reference_rope(size_t batch, size_t first, size_t seq, size_t heads, size_t
 
 typedef struct reference_attention {
   size_t batch, seq, heads, kv_heads, head_dim;
-  size_t window;     // 0: none
-  double scale, cap; // 0: 1 / sqrt(head_dim); none
+  size_t window;         // 0: none
+  double scale, softcap; // 0: 1 / sqrt(head_dim); none
 } reference_attention_t;
 
 // probabilities [batch, heads, seq, seq], log_sums [batch, heads, seq].
@@ -65,9 +65,9 @@ void reference_attention_forward(const reference_attention_t *shape, const doubl
 void reference_attention_backward(const reference_attention_t *shape, const double *datt, const double *qkv,
                                   const double *probabilities, double *dqkv);
 
-// cap tanh(x / cap), and its slope at a result; cap 0: x.
-double reference_cap(double cap, double x);
-double reference_cap_slope(double cap, double capped);
+// softcap tanh(x / softcap), and its slope at a result; softcap 0: x.
+double reference_softcap(double softcap, double x);
+double reference_softcap_slope(double softcap, double softcapped);
 
 // Loss of one row in nats; gradient [vocab] = softmax - onehot.
 double reference_cross_entropy(size_t vocab, const double *logits, size_t label, double *gradient);

@@ -10,8 +10,8 @@
 //   S' = K'^T Q'   P = softmax(S)   att' = V' P'
 //   dP' = V'^T dO'   dS = P (dP - rowsum(P dP)) scale   dV' += dO' P'^T   dK' += Q' dS'^T   dQ' = K' dS'
 //
-// Only the softmax kernels implement a window and a cap. Products cover whole matrices, so a window saves no work
-// there. The slope of a cap needs the scores: the backward recomputes them and keeps them in addition to dP.
+// Only the softmax kernels implement a window and a softcap. Products cover whole matrices, so a window saves no work
+// there. The slope of a softcap needs the scores: the backward recomputes them and keeps them in addition to dP.
 //
 // dK and dV are summed over the query heads in fp32, in the order of the heads. dqkv may be qkv: dQ is written over a
 // query that the products before it have read, and dK and dV over the keys and values of a piece when all its query
@@ -46,7 +46,7 @@ struct bl_attention_op {
   bl__bounds_t bounds;
   float scale;
   size_t keys_at, scores_at, probabilities_at, dscores_at, dkeys_at, dvalues_at;
-  size_t dprobabilities_at; // the same as scores_at, unless a cap's slope needs the scores
+  size_t dprobabilities_at; // the same as scores_at, unless a softcap's slope needs the scores
   size_t workspace_bytes;
 };
 
@@ -132,11 +132,13 @@ static void size_workspace(bl_attention_op_t *op, size_t end) {
   const bool is_slice = shape->count != 0;
   const uint64_t matrices = op->rows * op->keys * op->piece, heads = op->piece * op->keys * shape->head_dim;
   const uint64_t element = bl__element_bytes(shape->dtype);
-  const size_t parts[] = {
-      op->gathered ? 2 * heads * element : 0,         matrices * sizeof(float),
-      shape->flash ? matrices * element : 0,          matrices * element,
-      (is_slice ? 2 * heads : heads) * sizeof(float), op->group == 1 || is_slice ? 0 : heads * sizeof(float),
-      shape->cap != 0 ? matrices * sizeof(float) : 0};
+  const size_t parts[] = {op->gathered ? 2 * heads * element : 0,
+                          matrices * sizeof(float),
+                          shape->flash ? matrices * element : 0,
+                          matrices * element,
+                          (is_slice ? 2 * heads : heads) * sizeof(float),
+                          op->group == 1 || is_slice ? 0 : heads * sizeof(float),
+                          shape->softcap != 0 ? matrices * sizeof(float) : 0};
   size_t *at[] = {&op->keys_at,  &op->scores_at,  &op->probabilities_at, &op->dscores_at,
                   &op->dkeys_at, &op->dvalues_at, &op->dprobabilities_at};
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
@@ -146,7 +148,7 @@ static void size_workspace(bl_attention_op_t *op, size_t end) {
   if (is_slice) {
     op->dvalues_at = op->dkeys_at + op->piece * shape->head_dim * sizeof(float);
   }
-  op->dprobabilities_at = shape->cap != 0 ? op->dprobabilities_at : op->scores_at;
+  op->dprobabilities_at = shape->softcap != 0 ? op->dprobabilities_at : op->scores_at;
   op->workspace_bytes = end;
 }
 
@@ -181,7 +183,7 @@ static bl_status_t plan_flash(bl_attention_op_t *op, bl_error_t *err) {
                                    .head_dim = shape->head_dim,
                                    .window = op->bounds.window,
                                    .scale = op->scale,
-                                   .cap = shape->cap,
+                                   .softcap = shape->softcap,
                                    .slice = shape->count != 0,
                                    .first = shape->first};
   if (!bl__is_bf16(shape->dtype)) {
@@ -248,8 +250,8 @@ bl_status_t bl__cuda_attention_plan(bl_compute_t *compute, const bl_attention_sh
   made->gathered = shape->first > 0;
   made->scale = (float)bl_attention_scale(shape);
   made->bounds = (bl__bounds_t){.window = shape->window < made->keys ? shape->window : 0,
-                                .cap = shape->cap,
-                                .inverse_cap = shape->cap != 0 ? 1 / shape->cap : 0};
+                                .softcap = shape->softcap,
+                                .inverse_softcap = shape->softcap != 0 ? 1 / shape->softcap : 0};
   status = plan(made, err);
   if (status != BL_OK) {
     destroy(made);
@@ -340,7 +342,7 @@ static void backward_batch(bl_attention_op_t *op, const batch_t *at, bool first,
   void *dvalues = direct ? bl__element_to(shape->dtype, dqkv, at->own_values) : at->workspace + op->dvalues_at;
   const void *q = element(op, qkv, at->q), *gradient = element(op, datt, at->att);
   const void *probabilities = element(op, saved, at->probabilities);
-  if (shape->flash || shape->cap != 0) {
+  if (shape->flash || shape->softcap != 0) {
     multiply(op, SCORES, op->scale, at->keys, q, scores, at->workspace, name);
   }
   if (shape->flash) {

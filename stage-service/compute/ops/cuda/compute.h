@@ -73,7 +73,7 @@ void bl__cuda_note(bl_compute_t *compute, const char *format, ...) __attribute__
   X(head_norm_backward)                                                                                                \
   X(gated_forward)                                                                                                     \
   X(gated_backward)                                                                                                    \
-  X(cap_logits)                                                                                                        \
+  X(softcap_logits)                                                                                                    \
   X(rope_plan)                                                                                                         \
   X(rope_forward)                                                                                                      \
   X(rope_backward)                                                                                                     \

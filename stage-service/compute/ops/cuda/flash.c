@@ -20,15 +20,15 @@ struct bl__flash {
   bl__flash_engine_t *engine;
   bl__flash_shape_t shape;
   bl__cudnn_graph_plan_t forward, backward;
-  bool bounded, capped;     // a window, a cap: graphs then have nodes and runs have scalars for them
+  bool bounded, softcapped; // a window, a softcap: graphs then have nodes and runs have scalars for them
   float scale, lowest, one; // the library reads these in each run
-  float cap, inverse_cap;
+  float softcap, inverse_softcap;
   int32_t window, first;
   size_t dq_at, dk_at, dv_at, delta_at; // of the backward, after the library's part of the workspace
   size_t workspace_bytes;
 };
 
-enum { Q = 1, K, V, ATT, LSE, DATT, DQ, DK, DV, DELTA, SCALE, LOWEST, ONE, WINDOW, CAP, INVERSE_CAP, FIRST };
+enum { Q = 1, K, V, ATT, LSE, DATT, DQ, DK, DV, DELTA, SCALE, LOWEST, ONE, WINDOW, SOFTCAP, INVERSE_SOFTCAP, FIRST };
 
 // ---- engine ------------------------------------------------------------------------------------------------------
 
@@ -216,7 +216,8 @@ static bl__cudnn_graph_tensor_t *masked(bl__cudnn_graph_t *graph, const bl__flas
   return kept_where(graph, CUDNN_POINTWISE_CMP_GT, moved_indices(graph, result, 3, WINDOW), rows, result, lowest);
 }
 
-// Returns scale Q K', capped if there is a cap. *bent: tanh of scale Q K' / cap, for the slope; NULL without a cap.
+// Returns scale Q K', softcapped if there is a softcap. *bent: tanh of scale Q K' / softcap, for the slope; NULL
+// without a softcap.
 static bl__cudnn_graph_tensor_t *scores_of(bl__cudnn_graph_t *graph, const bl__flash_t *flash, const common_t *c,
                                            const bl__cudnn_graph_tensor_t *q, const bl__cudnn_graph_tensor_t *k,
                                            const bl__cudnn_graph_tensor_t *scale, bl__cudnn_graph_tensor_t **bent) {
@@ -224,10 +225,10 @@ static bl__cudnn_graph_tensor_t *scores_of(bl__cudnn_graph_t *graph, const bl__f
   bl__cudnn_graph_matmul(graph, q, k, scores);
   scores = bl__cudnn_graph_pointwise(graph, CUDNN_POINTWISE_MUL, scores, scale);
   *bent = NULL;
-  if (flash->capped) {
-    scores = bl__cudnn_graph_pointwise(graph, CUDNN_POINTWISE_MUL, scores, scalar(graph, INVERSE_CAP));
+  if (flash->softcapped) {
+    scores = bl__cudnn_graph_pointwise(graph, CUDNN_POINTWISE_MUL, scores, scalar(graph, INVERSE_SOFTCAP));
     *bent = bl__cudnn_graph_pointwise(graph, CUDNN_POINTWISE_TANH_FWD, scores, NULL);
-    scores = bl__cudnn_graph_pointwise(graph, CUDNN_POINTWISE_MUL, *bent, scalar(graph, CAP));
+    scores = bl__cudnn_graph_pointwise(graph, CUDNN_POINTWISE_MUL, *bent, scalar(graph, SOFTCAP));
   }
   return scores;
 }
@@ -312,7 +313,7 @@ static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
   bl__cudnn_graph_matmul(&graph, datt, v, slopes);
   slopes = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_SUB, slopes, delta);
   slopes = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, probabilities);
-  if (flash->capped) { // multiplies by 1 - tanh^2
+  if (flash->softcapped) { // multiplies by 1 - tanh^2
     bl__cudnn_graph_tensor_t *lost = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_MUL, bent, bent);
     lost = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_MUL, slopes, lost);
     slopes = bl__cudnn_graph_pointwise(&graph, CUDNN_POINTWISE_SUB, slopes, lost);
@@ -363,12 +364,12 @@ bl_status_t bl__flash_create(bl__flash_engine_t *engine, const bl__flash_shape_t
   made->engine = engine;
   made->shape = *shape;
   made->bounded = shape->window > 0 && shape->window < shape->first + shape->seq;
-  made->capped = shape->cap != 0;
+  made->softcapped = shape->softcap != 0;
   made->first = (int32_t)shape->first;
   made->window = made->bounded ? (int32_t)shape->window - made->first : 0;
   made->scale = shape->scale;
-  made->cap = shape->cap;
-  made->inverse_cap = made->capped ? 1 / shape->cap : 0;
+  made->softcap = shape->softcap;
+  made->inverse_softcap = made->softcapped ? 1 / shape->softcap : 0;
   made->lowest = -FLT_MAX;
   made->one = 1.0f;
   status = plan_forward(made, err);
@@ -425,9 +426,9 @@ static void bind_scalars(bindings_t *b, bl__flash_t *flash) {
   if (flash->bounded) {
     bind(b, WINDOW, &flash->window);
   }
-  if (flash->capped) {
-    bind(b, CAP, &flash->cap);
-    bind(b, INVERSE_CAP, &flash->inverse_cap);
+  if (flash->softcapped) {
+    bind(b, SOFTCAP, &flash->softcap);
+    bind(b, INVERSE_SOFTCAP, &flash->inverse_softcap);
   }
 }
 

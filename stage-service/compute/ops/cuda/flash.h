@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flash attention by cuDNN: causal, optionally with a window or a cap, grouped-query, bf16, deterministic. The graphs
-// are composed of single operations (products, mask, softmax), which cuDNN's fused engines recognise. The one-node
-// forms of cuDNN 9.19 do not support a mask.
+// Flash attention by cuDNN: causal, optionally with a window or a softcap, grouped-query, bf16, deterministic. The
+// graphs are composed of single operations (products, mask, softmax), which cuDNN's fused engines recognise. The
+// one-node forms of cuDNN 9.19 do not support a mask.
 //
 // The forward reads heads from the rows of qkv and writes att and the log-sum-exps. The backward writes dq, dk and dv
 // to the workspace, each head dense, and then scatters them into the rows of dqkv. So dqkv may be qkv.
@@ -23,7 +23,7 @@ typedef struct bl__flash_shape {
   uint64_t batch, seq, heads, kv_heads, head_dim; // qkv [batch seq, (heads + 2 kv_heads) head_dim]; seq: queries
   uint64_t window;                                // keys that a query sees; 0: all up to its own position
   float scale;                                    // factor of query times key
-  float cap;                                      // scores s become cap tanh(s / cap); 0: no cap
+  float softcap;                                  // scores s become softcap tanh(s / softcap); 0: no softcap
   bool slice;                                     // keys and values in blocks [batch first + seq, 2 kv_heads head_dim]
   uint64_t first;                                 // positions before the first query
 } bl__flash_shape_t;

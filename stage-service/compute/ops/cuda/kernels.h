@@ -188,27 +188,27 @@ int bl__launch_embedding_backward(bl__stream_t stream, bool bf16, const bl__embe
 // ---- loss.cu
 // Rows are `stride` floats apart. If stride is a multiple of 4, all accesses are packs of 16 bytes. The columns that
 // follow the vocabulary in the last pack of a row are then overwritten.
-int bl__launch_cap_logits(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, float cap,
-                          float *logits);
-// cap 0: no cap.
+int bl__launch_softcap_logits(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, float softcap,
+                              float *logits);
+// softcap 0: no softcap.
 int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,
-                             const int32_t *labels, float scale, float cap, float *logits, double *row_losses);
+                             const int32_t *labels, float scale, float softcap, float *logits, double *row_losses);
 // As bl_ops_t's softmax_statistics and cross_entropy_part; at most BL__PARTS_MAX parts.
 #define BL__STATISTICS 3 // of a row and part
 int bl__launch_softmax_statistics(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
                                   const int32_t *labels, const float *logits, float *statistics);
 int bl__launch_cross_entropy_part(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,
-                                  uint64_t first, const int32_t *labels, float scale, float cap, unsigned parts,
+                                  uint64_t first, const int32_t *labels, float scale, float softcap, unsigned parts,
                                   const float *statistics, float *logits, double *row_losses);
 int bl__launch_loss_sum(bl__stream_t stream, uint64_t rows, const double *row_losses, double *loss,
                         int64_t *first_bad_row);
 
 // ---- softmax.cu: attention whose scores are stored
 // Bounds of attention in addition to causality. A query sees `window` keys, including its own (0: all up to its own).
-// Scores s become cap tanh(s / cap) (cap 0: no cap).
+// Scores s become softcap tanh(s / softcap) (softcap 0: no softcap).
 typedef struct bl__bounds {
   uint64_t window;
-  float cap, inverse_cap;
+  float softcap, inverse_softcap;
 } bl__bounds_t;
 // Matrices of scores [rows, keys]: the queries at the last `rows` of `keys` positions.
 typedef struct bl__scores {
@@ -223,8 +223,8 @@ int bl__launch_softmax_forward(bl__stream_t stream, bool bf16, const bl__bounds_
 // probabilities = exp(scores - lse): recomputes them, dense, for a backward that kept lse alone.
 int bl__launch_softmax_again(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, const bl__scores_t *shape,
                              const float *scores, const float *lse, uint64_t lse_stride, void *probabilities);
-// dscores = probabilities (dprobabilities - row sum of their product) scale, times the slope of the cap: elements,
-// dense, zero where a query does not see. `scores` are those of the forward; they are read only if there is a cap.
+// dscores = probabilities (dprobabilities - row sum of their product) scale, times the slope of the softcap: elements,
+// dense, zero where a query does not see. `scores` are those of the forward; they are read only if there is a softcap.
 int bl__launch_softmax_backward(bl__stream_t stream, bool bf16, const bl__bounds_t *bounds, const bl__scores_t *shape,
                                 const float *scores, const void *probabilities, uint64_t matrix_stride,
                                 const float *dprobabilities, float scale, void *dscores);

@@ -67,12 +67,12 @@ void bl__cuda_softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t 
 }
 
 void bl__cuda_cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
-                                 bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap,
+                                 bl_compute_dtype_t dtype, const int32_t *labels, float scale, float softcap,
                                  uint32_t parts, const float *statistics, float *logits, double *row_losses) {
   if (are_parts(compute, parts, 1, "cross entropy of a part")) {
     bl__cuda_launched(compute,
                       bl__launch_cross_entropy_part(compute->stream, bl__is_bf16(dtype), rows, vocab, stride, first,
-                                                    labels, scale, cap, parts, statistics, logits, row_losses),
+                                                    labels, scale, softcap, parts, statistics, logits, row_losses),
                       "cross entropy of a part");
   }
 }

@@ -130,17 +130,18 @@ void bl__cuda_embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t
                     "embedding backward");
 }
 
-void bl__cuda_cap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float cap,
-                         float *logits) {
-  bl__cuda_launched(compute, bl__launch_cap_logits(compute->stream, rows, vocab, stride, cap, logits), "cap logits");
+void bl__cuda_softcap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float softcap,
+                             float *logits) {
+  bl__cuda_launched(compute, bl__launch_softcap_logits(compute->stream, rows, vocab, stride, softcap, logits),
+                    "softcap logits");
 }
 
 void bl__cuda_cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride,
-                            bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, float *logits,
+                            bl_compute_dtype_t dtype, const int32_t *labels, float scale, float softcap, float *logits,
                             double *row_losses) {
   bl__cuda_launched(compute,
                     bl__launch_cross_entropy(compute->stream, bl__is_bf16(dtype), rows, vocab, stride, labels, scale,
-                                             cap, logits, row_losses),
+                                             softcap, logits, row_losses),
                     "cross entropy");
 }
 

@@ -60,7 +60,8 @@ bl_status_t bl__attention_plan(bl_compute_t *compute, const bl_attention_shape_t
   // A page that does not end with a tile is padded to the end of the tile.
   const size_t padded = (bl__tiles(made->keys) + (shape->count != 0)) * BL_TILE;
   made->packed_floats = padded * bl__head_width(shape->head_dim);
-  made->scratch_floats = bl__attention_scratch_floats(made->keys, shape->head_dim, shape->flash, shape->cap != 0.0f);
+  made->scratch_floats =
+      bl__attention_scratch_floats(made->keys, shape->head_dim, shape->flash, shape->softcap != 0.0f);
   made->thread_floats = PACKED_COUNT * made->packed_floats + padded + made->scratch_floats;
   bl__compute_want(compute, compute->threads * made->thread_floats * sizeof(float));
   made->next = compute->attentions;
@@ -105,7 +106,7 @@ static bl__pair_t pair_of(const bl_attention_op_t *op, float *workspace, size_t 
       .head_dim = shape->head_dim,
       .width = bl__head_width(shape->head_dim),
       .window = shape->window < op->keys ? shape->window : 0,
-      .cap = (float)(LOG2_E * (double)shape->cap),
+      .softcap = (float)(LOG2_E * (double)shape->softcap),
       .keys = {pair.packed[PACKED_K], pair.packed[PACKED_V], pair.packed[PACKED_KT], pair.packed[PACKED_VT]},
       .q = pair.packed[PACKED_Q]};
   return pair;

@@ -118,9 +118,10 @@ void bl__embedding_forward(bl_compute_t *compute, uint64_t batch, uint64_t seq, 
 void bl__embedding_backward(bl_compute_t *compute, uint64_t batch, uint64_t seq, uint64_t width, float scale,
                             bl_compute_dtype_t dtype, const int32_t *tokens, const void *dx, float *dwte, float *dwpe);
 
-void bl__cap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float cap, float *logits);
+void bl__softcap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float softcap,
+                        float *logits);
 void bl__cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, bl_compute_dtype_t dtype,
-                       const int32_t *labels, float scale, float cap, float *logits, double *row_losses);
+                       const int32_t *labels, float scale, float softcap, float *logits, double *row_losses);
 void bl__loss_sum(bl_compute_t *compute, uint64_t rows, const double *row_losses, double *loss, int64_t *first_bad_row);
 int32_t bl__draw(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform);
 
@@ -133,7 +134,7 @@ void bl__embedding_part_backward(bl_compute_t *compute, const bl_embedding_part_
 void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
                             const int32_t *labels, const float *logits, float *statistics);
 void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
-                            bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
+                            bl_compute_dtype_t dtype, const int32_t *labels, float scale, float softcap, uint32_t parts,
                             const float *statistics, float *logits, double *row_losses);
 
 void bl__adamw(bl_compute_t *compute, uint32_t count, const bl_adamw_tensor_t *tensors);

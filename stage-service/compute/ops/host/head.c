@@ -7,21 +7,22 @@
 
 #define GRAIN 64 // elements
 
-void bl__cap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float cap, float *logits) {
+void bl__softcap_logits(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float softcap,
+                        float *logits) {
   for (uint64_t row = 0; row < (stride == vocab ? 1 : rows); row++) { // dense rows are handled as one
     float *line = logits + row * stride;
     BL__PARALLEL(compute, stride == vocab ? rows * vocab : vocab, GRAIN, part) {
-      compute->kernels->cap(part.last - part.first, cap, line + part.first);
+      compute->kernels->softcap(part.last - part.first, softcap, line + part.first);
     }
   }
 }
 
 void bl__cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, bl_compute_dtype_t dtype,
-                       const int32_t *labels, float scale, float cap, float *logits, double *row_losses) {
+                       const int32_t *labels, float scale, float softcap, float *logits, double *row_losses) {
   BL__PARALLEL(compute, rows, 1, part) {
     for (size_t row = part.first; row < part.last; row++) {
       row_losses[row] =
-          bl__typed(compute, dtype)->cross_entropy(vocab, (size_t)labels[row], scale, cap, logits + row * stride);
+          bl__typed(compute, dtype)->cross_entropy(vocab, (size_t)labels[row], scale, softcap, logits + row * stride);
     }
   }
 }

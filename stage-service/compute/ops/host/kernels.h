@@ -42,7 +42,7 @@ typedef struct bl__head {
   // Row of the first query; not 0 in a slice. The rows before it in its tile of q are padding.
   size_t first;
   size_t window; // keys that a query sees, its own included; 0: all up to its own
-  float cap;     // of scores, times log2(e) like the scores; 0: none
+  float softcap; // of scores, times log2(e) like the scores; 0: none
   bl__keys_t keys;
   const float *q; // [seq_padded, width], times log2(e) and the scale of scores, so that softmax uses powers of two
 } bl__head_t;
@@ -73,11 +73,11 @@ typedef struct bl_typed_kernels {
   void (*rope)(size_t heads, size_t head_dim, size_t dims, const float *cosines, const float *sines, float sign,
                void *row);
   // Returns the loss of one row and replaces its logits with their gradient, as elements from the start of the row on.
-  // cap as in ops.h.
-  double (*cross_entropy)(size_t vocab, size_t label, float scale, float cap, float *logits);
+  // softcap as in ops.h.
+  double (*cross_entropy)(size_t vocab, size_t label, float scale, float softcap, float *logits);
   // Replaces logits with exp(logit - largest) factor, as elements from the start of the row on. If label < vocab,
   // subtracts scale there.
-  void (*softmax_gradient)(size_t vocab, size_t label, float scale, float cap, float largest, float factor,
+  void (*softmax_gradient)(size_t vocab, size_t label, float scale, float softcap, float largest, float factor,
                            float *logits);
 
   // ---- elements ----------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ typedef struct bl_kernels {
   void (*adamw)(size_t count, const bl_adamw_t *options, const float *dw, float *w, float *m, float *v);
   double (*sum_squares)(size_t count, const float *x);
   void (*accumulate)(size_t count, const float *x, float *y);
-  void (*cap)(size_t count, float cap, float *x); // x = cap tanh(x / cap)
+  void (*softcap)(size_t count, float softcap, float *x); // x = softcap tanh(x / softcap)
   void (*fill)(size_t count, float value, float *y);
   // The largest logit of a row, and the sum of exp(logit - largest).
   void (*softmax_statistics)(size_t vocab, const float *logits, float *largest, float *sum);
@@ -125,9 +125,9 @@ typedef struct bl_kernels {
 } bl_kernels_t;
 
 // Floats of scratch for attention_forward and attention_backward.
-static inline size_t bl__attention_scratch_floats(size_t seq, size_t head_dim, bool flash, bool capped) {
+static inline size_t bl__attention_scratch_floats(size_t seq, size_t head_dim, bool flash, bool softcapped) {
   const size_t tile = BL_TILE, scores = tile * (flash ? tile : bl__tiles(seq) * tile);
-  return scores + tile * (tile + bl__head_width(head_dim)) + 4 * tile + (capped ? tile * tile : 0);
+  return scores + tile * (tile + bl__head_width(head_dim)) + 4 * tile + (softcapped ? tile * tile : 0);
 }
 
 // Returns the kernels of `set`; AUTO: the best set of this CPU. NULL if this CPU or build lacks it.

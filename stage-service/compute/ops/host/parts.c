@@ -78,7 +78,7 @@ void bl__softmax_statistics(bl_compute_t *compute, uint64_t rows, uint64_t vocab
 }
 
 void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, uint64_t first,
-                            bl_compute_dtype_t dtype, const int32_t *labels, float scale, float cap, uint32_t parts,
+                            bl_compute_dtype_t dtype, const int32_t *labels, float scale, float softcap, uint32_t parts,
                             const float *statistics, float *logits, double *row_losses) {
   BL__PARALLEL(compute, rows, 1, range) {
     for (size_t row = range.first; row < range.last; row++) {
@@ -94,7 +94,7 @@ void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab
         total += (double)of[1] * exp((double)of[0] - (double)largest);
       }
       bl__typed(compute, dtype)
-          ->softmax_gradient(vocab, column_of(labels[row], first, vocab), scale, cap, largest,
+          ->softmax_gradient(vocab, column_of(labels[row], first, vocab), scale, softcap, largest,
                              (float)((double)scale / total), logits + row * stride);
       if (row_losses) {
         row_losses[row] = log(total) + ((double)largest - (double)label_logit);

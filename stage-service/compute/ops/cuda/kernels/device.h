@@ -363,9 +363,9 @@ BL_DEVICE float bl_gelu_slope(float x) {
   return s * (1.0f + x * (BL_GELU_LINEAR + 3.0f * BL_GELU_CUBIC * x * x) * e * s);
 }
 
-// Bounds x softly by cap: cap tanh(x / cap).
-BL_DEVICE float bl_capped(float x, float cap, float inverse_cap) {
-  return cap * tanhf(x * inverse_cap);
+// Bounds x softly by softcap: softcap tanh(x / softcap).
+BL_DEVICE float bl_softcap(float x, float softcap, float inverse_softcap) {
+  return softcap * tanhf(x * inverse_softcap);
 }
 
 // ---- sums over a block --------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@
 #define PACKS             2             // per thread at a time
 #define COLUMNS           (STRIP * PACKS)
 #define STATIC_BYTES      256 // of shared memory, an upper bound
-#define CAP_THREADS       256
+#define SOFTCAP_THREADS       256
 #define LOWEST            (-3.402823466e38f)
 
 // Loads this thread's packs of COLUMNS columns of a row; columns after the end of the row are -infinity and add nothing
@@ -111,8 +111,8 @@ static BL_DEVICE softmax_t combine(softmax_t seen, float (&rooms)[2][THREADS / 3
 
 // Computes the gradients of four logits, of which the first has column `at`. `label` is a column too, `share` is scale /
 // the sum of exponentials. Returns whether the label is among the four.
-template <bool Capped>
-static BL_DEVICE bool gradients_of(const float (&values)[4], float top, float share, float scale, float inverse_cap,
+template <bool Softcapped>
+static BL_DEVICE bool gradients_of(const float (&values)[4], float top, float share, float scale, float inverse_softcap,
                                    unsigned at, unsigned label, unsigned vocab, float (&gradients)[4]) {
 #pragma unroll
   for (int i = 0; i < 4; i++) {
@@ -125,10 +125,10 @@ static BL_DEVICE bool gradients_of(const float (&values)[4], float top, float sh
       gradients[i] -= at + i == label ? scale : 0.0f;
     }
   }
-  if constexpr (Capped) {
+  if constexpr (Softcapped) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const float t = values[i] * inverse_cap;
+      const float t = values[i] * inverse_softcap;
       gradients[i] *= 1.0f - t * t;
     }
   }
@@ -139,10 +139,10 @@ static BL_DEVICE bool gradients_of(const float (&values)[4], float top, float sh
 //
 // bf16: elements of the gradient overlay the first half of the row's logits. If they overwrite kept columns, no thread
 // reads these columns from memory any more. Otherwise all threads must have read theirs first.
-template <typename E, bool Wide, bool Capped>
+template <typename E, bool Wide, bool Softcapped>
 __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
     cross_entropy(unsigned rows, unsigned vocab, bl_count stride, unsigned kept, const int32_t *__restrict__ labels,
-                  float scale, float inverse_cap, float *logits, double *row_losses) {
+                  float scale, float inverse_softcap, float *logits, double *row_losses) {
   BL_DYNAMIC_SHARED(bl_words, cache);
   __shared__ float rooms[2][THREADS / 32];
   __shared__ unsigned label_rooms[2];
@@ -187,7 +187,8 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
       for (int n = 0; n < PACKS; n++) {
         const unsigned at = first + n * STRIP + threadIdx.x * 4;
         float gradients[4];
-        if (gradients_of<Capped>(values[n], all.largest, share, scale, inverse_cap, at, label, vocab, gradients)) {
+        if (gradients_of<Softcapped>(values[n], all.largest, share, scale, inverse_softcap, at, label, vocab,
+                                     gradients)) {
           says_loss = true;
 #pragma unroll
           for (unsigned i = 0; i < 4; i++) {
@@ -231,10 +232,10 @@ __global__ void __launch_bounds__(THREADS, STATISTICS_BLOCKS)
 
 // Combines the statistics of all parts, in their order, and writes the gradient of one part's columns. In bf16 it
 // overlays logits as in cross_entropy.
-template <typename E, bool Wide, bool Capped>
+template <typename E, bool Wide, bool Softcapped>
 __global__ void __launch_bounds__(THREADS, PART_BLOCKS)
     cross_entropy_part(unsigned vocab, bl_count stride, unsigned first_token, const int32_t *__restrict__ labels,
-                       float scale, float inverse_cap, unsigned parts, const float *__restrict__ statistics,
+                       float scale, float inverse_softcap, unsigned parts, const float *__restrict__ statistics,
                        float *logits, double *row_losses) {
   __shared__ float of_parts[BL__PARTS_MAX * BL__STATISTICS];
   __shared__ unsigned label_room;
@@ -271,7 +272,8 @@ __global__ void __launch_bounds__(THREADS, PART_BLOCKS)
     for (int n = 0; n < PACKS; n++) {
       const unsigned at = first + n * STRIP + threadIdx.x * 4;
       float gradients[4];
-      (void)gradients_of<Capped>(values[n], all.largest, share, scale, inverse_cap, at, label, vocab, gradients);
+      (void)gradients_of<Softcapped>(values[n], all.largest, share, scale, inverse_softcap, at, label, vocab,
+                                     gradients);
       if (at < vocab) {
         bl_store_four<E, Wide>((E *)row, at, vocab, gradients);
       }
@@ -284,9 +286,10 @@ __global__ void __launch_bounds__(THREADS, PART_BLOCKS)
 
 // Moves 8 bytes a logit. A row has `blocks` blocks.
 template <bool Wide>
-__global__ void __launch_bounds__(CAP_THREADS)
-    cap_logits(unsigned blocks, bl_count vocab, bl_count stride, float cap, float inverse_cap, float *logits) {
-  const bl_count at = ((bl_count)(blockIdx.x % blocks) * CAP_THREADS + threadIdx.x) * 4;
+__global__ void __launch_bounds__(SOFTCAP_THREADS)
+    softcap_logits(unsigned blocks, bl_count vocab, bl_count stride, float softcap, float inverse_softcap,
+                   float *logits) {
+  const bl_count at = ((bl_count)(blockIdx.x % blocks) * SOFTCAP_THREADS + threadIdx.x) * 4;
   if (at >= vocab) {
     return;
   }
@@ -294,7 +297,7 @@ __global__ void __launch_bounds__(CAP_THREADS)
   bl_load_four<float, Wide>(row, at, vocab, values);
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    values[i] = bl_capped(values[i], cap, inverse_cap);
+    values[i] = bl_softcap(values[i], softcap, inverse_softcap);
   }
   bl_store_four<float, Wide>(row, at, vocab, values);
 }
@@ -328,22 +331,22 @@ __global__ void __launch_bounds__(256)
 }
 
 // Dense rows are treated as one long row.
-int bl__launch_cap_logits(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, float cap,
+int bl__launch_softcap_logits(bl__stream_t stream, uint64_t rows, uint64_t vocab, uint64_t stride, float softcap,
                           float *logits) {
   const uint64_t lines = stride == vocab ? 1 : rows, columns = stride == vocab ? rows * vocab : vocab;
   if (rows == 0) {
     return 0;
   }
-  const bl_count blocks = bl_over(columns, CAP_THREADS * 4);
+  const bl_count blocks = bl_over(columns, SOFTCAP_THREADS * 4);
   const bool wide = bl_is_wide(logits) && (lines > 1 ? stride : columns) % 4 == 0;
-  return wide ? BL_LAUNCH((cap_logits<true>), (unsigned)(lines * blocks), CAP_THREADS, stream, (unsigned)blocks,
-                          columns, stride, cap, 1.0f / cap, logits)
-              : BL_LAUNCH((cap_logits<false>), (unsigned)(lines * blocks), CAP_THREADS, stream, (unsigned)blocks,
-                          columns, stride, cap, 1.0f / cap, logits);
+  return wide ? BL_LAUNCH((softcap_logits<true>), (unsigned)(lines * blocks), SOFTCAP_THREADS, stream,
+                          (unsigned)blocks, columns, stride, softcap, 1.0f / softcap, logits)
+              : BL_LAUNCH((softcap_logits<false>), (unsigned)(lines * blocks), SOFTCAP_THREADS, stream,
+                          (unsigned)blocks, columns, stride, softcap, 1.0f / softcap, logits);
 }
 
 int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,
-                             const int32_t *labels, float scale, float cap, float *logits, double *row_losses) {
+                             const int32_t *labels, float scale, float softcap, float *logits, double *row_losses) {
   if (rows == 0) {
     return 0;
   }
@@ -353,10 +356,10 @@ int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint
       bl_least(bl_over(vocab, COLUMNS), room > STATIC_BYTES ? (room - STATIC_BYTES) / part_bytes : 0);
   const unsigned columns = (unsigned)vocab, kept = (unsigned)(parts * COLUMNS);
   const unsigned blocks = (unsigned)bl_least(rows, (uint64_t)ROW_BLOCKS * bl_multiprocessors());
-  if (cap != 0.0f) {
+  if (softcap != 0.0f) {
     return BL_TYPED(bf16, wide,
                     BL_LAUNCH_SHARED((cross_entropy<E, W, true>), blocks, THREADS, parts * part_bytes, stream,
-                                     (unsigned)rows, columns, stride, kept, labels, scale, 1.0f / cap, logits,
+                                     (unsigned)rows, columns, stride, kept, labels, scale, 1.0f / softcap, logits,
                                      row_losses));
   }
   return BL_TYPED(bf16, wide,
@@ -377,16 +380,16 @@ int bl__launch_softmax_statistics(bl__stream_t stream, uint64_t rows, uint64_t v
 }
 
 int bl__launch_cross_entropy_part(bl__stream_t stream, bool bf16, uint64_t rows, uint64_t vocab, uint64_t stride,
-                                  uint64_t first, const int32_t *labels, float scale, float cap, unsigned parts,
+                                  uint64_t first, const int32_t *labels, float scale, float softcap, unsigned parts,
                                   const float *statistics, float *logits, double *row_losses) {
   if (rows == 0) {
     return 0;
   }
   const bool wide = stride % 4 == 0 && bl_is_wide(logits);
-  if (cap != 0.0f) {
+  if (softcap != 0.0f) {
     return BL_TYPED(bf16, wide,
                     BL_LAUNCH((cross_entropy_part<E, W, true>), (unsigned)rows, THREADS, stream, (unsigned)vocab,
-                              stride, (unsigned)first, labels, scale, 1.0f / cap, parts, statistics, logits,
+                              stride, (unsigned)first, labels, scale, 1.0f / softcap, parts, statistics, logits,
                               row_losses));
   }
   return BL_TYPED(bf16, wide,

@@ -2,8 +2,8 @@
 // Causal softmax over stored scores, its gradient, and the copy of heads back into rows. One block per row of a matrix,
 // which is a query: row `line` of `rows` sees the first keys - rows + line + 1 of `keys` keys.
 // Bytes per pair of positions, half of which causality excludes from reading: forward 4 and an element written;
-// backward 4 and two elements (the second read is from the cache), and 4 more for a cap. With a window, only what a row
-// sees is read.
+// backward 4 and two elements (the second read is from the cache), and 4 more for a softcap. With a window, only what a
+// row sees is read.
 #include "compute/ops/cuda/kernels.h"
 #include "compute/ops/cuda/kernels/device.h"
 
@@ -13,7 +13,7 @@
 #define ROWS        4   // rows whose heads a thread copies
 #define LOWEST      (-3.402823466e38f)
 
-// Returns the first key that a row sees. Bounded: there is a window, a cap, or both.
+// Returns the first key that a row sees. Bounded: there is a window, a softcap, or both.
 template <bool Bounded> static BL_DEVICE bl_count first_seen(bl_count seen, const bl__bounds_t &bounds) {
   return Bounded && bounds.window > 0 && seen > bounds.window ? seen - bounds.window : 0;
 }
@@ -69,10 +69,10 @@ static BL_DEVICE void load_strip(const row_of_scores &row, uint32_t strip, const
 #pragma unroll
   for (int c = 0; c < KEEP; c++) {
     const uint32_t at = column_of(strip, c);
-    if (Bounded && bounds.cap != 0.0f && sees_four<Bounded>(at, row)) {
+    if (Bounded && bounds.softcap != 0.0f && sees_four<Bounded>(at, row)) {
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        values[c][i] = bl_capped(values[c][i], bounds.cap, bounds.inverse_cap);
+        values[c][i] = bl_softcap(values[c][i], bounds.softcap, bounds.inverse_softcap);
       }
     }
     if (sees_four<Bounded>(at, row) && !sees_all_four<Bounded>(at, row)) {
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(THREADS_MAX, 2)
   }
 }
 
-// scores: read only if they are capped, for the slope of the cap.
+// scores: read only if they are softcapped, for the slope of the softcap.
 template <typename E, bool Wide, bool Bounded>
 __global__ void __launch_bounds__(THREADS)
     softmax_backward(bl_count rows, bl_count keys, const bl__bounds_t bounds, const float *__restrict__ scores,
@@ -216,11 +216,11 @@ __global__ void __launch_bounds__(THREADS)
       bl_load_four<E, Wide>(line, at, keys, p);
       bl_load_four<float, Wide>(gradient, at, keys, g);
       float slope[4] = {scale, scale, scale, scale};
-      if (Bounded && bounds.cap != 0.0f) {
+      if (Bounded && bounds.softcap != 0.0f) {
         bl_load_four<float, Wide>(scores + (bl_count)blockIdx.x * keys, at, keys, slope);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          const float t = tanhf(slope[i] * bounds.inverse_cap);
+          const float t = tanhf(slope[i] * bounds.inverse_softcap);
           slope[i] = (1.0f - t * t) * scale;
         }
       }
@@ -317,7 +317,7 @@ static bool matrices_are_wide(bl_count keys, bl_count matrix_stride, const void 
 }
 
 static bool is_bounded(const bl__bounds_t *bounds) {
-  return bounds->window > 0 || bounds->cap != 0.0f;
+  return bounds->window > 0 || bounds->softcap != 0.0f;
 }
 
 template <bool Again, bool Bounded>

@@ -37,10 +37,10 @@ void BL_KERNEL(accumulate)(size_t count, const float *restrict x, float *restric
   }
 }
 
-void BL_KERNEL(cap)(size_t count, float cap, float *x) {
-  const float inverse = 1.0f / cap;
+void BL_KERNEL(softcap)(size_t count, float softcap, float *x) {
+  const float inverse = 1.0f / softcap;
   for (size_t i = 0; i < count; i++) {
-    x[i] = cap * bl__tanh(x[i] * inverse);
+    x[i] = softcap * bl__tanh(x[i] * inverse);
   }
 }
 

@@ -9,7 +9,7 @@
   X(adamw)                                                                                                             \
   X(sum_squares)                                                                                                       \
   X(accumulate)                                                                                                        \
-  X(cap)                                                                                                               \
+  X(softcap)                                                                                                           \
   X(fill)                                                                                                              \
   X(softmax_statistics)                                                                                                \
   X(transpose)

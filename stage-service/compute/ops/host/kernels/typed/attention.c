@@ -6,7 +6,8 @@
 //
 // Backward, per query tile i and key tile j <= i:
 //   P = 2^(Q K^T - lse)   dV_j += P^T dO_i   dP = dO_i V_j^T   dS = P (dP - delta)   dQ_i += dS K_j   dK_j += dS^T Q_i
-// With a cap, scores S' = cap tanh(S / cap) replace S = Q K^T, and dS is P (dP - delta) (1 - (S' / cap)^2).
+// With a softcap, scores S' = softcap tanh(S / softcap) replace S = Q K^T, and dS is P (dP - delta) (1 - (S' /
+// softcap)^2).
 #include "base/minmax.h"
 #include "compute/ops/host/kernels/functions.h"
 #include "compute/ops/host/kernels/tile.h"
@@ -114,17 +115,17 @@ static inline piece_t piece_of(const bl__head_t *head, const tile_pair_t *m, siz
                    hidden / BL_HEAD_ALIGN * BL_HEAD_ALIGN, keys};
 }
 
-static void cap_scores(const bl__head_t *head, piece_t piece, float *scores, size_t scores_row) {
-  const float cap = head->cap, inverse = 1.0f / cap;
+static void softcap_scores(const bl__head_t *head, piece_t piece, float *scores, size_t scores_row) {
+  const float softcap = head->softcap, inverse = 1.0f / softcap;
   for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
     float *row = scores + r * scores_row + piece.first;
     for (size_t c = 0; c < padded(piece.keys) - piece.first; c++) {
-      row[c] = cap * bl__tanh(row[c] * inverse);
+      row[c] = softcap * bl__tanh(row[c] * inverse);
     }
   }
 }
 
-// scores[rows of the piece, from its first key to padded(keys)] = Q_i K_j^T, capped
+// scores[rows of the piece, from its first key to padded(keys)] = Q_i K_j^T, softcapped
 static void scores_of(const bl__head_t *head, size_t i, size_t j, piece_t piece, float *scores, size_t scores_row) {
   bl__tile_product(piece.rows, padded(piece.keys) - piece.first,
                    &(bl__tile_t){.k = head->width,
@@ -135,8 +136,8 @@ static void scores_of(const bl__head_t *head, size_t i, size_t j, piece_t piece,
                                  .b_row = BL_TILE,
                                  .c = scores + piece.row * scores_row + piece.first,
                                  .c_row = scores_row});
-  if (head->cap != 0.0f) {
-    cap_scores(head, piece, scores, scores_row);
+  if (head->softcap != 0.0f) {
+    softcap_scores(head, piece, scores, scores_row);
   }
 }
 
@@ -311,9 +312,9 @@ void BL_KERNEL(attention_forward)(const bl__head_t *head, size_t tile, size_t st
   }
 }
 
-// 1 - (S' / cap)^2 of one piece.
-static void cap_slopes(const bl__head_t *head, piece_t piece, const float *scores, float *slopes) {
-  const float inverse = 1.0f / head->cap;
+// 1 - (S' / softcap)^2 of one piece.
+static void softcap_slopes(const bl__head_t *head, piece_t piece, const float *scores, float *slopes) {
+  const float inverse = 1.0f / head->softcap;
   for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
     for (size_t c = piece.first; c < padded(piece.keys); c++) {
       const float t = scores[r * BL_TILE + c] * inverse;
@@ -322,7 +323,7 @@ static void cap_slopes(const bl__head_t *head, piece_t piece, const float *score
   }
 }
 
-// P of one piece, as stored. The slopes of a cap (NULL: no cap) need the scores, which are recomputed.
+// P of one piece, as stored. The slopes of a softcap (NULL: no softcap) need the scores, which are recomputed.
 static void probabilities_stored(const bl__head_t *head, const tile_pair_t *m, piece_t piece,
                                  const bl__element_t *probabilities, float *p, float *slopes) {
   for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
@@ -339,7 +340,7 @@ static void probabilities_stored(const bl__head_t *head, const tile_pair_t *m, p
   }
   if (slopes) {
     scores_of(head, m->i, m->j, piece, slopes, BL_TILE);
-    cap_slopes(head, piece, slopes, slopes);
+    softcap_slopes(head, piece, slopes, slopes);
   }
 }
 
@@ -348,7 +349,7 @@ static void probabilities_again(const bl__head_t *head, const tile_pair_t *m, pi
                                 float *slopes) {
   scores_of(head, m->i, m->j, piece, p, BL_TILE);
   if (slopes) {
-    cap_slopes(head, piece, p, slopes);
+    softcap_slopes(head, piece, p, slopes);
   }
   for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
     float *row = p + r * BL_TILE;
@@ -370,7 +371,7 @@ static void probabilities_again(const bl__head_t *head, const tile_pair_t *m, pi
   }
 }
 
-// Adds the gradients from one piece of tiles (i, j). p, slopes (NULL: no cap) and ds are scratch tiles.
+// Adds the gradients from one piece of tiles (i, j). p, slopes (NULL: no softcap) and ds are scratch tiles.
 static void backward_piece(const bl__head_t *head, const tile_pair_t *m, piece_t piece, const float *datt,
                            const float *deltas, const float *p, const float *slopes, float *ds, float *dq, float *dk,
                            float *dv) {
@@ -423,7 +424,7 @@ static void backward_piece(const bl__head_t *head, const tile_pair_t *m, piece_t
 void BL_KERNEL(attention_backward)(const bl__head_t *head, const float *datt, const float *deltas, const float *lse,
                                    const void *probabilities, float *dq, float *dk, float *dv, float *scratch) {
   const size_t tiles = bl__tiles(head->seq), tile = (size_t)BL_TILE * BL_TILE, first = head->first / BL_TILE;
-  float *p = scratch, *ds = p + tile, *slopes = head->cap != 0.0f ? ds + tile : NULL;
+  float *p = scratch, *ds = p + tile, *slopes = head->softcap != 0.0f ? ds + tile : NULL;
   memset(dq + first * BL_TILE * head->width, 0, (tiles - first) * BL_TILE * head->width * sizeof(float));
   for (size_t j = 0; j < tiles; j++) {
     for (size_t i = bl_max_u64(j, first); i <= last_tile(head, j); i++) {

@@ -22,12 +22,12 @@ static void write_gradient(size_t vocab, float factor, float *logits) {
   }
 }
 
-// Like write_gradient, for capped logits. It recomputes the exponentials, because the slope of the cap needs the logits
-// themselves.
-static void write_capped(size_t vocab, size_t label, float scale, float cap, float largest, float factor,
-                         float *logits) {
+// Like write_gradient, for softcapped logits. It recomputes the exponentials, because the slope of the softcap needs
+// the logits themselves.
+static void write_softcapped(size_t vocab, size_t label, float scale, float softcap, float largest, float factor,
+                             float *logits) {
   bl__element_t *gradient = (bl__element_t *)(void *)logits;
-  const float inverse = 1.0f / cap;
+  const float inverse = 1.0f / softcap;
   for (size_t start = 0; start < vocab; start += PIECE) {
     const size_t count = vocab - start < PIECE ? vocab - start : PIECE;
     float piece[PIECE];
@@ -47,7 +47,7 @@ static void write_capped(size_t vocab, size_t label, float scale, float cap, flo
 }
 
 // The sum of exp(logit - largest), without keeping the exponentials.
-static double sum_capped(size_t vocab, float largest, const float *logits) {
+static double sum_softcapped(size_t vocab, float largest, const float *logits) {
   double total = 0.0;
   for (size_t start = 0; start < vocab; start += 1024) {
     const size_t end = vocab - start < 1024 ? vocab : start + 1024;
@@ -60,12 +60,12 @@ static double sum_capped(size_t vocab, float largest, const float *logits) {
   return total;
 }
 
-double BL_KERNEL(cross_entropy)(size_t vocab, size_t label, float scale, float cap, float *logits) {
+double BL_KERNEL(cross_entropy)(size_t vocab, size_t label, float scale, float softcap, float *logits) {
   const float largest = bl__largest(logits, vocab, -INFINITY);
   const double label_logit = logits[label];
-  if (cap != 0.0f) {
-    const double sum = sum_capped(vocab, largest, logits);
-    write_capped(vocab, label, scale, cap, largest, (float)((double)scale / sum), logits);
+  if (softcap != 0.0f) {
+    const double sum = sum_softcapped(vocab, largest, logits);
+    write_softcapped(vocab, label, scale, softcap, largest, (float)((double)scale / sum), logits);
     return log(sum) + ((double)largest - label_logit);
   }
   // Sums of 1024 in float, the sum of those in double: fp32 rounding does not grow with the vocabulary.
@@ -87,10 +87,10 @@ double BL_KERNEL(cross_entropy)(size_t vocab, size_t label, float scale, float c
   return log(total) + ((double)largest - label_logit);
 }
 
-void BL_KERNEL(softmax_gradient)(size_t vocab, size_t label, float scale, float cap, float largest, float factor,
+void BL_KERNEL(softmax_gradient)(size_t vocab, size_t label, float scale, float softcap, float largest, float factor,
                                  float *logits) {
-  if (cap != 0.0f) {
-    write_capped(vocab, label, scale, cap, largest, factor, logits);
+  if (softcap != 0.0f) {
+    write_softcapped(vocab, label, scale, softcap, largest, factor, logits);
     return;
   }
   for (size_t i = 0; i < vocab; i++) {
