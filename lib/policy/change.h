@@ -51,7 +51,8 @@
 
 #define BL_CHANGES_MAX       64   // changes that may wait; bounds what a caller in a loop can queue
 #define BL_CHANGES_STORES_MS 4000 // for the stores of a plan to answer
-// For stages to find out whether their stores answer, which takes 4 s, with NCCL 30 s (acceptor.h of stage-service).
+// For stages to find out whether their stores answer, which takes 4 s, with NCCL 30 s (store_session.h of
+// stage-service).
 #define BL_CHANGES_PROPOSALS_MS 40000
 #define BL_CHANGES_PROPOSALS    2 // also if a step takes longer
 // Time for which a stage may refuse the first plan because it does not reach a store. After that the run fails.

@@ -31,10 +31,10 @@
 //   5. A block that was parked (eviction BL_PARKING_DONE) is kept until its load or the end of the attempt. The load
 //      consumes it whatever its outcome.
 //   6. A load is BL_PARKING_DONE only if the bytes in the slot have the checksum that was passed with the eviction.
-//   7. BL_PARKING_LOST of an eviction: the block never arrived. The executor counts it as dropped. As long as there is
-//      no acceptor, begin_evict returns BL_UNAVAILABLE. BL_PARKING_LOST of a load: the block was lost with its store,
-//      was returned changed, or did not arrive in time. In both cases the executor recomputes the block from its kept
-//      input and compares the checksum: no outcome changes a loss.
+//   7. BL_PARKING_LOST of an eviction: the block never arrived. The executor counts it as dropped. As long as a
+//      store takes no blocks, begin_evict returns BL_UNAVAILABLE. BL_PARKING_LOST of a load: the block was lost with
+//      its store, was returned changed, or did not arrive in time. In both cases the executor recomputes the block from
+//      its kept input and compares the checksum: no outcome changes a loss.
 //   8. At its deadline wait ends the transfer by rule 4 with the outcome BL_PARKING_LOST.
 //   9. A transfer with `ready` begins once the device has reached that event, and no later transfer in the order begins
 //      before it. The caller of begin does not wait for that. Until then the transfer, its deadline included, is the

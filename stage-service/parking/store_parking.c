@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "client/arena_region.h"
 #include "datapath/block.h"
-#include "parking/acceptor.h"
+#include "parking/store_session.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
 #include "sys/thread.h"
@@ -17,14 +17,14 @@
 
 #define GRANULE_BYTES (64u << 10)           // of a store's arena
 #define LOOK_NS       (UINT64_C(20) * 1000) // between two checks of the device's progress
-#define TIMEOUT_NS    (BL_NS_PER_MS * 4 * BL_ACCEPTOR_CALL_MS)
+#define TIMEOUT_NS    (BL_NS_PER_MS * 4 * BL_STORE_SESSION_CALL_MS)
 
 struct bl_store_parking {
   bl_parking_t seam; // first
-  bl_acceptors_t shared;
-  bl_acceptor_t **acceptors;   // [stores], NULL where the plan uses none
-  uint32_t stages, stores;     // of the plan
-  bl_client_region_t *regions; // [own_slots], with duplicated descriptors
+  bl_store_sessions_t shared;
+  bl_store_session_t **sessions; // [stores], NULL where the plan uses none
+  uint32_t stages, stores;       // of the plan
+  bl_client_region_t *regions;   // [own_slots], with duplicated descriptors
   uint32_t own_slots, region_count;
   bl_transfer_t *transfers; // [virtual_stages * micro_batches]
   uint32_t virtual_stages, micro_batches;
@@ -57,7 +57,7 @@ static bl_status_t cancelled(bl_error_t *err) {
 static bool hash_one(bl_store_parking_t *self) {
   bl_transfer_t *transfer = NULL;
   for (uint32_t d = 0; d < self->stores && transfer == NULL; d++) {
-    transfer = self->acceptors[d] != NULL ? bl__acceptor_unhashed(self->acceptors[d]) : NULL;
+    transfer = self->sessions[d] != NULL ? bl__store_session_unhashed(self->sessions[d]) : NULL;
   }
   if (transfer == NULL) {
     return false;
@@ -82,7 +82,7 @@ static void *watch(void *argument) {
   while (!self->ending) {
     bool waits = false;
     for (uint32_t d = 0; d < self->stores; d++) {
-      waits |= self->acceptors[d] != NULL && bl__acceptor_look(self->acceptors[d]);
+      waits |= self->sessions[d] != NULL && bl__store_session_look(self->sessions[d]);
     }
     if (!hash_one(self)) {
       (void)bl_condition_wait(&self->told, &self->shared.mutex, waits ? bl_clock_now_ns() + LOOK_NS : UINT64_MAX);
@@ -123,7 +123,7 @@ static void tell_watcher(bl_store_parking_t *self, const bl_transfer_t *transfer
 // [m] Cancels a transfer. Afterwards nothing touches its memory any more. Does not depend on the store.
 static void give_up(bl_store_parking_t *self, bl_transfer_t *transfer) {
   if (transfer->state != BL_TRANSFER_IDLE) {
-    bl__acceptor_cancel(self->acceptors[transfer->block.store], transfer);
+    bl__store_session_cancel(self->sessions[transfer->block.store], transfer);
   }
   while (transfer->state == BL_TRANSFER_MOVING || self->hashing == transfer) {
     pthread_cond_wait(&self->shared.over, &self->shared.mutex);
@@ -133,12 +133,12 @@ static void give_up(bl_store_parking_t *self, bl_transfer_t *transfer) {
 // [m] The same for all transfers.
 static void give_up_all(bl_store_parking_t *self) {
   for (uint32_t d = 0; d < self->stores; d++) {
-    if (self->acceptors[d] != NULL) {
-      bl__acceptor_flush(self->acceptors[d]);
+    if (self->sessions[d] != NULL) {
+      bl__store_session_flush(self->sessions[d]);
     }
   }
   for (uint32_t d = 0; d < self->stores; d++) {
-    while (self->acceptors[d] != NULL && self->acceptors[d]->moving_count > 0) {
+    while (self->sessions[d] != NULL && self->sessions[d]->moving_count > 0) {
       pthread_cond_wait(&self->shared.over, &self->shared.mutex);
     }
   }
@@ -148,20 +148,21 @@ static void give_up_all(bl_store_parking_t *self) {
 }
 
 // [m] Begins to open sessions where necessary. Blocks that arrive meanwhile are queued.
-static void make_ready(bl_acceptor_t *acceptor, uint64_t now_ns) {
-  bl__acceptor_check(acceptor);
-  const bool rests = acceptor->state == BL_ACCEPTOR_RESTING;
-  const bool has_older = acceptor->state == BL_ACCEPTOR_READY && acceptor->held > 0; // blocks of the previous attempt
-  const bool tries_again =
-      acceptor->state == BL_ACCEPTOR_FAILED && now_ns >= acceptor->opened_ns + BL_ACCEPTOR_AGAIN_MS * BL_NS_PER_MS;
+static void make_ready(bl_store_session_t *session, uint64_t now_ns) {
+  bl__store_session_check(session);
+  const bool rests = session->state == BL_STORE_SESSION_RESTING;
+  const bool has_older =
+      session->state == BL_STORE_SESSION_READY && session->held > 0; // blocks of the previous attempt
+  const bool tries_again = session->state == BL_STORE_SESSION_FAILED &&
+                           now_ns >= session->opened_ns + BL_STORE_SESSION_AGAIN_MS * BL_NS_PER_MS;
   if (rests || has_older || tries_again) {
-    bl__acceptor_reopen(acceptor);
+    bl__store_session_reopen(session);
   }
 }
 
 // [m] An opening session is worth waiting for only if the previous one had not failed.
-static bool takes_blocks(const bl_acceptor_t *acceptor) {
-  return acceptor->state == BL_ACCEPTOR_READY || (acceptor->state == BL_ACCEPTOR_OPENING && acceptor->hurried);
+static bool takes_blocks(const bl_store_session_t *session) {
+  return session->state == BL_STORE_SESSION_READY || (session->state == BL_STORE_SESSION_OPENING && session->hurried);
 }
 
 static bl_status_t begin(bl_parking_t *parking, uint64_t attempt, bl_error_t *err) {
@@ -170,11 +171,11 @@ static bl_status_t begin(bl_parking_t *parking, uint64_t attempt, bl_error_t *er
   pthread_mutex_lock(&self->shared.mutex);
   give_up_all(self); // transfers of an older attempt
   for (uint32_t d = 0; d < self->stores; d++) {
-    if (self->acceptors[d] != NULL) {
-      make_ready(self->acceptors[d], bl_clock_now_ns());
-      self->acceptors[d]->held_peak = self->acceptors[d]->held;
-      self->acceptors[d]->moved_bytes = self->acceptors[d]->moved_ns = self->acceptors[d]->cross_machine_bytes = 0;
-      self->acceptors[d]->quickest = 0;
+    if (self->sessions[d] != NULL) {
+      make_ready(self->sessions[d], bl_clock_now_ns());
+      self->sessions[d]->held_peak = self->sessions[d]->held;
+      self->sessions[d]->moved_bytes = self->sessions[d]->moved_ns = self->sessions[d]->cross_machine_bytes = 0;
+      self->sessions[d]->quickest = 0;
     }
   }
   for (size_t i = 0; i < (size_t)self->virtual_stages * self->micro_batches; i++) {
@@ -193,7 +194,7 @@ static bl_status_t check(const bl_store_parking_t *self, const bl_parked_block_t
   }
   if (block->key.attempt != self->attempt || block->key.virtual_stage >= self->virtual_stages ||
       block->key.micro_batch >= self->micro_batches || block->store >= self->stores ||
-      self->acceptors[block->store] == NULL) {
+      self->sessions[block->store] == NULL) {
     return bl_error_set(err, BL_INTERNAL, "a transfer that the plan reserved no slot for");
   }
   return BL_OK;
@@ -205,15 +206,15 @@ static bl_status_t begin_evict(bl_parking_t *parking, const bl_parked_block_t *b
   char name[BL_STORE_TEXT];
   pthread_mutex_lock(&self->shared.mutex);
   bl_status_t status = check(self, block, err);
-  bl_acceptor_t *acceptor = status == BL_OK ? self->acceptors[block->store] : NULL;
-  if (status == BL_OK && !takes_blocks(acceptor)) {
+  bl_store_session_t *session = status == BL_OK ? self->sessions[block->store] : NULL;
+  if (status == BL_OK && !takes_blocks(session)) {
     status = bl_error_set(err, BL_UNAVAILABLE, "the %s takes no blocks now",
                           bl_store_format(self->stages, block->store, name));
   }
   if (status == BL_OK) {
     bl_transfer_t *transfer = transfer_of(self, block->key);
     *transfer = (bl_transfer_t){.block = *block, .memory = (uint8_t *)(uintptr_t)source};
-    bl__acceptor_queue(acceptor, transfer);
+    bl__store_session_queue(session, transfer);
     tell_watcher(self, transfer);
   }
   pthread_mutex_unlock(&self->shared.mutex);
@@ -225,15 +226,15 @@ static bl_status_t begin_load(bl_parking_t *parking, const bl_parked_block_t *bl
   pthread_mutex_lock(&self->shared.mutex);
   bl_status_t status = check(self, block, err);
   if (status == BL_OK) {
-    bl_acceptor_t *acceptor = self->acceptors[block->store];
+    bl_store_session_t *session = self->sessions[block->store];
     bl_transfer_t *transfer = transfer_of(self, block->key);
-    if (acceptor->state != BL_ACCEPTOR_READY || transfer->session != acceptor->session) {
+    if (session->state != BL_STORE_SESSION_READY || transfer->epoch != session->epoch) {
       char name[BL_STORE_TEXT];
       status = bl_error_set(err, BL_UNAVAILABLE, "the block went with the %s",
                             bl_store_format(self->stages, block->store, name));
     } else {
       *transfer = (bl_transfer_t){.block = *block, .memory = slot, .load = true, .store_slot = transfer->store_slot};
-      bl__acceptor_queue(acceptor, transfer);
+      bl__store_session_queue(session, transfer);
       tell_watcher(self, transfer);
     }
   }
@@ -321,8 +322,8 @@ bl_parking_t *bl_store_parking_seam(bl_store_parking_t *parking) {
 void bl_store_parking_rest(bl_store_parking_t *parking) {
   pthread_mutex_lock(&parking->shared.mutex);
   for (uint32_t d = 0; d < parking->stores; d++) {
-    if (parking->acceptors[d] != NULL) {
-      bl__acceptor_rest(parking->acceptors[d]);
+    if (parking->sessions[d] != NULL) {
+      bl__store_session_rest(parking->sessions[d]);
     }
   }
   pthread_mutex_unlock(&parking->shared.mutex);
@@ -333,8 +334,8 @@ void bl_store_parking_rest(bl_store_parking_t *parking) {
 void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step) {
   pthread_mutex_lock(&parking->shared.mutex);
   for (uint32_t d = 0; d < parking->stores; d++) {
-    if (parking->acceptors[d] != NULL) {
-      parking->acceptors[d]->step = step;
+    if (parking->sessions[d] != NULL) {
+      parking->sessions[d]->step = step;
     }
   }
   pthread_mutex_unlock(&parking->shared.mutex);
@@ -342,8 +343,8 @@ void bl_store_parking_set_step(bl_store_parking_t *parking, uint64_t step) {
 
 uint32_t bl_store_parking_peak(bl_store_parking_t *parking, uint32_t store) {
   pthread_mutex_lock(&parking->shared.mutex);
-  bool used = store < parking->stores && parking->acceptors[store] != NULL;
-  uint32_t peak = used ? parking->acceptors[store]->held_peak : 0;
+  bool used = store < parking->stores && parking->sessions[store] != NULL;
+  uint32_t peak = used ? parking->sessions[store]->held_peak : 0;
   pthread_mutex_unlock(&parking->shared.mutex);
   return peak;
 }
@@ -352,15 +353,15 @@ bl_store_parking_moved_t bl_store_parking_moved(bl_store_parking_t *parking) {
   bl_store_parking_moved_t moved = {0};
   pthread_mutex_lock(&parking->shared.mutex);
   for (uint32_t d = 0; d < parking->stores; d++) {
-    const bl_acceptor_t *acceptor = parking->acceptors[d];
-    if (acceptor == NULL) {
+    const bl_store_session_t *session = parking->sessions[d];
+    if (session == NULL) {
       continue;
     }
     const bool of_host = d >= parking->stages;
-    const uint64_t ns = of_host ? (uint64_t)((double)acceptor->moved_bytes * acceptor->quickest) : acceptor->moved_ns;
-    moved.bytes += acceptor->moved_bytes;
+    const uint64_t ns = of_host ? (uint64_t)((double)session->moved_bytes * session->quickest) : session->moved_ns;
+    moved.bytes += session->moved_bytes;
     moved.ns += ns;
-    moved.host_bytes += of_host ? acceptor->moved_bytes : 0;
+    moved.host_bytes += of_host ? session->moved_bytes : 0;
     moved.host_ns += of_host ? ns : 0;
   }
   pthread_mutex_unlock(&parking->shared.mutex);
@@ -371,7 +372,7 @@ uint64_t bl_store_parking_cross_machine_bytes(bl_store_parking_t *parking) {
   uint64_t bytes = 0;
   pthread_mutex_lock(&parking->shared.mutex);
   for (uint32_t d = 0; d < parking->stores; d++) {
-    bytes += parking->acceptors[d] != NULL ? parking->acceptors[d]->cross_machine_bytes : 0;
+    bytes += parking->sessions[d] != NULL ? parking->sessions[d]->cross_machine_bytes : 0;
   }
   pthread_mutex_unlock(&parking->shared.mutex);
   return bytes;
@@ -381,9 +382,9 @@ void bl_store_parking_paths(bl_store_parking_t *parking, uint32_t counts[BL_PATH
   memset(counts, 0, BL_PATHS * sizeof counts[0]);
   pthread_mutex_lock(&parking->shared.mutex);
   for (uint32_t d = 0; d < parking->stores; d++) {
-    const bl_acceptor_t *acceptor = parking->acceptors[d];
-    if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_READY) {
-      counts[acceptor->path]++;
+    const bl_store_session_t *session = parking->sessions[d];
+    if (session != NULL && session->state == BL_STORE_SESSION_READY) {
+      counts[session->path]++;
     }
   }
   pthread_mutex_unlock(&parking->shared.mutex);
@@ -428,34 +429,34 @@ static uint64_t unit_bytes(const bl_store_parking_options_t *options) {
 static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_options_t *options, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t d = 0; d < self->stores && status == BL_OK; d++) {
-    bl_acceptor_options_t acceptor = {.of_host = d >= options->device_slots->devices,
-                                      .plan = options->plan,
-                                      .stage = d < options->device_slots->devices ? options->stage : options->rank,
-                                      .regions = self->regions,
-                                      .region_count = self->region_count,
-                                      .store_slots = bl_device_slots_reserved(options->device_slots, options->stage, d),
-                                      .room_bytes = options->evict_bytes[options->stage],
-                                      .arena_bytes = arena_bytes(options, d),
-                                      .bytes_per_second =
-                                          d < options->device_slots->devices ? options->bytes_per_second : 0,
-                                      .path = options->path,
-                                      .device = options->device,
-                                      .device_memory = options->device_memory,
-                                      .nccl = options->nccl,
-                                      .nccl_shared_gpu = options->nccl_shared_gpu,
-                                      .unit_bytes = unit_bytes(options),
-                                      .runtime = options->runtime};
-    if (acceptor.store_slots == 0) {
+    bl_store_session_options_t session = {
+        .of_host = d >= options->device_slots->devices,
+        .plan = options->plan,
+        .stage = d < options->device_slots->devices ? options->stage : options->rank,
+        .regions = self->regions,
+        .region_count = self->region_count,
+        .store_slots = bl_device_slots_reserved(options->device_slots, options->stage, d),
+        .room_bytes = options->evict_bytes[options->stage],
+        .arena_bytes = arena_bytes(options, d),
+        .bytes_per_second = d < options->device_slots->devices ? options->bytes_per_second : 0,
+        .path = options->path,
+        .device = options->device,
+        .device_memory = options->device_memory,
+        .nccl = options->nccl,
+        .nccl_shared_gpu = options->nccl_shared_gpu,
+        .unit_bytes = unit_bytes(options),
+        .runtime = options->runtime};
+    if (session.store_slots == 0) {
       continue;
     }
-    bl_store_format(self->stages, d, acceptor.name);
+    bl_store_format(self->stages, d, session.name);
     if (options->stores[d] == NULL) {
-      return bl_error_set(err, BL_UNAVAILABLE, "the %s has no address in the job", acceptor.name);
+      return bl_error_set(err, BL_UNAVAILABLE, "the %s has no address in the job", session.name);
     }
-    snprintf(acceptor.address, sizeof acceptor.address, "%s", options->stores[d]);
-    snprintf(acceptor.job, sizeof acceptor.job, "%s", options->job);
+    snprintf(session.address, sizeof session.address, "%s", options->stores[d]);
+    snprintf(session.job, sizeof session.job, "%s", options->job);
     pthread_mutex_lock(&self->shared.mutex);
-    status = bl__acceptor_create(&acceptor, &self->shared, &self->acceptors[d], err);
+    status = bl__store_session_create(&session, &self->shared, &self->sessions[d], err);
     pthread_mutex_unlock(&self->shared.mutex);
   }
   return status;
@@ -465,16 +466,16 @@ bl_status_t bl_store_parking_await(bl_store_parking_t *self, uint64_t deadline_n
   bl_status_t status = BL_OK;
   pthread_mutex_lock(&self->shared.mutex);
   for (uint32_t d = 0; d < self->stores && status == BL_OK; d++) {
-    const bl_acceptor_t *acceptor = self->acceptors[d];
-    while (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING &&
+    const bl_store_session_t *session = self->sessions[d];
+    while (session != NULL && session->state == BL_STORE_SESSION_OPENING &&
            bl_condition_wait(&self->shared.over, &self->shared.mutex, deadline_ns)) { // opening ends on its own
     }
-    if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_OPENING) {
-      status = bl_error_set(err, BL_DEADLINE, "the %s (%s) has not answered yet", acceptor->options.name,
-                            acceptor->options.address);
-    } else if (acceptor != NULL && acceptor->state == BL_ACCEPTOR_FAILED) {
-      *err = acceptor->err;
-      status = bl_error_prefix(err, "%s (%s)", acceptor->options.name, acceptor->options.address);
+    if (session != NULL && session->state == BL_STORE_SESSION_OPENING) {
+      status = bl_error_set(err, BL_DEADLINE, "the %s (%s) has not answered yet", session->options.name,
+                            session->options.address);
+    } else if (session != NULL && session->state == BL_STORE_SESSION_FAILED) {
+      *err = session->err;
+      status = bl_error_prefix(err, "%s (%s)", session->options.name, session->options.address);
     }
   }
   pthread_mutex_unlock(&self->shared.mutex);
@@ -500,8 +501,8 @@ bl_status_t bl_store_parking_extend(bl_store_parking_t *self, const bl_segments_
   bl_status_t status = add_regions(self, slots, self->own_slots, err);
   pthread_mutex_lock(&self->shared.mutex);
   for (uint32_t d = 0; d < self->stores && more && status == BL_OK; d++) {
-    if (self->acceptors[d] != NULL) {
-      bl__acceptor_extend(self->acceptors[d], self->region_count);
+    if (self->sessions[d] != NULL) {
+      bl__store_session_extend(self->sessions[d], self->region_count);
     }
   }
   pthread_mutex_unlock(&self->shared.mutex);
@@ -511,16 +512,16 @@ bl_status_t bl_store_parking_extend(bl_store_parking_t *self, const bl_segments_
 // Called when the last reference is released.
 static void destroy(void *context) {
   bl_store_parking_t *self = context;
-  for (uint32_t d = 0; self->acceptors != NULL && d < self->stores; d++) {
-    bl__acceptor_destroy(self->acceptors[d]);
+  for (uint32_t d = 0; self->sessions != NULL && d < self->stores; d++) {
+    bl__store_session_destroy(self->sessions[d]);
   }
   for (uint32_t i = 0; i < self->region_count; i++) {
     if (self->regions[i].fd >= 0) {
       close(self->regions[i].fd);
     }
   }
-  bl__acceptors_cleanup(&self->shared);
-  free(self->acceptors);
+  bl__store_sessions_cleanup(&self->shared);
+  free(self->sessions);
   free(self->regions);
   free(self->transfers);
   free(self);
@@ -544,7 +545,7 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for parking");
   }
-  bl__acceptors_init(&made->shared, destroy, made);
+  bl__store_sessions_init(&made->shared, destroy, made);
   made->seam = (bl_parking_t){.ops = &ops, .timeout_ns = TIMEOUT_NS, .device_memory = options->device_memory};
   made->stages = options->device_slots->devices;
   made->stores = options->device_slots->stores;
@@ -552,10 +553,10 @@ bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, b
   made->micro_batches = options->micro_batches;
   made->own_slots = options->own_slots;
   made->regions = calloc(made->own_slots, sizeof *made->regions);
-  made->acceptors = calloc(made->stores, sizeof(bl_acceptor_t *));
+  made->sessions = calloc(made->stores, sizeof(bl_store_session_t *));
   made->transfers = calloc((size_t)made->virtual_stages * made->micro_batches, sizeof *made->transfers);
   bl_status_t status = BL_OK;
-  if (made->regions == NULL || made->acceptors == NULL || made->transfers == NULL) {
+  if (made->regions == NULL || made->sessions == NULL || made->transfers == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for parking");
   } else {
     status = add_regions(made, options->slots, options->slots_there, err);
@@ -575,15 +576,15 @@ void bl_store_parking_destroy(bl_store_parking_t *parking) {
     return;
   }
   pthread_mutex_lock(&parking->shared.mutex);
-  if (parking->acceptors != NULL) {
+  if (parking->sessions != NULL) {
     give_up_all(parking);
     for (uint32_t d = 0; d < parking->stores; d++) {
-      if (parking->acceptors[d] != NULL) {
-        bl__acceptor_end(parking->acceptors[d]);
+      if (parking->sessions[d] != NULL) {
+        bl__store_session_end(parking->sessions[d]);
       }
     }
   }
   pthread_mutex_unlock(&parking->shared.mutex);
   end_watching(parking);
-  bl__acceptors_release(&parking->shared);
+  bl__store_sessions_release(&parking->shared);
 }

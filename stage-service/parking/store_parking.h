@@ -55,10 +55,11 @@ typedef struct bl_store_parking_options {
 // Does not wait. BL_EXHAUSTED, BL_UNIMPLEMENTED: too many slots.
 BL_MUST_USE bl_status_t bl_store_parking_create(const bl_store_parking_options_t *options, bl_store_parking_t **parking,
                                                 bl_error_t *err);
-// Waits for the stores. Each of them answers or has failed within BL_ACCEPTOR_OPEN_MS, for a host store and slots on a
-// device up to BL_ACCEPTOR_PIN_MS later, with NCCL within BL_ACCEPTOR_JOIN_MS. BL_DEADLINE: `deadline_ns` (on
-// bl_clock_now_ns) passed first, and opening continues. BL_UNAVAILABLE, BL_EXHAUSTED, ...: a store failed; the text has
-// its address and the reason. BL_UNIMPLEMENTED: blocks cannot get from the device to a store directly.
+// Waits for the stores. Each of them answers or has failed within BL_STORE_SESSION_OPEN_MS, for a host store and slots
+// on a device up to BL_STORE_SESSION_PIN_MS later, with NCCL within BL_STORE_SESSION_JOIN_MS. BL_DEADLINE:
+// `deadline_ns` (on bl_clock_now_ns) passed first, and opening continues. BL_UNAVAILABLE, BL_EXHAUSTED, ...: a store
+// failed; the text has its address and the reason. BL_UNIMPLEMENTED: blocks cannot get from the device to a store
+// directly.
 BL_MUST_USE bl_status_t bl_store_parking_await(bl_store_parking_t *parking, uint64_t deadline_ns, bl_error_t *err);
 // Call it after await, before the first run, when all slots of the plan exist. BL_EXHAUSTED: no descriptors for them.
 BL_MUST_USE bl_status_t bl_store_parking_extend(bl_store_parking_t *parking, const bl_segments_t *slots,

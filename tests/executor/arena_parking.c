@@ -259,7 +259,7 @@ static bl_status_t begin_evict(bl_parking_t *parking, const bl_parked_block_t *b
   arena_parking_t *arena = arena_of(parking);
   pthread_mutex_lock(&arena->mutex);
   bool refuses = happens(arena, block->key, DRAW_REFUSE, arena->options.refuse);
-  bl_status_t status = refuses ? bl_error_set(err, BL_UNAVAILABLE, "no acceptor")
+  bl_status_t status = refuses ? bl_error_set(err, BL_UNAVAILABLE, "no store takes it")
                                : queue(arena, block, (uint8_t *)(uintptr_t)source, false, err);
   arena->counters.refused += refuses;
   pthread_mutex_unlock(&arena->mutex);

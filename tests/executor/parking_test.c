@@ -307,7 +307,7 @@ static void losses_and_delays(void **state) {
   }
 }
 
-static void no_acceptor(void **state) {
+static void no_store_takes_blocks(void **state) {
   (void)state;
   trouble_t trouble = {"naive", {.refuse = 1}, RIG_NONE};
   bl_stage_counters_t counters;
@@ -364,7 +364,7 @@ int main(void) {
       cmocka_unit_test(late_loads),
       cmocka_unit_test(late_loads_with_losses),
       cmocka_unit_test(losses_and_delays),
-      cmocka_unit_test(no_acceptor),
+      cmocka_unit_test(no_store_takes_blocks),
       cmocka_unit_test(too_late),
       cmocka_unit_test(flipped_bits),
       cmocka_unit_test(given_up_in_the_middle),

@@ -6,7 +6,7 @@
 
 #include "base/random.h"
 #include "datapath/block.h"
-#include "parking/acceptor.h"
+#include "parking/store_session.h"
 #include "seed.h"
 #include "sys/clock.h"
 #include "sys/log.h"
@@ -24,8 +24,8 @@
 #define WALK_STEPS  600
 
 typedef struct world {
-  bl_acceptors_t shared;
-  bl_acceptor_t *acceptor;
+  bl_store_sessions_t shared;
+  bl_store_session_t *session;
   bl_client_region_t regions[BLOCKS]; // slot i is source i
   uint8_t slots[BLOCKS][BYTES];
   bl_transfer_t transfers[BLOCKS];
@@ -40,36 +40,36 @@ static void destroyed(void *context) {
 
 static void begin(world_t *world, uint32_t store_slots, size_t region_count, const char *address, uint64_t seed) {
   *world = (world_t){0};
-  bl_acceptor_options_t options = {.name = "store of device 3",
-                                   .job = "job",
-                                   .regions = world->regions,
-                                   .region_count = region_count,
-                                   .store_slots = store_slots,
-                                   .room_bytes = BYTES};
+  bl_store_session_options_t options = {.name = "store of device 3",
+                                        .job = "job",
+                                        .regions = world->regions,
+                                        .region_count = region_count,
+                                        .store_slots = store_slots,
+                                        .room_bytes = BYTES};
   snprintf(options.address, sizeof options.address, "%s", address);
   for (uint32_t i = 0; i < BLOCKS; i++) {
     world->regions[i] = (bl_client_region_t){.base = world->slots[i], .bytes = BYTES, .fd = -1};
   }
   bl_error_t err = {0};
   fake_reset(seed);
-  bl__acceptors_init(&world->shared, destroyed, world);
+  bl__store_sessions_init(&world->shared, destroyed, world);
   pthread_mutex_lock(&world->shared.mutex);
-  assert_int_equal(bl__acceptor_create(&options, &world->shared, &world->acceptor, &err), BL_OK);
+  assert_int_equal(bl__store_session_create(&options, &world->shared, &world->session, &err), BL_OK);
   pthread_mutex_unlock(&world->shared.mutex);
 }
 
 static void begin_ready(world_t *world, uint32_t store_slots) {
   begin(world, store_slots, BLOCKS, "store", 0);
-  assert_int_equal(world->acceptor->state, BL_ACCEPTOR_OPENING);
+  assert_int_equal(world->session->state, BL_STORE_SESSION_OPENING);
   fake_open(fake_client(), BL_OK, "");
-  assert_int_equal(world->acceptor->state, BL_ACCEPTOR_READY);
+  assert_int_equal(world->session->state, BL_STORE_SESSION_READY);
 }
 
 static void finish(world_t *world) {
   pthread_mutex_lock(&world->shared.mutex);
-  bl__acceptor_end(world->acceptor);
+  bl__store_session_end(world->session);
   pthread_mutex_unlock(&world->shared.mutex);
-  bl__acceptors_release(&world->shared);
+  bl__store_sessions_release(&world->shared);
   const bool has_client = fake_client_count() > 0;
   assert_int_equal(world->destroyed, !has_client);
   fake_close_all();
@@ -78,8 +78,8 @@ static void finish(world_t *world) {
   for (uint32_t i = 0; i < BLOCKS; i++) {
     assert_true(world->transfers[i].state == BL_TRANSFER_IDLE || world->transfers[i].state == BL_TRANSFER_OVER);
   }
-  bl__acceptor_destroy(world->acceptor);
-  bl__acceptors_cleanup(&world->shared);
+  bl__store_session_destroy(world->session);
+  bl__store_sessions_cleanup(&world->shared);
 }
 
 // [m] Block `i` leaves slot i, or comes back there.
@@ -98,7 +98,7 @@ static void queue_locked(world_t *world, uint32_t i, bool load) {
   }
   *transfer = made;
   world->queued[i] = ++world->queue_count;
-  bl__acceptor_queue(world->acceptor, transfer);
+  bl__store_session_queue(world->session, transfer);
 }
 
 static void queue(world_t *world, uint32_t i, bool load) {
@@ -107,9 +107,9 @@ static void queue(world_t *world, uint32_t i, bool load) {
   pthread_mutex_unlock(&world->shared.mutex);
 }
 
-static void call(world_t *world, void (*verb)(bl_acceptor_t *acceptor)) {
+static void call(world_t *world, void (*verb)(bl_store_session_t *session)) {
   pthread_mutex_lock(&world->shared.mutex);
-  verb(world->acceptor);
+  verb(world->session);
   pthread_mutex_unlock(&world->shared.mutex);
 }
 
@@ -153,10 +153,10 @@ static void test_transfers_begin_in_order(void **state) {
   fake_open(fake_client(), BL_OK, "");
   expect_started(&world, 1); // the first shows how long one takes
   end_well(&world, 0);
-  expect_started(&world, 1 + BL_ACCEPTOR_IN_FLIGHT);
-  assert_int_equal(world.acceptor->moving_count, BL_ACCEPTOR_IN_FLIGHT);
+  expect_started(&world, 1 + BL_STORE_SESSION_IN_FLIGHT);
+  assert_int_equal(world.session->moving_count, BL_STORE_SESSION_IN_FLIGHT);
   end_well(&world, 4); // in any order
-  expect_started(&world, 2 + BL_ACCEPTOR_IN_FLIGHT);
+  expect_started(&world, 2 + BL_STORE_SESSION_IN_FLIGHT);
   end_well(&world, 9);
   end_well(&world, 1);
   expect_started(&world, STORE_SLOTS);
@@ -165,10 +165,10 @@ static void test_transfers_begin_in_order(void **state) {
       end_well(&world, i);
     }
     expect_over(&world, i, BL_PARKING_DONE);
-    assert_int_equal(world.transfers[i].session, 1);
+    assert_int_equal(world.transfers[i].epoch, 1);
   }
-  assert_int_equal(world.acceptor->held, STORE_SLOTS);
-  assert_int_equal(world.acceptor->moved_bytes, STORE_SLOTS * BYTES);
+  assert_int_equal(world.session->held, STORE_SLOTS);
+  assert_int_equal(world.session->moved_bytes, STORE_SLOTS * BYTES);
   finish(&world);
 }
 
@@ -179,12 +179,12 @@ static void test_a_slow_path_has_one_at_a_time(void **state) {
   for (uint32_t i = 0; i < 10; i++) {
     queue(&world, i, false);
   }
-  world.transfers[0].begun_ns -= BL_ACCEPTOR_BRISK_MS * BL_NS_PER_MS;
+  world.transfers[0].begun_ns -= BL_STORE_SESSION_BRISK_MS * BL_NS_PER_MS;
   end_well(&world, 0);
   expect_started(&world, 2);
   end_well(&world, 1); // brisk again
   expect_started(&world, 10);
-  assert_true(world.acceptor->moved_ns < 10 * BL_NS_PER_S);
+  assert_true(world.session->moved_ns < 10 * BL_NS_PER_S);
   finish(&world);
 }
 
@@ -199,15 +199,15 @@ static void test_an_eviction_waits_for_a_room(void **state) {
   expect(&world, 0, BL_TRANSFER_MOVING);
   expect(&world, 2, BL_TRANSFER_QUEUED);
   expect(&world, 1, BL_TRANSFER_QUEUED);
-  assert_int_equal(world.acceptor->held, 2);
+  assert_int_equal(world.session->held, 2);
   end_well(&world, 0);
   expect(&world, 2, BL_TRANSFER_MOVING);
   expect(&world, 1, BL_TRANSFER_MOVING);
   assert_int_equal(world.transfers[2].store_slot, world.transfers[0].store_slot);
   end_well(&world, 1);
   end_well(&world, 2);
-  assert_int_equal(world.acceptor->held, 1);
-  assert_int_equal(world.acceptor->held_peak, 2);
+  assert_int_equal(world.session->held, 1);
+  assert_int_equal(world.session->held_peak, 2);
   finish(&world);
 }
 
@@ -224,9 +224,9 @@ static void test_an_eviction_without_a_room_ends_the_session(void **state) {
   expect_over(&world, 1, BL_PARKING_DONE);
   expect_over(&world, 2, BL_PARKING_LOST);
   expect_over(&world, 3, BL_PARKING_LOST);
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
-  assert_int_equal(world.acceptor->err.status, BL_INTERNAL);
-  assert_string_equal(world.acceptor->err.text, "more blocks for it than the plan reserves store slots");
+  assert_int_equal(world.session->state, BL_STORE_SESSION_FAILED);
+  assert_int_equal(world.session->err.status, BL_INTERNAL);
+  assert_string_equal(world.session->err.text, "more blocks for it than the plan reserves store slots");
   finish(&world);
 }
 
@@ -239,17 +239,17 @@ static void test_a_block_that_fails_leaves_the_others(void **state) {
   queue(&world, 2, false);
   fake_end(fake_client(), world.slots[1], BL_DATA_LOSS, "changed");
   expect_over(&world, 1, BL_PARKING_LOST);
-  assert_int_equal(world.transfers[1].session, 0);
+  assert_int_equal(world.transfers[1].epoch, 0);
   end_well(&world, 2);
-  assert_int_equal(world.acceptor->held, 2);
+  assert_int_equal(world.session->held, 2);
   queue(&world, 3, false); // its room is empty
   end_well(&world, 3);
   expect_over(&world, 3, BL_PARKING_DONE);
   queue(&world, 0, true);
   fake_end(fake_client(), world.slots[0], BL_DATA_LOSS, "changed");
   expect_over(&world, 0, BL_PARKING_LOST);
-  assert_int_equal(world.acceptor->held, 2);
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_READY);
+  assert_int_equal(world.session->held, 2);
+  assert_int_equal(world.session->state, BL_STORE_SESSION_READY);
   finish(&world);
 }
 
@@ -265,8 +265,8 @@ static void test_a_store_dies_in_the_middle_of_several(void **state) {
     queue(&world, i, false);
   }
   fake_end(fake_client(), world.slots[3], BL_UNAVAILABLE, "silent");
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
-  assert_int_equal(world.acceptor->err.status, BL_UNAVAILABLE);
+  assert_int_equal(world.session->state, BL_STORE_SESSION_FAILED);
+  assert_int_equal(world.session->err.status, BL_UNAVAILABLE);
   assert_true(fake_is_closing(fake_client()));
   expect_over(&world, 3, BL_PARKING_LOST);
   expect_over(&world, STORE_SLOTS - 1, BL_PARKING_LOST);
@@ -274,9 +274,9 @@ static void test_a_store_dies_in_the_middle_of_several(void **state) {
   expect_over(&world, STORE_SLOTS, BL_PARKING_LOST);
   expect(&world, 0, BL_TRANSFER_MOVING);
   expect(&world, 2, BL_TRANSFER_MOVING);
-  call(&world, bl__acceptor_reopen); // a try, which comes after the end of the old session
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_OPENING);
-  assert_false(world.acceptor->hurried);
+  call(&world, bl__store_session_reopen); // a try, which comes after the end of the old session
+  assert_int_equal(world.session->state, BL_STORE_SESSION_OPENING);
+  assert_false(world.session->hurried);
   assert_int_equal(fake_client_count(), 1);
   end_well(&world, 0); // it had come already
   expect_over(&world, 0, BL_PARKING_DONE);
@@ -286,14 +286,14 @@ static void test_a_store_dies_in_the_middle_of_several(void **state) {
   }
   assert_int_equal(fake_client_count(), 1);
   fake_open(fake_client(), BL_UNAVAILABLE, "still silent");
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
-  assert_string_equal(world.acceptor->err.text, "still silent");
+  assert_int_equal(world.session->state, BL_STORE_SESSION_FAILED);
+  assert_string_equal(world.session->err.text, "still silent");
   fake_close_all();
-  call(&world, bl__acceptor_reopen);
+  call(&world, bl__store_session_reopen);
   fake_open(fake_client(), BL_OK, "");
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_READY);
-  assert_int_equal(world.acceptor->session, 2);
-  assert_int_equal(world.acceptor->held, 0);
+  assert_int_equal(world.session->state, BL_STORE_SESSION_READY);
+  assert_int_equal(world.session->epoch, 2);
+  assert_int_equal(world.session->held, 0);
   park(&world, STORE_SLOTS);
   finish(&world);
 }
@@ -306,9 +306,9 @@ static void test_what_is_under_way_is_given_up(void **state) {
   for (uint32_t i = 1; i < STORE_SLOTS; i++) {
     queue(&world, i, false);
   }
-  call(&world, bl__acceptor_flush);
+  call(&world, bl__store_session_flush);
   for (uint32_t i = 1; i < STORE_SLOTS; i++) {
-    if (i <= BL_ACCEPTOR_IN_FLIGHT) {
+    if (i <= BL_STORE_SESSION_IN_FLIGHT) {
       expect(&world, i, BL_TRANSFER_MOVING);
       assert_true(fake_is_cancelled(fake_client(), world.slots[i]));
     } else {
@@ -316,12 +316,12 @@ static void test_what_is_under_way_is_given_up(void **state) {
       assert_int_equal(world.transfers[i].store_slot, 0);
     }
   }
-  for (uint32_t i = 1; i <= BL_ACCEPTOR_IN_FLIGHT; i++) {
+  for (uint32_t i = 1; i <= BL_STORE_SESSION_IN_FLIGHT; i++) {
     fake_end(fake_client(), world.slots[i], i == 2 ? BL_OK : BL_CANCELLED, "given up");
     expect_over(&world, i, i == 2 ? BL_PARKING_DONE : BL_PARKING_LOST);
   }
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_READY);
-  assert_int_equal(world.acceptor->held, 1 + BL_ACCEPTOR_IN_FLIGHT); // store slots of unknown content are not empty
+  assert_int_equal(world.session->state, BL_STORE_SESSION_READY);
+  assert_int_equal(world.session->held, 1 + BL_STORE_SESSION_IN_FLIGHT); // store slots of unknown content are not empty
   finish(&world);
 }
 
@@ -333,9 +333,9 @@ static void test_one_alone_is_given_up(void **state) {
     queue(&world, i, false);
   }
   pthread_mutex_lock(&world.shared.mutex);
-  bl__acceptor_cancel(world.acceptor, &world.transfers[0]);
-  bl__acceptor_cancel(world.acceptor, &world.transfers[2]);
-  bl__acceptor_cancel(world.acceptor, &world.transfers[3]); // the last of the queue
+  bl__store_session_cancel(world.session, &world.transfers[0]);
+  bl__store_session_cancel(world.session, &world.transfers[2]);
+  bl__store_session_cancel(world.session, &world.transfers[3]); // the last of the queue
   pthread_mutex_unlock(&world.shared.mutex);
   expect(&world, 0, BL_TRANSFER_MOVING);
   expect_over(&world, 2, BL_PARKING_LOST);
@@ -355,7 +355,7 @@ static void test_sources_that_come_later(void **state) {
   begin(&world, STORE_SLOTS, 2, "store", 0);
   fake_open(fake_client(), BL_OK, "");
   pthread_mutex_lock(&world.shared.mutex);
-  bl__acceptor_extend(world.acceptor, 4);
+  bl__store_session_extend(world.session, 4);
   queue_locked(&world, 3, false);
   pthread_mutex_unlock(&world.shared.mutex);
   expect(&world, 3, BL_TRANSFER_QUEUED);
@@ -365,13 +365,13 @@ static void test_sources_that_come_later(void **state) {
   end_well(&world, 3);
   expect_over(&world, 3, BL_PARKING_DONE);
   pthread_mutex_lock(&world.shared.mutex);
-  bl__acceptor_extend(world.acceptor, 5);
+  bl__store_session_extend(world.session, 5);
   queue_locked(&world, 4, false);
   pthread_mutex_unlock(&world.shared.mutex);
   fake_end(fake_client(), NULL, BL_DENIED, "not sealed");
   expect_over(&world, 4, BL_PARKING_LOST);
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
-  assert_string_equal(world.acceptor->err.text, "not sealed");
+  assert_int_equal(world.session->state, BL_STORE_SESSION_FAILED);
+  assert_string_equal(world.session->err.text, "not sealed");
   finish(&world);
 }
 
@@ -379,21 +379,21 @@ static void test_a_session_rests_with_everything_under_way(void **state) {
   (void)state;
   world_t world;
   begin(&world, STORE_SLOTS, 2, "store", 0);
-  call(&world, bl__acceptor_rest); // not one that is being opened
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_OPENING);
+  call(&world, bl__store_session_rest); // not one that is being opened
+  assert_int_equal(world.session->state, BL_STORE_SESSION_OPENING);
   fake_open(fake_client(), BL_OK, "");
   park(&world, 2);
   queue(&world, 0, true);
   pthread_mutex_lock(&world.shared.mutex);
-  bl__acceptor_extend(world.acceptor, 3); // a source is being shown
+  bl__store_session_extend(world.session, 3); // a source is being shown
   queue_locked(&world, 2, false);
-  bl__acceptor_rest(world.acceptor);
+  bl__store_session_rest(world.session);
   pthread_mutex_unlock(&world.shared.mutex);
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_RESTING);
+  assert_int_equal(world.session->state, BL_STORE_SESSION_RESTING);
   expect(&world, 0, BL_TRANSFER_MOVING);
   expect_over(&world, 2, BL_PARKING_LOST);
-  call(&world, bl__acceptor_reopen);
-  assert_true(world.acceptor->hurried);
+  call(&world, bl__store_session_reopen);
+  assert_true(world.session->hurried);
   queue(&world, 2, false); // and this waits for the next session
   fake_close_all();
   expect_over(&world, 0, BL_PARKING_LOST);
@@ -401,8 +401,8 @@ static void test_a_session_rests_with_everything_under_way(void **state) {
   fake_open(fake_client(), BL_OK, "");
   end_well(&world, 2);
   expect_over(&world, 2, BL_PARKING_DONE);
-  assert_int_equal(world.transfers[2].session, 2);
-  assert_int_equal(world.acceptor->held, 1);
+  assert_int_equal(world.transfers[2].epoch, 2);
+  assert_int_equal(world.session->held, 1);
   finish(&world);
 }
 
@@ -411,18 +411,18 @@ static void test_it_ends_while_it_opens(void **state) {
   world_t world;
   begin(&world, STORE_SLOTS, BLOCKS, "store", 0);
   queue(&world, 0, false);
-  call(&world, bl__acceptor_end);
+  call(&world, bl__store_session_end);
   fake_open(fake_client(), BL_OK, ""); // too late
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_RESTING);
+  assert_int_equal(world.session->state, BL_STORE_SESSION_RESTING);
   finish(&world);
   expect_over(&world, 0, BL_PARKING_LOST);
   begin(&world, STORE_SLOTS, BLOCKS, "store", 0);
   fake_open(fake_client(), BL_UNAVAILABLE, "refused");
-  call(&world, bl__acceptor_reopen); // it would be opened when the other is closed
+  call(&world, bl__store_session_reopen); // it would be opened when the other is closed
   finish(&world);
   begin(&world, STORE_SLOTS, BLOCKS, "", 0); // which is refused at once
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
-  assert_int_equal(world.acceptor->err.status, BL_INVALID);
+  assert_int_equal(world.session->state, BL_STORE_SESSION_FAILED);
+  assert_int_equal(world.session->err.status, BL_INVALID);
   finish(&world);
 }
 
@@ -443,7 +443,7 @@ static uint64_t draw(walk_t *walk, uint64_t bound) {
 // What holds at every moment.
 static void expect_invariants(walk_t *walk) {
   const world_t *world = &walk->world;
-  const bl_acceptor_t *acceptor = world->acceptor;
+  const bl_store_session_t *session = world->session;
   uint32_t moving = 0, queued = 0;
   for (uint32_t i = 0; i < BLOCKS; i++) {
     const bl_transfer_t *transfer = &world->transfers[i];
@@ -454,22 +454,22 @@ static void expect_invariants(walk_t *walk) {
       assert_int_equal(bl_block_checksum(world->slots[i], BYTES), transfer->block.checksum);
     }
   }
-  assert_int_equal(moving, acceptor->moving_count);
-  assert_in_range(moving, 0, BL_ACCEPTOR_IN_FLIGHT);
+  assert_int_equal(moving, session->moving_count);
+  assert_in_range(moving, 0, BL_STORE_SESSION_IN_FLIGHT);
   const bl_transfer_t *transfer;
-  STAILQ_FOREACH(transfer, &acceptor->queue, queued) {
+  STAILQ_FOREACH(transfer, &session->queue, queued) {
     assert_int_equal(transfer->state, BL_TRANSFER_QUEUED);
-    assert_true(STAILQ_NEXT(transfer, queued) != NULL || acceptor->queue.stqh_last == &transfer->queued.stqe_next);
+    assert_true(STAILQ_NEXT(transfer, queued) != NULL || session->queue.stqh_last == &transfer->queued.stqe_next);
     queued--;
   }
   assert_int_equal(queued, 0);
-  assert_int_equal(world->shared.references, 1 + (acceptor->client != NULL));
-  assert_int_equal(acceptor->client != NULL, fake_client_count());
-  if (acceptor->state == BL_ACCEPTOR_READY) {
-    assert_false(acceptor->closing);
-    assert_int_equal(acceptor->held, fake_slots_used(acceptor->client));
-    assert_int_equal(acceptor->held + acceptor->store_slot_count, STORE_SLOTS);
-    assert_true(STAILQ_EMPTY(&acceptor->queue) || acceptor->moving_count > 0 || acceptor->showing); // something goes on
+  assert_int_equal(world->shared.references, 1 + (session->client != NULL));
+  assert_int_equal(session->client != NULL, fake_client_count());
+  if (session->state == BL_STORE_SESSION_READY) {
+    assert_false(session->closing);
+    assert_int_equal(session->held, fake_slots_used(session->client));
+    assert_int_equal(session->held + session->store_slot_count, STORE_SLOTS);
+    assert_true(STAILQ_EMPTY(&session->queue) || session->moving_count > 0 || session->showing); // something goes on
   }
 }
 
@@ -496,7 +496,7 @@ static void forget_lost(walk_t *walk) {
   for (uint32_t i = 0; i < BLOCKS; i++) {
     const bl_transfer_t *transfer = &walk->world.transfers[i];
     const bool there = transfer->state == BL_TRANSFER_QUEUED || transfer->state == BL_TRANSFER_MOVING ||
-                       transfer->session == walk->world.acceptor->session;
+                       transfer->epoch == walk->world.session->epoch;
     if (!there || transfer->load) {
       free_place(walk, i);
     }
@@ -505,16 +505,16 @@ static void forget_lost(walk_t *walk) {
 
 static void queue_any(walk_t *walk) {
   world_t *world = &walk->world;
-  const bl_acceptor_t *acceptor = world->acceptor;
+  const bl_store_session_t *session = world->session;
   const uint32_t i = (uint32_t)draw(walk, BLOCKS);
   const bl_transfer_t *transfer = &world->transfers[i];
   const bool rests = transfer->state == BL_TRANSFER_IDLE || transfer->state == BL_TRANSFER_OVER;
-  const bool there = transfer->session != 0 && transfer->session == acceptor->session;
-  if (rests && there && acceptor->state == BL_ACCEPTOR_READY) {
+  const bool there = transfer->epoch != 0 && transfer->epoch == session->epoch;
+  if (rests && there && session->state == BL_STORE_SESSION_READY) {
     free_place(walk, i);
     queue(world, i, true);
-  } else if (rests && !there && walk->parked < STORE_SLOTS && i < acceptor->options.region_count &&
-             (acceptor->state == BL_ACCEPTOR_READY || acceptor->state == BL_ACCEPTOR_OPENING)) {
+  } else if (rests && !there && walk->parked < STORE_SLOTS && i < session->options.region_count &&
+             (session->state == BL_STORE_SESSION_READY || session->state == BL_STORE_SESSION_OPENING)) {
     walk->parked++;
     walk->held[i] = true;
     queue(world, i, false);
@@ -523,7 +523,7 @@ static void queue_any(walk_t *walk) {
 
 static void do_anything(walk_t *walk, unsigned trouble) {
   world_t *world = &walk->world;
-  bl_acceptor_t *acceptor = world->acceptor;
+  bl_store_session_t *session = world->session;
   const uint64_t dice = draw(walk, 1000);
   if (dice < 450) {
     (void)fake_step(trouble);
@@ -531,20 +531,20 @@ static void do_anything(walk_t *walk, unsigned trouble) {
     queue_any(walk);
   } else if (dice < 960) {
     pthread_mutex_lock(&world->shared.mutex);
-    bl__acceptor_cancel(acceptor, &world->transfers[draw(walk, BLOCKS)]);
+    bl__store_session_cancel(session, &world->transfers[draw(walk, BLOCKS)]);
     pthread_mutex_unlock(&world->shared.mutex);
   } else if (dice < 965) {
-    call(world, bl__acceptor_flush);
+    call(world, bl__store_session_flush);
   } else if (dice < 970) {
-    call(world, bl__acceptor_rest);
-  } else if (dice < 975 && acceptor->options.region_count < BLOCKS) {
+    call(world, bl__store_session_rest);
+  } else if (dice < 975 && session->options.region_count < BLOCKS) {
     pthread_mutex_lock(&world->shared.mutex);
-    bl__acceptor_extend(acceptor, acceptor->options.region_count + 1);
+    bl__store_session_extend(session, session->options.region_count + 1);
     pthread_mutex_unlock(&world->shared.mutex);
   } else if (dice < 985) {
-    call(world, bl__acceptor_check);
-  } else if (acceptor->state != BL_ACCEPTOR_READY || draw(walk, 4) == 0) {
-    call(world, bl__acceptor_reopen);
+    call(world, bl__store_session_check);
+  } else if (session->state != BL_STORE_SESSION_READY || draw(walk, 4) == 0) {
+    call(world, bl__store_session_reopen);
   }
 }
 
@@ -560,7 +560,7 @@ static void walk_once(uint64_t seed, unsigned trouble, uint64_t reached[4]) {
     from = fake_starts(memory);
     expect_invariants(&walk);
     forget_lost(&walk);
-    reached[walk.world.acceptor->state]++;
+    reached[walk.world.session->state]++;
   }
   finish(&walk.world);
 }

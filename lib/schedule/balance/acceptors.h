@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to lib/schedule: how many slots each stage reserves at each store, and which stores are near. With paths of
+// Private to lib/schedule: the acceptors of each stage, that is how many slots it reserves at each store, and which
+// stores are near. With paths of
 // unequal bandwidth a stage parks its blocks where copies are short and do not queue with another stage's copies.
 #ifndef BALLAST_SCHEDULE_ACCEPTORS_H
 #define BALLAST_SCHEDULE_ACCEPTORS_H

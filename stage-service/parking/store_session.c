@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "parking/acceptor.h"
+#include "parking/store_session.h"
 
 #include "base/minmax.h"
 #include "sys/clock.h"
@@ -8,11 +8,11 @@
 
 #include <stdlib.h>
 
-static void advance(bl_acceptor_t *self);
+static void advance(bl_store_session_t *self);
 
 // ---- shared state ---------------------------------------------------------------------------------------------------
 
-void bl__acceptors_init(bl_acceptors_t *shared, void (*destroy)(void *context), void *context) {
+void bl__store_sessions_init(bl_store_sessions_t *shared, void (*destroy)(void *context), void *context) {
   pthread_mutex_init(&shared->mutex, NULL);
   bl_condition_init(&shared->over);
   shared->references = 1;
@@ -20,13 +20,13 @@ void bl__acceptors_init(bl_acceptors_t *shared, void (*destroy)(void *context), 
   shared->context = context;
 }
 
-void bl__acceptors_cleanup(bl_acceptors_t *shared) {
+void bl__store_sessions_cleanup(bl_store_sessions_t *shared) {
   pthread_cond_destroy(&shared->over);
   pthread_mutex_destroy(&shared->mutex);
 }
 
 // [m] Releases a reference, and then the mutex.
-static void release_and_unlock(bl_acceptors_t *shared) {
+static void release_and_unlock(bl_store_sessions_t *shared) {
   const bool last = --shared->references == 0;
   pthread_mutex_unlock(&shared->mutex);
   if (last) {
@@ -34,62 +34,62 @@ static void release_and_unlock(bl_acceptors_t *shared) {
   }
 }
 
-void bl__acceptors_release(bl_acceptors_t *shared) {
+void bl__store_sessions_release(bl_store_sessions_t *shared) {
   pthread_mutex_lock(&shared->mutex);
   release_and_unlock(shared);
 }
 
 // ---- ends of transfers ----------------------------------------------------------------------------------------------
 
-static void end(bl_acceptor_t *self, bl_transfer_t *transfer, bl_parking_outcome_t outcome) {
+static void end(bl_store_session_t *self, bl_transfer_t *transfer, bl_parking_outcome_t outcome) {
   transfer->outcome = outcome;
   transfer->state = BL_TRANSFER_OVER;
   transfer->ended_ns = bl_max_u64(bl_clock_now_ns(), transfer->over_ns);
   pthread_cond_broadcast(&self->shared->over);
 }
 
-static void lose_queue(bl_acceptor_t *self) {
+static void lose_queue(bl_store_session_t *self) {
   for (bl_transfer_t *transfer; (transfer = STAILQ_FIRST(&self->queue)) != NULL;) {
     STAILQ_REMOVE_HEAD(&self->queue, queued);
     end(self, transfer, BL_PARKING_LOST);
   }
 }
 
-void bl__acceptor_cancel(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
+void bl__store_session_cancel(bl_store_session_t *session, bl_transfer_t *transfer) {
   if (transfer->state == BL_TRANSFER_QUEUED) {
-    STAILQ_REMOVE(&acceptor->queue, transfer, bl_transfer, queued);
-    end(acceptor, transfer, BL_PARKING_LOST);
-    advance(acceptor); // it may have blocked transfers after it
-  } else if (transfer->state == BL_TRANSFER_MOVING && !acceptor->closing) {
-    bl_client_cancel(acceptor->client, transfer->ticket);
+    STAILQ_REMOVE(&session->queue, transfer, bl_transfer, queued);
+    end(session, transfer, BL_PARKING_LOST);
+    advance(session); // it may have blocked transfers after it
+  } else if (transfer->state == BL_TRANSFER_MOVING && !session->closing) {
+    bl_client_cancel(session->client, transfer->ticket);
   }
 }
 
-void bl__acceptor_flush(bl_acceptor_t *acceptor) {
-  lose_queue(acceptor);
-  for (uint32_t i = 0; i < acceptor->moving_count; i++) {
-    bl__acceptor_cancel(acceptor, acceptor->moving[i]);
+void bl__store_session_flush(bl_store_session_t *session) {
+  lose_queue(session);
+  for (uint32_t i = 0; i < session->moving_count; i++) {
+    bl__store_session_cancel(session, session->moving[i]);
   }
 }
 
 // ---- sessions -------------------------------------------------------------------------------------------------------
 
-static void open_session(bl_acceptor_t *self);
+static void open_session(bl_store_session_t *self);
 
 // The client has been freed.
 static void closed(void *context) {
-  bl_acceptor_t *self = context;
+  bl_store_session_t *self = context;
   pthread_mutex_lock(&self->shared->mutex);
   self->client = NULL;
   self->closing = false;
-  if (self->state == BL_ACCEPTOR_OPENING) {
+  if (self->state == BL_STORE_SESSION_OPENING) {
     open_session(self);
   }
   release_and_unlock(self->shared);
 }
 
 // Loses all queued transfers and all blocks of the session, and closes it.
-static void give_up_session(bl_acceptor_t *self) {
+static void give_up_session(bl_store_session_t *self) {
   lose_queue(self);
   self->held = self->store_slot_count = 0;
   if (self->client != NULL && !self->closing) {
@@ -99,18 +99,18 @@ static void give_up_session(bl_acceptor_t *self) {
 }
 
 // The session has failed.
-static void fail(bl_acceptor_t *self, const bl_error_t *err) {
-  if (self->session > 0 && self->err.status == BL_OK) {
+static void fail(bl_store_session_t *self, const bl_error_t *err) {
+  if (self->epoch > 0 && self->err.status == BL_OK) {
     bl_log(BL_LOG_WARNING, "%s (%s): %s; blocks for it are recomputed until it is back", self->options.name,
            self->options.address, err->text);
   }
-  self->state = BL_ACCEPTOR_FAILED;
+  self->state = BL_STORE_SESSION_FAILED;
   self->err = *err;
   give_up_session(self);
 }
 
-static void begin_session(bl_acceptor_t *self) {
-  const bool first = self->session == 0;
+static void begin_session(bl_store_session_t *self) {
+  const bool first = self->epoch == 0;
   char text[BL_CLIENT_PATH_BYTES] = "";
   self->path = bl_client_path(self->client, text);
   self->crosses = bl_client_crosses(self->client);
@@ -121,14 +121,14 @@ static void begin_session(bl_acceptor_t *self) {
   }
   const size_t count = bl_client_slots(self->client, self->store_slots, self->options.store_slots);
   self->store_slot_count = count < self->options.store_slots ? (uint32_t)count : self->options.store_slots;
-  self->session++;
+  self->epoch++;
   self->brisk = false;
-  self->state = BL_ACCEPTOR_READY;
+  self->state = BL_STORE_SESSION_READY;
   bl_error_clear(&self->err);
 }
 
 // Opening the session has ended.
-static void end_opening(bl_acceptor_t *self, const bl_error_t *err) {
+static void end_opening(bl_store_session_t *self, const bl_error_t *err) {
   self->opened_ns = bl_clock_now_ns();
   if (err->status == BL_OK) {
     begin_session(self);
@@ -141,7 +141,7 @@ static void end_opening(bl_acceptor_t *self, const bl_error_t *err) {
 }
 
 static void opened(void *context, bl_client_t *client, const bl_error_t *err) {
-  bl_acceptor_t *self = context;
+  bl_store_session_t *self = context;
   (void)client; // there is one at a time
   pthread_mutex_lock(&self->shared->mutex);
   if (!self->closing) {
@@ -152,11 +152,12 @@ static void opened(void *context, bl_client_t *client, const bl_error_t *err) {
 
 static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket);
 
-static void open_session(bl_acceptor_t *self) {
-  const bl_acceptor_options_t *options = &self->options;
+static void open_session(bl_store_session_t *self) {
+  const bl_store_session_options_t *options = &self->options;
   const uint64_t pin_ms = options->device_memory && options->of_host ? options->arena_bytes / 1000000 : 0;
-  const uint64_t first_ms =
-      options->nccl != NULL ? BL_ACCEPTOR_JOIN_MS : BL_ACCEPTOR_OPEN_MS + bl_min_u64(pin_ms, BL_ACCEPTOR_PIN_MS);
+  const uint64_t first_ms = options->nccl != NULL
+                                ? BL_STORE_SESSION_JOIN_MS
+                                : BL_STORE_SESSION_OPEN_MS + bl_min_u64(pin_ms, BL_STORE_SESSION_PIN_MS);
   const bl_client_options_t client = {.size = sizeof client,
                                       .store = options->address,
                                       .job = options->job,
@@ -170,8 +171,8 @@ static void open_session(bl_acceptor_t *self) {
                                       .nccl = options->nccl,
                                       .nccl_shared_gpu = options->nccl_shared_gpu,
                                       .unit_bytes = options->unit_bytes,
-                                      .open_ms = self->hurried ? first_ms : BL_ACCEPTOR_TRY_MS,
-                                      .deadline_ms = BL_ACCEPTOR_CALL_MS,
+                                      .open_ms = self->hurried ? first_ms : BL_STORE_SESSION_TRY_MS,
+                                      .deadline_ms = BL_STORE_SESSION_CALL_MS,
                                       .runtime = options->runtime,
                                       .on_end = on_end,
                                       .context = self};
@@ -186,30 +187,30 @@ static void open_session(bl_acceptor_t *self) {
   }
 }
 
-void bl__acceptor_check(bl_acceptor_t *acceptor) {
+void bl__store_session_check(bl_store_session_t *session) {
   bl_error_t err;
-  if (acceptor->state == BL_ACCEPTOR_READY && acceptor->moving_count == 0 &&
-      bl_client_state(acceptor->client, &err) != BL_OK) {
-    fail(acceptor, &err);
+  if (session->state == BL_STORE_SESSION_READY && session->moving_count == 0 &&
+      bl_client_state(session->client, &err) != BL_OK) {
+    fail(session, &err);
   }
 }
 
-void bl__acceptor_rest(bl_acceptor_t *acceptor) {
-  if (acceptor->state == BL_ACCEPTOR_READY) {
-    acceptor->state = BL_ACCEPTOR_RESTING;
-    give_up_session(acceptor);
+void bl__store_session_rest(bl_store_session_t *session) {
+  if (session->state == BL_STORE_SESSION_READY) {
+    session->state = BL_STORE_SESSION_RESTING;
+    give_up_session(session);
   }
 }
 
-void bl__acceptor_reopen(bl_acceptor_t *acceptor) {
-  if (acceptor->state == BL_ACCEPTOR_OPENING || acceptor->ending) {
+void bl__store_session_reopen(bl_store_session_t *session) {
+  if (session->state == BL_STORE_SESSION_OPENING || session->ending) {
     return;
   }
-  acceptor->hurried = acceptor->state != BL_ACCEPTOR_FAILED;
-  acceptor->state = BL_ACCEPTOR_OPENING;
-  give_up_session(acceptor);
-  if (acceptor->client == NULL) {
-    open_session(acceptor);
+  session->hurried = session->state != BL_STORE_SESSION_FAILED;
+  session->state = BL_STORE_SESSION_OPENING;
+  give_up_session(session);
+  if (session->client == NULL) {
+    open_session(session);
   }
 }
 
@@ -221,7 +222,7 @@ static bool is_of_the_block(bl_status_t status) {
 }
 
 // Time in which several transfers were in flight counts once.
-static void count_moved(bl_acceptor_t *self, const bl_transfer_t *transfer, uint64_t now_ns) {
+static void count_moved(bl_store_session_t *self, const bl_transfer_t *transfer, uint64_t now_ns) {
   const uint64_t until_ns = transfer->over_ns > now_ns ? transfer->over_ns : now_ns;
   const uint64_t from_ns =
       self->counted_until_ns > self->moving_since_ns ? self->counted_until_ns : self->moving_since_ns;
@@ -234,23 +235,23 @@ static void count_moved(bl_acceptor_t *self, const bl_transfer_t *transfer, uint
 }
 
 // The transfer has ended, or could not begin.
-static void end_transfer(bl_acceptor_t *self, bl_transfer_t *transfer, bl_status_t status, const bl_error_t *err) {
+static void end_transfer(bl_store_session_t *self, bl_transfer_t *transfer, bl_status_t status, const bl_error_t *err) {
   const uint64_t now_ns = bl_clock_now_ns();
   const bool well = status == BL_OK;
   if (well) {
     count_moved(self, transfer, now_ns);
-    self->brisk = now_ns - transfer->begun_ns < BL_ACCEPTOR_BRISK_MS * BL_NS_PER_MS;
+    self->brisk = now_ns - transfer->begun_ns < BL_STORE_SESSION_BRISK_MS * BL_NS_PER_MS;
   } else {
     transfer->over_ns = 0;
   }
   const bool freed = transfer->load ? well || status == BL_DATA_LOSS : status == BL_DATA_LOSS || status == BL_IO;
-  if (freed && self->state == BL_ACCEPTOR_READY) { // otherwise the slot was lost with the session
+  if (freed && self->state == BL_STORE_SESSION_READY) { // otherwise the slot was lost with the session
     self->store_slots[self->store_slot_count++] = transfer->store_slot;
     self->held--;
   }
-  transfer->session = !transfer->load && well ? self->session : 0;
+  transfer->epoch = !transfer->load && well ? self->epoch : 0;
   end(self, transfer, well ? BL_PARKING_DONE : BL_PARKING_LOST);
-  if (self->state != BL_ACCEPTOR_READY) {
+  if (self->state != BL_STORE_SESSION_READY) {
     return; // it ended with its session
   }
   if (!is_of_the_block(status)) {
@@ -260,7 +261,7 @@ static void end_transfer(bl_acceptor_t *self, bl_transfer_t *transfer, bl_status
   }
 }
 
-static bl_status_t start_evict(bl_acceptor_t *self, bl_transfer_t *transfer, bl_error_t *err) {
+static bl_status_t start_evict(bl_store_session_t *self, bl_transfer_t *transfer, bl_error_t *err) {
   if (self->store_slot_count == 0) {
     return bl_error_set(err, BL_INTERNAL, "more blocks for it than the plan reserves store slots");
   }
@@ -273,7 +274,7 @@ static bl_status_t start_evict(bl_acceptor_t *self, bl_transfer_t *transfer, bl_
                                      block->checksum, &label, &transfer->ticket, err);
 }
 
-static void start(bl_acceptor_t *self, bl_transfer_t *transfer) {
+static void start(bl_store_session_t *self, bl_transfer_t *transfer) {
   bl_error_t err = {0};
   transfer->begun_ns = bl_clock_now_ns();
   transfer->over_ns = bl_throttle_take(&self->throttle, transfer->begun_ns, transfer->block.bytes);
@@ -292,7 +293,7 @@ static void start(bl_acceptor_t *self, bl_transfer_t *transfer) {
 }
 
 // Registers the next of the regions that were added since the session began, one at a time.
-static void show_more(bl_acceptor_t *self) {
+static void show_more(bl_store_session_t *self) {
   const bl_client_region_t *region = &self->options.regions[self->shown];
   bl_error_t err = {0};
   uint32_t number;
@@ -304,18 +305,18 @@ static void show_more(bl_acceptor_t *self) {
 }
 
 // False: the next transfer waits until one in flight ends.
-static bool may_start(const bl_acceptor_t *self) {
+static bool may_start(const bl_store_session_t *self) {
   if (self->moving_count == 0) {
     return true;
   }
   const bool has_room =
       STAILQ_FIRST(&self->queue)->load || self->store_slot_count > 0; // freed by a load, or by an eviction that failed
-  return has_room && self->brisk && self->moving_count < BL_ACCEPTOR_IN_FLIGHT;
+  return has_room && self->brisk && self->moving_count < BL_STORE_SESSION_IN_FLIGHT;
 }
 
 // Begins the queued transfers that can begin now.
-static void advance(bl_acceptor_t *self) {
-  while (self->state == BL_ACCEPTOR_READY && !self->showing) {
+static void advance(bl_store_session_t *self) {
+  while (self->state == BL_STORE_SESSION_READY && !self->showing) {
     bl_transfer_t *transfer = STAILQ_FIRST(&self->queue);
     if (self->shown < self->options.region_count) {
       show_more(self);
@@ -329,12 +330,12 @@ static void advance(bl_acceptor_t *self) {
 }
 
 // False: not yet. A device that fails reports it to the caller that waits for it at the end of the run.
-static bool is_reached(const bl_acceptor_t *self, const bl_transfer_t *transfer) {
+static bool is_reached(const bl_store_session_t *self, const bl_transfer_t *transfer) {
   bool done = transfer->block.ready == NULL;
   return done || (bl_device_event_query(self->options.device, transfer->block.ready, &done, NULL) == BL_OK && done);
 }
 
-static void look_at(const bl_acceptor_t *self, bl_transfer_t *transfer) {
+static void look_at(const bl_store_session_t *self, bl_transfer_t *transfer) {
   bl_parked_block_t *block = &transfer->block;
   if (transfer->ready || transfer->unhashed || !is_reached(self, transfer)) {
     return;
@@ -356,9 +357,9 @@ void bl__transfer_ready(bl_transfer_t *transfer) {
   transfer->asked_ns = bl_clock_now_ns();
 }
 
-bl_transfer_t *bl__acceptor_unhashed(const bl_acceptor_t *acceptor) {
+bl_transfer_t *bl__store_session_unhashed(const bl_store_session_t *session) {
   bl_transfer_t *transfer;
-  STAILQ_FOREACH(transfer, &acceptor->queue, queued) {
+  STAILQ_FOREACH(transfer, &session->queue, queued) {
     if (transfer->unhashed) {
       return transfer;
     }
@@ -366,17 +367,17 @@ bl_transfer_t *bl__acceptor_unhashed(const bl_acceptor_t *acceptor) {
   return NULL;
 }
 
-bool bl__acceptor_look(bl_acceptor_t *acceptor) {
+bool bl__store_session_look(bl_store_session_t *session) {
   bool waits = false;
   bl_transfer_t *transfer;
-  STAILQ_FOREACH(transfer, &acceptor->queue, queued) {
-    look_at(acceptor, transfer);
+  STAILQ_FOREACH(transfer, &session->queue, queued) {
+    look_at(session, transfer);
     if (!transfer->ready) { // the device reaches them one after the other
       waits = true;
       break;
     }
   }
-  advance(acceptor);
+  advance(session);
   return waits;
 }
 
@@ -384,7 +385,7 @@ static bool is_same(bl_client_ticket_t a, bl_client_ticket_t b) {
   return a.index == b.index && a.serial == b.serial;
 }
 
-static bl_transfer_t *take_moving(bl_acceptor_t *self, bl_client_ticket_t ticket) {
+static bl_transfer_t *take_moving(bl_store_session_t *self, bl_client_ticket_t ticket) {
   uint32_t i = 0;
   while (!is_same(self->moving[i]->ticket, ticket)) {
     i++;
@@ -395,7 +396,7 @@ static bl_transfer_t *take_moving(bl_acceptor_t *self, bl_client_ticket_t ticket
 }
 
 static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket) {
-  bl_acceptor_t *self = context;
+  bl_store_session_t *self = context;
   pthread_mutex_lock(&self->shared->mutex);
   bl_error_t err = {0};
   bl_status_t status = bl_client_wait(client, ticket, UINT64_MAX, &err);
@@ -404,7 +405,7 @@ static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket
   } else {
     self->showing = false;
     self->shown++;
-    if (status != BL_OK && self->state == BL_ACCEPTOR_READY) {
+    if (status != BL_OK && self->state == BL_STORE_SESSION_READY) {
       fail(self, &err);
     }
   }
@@ -412,53 +413,53 @@ static void on_end(void *context, bl_client_t *client, bl_client_ticket_t ticket
   pthread_mutex_unlock(&self->shared->mutex);
 }
 
-void bl__acceptor_queue(bl_acceptor_t *acceptor, bl_transfer_t *transfer) {
+void bl__store_session_queue(bl_store_session_t *session, bl_transfer_t *transfer) {
   transfer->state = BL_TRANSFER_QUEUED;
-  look_at(acceptor, transfer);
-  STAILQ_INSERT_TAIL(&acceptor->queue, transfer, queued);
-  if (acceptor->state == BL_ACCEPTOR_RESTING || acceptor->state == BL_ACCEPTOR_FAILED) {
-    lose_queue(acceptor);
+  look_at(session, transfer);
+  STAILQ_INSERT_TAIL(&session->queue, transfer, queued);
+  if (session->state == BL_STORE_SESSION_RESTING || session->state == BL_STORE_SESSION_FAILED) {
+    lose_queue(session);
   }
-  advance(acceptor);
+  advance(session);
 }
 
-void bl__acceptor_extend(bl_acceptor_t *acceptor, size_t region_count) {
-  acceptor->options.region_count = region_count;
-  advance(acceptor);
+void bl__store_session_extend(bl_store_session_t *session, size_t region_count) {
+  session->options.region_count = region_count;
+  advance(session);
 }
 
 // ---- life cycle -----------------------------------------------------------------------------------------------------
 
-bl_status_t bl__acceptor_create(const bl_acceptor_options_t *options, bl_acceptors_t *shared, bl_acceptor_t **acceptor,
-                                bl_error_t *err) {
-  bl_acceptor_t *made = calloc(1, sizeof *made);
+bl_status_t bl__store_session_create(const bl_store_session_options_t *options, bl_store_sessions_t *shared,
+                                     bl_store_session_t **session, bl_error_t *err) {
+  bl_store_session_t *made = calloc(1, sizeof *made);
   uint64_t *store_slots = calloc(options->store_slots, sizeof *store_slots);
   if (made == NULL || store_slots == NULL) {
     free(made);
     free(store_slots);
-    return bl_error_set(err, BL_EXHAUSTED, "no memory for an acceptor");
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for a session with a store");
   }
   STAILQ_INIT(&made->queue);
   made->options = *options;
   made->shared = shared;
   made->store_slots = store_slots;
   made->throttle = (bl_throttle_t){.bytes_per_second = options->bytes_per_second};
-  made->state = BL_ACCEPTOR_OPENING;
+  made->state = BL_STORE_SESSION_OPENING;
   made->hurried = true;
-  *acceptor = made;
+  *session = made;
   open_session(made);
   return BL_OK;
 }
 
-void bl__acceptor_end(bl_acceptor_t *acceptor) {
-  acceptor->ending = true;
-  acceptor->state = BL_ACCEPTOR_RESTING;
-  give_up_session(acceptor);
+void bl__store_session_end(bl_store_session_t *session) {
+  session->ending = true;
+  session->state = BL_STORE_SESSION_RESTING;
+  give_up_session(session);
 }
 
-void bl__acceptor_destroy(bl_acceptor_t *acceptor) {
-  if (acceptor != NULL) {
-    free(acceptor->store_slots);
-    free(acceptor);
+void bl__store_session_destroy(bl_store_session_t *session) {
+  if (session != NULL) {
+    free(session->store_slots);
+    free(session);
   }
 }

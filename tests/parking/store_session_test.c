@@ -5,7 +5,7 @@
 #include "client/fixture.h"
 #include "client/runtime.h"
 #include "datapath/block.h"
-#include "parking/acceptor.h"
+#include "parking/store_session.h"
 
 #include "sys/condition.h"
 
@@ -17,8 +17,8 @@
 typedef struct world {
   const fixture_t *fixture;
   bl_client_runtime_t *runtime;
-  bl_acceptors_t shared;
-  bl_acceptor_t *acceptor;
+  bl_store_sessions_t shared;
+  bl_store_session_t *session;
   bl_transfer_t transfers[BLOCKS];
 } world_t;
 
@@ -28,41 +28,41 @@ static uint8_t *slot_of(const world_t *world, uint32_t slot) {
 
 static void destroyed(void *context) {
   world_t *world = context;
-  bl__acceptor_destroy(world->acceptor);
-  world->acceptor = NULL;
+  bl__store_session_destroy(world->session);
+  world->session = NULL;
 }
 
 static void begin(world_t *world, const fixture_t *fixture, uint64_t bytes_per_second) {
   bl_error_t err = {0};
   *world = (world_t){.fixture = fixture};
   must(bl_client_runtime_create(NULL, &world->runtime, &err), &err);
-  bl_acceptor_options_t options = {.name = "store of device 3",
-                                   .job = "job",
-                                   .plan = 7,
-                                   .stage = 1,
-                                   .regions = &fixture->source,
-                                   .region_count = 1,
-                                   .store_slots = BLOCKS - 1,
-                                   .room_bytes = BYTES,
-                                   .arena_bytes = BLOCKS * BYTES,
-                                   .bytes_per_second = bytes_per_second,
-                                   .path = data_path,
-                                   .runtime = world->runtime};
+  bl_store_session_options_t options = {.name = "store of device 3",
+                                        .job = "job",
+                                        .plan = 7,
+                                        .stage = 1,
+                                        .regions = &fixture->source,
+                                        .region_count = 1,
+                                        .store_slots = BLOCKS - 1,
+                                        .room_bytes = BYTES,
+                                        .arena_bytes = BLOCKS * BYTES,
+                                        .bytes_per_second = bytes_per_second,
+                                        .path = data_path,
+                                        .runtime = world->runtime};
   snprintf(options.address, sizeof options.address, "%s", fixture->store.address);
-  bl__acceptors_init(&world->shared, destroyed, world);
+  bl__store_sessions_init(&world->shared, destroyed, world);
   pthread_mutex_lock(&world->shared.mutex);
-  must(bl__acceptor_create(&options, &world->shared, &world->acceptor, &err), &err);
+  must(bl__store_session_create(&options, &world->shared, &world->session, &err), &err);
   pthread_mutex_unlock(&world->shared.mutex);
 }
 
 static void finish(world_t *world) {
   pthread_mutex_lock(&world->shared.mutex);
-  bl__acceptor_end(world->acceptor);
+  bl__store_session_end(world->session);
   pthread_mutex_unlock(&world->shared.mutex);
-  bl__acceptors_release(&world->shared);
+  bl__store_sessions_release(&world->shared);
   bl_client_runtime_destroy(world->runtime);
-  assert_null(world->acceptor); // when its session was closed
-  bl__acceptors_cleanup(&world->shared);
+  assert_null(world->session); // when its session was closed
+  bl__store_sessions_cleanup(&world->shared);
   for (uint32_t i = 0; i < BLOCKS; i++) {
     assert_true(world->transfers[i].state == BL_TRANSFER_IDLE || world->transfers[i].state == BL_TRANSFER_OVER);
   }
@@ -72,21 +72,21 @@ static void finish(world_t *world) {
 static void reopen_until_ready(world_t *world) {
   const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
   do {
-    bl__acceptor_reopen(world->acceptor);
-    while (world->acceptor->state == BL_ACCEPTOR_OPENING) {
+    bl__store_session_reopen(world->session);
+    while (world->session->state == BL_STORE_SESSION_OPENING) {
       assert_true(bl_condition_wait(&world->shared.over, &world->shared.mutex, deadline_ns));
     }
-  } while (world->acceptor->state != BL_ACCEPTOR_READY);
+  } while (world->session->state != BL_STORE_SESSION_READY);
 }
 
 // Begins well, at the second try on a machine that is slow.
 static void become_ready(world_t *world) {
   const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
   pthread_mutex_lock(&world->shared.mutex);
-  while (world->acceptor->state == BL_ACCEPTOR_OPENING) {
+  while (world->session->state == BL_STORE_SESSION_OPENING) {
     assert_true(bl_condition_wait(&world->shared.over, &world->shared.mutex, deadline_ns));
   }
-  if (world->acceptor->state != BL_ACCEPTOR_READY) {
+  if (world->session->state != BL_STORE_SESSION_READY) {
     reopen_until_ready(world);
   }
   pthread_mutex_unlock(&world->shared.mutex);
@@ -104,7 +104,7 @@ static void queue(world_t *world, uint32_t i, bool load, uint32_t slot) {
     *transfer = (bl_transfer_t){.block = transfer->block, .load = true, .store_slot = store_slot};
   }
   transfer->memory = slot_of(world, slot);
-  bl__acceptor_queue(world->acceptor, transfer);
+  bl__store_session_queue(world->session, transfer);
 }
 
 // [m]
@@ -138,20 +138,20 @@ static void round_trip(world_t *world, uint64_t seed) {
   for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
     assert_int_equal(outcome_of(world, i), BL_PARKING_DONE);
     assert_int_not_equal(world->transfers[i].store_slot, 0);
-    assert_int_equal(world->transfers[i].session, world->acceptor->session);
+    assert_int_equal(world->transfers[i].epoch, world->session->epoch);
     for (uint32_t k = 0; k < i; k++) {
       assert_int_not_equal(world->transfers[i].store_slot, world->transfers[k].store_slot);
     }
   }
-  assert_int_equal(world->acceptor->held, BLOCKS - 1);
-  assert_int_equal(world->acceptor->held_peak, BLOCKS - 1);
+  assert_int_equal(world->session->held, BLOCKS - 1);
+  assert_int_equal(world->session->held_peak, BLOCKS - 1);
   for (uint32_t i = 0; i + 1 < BLOCKS; i++) { // each into the slot of another
     queue(world, i, true, (i + 1) % (BLOCKS - 1));
   }
   for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
     assert_int_equal(outcome_of(world, i), BL_PARKING_DONE);
   }
-  assert_int_equal(world->acceptor->held, 0);
+  assert_int_equal(world->session->held, 0);
   pthread_mutex_unlock(&world->shared.mutex);
   for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
     expect_block(world, (i + 1) % (BLOCKS - 1), seed + i);
@@ -165,7 +165,7 @@ static void test_blocks_go_and_come_back(void **state) {
   for (uint64_t i = 0; i < 5; i++) {
     round_trip(&world, 100 * i);
   }
-  assert_int_equal(world.acceptor->moved_bytes, 5 * 2 * (BLOCKS - 1) * BYTES);
+  assert_int_equal(world.session->moved_bytes, 5 * 2 * (BLOCKS - 1) * BYTES);
   finish(&world);
 }
 
@@ -181,15 +181,15 @@ static void test_more_blocks_than_rooms_end_the_session(void **state) {
   for (uint32_t i = 0; i < BLOCKS; i++) {
     assert_int_equal(outcome_of(&world, i), i + 1 < BLOCKS ? BL_PARKING_DONE : BL_PARKING_LOST);
   }
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
-  assert_int_equal(world.acceptor->err.status, BL_INTERNAL);
+  assert_int_equal(world.session->state, BL_STORE_SESSION_FAILED);
+  assert_int_equal(world.session->err.status, BL_INTERNAL);
   pthread_mutex_unlock(&world.shared.mutex);
   finish(&world);
 }
 
 // [m]
 static void wait_until_one_moves(world_t *world) {
-  while (world->acceptor->moving_count == 0) {
+  while (world->session->moving_count == 0) {
     pthread_mutex_unlock(&world->shared.mutex);
     usleep(1000);
     pthread_mutex_lock(&world->shared.mutex);
@@ -209,11 +209,11 @@ static void test_transfers_are_given_up(void **state) {
     queue(&world, i, false, i);
   }
   wait_until_one_moves(&world);
-  bl__acceptor_flush(world.acceptor);
+  bl__store_session_flush(world.session);
   for (uint32_t i = 0; i < 3; i++) {
     assert_int_equal(outcome_of(&world, i), BL_PARKING_LOST);
   }
-  assert_int_equal(world.acceptor->moving_count, 0);
+  assert_int_equal(world.session->moving_count, 0);
   pthread_mutex_unlock(&world.shared.mutex);
   memset(slot_of(&world, 0), 0, 3 * BYTES); // ours
   kill(fixture->store.pid, SIGCONT);
@@ -234,7 +234,7 @@ static void test_memory_is_free_before_the_session_is_closed(void **state) {
     queue(&world, 0, false, 0);
     wait_until_one_moves(&world);
     const uint64_t begun_ns = bl_clock_now_ns();
-    bl__acceptor_rest(world.acceptor);
+    bl__store_session_rest(world.session);
     assert_int_equal(outcome_of(&world, 0), BL_PARKING_LOST);
     in_time = bl_clock_now_ns() - begun_ns < 500 * BL_NS_PER_MS;
     pthread_mutex_unlock(&world.shared.mutex);
@@ -256,14 +256,14 @@ static void test_a_store_stands_still(void **state) {
     queue(&world, i, false, i);
   }
   for (uint32_t i = 0; i + 1 < BLOCKS; i++) {
-    assert_int_equal(outcome_of(&world, i), BL_PARKING_LOST); // after BL_ACCEPTOR_CALL_MS
+    assert_int_equal(outcome_of(&world, i), BL_PARKING_LOST); // after BL_STORE_SESSION_CALL_MS
   }
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
-  const uint64_t before = world.acceptor->session;
+  assert_int_equal(world.session->state, BL_STORE_SESSION_FAILED);
+  const uint64_t before = world.session->epoch;
   kill(fixture->store.pid, SIGCONT);
   reopen_until_ready(&world);
-  assert_int_equal(world.acceptor->session, before + 1);
-  assert_int_equal(world.acceptor->held, 0);
+  assert_int_equal(world.session->epoch, before + 1);
+  assert_int_equal(world.session->held, 0);
   pthread_mutex_unlock(&world.shared.mutex);
   round_trip(&world, 50);
   finish(&world);
@@ -288,7 +288,7 @@ static void test_a_store_dies_and_is_back(void **state) {
     for (uint32_t k = 0; k < 3; k++) {
       assert_int_equal(outcome_of(&world, k), BL_PARKING_LOST);
     }
-    assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
+    assert_int_equal(world.session->state, BL_STORE_SESSION_FAILED);
     store_start(&fixture->store, "64 MiB", store_ttl, store_grace);
     reopen_until_ready(&world);
     pthread_mutex_unlock(&world.shared.mutex);
@@ -305,14 +305,14 @@ static void test_a_death_while_nothing_moves_is_noticed(void **state) {
   store_kill(&fixture->store, SIGKILL);
   const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
   pthread_mutex_lock(&world.shared.mutex);
-  while (world.acceptor->state == BL_ACCEPTOR_READY) {
+  while (world.session->state == BL_STORE_SESSION_READY) {
     assert_true(bl_clock_now_ns() < deadline_ns);
-    bl__acceptor_check(world.acceptor);
+    bl__store_session_check(world.session);
     pthread_mutex_unlock(&world.shared.mutex);
     usleep(1000);
     pthread_mutex_lock(&world.shared.mutex);
   }
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_FAILED);
+  assert_int_equal(world.session->state, BL_STORE_SESSION_FAILED);
   pthread_mutex_unlock(&world.shared.mutex);
   finish(&world);
 }
@@ -323,8 +323,8 @@ static void test_sessions_rest(void **state) {
   become_ready(&world);
   round_trip(&world, 1);
   pthread_mutex_lock(&world.shared.mutex);
-  bl__acceptor_rest(world.acceptor);
-  assert_int_equal(world.acceptor->state, BL_ACCEPTOR_RESTING);
+  bl__store_session_rest(world.session);
+  assert_int_equal(world.session->state, BL_STORE_SESSION_RESTING);
   pthread_mutex_unlock(&world.shared.mutex);
   // Its store slots are free: in the end another job has all of the store.
   const uint64_t deadline_ns = bl_clock_now_ns() + WAIT_NS;
