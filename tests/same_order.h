@@ -11,7 +11,7 @@ static inline bool same_order(const bl_schedule_t *a, const bl_schedule_t *b) {
     same = a->lists[s].count == b->lists[s].count;
     for (size_t i = 0; i < a->lists[s].count && same; i++) {
       const bl_op_t x = a->lists[s].ops[i], y = b->lists[s].ops[i];
-      same = x.verb == y.verb && x.slice == y.slice && x.virtual_stage == y.virtual_stage &&
+      same = x.type == y.type && x.slice == y.slice && x.virtual_stage == y.virtual_stage &&
              x.micro_batch == y.micro_batch && x.store == y.store;
     }
   }

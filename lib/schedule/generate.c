@@ -621,7 +621,7 @@ bl_status_t bl_schedule_forward(const bl_schedule_t *like, uint32_t micro_batche
   for (uint32_t group = 0; group < units; group += made->stages) {
     for (uint32_t s = 0; s < made->virtual_stages; s++) {
       for (uint32_t i = group; i < group + made->stages && i < units && status == BL_OK; i++) {
-        const bl_op_t op = {.verb = BL_VERB_F,
+        const bl_op_t op = {.type = BL_OP_F,
                             .virtual_stage = (uint16_t)s,
                             .micro_batch = i / made->slices,
                             .slice = (uint8_t)(i % made->slices)};

@@ -16,7 +16,7 @@ static bool stores_are_shared(const bl_schedule_t *schedule, const bl_machine_t 
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
-      if (op.verb != BL_VERB_E || op.store >= bl_schedule_stores(schedule)) {
+      if (op.type != BL_OP_E || op.store >= bl_schedule_stores(schedule)) {
         continue;
       }
       uint32_t *of_way = &user[bl__timing_way(schedule, machine, s, op.store)];
@@ -209,7 +209,7 @@ static bool allocate_replicas(const bl_schedule_t *schedule, const bl_machine_t 
     }
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       const bl_op_t op = schedule->lists[s].ops[i];
-      t->left[op.virtual_stage] += bl_verb_computes((bl_verb_t)op.verb);
+      t->left[op.virtual_stage] += bl_op_type_computes((bl_op_type_t)op.type);
     }
   }
   return true;
@@ -221,8 +221,8 @@ static uint32_t count_rooms(const bl_schedule_t *schedule, uint32_t stage) {
   uint32_t away = 0, most = 0;
   for (size_t i = 0; i < schedule->lists[stage].count; i++) {
     const bl_op_t op = schedule->lists[stage].ops[i];
-    if (!bl_verb_computes((bl_verb_t)op.verb) && bl_schedule_is_host(schedule, op.store)) {
-      away += op.verb == BL_VERB_E ? 1 : -1u;
+    if (!bl_op_type_computes((bl_op_type_t)op.type) && bl_schedule_is_host(schedule, op.store)) {
+      away += op.type == BL_OP_E ? 1 : -1u;
       most = away > most ? away : most;
     }
   }
@@ -235,7 +235,7 @@ static bool allocate_slots(const bl_schedule_t *schedule, bl__timing_t *t) {
   size_t all = 0, next = 0;
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count && !evicts; i++) {
-      evicts = schedule->lists[s].ops[i].verb == BL_VERB_E;
+      evicts = schedule->lists[s].ops[i].type == BL_OP_E;
     }
   }
   if (!evicts) {

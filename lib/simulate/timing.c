@@ -15,7 +15,7 @@ BL_HEAP(cores, double, const void *, sooner)
 
 static double *end_of(const bl__timing_t *t, bl_op_t op) {
   size_t block = bl_schedule_block(t->schedule, op);
-  return op.verb == BL_VERB_F ? &t->forward_end[block] : &t->backward_end[block];
+  return op.type == BL_OP_F ? &t->forward_end[block] : &t->backward_end[block];
 }
 
 double bl__timing_end(const bl__timing_t *t, bl_op_t op) {
@@ -70,13 +70,13 @@ static bool at_host(const bl__timing_t *t, bl_op_t op) {
 
 // Returns the time of the compute thread for an E or L, before the copy.
 static double call_of(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
-  return op.verb == BL_VERB_E && t->machine->evict_calls != NULL ? t->machine->evict_calls[stage] : 0;
+  return op.type == BL_OP_E && t->machine->evict_calls != NULL ? t->machine->evict_calls[stage] : 0;
 }
 
 // Returns when a stage has done its part of an E or L, and has the slot of an L.
 static double reached(const bl__timing_t *t, uint32_t stage, bl_op_t op) {
   const bl__stage_clock_t *clock = &t->clocks[stage];
-  return fmax(fmax(clock->free_at, clock->passed), op.verb == BL_VERB_L ? slot_free(clock) : 0) + call_of(t, stage, op);
+  return fmax(fmax(clock->free_at, clock->passed), op.type == BL_OP_L ? slot_free(clock) : 0) + call_of(t, stage, op);
 }
 
 // Moves the compute thread of a stage past its part of an E.
@@ -94,7 +94,7 @@ double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t 
   if (t->store_free == NULL || !at_host(t, op)) {
     return fmax(here, clock->path_free);
   }
-  return fmax(fmax(here, clock->asked), op.verb == BL_VERB_E ? room_free(clock) : 0);
+  return fmax(fmax(here, clock->asked), op.type == BL_OP_E ? room_free(clock) : 0);
 }
 
 bl__passage_t bl__lane_pass(bl__lane_t *lane, double asks, double hold) {
@@ -108,8 +108,8 @@ bl__passage_t bl__lane_pass(bl__lane_t *lane, double asks, double hold) {
 // Times a copy between nodes, from `start` on, which holds the lanes of both cards. Moves `start` to when it gets them.
 static double copy_far(bl__timing_t *t, uint32_t stage, bl_op_t op, double *start) {
   const bl_network_t *network = t->machine->network;
-  uint32_t from = network->cards[op.verb == BL_VERB_E ? stage : op.store],
-           to = network->cards[op.verb == BL_VERB_E ? op.store : stage];
+  uint32_t from = network->cards[op.type == BL_OP_E ? stage : op.store],
+           to = network->cards[op.type == BL_OP_E ? op.store : stage];
   *start = fmax(*start, fmax(t->out[from].copies_free, t->in[to].copies_free));
   double took = network->far_paths[stage];
   t->out[from].copies_free = t->in[to].copies_free = *start + fmax(0, took - network->latency);
@@ -157,7 +157,7 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   const double there = end + tail_of(t, at.stage, op);
   if (at_host(t, op)) {
     clock->asked = asks;
-    if (op.verb == BL_VERB_L) {
+    if (op.type == BL_OP_L) {
       give(&clock->rooms, 0, there);
     } else {
       take(&clock->rooms, 0);
@@ -168,7 +168,7 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   }
   t->result->spans[at.stage][at.index] = (bl_span_t){start, end};
   t->result->asked[at.stage][at.index] = asked;
-  if (op.verb == BL_VERB_L) {
+  if (op.type == BL_OP_L) {
     clock->passed = fmax(clock->passed, slot_free(clock));
     take(&clock->slots, clock->leaving);
     t->backward_end[bl_schedule_block(t->schedule, op)] = there;
@@ -197,9 +197,9 @@ static double late_of(const bl__timing_t *t, bl_op_t needed) {
 // Returns whether the operation takes a slot. An F whose block is recomputed takes none, unless it uses one while it
 // runs.
 static bool takes_slot(const bl__timing_t *t, bl_op_t op) {
-  const bool writes = op.verb == BL_VERB_F && t->recomputed != NULL &&
+  const bool writes = op.type == BL_OP_F && t->recomputed != NULL &&
                       (t->recomputed[bl_schedule_block(t->schedule, op)] == 0 || t->schedule->forward_slots);
-  return writes || (op.verb == BL_VERB_R && t->recomputed != NULL);
+  return writes || (op.type == BL_OP_R && t->recomputed != NULL);
 }
 
 // Takes and returns slots for a computing operation that ends at `end`.
@@ -211,8 +211,8 @@ static void change_slots(const bl__timing_t *t, bl__stage_clock_t *clock, bl_op_
   if (takes) {
     take(&clock->slots, clock->leaving);
   }
-  const bool made_again = op.verb == BL_VERB_F && t->recomputed[bl_schedule_block(t->schedule, op)] != 0;
-  if (bl_verb_ends_block((bl_verb_t)op.verb) || (takes && (made_again || t->schedule->forward_only))) {
+  const bool made_again = op.type == BL_OP_F && t->recomputed[bl_schedule_block(t->schedule, op)] != 0;
+  if (bl_op_type_ends_block((bl_op_type_t)op.type) || (takes && (made_again || t->schedule->forward_only))) {
     give(&clock->slots, clock->leaving, end);
   }
   clock->leaving = 0;
@@ -228,15 +228,15 @@ double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl__w
   if (t->recomputed != NULL) {
     wait_for(&start, waits, clock->passed, BL_STALL_SLOT);
   }
-  if (op.verb == BL_VERB_F || op.verb == BL_VERB_R) {
+  if (op.type == BL_OP_F || op.type == BL_OP_R) {
     wait_for(&start, waits, takes_slot(t, op) ? slot_free(clock) : 0, BL_STALL_SLOT);
   }
-  if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+  if (bl_op_type_starts_backward((bl_op_type_t)op.type)) {
     wait_for(&start, waits, *end_of(t, op), BL_STALL_LOAD);
   }
   if (bl__op_dependency(t->schedule, op, &needed)) {
     double sent = *end_of(t, needed) + bl__timing_boundary(t, needed.virtual_stage, op.virtual_stage);
-    wait_for(&start, waits, sent, op.verb == BL_VERB_F ? BL_STALL_ACTIVATION : BL_STALL_GRADIENT);
+    wait_for(&start, waits, sent, op.type == BL_OP_F ? BL_STALL_ACTIVATION : BL_STALL_GRADIENT);
     wait_for(&start, waits, sent + late_of(t, needed), BL_STALL_CARD);
   }
   if (t->gathered != NULL) {
@@ -248,7 +248,7 @@ double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl__w
 // Returns when a stage returns the core of an operation that ends at `end`: after the evicts that follow directly.
 static double core_until(const bl__timing_t *t, bl_op_ref_t at, double end) {
   const bl_op_list_t *list = &t->schedule->lists[at.stage];
-  for (size_t i = at.index + 1; i < list->count && list->ops[i].verb == BL_VERB_E; i++) {
+  for (size_t i = at.index + 1; i < list->count && list->ops[i].type == BL_OP_E; i++) {
     end += call_of(t, at.stage, list->ops[i]);
   }
   return end;
@@ -262,13 +262,13 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   if (t->core_free != NULL && t->core_free[0] > ready) {
     start = t->core_free[0] + t->machine->handover;
   }
-  double cost = bl_costs_slice(t->costs, (bl_verb_t)op.verb, op.virtual_stage, op.slice), share = 1;
-  if (op.verb == BL_VERB_B && t->machine->early_gradient && cost > 0) {
-    share = bl_costs_slice(t->costs, BL_VERB_I, op.virtual_stage, op.slice) / cost;
+  double cost = bl_costs_slice(t->costs, (bl_op_type_t)op.type, op.virtual_stage, op.slice), share = 1;
+  if (op.type == BL_OP_B && t->machine->early_gradient && cost > 0) {
+    share = bl_costs_slice(t->costs, BL_OP_I, op.virtual_stage, op.slice) / cost;
   }
   cost = t->machine->times != NULL ? t->machine->times[at.stage][at.index] : cost;
   double end = start + cost;
-  if (op.verb == BL_VERB_F || bl_verb_starts_backward((bl_verb_t)op.verb)) {
+  if (op.type == BL_OP_F || bl_op_type_starts_backward((bl_op_type_t)op.type)) {
     *end_of(t, op) = share < 1 ? start + share * cost : end;
   }
   for (int cause = 0; cause < BL_STALL_CAUSES; cause++) {
@@ -294,7 +294,7 @@ static void run_compute(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
 
 void bl__timing_run(bl__timing_t *t, bl_op_ref_t at) {
   bl_op_t op = t->schedule->lists[at.stage].ops[at.index];
-  if (bl_verb_computes((bl_verb_t)op.verb)) {
+  if (bl_op_type_computes((bl_op_type_t)op.type)) {
     run_compute(t, at, op);
   } else {
     run_transfer(t, at, op);

@@ -81,7 +81,7 @@ double bl__timing_boundary(const bl__timing_t *t, uint32_t from_virtual_stage, u
 double bl__timing_end(const bl__timing_t *t, bl_op_t op);
 // Index in `late`, of an F (first half) or a backward.
 static inline size_t bl__timing_late_index(const bl_schedule_t *schedule, bl_op_t op) {
-  return bl_schedule_block(schedule, op) + (op.verb == BL_VERB_F ? 0 : bl_schedule_block_count(schedule));
+  return bl_schedule_block(schedule, op) + (op.type == BL_OP_F ? 0 : bl_schedule_block_count(schedule));
 }
 // A tensor requests a lane at `asks` and holds it for `hold` if it is alone on it. Returns when it begins, and when it
 // has passed.

@@ -61,10 +61,10 @@ static void ask(turns_t *u, uint32_t stage) {
   bl_op_t op = list->ops[u->next[stage]], needed;
   bl__waits_t waits;
   double asks = -INFINITY; // a copy that shares neither store nor cards changes only clocks of its own stage
-  if (bl_verb_computes((bl_verb_t)op.verb)) {
+  if (bl_op_type_computes((bl_op_type_t)op.type)) {
     if (bl__op_dependency(t->schedule, op, &needed)) {
       uint8_t ran = u->ran[bl_schedule_block(t->schedule, needed)];
-      u->waits[stage] = (ran & (needed.verb == BL_VERB_F ? RAN_FORWARD : RAN_BACKWARD)) == 0;
+      u->waits[stage] = (ran & (needed.type == BL_OP_F ? RAN_FORWARD : RAN_BACKWARD)) == 0;
     }
     if (u->waits[stage]) {
       return;
@@ -78,17 +78,18 @@ static void ask(turns_t *u, uint32_t stage) {
 
 // Finds the virtual stage that needs the output of `op`; false: there is none.
 static bool receiver_of(const bl_schedule_t *schedule, bl_op_t op, uint32_t *virtual_stage) {
-  const bool forward = op.verb == BL_VERB_F;
+  const bool forward = op.type == BL_OP_F;
   *virtual_stage = forward ? op.virtual_stage + 1u : op.virtual_stage - 1u;
-  return forward ? !bl_schedule_is_last(schedule, op.virtual_stage)
-                 : bl_verb_starts_backward((bl_verb_t)op.verb) && !bl_schedule_is_first(schedule, op.virtual_stage);
+  return forward
+             ? !bl_schedule_is_last(schedule, op.virtual_stage)
+             : bl_op_type_starts_backward((bl_op_type_t)op.type) && !bl_schedule_is_first(schedule, op.virtual_stage);
 }
 
 // Marks the output of `op` as delivered, or its arrival as known.
 static void deliver(turns_t *u, bl_op_t op) {
   const bl_schedule_t *schedule = u->timing->schedule;
   uint32_t to;
-  u->ran[bl_schedule_block(schedule, op)] |= op.verb == BL_VERB_F ? RAN_FORWARD : RAN_BACKWARD;
+  u->ran[bl_schedule_block(schedule, op)] |= op.type == BL_OP_F ? RAN_FORWARD : RAN_BACKWARD;
   if (receiver_of(schedule, op, &to) && u->waits[schedule->stage_of[to]]) {
     ask(u, schedule->stage_of[to]);
   }
@@ -109,7 +110,7 @@ static void run_stage(turns_t *u, uint32_t stage) {
   uint32_t index = u->next[stage]++, receiver;
   bl_op_t op = t->schedule->lists[stage].ops[index];
   bl__timing_run(t, (bl_op_ref_t){.stage = stage, .index = index});
-  if (op.verb == BL_VERB_F || bl_verb_starts_backward((bl_verb_t)op.verb)) {
+  if (op.type == BL_OP_F || bl_op_type_starts_backward((bl_op_type_t)op.type)) {
     if (between_nodes(t, stage, op, &receiver)) {
       push(u, (request_t){.asks = bl__timing_end(t, op), .asker = ASKER_LANE_OUT, .stage = stage, .op = op});
     } else {
@@ -123,7 +124,7 @@ static void run_stage(turns_t *u, uint32_t stage) {
 static void run_tensor(turns_t *u, request_t request) {
   bl__timing_t *t = u->timing;
   const bl_network_t *network = t->machine->network;
-  const bool forward = request.op.verb == BL_VERB_F;
+  const bool forward = request.op.type == BL_OP_F;
   const uint32_t from = request.op.virtual_stage, to = forward ? from + 1 : from - 1;
   const double hold = fmax(0, bl__timing_boundary(t, from, to) - network->latency);
   if (request.asker == ASKER_LANE_OUT) {

@@ -25,7 +25,7 @@ from .saved import STRANGE, tensors_of, why_not
 
 LEAST = 1e-9  # seconds that an operation takes: PyTorch has nothing to do for some, as for the first stage's I
 BARRIERS = 9  # by which clocks of several machines are compared
-_VERBS = "FBIW"  # their numbers in lib/schedule/ir/op.h
+_OP_TYPES = "FBIW"  # their numbers in lib/schedule/ir/op.h
 _NAMES = {"Schedule1F1B": "1f1b", "ScheduleGPipe": "gpipe", "ScheduleInterleaved1F1B": "interleaved",
           "ScheduleZBVZeroBubble": "zb-v", "ScheduleDualPipeV": "dualpipe-v"}
 
@@ -65,7 +65,7 @@ class Model:
 
 @dataclasses.dataclass
 class Operation:
-    kind: str  # of _VERBS
+    kind: str  # one of _OP_TYPES
     stage: int
     micro_batch: int
     begin: float  # seconds of this machine's clock
@@ -240,7 +240,7 @@ def _order(ranks: list[list[Operation]]) -> str:
     digest = len(ranks)
     for rank, operations in enumerate(ranks):
         for o in operations:
-            digest = xxh3(struct.pack("<5I", rank, _VERBS.index(o.kind), o.stage, o.micro_batch, 0), digest)
+            digest = xxh3(struct.pack("<5I", rank, _OP_TYPES.index(o.kind), o.stage, o.micro_batch, 0), digest)
     return f"{digest or 1:016x}"
 
 
@@ -257,7 +257,7 @@ def _chunks(ranks: list[_Rank], model: Model, layers: Sequence[int], flash: bool
                 means.setdefault(key, []).append(statistics.fmean(values))
     chunks, first = [], 0
     for stage, count in enumerate(layers):
-        seen = {kind: statistics.median(means[stage, kind]) for kind in _VERBS if (stage, kind) in means}
+        seen = {kind: statistics.median(means[stage, kind]) for kind in _OP_TYPES if (stage, kind) in means}
         share, again = model.shares(count, stage + 1 == len(layers), flash)
         share = share if input_share is None else input_share
         whole = seen.get("B", 0.0)

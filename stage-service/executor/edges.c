@@ -16,7 +16,7 @@ static bl_tensor_key_t key_of_receive(const bl_planned_receive_t *receive) {
 }
 
 static bl_tensor_key_t key_of_send(const bl_planned_op_t *op) {
-  bool forward = op->op.verb == BL_VERB_F;
+  bool forward = op->op.type == BL_OP_F;
   return (bl_tensor_key_t){.boundary = forward ? op->op.virtual_stage : op->op.virtual_stage - 1u,
                            .direction = forward ? BL_FORWARD : BL_BACKWARD,
                            .micro_batch = op->op.micro_batch,
@@ -234,7 +234,7 @@ bl_status_t bl_edges_wait(bl_edges_t *edges, const bl_planned_op_t *op, bl_error
       edges->engine->edge_states[receive->buffer].pending = false; // its activation must have arrived at the peer
     }
   }
-  if (status == BL_OK && op->op.verb == BL_VERB_F) {
+  if (status == BL_OK && op->op.type == BL_OP_F) {
     status = wait_free(edges, op->output, err);
     if (status == BL_OK && op->receive == BL_NONE) {
       status = wait_free(edges, op->input, err); // the embedding writes it
@@ -248,7 +248,7 @@ bl_status_t bl_edges_send(bl_edges_t *edges, const bl_planned_op_t *op, bl_error
     return BL_OK;
   }
   bl_engine_t *engine = edges->engine;
-  uint32_t buffer = op->op.verb == BL_VERB_F ? op->output : op->input;
+  uint32_t buffer = op->op.type == BL_OP_F ? op->output : op->input;
   bl_edge_state_t *edge = &engine->edge_states[buffer];
   edge->pending = true;
   edge->peer = bl_engine_rank_of(engine, op->send_to);

@@ -90,7 +90,7 @@ static int32_t *batch_of(const pass_t *pass, int32_t *all, bl_op_t op) {
 
 // Whether F has read the tokens of this micro-batch in this run, and they are still in their buffer.
 static bool has_tokens(const pass_t *pass, bl_op_t op) {
-  return op.verb != BL_VERB_F && pass->engine->batch_count > 1;
+  return op.type != BL_OP_F && pass->engine->batch_count > 1;
 }
 
 // Reads tokens for the chunk with the embedding; NULL for others.
@@ -262,26 +262,26 @@ static void recompute(const pass_t *pass, const bl_planned_op_t *op) {
 }
 
 static bl_status_t compute(pass_t *pass, const bl_planned_op_t *op, bl_error_t *err) {
-  if (bl_verb_computes((bl_verb_t)op->op.verb)) {
+  if (bl_op_type_computes((bl_op_type_t)op->op.type)) {
     bl_kv_cache_use(pass->engine, pass->run->plan, op->op);
   }
-  switch (op->op.verb) {
-  case BL_VERB_F:
+  switch (op->op.type) {
+  case BL_OP_F:
     return forward(pass, op, err);
-  case BL_VERB_I:
+  case BL_OP_I:
     return backward_input(pass, op, err);
-  case BL_VERB_W:
+  case BL_OP_W:
     return backward_weight(pass, op, err);
-  case BL_VERB_B: { // the gradient is sent before W, so that the previous stage does not wait for W
+  case BL_OP_B: { // the gradient is sent before W, so that the previous stage does not wait for W
     bl_status_t status = backward_input(pass, op, err);
     return status == BL_OK ? backward_weight(pass, op, err) : status;
   }
-  case BL_VERB_R:
+  case BL_OP_R:
     recompute(pass, op);
     return BL_OK;
-  case BL_VERB_E:
+  case BL_OP_E:
     return bl_parked_evict(&pass->parked, op, err);
-  case BL_VERB_L:
+  case BL_OP_L:
     return bl_parked_load(&pass->parked, op, err);
   default:
     return bl_error_set(err, BL_INTERNAL, "an operation that bl_executor_plan_create should have refused");
@@ -289,7 +289,7 @@ static bl_status_t compute(pass_t *pass, const bl_planned_op_t *op, bl_error_t *
 }
 
 static bool takes_slot(const bl_planned_op_t *op) {
-  return op->slot != BL_NONE && (op->op.verb == BL_VERB_F || op->op.verb == BL_VERB_R || op->op.verb == BL_VERB_L);
+  return op->slot != BL_NONE && (op->op.type == BL_OP_F || op->op.type == BL_OP_R || op->op.type == BL_OP_L);
 }
 
 static void clear_gradients(bl_engine_chunk_t *chunk) {
@@ -316,7 +316,7 @@ static bl_status_t begin_backward(pass_t *pass, bl_op_t op, bl_error_t *err) {
 // Waits until everything that the operation reads has arrived, and what it writes is free.
 static bl_status_t wait_ready(pass_t *pass, size_t index, const bl_planned_op_t *op, bl_error_t *err) {
   bl_status_t status = bl_edges_post(&pass->edges, index, err);
-  if (status == BL_OK && bl_verb_starts_backward((bl_verb_t)op->op.verb)) {
+  if (status == BL_OK && bl_op_type_starts_backward((bl_op_type_t)op->op.type)) {
     status = begin_backward(pass, op->op, err);
   }
   if (status == BL_OK) {
@@ -325,7 +325,7 @@ static bl_status_t wait_ready(pass_t *pass, size_t index, const bl_planned_op_t 
   if (status == BL_OK && takes_slot(op)) {
     status = bl_parked_wait_slot(&pass->parked, op->slot, err);
   }
-  if (status == BL_OK && bl_verb_starts_backward((bl_verb_t)op->op.verb)) {
+  if (status == BL_OK && bl_op_type_starts_backward((bl_op_type_t)op->op.type)) {
     status = bl_parked_wait_block(&pass->parked, op, err); // while the gradient is being received
   }
   return status == BL_OK ? bl_edges_wait(&pass->edges, op, err) : status;
@@ -404,7 +404,7 @@ static void count_slots(pass_t *pass, const bl_planned_op_t *op) {
 static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
   bl_engine_t *engine = pass->engine;
   const bl_planned_op_t *op = &pass->run->plan->stage.ops[index];
-  const bool computes = bl_verb_computes((bl_verb_t)op->op.verb);
+  const bool computes = bl_op_type_computes((bl_op_type_t)op->op.type);
   if (cancelled(pass)) {
     return bl_error_set(err, BL_CANCELLED, "the attempt was aborted");
   }
@@ -438,7 +438,7 @@ static bl_status_t run_operation(pass_t *pass, size_t index, bl_error_t *err) {
     status = bl_tensor_group_status(engine->tensor_group, err);
   }
   uint64_t end_ns = bl_clock_now_ns();
-  if (op->op.verb != BL_VERB_E) { // E frees its slot when the block has left
+  if (op->op.type != BL_OP_E) { // E frees its slot when the block has left
     pass->stall.slots_in_use -= op->releases_slot;
   }
   char cell[BL_OP_TEXT];

@@ -163,11 +163,11 @@ static bl_status_t give_until_moved(const bl_parked_t *parked, bl_parking_key_t 
 }
 
 // Adds a transfer that has moved its block to the trace.
-static void trace_transfer(const bl_parked_t *parked, const bl_parked_block_t *block, bl_verb_t verb) {
+static void trace_transfer(const bl_parked_t *parked, const bl_parked_block_t *block, bl_op_type_t type) {
   const bl_engine_t *engine = parked->engine;
   const uint32_t slices = engine->training.schedule->slices;
   const bl_parking_span_t span = engine->parking->ops->span(engine->parking, block->key);
-  const bl_op_t op = {.verb = (uint8_t)verb,
+  const bl_op_t op = {.type = (uint8_t)type,
                       .slice = (uint8_t)(block->key.micro_batch % slices),
                       .virtual_stage = (uint16_t)block->key.virtual_stage,
                       .micro_batch = block->micro_batch,
@@ -194,11 +194,11 @@ static bl_status_t wait_over(bl_parked_t *parked, const bl_engine_block_t *block
   return status;
 }
 
-static bl_status_t wait_transfer(bl_parked_t *parked, const bl_engine_block_t *block, bl_verb_t verb,
+static bl_status_t wait_transfer(bl_parked_t *parked, const bl_engine_block_t *block, bl_op_type_t type,
                                  bl_parking_outcome_t *outcome, bl_error_t *err) {
-  bl_status_t status = wait_over(parked, block, verb == BL_VERB_E ? "eviction" : "load", outcome, err);
+  bl_status_t status = wait_over(parked, block, type == BL_OP_E ? "eviction" : "load", outcome, err);
   if (status == BL_OK && *outcome == BL_PARKING_DONE && parked->engine->parking->ops->span != NULL) {
-    trace_transfer(parked, &block->parked, verb);
+    trace_transfer(parked, &block->parked, type);
   }
   return status;
 }
@@ -217,7 +217,7 @@ static void drop(bl_parked_t *parked, bl_engine_block_t *block) {
 
 static bl_status_t finish_leaving(bl_parked_t *parked, bl_engine_block_t *block, bl_error_t *err) {
   bl_parking_outcome_t outcome;
-  bl_status_t status = wait_transfer(parked, block, BL_VERB_E, &outcome, err);
+  bl_status_t status = wait_transfer(parked, block, BL_OP_E, &outcome, err);
   if (status != BL_OK) {
     return status;
   }
@@ -353,7 +353,7 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   parked->counters->busy_ns += end_ns - start_ns;
   parked->counters->recomputed += block->place != BL_BLOCK_HOME;
   bl_op_t cell = op->op;
-  cell.verb = BL_VERB_R;
+  cell.type = BL_OP_R;
   char name[BL_OP_TEXT];
   bl_trace_add(engine->trace, bl_op_format_slice(cell, engine->training.schedule->slices > 1, name), false,
                (int32_t)cell.micro_batch, parked->stall->slots_in_use, start_ns, end_ns);
@@ -389,7 +389,7 @@ bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op,
   }
   if (block->place == BL_BLOCK_RETURNING) {
     bl_parking_outcome_t outcome;
-    bl_status_t status = wait_transfer(parked, block, BL_VERB_L, &outcome, err);
+    bl_status_t status = wait_transfer(parked, block, BL_OP_L, &outcome, err);
     if (status == BL_OK && outcome == BL_PARKING_DONE) {
       status = take_in(parked, op->op, block, err);
     }

@@ -40,14 +40,14 @@ static bl_status_t check_placement(const bl_executor_plan_request_t *request, co
   return BL_OK;
 }
 
-static bool runs(bl_run_kind_t kind, bl_verb_t verb) {
-  switch (verb) {
-  case BL_VERB_F:
+static bool runs(bl_run_kind_t kind, bl_op_type_t type) {
+  switch (type) {
+  case BL_OP_F:
     return true;
-  case BL_VERB_B:
-  case BL_VERB_I:
-  case BL_VERB_W:
-  case BL_VERB_R:
+  case BL_OP_B:
+  case BL_OP_I:
+  case BL_OP_W:
+  case BL_OP_R:
     return kind == BL_RUN_TRAIN;
   default:
     return false;
@@ -83,14 +83,14 @@ static bl_status_t check_operations(const bl_executor_plan_request_t *request, c
   for (size_t i = 0; i < plan->op_count; i++) {
     bl_op_t op = plan->ops[i].op;
     char cell[BL_OP_TEXT];
-    if (!bl_verb_computes((bl_verb_t)op.verb)) {
+    if (!bl_op_type_computes((bl_op_type_t)op.type)) {
       bl_status_t status = check_transfer(request, op, err);
       if (status != BL_OK) {
         return status;
       }
       continue;
     }
-    if (!runs(request->kind, op.verb)) {
+    if (!runs(request->kind, op.type)) {
       return bl_error_set(err, BL_UNIMPLEMENTED, "plan %lu: stage %u cannot run %s in this kind of run",
                           request->version, request->stage, bl_op_format(op, cell));
     }

@@ -129,7 +129,7 @@ static void measured_events_are_drawn(void **state) {
   for (uint32_t i = 0; i < 64; i++) {
     double start = i % 16 > 0 ? events[i - 1].end + 3 * bl_random_uniform(7, i) : 100 + 20 * (i / 16);
     events[i] = (bl_timeline_event_t){.stage = i / 16,
-                                      .verb = "FIW"[i % 3],
+                                      .type = "FIW"[i % 3],
                                       .micro_batch = i % 16 / 3,
                                       .start = start,
                                       .end = start + 20 * (0.7 + 0.6 * bl_random_uniform(9, i))};

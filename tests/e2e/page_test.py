@@ -83,12 +83,12 @@ def check_document(document, run, timeline):
     assert [(s["data-store"], s["data-in-flight"]) for s in stores] == [(str(d), "0") for d in range(STAGES)], stores
     states = {(e["data-state"], e["data-count"]) for e in document.having("data-state")}
     assert states == {("sealed", "1"), ("reserved", "2")}, states
-    drawn = document.having("data-verb")
+    drawn = document.having("data-op-type")
     assert len(drawn) == sum(len(stage) for stage in timeline["stages"])
-    assert {e["data-verb"] for e in drawn} >= {"F", "B", "E", "L"}
-    for verb in "EL":
-        names = [name for stage in timeline["stages"] for name, wait, *_ in stage if not wait and verb in name]
-        assert sum(e["data-verb"] == verb for e in drawn) == len(names) > 0, (verb, names)
+    assert {e["data-op-type"] for e in drawn} >= {"F", "B", "E", "L"}
+    for op_type in "EL":
+        names = [name for stage in timeline["stages"] for name, wait, *_ in stage if not wait and op_type in name]
+        assert sum(e["data-op-type"] == op_type for e in drawn) == len(names) > 0, (op_type, names)
     for text in ("page test", "finished", f"{STEPS} / {STEPS}", "bpipe", "evict", "load", "lent, in use", "in transit",
                  f"{run['history']['loss'][-1]:.4f}", "Memory per device"):
         assert text in document.text, f"'{text}' is not on the page"
@@ -112,10 +112,10 @@ def check_json(page):
                           f"no timeline of step {STEPS}")
     for stage, device in zip(timeline["stages"], devices):
         operations = [name for name, wait, *_ in stage if not wait]
-        verbs = "".join(operations)
-        assert verbs.count("E") == verbs.count("L") == device["evicted"][-1], operations
+        op_types = "".join(operations)
+        assert op_types.count("E") == op_types.count("L") == device["evicted"][-1], operations
         computed = [name for name in operations if "E" not in name and "L" not in name]
-        assert sorted(computed) == sorted(f"{computed[0][0]}{verb}{i}" for verb in "FB" for i in range(MICRO_BATCHES))
+        assert sorted(computed) == sorted(f"{computed[0][0]}{op_type}{i}" for op_type in "FB" for i in range(MICRO_BATCHES))
         assert all(0 <= begin <= end for _, _, begin, end, _ in stage)
     assert devices[0]["evicted"][-1] > 0
     def answered():

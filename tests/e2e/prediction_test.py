@@ -37,7 +37,7 @@ def check_peaks(folder, place, schedule, keys, stages, balance=None):
             assert real["lost"] or plan["recomputed"] == real["recomputed"], (schedule, keys, plan, real)
     if balance:
         cells = [cell for row in predicted["order"] for cell in row]
-        assert any(verb in cell for cell in cells for verb in ("R" if balance["policy"] == "drop" else "E")), cells
+        assert any(op_type in cell for cell in cells for op_type in ("R" if balance["policy"] == "drop" else "E")), cells
     for stage in predicted["stages"]:
         whole = stage["busy_seconds"] + sum(stage["stall_seconds"].values())
         assert abs(whole / predicted["operations_seconds"] - 1) < 1e-6, stage
@@ -165,7 +165,7 @@ def check_profile(folder):
     setting = {key: recorded[key] for key in ("dtype", "device", "threads")}
     assert setting == {"dtype": "fp32", "device": "host", "threads": 1} and len(recorded["order"]) == 16, recorded
     assert line["warnings"] == [], line
-    assert all(chunk[verb] > 0 for chunk in recorded["chunks"] for verb in "FIW"), recorded
+    assert all(chunk[op_type] > 0 for chunk in recorded["chunks"] for op_type in "FIW"), recorded
     assert [len(stage["times"]) for stage in recorded["stages"]] == [16, 16], recorded
 
     simulated = json.loads(ctl(folder, "simulate", job, "--profile", profile, "--replay", "-o", "json").stdout)

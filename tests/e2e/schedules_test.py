@@ -11,7 +11,7 @@ import tempfile
 LONG = os.environ.get("BALLAST_TEST_LONG") == "1"
 CTL = os.path.join(os.environ.get("BALLAST_BIN", "build/bin"), "ballastctl")
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-VERBS = "FBIWREL"
+OP_TYPES = "FBIWREL"
 
 
 def run(*args):
@@ -21,8 +21,8 @@ def run(*args):
 
 
 def parse(cell):
-    """ "12F3.1@4" as (virtual stage, verb, (micro-batch, slice))."""
-    at = next(i for i, letter in enumerate(cell) if letter in VERBS)
+    """ "12F3.1@4" as (virtual stage, operation type, (micro-batch, slice))."""
+    at = next(i for i, letter in enumerate(cell) if letter in OP_TYPES)
     micro_batch, _, piece = cell[at + 1:].partition("@")[0].partition(".")
     return int(cell[:at]), cell[at], (int(micro_batch), int(piece or 0))
 
@@ -45,18 +45,18 @@ class Order:
         self.spans = [[None] * len(row) for row in self.lists]
         self.time()
 
-    def cost_of(self, verb):
+    def cost_of(self, op_type):
         return {"F": self.forward, "R": self.recompute, "I": self.input, "W": self.weight,
-                "B": self.input + self.weight, "E": 0, "L": 0}[verb]
+                "B": self.input + self.weight, "E": 0, "L": 0}[op_type]
 
-    def needs(self, chunk, verb, unit):
+    def needs(self, chunk, op_type, unit):
         """Keys in `end` of what an operation waits for; backwards are under "I"."""
-        if verb == "F":
+        if op_type == "F":
             return [] if chunk % self.depth == 0 else [(chunk - 1, "F", unit)]
-        if verb in "BI":
+        if op_type in "BI":
             own = [(chunk, "F", unit)]
             return own if (chunk + 1) % self.depth == 0 else own + [(chunk + 1, "I", unit)]
-        return [(chunk, "I" if verb == "W" else "F", unit)]
+        return [(chunk, "I" if op_type == "W" else "F", unit)]
 
     def time(self):
         free, place = [0.0] * len(self.lists), [0] * len(self.lists)
@@ -65,16 +65,16 @@ class Order:
             moved = False
             for stage, row in enumerate(self.lists):
                 while place[stage] < len(row):
-                    chunk, verb, unit = row[place[stage]]
-                    needed = [] if verb in "EL" else self.needs(chunk, verb, unit)
+                    chunk, op_type, unit = row[place[stage]]
+                    needed = [] if op_type in "EL" else self.needs(chunk, op_type, unit)
                     if any(key not in self.end for key in needed):
                         break
                     start = max([free[stage]] + [self.end[key] + (self.boundary if self.stage_of[key[0]] != stage else 0)
                                                  for key in needed])
-                    free[stage] = start + self.cost_of(verb)
+                    free[stage] = start + self.cost_of(op_type)
                     self.spans[stage][place[stage]] = (start, free[stage])
-                    if verb in "FBIW":
-                        key = (chunk, "I" if verb in "BI" else verb, unit)
+                    if op_type in "FBIW":
+                        key = (chunk, "I" if op_type in "BI" else op_type, unit)
                         assert key not in self.end, f"{key} twice"
                         self.end[key] = free[stage]
                     place[stage] += 1
@@ -88,16 +88,16 @@ class Order:
     def peaks(self, overlap):
         result = []
         for row in self.lists:
-            recomputed = {(chunk, unit) for chunk, verb, unit in row if verb == "R"}
+            recomputed = {(chunk, unit) for chunk, op_type, unit in row if op_type == "R"}
             held = leaving = most = 0
-            for chunk, verb, unit in row:
-                held += verb in "LR" or (verb == "F" and (chunk, unit) not in recomputed)
+            for chunk, op_type, unit in row:
+                held += op_type in "LR" or (op_type == "F" and (chunk, unit) not in recomputed)
                 most = max(most, held)
-                if verb == "E" and overlap:
+                if op_type == "E" and overlap:
                     leaving += 1
                     continue
-                held -= verb in "WBE"
-                if verb not in "EL":
+                held -= op_type in "WBE"
+                if op_type not in "EL":
                     held, leaving = held - leaving, 0
             result.append(most)
         return result
@@ -105,17 +105,17 @@ class Order:
     def check_complete(self, micro_batches, slices):
         units = [(i, k) for i in range(micro_batches) for k in range(slices)]
         for pipe in range(len(self.stage_of) // self.depth):
-            mine = {unit for chunk, verb, unit in self.end if chunk // self.depth == pipe}
+            mine = {unit for chunk, op_type, unit in self.end if chunk // self.depth == pipe}
             for chunk in range(pipe * self.depth, (pipe + 1) * self.depth):
                 for unit in mine:
                     assert (chunk, "F", unit) in self.end and (chunk, "I", unit) in self.end, (chunk, unit)
         assert {unit for _, _, unit in self.end} == set(units)
-        split = {chunk for row in self.lists for chunk, verb, _ in row if verb == "I"}
+        split = {chunk for row in self.lists for chunk, op_type, _ in row if op_type == "I"}
         for row in self.lists:
-            for chunk, verb, unit in row:
-                if verb == "I":
+            for chunk, op_type, unit in row:
+                if op_type == "I":
                     assert (chunk, "W", unit) in self.end
-                assert verb != "W" or chunk in split
+                assert op_type != "W" or chunk in split
 
 
 def near(a, b, what):
@@ -140,8 +140,8 @@ def check(name, stages, micro_batches, cost, *options, overlap=False):
     assert shown["lower_bound"] <= order.t_end * (1 + 1e-9), what
     for printed, peak in zip(shown["peak"], order.peaks(overlap)):
         near(printed, peak * weight, f"{what}: peak")
-    for key, verb in (("evictions", "E"), ("loads", "L")):
-        assert shown[key] == [sum(v == verb for _, v, _ in row) for row in order.lists], what
+    for key, op_type in (("evictions", "E"), ("loads", "L")):
+        assert shown[key] == [sum(v == op_type for _, v, _ in row) for row in order.lists], what
     return True
 
 

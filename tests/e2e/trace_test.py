@@ -26,9 +26,9 @@ def check(document):
     for stage in range(STAGES):
         spans = [e for e in events if e["ph"] == "X" and e["pid"] == stage]
         cells = sorted(e["name"] for e in spans if e["cat"] == "operation")
-        for verb in "F", "B":
-            expected = sorted(f"{stage}{verb}{i}" for i in range(MICRO_BATCHES))
-            assert [c for c in cells if c[1] == verb] == expected, (stage, cells)
+        for op_type in "F", "B":
+            expected = sorted(f"{stage}{op_type}{i}" for i in range(MICRO_BATCHES))
+            assert [c for c in cells if c[1] == op_type] == expected, (stage, cells)
         for line in 0, 1:
             ordered = sorted((e["ts"], e["dur"], e["name"]) for e in spans if e["tid"] == line)
             for before, after in zip(ordered, ordered[1:]):

@@ -255,7 +255,7 @@ static uint32_t evictions_of(const bl_schedule_t *schedule) {
   uint32_t count = 0;
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
-      count += schedule->lists[s].ops[i].verb == BL_VERB_E;
+      count += schedule->lists[s].ops[i].type == BL_OP_E;
     }
   }
   return count;

@@ -75,7 +75,7 @@ typedef struct world {
   uint32_t transfer_count;
   queue_t messages; // to stages: the numbers, in any order
   int *last;        // [blocks] its last transfer, or -1
-  bool *ran;        // [blocks * verbs]
+  bool *ran;        // [blocks * types]
   crossing_outcome_t outcome;
 } world_t;
 
@@ -139,13 +139,13 @@ static void answered(pair_t *pair, uint64_t sequence) {
 // The stage sends what is first in its plan: a load, or an eviction for which a slot is there.
 static bool can_ask(const world_t *world, const pair_t *pair) {
   return pair->wanted.count > 0 && !pair->full && pair->asked.count + pair->unanswered_count < world->depth &&
-         (world->transfers[head(&pair->wanted)].op.verb == BL_VERB_L || pair->slot_count > 0);
+         (world->transfers[head(&pair->wanted)].op.type == BL_OP_L || pair->slot_count > 0);
 }
 
 static void ask(world_t *world, pair_t *pair) {
   const uint32_t index = pop(&pair->wanted);
   transfer_t *transfer = &world->transfers[index];
-  if (transfer->op.verb == BL_VERB_E) {
+  if (transfer->op.type == BL_OP_E) {
     transfer->token = pair->slots[--pair->slot_count];
   }
   transfer->progress = ASKED;
@@ -164,7 +164,7 @@ static void decide(world_t *world, pair_t *pair) {
   const bl_lease_request_t request = next_request(pair);
   bl_lease_answer_t answer;
   bl_lease_decision_t decision;
-  if (transfer->op.verb == BL_VERB_E) {
+  if (transfer->op.type == BL_OP_E) {
     const bl_lease_block_t block = {.token = transfer->token, .bytes = pair->bytes, .checksum = checksum_of(transfer)};
     decision = bl_lease_table_evict(table, &request, &block, &answer);
   } else {
@@ -173,7 +173,7 @@ static void decide(world_t *world, pair_t *pair) {
   if (decision == BL_LEASE_DONE) {
     require(world, answer.reason == BL_LEASE_CREDIT, bl_lease_reason_text(answer.reason));
     require(world, pair->unanswered_count > 0, "no credit, and nothing in flight");
-    if (transfer->op.verb == BL_VERB_E) {
+    if (transfer->op.type == BL_OP_E) {
       pair->slots[pair->slot_count++] = transfer->token;
     }
     transfer->progress = NOT_ASKED;
@@ -265,15 +265,15 @@ static void move(world_t *world, pair_t *pair) {
   answered(pair, transfer->sequence);
   pair->full = false;
   transfer->progress = OVER;
-  if (transfer->op.verb == BL_VERB_L) {
+  if (transfer->op.type == BL_OP_L) {
     release(world, pair, transfer);
   }
 }
 
 // ---- stages ---------------------------------------------------------------------------------------------------------
 
-static bool *ran(const world_t *world, bl_op_t op, bl_verb_t verb) {
-  return &world->ran[bl_schedule_block(world->schedule, op) * BL_VERB_COUNT + verb];
+static bool *ran(const world_t *world, bl_op_t op, bl_op_type_t type) {
+  return &world->ran[bl_schedule_block(world->schedule, op) * BL_OP_TYPES + type];
 }
 
 static bool is_over(const world_t *world, int transfer) {
@@ -288,10 +288,10 @@ static bool can_step(const world_t *world, uint32_t s) {
   }
   const bl_planned_op_t *op = &stage->plan.ops[stage->at];
   bl_op_t needed;
-  if (bl__op_dependency(world->schedule, op->op, &needed) && !*ran(world, needed, (bl_verb_t)needed.verb)) {
+  if (bl__op_dependency(world->schedule, op->op, &needed) && !*ran(world, needed, (bl_op_type_t)needed.type)) {
     return false;
   }
-  bool writes = op->op.verb == BL_VERB_F || op->op.verb == BL_VERB_L;
+  bool writes = op->op.type == BL_OP_F || op->op.type == BL_OP_L;
   return is_over(world, world->last[bl_schedule_block(world->schedule, op->op)]) &&
          (!writes || is_over(world, stage->leaving[op->slot]));
 }
@@ -302,7 +302,7 @@ static void want(world_t *world, uint32_t s, const bl_planned_op_t *op) {
   require(world, index < TRANSFERS, "more transfers than the test has room for");
   transfer_t *transfer = &world->transfers[index];
   *transfer = (transfer_t){.stage = s, .store = op->op.store, .op = op->op, .block = block};
-  if (op->op.verb == BL_VERB_L) {
+  if (op->op.type == BL_OP_L) {
     transfer->token = world->transfers[world->last[block]].token;
   }
   world->last[block] = (int)index;
@@ -313,16 +313,16 @@ static void step(world_t *world, uint32_t s) {
   stage_t *stage = &world->stages[s];
   const bl_planned_op_t *op = &stage->plan.ops[stage->at++];
   const size_t block = bl_schedule_block(world->schedule, op->op) + 1;
-  switch (op->op.verb) {
-  case BL_VERB_F:
+  switch (op->op.type) {
+  case BL_OP_F:
     stage->inside[op->slot] = block;
     break;
-  case BL_VERB_E:
+  case BL_OP_E:
     require(world, stage->inside[op->slot] == block, "a block leaves from a slot that it is not in");
     want(world, s, op);
     stage->leaving[op->slot] = world->last[block - 1];
     break;
-  case BL_VERB_L:
+  case BL_OP_L:
     want(world, s, op);
     stage->inside[op->slot] = block;
     break;
@@ -330,9 +330,9 @@ static void step(world_t *world, uint32_t s) {
     require(world, stage->inside[op->slot] == block, "a backward of a block that is not there");
     break;
   }
-  *ran(world, op->op, (bl_verb_t)op->op.verb) = true;
-  if (op->op.verb == BL_VERB_B) {
-    *ran(world, op->op, BL_VERB_I) = true;
+  *ran(world, op->op, (bl_op_type_t)op->op.type) = true;
+  if (op->op.type == BL_OP_B) {
+    *ran(world, op->op, BL_OP_I) = true;
   }
 }
 
@@ -447,7 +447,7 @@ static void open_world(world_t *world) {
   world->devices = world->schedule->stages;
   world->depth = 1 + (uint32_t)draw(world, DEPTH_MAX);
   world->last = calloc(blocks, sizeof *world->last);
-  world->ran = calloc(blocks * BL_VERB_COUNT, sizeof *world->ran);
+  world->ran = calloc(blocks * BL_OP_TYPES, sizeof *world->ran);
   require(world, world->last != NULL && world->ran != NULL, "no memory");
   memset(world->last, 0xff, blocks * sizeof *world->last);
   for (uint32_t s = 0; s < world->devices; s++) {

@@ -17,7 +17,7 @@ typedef struct order {
   void *context;
   bl_schedule_t *schedule;
   bool splits; // I and W apart
-  bool done[VIRTUAL_STAGES][MICRO_BATCHES][BL_VERB_COUNT];
+  bool done[VIRTUAL_STAGES][MICRO_BATCHES][BL_OP_TYPES];
   uint16_t away[VIRTUAL_STAGES][MICRO_BATCHES]; // at the store of, BL_STORE_NONE: here
 } order_t;
 
@@ -33,28 +33,28 @@ static void append(order_t *order, uint32_t stage, bl_op_t op) {
 
 // ---- any order that is legal -------------------------------------------------------------------------------------------
 
-static bool is_done(const order_t *order, bl_op_t op, bl_verb_t verb) {
-  return order->done[op.virtual_stage][op.micro_batch][verb];
+static bool is_done(const order_t *order, bl_op_t op, bl_op_type_t type) {
+  return order->done[op.virtual_stage][op.micro_batch][type];
 }
 
 static bool can_run(const order_t *order, bl_op_t op) {
   bl_op_t needed;
-  if (is_done(order, op, (bl_verb_t)op.verb) || (op.verb != BL_VERB_F && !is_done(order, op, BL_VERB_F)) ||
-      (op.verb == BL_VERB_W && !is_done(order, op, BL_VERB_I))) {
+  if (is_done(order, op, (bl_op_type_t)op.type) || (op.type != BL_OP_F && !is_done(order, op, BL_OP_F)) ||
+      (op.type == BL_OP_W && !is_done(order, op, BL_OP_I))) {
     return false;
   }
-  return !bl__op_dependency(order->schedule, op, &needed) || is_done(order, needed, (bl_verb_t)needed.verb);
+  return !bl__op_dependency(order->schedule, op, &needed) || is_done(order, needed, (bl_op_type_t)needed.type);
 }
 
 // The operations that may come next, of all stages.
 static size_t runnable(const order_t *order, bl_op_t *ops) {
-  static const bl_verb_t split[] = {BL_VERB_F, BL_VERB_I, BL_VERB_W}, fused[] = {BL_VERB_F, BL_VERB_B};
+  static const bl_op_type_t split[] = {BL_OP_F, BL_OP_I, BL_OP_W}, fused[] = {BL_OP_F, BL_OP_B};
   size_t count = 0;
   for (uint16_t v = 0; v < order->schedule->virtual_stages; v++) {
     for (uint32_t i = 0; i < order->schedule->micro_batches; i++) {
       for (size_t k = 0; k < (order->splits ? 3u : 2u); k++) {
         const bl_op_t op = {
-            .verb = (uint8_t)(order->splits ? split[k] : fused[k]), .virtual_stage = v, .micro_batch = i};
+            .type = (uint8_t)(order->splits ? split[k] : fused[k]), .virtual_stage = v, .micro_batch = i};
         if (can_run(order, op)) {
           ops[count++] = op;
         }
@@ -71,15 +71,15 @@ static void move_blocks(order_t *order, uint32_t stage, bl_op_t needed) {
     for (uint32_t i = 0; i < schedule->micro_batches && schedule->stage_of[v] == stage; i++) {
       bl_op_t op = {.virtual_stage = v, .micro_batch = i};
       uint16_t *away = &order->away[v][i];
-      bool wanted = needed.verb != BL_VERB_F && needed.virtual_stage == v && needed.micro_batch == i;
+      bool wanted = needed.type != BL_OP_F && needed.virtual_stage == v && needed.micro_batch == i;
       if (*away != BL_STORE_NONE && (wanted || draw(order, 8) == 0)) {
-        op.verb = BL_VERB_L;
+        op.type = BL_OP_L;
         op.store = *away;
         *away = BL_STORE_NONE;
         append(order, stage, op);
-      } else if (*away == BL_STORE_NONE && !wanted && is_done(order, op, BL_VERB_F) && !is_done(order, op, BL_VERB_I) &&
+      } else if (*away == BL_STORE_NONE && !wanted && is_done(order, op, BL_OP_F) && !is_done(order, op, BL_OP_I) &&
                  draw(order, 4) == 0) {
-        op.verb = BL_VERB_E;
+        op.type = BL_OP_E;
         op.store = (uint16_t)((stage + 1 + draw(order, schedule->stages - 1)) % schedule->stages);
         *away = op.store;
         append(order, stage, op);
@@ -108,9 +108,9 @@ static void make_order(order_t *order) {
     const uint32_t stage = order->schedule->stage_of[op.virtual_stage];
     move_blocks(order, stage, op);
     append(order, stage, op);
-    order->done[op.virtual_stage][op.micro_batch][op.verb] = true;
-    if (op.verb == BL_VERB_B) { // dependencies speak of I
-      order->done[op.virtual_stage][op.micro_batch][BL_VERB_I] = true;
+    order->done[op.virtual_stage][op.micro_batch][op.type] = true;
+    if (op.type == BL_OP_B) { // dependencies speak of I
+      order->done[op.virtual_stage][op.micro_batch][BL_OP_I] = true;
     }
   }
 }

@@ -236,7 +236,7 @@ static void add_crowded_step(const bl_schedule_t *schedule, const bl_simulation_
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
       bl_span_t span = simulation->spans[s][i];
-      if (op.verb == BL_VERB_F) {
+      if (op.type == BL_OP_F) {
         forward_end[s][op.micro_batch] = span.end;
       } else {
         sent[s][op.micro_batch] = span.start + input_share * (span.end - span.start);
@@ -249,7 +249,7 @@ static void add_crowded_step(const bl_schedule_t *schedule, const bl_simulation_
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
       bl_span_t span = simulation->spans[s][i];
-      const bool forward = op.verb == BL_VERB_F, waits = forward ? s > 0 : s + 1 < CROWD;
+      const bool forward = op.type == BL_OP_F, waits = forward ? s > 0 : s + 1 < CROWD;
       double came = !waits ? 0 : (forward ? forward_end[s - 1] : sent[s + 1])[op.micro_batch] + scale * BOUNDARY;
       char cell[BL_OP_TEXT];
       if (came > free_at && tells_waits) {
@@ -551,7 +551,7 @@ static void copies_take_their_measured_time(void **state) {
   assert_int_equal(bl_trial_run(&trial_request, &trial, &err), BL_OK);
   bool seen = false;
   for (size_t i = 0; i < balanced.schedule->lists[0].count; i++) {
-    if (balanced.schedule->lists[0].ops[i].verb == BL_VERB_E) {
+    if (balanced.schedule->lists[0].ops[i].type == BL_OP_E) {
       bl_span_t span = trial.simulation.spans[0][i];
       assert_near(span.end - span.start, trial.stages[0].evict_bytes / 2.5e9);
       seen = true;

@@ -213,7 +213,7 @@ static void blocks_go_where_copies_are_short(void **state) {
   assert_true(result.reserved[1 * 4 + 3] == 2); // which stage 1 therefore leaves
   for (size_t i = 0; i < result.schedule->lists[0].count; i++) {
     bl_op_t op = result.schedule->lists[0].ops[i];
-    assert_true(bl_verb_computes((bl_verb_t)op.verb) || op.store == 2);
+    assert_true(bl_op_type_computes((bl_op_type_t)op.type) || op.store == 2);
   }
   bl_balance_result_cleanup(&result);
   balance_on_paths(tight, copies, &result); // no room beside stage 1: they change places

@@ -80,11 +80,11 @@ static void every_operation_is_there_once(void **state) {
     }
     bl_schedule_t *schedule = make(&shape, p, m, &held);
     for (uint32_t s = 0; s < p; s++) {
-      uint32_t next[2 * STAGES_MAX][BL_VERB_COUNT] = {{0}};
+      uint32_t next[2 * STAGES_MAX][BL_OP_TYPES] = {{0}};
       assert_int_equal(schedule->lists[s].count, 6 * m);
       for (size_t i = 0; i < 6 * m; i++) {
         const bl_op_t op = schedule->lists[s].ops[i];
-        assert_int_equal(op.micro_batch, next[op.virtual_stage][op.verb]++);
+        assert_int_equal(op.micro_batch, next[op.virtual_stage][op.type]++);
       }
     }
     bl_schedule_destroy(schedule);

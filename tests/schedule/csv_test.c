@@ -211,7 +211,7 @@ static void files_of_pytorch_are_read(void **state) {
   }
 }
 
-static void our_verbs_and_their_mode_come_back(void **state) {
+static void our_types_and_their_mode_come_back(void **state) {
   (void)state;
   const char *const text = "# transfers: overlap\n0F0,0E0@1,0F1,0B1,0L0@1,0B0\n1F0,1F1,1B1,1B0\n";
   bl_schedule_t *schedule = parse(text);
@@ -236,7 +236,7 @@ int main(void) {
       cmocka_unit_test(messages_come_back),
       cmocka_unit_test(messages_are_those_that_pytorch_adds),
       cmocka_unit_test(files_of_pytorch_are_read),
-      cmocka_unit_test(our_verbs_and_their_mode_come_back),
+      cmocka_unit_test(our_types_and_their_mode_come_back),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

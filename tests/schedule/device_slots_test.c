@@ -71,7 +71,7 @@ static void stores_of_no_device_are_refused(void **state) {
     assert_int_equal(bl_schedule_create("x", BL_PLACEMENT_LOOPED, 2, 1, 1, &schedule, NULL), BL_OK);
     schedule->hosts = hosts;
     const bl_op_t ops[] = {
-        {.verb = BL_VERB_F}, {.verb = BL_VERB_E, .store = store % 4}, {.verb = BL_VERB_L, .store = store % 4}};
+        {.type = BL_OP_F}, {.type = BL_OP_E, .store = store % 4}, {.type = BL_OP_L, .store = store % 4}};
     for (size_t i = 0; i < 3; i++) {
       assert_int_equal(bl_schedule_append(schedule, 0, ops[i]), BL_OK);
     }

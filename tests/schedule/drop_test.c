@@ -49,7 +49,7 @@ static void check(const char *name, const bl_schedule_t *plain, const bl_schedul
     size_t next = 0;
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
-      if (op.verb == BL_VERB_R) {
+      if (op.type == BL_OP_R) {
         made++;
         continue;
       }
@@ -111,9 +111,9 @@ static void plans_free_the_slot_of_its_forward(void **state) {
   assert_int_equal(plan.slots, 2);
   for (size_t i = 0; i < plan.op_count; i++) {
     const bl_planned_op_t *op = &plan.ops[i];
-    bool gone = op->op.verb == BL_VERB_F && (op->op.micro_batch == 1 || op->op.micro_batch == 3);
+    bool gone = op->op.type == BL_OP_F && (op->op.micro_batch == 1 || op->op.micro_batch == 3);
     assert_int_not_equal(op->slot, BL_NONE);
-    assert_int_equal(op->releases_slot, gone || op->op.verb == BL_VERB_B);
+    assert_int_equal(op->releases_slot, gone || op->op.type == BL_OP_B);
   }
   bl_stage_plan_cleanup(&plan);
   free(text);

@@ -94,7 +94,7 @@ static void chimera_sends_half_of_the_micro_batches_each_way(void **state) {
       bool second = bl_schedule_pipe(schedule, op.virtual_stage) == 1;
       assert_int_equal(op.micro_batch >= 2, second);
       assert_int_equal(op.virtual_stage, second ? 7 - s : s);
-      *(second ? &up : &down) += op.verb == BL_VERB_F;
+      *(second ? &up : &down) += op.type == BL_OP_F;
     }
     assert_int_equal(down, 2);
     assert_int_equal(up, 2);

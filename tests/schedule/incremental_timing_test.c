@@ -67,7 +67,7 @@ static double whole(const world_t *w, const bl__incremental_timing_t *order) {
 static bool may_pass(const bl__incremental_timing_t *order, uint32_t first, uint32_t second) {
   const bl_op_t a = order->nodes[first].op, b = order->nodes[second].op;
   return order->nodes[second].needs != first &&
-         (a.virtual_stage != b.virtual_stage || (a.verb != b.verb && a.micro_batch != b.micro_batch));
+         (a.virtual_stage != b.virtual_stage || (a.type != b.type && a.micro_batch != b.micro_batch));
 }
 
 static void change(world_t *w, bl__incremental_timing_t *order, double *accepted) {

@@ -32,15 +32,15 @@ static void check_operations(const bl_schedule_t *plain, const bl_balance_result
   size_t next = 0;
   for (size_t i = 0; i < schedule->lists[s].count; i++) {
     bl_op_t op = schedule->lists[s].ops[i];
-    if (op.verb == BL_VERB_E || op.verb == BL_VERB_R) {
+    if (op.type == BL_OP_E || op.type == BL_OP_R) {
       uint8_t *block = &seen[bl_schedule_block(schedule, op)];
       assert_int_equal(*block, 0);
       *block = 1;
     }
-    evicted += op.verb == BL_VERB_E;
-    loaded += op.verb == BL_VERB_L;
-    recompute += op.verb == BL_VERB_R;
-    if (bl_verb_computes((bl_verb_t)op.verb) && op.verb != BL_VERB_R) {
+    evicted += op.type == BL_OP_E;
+    loaded += op.type == BL_OP_L;
+    recompute += op.type == BL_OP_R;
+    if (bl_op_type_computes((bl_op_type_t)op.type) && op.type != BL_OP_R) {
       assert_memory_equal(&op, &plain->lists[s].ops[next++], sizeof op);
     }
   }

@@ -47,9 +47,10 @@ static uint32_t needed_at(const bl_op_list_t *list, uint32_t index, const bl_sch
   for (uint32_t i = 0; i <= index + 1 && i < list->count; i++) {
     const bl_op_t op = list->ops[i];
     const size_t block = bl_schedule_block(schedule, op);
-    const bool starts = bl_verb_starts_backward((bl_verb_t)op.verb), ends = bl_verb_ends_block((bl_verb_t)op.verb);
-    const bool counts = i == index || (i == index + 1 ? beside && starts
-                                                      : (starts && !ends) || (i + 1 == index && op.verb == BL_VERB_F));
+    const bool starts = bl_op_type_starts_backward((bl_op_type_t)op.type),
+               ends = bl_op_type_ends_block((bl_op_type_t)op.type);
+    const bool counts =
+        i == index || (i == index + 1 ? beside && starts : (starts && !ends) || (i + 1 == index && op.type == BL_OP_F));
     held[block] = counts || (held[block] && !(ends && i < index));
   }
   for (uint32_t block = 0; block < BLOCKS_MAX; block++) {
@@ -72,15 +73,15 @@ static uint32_t needed(const bl_schedule_t *schedule, uint32_t stage, bool besid
 static uint32_t count_late(const bl_op_list_t *list) {
   uint32_t late = 0;
   for (size_t i = 0; i < list->count; i++) {
-    if (list->ops[i].verb != BL_VERB_L) {
+    if (list->ops[i].type != BL_OP_L) {
       continue;
     }
     uint32_t computing = 0;
     size_t at = i + 1;
     for (;; at++) {
       const bl_op_t op = list->ops[at];
-      computing += bl_verb_computes((bl_verb_t)op.verb);
-      if (bl_verb_starts_backward((bl_verb_t)op.verb) && op.virtual_stage == list->ops[i].virtual_stage &&
+      computing += bl_op_type_computes((bl_op_type_t)op.type);
+      if (bl_op_type_starts_backward((bl_op_type_t)op.type) && op.virtual_stage == list->ops[i].virtual_stage &&
           op.micro_batch == list->ops[i].micro_batch && op.slice == list->ops[i].slice) {
         break;
       }
@@ -183,37 +184,37 @@ typedef struct order {
   bl_schedule_t *schedule;
   uint64_t key, drawn;
   bool splits;
-  bool done[BLOCKS_MAX][BL_VERB_COUNT];
+  bool done[BLOCKS_MAX][BL_OP_TYPES];
 } order_t;
 
 static uint32_t draw(order_t *order, uint32_t bound) {
   return (uint32_t)bl_random_below(order->key, order->drawn++, bound);
 }
 
-static bool is_done(const order_t *order, bl_op_t op, bl_verb_t verb) {
-  return order->done[bl_schedule_block(order->schedule, op)][verb];
+static bool is_done(const order_t *order, bl_op_t op, bl_op_type_t type) {
+  return order->done[bl_schedule_block(order->schedule, op)][type];
 }
 
 static bool can_run(const order_t *order, bl_op_t op) {
   bl_op_t wanted;
-  if (is_done(order, op, (bl_verb_t)op.verb) || (op.verb != BL_VERB_F && !is_done(order, op, BL_VERB_F)) ||
-      (op.verb == BL_VERB_W && !is_done(order, op, BL_VERB_I))) {
+  if (is_done(order, op, (bl_op_type_t)op.type) || (op.type != BL_OP_F && !is_done(order, op, BL_OP_F)) ||
+      (op.type == BL_OP_W && !is_done(order, op, BL_OP_I))) {
     return false;
   }
-  return !bl__op_dependency(order->schedule, op, &wanted) || is_done(order, wanted, (bl_verb_t)wanted.verb);
+  return !bl__op_dependency(order->schedule, op, &wanted) || is_done(order, wanted, (bl_op_type_t)wanted.type);
 }
 
 // One of the operations that may come next, forwards first or not. False: all are done.
 static bool next_op(order_t *order, bl_op_t *op) {
-  static const bl_verb_t split[] = {BL_VERB_F, BL_VERB_I, BL_VERB_W}, fused[] = {BL_VERB_F, BL_VERB_B};
-  const bl_verb_t *verbs = order->splits ? split : fused;
+  static const bl_op_type_t split[] = {BL_OP_F, BL_OP_I, BL_OP_W}, fused[] = {BL_OP_F, BL_OP_B};
+  const bl_op_type_t *types = order->splits ? split : fused;
   const uint32_t kinds = order->splits ? 3 : 2, first = draw(order, kinds);
   uint32_t found = 0;
   for (uint32_t k = 0; k < kinds && found == 0; k++) {
     for (uint32_t v = 0; v < order->schedule->virtual_stages; v++) {
       for (uint32_t i = 0; i < order->schedule->micro_batches; i++) {
         const bl_op_t one = {
-            .verb = (uint8_t)verbs[(first + k) % kinds], .virtual_stage = (uint16_t)v, .micro_batch = i};
+            .type = (uint8_t)types[(first + k) % kinds], .virtual_stage = (uint16_t)v, .micro_batch = i};
         if (can_run(order, one) && draw(order, ++found) == 0) {
           *op = one;
         }
@@ -235,8 +236,8 @@ static bl_schedule_t *random_order(uint64_t key) {
   while (next_op(&order, &op)) {
     assert_int_equal(bl_schedule_append(order.schedule, order.schedule->stage_of[op.virtual_stage], op), BL_OK);
     bool *done = order.done[bl_schedule_block(order.schedule, op)];
-    done[op.verb] = true;
-    done[BL_VERB_I] = done[BL_VERB_I] || op.verb == BL_VERB_B; // dependencies speak of I
+    done[op.type] = true;
+    done[BL_OP_I] = done[BL_OP_I] || op.type == BL_OP_B; // dependencies speak of I
   }
   return order.schedule;
 }

@@ -69,7 +69,7 @@ static void every_schedule_stays_valid(void **state) {
       const bl_op_list_t *before = &plain->lists[s], *after = &schedule->lists[s];
       size_t at = 0;
       for (size_t i = 0; i < after->count; i++) {
-        if (after->ops[i].verb != BL_VERB_R) {
+        if (after->ops[i].type != BL_OP_R) {
           expect_op(after->ops[i], before->ops[at++]);
         }
       }
@@ -92,7 +92,7 @@ static void plans_give_the_slot_to_r(void **state) {
   const bl_planned_op_t *forward = &plan.ops[0], *recompute = &plan.ops[2], *backward = &plan.ops[3];
   assert_int_equal(forward->slot, BL_NONE);
   assert_int_equal(forward->send_to, 1);
-  assert_int_equal(recompute->op.verb, BL_VERB_R);
+  assert_int_equal(recompute->op.type, BL_OP_R);
   assert_int_equal(recompute->slot, 0);
   assert_int_equal(recompute->input, forward->input);
   assert_int_equal(recompute->send_to, BL_NONE);
@@ -160,7 +160,7 @@ static void some_chunks_keep_their_blocks(void **state) {
     for (uint32_t s = 0; s < 4; s++) {
       for (size_t i = 0; i < schedule->lists[s].count; i++) {
         bl_op_t op = schedule->lists[s].ops[i];
-        recompute[op.virtual_stage / 4] += op.verb == BL_VERB_R;
+        recompute[op.virtual_stage / 4] += op.type == BL_OP_R;
       }
     }
     assert_int_equal(recompute[0], 4 * 8);

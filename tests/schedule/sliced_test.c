@@ -47,7 +47,7 @@ static void take(int64_t *holders, uint32_t count, uint32_t index, int64_t block
 
 // All slices up to the operation's own hold their pages, and where a backward adds to gradients, those.
 static void expect_held(const bl_schedule_t *schedule, const bl_stage_plan_t *plan, const held_t *held, bl_op_t op) {
-  const bool backward = bl_verb_starts_backward((bl_verb_t)op.verb), last = op.slice + 1u == schedule->slices;
+  const bool backward = bl_op_type_starts_backward((bl_op_type_t)op.type), last = op.slice + 1u == schedule->slices;
   for (int slice = op.slice; slice >= 0; slice--) {
     bl_op_t of = op;
     of.slice = (uint8_t)slice;
@@ -67,15 +67,15 @@ static void replay(const bl_schedule_t *schedule, const bl_stage_plan_t *plan) {
   for (size_t i = 0; i < plan->op_count; i++) {
     bl_op_t op = plan->ops[i].op;
     const size_t block = bl_schedule_block(schedule, op);
-    const bool backward = bl_verb_starts_backward((bl_verb_t)op.verb);
-    if (op.verb == BL_VERB_F) {
+    const bool backward = bl_op_type_starts_backward((bl_op_type_t)op.type);
+    if (op.type == BL_OP_F) {
       take(held.pages, plan->pages, plan->page_of[block], (int64_t)block);
     }
     for (uint32_t slice = 0; backward && op.slice == last && slice < last; slice++) {
       const size_t other = block - last + slice;
       take(held.gradients, plan->page_gradients, plan->page_gradient_of[other], (int64_t)other);
     }
-    if (op.verb != BL_VERB_W) {
+    if (op.type != BL_OP_W) {
       expect_held(schedule, plan, &held, op);
     }
     if (backward) {
@@ -220,7 +220,7 @@ static void adaptive_stays_cut_when_it_recomputes(void **state) {
   bl_schedule_t *schedule = generate_request(&request);
   size_t forwards = 0;
   for (size_t i = 0; i < schedule->lists[0].count; i++) {
-    forwards += schedule->lists[0].ops[i].verb == BL_VERB_F;
+    forwards += schedule->lists[0].ops[i].type == BL_OP_F;
   }
   assert_int_equal(schedule->slices, 2);
   assert_int_equal(forwards, 2 * 8 * 2); // chunks, micro-batches, slices

@@ -44,7 +44,7 @@ static void replay(const bl_schedule_t *schedule, const bl_stage_plan_t *plan) {
     assert_in_range(op->slot, 0, plan->slots - 1);
     assert_in_range(op->input, 0, plan->edges - 1);
     assert_in_range(op->output, 0, plan->edges - 1);
-    if (op->op.verb == BL_VERB_F) {
+    if (op->op.type == BL_OP_F) {
       assert_int_equal(slot_owner[op->slot], -1);
       slot_owner[op->slot] = block;
       assert_int_equal(edge_owner[op->output], -1);

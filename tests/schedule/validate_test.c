@@ -89,7 +89,7 @@ static void long_cycles_are_shortened(void **state) {
   for (uint32_t s = 0; s < STAGES; s++) {
     for (uint32_t i = 0; i < 4; i++) {
       bool second = s == 0 ? i % 2 == 0 : i == 1 || i == 2;
-      bl_op_t op = {.verb = i < 2 ? BL_VERB_F : BL_VERB_B, .virtual_stage = (uint16_t)(s + (second ? STAGES : 0))};
+      bl_op_t op = {.type = i < 2 ? BL_OP_F : BL_OP_B, .virtual_stage = (uint16_t)(s + (second ? STAGES : 0))};
       assert_int_equal(bl_schedule_append(schedule, s, op), BL_OK);
     }
   }

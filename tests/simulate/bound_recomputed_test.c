@@ -23,7 +23,7 @@
 
 #define SEED       20261127
 #define STAGES_MAX 4
-#define KINDS_MAX  6 // verbs of two chunks
+#define KINDS_MAX  6 // types of two chunks
 #define OPS_MAX    12
 #define ORDERS_MAX 512
 #ifdef __SANITIZE_ADDRESS__
@@ -45,12 +45,12 @@ typedef struct orders {
   uint32_t count, length;
 } orders_t;
 
-static const bl_verb_t split[] = {BL_VERB_F, BL_VERB_I, BL_VERB_W}, fused[] = {BL_VERB_F, BL_VERB_B};
+static const bl_op_type_t split[] = {BL_OP_F, BL_OP_I, BL_OP_W}, fused[] = {BL_OP_F, BL_OP_B};
 
-// Appends all orders of a stage that go on from `done` operations of each verb of each chunk.
+// Appends all orders of a stage that go on from `done` operations of each type of each chunk.
 static void extend(orders_t *orders, uint32_t m, uint32_t chunks, bool fuses, uint32_t done[KINDS_MAX], order_t *order,
                    uint32_t length) {
-  const uint32_t verbs = fuses ? 2 : 3, kinds = verbs * chunks;
+  const uint32_t types = fuses ? 2 : 3, kinds = types * chunks;
   if (length == kinds * m) {
     assert_true(orders->count < ORDERS_MAX);
     orders->all[orders->count++] = *order;
@@ -58,12 +58,12 @@ static void extend(orders_t *orders, uint32_t m, uint32_t chunks, bool fuses, ui
     return;
   }
   for (uint32_t kind = 0; kind < kinds; kind++) {
-    if (done[kind] == m || (kind % verbs > 0 && done[kind] == done[kind - 1])) {
+    if (done[kind] == m || (kind % types > 0 && done[kind] == done[kind - 1])) {
       continue;
     }
-    const bl_verb_t verb = fuses ? fused[kind % verbs] : split[kind % verbs];
+    const bl_op_type_t type = fuses ? fused[kind % types] : split[kind % types];
     order->ops[length] =
-        (bl_op_t){.verb = (uint8_t)verb, .virtual_stage = (uint16_t)(kind / verbs), .micro_batch = done[kind]};
+        (bl_op_t){.type = (uint8_t)type, .virtual_stage = (uint16_t)(kind / types), .micro_batch = done[kind]};
     done[kind]++;
     extend(orders, m, chunks, fuses, done, order, length + 1);
     done[kind]--;
@@ -224,7 +224,7 @@ static void no_search_ends_before_it(void **state) {
       for (uint32_t s = 0; s < made->stages; s++) {
         for (size_t i = 0; i < made->lists[s].count; i++) {
           const bl_op_t op = made->lists[s].ops[i];
-          assert_int_equal(op.verb == BL_VERB_R ? BL_OK : bl_schedule_append(plain, s, op), BL_OK);
+          assert_int_equal(op.type == BL_OP_R ? BL_OK : bl_schedule_append(plain, s, op), BL_OK);
         }
       }
       assert_int_equal(bl_simulate(made, own, &result, NULL), BL_OK);

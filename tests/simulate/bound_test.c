@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #define SEED       20261122
-#define ORDERS_MAX 64 // of one stage: F's, I's and W's of 3 micro-batches, each verb in order, have 42
+#define ORDERS_MAX 64 // of one stage: F's, I's and W's of 3 micro-batches, each type in order, have 42
 #define OPS_MAX    9
 #ifdef __SANITIZE_ADDRESS__
 #define DRAWN 2
@@ -32,9 +32,9 @@ typedef struct orders {
   uint32_t count, length;
 } orders_t;
 
-// Appends all orders that go on from `done` operations of each verb.
+// Appends all orders that go on from `done` operations of each type.
 static void extend(orders_t *orders, uint32_t m, bool fused, uint32_t done[3], bl_op_t *ops, uint32_t length) {
-  static const bl_verb_t split_verbs[] = {BL_VERB_F, BL_VERB_I, BL_VERB_W}, fused_verbs[] = {BL_VERB_F, BL_VERB_B};
+  static const bl_op_type_t split_types[] = {BL_OP_F, BL_OP_I, BL_OP_W}, fused_types[] = {BL_OP_F, BL_OP_B};
   const uint32_t kinds = fused ? 2 : 3;
   if (length == kinds * m) {
     assert_true(orders->count < ORDERS_MAX);
@@ -49,8 +49,8 @@ static void extend(orders_t *orders, uint32_t m, bool fused, uint32_t done[3], b
     if (done[kind] == m || (kind > 0 && done[kind] == done[kind - 1])) {
       continue;
     }
-    bl_verb_t verb = fused ? fused_verbs[kind] : split_verbs[kind];
-    ops[length] = (bl_op_t){.verb = (uint8_t)verb, .micro_batch = done[kind]};
+    bl_op_type_t type = fused ? fused_types[kind] : split_types[kind];
+    ops[length] = (bl_op_t){.type = (uint8_t)type, .micro_batch = done[kind]};
     done[kind]++;
     extend(orders, m, fused, done, ops, length + 1);
     done[kind]--;

@@ -112,12 +112,12 @@ static inline bool exact_halfway(const exact_t *e, const exact_state_t *state, u
   return state->weights[s] > 0 && e->chunks[s][state->weights[s] - 1] == v;
 }
 
-// What a stage may run next: virtual stage * 4 + verb, or EXACT_IDLE.
+// What a stage may run next: virtual stage * 4 + type, or EXACT_IDLE.
 #define EXACT_IDLE UINT32_MAX
 
 // Has the operation before the next one, on another virtual stage, ended?
-static inline bool exact_ready(const exact_t *e, const exact_state_t *state, bl_verb_t verb, uint32_t v) {
-  if (verb == BL_VERB_F) {
+static inline bool exact_ready(const exact_t *e, const exact_state_t *state, bl_op_type_t type, uint32_t v) {
+  if (type == BL_OP_F) {
     return state->forwards[v] < e->batches[v] && (v % e->depth == 0 || state->forwards[v - 1] > state->forwards[v]);
   }
   // Backwards of a micro-batch go from its last slice to the first.
@@ -137,15 +137,15 @@ static inline uint32_t exact_choices(const exact_t *e, const exact_state_t *stat
                                      uint32_t choices[2 * EXACT_VIRTUAL + 2]) {
   uint32_t count = 0, held = 0, left = 0, inputs = exact_inputs_of(e, state, s);
   if (e->fused && state->weights[s] > 0) {
-    choices[0] = BL_VERB_W; // the second half
+    choices[0] = BL_OP_W; // the second half
     return 1;
   }
   for (uint32_t c = e->chunk_count[s]; c-- > 0;) {
     uint32_t v = e->chunks[s][c];
     held += state->forwards[v];
     left += e->batches[v] - state->forwards[v];
-    if (exact_ready(e, state, BL_VERB_I, v)) {
-      choices[count++] = v * 4 + BL_VERB_I;
+    if (exact_ready(e, state, BL_OP_I, v)) {
+      choices[count++] = v * 4 + BL_OP_I;
     }
   }
   held -= exact_released(e, state, s);
@@ -153,13 +153,13 @@ static inline uint32_t exact_choices(const exact_t *e, const exact_state_t *stat
   bool idle = e->fused ? true : count == 0 && tight;
   for (uint32_t c = e->chunk_count[s]; c-- > 0 && held < e->limit;) {
     uint32_t v = e->chunks[s][c];
-    if (exact_ready(e, state, BL_VERB_F, v)) {
-      choices[count++] = v * 4 + BL_VERB_F;
+    if (exact_ready(e, state, BL_OP_F, v)) {
+      choices[count++] = v * 4 + BL_OP_F;
       idle = idle && tight;
     }
   }
   if (!e->fused && inputs > state->weights[s]) {
-    choices[count++] = BL_VERB_W;
+    choices[count++] = BL_OP_W;
     idle = false;
   }
   if (count == 0 || idle) {
@@ -188,10 +188,10 @@ static inline void exact_run(const exact_t *e, exact_state_t *state, uint32_t s,
     return;
   }
   switch (choice % 4) {
-  case BL_VERB_F:
+  case BL_OP_F:
     state->forwards[v]++;
     break;
-  case BL_VERB_W:
+  case BL_OP_W:
     state->weights[s] = e->fused ? 0 : (uint8_t)(state->weights[s] + 1);
     break;
   default:
@@ -264,7 +264,7 @@ static inline void exact_prepare(exact_t *e, const bl_schedule_t *schedule, bool
     e->chunks[s][e->chunk_count[s]++] = v;
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
-      e->batches[v] += op.virtual_stage == v && op.verb == BL_VERB_F;
+      e->batches[v] += op.virtual_stage == v && op.type == BL_OP_F;
     }
     e->tail_weight[v] = fused ? 2 * at : 0;
     e->tail_input[v] = fused ? 2 * at + 1 : at + 1;

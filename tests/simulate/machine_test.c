@@ -257,8 +257,8 @@ static void copies_at_one_store_take_turns(void **state) {
   size_t copies = 0;
   for (size_t i = 0; i < one->lists[0].count; i++) {
     for (size_t k = 0; k < one->lists[1].count; k++) {
-      if (!bl_verb_computes((bl_verb_t)one->lists[0].ops[i].verb) &&
-          !bl_verb_computes((bl_verb_t)one->lists[1].ops[k].verb)) {
+      if (!bl_op_type_computes((bl_op_type_t)one->lists[0].ops[i].type) &&
+          !bl_op_type_computes((bl_op_type_t)one->lists[1].ops[k].type)) {
         bl_span_t a = turns.spans[0][i], b = turns.spans[1][k];
         assert_true(a.end <= b.start || b.end <= a.start);
         copies++;
@@ -332,7 +332,7 @@ static void copies_at_the_host_take_turns(void **state) {
   uint32_t count = 0;
   for (uint32_t s = 0; s < 4; s++) {
     for (size_t i = 0; i < result.schedule->lists[s].count; i++) {
-      if (!bl_verb_computes((bl_verb_t)result.schedule->lists[s].ops[i].verb)) {
+      if (!bl_op_type_computes((bl_op_type_t)result.schedule->lists[s].ops[i].type)) {
         const bl_span_t span = slow.spans[s][i];
         assert_time(span.end - span.start, 2);
         free_from = span.end > free_from ? span.end : free_from;
@@ -341,7 +341,7 @@ static void copies_at_the_host_take_turns(void **state) {
         for (uint32_t t = 0; t < s; t++) {
           for (size_t k = 0; k < result.schedule->lists[t].count; k++) {
             const bl_span_t other = slow.spans[t][k];
-            const bool copies = !bl_verb_computes((bl_verb_t)result.schedule->lists[t].ops[k].verb);
+            const bool copies = !bl_op_type_computes((bl_op_type_t)result.schedule->lists[t].ops[k].type);
             assert_true(!copies || span.end <= other.start || other.end <= span.start);
           }
         }
@@ -403,16 +403,16 @@ static double waits_for_the_slot(const bl_schedule_t *schedule, const bl_simulat
   for (size_t i = 0; i < list->count; i++) {
     const bl_span_t span = simulation->spans[stage][i];
     const bl_op_t op = list->ops[i];
-    if (op.verb == BL_VERB_E) {
+    if (op.type == BL_OP_E) {
       slot_at = span.end + tail;
-    } else if (op.verb == BL_VERB_L) {
+    } else if (op.type == BL_OP_L) {
       passed = fmax(passed, slot_at);
     } else {
-      const double until = op.verb == BL_VERB_F ? fmax(passed, slot_at) : passed;
+      const double until = op.type == BL_OP_F ? fmax(passed, slot_at) : passed;
       sum += fmax(0, until - free_at);
       assert_true(span.start >= until);
       free_at = span.end;
-      slot_at = op.verb == BL_VERB_B ? span.end : slot_at;
+      slot_at = op.type == BL_OP_B ? span.end : slot_at;
     }
   }
   return sum;
@@ -444,7 +444,7 @@ static void waits_come_one_after_the_other(void **state) {
       const bl_op_list_t *list = &result.schedule->lists[s];
       for (size_t k = 0; k < list->count; k++) {
         const bl_span_t span = simulation.spans[s][k];
-        if (list->ops[k].verb == BL_VERB_L) { // its backward follows
+        if (list->ops[k].type == BL_OP_L) { // its backward follows
           assert_time(span.end - span.start, i == 2 ? 3.5 : 3);
           assert_true(simulation.spans[s][k + 1].start >= span.end + tail);
         }
@@ -483,7 +483,7 @@ static void an_evict_takes_the_compute_thread(void **state) {
     uint32_t evicts = 0;
     double sum = with.busy[s];
     for (size_t k = 0; k < list->count; k++) {
-      if (list->ops[k].verb != BL_VERB_E) {
+      if (list->ops[k].type != BL_OP_E) {
         continue;
       }
       evicts++;

@@ -73,16 +73,16 @@ static void those_who_share_a_card_wait(void **state) {
 
 // Stage 0 keeps one block: F0, out with it, F1, B1, load, B0. F 1, B 2, a tensor 1, a copy 4.
 static bl_schedule_t *evicting(bl_transfer_mode_t transfers) {
-  static const bl_op_t first[] = {{.verb = BL_VERB_F},
-                                  {.verb = BL_VERB_E, .store = 1},
-                                  {.verb = BL_VERB_F, .micro_batch = 1},
-                                  {.verb = BL_VERB_B, .micro_batch = 1},
-                                  {.verb = BL_VERB_L, .store = 1},
-                                  {.verb = BL_VERB_B}};
-  static const bl_op_t second[] = {{.verb = BL_VERB_F, .virtual_stage = 1},
-                                   {.verb = BL_VERB_F, .virtual_stage = 1, .micro_batch = 1},
-                                   {.verb = BL_VERB_B, .virtual_stage = 1, .micro_batch = 1},
-                                   {.verb = BL_VERB_B, .virtual_stage = 1}};
+  static const bl_op_t first[] = {{.type = BL_OP_F},
+                                  {.type = BL_OP_E, .store = 1},
+                                  {.type = BL_OP_F, .micro_batch = 1},
+                                  {.type = BL_OP_B, .micro_batch = 1},
+                                  {.type = BL_OP_L, .store = 1},
+                                  {.type = BL_OP_B}};
+  static const bl_op_t second[] = {{.type = BL_OP_F, .virtual_stage = 1},
+                                   {.type = BL_OP_F, .virtual_stage = 1, .micro_batch = 1},
+                                   {.type = BL_OP_B, .virtual_stage = 1, .micro_batch = 1},
+                                   {.type = BL_OP_B, .virtual_stage = 1}};
   bl_schedule_t *schedule;
   assert_int_equal(bl_schedule_create("by hand", BL_PLACEMENT_LOOPED, 2, 1, 2, &schedule, NULL), BL_OK);
   schedule->transfers = transfers;

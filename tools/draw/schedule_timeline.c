@@ -47,8 +47,8 @@ static void add_change(builder_t *b, uint32_t stage, double time, double slots, 
 
 // A block occupies its store from the start of its E to the end of its L.
 static void add_parked(builder_t *b, bl_op_t op, bl_span_t span) {
-  if (!bl_verb_computes((bl_verb_t)op.verb) && op.store < b->schedule->stages) {
-    const bool evicts = op.verb == BL_VERB_E;
+  if (!bl_op_type_computes((bl_op_type_t)op.type) && op.store < b->schedule->stages) {
+    const bool evicts = op.type == BL_OP_E;
     add_change(b, op.store, evicts ? span.start : span.end, 0, evicts ? 1 : -1);
   }
 }
@@ -83,10 +83,10 @@ static void add_stage(builder_t *b, uint32_t stage) {
   for (size_t i = 0; i < list->count; i++) {
     bl_op_t op = list->ops[i];
     bl_span_t span = b->simulation->spans[stage][i];
-    const char verb = bl_verb_letter((bl_verb_t)op.verb);
+    const char type = bl_op_type_letter((bl_op_type_t)op.type);
     const bool at_host = op.store != BL_STORE_NONE && op.store >= b->schedule->stages; // only transfers have a store
     b->events[b->event_count++] = (bl_timeline_event_t){.stage = stage,
-                                                        .verb = at_host ? bl_timeline_host_verb(verb) : verb,
+                                                        .type = at_host ? bl_timeline_host_type(type) : type,
                                                         .chunk = chunk_on_stage(b->schedule, op.virtual_stage),
                                                         .pipe = bl_schedule_pipe(b->schedule, op.virtual_stage),
                                                         .micro_batch = op.micro_batch,

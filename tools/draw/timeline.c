@@ -36,7 +36,7 @@
 #define PAPER     BL_COLOR(0xffffff)
 
 typedef struct style {
-  char verb;
+  char type;
   unsigned color;
   const char *meaning;
 } style_t;
@@ -85,14 +85,14 @@ static double y_of(const page_t *page, uint32_t stage) {
   return MARGIN_TOP + stage * page->row_height;
 }
 
-static bool is_transfer(char verb) {
-  return verb == 'E' || verb == 'L' || verb == 'e' || verb == 'l';
+static bool is_transfer(char type) {
+  return type == 'E' || type == 'L' || type == 'e' || type == 'l';
 }
 
-static const style_t *style_of(char verb) {
+static const style_t *style_of(char type) {
   static const style_t other = {'?', 0xb0b7bf, "?  other"};
   for (size_t i = 0; i < sizeof styles / sizeof styles[0]; i++) {
-    if (styles[i].verb == verb) {
+    if (styles[i].type == type) {
       return &styles[i];
     }
   }
@@ -109,8 +109,8 @@ static bl_color_t shade(unsigned hex, uint32_t steps) {
 static void draw_event(page_t *page, const bl_timeline_event_t *event) {
   double x = x_of(page, event->start), width = x_of(page, event->end) - x, y = y_of(page, event->stage);
   const uint32_t darker = event->chunk + event->pipe;
-  bl_color_t color = shade(style_of(event->verb)->color, darker);
-  if (is_transfer(event->verb)) {
+  bl_color_t color = shade(style_of(event->type)->color, darker);
+  if (is_transfer(event->type)) {
     bl_canvas_fill_rect(page->canvas, x, y + page->row.bar + 2, fmax(width, 1.5), page->row.lane - 2, color);
     return;
   }
@@ -179,7 +179,7 @@ static void draw_busy(page_t *page, double *busy) {
   const bl_timeline_t *t = page->timeline;
   memset(busy, 0, t->stages * sizeof *busy);
   for (size_t i = 0; i < t->event_count; i++) {
-    if (!is_transfer(t->events[i].verb)) {
+    if (!is_transfer(t->events[i].type)) {
       busy[t->events[i].stage] += t->events[i].end - t->events[i].start - t->events[i].waited;
     }
   }
@@ -238,7 +238,7 @@ static void draw_transfer(page_t *page, const bl_timeline_transfer_t *transfer) 
   const double x = x_of(page, event->start), width = x_of(page, event->end) - x, y = y_of_link(page, transfer->row);
   char text[40];
   bl_canvas_fill_rect(page->canvas, x, y, width, page->row.bar,
-                      shade(style_of(event->verb)->color, event->chunk + event->pipe));
+                      shade(style_of(event->type)->color, event->chunk + event->pipe));
   if (width > 5 * HAIRLINE) {
     bl_canvas_stroke_rect(page->canvas, x, y, width, page->row.bar, HAIRLINE, PAPER);
   }
@@ -307,7 +307,7 @@ static void label_link(page_t *page, uint32_t row) {
   char label[64], moved[BL_BYTES_TEXT];
   for (size_t i = 0; i < t->transfer_count; i++) {
     const bl_timeline_transfer_t *transfer = &t->transfers[i];
-    const bool here = transfer->row == row, leaves = transfer->of.verb == 'e';
+    const bool here = transfer->row == row, leaves = transfer->of.type == 'e';
     busy += here ? transfer->of.end - transfer->of.start : 0;
     bytes += here ? transfer->bytes : 0;
     out += here && leaves;
@@ -400,7 +400,7 @@ static void draw_head(page_t *page) {
   for (size_t k = 0; k < sizeof styles / sizeof styles[0]; k++) {
     bool seen = false;
     for (size_t i = 0; i < t->event_count && !seen; i++) {
-      seen = t->events[i].verb == styles[k].verb;
+      seen = t->events[i].type == styles[k].type;
     }
     if (seen) {
       x = draw_key(page, x, styles[k].meaning, BL_COLOR(styles[k].color), false);
@@ -440,8 +440,8 @@ static double choose_width(const bl_timeline_t *t, double span) {
   double least = INFINITY;
   for (size_t k = 0; k < sizeof styles / sizeof styles[0]; k++) {
     double sum = 0, count = 0;
-    for (size_t i = 0; i < t->event_count && !is_transfer(styles[k].verb); i++) {
-      bool counts = t->events[i].verb == styles[k].verb;
+    for (size_t i = 0; i < t->event_count && !is_transfer(styles[k].type); i++) {
+      bool counts = t->events[i].type == styles[k].type;
       sum += counts ? t->events[i].end - t->events[i].start : 0;
       count += counts;
     }
@@ -466,7 +466,7 @@ static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err
     }
     page->first = fmin(page->first, event->start);
     page->last = fmax(page->last, event->end);
-    page->lanes = page->lanes || is_transfer(event->verb);
+    page->lanes = page->lanes || is_transfer(event->type);
     page->chunks = page->chunks || event->chunk > 0;
     page->pipes = page->pipes || event->pipe > 0;
     page->waits = page->waits || event->waited > 0;

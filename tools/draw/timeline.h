@@ -2,7 +2,7 @@
 // The picture of one step. A row per stage shows its operations in time (waits hatched), and below them the slots in
 // use. A row per link to memory of a host shows which transfer it moves, and below how many wait for it. The time axis is at the bottom. Written as SVG or PNG by the ending of the file name.
 //
-//   bl_timeline_event_t events[] = {{.stage = 0, .verb = 'F', .micro_batch = 0, .start = 0, .end = 1}, ...};
+//   bl_timeline_event_t events[] = {{.stage = 0, .type = 'F', .micro_batch = 0, .start = 0, .end = 1}, ...};
 //   bl_timeline_t timeline = {.title = "1f1b", .unit = "ms", .stages = 4, .events = events, .event_count = n};
 //   status = bl_timeline_draw(&timeline, "step.svg", &err);
 //
@@ -15,15 +15,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// Returns the verb of an eviction to, or a load from, a host store.
-static inline char bl_timeline_host_verb(char verb) {
-  return verb == 'E' ? 'e' : verb == 'L' ? 'l' : verb;
+// Returns the letter for an eviction to, or a load from, a host store.
+static inline char bl_timeline_host_type(char type) {
+  return type == 'E' ? 'e' : type == 'L' ? 'l' : type;
 }
 
 typedef struct bl_timeline_event {
   uint32_t stage;
   // F, B, I, W, R: a box with its micro-batch. E, L: a thin box below; e, l: with a host store. Any other: grey.
-  char verb;
+  char type;
   uint32_t chunk; // index among the chunks of the stage and direction, from 0; later chunks are darker
   uint32_t pipe;  // direction: 0, or 1 from the last stage to the first; 1 is darker, too
   uint32_t micro_batch, slice;

@@ -374,7 +374,7 @@ static void tell_shares(bl_plan_candidate_t *c, const bl_schedule_t *schedule, c
   double recompute_share = 0;
   for (size_t i = 0; i < list->count; i++) {
     const bl_span_t span = simulation->spans[busiest][i];
-    recompute_share += list->ops[i].verb == BL_VERB_R ? span.end - span.start : 0;
+    recompute_share += list->ops[i].type == BL_OP_R ? span.end - span.start : 0;
   }
   c->overhead = trial->overhead;
   c->offload = trial->offload;

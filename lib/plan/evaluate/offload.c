@@ -36,12 +36,12 @@ static double landed_at(const bl_offload_request_t *r, uint32_t stage) {
   double at = 0, tied = 0;
   for (size_t i = 0; i < list->count; i++) {
     const bl_op_t op = list->ops[i];
-    const bool adds = op.verb == BL_VERB_W || op.verb == BL_VERB_B;
+    const bool adds = op.type == BL_OP_W || op.type == BL_OP_B;
     if (!adds || op.micro_batch + 1u != r->schedule->micro_batches) {
       continue;
     }
     const bl_span_t span = r->simulation->spans[stage][i];
-    const double start = span.start + (op.verb == BL_VERB_B ? r->costs[op.virtual_stage].input : 0);
+    const double start = span.start + (op.type == BL_OP_B ? r->costs[op.virtual_stage].input : 0);
     const double layers = bytes_of_layers(r, op.virtual_stage) / r->hardware->host_rate,
                  ends = bytes_of(r, op.virtual_stage) / r->hardware->host_rate - layers;
     at = fmax(at, fmin(start, span.end)) + layers;

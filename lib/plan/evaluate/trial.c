@@ -60,10 +60,10 @@ static bl_status_t measure_stages(const bl_trial_request_t *r, bl_trial_t *trial
   }
   for (uint32_t s = 0; s < r->schedule->stages; s++) {
     for (size_t i = 0; i < r->schedule->lists[s].count; i++) {
-      trial->stages[s].evictions += r->schedule->lists[s].ops[i].verb == BL_VERB_E;
-      trial->stages[s].loads += r->schedule->lists[s].ops[i].verb == BL_VERB_L;
+      trial->stages[s].evictions += r->schedule->lists[s].ops[i].type == BL_OP_E;
+      trial->stages[s].loads += r->schedule->lists[s].ops[i].type == BL_OP_L;
       // R's of pipeline.recompute are part of every step and not due to a policy. A report does not count them either.
-      trial->stages[s].recomputed += r->schedule->forward_slots && r->schedule->lists[s].ops[i].verb == BL_VERB_R;
+      trial->stages[s].recomputed += r->schedule->forward_slots && r->schedule->lists[s].ops[i].type == BL_OP_R;
     }
   }
   return BL_OK;
@@ -184,7 +184,7 @@ static bl_status_t fill_times(const bl_trial_request_t *r, setting_t *setting, b
     uint32_t used = 0;
     setting->times[s] = next;
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
-      bool computes = bl_verb_computes((bl_verb_t)schedule->lists[s].ops[i].verb);
+      bool computes = bl_op_type_computes((bl_op_type_t)schedule->lists[s].ops[i].type);
       if (computes && used == stage->time_count) {
         break;
       }

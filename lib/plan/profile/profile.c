@@ -46,8 +46,8 @@ uint64_t bl_profile_order(const bl_schedule_t *schedule) {
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       const bl_op_t op = schedule->lists[s].ops[i];
-      const uint32_t words[] = {s, op.verb, op.virtual_stage, op.micro_batch, op.slice};
-      digest = bl_verb_computes((bl_verb_t)op.verb) ? bl_hash64(words, sizeof words, digest) : digest;
+      const uint32_t words[] = {s, op.type, op.virtual_stage, op.micro_batch, op.slice};
+      digest = bl_op_type_computes((bl_op_type_t)op.type) ? bl_hash64(words, sizeof words, digest) : digest;
     }
   }
   return digest != 0 ? digest : 1;

@@ -169,7 +169,7 @@ static void doubt_copies(const bl_profile_t *profile, const bl_schedule_t *sched
   for (uint32_t s = 0; s < schedule->stages; s++) {
     bool moves = false;
     for (size_t i = 0; i < schedule->lists[s].count && !moves; i++) {
-      moves = schedule->lists[s].ops[i].verb == BL_VERB_E && schedule->lists[s].ops[i].store < schedule->stages;
+      moves = schedule->lists[s].ops[i].type == BL_OP_E && schedule->lists[s].ops[i].store < schedule->stages;
     }
     if (moves && (s >= profile->stage_count || profile->stages[s].path_rate <= 0)) {
       first = unseen++ == 0 ? s : first;
@@ -187,7 +187,7 @@ static void doubt_host(const bl_profile_t *profile, const bl_schedule_t *schedul
   for (uint32_t s = 0; s < schedule->stages && schedule->hosts > 0; s++) {
     bool moves = false;
     for (size_t i = 0; i < schedule->lists[s].count && !moves; i++) {
-      moves = schedule->lists[s].ops[i].verb == BL_VERB_E && schedule->lists[s].ops[i].store >= schedule->stages;
+      moves = schedule->lists[s].ops[i].type == BL_OP_E && schedule->lists[s].ops[i].store >= schedule->stages;
     }
     if (moves && (s >= profile->stage_count || profile->stages[s].host_rate <= 0)) {
       first = unseen++ == 0 ? s : first;

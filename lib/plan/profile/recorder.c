@@ -17,7 +17,7 @@
 uint32_t bl__recorded_count(const bl_op_list_t *list) {
   uint32_t count = 0;
   for (size_t i = 0; i < list->count; i++) {
-    count += bl_verb_computes((bl_verb_t)list->ops[i].verb);
+    count += bl_op_type_computes((bl_op_type_t)list->ops[i].type);
   }
   return count;
 }
@@ -158,14 +158,14 @@ double bl__recorded_mean(const bl__recorded_gaps_t *gaps) {
 
 static void note(bl_recorder_t *r, bl__recorded_stage_t *stage, bl_op_t op, double start, double end) {
   size_t block = bl_schedule_block(r->schedule, op);
-  bool backward = bl_verb_starts_backward((bl_verb_t)op.verb);
-  if (op.verb == BL_VERB_F) {
+  bool backward = bl_op_type_starts_backward((bl_op_type_t)op.type);
+  if (op.type == BL_OP_F) {
     r->forward_end[block] = end;
   } else if (backward) {
     r->backward_start[block] = start;
     r->backward_end[block] = end;
   }
-  if (op.verb == BL_VERB_F || backward) {
+  if (op.type == BL_OP_F || backward) {
     r->waited_since[2 * block + backward] = stage->computed > 0 ? stage->previous_end : -INFINITY;
     r->started[2 * block + backward] = start;
     r->came[2 * block + backward] = stage->came;
@@ -181,7 +181,7 @@ static void note(bl_recorder_t *r, bl__recorded_stage_t *stage, bl_op_t op, doub
 }
 
 static bool same_op(bl_op_t a, bl_op_t b) {
-  return a.verb == b.verb && a.virtual_stage == b.virtual_stage && a.micro_batch == b.micro_batch && a.slice == b.slice;
+  return a.type == b.type && a.virtual_stage == b.virtual_stage && a.micro_batch == b.micro_batch && a.slice == b.slice;
 }
 
 void bl_recorder_add(bl_recorder_t *r, uint32_t stage_index, const char *name, uint64_t start_ns, uint64_t end_ns) {
@@ -190,14 +190,14 @@ void bl_recorder_add(bl_recorder_t *r, uint32_t stage_index, const char *name, u
     return;
   }
   const double start = (double)start_ns * 1e-9, end = (double)end_ns * 1e-9;
-  if (!bl_verb_computes((bl_verb_t)op.verb)) {
+  if (!bl_op_type_computes((bl_op_type_t)op.type)) {
     bl__recorded_own_t *own = &r->own[stage_index];
-    keep_gap(op.verb == BL_VERB_E ? &own->evict : &own->load, end - start);
+    keep_gap(op.type == BL_OP_E ? &own->evict : &own->load, end - start);
     return;
   }
   bl__recorded_stage_t *stage = &r->stages[stage_index];
   const bl_op_list_t *list = &r->schedule->lists[stage_index];
-  while (stage->next < list->count && !bl_verb_computes((bl_verb_t)list->ops[stage->next].verb)) {
+  while (stage->next < list->count && !bl_op_type_computes((bl_op_type_t)list->ops[stage->next].type)) {
     stage->next++;
   }
   if (stage->next == list->count || !same_op(list->ops[stage->next], op)) {
@@ -290,15 +290,15 @@ static void sum_means(const bl_recorder_t *r, bl__recorded_means_t *means) {
     const bl_op_list_t *list = &r->schedule->lists[s];
     for (size_t i = 0, k = 0; i < list->count; i++) {
       bl_op_t op = list->ops[i];
-      if (!bl_verb_computes((bl_verb_t)op.verb)) {
+      if (!bl_op_type_computes((bl_op_type_t)op.type)) {
         continue;
       }
       bl__recorded_means_t *of = &means[op.virtual_stage * r->schedule->slices + op.slice];
-      double *sum = op.verb == BL_VERB_F   ? &of->forward
-                    : op.verb == BL_VERB_I ? &of->input
-                    : op.verb == BL_VERB_W ? &of->weight
-                    : op.verb == BL_VERB_R ? &of->recompute
-                                           : &of->backward;
+      double *sum = op.type == BL_OP_F   ? &of->forward
+                    : op.type == BL_OP_I ? &of->input
+                    : op.type == BL_OP_W ? &of->weight
+                    : op.type == BL_OP_R ? &of->recompute
+                                         : &of->backward;
       *sum += r->times[s][k++];
     }
   }
@@ -309,12 +309,12 @@ static uint32_t count_recomputed(const bl_recorder_t *r, uint32_t virtual_stage,
   uint32_t count = 0;
   for (size_t i = 0; i < list->count; i++) {
     const bl_op_t op = list->ops[i];
-    count += op.verb == BL_VERB_R && op.virtual_stage == virtual_stage && op.slice == slice;
+    count += op.type == BL_OP_R && op.virtual_stage == virtual_stage && op.slice == slice;
   }
   return count;
 }
 
-// Divides sums by how often the verb occurs for the virtual stage (R may be rarer than F).
+// Divides sums by how many operations of the type the virtual stage has (R may be rarer than F).
 static void divide_means(const bl_recorder_t *r, bl__recorded_means_t *means) {
   const uint32_t slices = r->schedule->slices;
   const double m = (double)r->schedule->micro_batches / r->schedule->pipes; // of a chunk

@@ -83,7 +83,7 @@ static bl_status_t weave(pass_t *pass, const bl_schedule_t *schedule, uint32_t s
     for (; next < evictions->count && evictions->transfers[next].before == i; next++) {
       bl_op_t op = evictions->transfers[next].op;
       size_t block = bl_schedule_block(schedule, op);
-      if (op.verb == BL_VERB_E) {
+      if (op.type == BL_OP_E) {
         for (uint32_t r = 0; r < count; r++) {
           if (parked[stores[r]] < reserved[stores[r]]) {
             store_of[block] = stores[r];
@@ -100,8 +100,8 @@ static bl_status_t weave(pass_t *pass, const bl_schedule_t *schedule, uint32_t s
       }
     }
     bl_op_t recompute = list->ops[i];
-    recompute.verb = BL_VERB_R;
-    if (bl_verb_starts_backward((bl_verb_t)list->ops[i].verb) && is_dropped(pass, schedule, recompute)) {
+    recompute.type = BL_OP_R;
+    if (bl_op_type_starts_backward((bl_op_type_t)list->ops[i].type) && is_dropped(pass, schedule, recompute)) {
       made->forward_slots = true;
       if (bl_schedule_append(made, stage, recompute) != BL_OK) {
         return BL_EXHAUSTED;
@@ -151,7 +151,7 @@ static bl_status_t check_request(const bl_schedule_t *schedule, const bl_balance
   }
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
-      if (!bl_verb_computes((bl_verb_t)schedule->lists[s].ops[i].verb)) {
+      if (!bl_op_type_computes((bl_op_type_t)schedule->lists[s].ops[i].type)) {
         return bl_error_set(err, BL_INVALID, "schedule %s: stage %u has evictions already", schedule->name, s);
       }
     }

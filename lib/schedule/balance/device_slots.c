@@ -16,8 +16,8 @@ static bl_status_t count_parked(const bl_schedule_t *schedule, uint32_t stage, u
   memset(parked, 0, device_slots->stores * sizeof *parked);
   for (size_t i = 0; i < list->count; i++) {
     bl_op_t op = list->ops[i];
-    if (bl_verb_computes((bl_verb_t)op.verb)) {
-      device_slots->dropped[stage] += op.verb == BL_VERB_R && schedule->forward_slots;
+    if (bl_op_type_computes((bl_op_type_t)op.type)) {
+      device_slots->dropped[stage] += op.type == BL_OP_R && schedule->forward_slots;
       continue;
     }
     if (op.store >= device_slots->stores || op.store == stage) {
@@ -27,7 +27,7 @@ static bl_status_t count_parked(const bl_schedule_t *schedule, uint32_t stage, u
                           "one of the %u host stores after them",
                           stage, bl_op_format(op, cell), op.store, device_slots->devices, schedule->hosts);
     }
-    if (op.verb == BL_VERB_E) {
+    if (op.type == BL_OP_E) {
       device_slots->evicted[stage]++;
       parked[op.store]++;
       peak[op.store] = parked[op.store] > peak[op.store] ? parked[op.store] : peak[op.store];

@@ -57,8 +57,8 @@ static bl_status_t weave(const bl_schedule_t *schedule, uint32_t stage, const bl
   }
   for (size_t i = 0; i < list->count && status == BL_OK; i++) {
     bl_op_t op = list->ops[i];
-    if (bl_verb_starts_backward((bl_verb_t)op.verb) && chosen[bl_schedule_block(schedule, op)] != 0) {
-      op.verb = BL_VERB_R;
+    if (bl_op_type_starts_backward((bl_op_type_t)op.type) && chosen[bl_schedule_block(schedule, op)] != 0) {
+      op.type = BL_OP_R;
       status = bl_schedule_append(made, stage, op);
     }
     status = status == BL_OK ? bl_schedule_append(made, stage, list->ops[i]) : status;

@@ -57,7 +57,7 @@ static void heap_pop(planner_t *p) {
   p->blocks[blocks_pop(p, p->heap, &p->heap_count)].queued = false;
 }
 
-static bl_status_t record(planner_t *p, bl_verb_t verb, uint32_t block, uint32_t before) {
+static bl_status_t record(planner_t *p, bl_op_type_t type, uint32_t block, uint32_t before) {
   bl__evictions_t *out = p->out;
   if (out->count == out->capacity) {
     size_t capacity = out->capacity == 0 ? 64 : 2 * out->capacity;
@@ -72,7 +72,7 @@ static bl_status_t record(planner_t *p, bl_verb_t verb, uint32_t block, uint32_t
     bl__mix_move(p->mix, before);
   }
   bl_op_t op = p->list->ops[p->blocks[block].backward];
-  op.verb = (uint8_t)verb;
+  op.type = (uint8_t)type;
   op.store = BL_STORE_NONE;
   out->transfers[out->count++] = (bl__transfer_t){before, op};
   return BL_OK;
@@ -100,7 +100,7 @@ static bl_status_t evict(planner_t *p, uint32_t before, uint32_t latest) {
       p->out->evicted++;
       p->parked++;
       p->out->parked_peak = p->parked > p->out->parked_peak ? p->parked : p->out->parked_peak;
-      return record(p, BL_VERB_E, block, before);
+      return record(p, BL_OP_E, block, before);
     }
   }
   return BL_EXHAUSTED;
@@ -135,13 +135,13 @@ static bl_status_t give_up(planner_t *p, uint32_t latest, uint32_t made) {
 // Returns whether the operation takes a slot: an F whose block has no R, an R, or the backward of a dropped block.
 static bool takes_slot(const planner_t *p, bl_op_t op) {
   const block_t *block = &p->blocks[block_of(p, op)];
-  return op.verb == BL_VERB_R || (op.verb == BL_VERB_F && !block->recomputed) ||
-         (bl_verb_starts_backward((bl_verb_t)op.verb) && block->given_up);
+  return op.type == BL_OP_R || (op.type == BL_OP_F && !block->recomputed) ||
+         (bl_op_type_starts_backward((bl_op_type_t)op.type) && block->given_up);
 }
 
 static void run(planner_t *p, uint32_t index, uint32_t block) {
   if (p->mix != NULL) {
-    bool starts_backward = bl_verb_starts_backward((bl_verb_t)p->list->ops[index].verb);
+    bool starts_backward = bl_op_type_starts_backward((bl_op_type_t)p->list->ops[index].type);
     bl__mix_run(p->mix, index, starts_backward && p->blocks[block].given_up);
   }
 }
@@ -151,7 +151,7 @@ static bl_status_t step_fewest(planner_t *p, uint32_t i, uint32_t *failed_at) {
   bl_status_t status = BL_OK;
   bl_op_t op = p->list->ops[i];
   uint32_t block = block_of(p, op);
-  bool loads = bl_verb_starts_backward((bl_verb_t)op.verb) && p->blocks[block].where == AWAY;
+  bool loads = bl_op_type_starts_backward((bl_op_type_t)op.type) && p->blocks[block].where == AWAY;
   *failed_at = i;
   if (takes_slot(p, op) || loads) {
     if (p->held == p->own) {
@@ -163,17 +163,17 @@ static bl_status_t step_fewest(planner_t *p, uint32_t i, uint32_t *failed_at) {
     p->blocks[block].where = RESIDENT;
   }
   if (loads && status == BL_OK) {
-    status = record(p, BL_VERB_L, block, i);
+    status = record(p, BL_OP_L, block, i);
     p->parked--;
   }
-  if (op.verb == BL_VERB_F && !p->blocks[block].recomputed) {
+  if (op.type == BL_OP_F && !p->blocks[block].recomputed) {
     heap_push(p, block);
   }
-  if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+  if (bl_op_type_starts_backward((bl_op_type_t)op.type)) {
     p->blocks[block].where = ABSENT; // not evictable; its slot stays taken until W
   }
   run(p, i, block);
-  p->held -= bl_verb_ends_block((bl_verb_t)op.verb);
+  p->held -= bl_op_type_ends_block((bl_op_type_t)op.type);
   return status;
 }
 
@@ -182,7 +182,7 @@ static bool loads_at(const planner_t *p, uint32_t index) {
     return false;
   }
   bl_op_t op = p->list->ops[index];
-  return bl_verb_starts_backward((bl_verb_t)op.verb) && p->blocks[block_of(p, op)].where == AWAY;
+  return bl_op_type_starts_backward((bl_op_type_t)op.type) && p->blocks[block_of(p, op)].where == AWAY;
 }
 
 static bool loads_early(const planner_t *p, uint32_t index) {
@@ -196,7 +196,7 @@ static bl_status_t load(planner_t *p, uint32_t index, uint32_t before) {
   p->parked--;
   p->out->late += before == index;
   p->blocks[block].where = RESIDENT;
-  return record(p, BL_VERB_L, block, before);
+  return record(p, BL_OP_L, block, before);
 }
 
 // Returns the slots that operation `index` takes, including the late load of its block and the load during it.
@@ -247,7 +247,7 @@ static bl_status_t step_overlap(planner_t *p, uint32_t i, uint32_t *failed_at) {
   if (loads_at(p, i)) {
     status = load(p, i, i);
   }
-  if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+  if (bl_op_type_starts_backward((bl_op_type_t)op.type)) {
     p->blocks[block].where = ABSENT;
   }
   if (status == BL_OK && loads_early(p, i + 1)) {
@@ -256,13 +256,13 @@ static bl_status_t step_overlap(planner_t *p, uint32_t i, uint32_t *failed_at) {
   if (status == BL_OK && p->held > p->own) {
     return BL_EXHAUSTED;
   }
-  p->held -= bl_verb_ends_block((bl_verb_t)op.verb);
+  p->held -= bl_op_type_ends_block((bl_op_type_t)op.type);
   while (status == BL_OK && p->held + demand_of(p, i + 1) > p->own) {
-    status = make_room(p, i, op.verb == BL_VERB_F && takes ? block : NEVER);
+    status = make_room(p, i, op.type == BL_OP_F && takes ? block : NEVER);
     *failed_at = status == BL_EXHAUSTED ? i + 1 : i;
   }
   run(p, i, block);
-  if (op.verb == BL_VERB_F && takes && !p->blocks[block].given_up) {
+  if (op.type == BL_OP_F && takes && !p->blocks[block].given_up) {
     p->blocks[block].where = RESIDENT;
     heap_push(p, block);
   }
@@ -298,10 +298,10 @@ static bl_status_t prepare(planner_t *p, uint32_t stage) {
   }
   for (uint32_t i = 0; i < p->list->count; i++) {
     bl_op_t op = p->list->ops[i];
-    if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    if (bl_op_type_starts_backward((bl_op_type_t)op.type)) {
       p->blocks[block_of(p, op)].backward = i;
     }
-    if (op.verb == BL_VERB_R) {
+    if (op.type == BL_OP_R) {
       p->blocks[block_of(p, op)].recomputed = true;
     }
   }

@@ -8,7 +8,7 @@
 // One E or L of a stage.
 typedef struct bl__transfer {
   uint32_t before; // index of the operation of the unbalanced list before which it stands
-  bl_op_t op;      // verb E or L, the block that it moves; store not chosen
+  bl_op_t op;      // type E or L, the block that it moves; store not chosen
 } bl__transfer_t;
 
 typedef struct bl__evictions {

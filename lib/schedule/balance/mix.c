@@ -48,7 +48,7 @@ static double start_of(const bl__mix_t *mix, uint32_t index) {
 
 static double end_of(const bl__mix_t *mix, uint32_t index) {
   bl_op_t op = mix->schedule->lists[mix->stage].ops[index];
-  return start_of(mix, index) + bl_costs_op(&equal_costs, (bl_verb_t)op.verb, op.virtual_stage);
+  return start_of(mix, index) + bl_costs_op(&equal_costs, (bl_op_type_t)op.type, op.virtual_stage);
 }
 
 // Returns when the operation before `index` ends, which is when the copies that stand before `index` may begin.

@@ -99,7 +99,7 @@ static bl_status_t add(reader_t *r, uint32_t row, uint32_t column, bl_op_t op) {
   count_to(r, op.virtual_stage, &r->virtual_stages, &r->last_virtual_stage);
   count_to(r, op.micro_batch, &r->micro_batches, &r->last_micro_batch);
   count_to(r, op.slice, &r->slices, &r->last_slice);
-  r->forward_only = r->forward_only && op.verb == BL_VERB_F;
+  r->forward_only = r->forward_only && op.type == BL_OP_F;
   return BL_OK;
 }
 
@@ -305,7 +305,7 @@ static bool has_two_pipes(const reader_t *r, uint32_t stages, uint8_t *passed) {
   uint32_t first_forwards = 0;
   for (size_t i = 0; i < r->count; i++) {
     bl_op_t op = r->cells[i].op;
-    if (op.verb == BL_VERB_F && (op.virtual_stage == 0 || op.virtual_stage == stages)) {
+    if (op.type == BL_OP_F && (op.virtual_stage == 0 || op.virtual_stage == stages)) {
       passed[op.micro_batch] |= op.virtual_stage == 0 ? 1 : 2;
       both = both || passed[op.micro_batch] == 3;
       first_forwards += op.virtual_stage == 0;
@@ -445,8 +445,8 @@ const char *bl__csv_comments(const bl_schedule_t *schedule, char text[BL__CSV_CO
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       const bl_op_t op = schedule->lists[s].ops[i];
-      evicts = evicts || op.verb == BL_VERB_E;
-      to_hosts = to_hosts || (op.verb == BL_VERB_E && bl_schedule_is_host(schedule, op.store));
+      evicts = evicts || op.type == BL_OP_E;
+      to_hosts = to_hosts || (op.type == BL_OP_E && bl_schedule_is_host(schedule, op.store));
     }
   }
   int used = snprintf(text, BL__CSV_COMMENTS_TEXT, "%s",

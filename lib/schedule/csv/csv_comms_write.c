@@ -51,10 +51,10 @@ static bl_status_t put_comm(text_t *text, bl__comm_kind_t kind, bl_op_t op, uint
 // shows that the peer has received it. It waits for all other sends at the end of the row.
 static bl_status_t put_messages(writer_t *w, uint32_t stage, bl_op_t op) {
   const bl_schedule_t *schedule = w->schedule;
-  bool forward = op.verb == BL_VERB_F;
+  bool forward = op.type == BL_OP_F;
   bl_status_t status = BL_OK;
   uint32_t to;
-  if (!forward && !bl_verb_starts_backward((bl_verb_t)op.verb)) {
+  if (!forward && !bl_op_type_starts_backward((bl_op_type_t)op.type)) {
     return BL_OK;
   }
   if (!forward && w->waits && bl__op_passes_on(schedule, true, op.virtual_stage, &to)) {
@@ -79,7 +79,7 @@ static bool ready(const writer_t *w, bl_op_t op) {
   if (!bl__op_dependency(w->schedule, op, &needed)) {
     return true;
   }
-  return (w->ended[bl_schedule_block(w->schedule, needed)] & (needed.verb == BL_VERB_F ? 1 : 2)) != 0;
+  return (w->ended[bl_schedule_block(w->schedule, needed)] & (needed.type == BL_OP_F ? 1 : 2)) != 0;
 }
 
 // In each round writes one operation of every stage that can proceed, as PyTorch does when it adds messages.
@@ -100,7 +100,7 @@ static bl_status_t fill_rows(writer_t *w) {
       char cell[BL_OP_TEXT];
       left--;
       uint8_t *ended = &w->ended[bl_schedule_block(schedule, op)];
-      *ended |= op.verb == BL_VERB_F ? 1 : bl_verb_starts_backward((bl_verb_t)op.verb) ? 2 : 0;
+      *ended |= op.type == BL_OP_F ? 1 : bl_op_type_starts_backward((bl_op_type_t)op.type) ? 2 : 0;
       status = put(&w->rows[s], bl_op_format_slice(op, schedule->slices > 1, cell));
       if (status == BL_OK) {
         status = put_messages(w, s, op);

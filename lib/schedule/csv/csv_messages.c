@@ -46,7 +46,7 @@ static bl_status_t refuse(const checker_t *c, const bl__comm_t *at, const char *
 
 // Writes the cell of the operation that makes or needs a message.
 static const char *operation_of(bl__comm_t comm, char text[BL_OP_TEXT]) {
-  bl_op_t op = {.verb = forward(comm.kind) ? BL_VERB_F : BL_VERB_B,
+  bl_op_t op = {.type = forward(comm.kind) ? BL_OP_F : BL_OP_B,
                 .virtual_stage = comm.virtual_stage,
                 .micro_batch = comm.micro_batch,
                 .slice = comm.slice};
@@ -186,8 +186,8 @@ static bl_status_t check_ends(const checker_t *c, const bl__comm_t *comm) {
 // In a file with messages, checks that those of one operation exist.
 static bl_status_t check_operation(const checker_t *c, const bl__csv_cell_t *at) {
   bl_op_t op = at->op;
-  bool goes_forward = op.verb == BL_VERB_F;
-  if (!goes_forward && !bl_verb_starts_backward((bl_verb_t)op.verb)) {
+  bool goes_forward = op.type == BL_OP_F;
+  if (!goes_forward && !bl_op_type_starts_backward((bl_op_type_t)op.type)) {
     return BL_OK;
   }
   for (int role = SEND; role <= RECV; role++) {
@@ -310,8 +310,8 @@ static bl_status_t check_all(checker_t *c) {
   bl_status_t status = BL_OK;
   for (size_t i = 0; i < file->cell_count; i++) {
     bl_op_t op = file->cells[i].op;
-    if (op.verb == BL_VERB_F || bl_verb_starts_backward((bl_verb_t)op.verb)) {
-      c->column_of[op.verb != BL_VERB_F][bl_schedule_block(c->schedule, op)] = file->cells[i].column;
+    if (op.type == BL_OP_F || bl_op_type_starts_backward((bl_op_type_t)op.type)) {
+      c->column_of[op.type != BL_OP_F][bl_schedule_block(c->schedule, op)] = file->cells[i].column;
     }
   }
   for (size_t i = 0; i < file->comm_count && status == BL_OK; i++) {

@@ -7,20 +7,20 @@
 #include <string.h>
 
 typedef struct passage {
-  bl_verb_t verb;
+  bl_op_type_t type;
   uint32_t at, length;
 } passage_t;
 
 // Writes the operations of a virtual stage and returns their number.
 static int passages_of(const bl_block_pattern_t *block, uint32_t v, passage_t passages[3]) {
   const uint32_t *lengths = block->lengths;
-  passages[0] = (passage_t){BL_VERB_F, block->forward[v], lengths[0]};
+  passages[0] = (passage_t){BL_OP_F, block->forward[v], lengths[0]};
   if (block->weight == NULL) {
-    passages[1] = (passage_t){BL_VERB_B, block->input[v], lengths[1] + lengths[2]};
+    passages[1] = (passage_t){BL_OP_B, block->input[v], lengths[1] + lengths[2]};
     return 2;
   }
-  passages[1] = (passage_t){BL_VERB_I, block->input[v], lengths[1]};
-  passages[2] = (passage_t){BL_VERB_W, block->weight[v], lengths[2]};
+  passages[1] = (passage_t){BL_OP_I, block->input[v], lengths[1]};
+  passages[2] = (passage_t){BL_OP_W, block->weight[v], lengths[2]};
   return 3;
 }
 
@@ -78,11 +78,11 @@ static bl_status_t check_times(const bl_block_pattern_t *block, bl_error_t *err)
     for (int k = passages_of(block, v, passages); k-- > 0;) {
       if (passages[k].at > BL_BLOCK_PATTERN_TIME_MAX) {
         return bl_error_set(err, BL_INVALID, "%u%c: must start from 0 to %d, starts at %u", v,
-                            bl_verb_letter(passages[k].verb), BL_BLOCK_PATTERN_TIME_MAX, passages[k].at);
+                            bl_op_type_letter(passages[k].type), BL_BLOCK_PATTERN_TIME_MAX, passages[k].at);
       }
       if (passages[k].length > block->interval) {
         return bl_error_set(err, BL_INVALID, "stage %u: %u%c takes %u, longer than the interval %u",
-                            block->placement[v], v, bl_verb_letter(passages[k].verb), passages[k].length,
+                            block->placement[v], v, bl_op_type_letter(passages[k].type), passages[k].length,
                             block->interval);
       }
     }
@@ -94,7 +94,7 @@ static bl_status_t check_times(const bl_block_pattern_t *block, bl_error_t *err)
 static bl_status_t check_order(uint32_t v, passage_t earlier, uint32_t w, passage_t later, bl_error_t *err) {
   if (later.at < earlier.at + earlier.length) {
     return bl_error_set(err, BL_INVALID, "%u%c starts at %u, but needs %u%c, which runs from %u to %u", w,
-                        bl_verb_letter(later.verb), later.at, v, bl_verb_letter(earlier.verb), earlier.at,
+                        bl_op_type_letter(later.type), later.at, v, bl_op_type_letter(earlier.type), earlier.at,
                         earlier.at + earlier.length);
   }
   return BL_OK;
@@ -142,7 +142,7 @@ static bl_status_t check_pair(const bl_block_pattern_t *block, uint32_t v, uint3
             err, BL_INVALID,
             "stage %u: %u%c at %u and %u%c at %u collide at time %u of the interval %u; move one of them "
             "or lengthen the interval",
-            block->placement[v], v, bl_verb_letter(mine[i].verb), mine[i].at, w, bl_verb_letter(other[k].verb),
+            block->placement[v], v, bl_op_type_letter(mine[i].type), mine[i].at, w, bl_op_type_letter(other[k].type),
             other[k].at, at, block->interval);
       }
     }
@@ -192,7 +192,7 @@ bl_status_t bl_block_pattern_repeat(const bl_block_pattern_t *block, uint32_t mi
       passage_t passages[3];
       int operations = block->placement[v] == s ? passages_of(block, v, passages) : 0;
       for (int k = 0; k < operations; k++) {
-        passes[count++] = (bl__timetable_entry_t){passages[k].verb, v, passages[k].at, 0};
+        passes[count++] = (bl__timetable_entry_t){passages[k].type, v, passages[k].at, 0};
       }
     }
     status = bl__timetable_fill(made, s, passes, count, block->interval, 1);

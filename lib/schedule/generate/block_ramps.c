@@ -23,11 +23,11 @@ typedef struct ramps {
 } ramps_t;
 
 static void emit(ramps_t *r, int pass) {
-  static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_F, BL_VERB_I, BL_VERB_I, BL_VERB_W, BL_VERB_W};
+  static const bl_op_type_t types[] = {BL_OP_F, BL_OP_F, BL_OP_I, BL_OP_I, BL_OP_W, BL_OP_W};
   const bool second = pass == F1 || pass == I1 || pass == W1;
   const uint32_t virtual_stage = second ? 2 * r->base->stages - 1 - r->stage : r->stage;
   if (r->status == BL_OK && r->done[pass] < r->base->micro_batches) {
-    r->status = bl__schedule_emit(r->base, verbs[pass], virtual_stage, r->done[pass]);
+    r->status = bl__schedule_emit(r->base, types[pass], virtual_stage, r->done[pass]);
     r->done[pass]++;
     if (pass == I1 || pass == I0) {
       r->pending[r->pending_end++] = pass == I1 ? W1 : W0;

@@ -74,13 +74,13 @@ uint32_t bl__block_peak(const bl__block_row_t *row) {
 }
 
 bl_status_t bl__block_repeat(const bl__block_row_t *rows, bl_schedule_t *base) {
-  static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_F, BL_VERB_I, BL_VERB_I, BL_VERB_W, BL_VERB_W};
+  static const bl_op_type_t types[] = {BL_OP_F, BL_OP_F, BL_OP_I, BL_OP_I, BL_OP_W, BL_OP_W};
   bl_status_t status = BL_OK;
   for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
     bl__timetable_entry_t passes[PASSES];
     for (int pass = F0; pass < PASSES; pass++) {
       bool second = pass == F1 || pass == I1 || pass == W1;
-      passes[pass] = (bl__timetable_entry_t){verbs[pass], second ? 2 * base->stages - 1 - s : s, rows[s].at[pass], 0};
+      passes[pass] = (bl__timetable_entry_t){types[pass], second ? 2 * base->stages - 1 - s : s, rows[s].at[pass], 0};
     }
     status = bl__timetable_fill(base, s, passes, PASSES, BL__BLOCK_PERIOD, 1);
   }

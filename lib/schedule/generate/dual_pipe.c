@@ -19,19 +19,19 @@ typedef struct walker {
   bl_status_t status;
 } walker_t;
 
-static void emit(walker_t *w, bl_verb_t verb, uint32_t direction, uint32_t micro_batch) {
+static void emit(walker_t *w, bl_op_type_t type, uint32_t direction, uint32_t micro_batch) {
   if (w->status == BL_OK) {
-    w->status = bl__schedule_emit(w->schedule, verb, w->virtual_stage[direction], micro_batch);
+    w->status = bl__schedule_emit(w->schedule, type, w->virtual_stage[direction], micro_batch);
   }
 }
 
 static void forward(walker_t *w, uint32_t direction) {
-  emit(w, BL_VERB_F, direction, w->first[direction] + w->forwards[direction]++);
+  emit(w, BL_OP_F, direction, w->first[direction] + w->forwards[direction]++);
 }
 
 static void backward(walker_t *w, uint32_t direction, bool split) {
   uint32_t micro_batch = w->first[direction] + w->backwards[direction]++;
-  emit(w, split ? BL_VERB_I : BL_VERB_B, direction, micro_batch);
+  emit(w, split ? BL_OP_I : BL_OP_B, direction, micro_batch);
   if (split) {
     w->pending[w->pending_count++] =
         (bl_op_t){.virtual_stage = (uint16_t)w->virtual_stage[direction], .micro_batch = micro_batch};
@@ -41,7 +41,7 @@ static void backward(walker_t *w, uint32_t direction, bool split) {
 static void weight(walker_t *w) {
   bl_op_t next = w->pending[w->pending_first++];
   if (w->status == BL_OK) {
-    w->status = bl__schedule_emit(w->schedule, BL_VERB_W, next.virtual_stage, next.micro_batch);
+    w->status = bl__schedule_emit(w->schedule, BL_OP_W, next.virtual_stage, next.micro_batch);
   }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "schedule/generate/generators.h"
 
-bl_status_t bl__schedule_emit(bl_schedule_t *schedule, bl_verb_t verb, uint32_t virtual_stage, uint32_t micro_batch) {
+bl_status_t bl__schedule_emit(bl_schedule_t *schedule, bl_op_type_t type, uint32_t virtual_stage,
+                              uint32_t micro_batch) {
   return bl_schedule_append(
       schedule, schedule->stage_of[virtual_stage],
-      (bl_op_t){.verb = (uint8_t)verb, .virtual_stage = (uint16_t)virtual_stage, .micro_batch = micro_batch});
+      (bl_op_t){.type = (uint8_t)type, .virtual_stage = (uint16_t)virtual_stage, .micro_batch = micro_batch});
 }
 
 bl_status_t bl__generate_with(bl__generator_t *generate, bl_placement_t placement, const bl_schedule_request_t *request,

@@ -23,8 +23,8 @@ BL_MUST_USE bl_status_t bl__generate_with(bl__generator_t *generate, bl_placemen
                                           const bl_schedule_request_t *request, bl_schedule_t **schedule,
                                           bl_error_t *err);
 
-// Appends {verb, virtual_stage, micro_batch} to the stage that holds the virtual stage.
-BL_MUST_USE bl_status_t bl__schedule_emit(bl_schedule_t *schedule, bl_verb_t verb, uint32_t virtual_stage,
+// Appends {type, virtual_stage, micro_batch} to the stage that holds the virtual stage.
+BL_MUST_USE bl_status_t bl__schedule_emit(bl_schedule_t *schedule, bl_op_type_t type, uint32_t virtual_stage,
                                           uint32_t micro_batch);
 
 #endif

@@ -31,9 +31,9 @@ static uint32_t largest_group(uint32_t p, uint32_t m) {
   return (m + groups - 1) / groups;
 }
 
-static bl_status_t emit_turn(bl_schedule_t *schedule, uint32_t stage, bl_verb_t verb, const turn_t *turn) {
-  uint32_t chunk = verb == BL_VERB_F ? turn->chunk : schedule->chunks - 1 - turn->chunk;
-  return bl__schedule_emit(schedule, verb, chunk * schedule->stages + stage, turn->micro_batch);
+static bl_status_t emit_turn(bl_schedule_t *schedule, uint32_t stage, bl_op_type_t type, const turn_t *turn) {
+  uint32_t chunk = type == BL_OP_F ? turn->chunk : schedule->chunks - 1 - turn->chunk;
+  return bl__schedule_emit(schedule, type, chunk * schedule->stages + stage, turn->micro_batch);
 }
 
 bl_status_t bl__generate_interleaved(const bl_schedule_request_t *request, bl_schedule_t *schedule, bl_error_t *err) {
@@ -49,10 +49,10 @@ bl_status_t bl__generate_interleaved(const bl_schedule_request_t *request, bl_sc
     warm_up = m < p || warm_up > total ? total : warm_up; // with less than one group: all forwards first
     for (uint32_t n = 0; n < total + warm_up && status == BL_OK; n++) {
       if (n < total) {
-        status = emit_turn(schedule, s, BL_VERB_F, &turns[n]);
+        status = emit_turn(schedule, s, BL_OP_F, &turns[n]);
       }
       if (n >= warm_up && status == BL_OK) {
-        status = emit_turn(schedule, s, BL_VERB_B, &turns[n - warm_up]);
+        status = emit_turn(schedule, s, BL_OP_B, &turns[n - warm_up]);
       }
     }
   }

@@ -9,12 +9,12 @@ bl_status_t bl__generate_gpipe(const bl_schedule_request_t *request, bl_schedule
   bl_status_t status = BL_OK;
   for (uint32_t s = 0; s < schedule->virtual_stages; s++) {
     for (uint32_t i = 0; i < request->micro_batches && status == BL_OK; i++) {
-      status = bl__schedule_emit(schedule, BL_VERB_F, s, i);
+      status = bl__schedule_emit(schedule, BL_OP_F, s, i);
     }
   }
   for (uint32_t s = schedule->virtual_stages; s-- > 0;) {
     for (uint32_t i = 0; i < request->micro_batches && status == BL_OK; i++) {
-      status = bl__schedule_emit(schedule, BL_VERB_B, s, i);
+      status = bl__schedule_emit(schedule, BL_OP_B, s, i);
     }
   }
   return status;
@@ -25,14 +25,14 @@ static bl_status_t alternate(bl_schedule_t *schedule, uint32_t stage, uint32_t w
   uint32_t forwards = 0, m = schedule->micro_batches;
   bl_status_t status = BL_OK;
   for (; forwards < warm_up && forwards < m && status == BL_OK; forwards++) {
-    status = bl__schedule_emit(schedule, BL_VERB_F, stage, forwards);
+    status = bl__schedule_emit(schedule, BL_OP_F, stage, forwards);
   }
   for (uint32_t backwards = 0; backwards < m && status == BL_OK; backwards++) {
     if (forwards < m) {
-      status = bl__schedule_emit(schedule, BL_VERB_F, stage, forwards++);
+      status = bl__schedule_emit(schedule, BL_OP_F, stage, forwards++);
     }
     if (status == BL_OK) {
-      status = bl__schedule_emit(schedule, BL_VERB_B, stage, backwards);
+      status = bl__schedule_emit(schedule, BL_OP_B, stage, backwards);
     }
   }
   return status;

@@ -17,15 +17,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t slice_of(uint32_t unit, uint32_t slices, bl_verb_t verb) {
+static uint32_t slice_of(uint32_t unit, uint32_t slices, bl_op_type_t type) {
   const uint32_t slice = unit % slices;
-  return verb == BL_VERB_F ? slice : slices - 1 - slice;
+  return type == BL_OP_F ? slice : slices - 1 - slice;
 }
 
 static bl_op_t cut(bl_op_t op, uint32_t slices) {
   const uint32_t unit = op.micro_batch;
   op.micro_batch = unit / slices;
-  op.slice = (uint8_t)slice_of(unit, slices, (bl_verb_t)op.verb);
+  op.slice = (uint8_t)slice_of(unit, slices, (bl_op_type_t)op.type);
   return op;
 }
 
@@ -39,16 +39,16 @@ static uint32_t least_delay(const bl_schedule_t *units, uint32_t slices, uint32_
     uint32_t forwards = 0;
     for (size_t i = 0; i < list->count; i++) {
       const bl_op_t op = list->ops[i];
-      if (op.verb == BL_VERB_F) {
+      if (op.type == BL_OP_F) {
         place[op.virtual_stage * m + op.micro_batch] = ++forwards;
       }
     }
     forwards = 0;
     for (size_t i = 0; i < list->count; i++) {
       const bl_op_t op = list->ops[i];
-      forwards += op.verb == BL_VERB_F;
-      if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-        const uint32_t of = op.micro_batch - op.micro_batch % slices + slice_of(op.micro_batch, slices, BL_VERB_B);
+      forwards += op.type == BL_OP_F;
+      if (bl_op_type_starts_backward((bl_op_type_t)op.type)) {
+        const uint32_t of = op.micro_batch - op.micro_batch % slices + slice_of(op.micro_batch, slices, BL_OP_B);
         const uint32_t needed = place[op.virtual_stage * m + of];
         delay = needed > forwards + delay ? needed - forwards : delay;
       }
@@ -58,7 +58,7 @@ static uint32_t least_delay(const bl_schedule_t *units, uint32_t slices, uint32_
 }
 
 static size_t seek(const bl_op_list_t *list, size_t i, bool forward) {
-  while (i < list->count && (list->ops[i].verb == BL_VERB_F) != forward) {
+  while (i < list->count && (list->ops[i].type == BL_OP_F) != forward) {
     i++;
   }
   return i;
@@ -114,7 +114,7 @@ bl_status_t bl__schedule_cut_by_units(const bl_schedule_t *units, uint32_t slice
     sliced->lists[s].count = 0;
     for (size_t i = 0; i < units->lists[s].count && status == BL_OK; i++) {
       bl_op_t op = units->lists[s].ops[i];
-      const bool forward = op.verb == BL_VERB_F;
+      const bool forward = op.type == BL_OP_F;
       if (!forward && op.micro_batch < late) {
         continue;
       }

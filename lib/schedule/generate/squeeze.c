@@ -20,29 +20,29 @@ typedef struct squeeze {
   uint32_t *placed;   // [stages][cells] the run that starts there now
   uint8_t *busy;      // [stages][cells]
   uint32_t *held;     // [stages][cells] blocks at the end of the cell
-  uint32_t *start_of; // [verbs F, B, I, W][blocks] the cell in which a run starts now
+  uint32_t *start_of; // [types F, B, I, W][blocks] the cell in which a run starts now
   uint32_t most;      // blocks of the fullest stage in the timetable
 } squeeze_t;
 
-static uint32_t length_of(bl_verb_t verb) {
-  return verb == BL_VERB_B ? 2 : 1;
+static uint32_t length_of(bl_op_type_t type) {
+  return type == BL_OP_B ? 2 : 1;
 }
 
 static bl_op_t op_of(const squeeze_t *q, uint32_t stage, uint32_t run) {
   const bl__timetable_entry_t *pass = &q->passes[stage * q->count + run / q->schedule->micro_batches];
-  return (bl_op_t){.verb = (uint8_t)pass->verb,
+  return (bl_op_t){.type = (uint8_t)pass->type,
                    .virtual_stage = (uint16_t)pass->virtual_stage,
                    .micro_batch = run % q->schedule->micro_batches};
 }
 
 static uint32_t *place_of(const squeeze_t *q, bl_op_t op) {
-  return &q->start_of[op.verb * bl_schedule_block_count(q->schedule) + bl_schedule_block(q->schedule, op)];
+  return &q->start_of[op.type * bl_schedule_block_count(q->schedule) + bl_schedule_block(q->schedule, op)];
 }
 
 // Returns the first cell after the end of the run.
-static uint32_t after(const squeeze_t *q, bl_op_t op, bl_verb_t verb) {
-  op.verb = (uint8_t)verb;
-  return *place_of(q, op) + length_of(verb);
+static uint32_t after(const squeeze_t *q, bl_op_t op, bl_op_type_t type) {
+  op.type = (uint8_t)type;
+  return *place_of(q, op) + length_of(type);
 }
 
 // Returns the first cell at which all that the operation needs has ended and the same pass of the previous micro-batch
@@ -56,21 +56,21 @@ static uint32_t earliest(const squeeze_t *q, bl_op_t op) {
     cell = *place_of(q, before) + 1;
   }
   if (bl__op_dependency(q->schedule, op, &needed)) {
-    cell = bl_max_u32(cell, after(q, needed, (bl_verb_t)op.verb));
-  } else if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
-    cell = bl_max_u32(cell, after(q, op, BL_VERB_F));
+    cell = bl_max_u32(cell, after(q, needed, (bl_op_type_t)op.type));
+  } else if (bl_op_type_starts_backward((bl_op_type_t)op.type)) {
+    cell = bl_max_u32(cell, after(q, op, BL_OP_F));
   }
-  return op.verb == BL_VERB_W ? bl_max_u32(cell, after(q, op, BL_VERB_I)) : cell;
+  return op.type == BL_OP_W ? bl_max_u32(cell, after(q, op, BL_OP_I)) : cell;
 }
 
 static void move(squeeze_t *q, uint32_t stage, uint32_t run, uint32_t from, uint32_t to) {
   bl_op_t op = op_of(q, stage, run);
-  uint32_t length = length_of((bl_verb_t)op.verb), *held = q->held + (size_t)stage * q->cells;
+  uint32_t length = length_of((bl_op_type_t)op.type), *held = q->held + (size_t)stage * q->cells;
   memset(q->busy + (size_t)stage * q->cells + from, 0, length);
   memset(q->busy + (size_t)stage * q->cells + to, 1, length);
   for (uint32_t cell = to; cell < from; cell++) {
-    held[cell] += op.verb == BL_VERB_F;
-    held[cell + length - 1] -= bl_verb_ends_block((bl_verb_t)op.verb);
+    held[cell] += op.type == BL_OP_F;
+    held[cell + length - 1] -= bl_op_type_ends_block((bl_op_type_t)op.type);
   }
   q->placed[(size_t)stage * q->cells + to] = run;
   *place_of(q, op) = to;
@@ -81,8 +81,8 @@ static void squeeze_run(squeeze_t *q, uint32_t stage, uint32_t run, uint32_t cel
   bl_op_t op = op_of(q, stage, run);
   const uint8_t *busy = q->busy + (size_t)stage * q->cells;
   const uint32_t *held = q->held + (size_t)stage * q->cells;
-  uint32_t first = earliest(q, op), to = first, length = length_of((bl_verb_t)op.verb);
-  if (op.verb == BL_VERB_F) {
+  uint32_t first = earliest(q, op), to = first, length = length_of((bl_op_type_t)op.type);
+  if (op.type == BL_OP_F) {
     for (to = cell; to > first && held[to - 1] < q->most; to--) {
     }
   }
@@ -99,11 +99,11 @@ static void lay_out(squeeze_t *q) {
     uint32_t *planned = q->planned + (size_t)s * q->cells, *held = q->held + (size_t)s * q->cells, now = 0;
     for (uint32_t run = 0; run < q->count * m; run++) {
       uint32_t cell = q->passes[s * q->count + run / m].at + q->period * (run % m);
-      bl_verb_t verb = (bl_verb_t)op_of(q, s, run).verb;
+      bl_op_type_t type = (bl_op_type_t)op_of(q, s, run).type;
       planned[cell] = run;
-      memset(q->busy + (size_t)s * q->cells + cell, 1, length_of(verb));
-      held[cell] += verb == BL_VERB_F; // differences first
-      held[cell + length_of(verb) - 1] -= bl_verb_ends_block(verb);
+      memset(q->busy + (size_t)s * q->cells + cell, 1, length_of(type));
+      held[cell] += type == BL_OP_F; // differences first
+      held[cell + length_of(type) - 1] -= bl_op_type_ends_block(type);
     }
     for (uint32_t cell = 0; cell < q->cells; cell++) {
       now += held[cell];

@@ -384,14 +384,14 @@ double bl__timed_blocks_interval(const bl__timed_blocks_t *b) {
 }
 
 bl_status_t bl__timed_blocks_repeat(const bl__timed_blocks_t *b, bl_schedule_t *base) {
-  static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_F, BL_VERB_I, BL_VERB_I, BL_VERB_W, BL_VERB_W};
+  static const bl_op_type_t types[] = {BL_OP_F, BL_OP_F, BL_OP_I, BL_OP_I, BL_OP_W, BL_OP_W};
   bl_status_t status = BL_OK;
   for (uint32_t s = 0; s < base->stages && status == BL_OK; s++) {
     bl__timetable_entry_t passes[PASSES];
     for (int pass = F0; pass < PASSES; pass++) {
       const bool second = pass == F1 || pass == I1 || pass == W1;
       const uint32_t at = (uint32_t)b->at[(size_t)s * PASSES + pass];
-      passes[pass] = (bl__timetable_entry_t){verbs[pass], second ? 2 * base->stages - 1 - s : s, at, 0};
+      passes[pass] = (bl__timetable_entry_t){types[pass], second ? 2 * base->stages - 1 - s : s, at, 0};
     }
     status = bl__timetable_fill(base, s, passes, PASSES, b->interval, 1);
   }

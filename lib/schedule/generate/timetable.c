@@ -33,7 +33,7 @@ bl_status_t bl__timetable_fill(bl_schedule_t *schedule, uint32_t stage, const bl
   while (status == BL_OK && count > 0) {
     turn_t turn = heap[0];
     const bl__timetable_entry_t *pass = &passes[turn.pass];
-    status = bl__schedule_emit(schedule, pass->verb, pass->virtual_stage, pass->first + step * turn.round);
+    status = bl__schedule_emit(schedule, pass->type, pass->virtual_stage, pass->first + step * turn.round);
     turn.round++;
     turn.at = pass->at + (uint64_t)period * turn.round;
     if (pass->first + (uint64_t)step * turn.round >= schedule->micro_batches) {

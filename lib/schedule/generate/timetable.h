@@ -7,7 +7,7 @@
 #include "schedule/ir/schedule.h"
 
 typedef struct bl__pass {
-  bl_verb_t verb;
+  bl_op_type_t type;
   uint32_t virtual_stage;
   uint32_t at;    // cell of its first micro-batch
   uint32_t first; // that micro-batch

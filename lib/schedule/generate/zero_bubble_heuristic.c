@@ -27,42 +27,42 @@ typedef struct heuristic {
   bl_status_t status;
 } heuristic_t;
 
-static double cost_of(const heuristic_t *h, bl_verb_t verb, uint32_t s) {
-  return bl_costs_op(h->costs, verb, s);
+static double cost_of(const heuristic_t *h, bl_op_type_t type, uint32_t s) {
+  return bl_costs_op(h->costs, type, s);
 }
 
-// Returns when the input of the next operation of `verb` has arrived.
-static double arrival(const heuristic_t *h, bl_verb_t verb, uint32_t s) {
+// Returns when the input of the next operation of `type` has arrived.
+static double arrival(const heuristic_t *h, bl_op_type_t type, uint32_t s) {
   const stage_t *stage = &h->stages[s];
-  if (verb == BL_VERB_F && s > 0) {
+  if (type == BL_OP_F && s > 0) {
     return h->forward_end[(size_t)(s - 1) * h->m + stage->forwards] + h->costs->boundary;
   }
-  if (verb == BL_VERB_I && s + 1 < h->p) {
+  if (type == BL_OP_I && s + 1 < h->p) {
     return h->backward_end[(size_t)(s + 1) * h->m + stage->backwards] + h->costs->boundary;
   }
   return 0;
 }
 
-static void put(heuristic_t *h, bl_verb_t verb, uint32_t s) {
+static void put(heuristic_t *h, bl_op_type_t type, uint32_t s) {
   stage_t *stage = &h->stages[s];
-  double start = fmax(stage->free_at, arrival(h, verb, s)), end = start + cost_of(h, verb, s);
+  double start = fmax(stage->free_at, arrival(h, type, s)), end = start + cost_of(h, type, s);
   if (stage->forwards > 0) {
     stage->gap += start - stage->free_at;
     h->largest_gap = fmax(h->largest_gap, stage->gap);
   }
   stage->free_at = end;
   uint32_t micro_batch = 0;
-  if (verb == BL_VERB_F) {
+  if (type == BL_OP_F) {
     micro_batch = stage->forwards++;
     h->forward_end[(size_t)s * h->m + micro_batch] = end;
-  } else if (verb == BL_VERB_I) {
+  } else if (type == BL_OP_I) {
     micro_batch = stage->backwards++;
     h->backward_end[(size_t)s * h->m + micro_batch] = end;
   } else {
     micro_batch = stage->weights++;
   }
   if (h->status == BL_OK) {
-    h->status = bl__schedule_emit(h->base, verb, s, micro_batch);
+    h->status = bl__schedule_emit(h->base, type, s, micro_batch);
   }
 }
 
@@ -70,35 +70,35 @@ static uint32_t held(const stage_t *stage) {
   return stage->forwards - stage->weights;
 }
 
-// Runs W's while `verb` cannot start yet.
-static void fill(heuristic_t *h, bl_verb_t verb, uint32_t s) {
+// Runs W's while the next operation of `type` cannot start yet.
+static void fill(heuristic_t *h, bl_op_type_t type, uint32_t s) {
   stage_t *stage = &h->stages[s];
-  double ready = arrival(h, verb, s);
-  while (stage->weights < stage->backwards && stage->free_at + cost_of(h, BL_VERB_W, s) <= ready) {
-    put(h, BL_VERB_W, s);
+  double ready = arrival(h, type, s);
+  while (stage->weights < stage->backwards && stage->free_at + cost_of(h, BL_OP_W, s) <= ready) {
+    put(h, BL_OP_W, s);
   }
   if (stage->weights < stage->backwards && stage->free_at < ready) {
     bool affordable = ready - stage->free_at <= h->largest_gap - stage->gap;
     if (!affordable || h->switches.fill_gaps) {
-      put(h, BL_VERB_W, s);
+      put(h, BL_OP_W, s);
     }
   }
 }
 
 static void warm_up(heuristic_t *h) {
   for (uint32_t s = 0; s < h->p; s++) {
-    put(h, BL_VERB_F, s);
+    put(h, BL_OP_F, s);
   }
-  double first_end = h->stages[h->p - 1].free_at + cost_of(h, BL_VERB_I, h->p - 1); // of the first I below
+  double first_end = h->stages[h->p - 1].free_at + cost_of(h, BL_OP_I, h->p - 1); // of the first I below
   for (uint32_t s = h->p - 1; s-- > 0;) {
     stage_t *stage = &h->stages[s];
-    double now = stage->free_at, cost = cost_of(h, BL_VERB_F, s), arrives = first_end + h->costs->boundary;
+    double now = stage->free_at, cost = cost_of(h, BL_OP_F, s), arrives = first_end + h->costs->boundary;
     while (1 + stage->warm_up < h->m && 2 + stage->warm_up <= h->limits[s] &&
            (h->switches.wait_for_first ? now + cost <= arrives : now < arrives)) {
       now += cost;
       stage->warm_up++;
     }
-    first_end = fmax(now, arrives) + cost_of(h, BL_VERB_I, s);
+    first_end = fmax(now, arrives) + cost_of(h, BL_OP_I, s);
   }
   for (uint32_t s = 1; s < h->p; s++) { // each stage warms up with at least one F more than the next
     stage_t *stage = &h->stages[s];
@@ -108,11 +108,11 @@ static void warm_up(heuristic_t *h) {
   }
   for (uint32_t s = 0; s < h->p; s++) {
     for (uint32_t n = 0; n < h->stages[s].warm_up; n++) {
-      put(h, BL_VERB_F, s);
+      put(h, BL_OP_F, s);
     }
   }
   for (uint32_t s = h->p; s-- > 0;) {
-    put(h, BL_VERB_I, s);
+    put(h, BL_OP_I, s);
   }
 }
 
@@ -125,12 +125,12 @@ static bool wants_forward(const heuristic_t *h, uint32_t s) {
   if (s + 1 == h->p || !h->switches.prefer_backward || stage->forwards < next->forwards + 2) {
     return true;
   }
-  double next_end = next->free_at + cost_of(h, BL_VERB_F, s + 1) + cost_of(h, BL_VERB_I, s + 1) + h->costs->boundary;
+  double next_end = next->free_at + cost_of(h, BL_OP_F, s + 1) + cost_of(h, BL_OP_I, s + 1) + h->costs->boundary;
   if (stage->free_at >= next_end) {
     return false;
   }
   uint32_t needed = held(stage) + 1 > h->limits[s] ? held(stage) + 1 - h->limits[s] : 0;
-  double end = stage->free_at + cost_of(h, BL_VERB_F, s) + needed * cost_of(h, BL_VERB_W, s);
+  double end = stage->free_at + cost_of(h, BL_OP_F, s) + needed * cost_of(h, BL_OP_W, s);
   return end <= next_end || next_end - stage->free_at > h->largest_gap - stage->gap;
 }
 
@@ -141,20 +141,20 @@ static void round_of(heuristic_t *h, uint8_t *wants) {
   for (uint32_t s = 0; s < h->p; s++) {
     stage_t *stage = &h->stages[s];
     while (wants[s] && held(stage) >= h->limits[s] && stage->weights < stage->backwards) {
-      put(h, BL_VERB_W, s);
+      put(h, BL_OP_W, s);
     }
     if (wants[s] && held(stage) < h->limits[s]) {
-      fill(h, BL_VERB_F, s);
-      put(h, BL_VERB_F, s);
+      fill(h, BL_OP_F, s);
+      put(h, BL_OP_F, s);
     }
   }
   for (uint32_t s = h->p; s-- > 0;) {
     stage_t *stage = &h->stages[s];
-    fill(h, BL_VERB_I, s);
+    fill(h, BL_OP_I, s);
     while (s == 0 && stage->forwards == h->m && stage->weights < stage->backwards) {
-      put(h, BL_VERB_W, s);
+      put(h, BL_OP_W, s);
     }
-    put(h, BL_VERB_I, s);
+    put(h, BL_OP_I, s);
   }
 }
 
@@ -182,7 +182,7 @@ bl_status_t bl__zero_bubble_heuristic(const bl_costs_t *costs, const uint32_t *l
     }
     for (uint32_t s = 0; s < p; s++) {
       while (h.stages[s].weights < m) {
-        put(&h, BL_VERB_W, s);
+        put(&h, BL_OP_W, s);
       }
     }
   }

@@ -41,28 +41,28 @@ static uint32_t virtual_of(const pass_t *p, uint32_t s, uint32_t chunk) {
   return chunk == 0 ? s : 2 * p->p - 1 - s;
 }
 
-static double *end_of(pass_t *p, bl_verb_t verb, uint32_t virtual_stage, uint32_t micro_batch) {
-  return &p->ends[verb != BL_VERB_F][(size_t)virtual_stage * p->m + micro_batch];
+static double *end_of(pass_t *p, bl_op_type_t type, uint32_t virtual_stage, uint32_t micro_batch) {
+  return &p->ends[type != BL_OP_F][(size_t)virtual_stage * p->m + micro_batch];
 }
 
-static uint32_t count_of(const pass_t *p, bl_verb_t verb, uint32_t s, uint32_t chunk) {
-  return verb == BL_VERB_F ? p->stages[s].forwards[chunk] : p->stages[s].backwards[chunk];
+static uint32_t count_of(const pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk) {
+  return type == BL_OP_F ? p->stages[s].forwards[chunk] : p->stages[s].backwards[chunk];
 }
 
-// Returns when the input of the stage's next `verb` on `chunk` arrives, latency included; NOT_DONE if the operation
-// that it depends on has not run; 0 if there is none.
-static double arrival(pass_t *p, bl_verb_t verb, uint32_t s, uint32_t chunk) {
-  uint32_t at = virtual_of(p, s, chunk), i = count_of(p, verb, s, chunk);
-  if (verb == BL_VERB_F ? at == 0 : at + 1 == 2 * p->p) {
-    return verb == BL_VERB_F ? 0 : *end_of(p, BL_VERB_F, at, i);
+// Returns when the input of the stage's next operation of `type` on `chunk` arrives, latency included; NOT_DONE if the
+// operation that it depends on has not run; 0 if there is none.
+static double arrival(pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk) {
+  uint32_t at = virtual_of(p, s, chunk), i = count_of(p, type, s, chunk);
+  if (type == BL_OP_F ? at == 0 : at + 1 == 2 * p->p) {
+    return type == BL_OP_F ? 0 : *end_of(p, BL_OP_F, at, i);
   }
-  uint32_t other = verb == BL_VERB_F ? at - 1 : at + 1;
-  double end = *end_of(p, verb, other, i);
+  uint32_t other = type == BL_OP_F ? at - 1 : at + 1;
+  double end = *end_of(p, type, other, i);
   bool crosses = p->base->stage_of[other] != p->base->stage_of[at];
   return end == NOT_DONE ? NOT_DONE : end + (crosses ? p->costs->boundary : 0);
 }
 
-static void emit(pass_t *p, bl_verb_t verb, uint32_t s, uint32_t chunk, uint32_t micro_batch, double ready) {
+static void emit(pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk, uint32_t micro_batch, double ready) {
   stage_t *stage = &p->stages[s];
   uint32_t at = virtual_of(p, s, chunk);
   double start = fmax(stage->free_at, ready);
@@ -70,9 +70,9 @@ static void emit(pass_t *p, bl_verb_t verb, uint32_t s, uint32_t chunk, uint32_t
     stage->gap += start - stage->free_at;
     p->largest_gap = fmax(p->largest_gap, stage->gap);
   }
-  stage->free_at = start + bl_costs_op(p->costs, verb, at);
+  stage->free_at = start + bl_costs_op(p->costs, type, at);
   if (p->status == BL_OK) {
-    p->status = bl__schedule_emit(p->base, verb, at, micro_batch);
+    p->status = bl__schedule_emit(p->base, type, at, micro_batch);
   }
 }
 
@@ -83,26 +83,26 @@ static bool has_pending(const stage_t *stage) {
 static void put_weight(pass_t *p, uint32_t s) {
   stage_t *stage = &p->stages[s];
   pending_t next = stage->pending[stage->weights++];
-  emit(p, BL_VERB_W, s, next.chunk, next.micro_batch, 0);
+  emit(p, BL_OP_W, s, next.chunk, next.micro_batch, 0);
 }
 
 static uint32_t held(const stage_t *stage) {
   return stage->forwards[0] + stage->forwards[1] - stage->weights;
 }
 
-// Runs the next `verb` of the chunk; sets the status to BL_NOT_FOUND (stuck) if it cannot run.
-static void put(pass_t *p, bl_verb_t verb, uint32_t s, uint32_t chunk) {
+// Runs the next operation of `type` of the chunk; sets the status to BL_NOT_FOUND (stuck) if it cannot run.
+static void put(pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk) {
   stage_t *stage = &p->stages[s];
-  uint32_t micro_batch = count_of(p, verb, s, chunk);
-  double ready = micro_batch < p->m ? arrival(p, verb, s, chunk) : NOT_DONE;
-  bool full = verb == BL_VERB_F && held(stage) >= p->limits[s];
+  uint32_t micro_batch = count_of(p, type, s, chunk);
+  double ready = micro_batch < p->m ? arrival(p, type, s, chunk) : NOT_DONE;
+  bool full = type == BL_OP_F && held(stage) >= p->limits[s];
   if (p->status != BL_OK || ready == NOT_DONE || full) {
     p->status = p->status == BL_OK ? BL_NOT_FOUND : p->status;
     return;
   }
-  emit(p, verb, s, chunk, micro_batch, ready);
-  *end_of(p, verb, virtual_of(p, s, chunk), micro_batch) = stage->free_at;
-  if (verb == BL_VERB_F) {
+  emit(p, type, s, chunk, micro_batch, ready);
+  *end_of(p, type, virtual_of(p, s, chunk), micro_batch) = stage->free_at;
+  if (type == BL_OP_F) {
     stage->forwards[chunk]++;
   } else {
     stage->backwards[chunk]++;
@@ -110,13 +110,13 @@ static void put(pass_t *p, bl_verb_t verb, uint32_t s, uint32_t chunk) {
   }
 }
 
-// Runs W's until the next `verb` can start.
-static void fill(pass_t *p, bl_verb_t verb, uint32_t s, uint32_t chunk, bool shorter) {
+// Runs W's until the next operation of `type` can start.
+static void fill(pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk, bool shorter) {
   stage_t *stage = &p->stages[s];
-  double ready = arrival(p, verb, s, chunk);
+  double ready = arrival(p, type, s, chunk);
   while (has_pending(stage) &&
-         ready >= stage->free_at +
-                      bl_costs_op(p->costs, BL_VERB_W, virtual_of(p, s, stage->pending[stage->weights].chunk))) {
+         ready >=
+             stage->free_at + bl_costs_op(p->costs, BL_OP_W, virtual_of(p, s, stage->pending[stage->weights].chunk))) {
     put_weight(p, s);
   }
   double most = fmax(p->largest_gap, p->largest_allowed - stage->allowed);
@@ -127,17 +127,17 @@ static void fill(pass_t *p, bl_verb_t verb, uint32_t s, uint32_t chunk, bool sho
 
 static void warm_up(pass_t *p) {
   for (uint32_t s = 0; s < p->p; s++) {
-    put(p, BL_VERB_F, s, 0);
+    put(p, BL_OP_F, s, 0);
   }
   for (uint32_t s = p->p; s-- > 0 && p->status == BL_OK;) {
     stage_t *stage = &p->stages[s];
     while (p->status == BL_OK && s + 1 < p->p && held(stage) + 2 + 2 * s <= p->limits[s] && stage->forwards[0] < p->m &&
-           stage->free_at + bl_costs_op(p->costs, BL_VERB_F, s) <= arrival(p, BL_VERB_F, s, 1)) {
+           stage->free_at + bl_costs_op(p->costs, BL_OP_F, s) <= arrival(p, BL_OP_F, s, 1)) {
       for (uint32_t before = 0; before <= s; before++) {
-        put(p, BL_VERB_F, before, 0);
+        put(p, BL_OP_F, before, 0);
       }
     }
-    put(p, BL_VERB_F, s, 1);
+    put(p, BL_OP_F, s, 1);
   }
   uint32_t chunk = 0;
   for (uint32_t s = 1; s < p->p; s++) { // later stages catch up with those before them
@@ -147,7 +147,7 @@ static void warm_up(pass_t *p) {
       bool all_done = mine[0] + mine[1] == 2 * p->m;
       for (uint32_t later = p->p; later-- > s;) {
         if (p->stages[later].forwards[chunk] < p->m) {
-          put(p, BL_VERB_F, later, chunk);
+          put(p, BL_OP_F, later, chunk);
         }
       }
       chunk = 1 - chunk;
@@ -164,12 +164,12 @@ static uint32_t backward_chunk(pass_t *p, uint32_t s) {
   if (done[0] >= done[1]) {
     return 1;
   }
-  return s + 1 == p->p || done[1] >= p->m || arrival(p, BL_VERB_I, s, 0) != NOT_DONE ? 0 : 1;
+  return s + 1 == p->p || done[1] >= p->m || arrival(p, BL_OP_I, s, 0) != NOT_DONE ? 0 : 1;
 }
 
 static void put_backward(pass_t *p, uint32_t s, uint32_t chunk) {
-  fill(p, BL_VERB_I, s, chunk, chunk == 0 || p->fill_backward);
-  put(p, BL_VERB_I, s, chunk);
+  fill(p, BL_OP_I, s, chunk, chunk == 0 || p->fill_backward);
+  put(p, BL_OP_I, s, chunk);
 }
 
 static void put_forward(pass_t *p, uint32_t s) {
@@ -178,9 +178,9 @@ static void put_forward(pass_t *p, uint32_t s) {
     return;
   }
   uint32_t chunk;
-  if (stage->forwards[1] < stage->forwards[0] && arrival(p, BL_VERB_F, s, 1) != NOT_DONE) {
+  if (stage->forwards[1] < stage->forwards[0] && arrival(p, BL_OP_F, s, 1) != NOT_DONE) {
     chunk = 1;
-  } else if (stage->forwards[0] < p->m && arrival(p, BL_VERB_F, s, 0) != NOT_DONE) {
+  } else if (stage->forwards[0] < p->m && arrival(p, BL_OP_F, s, 0) != NOT_DONE) {
     chunk = 0;
   } else {
     return;
@@ -188,8 +188,8 @@ static void put_forward(pass_t *p, uint32_t s) {
   while (held(stage) >= p->limits[s] && has_pending(stage)) {
     put_weight(p, s);
   }
-  fill(p, BL_VERB_F, s, chunk, p->fill_forward);
-  put(p, BL_VERB_F, s, chunk);
+  fill(p, BL_OP_F, s, chunk, p->fill_forward);
+  put(p, BL_OP_F, s, chunk);
 }
 
 static void run(pass_t *p, uint8_t *chunks) {

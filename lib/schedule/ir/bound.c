@@ -46,29 +46,29 @@ static void fill_work(paths_t *p) {
     for (size_t i = 0; i < list->count; i++) {
       const bl_op_t op = list->ops[i];
       chunk_t *chunk = &p->chunks[op.virtual_stage];
-      if (bl_verb_computes((bl_verb_t)op.verb)) {
-        p->stages[s].work += bl_costs_slice(p->costs, (bl_verb_t)op.verb, op.virtual_stage, op.slice);
+      if (bl_op_type_computes((bl_op_type_t)op.type)) {
+        p->stages[s].work += bl_costs_slice(p->costs, (bl_op_type_t)op.type, op.virtual_stage, op.slice);
       }
-      chunk->count += op.verb == BL_VERB_F;
-      chunk->splits |= op.verb == BL_VERB_I;
-      chunk->recompute |= op.verb == BL_VERB_R;
-      p->stages[s].ends_free |= op.verb == BL_VERB_W;
+      chunk->count += op.type == BL_OP_F;
+      chunk->splits |= op.type == BL_OP_I;
+      chunk->recompute |= op.type == BL_OP_R;
+      p->stages[s].ends_free |= op.type == BL_OP_W;
     }
   }
 }
 
 // The cost of the first slice: the first that a stage runs forward and the last that it runs backward.
-static double cost_of(const paths_t *p, bl_verb_t verb, uint32_t s) {
-  return bl_costs_slice(p->costs, verb, s, 0);
+static double cost_of(const paths_t *p, bl_op_type_t type, uint32_t s) {
+  return bl_costs_slice(p->costs, type, s, 0);
 }
 
 // The part of a backward that the previous virtual stage waits for. after_release() is the rest.
 static double releases(const paths_t *p, uint32_t s) {
-  return cost_of(p, p->chunks[s].splits || p->early ? BL_VERB_I : BL_VERB_B, s);
+  return cost_of(p, p->chunks[s].splits || p->early ? BL_OP_I : BL_OP_B, s);
 }
 
 static double after_release(const paths_t *p, uint32_t s) {
-  return p->chunks[s].splits || p->early ? cost_of(p, BL_VERB_W, s) : 0;
+  return p->chunks[s].splits || p->early ? cost_of(p, BL_OP_W, s) : 0;
 }
 
 static void fill_forward_paths(paths_t *p) {
@@ -76,14 +76,14 @@ static void fill_forward_paths(paths_t *p) {
     if (!bl_schedule_is_first(p->schedule, s)) {
       const double latency = boundary(p->schedule, p->costs, s - 1, s);
       const double own = p->chunks[s - 1].splits ? 0 : after_release(p, s - 1); // a split W may run later
-      p->chunks[s].head = p->chunks[s - 1].head + cost_of(p, BL_VERB_F, s - 1) + latency;
+      p->chunks[s].head = p->chunks[s - 1].head + cost_of(p, BL_OP_F, s - 1) + latency;
       p->chunks[s].tail =
           bl_max_f64(p->chunks[s - 1].tail, own) + p->chunks[s - 1].unhidden + releases(p, s - 1) + latency;
     }
   }
   for (uint32_t s = p->schedule->virtual_stages; p->schedule->forward_only && s-- > 0;) {
     p->chunks[s].tail = bl_schedule_is_last(p->schedule, s) ? 0
-                                                            : p->chunks[s + 1].tail + cost_of(p, BL_VERB_F, s + 1) +
+                                                            : p->chunks[s + 1].tail + cost_of(p, BL_OP_F, s + 1) +
                                                                   boundary(p->schedule, p->costs, s, s + 1);
   }
 }
@@ -99,11 +99,11 @@ static void fill_backward_paths(paths_t *p) {
   for (uint32_t s = p->schedule->virtual_stages; s-- > 0;) {
     chunk_t *chunk = &p->chunks[s];
     if (bl_schedule_is_last(p->schedule, s)) {
-      chunk->back = chunk->head + cost_of(p, BL_VERB_F, s);
+      chunk->back = chunk->head + cost_of(p, BL_OP_F, s);
     } else {
       const double latency = boundary(p->schedule, p->costs, s, s + 1);
       chunk->back = p->chunks[s + 1].back + releases(p, s + 1) + latency + chunk->unhidden;
-      chunk->home = p->chunks[s + 1].home + cost_of(p, BL_VERB_F, s + 1) + latency;
+      chunk->home = p->chunks[s + 1].home + cost_of(p, BL_OP_F, s + 1) + latency;
     }
   }
 }
@@ -116,7 +116,7 @@ static void mark_recomputed(paths_t *p, uint32_t chunks) {
     chunk_t *chunk = &p->chunks[s];
     chunk->recomputed = chunks == 0 || p->stages[schedule->stage_of[s]].chunks++ < chunks;
     const bool beside = !bl_schedule_is_last(schedule, s) && schedule->stage_of[s + 1] == schedule->stage_of[s];
-    chunk->unhidden = chunk->recomputed && beside ? cost_of(p, BL_VERB_R, s) : 0;
+    chunk->unhidden = chunk->recomputed && beside ? cost_of(p, BL_OP_R, s) : 0;
   }
 }
 
@@ -125,8 +125,8 @@ static void fill_recomputed(paths_t *p) {
   for (uint32_t s = 0; s < p->schedule->virtual_stages; s++) {
     chunk_t *chunk = &p->chunks[s];
     if (chunk->recomputed) {
-      const double gap = fmax(0, chunk->back - chunk->head - cost_of(p, BL_VERB_F, s));
-      chunk->least = chunk->unhidden > 0 ? chunk->unhidden : fmin(cost_of(p, BL_VERB_R, s), gap);
+      const double gap = fmax(0, chunk->back - chunk->head - cost_of(p, BL_OP_F, s));
+      chunk->least = chunk->unhidden > 0 ? chunk->unhidden : fmin(cost_of(p, BL_OP_R, s), gap);
       p->stages[p->schedule->stage_of[s]].work += (double)chunk->count * chunk->least;
     }
   }
@@ -139,7 +139,7 @@ static void fill_stages(paths_t *p) {
   for (uint32_t s = 0; s < p->schedule->virtual_stages; s++) {
     stage_t *stage = &p->stages[p->schedule->stage_of[s]];
     const chunk_t *chunk = &p->chunks[s];
-    const double own = p->early && !chunk->splits ? cost_of(p, BL_VERB_W, s) : 0; // counted as work
+    const double own = p->early && !chunk->splits ? cost_of(p, BL_OP_W, s) : 0; // counted as work
     stage->head = fmin(stage->head, chunk->head);
     stage->finish = fmin(stage->finish, stage->ends_free ? 0 : fmax(0, chunk->tail - own));
   }
@@ -164,11 +164,11 @@ typedef struct blocks {
 } blocks_t;
 
 static double work_before(const paths_t *p, uint32_t s) {
-  return cost_of(p, BL_VERB_F, s) + (p->chunks[s].recompute ? cost_of(p, BL_VERB_R, s) : 0);
+  return cost_of(p, BL_OP_F, s) + (p->chunks[s].recompute ? cost_of(p, BL_OP_R, s) : 0);
 }
 
 static double work_behind(const paths_t *p, uint32_t s) {
-  return cost_of(p, BL_VERB_B, s) + (p->chunks[s].recompute ? cost_of(p, BL_VERB_R, s) : p->chunks[s].least);
+  return cost_of(p, BL_OP_B, s) + (p->chunks[s].recompute ? cost_of(p, BL_OP_R, s) : p->chunks[s].least);
 }
 
 // Returns the maximum work that `room` blocks of the stage can have.
@@ -206,7 +206,7 @@ static blocks_t blocks_of(const paths_t *p, uint32_t stage, uint64_t limit) {
       blocks.count += chunk->count;
       blocks.back = fmin(blocks.back, chunk->back - chunk->least);
       blocks.home = fmin(blocks.home, chunk->home);
-      blocks.life += (double)chunk->count * (chunk->back - chunk->head + cost_of(p, BL_VERB_B, s));
+      blocks.life += (double)chunk->count * (chunk->back - chunk->head + cost_of(p, BL_OP_B, s));
     }
   }
   const uint64_t room = blocks.count < limit ? blocks.count : limit;

@@ -74,7 +74,7 @@ static const char *obstacle(simulation_t *p, uint32_t stage, const bl_planned_op
       return state & POSTED ? "a message that is not sent" : "a receive that cannot be posted";
     }
   }
-  if (op->op.verb == BL_VERB_F && p->pending_sends[stage][op->output] > 0) {
+  if (op->op.type == BL_OP_F && p->pending_sends[stage][op->output] > 0) {
     return "a buffer whose send is unfinished";
   }
   return NULL;
@@ -94,7 +94,7 @@ static void run(simulation_t *p, uint32_t stage) {
     p->next_op[stage]++;
     moved = true;
     if (op->send_to != BL_NONE) {
-      bool forward = op->op.verb == BL_VERB_F;
+      bool forward = op->op.type == BL_OP_F;
       bl_edge_kind_t kind = forward ? BL_EDGE_X : BL_EDGE_DY;
       bl_op_t receiver = op->op;
       receiver.virtual_stage = (uint16_t)(receiver.virtual_stage + (forward ? 1 : -1));

@@ -33,33 +33,34 @@ static inline const bl_chunk_costs_t *bl_costs_chunk(const bl_costs_t *costs, ui
   return costs->chunks != NULL ? &costs->chunks[virtual_stage] : &costs->every;
 }
 
-static inline double bl_costs_of(const bl_costs_t *costs, const bl_chunk_costs_t *chunk, bl_verb_t verb) {
-  switch (verb) {
-  case BL_VERB_F:
+static inline double bl_costs_of(const bl_costs_t *costs, const bl_chunk_costs_t *chunk, bl_op_type_t type) {
+  switch (type) {
+  case BL_OP_F:
     return chunk->forward;
-  case BL_VERB_B:
+  case BL_OP_B:
     return chunk->input + chunk->weight;
-  case BL_VERB_I:
+  case BL_OP_I:
     return chunk->input;
-  case BL_VERB_W:
+  case BL_OP_W:
     return chunk->weight;
-  case BL_VERB_R:
+  case BL_OP_R:
     return chunk->recompute;
   default:
     return costs->path;
   }
 }
 
-static inline double bl_costs_op(const bl_costs_t *costs, bl_verb_t verb, uint32_t virtual_stage) {
-  return bl_costs_of(costs, bl_costs_chunk(costs, virtual_stage), verb);
+static inline double bl_costs_op(const bl_costs_t *costs, bl_op_type_t type, uint32_t virtual_stage) {
+  return bl_costs_of(costs, bl_costs_chunk(costs, virtual_stage), type);
 }
 
-// The cost of `verb` for one slice.
-static inline double bl_costs_slice(const bl_costs_t *costs, bl_verb_t verb, uint32_t virtual_stage, uint32_t slice) {
+// Returns the cost of an operation of that type for one slice.
+static inline double bl_costs_slice(const bl_costs_t *costs, bl_op_type_t type, uint32_t virtual_stage,
+                                    uint32_t slice) {
   const bl_chunk_costs_t *chunk = costs->slices != NULL
                                       ? &costs->slices[(size_t)virtual_stage * costs->slice_count + slice]
                                       : bl_costs_chunk(costs, virtual_stage);
-  return bl_costs_of(costs, chunk, verb);
+  return bl_costs_of(costs, chunk, type);
 }
 
 // Reads "F,B,W,COMM" or "F,B,W,COMM,R" as `--cost` gives it (B is the backward for the input; R is F if not given).

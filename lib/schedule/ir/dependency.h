@@ -6,17 +6,17 @@
 #include "schedule/ir/schedule.h"
 
 // Sets *needed to the operation of the neighbouring virtual stage that must have ended before `op` starts: F of virtual
-// stage - 1 for F, the backward (verb I stands for I or B) of virtual stage + 1 for I and B. Returns false if `op`
+// stage - 1 for F, the backward (type I stands for I or B) of virtual stage + 1 for I and B. Returns false if `op`
 // needs none. What `op` needs from its own virtual stage stands earlier in the same list; validation checks that.
 static inline bool bl__op_dependency(const bl_schedule_t *schedule, bl_op_t op, bl_op_t *needed) {
   *needed = op;
-  if (op.verb == BL_VERB_F && !bl_schedule_is_first(schedule, op.virtual_stage)) {
+  if (op.type == BL_OP_F && !bl_schedule_is_first(schedule, op.virtual_stage)) {
     needed->virtual_stage--;
     return true;
   }
-  if (bl_verb_starts_backward((bl_verb_t)op.verb) && !bl_schedule_is_last(schedule, op.virtual_stage)) {
+  if (bl_op_type_starts_backward((bl_op_type_t)op.type) && !bl_schedule_is_last(schedule, op.virtual_stage)) {
     needed->virtual_stage++;
-    needed->verb = BL_VERB_I;
+    needed->type = BL_OP_I;
     return true;
   }
   return false;

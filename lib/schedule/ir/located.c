@@ -19,7 +19,7 @@ bool bl__op_find(const bl_schedule_t *schedule, bl_op_t op, bl_op_ref_t *at) {
   const bl_op_list_t *list = &schedule->lists[at->stage];
   for (size_t i = 0; i < list->count; i++) {
     bl_op_t other = list->ops[i];
-    bool same = op.verb == BL_VERB_I ? bl_verb_starts_backward((bl_verb_t)other.verb) : op.verb == other.verb;
+    bool same = op.type == BL_OP_I ? bl_op_type_starts_backward((bl_op_type_t)other.type) : op.type == other.type;
     if (same && bl_schedule_block(schedule, op) == bl_schedule_block(schedule, other)) {
       at->index = (uint32_t)i;
       return true;

@@ -18,7 +18,7 @@ typedef struct bl__places {
 // Writes "stage 0, operation 3", or what `places` writes unless it is NULL. Returns `text`.
 const char *bl__place_text(const bl__places_t *places, bl_op_ref_t at, char text[BL__PLACE_TEXT]);
 
-// Finds `op` in the list of its stage; verb I finds an I or a B. Returns false, with at->index BL__NOWHERE, if the list
+// Finds `op` in the list of its stage; type I finds an I or a B. Returns false, with at->index BL__NOWHERE, if the list
 // does not have it.
 bool bl__op_find(const bl_schedule_t *schedule, bl_op_t op, bl_op_ref_t *at);
 

@@ -3,12 +3,12 @@
 
 #include <stdio.h>
 
-char bl_verb_letter(bl_verb_t verb) {
-  switch (verb) {
+char bl_op_type_letter(bl_op_type_t type) {
+  switch (type) {
 #define X(identifier, letter, meaning)                                                                                 \
   case identifier:                                                                                                     \
     return letter;
-    BL_VERB_TABLE(X)
+    BL_OP_TYPE_TABLE(X)
 #undef X
   default:
     return '?';
@@ -16,11 +16,12 @@ char bl_verb_letter(bl_verb_t verb) {
 }
 
 const char *bl_op_format_slice(bl_op_t op, bool with_slice, char text[BL_OP_TEXT]) {
-  int used = snprintf(text, BL_OP_TEXT, "%u%c%u", op.virtual_stage, bl_verb_letter((bl_verb_t)op.verb), op.micro_batch);
+  int used =
+      snprintf(text, BL_OP_TEXT, "%u%c%u", op.virtual_stage, bl_op_type_letter((bl_op_type_t)op.type), op.micro_batch);
   if (with_slice || op.slice != 0) {
     used += snprintf(text + used, (size_t)(BL_OP_TEXT - used), ".%u", op.slice);
   }
-  if (!bl_verb_computes((bl_verb_t)op.verb) && op.store != BL_STORE_NONE) {
+  if (!bl_op_type_computes((bl_op_type_t)op.type) && op.store != BL_STORE_NONE) {
     snprintf(text + used, (size_t)(BL_OP_TEXT - used), "@%u", op.store);
   }
   return text;
@@ -45,10 +46,10 @@ static bool read_number(const char *text, size_t length, size_t *at, uint32_t mo
   return *at > start;
 }
 
-static bool read_verb(char letter, bl_verb_t *verb) {
-  for (int candidate = 0; candidate < BL_VERB_COUNT; candidate++) {
-    if (bl_verb_letter((bl_verb_t)candidate) == letter) {
-      *verb = (bl_verb_t)candidate;
+static bool read_type(char letter, bl_op_type_t *type) {
+  for (int candidate = 0; candidate < BL_OP_TYPES; candidate++) {
+    if (bl_op_type_letter((bl_op_type_t)candidate) == letter) {
+      *type = (bl_op_type_t)candidate;
       return true;
     }
   }
@@ -58,9 +59,9 @@ static bool read_verb(char letter, bl_verb_t *verb) {
 bool bl_op_parse(const char *text, size_t length, bl_op_t *op) {
   size_t at = 0;
   uint32_t virtual_stage, micro_batch, slice = 0, store = 0;
-  bl_verb_t verb;
+  bl_op_type_t type;
   if (!read_number(text, length, &at, UINT16_MAX - 1, &virtual_stage) || at >= length ||
-      !read_verb(text[at++], &verb) || !read_number(text, length, &at, UINT32_MAX - 1, &micro_batch)) {
+      !read_type(text[at++], &type) || !read_number(text, length, &at, UINT32_MAX - 1, &micro_batch)) {
     return false;
   }
   if (at < length && text[at] == '.') {
@@ -69,7 +70,7 @@ bool bl_op_parse(const char *text, size_t length, bl_op_t *op) {
       return false;
     }
   }
-  if (!bl_verb_computes(verb)) {
+  if (!bl_op_type_computes(type)) {
     store = BL_STORE_NONE;
     if (at < length && text[at] == '@') {
       at++;
@@ -81,7 +82,7 @@ bool bl_op_parse(const char *text, size_t length, bl_op_t *op) {
   if (at != length) {
     return false;
   }
-  *op = (bl_op_t){.verb = (uint8_t)verb,
+  *op = (bl_op_t){.type = (uint8_t)type,
                   .slice = (uint8_t)slice,
                   .virtual_stage = (uint16_t)virtual_stage,
                   .micro_batch = micro_batch,

@@ -9,7 +9,7 @@ void bl_schedule_mark_recomputed(const bl_schedule_t *schedule, uint8_t *recompu
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
-      if (op.verb == BL_VERB_R) {
+      if (op.type == BL_OP_R) {
         recomputed[bl_schedule_block(schedule, op)] = 1;
       }
     }
@@ -44,10 +44,10 @@ void bl_schedule_peak_blocks(const bl_schedule_t *schedule, uint32_t *peak_block
     uint32_t held = 0;
     peak_blocks[s] = 0;
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
-      bl_verb_t verb = (bl_verb_t)schedule->lists[s].ops[i].verb;
-      held += verb == BL_VERB_F;
+      bl_op_type_t type = (bl_op_type_t)schedule->lists[s].ops[i].type;
+      held += type == BL_OP_F;
       peak_blocks[s] = held > peak_blocks[s] ? held : peak_blocks[s];
-      held -= bl_verb_ends_block(verb) || (verb == BL_VERB_F && schedule->forward_only);
+      held -= bl_op_type_ends_block(type) || (type == BL_OP_F && schedule->forward_only);
     }
   }
 }

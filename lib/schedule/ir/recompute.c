@@ -10,17 +10,17 @@ static bool same_block(bl_op_t a, bl_op_t b) {
 // Returns whether the operation at `index` starts a backward that needs an R.
 static bool needs_again(const bl_op_list_t *list, size_t index, const uint8_t *keeps) {
   bl_op_t op = list->ops[index];
-  if (!bl_verb_starts_backward((bl_verb_t)op.verb) || keeps[op.virtual_stage] != 0) {
+  if (!bl_op_type_starts_backward((bl_op_type_t)op.type) || keeps[op.virtual_stage] != 0) {
     return false;
   }
-  return index == 0 || list->ops[index - 1].verb != BL_VERB_F || !same_block(list->ops[index - 1], op);
+  return index == 0 || list->ops[index - 1].type != BL_OP_F || !same_block(list->ops[index - 1], op);
 }
 
 bl_status_t bl_schedule_check_plain(const bl_schedule_t *schedule, bl_error_t *err) {
   for (uint32_t s = 0; s < schedule->stages; s++) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
-      if (op.verb == BL_VERB_R || !bl_verb_computes((bl_verb_t)op.verb)) {
+      if (op.type == BL_OP_R || !bl_op_type_computes((bl_op_type_t)op.type)) {
         char cell[BL_OP_TEXT];
         return bl_error_set(err, BL_INVALID,
                             "stage %u, operation %zu (%s): only a schedule that does not recompute, evict or load yet "
@@ -45,7 +45,7 @@ static bl_status_t with_recomputation(const bl_op_list_t *list, const uint8_t *k
   for (size_t i = 0; i < list->count; i++) {
     if (needs_again(list, i, keeps)) {
       made->ops[made->count] = list->ops[i];
-      made->ops[made->count++].verb = BL_VERB_R;
+      made->ops[made->count++].type = BL_OP_R;
     }
     made->ops[made->count++] = list->ops[i];
   }

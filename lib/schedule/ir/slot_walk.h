@@ -25,20 +25,19 @@ void bl_schedule_mark_recomputed(const bl_schedule_t *schedule, uint8_t *recompu
 
 static inline void bl_slot_walk_next(bl_slot_walk_t *walk, bl_op_t op) {
   const bl_schedule_t *schedule = walk->schedule;
-  bool passes = op.verb == BL_VERB_F && walk->recomputed[bl_schedule_block(schedule, op)] != 0;
-  bool takes =
-      op.verb == BL_VERB_L || op.verb == BL_VERB_R || (op.verb == BL_VERB_F && (!passes || schedule->forward_slots));
+  bool passes = op.type == BL_OP_F && walk->recomputed[bl_schedule_block(schedule, op)] != 0;
+  bool takes = op.type == BL_OP_L || op.type == BL_OP_R || (op.type == BL_OP_F && (!passes || schedule->forward_slots));
   walk->held += takes;
   walk->during = walk->held;
-  if (op.verb == BL_VERB_E && schedule->transfers == BL_TRANSFER_OVERLAP) {
+  if (op.type == BL_OP_E && schedule->transfers == BL_TRANSFER_OVERLAP) {
     walk->leaving++;
     return;
   }
-  if (bl_verb_ends_block((bl_verb_t)op.verb) || op.verb == BL_VERB_E ||
-      (op.verb == BL_VERB_F && schedule->forward_only) || (passes && takes)) {
+  if (bl_op_type_ends_block((bl_op_type_t)op.type) || op.type == BL_OP_E ||
+      (op.type == BL_OP_F && schedule->forward_only) || (passes && takes)) {
     walk->held--;
   }
-  if (bl_verb_computes((bl_verb_t)op.verb)) {
+  if (bl_op_type_computes((bl_op_type_t)op.type)) {
     walk->held -= walk->leaving;
     walk->leaving = 0;
   }

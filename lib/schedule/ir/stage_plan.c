@@ -78,15 +78,15 @@ static void find_operations(planner_t *p) {
   for (uint32_t i = 0; i < p->list->count; i++) {
     bl_op_t op = p->list->ops[i];
     block_t *block = block_of(p, op);
-    if (op.verb == BL_VERB_F) {
+    if (op.type == BL_OP_F) {
       block->forward = i;
-    } else if (op.verb == BL_VERB_R) {
+    } else if (op.type == BL_OP_R) {
       block->recompute = i;
     }
-    if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    if (bl_op_type_starts_backward((bl_op_type_t)op.type)) {
       block->backward = i;
     }
-    if (bl_verb_ends_block((bl_verb_t)op.verb) || (op.verb == BL_VERB_F && p->schedule->forward_only)) {
+    if (bl_op_type_ends_block((bl_op_type_t)op.type) || (op.type == BL_OP_F && p->schedule->forward_only)) {
       block->end = i;
     }
   }
@@ -96,7 +96,7 @@ static void find_operations(planner_t *p) {
 static uint32_t earlier(const planner_t *p, uint32_t index) {
   for (uint32_t left = p->limits.prefetch; left > 0 && index > 0;) {
     index--;
-    left -= bl_verb_computes((bl_verb_t)p->list->ops[index].verb);
+    left -= bl_op_type_computes((bl_op_type_t)p->list->ops[index].type);
   }
   return index;
 }
@@ -108,7 +108,7 @@ static void add_stream(planner_t *p, bl_edge_kind_t kind, uint32_t virtual_stage
   bl_planned_receive_t *first = p->plan->receives + p->plan->receive_count, *end = first;
   for (size_t i = 0; i < list->count; i++) {
     bl_op_t op = list->ops[i];
-    bool sends = kind == BL_EDGE_X ? op.verb == BL_VERB_F : bl_verb_starts_backward((bl_verb_t)op.verb);
+    bool sends = kind == BL_EDGE_X ? op.type == BL_OP_F : bl_op_type_starts_backward((bl_op_type_t)op.type);
     if (op.virtual_stage != sender || !sends) {
       continue;
     }
@@ -197,10 +197,10 @@ static void post_receives(planner_t *p, uint32_t index, size_t *next) {
 
 static uint32_t target(const planner_t *p, bl_op_t op) {
   const bl_schedule_t *schedule = p->schedule;
-  if (op.verb == BL_VERB_F && !bl_schedule_is_last(schedule, op.virtual_stage) && !is_here(p, op.virtual_stage + 1)) {
+  if (op.type == BL_OP_F && !bl_schedule_is_last(schedule, op.virtual_stage) && !is_here(p, op.virtual_stage + 1)) {
     return schedule->stage_of[op.virtual_stage + 1];
   }
-  if (bl_verb_starts_backward((bl_verb_t)op.verb) && !bl_schedule_is_first(schedule, op.virtual_stage) &&
+  if (bl_op_type_starts_backward((bl_op_type_t)op.type) && !bl_schedule_is_first(schedule, op.virtual_stage) &&
       !is_here(p, op.virtual_stage - 1)) {
     return schedule->stage_of[op.virtual_stage - 1];
   }
@@ -214,7 +214,7 @@ static block_t *neighbour(planner_t *p, bl_op_t op, int step) {
 
 static void assign(planner_t *p, bl_planned_op_t *planned, block_t *block) {
   bl_op_t op = planned->op;
-  if (op.verb == BL_VERB_F) {
+  if (op.type == BL_OP_F) {
     if (bl_schedule_is_first(p->schedule, op.virtual_stage)) {
       block->input = pool_take(&p->edges);
     } else if (shares_input(p, op.virtual_stage)) {
@@ -222,13 +222,13 @@ static void assign(planner_t *p, bl_planned_op_t *planned, block_t *block) {
     }
     block->output = pool_take(&p->edges);
   }
-  bool writes = op.verb == BL_VERB_F && (block->recompute == BL_NONE || p->schedule->forward_slots);
-  if (writes || op.verb == BL_VERB_R || op.verb == BL_VERB_L) {
+  bool writes = op.type == BL_OP_F && (block->recompute == BL_NONE || p->schedule->forward_slots);
+  if (writes || op.type == BL_OP_R || op.type == BL_OP_L) {
     block->slot = pool_take(&p->slots);
   }
   planned->slot = block->slot;
   planned->send_to = target(p, op);
-  if (bl_verb_computes((bl_verb_t)op.verb)) {
+  if (bl_op_type_computes((bl_op_type_t)op.type)) {
     planned->input = block->input;
     planned->output = block->output;
   }
@@ -259,12 +259,12 @@ static uint32_t *page_at(const planner_t *p, uint32_t *table, bl_op_t op, uint32
 static void turn_pages(planner_t *p, bl_op_t op) {
   const uint32_t last = p->schedule->slices - 1;
   uint32_t *pages = p->plan->page_of, *gradients = p->plan->page_gradient_of;
-  if (op.verb == BL_VERB_F) {
+  if (op.type == BL_OP_F) {
     *page_at(p, pages, op, op.slice) = pool_take(&p->pages);
     for (uint32_t i = 0; p->schedule->forward_only && op.slice == last && i <= last; i++) {
       pool_give(&p->pages, *page_at(p, pages, op, i));
     }
-  } else if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+  } else if (bl_op_type_starts_backward((bl_op_type_t)op.type)) {
     for (uint32_t i = 0; op.slice == last && i < last; i++) {
       *page_at(p, gradients, op, i) = pool_take(&p->page_gradients);
     }
@@ -292,19 +292,19 @@ static bl_status_t walk(planner_t *p) {
     }
     if (block->end == i) {
       release(p, planned, block, i);
-    } else if (planned->op.verb == BL_VERB_F && block->recompute != BL_NONE && planned->slot != BL_NONE) {
+    } else if (planned->op.type == BL_OP_F && block->recompute != BL_NONE && planned->slot != BL_NONE) {
       planned->releases_slot = true;
       pool_give(&p->slots, block->slot);
       block->slot = BL_NONE;
     }
-    if (planned->op.verb == BL_VERB_E) {
+    if (planned->op.type == BL_OP_E) {
       planned->releases_slot = true;
       block->slot = BL_NONE;
       leaving_from = leaving_from == BL_NONE ? i : leaving_from;
     }
-    bool ends = p->schedule->transfers == BL_TRANSFER_SERIAL || bl_verb_computes((bl_verb_t)planned->op.verb);
+    bool ends = p->schedule->transfers == BL_TRANSFER_SERIAL || bl_op_type_computes((bl_op_type_t)planned->op.type);
     for (uint32_t e = leaving_from; ends && e <= i && e != BL_NONE; e++) {
-      if (p->plan->ops[e].op.verb == BL_VERB_E) {
+      if (p->plan->ops[e].op.type == BL_OP_E) {
         p->plan->ops[e].slot_free_at = i + 1;
         pool_give(&p->slots, p->plan->ops[e].slot);
       }

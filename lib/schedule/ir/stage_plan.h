@@ -64,7 +64,7 @@ typedef struct bl_planned_op {
   uint32_t output;       // edge buffer of y, later dy. E and L: BL_NONE
   uint32_t receive;      // index into receives of the message that this operation waits for, or BL_NONE
   uint32_t send_to;      // stage that receives its result (F: y from output; I or B: dx from input), or BL_NONE
-  uint32_t slot_free_at; // E: index of the operation at whose start the slot may be reused; other verbs: BL_NONE
+  uint32_t slot_free_at; // E: index of the operation at whose start the slot may be reused; other types: BL_NONE
   bool releases_slot;    // at its end (E: see slot_free_at)
   bool releases_input;   // at its end and that of its send
   bool releases_output;

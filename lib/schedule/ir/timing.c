@@ -20,13 +20,13 @@ static bl_status_t time_all(bl__timing_t *timing, const bl_schedule_t *schedule,
     double start = free_at[order[i].stage];
     if (bl__op_dependency(schedule, op, &needed)) {
       double latency = schedule->stage_of[needed.virtual_stage] != order[i].stage ? costs->boundary : 0;
-      start = fmax(start, ends[2 * bl_schedule_block(schedule, needed) + (needed.verb != BL_VERB_F)] + latency);
+      start = fmax(start, ends[2 * bl_schedule_block(schedule, needed) + (needed.type != BL_OP_F)] + latency);
     }
-    double end = start + bl_costs_slice(costs, (bl_verb_t)op.verb, op.virtual_stage, op.slice);
+    double end = start + bl_costs_slice(costs, (bl_op_type_t)op.type, op.virtual_stage, op.slice);
     timing->starts[order[i].stage][order[i].index] = start;
     free_at[order[i].stage] = end;
-    if (op.verb == BL_VERB_F || bl_verb_starts_backward((bl_verb_t)op.verb)) {
-      ends[2 * bl_schedule_block(schedule, op) + (op.verb != BL_VERB_F)] = end;
+    if (op.type == BL_OP_F || bl_op_type_starts_backward((bl_op_type_t)op.type)) {
+      ends[2 * bl_schedule_block(schedule, op) + (op.type != BL_OP_F)] = end;
     }
     timing->t_end = fmax(timing->t_end, end);
   }

@@ -21,19 +21,19 @@ static bool satisfied(const walk_t *w, bl_op_t op, bl_op_t *needed) {
     return true;
   }
   uint8_t done = w->done[bl_schedule_block(w->schedule, *needed)];
-  return (done & (needed->verb == BL_VERB_F ? DONE_F : DONE_BACKWARD)) != 0;
+  return (done & (needed->type == BL_OP_F ? DONE_F : DONE_BACKWARD)) != 0;
 }
 
 // Marks `op` done and adds the stage that may wait for it to the work list.
 static void finish(walk_t *w, bl_op_t op) {
   const bl_schedule_t *schedule = w->schedule;
   uint8_t *done = &w->done[bl_schedule_block(schedule, op)];
-  if (op.verb == BL_VERB_F) {
+  if (op.type == BL_OP_F) {
     *done |= DONE_F;
     if (!bl_schedule_is_last(schedule, op.virtual_stage)) {
       (void)bl__work_list_add(&w->work, schedule->stage_of[op.virtual_stage + 1]);
     }
-  } else if (bl_verb_starts_backward((bl_verb_t)op.verb)) {
+  } else if (bl_op_type_starts_backward((bl_op_type_t)op.type)) {
     *done |= DONE_BACKWARD;
     if (!bl_schedule_is_first(schedule, op.virtual_stage)) {
       (void)bl__work_list_add(&w->work, schedule->stage_of[op.virtual_stage - 1]);

@@ -42,7 +42,7 @@ static bl_status_t refuse_beyond(const checker_t *c, uint32_t count, const char 
 static bl_status_t check_names(const checker_t *c, bl_op_t op) {
   const bl_schedule_t *schedule = c->schedule;
   char why[120];
-  if (op.verb >= BL_VERB_COUNT) {
+  if (op.type >= BL_OP_TYPES) {
     return refuse(c, "no such operation");
   }
   if (op.virtual_stage >= schedule->virtual_stages) {
@@ -59,7 +59,7 @@ static bl_status_t check_names(const checker_t *c, bl_op_t op) {
              schedule->stage_of[op.virtual_stage], c->where.stage);
     return refuse(c, why);
   }
-  if (schedule->forward_only && op.verb != BL_VERB_F) {
+  if (schedule->forward_only && op.type != BL_OP_F) {
     return refuse(c, "a forward-only schedule has nothing but forwards");
   }
   return BL_OK;
@@ -67,10 +67,10 @@ static bl_status_t check_names(const checker_t *c, bl_op_t op) {
 
 // A slice attends to the slices before it: its F comes after theirs, its backward after those of the slices after it.
 static bl_status_t check_slices(const checker_t *c, bl_op_t op, size_t block) {
-  if (op.verb == BL_VERB_F && op.slice > 0 && !(c->seen[block - 1] & SEEN_F)) {
+  if (op.type == BL_OP_F && op.slice > 0 && !(c->seen[block - 1] & SEEN_F)) {
     return refuse(c, "before the forward of the slice before it");
   }
-  if (bl_verb_starts_backward((bl_verb_t)op.verb) && op.slice + 1u < c->schedule->slices &&
+  if (bl_op_type_starts_backward((bl_op_type_t)op.type) && op.slice + 1u < c->schedule->slices &&
       !(c->seen[block + 1] & SEEN_BACKWARD)) {
     return refuse(c, "before the backward of the slice after it");
   }
@@ -98,7 +98,7 @@ static bl_status_t check_backward(checker_t *c, bl_op_t op, uint8_t *seen) {
     return refuse(c, "the block is evicted and not loaded again");
   }
   *seen |= SEEN_BACKWARD;
-  if (op.verb == BL_VERB_B) {
+  if (op.type == BL_OP_B) {
     *seen |= SEEN_END;
     note_end(c, op);
   } else {
@@ -151,7 +151,7 @@ static bl_status_t check_store(const checker_t *c, bl_op_t op, size_t block) {
     }
     return refuse(c, why);
   }
-  if (op.verb == BL_VERB_L && c->store_of[block] != op.store) {
+  if (op.type == BL_OP_L && c->store_of[block] != op.store) {
     if (c->store_of[block] == BL_STORE_NONE) {
       return refuse(c, "loads from a store that its evict does not name");
     }
@@ -164,7 +164,7 @@ static bl_status_t check_store(const checker_t *c, bl_op_t op, size_t block) {
 static bl_status_t check_transfer(checker_t *c, bl_op_t op, size_t block) {
   uint8_t *seen = &c->seen[block];
   c->facts.transfers = true;
-  if (op.verb == BL_VERB_L) {
+  if (op.type == BL_OP_L) {
     if (!(*seen & AWAY)) {
       return refuse(c, "a load of a block that is not evicted");
     }
@@ -192,19 +192,19 @@ static bl_status_t check_op(checker_t *c) {
   if (status != BL_OK) {
     return status;
   }
-  switch (op.verb) {
-  case BL_VERB_F:
+  switch (op.type) {
+  case BL_OP_F:
     if (*seen & SEEN_F) {
       return refuse(c, "a second forward of the same micro-batch");
     }
     *seen |= SEEN_F;
     return BL_OK;
-  case BL_VERB_R:
+  case BL_OP_R:
     return check_recompute(c, seen);
-  case BL_VERB_W:
+  case BL_OP_W:
     return check_weight(c, op, seen);
-  case BL_VERB_B:
-  case BL_VERB_I:
+  case BL_OP_B:
+  case BL_OP_I:
     return check_backward(c, op, seen);
   default:
     return check_transfer(c, op, block);
@@ -229,9 +229,9 @@ static const char *missing_of(const checker_t *c, uint8_t seen, bool uses) {
 static bl_status_t refuse_incomplete(const checker_t *c, bl_op_t op, const char *missing) {
   char cell[BL_OP_TEXT], place[BL__PLACE_TEXT];
   bl_op_ref_t at;
-  op.verb = BL_VERB_I;
+  op.type = BL_OP_I;
   if (!bl__op_find(c->schedule, op, &at)) {
-    op.verb = BL_VERB_F;
+    op.type = BL_OP_F;
     (void)bl__op_find(c->schedule, op, &at);
   }
   bl__place_text(c->places, at, place);

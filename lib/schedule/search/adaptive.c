@@ -104,11 +104,11 @@ static bl_status_t search_loop(const bl_schedule_request_t *request, const uint3
 // is scratch and empty afterwards.
 static bl_status_t bound_of(const bl_schedule_request_t *request, const uint32_t *limits, bl_schedule_t *side,
                             double *bound) {
-  static const bl_verb_t verbs[] = {BL_VERB_F, BL_VERB_I, BL_VERB_W};
+  static const bl_op_type_t types[] = {BL_OP_F, BL_OP_I, BL_OP_W};
   bl_status_t status = BL_OK;
   for (uint32_t s = 0; s < side->virtual_stages; s++) {
     for (uint32_t i = 0; i < 3 * side->micro_batches && status == BL_OK; i++) {
-      status = bl__schedule_emit(side, verbs[i % 3], s, i / 3);
+      status = bl__schedule_emit(side, types[i % 3], s, i / 3);
     }
   }
   if (status == BL_OK) {

@@ -26,7 +26,7 @@ typedef struct share {
 // One operation of a unit on a stage.
 typedef struct cell {
   uint32_t slot, pipe;
-  bl_verb_t verb;
+  bl_op_type_t type;
   uint32_t virtual_stage, micro_batch;
 } cell_t;
 
@@ -48,15 +48,15 @@ static bl_status_t fill_unit(bl_schedule_t *base, const share_t shares[2], cell_
       uint32_t depth = pipe == 0 ? stage : p - 1 - stage, virtual_stage = pipe * p + depth;
       for (uint32_t i = 0; i < shares[pipe].count; i++) {
         uint32_t micro_batch = shares[pipe].first + i;
-        cells[count++] = (cell_t){forward_slot(p, depth, i), pipe, BL_VERB_F, virtual_stage, micro_batch};
-        cells[count++] = (cell_t){backward_slot(p, depth, i), pipe, BL_VERB_B, virtual_stage, micro_batch};
+        cells[count++] = (cell_t){forward_slot(p, depth, i), pipe, BL_OP_F, virtual_stage, micro_batch};
+        cells[count++] = (cell_t){backward_slot(p, depth, i), pipe, BL_OP_B, virtual_stage, micro_batch};
       }
     }
     if (count > 0) {
       qsort(cells, count, sizeof *cells, by_slot);
     }
     for (uint32_t k = 0; k < count && status == BL_OK; k++) {
-      status = bl__schedule_emit(base, cells[k].verb, cells[k].virtual_stage, cells[k].micro_batch);
+      status = bl__schedule_emit(base, cells[k].type, cells[k].virtual_stage, cells[k].micro_batch);
     }
   }
   return status;

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 // Appends `op`, turned into an operation of a new chunk.
-static bl_status_t append(bl_schedule_t *cut, bl_op_t op, bl_verb_t verb, uint32_t chunk) {
-  op.verb = verb;
+static bl_status_t append(bl_schedule_t *cut, bl_op_t op, bl_op_type_t type, uint32_t chunk) {
+  op.type = type;
   op.virtual_stage = (uint16_t)chunk;
   return bl_schedule_append(cut, cut->stage_of[chunk], op);
 }
@@ -18,13 +18,13 @@ bl_status_t bl__cut_order(const bl_schedule_t *whole, bl_schedule_t *cut) {
     for (size_t i = 0; i < whole->lists[s].count && status == BL_OK; i++) {
       const bl_op_t op = whole->lists[s].ops[i];
       const uint32_t first = op.virtual_stage * v;
-      const bool fused = op.verb == BL_VERB_B;
+      const bool fused = op.type == BL_OP_B;
       for (uint32_t k = 0; k < v && status == BL_OK; k++) {
-        const uint32_t chunk = op.verb == BL_VERB_F ? first + k : first + v - 1 - k;
-        status = append(cut, op, fused ? BL_VERB_I : (bl_verb_t)op.verb, chunk);
+        const uint32_t chunk = op.type == BL_OP_F ? first + k : first + v - 1 - k;
+        status = append(cut, op, fused ? BL_OP_I : (bl_op_type_t)op.type, chunk);
       }
       for (uint32_t k = v; k-- > 0 && fused && status == BL_OK;) {
-        status = append(cut, op, BL_VERB_W, first + k);
+        status = append(cut, op, BL_OP_W, first + k);
       }
     }
   }

@@ -22,14 +22,14 @@ typedef struct entry {
   uint32_t needs, own, end; // indices of ends (passes.h): what it needs elsewhere, what of its block, and its own end
 } entry_t;
 
-// The operations of one verb on one chunk, in base order.
+// The operations of one type on one chunk, in base order.
 typedef struct queue {
   const bl__pass_t *pass;
   const entry_t *at, *end; // the next entry, and the end of the queue
   uint32_t first, count;   // its range in all entries
   uint32_t feeds[2];       // queues whose operations need those of this queue, or NONE
   uint32_t stage;
-  bl_verb_t verb;
+  bl_op_type_t type;
   overtakes_t overtakes; // whether the next operation may overtake; valid until an operation of the stage starts
   double ready;          // when everything that the next operation needs has ended; infinite while unknown
 } queue_t;
@@ -67,7 +67,7 @@ static bool fits_before(const device_t *device, uint32_t place) {
   if (held > device->limit || filled > device->slots) {
     return false;
   }
-  filled -= device->base->ops[place].verb == BL_VERB_B;
+  filled -= device->base->ops[place].type == BL_OP_B;
   for (uint32_t i = device->head; i < place; i++) {
     effect = device->left[i];
     held += (effect & TAKES) != 0;
@@ -89,7 +89,7 @@ static bool may_overtake(const bl__dispatcher_t *d, const device_t *device, queu
     return true;
   }
   if (queue->overtakes == UNKNOWN) {
-    bool takes = queue->verb == BL_VERB_F || (d->recompute.slots > 0 && bl_verb_starts_backward(queue->verb));
+    bool takes = queue->type == BL_OP_F || (d->recompute.slots > 0 && bl_op_type_starts_backward(queue->type));
     bool may = place - device->head <= d->rule.window && (!takes || fits_before(device, place));
     queue->overtakes = may ? MAY : MAY_NOT;
   }
@@ -103,21 +103,21 @@ static double lead_of(const bl__dispatcher_t *d, const bl_schedule_t *made, cons
     return 0;
   }
   const bl_op_list_t *list = &made->lists[queue->stage];
-  bl_op_t last = list->count > 0 ? list->ops[list->count - 1] : (bl_op_t){.verb = BL_VERB_W};
+  bl_op_t last = list->count > 0 ? list->ops[list->count - 1] : (bl_op_t){.type = BL_OP_W};
   bl_op_t op = d->base->lists[queue->stage].ops[queue->at->place];
-  bool fresh = last.verb == BL_VERB_F && bl_schedule_block(d->base, last) == bl_schedule_block(d->base, op);
+  bool fresh = last.type == BL_OP_F && bl_schedule_block(d->base, last) == bl_schedule_block(d->base, op);
   return fresh ? 0 : queue->pass->recompute;
 }
 
-static int rank_of(const bl__dispatcher_t *d, bl_verb_t verb) {
-  static const int ranks[BL__PREFERENCES][BL__PASS_VERBS] = {
+static int rank_of(const bl__dispatcher_t *d, bl_op_type_t type) {
+  static const int ranks[BL__PREFERENCES][BL__PASS_TYPES] = {
       // F, B, I, W
       {0, 0, 0, 0},
       {1, 0, 0, 1},
       {1, 0, 0, 2},
       {0, 1, 1, 2},
   };
-  return ranks[d->rule.preference][verb];
+  return ranks[d->rule.preference][type];
 }
 
 // Returns the queue whose next operation starts at `now`, or NONE; then *wake is when to look at the stage next.
@@ -136,12 +136,12 @@ static uint32_t choose(bl__dispatcher_t *d, const bl_schedule_t *made, const dev
     double ready = queue->ready - lead_of(d, made, queue);
     if (ready > now) {
       *wake = bl_min_f64(*wake, ready);
-      if (waits && queue->verb != BL_VERB_W && ready < next_ready && may_overtake(d, device, queue)) {
+      if (waits && queue->type != BL_OP_W && ready < next_ready && may_overtake(d, device, queue)) {
         next_ready = ready;
       }
       continue;
     }
-    int rank = rank_of(d, queue->verb);
+    int rank = rank_of(d, queue->type);
     if (best != NONE && (rank > best_rank || (rank == best_rank && queue->at->place > d->queues[best].at->place))) {
       continue;
     }
@@ -150,7 +150,7 @@ static uint32_t choose(bl__dispatcher_t *d, const bl_schedule_t *made, const dev
       best_rank = rank;
     }
   }
-  if (waits && best != NONE && d->queues[best].verb == BL_VERB_W &&
+  if (waits && best != NONE && d->queues[best].type == BL_OP_W &&
       next_ready < now + d->queues[best].pass->cost * (1 - d->rule.patience)) {
     return NONE;
   }
@@ -273,15 +273,15 @@ bl_status_t bl__dispatcher_run(bl__dispatcher_t *d, bl__dispatch_rule_t rule, do
   return BL_OK;
 }
 
-static uint8_t effect_of(const bl__pass_t *pass, bl_verb_t verb) {
-  return (uint8_t)(PENDING | (verb == BL_VERB_F ? TAKES : 0) | (pass->fills ? FILLS : 0) |
-                   (bl_verb_ends_block(verb) ? FREES : 0));
+static uint8_t effect_of(const bl__pass_t *pass, bl_op_type_t type) {
+  return (uint8_t)(PENDING | (type == BL_OP_F ? TAKES : 0) | (pass->fills ? FILLS : 0) |
+                   (bl_op_type_ends_block(type) ? FREES : 0));
 }
 
 // Makes one queue for each pass that the base has. `queue_at` [passes] is set to its index, or NONE.
 static bl_status_t make_queues(bl__dispatcher_t *d, uint32_t *queue_at) {
   const bl_schedule_t *base = d->base;
-  size_t passes = (size_t)base->virtual_stages * BL__PASS_VERBS;
+  size_t passes = (size_t)base->virtual_stages * BL__PASS_TYPES;
   d->queues = calloc(passes, sizeof d->queues[0]);
   uint32_t *counts = calloc(passes, sizeof *counts);
   if (d->queues == NULL || counts == NULL) {
@@ -297,7 +297,7 @@ static bl_status_t make_queues(bl__dispatcher_t *d, uint32_t *queue_at) {
       size_t pass = (size_t)(bl__pass_of(d->passes, list->ops[i]) - d->passes);
       if (counts[pass]++ == 0) {
         d->queues[d->queue_count] = (queue_t){
-            .pass = &d->passes[pass], .feeds = {NONE, NONE}, .stage = s, .verb = (bl_verb_t)list->ops[i].verb};
+            .pass = &d->passes[pass], .feeds = {NONE, NONE}, .stage = s, .type = (bl_op_type_t)list->ops[i].type};
         queue_at[pass] = d->queue_count++;
       }
     }
@@ -319,12 +319,12 @@ static void link_queues(bl__dispatcher_t *d, const uint32_t *queue_at) {
     if (queue->pass->feeds == BL__PASS_NONE) {
       continue;
     }
-    const uint32_t *of = queue_at + (size_t)queue->pass->feeds * BL__PASS_VERBS;
-    if (queue->verb == BL_VERB_F) {
-      queue->feeds[0] = of[BL_VERB_F];
+    const uint32_t *of = queue_at + (size_t)queue->pass->feeds * BL__PASS_TYPES;
+    if (queue->type == BL_OP_F) {
+      queue->feeds[0] = of[BL_OP_F];
     } else {
-      queue->feeds[0] = of[BL_VERB_I] != NONE ? of[BL_VERB_I] : of[BL_VERB_B];
-      queue->feeds[1] = of[BL_VERB_I] != NONE ? of[BL_VERB_B] : NONE;
+      queue->feeds[0] = of[BL_OP_I] != NONE ? of[BL_OP_I] : of[BL_OP_B];
+      queue->feeds[1] = of[BL_OP_I] != NONE ? of[BL_OP_B] : NONE;
     }
   }
 }
@@ -338,7 +338,7 @@ static void fill_queues(bl__dispatcher_t *d, const uint32_t *queue_at) {
       bl_op_t op = device->base->ops[i];
       const bl__pass_t *pass = bl__pass_of(d->passes, op);
       queue_t *queue = &d->queues[queue_at[pass - d->passes]];
-      d->effects[n] = effect_of(pass, (bl_verb_t)op.verb);
+      d->effects[n] = effect_of(pass, (bl_op_type_t)op.type);
       d->entries[queue->first + queue->count++] =
           (entry_t){i, bl__end_needed(d->base, pass, op), bl__end_own(d->base, op), bl__end_of(d->base, op)};
       device->work += pass->cost;
@@ -359,7 +359,7 @@ bl_status_t bl__dispatcher_create(const bl_schedule_t *base, const bl_costs_t *c
   d->entries = malloc((count + 1) * sizeof d->entries[0]);
   d->effects = malloc(2 * count + 1);
   d->ends = bl__ends_create(base);
-  uint32_t *queue_at = malloc((size_t)base->virtual_stages * BL__PASS_VERBS * sizeof *queue_at);
+  uint32_t *queue_at = malloc((size_t)base->virtual_stages * BL__PASS_TYPES * sizeof *queue_at);
   bool allocated =
       d->devices != NULL && d->entries != NULL && d->effects != NULL && d->ends != NULL && queue_at != NULL;
   bl_status_t status = allocated ? bl__tournament_tree_init(&d->wake, base->stages) : BL_EXHAUSTED;

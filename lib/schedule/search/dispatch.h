@@ -5,7 +5,7 @@
 // prefers among those whose dependencies have ended ("squeeze and reorder" of Qi et al., NeurIPS 2024, with the given
 // costs). The result neither deadlocks nor exceeds the limits: an operation may overtake others of its stage only if
 // the rest of the base order still fits in memory, and the rest of the base orders can always run. Operations of one
-// verb and chunk keep their order, so W and B ascend in micro-batch.
+// type and chunk keep their order, so W and B ascend in micro-batch.
 #ifndef BALLAST_SCHEDULE_DISPATCH_H
 #define BALLAST_SCHEDULE_DISPATCH_H
 

@@ -9,11 +9,11 @@ uint32_t bl__filled_most(const bl_schedule_t *schedule, bl__recompute_options_t 
     uint32_t filled = 0;
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
-      bl_verb_t verb = (bl_verb_t)op.verb;
+      bl_op_type_t type = (bl_op_type_t)op.type;
       bool kept = bl__chunk_kept(schedule, recompute, op.virtual_stage);
-      filled += kept ? verb == BL_VERB_F : bl_verb_starts_backward(verb);
+      filled += kept ? type == BL_OP_F : bl_op_type_starts_backward(type);
       most = filled > most ? filled : most;
-      filled -= bl_verb_ends_block(verb);
+      filled -= bl_op_type_ends_block(type);
     }
   }
   return most;
@@ -54,13 +54,13 @@ static bl_status_t drain_stage(drain_t *d, const bl_schedule_t *base, uint32_t s
   made->lists[stage].count = 0;
   for (uint32_t i = 0; i < d->list->count; i++) {
     d->done[i] = 0;
-    if (d->list->ops[i].verb == BL_VERB_W) {
+    if (d->list->ops[i].type == BL_OP_W) {
       d->weight_of[bl_schedule_block(base, d->list->ops[i])] = i;
     }
   }
   for (uint32_t i = 0; i < d->list->count && status == BL_OK; i++) {
     bl_op_t op = d->list->ops[i];
-    while (bl_verb_starts_backward((bl_verb_t)op.verb) && d->due_count >= slots && status == BL_OK) {
+    while (bl_op_type_starts_backward((bl_op_type_t)op.type) && d->due_count >= slots && status == BL_OK) {
       uint32_t place = take_earliest(d);
       d->done[place] = 1;
       status = bl_schedule_append(made, stage, d->list->ops[place]);
@@ -68,9 +68,9 @@ static bl_status_t drain_stage(drain_t *d, const bl_schedule_t *base, uint32_t s
     if (status != BL_OK || d->done[i] != 0) {
       continue;
     }
-    if (op.verb == BL_VERB_I) {
+    if (op.type == BL_OP_I) {
       d->due[d->due_count++] = d->weight_of[bl_schedule_block(base, op)];
-    } else if (op.verb == BL_VERB_W) {
+    } else if (op.type == BL_OP_W) {
       forget(d, i);
     }
     status = bl_schedule_append(made, stage, op);

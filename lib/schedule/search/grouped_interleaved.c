@@ -19,9 +19,9 @@ static bl_status_t fill_stage(bl_schedule_t *base, uint32_t stage, uint32_t grou
   for (uint32_t c = 0; c < v; c++) {
     for (uint32_t i = 0; i < group; i++) {
       uint32_t offset = 3 * group * c + 3 * i, reversed = (v - 1 - c) * p + stage;
-      passes[n++] = (bl__timetable_entry_t){BL_VERB_F, c * p + stage, offset + stage, i};
-      passes[n++] = (bl__timetable_entry_t){BL_VERB_I, reversed, first_backward + offset, i};
-      passes[n++] = (bl__timetable_entry_t){BL_VERB_W, reversed, first_backward + offset + 1, i};
+      passes[n++] = (bl__timetable_entry_t){BL_OP_F, c * p + stage, offset + stage, i};
+      passes[n++] = (bl__timetable_entry_t){BL_OP_I, reversed, first_backward + offset, i};
+      passes[n++] = (bl__timetable_entry_t){BL_OP_W, reversed, first_backward + offset + 1, i};
     }
   }
   return bl__timetable_fill(base, stage, passes, n, 3 * v * group, group);

@@ -24,7 +24,7 @@ typedef struct walk {
 static double ready_at(const walk_t *w, bl_op_t op, const bl__pass_t *pass, bl_op_t last, double *recompute) {
   uint32_t needed = bl__end_needed(w->schedule, pass, op);
   double ready = bl_max_f64(w->ends[needed] + pass->latency, w->ends[bl__end_own(w->schedule, op)]);
-  bool fresh = last.verb == BL_VERB_F && bl_schedule_block(w->schedule, last) == bl_schedule_block(w->schedule, op);
+  bool fresh = last.type == BL_OP_F && bl_schedule_block(w->schedule, last) == bl_schedule_block(w->schedule, op);
   *recompute = fresh ? 0 : pass->recompute;
   return *recompute > 0 && needed != BL__END_ZERO ? bl_max_f64(ready - *recompute, w->starts[needed])
                                                   : ready - *recompute;
@@ -33,7 +33,7 @@ static double ready_at(const walk_t *w, bl_op_t op, const bl__pass_t *pass, bl_o
 // Runs a stage until it waits. False if it would end after `latest`.
 static bool run(walk_t *w, uint32_t stage, double latest) {
   const bl_op_list_t *list = &w->schedule->lists[stage];
-  bl_op_t last = {.verb = BL_VERB_W};
+  bl_op_t last = {.type = BL_OP_W};
   if (w->next[stage] > 0) {
     last = list->ops[w->next[stage] - 1];
   }

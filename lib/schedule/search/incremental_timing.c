@@ -23,10 +23,10 @@ static bl_status_t index_nodes(bl__incremental_timing_t *r, const bl_costs_t *co
                                          .wakes = BL__NO_STAGE,
                                          .feeds = BL__NO_NODE,
                                          .place = i,
-                                         .cost = bl_costs_op(costs, (bl_verb_t)op.verb, op.virtual_stage)};
+                                         .cost = bl_costs_op(costs, (bl_op_type_t)op.type, op.virtual_stage)};
       r->lists[s][i] = n;
-      if (op.verb == BL_VERB_F || bl_verb_starts_backward((bl_verb_t)op.verb)) {
-        node_of[(op.verb != BL_VERB_F) * blocks + bl_schedule_block(schedule, op)] = n;
+      if (op.type == BL_OP_F || bl_op_type_starts_backward((bl_op_type_t)op.type)) {
+        node_of[(op.type != BL_OP_F) * blocks + bl_schedule_block(schedule, op)] = n;
       }
     }
   }
@@ -34,14 +34,14 @@ static bl_status_t index_nodes(bl__incremental_timing_t *r, const bl_costs_t *co
     bl_op_t op = r->nodes[n].op, needed;
     bool kept = bl__chunk_kept(schedule, recompute, op.virtual_stage);
     r->nodes[n].needs = r->nodes[n].own = BL__NO_NODE;
-    r->nodes[n].fills = kept ? op.verb == BL_VERB_F : bl_verb_starts_backward((bl_verb_t)op.verb);
-    if (recompute.on && !kept && bl_verb_starts_backward((bl_verb_t)op.verb)) {
+    r->nodes[n].fills = kept ? op.type == BL_OP_F : bl_op_type_starts_backward((bl_op_type_t)op.type);
+    if (recompute.on && !kept && bl_op_type_starts_backward((bl_op_type_t)op.type)) {
       r->nodes[n].own = node_of[bl_schedule_block(schedule, op)];
-      r->nodes[n].recompute = bl_costs_op(costs, BL_VERB_R, op.virtual_stage);
+      r->nodes[n].recompute = bl_costs_op(costs, BL_OP_R, op.virtual_stage);
       r->again_most = bl_max_f64(r->again_most, r->nodes[n].recompute);
     }
     if (bl__op_dependency(schedule, op, &needed)) {
-      uint32_t node = node_of[(needed.verb != BL_VERB_F) * blocks + bl_schedule_block(schedule, needed)];
+      uint32_t node = node_of[(needed.type != BL_OP_F) * blocks + bl_schedule_block(schedule, needed)];
       r->nodes[n].needs = node;
       r->nodes[node].wakes = r->nodes[n].stage;
       r->nodes[node].feeds = n;
@@ -285,7 +285,7 @@ static void know_costs(bl__incremental_timing_t *r) {
   r->cone.possible = true;
   for (uint32_t n = 0; n < r->count; n++) {
     r->walks[r->nodes[n].stage].work += r->nodes[n].cost;
-    r->cone.possible = r->cone.possible && (r->nodes[n].cost > 0 || r->nodes[n].op.verb == BL_VERB_W);
+    r->cone.possible = r->cone.possible && (r->nodes[n].cost > 0 || r->nodes[n].op.type == BL_OP_W);
   }
 }
 

@@ -43,9 +43,10 @@ static bool may_swap(const local_search_t *p, const bl__retimed_node_t *a, const
   if (b->needs != BL__NO_NODE && &p->order.nodes[b->needs] == a) {
     return false;
   }
-  // Each verb of a chunk stays in order of micro-batches, and F, backward and W of a block stay in this order.
+  // Operations of one type of a chunk stay in order of micro-batches, and F, backward and W of a block stay in this
+  // order.
   return x.virtual_stage != y.virtual_stage ||
-         (x.verb != y.verb && (x.micro_batch != y.micro_batch || x.slice != y.slice));
+         (x.type != y.type && (x.micro_batch != y.micro_batch || x.slice != y.slice));
 }
 
 // Walks the critical path back from the end and collects the neighbours whose exchange might let the second start
@@ -86,14 +87,14 @@ static bool fits(const local_search_t *p, uint32_t stage, uint32_t first, uint32
   const uint32_t slots = p->slots > 0 ? p->slots : UINT32_MAX;
   for (uint32_t i = first; i < end; i++) {
     const bl__retimed_node_t *node = &p->order.nodes[p->order.lists[stage][i]];
-    bl_verb_t verb = (bl_verb_t)node->op.verb;
-    held += verb == BL_VERB_F;
+    bl_op_type_t type = (bl_op_type_t)node->op.type;
+    held += type == BL_OP_F;
     filled += node->fills;
     if (held > p->limits[stage] || filled > slots) {
       return false;
     }
-    held -= bl_verb_ends_block(verb);
-    filled -= bl_verb_ends_block(verb);
+    held -= bl_op_type_ends_block(type);
+    filled -= bl_op_type_ends_block(type);
   }
   return true;
 }
@@ -102,13 +103,13 @@ static bool fits(const local_search_t *p, uint32_t stage, uint32_t first, uint32
 static void note_held(local_search_t *p, uint32_t stage, uint32_t first, uint32_t end, uint32_t held, uint32_t filled) {
   for (uint32_t i = first; i < end; i++) {
     bl__retimed_node_t *node = &p->order.nodes[p->order.lists[stage][i]];
-    bl_verb_t verb = (bl_verb_t)node->op.verb;
+    bl_op_type_t type = (bl_op_type_t)node->op.type;
     node->held = held;
     node->filled = filled;
-    held += verb == BL_VERB_F;
+    held += type == BL_OP_F;
     filled += node->fills;
-    held -= bl_verb_ends_block(verb);
-    filled -= bl_verb_ends_block(verb);
+    held -= bl_op_type_ends_block(type);
+    filled -= bl_op_type_ends_block(type);
   }
 }
 

@@ -63,12 +63,12 @@ static bl_status_t create_like(const taking_t *t, const name_t *name, bl_schedul
 // Sets *bound so that no order of a name ends before it within the limits, with the name's own kind of backward.
 // `shape` is scratch and empty afterwards.
 static bl_status_t bound_of(const taking_t *t, const name_t *name, bl_schedule_t *shape, double *bound) {
-  static const bl_verb_t verbs[2][3] = {{BL_VERB_F, BL_VERB_I, BL_VERB_W}, {BL_VERB_F, BL_VERB_B}};
+  static const bl_op_type_t types[2][3] = {{BL_OP_F, BL_OP_I, BL_OP_W}, {BL_OP_F, BL_OP_B}};
   const uint32_t count = name->fused ? 2 : 3;
   bl_status_t status = BL_OK;
   for (uint32_t s = 0; s < shape->virtual_stages; s++) {
     for (uint32_t i = 0; i < count * shape->micro_batches && status == BL_OK; i++) {
-      status = bl__schedule_emit(shape, verbs[name->fused][i % count], s, i / count);
+      status = bl__schedule_emit(shape, types[name->fused][i % count], s, i / count);
     }
   }
   for (uint32_t s = 0; s < shape->stages; s++) {

@@ -13,12 +13,12 @@
 
 // Appends all operations of a virtual stage.
 static bl_status_t fill(bl_schedule_t *shape, uint32_t virtual_stage, bool fused) {
-  static const bl_verb_t verbs[2][3] = {{BL_VERB_F, BL_VERB_I, BL_VERB_W}, {BL_VERB_F, BL_VERB_B}};
+  static const bl_op_type_t types[2][3] = {{BL_OP_F, BL_OP_I, BL_OP_W}, {BL_OP_F, BL_OP_B}};
   const uint32_t count = fused ? 2 : 3;
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < count * shape->micro_batches * shape->slices && status == BL_OK; i++) {
     const uint32_t unit = i / count;
-    const bl_op_t op = {.verb = verbs[fused][i % count],
+    const bl_op_t op = {.type = types[fused][i % count],
                         .virtual_stage = (uint16_t)virtual_stage,
                         .micro_batch = unit / shape->slices,
                         .slice = (uint8_t)(unit % shape->slices)};

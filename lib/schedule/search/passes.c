@@ -8,22 +8,22 @@
 
 static bl__pass_t pass_of(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__recompute_options_t recompute,
                           bl_op_t op) {
-  bl_verb_t verb = (bl_verb_t)op.verb;
+  bl_op_type_t type = (bl_op_type_t)op.type;
   bool kept = bl__chunk_kept(schedule, recompute, op.virtual_stage);
   bl__pass_t pass = {
-      .cost = bl_costs_op(costs, verb, op.virtual_stage), .needs = BL__PASS_NONE, .feeds = BL__PASS_NONE};
+      .cost = bl_costs_op(costs, type, op.virtual_stage), .needs = BL__PASS_NONE, .feeds = BL__PASS_NONE};
   pass.recompute =
-      recompute.on && !kept && bl_verb_starts_backward(verb) ? bl_costs_op(costs, BL_VERB_R, op.virtual_stage) : 0;
-  pass.fills = kept ? verb == BL_VERB_F : bl_verb_starts_backward(verb);
+      recompute.on && !kept && bl_op_type_starts_backward(type) ? bl_costs_op(costs, BL_OP_R, op.virtual_stage) : 0;
+  pass.fills = kept ? type == BL_OP_F : bl_op_type_starts_backward(type);
   bl_op_t needed;
   if (bl__op_dependency(schedule, op, &needed)) {
     pass.needs = needed.virtual_stage;
     pass.latency =
         schedule->stage_of[needed.virtual_stage] != schedule->stage_of[op.virtual_stage] ? costs->boundary : 0;
   }
-  if (verb == BL_VERB_F && !bl_schedule_is_last(schedule, op.virtual_stage)) {
+  if (type == BL_OP_F && !bl_schedule_is_last(schedule, op.virtual_stage)) {
     pass.feeds = op.virtual_stage + 1u;
-  } else if (bl_verb_starts_backward(verb) && !bl_schedule_is_first(schedule, op.virtual_stage)) {
+  } else if (bl_op_type_starts_backward(type) && !bl_schedule_is_first(schedule, op.virtual_stage)) {
     pass.feeds = op.virtual_stage - 1u;
   }
   return pass;
@@ -31,14 +31,14 @@ static bl__pass_t pass_of(const bl_schedule_t *schedule, const bl_costs_t *costs
 
 bl_status_t bl__passes_create(const bl_schedule_t *schedule, const bl_costs_t *costs, bl__recompute_options_t recompute,
                               bl__pass_t **passes) {
-  bl__pass_t *made = malloc((size_t)schedule->virtual_stages * BL__PASS_VERBS * sizeof *made);
+  bl__pass_t *made = malloc((size_t)schedule->virtual_stages * BL__PASS_TYPES * sizeof *made);
   if (made == NULL) {
     return BL_EXHAUSTED;
   }
   for (uint32_t s = 0; s < schedule->virtual_stages; s++) {
-    for (uint32_t verb = 0; verb < BL__PASS_VERBS; verb++) {
-      bl_op_t op = {.verb = (uint8_t)verb, .virtual_stage = (uint16_t)s};
-      made[s * BL__PASS_VERBS + verb] = pass_of(schedule, costs, recompute, op);
+    for (uint32_t type = 0; type < BL__PASS_TYPES; type++) {
+      bl_op_t op = {.type = (uint8_t)type, .virtual_stage = (uint16_t)s};
+      made[s * BL__PASS_TYPES + type] = pass_of(schedule, costs, recompute, op);
     }
   }
   *passes = made;

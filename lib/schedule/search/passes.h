@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Private to lib/schedule: what the operations of a pass (one verb on one virtual stage) cost, what they wait for and
-// what waits for them, computed once for all micro-batches.
+// Private to lib/schedule: what the operations of a pass (those of one type on one virtual stage) cost, what they wait
+// for and what waits for them, computed once for all micro-batches.
 //
 //   bl__pass_t *passes;
 //   status = bl__passes_create(schedule, costs, recompute, &passes);
@@ -11,7 +11,7 @@
 
 #include "schedule/search/dispatch.h"
 
-#define BL__PASS_VERBS 4 // F, B, I, W
+#define BL__PASS_TYPES 4 // F, B, I, W
 #define BL__PASS_NONE  UINT32_MAX
 
 typedef struct bl__pass {
@@ -23,12 +23,12 @@ typedef struct bl__pass {
   bool fills;       // takes a slot
 } bl__pass_t;
 
-// *passes [virtual stages * BL__PASS_VERBS] is on the heap. BL_EXHAUSTED.
+// *passes [virtual stages * BL__PASS_TYPES] is on the heap. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl__passes_create(const bl_schedule_t *schedule, const bl_costs_t *costs,
                                           bl__recompute_options_t recompute, bl__pass_t **passes);
 
 static inline const bl__pass_t *bl__pass_of(const bl__pass_t *passes, bl_op_t op) {
-  return &passes[(size_t)op.virtual_stage * BL__PASS_VERBS + op.verb];
+  return &passes[(size_t)op.virtual_stage * BL__PASS_TYPES + op.type];
 }
 
 // Indices into an array of ends: two entries without an operation, then for every block the ends of its F and of its
@@ -46,17 +46,17 @@ static inline uint32_t bl__end_index(const bl_schedule_t *schedule, bl_op_t op, 
 
 // Returns the index of the end of the operation itself.
 static inline uint32_t bl__end_of(const bl_schedule_t *schedule, bl_op_t op) {
-  return op.verb == BL_VERB_W ? BL__END_OTHER : bl__end_index(schedule, op, op.virtual_stage, op.verb != BL_VERB_F);
+  return op.type == BL_OP_W ? BL__END_OTHER : bl__end_index(schedule, op, op.virtual_stage, op.type != BL_OP_F);
 }
 
 // Returns the index of the end that it needs from a neighbouring virtual stage.
 static inline uint32_t bl__end_needed(const bl_schedule_t *schedule, const bl__pass_t *pass, bl_op_t op) {
-  return pass->needs == BL__PASS_NONE ? BL__END_ZERO : bl__end_index(schedule, op, pass->needs, op.verb != BL_VERB_F);
+  return pass->needs == BL__PASS_NONE ? BL__END_ZERO : bl__end_index(schedule, op, pass->needs, op.type != BL_OP_F);
 }
 
 // Returns the index of the end that it needs of its own block.
 static inline uint32_t bl__end_own(const bl_schedule_t *schedule, bl_op_t op) {
-  return op.verb == BL_VERB_F ? BL__END_ZERO : bl__end_index(schedule, op, op.virtual_stage, op.verb == BL_VERB_W);
+  return op.type == BL_OP_F ? BL__END_ZERO : bl__end_index(schedule, op, op.virtual_stage, op.type == BL_OP_W);
 }
 
 // Returns an array of ends on the heap, all unknown (infinite) except BL__END_ZERO. NULL without memory.

@@ -178,7 +178,7 @@ static uint64_t digest_of(const bl_schedule_t *schedule) {
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
       bl_op_t op = schedule->lists[s].ops[i];
       uint64_t text =
-          (uint64_t)op.micro_batch << 32 | (uint64_t)op.virtual_stage << 16 | (uint64_t)op.slice << 8 | op.verb;
+          (uint64_t)op.micro_batch << 32 | (uint64_t)op.virtual_stage << 16 | (uint64_t)op.slice << 8 | op.type;
       digest = (digest ^ text) * 0x9E3779B97F4A7C15u;
       digest ^= digest >> 29;
     }

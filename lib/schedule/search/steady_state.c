@@ -43,10 +43,10 @@ static bool repeats(const bl_schedule_t *schedule, uint32_t stage, size_t first,
   }
   bool even = true;
   for (size_t i = first; i < first + length; i++) {
-    even = even && ++counts[(size_t)list->ops[i].virtual_stage * BL_VERB_COUNT + list->ops[i].verb] <= period;
+    even = even && ++counts[(size_t)list->ops[i].virtual_stage * BL_OP_TYPES + list->ops[i].type] <= period;
   }
   for (size_t i = first; i < first + length; i++) {
-    counts[(size_t)list->ops[i].virtual_stage * BL_VERB_COUNT + list->ops[i].verb] = 0;
+    counts[(size_t)list->ops[i].virtual_stage * BL_OP_TYPES + list->ops[i].type] = 0;
   }
   return even;
 }
@@ -73,7 +73,7 @@ static bl_status_t emit(bl_schedule_t *base, uint32_t stage, const bl_op_t *ops,
   bl_status_t status = BL_OK;
   for (size_t i = 0; i < count && status == BL_OK; i++) {
     bl_op_t op = ops[i];
-    op.micro_batch = counts[(size_t)op.virtual_stage * BL_VERB_COUNT + op.verb]++;
+    op.micro_batch = counts[(size_t)op.virtual_stage * BL_OP_TYPES + op.type]++;
     status = bl_schedule_append(base, stage, op);
   }
   return status;
@@ -84,7 +84,7 @@ static bl_status_t emit(bl_schedule_t *base, uint32_t stage, const bl_op_t *ops,
 static bl_status_t fill(const timed_t *timed, double moment, uint32_t period, uint32_t *counts, size_t *pieces,
                         bl_schedule_t *base, bool *possible) {
   const bl_schedule_t *schedule = timed->schedule;
-  size_t count_bytes = (size_t)schedule->virtual_stages * BL_VERB_COUNT * sizeof *counts;
+  size_t count_bytes = (size_t)schedule->virtual_stages * BL_OP_TYPES * sizeof *counts;
   uint32_t repetitions = (base->micro_batches - schedule->micro_batches) / period;
   bl_status_t status = BL_OK;
   memset(counts, 0, count_bytes);
@@ -132,7 +132,7 @@ static bl_status_t try_all(bl__portfolio_t *portfolio, const timed_t *timed, uin
 // Tries the extensions of `shorter`, a valid schedule of the same shape for fewer micro-batches, as bases.
 static bl_status_t extend(bl__portfolio_t *portfolio, const bl_schedule_t *shorter, bl_schedule_t *base) {
   timed_t timed = {.schedule = shorter};
-  uint32_t *counts = calloc((size_t)shorter->virtual_stages * BL_VERB_COUNT, sizeof *counts);
+  uint32_t *counts = calloc((size_t)shorter->virtual_stages * BL_OP_TYPES, sizeof *counts);
   size_t *pieces = malloc(shorter->stages * sizeof *pieces);
   bl_status_t status = counts != NULL && pieces != NULL ? BL_OK : BL_EXHAUSTED;
   if (status == BL_OK) {

@@ -36,7 +36,7 @@ static uint32_t next_backward(backward_clock_t *clock) {
 static bool collides(const bl__timetable_entry_t *passes) {
   uint32_t used = 0;
   for (int k = 0; k < PASSES; k++) {
-    for (uint32_t cell = 0; cell < (passes[k].verb == BL_VERB_B ? 2u : 1u); cell++) {
+    for (uint32_t cell = 0; cell < (passes[k].type == BL_OP_B ? 2u : 1u); cell++) {
       uint32_t bit = 1u << ((passes[k].at + cell) % PERIOD);
       if (used & bit) {
         return true;
@@ -54,11 +54,11 @@ static bl__timetable_entry_t *make_passes(uint32_t p, backward_clock_t clock, bo
     uint32_t s = k < p ? k : 2 * p - 1 - k, at = next_backward(&clock);
     bl__timetable_entry_t *of = passes + (size_t)PASSES * s;
     if (k < p) {
-      of[0] = (bl__timetable_entry_t){BL_VERB_F, s, s, 0};
-      of[1] = (bl__timetable_entry_t){BL_VERB_F, 2 * p - 1 - s, 2 * p - 1 - s, 0};
-      of[2] = (bl__timetable_entry_t){BL_VERB_B, 2 * p - 1 - s, at, 0};
+      of[0] = (bl__timetable_entry_t){BL_OP_F, s, s, 0};
+      of[1] = (bl__timetable_entry_t){BL_OP_F, 2 * p - 1 - s, 2 * p - 1 - s, 0};
+      of[2] = (bl__timetable_entry_t){BL_OP_B, 2 * p - 1 - s, at, 0};
     } else {
-      of[3] = (bl__timetable_entry_t){BL_VERB_B, s, at, 0};
+      of[3] = (bl__timetable_entry_t){BL_OP_B, s, at, 0};
     }
   }
   *possible = true;

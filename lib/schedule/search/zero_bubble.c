@@ -15,21 +15,21 @@ static bl_status_t fill_base(bl_schedule_t *base, uint32_t stage, uint32_t in_fl
   bl_status_t status = BL_OK;
   base->lists[stage].count = 0;
   for (; forwards + 1 < in_flight && forwards < m && status == BL_OK; forwards++) {
-    status = bl__schedule_emit(base, BL_VERB_F, stage, forwards);
+    status = bl__schedule_emit(base, BL_OP_F, stage, forwards);
   }
   for (uint32_t i = 0; i < m && status == BL_OK; i++) {
     if (forwards < m) {
-      status = bl__schedule_emit(base, BL_VERB_F, stage, forwards++);
+      status = bl__schedule_emit(base, BL_OP_F, stage, forwards++);
     }
     if (status == BL_OK) {
-      status = bl__schedule_emit(base, BL_VERB_I, stage, i);
+      status = bl__schedule_emit(base, BL_OP_I, stage, i);
     }
     if (status == BL_OK && i >= lag) {
-      status = bl__schedule_emit(base, BL_VERB_W, stage, weights++);
+      status = bl__schedule_emit(base, BL_OP_W, stage, weights++);
     }
   }
   for (; weights < m && status == BL_OK; weights++) {
-    status = bl__schedule_emit(base, BL_VERB_W, stage, weights);
+    status = bl__schedule_emit(base, BL_OP_W, stage, weights);
   }
   return status;
 }

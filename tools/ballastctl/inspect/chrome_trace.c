@@ -118,7 +118,7 @@ static void introduce_link(const bl_ctl_chrome_trace_t *trace, json_t *out, cons
 
 // Adds the transfer while it has the link, with its block and how long it waited.
 static void add_turn(const bl_ctl_chrome_trace_t *trace, json_t *out, const bl_ctl_link_turn_t *turn) {
-  const bool leaves = turn->op.verb == BL_VERB_E, sliced = trace->turns.sliced;
+  const bool leaves = turn->op.type == BL_OP_E, sliced = trace->turns.sliced;
   char name[96], cell[BL_OP_TEXT], slice[24] = "";
   if (sliced) {
     snprintf(slice, sizeof slice, ", slice %u", turn->op.slice);

@@ -34,7 +34,7 @@ typedef struct bl_ctl_link_turns {
 
 // Returns whether an operation of a run on this grid moves a block to or from a host store.
 static inline bool bl_ctl_op_is_at_host(const bl_grid_t *grid, bl_op_t op) {
-  return grid->stages > 0 && !bl_verb_computes((bl_verb_t)op.verb) && op.store != BL_STORE_NONE &&
+  return grid->stages > 0 && !bl_op_type_computes((bl_op_type_t)op.type) && op.store != BL_STORE_NONE &&
          op.store >= grid->stages;
 }
 

@@ -64,10 +64,10 @@ static bool reserve(bl_ctl_step_timeline_t *timeline) {
 // The caller has reserved space.
 static void add_event(bl_ctl_step_timeline_t *timeline, uint32_t stage, bl_op_t op, uint64_t start_ns,
                       uint64_t end_ns) {
-  const char verb = bl_verb_letter((bl_verb_t)op.verb);
+  const char type = bl_op_type_letter((bl_op_type_t)op.type);
   timeline->events[timeline->count++] =
       (bl_timeline_event_t){.stage = stage,
-                            .verb = bl_ctl_op_is_at_host(&timeline->grid, op) ? bl_timeline_host_verb(verb) : verb,
+                            .type = bl_ctl_op_is_at_host(&timeline->grid, op) ? bl_timeline_host_type(type) : type,
                             .chunk = op.virtual_stage,
                             .micro_batch = op.micro_batch,
                             .slice = op.slice,

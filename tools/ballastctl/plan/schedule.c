@@ -16,12 +16,12 @@
 
 #include <stdlib.h>
 
-static json_t *counts_json(const bl_schedule_t *schedule, bl_verb_t verb) {
+static json_t *counts_json(const bl_schedule_t *schedule, bl_op_type_t type) {
   json_t *counts = json_array();
   for (uint32_t s = 0; s < schedule->stages; s++) {
     json_int_t count = 0;
     for (size_t i = 0; i < schedule->lists[s].count; i++) {
-      count += schedule->lists[s].ops[i].verb == verb;
+      count += schedule->lists[s].ops[i].type == type;
     }
     json_array_append_new(counts, json_integer(count));
   }
@@ -38,8 +38,8 @@ static json_t *shown_json(const bl_ctl_schedule_case_t *shown) {
   json_t *object = json_pack(
       "{s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o}", "t_end", simulation->t_end, "bubble", simulation->bubble_total,
       "lower_bound", simulation->lower_bound, "bound_within", simulation->bound_within, "peak", peaks, "evictions",
-      counts_json(shown->schedule, BL_VERB_E), "loads", counts_json(shown->schedule, BL_VERB_L), "recomputed",
-      counts_json(shown->schedule, BL_VERB_R), "order", bl_ctl_order_json(shown->schedule));
+      counts_json(shown->schedule, BL_OP_E), "loads", counts_json(shown->schedule, BL_OP_L), "recomputed",
+      counts_json(shown->schedule, BL_OP_R), "order", bl_ctl_order_json(shown->schedule));
   if (shown->schedule->hosts > 0) {
     json_object_set_new(object, "host_slots", json_integer(bl_ctl_schedule_case_at_hosts(shown)));
   }
@@ -84,8 +84,8 @@ static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_sc
   uint32_t *edges = calloc(schedule->stages, sizeof *edges);
   bl_status_t status = edges != NULL ? bl_plan_counts(schedule, 1, NULL, edges, NULL, err)
                                      : bl_error_set(err, BL_EXHAUSTED, "out of memory");
-  json_t *stages = json_array(), *evictions = counts_json(schedule, BL_VERB_E),
-         *loads = counts_json(schedule, BL_VERB_L), *recomputed = counts_json(schedule, BL_VERB_R);
+  json_t *stages = json_array(), *evictions = counts_json(schedule, BL_OP_E), *loads = counts_json(schedule, BL_OP_L),
+         *recomputed = counts_json(schedule, BL_OP_R);
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
     json_array_append_new(stages, json_pack("{s:i, s:f, s:i, s:i, s:O, s:O, s:O, s:f, s:f, s:f, s:I}", "stage", (int)s,
                                             "peak", simulation->peak[s], "slots", (int)simulation->peak_slots[s],

@@ -62,7 +62,7 @@ static void add_stage(const tracing_t *t, uint32_t stage) {
   for (size_t i = 0; i < list->count; i++) {
     const bl_op_t op = list->ops[i];
     const bl_span_t span = t->simulation->spans[stage][i];
-    const bool computes = bl_verb_computes((bl_verb_t)op.verb);
+    const bool computes = bl_op_type_computes((bl_op_type_t)op.type);
     char cell[BL_OP_TEXT];
     bl_slot_walk_next(&walk, op);
     if (computes) {
