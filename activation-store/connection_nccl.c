@@ -73,7 +73,7 @@ void bl__nccl_channels_meet(bl_connection_t *connection) {
     bl__connection_lose(connection, "%s", reason);
     return;
   }
-  if (connection->by != BL_PATH_NCCL || rendezvous.verb != BL_NCCL_RENDEZVOUS_IDS ||
+  if (connection->by != BL_PATH_NCCL || rendezvous.kind != BL_NCCL_RENDEZVOUS_IDS ||
       connection->channel_watches[0].connection != NULL) {
     bl__connection_lose(connection, "RENDEZVOUS out of turn");
     return;

@@ -95,9 +95,9 @@ static void reply_lease(bl_rpc_call_t *call, const bl_lease_answer_t *answer, co
 // Replies, or keeps the call until the table answers.
 static void decide(bl_service_t *self, bl_rpc_call_t *call, const bl_lease_request_t *request,
                    bl_lease_decision_t decision, const bl_lease_answer_t *answer, bl_meter_call_t kind) {
-  static const char *const verbs[] = {"reserve", "evict", "load", "release"};
+  static const char *const names[] = {"reserve", "evict", "load", "release"};
   if (decision == BL_LEASE_DONE) {
-    reply_lease(call, answer, verbs[kind]);
+    reply_lease(call, answer, names[kind]);
     bl_meter_answered(self->registry, kind, request->now_ns);
   } else {
     bl_pending_add(&self->pending, &(bl_pending_call_t){.call = call,
@@ -445,9 +445,9 @@ static void on_change(void *context) {
 
 // ---- operators ------------------------------------------------------------------------------------------------------
 
-#define ADMIN_CALL(verb)                                                                                               \
-  static void handle_##verb(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {                       \
-    bl_admin_##verb(&((bl_service_t *)context)->admin, call, input);                                                   \
+#define ADMIN_CALL(method)                                                                                             \
+  static void handle_##method(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {                     \
+    bl_admin_##method(&((bl_service_t *)context)->admin, call, input);                                                 \
   }
 ADMIN_CALL(list)
 ADMIN_CALL(get)

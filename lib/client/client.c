@@ -20,14 +20,14 @@
 // ---- callers' remote calls ------------------------------------------------------------------------------------------
 
 // Returns an unused control call; waits for one if all are in use.
-static bl__control_call_t *new_question(bl_client_t *client, bl__control_call_kind_t verb) {
+static bl__control_call_t *new_question(bl_client_t *client, bl__control_call_kind_t kind) {
   pthread_mutex_lock(&client->mutex);
   for (;;) {
     for (size_t i = 0; i < sizeof client->calls / sizeof client->calls[0]; i++) {
       if (!client->calls[i].used) {
         bl__control_call_t *call = &client->calls[i];
         *call = (bl__control_call_t){.client = client,
-                                     .verb = verb,
+                                     .kind = kind,
                                      .used = true,
                                      .deadline_ns = bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS,
                                      .message = {.handle = bl__on_control_call}};
@@ -257,10 +257,10 @@ static void reserved(bl__control_call_t *call) {
   }
 }
 
-static void prepare(bl__control_call_t *call, bl_client_t *client, bl__control_call_kind_t verb, uint64_t deadline_ms,
+static void prepare(bl__control_call_t *call, bl_client_t *client, bl__control_call_kind_t kind, uint64_t deadline_ms,
                     void (*done)(bl__control_call_t *call)) {
   *call = (bl__control_call_t){
-      .client = client, .verb = verb, .done = done, .deadline_ns = bl_clock_now_ns() + deadline_ms * BL_NS_PER_MS};
+      .client = client, .kind = kind, .done = done, .deadline_ns = bl_clock_now_ns() + deadline_ms * BL_NS_PER_MS};
 }
 
 // Registers the next region, or finishes with this phase.
@@ -764,14 +764,14 @@ void bl_client_close(bl_client_t *client) {
 
 // Registers or unregisters a region. If memory is shared, the store maps or unmaps it. Otherwise it need not be
 // notified, but no evict may still read a region that is unregistered.
-static void tell_store(bl_client_t *client, bl__verb_t verb, uint32_t number, bl_client_ticket_t *ticket) {
-  bl__operation_t *operation = bl__operation_new(client, verb);
+static void tell_store(bl_client_t *client, bl__operation_type_t type, uint32_t number, bl_client_ticket_t *ticket) {
+  bl__operation_t *operation = bl__operation_new(client, type);
   pthread_mutex_lock(&client->mutex);
   const bl__client_region_t *region = &client->regions[number];
   operation->region = number;
   operation->from = region->base;
   operation->bytes = region->bytes;
-  operation->fd = verb == BL__REGISTER ? region->fd : -1;
+  operation->fd = type == BL__REGISTER ? region->fd : -1;
   pthread_mutex_unlock(&client->mutex);
   bl__operation_submit(client, operation, ticket);
 }

@@ -62,7 +62,7 @@ typedef struct bl__control_call {
   bl_message_t message;
   bl_client_t *client;
   struct bl__control_call *next; // in the list of calls to be sent or to be retried
-  bl__control_call_kind_t verb;
+  bl__control_call_kind_t kind;
   uint64_t sequence;
   uint64_t deadline_ns;
   bool used, over;                             // [m]
@@ -257,7 +257,7 @@ bool bl__nccl_turn(bl_client_t *client);
 bool bl__nccl_keeps_answer(bl_client_t *client, const bl__answer_t *answer);
 
 // operations.c
-bl__operation_t *bl__operation_new(bl_client_t *client, bl__verb_t verb); // waits for a free one
+bl__operation_t *bl__operation_new(bl_client_t *client, bl__operation_type_t type); // waits for a free one
 void bl__operation_submit(bl_client_t *client, bl__operation_t *operation, bl_client_ticket_t *ticket);
 void bl__operation_over(bl_client_t *client, bl__operation_t *operation); // [m] wakes the thread that waits for it
 

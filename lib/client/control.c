@@ -10,7 +10,7 @@
 #define TRY_MS 2000 // until an unanswered request is resent
 
 static bool is_sequenced(const bl__control_call_t *call) {
-  return call->verb >= BL__CALL_RESERVE;
+  return call->kind >= BL__CALL_RESERVE;
 }
 
 static void end_question(bl__control_call_t *call) {
@@ -126,12 +126,12 @@ static void renewed(bl__control_call_t *call) {
 
 void bl__control_call_end(bl__control_call_t *call) {
   bl_client_t *client = call->client;
-  if (call->verb == BL__CALL_KEEP_ALIVE) {
+  if (call->kind == BL__CALL_KEEP_ALIVE) {
     renewed(call);
     return;
   }
   bl_error_t lost;
-  if (call->err.status != BL_OK && is_worth_another_try(call) && call->verb != BL__CALL_CLOSE &&
+  if (call->err.status != BL_OK && is_worth_another_try(call) && call->kind != BL__CALL_CLOSE &&
       bl_clock_now_ns() < call->deadline_ns) {
     if (bl__is_lost(client, &lost)) {
       call->err = lost;
@@ -185,7 +185,7 @@ static void renew(bl_client_t *client, uint64_t now_ns) {
   if (client->renewing || now_ns < client->next_renewal_ns) {
     return;
   }
-  client->renewal = (bl__control_call_t){.client = client, .verb = BL__CALL_KEEP_ALIVE, .plan = client->session};
+  client->renewal = (bl__control_call_t){.client = client, .kind = BL__CALL_KEEP_ALIVE, .plan = client->session};
   client->renewal_sent_ns = now_ns;
   client->next_renewal_ns = now_ns + ttl_ns / 3;
   client->renewing = bl__send(&client->renewal, client->ttl_ms / 3, &err) == BL_OK;

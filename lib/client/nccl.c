@@ -35,7 +35,7 @@ static bl_status_t rendezvous(bl_client_t *client, bl_rendezvous_message_t *rend
 }
 
 bl_status_t bl__nccl_open(bl_client_t *client, bl_error_t *err) {
-  bl_rendezvous_message_t ids = {.verb = BL_NCCL_RENDEZVOUS_IDS, .generation = 1};
+  bl_rendezvous_message_t ids = {.kind = BL_NCCL_RENDEZVOUS_IDS, .generation = 1};
   client->pair = (bl_nccl_pair_t){.first = true};
   bl_status_t status = rendezvous(client, &ids, err);
   for (bl_pair_direction_t direction = BL_PAIR_OUT; direction <= BL_PAIR_IN && status == BL_OK; direction++) {
@@ -76,10 +76,10 @@ static void pending_over(bl_nccl_transfer_t *transfer) {
 
 // Returns the memory of this end of a request. NULL: no operation has it any more.
 static const uint8_t *memory_of(const bl__sent_t *sent) {
-  if (sent->verb == BL__EVICT) {
+  if (sent->type == BL__EVICT) {
     return sent->from;
   }
-  return sent->verb == BL__LOAD && sent->operation != NULL ? sent->operation->to : NULL;
+  return sent->type == BL__LOAD && sent->operation != NULL ? sent->operation->to : NULL;
 }
 
 void bl__nccl_transfer_begin(bl_client_t *client) {
@@ -90,7 +90,7 @@ void bl__nccl_transfer_begin(bl_client_t *client) {
   const uint8_t *memory = memory_of(&sent);
   const bool known = client->by == BL_PATH_NCCL && sent.sequence == frame->sequence && pending->sequence == 0 &&
                      memory != NULL && frame->bytes == sent.bytes;
-  const bool loads = sent.verb == BL__LOAD;
+  const bool loads = sent.type == BL__LOAD;
   if (known && loads) {
     sent.operation->moving = true;
   }

@@ -8,10 +8,10 @@
 
 // ---- tickets --------------------------------------------------------------------------------------------------------
 
-bl__operation_t *bl__operation_new(bl_client_t *client, bl__verb_t verb) {
+bl__operation_t *bl__operation_new(bl_client_t *client, bl__operation_type_t type) {
   bl__operation_t *operation;
   pthread_mutex_lock(&client->mutex);
-  while ((operation = bl__requests_claim(&client->requests, verb,
+  while ((operation = bl__requests_claim(&client->requests, type,
                                          bl_clock_now_ns() + client->deadline_ms * BL_NS_PER_MS)) == NULL) {
     pthread_cond_wait(&client->changed, &client->mutex);
   }
@@ -118,9 +118,9 @@ void bl_client_abandon(bl_client_t *client, bl_client_ticket_t ticket) {
 // ---- starts ---------------------------------------------------------------------------------------------------------
 
 // Begins a use of a slot by a new operation. `part`: only of `bytes` of its block, after the first `skip`.
-static bl_status_t begin_use(bl_client_t *client, bl__verb_t verb, uint64_t slot, uint64_t skip, uint64_t bytes,
-                             bool part, bl__operation_t **operation, bl_error_t *err) {
-  bl__operation_t *claimed = bl__operation_new(client, verb);
+static bl_status_t begin_use(bl_client_t *client, bl__operation_type_t type, uint64_t slot, uint64_t skip,
+                             uint64_t bytes, bool part, bl__operation_t **operation, bl_error_t *err) {
+  bl__operation_t *claimed = bl__operation_new(client, type);
   claimed->skip = skip;
   claimed->take = part ? bytes : 0;
   pthread_mutex_lock(&client->mutex);

@@ -95,7 +95,7 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
   bl__control_call_t *call = context;
   call->err = *err;
   if (err->status == BL_OK) {
-    switch (call->verb) {
+    switch (call->kind) {
     case BL__CALL_OPEN:
       read_opened(call, (const Ballast__V1__OpenSessionResponse *)output);
       break;
@@ -175,7 +175,7 @@ static bl_status_t send_reserve(bl__control_call_t *call, frame_wire_t *wire, ui
 bl_status_t bl__send(bl__control_call_t *call, uint64_t deadline_ms, bl_error_t *err) {
   frame_wire_t wire;
   fill_frame(call, &wire);
-  switch (call->verb) {
+  switch (call->kind) {
   case BL__CALL_OPEN:
     return send_open(call, deadline_ms, err);
   case BL__CALL_RESERVE:

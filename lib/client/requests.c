@@ -114,13 +114,13 @@ void bl__requests_over(bl__requests_t *r, bl__operation_t *operation) {
 
 // ---- callers --------------------------------------------------------------------------------------------------------
 
-bl__operation_t *bl__requests_claim(bl__requests_t *r, bl__verb_t verb, uint64_t deadline_ns) {
+bl__operation_t *bl__requests_claim(bl__requests_t *r, bl__operation_type_t type, uint64_t deadline_ns) {
   for (uint32_t i = 0; i < BL_CLIENT_TICKETS; i++) {
     const uint32_t index = (r->hint + i) % BL_CLIENT_TICKETS;
     bl__operation_t *operation = &r->operations[index];
     if (operation->state == BL__OPERATION_FREE) {
       r->hint = index + 1;
-      *operation = (bl__operation_t){.verb = verb,
+      *operation = (bl__operation_t){.type = type,
                                      .state = BL__OPERATION_CLAIMED,
                                      .serial = operation->serial + 1,
                                      .fd = -1,
@@ -138,21 +138,21 @@ void bl__requests_free(bl__requests_t *r, bl__operation_t *operation) {
 
 bl_status_t bl__requests_use(bl__requests_t *r, bl__operation_t *operation, uint64_t id, uint64_t bytes,
                              bl_error_t *err) {
-  static const char *const verbs[] = {"evict", "load", "release"};
+  static const char *const types[] = {"evict", "load", "release"};
   static const char *const names[] = {"empty", "being filled", "full", "being emptied", "of unknown content"};
-  const bl__verb_t verb = operation->verb;
-  const char *what = verbs[verb];
+  const bl__operation_type_t type = operation->type;
+  const char *what = types[type];
   bl__slot_t *slot = bl__slot_find(&r->slots, id);
   bl_status_t status = BL_OK;
   if (slot == NULL) {
     status = bl_error_set(err, BL_NOT_FOUND, "cannot %s: the session has no slot %" PRIu64, what, id);
-  } else if (slot->state != (verb == BL__EVICT ? BL__SLOT_EMPTY : BL__SLOT_FULL)) {
+  } else if (slot->state != (type == BL__EVICT ? BL__SLOT_EMPTY : BL__SLOT_FULL)) {
     status = bl_error_set(err, BL_PRECONDITION, "cannot %s: slot %" PRIu64 " is %s", what, id, names[slot->state]);
-  } else if (verb == BL__EVICT && bytes > slot->bytes) {
+  } else if (type == BL__EVICT && bytes > slot->bytes) {
     status = bl_error_set(err, BL_INVALID,
                           "cannot evict: a block of %" PRIu64 " bytes does not fit slot %" PRIu64 " of %" PRIu64, bytes,
                           id, slot->bytes);
-  } else if (verb == BL__LOAD && operation->take > 0) {
+  } else if (type == BL__LOAD && operation->take > 0) {
     if (operation->take > slot->block_bytes || operation->skip > slot->block_bytes - operation->take) {
       status = bl_error_set(err, BL_INVALID,
                             "cannot load %" PRIu64 " bytes from byte %" PRIu64 " on: the block in slot %" PRIu64
@@ -160,7 +160,7 @@ bl_status_t bl__requests_use(bl__requests_t *r, bl__operation_t *operation, uint
                             operation->take, operation->skip, id, slot->block_bytes);
     }
     bytes = slot->block_bytes;
-  } else if (verb == BL__LOAD && bytes != slot->block_bytes) {
+  } else if (type == BL__LOAD && bytes != slot->block_bytes) {
     status =
         bl_error_set(err, BL_INVALID, "cannot load: the block in slot %" PRIu64 " has %" PRIu64 " bytes, not %" PRIu64,
                      id, slot->block_bytes, bytes);
@@ -169,8 +169,8 @@ bl_status_t bl__requests_use(bl__requests_t *r, bl__operation_t *operation, uint
     bl__requests_free(r, operation);
     return status;
   }
-  slot->state = verb == BL__EVICT ? BL__SLOT_EVICTING : BL__SLOT_LOADING;
-  slot->block_bytes = verb == BL__EVICT ? bytes : slot->block_bytes;
+  slot->state = type == BL__EVICT ? BL__SLOT_EVICTING : BL__SLOT_LOADING;
+  slot->block_bytes = type == BL__EVICT ? bytes : slot->block_bytes;
   operation->slot = id;
   operation->generation = slot->generation;
   operation->bytes = bytes;
@@ -236,7 +236,7 @@ void bl__requests_lose(bl__requests_t *r, const bl_error_t *cause) {
 
 static void name(const bl__requests_t *r, bl__request_t *request, const bl__sent_t *sent) {
   *request = (bl__request_t){
-      .verb = sent->verb, .operation = sent->operation, .sent = *sent, .acknowledged = r->sequences.acknowledged};
+      .type = sent->type, .operation = sent->operation, .sent = *sent, .acknowledged = r->sequences.acknowledged};
 }
 
 // Resends what a connection that broke left unanswered, in the order of its numbers.
@@ -247,7 +247,7 @@ static bool send_again(bl__requests_t *r, bl__request_t *request) {
       continue; // a remote call's, answered, or in flight
     }
     sent->out = true;
-    if (sent->verb == BL__EVICT && r->kind == BL__PUSH && sent->operation != NULL) {
+    if (sent->type == BL__EVICT && r->kind == BL__PUSH && sent->operation != NULL) {
       push_sending(r, sent->operation);
     }
     name(r, request, sent);
@@ -273,7 +273,7 @@ static bl__sent_t *put(bl__requests_t *r, const bl__sent_t *what, bl__request_t 
 
 static bool put_release(bl__requests_t *r, bl__request_t *request) {
   const bl__release_t *release = &r->releases[0];
-  const bl__sent_t what = {.verb = BL__RELEASE,
+  const bl__sent_t what = {.type = BL__RELEASE,
                            .sets = release->sets,
                            .loaded = release->loaded,
                            .keeps = release->keeps,
@@ -299,7 +299,7 @@ static void queue_release(bl__requests_t *r, bl__release_t release) {
 static bool is_read(const bl__requests_t *r, const uint8_t *from, uint64_t bytes) {
   for (unsigned i = 0; i < BL__WINDOW; i++) {
     const bl__sent_t *sent = &r->sent[i];
-    if (sent->sequence != 0 && sent->verb == BL__EVICT && sent->from >= from && sent->from < from + bytes) {
+    if (sent->sequence != 0 && sent->type == BL__EVICT && sent->from >= from && sent->from < from + bytes) {
       return true;
     }
   }
@@ -312,7 +312,7 @@ static bool shows_memory(const bl__requests_t *r) {
 
 // If memory is not shared with the store, a region is unregistered only when no evict reads it.
 static bool can_start_show(const bl__requests_t *r, const bl__operation_t *operation) {
-  return shows_memory(r) || operation->verb == BL__REGISTER || !is_read(r, operation->from, operation->bytes);
+  return shows_memory(r) || operation->type == BL__REGISTER || !is_read(r, operation->from, operation->bytes);
 }
 
 static bool has_flow(const bl__requests_t *r, const bl__operation_t *operation) {
@@ -320,16 +320,16 @@ static bool has_flow(const bl__requests_t *r, const bl__operation_t *operation) 
 }
 
 static bool start(bl__requests_t *r, bl__operation_t *operation, bl__request_t *request) {
-  const bl__verb_t verb = operation->verb;
-  if (verb != BL__RELEASE && !has_flow(r, operation)) {
+  const bl__operation_type_t type = operation->type;
+  if (type != BL__RELEASE && !has_flow(r, operation)) {
     return false;
   }
   const bl__sent_t what = {.operation = operation,
-                           .verb = verb,
+                           .type = type,
                            .id = operation->slot,
                            .generation = operation->generation,
                            .bytes = operation->bytes,
-                           .checksum = verb == BL__EVICT && r->kind != BL__PUSH ? operation->checksum : 0,
+                           .checksum = type == BL__EVICT && r->kind != BL__PUSH ? operation->checksum : 0,
                            .from = operation->from,
                            .region = operation->region,
                            .region_offset = operation->region_offset,
@@ -340,8 +340,8 @@ static bool start(bl__requests_t *r, bl__operation_t *operation, bl__request_t *
   }
   operation->sequence = sent->sequence;
   operation->state = BL__OPERATION_SENT;
-  r->flow += verb != BL__RELEASE ? operation->bytes : 0;
-  if (verb == BL__EVICT && r->kind == BL__PUSH) {
+  r->flow += type != BL__RELEASE ? operation->bytes : 0;
+  if (type == BL__EVICT && r->kind == BL__PUSH) {
     push_sending(r, operation);
   }
   return true;
@@ -359,7 +359,7 @@ bool bl__requests_next(bl__requests_t *r, uint64_t now_ns, bl__request_t *reques
   }
   while (r->queue_first != NULL && now_ns >= r->pause_until_ns && r->sent_count < BL_CLIENT_IN_FLIGHT) {
     bl__operation_t *operation = r->queue_first, *next = operation->next;
-    const bool shows = operation->verb == BL__REGISTER || operation->verb == BL__UNREGISTER;
+    const bool shows = operation->type == BL__REGISTER || operation->type == BL__UNREGISTER;
     if (shows ? !can_start_show(r, operation) : !start(r, operation, request)) {
       return false;
     }
@@ -370,7 +370,7 @@ bool bl__requests_next(bl__requests_t *r, uint64_t now_ns, bl__request_t *reques
     }
     if (shows_memory(r)) {
       operation->state = BL__OPERATION_SENT;
-      *request = (bl__request_t){.verb = operation->verb,
+      *request = (bl__request_t){.type = operation->type,
                                  .operation = operation,
                                  .sent = {.region = operation->region, .bytes = operation->bytes}};
       return true;
@@ -404,7 +404,7 @@ void bl__requests_pushed(bl__requests_t *r, bl__operation_t *operation, uint64_t
 
 bl__operation_t *bl__requests_coming(bl__requests_t *r, uint64_t sequence, uint64_t bytes, uint64_t offset) {
   const bl__sent_t *sent = &r->sent[sequence % BL__WINDOW];
-  bl__operation_t *operation = sent->sequence == sequence && sent->verb == BL__LOAD ? sent->operation : NULL;
+  bl__operation_t *operation = sent->sequence == sequence && sent->type == BL__LOAD ? sent->operation : NULL;
   const bool fits = operation != NULL && !operation->corrupt && bytes == operation->bytes && offset == operation->at;
   return fits ? operation : NULL;
 }
@@ -499,7 +499,7 @@ static bool try_again(bl__requests_t *r, bl__operation_t *operation, uint64_t ge
   operation->generation = generation;
   operation->at = operation->hash = 0;
   operation->corrupt = false;
-  set_slot(r, operation, operation->verb == BL__EVICT ? BL__SLOT_EVICTING : BL__SLOT_LOADING);
+  set_slot(r, operation, operation->type == BL__EVICT ? BL__SLOT_EVICTING : BL__SLOT_LOADING);
   bl__requests_put_back(r, operation);
   return true;
 }
@@ -651,20 +651,20 @@ void bl__requests_answer(bl__requests_t *r, const bl__answer_t *answer, uint64_t
   *index = (bl__sent_t){0};
   r->sent_count--;
   bl__sequences_over(&r->sequences, sent.sequence);
-  if (sent.verb == BL__EVICT) {
+  if (sent.type == BL__EVICT) {
     evict_answered(r, &sent, answer, now_ns);
-  } else if (sent.verb == BL__LOAD) {
+  } else if (sent.type == BL__LOAD) {
     load_answered(r, &sent, answer, now_ns);
   } else {
     release_answered(r, &sent, answer);
   }
 }
 
-void bl__requests_registered(bl__requests_t *r, bl__verb_t verb, uint32_t region, bl_status_t status,
+void bl__requests_registered(bl__requests_t *r, bl__operation_type_t type, uint32_t region, bl_status_t status,
                              const char *text) {
   for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) {
     bl__operation_t *operation = &r->operations[i];
-    if (operation->state == BL__OPERATION_SENT && operation->verb == verb && operation->region == region) {
+    if (operation->state == BL__OPERATION_SENT && operation->type == type && operation->region == region) {
       end(r, operation, status, text);
       return;
     }
@@ -675,7 +675,7 @@ void bl__requests_registered(bl__requests_t *r, bl__verb_t verb, uint32_t region
 
 // A cancelled load whose half may be queued ends on its own if the store lives. Stopping it costs the communicators.
 static bool may_still_end(const bl__requests_t *r, bl__operation_t *operation, uint64_t now_ns) {
-  if (r->kind != BL__PAIRED || !r->linked || operation->verb != BL__LOAD || operation->sequence == 0) {
+  if (r->kind != BL__PAIRED || !r->linked || operation->type != BL__LOAD || operation->sequence == 0) {
     return false;
   }
   if (operation->timeout_ns == 0) {
@@ -685,7 +685,7 @@ static bool may_still_end(const bl__requests_t *r, bl__operation_t *operation, u
 }
 
 static bool is_cancelled(const bl__requests_t *r, bl__operation_t *operation, uint64_t now_ns) {
-  const bool may_stop = operation->verb == BL__EVICT || operation->verb == BL__LOAD;
+  const bool may_stop = operation->type == BL__EVICT || operation->type == BL__LOAD;
   return may_stop && operation->cancelled && !may_still_end(r, operation, now_ns);
 }
 
@@ -709,8 +709,8 @@ static void give_up_sent(bl__requests_t *r, bl__operation_t *operation) {
   }
   bl__sent_t *sent = &r->sent[operation->sequence % BL__WINDOW];
   sent->operation = NULL;
-  sent->sets = operation->verb == BL__RELEASE;
-  if (operation->verb == BL__EVICT && RULE(3)) {
+  sent->sets = operation->type == BL__RELEASE;
+  if (operation->type == BL__EVICT && RULE(3)) {
     release_given_up(r, operation->slot, operation->generation);
   }
   set_slot(r, operation, BL__SLOT_UNKNOWN);
@@ -718,15 +718,15 @@ static void give_up_sent(bl__requests_t *r, bl__operation_t *operation) {
 
 // Nothing was sent: the slot is as before.
 static void give_up_quiet(bl__requests_t *r, const bl__operation_t *operation) {
-  if (operation->verb <= BL__RELEASE) {
-    set_slot(r, operation, operation->verb == BL__EVICT ? BL__SLOT_EMPTY : BL__SLOT_FULL);
+  if (operation->type <= BL__RELEASE) {
+    set_slot(r, operation, operation->type == BL__EVICT ? BL__SLOT_EMPTY : BL__SLOT_FULL);
   }
 }
 
 bool bl__requests_must_cut(bl__requests_t *r, uint64_t now_ns) {
   for (size_t i = 0; i < BL_CLIENT_TICKETS && r->kind == BL__PAIRED; i++) {
     bl__operation_t *operation = &r->operations[i];
-    if (operation->state == BL__OPERATION_SENT && operation->verb == BL__LOAD && operation->moving &&
+    if (operation->state == BL__OPERATION_SENT && operation->type == BL__LOAD && operation->moving &&
         is_given_up(r, operation, now_ns)) {
       return true;
     }

@@ -54,7 +54,7 @@ typedef enum bl__transfer_kind {
   BL__PAIRED,   // nccl: both sides queue their end; not verified
 } bl__transfer_kind_t;
 
-typedef enum bl__verb { BL__EVICT, BL__LOAD, BL__RELEASE, BL__REGISTER, BL__UNREGISTER } bl__verb_t;
+typedef enum bl__operation_type { BL__EVICT, BL__LOAD, BL__RELEASE, BL__REGISTER, BL__UNREGISTER } bl__operation_type_t;
 
 typedef enum bl__operation_state {
   BL__OPERATION_FREE,
@@ -69,7 +69,7 @@ typedef enum bl__operation_state {
 typedef struct bl__operation {
   struct bl__operation *next;  // in the queue, or in the list of copying or ended ones
   struct bl__operation *sends; // push: in the list of evicts that are being sent
-  bl__verb_t verb;
+  bl__operation_type_t type;
   bl__operation_state_t state;
   uint32_t serial;
   bool cancelled;
@@ -101,7 +101,7 @@ typedef struct bl__operation {
 typedef struct bl__sent {
   uint64_t sequence;          // 0: unused
   bl__operation_t *operation; // NULL: no operation waits (any more)
-  bl__verb_t verb;
+  bl__operation_type_t type;
   bool out;  // sent over this connection
   bool sets; // a release: its answer determines the slot's state
   bool loaded;
@@ -161,7 +161,7 @@ void bl__requests_cleanup(bl__requests_t *requests);
 // ---- by callers
 
 // Claims a FREE operation. NULL: all are in use.
-bl__operation_t *bl__requests_claim(bl__requests_t *requests, bl__verb_t verb, uint64_t deadline_ns);
+bl__operation_t *bl__requests_claim(bl__requests_t *requests, bl__operation_type_t type, uint64_t deadline_ns);
 // Begins a use of a slot by a claimed operation, and sets the operation's slot and generation. BL_NOT_FOUND,
 // BL_PRECONDITION, BL_INVALID: the operation is FREE again.
 BL_MUST_USE bl_status_t bl__requests_use(bl__requests_t *requests, bl__operation_t *operation, uint64_t slot,
@@ -180,7 +180,7 @@ void bl__requests_lose(bl__requests_t *requests, const bl_error_t *cause);
 // Returns what to send next. It then counts as sent; or it was sent before, over a connection that broke. `operation`
 // NULL: none waits for it. REGISTER and UNREGISTER have no sequence. False: nothing to send now.
 typedef struct bl__request {
-  bl__verb_t verb;
+  bl__operation_type_t type;
   bl__operation_t *operation;
   bl__sent_t sent; // REGISTER and UNREGISTER have only sent.region and sent.bytes
   uint64_t acknowledged;
@@ -202,7 +202,7 @@ void bl__requests_came(bl__requests_t *requests, bl__operation_t *operation, uin
                        bool matches);
 void bl__requests_answer(bl__requests_t *requests, const bl__answer_t *answer, uint64_t now_ns);
 // Ends the operation whose REGISTER or UNREGISTER was answered.
-void bl__requests_registered(bl__requests_t *requests, bl__verb_t verb, uint32_t region, bl_status_t status,
+void bl__requests_registered(bl__requests_t *requests, bl__operation_type_t type, uint32_t region, bl_status_t status,
                              const char *text);
 // pull: returns the load whose block is copied next, from operation->offset of the store's memory. NULL: none.
 bl__operation_t *bl__requests_copying(const bl__requests_t *requests);

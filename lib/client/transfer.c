@@ -18,13 +18,13 @@
 // Afterwards nothing reads or writes the operation's memory.
 static void let_go(bl_client_t *client, const bl__operation_t *operation) {
   bl_frame_writer_t *writer = &client->writer;
-  if (operation->verb == BL__EVICT) {
+  if (operation->type == BL__EVICT) {
     client->sending = client->sending == operation ? NULL : client->sending;
     if (client->link == BL__CONNECTION_UP && writer->chunk_bytes > 0 && writer->chunk >= operation->from &&
         writer->chunk < operation->from + operation->bytes) { // the chunk in flight continues from memory of the client
       (void)bl_frame_writer_let_go(writer, client->side);
     }
-  } else if (operation->verb == BL__LOAD && client->coming == operation) {
+  } else if (operation->type == BL__LOAD && client->coming == operation) {
     client->coming = NULL;
     bl_frame_reader_into(&client->reader, NULL);
   }
@@ -57,7 +57,7 @@ void bl__transfer_finish_ended(bl_client_t *client) {
                                        .serial = operation->serial};
     const bool internal = operation->internal;
     pthread_mutex_lock(&client->mutex);
-    if (operation->verb == BL__REGISTER) {
+    if (operation->type == BL__REGISTER) {
       show_ended(client, operation);
     }
     bl__operation_over(client, operation); // its caller owns it from here on
@@ -81,7 +81,7 @@ static const bl_frame_kind_t kinds[] = {[BL__EVICT] = BL_FRAME_EVICT,
 // Computes the checksum if the caller has not given it.
 static void add_checksum(bl_client_t *client, bl__request_t *request) {
   const bl__operation_t *operation = request->operation;
-  if (request->verb != BL__EVICT || operation == NULL || operation->known || client->requests.kind != BL__PULL ||
+  if (request->type != BL__EVICT || operation == NULL || operation->known || client->requests.kind != BL__PULL ||
       !client->requests.verified) {
     return;
   }
@@ -95,7 +95,7 @@ static void add_checksum(bl_client_t *client, bl__request_t *request) {
 static bool put(bl_client_t *client, bl__request_t *request) {
   add_checksum(client, request);
   const bl__sent_t *sent = &request->sent;
-  const bl_frame_t frame = {.kind = sent->keeps ? BL_FRAME_KEEP : kinds[request->verb],
+  const bl_frame_t frame = {.kind = sent->keeps ? BL_FRAME_KEEP : kinds[request->type],
                             .sequence = sent->sequence,
                             .acknowledged = sent->sequence != 0 ? request->acknowledged : 0,
                             .id = sent->id,
@@ -108,7 +108,7 @@ static bool put(bl_client_t *client, bl__request_t *request) {
                             .step = sent->label.step,
                             .chunk = sent->label.chunk,
                             .micro_batch = sent->label.micro_batch};
-  const bool shows = request->verb == BL__REGISTER;
+  const bool shows = request->type == BL__REGISTER;
   if (bl_frame_writer_put(&client->writer, &frame, NULL, shows ? &request->operation->fd : NULL, shows ? 1 : 0)) {
     return true;
   }
@@ -130,7 +130,7 @@ static void send_requests(bl_client_t *client, uint64_t now_ns) {
     more = bl__requests_next(&client->requests, now_ns, &request);
     pthread_mutex_unlock(&client->mutex);
     more = more && put(client, &request);
-    if (more && client->shm && request.verb == BL__EVICT &&
+    if (more && client->shm && request.type == BL__EVICT &&
         bl_frame_writer_flush(&client->writer) == BL_WRITER_BROKEN) {
       bl__connection_lost(client, strerror(errno)); // the store begins while the checksum of the next block is computed
     }

@@ -24,8 +24,8 @@ typedef struct bl_nearest {
 } bl_nearest_t;
 
 // Call it for every candidate. `best` is then the nearest, the first of equals.
-//   bl_nearest_t nearest = {.name = verb};
-//   for (...) bl_nearest_offer(&nearest, verbs[i].name);
+//   bl_nearest_t nearest = {.name = command};
+//   for (...) bl_nearest_offer(&nearest, commands[i].name);
 void bl_nearest_offer(bl_nearest_t *nearest, const char *candidate);
 
 #define BL_NEAREST_ADVICE_BYTES (BL_NEAREST_NAME_BYTES + 64)

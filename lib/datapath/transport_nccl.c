@@ -86,8 +86,8 @@ static bl_pair_direction_t first_direction(const bl__nccl_link_t *nccl_link) {
 }
 
 static void say(bl__link_t *link, const bl_nccl_rendezvous_step_t *step) {
-  bl_rendezvous_message_t rendezvous = {.verb = step->verb, .generation = step->generation, .status = step->err.status};
-  if (step->verb == BL_NCCL_RENDEZVOUS_IDS) {
+  bl_rendezvous_message_t rendezvous = {.kind = step->kind, .generation = step->generation, .status = step->err.status};
+  if (step->kind == BL_NCCL_RENDEZVOUS_IDS) {
     memcpy(rendezvous.ids, link->nccl_link->ids, sizeof rendezvous.ids);
   }
   snprintf(rendezvous.text, sizeof rendezvous.text, "%.190s", step->err.status != BL_OK ? step->err.text : "");
@@ -167,7 +167,7 @@ static void carry_out(bl__link_t *link, const bl_nccl_rendezvous_step_t *step) {
     bl_nccl_pair_abort(&nccl_link->pair, step->err.status, step->err.text);
   }
   if ((step->acts & BL_NCCL_RENDEZVOUS_SAY) != 0) {
-    if (step->verb == BL_NCCL_RENDEZVOUS_IDS && !draw_ids(link)) {
+    if (step->kind == BL_NCCL_RENDEZVOUS_IDS && !draw_ids(link)) {
       return;
     }
     say(link, step);
@@ -325,12 +325,12 @@ void bl__nccl_link_heard(bl__link_t *link) {
     (void)bl_error_set(&why, rendezvous.status, "%s", rendezvous.text);
   }
   pthread_mutex_lock(&link->transport->mutex);
-  if (rendezvous.verb == BL_NCCL_RENDEZVOUS_IDS && !nccl_link->pair.first &&
+  if (rendezvous.kind == BL_NCCL_RENDEZVOUS_IDS && !nccl_link->pair.first &&
       rendezvous.generation > nccl_link->rendezvous.generation) {
     memcpy(nccl_link->ids, rendezvous.ids, sizeof nccl_link->ids);
   }
   const bl_nccl_rendezvous_step_t step =
-      bl_nccl_rendezvous_heard(&nccl_link->rendezvous, rendezvous.verb, rendezvous.generation, &why);
+      bl_nccl_rendezvous_heard(&nccl_link->rendezvous, rendezvous.kind, rendezvous.generation, &why);
   pthread_mutex_unlock(&link->transport->mutex);
   carry_out(link, &step);
   bl__transport_wake(link->transport); // it may now be this pair's turn

@@ -40,31 +40,31 @@ void bl_driver_step_init(bl_driver_step_t *step, bl_driver_id_t id, bl_driver_pe
 
 bl_driver_request_t bl_driver_step_request(const bl_driver_step_t *step, size_t stage) {
   const bl_driver_peer_t *peer = &step->peers[stage];
-  bl_driver_request_t request = {.verb = BL_ASK_NOTHING, .driver = step->id};
+  bl_driver_request_t request = {.type = BL_ASK_NOTHING, .driver = step->id};
   if (peer->answered) {
     return request;
   }
   switch (step->phase) {
   case BL_DRIVER_TAKEOVER:
-    request.verb = BL_ASK_TAKEOVER;
+    request.type = BL_ASK_TAKEOVER;
     break;
   case BL_DRIVER_ABORTING:
-    request.verb = BL_ASK_ABORT;
+    request.type = BL_ASK_ABORT;
     request.next = peer->report.applied + 1;
     request.attempt = step->highest_attempt;
     break;
   case BL_DRIVER_PREPARING:
-    request.verb = BL_ASK_PREPARE;
+    request.type = BL_ASK_PREPARE;
     request.plan = step->proposal;
     request.run.kind = step->proposal_kind;
     break;
   case BL_DRIVER_RUNNING:
-    request.verb = BL_ASK_RUN;
+    request.type = BL_ASK_RUN;
     request.run = step->run;
     request.offer = step->offer;
     break;
   case BL_DRIVER_COMMITTING:
-    request.verb = BL_ASK_COMMIT;
+    request.type = BL_ASK_COMMIT;
     request.commit = step->commit;
     break;
   case BL_DRIVER_DECIDING:
@@ -76,10 +76,10 @@ bl_driver_request_t bl_driver_step_request(const bl_driver_step_t *step, size_t 
 }
 
 bool bl_driver_request_equal(const bl_driver_request_t *a, const bl_driver_request_t *b) {
-  if (a->verb != b->verb || !bl_driver_id_equal(a->driver, b->driver)) {
+  if (a->type != b->type || !bl_driver_id_equal(a->driver, b->driver)) {
     return false;
   }
-  switch (a->verb) {
+  switch (a->type) {
   case BL_ASK_PREPARE:
     return a->plan.version == b->plan.version;
   case BL_ASK_RUN:
@@ -331,11 +331,11 @@ void bl_driver_step_refused(bl_driver_step_t *step, size_t stage, const bl_drive
   if (!bl_driver_request_equal(&asked, request)) {
     return;
   }
-  if (request->verb == BL_ASK_PREPARE) {
+  if (request->type == BL_ASK_PREPARE) {
     bl_driver_step_plan_refused(step, stage, request->plan.version);
-  } else if (request->verb == BL_ASK_RUN) {
+  } else if (request->type == BL_ASK_RUN) {
     bl_driver_step_abort(step);
-  } else if (request->verb != BL_ASK_NOTHING) {
+  } else if (request->type != BL_ASK_NOTHING) {
     end(step, BL_DRIVER_END_LOST, stage); // the stage no longer has what this driver saw there
   }
 }

@@ -11,7 +11,7 @@
 //   for (;;) {
 //     for (stage ...) {
 //       bl_driver_request_t request = bl_driver_step_request(&step, stage);
-//       if (request.verb != BL_ASK_NOTHING) call(stage, request);      // unless just that call is in flight
+//       if (request.type != BL_ASK_NOTHING) call(stage, request);      // unless just that call is in flight
 //     }
 //     ... an answer arrives: bl_driver_step_taken / _prepared / _voted / _committed / _aborted / _refused ...
 //     switch (step.phase) {
@@ -118,18 +118,18 @@ typedef struct bl_driver_step {
   size_t end_stage; // the stage that `end` is about
 } bl_driver_step_t;
 
-typedef enum bl_driver_verb {
+typedef enum bl_driver_request_type {
   BL_ASK_NOTHING,
   BL_ASK_TAKEOVER,
   BL_ASK_PREPARE, // plan, kind in run.kind
   BL_ASK_RUN,     // run, offer
   BL_ASK_COMMIT,  // commit
   BL_ASK_ABORT,   // next, attempt
-} bl_driver_verb_t;
+} bl_driver_request_type_t;
 
 // One request to a stage. If bl_driver_request_equal returns true for two, the call in flight serves for both.
 typedef struct bl_driver_request {
-  bl_driver_verb_t verb;
+  bl_driver_request_type_t type;
   bl_driver_id_t driver;
   bl_run_id_t run;
   bl_offer_t offer;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Verifies that a file which a command names and which is not there, or is a folder, is a wrong word of every verb: exit
-# code 2, and a message that names the flag, the file and the cause; and that nothing is printed for it.
+# Verifies that a file which a command names and which is not there, or is a folder, is a wrong word of every command:
+# exit code 2, and a message that names the flag, the file and the cause; and that nothing is printed for it.
 . "$(dirname "$0")/common.sh"
 cd "$work" || exit 1
 head -c 4000 /usr/share/common-licenses/GPL-3 >text.txt

@@ -1,21 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Verifies what is made from the tables of verbs: the manual, its Markdown form in docs, and completions for three shells,
-# each tried in its shell where that is installed.
+# Verifies what is made from the tables of commands: the manual, its Markdown form in docs, and completions for three
+# shells, each tried in its shell where that is installed.
 . "$(dirname "$0")/common.sh"
 
 try python3 -B "$root/tools/check/docs.py" "$bin" docs/ballastctl.md docs/operations.md docs/exit-codes.md
 equal "documentation: $err$out" 0 "$code"
 
-verbs=$("$ctl" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
+commands=$("$ctl" --help | sed -n 's/^  \([a-z]*\) .*/\1/p')
 page=$("$ctl" manual)
-for verb in $verbs; do
-  contains "manual page" ".SS $verb" "$page"
-  try "$ctl" "$verb" --help
-  equal "exit code of $verb --help" 0 "$code"
+for command in $commands; do
+  contains "manual page" ".SS $command" "$page"
+  try "$ctl" "$command" --help
+  equal "exit code of $command --help" 0 "$code"
 done
-for verb in "leases list" "leases get" "leases watch" "leases revoke"; do
-  contains "manual page" ".SS $verb" "$page"
+for command in "leases list" "leases get" "leases watch" "leases revoke"; do
+  contains "manual page" ".SS $command" "$page"
 done
 if command -v groff >/dev/null; then
   equal "what groff says" "" "$("$ctl" manual | groff -man -Tutf8 -ww 2>&1 >/dev/null)"
@@ -31,10 +31,10 @@ complete_bash() { # words of the command line; the last is being typed
     _ballastctl; echo "${COMPREPLY[*]}"' bash "$work/completion" "$@"
 }
 "$ctl" completion bash >"$work/completion"
-equal "completed verb" "status" "$(complete_bash ballastctl statu)"
-equal "completed verbs of a group" "revoke" "$(complete_bash ballastctl leases rev)"
+equal "completed command" "status" "$(complete_bash ballastctl statu)"
+equal "completed commands of a group" "revoke" "$(complete_bash ballastctl leases rev)"
 equal "completed flag" "--endpoint" "$(complete_bash ballastctl status --endp)"
-equal "completed flag of a verb of a group" "--from-revision" "$(complete_bash ballastctl leases watch --from)"
+equal "completed flag of a command of a group" "--from-revision" "$(complete_bash ballastctl leases watch --from)"
 equal "completed value" "ndjson" "$(complete_bash ballastctl leases list -o nd)"
 equal "completed value of a long flag" "sealed" "$(complete_bash ballastctl leases list --state se)"
 equal "completed shell" "fish" "$(complete_bash ballastctl completion fi)"

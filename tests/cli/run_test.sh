@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Verifies ballastctl run from the outside: report, table, sample and timeline of a local run; the verbs that look at a
-# run while it goes on; its end by Ctrl-C; and that nothing stays behind.
+# Verifies ballastctl run from the outside: report, table, sample and timeline of a local run; the commands that look at
+# a run while it goes on; its end by Ctrl-C; and that nothing stays behind.
 . "$(dirname "$0")/common.sh"
 cd "$work" || exit 1
 head -c 20000 /usr/share/common-licenses/GPL-3 >text.txt

@@ -13,14 +13,14 @@ YAML
 
 try "$ctl" --help
 equal "exit code of --help" 0 "$code"
-contains "list of verbs" "train a job" "$out"
-refused 2 "usage: ballastctl VERB" "$ctl"
+contains "list of commands" "train a job" "$out"
+refused 2 "usage: ballastctl COMMAND" "$ctl"
 refused 2 "did you mean 'status'" "$ctl" stauts
-refused 2 "'frobnicate' is no verb of ballastctl; --help lists them" "$ctl" frobnicate
-for verb in run status stages health preflight schedule simulate plan estimate configuration version; do
-  try "$ctl" "$verb" --help
-  equal "exit code of $verb --help" 0 "$code"
-  contains "help of $verb" "usage: ballastctl $verb" "$out"
+refused 2 "'frobnicate' is no command of ballastctl; --help lists them" "$ctl" frobnicate
+for command in run status stages health preflight schedule simulate plan estimate configuration version; do
+  try "$ctl" "$command" --help
+  equal "exit code of $command --help" 0 "$code"
+  contains "help of $command" "usage: ballastctl $command" "$out"
 done
 try "$ctl" version -o json
 contains "version" '"name": "ballast"' "$out"
@@ -38,9 +38,9 @@ refused 2 "too few for one window" "$ctl" run job.yaml --local --set model.seq=4
 refused 2 "stage 0, operation 1 (0F1)" "$ctl" run job.yaml --local --set memory.slots=1
 refused 2 "token" "$ctl" run job.yaml --local --set model.vocab=64
 refused 2 "checkpoint.folder" "$ctl" run job.yaml --local --resume
-for verb in plan simulate; do
-  refused 2 '--set balance.slow_paths: "x": must name two stages' "$ctl" $verb job.yaml --set 'balance.slow_paths=[x]'
-  refused 2 "there is no stage 9, they go from 0 to 1" "$ctl" $verb job.yaml --set 'balance.slow_paths=["0-9=2"]'
+for command in plan simulate; do
+  refused 2 '--set balance.slow_paths: "x": must name two stages' "$ctl" $command job.yaml --set 'balance.slow_paths=[x]'
+  refused 2 "there is no stage 9, they go from 0 to 1" "$ctl" $command job.yaml --set 'balance.slow_paths=["0-9=2"]'
 done
 try "$ctl" plan job.yaml --schedule gpipe --set 'balance.slow_paths=["0-1=2"]' -o json
 equal "exit code of a plan of a job with paths" 0 "$code"

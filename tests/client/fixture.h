@@ -99,13 +99,13 @@ static inline void fill(uint8_t *bytes, uint64_t count, uint64_t seed) {
   }
 }
 
-// This program as "VERB ADDRESS STAGE PATH", with pipes at its standard input and output; it says 'y' when it is ready.
-// A program of its own, because gRPC does not live through a fork.
-static inline pid_t start_self(const fixture_t *fixture, const char *verb, uint32_t stage, int *to, int *from) {
+// This program as "COMMAND ADDRESS STAGE PATH", with pipes at its standard input and output; it says 'y' when it is
+// ready. A program of its own, because gRPC does not live through a fork.
+static inline pid_t start_self(const fixture_t *fixture, const char *command, uint32_t stage, int *to, int *from) {
   int ask[2], tell[2];
   char number[12], path_number[12];
-  char *arguments[] = {(char *)(uintptr_t)verb,
-                       (char *)(uintptr_t)verb,
+  char *arguments[] = {(char *)(uintptr_t)command,
+                       (char *)(uintptr_t)command,
                        (char *)(uintptr_t)fixture->store.address,
                        number,
                        path_number,

@@ -33,10 +33,10 @@ typedef struct world {
 
 // ---- sessions -------------------------------------------------------------------------------------------------------
 
-static inline void ask(world_t *world, raw_verb_t verb, raw_input_t *input, raw_output_t *output) {
+static inline void ask(world_t *world, raw_call_kind_t kind, raw_input_t *input, raw_output_t *output) {
   input->acknowledged = input->sequence;
   input->sequence++;
-  if (raw_call(&world->raw, verb, input, output) != BL_OK) {
+  if (raw_call(&world->raw, kind, input, output) != BL_OK) {
     fail_msg("%s", world->raw.err.text);
   }
 }

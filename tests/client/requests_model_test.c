@@ -198,7 +198,7 @@ static void serve(world_t *w, const bl__request_t *asked) {
   const bl_lease_token_t token = {.id = sent->id, .generation = sent->generation};
   bl_lease_answer_t said = {0};
   bl_lease_decision_t decision;
-  if (asked->verb == BL__EVICT) {
+  if (asked->type == BL__EVICT) {
     const bl_lease_block_t block = {.token = token, .bytes = sent->bytes, .checksum = sent->checksum};
     decision = bl_lease_table_evict(w->table, &request, &block, &said);
     if (decision == BL_LEASE_BEGIN && w->pulls) { // the store copies at once what the operation shows
@@ -207,7 +207,7 @@ static void serve(world_t *w, const bl__request_t *asked) {
     } else if (decision == BL_LEASE_BEGIN) {
       begin_transfer(w, false, &said, sent->sequence, 0);
     }
-  } else if (asked->verb == BL__LOAD) {
+  } else if (asked->type == BL__LOAD) {
     decision = bl_lease_table_load(w->table, &request, &token, !w->pulls, &said);
     if (decision == BL_LEASE_BEGIN) {
       begin_transfer(w, true, &said, sent->sequence, w->stored[sent->id]);
@@ -304,16 +304,16 @@ static void check_end(world_t *w, const call_t *call) {
                        (call->damaged && status == BL_DATA_LOSS);
   if (status != BL_OK && !excused) {
     (void)violates(w, "an operation failed that was neither cancelled, late nor damaged");
-  } else if (status == BL_OK && operation->verb == BL__LOAD &&
+  } else if (status == BL_OK && operation->type == BL__LOAD &&
              (call->mixed || call->written != BLOCK_BYTES || call->arrived != *promised)) {
     (void)violates(w, "a load gave what was not stored");
   }
-  w->kept[operation->slot] = operation->verb == BL__LOAD && operation->keeps && status == BL_OK;
-  if (operation->verb == BL__EVICT && status == BL_OK) {
+  w->kept[operation->slot] = operation->type == BL__LOAD && operation->keeps && status == BL_OK;
+  if (operation->type == BL__EVICT && status == BL_OK) {
     *promised = call->content;
   } else if (w->kept[operation->slot]) {
     return; // as before
-  } else if (operation->verb == BL__EVICT || status == BL_OK || status == BL_DATA_LOSS) {
+  } else if (operation->type == BL__EVICT || status == BL_OK || status == BL_DATA_LOSS) {
     *promised = 0;
   } // else the block is still there
 }
@@ -429,16 +429,18 @@ static void start_something(world_t *w) {
   if (call == NULL || (slot->state != BL__SLOT_EMPTY && slot->state != BL__SLOT_FULL)) {
     return;
   }
-  const bl__verb_t verb = slot->state == BL__SLOT_EMPTY ? BL__EVICT : draw(w, 4) == 0 ? BL__RELEASE : BL__LOAD;
-  bl__operation_t *operation = bl__requests_claim(w->requests, verb, w->now_ns + DEADLINE_NS);
+  const bl__operation_type_t type = slot->state == BL__SLOT_EMPTY ? BL__EVICT
+                                    : draw(w, 4) == 0             ? BL__RELEASE
+                                                                  : BL__LOAD;
+  bl__operation_t *operation = bl__requests_claim(w->requests, type, w->now_ns + DEADLINE_NS);
   bl_error_t err;
-  if (bl__requests_use(w->requests, operation, slot->id, verb == BL__RELEASE ? 0 : BLOCK_BYTES, &err) != BL_OK) {
+  if (bl__requests_use(w->requests, operation, slot->id, type == BL__RELEASE ? 0 : BLOCK_BYTES, &err) != BL_OK) {
     (void)violates(w, "a slot in the right state cannot be used");
     return;
   }
-  operation->keeps = verb == BL__LOAD && draw(w, 3) == 0;
+  operation->keeps = type == BL__LOAD && draw(w, 3) == 0;
   *call = (call_t){.operation = operation, .serial = operation->serial};
-  if (verb == BL__EVICT) {
+  if (type == BL__EVICT) {
     call->content = ++w->contents;
     operation->known = w->pulls;
     operation->checksum = checksum(call->content, BLOCK_BYTES);
@@ -449,7 +451,7 @@ static void start_something(world_t *w) {
 
 static void cancel_something(world_t *w) {
   call_t *call = &w->calls[draw(w, OPERATIONS)];
-  if (call->operation != NULL && call->operation->verb != BL__RELEASE) {
+  if (call->operation != NULL && call->operation->type != BL__RELEASE) {
     call->cancelled = true;
     bl__requests_cancel(w->requests, call->operation);
   }

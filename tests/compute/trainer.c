@@ -216,8 +216,8 @@ static void release(trainer_t *trainer, uint32_t chunk, uint32_t i) {
   poison(trainer, part->out[i], part->sizes.edge_bytes);
 }
 
-static bool starts_backward(trainer_verb_t verb) {
-  return verb == TRAINER_I || verb == TRAINER_B || verb == TRAINER_D;
+static bool starts_backward(trainer_op_type_t type) {
+  return type == TRAINER_I || type == TRAINER_B || type == TRAINER_D;
 }
 
 // Pages hold what they are told from here on: own ones from F, sums from the I of the last slice.
@@ -227,10 +227,10 @@ static void use_slice(trainer_t *trainer, trainer_op_t op) {
   if (trainer->slices == 1) {
     return;
   }
-  if (op.verb == TRAINER_F) {
+  if (op.type == TRAINER_F) {
     poison(trainer, part->pages[op.block], part->sizes.page_bytes);
   }
-  for (uint32_t i = first; starts_backward(op.verb) && slice + 1 == trainer->slices && i < op.block; i++) {
+  for (uint32_t i = first; starts_backward(op.type) && slice + 1 == trainer->slices && i < op.block; i++) {
     poison(trainer, part->page_gradients[i], part->sizes.page_gradient_bytes);
   }
   bl_chunk_use_slice(
@@ -243,7 +243,7 @@ static void run_one(trainer_t *trainer, trainer_op_t op, const int32_t *tokens, 
   part_t *part = &trainer->parts[op.chunk];
   const uint32_t i = op.block;
   use_slice(trainer, op);
-  switch (op.verb) {
+  switch (op.type) {
   case TRAINER_F:
     forward(trainer, op.chunk, i, tokens);
     break;
@@ -478,12 +478,12 @@ size_t trainer_make_order(trainer_order_t order, uint32_t chunks, uint32_t micro
         continue;
       }
       trainer_op_t op = lists[c][next[c]];
-      bool backward = starts_backward(op.verb);
-      if ((op.verb == TRAINER_F && c > 0 && !forward_done[c - 1][op.block]) ||
+      bool backward = starts_backward(op.type);
+      if ((op.type == TRAINER_F && c > 0 && !forward_done[c - 1][op.block]) ||
           (backward && c + 1 < chunks && !backward_done[c + 1][op.block])) {
         continue;
       }
-      forward_done[c][op.block] |= op.verb == TRAINER_F;
+      forward_done[c][op.block] |= op.type == TRAINER_F;
       backward_done[c][op.block] |= backward;
       ops[n++] = op;
       next[c]++;

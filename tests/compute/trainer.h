@@ -17,10 +17,10 @@ typedef enum {
   TRAINER_W, // backward weight
   TRAINER_B, // both, fused, layer by layer
   TRAINER_D, // both, fused: I, then W at once, as the executor does to send the gradient early
-} trainer_verb_t;
+} trainer_op_type_t;
 
 typedef struct {
-  trainer_verb_t verb;
+  trainer_op_type_t type;
   uint32_t chunk, block; // slice block % slices of micro-batch block / slices
 } trainer_op_t;
 

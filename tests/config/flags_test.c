@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies command lines: every spelling of a flag, lists, switches, words, help, and what a wrong one is told.
-// Also nearest names, which job keys, flags and verbs share.
+// Also nearest names, which job keys, flags and commands share.
 #include "config/flags.h"
 #include "config/nearest.h"
 

@@ -325,7 +325,7 @@ static void greetings_come_back(void **state) {
 
 static void words_about_communicators_come_back(void **state) {
   (void)state;
-  bl_rendezvous_message_t rendezvous = {.verb = BL_NCCL_RENDEZVOUS_DROP,
+  bl_rendezvous_message_t rendezvous = {.kind = BL_NCCL_RENDEZVOUS_DROP,
                                         .generation = 9,
                                         .status = BL_IO,
                                         .text = "no\tmemory"},
@@ -336,16 +336,16 @@ static void words_about_communicators_come_back(void **state) {
   const char *reason = NULL;
   bl_rendezvous_message_encode(&rendezvous, body);
   assert_int_equal(bl_rendezvous_message_decode(body, &back, &reason), BL_OK);
-  assert_int_equal(back.verb, BL_NCCL_RENDEZVOUS_DROP);
+  assert_int_equal(back.kind, BL_NCCL_RENDEZVOUS_DROP);
   assert_int_equal(back.generation, 9);
   assert_int_equal(back.status, BL_IO);
   assert_memory_equal(back.ids, rendezvous.ids, sizeof rendezvous.ids);
   assert_string_equal(back.text, "no?memory");
 
-  const bl_rendezvous_message_t bad[] = {{.verb = BL_NCCL_RENDEZVOUS_VERBS, .generation = 1},
-                                         {.verb = BL_NCCL_RENDEZVOUS_IDS, .generation = 0},
-                                         {.verb = BL_NCCL_RENDEZVOUS_READY, .generation = 1, .status = BL_STATUS_COUNT},
-                                         {.verb = BL_NCCL_RENDEZVOUS_BROKE, .generation = 1, .status = BL_OK}};
+  const bl_rendezvous_message_t bad[] = {{.kind = BL_NCCL_RENDEZVOUS_KINDS, .generation = 1},
+                                         {.kind = BL_NCCL_RENDEZVOUS_IDS, .generation = 0},
+                                         {.kind = BL_NCCL_RENDEZVOUS_READY, .generation = 1, .status = BL_STATUS_COUNT},
+                                         {.kind = BL_NCCL_RENDEZVOUS_BROKE, .generation = 1, .status = BL_OK}};
   for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
     bl_rendezvous_message_encode(&bad[i], body);
     assert_int_equal(bl_rendezvous_message_decode(body, &back, &reason), BL_INVALID);

@@ -19,7 +19,7 @@
 #define STATES   (1u << 20)
 
 typedef struct word {
-  uint8_t verb, failed;
+  uint8_t kind, failed;
   uint32_t generation;
 } word_t;
 
@@ -64,8 +64,8 @@ static void carry_out(world_t *world, int which, const bl_nccl_rendezvous_t *ren
   if ((step.acts & BL_NCCL_RENDEZVOUS_SAY) != 0) {
     assert_true(other->count < WORDS);
     const bool failed =
-        step.verb != BL_NCCL_RENDEZVOUS_IDS && step.verb != BL_NCCL_RENDEZVOUS_USE && step.err.status != BL_OK;
-    other->words[other->count++] = (word_t){(uint8_t)step.verb, failed, step.generation};
+        step.kind != BL_NCCL_RENDEZVOUS_IDS && step.kind != BL_NCCL_RENDEZVOUS_USE && step.err.status != BL_OK;
+    other->words[other->count++] = (word_t){(uint8_t)step.kind, failed, step.generation};
   }
   if ((step.acts & BL_NCCL_RENDEZVOUS_OPEN) != 0) {
     assert_int_equal(step.acts & BL_NCCL_RENDEZVOUS_CLOSE, 0);
@@ -124,7 +124,7 @@ static bool happen(world_t *world, int which, event_t event, bool late) {
     memmove(end->words, end->words + 1, (WORDS - 1) * sizeof word);
     end->count--;
     memset(&end->words[end->count], 0, sizeof word);
-    step = bl_nccl_rendezvous_heard(&rendezvous, (bl_nccl_rendezvous_verb_t)word.verb, word.generation,
+    step = bl_nccl_rendezvous_heard(&rendezvous, (bl_nccl_rendezvous_kind_t)word.kind, word.generation,
                                     word.failed ? &broken : &fine);
     break;
   }
@@ -262,7 +262,7 @@ static void what_failed_is_made_again_when_it_is_wanted(void **state) {
   (void)bl_nccl_rendezvous_turn(&lower);
   bl_nccl_rendezvous_step_t step = bl_nccl_rendezvous_failed(&lower, &broken);
   assert_int_equal(step.acts, BL_NCCL_RENDEZVOUS_CLOSE | BL_NCCL_RENDEZVOUS_SAY | BL_NCCL_RENDEZVOUS_TELL_FAILED);
-  assert_int_equal(step.verb, BL_NCCL_RENDEZVOUS_DROP);
+  assert_int_equal(step.kind, BL_NCCL_RENDEZVOUS_DROP);
   (void)bl_nccl_rendezvous_closed(&lower);
   assert_false(bl_nccl_rendezvous_can_begin(&lower));
   assert_int_equal(lower.err.status, BL_UNAVAILABLE);

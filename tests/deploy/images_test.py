@@ -137,15 +137,15 @@ def make_certificates(folder):
 def check_refusals(folder):
     """Who may not ask: a stage about policies, a stranger, somebody who has expired, somebody without a certificate."""
     wait_for_step(1)  # the driver answers those who may ask
-    for role, arguments, verb, words in (
+    for role, arguments, command, words in (
             ("stage", TLS, ("policy", "set", "none"), "must be driver or operator"),
             ("foreign", TLS, ("status",), "issued by another authority"),
             ("expired", TLS, ("status",), "has expired on"),
             ("operator", ("--plaintext",), ("status",), "it speaks TLS there, and this program does not")):
         done = run("podman", "run", "--rm", "--network", NAME, "--read-only", "-v", f"{folder}/{role}:/etc/ballast/tls:ro",
-                   "localhost/ballast-tools:test", *verb, "--endpoint", "driver:7600", *arguments, check=False)
+                   "localhost/ballast-tools:test", *command, "--endpoint", "driver:7600", *arguments, check=False)
         assert done.returncode == 7 and words in done.stderr, (role, done.returncode, done.stdout, done.stderr)
-        print(f"ok refused: {role}, {' '.join(verb)}: exit {done.returncode}: {done.stderr.strip()[:160]}", flush=True)
+        print(f"ok refused: {role}, {' '.join(command)}: exit {done.returncode}: {done.stderr.strip()[:160]}", flush=True)
 
 
 def losses(path):

@@ -39,26 +39,26 @@ static bl_status_t reserve(holder_t *self, uint32_t slots, bl_error_t *err) {
   return status;
 }
 
-static bl_status_t obey(holder_t *self, const char *verb, size_t number, bl_error_t *err) {
-  if (strcmp(verb, "plan") == 0) {
+static bl_status_t obey(holder_t *self, const char *command, size_t number, bl_error_t *err) {
+  if (strcmp(command, "plan") == 0) {
     return reserve(self, (uint32_t)number, err);
   }
   if (number >= self->count) {
     return bl_error_set(err, BL_INVALID, "there is no slot %zu", number);
   }
   uint64_t slot = self->slots[number];
-  if (strcmp(verb, "evict") == 0) {
+  if (strcmp(command, "evict") == 0) {
     memset(self->source.base, (int)(number + 1), self->bytes);
     bl_client_label_t label = {.step = 7, .chunk = 1, .micro_batch = (uint32_t)number};
     return bl_client_evict(self->client, slot, self->source.base, self->bytes, &label, err);
   }
-  if (strcmp(verb, "load") == 0) {
+  if (strcmp(command, "load") == 0) {
     return bl_client_load(self->client, slot, self->source.base, self->bytes, err);
   }
-  if (strcmp(verb, "release") == 0) {
+  if (strcmp(command, "release") == 0) {
     return bl_client_release(self->client, slot, err);
   }
-  return bl_error_set(err, BL_INVALID, "no such command: %s", verb);
+  return bl_error_set(err, BL_INVALID, "no such command: %s", command);
 }
 
 int main(int argc, char **argv) {
@@ -85,11 +85,12 @@ int main(int argc, char **argv) {
     status = reserve(&self, slots, &err);
   }
   say(status, &err);
-  char line[256], verb[32];
+  char line[256], command[32];
   while (status == BL_OK && fgets(line, sizeof line, stdin) != NULL && strncmp(line, "close", 5) != 0) {
     size_t number = 0;
     bl_error_t fault = {0};
-    bl_status_t one = sscanf(line, "%31s %zu", verb, &number) >= 1 ? obey(&self, verb, number, &fault) : BL_INVALID;
+    bl_status_t one =
+        sscanf(line, "%31s %zu", command, &number) >= 1 ? obey(&self, command, number, &fault) : BL_INVALID;
     say(one, &fault);
   }
   bl_client_close(self.client);

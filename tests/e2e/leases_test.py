@@ -57,13 +57,13 @@ def leases_of(store, *more):
 
 def forms(store):
     """Every command takes every -o, and says the same in each."""
-    for verb in (["leases", "list"], ["leases", "get", "0/1"], ["stores"], ["leases", "revoke", "0/1", "--dry-run"],
+    for command in (["leases", "list"], ["leases", "get", "0/1"], ["stores"], ["leases", "revoke", "0/1", "--dry-run"],
                  ["leases", "watch", "--from-revision", "1", "--events", "3"]):
         for form in FORMS:
-            text = ctl(*verb, "--store", store.address, "-o", form)
-            assert text.endswith("\n") and text.strip(), f"{verb} -o {form}: nothing"
+            text = ctl(*command, "--store", store.address, "-o", form)
+            assert text.endswith("\n") and text.strip(), f"{command} -o {form}: nothing"
             if form == "ndjson":
-                assert [json.loads(line) for line in text.splitlines()], verb
+                assert [json.loads(line) for line in text.splitlines()], command
             if form == "name":
                 assert all(re.fullmatch(r"0|0/(\d+|session)", line) for line in text.splitlines()), text
     names = ctl("leases", "list", "--store", store.address, "-o", "name").split()
@@ -89,11 +89,11 @@ def a_store_that_stands_still(store):
     """etcdctl waits for ever: here every command ends with exit code 6 (deadline) soon after its --timeout."""
     store.process.send_signal(signal.SIGSTOP)
     try:
-        for verb in (["leases", "list"], ["leases", "get", "0/1"], ["stores"]):
+        for command in (["leases", "list"], ["leases", "get", "0/1"], ["stores"]):
             begin = time.monotonic()
-            ctl(*verb, "--store", store.address, "--timeout", "1", expect=6)
+            ctl(*command, "--store", store.address, "--timeout", "1", expect=6)
             took = time.monotonic() - begin
-            assert 1 <= took < 60, f"{verb} --timeout 1 took {took:.1f} s"  # a busy machine may be slow to start it
+            assert 1 <= took < 60, f"{command} --timeout 1 took {took:.1f} s"  # a busy machine may be slow to start it
     finally:
         store.process.send_signal(signal.SIGCONT)
     assert len(leases_of(store)) == 3

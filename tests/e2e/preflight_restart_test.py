@@ -11,8 +11,8 @@ from ballast import CTL, Service, environment, scratch, small_inline, stages, wa
 STAGES = 4
 
 
-def ask(folder, verb, *arguments):
-    done = subprocess.run([CTL, verb, *arguments, "-o", "json"], env=environment(folder), text=True, stdin=subprocess.DEVNULL,
+def ask(folder, command, *arguments):
+    done = subprocess.run([CTL, command, *arguments, "-o", "json"], env=environment(folder), text=True, stdin=subprocess.DEVNULL,
                           capture_output=True, timeout=240)
     return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
 

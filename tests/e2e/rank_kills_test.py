@@ -24,8 +24,8 @@ LONGEST_S = 10
 AFTER = 3  # steps after the last disturbance
 
 
-def told(folder, verb):
-    done = subprocess.run([CTL, verb, "-o", "json"], env=environment(folder), stdin=subprocess.DEVNULL, text=True,
+def told(folder, command):
+    done = subprocess.run([CTL, command, "-o", "json"], env=environment(folder), stdin=subprocess.DEVNULL, text=True,
                           capture_output=True, timeout=30)
     return json.loads(done.stdout) if done.returncode == 0 else None
 

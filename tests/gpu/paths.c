@@ -73,7 +73,7 @@ static bl_arena_t new_arena(uint64_t bytes) {
 }
 
 // This program as the peer, on the other end of *fd.
-static pid_t start_peer(const char *verb, int *fd) {
+static pid_t start_peer(const char *command, int *fd) {
   int pair[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) {
     perror("socketpair");
@@ -83,7 +83,7 @@ static pid_t start_peer(const char *verb, int *fd) {
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(pair[1], PEER_FD);
-    execl("/proc/self/exe", "gpu-paths", verb, (char *)NULL);
+    execl("/proc/self/exe", "gpu-paths", command, (char *)NULL);
     _exit(127);
   }
   close(pair[1]);
@@ -612,16 +612,16 @@ static int stress(void) {
 }
 
 int main(int argc, char **argv) {
-  const char *verb = argc == 2 ? argv[1] : "";
+  const char *command = argc == 2 ? argv[1] : "";
   const struct {
     const char *name;
     int (*run)(void);
-  } verbs[] = {{"ipc", import_memory},     {"export", export_memory},   {"edges", swap_with_peer},
-               {"edges-peer", edges_peer}, {"nccl", exchange},          {"echo", echo},
-               {"stress", stress},         {"stress-peer", stress_peer}};
-  for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
-    if (strcmp(verb, verbs[i].name) == 0) {
-      return verbs[i].run();
+  } commands[] = {{"ipc", import_memory},     {"export", export_memory},   {"edges", swap_with_peer},
+                  {"edges-peer", edges_peer}, {"nccl", exchange},          {"echo", echo},
+                  {"stress", stress},         {"stress-peer", stress_peer}};
+  for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+    if (strcmp(command, commands[i].name) == 0) {
+      return commands[i].run();
     }
   }
   fprintf(stderr, "gpu-paths ipc | edges | nccl | stress\n");

@@ -20,11 +20,17 @@
 #define USES    30
 #define MAILBOX 64
 
-typedef enum verb { VERB_RESERVE, VERB_EVICT, VERB_LOAD, VERB_RELEASE, VERB_UNRESERVE } verb_t;
+typedef enum request_type {
+  REQUEST_RESERVE,
+  REQUEST_EVICT,
+  REQUEST_LOAD,
+  REQUEST_RELEASE,
+  REQUEST_UNRESERVE
+} request_type_t;
 
 // What one slot, or the session itself (actor 0), does next.
 typedef struct actor {
-  verb_t verb;
+  request_type_t type;
   uint64_t sequence; // of the request under way; 0: none
   bool answered, over;
   bl_lease_token_t token;
@@ -40,7 +46,7 @@ typedef struct client {
 typedef struct letter {
   bool used, is_answer;
   int client, actor;
-  verb_t verb;
+  request_type_t type;
   bl_lease_token_t token;
   bl_lease_request_t frame;
   bl_lease_answer_t answer;
@@ -95,7 +101,7 @@ static void ask(network_t *network, int index, int actor_index) {
   }
   letter_t letter = {.client = index,
                      .actor = actor_index,
-                     .verb = actor->verb,
+                     .type = actor->type,
                      .token = actor->token,
                      .frame = {.session = holder->session,
                                .key = holder->key,
@@ -112,20 +118,20 @@ static void serve(network_t *network, const letter_t *letter) {
   uint64_t checksum = checksum_of(letter->client, &letter->token);
   bl_lease_block_t block = {.token = letter->token, .bytes = 12345, .checksum = checksum};
   bl_lease_decision_t decision = BL_LEASE_DONE;
-  switch (letter->verb) {
-  case VERB_RESERVE:
+  switch (letter->type) {
+  case REQUEST_RESERVE:
     decision = bl_lease_table_reserve(network->table, &letter->frame, 1, &demand, 1, &reply.answer);
     break;
-  case VERB_UNRESERVE:
+  case REQUEST_UNRESERVE:
     decision = bl_lease_table_unreserve(network->table, &letter->frame, 1, &reply.answer);
     break;
-  case VERB_EVICT:
+  case REQUEST_EVICT:
     decision = bl_lease_table_evict(network->table, &letter->frame, &block, &reply.answer);
     break;
-  case VERB_LOAD:
+  case REQUEST_LOAD:
     decision = bl_lease_table_load(network->table, &letter->frame, &letter->token, false, &reply.answer);
     break;
-  case VERB_RELEASE:
+  case REQUEST_RELEASE:
     decision = bl_lease_table_release(network->table, &letter->frame, &letter->token, &checksum, &reply.answer);
     break;
   }
@@ -147,7 +153,7 @@ static void advance_actor(network_t *network, int index, int actor_index, const 
   client_t *client = &network->clients[index];
   actor_t *actor = &client->actors[actor_index];
   if (answer->reason != BL_LEASE_GRANTED) {
-    fail_msg("seed %" PRIu64 ": request %" PRIu64 " (verb %d): %s", network->seed, actor->sequence, (int)actor->verb,
+    fail_msg("seed %" PRIu64 ": request %" PRIu64 " (type %d): %s", network->seed, actor->sequence, (int)actor->type,
              bl_lease_reason_name(answer->reason));
   }
   client->answered[actor->sequence] = true;
@@ -155,29 +161,29 @@ static void advance_actor(network_t *network, int index, int actor_index, const 
     client->holder.acknowledged++;
   }
   actor->sequence = 0;
-  switch (actor->verb) {
-  case VERB_RESERVE: {
+  switch (actor->type) {
+  case REQUEST_RESERVE: {
     bl_lease_token_t slots[SLOTS];
     assert_int_equal(holder_slots(&client->holder, slots, SLOTS), SLOTS);
     for (int i = 0; i < SLOTS; i++) {
-      client->actors[i + 1] = (actor_t){.verb = VERB_EVICT, .token = slots[i]};
+      client->actors[i + 1] = (actor_t){.type = REQUEST_EVICT, .token = slots[i]};
     }
     actor->over = true;
     break;
   }
-  case VERB_EVICT:
-    actor->verb = VERB_LOAD;
+  case REQUEST_EVICT:
+    actor->type = REQUEST_LOAD;
     break;
-  case VERB_LOAD:
-    actor->verb = VERB_RELEASE;
+  case REQUEST_LOAD:
+    actor->type = REQUEST_RELEASE;
     break;
-  case VERB_RELEASE:
+  case REQUEST_RELEASE:
     assert_int_equal(answer->generation, actor->token.generation + 1);
     actor->token.generation++;
-    actor->verb = VERB_EVICT;
+    actor->type = REQUEST_EVICT;
     actor->over = ++actor->uses == USES;
     break;
-  case VERB_UNRESERVE:
+  case REQUEST_UNRESERVE:
     actor->over = true;
     break;
   }
@@ -253,14 +259,14 @@ static void run(uint64_t seed, unsigned loss_percent, bl_lease_stats_t *stats, u
     for (int j = 1; j <= SLOTS; j++) {
       client->actors[j].over = true; // until the reservation is answered
     }
-    client->actors[0].verb = VERB_RESERVE;
+    client->actors[0].type = REQUEST_RESERVE;
   }
   for (uint64_t i = 0; !all_over(&network); i++) {
     assert_true(i < 10000000);
     happen(&network);
   }
   for (int i = 0; i < CLIENTS; i++) {
-    network.clients[i].actors[0] = (actor_t){.verb = VERB_UNRESERVE};
+    network.clients[i].actors[0] = (actor_t){.type = REQUEST_UNRESERVE};
   }
   for (uint64_t i = 0; !all_over(&network); i++) {
     assert_true(i < 10000000);

@@ -52,14 +52,14 @@ static void step(walk_t *walk) {
   model_set_time(&walk->model, walk->model.now_ns + pause_ns);
   bl_lease_table_advance(walk->table, walk->model.now_ns);
   walk_take_actions(walk);
-  uint64_t verb = walk_draw(walk, 100);
-  if (verb < 6) {
+  uint64_t drawn = walk_draw(walk, 100);
+  if (drawn < 6) {
     walk_open(walk);
-  } else if (verb < 18) {
+  } else if (drawn < 18) {
     walk_use_session(walk);
-  } else if (verb < 70) {
+  } else if (drawn < 70) {
     walk_request(walk);
-  } else if (verb < 96) {
+  } else if (drawn < 96) {
     walk_end_transfer(walk);
   } else {
     walk_operate(walk);

@@ -157,13 +157,13 @@ void walk_use_session(walk_t *walk) {
   }
   bl_lease_answer_t answer;
   bl_error_t err;
-  unsigned verb = (unsigned)walk_draw(walk, 20);
+  unsigned drawn = (unsigned)walk_draw(walk, 20);
   int job = session->job;
-  if (verb == 0) {
+  if (drawn == 0) {
     walk_say(walk, "close %" PRIx64, number);
     (void)bl_lease_table_close(walk->table, number, &key, walk->model.now_ns, &answer);
     walk_expect_reason(walk, answer.reason, wanted);
-  } else if (verb == 1) {
+  } else if (drawn == 1) {
     walk_say(walk, "revoke session %" PRIx64, session->number);
     walk_expect(walk, bl_lease_table_revoke_session(walk->table, session->number, walk->model.now_ns, &err) == BL_OK,
                 "an open session cannot be revoked");

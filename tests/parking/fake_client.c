@@ -14,13 +14,13 @@
 
 #define CLIENTS 16
 
-typedef enum { EVICT, LOAD, SHOW } verb_t;
+typedef enum { EVICT, LOAD, SHOW } operation_type_t;
 typedef enum { EMPTY, EVICTING, FULL, LOADING, UNKNOWN } room_state_t;
 
 typedef struct operation {
   bool used, over, cancelled;
   uint32_t serial;
-  verb_t verb;
+  operation_type_t type;
   uint64_t store_slot, bytes, checksum;
   uint8_t *memory;
   bl_error_t err;
@@ -112,7 +112,7 @@ unsigned fake_under_way(const bl_client_t *client) {
   pthread_mutex_lock(&mutex);
   for (size_t i = 0; i < BL_CLIENT_TICKETS; i++) {
     const operation_t *operation = &client->operations[i];
-    count += operation->used && !operation->over && operation->verb != SHOW;
+    count += operation->used && !operation->over && operation->type != SHOW;
   }
   pthread_mutex_unlock(&mutex);
   return count;
@@ -178,20 +178,20 @@ void fake_open(bl_client_t *client, bl_status_t status, const char *text) {
 
 // [mutex] The last byte moves, and the room is in the state in which the client leaves it.
 static void finish(bl_client_t *client, operation_t *operation, bl_status_t status) {
-  if (operation->verb == SHOW) {
+  if (operation->type == SHOW) {
     return;
   }
   store_slot_t *store_slot = &client->store_slots[operation->store_slot - 1];
-  if (operation->verb == EVICT && status == BL_OK) {
+  if (operation->type == EVICT && status == BL_OK) {
     assert_int_equal(bl_block_checksum(operation->memory, operation->bytes), operation->checksum);
     memcpy(store_slot->block, operation->memory, operation->bytes);
-  } else if (operation->verb == LOAD && status == BL_OK) {
+  } else if (operation->type == LOAD && status == BL_OK) {
     memcpy(operation->memory, store_slot->block, operation->bytes);
-  } else if (operation->verb == LOAD && status == BL_DATA_LOSS) {
+  } else if (operation->type == LOAD && status == BL_DATA_LOSS) {
     memset(operation->memory, 0, operation->bytes);
   }
-  const bool kept = operation->verb == EVICT ? status == BL_OK : status != BL_OK && status != BL_DATA_LOSS;
-  const bool doubtful = operation->verb == EVICT && status == BL_CANCELLED;
+  const bool kept = operation->type == EVICT ? status == BL_OK : status != BL_OK && status != BL_DATA_LOSS;
+  const bool doubtful = operation->type == EVICT && status == BL_CANCELLED;
   store_slot->state = doubtful ? UNKNOWN : kept ? FULL : EMPTY;
   if (store_slot->state == EMPTY) {
     free(store_slot->block);
@@ -273,20 +273,20 @@ void fake_close_all(void) {
 
 // ---- what chance makes happen ---------------------------------------------------------------------------------------
 
-static bl_status_t outcome_of(unsigned trouble, verb_t verb) {
+static bl_status_t outcome_of(unsigned trouble, operation_type_t type) {
   static const bl_status_t troubles[] = {BL_DATA_LOSS, BL_IO, BL_DATA_LOSS, BL_IO, BL_UNAVAILABLE, BL_FENCED};
   if (chance(1000) >= trouble) {
     return BL_OK;
   }
   const bl_status_t status = troubles[chance(sizeof troubles / sizeof troubles[0])];
-  return verb == SHOW && status == BL_DATA_LOSS ? BL_EXHAUSTED : status;
+  return type == SHOW && status == BL_DATA_LOSS ? BL_EXHAUSTED : status;
 }
 
 // [mutex] Something reads the source, or writes the destination.
 static void touch(const operation_t *operation) {
-  if (operation->verb == EVICT) {
+  if (operation->type == EVICT) {
     (void)bl_block_checksum(operation->memory, operation->bytes);
-  } else if (operation->verb == LOAD) {
+  } else if (operation->type == LOAD) {
     memset(operation->memory, (int)chance(256), operation->bytes);
   }
 }
@@ -301,7 +301,7 @@ static bool step_of(bl_client_t *client, unsigned trouble) {
   } else if (operation != NULL && (closing || operation->cancelled)) {
     end_operation(client, operation, chance(8) == 0 ? BL_OK : BL_CANCELLED, "cancelled");
   } else if (operation != NULL) {
-    end_operation(client, operation, outcome_of(trouble, operation->verb), "trouble");
+    end_operation(client, operation, outcome_of(trouble, operation->type), "trouble");
   } else if (opening) {
     end_opening(client, chance(1000) < trouble ? BL_UNAVAILABLE : BL_OK, "trouble");
   } else {
@@ -368,15 +368,15 @@ void bl_client_close_start(bl_client_t *client, void (*closed)(void *context)) {
 }
 
 // [mutex]
-static operation_t *begin(bl_client_t *client, verb_t verb, void *memory, bl_client_ticket_t *ticket) {
+static operation_t *begin(bl_client_t *client, operation_type_t type, void *memory, bl_client_ticket_t *ticket) {
   uint32_t slot = 0;
   while (client->operations[slot].used) {
     assert_true(++slot < BL_CLIENT_TICKETS); // it would wait
   }
   operation_t *operation = &client->operations[slot];
-  *operation = (operation_t){.used = true, .serial = operation->serial + 1, .verb = verb, .memory = memory};
+  *operation = (operation_t){.used = true, .serial = operation->serial + 1, .type = type, .memory = memory};
   *ticket = (bl_client_ticket_t){.index = slot, .serial = operation->serial};
-  if (verb != SHOW) {
+  if (type != SHOW) {
     starts[start_count++ % FAKE_STARTS] = memory;
   }
   return operation;

@@ -107,9 +107,9 @@ static void queue(world_t *world, uint32_t i, bool load) {
   pthread_mutex_unlock(&world->shared.mutex);
 }
 
-static void call(world_t *world, void (*verb)(bl_store_session_t *session)) {
+static void call(world_t *world, void (*method)(bl_store_session_t *session)) {
   pthread_mutex_lock(&world->shared.mutex);
-  verb(world->session);
+  method(world->session);
   pthread_mutex_unlock(&world->shared.mutex);
 }
 

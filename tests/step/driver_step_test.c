@@ -41,8 +41,8 @@ static void take(fixture_t *fixture, bl_stage_report_t zero, bl_stage_report_t o
   begin(fixture);
   bl_driver_step_taken(&fixture->step, 0, 5, true, &zero);
   assert_int_equal(fixture->step.phase, BL_DRIVER_TAKEOVER); // not before all have accepted
-  assert_int_equal(bl_driver_step_request(&fixture->step, 0).verb, BL_ASK_NOTHING);
-  assert_int_equal(bl_driver_step_request(&fixture->step, 1).verb, BL_ASK_TAKEOVER);
+  assert_int_equal(bl_driver_step_request(&fixture->step, 0).type, BL_ASK_NOTHING);
+  assert_int_equal(bl_driver_step_request(&fixture->step, 1).type, BL_ASK_TAKEOVER);
   bl_driver_step_taken(&fixture->step, 1, 5, true, &one);
 }
 
@@ -59,7 +59,7 @@ static void test_a_step_applied_by_one_is_applied_by_all(void **state) {
   take(&fixture, at(3, 8), prepared(at(2, 7), 8));
   assert_int_equal(fixture.step.phase, BL_DRIVER_COMMITTING);
   bl_driver_request_t request = bl_driver_step_request(&fixture.step, 1);
-  assert_int_equal(request.verb, BL_ASK_COMMIT);
+  assert_int_equal(request.type, BL_ASK_COMMIT);
   assert_int_equal(request.commit.step, 3);
   assert_int_equal(request.commit.attempt, 8);
   assert_true(request.commit.scale == 0.5 && request.commit.learning_rate == 0.1);
@@ -94,7 +94,7 @@ static void test_anything_else_is_aborted(void **state) {
     uint64_t attempt = fixture.step.highest_attempt;
     for (size_t s = 0; s < STAGES; s++) {
       bl_driver_request_t request = bl_driver_step_request(&fixture.step, s);
-      assert_int_equal(request.verb, BL_ASK_ABORT);
+      assert_int_equal(request.type, BL_ASK_ABORT);
       assert_int_equal(request.next, 3);
       assert_int_equal(request.attempt, attempt);
       bl_driver_step_aborted(&fixture.step, s, attempt);
@@ -178,7 +178,7 @@ static void test_a_declined_takeover_tries_a_higher_epoch(void **state) {
   bl_stage_report_t refusal = {.epoch = 8};
   bl_driver_step_taken(&fixture.step, 1, 5, false, &refusal);
   assert_int_equal(fixture.step.id.epoch, 9);
-  assert_int_equal(bl_driver_step_request(&fixture.step, 0).verb, BL_ASK_TAKEOVER); // also who had accepted
+  assert_int_equal(bl_driver_step_request(&fixture.step, 0).type, BL_ASK_TAKEOVER); // also who had accepted
   bl_driver_step_taken(&fixture.step, 1, 5, true, &report);                         // late, of the old epoch
   assert_false(fixture.peers[1].answered);
 }
@@ -202,7 +202,7 @@ static void test_questions_stand_until_answered(void **state) {
   bl_driver_step_aborted(&fixture.step, 1, 1);
   bl_driver_step_refused(&fixture.step, 1, &run, BL_PRECONDITION);
   assert_int_equal(fixture.step.phase, BL_DRIVER_COMMITTING);
-  assert_int_equal(bl_driver_step_request(&fixture.step, 1).verb, BL_ASK_COMMIT);
+  assert_int_equal(bl_driver_step_request(&fixture.step, 1).type, BL_ASK_COMMIT);
   bl_driver_step_committed(&fixture.step, 1, 1);
   assert_int_equal(fixture.step.phase, BL_DRIVER_BOUNDARY);
 }
@@ -275,7 +275,7 @@ static void test_a_plan_is_in_force_when_all_agree(void **state) {
   bl_driver_step_t *step = &fixture.step;
   bl_driver_step_prepare(step, BL_RUN_TRAIN, 99, 4);
   bl_driver_request_t request = bl_driver_step_request(step, 1);
-  assert_int_equal(request.verb, BL_ASK_PREPARE);
+  assert_int_equal(request.type, BL_ASK_PREPARE);
   assert_int_equal(request.plan.version, 5);
   assert_int_equal(request.plan.follows, 3);
   assert_int_equal(request.plan.policy, 4);
@@ -328,7 +328,7 @@ static void test_an_offer_is_met_or_the_attempt_given_up(void **state) {
   vote_all(step);
   assert_false(bl_driver_step_commit(step, 0.5, 0.1));
   request = bl_driver_step_request(step, 1);
-  assert_int_equal(request.verb, BL_ASK_ABORT);
+  assert_int_equal(request.type, BL_ASK_ABORT);
   assert_int_equal(request.next, 2);
   assert_int_equal(request.attempt, 3);
   bl_driver_step_aborted(step, 0, 3);
@@ -352,7 +352,7 @@ static void test_what_a_predecessor_let_begin_is_given_up(void **state) {
   bl_driver_step_committed(step, 0, 3);
   bl_driver_step_committed(step, 1, 3);
   bl_driver_request_t request = bl_driver_step_request(step, 0);
-  assert_int_equal(request.verb, BL_ASK_ABORT);
+  assert_int_equal(request.type, BL_ASK_ABORT);
   assert_int_equal(request.next, 4);
   assert_int_equal(request.attempt, 9);
 

@@ -218,10 +218,10 @@ static const char *inspect(const void *context, const explore_state_t *state) {
 }
 
 static void describe_message(const message_t *message, bool answer, char *text, size_t text_bytes) {
-  static const char *const verbs[] = {"nothing", "Takeover", "PreparePlan", "Run", "Commit", "Abort"};
+  static const char *const names[] = {"nothing", "Takeover", "PreparePlan", "Run", "Commit", "Abort"};
   static const char *const kinds[] = {"done", "declined", "fenced", "precondition"};
   int length = snprintf(text, text_bytes, "%s driver %u, stage %u: %s epoch %u step %u attempt %u plan %u",
-                        answer ? "hears " : "handle", message->driver, message->stage, verbs[message->verb],
+                        answer ? "hears " : "handle", message->driver, message->stage, names[message->type],
                         message->epoch, message->step, message->attempt, message->plan);
   if (answer && length > 0 && (size_t)length < text_bytes) {
     snprintf(text + length, text_bytes - (size_t)length, " -> %s", kinds[message->kind]);

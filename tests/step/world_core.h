@@ -29,7 +29,7 @@ typedef enum { ANSWER_DONE, ANSWER_DECLINED, ANSWER_FENCED, ANSWER_PRECONDITION 
 
 // A request that was sent, or the answer to one.
 typedef struct message {
-  uint8_t driver, stage, verb, epoch;
+  uint8_t driver, stage, type, epoch;
   uint8_t step, attempt; // of the run, the commit, or what the abort says
   uint8_t plan, maker;   // of the run or the plan: its version, and who made it (its digest)
   uint8_t policy, follows;

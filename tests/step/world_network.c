@@ -27,21 +27,21 @@ static void add(message_set_t *set, unsigned capacity, const message_t *message)
 }
 
 static bool same_question(const message_t *a, const message_t *b) {
-  return a->driver == b->driver && a->stage == b->stage && a->verb == b->verb && a->epoch == b->epoch &&
-         a->step == b->step && a->attempt == b->attempt && (a->verb != BL_ASK_PREPARE || a->plan == b->plan);
+  return a->driver == b->driver && a->stage == b->stage && a->type == b->type && a->epoch == b->epoch &&
+         a->step == b->step && a->attempt == b->attempt && (a->type != BL_ASK_PREPARE || a->plan == b->plan);
 }
 
 // The question that driver d asks of a stage now; false when none.
 bool world_question(const world_t *world, unsigned d, unsigned stage, message_t *message) {
   bl_driver_request_t request = bl_driver_step_request(&world->drivers[d].step, stage);
-  if (!world->drivers[d].started || request.verb == BL_ASK_NOTHING) {
+  if (!world->drivers[d].started || request.type == BL_ASK_NOTHING) {
     return false;
   }
   *message = (message_t){.driver = (uint8_t)d,
                          .stage = (uint8_t)stage,
-                         .verb = (uint8_t)request.verb,
+                         .type = (uint8_t)request.type,
                          .epoch = (uint8_t)request.driver.epoch};
-  switch (request.verb) {
+  switch (request.type) {
   case BL_ASK_PREPARE:
     message->plan = (uint8_t)request.plan.version;
     message->maker = (uint8_t)request.plan.digest;
@@ -73,13 +73,13 @@ bl_driver_id_t world_sender(const message_t *message) {
 }
 
 bl_driver_request_t world_request_of(const message_t *message) {
-  bl_driver_request_t request = {.verb = message->verb, .driver = world_sender(message)};
+  bl_driver_request_t request = {.type = message->type, .driver = world_sender(message)};
   request.run = (bl_run_id_t){
       .step = message->step, .attempt = message->attempt, .plan_version = message->plan, .kind = BL_RUN_TRAIN};
   request.plan = (bl_plan_record_t){
       .version = message->plan, .digest = message->maker, .policy = message->policy, .follows = message->follows};
   request.commit = (bl_commit_t){.step = message->step, .attempt = message->attempt, .scale = message->attempt};
-  request.offer = world_offer(message->attempt, message->verb == BL_ASK_RUN ? message->ahead : 0);
+  request.offer = world_offer(message->attempt, message->type == BL_ASK_RUN ? message->ahead : 0);
   request.next = message->step;
   request.attempt = message->attempt;
   return request;
@@ -172,13 +172,13 @@ static bool is_spent(const world_t *world, const message_t *message) {
   const bl_stage_step_t *stage = &world->stages[message->stage].step;
   bl_driver_id_t driver = world_sender(message);
   if (driver.epoch < stage->driver.epoch ||
-      (driver.epoch == stage->driver.epoch && (driver.id != stage->driver.id || message->verb == BL_ASK_TAKEOVER))) {
+      (driver.epoch == stage->driver.epoch && (driver.id != stage->driver.id || message->type == BL_ASK_TAKEOVER))) {
     return true;
   }
   bool is_it = stage->phase == BL_STAGE_RUNNING && stage->run.attempt == message->attempt && stage->offer.attempt == 0;
   bool will_be = stage->ahead != BL_AHEAD_NONE && stage->offer.attempt == message->attempt;
   bool holds = stage->phase == BL_STAGE_RUNNING || stage->phase == BL_STAGE_VOTED;
-  switch ((bl_driver_verb_t)message->verb) {
+  switch ((bl_driver_request_type_t)message->type) {
   case BL_ASK_PREPARE:
     return message->plan <= stage->plan_version;
   case BL_ASK_RUN:

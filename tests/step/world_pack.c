@@ -123,13 +123,13 @@ static void move_messages(packer_t *packer, message_set_t *set, bool answers) {
     message_t *message = &set->items[i];
     MOVE(packer, message->driver);
     MOVE(packer, message->stage);
-    MOVE(packer, message->verb);
+    MOVE(packer, message->type);
     MOVE(packer, message->epoch);
     MOVE(packer, message->step);
     MOVE(packer, message->attempt);
     MOVE(packer, message->plan);
     MOVE(packer, message->ahead);
-    if (message->verb == BL_ASK_PREPARE) {
+    if (message->type == BL_ASK_PREPARE) {
       MOVE(packer, message->maker);
       MOVE(packer, message->policy);
       MOVE(packer, message->follows);
@@ -138,7 +138,7 @@ static void move_messages(packer_t *packer, message_set_t *set, bool answers) {
       continue;
     }
     MOVE(packer, message->kind);
-    if (message->verb == BL_ASK_TAKEOVER) {
+    if (message->type == BL_ASK_TAKEOVER) {
       MOVE(packer, message->ours);
       MOVE(packer, message->applied);
       MOVE(packer, message->highest);

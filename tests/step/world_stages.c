@@ -190,13 +190,13 @@ bool world_handle(world_t *world, const message_t *message, message_t *answer) {
   bl_stage_step_t before = stage->step;
   bl_driver_request_t request = world_request_of(message);
   bl_driver_id_t driver = request.driver;
-  if (world_breaks(world, RULE_FENCING) && message->verb != BL_ASK_TAKEOVER) {
+  if (world_breaks(world, RULE_FENCING) && message->type != BL_ASK_TAKEOVER) {
     driver = stage->step.driver;
   }
   bl_error_t err = {.status = BL_OK};
   bl_stage_decision_t decision = BL_STAGE_ANSWER;
   *answer = *message;
-  switch (request.verb) {
+  switch (request.type) {
   case BL_ASK_TAKEOVER:
     answer->kind = stage_takeover(world, s, driver) ? ANSWER_DONE : ANSWER_DECLINED;
     report_stage(world, s, answer);
@@ -232,7 +232,7 @@ bool world_refuse(world_t *world, const message_t *message, message_t *answer) {
   bl_driver_request_t request = world_request_of(message);
   const bl_stage_step_t *step = &world->stages[message->stage].step;
   bl_error_t err = {.status = BL_OK};
-  bool would = request.verb == BL_ASK_PREPARE && bl_driver_id_equal(step->driver, request.driver) &&
+  bool would = request.type == BL_ASK_PREPARE && bl_driver_id_equal(step->driver, request.driver) &&
                request.plan.version > step->plan_version &&
                stage_prepare(world, message->stage, request.driver, request.plan, false, &err) == BL_STAGE_REFUSE;
   *answer = *message;

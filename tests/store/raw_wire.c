@@ -54,8 +54,8 @@ static void read_status(raw_output_t *output, const Ballast__V1__StoreStatusResp
   }
 }
 
-static void read_answer(raw_verb_t verb, raw_output_t *output, const ProtobufCMessage *message) {
-  switch (verb) {
+static void read_answer(raw_call_kind_t kind, raw_output_t *output, const ProtobufCMessage *message) {
+  switch (kind) {
   case RAW_OPEN: {
     const Ballast__V1__OpenSessionResponse *answer = (const Ballast__V1__OpenSessionResponse *)message;
     output->session = answer->session;
@@ -110,7 +110,7 @@ static void done(bl_rpc_request_t *request, const ProtobufCMessage *message, con
   raw_store_t *store = context;
   store->err = *err;
   if (message != NULL && store->output != NULL) {
-    read_answer(store->verb, store->output, message);
+    read_answer(store->kind, store->output, message);
   }
   store->over = true;
   bl_loop_stop(store->loop);
@@ -148,8 +148,8 @@ static bl_status_t send(raw_store_t *store, const char *method, const ProtobufCM
                              NULL, &store->err);
 }
 
-static bl_status_t send_admin(raw_store_t *store, raw_verb_t verb, const raw_input_t *input) {
-  switch (verb) {
+static bl_status_t send_admin(raw_store_t *store, raw_call_kind_t kind, const raw_input_t *input) {
+  switch (kind) {
   case RAW_LIST: {
     Ballast__V1__ListLeasesRequest message = BALLAST__V1__LIST_LEASES_REQUEST__INIT;
     message.job = input->job != NULL ? (char *)input->job : message.job;
@@ -190,11 +190,11 @@ static bl_status_t send_admin(raw_store_t *store, raw_verb_t verb, const raw_inp
   }
 }
 
-static bl_status_t send_request(raw_store_t *store, raw_verb_t verb, const raw_input_t *input) {
+static bl_status_t send_request(raw_store_t *store, raw_call_kind_t kind, const raw_input_t *input) {
   parts_t parts;
   fill_parts(&parts, input);
   Ballast__V1__RequestFrame *frame = input->no_frame ? NULL : &parts.frame;
-  switch (verb) {
+  switch (kind) {
   case RAW_OPEN: {
     Ballast__V1__OpenSessionRequest message = BALLAST__V1__OPEN_SESSION_REQUEST__INIT;
     message.job = (char *)input->job;
@@ -253,14 +253,14 @@ static bl_status_t send_request(raw_store_t *store, raw_verb_t verb, const raw_i
   }
 }
 
-bl_status_t raw_call(raw_store_t *store, raw_verb_t verb, const raw_input_t *input, raw_output_t *output) {
-  store->verb = verb;
+bl_status_t raw_call(raw_store_t *store, raw_call_kind_t kind, const raw_input_t *input, raw_output_t *output) {
+  store->kind = kind;
   store->output = output;
   store->over = false;
   if (output != NULL) {
     *output = (raw_output_t){0};
   }
-  bl_status_t status = verb >= RAW_LIST ? send_admin(store, verb, input) : send_request(store, verb, input);
+  bl_status_t status = kind >= RAW_LIST ? send_admin(store, kind, input) : send_request(store, kind, input);
   while (status == BL_OK && !store->over) {
     bl_loop_run(store->loop);
   }

@@ -9,7 +9,7 @@
 #define RAW_ID    16
 #define RAW_ITEMS 64
 
-typedef enum raw_verb {
+typedef enum raw_call_kind {
   RAW_OPEN,
   RAW_KEEP_ALIVE,
   RAW_CLOSE,
@@ -24,7 +24,7 @@ typedef enum raw_verb {
   RAW_DRAIN,
   RAW_QUOTA,
   RAW_STATUS,
-} raw_verb_t;
+} raw_call_kind_t;
 
 typedef struct raw_input {
   const char *job, *state;
@@ -59,14 +59,14 @@ typedef struct raw_store {
   bl_loop_t *loop;
   bl_rpc_channel_t *channel;
   bool over;
-  raw_verb_t verb;
+  raw_call_kind_t kind;
   raw_output_t *output;
   size_t watched; // events that a watch waits for
   bl_error_t err;
 } raw_store_t;
 
 // The status of the answer; the text is in store->err.
-bl_status_t raw_call(raw_store_t *store, raw_verb_t verb, const raw_input_t *input, raw_output_t *output);
+bl_status_t raw_call(raw_store_t *store, raw_call_kind_t kind, const raw_input_t *input, raw_output_t *output);
 
 // Watches from a revision until `events` have come, or the stream ends.
 bl_status_t raw_watch(raw_store_t *store, uint64_t from_revision, size_t events, raw_output_t *output);

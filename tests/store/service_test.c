@@ -107,10 +107,10 @@ static raw_input_t open_session(fixture_t *self, const char *job, uint32_t stage
 }
 
 // The next request of a session.
-static bl_status_t ask(fixture_t *self, raw_verb_t verb, raw_input_t *input, raw_output_t *output) {
+static bl_status_t ask(fixture_t *self, raw_call_kind_t kind, raw_input_t *input, raw_output_t *output) {
   input->acknowledged = input->sequence;
   input->sequence++;
-  return raw_call(&self->raw, verb, input, output);
+  return raw_call(&self->raw, kind, input, output);
 }
 
 static uint64_t count(fixture_t *self, const char *name) {
@@ -150,7 +150,7 @@ static void test_bad_requests(void **state) {
   a.generation = b.generation = output.items[0].generation;
   // Each row: what is wrong, and the status it gets.
   struct {
-    raw_verb_t verb;
+    raw_call_kind_t kind;
     raw_input_t input;
     bl_status_t status;
     const char *counter;
@@ -177,7 +177,7 @@ static void test_bad_requests(void **state) {
     raw_input_t *session = rows[i].input.session == b.session ? &b : &a;
     rows[i].input.acknowledged = session->sequence;
     rows[i].input.sequence = ++session->sequence;
-    bl_status_t status = raw_call(&self->raw, rows[i].verb, &rows[i].input, &output);
+    bl_status_t status = raw_call(&self->raw, rows[i].kind, &rows[i].input, &output);
     if (status != rows[i].status) {
       fail_msg("row %zu: %s (%s), expected %s", i, bl_status_name(status), self->raw.err.text,
                bl_status_name(rows[i].status));

@@ -98,11 +98,11 @@ static void hear_error(bl_remote_t *stage, const bl_driver_request_t *request, c
     return;
   case BL_FENCED:
   case BL_PRECONDITION:
-    if (request->verb == BL_ASK_PREPARE && err->status == BL_PRECONDITION) {
+    if (request->type == BL_ASK_PREPARE && err->status == BL_PRECONDITION) {
       bl__plan_refused(stage, request, err);
       return;
     }
-    if (request->verb == BL_ASK_RUN && err->status == BL_PRECONDITION) {
+    if (request->type == BL_ASK_RUN && err->status == BL_PRECONDITION) {
       note_failure(driver, stage, request, err);
     }
     bl_driver_step_refused(&driver->step, stage->index, request, err->status);
@@ -110,12 +110,12 @@ static void hear_error(bl_remote_t *stage, const bl_driver_request_t *request, c
   default:
     break;
   }
-  if (request->verb == BL_ASK_RUN) {
+  if (request->type == BL_ASK_RUN) {
     note_failure(driver, stage, request, err);
     bl_driver_step_run_failed(&driver->step, stage->index, request->run.attempt);
     return;
   }
-  if (request->verb == BL_ASK_PREPARE) {
+  if (request->type == BL_ASK_PREPARE) {
     bl__plan_refused(stage, request, err);
     return;
   }
@@ -133,7 +133,7 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
   bool present = asked->number == stage->ask_number;
   free(asked);
   if (present) {
-    stage->asked.verb = BL_ASK_NOTHING;
+    stage->asked.type = BL_ASK_NOTHING;
   }
   if (driver->state >= BL__RUN_STOPPING) {
     return;
@@ -144,7 +144,7 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
     }
   } else {
     stage->cause[0] = '\0';
-    switch (request.verb) {
+    switch (request.type) {
     case BL_ASK_TAKEOVER:
       hear_takeover(stage, &request, answer);
       break;
@@ -181,7 +181,7 @@ static void ask(bl_remote_t *stage, const bl_driver_request_t *request) {
   stage->asked = *request;
   stage->ask_number = ++driver->next_ask;
   *asked = (asked_t){.stage = stage, .request = *request, .number = stage->ask_number};
-  switch (request->verb) {
+  switch (request->type) {
   case BL_ASK_TAKEOVER:
     bl_stage_client_takeover(stage->client, request->driver, driver->options.job->name, driver->address, heard, asked);
     break;
@@ -211,11 +211,11 @@ void bl__ask_all(bl_driver_t *driver) {
   for (size_t i = 0; i < driver->stage_count; i++) {
     bl_remote_t *stage = &driver->stages[i];
     bl_driver_request_t request = bl_driver_step_request(&driver->step, i);
-    if (request.verb == BL_ASK_NOTHING) {
+    if (request.type == BL_ASK_NOTHING) {
       continue;
     }
-    bool under_way = stage->asked.verb != BL_ASK_NOTHING && bl_driver_request_equal(&stage->asked, &request);
-    bool other = stage->asked.verb != BL_ASK_NOTHING && !under_way;
+    bool under_way = stage->asked.type != BL_ASK_NOTHING && bl_driver_request_equal(&stage->asked, &request);
+    bool other = stage->asked.type != BL_ASK_NOTHING && !under_way;
     if (!under_way && (other || bl__driver_now_ms(driver) >= stage->ask_again_ms)) {
       ask(stage, &request);
     }

@@ -8,15 +8,15 @@
 #include <string.h>
 
 static void print_commands(const char *program, const bl_ctl_command_t *commands, size_t command_count, FILE *stream) {
-  fprintf(stream, "usage: %s VERB [arguments]\n\n", program);
+  fprintf(stream, "usage: %s COMMAND [arguments]\n\n", program);
   for (size_t i = 0; i < command_count; i++) {
     if (commands[i].summary != NULL) {
       fprintf(stream, "  %-14s %s\n", commands[i].name, commands[i].summary);
     }
   }
-  fprintf(stream, "\n%s VERB --help says more.\n", program);
-  fputs("Every verb takes --tls-ca, --tls-certificate and --tls-key FILE, for services that want TLS, and --plaintext "
-        "for\n"
+  fprintf(stream, "\n%s COMMAND --help says more.\n", program);
+  fputs("Every command takes --tls-ca, --tls-certificate and --tls-key FILE, for services that want TLS, and "
+        "--plaintext for\n"
         "services on other hosts that do not.\n",
         stream);
 }
@@ -75,7 +75,7 @@ int bl_ctl_dispatch(const char *program, const bl_ctl_command_t *commands, size_
   bl_error_t err;
   char advice[BL_NEAREST_ADVICE_BYTES];
   bool near = bl_nearest_is_near(argv[0], nearest.best);
-  return bl_ctl_finish(bl_error_set(&err, BL_INVALID, "'%.60s' is no verb of %s; %s", argv[0], program,
+  return bl_ctl_finish(bl_error_set(&err, BL_INVALID, "'%.60s' is no command of %s; %s", argv[0], program,
                                     near ? bl_nearest_advise(&nearest, advice) : "--help lists them"),
                        &err);
 }

@@ -13,8 +13,8 @@ typedef struct arguments {
 static const bl_flags_t flags = {
     .program = "ballastctl completion",
     .usage = "bash|zsh|fish",
-    .about = "Prints a script that completes verbs, flags and their values: 'source <(ballastctl completion bash)', or "
-             "'ballastctl completion fish | source'.",
+    .about = "Prints a script that completes commands, flags and their values: 'source <(ballastctl completion bash)', "
+             "or 'ballastctl completion fish | source'.",
     .table = {NULL, 0, "command line"},
     .positional_minimum = 1,
     .positional_maximum = 1};
@@ -90,16 +90,16 @@ static void print_bash(void) {
   const bl_ctl_command_t *commands = bl_ctl_commands(&count);
   printf(
       "# bash completion for ballastctl; made by 'ballastctl completion bash'\n_ballastctl() {\n"
-      "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} verb='' second='' seconds=''\n"
+      "  local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} command='' second='' seconds=''\n"
       "  local flags='' values='' files='' i\n"
       "  for ((i = 1; i < COMP_CWORD; i++)); do\n"
-      "    case ${COMP_WORDS[i]} in\n      -*) ;;\n      *) if [ -z \"$verb\" ]; then verb=${COMP_WORDS[i]}; elif [ -z "
-      "\"$second\" ]; then second=${COMP_WORDS[i]}; fi ;;\n    esac\n  done\n"
-      "  if [ -z \"$verb\" ]; then\n    COMPREPLY=($(compgen -W '--help");
+      "    case ${COMP_WORDS[i]} in\n      -*) ;;\n      *) if [ -z \"$command\" ]; then command=${COMP_WORDS[i]}; "
+      "elif [ -z \"$second\" ]; then second=${COMP_WORDS[i]}; fi ;;\n    esac\n  done\n"
+      "  if [ -z \"$command\" ]; then\n    COMPREPLY=($(compgen -W '--help");
   for (size_t i = 0; i < count; i++) {
     printf(" %s", commands[i].name);
   }
-  printf("' -- \"$current\"))\n    return\n  fi\n  case $verb in\n");
+  printf("' -- \"$current\"))\n    return\n  fi\n  case $command in\n");
   for (size_t i = 0; i < count; i++) {
     printf("    %s) seconds='", commands[i].name);
     bl_ctl_visit(bash_groups, (void *)(uintptr_t)commands[i].name);
@@ -107,13 +107,13 @@ static void print_bash(void) {
   }
   printf("  esac\n  if [ -n \"$seconds\" ]; then\n    if [ -z \"$second\" ]; then\n"
          "      COMPREPLY=($(compgen -W \"$seconds --help\" -- \"$current\"))\n      return\n    fi\n"
-         "    verb=\"$verb $second\"\n  fi\n  case \"$verb $previous\" in\n");
+         "    command=\"$command $second\"\n  fi\n  case \"$command $previous\" in\n");
   bl_ctl_visit(bash_values, NULL);
   printf("    'completion completion') values='bash zsh fish' ;;\n  esac\n"
          "  if [ -n \"$values\" ]; then\n    COMPREPLY=($(compgen -W \"$values\" -- \"$current\"))\n    return\n  fi\n"
          "  if [ -n \"$files\" ] || [[ $current != -* ]]; then\n    COMPREPLY=($(compgen -f -- \"$current\"))\n    "
          "return\n"
-         "  fi\n  case $verb in\n");
+         "  fi\n  case $command in\n");
   bl_ctl_visit(bash_flags, NULL);
   printf("  esac\n  COMPREPLY=($(compgen -W \"$flags\" -- \"$current\"))\n}\n"
          "complete -o filenames -F _ballastctl ballastctl\n");

@@ -36,11 +36,11 @@ static void visit_man(const bl_flags_t *command, void *context) {
 static void print_man(void) {
   printf(
       ".TH BALLASTCTL 1 \"\" \"Ballast %s\" \"Ballast\"\n.SH NAME\nballastctl \\- starts and operates training runs\n"
-      ".SH SYNOPSIS\n.B ballastctl\n.I VERB\n[arguments]\n.SH DESCRIPTION\n"
+      ".SH SYNOPSIS\n.B ballastctl\n.I COMMAND\n[arguments]\n.SH DESCRIPTION\n"
       "Ballast trains language models with pipeline parallelism and keeps the memory of the pipeline level. Data goes\n"
-      "to standard output, messages to standard error. Without \\fB\\-\\-endpoint\\fR a verb asks the newest local "
+      "to standard output, messages to standard error. Without \\fB\\-\\-endpoint\\fR a command asks the newest local "
       "run\n"
-      "of this user.\n.SH VERBS\n",
+      "of this user.\n.SH COMMANDS\n",
       bl_version());
   bl_ctl_visit(visit_man, NULL);
   printf(".SH EXIT STATUS\n");
@@ -61,7 +61,7 @@ static void visit_markdown(const bl_flags_t *command, void *context) {
 static void print_markdown(void) {
   size_t count;
   const bl_ctl_command_t *commands = bl_ctl_commands(&count);
-  printf("| verb | what it does |\n| --- | --- |\n");
+  printf("| command | what it does |\n| --- | --- |\n");
   for (size_t i = 0; i < count; i++) {
     if (commands[i].summary != NULL) {
       printf("| `%s` | %s |\n", commands[i].name, commands[i].summary);

@@ -19,7 +19,7 @@ static const bl_flags_t flags = {
     .usage = "[-o FORMAT]",
     .about = "Prints the version of this program; with -o wide, json and others also the revision of its sources and "
              "the versions of its libraries, of NVIDIA's driver and of the libraries that a GPU would be used with. "
-             "--version in place of a verb prints those that exist as lines, as the services do.",
+             "--version in place of a command prints those that exist as lines, as the services do.",
     .table = {rows, 1, "command line"}};
 static const bl_ctl_column_t columns[] = {{.key = "name", .title = "NAME"},
                                           {.key = "version", .title = "VERSION"},

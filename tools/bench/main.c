@@ -8,7 +8,7 @@
 static const struct {
   const char *name, *help;
   int (*run)(int argc, char **argv);
-} verbs[] = {
+} commands[] = {
 #ifdef BALLAST_BENCH_CHECKPOINT
     {"checkpoint", "a stage's snapshot beside memcpy, and writing it to disk", bl_bench_checkpoint},
 #endif
@@ -38,9 +38,9 @@ static const struct {
 };
 
 static int usage(FILE *stream, int exit_code) {
-  fputs("usage: ballast-bench VERB [options]; --help after a verb explains it\n", stream);
-  for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
-    fprintf(stream, "  %-12s %s\n", verbs[i].name, verbs[i].help);
+  fputs("usage: ballast-bench COMMAND [options]; --help after a command explains it\n", stream);
+  for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+    fprintf(stream, "  %-12s %s\n", commands[i].name, commands[i].help);
   }
   return exit_code;
 }
@@ -52,9 +52,9 @@ int main(int argc, char **argv) {
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
     return usage(stdout, 0);
   }
-  for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
-    if (strcmp(argv[1], verbs[i].name) == 0) {
-      return verbs[i].run(argc - 2, argv + 2);
+  for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
+    if (strcmp(argv[1], commands[i].name) == 0) {
+      return commands[i].run(argc - 2, argv + 2);
     }
   }
   fprintf(stderr, "ballast-bench: no benchmark is called '%s'\n", argv[1]);

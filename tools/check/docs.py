@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the documentation that the programs write themselves, from the tables of their verbs, flags, keys, metrics and
+"""Parts of the documentation that the programs write themselves, from the tables of their commands, flags, keys, metrics and
 exit codes.
 
     tools/check/docs.py BIN [FILE...]           compares; exit code 1 names what is out of date

@@ -8,9 +8,9 @@ static bl_nccl_rendezvous_step_t act(const bl_nccl_rendezvous_t *rendezvous, uns
 }
 
 static bl_nccl_rendezvous_step_t say(const bl_nccl_rendezvous_t *rendezvous, unsigned acts,
-                                     bl_nccl_rendezvous_verb_t verb) {
+                                     bl_nccl_rendezvous_kind_t kind) {
   bl_nccl_rendezvous_step_t step = act(rendezvous, acts | BL_NCCL_RENDEZVOUS_SAY);
-  step.verb = verb;
+  step.kind = kind;
   return step;
 }
 
@@ -83,10 +83,10 @@ bl_nccl_rendezvous_step_t bl_nccl_rendezvous_closed(bl_nccl_rendezvous_t *rendez
   return nothing;
 }
 
-static bl_nccl_rendezvous_step_t hear_lower(bl_nccl_rendezvous_t *rendezvous, bl_nccl_rendezvous_verb_t verb,
+static bl_nccl_rendezvous_step_t hear_lower(bl_nccl_rendezvous_t *rendezvous, bl_nccl_rendezvous_kind_t kind,
                                             const bl_error_t *why) {
   const bool up = rendezvous->state == BL_NCCL_RENDEZVOUS_UP;
-  switch (verb) {
+  switch (kind) {
   case BL_NCCL_RENDEZVOUS_READY:
     if (!has_begun(rendezvous)) {
       return nothing;
@@ -129,9 +129,9 @@ static bl_nccl_rendezvous_step_t hear_ids(bl_nccl_rendezvous_t *rendezvous, uint
   return nothing;
 }
 
-static bl_nccl_rendezvous_step_t hear_higher(bl_nccl_rendezvous_t *rendezvous, bl_nccl_rendezvous_verb_t verb,
+static bl_nccl_rendezvous_step_t hear_higher(bl_nccl_rendezvous_t *rendezvous, bl_nccl_rendezvous_kind_t kind,
                                              const bl_error_t *why) {
-  switch (verb) {
+  switch (kind) {
   case BL_NCCL_RENDEZVOUS_USE:
     if (rendezvous->state != BL_NCCL_RENDEZVOUS_MADE) {
       return nothing; // it broke here, and the lower end is about to be notified
@@ -160,18 +160,18 @@ static bl_nccl_rendezvous_step_t hear_higher(bl_nccl_rendezvous_t *rendezvous, b
   }
 }
 
-bl_nccl_rendezvous_step_t bl_nccl_rendezvous_heard(bl_nccl_rendezvous_t *rendezvous, bl_nccl_rendezvous_verb_t verb,
+bl_nccl_rendezvous_step_t bl_nccl_rendezvous_heard(bl_nccl_rendezvous_t *rendezvous, bl_nccl_rendezvous_kind_t kind,
                                                    uint32_t generation, const bl_error_t *why) {
-  if (verb == BL_NCCL_RENDEZVOUS_IDS) {
+  if (kind == BL_NCCL_RENDEZVOUS_IDS) {
     return !rendezvous->lower && generation > rendezvous->generation ? hear_ids(rendezvous, generation) : nothing;
   }
-  if (!rendezvous->lower && verb == BL_NCCL_RENDEZVOUS_DROP && generation > rendezvous->generation) {
+  if (!rendezvous->lower && kind == BL_NCCL_RENDEZVOUS_DROP && generation > rendezvous->generation) {
     rendezvous->generation = generation; // its ids could not be drawn
   }
   if (generation != rendezvous->generation) {
     return nothing;
   }
-  return rendezvous->lower ? hear_lower(rendezvous, verb, why) : hear_higher(rendezvous, verb, why);
+  return rendezvous->lower ? hear_lower(rendezvous, kind, why) : hear_higher(rendezvous, kind, why);
 }
 
 void bl_nccl_rendezvous_want(bl_nccl_rendezvous_t *rendezvous) {

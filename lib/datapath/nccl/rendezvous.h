@@ -23,19 +23,19 @@
 #include <stdint.h>
 
 // X(identifier, name)
-#define BL_NCCL_RENDEZVOUS_VERB_TABLE(X)                                                                               \
+#define BL_NCCL_RENDEZVOUS_KIND_TABLE(X)                                                                               \
   X(BL_NCCL_RENDEZVOUS_IDS, "IDS")                                                                                     \
   X(BL_NCCL_RENDEZVOUS_READY, "MADE")                                                                                  \
   X(BL_NCCL_RENDEZVOUS_USE, "USE")                                                                                     \
   X(BL_NCCL_RENDEZVOUS_DROP, "DROP")                                                                                   \
   X(BL_NCCL_RENDEZVOUS_BROKE, "BROKE")
 
-typedef enum bl_nccl_rendezvous_verb {
+typedef enum bl_nccl_rendezvous_kind {
 #define X(identifier, name) identifier,
-  BL_NCCL_RENDEZVOUS_VERB_TABLE(X)
+  BL_NCCL_RENDEZVOUS_KIND_TABLE(X)
 #undef X
-      BL_NCCL_RENDEZVOUS_VERBS
-} bl_nccl_rendezvous_verb_t;
+      BL_NCCL_RENDEZVOUS_KINDS
+} bl_nccl_rendezvous_kind_t;
 
 typedef enum bl_nccl_rendezvous_state {
   BL_NCCL_RENDEZVOUS_APART,   // no communicators; `err` says why, if it was tried
@@ -69,7 +69,7 @@ enum {
 };
 typedef struct bl_nccl_rendezvous_step {
   unsigned acts;
-  bl_nccl_rendezvous_verb_t verb; // of SAY, about `generation`, with the status and text of `err`
+  bl_nccl_rendezvous_kind_t kind; // of SAY, about `generation`, with the status and text of `err`
   uint32_t generation;
   bl_error_t err;
 } bl_nccl_rendezvous_step_t;
@@ -94,7 +94,7 @@ bl_nccl_rendezvous_step_t bl_nccl_rendezvous_failed(bl_nccl_rendezvous_t *rendez
 // The communicators are closed at this end.
 bl_nccl_rendezvous_step_t bl_nccl_rendezvous_closed(bl_nccl_rendezvous_t *rendezvous);
 // Called for a message of the other end. `why` of MADE (BL_OK: created), DROP and BROKE.
-bl_nccl_rendezvous_step_t bl_nccl_rendezvous_heard(bl_nccl_rendezvous_t *rendezvous, bl_nccl_rendezvous_verb_t verb,
+bl_nccl_rendezvous_step_t bl_nccl_rendezvous_heard(bl_nccl_rendezvous_t *rendezvous, bl_nccl_rendezvous_kind_t kind,
                                                    uint32_t generation, const bl_error_t *why);
 // Requests new communicators after a failure.
 void bl_nccl_rendezvous_want(bl_nccl_rendezvous_t *rendezvous);

@@ -14,7 +14,7 @@
 #define BL_RENDEZVOUS_CHANNELS 2u
 
 typedef struct bl_rendezvous_message {
-  bl_nccl_rendezvous_verb_t verb;
+  bl_nccl_rendezvous_kind_t kind;
   uint32_t generation;
   bl_status_t status; // MADE: BL_OK, or why not; DROP, BROKE: why
   // IDS: of the channel from the lower to the higher stage, and back. With a store: of evictions, and of loads.

@@ -105,8 +105,8 @@ static bl_status_t print_policy(const arguments_t *arguments, json_t *answer, bl
 typedef bl_status_t (*act_fn)(const char *address, uint64_t timeout_ms, const arguments_t *arguments,
                               const bl_flags_result_t *result, bl_error_t *err);
 
-static int run_verb(bl_flags_t flags, const bl_option_t *own, size_t own_count, act_fn act, int argc,
-                    char *const *argv) {
+static int run_command(bl_flags_t flags, const bl_option_t *own, size_t own_count, act_fn act, int argc,
+                       char *const *argv) {
   bl_option_t rows[BL_CTL_ASK_ROWS + sizeof set_rows / sizeof set_rows[0]];
   memcpy(rows, bl_ctl_ask_rows, BL_CTL_ASK_ROWS * sizeof rows[0]);
   if (own_count > 0) {
@@ -184,7 +184,7 @@ static int run_get(int argc, char *const *argv) {
       .usage = "[--endpoint ADDRESS] [-o FORMAT]",
       .about =
           "Shows the balancing policy in force; -o wide and json add what it needs of every device and host store."};
-  return run_verb(flags, NULL, 0, act_get, argc, argv);
+  return run_command(flags, NULL, 0, act_get, argc, argv);
 }
 
 static bl_status_t act_history(const char *address, uint64_t timeout_ms, const arguments_t *arguments,
@@ -204,7 +204,7 @@ static int run_history(int argc, char *const *argv) {
   bl_flags_t flags = {.program = "ballastctl policy history",
                       .usage = "[--endpoint ADDRESS] [-o FORMAT]",
                       .about = "Lists the policies of a run, newest first."};
-  return run_verb(flags, NULL, 0, act_history, argc, argv);
+  return run_command(flags, NULL, 0, act_history, argc, argv);
 }
 
 // ---- set, rollback --------------------------------------------------------------------------------------------------
@@ -279,7 +279,7 @@ static int run_set(int argc, char *const *argv) {
                                "all if one of them refuses. Returns when it is in force.",
                       .positional_minimum = 1,
                       .positional_maximum = 2};
-  return run_verb(flags, set_rows, sizeof set_rows / sizeof set_rows[0], act_set, argc, argv);
+  return run_command(flags, set_rows, sizeof set_rows / sizeof set_rows[0], act_set, argc, argv);
 }
 
 static bl_status_t act_rollback(const char *address, uint64_t timeout_ms, const arguments_t *arguments,
@@ -300,7 +300,7 @@ static int run_rollback(int argc, char *const *argv) {
                       .about =
                           "Restores an earlier policy as a new version: VERSION, or the one before the current one.",
                       .positional_maximum = 1};
-  return run_verb(flags, rollback_rows, sizeof rollback_rows / sizeof rollback_rows[0], act_rollback, argc, argv);
+  return run_command(flags, rollback_rows, sizeof rollback_rows / sizeof rollback_rows[0], act_rollback, argc, argv);
 }
 
 static int run(int argc, char *const *argv) {
