@@ -98,7 +98,7 @@ static void configure_done(bl_task_t *task) {
     const bl_engine_t *engine = stage->engine;
     char word[BL_LOG_WORD], tensor[24] = "", data[24] = "", start[BL_START_TEXT];
     if (engine->training.grid.tensor > 1) {
-      snprintf(tensor, sizeof tensor, " tensor=%u", engine->training.layout.split.rank);
+      snprintf(tensor, sizeof tensor, " tensor=%u", engine->training.layout.layer_parts.rank);
     }
     if (engine->training.grid.data > 1) {
       snprintf(data, sizeof data, " data=%u", engine->replica);

@@ -46,7 +46,7 @@ static bl_status_t print_shape(const machine_t *machine, uint32_t micro_batch, b
   const bl_grid_t grid = bl_job_grid(&machine->job);
   const bl_layout_options_t layout = {.micro_batch = micro_batch,
                                       .slices = (uint32_t)machine->job.pipeline.slices.value,
-                                      .split = {.parts = grid.tensor_parts, .ranks = grid.tensor},
+                                      .layer_parts = {.count = grid.tensor_parts, .ranks = grid.tensor},
                                       .attention = attention,
                                       .dtype = machine->job.train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16
                                                                                              : BL_DTYPE_FP32};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Collectives of the tensor ranks that share every layer, as the code of a layer uses them: gathers of rows, and sums
-// of what the parts of a layer add to the same rows (model/split.h). All members make the same calls in the same order.
+// of what the parts of a layer add to the same rows (model/layer_parts.h). All members make the same calls in the same
+// order.
 //
 //   void *window = bl_group_window(group, 0);          // own memory; waits until no peer reads it any more
 //   memcpy(window + rank * bytes, mine, bytes);

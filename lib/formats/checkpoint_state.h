@@ -10,10 +10,10 @@
 // a whole file without tensors. `tensors` has the checksum of each tensor's bytes. So a reader checks only what it
 // reads and can name a damaged tensor.
 //
-// A tensor that several ranks wrote together (model/split.h, model/shard.h) is covered by equal tiles, the last of which may be
-// shorter; "tiles": {"<name>": BYTES} follows "tensors". The tensor's checksum is the sum, modulo 2^64, of the
-// checksums of its tiles, each seeded with the tile's number, so that every rank contributes what it knows. A file with
-// tiles has version 2.
+// A tensor that several ranks wrote together (model/layer_parts.h, model/shard.h) is covered by equal tiles, the last
+// of which may be shorter; "tiles": {"<name>": BYTES} follows "tensors". The tensor's checksum is the sum, modulo 2^64,
+// of the checksums of its tiles, each seeded with the tile's number, so that every rank contributes what it knows. A
+// file with tiles has version 2.
 //
 // PURE. Thread: any; a parsed state is immutable and belongs to its caller.
 #ifndef BALLAST_FORMATS_CHECKPOINT_STATE_H

@@ -19,8 +19,8 @@
 
 #include "formats/checkpoint_state.h"
 #include "formats/safetensors.h"
+#include "model/layer_parts.h"
 #include "model/parameters.h"
-#include "model/split.h"
 #include "sys/file.h"
 
 // X(identifier, suffix of the parameter's name): PyTorch's names for the state of AdamW.

@@ -17,7 +17,7 @@ uint64_t bl_checkpoint_image_room(uint64_t head_bytes, uint64_t size_bytes) {
 
 typedef struct request {
   const bl_model_t *model;
-  bl_split_t split;
+  bl_layer_parts_t layer_parts;
 } request_t;
 
 // Adds the chunk's tensors, which are in the file whoever writes them, to the head.
@@ -39,17 +39,17 @@ static void add_names(const request_t *r, bl_chunk_span_t span, bl_checkpoint_pa
 // Goes on to the next chunk of the stage, and adds the bytes that this rank writes of one part of its tensors.
 static bl_status_t add_data(const request_t *r, bl_chunk_span_t span, bl_ownership_t *ownership, uint32_t copy,
                             uint64_t *bytes) {
-  const uint32_t count = bl_chunk_span_place_count(r->model, span, r->split);
+  const uint32_t count = bl_chunk_span_place_count(r->model, span, r->layer_parts);
   bl_parameter_place_t *places = calloc(count + 1u, sizeof *places);
   if (places == NULL) {
     return BL_EXHAUSTED;
   }
-  (void)bl_chunk_span_places(r->model, span, r->split, places);
+  (void)bl_chunk_span_places(r->model, span, r->layer_parts, places);
   bl_shard_cut(ownership, places, count);
   for (uint32_t i = 0; i < count; i++) {
     const bl_parameter_t parameter = bl_parameter_get(r->model, places[i].canonical_index);
-    const bool whole = bl_split_parts(r->split) > 1 && !bl_split_cuts(parameter.role);
-    if (bl_chunk_span_owns(r->model, span, parameter.index) && (!whole || r->split.rank == 0)) {
+    const bool whole = bl_layer_parts_count(r->layer_parts) > 1 && !bl_layer_parts_cut(parameter.role);
+    if (bl_chunk_span_owns(r->model, span, parameter.index) && (!whole || r->layer_parts.rank == 0)) {
       *bytes += bl_shard_range(ownership, &places[i], copy).count * sizeof(float);
     }
   }
@@ -69,8 +69,9 @@ static uint64_t image_room(const bl_safetensors_length_t *head, uint64_t data_by
 }
 
 bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
-                                      bl_split_t split, bl_copies_t copies, uint32_t replica, uint64_t *bytes) {
-  const request_t request = {.model = model, .split = split};
+                                      bl_layer_parts_t layer_parts, bl_copies_t copies, uint32_t replica,
+                                      uint64_t *bytes) {
+  const request_t request = {.model = model, .layer_parts = layer_parts};
   if (bl_model_check(model, NULL) != BL_OK) {
     return BL_INVALID;
   }

@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "model/chunk_span.h"
 #include "model/grid.h"
-#include "model/split.h"
+#include "model/layer_parts.h"
 
 // Returns the bytes before an image so that its tensors, not its header, start on a cache line: copies into it are
 // faster by a tenth.
@@ -22,7 +22,7 @@ uint64_t bl_checkpoint_image_room(uint64_t head_bytes, uint64_t size_bytes);
 // of `copies`, of the part of the tensors that a rank writes. BL_INVALID: not a model; BL_EXHAUSTED. The planner calls it as bl_footprint_image_fn
 // (plan/evaluate/footprint.h).
 BL_MUST_USE bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_span_t *spans,
-                                                  uint32_t span_count, bl_split_t split, bl_copies_t copies,
+                                                  uint32_t span_count, bl_layer_parts_t layer_parts, bl_copies_t copies,
                                                   uint32_t replica, uint64_t *bytes);
 
 #endif

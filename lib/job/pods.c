@@ -56,8 +56,8 @@ static bl_status_t count_spans(const bl_training_t *training, const bl_job_t *jo
     uint64_t image = 0;
     bl_status_t status = bl_stage_memory(&request, &memory);
     if (status == BL_OK) {
-      status = bl_checkpoint_image_bytes(&training->model, spans, count, training->layout.split, bl_grid_copies(grid),
-                                         replica, &image);
+      status = bl_checkpoint_image_bytes(&training->model, spans, count, training->layout.layer_parts,
+                                         bl_grid_copies(grid), replica, &image);
     }
     if (status != BL_OK) {
       return status;

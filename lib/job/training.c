@@ -47,12 +47,12 @@ static bool saves_by_being_lean(const bl_training_t *training, bool splits_backw
   return most > 1 && !splits_backward;
 }
 
-// Checks that layers can be split into the job's parts, and the rows of micro-batches among them.
-static bl_status_t check_split(const bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+// Checks that layers can be cut into the job's parts, and the rows of micro-batches among them.
+static bl_status_t check_layer_parts(const bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
   const char *key = bl_job_given(job, "parallel.tensor_parts") ? "parallel.tensor_parts" : "parallel.tensor";
   const uint64_t rows = (uint64_t)job->train.micro_batch * training->model.seq / (uint64_t)job->pipeline.slices.value;
   bl_error_t fault;
-  return bl_split_check(&training->model, training->grid.tensor_parts, rows, &fault) == BL_OK
+  return bl_layer_parts_check(&training->model, training->grid.tensor_parts, rows, &fault) == BL_OK
              ? BL_OK
              : bl_job_fail(job, err, key, "%s", fault.text);
 }
@@ -87,9 +87,9 @@ static bl_status_t choose_layout(bl_training_t *training, const bl_job_t *job, b
   if (status != BL_OK) {
     return status;
   }
-  const bl_split_t split = {.parts = training->grid.tensor_parts, .ranks = training->grid.tensor};
+  const bl_layer_parts_t layer_parts = {.count = training->grid.tensor_parts, .ranks = training->grid.tensor};
   training->layout = (bl_layout_options_t){
-      .split = split,
+      .layer_parts = layer_parts,
       .micro_batch = (uint32_t)job->train.micro_batch,
       .slices = training->schedule->slices,
       .attention = job->pipeline.attention == BL_JOB_ATTENTION_FLASH ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE,
@@ -328,7 +328,7 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const b
     status = check_slices(training, job, err);
   }
   if (status == BL_OK) {
-    status = check_split(training, job, err);
+    status = check_layer_parts(training, job, err);
   }
   if (status == BL_OK) {
     status = bl_partition_init(&training->partition, job, &training->model, err);

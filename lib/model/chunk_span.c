@@ -92,7 +92,7 @@ bool bl_chunk_span_is_norm(bl_parameter_role_t role) {
 typedef struct walk {
   const bl_model_t *model;
   bl_chunk_span_t span;
-  bl_split_t split;
+  bl_layer_parts_t layer_parts;
   bl_parameter_place_t *places; // NULL: places are only counted
   uint32_t count;
   uint64_t end;
@@ -109,14 +109,14 @@ static uint64_t unit_of(const bl_parameter_t *parameter, const bl_slice_t *slice
 }
 
 static void place(walk_t *walk, uint32_t number, uint32_t part) {
-  const uint32_t parts = bl_split_parts(walk->split), here = bl_split_here(walk->split);
+  const uint32_t parts = bl_layer_parts_count(walk->layer_parts), here = bl_layer_parts_here(walk->layer_parts);
   const bl_parameter_t parameter =
       bl_parameter_get(walk->model, bl_chunk_span_parameter(walk->model, walk->span, number));
-  const bool cut = parts > 1 && bl_split_cuts(parameter.role);
-  if (!cut && part != bl_split_first(walk->split)) {
+  const bool cut = parts > 1 && bl_layer_parts_cut(parameter.role);
+  if (!cut && part != bl_layer_parts_first(walk->layer_parts)) {
     return; // placed once for all parts
   }
-  const bl_slice_t slice = bl_split_slice(walk->model, &parameter, parts, part);
+  const bl_slice_t slice = bl_layer_part_slice(walk->model, &parameter, parts, part);
   const uint64_t elements = bl_slice_elements(&slice);
   if (!continues_previous(parameter.role)) {
     walk->end = bl_align_up(walk->end, CACHE_LINE_ELEMENTS);
@@ -139,13 +139,13 @@ static void place(walk_t *walk, uint32_t number, uint32_t part) {
   walk->end += room;
 }
 
-static walk_t walk_places(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split,
+static walk_t walk_places(const bl_model_t *model, bl_chunk_span_t span, bl_layer_parts_t layer_parts,
                           bl_parameter_place_t *places) {
-  walk_t walk = {.model = model, .span = span, .split = split, .places = places};
-  const uint32_t count = bl_chunk_span_parameter_count(model, span), first = bl_split_first(split);
+  walk_t walk = {.model = model, .span = span, .layer_parts = layer_parts, .places = places};
+  const uint32_t count = bl_chunk_span_parameter_count(model, span), first = bl_layer_parts_first(layer_parts);
   for (uint32_t group = 0; group < count;) {
     const uint32_t end = group + group_count(model, span, group);
-    for (uint32_t part = first; part < first + bl_split_here(split); part++) {
+    for (uint32_t part = first; part < first + bl_layer_parts_here(layer_parts); part++) {
       for (uint32_t i = group; i < end; i++) {
         place(&walk, i, part);
       }
@@ -155,20 +155,21 @@ static walk_t walk_places(const bl_model_t *model, bl_chunk_span_t span, bl_spli
   return walk;
 }
 
-uint32_t bl_chunk_span_place_count(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split) {
-  return walk_places(model, span, split, NULL).count;
+uint32_t bl_chunk_span_place_count(const bl_model_t *model, bl_chunk_span_t span, bl_layer_parts_t layer_parts) {
+  return walk_places(model, span, layer_parts, NULL).count;
 }
 
-uint64_t bl_chunk_span_places(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split,
+uint64_t bl_chunk_span_places(const bl_model_t *model, bl_chunk_span_t span, bl_layer_parts_t layer_parts,
                               bl_parameter_place_t *places) {
-  return bl_align_up(walk_places(model, span, split, places).end, CACHE_LINE_ELEMENTS);
+  return bl_align_up(walk_places(model, span, layer_parts, places).end, CACHE_LINE_ELEMENTS);
 }
 
-uint64_t bl_chunk_span_table_elements(const bl_model_t *model, bl_split_t split) {
-  const uint32_t first = bl_split_first(split), last = first + bl_split_here(split) - 1;
+uint64_t bl_chunk_span_table_elements(const bl_model_t *model, bl_layer_parts_t layer_parts) {
+  const uint32_t first = bl_layer_parts_first(layer_parts), last = first + bl_layer_parts_here(layer_parts) - 1;
   uint64_t elements = 0;
   for (uint32_t part = first; part <= last; part++) {
-    const uint64_t of_part = bl_split_range(model->vocab, bl_split_parts(split), part).count * model->hidden;
+    const uint64_t of_part =
+        bl_layer_part_rows(model->vocab, bl_layer_parts_count(layer_parts), part).count * model->hidden;
     elements += part < last ? bl_align_up(of_part, CACHE_LINE_ELEMENTS) : of_part;
   }
   return elements;

@@ -6,9 +6,9 @@
 #ifndef BALLAST_MODEL_CHUNK_SPAN_H
 #define BALLAST_MODEL_CHUNK_SPAN_H
 
+#include "model/layer_parts.h"
 #include "model/model.h"
 #include "model/parameters.h"
-#include "model/split.h"
 
 typedef struct bl_chunk_span {
   uint32_t first_layer;
@@ -33,10 +33,10 @@ bool bl_chunk_span_owns(const bl_model_t *model, bl_chunk_span_t span, uint32_t 
 // offsets. Parameters that one product reads together (q, k, v; gate, up) follow each other without a gap. Every other
 // parameter starts on a cache line.
 //
-// If layers are in parts (model/split.h), a place is a rank's share of one parameter in one part. Inside a layer, all
-// parameters of a part precede the next part. Outside of layers, all parts of a parameter precede the next parameter.
-// The gradient of a norm is computed separately for the rows of every part. Its place therefore has space for one sum
-// per part of this rank, each on a cache line. The total, like the weight, ends up in the first of them.
+// If layers are in parts (model/layer_parts.h), a place is a rank's share of one parameter in one part. Inside a layer,
+// all parameters of a part precede the next part. Outside of layers, all parts of a parameter precede the next
+// parameter. The gradient of a norm is computed separately for the rows of every part. Its place therefore has space
+// for one sum per part of this rank, each on a cache line. The total, like the weight, ends up in the first of them.
 typedef struct bl_parameter_place {
   uint32_t canonical_index;
   uint32_t part; // of the layer; 0 if the parameter is not cut
@@ -52,16 +52,16 @@ typedef struct bl_parameter_place {
 } bl_parameter_place_t;
 
 // Returns the number of places that a rank has in a chunk.
-uint32_t bl_chunk_span_place_count(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split);
+uint32_t bl_chunk_span_place_count(const bl_model_t *model, bl_chunk_span_t span, bl_layer_parts_t layer_parts);
 // Writes all places to `places` [bl_chunk_span_place_count] (NULL: none are written). Returns the elements of the
 // arena, a multiple of a cache line.
-uint64_t bl_chunk_span_places(const bl_model_t *model, bl_chunk_span_t span, bl_split_t split,
+uint64_t bl_chunk_span_places(const bl_model_t *model, bl_chunk_span_t span, bl_layer_parts_t layer_parts,
                               bl_parameter_place_t *places);
 // True for a gain or bias of a norm.
 bool bl_chunk_span_is_norm(bl_parameter_role_t role);
 // Returns the elements of the token embedding, or of the head's weight, in all parts of a rank, with the gaps between
 // parts.
-uint64_t bl_chunk_span_table_elements(const bl_model_t *model, bl_split_t split);
+uint64_t bl_chunk_span_table_elements(const bl_model_t *model, bl_layer_parts_t layer_parts);
 
 // True if the chunk needs a second gradient buffer for the token embedding: it is tied, and embedding and head are both
 // here.

@@ -13,7 +13,7 @@ static void add(bl_exchange_buffers_t *buffers, uint64_t *offset_bytes, uint64_t
 }
 
 bl_exchange_buffers_t bl_exchange_buffers_plan(const bl_model_t *model, bl_layout_options_t options, bool head) {
-  const uint64_t parts = bl_split_parts(options.split), here = bl_split_here(options.split);
+  const uint64_t parts = bl_layer_parts_count(options.layer_parts), here = bl_layer_parts_here(options.layer_parts);
   const uint64_t rows = bl_layout_rows(model, options);
   const uint64_t tensor = rows * model->hidden * bl_dtype_bytes(options.dtype);
   const bool shared = here < parts;
@@ -26,10 +26,11 @@ bl_exchange_buffers_t bl_exchange_buffers_plan(const bl_model_t *model, bl_layou
       bl_align_up((uint64_t)bl_max_u64(model->hidden, model->head_dim) * sizeof(float), BL_CACHE_LINE_BYTES);
   add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_ROWS], shared ? bl_max_u64(tensor, parts * norm) : 0);
   add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_SUM], here * tensor);
-  add(&buffers, &buffers.staging_offset_bytes, shared ? (parts - here) * (tensor / bl_split_ranks(options.split)) : 0);
+  add(&buffers, &buffers.staging_offset_bytes,
+      shared ? (parts - here) * (tensor / bl_layer_parts_ranks(options.layer_parts)) : 0);
   if (head) {
     const uint64_t statistics = bl_workspace_head_rows(model, options) * STATISTICS;
-    const uint64_t logits = bl_split_table_rows(model->vocab, (uint32_t)parts);
+    const uint64_t logits = bl_layer_parts_table_rows(model->vocab, (uint32_t)parts);
     add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_HEAD_SUM], here * tensor);
     add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_SCORES], parts * bl_max_u64(statistics, logits) * sizeof(float));
   }

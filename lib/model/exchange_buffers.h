@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory through which the parts of a layer are combined (model/split.h). Ranks that share a layer read each
+// The memory through which the parts of a layer are combined (model/layer_parts.h). Ranks that share a layer read each
 // other's buffers. If one rank has all parts, the buffers hold only the contributions that wait to be added.
 //
 // Pure. Thread: values, any thread.

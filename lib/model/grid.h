@@ -2,10 +2,11 @@
 // The ranks of a run: a grid of pipeline stages, tensor ranks and replicas. Every rank is one process.
 //
 // A replica is a whole pipeline. The replicas of a stage, its data group, hold the same layers and see different
-// micro-batches of a step. The tensor ranks of a stage, its tensor group, share every layer of it (model/split.h).
-// Ranks are numbered with the tensor rank running fastest, then the stage, then the replica. So ranks that exchange the
-// most data are neighbours, and in a run with one replica and whole layers the rank is the stage. The ranks of one
-// replica and one tensor rank are a plane: a pipeline with boundaries, stores and a policy of its own.
+// micro-batches of a step. The tensor ranks of a stage, its tensor group, share every layer of it
+// (model/layer_parts.h). Ranks are numbered with the tensor rank running fastest, then the stage, then the replica. So
+// ranks that exchange the most data are neighbours, and in a run with one replica and whole layers the rank is the
+// stage. The ranks of one replica and one tensor rank are a plane: a pipeline with boundaries, stores and a policy of
+// its own.
 //
 // Bits depend on `data_parts` and `tensor_parts`, never on `data`, `tensor` or `stages`. A step's gradient is defined
 // as `data_parts` parts. Each part is the sum over consecutive micro-batches in their order, and the parts are added in

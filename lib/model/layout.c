@@ -18,9 +18,9 @@ const char *bl_recompute_name(bl_recompute_t recompute) {
 
 // Writes the scalars of one segment of each kind; of one part if the kind is in parts.
 static void count_elements(const bl_layout_t *layout, uint64_t elements[BL_SEGMENT_KINDS]) {
-  const bl_split_t split = layout->options.split;
-  const bl_model_t part = bl_split_model(&layout->model, bl_split_parts(split)), *model = &part;
-  const uint64_t rows = bl_layout_rows(model, layout->options), own = rows / bl_split_ranks(split);
+  const bl_layer_parts_t layer_parts = layout->options.layer_parts;
+  const bl_model_t part = bl_layer_part_model(&layout->model, bl_layer_parts_count(layer_parts)), *model = &part;
+  const uint64_t rows = bl_layout_rows(model, layout->options), own = rows / bl_layer_parts_ranks(layer_parts);
   const uint64_t norm_gradient = (uint64_t)bl_model_norm_vectors(model) * model->hidden;
   elements[BL_SEGMENT_X1] = own * model->hidden;
   elements[BL_SEGMENT_NORM1_STATS] = own * bl_model_norm_vectors(model);
@@ -157,9 +157,9 @@ static bl_status_t check_size(const bl_model_t *model, bl_chunk_span_t span, bl_
 
 static void lay_out_page(bl_layout_t *layout) {
   const bl_layout_options_t options = layout->options;
-  const bl_model_t part = bl_split_model(&layout->model, bl_split_parts(options.split));
+  const bl_model_t part = bl_layer_part_model(&layout->model, bl_layer_parts_count(options.layer_parts));
   const uint64_t elements = bl_layout_rows(&layout->model, options) * 2 * bl_model_kv_width(&part);
-  const uint64_t pieces = (uint64_t)layout->span.layer_count * bl_split_here(options.split);
+  const uint64_t pieces = (uint64_t)layout->span.layer_count * bl_layer_parts_here(options.layer_parts);
   layout->page_part_bytes = bl_align_up(elements * bl_dtype_bytes(options.dtype), BL_CACHE_LINE_BYTES);
   layout->page_bytes = pieces * layout->page_part_bytes;
   layout->page_gradient_part_bytes = bl_align_up(elements * sizeof(float), BL_CACHE_LINE_BYTES);
@@ -180,7 +180,7 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
     row->bytes = elements[kind] * scalar_bytes((bl_segment_kind_t)kind, options);
     row->part_bytes = bl_align_up(row->bytes, BL_CACHE_LINE_BYTES);
     if (row->bytes > 0 && is_in_parts((bl_segment_kind_t)kind)) {
-      row->bytes += (bl_split_here(options.split) - 1) * row->part_bytes;
+      row->bytes += (bl_layer_parts_here(options.layer_parts) - 1) * row->part_bytes;
     }
     if (kind == BL_SEGMENT_FINAL_GRADIENT) {
       continue; // once per chunk: placed after the layers
@@ -196,8 +196,8 @@ bl_status_t bl_layout_init(bl_layout_t *layout, const bl_model_t *model, bl_chun
   made.slot_bytes = made.evict_bytes + span.layer_count * made.gradient_stride_bytes;
   made.rows[BL_SEGMENT_FINAL_GRADIENT].offset_bytes = made.slot_bytes;
   made.slot_bytes += bl_align_up(made.rows[BL_SEGMENT_FINAL_GRADIENT].bytes, BL_CACHE_LINE_BYTES);
-  made.edge_bytes =
-      bl_layout_rows(model, options) / bl_split_ranks(options.split) * model->hidden * bl_dtype_bytes(options.dtype);
+  made.edge_bytes = bl_layout_rows(model, options) / bl_layer_parts_ranks(options.layer_parts) * model->hidden *
+                    bl_dtype_bytes(options.dtype);
   if (bl_layout_slices(options) > 1) {
     lay_out_page(&made);
   }

@@ -26,7 +26,7 @@
 // keeps its size while evict_bytes shrinks. Segments that live from F come first, so an evicted block is the prefix
 // [0, evict_bytes) of its slot.
 //
-// If a layer is in parts (model/split.h), a rank with k of them keeps its own rows of the outputs of norms and
+// If a layer is in parts (model/layer_parts.h), a rank with k of them keeps its own rows of the outputs of norms and
 // residuals. Of the outputs of the products of a part it keeps all rows for each of its k parts, one part after the
 // other, each on a cache line.
 //
@@ -43,8 +43,8 @@
 
 #include "model/chunk_span.h"
 #include "model/dtype.h"
+#include "model/layer_parts.h"
 #include "model/model.h"
-#include "model/split.h"
 
 typedef enum bl_attention {
   BL_ATTENTION_NAIVE, // stores probabilities
@@ -140,9 +140,9 @@ typedef struct bl_layout_options {
   bl_backward_t backward;
   bool lean;
   bl_recompute_t recompute;
-  bl_dtype_t dtype;   // of every segment that the table does not mark float
-  bl_split_t split;   // the parts of a layer, and which of them this rank has
-  bl_logits_t logits; // of the head
+  bl_dtype_t dtype;             // of every segment that the table does not mark float
+  bl_layer_parts_t layer_parts; // the parts of a layer, and which of them this rank has
+  bl_logits_t logits;           // of the head
 } bl_layout_options_t;
 
 // One row of the table: where a kind lies in layer 0. The strides of bl_layout_t are the distances between layers.

@@ -20,11 +20,11 @@ bl_status_t bl_chunk_memory(const bl_model_t *model, bl_chunk_span_t span, bl_la
   if (status != BL_OK) {
     return status;
   }
-  uint64_t weight_bytes = bl_chunk_span_places(model, span, options.split, NULL) * sizeof(float);
+  uint64_t weight_bytes = bl_chunk_span_places(model, span, options.layer_parts, NULL) * sizeof(float);
   uint64_t gradient_bytes = weight_bytes;
   if (bl_chunk_span_two_gradients(model, span)) {
     gradient_bytes +=
-        bl_align_up(bl_chunk_span_table_elements(model, options.split), CACHE_LINE_ELEMENTS) * sizeof(float);
+        bl_align_up(bl_chunk_span_table_elements(model, options.layer_parts), CACHE_LINE_ELEMENTS) * sizeof(float);
   }
   *memory = (bl_chunk_memory_t){.weight_bytes = weight_bytes,
                                 .gradient_bytes = gradient_bytes,
@@ -100,11 +100,11 @@ static void lay_out_data(const bl_stage_memory_request_t *request, uint64_t squa
 // Returns the places of a chunk's parameters, which the caller frees. NULL: no memory.
 static bl_parameter_place_t *places_of(const bl_stage_memory_request_t *request, bl_chunk_span_t span,
                                        uint32_t *count) {
-  const bl_split_t split = request->options.split;
-  *count = bl_chunk_span_place_count(request->model, span, split);
+  const bl_layer_parts_t layer_parts = request->options.layer_parts;
+  *count = bl_chunk_span_place_count(request->model, span, layer_parts);
   bl_parameter_place_t *places = calloc(*count + 1u, sizeof *places);
   if (places != NULL) {
-    (void)bl_chunk_span_places(request->model, span, split, places);
+    (void)bl_chunk_span_places(request->model, span, layer_parts, places);
   }
   return places;
 }
@@ -185,9 +185,10 @@ bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_m
     head = head || span.head;
     exchanges = exchanges || (model->tied && span.embedding != span.head);
   }
-  sum.tied_bytes = exchanges ? bl_chunk_span_table_elements(model, request->options.split) * sizeof(float) : 0;
-  sum.window_bytes =
-      bl_split_ranks(request->options.split) > 1 ? bl_exchange_buffers_plan(model, request->options, head).bytes : 0;
+  sum.tied_bytes = exchanges ? bl_chunk_span_table_elements(model, request->options.layer_parts) * sizeof(float) : 0;
+  sum.window_bytes = bl_layer_parts_ranks(request->options.layer_parts) > 1
+                         ? bl_exchange_buffers_plan(model, request->options, head).bytes
+                         : 0;
   sum.operation_bytes = head ? request->operations.head_workspace_bytes : request->operations.layer_workspace_bytes;
   lay_out_data(request, squares, &sum);
   *memory = sum;

@@ -20,8 +20,8 @@ uint64_t bl_workspace_head_rows(const bl_model_t *model, bl_layout_options_t opt
 
 static uint64_t head_bytes(bl_workspace_t *workspace, const bl_layout_t *layout, uint64_t rows) {
   const bl_model_t *model = &layout->model;
-  const bl_split_t split = layout->options.split;
-  uint64_t columns = bl_split_table_rows(model->vocab, bl_split_parts(split)); // of a part
+  const bl_layer_parts_t layer_parts = layout->options.layer_parts;
+  uint64_t columns = bl_layer_parts_table_rows(model->vocab, bl_layer_parts_count(layer_parts)); // of a part
   if (layout->options.logits.row_multiple != 0) {
     columns = workspace->logits_stride = bl_logits_stride(layout->options.logits, columns);
   }
@@ -32,7 +32,7 @@ static uint64_t head_bytes(bl_workspace_t *workspace, const bl_layout_t *layout,
   workspace->losses_offset_bytes = bytes;
   bytes += aligned_bytes(rows, sizeof(double));
   workspace->logits_offset_bytes = bytes;
-  return bytes + aligned_bytes(bl_split_here(split) * workspace->head_rows * columns, sizeof(float));
+  return bytes + aligned_bytes(bl_layer_parts_here(layer_parts) * workspace->head_rows * columns, sizeof(float));
 }
 
 // Returns the bytes that an F that keeps nothing needs. They overlay the bytes that only I needs.
@@ -53,9 +53,9 @@ static uint64_t forward_bytes(bl_workspace_t *workspace, const bl_layout_t *layo
 bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
   const bl_model_t *model = &layout->model;
   const uint64_t rows = bl_layout_rows(model, layout->options);
-  const bl_split_t split = layout->options.split;
-  const bl_model_t part = bl_split_model(model, bl_split_parts(split));
-  const uint64_t own = rows / bl_split_ranks(split) * model->hidden;
+  const bl_layer_parts_t layer_parts = layout->options.layer_parts;
+  const bl_model_t part = bl_layer_part_model(model, bl_layer_parts_count(layer_parts));
+  const uint64_t own = rows / bl_layer_parts_ranks(layer_parts) * model->hidden;
   const uint64_t widest = bl_max_u64(own, rows * bl_max_u64(part.ffn, bl_model_query_width(&part)));
   bl_workspace_t workspace = {.backward_offset_bytes = layout->shared_bytes};
   workspace.scratch_offset_bytes =
@@ -67,7 +67,7 @@ bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
   if (layout->span.head) {
     workspace.bytes = bl_max_u64(workspace.bytes, head_bytes(&workspace, layout, rows));
   }
-  if (bl_split_ranks(split) == 1) {
+  if (bl_layer_parts_ranks(layer_parts) == 1) {
     workspace.windows = bl_exchange_buffers_plan(model, layout->options, layout->span.head);
     workspace.windows_offset_bytes = bl_align_up(workspace.bytes, BL_CACHE_LINE_BYTES);
     workspace.bytes =

@@ -44,7 +44,7 @@ typedef struct bl_workspace {
 } bl_workspace_t;
 
 bl_workspace_t bl_workspace_plan(const bl_layout_t *layout);
-// Returns the rows of one piece of logits of a micro-batch; the same for every split.
+// Returns the rows of one piece of logits of a micro-batch; the same however layers are divided.
 uint64_t bl_workspace_head_rows(const bl_model_t *model, bl_layout_options_t options);
 
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One safetensors file of a checkpoint, written from an image in memory. Ranks that share layers (model/split.h) write
-// one file together; each writes its runs of the tensors.
+// One safetensors file of a checkpoint, written from an image in memory. Ranks that share layers (model/layer_parts.h)
+// write one file together; each writes its runs of the tensors.
 //
 // Thread: any, one per image and path.
 #ifndef BALLAST_STAGE_CHECKPOINT_SHARD_H
@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "formats/safetensors.h"
-#include "model/split.h"
+#include "model/layer_parts.h"
 
 // The part of a tensor of the file that this rank has.
 typedef struct bl_shard_piece {

@@ -38,7 +38,8 @@ typedef struct {
 
 static held_t held_at(const bl_chunk_start_t *start, const bl_parameter_place_t *place) {
   held_t held = {.parameter = bl_parameter_get(start->model, place->canonical_index)};
-  held.slice = bl_split_slice(start->model, &held.parameter, bl_split_parts(start->split), place->part);
+  held.slice =
+      bl_layer_part_slice(start->model, &held.parameter, bl_layer_parts_count(start->layer_parts), place->part);
   return held;
 }
 
@@ -80,12 +81,12 @@ static bl_status_t draw_all(const bl_chunk_start_t *start, const bl_parameter_pl
 }
 
 bl_status_t bl_chunk_weights_load(const bl_chunk_start_t *start, float *arena, bl_error_t *err) {
-  const uint32_t count = bl_chunk_span_place_count(start->model, start->span, start->split);
+  const uint32_t count = bl_chunk_span_place_count(start->model, start->span, start->layer_parts);
   bl_parameter_place_t *places = calloc(count, sizeof *places);
   if (places == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the places of %u parameters", count);
   }
-  const uint64_t elements = bl_chunk_span_places(start->model, start->span, start->split, places);
+  const uint64_t elements = bl_chunk_span_places(start->model, start->span, start->layer_parts, places);
   bl_status_t status = bl_device_fill(start->device, NULL, arena, 0, elements * sizeof *arena, err);
   if (status == BL_OK) {
     status = start->job->model.init != NULL ? read_all(start, places, count, arena, err)

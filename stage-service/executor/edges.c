@@ -287,7 +287,7 @@ bl_status_t bl_edges_wait_all_sent(bl_edges_t *edges, bl_error_t *err) {
 
 // The ranges that are exchanged, at most one for each part of the layers. Both ends have the same.
 typedef struct tied {
-  bl_shard_range_t ranges[BL_SPLIT_PARTS_MAX];
+  bl_shard_range_t ranges[BL_LAYER_PARTS_MAX];
   uint32_t count;
 } tied_t;
 
@@ -343,7 +343,7 @@ static bl_status_t copy_tied(const bl_engine_t *engine, const tied_t *tied, floa
 // Leaves out the parts of which this replica updates nothing.
 static tied_t list_tied(const bl_engine_t *engine) {
   tied_t tied = {0};
-  bl_shard_range_t ranges[BL_SPLIT_PARTS_MAX];
+  bl_shard_range_t ranges[BL_LAYER_PARTS_MAX];
   const uint32_t count = bl_chunk_tied_ranges(engine->tied, ranges);
   for (uint32_t i = 0; i < count; i++) {
     if (ranges[i].count > 0) {

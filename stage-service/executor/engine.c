@@ -60,7 +60,7 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
   const bl_coords_t coords = bl_grid_coords(grid, engine->rank);
   engine->stage = coords.stage;
   engine->replica = coords.data;
-  engine->training.layout.split.rank = coords.tensor;
+  engine->training.layout.layer_parts.rank = coords.tensor;
   return BL_OK;
 }
 
@@ -272,7 +272,7 @@ static bl_status_t load_initial(bl_engine_t *engine, bl_error_t *err) {
     const bl_chunk_start_t start = {.job = &engine->job,
                                     .model = &training->model,
                                     .span = training->partition.spans[engine->chunks[i].virtual_stage],
-                                    .split = training->layout.split,
+                                    .layer_parts = training->layout.layer_parts,
                                     .device = bl_engine_updating_device(engine),
                                     .threads = threads};
     // The first parameter of a chunk lies at the start of an arena of the chunk (bl_chunk_span_places).
@@ -317,14 +317,15 @@ static bl_status_t load_weights(bl_engine_t *engine, const bl_engine_options_t *
 
 // Lists what this rank saves of a parameter, or that other ranks save all of it. Returns how many entries were added.
 static size_t list_saved(const bl_engine_t *engine, const bl_chunk_parameter_t *p, bl_snapshot_tensor_t *tensors) {
-  const bl_split_t split = engine->training.layout.split;
-  const bl_slice_t first = bl_split_slice(&engine->training.model, &p->parameter, bl_split_parts(split), 0);
+  const bl_layer_parts_t layer_parts = engine->training.layout.layer_parts;
+  const bl_slice_t first =
+      bl_layer_part_slice(&engine->training.model, &p->parameter, bl_layer_parts_count(layer_parts), 0);
   const bool shared = bl_engine_copies(engine) > 1 && p->parameter.rank > 1;
   const bl_snapshot_tensor_t nothing = {.parameter = p->parameter,
                                         .slice = p->slice,
                                         .tile = shared && first.rows == 1 ? bl_slice_row(&p->parameter, &first)
                                                                           : first.run};
-  if (p->range.count == 0 || (!p->cut && split.rank > 0)) { // the first tensor rank writes what all have
+  if (p->range.count == 0 || (!p->cut && layer_parts.rank > 0)) { // the first tensor rank writes what all have
     tensors[0] = nothing;
     return 1;
   }
@@ -372,7 +373,7 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
       count += p.owned ? list_saved(engine, &p, &tensors[count]) : 0;
     }
   }
-  const bool writes_head = engine->training.layout.split.rank == 0 && saved_chunk(engine, 0)->copy == 0;
+  const bool writes_head = engine->training.layout.layer_parts.rank == 0 && saved_chunk(engine, 0)->copy == 0;
   bl_status_t status =
       bl_snapshot_create(tensors, count, writes_head, bl_engine_updating_device(engine), &engine->snapshot, err);
   free(tensors);
@@ -420,7 +421,7 @@ static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options
   if (shares && !bl_engine_shares_masters(engine)) {
     arenas[arena_count++] = engine->weights;
   }
-  const uint32_t pieces = 4 * BL_GROUP_WINDOWS * bl_split_here(engine->training.layout.split);
+  const uint32_t pieces = 4 * BL_GROUP_WINDOWS * bl_layer_parts_here(engine->training.layout.layer_parts);
   bl_transport_options_t transport = {.stage = (int32_t)engine->rank,
                                       .replica_stages = grid->data > 1 ? grid->stages : 0,
                                       .tensor_ranks = grid->tensor,

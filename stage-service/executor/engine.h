@@ -172,7 +172,7 @@ typedef struct bl_engine {
   bl_job_t job;
   bl_training_t training;
   uint32_t rank;
-  uint32_t stage, replica; // its coordinates; the tensor rank is training.layout.split.rank
+  uint32_t stage, replica; // its coordinates; the tensor rank is training.layout.layer_parts.rank
   uint64_t applied;        // step of its weights when the engine was created; 0 without a checkpoint
   bl_device_t *device;
   bl_device_stream_t *stream;  // of the operations, owned by `compute`; NULL: operations have ended when they return
@@ -324,7 +324,8 @@ static inline void *bl_engine_slot_twin(const bl_engine_t *engine, uint32_t inde
 }
 // The rank of stage `stage` of the same plane: the same replica and the same tensor rank.
 static inline uint32_t bl_engine_rank_of(const bl_engine_t *engine, uint32_t stage) {
-  const bl_coords_t coords = {.stage = stage, .tensor = engine->training.layout.split.rank, .data = engine->replica};
+  const bl_coords_t coords = {
+      .stage = stage, .tensor = engine->training.layout.layer_parts.rank, .data = engine->replica};
   return bl_grid_rank(&engine->training.grid, coords);
 }
 // Gradient sums that wait in addition to the one being accumulated (model/fold.h).
@@ -345,7 +346,7 @@ static inline uint32_t bl_engine_copy_rank(const bl_engine_t *engine, const bl_e
   const bl_grid_t *grid = &engine->training.grid;
   const uint32_t pipes = bl_copies_pipes(bl_grid_copies(grid));
   const bl_coords_t coords = {.stage = copy % pipes == chunk->pipe ? engine->stage : grid->stages - 1 - engine->stage,
-                              .tensor = engine->training.layout.split.rank,
+                              .tensor = engine->training.layout.layer_parts.rank,
                               .data = copy / pipes};
   return bl_grid_rank(grid, coords);
 }

@@ -471,7 +471,7 @@ static void ask_squares(pass_t *pass) {
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
       const bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk, k);
       const bl_shard_shares_t shares = bl_chunk_shares(chunk, k);
-      if (!parameter.owned || (!parameter.cut && engine->training.layout.split.rank > 0)) {
+      if (!parameter.owned || (!parameter.cut && engine->training.layout.layer_parts.rank > 0)) {
         continue;
       }
       bl_chunk_ask_squares(chunk, k, &engine->squares[vote->square_count]);
@@ -596,7 +596,7 @@ static void reset_vote(pass_t *pass) {
   const bl_schedule_t *plan = pass->run->plan->schedule;
   bool head = head_pipe(pass) < plan->pipes;
   uint32_t micro_batches = plan->micro_batches / plan->pipes;
-  head = head && engine->training.layout.split.rank == 0; // all tensor ranks have the same losses
+  head = head && engine->training.layout.layer_parts.rank == 0; // all tensor ranks have the same losses
   uint32_t losses = head && pass->run->id.kind != BL_RUN_GENERATE ? micro_batches : 0;
   uint64_t micro_batch_tokens = (uint64_t)engine->job.train.micro_batch * engine->training.model.seq;
   *vote = (bl_vote_t){.step = pass->run->id.step,

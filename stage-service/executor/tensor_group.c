@@ -12,7 +12,7 @@
 #define PEER_DEADLINE_NS (3600ull * BL_NS_PER_S)
 
 _Static_assert(sizeof(bl_group_page_t) <= BL_EXCHANGE_BUFFERS_PAGE_BYTES, "the progress page");
-_Static_assert(BL_SPLIT_PARTS_MAX <= BL_GROUP_PROGRESS_MEMBERS, "a rank has at least one part");
+_Static_assert(BL_LAYER_PARTS_MAX <= BL_GROUP_PROGRESS_MEMBERS, "a rank has at least one part");
 
 static bl_tensor_group_t *self_of(bl_group_t *group) {
   return (bl_tensor_group_t *)(void *)group;
@@ -250,7 +250,7 @@ static const bl_group_transport_t between_ranks = {.acquire = acquire, .gather =
 
 bl_status_t bl_tensor_group_create(bl_engine_t *engine, bl_tensor_group_t **group, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
-  const bl_split_t split = training->layout.split;
+  const bl_layer_parts_t layer_parts = training->layout.layer_parts;
   bool head = false;
   bl_tensor_group_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
@@ -261,7 +261,8 @@ bl_status_t bl_tensor_group_create(bl_engine_t *engine, bl_tensor_group_t **grou
   }
   made->engine = engine;
   made->windows = bl_exchange_buffers_plan(&training->model, training->layout, head);
-  made->group = (bl_group_t){.parts = bl_split_parts(split), .ranks = bl_split_ranks(split), .rank = split.rank};
+  made->group = (bl_group_t){
+      .parts = bl_layer_parts_count(layer_parts), .ranks = bl_layer_parts_ranks(layer_parts), .rank = layer_parts.rank};
   *group = made;
   return engine->device->host_memory ? BL_OK : bl_device_group_create(made, &made->device, err);
 }

@@ -52,7 +52,7 @@ static bool make_snapshot(saved_model_t *saved, int stage, uint32_t first, uint3
   bl_error_t err;
   for (uint32_t i = first; tensors != NULL && i < last; i++) {
     tensors[i - first].parameter = bl_parameter_get(&saved->model, i);
-    tensors[i - first].slice = bl_split_slice(&saved->model, &tensors[i - first].parameter, 1, 0);
+    tensors[i - first].slice = bl_layer_part_slice(&saved->model, &tensors[i - first].parameter, 1, 0);
     tensors[i - first].tile = tensors[i - first].parameter.elements;
     for (int part = 0; part < BL_CHECKPOINT_PARTS; part++) {
       tensors[i - first].parts[part] = part_of(saved, i, part);

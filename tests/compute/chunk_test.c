@@ -30,7 +30,7 @@ static trainer_t *make_trainer_of(bl_model_t of, uint32_t parts, const bl_ops_t 
   trainer_options_t options = {.model = of,
                                .chunks = 1,
                                .micro_batches = 1,
-                               .layout = {.micro_batch = 2, .split.parts = parts},
+                               .layout = {.micro_batch = 2, .layer_parts.count = parts},
                                .seed = 5,
                                .ops = ops};
   return trainer_create(&options);

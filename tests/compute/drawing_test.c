@@ -71,7 +71,7 @@ static void threads_draw_the_same_bits(void **state) {
   bl_device_t far = far_device();
   for (uint32_t i = 0; i < bl_parameter_count(&model); i++) {
     const bl_parameter_t parameter = bl_parameter_get(&model, i);
-    const bl_slice_t slice = bl_split_slice(&model, &parameter, 1, 0);
+    const bl_slice_t slice = bl_layer_part_slice(&model, &parameter, 1, 0);
     assert_int_equal(bl_slice_elements(&slice), parameter.elements);
     for (size_t t = 0; t < sizeof threads / sizeof threads[0]; t++) {
       expect_same(&model, &parameter, &slice, bl_device_host(), threads[t]);
@@ -88,7 +88,7 @@ static void parts_are_drawn_alike(void **state) {
   for (uint32_t i = 0; i < bl_parameter_count(&even); i++) {
     const bl_parameter_t parameter = bl_parameter_get(&even, i);
     for (uint32_t part = 0; part < 2; part++) {
-      const bl_slice_t slice = bl_split_slice(&even, &parameter, 2, part);
+      const bl_slice_t slice = bl_layer_part_slice(&even, &parameter, 2, part);
       expect_same(&even, &parameter, &slice, bl_device_host(), 3);
     }
   }
@@ -101,7 +101,7 @@ static void more_than_a_piece_is_copied_whole(void **state) {
   bl_device_t far = far_device();
   const bl_parameter_t parameter = bl_parameter_get(&wide, bl_parameter_index(&wide, BL_PARAMETER_TOKEN_EMBEDDING, 0));
   assert_true(parameter.elements > 4u << 20);
-  const bl_slice_t slice = bl_split_slice(&wide, &parameter, 1, 0);
+  const bl_slice_t slice = bl_layer_part_slice(&wide, &parameter, 1, 0);
   expect_same(&wide, &parameter, &slice, &far, 3);
 }
 

@@ -273,14 +273,15 @@ static void follow_all(const char *name) {
          (bl_layout_options_t){.attention = BL_ATTENTION_FLASH, .backward = BL_BACKWARD_FUSED, .lean = true});
 }
 
-// Layers in parts, all on one rank (model/split.h).
+// Layers in parts, all on one rank (model/layer_parts.h).
 static void follow_parts(const char *name, uint32_t parts) {
-  const bl_split_t split = {.parts = parts};
-  follow(name, 1, (trainer_order_t){0}, (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .split = split});
-  follow(name, 2, (trainer_order_t){.one_forward_one_backward = true, .split = true, .delay = 1},
-         (bl_layout_options_t){.attention = BL_ATTENTION_FLASH, .split = split});
+  const bl_layer_parts_t layer_parts = {.count = parts};
   follow(name, 1, (trainer_order_t){0},
-         (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .dtype = BL_DTYPE_BF16, .split = split});
+         (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .layer_parts = layer_parts});
+  follow(name, 2, (trainer_order_t){.one_forward_one_backward = true, .split = true, .delay = 1},
+         (bl_layout_options_t){.attention = BL_ATTENTION_FLASH, .layer_parts = layer_parts});
+  follow(name, 1, (trainer_order_t){0},
+         (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .dtype = BL_DTYPE_BF16, .layer_parts = layer_parts});
 }
 
 static void layers_in_parts_follow_pytorch(void **state) {
@@ -336,9 +337,9 @@ static void slices_follow_pytorch(void **state) {
     return;
   }
   follow("gpt2", 2, (trainer_order_t){.one_forward_one_backward = true},
-         (bl_layout_options_t){.attention = BL_ATTENTION_FLASH, .split = {.parts = 2}, .slices = 4});
+         (bl_layout_options_t){.attention = BL_ATTENTION_FLASH, .layer_parts = {.count = 2}, .slices = 4});
   follow("gemma3", 2, (trainer_order_t){.one_forward_one_backward = true},
-         (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .split = {.parts = 2}, .slices = 2});
+         (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .layer_parts = {.count = 2}, .slices = 2});
 }
 
 static void gpt2_follows_pytorch(void **state) {
@@ -436,7 +437,7 @@ static void all_tensors_decay_as_in_pytorch(void **state) {
   follow_all("qwen2");
   if (device == NULL) {
     follow("qwen2", 1, (trainer_order_t){0},
-           (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .split = {.parts = 2}});
+           (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .layer_parts = {.count = 2}});
   }
   decay = BL_DECAY_MATRICES;
 }

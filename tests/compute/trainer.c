@@ -339,7 +339,7 @@ static void join_tied(trainer_t *trainer) {
 }
 
 static uint32_t parts_of(const trainer_t *trainer) {
-  return bl_split_parts(trainer->options.layout.split);
+  return bl_layer_parts_count(trainer->options.layout.layer_parts);
 }
 
 void trainer_squares(trainer_t *trainer, double *squares) {
@@ -356,7 +356,7 @@ void trainer_squares(trainer_t *trainer, double *squares) {
         bl_chunk_ask_squares(chunk, i, trainer->squares);
         bl_chunk_make_squares(chunk);
         finish(trainer);
-        if (p.cut || trainer->options.layout.split.rank == 0) { // of what is not cut all ranks have the same
+        if (p.cut || trainer->options.layout.layer_parts.rank == 0) { // of what is not cut all ranks have the same
           squares[(size_t)p.parameter.index * parts_of(trainer) + p.part] = *trainer->squares;
         }
       }

@@ -29,8 +29,8 @@ typedef struct {
   uint32_t chunks;
   uint32_t micro_batches;
   bl_layout_options_t layout;
-  bl_group_t
-      *group; // of trainers, each on a thread of its own, that share the layers (layout.split); NULL: there is one
+  bl_group_t *
+      group; // of trainers, each on a thread of its own, that share the layers (layout.layer_parts); NULL: there is one
   bool prepack;
   uint32_t threads; // 0: 1
   bl_instruction_set_t instruction_set;

@@ -35,7 +35,7 @@ static chunk_t load(const bl_job_t *job, bl_chunk_span_t span) {
   chunk_t chunk = {.count = bl_chunk_span_parameter_count(&gpt2, span)};
   chunk.places = calloc(chunk.count, sizeof *chunk.places);
   assert_non_null(chunk.places);
-  chunk.elements = bl_chunk_span_places(&gpt2, span, (bl_split_t){0}, chunk.places);
+  chunk.elements = bl_chunk_span_places(&gpt2, span, (bl_layer_parts_t){0}, chunk.places);
   chunk.arena = malloc(chunk.elements * sizeof *chunk.arena);
   assert_non_null(chunk.arena);
   memset(chunk.arena, 0xff, chunk.elements * sizeof *chunk.arena); // NaN where nothing is written

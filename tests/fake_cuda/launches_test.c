@@ -88,7 +88,7 @@ static launches_t count(const char *family, bl_attention_t attention, uint32_t p
                                           .slices = slices,
                                           .dtype = BL_DTYPE_BF16,
                                           .attention = attention,
-                                          .split.parts = parts},
+                                          .layer_parts.count = parts},
                                .prepack = true,
                                .seed = 1,
                                .ops = ops,

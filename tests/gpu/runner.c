@@ -274,7 +274,7 @@ static void train(const run_t *run, const back_end_t *back_end, double losses[ST
                                           .lean = run->lean,
                                           .slices = run->slices,
                                           .dtype = run->dtype,
-                                          .split.parts = run->parts},
+                                          .layer_parts.count = run->parts},
                                .seed = 1,
                                .ops = back_end->ops,
                                .device = back_end->device};

@@ -249,7 +249,7 @@ typedef struct {
   const float *bias;
   const void *residual;
   void *y;
-  const void *parts[BL_SPLIT_PARTS_MAX];
+  const void *parts[BL_LAYER_PARTS_MAX];
 } sum_parts_call_t;
 _Static_assert(sizeof(sum_parts_call_t) <= LATE_TASK_BYTES, "late.h");
 
@@ -262,7 +262,7 @@ static void do_sum_parts(void *arguments) {
 
 static void late_sum_parts(bl_compute_t *compute, uint64_t rows, uint64_t width, bl_compute_dtype_t dtype,
                            uint32_t count, const void *const *parts, const float *bias, const void *residual, void *y) {
-  if (count < 2 || count > BL_SPLIT_PARTS_MAX || (count & (count - 1)) != 0) {
+  if (count < 2 || count > BL_LAYER_PARTS_MAX || (count & (count - 1)) != 0) {
     abort();
   }
   sum_parts_call_t call = {.compute = compute, .rows = rows, .width = width, .dtype = dtype, .count = count};

@@ -127,7 +127,7 @@ static void places_are_disjoint_and_groups_adjacent(void **state) {
   uint32_t count = bl_chunk_span_parameter_count(&model, span);
   bl_parameter_place_t *places = calloc(count, sizeof *places);
   assert_non_null(places);
-  uint64_t elements = bl_chunk_span_places(&model, span, (bl_split_t){0}, places), end = 0;
+  uint64_t elements = bl_chunk_span_places(&model, span, (bl_layer_parts_t){0}, places), end = 0;
   for (uint32_t i = 0; i < count; i++) {
     bl_parameter_role_t role = bl_parameter_get(&model, places[i].canonical_index).role;
     if (role == BL_PARAMETER_K_WEIGHT || role == BL_PARAMETER_V_WEIGHT || role == BL_PARAMETER_UP_WEIGHT) {

@@ -35,7 +35,7 @@ static bool is_matrix(const bl_parameter_t *p) {
 }
 
 static void check(bl_model_t model, bl_chunk_span_t span) {
-  const bl_split_t whole = {0};
+  const bl_layer_parts_t whole = {0};
   const uint32_t count = bl_chunk_span_place_count(&model, span, whole);
   bl_parameter_place_t *places = calloc(count, sizeof *places);
   uint64_t *offsets = calloc(count, sizeof *offsets), end = 0;

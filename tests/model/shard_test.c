@@ -31,7 +31,7 @@ typedef struct stage {
   const bl_chunk_span_t *spans;
   uint32_t chunks;
   bl_copies_t copies;
-  bl_split_t split;
+  bl_layer_parts_t layer_parts;
   bl_parameter_place_t *places[MOST_CHUNKS];
   uint32_t counts[MOST_CHUNKS];
   bl_ownership_t owners[MOST_CHUNKS];
@@ -41,10 +41,10 @@ static void init_stage(stage_t *stage) {
   bl_ownership_t ownership = {.copies = stage->copies};
   assert_in_range(stage->chunks, 1, MOST_CHUNKS);
   for (uint32_t c = 0; c < stage->chunks; c++) {
-    stage->counts[c] = bl_chunk_span_place_count(stage->model, stage->spans[c], stage->split);
+    stage->counts[c] = bl_chunk_span_place_count(stage->model, stage->spans[c], stage->layer_parts);
     stage->places[c] = calloc(stage->counts[c], sizeof *stage->places[c]);
     assert_non_null(stage->places[c]);
-    (void)bl_chunk_span_places(stage->model, stage->spans[c], stage->split, stage->places[c]);
+    (void)bl_chunk_span_places(stage->model, stage->spans[c], stage->layer_parts, stage->places[c]);
     bl_shard_cut(&ownership, stage->places[c], stage->counts[c]);
     stage->owners[c] = ownership;
   }
@@ -79,7 +79,7 @@ static load_t load_of(const stage_t *stage, uint32_t replica) {
                                              .options = {.micro_batch = 1,
                                                          .attention = BL_ATTENTION_FLASH,
                                                          .backward = BL_BACKWARD_FUSED,
-                                                         .split = stage->split},
+                                                         .layer_parts = stage->layer_parts},
                                              .micro_batches = 4,
                                              .replicas = stage->copies.replicas,
                                              .replica = replica,
@@ -188,7 +188,7 @@ static void many_chunks_are_as_even_as_one(void **state) {
                          .spans = spans,
                          .chunks = MOST_CHUNKS,
                          .copies = {.replicas = replicas, .parts = PARTS * replicas},
-                         .split = {.parts = parts}};
+                         .layer_parts = {.count = parts}};
         check_stage(&stage);
       }
     }
@@ -323,7 +323,7 @@ static void masters_in_bf16_are_shared_out(void **state) {
   bl_parameter_place_t *places = calloc(count, sizeof *places);
   uint64_t *resident = calloc(count, sizeof *resident), *offsets = calloc(count, sizeof *offsets);
   assert_true(places != NULL && resident != NULL && offsets != NULL);
-  const uint64_t elements = bl_chunk_span_places(&model, span, (bl_split_t){0}, places);
+  const uint64_t elements = bl_chunk_span_places(&model, span, (bl_layer_parts_t){0}, places);
   const uint64_t kept = bl_resident_weights(&model, span, BL_DTYPE_BF16, places, count, resident);
   for (uint32_t replicas = 2; replicas <= 8; replicas *= 2) {
     bl_ownership_t ownership = {.copies = {.replicas = replicas, .parts = 4 * replicas}};
@@ -379,7 +379,7 @@ static void moments_of_one_replica_lie_where_weights_do(void **state) {
   bl_parameter_place_t *places = calloc(count, sizeof *places);
   uint64_t *offsets = calloc(count, sizeof *offsets);
   assert_true(places != NULL && offsets != NULL);
-  const uint64_t elements = bl_chunk_span_places(&model, span, (bl_split_t){0}, places);
+  const uint64_t elements = bl_chunk_span_places(&model, span, (bl_layer_parts_t){0}, places);
   assert_true(bl_shard_moments(&(bl_ownership_t){0}, places, count, 0, offsets) == elements);
   for (uint32_t i = 0; i < count; i++) {
     assert_true(offsets[i] == places[i].offset_elements);

@@ -53,7 +53,7 @@ static void pieces_are_the_back_ends(void **state) {
   assert_int_equal(w.head_rows, 2048);                                    // 2670 rows are 2^27 logits
   assert_int_equal(w.bytes, w.logits_offset_bytes + 2048ull * 50272 * 4); // rows begin on lines of 128 bytes
   assert_int_equal(w.logits_stride, 50272);
-  options.split.parts = 4; // 12608 columns, a multiple of 64, except in the last part
+  options.layer_parts.count = 4; // 12608 columns, a multiple of 64, except in the last part
   const bl_workspace_t in_parts = plan_with(model, span, options);
   assert_int_equal(in_parts.logits_stride, 12608);
   assert_int_equal(in_parts.windows_offset_bytes, in_parts.logits_offset_bytes + 2048ull * 4 * 12608 * 4);

@@ -152,9 +152,9 @@ static void what_is_near_is_doubted(void **state) {
   warnings(&w, "cores is 2, here stages have 1");
   w.use = (bl_profile_use_t){.model = &w.model, .options = w.profile.options, .threads = 1, .cores = 8};
   assert_false(bl_profile_warning(&w.profile, &w.use, warning)); // every stage has one either way
-  w.profile.options.split.ranks = w.use.options.split.ranks = 2;
+  w.profile.options.layer_parts.ranks = w.use.options.layer_parts.ranks = 2;
   warnings(&w, "cores is 2 for 4 ranks that share layers");
-  w.profile.options.split.ranks = w.use.options.split.ranks = 1;
+  w.profile.options.layer_parts.ranks = w.use.options.layer_parts.ranks = 1;
   w.profile.setting.known = false;
   warnings(&w, "dtype, device, threads and order are not in it");
   bl_schedule_destroy(w.schedule);

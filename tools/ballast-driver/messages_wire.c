@@ -95,11 +95,11 @@ static uint64_t elements_of(const bl_training_t *training, uint32_t index, uint3
   const bl_grid_t *grid = &training->grid;
   const uint32_t here = grid->tensor_parts / grid->tensor;
   uint64_t elements = 0;
-  if (grid->tensor == 1 || !bl_split_cuts(parameter.role)) {
+  if (grid->tensor == 1 || !bl_layer_parts_cut(parameter.role)) {
     return parameter.elements;
   }
   for (uint32_t part = tensor * here; part < (tensor + 1) * here; part++) {
-    const bl_slice_t slice = bl_split_slice(&training->model, &parameter, grid->tensor_parts, part);
+    const bl_slice_t slice = bl_layer_part_slice(&training->model, &parameter, grid->tensor_parts, part);
     elements += bl_slice_elements(&slice);
   }
   return elements;

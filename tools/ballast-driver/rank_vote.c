@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rank_vote.h"
 
+#include "model/layer_parts.h"
 #include "model/shard.h"
-#include "model/split.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -115,7 +115,7 @@ static bl_status_t collect_squares(const bl_rank_vote_t *votes, const bl_grid_t 
 static bool add_tensor(const bl_model_t *model, const bl_grid_t *grid, uint32_t index, const double *squares,
                        double *sum) {
   const bl_parameter_t parameter = bl_parameter_get(model, index);
-  const uint32_t parts = bl_split_cuts(parameter.role) ? grid->tensor_parts : 1,
+  const uint32_t parts = bl_layer_parts_cut(parameter.role) ? grid->tensor_parts : 1,
                  shares = bl_shard_count(&parameter, grid->data_parts), most = bl_grid_shares(grid->data_parts);
   bool complete = true;
   double of_tensor = 0;

@@ -87,7 +87,7 @@ static bl_status_t prepare(const settings_t *settings, bench_t *bench, bl_error_
   uint64_t at = 0;
   for (uint32_t i = 0; i < bench->count; i++) {
     bench->tensors[i].parameter = bl_parameter_get(&model, i);
-    bench->tensors[i].slice = bl_split_slice(&model, &bench->tensors[i].parameter, 1, 0);
+    bench->tensors[i].slice = bl_layer_part_slice(&model, &bench->tensors[i].parameter, 1, 0);
     bench->tensors[i].tile = bench->tensors[i].parameter.elements;
     for (int part = 0; part < BL_CHECKPOINT_PARTS; part++) {
       bench->tensors[i].parts[part] = bench->source + (uint64_t)part * bench->elements + at;

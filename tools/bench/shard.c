@@ -125,7 +125,7 @@ static bl_status_t find_model(const settings_t *settings, bl_model_t *model, bl_
     model->ffn /= shard;
     model->shard = shard;
     model->layers = (uint32_t)settings->layers;
-    model->vocab = settings->head ? bl_split_range(models[i].vocab, shard, 0).count : 64; // 64: not measured
+    model->vocab = settings->head ? bl_layer_part_rows(models[i].vocab, shard, 0).count : 64; // 64: not measured
     model->seq = (uint32_t)settings->seq;
     model->norm_epsilon = BL_NORM_EPSILON_DEFAULT;
     model->rope.theta = BL_ROPE_THETA_DEFAULT;

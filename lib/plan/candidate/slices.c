@@ -2,7 +2,7 @@
 #include "plan/candidate/slices.h"
 
 #include "base/words.h"
-#include "model/split.h"
+#include "model/layer_parts.h"
 #include "schedule/ir/schedule.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ bool bl__slices_possible(const bl_model_t *model, const bl_plan_candidate_t *can
     (void)bl_error_set(&err, BL_INVALID, "%u slices do not divide sequences of %u tokens", slices, model->seq);
   } else {
     const uint64_t rows = (uint64_t)candidate->micro_batch * model->seq / slices;
-    (void)!bl_split_check(model, candidate->parallel.tensor, rows, &err);
+    (void)!bl_layer_parts_check(model, candidate->parallel.tensor, rows, &err);
   }
   if (why != NULL) {
     snprintf(why, BL_PLAN_WHY, "%.*s", BL_PLAN_WHY - 1, err.text);

@@ -3,23 +3,23 @@
 
 #include <math.h>
 
-// Bytes per token that tensor parallelism does not split, and that it splits.
-typedef struct layer_parts {
-  double whole, split, scores; // scores: per token and key, over all heads
-} layer_parts_t;
+// Bytes per token that tensor parallelism does not divide, and that it divides.
+typedef struct layer_bytes {
+  double whole, divided, scores; // scores: per token and key, over all heads
+} layer_bytes_t;
 
 // Values take 16 bits, and each element of a dropout mask one byte.
-static layer_parts_t parts_of(const bl_model_t *model) {
+static layer_bytes_t parts_of(const bl_model_t *model) {
   const double h = model->hidden, qkv = bl_model_qkv_width(model), q = bl_model_query_width(model), f = model->ffn;
   if (model->family == BL_FAMILY_GPT2) {
     // Whole: inputs of both blocks (2 + 2), of both norms (2 + 2), two dropout masks. Split: qkv, input of the output
     // projection, input and output of GELU. Scores: softmax, its dropout and mask.
-    return (layer_parts_t){.whole = 10 * h, .split = 2 * qkv + 2 * q + 4 * f, .scores = 5.0 * model->heads};
+    return (layer_bytes_t){.whole = 10 * h, .divided = 2 * qkv + 2 * q + 4 * f, .scores = 5.0 * model->heads};
   }
   // Inputs of norms after the two projections, and of head norms, are kept in addition.
   const double norms = model->post_norm ? 4 * h : 0, heads = model->head_norm ? 2 * qkv : 0;
-  return (layer_parts_t){
-      .whole = 8 * h + norms, .split = 2 * qkv + heads + 2 * q + 6 * f, .scores = 2.0 * model->heads};
+  return (layer_bytes_t){
+      .whole = 8 * h + norms, .divided = 2 * qkv + heads + 2 * q + 6 * f, .scores = 2.0 * model->heads};
 }
 
 double bl_footprint_layer_bytes(const bl_model_t *model, bl_layout_options_t options, bl_parallel_t parallel) {
@@ -28,10 +28,10 @@ double bl_footprint_layer_bytes(const bl_model_t *model, bl_layout_options_t opt
   if (options.recompute == BL_RECOMPUTE_FULL) {
     return 2 * rows * model->hidden / whole_over;
   }
-  layer_parts_t parts = parts_of(model);
+  layer_bytes_t parts = parts_of(model);
   bool keeps_scores = options.attention == BL_ATTENTION_NAIVE && options.recompute == BL_RECOMPUTE_NONE;
   double scores = keeps_scores ? parts.scores * model->seq / t : 0;
-  return rows * (parts.whole / whole_over + parts.split / t + scores);
+  return rows * (parts.whole / whole_over + parts.divided / t + scores);
 }
 
 double bl_footprint_parameters(const bl_model_t *m, bl_chunk_span_t span) {
@@ -69,7 +69,7 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
   bl_status_t status = bl_stage_memory(&stage, &memory);
   uint64_t image = 0;
   if (status == BL_OK && request->image != NULL) {
-    status = request->image(request->model, request->spans, request->span_count, request->options.split, copies,
+    status = request->image(request->model, request->spans, request->span_count, request->options.layer_parts, copies,
                             replica, &image);
   }
   if (status != BL_OK) {

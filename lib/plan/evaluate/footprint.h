@@ -49,7 +49,8 @@ double bl_footprint_parameters(const bl_model_t *model, bl_chunk_span_t span);
 
 // Computes the bytes of a checkpoint's image of these chunks (bl_checkpoint_image_bytes of job/checkpoint_image.h).
 typedef bl_status_t (*bl_footprint_image_fn)(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
-                                             bl_split_t split, bl_copies_t copies, uint32_t replica, uint64_t *bytes);
+                                             bl_layer_parts_t layer_parts, bl_copies_t copies, uint32_t replica,
+                                             uint64_t *bytes);
 
 typedef struct bl_footprint_request {
   const bl_model_t *model;

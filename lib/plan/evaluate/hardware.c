@@ -145,11 +145,11 @@ static double seconds(const bl_hardware_t *hardware, work_t work) {
 
 // Returns the values that element-wise kernels read and write in one forward of a layer, per token. Two norms (read,
 // write) and two residual additions with dropout (two reads, a write and a mask), which tensor parallelism alone does
-// not split. The activation function (reads the output of the first product, writes the input of the second), which it
-// splits.
+// not divided. The activation function (reads the output of the first product, writes the input of the second), which
+// it divides.
 static double element_values(const bl_model_t *model, bl_parallel_t parallel) {
-  double whole = 11.0 * model->hidden, split = (double)bl_model_pre_width(model) + model->ffn;
-  return (parallel.sequence ? whole / parallel.tensor : whole) + split / parallel.tensor;
+  double whole = 11.0 * model->hidden, divided = (double)bl_model_pre_width(model) + model->ffn;
+  return (parallel.sequence ? whole / parallel.tensor : whole) + divided / parallel.tensor;
 }
 
 // Ring all-reduce over t devices: each sends and receives 2 (t - 1) / t of the tensor.

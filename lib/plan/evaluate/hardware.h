@@ -55,8 +55,8 @@ bl_hardware_t bl_hardware_in(const bl_hardware_t *hardware, bl_dtype_t dtype);
 
 // How a stage is spread over devices; pipeline stages are not part of it.
 typedef struct bl_parallel {
-  uint32_t tensor; // t: devices over which every layer is split
-  bool sequence;   // what tensor parallelism does not split is split along the sequence
+  uint32_t tensor; // t: devices over which every layer is divided
+  bool sequence;   // what tensor parallelism does not divide is divided along the sequence
   uint32_t data;   // d: replicas of the pipeline
   bool shard;      // the replicas shard the optimizer's state
 } bl_parallel_t;

@@ -35,13 +35,13 @@ static void keep_most(bl_sharing_t *most, double bytes, double messages) {
 static bl_status_t count_chunk(const bl_sharing_request_t *r, bl_chunk_span_t span, uint32_t pipe,
                                bl_ownership_t *ownership, bl_sharing_t *gathered, bl_sharing_t *reduced) {
   const uint32_t copies = bl_copies_count(ownership->copies), pipes = bl_copies_pipes(ownership->copies);
-  const bl_split_t split = {.parts = r->parallel.tensor, .ranks = r->parallel.tensor};
-  const uint32_t count = bl_chunk_span_place_count(r->model, span, split);
+  const bl_layer_parts_t layer_parts = {.count = r->parallel.tensor, .ranks = r->parallel.tensor};
+  const uint32_t count = bl_chunk_span_place_count(r->model, span, layer_parts);
   bl_parameter_place_t *places = calloc(count + 1u, sizeof *places);
   if (places == NULL) {
     return BL_EXHAUSTED;
   }
-  (void)bl_chunk_span_places(r->model, span, split, places);
+  (void)bl_chunk_span_places(r->model, span, layer_parts, places);
   bl_shard_cut(ownership, places, count);
   const bool two = bl_chunk_span_two_gradients(r->model, span);
   bl_sharing_t weights[BL_GRID_REPLICAS_MAX] = {{0}}, gradients[BL_GRID_REPLICAS_MAX] = {{0}}, all = {0};

@@ -225,8 +225,8 @@ static void read_setting(reader_t *r, const json_t *root, bl_profile_t *p) {
     p->setting.device = (bl_profile_device_t)read_choice(r, root, "device", devices, 2);
     p->setting.threads = read_count(r, root, "", "threads", 1, INT32_MAX);
     p->setting.order = read_digest(r, root, "order");
-    if (json_object_get(root, "tensor") != NULL) { // layers are split over ranks
-      p->options.split.ranks = read_count(r, root, "", "tensor", 1, BL_SPLIT_PARTS_MAX);
+    if (json_object_get(root, "tensor") != NULL) { // layers are divided over ranks
+      p->options.layer_parts.ranks = read_count(r, root, "", "tensor", 1, BL_LAYER_PARTS_MAX);
     }
   }
 }
@@ -456,8 +456,8 @@ bl_status_t bl_profile_write(const bl_profile_t *p, char **text) {
     json_object_update_new(root,
                            json_pack("{s:s, s:s, s:i, s:s}", "dtype", dtypes[p->options.dtype], "device",
                                      devices[p->setting.device], "threads", (int)p->setting.threads, "order", order));
-    if (bl_split_ranks(p->options.split) > 1) {
-      json_object_set_new(root, "tensor", json_integer(bl_split_ranks(p->options.split)));
+    if (bl_layer_parts_ranks(p->options.layer_parts) > 1) {
+      json_object_set_new(root, "tensor", json_integer(bl_layer_parts_ranks(p->options.layer_parts)));
     }
   }
   *text = root != NULL ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;

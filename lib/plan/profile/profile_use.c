@@ -47,7 +47,8 @@ bl_status_t bl_profile_check(const bl_profile_t *profile, const bl_profile_use_t
                         "profile %s: dtype is %s, the job's train.dtype is %s, whose times are others; " RECORD, name,
                         bl_dtype_name(profile->options.dtype), bl_dtype_name(use->options.dtype));
   }
-  const uint32_t ranks = bl_split_ranks(profile->options.split), wanted = bl_split_ranks(use->options.split);
+  const uint32_t ranks = bl_layer_parts_ranks(profile->options.layer_parts),
+                 wanted = bl_layer_parts_ranks(use->options.layer_parts);
   if (ranks != wanted) {
     return bl_error_set(err, BL_INVALID,
                         "profile %s: tensor is %u, the job's parallel.tensor is %u, whose times are others; " RECORD,
@@ -226,7 +227,7 @@ bool bl_profile_warning(const bl_profile_t *profile, const bl_profile_use_t *use
   if (share_otherwise(profile, use->cores)) {
     add(&warnings, "cores is %u, here stages have %u", profile->cores, use->cores);
   }
-  const uint32_t tensor = bl_split_ranks(mine->split);
+  const uint32_t tensor = bl_layer_parts_ranks(mine->layer_parts);
   if (tensor > 1 && profile->cores > 0 && profile->cores < profile->stage_count * tensor) {
     add(&warnings, "cores is %u for %u ranks that share layers: operations took as long as they waited for each other",
         profile->cores, profile->stage_count * tensor);

@@ -457,7 +457,8 @@ static void list_shapes(bl__exploration_t *e, shapes_t *shapes) {
   uint32_t devices = r->cluster.nodes * r->cluster.devices_per_node;
   for (uint32_t t = 1; t <= r->cluster.devices_per_node; t++) {
     bool usual = r->tensor_count > 0 ? listed(r->tensors, r->tensor_count, t) : (t & (t - 1)) == 0 && t <= 8;
-    if (!usual || r->cluster.devices_per_node % t != 0 || bl_split_check(r->model, t, r->model->seq, NULL) != BL_OK) {
+    if (!usual || r->cluster.devices_per_node % t != 0 ||
+        bl_layer_parts_check(r->model, t, r->model->seq, NULL) != BL_OK) {
       continue;
     }
     for (uint32_t p = 1; p * t <= devices; p++) {

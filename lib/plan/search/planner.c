@@ -218,7 +218,7 @@ static void explain_nothing(const bl_plan_request_t *r, const bl_plan_t *plan, c
   }
   for (uint32_t i = 0; i < r->tensor_count; i++) {
     const bool node = r->cluster.nodes == 0 || r->cluster.devices_per_node % r->tensors[i] == 0;
-    shared += bl_split_check(r->model, r->tensors[i], r->model->seq, &err) == BL_OK && node;
+    shared += bl_layer_parts_check(r->model, r->tensors[i], r->model->seq, &err) == BL_OK && node;
   }
   if (r->stage_count > 0 && least > r->model->layers) {
     snprintf(text, bytes, "%u stages are more than its %u layer%s", least, r->model->layers,

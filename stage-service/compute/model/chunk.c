@@ -22,7 +22,7 @@ static bl_status_t check_options(const bl_chunk_options_t *options, bl_error_t *
     return bl_error_set(err, BL_INVALID, "a chunk of %u layers from layer %u does not fit a model of %u layers",
                         span.layer_count, span.first_layer, options->model->layers);
   }
-  const uint32_t parts = bl_split_parts(options->layout.split);
+  const uint32_t parts = bl_layer_parts_count(options->layout.layer_parts);
   if (parts > 1 && options->ops->sum_parts == NULL) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "layers in %u parts: back end '%s' computes whole layers only", parts,
                         options->ops->name);
@@ -63,17 +63,17 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->dtype = options->layout.dtype == BL_DTYPE_BF16 ? BL_COMPUTE_BF16 : BL_COMPUTE_FP32;
   made->layout.options = options->layout;
   made->layout.options.logits = options->ops->logits;
-  made->parts = bl_split_parts(options->layout.split);
-  made->here = bl_split_here(options->layout.split);
-  made->ranks = bl_split_ranks(options->layout.split);
-  made->rank = options->layout.split.rank;
+  made->parts = bl_layer_parts_count(options->layout.layer_parts);
+  made->here = bl_layer_parts_here(options->layout.layer_parts);
+  made->ranks = bl_layer_parts_ranks(options->layout.layer_parts);
+  made->rank = options->layout.layer_parts.rank;
   made->slices = bl_layout_slices(options->layout);
   made->rows = bl_layout_rows(options->model, options->layout);
   made->own_rows = made->rows / made->ranks;
   made->alone = (bl_group_t){.parts = made->parts, .ranks = 1};
   made->group = options->group != NULL ? options->group : &made->alone;
   made->loss_scale = (float)(1.0 / ((double)options->micro_batches * (double)made->rows * made->slices));
-  made->parameter_count = bl_chunk_span_place_count(options->model, options->span, options->layout.split);
+  made->parameter_count = bl_chunk_span_place_count(options->model, options->span, options->layout.layer_parts);
   made->places = calloc(made->parameter_count, sizeof *made->places);
   made->layers = calloc(options->span.layer_count, sizeof *made->layers);
   made->copies = calloc(made->parameter_count, sizeof *made->copies);
@@ -95,7 +95,7 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
     goto destroy;
   }
-  bl_chunk_span_places(&made->model, made->span, options->layout.split, made->places);
+  bl_chunk_span_places(&made->model, made->span, options->layout.layer_parts, made->places);
   if (options->ownership != NULL) {
     bl_shard_cut(options->ownership, made->places, made->parameter_count);
     made->ownership = *options->ownership;

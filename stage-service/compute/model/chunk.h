@@ -20,7 +20,7 @@
 //   out  [T, hidden]  output edge: F writes y; the caller puts dy there before I. The chunk with the head keeps its
 //                     hidden state there, and its I overwrites it with dy.
 //   slot              activation block, laid out by model/layout.h; in use from F (or R) until W.
-// If ranks share layers (model/split.h), a rank has only its own T / ranks rows of the edges.
+// If ranks share layers (model/layer_parts.h), a rank has only its own T / ranks rows of the edges.
 // If sequences are cut into slices (layout.slices), each slice takes the place of a micro-batch, T = micro_batch seq /
 // slices rows, and bl_chunk_use_slice selects the slice before every operation.
 // All buffers are 64-byte aligned; in and out are of the layout's dtype. F, R and I write only in, out, slot and
@@ -210,7 +210,7 @@ bool bl_chunk_tied_needs_peer(const bl_chunk_t *chunk);
 float *bl_chunk_tied_gradient(bl_chunk_t *chunk);
 uint64_t bl_chunk_tied_elements(const bl_chunk_t *chunk); // bl_chunk_span_table_elements
 // Writes the ranges of these elements that this chunk updates, one for each part that it has, to `ranges`
-// [BL_SPLIT_PARTS_MAX] and returns how many. Only there is the gradient joined.
+// [BL_LAYER_PARTS_MAX] and returns how many. Only there is the gradient joined.
 uint32_t bl_chunk_tied_ranges(const bl_chunk_t *chunk, bl_shard_range_t *ranges);
 // Adds the peer's share (NULL if there is no peer), once per step, after the last micro-batch. Both sides add the
 // embedding's share and the head's share. Addition of two numbers commutes, so both get the same bits.

@@ -38,7 +38,7 @@ typedef struct bl__layer {
 
 // The head's columns of one part of the vocabulary.
 typedef struct bl__head {
-  bl_split_range_t tokens;
+  bl_layer_part_rows_t tokens;
   bl_linear_op_t *whole;                            // of workspace.head_rows rows
   bl_linear_op_t *rest;                             // of the remaining rows; NULL if none remain
   bl_linear_op_t *row;                              // of one row, for sampling

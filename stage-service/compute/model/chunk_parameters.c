@@ -14,7 +14,7 @@
 // Returns the place of a role's tensor, or of part `part` of it. The chunk has it.
 static uint32_t place_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint32_t model_layer, uint32_t part) {
   const uint32_t index = bl_parameter_index(&chunk->model, role, model_layer);
-  const uint32_t wanted = bl__chunk_is_in_parts(chunk) && bl_split_cuts(role) ? part : 0;
+  const uint32_t wanted = bl__chunk_is_in_parts(chunk) && bl_layer_parts_cut(role) ? part : 0;
   uint32_t i = 0;
   while (chunk->places[i].canonical_index != index || chunk->places[i].part != wanted) {
     i++;
@@ -24,7 +24,7 @@ static uint32_t place_of(const bl_chunk_t *chunk, bl_parameter_role_t role, uint
 
 // The model's number of the part that is the chunk's `index`-th.
 static uint32_t part_number(const bl_chunk_t *chunk, uint32_t index) {
-  return bl_split_first(chunk->layout.options.split) + index;
+  return bl_layer_parts_first(chunk->layout.options.layer_parts) + index;
 }
 
 static float *at(float *arena, uint64_t offset_elements) {
@@ -114,7 +114,8 @@ static void bind_linear(const bl_chunk_t *chunk, uint32_t layer, bl__product_t p
                     chunk->packed_offset_bytes[product] + index * packed;
   }
   // The first part of this chunk holds the gradient of a bias that is added once for all parts.
-  if (role.bias != BL_PARAMETER_ROLES && (index == 0 || !bl__chunk_is_in_parts(chunk) || bl_split_cuts(role.bias))) {
+  if (role.bias != BL_PARAMETER_ROLES &&
+      (index == 0 || !bl__chunk_is_in_parts(chunk) || bl_layer_parts_cut(role.bias))) {
     place = place_of(chunk, role.bias, model_layer, part);
     linear.bias = bl__chunk_weight(chunk, place);
     linear.bias_gradient = bl__chunk_gradient(chunk, place);
@@ -260,8 +261,8 @@ bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
   return (bl_chunk_parameter_t){
       .parameter = parameter,
       .part = place->part,
-      .cut = bl__chunk_is_in_parts(chunk) && bl_split_cuts(parameter.role),
-      .slice = bl_split_slice(&chunk->model, &parameter, chunk->parts, place->part),
+      .cut = bl__chunk_is_in_parts(chunk) && bl_layer_parts_cut(parameter.role),
+      .slice = bl_layer_part_slice(&chunk->model, &parameter, chunk->parts, place->part),
       .elements = place->elements,
       .room = place->room,
       .weight = at(written_weights(chunk), place->offset_elements),
@@ -346,7 +347,7 @@ float *bl_chunk_tied_gradient(bl_chunk_t *chunk) {
 }
 
 uint64_t bl_chunk_tied_elements(const bl_chunk_t *chunk) {
-  return bl_chunk_span_table_elements(&chunk->model, chunk->layout.options.split);
+  return bl_chunk_span_table_elements(&chunk->model, chunk->layout.options.layer_parts);
 }
 
 uint32_t bl_chunk_tied_ranges(const bl_chunk_t *chunk, bl_shard_range_t *ranges) {
@@ -362,7 +363,7 @@ uint32_t bl_chunk_tied_ranges(const bl_chunk_t *chunk, bl_shard_range_t *ranges)
 void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer) {
   const float *other = bl_chunk_tied_needs_peer(chunk) ? peer : chunk->head->linear.weight_gradient;
   float *own = bl_chunk_tied_gradient(chunk);
-  bl_shard_range_t ranges[BL_SPLIT_PARTS_MAX];
+  bl_shard_range_t ranges[BL_LAYER_PARTS_MAX];
   const uint32_t count = bl_chunk_tied_ranges(chunk, ranges);
   for (uint32_t i = 0; i < count; i++) {
     if (ranges[i].count > 0) {
@@ -386,7 +387,7 @@ static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
     bl_group_gather(chunk->group, BL_EXCHANGE_ROWS, floats * sizeof *own);
     all = window;
   }
-  const void *sums[BL_SPLIT_PARTS_MAX];
+  const void *sums[BL_LAYER_PARTS_MAX];
   for (uint32_t part = 0; part < chunk->parts; part++) {
     sums[part] = all + part * room;
   }

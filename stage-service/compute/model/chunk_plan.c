@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 static bl_status_t plan_linears(bl_chunk_t *chunk, bl_error_t *err) {
-  const bl_model_t part = bl_split_model(&chunk->model, chunk->parts), *model = &part;
+  const bl_model_t part = bl_layer_part_model(&chunk->model, chunk->parts), *model = &part;
   const bool whole = !bl__chunk_is_in_parts(chunk);
   const struct {
     uint64_t in, out;
@@ -69,7 +69,7 @@ static uint64_t packed_bytes(const bl_chunk_t *chunk, const bl_linear_op_t *op) 
 static bl_status_t plan_head(bl_chunk_t *chunk, bl__head_t *head, uint32_t part, bl_error_t *err) {
   const unsigned all = BL_LINEAR_FORWARD | BL_LINEAR_INPUT | BL_LINEAR_WEIGHT;
   const uint64_t piece = chunk->workspace.head_rows, rest = chunk->rows % piece;
-  head->tokens = bl_split_range(chunk->model.vocab, chunk->parts, part);
+  head->tokens = bl_layer_part_rows(chunk->model.vocab, chunk->parts, part);
   bl_status_t status = plan_head_rows(chunk, head, piece, all, chunk->prepack, &head->whole, err);
   if (status == BL_OK && rest != 0) {
     status = plan_head_rows(chunk, head, rest, all, false, &head->rest, err); // a packed copy fits one row count
@@ -91,7 +91,7 @@ static bl_status_t plan_heads(bl_chunk_t *chunk, bl_error_t *err) {
   const uint64_t layers = chunk->sizes.packed_bytes;
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < chunk->here && status == BL_OK; i++) {
-    status = plan_head(chunk, &chunk->head[i], bl_split_first(chunk->layout.options.split) + i, err);
+    status = plan_head(chunk, &chunk->head[i], bl_layer_parts_first(chunk->layout.options.layer_parts) + i, err);
   }
   chunk->sizes.packed_head_bytes = chunk->sizes.packed_bytes - layers;
   return status;
@@ -100,9 +100,9 @@ static bl_status_t plan_heads(bl_chunk_t *chunk, bl_error_t *err) {
 static void plan_embedding(bl_chunk_t *chunk) {
   const bl_model_t *model = &chunk->model;
   for (uint32_t i = 0; i < chunk->here; i++) {
-    const uint32_t part = bl_split_first(chunk->layout.options.split) + i;
-    const bl_split_range_t tokens = bl_split_range(model->vocab, chunk->parts, part);
-    const bl_split_range_t positions = bl_split_range(bl_model_positions(model), chunk->parts, part);
+    const uint32_t part = bl_layer_parts_first(chunk->layout.options.layer_parts) + i;
+    const bl_layer_part_rows_t tokens = bl_layer_part_rows(model->vocab, chunk->parts, part);
+    const bl_layer_part_rows_t positions = bl_layer_part_rows(bl_model_positions(model), chunk->parts, part);
     chunk->embedding[i].part =
         (bl_embedding_part_t){.batch = chunk->layout.options.micro_batch,
                               .seq = model->seq / chunk->slices,
@@ -118,7 +118,7 @@ static void plan_embedding(bl_chunk_t *chunk) {
 
 // Plans attention of the layers with a window, or of the other layers.
 static bl_status_t plan_attention_of(bl_chunk_t *chunk, uint32_t slice, bool window, bl_error_t *err) {
-  const bl_model_t part = bl_split_model(&chunk->model, chunk->parts), *model = &part;
+  const bl_model_t part = bl_layer_part_model(&chunk->model, chunk->parts), *model = &part;
   const bl_layout_options_t *options = &chunk->layout.options;
   bl__positions_t *positions = &chunk->positions[slice];
   const uint64_t count = chunk->slices > 1 ? model->seq / chunk->slices : 0, first = slice * count;

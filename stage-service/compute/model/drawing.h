@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "device/device.h"
-#include "model/split.h"
+#include "model/layer_parts.h"
 
 #include <stdint.h>
 

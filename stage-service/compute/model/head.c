@@ -190,7 +190,7 @@ static void copy(bl_chunk_t *chunk, float *to, const float *from, uint64_t count
 
 // Returns the logits of one row, of all parts, one after the other.
 static float *join_row(bl_chunk_t *chunk) {
-  const uint64_t columns = bl_split_table_rows(chunk->model.vocab, chunk->parts), floats = chunk->here * columns;
+  const uint64_t columns = bl_layer_parts_table_rows(chunk->model.vocab, chunk->parts), floats = chunk->here * columns;
   float *logits = bl_group_window(chunk->group, BL_EXCHANGE_SCORES);
   for (uint32_t i = 0; i < chunk->here; i++) {
     copy(chunk, logits + chunk->rank * floats + i * columns, logits_at(chunk, i), chunk->head[i].tokens.count);

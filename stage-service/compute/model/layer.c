@@ -9,9 +9,9 @@
 // likewise for post2. If it normalises heads, attention reads heads = rotated norm(qkv), computed from qkv when needed.
 // Otherwise it reads qkv itself, which the forward rotates in place.
 //
-// A layer in parts (model/split.h): norms use own rows, products use all rows, and Wqkv and Win give each part its own
-// columns. The outputs of the parts' Wout and Wffn are summed, and so are the gradients from their Wqkv and Win. If a
-// layer is one part, each of these is one product.
+// A layer in parts (model/layer_parts.h): norms use own rows, products use all rows, and Wqkv and Win give each part
+// its own columns. The outputs of the parts' Wout and Wffn are summed, and so are the gradients from their Wqkv and
+// Win. If a layer is one part, each of these is one product.
 #include "compute/model/chunk_internal.h"
 
 static void *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {

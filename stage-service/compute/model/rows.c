@@ -5,7 +5,7 @@
 
 #include "base/bytes.h"
 
-#define PARTS_MAX BL_SPLIT_PARTS_MAX
+#define PARTS_MAX BL_LAYER_PARTS_MAX
 
 // Norms run over the rows of one part after the other, because the result for a part's rows must not depend on the rank
 // that has them. Statistics and gradients are stored part by part, too.

@@ -181,7 +181,7 @@ typedef struct bl_rope_shape {
   bl_compute_dtype_t dtype;
 } bl_rope_shape_t;
 
-// The rows of the embedding tables that a part has (model/split.h): tokens [first_token, first_token + tokens),
+// The rows of the embedding tables that a part has (model/layer_parts.h): tokens [first_token, first_token + tokens),
 // positions likewise.
 typedef struct bl_embedding_part {
   uint64_t batch;
@@ -372,7 +372,7 @@ typedef struct bl_ops {
   // operations before it.
   int32_t (*draw)(bl_compute_t *compute, uint64_t vocab, const float *logits, float temperature, double uniform);
 
-  // ---- parts of a layer (model/split.h) ----------------------------------------------------------------
+  // ---- parts of a layer (model/layer_parts.h) ----------------------------------------------------------------
   // All NULL in a back end that computes whole layers only.
   //
   // y [rows, width] = sum over parts + bias + residual; bias and residual may be NULL. The parts [count], a power of two

@@ -4,7 +4,7 @@
 // SCALE: of tokens' rows. The tables are cut as those of a model.
 // cross_entropy_parts dims: rows, vocab, parts, multiple of floats between rows (0: dense). SOFTCAP: logits are
 // softcapped first.
-#include "model/split.h"
+#include "model/layer_parts.h"
 #include "ops/cases/op_case.h"
 #include "ops/reference/reference.h"
 
@@ -34,7 +34,7 @@ static void sum_tensors(const op_case_t *c, op_tensor_t *t) {
 
 static void sum_host(const op_host_t *h, const op_case_t *c, float **t) {
   const size_t count = c->dims[0] * c->dims[1], parts = c->dims[2];
-  const void *addends[BL_SPLIT_PARTS_MAX], *residual = t[RESIDUAL];
+  const void *addends[BL_LAYER_PARTS_MAX], *residual = t[RESIDUAL];
   for (size_t i = 0; i < parts; i++) {
     addends[i] = element_at(c, t[PARTS], i * count);
   }
@@ -99,8 +99,8 @@ static void embedding_host(const op_host_t *h, const op_case_t *c, float **t) {
   const int32_t *tokens = (const int32_t *)(const void *)t[TOKENS];
   const size_t count = c->dims[0] * c->dims[1] * c->dims[2], width = c->dims[2];
   for (uint32_t i = 0; i < c->dims[4]; i++) {
-    const bl_split_range_t rows = bl_split_range(c->dims[3], (uint32_t)c->dims[4], i);
-    const bl_split_range_t positions = bl_split_range(positions_of(c), (uint32_t)c->dims[4], i);
+    const bl_layer_part_rows_t rows = bl_layer_part_rows(c->dims[3], (uint32_t)c->dims[4], i);
+    const bl_layer_part_rows_t positions = bl_layer_part_rows(positions_of(c), (uint32_t)c->dims[4], i);
     const bl_embedding_part_t part = {.batch = c->dims[0],
                                       .seq = c->dims[1],
                                       .start = c->dims[5],
@@ -119,7 +119,7 @@ static void embedding_host(const op_host_t *h, const op_case_t *c, float **t) {
 }
 
 static bool has(const op_case_t *c, size_t rows, size_t part, size_t row) {
-  const bl_split_range_t range = bl_split_range(rows, (uint32_t)c->dims[4], (uint32_t)part);
+  const bl_layer_part_rows_t range = bl_layer_part_rows(rows, (uint32_t)c->dims[4], (uint32_t)part);
   return row >= range.first && row - range.first < range.count;
 }
 
@@ -164,7 +164,7 @@ static void loss_tensors(const op_case_t *c, op_tensor_t *t) {
 
 // The columns of one part, with logits of their own. Behind each row lie NaNs.
 typedef struct {
-  bl_split_range_t tokens;
+  bl_layer_part_rows_t tokens;
   size_t stride, bytes;
   float *logits;
 } columns_t;
@@ -172,7 +172,7 @@ typedef struct {
 // `logits` and `gradients`, of all columns, are in memory of the CPU: moving row by row would take long.
 static columns_t put_columns(const op_host_t *h, const op_case_t *c, const float *logits, uint32_t part) {
   const size_t rows = c->dims[0], vocab = c->dims[1], multiple = c->dims[3] == 0 ? 1 : c->dims[3];
-  columns_t made = {.tokens = bl_split_range(vocab, (uint32_t)c->dims[2], part)};
+  columns_t made = {.tokens = bl_layer_part_rows(vocab, (uint32_t)c->dims[2], part)};
   made.stride = (made.tokens.count + multiple - 1) / multiple * multiple;
   made.bytes = rows * made.stride * sizeof(float);
   made.logits = op_block(h, BL_ARENA_PRIVATE, made.bytes);
@@ -205,7 +205,7 @@ static void loss_host(const op_host_t *h, const op_case_t *c, float **t) {
   float *statistics = op_block(h, BL_ARENA_PRIVATE, parts * floats * sizeof *statistics);
   double *losses = op_block(h, BL_ARENA_STAGING, rows * sizeof *losses);
   float *here = malloc(rows * vocab * sizeof *here);
-  columns_t columns[BL_SPLIT_PARTS_MAX];
+  columns_t columns[BL_LAYER_PARTS_MAX];
   op_move(h, here, t[LOGITS], rows * vocab * sizeof *here);
   for (uint32_t part = 0; part < parts; part++) {
     columns[part] = put_columns(h, c, here, part);

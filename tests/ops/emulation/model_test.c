@@ -54,7 +54,7 @@ static outcome_t train(const bl_ops_t *ops, const bl_model_t *model, bl_dtype_t 
                                                 .attention = slices == 3 ? BL_ATTENTION_FLASH : BL_ATTENTION_NAIVE,
                                                 .recompute = parts == 4 ? BL_RECOMPUTE_FULL : BL_RECOMPUTE_NONE,
                                                 .dtype = dtype,
-                                                .split.parts = parts},
+                                                .layer_parts.count = parts},
                                      .prepack = true,
                                      .seed = 3,
                                      .ops = ops};

@@ -50,7 +50,7 @@ static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_predicti
 bl_profile_use_t bl_ctl_profile_use(const bl_job_t *job, const bl_model_t *model) {
   return (bl_profile_use_t){.model = model,
                             .options = {.dtype = job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32,
-                                        .split.ranks = (uint32_t)job->parallel.tensor},
+                                        .layer_parts.ranks = (uint32_t)job->parallel.tensor},
                             .device = job->pipeline.device == BL_JOB_DEVICE_CUDA ? BL_PROFILE_CUDA : BL_PROFILE_HOST,
                             .threads = (uint32_t)job->pipeline.threads,
                             .cores = job->pipeline.cores.set ? (uint32_t)job->pipeline.cores.value : 0};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that layers in parts need in addition to those of whole layers (model/split.h).
+// Operations that layers in parts need in addition to those of whole layers (model/layer_parts.h).
 #include "compute/ops/cuda/compute.h"
 
 #include <inttypes.h>
 
-_Static_assert(BL__PARTS_MAX == BL_SPLIT_PARTS_MAX && BL__STATISTICS == BL_SOFTMAX_STATISTICS, "kernels.h");
+_Static_assert(BL__PARTS_MAX == BL_LAYER_PARTS_MAX && BL__STATISTICS == BL_SOFTMAX_STATISTICS, "kernels.h");
 
 static bool are_parts(bl_compute_t *compute, uint32_t parts, uint32_t least, const char *name) {
   const bool are = parts >= least && parts <= BL__PARTS_MAX && (parts & (parts - 1)) == 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations that layers in parts need in addition to those of whole layers (model/split.h).
+// Operations that layers in parts need in addition to those of whole layers (model/layer_parts.h).
 #include "compute/ops/host/compute.h"
 
 #include <math.h>

@@ -11,50 +11,50 @@
 // added once after the sum, are not cut: every rank has them whole.
 //
 // Pure. Thread: values, any thread.
-#ifndef BALLAST_MODEL_SPLIT_H
-#define BALLAST_MODEL_SPLIT_H
+#ifndef BALLAST_MODEL_LAYER_PARTS_H
+#define BALLAST_MODEL_LAYER_PARTS_H
 
 #include "base/error.h"
 #include "model/model.h"
 #include "model/parameters.h"
 
-#define BL_SPLIT_PARTS_MAX 64 // of a layer
+#define BL_LAYER_PARTS_MAX 64 // of a layer
 
 // Zeroed: a layer is one part, held by one rank.
-typedef struct bl_split {
-  uint32_t parts; // of a layer; a power of two. 0: 1
-  uint32_t ranks; // that share the parts; divides `parts`. 0: 1
+typedef struct bl_layer_parts {
+  uint32_t count; // of a layer; a power of two. 0: 1
+  uint32_t ranks; // that share the parts; divides `count`. 0: 1
   uint32_t rank;  // number of this rank
-} bl_split_t;
+} bl_layer_parts_t;
 
-static inline uint32_t bl_split_parts(bl_split_t split) {
-  return split.parts == 0 ? 1 : split.parts;
+static inline uint32_t bl_layer_parts_count(bl_layer_parts_t layer_parts) {
+  return layer_parts.count == 0 ? 1 : layer_parts.count;
 }
-static inline uint32_t bl_split_ranks(bl_split_t split) {
-  return split.ranks == 0 ? 1 : split.ranks;
+static inline uint32_t bl_layer_parts_ranks(bl_layer_parts_t layer_parts) {
+  return layer_parts.ranks == 0 ? 1 : layer_parts.ranks;
 }
 // Number of parts that one rank has, and the first part of this rank.
-static inline uint32_t bl_split_here(bl_split_t split) {
-  return bl_split_parts(split) / bl_split_ranks(split);
+static inline uint32_t bl_layer_parts_here(bl_layer_parts_t layer_parts) {
+  return bl_layer_parts_count(layer_parts) / bl_layer_parts_ranks(layer_parts);
 }
-static inline uint32_t bl_split_first(bl_split_t split) {
-  return split.rank * bl_split_here(split);
+static inline uint32_t bl_layer_parts_first(bl_layer_parts_t layer_parts) {
+  return layer_parts.rank * bl_layer_parts_here(layer_parts);
 }
 
 // Returns the rows per part of a table that is cut by rows (vocabulary, positions). The last parts have fewer, or none.
-uint64_t bl_split_table_rows(uint64_t rows, uint32_t parts);
+uint64_t bl_layer_parts_table_rows(uint64_t rows, uint32_t parts);
 // The rows of one part.
-typedef struct bl_split_range {
+typedef struct bl_layer_part_rows {
   uint64_t first, count;
-} bl_split_range_t;
-bl_split_range_t bl_split_range(uint64_t rows, uint32_t parts, uint32_t part);
+} bl_layer_part_rows_t;
+bl_layer_part_rows_t bl_layer_part_rows(uint64_t rows, uint32_t parts, uint32_t part);
 
 // Checks that the model's layers, and micro-batches of `rows` tokens, can be cut into `parts` parts. BL_INVALID names
 // the number that cannot be divided and the largest number of parts that is possible.
-bl_status_t bl_split_check(const bl_model_t *model, uint32_t parts, uint64_t rows, bl_error_t *err) BL_MUST_USE;
+bl_status_t bl_layer_parts_check(const bl_model_t *model, uint32_t parts, uint64_t rows, bl_error_t *err) BL_MUST_USE;
 
 // Returns one part of a model's layers: fewer heads and less feed-forward width, the same hidden size and vocabulary.
-bl_model_t bl_split_model(const bl_model_t *model, uint32_t parts);
+bl_model_t bl_layer_part_model(const bl_model_t *model, uint32_t parts);
 
 // Elements of a tensor: `rows` rows, `row_stride` apart, each with `groups` runs of `run` elements, `group_stride`
 // apart. In a fused tensor whose queries have more heads than its keys, the first `lead` runs of a row are contiguous.
@@ -91,9 +91,9 @@ static inline bool bl_slice_is_dense(const bl_slice_t *slice) {
   return slice->rows * slice->groups == 1;
 }
 
-bool bl_split_cuts(bl_parameter_role_t role); // false: every rank has the tensor whole
+bool bl_layer_parts_cut(bl_parameter_role_t role); // false: every rank has the tensor whole
 // Returns the slice of the parameter that part `part` of `parts` has; the whole parameter if it is not cut.
-bl_slice_t bl_split_slice(const bl_model_t *model, const bl_parameter_t *parameter, uint32_t parts, uint32_t part);
+bl_slice_t bl_layer_part_slice(const bl_model_t *model, const bl_parameter_t *parameter, uint32_t parts, uint32_t part);
 // Computes initial values (bl_parameter_initial) of the elements [first, first + count) of a slice, in the order of the
 // part.
 void bl_slice_initial(const bl_model_t *model, const bl_parameter_t *parameter, const bl_slice_t *slice, uint64_t seed,

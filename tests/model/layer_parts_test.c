@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies ranges of slices: whatever rows of a part a range has, its slices name the elements of the whole tensor that
 // the part holds there, in its order. Every parameter of every family, whole and in parts.
-#include "model/split.h"
+#include "model/layer_parts.h"
 
 #include "model/models.h"
 
@@ -34,7 +34,7 @@ static void check_range(const bl_slice_t *slice, const uint64_t *all, uint64_t f
 }
 
 static void check_parameter(const bl_model_t *model, const bl_parameter_t *parameter, uint32_t parts, uint32_t part) {
-  const bl_slice_t slice = bl_split_slice(model, parameter, parts, part);
+  const bl_slice_t slice = bl_layer_part_slice(model, parameter, parts, part);
   const uint64_t elements = bl_slice_elements(&slice), row = bl_slice_row(parameter, &slice);
   if (elements == 0) {
     return; // the last part of a table

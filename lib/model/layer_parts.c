@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "model/split.h"
+#include "model/layer_parts.h"
 
 #include "base/bytes.h"
 
@@ -8,15 +8,15 @@
 // Rows of a part of a large table are a multiple of this: products are faster with such column counts.
 #define ROWS_MULTIPLE 64
 
-uint64_t bl_split_table_rows(uint64_t rows, uint32_t parts) {
+uint64_t bl_layer_parts_table_rows(uint64_t rows, uint32_t parts) {
   const uint64_t exact = (rows + parts - 1) / parts, round = bl_align_up(exact, ROWS_MULTIPLE);
   return parts > 1 && round * (parts - 1) < rows ? round : exact;
 }
 
-bl_split_range_t bl_split_range(uint64_t rows, uint32_t parts, uint32_t part) {
-  const uint64_t each = bl_split_table_rows(rows, parts), first = each * part;
+bl_layer_part_rows_t bl_layer_part_rows(uint64_t rows, uint32_t parts, uint32_t part) {
+  const uint64_t each = bl_layer_parts_table_rows(rows, parts), first = each * part;
   const uint64_t left = first < rows ? rows - first : 0;
-  return (bl_split_range_t){.first = first, .count = left < each ? left : each};
+  return (bl_layer_part_rows_t){.first = first, .count = left < each ? left : each};
 }
 
 static bool divides(uint32_t parts, uint64_t count) {
@@ -24,7 +24,7 @@ static bool divides(uint32_t parts, uint64_t count) {
 }
 
 static bool cuts_table(uint32_t parts, uint64_t rows) {
-  return bl_split_range(rows, parts, parts - 1).count > 0;
+  return bl_layer_part_rows(rows, parts, parts - 1).count > 0;
 }
 
 static bool fits(const bl_model_t *model, uint32_t parts, uint64_t rows) {
@@ -34,7 +34,7 @@ static bool fits(const bl_model_t *model, uint32_t parts, uint64_t rows) {
          divides(parts, rows);
 }
 
-bl_status_t bl_split_check(const bl_model_t *model, uint32_t parts, uint64_t rows, bl_error_t *err) {
+bl_status_t bl_layer_parts_check(const bl_model_t *model, uint32_t parts, uint64_t rows, bl_error_t *err) {
   const struct {
     const char *name;
     uint64_t count;
@@ -62,7 +62,7 @@ bl_status_t bl_split_check(const bl_model_t *model, uint32_t parts, uint64_t row
   return BL_OK;
 }
 
-bl_model_t bl_split_model(const bl_model_t *model, uint32_t parts) {
+bl_model_t bl_layer_part_model(const bl_model_t *model, uint32_t parts) {
   bl_model_t part = *model;
   part.heads /= parts;
   part.kv_heads /= parts;
@@ -106,15 +106,16 @@ static cut_t cut_of(bl_parameter_role_t role, bool input_major) {
   }
 }
 
-bool bl_split_cuts(bl_parameter_role_t role) {
+bool bl_layer_parts_cut(bl_parameter_role_t role) {
   return cut_of(role, false) != WHOLE;
 }
 
-bl_slice_t bl_split_slice(const bl_model_t *model, const bl_parameter_t *parameter, uint32_t parts, uint32_t part) {
+bl_slice_t bl_layer_part_slice(const bl_model_t *model, const bl_parameter_t *parameter, uint32_t parts,
+                               uint32_t part) {
   const uint64_t rows = parameter->shape[0], columns = parameter->shape[1], run = columns / parts;
   const uint64_t width = bl_model_query_width(model); // of queries, of keys and of values in gpt2
   const uint64_t keys = (uint64_t)model->kv_heads * model->head_dim, group = model->heads / model->kv_heads;
-  const bl_split_range_t table = bl_split_range(rows, parts, part);
+  const bl_layer_part_rows_t table = bl_layer_part_rows(rows, parts, part);
   switch (parts == 1 ? WHOLE : cut_of(parameter->role, parameter->input_major)) {
   case TABLE_ROWS:
     return (bl_slice_t){.first = table.first * columns, .rows = 1, .groups = 1, .run = table.count * columns};

@@ -103,8 +103,10 @@ static void make_member(team_t *team, uint32_t rank) {
   member->memory = aligned_alloc(64, windows.bytes);
   assert_non_null(member->memory);
   memset(member->memory, 0xff, windows.bytes);
-  member->group = (bl_group_t){
-      .parts = layout.split.parts, .ranks = team->ranks, .rank = rank, .transport = team->ranks > 1 ? &threads : NULL};
+  member->group = (bl_group_t){.parts = layout.layer_parts.count,
+                               .ranks = team->ranks,
+                               .rank = rank,
+                               .transport = team->ranks > 1 ? &threads : NULL};
   for (int i = 0; i < BL_EXCHANGE_BUFFERS; i++) {
     member->group.windows[i] = member->memory + windows.offset_bytes[i];
   }
@@ -138,8 +140,8 @@ static void train_rank(team_t *team, uint32_t rank) {
                                .prepack = true,
                                .seed = 17,
                                .group = team->ranks > 1 ? &team->members[rank].group : NULL};
-  options.layout.split.rank = rank;
-  options.layout.split.ranks = team->ranks;
+  options.layout.layer_parts.rank = rank;
+  options.layout.layer_parts.ranks = team->ranks;
   options.layout.micro_batch = MICRO_BATCH;
   trainer_t *trainer = trainer_create(&options);
   const uint64_t count = (uint64_t)MICRO_BATCHES * MICRO_BATCH * team->model->seq;
@@ -187,11 +189,11 @@ static void *run_rank(void *argument) {
 
 static void train(const bl_model_t *model, variant_t variant, uint32_t ranks, outcome_t *outcome) {
   variant.layout.micro_batch = MICRO_BATCH;
-  variant.layout.split.ranks = ranks;
+  variant.layout.layer_parts.ranks = ranks;
   team_t team = {.model = model, .variant = &variant, .ranks = ranks, .outcome = outcome};
   pthread_t handles[MOST_RANKS];
   start_t starts[MOST_RANKS];
-  team.squares = calloc((size_t)bl_parameter_count(model) * variant.layout.split.parts, sizeof *team.squares);
+  team.squares = calloc((size_t)bl_parameter_count(model) * variant.layout.layer_parts.count, sizeof *team.squares);
   outcome->weights = calloc(bl_model_parameter_elements(model), sizeof(float));
   assert_true(team.squares != NULL && outcome->weights != NULL);
   assert_int_equal(pthread_barrier_init(&team.barrier, NULL, ranks), 0);
@@ -234,7 +236,7 @@ static void expect_equal(const bl_model_t *model, const outcome_t *expected, con
 }
 
 static void compare(const bl_model_t *model, variant_t variant, uint32_t parts) {
-  variant.layout.split.parts = parts;
+  variant.layout.layer_parts.count = parts;
   outcome_t alone;
   train(model, variant, 1, &alone);
   for (uint32_t ranks = FEW_OR_ALL(parts, 2); ranks <= parts; ranks *= 2) {
