@@ -10,8 +10,8 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#define TIMEOUT_MS 1            // a transfer thread waits that long for a socket before the loop does
-#define TURN_BYTES (8ull << 20) // maximum per turn while other work waits
+#define TIMEOUT_MS      1            // a transfer thread waits that long for a socket before the loop does
+#define ITERATION_BYTES (8ull << 20) // maximum per iteration while other work waits
 
 // ---- on a transfer thread -------------------------------------------------------------------------------------------
 
@@ -73,7 +73,7 @@ static bool continues(const bl__store_transfer_t *transfer, const bl_frame_t *fr
 static void receive(bl_work_t *work) {
   bl__store_transfer_t *transfer = BL_WORK_OWNER(work, bl__store_transfer_t, work);
   bl_connection_t *connection = transfer->connection;
-  uint64_t until = transfer->at + TURN_BYTES;
+  uint64_t until = transfer->at + ITERATION_BYTES;
   if (transfer->at == 0 && !has_memory(transfer)) {
     atomic_store_explicit(&transfer->cancelled, true, memory_order_relaxed);
   }
@@ -99,7 +99,7 @@ static void receive(bl_work_t *work) {
 static void send_block(bl_work_t *work) {
   bl__store_transfer_t *transfer = BL_WORK_OWNER(work, bl__store_transfer_t, work);
   bl_connection_t *connection = transfer->connection;
-  uint64_t until = transfer->sender.at + TURN_BYTES;
+  uint64_t until = transfer->sender.at + ITERATION_BYTES;
   do { // after a cancel only the chunk in flight is finished
     transfer->went = is_cancelled(transfer) ? bl_frame_writer_flush(&connection->writer)
                                             : bl_frame_writer_send(&connection->writer, &transfer->sender, 1);

@@ -141,7 +141,7 @@ bool bl_client_crosses(const bl_client_t *client) {
   return !bl_machine_same(client->own_machine, client->machine);
 }
 
-// ---- a turn of the loop ---------------------------------------------------------------------------------------------
+// ---- an iteration ---------------------------------------------------------------------------------------------------
 
 static void free_client(bl_client_t *client);
 
@@ -159,7 +159,7 @@ static void set_pace(bl_client_t *client) {
 static void opening_failed(bl_client_t *client, const bl_error_t *err);
 static void go_on_opening(bl_client_t *client);
 
-static void turn(bl_client_t *client, bool tick) {
+static void iterate(bl_client_t *client, bool tick) {
   const uint64_t now_ns = bl_clock_now_ns();
   bl_error_t lost = {0};
   bool more = false;
@@ -180,15 +180,15 @@ static void turn(bl_client_t *client, bool tick) {
   }
   if (tick && now_ns - client->control_ns >= (SLOW_MS - 1) * BL_NS_PER_MS) {
     client->control_ns = now_ns;
-    bl__control_turn(client, now_ns);
+    bl__control_iterate(client, now_ns);
   }
-  bl__connection_turn(client, now_ns);
-  bl__transfer_turn(client, now_ns, &more);
+  bl__connection_iterate(client, now_ns);
+  bl__transfer_iterate(client, now_ns, &more);
   go_on_opening(client);
   bl__connection_arm(client);
   set_pace(client);
   if (more) {
-    bl__wake(client); // other clients on this loop have their turns in between
+    bl__wake(client); // other clients on this loop run in between
   }
 }
 
@@ -198,7 +198,7 @@ static void on_ready(bl_watch_t *watch, unsigned events, void *context) {
   if ((events & BL_WATCH_WRITE) != 0) {
     client->blocked = false;
   }
-  turn(client, false);
+  iterate(client, false);
 }
 
 static void on_wake(bl_message_t *message) {
@@ -207,13 +207,13 @@ static void on_wake(bl_message_t *message) {
   if (client->gone) {
     free_client(client);
   } else {
-    turn(client, false);
+    iterate(client, false);
   }
 }
 
 static void on_tick(bl_timer_t *timer, void *context) {
   (void)timer;
-  turn(context, true);
+  iterate(context, true);
 }
 
 // ---- opening, step by step ------------------------------------------------------------------------------------------

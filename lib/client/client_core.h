@@ -172,7 +172,7 @@ struct bl_client {
   bool renewing;
   uint64_t renewal_sent_ns, renewed_ns; // send time of the renewal in flight; of the last one that succeeded
   uint64_t next_renewal_ns;
-  uint64_t control_ns; // when bl__control_turn last ran
+  uint64_t control_ns; // when bl__control_iterate last ran
 
   // The data connection. Used by the loop.
   bl__connection_state_t link;
@@ -183,7 +183,7 @@ struct bl_client {
   uint64_t link_deadline_ns;
   bool refused; // no process listens at the address
   bl_watch_t *watch;
-  bl_watch_fn on_ready;      // callback of `watch`: runs a turn
+  bl_watch_fn on_ready;      // callback of `watch`: runs an iteration
   bool blocked;              // the socket accepts no more bytes
   bl_peer_memory_t parts[2]; // of the job's arena, one per tier
   size_t part_count;
@@ -220,11 +220,11 @@ struct bl_client {
 uint64_t bl__process(void);                                  // returns a random number of this process
 void bl__lose(bl_client_t *client, const bl_error_t *cause); // ends the session; the first cause stays
 bool bl__is_lost(bl_client_t *client, bl_error_t *err);
-void bl__wake(bl_client_t *client);                             // any thread: requests a turn soon
+void bl__wake(bl_client_t *client);                             // any thread: requests an iteration soon
 bool bl__is_forked(const bl_client_t *client, bl_error_t *err); // any thread: another process opened it; takes no lock
 
 // control.c
-void bl__control_turn(bl_client_t *client, uint64_t now_ns);
+void bl__control_iterate(bl_client_t *client, uint64_t now_ns);
 void bl__on_control_call(bl_message_t *message);
 void bl__control_call_start(bl__control_call_t *call);
 void bl__control_call_end(bl__control_call_t *call); // called by request_wire.c
@@ -233,14 +233,14 @@ void bl__control_calls_end(bl_client_t *client, const bl_error_t *cause);
 BL_MUST_USE bl_status_t bl__send(bl__control_call_t *call, uint64_t deadline_ms, bl_error_t *err);
 
 // connection.c
-void bl__connection_begin(bl_client_t *client);                 // tries the paths one after the other
-void bl__connection_turn(bl_client_t *client, uint64_t now_ns); // reconnects, or continues to connect
-void bl__connection_lost(bl_client_t *client, const char *why); // handles the loss of a connection that was up
-void bl__connection_close(bl_client_t *client);                 // afterwards nothing of it touches memory
-void bl__connection_arm(bl_client_t *client);                   // watches for the events that are needed now
+void bl__connection_begin(bl_client_t *client);                    // tries the paths one after the other
+void bl__connection_iterate(bl_client_t *client, uint64_t now_ns); // reconnects, or continues to connect
+void bl__connection_lost(bl_client_t *client, const char *why);    // handles the loss of a connection that was up
+void bl__connection_close(bl_client_t *client);                    // afterwards nothing of it touches memory
+void bl__connection_arm(bl_client_t *client);                      // watches for the events that are needed now
 
 // transfer.c
-void bl__transfer_turn(bl_client_t *client, uint64_t now_ns, bool *more);
+void bl__transfer_iterate(bl_client_t *client, uint64_t now_ns, bool *more);
 // Finishes the operations that have ended: releases their memory and notifies their callers.
 void bl__transfer_finish_ended(bl_client_t *client);
 void bl__transfer_answer(bl_client_t *client, const bl__answer_t *answer);
@@ -252,7 +252,7 @@ BL_MUST_USE bl_status_t bl__nccl_made(bl_client_t *client, bl_error_t *err);
 void bl__nccl_close(bl_client_t *client);          // waits until nothing of it touches memory
 void bl__nccl_transfer_begin(bl_client_t *client); // a GO frame is in the reader
 // Handles ended transfers and failed communicators. False: no progress.
-bool bl__nccl_turn(bl_client_t *client);
+bool bl__nccl_iterate(bl_client_t *client);
 // Keeps an answer that must wait until this end of its transfer is over. False: it need not wait.
 bool bl__nccl_keeps_answer(bl_client_t *client, const bl__answer_t *answer);
 

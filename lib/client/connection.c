@@ -391,7 +391,7 @@ static void be_late(bl_client_t *client) {
   failed(client, &err);
 }
 
-void bl__connection_turn(bl_client_t *client, uint64_t now_ns) {
+void bl__connection_iterate(bl_client_t *client, uint64_t now_ns) {
   if (client->link == BL__CONNECTION_UP) {
     return;
   }

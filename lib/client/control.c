@@ -191,7 +191,7 @@ static void renew(bl_client_t *client, uint64_t now_ns) {
   client->renewing = bl__send(&client->renewal, client->ttl_ms / 3, &err) == BL_OK;
 }
 
-void bl__control_turn(bl_client_t *client, uint64_t now_ns) {
+void bl__control_iterate(bl_client_t *client, uint64_t now_ns) {
   if (client->phase >= BL__PHASE_REGISTERING) {
     renew(client, now_ns);
   }

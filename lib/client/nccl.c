@@ -121,7 +121,7 @@ bool bl__nccl_keeps_answer(bl_client_t *client, const bl__answer_t *answer) {
   pending->answer = *answer;
   snprintf(pending->text, sizeof pending->text, "%s", answer->text);
   pending->answer.text = pending->text;
-  return true; // until bl__nccl_turn sees that it is over
+  return true; // until bl__nccl_iterate sees that it is over
 }
 
 // False: a communicator has failed, and the connection is lost with it.
@@ -152,7 +152,7 @@ static bool pending_came(bl_client_t *client, const bl__pending_transfer_t *pend
   return moved;
 }
 
-bool bl__nccl_turn(bl_client_t *client) {
+bool bl__nccl_iterate(bl_client_t *client) {
   bool moved = false;
   if (client->by != BL_PATH_NCCL || !check_nccl(client)) {
     return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queries of all files of a client: whether its session lives, and requests for a turn of its loop.
+// Queries of all files of a client: whether its session lives, and requests for an iteration.
 #include "client/client_core.h"
 
 #include <sys/random.h>

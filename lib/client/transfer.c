@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work on the data connection: sends what requests.h returns, moves the bytes of blocks, reads the store's answers. A
-// turn does a bounded part of it, so that other users of the loop have their turns.
+// Work on the data connection: sends what requests.h returns, moves the bytes of blocks, reads the store's answers.
+// An iteration does a bounded part of it, so that other users of the loop run, too.
 #include "client/client_core.h"
 #include "datapath/block.h"
 #include "sys/clock.h"
@@ -10,8 +10,8 @@
 
 #define CHUNKS       4u                      // sent before answers are read
 #define TICK_NS      (UINT64_C(9) * 1000000) // below the timer's period
-#define FRAMES       64                      // handled in one turn
-#define COPIED_BYTES (UINT64_C(2) << 20)     // in one turn
+#define FRAMES       64                      // handled in one iteration
+#define COPIED_BYTES (UINT64_C(2) << 20)     // in one iteration
 
 // ---- ends -----------------------------------------------------------------------------------------------------------
 
@@ -381,7 +381,7 @@ static bool read_frames(bl_client_t *client) {
   return true;
 }
 
-// ---- a turn ---------------------------------------------------------------------------------------------------------
+// ---- an iteration ---------------------------------------------------------------------------------------------------
 
 // Runs from time to time, and when an operation was cancelled: it looks at every operation.
 static void look_at_time(bl_client_t *client, uint64_t now_ns) {
@@ -404,7 +404,7 @@ static void look_at_time(bl_client_t *client, uint64_t now_ns) {
   bl__transfer_finish_ended(client);
 }
 
-void bl__transfer_turn(bl_client_t *client, uint64_t now_ns, bool *more) {
+void bl__transfer_iterate(bl_client_t *client, uint64_t now_ns, bool *more) {
   look_at_time(client, now_ns);
   bool moved = false;
   if (client->link == BL__CONNECTION_UP) {
@@ -421,7 +421,7 @@ void bl__transfer_turn(bl_client_t *client, uint64_t now_ns, bool *more) {
     moved = copy_blocks(client) || moved;
   }
   if (client->link == BL__CONNECTION_UP) {
-    moved = bl__nccl_turn(client) || moved;
+    moved = bl__nccl_iterate(client) || moved;
   }
   pthread_mutex_lock(&client->mutex);
   const bool sends = client->requests.sending_first != NULL;

@@ -125,7 +125,7 @@ void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...
   link->state = BL__LINK_CLOSED;
   bl_watch_destroy(link->watch);
   link->watch = NULL;
-  bl__transport_wake(link->transport); // the next turn frees the link
+  bl__transport_wake(link->transport); // the next iteration frees the link
   link->transport->link_ops->ended(link, state, status, text);
 }
 
@@ -196,12 +196,12 @@ bl_tensor_t *bl__link_next_transfer(bl__link_t *link) {
 }
 
 // Copies offered tensors from the peer's arenas into their destinations. Returns true if there is more to do at once.
-static bool pull_turn(bl__link_t *link) {
+static bool pull_some(bl__link_t *link) {
   bl_transport_t *transport = link->transport;
-  size_t turn_bytes = 0;
+  size_t iteration_bytes = 0;
   pthread_mutex_lock(&transport->mutex);
   bl_tensor_t *tensor;
-  while ((tensor = bl__link_next_transfer(link)) != NULL && turn_bytes < BL__LINK_TURN_BYTES) {
+  while ((tensor = bl__link_next_transfer(link)) != NULL && iteration_bytes < BL__LINK_ITERATION_BYTES) {
     uint64_t rest = tensor->bytes - tensor->moved_bytes;
     size_t bytes = rest < BL__LINK_PULL_BYTES ? (size_t)rest : BL__LINK_PULL_BYTES;
     uint8_t *to = tensor->destination + tensor->moved_bytes;
@@ -211,7 +211,7 @@ static bool pull_turn(bl__link_t *link) {
     memcpy(to, from, bytes);
     pthread_mutex_lock(&transport->mutex);
     stop_touching(link);
-    turn_bytes += bytes;
+    iteration_bytes += bytes;
     transport->counters.bytes_copied += bytes;
     if (tensor->stale) {
       continue; // bl__link_next_transfer drops it
@@ -279,16 +279,16 @@ static uint64_t account(bl__link_t *link) {
   return bytes;
 }
 
-// Sends until nothing is left, the socket is full (*blocked) or the turn is over. Returns true if there is more to do
-// at once.
-static bool write_turn(bl__link_t *link, bool *blocked) {
+// Sends until nothing is left, the socket is full (*blocked) or the iteration is over. Returns true if there is more to
+// do at once.
+static bool write_some(bl__link_t *link, bool *blocked) {
   bl_transport_t *transport = link->transport;
-  uint64_t turn_bytes = 0;
+  uint64_t iteration_bytes = 0;
   for (;;) {
     pthread_mutex_lock(&transport->mutex);
     prepare(link);
     const bool sends = link->send != NULL, more = sends || bl_frame_writer_is_busy(&link->writer);
-    const bool over = !more || turn_bytes >= BL__LINK_TURN_BYTES;
+    const bool over = !more || iteration_bytes >= BL__LINK_ITERATION_BYTES;
     link->touching = sends && !over;
     pthread_mutex_unlock(&transport->mutex);
     if (over) {
@@ -299,7 +299,7 @@ static bool write_turn(bl__link_t *link, bool *blocked) {
     const int errno_value = errno;
     pthread_mutex_lock(&transport->mutex);
     stop_touching(link);
-    turn_bytes += account(link);
+    iteration_bytes += account(link);
     pthread_mutex_unlock(&transport->mutex);
     if (result == BL_WRITER_AGAIN) {
       // A TLS handshake in progress waits for the peer. Reads continue it, and then writes.
@@ -469,26 +469,26 @@ static void on_broken(bl__link_t *link) {
   }
 }
 
-// Reads the bytes that have arrived, at most BL__LINK_TURN_BYTES.
-static void read_turn(bl__link_t *link) {
-  uint64_t turn_bytes = 0;
+// Reads the bytes that have arrived, at most BL__LINK_ITERATION_BYTES.
+static void read_some(bl__link_t *link) {
+  uint64_t iteration_bytes = 0;
   link->unread = false;
   for (int fd; link->state == BL__LINK_UP && (fd = bl_stream_take_descriptor(&link->stream)) >= 0;) {
     close(fd); // not requested
   }
   while (link->state != BL__LINK_CLOSED && link->state != BL__LINK_REFUSING) {
-    if (turn_bytes >= BL__LINK_TURN_BYTES) {
+    if (iteration_bytes >= BL__LINK_ITERATION_BYTES) {
       link->unread = true;
       return;
     }
     const bool in_body = link->reader.in_body;
     switch (in_body ? read_chunk(link) : bl_frame_reader_next(&link->reader)) {
     case BL_READER_FRAME:
-      turn_bytes += BL_FRAME_HEADER_BYTES;
+      iteration_bytes += BL_FRAME_HEADER_BYTES;
       on_frame(link);
       break;
     case BL_READER_BODY:
-      turn_bytes += link->reader.frame.body_bytes;
+      iteration_bytes += link->reader.frame.body_bytes;
       break;
     case BL_READER_AGAIN:
       return;
@@ -502,19 +502,19 @@ static void read_turn(bl__link_t *link) {
   }
 }
 
-// ---- turns ----------------------------------------------------------------------------------------------------------
+// ---- iterations -----------------------------------------------------------------------------------------------------
 
-bool bl__link_turn(bl__link_t *link) {
+bool bl__link_iterate(bl__link_t *link) {
   bl__assert_transfer(link->transport);
   if (link->state == BL__LINK_CLOSED || link->state == BL__LINK_CONNECTING) {
     return false;
   }
   if (link->unread) {
-    read_turn(link);
+    read_some(link);
   }
-  bool more = link->state == BL__LINK_UP && link->path == BL_PATH_SHM && link->nccl_link == NULL && pull_turn(link);
+  bool more = link->state == BL__LINK_UP && link->path == BL_PATH_SHM && link->nccl_link == NULL && pull_some(link);
   bool blocked = false;
-  more |= link->state != BL__LINK_CLOSED && write_turn(link, &blocked);
+  more |= link->state != BL__LINK_CLOSED && write_some(link, &blocked);
   if (link->state == BL__LINK_REFUSING && !blocked && !more) {
     bl__link_lose(link, BL_UNAUTHENTICATED, "refused");
   }
@@ -541,9 +541,9 @@ static void on_event(bl_watch_t *handle, unsigned events, void *context) {
   if (link->state == BL__LINK_CONNECTING) {
     on_connected(link);
   } else if ((events & BL_WATCH_READ) != 0 && link->state != BL__LINK_REFUSING) {
-    read_turn(link);
+    read_some(link);
   }
-  if (bl__link_turn(link)) {
+  if (bl__link_iterate(link)) {
     bl__transport_wake(link->transport);
   }
 }

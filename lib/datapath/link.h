@@ -16,9 +16,9 @@
 #include "datapath/transport_pull.h"
 #include "loop/watch.h"
 
-#define BL__LINK_TURN_BYTES   (4u << 20)   // moved per turn, so that links share the transfer thread
-#define BL__LINK_PULL_BYTES   (512u << 10) // copied at once: bounds how long bl_transport_begin waits
-#define BL__LINK_SPARE_FRAMES 16           // free frames kept in the writer for messages about communicators
+#define BL__LINK_ITERATION_BYTES (4u << 20)   // moved per iteration, so that links share the transfer thread
+#define BL__LINK_PULL_BYTES      (512u << 10) // copied at once: bounds how long bl_transport_begin waits
+#define BL__LINK_SPARE_FRAMES    16           // free frames kept in the writer for messages about communicators
 
 typedef enum {
   BL__LINK_CONNECTING,     // outgoing: connect in progress
@@ -39,7 +39,7 @@ typedef struct bl__link {
   bl_frame_writer_t writer;
   bl__link_state_t state;
   bool outgoing;
-  bool unread;    // the turn ended before all was read
+  bool unread;    // the iteration ended before all was read
   bl_path_t path; // BL_PATH_SHM, BL_PATH_TCP or BL_PATH_CUDA_IPC
   int32_t stage;  // of the peer; -1 until it has shown a token
   uint64_t opened_ns;
@@ -89,7 +89,7 @@ static inline bool bl__link_is_direct(const bl__link_t *link) {
 bl__link_t *bl__link_open(bl_transport_t *transport, int fd, bl_path_t path, bool outgoing);
 // Sets the peer's stage and token, and why this path was chosen.
 void bl__link_name(bl__link_t *link, int32_t stage, const uint8_t token[BL_FRAME_TOKEN_BYTES], const char *reason);
-// Closes the link. The transport's next turn frees it, so callers may still access it.
+// Closes the link. The transport's next iteration frees it, so callers may still access it.
 void bl__link_lose(bl__link_t *link, bl_status_t status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 // Mutex held. Returns whether the compute thread got one of its maps in the current attempt.
 bool bl__link_is_pinned(const bl__link_t *link);
@@ -98,7 +98,7 @@ void bl__link_refuse(bl__link_t *link, bl_status_t status, const char *text);
 // Frees closed links, unless the current attempt uses their maps. No caller may be using one.
 void bl__link_free_lost(bl_transport_t *transport);
 // Sends what can be sent and copies what can be pulled. Returns true if there is more to do at once.
-bool bl__link_turn(bl__link_t *link);
+bool bl__link_iterate(bl__link_t *link);
 // Mutex held, not touching. Drops a stale send. The rest of its chunk in progress is sent from `side`, so its buffer is
 // free.
 void bl__link_let_go(bl__link_t *link);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creation and end of the transport: options, listeners, its turns on the transfer thread.
+// Creation and end of the transport: options, listeners, its iterations on the transfer thread.
 #include "datapath/transport.h"
 
 #include "datapath/machine.h"
@@ -87,9 +87,9 @@ static void on_wake(bl_message_t *message) {
   bl__nccl_link_sweep(transport);
   bool more = false;
   for (bl__link_t *link = transport->links; link != NULL; link = link->next) {
-    bl__nccl_link_turn(link);
-    bl__pull_turn(link);
-    more |= bl__link_turn(link);
+    bl__nccl_link_iterate(link);
+    bl__pull_iterate(link);
+    more |= bl__link_iterate(link);
   }
   if (more) {
     bl__transport_wake(transport);
@@ -247,7 +247,7 @@ static void start(void *context) {
   }
 }
 
-// Closes everything that is on the loop. After it only a last turn may run.
+// Closes everything that is on the loop. After it only a last iteration may run.
 static void shut(void *context) {
   bl_transport_t *transport = context;
   transport->closing = true;
@@ -265,7 +265,7 @@ static void finish(void *context) {
   bl__link_free_lost(context);
 }
 
-// Leaves the loop. Before `finish` nothing wakes the transport any more, and a turn that was posted is over when
+// Leaves the loop. Before `finish` nothing wakes the transport any more, and an iteration that was posted is over when
 // `finish` runs.
 static void leave_loop(bl_transport_t *transport) {
   bl_loop_thread_call(transport->thread, shut, transport);

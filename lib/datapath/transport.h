@@ -2,9 +2,9 @@
 // Private to lib/datapath: the transport (boundary.h), shared by the transport_*.c files, link.c and handshake.c.
 //
 // Threads. "transfer" is the thread of the transport's loop, which may be shared with other transports and with clients
-// of stores. Once it runs, only it touches sockets, watches, maps and the connect operation. A turn of the transport is
-// bounded. It leaves the rest to another turn (bl__transport_wake), so that the other users of the loop get theirs.
-// State shared with other threads is guarded by `mutex` and marked [m].
+// of stores. Once it runs, only it touches sockets, watches, maps and the connect operation. An iteration of the
+// transport is bounded. It leaves the rest to another one (bl__transport_wake), so that the other users of the loop
+// run, too. State shared with other threads is guarded by `mutex` and marked [m].
 // The transfer thread reads and writes memory of tensors without the mutex, but only while link->touching is set.
 // bl_transport_begin waits for that flag before it releases buffers.
 #ifndef BALLAST_DATAPATH_TRANSPORT_H
@@ -112,7 +112,7 @@ struct bl_transport {
   bl_loop_thread_t *thread;
   bl_loop_thread_t *own_thread;               // NULL: the thread is shared
   bl_loop_t *loop;                            // of `thread`
-  bl_message_t wake;                          // starts a turn
+  bl_message_t wake;                          // starts an iteration
   atomic_bool woken;                          // ... and is posted
   bl_timer_t *tick;                           // transfer
   bl__listener_t unix_listener, tcp_listener; // transfer
@@ -154,7 +154,7 @@ extern const bl__link_ops_t bl__transport_link_ops;
 #define BL__TRANSPORT_NAME_BYTES 48
 const char *bl__transport_name(const bl_transport_t *transport, int32_t number, char text[BL__TRANSPORT_NAME_BYTES]);
 #define BL__NAME(transport, number) bl__transport_name(transport, number, (char[BL__TRANSPORT_NAME_BYTES]){0})
-// Any thread. Schedules a turn of the transport. Neither blocks nor allocates.
+// Any thread. Schedules an iteration of the transport. Neither blocks nor allocates.
 void bl__transport_wake(bl_transport_t *transport);
 void bl__transport_changed(bl_transport_t *transport); // mutex held: wakes waiters
 void bl__transport_count_refused(bl_transport_t *transport, const char *format, ...)

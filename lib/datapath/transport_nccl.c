@@ -290,7 +290,7 @@ void bl__nccl_link_sweep(bl_transport_t *transport) {
   }
 }
 
-void bl__nccl_link_turn(bl__link_t *link) {
+void bl__nccl_link_iterate(bl__link_t *link) {
   bl__nccl_link_t *nccl_link = link->nccl_link;
   if (nccl_link == NULL || link->state != BL__LINK_UP) {
     return;
@@ -399,7 +399,7 @@ static void queue(bl__nccl_link_t *nccl_link, bl_pair_direction_t direction, bl_
                        .used = true};
   nccl_link->moving++;
   if (bl_nccl_pair_post(&nccl_link->pair, direction, &move->transfer, &err) != BL_OK) {
-    // bl__nccl_link_turn handles the failure of the pair.
+    // bl__nccl_link_iterate handles the failure of the pair.
     move->used = false;
     nccl_link->moving--;
     lose_tensor(nccl_link, tensor, &err);

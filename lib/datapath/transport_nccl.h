@@ -64,7 +64,7 @@ bool bl__nccl_link_is_up(bl__link_t *link);
 // Frees communicators that have ended, of all peers.
 void bl__nccl_link_sweep(bl_transport_t *transport);
 // Checks the state of the communicators and continues the rendezvous.
-void bl__nccl_link_turn(bl__link_t *link);
+void bl__nccl_link_iterate(bl__link_t *link);
 // Processes RENDEZVOUS in link->reader.
 void bl__nccl_link_heard(bl__link_t *link);
 // Mutex held. Queues the sends that the peer has given credit for, and sends GO for each.

@@ -16,7 +16,7 @@ static void over(bl_pull_t *done, const bl_error_t *err) {
   if (tensor != NULL && tensor->stale) {
     bl_exchange_drop(link->exchange, tensor);
   } else if (tensor != NULL && err->status != BL_OK) {
-    link->failure = *err; // for bl__pull_turn
+    link->failure = *err; // for bl__pull_iterate
   } else if (tensor != NULL) {
     transport->counters.tensors_received++;
     transport->counters.bytes_received += tensor->bytes;
@@ -24,7 +24,7 @@ static void over(bl_pull_t *done, const bl_error_t *err) {
   }
   bl__transport_changed(transport);
   pthread_cond_broadcast(&transport->untouched);
-  // The turn sends the ACK, starts the next pull, or frees the link.
+  // The iteration sends the ACK, starts the next pull, or frees the link.
   bl__transport_wake(transport);
   pthread_mutex_unlock(&transport->mutex);
 }
@@ -50,7 +50,7 @@ void bl__pull_launch(bl__link_t *link) {
   }
 }
 
-void bl__pull_turn(bl__link_t *link) {
+void bl__pull_iterate(bl__link_t *link) {
   pthread_mutex_lock(&link->transport->mutex);
   const bl_error_t failure = link->failure;
   pthread_mutex_unlock(&link->transport->mutex);

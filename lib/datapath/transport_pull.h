@@ -27,7 +27,7 @@ typedef struct bl__pull {
 // Mutex held. Starts to pull what is offered and posted.
 void bl__pull_launch(struct bl__link *link);
 // Closes the link if a copy from it has failed.
-void bl__pull_turn(struct bl__link *link);
+void bl__pull_iterate(struct bl__link *link);
 // Mutex held. Called when the link is lost.
 void bl__pull_part(struct bl__link *link);
 

@@ -70,7 +70,7 @@ bl_status_t bl_transport_begin(bl_transport_t *transport, uint64_t attempt, bl_e
   transport->aborted = false;
   if (transport->keeps_lost) {
     transport->keeps_lost = false;
-    bl__transport_wake(transport); // the next turn frees them
+    bl__transport_wake(transport); // the next iteration frees them
   }
   for (size_t i = 0; i < transport->peer_count; i++) {
     bl_exchange_begin(transport->peers[i]->exchange, attempt);

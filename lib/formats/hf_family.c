@@ -58,7 +58,7 @@ const bl__hf_family_t bl__hf_families[BL_VARIANTS] = {
                          .preset = {ALL(1e-5, 1e4), .variant = BL_VARIANT_PHI3, .fused = true},
                          .windows = BL__HF_WINDOWS_ALL,
                          .rotations = "default|longrope", // transformers supports no others
-                         .turns_partly = true},
+                         .rotates_partly = true},
     [BL_VARIANT_GEMMA] = {.model_type = "gemma",
                           .architecture = "GemmaForCausalLM",
                           .preset = {GEMMA(1e4), .variant = BL_VARIANT_GEMMA, .kv_heads = 16},
@@ -82,7 +82,7 @@ const bl__hf_family_t bl__hf_families[BL_VARIANTS] = {
                                       .post_norm = true, .window_rope.theta = 1e4, .window = 4096, .window_period = 6},
                            .windows = BL__HF_WINDOWS_BETWEEN,
                            .rotations = ROTATIONS,
-                           .turns_by_layer = true,
+                           .rotates_by_layer = true,
                            .scales_embedding = true,
                            .score_scalar = 256,
                            .softcaps_logits = true},

@@ -37,8 +37,8 @@ typedef struct bl__hf_family {
   bl_model_t preset;
   bl__hf_windows_t windows;
   const char *rotations; // the values of rope_type that are supported, separated by '|'
-  bool turns_partly;     // has partial_rotary_factor
-  bool turns_by_layer;   // layers with a window have a rotation of their own: rope_local_base_freq, or two objects in
+  bool rotates_partly;   // has partial_rotary_factor
+  bool rotates_by_layer; // layers with a window have a rotation of their own: rope_local_base_freq, or two objects in
                          // rope_parameters
   bool scales_embedding; // by sqrt(hidden)
   uint32_t score_scalar; // default of query_pre_attn_scalar; 0: no such key

@@ -112,7 +112,7 @@ static bl_status_t read_share(const json_t *object, rotation_t *rotation, bl_err
     return bl_error_set(err, BL_INVALID, "%s: must be at most 1, is %s", key,
                         bl__hf_show(json_object_get(object, key), text));
   }
-  if (share != 1 && !rotation->family->turns_partly) {
+  if (share != 1 && !rotation->family->rotates_partly) {
     return bl_error_set(err, BL_UNIMPLEMENTED,
                         "%s: %s is not supported and would change what the model computes; supported: 1.0", key,
                         bl__hf_show(json_object_get(object, key), text));
@@ -171,7 +171,7 @@ static bl_status_t set_dims(const rotation_t *rotation, uint32_t head_dim, bl_er
   if (dims == 0 || dims % 2 != 0) {
     return bl_error_set(err, BL_INVALID,
                         "partial_rotary_factor: %g of a head of %" PRIu32 " are %" PRIu32
-                        " dimensions; an even number must turn",
+                        " dimensions; an even number must rotate",
                         rotation->share, head_dim, dims);
   }
   return BL_OK;
@@ -224,7 +224,7 @@ static bl_status_t read_two(const json_t *document, const bl__hf_family_t *famil
 
 bl_status_t bl__hf_rope_read(const json_t *document, const bl__hf_family_t *family, bl_model_t *model,
                              bl_error_t *err) {
-  return family->turns_by_layer ? read_two(document, family, model, err) : read_one(document, family, model, err);
+  return family->rotates_by_layer ? read_two(document, family, model, err) : read_one(document, family, model, err);
 }
 
 static json_t *whole_or_real(double number) {
@@ -296,7 +296,7 @@ int bl__hf_rope_write(json_t *document, const bl__hf_family_t *family, const bl_
     return failed | write_long(document, rope, model->head_dim);
   }
   json_t *new = describe(rope, model->head_dim);
-  if (family->turns_by_layer) {
+  if (family->rotates_by_layer) {
     json_t *both = json_object();
     failed |= json_object_set_new(both, "full_attention", new);
     failed |= json_object_set_new(both, "sliding_attention", describe(&model->window_rope, model->head_dim));

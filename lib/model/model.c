@@ -62,7 +62,7 @@ static bl_status_t check_llama(const bl_model_t *model, bl_error_t *err) {
                         bl_rope_fault(&model->window_rope, model->head_dim));
   }
   if (model->rope.dims > model->head_dim || model->window_rope.dims > model->head_dim) {
-    return bl_error_set(err, BL_INVALID, "model.rope: more dimensions turn than the %" PRIu32 " that a head has",
+    return bl_error_set(err, BL_INVALID, "model.rope: more dimensions rotate than the %" PRIu32 " that a head has",
                         model->head_dim);
   }
   const struct {

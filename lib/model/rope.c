@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#define FULL_TURN 6.283185307179586
+#define TWO_PI 6.283185307179586
 
 bool bl_rope_equal(const bl_rope_t *a, const bl_rope_t *b) {
   return a->kind == b->kind && a->theta == b->theta && a->factor == b->factor && a->low_frequency == b->low_frequency &&
@@ -26,14 +26,14 @@ double bl_rope_frequency(const bl_rope_t *rope, uint64_t i, uint64_t head_dim, u
   if (rope->kind != BL_ROPE_LLAMA3) {
     return slow;
   }
-  const double turns = rope->original * frequency / FULL_TURN; // within the original sequence length
-  if (turns < rope->low_frequency) {
+  const double rotations = rope->original * frequency / TWO_PI; // within the original sequence length
+  if (rotations < rope->low_frequency) {
     return slow;
   }
-  if (turns > rope->high_frequency) {
+  if (rotations > rope->high_frequency) {
     return frequency;
   }
-  const double share = (turns - rope->low_frequency) / (rope->high_frequency - rope->low_frequency);
+  const double share = (rotations - rope->low_frequency) / (rope->high_frequency - rope->low_frequency);
   return (1.0 - share) * slow + share * frequency;
 }
 
@@ -44,7 +44,7 @@ static bool is_positive(double number) {
 static const char *long_fault(const bl_rope_t *rope, uint64_t head_dim) {
   const uint64_t pairs = bl_rope_dims(rope, head_dim) / 2;
   if (pairs > BL_ROPE_DIVISORS) {
-    return "longrope turns heads of at most 128 dimensions";
+    return "longrope rotates heads of at most 128 dimensions";
   }
   for (uint64_t i = 0; i < pairs; i++) {
     if (!is_positive((double)rope->divisors[0][i]) || !is_positive((double)rope->divisors[1][i])) {

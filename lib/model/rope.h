@@ -13,8 +13,8 @@
 typedef enum bl_rope_kind {
   BL_ROPE_DEFAULT, // theta^(-2 i / dims)
   BL_ROPE_LINEAR,  // the default, divided by `factor`
-  // If a turn takes longer than original / low_frequency tokens, the default divided by `factor`; if it takes less than
-  // original / high_frequency, the default; interpolated in between.
+  // If a rotation takes longer than original / low_frequency tokens, the default divided by `factor`; if it takes less
+  // than original / high_frequency, the default; interpolated in between.
   BL_ROPE_LLAMA3,
   // The default, divided pair by pair by numbers that were found by search; sequences longer than the original one have
   // other divisors. Sines and cosines are also scaled (LongRoPE, Ding et al., arXiv 2402.13753).

@@ -128,8 +128,8 @@ size_t bl_changes_open_count(const bl_changes_t *changes) {
 
 // ---- boundaries
 
-bl_changes_turn_t bl_changes_boundary(bl_changes_t *changes, uint64_t applied, uint64_t attempt, bool held,
-                                      bl_changes_answer_t *answer, bl_error_t *err) {
+bl_changes_action_t bl_changes_boundary(bl_changes_t *changes, uint64_t applied, uint64_t attempt, bool held,
+                                        bl_changes_answer_t *answer, bl_error_t *err) {
   assert(changes->phase == BL_CHANGES_STEADY);
   err->status = BL_OK;
   const bool step_is_due = !held && changes->changed_before == attempt + 1;

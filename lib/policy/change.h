@@ -144,15 +144,15 @@ size_t bl_changes_open_count(const bl_changes_t *changes);
 
 // ---- boundaries -----------------------------------------------------------------------------------------------------
 
-typedef enum bl_changes_turn {
+typedef enum bl_changes_action {
   BL_CHANGES_NOTHING, // a step may run
   BL_CHANGES_ANSWER,  // answer `change` with `answer`, or with the error if err->status is not BL_OK
   BL_CHANGES_LOOK,    // `change` is a dry run of `wanted`
   BL_CHANGES_MAKE,    // the phase is MAKING: make a plan
-} bl_changes_turn_t;
+} bl_changes_action_t;
 // STEADY. `attempt`: the highest that was begun; `held`: no step runs in between. Always sets err->status.
-bl_changes_turn_t bl_changes_boundary(bl_changes_t *changes, uint64_t applied, uint64_t attempt, bool held,
-                                      bl_changes_answer_t *answer, bl_error_t *err);
+bl_changes_action_t bl_changes_boundary(bl_changes_t *changes, uint64_t applied, uint64_t attempt, bool held,
+                                        bl_changes_answer_t *answer, bl_error_t *err);
 // MAKING: no plan can be made of it. Answer `change` with the cause.
 void bl_changes_unplannable(bl_changes_t *changes);
 // MAKING: a store has not answered since the change was requested. True: the change waits, and a step runs. False: it

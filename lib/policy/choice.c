@@ -40,7 +40,7 @@ static bool trial_is_due(const bl_choice_t *choice, uint64_t applied) {
   return choice->phase == BL_CHOICE_RESTING && !choice->checks && choice->trial_at != 0 && applied >= choice->trial_at;
 }
 
-bl_choice_turn_t bl_choice_boundary(bl_choice_t *choice, const bl_choice_now_t *now, bool *slower) {
+bl_choice_action_t bl_choice_boundary(bl_choice_t *choice, const bl_choice_now_t *now, bool *slower) {
   const bool automatic = is_automatic(now);
   if (!automatic || now->in_force->version != choice->version) {
     forget(choice, now);

@@ -100,14 +100,14 @@ typedef struct bl_choice_now {
   bl_measurements_t *measurements; // borrowed; receives the times of steps
 } bl_choice_now_t;
 
-typedef enum bl_choice_turn {
+typedef enum bl_choice_action {
   BL_CHOICE_NOTHING,
   BL_CHOICE_SAMPLE, // of the step that was applied last
   BL_CHOICE_TRY,    // request `trial`
-} bl_choice_turn_t;
+} bl_choice_action_t;
 // Returns the same until one of the functions below is called. *slower: steps have become much slower, which ended a
 // rest.
-bl_choice_turn_t bl_choice_boundary(bl_choice_t *choice, const bl_choice_now_t *now, bool *slower);
+bl_choice_action_t bl_choice_boundary(bl_choice_t *choice, const bl_choice_now_t *now, bool *slower);
 // Returns whether the step that begins now will be sampled, or followed by a trial.
 bool bl_choice_will_look(const bl_choice_t *choice, const bl_choice_now_t *now);
 

@@ -25,7 +25,7 @@ static void test_loads_that_keep(void **state) {
     fill(buffer, BYTES, i);
     must(bl_client_evict(client, slots[i], buffer, BYTES, NULL, &err), &err);
   }
-  for (uint64_t turn = 0; turn < 3; turn++) {
+  for (uint64_t round = 0; round < 3; round++) {
     for (uint64_t i = 0; i < KEPT; i++) {
       memset(to, 0, BYTES);
       must(bl_client_load_kept(client, slots[i], to, BYTES, &err), &err);
@@ -55,10 +55,10 @@ static void test_loads_that_are_given_up(void **state) {
   reserve(client, BYTES, 2, slots);
   fill(buffer, BYTES, 1);
   must(bl_client_evict(client, slots[0], buffer, BYTES, NULL, &err), &err);
-  for (int turn = 0; turn < 50; turn++) {
+  for (int round = 0; round < 50; round++) {
     bl_client_ticket_t ticket;
     must(bl_client_load_start(client, slots[0], to, BYTES, &ticket, &err), &err);
-    usleep((useconds_t)(turn * 40)); // at another place each time
+    usleep((useconds_t)(round * 40)); // at another place each time
     bl_client_abandon(client, ticket);
     WAIT_FOR(bl_client_slot_state(client, slots[0]) <= BL_CLIENT_SLOT_FULL);
     if (bl_client_slot_state(client, slots[0]) == BL_CLIENT_SLOT_EMPTY) { // it came first
@@ -109,9 +109,9 @@ static void test_parts(void **state) {
       check_part(client, slot, expected, pieces[i] - 1, pieces[i] + 2);
       check_part(client, slot, expected, pieces[i] + 3, 5);
     }
-    for (uint64_t turn = 0; turn < 60; turn++) {
-      const uint64_t offset = bl_random_bits(3, 2 * turn) % bytes;
-      check_part(client, slot, expected, offset, 1 + bl_random_bits(3, 2 * turn + 1) % (bytes - offset));
+    for (uint64_t round = 0; round < 60; round++) {
+      const uint64_t offset = bl_random_bits(3, 2 * round) % bytes;
+      check_part(client, slot, expected, offset, 1 + bl_random_bits(3, 2 * round + 1) % (bytes - offset));
     }
     uint8_t *to = fixture->buffers.base;
     assert_int_equal(bl_client_load_part(client, slot, 0, to, 0, &err), BL_INVALID);

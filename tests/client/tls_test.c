@@ -106,9 +106,9 @@ static void blocks_come_back(void **state) {
   must(bl_client_region_create(STORE_SLOTS * 4ull << 20, &buffers, &err), &err);
   uint8_t *base = buffers.base;
   bl_tls_t *tls = authority_tls(&ours, "stage-red");
-  for (int turn = 0; turn < 2; turn++) {
+  for (int path = 0; path < 2; path++) {
     bl_client_t *client;
-    must(open_as(&store, tls, "red", turn == 0 ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_SHM, &buffers, &client, &err),
+    must(open_as(&store, tls, "red", path == 0 ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_SHM, &buffers, &client, &err),
          &err);
     uint64_t slots[STORE_SLOTS];
     must(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = STORE_SLOTS}, 1, &err),

@@ -203,7 +203,7 @@ static void check_final_norms(const golden_t *golden, trainer_t *trainer, uint32
     assert_true(json_is_number(expected));
     // The softmax does not see a bias of all keys: the gradient of that third of the bias is rounding noise, which
     // AdamW scales up to steps of full size.
-    const bool keys = parameter.role == BL_PARAMETER_K_BIAS; // of pairs that turn slowly
+    const bool keys = parameter.role == BL_PARAMETER_K_BIAS; // of pairs that rotate slowly
     double tolerance = golden->tolerance.weights * (keys ? 300 : parameter.role == BL_PARAMETER_QKV_BIAS ? 100 : 1);
     expect_within(tolerance, sqrt(squares[i]), json_number_value(expected), parameter.name, 20);
   }
@@ -388,7 +388,7 @@ static void qwen3_follows_pytorch(void **state) {
   follow_bf16("qwen3");
 }
 
-// q, k and v in one tensor, gate and up in another, heads of which a part turns, a window.
+// q, k and v in one tensor, gate and up in another, heads of which a part rotates, a window.
 static void phi3_follows_pytorch(void **state) {
   (void)state;
   follow_all("phi3");

@@ -165,8 +165,8 @@ static void train_rank(team_t *team, uint32_t rank) {
   if (rank == team->ranks - 1) { // any rank: all have the same losses
     memcpy(team->outcome->losses, losses, sizeof losses);
   }
-  for (uint32_t turn = 0; turn < team->ranks; turn++) { // one after the other: all write the whole tensors
-    if (turn == rank) {
+  for (uint32_t round = 0; round < team->ranks; round++) { // one after the other: all write the whole tensors
+    if (round == rank) {
       collect_weights(trainer, team);
     }
     pthread_barrier_wait(&team->barrier);

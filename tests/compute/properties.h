@@ -21,7 +21,7 @@ static inline bl_model_t with_norms_softcaps_and_windows(bl_model_t model) {
   return model;
 }
 
-// What Phi-3 has: fused projections, heads of which only some dimensions turn, a window in every layer.
+// What Phi-3 has: fused projections, heads of which only some dimensions rotate, a window in every layer.
 static inline bl_model_t fused_with_a_window(bl_model_t model) {
   model.fused = true;
   model.rope.dims = model.head_dim / 4 * 2;

@@ -153,7 +153,7 @@ static void test_a_record_holds_back_the_next_commit(void **state) {
   watcher_follow(&scene.watcher, RECORD);
   bl_driver_start(scene.driver, "");
   world_wait(&scene.world, second_is_prepared);
-  // Many turns of the loop later it still waits, and says for what.
+  // Many iterations of the loop later it still waits, and says for what.
   for (int i = 0; i < 50; i++) {
     watcher_ask_status(&scene.watcher);
     world_wait(&scene.world, is_answered);

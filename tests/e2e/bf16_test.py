@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run in bf16 has the same bits for 1, 2 and 3 stages, every path, fused and split schedules, V turns inside a stage
-and every kind of recomputation; its slots take half the bytes of fp32; its losses are near those of fp32 and not equal
+"""A run in bf16 has the same bits for 1, 2 and 3 stages, every path, fused and split schedules, the tip of a V inside a
+stage and every kind of recomputation; its slots take half the bytes of fp32; its losses are near those of fp32 and not equal
 to them; and it goes on from a checkpoint bit for bit."""
 import os
 

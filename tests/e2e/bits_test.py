@@ -67,7 +67,7 @@ def main():
             assert bits[-1] == bits[0], f"{pipeline}"
             print(f"ok inline model, {pipeline}")
 
-        # Every schedule that trains, several chunks a stage, V turns inside a stage, embedding and tied head apart or
+        # Every schedule that trains, several chunks a stage, the tip of a V inside a stage, embedding and tied head apart or
         # together. The short version leaves to combinations_test.py what others do.
         deep = {**inline, "layers": 8, "hidden": 32, "heads": 2}
         train = {"steps": 3, "micro_batch": 1, "micro_batches": 8}
@@ -80,7 +80,7 @@ def main():
             assert losses(report) == reference, f"{schedule}"
             print(f"ok {schedule}: slots {[stage['peak_slots'] for stage in report[-1]['stages']]}")
         split = ("zb-h1", "dualpipe-v") if LONG else ()
-        for schedule in ("1f1b", "interleaved", *split, "zb-v"):  # R with fused and split backwards, turns and loops
+        for schedule in ("1f1b", "interleaved", *split, "zb-v"):  # R with fused and split backwards, V's and loops
             job = write_job(folder, model=deep, train=train,
                             pipeline={"stages": 4, "schedule": schedule, "recompute": "full"})
             report, _ = run_job(folder, job, "--local")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models as people have them, from Hugging Face folders: Llama 3's slowed positions (tied, heads of another size), Mistral,
-Qwen2 (biases of queries, keys and values), Qwen3 (norms of heads), Phi3 (fused matrices, heads of which a part turns, and with longrope), Gemma,
+Qwen2 (biases of queries, keys and values), Qwen3 (norms of heads), Phi3 (fused matrices, heads of which a part rotates, and with longrope), Gemma,
 Gemma 2 (caps, norms after, windows in every second layer) and 3 (two rotations), windows shorter than the sequences. Each
 follows the trajectory that PyTorch and transformers made of the same weights and tokens, with the same bits for 1 to 3 stages
 (4 of the Gemmas, which have more layers), recomputed, dropped, parked, and on two tensor ranks where its key heads divide; its checkpoint says in config.json what was read, and

@@ -140,8 +140,8 @@ static void eight_stages(void **state) {
   keep_bits(8);
 }
 
-// Two slots a stage and room for all that leaves: the load at the turn waits for a slot that an eviction still holds,
-// and its backward for the load. A load that is lost there is made again.
+// Two slots a stage and room for all that leaves: the load at the tip of the V waits for a slot that an eviction still
+// holds, and its backward for the load. A load that is lost there is made again.
 static void late_loads_keep_bits(const char *name, uint32_t stages, double trouble) {
   rig_setting_t setting = plain(stages);
   setting.schedule = name;

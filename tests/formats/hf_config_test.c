@@ -373,7 +373,7 @@ static void rotations_of_gemma3_are_of_layers(void **state) {
           "rope_parameters.full_attention: a rotation per kind of layer is not supported in gemma2");
 }
 
-static void phi3_turns_a_part_of_a_head(void **state) {
+static void phi3_rotates_a_part_of_a_head(void **state) {
   (void)state;
   assert_int_equal(parse("{" PHI3 "}").rope.dims, 0);
   assert_int_equal(parse("{" PHI3 ",\"partial_rotary_factor\":1}").rope.dims, 0);
@@ -381,7 +381,7 @@ static void phi3_turns_a_part_of_a_head(void **state) {
   assert_int_equal(parse("{" PHI3 ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}").rope.dims, 6);
   assert_int_equal(parse("{" PHI3 ",\"partial_rotary_factor\":0.7}").rope.dims, 8); // int(8.4)
   refuses(BL_INVALID, "{" PHI3 ",\"partial_rotary_factor\":0.77}",
-          "partial_rotary_factor: 0.77 of a head of 12 are 9 dimensions; an even number must turn");
+          "partial_rotary_factor: 0.77 of a head of 12 are 9 dimensions; an even number must rotate");
   refuses(BL_INVALID, "{" PHI3 ",\"partial_rotary_factor\":0.01}", "of a head of 12 are 0 dimensions");
   refuses(BL_INVALID, "{" PHI3 ",\"partial_rotary_factor\":1.5}", "partial_rotary_factor: must be at most 1, is 1.5");
   refuses(BL_INVALID, "{" PHI3 ",\"partial_rotary_factor\":\"half\"}",
@@ -397,7 +397,7 @@ static void phi3_turns_a_part_of_a_head(void **state) {
   "}}"
 
 // Numbers for each of six pairs, in sequences up to the original ones and in longer ones.
-static void phi3_turns_pairs_by_numbers(void **state) {
+static void phi3_rotates_pairs_by_numbers(void **state) {
   (void)state;
   bl_model_t model = parse(LONG("[1,1.5,1,1,1,1]", ",\"original_max_position_embeddings\":4"));
   bl_rope_t *rope = &model.rope;
@@ -671,8 +671,8 @@ int main(void) {
       cmocka_unit_test(all_positions_of_gpt2_are_written),
       cmocka_unit_test(rotations_are_read),
       cmocka_unit_test(rotations_of_gemma3_are_of_layers),
-      cmocka_unit_test(phi3_turns_a_part_of_a_head),
-      cmocka_unit_test(phi3_turns_pairs_by_numbers),
+      cmocka_unit_test(phi3_rotates_a_part_of_a_head),
+      cmocka_unit_test(phi3_rotates_pairs_by_numbers),
       cmocka_unit_test(every_part_of_a_head_survives),
       cmocka_unit_test(families_have_their_properties),
       cmocka_unit_test(heads_have_the_defaults_of_each),

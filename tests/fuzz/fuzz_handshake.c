@@ -34,7 +34,7 @@ static void feed(const uint8_t *bytes, size_t size_bytes, bool server) {
   FUZZ_CHECK(bl_tls_session_create(tls, fds[0], server, BL_STAGES, &session, NULL) == BL_OK);
   size_t sent = 0;
   bool over = false;
-  for (int turn = 0; turn < 64 && !over; turn++) {
+  for (int round = 0; round < 64 && !over; round++) {
     if (sent < size_bytes) {
       ssize_t part = send(fds[1], bytes + sent, size_bytes - sent, MSG_NOSIGNAL);
       sent += part > 0 ? (size_t)part : 0;
@@ -45,7 +45,7 @@ static void feed(const uint8_t *bytes, size_t size_bytes, bool server) {
     FUZZ_CHECK(!bl_tls_session_is_up(session));
     over = moved == 0 || errno != EAGAIN;
     FUZZ_CHECK(moved == 0 || errno != EPROTO || bl_tls_session_error(session)->text[0] != '\0');
-    over |= sent == size_bytes && turn > 2;
+    over |= sent == size_bytes && round > 2;
   }
   bl_tls_session_destroy(session);
   close(fds[0]);

@@ -86,7 +86,7 @@ def all_models():
     yield "qwen3", transformers.Qwen3ForCausalLM, transformers.Qwen3Config(
         **small, intermediate_size=112, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         tie_word_embeddings=True, rope_parameters={"rope_type": "default", "rope_theta": 50000.0})
-    # Of heads of 8 dimensions, 6 turn.
+    # Of heads of 8 dimensions, 6 rotate.
     yield "phi3", transformers.Phi3ForCausalLM, transformers.Phi3Config(
         **small, intermediate_size=112, num_hidden_layers=3, num_attention_heads=6, num_key_value_heads=2,
         tie_word_embeddings=False, sliding_window=12,
@@ -96,7 +96,7 @@ def all_models():
     yield "gemma2", transformers.Gemma2ForCausalLM, transformers.Gemma2Config(
         **small, intermediate_size=80, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         query_pre_attn_scalar=24, attn_logit_softcapping=2.0, final_logit_softcapping=5.0, sliding_window=12)
-    # Windows in all but every third layer; the layers with one turn faster, the others are slowed.
+    # Windows in all but every third layer; the layers with one rotate faster, the others are slowed.
     yield "gemma3", transformers.Gemma3ForCausalLM, transformers.Gemma3TextConfig(
         **small, intermediate_size=80, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
         query_pre_attn_scalar=24, sliding_window=10, layer_types=[SLIDING, SLIDING, FULL, SLIDING],

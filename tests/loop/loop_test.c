@@ -112,7 +112,7 @@ static void on_stop(bl_timer_t *timer, void *context) {
 
 // A dialogue: the next message comes when the one before was handled and a while has passed that grows from nothing to
 // longer than the loop stays awake. One that is not heard never ends it.
-enum { TURNS = 3000, LONGEST_NS = 250000 };
+enum { MESSAGES = 3000, LONGEST_NS = 250000 };
 
 typedef struct dialogue {
   bl_message_t message;
@@ -121,7 +121,7 @@ typedef struct dialogue {
   unsigned count;
 } dialogue_t;
 
-static void on_turn(bl_message_t *message) {
+static void on_message(bl_message_t *message) {
   dialogue_t *dialogue = BL_MESSAGE_OWNER(message, dialogue_t, message);
   dialogue->count++;
   sem_post(&dialogue->handled);
@@ -129,8 +129,8 @@ static void on_turn(bl_message_t *message) {
 
 static void *talk(void *argument) {
   dialogue_t *dialogue = argument;
-  for (unsigned i = 0; i < TURNS; i++) {
-    uint64_t until_ns = bl_clock_now_ns() + (uint64_t)LONGEST_NS * i / TURNS;
+  for (unsigned i = 0; i < MESSAGES; i++) {
+    uint64_t until_ns = bl_clock_now_ns() + (uint64_t)LONGEST_NS * i / MESSAGES;
     while (bl_clock_now_ns() < until_ns) {
       sched_yield();
     }
@@ -143,14 +143,14 @@ static void *talk(void *argument) {
 }
 
 static void a_loop_that_falls_asleep_misses_nothing(void **state) {
-  dialogue_t dialogue = {.message = {.handle = on_turn}, .loop = *state};
+  dialogue_t dialogue = {.message = {.handle = on_message}, .loop = *state};
   sem_init(&dialogue.handled, 0, 0);
   pthread_t thread;
   assert_int_equal(pthread_create(&thread, NULL, talk, &dialogue), 0);
   bl_loop_run(*state);
   pthread_join(thread, NULL);
   sem_destroy(&dialogue.handled);
-  assert_int_equal(dialogue.count, TURNS);
+  assert_int_equal(dialogue.count, MESSAGES);
   // Nothing to do: no processor time.
   const clock_t before = clock();
   bl_timer_t *timer;

@@ -32,7 +32,7 @@ static bl_changes_t *steady(void) {
   return &changes;
 }
 
-static bl_changes_turn_t turn(bl_changes_t *changes, uint64_t applied, uint64_t attempt) {
+static bl_changes_action_t action(bl_changes_t *changes, uint64_t applied, uint64_t attempt) {
   bl_changes_answer_t answer;
   bl_error_t err;
   return bl_changes_boundary(changes, applied, attempt, false, &answer, &err);
@@ -116,7 +116,7 @@ static void test_a_dry_run_that_waited_changes_nothing(void **state) {
   (void)bl_changes_open(&changes, &first, 0);
   bl_changes_first_agreed(&changes);
   bl_changes_opened(&changes);
-  assert_int_equal(turn(&changes, 0, 0), BL_CHANGES_LOOK);
+  assert_int_equal(action(&changes, 0, 0), BL_CHANGES_LOOK);
   assert_ptr_equal(changes.change.caller, &caller);
   assert_int_equal(changes.wanted.policy.cap, 2);
   assert_int_equal(changes.phase, BL_CHANGES_STEADY);
@@ -131,11 +131,11 @@ static void test_a_step_runs_between_two_changes(void **state) {
     int callers[2];
     add(changes, 2, &callers[0], 1);
     add(changes, 3, &callers[1], 1);
-    assert_int_equal(turn(changes, 0, attempt), BL_CHANGES_MAKE);
+    assert_int_equal(action(changes, 0, attempt), BL_CHANGES_MAKE);
     bl_changes_proposed(changes, 4, 1);
     bl_changes_agreed(changes, attempt);
-    assert_int_equal(turn(changes, 0, attempt), BL_CHANGES_NOTHING);
-    assert_int_equal(turn(changes, 1, attempt + 1), BL_CHANGES_MAKE);
+    assert_int_equal(action(changes, 0, attempt), BL_CHANGES_NOTHING);
+    assert_int_equal(action(changes, 1, attempt + 1), BL_CHANGES_MAKE);
     assert_int_equal(bl_policy_history_current(&changes->next)->version, 3);
     assert_int_equal(bl_policy_history_current(&changes->next)->from_step, 2);
   }
@@ -147,7 +147,7 @@ static void test_slow_stores_are_asked_again_under_the_first_reservation(void **
   int caller;
   add(changes, 2, &caller, 1);
   for (uint64_t i = 0; i <= BL_CHANGES_PROPOSALS; i++) {
-    assert_int_equal(turn(changes, i, i), BL_CHANGES_MAKE);
+    assert_int_equal(action(changes, i, i), BL_CHANGES_MAKE);
     bl_changes_proposed(changes, 4 + i, 1000);
     assert_int_equal(changes->change.reservation, 4);
     // The third is the first that has taken its time.
@@ -166,7 +166,7 @@ static void test_a_full_queue(void **state) {
     add(changes, 2 + i, &callers[i], 1);
   }
   assert_true(bl_changes_full(changes));
-  assert_int_equal(turn(changes, 1, 1), BL_CHANGES_MAKE);
+  assert_int_equal(action(changes, 1, 1), BL_CHANGES_MAKE);
   add(changes, 99, &callers[BL_CHANGES_MAX], 1);
   assert_true(bl_changes_stores_away(changes, 2)); // comes back
   bl_changes_end(changes);
@@ -184,7 +184,7 @@ static void test_the_end_answers_who_is_under_way(void **state) {
   int callers[2];
   add(changes, 2, &callers[0], 1);
   add(changes, 3, &callers[1], 1);
-  assert_int_equal(turn(changes, 1, 1), BL_CHANGES_MAKE);
+  assert_int_equal(action(changes, 1, 1), BL_CHANGES_MAKE);
   bl_changes_proposed(changes, 4, 1);
   bl_changes_end(changes);
   bl_changes_end(changes); // again

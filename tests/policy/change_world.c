@@ -877,7 +877,7 @@ static const char *inspect(const void *context, const explore_state_t *state) {
       return NULL;
     }
   }
-  for (unsigned turn = 0; turn < 4 * VERSIONS; turn++) {
+  for (unsigned round = 0; round < 4 * VERSIONS; round++) {
     send(world);
     const unsigned version = (unsigned)world->step.proposal.version;
     for (unsigned s = 0; world->step.phase == BL_DRIVER_PREPARING && s < well.stages; s++) {

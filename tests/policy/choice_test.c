@@ -30,7 +30,7 @@ static bl_choice_now_t now_at(uint64_t applied) {
                            .measurements = &measurements};
 }
 
-static bl_choice_turn_t turn_at(uint64_t applied) {
+static bl_choice_action_t action_at(uint64_t applied) {
   const bl_choice_now_t now = now_at(applied);
   bool slower;
   return bl_choice_boundary(&choice, &now, &slower);
@@ -38,7 +38,7 @@ static bl_choice_turn_t turn_at(uint64_t applied) {
 
 static bl_choice_due_t sample_at(uint64_t applied, uint32_t whole) {
   const bl_choice_now_t now = now_at(applied);
-  assert_int_equal(turn_at(applied), BL_CHOICE_SAMPLE);
+  assert_int_equal(action_at(applied), BL_CHOICE_SAMPLE);
   return bl_choice_sampled(&choice, &now, whole);
 }
 
@@ -52,15 +52,15 @@ static void sample_enough(uint64_t step) {
 static void test_samples_then_a_rest(void **state) {
   (void)state;
   begin(BL_POLICY_BPIPE, 0);
-  assert_int_equal(turn_at(1), BL_CHOICE_NOTHING); // warms up
+  assert_int_equal(action_at(1), BL_CHOICE_NOTHING); // warms up
   sample_enough(2);
   const bl_choice_now_t now = now_at(4);
   assert_false(bl_choice_decided(&choice, &now, &(bl_choice_found_t){.known = true}));
   assert_int_equal(bl_choice_told(&choice, &in_force), BL_CHOICE_FOUND);
   for (uint64_t step = 5; step < 4 + BL_CHOICE_REST; step++) {
-    assert_int_equal(turn_at(step), BL_CHOICE_NOTHING);
+    assert_int_equal(action_at(step), BL_CHOICE_NOTHING);
   }
-  assert_int_equal(turn_at(4 + BL_CHOICE_REST), BL_CHOICE_SAMPLE);
+  assert_int_equal(action_at(4 + BL_CHOICE_REST), BL_CHOICE_SAMPLE);
 }
 
 static void test_samples_that_lack_operations_end(void **state) {
@@ -94,13 +94,13 @@ static void test_the_first_step_parks_one_block(void **state) {
   assert_true(bl_choice_begun(&choice, true));
   const bl_choice_now_t now = now_at(2);
   bl_choice_asked(&choice, &now, BL_CHOICE_START, true);
-  assert_int_equal(turn_at(3), BL_CHOICE_NOTHING);
+  assert_int_equal(action_at(3), BL_CHOICE_NOTHING);
   in_force =
       (bl_policy_record_t){.version = 2, .from_step = 4, .policy = {.kind = BL_POLICY_AUTO, .chosen = BL_POLICY_DROP}};
   bl_choice_answered(&choice, 3, &in_force);
   assert_int_equal(bl_choice_told(&choice, &in_force), BL_CHOICE_BEGINS);
-  assert_int_equal(turn_at(4), BL_CHOICE_NOTHING);
-  assert_int_equal(turn_at(5), BL_CHOICE_SAMPLE);
+  assert_int_equal(action_at(4), BL_CHOICE_NOTHING);
+  assert_int_equal(action_at(5), BL_CHOICE_SAMPLE);
 }
 
 static void test_a_change_is_checked_and_what_that_finds_is_not(void **state) {
@@ -117,11 +117,11 @@ static void test_a_change_is_checked_and_what_that_finds_is_not(void **state) {
     in_force.from_step = step + 3;
     bl_choice_answered(&choice, step + 2, &in_force);
     assert_int_equal(bl_choice_told(&choice, &in_force), BL_CHOICE_FOUND);
-    assert_int_equal(turn_at(step + 3), BL_CHOICE_NOTHING);
-    assert_int_equal(turn_at(step + 4), change == 0 ? BL_CHOICE_SAMPLE : BL_CHOICE_NOTHING);
+    assert_int_equal(action_at(step + 3), BL_CHOICE_NOTHING);
+    assert_int_equal(action_at(step + 4), change == 0 ? BL_CHOICE_SAMPLE : BL_CHOICE_NOTHING);
     step += 4;
   }
-  assert_int_equal(turn_at(8 + BL_CHOICE_REST), BL_CHOICE_SAMPLE);
+  assert_int_equal(action_at(8 + BL_CHOICE_REST), BL_CHOICE_SAMPLE);
 }
 
 static void decide_to_give_up(uint64_t step, uint64_t trial_after) {
@@ -146,14 +146,14 @@ static void test_trials_that_are_refused_wait_twice_as_long(void **state) {
       assert_int_equal(choice.trial_at, due); // of when paths were measured, not of now
     }
     choice.next = due + 1;
-    assert_int_equal(turn_at(due - 1), BL_CHOICE_NOTHING);
-    assert_int_equal(turn_at(due), BL_CHOICE_TRY);
+    assert_int_equal(action_at(due - 1), BL_CHOICE_NOTHING);
+    assert_int_equal(action_at(due), BL_CHOICE_TRY);
     bl_choice_now_t now = now_at(due);
     bl_choice_asked(&choice, &now, BL_CHOICE_TRIAL, false); // somebody else is changing the policy
-    assert_int_equal(turn_at(due), BL_CHOICE_TRY);
+    assert_int_equal(action_at(due), BL_CHOICE_TRY);
     bl_choice_asked(&choice, &now, BL_CHOICE_TRIAL, true);
     bl_choice_answered(&choice, due, NULL);
-    assert_int_equal(turn_at(due), BL_CHOICE_NOTHING); // until the next decision
+    assert_int_equal(action_at(due), BL_CHOICE_NOTHING); // until the next decision
     measured = due;
     sample_enough(due + 1);
     decide_to_give_up(due + 3, 120);
@@ -187,7 +187,7 @@ static void test_slow_steps_end_a_rest(void **state) {
     assert_int_equal(bl_choice_boundary(&choice, &now, &slower), BL_CHOICE_NOTHING); // the step counts once
     assert_false(slower);
   }
-  assert_int_equal(turn_at(5 + BL_MEASUREMENTS_SLOW), BL_CHOICE_SAMPLE);
+  assert_int_equal(action_at(5 + BL_MEASUREMENTS_SLOW), BL_CHOICE_SAMPLE);
 }
 
 int main(void) {

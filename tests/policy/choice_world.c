@@ -222,14 +222,14 @@ static void boundary(world_t *world, double seconds, outcome_t outcome, bool gra
       world->measurements.slow = 0;
     }
     now.in_force = &pretended;
-    const bl_choice_turn_t turn = bl_choice_boundary(&world->choice, &now, &slower);
+    const bl_choice_action_t action = bl_choice_boundary(&world->choice, &now, &slower);
     if (breaks(world, CHOICE_RULE_TOLD) && world->choice.version != version) {
       world->choice.found = found;
     }
     now.in_force = &world->in_force;
-    if (turn == BL_CHOICE_SAMPLE) {
+    if (action == BL_CHOICE_SAMPLE) {
       sample(world, &now, outcome, granted);
-    } else if (turn == BL_CHOICE_TRY) {
+    } else if (action == BL_CHOICE_TRY) {
       try_again(world, &now, granted);
     }
     const bool told = bl_choice_told(&world->choice, &world->in_force) == BL_CHOICE_FOUND;

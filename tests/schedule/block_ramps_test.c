@@ -36,7 +36,7 @@ static bl_schedule_t *make(const bl__block_shape_t *shape, uint32_t p, uint32_t 
 
 static void half_the_memory_of_1f1b_is_used_as_well_as_can_be(void **state) {
   (void)state;
-  const bl__block_shape_t shape = {.down = 2, .up = 1, .turn = {1, 4, 2}};
+  const bl__block_shape_t shape = {.down = 2, .up = 1, .reversal = {1, 4, 2}};
   for (uint32_t p = 4; p <= STAGES_MAX; p += 2) {
     for (uint32_t m = p; m <= 4 * p; m += p) {
       uint32_t held, peaks[STAGES_MAX], limits[STAGES_MAX];
@@ -69,7 +69,7 @@ static void every_operation_is_there_once(void **state) {
   for (uint32_t k = 0; k < 5 * 5 * 6 * 6 * 6; k++) {
     const bl__block_shape_t shape = {.down = 1 + k % 5,
                                      .up = 1 + k / 5 % 5,
-                                     .turn = {1 + k / 25 % 6, 1 + k / 150 % 6, 1 + k / 900 % 6},
+                                     .reversal = {1 + k / 25 % 6, 1 + k / 150 % 6, 1 + k / 900 % 6},
                                      .first = k % 3,
                                      .bend = 5};
     bl__block_row_t rows[STAGES_MAX];

@@ -97,7 +97,7 @@ static void compute_comms_files_are_written(void **state) {
                       "1WAIT_SEND_F1,1SEND_B1,1WAIT_SEND_B0,1WAIT_SEND_B1\n"
                       "2RECV_F0,2F0,2B0,2SEND_B0,2RECV_F1,2F1,2B1,2SEND_B1,2WAIT_SEND_B0,2WAIT_SEND_B1\n");
   bl_schedule_destroy(schedule);
-  // A turn inside a stage sends nothing; W's neither; our own cells stay where they are.
+  // The tip of a V inside a stage sends nothing; W's neither; our own cells stay where they are.
   schedule = parse("# transfers: overlap\n0F0,0E0@1,3F0,3R0,3I0,0L0@1,3W0,0B0\n1F0,2F0,2B0,1I0,1W0\n");
   assert_writes_comms(schedule, false,
                       "# transfers: overlap\n"

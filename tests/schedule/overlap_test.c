@@ -145,7 +145,7 @@ static uint32_t check_stage(const bl_schedule_t *schedule, uint32_t stage) {
   return late;
 }
 
-// Two slots: late are the loads at the turn, behind the last warm-up forward, and behind the last forward.
+// Two slots: late are the loads at the last stage, behind the last warm-up forward, and behind the last forward.
 static void two_slots_are_enough_for_1f1b(void **state) {
   (void)state;
   bl_schedule_t *schedule = generate("1f1b", 4, 6);

@@ -79,7 +79,7 @@ static void cycles_are_named(void **state) {
          "operation 1)");
 }
 
-// A loop of two turns whose first stage starts with the second turn.
+// A loop of two rounds whose first stage starts with the second round.
 static void long_cycles_are_shortened(void **state) {
   (void)state;
   enum { STAGES = 200 };

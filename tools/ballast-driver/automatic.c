@@ -30,21 +30,21 @@ static void end_samples(bl__automatic_t *self) {
   self->recorder = NULL;
 }
 
-static bl_choice_turn_t turn_of(bl_driver_t *driver, const bl_choice_now_t *now) {
+static bl_choice_action_t action_of(bl_driver_t *driver, const bl_choice_now_t *now) {
   bl__automatic_t *self = &driver->automatic;
   const double expected = self->measurements.expected;
   bool slower;
-  bl_choice_turn_t turn = bl_choice_boundary(&self->choice, now, &slower);
+  bl_choice_action_t action = bl_choice_boundary(&self->choice, now, &slower);
   if (slower) {
     bl_log(BL_LOG_INFO, "auto: step %" PRIu64 " took %.4g ms, expected were %.4g ms: measures again", now->applied,
            1e3 * now->seconds, 1e3 * expected);
   }
-  return turn;
+  return action;
 }
 
 bool bl__automatic_wants(bl_driver_t *driver) {
   const bl_choice_now_t now = now_of(driver);
-  return turn_of(driver, &now) == BL_CHOICE_SAMPLE;
+  return action_of(driver, &now) == BL_CHOICE_SAMPLE;
 }
 
 bool bl__automatic_will_look(bl_driver_t *driver) {
@@ -357,11 +357,11 @@ static void begin(bl_driver_t *driver, const bl_choice_now_t *now) {
 void bl__automatic_look(bl_driver_t *driver) {
   bl__automatic_t *self = &driver->automatic;
   const bl_choice_now_t now = now_of(driver);
-  const bl_choice_turn_t turn = turn_of(driver, &now);
-  if (turn == BL_CHOICE_TRY) {
+  const bl_choice_action_t action = action_of(driver, &now);
+  if (action == BL_CHOICE_TRY) {
     try_again(driver, &now);
   }
-  if (turn != BL_CHOICE_SAMPLE) {
+  if (action != BL_CHOICE_SAMPLE) {
     return;
   }
   if (self->choice.phase != BL_CHOICE_SAMPLING && !begin_samples(driver)) {

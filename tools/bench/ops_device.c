@@ -293,14 +293,14 @@ static bl_status_t prepare(bench_t *b, bl_error_t *err) {
       .rows = 64, .in = b->hidden, .out = 4 * b->hidden, .uses = BL_LINEAR_FORWARD, .dtype = b->dtype};
   status = status == BL_OK ? b->ops->linear_plan(b->compute, &weight, &b->linear, err) : status;
   const uint64_t heads = b->hidden / HEAD_DIM;
-  const bl_rope_shape_t turns = {.batch = b->batch,
-                                 .seq = b->seq,
-                                 .heads = heads,
-                                 .kv_heads = heads,
-                                 .head_dim = HEAD_DIM,
-                                 .rope.theta = 10000,
-                                 .dtype = b->dtype};
-  status = status == BL_OK ? b->ops->rope_plan(b->compute, &turns, &b->rope, err) : status;
+  const bl_rope_shape_t rope = {.batch = b->batch,
+                                .seq = b->seq,
+                                .heads = heads,
+                                .kv_heads = heads,
+                                .head_dim = HEAD_DIM,
+                                .rope.theta = 10000,
+                                .dtype = b->dtype};
+  status = status == BL_OK ? b->ops->rope_plan(b->compute, &rope, &b->rope, err) : status;
   if (status == BL_OK && bl_device_profiler_of(b->device, &b->no_parts) != NULL) {
     b->parts = (bl_ops_kernels_t){
         .ops = b->ops, .compute = b->compute, .dtype = b->dtype, .batch = b->batch, .seq = b->seq, .hidden = b->hidden};

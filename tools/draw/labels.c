@@ -9,7 +9,7 @@
 #define RINGS   7
 #define SIDES   12   // number of directions to try
 #define LEADER  12.0 // from this distance on, a line leads to the point
-#define TURN    6.283185307179586
+#define TWO_PI  6.283185307179586
 #define THIN    0.6
 
 typedef struct areas {
@@ -97,7 +97,7 @@ static bool put(bl_labels_t *labels, double x, double y, const char *text, doubl
     for (int side = 0; side < SIDES; side++) {
       // Tries the upper right first, and then directions alternately to both sides of it.
       int away = side % 2 == 0 ? side / 2 : -(side + 1) / 2;
-      double distance = NEAREST + STEP * ring, angle = TURN * (0.125 + (double)away / SIDES);
+      double distance = NEAREST + STEP * ring, angle = TWO_PI * (0.125 + (double)away / SIDES);
       bl_area_t place = place_at(x, y, width, height, distance, angle);
       if (!is_free(labels, place, anywhere)) {
         continue;

@@ -47,7 +47,7 @@ static uint32_t half(const uint8_t *at) {
   return value;
 }
 
-static uint64_t turn(uint64_t x, int by) {
+static uint64_t rotate(uint64_t x, int by) {
   return x << by | x >> (64 - by);
 }
 
@@ -77,7 +77,7 @@ static uint64_t upto_16(const uint8_t *in, size_t size, uint64_t seed) {
     seed ^= (uint64_t)__builtin_bswap32((uint32_t)seed) << 32;
     uint64_t x = half(in + size - 4) + ((uint64_t)half(in) << 32);
     x ^= (word(secret + 8) ^ word(secret + 16)) - seed;
-    x = (x ^ turn(x, 49) ^ turn(x, 24)) * MIX_2;
+    x = (x ^ rotate(x, 49) ^ rotate(x, 24)) * MIX_2;
     x = (x ^ ((x >> 35) + size)) * MIX_2;
     return x ^ x >> 28;
   }

@@ -7,8 +7,8 @@
 //
 // Beginning, of stage s of p, as Qi et al., NeurIPS 2024, draw it: forwards of the first chunk until the first
 // micro-batch is back; then forwards of both chunks in turn; then an I, a W and a forward for each micro-batch that has
-// passed the turn, up to the first I of the first chunk. End: the I's of each chunk reach a stage every second cell, at
-// the cells that the path of the last micro-batch gives; W's lie between them.
+// passed the last stage, up to the first I of the first chunk. End: the I's of each chunk reach a stage every second
+// cell, at the cells that the path of the last micro-batch gives; W's lie between them.
 #ifndef BALLAST_SCHEDULE_BLOCK_RAMPS_H
 #define BALLAST_SCHEDULE_BLOCK_RAMPS_H
 

@@ -37,15 +37,15 @@ bool bl__block_rows(const bl__block_shape_t *shape, uint32_t stages, bl__block_r
   uint32_t now = 0;
   for (uint32_t s = 0; s < stages; s++) {
     rows[s].at[F0] = now;
-    now += s + 1 < stages ? down_after(shape, s) : shape->turn[0];
+    now += s + 1 < stages ? down_after(shape, s) : shape->reversal[0];
   }
   for (uint32_t s = stages; s-- > 0;) {
     rows[s].at[F1] = now;
-    now += s > 0 ? shape->up : shape->turn[1];
+    now += s > 0 ? shape->up : shape->reversal[1];
   }
   for (uint32_t s = 0; s < stages; s++) {
     rows[s].at[I1] = now;
-    now += s + 1 < stages ? down_after(shape, s) : shape->turn[2];
+    now += s + 1 < stages ? down_after(shape, s) : shape->reversal[2];
   }
   for (uint32_t s = stages; s-- > 0;) {
     rows[s].at[I0] = now;

@@ -11,11 +11,11 @@
 
 // The family of the paper's adaptive search. The path down (F of the first chunk, I of the second) takes `down` cells
 // from stage to stage, the path up (F of the second, I of the first) `up` cells. The path down may change once, as in
-// the paper: its first steps take `bend` cells. The turns take `turn` cells: at the last stage between the F's, at
-// stage 0 from F to I, at the last stage between the I's.
+// the paper: its first steps take `bend` cells. Where it reverses it takes `reversal` cells: at the last stage between
+// the F's, at stage 0 from F to I, at the last stage between the I's.
 typedef struct bl__block_shape {
   uint32_t down, up;
-  uint32_t turn[3];
+  uint32_t reversal[3];
   uint32_t first, bend; // the first `first` steps down from stage 0 take `bend` cells instead of `down`
 } bl__block_shape_t;
 

@@ -46,7 +46,7 @@ static void weight(walker_t *w) {
 }
 
 // Emits the eight steps of one stage. `depth` is the number of stages from the beginning of direction 0 to the middle
-// of the pipeline, or to the turn of the V; `at` of them come before this stage. Each direction has `count`
+// of the pipeline, or to the tip of the V; `at` of them come before this stage. Each direction has `count`
 // micro-batches, at least 2 depth.
 static void walk(walker_t *w, uint32_t depth, uint32_t at, uint32_t count) {
   uint32_t after = depth - at - 1;

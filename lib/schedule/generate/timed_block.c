@@ -29,7 +29,7 @@ enum { WAYS = 4, GAP = PASSES, ITEMS = GAP + 2 }; // on the circle: operations a
 #define PATTERNS_MAX 1024
 
 // Preferences of a search: the weight of waits of F0 and I0 (`outer`) and of F1 and I1 (`inner`), since the former fill
-// the stages at the ends of the V and the latter the stage at the turn; and how late W's may be, in tenths of an
+// the stages at the ends of the V and the latter the stage at its tip; and how late W's may be, in tenths of an
 // interval.
 typedef struct variant {
   uint32_t outer, inner;
@@ -181,7 +181,7 @@ static void make_patterns(bl__timed_blocks_t *b) {
   place(b, items, b->lengths[0], at, weights_at);
 }
 
-// From the turn outwards, F0 and I1 run earlier on each stage, F1 and I0 later.
+// From the tip outwards, F0 and I1 run earlier on each stage, F1 and I0 later.
 static bool is_earlier(int way) {
   return way == F0 || way == I1;
 }
@@ -236,7 +236,7 @@ static void make_steps(bl__timed_blocks_t *b, const variant_t *variant) {
   }
 }
 
-// Finds the path of least cost through all stages, from the turn to stage 0; returns its last pattern.
+// Finds the path of least cost through all stages, from the tip to stage 0; returns its last pattern.
 static uint32_t find_way(bl__timed_blocks_t *b, uint32_t *cost_of_way) {
   uint32_t *now = b->costs, *next = b->costs + PATTERNS_MAX;
   memset(now, 0, b->count * sizeof *now);
@@ -296,10 +296,10 @@ static void lay_out(bl__timed_blocks_t *b, uint32_t last) {
       pattern = inner;
     }
   }
-  const int64_t *turn = b->at + (size_t)(p - 1) * PASSES;
-  const int64_t up = not_before(b, turn[F1], turn[F0] + forward) - turn[F1];
+  const int64_t *tip = b->at + (size_t)(p - 1) * PASSES;
+  const int64_t up = not_before(b, tip[F1], tip[F0] + forward) - tip[F1];
   const int64_t back = not_before(b, b->at[I1], b->at[F1] + up + forward) - b->at[I1];
-  const int64_t home = not_before(b, turn[I0], turn[I1] + back + input) - turn[I0];
+  const int64_t home = not_before(b, tip[I0], tip[I1] + back + input) - tip[I0];
   const int64_t begin = b->at[F0];
   for (uint32_t s = 0; s < p; s++) {
     int64_t *at = b->at + (size_t)s * PASSES;

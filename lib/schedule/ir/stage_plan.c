@@ -256,7 +256,7 @@ static uint32_t *page_at(const planner_t *p, uint32_t *table, bl_op_t op, uint32
 }
 
 // Takes the pages that are needed from this operation on, and releases those that it is the last to need.
-static void turn_pages(planner_t *p, bl_op_t op) {
+static void take_pages(planner_t *p, bl_op_t op) {
   const uint32_t last = p->schedule->slices - 1;
   uint32_t *pages = p->plan->page_of, *gradients = p->plan->page_gradient_of;
   if (op.type == BL_OP_F) {
@@ -285,7 +285,7 @@ static bl_status_t walk(planner_t *p) {
     block_t *block = block_of(p, planned->op);
     assign(p, planned, block);
     if (p->plan->page_of != NULL) {
-      turn_pages(p, planned->op);
+      take_pages(p, planned->op);
     }
     if (refused == BL_NONE && p->limits.slots != 0 && p->slots.made > p->limits.slots) {
       refused = i;

@@ -21,7 +21,7 @@
 // buffer (y, later dy). Both are indices into one pool of equal buffers of tokens x hidden values.
 //   1. The input buffer lives from the post of its receive (virtual stage 0: from its F) to the end of W; the output
 //      buffer from the start of F to the end of W.
-//   2. If the next virtual stage is on the same stage (a V turn), its input buffer *is* the output buffer: nothing is
+//   2. If the next virtual stage is on the same stage (V's tip), its input buffer *is* the output buffer: nothing is
 //      sent, and the buffer lives to the later of both W's.
 //   3. y is sent from the output buffer after F; dy is received into the same buffer; dx is sent from the input buffer
 //      after I or B. A send never blocks compute. A buffer whose send is unfinished is busy: the next operation that

@@ -11,23 +11,23 @@
 #define PERIOD 6 // cells: two F of one cell, two B of two
 #define PASSES 4 // of a stage
 
-// Timetables that are tried: STARTS start cells of the first backward, TURNS positions in the rhythm of
+// Timetables that are tried: STARTS start cells of the first backward, PHASES positions in the rhythm of
 // backward_clock_t.
 #define STARTS   6
-#define TURNS    3
-#define VARIANTS (STARTS * TURNS)
+#define PHASES   3
+#define VARIANTS (STARTS * PHASES)
 
 // Start cells of backwards: two cells later per stage, and three more after every third one, because otherwise they
 // collide with the cells of the next period.
 typedef struct backward_clock {
-  uint32_t now, turn;
+  uint32_t now, phase;
 } backward_clock_t;
 
 static uint32_t next_backward(backward_clock_t *clock) {
   uint32_t at = clock->now;
   clock->now += 2;
-  if (++clock->turn == TURNS) {
-    clock->turn = 0;
+  if (++clock->phase == PHASES) {
+    clock->phase = 0;
     clock->now += 3;
   }
   return at;
@@ -96,7 +96,7 @@ bl_status_t bl__generate_1f1b_v(const bl_schedule_request_t *request, bl_schedul
   for (uint32_t k = 0; k <= VARIANTS && status == BL_OK; k++) {
     // The published timetable is first: its memory is the limit for all.
     backward_clock_t published = {2 * p + (p % 3 == 0 ? 3 : 0), (3 - (p + 2) % 3) % 3};
-    backward_clock_t other = {2 * p + (k - 1) / TURNS, (k - 1) % TURNS};
+    backward_clock_t other = {2 * p + (k - 1) / PHASES, (k - 1) % PHASES};
     bool possible = false;
     if (bases[count] == NULL) {
       status = bl_schedule_create_like(schedule, &bases[count], NULL);

@@ -17,7 +17,7 @@
 #include <string.h>
 
 #define STEP_MAX     5                // cells from stage to stage
-#define TURN_MAX     BL__BLOCK_PERIOD // cells of a turn
+#define REVERSAL_MAX BL__BLOCK_PERIOD // cells of a reversal
 #define BLOCKS_MAX   160              // building blocks that one search tries
 #define BLOCKS_HEAD  8                // of them, those that are tried because they use the most memory
 #define RAMPS_STAGES 9       // minimum of stages for blocks with ramps; with fewer the search finds better orders
@@ -77,12 +77,13 @@ static bl_status_t find_bent_candidates(search_t *search) {
   const size_t straight = search->count;
   bl_status_t status = BL_OK;
   for (uint32_t first = 1; first + 1 < search->request->stages; first++) {
-    for (uint32_t turns = 0; turns < 27 && status == BL_OK; turns++) {
-      const bl__block_shape_t shape = {.down = 1,
-                                       .up = 1,
-                                       .first = first,
-                                       .bend = BL__BLOCK_PERIOD - 1,
-                                       .turn = {1 + 2 * (turns % 3), 1 + 2 * (turns / 3 % 3), 1 + 2 * (turns / 9)}};
+    for (uint32_t reversals = 0; reversals < 27 && status == BL_OK; reversals++) {
+      const bl__block_shape_t shape = {
+          .down = 1,
+          .up = 1,
+          .first = first,
+          .bend = BL__BLOCK_PERIOD - 1,
+          .reversal = {1 + 2 * (reversals % 3), 1 + 2 * (reversals / 3 % 3), 1 + 2 * (reversals / 9)}};
       status = add_candidate(search, &shape);
     }
   }
@@ -90,16 +91,18 @@ static bl_status_t find_bent_candidates(search_t *search) {
   return status;
 }
 
-// Adds the blocks of the published family (building_block.h): every number of cells down and up, with all turns.
+// Adds the blocks of the published family (building_block.h): every number of cells down and up, with all reversals.
 static bl_status_t find_candidates(search_t *search) {
   bl_status_t status = BL_OK;
   for (uint32_t down = 1; down <= STEP_MAX; down++) {
     for (uint32_t up = 1; up <= STEP_MAX; up++) {
-      for (uint32_t turns = 0; turns < TURN_MAX * TURN_MAX * TURN_MAX && status == BL_OK; turns++) {
-        bl__block_shape_t shape = {
-            .down = down,
-            .up = up,
-            .turn = {1 + turns % TURN_MAX, 1 + turns / TURN_MAX % TURN_MAX, 1 + turns / TURN_MAX / TURN_MAX}};
+      for (uint32_t reversals = 0; reversals < REVERSAL_MAX * REVERSAL_MAX * REVERSAL_MAX && status == BL_OK;
+           reversals++) {
+        bl__block_shape_t shape = {.down = down,
+                                   .up = up,
+                                   .reversal = {1 + reversals % REVERSAL_MAX,
+                                                1 + reversals / REVERSAL_MAX % REVERSAL_MAX,
+                                                1 + reversals / REVERSAL_MAX / REVERSAL_MAX}};
         status = add_candidate(search, &shape);
       }
     }

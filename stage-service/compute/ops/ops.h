@@ -167,8 +167,8 @@ typedef struct bl_attention_shape {
   bl_compute_dtype_t dtype;
 } bl_attention_shape_t;
 
-// Rotary positions in transformers' convention. The first bl_rope_dims dimensions of a head turn; of these, dimension i
-// of the first half pairs with i of the second half. angle = position x frequency (model/rope.h), position = row mod
+// Rotary positions in transformers' convention. The first bl_rope_dims dimensions of a head rotate; of these, dimension
+// i of the first half pairs with i of the second half. angle = position x frequency (model/rope.h), position = row mod
 // seq.
 typedef struct bl_rope_shape {
   uint64_t batch;

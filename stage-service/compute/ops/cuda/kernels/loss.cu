@@ -151,12 +151,12 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
   for (unsigned first = 0; first < vocab; first += COLUMNS) {
     fetch_packs<Wide>(cache, logits + (bl_count)blockIdx.x * stride, first, kept, vocab);
   }
-  int turn = 0;
-  for (unsigned at_row = blockIdx.x; at_row < rows; at_row += gridDim.x, turn ^= 1) {
+  int parity = 0;
+  for (unsigned at_row = blockIdx.x; at_row < rows; at_row += gridDim.x, parity ^= 1) {
     float *row = logits + (bl_count)at_row * stride;
     const bool more = at_row + gridDim.x < rows;
     if (threadIdx.x == 0) {
-      label_rooms[turn] = fetched;
+      label_rooms[parity] = fetched;
       fetched = more ? (unsigned)labels[at_row + gridDim.x] : 0;
     }
     softmax_t seen;
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
       include(values, &seen);
     }
     const softmax_t all = combine(seen, rooms);
-    const unsigned label = label_rooms[turn];
+    const unsigned label = label_rooms[parity];
     const float share = scale / all.sum;
     float of_label = 0.0f;
     bool says_loss = label >= vocab && threadIdx.x == 0;

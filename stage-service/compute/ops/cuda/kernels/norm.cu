@@ -185,8 +185,8 @@ __global__ void __launch_bounds__(THREADS_MAX, KEEP == 1 ? 2 : 1)
   }
   float next_mean = Rms ? 0.0f : stats[blockIdx.x], next_inverse = stats[Rms ? blockIdx.x : rows + blockIdx.x];
   unsigned slot = 0;
-  int turn = 0;
-  for (bl_count row = blockIdx.x; row < rows; row += gridDim.x, first += stride, turn ^= 1) {
+  int parity = 0;
+  for (bl_count row = blockIdx.x; row < rows; row += gridDim.x, first += stride, parity ^= 1) {
     const bl_count last = row + (bl_count)(depth - 1) * gridDim.x;
     fetch(last, first + (depth - 1) * stride, slot == 0 ? depth - 1 : slot - 1);
     const float mean = next_mean, inverse = next_inverse;
@@ -234,9 +234,9 @@ __global__ void __launch_bounds__(THREADS_MAX, KEEP == 1 ? 2 : 1)
       }
     }
     if constexpr (Rms) {
-      dot = bl_block_all(dot, rooms[turn], bl_plus());
+      dot = bl_block_all(dot, rooms[parity], bl_plus());
     } else {
-      bl_block_sums(&sum, &dot, rooms[turn]);
+      bl_block_sums(&sum, &dot, rooms[parity]);
     }
     const float centre = bl_quotient(-inverse * sum, (float)width), slope = bl_quotient(-inverse * dot, (float)width);
 #pragma unroll
