@@ -35,7 +35,7 @@ static void lease_to_wire(const bl_lease_view_t *view, lease_wire_t *wire) {
   wire->message.plan = view->plan;
   wire->message.stage = view->stage;
   wire->message.session = view->session;
-  wire->message.room_bytes = view->slot_bytes;
+  wire->message.slot_bytes = view->slot_bytes;
   wire->message.block_bytes = view->block_bytes;
   wire->message.checksum = view->checksum;
   wire->message.label = view->block_bytes != 0 ? &wire->label : NULL;
@@ -121,7 +121,7 @@ static void event_to_wire(const bl_journal_event_t *event, Ballast__V1__LeaseEve
   message->from = (char *)state_name(event, event->from);
   message->to = (char *)state_name(event, event->to);
   message->stage = event->stage;
-  message->room_bytes = event->bytes;
+  message->slot_bytes = event->bytes;
 }
 
 static void tell(bl_admin_t *self, bl_watcher_t *watcher);
@@ -356,7 +356,7 @@ static void fill_sessions(const bl_store_t *store, bl_lease_table_t *table, Ball
     session->plan = view.plan;
     session->stage = view.stage;
     session->state = (char *)bl_session_state_name(view.state);
-    session->rooms = view.slots;
+    session->slots = view.slots;
     session->held_bytes = view.held_bytes;
     session->in_flight_bytes = view.in_flight_bytes;
     session->path = (char *)bl_store_path_of(store, view.session);
@@ -379,7 +379,7 @@ void bl_admin_status(bl_admin_t *self, bl_rpc_call_t *call, const ProtobufCMessa
   output.draining = bl_lease_table_is_draining(table);
   output.revision = bl_lease_table_journal(table)->revision;
   output.capacity_bytes = config->capacity_bytes + config->spill_bytes;
-  output.room_bytes = bl_lease_table_arena_bytes_max(table, request->job);
+  output.arena_bytes_max = bl_lease_table_arena_bytes_max(table, request->job);
   output.device = (char *)bl_store_device(self->store);
   output.arena_bytes = stats.arena_bytes;
   output.held_bytes = stats.held_bytes;

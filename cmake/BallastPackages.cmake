@@ -28,17 +28,17 @@ set(CPACK_DEBIAN_BALLAST_PACKAGE_NAME ballast)
 set(CPACK_DEBIAN_BALLAST_PACKAGE_SECTION science)
 set(CPACK_COMPONENT_BALLAST_DESCRIPTION "Memory-balanced pipeline-parallel training
 Trains models in pipeline stages, and levels their memory: stages park activations
-in activation-stores on devices with room, or make them again.")
+in activation-stores on devices with free memory, or recompute them.")
 set(CPACK_DEBIAN_CLIENT_PACKAGE_NAME libballast-client0)
 set(CPACK_DEBIAN_CLIENT_PACKAGE_SECTION libs)
-set(CPACK_COMPONENT_CLIENT_DESCRIPTION "Room in an activation-store, for any program
+set(CPACK_COMPONENT_CLIENT_DESCRIPTION "Memory of an activation-store, for any program
 Parks blocks of memory in an activation-store of Ballast under leases, with checksums,
 over shared memory or TCP, and takes them back.")
 set(CPACK_DEBIAN_CLIENT-DEV_PACKAGE_NAME libballast-client-dev)
 set(CPACK_DEBIAN_CLIENT-DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_CLIENT-DEV_PACKAGE_DEPENDS "libballast-client0 (= ${PROJECT_VERSION}), libgrpc-dev, libprotobuf-c-dev, \
 libuv1-dev, libssl-dev")
-set(CPACK_COMPONENT_CLIENT-DEV_DESCRIPTION "Room in an activation-store, development files
+set(CPACK_COMPONENT_CLIENT-DEV_DESCRIPTION "Memory of an activation-store, development files
 Headers, the static library, and files of pkg-config and CMake.")
 
 # ballast, client -> libballast-client0, ...

@@ -149,7 +149,7 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
   if (status == BL_OK) { // stores may also have created communicators
     const bool takes = prepared->own_slots > before && !engine->device->whole_ranges;
     const uint64_t more = takes ? prepared->own_slots - before : 0;
-    status = bl_engine_check_room(engine, more * engine->slot_bytes, err);
+    status = bl_engine_check_memory(engine, more * engine->slot_bytes, err);
   }
   if (status == BL_OK && prepared->own_slots > before) {
     status = bl_engine_hold_slots(engine, prepared->own_slots, err);

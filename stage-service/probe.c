@@ -50,7 +50,7 @@ static bl_status_t compare(const bl_arena_t *block, uint8_t *copy, bl_error_t *e
   return status;
 }
 
-static bl_status_t go_round(bl_client_t *client, uint64_t room, bl_arena_t *block, uint64_t *shortest_ns,
+static bl_status_t go_round(bl_client_t *client, uint64_t slot, bl_arena_t *block, uint64_t *shortest_ns,
                             bl_error_t *err) {
   uint8_t *copy = malloc(block->bytes);
   bl_status_t status = copy == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory to compare a block") : BL_OK;
@@ -58,7 +58,7 @@ static bl_status_t go_round(bl_client_t *client, uint64_t room, bl_arena_t *bloc
     status = fill(block, PATTERN, err);
     const uint64_t begin_ns = bl_clock_now_ns();
     if (status == BL_OK) {
-      status = bl_client_evict(client, room, block->base, block->bytes, NULL, err);
+      status = bl_client_evict(client, slot, block->base, block->bytes, NULL, err);
     }
     const uint64_t there_ns = bl_clock_now_ns() - begin_ns;
     if (status == BL_OK) {
@@ -66,7 +66,7 @@ static bl_status_t go_round(bl_client_t *client, uint64_t room, bl_arena_t *bloc
     }
     const uint64_t again_ns = bl_clock_now_ns();
     if (status == BL_OK) {
-      status = bl_client_load(client, room, block->base, block->bytes, err);
+      status = bl_client_load(client, slot, block->base, block->bytes, err);
     }
     const uint64_t took_ns = there_ns + bl_clock_now_ns() - again_ns;
     if (status == BL_OK) {
@@ -88,7 +88,7 @@ static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device,
   bl_arena_t block = {0};
   bl_client_t *client = NULL;
   char job[BL_CLIENT_JOB_LENGTH + 1];
-  uint64_t room;
+  uint64_t slot;
   snprintf(job, sizeof job, "%.40s#preflight-%u", options->job, options->stage);
   const bl_client_demand_t demand = {.bytes = options->block_bytes, .count = 1};
   bl_client_region_t region;
@@ -113,11 +113,11 @@ static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device,
     outcome->path = path_of(client, outcome->reason, sizeof outcome->reason);
     status = bl_client_reserve(client, 1, &demand, 1, &outcome->err);
   }
-  if (status == BL_OK && bl_client_slots(client, &room, 1) != 1) {
-    status = bl_error_set(&outcome->err, BL_INTERNAL, "%s reserved no room", store);
+  if (status == BL_OK && bl_client_slots(client, &slot, 1) != 1) {
+    status = bl_error_set(&outcome->err, BL_INTERNAL, "%s reserved no slot", store);
   }
   if (status == BL_OK) {
-    status = go_round(client, room, &block, &outcome->round_ns, &outcome->err);
+    status = go_round(client, slot, &block, &outcome->round_ns, &outcome->err);
   }
   bl_client_close(client);
   bl_arena_destroy(&block);

@@ -4,7 +4,7 @@
 //   activation-store --listen unix:/tmp/store --capacity "1 GiB" &
 //   ballast-park unix:/tmp/store 64            64 blocks of 1 MiB through 4 buffers of own memory
 //
-// It works like a stage that has room for 4 blocks and needs 64: every block is made in a buffer, evicted to make room
+// It works like a stage that has slots for 4 blocks and needs 64: every block is made in a buffer, evicted to make room
 // for the next, and loaded back, last one first, as a backward pass would.
 #include <ballast/client.h>
 

@@ -74,7 +74,7 @@ bool bl_frame_writer_put(bl_frame_writer_t *writer, const bl_frame_t *frame, con
   return true;
 }
 
-size_t bl_frame_writer_room(const bl_frame_writer_t *writer) {
+size_t bl_frame_writer_free_frames(const bl_frame_writer_t *writer) {
   return (sizeof writer->buffer - (writer->end - writer->begin)) / BL_FRAME_HEADER_BYTES;
 }
 

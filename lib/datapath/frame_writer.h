@@ -56,7 +56,7 @@ void bl_frame_writer_cleanup(bl_frame_writer_t *writer);
 BL_MUST_USE bool bl_frame_writer_put(bl_frame_writer_t *writer, const bl_frame_t *frame, const void *body,
                                      const int *fds, size_t fd_count);
 // Returns how many frames without a body fit now.
-size_t bl_frame_writer_room(const bl_frame_writer_t *writer);
+size_t bl_frame_writer_free_frames(const bl_frame_writer_t *writer);
 // Returns whether something waits to be written.
 static inline bool bl_frame_writer_is_busy(const bl_frame_writer_t *writer) {
   return writer->chunk_bytes > 0 || writer->begin < writer->end;

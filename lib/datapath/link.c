@@ -246,7 +246,7 @@ static void prepare(bl__link_t *link) {
     return;
   }
   bl_frame_t frame;
-  while (bl_frame_writer_room(&link->writer) > BL__LINK_SPARE_FRAMES &&
+  while (bl_frame_writer_free_frames(&link->writer) > BL__LINK_SPARE_FRAMES &&
          bl_exchange_next_frame(link->exchange, &frame)) {
     (void)!bl__link_put(link, &frame, NULL, NULL, 0); // it fits
   }

@@ -28,7 +28,7 @@ static void put_notes(bl__link_t *link) {
   bl__notes_t *notes = &bl__transport_find(link->transport, link->stage)->said;
   bl__note_t note;
   // A note needs as much as a header and a body, which is no longer than one.
-  while (bl_frame_writer_room(&link->writer) > BL__LINK_SPARE_FRAMES + 2 && bl__notes_next(notes, &note)) {
+  while (bl_frame_writer_free_frames(&link->writer) > BL__LINK_SPARE_FRAMES + 2 && bl__notes_next(notes, &note)) {
     const bl_frame_t frame = {.kind = BL_FRAME_NOTE, .attempt = note.attempt, .key.boundary = note.number};
     (void)!bl__link_put(link, &frame, note.body, NULL, 0); // it fits
   }

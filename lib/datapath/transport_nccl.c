@@ -422,7 +422,7 @@ static void send_tensor(bl__link_t *link, bl_tensor_t *tensor) {
 
 void bl__nccl_link_launch(bl__link_t *link) {
   bl_tensor_t *tensor;
-  while (link->nccl_link->rendezvous.state == BL_NCCL_RENDEZVOUS_UP && bl_frame_writer_room(&link->writer) > 1 &&
+  while (link->nccl_link->rendezvous.state == BL_NCCL_RENDEZVOUS_UP && bl_frame_writer_free_frames(&link->writer) > 1 &&
          (tensor = bl__link_next_transfer(link)) != NULL) {
     send_tensor(link, tensor);
   }

@@ -11,7 +11,7 @@ uint64_t bl_checkpoint_image_gap(uint64_t head_bytes) {
   return bl_align_up(head_bytes, BL_CACHE_LINE_BYTES) - head_bytes;
 }
 
-uint64_t bl_checkpoint_image_room(uint64_t head_bytes, uint64_t size_bytes) {
+uint64_t bl_checkpoint_image_buffer_bytes(uint64_t head_bytes, uint64_t size_bytes) {
   return bl_align_up(bl_checkpoint_image_gap(head_bytes) + size_bytes, BL_CACHE_LINE_BYTES);
 }
 
@@ -63,9 +63,9 @@ static bl_chunk_span_t in_file(const bl_chunk_span_t *spans, uint32_t span_count
   return spans[back ? span_count - 1 - i : i];
 }
 
-static uint64_t image_room(const bl_safetensors_length_t *head, uint64_t data_bytes) {
+static uint64_t image_buffer_bytes(const bl_safetensors_length_t *head, uint64_t data_bytes) {
   const uint64_t head_bytes = bl_safetensors_length_header(head);
-  return bl_checkpoint_image_room(head_bytes, head_bytes + data_bytes);
+  return bl_checkpoint_image_buffer_bytes(head_bytes, head_bytes + data_bytes);
 }
 
 bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_span_t *spans, uint32_t span_count,
@@ -89,6 +89,6 @@ bl_status_t bl_checkpoint_image_bytes(const bl_model_t *model, const bl_chunk_sp
       add_names(&request, in_file(spans, span_count, copies, i), (bl_checkpoint_part_t)part, &moments);
     }
   }
-  *bytes = image_room(&weights, data_bytes) + image_room(&moments, 2 * data_bytes);
+  *bytes = image_buffer_bytes(&weights, data_bytes) + image_buffer_bytes(&moments, 2 * data_bytes);
   return status;
 }

@@ -16,7 +16,7 @@
 // faster by a tenth.
 uint64_t bl_checkpoint_image_gap(uint64_t head_bytes);
 // Returns the bytes of an image of `size_bytes`, its header included, with the gap before it.
-uint64_t bl_checkpoint_image_room(uint64_t head_bytes, uint64_t size_bytes);
+uint64_t bl_checkpoint_image_buffer_bytes(uint64_t head_bytes, uint64_t size_bytes);
 
 // Computes the bytes of both images of a stage with these chunks, in the order of virtual stages, on replica `replica`
 // of `copies`, of the part of the tensors that a rank writes. BL_INVALID: not a model; BL_EXHAUSTED. The planner calls it as bl_footprint_image_fn

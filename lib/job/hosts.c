@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HOST_NAME    256
-#define NOT_ASSIGNED UINT16_MAX
-#define ROOM_BYTES   65536 // a store lends multiples of this
+#define HOST_NAME     256
+#define NOT_ASSIGNED  UINT16_MAX
+#define GRANULE_BYTES 65536 // a store lends multiples of this
 
 // Finds the one host store whose address has the host name of `address`. Returns false if none has it, or several have.
 static bool find_by_name(const bl_text_list_t *stores, const char *address, uint32_t *found) {
@@ -109,16 +109,16 @@ static bl_status_t count_planes(bl_hosts_t *hosts, const bl_grid_t *grid, size_t
   return status;
 }
 
-static void share_room(bl_hosts_t *hosts, const bl_job_t *job, uint64_t block_bytes) {
-  const uint64_t bytes = (uint64_t)job->balance.host.value, room = bl_align_up(block_bytes, ROOM_BYTES);
-  const uint64_t slots = room > 0 ? bytes / hosts->planes / room : 0;
-  hosts->room_bytes = room;
+static void share_slots(bl_hosts_t *hosts, const bl_job_t *job, uint64_t block_bytes) {
+  const uint64_t bytes = (uint64_t)job->balance.host.value, slot_bytes = bl_align_up(block_bytes, GRANULE_BYTES);
+  const uint64_t slots = slot_bytes > 0 ? bytes / hosts->planes / slot_bytes : 0;
+  hosts->slot_bytes = slot_bytes;
   hosts->slots = slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots;
 }
 
 const char *bl_hosts_size(const bl_hosts_t *hosts, uint64_t blocks, char text[BL_BYTES_TEXT]) {
   static const char *const units[] = {"KiB", "MiB", "GiB"};
-  const uint64_t bytes = (blocks > 0 ? blocks : 1) * hosts->planes * hosts->room_bytes;
+  const uint64_t bytes = (blocks > 0 ? blocks : 1) * hosts->planes * hosts->slot_bytes;
   size_t unit = 0;
   uint64_t scale = 1024;
   while (unit < 2 && bytes >= 10 * 1024 * scale) {
@@ -162,7 +162,7 @@ bl_status_t bl_hosts_init(bl_hosts_t *hosts, const bl_job_t *job, uint64_t block
     status = count_planes(&made, &grid, named > 0 ? named : 1);
   }
   if (status == BL_OK) {
-    share_room(&made, job, block_bytes);
+    share_slots(&made, job, block_bytes);
   }
   if (status != BL_OK) {
     bl_hosts_cleanup(&made);

@@ -20,7 +20,7 @@ typedef struct bl_hosts {
   uint32_t *of_rank; // [ranks] host store of a rank, as an index in services.host_stores (0 in a local run)
   uint32_t planes;   // maximum number of planes that share one store and its memory
   uint32_t slots;    // blocks that a plane may have at each store; 0: balance.host is too small for one of every plane
-  uint64_t room_bytes; // of each of these blocks
+  uint64_t slot_bytes; // of each of these blocks
 } bl_hosts_t;
 
 // `block_bytes`: of the largest block that is parked. BL_INVALID names services.host_stores if machines cannot be

@@ -176,8 +176,8 @@ static bl_lease_reason_t take_slots(bl_lease_table_t *table, uint32_t index) {
     if (reason == BL_LEASE_GRANTED && grow(table, index, &reason)) {
       return BL_LEASE_GRANTED;
     }
-    bool for_room = reason == BL_LEASE_SPACE || reason == BL_LEASE_JOB_QUOTA;
-    uint32_t suspect = for_room ? bl__session_suspect(table, table->holders[session->holder].job) : 0;
+    bool for_memory = reason == BL_LEASE_SPACE || reason == BL_LEASE_JOB_QUOTA;
+    uint32_t suspect = for_memory ? bl__session_suspect(table, table->holders[session->holder].job) : 0;
     if (suspect == 0) {
       return reason;
     }

@@ -9,8 +9,8 @@
 
 // Retry times that refusals suggest: credit and window return with the answers in flight, space when a slot is
 // released.
-#define RETRY_FLOW_MS 10
-#define RETRY_ROOM_MS 1000
+#define RETRY_FLOW_MS  10
+#define RETRY_SPACE_MS 1000
 
 static const bl_lease_config_t defaults = {
     .window = 64, .history = 4096, .ttl_ns = 10 * NS_PER_S, .ttl_floor_ns = 2 * NS_PER_S};
@@ -144,7 +144,7 @@ bl_lease_decision_t bl__refuse(bl_lease_table_t *table, bl_lease_reason_t reason
       reason == BL_LEASE_SUSPECT) {
     answer->retry_after_ms = RETRY_FLOW_MS;
   } else if (bl_status_retryable(bl_lease_reason_status(reason))) {
-    answer->retry_after_ms = RETRY_ROOM_MS;
+    answer->retry_after_ms = RETRY_SPACE_MS;
   }
   return BL_LEASE_DONE;
 }

@@ -121,7 +121,7 @@ static void place(walk_t *walk, uint32_t number, uint32_t part) {
   if (!continues_previous(parameter.role)) {
     walk->end = bl_align_up(walk->end, CACHE_LINE_ELEMENTS);
   }
-  const uint64_t room =
+  const uint64_t reserved_elements =
       here > 1 && bl_chunk_span_is_norm(parameter.role) ? here * bl_align_up(elements, CACHE_LINE_ELEMENTS) : elements;
   if (walk->places != NULL) {
     walk->places[walk->count] =
@@ -129,14 +129,14 @@ static void place(walk_t *walk, uint32_t number, uint32_t part) {
                                .part = cut ? part : 0,
                                .offset_elements = walk->end,
                                .elements = elements,
-                               .room = room,
+                               .reserved_elements = reserved_elements,
                                .unit = unit_of(&parameter, &slice),
                                .table = parameter.rank > 1 && !is_in_layer(walk->model, &parameter),
                                .tied = walk->model->tied && parameter.role == BL_PARAMETER_TOKEN_EMBEDDING,
                                .decays = parameter.decays};
   }
   walk->count++;
-  walk->end += room;
+  walk->end += reserved_elements;
 }
 
 static walk_t walk_places(const bl_model_t *model, bl_chunk_span_t span, bl_layer_parts_t layer_parts,

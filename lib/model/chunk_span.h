@@ -41,8 +41,8 @@ typedef struct bl_parameter_place {
   uint32_t canonical_index;
   uint32_t part; // of the layer; 0 if the parameter is not cut
   uint64_t offset_elements;
-  uint64_t elements; // of this part
-  uint64_t room;     // elements from here that belong to this place
+  uint64_t elements;          // of this part
+  uint64_t reserved_elements; // elements from here that belong to this place
   // Of a matrix: elements of the rows between whose beginnings it may be cut among copies (model/shard.h), a multiple of
   // a cache line. 0: a vector, which is not cut.
   uint64_t unit;

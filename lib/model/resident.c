@@ -41,8 +41,8 @@ uint64_t bl_resident_weights(const bl_model_t *model, bl_chunk_span_t span, bl_d
       offsets[i] = stays ? end : BL_RESIDENT_NOWHERE;
     }
     if (stays) {
-      end += places[i].room;
-      after = places[i].offset_elements + places[i].room;
+      end += places[i].reserved_elements;
+      after = places[i].offset_elements + places[i].reserved_elements;
     }
   }
   return bl_align_up(end, CACHE_LINE_ELEMENTS);

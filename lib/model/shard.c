@@ -73,7 +73,7 @@ void bl_shard_cut(bl_ownership_t *ownership, const bl_parameter_place_t *places,
   cutting_t c = {.ownership = ownership, .next = 1};
   if (end > first) {
     c.first = c.last = places[first].offset_elements;
-    c.all = places[end - 1].offset_elements + places[end - 1].room - c.first;
+    c.all = places[end - 1].offset_elements + places[end - 1].reserved_elements - c.first;
   }
   ownership->cuts[0] = c.first;
   for (uint32_t i = first; i < end; i++) {
@@ -162,7 +162,7 @@ static uint64_t place_owned(const bl_ownership_t *ownership, const bl_parameter_
       offsets[i] = offset;
     }
     if (range.count > 0) {
-      end = alone ? offset + places[i].room : bl_align_up(offset + range.count, CACHE_LINE_ELEMENTS);
+      end = alone ? offset + places[i].reserved_elements : bl_align_up(offset + range.count, CACHE_LINE_ELEMENTS);
     }
   }
   return bl_align_up(end, CACHE_LINE_ELEMENTS);

@@ -217,7 +217,7 @@ static bool allocate_replicas(const bl_schedule_t *schedule, const bl_machine_t 
 
 // Returns the maximum number of blocks of a stage at its host store, if copies run in list order
 // (balance/device_slots.h).
-static uint32_t count_rooms(const bl_schedule_t *schedule, uint32_t stage) {
+static uint32_t count_store_slots(const bl_schedule_t *schedule, uint32_t stage) {
   uint32_t away = 0, most = 0;
   for (size_t i = 0; i < schedule->lists[stage].count; i++) {
     const bl_op_t op = schedule->lists[stage].ops[i];
@@ -248,17 +248,17 @@ static bool allocate_slots(const bl_schedule_t *schedule, bl__timing_t *t) {
     return false;
   }
   for (uint32_t s = 0; s < schedule->stages; s++) {
-    const uint32_t rooms = count_rooms(schedule, s);
-    t->clocks[s].slots.room = peaks[s] + 1;
-    t->clocks[s].rooms = (bl__free_list_t){.room = rooms + 1, .count = rooms};
-    all += (size_t)peaks[s] + rooms + 2;
+    const uint32_t store_slots = count_store_slots(schedule, s);
+    t->clocks[s].slots.capacity = peaks[s] + 1;
+    t->clocks[s].store_slots = (bl__free_list_t){.capacity = store_slots + 1, .count = store_slots};
+    all += (size_t)peaks[s] + store_slots + 2;
   }
   bl_schedule_mark_recomputed(schedule, t->recomputed);
   double *rings = calloc(all, sizeof *rings);
   for (uint32_t s = 0; s < schedule->stages && rings != NULL; s++) {
     t->clocks[s].slots.times = rings + next;
-    t->clocks[s].rooms.times = rings + next + t->clocks[s].slots.room;
-    next += t->clocks[s].slots.room + t->clocks[s].rooms.room;
+    t->clocks[s].store_slots.times = rings + next + t->clocks[s].slots.capacity;
+    next += t->clocks[s].slots.capacity + t->clocks[s].store_slots.capacity;
   }
   free(peaks);
   return rings != NULL;

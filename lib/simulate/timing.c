@@ -40,7 +40,7 @@ static double free_from(const bl__free_list_t *list, uint32_t kept) {
 
 static void take(bl__free_list_t *list, uint32_t kept) {
   if (list->count > kept) {
-    list->head = (list->head + 1) % list->room;
+    list->head = (list->head + 1) % list->capacity;
     list->count--;
   }
 }
@@ -49,9 +49,9 @@ static void take(bl__free_list_t *list, uint32_t kept) {
 static void give(bl__free_list_t *list, uint32_t kept, double time) {
   uint32_t at = list->head + list->count;
   for (uint32_t moved = 0; moved < kept; moved++, at--) {
-    list->times[at % list->room] = list->times[(at - 1) % list->room];
+    list->times[at % list->capacity] = list->times[(at - 1) % list->capacity];
   }
-  list->times[at % list->room] = time;
+  list->times[at % list->capacity] = time;
   list->count++;
 }
 
@@ -60,8 +60,8 @@ static double slot_free(const bl__stage_clock_t *clock) {
 }
 
 // All reservations of the stage are free at first.
-static double room_free(const bl__stage_clock_t *clock) {
-  return free_from(&clock->rooms, 0);
+static double store_slot_free(const bl__stage_clock_t *clock) {
+  return free_from(&clock->store_slots, 0);
 }
 
 static bool at_host(const bl__timing_t *t, bl_op_t op) {
@@ -94,7 +94,7 @@ double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t 
   if (t->store_free == NULL || !at_host(t, op)) {
     return fmax(here, clock->path_free);
   }
-  return fmax(fmax(here, clock->asked), op.type == BL_OP_E ? room_free(clock) : 0);
+  return fmax(fmax(here, clock->asked), op.type == BL_OP_E ? store_slot_free(clock) : 0);
 }
 
 bl__passage_t bl__lane_pass(bl__lane_t *lane, double asks, double hold) {
@@ -158,9 +158,9 @@ static void run_transfer(bl__timing_t *t, bl_op_ref_t at, bl_op_t op) {
   if (at_host(t, op)) {
     clock->asked = asks;
     if (op.type == BL_OP_L) {
-      give(&clock->rooms, 0, there);
+      give(&clock->store_slots, 0, there);
     } else {
-      take(&clock->rooms, 0);
+      take(&clock->store_slots, 0);
     }
   }
   if (store != NULL) {

@@ -11,8 +11,8 @@
 
 // Times at which each item became free, in the order in which items were returned. They are taken in the same order.
 typedef struct bl__free_list {
-  double *times; // a ring of `room` entries
-  uint32_t room, head, count;
+  double *times; // a ring of `capacity` entries
+  uint32_t capacity, head, count;
 } bl__free_list_t;
 
 // State of a stage while its list runs.
@@ -25,7 +25,7 @@ typedef struct bl__stage_clock {
   // (overlap).
   uint32_t leaving;
   // Reservations at its host store. An E takes the one of an earlier L, when that has ended.
-  bl__free_list_t rooms;
+  bl__free_list_t store_slots;
   double asked;   // when its last copy there requested the link; later ones come after it
   double reduced; // when the gradients that were sent so far are reduced
   bool started;

@@ -107,7 +107,7 @@ class Client:
         self._forget_slots()
 
     def reopen(self) -> None:
-        """A new session after one that was lost, with as many slots as there is slot for. Takes a second at most."""
+        """A new session after one that was lost, with as many slots as there is memory for. Takes a second at most."""
         demands = self._demands
         self._options.open_ms = REOPEN_MS
         self.open(self.size)
@@ -133,7 +133,7 @@ class Client:
         return self.lost is None
 
     def reserve(self, size: int, count: int) -> bool:
-        """`count` more slots of `size` bytes. False: the store has no slot, or the quota is used up."""
+        """`count` more slots of `size` bytes. False: the store has no memory, or the quota is used up."""
         wanted = {**self._demands, size: self._demands.get(size, 0) + count}
         demands = (_native.Demand * len(wanted))(*wanted.items())
         try:
@@ -152,12 +152,12 @@ class Client:
         self._free.setdefault(size, []).extend(fresh)
         return True
 
-    def take_room(self, size: int) -> int | None:
+    def take_slot(self, size: int) -> int | None:
         """An empty slot of just `size` bytes. None: there is none."""
         free = self._free.get(size)
         return free.pop() if free else None
 
-    def free_room(self, slot: int) -> None:
+    def free_slot(self, slot: int) -> None:
         """A slot that is empty, or is being emptied: what comes later waits for that."""
         self._free[self._slots[slot]].append(slot)
 

@@ -21,7 +21,7 @@ log = logging.getLogger("ballast_torch")
 
 AHEAD = 32  # loads of a chunk under way while one of them is waited for
 TICKETS = 160  # operations under way at a time; the library takes 256
-ROOMS_AT_ONCE = 4  # reserved with one call, where there is slot
+SLOTS_AT_ONCE = 4  # reserved with one call, where there is memory
 REOPEN_SECONDS = 2.0  # at first, between attempts to find a store that was lost; doubled up to a minute
 UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "KB": 10**3, "MB": 10**6,
          "GB": 10**9, "TB": 10**12}
@@ -279,16 +279,16 @@ class Store:
         self._constants[storage._cdata] = StorageWeakRef(storage)
         return False
 
-    def _room(self, size: int) -> int | None:
+    def _slot(self, size: int) -> int | None:
         """A slot of at least `size` bytes: one that is free, a new one, or one that is free soon."""
         client = self._client
         while client.lost is None:
             for fits in range(size, self.chunk_bytes + 1, self.chunk_bytes // 8):
-                slot = client.take_room(fits)
+                slot = client.take_slot(fits)
                 if slot is not None:
                     return slot
             if not self._full:
-                self._full = not (client.reserve(size, ROOMS_AT_ONCE) or client.reserve(size, 1))
+                self._full = not (client.reserve(size, SLOTS_AT_ONCE) or client.reserve(size, 1))
             elif self._releasing:
                 self._end_release()
             else:
@@ -308,12 +308,12 @@ class Store:
     def _begin_segment(self, size: int) -> Segment | None:
         if self._client.lost is not None:
             return None
-        slot = self._room(size)
+        slot = self._slot(size)
         if slot is None:
             return None
         memory = self._staging(size)
         if memory is None or self._client.lost is not None:
-            self._client.free_room(slot)
+            self._client.free_slot(slot)
             return None
         return Segment(slot, memory)
 
@@ -389,7 +389,7 @@ class Store:
         try:
             self._client.wait(ticket)
             if generation == self._client.generation:
-                self._client.free_room(slot)
+                self._client.free_slot(slot)
         except StoreError:
             self._client.alive()
 
@@ -526,7 +526,7 @@ class Store:
             if slot is None or chunk.generation != self._client.generation or not self._client.alive():
                 continue
             if here:  # never left
-                self._client.free_room(slot)
+                self._client.free_slot(slot)
                 continue
             self._bound()
             try:

@@ -138,14 +138,14 @@ void bl_snapshot_destroy(bl_snapshot_t *snapshot) {
   free(snapshot);
 }
 
-static uint64_t room_of(const shard_t *shard) {
-  return bl_checkpoint_image_room(shard->image.head_bytes, shard->image.image_bytes);
+static uint64_t buffer_bytes_of(const shard_t *shard) {
+  return bl_checkpoint_image_buffer_bytes(shard->image.head_bytes, shard->image.image_bytes);
 }
 
 uint64_t bl_snapshot_bytes(const bl_snapshot_t *snapshot) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < SHARDS; i++) {
-    bytes += room_of(&snapshot->shards[i]);
+    bytes += buffer_bytes_of(&snapshot->shards[i]);
   }
   return bytes;
 }
@@ -155,7 +155,7 @@ void bl_snapshot_use_memory(bl_snapshot_t *snapshot, uint8_t *memory) {
     shard_t *shard = &snapshot->shards[i];
     shard->image.bytes = memory + bl_checkpoint_image_gap(shard->image.head_bytes);
     memcpy(shard->image.bytes, shard->head, shard->image.head_bytes);
-    memory += room_of(shard);
+    memory += buffer_bytes_of(shard);
   }
 }
 

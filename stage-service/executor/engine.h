@@ -221,7 +221,7 @@ typedef struct bl_engine {
   uint64_t *block_hashes;       // [blocks][2], by ops->checksum: of a block as it left, and as it was loaded
   uint64_t free_at_plan;        // free bytes of the device when the plan was compared with them
   uint64_t device_bytes;        // bytes planned on it, except slots
-  bool room_told;
+  bool memory_told;
   uint64_t start_ns[BL_START_PHASES]; // duration of each phase
   uint64_t drains;                    // times that the CPU waited for all work queued on the device (bl_engine_finish)
 
@@ -272,7 +272,7 @@ BL_MUST_USE bl_status_t bl_engine_hold_edge_twins(bl_engine_t *engine, bl_error_
 // Checks, before a plan takes `coming_bytes` more of the device, that they are free. Handles of libraries, kernels and
 // communicators exist by then, and plans know little of their size. The first call logs what those have taken.
 // BL_EXHAUSTED.
-BL_MUST_USE bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_engine_check_memory(bl_engine_t *engine, uint64_t coming_bytes, bl_error_t *err);
 
 // Allocates edge buffers until there are at least `count`, between runs. None is freed before the engine is. Does
 // nothing on a device that has all of them from the start. BL_EXHAUSTED: memory, or more than edge_count; then the

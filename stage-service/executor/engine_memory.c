@@ -353,14 +353,14 @@ static uint64_t count_communicators(const bl_engine_t *engine) {
   return bytes;
 }
 
-bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_error_t *err) {
+bl_status_t bl_engine_check_memory(bl_engine_t *engine, uint64_t coming_bytes, bl_error_t *err) {
   uint64_t free_bytes, total_bytes;
   if (engine->device->ops->memory == NULL) {
     return BL_OK;
   }
   bl_status_t status = engine->device->ops->memory(engine->device, &free_bytes, &total_bytes, err);
   coming_bytes += engine->has_group ? 0 : group_bytes(engine); // the communicator is created with the first attempt
-  if (status != BL_OK || (engine->room_told && coming_bytes <= free_bytes)) {
+  if (status != BL_OK || (engine->memory_told && coming_bytes <= free_bytes)) {
     return status;
   }
   const uint64_t slots = engine->device->whole_ranges ? engine->slots.capacity : engine->slots.count;
@@ -379,7 +379,7 @@ bl_status_t bl_engine_check_room(bl_engine_t *engine, uint64_t coming_bytes, bl_
         "communicators and other processes have taken %s",
         bl_engine_name(engine, rank_name), bl_bytes_format(coming_bytes, coming), left, plan, beside);
   }
-  engine->room_told = true;
+  engine->memory_told = true;
   bl_log(
       BL_LOG_INFO,
       "device memory: %s planned and taken; %s taken in addition by libraries, communicators (counted: %s) and other "

@@ -30,8 +30,8 @@ static int32_t rank_of(const bl_engine_t *engine, const bl_engine_shared_t *tens
 
 // The memory for what copy `from` sends of a gradient that is summed here.
 static float *received_from(const bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t from) {
-  const uint64_t room = bl_align_up(tensor->elements, BL_CACHE_LINE_BYTES / sizeof(float));
-  return tensor->received + (from < copy_of(engine, tensor) ? from : from - 1) * room;
+  const uint64_t padded = bl_align_up(tensor->elements, BL_CACHE_LINE_BYTES / sizeof(float));
+  return tensor->received + (from < copy_of(engine, tensor) ? from : from - 1) * padded;
 }
 
 // ---- memory of a device
@@ -219,7 +219,8 @@ bl_status_t bl_replicas_wait_left(bl_engine_t *engine, bl_engine_chunk_t *chunk,
 
 // ---- gradients
 
-static bl_status_t offer_room(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy, bl_error_t *err) {
+static bl_status_t receive_share(bl_engine_t *engine, const bl_engine_shared_t *tensor, uint32_t copy,
+                                 bl_error_t *err) {
   return post_receive(engine, tensor, copy, BL_REDUCE, received_from(engine, tensor, copy), err);
 }
 
@@ -235,7 +236,7 @@ static bl_status_t for_each_tensor(bl_engine_t *engine, const bl_engine_chunk_t 
 }
 
 static bl_status_t receive_gradient(bl_engine_t *engine, const bl_engine_shared_t *tensor, bl_error_t *err) {
-  return is_here(engine, tensor) ? for_each_other(engine, tensor, offer_room, err) : BL_OK;
+  return is_here(engine, tensor) ? for_each_other(engine, tensor, receive_share, err) : BL_OK;
 }
 
 static bl_status_t copy_gradient_out(bl_engine_t *engine, const bl_engine_shared_t *tensor, bl_error_t *err) {

@@ -436,7 +436,7 @@ static bl_status_t open_all(bl_store_parking_t *self, const bl_store_parking_opt
         .regions = self->regions,
         .region_count = self->region_count,
         .store_slots = bl_device_slots_reserved(options->device_slots, options->stage, d),
-        .room_bytes = options->evict_bytes[options->stage],
+        .slot_bytes = options->evict_bytes[options->stage],
         .arena_bytes = arena_bytes(options, d),
         .bytes_per_second = d < options->device_slots->devices ? options->bytes_per_second : 0,
         .path = options->path,

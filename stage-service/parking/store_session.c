@@ -176,7 +176,7 @@ static void open_session(bl_store_session_t *self) {
                                       .runtime = options->runtime,
                                       .on_end = on_end,
                                       .context = self};
-  const bl_client_demand_t demand = {.bytes = options->room_bytes, .count = options->store_slots};
+  const bl_client_demand_t demand = {.bytes = options->slot_bytes, .count = options->store_slots};
   bl_error_t err = {0};
   self->shown = options->region_count;
   self->showing = false;
@@ -309,9 +309,9 @@ static bool may_start(const bl_store_session_t *self) {
   if (self->moving_count == 0) {
     return true;
   }
-  const bool has_room =
+  const bool has_slot =
       STAILQ_FIRST(&self->queue)->load || self->store_slot_count > 0; // freed by a load, or by an eviction that failed
-  return has_room && self->brisk && self->moving_count < BL_STORE_SESSION_IN_FLIGHT;
+  return has_slot && self->brisk && self->moving_count < BL_STORE_SESSION_IN_FLIGHT;
 }
 
 // Begins the queued transfers that can begin now.

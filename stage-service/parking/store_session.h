@@ -98,7 +98,7 @@ typedef struct bl_store_session_options {
   const bl_client_region_t *regions; // borrowed while the session lives
   size_t region_count;               // [m] more may follow: bl__store_session_extend
   uint32_t store_slots;
-  uint64_t room_bytes, arena_bytes;
+  uint64_t slot_bytes, arena_bytes;
   uint64_t bytes_per_second; // 0: unlimited
   bl_client_path_t path;
   bl_device_t *device;         // that computes the blocks, asynchronously; NULL: the host

@@ -10,22 +10,22 @@
 
 #include <cmocka.h>
 
-#define ROOM 512
+#define BYTES 512
 
 static void every_length_and_alignment(void **state) {
   (void)state;
-  static _Alignas(64) uint8_t source[ROOM], target[ROOM], expected[ROOM];
-  for (size_t i = 0; i < ROOM; i++) {
+  static _Alignas(64) uint8_t source[BYTES], target[BYTES], expected[BYTES];
+  for (size_t i = 0; i < BYTES; i++) {
     source[i] = (uint8_t)(i * 7 + 1);
   }
   for (size_t bytes = 0; bytes < 300; bytes++) {
     for (size_t to = 0; to < 66; to += 3) {
       for (size_t from = 0; from < 66; from += 5) {
-        memset(target, 0xee, ROOM);
-        memset(expected, 0xee, ROOM);
+        memset(target, 0xee, BYTES);
+        memset(expected, 0xee, BYTES);
         memcpy(expected + to, source + from, bytes);
         bl_copy_past_cache(target + to, source + from, bytes);
-        assert_memory_equal(target, expected, ROOM);
+        assert_memory_equal(target, expected, BYTES);
       }
     }
   }

@@ -282,7 +282,7 @@ static void take_all(bl_client_t *client) {
       passes = bl_client_reopen(client, &err) == BL_OK || err.status == BL_UNAVAILABLE || err.status == BL_FENCED;
     }
     if (!passes || bl_clock_now_ns() - start_ns > TIMEOUT_NS) {
-      fail_msg("room is held for too long: %s", err.text);
+      fail_msg("slots are held for too long: %s", err.text);
     }
     usleep(20000);
   }

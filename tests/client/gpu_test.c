@@ -90,7 +90,7 @@ static int hold(const char *address) {
   return holder_stay(status, &err);
 }
 
-static void rooms_wait_for_the_end_of_a_process(void **state) {
+static void slots_wait_for_the_end_of_a_process(void **state) {
   (void)state;
   gpu_fixture_t fixture;
   const char *ttl = store_ttl;
@@ -194,7 +194,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(blocks_go_from_device_to_device),     cmocka_unit_test(blocks_lie_in_both_tiers),
       cmocka_unit_test(memory_is_handed_out_by_name),        cmocka_unit_test(a_store_that_dies),
-      cmocka_unit_test(rooms_wait_for_the_end_of_a_process), cmocka_unit_test(holders_that_do_not_reach_the_gpu),
+      cmocka_unit_test(slots_wait_for_the_end_of_a_process), cmocka_unit_test(holders_that_do_not_reach_the_gpu),
       cmocka_unit_test(memory_that_is_not_handed_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -603,7 +603,7 @@ static void compare_slots(world_t *w) {
     } else if (w->kept[slot->id] && view.state != BL_LEASE_SEALED) {
       (void)violates(w, "the store takes a load that kept its block for one that goes on");
     } else if (slot->state == BL__SLOT_FULL && w->stored[slot->id] != w->promised[slot->id]) {
-      (void)violates(w, "a full room does not have what was promised");
+      (void)violates(w, "a full slot does not have what was promised");
     }
   }
 }

@@ -3,7 +3,7 @@
 // "ok", or the name of the status and the message. For tests of stores and of those who operate them.
 //
 //   ballast-holder STORE JOB STAGE SLOTS BYTES      reserves SLOTS slots of BYTES, says "ok" and waits
-//   evict N | load N | release N                     the N-th room, from 0
+//   evict N | load N | release N                     the N-th slot, from 0
 //   plan SLOTS                                      reserves that many in another plan
 //   close                                           gives everything back and ends; so does the end of the input
 #include "base/bytes.h"

@@ -84,7 +84,7 @@ def page_and_metrics(folder):
     page = ctl(folder, "dashboard", form="name").strip()
     run = get(page, "/api/run")
     assert [host["host"] for host in run["hosts"]] == [0] and run["hosts"][0]["lent"] == 5, run["hosts"]
-    assert run["hosts"][0]["room_bytes"] % 65536 == 0 < run["hosts"][0]["room_bytes"], run["hosts"]
+    assert run["hosts"][0]["slot_bytes"] % 65536 == 0 < run["hosts"][0]["slot_bytes"], run["hosts"]
     hosts, devices = run["history"]["hosts"], run["history"]["devices"]
     assert len(hosts) == 1 and set(hosts[0]["lent"]) == {5}, hosts
     assert all(0 < leased <= 5 for leased in hosts[0]["leased"]), hosts
@@ -111,7 +111,7 @@ def check_drawn(folder, told):
         print("-- no chromium (Debian package chromium): the page itself was not looked at")
         return
     run, stores, timeline, text = told
-    stores[4]["in_flight_bytes"] = run["hosts"][0]["room_bytes"]
+    stores[4]["in_flight_bytes"] = run["hosts"][0]["slot_bytes"]
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Told) as server:
         server.answers = {"/": text, "/api/run": run, "/api/stores": stores, "/api/timeline": timeline}
         threading.Thread(target=server.serve_forever, daemon=True).start()

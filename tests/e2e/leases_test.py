@@ -20,8 +20,8 @@ BYTES = 100000
 
 
 class Holder:
-    def __init__(self, store, job, stage, rooms):
-        self.process = subprocess.Popen([HOLDER, store.address, job, str(stage), str(rooms), str(BYTES)], text=True,
+    def __init__(self, store, job, stage, slots):
+        self.process = subprocess.Popen([HOLDER, store.address, job, str(stage), str(slots), str(BYTES)], text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout.readline() == "ok\n"
 

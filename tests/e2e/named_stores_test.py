@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job on stages and stores that were started by themselves: the bits of a local run, over shared memory and tcp; rooms
-are free once the run is over; a run whose driver and ballastctl were killed leaves stages behind that let their rooms go;
+"""A job on stages and stores that were started by themselves: the bits of a local run, over shared memory and tcp; slots
+are free once the run is over; a run whose driver and ballastctl were killed leaves stages behind that let their slots go;
 a job that moves blocks and names no stores, and one whose store cannot be reached, are refused with the reason."""
 import contextlib
 import json
@@ -48,7 +48,7 @@ def main():
                 assert losses(report) == expected, f"{path}: other losses"
                 assert [store["pid"] for store in report[-1]["stores"]] == [store.pid for store in lenders]
                 assert report[-1]["stages"][0]["loaded"] == 8, report[-1]
-                assert leases(folder, lenders[3]) == [], "rooms are held after the run"
+                assert leases(folder, lenders[3]) == [], "slots are held after the run"
                 print(f"ok {path}")
 
             long = os.path.join(folder, "long.jsonl")
@@ -56,10 +56,10 @@ def main():
                                        env=environment(folder), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                        stderr=subprocess.DEVNULL)
             wait_until(lambda: os.path.exists(long) and os.path.getsize(long) > 0, 60, "no step")
-            wait_until(lambda: leases(folder, lenders[3]), 60, "no rooms while it runs")
+            wait_until(lambda: leases(folder, lenders[3]), 60, "no slots while it runs")
             process.kill()
             process.wait()
-            wait_until(lambda: not leases(folder, lenders[3]), 60, "stages without a driver keep their rooms")
+            wait_until(lambda: not leases(folder, lenders[3]), 60, "stages without a driver keep their slots")
             print("ok without a driver")
 
         with stages(folder, STAGES) as services:

@@ -163,7 +163,7 @@ def one_stage(folder):
 
 
 def planes(folder):
-    """Ranks of two replicas and two tensor ranks share the host store, each with rooms of its own."""
+    """Ranks of two replicas and two tensor ranks share the host store, each with slots of its own."""
     job = write_job(folder, name="planes.yaml", model=small_inline(hidden=32, layers=2, seq=16),
                     data={"train": f"{GOLDEN}/gpt2/tokens.bin"},
                     train={"steps": 2, "micro_batch": 1, "micro_batches": 8},

@@ -69,7 +69,7 @@ def main():
                 for words in POLICIES * 3:
                     ctl(folder, "policy", "set", *words, "--wait", "-o", "json")
                     # The plan before goes as its last session is closed; then one plan has it all, under the job's name.
-                    wait_until(lambda: len(plans_of(folder, *at, "--job", "exact")) == 1, 60, "two plans hold rooms")
+                    wait_until(lambda: len(plans_of(folder, *at, "--job", "exact")) == 1, 60, "two plans hold slots")
                     assert plans_of(folder, *at, "--job", "another") == set()
                 print(f"ok {len(POLICIES) * 3} changes in the room of one plan")
 

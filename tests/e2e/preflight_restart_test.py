@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A driver that comes back finds its own run's rooms at stores that lend not a granule more than the plan takes, as
+"""A driver that comes back finds its own run's slots at stores that lend not a granule more than the plan takes, as
 ballastctl render makes them: preflight, which runs before it, passes while the run goes on and after the driver was killed.
 The same room is not free for a run of another name. What the run has chosen is in its status."""
 import json
@@ -45,9 +45,9 @@ def check(folder, job, when):
 def main():
     # Nothing is given up while this test looks.
     with scratch() as folder, stages(folder, STAGES, prefixes=[((), "127.0.0.1:0", "--rest", "3600")] * STAGES) as services:
-        rooms = ["64 KiB"] * (STAGES - 1) + ["128 KiB"]
-        stores = [Service(folder, "activation-store", "--listen", f"unix:{folder}/store-{i}", "--capacity", room, "--drain",
-                          "0") for i, room in enumerate(rooms)]
+        capacities = ["64 KiB"] * (STAGES - 1) + ["128 KiB"]
+        stores = [Service(folder, "activation-store", "--listen", f"unix:{folder}/store-{i}", "--capacity", capacity, "--drain",
+                          "0") for i, capacity in enumerate(capacities)]
         driver = None
         try:
             address = f"unix:{folder}/driver.sock"

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NO_ROOM UINT32_MAX
+#define NO_STORE_SLOT UINT32_MAX
 
 typedef enum { ABSENT, QUEUED, MOVING, OVER, KEPT } state_t;
 
@@ -19,11 +19,11 @@ typedef struct {
   bl_parked_block_t block;
   uint64_t checksum; // of its eviction
   state_t state;
-  bool load;     // direction of the transfer
-  bool given_up; // its waiter left
-  uint8_t *slot; // source or destination
-  uint32_t room; // or NO_ROOM
-  uint64_t turn; // place in the order
+  bool load;           // direction of the transfer
+  bool given_up;       // its waiter left
+  uint8_t *slot;       // source or destination
+  uint32_t store_slot; // or NO_STORE_SLOT
+  uint64_t turn;       // place in the order
   bl_parking_outcome_t outcome;
 } entry_t;
 
@@ -35,7 +35,7 @@ struct arena_parking {
   pthread_cond_t work, over; // CLOCK_MONOTONIC
   entry_t *entries;          // [virtual stages * micro-batches]
   uint32_t entry_count;
-  bool *taken; // [rooms]
+  bool *taken; // [store_slots]
   uint8_t *arena;
   uint64_t attempt, turns;
   bool interrupted, stopping;
@@ -63,19 +63,19 @@ static bool happens(const arena_parking_t *arena, bl_parking_key_t key, int draw
 
 // ---- the thread that moves bytes
 
-static void leave_room(arena_parking_t *arena, entry_t *entry) {
-  if (entry->room != NO_ROOM) {
-    arena->taken[entry->room] = false;
-    entry->room = NO_ROOM;
+static void leave_store_slot(arena_parking_t *arena, entry_t *entry) {
+  if (entry->store_slot != NO_STORE_SLOT) {
+    arena->taken[entry->store_slot] = false;
+    entry->store_slot = NO_STORE_SLOT;
   }
 }
 
-static uint8_t *room_of(const arena_parking_t *arena, const entry_t *entry) {
-  return arena->arena + entry->room * arena->options.room_bytes;
+static uint8_t *store_slot_of(const arena_parking_t *arena, const entry_t *entry) {
+  return arena->arena + entry->store_slot * arena->options.store_slot_bytes;
 }
 
-// Waits for the device where it is told ahead, and copies; the room is where the checksum of a block is looked at. The
-// checksum of a block that leaves from a twin of its slot is known now.
+// Waits for the device where it is told ahead, and copies; the store slot is where the checksum of a block is looked
+// at. The checksum of a block that leaves from a twin of its slot is known now.
 static void move_bytes(const arena_parking_t *arena, entry_t *entry, void *to, const void *from) {
   bl_device_t *device = arena->options.device;
   if (device != NULL && bl_device_event_wait(device, entry->block.ready, UINT64_MAX, NULL) != BL_OK) {
@@ -96,29 +96,29 @@ static void move_bytes(const arena_parking_t *arena, entry_t *entry, void *to, c
 // Of slots on a device the executor looks at what comes back, by the device's own checksum.
 static bool is_whole(const arena_parking_t *arena, const entry_t *entry) {
   const bool on_device = arena->options.device != NULL && !arena->options.twins;
-  return on_device ||
-         bl_block_checksum(entry->load ? entry->slot : room_of(arena, entry), entry->block.bytes) == entry->checksum;
+  return on_device || bl_block_checksum(entry->load ? entry->slot : store_slot_of(arena, entry), entry->block.bytes) ==
+                          entry->checksum;
 }
 
 static void flip_bit(arena_parking_t *arena, entry_t *entry) {
   uint64_t bit = bl_random_below(stream_of(arena, entry->block.key), DRAW_BIT, entry->block.bytes * 8);
-  room_of(arena, entry)[bit / 8] ^= (uint8_t)(1u << (bit % 8));
+  store_slot_of(arena, entry)[bit / 8] ^= (uint8_t)(1u << (bit % 8));
   arena->counters.flipped++;
 }
 
 // The copies run without the lock: the entry is MOVING, so nobody else touches its memory.
 static void move_out(arena_parking_t *arena, entry_t *entry) {
-  for (uint32_t i = 0; i < arena->options.rooms && entry->room == NO_ROOM; i++) {
-    entry->room = arena->taken[i] ? NO_ROOM : i;
+  for (uint32_t i = 0; i < arena->options.store_slots && entry->store_slot == NO_STORE_SLOT; i++) {
+    entry->store_slot = arena->taken[i] ? NO_STORE_SLOT : i;
   }
-  if (entry->room == NO_ROOM) {
+  if (entry->store_slot == NO_STORE_SLOT) {
     arena->counters.overflow++;
     entry->outcome = BL_PARKING_LOST;
     return;
   }
-  arena->taken[entry->room] = true;
+  arena->taken[entry->store_slot] = true;
   pthread_mutex_unlock(&arena->mutex);
-  move_bytes(arena, entry, room_of(arena, entry), entry->slot);
+  move_bytes(arena, entry, store_slot_of(arena, entry), entry->slot);
   bool whole = is_whole(arena, entry);
   pthread_mutex_lock(&arena->mutex);
   arena->counters.torn += !whole;
@@ -126,7 +126,7 @@ static void move_out(arena_parking_t *arena, entry_t *entry) {
   arena->counters.failed += fails;
   entry->outcome = !whole || fails || entry->given_up ? BL_PARKING_LOST : BL_PARKING_DONE;
   if (entry->outcome == BL_PARKING_LOST) {
-    leave_room(arena, entry);
+    leave_store_slot(arena, entry);
   } else if ((arena->options.flip_attempt == 0 || arena->options.flip_attempt == arena->attempt) &&
              happens(arena, entry->block.key, DRAW_FLIP, arena->options.flip)) {
     flip_bit(arena, entry);
@@ -139,13 +139,13 @@ static void move_in(arena_parking_t *arena, entry_t *entry) {
   arena->counters.lost += lost;
   if (wanted) {
     pthread_mutex_unlock(&arena->mutex);
-    move_bytes(arena, entry, entry->slot, room_of(arena, entry));
+    move_bytes(arena, entry, entry->slot, store_slot_of(arena, entry));
     whole = is_whole(arena, entry);
     pthread_mutex_lock(&arena->mutex);
     arena->counters.found += !whole;
   }
   entry->outcome = whole ? BL_PARKING_DONE : BL_PARKING_LOST;
-  leave_room(arena, entry);
+  leave_store_slot(arena, entry);
 }
 
 static entry_t *next_of(arena_parking_t *arena) {
@@ -209,7 +209,7 @@ static void clear(arena_parking_t *arena) {
     while (arena->entries[i].state == MOVING) {
       pthread_cond_wait(&arena->over, &arena->mutex);
     }
-    leave_room(arena, &arena->entries[i]);
+    leave_store_slot(arena, &arena->entries[i]);
     arena->entries[i].state = ABSENT;
   }
 }
@@ -237,7 +237,7 @@ static bl_status_t queue(arena_parking_t *arena, const bl_parked_block_t *block,
   if (arena->interrupted) {
     return cancelled(err);
   }
-  if (block->key.attempt != arena->attempt || entry->state != from || block->bytes > arena->options.room_bytes ||
+  if (block->key.attempt != arena->attempt || entry->state != from || block->bytes > arena->options.store_slot_bytes ||
       (load && memcmp(&entry->block.key, &block->key, sizeof block->key) != 0)) {
     return bl_error_set(err, BL_INTERNAL, "block %u of attempt %lu is in state %d, expected %d", block->key.micro_batch,
                         block->key.attempt, (int)entry->state, (int)from);
@@ -248,7 +248,7 @@ static bl_status_t queue(arena_parking_t *arena, const bl_parked_block_t *block,
   entry->load = load;
   entry->given_up = false;
   entry->slot = slot;
-  entry->room = load ? entry->room : NO_ROOM;
+  entry->store_slot = load ? entry->store_slot : NO_STORE_SLOT;
   entry->turn = arena->turns++;
   pthread_cond_broadcast(&arena->work);
   return BL_OK;
@@ -345,13 +345,13 @@ arena_parking_t *arena_parking_create(const arena_parking_options_t *options) {
   arena->options = *options;
   arena->entry_count = options->virtual_stages * options->micro_batches;
   arena->entries = calloc(arena->entry_count, sizeof *arena->entries);
-  arena->taken = calloc(options->rooms + 1, sizeof *arena->taken);
-  arena->arena = malloc(options->rooms * options->room_bytes + 1);
+  arena->taken = calloc(options->store_slots + 1, sizeof *arena->taken);
+  arena->arena = malloc(options->store_slots * options->store_slot_bytes + 1);
   if (arena->entries == NULL || arena->taken == NULL || arena->arena == NULL) {
     abort();
   }
   for (uint32_t i = 0; i < arena->entry_count; i++) {
-    arena->entries[i].room = NO_ROOM;
+    arena->entries[i].store_slot = NO_STORE_SLOT;
   }
   pthread_mutex_init(&arena->mutex, NULL);
   bl_condition_init(&arena->work);
@@ -394,7 +394,7 @@ arena_parking_counters_t arena_parking_count(arena_parking_t *arena) {
 uint32_t arena_parking_kept(arena_parking_t *arena) {
   uint32_t kept = 0;
   pthread_mutex_lock(&arena->mutex);
-  for (uint32_t i = 0; i < arena->options.rooms; i++) {
+  for (uint32_t i = 0; i < arena->options.store_slots; i++) {
     kept += arena->taken[i];
   }
   pthread_mutex_unlock(&arena->mutex);

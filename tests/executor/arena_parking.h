@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parking in memory of the test: one thread that copies blocks into rooms of its own arena, in the order of the begin
-// calls, as late, as lossy and as wrong as its options say. Every draw is a function of (seed, attempt, block), so that
-// a run can be repeated whatever the timing of its threads.
+// A parking in memory of the test: one thread that copies blocks into store slots of its own arena, in the order of the
+// begin calls, as late, as lossy and as wrong as its options say. Every draw is a function of (seed, attempt, block),
+// so that a run can be repeated whatever the timing of its threads.
 //
 // It also checks the executor's side of executor/parking.h: `torn` counts sources that changed under an eviction,
-// `overflow` evictions for which the plan's order left no room.
+// `overflow` evictions for which the plan's order left no store slot.
 #ifndef TESTS_EXECUTOR_ARENA_PARKING_H
 #define TESTS_EXECUTOR_ARENA_PARKING_H
 
@@ -12,8 +12,8 @@
 
 typedef struct arena_parking_options {
   uint64_t seed;
-  uint32_t rooms;
-  uint64_t room_bytes;
+  uint32_t store_slots;
+  uint64_t store_slot_bytes;
   uint32_t virtual_stages, micro_batches; // at most
   uint64_t timeout_ns;
   uint64_t delay_ns; // of one transfer, at most
@@ -39,6 +39,6 @@ arena_parking_t *arena_parking_create(const arena_parking_options_t *options); /
 void arena_parking_destroy(arena_parking_t *arena);                            // NULL is fine
 bl_parking_t *arena_parking_seam(arena_parking_t *arena);
 arena_parking_counters_t arena_parking_count(arena_parking_t *arena); // since creation
-uint32_t arena_parking_kept(arena_parking_t *arena);                  // rooms in use
+uint32_t arena_parking_kept(arena_parking_t *arena);                  // store slots in use
 
 #endif

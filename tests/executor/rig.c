@@ -221,8 +221,8 @@ static void run_step(rig_t *rig, uint32_t stage, const bl_executor_plan_t *plan,
 static void attach_parking(rig_t *rig, uint32_t stage) {
   bl_engine_t *engine = rig->engines[stage];
   arena_parking_options_t options = rig->setting.parking;
-  options.rooms = rig->setting.balanced->parked_peak[stage];
-  options.room_bytes = engine->slot_bytes;
+  options.store_slots = rig->setting.balanced->parked_peak[stage];
+  options.store_slot_bytes = engine->slot_bytes;
   options.virtual_stages = engine->training.schedule->virtual_stages;
   options.micro_batches = rig->micro_batches;
   for (uint32_t slot = 0; slot < engine->slots.count; slot++) { // what a slot held before, and between segments

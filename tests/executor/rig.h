@@ -35,7 +35,7 @@ typedef struct rig_setting {
   // Balanced lists of the same schedule, and the slots of a stage to run them in. NULL: the job's own
   const bl_balance_result_t *balanced;
   uint32_t cap;
-  arena_parking_options_t parking; // its rooms, sizes and hook are the rig's
+  arena_parking_options_t parking; // its slots, sizes and hook are the rig's
 } rig_setting_t;
 
 typedef struct rig_outcome {

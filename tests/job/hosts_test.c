@@ -130,18 +130,18 @@ static void what_cannot_be_told_is_refused(void **state) {
 static void sizes_are_those_that_people_write(void **state) {
   (void)state;
   static const struct {
-    uint64_t blocks, room_bytes;
+    uint64_t blocks, slot_bytes;
     uint32_t planes;
     const char *text;
   } cases[] = {{9, 65536, 1, "576 KiB"},  {0, 65536, 2, "128 KiB"},     {100, 131072, 1, "13 MiB"},
                {80, 131072, 1, "10 MiB"}, {5, 100007936, 2, "954 MiB"}, {200, 100007936, 1, "19 GiB"}};
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-    const bl_hosts_t hosts = {.planes = cases[i].planes, .room_bytes = cases[i].room_bytes};
+    const bl_hosts_t hosts = {.planes = cases[i].planes, .slot_bytes = cases[i].slot_bytes};
     char text[BL_BYTES_TEXT];
     uint64_t bytes;
     assert_string_equal(bl_hosts_size(&hosts, cases[i].blocks, text), cases[i].text);
     assert_true(bl_bytes_parse(text, &bytes));
-    assert_true(bytes >= (cases[i].blocks > 0 ? cases[i].blocks : 1) * cases[i].planes * cases[i].room_bytes);
+    assert_true(bytes >= (cases[i].blocks > 0 ? cases[i].blocks : 1) * cases[i].planes * cases[i].slot_bytes);
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what pods need: pairs follow each other, memory is what the planner counts and grows by exactly what a job's
-// slots, checkpoints and lent rooms add, the grace period follows the disk, processors the threads.
+// slots, checkpoints and lent slots add, the grace period follows the disk, processors the threads.
 #include "job/pods.h"
 
 #include "job/checkpoint_image.h"

@@ -32,19 +32,19 @@ uint32_t model_charge(const model_t *model, int job) {
 
 // ---- slots ----------------------------------------------------------------------------------------------------------
 
-static bool has_room(const model_lease_t *lease) {
+static bool has_memory(const model_lease_t *lease) {
   return lease->state != BL_LEASE_FREE && lease->state != BL_LEASE_LOST;
 }
 
 static bool is_held(const model_lease_t *lease) {
-  return has_room(lease) && !(lease->state == BL_LEASE_QUARANTINED && lease->then != MODEL_THEN_RESERVED);
+  return has_memory(lease) && !(lease->state == BL_LEASE_QUARANTINED && lease->then != MODEL_THEN_RESERVED);
 }
 
 uint64_t model_held_bytes(const model_t *model, int job, int stage) {
   uint64_t granules = 0;
   for (int i = 1; i <= MODEL_LEASES; i++) {
     const model_lease_t *lease = &model->leases[i];
-    if (has_room(lease) && lease->job == job && (stage < 0 || lease->stage == stage)) {
+    if (has_memory(lease) && lease->job == job && (stage < 0 || lease->stage == stage)) {
       granules += lease->granules;
     }
   }
@@ -83,7 +83,7 @@ static void fill_map(const model_t *model, int job, bool taken[MODEL_GRANULES]) 
   memset(taken, 0, MODEL_GRANULES * sizeof *taken);
   for (int i = 1; i <= MODEL_LEASES; i++) {
     const model_lease_t *lease = &model->leases[i];
-    if (has_room(lease) && lease->job == job) {
+    if (has_memory(lease) && lease->job == job) {
       memset(taken + lease->offset, 1, lease->granules);
     }
   }
@@ -326,8 +326,8 @@ bl_lease_reason_t model_reserve(model_t *model, model_session_t *session, uint64
   *entry = plan;
   for (;;) {
     bl_lease_reason_t reason = admit(model, session, exact);
-    bool for_room = reason == BL_LEASE_SPACE || reason == BL_LEASE_JOB_QUOTA;
-    model_session_t *suspect = for_room ? oldest_suspect(model, session->job) : NULL;
+    bool for_memory = reason == BL_LEASE_SPACE || reason == BL_LEASE_JOB_QUOTA;
+    model_session_t *suspect = for_memory ? oldest_suspect(model, session->job) : NULL;
     if (suspect == NULL) {
       if (reason != BL_LEASE_GRANTED) {
         *entry = (model_plan_t){0};

@@ -130,7 +130,7 @@ static void test_quotas_at_the_boundary(void **state) {
   bl_lease_table_destroy(table);
 }
 
-static void test_plans_share_rooms(void **state) {
+static void test_plans_share_slots(void **state) {
   (void)state;
   bl_lease_table_t *table = make_table(16);
   holder_t a = {0};
@@ -360,7 +360,7 @@ static void test_history_tells_every_state(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_bad_requests),      cmocka_unit_test(test_quotas_at_the_boundary),
-      cmocka_unit_test(test_plans_share_rooms), cmocka_unit_test(test_a_plan_follows_another_in_the_same_room),
+      cmocka_unit_test(test_plans_share_slots), cmocka_unit_test(test_a_plan_follows_another_in_the_same_room),
       cmocka_unit_test(test_plans_that_add),    cmocka_unit_test(test_time),
       cmocka_unit_test(test_drain_and_revoke),  cmocka_unit_test(test_history_tells_every_state),
   };

@@ -56,7 +56,7 @@ static bl_lease_reason_t open_with_unit(holder_t *holder, bl_lease_table_t *tabl
   return answer.reason;
 }
 
-static void rooms_are_on_the_device_first(void **state) {
+static void slots_are_on_the_device_first(void **state) {
   (void)state;
   bl_lease_table_t *table = table_of(8, 16);
   holder_t holder;
@@ -94,7 +94,7 @@ static void rooms_are_on_the_device_first(void **state) {
 }
 
 // The arena is the sum of the slots: they all fit, whatever part of it the device has.
-static void the_sum_of_the_rooms_is_enough(void **state) {
+static void the_sum_of_the_slots_is_enough(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed <= 400; seed++) {
     uint64_t draws = 0, wanted = 0;
@@ -161,7 +161,7 @@ static uint64_t quarantined(const bl_lease_table_t *table) {
   return stats.leases[BL_LEASE_QUARANTINED];
 }
 
-static void rooms_wait_for_the_end_of_the_process(void **state) {
+static void slots_wait_for_the_end_of_the_process(void **state) {
   (void)state;
   for (int edge = 0; edge < EDGES; edge++) {
     for (int way = 0; way < 4; way++) {
@@ -241,9 +241,9 @@ static void an_arena_in_quarantine_is_not_closed(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rooms_are_on_the_device_first),
-      cmocka_unit_test(the_sum_of_the_rooms_is_enough),
-      cmocka_unit_test(rooms_wait_for_the_end_of_the_process),
+      cmocka_unit_test(slots_are_on_the_device_first),
+      cmocka_unit_test(the_sum_of_the_slots_is_enough),
+      cmocka_unit_test(slots_wait_for_the_end_of_the_process),
       cmocka_unit_test(an_arena_in_quarantine_is_not_closed),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

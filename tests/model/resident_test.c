@@ -55,12 +55,13 @@ static void check(bl_model_t model, bl_chunk_span_t span) {
       continue;
     }
     assert_true(offsets[i] >= end);
-    const bool follows = i > 0 && places[i].offset_elements == places[i - 1].offset_elements + places[i - 1].room;
+    const bool follows =
+        i > 0 && places[i].offset_elements == places[i - 1].offset_elements + places[i - 1].reserved_elements;
     assert_true(offsets[i] % LINE == 0 || (follows && offsets[i] == end));
     if (p.role == BL_PARAMETER_K_BIAS || p.role == BL_PARAMETER_V_BIAS) {
-      assert_int_equal(offsets[i], offsets[i - 1] + places[i - 1].room); // read with those before
+      assert_int_equal(offsets[i], offsets[i - 1] + places[i - 1].reserved_elements); // read with those before
     }
-    end = offsets[i] + places[i].room;
+    end = offsets[i] + places[i].reserved_elements;
   }
   assert_int_equal(some, bl_align_up(end, LINE));
   free(offsets);

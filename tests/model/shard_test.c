@@ -115,7 +115,7 @@ static void check_chunk(const stage_t *stage, uint32_t c) {
       assert_true(place->offset_elements + end <= message.first + message.count);
       assert_true(place->unit > 0 || range.count == place->elements); // a vector is not cut
       const bool sums = end == place->elements && range.first == 0;   // a norm's sums of all parts go with it
-      assert_true(!sums || place->offset_elements + place->room <= message.first + message.count);
+      assert_true(!sums || place->offset_elements + place->reserved_elements <= message.first + message.count);
     }
     assert_true(end == place->elements);
     assert_true(place->unit % (BL_CACHE_LINE_BYTES / sizeof(float)) == 0);
@@ -134,7 +134,7 @@ static void check_stage(stage_t *stage) {
       const bl_parameter_place_t *place = &stage->places[c][i];
       const uint32_t shares = place->unit == 0 ? 1 : bl_grid_shares(bl_copies_parts(stage->copies));
       all += place->elements;
-      lines += BL_CACHE_LINE_BYTES + (place->room - place->elements) * sizeof(float);
+      lines += BL_CACHE_LINE_BYTES + (place->reserved_elements - place->elements) * sizeof(float);
       lines += place->table ? place->unit * sizeof(float) : 0; // a table is cut between its rows
       const uint64_t share = place->table ? 0 : place->elements / shares + place->unit;
       largest = share > largest ? share : largest;

@@ -15,7 +15,7 @@
 #define CLIENTS 16
 
 typedef enum { EVICT, LOAD, SHOW } operation_type_t;
-typedef enum { EMPTY, EVICTING, FULL, LOADING, UNKNOWN } room_state_t;
+typedef enum { EMPTY, EVICTING, FULL, LOADING, UNKNOWN } slot_state_t;
 
 typedef struct operation {
   bool used, over, cancelled;
@@ -27,7 +27,7 @@ typedef struct operation {
 } operation_t;
 
 typedef struct store_slot {
-  room_state_t state;
+  slot_state_t state;
   uint8_t *block;
   uint64_t bytes;
 } store_slot_t;
@@ -39,7 +39,7 @@ struct bl_client {
   void *context;
   bool open, closing;
   bl_error_t lost;
-  store_slot_t store_slots[FAKE_SLOTS]; // room i + 1
+  store_slot_t store_slots[FAKE_SLOTS]; // slot i + 1
   uint32_t store_slot_count;
   operation_t operations[BL_CLIENT_TICKETS];
   bl_client_region_t regions[64];
@@ -176,7 +176,7 @@ void fake_open(bl_client_t *client, bl_status_t status, const char *text) {
   end_opening(client, status, text);
 }
 
-// [mutex] The last byte moves, and the room is in the state in which the client leaves it.
+// [mutex] The last byte moves, and the slot is in the state in which the client leaves it.
 static void finish(bl_client_t *client, operation_t *operation, bl_status_t status) {
   if (operation->type == SHOW) {
     return;

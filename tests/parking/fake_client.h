@@ -4,7 +4,7 @@
 // client is gone; or lets chance say it (fake_step). Blocks are really read and written, at any time between the start
 // and the end.
 //
-// It checks what client.h demands of its callers: a room is used once at a time, nothing but the wait for an end comes
+// It checks what client.h demands of its callers: a slot is used once at a time, nothing but the wait for an end comes
 // after close_start, every ticket is waited for once and no wait waits, the sources are shown before blocks leave from
 // them.
 //

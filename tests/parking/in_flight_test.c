@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the state machine of one store as a stage uses it, without a store: transfers begin in order, several at a
-// time where the path is brisk; what finds no room waits; sessions that are refused, fail, rest or are given up in the
+// time where the path is brisk; what finds no slot waits; sessions that are refused, fail, rest or are given up in the
 // middle end every transfer once, and none while its memory is in use. Then the same over thousands of random steps.
 #include "parking/fake_client.h"
 
@@ -45,7 +45,7 @@ static void begin(world_t *world, uint32_t store_slots, size_t region_count, con
                                         .regions = world->regions,
                                         .region_count = region_count,
                                         .store_slots = store_slots,
-                                        .room_bytes = BYTES};
+                                        .slot_bytes = BYTES};
   snprintf(options.address, sizeof options.address, "%s", address);
   for (uint32_t i = 0; i < BLOCKS; i++) {
     world->regions[i] = (bl_client_region_t){.base = world->slots[i], .bytes = BYTES, .fd = -1};
@@ -188,13 +188,13 @@ static void test_a_slow_path_has_one_at_a_time(void **state) {
   finish(&world);
 }
 
-static void test_an_eviction_waits_for_a_room(void **state) {
+static void test_an_eviction_waits_for_a_slot(void **state) {
   (void)state;
   world_t world;
   begin_ready(&world, 2);
   park(&world, 2);
   queue(&world, 0, true);
-  queue(&world, 2, false); // takes the room of 0
+  queue(&world, 2, false); // takes the slot of 0
   queue(&world, 1, true);  // and does not get ahead of it
   expect(&world, 0, BL_TRANSFER_MOVING);
   expect(&world, 2, BL_TRANSFER_QUEUED);
@@ -211,7 +211,7 @@ static void test_an_eviction_waits_for_a_room(void **state) {
   finish(&world);
 }
 
-static void test_an_eviction_without_a_room_ends_the_session(void **state) {
+static void test_an_eviction_without_a_slot_ends_the_session(void **state) {
   (void)state;
   world_t world;
   begin_ready(&world, 2);
@@ -219,7 +219,7 @@ static void test_an_eviction_without_a_room_ends_the_session(void **state) {
     queue(&world, i, false);
   }
   end_well(&world, 0);
-  expect(&world, 2, BL_TRANSFER_QUEUED); // as 1 may still fail and leave its room
+  expect(&world, 2, BL_TRANSFER_QUEUED); // as 1 may still fail and leave its slot
   end_well(&world, 1);
   expect_over(&world, 1, BL_PARKING_DONE);
   expect_over(&world, 2, BL_PARKING_LOST);
@@ -242,7 +242,7 @@ static void test_a_block_that_fails_leaves_the_others(void **state) {
   assert_int_equal(world.transfers[1].epoch, 0);
   end_well(&world, 2);
   assert_int_equal(world.session->held, 2);
-  queue(&world, 3, false); // its room is empty
+  queue(&world, 3, false); // its slot is empty
   end_well(&world, 3);
   expect_over(&world, 3, BL_PARKING_DONE);
   queue(&world, 0, true);
@@ -581,8 +581,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_transfers_begin_in_order),
       cmocka_unit_test(test_a_slow_path_has_one_at_a_time),
-      cmocka_unit_test(test_an_eviction_waits_for_a_room),
-      cmocka_unit_test(test_an_eviction_without_a_room_ends_the_session),
+      cmocka_unit_test(test_an_eviction_waits_for_a_slot),
+      cmocka_unit_test(test_an_eviction_without_a_slot_ends_the_session),
       cmocka_unit_test(test_a_block_that_fails_leaves_the_others),
       cmocka_unit_test(test_a_store_dies_in_the_middle_of_several),
       cmocka_unit_test(test_what_is_under_way_is_given_up),

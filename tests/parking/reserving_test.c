@@ -121,7 +121,7 @@ static void begin_attempt(bl_store_parking_t *parking, uint64_t attempt) {
   must(seam->ops->begin(seam, attempt, &err), &err);
 }
 
-static void test_rooms_are_reserved_beside(void **state) {
+static void test_slots_are_reserved_beside(void **state) {
   world_t world;
   bl_error_t err = {0};
   begin(&world, *state);
@@ -196,7 +196,7 @@ static void test_plans_are_left_at_once(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      TEST(test_rooms_are_reserved_beside),
+      TEST(test_slots_are_reserved_beside),
       TEST(test_runs_begin_while_sessions_are_opened),
       TEST(test_plans_are_left_at_once),
   };

@@ -43,7 +43,7 @@ static void begin(world_t *world, const fixture_t *fixture, uint64_t bytes_per_s
                                         .regions = &fixture->source,
                                         .region_count = 1,
                                         .store_slots = BLOCKS - 1,
-                                        .room_bytes = BYTES,
+                                        .slot_bytes = BYTES,
                                         .arena_bytes = BLOCKS * BYTES,
                                         .bytes_per_second = bytes_per_second,
                                         .path = data_path,
@@ -169,7 +169,7 @@ static void test_blocks_go_and_come_back(void **state) {
   finish(&world);
 }
 
-static void test_more_blocks_than_rooms_end_the_session(void **state) {
+static void test_more_blocks_than_slots_end_the_session(void **state) {
   world_t world;
   begin(&world, *state, 0);
   become_ready(&world);
@@ -367,7 +367,7 @@ static void test_a_slow_path_ends_at_once(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       TEST(test_blocks_go_and_come_back),
-      TEST(test_more_blocks_than_rooms_end_the_session),
+      TEST(test_more_blocks_than_slots_end_the_session),
       TEST(test_transfers_are_given_up),
       TEST(test_memory_is_free_before_the_session_is_closed),
       TEST(test_a_store_stands_still),

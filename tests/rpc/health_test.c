@@ -101,7 +101,7 @@ static void watchers_may_come_and_go(void **state) {
   seen_t seen = {0};
   static health_watch_t watches[BL_RPC_HEALTH_WATCHERS + 20];
   init(&fixture);
-  for (unsigned i = 0; i < BL_RPC_HEALTH_WATCHERS + 20; i++) { // rooms of those who left are free again
+  for (unsigned i = 0; i < BL_RPC_HEALTH_WATCHERS + 20; i++) { // places of those who left are free again
     assert_int_equal(health_watch_start(&watches[i], fixture.world.channel, "", on_health, &seen), BL_OK);
     world_wait_for(&fixture.world, &seen.count, i + 1);
     assert_int_equal(seen.last, BL_RPC_HEALTH_NOT_SERVING);

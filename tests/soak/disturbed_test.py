@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything at once, at random points: processes that stand still for a while (SIGSTOP), alone and together; stores and
-drivers that are killed and started again, also while others stand still; policies that change meanwhile, so that rooms are
+drivers that are killed and started again, also while others stand still; policies that change meanwhile, so that slots are
 being granted. After each disturbance the run goes on. In the end every step was told once, with the bits of an undisturbed
 run; each stage's counters say what the report says; what the report says adds up; and the last of the checkpoints, which were
 written all the time, has the weights and the optimizer of an undisturbed run.

@@ -76,7 +76,7 @@ typedef struct world {
   uint8_t refused, begun;          // plans that a driver said are refused; that some stage ran. One bit per version
   unsigned attempts;               // limit
   const char *broken;              // the first violation
-  message_set_t requests, answers; // last: most of their rooms are empty
+  message_set_t requests, answers; // last: most of their entries are empty
 } world_t;
 
 static inline bool world_breaks(const world_t *world, world_rule_t rule) {

@@ -27,14 +27,14 @@ static void add_count(raw_output_t *output, const Ballast__V1__StoreCount *count
   add_item(output, &item);
 }
 
-static void add_room(raw_output_t *output, const Ballast__V1__Slot *slot) {
+static void add_slot(raw_output_t *output, const Ballast__V1__Slot *slot) {
   add_item(output, &(raw_item_t){.id = slot->id, .generation = slot->generation, .bytes = slot->bytes});
 }
 
 static void read_list(raw_output_t *output, const Ballast__V1__ListLeasesResponse *answer) {
   for (size_t i = 0; i < answer->n_leases; i++) {
     const Ballast__V1__Lease *lease = answer->leases[i];
-    raw_item_t item = {.id = lease->id, .generation = lease->generation, .bytes = lease->room_bytes};
+    raw_item_t item = {.id = lease->id, .generation = lease->generation, .bytes = lease->slot_bytes};
     snprintf(item.name, sizeof item.name, "%s", lease->state);
     add_item(output, &item);
   }
@@ -68,7 +68,7 @@ static void read_answer(raw_call_kind_t kind, raw_output_t *output, const Protob
   case RAW_UNRESERVE: { // the same fields
     const Ballast__V1__ReserveResponse *answer = (const Ballast__V1__ReserveResponse *)message;
     for (size_t i = 0; i < answer->n_slots; i++) {
-      add_room(output, answer->slots[i]);
+      add_slot(output, answer->slots[i]);
     }
     break;
   }
@@ -86,7 +86,7 @@ static void read_answer(raw_call_kind_t kind, raw_output_t *output, const Protob
     break;
   case RAW_GET: {
     const Ballast__V1__Lease *lease = (const Ballast__V1__Lease *)message;
-    raw_item_t item = {.id = lease->id, .generation = lease->generation, .bytes = lease->room_bytes};
+    raw_item_t item = {.id = lease->id, .generation = lease->generation, .bytes = lease->slot_bytes};
     snprintf(item.name, sizeof item.name, "%s", lease->state);
     add_item(output, &item);
     break;

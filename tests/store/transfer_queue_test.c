@@ -132,7 +132,7 @@ static void refusals_do_not_hold_it_up(void **state) {
   assert_true(ask(1, 50));
 }
 
-static void what_is_asked_about_a_room_begins_first(void **state) {
+static void what_is_asked_about_a_slot_begins_first(void **state) {
   (void)state;
   assert_true(ask(1, 10));
   assert_false(ask(2, 20) || ask(3, 30));
@@ -227,7 +227,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(one_at_a_time_in_order, set_up, tear_down),
       cmocka_unit_test_setup_teardown(refusals_do_not_hold_it_up, set_up, tear_down),
-      cmocka_unit_test_setup_teardown(what_is_asked_about_a_room_begins_first, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(what_is_asked_about_a_slot_begins_first, set_up, tear_down),
       cmocka_unit_test_setup_teardown(sessions_that_are_over_wait_no_more, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_holder_that_stands_still_lets_others_pass, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_rate_is_kept, set_up_slow, tear_down),

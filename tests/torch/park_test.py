@@ -74,7 +74,7 @@ def gradients(model, tokens, region=None):
 
 
 def nothing_parked(store):
-    """Every room is free again, and nothing is counted as here."""
+    """Every slot is free again, and nothing is counted as here."""
     gc.collect()
     deadline = time.monotonic() + 30
     while True:
@@ -298,11 +298,11 @@ def test_exceptions(address):
             with parked:
                 two = (x * 3).tanh().sum()
         (one + two).backward()
-    print("ok an exception in a forward pass frees its rooms, regions nest")
+    print("ok an exception in a forward pass frees its slots, regions nest")
 
 
 def test_many_segments(address):
-    """More rooms to load than the library takes tickets."""
+    """More slots to load than the library takes tickets."""
     with bt.Store(address, job="segments", size="64 MiB", chunk="64 KiB") as store:
         x = torch.randn(5 << 20, requires_grad=True)  # 320 segments
         with bt.park(store):
@@ -316,7 +316,7 @@ def test_many_segments(address):
         assert store.stats()["lost"] == 0
         del loss, losses
         nothing_parked(store)
-    print("ok tensors of more rooms than there are tickets")
+    print("ok tensors of more slots than there are tickets")
 
 
 def test_saved_again(address):

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROOM_BYTES(bytes)                                                                                              \
+#define SLOT_BYTES(bytes)                                                                                              \
   (BL_STORE_BANDWIDTH_BLOCKS * ((bytes) + 65536) + (4u << 20)) // per job, in whole pages of a GPU
 
 // Measures one path. If all paths were requested, a path that the machine lacks is reported and is not a failure.
@@ -68,8 +68,8 @@ bl_status_t bl_path_device_measure(const bl_path_device_options_t *options, bl_e
   }
   (void)setenv("BALLAST_LOG", "warning", 0); // for the store: standard error shows problems only
   status = bl_store_child_start(&store,
-                                &(bl_store_child_options_t){.capacity_bytes = 3 * ROOM_BYTES(options->bytes),
-                                                            .spill_bytes = 3 * ROOM_BYTES(options->bytes),
+                                &(bl_store_child_options_t){.capacity_bytes = 3 * SLOT_BYTES(options->bytes),
+                                                            .spill_bytes = 3 * SLOT_BYTES(options->bytes),
                                                             .device = store_device,
                                                             .nccl_shared_gpu = shared_gpu},
                                 err);

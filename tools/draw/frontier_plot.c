@@ -20,7 +20,7 @@
 #define MARK   3.5
 #define SAME   1.5  // pixels within which points are at the same place
 #define NAME   10.0 // text size of names
-#define ROOM   0.06 // margin of both axes beyond the points
+#define MARGIN 0.06 // margin of both axes beyond the points
 #define SPREAD 2.0  // ratio of longest to shortest time from which on the axis is logarithmic
 
 #define INK      BL_COLOR(0x22272e)
@@ -244,10 +244,10 @@ static void choose_axes(plot_t *p, const bl_frontier_t *frontier) {
     p->last = fmax(p->last, frontier->points[i].t_end);
   }
   p->logarithmic = p->first > 0 && p->last > SPREAD * p->first;
-  double room = p->last > p->first ? ROOM * (p->last - p->first) : 0.5 * p->first + 1;
-  p->last = p->logarithmic ? p->last * pow(p->last / p->first, ROOM) : p->last + room;
-  p->first = p->logarithmic ? p->first / pow(p->last / p->first, ROOM) : p->first - room;
-  p->memory = p->memory > 0 ? p->memory * (1 + ROOM) : 1;
+  double margin = p->last > p->first ? MARGIN * (p->last - p->first) : 0.5 * p->first + 1;
+  p->last = p->logarithmic ? p->last * pow(p->last / p->first, MARGIN) : p->last + margin;
+  p->first = p->logarithmic ? p->first / pow(p->last / p->first, MARGIN) : p->first - margin;
+  p->memory = p->memory > 0 ? p->memory * (1 + MARGIN) : 1;
 }
 
 bl_status_t bl_frontier_plot(const bl_frontier_t *frontier, const char *title, const char *path, bl_error_t *err) {

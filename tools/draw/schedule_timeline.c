@@ -191,9 +191,9 @@ bl_status_t bl_schedule_timeline_draw(const bl_schedule_timeline_t *picture, con
   builder_t b = {.schedule = schedule, .simulation = picture->simulation, .block_bytes = picture->block_bytes};
   size_t count = bl_schedule_op_count(schedule);
   b.events = malloc((count + 1) * sizeof b.events[0]);
-  const size_t room = 3 * count + schedule->stages + 1;
-  b.changes = malloc(room * sizeof b.changes[0]);
-  b.levels = malloc(room * sizeof b.levels[0]);
+  const size_t capacity = 3 * count + schedule->stages + 1;
+  b.changes = malloc(capacity * sizeof b.changes[0]);
+  b.levels = malloc(capacity * sizeof b.levels[0]);
   b.recomputed = calloc(bl_schedule_block_count(schedule), 1);
   b.caps = calloc(schedule->stages, sizeof b.caps[0]);
   b.links = malloc(schedule->stages * sizeof b.links[0]);

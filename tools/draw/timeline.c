@@ -503,9 +503,9 @@ bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl
   if (status != BL_OK) {
     return status;
   }
-  size_t room = timeline->level_count > timeline->stages ? timeline->level_count : timeline->stages;
-  room = 2 * timeline->transfer_count > room ? 2 * timeline->transfer_count : room;
-  double *xs = malloc((room + 1) * 3 * sizeof *xs); // for a curve: positions, heights, and heights with lent slots
+  size_t capacity = timeline->level_count > timeline->stages ? timeline->level_count : timeline->stages;
+  capacity = 2 * timeline->transfer_count > capacity ? 2 * timeline->transfer_count : capacity;
+  double *xs = malloc((capacity + 1) * 3 * sizeof *xs); // for a curve: positions, heights, and heights with lent slots
   queue_change_t *changes = malloc((2 * timeline->transfer_count + 1) * sizeof *changes);
   if (xs == NULL || changes == NULL) {
     free(xs);
@@ -517,10 +517,10 @@ bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl
     draw_axis(&page, true);
     draw_rows(&page);
     for (uint32_t s = 0; s < timeline->stages && timeline->levels != NULL; s++) {
-      draw_curve(&page, s, xs, xs + room + 1, xs + 2 * (room + 1));
+      draw_curve(&page, s, xs, xs + capacity + 1, xs + 2 * (capacity + 1));
     }
     draw_busy(&page, xs);
-    draw_links(&page, changes, xs, xs + room + 1);
+    draw_links(&page, changes, xs, xs + capacity + 1);
     draw_axis(&page, false);
     draw_head(&page);
     status = bl_canvas_close(page.canvas, err);

@@ -144,7 +144,7 @@ static bool lends_nothing(const bl__evaluation_t *eval) {
   return eval->c->policy != BL_POLICY_OFFLOAD && stores > stages && lent == 0 && eval->c->evictions > 0;
 }
 
-#define ROOM_BYTES 65536 // stores of our executor lend multiples of this
+#define GRANULE_BYTES 65536 // stores of our executor lend multiples of this
 
 // Finds the host memory that stages reach, and how many blocks it holds.
 static bl_status_t find_host(bl__evaluation_t *eval) {
@@ -162,7 +162,7 @@ static bl_status_t find_host(bl__evaluation_t *eval) {
     most = fmax(most, status == BL_OK ? footprint.evict_bytes : 0);
   }
   if (status == BL_OK) {
-    eval->c->block_bytes = bl__evaluation_on_cluster(eval) ? most : ROOM_BYTES * ceil(most / ROOM_BYTES);
+    eval->c->block_bytes = bl__evaluation_on_cluster(eval) ? most : GRANULE_BYTES * ceil(most / GRANULE_BYTES);
     eval->host_slots = bl_host_slots(&r->host, &eval->host, eval->c->block_bytes);
   }
   return status;

@@ -40,9 +40,9 @@ static double **allocate_times(const bl_schedule_t *schedule) {
   return times;
 }
 
-static bl__recorded_gaps_t take_gaps(double **next, size_t room) {
-  bl__recorded_gaps_t gaps = {.values = *next, .room = room};
-  *next += room;
+static bl__recorded_gaps_t take_gaps(double **next, size_t capacity) {
+  bl__recorded_gaps_t gaps = {.values = *next, .capacity = capacity};
+  *next += capacity;
   return gaps;
 }
 
@@ -147,7 +147,7 @@ static void keep_gap(bl__recorded_gaps_t *gaps, double value) {
   }
   gaps->sum += value;
   gaps->seen++;
-  if (gaps->count < gaps->room) {
+  if (gaps->count < gaps->capacity) {
     gaps->values[gaps->count++] = value;
   }
 }

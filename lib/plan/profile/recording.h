@@ -21,8 +21,8 @@ typedef struct bl__recorded_step {
 } bl__recorded_step_t;
 
 typedef struct bl__recorded_gaps {
-  double *values; // [room], in any order
-  size_t count, room;
+  double *values; // [capacity], in any order
+  size_t count, capacity;
   double sum; // of the current step
   size_t seen;
 } bl__recorded_gaps_t;

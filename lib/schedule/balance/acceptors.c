@@ -11,10 +11,10 @@
 typedef struct division {
   const bl_balance_request_t *request;
   uint32_t stages, stores;
-  uint32_t *reserved; // [stages * stores]
-  uint32_t *room;     // [stores] lent and not reserved
-  double *traffic;    // [stages] evictions per reserved slot
-  bool *reaches;      // [stages * stores]
+  uint32_t *reserved;   // [stages * stores]
+  uint32_t *free_slots; // [stores] lent and not reserved
+  double *traffic;      // [stages] evictions per reserved slot
+  bool *reaches;        // [stages * stores]
 } division_t;
 
 // Returns the time of one copy; infinite for BL_STORE_NONE.
@@ -84,8 +84,8 @@ static double cost_of(const division_t *v, uint32_t store) {
 static void shift(division_t *v, uint32_t stage, uint32_t from, uint32_t to, uint32_t slots) {
   v->reserved[(size_t)stage * v->stores + from] -= slots;
   v->reserved[(size_t)stage * v->stores + to] += slots;
-  v->room[from] += slots;
-  v->room[to] -= slots; // wraps below 0 and back within an exchange
+  v->free_slots[from] += slots;
+  v->free_slots[to] -= slots; // wraps below 0 and back within an exchange
 }
 
 static bool is_less(double after, double before) {
@@ -94,7 +94,8 @@ static bool is_less(double after, double before) {
 
 // Moves as many slots as fit, otherwise one, from one store to another, if that lowers the cost.
 static bool try_move(division_t *v, uint32_t stage, uint32_t from, uint32_t to) {
-  const uint32_t held = v->reserved[(size_t)stage * v->stores + from], most = held < v->room[to] ? held : v->room[to];
+  const uint32_t held = v->reserved[(size_t)stage * v->stores + from],
+                 most = held < v->free_slots[to] ? held : v->free_slots[to];
   const double before = cost_of(v, from) + cost_of(v, to);
   for (uint32_t slots = most; slots > 0; slots = slots > 1 ? 1 : 0) {
     shift(v, stage, from, to, slots);
@@ -125,7 +126,7 @@ static bool improve_one(division_t *v, uint32_t a, uint32_t from) {
     if (to == from || !v->reaches[(size_t)a * v->stores + to]) {
       continue;
     }
-    better = (v->room[to] > 0 && try_move(v, a, from, to)) || better;
+    better = (v->free_slots[to] > 0 && try_move(v, a, from, to)) || better;
     for (uint32_t b = 0; b < v->stages && v->stages <= EXCHANGE_LIMIT; b++) {
       bool can = b != a && v->reserved[(size_t)b * v->stores + to] > 0 && v->reaches[(size_t)b * v->stores + from] &&
                  v->reserved[(size_t)a * v->stores + from] > 0;
@@ -154,12 +155,12 @@ bl_status_t bl__acceptors_improve(const bl_balance_request_t *request, uint32_t 
   }
   division_t v = {.request = request, .stages = stages, .stores = request->stores};
   v.reserved = reserved;
-  v.room = malloc(v.stores * sizeof *v.room);
+  v.free_slots = malloc(v.stores * sizeof *v.free_slots);
   v.traffic = calloc(stages, sizeof *v.traffic);
   v.reaches = calloc((size_t)stages * v.stores, sizeof *v.reaches);
-  bl_status_t status = v.room != NULL && v.traffic != NULL && v.reaches != NULL ? BL_OK : BL_EXHAUSTED;
+  bl_status_t status = v.free_slots != NULL && v.traffic != NULL && v.reaches != NULL ? BL_OK : BL_EXHAUSTED;
   if (status == BL_OK) {
-    memcpy(v.room, request->lent, v.stores * sizeof *v.room);
+    memcpy(v.free_slots, request->lent, v.stores * sizeof *v.free_slots);
     for (uint32_t s = 0; s < stages; s++) {
       v.traffic[s] = slots[s] > 0 ? (double)moves[s] / slots[s] : 0;
       for (uint32_t r = 0; r < request->reach_count; r++) {
@@ -169,7 +170,7 @@ bl_status_t bl__acceptors_improve(const bl_balance_request_t *request, uint32_t 
         }
       }
       for (uint32_t d = 0; d < v.stores; d++) {
-        v.room[d] -= reserved[(size_t)s * v.stores + d];
+        v.free_slots[d] -= reserved[(size_t)s * v.stores + d];
       }
     }
     if (!all_equal(&v)) {
@@ -178,6 +179,6 @@ bl_status_t bl__acceptors_improve(const bl_balance_request_t *request, uint32_t 
   }
   free(v.reaches);
   free(v.traffic);
-  free(v.room);
+  free(v.free_slots);
   return status;
 }

@@ -342,19 +342,19 @@ static bl_status_t fit_within_reach(const pass_t *pass, const bl_balance_request
 // If the stores have fewer slots than the stages want, gives fewer to the stages that want the most and drops the rest.
 static bl_status_t fit_into_stores(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
                                    bl_error_t *err) {
-  uint64_t room = 0, wanted = 0;
+  uint64_t lent = 0, wanted = 0;
   uint32_t *most = calloc(schedule->stages, sizeof *most);
   if (most == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the rooms of %u stages", schedule->stages);
+    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the slots of %u stages", schedule->stages);
   }
   for (uint32_t store = 0; store < request->stores; store++) {
-    room += request->lent[store];
+    lent += request->lent[store];
   }
   for (uint32_t s = 0; s < schedule->stages; s++) {
     most[s] = pass->result.parked_peak[s];
     wanted += most[s];
   }
-  for (; wanted > room; wanted--) {
+  for (; wanted > lent; wanted--) {
     most[richest(&pass->result, most, NULL)]--;
   }
   bl_status_t status = fit_within_reach(pass, request, most);

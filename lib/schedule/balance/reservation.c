@@ -11,8 +11,8 @@
 typedef struct table {
   const bl_balance_request_t *request;
   uint32_t stages;
-  uint32_t *reserved; // [stages * stores]
-  uint32_t *room;     // [stores] lent and not reserved
+  uint32_t *reserved;   // [stages * stores]
+  uint32_t *free_slots; // [stores] lent and not reserved
   // Breadth-first search from the stage that lacks a slot: stage -> store that it reaches -> stage with a slot there
   uint32_t *store_from; // [stores] stage from which the store was reached
   uint32_t *stage_from; // [stages] store from which the stage was reached
@@ -27,9 +27,9 @@ static void take_preferred(table_t *t, uint32_t stage, uint32_t *lacking) {
   for (uint32_t r = 0; *lacking > 0 && r < t->request->reach_count; r++) {
     uint16_t store = t->request->reach[(size_t)stage * t->request->reach_count + r];
     if (store != BL_STORE_NONE) {
-      uint32_t taken = *lacking < t->room[store] ? *lacking : t->room[store];
+      uint32_t taken = *lacking < t->free_slots[store] ? *lacking : t->free_slots[store];
       *cell(t, stage, store) += taken;
-      t->room[store] -= taken;
+      t->free_slots[store] -= taken;
       *lacking -= taken;
     }
   }
@@ -37,7 +37,7 @@ static void take_preferred(table_t *t, uint32_t stage, uint32_t *lacking) {
 
 // Moves one reservation along the path that ends at `store`, which has a free slot.
 static void shift_along(table_t *t, uint32_t store, uint32_t root) {
-  t->room[store]--;
+  t->free_slots[store]--;
   for (;;) {
     uint32_t stage = t->store_from[store];
     (*cell(t, stage, store))++;
@@ -63,7 +63,7 @@ static bool augment(table_t *t, uint32_t root) {
         continue;
       }
       t->store_from[store] = stage;
-      if (t->room[store] > 0) {
+      if (t->free_slots[store] > 0) {
         shift_along(t, store, root);
         return true;
       }
@@ -83,14 +83,14 @@ bl_status_t bl__reserve(const bl_balance_request_t *request, uint32_t stages, co
   table_t t = {.request = request, .stages = stages};
   bl_status_t status = BL_OK;
   t.reserved = reserved;
-  t.room = malloc((2 * (size_t)request->stores + 2 * (size_t)stages + 1) * sizeof *t.room);
-  if (t.room == NULL) {
+  t.free_slots = malloc((2 * (size_t)request->stores + 2 * (size_t)stages + 1) * sizeof *t.free_slots);
+  if (t.free_slots == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for reservations at %u stores", request->stores);
   }
   if (request->stores > 0) {
-    memcpy(t.room, request->lent, request->stores * sizeof *t.room);
+    memcpy(t.free_slots, request->lent, request->stores * sizeof *t.free_slots);
   }
-  t.store_from = t.room + request->stores;
+  t.store_from = t.free_slots + request->stores;
   t.stage_from = t.store_from + request->stores;
   t.queue = t.stage_from + stages;
   for (uint32_t s = 0; s < stages && status == BL_OK; s++) {
@@ -107,6 +107,6 @@ bl_status_t bl__reserve(const bl_balance_request_t *request, uint32_t stages, co
                             wanted[s], bl_plural(wanted[s]), wanted[s] - lacking);
     }
   }
-  free(t.room);
+  free(t.free_slots);
   return status;
 }

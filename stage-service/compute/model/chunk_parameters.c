@@ -264,7 +264,7 @@ bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
       .cut = bl__chunk_is_in_parts(chunk) && bl_layer_parts_cut(parameter.role),
       .slice = bl_layer_part_slice(&chunk->model, &parameter, chunk->parts, place->part),
       .elements = place->elements,
-      .room = place->room,
+      .reserved_elements = place->reserved_elements,
       .weight = at(written_weights(chunk), place->offset_elements),
       .gradient = at(chunk->arenas.gradients, place->offset_elements),
       .range = range,
@@ -375,10 +375,10 @@ void bl_chunk_join_tied_gradient(bl_chunk_t *chunk, const float *peer) {
 // Replaces the gradient of a norm with the sum over the rows of all parts.
 static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
   float *own = chunk->arenas.gradients + place->offset_elements;
-  const uint64_t room = bl_align_up(place->elements, CACHE_LINE_ELEMENTS), floats = chunk->here * room;
-  const float *all = own; // [parts][room]
+  const uint64_t padded = bl_align_up(place->elements, CACHE_LINE_ELEMENTS), floats = chunk->here * padded;
+  const float *all = own; // [parts][padded]
   if (chunk->ranks > 1) {
-    const uint64_t bytes = ((chunk->here - 1) * room + place->elements) * sizeof *own;
+    const uint64_t bytes = ((chunk->here - 1) * padded + place->elements) * sizeof *own;
     float *window = bl_group_window(chunk->group, BL_EXCHANGE_ROWS);
     bl_error_t err;
     bl_group_fail(
@@ -389,7 +389,7 @@ static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
   }
   const void *sums[BL_LAYER_PARTS_MAX];
   for (uint32_t part = 0; part < chunk->parts; part++) {
-    sums[part] = all + part * room;
+    sums[part] = all + part * padded;
   }
   chunk->ops->sum_parts(chunk->compute, 1, place->elements, BL_COMPUTE_FP32, chunk->parts, sums, NULL, NULL, own);
 }

@@ -67,20 +67,20 @@ static void ask_line(bl_chunk_t *chunk, uint64_t columns, const float *line, flo
 
 void bl__norm_add_gradient(bl_chunk_t *chunk, const bl__norm_t *norm, const float *partials) {
   const uint64_t hidden = chunk->model.hidden;
-  const uint64_t room = bl_align_up(hidden, BL_CACHE_LINE_BYTES / sizeof(float)); // as bl_chunk_span_places
+  const uint64_t padded = bl_align_up(hidden, BL_CACHE_LINE_BYTES / sizeof(float)); // as bl_chunk_span_places
   for (uint32_t i = 0; i < chunk->here; i++) {
     const float *from = partials_of(chunk, partials, i);
-    ask_line(chunk, hidden, from, norm->gain_gradient + i * room);
+    ask_line(chunk, hidden, from, norm->gain_gradient + i * padded);
     if (norm->bias_gradient != NULL) {
-      ask_line(chunk, hidden, from + hidden, norm->bias_gradient + i * room);
+      ask_line(chunk, hidden, from + hidden, norm->bias_gradient + i * padded);
     }
   }
 }
 
 void bl__head_norm_add_gradient(bl_chunk_t *chunk, const bl__layer_t *layer, uint32_t part, const float *partials) {
-  const uint64_t width = chunk->model.head_dim, room = bl_align_up(width, BL_CACHE_LINE_BYTES / sizeof(float));
-  ask_line(chunk, width, partials, layer->query_norm.gain_gradient + part * room);
-  ask_line(chunk, width, partials + width, layer->key_norm.gain_gradient + part * room);
+  const uint64_t width = chunk->model.head_dim, padded = bl_align_up(width, BL_CACHE_LINE_BYTES / sizeof(float));
+  ask_line(chunk, width, partials, layer->query_norm.gain_gradient + part * padded);
+  ask_line(chunk, width, partials + width, layer->key_norm.gain_gradient + part * padded);
 }
 
 static void copy(bl_chunk_t *chunk, void *to, const void *from, uint64_t bytes) {

@@ -39,7 +39,7 @@ typedef struct fetch {
 typedef struct thread {
   state_t state;
   unsigned fetch_first, fetch_count, groups; // the first on its way, how many there are, groups so far
-  unsigned exchanges;                        // which of two rooms the next one uses
+  unsigned exchanges;                        // which of two arrays the next one uses
   fiber_t *fiber;                            // that it waits in
 } thread_t;
 
@@ -60,7 +60,7 @@ static char *stacks;
 static fiber_t scheduler;
 static fiber_t *running;
 static unsigned running_thread;
-static uint64_t rooms[THREADS_MAX / WARP][2][WARP];
+static uint64_t exchanged[THREADS_MAX / WARP][2][WARP];
 static void (*kernel)(const void *argument);
 static const void *kernel_argument;
 
@@ -161,10 +161,10 @@ void bl_emulated_barrier(void) {
 
 void bl_emulated_exchange(void *value, unsigned bytes, unsigned mask) {
   const unsigned lane = running_thread % WARP, warp = running_thread / WARP;
-  uint64_t *room = rooms[warp][threads_of_block[running_thread].exchanges++ % 2];
-  memcpy(&room[lane], value, bytes);
+  uint64_t *values = exchanged[warp][threads_of_block[running_thread].exchanges++ % 2];
+  memcpy(&values[lane], value, bytes);
   wait_as(AT_EXCHANGE);
-  memcpy(value, &room[lane ^ mask], bytes);
+  memcpy(value, &values[lane ^ mask], bytes);
 }
 
 void bl_emulated_fetch(void *place, const void *from) {

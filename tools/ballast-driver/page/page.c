@@ -108,8 +108,8 @@ static json_t *hosts_json(const bl_driver_t *driver) {
   const bl_policies_view_t policies = bl_driver_policies(driver);
   json_t *hosts = json_array();
   for (size_t h = 0; h < host_count(job); h++) {
-    json_t *host = json_pack("{s:I, s:I}", "host", (json_int_t)h, "room_bytes",
-                             (json_int_t)bl_driver_training(driver)->hosts.room_bytes);
+    json_t *host = json_pack("{s:I, s:I}", "host", (json_int_t)h, "slot_bytes",
+                             (json_int_t)bl_driver_training(driver)->hosts.slot_bytes);
     if (policies.device_slots != NULL) {
       const size_t store = job->services.stores.count + h;
       json_object_set_new(host, "lent", json_integer(bl_driver_lent(driver, policies.device_slots, store)));
@@ -151,14 +151,14 @@ static json_t *run_json(const bl_page_t *page) {
 // ---- /api/timeline --------------------------------------------------------------------------------------------------
 
 // Transfers are left out: the page shows when they were begun.
-static json_t *trace_json(const bl_stage_trace_t *trace, uint64_t begin_ns, size_t *room) {
+static json_t *trace_json(const bl_stage_trace_t *trace, uint64_t begin_ns, size_t *left) {
   json_t *events = json_array();
-  for (size_t i = 0; i<trace->count && * room> 0; i++) {
+  for (size_t i = 0; i<trace->count && * left> 0; i++) {
     const bl_trace_item_t *item = &trace->records[i].item;
     if (item->moved_bytes > 0) {
       continue;
     }
-    --*room;
+    --*left;
     json_array_append_new(events, json_pack("[s, b, f, f, i]", item->name, item->wait,
                                             (double)(item->start_ns - begin_ns) * 1e-9,
                                             (double)(item->end_ns - begin_ns) * 1e-9, (int)item->slots_in_use));
@@ -178,10 +178,10 @@ static void traced(const bl_stage_trace_t *traces, size_t stages, const bl_error
       begin_ns = traces[i].records[0].item.start_ns;
     }
   }
-  size_t room = TIMELINE_EVENTS;
+  size_t left = TIMELINE_EVENTS;
   json_t *rows = json_array();
   for (size_t i = 0; i < stages; i++) {
-    json_array_append_new(rows, trace_json(&traces[i], begin_ns, &room));
+    json_array_append_new(rows, trace_json(&traces[i], begin_ns, &left));
   }
   json_decref(page->timeline);
   page->timeline_step = bl_driver_look(page->driver).step;

@@ -169,7 +169,7 @@ static uint64_t plan_bytes(const bl_training_t *training, const bl_device_slots_
 }
 
 // Returns the bytes that the plan reserves at the store of a rank; 0 if there is no such device.
-static uint64_t room_bytes(const bl_training_t *training, const bl_device_slots_t *device_slots, uint32_t rank) {
+static uint64_t reserved_bytes(const bl_training_t *training, const bl_device_slots_t *device_slots, uint32_t rank) {
   const uint32_t device = bl_grid_coords(&training->grid, rank).stage;
   return device < device_slots->devices ? plan_bytes(training, device_slots, device) : 0;
 }
@@ -191,7 +191,7 @@ static uint64_t needed_bytes(const bl_job_t *job, const bl_training_t *training,
                              const bl_ctl_probe_t *probe) {
   const uint32_t devices = (uint32_t)job->services.stores.count;
   return !probe->store             ? 0
-         : probe->number < devices ? room_bytes(training, device_slots, probe->number)
+         : probe->number < devices ? reserved_bytes(training, device_slots, probe->number)
                                    : host_bytes(training, device_slots, probe->number - devices);
 }
 
@@ -242,7 +242,7 @@ static void note_missing(bl_ctl_checklist_t *list, const bl_job_t *job, const bl
                          const bl_device_slots_t *device_slots) {
   const uint32_t stores = (uint32_t)job->services.stores.count;
   for (uint32_t d = stores; d < bl_grid_ranks(&training->grid); d++) {
-    if (room_bytes(training, device_slots, d) > 0) {
+    if (reserved_bytes(training, device_slots, d) > 0) {
       char subject[SUBJECT_BYTES];
       bl_error_t err;
       snprintf(subject, sizeof subject, "store %u", d);

@@ -175,9 +175,9 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
                                    const bl_device_slots_t *device_slots, const bool *well,
                                    const bl_ctl_store_seen_t *stores, bl_error_t *err) {
   const uint32_t count = bl_grid_ranks(&training->grid);
-  const size_t room = 2 * (size_t)count + 1;
+  const size_t capacity = 2 * (size_t)count + 1;
   bl_ctl_explorer_t *stages = calloc(count, sizeof *stages);
-  uint32_t *numbers = calloc(count * room, sizeof *numbers);
+  uint32_t *numbers = calloc(count * capacity, sizeof *numbers);
   const char **addresses = calloc(bl_job_store_count(job) + 1, sizeof *addresses);
   bl_status_t status = stages == NULL || numbers == NULL || addresses == NULL
                            ? bl_error_set(err, BL_EXHAUSTED, "no memory to explore paths")
@@ -195,7 +195,7 @@ bl_status_t bl_ctl_preflight_paths(bl_ctl_checklist_t *list, const bl_job_t *job
   for (uint32_t s = 0; s < count && status == BL_OK; s++) {
     if (well[s]) {
       stages[s].address = job->services.stages.items[s];
-      plan_tour(&stages[s], s, numbers + s * room, job, training, device_slots, well, stores);
+      plan_tour(&stages[s], s, numbers + s * capacity, job, training, device_slots, well, stores);
     }
   }
   if (status == BL_OK) {

@@ -39,7 +39,7 @@ static void take_answer(bl_ctl_probe_t *probe, const ProtobufCMessage *output) {
     probe->process = store->process;
     bool full = store->arena_bytes >= store->capacity_bytes;
     probe->spare_bytes = full ? 0 : store->capacity_bytes - store->arena_bytes;
-    probe->free_bytes = store->room_bytes;
+    probe->free_bytes = store->arena_bytes_max;
     probe->draining = store->draining;
     probe->capacity_bytes = store->capacity_bytes;
     snprintf(probe->machine, sizeof probe->machine, "%s", store->machine);

@@ -114,12 +114,12 @@ static const bl_flags_t flags = {
 // The overrides that adapt the job to the cluster; `items` are owned.
 typedef struct rewriting {
   bl_text_list_t sets;
-  size_t room;
+  size_t capacity;
   bool failed;
 } rewriting_t;
 
 static void add(rewriting_t *r, char *assignment) {
-  if (assignment == NULL || r->sets.count == r->room) {
+  if (assignment == NULL || r->sets.count == r->capacity) {
     free(assignment);
     r->failed = true;
     return;
@@ -178,9 +178,9 @@ static bool needs_volumes(const bl_job_t *job) {
 // Writes the job as pods read it.
 static bl_status_t rewrite(const arguments_t *a, const char *path, const bl_job_t *job, const bl_ctl_overlay_t *overlay,
                            char **text, size_t *text_bytes, bl_error_t *err) {
-  rewriting_t r = {.room = a->sets.count + 11};
+  rewriting_t r = {.capacity = a->sets.count + 11};
   bl_job_t cluster = {0};
-  r.sets.items = calloc(r.room, sizeof *r.sets.items);
+  r.sets.items = calloc(r.capacity, sizeof *r.sets.items);
   if (r.sets.items == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the job");
   }

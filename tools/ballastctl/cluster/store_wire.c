@@ -84,7 +84,7 @@ static json_t *lease_json(const Ballast__V1__Lease *lease) {
   json_t *object = json_pack("{s:I, s:I, s:s, s:s, s:I, s:I, s:o, s:I}", "id", (json_int_t)lease->id, "generation",
                              (json_int_t)lease->generation, "state", lease->state, "job", lease->job, "plan",
                              (json_int_t)lease->plan, "stage", (json_int_t)lease->stage, "session", hex(lease->session),
-                             "room_bytes", (json_int_t)lease->room_bytes);
+                             "room_bytes", (json_int_t)lease->slot_bytes);
   if (object != NULL && lease->block_bytes != 0) {
     json_object_set_new(object, "block_bytes", json_integer((json_int_t)lease->block_bytes));
     json_object_set_new(object, "checksum", hex(lease->checksum));
@@ -168,8 +168,8 @@ static json_t *sessions_json(const Ballast__V1__StoreStatusResponse *response) {
     json_array_append_new(sessions,
                           json_pack("{s:o, s:s, s:I, s:I, s:s, s:I, s:I, s:I, s:s}", "session", hex(session->session),
                                     "job", session->job, "plan", (json_int_t)session->plan, "stage",
-                                    (json_int_t)session->stage, "state", session->state, "store slots",
-                                    (json_int_t)session->rooms, "held_bytes", (json_int_t)session->held_bytes,
+                                    (json_int_t)session->stage, "state", session->state, "slots",
+                                    (json_int_t)session->slots, "held_bytes", (json_int_t)session->held_bytes,
                                     "in_flight_bytes", (json_int_t)session->in_flight_bytes, "path", session->path));
   }
   return sessions;
@@ -289,7 +289,7 @@ static json_t *event_json(const Ballast__V1__LeaseEvent *event) {
   }
   if (object != NULL && lease) {
     json_object_set_new(object, "generation", json_integer((json_int_t)event->generation));
-    json_object_set_new(object, "room_bytes", json_integer((json_int_t)event->room_bytes));
+    json_object_set_new(object, "room_bytes", json_integer((json_int_t)event->slot_bytes));
   }
   return object;
 }

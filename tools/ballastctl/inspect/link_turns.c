@@ -12,14 +12,14 @@ bl_status_t bl_ctl_link_turns_add(bl_ctl_link_turns_t *turns, const bl_ctl_trace
       !bl_ctl_op_is_at_host(&event->grid, op)) {
     return BL_OK;
   }
-  if (turns->count == turns->room) {
-    const size_t room = turns->room == 0 ? 64 : 2 * turns->room;
-    bl_ctl_link_turn_t *of = realloc(turns->of, room * sizeof *of);
+  if (turns->count == turns->capacity) {
+    const size_t capacity = turns->capacity == 0 ? 64 : 2 * turns->capacity;
+    bl_ctl_link_turn_t *of = realloc(turns->of, capacity * sizeof *of);
     if (of == NULL) {
       return BL_EXHAUSTED;
     }
     turns->of = of;
-    turns->room = room;
+    turns->capacity = capacity;
   }
   turns->sliced = turns->sliced || strchr(event->name, '.') != NULL;
   turns->of[turns->count++] = (bl_ctl_link_turn_t){.host = event->host,

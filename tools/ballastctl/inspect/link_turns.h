@@ -28,7 +28,7 @@ typedef struct bl_ctl_link_turn {
 
 typedef struct bl_ctl_link_turns {
   bl_ctl_link_turn_t *of; // [count]
-  size_t count, room;
+  size_t count, capacity;
   bool sliced; // operations are of slices
 } bl_ctl_link_turns_t;
 

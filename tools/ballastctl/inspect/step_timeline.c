@@ -15,8 +15,8 @@ struct bl_ctl_step_timeline {
   bl_grid_t grid;              // of the events
   bl_timeline_event_t *events; // .chunk is the virtual stage until the picture is drawn
   bl_timeline_level_t *levels;
-  size_t count, level_count, room; // room: of both
-  uint32_t slices;                 // of a sequence, as far as events show
+  size_t count, level_count, capacity; // capacity: of both
+  uint32_t slices;                     // of a sequence, as far as events show
   bl_ctl_slot_levels_t slots;
   bl_ctl_link_turns_t turns; // at hosts
   size_t first_turn;         // their events, once the picture is drawn
@@ -43,21 +43,21 @@ void bl_ctl_step_timeline_destroy(bl_ctl_step_timeline_t *timeline) {
 }
 
 static bool reserve(bl_ctl_step_timeline_t *timeline) {
-  if (timeline->count < timeline->room) {
+  if (timeline->count < timeline->capacity) {
     return true;
   }
-  size_t room = timeline->room == 0 ? 256 : 2 * timeline->room;
-  bl_timeline_event_t *events = realloc(timeline->events, room * sizeof *events);
+  size_t capacity = timeline->capacity == 0 ? 256 : 2 * timeline->capacity;
+  bl_timeline_event_t *events = realloc(timeline->events, capacity * sizeof *events);
   if (events == NULL) {
     return false;
   }
   timeline->events = events;
-  bl_timeline_level_t *levels = realloc(timeline->levels, room * sizeof *levels);
+  bl_timeline_level_t *levels = realloc(timeline->levels, capacity * sizeof *levels);
   if (levels == NULL) {
     return false;
   }
   timeline->levels = levels;
-  timeline->room = room;
+  timeline->capacity = capacity;
   return true;
 }
 

@@ -69,12 +69,12 @@ static const bl_ctl_column_t columns[] = {
 };
 
 static void print_hosts(const bl_ctl_schedule_flags_t *a, const bl_ctl_schedule_case_t *shown) {
-  const uint32_t rooms = bl_ctl_schedule_case_at_hosts(shown);
+  const uint32_t slots = bl_ctl_schedule_case_at_hosts(shown);
   if (a->host > 0) {
-    printf("the host needs room for %u block%s of %lld\n\n", rooms, bl_plural(rooms), (long long)a->host);
+    printf("the host needs room for %u block%s of %lld\n\n", slots, bl_plural(slots), (long long)a->host);
   } else if (shown->schedule->hosts > 0) {
     printf("%u host store%s need%s room for %u block%s\n\n", shown->schedule->hosts, bl_plural(shown->schedule->hosts),
-           bl_one_or_many(shown->schedule->hosts, "s", ""), rooms, bl_plural(rooms));
+           bl_one_or_many(shown->schedule->hosts, "s", ""), slots, bl_plural(slots));
   }
 }
 

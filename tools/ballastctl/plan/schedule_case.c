@@ -265,11 +265,11 @@ bl_status_t bl_ctl_schedule_case_draw(const bl_ctl_schedule_case_t *shown, const
 }
 
 uint32_t bl_ctl_schedule_case_at_hosts(const bl_ctl_schedule_case_t *shown) {
-  uint32_t rooms = 0;
+  uint32_t slots = 0;
   for (uint32_t h = 0; h < shown->schedule->hosts; h++) {
-    rooms += bl_device_slots_lent(&shown->device_slots, shown->schedule->stages + h);
+    slots += bl_device_slots_lent(&shown->device_slots, shown->schedule->stages + h);
   }
-  return rooms;
+  return slots;
 }
 
 void bl_ctl_schedule_case_cleanup(bl_ctl_schedule_case_t *shown) {

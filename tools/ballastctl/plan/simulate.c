@@ -201,11 +201,11 @@ static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
 
 // Returns the number of blocks for which hosts lend memory, over the whole plane.
 static uint32_t at_hosts(const bl_ctl_prediction_t *p) {
-  uint32_t rooms = 0;
+  uint32_t slots = 0;
   for (uint32_t h = p->plan.device_slots.devices; h < p->plan.device_slots.stores; h++) {
-    rooms += bl_device_slots_lent(&p->plan.device_slots, h);
+    slots += bl_device_slots_lent(&p->plan.device_slots, h);
   }
-  return rooms;
+  return slots;
 }
 
 // How uneven copies of the model are, where they are the most uneven.
@@ -224,12 +224,12 @@ static void print_uneven(const bl_ctl_prediction_t *p) {
 
 static void print_hosts(const bl_ctl_prediction_t *p) {
   const bl_hosts_t *hosts = &p->training->hosts;
-  const uint32_t rooms = at_hosts(p);
+  const uint32_t slots = at_hosts(p);
   const uint64_t all = (uint64_t)hosts->count * hosts->slots;
   char held[BL_BYTES_TEXT], room[BL_BYTES_TEXT];
   if (hosts->count > 0) {
-    printf("\nmemory of the host: room for %u of %" PRIu64 " block%s, %s of %s\n", rooms, all, bl_plural(all),
-           bl_bytes_format(rooms * hosts->room_bytes, held), bl_bytes_format(all * hosts->room_bytes, room));
+    printf("\nmemory of the host: room for %u of %" PRIu64 " block%s, %s of %s\n", slots, all, bl_plural(all),
+           bl_bytes_format(slots * hosts->slot_bytes, held), bl_bytes_format(all * hosts->slot_bytes, room));
   }
 }
 
@@ -261,7 +261,7 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
     if (p->training->hosts.count > 0) {
       json_object_set_new(shown, "host_slots", json_integer(at_hosts(p)));
       json_object_set_new(shown, "host_bytes",
-                          json_integer((json_int_t)at_hosts(p) * (json_int_t)p->training->hosts.room_bytes));
+                          json_integer((json_int_t)at_hosts(p) * (json_int_t)p->training->hosts.slot_bytes));
     }
     bl_ctl_footprint_left_out(shown, unknown);
     static const bl_ctl_column_t name = {.key = "schedule", .title = "SCHEDULE"};

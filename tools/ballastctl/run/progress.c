@@ -124,7 +124,7 @@ static const char *duration_text(double seconds, char text[24]) {
 // A line with a maximum width. A terminal would wrap a longer line, and the next drawing would miss the second row.
 typedef struct line {
   char text[LINE_BYTES];
-  size_t used, room; // bytes, each of which is one column
+  size_t used, columns; // in bytes, each of which is one column
 } line_t;
 
 static void put(line_t *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -135,10 +135,10 @@ static void put(line_t *line, const char *format, ...) {
   va_start(args, format);
   int length = vsnprintf(line->text + line->used, sizeof line->text - line->used, format, args);
   va_end(args);
-  if (length > 0 && line->used + (size_t)length <= line->room) {
+  if (length > 0 && line->used + (size_t)length <= line->columns) {
     line->used += (size_t)length;
   } else {
-    line->room = line->used; // nor any later part
+    line->columns = line->used; // nor any later part
   }
   line->text[line->used] = '\0';
 }
@@ -150,16 +150,16 @@ static struct winsize size_of(FILE *stream) {
   return fd >= 0 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size : (struct winsize){0};
 }
 
-static size_t room_of(struct winsize size) {
-  size_t room = size.ws_col > 0 ? size.ws_col - 1u : LINE_BYTES; // the cursor needs a column
-  return room < LINE_BYTES ? room : LINE_BYTES - 1;
+static size_t columns_of(struct winsize size) {
+  size_t columns = size.ws_col > 0 ? size.ws_col - 1u : LINE_BYTES; // the cursor needs a column
+  return columns < LINE_BYTES ? columns : LINE_BYTES - 1;
 }
 
-static void print_line(bl_ctl_progress_t *progress, size_t room) {
+static void print_line(bl_ctl_progress_t *progress, size_t columns) {
   char rate[24], left[24];
   double tokens_per_second = progress->mean_seconds > 0 ? (double)progress->tokens / progress->mean_seconds : 0;
   double seconds_left = (double)(progress->steps - progress->step) * progress->mean_seconds;
-  line_t line = {.room = room};
+  line_t line = {.columns = columns};
   put(&line, "step %llu/%llu", (unsigned long long)progress->step, (unsigned long long)progress->steps);
   put(&line, "  loss %.4f", progress->loss);
   if (progress->has_validation) {
@@ -171,16 +171,16 @@ static void print_line(bl_ctl_progress_t *progress, size_t room) {
 }
 
 // Prints a bar. Its length is that of the fullest device; the filled part is what a stage used at its peak.
-static void print_bar(const bl_ctl_progress_t *progress, size_t stage, uint64_t longest_bytes, size_t room) {
+static void print_bar(const bl_ctl_progress_t *progress, size_t stage, uint64_t longest_bytes, size_t columns) {
   const stage_bar_t *bar = &progress->bars[stage];
   bool unicode = progress->style == BL_CTL_PROGRESS_UNICODE;
   uint64_t used_bytes = bar->peak_slots * bar->slot_bytes;
   char bytes[BL_BYTES_TEXT], name[32];
   int name_length = snprintf(name, sizeof name, "  stage %-3zu ", stage);
-  line_t tail = {.room = room - (size_t)name_length - BAR_CELLS_LEAST};
+  line_t tail = {.columns = columns - (size_t)name_length - BAR_CELLS_LEAST};
   put(&tail, "  %u/%u slots", bar->peak_slots, bar->own_slots);
   put(&tail, "  %s", bl_bytes_format(used_bytes, bytes));
-  size_t cells = room - (size_t)name_length - tail.used;
+  size_t cells = columns - (size_t)name_length - tail.used;
   cells = cells < BAR_CELLS ? cells : BAR_CELLS;
   uint64_t filled = longest_bytes > 0 ? (used_bytes * cells + longest_bytes / 2) / longest_bytes : 0;
   fprintf(progress->frame, "\n\033[K%s", name);
@@ -203,12 +203,12 @@ static size_t bars_of(const bl_ctl_progress_t *progress, struct winsize size) {
 
 static void draw(bl_ctl_progress_t *progress) {
   struct winsize size = size_of(progress->stream);
-  size_t room = room_of(size);
+  size_t columns = columns_of(size);
   if (progress->lines > 0) {
     fprintf(progress->frame, "\033[%dA", progress->lines);
   }
   fputs("\r\033[K", progress->frame);
-  print_line(progress, room);
+  print_line(progress, columns);
   uint64_t longest_bytes = 0;
   for (size_t i = 0; i < progress->stage_count; i++) {
     uint64_t bytes = progress->bars[i].own_slots * progress->bars[i].slot_bytes;
@@ -216,7 +216,7 @@ static void draw(bl_ctl_progress_t *progress) {
   }
   size_t shown = bars_of(progress, size);
   for (size_t i = 0; i < shown; i++) {
-    print_bar(progress, i, longest_bytes, room);
+    print_bar(progress, i, longest_bytes, columns);
   }
   if ((int)shown < progress->lines) {
     fputs("\033[J", progress->frame); // the terminal has become smaller

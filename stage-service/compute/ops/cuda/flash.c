@@ -336,7 +336,7 @@ static bl_status_t plan_backward(bl__flash_t *flash, bl_error_t *err) {
 static void size_workspace(bl__flash_t *flash) {
   const bl__flash_shape_t *shape = &flash->shape;
   const size_t head = shape->batch * shape->seq * shape->head_dim * 2; // bytes
-  const size_t key_heads = shape->slice ? 0 : shape->kv_heads;         // of a slice the caller has room
+  const size_t key_heads = shape->slice ? 0 : shape->kv_heads;         // of a slice the caller has space
   const size_t parts[] = {shape->heads * head, key_heads * head, key_heads * head,
                           shape->batch * shape->heads * shape->seq * sizeof(float)};
   size_t *at[] = {&flash->dq_at, &flash->dk_at, &flash->dv_at, &flash->delta_at};
@@ -462,16 +462,16 @@ const char *bl__flash_forward(bl__flash_t *flash, const void *qkv, const void *k
 }
 
 // Copies dense gradients of heads into the rows of dqkv.
-static const char *scatter(const bl__flash_t *flash, const char *room, void *dqkv) {
+static const char *scatter(const bl__flash_t *flash, const char *scratch, void *dqkv) {
   const bl__flash_shape_t *shape = &flash->shape;
   const uint64_t keys_at = shape->heads * shape->head_dim, values_at = keys_at + shape->kv_heads * shape->head_dim;
   const bl__heads_t where = {.batch = shape->batch,
                              .seq = shape->seq,
                              .head_dim = shape->head_dim,
                              .row_stride = values_at + shape->kv_heads * shape->head_dim};
-  const bl__scattered_t sets[] = {{room + flash->dq_at, at(dqkv, 0), shape->heads},
-                                  {room + flash->dk_at, at(dqkv, keys_at), shape->kv_heads},
-                                  {room + flash->dv_at, at(dqkv, values_at), shape->kv_heads}};
+  const bl__scattered_t sets[] = {{scratch + flash->dq_at, at(dqkv, 0), shape->heads},
+                                  {scratch + flash->dk_at, at(dqkv, keys_at), shape->kv_heads},
+                                  {scratch + flash->dv_at, at(dqkv, values_at), shape->kv_heads}};
   const int error =
       bl__launch_scatter(bl__gpu_stream(flash->engine->gpu), true, false, &where, shape->slice ? 1 : 3, sets);
   return error ? bl__gpu_error_text(error) : NULL;
@@ -479,19 +479,19 @@ static const char *scatter(const bl__flash_t *flash, const char *room, void *dqk
 
 const char *bl__flash_backward(bl__flash_t *flash, const void *datt, const void *qkv, const void *keys_of,
                                const void *att, const float *lse, void *dqkv, void *dkeys, void *workspace) {
-  char *room = workspace;
+  char *scratch = workspace;
   bindings_t b = {0};
   bind(&b, Q, at(qkv, 0));
   bind_keys(&b, &flash->shape, qkv, keys_of);
   bind(&b, ATT, at(att, 0));
   bind(&b, DATT, at(datt, 0));
   bind(&b, LSE, (void *)(uintptr_t)lse);
-  bind(&b, DELTA, room + flash->delta_at);
-  bind(&b, DQ, room + flash->dq_at);
-  bind(&b, DK, dkeys != NULL ? dkeys : room + flash->dk_at);
-  bind(&b, DV, dkeys != NULL ? at(dkeys, flash->shape.kv_heads * flash->shape.head_dim) : room + flash->dv_at);
+  bind(&b, DELTA, scratch + flash->delta_at);
+  bind(&b, DQ, scratch + flash->dq_at);
+  bind(&b, DK, dkeys != NULL ? dkeys : scratch + flash->dk_at);
+  bind(&b, DV, dkeys != NULL ? at(dkeys, flash->shape.kv_heads * flash->shape.head_dim) : scratch + flash->dv_at);
   bind(&b, ONE, &flash->one);
   bind_scalars(&b, flash);
   const char *fault = run(flash, &flash->backward, &b, workspace);
-  return fault ? fault : scatter(flash, room, dqkv);
+  return fault ? fault : scatter(flash, scratch, dqkv);
 }

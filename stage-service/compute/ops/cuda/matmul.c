@@ -14,8 +14,8 @@
 struct bl__matmul_engine {
   bl__gpu_t *gpu;
   cublasLtHandle_t handle;
-  bl_ops_choice_t *choices; // [choice_room]
-  size_t choice_count, choice_room;
+  bl_ops_choice_t *choices; // [choice_capacity]
+  size_t choice_count, choice_capacity;
 };
 
 struct bl__matmul {
@@ -194,14 +194,14 @@ static bl_status_t keep_choice(bl__matmul_engine_t *engine, const bl__matmul_t *
       return BL_OK;
     }
   }
-  if (engine->choice_count == engine->choice_room) {
-    const size_t room = 2 * engine->choice_room + 16;
-    bl_ops_choice_t *more = realloc(engine->choices, room * sizeof *more);
+  if (engine->choice_count == engine->choice_capacity) {
+    const size_t capacity = 2 * engine->choice_capacity + 16;
+    bl_ops_choice_t *more = realloc(engine->choices, capacity * sizeof *more);
     if (more == NULL) {
       return bl_error_set(err, BL_EXHAUSTED, "out of memory");
     }
     engine->choices = more;
-    engine->choice_room = room;
+    engine->choice_capacity = capacity;
   }
   engine->choices[engine->choice_count++] = choice;
   return BL_OK;

@@ -22,14 +22,14 @@ static BL_DEVICE uint64_t mix_words(uint32_t low, uint32_t high, bl_count index)
 
 __global__ void __launch_bounds__(THREADS)
     checksum_parts(bl_count packs, const bl_words *__restrict__ block, uint64_t *__restrict__ parts) {
-  __shared__ uint64_t room[THREADS / 32];
+  __shared__ uint64_t shared[THREADS / 32];
   uint64_t sum = 0;
 #pragma unroll 4
   for (bl_count i = (bl_count)blockIdx.x * THREADS + threadIdx.x; i < packs; i += (bl_count)gridDim.x * THREADS) {
     const bl_words words = block[i];
     sum += mix_words(words.word[0], words.word[1], 2 * i) + mix_words(words.word[2], words.word[3], 2 * i + 1);
   }
-  sum = bl_block_all(sum, room, bl_plus());
+  sum = bl_block_all(sum, shared, bl_plus());
   if (threadIdx.x == 0) {
     parts[blockIdx.x] = sum;
   }
@@ -37,12 +37,12 @@ __global__ void __launch_bounds__(THREADS)
 
 __global__ void __launch_bounds__(THREADS)
     checksum_whole(int count, bl_count bytes, const uint64_t *__restrict__ parts, uint64_t *hash) {
-  __shared__ uint64_t room[THREADS / 32];
+  __shared__ uint64_t shared[THREADS / 32];
   uint64_t sum = 0;
   for (int i = (int)threadIdx.x; i < count; i += THREADS) {
     sum += parts[i];
   }
-  sum = bl_block_all(sum, room, bl_plus());
+  sum = bl_block_all(sum, shared, bl_plus());
   if (threadIdx.x == 0) {
     *hash = mix(sum + bytes);
   }

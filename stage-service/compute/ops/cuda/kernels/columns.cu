@@ -138,14 +138,14 @@ int bl__launch_add_columns(bl__stream_t stream, unsigned count, const bl__column
     return BL_TOO_LARGE;
   }
   // Each sum gets as many lines as scratch has space for. The number depends on the shapes alone.
-  const bl_count room = columns > 0 ? bl_least(BL__SCRATCH_BYTES / (columns * sizeof(float)), GROUPS_MAX) : 0;
+  const bl_count space = columns > 0 ? bl_least(BL__SCRATCH_BYTES / (columns * sizeof(float)), GROUPS_MAX) : 0;
   bl__lines_t lines[BL__SUMS_MAX] = {};
   for (unsigned i = 0; i < count; i++) {
     const bl__column_sum_t &sum = sums[i];
     lines[i] = {(const float *)sum.x, sum.sums, 1, sum.rows > 0 ? sum.columns : 0, 0, true};
     if (!is_line(sum)) {
       lines[i].from = scratch;
-      lines[i].lines = bl_least(bl_over(sum.rows, SLICES), room);
+      lines[i].lines = bl_least(bl_over(sum.rows, SLICES), space);
       scratch += lines[i].lines * sum.columns;
     }
   }

@@ -369,10 +369,10 @@ BL_DEVICE float bl_softcap(float x, float softcap, float inverse_softcap) {
 }
 
 // ---- sums over a block --------------------------------------------------------------------------------------------
-// Every thread gets the result. `room` is shared memory with one T per warp. All threads of the block make the call;
-// their number is a multiple of 32. The next sum needs another room. A room may be reused once every thread has passed
-// a __syncthreads() after the sum. The number of threads fixes the order: butterflies within warps, then warps one
-// after the other.
+// Every thread gets the result. `shared` is shared memory with one T per warp. All threads of the block make the call;
+// their number is a multiple of 32. The next sum needs another array. An array may be reused once every thread has
+// passed a __syncthreads() after the sum. The number of threads fixes the order: butterflies within warps, then warps
+// one after the other.
 struct bl_plus {
   template <typename T> BL_DEVICE T operator()(T a, T b) const {
     return a + b;
@@ -400,35 +400,35 @@ template <typename T, typename F> BL_DEVICE T bl_warp_all(T value, F combine) {
   return value;
 }
 
-template <typename T, typename F> BL_DEVICE T bl_block_all(T value, T *room, F combine) {
+template <typename T, typename F> BL_DEVICE T bl_block_all(T value, T *shared, F combine) {
   const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
   value = bl_warp_all(value, combine);
   if (threadIdx.x % 32 == 0) {
-    room[warp] = value;
+    shared[warp] = value;
   }
   __syncthreads();
-  value = room[0];
+  value = shared[0];
   for (int i = 1; i < warps; i++) {
-    value = combine(value, room[i]);
+    value = combine(value, shared[i]);
   }
   return value;
 }
 
-// Computes two sums at once; `room` holds two floats per warp. The caller alternates between two rooms in successive
+// Computes two sums at once; `shared` holds two floats per warp. The caller alternates between two arrays in successive
 // calls.
-BL_DEVICE void bl_block_sums(float *a, float *b, float *room) {
+BL_DEVICE void bl_block_sums(float *a, float *b, float *shared) {
   const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
   float x = bl_warp_all(*a, bl_plus()), y = bl_warp_all(*b, bl_plus());
   if (threadIdx.x % 32 == 0) {
-    room[2 * warp] = x;
-    room[2 * warp + 1] = y;
+    shared[2 * warp] = x;
+    shared[2 * warp + 1] = y;
   }
   __syncthreads();
-  x = room[0];
-  y = room[1];
+  x = shared[0];
+  y = shared[1];
   for (int i = 1; i < warps; i++) {
-    x += room[2 * i];
-    y += room[2 * i + 1];
+    x += shared[2 * i];
+    y += shared[2 * i + 1];
   }
   *a = x;
   *b = y;
@@ -441,29 +441,29 @@ struct bl_moments {
 
 // Returns the moments of `count` numbers, `here` of which belong to this warp. `sum` is the sum of this thread's
 // numbers, and squares_from(point) the sum of their squared distances from a point. Each warp first computes the
-// moments of its own numbers, so that one barrier is enough (Chan, Golub, LeVeque 1979). `room` holds three floats per
-// warp.
+// moments of its own numbers, so that one barrier is enough (Chan, Golub, LeVeque 1979). `shared` holds three floats
+// per warp.
 template <typename F>
-BL_DEVICE bl_moments bl_block_moments(float sum, float here, float count, const F &squares_from, float *room) {
+BL_DEVICE bl_moments bl_block_moments(float sum, float here, float count, const F &squares_from, float *shared) {
   const int warps = (int)blockDim.x / 32, warp = (int)threadIdx.x / 32;
   const float centre = here > 0.0f ? bl_quotient(bl_warp_all(sum, bl_plus()), here) : 0.0f;
   const float squares = bl_warp_all(squares_from(centre), bl_plus());
   if (threadIdx.x % 32 == 0) {
-    room[3 * warp] = here;
-    room[3 * warp + 1] = centre;
-    room[3 * warp + 2] = squares;
+    shared[3 * warp] = here;
+    shared[3 * warp + 1] = centre;
+    shared[3 * warp + 2] = squares;
   }
   __syncthreads();
   float away = 0.0f; // sum of the numbers' distances from the first warp's mean; `spread`: of their squares
   float spread = 0.0f;
 #pragma unroll 1
   for (int i = 0; i < warps; i++) {
-    const float step = room[3 * i + 1] - room[1], all = room[3 * i] * step;
+    const float step = shared[3 * i + 1] - shared[1], all = shared[3 * i] * step;
     away += all;
-    spread += room[3 * i + 2] + all * step;
+    spread += shared[3 * i + 2] + all * step;
   }
   away = bl_quotient(away, count);
-  return {room[1] + away, fmaxf(spread - count * away * away, 0.0f)};
+  return {shared[1] + away, fmaxf(spread - count * away * away, 0.0f)};
 }
 
 // Returns the entry of a table to which this block belongs: the last entry whose first block is not above it.
@@ -511,8 +511,8 @@ static inline bl_count bl_shared_bytes(unsigned blocks) {
       cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) != cudaSuccess) {
     return 0;
   }
-  const int room = all / (int)blocks - kept;
-  return (bl_count)(room < 0 ? 0 : room < most ? room : most);
+  const int space = all / (int)blocks - kept;
+  return (bl_count)(space < 0 ? 0 : space < most ? space : most);
 #else
   return bl_emulated_shared_bytes / blocks;
 #endif

@@ -205,8 +205,8 @@ int bl__launch_embedding_forward(bl__stream_t stream, bool bf16, const bl__embed
   const part_rows token_rows = {part->first_token, part->tokens}, positions = {part->first_position, part->positions};
   const bool wide = lines_are_wide(bf16, width, x, wte, wpe);
   // If not all rows fit, a piece is a number of whole sequences, because positions start anew in every piece.
-  const bl_count rows = part->batch * seq, room = BL__SCRATCH_BYTES / sizeof *here;
-  const bl_count piece = rows <= room ? rows : room / seq * seq;
+  const bl_count rows = part->batch * seq, space = BL__SCRATCH_BYTES / sizeof *here;
+  const bl_count piece = rows <= space ? rows : space / seq * seq;
   int result = piece == 0 && rows > 0 ? BL_TOO_LARGE : 0;
   for (bl_count row = 0; result == 0 && row < rows; row += piece) {
     const bl_count count = bl_least(rows - row, piece);

@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(THREADS)
     head_norm_backward(const bl__head_norm_t shape, int lanes, const E *dy, const E *x,
                        const float *__restrict__ query_gain, const float *__restrict__ key_gain, E *dqkv,
                        float *__restrict__ lines) {
-  __shared__ float room[THREADS][bl_pack<E>::WIDTH];
+  __shared__ float shared[THREADS][bl_pack<E>::WIDTH];
   const uint32_t kind = blockIdx.y, of_kind = (uint32_t)(kind == 0 ? shape.heads : shape.kv_heads);
   const bl_count of_row = shape.heads + 2 * shape.kv_heads, size = shape.head_dim, groups = THREADS / lanes;
   const bl_count before = kind == 0 ? 0 : kind == 1 ? shape.heads : shape.heads + shape.kv_heads; // in a row
@@ -161,18 +161,18 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
   for (int c = 0; c < KEEP; c++) {
     const bl_count at = element_of<E>(c, lanes);
-    __syncthreads(); // every thread has read the room
+    __syncthreads(); // every thread has read them
 #pragma unroll
     for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-      room[threadIdx.x][i] = dgain[c][i];
+      shared[threadIdx.x][i] = dgain[c][i];
     }
     __syncthreads();
     if (group == 0) {
 #pragma unroll
       for (int i = 0; i < bl_pack<E>::WIDTH; i++) {
-        float sum = room[threadIdx.x][i];
+        float sum = shared[threadIdx.x][i];
         for (int other = (int)threadIdx.x + lanes; other < THREADS; other += lanes) {
-          sum += room[other][i];
+          sum += shared[other][i];
         }
         if (at + i < size) {
           lines[((bl_count)kind * gridDim.x + blockIdx.x) * size + at + i] = sum;

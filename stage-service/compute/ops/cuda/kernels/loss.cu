@@ -102,10 +102,10 @@ static BL_DEVICE void include(const float (&values)[PACKS][4], softmax_t *seen) 
 }
 
 // Returns the same of the whole row, in every thread.
-static BL_DEVICE softmax_t combine(softmax_t seen, float (&rooms)[2][THREADS / 32]) {
+static BL_DEVICE softmax_t combine(softmax_t seen, float (&shared)[2][THREADS / 32]) {
   softmax_t all;
-  all.largest = bl_block_all(seen.largest, rooms[0], bl_larger());
-  all.sum = bl_block_all(seen.sum * bl_exp(seen.largest - all.largest), rooms[1], bl_plus());
+  all.largest = bl_block_all(seen.largest, shared[0], bl_larger());
+  all.sum = bl_block_all(seen.sum * bl_exp(seen.largest - all.largest), shared[1], bl_plus());
   return all;
 }
 
@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
     cross_entropy(unsigned rows, unsigned vocab, bl_count stride, unsigned kept, const int32_t *__restrict__ labels,
                   float scale, float inverse_softcap, float *logits, double *row_losses) {
   BL_DYNAMIC_SHARED(bl_words, cache);
-  __shared__ float rooms[2][THREADS / 32];
-  __shared__ unsigned label_rooms[2];
+  __shared__ float shared[2][THREADS / 32];
+  __shared__ unsigned shared_labels[2];
   // Thread 0 reads the label of a row from host memory once, one row ahead.
   unsigned fetched = threadIdx.x == 0 ? (unsigned)labels[blockIdx.x] : 0;
   for (unsigned first = 0; first < vocab; first += COLUMNS) {
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
     float *row = logits + (bl_count)at_row * stride;
     const bool more = at_row + gridDim.x < rows;
     if (threadIdx.x == 0) {
-      label_rooms[parity] = fetched;
+      shared_labels[parity] = fetched;
       fetched = more ? (unsigned)labels[at_row + gridDim.x] : 0;
     }
     softmax_t seen;
@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
       load_packs<Wide>(cache, row, first, kept, vocab, values);
       include(values, &seen);
     }
-    const softmax_t all = combine(seen, rooms);
-    const unsigned label = label_rooms[parity];
+    const softmax_t all = combine(seen, shared);
+    const unsigned label = shared_labels[parity];
     const float share = scale / all.sum;
     float of_label = 0.0f;
     bool says_loss = label >= vocab && threadIdx.x == 0;
@@ -211,7 +211,7 @@ template <bool Wide>
 __global__ void __launch_bounds__(THREADS, STATISTICS_BLOCKS)
     softmax_statistics(unsigned vocab, bl_count stride, unsigned first_token, const int32_t *__restrict__ labels,
                        const float *__restrict__ logits, float *__restrict__ statistics) {
-  __shared__ float rooms[2][THREADS / 32];
+  __shared__ float shared[2][THREADS / 32];
   const float *row = logits + (bl_count)blockIdx.x * stride;
   // Thread 0 asks for the label, which is in host memory, before it reads logits.
   const unsigned label = threadIdx.x == 0 ? (unsigned)labels[blockIdx.x] - first_token : 0;
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(THREADS, STATISTICS_BLOCKS)
     load_packs<Wide>(NULL, row, first, 0, vocab, values);
     include(values, &seen);
   }
-  const softmax_t all = combine(seen, rooms);
+  const softmax_t all = combine(seen, shared);
   if (threadIdx.x == 0) {
     float *to = statistics + (bl_count)blockIdx.x * BL__STATISTICS;
     to[0] = all.largest;
@@ -238,13 +238,13 @@ __global__ void __launch_bounds__(THREADS, PART_BLOCKS)
                        float scale, float inverse_softcap, unsigned parts, const float *__restrict__ statistics,
                        float *logits, double *row_losses) {
   __shared__ float of_parts[BL__PARTS_MAX * BL__STATISTICS];
-  __shared__ unsigned label_room;
+  __shared__ unsigned shared_label;
   float *row = logits + (bl_count)blockIdx.x * stride;
   for (unsigned first = 0; first < vocab; first += COLUMNS) {
     fetch_packs<Wide>(NULL, row, first, 0, vocab);
   }
   if (threadIdx.x == 0) {
-    label_room = (unsigned)labels[blockIdx.x] - first_token;
+    shared_label = (unsigned)labels[blockIdx.x] - first_token;
   }
   if (threadIdx.x < parts * BL__STATISTICS) {
     const bl_count line = (bl_count)(threadIdx.x / BL__STATISTICS) * gridDim.x + blockIdx.x;
@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(THREADS, PART_BLOCKS)
   for (unsigned part = 0; part < parts; part++) {
     all.sum += of_parts[part * BL__STATISTICS + 1] * bl_exp(of_parts[part * BL__STATISTICS] - all.largest);
   }
-  const unsigned label = label_room;
+  const unsigned label = shared_label;
   const float share = scale / all.sum;
   for (unsigned first = 0; first < vocab; first += COLUMNS) {
     float values[PACKS][4];
@@ -351,9 +351,9 @@ int bl__launch_cross_entropy(bl__stream_t stream, bool bf16, uint64_t rows, uint
     return 0;
   }
   const bool wide = stride % 4 == 0 && bl_is_wide(logits);
-  const uint64_t room = bl_shared_bytes(ROW_BLOCKS), part_bytes = COLUMNS * sizeof(float);
+  const uint64_t space = bl_shared_bytes(ROW_BLOCKS), part_bytes = COLUMNS * sizeof(float);
   const uint64_t parts =
-      bl_least(bl_over(vocab, COLUMNS), room > STATIC_BYTES ? (room - STATIC_BYTES) / part_bytes : 0);
+      bl_least(bl_over(vocab, COLUMNS), space > STATIC_BYTES ? (space - STATIC_BYTES) / part_bytes : 0);
   const unsigned columns = (unsigned)vocab, kept = (unsigned)(parts * COLUMNS);
   const unsigned blocks = (unsigned)bl_least(rows, (uint64_t)ROW_BLOCKS * bl_multiprocessors());
   if (softcap != 0.0f) {

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(THREADS_MAX, 1)
                  const float *__restrict__ gain, const float *__restrict__ bias, E *__restrict__ y,
                  float *__restrict__ stats) {
   constexpr int WIDTH = bl_pack<E>::WIDTH;
-  __shared__ float room[3 * WARPS_MAX];
+  __shared__ float shared[3 * WARPS_MAX];
   const bl_count row = blockIdx.x;
   const E *const line = x + row * width;
   float values[KEEP][WIDTH] = {};
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(THREADS_MAX, 1)
   };
   bl_moments moments = {0.0f, 0.0f};
   if constexpr (Rms) {
-    moments.squares = bl_block_all(squares_from(0.0f), room, bl_plus());
+    moments.squares = bl_block_all(squares_from(0.0f), shared, bl_plus());
   } else {
     float sum = 0.0f;
 #pragma unroll
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(THREADS_MAX, 1)
         sum += values[c][i];
       }
     }
-    moments = bl_block_moments(sum, columns_of_warp<E, KEEP>(width), (float)width, squares_from, room);
+    moments = bl_block_moments(sum, columns_of_warp<E, KEEP>(width), (float)width, squares_from, shared);
   }
   const float mean = moments.mean, inverse = bl_inverse_root(bl_quotient(moments.squares, (float)width) + epsilon);
   if (threadIdx.x == 0) {
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(THREADS_MAX, KEEP == 1 ? 2 : 1)
   constexpr int WIDTH = bl_pack<E>::WIDTH;
   typedef kept_of<E, Wide, Rms, KEEP> kept;
   BL_DYNAMIC_SHARED(bl_words, ring);
-  __shared__ float rooms[2][2 * WARPS_MAX];
+  __shared__ float shared[2][2 * WARPS_MAX];
   float dgain[KEEP][WIDTH] = {}, dbias[Rms ? 1 : KEEP][WIDTH] = {}, gains[kept::GAINS ? KEEP : 1][WIDTH] = {};
   float scaled[kept::ROW ? KEEP : 1][WIDTH] = {}, numbers[kept::ROW ? KEEP : 1][WIDTH] = {};
   const unsigned part_words = KEEP * blockDim.x, slot_words = (residual != NULL ? 3 : 2) * part_words;
@@ -234,9 +234,9 @@ __global__ void __launch_bounds__(THREADS_MAX, KEEP == 1 ? 2 : 1)
       }
     }
     if constexpr (Rms) {
-      dot = bl_block_all(dot, rooms[parity], bl_plus());
+      dot = bl_block_all(dot, shared[parity], bl_plus());
     } else {
-      bl_block_sums(&sum, &dot, rooms[parity]);
+      bl_block_sums(&sum, &dot, shared[parity]);
     }
     const float centre = bl_quotient(-inverse * sum, (float)width), slope = bl_quotient(-inverse * dot, (float)width);
 #pragma unroll
@@ -294,8 +294,8 @@ static geometry geometry_of(bool bf16, bl_count width, bl_count few, bl_count so
 // Returns the number of blocks, which is the number of lines. On an H100 or H200 a multiprocessor has one block, or two
 // if registers allow it. An A100 has 108 multiprocessors and needs a second wave.
 static unsigned lines_of(bool rms, int keep, bl_count rows, bl_count width) {
-  const bl_count room = BL__SCRATCH_BYTES / ((rms ? 1 : 2) * width * sizeof(float));
-  return (unsigned)bl_least(bl_least(rows, keep == 1 ? 256 : 128), room);
+  const bl_count space = BL__SCRATCH_BYTES / ((rms ? 1 : 2) * width * sizeof(float));
+  return (unsigned)bl_least(bl_least(rows, keep == 1 ? 256 : 128), space);
 }
 
 template <typename E, bool W, bool Rms>
@@ -316,8 +316,8 @@ static int forward_of(bl__stream_t stream, int keep, unsigned threads, bl_count 
 
 // Returns the slots of the ring: as many as fit, with a second block on the multiprocessor if there are two.
 static unsigned depth_of(int keep, bl_count slot_bytes) {
-  const bl_count room = bl_shared_bytes(keep == 1 ? 2 : 1);
-  const bl_count slots = room > STATIC_BYTES ? (room - STATIC_BYTES) / slot_bytes : 0;
+  const bl_count space = bl_shared_bytes(keep == 1 ? 2 : 1);
+  const bl_count slots = space > STATIC_BYTES ? (space - STATIC_BYTES) / slot_bytes : 0;
   return slots < 1 ? 1 : (unsigned)bl_least(slots, DEPTH_MAX);
 }
 

@@ -69,12 +69,12 @@ template <bool Wide> static BL_DEVICE double squares_of(const bl__squares_t &t, 
 // parts: one number per block.
 __global__ void __launch_bounds__(THREADS)
     square_parts(const __grid_constant__ bl__squares_table_t table, double *__restrict__ parts) {
-  __shared__ double room[THREADS / 32];
+  __shared__ double shared[THREADS / 32];
   const bl__squares_t &t = table.entries[bl_entry_of(table)];
   const bl_count first = ((bl_count)(blockIdx.x - t.first_block) * THREADS + threadIdx.x) * 4;
   const bl_count step = (bl_count)t.blocks * BLOCK_ELEMENTS;
   const double sum =
-      bl_block_all(t.wide ? squares_of<true>(t, first, step) : squares_of<false>(t, first, step), room, bl_plus());
+      bl_block_all(t.wide ? squares_of<true>(t, first, step) : squares_of<false>(t, first, step), shared, bl_plus());
   if (threadIdx.x == 0) {
     parts[blockIdx.x] = sum;
   }
@@ -83,13 +83,13 @@ __global__ void __launch_bounds__(THREADS)
 // One block per tensor.
 __global__ void __launch_bounds__(THREADS)
     square_sums(const __grid_constant__ bl__squares_table_t table, const double *__restrict__ parts) {
-  __shared__ double room[THREADS / 32];
+  __shared__ double shared[THREADS / 32];
   const bl__squares_t &t = table.entries[blockIdx.x];
   double sum = 0.0;
   for (unsigned i = threadIdx.x; i < t.blocks; i += THREADS) {
     sum += parts[t.first_block + i];
   }
-  sum = bl_block_all(sum, room, bl_plus());
+  sum = bl_block_all(sum, shared, bl_plus());
   if (threadIdx.x == 0) {
     *t.sum = sum;
   }

@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(THREADS)
     softmax_backward(bl_count rows, bl_count keys, const bl__bounds_t bounds, const float *__restrict__ scores,
                      const E *__restrict__ probabilities, bl_count matrix_stride,
                      const float *__restrict__ dprobabilities, float scale, E *__restrict__ dscores) {
-  __shared__ float room[THREADS / 32];
+  __shared__ float shared[THREADS / 32];
   const bl_count matrix = blockIdx.x / (uint32_t)rows, row = blockIdx.x % (uint32_t)rows;
   const bl_count seen = keys - rows + row + 1;
   const bl_count from = first_seen<Bounded>(seen, bounds);
@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(THREADS)
       dot += sees<Bounded>(at + i, from, seen) ? p[i] * g[i] : 0.0f; // g is arbitrary where the row does not see
     }
   }
-  dot = bl_block_all(dot, room, bl_plus());
+  dot = bl_block_all(dot, shared, bl_plus());
   E *out = dscores + (bl_count)blockIdx.x * keys;
   for (bl_count at = (bl_count)threadIdx.x * 4; at < keys; at += THREADS * 4) {
     float p[4] = {0.0f, 0.0f, 0.0f, 0.0f};
