@@ -6,10 +6,10 @@
 // requests, and returns it at its end, or after the evicts that follow (EXECUTION.md 16). An operation that waited for a
 // core starts `handover` later. Operations get a store that several stages use in the same order.
 //
-// Nodes of a cluster reach each other through network cards. A tensor that crosses a boundary holds the card of its
-// sender on the way out, and then that of its receiver on the way in, each for the time on the wire. Tensors that
-// request one direction of one card pass it one after the other, in the order of requests, and at half speed during a
-// copy. A copy to or from a store holds both cards, after every copy and tensor that requested them before. The latency
+// Nodes of a cluster reach each other through network cards (NICs). A tensor that crosses a boundary holds the NIC of
+// its sender on the way out, and then that of its receiver on the way in, each for the time on the wire. Tensors that
+// request one direction of one NIC pass it one after the other, in the order of requests, and at half speed during a
+// copy. A copy to or from a store holds both NICs, after every copy and tensor that requested them before. The latency
 // of a message holds none.
 //
 // Thread: values; arrays are borrowed.
@@ -19,10 +19,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// A cluster's network. Stages of one node need no card to reach each other; the rest of the machine applies to them.
+// A cluster's network. Stages of one node need no NIC to reach each other; the rest of the machine applies to them.
 typedef struct bl_network {
   const uint32_t *nodes;   // [stages]
-  const uint32_t *cards;   // [stages] card by which a stage reaches other nodes; below the number of stages
+  const uint32_t *nics;    // [stages] NIC by which a stage reaches other nodes; below the number of stages
   const double *far_paths; // [stages] duration of one evict or load, if the store is on another node
   double latency;          // of a message, included in boundaries and far_paths
 } bl_network_t;
@@ -72,7 +72,7 @@ uint32_t bl_machine_shared_cores(uint32_t cores, uint32_t stages, uint32_t plane
   X(BL_STALL_GRADIENT, "gradient")     /* from the virtual stage after */                                              \
   X(BL_STALL_LOAD, "load")             /* of a block that was parked */                                                \
   X(BL_STALL_SLOT, "slot")             /* still held by an evicted block */                                            \
-  X(BL_STALL_CARD, "card")             /* that delayed its input, because other tensors or copies used it */           \
+  X(BL_STALL_NIC, "card")              /* that delayed its input, because other tensors or copies used it */           \
   X(BL_STALL_CORE, "core")             /* in use by another stage */                                                   \
   X(BL_STALL_GATHER, "gather")         /* of weights that other replicas or pipes update */                            \
   X(BL_STALL_REDUCTION, "reduction")   /* of gradients over replicas or pipes, after its last operation */             \

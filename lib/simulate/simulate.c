@@ -113,9 +113,9 @@ static bl_status_t check_network(const bl_schedule_t *schedule, const bl_network
                           "an evict or load of stage %u to another node: must be a number from 0 upwards, is %g", s,
                           network->far_paths[s]);
     }
-    if (network->cards[s] >= schedule->stages) {
+    if (network->nics[s] >= schedule->stages) {
       return bl_error_set(err, BL_INVALID, "network card of stage %u: must be below %u, is %u", s, schedule->stages,
-                          network->cards[s]);
+                          network->nics[s]);
     }
   }
   return network->latency >= 0 && isfinite(network->latency)

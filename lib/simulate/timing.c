@@ -105,11 +105,11 @@ bl__passage_t bl__lane_pass(bl__lane_t *lane, double asks, double hold) {
   return (bl__passage_t){start, end};
 }
 
-// Times a copy between nodes, from `start` on, which holds the lanes of both cards. Moves `start` to when it gets them.
+// Times a copy between nodes, from `start` on, which holds the lanes of both NICs. Moves `start` to when it gets them.
 static double copy_far(bl__timing_t *t, uint32_t stage, bl_op_t op, double *start) {
   const bl_network_t *network = t->machine->network;
-  uint32_t from = network->cards[op.type == BL_OP_E ? stage : op.store],
-           to = network->cards[op.type == BL_OP_E ? op.store : stage];
+  uint32_t from = network->nics[op.type == BL_OP_E ? stage : op.store],
+           to = network->nics[op.type == BL_OP_E ? op.store : stage];
   *start = fmax(*start, fmax(t->out[from].copies_free, t->in[to].copies_free));
   double took = network->far_paths[stage];
   t->out[from].copies_free = t->in[to].copies_free = *start + fmax(0, took - network->latency);
@@ -189,7 +189,7 @@ static void wait_for(double *start, bl__waits_t *waits, double until, bl_stall_c
   }
 }
 
-// Returns how long the output of another virtual stage was delayed by cards.
+// Returns how long the output of another virtual stage was delayed by NICs.
 static double late_of(const bl__timing_t *t, bl_op_t needed) {
   return t->late != NULL ? t->late[bl__timing_late_index(t->schedule, needed)] : 0;
 }
@@ -237,7 +237,7 @@ double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl__w
   if (bl__op_dependency(t->schedule, op, &needed)) {
     double sent = *end_of(t, needed) + bl__timing_boundary(t, needed.virtual_stage, op.virtual_stage);
     wait_for(&start, waits, sent, op.type == BL_OP_F ? BL_STALL_ACTIVATION : BL_STALL_GRADIENT);
-    wait_for(&start, waits, sent + late_of(t, needed), BL_STALL_CARD);
+    wait_for(&start, waits, sent + late_of(t, needed), BL_STALL_NIC);
   }
   if (t->gathered != NULL) {
     wait_for(&start, waits, t->gathered[op.virtual_stage], BL_STALL_GATHER);

@@ -31,7 +31,7 @@ typedef struct bl__stage_clock {
   bool started;
 } bl__stage_clock_t;
 
-// One direction of a network card.
+// One direction of a NIC.
 typedef struct bl__lane {
   double tensors_free; // end of the last tensor
   double copies_free;  // when the next copy may begin
@@ -43,10 +43,10 @@ typedef struct bl__timing {
   const bl_machine_t *machine;
   double *forward_end;       // [blocks]
   double *backward_end;      // [blocks]; before the backward: end of the block's load
-  double *late;              // [2][blocks] delay of a tensor by cards: forward, backward; NULL: no network
+  double *late;              // [2][blocks] delay of a tensor by NICs: forward, backward; NULL: no network
   double *core_free;         // [cores] a heap with the earliest first; NULL: every stage has its own
   double *store_free;        // [stores + stages], by bl__timing_way; NULL: no store is shared
-  bl__lane_t *out, *in;      // [stages] of cards; NULL: no network
+  bl__lane_t *out, *in;      // [stages] of NICs; NULL: no network
   double *gathered;          // [virtual stages] when its weights are gathered; NULL: there is one replica
   uint32_t *left;            // [virtual stages] remaining computing operations; NULL: there is one replica
   bl__stage_clock_t *clocks; // [stages]
@@ -62,7 +62,7 @@ static inline size_t bl__timing_way(const bl_schedule_t *schedule, const bl_mach
              ? bl_schedule_stores(schedule) + machine->host_links[stage]
              : store;
 }
-// Returns when an E or L has everything except its store and its cards. At a shared host store it makes its request at
+// Returns when an E or L has everything except its store and its NICs. At a shared host store it makes its request at
 // once, while earlier copies of the stage may still run.
 double bl__timing_transfer_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op);
 // What a computing operation waits for, one after the other.

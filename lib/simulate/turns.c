@@ -60,7 +60,7 @@ static void ask(turns_t *u, uint32_t stage) {
   }
   bl_op_t op = list->ops[u->next[stage]], needed;
   bl__waits_t waits;
-  double asks = -INFINITY; // a copy that shares neither store nor cards changes only clocks of its own stage
+  double asks = -INFINITY; // a copy that shares neither store nor NICs changes only clocks of its own stage
   if (bl_op_type_computes((bl_op_type_t)op.type)) {
     if (bl__op_dependency(t->schedule, op, &needed)) {
       uint8_t ran = u->ran[bl_schedule_block(t->schedule, needed)];
@@ -120,7 +120,7 @@ static void run_stage(turns_t *u, uint32_t stage) {
   ask(u, stage);
 }
 
-// A tensor passes the card of its sender and then that of its receiver, where it arrives as soon as it begins to leave.
+// A tensor passes the NIC of its sender and then that of its receiver, where it arrives as soon as it begins to leave.
 static void run_tensor(turns_t *u, request_t request) {
   bl__timing_t *t = u->timing;
   const bl_network_t *network = t->machine->network;
@@ -128,13 +128,13 @@ static void run_tensor(turns_t *u, request_t request) {
   const uint32_t from = request.op.virtual_stage, to = forward ? from + 1 : from - 1;
   const double hold = fmax(0, bl__timing_boundary(t, from, to) - network->latency);
   if (request.asker == ASKER_LANE_OUT) {
-    bl__passage_t out = bl__lane_pass(&t->out[network->cards[request.stage]], request.asks, hold);
+    bl__passage_t out = bl__lane_pass(&t->out[network->nics[request.stage]], request.asks, hold);
     push(u,
          (request_t){
              .asks = out.start, .asker = ASKER_LANE_IN, .stage = request.stage, .op = request.op, .through = out.end});
     return;
   }
-  bl__passage_t in = bl__lane_pass(&t->in[network->cards[t->schedule->stage_of[to]]], request.asks, hold);
+  bl__passage_t in = bl__lane_pass(&t->in[network->nics[t->schedule->stage_of[to]]], request.asks, hold);
   double late = fmax(in.end, request.through) - hold - bl__timing_end(t, request.op);
   t->late[bl__timing_late_index(t->schedule, request.op)] = fmax(0, late);
   deliver(u, request.op);

@@ -17,20 +17,22 @@ typedef struct {
   char tcp_address[BL_TRANSPORT_ADDRESS_BYTES];
   char machine[BL_TRANSPORT_MACHINE_BYTES];
   uint8_t token[BL_TRANSPORT_TOKEN_BYTES];
-} card_t;
+} contact_t;
 
-static inline void card_fill(card_t *card, const bl_transport_t *transport) {
-  memset(card, 0, sizeof *card);
-  strcpy(card->unix_address, bl_transport_unix_address(transport));
-  strcpy(card->tcp_address, bl_transport_tcp_address(transport));
-  strcpy(card->machine, bl_transport_machine(transport));
-  memcpy(card->token, bl_transport_token(transport), sizeof card->token);
+static inline void contact_fill(contact_t *contact, const bl_transport_t *transport) {
+  memset(contact, 0, sizeof *contact);
+  strcpy(contact->unix_address, bl_transport_unix_address(transport));
+  strcpy(contact->tcp_address, bl_transport_tcp_address(transport));
+  strcpy(contact->machine, bl_transport_machine(transport));
+  memcpy(contact->token, bl_transport_token(transport), sizeof contact->token);
 }
 
-static inline void card_peer(const card_t *card, int32_t stage, bl_transport_peer_t *peer) {
-  *peer = (bl_transport_peer_t){
-      .stage = stage, .unix_address = card->unix_address, .tcp_address = card->tcp_address, .machine = card->machine};
-  memcpy(peer->token, card->token, sizeof peer->token);
+static inline void contact_peer(const contact_t *contact, int32_t stage, bl_transport_peer_t *peer) {
+  *peer = (bl_transport_peer_t){.stage = stage,
+                                .unix_address = contact->unix_address,
+                                .tcp_address = contact->tcp_address,
+                                .machine = contact->machine};
+  memcpy(peer->token, contact->token, sizeof peer->token);
 }
 
 typedef struct {

@@ -15,7 +15,7 @@ static char names[2][32];
 
 // One order for a child: connect in this way, then move one tensor from stage 0 to stage 1.
 typedef struct {
-  card_t peer;
+  contact_t peer;
   uint64_t attempt;
 } order_t;
 
@@ -30,7 +30,7 @@ static const bl_tensor_key_t key = {.boundary = 2, .direction = BL_FORWARD};
 static bl_status_t obey(bl_transport_t *transport, int stage, bl_arena_t *arena, const order_t *order,
                         bl_error_t *err) {
   bl_transport_peer_t peer;
-  card_peer(&order->peer, !stage, &peer);
+  contact_peer(&order->peer, !stage, &peer);
   bl_status_t status =
       bl_transport_connect_wait(transport, &peer, 1, BL_PATH_AUTO, bl_clock_now_ns() + 5ull * BL_NS_PER_S, err);
   if (status != BL_OK || (status = bl_transport_begin(transport, order->attempt, err)) != BL_OK) {
@@ -74,13 +74,13 @@ static int run_child(char **arguments) {
                                     .machine = arguments[1][0] != '\0' ? arguments[1] : NULL,
                                     .plaintext_ok = strcmp(arguments[2], "plaintext") == 0};
   answer_t answer = {.status = bl_transport_create(&options, &transport, &err)};
-  card_t card = {0};
+  contact_t contact = {0};
   if (answer.status == BL_OK) {
-    card_fill(&card, transport);
+    contact_fill(&contact, transport);
   }
   memcpy(answer.text, err.text, sizeof answer.text);
   order_t order;
-  if (!TELL(STDOUT_FILENO, answer) || !TELL(STDOUT_FILENO, card) || answer.status != BL_OK) {
+  if (!TELL(STDOUT_FILENO, answer) || !TELL(STDOUT_FILENO, contact) || answer.status != BL_OK) {
     return 0;
   }
   while (HEAR(STDIN_FILENO, order)) {
@@ -135,7 +135,7 @@ static bool make_namespaces(void) {
 }
 
 static void start(child_t children[2], const char *machine, const char *plaintext, answer_t answers[2],
-                  card_t cards[2]) {
+                  contact_t contacts[2]) {
   char program[256];
   ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
   assert_true(length > 0);
@@ -147,18 +147,18 @@ static void start(child_t children[2], const char *machine, const char *plaintex
   }
   for (int i = 0; i < 2; i++) {
     assert_true(HEAR(children[i].from, answers[i]));
-    assert_true(HEAR(children[i].from, cards[i]));
+    assert_true(HEAR(children[i].from, contacts[i]));
   }
 }
 
 static void expect_tcp(const char *machine, const char *reason) {
   child_t children[2];
   answer_t answers[2];
-  card_t cards[2];
-  start(children, machine, "plaintext", answers, cards);
+  contact_t contacts[2];
+  start(children, machine, "plaintext", answers, contacts);
   for (uint64_t attempt = 1; attempt <= 2; attempt++) {
     for (int i = 0; i < 2; i++) {
-      order_t order = {.peer = cards[!i], .attempt = attempt};
+      order_t order = {.peer = contacts[!i], .attempt = attempt};
       assert_int_equal(answers[i].status, BL_OK);
       assert_true(TELL(children[i].to, order));
     }
@@ -189,8 +189,8 @@ static void plaintext_needs_leave(void **state) {
   (void)state;
   child_t children[2];
   answer_t answers[2];
-  card_t cards[2];
-  start(children, "", "refuse", answers, cards);
+  contact_t contacts[2];
+  start(children, "", "refuse", answers, contacts);
   for (int i = 0; i < 2; i++) {
     assert_int_equal(answers[i].status, BL_DENIED);
     assert_non_null(strstr(answers[i].text, "not encrypted"));

@@ -69,18 +69,18 @@ static void stream(stage_t *stage) {
 // child WHAT FOLDER PATH
 static int run_child(char **arguments) {
   stage_t stage;
-  card_t card;
+  contact_t contact;
   bl_transport_peer_t peer;
   bl_error_t err;
   bl_path_t path = BL_PATH_AUTO;
   uint8_t end;
   stage_open(&stage, 0, arguments[1]);
   memset(stage.arena.base, FILLED, ECHOES * TENSOR_BYTES);
-  card_fill(&card, stage.transport);
-  if (!bl_path_parse(arguments[2], &path) || !TELL(STDOUT_FILENO, card) || !HEAR(STDIN_FILENO, card)) {
+  contact_fill(&contact, stage.transport);
+  if (!bl_path_parse(arguments[2], &path) || !TELL(STDOUT_FILENO, contact) || !HEAR(STDIN_FILENO, contact)) {
     return 1;
   }
-  card_peer(&card, 1, &peer);
+  contact_peer(&contact, 1, &peer);
   CHILD_OK(bl_transport_connect_wait(stage.transport, &peer, 1, path, soon(), &err), err);
   CHILD_OK(bl_transport_begin(stage.transport, 1, &err), err);
   if (strcmp(arguments[0], "echo") == 0) {
@@ -95,16 +95,16 @@ static int run_child(char **arguments) {
 }
 
 static void parent_connect(stage_t *stage, child_t *child, const char *what, const char *folder, bl_path_t path) {
-  card_t card;
+  contact_t contact;
   bl_transport_peer_t peer;
   bl_error_t err;
   const char *const arguments[] = {"/proc/self/exe", "child", what, folder, bl_path_name(path), NULL};
   child_start(child, arguments);
   stage_open(stage, 1, folder);
-  assert_true(HEAR(child->from, card));
-  card_peer(&card, 0, &peer);
-  card_fill(&card, stage->transport);
-  assert_true(TELL(child->to, card));
+  assert_true(HEAR(child->from, contact));
+  contact_peer(&contact, 0, &peer);
+  contact_fill(&contact, stage->transport);
+  assert_true(TELL(child->to, contact));
   CHECK_OK(bl_transport_connect_wait(stage->transport, &peer, 1, path, soon(), &err), err);
   CHECK_OK(bl_transport_begin(stage->transport, 1, &err), err);
 }

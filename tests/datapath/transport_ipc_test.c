@@ -143,18 +143,18 @@ static void swap_all(stage_t *stage, int number, uint64_t attempt) {
 
 static int run_child(char **arguments) {
   stage_t stage;
-  card_t card;
+  contact_t contact;
   bl_transport_peer_t peer;
   bl_error_t err;
   bl_path_t path = BL_PATH_AUTO;
   uint64_t attempt;
   char what = arguments[0][0];
   stage_open(&stage, 0, arguments[1]);
-  card_fill(&card, stage.transport);
-  if (!bl_path_parse(arguments[2], &path) || !TELL(STDOUT_FILENO, card) || !HEAR(STDIN_FILENO, card)) {
+  contact_fill(&contact, stage.transport);
+  if (!bl_path_parse(arguments[2], &path) || !TELL(STDOUT_FILENO, contact) || !HEAR(STDIN_FILENO, contact)) {
     return 1;
   }
-  card_peer(&card, 1, &peer);
+  contact_peer(&contact, 1, &peer);
   bl_status_t status = bl_transport_connect_wait(stage.transport, &peer, 1, path, soon(), &err);
   if (status != BL_OK) {
     TELL(STDOUT_FILENO, err);
@@ -183,21 +183,21 @@ typedef struct {
 
 static bl_status_t parent_try(stage_t *stage, child_t *child, const char *what, const char *folder, bl_path_t path,
                               const trouble_t *trouble, uint64_t deadline_ns, bl_error_t *err) {
-  card_t card;
+  contact_t contact;
   bl_transport_peer_t peer;
   const char *const arguments[] = {"/proc/self/exe", "child", what, folder, bl_path_name(path), NULL};
   if (trouble->variable != NULL) {
     setenv(trouble->variable, trouble->value, 1);
   }
   child_start(child, arguments);
-  assert_true(HEAR(child->from, card)); // it has started
+  assert_true(HEAR(child->from, contact)); // it has started
   if (trouble->variable != NULL && !trouble->both) {
     unsetenv(trouble->variable);
   }
   stage_open(stage, 1, folder);
-  card_peer(&card, 0, &peer);
-  card_fill(&card, stage->transport);
-  assert_true(TELL(child->to, card));
+  contact_peer(&contact, 0, &peer);
+  contact_fill(&contact, stage->transport);
+  assert_true(TELL(child->to, contact));
   const bl_status_t status = bl_transport_connect_wait(stage->transport, &peer, 1, path, deadline_ns, err);
   if (trouble->variable != NULL) {
     unsetenv(trouble->variable);

@@ -19,7 +19,7 @@ fake_nccl_queue_fn fake_nccl_queue;
 typedef struct {
   uint32_t rank;
   fake_identity_t identity;
-} card_t;
+} contact_t;
 
 typedef struct {
   uint64_t bytes;
@@ -29,8 +29,8 @@ typedef struct {
 typedef struct {
   int fd; // -1: none
   bool introduced;
-  card_t card;
-  size_t card_bytes;
+  contact_t contact;
+  size_t contact_bytes;
 } peer_t;
 
 struct fake_group {
@@ -42,8 +42,8 @@ struct fake_group {
   int listener;
   peer_t peers[BL_NCCL_GROUP_RANKS];
   int strangers[BL_NCCL_GROUP_RANKS]; // accepted, and not yet introduced; -1: free
-  card_t cards[BL_NCCL_GROUP_RANKS];
-  size_t card_bytes[BL_NCCL_GROUP_RANKS];
+  contact_t contacts[BL_NCCL_GROUP_RANKS];
+  size_t contact_bytes[BL_NCCL_GROUP_RANKS];
   bool made;
   bl_nccl_result_t failed; // [m] DONE: it has not
   char why[128];           // [m]
@@ -118,28 +118,28 @@ uint32_t fake_group_ranks(const fake_group_t *group) {
   return group->ranks;
 }
 
-// Reads the card of whoever is at the other end. Whether it is there.
-static bool read_card(fake_group_t *group, int fd, card_t *card, size_t *bytes) {
-  const ssize_t got = recv(fd, (char *)card + *bytes, sizeof *card - *bytes, 0);
+// Reads the contact of whoever is at the other end. Whether it is there.
+static bool read_contact(fake_group_t *group, int fd, contact_t *contact, size_t *bytes) {
+  const ssize_t got = recv(fd, (char *)contact + *bytes, sizeof *contact - *bytes, 0);
   if (got == 0 || (got < 0 && errno != EAGAIN)) {
     (void)peer_gone(group);
   }
   *bytes += got > 0 ? (size_t)got : 0;
-  return *bytes == sizeof *card;
+  return *bytes == sizeof *contact;
 }
 
-static void show_card(fake_group_t *group, int fd) {
-  card_t own = {.rank = group->rank, .identity = group->own};
+static void send_contact(fake_group_t *group, int fd) {
+  contact_t own = {.rank = group->rank, .identity = group->own};
   if (send(fd, &own, sizeof own, MSG_NOSIGNAL) != (ssize_t)sizeof own) {
     (void)peer_gone(group);
   }
 }
 
-static void know(fake_group_t *group, uint32_t rank, int fd, const card_t *card) {
+static void know(fake_group_t *group, uint32_t rank, int fd, const contact_t *contact) {
   peer_t *peer = &group->peers[rank];
-  *peer = (peer_t){.fd = fd, .introduced = true, .card = *card, .card_bytes = sizeof *card};
-  if (group->own.gpu[0] != '\0' && strcmp(group->own.host, card->identity.host) == 0 &&
-      strcmp(group->own.gpu, card->identity.gpu) == 0) {
+  *peer = (peer_t){.fd = fd, .introduced = true, .contact = *contact, .contact_bytes = sizeof *contact};
+  if (group->own.gpu[0] != '\0' && strcmp(group->own.host, contact->identity.host) == 0 &&
+      strcmp(group->own.gpu, contact->identity.gpu) == 0) {
     char why[128];
     snprintf(why, sizeof why, "Duplicate GPU detected : rank %u and rank %u both on CUDA device %.40s", group->rank,
              rank, group->own.gpu);
@@ -158,11 +158,11 @@ static void connect_down(fake_group_t *group, uint32_t rank) {
       return;
     }
     peer->fd = fd;
-    show_card(group, fd);
+    send_contact(group, fd);
   }
-  if (!peer->introduced && read_card(group, peer->fd, &peer->card, &peer->card_bytes)) {
-    const card_t card = peer->card;
-    know(group, rank, peer->fd, &card);
+  if (!peer->introduced && read_contact(group, peer->fd, &peer->contact, &peer->contact_bytes)) {
+    const contact_t contact = peer->contact;
+    know(group, rank, peer->fd, &contact);
   }
 }
 
@@ -173,14 +173,14 @@ static void accept_up(fake_group_t *group) {
       at++;
     }
     group->strangers[at] = fd;
-    group->card_bytes[at] = 0;
-    show_card(group, fd);
+    group->contact_bytes[at] = 0;
+    send_contact(group, fd);
   }
   for (uint32_t i = 0; i < group->ranks; i++) {
     const int fd = group->strangers[i];
-    if (fd >= 0 && read_card(group, fd, &group->cards[i], &group->card_bytes[i])) {
+    if (fd >= 0 && read_contact(group, fd, &group->contacts[i], &group->contact_bytes[i])) {
       group->strangers[i] = -1;
-      know(group, group->cards[i].rank, fd, &group->cards[i]);
+      know(group, group->contacts[i].rank, fd, &group->contacts[i]);
     }
   }
 }

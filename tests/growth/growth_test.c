@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies that the cost of generating, validating, balancing and simulating a schedule of p stages and m micro-batches
 // grows no faster than p m log(p m), for every name, and that simulation does so where stages share cores, stores and
-// network cards, too. Counted are basic blocks that run, not seconds.
+// NICs, too. Counted are basic blocks that run, not seconds.
 #include "schedule/balance/balance.h"
 #include "schedule/generate.h"
 #include "schedule/ir/validate.h"
@@ -121,15 +121,15 @@ static uint64_t share_stores(const char *name, uint32_t p, uint32_t m) {
   return simulate(name, p, m, &(bl_machine_t){.shared_stores = true});
 }
 
-// Four devices a node and one card, which is busy most of the time.
-static uint64_t share_cards(const char *name, uint32_t p, uint32_t m) {
+// Four devices a node and one NIC, which is busy most of the time.
+static uint64_t share_nics(const char *name, uint32_t p, uint32_t m) {
   uint32_t nodes[LARGEST];
   double paths[LARGEST];
   for (uint32_t s = 0; s < p; s++) {
     nodes[s] = s / 4;
     paths[s] = 9;
   }
-  const bl_network_t network = {.nodes = nodes, .cards = nodes, .far_paths = paths, .latency = 1};
+  const bl_network_t network = {.nodes = nodes, .nics = nodes, .far_paths = paths, .latency = 1};
   return simulate(name, p, m, &(bl_machine_t){.shared_stores = true, .network = &network});
 }
 
@@ -192,7 +192,7 @@ static void sharing(void **state) {
     expect_growth(share_few_cores, names[n], "2 cores");
     expect_growth(share_many_cores, names[n], "p-1 cores");
     expect_growth(share_stores, names[n], "stores");
-    expect_growth(share_cards, names[n], "cards");
+    expect_growth(share_nics, names[n], "cards");
   }
 }
 

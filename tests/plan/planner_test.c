@@ -39,11 +39,11 @@ static void pairs_and_neighbours_share_nodes(void **state) {
   const bl_cluster_t cluster = {.nodes = 2, .devices_per_node = 8, .intra_rate = 300, .inter_rate = 25};
   bl_nodes_t neighbours = place(&cluster, BL_NODES_SEQUENTIAL, 4, 4);
   assert_numbers(neighbours.nodes, (const uint32_t[]){0, 0, 1, 1}, 4);
-  assert_numbers(neighbours.cards, (const uint32_t[]){0, 1, 2, 3}, 4);
+  assert_numbers(neighbours.nics, (const uint32_t[]){0, 1, 2, 3}, 4);
   assert_true(neighbours.near_rate == 300 && neighbours.far_rate == 25 && bl_nodes_spread(&neighbours));
   bl_nodes_t pairs = place(&cluster, BL_NODES_PAIR_ADJACENT, 4, 4);
   assert_numbers(pairs.nodes, (const uint32_t[]){0, 1, 1, 0}, 4);
-  assert_numbers(pairs.cards, (const uint32_t[]){0, 2, 3, 1}, 4);
+  assert_numbers(pairs.nics, (const uint32_t[]){0, 2, 3, 1}, 4);
   bl_nodes_t one = place(&cluster, BL_NODES_SEQUENTIAL, 2, 4);
   assert_false(bl_nodes_spread(&one));
   bl_nodes_cleanup(&one);
@@ -51,21 +51,21 @@ static void pairs_and_neighbours_share_nodes(void **state) {
   bl_nodes_cleanup(&neighbours);
 }
 
-// Two cards for eight devices: one for two stages of two devices, of which each gets half of it when nobody else sends.
-static void devices_share_cards(void **state) {
+// Two NICs for eight devices: one for two stages of two devices, of which each gets half of it when nobody else sends.
+static void devices_share_nics(void **state) {
   (void)state;
-  bl_cluster_t cluster = {.nodes = 2, .devices_per_node = 8, .cards_per_node = 2, .intra_rate = 300, .inter_rate = 24};
+  bl_cluster_t cluster = {.nodes = 2, .devices_per_node = 8, .nics_per_node = 2, .intra_rate = 300, .inter_rate = 24};
   bl_nodes_t nodes = place(&cluster, BL_NODES_SEQUENTIAL, 8, 2);
   assert_numbers(nodes.nodes, (const uint32_t[]){0, 0, 0, 0, 1, 1, 1, 1}, 8);
-  assert_numbers(nodes.cards, (const uint32_t[]){0, 0, 1, 1, 2, 2, 3, 3}, 8);
+  assert_numbers(nodes.nics, (const uint32_t[]){0, 0, 1, 1, 2, 2, 3, 3}, 8);
   assert_true(nodes.far_rate == 12);
   assert_true(bl_cluster_shared_rate(&cluster) == 6);
   bl_nodes_cleanup(&nodes);
-  nodes = place(&cluster, BL_NODES_SEQUENTIAL, 2, 8); // a node each: both of its cards
-  assert_numbers(nodes.cards, (const uint32_t[]){0, 1}, 2);
+  nodes = place(&cluster, BL_NODES_SEQUENTIAL, 2, 8); // a node each: both of its NICs
+  assert_numbers(nodes.nics, (const uint32_t[]){0, 1}, 2);
   assert_true(nodes.far_rate == 6);
   bl_nodes_cleanup(&nodes);
-  cluster.cards_per_node = 0; // as many as devices
+  cluster.nics_per_node = 0; // as many as devices
   assert_true(bl_cluster_far_rate(&cluster, 4) == 24 && bl_cluster_shared_rate(&cluster) == 24);
 }
 
@@ -565,8 +565,8 @@ static void published_models_are_planned(void **state) {
   }
 }
 
-// Stages on two nodes, blocks to their pairs on the other one: the fewer cards, the slower.
-static void fewer_cards_are_slower(void **state) {
+// Stages on two nodes, blocks to their pairs on the other one: the fewer NICs, the slower.
+static void fewer_nics_are_slower(void **state) {
   (void)state;
   const bl_model_t model = gpt(32, 2048, 16);
   bl_schedule_request_t wanted = {.name = "1f1b", .stages = 8, .micro_batches = 16};
@@ -580,9 +580,9 @@ static void fewer_cards_are_slower(void **state) {
   assert_int_equal(bl_schedule_generate(&wanted, &schedule, &err), BL_OK);
   assert_int_equal(bl_balance_cap(schedule, 5, true, BL_BALANCE_OVERLAP, &balanced, &err), BL_OK);
   double before = 0, own = 0, near_pairs = 0;
-  for (uint32_t cards = 4; cards >= 1; cards /= 2) {
+  for (uint32_t nics = 4; nics >= 1; nics /= 2) {
     const bl_cluster_t cluster = {
-        .nodes = 2, .devices_per_node = 4, .cards_per_node = cards, .intra_rate = 300e9, .inter_rate = 10e9};
+        .nodes = 2, .devices_per_node = 4, .nics_per_node = nics, .intra_rate = 300e9, .inter_rate = 10e9};
     for (int order = BL_NODES_SEQUENTIAL; order <= BL_NODES_PAIR_ADJACENT; order++) {
       bl_nodes_t nodes = place(&cluster, (bl_node_order_t)order, 8, 1);
       bl_trial_request_t request = {.schedule = balanced.schedule,
@@ -597,14 +597,14 @@ static void fewer_cards_are_slower(void **state) {
       }
       double waited = 0;
       for (uint32_t s = 0; s < 8; s++) {
-        waited += trial.simulation.stalls[s][BL_STALL_CARD];
+        waited += trial.simulation.stalls[s][BL_STALL_NIC];
       }
-      printf("%u cards, %s: %.4f s, %.4f s for cards\n", cards, bl_node_order_name((bl_node_order_t)order), trial.step,
+      printf("%u cards, %s: %.4f s, %.4f s for cards\n", nics, bl_node_order_name((bl_node_order_t)order), trial.step,
              waited);
       if (order == BL_NODES_SEQUENTIAL) {
         assert_true(trial.step >= before);
         before = trial.step;
-        own = own > 0 ? own : trial.step; // with a card for every device
+        own = own > 0 ? own : trial.step; // with a NIC for every device
       } else {
         near_pairs = trial.step;
       }
@@ -613,7 +613,7 @@ static void fewer_cards_are_slower(void **state) {
     }
   }
   assert_true(before > 1.2 * own);
-  assert_true(near_pairs < before); // pairs on one node leave the card to tensors
+  assert_true(near_pairs < before); // pairs on one node leave the NIC to tensors
   bl_balance_result_cleanup(&balanced);
   bl_schedule_destroy(schedule);
 }
@@ -632,8 +632,8 @@ int main(void) {
       cmocka_unit_test(impossible_shapes_are_refused),
       cmocka_unit_test(no_candidate_has_too_many_replicas),
       cmocka_unit_test(published_models_are_planned),
-      cmocka_unit_test(devices_share_cards),
-      cmocka_unit_test(fewer_cards_are_slower),
+      cmocka_unit_test(devices_share_nics),
+      cmocka_unit_test(fewer_nics_are_slower),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -362,7 +362,7 @@ bl_status_t bl__evaluation_move_layers(bl__evaluation_t *eval) {
 // ---- time
 
 // Sets the fractions of the step in which the busiest stage recomputes, and waits for evictions, loads or network
-// cards. Also copies the overhead between steps.
+// NICs. Also copies the overhead between steps.
 static void tell_shares(bl_plan_candidate_t *c, const bl_schedule_t *schedule, const bl_trial_t *trial) {
   const bl_simulation_t *simulation = &trial->simulation;
   uint32_t busiest = 0;
@@ -379,7 +379,7 @@ static void tell_shares(bl_plan_candidate_t *c, const bl_schedule_t *schedule, c
   c->overhead = trial->overhead;
   c->offload = trial->offload;
   c->recompute_share = recompute_share / simulation->t_end;
-  c->transfers = (stalls[BL_STALL_LOAD] + stalls[BL_STALL_SLOT] + stalls[BL_STALL_CARD]) / simulation->t_end;
+  c->transfers = (stalls[BL_STALL_LOAD] + stalls[BL_STALL_SLOT] + stalls[BL_STALL_NIC]) / simulation->t_end;
 }
 
 bl_status_t bl__evaluation_time(bl__evaluation_t *eval) {

@@ -8,12 +8,12 @@ const char *bl_node_order_name(bl_node_order_t order) {
   return order == BL_NODES_SEQUENTIAL ? "sequential" : "pair-adjacent";
 }
 
-static uint32_t cards_of(const bl_cluster_t *cluster) {
-  return cluster->cards_per_node > 0 ? cluster->cards_per_node : cluster->devices_per_node;
+static uint32_t nics_of(const bl_cluster_t *cluster) {
+  return cluster->nics_per_node > 0 ? cluster->nics_per_node : cluster->devices_per_node;
 }
 
 double bl_cluster_shared_rate(const bl_cluster_t *cluster) {
-  return cluster->inter_rate * cards_of(cluster) / cluster->devices_per_node;
+  return cluster->inter_rate * nics_of(cluster) / cluster->devices_per_node;
 }
 
 double bl_nodes_copy(const bl_nodes_t *nodes, uint32_t a, uint32_t b) {
@@ -28,24 +28,24 @@ bl_status_t bl_nodes_init(bl_nodes_t *nodes, const bl_cluster_t *cluster, bl_nod
                           uint32_t tensor) {
   bl_nodes_t made = {.stages = stages,
                      .nodes = calloc(stages, sizeof *made.nodes),
-                     .cards = calloc(stages, sizeof *made.cards),
+                     .nics = calloc(stages, sizeof *made.nics),
                      .near_rate = cluster->intra_rate,
                      .far_rate = bl_cluster_far_rate(cluster, tensor)};
-  if (made.nodes == NULL || made.cards == NULL) {
+  if (made.nodes == NULL || made.nics == NULL) {
     bl_nodes_cleanup(&made);
     return BL_EXHAUSTED;
   }
   uint64_t before = 0;
-  for (uint32_t place = 0, card = 0; place < stages; place++) {
+  for (uint32_t place = 0, nic = 0; place < stages; place++) {
     uint32_t stage = place;
     if (order == BL_NODES_PAIR_ADJACENT) {
       stage = place % 2 == 0 ? place / 2 : stages - 1 - place / 2;
     }
-    uint64_t device = (uint64_t)place * tensor, wired_to = device * cards_of(cluster) / cluster->devices_per_node;
-    card += place > 0 && wired_to != before;
+    uint64_t device = (uint64_t)place * tensor, wired_to = device * nics_of(cluster) / cluster->devices_per_node;
+    nic += place > 0 && wired_to != before;
     before = wired_to;
     made.nodes[stage] = (uint32_t)(device / cluster->devices_per_node);
-    made.cards[stage] = card;
+    made.nics[stage] = nic;
   }
   *nodes = made;
   return BL_OK;
@@ -53,7 +53,7 @@ bl_status_t bl_nodes_init(bl_nodes_t *nodes, const bl_cluster_t *cluster, bl_nod
 
 void bl_nodes_cleanup(bl_nodes_t *nodes) {
   free(nodes->nodes);
-  free(nodes->cards);
+  free(nodes->nics);
   *nodes = (bl_nodes_t){0};
 }
 

@@ -17,13 +17,13 @@ static uint32_t replicas_of_machine(uint32_t devices_per_node, uint32_t devices,
   return most < replicas ? most : replicas;
 }
 
-// Numbers machines in the order of stages, and links like network cards.
+// Numbers machines in the order of stages, and links like NICs.
 static bl_status_t place_on_nodes(bl_host_places_t *places, const bl_host_t *host, const bl_cluster_t *cluster,
                                   bl_node_order_t order, bl_parallel_t parallel) {
   const uint32_t stages = places->stages, share = host->devices_per_link;
   bl_cluster_t linked = *cluster;
   bl_nodes_t nodes;
-  linked.cards_per_node = share > 0 && share < cluster->devices_per_node ? cluster->devices_per_node / share : 1;
+  linked.nics_per_node = share > 0 && share < cluster->devices_per_node ? cluster->devices_per_node / share : 1;
   bl_status_t status = bl_nodes_init(&nodes, &linked, order, stages, parallel.tensor);
   if (status != BL_OK) {
     return status;
@@ -35,7 +35,7 @@ static bl_status_t place_on_nodes(bl_host_places_t *places, const bl_host_t *hos
     }
     places->of[s] = before < s ? places->of[before] : (uint16_t)places->count++;
     if (places->links != NULL) {
-      places->links[s] = nodes.cards[s];
+      places->links[s] = nodes.nics[s];
     }
   }
   bl_nodes_cleanup(&nodes);

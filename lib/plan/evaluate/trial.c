@@ -158,7 +158,7 @@ static void fill_links(const bl_trial_request_t *r, const bl_trial_t *trial, set
   }
   if (nodes != NULL && bl_nodes_spread(nodes)) {
     setting->network = (bl_network_t){
-        .nodes = nodes->nodes, .cards = nodes->cards, .far_paths = setting->far_paths, .latency = hardware->latency};
+        .nodes = nodes->nodes, .nics = nodes->nics, .far_paths = setting->far_paths, .latency = hardware->latency};
     setting->machine.network = &setting->network;
   }
 }

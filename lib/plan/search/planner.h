@@ -113,7 +113,7 @@ typedef struct bl_plan_candidate {
   double overhead;        // seconds of the step for optimizer, votes and commit
   bl_offload_t offload;   // part of overhead, with an optimizer on the host and a device's model
   double recompute_share; // share of the operations' time in which the busiest stage recomputes
-  double transfers;       // share in which it waits for parked blocks, their slots and network cards
+  double transfers;       // share in which it waits for parked blocks, their slots and NICs
   double mfu;             // with a device's model, else 0
   double throughput;      // sequences per second
   double memory;          // bytes of the fullest device

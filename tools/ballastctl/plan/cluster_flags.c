@@ -38,7 +38,7 @@ bl_status_t bl_ctl_cluster_read(const bl_ctl_cluster_flags_t *flags, const bl_ha
     return bl_error_set(err, BL_INVALID, "--cards %lld: %u devices of a node cannot share them evenly",
                         (long long)flags->cards.value, made.devices_per_node);
   }
-  made.cards_per_node = flags->cards.set ? (uint32_t)flags->cards.value : made.devices_per_node;
+  made.nics_per_node = flags->cards.set ? (uint32_t)flags->cards.value : made.devices_per_node;
   made.intra_rate = flags->intra_gbps.set ? flags->intra_gbps.value * 1e9 / 8 : hardware->intra_rate;
   made.inter_rate = flags->inter_gbps.set ? flags->inter_gbps.value * 1e9 / 8 : hardware->inter_rate;
   *cluster = made;

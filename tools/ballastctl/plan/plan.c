@@ -354,8 +354,8 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const 
   printf("\n%s; %u sequence%s a step", bl_profile_model_text(r->model, text), r->batch, bl_plural(r->batch));
   if (r->cluster.nodes > 0) {
     printf("; %u x %u devices", r->cluster.nodes, r->cluster.devices_per_node);
-    if (r->cluster.cards_per_node < r->cluster.devices_per_node) {
-      printf(", %u network card%s a node", r->cluster.cards_per_node, bl_plural(r->cluster.cards_per_node));
+    if (r->cluster.nics_per_node < r->cluster.devices_per_node) {
+      printf(", %u network card%s a node", r->cluster.nics_per_node, bl_plural(r->cluster.nics_per_node));
     }
   }
   printf("\n%u candidate%s evaluated, %u fit%s", plan->tried, bl_plural(plan->tried), plan->fitting,

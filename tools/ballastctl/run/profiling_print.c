@@ -65,8 +65,8 @@ static bool is_wait(const bl_ctl_profiling_t *p, int cause) {
   if (cause < BL_STALL_CAUSES && bl_stall_cause_is_of_replicas((bl_stall_cause_t)cause)) {
     return has_copies(p);
   }
-  // The end is not a wait, and there is no card within a machine.
-  return cause != BL_STALL_END && cause != BL_STALL_CARD;
+  // The end is not a wait, and there is no NIC within a machine.
+  return cause != BL_STALL_END && cause != BL_STALL_NIC;
 }
 
 static json_t *waits_row(const bl_ctl_profiling_t *p, uint32_t s) {
