@@ -153,25 +153,25 @@ static bool slots_to_wire(const bl_lease_table_t *table, uint64_t session, slots
 
 // ---- sessions -------------------------------------------------------------------------------------------------------
 
-static void read_endpoint(const Ballast__V1__BlockMemory *message, bl_endpoint_t *endpoint) {
-  *endpoint = (bl_endpoint_t){0};
+static void read_block_memory(const Ballast__V1__BlockMemory *message, bl_block_memory_t *block_memory) {
+  *block_memory = (bl_block_memory_t){0};
   if (message != NULL) {
-    snprintf(endpoint->gpu, sizeof endpoint->gpu, "%s", message->gpu);
-    snprintf(endpoint->closed, sizeof endpoint->closed, "%s", message->closed);
-    endpoint->legacy_ipc = message->legacy_ipc;
-    endpoint->nccl = message->nccl_version;
-    endpoint->shared_gpu = message->shared_gpu;
+    snprintf(block_memory->gpu, sizeof block_memory->gpu, "%s", message->gpu);
+    snprintf(block_memory->closed, sizeof block_memory->closed, "%s", message->closed);
+    block_memory->legacy_ipc = message->legacy_ipc;
+    block_memory->nccl = message->nccl_version;
+    block_memory->shared_gpu = message->shared_gpu;
   }
 }
 
 static void reply_opened(bl_service_t *self, bl_rpc_call_t *call, const bl_lease_opened_t *opened) {
-  const bl_endpoint_t *endpoint = bl_store_endpoint(self->store);
+  const bl_block_memory_t *block_memory = bl_store_block_memory(self->store);
   Ballast__V1__BlockMemory memory = BALLAST__V1__BLOCK_MEMORY__INIT;
-  memory.gpu = (char *)endpoint->gpu;
-  memory.closed = (char *)endpoint->closed;
-  memory.legacy_ipc = endpoint->legacy_ipc;
-  memory.nccl_version = endpoint->nccl;
-  memory.shared_gpu = endpoint->shared_gpu;
+  memory.gpu = (char *)block_memory->gpu;
+  memory.closed = (char *)block_memory->closed;
+  memory.legacy_ipc = block_memory->legacy_ipc;
+  memory.nccl_version = block_memory->nccl;
+  memory.shared_gpu = block_memory->shared_gpu;
   const bl_lease_config_t *config = bl_lease_table_config(bl_store_table(self->store));
   Ballast__V1__OpenSessionResponse output = BALLAST__V1__OPEN_SESSION_RESPONSE__INIT;
   output.session = opened->session;
@@ -224,9 +224,9 @@ static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void
     fail_other_version(call, request->data_version);
     return;
   }
-  bl_endpoint_t holder;
+  bl_block_memory_t holder;
   bl_path_t asked = BL_PATH_AUTO;
-  read_endpoint(request->memory, &holder);
+  read_block_memory(request->memory, &holder);
   if (request->data_path[0] != '\0' && !bl_path_parse(request->data_path, &asked)) {
     fail_invalid(call, "data_path");
     return;

@@ -2,7 +2,7 @@
 #include "store_core.h"
 
 #include "datapath/block.h"
-#include "datapath/endpoint.h"
+#include "datapath/block_memory.h"
 #include "datapath/machine.h"
 #include "datapath/nccl/start.h"
 #include "device/device.h"
@@ -69,23 +69,24 @@ static void arena_made(void *context, uint32_t job, const bl_error_t *err) {
   bl_store_carry_out(store);
 }
 
-const bl_endpoint_t *bl_store_endpoint(const bl_store_t *store) {
-  return &store->endpoint;
+const bl_block_memory_t *bl_store_block_memory(const bl_store_t *store) {
+  return &store->block_memory;
 }
 
 // Returns whether the holder's blocks reach the memory of the store's device without passing through the host.
-static bool reaches_device(const bl_store_t *store, const bl_endpoint_t *holder, const char *machine, bl_path_t asked) {
+static bool reaches_device(const bl_store_t *store, const bl_block_memory_t *holder, const char *machine,
+                           bl_path_t asked) {
   bl_path_choice_t choice;
   bl_error_t err;
-  bl_path_end_t there = bl_endpoint_end(holder, "the holder", machine, true, true);
-  bl_path_end_t here = bl_endpoint_end(&store->endpoint, "the store", store->machine, true, true);
+  bl_path_end_t there = bl_block_memory_end(holder, "the holder", machine, true, true);
+  bl_path_end_t here = bl_block_memory_end(&store->block_memory, "the store", store->machine, true, true);
   return bl_path_choose(&there, &here, asked, 0, NULL, &choice, &err) == BL_OK && !choice.staged;
 }
 
-bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, const bl_endpoint_t *holder,
+bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, const bl_block_memory_t *holder,
                                   const char *machine, bl_path_t asked, bl_lease_opened_t *opened, bool *arena_waits,
                                   bl_lease_answer_t *answer) {
-  static const bl_endpoint_t host = {0};
+  static const bl_block_memory_t host = {0};
   open->second_tier =
       !store->device->host_memory && !reaches_device(store, holder != NULL ? holder : &host, machine, asked);
   if (getrandom(&open->key, sizeof open->key, 0) != (ssize_t)sizeof open->key) {
@@ -221,7 +222,7 @@ static void describe(bl_store_t *store, bool shared_gpu) {
       bl_log(BL_LOG_INFO, "no data path nccl: %s", err.text);
     }
   }
-  bl_endpoint_describe(store->device, api, shared_gpu, &store->endpoint);
+  bl_block_memory_describe(store->device, api, shared_gpu, &store->block_memory);
 }
 
 // Writes, reads and checks a block as evictions do, and checks that a flipped bit is detected.

@@ -13,7 +13,7 @@
 #define BALLAST_ACTIVATION_STORE_STORE_H
 
 #include "connections.h"
-#include "datapath/endpoint.h"
+#include "datapath/block_memory.h"
 #include "lease/table.h"
 #include "loop/loop.h"
 
@@ -62,10 +62,10 @@ uint64_t bl_store_now_ns(void);
 // As bl_lease_table_open, for a holder that describes its memory (NULL: the host's) and its machine and asks for a
 // path. A holder that cannot reach the store's device gets memory of the second tier alone. *arena_waits: the answer
 // must wait for on_arena of opened->job.
-bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, const bl_endpoint_t *holder,
+bl_lease_decision_t bl_store_open(bl_store_t *store, bl_lease_open_t *open, const bl_block_memory_t *holder,
                                   const char *machine, bl_path_t asked, bl_lease_opened_t *opened, bool *arena_waits,
                                   bl_lease_answer_t *answer);
-const bl_endpoint_t *bl_store_endpoint(const bl_store_t *store); // its own memory
+const bl_block_memory_t *bl_store_block_memory(const bl_store_t *store); // its own memory
 
 typedef struct bl_store_region { // where an evicted block lies in the memory that its holder registered (shm)
   uint32_t number;

@@ -24,7 +24,7 @@ struct bl_store {
   bl_arenas_t *arenas;
   bl_device_t *device;
   bl_nccl_engine_t *nccl; // NULL: none
-  bl_endpoint_t endpoint;
+  bl_block_memory_t block_memory;
   uint64_t seen_revision;
   char machine[96];
 };

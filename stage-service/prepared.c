@@ -62,7 +62,7 @@ static bl_status_t open_stores(bl_engine_t *engine, bl_store_parking_options_t *
   if (directly) {
     options->device_memory = true;
     options->nccl = engine->nccl;
-    options->nccl_shared_gpu = engine->endpoint.shared_gpu;
+    options->nccl_shared_gpu = engine->block_memory.shared_gpu;
     bl_status_t status = open_way(options, request, ahead, parking, err);
     if (status != BL_UNIMPLEMENTED || options->path != BL_CLIENT_PATH_AUTO) {
       return status;

@@ -32,7 +32,7 @@ void bl_probed_device_open(bl_device_kind_t kind, uint32_t number, int32_t wante
     snprintf(probed->text, sizeof probed->text, "%.500s", err.text);
     return;
   }
-  bl_endpoint_describe(probed->device, NULL, false, &probed->endpoint);
+  bl_block_memory_describe(probed->device, NULL, false, &probed->block_memory);
   look_for_nccl(probed);
 }
 

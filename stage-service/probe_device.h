@@ -11,7 +11,7 @@
 #ifndef BALLAST_STAGE_SERVICE_PROBE_DEVICE_H
 #define BALLAST_STAGE_SERVICE_PROBE_DEVICE_H
 
-#include "datapath/endpoint.h"
+#include "datapath/block_memory.h"
 #include "datapath/nccl/version.h"
 #include "device/open.h"
 
@@ -19,7 +19,7 @@ typedef struct bl_probed_device {
   uint32_t count;                  // that this process sees
   char text[512];                  // its name, or why the stage has none
   bl_device_t *device;             // NULL: none
-  bl_endpoint_t endpoint;          // its memory
+  bl_block_memory_t block_memory;  // its memory
   char nccl[BL_NCCL_VERSION_TEXT]; // "2.28.9"; "": none
   char no_nccl[200];               // why there is no NCCL
 } bl_probed_device_t;

@@ -131,8 +131,8 @@ static void place_of(const bl_peer_probe_t *peer_probe, Ballast__V1__ProbeRespon
 static void say_device(bl_probed_device_t *device, Ballast__V1__ProbeResponse *output) {
   output->device_count = device->count;
   output->device_text = device->text;
-  output->gpu = device->endpoint.gpu;
-  output->gpu_closed = device->endpoint.closed;
+  output->gpu = device->block_memory.gpu;
+  output->gpu_closed = device->block_memory.closed;
   output->nccl = device->nccl;
   output->nccl_failure = device->no_nccl;
 }

@@ -617,8 +617,8 @@ static bl_status_t create(const bl_client_options_t *options, bl_client_t **out,
   client->context = client->closed_context = options->context;
   bl_machine_text(client->own_machine, sizeof client->own_machine);
   client->nccl = options->nccl;
-  bl_endpoint_describe(options->device, client->nccl != NULL ? bl_nccl_engine_api(client->nccl) : NULL,
-                       options->nccl_shared_gpu, &client->endpoint);
+  bl_block_memory_describe(options->device, client->nccl != NULL ? bl_nccl_engine_api(client->nccl) : NULL,
+                           options->nccl_shared_gpu, &client->block_memory);
   client->stream.fd = -1;
   bl_status_t status = find_security(client, options, err);
   if (status == BL_OK && options->device != NULL && !options->device->host_memory) {

@@ -21,7 +21,7 @@
 #include "client/requests.h"
 #include "client/runtime.h"
 
-#include "datapath/endpoint.h"
+#include "datapath/block_memory.h"
 #include "datapath/frame_reader.h"
 #include "datapath/frame_writer.h"
 #include "datapath/mover.h"
@@ -128,7 +128,7 @@ struct bl_client {
   bl_mover_t *mover;      // of the device
   bl_nccl_engine_t *nccl; // NULL: none
   uint64_t unit_bytes;
-  bl_endpoint_t endpoint;
+  bl_block_memory_t block_memory;
   char own_machine[128];
   bool unverified;
   bl_rpc_security_t security; // of the connections to the store; holds a reference
@@ -156,7 +156,7 @@ struct bl_client {
   // The session. Set when it opens; callers read it once the client is open.
   uint8_t holder[BL__ID_BYTES], key[BL__ID_BYTES], incarnation[BL__ID_BYTES];
   uint64_t session, ttl_ms, grace_ms, arena_bytes, flow_bytes;
-  bl_endpoint_t store_endpoint;
+  bl_block_memory_t store_memory;
   char data_address[BL_RPC_ADDRESS_BYTES], data_tcp_address[BL_RPC_ADDRESS_BYTES], machine[128];
   bl_path_t by;
   bool shm;                        // `by` shares memory over a unix socket

@@ -339,9 +339,9 @@ static void begin(bl_client_t *client, uint64_t deadline_ns) {
 // ---- the choice of the path -----------------------------------------------------------------------------------------
 
 static void try_path(bl_client_t *client) {
-  bl_path_end_t own = bl_endpoint_end(&client->endpoint, "this process", client->own_machine, true, true);
-  bl_path_end_t peer = bl_endpoint_end(&client->store_endpoint, "the store", client->machine,
-                                       client->data_address[0] != '\0', client->data_tcp_address[0] != '\0');
+  bl_path_end_t own = bl_block_memory_end(&client->block_memory, "this process", client->own_machine, true, true);
+  bl_path_end_t peer = bl_block_memory_end(&client->store_memory, "the store", client->machine,
+                                           client->data_address[0] != '\0', client->data_tcp_address[0] != '\0');
   bl_error_t none = {0};
   bl_status_t status = bl_path_choose(&own, &peer, (bl_path_t)client->wanted_path, client->choices_failed,
                                       client->choice_failure.text, &client->choice, &none);

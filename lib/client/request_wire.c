@@ -59,9 +59,9 @@ static void read_opened(bl__control_call_t *call, const Ballast__V1__OpenSession
   snprintf(client->data_address, sizeof client->data_address, "%s", output->data_address);
   snprintf(client->data_tcp_address, sizeof client->data_tcp_address, "%s", output->data_tcp_address);
   snprintf(client->machine, sizeof client->machine, "%s", output->machine);
-  client->store_endpoint = (bl_endpoint_t){0};
+  client->store_memory = (bl_block_memory_t){0};
   if (output->memory != NULL) {
-    bl_endpoint_t *store = &client->store_endpoint;
+    bl_block_memory_t *store = &client->store_memory;
     snprintf(store->gpu, sizeof store->gpu, "%s", output->memory->gpu);
     snprintf(store->closed, sizeof store->closed, "%s", output->memory->closed);
     store->legacy_ipc = output->memory->legacy_ipc;
@@ -140,11 +140,11 @@ static bl_status_t send_open(bl__control_call_t *call, uint64_t deadline_ms, bl_
   input.arena_bytes = client->arena_bytes;
   input.ttl_ms = client->asked_ttl_ms;
   Ballast__V1__BlockMemory memory = BALLAST__V1__BLOCK_MEMORY__INIT;
-  memory.gpu = (char *)client->endpoint.gpu;
-  memory.closed = (char *)client->endpoint.closed;
-  memory.legacy_ipc = client->endpoint.legacy_ipc;
-  memory.nccl_version = client->endpoint.nccl;
-  memory.shared_gpu = client->endpoint.shared_gpu;
+  memory.gpu = (char *)client->block_memory.gpu;
+  memory.closed = (char *)client->block_memory.closed;
+  memory.legacy_ipc = client->block_memory.legacy_ipc;
+  memory.nccl_version = client->block_memory.nccl;
+  memory.shared_gpu = client->block_memory.shared_gpu;
   input.memory = &memory;
   input.machine = (char *)client->own_machine;
   input.unit_bytes = client->unit_bytes;

@@ -55,7 +55,7 @@
 #define BALLAST_DATAPATH_BOUNDARY_H
 
 #include "base/error.h"
-#include "datapath/endpoint.h"
+#include "datapath/block_memory.h"
 #include "datapath/frame.h"
 #include "datapath/key.h"
 #include "datapath/nccl/engine.h"
@@ -94,13 +94,13 @@ typedef struct bl_transport_options {
   // device. Called on the transfer thread when the first link may need them. At most BL_TRANSPORT_MAX_ARENAS; copied.
   // May fail.
   bl_status_t (*make_twins)(void *context, bl_arena_t *twins, size_t *count, bl_error_t *err);
-  void *context;                 // of make_twins
-  uint32_t max_in_flight;        // tensors announced or posted per link and direction of travel; 0: 1024
-  bl_tls_t *tls;                 // mutual TLS on tcp, peers must be stages; outlives the transport. NULL: plaintext
-  bool plaintext_ok;             // allows tcp off the loopback interface without TLS
-  const char *machine;           // NULL: bl_machine_text (machine.h)
-  bl_nccl_engine_t *nccl;        // of the device that holds the tensors; outlives the transport. NULL: none
-  const bl_endpoint_t *endpoint; // describes this end's memory to peers; copied. NULL: memory of the host
+  void *context;          // of make_twins
+  uint32_t max_in_flight; // tensors announced or posted per link and direction of travel; 0: 1024
+  bl_tls_t *tls;          // mutual TLS on tcp, peers must be stages; outlives the transport. NULL: plaintext
+  bool plaintext_ok;      // allows tcp off the loopback interface without TLS
+  const char *machine;    // NULL: bl_machine_text (machine.h)
+  bl_nccl_engine_t *nccl; // of the device that holds the tensors; outlives the transport. NULL: none
+  const bl_block_memory_t *block_memory; // describes this end's memory to peers; copied. NULL: memory of the host
   // The transfer thread, possibly shared; outlives the transport. NULL: the transport has its own.
   bl_loop_thread_t *thread;
 } bl_transport_options_t;

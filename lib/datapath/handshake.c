@@ -14,15 +14,15 @@ static void greet(bl__link_t *link, bl_frame_kind_t kind) {
   bl_greeting_t greeting = {.stage = transport->stage,
                             .peer = link->stage,
                             .path = link->path,
-                            .nccl = transport->nccl != NULL ? transport->endpoint.nccl : 0,
-                            .shared_gpu = transport->endpoint.shared_gpu,
+                            .nccl = transport->nccl != NULL ? transport->block_memory.nccl : 0,
+                            .shared_gpu = transport->block_memory.shared_gpu,
                             .wants_nccl = link->wants_nccl,
                             .notes_only = link->notes_only};
   int fds[BL_FRAME_MAX_ARENAS];
   memcpy(greeting.token, link->peer_token, sizeof greeting.token);
   memcpy(greeting.own_token, transport->token, sizeof greeting.own_token);
   snprintf(greeting.reason, sizeof greeting.reason, "%s", link->reason);
-  snprintf(greeting.gpu, sizeof greeting.gpu, "%s", transport->endpoint.gpu);
+  snprintf(greeting.gpu, sizeof greeting.gpu, "%s", transport->block_memory.gpu);
   const bl__arenas_t *shown = link->path == BL_PATH_CUDA_IPC ? &transport->of_device : &transport->of_host;
   for (size_t i = 0; i < shown->count && bl_path_is_unix(link->path) && !link->notes_only; i++) {
     greeting.arena_bytes[i] = shown->at[i].bytes;
@@ -56,9 +56,9 @@ void bl__handshake_begin(bl__link_t *link) {
 static bl_status_t judge_ipc(const bl__link_t *link, const bl_greeting_t *greeting, bl_error_t *err) {
   const bl_transport_t *transport = link->transport;
   char own_name[BL__TRANSPORT_NAME_BYTES], peer_name[BL__TRANSPORT_NAME_BYTES], why[BL_PATH_REASON_BYTES];
-  const bl_path_end_t own =
-      bl_endpoint_end(&transport->endpoint, bl__transport_name(transport, transport->stage, own_name), NULL, true,
-                      true); // there is a connection
+  const bl_path_end_t own = bl_block_memory_end(&transport->block_memory,
+                                                bl__transport_name(transport, transport->stage, own_name), NULL, true,
+                                                true); // there is a connection
   const bl_path_end_t peer = {
       .name = bl__transport_name(transport, greeting->stage, peer_name), .gpu = greeting->gpu, .unix_address = true};
   if (bl_path_obstacle(&own, &peer, BL_PATH_CUDA_IPC, why)) {
@@ -104,7 +104,7 @@ static void judge_direct(bl__link_t *link, const bl_greeting_t *greeting) {
   char own_name[BL__TRANSPORT_NAME_BYTES], peer_name[BL__TRANSPORT_NAME_BYTES];
   (void)bl__transport_name(transport, transport->stage, own_name);
   (void)bl__transport_name(transport, greeting->stage, peer_name);
-  bl_path_end_t own = bl_endpoint_end(&transport->endpoint, own_name, NULL, true, true); // a connection exists
+  bl_path_end_t own = bl_block_memory_end(&transport->block_memory, own_name, NULL, true, true); // a connection exists
   own.nccl = transport->nccl != NULL ? own.nccl : 0;
   const bl_path_end_t peer = {.name = peer_name,
                               .gpu = greeting->gpu,

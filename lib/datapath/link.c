@@ -172,7 +172,7 @@ void bl__link_take_over(bl__link_t *link) {
                     transport->attempt);
   peer->path = link->path;
   // Between hosts NCCL is not expected.
-  const bool missed = transport->endpoint.gpu[0] != '\0' && link->obstacle[0] != '\0';
+  const bool missed = transport->block_memory.gpu[0] != '\0' && link->obstacle[0] != '\0';
   const char *obstacle = missed ? link->obstacle : "";
   const int why = (int)(sizeof peer->reason - sizeof "; not nccl: ") - (int)strnlen(obstacle, 110);
   snprintf(peer->reason, sizeof peer->reason, "%.*s%s%.110s", why, link->reason, missed ? "; not nccl: " : "",

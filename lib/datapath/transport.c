@@ -107,7 +107,7 @@ static bl_status_t check_options(const bl_transport_options_t *options, bl_error
     return bl_error_set(err, BL_INVALID, "data path: %zu arenas, at most %d", options->arena_count,
                         BL_TRANSPORT_MAX_ARENAS);
   }
-  if (options->device != NULL && (options->endpoint == NULL || options->make_twins == NULL)) {
+  if (options->device != NULL && (options->block_memory == NULL || options->make_twins == NULL)) {
     return bl_error_set(err, BL_INVALID, "data path: a device without what is said of it, or without twins");
   }
   for (size_t i = 0; i < options->arena_count; i++) {
@@ -315,8 +315,8 @@ bl_status_t bl_transport_create(const bl_transport_options_t *options, bl_transp
   made->plaintext_ok = options->plaintext_ok;
   made->tls = options->tls;
   made->nccl = options->nccl;
-  if (options->endpoint != NULL) {
-    made->endpoint = *options->endpoint;
+  if (options->block_memory != NULL) {
+    made->block_memory = *options->block_memory;
   }
   made->max_in_flight = options->max_in_flight != 0 ? options->max_in_flight : BL__TRANSPORT_DEFAULT_IN_FLIGHT;
   made->unix_listener.fd = made->tcp_listener.fd = -1;
@@ -345,7 +345,7 @@ bl_status_t bl_transport_create(const bl_transport_options_t *options, bl_transp
   if (options->tcp_host != NULL && (status = listen_tcp(made, options, err)) != BL_OK) {
     goto free_made;
   }
-  if (made->device != NULL && made->endpoint.closed[0] == '\0' &&
+  if (made->device != NULL && made->block_memory.closed[0] == '\0' &&
       (status = bl_puller_create(made->device, &made->puller, err)) != BL_OK) {
     goto free_made;
   }

@@ -96,7 +96,7 @@ struct bl_transport {
   bl_tls_t *tls; // of tcp; NULL: plaintext
   uint32_t max_in_flight;
   bl_nccl_engine_t *nccl; // NULL: none
-  bl_endpoint_t endpoint;
+  bl_block_memory_t block_memory;
   uint8_t token[BL_TRANSPORT_TOKEN_BYTES];
   char machine[BL_TRANSPORT_MACHINE_BYTES];
   char unix_address[BL_TRANSPORT_ADDRESS_BYTES];

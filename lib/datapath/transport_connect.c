@@ -87,12 +87,12 @@ static bl_path_t choose(const bl_transport_t *transport, const bl__connect_t *co
     path = ipc ? BL_PATH_CUDA_IPC : BL_PATH_SHM;
     why = "same machine";
     const bool closed = transport->device != NULL && transport->puller == NULL && !peer->notes_only;
-    no_ipc = closed ? transport->endpoint.closed : no_ipc;
+    no_ipc = closed ? transport->block_memory.closed : no_ipc;
   }
   const char *note = peer->notes_only ? ", notes only" : "";
   if (path == BL_PATH_TCP && transport->tls != NULL) {
     note = ", encrypted";
-  } else if (path == BL_PATH_CUDA_IPC && transport->endpoint.legacy_ipc) {
+  } else if (path == BL_PATH_CUDA_IPC && transport->block_memory.legacy_ipc) {
     note = ", legacy handles of memory";
   }
   snprintf(reason, reason_bytes, "%s: %s%s%s%.100s", bl_path_name(path), why, note,
@@ -236,7 +236,7 @@ static bl_status_t check_asked(const bl_transport_t *transport, const bl__connec
     return BL_OK;
   }
   return bl_error_set(err, BL_PRECONDITION, "cuda-ipc is asked for: %s: %s", BL__NAME(transport, transport->stage),
-                      transport->device != NULL ? transport->endpoint.closed : "its memory is the host's");
+                      transport->device != NULL ? transport->block_memory.closed : "its memory is the host's");
 }
 
 static void start(bl_transport_t *transport, bl__connect_t *connect) {

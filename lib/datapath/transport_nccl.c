@@ -114,7 +114,7 @@ static void tell_up(bl__link_t *link) {
   bl_transport_t *transport = link->transport;
   char version[BL_NCCL_VERSION_TEXT], reason[BL_TRANSPORT_REASON_BYTES];
   snprintf(reason, sizeof reason, "nccl: both ends have NCCL %s, credits by %.120s",
-           bl_nccl_version_format(transport->endpoint.nccl, version), link->reason);
+           bl_nccl_version_format(transport->block_memory.nccl, version), link->reason);
   pthread_mutex_lock(&transport->mutex);
   const bool first = !nccl_link->decided;
   nccl_link->decided = true;

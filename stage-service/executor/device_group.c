@@ -160,12 +160,12 @@ static hello_t hello_of(const note_t note) {
 }
 
 static hello_t own_hello(const bl_device_group_t *group) {
-  const bl_endpoint_t *endpoint = &group->owner->engine->endpoint;
+  const bl_block_memory_t *block_memory = &group->owner->engine->block_memory;
   hello_t hello = {.usable = usable_generation(group),
                    .generation = group->generation,
-                   .nccl = endpoint->nccl,
-                   .shared_gpu = endpoint->shared_gpu};
-  memcpy(hello.gpu, endpoint->gpu, sizeof hello.gpu);
+                   .nccl = block_memory->nccl,
+                   .shared_gpu = block_memory->shared_gpu};
+  memcpy(hello.gpu, block_memory->gpu, sizeof hello.gpu);
   return hello;
 }
 

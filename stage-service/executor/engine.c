@@ -121,7 +121,7 @@ static bl_status_t start_nccl(bl_engine_t *engine, const bl_engine_options_t *op
     bl_error_clear(err);
   }
   const bl_nccl_api_t *api = engine->nccl != NULL ? bl_nccl_engine_api(engine->nccl) : NULL;
-  bl_endpoint_describe(engine->device, api, options->nccl_shared_gpu, &engine->endpoint);
+  bl_block_memory_describe(engine->device, api, options->nccl_shared_gpu, &engine->block_memory);
   return BL_OK;
 }
 
@@ -436,7 +436,7 @@ static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options
                                       .tls = options->tls,
                                       .plaintext_ok = options->plaintext_ok,
                                       .nccl = engine->nccl,
-                                      .endpoint = &engine->endpoint,
+                                      .block_memory = &engine->block_memory,
                                       .thread = options->transfer,
                                       .max_in_flight =
                                           2 * bl_engine_units(engine) + 16 + copies_in_flight(engine) + pieces};

@@ -36,8 +36,8 @@
 #include "checkpoint/snapshot.h"
 #include "compute/model/chunk.h"
 #include "config/job.h"
+#include "datapath/block_memory.h"
 #include "datapath/boundary.h"
-#include "datapath/endpoint.h"
 #include "datapath/nccl/engine.h"
 #include "device/device.h"
 #include "device/segments.h"
@@ -245,7 +245,7 @@ typedef struct bl_engine {
   bl_trace_t *trace;       // of the last run
   bl_timeline_t *timeline; // on an asynchronous device; NULL elsewhere
   bl_nccl_engine_t *nccl;  // of this process and its device, for other stages and stores; NULL: none
-  bl_endpoint_t endpoint;  // description of the device for peers
+  bl_block_memory_t block_memory; // description of the device for peers
 } bl_engine_t;
 
 // Reads the job's files, loads or draws weights. BL_INVALID, BL_NOT_FOUND, BL_IO, ...: the job or its files, as

@@ -18,7 +18,7 @@ typedef struct {
   bl_device_t *device;
   bl_arena_t arena, twins; // TENSORS to send, TENSORS that are received
   unsigned twins_made;
-  bl_endpoint_t endpoint;
+  bl_block_memory_t block_memory;
   bl_transport_t *transport;
   char path[96];
 } stage_t;
@@ -45,7 +45,7 @@ static void stage_open(stage_t *stage, int number, const char *folder) {
   CHILD_OK(bl_arena_create(stage->device, NULL, BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, 2ull * TENSORS * BYTES,
                            &stage->arena, &err),
            err);
-  bl_endpoint_describe(stage->device, NULL, false, &stage->endpoint);
+  bl_block_memory_describe(stage->device, NULL, false, &stage->block_memory);
   bl_transport_options_t options = {.stage = number,
                                     .unix_path = stage->path,
                                     .tcp_host = "127.0.0.1",
@@ -55,7 +55,7 @@ static void stage_open(stage_t *stage, int number, const char *folder) {
                                     .make_twins = make_twins,
                                     .context = stage,
                                     .machine = getenv("TEST_MACHINE"),
-                                    .endpoint = &stage->endpoint};
+                                    .block_memory = &stage->block_memory};
   CHILD_OK(bl_transport_create(&options, &stage->transport, &err), err);
 }
 

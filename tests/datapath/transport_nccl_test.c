@@ -17,7 +17,7 @@ typedef struct {
   fake_end_t ends[2];
   bl_nccl_api_t apis[2];
   bl_nccl_engine_t *engines[2];
-  bl_endpoint_t endpoints[2];
+  bl_block_memory_t block_memories[2];
 } ground_t;
 
 static bl_tensor_key_t key_of(uint32_t micro_batch) {
@@ -44,10 +44,10 @@ static void ground_init(ground_t *ground) {
                                                       .abort_ns = 20ull * BL_NS_PER_S},
                                         .on_stuck = stuck};
     CHECK_OK(bl_nccl_engine_create(&options, &ground->engines[i], &err), err);
-    ground->endpoints[i].nccl = 22809;
-    snprintf(ground->endpoints[i].gpu, BL_GPU_BYTES, "GPU-%d", i);
+    ground->block_memories[i].nccl = 22809;
+    snprintf(ground->block_memories[i].gpu, BL_GPU_BYTES, "GPU-%d", i);
     ground->pair.options[i].nccl = ground->engines[i];
-    ground->pair.options[i].endpoint = &ground->endpoints[i];
+    ground->pair.options[i].block_memory = &ground->block_memories[i];
   }
 }
 
@@ -211,11 +211,11 @@ static void check_obstacle(void (*change)(ground_t *ground), bl_status_t status,
 }
 
 static void another_version(ground_t *ground) {
-  ground->apis[1].version = ground->endpoints[1].nccl = 22703;
+  ground->apis[1].version = ground->block_memories[1].nccl = 22703;
 }
 static void the_same_gpu(ground_t *ground) {
-  strcpy(ground->endpoints[1].gpu, ground->endpoints[0].gpu);
-  ground->endpoints[0].shared_gpu = true; // one is not enough
+  strcpy(ground->block_memories[1].gpu, ground->block_memories[0].gpu);
+  ground->block_memories[0].shared_gpu = true; // one is not enough
 }
 static void none_at_one_end(ground_t *ground) {
   ground->pair.options[0].nccl = NULL;
@@ -241,7 +241,7 @@ static void a_shared_gpu_is_allowed_by_both(void **state) {
   ground_t ground;
   ground_init(&ground);
   the_same_gpu(&ground);
-  ground.endpoints[1].shared_gpu = true;
+  ground.block_memories[1].shared_gpu = true;
   pair_listen(&ground.pair);
   pair_connect(&ground.pair, BL_PATH_NCCL);
   run_attempt(&ground, 1, 6);
