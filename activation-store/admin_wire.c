@@ -375,7 +375,7 @@ void bl_admin_status(bl_admin_t *self, bl_rpc_call_t *call, const ProtobufCMessa
   output.process = getpid();
   output.wall_ns = bl_clock_wall_ns();
   output.machine = (char *)bl_store_machine(self->store);
-  output.incarnation = (ProtobufCBinaryData){.data = (uint8_t *)config->incarnation.bytes, .len = BL_INCARNATION_BYTES};
+  output.incarnation = (ProtobufCBinaryData){.data = (uint8_t *)config->incarnation.bytes, .len = BL_ID128_BYTES};
   output.draining = bl_lease_table_is_draining(table);
   output.revision = bl_lease_table_journal(table)->revision;
   output.capacity_bytes = config->capacity_bytes + config->spill_bytes;

@@ -144,7 +144,7 @@ void bl_meter_answered(bl_registry_t *registry, bl_meter_call_t call, uint64_t b
 }
 
 // Returns the first 48 bits, which a gauge represents exactly.
-static double incarnation_number(const bl_incarnation_t *incarnation) {
+static double incarnation_number(const bl_id128_t *incarnation) {
   double number = 0;
   for (int i = 0; i < 6; i++) {
     number = number * 256 + incarnation->bytes[i];

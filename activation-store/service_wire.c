@@ -25,11 +25,11 @@ struct bl_service {
 
 // ---- from the wire --------------------------------------------------------------------------------------------------
 
-static bool read_incarnation(ProtobufCBinaryData bytes, bl_incarnation_t *incarnation) {
-  if (bytes.len != BL_INCARNATION_BYTES) {
+static bool read_id128(ProtobufCBinaryData bytes, bl_id128_t *id) {
+  if (bytes.len != BL_ID128_BYTES) {
     return false;
   }
-  memcpy(incarnation->bytes, bytes.data, BL_INCARNATION_BYTES);
+  memcpy(id->bytes, bytes.data, BL_ID128_BYTES);
   return true;
 }
 
@@ -39,9 +39,8 @@ static void fail_invalid(bl_rpc_call_t *call, const char *what) {
   bl_rpc_call_fail(call, &err);
 }
 
-static bool read_session(bl_rpc_call_t *call, const Ballast__V1__SessionRef *ref, uint64_t *session,
-                         bl_incarnation_t *key) {
-  if (ref == NULL || !read_incarnation(ref->key, key)) {
+static bool read_session(bl_rpc_call_t *call, const Ballast__V1__SessionRef *ref, uint64_t *session, bl_id128_t *key) {
+  if (ref == NULL || !read_id128(ref->key, key)) {
     fail_invalid(call, "session (number and key of 16 bytes)");
     return false;
   }
@@ -61,7 +60,7 @@ static bool read_frame(bl_rpc_call_t *call, const Ballast__V1__RequestFrame *fra
 }
 
 static bool read_token(bl_rpc_call_t *call, const Ballast__V1__LeaseToken *wire, bl_lease_token_t *token) {
-  if (wire == NULL || !read_incarnation(wire->incarnation, &token->incarnation)) {
+  if (wire == NULL || !read_id128(wire->incarnation, &token->incarnation)) {
     fail_invalid(call, "token (incarnation of 16 bytes, id, generation)");
     return false;
   }
@@ -175,8 +174,8 @@ static void reply_opened(bl_service_t *self, bl_rpc_call_t *call, const bl_lease
   const bl_lease_config_t *config = bl_lease_table_config(bl_store_table(self->store));
   Ballast__V1__OpenSessionResponse output = BALLAST__V1__OPEN_SESSION_RESPONSE__INIT;
   output.session = opened->session;
-  output.key = (ProtobufCBinaryData){.data = (uint8_t *)opened->key.bytes, .len = BL_INCARNATION_BYTES};
-  output.incarnation = (ProtobufCBinaryData){.data = (uint8_t *)config->incarnation.bytes, .len = BL_INCARNATION_BYTES};
+  output.key = (ProtobufCBinaryData){.data = (uint8_t *)opened->key.bytes, .len = BL_ID128_BYTES};
+  output.incarnation = (ProtobufCBinaryData){.data = (uint8_t *)config->incarnation.bytes, .len = BL_ID128_BYTES};
   output.ttl_ms = opened->ttl_ns / BL_NS_PER_MS;
   output.grace_ms = opened->grace_ns / BL_NS_PER_MS;
   output.flow_bytes = opened->flow_bytes;
@@ -209,7 +208,7 @@ static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void
                           .arena_bytes = request->arena_bytes,
                           .unit_bytes = request->unit_bytes,
                           .ttl_ns = request->ttl_ms < UINT64_MAX / BL_NS_PER_MS ? request->ttl_ms * BL_NS_PER_MS : 0};
-  if (!read_incarnation(request->holder, &open.holder)) {
+  if (!read_id128(request->holder, &open.holder)) {
     fail_invalid(call, "holder (16 bytes)");
     return;
   }
@@ -264,7 +263,7 @@ static void handle_keep_alive(bl_rpc_call_t *call, const ProtobufCMessage *input
   bl_service_t *self = context;
   const Ballast__V1__KeepAliveRequest *request = (const Ballast__V1__KeepAliveRequest *)input;
   uint64_t session;
-  bl_incarnation_t key;
+  bl_id128_t key;
   bl_lease_answer_t answer;
   if (!read_session(call, request->session, &session, &key)) {
     return;
@@ -285,7 +284,7 @@ static void handle_close(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
   bl_service_t *self = context;
   const Ballast__V1__CloseSessionRequest *request = (const Ballast__V1__CloseSessionRequest *)input;
   uint64_t session;
-  bl_incarnation_t key;
+  bl_id128_t key;
   bl_lease_answer_t answer;
   if (!read_session(call, request->session, &session, &key)) {
     return;

@@ -161,10 +161,10 @@ static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, b
                          bl_error_t *err) {
   bl_store_t *store = context;
   bl_lease_answer_t answer = {.reason = BL_LEASE_INCARNATION};
-  bl_incarnation_t key, incarnation;
+  bl_id128_t key, incarnation;
   memcpy(key.bytes, greeting->own_token, sizeof key.bytes);
   memcpy(incarnation.bytes, greeting->token, sizeof incarnation.bytes);
-  if (bl_incarnation_equal(&incarnation, &bl_lease_table_config(store->table)->incarnation)) {
+  if (bl_id128_equal(&incarnation, &bl_lease_table_config(store->table)->incarnation)) {
     (void)bl_lease_table_keep_alive(store->table, greeting->session, &key, bl_clock_now_ns(), &answer);
   }
   bl_status_t status = bl_lease_answer_to_error(&answer, "connect", err);

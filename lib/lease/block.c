@@ -16,7 +16,7 @@ static uint64_t digest_of(uint64_t kind, const bl_lease_token_t *token, uint64_t
 // Returns the lease of a token, or 0 with the reason. The order of the checks decides which reason a stale holder gets.
 static uint32_t find(const bl_lease_table_t *table, uint32_t session, const bl_lease_token_t *token,
                      bl_lease_reason_t *reason) {
-  if (!bl_incarnation_equal(&token->incarnation, &table->config.incarnation)) {
+  if (!bl_id128_equal(&token->incarnation, &table->config.incarnation)) {
     *reason = BL_LEASE_INCARNATION;
     return 0;
   }

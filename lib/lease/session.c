@@ -116,7 +116,7 @@ void bl__holder_free_if_unused(bl_lease_table_t *table, uint32_t index) {
 
 // ---- states of a session --------------------------------------------------------------------------------------------
 
-uint32_t bl__session_find(const bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
+uint32_t bl__session_find(const bl_lease_table_t *table, uint64_t number, const bl_id128_t *key,
                           bl_lease_reason_t *reason) {
   uint32_t index = (uint32_t)number;
   *reason = BL_LEASE_NO_SESSION;
@@ -128,7 +128,7 @@ uint32_t bl__session_find(const bl_lease_table_t *table, uint64_t number, const 
     *reason = BL_LEASE_SESSION_OVER;
     return 0;
   }
-  if (!bl_incarnation_matches(&session->key, key)) {
+  if (!bl_id128_matches(&session->key, key)) {
     *reason = BL_LEASE_BAD_KEY;
     return 0;
   }
@@ -383,7 +383,7 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
   for (uint32_t i = job == 0 ? 0 : table->jobs[job].holders; i != 0; i = table->holders[i].next) {
     uint32_t session = table->holders[i].session;
     if (table->holders[i].stage == open->stage && session != 0 &&
-        bl_incarnation_matches(&table->sessions[session].incarnation, &open->holder)) {
+        bl_id128_matches(&table->sessions[session].incarnation, &open->holder)) {
       renew(table, session);
       fill_opened(table, session, false, opened);
       *answer = (bl_lease_answer_t){.reason = BL_LEASE_GRANTED};
@@ -444,7 +444,7 @@ void bl_lease_table_set_mapped(bl_lease_table_t *table, uint64_t number) {
   }
 }
 
-bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
+bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t number, const bl_id128_t *key,
                                               uint64_t now_ns, bl_lease_answer_t *answer) {
   bl__set_time(table, now_ns);
   *answer = (bl_lease_answer_t){0};
@@ -458,7 +458,7 @@ bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t 
   return BL_LEASE_DONE;
 }
 
-bl_lease_decision_t bl_lease_table_close(bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
+bl_lease_decision_t bl_lease_table_close(bl_lease_table_t *table, uint64_t number, const bl_id128_t *key,
                                          uint64_t now_ns, bl_lease_answer_t *answer) {
   bl__set_time(table, now_ns);
   *answer = (bl_lease_answer_t){0};

@@ -74,10 +74,10 @@
 typedef struct bl_lease_table bl_lease_table_t;
 
 typedef struct bl_lease_config {
-  bl_incarnation_t incarnation; // of this store
-  uint64_t capacity_bytes;      // of the arenas of all jobs, on the store's device
-  uint64_t spill_bytes;         // the same in the second tier; 0: there is none
-  bool plans_add;               // arena memory is committed at creation: all plans of a job count, not only the largest
+  bl_id128_t incarnation;  // of this store
+  uint64_t capacity_bytes; // of the arenas of all jobs, on the store's device
+  uint64_t spill_bytes;    // the same in the second tier; 0: there is none
+  bool plans_add;          // arena memory is committed at creation: all plans of a job count, not only the largest
   uint32_t max_jobs, max_sessions, max_leases;
   uint32_t window;             // unacknowledged requests per session; 0: 64
   uint32_t history;            // changes kept for watchers; 0: 4096
@@ -112,21 +112,21 @@ typedef enum bl_session_state {
 const char *bl_session_state_name(bl_session_state_t state); // "alive"; never NULL
 
 typedef struct bl_lease_open {
-  const char *job;         // 1 to 63 bytes
-  uint64_t plan;           // selects one of the job's arenas; 0 if it has only one
-  uint32_t stage;          // or any number that distinguishes the holders of a job
-  uint64_t process;        // random, of the holder's process
-  bl_incarnation_t holder; // known only to the holder, so that it can open its own session again
-  bl_incarnation_t key;    // random, drawn by the caller: the session's secret if a new one is created
-  uint64_t arena_bytes;    // of the job, at least 1 granule; 0: unchanged
-  uint64_t unit_bytes;     // of its largest block, so that the boundary of tiers lies between slots; 0: unknown
-  bool second_tier;        // the holder cannot reach the other tier: the whole arena lies there
-  uint64_t ttl_ns;         // 0: the store's
+  const char *job;      // 1 to 63 bytes
+  uint64_t plan;        // selects one of the job's arenas; 0 if it has only one
+  uint32_t stage;       // or any number that distinguishes the holders of a job
+  uint64_t process;     // random, of the holder's process
+  bl_id128_t holder;    // known only to the holder, so that it can open its own session again
+  bl_id128_t key;       // random, drawn by the caller: the session's secret if a new one is created
+  uint64_t arena_bytes; // of the job, at least 1 granule; 0: unchanged
+  uint64_t unit_bytes;  // of its largest block, so that the boundary of tiers lies between slots; 0: unknown
+  bool second_tier;     // the holder cannot reach the other tier: the whole arena lies there
+  uint64_t ttl_ns;      // 0: the store's
 } bl_lease_open_t;
 
 typedef struct bl_lease_opened {
-  uint64_t session;     // its number, from 1, never reused
-  bl_incarnation_t key; // of the session: sent with every request
+  uint64_t session; // its number, from 1, never reused
+  bl_id128_t key;   // of the session: sent with every request
   uint64_t ttl_ns, grace_ns, flow_bytes;
   uint32_t job;                        // index of the job while it lives, below max_jobs
   uint64_t arena_bytes;                // of all tiers
@@ -150,10 +150,10 @@ bool bl_lease_table_arena_follows(const bl_lease_table_t *table, uint32_t job_in
 void bl_lease_table_arena_made(bl_lease_table_t *table, uint32_t job_index, bool well);
 
 // Renews the session of this number, which makes a SUSPECT one ALIVE. Not sequenced.
-bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
+bl_lease_decision_t bl_lease_table_keep_alive(bl_lease_table_t *table, uint64_t number, const bl_id128_t *key,
                                               uint64_t now_ns, bl_lease_answer_t *answer);
 // Ends a session for its holder: all it has is free (QUARANTINED if the store still moves bytes).
-bl_lease_decision_t bl_lease_table_close(bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
+bl_lease_decision_t bl_lease_table_close(bl_lease_table_t *table, uint64_t number, const bl_id128_t *key,
                                          uint64_t now_ns, bl_lease_answer_t *answer);
 
 // Records that the holder of this session maps the arena for an engine of its own. Ignores unknown sessions.
@@ -165,7 +165,7 @@ void bl_lease_table_holder_gone(bl_lease_table_t *table, uint64_t number, uint64
 
 typedef struct bl_lease_request {
   uint64_t session;
-  bl_incarnation_t key;
+  bl_id128_t key;
   uint64_t sequence, acknowledged; // request_window.h
   uint64_t now_ns;
 } bl_lease_request_t;

@@ -42,7 +42,7 @@ typedef struct bl__reservation {
 
 typedef struct bl__session {
   uint64_t number; // index in the low 32 bits, so that finding one is a look-up; 0: unused record
-  bl_incarnation_t incarnation, key;
+  bl_id128_t incarnation, key;
   uint64_t process;
   uint64_t ttl_ns, renewed_ns;
   uint64_t in_flight_bytes;
@@ -119,7 +119,7 @@ void bl__set_time(bl_lease_table_t *table, uint64_t now_ns);
 
 // ---- session.c
 // Returns the live session of this number. 0: refused with *reason.
-uint32_t bl__session_find(const bl_lease_table_t *table, uint64_t number, const bl_incarnation_t *key,
+uint32_t bl__session_find(const bl_lease_table_t *table, uint64_t number, const bl_id128_t *key,
                           bl_lease_reason_t *reason);
 void bl__session_end(bl_lease_table_t *table, uint32_t index, bl_session_end_t end);
 // Returns the SUSPECT session of the job that was renewed longest ago, or 0.

@@ -13,27 +13,28 @@
 #include <stdint.h>
 #include <string.h>
 
-#define BL_INCARNATION_BYTES 16
+#define BL_ID128_BYTES 16
 
-// 128 random bits that name one run of a store or of a holder. Compared for equality only.
-typedef struct bl_incarnation {
-  uint8_t bytes[BL_INCARNATION_BYTES];
-} bl_incarnation_t;
+// 128 random bits: the incarnation of a store or of a holder, that is one run of it, or the key of a session. Compared
+// for equality only.
+typedef struct bl_id128 {
+  uint8_t bytes[BL_ID128_BYTES];
+} bl_id128_t;
 
 typedef struct bl_lease_token {
-  bl_incarnation_t incarnation; // of the store
-  uint64_t id;                  // of the lease, from 1
-  uint64_t generation;          // from 1
+  bl_id128_t incarnation; // of the store
+  uint64_t id;            // of the lease, from 1
+  uint64_t generation;    // from 1
 } bl_lease_token_t;
 
-static inline bool bl_incarnation_equal(const bl_incarnation_t *a, const bl_incarnation_t *b) {
-  return memcmp(a->bytes, b->bytes, BL_INCARNATION_BYTES) == 0;
+static inline bool bl_id128_equal(const bl_id128_t *a, const bl_id128_t *b) {
+  return memcmp(a->bytes, b->bytes, BL_ID128_BYTES) == 0;
 }
 
 // The same in a time that does not depend on where they differ, for secrets.
-static inline bool bl_incarnation_matches(const bl_incarnation_t *a, const bl_incarnation_t *b) {
+static inline bool bl_id128_matches(const bl_id128_t *a, const bl_id128_t *b) {
   unsigned difference = 0;
-  for (unsigned i = 0; i < BL_INCARNATION_BYTES; i++) {
+  for (unsigned i = 0; i < BL_ID128_BYTES; i++) {
     difference |= (unsigned)(a->bytes[i] ^ b->bytes[i]);
   }
   return difference == 0;

@@ -79,7 +79,7 @@ typedef struct {
   bl__requests_t *requests;
   bl_lease_table_t *table;
   uint64_t session;
-  bl_incarnation_t session_key;
+  bl_id128_t session_key;
   pipe_t up, down; // to the store, and back
   call_t calls[OPERATIONS];
   transfer_t transfers[OPERATIONS + STORE_SLOTS];

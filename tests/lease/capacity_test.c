@@ -27,7 +27,7 @@ static uint64_t cpu_ns(void) {
 }
 
 static bl_lease_table_t *make_table(uint64_t granules, uint32_t leases) {
-  bl_lease_config_t config = {.incarnation = incarnation_of(3),
+  bl_lease_config_t config = {.incarnation = id128_of(3),
                               .capacity_bytes = granules * GRANULE,
                               .max_jobs = 2,
                               .max_sessions = 4,

@@ -408,7 +408,7 @@ static void open_pairs(world_t *world, const bl_device_slots_t *device_slots) {
     if (arena == 0) {
       continue;
     }
-    const bl_lease_config_t config = {.incarnation = incarnation_of(world->seed + d),
+    const bl_lease_config_t config = {.incarnation = id128_of(world->seed + d),
                                       .capacity_bytes = arena,
                                       .max_jobs = 1,
                                       .max_sessions = CROSSING_DEVICES,

@@ -243,7 +243,7 @@ static bool all_over(const network_t *network) {
 static void run(uint64_t seed, unsigned loss_percent, bl_lease_stats_t *stats, uint64_t *revision) {
   static network_t network;
   network = (network_t){.key = bl_random_key(seed, "delivery"), .seed = seed, .loss_percent = loss_percent};
-  bl_lease_config_t config = {.incarnation = incarnation_of(5),
+  bl_lease_config_t config = {.incarnation = id128_of(5),
                               .capacity_bytes = 64 * GRANULE,
                               .max_jobs = 1,
                               .max_sessions = CLIENTS,

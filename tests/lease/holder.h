@@ -12,14 +12,14 @@
 typedef struct holder {
   bl_lease_table_t *table;
   uint64_t session, sequence, acknowledged;
-  bl_incarnation_t key, store;
+  bl_id128_t key, store;
   uint64_t now_ns;
 } holder_t;
 
-static inline bl_incarnation_t incarnation_of(uint64_t value) {
-  bl_incarnation_t incarnation = {{0}};
-  memcpy(incarnation.bytes, &value, sizeof value);
-  return incarnation;
+static inline bl_id128_t id128_of(uint64_t value) {
+  bl_id128_t id = {{0}};
+  memcpy(id.bytes, &value, sizeof value);
+  return id;
 }
 
 // `process` is a random number of the process, `plan` one of the job's; the fields of the same names of
@@ -32,8 +32,8 @@ static inline bl_lease_reason_t holder_open_plan(holder_t *holder, bl_lease_tabl
                           .plan = plan,
                           .process = process,
                           .stage = stage,
-                          .holder = incarnation_of(incarnation),
-                          .key = incarnation_of(incarnation + 7777),
+                          .holder = id128_of(incarnation),
+                          .key = id128_of(incarnation + 7777),
                           .arena_bytes = arena_bytes};
   bl_lease_opened_t opened = {0};
   bl_lease_answer_t answer;

@@ -43,7 +43,7 @@ static uint64_t draw(world_t *world, uint64_t bound) {
 
 static void world_init(world_t *world, const char *purpose, uint64_t seed) {
   *world = (world_t){.key = bl_random_key(seed, purpose), .seed = seed, .now_ns = 1};
-  bl_lease_config_t config = {.incarnation = incarnation_of(seed * 2 + 1),
+  bl_lease_config_t config = {.incarnation = id128_of(seed * 2 + 1),
                               .capacity_bytes = 16 * GRANULE,
                               .max_jobs = 1,
                               .max_sessions = 3,

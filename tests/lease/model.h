@@ -32,7 +32,7 @@ typedef struct model_request { // what was sent under a number, and what came of
 
 typedef struct model_session {
   uint64_t number; // 0: none
-  bl_incarnation_t key, incarnation;
+  bl_id128_t key, incarnation;
   int job, stage;
   uint64_t process;
   bool suspect;

@@ -13,7 +13,7 @@
 #define SECOND UINT64_C(1000000000)
 
 static bl_lease_table_t *make_table(uint32_t granules) {
-  bl_lease_config_t config = {.incarnation = incarnation_of(99),
+  bl_lease_config_t config = {.incarnation = id128_of(99),
                               .capacity_bytes = granules * GRANULE,
                               .max_jobs = 4,
                               .max_sessions = 8,
@@ -220,7 +220,7 @@ static void test_a_plan_follows_another_in_the_same_room(void **state) {
 // Where memory is taken at once, as on a GPU, both plans count.
 static void test_plans_that_add(void **state) {
   (void)state;
-  bl_lease_config_t config = {.incarnation = incarnation_of(99),
+  bl_lease_config_t config = {.incarnation = id128_of(99),
                               .capacity_bytes = 8 * GRANULE,
                               .plans_add = true,
                               .max_jobs = 4,

@@ -16,7 +16,7 @@
 #define SECOND UINT64_C(1000000000)
 
 static bl_lease_table_t *table_of(uint64_t device_granules, uint64_t host_granules) {
-  bl_lease_config_t config = {.incarnation = incarnation_of(3),
+  bl_lease_config_t config = {.incarnation = id128_of(3),
                               .capacity_bytes = device_granules * GRANULE,
                               .spill_bytes = host_granules * GRANULE,
                               .max_jobs = 4,
@@ -38,11 +38,8 @@ static void audit(const bl_lease_table_t *table) {
 
 static bl_lease_reason_t open_with_unit(holder_t *holder, bl_lease_table_t *table, const char *job,
                                         uint64_t arena_bytes, uint64_t unit_bytes, bl_lease_opened_t *opened) {
-  bl_lease_open_t open = {.job = job,
-                          .holder = incarnation_of(9),
-                          .key = incarnation_of(10),
-                          .arena_bytes = arena_bytes,
-                          .unit_bytes = unit_bytes};
+  bl_lease_open_t open = {
+      .job = job, .holder = id128_of(9), .key = id128_of(10), .arena_bytes = arena_bytes, .unit_bytes = unit_bytes};
   bl_lease_answer_t answer;
   (void)bl_lease_table_open(table, &open, 1, opened, &answer);
   if (answer.reason == BL_LEASE_GRANTED) {

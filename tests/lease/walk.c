@@ -40,10 +40,10 @@ void walk_expect_reason(walk_t *walk, bl_lease_reason_t got, bl_lease_reason_t w
               bl_lease_reason_name(wanted));
 }
 
-bl_incarnation_t walk_incarnation(uint64_t value) {
-  bl_incarnation_t incarnation = {{0}};
-  memcpy(incarnation.bytes, &value, sizeof value);
-  return incarnation;
+bl_id128_t walk_id128(uint64_t value) {
+  bl_id128_t id = {{0}};
+  memcpy(id.bytes, &value, sizeof value);
+  return id;
 }
 
 static void step(walk_t *walk) {
@@ -78,7 +78,7 @@ static void print_failure(const walk_t *walk, uint64_t seed) {
 
 bool walk_run(uint64_t seed, uint64_t calls, walk_result_t *result) {
   walk_t walk = {.key = bl_random_key(seed, "lease walk")};
-  bl_lease_config_t config = {.incarnation = walk_incarnation(seed + 1),
+  bl_lease_config_t config = {.incarnation = walk_id128(seed + 1),
                               .capacity_bytes = UINT64_C(60) * BL_LEASE_GRANULE_BYTES,
                               .max_jobs = MODEL_JOBS,
                               .max_sessions = MODEL_SESSIONS,

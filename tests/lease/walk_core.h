@@ -29,7 +29,7 @@ void walk_say(walk_t *walk, const char *format, ...) __attribute__((format(print
 // The first that does not hold ends the walk.
 void walk_expect(walk_t *walk, bool holds, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void walk_expect_reason(walk_t *walk, bl_lease_reason_t got, bl_lease_reason_t wanted);
-bl_incarnation_t walk_incarnation(uint64_t value);
+bl_id128_t walk_id128(uint64_t value);
 
 // walk_compare.c
 void walk_compare(walk_t *walk);

@@ -36,8 +36,8 @@ static opening_t draw_opening(walk_t *walk) {
                              .plan = walk_plans[o.job],
                              .process = o.again ? o.before->process : 1 + walk_draw(walk, 2),
                              .stage = (uint32_t)o.stage,
-                             .holder = o.again ? o.before->incarnation : walk_incarnation(++walk->last_incarnation),
-                             .key = walk_incarnation(1000 + walk->draws),
+                             .holder = o.again ? o.before->incarnation : walk_id128(++walk->last_incarnation),
+                             .key = walk_id128(1000 + walk->draws),
                              .arena_bytes = walk_draw(walk, MODEL_GRANULES + 1) * BL_LEASE_GRANULE_BYTES,
                              .ttl_ns = walk_draw(walk, 2) * 3000000000};
   o.granules = (uint32_t)(o.open.arena_bytes / BL_LEASE_GRANULE_BYTES);
@@ -146,10 +146,10 @@ void walk_use_session(walk_t *walk) {
     return;
   }
   uint64_t number = session->number;
-  bl_incarnation_t key = session->key;
+  bl_id128_t key = session->key;
   bl_lease_reason_t wanted = BL_LEASE_GRANTED;
   if (walk_chance(walk, 5)) {
-    key.bytes[walk_draw(walk, BL_INCARNATION_BYTES)] ^= 1;
+    key.bytes[walk_draw(walk, BL_ID128_BYTES)] ^= 1;
     wanted = BL_LEASE_BAD_KEY;
   } else if (walk_chance(walk, 5)) {
     number += UINT64_C(1) << 52;

@@ -24,7 +24,7 @@ typedef struct world {
 } world_t;
 
 static void set_up(world_t *world) {
-  bl_lease_config_t config = {.incarnation = incarnation_of(99),
+  bl_lease_config_t config = {.incarnation = id128_of(99),
                               .capacity_bytes = 64 * GRANULE,
                               .max_jobs = 4,
                               .max_sessions = 4,

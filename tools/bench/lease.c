@@ -35,7 +35,7 @@ static const bl_flags_t flags = {.program = "ballast-bench lease",
 
 typedef struct holder {
   uint64_t session, sequence;
-  bl_incarnation_t key;
+  bl_id128_t key;
 } holder_t;
 
 typedef struct bench {
