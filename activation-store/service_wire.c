@@ -48,15 +48,15 @@ static bool read_session(bl_rpc_call_t *call, const Ballast__V1__SessionRef *ref
   return true;
 }
 
-static bool read_frame(bl_rpc_call_t *call, const Ballast__V1__RequestFrame *frame, bl_lease_request_t *request) {
-  if (frame == NULL) {
-    fail_invalid(call, "frame");
+static bool read_header(bl_rpc_call_t *call, const Ballast__V1__RequestHeader *header, bl_lease_request_t *request) {
+  if (header == NULL) {
+    fail_invalid(call, "header");
     return false;
   }
-  request->sequence = frame->sequence;
-  request->acknowledged = frame->acknowledged;
+  request->sequence = header->sequence;
+  request->acknowledged = header->acknowledged;
   request->now_ns = bl_store_now_ns();
-  return read_session(call, frame->session, &request->session, &request->key);
+  return read_session(call, header->session, &request->session, &request->key);
 }
 
 static bool read_token(bl_rpc_call_t *call, const Ballast__V1__LeaseToken *wire, bl_lease_token_t *token) {
@@ -304,8 +304,8 @@ static void handle_close(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
 static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
   const Ballast__V1__ReserveRequest *request = (const Ballast__V1__ReserveRequest *)input;
-  bl_lease_request_t frame;
-  if (!read_frame(call, request->frame, &frame)) {
+  bl_lease_request_t lease_request;
+  if (!read_header(call, request->header, &lease_request)) {
     return;
   }
   if (request->n_demands > DEMANDS_MAX) {
@@ -319,11 +319,11 @@ static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, v
   bl_lease_answer_t answer;
   slots_wire_t slots;
   bl_lease_table_t *table = bl_store_table(self->store);
-  (void)bl_lease_table_reserve(table, &frame, request->plan, demands, request->n_demands, &answer);
-  bl_meter_answered(self->registry, BL_METER_RESERVE, frame.now_ns);
+  (void)bl_lease_table_reserve(table, &lease_request, request->plan, demands, request->n_demands, &answer);
+  bl_meter_answered(self->registry, BL_METER_RESERVE, lease_request.now_ns);
   if (answer.reason != BL_LEASE_GRANTED) {
     fail_refused(call, &answer, "reserve");
-  } else if (!slots_to_wire(table, frame.session, &slots)) {
+  } else if (!slots_to_wire(table, lease_request.session, &slots)) {
     bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the answer: ask again under the same number");
   } else {
     Ballast__V1__ReserveResponse output = BALLAST__V1__RESERVE_RESPONSE__INIT;
@@ -338,17 +338,17 @@ static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, v
 static void handle_unreserve(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
   const Ballast__V1__UnreserveRequest *request = (const Ballast__V1__UnreserveRequest *)input;
-  bl_lease_request_t frame;
-  if (!read_frame(call, request->frame, &frame)) {
+  bl_lease_request_t lease_request;
+  if (!read_header(call, request->header, &lease_request)) {
     return;
   }
   bl_lease_answer_t answer;
   slots_wire_t slots;
   bl_lease_table_t *table = bl_store_table(self->store);
-  (void)bl_lease_table_unreserve(table, &frame, request->plan, &answer);
+  (void)bl_lease_table_unreserve(table, &lease_request, request->plan, &answer);
   if (answer.reason != BL_LEASE_GRANTED) {
     fail_refused(call, &answer, "unreserve");
-  } else if (!slots_to_wire(table, frame.session, &slots)) {
+  } else if (!slots_to_wire(table, lease_request.session, &slots)) {
     bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the answer: ask again under the same number");
   } else {
     Ballast__V1__UnreserveResponse output = BALLAST__V1__UNRESERVE_RESPONSE__INIT;
@@ -363,9 +363,9 @@ static void handle_unreserve(bl_rpc_call_t *call, const ProtobufCMessage *input,
 static void handle_evict(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
   const Ballast__V1__EvictRequest *request = (const Ballast__V1__EvictRequest *)input;
-  bl_lease_request_t frame;
+  bl_lease_request_t lease_request;
   bl_lease_block_t block = {.bytes = request->bytes, .checksum = request->checksum};
-  if (!read_frame(call, request->frame, &frame) || !read_token(call, request->token, &block.token)) {
+  if (!read_header(call, request->header, &lease_request) || !read_token(call, request->token, &block.token)) {
     return;
   }
   if (request->label != NULL) {
@@ -376,38 +376,38 @@ static void handle_evict(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
   bl_lease_decision_t decision;
   bl_lease_answer_t answer;
   bl_error_t err = {0};
-  if (bl_store_evict(self->store, &frame, &block, &region, &decision, &answer, &err) != BL_OK) {
+  if (bl_store_evict(self->store, &lease_request, &block, &region, &decision, &answer, &err) != BL_OK) {
     bl_rpc_call_fail(call, &err);
     return;
   }
-  decide(self, call, &frame, decision, &answer, BL_METER_EVICT);
+  decide(self, call, &lease_request, decision, &answer, BL_METER_EVICT);
 }
 
 static void handle_load(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
   const Ballast__V1__LoadRequest *request = (const Ballast__V1__LoadRequest *)input;
-  bl_lease_request_t frame;
+  bl_lease_request_t lease_request;
   bl_lease_token_t token;
-  if (!read_frame(call, request->frame, &frame) || !read_token(call, request->token, &token)) {
+  if (!read_header(call, request->header, &lease_request) || !read_token(call, request->token, &token)) {
     return;
   }
   bl_lease_answer_t answer;
-  bl_lease_decision_t decision = bl_store_load(self->store, &frame, &token, &answer);
-  decide(self, call, &frame, decision, &answer, BL_METER_LOAD);
+  bl_lease_decision_t decision = bl_store_load(self->store, &lease_request, &token, &answer);
+  decide(self, call, &lease_request, decision, &answer, BL_METER_LOAD);
 }
 
 static void handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
   const Ballast__V1__ReleaseLeaseRequest *request = (const Ballast__V1__ReleaseLeaseRequest *)input;
-  bl_lease_request_t frame;
+  bl_lease_request_t lease_request;
   bl_lease_token_t token;
-  if (!read_frame(call, request->frame, &frame) || !read_token(call, request->token, &token)) {
+  if (!read_header(call, request->header, &lease_request) || !read_token(call, request->token, &token)) {
     return;
   }
   bl_lease_answer_t answer;
-  bl_lease_decision_t decision = bl_lease_table_release(bl_store_table(self->store), &frame, &token,
+  bl_lease_decision_t decision = bl_lease_table_release(bl_store_table(self->store), &lease_request, &token,
                                                         request->loaded ? &request->checksum : NULL, &answer);
-  decide(self, call, &frame, decision, &answer, BL_METER_RELEASE);
+  decide(self, call, &lease_request, decision, &answer, BL_METER_RELEASE);
 }
 
 // ---- later answers of the table -------------------------------------------------------------------------------------

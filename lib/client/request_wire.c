@@ -11,25 +11,25 @@
 #define DEMANDS_MAX 64
 
 // Submessages of most messages, valid while one is packed.
-typedef struct frame_wire {
+typedef struct header_wire {
   Ballast__V1__SessionRef session;
-  Ballast__V1__RequestFrame frame;
-} frame_wire_t;
+  Ballast__V1__RequestHeader header;
+} header_wire_t;
 
 static ProtobufCBinaryData bytes_of(const uint8_t id[BL__ID_BYTES]) {
   return (ProtobufCBinaryData){.data = (uint8_t *)id, .len = BL__ID_BYTES};
 }
 
-static void fill_frame(const bl__control_call_t *call, frame_wire_t *wire) {
+static void fill_header(const bl__control_call_t *call, header_wire_t *wire) {
   const bl_client_t *client = call->client;
   wire->session = (Ballast__V1__SessionRef)BALLAST__V1__SESSION_REF__INIT;
   wire->session.session = client->session;
   wire->session.key = bytes_of(client->key);
-  wire->frame = (Ballast__V1__RequestFrame)BALLAST__V1__REQUEST_FRAME__INIT;
-  wire->frame.session = &wire->session;
-  wire->frame.sequence = call->sequence;
+  wire->header = (Ballast__V1__RequestHeader)BALLAST__V1__REQUEST_HEADER__INIT;
+  wire->header.session = &wire->session;
+  wire->header.sequence = call->sequence;
   pthread_mutex_lock(&call->client->mutex);
-  wire->frame.acknowledged = client->requests.sequences.acknowledged;
+  wire->header.acknowledged = client->requests.sequences.acknowledged;
   pthread_mutex_unlock(&call->client->mutex);
 }
 
@@ -153,7 +153,7 @@ static bl_status_t send_open(bl__control_call_t *call, uint64_t deadline_ms, bl_
   return send_call(call, "OpenSession", &input.base, deadline_ms, err);
 }
 
-static bl_status_t send_reserve(bl__control_call_t *call, frame_wire_t *wire, uint64_t deadline_ms, bl_error_t *err) {
+static bl_status_t send_reserve(bl__control_call_t *call, header_wire_t *wire, uint64_t deadline_ms, bl_error_t *err) {
   Ballast__V1__SlotDemand demands[DEMANDS_MAX], *pointers[DEMANDS_MAX];
   if (call->demand_count > DEMANDS_MAX) {
     return bl_error_set(err, BL_INVALID, "%zu demands in one reservation: at most %d", call->demand_count, DEMANDS_MAX);
@@ -165,7 +165,7 @@ static bl_status_t send_reserve(bl__control_call_t *call, frame_wire_t *wire, ui
     pointers[i] = &demands[i];
   }
   Ballast__V1__ReserveRequest input = BALLAST__V1__RESERVE_REQUEST__INIT;
-  input.frame = &wire->frame;
+  input.header = &wire->header;
   input.plan = call->plan;
   input.demands = pointers;
   input.n_demands = call->demand_count;
@@ -173,8 +173,8 @@ static bl_status_t send_reserve(bl__control_call_t *call, frame_wire_t *wire, ui
 }
 
 bl_status_t bl__send(bl__control_call_t *call, uint64_t deadline_ms, bl_error_t *err) {
-  frame_wire_t wire;
-  fill_frame(call, &wire);
+  header_wire_t wire;
+  fill_header(call, &wire);
   switch (call->kind) {
   case BL__CALL_OPEN:
     return send_open(call, deadline_ms, err);
@@ -192,7 +192,7 @@ bl_status_t bl__send(bl__control_call_t *call, uint64_t deadline_ms, bl_error_t 
   }
   default: {
     Ballast__V1__UnreserveRequest input = BALLAST__V1__UNRESERVE_REQUEST__INIT;
-    input.frame = &wire.frame;
+    input.header = &wire.header;
     input.plan = call->plan;
     return send_call(call, "Unreserve", &input.base, deadline_ms, err);
   }

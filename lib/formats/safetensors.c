@@ -325,7 +325,7 @@ static bl_status_t add_tensor(json_t *header, bl_tensor_entry_t *tensor, uint64_
 }
 
 // Puts length and padding around the header's text and returns a new block; the caller keeps `text`.
-static bl_status_t frame(const char *text, size_t text_bytes, char **bytes, size_t *size_bytes, bl_error_t *err) {
+static bl_status_t with_length(const char *text, size_t text_bytes, char **bytes, size_t *size_bytes, bl_error_t *err) {
   uint64_t length = bl_align_up(text_bytes, 8);
   if (length > BL_SAFETENSORS_MAX_HEADER_BYTES) {
     return bl_error_set(err, BL_INVALID, "a safetensors header of %" PRIu64 " bytes is over the limit of %u", length,
@@ -359,7 +359,7 @@ bl_status_t bl_safetensors_write_header(bl_tensor_entry_t *tensors, size_t count
   }
   if (status == BL_OK) {
     text = json_dumps(header, JSON_COMPACT);
-    status = text != NULL ? frame(text, strlen(text), bytes, size_bytes, err)
+    status = text != NULL ? with_length(text, strlen(text), bytes, size_bytes, err)
                           : bl_error_set(err, BL_EXHAUSTED, "no memory for a safetensors header");
   }
   for (size_t i = 0; i < count && status == BL_OK; i++) {

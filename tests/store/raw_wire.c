@@ -119,7 +119,7 @@ static void done(bl_rpc_request_t *request, const ProtobufCMessage *message, con
 // The parts that several messages share.
 typedef struct parts {
   Ballast__V1__SessionRef session;
-  Ballast__V1__RequestFrame frame;
+  Ballast__V1__RequestHeader header;
   Ballast__V1__LeaseToken token;
   Ballast__V1__SlotDemand demand, *demands[1];
 } parts_t;
@@ -129,10 +129,10 @@ static void fill_parts(parts_t *parts, const raw_input_t *input) {
   parts->session.session = input->session;
   parts->session.key = whole(input->key);
   parts->session.key.len = input->key_length != 0 ? input->key_length : RAW_ID;
-  parts->frame = (Ballast__V1__RequestFrame)BALLAST__V1__REQUEST_FRAME__INIT;
-  parts->frame.session = &parts->session;
-  parts->frame.sequence = input->sequence;
-  parts->frame.acknowledged = input->acknowledged;
+  parts->header = (Ballast__V1__RequestHeader)BALLAST__V1__REQUEST_HEADER__INIT;
+  parts->header.session = &parts->session;
+  parts->header.sequence = input->sequence;
+  parts->header.acknowledged = input->acknowledged;
   parts->token = (Ballast__V1__LeaseToken)BALLAST__V1__LEASE_TOKEN__INIT;
   parts->token.incarnation = whole(input->incarnation);
   parts->token.id = input->id;
@@ -193,7 +193,7 @@ static bl_status_t send_admin(raw_store_t *store, raw_call_kind_t kind, const ra
 static bl_status_t send_request(raw_store_t *store, raw_call_kind_t kind, const raw_input_t *input) {
   parts_t parts;
   fill_parts(&parts, input);
-  Ballast__V1__RequestFrame *frame = input->no_frame ? NULL : &parts.frame;
+  Ballast__V1__RequestHeader *header = input->no_header ? NULL : &parts.header;
   switch (kind) {
   case RAW_OPEN: {
     Ballast__V1__OpenSessionRequest message = BALLAST__V1__OPEN_SESSION_REQUEST__INIT;
@@ -216,7 +216,7 @@ static bl_status_t send_request(raw_store_t *store, raw_call_kind_t kind, const 
   }
   case RAW_RESERVE: {
     Ballast__V1__ReserveRequest message = BALLAST__V1__RESERVE_REQUEST__INIT;
-    message.frame = frame;
+    message.header = header;
     message.plan = input->plan;
     message.demands = parts.demands;
     message.n_demands = 1;
@@ -224,13 +224,13 @@ static bl_status_t send_request(raw_store_t *store, raw_call_kind_t kind, const 
   }
   case RAW_UNRESERVE: {
     Ballast__V1__UnreserveRequest message = BALLAST__V1__UNRESERVE_REQUEST__INIT;
-    message.frame = frame;
+    message.header = header;
     message.plan = input->plan;
     return send(store, "Unreserve", &message.base);
   }
   case RAW_EVICT: {
     Ballast__V1__EvictRequest message = BALLAST__V1__EVICT_REQUEST__INIT;
-    message.frame = frame;
+    message.header = header;
     message.token = &parts.token;
     message.bytes = input->bytes;
     message.checksum = input->checksum;
@@ -238,13 +238,13 @@ static bl_status_t send_request(raw_store_t *store, raw_call_kind_t kind, const 
   }
   case RAW_LOAD: {
     Ballast__V1__LoadRequest message = BALLAST__V1__LOAD_REQUEST__INIT;
-    message.frame = frame;
+    message.header = header;
     message.token = &parts.token;
     return send(store, "Load", &message.base);
   }
   default: {
     Ballast__V1__ReleaseLeaseRequest message = BALLAST__V1__RELEASE_LEASE_REQUEST__INIT;
-    message.frame = frame;
+    message.header = header;
     message.token = &parts.token;
     message.loaded = input->loaded;
     message.checksum = input->checksum;

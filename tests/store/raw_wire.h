@@ -34,7 +34,7 @@ typedef struct raw_input {
   uint64_t session;
   uint8_t key[RAW_ID], incarnation[RAW_ID];
   size_t key_length; // 0: whole
-  bool no_frame;
+  bool no_header;
   uint64_t sequence, acknowledged;
   uint64_t plan, id, generation, bytes, checksum, after;
   uint32_t count, limit;

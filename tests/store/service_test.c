@@ -191,9 +191,9 @@ static void test_bad_requests(void **state) {
   assert_int_equal(ask(self, RAW_EVICT, &a, &output), BL_FENCED);
   a.generation++;
   assert_int_equal(ask(self, RAW_EVICT, &a, &output), BL_IO); // the slot is there
-  a.no_frame = true;
+  a.no_header = true;
   assert_int_equal(raw_call(&self->raw, RAW_LOAD, &a, &output), BL_INVALID);
-  a.no_frame = false;
+  a.no_header = false;
   a.key_length = 3;
   assert_int_equal(raw_call(&self->raw, RAW_KEEP_ALIVE, &a, &output), BL_INVALID);
   raw_output_t status;
