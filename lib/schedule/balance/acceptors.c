@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SWEEPS         64  // maximum of passes over all reservations; a few are usual
+#define SWEEPS         64  // maximum of sweeps over all reservations; a few are usual
 #define EXCHANGE_LIMIT 128 // stages up to which slots are exchanged, which takes their number squared
 
 typedef struct division {

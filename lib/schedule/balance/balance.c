@@ -43,8 +43,8 @@ static bl_status_t refuse(const bl_schedule_t *schedule, const bl_balance_reques
       stage, failed_at, bl_op_format(op, cell), request->own[stage], fewest);
 }
 
-// State of one balancing pass.
-typedef struct pass {
+// State of the balancing of one schedule.
+typedef struct balancing {
   bl__evictions_t *evictions; // [stages]
   uint16_t *store_of;         // [blocks]
   uint16_t *stores;           // [stores reached] stores at which a stage has slots
@@ -54,22 +54,22 @@ typedef struct pass {
   bl__mix_t *mixes;           // [stages] copies of `mix` if stages share links; NULL: they do not
   double *links;              // [stores] when the link to each is free
   bl_balance_result_t result;
-} pass_t;
+} balancing_t;
 
-static bool is_dropped(const pass_t *pass, const bl_schedule_t *schedule, bl_op_t op) {
-  return pass->mix.given_up != NULL && pass->mix.given_up[bl_schedule_block(schedule, op)] != 0;
+static bool is_dropped(const balancing_t *balancing, const bl_schedule_t *schedule, bl_op_t op) {
+  return balancing->mix.given_up != NULL && balancing->mix.given_up[bl_schedule_block(schedule, op)] != 0;
 }
 
 // Copies the list of a stage and inserts its transfers, each to or from a store with a reserved slot, and an R before
 // the backward of every dropped block.
-static bl_status_t weave(pass_t *pass, const bl_schedule_t *schedule, uint32_t stage,
+static bl_status_t weave(balancing_t *balancing, const bl_schedule_t *schedule, uint32_t stage,
                          const bl_balance_request_t *request) {
   const bl_op_list_t *list = &schedule->lists[stage];
-  const bl__evictions_t *evictions = &pass->evictions[stage];
-  const uint32_t *reserved = pass->result.reserved + (size_t)stage * request->stores;
-  uint16_t *store_of = pass->store_of, *stores = pass->stores;
-  uint32_t *parked = pass->parked;
-  bl_schedule_t *made = pass->result.schedule;
+  const bl__evictions_t *evictions = &balancing->evictions[stage];
+  const uint32_t *reserved = balancing->result.reserved + (size_t)stage * request->stores;
+  uint16_t *store_of = balancing->store_of, *stores = balancing->stores;
+  uint32_t *parked = balancing->parked;
+  bl_schedule_t *made = balancing->result.schedule;
   size_t next = 0;
   uint32_t count = 0; // stores at which the stage has slots
   memset(parked, 0, request->stores * sizeof *parked);
@@ -101,7 +101,7 @@ static bl_status_t weave(pass_t *pass, const bl_schedule_t *schedule, uint32_t s
     }
     bl_op_t recompute = list->ops[i];
     recompute.type = BL_OP_R;
-    if (bl_op_type_starts_backward((bl_op_type_t)list->ops[i].type) && is_dropped(pass, schedule, recompute)) {
+    if (bl_op_type_starts_backward((bl_op_type_t)list->ops[i].type) && is_dropped(balancing, schedule, recompute)) {
       made->forward_slots = true;
       if (bl_schedule_append(made, stage, recompute) != BL_OK) {
         return BL_EXHAUSTED;
@@ -115,17 +115,19 @@ static bl_status_t weave(pass_t *pass, const bl_schedule_t *schedule, uint32_t s
 }
 
 // Returns the request with the nearest stores of each stage first.
-static bl_balance_request_t nearest_first(pass_t *pass, uint32_t stages, const bl_balance_request_t *request) {
+static bl_balance_request_t nearest_first(balancing_t *balancing, uint32_t stages,
+                                          const bl_balance_request_t *request) {
   bl_balance_request_t sorted = *request;
   if (request->copies != NULL) {
-    bl__acceptors_sort(request, stages, pass->reach);
-    sorted.reach = pass->reach;
+    bl__acceptors_sort(request, stages, balancing->reach);
+    sorted.reach = balancing->reach;
   }
   return sorted;
 }
 
-static bl_status_t reserve(pass_t *pass, uint32_t stages, const bl_balance_request_t *request, bl_error_t *err) {
-  bl_balance_result_t *result = &pass->result;
+static bl_status_t reserve(balancing_t *balancing, uint32_t stages, const bl_balance_request_t *request,
+                           bl_error_t *err) {
+  bl_balance_result_t *result = &balancing->result;
   bl_status_t status = bl__reserve(request, stages, result->parked_peak, result->reserved, NULL, err);
   if (status != BL_OK) {
     return status;
@@ -159,23 +161,23 @@ static bl_status_t check_request(const bl_schedule_t *schedule, const bl_balance
   return BL_OK;
 }
 
-static bl_status_t pass_init(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
-                             bl_error_t *err) {
-  *pass = (pass_t){.result = {.stages = schedule->stages, .stores = request->stores}};
-  bl_balance_result_t *result = &pass->result;
-  pass->evictions = calloc(schedule->stages, sizeof pass->evictions[0]);
-  pass->store_of = calloc(bl_schedule_block_count(schedule), sizeof pass->store_of[0]);
-  pass->stores = calloc(request->reach_count + 1, sizeof pass->stores[0]);
-  pass->parked = calloc(request->stores + 1, sizeof pass->parked[0]);
-  pass->reach = calloc((size_t)schedule->stages * request->reach_count + 1, sizeof pass->reach[0]);
+static bl_status_t balancing_init(balancing_t *balancing, const bl_schedule_t *schedule,
+                                  const bl_balance_request_t *request, bl_error_t *err) {
+  *balancing = (balancing_t){.result = {.stages = schedule->stages, .stores = request->stores}};
+  bl_balance_result_t *result = &balancing->result;
+  balancing->evictions = calloc(schedule->stages, sizeof balancing->evictions[0]);
+  balancing->store_of = calloc(bl_schedule_block_count(schedule), sizeof balancing->store_of[0]);
+  balancing->stores = calloc(request->reach_count + 1, sizeof balancing->stores[0]);
+  balancing->parked = calloc(request->stores + 1, sizeof balancing->parked[0]);
+  balancing->reach = calloc((size_t)schedule->stages * request->reach_count + 1, sizeof balancing->reach[0]);
   result->evictions = calloc(schedule->stages, sizeof result->evictions[0]);
   result->late = calloc(schedule->stages, sizeof result->late[0]);
   result->parked_peak = calloc(schedule->stages, sizeof result->parked_peak[0]);
   result->dropped = calloc(schedule->stages, sizeof result->dropped[0]);
   result->reserved = calloc((size_t)schedule->stages * request->stores + 1, sizeof result->reserved[0]);
-  if (pass->evictions == NULL || pass->store_of == NULL || pass->stores == NULL || pass->parked == NULL ||
-      pass->reach == NULL || result->evictions == NULL || result->late == NULL || result->parked_peak == NULL ||
-      result->dropped == NULL || result->reserved == NULL) {
+  if (balancing->evictions == NULL || balancing->store_of == NULL || balancing->stores == NULL ||
+      balancing->parked == NULL || balancing->reach == NULL || result->evictions == NULL || result->late == NULL ||
+      result->parked_peak == NULL || result->dropped == NULL || result->reserved == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing schedule %s", schedule->name);
   }
   bl_status_t status = bl_schedule_create_like(schedule, &result->schedule, err);
@@ -195,47 +197,47 @@ static bool share_links(const bl_schedule_t *schedule, const bl_balance_request_
   return share;
 }
 
-static bl_status_t mix_init(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
+static bl_status_t mix_init(balancing_t *balancing, const bl_schedule_t *schedule, const bl_balance_request_t *request,
                             bl_error_t *err) {
-  bl_status_t status = bl__mix_init(&pass->mix, schedule, request->mode, request->copy, err);
-  pass->mix.parks = request->parks > 0 ? request->parks : UINT32_MAX;
+  bl_status_t status = bl__mix_init(&balancing->mix, schedule, request->mode, request->copy, err);
+  balancing->mix.parks = request->parks > 0 ? request->parks : UINT32_MAX;
   if (status != BL_OK || !share_links(schedule, request)) {
     return status;
   }
-  pass->mixes = calloc(schedule->stages, sizeof *pass->mixes);
-  pass->links = calloc(request->stores + 1, sizeof *pass->links);
-  return pass->mixes != NULL && pass->links != NULL
+  balancing->mixes = calloc(schedule->stages, sizeof *balancing->mixes);
+  balancing->links = calloc(request->stores + 1, sizeof *balancing->links);
+  return balancing->mixes != NULL && balancing->links != NULL
              ? BL_OK
              : bl_error_set(err, BL_EXHAUSTED, "out of memory for the links of %u stages", schedule->stages);
 }
 
-static void pass_cleanup(pass_t *pass, uint32_t stages) {
-  for (uint32_t s = 0; pass->evictions != NULL && s < stages; s++) {
-    bl__evictions_cleanup(&pass->evictions[s]);
+static void balancing_cleanup(balancing_t *balancing, uint32_t stages) {
+  for (uint32_t s = 0; balancing->evictions != NULL && s < stages; s++) {
+    bl__evictions_cleanup(&balancing->evictions[s]);
   }
-  bl__mix_cleanup(&pass->mix);
-  free(pass->mixes);
-  free(pass->links);
-  free(pass->evictions);
-  free(pass->store_of);
-  free(pass->stores);
-  free(pass->parked);
-  free(pass->reach);
+  bl__mix_cleanup(&balancing->mix);
+  free(balancing->mixes);
+  free(balancing->links);
+  free(balancing->evictions);
+  free(balancing->store_of);
+  free(balancing->stores);
+  free(balancing->parked);
+  free(balancing->reach);
 }
 
-static void count(pass_t *pass, uint32_t stage) {
-  const bl__evictions_t *evictions = &pass->evictions[stage];
-  pass->result.dropped[stage] = evictions->given_up;
-  pass->result.evictions[stage] = evictions->evicted;
-  pass->result.late[stage] = evictions->late;
-  pass->result.parked_peak[stage] = evictions->parked_peak;
+static void count(balancing_t *balancing, uint32_t stage) {
+  const bl__evictions_t *evictions = &balancing->evictions[stage];
+  balancing->result.dropped[stage] = evictions->given_up;
+  balancing->result.evictions[stage] = evictions->evicted;
+  balancing->result.late[stage] = evictions->late;
+  balancing->result.parked_peak[stage] = evictions->parked_peak;
 }
 
 // Plans which blocks a stage parks, at most `most` at once, and which it drops.
-static bl_status_t plan_stage(pass_t *pass, const bl_schedule_t *schedule, uint32_t stage,
+static bl_status_t plan_stage(balancing_t *balancing, const bl_schedule_t *schedule, uint32_t stage,
                               const bl_balance_request_t *request, uint32_t most, bl_error_t *err) {
-  bl__evictions_t *evictions = &pass->evictions[stage];
-  bl__mix_t *mix = request->copy > 0 ? &pass->mix : NULL;
+  bl__evictions_t *evictions = &balancing->evictions[stage];
+  bl__mix_t *mix = request->copy > 0 ? &balancing->mix : NULL;
   uint32_t failed_at;
   bl__evictions_cleanup(evictions);
   if (mix != NULL) {
@@ -249,46 +251,46 @@ static bl_status_t plan_stage(pass_t *pass, const bl_schedule_t *schedule, uint3
   if (status != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing stage %u", stage);
   }
-  count(pass, stage);
+  count(balancing, stage);
   return BL_OK;
 }
 
 // Plans all stages together, each with at most most[stage] blocks evicted at once. NULL: no limit.
-static bl_status_t plan_together(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
-                                 const uint32_t *most, bl_error_t *err) {
+static bl_status_t plan_together(balancing_t *balancing, const bl_schedule_t *schedule,
+                                 const bl_balance_request_t *request, const uint32_t *most, bl_error_t *err) {
   uint32_t failed_stage, failed_at;
-  memset(pass->links, 0, request->stores * sizeof *pass->links);
+  memset(balancing->links, 0, request->stores * sizeof *balancing->links);
   for (uint32_t s = 0; s < schedule->stages; s++) {
-    bl__evictions_cleanup(&pass->evictions[s]);
-    pass->mixes[s] = pass->mix;
-    bl__mix_begin(&pass->mixes[s], s, most != NULL ? most[s] : UINT32_MAX);
-    pass->mixes[s].link = request->reach[s] != BL_STORE_NONE ? &pass->links[request->reach[s]] : NULL;
+    bl__evictions_cleanup(&balancing->evictions[s]);
+    balancing->mixes[s] = balancing->mix;
+    bl__mix_begin(&balancing->mixes[s], s, most != NULL ? most[s] : UINT32_MAX);
+    balancing->mixes[s].link = request->reach[s] != BL_STORE_NONE ? &balancing->links[request->reach[s]] : NULL;
   }
-  bl_status_t status = bl__evictions_plan_together(schedule, request->own, request->mode, pass->mixes, pass->evictions,
-                                                   &failed_stage, &failed_at);
+  bl_status_t status = bl__evictions_plan_together(schedule, request->own, request->mode, balancing->mixes,
+                                                   balancing->evictions, &failed_stage, &failed_at);
   if (status == BL_EXHAUSTED) {
-    return refuse(schedule, request, failed_stage, &pass->mix, failed_at, err);
+    return refuse(schedule, request, failed_stage, &balancing->mix, failed_at, err);
   }
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    count(pass, s);
+    count(balancing, s);
   }
   return status == BL_OK ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "out of memory for balancing %s", schedule->name);
 }
 
 // Plans the stages whose peak exceeds `most` once more, or all stages if `most` is NULL or stages share links.
-static bl_status_t plan_stages(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
-                               const uint32_t *most, bl_error_t *err) {
+static bl_status_t plan_stages(balancing_t *balancing, const bl_schedule_t *schedule,
+                               const bl_balance_request_t *request, const uint32_t *most, bl_error_t *err) {
   bl_status_t status = BL_OK;
   bool fits = most != NULL;
   for (uint32_t s = 0; fits && s < schedule->stages; s++) {
-    fits = pass->result.parked_peak[s] <= most[s];
+    fits = balancing->result.parked_peak[s] <= most[s];
   }
-  if (fits || pass->mixes != NULL) {
-    return fits ? BL_OK : plan_together(pass, schedule, request, most, err);
+  if (fits || balancing->mixes != NULL) {
+    return fits ? BL_OK : plan_together(balancing, schedule, request, most, err);
   }
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    if (most == NULL || most[s] < pass->result.parked_peak[s]) {
-      status = plan_stage(pass, schedule, s, request, most != NULL ? most[s] : UINT32_MAX, err);
+    if (most == NULL || most[s] < balancing->result.parked_peak[s]) {
+      status = plan_stage(balancing, schedule, s, request, most != NULL ? most[s] : UINT32_MAX, err);
     }
   }
   return status;
@@ -315,8 +317,8 @@ static uint32_t richest(const bl_balance_result_t *result, const uint32_t *most,
 
 // Lowers `most` until all stages find their slots at the stores that they reach, if some stages reach fewer stores than
 // others, for example only their own host's.
-static bl_status_t fit_within_reach(const pass_t *pass, const bl_balance_request_t *request, uint32_t *most) {
-  const uint32_t stages = pass->result.stages;
+static bl_status_t fit_within_reach(const balancing_t *balancing, const bl_balance_request_t *request, uint32_t *most) {
+  const uint32_t stages = balancing->result.stages;
   const size_t cells = (size_t)stages * request->stores;
   uint32_t *reserved = malloc((cells + 1) * sizeof *reserved);
   bool *rivals = malloc(stages * sizeof *rivals);
@@ -325,7 +327,7 @@ static bl_status_t fit_within_reach(const pass_t *pass, const bl_balance_request
     memset(reserved, 0, cells * sizeof *reserved);
     memset(rivals, 0, stages * sizeof *rivals);
     fits = bl__reserve(request, stages, most, reserved, rivals, NULL) == BL_OK;
-    const uint32_t less = fits ? UINT32_MAX : richest(&pass->result, most, rivals);
+    const uint32_t less = fits ? UINT32_MAX : richest(&balancing->result, most, rivals);
     if (!fits && (less == UINT32_MAX || most[less] == 0)) {
       break; // no memory: a stage that lacks slots has most > 0
     }
@@ -340,8 +342,8 @@ static bl_status_t fit_within_reach(const pass_t *pass, const bl_balance_request
 }
 
 // If the stores have fewer slots than the stages want, gives fewer to the stages that want the most and drops the rest.
-static bl_status_t fit_into_stores(pass_t *pass, const bl_schedule_t *schedule, const bl_balance_request_t *request,
-                                   bl_error_t *err) {
+static bl_status_t fit_into_stores(balancing_t *balancing, const bl_schedule_t *schedule,
+                                   const bl_balance_request_t *request, bl_error_t *err) {
   uint64_t lent = 0, wanted = 0;
   uint32_t *most = calloc(schedule->stages, sizeof *most);
   if (most == NULL) {
@@ -351,49 +353,49 @@ static bl_status_t fit_into_stores(pass_t *pass, const bl_schedule_t *schedule, 
     lent += request->lent[store];
   }
   for (uint32_t s = 0; s < schedule->stages; s++) {
-    most[s] = pass->result.parked_peak[s];
+    most[s] = balancing->result.parked_peak[s];
     wanted += most[s];
   }
   for (; wanted > lent; wanted--) {
-    most[richest(&pass->result, most, NULL)]--;
+    most[richest(&balancing->result, most, NULL)]--;
   }
-  bl_status_t status = fit_within_reach(pass, request, most);
-  status = status == BL_OK ? plan_stages(pass, schedule, request, most, err) : status;
+  bl_status_t status = fit_within_reach(balancing, request, most);
+  status = status == BL_OK ? plan_stages(balancing, schedule, request, most, err) : status;
   free(most);
   return status;
 }
 
 bl_status_t bl_balance(const bl_schedule_t *schedule, const bl_balance_request_t *request, bl_balance_result_t *result,
                        bl_error_t *err) {
-  pass_t pass = {0};
+  balancing_t balancing = {0};
   bl_status_t status = check_request(schedule, request, err);
   if (status == BL_OK) {
-    status = pass_init(&pass, schedule, request, err);
+    status = balancing_init(&balancing, schedule, request, err);
   }
   if (status == BL_OK && request->copy > 0) {
-    status = mix_init(&pass, schedule, request, err);
+    status = mix_init(&balancing, schedule, request, err);
   }
-  status = status == BL_OK ? plan_stages(&pass, schedule, request, NULL, err) : status;
+  status = status == BL_OK ? plan_stages(&balancing, schedule, request, NULL, err) : status;
   if (status == BL_OK && request->copy > 0) {
-    status = fit_into_stores(&pass, schedule, request, err);
+    status = fit_into_stores(&balancing, schedule, request, err);
   }
   bl_balance_request_t nearest = *request;
   if (status == BL_OK) {
-    nearest = nearest_first(&pass, schedule->stages, request);
-    status = reserve(&pass, schedule->stages, &nearest, err);
+    nearest = nearest_first(&balancing, schedule->stages, request);
+    status = reserve(&balancing, schedule->stages, &nearest, err);
   }
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    status = weave(&pass, schedule, s, &nearest);
+    status = weave(&balancing, schedule, s, &nearest);
     if (status != BL_OK) {
       status = bl_error_set(err, status, "out of memory for the balanced list of stage %u", s);
     }
   }
-  pass_cleanup(&pass, schedule->stages);
+  balancing_cleanup(&balancing, schedule->stages);
   if (status != BL_OK) {
-    bl_balance_result_cleanup(&pass.result);
+    bl_balance_result_cleanup(&balancing.result);
     return status;
   }
-  *result = pass.result;
+  *result = balancing.result;
   return BL_OK;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stages warm up along the V until each has run the first forward of its second chunk. Then every stage runs one I and
 // one F per round. A W runs when the stage would wait or its memory is full. It also runs in a gap that is too short
-// for it, unless the stage has lost less time than others. The pass is repeated, with the time that each stage lost,
+// for it, unless the stage has lost less time than others. The sweep is repeated, with the time that each stage lost,
 // while that helps.
 #include "schedule/generate/zero_bubble_v.h"
 
@@ -22,10 +22,10 @@ typedef struct stage {
   pending_t *pending;                 // [2 m] I's in order; W's follow in the same order
   uint32_t pending_count, weights;
   double free_at, gap;
-  double allowed; // gap in the previous pass: a stage that lost less then may lose more now
+  double allowed; // gap in the previous sweep: a stage that lost less then may lose more now
 } stage_t;
 
-typedef struct pass {
+typedef struct sweep {
   const bl_costs_t *costs;
   const uint32_t *limits;
   bl_schedule_t *base;
@@ -35,23 +35,23 @@ typedef struct pass {
   double *ends[2]; // [F, I][virtual stages * m]
   double largest_gap, largest_allowed;
   bl_status_t status;
-} pass_t;
+} sweep_t;
 
-static uint32_t virtual_of(const pass_t *p, uint32_t s, uint32_t chunk) {
+static uint32_t virtual_of(const sweep_t *p, uint32_t s, uint32_t chunk) {
   return chunk == 0 ? s : 2 * p->p - 1 - s;
 }
 
-static double *end_of(pass_t *p, bl_op_type_t type, uint32_t virtual_stage, uint32_t micro_batch) {
+static double *end_of(sweep_t *p, bl_op_type_t type, uint32_t virtual_stage, uint32_t micro_batch) {
   return &p->ends[type != BL_OP_F][(size_t)virtual_stage * p->m + micro_batch];
 }
 
-static uint32_t count_of(const pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk) {
+static uint32_t count_of(const sweep_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk) {
   return type == BL_OP_F ? p->stages[s].forwards[chunk] : p->stages[s].backwards[chunk];
 }
 
 // Returns when the input of the stage's next operation of `type` on `chunk` arrives, latency included; NOT_DONE if the
 // operation that it depends on has not run; 0 if there is none.
-static double arrival(pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk) {
+static double arrival(sweep_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk) {
   uint32_t at = virtual_of(p, s, chunk), i = count_of(p, type, s, chunk);
   if (type == BL_OP_F ? at == 0 : at + 1 == 2 * p->p) {
     return type == BL_OP_F ? 0 : *end_of(p, BL_OP_F, at, i);
@@ -62,7 +62,7 @@ static double arrival(pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk) 
   return end == NOT_DONE ? NOT_DONE : end + (crosses ? p->costs->boundary : 0);
 }
 
-static void emit(pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk, uint32_t micro_batch, double ready) {
+static void emit(sweep_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk, uint32_t micro_batch, double ready) {
   stage_t *stage = &p->stages[s];
   uint32_t at = virtual_of(p, s, chunk);
   double start = fmax(stage->free_at, ready);
@@ -80,7 +80,7 @@ static bool has_pending(const stage_t *stage) {
   return stage->weights < stage->pending_count;
 }
 
-static void put_weight(pass_t *p, uint32_t s) {
+static void put_weight(sweep_t *p, uint32_t s) {
   stage_t *stage = &p->stages[s];
   pending_t next = stage->pending[stage->weights++];
   emit(p, BL_OP_W, s, next.chunk, next.micro_batch, 0);
@@ -91,7 +91,7 @@ static uint32_t held(const stage_t *stage) {
 }
 
 // Runs the next operation of `type` of the chunk; sets the status to BL_NOT_FOUND (stuck) if it cannot run.
-static void put(pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk) {
+static void put(sweep_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk) {
   stage_t *stage = &p->stages[s];
   uint32_t micro_batch = count_of(p, type, s, chunk);
   double ready = micro_batch < p->m ? arrival(p, type, s, chunk) : NOT_DONE;
@@ -111,7 +111,7 @@ static void put(pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk) {
 }
 
 // Runs W's until the next operation of `type` can start.
-static void fill(pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk, bool shorter) {
+static void fill(sweep_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk, bool shorter) {
   stage_t *stage = &p->stages[s];
   double ready = arrival(p, type, s, chunk);
   while (has_pending(stage) &&
@@ -125,7 +125,7 @@ static void fill(pass_t *p, bl_op_type_t type, uint32_t s, uint32_t chunk, bool 
   }
 }
 
-static void warm_up(pass_t *p) {
+static void warm_up(sweep_t *p) {
   for (uint32_t s = 0; s < p->p; s++) {
     put(p, BL_OP_F, s, 0);
   }
@@ -159,7 +159,7 @@ static void warm_up(pass_t *p) {
 }
 
 // Returns the chunk whose I the stage runs in this round: the second, until an I of the first can run.
-static uint32_t backward_chunk(pass_t *p, uint32_t s) {
+static uint32_t backward_chunk(sweep_t *p, uint32_t s) {
   const uint32_t *done = p->stages[s].backwards;
   if (done[0] >= done[1]) {
     return 1;
@@ -167,12 +167,12 @@ static uint32_t backward_chunk(pass_t *p, uint32_t s) {
   return s + 1 == p->p || done[1] >= p->m || arrival(p, BL_OP_I, s, 0) != NOT_DONE ? 0 : 1;
 }
 
-static void put_backward(pass_t *p, uint32_t s, uint32_t chunk) {
+static void put_backward(sweep_t *p, uint32_t s, uint32_t chunk) {
   fill(p, BL_OP_I, s, chunk, chunk == 0 || p->fill_backward);
   put(p, BL_OP_I, s, chunk);
 }
 
-static void put_forward(pass_t *p, uint32_t s) {
+static void put_forward(sweep_t *p, uint32_t s) {
   stage_t *stage = &p->stages[s];
   if (stage->forwards[1] >= p->m) {
     return;
@@ -192,7 +192,7 @@ static void put_forward(pass_t *p, uint32_t s) {
   put(p, BL_OP_F, s, chunk);
 }
 
-static void run(pass_t *p, uint8_t *chunks) {
+static void run(sweep_t *p, uint8_t *chunks) {
   p->largest_gap = 0;
   for (size_t i = 0; i < 2 * (size_t)p->p * p->m; i++) {
     p->ends[0][i] = p->ends[1][i] = NOT_DONE;
@@ -231,13 +231,13 @@ static void run(pass_t *p, uint8_t *chunks) {
 bl_status_t bl__zero_bubble_v(const bl_costs_t *costs, const uint32_t *limits, bool fill_forward, bool fill_backward,
                               bl_schedule_t *base) {
   size_t stages = base->stages, m = base->micro_batches;
-  pass_t p = {.costs = costs,
-              .limits = limits,
-              .base = base,
-              .p = base->stages,
-              .m = base->micro_batches,
-              .fill_forward = fill_forward,
-              .fill_backward = fill_backward};
+  sweep_t p = {.costs = costs,
+               .limits = limits,
+               .base = base,
+               .p = base->stages,
+               .m = base->micro_batches,
+               .fill_forward = fill_forward,
+               .fill_backward = fill_backward};
   p.stages = calloc(stages, sizeof p.stages[0]);
   p.ends[0] = malloc(4 * stages * m * sizeof p.ends[0][0]);
   pending_t *pending = malloc(2 * stages * m * sizeof *pending);
@@ -249,7 +249,7 @@ bl_status_t bl__zero_bubble_v(const bl_costs_t *costs, const uint32_t *limits, b
       p.stages[s].pending = pending + 2 * m * s;
     }
     double before = INFINITY;
-    for (int pass = 0; pass < 4 && p.status == BL_OK; pass++) {
+    for (int sweep = 0; sweep < 4 && p.status == BL_OK; sweep++) {
       run(&p, chunks);
       if (p.largest_gap >= before) {
         break;
