@@ -193,18 +193,18 @@ bool bl_connection_is_shm(const bl_connection_t *connection) {
   return connection->shm;
 }
 
-bool bl_connection_evict(bl_connection_t *connection, const bl_store_transfer_t *what, uint32_t region,
+bool bl_connection_evict(bl_connection_t *connection, const bl_leased_block_t *block, uint32_t region,
                          uint64_t region_offset) {
   if (connection->by == BL_PATH_NCCL) {
-    return bl__nccl_transfer(connection, BL_PAIR_IN, what);
+    return bl__nccl_transfer(connection, BL_PAIR_IN, block);
   }
-  return connection->shm ? bl__store_transfer_pull(connection, what, region, region_offset)
-                         : bl__store_transfer_receive(connection, what);
+  return connection->shm ? bl__store_transfer_pull(connection, block, region, region_offset)
+                         : bl__store_transfer_receive(connection, block);
 }
 
-bool bl_connection_load(bl_connection_t *connection, const bl_store_transfer_t *what) {
-  return connection->by == BL_PATH_NCCL ? bl__nccl_transfer(connection, BL_PAIR_OUT, what)
-                                        : bl__store_transfer_send(connection, what);
+bool bl_connection_load(bl_connection_t *connection, const bl_leased_block_t *block) {
+  return connection->by == BL_PATH_NCCL ? bl__nccl_transfer(connection, BL_PAIR_OUT, block)
+                                        : bl__store_transfer_send(connection, block);
 }
 
 bool bl_connection_has(const bl_connection_t *connection, uint32_t region, uint64_t offset_bytes, uint64_t bytes) {

@@ -35,11 +35,11 @@ typedef struct bl_connection_arenas { // what a session may use: the tiers that 
   const bl_arena_t *tiers[BL_LEASE_TIERS]; // of the job; NULL: none. Valid while its sessions live
 } bl_connection_arenas_t;
 
-typedef struct bl_store_transfer { // one block in transfer, for the table
+typedef struct bl_leased_block { // a block and the lease under which it moves, for the table
   uint64_t id, generation, sequence;
   uint64_t offset_bytes; // in the arena
   uint64_t bytes, checksum;
-} bl_store_transfer_t;
+} bl_leased_block_t;
 
 typedef struct bl_connections_callbacks {
   // Admits a connection with this greeting to a session, and sets *arenas. `fd` is its socket.
@@ -48,8 +48,8 @@ typedef struct bl_connections_callbacks {
   // Handles EVICT, LOAD or RELEASE of a session. Answer now or later with bl_connection_answer.
   void (*on_request)(void *context, bl_connection_t *connection, const bl_frame_t *frame);
   // Reports how a transfer ended, once nothing touches the slot any more. `bytes_checksum` is that of the bytes
-  // received or sent, transfer->checksum the one that their owner gave.
-  void (*on_moved)(void *context, const bl_store_transfer_t *transfer, bool moved, uint64_t bytes_checksum);
+  // received or sent, block->checksum the one that their owner gave.
+  void (*on_moved)(void *context, const bl_leased_block_t *block, bool moved, uint64_t bytes_checksum);
   void (*on_answered)(void *context, bl_frame_kind_t kind, uint64_t began_ns); // on bl_clock_now_ns
 } bl_connections_callbacks_t;
 
@@ -99,10 +99,10 @@ bl_connection_t *bl_connections_find(const bl_connections_t *connections, uint64
 bool bl_connection_has(const bl_connection_t *connection, uint32_t region, uint64_t offset_bytes, uint64_t bytes);
 // Starts a granted EVICT: on shm it is pulled from `region`, on tcp it arrives as DATA, on nccl its communicator
 // receives it. False: not possible (any more), nothing was begun.
-BL_MUST_USE bool bl_connection_evict(bl_connection_t *connection, const bl_store_transfer_t *transfer, uint32_t region,
+BL_MUST_USE bool bl_connection_evict(bl_connection_t *connection, const bl_leased_block_t *block, uint32_t region,
                                      uint64_t region_offset);
 // Starts a granted LOAD of a client that cannot read the arena itself: the opposite direction.
-BL_MUST_USE bool bl_connection_load(bl_connection_t *connection, const bl_store_transfer_t *transfer);
+BL_MUST_USE bool bl_connection_load(bl_connection_t *connection, const bl_leased_block_t *block);
 // Cancels the transfer of this lease. It ends soon, as failed unless it is over already; on nccl it ends on its own, at
 // the latest by its deadline.
 void bl_connections_cancel(bl_connections_t *connections, uint64_t id, uint64_t generation);

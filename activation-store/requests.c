@@ -124,13 +124,13 @@ void bl__on_request(void *context, bl_connection_t *connection, const bl_frame_t
 
 // ---- 3: begin -------------------------------------------------------------------------------------------------------
 
-static bl_store_transfer_t transfer_of(const bl_lease_request_t *request, const bl_lease_answer_t *answer) {
-  return (bl_store_transfer_t){.id = answer->id,
-                               .generation = answer->generation,
-                               .sequence = request->sequence,
-                               .offset_bytes = answer->offset_bytes,
-                               .bytes = answer->bytes,
-                               .checksum = answer->checksum};
+static bl_leased_block_t leased_block_of(const bl_lease_request_t *request, const bl_lease_answer_t *answer) {
+  return (bl_leased_block_t){.id = answer->id,
+                             .generation = answer->generation,
+                             .sequence = request->sequence,
+                             .offset_bytes = answer->offset_bytes,
+                             .bytes = answer->bytes,
+                             .checksum = answer->checksum};
 }
 
 // Answers a request whose transfer could not begin, with BL_LEASE_TRANSFER.
@@ -154,8 +154,8 @@ bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request,
   }
   *decision = bl_lease_table_evict(store->table, request, block, answer);
   if (*decision == BL_LEASE_BEGIN) {
-    bl_store_transfer_t transfer = transfer_of(request, answer);
-    if (connection == NULL || !bl_connection_evict(connection, &transfer, region->number, region->offset_bytes)) {
+    bl_leased_block_t leased = leased_block_of(request, answer);
+    if (connection == NULL || !bl_connection_evict(connection, &leased, region->number, region->offset_bytes)) {
       not_begun(store, answer);
     }
   }
@@ -168,8 +168,8 @@ bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *r
   bool sends = connection != NULL && !bl_connection_is_shm(connection);
   bl_lease_decision_t decision = bl_lease_table_load(store->table, request, token, sends, answer);
   if (decision == BL_LEASE_BEGIN) {
-    bl_store_transfer_t transfer = transfer_of(request, answer);
-    if (!bl_connection_load(connection, &transfer)) {
+    bl_leased_block_t leased = leased_block_of(request, answer);
+    if (!bl_connection_load(connection, &leased)) {
       not_begun(store, answer);
     }
   }
@@ -178,13 +178,12 @@ bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *r
 
 // ---- 5 to 7: the answer ---------------------------------------------------------------------------------------------
 
-void bl__on_moved(void *context, const bl_store_transfer_t *transfer, bool whole, uint64_t bytes_checksum) {
+void bl__on_moved(void *context, const bl_leased_block_t *block, bool whole, uint64_t bytes_checksum) {
   bl_store_t *store = context;
-  bl_lease_table_set_checksum(store->table, transfer->id, transfer->generation, transfer->checksum);
-  bl_lease_table_transfer_ended(store->table, transfer->id, transfer->generation, whole, bytes_checksum,
-                                bl_clock_now_ns());
+  bl_lease_table_set_checksum(store->table, block->id, block->generation, block->checksum);
+  bl_lease_table_transfer_ended(store->table, block->id, block->generation, whole, bytes_checksum, bl_clock_now_ns());
   if (store->queue != NULL) {
-    bl_transfer_queue_end(store->queue, 0, transfer->id, transfer->generation);
+    bl_transfer_queue_end(store->queue, 0, block->id, block->generation);
   }
   bl_store_carry_out(store);
 }
