@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies placement and planner: nodes by hand, that what is ranked first is feasible and fastest, that a limit which
+// Verifies nodes, by hand, and the planner: that what is ranked first is feasible and fastest, that a limit which
 // the refusal names works and a smaller one does not, and that published models are planned.
-#include "plan/candidate/placement.h"
+#include "plan/candidate/nodes.h"
 #include "plan/search/planner.h"
 
 #include "schedule/generate.h"
@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-// ---- placement
+// ---- nodes
 
 static bl_nodes_t place(const bl_cluster_t *cluster, bl_node_order_t order, uint32_t stages, uint32_t tensor) {
   bl_nodes_t nodes;

@@ -12,7 +12,7 @@
 #ifndef BALLAST_PLAN_HOST_H
 #define BALLAST_PLAN_HOST_H
 
-#include "plan/candidate/placement.h"
+#include "plan/candidate/nodes.h"
 #include "plan/evaluate/hardware.h"
 
 typedef struct bl_host {

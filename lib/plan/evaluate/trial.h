@@ -20,7 +20,7 @@
 #ifndef BALLAST_PLAN_TRIAL_H
 #define BALLAST_PLAN_TRIAL_H
 
-#include "plan/candidate/placement.h"
+#include "plan/candidate/nodes.h"
 #include "plan/evaluate/footprint.h"
 #include "plan/evaluate/offload.h"
 #include "plan/profile/profile.h"
@@ -35,7 +35,7 @@ typedef struct bl_trial_request {
   const char *profile_name;      // for messages; NULL: "given"
   const bl_hardware_t *hardware; // NULL with a profile
   bl_parallel_t parallel;        // data and shard apply with a profile, too
-  const bl_nodes_t *nodes;       // placement of the stages; NULL: all on one node, at hardware->intra_rate
+  const bl_nodes_t *nodes;       // of the stages; NULL: all on one node, at hardware->intra_rate
   double update_rate;            // bytes per second between replicas; 0: hardware->inter_rate
   double host_rate; // bytes per second of a device's copies at a host store; 0: by the profile or the hardware
   const uint32_t *host_links; // as in simulate/machine.h; NULL: a host store has one link

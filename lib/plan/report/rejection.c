@@ -98,7 +98,7 @@ static bool refuses_slices(const bl_plan_request_t *r, const bl_schedule_info_t 
              "is for slices; those of %u tokens would have less than %u, and are tried only if they are asked for",
              r->model->seq, BL_PLAN_SLICE_LEAST);
   } else if (r->slice_count == 0 && cuts(r, 2, why)) {
-    snprintf(why, BL_PLAN_WHY, "in slices its bare work takes longer than the best");
+    snprintf(why, BL_PLAN_WHY, "in slices its compute alone takes longer than the best");
   }
   return true;
 }

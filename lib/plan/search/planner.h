@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The planner: searches partition, schedule, chunks, micro-batch, slices of sequences, recomputation, attention,
-// balancing policy, tensor and data parallelism and placement on nodes under a memory limit, and ranks candidates by
+// balancing policy, tensor and data parallelism and nodes under a memory limit, and ranks candidates by
 // predicted time. It keeps the others with what they would have cost or lacked.
 //
 //   bl_plan_t plan;
@@ -28,7 +28,7 @@
 #ifndef BALLAST_PLAN_PLANNER_H
 #define BALLAST_PLAN_PLANNER_H
 
-#include "plan/candidate/placement.h"
+#include "plan/candidate/nodes.h"
 #include "plan/evaluate/footprint.h"
 #include "plan/evaluate/host.h"
 #include "plan/evaluate/trial.h"

@@ -4,7 +4,7 @@
 #define BALLAST_BALLASTCTL_CLUSTER_FLAGS_H
 
 #include "config/flags.h"
-#include "plan/candidate/placement.h"
+#include "plan/candidate/nodes.h"
 #include "plan/evaluate/hardware.h"
 
 #include <stddef.h>

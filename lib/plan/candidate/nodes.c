@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "plan/candidate/placement.h"
+#include "plan/candidate/nodes.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -16,8 +16,8 @@
 //   }
 //
 // Pure. Thread: values, any thread.
-#ifndef BALLAST_PLAN_PLACEMENT_H
-#define BALLAST_PLAN_PLACEMENT_H
+#ifndef BALLAST_PLAN_NODES_H
+#define BALLAST_PLAN_NODES_H
 
 #include "base/error.h"
 
