@@ -184,6 +184,8 @@ BL_MUST_USE bl_status_t bl_transport_wait_sent(bl_transport_t *transport, int32_
                                                uint64_t deadline_ns, bl_error_t *err);
 // Returns true if bl_transport_wait_received would return at once.
 bool bl_transport_received(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key);
+// Likewise of bl_transport_wait_sent.
+bool bl_transport_sent(bl_transport_t *transport, int32_t peer, bl_tensor_key_t key);
 
 // Returns where arena number `arena` of this peer is mapped, read-only, by rule 8. It serves data that is read without
 // a message (lib/collective). Arenas are numbered as in the peer's options, without empty ones. BL_PRECONDITION: the

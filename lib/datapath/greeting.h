@@ -31,7 +31,7 @@ typedef struct bl_greeting {
   uint32_t arena_count;                      // number of arenas that are shared: 0 on TCP
   uint64_t arena_bytes[BL_FRAME_MAX_ARENAS]; // the descriptors follow in the same order
   char reason[BL_GREETING_REASON_BYTES];     // why this path
-  char gpu[BL_GREETING_GPU_BYTES];           // that holds the tensors (endpoint.h); "": memory of the host
+  char gpu[BL_GREETING_GPU_BYTES];           // that holds the tensors (block_memory.h); "": memory of the host
   int32_t nccl;                              // version; 0: none
   bool shared_gpu;                           // NCCL is set up for several processes per GPU
   bool wants_nccl;                           // of the connector: tensors shall move by NCCL if they can

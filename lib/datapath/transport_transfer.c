@@ -355,15 +355,24 @@ bl_status_t bl_transport_wait_sent(bl_transport_t *transport, int32_t peer, bl_t
   return wait_for(transport, BL_TENSOR_SEND, peer, key, deadline_ns, err);
 }
 
-bool bl_transport_received(bl_transport_t *transport, int32_t stage, bl_tensor_key_t key) {
+// Returns whether a wait for the tensor would return at once.
+static bool would_return(bl_transport_t *transport, bl_tensor_role_t role, int32_t stage, bl_tensor_key_t key) {
   pthread_mutex_lock(&transport->mutex);
   bl__peer_t *peer = bl__transport_find(transport, stage);
-  bl_tensor_t *tensor = peer != NULL ? bl_exchange_find(peer->exchange, BL_TENSOR_RECEIVE, key) : NULL;
+  bl_tensor_t *tensor = peer != NULL ? bl_exchange_find(peer->exchange, role, key) : NULL;
   bl_error_t why;
   bool over = transport->aborted || peer == NULL || peer->link == NULL || tensor == NULL || tensor->complete ||
               (has_channels(peer) && bl__nccl_link_is_broken(peer->nccl_link, transport->attempt, &why));
   pthread_mutex_unlock(&transport->mutex);
   return over;
+}
+
+bool bl_transport_received(bl_transport_t *transport, int32_t stage, bl_tensor_key_t key) {
+  return would_return(transport, BL_TENSOR_RECEIVE, stage, key);
+}
+
+bool bl_transport_sent(bl_transport_t *transport, int32_t stage, bl_tensor_key_t key) {
+  return would_return(transport, BL_TENSOR_SEND, stage, key);
 }
 
 // ---- notes

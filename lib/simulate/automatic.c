@@ -80,6 +80,7 @@ static bl_status_t simulate(const weighing_t *w, const bl_schedule_t *schedule, 
                           .early_gradient = true,
                           .paths = w->paths,
                           .host_paths = w->host_paths,
+                          .evict_calls = w->request->evict_calls,
                           .shared_stores = true};
   return bl_simulate_on(schedule, w->request->costs, &machine, result, err);
 }

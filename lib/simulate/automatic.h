@@ -65,6 +65,7 @@ typedef struct bl_automatic_request {
   const double *path_rates;  // [stages] bytes per second to the stores, above 0; NULL: not known, nothing moves
   double overhead;           // seconds of a step outside its operations
   uint32_t cores;            // shared by all stages; 0: every stage has its own
+  const double *evict_calls; // [stages] seconds of the compute thread for an eviction, as in machine.h; NULL: none
   double handover;           // seconds to hand a core from one operation to the next
   uint32_t budget;           // slots of a device, own and lent; UINT32_MAX: no limit
   uint64_t lenders;          // bit d: the store of device d may take blocks; 0: all stores may

@@ -29,7 +29,7 @@ typedef struct bl_network {
 
 typedef struct bl_machine {
   uint32_t cores;           // shared by all stages; 0: every stage has its own
-  double handover;          // of a core, from the end of an operation to the start of the one that waited for it
+  double handover;          // of a core, from its release to the start of the operation that waited for it
   bool early_gradient;      // a fused B releases the stage before it when its I has ended, as the executor does
   const double *boundaries; // [virtual stages] latency between one and the next; NULL: costs->boundary
   const double *paths;      // [stages] duration of one evict or load; NULL: costs->path

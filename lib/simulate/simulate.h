@@ -35,7 +35,7 @@ typedef struct bl_simulation {
   double lower_bound;   // from the costs alone (schedule/ir/bound.h); 0 with recorded durations
   double bound_within;  // for orders whose stages keep no more blocks than the fullest one of this; 0 likewise
   uint32_t stages;      // length of the arrays below
-  double *busy;         // [stages] sum of its computing operations
+  double *busy;         // [stages] sum of its computing operations, and of the calls of its evicts (machine.h)
   double *start, *end;  // [stages] of its first and last operation
   double *peak;         // [stages] maximum number of blocks at once
   uint32_t *peak_slots; // [stages] the same, in slots

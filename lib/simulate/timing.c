@@ -245,10 +245,15 @@ double bl__timing_ready(const bl__timing_t *t, uint32_t stage, bl_op_t op, bl__w
   return start;
 }
 
-// Returns when a stage returns the core of an operation that ends at `end`: after the evicts that follow directly.
+// Returns when a stage returns the core of an operation that ends at `end`: when it next waits, or runs an operation. The
+// evicts before that take it as long as their calls, and a load waits if its slot is not free.
 static double core_until(const bl__timing_t *t, bl_op_ref_t at, double end) {
   const bl_op_list_t *list = &t->schedule->lists[at.stage];
-  for (size_t i = at.index + 1; i < list->count && list->ops[i].type == BL_OP_E; i++) {
+  uint32_t loads = 0;
+  for (size_t i = at.index + 1; i < list->count && !bl_op_type_computes((bl_op_type_t)list->ops[i].type); i++) {
+    if (list->ops[i].type == BL_OP_L && (loads++ > 0 || slot_free(&t->clocks[at.stage]) > end)) {
+      break;
+    }
     end += call_of(t, at.stage, list->ops[i]);
   }
   return end;

@@ -17,7 +17,7 @@ typedef struct bl__free_list {
 
 // State of a stage while its list runs.
 typedef struct bl__stage_clock {
-  double free_at;   // end of its last computing operation
+  double free_at;   // end of its last computing operation, or of the call of an evict after it
   double passed;    // a load, and all operations after it, wait until its slot is free; later than free_at only then
   double path_free; // end of its last evict or load
   bl__free_list_t slots; // schedule/ir/stage_plan.h

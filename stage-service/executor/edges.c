@@ -133,9 +133,12 @@ static bl_status_t wait_free(bl_edges_t *edges, uint32_t buffer, bl_error_t *err
   if (!edge->pending) {
     return BL_OK;
   }
-  uint64_t start_ns = bl_stall_begin(edges->stall);
+  const bool there = !edge->held && bl_transport_sent(edges->engine->transport, (int32_t)edge->peer, edge->key);
+  uint64_t start_ns = there ? bl_clock_now_ns() : bl_stall_begin(edges->stall);
   bl_status_t status = wait_left(edges, edge, start_ns + PEER_DEADLINE_NS, err);
-  end_wait(edges, "send to", edge->peer, edge->key.micro_batch, start_ns);
+  if (!there) {
+    end_wait(edges, "send to", edge->peer, edge->key.micro_batch, start_ns);
+  }
   edge->pending = status != BL_OK;
   return status;
 }

@@ -366,6 +366,44 @@ static void stages_have_what_they_did_themselves(void **state) {
   close_world(&w);
 }
 
+// A stage keeps its core for an evict directly after its operation: a handover begins after that. After a wait it has no
+// core any more.
+static void a_core_is_kept_for_an_evict(void **state) {
+  (void)state;
+  static const char *const cells[] = {"0F0", "0B0", "1F0", "1B0"};
+  static const uint64_t ms[][2] = {{0, 10}, {30, 40}, {12, 20}, {20, 30}};
+  world_t w;
+  bl_error_t err;
+  open_world(&w);
+  bl_schedule_request_t request = {.name = "1f1b", .stages = 2, .micro_batches = 1};
+  bl_schedule_t *one;
+  assert_int_equal(bl_schedule_generate(&request, &one, &err), BL_OK);
+  for (int waited = 0; waited < 2; waited++) {
+    bl_recorder_t *recorder;
+    bl_profile_t profile;
+    assert_int_equal(bl_recorder_create(one, w.spans, &recorder), BL_OK);
+    bl_recorder_begin(recorder);
+    for (uint32_t i = 0; i < 4; i++) {
+      if (i == 1 && waited) {
+        bl_recorder_wait(recorder, 0, "eviction", 10000000, 10100000);
+      }
+      if (i == 1) {
+        bl_recorder_add(recorder, 0, "0E0@1", 10100000, 11900000);
+      } else if (i == 2) {
+        bl_recorder_wait(recorder, 1, "core", 5000000, 12000000);
+      }
+      bl_recorder_add(recorder, i / 2, cells[i], ms[i][0] * 1000000, ms[i][1] * 1000000);
+    }
+    bl_recorder_end(recorder, 0.04);
+    assert_int_equal(bl_recorder_fill(recorder, &w.model, BL_ATTENTION_NAIVE, false, &profile, &err), BL_OK);
+    assert_near(profile.handover, waited ? 0.002 : 0.0001);
+    bl_profile_cleanup(&profile);
+    bl_recorder_destroy(recorder);
+  }
+  bl_schedule_destroy(one);
+  close_world(&w);
+}
+
 // As programs wrote them before profiles had dtype, device, threads and order.
 static void profiles_of_older_programs_are_read(void **state) {
   (void)state;
@@ -526,7 +564,29 @@ static void recomputation_lacks_the_last_product(void **state) {
   close_world(&w);
 }
 
-// Copies take as long as the profile measured them, of other stages where a stage made none.
+// An evict takes the compute thread for its checksum: as long as this stage's took, or the others', for as many bytes.
+static void evicts_are_in_proportion_to_bytes(void **state) {
+  (void)state;
+  world_t w;
+  open_world(&w);
+  bl_profile_t profile = record(&w);
+  profile.stages[0].slot_bytes = profile.stages[1].slot_bytes = 1000000;
+  assert_near(bl_profile_evict_call(&profile, 0, 4000000), 4000000 / 2e10); // none was measured
+  profile.stages[0].evict = 0.001;
+  assert_near(bl_profile_evict_call(&profile, 0, 4000000), 0.004);
+  assert_near(bl_profile_evict_call(&profile, 1, 500000), 0.0005);
+  assert_near(bl_profile_evict_call(&profile, 7, 500000), 0.0005); // no stage of the profile
+  profile.stages[1].evict = 0.003;
+  assert_near(bl_profile_evict_call(&profile, 1, 500000), 0.0015);
+  assert_near(bl_profile_evict_call(&profile, 0, 500000), 0.0005);
+  profile.stages[0].slot_bytes = profile.stages[1].slot_bytes = 0;
+  assert_near(bl_profile_evict_call(&profile, 1, 500000), 0.003);
+  bl_profile_cleanup(&profile);
+  close_world(&w);
+}
+
+// Copies take as long as the profile measured them, of other stages where a stage made none. On CPUs a copy begins after
+// the checksum of its block, on a GPU nothing waits for that.
 static void copies_take_their_measured_time(void **state) {
   (void)state;
   world_t w;
@@ -547,18 +607,25 @@ static void copies_take_their_measured_time(void **state) {
                                       .spans = w.spans,
                                       .options = profile.options,
                                       .profile = &profile};
-  bl_trial_t trial;
-  assert_int_equal(bl_trial_run(&trial_request, &trial, &err), BL_OK);
-  bool seen = false;
-  for (size_t i = 0; i < balanced.schedule->lists[0].count; i++) {
-    if (balanced.schedule->lists[0].ops[i].type == BL_OP_E) {
-      bl_span_t span = trial.simulation.spans[0][i];
-      assert_near(span.end - span.start, trial.stages[0].evict_bytes / 2.5e9);
-      seen = true;
+  profile.stages[0].evict = 0.002;
+  for (int device = BL_PROFILE_HOST; device <= BL_PROFILE_CUDA; device++) {
+    bl_trial_t trial;
+    profile.setting.device = (bl_profile_device_t)device;
+    assert_int_equal(bl_trial_run(&trial_request, &trial, &err), BL_OK);
+    const double call = device == BL_PROFILE_HOST ? 0.002 * trial.stages[0].slot_bytes / 4096 : 0;
+    bool seen = false;
+    for (size_t i = 0; i < balanced.schedule->lists[0].count; i++) {
+      if (balanced.schedule->lists[0].ops[i].type == BL_OP_E) {
+        bl_span_t span = trial.simulation.spans[0][i];
+        assert_near(span.end - span.start,
+                    trial.stages[0].evict_bytes / 2.5e9 + (device == BL_PROFILE_CUDA ? 0.001 : 0));
+        assert_true(seen || fabs(trial.simulation.asked[0][i] - trial.simulation.spans[0][i - 1].end - call) < 1e-9);
+        seen = true;
+      }
     }
+    assert_true(seen);
+    bl_trial_cleanup(&trial);
   }
-  assert_true(seen);
-  bl_trial_cleanup(&trial);
   bl_balance_result_cleanup(&balanced);
   bl_schedule_destroy(gpipe);
   bl_profile_cleanup(&profile);
@@ -570,6 +637,8 @@ int main(void) {
       cmocka_unit_test(known_durations_come_back),
       cmocka_unit_test(a_replay_takes_as_long_as_the_step),
       cmocka_unit_test(waits_show_what_cores_hide),
+      cmocka_unit_test(a_core_is_kept_for_an_evict),
+      cmocka_unit_test(evicts_are_in_proportion_to_bytes),
       cmocka_unit_test(reading_gives_what_was_written),
       cmocka_unit_test(broken_profiles_are_refused_by_name),
       cmocka_unit_test(other_partitions_add_up),

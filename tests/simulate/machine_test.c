@@ -463,6 +463,42 @@ static void waits_come_one_after_the_other(void **state) {
   bl_schedule_destroy(plain);
 }
 
+// Evicts directly after an operation, and those after a load that does not wait, keep its core.
+static void a_core_is_kept_for_evicts(void **state) {
+  (void)state;
+  bl_schedule_t *plain = generate("1f1b", 4, 8);
+  const bl_balance_cap_t cap = {
+      .slots = 2, .mode = BL_BALANCE_OVERLAP, .hosts = 1, .host_slots = 99, .host_only = true};
+  bl_balance_result_t result;
+  assert_int_equal(bl_balance_within(plain, &cap, &result, NULL), BL_OK);
+  const double turns[] = {0.125, 0.125, 0.125, 0.125}, calls[] = {0.5, 0.25, 0.5, 0.25};
+  const bl_costs_t costs = {.every = {2, 2, 2, 2}};
+  const bl_machine_t machine = {.cores = 1, .host_paths = turns, .shared_stores = true, .evict_calls = calls};
+  bl_simulation_t simulation = simulate(result.schedule, &costs, &machine);
+  uint32_t kept = 0;
+  for (uint32_t s = 0; s < 4; s++) {
+    const bl_op_list_t *list = &result.schedule->lists[s];
+    for (size_t k = 0; k + 1 < list->count; k++) {
+      if (!bl_op_type_computes((bl_op_type_t)list->ops[k].type) || list->ops[k + 1].type != BL_OP_E) {
+        continue;
+      }
+      const bl_span_t held = {simulation.spans[s][k].start, simulation.spans[s][k].end + calls[s]};
+      for (uint32_t other = 0; other < 4; other++) {
+        for (size_t i = 0; i < result.schedule->lists[other].count; i++) {
+          const bl_span_t span = simulation.spans[other][i];
+          assert_true(other == s || !bl_op_type_computes((bl_op_type_t)result.schedule->lists[other].ops[i].type) ||
+                      span.end <= held.start + 1e-9 || span.start >= held.end - 1e-9);
+        }
+      }
+      kept++;
+    }
+  }
+  assert_true(kept > 4);
+  bl_simulation_cleanup(&simulation);
+  bl_balance_result_cleanup(&result);
+  bl_schedule_destroy(plain);
+}
+
 // An evict takes the compute thread for its call, which counts as busy. Then the copy begins. All of a stage's time is
 // busy or has a cause.
 static void an_evict_takes_the_compute_thread(void **state) {
@@ -525,6 +561,7 @@ int main(void) {
       cmocka_unit_test(copies_wait_for_those_of_their_link),
       cmocka_unit_test(waits_come_one_after_the_other),
       cmocka_unit_test(an_evict_takes_the_compute_thread),
+      cmocka_unit_test(a_core_is_kept_for_evicts),
       cmocka_unit_test(bad_times_are_named),
       cmocka_unit_test(no_step_is_below_its_bound),
       cmocka_unit_test(waits_of_stages_have_causes),

@@ -140,7 +140,8 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
   bl__automatic_t *self = &driver->automatic;
   const bl_training_t *training = driver->options.training;
   bl_chunk_costs_t *chunks = calloc(profile->chunk_count, sizeof *chunks);
-  double *bytes = calloc(training->stage_count, sizeof *bytes);
+  const bool on_cpus = driver->options.job->pipeline.device == BL_JOB_DEVICE_HOST;
+  double *bytes = calloc(2 * (size_t)training->stage_count, sizeof *bytes), *calls = bytes + training->stage_count;
   bl_status_t status = chunks != NULL && bytes != NULL ? learn_rates(driver, err)
                                                        : bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies");
   for (uint32_t v = 0; v < profile->chunk_count && status == BL_OK; v++) {
@@ -148,6 +149,7 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
   }
   for (size_t s = 0; s < training->stage_count && status == BL_OK; s++) {
     bytes[s] = (double)training->stages[s].evict_bytes;
+    calls[s] = on_cpus ? bl_profile_evict_call(profile, (uint32_t)s, bytes[s]) : 0;
   }
   if (status == BL_OK) {
     bl_costs_t costs = {.chunks = chunks, .boundary = profile->boundary};
@@ -165,6 +167,7 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
                                       .host_only = bl_training_host_only(training),
                                       .overhead = profile->overhead,
                                       .cores = shared_cores(driver),
+                                      .evict_calls = calls,
                                       .handover = profile->handover,
                                       .budget = bl_policy_limit(policy, training),
                                       .lenders = policy->devices,

@@ -361,7 +361,7 @@ bl_status_t bl__evaluation_move_layers(bl__evaluation_t *eval) {
 
 // ---- time
 
-// Sets the fractions of the step in which the busiest stage recomputes, and waits for evictions, loads or network
+// Sets the fractions of the step in which the busiest stage recomputes, and waits for evictions, loads or
 // NICs. Also copies the overhead between steps.
 static void tell_shares(bl_plan_candidate_t *c, const bl_schedule_t *schedule, const bl_trial_t *trial) {
   const bl_simulation_t *simulation = &trial->simulation;

@@ -106,19 +106,6 @@ static double seen(const bl_profile_t *profile, uint32_t stage, size_t offset) {
 
 #define SEEN(profile, stage, member) seen((profile), (stage), offsetof(bl_profile_stage_t, member))
 
-// Rate of the checksum of a block on a CPU, for the same.
-#define CHECKSUM_BYTES_PER_SECOND 2e10
-
-// Returns the time of the compute thread for an evict of a stage. On a GPU the checksum is queued, and no operation
-// waits for the thread.
-static double evict_call(const bl_profile_t *profile, const bl_trial_t *trial, uint32_t stage) {
-  if (profile->setting.device == BL_PROFILE_CUDA) {
-    return 0;
-  }
-  const double measured = SEEN(profile, stage, evict);
-  return measured > 0 ? measured : trial->stages[stage].evict_bytes / CHECKSUM_BYTES_PER_SECOND;
-}
-
 // Returns what a copy of a stage takes in addition to its bytes.
 static double path_latency(const bl_profile_t *profile, uint32_t stage) {
   return profile->setting.device == BL_PROFILE_CUDA ? (SEEN(profile, stage, evict) + SEEN(profile, stage, load)) / 2
@@ -135,7 +122,9 @@ static void fill_measured_links(const bl_trial_request_t *r, const bl_trial_t *t
     const double rate = SEEN(r->profile, s, path_rate);
     setting->paths[s] =
         path_latency(r->profile, s) + trial->stages[s].evict_bytes / (rate > 0 ? rate : COPY_BYTES_PER_SECOND);
-    setting->calls[s] = evict_call(r->profile, trial, s);
+    setting->calls[s] = r->profile->setting.device == BL_PROFILE_CUDA
+                            ? 0
+                            : bl_profile_evict_call(r->profile, s, trial->stages[s].slot_bytes);
   }
 }
 

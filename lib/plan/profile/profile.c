@@ -175,6 +175,25 @@ double bl_profile_message(const bl_profile_t *profile) {
   return profile->boundary > 0 ? fmin(profile->boundary, MESSAGE_SECONDS) : MESSAGE_SECONDS;
 }
 
+#define CHECKSUM_BYTES_PER_SECOND 2e10
+
+double bl_profile_evict_call(const bl_profile_t *profile, uint32_t stage, double bytes) {
+  double seconds = 0, of_bytes = 0, count = 0;
+  for (uint32_t s = 0; s < profile->stage_count; s++) {
+    const bl_profile_stage_t *one = &profile->stages[s];
+    if (s == stage && one->evict > 0) {
+      seconds = one->evict, of_bytes = (double)one->slot_bytes, count = 1;
+      break;
+    }
+    seconds += one->evict;
+    of_bytes += one->evict > 0 ? (double)one->slot_bytes : 0;
+    count += one->evict > 0;
+  }
+  return count == 0     ? bytes / CHECKSUM_BYTES_PER_SECOND
+         : of_bytes > 0 ? seconds * bytes / of_bytes
+                        : seconds / count; // the bytes of its blocks are not known
+}
+
 double bl_profile_boundary(const bl_profile_t *profile, double boundary, bl_layout_options_t options) {
   const double same = boundary * options.micro_batch / profile->options.micro_batch;
   const double smaller = (double)bl_layout_slices(profile->options) / bl_layout_slices(options);

@@ -111,6 +111,11 @@ void bl_profile_costs(const bl_profile_t *profile, const bl_model_t *model, cons
 // is in proportion to the micro-batch. Of what slices divide, a message keeps at least 50 us, or what it took.
 double bl_profile_boundary(const bl_profile_t *profile, double boundary, bl_layout_options_t options);
 
+// Returns the seconds of the compute thread for an evict of a block of `bytes` of a stage on CPUs: its checksum, as this
+// stage took it or else the others did, in proportion to bytes; if none did, at 20 GB/s. On a GPU the checksum is queued,
+// and no operation waits for the thread.
+double bl_profile_evict_call(const bl_profile_t *profile, uint32_t stage, double bytes);
+
 // Returns what a message takes at least: 50 us, or less if a boundary does.
 double bl_profile_message(const bl_profile_t *profile);
 

@@ -174,6 +174,8 @@ static void note(bl_recorder_t *r, bl__recorded_stage_t *stage, bl_op_t op, doub
     r->turns[r->turn_count++] = (bl__recorded_turn_t){stage->asked_core, stage->got_core};
   }
   stage->came = stage->got_core = NAN;
+  stage->last_end = r->op_count;
+  stage->waited = false;
   r->op_ends[r->op_count++] = end;
   stage->previous_end = end;
   r->first_start = fmin(r->first_start, start);
@@ -190,12 +192,15 @@ void bl_recorder_add(bl_recorder_t *r, uint32_t stage_index, const char *name, u
     return;
   }
   const double start = (double)start_ns * 1e-9, end = (double)end_ns * 1e-9;
+  bl__recorded_stage_t *stage = &r->stages[stage_index];
   if (!bl_op_type_computes((bl_op_type_t)op.type)) {
     bl__recorded_own_t *own = &r->own[stage_index];
     keep_gap(op.type == BL_OP_E ? &own->evict : &own->load, end - start);
+    if (stage->computed > 0 && !stage->waited) { // it keeps its core for that
+      r->op_ends[stage->last_end] = end;
+    }
     return;
   }
-  bl__recorded_stage_t *stage = &r->stages[stage_index];
   const bl_op_list_t *list = &r->schedule->lists[stage_index];
   while (stage->next < list->count && !bl_op_type_computes((bl_op_type_t)list->ops[stage->next].type)) {
     stage->next++;
@@ -216,7 +221,7 @@ void bl_recorder_wait(bl_recorder_t *r, uint32_t stage_index, const char *name, 
     return;
   }
   bl__recorded_stage_t *stage = &r->stages[stage_index];
-  r->waits = true;
+  r->waits = stage->waited = true;
   if (cause == BL_STALL_ACTIVATION || cause == BL_STALL_GRADIENT) {
     stage->came = end;
   } else if (cause == BL_STALL_CORE) {
@@ -229,8 +234,8 @@ void bl_recorder_wait(bl_recorder_t *r, uint32_t stage_index, const char *name, 
   }
 }
 
-// Measures core handover latency: from the end of the operation that held the core to the moment the waiter got it. The
-// holder is taken to be the last operation that ended during the wait.
+// Measures core handover latency: from when the core was given back to the moment the waiter got it. The holder is taken
+// to be the last operation that ended during the wait, with the evicts and loads that followed without a wait.
 static void measure_turns(bl_recorder_t *r) {
   bl_sort_f64(r->op_ends, r->op_count);
   for (size_t i = 0; i < r->turn_count; i++) {

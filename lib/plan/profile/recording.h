@@ -36,6 +36,8 @@ typedef struct bl__recorded_stage {
   size_t next;       // index of the operation in its list that is expected next
   uint32_t computed; // computing operations added
   double previous_end;
+  size_t last_end;             // in op_ends: when it can have given back the core of its last operation
+  bool waited;                 // since then, and so gave it back
   double came;                 // end of the wait for a message before the next operation; NAN: there was none
   double asked_core, got_core; // start and end of the wait for a core, likewise
 } bl__recorded_stage_t;
