@@ -95,13 +95,13 @@ static uint64_t bytes_of(const bl_store_t *store, const bl_frame_t *frame) {
                                                                         : 0;
 }
 
-void bl__on_turn(void *context, const bl_transfer_queue_entry_t *turn) {
+void bl__on_turn(void *context, const bl_queued_request_t *request) {
   bl_store_t *store = context;
-  bl_connection_t *connection = bl_connections_find(store->connections, turn->session);
+  bl_connection_t *connection = bl_connections_find(store->connections, request->session);
   if (connection != NULL) { // else the client resends it over the next connection
-    serve(store, connection, &turn->frame);
+    serve(store, connection, &request->frame);
   } else {
-    end_turn(store, turn->session, &turn->frame);
+    end_turn(store, request->session, &request->frame);
   }
 }
 
@@ -110,9 +110,9 @@ void bl__on_request(void *context, bl_connection_t *connection, const bl_frame_t
   const bool transfers = frame->kind == BL_FRAME_EVICT || frame->kind == BL_FRAME_LOAD;
   if (store->queue != NULL && bl_connection_is_shm(connection)) {
     if (transfers) {
-      const bl_transfer_queue_entry_t turn = {
+      const bl_queued_request_t request = {
           .session = bl_connection_session(connection), .bytes = bytes_of(store, frame), .frame = *frame};
-      if (!bl_transfer_queue_ask(store->queue, &turn)) {
+      if (!bl_transfer_queue_ask(store->queue, &request)) {
         return;
       }
     } else {

@@ -31,7 +31,7 @@ struct bl_store {
 
 // requests.c; callbacks of connections.h
 void bl__on_request(void *context, bl_connection_t *connection, const bl_frame_t *frame);
-void bl__on_turn(void *context, const bl_transfer_queue_entry_t *turn); // callback of transfer_queue.h
+void bl__on_turn(void *context, const bl_queued_request_t *request); // callback of transfer_queue.h
 void bl__on_moved(void *context, const bl_leased_block_t *block, bool whole, uint64_t bytes_checksum);
 void bl__on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns);
 // Sends the table's answer to a request that had to wait.

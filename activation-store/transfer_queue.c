@@ -8,106 +8,171 @@
 #include <stdlib.h>
 #include <sys/queue.h>
 
-#define STILL_MAX 64 // with more of them at a time, some block others
+#define STALLED_MAX 64 // with more of them at a time, some block others
 
-typedef struct waiting {
-  TAILQ_ENTRY(waiting) queued;
-  bl_transfer_queue_entry_t turn;
+typedef struct entry {
+  TAILQ_ENTRY(entry) queued;
+  bl_queued_request_t request;
   uint64_t asked_ns;
-} waiting_t;
+} entry_t;
 
 struct bl_transfer_queue {
-  void (*begin)(void *context, const bl_transfer_queue_entry_t *turn);
+  void (*serve)(void *context, const bl_queued_request_t *request);
   void *context;
   bl_timer_t *timer;
-  TAILQ_HEAD(, waiting) waiting;
-  uint64_t bytes_per_second; // 0: unlimited
-  uint64_t free_ns;          // with a rate: when the bytes of all turns so far have passed
-  bool busy;                 // with `current`
-  bl_transfer_queue_entry_t current;
-  uint64_t still[STILL_MAX]; // sessions that did not finish a transfer in time, until they end a turn; 0: unused
-  uint32_t still_next;
+  TAILQ_HEAD(, entry) requests; // that wait for the link
+  uint64_t bytes_per_second;    // 0: unlimited
+  uint64_t free_ns;             // with a rate: when the bytes of all turns so far have passed
+  bool busy;                    // with `current`
+  bl_queued_request_t current;
+  uint64_t stalled[STALLED_MAX]; // sessions that did not finish a transfer in time, until they finish one; 0: unused
+  uint32_t stalled_next;
 };
 
-static bool stands_still(const bl_transfer_queue_t *queue, uint64_t session) {
+static bool is_stalled(const bl_transfer_queue_t *queue, uint64_t session) {
   bool found = false;
-  for (uint32_t i = 0; i < STILL_MAX; i++) {
-    found = found || queue->still[i] == session;
+  for (uint32_t i = 0; i < STALLED_MAX; i++) {
+    found = found || queue->stalled[i] == session;
   }
   return found && session != 0;
 }
 
-static void goes_on(bl_transfer_queue_t *queue, uint64_t session) {
-  for (uint32_t i = 0; i < STILL_MAX; i++) {
-    queue->still[i] = queue->still[i] == session ? 0 : queue->still[i];
+static void set_stalled(bl_transfer_queue_t *queue, uint64_t session) {
+  queue->stalled[queue->stalled_next++ % STALLED_MAX] = session;
+}
+
+static void clear_stalled(bl_transfer_queue_t *queue, uint64_t session) {
+  for (uint32_t i = 0; i < STALLED_MAX; i++) {
+    queue->stalled[i] = queue->stalled[i] == session ? 0 : queue->stalled[i];
   }
 }
 
-static bool is_about(const bl_transfer_queue_entry_t *turn, uint64_t session, uint64_t id) {
-  return turn->session == session && turn->frame.id == id;
+static bool is_about(const bl_queued_request_t *request, uint64_t session, uint64_t id) {
+  return request->session == session && request->frame.id == id;
 }
 
-static bool is_slowed(const bl_transfer_queue_t *queue) {
+static bool is_current(const bl_transfer_queue_t *queue, uint64_t session, uint64_t id) {
+  return queue->busy && is_about(&queue->current, session, id);
+}
+
+static bool has_rate(const bl_transfer_queue_t *queue) {
   return queue->bytes_per_second != 0;
 }
 
-// Starts the turn of `turn`: it lasts until it ends, or with a rate until its bytes would have passed, which begin when it
-// has asked and the bytes before them have passed. The timer is late, but the link is as fast as its rate says.
-static void occupy(bl_transfer_queue_t *queue, const bl_transfer_queue_entry_t *turn, uint64_t asked_ns) {
-  uint64_t wait_ms = BL_TRANSFER_QUEUE_TIMEOUT_MS;
+// ---- the waiting requests -------------------------------------------------------------------------------------------
+
+// False: no memory.
+static bool append(bl_transfer_queue_t *queue, const bl_queued_request_t *request) {
+  entry_t *entry = malloc(sizeof *entry);
+  if (entry == NULL) {
+    return false;
+  }
+  entry->request = *request;
+  entry->asked_ns = bl_clock_now_ns();
+  TAILQ_INSERT_TAIL(&queue->requests, entry, queued);
+  return true;
+}
+
+static void drop(bl_transfer_queue_t *queue, entry_t *entry) {
+  TAILQ_REMOVE(&queue->requests, entry, queued);
+  free(entry);
+}
+
+// Returns the first waiting request about this slot, which has one at a time. NULL: none.
+static entry_t *find(const bl_transfer_queue_t *queue, uint64_t session, uint64_t id) {
+  entry_t *entry;
+  TAILQ_FOREACH(entry, &queue->requests, queued) {
+    if (is_about(&entry->request, session, id)) {
+      return entry;
+    }
+  }
+  return NULL;
+}
+
+// Returns whether the request waits: it was resent over another connection.
+static bool is_waiting(const bl_transfer_queue_t *queue, const bl_queued_request_t *request) {
+  const entry_t *entry;
+  TAILQ_FOREACH(entry, &queue->requests, queued) {
+    if (is_about(&entry->request, request->session, request->frame.id) &&
+        entry->request.frame.sequence == request->frame.sequence) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// ---- the link -------------------------------------------------------------------------------------------------------
+
+static void occupy(bl_transfer_queue_t *queue, const bl_queued_request_t *request, uint64_t timer_ms) {
   queue->busy = true;
-  queue->current = *turn;
-  if (is_slowed(queue)) {
-    const uint64_t now_ns = bl_clock_now_ns();
-    queue->free_ns =
-        bl_max_u64(queue->free_ns, asked_ns) + (uint64_t)((double)turn->bytes / (double)queue->bytes_per_second * 1e9);
-    wait_ms = queue->free_ns > now_ns ? (queue->free_ns - now_ns + BL_NS_PER_MS / 2) / BL_NS_PER_MS : 0;
-  }
-  bl_timer_start(queue->timer, wait_ms, 0);
+  queue->current = *request;
+  bl_timer_start(queue->timer, timer_ms, 0);
 }
 
-// Starts the turns of waiting entries, as long as the link is free.
-static void go_on(bl_transfer_queue_t *queue) {
-  waiting_t *first;
-  while (!queue->busy && (first = TAILQ_FIRST(&queue->waiting)) != NULL) {
-    const bl_transfer_queue_entry_t turn = first->turn;
+// Occupies the link until the bytes of the request would have passed, after those before them. The timer is late, but
+// the link is as fast as its rate says.
+static void occupy_at_rate(bl_transfer_queue_t *queue, const bl_queued_request_t *request, uint64_t asked_ns) {
+  const uint64_t now_ns = bl_clock_now_ns();
+  queue->free_ns =
+      bl_max_u64(queue->free_ns, asked_ns) + (uint64_t)((double)request->bytes / (double)queue->bytes_per_second * 1e9);
+  occupy(queue, request, queue->free_ns > now_ns ? (queue->free_ns - now_ns + BL_NS_PER_MS / 2) / BL_NS_PER_MS : 0);
+}
+
+// Starts waiting requests, as long as the link is free.
+static void start_next(bl_transfer_queue_t *queue) {
+  entry_t *first;
+  while (!queue->busy && (first = TAILQ_FIRST(&queue->requests)) != NULL) {
+    const bl_queued_request_t request = first->request;
     const uint64_t asked_ns = first->asked_ns;
-    TAILQ_REMOVE(&queue->waiting, first, queued);
-    free(first);
-    if (is_slowed(queue) || !stands_still(queue, turn.session)) {
-      occupy(queue, &turn, asked_ns);
+    drop(queue, first);
+    if (has_rate(queue)) {
+      occupy_at_rate(queue, &request, asked_ns);
+      continue;
     }
-    if (!is_slowed(queue)) {
-      queue->begin(queue->context, &turn); // may end the turn
+    if (!is_stalled(queue, request.session)) {
+      occupy(queue, &request, BL_TRANSFER_QUEUE_TIMEOUT_MS);
     }
+    queue->serve(queue->context, &request); // may free the link
   }
 }
 
+static void free_link(bl_transfer_queue_t *queue) {
+  queue->busy = false;
+  queue->current = (bl_queued_request_t){0};
+  bl_timer_stop(queue->timer);
+  start_next(queue);
+}
+
+// With a rate: serves the request that occupied the link.
+static void serve_current(bl_transfer_queue_t *queue) {
+  const bl_queued_request_t request = queue->current;
+  free_link(queue);
+  queue->serve(queue->context, &request);
+}
+
+// The timer is active only while the link is busy.
 static void on_timer(bl_timer_t *timer, void *context) {
   (void)timer;
   bl_transfer_queue_t *queue = context;
-  const bl_transfer_queue_entry_t turn = queue->current;
-  const bool due = is_slowed(queue) && queue->busy;
-  if (!is_slowed(queue) && queue->busy) {
-    queue->still[queue->still_next++ % STILL_MAX] = turn.session;
-  }
-  queue->busy = false;
-  queue->current = (bl_transfer_queue_entry_t){0};
-  go_on(queue);
-  if (due) { // its bytes would have passed by now
-    queue->begin(queue->context, &turn);
+  if (has_rate(queue)) {
+    serve_current(queue);
+  } else {
+    set_stalled(queue, queue->current.session);
+    free_link(queue);
   }
 }
 
+// ---- creation -------------------------------------------------------------------------------------------------------
+
 bl_status_t bl_transfer_queue_create(bl_loop_t *loop, uint64_t bytes_per_second,
-                                     void (*begin)(void *context, const bl_transfer_queue_entry_t *turn), void *context,
+                                     void (*serve)(void *context, const bl_queued_request_t *request), void *context,
                                      bl_transfer_queue_t **queue, bl_error_t *err) {
   bl_transfer_queue_t *made = calloc(1, sizeof *made);
   if (made == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the link of a store");
   }
-  *made = (bl_transfer_queue_t){.begin = begin, .context = context, .bytes_per_second = bytes_per_second};
-  TAILQ_INIT(&made->waiting);
+  *made = (bl_transfer_queue_t){.serve = serve, .context = context, .bytes_per_second = bytes_per_second};
+  TAILQ_INIT(&made->requests);
   bl_status_t status = bl_timer_create(loop, on_timer, made, &made->timer, err);
   if (status != BL_OK) {
     free(made);
@@ -121,97 +186,79 @@ void bl_transfer_queue_destroy(bl_transfer_queue_t *queue) {
   if (queue == NULL) {
     return;
   }
-  for (waiting_t *waiting; (waiting = TAILQ_FIRST(&queue->waiting)) != NULL;) {
-    TAILQ_REMOVE(&queue->waiting, waiting, queued);
-    free(waiting);
+  entry_t *next;
+  for (entry_t *entry = TAILQ_FIRST(&queue->requests); entry != NULL; entry = next) {
+    next = TAILQ_NEXT(entry, queued);
+    free(entry);
   }
   bl_timer_destroy(queue->timer);
   free(queue);
 }
 
-// Returns whether the entry, resent over another connection, already waits or has its turn.
-static bool is_known(const bl_transfer_queue_t *queue, const bl_transfer_queue_entry_t *turn) {
-  const waiting_t *waiting;
-  TAILQ_FOREACH(waiting, &queue->waiting, queued) {
-    if (is_about(&waiting->turn, turn->session, turn->frame.id) &&
-        waiting->turn.frame.sequence == turn->frame.sequence) {
-      return true;
-    }
-  }
-  return is_slowed(queue) && queue->busy && is_about(&queue->current, turn->session, turn->frame.id) &&
-         queue->current.frame.sequence == turn->frame.sequence;
-}
+// ---- requests -------------------------------------------------------------------------------------------------------
 
-bool bl_transfer_queue_ask(bl_transfer_queue_t *queue, const bl_transfer_queue_entry_t *turn) {
-  waiting_t *waiting;
-  if (is_known(queue, turn)) {
+static bool ask_at_rate(bl_transfer_queue_t *queue, const bl_queued_request_t *request) {
+  const bool again = is_current(queue, request->session, request->frame.id) &&
+                     queue->current.frame.sequence == request->frame.sequence;
+  if (again || is_waiting(queue, request)) {
     return false;
   }
-  const bool again = !is_slowed(queue) && queue->busy && is_about(&queue->current, turn->session, turn->frame.id);
-  if (again || (!is_slowed(queue) && stands_still(queue, turn->session))) {
+  if (!append(queue, request)) {
     return true;
   }
-  if (!queue->busy && !is_slowed(queue)) {
-    occupy(queue, turn, bl_clock_now_ns());
-    return true;
-  }
-  waiting = malloc(sizeof *waiting);
-  if (waiting == NULL) {
-    return true;
-  }
-  waiting->turn = *turn;
-  waiting->asked_ns = bl_clock_now_ns();
-  TAILQ_INSERT_TAIL(&queue->waiting, waiting, queued);
-  go_on(queue);
+  start_next(queue);
   return false;
 }
 
+static bool ask_unlimited(bl_transfer_queue_t *queue, const bl_queued_request_t *request) {
+  if (is_waiting(queue, request)) {
+    return false;
+  }
+  if (is_current(queue, request->session, request->frame.id) || is_stalled(queue, request->session)) {
+    return true;
+  }
+  if (!queue->busy) {
+    occupy(queue, request, BL_TRANSFER_QUEUE_TIMEOUT_MS);
+    return true;
+  }
+  return !append(queue, request);
+}
+
+bool bl_transfer_queue_ask(bl_transfer_queue_t *queue, const bl_queued_request_t *request) {
+  return has_rate(queue) ? ask_at_rate(queue, request) : ask_unlimited(queue, request);
+}
+
 void bl_transfer_queue_hurry(bl_transfer_queue_t *queue, uint64_t session, uint64_t id) {
-  waiting_t *waiting, *next;
-  if (is_slowed(queue) && queue->busy && is_about(&queue->current, session, id)) {
-    const bl_transfer_queue_entry_t turn = queue->current;
-    queue->busy = false; // its bytes still occupy the link
-    go_on(queue);
-    queue->begin(queue->context, &turn);
+  if (has_rate(queue) && is_current(queue, session, id)) {
+    serve_current(queue); // its bytes still count as those of the link
     return;
   }
-  for (waiting = TAILQ_FIRST(&queue->waiting); waiting != NULL; waiting = next) {
-    next = TAILQ_NEXT(waiting, queued);
-    if (is_about(&waiting->turn, session, id)) {
-      const bl_transfer_queue_entry_t turn = waiting->turn;
-      TAILQ_REMOVE(&queue->waiting, waiting, queued);
-      free(waiting);
-      queue->begin(queue->context, &turn);
-      return; // a slot has one request at a time
-    }
+  entry_t *entry = find(queue, session, id);
+  if (entry != NULL) {
+    const bl_queued_request_t request = entry->request;
+    drop(queue, entry);
+    queue->serve(queue->context, &request);
   }
 }
 
 void bl_transfer_queue_end(bl_transfer_queue_t *queue, uint64_t session, uint64_t id, uint64_t generation) {
-  goes_on(queue, session);
-  if (!is_slowed(queue) && queue->busy && queue->current.frame.id == id &&
+  clear_stalled(queue, session);
+  if (!has_rate(queue) && queue->busy && queue->current.frame.id == id &&
       queue->current.frame.generation == generation) {
-    queue->busy = false;
-    queue->current = (bl_transfer_queue_entry_t){0};
-    bl_timer_stop(queue->timer);
-    go_on(queue);
+    free_link(queue);
   }
 }
 
 void bl_transfer_queue_forget(bl_transfer_queue_t *queue, uint64_t session) {
-  waiting_t *waiting, *next;
-  for (waiting = TAILQ_FIRST(&queue->waiting); waiting != NULL; waiting = next) {
-    next = TAILQ_NEXT(waiting, queued);
-    if (waiting->turn.session == session) {
-      TAILQ_REMOVE(&queue->waiting, waiting, queued);
-      free(waiting);
+  entry_t *next;
+  for (entry_t *entry = TAILQ_FIRST(&queue->requests); entry != NULL; entry = next) {
+    next = TAILQ_NEXT(entry, queued);
+    if (entry->request.session == session) {
+      drop(queue, entry);
     }
   }
-  goes_on(queue, session);
+  clear_stalled(queue, session);
   if (queue->busy && queue->current.session == session) {
-    queue->busy = false;
-    queue->current = (bl_transfer_queue_entry_t){0};
-    bl_timer_stop(queue->timer);
-    go_on(queue);
+    free_link(queue);
   }
 }

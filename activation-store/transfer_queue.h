@@ -3,14 +3,17 @@
 // holders on the machine move over it one at a time, in the order in which they ask, so that each ends as early as
 // possible. Several at a time would all be late.
 //
-//   bl_transfer_queue_ask(queue, &turn)   an EVICT or LOAD has arrived. True: it begins now, else later (`begin`)
-//   bl_transfer_queue_hurry(queue, ...)   another request for the same slot has arrived: the waiting one begins first
-//   bl_transfer_queue_end(queue, ...)     its bytes have moved, or it was refused
-//   bl_transfer_queue_forget(queue, ...)  its session is over
+//   bl_transfer_queue_ask(queue, &request)  an EVICT or LOAD has arrived. True: serve it now; false: `serve` does, later
+//   bl_transfer_queue_hurry(queue, ...)     another request for the same slot has arrived: serves the waiting one now
+//   bl_transfer_queue_end(queue, ...)       its bytes have moved, or it was refused
+//   bl_transfer_queue_forget(queue, ...)    its session is over
 //
-// Without a rate, a holder that does not finish its transfer lets the next one pass after BL_TRANSFER_QUEUE_TIMEOUT_MS.
-// Until it finishes a transfer again, its blocks neither wait for others nor block them. With a rate the link is as
-// slow as that: a turn begins when the bytes before it and its own would have passed.
+// Without a rate, a request is served when its turn starts, and occupies the link until the holder or the store reports
+// the end. If that takes longer than BL_TRANSFER_QUEUE_TIMEOUT_MS, the next turn starts. Until the holder finishes a
+// transfer again, its blocks neither wait for others nor block them.
+//
+// With a rate, the link is as slow as that: a request occupies it until its bytes would have passed, after those before
+// it. Only then is it served.
 //
 // Thread: the loop's.
 #ifndef BALLAST_ACTIVATION_STORE_TRANSFER_QUEUE_H
@@ -23,20 +26,20 @@
 
 typedef struct bl_transfer_queue bl_transfer_queue_t;
 
-typedef struct bl_transfer_queue_entry {
+typedef struct bl_queued_request {
   uint64_t session;
   uint64_t bytes; // of the block
   bl_frame_t frame;
-} bl_transfer_queue_entry_t;
+} bl_queued_request_t;
 
 // BL_EXHAUSTED. `bytes_per_second` 0: unlimited.
 BL_MUST_USE bl_status_t bl_transfer_queue_create(bl_loop_t *loop, uint64_t bytes_per_second,
-                                                 void (*begin)(void *context, const bl_transfer_queue_entry_t *turn),
+                                                 void (*serve)(void *context, const bl_queued_request_t *request),
                                                  void *context, bl_transfer_queue_t **queue, bl_error_t *err);
 void bl_transfer_queue_destroy(bl_transfer_queue_t *queue); // NULL is fine
 
-// An entry that cannot be kept, for lack of memory, begins now.
-BL_MUST_USE bool bl_transfer_queue_ask(bl_transfer_queue_t *queue, const bl_transfer_queue_entry_t *turn);
+// A request that cannot be kept, for lack of memory, is served now.
+BL_MUST_USE bool bl_transfer_queue_ask(bl_transfer_queue_t *queue, const bl_queued_request_t *request);
 void bl_transfer_queue_hurry(bl_transfer_queue_t *queue, uint64_t session, uint64_t id);
 // `session`: the session that reported it; 0: the store.
 void bl_transfer_queue_end(bl_transfer_queue_t *queue, uint64_t session, uint64_t id, uint64_t generation);
