@@ -86,14 +86,14 @@ void bl__nccl_channels_meet(bl_connection_t *connection) {
   bl__connection_free_if_unused(connection);
 }
 
-bool bl__nccl_transfer(bl_connection_t *connection, bl_pair_direction_t direction, const bl_leased_block_t *block) {
+bool bl__nccl_transfer(bl_connection_t *connection, bl_pair_direction_t direction, const bl_leased_block_t *leased) {
   const bool there = connection->pair.channels[bl_nccl_pair_index(&connection->pair, direction)] != NULL;
-  bl__store_transfer_t *transfer = there ? bl__store_transfer_begin(connection, BL__STORE_TRANSFER_NCCL, block) : NULL;
+  bl__store_transfer_t *transfer = there ? bl__store_transfer_begin(connection, BL__STORE_TRANSFER_NCCL, leased) : NULL;
   if (transfer == NULL) {
     return false;
   }
   transfer->work.done.handle = met;
-  transfer->nccl_transfer = (bl_nccl_transfer_t){.buffer = transfer->to, .bytes = block->bytes, .over = transfer_over};
+  transfer->nccl_transfer = (bl_nccl_transfer_t){.buffer = transfer->to, .bytes = leased->bytes, .over = transfer_over};
   transfer->busy = true;
   bl_error_t err;
   if (bl_nccl_pair_post(&connection->pair, direction, &transfer->nccl_transfer, &err) !=
@@ -101,7 +101,7 @@ bool bl__nccl_transfer(bl_connection_t *connection, bl_pair_direction_t directio
     bl__store_transfer_drop(transfer);
     return false;
   }
-  bl_frame_t go = {.kind = BL_FRAME_GO, .sequence = block->sequence, .bytes = block->bytes};
+  bl_frame_t go = {.kind = BL_FRAME_GO, .sequence = leased->sequence, .bytes = leased->bytes};
   bl__connection_put(connection, &go, NULL);
   bl__connection_flush(connection);
   return true;

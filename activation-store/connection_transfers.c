@@ -22,9 +22,9 @@ static bool is_cancelled(const bl__store_transfer_t *transfer) {
 // Commits the memory of the slot. False: the machine has none.
 static bool has_memory(const bl__store_transfer_t *transfer) {
   bl_error_t err;
-  bool has = bl_arena_fill(&transfer->arena, transfer->offset, transfer->block.bytes, &err) == BL_OK;
+  bool has = bl_arena_fill(&transfer->arena, transfer->offset, transfer->leased.bytes, &err) == BL_OK;
   if (!has) {
-    bl_log(BL_LOG_ERROR, "lease %" PRIu64 ": %s", transfer->block.id, err.text);
+    bl_log(BL_LOG_ERROR, "lease %" PRIu64 ": %s", transfer->leased.id, err.text);
   }
   return has;
 }
@@ -39,13 +39,13 @@ static void pull(bl_work_t *work) {
   if (transfer->connection->by == BL_PATH_CUDA_IPC) { // not interrupted: it takes less time than any caller waits
     transfer->status = is_cancelled(transfer) ? BL_CANCELLED
                                               : bl_mover_copy(transfer->connection->connections->mover, transfer->to,
-                                                              transfer->from, transfer->block.bytes, &err);
+                                                              transfer->from, transfer->leased.bytes, &err);
     return;
   }
   transfer->status =
       transfer->verified
-          ? bl_block_copy(transfer->to, transfer->from, transfer->block.bytes, &transfer->cancelled, &transfer->hash)
-          : bl_block_copy_unverified(transfer->to, transfer->from, transfer->block.bytes, &transfer->cancelled);
+          ? bl_block_copy(transfer->to, transfer->from, transfer->leased.bytes, &transfer->cancelled, &transfer->hash)
+          : bl_block_copy_unverified(transfer->to, transfer->from, transfer->leased.bytes, &transfer->cancelled);
 }
 
 static bool wait_for(int fd, short events) {
@@ -65,8 +65,8 @@ static bool take_chunk(bl__store_transfer_t *transfer) {
 }
 
 static bool continues(const bl__store_transfer_t *transfer, const bl_frame_t *frame) {
-  return frame->kind == BL_FRAME_DATA && frame->sequence == transfer->block.sequence && frame->offset == transfer->at &&
-         frame->bytes == transfer->block.bytes;
+  return frame->kind == BL_FRAME_DATA && frame->sequence == transfer->leased.sequence &&
+         frame->offset == transfer->at && frame->bytes == transfer->leased.bytes;
 }
 
 // Ends with the event that the loop must handle: BODY if the block is complete or corrupt.
@@ -80,7 +80,7 @@ static void receive(bl_work_t *work) {
   while (!is_cancelled(transfer)) {
     transfer->came = bl_frame_reader_next(&connection->reader);
     if (transfer->came == BL_READER_BODY) {
-      if (!take_chunk(transfer) || transfer->at == transfer->block.bytes) {
+      if (!take_chunk(transfer) || transfer->at == transfer->leased.bytes) {
         return;
       }
     } else if (transfer->came == BL_READER_FRAME && continues(transfer, &connection->reader.frame)) {
@@ -105,7 +105,7 @@ static void send_block(bl_work_t *work) {
                                             : bl_frame_writer_send(&connection->writer, &transfer->sender, 1);
   } while (transfer->sender.at < until &&
            (transfer->went == BL_WRITER_DONE
-                ? !is_cancelled(transfer) && transfer->sender.at < transfer->block.bytes
+                ? !is_cancelled(transfer) && transfer->sender.at < transfer->leased.bytes
                 : transfer->went == BL_WRITER_AGAIN && wait_for(connection->stream.fd, POLLOUT)));
 }
 
@@ -115,7 +115,7 @@ static void pulled(bl_message_t *message) {
   bl__store_transfer_t *transfer = BL_MESSAGE_OWNER(message, bl__store_transfer_t, work.done);
   transfer->busy = false;
   if (transfer->status == BL_OK) {
-    transfer->connection->connections->counters.bytes_copied += transfer->block.bytes;
+    transfer->connection->connections->counters.bytes_copied += transfer->leased.bytes;
   }
   bl__store_transfer_end(transfer, transfer->status == BL_OK);
 }
@@ -125,7 +125,7 @@ static void received(bl_message_t *message) {
   bl_connection_t *connection = transfer->connection;
   transfer->busy = connection->reading = false;
   connection->frame_pending = transfer->came == BL_READER_FRAME;
-  bool whole = transfer->corrupt || transfer->at == transfer->block.bytes;
+  bool whole = transfer->corrupt || transfer->at == transfer->leased.bytes;
   connection->users++; // so that the connection is not freed here
   if (connection->gone || whole || is_cancelled(transfer)) {
     bl__store_transfer_end(transfer, whole);
@@ -152,7 +152,7 @@ static void sent(bl_message_t *message) {
     bl__connection_lose(connection, "writing failed");
     return;
   }
-  bool whole = transfer->sender.at == transfer->block.bytes && connection->writer.chunk_bytes == 0;
+  bool whole = transfer->sender.at == transfer->leased.bytes && connection->writer.chunk_bytes == 0;
   if (whole || (is_cancelled(transfer) && connection->writer.chunk_bytes == 0)) {
     connection->users++;
     bl__store_transfer_end(transfer, whole);
@@ -177,11 +177,11 @@ static const bl_arena_t *find_tier(const bl_connection_t *connection, uint64_t b
 }
 
 bl__store_transfer_t *bl__store_transfer_begin(bl_connection_t *connection, bl__store_transfer_kind_t kind,
-                                               const bl_leased_block_t *block) {
+                                               const bl_leased_block_t *leased) {
   bl_connections_t *connections = connection->connections;
-  uint64_t offset = block->offset_bytes;
-  const bl_arena_t *tier = find_tier(connection, block->bytes, &offset);
-  if (connection->gone || block->bytes == 0 || tier == NULL) {
+  uint64_t offset = leased->offset_bytes;
+  const bl_arena_t *tier = find_tier(connection, leased->bytes, &offset);
+  if (connection->gone || leased->bytes == 0 || tier == NULL) {
     return NULL;
   }
   bl__store_transfer_t *transfer = STAILQ_FIRST(&connections->unused);
@@ -192,7 +192,7 @@ bl__store_transfer_t *bl__store_transfer_begin(bl_connection_t *connection, bl__
   }
   *transfer = (bl__store_transfer_t){.connection = connection,
                                      .kind = kind,
-                                     .block = *block,
+                                     .leased = *leased,
                                      .arena = *tier,
                                      .offset = offset,
                                      .to = tier->base + offset,
@@ -223,31 +223,31 @@ void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved) {
   if (transfer->region != NULL) {
     bl__region_release(transfer->region);
   }
-  bl_leased_block_t block = transfer->block;
+  bl_leased_block_t leased = transfer->leased;
   uint64_t hash = transfer->hash;
   if (transfer->kind ==
       // Read only on the loop: if the connection is lost, another transfer may own the reader.
       BL__STORE_TRANSFER_RECEIVE) {
-    block.checksum =
+    leased.checksum =
         // Of the last chunk: it covers the whole block.
         moved && transfer->verified ? connection->reader.frame.checksum : 0;
   }
   if (!transfer->verified ||
       transfer->kind == BL__STORE_TRANSFER_SEND) { // a load is verified by its receiver, against the recorded checksum
-    hash = block.checksum;
+    hash = leased.checksum;
   }
   connection->users++; // the answer may end the connection
   bl__store_transfer_drop(transfer);
-  connections->callbacks.on_moved(connections->context, &block, moved, hash);
+  connections->callbacks.on_moved(connections->context, &leased, moved, hash);
   connection->users--;
   bl__connection_free_if_unused(connection);
 }
 
-bool bl__store_transfer_pull(bl_connection_t *connection, const bl_leased_block_t *block, uint32_t number,
+bool bl__store_transfer_pull(bl_connection_t *connection, const bl_leased_block_t *leased, uint32_t number,
                              uint64_t region_offset) {
-  bl__region_t *region = bl__region_at(connection, number, region_offset, block->bytes);
+  bl__region_t *region = bl__region_at(connection, number, region_offset, leased->bytes);
   bl__store_transfer_t *transfer =
-      region != NULL ? bl__store_transfer_begin(connection, BL__STORE_TRANSFER_PULL, block) : NULL;
+      region != NULL ? bl__store_transfer_begin(connection, BL__STORE_TRANSFER_PULL, leased) : NULL;
   if (transfer == NULL) {
     return false;
   }
@@ -260,18 +260,18 @@ bool bl__store_transfer_pull(bl_connection_t *connection, const bl_leased_block_
   return true;
 }
 
-bool bl__store_transfer_receive(bl_connection_t *connection, const bl_leased_block_t *block) {
-  bl__store_transfer_t *transfer = bl__store_transfer_begin(connection, BL__STORE_TRANSFER_RECEIVE, block);
+bool bl__store_transfer_receive(bl_connection_t *connection, const bl_leased_block_t *leased) {
+  bl__store_transfer_t *transfer = bl__store_transfer_begin(connection, BL__STORE_TRANSFER_RECEIVE, leased);
   if (transfer != NULL) {
     transfer->work = (bl_work_t){.run = receive, .done = {.handle = received}};
   }
   return transfer != NULL;
 }
 
-bool bl__store_transfer_send(bl_connection_t *connection, const bl_leased_block_t *block) {
-  bl__store_transfer_t *transfer = bl__store_transfer_begin(connection, BL__STORE_TRANSFER_SEND, block);
+bool bl__store_transfer_send(bl_connection_t *connection, const bl_leased_block_t *leased) {
+  bl__store_transfer_t *transfer = bl__store_transfer_begin(connection, BL__STORE_TRANSFER_SEND, leased);
   if (transfer != NULL) {
-    transfer->sender = (bl_frame_sender_t){.frame = {.bytes = block->bytes, .sequence = block->sequence},
+    transfer->sender = (bl_frame_sender_t){.frame = {.bytes = leased->bytes, .sequence = leased->sequence},
                                            .from = transfer->to,
                                            .verified = transfer->verified};
     transfer->work = (bl_work_t){.run = send_block, .done = {.handle = sent}};
@@ -285,7 +285,7 @@ void bl_connections_cancel(bl_connections_t *connections, uint64_t id, uint64_t 
   LIST_FOREACH(connection, &connections->all, listed) {
     bl__store_transfer_t *transfer;
     STAILQ_FOREACH(transfer, &connection->transfers, listed) {
-      if (transfer->block.id != id || transfer->block.generation != generation) {
+      if (transfer->leased.id != id || transfer->leased.generation != generation) {
         continue;
       }
       atomic_store_explicit(&transfer->cancelled, true, memory_order_relaxed);
@@ -311,7 +311,7 @@ void bl__store_transfers_data(bl_connection_t *connection) {
   const bl_frame_t *frame = &connection->reader.frame;
   bl__store_transfer_t *transfer = STAILQ_FIRST(&connection->transfers);
   while (transfer != NULL &&
-         (transfer->kind != BL__STORE_TRANSFER_RECEIVE || transfer->block.sequence != frame->sequence)) {
+         (transfer->kind != BL__STORE_TRANSFER_RECEIVE || transfer->leased.sequence != frame->sequence)) {
     transfer = STAILQ_NEXT(transfer, listed);
   }
   if (transfer == NULL) {

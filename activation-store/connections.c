@@ -193,18 +193,18 @@ bool bl_connection_is_shm(const bl_connection_t *connection) {
   return connection->shm;
 }
 
-bool bl_connection_evict(bl_connection_t *connection, const bl_leased_block_t *block, uint32_t region,
+bool bl_connection_evict(bl_connection_t *connection, const bl_leased_block_t *leased, uint32_t region,
                          uint64_t region_offset) {
   if (connection->by == BL_PATH_NCCL) {
-    return bl__nccl_transfer(connection, BL_PAIR_IN, block);
+    return bl__nccl_transfer(connection, BL_PAIR_IN, leased);
   }
-  return connection->shm ? bl__store_transfer_pull(connection, block, region, region_offset)
-                         : bl__store_transfer_receive(connection, block);
+  return connection->shm ? bl__store_transfer_pull(connection, leased, region, region_offset)
+                         : bl__store_transfer_receive(connection, leased);
 }
 
-bool bl_connection_load(bl_connection_t *connection, const bl_leased_block_t *block) {
-  return connection->by == BL_PATH_NCCL ? bl__nccl_transfer(connection, BL_PAIR_OUT, block)
-                                        : bl__store_transfer_send(connection, block);
+bool bl_connection_load(bl_connection_t *connection, const bl_leased_block_t *leased) {
+  return connection->by == BL_PATH_NCCL ? bl__nccl_transfer(connection, BL_PAIR_OUT, leased)
+                                        : bl__store_transfer_send(connection, leased);
 }
 
 bool bl_connection_has(const bl_connection_t *connection, uint32_t region, uint64_t offset_bytes, uint64_t bytes) {

@@ -47,9 +47,9 @@ typedef struct bl_connections_callbacks {
                        bl_error_t *err);
   // Handles EVICT, LOAD or RELEASE of a session. Answer now or later with bl_connection_answer.
   void (*on_request)(void *context, bl_connection_t *connection, const bl_frame_t *frame);
-  // Reports how a transfer ended, once nothing touches the slot any more. `bytes_checksum` is that of the bytes
-  // received or sent, block->checksum the one that their owner gave.
-  void (*on_moved)(void *context, const bl_leased_block_t *block, bool moved, uint64_t bytes_checksum);
+  // Reports how a transfer ended, once nothing touches the slot any more. `computed_checksum` is that of the bytes
+  // received or sent, leased->checksum the one that their owner gave.
+  void (*on_moved)(void *context, const bl_leased_block_t *leased, bool moved, uint64_t computed_checksum);
   void (*on_answered)(void *context, bl_frame_kind_t kind, uint64_t began_ns); // on bl_clock_now_ns
 } bl_connections_callbacks_t;
 
@@ -99,10 +99,10 @@ bl_connection_t *bl_connections_find(const bl_connections_t *connections, uint64
 bool bl_connection_has(const bl_connection_t *connection, uint32_t region, uint64_t offset_bytes, uint64_t bytes);
 // Starts a granted EVICT: on shm it is pulled from `region`, on tcp it arrives as DATA, on nccl its communicator
 // receives it. False: not possible (any more), nothing was begun.
-BL_MUST_USE bool bl_connection_evict(bl_connection_t *connection, const bl_leased_block_t *block, uint32_t region,
+BL_MUST_USE bool bl_connection_evict(bl_connection_t *connection, const bl_leased_block_t *leased, uint32_t region,
                                      uint64_t region_offset);
 // Starts a granted LOAD of a client that cannot read the arena itself: the opposite direction.
-BL_MUST_USE bool bl_connection_load(bl_connection_t *connection, const bl_leased_block_t *block);
+BL_MUST_USE bool bl_connection_load(bl_connection_t *connection, const bl_leased_block_t *leased);
 // Cancels the transfer of this lease. It ends soon, as failed unless it is over already; on nccl it ends on its own, at
 // the latest by its deadline.
 void bl_connections_cancel(bl_connections_t *connections, uint64_t id, uint64_t generation);

@@ -59,7 +59,7 @@ struct bl__store_transfer {
   STAILQ_ENTRY(bl__store_transfer) listed; // in the list of unused ones, or in the connection's
   bl_connection_t *connection;
   bl__store_transfer_kind_t kind;
-  bl_leased_block_t block;
+  bl_leased_block_t leased;
   bl_arena_t arena;     // tier that contains the slot, as it was at the beginning
   uint64_t offset;      // of the slot in that tier
   bl__region_t *region; // PULL
@@ -161,15 +161,15 @@ bl__region_t *bl__region_at(const bl_connection_t *connection, uint32_t number, 
 void bl__region_release(bl__region_t *region);
 void bl__regions_free(bl_connection_t *connection); // requires that it has no users
 // connection_transfers.c
-bool bl__store_transfer_pull(bl_connection_t *connection, const bl_leased_block_t *block, uint32_t number,
+bool bl__store_transfer_pull(bl_connection_t *connection, const bl_leased_block_t *leased, uint32_t number,
                              uint64_t region_offset);
-bool bl__store_transfer_receive(bl_connection_t *connection, const bl_leased_block_t *block);
-bool bl__store_transfer_send(bl_connection_t *connection, const bl_leased_block_t *block);
+bool bl__store_transfer_receive(bl_connection_t *connection, const bl_leased_block_t *leased);
+bool bl__store_transfer_send(bl_connection_t *connection, const bl_leased_block_t *leased);
 bl__store_transfer_t *bl__store_transfer_begin(bl_connection_t *connection, bl__store_transfer_kind_t kind,
-                                               const bl_leased_block_t *block); // NULL: not possible
-void bl__store_transfer_drop(bl__store_transfer_t *transfer);                   // puts it on the list of unused ones
-void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved);        // nothing touches the slot any more
-void bl__store_transfers_data(bl_connection_t *connection);                     // a DATA frame is in the reader
+                                               const bl_leased_block_t *leased); // NULL: not possible
+void bl__store_transfer_drop(bl__store_transfer_t *transfer);                    // puts it on the list of unused ones
+void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved);         // nothing touches the slot any more
+void bl__store_transfers_data(bl_connection_t *connection);                      // a DATA frame is in the reader
 void bl__store_transfers_continue_reading(bl_connection_t *connection);
 void bl__store_transfers_continue_writing(bl_connection_t *connection);
 void bl__store_transfers_lose(bl_connection_t *connection);
@@ -178,7 +178,7 @@ void bl__store_transfers_free(bl_connections_t *connections);
 void bl__nccl_channels_meet(bl_connection_t *connection); // a RENDEZVOUS frame is in the reader
 // False: nothing was begun.
 BL_MUST_USE bool bl__nccl_transfer(bl_connection_t *connection, bl_pair_direction_t direction,
-                                   const bl_leased_block_t *block);
+                                   const bl_leased_block_t *leased);
 void bl__nccl_channels_abort(bl_connection_t *connection); // returns at once
 void bl__nccl_channels_close(bl_connection_t *connection); // waits
 

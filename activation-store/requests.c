@@ -44,13 +44,13 @@ static bl_status_t ask(bl_store_t *store, const bl_lease_request_t *request, con
                                   .id = frame->id,
                                   .generation = frame->generation};
   if (frame->kind == BL_FRAME_EVICT) {
-    const bl_lease_block_t block = {
+    const bl_lease_evict_t evict = {
         .token = token,
         .bytes = frame->bytes,
         .checksum = frame->checksum,
         .label = {.step = frame->step, .chunk = frame->chunk, .micro_batch = frame->micro_batch}};
     const bl_store_region_t region = {.number = frame->region, .offset_bytes = frame->offset};
-    return bl_store_evict(store, request, &block, &region, decision, answer, err);
+    return bl_store_evict(store, request, &evict, &region, decision, answer, err);
   }
   if (frame->kind == BL_FRAME_LOAD) {
     *decision = bl_store_load(store, request, &token, answer);
@@ -141,18 +141,18 @@ static void not_begun(bl_store_t *store, const bl_lease_answer_t *answer) {
   }
 }
 
-bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_block_t *block,
+bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_evict_t *evict,
                            const bl_store_region_t *region, bl_lease_decision_t *decision, bl_lease_answer_t *answer,
                            bl_error_t *err) {
   bl_connection_t *connection = bl_connections_find(store->connections, request->session);
   if (connection != NULL && bl_connection_is_shm(connection) &&
-      !bl_connection_has(connection, region->number, region->offset_bytes, block->bytes)) {
+      !bl_connection_has(connection, region->number, region->offset_bytes, evict->bytes)) {
     return bl_error_set(err, BL_INVALID,
                         "cannot evict lease %" PRIu64 ": %" PRIu64 " bytes at offset %" PRIu64 " of source %" PRIu32
                         " lie outside of what the session showed over the data path",
-                        block->token.id, block->bytes, region->offset_bytes, region->number);
+                        evict->token.id, evict->bytes, region->offset_bytes, region->number);
   }
-  *decision = bl_lease_table_evict(store->table, request, block, answer);
+  *decision = bl_lease_table_evict(store->table, request, evict, answer);
   if (*decision == BL_LEASE_BEGIN) {
     bl_leased_block_t leased = leased_block_of(request, answer);
     if (connection == NULL || !bl_connection_evict(connection, &leased, region->number, region->offset_bytes)) {
@@ -178,12 +178,13 @@ bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *r
 
 // ---- 5 to 7: the answer ---------------------------------------------------------------------------------------------
 
-void bl__on_moved(void *context, const bl_leased_block_t *block, bool whole, uint64_t bytes_checksum) {
+void bl__on_moved(void *context, const bl_leased_block_t *leased, bool whole, uint64_t computed_checksum) {
   bl_store_t *store = context;
-  bl_lease_table_set_checksum(store->table, block->id, block->generation, block->checksum);
-  bl_lease_table_transfer_ended(store->table, block->id, block->generation, whole, bytes_checksum, bl_clock_now_ns());
+  bl_lease_table_set_checksum(store->table, leased->id, leased->generation, leased->checksum);
+  bl_lease_table_transfer_ended(store->table, leased->id, leased->generation, whole, computed_checksum,
+                                bl_clock_now_ns());
   if (store->queue != NULL) {
-    bl_transfer_queue_end(store->queue, 0, block->id, block->generation);
+    bl_transfer_queue_end(store->queue, 0, leased->id, leased->generation);
   }
   bl_store_carry_out(store);
 }

@@ -364,19 +364,19 @@ static void handle_evict(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
   bl_service_t *self = context;
   const Ballast__V1__EvictRequest *request = (const Ballast__V1__EvictRequest *)input;
   bl_lease_request_t lease_request;
-  bl_lease_block_t block = {.bytes = request->bytes, .checksum = request->checksum};
-  if (!read_header(call, request->header, &lease_request) || !read_token(call, request->token, &block.token)) {
+  bl_lease_evict_t evict = {.bytes = request->bytes, .checksum = request->checksum};
+  if (!read_header(call, request->header, &lease_request) || !read_token(call, request->token, &evict.token)) {
     return;
   }
   if (request->label != NULL) {
-    block.label = (bl_lease_label_t){
+    evict.label = (bl_lease_label_t){
         .step = request->label->step, .chunk = request->label->chunk, .micro_batch = request->label->micro_batch};
   }
   bl_store_region_t region = {.number = request->region, .offset_bytes = request->region_offset};
   bl_lease_decision_t decision;
   bl_lease_answer_t answer;
   bl_error_t err = {0};
-  if (bl_store_evict(self->store, &lease_request, &block, &region, &decision, &answer, &err) != BL_OK) {
+  if (bl_store_evict(self->store, &lease_request, &evict, &region, &decision, &answer, &err) != BL_OK) {
     bl_rpc_call_fail(call, &err);
     return;
   }

@@ -74,7 +74,7 @@ typedef struct bl_store_region { // where an evicted block lies in the memory th
 // As bl_lease_table_evict, and begins the transfer of BL_LEASE_BEGIN. BL_INVALID before the table is asked: the source
 // lies outside of what the holder registered.
 BL_MUST_USE bl_status_t bl_store_evict(bl_store_t *store, const bl_lease_request_t *request,
-                                       const bl_lease_block_t *block, const bl_store_region_t *region,
+                                       const bl_lease_evict_t *evict, const bl_store_region_t *region,
                                        bl_lease_decision_t *decision, bl_lease_answer_t *answer, bl_error_t *err);
 // As bl_lease_table_load, and begins the transfer of BL_LEASE_BEGIN.
 bl_lease_decision_t bl_store_load(bl_store_t *store, const bl_lease_request_t *request, const bl_lease_token_t *token,

@@ -32,7 +32,7 @@ struct bl_store {
 // requests.c; callbacks of connections.h
 void bl__on_request(void *context, bl_connection_t *connection, const bl_frame_t *frame);
 void bl__on_turn(void *context, const bl_queued_request_t *request); // callback of transfer_queue.h
-void bl__on_moved(void *context, const bl_leased_block_t *block, bool whole, uint64_t bytes_checksum);
+void bl__on_moved(void *context, const bl_leased_block_t *leased, bool whole, uint64_t computed_checksum);
 void bl__on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns);
 // Sends the table's answer to a request that had to wait.
 void bl__request_answered(bl_store_t *store, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer);

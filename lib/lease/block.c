@@ -59,7 +59,7 @@ static void begin_transfer(bl__lease_t *lease, uint64_t sequence) {
 // ---- evict ----------------------------------------------------------------------------------------------------------
 
 static bl_lease_reason_t check_evict(const bl_lease_table_t *table, uint32_t session, uint32_t lease,
-                                     const bl_lease_block_t *block) {
+                                     const bl_lease_evict_t *evict) {
   const bl__lease_t *slot = &table->leases[lease];
   if (is_lost(slot)) {
     return BL_LEASE_GONE;
@@ -67,18 +67,18 @@ static bl_lease_reason_t check_evict(const bl_lease_table_t *table, uint32_t ses
   if (slot->state != BL_LEASE_RESERVED) {
     return BL_LEASE_STATE;
   }
-  if (block->bytes == 0 || block->bytes > bl__granule_bytes(bl_extent_granules(&table->extents, slot->extent))) {
+  if (evict->bytes == 0 || evict->bytes > bl__granule_bytes(bl_extent_granules(&table->extents, slot->extent))) {
     return BL_LEASE_BAD_BYTES;
   }
   if (table->sessions[session].state == BL_SESSION_SUSPECT) {
     return BL_LEASE_SUSPECT;
   }
-  return has_credit(table, &table->sessions[session], block->bytes) ? BL_LEASE_GRANTED : BL_LEASE_CREDIT;
+  return has_credit(table, &table->sessions[session], evict->bytes) ? BL_LEASE_GRANTED : BL_LEASE_CREDIT;
 }
 
 bl_lease_decision_t bl_lease_table_evict(bl_lease_table_t *table, const bl_lease_request_t *request,
-                                         const bl_lease_block_t *block, bl_lease_answer_t *answer) {
-  uint64_t digest = digest_of(DIGEST_EVICT, &block->token, block->bytes, block->checksum);
+                                         const bl_lease_evict_t *evict, bl_lease_answer_t *answer) {
+  uint64_t digest = digest_of(DIGEST_EVICT, &evict->token, evict->bytes, evict->checksum);
   uint32_t session;
   bl_request_window_entry_t *entry;
   bl_lease_decision_t decision;
@@ -86,18 +86,18 @@ bl_lease_decision_t bl_lease_table_evict(bl_lease_table_t *table, const bl_lease
     return decision;
   }
   bl_lease_reason_t reason;
-  uint32_t index = find(table, session, &block->token, &reason);
+  uint32_t index = find(table, session, &evict->token, &reason);
   if (index != 0) {
     bl__lease_answer(table, index, &entry->answer);
-    reason = check_evict(table, session, index, block);
+    reason = check_evict(table, session, index, evict);
   }
   if (reason != BL_LEASE_GRANTED) {
     return bl__request_refuse(table, entry, reason, answer);
   }
   bl__lease_t *lease = &table->leases[index];
-  lease->bytes = block->bytes;
-  lease->checksum = block->checksum;
-  lease->label = block->label;
+  lease->bytes = evict->bytes;
+  lease->checksum = evict->checksum;
+  lease->label = evict->label;
   begin_transfer(lease, request->sequence);
   bl__lease_set(table, index, BL_LEASE_WRITING);
   bl__lease_answer(table, index, answer);

@@ -192,18 +192,18 @@ typedef struct bl_lease_label { // for operators: whose block it is
   uint32_t chunk, micro_batch;
 } bl_lease_label_t;
 
-typedef struct bl_lease_block {
-  bl_lease_token_t token; // of a RESERVED slot
-  uint64_t bytes;         // at most those of the slot
-  uint64_t checksum;      // of the bytes, computed by their owner
+typedef struct bl_lease_evict { // what an evict asks for
+  bl_lease_token_t token;       // of a RESERVED slot
+  uint64_t bytes;               // at most those of the slot
+  uint64_t checksum;            // of the bytes, computed by their owner
   bl_lease_label_t label;
-} bl_lease_block_t;
+} bl_lease_evict_t;
 
 // Starts to fill a slot with a block. BL_LEASE_BEGIN: move `answer->bytes` to `answer->offset_bytes` of the job's
 // arena, hash them there, call transfer_ended. The final answer is that of the SEALED lease, or why there is none (the
 // slot is then free under the next generation, which the answer names).
 bl_lease_decision_t bl_lease_table_evict(bl_lease_table_t *table, const bl_lease_request_t *request,
-                                         const bl_lease_block_t *block, bl_lease_answer_t *answer);
+                                         const bl_lease_evict_t *evict, bl_lease_answer_t *answer);
 
 // Starts to load a block for its holder. `store_moves` false: the holder reads the arena itself (shm), and the load is
 // granted at once. True: BL_LEASE_BEGIN: send the bytes, hash them on the way, call transfer_ended. A load that failed

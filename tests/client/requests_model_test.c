@@ -199,8 +199,8 @@ static void serve(world_t *w, const bl__request_t *asked) {
   bl_lease_answer_t said = {0};
   bl_lease_decision_t decision;
   if (asked->type == BL__EVICT) {
-    const bl_lease_block_t block = {.token = token, .bytes = sent->bytes, .checksum = sent->checksum};
-    decision = bl_lease_table_evict(w->table, &request, &block, &said);
+    const bl_lease_evict_t evict = {.token = token, .bytes = sent->bytes, .checksum = sent->checksum};
+    decision = bl_lease_table_evict(w->table, &request, &evict, &said);
     if (decision == BL_LEASE_BEGIN && w->pulls) { // the store copies at once what the operation shows
       const uint64_t content = sent->from != NULL ? (uint64_t)(uintptr_t)sent->from : 0;
       begin_transfer(w, false, &said, sent->sequence, content);

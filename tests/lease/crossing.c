@@ -165,8 +165,8 @@ static void decide(world_t *world, pair_t *pair) {
   bl_lease_answer_t answer;
   bl_lease_decision_t decision;
   if (transfer->op.type == BL_OP_E) {
-    const bl_lease_block_t block = {.token = transfer->token, .bytes = pair->bytes, .checksum = checksum_of(transfer)};
-    decision = bl_lease_table_evict(table, &request, &block, &answer);
+    const bl_lease_evict_t evict = {.token = transfer->token, .bytes = pair->bytes, .checksum = checksum_of(transfer)};
+    decision = bl_lease_table_evict(table, &request, &evict, &answer);
   } else {
     decision = bl_lease_table_load(table, &request, &transfer->token, true, &answer);
   }

@@ -116,7 +116,7 @@ static void serve(network_t *network, const letter_t *letter) {
   reply.is_answer = true;
   bl_lease_demand_t demand = {.bytes = 2 * GRANULE, .count = SLOTS};
   uint64_t checksum = checksum_of(letter->client, &letter->token);
-  bl_lease_block_t block = {.token = letter->token, .bytes = 12345, .checksum = checksum};
+  bl_lease_evict_t evict = {.token = letter->token, .bytes = 12345, .checksum = checksum};
   bl_lease_decision_t decision = BL_LEASE_DONE;
   switch (letter->type) {
   case REQUEST_RESERVE:
@@ -126,7 +126,7 @@ static void serve(network_t *network, const letter_t *letter) {
     decision = bl_lease_table_unreserve(network->table, &letter->frame, 1, &reply.answer);
     break;
   case REQUEST_EVICT:
-    decision = bl_lease_table_evict(network->table, &letter->frame, &block, &reply.answer);
+    decision = bl_lease_table_evict(network->table, &letter->frame, &evict, &reply.answer);
     break;
   case REQUEST_LOAD:
     decision = bl_lease_table_load(network->table, &letter->frame, &letter->token, false, &reply.answer);

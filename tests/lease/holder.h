@@ -98,9 +98,9 @@ static inline uint32_t holder_slots(const holder_t *holder, bl_lease_token_t *to
 static inline bl_lease_decision_t holder_evict(holder_t *holder, const bl_lease_token_t *token, uint64_t bytes,
                                                uint64_t checksum, bl_lease_reason_t *reason) {
   bl_lease_request_t request = holder_next(holder);
-  bl_lease_block_t block = {.token = *token, .bytes = bytes, .checksum = checksum};
+  bl_lease_evict_t evict = {.token = *token, .bytes = bytes, .checksum = checksum};
   bl_lease_answer_t answer;
-  bl_lease_decision_t decision = bl_lease_table_evict(holder->table, &request, &block, &answer);
+  bl_lease_decision_t decision = bl_lease_table_evict(holder->table, &request, &evict, &answer);
   *reason = answer.reason;
   return decision;
 }

@@ -16,7 +16,7 @@ static outcome_t send(walk_t *walk, const bl_lease_request_t *frame, int kind, c
   token.incarnation.bytes[0] ^= (uint8_t)words[5];
   bl_lease_demand_t demands[2] = {{.bytes = words[1], .count = (uint32_t)words[2]},
                                   {.bytes = words[3], .count = (uint32_t)words[4]}};
-  bl_lease_block_t block = {.token = token, .bytes = words[2], .checksum = words[3]};
+  bl_lease_evict_t evict = {.token = token, .bytes = words[2], .checksum = words[3]};
   switch (kind) {
   case REQUEST_RESERVE:
     outcome.decision =
@@ -26,7 +26,7 @@ static outcome_t send(walk_t *walk, const bl_lease_request_t *frame, int kind, c
     outcome.decision = bl_lease_table_unreserve(walk->table, frame, words[0], &outcome.answer);
     break;
   case REQUEST_EVICT:
-    outcome.decision = bl_lease_table_evict(walk->table, frame, &block, &outcome.answer);
+    outcome.decision = bl_lease_table_evict(walk->table, frame, &evict, &outcome.answer);
     break;
   case REQUEST_LOAD:
     outcome.decision = bl_lease_table_load(walk->table, frame, &token, words[2] != 0, &outcome.answer);

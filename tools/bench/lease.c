@@ -81,15 +81,15 @@ static bool reserve(bench_t *bench, holder_t *holder, uint64_t plan, uint64_t co
 static bool use_slot(bench_t *bench, bl_lease_token_t *slot) {
   bl_lease_answer_t answer;
   bl_lease_request_t request = next_request(&bench->user);
-  bl_lease_block_t block = {.token = *slot, .bytes = 1000, .checksum = 5};
-  if (bl_lease_table_evict(bench->table, &request, &block, &answer) != BL_LEASE_BEGIN) {
+  bl_lease_evict_t evict = {.token = *slot, .bytes = 1000, .checksum = 5};
+  if (bl_lease_table_evict(bench->table, &request, &evict, &answer) != BL_LEASE_BEGIN) {
     return false;
   }
   bl_lease_table_transfer_ended(bench->table, slot->id, slot->generation, true, 5, 1);
   request = next_request(&bench->user);
   (void)bl_lease_table_load(bench->table, &request, slot, false, &answer);
   request = next_request(&bench->user);
-  (void)bl_lease_table_release(bench->table, &request, slot, &block.checksum, &answer);
+  (void)bl_lease_table_release(bench->table, &request, slot, &evict.checksum, &answer);
   slot->generation = answer.generation;
   return answer.reason == BL_LEASE_GRANTED;
 }
