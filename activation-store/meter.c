@@ -27,12 +27,12 @@ enum {
   REVOKED,
   REFUSALS,
   FENCED,
-  EXPIRED,
+  SUSPECTED,
   CHECKSUM_FAILURES,
   STALE,
   REPEATED,
-  VISITORS_REFUSED,
-  LINES,
+  CONNECTIONS_REFUSED,
+  CONNECTIONS,
   CONNECTIONS_LOST,
   CONNECTIONS_BROKEN,
   COPIED_BYTES,
@@ -54,14 +54,19 @@ static const char *refusal(unsigned index) {
   return bl_lease_reason_name((bl_lease_reason_t)(1 + index)); // 0 is not a refusal
 }
 
-static const char *const ends[BL_SESSION_ENDS] = {"closed", "expired", "replaced", "evicted", "no_arena", "revoked"};
+static const char *const ends[BL_SESSION_ENDS] = {
+    [BL_SESSION_CLOSED] = "closed",     [BL_SESSION_EXPIRED] = "expired",   [BL_SESSION_REPLACED] = "replaced",
+    [BL_SESSION_PREEMPTED] = "evicted", [BL_SESSION_NO_ARENA] = "no_arena", [BL_SESSION_REVOKED] = "revoked"};
 static const char *end_name(unsigned index) {
   return ends[index];
 }
 
-static const char *const calls[] = {"reserve", "evict", "load", "release"};
-static const char *call_name(unsigned index) {
-  return calls[index];
+const char *bl_meter_call_name(unsigned call) {
+  static const char *const names[] = {[BL_METER_RESERVE] = "reserve",
+                                      [BL_METER_EVICT] = "evict",
+                                      [BL_METER_LOAD] = "load",
+                                      [BL_METER_RELEASE] = "release"};
+  return names[call];
 }
 
 static const char *path_name(unsigned index) {
@@ -108,15 +113,15 @@ const bl_metric_row_t bl_meter_rows[] = {
                     "Requests refused, by why."),
     [FENCED] = COUNTER("ballast_store_fenced_total",
                        "Requests refused because their session, incarnation or generation is out of date."),
-    [EXPIRED] = COUNTER("ballast_store_suspected_total", "Times a session was not renewed within its TTL."),
+    [SUSPECTED] = COUNTER("ballast_store_suspected_total", "Times a session was not renewed within its TTL."),
     [CHECKSUM_FAILURES] = COUNTER("ballast_store_checksum_failures_total", "Blocks whose bytes did not match."),
     [STALE] = COUNTER("ballast_store_stale_events_total", "Ends of transfers that were no longer known."),
     [REPEATED] =
         COUNTER("ballast_store_repeated_requests_total", "Requests that were repeated and got their old answer."),
-    [VISITORS_REFUSED] =
-        COUNTER("ballast_store_data_refused_total", "Data connections shown out before they belonged to a session."),
-    [LINES] = BY(BL_METRIC_GAUGE, "ballast_store_data_connections", "path", path_name, BL_PATHS - 1,
-                 "Data connections of sessions, by the path that their blocks take."),
+    [CONNECTIONS_REFUSED] =
+        COUNTER("ballast_store_data_refused_total", "Data connections closed before they belonged to a session."),
+    [CONNECTIONS] = BY(BL_METRIC_GAUGE, "ballast_store_data_connections", "path", path_name, BL_PATHS - 1,
+                       "Data connections of sessions, by the path that their blocks take."),
     [CONNECTIONS_LOST] = COUNTER("ballast_store_data_lost_total", "Data connections that ended before their session."),
     [CONNECTIONS_BROKEN] =
         COUNTER("ballast_store_data_broken_total",
@@ -127,7 +132,7 @@ const bl_metric_row_t bl_meter_rows[] = {
     [CALL_SECONDS] = {.name = "ballast_store_call_seconds",
                       .kind = BL_METRIC_HISTOGRAM,
                       .label = "call",
-                      .value_of = call_name,
+                      .value_of = bl_meter_call_name,
                       .series = 4,
                       .bounds = BL_REGISTRY_CALL_SECONDS,
                       .help = "Time from a holder's request to its answer: a grant is a reserve, an evict includes the "
@@ -202,13 +207,13 @@ void bl_meter_collect(bl_registry_t *registry, bl_lease_table_t *table, const bl
     }
   }
   bl_registry_set(registry, FENCED, 0, fenced);
-  bl_registry_set(registry, EXPIRED, 0, (double)stats.suspected);
+  bl_registry_set(registry, SUSPECTED, 0, (double)stats.suspected);
   bl_registry_set(registry, CHECKSUM_FAILURES, 0, (double)stats.checksum_failures);
   bl_registry_set(registry, STALE, 0, (double)stats.stale_events);
   bl_registry_set(registry, REPEATED, 0, (double)stats.repeated);
-  bl_registry_set(registry, VISITORS_REFUSED, 0, (double)data->refused);
+  bl_registry_set(registry, CONNECTIONS_REFUSED, 0, (double)data->refused);
   for (unsigned path = BL_PATH_AUTO + 1; path < BL_PATHS; path++) {
-    bl_registry_set(registry, LINES, path - BL_PATH_AUTO - 1, (double)data->up[path]);
+    bl_registry_set(registry, CONNECTIONS, path - BL_PATH_AUTO - 1, (double)data->up[path]);
   }
   bl_registry_set(registry, CONNECTIONS_LOST, 0, (double)data->lost);
   bl_registry_set(registry, CONNECTIONS_BROKEN, 0, (double)data->broken);

@@ -94,9 +94,8 @@ static void reply_lease(bl_rpc_call_t *call, const bl_lease_answer_t *answer, co
 // Replies, or keeps the call until the table answers.
 static void decide(bl_service_t *self, bl_rpc_call_t *call, const bl_lease_request_t *request,
                    bl_lease_decision_t decision, const bl_lease_answer_t *answer, bl_meter_call_t kind) {
-  static const char *const names[] = {"reserve", "evict", "load", "release"};
   if (decision == BL_LEASE_DONE) {
-    reply_lease(call, answer, names[kind]);
+    reply_lease(call, answer, bl_meter_call_name(kind));
     bl_meter_answered(self->registry, kind, request->now_ns);
   } else {
     bl_pending_add(&self->pending, &(bl_pending_call_t){.call = call,
@@ -192,8 +191,7 @@ static void fail_other_version(bl_rpc_call_t *call, uint32_t version) {
   bl_error_t err;
   (void)bl_error_set(&err, BL_PRECONDITION,
                      "this store speaks version %d of the data path, your program version %" PRIu32
-                     ": use programs of one "
-                     "release",
+                     ": use programs of one release",
                      BL_FRAME_VERSION, version);
   bl_rpc_call_fail(call, &err);
 }
@@ -301,6 +299,20 @@ static void handle_close(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
 
 // ---- requests -------------------------------------------------------------------------------------------------------
 
+// Converts the slots of a session whose request was granted. False: the call has failed.
+static bool slots_or_fail(const bl_service_t *self, bl_rpc_call_t *call, uint64_t session,
+                          const bl_lease_answer_t *answer, const char *what, slots_wire_t *slots) {
+  if (answer->reason != BL_LEASE_GRANTED) {
+    fail_refused(call, answer, what);
+    return false;
+  }
+  if (!slots_to_wire(bl_store_table(self->store), session, slots)) {
+    bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the answer: ask again under the same number");
+    return false;
+  }
+  return true;
+}
+
 static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   bl_service_t *self = context;
   const Ballast__V1__ReserveRequest *request = (const Ballast__V1__ReserveRequest *)input;
@@ -318,14 +330,10 @@ static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, v
   }
   bl_lease_answer_t answer;
   slots_wire_t slots;
-  bl_lease_table_t *table = bl_store_table(self->store);
-  (void)bl_lease_table_reserve(table, &lease_request, request->plan, demands, request->n_demands, &answer);
+  (void)bl_lease_table_reserve(bl_store_table(self->store), &lease_request, request->plan, demands, request->n_demands,
+                               &answer);
   bl_meter_answered(self->registry, BL_METER_RESERVE, lease_request.now_ns);
-  if (answer.reason != BL_LEASE_GRANTED) {
-    fail_refused(call, &answer, "reserve");
-  } else if (!slots_to_wire(table, lease_request.session, &slots)) {
-    bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the answer: ask again under the same number");
-  } else {
+  if (slots_or_fail(self, call, lease_request.session, &answer, "reserve", &slots)) {
     Ballast__V1__ReserveResponse output = BALLAST__V1__RESERVE_RESPONSE__INIT;
     output.slots = slots.pointers;
     output.n_slots = slots.count;
@@ -344,13 +352,8 @@ static void handle_unreserve(bl_rpc_call_t *call, const ProtobufCMessage *input,
   }
   bl_lease_answer_t answer;
   slots_wire_t slots;
-  bl_lease_table_t *table = bl_store_table(self->store);
-  (void)bl_lease_table_unreserve(table, &lease_request, request->plan, &answer);
-  if (answer.reason != BL_LEASE_GRANTED) {
-    fail_refused(call, &answer, "unreserve");
-  } else if (!slots_to_wire(table, lease_request.session, &slots)) {
-    bl_rpc_call_finish(call, BL_EXHAUSTED, "no memory for the answer: ask again under the same number");
-  } else {
+  (void)bl_lease_table_unreserve(bl_store_table(self->store), &lease_request, request->plan, &answer);
+  if (slots_or_fail(self, call, lease_request.session, &answer, "unreserve", &slots)) {
     Ballast__V1__UnreserveResponse output = BALLAST__V1__UNRESERVE_RESPONSE__INIT;
     output.slots = slots.pointers;
     output.n_slots = slots.count;
