@@ -7,7 +7,7 @@
 //   3  begin             granted: the transfer begins (connection_transfers.c; over NCCL connection_nccl.c)
 //   4                    a transfer thread or NCCL moves the bytes
 //   5  bl__on_moved      the outcome is reported to the table
-//   6  done              the table has the answer: bl__request_answered
+//   6  done              the table has the answer: bl__on_later_answer
 //   7  connection.c      the answer is sent (bl_connection_answer)
 //
 // A request that is refused or done at once skips from 2 to 7. Requests that arrive as remote calls (service_wire.c)
@@ -189,12 +189,12 @@ void bl__on_moved(void *context, const bl_leased_block_t *leased, bool whole, ui
   bl_store_carry_out(store);
 }
 
-void bl__request_answered(bl_store_t *store, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
+void bl__on_later_answer(bl_store_t *store, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
   bl_connections_answer(store->connections, session, sequence, answer);
-  store->observer.on_answer(store->observer.context, session, sequence, answer);
+  store->observer.on_later_answer(store->observer.context, session, sequence, answer);
 }
 
 void bl__on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns) {
   const bl_store_t *store = context;
-  store->observer.on_served(store->observer.context, kind, began_ns);
+  store->observer.on_answered(store->observer.context, kind, began_ns);
 }

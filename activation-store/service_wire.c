@@ -415,7 +415,7 @@ static void handle_release(bl_rpc_call_t *call, const ProtobufCMessage *input, v
 
 // ---- later answers of the table -------------------------------------------------------------------------------------
 
-static void on_answer(void *context, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
+static void on_later_answer(void *context, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer) {
   bl_service_t *self = context;
   bl_pending_call_t pending;
   while (bl_pending_take(&self->pending, session, sequence, &pending)) {
@@ -424,7 +424,7 @@ static void on_answer(void *context, uint64_t session, uint64_t sequence, const 
   }
 }
 
-static void on_served(void *context, bl_frame_kind_t kind, uint64_t began_ns) {
+static void on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns) {
   const bl_service_t *self = context;
   bl_meter_answered(self->registry,
                     kind == BL_FRAME_EVICT  ? BL_METER_EVICT
@@ -485,8 +485,8 @@ bl_status_t bl_service_create(bl_loop_t *loop, const bl_store_options_t *options
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the service");
   }
   bl_store_options_t own = *options;
-  own.observer = (bl_store_observer_t){.on_answer = on_answer,
-                                       .on_served = on_served,
+  own.observer = (bl_store_observer_t){.on_later_answer = on_later_answer,
+                                       .on_answered = on_answered,
                                        .on_session_over = on_session_over,
                                        .on_arena = on_arena,
                                        .on_change = on_change,

@@ -113,7 +113,7 @@ void bl_store_carry_out(bl_store_t *store) {
   while (bl_lease_table_next_action(store->table, &action)) {
     switch (action.kind) {
     case BL_LEASE_ANSWER:
-      bl__request_answered(store, action.session, action.sequence, &action.answer);
+      bl__on_later_answer(store, action.session, action.sequence, &action.answer);
       break;
     case BL_LEASE_CANCEL_TRANSFER:
       bl_connections_cancel(store->connections, action.id, action.generation);

@@ -21,9 +21,9 @@ typedef struct bl_store bl_store_t;
 
 typedef struct bl_store_observer {
   // The answer to a request that got BL_LEASE_BEGIN or BL_LEASE_WAIT.
-  void (*on_answer)(void *context, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer);
+  void (*on_later_answer)(void *context, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer);
   // A request over a session's data connection was answered.
-  void (*on_served)(void *context, bl_frame_kind_t kind, uint64_t began_ns);
+  void (*on_answered)(void *context, bl_frame_kind_t kind, uint64_t began_ns);
   // No request of this session is answered any more.
   void (*on_session_over)(void *context, uint64_t session, bl_session_end_t end);
   // The arena of a job that open asked for exists, or could not be created: err->status.

@@ -18,7 +18,7 @@ struct bl_store {
   bl_store_observer_t observer;
   bl_pool_t *pool;
   bl_connections_t *connections;
-  bl_transfer_queue_t *queue; // NULL: blocks of any number of holders move at a time
+  bl_transfer_queue_t *queue; // NULL: blocks of any number of holders move at the same time
   bl_holders_t *holders;
   bl_timer_t *timer;
   bl_arenas_t *arenas;
@@ -35,6 +35,6 @@ void bl__on_turn(void *context, const bl_queued_request_t *request); // callback
 void bl__on_moved(void *context, const bl_leased_block_t *leased, bool whole, uint64_t computed_checksum);
 void bl__on_answered(void *context, bl_frame_kind_t kind, uint64_t began_ns);
 // Sends the table's answer to a request that had to wait.
-void bl__request_answered(bl_store_t *store, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer);
+void bl__on_later_answer(bl_store_t *store, uint64_t session, uint64_t sequence, const bl_lease_answer_t *answer);
 
 #endif
