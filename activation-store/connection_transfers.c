@@ -88,7 +88,8 @@ static void receive(bl_work_t *work) {
     } else if (transfer->came != BL_READER_AGAIN || !wait_for(connection->stream.fd, POLLIN)) {
       return;
     }
-    if (transfer->at >= until && bl_pool_is_busy(connection->connections->pool) && transfer->came == BL_READER_BODY) {
+    if (transfer->at >= until && bl_pool_has_waiting(connection->connections->pool) &&
+        transfer->came == BL_READER_BODY) {
       transfer->came = BL_READER_AGAIN;
       return;
     }

@@ -90,6 +90,6 @@ void bl_pool_submit(bl_pool_t *pool, bl_work_t *work) {
   pthread_mutex_unlock(&pool->mutex);
 }
 
-bool bl_pool_is_busy(const bl_pool_t *pool) {
+bool bl_pool_has_waiting(const bl_pool_t *pool) {
   return atomic_load_explicit(&pool->waiting, memory_order_relaxed) > 0;
 }

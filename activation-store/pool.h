@@ -2,12 +2,12 @@
 // The transfer threads of a store: work that would block the loop too long (copying blocks, creating and mapping
 // memory) runs here, and is reported back to the loop.
 //
-//   static void pull(bl_work_t *work) { ... on a transfer thread ... }
-//   static void pulled(bl_message_t *message) { ... BL_MESSAGE_OWNER(message, transfer_t, work.done) ... }
+//   static void pull(bl_work_t *work) { ... BL_WORK_OWNER(work, transfer_t, work), on a transfer thread ... }
+//   static void pulled(bl_message_t *message) { ... BL_MESSAGE_OWNER(message, transfer_t, work.done), on the loop ... }
 //   self->work = (bl_work_t){.run = pull, .done = {.handle = pulled}};
 //   bl_pool_submit(pool, &self->work);
 //
-// Work begins in the order in which it was submitted. Nothing allocates.
+// Work begins in the order in which it was submitted. Nothing allocates after create.
 // Thread: create, submit and destroy on the loop's; `run` on one of the pool's, `done.handle` on the loop's.
 #ifndef BALLAST_ACTIVATION_STORE_POOL_H
 #define BALLAST_ACTIVATION_STORE_POOL_H
@@ -36,6 +36,6 @@ BL_MUST_USE bl_status_t bl_pool_create(bl_loop_t *loop, unsigned threads, bl_poo
 void bl_pool_destroy(bl_pool_t *pool);
 void bl_pool_submit(bl_pool_t *pool, bl_work_t *work);
 // Returns whether work waits for a thread: long work then does a part and lets other work go first. Any thread.
-bool bl_pool_is_busy(const bl_pool_t *pool);
+bool bl_pool_has_waiting(const bl_pool_t *pool);
 
 #endif

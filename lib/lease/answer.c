@@ -12,18 +12,18 @@ bl_status_t bl_lease_answer_to_error(const bl_lease_answer_t *answer, const char
     bl_error_clear(err);
     return BL_OK;
   }
-  char lease[80] = "", slot[2 * BL_BYTES_TEXT + 40] = "", retry[48] = "";
+  char lease[80] = "", space[2 * BL_BYTES_TEXT + 40] = "", retry[48] = "";
   if (answer->id != 0) {
     snprintf(lease, sizeof lease, " lease %" PRIu64 " (generation %" PRIu64 ")", answer->id, answer->generation);
   }
   if (status == BL_EXHAUSTED && answer->reason >= BL_LEASE_SPACE && answer->reason <= BL_LEASE_CAPACITY) {
     char free_text[BL_BYTES_TEXT], largest[BL_BYTES_TEXT];
-    snprintf(slot, sizeof slot, "; free %s, largest run %s", bl_bytes_format(answer->free_bytes, free_text),
+    snprintf(space, sizeof space, "; free %s, largest run %s", bl_bytes_format(answer->free_bytes, free_text),
              bl_bytes_format(answer->largest_free_bytes, largest));
   }
   if (answer->retry_after_ms != 0) {
     snprintf(retry, sizeof retry, "; try again in %" PRIu32 " ms", answer->retry_after_ms);
   }
-  return bl_error_set(err, status, "cannot %s%s: %s%s%s", what, lease, bl_lease_reason_text(answer->reason), slot,
+  return bl_error_set(err, status, "cannot %s%s: %s%s%s", what, lease, bl_lease_reason_text(answer->reason), space,
                       retry);
 }

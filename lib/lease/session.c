@@ -14,7 +14,7 @@ const char *bl_session_end_text(bl_session_end_t end) {
       "it was closed",
       "it was not renewed in time",
       "a newer incarnation of the stage opened one",
-      "it was not renewed and its slot was needed",
+      "it was not renewed and its memory was needed",
       "the memory of the job could not be had",
       "an operator ended it",
   };

@@ -246,7 +246,7 @@ typedef enum bl_session_end {
   BL_SESSION_CLOSED,    // by its holder
   BL_SESSION_EXPIRED,   // not renewed
   BL_SESSION_REPLACED,  // by a newer incarnation of the stage
-  BL_SESSION_PREEMPTED, // SUSPECT, and its space was needed
+  BL_SESSION_PREEMPTED, // SUSPECT, and its memory was needed
   BL_SESSION_NO_ARENA,  // the memory of the job could not be allocated
   BL_SESSION_REVOKED,   // by an operator
   BL_SESSION_ENDS
