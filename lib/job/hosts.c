@@ -4,15 +4,15 @@
 #include "base/bytes.h"
 #include "base/host.h"
 #include "base/words.h"
+#include "lease/granule.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define HOST_NAME     256
-#define NOT_ASSIGNED  UINT16_MAX
-#define GRANULE_BYTES 65536 // a store lends multiples of this
+#define HOST_NAME    256
+#define NOT_ASSIGNED UINT16_MAX
 
 // Finds the one host store whose address has the host name of `address`. Returns false if none has it, or several have.
 static bool find_by_name(const bl_text_list_t *stores, const char *address, uint32_t *found) {
@@ -110,7 +110,8 @@ static bl_status_t count_planes(bl_hosts_t *hosts, const bl_grid_t *grid, size_t
 }
 
 static void share_slots(bl_hosts_t *hosts, const bl_job_t *job, uint64_t block_bytes) {
-  const uint64_t bytes = (uint64_t)job->balance.host.value, slot_bytes = bl_align_up(block_bytes, GRANULE_BYTES);
+  const uint64_t bytes = (uint64_t)job->balance.host.value,
+                 slot_bytes = bl_align_up(block_bytes, BL_LEASE_GRANULE_BYTES);
   const uint64_t slots = slot_bytes > 0 ? bytes / hosts->planes / slot_bytes : 0;
   hosts->slot_bytes = slot_bytes;
   hosts->slots = slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots;

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/minmax.h"
 #include "job/checkpoint_image.h"
+#include "lease/granule.h"
 #include "model/fold.h"
 #include "model/memory.h"
 #include "schedule/ir/stage_plan.h"
@@ -88,7 +89,7 @@ bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *p
   const uint64_t host_bytes = job->balance.host.set ? (uint64_t)job->balance.host.value : 0;
   uint32_t stages = training->stage_count;
   uint64_t block = 0;
-  bl_pods_t most = {.capacity_bytes = BL_PODS_GRANULE_BYTES};
+  bl_pods_t most = {.capacity_bytes = BL_LEASE_GRANULE_BYTES};
   uint32_t *edges = calloc(stages, sizeof *edges);
   bl_status_t status = edges != NULL ? bl_plan_counts(plan->schedule, 1, NULL, edges, NULL, err)
                                      : bl_error_set(err, BL_EXHAUSTED, "no memory for the plan");
@@ -107,20 +108,20 @@ bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *p
   if (status != BL_OK) {
     return status;
   }
-  block = (block + BL_PODS_GRANULE_BYTES - 1) / BL_PODS_GRANULE_BYTES * BL_PODS_GRANULE_BYTES;
+  block = bl_align_up(block, BL_LEASE_GRANULE_BYTES);
   for (uint32_t d = 0; d < stages; d++) {
     most.capacity_bytes = bl_max_u64(most.capacity_bytes, plan->device_slots.lent[d] * block);
   }
   most.stage_bytes += BL_PODS_STAGE_OVERHEAD_BYTES;
   most.store_bytes = most.capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES;
   if (host_bytes > 0) {
-    most.host_capacity_bytes = bl_align_up(host_bytes, BL_PODS_GRANULE_BYTES);
+    most.host_capacity_bytes = bl_align_up(host_bytes, BL_LEASE_GRANULE_BYTES);
     most.host_bytes = most.host_capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES;
   }
   most.grace_seconds = (uint32_t)(GRACE_FLOOR_SECONDS + ceil((double)most.shard_bytes / disk_rate));
   most.stage_millicpus = (uint32_t)job->pipeline.threads * 1000;
   most.store_millicpus =
-      most.capacity_bytes > BL_PODS_GRANULE_BYTES ? BL_PODS_STORE_MILLICPUS : BL_PODS_IDLE_STORE_MILLICPUS;
+      most.capacity_bytes > BL_LEASE_GRANULE_BYTES ? BL_PODS_STORE_MILLICPUS : BL_PODS_IDLE_STORE_MILLICPUS;
   *pods = most;
   return BL_OK;
 }

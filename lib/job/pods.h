@@ -14,8 +14,6 @@
 // In addition to what the plan counts: code, libraries, gRPC's buffers, stacks, the back end's own workspace.
 #define BL_PODS_STAGE_OVERHEAD_BYTES (UINT64_C(256) << 20)
 #define BL_PODS_STORE_OVERHEAD_BYTES (UINT64_C(128) << 20)
-// A store lends memory in multiples of this (lib/lease).
-#define BL_PODS_GRANULE_BYTES (UINT64_C(64) << 10)
 // A store that lends: its one transfer thread is busy for part of the time while stages compute. A store that lends
 // nothing only answers probes.
 #define BL_PODS_STORE_MILLICPUS      250

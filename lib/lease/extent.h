@@ -16,11 +16,10 @@
 #define BALLAST_LEASE_EXTENT_H
 
 #include "base/status.h"
+#include "lease/granule.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-#define BL_LEASE_GRANULE_BYTES 65536u
 
 typedef uint32_t bl_extent_t; // 0: none
 

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "client/arena_region.h"
 #include "datapath/block.h"
+#include "lease/granule.h"
 #include "parking/store_session.h"
 #include "sys/clock.h"
 #include "sys/condition.h"
@@ -15,9 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GRANULE_BYTES (64u << 10)           // of a store's arena
-#define LOOK_NS       (UINT64_C(20) * 1000) // between two checks of the device's progress
-#define TIMEOUT_NS    (BL_NS_PER_MS * 4 * BL_STORE_SESSION_CALL_MS)
+#define LOOK_NS    (UINT64_C(20) * 1000) // between two checks of the device's progress
+#define TIMEOUT_NS (BL_NS_PER_MS * 4 * BL_STORE_SESSION_CALL_MS)
 
 struct bl_store_parking {
   bl_parking_t seam; // first
@@ -411,8 +411,8 @@ bool bl_store_parking_look(bl_store_parking_t *parking, bl_store_parking_wait_t 
 static uint64_t arena_bytes(const bl_store_parking_options_t *options, uint32_t store) {
   uint64_t bytes = 0;
   for (uint32_t s = 0; s < options->device_slots->devices; s++) {
-    bytes +=
-        bl_device_slots_reserved(options->device_slots, s, store) * bl_align_up(options->evict_bytes[s], GRANULE_BYTES);
+    bytes += bl_device_slots_reserved(options->device_slots, s, store) *
+             bl_align_up(options->evict_bytes[s], BL_LEASE_GRANULE_BYTES);
   }
   return store < options->device_slots->devices ? bytes : bytes * options->host_planes;
 }

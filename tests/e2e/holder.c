@@ -8,6 +8,7 @@
 //   close                                           gives everything back and ends; so does the end of the input
 #include "base/bytes.h"
 #include "client/client.h"
+#include "lease/granule.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -76,7 +77,7 @@ int main(int argc, char **argv) {
                                    .store = argv[1],
                                    .job = argv[2],
                                    .stage = (uint32_t)strtoul(argv[3], NULL, 10),
-                                   .arena_bytes = (2 * slots + 2) * bl_align_up(self.bytes, 65536),
+                                   .arena_bytes = (2 * slots + 2) * bl_align_up(self.bytes, BL_LEASE_GRANULE_BYTES),
                                    .regions = &self.source,
                                    .region_count = 1};
     status = bl_client_open(&options, &self.client, &err);

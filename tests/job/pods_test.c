@@ -5,6 +5,7 @@
 
 #include "job/checkpoint_image.h"
 #include "job/job_text.h"
+#include "lease/granule.h"
 #include "model/fold.h"
 #include "model/memory.h"
 #include "plan/evaluate/demand.h"
@@ -143,9 +144,9 @@ static void memory_is_what_the_plan_says(void **state) {
   bl_pods_t plain = pods_of("", 1e6, &slot, &evict);
   bl_pods_t level = pods_of("balance.policy=bpipe", 1e6, &slot, &evict);
   assert_int_equal(plain.stage_bytes - level.stage_bytes, slot); // 4 own slots on stage 0, then 3
-  assert_int_equal(plain.capacity_bytes, BL_PODS_GRANULE_BYTES);
-  assert_int_equal(level.capacity_bytes % BL_PODS_GRANULE_BYTES, 0);
-  assert_in_range(level.capacity_bytes, 2 * evict, 2 * (evict + BL_PODS_GRANULE_BYTES));
+  assert_int_equal(plain.capacity_bytes, BL_LEASE_GRANULE_BYTES);
+  assert_int_equal(level.capacity_bytes % BL_LEASE_GRANULE_BYTES, 0);
+  assert_in_range(level.capacity_bytes, 2 * evict, 2 * (evict + BL_LEASE_GRANULE_BYTES));
   assert_int_equal(level.store_bytes, level.capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES);
   assert_true(level.stage_bytes > BL_PODS_STAGE_OVERHEAD_BYTES + level.shard_bytes);
   assert_int_equal(pods_of("checkpoint.folder=/nowhere", 1e6, &slot, &evict).stage_bytes - plain.stage_bytes,
@@ -157,8 +158,8 @@ static void memory_is_what_the_plan_says(void **state) {
   bl_pods_t host = pods_of("balance.policy=offload\nbalance.mode=fewest\nmemory.slots=2\nbalance.host=100000000", 1e6,
                            &slot, &evict);
   assert_int_equal(plain.stage_bytes - host.stage_bytes, 2 * slot); // at the host, not on the stage or at its store
-  assert_int_equal(host.capacity_bytes, BL_PODS_GRANULE_BYTES);
-  assert_int_equal(host.host_capacity_bytes, 1526 * BL_PODS_GRANULE_BYTES);
+  assert_int_equal(host.capacity_bytes, BL_LEASE_GRANULE_BYTES);
+  assert_int_equal(host.host_capacity_bytes, 1526 * BL_LEASE_GRANULE_BYTES);
   assert_int_equal(host.host_bytes, host.host_capacity_bytes + BL_PODS_STORE_OVERHEAD_BYTES);
 }
 

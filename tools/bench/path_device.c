@@ -3,6 +3,7 @@
 
 #include "datapath/nccl/start.h"
 #include "device/open.h"
+#include "lease/granule.h"
 #include "store_bandwidth.h"
 #include "store_child.h"
 
@@ -11,7 +12,7 @@
 #include <string.h>
 
 #define SLOT_BYTES(bytes)                                                                                              \
-  (BL_STORE_BANDWIDTH_BLOCKS * ((bytes) + 65536) + (4u << 20)) // per job, in whole pages of a GPU
+  (BL_STORE_BANDWIDTH_BLOCKS * ((bytes) + BL_LEASE_GRANULE_BYTES) + (4u << 20)) // per job, in whole pages of a GPU
 
 // Measures one path. If all paths were requested, a path that the machine lacks is reported and is not a failure.
 static bl_status_t measure_path(const bl_path_device_options_t *options, bl_store_bandwidth_options_t *bandwidth,

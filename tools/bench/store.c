@@ -5,6 +5,7 @@
 
 #include "base/sort.h"
 #include "client/arena_region.h"
+#include "lease/granule.h"
 #include "measure.h"
 #include "program.h"
 #include "store_bandwidth.h"
@@ -180,7 +181,8 @@ static bl_status_t run(const void *values, bl_error_t *err) {
   bl_store_child_t store = {.loop = NULL};
   bl_arena_t source = {.fd = -1};
   bl_client_t *clients[CLIENTS] = {NULL};
-  uint64_t arena_bytes = BL_STORE_BANDWIDTH_BLOCKS * (bytes + 65536) + CLIENTS * THREADS * UINT64_C(65536);
+  uint64_t arena_bytes =
+      BL_STORE_BANDWIDTH_BLOCKS * (bytes + BL_LEASE_GRANULE_BYTES) + CLIENTS * THREADS * BL_LEASE_GRANULE_BYTES;
   bl_status_t status = bl_store_child_start(&store, &(bl_store_child_options_t){.capacity_bytes = arena_bytes}, err);
   if (status == BL_OK) {
     status = bl_arena_create(bl_device_host(), NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE,

@@ -6,6 +6,7 @@
 #include "client/arena_region.h"
 #include "datapath/mover.h"
 #include "datapath/path.h"
+#include "lease/granule.h"
 #include "measure.h"
 #include "sys/clock.h"
 
@@ -128,7 +129,7 @@ static bl_status_t open_bench(bench_t *bench, bl_error_t *err) {
                                  .stage = 100,
                                  .path = asked->path,
                                  .unverified = !asked->verified,
-                                 .arena_bytes = BLOCKS * (bench->bytes + 65536),
+                                 .arena_bytes = BLOCKS * (bench->bytes + BL_LEASE_GRANULE_BYTES),
                                  .unit_bytes = bench->bytes,
                                  .regions = &source,
                                  .region_count = 1,

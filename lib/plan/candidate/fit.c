@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/minmax.h"
 #include "base/words.h"
+#include "lease/granule.h"
 #include "schedule/balance/drop.h"
 #include "simulate/host_order.h"
 
@@ -144,8 +145,6 @@ static bool lends_nothing(const bl__evaluation_t *eval) {
   return eval->c->policy != BL_POLICY_OFFLOAD && stores > stages && lent == 0 && eval->c->evictions > 0;
 }
 
-#define GRANULE_BYTES 65536 // stores of our executor lend multiples of this
-
 // Finds the host memory that stages reach, and how many blocks it holds.
 static bl_status_t find_host(bl__evaluation_t *eval) {
   const bl_plan_request_t *r = eval->request;
@@ -162,7 +161,8 @@ static bl_status_t find_host(bl__evaluation_t *eval) {
     most = fmax(most, status == BL_OK ? footprint.evict_bytes : 0);
   }
   if (status == BL_OK) {
-    eval->c->block_bytes = bl__evaluation_on_cluster(eval) ? most : GRANULE_BYTES * ceil(most / GRANULE_BYTES);
+    eval->c->block_bytes =
+        bl__evaluation_on_cluster(eval) ? most : BL_LEASE_GRANULE_BYTES * ceil(most / BL_LEASE_GRANULE_BYTES);
     eval->host_slots = bl_host_slots(&r->host, &eval->host, eval->c->block_bytes);
   }
   return status;

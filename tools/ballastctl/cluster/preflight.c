@@ -13,6 +13,7 @@
 #include "config/flags.h"
 #include "job/balance.h"
 #include "job/pods.h"
+#include "lease/granule.h"
 #include "rpc/rpc.h"
 #include "sys/clock.h"
 
@@ -163,7 +164,7 @@ static uint64_t plan_bytes(const bl_training_t *training, const bl_device_slots_
   uint64_t bytes = 0;
   for (uint32_t s = 0; s < device_slots->devices; s++) {
     bytes += bl_device_slots_reserved(device_slots, s, store) *
-             bl_align_up(training->stages[s].evict_bytes, BL_PODS_GRANULE_BYTES);
+             bl_align_up(training->stages[s].evict_bytes, BL_LEASE_GRANULE_BYTES);
   }
   return bytes;
 }

@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/words.h"
 #include "job/pods.h"
+#include "lease/granule.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ static uint64_t block_bytes(const bl_training_t *training) {
   for (uint32_t s = 0; s < training->stage_count; s++) {
     most = training->stages[s].evict_bytes > most ? training->stages[s].evict_bytes : most;
   }
-  most = bl_align_up(most, BL_PODS_GRANULE_BYTES);
+  most = bl_align_up(most, BL_LEASE_GRANULE_BYTES);
   return most < BLOCK_MOST_BYTES ? most : BLOCK_MOST_BYTES;
 }
 
