@@ -91,15 +91,16 @@ static bl_status_t measure_operations(bl_client_t *clients[CLIENTS], const bl_ar
   for (unsigned i = 0; i < CLIENTS && status == BL_OK; i++) {
     bl_client_demand_t demand = {.bytes = SMALL_BYTES, .count = THREADS};
     status = bl_client_reserve(clients[i], 1, &demand, 1, err);
-    if (status == BL_OK && bl_client_slots(clients[i], slots, THREADS) == THREADS) {
-      for (unsigned j = 0; j < THREADS; j++) {
-        uint64_t k = i * THREADS + j;
-        users[k] = (user_t){.client = clients[i],
-                            .slot = slots[j],
-                            .source = source->base + (size_t)k * SMALL_BYTES,
-                            .uses = uses,
-                            .latencies = latencies + k * uses};
-      }
+    if (status == BL_OK && bl_client_slots(clients[i], slots, THREADS) != THREADS) {
+      status = bl_error_set(err, BL_INTERNAL, "the store gave another number of slots");
+    }
+    for (unsigned j = 0; j < THREADS && status == BL_OK; j++) {
+      uint64_t k = i * THREADS + j;
+      users[k] = (user_t){.client = clients[i],
+                          .slot = slots[j],
+                          .source = source->base + (size_t)k * SMALL_BYTES,
+                          .uses = uses,
+                          .latencies = latencies + k * uses};
     }
   }
   for (unsigned in_flight = 1; in_flight <= CLIENTS * THREADS && status == BL_OK; in_flight *= 8) {
