@@ -94,6 +94,7 @@ static bl_status_t count_planes(bl_hosts_t *hosts, const bl_grid_t *grid, size_t
   bl_status_t status = of_store != NULL && last != NULL ? BL_OK : BL_EXHAUSTED;
   if (status == BL_OK) {
     memset(last, 0xff, stores * sizeof *last);
+    hosts->planes = 1; // at least
     for (uint32_t plane = 0; plane < planes; plane++) {
       for (uint32_t s = 0; s < grid->stages; s++) {
         const bl_coords_t coords = {s, plane % grid->tensor, plane / grid->tensor};
@@ -122,7 +123,7 @@ const char *bl_hosts_size(const bl_hosts_t *hosts, uint64_t blocks, char text[BL
   const uint64_t bytes = (blocks > 0 ? blocks : 1) * hosts->planes * hosts->slot_bytes;
   size_t unit = 0;
   uint64_t scale = 1024;
-  while (unit < 2 && bytes >= 10 * 1024 * scale) {
+  while (unit < 2 && bytes >= UINT64_C(10) * 1024 * scale) {
     unit++;
     scale *= 1024;
   }
