@@ -106,8 +106,8 @@ static void configure_done(bl_task_t *task) {
     bl_log_context("stage=%u%s%s%s%s", engine->stage, tensor, data, run[0] != '\0' ? " run=" : "",
                    bl_log_word(run, word));
     bl_log(BL_LOG_INFO, "configured: %u slot%s of %lu bytes, %u edge buffer%s, %s", stage->engine->slots.count,
-           bl_plural(stage->engine->slots.count), stage->engine->slot_bytes, stage->engine->edges_held,
-           bl_plural(stage->engine->edges_held), stage->engine->ops->describe(stage->engine->compute));
+           bl_plural(stage->engine->slots.count), stage->engine->slot_bytes, stage->engine->edges_allocated,
+           bl_plural(stage->engine->edges_allocated), stage->engine->ops->describe(stage->engine->compute));
     bl_log(BL_LOG_INFO, "started in %s", bl_engine_start_text(engine, start));
     log_choices(engine);
     bl_pod_compare(stage->options.pod, stage->rank, &stage->engine->training.grid);

@@ -70,7 +70,7 @@ static bl_status_t open_stores(bl_engine_t *engine, bl_store_parking_options_t *
     bl_log(BL_LOG_INFO, "blocks go through memory of the host: %s", err->text);
     bl_error_clear(err);
   }
-  bl_status_t status = bl_engine_hold_twins(engine, err);
+  bl_status_t status = bl_engine_allocate_slot_twins(engine, err);
   if (status != BL_OK) {
     return status;
   }
@@ -142,7 +142,7 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
   }
   const uint32_t before = engine->slots.count;
   prepared->own_slots = device_slots.own[engine->stage];
-  status = bl_engine_hold_edges(engine, prepared->plan->stage.edges, err);
+  status = bl_engine_allocate_edges(engine, prepared->plan->stage.edges, err);
   if (status == BL_OK && device_slots.evicted[engine->stage] > 0) {
     status = reserve(prepared, engine, &device_slots, request, ahead, runtime, err);
   }
@@ -152,13 +152,13 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
     status = bl_engine_check_memory(engine, more * engine->slot_bytes, err);
   }
   if (status == BL_OK && prepared->own_slots > before) {
-    status = bl_engine_hold_slots(engine, prepared->own_slots, err);
+    status = bl_engine_resize_slots(engine, prepared->own_slots, err);
   }
   if (status == BL_OK && prepared->parking != NULL) {
     const bool twins = !engine->device->host_memory && !bl_store_parking_seam(prepared->parking)->device_memory;
     status = bl_store_parking_extend(prepared->parking, twins ? &engine->slot_twins : &engine->slots, err);
     bl_error_t ignored;
-    if (status != BL_OK && bl_engine_hold_slots(engine, before, &ignored) != BL_OK) {
+    if (status != BL_OK && bl_engine_resize_slots(engine, before, &ignored) != BL_OK) {
       // Unexpected: a reduction always works.
       bl_log(BL_LOG_ERROR, "slots of a plan that was refused are kept: %s", ignored.text);
     }
@@ -212,7 +212,7 @@ void bl_prepared_destroy(bl_prepared_t *prepared) {
 void bl_prepared_use(const bl_prepared_t *prepared, bl_engine_t *engine) {
   if (prepared->plan->kind == BL_RUN_TRAIN && engine->slots.count > prepared->own_slots) {
     bl_error_t err;
-    if (bl_engine_hold_slots(engine, prepared->own_slots, &err) != BL_OK) {
+    if (bl_engine_resize_slots(engine, prepared->own_slots, &err) != BL_OK) {
       bl_log(BL_LOG_ERROR, "slots of the plan before are kept: %s", err.text);
     }
   }

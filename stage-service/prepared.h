@@ -36,7 +36,7 @@ typedef struct bl_reserving {
 // Releases them.
 void bl_reserving_drop(bl_reserving_t *ahead);
 
-// Adds what `request` lacks of the stage. Statuses as bl_executor_plan_create, bl_engine_hold_slots and
+// Adds what `request` lacks of the stage. Statuses as bl_executor_plan_create, bl_engine_resize_slots and
 // bl_store_parking_await. `runtime` serves the sessions with stores. On failure only `ahead` has changed.
 BL_MUST_USE bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_request_t *request,
                                            bl_reserving_t *ahead, struct bl_client_runtime *runtime,

@@ -68,10 +68,11 @@ bl_workspace_t bl_workspace_plan(const bl_layout_t *layout) {
     workspace.bytes = bl_max_u64(workspace.bytes, head_bytes(&workspace, layout, rows));
   }
   if (bl_layer_parts_ranks(layer_parts) == 1) {
-    workspace.windows = bl_exchange_buffers_plan(model, layout->options, layout->span.head);
-    workspace.windows_offset_bytes = bl_align_up(workspace.bytes, BL_CACHE_LINE_BYTES);
-    workspace.bytes =
-        workspace.windows.bytes > 0 ? workspace.windows_offset_bytes + workspace.windows.bytes : workspace.bytes;
+    workspace.exchange_buffers = bl_exchange_buffers_plan(model, layout->options, layout->span.head);
+    workspace.exchange_buffers_offset_bytes = bl_align_up(workspace.bytes, BL_CACHE_LINE_BYTES);
+    workspace.bytes = workspace.exchange_buffers.bytes > 0
+                          ? workspace.exchange_buffers_offset_bytes + workspace.exchange_buffers.bytes
+                          : workspace.bytes;
   }
   return workspace;
 }

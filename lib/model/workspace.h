@@ -38,9 +38,9 @@ typedef struct bl_workspace {
   uint64_t losses_offset_bytes; // [T] doubles
   // Floats between rows of logits, of every part; 0: dense. Floats after the columns are never read.
   uint64_t logits_stride;
-  uint64_t logits_offset_bytes;  // float [parts here][head_rows, columns of a part]
-  uint64_t windows_offset_bytes; // used if one rank has all parts of a layer
-  bl_exchange_buffers_t windows;
+  uint64_t logits_offset_bytes;           // float [parts here][head_rows, columns of a part]
+  uint64_t exchange_buffers_offset_bytes; // used if one rank has all parts of a layer
+  bl_exchange_buffers_t exchange_buffers;
 } bl_workspace_t;
 
 bl_workspace_t bl_workspace_plan(const bl_layout_t *layout);

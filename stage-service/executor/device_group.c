@@ -204,7 +204,7 @@ static bl_status_t check_pairs(const bl_device_group_t *group, const note_t *not
 // Communicators with other ranks that were lost are created anew when an attempt begins. NCCL waits for the device
 // then, which must not have collectives yet, because these wait for other ranks.
 static bl_status_t wait_for_links(const bl_device_group_t *group, bl_error_t *err) {
-  const struct timespec pause = {.tv_nsec = BL_ENGINE_LOOK_NS};
+  const struct timespec pause = {.tv_nsec = BL_ENGINE_POLL_NS};
   while (!is_cancelled(group) && !bl_transport_is_whole(group->owner->engine->transport)) {
     nanosleep(&pause, NULL);
   }

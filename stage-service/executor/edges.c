@@ -61,7 +61,7 @@ bl_status_t bl_edges_give(bl_edges_t *edges, bl_error_t *err) {
     const bl_edge_state_t *edge = &engine->edge_states[i];
     bool there = false;
     if (edge->held) {
-      status = bl_device_event_query(engine->device, edge->left, &there, err);
+      status = bl_device_event_query(engine->device, edge->copied_out, &there, err);
       if (status == BL_OK && there) {
         status = give(edges, i, err);
       }
@@ -94,7 +94,7 @@ static bl_status_t let_out(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) 
     }
   }
   if (status == BL_OK) {
-    status = bl_device_event_record(engine->device, edge->left, last, err);
+    status = bl_device_event_record(engine->device, edge->copied_out, last, err);
   }
   edge->held = status == BL_OK;
   edges->held += edge->held;
@@ -113,9 +113,9 @@ static bl_status_t copy_in(bl_edges_t *edges, uint32_t buffer, bl_error_t *err) 
 
 // ---- one buffer
 
-static bl_status_t wait_left(bl_edges_t *edges, bl_edge_state_t *edge, uint64_t deadline_ns, bl_error_t *err) {
+static bl_status_t wait_sent(bl_edges_t *edges, bl_edge_state_t *edge, uint64_t deadline_ns, bl_error_t *err) {
   if (edge->held) {
-    bl_status_t status = bl_engine_wait(edges->engine, edge->left, deadline_ns, err);
+    bl_status_t status = bl_engine_wait(edges->engine, edge->copied_out, deadline_ns, err);
     if (status == BL_OK && edge->held) {
       status = give(edges, (uint32_t)(edge - edges->engine->edge_states), err);
     }
@@ -135,7 +135,7 @@ static bl_status_t wait_free(bl_edges_t *edges, uint32_t buffer, bl_error_t *err
   }
   const bool there = !edge->held && bl_transport_sent(edges->engine->transport, (int32_t)edge->peer, edge->key);
   uint64_t start_ns = there ? bl_clock_now_ns() : bl_stall_begin(edges->stall);
-  bl_status_t status = wait_left(edges, edge, start_ns + PEER_DEADLINE_NS, err);
+  bl_status_t status = wait_sent(edges, edge, start_ns + PEER_DEADLINE_NS, err);
   if (!there) {
     end_wait(edges, "send to", edge->peer, edge->key.micro_batch, start_ns);
   }
@@ -271,7 +271,7 @@ bl_status_t bl_edges_finish(bl_edges_t *edges, bl_error_t *err) {
   for (uint32_t i = 0; i < engine->edge_count && edges->held > 0 && status == BL_OK; i++) {
     bl_edge_state_t *edge = &engine->edge_states[i];
     if (edge->held) {
-      status = bl_engine_wait(edges->engine, edge->left, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
+      status = bl_engine_wait(edges->engine, edge->copied_out, bl_clock_now_ns() + PEER_DEADLINE_NS, err);
       status = status == BL_OK && edge->held ? give(edges, i, err) : status;
     }
   }

@@ -201,7 +201,7 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
       continue; // the second pipe's copy sends its gradient to the first pipe's
     }
     if (engine->tied != NULL) {
-      engine->tied_twin = chunk->chunk;
+      engine->tied_partner = chunk->chunk;
     } else {
       engine->tied = chunk->chunk;
       engine->tied_peer = bl_engine_rank_of(engine, stage_at_end(training, virtual_stage == 0));
@@ -241,11 +241,11 @@ static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error
   }
   status = count_of_order(engine, forward, op_count, err);
   bl_schedule_destroy(forward);
-  engine->edges_held = engine->edge_count;
+  engine->edges_allocated = engine->edge_count;
   if (status == BL_OK && training->other != NULL) {
     status = count_of_order(engine, training->other, op_count, err);
   }
-  engine->edges_held = engine->device->host_memory ? engine->edges_held : engine->edge_count;
+  engine->edges_allocated = engine->device->host_memory ? engine->edges_allocated : engine->edge_count;
   return status;
 }
 
@@ -389,7 +389,7 @@ static bl_status_t prepare_snapshot(bl_engine_t *engine, bl_error_t *err) {
 
 static bl_status_t make_twins(void *context, bl_arena_t *twins, size_t *count, bl_error_t *err) {
   bl_engine_t *engine = context;
-  bl_status_t status = bl_engine_hold_edge_twins(engine, err);
+  bl_status_t status = bl_engine_allocate_edge_twins(engine, err);
   if (status == BL_OK) {
     const bl_arena_t made[] = {engine->edge_twins, engine->tied_twins, engine->weight_twins, engine->gradient_twins};
     for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
@@ -412,7 +412,7 @@ static bl_status_t create_transport(bl_engine_t *engine, const bl_engine_options
   bl_arena_t arenas[BL_TRANSPORT_MAX_ARENAS];
   size_t arena_count = 0;
   if (engine->tensor_group != NULL && engine->device->host_memory) {
-    arenas[arena_count++] = engine->windows; // BL_EXCHANGE_BUFFERS_ARENA
+    arenas[arena_count++] = engine->exchange_buffers; // BL_EXCHANGE_BUFFERS_ARENA
   }
   arenas[arena_count++] = engine->edges;
   if (shares || bl__engine_exchanges_tied(engine)) {

@@ -79,7 +79,7 @@ typedef struct bl_engine_chunk {
   bl_chunk_t *chunk;
   uint32_t shared_first, shared_count; // range in engine->shared
   bool current;                        // all weights have arrived in this run
-  bool left;                           // all weights that other copies need from this one have been sent to them
+  bool sent_weights;                   // all weights that other copies need from this one have been sent to them
   bool begun;                          // the gradients were cleared in this run
   bool sent;                           // the gradients are being sent in this run
   bool held;                           // sent, but not yet given to the transport, because the device computes them
@@ -116,8 +116,8 @@ typedef struct bl_edge_state {
   uint32_t wanted_from;
   bl_tensor_key_t wanted_key;
   // On an asynchronous device; NULL elsewhere.
-  bl_device_event_t *ready; // the buffer holds what is to be sent
-  bl_device_event_t *left;  // what is to be sent is in the twin; direct: in the buffer
+  bl_device_event_t *ready;      // the buffer holds what is to be sent
+  bl_device_event_t *copied_out; // what is to be sent is in the twin; direct: in the buffer
   // What was received was copied from the twin; direct: the buffer's old content is no longer needed.
   bl_device_event_t *taken;
 } bl_edge_state_t;
@@ -144,7 +144,7 @@ typedef struct bl_engine_block {
 // The eviction from a slot.
 typedef struct bl_engine_leaving {
   bl_engine_block_t *block; // NULL: none
-  uint32_t free_at;         // the plan counts the slot as free before this operation
+  uint32_t free_before_op;  // the plan counts the slot as free before this operation
 } bl_engine_leaving_t;
 
 // What the copies of a chunk add up and distribute as one message (bl_chunk_message), or a second gradient.
@@ -166,7 +166,8 @@ typedef struct bl_engine_meanwhile {
   void *context;
 } bl_engine_meanwhile_t;
 
-#define BL_ENGINE_LOOK_NS UINT64_C(200000) // between two calls of it
+// Longest pause between two calls of `meanwhile`; 20 us if tensors move directly (engine_wait.c).
+#define BL_ENGINE_POLL_NS UINT64_C(200000)
 
 typedef struct bl_engine {
   bl_job_t job;
@@ -191,36 +192,36 @@ typedef struct bl_engine {
 
   bl_memory_account_t account;
   bl_arena_t weights, gradients, optimizer, edges, workspace, data, snapshot_memory; // optimizer: on device or host
-  bl_arena_t windows;  // of the tensor group (model/exchange_buffers.h)
-  bl_arena_t kv_cache; // executor/kv_cache.h: pages, then pages of gradients; empty without slices
-  // In pinned memory of the host; none before bl_engine_hold_edge_twins. Those of weights and gradients are for what
-  // the copies of a chunk exchange; that of gradients leaves out the waiting sums.
+  bl_arena_t exchange_buffers; // of the tensor group (model/exchange_buffers.h)
+  bl_arena_t kv_cache;         // executor/kv_cache.h: pages, then pages of gradients; empty without slices
+  // In pinned memory of the host; none before bl_engine_allocate_edge_twins. Those of weights and gradients are for
+  // what the copies of a chunk exchange; that of gradients leaves out the waiting sums.
   bl_arena_t edge_twins, tied_twins, weight_twins, gradient_twins;
   bl_segments_t slots;      // slots.count of them exist: the stage's own slots
-  bl_segments_t slot_twins; // as many, in pinned memory of the host; none before bl_engine_hold_twins
+  bl_segments_t slot_twins; // as many, in pinned memory of the host; none before bl_engine_allocate_slot_twins
   uint32_t slot_count;      // maximum over all plans
-  uint32_t edge_count;      // maximum over all plans; the first edges_held of them exist
-  uint32_t edges_held;
+  uint32_t edge_count;      // maximum over all plans; the first edges_allocated of them have memory
+  uint32_t edges_allocated;
   uint32_t page_count, page_gradient_count; // of the KV cache: maximum over all plans
   uint64_t slot_bytes;                      // of one slot, a multiple of 64
   uint64_t edge_bytes;                      // of one edge buffer, a multiple of 64
   uint64_t page_bytes, page_gradient_bytes;
-  void **pages;                 // [slices], of the operation in progress; NULL without slices
-  float **page_gradients;       // likewise
-  bl_edge_state_t *edge_states; // [edge_count], executor/edges.h
-  uint32_t square_count;        // sums of squares that this rank reports
-  bl_chunk_t *tied;             // chunk of copy 0 whose tied gradient needs the part of another chunk, or NULL
-  bl_chunk_t *tied_twin;        // that other chunk, if a V-shaped schedule puts both on this stage
-  uint32_t tied_peer;           // rank that has the other part
-  float *tied_part;             // the part received from that rank, [vocab, hidden]
-  uint32_t batch_count;         // buffers for tokens, and for labels: micro-batch i uses number i mod batch_count
-  int32_t *tokens;              // [batch_count, slices, micro_batch, seq / slices]
-  int32_t *labels;              // likewise
-  bl_chunk_loss_t *losses;      // [micro_batches, slices], written by the head
-  double *squares;              // [square_count], for the vote
-  uint64_t *block_hashes;       // [blocks][2], by ops->checksum: of a block as it left, and as it was loaded
-  uint64_t free_at_plan;        // free bytes of the device when the plan was compared with them
-  uint64_t device_bytes;        // bytes planned on it, except slots
+  void **pages;                     // [slices], of the operation in progress; NULL without slices
+  float **page_gradients;           // likewise
+  bl_edge_state_t *edge_states;     // [edge_count], executor/edges.h
+  uint32_t square_count;            // sums of squares that this rank reports
+  bl_chunk_t *tied;                 // chunk of copy 0 whose tied gradient needs the part of another chunk, or NULL
+  bl_chunk_t *tied_partner;         // that other chunk, if a V-shaped schedule puts both on this stage
+  uint32_t tied_peer;               // rank that has the other part
+  float *tied_part;                 // the part received from that rank, [vocab, hidden]
+  uint32_t batch_count;             // buffers for tokens, and for labels: micro-batch i uses number i mod batch_count
+  int32_t *tokens;                  // [batch_count, slices, micro_batch, seq / slices]
+  int32_t *labels;                  // likewise
+  bl_chunk_loss_t *losses;          // [micro_batches, slices], written by the head
+  double *squares;                  // [square_count], for the vote
+  uint64_t *block_hashes;           // [blocks][2], by ops->checksum: of a block as it left, and as it was loaded
+  uint64_t free_bytes_when_planned; // free bytes of the device when the plan was compared with them
+  uint64_t device_bytes;            // bytes planned on it, except slots
   bool memory_told;
   uint64_t start_ns[BL_START_PHASES]; // duration of each phase
   uint64_t drains;                    // times that the CPU waited for all work queued on the device (bl_engine_finish)
@@ -241,10 +242,10 @@ typedef struct bl_engine {
   uint32_t direct[BL_TRANSPORT_MAX_PEERS];
   uint32_t direct_count;
   bool has_twins;
-  bool few_processors;     // ... and whether this machine has fewer than two for each rank that is known to be on it
-  bl_trace_t *trace;       // of the last run
-  bl_timeline_t *timeline; // on an asynchronous device; NULL elsewhere
-  bl_nccl_engine_t *nccl;  // of this process and its device, for other stages and stores; NULL: none
+  bool few_processors;            // fewer than two per rank known to be on this machine, when the attempt began
+  bl_trace_t *trace;              // of the last run
+  bl_timeline_t *timeline;        // on an asynchronous device; NULL elsewhere
+  bl_nccl_engine_t *nccl;         // of this process and its device, for other stages and stores; NULL: none
   bl_block_memory_t block_memory; // description of the device for peers
 } bl_engine_t;
 
@@ -256,18 +257,18 @@ void bl_engine_destroy(bl_engine_t *engine); // NULL is fine
 // millisecond.
 const char *bl_engine_start_text(const bl_engine_t *engine, char text[BL_START_TEXT]);
 
-// Gives the stage `count` slots of its own, between runs. Slots that remain keep their content. BL_EXHAUSTED: memory,
+// Sets the number of the stage's own slots, between runs. Slots that remain keep their content. BL_EXHAUSTED: memory,
 // or more than slot_count; then the number is unchanged.
-BL_MUST_USE bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_engine_resize_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err);
 
 // Gives every slot a twin, pinned memory of the host through which blocks leave, from now on. Call it between runs.
 // Does nothing if the CPU reaches the device's memory. BL_EXHAUSTED: there are no twins then.
-BL_MUST_USE bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_engine_allocate_slot_twins(bl_engine_t *engine, bl_error_t *err);
 
 // Gives every edge buffer, and a tied gradient that another stage needs, a twin in pinned memory of the host, from now
 // on: tensors will or may be sent to another stage through the host. Not while a run uses twins. BL_EXHAUSTED: there
 // are no twins then.
-BL_MUST_USE bl_status_t bl_engine_hold_edge_twins(bl_engine_t *engine, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_engine_allocate_edge_twins(bl_engine_t *engine, bl_error_t *err);
 
 // Checks, before a plan takes `coming_bytes` more of the device, that they are free. Handles of libraries, kernels and
 // communicators exist by then, and plans know little of their size. The first call logs what those have taken.
@@ -277,12 +278,12 @@ BL_MUST_USE bl_status_t bl_engine_check_memory(bl_engine_t *engine, uint64_t com
 // Allocates edge buffers until there are at least `count`, between runs. None is freed before the engine is. Does
 // nothing on a device that has all of them from the start. BL_EXHAUSTED: memory, or more than edge_count; then the
 // number is unchanged.
-BL_MUST_USE bl_status_t bl_engine_hold_edges(bl_engine_t *engine, uint32_t count, bl_error_t *err);
+BL_MUST_USE bl_status_t bl_engine_allocate_edges(bl_engine_t *engine, uint32_t count, bl_error_t *err);
 
 // Calls engine->meanwhile. *pending: call it again soon.
 BL_MUST_USE bl_status_t bl_engine_give(bl_engine_t *engine, bool *pending, bl_error_t *err);
-// Waits for what `wait` waits for, until the deadline, and calls engine->meanwhile. `wait` is called again if its own,
-// earlier deadline has passed (BL_DEADLINE).
+// Calls `wait` again and again until it succeeds, fails or the deadline passes, and engine->meanwhile in between. Each
+// call of `wait` has a deadline of its own (BL_DEADLINE).
 typedef bl_status_t (*bl_engine_wait_fn)(bl_engine_t *engine, const void *what, uint64_t deadline_ns, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_engine_wait_for(bl_engine_t *engine, bl_engine_wait_fn wait, const void *what,
                                            uint64_t deadline_ns, bl_error_t *err);
@@ -291,7 +292,7 @@ typedef bl_status_t (*bl_engine_transport_wait_fn)(bl_transport_t *transport, in
                                                    uint64_t deadline_ns, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_engine_wait_transport(bl_engine_t *engine, bl_engine_transport_wait_fn wait, int32_t peer,
                                                  bl_tensor_key_t key, uint64_t deadline_ns, bl_error_t *err);
-// Waits until the device has reached the event, and calls it meanwhile.
+// Waits until the device has reached the event, and calls engine->meanwhile until then.
 BL_MUST_USE bl_status_t bl_engine_wait(bl_engine_t *engine, bl_device_event_t *event, uint64_t deadline_ns,
                                        bl_error_t *err);
 // Waits until all work queued on the device has ended, and calls engine->meanwhile. BL_DEADLINE; BL_INTERNAL: compute.

@@ -92,24 +92,25 @@ static bl_status_t take_edges(bl_engine_t *engine, uint32_t from, uint32_t to, b
   return status;
 }
 
-bl_status_t bl_engine_hold_edges(bl_engine_t *engine, uint32_t count, bl_error_t *err) {
+bl_status_t bl_engine_allocate_edges(bl_engine_t *engine, uint32_t count, bl_error_t *err) {
   if (count > engine->edge_count) {
     return bl_error_set(err, BL_EXHAUSTED, "%" PRIu32 " edge buffers wanted where there are addresses for %" PRIu32,
                         count, engine->edge_count);
   }
-  bl_status_t status = count > engine->edges_held ? take_edges(engine, engine->edges_held, count, err) : BL_OK;
-  engine->edges_held = status == BL_OK && count > engine->edges_held ? count : engine->edges_held;
+  bl_status_t status =
+      count > engine->edges_allocated ? take_edges(engine, engine->edges_allocated, count, err) : BL_OK;
+  engine->edges_allocated = status == BL_OK && count > engine->edges_allocated ? count : engine->edges_allocated;
   return status;
 }
 
 // If some plan may need more buffers than the first plan, the additional ones get addresses but no memory yet.
 static bl_status_t reserve_edges(bl_engine_t *engine, uint64_t bytes, bl_error_t *err) {
-  if (engine->edges_held == engine->edge_count) {
+  if (engine->edges_allocated == engine->edge_count) {
     return bl__engine_reserve(engine, BL_MEMORY_EDGES, BL_ARENA_SHAREABLE, bytes, &engine->edges, err);
   }
   bl_status_t status =
       bl_arena_create(engine->device, NULL, BL_MEMORY_EDGES, BL_ARENA_SHAREABLE_LATER, bytes, &engine->edges, err);
-  return status == BL_OK ? take_edges(engine, 0, engine->edges_held, err) : status;
+  return status == BL_OK ? take_edges(engine, 0, engine->edges_allocated, err) : status;
 }
 
 // ---- slots
@@ -140,7 +141,7 @@ static bl_status_t resize_slots(bl_engine_t *engine, uint32_t count, bl_error_t 
   return status;
 }
 
-bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err) {
+bl_status_t bl_engine_resize_slots(bl_engine_t *engine, uint32_t count, bl_error_t *err) {
   const uint32_t before = engine->slots.count;
   if (count > before) {
     plan_slots(engine, before, count);
@@ -154,7 +155,7 @@ bl_status_t bl_engine_hold_slots(bl_engine_t *engine, uint32_t count, bl_error_t
   return status;
 }
 
-bl_status_t bl_engine_hold_twins(bl_engine_t *engine, bl_error_t *err) {
+bl_status_t bl_engine_allocate_slot_twins(bl_engine_t *engine, bl_error_t *err) {
   if (engine->device->host_memory || engine->slot_twins.capacity > 0) {
     return BL_OK;
   }
@@ -211,7 +212,7 @@ static bl_status_t make_edge_twins(bl_engine_t *engine, bl_error_t *err) {
   return status;
 }
 
-bl_status_t bl_engine_hold_edge_twins(bl_engine_t *engine, bl_error_t *err) {
+bl_status_t bl_engine_allocate_edge_twins(bl_engine_t *engine, bl_error_t *err) {
   return engine->edge_twins.base != NULL ? BL_OK : make_edge_twins(engine, err);
 }
 
@@ -234,7 +235,7 @@ static bl_status_t reserve_slots(bl_engine_t *engine, uint32_t own, bl_error_t *
   bl_status_t status =
       bl_segments_init(&engine->slots, engine->device, &engine->account, BL_MEMORY_SLOTS,
                        parks ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, engine->slot_count, engine->slot_bytes, err);
-  return status == BL_OK ? bl_engine_hold_slots(engine, own, err) : status;
+  return status == BL_OK ? bl_engine_resize_slots(engine, own, err) : status;
 }
 
 // ---- data exchanged between CPU and device
@@ -278,7 +279,7 @@ static void list_wanted(bl_engine_t *engine, const bl_stage_memory_t *memory, wa
       {BL_MEMORY_KV_CACHE, BL_ARENA_PRIVATE, pages, &engine->kv_cache},
       {BL_MEMORY_WORKSPACE, BL_ARENA_PRIVATE, memory->chunk_bytes + memory->operation_bytes, &engine->workspace},
       {BL_MEMORY_WORKSPACE, engine->device->host_memory ? BL_ARENA_SHAREABLE : BL_ARENA_PRIVATE, memory->window_bytes,
-       &engine->windows},
+       &engine->exchange_buffers},
       {BL_MEMORY_DATA, BL_ARENA_STAGING, memory->data_bytes, &engine->data},
   };
   for (size_t i = 0; i < WANTED; i++) {
@@ -325,7 +326,7 @@ static bl_status_t check_device(bl_engine_t *engine, const wanted_t wanted[WANTE
                      bl_bytes_format(bytes, one));
   }
   if (planned <= free_bytes) {
-    engine->free_at_plan = free_bytes;
+    engine->free_bytes_when_planned = free_bytes;
     engine->device_bytes = planned - slots - held - communicators; // held memory has been taken before
     return BL_OK;
   }
@@ -365,7 +366,8 @@ bl_status_t bl_engine_check_memory(bl_engine_t *engine, uint64_t coming_bytes, b
   }
   const uint64_t slots = engine->device->whole_ranges ? engine->slots.capacity : engine->slots.count;
   const uint64_t planned = engine->device_bytes + slots * engine->slot_bytes;
-  const uint64_t taken = engine->free_at_plan > free_bytes ? engine->free_at_plan - free_bytes : 0;
+  const uint64_t taken =
+      engine->free_bytes_when_planned > free_bytes ? engine->free_bytes_when_planned - free_bytes : 0;
   char plan[BL_BYTES_TEXT], beside[BL_BYTES_TEXT], counted[BL_BYTES_TEXT], left[BL_BYTES_TEXT], coming[BL_BYTES_TEXT];
   bl_bytes_format(planned, plan);
   bl_bytes_format(taken > planned ? taken - planned : 0, beside);
@@ -409,7 +411,7 @@ static bl_status_t create_events(bl_engine_t *engine, bl_error_t *err) {
       engine->edge_states == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory for the table of edge buffers") : BL_OK;
   for (uint32_t i = 0; i < engine->edge_count && status == BL_OK; i++) {
     bl_edge_state_t *edge = &engine->edge_states[i];
-    bl_device_event_t **events[] = {&edge->ready, &edge->left, &edge->taken};
+    bl_device_event_t **events[] = {&edge->ready, &edge->copied_out, &edge->taken};
     for (size_t k = 0; k < sizeof events / sizeof events[0] && status == BL_OK; k++) {
       status = bl_device_event_create(engine->device, false, events[k], err);
     }
@@ -431,7 +433,7 @@ void bl__engine_free_events(bl_engine_t *engine) {
   for (uint32_t i = 0; i < engine->edge_count && engine->edge_states != NULL; i++) {
     bl_edge_state_t *edge = &engine->edge_states[i];
     bl_device_event_destroy(engine->device, edge->ready);
-    bl_device_event_destroy(engine->device, edge->left);
+    bl_device_event_destroy(engine->device, edge->copied_out);
     bl_device_event_destroy(engine->device, edge->taken);
   }
   free(engine->edge_states);
@@ -590,12 +592,13 @@ bl_status_t bl__engine_list_shared(bl_engine_t *engine, bl_error_t *err) {
 
 void bl__engine_release_all(bl_engine_t *engine) {
   if (engine->edges.base != NULL && engine->edges.account == NULL) {
-    bl_memory_release(&engine->account, BL_MEMORY_EDGES, engine->edges_held * engine->edge_bytes);
+    bl_memory_release(&engine->account, BL_MEMORY_EDGES, engine->edges_allocated * engine->edge_bytes);
   }
-  bl_arena_t *arenas[] = {&engine->weights,      &engine->gradients,      &engine->optimizer,       &engine->edges,
-                          &engine->workspace,    &engine->data,           &engine->edge_twins,      &engine->tied_twins,
-                          &engine->weight_twins, &engine->gradient_twins, &engine->snapshot_memory, &engine->shadow,
-                          &engine->windows,      &engine->kv_cache};
+  bl_arena_t *arenas[] = {
+      &engine->weights,          &engine->gradients,      &engine->optimizer,       &engine->edges,
+      &engine->workspace,        &engine->data,           &engine->edge_twins,      &engine->tied_twins,
+      &engine->weight_twins,     &engine->gradient_twins, &engine->snapshot_memory, &engine->shadow,
+      &engine->exchange_buffers, &engine->kv_cache};
   for (size_t i = 0; i < sizeof arenas / sizeof arenas[0]; i++) {
     bl_arena_destroy(arenas[i]);
   }

@@ -8,7 +8,7 @@
 
 // Whether gradients of a tied embedding are exchanged with another stage.
 static inline bool bl__engine_exchanges_tied(const bl_engine_t *engine) {
-  return engine->tied != NULL && engine->tied_twin == NULL;
+  return engine->tied != NULL && engine->tied_partner == NULL;
 }
 // Plans and allocates one arena on the engine's device.
 BL_MUST_USE bl_status_t bl__engine_reserve(bl_engine_t *engine, bl_memory_tag_t tag, bl_arena_kind_t kind,

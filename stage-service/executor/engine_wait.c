@@ -7,19 +7,19 @@
 // Deadline for all work on a device during a run: queued work may wait for other tensor ranks, which the driver watches.
 // An interrupt ends such waits (executor/device_group.h).
 #define FINISH_NS      (3600ull * BL_NS_PER_S)
-#define LOOK_DIRECT_NS UINT64_C(20000)
+#define POLL_DIRECT_NS UINT64_C(20000)
 
 bl_status_t bl_engine_give(bl_engine_t *engine, bool *pending, bl_error_t *err) {
   *pending = false;
   return engine->meanwhile.give != NULL ? engine->meanwhile.give(engine->meanwhile.context, pending, err) : BL_OK;
 }
 
-// When to give again. What goes to a peer from the device's own memory reaches it within some ten microseconds. Looking
+// When to poll again. What goes to a peer from the device's own memory reaches it within some ten microseconds. Polling
 // that often needs a processor, so if the ranks of this machine have few, the longer pause is taken: what is waited for
 // needs them more.
-static uint64_t next_look_ns(const bl_engine_t *engine) {
+static uint64_t next_poll_ns(const bl_engine_t *engine) {
   const bool often = engine->direct_count > 0 && !engine->few_processors;
-  return bl_clock_now_ns() + (often ? LOOK_DIRECT_NS : BL_ENGINE_LOOK_NS);
+  return bl_clock_now_ns() + (often ? POLL_DIRECT_NS : BL_ENGINE_POLL_NS);
 }
 
 bl_status_t bl_engine_wait_for(bl_engine_t *engine, bl_engine_wait_fn wait, const void *what, uint64_t deadline_ns,
@@ -30,10 +30,10 @@ bl_status_t bl_engine_wait_for(bl_engine_t *engine, bl_engine_wait_fn wait, cons
     if (status != BL_OK) {
       return status;
     }
-    const uint64_t look_ns = next_look_ns(engine);
-    const bool looks = pending && look_ns < deadline_ns;
-    status = wait(engine, what, looks ? look_ns : deadline_ns, err);
-    if (status != BL_DEADLINE || !looks) {
+    const uint64_t poll_ns = next_poll_ns(engine);
+    const bool polls = pending && poll_ns < deadline_ns;
+    status = wait(engine, what, polls ? poll_ns : deadline_ns, err);
+    if (status != BL_DEADLINE || !polls) {
       return status;
     }
     bl_error_clear(err);

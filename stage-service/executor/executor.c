@@ -305,7 +305,7 @@ static bl_status_t begin_backward(execution_t *execution, bl_op_t op, bl_error_t
   }
   bl_status_t status = bl_replicas_wait_weights(execution->engine, chunk, &execution->stall, err);
   if (status == BL_OK) {
-    status = bl_replicas_wait_left(execution->engine, chunk, &execution->stall, err);
+    status = bl_replicas_wait_weights_sent(execution->engine, chunk, &execution->stall, err);
   }
   if (status == BL_OK) {
     clear_gradients(chunk);
@@ -497,15 +497,15 @@ static void collect_squares(execution_t *execution) {
 // Adds the two parts of a tied gradient, on one stage or two. Both holders get the same bits.
 static bl_status_t join_tied(execution_t *execution, bl_error_t *err) {
   bl_engine_t *engine = execution->engine;
-  if (engine->tied_twin != NULL) { // the first join changes its own part, but the second join needs that part unchanged
+  if (engine->tied_partner != NULL) { // the first join changes its part, but the second join needs that part unchanged
     bl_status_t status =
         bl_device_copy(engine->device, engine->stream, engine->tied_part, bl_chunk_tied_gradient(engine->tied),
                        bl_chunk_tied_elements(engine->tied) * sizeof(float), err);
     if (status != BL_OK) {
       return status;
     }
-    bl_chunk_join_tied_gradient(engine->tied, bl_chunk_tied_gradient(engine->tied_twin));
-    bl_chunk_join_tied_gradient(engine->tied_twin, engine->tied_part);
+    bl_chunk_join_tied_gradient(engine->tied, bl_chunk_tied_gradient(engine->tied_partner));
+    bl_chunk_join_tied_gradient(engine->tied_partner, engine->tied_part);
     return BL_OK;
   }
   if (engine->tied != NULL) {

@@ -151,7 +151,7 @@ static bl_status_t take_in(const bl_parked_t *parked, bl_op_t op, bl_engine_bloc
 static bl_status_t give_until_moved(const bl_parked_t *parked, bl_parking_key_t key, uint64_t deadline_ns,
                                     bl_error_t *err) {
   bl_parking_t *parking = parked->engine->parking;
-  const struct timespec pause = {.tv_nsec = BL_ENGINE_LOOK_NS};
+  const struct timespec pause = {.tv_nsec = BL_ENGINE_POLL_NS};
   for (;;) {
     bool pending;
     bl_status_t status = bl_engine_give(parked->engine, &pending, err);
@@ -278,7 +278,7 @@ bl_status_t bl_parked_evict(bl_parked_t *parked, const bl_planned_op_t *op, bl_e
     drop(parked, block);
     status = BL_OK;
   } else if (status == BL_OK) {
-    engine->leaving[op->slot] = (bl_engine_leaving_t){.block = block, .free_at = op->slot_free_at};
+    engine->leaving[op->slot] = (bl_engine_leaving_t){.block = block, .free_before_op = op->slot_free_at};
   }
   parked->counters->busy_ns += bl_clock_now_ns() - start_ns;
   return status;
@@ -289,7 +289,7 @@ bl_status_t bl_parked_reap(bl_parked_t *parked, size_t index, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t slot = 0; engine->parking != NULL && slot < engine->slot_count && status == BL_OK; slot++) {
     bl_engine_leaving_t *leaving = &engine->leaving[slot];
-    if (leaving->block != NULL && leaving->free_at <= index &&
+    if (leaving->block != NULL && leaving->free_before_op <= index &&
         engine->parking->ops->poll(engine->parking, leaving->block->parked.key)) {
       status = finish_leaving(parked, leaving->block, err);
     }

@@ -150,7 +150,7 @@ bl_status_t bl_replicas_begin(bl_engine_t *engine, bl_error_t *err) {
     bl_chunk_show_weights(engine->chunks[i].chunk);
     status = bl_chunk_status(engine->chunks[i].chunk, err);
     engine->chunks[i].current = engine->shared_count == 0;
-    engine->chunks[i].left = engine->shared_count == 0;
+    engine->chunks[i].sent_weights = engine->shared_count == 0;
     engine->chunks[i].sent = engine->shared_count == 0;
     engine->chunks[i].held = false;
   }
@@ -197,18 +197,19 @@ static bl_status_t wait_weight_sent(bl_engine_t *engine, const bl_engine_shared_
 
 static bl_status_t wait_weights_sent(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_error_t *err) {
   bl_status_t status = BL_OK;
-  for (uint32_t k = 0; k < chunk->shared_count && !chunk->left && status == BL_OK; k++) {
+  for (uint32_t k = 0; k < chunk->shared_count && !chunk->sent_weights && status == BL_OK; k++) {
     const bl_engine_shared_t *tensor = &engine->shared[chunk->shared_first + k];
     if (tensor->weight != NULL && is_here(engine, tensor)) {
       status = for_each_other(engine, tensor, wait_weight_sent, err);
     }
   }
-  chunk->left = chunk->left || status == BL_OK;
+  chunk->sent_weights = chunk->sent_weights || status == BL_OK;
   return status;
 }
 
-bl_status_t bl_replicas_wait_left(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_stall_t *stall, bl_error_t *err) {
-  if (chunk->left) {
+bl_status_t bl_replicas_wait_weights_sent(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_stall_t *stall,
+                                          bl_error_t *err) {
+  if (chunk->sent_weights) {
     return BL_OK;
   }
   const uint64_t start_ns = bl_stall_begin(stall);

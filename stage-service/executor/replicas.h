@@ -7,7 +7,7 @@
 //
 //   bl_replicas_begin(engine, err);                       // after bl_transport_begin
 //   bl_replicas_wait_weights(engine, chunk, stall, err);  // before an operation of this chunk
-//   bl_replicas_wait_left(engine, chunk, stall, err);     // before its gradients are cleared
+//   bl_replicas_wait_weights_sent(engine, chunk, stall, err);     // before its gradients are cleared
 //   bl_replicas_send_gradients(engine, chunk, err);       // after its last one
 //   bl_replicas_give(engine, err);                        // between operations
 //   bl_replicas_reduce(engine, stall, err);               // of a run that trains
@@ -35,8 +35,8 @@ BL_MUST_USE bl_status_t bl_replicas_begin(bl_engine_t *engine, bl_error_t *err);
 BL_MUST_USE bl_status_t bl_replicas_wait_weights(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_stall_t *stall,
                                                  bl_error_t *err);
 // Waits until other ranks have the weights that this one sends them.
-BL_MUST_USE bl_status_t bl_replicas_wait_left(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_stall_t *stall,
-                                              bl_error_t *err);
+BL_MUST_USE bl_status_t bl_replicas_wait_weights_sent(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_stall_t *stall,
+                                                      bl_error_t *err);
 BL_MUST_USE bl_status_t bl_replicas_send_gradients(bl_engine_t *engine, bl_engine_chunk_t *chunk, bl_error_t *err);
 // Gives the transport the gradients that the device has computed since.
 BL_MUST_USE bl_status_t bl_replicas_give(bl_engine_t *engine, bl_error_t *err);

@@ -157,7 +157,7 @@ static bl_status_t copy_block(bl_tensor_group_t *self, uint32_t window, uint32_t
   bl_status_t status = wait_on_progress(self, bl_group_progress_wait_ready, member, number, err);
   if (status == BL_OK) {
     const uint64_t at = member * block_bytes;
-    memcpy(self->group.windows[window] + at, self->peers[member] + self->windows.offset_bytes[window] + at,
+    memcpy(self->group.windows[window] + at, self->peers[member] + self->exchange_buffers.offset_bytes[window] + at,
            block_bytes);
   }
   return status;
@@ -186,7 +186,7 @@ static bl_status_t gather(bl_group_t *group, uint32_t window, uint64_t block_byt
 uint8_t *bl_tensor_group_staged(const bl_tensor_group_t *group, uint32_t part, uint64_t block_bytes) {
   const bl_group_t *ranks = &group->group;
   const uint32_t first = ranks->rank * here(ranks);
-  return group->engine->windows.base + group->windows.staging_offset_bytes +
+  return group->engine->exchange_buffers.base + group->exchange_buffers.staging_offset_bytes +
          (part < first ? part : part - here(ranks)) * block_bytes;
 }
 
@@ -216,7 +216,7 @@ static bl_status_t await_pieces(bl_tensor_group_t *self, uint32_t window, uint32
   bl_status_t status = on_progress ? wait_on_progress(self, bl_group_progress_wait_ready, member, number, err) : BL_OK;
   for (uint32_t piece = 0; piece < here(group) && status == BL_OK; piece++) {
     if (on_progress) {
-      blocks[member * here(group) + piece] = self->peers[member] + self->windows.offset_bytes[window] +
+      blocks[member * here(group) + piece] = self->peers[member] + self->exchange_buffers.offset_bytes[window] +
                                              ((uint64_t)piece * group->ranks + group->rank) * block_bytes;
     } else {
       status = wait_for(self, bl_transport_wait_received, member, key_of(number, piece), err);
@@ -260,7 +260,7 @@ bl_status_t bl_tensor_group_create(bl_engine_t *engine, bl_tensor_group_t **grou
     head = head || (training->schedule->stage_of[v] == engine->stage && training->partition.spans[v].head);
   }
   made->engine = engine;
-  made->windows = bl_exchange_buffers_plan(&training->model, training->layout, head);
+  made->exchange_buffers = bl_exchange_buffers_plan(&training->model, training->layout, head);
   made->group = (bl_group_t){
       .parts = bl_layer_parts_count(layer_parts), .ranks = bl_layer_parts_ranks(layer_parts), .rank = layer_parts.rank};
   *group = made;
@@ -278,16 +278,16 @@ void bl_tensor_group_place(bl_tensor_group_t *group) {
   if (group == NULL) {
     return;
   }
-  uint8_t *base = group->engine->windows.base;
+  uint8_t *base = group->engine->exchange_buffers.base;
   for (int i = 0; i < BL_GROUP_WINDOWS; i++) {
-    group->group.windows[i] = base + group->windows.offset_bytes[i];
+    group->group.windows[i] = base + group->exchange_buffers.offset_bytes[i];
   }
   if (group->device == NULL) {
     bl_group_progress_init(&group->progress, (bl_group_page_t *)(void *)base, group->group.rank, group->group.ranks);
   }
 }
 
-// Maps the windows of peers on this machine. Exchanges with other peers use the transport.
+// Maps the exchange buffers of peers on this machine. Exchanges with other peers use the transport.
 static bl_status_t find_peers(bl_tensor_group_t *self, bl_error_t *err) {
   bl_status_t status = BL_OK;
   for (uint32_t member = 0; member < self->group.ranks && status == BL_OK; member++) {

@@ -4,8 +4,8 @@
 // the same on all ranks. Ranks on this machine map each other's windows and publish their progress on a progress page
 // (collective/progress.h). With other ranks, data are exchanged as tensors of the transport.
 //
-//   bl_tensor_group_create(engine, &group, err);       // with the engine; its windows are BL_EXCHANGE_BUFFERS_ARENA
-//   bl_tensor_group_place(group);                      // the windows have memory
+//   bl_tensor_group_create(engine, &group, err);       // with the engine
+//   bl_tensor_group_place(group);                      // engine->exchange_buffers has memory
 //   bl_tensor_group_begin(group, attempt, &cancelled, &stall, &rest, err);   // after bl_transport_begin
 //   ... operations ...; bl_group_status(&group->group, err)
 //   bl_tensor_group_wait_read(group, err);                // the peers have read all that is here
@@ -25,7 +25,7 @@
 #include "executor/stall.h"
 #include "model/exchange_buffers.h"
 
-#define BL_EXCHANGE_BUFFERS_ARENA 0 // of the transport of a rank that shares its layers
+#define BL_EXCHANGE_BUFFERS_ARENA 0 // number of engine->exchange_buffers in the transport, if ranks share layers
 
 // Calls around a wait; NULL members: nothing.
 typedef struct bl_tensor_rest {
@@ -40,13 +40,13 @@ typedef struct bl_tensor_group {
   bl_group_t group; // first, so that the transport finds the struct by it
   bl_engine_t *engine;
   bl_device_group_t *device; // NULL: the host. What follows `resting` is of the host
-  bl_exchange_buffers_t windows;
+  bl_exchange_buffers_t exchange_buffers;
   const atomic_bool *cancelled; // of the run
   bl_stall_t *stall;            // of the run
   bl_tensor_rest_t rest;
   bool resting;
   bl_group_progress_t progress;
-  const uint8_t *peers[BL_GROUP_PROGRESS_MEMBERS]; // their windows, mapped here; NULL: over the transport, or this rank
+  const uint8_t *peers[BL_GROUP_PROGRESS_MEMBERS]; // their buffers, mapped here; NULL: over the transport, or this rank
   _Atomic uint64_t awaited;                        // on the progress page: number << 32 | member + 1; 0: no member
   uint32_t count;                                  // collectives in this attempt
   uint32_t taken;                                  // of them: those whose data from other ranks are no longer read
@@ -54,11 +54,11 @@ typedef struct bl_tensor_group {
   uint32_t sent[BL_GROUP_WINDOWS];                 // pieces sent to each peer
 } bl_tensor_group_t;
 
-// Needs engine->windows. BL_EXHAUSTED.
+// Needs engine->exchange_buffers. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_tensor_group_create(bl_engine_t *engine, bl_tensor_group_t **group, bl_error_t *err);
 void bl_tensor_group_destroy(bl_tensor_group_t *group); // NULL is fine
 // All do nothing if group is NULL: layers are not shared.
-// Call it once engine->windows has memory.
+// Call it once engine->exchange_buffers has memory.
 void bl_tensor_group_place(bl_tensor_group_t *group);
 BL_MUST_USE bl_status_t bl_tensor_group_begin(bl_tensor_group_t *group, uint64_t attempt, const atomic_bool *cancelled,
                                               bl_stall_t *stall, const bl_tensor_rest_t *rest, bl_error_t *err);
@@ -74,7 +74,7 @@ bool bl_tensor_group_wait(const bl_tensor_group_t *group, bl_transport_wait_t *w
 
 // The rank of a member in the grid.
 uint32_t bl_tensor_group_rank(const bl_tensor_group_t *group, uint32_t member);
-// Where a part of another rank is received, in the windows.
+// Where a part of another rank is received, in the exchange buffers.
 uint8_t *bl_tensor_group_staged(const bl_tensor_group_t *group, uint32_t part, uint64_t block_bytes);
 
 #endif

@@ -86,7 +86,7 @@ static void clear(bl_engine_t *engine, void *from, uint64_t bytes) {
 }
 
 bl_status_t bl__engine_warm(bl_engine_t *engine, bl_error_t *err) {
-  if (engine->stream == NULL || engine->edges_held < 2 || engine->slots.count == 0) {
+  if (engine->stream == NULL || engine->edges_allocated < 2 || engine->slots.count == 0) {
     return BL_OK;
   }
   for (uint32_t i = 0; i < engine->chunk_count; i++) {

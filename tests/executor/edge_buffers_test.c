@@ -51,8 +51,8 @@ static void make_orders(orders_t *orders) {
 
 static void expect_held(const bl_engine_t *engine, uint32_t count) {
   const bl_memory_usage_t usage = bl_memory_usage(&engine->account, BL_MEMORY_EDGES);
-  if (engine->edges_held != count || usage.current_bytes != count * engine->edge_bytes) {
-    fail_msg("stage %u holds %u edge buffers, %llu bytes, expected %u of %llu", engine->stage, engine->edges_held,
+  if (engine->edges_allocated != count || usage.current_bytes != count * engine->edge_bytes) {
+    fail_msg("stage %u holds %u edge buffers, %llu bytes, expected %u of %llu", engine->stage, engine->edges_allocated,
              (unsigned long long)usage.current_bytes, count, (unsigned long long)engine->edge_bytes);
   }
 }
@@ -75,14 +75,14 @@ static bool check_stage(const orders_t *orders, uint32_t stage, const char *path
   }
   expect_held(engine, own);
   assert_int_equal(engine->edge_count, most);
-  assert_int_equal(bl_engine_hold_edges(engine, most + 1, &err), BL_EXHAUSTED);
+  assert_int_equal(bl_engine_allocate_edges(engine, most + 1, &err), BL_EXHAUSTED);
   expect_held(engine, own);
   memset(bl_engine_edge(engine, own - 1), 7, engine->edge_bytes);
-  assert_int_equal(bl_engine_hold_edges(engine, most, &err), BL_OK);
+  assert_int_equal(bl_engine_allocate_edges(engine, most, &err), BL_OK);
   expect_held(engine, most);
   memset(bl_engine_edge(engine, most - 1), 9, engine->edge_bytes);
   assert_int_equal(*(const char *)bl_engine_edge(engine, own - 1), most > own ? 7 : 9);
-  assert_int_equal(bl_engine_hold_edges(engine, 1, &err), BL_OK); // none goes
+  assert_int_equal(bl_engine_allocate_edges(engine, 1, &err), BL_OK); // none goes
   expect_held(engine, most);
   bl_engine_destroy(engine);
   return most > own;

@@ -255,7 +255,7 @@ static void planned_bytes_of_two_copies_are_held(void **state) {
   }
 }
 
-// With the windows in which tensor ranks exchange their parts. Four parts on one rank have none.
+// With the buffers in which tensor ranks exchange their parts. Four parts on one rank have none.
 static void planned_bytes_of_tensor_ranks_are_held(void **state) {
   (void)state;
   static const char *const schedules[] = {"1f1b", "zb-h1", "interleaved"},

@@ -235,7 +235,7 @@ static void attach_parking(rig_t *rig, uint32_t stage) {
   options.device = engine->device->host_memory ? NULL : engine->device;
   if (options.twins) {
     bl_error_t err = {0};
-    check(rig, bl_engine_hold_twins(engine, &err), &err, "twins");
+    check(rig, bl_engine_allocate_slot_twins(engine, &err), &err, "twins");
   }
   options.on_load = stage == 0 ? at_load : NULL;
   options.user = rig;

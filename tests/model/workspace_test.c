@@ -56,7 +56,7 @@ static void pieces_are_the_back_ends(void **state) {
   options.layer_parts.count = 4; // 12608 columns, a multiple of 64, except in the last part
   const bl_workspace_t in_parts = plan_with(model, span, options);
   assert_int_equal(in_parts.logits_stride, 12608);
-  assert_int_equal(in_parts.windows_offset_bytes, in_parts.logits_offset_bytes + 2048ull * 4 * 12608 * 4);
+  assert_int_equal(in_parts.exchange_buffers_offset_bytes, in_parts.logits_offset_bytes + 2048ull * 4 * 12608 * 4);
   assert_int_equal(bl_stage_memory(&request, &gpu), BL_OK);
   assert_int_equal(gpu.chunk_bytes, w.bytes);
   assert_true(host.chunk_bytes < w.bytes);

@@ -240,9 +240,9 @@ void bl__chunk_bind(bl_chunk_t *chunk) {
   for (uint32_t i = 0; i < chunk->here && chunk->span.head; i++) {
     bind_head(chunk, i);
   }
-  uint8_t *windows = (uint8_t *)chunk->arenas.workspace + chunk->workspace.windows_offset_bytes;
+  uint8_t *windows = (uint8_t *)chunk->arenas.workspace + chunk->workspace.exchange_buffers_offset_bytes;
   for (int i = 0; i < BL_EXCHANGE_BUFFERS; i++) {
-    chunk->alone.windows[i] = windows + chunk->workspace.windows.offset_bytes[i];
+    chunk->alone.windows[i] = windows + chunk->workspace.exchange_buffers.offset_bytes[i];
   }
   if (chunk->ops->adamw_packs && chunk->host == NULL && !chunk->sharded) {
     memset(chunk->copies, 0, chunk->parameter_count * sizeof *chunk->copies);
