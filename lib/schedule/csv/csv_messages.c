@@ -246,9 +246,9 @@ static void pass_messages(queues_t *q, uint32_t row) {
   }
 }
 
-static void say_message(const void *context, uint32_t link, bool needed, char text[BL__CYCLE_PART]) {
+static void format_message(const void *context, uint32_t edge, bool awaited, char text[BL__CYCLE_PART]) {
   const queues_t *q = context;
-  size_t index = needed ? partner_index(q->checker, q->waiting[link]) : q->waiting[link];
+  size_t index = awaited ? partner_index(q->checker, q->waiting[edge]) : q->waiting[edge];
   const bl__comm_t *comm = &q->checker->file->comms[index];
   char cell[BL__COMM_TEXT];
   snprintf(text, BL__CYCLE_PART, "%s (row %u, column %u)", bl__comm_format(*comm, cell), comm->row, comm->column);
@@ -262,16 +262,16 @@ static bl_status_t name_deadlock(queues_t *q, uint32_t row) {
     (void)head(q, row, &index);
     row = comms[partner_index(q->checker, index)].row - 1;
   }
-  uint32_t links = 0;
-  for (uint32_t first = row; links == 0 || row != first; links++) {
-    (void)head(q, row, &q->waiting[links]);
-    row = comms[partner_index(q->checker, q->waiting[links])].row - 1;
+  uint32_t edges = 0;
+  for (uint32_t first = row; edges == 0 || row != first; edges++) {
+    (void)head(q, row, &q->waiting[edges]);
+    row = comms[partner_index(q->checker, q->waiting[edges])].row - 1;
   }
   char text[BL__CYCLE_TEXT], cell[BL__COMM_TEXT];
   const bl__comm_t *at = &comms[q->waiting[0]];
   return bl_error_set(q->checker->err, BL_INVALID,
                       "row %u, column %u, cell \"%s\": a deadlock, messages in crossed order: %s", at->row, at->column,
-                      bl__comm_format(*at, cell), bl__cycle_text(&(bl__cycle_t){say_message, q, links}, text));
+                      bl__comm_format(*at, cell), bl__cycle_text(&(bl__cycle_t){format_message, q, edges}, text));
 }
 
 static bl_status_t check_order(const checker_t *c) {

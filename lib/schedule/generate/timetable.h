@@ -6,7 +6,7 @@
 
 #include "schedule/ir/schedule.h"
 
-typedef struct bl__pass {
+typedef struct bl__timetable_entry {
   bl_op_type_t type;
   uint32_t virtual_stage;
   uint32_t at;    // cell of its first micro-batch

@@ -4,26 +4,26 @@
 #include <stdio.h>
 #include <string.h>
 
-// Up to ALL links are all named; of more, HEAD at the beginning and TAIL at the end.
-enum { ALL = 8, HEAD = 4, TAIL = 3 };
+// A cycle of up to FULL_MAX edges is named in full; of a longer one, HEAD edges at the beginning and TAIL at the end.
+enum { FULL_MAX = 8, HEAD = 4, TAIL = 3 };
 
 const char *bl__cycle_text(const bl__cycle_t *cycle, char text[BL__CYCLE_TEXT]) {
-  char waits[BL__CYCLE_PART], needed[BL__CYCLE_PART] = "";
+  char waiter[BL__CYCLE_PART], awaited[BL__CYCLE_PART] = "";
   size_t used = 0;
-  for (uint32_t i = 0; i <= cycle->links && used < BL__CYCLE_TEXT; i++) { // the last round returns to the first link
-    bool cut = cycle->links > ALL && i == HEAD;
+  for (uint32_t i = 0; i <= cycle->edges && used < BL__CYCLE_TEXT; i++) { // the last round returns to the first edge
+    bool cut = cycle->edges > FULL_MAX && i == HEAD;
     if (cut) {
       used +=
-          (size_t)snprintf(text + used, BL__CYCLE_TEXT - used, " ... (%u waits more) ... ", cycle->links - HEAD - TAIL);
-      i = cycle->links - TAIL;
+          (size_t)snprintf(text + used, BL__CYCLE_TEXT - used, " ... (%u waits more) ... ", cycle->edges - HEAD - TAIL);
+      i = cycle->edges - TAIL;
     }
-    cycle->say(cycle->context, i % cycle->links, false, waits);
-    if (used < BL__CYCLE_TEXT && strcmp(waits, needed) != 0) { // else it is the same operation
-      used += (size_t)snprintf(text + used, BL__CYCLE_TEXT - used, "%s%s", i == 0 || cut ? "" : ", behind ", waits);
+    cycle->format(cycle->context, i % cycle->edges, false, waiter);
+    if (used < BL__CYCLE_TEXT && strcmp(waiter, awaited) != 0) { // else it is the same operation
+      used += (size_t)snprintf(text + used, BL__CYCLE_TEXT - used, "%s%s", i == 0 || cut ? "" : ", behind ", waiter);
     }
-    if (used < BL__CYCLE_TEXT && i < cycle->links) {
-      cycle->say(cycle->context, i, true, needed);
-      used += (size_t)snprintf(text + used, BL__CYCLE_TEXT - used, "%s waits for %s", i == 0 ? "" : ", which", needed);
+    if (used < BL__CYCLE_TEXT && i < cycle->edges) {
+      cycle->format(cycle->context, i, true, awaited);
+      used += (size_t)snprintf(text + used, BL__CYCLE_TEXT - used, "%s waits for %s", i == 0 ? "" : ", which", awaited);
     }
   }
   return text;

@@ -13,15 +13,15 @@
 #define BL__CYCLE_PART 112
 #define BL__CYCLE_TEXT 880 // leaves space in an error's text for the name of a file
 
-// `say` formats what waits in link `link` or, with `needed`, what that link waits for. What a link waits for stands in
-// its list after the waiter of the next link.
+// An edge of the cycle leads from a waiter to what it waits for. `format` formats the waiter of an edge or, with
+// `awaited`, what it waits for. That stands in its list after the waiter of the next edge.
 typedef struct bl__cycle {
-  void (*say)(const void *context, uint32_t link, bool needed, char text[BL__CYCLE_PART]);
+  void (*format)(const void *context, uint32_t edge, bool awaited, char text[BL__CYCLE_PART]);
   const void *context;
-  uint32_t links;
+  uint32_t edges;
 } bl__cycle_t;
 
-// Names every link of a short cycle; of a longer one the first and last links, and how many stand between them.
+// Names every edge of a short cycle; of a longer one the first and last edges, and how many stand between them.
 const char *bl__cycle_text(const bl__cycle_t *cycle, char text[BL__CYCLE_TEXT]);
 
 #endif

@@ -45,7 +45,7 @@ static void finish(walk_t *w, bl_op_t op) {
 typedef struct circle {
   const bl_schedule_t *schedule;
   const bl__places_t *places;
-  const bl_op_ref_t *waiting; // [links]
+  const bl_op_ref_t *waiting; // [edges]
 } circle_t;
 
 static bl_op_t op_of(const bl_schedule_t *schedule, bl_op_ref_t at) {
@@ -53,11 +53,11 @@ static bl_op_t op_of(const bl_schedule_t *schedule, bl_op_ref_t at) {
 }
 
 // Writes "0B0 (row 1, column 2)".
-static void say_operation(const void *context, uint32_t link, bool needed, char text[BL__CYCLE_PART]) {
+static void format_operation(const void *context, uint32_t edge, bool awaited, char text[BL__CYCLE_PART]) {
   const circle_t *circle = context;
-  bl_op_ref_t at = circle->waiting[link];
+  bl_op_ref_t at = circle->waiting[edge];
   bl_op_t op = op_of(circle->schedule, at);
-  if (needed) {
+  if (awaited) {
     (void)bl__op_dependency(circle->schedule, op, &op);
     op = bl__op_find(circle->schedule, op, &at) ? op_of(circle->schedule, at) : op;
   }
@@ -82,16 +82,16 @@ static bl_status_t name_cycle(walk_t *w, bl_op_ref_t *waiting, const bl__places_
       return bl_error_set(err, BL_INVALID, "the lists cannot run: %s is missing", bl_op_format(needed, cell));
     }
   }
-  uint32_t links = 0;
-  for (uint32_t first = stage; links == 0 || stage != first; links++) {
-    waiting[links] = (bl_op_ref_t){stage, w->next[stage]};
-    (void)satisfied(w, op_of(schedule, waiting[links]), &needed);
+  uint32_t edges = 0;
+  for (uint32_t first = stage; edges == 0 || stage != first; edges++) {
+    waiting[edges] = (bl_op_ref_t){stage, w->next[stage]};
+    (void)satisfied(w, op_of(schedule, waiting[edges]), &needed);
     stage = schedule->stage_of[needed.virtual_stage];
   }
   circle_t circle = {schedule, places, waiting};
   char text[BL__CYCLE_TEXT];
   return bl_error_set(err, BL_INVALID, "the lists cannot run, a cycle: %s",
-                      bl__cycle_text(&(bl__cycle_t){say_operation, &circle, links}, text));
+                      bl__cycle_text(&(bl__cycle_t){format_operation, &circle, edges}, text));
 }
 
 bl_status_t bl__schedule_topological_order_at(const bl_schedule_t *schedule, bl_op_ref_t *order,

@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chimera (Li and Hoefler, SC 2021): two pipes in opposite directions on the same stages, each with a copy of the
-// model. A unit sends p/2 micro-batches through each pipe by 1F1B. In time slots of one operation the two pipes never
-// need a stage at the same time. Units follow each other. The order is then improved with real costs, within its
-// memory.
+// model. A basic unit (the paper's basic scheduling unit) sends p/2 micro-batches through each pipe by 1F1B. If every
+// operation takes one tick, the two pipes never need a stage in the same tick. Basic units follow each other. The order
+// is then improved with real costs, within its memory.
 #include "base/minmax.h"
 #include "schedule/search/search.h"
 #include "schedule/search/searched.h"
 
 #include <stdlib.h>
 
-// Return the time slot of a unit's micro-batch `i` at depth `d` of its pipe of p stages.
-static uint32_t forward_slot(uint32_t p, uint32_t d, uint32_t i) {
+// Return the tick of a basic unit's micro-batch `i` at depth `d` of its pipe of p stages.
+static uint32_t forward_tick(uint32_t p, uint32_t d, uint32_t i) {
   return i < p - d ? d + i : d + 2 * i;
 }
 
-static uint32_t backward_slot(uint32_t p, uint32_t d, uint32_t i) {
+static uint32_t backward_tick(uint32_t p, uint32_t d, uint32_t i) {
   return 2 * i + 2 * p - 1 - d;
 }
 
-// The micro-batches of one direction in one unit.
+// The micro-batches of one direction in one basic unit.
 typedef struct share {
   uint32_t first, count;
 } share_t;
 
-// One operation of a unit on a stage.
+// One operation of a basic unit on a stage.
 typedef struct cell {
-  uint32_t slot, pipe;
+  uint32_t tick, pipe;
   bl_op_type_t type;
   uint32_t virtual_stage, micro_batch;
 } cell_t;
 
-static int by_slot(const void *a, const void *b) {
+static int by_tick(const void *a, const void *b) {
   const cell_t *x = a, *y = b;
-  if (x->slot != y->slot) {
-    return x->slot < y->slot ? -1 : 1;
+  if (x->tick != y->tick) {
+    return x->tick < y->tick ? -1 : 1;
   }
   return x->pipe != y->pipe ? (x->pipe < y->pipe ? -1 : 1) : 0;
 }
 
-// Appends one unit to all lists. `cells` [2 p] is scratch.
+// Appends one basic unit to all lists. `cells` [2 p] is scratch.
 static bl_status_t fill_unit(bl_schedule_t *base, const share_t shares[2], cell_t *cells) {
   uint32_t p = base->stages;
   bl_status_t status = BL_OK;
@@ -48,12 +48,12 @@ static bl_status_t fill_unit(bl_schedule_t *base, const share_t shares[2], cell_
       uint32_t depth = pipe == 0 ? stage : p - 1 - stage, virtual_stage = pipe * p + depth;
       for (uint32_t i = 0; i < shares[pipe].count; i++) {
         uint32_t micro_batch = shares[pipe].first + i;
-        cells[count++] = (cell_t){forward_slot(p, depth, i), pipe, BL_OP_F, virtual_stage, micro_batch};
-        cells[count++] = (cell_t){backward_slot(p, depth, i), pipe, BL_OP_B, virtual_stage, micro_batch};
+        cells[count++] = (cell_t){forward_tick(p, depth, i), pipe, BL_OP_F, virtual_stage, micro_batch};
+        cells[count++] = (cell_t){backward_tick(p, depth, i), pipe, BL_OP_B, virtual_stage, micro_batch};
       }
     }
     if (count > 0) {
-      qsort(cells, count, sizeof *cells, by_slot);
+      qsort(cells, count, sizeof *cells, by_tick);
     }
     for (uint32_t k = 0; k < count && status == BL_OK; k++) {
       status = bl__schedule_emit(base, cells[k].type, cells[k].virtual_stage, cells[k].micro_batch);
@@ -63,12 +63,12 @@ static bl_status_t fill_unit(bl_schedule_t *base, const share_t shares[2], cell_
 }
 
 static bl_status_t fill_base(bl_schedule_t *base) {
-  uint32_t m = base->micro_batches, unit = base->stages / 2, down = (m + 1) / 2; // of pipe 0; the rest are of pipe 1
+  uint32_t m = base->micro_batches, most = base->stages / 2, down = (m + 1) / 2; // of pipe 0; the rest are of pipe 1
   cell_t *cells = malloc(2 * (size_t)base->stages * sizeof *cells);
   bl_status_t status = cells != NULL ? BL_OK : BL_EXHAUSTED;
-  for (uint32_t first = 0; first < down && status == BL_OK; first += unit) {
-    share_t shares[2] = {{first, bl_min_u32(unit, down - first)}, {down + first, 0}};
-    shares[1].count = first < m - down ? bl_min_u32(unit, m - down - first) : 0;
+  for (uint32_t first = 0; first < down && status == BL_OK; first += most) {
+    share_t shares[2] = {{first, bl_min_u32(most, down - first)}, {down + first, 0}};
+    shares[1].count = first < m - down ? bl_min_u32(most, m - down - first) : 0;
     status = fill_unit(base, shares, cells);
   }
   free(cells);

@@ -2,7 +2,7 @@
 #include "schedule/search/dispatch.h"
 
 #include "base/minmax.h"
-#include "schedule/search/passes.h"
+#include "schedule/search/op_classes.h"
 #include "schedule/search/tournament_tree.h"
 
 #include <math.h>
@@ -18,13 +18,14 @@ typedef enum overtakes { UNKNOWN, MAY, MAY_NOT } overtakes_t;
 
 // One operation of a queue.
 typedef struct entry {
-  uint32_t place;           // index into the base list
-  uint32_t needs, own, end; // indices of ends (passes.h): what it needs elsewhere, what of its block, and its own end
+  uint32_t place; // index into the base list
+  // Indices of ends (op_classes.h): what it needs elsewhere, what of its block, and its own end.
+  uint32_t needs, own, end;
 } entry_t;
 
 // The operations of one type on one chunk, in base order.
 typedef struct queue {
-  const bl__pass_t *pass;
+  const bl__op_class_t *op_class;
   const entry_t *at, *end; // the next entry, and the end of the queue
   uint32_t first, count;   // its range in all entries
   uint32_t feeds[2];       // queues whose operations need those of this queue, or NONE
@@ -49,7 +50,7 @@ struct bl__dispatcher {
   const bl_schedule_t *base;
   bl__recompute_options_t recompute;
   bl__dispatch_rule_t rule;
-  bl__pass_t *passes;
+  bl__op_class_t *classes;
   device_t *devices;
   queue_t *queues;
   uint32_t queue_count;
@@ -99,18 +100,18 @@ static bool may_overtake(const bl__dispatcher_t *d, const device_t *device, queu
 // Returns by how much the next operation of the queue may start before its input from another stage arrives: the time
 // of the R before a backward.
 static double lead_of(const bl__dispatcher_t *d, const bl_schedule_t *made, const queue_t *queue) {
-  if (queue->pass->recompute == 0) {
+  if (queue->op_class->recompute == 0) {
     return 0;
   }
   const bl_op_list_t *list = &made->lists[queue->stage];
   bl_op_t last = list->count > 0 ? list->ops[list->count - 1] : (bl_op_t){.type = BL_OP_W};
   bl_op_t op = d->base->lists[queue->stage].ops[queue->at->place];
   bool fresh = last.type == BL_OP_F && bl_schedule_block(d->base, last) == bl_schedule_block(d->base, op);
-  return fresh ? 0 : queue->pass->recompute;
+  return fresh ? 0 : queue->op_class->recompute;
 }
 
 static int rank_of(const bl__dispatcher_t *d, bl_op_type_t type) {
-  static const int ranks[BL__PREFERENCES][BL__PASS_TYPES] = {
+  static const int ranks[BL__PREFERENCES][BL__OP_CLASS_TYPES] = {
       // F, B, I, W
       {0, 0, 0, 0},
       {1, 0, 0, 1},
@@ -151,7 +152,7 @@ static uint32_t choose(bl__dispatcher_t *d, const bl_schedule_t *made, const dev
     }
   }
   if (waits && best != NONE && d->queues[best].type == BL_OP_W &&
-      next_ready < now + d->queues[best].pass->cost * (1 - d->rule.patience)) {
+      next_ready < now + d->queues[best].op_class->cost * (1 - d->rule.patience)) {
     return NONE;
   }
   return best;
@@ -160,7 +161,7 @@ static uint32_t choose(bl__dispatcher_t *d, const bl_schedule_t *made, const dev
 static void look_up(const bl__dispatcher_t *d, queue_t *queue) {
   queue->ready = queue->at == queue->end
                      ? INFINITY
-                     : bl_max_f64(d->ends[queue->at->needs] + queue->pass->latency, d->ends[queue->at->own]);
+                     : bl_max_f64(d->ends[queue->at->needs] + queue->op_class->latency, d->ends[queue->at->own]);
 }
 
 // Updates the queues of other stages that wait for the operation whose end is ends[end] and which started at `now`:
@@ -186,11 +187,11 @@ static void feed(bl__dispatcher_t *d, const bl_schedule_t *made, const queue_t *
 static double start(bl__dispatcher_t *d, bl_schedule_t *made, uint32_t chosen, double now) {
   queue_t *from = &d->queues[chosen];
   device_t *device = &d->devices[from->stage];
-  double end = now + lead_of(d, made, from) + from->pass->cost;
+  double end = now + lead_of(d, made, from) + from->op_class->cost;
   const entry_t entry = *from->at++;
   uint8_t effect = device->left[entry.place];
   device->free_at = end;
-  device->work_left -= from->pass->cost;
+  device->work_left -= from->op_class->cost;
   device->held += (effect & TAKES) != 0;
   device->held -= (effect & FREES) != 0;
   device->filled += (effect & FILLS) != 0;
@@ -273,40 +274,42 @@ bl_status_t bl__dispatcher_run(bl__dispatcher_t *d, bl__dispatch_rule_t rule, do
   return BL_OK;
 }
 
-static uint8_t effect_of(const bl__pass_t *pass, bl_op_type_t type) {
-  return (uint8_t)(PENDING | (type == BL_OP_F ? TAKES : 0) | (pass->fills ? FILLS : 0) |
+static uint8_t effect_of(const bl__op_class_t *op_class, bl_op_type_t type) {
+  return (uint8_t)(PENDING | (type == BL_OP_F ? TAKES : 0) | (op_class->takes_slot ? FILLS : 0) |
                    (bl_op_type_ends_block(type) ? FREES : 0));
 }
 
-// Makes one queue for each pass that the base has. `queue_at` [passes] is set to its index, or NONE.
+// Makes one queue for each class that the base has. `queue_at` [classes] is set to its index, or NONE.
 static bl_status_t make_queues(bl__dispatcher_t *d, uint32_t *queue_at) {
   const bl_schedule_t *base = d->base;
-  size_t passes = (size_t)base->virtual_stages * BL__PASS_TYPES;
-  d->queues = calloc(passes, sizeof d->queues[0]);
-  uint32_t *counts = calloc(passes, sizeof *counts);
+  size_t classes = (size_t)base->virtual_stages * BL__OP_CLASS_TYPES;
+  d->queues = calloc(classes, sizeof d->queues[0]);
+  uint32_t *counts = calloc(classes, sizeof *counts);
   if (d->queues == NULL || counts == NULL) {
     free(counts);
     return BL_EXHAUSTED;
   }
-  memset(queue_at, 0xff, passes * sizeof *queue_at);
+  memset(queue_at, 0xff, classes * sizeof *queue_at);
   uint32_t used = 0;
   for (uint32_t s = 0; s < base->stages; s++) {
     const bl_op_list_t *list = &base->lists[s];
     d->devices[s].first_queue = d->queue_count;
     for (size_t i = 0; i < list->count; i++) {
-      size_t pass = (size_t)(bl__pass_of(d->passes, list->ops[i]) - d->passes);
-      if (counts[pass]++ == 0) {
-        d->queues[d->queue_count] = (queue_t){
-            .pass = &d->passes[pass], .feeds = {NONE, NONE}, .stage = s, .type = (bl_op_type_t)list->ops[i].type};
-        queue_at[pass] = d->queue_count++;
+      size_t op_class = (size_t)(bl__op_class_of(d->classes, list->ops[i]) - d->classes);
+      if (counts[op_class]++ == 0) {
+        d->queues[d->queue_count] = (queue_t){.op_class = &d->classes[op_class],
+                                              .feeds = {NONE, NONE},
+                                              .stage = s,
+                                              .type = (bl_op_type_t)list->ops[i].type};
+        queue_at[op_class] = d->queue_count++;
       }
     }
     d->devices[s].queue_count = d->queue_count - d->devices[s].first_queue;
   }
-  for (size_t pass = 0; pass < passes; pass++) {
-    if (queue_at[pass] != NONE) {
-      d->queues[queue_at[pass]].first = used;
-      used += counts[pass];
+  for (size_t op_class = 0; op_class < classes; op_class++) {
+    if (queue_at[op_class] != NONE) {
+      d->queues[queue_at[op_class]].first = used;
+      used += counts[op_class];
     }
   }
   free(counts);
@@ -316,10 +319,10 @@ static bl_status_t make_queues(bl__dispatcher_t *d, uint32_t *queue_at) {
 static void link_queues(bl__dispatcher_t *d, const uint32_t *queue_at) {
   for (uint32_t q = 0; q < d->queue_count; q++) {
     queue_t *queue = &d->queues[q];
-    if (queue->pass->feeds == BL__PASS_NONE) {
+    if (queue->op_class->feeds == BL__NO_OP_CLASS) {
       continue;
     }
-    const uint32_t *of = queue_at + (size_t)queue->pass->feeds * BL__PASS_TYPES;
+    const uint32_t *of = queue_at + (size_t)queue->op_class->feeds * BL__OP_CLASS_TYPES;
     if (queue->type == BL_OP_F) {
       queue->feeds[0] = of[BL_OP_F];
     } else {
@@ -336,12 +339,12 @@ static void fill_queues(bl__dispatcher_t *d, const uint32_t *queue_at) {
     device->left = d->left + n;
     for (uint32_t i = 0; i < device->base->count; i++, n++) {
       bl_op_t op = device->base->ops[i];
-      const bl__pass_t *pass = bl__pass_of(d->passes, op);
-      queue_t *queue = &d->queues[queue_at[pass - d->passes]];
-      d->effects[n] = effect_of(pass, (bl_op_type_t)op.type);
+      const bl__op_class_t *op_class = bl__op_class_of(d->classes, op);
+      queue_t *queue = &d->queues[queue_at[op_class - d->classes]];
+      d->effects[n] = effect_of(op_class, (bl_op_type_t)op.type);
       d->entries[queue->first + queue->count++] =
-          (entry_t){i, bl__end_needed(d->base, pass, op), bl__end_own(d->base, op), bl__end_of(d->base, op)};
-      device->work += pass->cost;
+          (entry_t){i, bl__end_needed(d->base, op_class, op), bl__end_own(d->base, op), bl__end_of(d->base, op)};
+      device->work += op_class->cost;
     }
   }
 }
@@ -359,12 +362,12 @@ bl_status_t bl__dispatcher_create(const bl_schedule_t *base, const bl_costs_t *c
   d->entries = malloc((count + 1) * sizeof d->entries[0]);
   d->effects = malloc(2 * count + 1);
   d->ends = bl__ends_create(base);
-  uint32_t *queue_at = malloc((size_t)base->virtual_stages * BL__PASS_TYPES * sizeof *queue_at);
+  uint32_t *queue_at = malloc((size_t)base->virtual_stages * BL__OP_CLASS_TYPES * sizeof *queue_at);
   bool allocated =
       d->devices != NULL && d->entries != NULL && d->effects != NULL && d->ends != NULL && queue_at != NULL;
   bl_status_t status = allocated ? bl__tournament_tree_init(&d->wake, base->stages) : BL_EXHAUSTED;
   if (status == BL_OK) {
-    status = bl__passes_create(base, costs, recompute, &d->passes);
+    status = bl__op_classes_create(base, costs, recompute, &d->classes);
   }
   if (status == BL_OK) {
     status = make_queues(d, queue_at);
@@ -396,6 +399,6 @@ void bl__dispatcher_destroy(bl__dispatcher_t *d) {
   free(d->entries);
   free(d->queues);
   free(d->devices);
-  free(d->passes);
+  free(d->classes);
   free(d);
 }

@@ -34,7 +34,7 @@ static bl_status_t index_nodes(bl__incremental_timing_t *r, const bl_costs_t *co
     bl_op_t op = r->nodes[n].op, needed;
     bool kept = bl__chunk_kept(schedule, recompute, op.virtual_stage);
     r->nodes[n].needs = r->nodes[n].own = BL__NO_NODE;
-    r->nodes[n].fills = kept ? op.type == BL_OP_F : bl_op_type_starts_backward((bl_op_type_t)op.type);
+    r->nodes[n].takes_slot = kept ? op.type == BL_OP_F : bl_op_type_starts_backward((bl_op_type_t)op.type);
     if (recompute.on && !kept && bl_op_type_starts_backward((bl_op_type_t)op.type)) {
       r->nodes[n].own = node_of[bl_schedule_block(schedule, op)];
       r->nodes[n].recompute = bl_costs_op(costs, BL_OP_R, op.virtual_stage);

@@ -39,7 +39,7 @@ typedef struct bl__retimed_node {
   uint32_t held;    // set and used by the caller: blocks that the stage holds before it
   uint32_t filled;  // likewise: those of them that fill slots
   bl_op_t op;
-  bool fills; // takes a slot
+  bool takes_slot;
 } bl__retimed_node_t;
 
 typedef struct bl__node_times {

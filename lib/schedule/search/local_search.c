@@ -89,7 +89,7 @@ static bool fits(const local_search_t *p, uint32_t stage, uint32_t first, uint32
     const bl__retimed_node_t *node = &p->order.nodes[p->order.lists[stage][i]];
     bl_op_type_t type = (bl_op_type_t)node->op.type;
     held += type == BL_OP_F;
-    filled += node->fills;
+    filled += node->takes_slot;
     if (held > p->limits[stage] || filled > slots) {
       return false;
     }
@@ -107,7 +107,7 @@ static void note_held(local_search_t *p, uint32_t stage, uint32_t first, uint32_
     node->held = held;
     node->filled = filled;
     held += type == BL_OP_F;
-    filled += node->fills;
+    filled += node->takes_slot;
     held -= bl_op_type_ends_block(type);
     filled -= bl_op_type_ends_block(type);
   }
