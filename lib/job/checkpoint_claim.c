@@ -13,17 +13,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LOCK_NAME    ".run.lock"
-#define FOLDER_MODE  0777 // minus the user's umask
-#define HOST_BYTES   65
-#define HOLDER_BYTES 256
-#define KEY_BYTES    17 // 16 hexadecimal digits
+#define LOCK_NAME   ".run.lock"
+#define FOLDER_MODE 0777 // minus the user's umask
+#define HOST_BYTES  65
+#define NAME_BYTES  256
+#define KEY_BYTES   17 // 16 hexadecimal digits
 
 // Content of a lock file: two lines.
 typedef struct {
-  char holder[HOLDER_BYTES]; // "run 'a' (process 4711 on host b)"
-  char key[KEY_BYTES];       // hash of the addresses of the run's stages; "": the run starts its own stages
-} words_t;
+  char name[NAME_BYTES]; // "run 'a' (process 4711 on host b)"
+  char key[KEY_BYTES];   // hash of the addresses of the run's stages; "": the run starts its own stages
+} owner_t;
 
 static void read_host(char host[HOST_BYTES]) {
   if (gethostname(host, HOST_BYTES - 1) != 0) {
@@ -38,7 +38,7 @@ static bool is_local(const char *address) {
          strncmp(address, "localhost", 9) == 0;
 }
 
-static void write_words(words_t *words, const bl_job_t *job) {
+static void describe_owner(owner_t *owner, const bl_job_t *job) {
   char host[HOST_BYTES];
   const bl_text_list_t *stages = &job->services.stages;
   uint64_t hash = stages->count;
@@ -48,26 +48,26 @@ static void write_words(words_t *words, const bl_job_t *job) {
     hash = bl_hash64(address, strlen(address), hash);
     hash = is_local(address) ? bl_hash64(host, strlen(host), hash) : hash;
   }
-  *words = (words_t){0};
-  snprintf(words->holder, sizeof words->holder, "run '%.100s' (process %ld on host %s)",
-           job->name != NULL ? job->name : "", (long)getpid(), host);
+  *owner = (owner_t){0};
+  snprintf(owner->name, sizeof owner->name, "run '%.100s' (process %ld on host %s)", job->name != NULL ? job->name : "",
+           (long)getpid(), host);
   if (stages->count > 0) {
-    snprintf(words->key, sizeof words->key, "%016" PRIx64, hash);
+    snprintf(owner->key, sizeof owner->key, "%016" PRIx64, hash);
   }
 }
 
 // Errors are ignored: if the disk is full the lock file is empty, and the lock still holds.
-static void store_words(int fd, const words_t *words) {
-  char text[sizeof *words + 2];
-  int length = snprintf(text, sizeof text, "%s\n%s\n", words->holder, words->key);
+static void write_owner(int fd, const owner_t *owner) {
+  char text[sizeof *owner + 2];
+  int length = snprintf(text, sizeof text, "%s\n%s\n", owner->name, owner->key);
   if (ftruncate(fd, 0) == 0) {
     (void)!pwrite(fd, text, (size_t)length, 0);
   }
 }
 
-static void load_words(const char *path, words_t *words) {
-  char text[sizeof *words + 2] = "";
-  *words = (words_t){0};
+static void read_owner(const char *path, owner_t *owner) {
+  char text[sizeof *owner + 2] = "";
+  *owner = (owner_t){0};
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) {
     return;
@@ -76,10 +76,10 @@ static void load_words(const char *path, words_t *words) {
   close(fd);
   text[length > 0 ? length : 0] = '\0';
   char *rest = text;
-  const char *holder = strsep(&rest, "\n"), *key = rest != NULL ? strsep(&rest, "\n") : "";
-  snprintf(words->holder, sizeof words->holder, "%.*s", HOLDER_BYTES - 1, holder);
-  snprintf(words->key, sizeof words->key, "%.*s", KEY_BYTES - 1, key);
-  for (char *at = words->holder; *at != '\0'; at++) {
+  const char *name = strsep(&rest, "\n"), *key = rest != NULL ? strsep(&rest, "\n") : "";
+  snprintf(owner->name, sizeof owner->name, "%.*s", NAME_BYTES - 1, name);
+  snprintf(owner->key, sizeof owner->key, "%.*s", KEY_BYTES - 1, key);
+  for (char *at = owner->name; *at != '\0'; at++) {
     *at = (unsigned char)*at < 0x20 ? '?' : *at;
   }
 }
@@ -93,11 +93,11 @@ static void open_to_all_of(const char *folder, int fd) {
   }
 }
 
-static bl_status_t not_held(bl_checkpoint_claim_t *claim, const char *folder, const words_t *own, bl_error_t *err) {
-  words_t holder;
-  load_words(claim->path, &holder);
-  const char *who = holder.holder[0] != '\0' ? holder.holder : "another run";
-  if (own->key[0] != '\0' && strcmp(own->key, holder.key) == 0) {
+static bl_status_t not_held(bl_checkpoint_claim_t *claim, const char *folder, const owner_t *own, bl_error_t *err) {
+  owner_t owner;
+  read_owner(claim->path, &owner);
+  const char *who = owner.name[0] != '\0' ? owner.name : "another run";
+  if (own->key[0] != '\0' && strcmp(own->key, owner.key) == 0) {
     snprintf(claim->note, sizeof claim->note, "an older driver over the same stages, %s, still runs", who);
     return BL_OK;
   }
@@ -118,8 +118,8 @@ bl_status_t bl_checkpoint_claim_take(bl_checkpoint_claim_t *claim, const bl_job_
   if (status != BL_OK) {
     return status;
   }
-  words_t own;
-  write_words(&own, job);
+  owner_t own;
+  describe_owner(&own, job);
   claim->note[0] = '\0';
   status = bl_lock_file_open(claim->path, 0666, &claim->fd);
   int cause = errno;
@@ -127,7 +127,7 @@ bl_status_t bl_checkpoint_claim_take(bl_checkpoint_claim_t *claim, const bl_job_
   case BL_OK:
     claim->held = true;
     open_to_all_of(folder, claim->fd);
-    store_words(claim->fd, &own);
+    write_owner(claim->fd, &own);
     return BL_OK;
   case BL_PRECONDITION:
     return not_held(claim, folder, &own, err);
