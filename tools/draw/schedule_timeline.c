@@ -2,7 +2,7 @@
 #include "draw/schedule_timeline.h"
 
 #include "base/words.h"
-#include "draw/timeline.h"
+#include "draw/step_picture.h"
 #include "schedule/ir/slot_walk.h"
 
 #include <math.h>
@@ -10,22 +10,22 @@
 #include <stdlib.h>
 
 typedef struct change {
-  bl_timeline_level_t by;
+  bl_step_picture_level_t by;
   size_t turn; // sequence number, which is the order of the lists
 } change_t;
 
 typedef struct builder {
   const bl_schedule_t *schedule;
   const bl_simulation_t *simulation;
-  bl_timeline_event_t *events;
+  bl_step_picture_event_t *events;
   size_t event_count;
   change_t *changes;
   size_t change_count;
-  bl_timeline_level_t *levels; // sums of the changes
-  const uint64_t *block_bytes; // [virtual stages]; NULL: not known
-  bl_timeline_link_t *links;   // [stages] those to hosts, in the order of rows
+  bl_step_picture_level_t *levels; // sums of the changes
+  const uint64_t *block_bytes;     // [virtual stages]; NULL: not known
+  bl_step_picture_link_t *links;   // [stages] those to hosts, in the order of rows
   size_t link_count;
-  bl_timeline_transfer_t *transfers;
+  bl_step_picture_transfer_t *transfers;
   size_t transfer_count;
   uint8_t *recomputed; // [blocks]
   double *caps;        // [stages]
@@ -54,7 +54,7 @@ static void add_parked(builder_t *b, bl_op_t op, bl_span_t span) {
 }
 
 // Returns the row of a link, which it adds if no stage before this one has used it.
-static uint32_t row_of(builder_t *b, bl_timeline_link_t link) {
+static uint32_t row_of(builder_t *b, bl_step_picture_link_t link) {
   uint32_t row = 0;
   while (row < b->link_count && (b->links[row].host != link.host || b->links[row].link != link.link)) {
     row++;
@@ -65,14 +65,15 @@ static uint32_t row_of(builder_t *b, bl_timeline_link_t link) {
   return row;
 }
 
-static void add_transfer(builder_t *b, uint32_t stage, size_t index, const bl_timeline_event_t *event) {
+static void add_transfer(builder_t *b, uint32_t stage, size_t index, const bl_step_picture_event_t *event) {
   const bl_op_t op = b->schedule->lists[stage].ops[index];
-  const bl_timeline_link_t link = {.host = op.store - b->schedule->stages, .link = b->simulation->host_links[stage]};
+  const bl_step_picture_link_t link = {.host = op.store - b->schedule->stages,
+                                       .link = b->simulation->host_links[stage]};
   b->transfers[b->transfer_count++] =
-      (bl_timeline_transfer_t){.row = row_of(b, link),
-                               .of = *event,
-                               .asked = b->simulation->asked[stage][index],
-                               .bytes = b->block_bytes != NULL ? (double)b->block_bytes[op.virtual_stage] : 0};
+      (bl_step_picture_transfer_t){.row = row_of(b, link),
+                                   .of = *event,
+                                   .asked = b->simulation->asked[stage][index],
+                                   .bytes = b->block_bytes != NULL ? (double)b->block_bytes[op.virtual_stage] : 0};
 }
 
 static void add_stage(builder_t *b, uint32_t stage) {
@@ -85,14 +86,14 @@ static void add_stage(builder_t *b, uint32_t stage) {
     bl_span_t span = b->simulation->spans[stage][i];
     const char type = bl_op_type_letter((bl_op_type_t)op.type);
     const bool at_host = op.store != BL_STORE_NONE && op.store >= b->schedule->stages; // only transfers have a store
-    b->events[b->event_count++] = (bl_timeline_event_t){.stage = stage,
-                                                        .type = at_host ? bl_timeline_host_type(type) : type,
-                                                        .chunk = chunk_on_stage(b->schedule, op.virtual_stage),
-                                                        .pipe = bl_schedule_pipe(b->schedule, op.virtual_stage),
-                                                        .micro_batch = op.micro_batch,
-                                                        .slice = op.slice,
-                                                        .start = span.start,
-                                                        .end = span.end};
+    b->events[b->event_count++] = (bl_step_picture_event_t){.stage = stage,
+                                                            .type = at_host ? bl_step_picture_host_type(type) : type,
+                                                            .chunk = chunk_on_stage(b->schedule, op.virtual_stage),
+                                                            .pipe = bl_schedule_pipe(b->schedule, op.virtual_stage),
+                                                            .micro_batch = op.micro_batch,
+                                                            .slice = op.slice,
+                                                            .start = span.start,
+                                                            .end = span.end};
     if (at_host) {
       add_transfer(b, stage, i, &b->events[b->event_count - 1]);
     }
@@ -129,7 +130,7 @@ static int compare_changes(const void *one, const void *other) {
 static void sum_up(builder_t *b) {
   qsort(b->changes, b->change_count, sizeof b->changes[0], compare_changes);
   for (size_t i = 0; i < b->change_count; i++) {
-    bl_timeline_level_t *level = &b->levels[i];
+    bl_step_picture_level_t *level = &b->levels[i];
     *level = b->changes[i].by;
     if (i > 0 && level->stage == level[-1].stage) {
       level->slots += level[-1].slots;
@@ -169,21 +170,21 @@ static bl_status_t draw(builder_t *b, const bl_schedule_timeline_t *picture, con
   }
   sum_up(b);
   describe(picture, subtitle, sizeof subtitle);
-  const bl_timeline_t timeline = {.title = schedule->name,
-                                  .subtitle = subtitle,
-                                  .unit = picture->unit,
-                                  .stages = schedule->stages,
-                                  .slices = schedule->slices,
-                                  .events = b->events,
-                                  .event_count = b->event_count,
-                                  .levels = b->levels,
-                                  .level_count = b->change_count,
-                                  .links = b->links,
-                                  .link_count = b->link_count,
-                                  .transfers = b->transfers,
-                                  .transfer_count = b->transfer_count,
-                                  .slots_available = picture->cap > 0 ? b->caps : NULL};
-  return bl_timeline_draw(&timeline, path, err);
+  const bl_step_picture_t step_picture = {.title = schedule->name,
+                                          .subtitle = subtitle,
+                                          .unit = picture->unit,
+                                          .stages = schedule->stages,
+                                          .slices = schedule->slices,
+                                          .events = b->events,
+                                          .event_count = b->event_count,
+                                          .levels = b->levels,
+                                          .level_count = b->change_count,
+                                          .links = b->links,
+                                          .link_count = b->link_count,
+                                          .transfers = b->transfers,
+                                          .transfer_count = b->transfer_count,
+                                          .slots_available = picture->cap > 0 ? b->caps : NULL};
+  return bl_step_picture_draw(&step_picture, path, err);
 }
 
 bl_status_t bl_schedule_timeline_draw(const bl_schedule_timeline_t *picture, const char *path, bl_error_t *err) {

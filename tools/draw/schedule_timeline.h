@@ -22,7 +22,7 @@ typedef struct bl_schedule_timeline {
   const uint64_t *block_bytes; // [virtual stages] what moves of a block; NULL: not known
 } bl_schedule_timeline_t;
 
-// `path` must end in .svg or .png. Statuses of bl_timeline_draw.
+// `path` must end in .svg or .png. Statuses of bl_step_picture_draw.
 BL_MUST_USE bl_status_t bl_schedule_timeline_draw(const bl_schedule_timeline_t *picture, const char *path,
                                                   bl_error_t *err);
 

@@ -4,17 +4,17 @@
 #include "ballastctl/inspect/link_turns.h"
 #include "ballastctl/inspect/slot_levels.h"
 
-#include "draw/timeline.h"
+#include "draw/step_picture.h"
 #include "schedule/ir/op.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct bl_ctl_step_timeline {
-  size_t stage_count;          // that have reported an operation
-  bl_grid_t grid;              // of the events
-  bl_timeline_event_t *events; // .chunk is the virtual stage until the picture is drawn
-  bl_timeline_level_t *levels;
+  size_t stage_count;              // that have reported an operation
+  bl_grid_t grid;                  // of the events
+  bl_step_picture_event_t *events; // .chunk is the virtual stage until the picture is drawn
+  bl_step_picture_level_t *levels;
   size_t count, level_count, capacity; // capacity: of both
   uint32_t slices;                     // of a sequence, as far as events show
   bl_ctl_slot_levels_t slots;
@@ -47,12 +47,12 @@ static bool reserve(bl_ctl_step_timeline_t *timeline) {
     return true;
   }
   size_t capacity = timeline->capacity == 0 ? 256 : 2 * timeline->capacity;
-  bl_timeline_event_t *events = realloc(timeline->events, capacity * sizeof *events);
+  bl_step_picture_event_t *events = realloc(timeline->events, capacity * sizeof *events);
   if (events == NULL) {
     return false;
   }
   timeline->events = events;
-  bl_timeline_level_t *levels = realloc(timeline->levels, capacity * sizeof *levels);
+  bl_step_picture_level_t *levels = realloc(timeline->levels, capacity * sizeof *levels);
   if (levels == NULL) {
     return false;
   }
@@ -65,14 +65,14 @@ static bool reserve(bl_ctl_step_timeline_t *timeline) {
 static void add_event(bl_ctl_step_timeline_t *timeline, uint32_t stage, bl_op_t op, uint64_t start_ns,
                       uint64_t end_ns) {
   const char type = bl_op_type_letter((bl_op_type_t)op.type);
-  timeline->events[timeline->count++] =
-      (bl_timeline_event_t){.stage = stage,
-                            .type = bl_ctl_op_is_at_host(&timeline->grid, op) ? bl_timeline_host_type(type) : type,
-                            .chunk = op.virtual_stage,
-                            .micro_batch = op.micro_batch,
-                            .slice = op.slice,
-                            .start = (double)start_ns * 1e-6,
-                            .end = (double)end_ns * 1e-6};
+  timeline->events[timeline->count++] = (bl_step_picture_event_t){
+      .stage = stage,
+      .type = bl_ctl_op_is_at_host(&timeline->grid, op) ? bl_step_picture_host_type(type) : type,
+      .chunk = op.virtual_stage,
+      .micro_batch = op.micro_batch,
+      .slice = op.slice,
+      .start = (double)start_ns * 1e-6,
+      .end = (double)end_ns * 1e-6};
 }
 
 void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_trace_event_t *event) {
@@ -95,7 +95,7 @@ void bl_ctl_step_timeline_add(bl_ctl_step_timeline_t *timeline, const bl_ctl_tra
     timeline->events[timeline->count - 1].waited = (double)event->waited_ns * 1e-6;
   }
   if (!event->transfer) {
-    timeline->levels[timeline->level_count++] = (bl_timeline_level_t){
+    timeline->levels[timeline->level_count++] = (bl_step_picture_level_t){
         .stage = (uint32_t)event->stage, .time = (double)since_ns * 1e-6, .slots = event->slots_in_use};
   }
 }
@@ -127,7 +127,7 @@ static bl_status_t tell_pipes(bl_ctl_step_timeline_t *timeline) {
     return BL_EXHAUSTED;
   }
   for (size_t i = 0; i < timeline->count; i++) {
-    const bl_timeline_event_t *event = &timeline->events[i];
+    const bl_step_picture_event_t *event = &timeline->events[i];
     uint32_t *seen = &chunk_of[event->micro_batch];
     if (event->chunk > 1 || (*seen != 0 && *seen != event->chunk + 1)) {
       two = false;
@@ -159,17 +159,17 @@ static bl_status_t add_turns(bl_ctl_step_timeline_t *timeline) {
 }
 
 // Adds the events of the links to the picture. Both arrays have space for all turns.
-static void add_links(const bl_ctl_step_timeline_t *timeline, bl_timeline_link_t *links,
-                      bl_timeline_transfer_t *transfers, bl_timeline_t *picture) {
+static void add_links(const bl_ctl_step_timeline_t *timeline, bl_step_picture_link_t *links,
+                      bl_step_picture_transfer_t *transfers, bl_step_picture_t *picture) {
   for (size_t i = 0; i < timeline->turns.count; i++) {
     const bl_ctl_link_turn_t *turn = &timeline->turns.of[i];
     if (i == 0 || !bl_ctl_link_turns_same_link(turn, turn - 1)) {
-      links[picture->link_count++] = (bl_timeline_link_t){.host = turn->host, .link = turn->link};
+      links[picture->link_count++] = (bl_step_picture_link_t){.host = turn->host, .link = turn->link};
     }
-    transfers[i] = (bl_timeline_transfer_t){.row = (uint32_t)picture->link_count - 1,
-                                            .of = timeline->events[timeline->first_turn + i],
-                                            .asked = (double)turn->asked_ns * 1e-6,
-                                            .bytes = (double)turn->bytes};
+    transfers[i] = (bl_step_picture_transfer_t){.row = (uint32_t)picture->link_count - 1,
+                                                .of = timeline->events[timeline->first_turn + i],
+                                                .asked = (double)turn->asked_ns * 1e-6,
+                                                .bytes = (double)turn->bytes};
   }
   picture->links = links;
   picture->transfers = transfers;
@@ -193,25 +193,25 @@ bl_status_t bl_ctl_step_timeline_draw(bl_ctl_step_timeline_t *timeline, const ch
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the timeline");
   }
   timeline->divided = true;
-  bl_timeline_t picture = {.title = title,
-                           .subtitle = subtitle,
-                           .unit = "ms",
-                           .stages = (uint32_t)timeline->stage_count,
-                           .slices = timeline->slices,
-                           .replica_stages = stages,
-                           .tensor_ranks = known ? timeline->grid.tensor : 1,
-                           .events = timeline->events,
-                           .event_count = timeline->count,
-                           .levels = timeline->levels,
-                           .level_count = timeline->level_count};
-  bl_timeline_link_t *links = malloc((timeline->turns.count + 1) * sizeof *links);
-  bl_timeline_transfer_t *transfers = malloc((timeline->turns.count + 1) * sizeof *transfers);
+  bl_step_picture_t picture = {.title = title,
+                               .subtitle = subtitle,
+                               .unit = "ms",
+                               .stages = (uint32_t)timeline->stage_count,
+                               .slices = timeline->slices,
+                               .replica_stages = stages,
+                               .tensor_ranks = known ? timeline->grid.tensor : 1,
+                               .events = timeline->events,
+                               .event_count = timeline->count,
+                               .levels = timeline->levels,
+                               .level_count = timeline->level_count};
+  bl_step_picture_link_t *links = malloc((timeline->turns.count + 1) * sizeof *links);
+  bl_step_picture_transfer_t *transfers = malloc((timeline->turns.count + 1) * sizeof *transfers);
   bl_status_t status;
   if (links == NULL || transfers == NULL) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for the timeline");
   } else {
     add_links(timeline, links, transfers, &picture);
-    status = bl_timeline_draw(&picture, path, err);
+    status = bl_step_picture_draw(&picture, path, err);
   }
   free(transfers);
   free(links);

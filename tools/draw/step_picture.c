@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "draw/timeline.h"
+#include "draw/step_picture.h"
 
 #include "base/bytes.h"
 #include "draw/canvas.h"
@@ -64,7 +64,7 @@ typedef struct row {
 static const row_t usual_row = {34, 7, 30, 16}, low_row = {20, 5, 18, 7};
 
 typedef struct page {
-  const bl_timeline_t *timeline;
+  const bl_step_picture_t *picture;
   bl_canvas_t *canvas;
   double width, height, first, last, pixels_per_unit;
   bool lanes;    // there is an evict or load
@@ -106,7 +106,7 @@ static bl_color_t shade(unsigned hex, uint32_t steps) {
   return (bl_color_t){color.red * factor, color.green * factor, color.blue * factor};
 }
 
-static void draw_event(page_t *page, const bl_timeline_event_t *event) {
+static void draw_event(page_t *page, const bl_step_picture_event_t *event) {
   double x = x_of(page, event->start), width = x_of(page, event->end) - x, y = y_of(page, event->stage);
   const uint32_t darker = event->chunk + event->pipe;
   bl_color_t color = shade(style_of(event->type)->color, darker);
@@ -124,7 +124,7 @@ static void draw_event(page_t *page, const bl_timeline_event_t *event) {
     bl_canvas_hatch_rect(page->canvas, from, y, x + width - from, page->row.bar, color);
   }
   char text[24];
-  const bool sliced = page->timeline->slices > 1;
+  const bool sliced = page->picture->slices > 1;
   snprintf(text, sizeof text, sliced ? "%u.%u" : "%u", event->micro_batch, event->slice);
   double size = width > 18 ? 12 : 9;
   if (bl_canvas_text_width(page->canvas, text, size, false) + 3 < width) {
@@ -134,7 +134,7 @@ static void draw_event(page_t *page, const bl_timeline_event_t *event) {
   }
 }
 
-static uint32_t stage_of(const bl_timeline_t *t, uint32_t row) {
+static uint32_t stage_of(const bl_step_picture_t *t, uint32_t row) {
   const uint32_t tensor_ranks = t->tensor_ranks > 0 ? t->tensor_ranks : 1;
   const uint32_t stages = t->replica_stages > 0 ? t->replica_stages : t->stages / tensor_ranks;
   return row / tensor_ranks % (stages > 0 ? stages : 1);
@@ -142,7 +142,7 @@ static uint32_t stage_of(const bl_timeline_t *t, uint32_t row) {
 
 // Draws the stage of a row and, if there are several, its tensor rank and replica below.
 static void draw_coords(page_t *page, uint32_t row, double middle) {
-  const bl_timeline_t *t = page->timeline;
+  const bl_step_picture_t *t = page->picture;
   const uint32_t tensor_ranks = t->tensor_ranks > 0 ? t->tensor_ranks : 1;
   const uint32_t stages = t->replica_stages > 0 ? t->replica_stages : t->stages / tensor_ranks;
   const bool replicas = t->stages > stages * tensor_ranks;
@@ -161,7 +161,7 @@ static void draw_coords(page_t *page, uint32_t row, double middle) {
 }
 
 static void draw_rows(page_t *page) {
-  const bl_timeline_t *t = page->timeline;
+  const bl_step_picture_t *t = page->picture;
   double right = x_of(page, page->last);
   for (uint32_t s = 0; s < t->stages; s++) { // a row is all wait until operations cover it
     double y = y_of(page, s);
@@ -176,7 +176,7 @@ static void draw_rows(page_t *page) {
 
 // Draws the share of the step in which the stage computes, right of its row.
 static void draw_busy(page_t *page, double *busy) {
-  const bl_timeline_t *t = page->timeline;
+  const bl_step_picture_t *t = page->picture;
   memset(busy, 0, t->stages * sizeof *busy);
   for (size_t i = 0; i < t->event_count; i++) {
     if (!is_transfer(t->events[i].type)) {
@@ -192,7 +192,7 @@ static void draw_busy(page_t *page, double *busy) {
 }
 
 static void draw_curve(page_t *page, uint32_t stage, double *xs, double *heights, double *totals) {
-  const bl_timeline_t *t = page->timeline;
+  const bl_step_picture_t *t = page->picture;
   uint32_t count = 0;
   double peak = 0, lent = 0, base = y_of(page, stage) + page->row_height - page->row.gap;
   double scale = (page->row.curve - 6) / fmax(page->most_slots, 1);
@@ -230,11 +230,11 @@ static void draw_curve(page_t *page, uint32_t stage, double *xs, double *heights
 // ---- links to hosts
 
 static double y_of_link(const page_t *page, uint32_t row) {
-  return y_of(page, page->timeline->stages + row);
+  return y_of(page, page->picture->stages + row);
 }
 
-static void draw_transfer(page_t *page, const bl_timeline_transfer_t *transfer) {
-  const bl_timeline_event_t *event = &transfer->of;
+static void draw_transfer(page_t *page, const bl_step_picture_transfer_t *transfer) {
+  const bl_step_picture_event_t *event = &transfer->of;
   const double x = x_of(page, event->start), width = x_of(page, event->end) - x, y = y_of_link(page, transfer->row);
   char text[40];
   bl_canvas_fill_rect(page->canvas, x, y, width, page->row.bar,
@@ -242,7 +242,7 @@ static void draw_transfer(page_t *page, const bl_timeline_transfer_t *transfer) 
   if (width > 5 * HAIRLINE) {
     bl_canvas_stroke_rect(page->canvas, x, y, width, page->row.bar, HAIRLINE, PAPER);
   }
-  snprintf(text, sizeof text, page->timeline->slices > 1 ? "%u:%u.%u" : "%u:%u", stage_of(page->timeline, event->stage),
+  snprintf(text, sizeof text, page->picture->slices > 1 ? "%u:%u.%u" : "%u:%u", stage_of(page->picture, event->stage),
            event->micro_batch, event->slice);
   const double size = bl_canvas_text_width(page->canvas, text, 12, false) + 3 < width ? 12 : 9;
   if (bl_canvas_text_width(page->canvas, text, size, false) + 3 < width) {
@@ -264,12 +264,12 @@ static int compare_queue_changes(const void *one, const void *other) {
 
 // Draws how many transfers wait for a link. `changes` and `xs` have space for two of each transfer.
 static void draw_queue(page_t *page, uint32_t row, queue_change_t *changes, double *xs, double *heights) {
-  const bl_timeline_t *t = page->timeline;
+  const bl_step_picture_t *t = page->picture;
   const double base = y_of_link(page, row) + page->row_height - page->row.gap;
   size_t count = 0;
   int waiting = 0, most = 0;
   for (size_t i = 0; i < t->transfer_count; i++) {
-    const bl_timeline_transfer_t *transfer = &t->transfers[i];
+    const bl_step_picture_transfer_t *transfer = &t->transfers[i];
     if (transfer->row == row && transfer->of.start > transfer->asked) {
       changes[count++] = (queue_change_t){fmax(transfer->asked, page->first), 1};
       changes[count++] = (queue_change_t){transfer->of.start, -1};
@@ -299,14 +299,14 @@ static void draw_queue(page_t *page, uint32_t row, queue_change_t *changes, doub
 
 // Draws the name of a link left of its row, and right of it for how long it was busy and what it moved.
 static void label_link(page_t *page, uint32_t row) {
-  const bl_timeline_t *t = page->timeline;
+  const bl_step_picture_t *t = page->picture;
   const double middle = y_of_link(page, row) + page->row.bar / 2, right = page->width - MARGIN_RIGHT + 10;
   double busy = 0, bytes = 0;
   uint32_t out = 0, back = 0;
   bool several = false; // of this host
   char label[64], moved[BL_BYTES_TEXT];
   for (size_t i = 0; i < t->transfer_count; i++) {
-    const bl_timeline_transfer_t *transfer = &t->transfers[i];
+    const bl_step_picture_transfer_t *transfer = &t->transfers[i];
     const bool here = transfer->row == row, leaves = transfer->of.type == 'e';
     busy += here ? transfer->of.end - transfer->of.start : 0;
     bytes += here ? transfer->bytes : 0;
@@ -333,7 +333,7 @@ static void label_link(page_t *page, uint32_t row) {
 }
 
 static void draw_links(page_t *page, queue_change_t *changes, double *xs, double *heights) {
-  const bl_timeline_t *t = page->timeline;
+  const bl_step_picture_t *t = page->picture;
   for (uint32_t row = 0; row < t->link_count; row++) {
     bl_canvas_fill_rect(page->canvas, MARGIN_LEFT, y_of_link(page, row), x_of(page, page->last) - MARGIN_LEFT,
                         page->row.bar, WAIT_FILL);
@@ -348,7 +348,7 @@ static void draw_links(page_t *page, queue_change_t *changes, double *xs, double
 }
 
 static double y_of_axis(const page_t *page) {
-  return y_of_link(page, (uint32_t)page->timeline->link_count) - page->row.gap + 6;
+  return y_of_link(page, (uint32_t)page->picture->link_count) - page->row.gap + 6;
 }
 
 static void draw_axis(page_t *page, bool grid) {
@@ -368,7 +368,7 @@ static void draw_axis(page_t *page, bool grid) {
   if (!grid) {
     char label[64];
     bl_canvas_line(page->canvas, MARGIN_LEFT, bottom, right, bottom, 1, false, INK_SOFT);
-    snprintf(label, sizeof label, "time [%s]", page->timeline->unit);
+    snprintf(label, sizeof label, "time [%s]", page->picture->unit);
     bl_canvas_text(page->canvas, (MARGIN_LEFT + right) / 2, bottom + 38, label, 12, false, BL_ALIGN_CENTER, INK);
   }
 }
@@ -386,7 +386,7 @@ static double draw_key(page_t *page, double x, const char *text, bl_color_t colo
 }
 
 static void draw_head(page_t *page) {
-  const bl_timeline_t *t = page->timeline;
+  const bl_step_picture_t *t = page->picture;
   bl_canvas_text(page->canvas, MARGIN_LEFT, 28, t->title, 18, true, BL_ALIGN_LEFT, INK);
   if (t->subtitle != NULL) {
     double after = MARGIN_LEFT + bl_canvas_text_width(page->canvas, t->title, 18, true) + 16;
@@ -436,7 +436,7 @@ static void draw_head(page_t *page) {
 }
 
 // Chooses a width at which boxes of the shortest kind of operation hold their numbers, unless that is too wide.
-static double choose_width(const bl_timeline_t *t, double span) {
+static double choose_width(const bl_step_picture_t *t, double span) {
   double least = INFINITY;
   for (size_t k = 0; k < sizeof styles / sizeof styles[0]; k++) {
     double sum = 0, count = 0;
@@ -452,14 +452,14 @@ static double choose_width(const bl_timeline_t *t, double span) {
   return wanted > WIDTH_DEFAULT && wanted < WIDTH_MOST ? wanted : WIDTH_DEFAULT;
 }
 
-static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err) {
+static bl_status_t measure(const bl_step_picture_t *t, page_t *page, bl_error_t *err) {
   if (t->event_count == 0 || t->stages == 0) {
     return bl_error_set(err, BL_INVALID, "timeline \"%s\": has no events", t->title);
   }
   page->first = INFINITY;
   page->last = -INFINITY;
   for (size_t i = 0; i < t->event_count; i++) {
-    const bl_timeline_event_t *event = &t->events[i];
+    const bl_step_picture_event_t *event = &t->events[i];
     if (event->stage >= t->stages || !(event->end >= event->start)) {
       return bl_error_set(err, BL_INVALID, "timeline \"%s\": event %zu is on stage %u from %g to %g", t->title, i,
                           event->stage, event->start, event->end);
@@ -472,7 +472,7 @@ static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err
     page->waits = page->waits || event->waited > 0;
   }
   for (size_t i = 0; i < t->transfer_count; i++) {
-    const bl_timeline_transfer_t *transfer = &t->transfers[i];
+    const bl_step_picture_transfer_t *transfer = &t->transfers[i];
     if (transfer->row >= t->link_count || !(transfer->of.end >= transfer->of.start)) {
       return bl_error_set(err, BL_INVALID, "timeline \"%s\": transfer %zu is on link %u from %g to %g", t->title, i,
                           transfer->row, transfer->of.start, transfer->of.end);
@@ -497,16 +497,16 @@ static bl_status_t measure(const bl_timeline_t *t, page_t *page, bl_error_t *err
   return BL_OK;
 }
 
-bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl_error_t *err) {
-  page_t page = {.timeline = timeline};
-  bl_status_t status = measure(timeline, &page, err);
+bl_status_t bl_step_picture_draw(const bl_step_picture_t *picture, const char *path, bl_error_t *err) {
+  page_t page = {.picture = picture};
+  bl_status_t status = measure(picture, &page, err);
   if (status != BL_OK) {
     return status;
   }
-  size_t capacity = timeline->level_count > timeline->stages ? timeline->level_count : timeline->stages;
-  capacity = 2 * timeline->transfer_count > capacity ? 2 * timeline->transfer_count : capacity;
+  size_t capacity = picture->level_count > picture->stages ? picture->level_count : picture->stages;
+  capacity = 2 * picture->transfer_count > capacity ? 2 * picture->transfer_count : capacity;
   double *xs = malloc((capacity + 1) * 3 * sizeof *xs); // for a curve: positions, heights, and heights with lent slots
-  queue_change_t *changes = malloc((2 * timeline->transfer_count + 1) * sizeof *changes);
+  queue_change_t *changes = malloc((2 * picture->transfer_count + 1) * sizeof *changes);
   if (xs == NULL || changes == NULL) {
     free(xs);
     free(changes);
@@ -516,7 +516,7 @@ bl_status_t bl_timeline_draw(const bl_timeline_t *timeline, const char *path, bl
   if (status == BL_OK) {
     draw_axis(&page, true);
     draw_rows(&page);
-    for (uint32_t s = 0; s < timeline->stages && timeline->levels != NULL; s++) {
+    for (uint32_t s = 0; s < picture->stages && picture->levels != NULL; s++) {
       draw_curve(&page, s, xs, xs + capacity + 1, xs + 2 * (capacity + 1));
     }
     draw_busy(&page, xs);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies that timelines are written as complete SVG and PNG files with every stage in them, from simulated schedules
+// Verifies that pictures of steps are written as complete SVG and PNG files with every stage in them, from simulated schedules
 // and from events with jitter, that lent slots and the cap of balanced ones are drawn, that bad input is refused, and that
 // a full disk costs no picture that was there.
-#include "draw/timeline.h"
+#include "draw/step_picture.h"
 
 #include "base/random.h"
 #include "draw/schedule_timeline.h"
@@ -123,37 +123,37 @@ static void what_is_lent_and_where_a_box_belongs_is_drawn(void **state) {
 // A hand-made run: every operation takes 20 +- 30 %, stages wait for nobody.
 static void measured_events_are_drawn(void **state) {
   (void)state;
-  bl_timeline_event_t events[64];
-  bl_timeline_level_t levels[64];
+  bl_step_picture_event_t events[64];
+  bl_step_picture_level_t levels[64];
   const double available[] = {4, 4, 4, 4};
   for (uint32_t i = 0; i < 64; i++) {
     double start = i % 16 > 0 ? events[i - 1].end + 3 * bl_random_uniform(7, i) : 100 + 20 * (i / 16);
-    events[i] = (bl_timeline_event_t){.stage = i / 16,
-                                      .type = "FIW"[i % 3],
-                                      .micro_batch = i % 16 / 3,
-                                      .start = start,
-                                      .end = start + 20 * (0.7 + 0.6 * bl_random_uniform(9, i))};
-    levels[i] = (bl_timeline_level_t){.stage = i / 16, .time = start, .slots = i % 5, .lent = i % 7 == 0};
+    events[i] = (bl_step_picture_event_t){.stage = i / 16,
+                                          .type = "FIW"[i % 3],
+                                          .micro_batch = i % 16 / 3,
+                                          .start = start,
+                                          .end = start + 20 * (0.7 + 0.6 * bl_random_uniform(9, i))};
+    levels[i] = (bl_step_picture_level_t){.stage = i / 16, .time = start, .slots = i % 5, .lent = i % 7 == 0};
   }
-  bl_timeline_t timeline = {.title = "step 12",
-                            .unit = "ms",
-                            .stages = 4,
-                            .events = events,
-                            .event_count = 64,
-                            .levels = levels,
-                            .level_count = 64,
-                            .slots_available = available};
+  bl_step_picture_t picture = {.title = "step 12",
+                               .unit = "ms",
+                               .stages = 4,
+                               .events = events,
+                               .event_count = 64,
+                               .levels = levels,
+                               .level_count = 64,
+                               .slots_available = available};
   bl_error_t err;
-  assert_int_equal(bl_timeline_draw(&timeline, BALLAST_BINARY_DIR "/measured.png", &err), BL_OK);
-  assert_int_equal(bl_timeline_draw(&timeline, BALLAST_BINARY_DIR "/measured.jpg", &err), BL_INVALID);
+  assert_int_equal(bl_step_picture_draw(&picture, BALLAST_BINARY_DIR "/measured.png", &err), BL_OK);
+  assert_int_equal(bl_step_picture_draw(&picture, BALLAST_BINARY_DIR "/measured.jpg", &err), BL_INVALID);
   assert_non_null(strstr(err.text, ".svg or .png"));
-  assert_int_equal(bl_timeline_draw(&timeline, "/nonexistent/x.svg", &err), BL_NOT_FOUND);
+  assert_int_equal(bl_step_picture_draw(&picture, "/nonexistent/x.svg", &err), BL_NOT_FOUND);
   assert_non_null(strstr(err.text, "/nonexistent/x.svg"));
-  timeline.event_count = 0;
-  assert_int_equal(bl_timeline_draw(&timeline, BALLAST_BINARY_DIR "/none.svg", &err), BL_INVALID);
-  timeline.event_count = 64;
-  timeline.stages = 3;
-  assert_int_equal(bl_timeline_draw(&timeline, BALLAST_BINARY_DIR "/none.svg", &err), BL_INVALID);
+  picture.event_count = 0;
+  assert_int_equal(bl_step_picture_draw(&picture, BALLAST_BINARY_DIR "/none.svg", &err), BL_INVALID);
+  picture.event_count = 64;
+  picture.stages = 3;
+  assert_int_equal(bl_step_picture_draw(&picture, BALLAST_BINARY_DIR "/none.svg", &err), BL_INVALID);
   assert_non_null(strstr(err.text, "stage 3"));
 }
 
