@@ -40,31 +40,31 @@ void bl_driver_step_init(bl_driver_step_t *step, bl_driver_id_t id, bl_driver_pe
 
 bl_driver_request_t bl_driver_step_request(const bl_driver_step_t *step, size_t stage) {
   const bl_driver_peer_t *peer = &step->peers[stage];
-  bl_driver_request_t request = {.type = BL_ASK_NOTHING, .driver = step->id};
+  bl_driver_request_t request = {.kind = BL_DRIVER_REQUEST_NONE, .driver = step->id};
   if (peer->answered) {
     return request;
   }
   switch (step->phase) {
   case BL_DRIVER_TAKEOVER:
-    request.type = BL_ASK_TAKEOVER;
+    request.kind = BL_DRIVER_REQUEST_TAKEOVER;
     break;
   case BL_DRIVER_ABORTING:
-    request.type = BL_ASK_ABORT;
+    request.kind = BL_DRIVER_REQUEST_ABORT;
     request.next = peer->report.applied + 1;
     request.attempt = step->highest_attempt;
     break;
   case BL_DRIVER_PREPARING:
-    request.type = BL_ASK_PREPARE;
+    request.kind = BL_DRIVER_REQUEST_PREPARE;
     request.plan = step->proposal;
     request.run.kind = step->proposal_kind;
     break;
   case BL_DRIVER_RUNNING:
-    request.type = BL_ASK_RUN;
+    request.kind = BL_DRIVER_REQUEST_RUN;
     request.run = step->run;
     request.offer = step->offer;
     break;
   case BL_DRIVER_COMMITTING:
-    request.type = BL_ASK_COMMIT;
+    request.kind = BL_DRIVER_REQUEST_COMMIT;
     request.commit = step->commit;
     break;
   case BL_DRIVER_DECIDING:
@@ -76,20 +76,20 @@ bl_driver_request_t bl_driver_step_request(const bl_driver_step_t *step, size_t 
 }
 
 bool bl_driver_request_equal(const bl_driver_request_t *a, const bl_driver_request_t *b) {
-  if (a->type != b->type || !bl_driver_id_equal(a->driver, b->driver)) {
+  if (a->kind != b->kind || !bl_driver_id_equal(a->driver, b->driver)) {
     return false;
   }
-  switch (a->type) {
-  case BL_ASK_PREPARE:
+  switch (a->kind) {
+  case BL_DRIVER_REQUEST_PREPARE:
     return a->plan.version == b->plan.version;
-  case BL_ASK_RUN:
+  case BL_DRIVER_REQUEST_RUN:
     return a->run.attempt == b->run.attempt && a->run.step == b->run.step && a->run.kind == b->run.kind;
-  case BL_ASK_COMMIT:
+  case BL_DRIVER_REQUEST_COMMIT:
     return bl_commit_equal(&a->commit, &b->commit);
-  case BL_ASK_ABORT:
+  case BL_DRIVER_REQUEST_ABORT:
     return a->next == b->next && a->attempt == b->attempt;
-  case BL_ASK_NOTHING:
-  case BL_ASK_TAKEOVER:
+  case BL_DRIVER_REQUEST_NONE:
+  case BL_DRIVER_REQUEST_TAKEOVER:
     break;
   }
   return true;
@@ -331,11 +331,11 @@ void bl_driver_step_refused(bl_driver_step_t *step, size_t stage, const bl_drive
   if (!bl_driver_request_equal(&asked, request)) {
     return;
   }
-  if (request->type == BL_ASK_PREPARE) {
+  if (request->kind == BL_DRIVER_REQUEST_PREPARE) {
     bl_driver_step_plan_refused(step, stage, request->plan.version);
-  } else if (request->type == BL_ASK_RUN) {
+  } else if (request->kind == BL_DRIVER_REQUEST_RUN) {
     bl_driver_step_abort(step);
-  } else if (request->type != BL_ASK_NOTHING) {
+  } else if (request->kind != BL_DRIVER_REQUEST_NONE) {
     end(step, BL_DRIVER_END_LOST, stage); // the stage no longer has what this driver saw there
   }
 }

@@ -11,7 +11,7 @@
 //   for (;;) {
 //     for (stage ...) {
 //       bl_driver_request_t request = bl_driver_step_request(&step, stage);
-//       if (request.type != BL_ASK_NOTHING) call(stage, request);      // unless just that call is in flight
+//       if (request.kind != BL_DRIVER_REQUEST_NONE) call(stage, request);      // unless just that call is in flight
 //     }
 //     ... an answer arrives: bl_driver_step_taken / _prepared / _voted / _committed / _aborted / _refused ...
 //     switch (step.phase) {
@@ -118,18 +118,18 @@ typedef struct bl_driver_step {
   size_t end_stage; // the stage that `end` is about
 } bl_driver_step_t;
 
-typedef enum bl_driver_request_type {
-  BL_ASK_NOTHING,
-  BL_ASK_TAKEOVER,
-  BL_ASK_PREPARE, // plan, kind in run.kind
-  BL_ASK_RUN,     // run, offer
-  BL_ASK_COMMIT,  // commit
-  BL_ASK_ABORT,   // next, attempt
-} bl_driver_request_type_t;
+typedef enum bl_driver_request_kind {
+  BL_DRIVER_REQUEST_NONE,
+  BL_DRIVER_REQUEST_TAKEOVER,
+  BL_DRIVER_REQUEST_PREPARE, // plan, kind in run.kind
+  BL_DRIVER_REQUEST_RUN,     // run, offer
+  BL_DRIVER_REQUEST_COMMIT,  // commit
+  BL_DRIVER_REQUEST_ABORT,   // next, attempt
+} bl_driver_request_kind_t;
 
 // One request to a stage. If bl_driver_request_equal returns true for two, the call in flight serves for both.
 typedef struct bl_driver_request {
-  bl_driver_request_type_t type;
+  bl_driver_request_kind_t kind;
   bl_driver_id_t driver;
   bl_run_id_t run;
   bl_offer_t offer;
@@ -144,7 +144,7 @@ bool bl_driver_request_equal(const bl_driver_request_t *a, const bl_driver_reque
 // higher one is tried. stage_count >= 1.
 void bl_driver_step_init(bl_driver_step_t *step, bl_driver_id_t id, bl_driver_peer_t *peers, size_t stage_count);
 
-// Returns what to request of `stage` now. BL_ASK_NOTHING: its answer is known, or the shell decides what follows.
+// Returns what to request of `stage` now. BL_DRIVER_REQUEST_NONE: its answer is known, or the shell is to decide.
 bl_driver_request_t bl_driver_step_request(const bl_driver_step_t *step, size_t stage);
 
 // ---- answers. Each names the request that it answers; an answer to a request that is not current is ignored. --------

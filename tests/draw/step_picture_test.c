@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies that pictures of steps are written as complete SVG and PNG files with every stage in them, from simulated schedules
-// and from events with jitter, that lent slots and the cap of balanced ones are drawn, that bad input is refused, and that
-// a full disk costs no picture that was there.
+// Verifies that pictures of steps are written as complete SVG and PNG files with every stage in them, from simulated
+// schedules and from events with jitter, that lent slots and the cap of balanced ones are drawn, that bad input is
+// refused, and that a full disk costs no picture that was there.
 #include "draw/step_picture.h"
 
 #include "base/random.h"

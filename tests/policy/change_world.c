@@ -497,7 +497,7 @@ static bool die(world_t *world) {
 static void send(world_t *world) {
   for (unsigned s = 0; world->alive && s < world->options->stages; s++) {
     bl_driver_request_t request = bl_driver_step_request(&world->step, s);
-    if (request.type == BL_ASK_PREPARE) {
+    if (request.kind == BL_DRIVER_REQUEST_PREPARE) {
       world->asked[world->driver][request.plan.version] |= (uint8_t)(1u << s);
     }
   }

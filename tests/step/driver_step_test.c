@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the driver's side of the step protocol: what a new driver does with everything a predecessor may have left,
-// that questions stand until answered, and that late answers change nothing.
+// that requests stand until answered, and that late answers change nothing.
 #include "step/driver_step.h"
 
 #include <setjmp.h>
@@ -37,29 +37,29 @@ static bl_stage_report_t prepared(bl_stage_report_t report, uint64_t attempt) {
   return report;
 }
 
-static void take(fixture_t *fixture, bl_stage_report_t zero, bl_stage_report_t one) {
+static void take_over(fixture_t *fixture, bl_stage_report_t zero, bl_stage_report_t one) {
   begin(fixture);
   bl_driver_step_taken(&fixture->step, 0, 5, true, &zero);
   assert_int_equal(fixture->step.phase, BL_DRIVER_TAKEOVER); // not before all have accepted
-  assert_int_equal(bl_driver_step_request(&fixture->step, 0).type, BL_ASK_NOTHING);
-  assert_int_equal(bl_driver_step_request(&fixture->step, 1).type, BL_ASK_TAKEOVER);
+  assert_int_equal(bl_driver_step_request(&fixture->step, 0).kind, BL_DRIVER_REQUEST_NONE);
+  assert_int_equal(bl_driver_step_request(&fixture->step, 1).kind, BL_DRIVER_REQUEST_TAKEOVER);
   bl_driver_step_taken(&fixture->step, 1, 5, true, &one);
 }
 
 static void test_fresh_stages(void **state) {
   (void)state;
   fixture_t fixture;
-  take(&fixture, at(0, 0), at(0, 0));
+  take_over(&fixture, at(0, 0), at(0, 0));
   assert_int_equal(fixture.step.phase, BL_DRIVER_BOUNDARY);
 }
 
 static void test_a_step_applied_by_one_is_applied_by_all(void **state) {
   (void)state;
   fixture_t fixture;
-  take(&fixture, at(3, 8), prepared(at(2, 7), 8));
+  take_over(&fixture, at(3, 8), prepared(at(2, 7), 8));
   assert_int_equal(fixture.step.phase, BL_DRIVER_COMMITTING);
   bl_driver_request_t request = bl_driver_step_request(&fixture.step, 1);
-  assert_int_equal(request.type, BL_ASK_COMMIT);
+  assert_int_equal(request.kind, BL_DRIVER_REQUEST_COMMIT);
   assert_int_equal(request.commit.step, 3);
   assert_int_equal(request.commit.attempt, 8);
   assert_true(request.commit.scale == 0.5 && request.commit.learning_rate == 0.1);
@@ -75,7 +75,7 @@ static void test_a_step_applied_by_one_is_applied_by_all(void **state) {
 static void test_an_attempt_prepared_on_all_is_decided(void **state) {
   (void)state;
   fixture_t fixture;
-  take(&fixture, prepared(at(2, 7), 8), prepared(at(2, 7), 8));
+  take_over(&fixture, prepared(at(2, 7), 8), prepared(at(2, 7), 8));
   assert_int_equal(fixture.step.phase, BL_DRIVER_DECIDING);
   assert_int_equal(fixture.step.run.attempt, 8);
 }
@@ -89,12 +89,12 @@ static void test_anything_else_is_aborted(void **state) {
   };
   for (size_t i = 0; i < sizeof left / sizeof left[0]; i++) {
     fixture_t fixture;
-    take(&fixture, left[i][0], left[i][1]);
+    take_over(&fixture, left[i][0], left[i][1]);
     assert_int_equal(fixture.step.phase, BL_DRIVER_ABORTING);
     uint64_t attempt = fixture.step.highest_attempt;
     for (size_t s = 0; s < STAGES; s++) {
       bl_driver_request_t request = bl_driver_step_request(&fixture.step, s);
-      assert_int_equal(request.type, BL_ASK_ABORT);
+      assert_int_equal(request.kind, BL_DRIVER_REQUEST_ABORT);
       assert_int_equal(request.next, 3);
       assert_int_equal(request.attempt, attempt);
       bl_driver_step_aborted(&fixture.step, s, attempt);
@@ -106,7 +106,7 @@ static void test_anything_else_is_aborted(void **state) {
 static void expect_end(bl_stage_report_t zero, bl_stage_report_t one, bl_driver_end_t end, size_t stage,
                        bl_status_t status) {
   fixture_t fixture;
-  take(&fixture, zero, one);
+  take_over(&fixture, zero, one);
   assert_int_equal(fixture.step.phase, BL_DRIVER_ENDED);
   assert_int_equal(fixture.step.end, end);
   assert_int_equal(fixture.step.end_stage, stage);
@@ -158,7 +158,7 @@ static void test_stages_of_another_job_are_stopped_first(void **state) {
   (void)state;
   fixture_t fixture;
   bl_stage_report_t stranger = {.applied = 9, .highest_attempt = 30};
-  take(&fixture, at(0, 0), stranger);
+  take_over(&fixture, at(0, 0), stranger);
   assert_int_equal(fixture.step.phase, BL_DRIVER_ABORTING);
   assert_int_equal(bl_driver_step_request(&fixture.step, 1).next, 10);
   bl_driver_step_aborted(&fixture.step, 0, 30);
@@ -178,15 +178,15 @@ static void test_a_declined_takeover_tries_a_higher_epoch(void **state) {
   bl_stage_report_t refusal = {.epoch = 8};
   bl_driver_step_taken(&fixture.step, 1, 5, false, &refusal);
   assert_int_equal(fixture.step.id.epoch, 9);
-  assert_int_equal(bl_driver_step_request(&fixture.step, 0).type, BL_ASK_TAKEOVER); // also who had accepted
-  bl_driver_step_taken(&fixture.step, 1, 5, true, &report);                         // late, of the old epoch
+  assert_int_equal(bl_driver_step_request(&fixture.step, 0).kind, BL_DRIVER_REQUEST_TAKEOVER); // also who had accepted
+  bl_driver_step_taken(&fixture.step, 1, 5, true, &report);                                    // late, of the old epoch
   assert_false(fixture.peers[1].answered);
 }
 
-static void test_questions_stand_until_answered(void **state) {
+static void test_requests_stand_until_answered(void **state) {
   (void)state;
   fixture_t fixture;
-  take(&fixture, at(0, 0), at(0, 0));
+  take_over(&fixture, at(0, 0), at(0, 0));
   bl_driver_step_run(&fixture.step, BL_RUN_TRAIN);
   bl_driver_request_t run = bl_driver_step_request(&fixture.step, 0), again = bl_driver_step_request(&fixture.step, 0);
   assert_true(bl_driver_request_equal(&run, &again));
@@ -202,7 +202,7 @@ static void test_questions_stand_until_answered(void **state) {
   bl_driver_step_aborted(&fixture.step, 1, 1);
   bl_driver_step_refused(&fixture.step, 1, &run, BL_PRECONDITION);
   assert_int_equal(fixture.step.phase, BL_DRIVER_COMMITTING);
-  assert_int_equal(bl_driver_step_request(&fixture.step, 1).type, BL_ASK_COMMIT);
+  assert_int_equal(bl_driver_step_request(&fixture.step, 1).kind, BL_DRIVER_REQUEST_COMMIT);
   bl_driver_step_committed(&fixture.step, 1, 1);
   assert_int_equal(fixture.step.phase, BL_DRIVER_BOUNDARY);
 }
@@ -210,7 +210,7 @@ static void test_questions_stand_until_answered(void **state) {
 static void test_refusals(void **state) {
   (void)state;
   fixture_t fixture;
-  take(&fixture, at(0, 0), at(0, 0));
+  take_over(&fixture, at(0, 0), at(0, 0));
   bl_driver_step_run(&fixture.step, BL_RUN_TRAIN);
   bl_driver_request_t run = bl_driver_step_request(&fixture.step, 1);
   bl_driver_step_refused(&fixture.step, 1, &run, BL_PRECONDITION);
@@ -228,7 +228,7 @@ static void test_refusals(void **state) {
 static void test_forward_only_attempts_leave_no_trace(void **state) {
   (void)state;
   fixture_t fixture;
-  take(&fixture, at(2, 7), at(2, 7));
+  take_over(&fixture, at(2, 7), at(2, 7));
   bl_driver_step_aborted(&fixture.step, 0, 7);
   bl_driver_step_aborted(&fixture.step, 1, 7);
   bl_driver_step_run(&fixture.step, BL_RUN_VALIDATE);
@@ -253,17 +253,17 @@ static bl_stage_report_t keeping(uint64_t older, uint64_t newer) {
 static void test_the_plan_in_force_is_the_newest_that_all_keep(void **state) {
   (void)state;
   fixture_t fixture;
-  take(&fixture, keeping(3, 5), keeping(3, 5));
+  take_over(&fixture, keeping(3, 5), keeping(3, 5));
   assert_int_equal(fixture.step.plans[BL_RUN_TRAIN].version, 5);
-  take(&fixture, keeping(3, 5), keeping(3, 0));
+  take_over(&fixture, keeping(3, 5), keeping(3, 0));
   assert_int_equal(fixture.step.plans[BL_RUN_TRAIN].version, 3);
-  take(&fixture, keeping(5, 0), keeping(3, 5)); // one runs it already
+  take_over(&fixture, keeping(5, 0), keeping(3, 5)); // one runs it already
   assert_int_equal(fixture.step.plans[BL_RUN_TRAIN].version, 5);
-  take(&fixture, keeping(0, 0), keeping(1, 0)); // a predecessor's first, which not all have
+  take_over(&fixture, keeping(0, 0), keeping(1, 0)); // a predecessor's first, which not all have
   assert_int_equal(fixture.step.plans[BL_RUN_TRAIN].version, 0);
   bl_stage_report_t other = keeping(3, 5);
   other.plans[1].digest = 7;
-  take(&fixture, keeping(3, 5), other);
+  take_over(&fixture, keeping(3, 5), other);
   assert_int_equal(fixture.step.plans[BL_RUN_TRAIN].version, 3);
   assert_int_equal(fixture.step.plan_version, 5);
 }
@@ -271,11 +271,11 @@ static void test_the_plan_in_force_is_the_newest_that_all_keep(void **state) {
 static void test_a_plan_is_in_force_when_all_agree(void **state) {
   (void)state;
   fixture_t fixture;
-  take(&fixture, keeping(3, 0), keeping(3, 4));
+  take_over(&fixture, keeping(3, 0), keeping(3, 4));
   bl_driver_step_t *step = &fixture.step;
   bl_driver_step_prepare(step, BL_RUN_TRAIN, 99, 4);
   bl_driver_request_t request = bl_driver_step_request(step, 1);
-  assert_int_equal(request.type, BL_ASK_PREPARE);
+  assert_int_equal(request.kind, BL_DRIVER_REQUEST_PREPARE);
   assert_int_equal(request.plan.version, 5);
   assert_int_equal(request.plan.follows, 3);
   assert_int_equal(request.plan.policy, 4);
@@ -310,7 +310,7 @@ static void test_an_offer_is_met_or_the_attempt_given_up(void **state) {
   (void)state;
   fixture_t fixture;
   bl_driver_step_t *step = &fixture.step;
-  take(&fixture, at(0, 0), at(0, 0));
+  take_over(&fixture, at(0, 0), at(0, 0));
   bl_driver_step_run_on(step, 1, 0.1);
   bl_driver_request_t request = bl_driver_step_request(step, 0);
   assert_int_equal(request.run.attempt, 1);
@@ -328,7 +328,7 @@ static void test_an_offer_is_met_or_the_attempt_given_up(void **state) {
   vote_all(step);
   assert_false(bl_driver_step_commit(step, 0.5, 0.1));
   request = bl_driver_step_request(step, 1);
-  assert_int_equal(request.type, BL_ASK_ABORT);
+  assert_int_equal(request.kind, BL_DRIVER_REQUEST_ABORT);
   assert_int_equal(request.next, 2);
   assert_int_equal(request.attempt, 3);
   bl_driver_step_aborted(step, 0, 3);
@@ -346,25 +346,25 @@ static void test_what_a_predecessor_let_begin_is_given_up(void **state) {
   bl_stage_report_t ahead = prepared(at(2, 7), 8);
   ahead.highest_attempt = 9;
   ahead.ahead = (bl_offer_t){.attempt = 9, .scale = 1, .learning_rate = 0.1};
-  take(&fixture, ahead, prepared(at(2, 7), 8)); // one has gone on, the other has not
+  take_over(&fixture, ahead, prepared(at(2, 7), 8)); // one has gone on, the other has not
   assert_int_equal(step->phase, BL_DRIVER_DECIDING);
   assert_true(bl_driver_step_commit(step, 1, 0.1));
   bl_driver_step_committed(step, 0, 3);
   bl_driver_step_committed(step, 1, 3);
   bl_driver_request_t request = bl_driver_step_request(step, 0);
-  assert_int_equal(request.type, BL_ASK_ABORT);
+  assert_int_equal(request.kind, BL_DRIVER_REQUEST_ABORT);
   assert_int_equal(request.next, 4);
   assert_int_equal(request.attempt, 9);
 
-  take(&fixture, ahead, prepared(at(2, 7), 8));
+  take_over(&fixture, ahead, prepared(at(2, 7), 8));
   assert_false(bl_driver_step_commit(step, 0.5, 0.1));
   assert_int_equal(bl_driver_step_request(step, 0).next, 3);
 
-  // One has the commit already, and runs what is behind it.
+  // One has the commit already, and runs the attempt that follows.
   bl_stage_report_t further = at(3, 8);
   further.highest_attempt = 9;
   further.last_commit.attempt = 8;
-  take(&fixture, further, ahead);
+  take_over(&fixture, further, ahead);
   assert_int_equal(step->phase, BL_DRIVER_COMMITTING);
   bl_driver_step_committed(step, 0, 3);
   bl_driver_step_committed(step, 1, 3);
@@ -381,7 +381,7 @@ int main(void) {
       cmocka_unit_test(test_what_is_lost_may_start_over),
       cmocka_unit_test(test_stages_of_another_job_are_stopped_first),
       cmocka_unit_test(test_a_declined_takeover_tries_a_higher_epoch),
-      cmocka_unit_test(test_questions_stand_until_answered),
+      cmocka_unit_test(test_requests_stand_until_answered),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_forward_only_attempts_leave_no_trace),
       cmocka_unit_test(test_the_plan_in_force_is_the_newest_that_all_keep),

@@ -16,7 +16,7 @@ bool world_configure_strangers(world_t *world, unsigned d) {
   for (unsigned s = 0; s < world->options->stages; s++) {
     bl_driver_id_t follows = world->stages[s].step.driver;
     if (!bl_driver_id_equal(follows, driver->step.id)) {
-      bl_driver_request_t request = {.type = BL_ASK_RUN, .driver = driver->step.id};
+      bl_driver_request_t request = {.kind = BL_DRIVER_REQUEST_RUN, .driver = driver->step.id};
       bl_driver_step_refused(&driver->step, s, &request, follows.epoch > 0 ? BL_FENCED : BL_PRECONDITION);
       if (driver->step.phase != BL_DRIVER_ENDED) { // a driver whose Configure is refused gives up
         driver->step.phase = BL_DRIVER_ENDED;
@@ -176,23 +176,23 @@ void world_hear(world_t *world, unsigned d, const message_t *answer) {
   bl_driver_step_t *step = &world->drivers[d].step;
   unsigned s = answer->stage;
   bl_driver_request_t request = world_request_of(answer);
-  if (request.type == BL_ASK_PREPARE && answer->kind != ANSWER_FENCED) {
+  if (request.kind == BL_DRIVER_REQUEST_PREPARE && answer->kind != ANSWER_FENCED) {
     prepared(world, d, answer);
   } else if (answer->kind == ANSWER_FENCED || answer->kind == ANSWER_PRECONDITION) {
     bl_driver_step_refused(step, s, &request, answer->kind == ANSWER_FENCED ? BL_FENCED : BL_PRECONDITION);
-  } else if (request.type == BL_ASK_TAKEOVER) {
+  } else if (request.kind == BL_DRIVER_REQUEST_TAKEOVER) {
     taken(world, d, answer);
-  } else if (request.type == BL_ASK_RUN) {
+  } else if (request.kind == BL_DRIVER_REQUEST_RUN) {
     bl_driver_step_voted(step, s, request.run.attempt);
     for (unsigned i = 0; world_breaks(world, RULE_ALL_HAVE_VOTED) && i < world->options->stages; i++) {
       bl_driver_step_voted(step, i, request.run.attempt);
     }
-  } else if (request.type == BL_ASK_COMMIT) {
+  } else if (request.kind == BL_DRIVER_REQUEST_COMMIT) {
     bl_driver_step_committed(step, s, request.commit.step);
     for (unsigned i = 0; world_breaks(world, RULE_ALL_HAVE_APPLIED) && i < world->options->stages; i++) {
       bl_driver_step_committed(step, i, request.commit.step);
     }
-  } else if (request.type == BL_ASK_ABORT) {
+  } else if (request.kind == BL_DRIVER_REQUEST_ABORT) {
     bl_driver_step_aborted(step, s, request.attempt);
   }
 }

@@ -28,37 +28,37 @@ static void add(message_set_t *set, unsigned capacity, const message_t *message)
 
 static bool same_question(const message_t *a, const message_t *b) {
   return a->driver == b->driver && a->stage == b->stage && a->type == b->type && a->epoch == b->epoch &&
-         a->step == b->step && a->attempt == b->attempt && (a->type != BL_ASK_PREPARE || a->plan == b->plan);
+         a->step == b->step && a->attempt == b->attempt && (a->type != BL_DRIVER_REQUEST_PREPARE || a->plan == b->plan);
 }
 
 // The question that driver d asks of a stage now; false when none.
 bool world_question(const world_t *world, unsigned d, unsigned stage, message_t *message) {
   bl_driver_request_t request = bl_driver_step_request(&world->drivers[d].step, stage);
-  if (!world->drivers[d].started || request.type == BL_ASK_NOTHING) {
+  if (!world->drivers[d].started || request.kind == BL_DRIVER_REQUEST_NONE) {
     return false;
   }
   *message = (message_t){.driver = (uint8_t)d,
                          .stage = (uint8_t)stage,
-                         .type = (uint8_t)request.type,
+                         .type = (uint8_t)request.kind,
                          .epoch = (uint8_t)request.driver.epoch};
-  switch (request.type) {
-  case BL_ASK_PREPARE:
+  switch (request.kind) {
+  case BL_DRIVER_REQUEST_PREPARE:
     message->plan = (uint8_t)request.plan.version;
     message->maker = (uint8_t)request.plan.digest;
     message->policy = (uint8_t)request.plan.policy;
     message->follows = (uint8_t)request.plan.follows;
     break;
-  case BL_ASK_RUN:
+  case BL_DRIVER_REQUEST_RUN:
     message->step = (uint8_t)request.run.step;
     message->attempt = (uint8_t)request.run.attempt;
     message->plan = (uint8_t)request.run.plan_version;
     message->ahead = (uint8_t)request.offer.attempt;
     break;
-  case BL_ASK_COMMIT:
+  case BL_DRIVER_REQUEST_COMMIT:
     message->step = (uint8_t)request.commit.step;
     message->attempt = (uint8_t)request.commit.attempt;
     break;
-  case BL_ASK_ABORT:
+  case BL_DRIVER_REQUEST_ABORT:
     message->step = (uint8_t)request.next;
     message->attempt = (uint8_t)request.attempt;
     break;
@@ -73,13 +73,13 @@ bl_driver_id_t world_sender(const message_t *message) {
 }
 
 bl_driver_request_t world_request_of(const message_t *message) {
-  bl_driver_request_t request = {.type = message->type, .driver = world_sender(message)};
+  bl_driver_request_t request = {.kind = message->type, .driver = world_sender(message)};
   request.run = (bl_run_id_t){
       .step = message->step, .attempt = message->attempt, .plan_version = message->plan, .kind = BL_RUN_TRAIN};
   request.plan = (bl_plan_record_t){
       .version = message->plan, .digest = message->maker, .policy = message->policy, .follows = message->follows};
   request.commit = (bl_commit_t){.step = message->step, .attempt = message->attempt, .scale = message->attempt};
-  request.offer = world_offer(message->attempt, message->type == BL_ASK_RUN ? message->ahead : 0);
+  request.offer = world_offer(message->attempt, message->type == BL_DRIVER_REQUEST_RUN ? message->ahead : 0);
   request.next = message->step;
   request.attempt = message->attempt;
   return request;
@@ -172,25 +172,26 @@ static bool is_spent(const world_t *world, const message_t *message) {
   const bl_stage_step_t *stage = &world->stages[message->stage].step;
   bl_driver_id_t driver = world_sender(message);
   if (driver.epoch < stage->driver.epoch ||
-      (driver.epoch == stage->driver.epoch && (driver.id != stage->driver.id || message->type == BL_ASK_TAKEOVER))) {
+      (driver.epoch == stage->driver.epoch &&
+       (driver.id != stage->driver.id || message->type == BL_DRIVER_REQUEST_TAKEOVER))) {
     return true;
   }
   bool is_it = stage->phase == BL_STAGE_RUNNING && stage->run.attempt == message->attempt && stage->offer.attempt == 0;
   bool will_be = stage->ahead != BL_AHEAD_NONE && stage->offer.attempt == message->attempt;
   bool holds = stage->phase == BL_STAGE_RUNNING || stage->phase == BL_STAGE_VOTED;
-  switch ((bl_driver_request_type_t)message->type) {
-  case BL_ASK_PREPARE:
+  switch ((bl_driver_request_kind_t)message->type) {
+  case BL_DRIVER_REQUEST_PREPARE:
     return message->plan <= stage->plan_version;
-  case BL_ASK_RUN:
+  case BL_DRIVER_REQUEST_RUN:
     // What it offers counts for the attempt that runs, and for the one ahead once that is the one that runs.
     return message->attempt <= stage->highest_attempt && !(message->ahead != 0 && (is_it || will_be));
-  case BL_ASK_COMMIT:
+  case BL_DRIVER_REQUEST_COMMIT:
     return message->step <= stage->applied;
-  case BL_ASK_ABORT:
+  case BL_DRIVER_REQUEST_ABORT:
     return message->step <= stage->applied ||
            (message->attempt <= stage->highest_attempt && !(holds && stage->run.attempt <= message->attempt));
-  case BL_ASK_NOTHING:
-  case BL_ASK_TAKEOVER:
+  case BL_DRIVER_REQUEST_NONE:
+  case BL_DRIVER_REQUEST_TAKEOVER:
     break;
   }
   return false;

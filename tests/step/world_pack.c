@@ -129,7 +129,7 @@ static void move_messages(packer_t *packer, message_set_t *set, bool answers) {
     MOVE(packer, message->attempt);
     MOVE(packer, message->plan);
     MOVE(packer, message->ahead);
-    if (message->type == BL_ASK_PREPARE) {
+    if (message->type == BL_DRIVER_REQUEST_PREPARE) {
       MOVE(packer, message->maker);
       MOVE(packer, message->policy);
       MOVE(packer, message->follows);
@@ -138,7 +138,7 @@ static void move_messages(packer_t *packer, message_set_t *set, bool answers) {
       continue;
     }
     MOVE(packer, message->kind);
-    if (message->type == BL_ASK_TAKEOVER) {
+    if (message->type == BL_DRIVER_REQUEST_TAKEOVER) {
       MOVE(packer, message->ours);
       MOVE(packer, message->applied);
       MOVE(packer, message->highest);

@@ -190,14 +190,14 @@ bool world_handle(world_t *world, const message_t *message, message_t *answer) {
   bl_stage_step_t before = stage->step;
   bl_driver_request_t request = world_request_of(message);
   bl_driver_id_t driver = request.driver;
-  if (world_breaks(world, RULE_FENCING) && message->type != BL_ASK_TAKEOVER) {
+  if (world_breaks(world, RULE_FENCING) && message->type != BL_DRIVER_REQUEST_TAKEOVER) {
     driver = stage->step.driver;
   }
   bl_error_t err = {.status = BL_OK};
   bl_stage_decision_t decision = BL_STAGE_ANSWER;
   *answer = *message;
-  switch (request.type) {
-  case BL_ASK_TAKEOVER:
+  switch (request.kind) {
+  case BL_DRIVER_REQUEST_TAKEOVER:
     answer->kind = stage_takeover(world, s, driver) ? ANSWER_DONE : ANSWER_DECLINED;
     report_stage(world, s, answer);
     if (answer->kind == ANSWER_DECLINED) {
@@ -207,19 +207,19 @@ bool world_handle(world_t *world, const message_t *message, message_t *answer) {
       memset(answer->plans, 0, sizeof answer->plans);
     }
     return true;
-  case BL_ASK_PREPARE:
+  case BL_DRIVER_REQUEST_PREPARE:
     decision = stage_prepare(world, s, driver, request.plan, true, &err);
     break;
-  case BL_ASK_RUN:
+  case BL_DRIVER_REQUEST_RUN:
     decision = stage_run(world, s, driver, request.run, request.offer, &err);
     break;
-  case BL_ASK_COMMIT:
+  case BL_DRIVER_REQUEST_COMMIT:
     decision = stage_commit(world, s, driver, request.commit, &err);
     break;
-  case BL_ASK_ABORT:
+  case BL_DRIVER_REQUEST_ABORT:
     decision = stage_abort(world, s, driver, request.next, request.attempt, &err);
     break;
-  case BL_ASK_NOTHING:
+  case BL_DRIVER_REQUEST_NONE:
     break;
   }
   bool changed = memcmp(&before, &stage->step, sizeof before) != 0;
@@ -232,7 +232,7 @@ bool world_refuse(world_t *world, const message_t *message, message_t *answer) {
   bl_driver_request_t request = world_request_of(message);
   const bl_stage_step_t *step = &world->stages[message->stage].step;
   bl_error_t err = {.status = BL_OK};
-  bool would = request.type == BL_ASK_PREPARE && bl_driver_id_equal(step->driver, request.driver) &&
+  bool would = request.kind == BL_DRIVER_REQUEST_PREPARE && bl_driver_id_equal(step->driver, request.driver) &&
                request.plan.version > step->plan_version &&
                stage_prepare(world, message->stage, request.driver, request.plan, false, &err) == BL_STAGE_REFUSE;
   *answer = *message;

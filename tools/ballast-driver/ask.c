@@ -98,11 +98,11 @@ static void hear_error(bl_remote_t *stage, const bl_driver_request_t *request, c
     return;
   case BL_FENCED:
   case BL_PRECONDITION:
-    if (request->type == BL_ASK_PREPARE && err->status == BL_PRECONDITION) {
+    if (request->kind == BL_DRIVER_REQUEST_PREPARE && err->status == BL_PRECONDITION) {
       bl__plan_refused(stage, request, err);
       return;
     }
-    if (request->type == BL_ASK_RUN && err->status == BL_PRECONDITION) {
+    if (request->kind == BL_DRIVER_REQUEST_RUN && err->status == BL_PRECONDITION) {
       note_failure(driver, stage, request, err);
     }
     bl_driver_step_refused(&driver->step, stage->index, request, err->status);
@@ -110,12 +110,12 @@ static void hear_error(bl_remote_t *stage, const bl_driver_request_t *request, c
   default:
     break;
   }
-  if (request->type == BL_ASK_RUN) {
+  if (request->kind == BL_DRIVER_REQUEST_RUN) {
     note_failure(driver, stage, request, err);
     bl_driver_step_run_failed(&driver->step, stage->index, request->run.attempt);
     return;
   }
-  if (request->type == BL_ASK_PREPARE) {
+  if (request->kind == BL_DRIVER_REQUEST_PREPARE) {
     bl__plan_refused(stage, request, err);
     return;
   }
@@ -133,7 +133,7 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
   bool present = asked->number == stage->ask_number;
   free(asked);
   if (present) {
-    stage->asked.type = BL_ASK_NOTHING;
+    stage->asked.kind = BL_DRIVER_REQUEST_NONE;
   }
   if (driver->state >= BL__RUN_STOPPING) {
     return;
@@ -144,27 +144,27 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
     }
   } else {
     stage->cause[0] = '\0';
-    switch (request.type) {
-    case BL_ASK_TAKEOVER:
+    switch (request.kind) {
+    case BL_DRIVER_REQUEST_TAKEOVER:
       hear_takeover(stage, &request, answer);
       break;
-    case BL_ASK_PREPARE:
+    case BL_DRIVER_REQUEST_PREPARE:
       if (answer->refusal.status != BL_OK) {
         bl__plan_refused(stage, &request, &answer->refusal);
       } else {
         bl_driver_step_prepared(&driver->step, stage->index, request.plan.version);
       }
       break;
-    case BL_ASK_RUN:
+    case BL_DRIVER_REQUEST_RUN:
       hear_vote(stage, &request, answer);
       break;
-    case BL_ASK_COMMIT:
+    case BL_DRIVER_REQUEST_COMMIT:
       bl_driver_step_committed(&driver->step, stage->index, request.commit.step);
       break;
-    case BL_ASK_ABORT:
+    case BL_DRIVER_REQUEST_ABORT:
       bl_driver_step_aborted(&driver->step, stage->index, request.attempt);
       break;
-    case BL_ASK_NOTHING:
+    case BL_DRIVER_REQUEST_NONE:
       break;
     }
   }
@@ -181,27 +181,27 @@ static void ask(bl_remote_t *stage, const bl_driver_request_t *request) {
   stage->asked = *request;
   stage->ask_number = ++driver->next_ask;
   *asked = (asked_t){.stage = stage, .request = *request, .number = stage->ask_number};
-  switch (request->type) {
-  case BL_ASK_TAKEOVER:
+  switch (request->kind) {
+  case BL_DRIVER_REQUEST_TAKEOVER:
     bl_stage_client_takeover(stage->client, request->driver, driver->options.job->name, driver->address, heard, asked);
     break;
-  case BL_ASK_PREPARE: {
+  case BL_DRIVER_REQUEST_PREPARE: {
     bl_stage_plan_text_t text = bl__plan_text(driver, request);
     bl_stage_client_prepare(stage->client, request->driver, &text, heard, asked);
     break;
   }
-  case BL_ASK_RUN: {
+  case BL_DRIVER_REQUEST_RUN: {
     bl_stage_run_text_t text = bl__run_text(driver, request);
     bl_stage_client_run(stage->client, request->driver, &text, heard, asked);
     break;
   }
-  case BL_ASK_COMMIT:
+  case BL_DRIVER_REQUEST_COMMIT:
     bl_stage_client_commit(stage->client, request->driver, &request->commit, heard, asked);
     break;
-  case BL_ASK_ABORT:
+  case BL_DRIVER_REQUEST_ABORT:
     bl_stage_client_abort(stage->client, request->driver, request->next, request->attempt, heard, asked);
     break;
-  case BL_ASK_NOTHING:
+  case BL_DRIVER_REQUEST_NONE:
     free(asked);
     break;
   }
@@ -211,11 +211,11 @@ void bl__ask_all(bl_driver_t *driver) {
   for (size_t i = 0; i < driver->stage_count; i++) {
     bl_remote_t *stage = &driver->stages[i];
     bl_driver_request_t request = bl_driver_step_request(&driver->step, i);
-    if (request.type == BL_ASK_NOTHING) {
+    if (request.kind == BL_DRIVER_REQUEST_NONE) {
       continue;
     }
-    bool under_way = stage->asked.type != BL_ASK_NOTHING && bl_driver_request_equal(&stage->asked, &request);
-    bool other = stage->asked.type != BL_ASK_NOTHING && !under_way;
+    bool under_way = stage->asked.kind != BL_DRIVER_REQUEST_NONE && bl_driver_request_equal(&stage->asked, &request);
+    bool other = stage->asked.kind != BL_DRIVER_REQUEST_NONE && !under_way;
     if (!under_way && (other || bl__driver_now_ms(driver) >= stage->ask_again_ms)) {
       ask(stage, &request);
     }

@@ -347,10 +347,10 @@ static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
   }
   for (size_t i = 0; i < driver->stage_count; i++) {
     bl_driver_request_t request = bl_driver_step_request(&driver->step, i);
-    if (request.type != BL_ASK_NOTHING) {
+    if (request.kind != BL_DRIVER_REQUEST_NONE) {
       char name[BL_GRID_NAME_BYTES];
       snprintf(view->waiting_for, sizeof view->waiting_for, "%s: %s of step %" PRIu64 ", attempt %" PRIu64,
-               bl_grid_name(&driver->options.training->grid, (uint32_t)i, name), names[request.type],
+               bl_grid_name(&driver->options.training->grid, (uint32_t)i, name), names[request.kind],
                driver->step.run.step, driver->step.run.attempt);
       view->waiting_ns = driver->attempts.began_ns == 0 ? 0 : bl_clock_now_ns() - driver->attempts.began_ns;
       return;

@@ -46,7 +46,7 @@ typedef struct bl_remote {
   uint64_t resumed; // digest of the checkpoint that its present configuration began from
 
   // The call in flight.
-  bl_driver_request_t asked;       // type BL_ASK_NOTHING: none
+  bl_driver_request_t asked;       // kind BL_DRIVER_REQUEST_NONE: none
   uint64_t ask_number;             // distinguishes its answer from those to earlier calls
   uint64_t ask_again_ms;           // not before
   char cause[BL_ERROR_TEXT_BYTES]; // why the last call was lost
