@@ -9,6 +9,7 @@
 #include "client/fixture.h"
 #include "datapath/block.h"
 #include "datapath/socket.h"
+#include "seed.h"
 #include "sys/clock.h"
 
 #include <errno.h>
@@ -80,7 +81,7 @@ static void flip(const fixture_t *fixture, unsigned long address, unsigned bit) 
 static void test_a_flipped_bit_is_found(void **state) {
   fixture_t *fixture = *state;
   enum { BYTES = 2 * GRANULE - 5 };
-  const uint64_t places = getenv("BALLAST_SOAK") != NULL && data_path != BL_CLIENT_PATH_TCP ? 4096 : 512;
+  const uint64_t places = test_soak() && data_path != BL_CLIENT_PATH_TCP ? 4096 : 512;
   bl_client_t *client = must_open(fixture, 0);
   uint64_t slot, key = bl_random_key(2, "flips");
   bl_error_t err = {0};
@@ -155,7 +156,7 @@ static void test_a_store_dies(void **state) {
   fixture_t *fixture = *state;
   bl_error_t err = {0};
   uint64_t slots[2];
-  int deaths = getenv("BALLAST_SOAK") != NULL ? 100 : 5;
+  int deaths = test_soak() ? 100 : 5;
   for (int i = 0; i < deaths; i++) {
     bl_client_t *client = must_open(fixture, 0);
     reserve(client, GRANULE, 2, slots);
@@ -178,7 +179,7 @@ static void test_a_store_dies(void **state) {
 static void test_a_store_dies_in_the_middle(void **state) {
   fixture_t *fixture = *state;
   const char *only = getenv("BALLAST_SEED");
-  uint64_t kills = getenv("BALLAST_SOAK") != NULL ? 200 : 10;
+  uint64_t kills = test_soak() ? 200 : 10;
   static uint8_t expected[16 * GRANULE];
   for (uint64_t seed = 1; seed <= kills; seed++) {
     if (only != NULL && strtoull(only, NULL, 10) != seed) {
@@ -301,7 +302,7 @@ static void wait_for_descriptors(const fixture_t *fixture, unsigned count) {
 
 static void test_a_holder_dies(void **state) {
   fixture_t *fixture = *state;
-  int deaths = getenv("BALLAST_SOAK") != NULL ? 200 : 3;
+  int deaths = test_soak() ? 200 : 3;
   unsigned descriptors = 0;
   for (int i = 0; i < deaths; i++) {
     int to, from;
@@ -374,7 +375,7 @@ static void test_a_newer_incarnation(void **state) {
 // one call per third of its TTL, also with two hundred leases.
 static void test_an_idle_session_lives_on(void **state) {
   fixture_t *fixture = *state;
-  const uint64_t ttl_ns = 2 * BL_NS_PER_S, ttls = getenv("BALLAST_SOAK") != NULL ? 12 : 2;
+  const uint64_t ttl_ns = 2 * BL_NS_PER_S, ttls = test_soak() ? 12 : 2;
   bl_client_t *client = must_open(fixture, 0);
   static uint64_t slots[200];
   bl_error_t err = {0};

@@ -23,6 +23,7 @@
 static int broken_rule;
 #define RULE(number) (broken_rule != (number))
 #include "client/requests.c"
+#include "seed.h"
 
 #include <setjmp.h>
 
@@ -659,7 +660,7 @@ static uint64_t first_seed(void) {
 }
 
 static unsigned walks(void) {
-  return getenv("BALLAST_SOAK") != NULL ? 400000 : 20000;
+  return test_soak() ? 400000 : 20000;
 }
 
 static void test_sessions_are_sound(void **state) {

@@ -4,6 +4,7 @@
 // begun anew; a stopped holder, which stops nobody else; ten thousand uses in flat memory (BALLAST_SOAK=1: a million);
 // on tcp, a connection that is cut again and again.
 #include "client/fixture.h"
+#include "seed.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -440,7 +441,7 @@ static void use_slot(bl_client_t *client, const uint64_t *slots, const uint8_t *
 static void test_cycles_are_flat(void **state) {
   const fixture_t *fixture = *state;
   bl_client_t *client = must_open(fixture, 0);
-  uint64_t slots[CYCLE_SLOTS], cycles = getenv("BALLAST_SOAK") != NULL ? 1000000 : 10000;
+  uint64_t slots[CYCLE_SLOTS], cycles = test_soak() ? 1000000 : 10000;
   reserve(client, 64, CYCLE_SLOTS, slots);
   for (uint64_t i = 0; i < cycles / 10; i += CYCLE_SLOTS) { // warm
     use_slot(client, slots, fixture->buffers.base);

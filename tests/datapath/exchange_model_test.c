@@ -921,10 +921,6 @@ static const char *see_all(const options_t *options) {
   return violation;
 }
 
-static bool is_soak(void) {
-  return getenv("BALLAST_SOAK") != NULL;
-}
-
 static const options_t small[] = {
     {PULL, 2, 2, 2, 1}, {PUSH, 2, 2, 2, 1}, {DIRECT, 2, 1, 2, 1}, {PULL, 2, 1, 3, 0}, {ENGINE, 2, 1, 2, 1}};
 static const options_t large[] = {{PULL, 3, 2, 2, 0},   {PUSH, 3, 2, 2, 0},   {DIRECT, 3, 1, 2, 0}, {PULL, 2, 1, 3, 1},
@@ -944,7 +940,7 @@ static void test_every_state_is_sound(void **state) {
   (void)state;
   broken_rule = 0;
   const char *violation = see_all_of(small, COUNT(small));
-  if (violation == NULL && is_soak()) {
+  if (violation == NULL && test_soak()) {
     violation = see_all_of(large, COUNT(large));
   }
   if (violation != NULL) {
@@ -995,7 +991,7 @@ static const char *walk(uint64_t seed, path_t path, size_t *steps) {
 }
 
 static unsigned walks(void) {
-  return is_soak() ? 300000 : 3000;
+  return test_soak() ? 300000 : 3000;
 }
 
 static void test_walks_are_sound(void **state) {

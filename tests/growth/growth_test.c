@@ -5,6 +5,7 @@
 #include "schedule/balance/balance.h"
 #include "schedule/generate.h"
 #include "schedule/ir/validate.h"
+#include "seed.h"
 #include "simulate/simulate.h"
 
 #include <math.h>
@@ -13,7 +14,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -167,7 +167,7 @@ static void searches_of_large_schedules_are_short(void **state) {
   size_t count;
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   for (size_t n = 0; n < count; n++) {
-    if (getenv("BALLAST_SOAK") == NULL && strcmp(infos[n].name, "zb-h1") != 0) {
+    if (!test_soak() && strcmp(infos[n].name, "zb-h1") != 0) {
       continue;
     }
     uint64_t taken = generate_with(infos[n].name, 64, 512, 1);
@@ -222,7 +222,7 @@ static double time_all(const char *name, uint32_t p, uint32_t m) {
 static void processor_time_of_large_schedules(void **state) {
   (void)state;
   static const char *const names[] = {"1f1b", "interleaved"};
-  if (getenv("BALLAST_SOAK") == NULL) {
+  if (!test_soak()) {
     printf("processor time is taken with BALLAST_SOAK=1\n");
     skip();
   }

@@ -14,7 +14,6 @@
 #include <cmocka.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define WORLDS 2000
@@ -30,7 +29,7 @@ static uint64_t first_seed;
 
 static void all_schedules_finish(void **state) {
   (void)state;
-  const uint64_t worlds = getenv("BALLAST_SOAK") != NULL ? SOAK_WORLDS : WORLDS;
+  const uint64_t worlds = test_soak() ? SOAK_WORLDS : WORLDS;
   uint64_t both_ways = 0, transfers = 0, refused = 0, events = 0;
   for (uint64_t i = 0; i < worlds; i++) {
     const crossing_outcome_t outcome = crossing_run(first_seed + i, CROSSING_RIGHT);

@@ -4,6 +4,7 @@
 // BALLAST_SOAK=1 walks ten times as far.
 #include "instrumented.h"
 #include "lease/walk.h"
+#include "seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@
 static void test_walks(void **state) {
   (void)state;
   const char *only = getenv("BALLAST_SEED");
-  uint64_t walks = getenv("BALLAST_SOAK") != NULL ? 5000 : FEW_OR_ALL(150, 500), calls = 2000;
+  uint64_t walks = test_soak() ? 5000 : FEW_OR_ALL(150, 500), calls = 2000;
   uint64_t first = only != NULL ? strtoull(only, NULL, 10) : 1;
   walk_result_t result = {0};
   for (uint64_t i = 0; i < (only != NULL ? 1 : walks); i++) {

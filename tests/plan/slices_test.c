@@ -10,24 +10,18 @@
 
 #include "models.h"
 #include "same_order.h"
+#include "seed.h"
 
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #define MIB (1024.0 * 1024.0)
-
-// Whether every model and limit is searched, as ./ballast soak does.
-static bool all_of_them(void) {
-  const char *soak = getenv("BALLAST_SOAK");
-  return soak != NULL && strcmp(soak, "1") == 0;
-}
 
 // For tests of whole searches, which sanitizers make many times slower.
 static void skip_when_instrumented(void) {
@@ -88,7 +82,7 @@ static void slices_are_found_where_they_gain(void **state) {
   skip_when_instrumented();
   const bl_model_t model = long_model(8);
   static const double limits[] = {0, 300 * MIB, 90 * MIB, 160 * MIB};
-  for (size_t i = 0; i < (all_of_them() ? 4 : 3); i++) {
+  for (size_t i = 0; i < (test_soak() ? 4 : 3); i++) {
     const bl_plan_request_t request = request_of(&model, limits[i]), of_whole = whole(request);
     bl_plan_t plan, other;
     bl_error_t err;
@@ -238,7 +232,7 @@ static void the_best_is_what_its_job_does(void **state) {
   const bl_model_t model = long_model(8);
   uint32_t checked = 0, balanced = 0;
   for (size_t i = 0; i < 4 * 2 * 2; i++) {
-    if (!all_of_them() && (i % 4 + i / 4 + i / 8) % 2) { // of each schedule one number without and one with a limit
+    if (!test_soak() && (i % 4 + i / 4 + i / 8) % 2) { // of each schedule one number without and one with a limit
       continue;
     }
     bl_plan_request_t request = request_of(&model, limits[i / 8]);
@@ -263,7 +257,7 @@ static void the_best_is_what_its_job_does(void **state) {
     bl_plan_cleanup(&plan);
   }
   print_message("%u checked, %u of them balanced\n", checked, balanced);
-  assert_true(checked >= (all_of_them() ? 12 : 6) && balanced >= (all_of_them() ? 2 : 1));
+  assert_true(checked >= (test_soak() ? 12 : 6) && balanced >= (test_soak() ? 2 : 1));
 }
 
 // ---- what is ruled out
@@ -312,7 +306,7 @@ static void nothing_faster_is_ruled_out(void **state) {
     double limit;
   } rows[] = {{8, 0}, {4, 70 * MIB}, {4, 0}, {8, 160 * MIB}};
   uint32_t tried = 0, all_tried = 0;
-  for (size_t i = 0; i < (all_of_them() ? 4 : 2); i++) {
+  for (size_t i = 0; i < (test_soak() ? 4 : 2); i++) {
     const bl_model_t model = long_model(rows[i].layers);
     bl_plan_request_t request = request_of(&model, rows[i].limit);
     bl_plan_t found, listed;

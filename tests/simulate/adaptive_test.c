@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies the memory-limited search: never slower than 1F1B within 1F1B's memory, whatever stages, micro-batches and
-// costs; on or beyond the frontier of all public records with one copy of the weights, whole sequences and up to two
-// chunks; beyond them never slower than any other generator within that one's memory, or, over slices and with
-// recomputation too, than what fits into its own. By default a part of each with a part of the search, and a fixed seed
-// (BALLAST_TEST_SEED sets it); BALLAST_SOAK=1 does all.
+// Verifies the memory-limited search (adaptive):
+// - It is never slower than 1F1B within 1F1B's memory, for any stages, micro-batches and costs.
+// - It is on or beyond the frontier of all public records with one copy of the weights, whole sequences and up to two
+//   chunks.
+// - Where there are no records, it is never slower than any other generator within that generator's memory.
+// - It is never slower than any other generator that fits into its own memory, also over slices and with recomputation.
+// By default a part of each is checked with a part of the search, and with a fixed seed (BALLAST_TEST_SEED sets it);
+// BALLAST_SOAK=1 checks all.
 #include "reference.h"
 
 #include "base/random.h"
@@ -18,20 +21,19 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#define STAGES_MAX  8  // of drawn shapes
-#define STAGES_MOST 64 // of any
-#define SEED        20260405
+#define DRAWN_STAGES_MAX 8 // of drawn shapes
+#define STAGES_MAX       64
+#define SEED             20260405
 #ifdef __SANITIZE_ADDRESS__
-#define DRAWN   20
-#define AT_MOST 16 // stages times micro-batches of the records that every run compares
+#define DRAWN           20
+#define RECORD_SIZE_MAX 16 // stages times micro-batches of the records that every run compares
 #else
-#define DRAWN   400
-#define AT_MOST 32
+#define DRAWN           400
+#define RECORD_SIZE_MAX 32
 #endif
 
 typedef struct outcome {
@@ -58,8 +60,8 @@ static bool make(const bl_schedule_request_t *request, outcome_t *made) {
   assert_true(facts.ascending);
   assert_true(result.lower_bound <= result.t_end * (1 + 1e-9));
   *made = (outcome_t){.t_end = result.t_end, .chunks = schedule->chunks};
-  uint32_t blocks[STAGES_MOST];
-  assert_in_range(request->stages, 1, STAGES_MOST);
+  uint32_t blocks[STAGES_MAX];
+  assert_in_range(request->stages, 1, STAGES_MAX);
   bl_schedule_peak_blocks(schedule, blocks);
   for (uint32_t s = 0; s < request->stages; s++) {
     const double kept = blocks[s] * bl_schedule_block_weight(schedule);
@@ -76,10 +78,10 @@ static bool make(const bl_schedule_request_t *request, outcome_t *made) {
 // Costs of the chunks of a model; a stage of 1F1B has two neighbouring ones.
 typedef struct drawn {
   uint32_t p, m;
-  bl_chunk_costs_t chunks[2 * STAGES_MAX], whole[STAGES_MAX];
+  bl_chunk_costs_t chunks[2 * DRAWN_STAGES_MAX], whole[DRAWN_STAGES_MAX];
   double boundary;
-  bool recompute; // both
-  bool uneven;    // memory: what 1F1B has on every stage, in place of what it has on the first
+  bool recompute;       // of adaptive and of 1F1B
+  bool limit_per_stage; // memory: what 1F1B has on every stage, in place of what it has on the first
 } drawn_t;
 
 static void add_up(drawn_t *d) {
@@ -90,10 +92,22 @@ static void add_up(drawn_t *d) {
   }
 }
 
+// Draws the costs of all chunks; the same for each unless `uneven`. `recompute`: R has a cost, too.
+static void draw_chunks(drawn_t *d, bool uneven, bool recompute, uint64_t key, uint64_t *n) {
+  for (uint32_t s = 0; s < 2 * d->p; s++) {
+    const bl_chunk_costs_t chunk = {1 + 39 * bl_random_uniform(key, *n), 1 + 39 * bl_random_uniform(key, *n + 1),
+                                    40 * bl_random_uniform(key, *n + 2),
+                                    recompute ? 40 * bl_random_uniform(key, *n + 3) : 0};
+    *n += recompute ? 4 : 3;
+    d->chunks[s] = uneven || s == 0 ? chunk : d->chunks[0];
+  }
+  add_up(d);
+}
+
 static void compare(const drawn_t *d) {
   bl_costs_t cut = {.chunks = d->chunks, .boundary = d->boundary},
              whole = {.chunks = d->whole, .boundary = d->boundary};
-  double limits[STAGES_MAX];
+  double limits[DRAWN_STAGES_MAX];
   for (uint32_t s = 0; s < d->p; s++) {
     limits[s] = d->p - s;
   }
@@ -101,7 +115,7 @@ static void compare(const drawn_t *d) {
                                    .stages = d->p,
                                    .micro_batches = d->m,
                                    .memory = d->p,
-                                   .memory_of_stage = d->uneven ? limits : NULL,
+                                   .memory_of_stage = d->limit_per_stage ? limits : NULL,
                                    .costs = &cut,
                                    .recompute = d->recompute,
                                    .effort = 0.001};
@@ -116,7 +130,7 @@ static void compare(const drawn_t *d) {
         "p=%u m=%u, F, I, W, R = %g, %g, %g, %g on the first chunk, boundary %g%s%s: adaptive ends at %g and holds "
         "%g, 1f1b ends at %g",
         d->p, d->m, d->chunks[0].forward, d->chunks[0].input, d->chunks[0].weight, d->chunks[0].recompute, d->boundary,
-        d->recompute ? ", recomputing" : "", d->uneven ? ", memory of every stage" : "", made.t_end, made.peak,
+        d->recompute ? ", recomputing" : "", d->limit_per_stage ? ", memory of every stage" : "", made.t_end, made.peak,
         classic.t_end);
   }
 }
@@ -137,21 +151,15 @@ static void it_is_never_slower_than_1f1b(void **state) {
   compare(&recompute);
   uint64_t key = bl_random_key(test_seed(SEED), "adaptive"), n = 0;
   static const double boundaries[] = {0, 1, 10, 100, 1000}; // beside chunks of 1 to 40
-  for (uint32_t k = 0; k < (getenv("BALLAST_SOAK") != NULL ? 20 * DRAWN : DRAWN); k++) {
-    drawn_t d = {.p = 1 + (uint32_t)bl_random_below(key, n++, STAGES_MAX),
+  for (uint32_t k = 0; k < (test_soak() ? 20 * DRAWN : DRAWN); k++) {
+    drawn_t d = {.p = 1 + (uint32_t)bl_random_below(key, n++, DRAWN_STAGES_MAX),
                  .m = 1 + (uint32_t)bl_random_below(key, n++, 16)};
     d.boundary = boundaries[bl_random_below(key, n++, 5)];
     d.boundary *= bl_random_uniform(key, n++);
-    bool uneven = bl_random_below(key, n++, 2) == 0;
+    const bool uneven_costs = bl_random_below(key, n++, 2) == 0;
     d.recompute = bl_random_below(key, n++, 3) == 0;
-    d.uneven = bl_random_below(key, n++, 3) == 0;
-    for (uint32_t s = 0; s < 2 * d.p; s++) {
-      bl_chunk_costs_t chunk = {1 + 39 * bl_random_uniform(key, n), 1 + 39 * bl_random_uniform(key, n + 1),
-                                40 * bl_random_uniform(key, n + 2), 40 * bl_random_uniform(key, n + 3)};
-      n += 4;
-      d.chunks[s] = uneven || s == 0 ? chunk : d.chunks[0];
-    }
-    add_up(&d);
+    d.limit_per_stage = bl_random_below(key, n++, 3) == 0;
+    draw_chunks(&d, uneven_costs, true, key, &n);
     compare(&d);
   }
 }
@@ -183,13 +191,14 @@ static const reference_t *fastest(const reference_t *records, size_t count, cons
 
 static void it_reaches_the_frontier_of_the_records(void **state) {
   (void)state;
-  bool all = getenv("BALLAST_SOAK") != NULL;
+  bool all = test_soak();
   reference_t records[REFERENCE_MAX];
   size_t count = reference_read(records), compared = 0;
   for (size_t r = 0; r < count; r++) {
     const reference_t *record = &records[r];
     // Every point of the frontier once: the first of those that nothing beats within their memory.
-    if (!comparable(record) || fastest(records, count, record) != record || (!all && record->p * record->m > AT_MOST)) {
+    if (!comparable(record) || fastest(records, count, record) != record ||
+        (!all && record->p * record->m > RECORD_SIZE_MAX)) {
       continue;
     }
     bl_costs_t costs = reference_costs(record);
@@ -245,7 +254,7 @@ static void no_other_generator_is_faster_within_its_memory(void **state) {
                                      {.every = {10, 11, 9, 10}, .boundary = 1},
                                      {.every = {1, 1, 1, 1}},
                                      {.every = {10, 14, 6, 10}, .boundary = 15}};
-  bool all = getenv("BALLAST_SOAK") != NULL;
+  bool all = test_soak();
 #ifdef __SANITIZE_ADDRESS__
   const uint32_t largest = 4;
 #else
@@ -305,25 +314,18 @@ static void compare_with_what_fits(drawn_t *d, const limited_t *limited) {
   }
 }
 
-// Draws the costs of all chunks, in half of all cases the same for each. `recompute` is of R.
+// Draws the costs of the boundaries, in half of all cases 0, and of all chunks.
 static void draw_costs(drawn_t *d, bool uneven, bool recompute, uint64_t key, uint64_t *n) {
   const bool costly = bl_random_below(key, (*n)++, 2) == 0; // boundaries
   d->boundary = costly ? 40 * bl_random_uniform(key, (*n)++) : 0;
-  for (uint32_t s = 0; s < 2 * d->p; s++) {
-    const bl_chunk_costs_t chunk = {1 + 39 * bl_random_uniform(key, *n), 1 + 39 * bl_random_uniform(key, *n + 1),
-                                    40 * bl_random_uniform(key, *n + 2),
-                                    recompute ? 40 * bl_random_uniform(key, *n + 3) : 0};
-    *n += recompute ? 4 : 3;
-    d->chunks[s] = uneven || s == 0 ? chunk : d->chunks[0];
-  }
-  add_up(d);
+  draw_chunks(d, uneven, recompute, key, n);
 }
 
 static void no_name_that_fits_is_faster(void **state) {
   (void)state;
   uint64_t key = bl_random_key(test_seed(SEED), "named"), n = 0;
-  for (uint32_t k = 0; k < (getenv("BALLAST_SOAK") != NULL ? 10 * DRAWN : DRAWN / 4); k++) {
-    drawn_t d = {.p = 1 + (uint32_t)bl_random_below(key, n++, STAGES_MAX),
+  for (uint32_t k = 0; k < (test_soak() ? 10 * DRAWN : DRAWN / 4); k++) {
+    drawn_t d = {.p = 1 + (uint32_t)bl_random_below(key, n++, DRAWN_STAGES_MAX),
                  .m = 1 + (uint32_t)bl_random_below(key, n++, 16)};
     const bool uneven = bl_random_below(key, n++, 2) == 0, keeps = bl_random_below(key, n++, 4) == 0;
     const double memory = 1 + 0.5 * (double)bl_random_below(key, n++, 4 * d.p - 1);
@@ -341,7 +343,7 @@ static void no_name_that_fits_is_faster_over_slices(void **state) {
   }
   add_up(&even);
   compare_with_what_fits(&even, &(limited_t){2.5, false, 4});
-  for (uint32_t k = 0; k < (getenv("BALLAST_SOAK") != NULL ? 10 * DRAWN : DRAWN / 4); k++) {
+  for (uint32_t k = 0; k < (test_soak() ? 10 * DRAWN : DRAWN / 4); k++) {
     drawn_t d = {.p = 1 + (uint32_t)bl_random_below(key, n++, 5), .m = 1 + (uint32_t)bl_random_below(key, n++, 8)};
     const limited_t limited = {.slices = 2 + (uint32_t)bl_random_below(key, n++, 3),
                                .keeps = bl_random_below(key, n++, 3) == 0,

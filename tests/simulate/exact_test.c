@@ -6,6 +6,7 @@
 
 #include "schedule/generate.h"
 #include "schedule/ir/bound.h"
+#include "seed.h"
 #include "simulate/simulate.h"
 
 #include <math.h>
@@ -14,7 +15,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -95,7 +95,7 @@ static void the_search_knows_what_can_be_worked_out_by_hand(void **state) {
 // Generators end as early as any order can.
 static void generators_reach_the_optimum(void **state) {
   (void)state;
-  bool all = getenv("BALLAST_SOAK") != NULL;
+  bool all = test_soak();
   size_t count, compared = 0;
   const bl_schedule_info_t *infos = bl_schedule_infos(&count);
   for (uint32_t p = 1; p <= EXACT_STAGES; p++) {

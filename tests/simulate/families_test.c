@@ -6,13 +6,13 @@
 
 #include "schedule/generate.h"
 #include "schedule/ir/validate.h"
+#include "seed.h"
 #include "simulate/simulate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -94,7 +94,7 @@ static void compare(const reference_t *record, const family_t *family) {
 
 static void searched_schedules_reach_their_records(void **state) {
   (void)state;
-  bool all = getenv("BALLAST_SOAK") != NULL;
+  bool all = test_soak();
   reference_t records[REFERENCE_MAX];
   const uint32_t most[] = {[false] = EVERY_RUN, [true] = HARD_RUN};
   size_t count = reference_read(records), compared = 0;

@@ -7,13 +7,13 @@
 
 #include "schedule/generate.h"
 #include "schedule/ir/validate.h"
+#include "seed.h"
 #include "simulate/simulate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -76,7 +76,7 @@ static void expect_within(const char *name, uint32_t p, uint32_t m, outcome_t ma
 
 static void families_hold_their_limits(void **state) {
   (void)state;
-  uint32_t rounds = getenv("BALLAST_SOAK") != NULL ? 4 : 1;
+  uint32_t rounds = test_soak() ? 4 : 1;
   for (uint32_t p = 16; p <= LARGEST; p *= 2) {
     for (uint32_t m = p; m <= rounds * p; m += p) {
       outcome_t classic = make("1f1b", p, m, 0);
@@ -199,8 +199,7 @@ static void compare_with_line(const line_t *line, const reference_t *four, const
   const uint32_t m = eight->m / 8 * p;
   const double t_end = m * work + beside[1] + steps * (beside[1] - beside[0]);
   const double peak = eight->worst_peak + steps * (eight->worst_peak - four->worst_peak);
-  outcome_t made =
-      make_with(&costs, line->ours, p, m, line->half_group ? p / 2 : 0, 0, getenv("BALLAST_SOAK") != NULL ? 1 : EFFORT);
+  outcome_t made = make_with(&costs, line->ours, p, m, line->half_group ? p / 2 : 0, 0, test_soak() ? 1 : EFFORT);
   printf("%-28s p=%-2u m=%-3u costs %g,%g,%g,%g: end %g (line %g), peak %g (line %g)\n", line->record, p, m,
          costs.every.forward, costs.every.input, costs.every.weight, costs.boundary, made.t_end * pieces, t_end,
          made.peak, peak);
@@ -209,7 +208,7 @@ static void compare_with_line(const line_t *line, const reference_t *four, const
 
 static void families_go_on_like_their_records(void **state) {
   (void)state;
-  bool all = getenv("BALLAST_SOAK") != NULL;
+  bool all = test_soak();
   reference_t records[REFERENCE_MAX];
   size_t count = reference_read(records), compared = 0;
   for (size_t n = 0; n < sizeof lines / sizeof lines[0]; n++) {
@@ -246,7 +245,7 @@ static const struct {
 };
 
 static void compare_limited(const bl_costs_t *costs, uint32_t p, uint32_t m, double memory, double t_end) {
-  outcome_t made = make_with(costs, "zb-v", p, m, 0, memory, getenv("BALLAST_SOAK") != NULL ? 1 : EFFORT);
+  outcome_t made = make_with(costs, "zb-v", p, m, 0, memory, test_soak() ? 1 : EFFORT);
   printf("zb-v in %g, p=%u m=%u: end %g, public %g\n", memory, p, m, 2 * made.t_end, t_end);
   expect_within("zb-v", p, m, made, memory, t_end / 2 * (1 + SLACK));
 }
@@ -281,7 +280,7 @@ static void the_folded_1f1b_is_met(void **state) {
   const bl_costs_t costs[] = {BL_COSTS_UNIT, {.every = {10, 11, 9, 10}, .boundary = 1}, uneven};
   for (size_t k = 0; k < sizeof squeezed / sizeof squeezed[0]; k++) {
     const uint32_t p = squeezed[k].p, m = squeezed[k].m;
-    const bool wanted = getenv("BALLAST_SOAK") != NULL || m * p <= 16 * 64;
+    const bool wanted = test_soak() || m * p <= 16 * 64;
     for (size_t c = 0; c < 3 && p <= LARGEST && wanted; c++) {
       outcome_t made = make_with(&costs[c], "1f1b-v", p, m, 0, 0, EFFORT);
       expect_within("1f1b-v", p, m, made, squeezed[k].peak, squeezed[k].ends[c] / 2);

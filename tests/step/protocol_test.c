@@ -12,6 +12,7 @@
 //     fenced, unless a stage lost its state: then the driver says so.
 // And that each rule is needed: with any one of them broken the search finds a violation.
 // BALLAST_SOAK=1 searches more policies, a loss among two steps, and three stages as well.
+#include "seed.h"
 #include "step/world.h"
 
 #include <setjmp.h>
@@ -20,7 +21,6 @@
 
 #include <cmocka.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static explore_result_t search(const world_options_t *options, size_t limit, bool recovery) {
   explore_model_t model = world_model(options);
@@ -61,7 +61,7 @@ static void test_two_steps_with_two_drivers(void **state) {
 
 static void test_a_stage_that_loses_everything(void **state) {
   (void)state;
-  const bool all = getenv("BALLAST_SOAK") != NULL;
+  const bool all = test_soak();
   printf("a loss in %s\n", all ? "one of two steps" : "one step; in one of two when BALLAST_SOAK is set");
   world_options_t options = {.stages = 2, .steps = all ? 2 : 1, .attempts = 2, .epochs = 2, .deaths = 1};
   assert_sound(&options, 2500000);
@@ -82,7 +82,7 @@ static void test_ahead_of_commits(void **state) {
 
 static void test_two_policies_with_two_drivers(void **state) {
   (void)state;
-  if (!getenv("BALLAST_SOAK")) {
+  if (!test_soak()) {
     printf("two policies, and a policy among several attempts, are searched when BALLAST_SOAK is set\n");
     skip();
   }
@@ -94,7 +94,7 @@ static void test_two_policies_with_two_drivers(void **state) {
 
 static void test_three_stages(void **state) {
   (void)state;
-  if (!getenv("BALLAST_SOAK")) {
+  if (!test_soak()) {
     printf("three stages are searched when BALLAST_SOAK is set\n");
     skip();
   }
@@ -104,7 +104,7 @@ static void test_three_stages(void **state) {
 
 static void test_every_rule_is_needed(void **state) {
   (void)state;
-  if (!getenv("BALLAST_SOAK")) {
+  if (!test_soak()) {
     printf("models with a rule broken are searched when BALLAST_SOAK is set\n");
     skip();
   }

@@ -3,11 +3,11 @@
 // on an A100, an H100 and an H200 that are described and not here, and compiles their kernels. Skipped, with the reason,
 // where this cuDNN does not plan without a GPU.
 #include "compute/ops/cuda/flash.h"
+#include "seed.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -91,7 +91,7 @@ static const planned_t planned[] = {
 
 // Those of one GPU's engines, or the first `count` of the table (0: all).
 static void plan_all(const gpu_t *gpu, unsigned engines, size_t count) {
-  const bool all = getenv("BALLAST_SOAK") != NULL;
+  const bool all = test_soak();
   char text[1024];
   bl_error_t err = {0};
   bl__flash_engine_t *engine = NULL;
