@@ -2,6 +2,7 @@
 #include "prepared.h"
 
 #include "client/client.h"
+#include "client_paths.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 
@@ -9,21 +10,6 @@
 
 // Maximum wait of a step boundary for stores, which need a few ms if they are available.
 #define BOUNDARY_NS (UINT64_C(200) * BL_NS_PER_MS)
-
-static bl_client_path_t path_of(const bl_job_t *job) {
-  switch (bl_job_block_path(job)) {
-  case BL_JOB_DATA_PATH_SHM:
-    return BL_CLIENT_PATH_SHM;
-  case BL_JOB_DATA_PATH_TCP:
-    return BL_CLIENT_PATH_TCP;
-  case BL_JOB_DATA_PATH_CUDA_IPC:
-    return BL_CLIENT_PATH_CUDA_IPC;
-  case BL_JOB_DATA_PATH_NCCL:
-    return BL_CLIENT_PATH_NCCL;
-  default:
-    return BL_CLIENT_PATH_AUTO;
-  }
-}
 
 void bl_reserving_drop(bl_reserving_t *ahead) {
   bl_store_parking_destroy(ahead->parking);
@@ -114,7 +100,7 @@ static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const b
                                         .slots_there = there < prepared->own_slots ? there : prepared->own_slots,
                                         .virtual_stages = training->schedule->virtual_stages,
                                         .micro_batches = bl_engine_units(engine),
-                                        .path = path_of(&engine->job),
+                                        .path = bl_client_path_of_job(&engine->job),
                                         .runtime = runtime};
   if (engine->job.balance.rate.set) {
     options.bytes_per_second = (uint64_t)engine->job.balance.rate.value;

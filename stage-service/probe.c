@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "client/arena_region.h"
+#include "client_paths.h"
 #include "sys/clock.h"
 
 #include <stdio.h>
@@ -16,30 +17,12 @@
 
 // ---- to a store and back --------------------------------------------------------------------------------------------
 
-static bl_client_path_t client_path(bl_path_t path) {
-  return path == BL_PATH_SHM        ? BL_CLIENT_PATH_SHM
-         : path == BL_PATH_TCP      ? BL_CLIENT_PATH_TCP
-         : path == BL_PATH_CUDA_IPC ? BL_CLIENT_PATH_CUDA_IPC
-         : path == BL_PATH_NCCL     ? BL_CLIENT_PATH_NCCL
-                                    : BL_CLIENT_PATH_AUTO;
-}
-
-static bl_path_t path_of(bl_client_t *client, char *reason, size_t reason_bytes) {
-  char text[BL_CLIENT_PATH_BYTES];
-  const bl_client_path_t path = bl_client_path(client, text);
-  snprintf(reason, reason_bytes, "%s", text);
-  return path == BL_CLIENT_PATH_CUDA_IPC ? BL_PATH_CUDA_IPC
-         : path == BL_CLIENT_PATH_NCCL   ? BL_PATH_NCCL
-         : path == BL_CLIENT_PATH_SHM    ? BL_PATH_SHM
-                                         : BL_PATH_TCP;
-}
-
-static bl_status_t fill(bl_arena_t *block, uint8_t value, bl_error_t *err) {
+static bl_status_t fill_block(bl_arena_t *block, uint8_t value, bl_error_t *err) {
   return bl_device_fill(block->device, NULL, block->base, value, block->bytes, err);
 }
 
 // Compares the loaded block with the evicted one: on cuda-ipc no other code does.
-static bl_status_t compare(const bl_arena_t *block, uint8_t *copy, bl_error_t *err) {
+static bl_status_t check_pattern(const bl_arena_t *block, uint8_t *copy, bl_error_t *err) {
   bl_status_t status = bl_device_copy(block->device, NULL, copy, block->base, block->bytes, err);
   for (uint64_t i = 0; i < block->bytes && status == BL_OK; i++) {
     if (copy[i] != PATTERN) {
@@ -50,19 +33,19 @@ static bl_status_t compare(const bl_arena_t *block, uint8_t *copy, bl_error_t *e
   return status;
 }
 
-static bl_status_t go_round(bl_client_t *client, uint64_t slot, bl_arena_t *block, uint64_t *shortest_ns,
-                            bl_error_t *err) {
+static bl_status_t time_round_trips(bl_client_t *client, uint64_t slot, bl_arena_t *block, uint64_t *shortest_ns,
+                                    bl_error_t *err) {
   uint8_t *copy = malloc(block->bytes);
   bl_status_t status = copy == NULL ? bl_error_set(err, BL_EXHAUSTED, "no memory to compare a block") : BL_OK;
   for (int i = 0; i < ROUNDS && status == BL_OK; i++) {
-    status = fill(block, PATTERN, err);
+    status = fill_block(block, PATTERN, err);
     const uint64_t begin_ns = bl_clock_now_ns();
     if (status == BL_OK) {
       status = bl_client_evict(client, slot, block->base, block->bytes, NULL, err);
     }
     const uint64_t there_ns = bl_clock_now_ns() - begin_ns;
     if (status == BL_OK) {
-      status = fill(block, 0, err);
+      status = fill_block(block, 0, err);
     }
     const uint64_t again_ns = bl_clock_now_ns();
     if (status == BL_OK) {
@@ -70,7 +53,7 @@ static bl_status_t go_round(bl_client_t *client, uint64_t slot, bl_arena_t *bloc
     }
     const uint64_t took_ns = there_ns + bl_clock_now_ns() - again_ns;
     if (status == BL_OK) {
-      status = compare(block, copy, err);
+      status = check_pattern(block, copy, err);
     }
     if (status == BL_OK && (*shortest_ns == 0 || took_ns < *shortest_ns)) {
       *shortest_ns = took_ns;
@@ -82,8 +65,8 @@ static bl_status_t go_round(bl_client_t *client, uint64_t slot, bl_arena_t *bloc
 
 // Probes with the block on one device. BL_UNIMPLEMENTED: from there it can only reach the store through memory of the
 // host.
-static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device, const char *store,
-                         bl_probe_outcome_t *outcome) {
+static bl_status_t probe_from(const bl_probe_options_t *options, bl_device_t *device, const char *store,
+                              bl_probe_outcome_t *outcome) {
   *outcome = (bl_probe_outcome_t){.path = BL_PATH_AUTO};
   bl_arena_t block = {0};
   bl_client_t *client = NULL;
@@ -102,7 +85,7 @@ static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device,
                                  .device = device->host_memory ? NULL : device,
                                  .unit_bytes = options->block_bytes,
                                  .deadline_ms = options->deadline_ms,
-                                 .path = client_path(options->path)};
+                                 .path = bl_client_path_of(options->path)};
   bl_status_t status =
       bl_arena_create(device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, options->block_bytes, &block, &outcome->err);
   if (status == BL_OK) {
@@ -110,14 +93,16 @@ static bl_status_t visit(const bl_probe_options_t *options, bl_device_t *device,
     status = bl_client_open(&session, &client, &outcome->err);
   }
   if (status == BL_OK) {
-    outcome->path = path_of(client, outcome->reason, sizeof outcome->reason);
+    char text[BL_CLIENT_PATH_BYTES];
+    outcome->path = bl_path_of_client(bl_client_path(client, text));
+    snprintf(outcome->reason, sizeof outcome->reason, "%s", text);
     status = bl_client_reserve(client, 1, &demand, 1, &outcome->err);
   }
   if (status == BL_OK && bl_client_slots(client, &slot, 1) != 1) {
     status = bl_error_set(&outcome->err, BL_INTERNAL, "%s reserved no slot", store);
   }
   if (status == BL_OK) {
-    status = go_round(client, slot, &block, &outcome->round_ns, &outcome->err);
+    status = time_round_trips(client, slot, &block, &outcome->round_ns, &outcome->err);
   }
   bl_client_close(client);
   bl_arena_destroy(&block);
@@ -128,12 +113,12 @@ void bl_probe_store(const bl_probe_options_t *options, const char *store, bl_pro
   const bool directly = options->path == BL_PATH_AUTO || options->path == BL_PATH_CUDA_IPC;
   char why[BL_PROBE_REASON_BYTES] = "";
   if (options->device != NULL && !options->device->host_memory && directly) {
-    if (visit(options, options->device, store, outcome) != BL_UNIMPLEMENTED || options->path != BL_PATH_AUTO) {
+    if (probe_from(options, options->device, store, outcome) != BL_UNIMPLEMENTED || options->path != BL_PATH_AUTO) {
       return;
     }
     snprintf(why, sizeof why, "%.250s", outcome->err.text);
   }
-  (void)visit(options, bl_device_host(), store, outcome);
+  (void)probe_from(options, bl_device_host(), store, outcome);
   if (why[0] != '\0' && outcome->path != BL_PATH_AUTO) {
     snprintf(outcome->reason, sizeof outcome->reason, "%s, through memory of the host: %.250s",
              bl_path_name(outcome->path), why);
@@ -192,7 +177,7 @@ const bl_transport_t *bl_peer_probe_transport(const bl_peer_probe_t *peer_probe)
   return peer_probe->transport;
 }
 
-// Both ends send and receive. The keys of the two directions differ.
+// Both ends send and receive. One key names both tensors: keys are per direction of travel (boundary.h).
 static bl_status_t swap(bl_peer_probe_t *peer_probe, int32_t peer, uint64_t deadline_ns, bl_probe_outcome_t *outcome) {
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < ROUNDS && status == BL_OK; i++) {

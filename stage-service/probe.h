@@ -6,9 +6,9 @@
 //   bl_probe_store(&(bl_probe_options_t){.job = "gpt2", .stage = 2, ...}, "store-1.store:7800", &outcome);
 //   if (outcome.err.status == BL_OK) ... outcome.path, outcome.round_ns ...
 //
-//   bl_peer_probe_create(&options, &rendezvous, err);    // on every stage; addresses are passed to the other stages
-//   bl_peer_probe_exchange(rendezvous, peers, count, deadline_ns, outcomes);
-//   bl_peer_probe_destroy(rendezvous);                   // once all other stages have exchanged
+//   bl_peer_probe_create(&transport, block_bytes, &peer_probe, err);  // on every stage; then addresses are passed on
+//   bl_peer_probe_exchange(peer_probe, peers, count, path, deadline_ns, outcomes);
+//   bl_peer_probe_destroy(peer_probe);                                // once all other stages have exchanged
 //
 // Everything here blocks. Thread: any one at a time, never the loop's.
 #ifndef BALLAST_STAGE_SERVICE_PROBE_H
