@@ -11,7 +11,7 @@ static void reply_vote(bl_service_t *self, bl_rpc_call_t *call, bl_waiters_t *wa
   bl_vote_to_wire(vote, &wire);
   Ballast__V1__RunResponse output = BALLAST__V1__RUN_RESPONSE__INIT;
   output.vote = &wire.message;
-  output.token = vote->token < 0 ? 0 : (uint32_t)vote->token;
+  output.token = vote->generated_token < 0 ? 0 : (uint32_t)vote->generated_token;
   if (call != NULL) {
     bl_rpc_call_reply(call, &output.base);
   } else {

@@ -19,11 +19,11 @@ void bl_vote_to_wire(const bl_vote_t *vote, bl_vote_wire_t *wire) {
   message->nonfinite_micro_batch = vote->nonfinite_micro_batch;
   message->losses = vote->losses;
   message->n_losses = vote->loss_count;
-  message->parameter = vote->parameters;
+  message->parameter = vote->parameter_indices;
   message->n_parameter = vote->square_count;
   message->squares = vote->squares;
   message->n_squares = vote->square_count;
-  message->tokens = vote->tokens;
+  message->tokens = vote->token_count;
   message->counters = &wire->counters;
 }
 

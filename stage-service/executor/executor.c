@@ -169,8 +169,9 @@ static bl_status_t look_at_head(execution_t *execution, bl_chunk_t *chunk, const
     return BL_OK;
   }
   double uniform = bl_random_uniform(run->draw_seed, 0);
-  execution->vote->token = bl_chunk_draw(chunk, out, row % tokens_of(execution), (float)run->temperature, uniform);
-  execution->vote->finite = execution->vote->token >= 0;
+  execution->vote->generated_token =
+      bl_chunk_draw(chunk, out, row % tokens_of(execution), (float)run->temperature, uniform);
+  execution->vote->finite = execution->vote->generated_token >= 0;
   return BL_OK;
 }
 
@@ -478,7 +479,7 @@ static void ask_squares(execution_t *execution) {
       }
       bl_chunk_ask_squares(chunk, k, &engine->squares[vote->square_count]);
       for (uint32_t i = 0; i < shares.count; i++) {
-        vote->parameters[vote->square_count++] =
+        vote->parameter_indices[vote->square_count++] =
             bl_square_number(&engine->training.grid, parameter.parameter.index, parameter.part, shares.first + i);
       }
     }
@@ -608,11 +609,11 @@ static void reset_vote(execution_t *execution) {
                       .nonfinite_micro_batch = -1,
                       .losses = vote->losses,
                       .loss_count = losses,
-                      .parameters = vote->parameters,
+                      .parameter_indices = vote->parameter_indices,
                       .squares = vote->squares,
                       .leased_peaks = vote->leased_peaks,
-                      .tokens = losses * micro_batch_tokens,
-                      .token = -1,
+                      .token_count = losses * micro_batch_tokens,
+                      .generated_token = -1,
                       .counters = {.own_slots = engine->slots.count}};
   memset(vote->losses, 0, losses * sizeof *vote->losses);
 }

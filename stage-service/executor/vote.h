@@ -20,13 +20,13 @@ typedef struct bl_vote {
   // Per micro-batch of this stage's pipe, mean over its tokens; on a stage with the head.
   double *losses;
   uint32_t loss_count;
-  uint32_t *parameters; // canonical index of each entry of `squares`
-  double *squares;      // fp64 sum of squares of that tensor's gradient
+  uint32_t *parameter_indices; // canonical index of each entry of `squares`
+  double *squares;             // fp64 sum of squares of that tensor's gradient
   uint32_t square_count;
-  uint64_t tokens; // trained on or evaluated; on the stage with the head
-  int32_t token;   // drawn by BL_RUN_GENERATE on the stage with the head, else -1
+  uint64_t token_count;    // trained on or evaluated; on the stage with the head
+  int32_t generated_token; // drawn by BL_RUN_GENERATE on the stage with the head, else -1
   bl_stage_counters_t counters;
-  uint32_t *leased_peaks; // by store of the plan: maximum of its store slots in use at once
+  uint32_t *leased_peaks; // by store of the plan: most slots of that store in use at once
   uint32_t store_count;   // 0: the plan evicts nothing
 } bl_vote_t;
 

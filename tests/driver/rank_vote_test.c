@@ -36,7 +36,7 @@ static bl_rank_vote_t vote(size_t first, size_t count, bool head) {
                           .nonfinite_micro_batch = -1,
                           .losses = head ? losses : NULL,
                           .loss_count = head ? 3 : 0,
-                          .parameters = indices + first,
+                          .parameter_indices = indices + first,
                           .squares = squares + first,
                           .square_count = count,
                           .tokens = head ? 96 : 0};
@@ -83,13 +83,13 @@ typedef struct shares {
 static bl_rank_vote_t share_vote(const bl_grid_t *grid, shares_t *shares, uint32_t first, uint32_t end, uint32_t mask) {
   const bl_model_t model = small();
   bl_rank_vote_t made = vote(0, 0, false);
-  made.parameters = shares->numbers;
+  made.parameter_indices = shares->numbers;
   made.squares = shares->squares;
   for (uint32_t i = first; i < end; i++) {
     const bl_parameter_t parameter = bl_parameter_get(&model, i);
     for (uint32_t share = 0; share < bl_shard_count(&parameter, PARTS); share++) {
       if ((mask >> share & 1) != 0) {
-        made.parameters[made.square_count] = bl_square_number(grid, i, 0, share);
+        made.parameter_indices[made.square_count] = bl_square_number(grid, i, 0, share);
         made.squares[made.square_count++] = squares[i] * (share + 0.3);
       }
     }
@@ -222,7 +222,7 @@ static void test_copies_own_what_they_hold(void **state) {
   assert_ptr_not_equal(copy.squares, squares);
   assert_int_equal(bl_rank_vote_copy(&copy, &less), BL_OK);
   assert_null(copy.losses);
-  assert_int_equal(copy.parameters[1], 2);
+  assert_int_equal(copy.parameter_indices[1], 2);
   bl_rank_vote_cleanup(&copy);
 }
 

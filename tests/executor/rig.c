@@ -107,7 +107,7 @@ static void decide(rig_t *rig, int step) {
   for (uint32_t s = 0; s < rig->setting.stages; s++) {
     const bl_vote_t *vote = &rig->votes[s];
     for (uint32_t i = 0; i < vote->square_count; i++) {
-      squares[vote->parameters[i]] = vote->squares[i];
+      squares[vote->parameter_indices[i]] = vote->squares[i];
     }
     for (uint32_t i = 0; i < vote->loss_count; i++) {
       loss += vote->losses[i];

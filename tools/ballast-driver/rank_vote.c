@@ -21,12 +21,12 @@ static void *copy_items(const void *items, size_t count, size_t item_bytes) {
 bl_status_t bl_rank_vote_copy(bl_rank_vote_t *to, const bl_rank_vote_t *from) {
   bl_rank_vote_t made = *from;
   made.losses = copy_items(from->losses, from->loss_count, sizeof *from->losses);
-  made.parameters = copy_items(from->parameters, from->square_count, sizeof *from->parameters);
+  made.parameter_indices = copy_items(from->parameter_indices, from->square_count, sizeof *from->parameter_indices);
   made.squares = copy_items(from->squares, from->square_count, sizeof *from->squares);
   made.leased_peaks = copy_items(from->leased_peaks, from->store_count, sizeof *from->leased_peaks);
   bl_rank_vote_cleanup(to);
   if ((from->store_count > 0 && made.leased_peaks == NULL) || (from->loss_count > 0 && made.losses == NULL) ||
-      (from->square_count > 0 && (made.parameters == NULL || made.squares == NULL))) {
+      (from->square_count > 0 && (made.parameter_indices == NULL || made.squares == NULL))) {
     bl_rank_vote_cleanup(&made);
     return BL_EXHAUSTED;
   }
@@ -36,7 +36,7 @@ bl_status_t bl_rank_vote_copy(bl_rank_vote_t *to, const bl_rank_vote_t *from) {
 
 void bl_rank_vote_cleanup(bl_rank_vote_t *vote) {
   free(vote->losses);
-  free(vote->parameters);
+  free(vote->parameter_indices);
   free(vote->squares);
   free(vote->leased_peaks);
   *vote = (bl_rank_vote_t){0};
@@ -96,7 +96,7 @@ static bl_status_t collect_squares(const bl_rank_vote_t *votes, const bl_grid_t 
   char name[BL_GRID_NAME_BYTES];
   for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
     for (size_t i = 0; i < votes[s].square_count; i++) {
-      const uint32_t number = votes[s].parameters[i];
+      const uint32_t number = votes[s].parameter_indices[i];
       if (number >= numbers || squares[number] >= 0) {
         return bl_error_set(err, BL_INTERNAL, "step %" PRIu64 ": %s reports tensor %" PRIu32 ", %s", votes[s].step,
                             bl_grid_name(grid, (uint32_t)s, name), number / bl_square_numbers(grid, 1),

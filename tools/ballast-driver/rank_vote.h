@@ -25,12 +25,12 @@ typedef struct bl_rank_vote {
   int32_t nonfinite_micro_batch; // -1: none
   double *losses;                // [loss_count], per micro-batch of its pipe, mean over its tokens; stages with a head
   size_t loss_count;
-  uint32_t *parameters; // [square_count], by bl_square_number
-  double *squares;      // [square_count], fp64 sum of squares of that tensor's gradient
+  uint32_t *parameter_indices; // [square_count], by bl_square_number
+  double *squares;             // [square_count], fp64 sum of squares of that tensor's gradient
   size_t square_count;
   uint64_t tokens; // stages with a head
   bl_stage_counters_t counters;
-  uint32_t *leased_peaks; // [store_count], by store of the plan: maximum of slots that this stage used there at once
+  uint32_t *leased_peaks; // [store_count], by store of the plan: most slots of that store that the stage used at once
   size_t store_count;     // 0: it evicts nothing
 } bl_rank_vote_t;
 

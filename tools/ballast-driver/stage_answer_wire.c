@@ -20,7 +20,7 @@ static bl_rank_vote_t read_vote(const Ballast__V1__Vote *wire) {
   vote.nonfinite_micro_batch = wire->nonfinite_micro_batch;
   vote.losses = wire->losses;
   vote.loss_count = wire->n_losses;
-  vote.parameters = wire->parameter;
+  vote.parameter_indices = wire->parameter;
   vote.squares = wire->squares;
   vote.square_count = wire->n_squares < wire->n_parameter ? wire->n_squares : wire->n_parameter;
   vote.tokens = wire->tokens;
