@@ -181,7 +181,7 @@ const bl_transport_t *bl_peer_probe_transport(const bl_peer_probe_t *peer_probe)
 static bl_status_t swap(bl_peer_probe_t *peer_probe, int32_t peer, uint64_t deadline_ns, bl_probe_outcome_t *outcome) {
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < ROUNDS && status == BL_OK; i++) {
-    const bl_tensor_key_t key = {.direction = BL_EXCHANGE, .micro_batch = i};
+    const bl_tensor_key_t key = {.direction = BL_TIED, .micro_batch = i};
     const uint64_t begin_ns = bl_clock_now_ns();
     status = bl_transport_post_receive(peer_probe->transport, peer, key, peer_probe->received.base,
                                        peer_probe->block_bytes, &outcome->err);

@@ -9,7 +9,7 @@
 typedef enum bl_direction {
   BL_FORWARD,  // an activation, towards the head
   BL_BACKWARD, // a gradient, towards the embedding
-  BL_EXCHANGE, // gradients of tied weights, both ways
+  BL_TIED,     // gradients of tied weights, both ways
   BL_REDUCE,   // gradients, from one copy to the owner, which updates the weights
   BL_GATHER,   // updated weights, from the owner to all copies
   BL_SHARE,    // data that tensor ranks which share a layer exchange

@@ -24,15 +24,16 @@ bl_exchange_buffers_t bl_exchange_buffers_plan(const bl_model_t *model, bl_layou
   buffers.bytes = shared ? BL_EXCHANGE_BUFFERS_PAGE_BYTES : 0;
   const uint64_t norm =
       bl_align_up((uint64_t)bl_max_u64(model->hidden, model->head_dim) * sizeof(float), BL_CACHE_LINE_BYTES);
-  add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_ROWS], shared ? bl_max_u64(tensor, parts * norm) : 0);
-  add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_SUM], here * tensor);
+  add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_BUFFER_ROWS], shared ? bl_max_u64(tensor, parts * norm) : 0);
+  add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_BUFFER_SUM], here * tensor);
   add(&buffers, &buffers.staging_offset_bytes,
       shared ? (parts - here) * (tensor / bl_layer_parts_ranks(options.layer_parts)) : 0);
   if (head) {
     const uint64_t statistics = bl_workspace_head_rows(model, options) * STATISTICS;
     const uint64_t logits = bl_layer_parts_table_rows(model->vocab, (uint32_t)parts);
-    add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_HEAD_SUM], here * tensor);
-    add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_SCORES], parts * bl_max_u64(statistics, logits) * sizeof(float));
+    add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_BUFFER_HEAD_SUM], here * tensor);
+    add(&buffers, &buffers.offset_bytes[BL_EXCHANGE_BUFFER_SCORES],
+        parts * bl_max_u64(statistics, logits) * sizeof(float));
   }
   return buffers;
 }

@@ -11,10 +11,10 @@
 #include <stdint.h>
 
 typedef enum bl_exchange_buffer {
-  BL_EXCHANGE_ROWS,     // all rows of a tensor [T, hidden], each rank computes its own; or sums of norms' gradients
-  BL_EXCHANGE_SUM,      // [parts here][T, hidden]: each part's contribution to the same rows
-  BL_EXCHANGE_HEAD_SUM, // the same for the head, computed piece by piece
-  BL_EXCHANGE_SCORES,   // vocabulary in parts: statistics of each row of a piece, or the logits of one row
+  BL_EXCHANGE_BUFFER_ROWS, // all rows of a tensor [T, hidden], each rank computes its own; or sums of norms' gradients
+  BL_EXCHANGE_BUFFER_SUM,  // [parts here][T, hidden]: each part's contribution to the same rows
+  BL_EXCHANGE_BUFFER_HEAD_SUM, // the same for the head, computed piece by piece
+  BL_EXCHANGE_BUFFER_SCORES,   // vocabulary in parts: statistics of each row of a piece, or the logits of one row
   BL_EXCHANGE_BUFFERS
 } bl_exchange_buffer_t;
 

@@ -295,7 +295,7 @@ typedef struct tied {
 } tied_t;
 
 static bl_tensor_key_t tied_key(uint32_t range) {
-  return (bl_tensor_key_t){.direction = BL_EXCHANGE, .micro_batch = range};
+  return (bl_tensor_key_t){.direction = BL_TIED, .micro_batch = range};
 }
 
 static bl_status_t post_tied(bl_engine_t *engine, const tied_t *tied, const float *ours, float *theirs,

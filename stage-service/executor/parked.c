@@ -376,7 +376,8 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
 // recompute theirs over what was loaded, to the same bits. All ranks call this for the same blocks.
 static bool lost_by_some(bl_engine_t *engine, const bl_engine_block_t *block) {
   const bool here = block->place != BL_BLOCK_HOME;
-  return engine->tensor_group != NULL ? bl_group_agree(&engine->tensor_group->group, BL_EXCHANGE_ROWS, here) : here;
+  return engine->tensor_group != NULL ? bl_group_agree(&engine->tensor_group->group, BL_EXCHANGE_BUFFER_ROWS, here)
+                                      : here;
 }
 
 bl_status_t bl_parked_wait_block(bl_parked_t *parked, const bl_planned_op_t *op, bl_error_t *err) {

@@ -175,13 +175,13 @@ static void embed(bl_chunk_t *chunk, const int32_t *tokens, void *in) {
                            chunk->dtype, tokens, table->tokens, positions_from(chunk, table->positions), in);
     return;
   }
-  void *sums = bl__sum_begin(chunk, BL_EXCHANGE_SUM);
+  void *sums = bl__sum_begin(chunk, BL_EXCHANGE_BUFFER_SUM);
   for (uint32_t i = 0; i < chunk->here; i++) {
     const bl_embedding_part_t part = part_of(chunk, &table[i]);
     ops->embedding_part_forward(chunk->compute, &part, tokens, table[i].tokens, table[i].positions,
                                 bl__sum_of(chunk, sums, i));
   }
-  bl__sum_end(chunk, BL_EXCHANGE_SUM, NULL, NULL, in);
+  bl__sum_end(chunk, BL_EXCHANGE_BUFFER_SUM, NULL, NULL, in);
 }
 
 static void embed_backward(bl_chunk_t *chunk, const int32_t *tokens, const void *in) {

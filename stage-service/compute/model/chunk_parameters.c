@@ -379,12 +379,12 @@ static void sum_norm(bl_chunk_t *chunk, const bl_parameter_place_t *place) {
   const float *all = own; // [parts][padded]
   if (chunk->ranks > 1) {
     const uint64_t bytes = ((chunk->here - 1) * padded + place->elements) * sizeof *own;
-    float *window = bl_group_window(chunk->group, BL_EXCHANGE_ROWS);
+    float *window = bl_group_window(chunk->group, BL_EXCHANGE_BUFFER_ROWS);
     bl_error_t err;
     bl_group_fail(
         chunk->group,
         bl_device_copy(chunk->device, bl__chunk_stream(chunk), window + chunk->rank * floats, own, bytes, &err), &err);
-    bl_group_gather(chunk->group, BL_EXCHANGE_ROWS, floats * sizeof *own);
+    bl_group_gather(chunk->group, BL_EXCHANGE_BUFFER_ROWS, floats * sizeof *own);
     all = window;
   }
   const void *sums[BL_LAYER_PARTS_MAX];

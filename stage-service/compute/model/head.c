@@ -113,14 +113,14 @@ static void lose(bl_chunk_t *chunk, const piece_t *piece) {
     return;
   }
   const uint64_t floats = piece->rows * BL_SOFTMAX_STATISTICS; // of one part
-  float *statistics = bl_group_window(chunk->group, BL_EXCHANGE_SCORES);
+  float *statistics = bl_group_window(chunk->group, BL_EXCHANGE_BUFFER_SCORES);
   for (uint32_t i = 0; i < chunk->here; i++) {
     const bl__head_t *head = &chunk->head[i];
     logits_of(chunk, head, op_for(head, piece), piece->normalised, piece->rows, logits_at(chunk, i));
     ops->softmax_statistics(chunk->compute, piece->rows, head->tokens.count, stride_of(chunk, head), head->tokens.first,
                             piece->labels, logits_at(chunk, i), statistics + (chunk->rank * chunk->here + i) * floats);
   }
-  bl_group_gather(chunk->group, BL_EXCHANGE_SCORES, chunk->here * floats * sizeof(float));
+  bl_group_gather(chunk->group, BL_EXCHANGE_BUFFER_SCORES, chunk->here * floats * sizeof(float));
   for (uint32_t i = 0; i < chunk->here; i++) {
     const bl__head_t *head = &chunk->head[i];
     ops->cross_entropy_part(chunk->compute, piece->rows, head->tokens.count, stride_of(chunk, head), head->tokens.first,
@@ -157,7 +157,7 @@ float *bl__final_norm_gradient(const bl_chunk_t *chunk, void *slot) {
 void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, void *out, bool accumulate,
                        bl_chunk_loss_t *loss) {
   void *normalised = normalise(chunk, out), *gradient = normalised;
-  void *sums = bl__chunk_is_in_parts(chunk) ? bl__sum_begin(chunk, BL_EXCHANGE_HEAD_SUM) : NULL;
+  void *sums = bl__chunk_is_in_parts(chunk) ? bl__sum_begin(chunk, BL_EXCHANGE_BUFFER_HEAD_SUM) : NULL;
   for (uint64_t row = 0; row < chunk->rows; row += chunk->workspace.head_rows) {
     const piece_t piece = piece_at(chunk, labels, normalised, row);
     lose(chunk, &piece);
@@ -165,7 +165,7 @@ void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, voi
   }
   if (sums != NULL) {
     gradient = chunk->arenas.workspace;
-    bl__sum_end(chunk, BL_EXCHANGE_HEAD_SUM, NULL, NULL, gradient);
+    bl__sum_end(chunk, BL_EXCHANGE_BUFFER_HEAD_SUM, NULL, NULL, gradient);
   }
   bl__norm_backward_rows(chunk, &chunk->final_norm, gradient, out,
                          workspace_at(chunk, chunk->workspace.stats_offset_bytes), NULL, out,
@@ -191,11 +191,11 @@ static void copy(bl_chunk_t *chunk, float *to, const float *from, uint64_t count
 // Returns the logits of one row, of all parts, one after the other.
 static float *join_row(bl_chunk_t *chunk) {
   const uint64_t columns = bl_layer_parts_table_rows(chunk->model.vocab, chunk->parts), floats = chunk->here * columns;
-  float *logits = bl_group_window(chunk->group, BL_EXCHANGE_SCORES);
+  float *logits = bl_group_window(chunk->group, BL_EXCHANGE_BUFFER_SCORES);
   for (uint32_t i = 0; i < chunk->here; i++) {
     copy(chunk, logits + chunk->rank * floats + i * columns, logits_at(chunk, i), chunk->head[i].tokens.count);
   }
-  bl_group_gather(chunk->group, BL_EXCHANGE_SCORES, floats * sizeof *logits);
+  bl_group_gather(chunk->group, BL_EXCHANGE_BUFFER_SCORES, floats * sizeof *logits);
   return logits;
 }
 

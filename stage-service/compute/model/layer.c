@@ -122,12 +122,12 @@ static void project(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t p
     chunk->ops->linear_forward(chunk->linear[product], x, linear->weight, linear->packed, linear->bias, residual, y);
     return;
   }
-  void *sums = bl__sum_begin(chunk, BL_EXCHANGE_SUM);
+  void *sums = bl__sum_begin(chunk, BL_EXCHANGE_BUFFER_SUM);
   for (uint32_t part = 0; part < chunk->here; part++) {
     chunk->ops->linear_forward(chunk->linear[product], of_part(chunk, kind, x, part), linear[part].weight,
                                linear[part].packed, NULL, NULL, bl__sum_of(chunk, sums, part));
   }
-  bl__sum_end(chunk, BL_EXCHANGE_SUM, linear->bias, residual, y);
+  bl__sum_end(chunk, BL_EXCHANGE_BUFFER_SUM, linear->bias, residual, y);
 }
 
 // dx [own rows] = dy W^T of a product whose input all parts share; dy is in parts.
@@ -137,11 +137,11 @@ static void collect(bl_chunk_t *chunk, const bl__layer_t *layer, bl__product_t p
     backward_input(chunk, layer, product, 0, dy, dx);
     return;
   }
-  void *sums = bl__sum_begin(chunk, BL_EXCHANGE_SUM);
+  void *sums = bl__sum_begin(chunk, BL_EXCHANGE_BUFFER_SUM);
   for (uint32_t part = 0; part < chunk->here; part++) {
     backward_input(chunk, layer, product, part, of_part(chunk, kind, dy, part), bl__sum_of(chunk, sums, part));
   }
-  bl__sum_end(chunk, BL_EXCHANGE_SUM, NULL, NULL, dx);
+  bl__sum_end(chunk, BL_EXCHANGE_BUFFER_SUM, NULL, NULL, dx);
 }
 
 static void activation_forward(bl_chunk_t *chunk, const void *pre, void *act) {

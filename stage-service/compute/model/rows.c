@@ -95,9 +95,9 @@ const void *bl__all_rows(bl_chunk_t *chunk, const void *own) {
   }
   bl__make_sums(chunk); // of data in the window
   const uint64_t bytes = chunk->own_rows * bl__chunk_row_bytes(chunk);
-  uint8_t *all = bl_group_window(chunk->group, BL_EXCHANGE_ROWS);
+  uint8_t *all = bl_group_window(chunk->group, BL_EXCHANGE_BUFFER_ROWS);
   copy(chunk, all + chunk->rank * bytes, own, bytes);
-  bl_group_gather(chunk->group, BL_EXCHANGE_ROWS, bytes);
+  bl_group_gather(chunk->group, BL_EXCHANGE_BUFFER_ROWS, bytes);
   return all;
 }
 
