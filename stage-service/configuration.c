@@ -98,12 +98,12 @@ static void configure_done(bl_task_t *task) {
     const bl_engine_t *engine = stage->engine;
     char word[BL_LOG_WORD], tensor[24] = "", data[24] = "", start[BL_START_TEXT];
     if (engine->training.grid.tensor > 1) {
-      snprintf(tensor, sizeof tensor, " tensor=%u", engine->training.layout.layer_parts.rank);
+      snprintf(tensor, sizeof tensor, " tensor=%u", engine->coords.tensor);
     }
     if (engine->training.grid.data > 1) {
-      snprintf(data, sizeof data, " data=%u", engine->replica);
+      snprintf(data, sizeof data, " data=%u", engine->coords.data);
     }
-    bl_log_context("stage=%u%s%s%s%s", engine->stage, tensor, data, run[0] != '\0' ? " run=" : "",
+    bl_log_context("stage=%u%s%s%s%s", engine->coords.stage, tensor, data, run[0] != '\0' ? " run=" : "",
                    bl_log_word(run, word));
     bl_log(BL_LOG_INFO, "configured: %u slot%s of %lu bytes, %u edge buffer%s, %s", stage->engine->slots.count,
            bl_plural(stage->engine->slots.count), stage->engine->slot_bytes, stage->engine->edges_allocated,

@@ -204,9 +204,9 @@ static void collect_paths(bl_registry_t *registry, bl_transport_t *transport) {
 
 void bl_meter_collect(bl_registry_t *registry, const bl_stage_t *stage) {
   const bl_engine_t *engine = bl_stage_engine(stage);
-  bl_registry_set(registry, RANK, 0, engine == NULL ? -1 : (double)engine->stage);
-  bl_registry_set(registry, REPLICA, 0, engine == NULL ? -1 : (double)engine->replica);
-  bl_registry_set(registry, TENSOR_RANK, 0, engine == NULL ? -1 : (double)engine->training.layout.layer_parts.rank);
+  bl_registry_set(registry, RANK, 0, engine == NULL ? -1 : (double)engine->coords.stage);
+  bl_registry_set(registry, REPLICA, 0, engine == NULL ? -1 : (double)engine->coords.data);
+  bl_registry_set(registry, TENSOR_RANK, 0, engine == NULL ? -1 : (double)engine->coords.tensor);
   bl_registry_set(registry, STEP, 0, (double)bl_stage_step(stage)->applied);
   bl_registry_set(registry, SLOTS_USED, 0, atomic_load(&bl_stage_progress(stage)->slots));
   bl_registry_set(registry, SLOT_BYTES, 0, engine == NULL ? 0 : (double)engine->slot_bytes);

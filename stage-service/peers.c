@@ -64,7 +64,7 @@ static bool notes_only(const bl_stage_t *stage, int32_t peer) {
   const bl_engine_t *engine = stage->engine;
   const bl_grid_t *grid = &engine->training.grid;
   return !engine->device->host_memory && (uint32_t)peer < bl_grid_ranks(grid) &&
-         bl_grid_coords(grid, (uint32_t)peer).tensor != engine->training.layout.layer_parts.rank;
+         bl_grid_coords(grid, (uint32_t)peer).tensor != engine->coords.tensor;
 }
 
 bl_stage_decision_t bl_stage_connect(bl_stage_t *stage, bl_driver_id_t driver, bl_transport_peer_t *peers, size_t count,

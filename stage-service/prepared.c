@@ -85,12 +85,12 @@ static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const b
     stores[s] = of_devices->count > 0 ? of_devices->items[bl_engine_rank_of(engine, s)] : NULL;
   }
   if (hosts->count > 0 && of_hosts->count > 0) {
-    stores[training->stage_count + hosts->of[engine->stage]] = of_hosts->items[hosts->of_rank[engine->rank]];
+    stores[training->stage_count + hosts->of[engine->coords.stage]] = of_hosts->items[hosts->of_rank[engine->rank]];
   }
   const uint32_t there = request->reservation != 0 ? ahead->steady_slots : engine->slots.count;
   bl_store_parking_options_t options = {.job = engine->job.name != NULL ? engine->job.name : "run",
                                         .plan = request->reservation != 0 ? request->reservation : request->version,
-                                        .stage = engine->stage,
+                                        .stage = engine->coords.stage,
                                         .rank = engine->rank,
                                         .host_planes = hosts->planes,
                                         .device_slots = device_slots,
@@ -127,9 +127,9 @@ static bl_status_t take(bl_prepared_t *prepared, bl_engine_t *engine, const bl_e
     return status;
   }
   const uint32_t before = engine->slots.count;
-  prepared->own_slots = device_slots.own[engine->stage];
+  prepared->own_slots = device_slots.own[engine->coords.stage];
   status = bl_engine_allocate_edges(engine, prepared->plan->stage.edges, err);
-  if (status == BL_OK && device_slots.evicted[engine->stage] > 0) {
+  if (status == BL_OK && device_slots.evicted[engine->coords.stage] > 0) {
     status = reserve(prepared, engine, &device_slots, request, ahead, runtime, err);
   }
   if (status == BL_OK) { // stores may also have created communicators
@@ -165,7 +165,7 @@ bl_status_t bl_prepared_create(bl_engine_t *engine, const bl_executor_plan_reque
     return bl_error_set(err, BL_EXHAUSTED, "no memory for plan %lu", request->version);
   }
   bl_executor_plan_request_t whole = *request;
-  whole.stage = engine->stage;
+  whole.stage = engine->coords.stage;
   whole.configured = engine->training.schedule;
   whole.slots = engine->slot_count;
   whole.edges = engine->edge_count;

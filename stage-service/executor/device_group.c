@@ -114,7 +114,7 @@ static bl_status_t create_channel(bl_device_group_t *group, uint32_t generation,
   bl_engine_t *engine = group->owner->engine;
   char name[BL_NCCL_NAME_BYTES];
   snprintf(name, sizeof name, "the %u tensor ranks of stage %" PRIu32 " of replica %" PRIu32, ranks->ranks,
-           engine->stage, engine->replica);
+           engine->coords.stage, engine->coords.data);
   bl_nccl_channel_options_t options = {.name = name, .rank = (int)ranks->rank, .group_ranks = ranks->ranks};
   bl_nccl_channel_t *channel = NULL;
   close_channel(group);

@@ -57,10 +57,8 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
     return bl_error_set(err, BL_INVALID, "rank %u of a job with %u rank%s", engine->rank, bl_grid_ranks(grid),
                         bl_plural(bl_grid_ranks(grid)));
   }
-  const bl_coords_t coords = bl_grid_coords(grid, engine->rank);
-  engine->stage = coords.stage;
-  engine->replica = coords.data;
-  engine->training.layout.layer_parts.rank = coords.tensor;
+  engine->coords = bl_grid_coords(grid, engine->rank);
+  engine->training.layout.layer_parts.rank = engine->coords.tensor;
   return BL_OK;
 }
 
@@ -167,11 +165,11 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
   }
   bl_ownership_t ownership = {.copies = bl_grid_copies(&training->grid)};
   for (uint32_t virtual_stage = 0; virtual_stage < schedule->virtual_stages; virtual_stage++) {
-    if (schedule->stage_of[virtual_stage] != engine->stage) {
+    if (schedule->stage_of[virtual_stage] != engine->coords.stage) {
       continue;
     }
     const uint32_t pipe = bl_schedule_pipe(schedule, virtual_stage),
-                   copy = bl_copies_number(ownership.copies, engine->replica, pipe);
+                   copy = bl_copies_number(ownership.copies, engine->coords.data, pipe);
     bl_chunk_options_t options = {.ops = engine->ops,
                                   .compute = engine->compute,
                                   .device = engine->device,
@@ -212,7 +210,7 @@ static bl_status_t create_chunks(bl_engine_t *engine, bl_error_t *err) {
 
 static bl_status_t count_of_order(bl_engine_t *engine, const bl_schedule_t *order, size_t *op_count, bl_error_t *err) {
   bl_stage_plan_t plan;
-  bl_status_t status = bl_stage_plan_init(order, engine->stage, bl_executor_plan_limits(0), &plan, err);
+  bl_status_t status = bl_stage_plan_init(order, engine->coords.stage, bl_executor_plan_limits(0), &plan, err);
   if (status == BL_OK) {
     engine->edge_count = plan.edges > engine->edge_count ? plan.edges : engine->edge_count;
     engine->page_count = plan.pages > engine->page_count ? plan.pages : engine->page_count;
@@ -228,7 +226,7 @@ static bl_status_t count_of_order(bl_engine_t *engine, const bl_schedule_t *orde
 // need. Edge buffers for the order that the job does not start with are allocated when a plan needs them.
 static bl_status_t count_buffers(bl_engine_t *engine, size_t *op_count, bl_error_t *err) {
   const bl_training_t *training = &engine->training;
-  const bl_training_stage_t *stage = &training->stages[engine->stage];
+  const bl_training_stage_t *stage = &training->stages[engine->coords.stage];
   const uint32_t needed = stage->slots_needed > stage->other_needed ? stage->slots_needed : stage->other_needed;
   bl_schedule_t *forward;
   engine->slot_count = stage->slots < needed ? stage->slots : needed;

@@ -173,8 +173,8 @@ typedef struct bl_engine {
   bl_job_t job;
   bl_training_t training;
   uint32_t rank;
-  uint32_t stage, replica; // its coordinates; the tensor rank is training.layout.layer_parts.rank
-  uint64_t applied;        // step of its weights when the engine was created; 0 without a checkpoint
+  bl_coords_t coords; // of the rank
+  uint64_t applied;   // step of its weights when the engine was created; 0 without a checkpoint
   bl_device_t *device;
   bl_device_stream_t *stream;  // of the operations, owned by `compute`; NULL: operations have ended when they return
   bl_device_stream_t *copies;  // copies to and from twins
@@ -323,10 +323,10 @@ static inline void *bl_engine_edge_twin(const bl_engine_t *engine, uint32_t inde
 static inline void *bl_engine_slot_twin(const bl_engine_t *engine, uint32_t index) {
   return engine->device->host_memory ? bl_engine_slot(engine, index) : bl_segments_at(&engine->slot_twins, index);
 }
-// The rank of stage `stage` of the same plane: the same replica and the same tensor rank.
+// The rank of stage `stage` of the same plane: the same replica and the same tensor index.
 static inline uint32_t bl_engine_rank_of(const bl_engine_t *engine, uint32_t stage) {
-  const bl_coords_t coords = {
-      .stage = stage, .tensor = engine->training.layout.layer_parts.rank, .data = engine->replica};
+  bl_coords_t coords = engine->coords;
+  coords.stage = stage;
   return bl_grid_rank(&engine->training.grid, coords);
 }
 // Gradient sums that wait in addition to the one being accumulated (model/fold.h).
@@ -346,14 +346,14 @@ static inline bool bl_engine_shares_masters(const bl_engine_t *engine) {
 static inline uint32_t bl_engine_copy_rank(const bl_engine_t *engine, const bl_engine_chunk_t *chunk, uint32_t copy) {
   const bl_grid_t *grid = &engine->training.grid;
   const uint32_t pipes = bl_copies_pipes(bl_grid_copies(grid));
-  const bl_coords_t coords = {.stage = copy % pipes == chunk->pipe ? engine->stage : grid->stages - 1 - engine->stage,
-                              .tensor = engine->training.layout.layer_parts.rank,
-                              .data = copy / pipes};
+  bl_coords_t coords = engine->coords;
+  coords.stage = copy % pipes == chunk->pipe ? coords.stage : grid->stages - 1 - coords.stage;
+  coords.data = copy / pipes;
   return bl_grid_rank(grid, coords);
 }
 // The number of this replica's first micro-batch in a run with `count` micro-batches per replica.
 static inline uint32_t bl_engine_first_micro_batch(const bl_engine_t *engine, uint32_t count) {
-  return engine->replica * count;
+  return engine->coords.data * count;
 }
 // Formats this rank's name for messages into `text` and returns it.
 static inline const char *bl_engine_name(const bl_engine_t *engine, char text[BL_GRID_NAME_BYTES]) {

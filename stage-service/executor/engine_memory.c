@@ -45,7 +45,7 @@ static bl_status_t plan_memory(bl_engine_t *engine, bl_stage_memory_t *memory, b
                                              .micro_batches = training->schedule->micro_batches,
                                              .asynchronous = engine->stream != NULL,
                                              .replicas = training->grid.data,
-                                             .replica = engine->replica,
+                                             .replica = engine->coords.data,
                                              .pipes = training->schedule->pipes,
                                              .fold_levels = bl_engine_fold_levels(engine),
                                              .optimizer_on_host = engine->host != NULL,
@@ -222,7 +222,7 @@ static bl_status_t own_slots(const bl_engine_t *engine, uint32_t *own, bl_error_
   bl_balance_plan_t plan;
   bl_status_t status = bl_balance_plan_init(&plan, &engine->training, &policy, err);
   if (status == BL_OK) {
-    *own = plan.device_slots.own[engine->stage];
+    *own = plan.device_slots.own[engine->coords.stage];
     bl_balance_plan_cleanup(&plan);
   }
   return status;

@@ -124,7 +124,8 @@ static bl_status_t read_labels(execution_t *execution, bl_op_t op, const int32_t
 static uint32_t head_pipe(const execution_t *execution) {
   const bl_schedule_t *plan = execution->run->plan->schedule;
   uint32_t pipe = 0;
-  while (pipe < plan->pipes && plan->stage_of[(pipe + 1) * bl_schedule_depth(plan) - 1] != execution->engine->stage) {
+  while (pipe < plan->pipes &&
+         plan->stage_of[(pipe + 1) * bl_schedule_depth(plan) - 1] != execution->engine->coords.stage) {
     pipe++;
   }
   return pipe;
@@ -474,7 +475,7 @@ static void ask_squares(execution_t *execution) {
     for (uint32_t k = 0; k < bl_chunk_parameter_count(chunk); k++) {
       const bl_chunk_parameter_t parameter = bl_chunk_parameter(chunk, k);
       const bl_shard_shares_t shares = bl_chunk_shares(chunk, k);
-      if (!parameter.owned || (!parameter.cut && engine->training.layout.layer_parts.rank > 0)) {
+      if (!parameter.owned || (!parameter.cut && engine->coords.tensor > 0)) {
         continue;
       }
       bl_chunk_ask_squares(chunk, k, &engine->squares[vote->square_count]);

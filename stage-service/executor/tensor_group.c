@@ -20,7 +20,8 @@ static bl_tensor_group_t *self_of(bl_group_t *group) {
 
 uint32_t bl_tensor_group_rank(const bl_tensor_group_t *group, uint32_t member) {
   const bl_engine_t *engine = group->engine;
-  const bl_coords_t coords = {.stage = engine->stage, .tensor = member, .data = engine->replica};
+  bl_coords_t coords = engine->coords;
+  coords.tensor = member;
   return bl_grid_rank(&engine->training.grid, coords);
 }
 
@@ -257,7 +258,7 @@ bl_status_t bl_tensor_group_create(bl_engine_t *engine, bl_tensor_group_t **grou
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the stage's tables");
   }
   for (uint32_t v = 0; v < training->schedule->virtual_stages; v++) {
-    head = head || (training->schedule->stage_of[v] == engine->stage && training->partition.spans[v].head);
+    head = head || (training->schedule->stage_of[v] == engine->coords.stage && training->partition.spans[v].head);
   }
   made->engine = engine;
   made->exchange_buffers = bl_exchange_buffers_plan(&training->model, training->layout, head);

@@ -52,8 +52,9 @@ static void make_orders(orders_t *orders) {
 static void expect_held(const bl_engine_t *engine, uint32_t count) {
   const bl_memory_usage_t usage = bl_memory_usage(&engine->account, BL_MEMORY_EDGES);
   if (engine->edges_allocated != count || usage.current_bytes != count * engine->edge_bytes) {
-    fail_msg("stage %u holds %u edge buffers, %llu bytes, expected %u of %llu", engine->stage, engine->edges_allocated,
-             (unsigned long long)usage.current_bytes, count, (unsigned long long)engine->edge_bytes);
+    fail_msg("stage %u holds %u edge buffers, %llu bytes, expected %u of %llu", engine->coords.stage,
+             engine->edges_allocated, (unsigned long long)usage.current_bytes, count,
+             (unsigned long long)engine->edge_bytes);
   }
 }
 

@@ -99,7 +99,7 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
   }
   request.operations = &operations;
   for (uint32_t v = 0; v < training->schedule->virtual_stages; v++) {
-    if (training->schedule->stage_of[v] == engine->stage) {
+    if (training->schedule->stage_of[v] == engine->coords.stage) {
       spans[request.span_count++] = training->partition.spans[v];
     }
   }
@@ -107,13 +107,14 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
   assert_int_equal(bl_footprint_of_executor(&request, &planned), BL_OK);
   assert_true(planned.slot_bytes > 0 && request.slots > 0 && request.edges > 0 &&
               (planned.shadow > 0) == setting->ahead);
-  expect(setting, engine->stage, "a slot", planned.slot_bytes, engine->slot_bytes);
-  expect(setting, engine->stage, "all slots", planned.activations, engine->slots.count * engine->slots.bytes);
-  expect(setting, engine->stage, "what moves of a block", planned.evict_bytes,
-         training->stages[engine->stage].evict_bytes);
-  expect(setting, engine->stage, "the KV cache of the job", (double)training->stages[engine->stage].kv_cache_bytes,
+  expect(setting, engine->coords.stage, "a slot", planned.slot_bytes, engine->slot_bytes);
+  expect(setting, engine->coords.stage, "all slots", planned.activations, engine->slots.count * engine->slots.bytes);
+  expect(setting, engine->coords.stage, "what moves of a block", planned.evict_bytes,
+         training->stages[engine->coords.stage].evict_bytes);
+  expect(setting, engine->coords.stage, "the KV cache of the job",
+         (double)training->stages[engine->coords.stage].kv_cache_bytes,
          bl_memory_usage(&engine->account, BL_MEMORY_KV_CACHE).current_bytes);
-  expect(setting, engine->stage, "all of it", bl_footprint_total(&planned),
+  expect(setting, engine->coords.stage, "all of it", bl_footprint_total(&planned),
          bl_memory_usage_total(&engine->account).current_bytes);
   static const struct {
     bl_memory_tag_t tag;
@@ -131,7 +132,7 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
   for (size_t i = 0; i < sizeof tags / sizeof tags[0]; i++) {
     double value;
     memcpy(&value, (const char *)&planned + tags[i].offset, sizeof value);
-    expect(setting, engine->stage, bl_memory_tag_name(tags[i].tag), value,
+    expect(setting, engine->coords.stage, bl_memory_tag_name(tags[i].tag), value,
            bl_memory_usage(&engine->account, tags[i].tag).current_bytes);
   }
 }

@@ -89,7 +89,7 @@ static bl_executor_plan_t *make_plan(rig_t *rig, const bl_engine_t *engine) {
                                         .kind = BL_RUN_TRAIN,
                                         .csv = csv,
                                         .csv_bytes = csv_bytes,
-                                        .stage = engine->stage,
+                                        .stage = engine->coords.stage,
                                         .configured = engine->training.schedule,
                                         .slots = balanced != NULL ? rig->setting.cap : engine->slot_count,
                                         .edges = engine->edge_count,
