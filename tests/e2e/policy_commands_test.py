@@ -220,8 +220,9 @@ def main():
             assert code == 130, f"exit code {code}: {errors.read()[-3000:]}"
         events = [event for event in read_report(report) if event["event"] == "step"]
         for version, step in zip((2, 4), from_steps):
-            assert events[step - 1]["policy_version"] == version and events[step - 1]["policy"] == "cap", events[step - 1]
-            assert events[step - 2]["policy_version"] < version, events[step - 2]
+            before, first = events[step - 2], events[step - 1]
+            assert first["policy_version"] == version and first["policy"] == "cap", first
+            assert before["policy_version"] < version, before
         fixed, _ = run_job(folder, job, "--local", "--set", "train.steps=10")
         assert losses(fixed) == losses(events[:10]), "a policy changed the losses"
         assert_nothing_left(folder, pids, shared)
