@@ -4,16 +4,16 @@
 #include "base/bytes.h"
 #include "client/arena_region.h"
 #include "client_paths.h"
+#include "lease/granule.h"
 #include "sys/clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUNDS        5
-#define LAST_NS       BL_NS_PER_S // for a peer that did not connect with the others, to find the reason
-#define PATTERN       0xA5
-#define GRANULE_BYTES (64u << 10) // of a store's arena
+#define ROUNDS  5
+#define LAST_NS BL_NS_PER_S // for a peer that did not connect with the others, to find the reason
+#define PATTERN 0xA5
 
 // ---- to a store and back --------------------------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ static bl_status_t probe_from(const bl_probe_options_t *options, bl_device_t *de
                                  .store = store,
                                  .job = job,
                                  .stage = options->stage,
-                                 .arena_bytes = bl_align_up(options->block_bytes, GRANULE_BYTES),
+                                 .arena_bytes = bl_align_up(options->block_bytes, BL_LEASE_GRANULE_BYTES),
                                  .regions = &region,
                                  .region_count = 1,
                                  .device = device->host_memory ? NULL : device,
