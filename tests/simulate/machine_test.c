@@ -280,14 +280,20 @@ static void copies_at_one_store_take_turns(void **state) {
   bl_schedule_destroy(two);
 }
 
+// Parks at the host what exceeds so many slots.
+static bl_balance_result_t parked_at_host(const bl_schedule_t *schedule, uint32_t slots, bl_balance_mode_t mode) {
+  const bl_balance_cap_t cap = {.slots = slots, .mode = mode, .hosts = 1, .host_slots = 99, .host_only = true};
+  bl_balance_result_t result;
+  assert_int_equal(bl_balance_within(schedule, &cap, &result, NULL), BL_OK);
+  return result;
+}
+
 // With a link each copies of stages run beside each other, with one for two they take turns, and a link that no other stage
 // uses changes nothing.
 static void copies_wait_for_those_of_their_link(void **state) {
   (void)state;
   bl_schedule_t *plain = generate("1f1b", 4, 8);
-  const bl_balance_cap_t cap = {.slots = 2, .hosts = 1, .host_slots = 99, .host_only = true};
-  bl_balance_result_t result;
-  assert_int_equal(bl_balance_within(plain, &cap, &result, NULL), BL_OK);
+  bl_balance_result_t result = parked_at_host(plain, 2, BL_BALANCE_OVERLAP);
   const double hosts[] = {3, 3, 3, 3};
   const uint32_t each[] = {0, 1, 2, 3}, pairs[] = {0, 0, 1, 1}, wrong[] = {0, 4, 2, 3};
   const bl_costs_t costs = {.every = {2, 2, 2, 2}};
@@ -318,10 +324,7 @@ static void copies_wait_for_those_of_their_link(void **state) {
 static void copies_at_the_host_take_turns(void **state) {
   (void)state;
   bl_schedule_t *plain = generate("1f1b", 4, 8);
-  const bl_balance_cap_t cap = {
-      .slots = 2, .mode = BL_BALANCE_OVERLAP, .hosts = 1, .host_slots = 99, .host_only = true};
-  bl_balance_result_t result;
-  assert_int_equal(bl_balance_within(plain, &cap, &result, NULL), BL_OK);
+  bl_balance_result_t result = parked_at_host(plain, 2, BL_BALANCE_OVERLAP);
   const double paths[] = {99, 99, 99, 99}, hosts[] = {2, 2, 2, 2}, fast[] = {0.01, 0.01, 0.01, 0.01};
   const bl_costs_t costs = {.every = {2, 2, 2, 2}};
   const bl_machine_t machine = {.paths = paths, .host_paths = hosts, .shared_stores = true},
@@ -423,9 +426,7 @@ static double waits_for_the_slot(const bl_schedule_t *schedule, const bl_simulat
 static void waits_come_one_after_the_other(void **state) {
   (void)state;
   bl_schedule_t *plain = generate("1f1b", 3, 6);
-  const bl_balance_cap_t cap = {.slots = 1, .mode = BL_BALANCE_FEWEST, .hosts = 1, .host_slots = 99, .host_only = true};
-  bl_balance_result_t result;
-  assert_int_equal(bl_balance_within(plain, &cap, &result, NULL), BL_OK);
+  bl_balance_result_t result = parked_at_host(plain, 1, BL_BALANCE_FEWEST);
   const double turns[] = {3, 3, 3}, longer[] = {3.5, 3.5, 3.5}, tails[] = {0.5, 0.5, 0.5}, bad[] = {0, -1, 0};
   const bl_costs_t costs = {.every = {2, 2, 2, 2}};
   const bl_machine_t machines[] = {
@@ -467,10 +468,7 @@ static void waits_come_one_after_the_other(void **state) {
 static void a_core_is_kept_for_evicts(void **state) {
   (void)state;
   bl_schedule_t *plain = generate("1f1b", 4, 8);
-  const bl_balance_cap_t cap = {
-      .slots = 2, .mode = BL_BALANCE_OVERLAP, .hosts = 1, .host_slots = 99, .host_only = true};
-  bl_balance_result_t result;
-  assert_int_equal(bl_balance_within(plain, &cap, &result, NULL), BL_OK);
+  bl_balance_result_t result = parked_at_host(plain, 2, BL_BALANCE_OVERLAP);
   const double turns[] = {0.125, 0.125, 0.125, 0.125}, calls[] = {0.5, 0.25, 0.5, 0.25};
   const bl_costs_t costs = {.every = {2, 2, 2, 2}};
   const bl_machine_t machine = {.cores = 1, .host_paths = turns, .shared_stores = true, .evict_calls = calls};
@@ -504,9 +502,7 @@ static void a_core_is_kept_for_evicts(void **state) {
 static void an_evict_takes_the_compute_thread(void **state) {
   (void)state;
   bl_schedule_t *plain = generate("1f1b", 3, 6);
-  const bl_balance_cap_t cap = {.slots = 1, .mode = BL_BALANCE_FEWEST, .hosts = 1, .host_slots = 99, .host_only = true};
-  bl_balance_result_t result;
-  assert_int_equal(bl_balance_within(plain, &cap, &result, NULL), BL_OK);
+  bl_balance_result_t result = parked_at_host(plain, 1, BL_BALANCE_FEWEST);
   const double turns[] = {0.5, 0.5, 0.5}, calls[] = {0.25, 0.5, 0}, bad[] = {0, INFINITY, 0};
   const bl_costs_t costs = {.every = {2, 2, 2, 2}};
   const bl_machine_t idle = {.host_paths = turns, .shared_stores = true},
