@@ -16,8 +16,11 @@ const op_case_t op_cases[] = {
     {&op_linear, {19, 32, 24, 37, 40}, OP_OUT_IN | OP_ADD_INPUT | OP_ADD_WEIGHT},
     {&op_linear, {19, 32, 24, 0, 40}, OP_RESIDUAL | OP_PREPACK | OP_ADD_INPUT},
     {&op_linear, {129, 256, 192}, OP_BIAS},
-    {&op_linear, {40, 48, 576}, OP_BIAS | OP_ADD_WEIGHT}, // wide: weight gradient in parts
+    {&op_linear, {40, 48, 576}, OP_BIAS | OP_ADD_WEIGHT},
     {&op_linear, {40, 1040, 32}, OP_OUT_IN},
+    // the weight gradient has several depths, blocks and strips, none of them whole at its end
+    {&op_linear, {259, 523, 70}, OP_ADD_WEIGHT},
+    {&op_linear, {259, 70, 523}, OP_OUT_IN},
     // rows, width
     {&op_norm, {1, 5}, 0},
     {&op_norm, {5, 3}, OP_RMS},
@@ -166,8 +169,9 @@ const op_case_t op_cases[] = {
     {&op_linear, {19, 32, 24, 37, 40}, OP_OUT_IN | OP_ADD_INPUT | OP_ADD_WEIGHT | OP_BF16},
     {&op_linear, {19, 32, 24, 0, 40}, OP_RESIDUAL | OP_PREPACK | OP_ADD_INPUT | OP_BF16},
     {&op_linear, {129, 256, 192}, OP_BIAS | OP_BF16},
-    {&op_linear, {40, 48, 576}, OP_BIAS | OP_ADD_WEIGHT | OP_BF16},
+    {&op_linear, {40, 48, 576}, OP_BIAS | OP_ADD_WEIGHT | OP_BF16}, // wide: weight gradient in parts
     {&op_linear, {40, 1040, 32}, OP_OUT_IN | OP_BF16},
+    {&op_linear, {259, 523, 70}, OP_ADD_WEIGHT | OP_BF16},
     {&op_norm, {1, 5}, OP_BF16},
     {&op_norm, {5, 3}, OP_RMS | OP_BF16},
     {&op_norm, {33, 65}, OP_BF16},

@@ -47,6 +47,22 @@ typedef struct bl__head {
   const float *q; // [seq_padded, width], times log2(e) and the scale of scores, so that softmax uses powers of two
 } bl__head_t;
 
+// C [m, n] (+)= A^T B from A [k, m] and B [k, n]: the gradient of a weight. Rows are `_row` elements apart.
+typedef struct bl__weight_gradient {
+  size_t m, n, k;
+  const void *a, *b;
+  size_t a_row, b_row;
+  bool accumulate;
+  float *c;
+  size_t c_row;
+} bl__weight_gradient_t;
+
+// Rows and panels of columns of A that weight_gradient packs at a time, and the floats of its scratch. No instruction
+// set has panels of more than 8 columns or strips of more than 64.
+#define BL_GRADIENT_DEPTH   128
+#define BL_GRADIENT_PANELS  64
+#define BL_GRADIENT_SCRATCH (BL_GRADIENT_DEPTH * (BL_GRADIENT_PANELS * 8 + 64) + 8 * 64)
+
 // Kernels on activations of one type: `void *` points to elements of that type, strides count elements.
 typedef struct bl_typed_kernels {
   // ---- rows --------------------------------------------------------------------------------------------
@@ -92,6 +108,9 @@ typedef struct bl_typed_kernels {
   void (*accumulate_gradient)(size_t count, float scale, const void *x, float *y); // y += scale x
   void (*widen)(size_t count, const void *x, float *y);
   void (*narrow)(size_t count, const float *x, void *y);
+
+  // scratch [BL_GRADIENT_SCRATCH]
+  void (*weight_gradient)(const bl__weight_gradient_t *gradient, float *scratch);
 
   // ---- attention ---------------------------------------------------------------------------------------
   // packed [seq_padded, width] = scale x[seq, head_dim] with `stride` between rows of x; padding is zero.

@@ -41,16 +41,11 @@ static inline size_t bl__linear_dy_stride(const bl_linear_shape_t *shape) {
 // linear.c: runs one product. If the plan lacks it, that is a bug of the caller.
 void bl__linear_execute(bl_linear_op_t *op, int which, const char *name, const void *a, const void *b,
                         const float *bias, const void *residual, void *c);
-// Computes dw part by part, from operands of `dtype`.
-void bl__linear_weight_products(bl_linear_op_t *op, bl_compute_dtype_t dtype, const void *x, const void *dy,
-                                bool accumulate, float *dw);
-
 // widened.c
 size_t bl__widened_bytes(const bl_linear_shape_t *shape);
 void bl__round_floats(const bl_typed_kernels_t *kernels, size_t count, const float *x, float *y); // to bf16 values
 void bl__widened_forward(bl_linear_op_t *op, const void *x, const float *w, const float *bias, const void *residual,
                          void *y);
 void bl__widened_backward_input(bl_linear_op_t *op, const void *dy, const float *w, bool accumulate, void *dx);
-void bl__widened_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw);
 
 #endif

@@ -85,14 +85,3 @@ void bl__widened_backward_input(bl_linear_op_t *op, const void *dy, const float 
                      NULL, copies.x);
   narrow(op, BL_COMPUTE_BF16, shape->in, bl__linear_x_stride(shape), copies.x, dx);
 }
-
-void bl__widened_backward_weight(bl_linear_op_t *op, const void *x, const void *dy, bool accumulate, float *dw) {
-  const bl_linear_shape_t *shape = &op->shape;
-  const copies_t copies = copies_of(op, "linear backward weight");
-  if (!copies.x) {
-    return;
-  }
-  widen(op, shape->in, bl__linear_x_stride(shape), x, copies.x);
-  widen(op, shape->out, bl__linear_dy_stride(shape), dy, copies.y);
-  bl__linear_weight_products(op, BL_COMPUTE_FP32, copies.x, copies.y, accumulate, dw);
-}

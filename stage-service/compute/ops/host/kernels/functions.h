@@ -35,6 +35,7 @@
   X(accumulate_gradient)                                                                                               \
   X(widen)                                                                                                             \
   X(narrow)                                                                                                            \
+  X(weight_gradient)                                                                                                   \
   X(pack)                                                                                                              \
   X(unpack)                                                                                                            \
   X(attention_forward)                                                                                                 \
