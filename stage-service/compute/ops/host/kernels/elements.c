@@ -65,13 +65,37 @@ void BL_KERNEL(softmax_statistics)(size_t vocab, const float *logits, float *lar
   *sum = (float)total;
 }
 
+// Square blocks of BL__LANES rows in registers. Each round interleaves the first half of the vectors with the second,
+// which rotates the bits of an element's index (row, column) by one place; after all bits of a row, rows are columns.
+static inline void transpose_block(size_t width, const float *packed, float *transposed) {
+  bl__vector_t lines[BL__LANES], zipped[BL__LANES];
+#pragma GCC unroll 16
+  for (size_t i = 0; i < BL__LANES; i++) {
+    lines[i] = bl__load(packed + i * width);
+  }
+#pragma GCC unroll 4
+  for (size_t bit = 1; bit < BL__LANES; bit *= 2) {
+#pragma GCC unroll 16
+    for (size_t i = 0; i < BL__LANES; i++) {
+      zipped[i] = lines[i];
+    }
+#pragma GCC unroll 8
+    for (size_t i = 0; i < BL__LANES / 2; i++) {
+      lines[2 * i] = BL__ZIP_LOW(zipped[i], zipped[i + BL__LANES / 2]);
+      lines[2 * i + 1] = BL__ZIP_HIGH(zipped[i], zipped[i + BL__LANES / 2]);
+    }
+  }
+#pragma GCC unroll 16
+  for (size_t i = 0; i < BL__LANES; i++) {
+    *(bl__vector_t *)(transposed + i * BL_TILE) = lines[i];
+  }
+}
+
 void BL_KERNEL(transpose)(size_t seq, size_t width, const float *packed, float *transposed) {
   for (size_t tile = 0; tile < bl__tiles(seq); tile++) {
-    for (size_t first = 0; first < width; first += 16) { // 16 columns: one cache line of each row
-      for (size_t row = 0; row < BL_TILE; row++) {
-        for (size_t i = first; i < first + 16; i++) {
-          transposed[i * BL_TILE + row] = packed[row * width + i];
-        }
+    for (size_t row = 0; row < BL_TILE; row += BL__LANES) {
+      for (size_t i = 0; i < width; i += BL__LANES) {
+        transpose_block(width, packed + row * width + i, transposed + i * BL_TILE + row);
       }
     }
     packed += BL_TILE * width;

@@ -52,6 +52,18 @@ static inline bl__vector_t bl__larger(bl__vector_t x, bl__vector_t y) {
 #define BL__ROTATE(v, n) __builtin_shufflevector(v, v, (n), (n) + 1, (n) + 2, (n) + 3)
 #endif
 
+// Lanes of two vectors in turns: of their first halves, of their second halves.
+#if BL__LANES == 16
+#define BL__ZIP_LOW(a, b)  __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define BL__ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#elif BL__LANES == 8
+#define BL__ZIP_LOW(a, b)  __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define BL__ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define BL__ZIP_LOW(a, b)  __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define BL__ZIP_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#endif
+
 // The largest lane.
 static inline float bl__largest_lane(bl__vector_t v) {
 #if BL__LANES >= 16

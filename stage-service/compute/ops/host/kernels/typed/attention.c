@@ -16,6 +16,8 @@
 #include <math.h>
 #include <string.h>
 
+#define BAND (4 * BL_TILE) // keys whose scores flash has at a time
+
 // Columns that a product must cover for `count` keys: whole groups; the rest is zero padding.
 static inline size_t padded(size_t count) {
   return (count + BL_HEAD_ALIGN - 1) / BL_HEAD_ALIGN * BL_HEAD_ALIGN;
@@ -117,7 +119,7 @@ static inline piece_t piece_of(const bl__head_t *head, const tile_pair_t *m, siz
 
 static void softcap_scores(const bl__head_t *head, piece_t piece, float *scores, size_t scores_row) {
   const float softcap = head->softcap, inverse = 1.0f / softcap;
-  for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
+  for (size_t r = 0; r < piece.rows; r++) {
     float *row = scores + r * scores_row + piece.first;
     for (size_t c = 0; c < padded(piece.keys) - piece.first; c++) {
       row[c] = softcap * bl__tanh(row[c] * inverse);
@@ -125,7 +127,8 @@ static void softcap_scores(const bl__head_t *head, piece_t piece, float *scores,
   }
 }
 
-// scores[rows of the piece, from its first key to padded(keys)] = Q_i K_j^T, softcapped
+// scores[rows of the piece, from its first key to padded(keys)] = Q_i K_j^T, softcapped. `scores` is where key 0 of the
+// tile is in the first row of the piece.
 static void scores_of(const bl__head_t *head, size_t i, size_t j, piece_t piece, float *scores, size_t scores_row) {
   bl__tile_product(piece.rows, padded(piece.keys) - piece.first,
                    &(bl__tile_t){.k = head->width,
@@ -134,7 +137,7 @@ static void scores_of(const bl__head_t *head, size_t i, size_t j, piece_t piece,
                                  .a_column = 1,
                                  .b = head->keys.k_transposed + j * BL_TILE * head->width + piece.first,
                                  .b_row = BL_TILE,
-                                 .c = scores + piece.row * scores_row + piece.first,
+                                 .c = scores + piece.first,
                                  .c_row = scores_row});
   if (head->softcap != 0.0f) {
     softcap_scores(head, piece, scores, scores_row);
@@ -194,58 +197,58 @@ static float softmax_window_row(float *scores, size_t first, size_t hidden, size
   return factor;
 }
 
-static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *output, float *lse, float *scratch) {
-  float *scores = scratch;
-  float *maxima = scratch + (size_t)BL_TILE * BL_TILE, *sums = maxima + BL_TILE;
-  for (size_t r = 0; r < rows; r++) {
-    maxima[r] = -INFINITY;
-    sums[r] = 0.0f;
-  }
-  if (head->window != 0) { // the first tile may have no key for a row
-    memset(output, 0, rows * head->width * sizeof(float));
-  }
-  for (size_t j = first_tile(head, i); j <= i; j++) {
-    const tile_pair_t m = tile_pair_of(head, i, j);
-    for (size_t n = 0; n < pieces_of(&m); n++) {
-      const piece_t piece = piece_of(head, &m, n);
-      scores_of(head, i, j, piece, scores, BL_TILE);
-      for (size_t r = piece.row; r < piece.row + piece.rows; r++) {
-        // Full tiles have a constant trip count. The loops are duplicated so that the common one unrolls.
-        float *row = scores + r * BL_TILE;
-        float factor;
-        if (m.whole) {
-          factor = softmax_row(row, BL_TILE, &maxima[r], &sums[r]);
-        } else if (head->window == 0) {
-          factor = softmax_row(row, r + 1, &maxima[r], &sums[r]);
-        } else {
-          factor = softmax_window_row(row, piece.first, hidden_of(head, i, j, r, piece.keys), i == j ? r + 1 : BL_TILE,
-                                      &maxima[r], &sums[r]);
-        }
-        if (j > 0 && factor != 1.0f) {
-          for (size_t d = 0; d < head->width; d++) {
-            output[r * head->width + d] *= factor;
-          }
-        }
+// Attention of `count` queries of tile i from row `row` on, a multiple of BL_HEAD_ALIGN. The keys that one of them sees
+// are multiplied in bands of BAND keys: few maxima and sums, and few times that the output is scaled.
+static void flash_rows(const bl__head_t *head, size_t i, size_t row, size_t count, float *output, float *maxima,
+                       float *sums, float *scores) {
+  const size_t query = i * BL_TILE + row, end = query + count;
+  const size_t begin = hidden_of(head, i, 0, row, query) / BL_HEAD_ALIGN * BL_HEAD_ALIGN, start = begin / BAND * BAND;
+  for (size_t band = start; band < end; band += BAND) {
+    const size_t first = bl_max_u64(band, begin), last = bl_min_u64(band + BAND, end);
+    for (size_t j = first / BL_TILE; j * BL_TILE < last; j++) {
+      const size_t key = j * BL_TILE;
+      const piece_t piece = {row, count, first > key ? first - key : 0, bl_min_u64(BL_TILE, last - key)};
+      scores_of(head, i, j, piece, scores + (key - band), BAND);
+    }
+    for (size_t r = 0; r < count; r++) {
+      const size_t visible = bl_min_u64(query + r + 1, last) - band;
+      const size_t hidden = hidden_of(head, i, band / BL_TILE, row + r, visible);
+      const float factor = softmax_window_row(scores + r * BAND, first - band, bl_max_u64(hidden, first - band),
+                                              visible, &maxima[r], &sums[r]);
+      for (size_t d = 0; band > start && d < head->width; d++) {
+        output[r * head->width + d] *= factor;
       }
-      bl__tile_product(piece.rows, head->width,
-                       &(bl__tile_t){.k = piece.keys - piece.first,
-                                     .a = scores + piece.row * BL_TILE + piece.first,
-                                     .a_row = BL_TILE,
-                                     .a_column = 1,
-                                     .b = head->keys.v + (j * BL_TILE + piece.first) * head->width,
-                                     .b_row = head->width,
-                                     .c = output + piece.row * head->width,
-                                     .c_row = head->width,
-                                     .accumulate = j > 0 || head->window != 0});
     }
+    bl__tile_product(count, head->width,
+                     &(bl__tile_t){.k = last - first,
+                                   .a = scores + (first - band),
+                                   .a_row = BAND,
+                                   .a_column = 1,
+                                   .b = head->keys.v + first * head->width,
+                                   .b_row = head->width,
+                                   .c = output,
+                                   .c_row = head->width,
+                                   .accumulate = band > start});
   }
-  for (size_t r = 0; r < rows; r++) {
-    const float inverse = 1.0f / sums[r];
-    for (size_t d = 0; d < head->width; d++) {
-      output[r * head->width + d] *= inverse;
+}
+
+static void flash_forward(const bl__head_t *head, size_t i, size_t rows, float *output, float *lse, float *scratch) {
+  for (size_t row = 0; row < rows; row += BL_HEAD_ALIGN) {
+    const size_t count = bl_min_u64(BL_HEAD_ALIGN, rows - row);
+    float maxima[BL_HEAD_ALIGN], sums[BL_HEAD_ALIGN] = {0}, *rows_output = output + row * head->width;
+    for (size_t r = 0; r < count; r++) {
+      maxima[r] = -INFINITY;
     }
-    if (query_of(head, i, r) != NOT_HERE) {
-      lse[query_of(head, i, r)] = BL_LN_2 * maxima[r] + logf(sums[r]);
+    flash_rows(head, i, row, count, rows_output, maxima, sums, scratch);
+    for (size_t r = 0; r < count; r++) {
+      const float inverse = 1.0f / sums[r];
+      const size_t query = query_of(head, i, row + r);
+      for (size_t d = 0; d < head->width; d++) {
+        rows_output[r * head->width + d] *= inverse;
+      }
+      if (query != NOT_HERE) {
+        lse[query] = BL_LN_2 * maxima[r] + logf(sums[r]);
+      }
     }
   }
 }
@@ -339,7 +342,7 @@ static void probabilities_stored(const bl__head_t *head, const tile_pair_t *m, p
     memset(p + r * BL_TILE + piece.keys, 0, (padded(piece.keys) - piece.keys) * sizeof(float));
   }
   if (slopes) {
-    scores_of(head, m->i, m->j, piece, slopes, BL_TILE);
+    scores_of(head, m->i, m->j, piece, slopes + piece.row * BL_TILE, BL_TILE);
     softcap_slopes(head, piece, slopes, slopes);
   }
 }
@@ -347,7 +350,7 @@ static void probabilities_stored(const bl__head_t *head, const tile_pair_t *m, p
 // P of one piece, recomputed from scores and log-sum-exp; slopes as above.
 static void probabilities_again(const bl__head_t *head, const tile_pair_t *m, piece_t piece, const float *lse, float *p,
                                 float *slopes) {
-  scores_of(head, m->i, m->j, piece, p, BL_TILE);
+  scores_of(head, m->i, m->j, piece, p + piece.row * BL_TILE, BL_TILE);
   if (slopes) {
     softcap_slopes(head, piece, p, slopes);
   }
