@@ -22,14 +22,14 @@
 #define BL_LOG2_E 1.44269504088896341f
 #define BL_LN_2   0.693147180559945309f
 
-// 2^x for finite or NaN x, clamped to [-126, 127]: relative error below 2^-22 (polynomial of Cephes' exp2f on
+// 2^x with x clamped to [low, high], bounds from -126 to 127: relative error below 2^-22 (polynomial of Cephes' exp2f on
 // [-1/2, 1/2]; tests/ops/exponential_test.c checks every 499th float). NaN gives NaN.
 //
 // exp(x) is computed as 2^(x log2 e). Rounding that product adds |x| 2^-24 to the relative error, no more than rounding
 // of x itself does. There is deliberately no two-part reduction: -fassociative-math could undo it.
-static inline float bl__exp2(float x) {
-  x = x < -126.0f ? -126.0f : x;
-  x = x > 127.0f ? 127.0f : x;
+static inline float bl__exp2_within(float x, const float low, const float high) {
+  x = x < low ? low : x;
+  x = x > high ? high : x;
 #if defined(__SSE4_1__) || !defined(__SSE2__)
   float whole = __builtin_rintf(x);
 #else
@@ -50,6 +50,10 @@ static inline float bl__exp2(float x) {
   return p * power.value;
 }
 
+static inline float bl__exp2(float x) {
+  return bl__exp2_within(x, -126.0f, 127.0f);
+}
+
 static inline float bl__exp(float x) {
   return bl__exp2(x * BL_LOG2_E);
 }
@@ -57,8 +61,7 @@ static inline float bl__exp(float x) {
 // exp(-x) bounded by 2^64, for sigmoid(x) = 1 / (1 + exp(-x)) = s and 1 - s = exp(-x) s. Products of it and of x stay
 // finite in any order of evaluation. Replacing a smaller sigmoid with 2^-64 is below every rounding error.
 static inline float bl__exp_of_minus(float x) {
-  x *= -BL_LOG2_E;
-  return bl__exp2(x > 64.0f ? 64.0f : x);
+  return bl__exp2_within(x * -BL_LOG2_E, -126.0f, 64.0f);
 }
 
 // tanh(x): relative error below 2^-22, |result| at most 1, odd. Near 0, where 1 - exp(-2 |x|) would cancel, it is the
