@@ -16,7 +16,8 @@
 #include <math.h>
 #include <string.h>
 
-#define BAND (4 * BL_TILE) // keys whose scores flash has at a time
+#define AHEAD 24            // rows that pack fetches early: they are too far apart for the CPU to foresee them
+#define BAND  (4 * BL_TILE) // keys whose scores flash has at a time
 
 // Columns that a product must cover for `count` keys: whole groups; the rest is zero padding.
 static inline size_t padded(size_t count) {
@@ -27,6 +28,9 @@ void BL_KERNEL(pack)(size_t seq, size_t head_dim, size_t stride, float scale, co
   const size_t width = bl__head_width(head_dim);
   const bl__element_t *x = x_rows;
   for (size_t row = 0; row < seq; row++, x += stride, packed += width) {
+    for (size_t i = 0; i < head_dim; i += 64 / sizeof *x) {
+      __builtin_prefetch(x + AHEAD * stride + i);
+    }
     for (size_t i = 0; i < head_dim; i++) {
       packed[i] = scale * bl__float_of(x[i]);
     }
