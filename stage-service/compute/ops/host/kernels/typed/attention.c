@@ -16,8 +16,8 @@
 #include <math.h>
 #include <string.h>
 
-#define AHEAD 24            // rows that pack fetches early: they are too far apart for the CPU to foresee them
-#define BAND  (4 * BL_TILE) // keys whose scores flash has at a time
+#define AHEAD 24                    // rows that pack fetches early: they are too far apart for the CPU to foresee them
+#define BAND  ((size_t)4 * BL_TILE) // keys whose scores flash has at a time
 
 // Columns that a product must cover for `count` keys: whole groups; the rest is zero padding.
 static inline size_t padded(size_t count) {
