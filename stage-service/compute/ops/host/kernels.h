@@ -61,7 +61,7 @@ typedef struct bl__weight_gradient {
 // set has panels of more than 8 columns or strips of more than 64.
 #define BL_GRADIENT_DEPTH   128
 #define BL_GRADIENT_PANELS  64
-#define BL_GRADIENT_SCRATCH (BL_GRADIENT_DEPTH * (BL_GRADIENT_PANELS * 8 + 64) + 8 * 64)
+#define BL_GRADIENT_SCRATCH ((size_t)BL_GRADIENT_DEPTH * (BL_GRADIENT_PANELS * 8 + 64) + (size_t)8 * 64)
 
 // Kernels on activations of one type: `void *` points to elements of that type, strides count elements.
 typedef struct bl_typed_kernels {

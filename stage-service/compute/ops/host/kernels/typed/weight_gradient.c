@@ -12,8 +12,8 @@
 #include "compute/ops/host/kernels/typed/element.h"
 
 #define DEPTH  BL_GRADIENT_DEPTH
-#define HEIGHT (BL_GRADIENT_PANELS * BL__ROWS)
-#define WIDTH  (BL__COLUMNS * BL__LANES)
+#define HEIGHT ((size_t)BL_GRADIENT_PANELS * BL__ROWS)
+#define WIDTH  ((size_t)BL__COLUMNS * BL__LANES)
 #define GROUP  16 // panels that are packed together, from whole cache lines of A
 #define LINE   (64 / sizeof(bl__element_t))
 
@@ -62,28 +62,34 @@ static void pack_strip(size_t depth, size_t columns, size_t stride, const bl__el
   }
 }
 
-// C of one panel and one strip; at the edges of C through `whole`, a block that has all rows and columns.
-static void multiply(size_t depth, size_t rows, size_t columns, const float *panel, const float *strip, bool accumulate,
-                     float *c, size_t c_row, float *whole) {
-  const bool inside = rows == BL__ROWS && columns == WIDTH;
-  bl__tile_t tile = {.k = depth, .a = panel, .a_row = 1, .a_column = BL__ROWS, .b = strip, .b_row = WIDTH};
-  tile.c = inside ? c : whole;
-  tile.c_row = inside ? c_row : WIDTH;
-  tile.accumulate = accumulate;
-  for (size_t i = 0; !inside && accumulate && i < rows; i++) {
-    for (size_t j = 0; j < columns; j++) {
-      whole[i * WIDTH + j] = c[i * c_row + j];
-    }
-  }
+// C of one panel and one strip.
+__attribute__((always_inline)) static inline void multiply(size_t depth, const float *panel, const float *strip,
+                                                           bool accumulate, float *c, size_t c_row) {
+  const bl__tile_t tile = {.k = depth,
+                           .a = panel,
+                           .a_row = 1,
+                           .a_column = BL__ROWS,
+                           .b = strip,
+                           .b_row = WIDTH,
+                           .c = c,
+                           .c_row = c_row,
+                           .accumulate = accumulate};
   for (size_t i = 0; i < BL__ROWS; i++) {
     for (size_t j = 0; j < WIDTH; j += 16) {
-      __builtin_prefetch(tile.c + i * tile.c_row + j, 1, 3);
+      __builtin_prefetch(c + i * c_row + j, 1, 3);
     }
   }
   bl__tile_block(&tile, 0, 0, BL__ROWS, BL__COLUMNS);
-  for (size_t i = 0; !inside && i < rows; i++) {
+}
+
+// At the edges of C: through `whole`, a block that has all rows and columns.
+__attribute__((noinline)) static void multiply_edge(size_t depth, size_t rows, size_t columns, const float *panel,
+                                                    const float *strip, bool accumulate, float *c, size_t c_row,
+                                                    float *whole) {
+  multiply(depth, panel, strip, false, whole, WIDTH);
+  for (size_t i = 0; i < rows; i++) {
     for (size_t j = 0; j < columns; j++) {
-      c[i * c_row + j] = whole[i * WIDTH + j];
+      c[i * c_row + j] = whole[i * WIDTH + j] + (accumulate ? c[i * c_row + j] : 0.0f);
     }
   }
 }
@@ -92,8 +98,9 @@ static void multiply(size_t depth, size_t rows, size_t columns, const float *pan
 static void multiply_block(const bl__weight_gradient_t *g, size_t row, size_t column, float *scratch) {
   const size_t depth = bl_min_u64(g->k - row, DEPTH), height = bl_min_u64(g->m - column, HEIGHT);
   const size_t fetched = (depth * BL__ROWS + height - 1) / height; // rows of the next strip, before each panel
+  const bool accumulate = g->accumulate || row > 0;
   const bl__element_t *a = g->a, *b = (const bl__element_t *)g->b + row * g->b_row;
-  float *block = scratch, *strip = block + (size_t)DEPTH * HEIGHT, *whole = strip + (size_t)DEPTH * WIDTH;
+  float *block = scratch, *strip = block + DEPTH * HEIGHT, *whole = strip + DEPTH * WIDTH;
   pack_block(depth, height, g->a_row, a + row * g->a_row + column, block);
   for (size_t j = 0; j < g->n; j += WIDTH) {
     const size_t columns = bl_min_u64(g->n - j, WIDTH);
@@ -106,8 +113,13 @@ static void multiply_block(const bl__weight_gradient_t *g, size_t row, size_t co
           __builtin_prefetch(next + line, 0, 2);
         }
       }
-      multiply(depth, bl_min_u64(height - i, BL__ROWS), columns, block + i * depth, strip, g->accumulate || row > 0,
-               g->c + (column + i) * g->c_row + j, g->c_row, whole);
+      float *c = g->c + (column + i) * g->c_row + j;
+      if (i + BL__ROWS <= height && columns == WIDTH) {
+        multiply(depth, block + i * depth, strip, accumulate, c, g->c_row);
+      } else {
+        multiply_edge(depth, bl_min_u64(height - i, BL__ROWS), columns, block + i * depth, strip, accumulate, c,
+                      g->c_row, whole);
+      }
     }
   }
 }
