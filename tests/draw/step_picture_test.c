@@ -36,16 +36,22 @@ static char *read_all(const char *path, size_t *size) {
   return text;
 }
 
+// A picture of 1F1B, of a schedule and a simulation that the caller destroys.
+static bl_schedule_timeline_t simulated(bl_schedule_t **schedule, bl_simulation_t *simulation) {
+  const bl_schedule_request_t request = {.name = "1f1b", .stages = 4, .micro_batches = 8};
+  const bl_costs_t costs = BL_COSTS_UNIT;
+  bl_error_t err;
+  assert_int_equal(bl_schedule_generate(&request, schedule, &err), BL_OK);
+  assert_int_equal(bl_simulate(*schedule, &costs, simulation, &err), BL_OK);
+  return (bl_schedule_timeline_t){.schedule = *schedule, .simulation = simulation, .unit = "s"};
+}
+
 static void simulated_schedules_become_svg_and_png(void **state) {
   (void)state;
-  bl_schedule_request_t request = {.name = "1f1b", .stages = 4, .micro_batches = 8};
   bl_schedule_t *schedule;
   bl_simulation_t simulation;
   bl_error_t err;
-  bl_costs_t costs = BL_COSTS_UNIT;
-  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
-  assert_int_equal(bl_simulate(schedule, &costs, &simulation, &err), BL_OK);
-  const bl_schedule_timeline_t picture = {.schedule = schedule, .simulation = &simulation, .unit = "s"};
+  const bl_schedule_timeline_t picture = simulated(&schedule, &simulation);
   const char *const svg = BALLAST_BINARY_DIR "/timeline.svg", *const png = BALLAST_BINARY_DIR "/timeline.png";
   assert_int_equal(bl_schedule_timeline_draw(&picture, svg, &err), BL_OK);
   assert_int_equal(bl_schedule_timeline_draw(&picture, png, &err), BL_OK);
@@ -161,14 +167,10 @@ static void measured_events_are_drawn(void **state) {
 static void no_room_keeps_the_picture_that_was_there(void **state) {
   (void)state;
   static const char *const paths[] = {BALLAST_BINARY_DIR "/kept.svg", BALLAST_BINARY_DIR "/kept.png"};
-  bl_schedule_request_t request = {.name = "1f1b", .stages = 4, .micro_batches = 8};
   bl_schedule_t *schedule;
   bl_simulation_t simulation;
   bl_error_t err;
-  bl_costs_t costs = BL_COSTS_UNIT;
-  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
-  assert_int_equal(bl_simulate(schedule, &costs, &simulation, &err), BL_OK);
-  const bl_schedule_timeline_t picture = {.schedule = schedule, .simulation = &simulation, .unit = "s"};
+  const bl_schedule_timeline_t picture = simulated(&schedule, &simulation);
   struct rlimit before;
   assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
   void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
