@@ -88,7 +88,7 @@ static const bl_option_t rows[] = {
      .offset = ROW(core_tokens),
      .help =
          "File through which the stages of one machine take turns where they are more than its cores; made where it is "
-         "not there."},
+         "not there. Stages of several threads need GOMP_SPINCOUNT=1000 in their environment then."},
     {.name = "pod-index",
      .type = BL_OPTION_INT,
      .offset = ROW(pod_index),

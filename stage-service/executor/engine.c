@@ -146,6 +146,9 @@ static bl_status_t share_cores(bl_engine_t *engine, const bl_engine_options_t *o
       bl_core_tokens_attach(options->core_tokens, (uint32_t)cores, engine->rank, &engine->core_tokens, err);
   if (status == BL_OK && job->pipeline.threads == 1) {
     bl_core_tokens_bind(engine->core_tokens);
+  } else if (status == BL_OK && getenv("GOMP_SPINCOUNT") == NULL && getenv("OMP_WAIT_POLICY") == NULL) {
+    bl_log(BL_LOG_WARNING, "idle compute threads of this stage spin on cores that other stages want; start the stages "
+                           "of this machine with GOMP_SPINCOUNT=1000 in the environment");
   }
   return status;
 }

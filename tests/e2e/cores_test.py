@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Four stages that take turns on one core, on two, and on as many as they like, have the same bits; on one core their
 operations do not overlap; a stage that is killed while others wait for its core ends the run as always. With a token for
-each processor that the run may use, stages compute on one processor each, else wherever they may."""
+each processor that the run may use, stages compute on one processor each, else wherever they may. Idle threads of stages
+do not spin for long, unless the user wants them to."""
 import os
 import signal
 import subprocess
 
-from ballast import (CTL, assert_nothing_left, descendants, environment, losses, program_of, read_report, run_job, scratch,
+from ballast import (CTL, Run, assert_nothing_left, descendants, environment, losses, program_of, read_report, run_job, scratch,
                      shared_memory_files, wait_until, write_job)
 
 MODEL = {"init": None, "family": "gpt2", "layers": 4, "hidden": 64, "heads": 2, "vocab": 128, "seq": 64}
@@ -51,13 +52,27 @@ def binding(folder, job, allowed, bound, name):
     return pids
 
 
+def spin_counts(folder, job, given):
+    """A run in an environment with this setting: what its stages have of GOMP_SPINCOUNT, and its report."""
+    run = Run(folder, job, "--local", prefix=["env", "-u", "GOMP_SPINCOUNT", "-u", "OMP_WAIT_POLICY", *given])
+    run.wait_for(lambda steps: len(steps) >= 3, "three steps")
+    found = set()
+    for pid in descendants(run.pid):
+        if program_of(pid) == "stage-service":
+            with open(f"/proc/{pid}/environ") as file:
+                settings = dict(entry.split("=", 1) for entry in file.read().split("\0") if "=" in entry)
+            found.add(settings.get("GOMP_SPINCOUNT"))
+    run.end(expect=130, number=signal.SIGINT)
+    return found, read_report(run.report)
+
+
 def main():
     shared = shared_memory_files()
     with scratch() as folder:
-        def job(cores, steps=3):
+        def job(cores, steps=3, threads=1):
             return write_job(folder, model=MODEL, data={"train": [__file__], "format": "text"},
                              train={"steps": steps, "micro_batch": 1, "micro_batches": 6},
-                             pipeline={"stages": 4, "cores": cores})
+                             pipeline={"stages": 4, "cores": cores, "threads": threads})
 
         reference = None
         for cores in (1, 2, 64, None):
@@ -69,6 +84,12 @@ def main():
                 # Squares and tied gradients at the end of a step take no turns: room for them, and for clocks.
                 assert cores != 1 or busy < 1.5 * event["seconds"], event
             print(f"ok cores: {cores or 'as many as the machine has'}")
+
+        for given, wanted in ([], "1000"), (["GOMP_SPINCOUNT=5"], "5"), (["OMP_WAIT_POLICY=passive"], None):
+            found, report = spin_counts(folder, job(1, 100000, threads=2), given)
+            assert found == {wanted}, (given, found)
+            assert losses(report)[:3] == reference, given
+        print("ok idle threads")
 
         report = os.path.join(folder, "killed.jsonl")
         run = subprocess.Popen([CTL, "run", job(1, 100000), "--local", "--report", report], env=environment(folder),

@@ -236,6 +236,11 @@ static void interrupted(bl_signal_t *signal, int number, void *context) {
 // ---- life
 
 static bl_status_t open_all(bl__session_t *session, bl_error_t *err) {
+  if (session->options->local && getenv("OMP_WAIT_POLICY") == NULL) {
+    // For the stages: their idle compute threads sleep after 1,000 rounds of spinning, not 300,000, on a processor that
+    // another stage may want. Set before this process has threads.
+    (void)setenv("GOMP_SPINCOUNT", "1000", 0);
+  }
   bl_status_t status = bl_loop_create(&session->loop, err);
   if (status != BL_OK) {
     return status;

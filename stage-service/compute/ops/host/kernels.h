@@ -11,6 +11,7 @@
 #ifndef BALLAST_COMPUTE_OPS_HOST_KERNELS_H
 #define BALLAST_COMPUTE_OPS_HOST_KERNELS_H
 
+#include "base/minmax.h"
 #include "compute/ops/ops.h"
 
 #include <stdbool.h>
@@ -143,10 +144,11 @@ typedef struct bl_kernels {
   void (*transpose)(size_t seq, size_t width, const float *packed, float *transposed); // to [tiles][width][BL_TILE]
 } bl_kernels_t;
 
-// Floats of scratch for attention_forward and attention_backward.
+// Floats of scratch for attention_forward (a tile's output and scores) and attention_backward (tiles of probabilities,
+// their gradients and, if there is a softcap, its slopes).
 static inline size_t bl__attention_scratch_floats(size_t seq, size_t head_dim, bool flash, bool softcapped) {
-  const size_t tile = BL_TILE, scores = tile * (flash ? tile : bl__tiles(seq) * tile);
-  return scores + tile * (tile + bl__head_width(head_dim)) + 4 * tile + (softcapped ? tile * tile : 0);
+  const size_t tile = BL_TILE, keys = flash ? tile : bl__tiles(seq) * tile;
+  return bl_max_u64(tile * (bl__head_width(head_dim) + keys), tile * tile * (softcapped ? 3 : 2));
 }
 
 // Returns the kernels of `set`; AUTO: the best set of this CPU. NULL if this CPU or build lacks it.

@@ -18,6 +18,7 @@
 
 #define AHEAD 24                    // rows that pack fetches early: they are too far apart for the CPU to foresee them
 #define BAND  ((size_t)4 * BL_TILE) // keys whose scores flash has at a time
+_Static_assert(BL_HEAD_ALIGN *BAND <= (size_t)BL_TILE * BL_TILE, "scratch holds the scores of a band");
 
 // Columns that a product must cover for `count` keys: whole groups; the rest is zero padding.
 static inline size_t padded(size_t count) {
