@@ -7,6 +7,9 @@ if ! [ "$ctl" -ef "$root/build/bin/ballastctl" ]; then # the one that the demo t
   echo "skipped: the demo takes build/bin, this is another build"
   exit 77
 fi
+try "$root/tools/demo/demo.sh" --help
+equal "exit code of --help" 0 "$code"
+contains "its usage" "demo [--data FILE]" "$out"
 cat "$root"/docs/*.md | head -c 300000 >"$work/text"
 rm -f "$root/build/demo/memory.svg" "$root/build/demo/timeline.svg"
 try env BALLAST_DEMO_STEPS=4 "$root/tools/demo/demo.sh" --data "$work/text" --steps 3

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Verifies the front door with stubs for the package system, cmake and ctest: what is missing is named and installed as root
 # or with sudo, nothing happens twice, and without the right to install it stops with exit code 2; a test that fails is
-# named and is not run again, and a build with sanitizers that fails is a failure.
+# named and is not run again, and a build with sanitizers that fails is a failure; arguments that a command has not are
+# refused.
 . "$(dirname "$0")/common.sh"
 
 mkdir "$work/tree" "$work/stubs"
@@ -31,6 +32,12 @@ equal "exit code of help" 0 "$code"
 contains "help" "demo" "$out"
 refused 2 "unknown command 'biuld'" "$front" biuld
 refused 2 "usage" "$front"
+refused 2 "test has no option '--fast'" "$front" test --fast
+refused 2 "build takes no argument 'release'" "$front" build release
+refused 2 "soak takes no argument 'kill'" "$front" soak bits kill
+try "$front" soak --help
+equal "exit code of soak --help" 0 "$code"
+contains "help" "soak [NAME]" "$out"
 
 every=$(sed -e '/^#/d' -e '/^check:/d' -e '/^ *$/d' "$root/packages.txt")
 grep -v -e libyaml-dev -e ninja-build <<<"$every" >"$work/installed"
@@ -91,6 +98,14 @@ equal "exit code of test with a failure" 1 "$code"
 contains "totals with a failure" "3 passed, 1 failed, 2 skipped" "$out"
 contains "its name" "failed in release: e2e/bad" "$err"
 equal "runs of tests, of two presets" 2 "$(grep -c '^ctest' "$work/record")"
+
+results soak 0 ''
+: >"$work/record"
+ballast soak bits
+equal "exit code of soak" 0 "$code"
+contains "tests of that name" "ctest --preset soak -j" "$(cat "$work/record")"
+contains "tests of that name" "-R bits" "$(cat "$work/record")"
+equal "runs of tests, of one preset" 1 "$(grep -c '^ctest' "$work/record")"
 
 results release 0 ''
 stub cmake 'case "$*" in *--build*asan*) echo wrong; exit 1 ;; esac'

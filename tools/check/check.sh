@@ -8,6 +8,14 @@ set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 1
 what=${1:-}
 faults=0
+case $what in
+"" | --quick | --changed) ;;
+*)
+  echo "usage: ./ballast check [--quick | --changed]" >&2
+  [ "$what" = --help ] || [ "$what" = -h ]
+  exit $(($? * 2))
+  ;;
+esac
 
 absent() {
   echo "check: skipped: $*"

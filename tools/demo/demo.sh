@@ -8,6 +8,17 @@ ctl=$root/build/bin/ballastctl
 results=$root/build/demo
 shown=$(printf %q "$ctl") # as a shell wants it
 
+case ${1:-} in
+--help | -h)
+  cat <<'TEXT'
+usage: ./ballast demo [--data FILE] [further arguments of ballastctl run]
+
+Shows what balancing is for in four short runs, then trains a small GPT on text (or on FILE) in four stages, and leaves
+pictures and reports in build/demo.
+TEXT
+  exit 0
+  ;;
+esac
 data=()
 if [ "${1:-}" = --data ]; then
   [ $# -ge 2 ] || { echo "ballast demo: --data needs a FILE" >&2; exit 2; }
