@@ -9,9 +9,10 @@
 //     than qwen2's, yarn and dynamic rotations, longrope in models other than phi3, bidirectional attention, windows in
 //     an order that bl_model_t cannot express, quantization, attention scaled by layer, cross attention, ... A key with
 //     the value that Ballast computes with anyway (e.g. "attention_bias": false) is accepted;
-//   - ignored. Some do not change what a model computes: token ids, summary heads, caches, versions, and torch_dtype or
-//     dtype, which repeat the storage type of the safetensors header. Others are choices of the training that made the
-//     file, not of the model: dropout (resid_pdrop, embd_pdrop, attn_pdrop, attention_dropout) and initializer_range.
+//   - ignored. Some do not change what a model computes: token ids (docs/models.md says what pad_token_id does to a
+//     gradient in transformers), summary heads, caches, versions, and torch_dtype or dtype, which repeat the storage
+//     type of the safetensors header. Others are choices of the training that made the file, not of the model: dropout
+//     (resid_pdrop, embd_pdrop, attn_pdrop, attention_dropout) and initializer_range.
 //     Ballast trains without dropout.
 //
 // PURE. Thread: any.

@@ -12,6 +12,8 @@ static const char *const kinds[] = {[BL_ROPE_DEFAULT] = "default",
                                     [BL_ROPE_LLAMA3] = "llama3",
                                     [BL_ROPE_LONG] = "longrope"};
 
+static const char original_key[] = "original_max_position_embeddings";
+
 // A rotation while it is read. The share of a head that rotates can be converted to dimensions only at the end.
 typedef struct {
   const bl__hf_family_t *family;
@@ -49,7 +51,7 @@ static bl_status_t read_numbers(const json_t *object, rotation_t *rotation, bl_e
   } numbers[] = {{"factor", &rope->factor, rope->kind == BL_ROPE_LINEAR || rope->kind == BL_ROPE_LLAMA3},
                  {"low_freq_factor", &rope->low_frequency, rope->kind == BL_ROPE_LLAMA3},
                  {"high_freq_factor", &rope->high_frequency, rope->kind == BL_ROPE_LLAMA3},
-                 {"original_max_position_embeddings", &rope->original, rope->kind == BL_ROPE_LLAMA3}};
+                 {original_key, &rope->original, rope->kind == BL_ROPE_LLAMA3}};
   bl_status_t status = bl__hf_number_read(object, "rope_theta", &rope->theta, err);
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == BL_OK; i++) {
     if (numbers[i].wanted && bl__hf_absent(json_object_get(object, numbers[i].key))) {
@@ -76,18 +78,38 @@ static bl_status_t read_divisors(const json_t *object, const char *key, float di
   return BL_OK;
 }
 
-// Phi 3 gives the sequence length outside of the rotation. The ratio of this length to the original one determines the
-// scale of sines and cosines (bl_rope_scale).
+// Versions of transformers take the one beside the rotation or the one in it. `beside`: the former, or its default.
+static bl_status_t check_original(const json_t *object, double beside, bl_error_t *err) {
+  double inside = beside;
+  bl_status_t status = bl__hf_number_read(object, original_key, &inside, err);
+  if (status == BL_OK && inside != beside) {
+    status = bl_error_set(err, BL_INVALID,
+                          "%s: is %g, and %g beside it, which transformers takes instead; give the same number twice",
+                          original_key, inside, beside);
+  }
+  return status;
+}
+
+// The ratio of two sequence lengths determines the scale of sines and cosines (bl_rope_scale). Phi 3 has both outside of
+// the rotation; a `factor` in it that differs from the ratio is in no published file, and transformers 4 ignores it.
 static bl_status_t read_long(const json_t *document, const json_t *object, const bl_model_t *model, bl_rope_t *rope,
                              bl_error_t *err) {
-  static const char original[] = "original_max_position_embeddings", larger[] = "attention_factor";
+  static const char larger[] = "attention_factor";
   char text[BL__HF_VALUE_TEXT];
-  const json_t *owner = bl__hf_absent(json_object_get(object, original)) ? document : object;
   rope->original = 4096; // the default of transformers
-  bl_status_t status = bl__hf_number_read(owner, original, &rope->original, err);
-  rope->factor = fmax(1, model->seq / rope->original);
+  bl_status_t status = bl__hf_number_read(document, original_key, &rope->original, err);
   if (status == BL_OK) {
-    status = bl__hf_number_read(object, "factor", &rope->factor, err);
+    status = check_original(object, rope->original, err);
+  }
+  double factor = rope->factor = fmax(1, model->seq / rope->original);
+  if (status == BL_OK) {
+    status = bl__hf_number_read(object, "factor", &factor, err);
+  }
+  if (status == BL_OK && fabs(fmax(1, factor) - rope->factor) > 1e-9 * rope->factor) {
+    status = bl_error_set(err, BL_UNIMPLEMENTED,
+                          "factor: %g is not supported and would change what the model computes; supported: "
+                          "max_position_embeddings / %s, which is %g",
+                          factor, original_key, rope->factor);
   }
   if (status == BL_OK && !bl__hf_absent(json_object_get(object, larger))) {
     status = bl_error_set(err, BL_UNIMPLEMENTED,
@@ -146,6 +168,11 @@ static bl_status_t read_object(const json_t *owner, const char *key, const bl_mo
   }
   if (status == BL_OK) {
     status = read_numbers(object, rotation, err);
+  }
+  if (status == BL_OK && rotation->rope->kind == BL_ROPE_LLAMA3) {
+    double beside = rotation->rope->original;
+    status = bl__hf_number_read(owner, original_key, &beside, err);
+    status = status == BL_OK ? check_original(object, beside, err) : status;
   }
   if (status == BL_OK && rotation->rope->kind == BL_ROPE_LONG) {
     status = read_long(owner, object, model, rotation->rope, err);
@@ -253,7 +280,7 @@ static json_t *describe(const bl_rope_t *rope, uint32_t head_dim) {
   if (rope->kind == BL_ROPE_LLAMA3) {
     failed |= json_object_set_new(object, "low_freq_factor", json_real(rope->low_frequency));
     failed |= json_object_set_new(object, "high_freq_factor", json_real(rope->high_frequency));
-    failed |= json_object_set_new(object, "original_max_position_embeddings", whole_or_real(rope->original));
+    failed |= json_object_set_new(object, original_key, whole_or_real(rope->original));
   }
   if (failed != 0) {
     json_decref(object);
@@ -281,7 +308,7 @@ static int write_long(json_t *document, const bl_rope_t *rope, uint32_t head_dim
   failed |= json_object_set_new(object, "short_factor", describe_divisors(rope->divisors[false], pairs));
   failed |= json_object_set_new(object, "long_factor", describe_divisors(rope->divisors[true], pairs));
   failed |= json_object_set_new(document, "rope_scaling", object);
-  failed |= json_object_set_new(document, "original_max_position_embeddings", whole_or_real(rope->original));
+  failed |= json_object_set_new(document, original_key, whole_or_real(rope->original));
   return failed | json_object_set_new(document, "max_position_embeddings",
                                       json_integer((json_int_t)round(rope->factor * rope->original)));
 }

@@ -16,7 +16,7 @@ bl_flops_t bl_flops_matmul(const bl_model_t *model, bl_chunk_span_t span, uint32
 
 // Returns the average number of keys that a query of a sequence sees.
 static double keys_seen(const bl_model_t *model, bool window, bool causal) {
-  const double seq = model->seq, first = window ? model->window : seq; // queries that see less than the window
+  const double seq = model->seq, first = bl_model_keys(model, window); // queries that see less than the window
   if (!causal) {
     return seq;
   }
@@ -52,7 +52,7 @@ double bl_flops_slice_share(const bl_model_t *model, bl_chunk_span_t span, uint3
   const double seq = model->seq, count = seq / slices;
   double seen = 0, all = 0;
   for (uint32_t layer = span.first_layer; layer < span.first_layer + span.layer_count; layer++) {
-    const double window = bl_model_has_window(model, layer) ? model->window : seq;
+    const double window = bl_model_keys(model, bl_model_has_window(model, layer));
     seen += keys_before((slice + 1) * count, window) - keys_before(slice * count, window);
     all += keys_before(seq, window);
   }

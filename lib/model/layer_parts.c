@@ -47,7 +47,7 @@ bl_status_t bl_layer_parts_check(const bl_model_t *model, uint32_t parts, uint64
   }
   uint32_t most = parts;
   while (most > 1 && !fits(model, most, rows)) {
-    most /= 2;
+    most--;
   }
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
     const bool positions = i + 1 == sizeof numbers / sizeof numbers[0];

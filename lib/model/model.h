@@ -109,10 +109,14 @@ static inline uint32_t bl_model_pre_width(const bl_model_t *model) {
 static inline bool bl_window_is_of(uint32_t first, uint32_t period, uint32_t layer) {
   return layer >= first && (period == 0 || (layer + 1) % period != 0);
 }
-// True if layer `layer` of the model has a window that is shorter than the sequence.
+// True if layer `layer` of the model has a window. A window hides nothing from sequences that are not longer, but its
+// layer still has the rotation of layers with a window.
 static inline bool bl_model_has_window(const bl_model_t *model, uint32_t layer) {
-  return model->window != 0 && model->window < model->seq &&
-         bl_window_is_of(model->window_first, model->window_period, layer);
+  return model->window != 0 && bl_window_is_of(model->window_first, model->window_period, layer);
+}
+// Returns the most keys that a query sees in layers with a window, or in the others.
+static inline uint32_t bl_model_keys(const bl_model_t *model, bool window) {
+  return window && model->window < model->seq ? model->window : model->seq;
 }
 // Returns the rotation of layers with a window, or of the other layers; gpt2's do not rotate.
 static inline const bl_rope_t *bl_model_rope(const bl_model_t *model, bool window) {

@@ -90,6 +90,20 @@ static void a_young_circle_is_a_tensor_on_its_way(void **state) {
   json_decref(status);
 }
 
+static void a_wait_for_a_core_is_no_computation(void **state) {
+  (void)state;
+  char verdict[BL_CTL_VERDICT_BYTES];
+  size_t silent;
+  json_t *status = status_of((int[]){-1, 0}, 2, -1);
+  json_t *stage = json_array_get(json_object_get(status, "stages"), 0);
+  json_object_set_new(
+      stage, "waits",
+      json_pack("[{s:s, s:f, s:i, s:i}]", "what", "a core", "seconds", 0.5, "peer", -1, "micro_batch", 2));
+  json_decref(bl_ctl_diagnose(status, verdict, &silent));
+  assert_non_null(strstr(verdict, "stage 0 (unix:/s, pid 100) waits for a core; others wait for it"));
+  json_decref(status);
+}
+
 static void stores_are_named(void **state) {
   (void)state;
   char verdict[BL_CTL_VERDICT_BYTES];
@@ -131,6 +145,7 @@ int main(void) {
       cmocka_unit_test(a_silent_stage_is_the_cause_whatever_it_said_last),
       cmocka_unit_test(nobody_and_everybody_waiting_are_told_apart),
       cmocka_unit_test(a_young_circle_is_a_tensor_on_its_way),
+      cmocka_unit_test(a_wait_for_a_core_is_no_computation),
       cmocka_unit_test(stores_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -412,11 +412,13 @@ static void gemma2_follows_pytorch(void **state) {
   follow_bf16("gemma2");
 }
 
-// Norms of heads, windows in two of three layers, which rotate otherwise than the third.
+// Norms of heads, windows in two of three layers, which rotate otherwise than the third; also in sequences that are
+// shorter than the window.
 static void gemma3_follows_pytorch(void **state) {
   (void)state;
   follow_all("gemma3");
   follow_bf16("gemma3");
+  follow_all("gemma3-short");
 }
 
 static void gpt2_follows_pytorch_in_bf16(void **state) {

@@ -73,6 +73,7 @@ def check_formats(folder):
     rows = [json.loads(line) for line in policy(folder, "history", "-o", "ndjson").stdout.splitlines()]
     assert rows == json.loads(policy(folder, "history", "-o", "json").stdout)
     assert [row["version"] for row in rows] == list(range(now["version"], 0, -1)), rows
+    assert "CHOSEN" in policy(folder, "history", "-o", "wide").stdout.splitlines()[0].split()
     print("ok formats")
 
 

@@ -392,14 +392,18 @@ static void phi3_rotates_a_part_of_a_head(void **state) {
   refuses(BL_UNIMPLEMENTED, "{" GEMMA ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor: 0.5");
 }
 
-#define LONG(numbers, more)                                                                                            \
-  "{" PHI3 ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":" numbers ",\"long_factor\":[2,2,2,2,2,2]" more  \
-  "}}"
+#define LONG_BESIDE(beside, numbers, more)                                                                             \
+  "{" PHI3 beside ",\"rope_scaling\":{\"type\":\"longrope\",\"short_factor\":" numbers                                 \
+  ",\"long_factor\":[2,2,2,2,2,2]" more "}}"
+#define LONG(numbers, more)    LONG_BESIDE("", numbers, more)
+#define ONES                   "[1,1,1,1,1,1]"
+#define ORIGINAL(number)       ",\"original_max_position_embeddings\":" number
+#define FACTOR(original, more) LONG_BESIDE(ORIGINAL(original), ONES, more)
 
 // Numbers for each of six pairs, in sequences up to the original ones and in longer ones.
 static void phi3_rotates_pairs_by_numbers(void **state) {
   (void)state;
-  bl_model_t model = parse(LONG("[1,1.5,1,1,1,1]", ",\"original_max_position_embeddings\":4"));
+  bl_model_t model = parse(LONG_BESIDE(ORIGINAL("4"), "[1,1.5,1,1,1,1]", ORIGINAL("4")));
   bl_rope_t *rope = &model.rope;
   assert_int_equal(rope->kind, BL_ROPE_LONG);
   assert_true(rope->original == 4 && rope->factor == 4);
@@ -423,8 +427,16 @@ static void phi3_rotates_pairs_by_numbers(void **state) {
   refuses(BL_INVALID, LONG("[1,1,1,1,1,-1]", ""), "short_factor and long_factor must have a number above 0");
   refuses(BL_INVALID, LONG("[1,1,1,1,1,\"one\"]", ""), "short_factor and long_factor must have a number above 0");
   refuses(BL_INVALID, LONG("7", ""), "rope_scaling: short_factor: must be a list of at most 64 numbers, is 7");
-  refuses(BL_INVALID, LONG("[1,1,1,1,1,1]", ",\"original_max_position_embeddings\":1"),
-          "original_max_position_embeddings must be above 1");
+  refuses(BL_INVALID, FACTOR("1", ""), "original_max_position_embeddings must be above 1");
+  // What transformers takes from beside the rotation.
+  refuses(BL_INVALID, FACTOR("4", ORIGINAL("8")), "original_max_position_embeddings: is 8, and 4 beside it");
+  refuses(BL_INVALID, LONG(ONES, ORIGINAL("4")), "original_max_position_embeddings: is 4, and 4096 beside it");
+  refuses(BL_INVALID, "{" LLAMA ORIGINAL("100") ",\"rope_scaling\":{" LLAMA3 "}}",
+          "original_max_position_embeddings: is 8192, and 100 beside it");
+  // Files that Ballast writes could not keep another factor.
+  assert_true(parse(FACTOR("4", ",\"factor\":4")).rope.factor == 4);
+  assert_true(parse(FACTOR("4096", ",\"factor\":0.5")).rope.factor == 1);
+  refuses(BL_UNIMPLEMENTED, FACTOR("4", ",\"factor\":2"), "rope_scaling: factor: 2 is not supported");
   refuses(BL_UNIMPLEMENTED, LONG("[1,1,1,1,1,1]", ",\"attention_factor\":1.2"), "attention_factor: 1.2");
   refuses(BL_UNIMPLEMENTED, "{" GEMMA ",\"rope_scaling\":{\"type\":\"longrope\"}}", "rope_scaling: type: \"longrope\"");
 }

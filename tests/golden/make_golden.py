@@ -109,6 +109,12 @@ def all_models():
         rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
                          "short_factor": [1.0, 1.1, 1.3], "long_factor": [1.5, 3.0, 6.0],
                          "original_max_position_embeddings": 16})
+    # Sequences shorter than the window, as usual when fine-tuning: nothing is hidden, the layers keep their rotation.
+    yield "gemma3-short", transformers.Gemma3ForCausalLM, transformers.Gemma3TextConfig(
+        **small, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+        query_pre_attn_scalar=24, sliding_window=64, layer_types=[SLIDING, FULL, SLIDING],
+        rope_parameters={FULL: {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0},
+                         SLIDING: {"rope_type": "default", "rope_theta": 100.0}})
 
 
 def set_modules(*names):
@@ -158,6 +164,8 @@ PROPERTIES = {
                "rope": {"rope_parameters": {kind: {"rope_type": "default", "rope_theta": 100.0} for kind in (FULL, SLIDING)}},
                "window_rope": {"rope_parameters": {
                    kind: {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0} for kind in (FULL, SLIDING)}}},
+    "gemma3-short": {"window_rope": {"rope_parameters": {
+        kind: {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0} for kind in (FULL, SLIDING)}}},
 }
 MATTERS = 1e-3  # relative, of a loss: ten times what tests tolerate
 

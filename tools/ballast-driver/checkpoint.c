@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint.h"
 
+#include "base/words.h"
 #include "driver_core.h"
 #include "job/checkpoint_folder.h"
 #include "sys/clock.h"
@@ -97,7 +98,8 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
   if (bl_checkpoint_folder_sweep(folder, &count, &fault) != BL_OK) {
     bl_log(BL_LOG_WARNING, "what an earlier run left half written stays: %s", fault.text);
   } else if (count > 0) {
-    bl_log(BL_LOG_WARNING, "%s: removed %zu checkpoints that were never finished", folder, count);
+    bl_log(BL_LOG_WARNING, "%s: removed %zu checkpoint%s that %s never finished", folder, count, bl_plural(count),
+           count == 1 ? "was" : "were");
   }
   if (!driver->setup.anew || driver->step.applied > 0) {
     return BL_OK;
@@ -105,8 +107,8 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
   char aside[PATH_MAX];
   bl_status_t status = bl_checkpoint_folder_set_aside(folder, aside, &count, err);
   if (status == BL_OK && count > 0) {
-    bl_log(BL_LOG_WARNING, "this run starts from the beginning: %zu checkpoints of an earlier one are in %s now", count,
-           aside);
+    bl_log(BL_LOG_WARNING, "this run starts from the beginning: of an earlier one %zu checkpoint%s in %s now", count,
+           count == 1 ? " is" : "s are", aside);
   }
   return status;
 }

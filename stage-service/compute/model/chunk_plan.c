@@ -128,7 +128,7 @@ static bl_status_t plan_attention_of(bl_chunk_t *chunk, uint32_t slice, bool win
                                     .kv_heads = model->kv_heads,
                                     .head_dim = model->head_dim,
                                     .flash = options->attention == BL_ATTENTION_FLASH,
-                                    .window = window ? model->window : 0,
+                                    .window = window && model->window < model->seq ? model->window : 0,
                                     .scale = (float)model->score_scale,
                                     .softcap = (float)model->score_softcap,
                                     .first = first,

@@ -102,10 +102,9 @@ static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
   }
 }
 
-// Returns what a stage waits for if that is a store; NULL: it does not wait for a store.
-static const char *wait_for_store(const json_t *stage) {
-  const json_t *wait = json_array_get(json_object_get(stage, "waits"), 0);
-  return json_object_get(wait, "store") != NULL ? json_string_value(json_object_get(wait, "what")) : NULL;
+// Returns what a stage waits for; NULL: it waits for nothing.
+static const json_t *wait_of(const json_t *stage) {
+  return json_array_get(json_object_get(stage, "waits"), 0);
 }
 
 // Adds one row per store that does not answer. Its blocks are recomputed, so no stage waits for it for long.
@@ -136,9 +135,9 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
     if (!answers(stage) || (silent == 0 && waited_for && peer_of(stage) < 0)) {
       const char *operation = json_string_value(json_object_get(stage, "operation"));
       const char *words = answers(stage) ? "computes " : "does not answer; it was last seen at ";
-      if (answers(stage) && wait_for_store(stage) != NULL) {
-        words = "waits for its ";
-        operation = wait_for_store(stage);
+      if (answers(stage) && wait_of(stage) != NULL) { // for a store, or for a core
+        words = json_object_get(wait_of(stage), "store") != NULL ? "waits for its " : "waits for ";
+        operation = json_string_value(json_object_get(wait_of(stage), "what"));
       }
       if (operation == NULL || operation[0] == '\0') {
         operation = "";

@@ -68,7 +68,10 @@ static const bl_ctl_column_t change_columns[] = {
     {.key = "order", .title = "ORDER", .wide = true},
 };
 static const bl_ctl_column_t history_columns[] = {
-    SHOWN, {.key = "restores", .title = "RESTORES", .right = true, .wide = true}};
+    SHOWN,
+    {.key = "chosen", .title = "CHOSEN", .wide = true},
+    {.key = "restores", .title = "RESTORES", .right = true, .wide = true},
+};
 #define COLUMNS(columns) columns, sizeof(columns) / sizeof(columns)[0]
 
 // Adds one number per device, or per host store, as text for tables: "4 3 2 1".

@@ -101,6 +101,11 @@ static void finish(bl__session_t *session, int exit_code) {
   if (exit_code == bl_status_exit_code(BL_CANCELLED) && !session->interrupted) {
     bl__session_say(session, "the driver was asked to stop");
   }
+  const bl_resume_t *resume = session->options->resume;
+  if (exit_code == 0 && resume != NULL && resume->path[0] != '\0' && bl_ctl_summary_steps(session->summary) == 0) {
+    bl__session_say(session, "nothing to train: %s is at step %llu of %lld; give more --steps, the total of all runs",
+                    resume->path, (unsigned long long)resume->step, (long long)session->options->job->train.steps);
+  }
   bl_ctl_summary_print_line(session->summary, stderr);
   if (session->interrupted) {
     session->exit_code = bl_status_exit_code(BL_CANCELLED);

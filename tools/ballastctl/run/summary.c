@@ -152,9 +152,12 @@ void bl_ctl_summary_print_plan(const bl_ctl_summary_t *summary, FILE *stream) {
 
 void bl_ctl_summary_print_line(const bl_ctl_summary_t *summary, FILE *stream) {
   char tokens[24], rate[24];
-  fprintf(stream, "%llu step%s, %s tokens in %.1f s (%s tokens/s); loss %.4f", (unsigned long long)summary->steps,
+  fprintf(stream, "%llu step%s, %s tokens in %.1f s (%s tokens/s)", (unsigned long long)summary->steps,
           bl_plural(summary->steps), count_text((double)summary->tokens, tokens), summary->seconds,
-          count_text(summary->seconds > 0 ? (double)summary->tokens / summary->seconds : 0, rate), summary->loss);
+          count_text(summary->seconds > 0 ? (double)summary->tokens / summary->seconds : 0, rate));
+  if (summary->steps > 0) {
+    fprintf(stream, "; loss %.4f", summary->loss);
+  }
   if (summary->has_validation) {
     fprintf(stream, ", held-out %.4f", summary->validation_loss);
   }
