@@ -187,6 +187,26 @@ static bl_status_t check_parameter(const bl_weights_t *weights, const bl_paramet
   return BL_OK;
 }
 
+static const uint8_t *bytes_of(place_t place) {
+  return place.file->map.bytes + place.entry->offset_bytes;
+}
+
+// Files of tied models may have the head as well, as a copy. transformers does not tie a head that is another matrix.
+static bl_status_t check_tied_head(const bl_weights_t *weights, const bl_model_t *model, bl_error_t *err) {
+  const place_t head = find_name(weights, "lm_head.weight");
+  const bl_parameter_t embedding = bl_parameter_get(model, bl_parameter_index(model, BL_PARAMETER_TOKEN_EMBEDDING, 0));
+  const place_t tied = find_parameter(weights, embedding.name);
+  if (!model->tied || head.entry == NULL ||
+      (head.entry->dtype == tied.entry->dtype && head.entry->size_bytes == tied.entry->size_bytes &&
+       memcmp(bytes_of(head), bytes_of(tied), head.entry->size_bytes) == 0)) {
+    return BL_OK;
+  }
+  return bl_error_set(err, BL_INVALID,
+                      "%s: tensor 'lm_head.weight' is not '%s', which the head of a tied model is; if it is another "
+                      "matrix, set tie_word_embeddings to false in config.json, else remove it",
+                      head.file->path, embedding.name);
+}
+
 bl_status_t bl_weights_check(const bl_weights_t *weights, const bl_model_t *model, bl_error_t *err) {
   uint32_t count = bl_parameter_count(model);
   for (uint32_t i = 0; i < count; i++) {
@@ -197,7 +217,7 @@ bl_status_t bl_weights_check(const bl_weights_t *weights, const bl_model_t *mode
       return status;
     }
   }
-  return BL_OK;
+  return check_tied_head(weights, model, err);
 }
 
 static float from_bits(uint32_t bits) {
@@ -252,7 +272,7 @@ bl_status_t bl_weights_read(const bl_weights_t *weights, const bl_parameter_t *p
     return status;
   }
   uint64_t element_bytes = bl_tensor_dtype_bits(place.entry->dtype) / 8;
-  convert(place.file->map.bytes + place.entry->offset_bytes + first * element_bytes, place.entry->dtype, count, values);
+  convert(bytes_of(place) + first * element_bytes, place.entry->dtype, count, values);
   for (uint64_t i = 0; i < count; i++) {
     if (!isfinite(values[i])) {
       return bl_error_set(err, BL_INVALID, "%s: tensor '%s': element %" PRIu64 " is not finite", place.file->path,

@@ -209,6 +209,63 @@ static void every_half_is_converted(void **state) {
   assert_int_equal(rmdir(folder), 0);
 }
 
+// In a file of its own, beside the model of single-f16.
+static void write_head(const char *folder, const uint8_t *bytes, size_t size) {
+  bl_error_t err = {0};
+  bl_tensor_entry_t tensor = {
+      .name = "lm_head.weight", .dtype = BL_TENSOR_F16, .rank = 2, .shape = {tiny.vocab, tiny.hidden}};
+  char *header;
+  size_t header_bytes;
+  assert_int_equal(bl_safetensors_write_header(&tensor, 1, &header, &header_bytes, &err), BL_OK);
+  assert_int_equal(tensor.size_bytes, size);
+  char *file = malloc(header_bytes + size);
+  assert_non_null(file);
+  memcpy(file, header, header_bytes);
+  memcpy(file + header_bytes, bytes, size);
+  write_file(folder, "head.safetensors", file, header_bytes + size);
+  free(file);
+  free(header);
+}
+
+static bl_status_t check_folder(const char *folder, bl_error_t *err) {
+  bl_weights_t weights;
+  assert_int_equal(bl_weights_open(&weights, folder, err), BL_OK);
+  bl_status_t status = bl_weights_check(&weights, &tiny, err);
+  bl_weights_close(&weights);
+  return status;
+}
+
+static void the_head_of_a_tied_model_is_a_copy(void **state) {
+  (void)state;
+  char folder[64], link[512];
+  bl_error_t err = {0};
+  bl_weights_t whole;
+  make_folder(folder);
+  assert_int_equal(bl_weights_open(&whole, GOLDEN "single-f16", &err), BL_OK);
+  const bl_tensor_entry_t *table = bl_safetensors_find(&whole.files[0].index, "transformer.wte.weight");
+  assert_non_null(table);
+  uint8_t *bytes = malloc(table->size_bytes);
+  assert_non_null(bytes);
+  memcpy(bytes, whole.files[0].map.bytes + table->offset_bytes, table->size_bytes);
+  snprintf(link, sizeof link, "%s/body.safetensors", folder);
+  assert_int_equal(symlink(GOLDEN "single-f16/model.safetensors", link), 0);
+  const char *index = "{\"weight_map\": {\"transformer.wte.weight\": \"body.safetensors\", "
+                      "\"lm_head.weight\": \"head.safetensors\"}}";
+  write_file(folder, "model.safetensors.index.json", index, strlen(index));
+  write_head(folder, bytes, table->size_bytes);
+  assert_int_equal(check_folder(folder, &err), BL_OK);
+  bytes[table->size_bytes - 1] ^= 1;
+  write_head(folder, bytes, table->size_bytes);
+  assert_int_equal(check_folder(folder, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "head.safetensors: tensor 'lm_head.weight' is not 'transformer.wte.weight'"));
+  free(bytes);
+  bl_weights_close(&whole);
+  remove_file(folder, "head.safetensors");
+  remove_file(folder, "body.safetensors");
+  remove_file(folder, "model.safetensors.index.json");
+  assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reads_shards_of_bf16),
@@ -216,6 +273,7 @@ int main(void) {
       cmocka_unit_test(another_model_is_refused_by_tensor),
       cmocka_unit_test(broken_folders_are_refused),
       cmocka_unit_test(every_half_is_converted),
+      cmocka_unit_test(the_head_of_a_tied_model_is_a_copy),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
