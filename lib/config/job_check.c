@@ -337,6 +337,18 @@ static bl_status_t check_are_addresses(const bl_job_t *job, const char *key, con
   return BL_OK;
 }
 
+static bl_status_t check_once(const bl_job_t *job, const char *key, const bl_text_list_t *list, const char *why,
+                              bl_error_t *err) {
+  for (size_t i = 0; i < list->count; i++) {
+    for (size_t other = 0; other < i; other++) {
+      if (strcmp(list->items[i], list->items[other]) == 0) {
+        return bl_job_fail(job, err, key, "names %.80s twice; %s", list->items[i], why);
+      }
+    }
+  }
+  return BL_OK;
+}
+
 static bl_status_t check_addresses(const bl_job_t *job, const char *key, const bl_text_list_t *list, bl_error_t *err) {
   const long long stages = job->pipeline.stages, data = job->parallel.data, tensor = job->parallel.tensor;
   const bool fits = list->count == 0 || (long long)list->count == stages * data * tensor;
@@ -369,15 +381,8 @@ static bl_status_t check_host_stores(const bl_job_t *job, bl_error_t *err) {
     return bl_job_fail(job, err, "services.host_stores",
                        "is missing; balance.host asks for a store on every machine of services.stages");
   }
-  for (size_t i = 0; i < list->count; i++) {
-    for (size_t other = 0; other < i; other++) {
-      if (strcmp(list->items[i], list->items[other]) == 0) {
-        return bl_job_fail(job, err, "services.host_stores", "names %.80s twice; one store lends a machine's memory",
-                           list->items[i]);
-      }
-    }
-  }
-  return check_are_addresses(job, "services.host_stores", list, err);
+  bl_status_t status = check_once(job, "services.host_stores", list, "one store lends a machine's memory", err);
+  return status == BL_OK ? check_are_addresses(job, "services.host_stores", list, err) : status;
 }
 
 static bl_status_t check_services(const bl_job_t *job, bl_error_t *err) {
@@ -395,7 +400,11 @@ static bl_status_t check_services(const bl_job_t *job, bl_error_t *err) {
       return bl_job_fail(job, err, files[i].key, "is missing; ca, certificate and key go together");
     }
   }
-  bl_status_t status = check_addresses(job, "services.stages", &job->services.stages, err);
+  const bl_text_list_t *stages = &job->services.stages;
+  bl_status_t status = check_addresses(job, "services.stages", stages, err);
+  status = status != BL_OK
+               ? status
+               : check_once(job, "services.stages", stages, "every stage needs a stage-service of its own", err);
   status = status != BL_OK ? status : check_addresses(job, "services.stores", &job->services.stores, err);
   return status != BL_OK ? status : check_host_stores(job, err);
 }

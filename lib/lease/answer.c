@@ -16,7 +16,8 @@ bl_status_t bl_lease_answer_to_error(const bl_lease_answer_t *answer, const char
   if (answer->id != 0) {
     snprintf(lease, sizeof lease, " lease %" PRIu64 " (generation %" PRIu64 ")", answer->id, answer->generation);
   }
-  if (status == BL_EXHAUSTED && answer->reason >= BL_LEASE_SPACE && answer->reason <= BL_LEASE_CAPACITY) {
+  const bool quota = answer->reason == BL_LEASE_JOB_QUOTA || answer->reason == BL_LEASE_STAGE_QUOTA;
+  if (!quota && answer->reason >= BL_LEASE_SPACE && answer->reason <= BL_LEASE_CAPACITY) {
     char free_text[BL_BYTES_TEXT], largest[BL_BYTES_TEXT];
     snprintf(space, sizeof space, "; free %s, largest run %s", bl_bytes_format(answer->free_bytes, free_text),
              bl_bytes_format(answer->largest_free_bytes, largest));

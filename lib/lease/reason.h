@@ -26,14 +26,17 @@
   X(BL_LEASE_GONE, "lost", BL_DATA_LOSS, "the block is lost: it was revoked")                                          \
   X(BL_LEASE_PLAN, "plan", BL_PRECONDITION, "the plan is unknown, or was reserved with other sizes")                   \
   X(BL_LEASE_SPACE, "space", BL_EXHAUSTED, "no contiguous slot of this size is free")                                  \
-  X(BL_LEASE_JOB_QUOTA, "job_quota", BL_EXHAUSTED, "the quota of the job does not allow it")                           \
+  X(BL_LEASE_JOB_QUOTA, "job_quota", BL_EXHAUSTED,                                                                     \
+    "the quota of the job at this store does not allow it: raise it with ballastctl quota")                            \
   X(BL_LEASE_STAGE_QUOTA, "stage_quota", BL_EXHAUSTED, "the quota of the stage does not allow it")                     \
   X(BL_LEASE_CREDIT, "credit", BL_EXHAUSTED, "too many bytes of this session are in flight")                           \
   X(BL_LEASE_CAPACITY, "capacity", BL_EXHAUSTED,                                                                       \
     "the store has too little free memory for this: start it with a larger --capacity, or end jobs that use it; if "   \
     "its memory lies on a GPU that the holder cannot reach, --spill adds the host's")                                  \
   X(BL_LEASE_TABLE_FULL, "table_full", BL_EXHAUSTED, "the store cannot keep that many leases, sessions or jobs")       \
-  X(BL_LEASE_DRAINING, "draining", BL_PRECONDITION, "the store is being drained and takes nothing new")                \
+  X(BL_LEASE_DRAINING, "draining", BL_PRECONDITION,                                                                    \
+    "the store is being drained and takes nothing new: ballastctl "                                                    \
+    "drain --undrain ends that")                                                                                       \
   X(BL_LEASE_NO_ARENA, "no_arena", BL_EXHAUSTED, "the memory of the job is not there yet")                             \
   X(BL_LEASE_CHECKSUM, "checksum", BL_DATA_LOSS, "the bytes do not match their checksum")                              \
   X(BL_LEASE_TRANSFER, "transfer", BL_IO, "the transfer failed")                                                       \

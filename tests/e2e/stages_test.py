@@ -26,8 +26,11 @@ def from_elsewhere(folder, job, services):
 
 
 def one_service_twice(folder, job, services):
-    _, done = run_job(folder, job, *on([services[0], services[0]]), expect=2)
-    assert "are one process" in done.stderr and services[0].address in done.stderr, done.stderr
+    address = services[0].address
+    _, done = run_job(folder, job, *on([address, address]), "--check", expect=2)
+    assert f"services.stages: names {address} twice" in done.stderr, done.stderr
+    _, done = run_job(folder, job, *on([address, address.replace("127.0.0.1:", "localhost:")]), expect=2)
+    assert "are one process" in done.stderr and address in done.stderr, done.stderr
 
 
 def after_a_connect_that_hangs(folder, job):
